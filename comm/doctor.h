@@ -17,34 +17,34 @@
 #include "comm/job.h"
 #include "comm/doctor/doctor.h"
 
-typedef struct xm_checkup xm_checkup_t;
+typedef struct xm_report xm_report_t;
 
 /** A finding and the ranks it is of, ascending. */
-typedef struct xm_checkup_row {
+typedef struct xm_report_row {
     xm_finding_t finding;
     int count;
     const int *ranks;
-} xm_checkup_row_t;
+} xm_report_row_t;
 
 /**
  * Examines this process's job. Collective; NULL is a job of this process alone. @p params: what is
  * equal on all ranks, or this rank's own; the numbers of ranks are found out here. Every rank gets
  * all rows.
  */
-xm_status_t xm_checkup_create(xm_bootstrap_t *bootstrap, double timeout,
-                              const xm_doctor_params_t *params, xm_checkup_t **checkup);
+xm_status_t xm_report_create(xm_bootstrap_t *bootstrap, double timeout,
+                             const xm_doctor_params_t *params, xm_report_t **report);
 
-int xm_checkup_ranks(const xm_checkup_t *checkup);
+int xm_report_ranks(const xm_report_t *report);
 /** Name of the host that a rank is on, e.g. "node7". */
-const char *xm_checkup_host(const xm_checkup_t *checkup, int rank);
+const char *xm_report_host(const xm_report_t *report, int rank);
 
-int xm_checkup_rows(const xm_checkup_t *checkup);
-const xm_checkup_row_t *xm_checkup_row(const xm_checkup_t *checkup, int row);
+int xm_report_rows(const xm_report_t *report);
+const xm_report_row_t *xm_report_row(const xm_report_t *report, int row);
 
-/** Rows with a verdict. */
-int xm_checkup_count(const xm_checkup_t *checkup, xm_verdict_t verdict);
+/** Rows with a severity. */
+int xm_report_count(const xm_report_t *report, xm_severity_t severity);
 
 /** NULL is accepted. */
-void xm_checkup_destroy(xm_checkup_t *checkup);
+void xm_report_destroy(xm_report_t *report);
 
 #endif

@@ -8,6 +8,6 @@
 
 #include "comm/fault/heartbeat.h"
 #include "comm/fault/regroup.h"
-#include "comm/fault/vigil.h"
+#include "comm/fault/path_probe.h"
 
 #endif

@@ -53,9 +53,9 @@ xm_status_t ap_cross_mesh_cost(ap_cross_mesh_t *cross_mesh, const ap_shape_t *sh
  * What forward and backward take together at least: quick to have, for it plans nothing. The sum
  * itself where the costs are known.
  */
-xm_status_t ap_cross_mesh_least(ap_cross_mesh_t *cross_mesh, const ap_shape_t *shape,
-                                int element_size, const ap_cross_mesh_side_t *src,
-                                const ap_cross_mesh_side_t *dst, double *seconds);
+xm_status_t ap_cross_mesh_lower_bound(ap_cross_mesh_t *cross_mesh, const ap_shape_t *shape,
+                                      int element_size, const ap_cross_mesh_side_t *src,
+                                      const ap_cross_mesh_side_t *dst, double *seconds);
 
 /**
  * What the same resharding, and that of its gradient, occupy of hosts' NICs and racks' uplinks: an

@@ -1,7 +1,7 @@
 /**
  * @file search.h
  * The face of planner/search/: other rooms include this header and none of the folder. The search
- * for the best plan: micro-batches, orders of hosts, cases in waves.
+ * for the best plan: micro-batches, orders of hosts, cases in batches.
  */
 #ifndef AP_PLANNER_SEARCH_H
 #define AP_PLANNER_SEARCH_H

@@ -7,6 +7,6 @@
 #define XM_RESHARDING_FLOW_H
 
 #include "resharding/flow/flow.h"
-#include "resharding/flow/outflow.h"
+#include "resharding/flow/cut_bound.h"
 
 #endif

@@ -27,7 +27,7 @@ static const char summary[] =
     "Copies one buffer to K others at the same time, by K processes with a core each, and prints\n"
     "how many bytes were written in a second: the bound of a fan-out to K ranks of a host.";
 
-enum { MOST_COPIES = 256, MOST_RUNS = 1000, PATIENCE_S = 120 };
+enum { MOST_COPIES = 256, MOST_RUNS = 1000, TIMEOUT_S = 120 };
 
 typedef struct {
     uint64_t bytes;
@@ -84,11 +84,11 @@ static int copy(const void *source, uint64_t bytes, int index, int socket)
 
 static xm_status_t start(const void *source, uint64_t bytes, int index, copier_t *copier)
 {
-    struct timeval patience = {.tv_sec = PATIENCE_S};
+    struct timeval timeout = {.tv_sec = TIMEOUT_S};
     int sockets[2];
 
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0 ||
-        setsockopt(sockets[0], SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience)) != 0) {
+        setsockopt(sockets[0], SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout)) != 0) {
         return xm_error_set(XM_ERR_IO, "no socket for process %d: %s", index, strerror(errno));
     }
     copier->pid = fork();
@@ -118,7 +118,7 @@ static xm_status_t run_once(const copier_t *copiers, int count, double *seconds)
         double end;
 
         if (recv(copiers[i].socket, &end, sizeof(end), 0) != (ssize_t)sizeof(end)) {
-            return xm_error_set(XM_ERR_IO, "process %d has not copied within %d s", i, PATIENCE_S);
+            return xm_error_set(XM_ERR_IO, "process %d has not copied within %d s", i, TIMEOUT_S);
         }
         last = end > last ? end : last;
     }

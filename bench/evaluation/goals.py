@@ -11,7 +11,7 @@ class Goal:
         self.text, self.figure, self.met = text, figure, bool(met)
 
     @property
-    def verdict(self):
+    def severity(self):
         return "OK" if self.met else "short"
 
 

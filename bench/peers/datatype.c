@@ -1,6 +1,6 @@
 #include "bench/peers/datatype.h"
 
-/* Extents fit: rb_peer_seat_create() has seen to it. */
+/* Extents fit: rb_peer_slot_create() has seen to it. */
 static MPI_Datatype box_type(const xm_box_t *tile, const xm_box_t *box, int64_t element_size)
 {
     int sizes[XM_MAX_DIMS], lengths[XM_MAX_DIMS], starts[XM_MAX_DIMS];
@@ -22,12 +22,12 @@ static MPI_Datatype box_type(const xm_box_t *tile, const xm_box_t *box, int64_t 
     return type;
 }
 
-MPI_Datatype rb_peer_datatype_src(const rb_peer_seat_t *seat, const xm_box_t *box)
+MPI_Datatype rb_peer_datatype_src(const rb_peer_slot_t *slot, const xm_box_t *box)
 {
-    return box_type(&seat->src_box, box, seat->one->element_size);
+    return box_type(&slot->src_box, box, slot->one->element_size);
 }
 
-MPI_Datatype rb_peer_datatype_dst(const rb_peer_seat_t *seat, const xm_box_t *box)
+MPI_Datatype rb_peer_datatype_dst(const rb_peer_slot_t *slot, const xm_box_t *box)
 {
-    return box_type(&seat->dst_box, box, seat->one->element_size);
+    return box_type(&slot->dst_box, box, slot->one->element_size);
 }

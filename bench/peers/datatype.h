@@ -8,12 +8,12 @@
 #include <mpi.h>
 
 #include "bench/peers/moves.h"
-#include "bench/peers/seat.h"
+#include "bench/peers/slot.h"
 
-/** The committed type of non-empty @p box inside the seat's source tile: count 1 at its start. */
-MPI_Datatype rb_peer_datatype_src(const rb_peer_seat_t *seat, const xm_box_t *box);
+/** The committed type of non-empty @p box inside the slot's source tile: count 1 at its start. */
+MPI_Datatype rb_peer_datatype_src(const rb_peer_slot_t *slot, const xm_box_t *box);
 
-/** The same inside the seat's destination tile. */
-MPI_Datatype rb_peer_datatype_dst(const rb_peer_seat_t *seat, const xm_box_t *box);
+/** The same inside the slot's destination tile. */
+MPI_Datatype rb_peer_datatype_dst(const rb_peer_slot_t *slot, const xm_box_t *box);
 
 #endif

@@ -24,18 +24,18 @@ typedef struct {
     uint64_t wrong;
 } job_t;
 
-static xm_status_t run_method(job_t *job, const rb_peer_seat_t *seat, int index,
+static xm_status_t run_method(job_t *job, const rb_peer_slot_t *slot, int index,
                               const rb_peer_method_t *method)
 {
     rb_peer_result_t result;
-    xm_status_t status = rb_peer_time(seat, method, &job->request.options, index, &result);
+    xm_status_t status = rb_peer_time(slot, method, &job->request.options, index, &result);
 
     if (status < 0) {
         return status;
     }
     job->wrong += result.wrong;
     if (job->report != NULL) {
-        status = rb_peer_report_add(job->report, seat->one, method, &result);
+        status = rb_peer_report_add(job->report, slot->one, method, &result);
     }
     rb_peer_result_clear(&result);
     return rb_peer_agree(status);
@@ -43,14 +43,14 @@ static xm_status_t run_method(job_t *job, const rb_peer_seat_t *seat, int index,
 
 static xm_status_t run_case(job_t *job, int index)
 {
-    rb_peer_seat_t seat = {0};
+    rb_peer_slot_t slot = {0};
     xm_status_t status = rb_peer_agree(
-        rb_peer_seat_create(&job->selection.cases[index], &job->hosts, job->rank, &seat));
+        rb_peer_slot_create(&job->selection.cases[index], &job->hosts, job->rank, &slot));
 
     for (int m = 0; status == XM_OK && m < job->request.method_count; ++m) {
-        status = run_method(job, &seat, index, job->request.methods[m]);
+        status = run_method(job, &slot, index, job->request.methods[m]);
     }
-    rb_peer_seat_clear(&seat);
+    rb_peer_slot_clear(&slot);
     return status;
 }
 

@@ -8,12 +8,12 @@
 #ifndef RB_PEERS_METHOD_H
 #define RB_PEERS_METHOD_H
 
-#include "bench/peers/seat.h"
+#include "bench/peers/slot.h"
 
 typedef struct rb_peer_method {
     const char *name;
-    /** Local: makes *state for the seat, which outlives it. */
-    xm_status_t (*create)(const rb_peer_seat_t *seat, void **state);
+    /** Local: makes *state for the slot, which outlives it. */
+    xm_status_t (*create)(const rb_peer_slot_t *slot, void **state);
     /** Collective, before the first run: communicators. NULL: none are needed. */
     void (*connect)(void *state);
     /** One resharding: what is timed. */

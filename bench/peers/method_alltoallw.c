@@ -11,7 +11,7 @@ typedef struct {
 } flow_t;
 
 typedef struct {
-    const rb_peer_seat_t *seat;
+    const rb_peer_slot_t *slot;
     int size;
     int *displacements; /* zeros */
     flow_t send, receive;
@@ -73,7 +73,7 @@ static void joiner_clear(const joiner_t *joiner)
 }
 
 /* The boxes between this rank and a peer become one type. */
-static void join(const joiner_t *joiner, const rb_peer_seat_t *seat, int peer, bool sends,
+static void join(const joiner_t *joiner, const rb_peer_slot_t *slot, int peer, bool sends,
                  flow_t *flow)
 {
     int parts = 0;
@@ -81,10 +81,10 @@ static void join(const joiner_t *joiner, const rb_peer_seat_t *seat, int peer, b
     for (size_t i = 0; i < joiner->count; ++i) {
         const rb_peer_move_t *move = &joiner->moves[i];
 
-        if (sends && move->from == seat->rank && move->to == peer) {
-            joiner->types[parts++] = rb_peer_datatype_src(seat, &move->box);
-        } else if (!sends && move->to == seat->rank && move->from == peer) {
-            joiner->types[parts++] = rb_peer_datatype_dst(seat, &move->box);
+        if (sends && move->from == slot->rank && move->to == peer) {
+            joiner->types[parts++] = rb_peer_datatype_src(slot, &move->box);
+        } else if (!sends && move->to == slot->rank && move->from == peer) {
+            joiner->types[parts++] = rb_peer_datatype_dst(slot, &move->box);
         }
     }
     if (parts == 0) {
@@ -109,15 +109,15 @@ static xm_status_t join_all(alltoallw_t *made)
     joiner_t joiner;
     size_t count;
     xm_status_t status =
-        rb_peer_moves_create(made->seat->src, made->seat->dst, made->seat->rank, &moves, &count);
+        rb_peer_moves_create(made->slot->src, made->slot->dst, made->slot->rank, &moves, &count);
 
     if (status < 0) {
         return status;
     }
     status = joiner_create(moves, count, &joiner);
     for (int r = 0; status == XM_OK && r < made->size; ++r) {
-        join(&joiner, made->seat, r, true, &made->send);
-        join(&joiner, made->seat, r, false, &made->receive);
+        join(&joiner, made->slot, r, true, &made->send);
+        join(&joiner, made->slot, r, false, &made->receive);
     }
     joiner_clear(&joiner);
     free(moves);
@@ -136,7 +136,7 @@ static void destroy(void *state)
     }
 }
 
-static xm_status_t create(const rb_peer_seat_t *seat, void **state)
+static xm_status_t create(const rb_peer_slot_t *slot, void **state)
 {
     alltoallw_t *made = calloc(1, sizeof(*made));
     xm_status_t status;
@@ -144,7 +144,7 @@ static xm_status_t create(const rb_peer_seat_t *seat, void **state)
     if (made == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for an all-to-all");
     }
-    made->seat = seat;
+    made->slot = slot;
     MPI_Comm_size(MPI_COMM_WORLD, &made->size);
     made->displacements = calloc((size_t)made->size, sizeof(*made->displacements));
     status = made->displacements != NULL
@@ -168,8 +168,8 @@ static void run(void *state)
 {
     const alltoallw_t *made = state;
 
-    MPI_Alltoallw(made->seat->src_buffer, made->send.counts, made->displacements, made->send.types,
-                  made->seat->dst_buffer, made->receive.counts, made->displacements,
+    MPI_Alltoallw(made->slot->src_buffer, made->send.counts, made->displacements, made->send.types,
+                  made->slot->dst_buffer, made->receive.counts, made->displacements,
                   made->receive.types, MPI_COMM_WORLD);
 }
 

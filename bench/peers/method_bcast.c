@@ -33,7 +33,7 @@ typedef struct {
 } step_t;
 
 typedef struct {
-    const rb_peer_seat_t *seat;
+    const rb_peer_slot_t *slot;
     group_t *groups;
     int group_count;
     step_t *steps;
@@ -58,15 +58,15 @@ static int find_rank(const int *ranks, int count, int rank)
 }
 
 /* The sender and the receivers that do not hold the slice, ascending; returns their number. */
-static int list_members(const rb_peer_seat_t *seat, const xm_unit_task_t *task, int sender,
+static int list_members(const rb_peer_slot_t *slot, const xm_unit_task_t *task, int sender,
                         int *ranks)
 {
     int receivers, count = 0;
-    const int *to = xm_layout_replicas(seat->dst, task->dst_tile, &receivers);
+    const int *to = xm_layout_replicas(slot->dst, task->dst_tile, &receivers);
 
     ranks[count++] = sender;
     for (int i = 0; i < receivers; ++i) {
-        if (xm_layout_tile_of_rank(seat->src, to[i]) != task->src_tile) {
+        if (xm_layout_tile_of_rank(slot->src, to[i]) != task->src_tile) {
             ranks[count++] = to[i];
         }
     }
@@ -96,7 +96,7 @@ static xm_status_t find_group(bcast_t *made, const int *ranks, int count, int *i
     *index = made->group_count++;
     made->groups[*index] = (group_t){.ranks = copy,
                                      .count = count,
-                                     .member = find_rank(ranks, count, made->seat->rank) >= 0,
+                                     .member = find_rank(ranks, count, made->slot->rank) >= 0,
                                      .comm = MPI_COMM_NULL};
     return XM_OK;
 }
@@ -104,8 +104,8 @@ static xm_status_t find_group(bcast_t *made, const int *ranks, int count, int *i
 static void add_copy(bcast_t *made, const xm_box_t *box)
 {
     made->steps[made->step_count++] = (step_t){.group = -1,
-                                               .type = rb_peer_datatype_src(made->seat, box),
-                                               .to = rb_peer_datatype_dst(made->seat, box)};
+                                               .type = rb_peer_datatype_src(made->slot, box),
+                                               .to = rb_peer_datatype_dst(made->slot, box)};
 }
 
 /* Where a box begins in the buffer of a tile; NULL when it is not in one piece there. */
@@ -133,12 +133,12 @@ static unsigned char *find_piece(unsigned char *buffer, const xm_box_t *tile, co
 static xm_status_t add_broadcast(bcast_t *made, const xm_box_t *box, int group, int root,
                                  bool sends)
 {
-    const rb_peer_seat_t *seat = made->seat;
-    int64_t elements = xm_box_volume(box), element_size = seat->one->element_size;
+    const rb_peer_slot_t *slot = made->slot;
+    int64_t elements = xm_box_volume(box), element_size = slot->one->element_size;
     step_t step = {.group = group, .root = root, .sends = sends, .elements = (int)elements};
 
-    step.place = sends ? find_piece(seat->src_buffer, &seat->src_box, box, element_size)
-                       : find_piece(seat->dst_buffer, &seat->dst_box, box, element_size);
+    step.place = sends ? find_piece(slot->src_buffer, &slot->src_box, box, element_size)
+                       : find_piece(slot->dst_buffer, &slot->dst_box, box, element_size);
     if (elements > INT_MAX || (step.place == NULL && elements > INT_MAX / element_size)) {
         return xm_error_set(
             XM_ERR_UNSUPPORTED,
@@ -148,7 +148,7 @@ static xm_status_t add_broadcast(bcast_t *made, const xm_box_t *box, int group, 
     if (step.place == NULL && (size_t)(elements * element_size) > made->staging_bytes) {
         made->staging_bytes = (size_t)(elements * element_size);
     }
-    step.type = sends ? rb_peer_datatype_src(seat, box) : rb_peer_datatype_dst(seat, box);
+    step.type = sends ? rb_peer_datatype_src(slot, box) : rb_peer_datatype_dst(slot, box);
     made->steps[made->step_count++] = step;
     return XM_OK;
 }
@@ -156,14 +156,14 @@ static xm_status_t add_broadcast(bcast_t *made, const xm_box_t *box, int group, 
 /* Adds this rank's part in a slice that @p sender broadcasts. */
 static xm_status_t add_slice(bcast_t *made, const xm_unit_task_t *task, int sender, int *ranks)
 {
-    const rb_peer_seat_t *seat = made->seat;
-    bool holds = xm_layout_tile_of_rank(seat->src, seat->rank) == task->src_tile;
-    bool needs = xm_layout_tile_of_rank(seat->dst, seat->rank) == task->dst_tile;
-    int count = list_members(seat, task, sender, ranks), group = 0;
+    const rb_peer_slot_t *slot = made->slot;
+    bool holds = xm_layout_tile_of_rank(slot->src, slot->rank) == task->src_tile;
+    bool needs = xm_layout_tile_of_rank(slot->dst, slot->rank) == task->dst_tile;
+    int count = list_members(slot, task, sender, ranks), group = 0;
     xm_box_t box;
     xm_status_t status;
 
-    xm_unit_task_box(seat->src, seat->dst, task, &box);
+    xm_unit_task_box(slot->src, slot->dst, task, &box);
     if (holds && needs) {
         add_copy(made, &box);
     }
@@ -173,7 +173,7 @@ static xm_status_t add_slice(bcast_t *made, const xm_unit_task_t *task, int send
     status = find_group(made, ranks, count, &group);
     if (status == XM_OK && made->groups[group].member) {
         status =
-            add_broadcast(made, &box, group, find_rank(ranks, count, sender), seat->rank == sender);
+            add_broadcast(made, &box, group, find_rank(ranks, count, sender), slot->rank == sender);
     }
     return status;
 }
@@ -181,10 +181,10 @@ static xm_status_t add_slice(bcast_t *made, const xm_unit_task_t *task, int send
 /* Goes through the slices; those of a source tile are dealt out evenly among its holders. */
 static xm_status_t add_slices(bcast_t *made, const xm_unit_task_t *tasks, int64_t count)
 {
-    const rb_peer_seat_t *seat = made->seat;
-    size_t tiles = (size_t)xm_layout_tiles(seat->src);
+    const rb_peer_slot_t *slot = made->slot;
+    size_t tiles = (size_t)xm_layout_tiles(slot->src);
     int64_t *slices = calloc(tiles, sizeof(*slices)), *dealt = calloc(tiles, sizeof(*dealt));
-    int *ranks = malloc(((size_t)xm_mesh_size(xm_layout_mesh(seat->dst)) + 1) * sizeof(*ranks));
+    int *ranks = malloc(((size_t)xm_mesh_size(xm_layout_mesh(slot->dst)) + 1) * sizeof(*ranks));
     xm_status_t status = XM_OK;
 
     if (slices == NULL || dealt == NULL || ranks == NULL) {
@@ -195,7 +195,7 @@ static xm_status_t add_slices(bcast_t *made, const xm_unit_task_t *tasks, int64_
     }
     for (int64_t t = 0; status == XM_OK && t < count; ++t) {
         int tile = tasks[t].src_tile, holders;
-        const int *from = xm_layout_replicas(seat->src, tile, &holders);
+        const int *from = xm_layout_replicas(slot->src, tile, &holders);
 
         status = add_slice(made, &tasks[t], from[dealt[tile]++ * holders / slices[tile]], ranks);
     }
@@ -231,7 +231,7 @@ static void destroy(void *state)
     free(made);
 }
 
-static xm_status_t create(const rb_peer_seat_t *seat, void **state)
+static xm_status_t create(const rb_peer_slot_t *slot, void **state)
 {
     bcast_t *made = calloc(1, sizeof(*made));
     xm_unit_task_t *tasks = NULL;
@@ -241,10 +241,10 @@ static xm_status_t create(const rb_peer_seat_t *seat, void **state)
     if (made == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for broadcasts");
     }
-    made->seat = seat;
-    MPI_Type_contiguous((int)seat->one->element_size, MPI_BYTE, &made->element);
+    made->slot = slot;
+    MPI_Type_contiguous((int)slot->one->element_size, MPI_BYTE, &made->element);
     MPI_Type_commit(&made->element);
-    status = xm_unit_tasks_create(seat->src, seat->dst, 0, &tasks, &count);
+    status = xm_unit_tasks_create(slot->src, slot->dst, 0, &tasks, &count);
     if (status == XM_OK) {
         /* Of each slice at most a copy and a part in its broadcast. */
         made->groups = malloc(((size_t)count + 1) * sizeof(*made->groups));
@@ -259,7 +259,7 @@ static xm_status_t create(const rb_peer_seat_t *seat, void **state)
         if (made->staging == NULL) {
             status =
                 xm_error_set(XM_ERR_NO_MEMORY, "rank %d has no memory for a slice of %zu bytes",
-                             seat->rank, made->staging_bytes);
+                             slot->rank, made->staging_bytes);
         }
     }
     if (status < 0) {
@@ -291,25 +291,25 @@ static void connect_groups(void *state)
 
 static void broadcast(const bcast_t *made, const step_t *step)
 {
-    const rb_peer_seat_t *seat = made->seat;
+    const rb_peer_slot_t *slot = made->slot;
     MPI_Comm comm = made->groups[step->group].comm;
     int bytes = (int)made->staging_bytes, position = 0;
 
     if (step->place != NULL) {
         MPI_Bcast(step->place, step->elements, made->element, step->root, comm);
     } else if (step->sends) {
-        MPI_Pack(seat->src_buffer, 1, step->type, made->staging, bytes, &position, comm);
+        MPI_Pack(slot->src_buffer, 1, step->type, made->staging, bytes, &position, comm);
         MPI_Bcast(made->staging, step->elements, made->element, step->root, comm);
     } else {
         MPI_Bcast(made->staging, step->elements, made->element, step->root, comm);
-        MPI_Unpack(made->staging, bytes, &position, seat->dst_buffer, 1, step->type, comm);
+        MPI_Unpack(made->staging, bytes, &position, slot->dst_buffer, 1, step->type, comm);
     }
 }
 
 static void run(void *state)
 {
     const bcast_t *made = state;
-    const rb_peer_seat_t *seat = made->seat;
+    const rb_peer_slot_t *slot = made->slot;
 
     for (size_t i = 0; i < made->step_count; ++i) {
         const step_t *step = &made->steps[i];
@@ -317,8 +317,8 @@ static void run(void *state)
         if (step->group >= 0) {
             broadcast(made, step);
         } else {
-            MPI_Sendrecv(seat->src_buffer, 1, step->type, seat->rank, 0, seat->dst_buffer, 1,
-                         step->to, seat->rank, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            MPI_Sendrecv(slot->src_buffer, 1, step->type, slot->rank, 0, slot->dst_buffer, 1,
+                         step->to, slot->rank, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
         }
     }
 }

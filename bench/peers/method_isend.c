@@ -11,7 +11,7 @@ typedef struct {
 } post_t;
 
 typedef struct {
-    const rb_peer_seat_t *seat;
+    const rb_peer_slot_t *slot;
     post_t *receives, *sends;
     int receive_count, send_count;
     MPI_Request *requests;
@@ -38,21 +38,21 @@ static void destroy(void *state)
 
 static void fill(isend_t *made, const rb_peer_move_t *moves, size_t count)
 {
-    const rb_peer_seat_t *seat = made->seat;
+    const rb_peer_slot_t *slot = made->slot;
 
     for (size_t i = 0; i < count; ++i) {
-        if (moves[i].to == seat->rank) {
+        if (moves[i].to == slot->rank) {
             made->receives[made->receive_count++] =
-                (post_t){rb_peer_datatype_dst(seat, &moves[i].box), moves[i].from};
+                (post_t){rb_peer_datatype_dst(slot, &moves[i].box), moves[i].from};
         }
-        if (moves[i].from == seat->rank) {
+        if (moves[i].from == slot->rank) {
             made->sends[made->send_count++] =
-                (post_t){rb_peer_datatype_src(seat, &moves[i].box), moves[i].to};
+                (post_t){rb_peer_datatype_src(slot, &moves[i].box), moves[i].to};
         }
     }
 }
 
-static xm_status_t create(const rb_peer_seat_t *seat, void **state)
+static xm_status_t create(const rb_peer_slot_t *slot, void **state)
 {
     isend_t *made = calloc(1, sizeof(*made));
     rb_peer_move_t *moves = NULL;
@@ -62,8 +62,8 @@ static xm_status_t create(const rb_peer_seat_t *seat, void **state)
     if (made == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for sends and receives");
     }
-    made->seat = seat;
-    status = rb_peer_moves_create(seat->src, seat->dst, seat->rank, &moves, &count);
+    made->slot = slot;
+    status = rb_peer_moves_create(slot->src, slot->dst, slot->rank, &moves, &count);
     if (status == XM_OK) {
         made->receives = malloc((count + 1) * sizeof(*made->receives));
         made->sends = malloc((count + 1) * sizeof(*made->sends));
@@ -90,11 +90,11 @@ static void run(void *state)
     int used = 0;
 
     for (int i = 0; i < made->receive_count; ++i) {
-        MPI_Irecv(made->seat->dst_buffer, 1, made->receives[i].type, made->receives[i].peer, 0,
+        MPI_Irecv(made->slot->dst_buffer, 1, made->receives[i].type, made->receives[i].peer, 0,
                   MPI_COMM_WORLD, &made->requests[used++]);
     }
     for (int i = 0; i < made->send_count; ++i) {
-        MPI_Isend(made->seat->src_buffer, 1, made->sends[i].type, made->sends[i].peer, 0,
+        MPI_Isend(made->slot->src_buffer, 1, made->sends[i].type, made->sends[i].peer, 0,
                   MPI_COMM_WORLD, &made->requests[used++]);
     }
     MPI_Waitall(used, made->requests, MPI_STATUSES_IGNORE);

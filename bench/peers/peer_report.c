@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench/peers/seat.h"
+#include "bench/peers/slot.h"
 #include "bench/run.h"
 #include <crossmesh/version.h>
 

@@ -14,13 +14,13 @@ typedef struct {
     uint64_t wrong;
 } run_t;
 
-static run_t run_once(const rb_peer_seat_t *seat, const rb_peer_method_t *method, void *state,
+static run_t run_once(const rb_peer_slot_t *slot, const rb_peer_method_t *method, void *state,
                       uint64_t salt, bool validate)
 {
     run_t run = {0};
 
     rb_peer_watchdog_start();
-    rb_peer_seat_fill(seat, salt);
+    rb_peer_slot_fill(slot, salt);
     MPI_Barrier(MPI_COMM_WORLD);
     rb_peer_watchdog_start();
     run.cpu_s = xm_clock_cpu_seconds();
@@ -30,7 +30,7 @@ static run_t run_once(const rb_peer_seat_t *seat, const rb_peer_method_t *method
     run.cpu_s = xm_clock_cpu_seconds() - run.cpu_s;
     rb_peer_watchdog_start();
     if (validate) {
-        run.wrong = rb_peer_seat_check(seat, salt);
+        run.wrong = rb_peer_slot_check(slot, salt);
     }
     MPI_Allreduce(MPI_IN_PLACE, &run.seconds, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
     MPI_Allreduce(MPI_IN_PLACE, &run.cpu_s, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
@@ -38,11 +38,11 @@ static run_t run_once(const rb_peer_seat_t *seat, const rb_peer_method_t *method
     return run;
 }
 
-static void run_all(const rb_peer_seat_t *seat, const rb_peer_method_t *method, void *state,
+static void run_all(const rb_peer_slot_t *slot, const rb_peer_method_t *method, void *state,
                     const rb_options_t *options, int index, rb_peer_result_t *result)
 {
     for (int i = 0; i < options->warmup + options->iterations; ++i) {
-        run_t run = run_once(seat, method, state, rb_pattern_salt(options->seed, index, i),
+        run_t run = run_once(slot, method, state, rb_pattern_salt(options->seed, index, i),
                              options->validate);
 
         result->wrong += run.wrong;
@@ -53,7 +53,7 @@ static void run_all(const rb_peer_seat_t *seat, const rb_peer_method_t *method, 
     }
 }
 
-xm_status_t rb_peer_time(const rb_peer_seat_t *seat, const rb_peer_method_t *method,
+xm_status_t rb_peer_time(const rb_peer_slot_t *slot, const rb_peer_method_t *method,
                          const rb_options_t *options, int index, rb_peer_result_t *result)
 {
     rb_peer_result_t made = {.validated = options->validate};
@@ -62,7 +62,7 @@ xm_status_t rb_peer_time(const rb_peer_seat_t *seat, const rb_peer_method_t *met
 
     made.seconds = malloc((size_t)options->iterations * sizeof(*made.seconds));
     status = made.seconds != NULL
-                 ? method->create(seat, &state)
+                 ? method->create(slot, &state)
                  : xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d times", options->iterations);
     status = rb_peer_agree(status);
     if (status < 0) {
@@ -74,7 +74,7 @@ xm_status_t rb_peer_time(const rb_peer_seat_t *seat, const rb_peer_method_t *met
     if (method->connect != NULL) {
         method->connect(state);
     }
-    run_all(seat, method, state, options, index, &made);
+    run_all(slot, method, state, options, index, &made);
     method->destroy(state);
     *result = made;
     return XM_OK;

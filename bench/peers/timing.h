@@ -21,7 +21,7 @@ typedef struct rb_peer_result {
  * part; its time is the slowest rank's. Making and checking data is outside. @p index is the case's
  * number, of which the data depend. *result is equal on all ranks.
  */
-xm_status_t rb_peer_time(const rb_peer_seat_t *seat, const rb_peer_method_t *method,
+xm_status_t rb_peer_time(const rb_peer_slot_t *slot, const rb_peer_method_t *method,
                          const rb_options_t *options, int index, rb_peer_result_t *result);
 
 void rb_peer_result_clear(rb_peer_result_t *result);

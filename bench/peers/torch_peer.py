@@ -127,7 +127,7 @@ def wire(tensor):
     return tensor.reshape(-1).view(torch.uint8)
 
 
-class Seat:
+class Slot:
     """The tiles of this rank, filled with numbers that follow from their places."""
 
     def __init__(self, entry, rank):
@@ -185,9 +185,9 @@ def part_of(tile, tile_box, box):
 class Transfer:
     """A box on its way, straight between tile and wire where it is contiguous there."""
 
-    def __init__(self, seat, tile, tile_box, box, peer):
+    def __init__(self, slot, tile, tile_box, box, peer):
         self.part = part_of(tile, tile_box, box)
-        self.staging = self.part if self.part.is_contiguous() else seat.empty(box)
+        self.staging = self.part if self.part.is_contiguous() else slot.empty(box)
         self.bytes = wire(self.staging)
         self.peer = peer
 
@@ -216,22 +216,22 @@ def exchange(sends, receives):
 class BatchIsendIrecv:
     """Every destination rank fetches every box it lacks from one rank that holds it."""
 
-    def __init__(self, seat, groups):
+    def __init__(self, slot, groups):
         del groups
         self.sends, self.receives, self.copies = [], [], []
-        for position, to in enumerate(seat.dst.ranks):
-            for tile_box, holders in seat.src.holders.items():
-                box = intersect(tile_box, seat.dst.boxes[position])
+        for position, to in enumerate(slot.dst.ranks):
+            for tile_box, holders in slot.src.holders.items():
+                box = intersect(tile_box, slot.dst.boxes[position])
                 if box is None:
                     continue
                 sender = to if to in holders else holders[position % len(holders)]
-                if sender == to == seat.rank:
-                    self.copies.append((part_of(seat.dst_tile, seat.dst_box, box),
-                                        part_of(seat.src_tile, seat.src_box, box)))
-                elif to == seat.rank:
-                    self.receives.append(Transfer(seat, seat.dst_tile, seat.dst_box, box, sender))
-                elif sender == seat.rank:
-                    self.sends.append(Transfer(seat, seat.src_tile, seat.src_box, box, to))
+                if sender == to == slot.rank:
+                    self.copies.append((part_of(slot.dst_tile, slot.dst_box, box),
+                                        part_of(slot.src_tile, slot.src_box, box)))
+                elif to == slot.rank:
+                    self.receives.append(Transfer(slot, slot.dst_tile, slot.dst_box, box, sender))
+                elif sender == slot.rank:
+                    self.sends.append(Transfer(slot, slot.src_tile, slot.src_box, box, to))
 
     def run(self):
         for to, origin in self.copies:
@@ -242,32 +242,32 @@ class BatchIsendIrecv:
 class GatherBroadcast:
     """One source rank gathers the whole tensor and broadcasts it; all take their slices."""
 
-    def __init__(self, seat, groups):
-        root = seat.src.ranks[0]
-        whole = tuple((0, extent) for extent in seat.shape)
-        self.seat, self.root, self.whole = seat, root, whole
-        members = tuple(sorted({root, *seat.dst.ranks}))
+    def __init__(self, slot, groups):
+        root = slot.src.ranks[0]
+        whole = tuple((0, extent) for extent in slot.shape)
+        self.slot, self.root, self.whole = slot, root, whole
+        members = tuple(sorted({root, *slot.dst.ranks}))
         self.group = groups.get(members)
-        self.full = seat.empty(whole) if seat.rank in members else None
+        self.full = slot.empty(whole) if slot.rank in members else None
         self.sends, self.receives, self.own = [], [], None
-        for box, holders in seat.src.holders.items():
+        for box, holders in slot.src.holders.items():
             if root in holders:
                 self.own = box
-            elif seat.rank == root:
-                self.receives.append(Transfer(seat, self.full, whole, box, holders[0]))
-            elif seat.rank == holders[0]:
-                self.sends.append(Transfer(seat, seat.src_tile, seat.src_box, box, root))
+            elif slot.rank == root:
+                self.receives.append(Transfer(slot, self.full, whole, box, holders[0]))
+            elif slot.rank == holders[0]:
+                self.sends.append(Transfer(slot, slot.src_tile, slot.src_box, box, root))
 
     def run(self):
-        seat = self.seat
-        if seat.rank == self.root and self.own is not None:
-            part_of(self.full, self.whole, self.own).copy_(seat.src_tile)
+        slot = self.slot
+        if slot.rank == self.root and self.own is not None:
+            part_of(self.full, self.whole, self.own).copy_(slot.src_tile)
         exchange(self.sends, self.receives)
         if self.full is not None:
             if self.group is not None:
                 dist.broadcast(wire(self.full), self.root, group=self.group)
-            if seat.dst_tile is not None:
-                seat.dst_tile.copy_(part_of(self.full, self.whole, seat.dst_box))
+            if slot.dst_tile is not None:
+                slot.dst_tile.copy_(part_of(self.full, self.whole, slot.dst_box))
 
 
 METHODS = {"gather_broadcast": GatherBroadcast, "batch_isend_irecv": BatchIsendIrecv}
@@ -290,17 +290,17 @@ class Groups:
 # Measuring -----------------------------------------------------------------------------------------
 
 
-def measure(seat, method, options):
+def measure(slot, method, options):
     """What the runs took: each as long as its slowest rank; bytes that were wrong in any of them."""
     seconds, cpu_s, wrong = [], 0.0, 0
     for run in range(options.warmup + options.iterations):
-        seat.poison()
+        slot.poison()
         dist.barrier()
         cpu, start = time.process_time(), time.perf_counter()
         method.run()
         slowest = torch.tensor([time.perf_counter() - start], dtype=torch.float64)
         busy = torch.tensor([time.process_time() - cpu], dtype=torch.float64)
-        bad = torch.tensor([seat.wrong() if options.validate else 0])
+        bad = torch.tensor([slot.wrong() if options.validate else 0])
         dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
         dist.all_reduce(busy)
         dist.all_reduce(bad)
@@ -311,21 +311,21 @@ def measure(seat, method, options):
     return seconds, cpu_s, wrong
 
 
-def result_of(seat, name, measured, options):
+def result_of(slot, name, measured, options):
     seconds, cpu_s, wrong = measured
     median = statistics.median(seconds)
     result = {
-        "case": seat.name,
+        "case": slot.name,
         "peer": f"torch-{name}",
-        "shape": seat.shape,
-        "dtype": seat.dtype,
+        "shape": slot.shape,
+        "dtype": slot.dtype,
         "transport": "gloo",
-        "bytes": seat.bytes,
+        "bytes": slot.bytes,
         "time_s": {"min": min(seconds), "median": median, "max": max(seconds),
                    "mean": statistics.fmean(seconds), "variance": statistics.pvariance(seconds),
                    "all": seconds},
         "cpu_s": cpu_s,
-        "algbw_GBps": seat.bytes / median * 1e-9,
+        "algbw_GBps": slot.bytes / median * 1e-9,
     }
     if options.validate:
         result["wrong"] = wrong
@@ -343,13 +343,13 @@ def run_cases(document, options):
     """All cases by all methods; returns the results, equal on all ranks."""
     groups, results, rank = Groups(), [], dist.get_rank()
     for entry in document["results"]:
-        seat = Seat(entry, rank)
-        if max(seat.src.ranks + seat.dst.ranks) >= dist.get_world_size():
-            raise BadInput(f"case {seat.name} needs rank {max(seat.src.ranks + seat.dst.ranks)}, "
+        slot = Slot(entry, rank)
+        if max(slot.src.ranks + slot.dst.ranks) >= dist.get_world_size():
+            raise BadInput(f"case {slot.name} needs rank {max(slot.src.ranks + slot.dst.ranks)}, "
                            f"but the job has {dist.get_world_size()} ranks")
         for name in options.methods:
-            method = METHODS[name](seat, groups)
-            results.append(result_of(seat, name, measure(seat, method, options), options))
+            method = METHODS[name](slot, groups)
+            results.append(result_of(slot, name, measure(slot, method, options), options))
             if rank == 0:
                 print_row(results[-1])
     return results

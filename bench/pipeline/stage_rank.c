@@ -2,17 +2,17 @@
 
 #include <stdlib.h>
 
-#include "bench/pipeline/passage.h"
+#include "bench/pipeline/stage_channel.h"
 
 /* Of a stage, in the order of the entries that use them, from AP_PASS_SEND_ACTIVATION on. */
-enum { SEND_ACTIVATION, RECEIVE_ACTIVATION, SEND_GRADIENT, RECEIVE_GRADIENT, PASSAGES };
+enum { SEND_ACTIVATION, RECEIVE_ACTIVATION, SEND_GRADIENT, RECEIVE_GRADIENT, STAGE_CHANNELS };
 
 struct rb_stage_rank {
     xm_worker_t *worker;
     const rb_pipeline_t *pipeline;
     rb_compute_t *compute;
     int stage;
-    rb_passage_t *passages[PASSAGES]; /* NULL at the ends of the pipeline */
+    rb_stage_channel_t *stage_channels[STAGE_CHANNELS]; /* NULL at the ends of the pipeline */
     ap_pipeline_span_t *spans;
     int count;
     int64_t start;    /* of the run */
@@ -20,12 +20,12 @@ struct rb_stage_rank {
     int64_t deadline; /* of the run */
 };
 
-/* The way of a passage, -1 where the pipeline ends. */
-static int way_index(const rb_stage_rank_t *rank, int passage)
+/* The way of a stage channel, -1 where the pipeline ends. */
+static int way_index(const rb_stage_rank_t *rank, int stage_channel)
 {
     int last = ap_plan_stages(rank->pipeline->plan) - 1;
-    bool after = passage == SEND_ACTIVATION || passage == RECEIVE_GRADIENT;
-    bool gradient = passage == SEND_GRADIENT || passage == RECEIVE_GRADIENT;
+    bool after = stage_channel == SEND_ACTIVATION || stage_channel == RECEIVE_GRADIENT;
+    bool gradient = stage_channel == SEND_GRADIENT || stage_channel == RECEIVE_GRADIENT;
     int boundary = after ? rank->stage : rank->stage - 1;
 
     return boundary >= 0 && boundary < last ? 2 * boundary + (gradient ? 1 : 0) : -1;
@@ -45,9 +45,9 @@ xm_status_t rb_stage_rank_create(xm_worker_t *worker, const rb_pipeline_t *pipel
     rank->pipeline = pipeline;
     rank->compute = compute;
     rank->stage = rb_pipeline_stage_of(pipeline, xm_worker_rank(worker), &first);
-    if (pipeline->way_count > RB_PASSAGE_WAYS) {
+    if (pipeline->way_count > RB_STAGE_CHANNEL_WAYS) {
         status = xm_error_set(XM_ERR_UNSUPPORTED, "%d stages are too many to run: at most %d",
-                              ap_plan_stages(pipeline->plan), RB_PASSAGE_WAYS / 2 + 1);
+                              ap_plan_stages(pipeline->plan), RB_STAGE_CHANNEL_WAYS / 2 + 1);
     }
     if (status == XM_OK && rank->stage >= 0) {
         rank->count = pipeline->schedule->op_count[rank->stage];
@@ -57,11 +57,11 @@ xm_status_t rb_stage_rank_create(xm_worker_t *worker, const rb_pipeline_t *pipel
                 xm_error_set(XM_ERR_NO_MEMORY, "no memory for the times of %d passes", rank->count);
         }
     }
-    for (int i = 0; i < PASSAGES && rank->stage >= 0 && status == XM_OK; ++i) {
+    for (int i = 0; i < STAGE_CHANNELS && rank->stage >= 0 && status == XM_OK; ++i) {
         int way = way_index(rank, i);
 
         if (way >= 0) {
-            status = rb_passage_create(worker, pipeline, way, &rank->passages[i]);
+            status = rb_stage_channel_create(worker, pipeline, way, &rank->stage_channels[i]);
         }
     }
     if (status < 0) {
@@ -77,10 +77,10 @@ static xm_status_t advance(rb_stage_rank_t *rank, bool *may_sleep)
     xm_status_t status = XM_OK;
 
     *may_sleep = true;
-    for (int i = 0; i < PASSAGES && status == XM_OK; ++i) {
-        if (rank->passages[i] != NULL) {
-            status = rb_passage_advance(rank->passages[i]);
-            *may_sleep = *may_sleep && rb_passage_may_sleep(rank->passages[i]);
+    for (int i = 0; i < STAGE_CHANNELS && status == XM_OK; ++i) {
+        if (rank->stage_channels[i] != NULL) {
+            status = rb_stage_channel_advance(rank->stage_channels[i]);
+            *may_sleep = *may_sleep && rb_stage_channel_may_sleep(rank->stage_channels[i]);
         }
     }
     return status;
@@ -126,20 +126,20 @@ static xm_status_t compute(rb_stage_rank_t *rank, int64_t duration_ns)
     return status;
 }
 
-static xm_status_t receive(rb_stage_rank_t *rank, rb_passage_t *passage)
+static xm_status_t receive(rb_stage_rank_t *rank, rb_stage_channel_t *stage_channel)
 {
     bool may_sleep;
     int64_t when;
     xm_status_t status = advance(rank, &may_sleep);
 
-    while (status == XM_OK && !rb_passage_has_arrived(passage, &when)) {
+    while (status == XM_OK && !rb_stage_channel_has_arrived(stage_channel, &when)) {
         status = rest(rank, may_sleep, INT64_MAX);
         if (status == XM_OK) {
             status = advance(rank, &may_sleep);
         }
     }
     if (status == XM_OK) {
-        rb_passage_take(passage);
+        rb_stage_channel_take(stage_channel);
         rank->clock = when > rank->clock ? when : rank->clock;
     }
     return status;
@@ -154,11 +154,11 @@ static xm_status_t run_entry(rb_stage_rank_t *rank, int index)
     switch (op->pass) {
     case AP_PASS_SEND_ACTIVATION:
     case AP_PASS_SEND_GRADIENT:
-        rb_passage_offer(rank->passages[op->pass - AP_PASS_SEND_ACTIVATION]);
+        rb_stage_channel_offer(rank->stage_channels[op->pass - AP_PASS_SEND_ACTIVATION]);
         return advance(rank, &may_sleep);
     case AP_PASS_RECEIVE_ACTIVATION:
     case AP_PASS_RECEIVE_GRADIENT:
-        return receive(rank, rank->passages[op->pass - AP_PASS_SEND_ACTIVATION]);
+        return receive(rank, rank->stage_channels[op->pass - AP_PASS_SEND_ACTIVATION]);
     default:
         return compute(rank, planned->end_ns - planned->start_ns);
     }
@@ -168,8 +168,9 @@ static bool is_done(const rb_stage_rank_t *rank)
 {
     bool done = true;
 
-    for (int i = 0; i < PASSAGES; ++i) {
-        done = done && (rank->passages[i] == NULL || rb_passage_is_done(rank->passages[i]));
+    for (int i = 0; i < STAGE_CHANNELS; ++i) {
+        done = done && (rank->stage_channels[i] == NULL ||
+                        rb_stage_channel_is_done(rank->stage_channels[i]));
     }
     return done;
 }
@@ -210,13 +211,14 @@ static xm_status_t go_through(rb_stage_rank_t *rank, rb_stage_run_t *result)
 static void take_transfers(rb_stage_rank_t *rank)
 {
     const ap_schedule_op_t *ops = rank->pipeline->schedule->ops[rank->stage];
-    int sent[PASSAGES] = {0};
+    int sent[STAGE_CHANNELS] = {0};
 
     for (int i = 0; i < rank->count; ++i) {
-        int passage = (int)ops[i].pass - AP_PASS_SEND_ACTIVATION;
+        int stage_channel = (int)ops[i].pass - AP_PASS_SEND_ACTIVATION;
 
-        if (passage == SEND_ACTIVATION || passage == SEND_GRADIENT) {
-            ap_pipeline_span_t span = rb_passage_span(rank->passages[passage], sent[passage]++);
+        if (stage_channel == SEND_ACTIVATION || stage_channel == SEND_GRADIENT) {
+            ap_pipeline_span_t span =
+                rb_stage_channel_span(rank->stage_channels[stage_channel], sent[stage_channel]++);
 
             rank->spans[i] =
                 (ap_pipeline_span_t){span.start_ns - rank->start, span.end_ns - rank->start};
@@ -227,28 +229,29 @@ static void take_transfers(rb_stage_rank_t *rank)
 xm_status_t rb_stage_rank_run(rb_stage_rank_t *rank, bool checked, int number,
                               rb_stage_run_t *result)
 {
-    double patience = xm_worker_timeout(rank->worker);
+    double timeout = xm_worker_timeout(rank->worker);
     xm_status_t status;
 
     *result = (rb_stage_run_t){0};
     if (rank->stage < 0) {
         return XM_OK;
     }
-    for (int i = 0; i < PASSAGES; ++i) {
-        if (rank->passages[i] != NULL) {
-            rb_passage_begin(rank->passages[i], checked, number);
+    for (int i = 0; i < STAGE_CHANNELS; ++i) {
+        if (rank->stage_channels[i] != NULL) {
+            rb_stage_channel_begin(rank->stage_channels[i], checked, number);
         }
     }
     rank->start = rank->clock = xm_worker_now(rank->worker);
     rank->deadline =
-        rank->start + (int64_t)(patience * 1e9) + 2 * rank->pipeline->predicted->makespan_ns;
+        rank->start + (int64_t)(timeout * 1e9) + 2 * rank->pipeline->predicted->makespan_ns;
     status = go_through(rank, result);
     if (status < 0) {
         return status;
     }
     take_transfers(rank);
-    for (int i = 0; i < PASSAGES; ++i) {
-        result->wrong += rank->passages[i] != NULL ? rb_passage_wrong(rank->passages[i]) : 0;
+    for (int i = 0; i < STAGE_CHANNELS; ++i) {
+        result->wrong +=
+            rank->stage_channels[i] != NULL ? rb_stage_channel_wrong(rank->stage_channels[i]) : 0;
     }
     return XM_OK;
 }
@@ -264,8 +267,8 @@ void rb_stage_rank_destroy(rb_stage_rank_t *rank)
     if (rank == NULL) {
         return;
     }
-    for (int i = 0; i < PASSAGES; ++i) {
-        rb_passage_destroy(rank->passages[i]);
+    for (int i = 0; i < STAGE_CHANNELS; ++i) {
+        rb_stage_channel_destroy(rank->stage_channels[i]);
     }
     free(rank->spans);
     free(rank);

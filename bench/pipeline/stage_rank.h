@@ -4,9 +4,9 @@
  * hands tensors to the stages before and after it.
  *
  * An entry of the list means here what it means in the simulation (planner/pipeline/simulate.h,
- * transfers overlapped). A send is handed to its passage (passage.h) and costs nothing; a receive
- * waits until the tensor is there for the whole stage; passes, and updates, take the plan's time,
- * collectives inside the stage included, as priced. All the while transfers go on.
+ * transfers overlapped). A send is handed to its stage channel (stage_channel.h) and costs nothing;
+ * a receive waits until the tensor is there for the whole stage; passes, and updates, take the
+ * plan's time, collectives inside the stage included, as priced. All the while transfers go on.
  *
  * Where the device is elsewhere (compute.h, `wait`), it does what it is given one after the other,
  * as a GPU's queue does: a pass begins when the one before has ended and its input is there, and
@@ -31,8 +31,8 @@ typedef struct rb_stage_run {
     uint64_t wrong; /**< bytes, in a checked run */
 } rb_stage_run_t;
 
-/** Buffers, executors and passages of this rank; one of no stage has none, and nothing to do. The
- * other objects must outlive it. */
+/** Buffers, executors and stage channels of this rank; one of no stage has none, and nothing to do.
+ * The other objects must outlive it. */
 xm_status_t rb_stage_rank_create(xm_worker_t *worker, const rb_pipeline_t *pipeline,
                                  rb_compute_t *compute, rb_stage_rank_t **rank);
 

@@ -34,25 +34,25 @@ typedef struct {
     const options_t *options;
     xm_job_env_t env;
     pthread_barrier_t *start; /* of all ranks of both processes */
-} seat_t;
+} slot_t;
 
 /* Seconds since the start: all have met, rank 0 has the blobs, all have them. */
 typedef struct {
     double met, gathered, ended;
 } times_t;
 
-static xm_status_t take_part(const seat_t *seat, int listen_fd, times_t *times)
+static xm_status_t take_part(const slot_t *slot, int listen_fd, times_t *times)
 {
-    size_t length = (size_t)seat->options->bytes, *offsets = NULL;
+    size_t length = (size_t)slot->options->bytes, *offsets = NULL;
     xm_bootstrap_t *bootstrap;
     double start;
     void *blobs = NULL;
     char *own = calloc(1, length);
     xm_status_t status;
 
-    (void)pthread_barrier_wait(seat->start);
+    (void)pthread_barrier_wait(slot->start);
     start = xm_clock_seconds();
-    status = own != NULL ? xm_bootstrap_create_tcp(&seat->env, listen_fd, limit_s, &bootstrap)
+    status = own != NULL ? xm_bootstrap_create_tcp(&slot->env, listen_fd, limit_s, &bootstrap)
                          : xm_error_set(XM_ERR_NO_MEMORY, "no memory for a blob");
     if (status < 0) {
         free(own);
@@ -74,21 +74,21 @@ static xm_status_t take_part(const seat_t *seat, int listen_fd, times_t *times)
 
 static void *be_rank(void *arg)
 {
-    const seat_t *seat = arg;
+    const slot_t *slot = arg;
     times_t times;
-    xm_status_t status = take_part(seat, -1, &times);
+    xm_status_t status = take_part(slot, -1, &times);
 
     if (status < 0) {
-        (void)fprintf(stderr, "%s: rank %d: %s\n", program, seat->env.rank, xm_last_error());
+        (void)fprintf(stderr, "%s: rank %d: %s\n", program, slot->env.rank, xm_last_error());
     }
     return (void *)(intptr_t)(status < 0);
 }
 
 /* The other process. Returns its exit status. */
-static int be_the_others(const seat_t *seat)
+static int be_the_others(const slot_t *slot)
 {
-    int ranks = seat->env.size, failed = 0;
-    seat_t *seats = calloc((size_t)ranks, sizeof(*seats));
+    int ranks = slot->env.size, failed = 0;
+    slot_t *slots = calloc((size_t)ranks, sizeof(*slots));
     pthread_t *threads = calloc((size_t)ranks, sizeof(*threads));
     struct rlimit files = {0};
     pthread_attr_t small;
@@ -99,12 +99,12 @@ static int be_the_others(const seat_t *seat)
     (void)pthread_attr_init(&small);
     (void)pthread_attr_setstacksize(&small, STACK);
     for (int rank = 1; rank < ranks; ++rank) {
-        if (seats == NULL || threads == NULL) {
+        if (slots == NULL || threads == NULL) {
             return EXIT_FAILURE;
         }
-        seats[rank] = *seat;
-        seats[rank].env.rank = rank;
-        if (pthread_create(&threads[rank], &small, be_rank, &seats[rank]) != 0) {
+        slots[rank] = *slot;
+        slots[rank].env.rank = rank;
+        if (pthread_create(&threads[rank], &small, be_rank, &slots[rank]) != 0) {
             (void)fprintf(stderr, "%s: cannot start thread %d of %d\n", program, rank, ranks);
             return EXIT_FAILURE;
         }
@@ -117,7 +117,7 @@ static int be_the_others(const seat_t *seat)
     }
     (void)pthread_attr_destroy(&small);
     free(threads);
-    free(seats);
+    free(slots);
     return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
@@ -153,13 +153,13 @@ static xm_status_t share_barrier(int ranks, pthread_barrier_t **barrier)
 
 static xm_status_t measure(const options_t *options, times_t *times)
 {
-    seat_t seat = {.options = options, .env = {.size = options->ranks, .master_addr = "127.0.0.1"}};
+    slot_t slot = {.options = options, .env = {.size = options->ranks, .master_addr = "127.0.0.1"}};
     pid_t others, parent = getpid();
     int listen_fd, wait_status = 0;
-    xm_status_t status = listen_locally(&listen_fd, &seat.env.master_port);
+    xm_status_t status = listen_locally(&listen_fd, &slot.env.master_port);
 
     if (status == XM_OK) {
-        status = share_barrier(options->ranks, &seat.start);
+        status = share_barrier(options->ranks, &slot.start);
     }
     if (status < 0) {
         return status;
@@ -169,15 +169,15 @@ static xm_status_t measure(const options_t *options, times_t *times)
     if (others == 0) {
         (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
         (void)close(listen_fd);
-        _exit(getppid() == parent ? be_the_others(&seat) : EXIT_FAILURE);
+        _exit(getppid() == parent ? be_the_others(&slot) : EXIT_FAILURE);
     }
     if (others < 0) {
         (void)close(listen_fd);
         return xm_error_set(XM_ERR_NO_MEMORY, "fork: %s", strerror(errno));
     }
-    status = take_part(&seat, listen_fd, times);
+    status = take_part(&slot, listen_fd, times);
     (void)waitpid(others, &wait_status, 0);
-    (void)munmap(seat.start, sizeof(*seat.start));
+    (void)munmap(slot.start, sizeof(*slot.start));
     return status == XM_OK && wait_status != 0
                ? xm_error_set(XM_ERR_PEER_DIED, "the other ranks failed")
                : status;

@@ -47,7 +47,7 @@ typedef struct {
     xm_memory_t *memory; /* NULL: unregistered */
     double *samples;
     uint64_t wrong;
-} seat_t;
+} slot_t;
 
 /* An operation and what became of it. */
 typedef struct {
@@ -64,7 +64,7 @@ static void on_done(xm_op_t *op, xm_status_t status)
     message->status = status;
 }
 
-static xm_status_t post(seat_t *seat, bool send, uint64_t tag, uint8_t *bytes, size_t length,
+static xm_status_t post(slot_t *slot, bool send, uint64_t tag, uint8_t *bytes, size_t length,
                         message_t *message)
 {
     xm_status_t status;
@@ -73,23 +73,23 @@ static xm_status_t post(seat_t *seat, bool send, uint64_t tag, uint8_t *bytes, s
     message->op.arg = message;
     message->busy = true;
     message->status = XM_OK;
-    status = send ? xm_transport_send(seat->transport, 1 - seat->rank, tag, bytes, length,
-                                      seat->memory, &message->op)
-                  : xm_transport_receive(seat->transport, 1 - seat->rank, tag, bytes, length,
-                                         seat->memory, &message->op);
+    status = send ? xm_transport_send(slot->transport, 1 - slot->rank, tag, bytes, length,
+                                      slot->memory, &message->op)
+                  : xm_transport_receive(slot->transport, 1 - slot->rank, tag, bytes, length,
+                                         slot->memory, &message->op);
     message->busy = status == XM_IN_PROGRESS;
     return status < 0 ? status : XM_OK;
 }
 
 /* @p started: the clock not long ago. It costs as much as a short message, so it is not asked for
  * each. */
-static xm_status_t finish(seat_t *seat, const message_t *message, int64_t started)
+static xm_status_t finish(slot_t *slot, const message_t *message, int64_t started)
 {
-    int64_t deadline = started + (int64_t)(xm_worker_timeout(seat->worker) * 1e9);
+    int64_t deadline = started + (int64_t)(xm_worker_timeout(slot->worker) * 1e9);
     xm_status_t status = XM_OK;
 
     while (message->busy && status == XM_OK) {
-        status = xm_worker_wait(seat->worker, deadline);
+        status = xm_worker_wait(slot->worker, deadline);
     }
     return status < 0 ? status : message->status;
 }
@@ -99,10 +99,10 @@ static uint8_t pattern(uint64_t seed, size_t i)
     return (uint8_t)((xm_hash_spread(i + 1) ^ seed * 0xbf58476d) >> 56);
 }
 
-static void fill(seat_t *seat, uint64_t seed, size_t length)
+static void fill(slot_t *slot, uint64_t seed, size_t length)
 {
     for (size_t i = 0; i < length; ++i) {
-        seat->bytes[i] = seat->rank == 0 ? pattern(seed, i) : 0;
+        slot->bytes[i] = slot->rank == 0 ? pattern(seed, i) : 0;
     }
 }
 
@@ -114,35 +114,35 @@ static int compare(const void *a, const void *b)
 }
 
 /* Half the median of the round trips. */
-static xm_status_t measure_latency(seat_t *seat, size_t length, double *seconds)
+static xm_status_t measure_latency(slot_t *slot, size_t length, double *seconds)
 {
-    int rounds = seat->options->warmup + seat->options->iterations;
-    bool first = seat->rank == 0;
+    int rounds = slot->options->warmup + slot->options->iterations;
+    bool first = slot->rank == 0;
     message_t out = {0}, in = {0};
-    int64_t start = xm_transport_now(seat->transport);
+    int64_t start = xm_transport_now(slot->transport);
     xm_status_t status = XM_OK;
 
     for (int i = 0; i < rounds && status == XM_OK; ++i) {
         int64_t end;
 
         /* What is answered need not be checked: the stream after this is. */
-        status = post(seat, false, first ? TAG_PONG : TAG_PING, seat->bytes, length, &in);
+        status = post(slot, false, first ? TAG_PONG : TAG_PING, slot->bytes, length, &in);
         if (status == XM_OK && first) {
-            status = post(seat, true, TAG_PING, seat->bytes + length, length, &out);
+            status = post(slot, true, TAG_PING, slot->bytes + length, length, &out);
         }
-        status = status == XM_OK ? finish(seat, &in, start) : status;
+        status = status == XM_OK ? finish(slot, &in, start) : status;
         if (status == XM_OK && !first) {
-            status = post(seat, true, TAG_PONG, seat->bytes + length, length, &out);
+            status = post(slot, true, TAG_PONG, slot->bytes + length, length, &out);
         }
-        status = status == XM_OK ? finish(seat, &out, start) : status;
-        end = xm_transport_now(seat->transport);
-        if (i >= seat->options->warmup) {
-            seat->samples[i - seat->options->warmup] = (double)(end - start) * 0.5e-9;
+        status = status == XM_OK ? finish(slot, &out, start) : status;
+        end = xm_transport_now(slot->transport);
+        if (i >= slot->options->warmup) {
+            slot->samples[i - slot->options->warmup] = (double)(end - start) * 0.5e-9;
         }
         start = end;
     }
-    qsort(seat->samples, (size_t)seat->options->iterations, sizeof(*seat->samples), compare);
-    *seconds = seat->samples[seat->options->iterations / 2];
+    qsort(slot->samples, (size_t)slot->options->iterations, sizeof(*slot->samples), compare);
+    *seconds = slot->samples[slot->options->iterations / 2];
     return status;
 }
 
@@ -154,76 +154,76 @@ static int buffers_of(const options_t *options)
 
 /* Rank 0 sends so many messages, always a window of them in flight, and waits until rank 1 says
  * that it has them all. */
-static xm_status_t stream(seat_t *seat, size_t length, int count, double *seconds)
+static xm_status_t stream(slot_t *slot, size_t length, int count, double *seconds)
 {
     static message_t messages[WINDOW_MOST];
-    int64_t start = xm_transport_now(seat->transport), now = start;
-    int buffers = buffers_of(seat->options);
-    uint8_t *word = seat->bytes + (size_t)buffers * length;
+    int64_t start = xm_transport_now(slot->transport), now = start;
+    int buffers = buffers_of(slot->options);
+    uint8_t *word = slot->bytes + (size_t)buffers * length;
     message_t word_message = {0};
     xm_status_t status = XM_OK;
 
     memset(messages, 0, sizeof(messages));
-    if (seat->rank == 0) {
-        status = post(seat, false, TAG_FINISHED, word, 1, &word_message);
+    if (slot->rank == 0) {
+        status = post(slot, false, TAG_FINISHED, word, 1, &word_message);
     }
-    for (int i = 0; i < count + seat->options->window && status == XM_OK; ++i) {
-        int place = i % seat->options->window;
+    for (int i = 0; i < count + slot->options->window && status == XM_OK; ++i) {
+        int place = i % slot->options->window;
 
-        now = i % CLOCK_EVERY == 0 ? xm_transport_now(seat->transport) : now;
-        status = finish(seat, &messages[place], now);
+        now = i % CLOCK_EVERY == 0 ? xm_transport_now(slot->transport) : now;
+        status = finish(slot, &messages[place], now);
         if (i < count && status == XM_OK) {
             status =
-                post(seat, seat->rank == 0, TAG_STREAM + (uint64_t)i,
-                     seat->bytes + (size_t)(place % buffers) * length, length, &messages[place]);
+                post(slot, slot->rank == 0, TAG_STREAM + (uint64_t)i,
+                     slot->bytes + (size_t)(place % buffers) * length, length, &messages[place]);
         }
     }
-    if (seat->rank == 1 && status == XM_OK) {
-        status = post(seat, true, TAG_FINISHED, word, 1, &word_message);
+    if (slot->rank == 1 && status == XM_OK) {
+        status = post(slot, true, TAG_FINISHED, word, 1, &word_message);
     }
-    status = status == XM_OK ? finish(seat, &word_message, now) : status;
-    *seconds = (double)(xm_transport_now(seat->transport) - start) * 1e-9;
+    status = status == XM_OK ? finish(slot, &word_message, now) : status;
+    *seconds = (double)(xm_transport_now(slot->transport) - start) * 1e-9;
     return status;
 }
 
 /* All messages that were still in the buffers at the end of the stream. */
-static void check(seat_t *seat, uint64_t seed, size_t length, int count)
+static void check(slot_t *slot, uint64_t seed, size_t length, int count)
 {
-    int buffers = buffers_of(seat->options), there = count < buffers ? count : buffers;
+    int buffers = buffers_of(slot->options), there = count < buffers ? count : buffers;
 
-    for (size_t i = 0; seat->rank == 1 && i < (size_t)there * length; ++i) {
-        seat->wrong += seat->bytes[i] != pattern(seed, i);
+    for (size_t i = 0; slot->rank == 1 && i < (size_t)there * length; ++i) {
+        slot->wrong += slot->bytes[i] != pattern(seed, i);
     }
 }
 
-static xm_status_t measure(seat_t *seat, uint64_t seed)
+static xm_status_t measure(slot_t *slot, uint64_t seed)
 {
-    const options_t *o = seat->options;
+    const options_t *o = slot->options;
     size_t length = (size_t)o->size[seed];
     double latency = 0, seconds = 0;
-    xm_status_t status = xm_worker_barrier(seat->worker);
+    xm_status_t status = xm_worker_barrier(slot->worker);
 
     if (status == XM_OK) {
-        status = measure_latency(seat, length, &latency);
+        status = measure_latency(slot, length, &latency);
     }
-    fill(seat, seed, (size_t)buffers_of(o) * length);
+    fill(slot, seed, (size_t)buffers_of(o) * length);
     for (int timed = o->warmup > 0 ? 0 : 1; timed < 2 && status == XM_OK; ++timed) {
-        status = xm_worker_barrier(seat->worker);
+        status = xm_worker_barrier(slot->worker);
         if (status == XM_OK) {
-            status = stream(seat, length, timed ? o->iterations : o->warmup, &seconds);
+            status = stream(slot, length, timed ? o->iterations : o->warmup, &seconds);
         }
     }
     if (status < 0) {
         return status;
     }
-    check(seat, seed, length, o->iterations);
-    status = xm_worker_allgather(seat->worker, &seat->wrong, seat->samples, sizeof(seat->wrong));
-    if (status == XM_OK && seat->rank == 0) {
+    check(slot, seed, length, o->iterations);
+    status = xm_worker_allgather(slot->worker, &slot->wrong, slot->samples, sizeof(slot->wrong));
+    if (status == XM_OK && slot->rank == 0) {
         uint64_t wrong[RANKS];
         double rate = (double)length * o->iterations / seconds;
 
-        memcpy(wrong, seat->samples, sizeof(wrong));
-        seat->wrong = wrong[1];
+        memcpy(wrong, slot->samples, sizeof(wrong));
+        slot->wrong = wrong[1];
         printf("%12zu %11d %12.2f %12.3f %10.6f %8" PRIu64 "\n", length, o->iterations,
                latency * 1e6, rate * 1e-6, rate * 1e-9, wrong[1]);
         (void)fflush(stdout);
@@ -231,13 +231,13 @@ static xm_status_t measure(seat_t *seat, uint64_t seed)
     return status;
 }
 
-static void print_head(const seat_t *seat)
+static void print_head(const slot_t *slot)
 {
-    const options_t *o = seat->options;
+    const options_t *o = slot->options;
 
     printf("# %s %s: transport %s, %s, window %d, warm-up %d, ranks %s, memory %sregistered%s\n",
-           program, XM_VERSION_STRING, xm_transport_name(seat->transport),
-           xm_worker_host_count(seat->worker) > 1 ? "two hosts" : "one host", o->window, o->warmup,
+           program, XM_VERSION_STRING, xm_transport_name(slot->transport),
+           xm_worker_host_count(slot->worker) > 1 ? "two hosts" : "one host", o->window, o->warmup,
            xm_config_choice(XM_CONFIG_PROGRESS) == 1 ? "spin" : "sleep",
            o->unregistered ? "not " : "", o->one_buffer ? ", one buffer" : "");
     printf("# %10s %11s %12s %12s %10s %8s\n", "size", "iterations", "latency", "bandwidth", "",
@@ -245,52 +245,52 @@ static void print_head(const seat_t *seat)
     printf("# %10s %11s %12s %12s %10s %8s\n", "(B)", "", "(us)", "(MB/s)", "(GB/s)", "#wrong");
 }
 
-static xm_status_t allocate(seat_t *seat)
+static xm_status_t allocate(slot_t *slot)
 {
-    int buffers = buffers_of(seat->options);
+    int buffers = buffers_of(slot->options);
     size_t longest = 0;
 
-    for (int i = 0; i < seat->options->size_count; ++i) {
-        size_t size = (size_t)seat->options->size[i];
+    for (int i = 0; i < slot->options->size_count; ++i) {
+        size_t size = (size_t)slot->options->size[i];
 
         longest = size > longest ? size : longest;
     }
     /* Two messages at least, for the round trips, and a byte. */
-    seat->length = longest * (size_t)(buffers > 2 ? buffers : 2) + 1;
-    seat->bytes = mmap(NULL, seat->length, PROT_READ | PROT_WRITE,
+    slot->length = longest * (size_t)(buffers > 2 ? buffers : 2) + 1;
+    slot->bytes = mmap(NULL, slot->length, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-    seat->samples = malloc(((size_t)seat->options->iterations + RANKS) * sizeof(*seat->samples));
-    if (seat->bytes == MAP_FAILED || seat->samples == NULL) {
-        seat->bytes = seat->bytes == MAP_FAILED ? NULL : seat->bytes;
+    slot->samples = malloc(((size_t)slot->options->iterations + RANKS) * sizeof(*slot->samples));
+    if (slot->bytes == MAP_FAILED || slot->samples == NULL) {
+        slot->bytes = slot->bytes == MAP_FAILED ? NULL : slot->bytes;
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d messages of %zu bytes", buffers,
                             longest);
     }
-    return seat->options->unregistered ? XM_OK
-                                       : xm_transport_memory_register(seat->transport, seat->bytes,
-                                                                      seat->length, &seat->memory);
+    return slot->options->unregistered ? XM_OK
+                                       : xm_transport_memory_register(slot->transport, slot->bytes,
+                                                                      slot->length, &slot->memory);
 }
 
-static xm_status_t run(seat_t *seat)
+static xm_status_t run(slot_t *slot)
 {
     xm_status_t status =
-        xm_worker_size(seat->worker) == RANKS
-            ? allocate(seat)
+        xm_worker_size(slot->worker) == RANKS
+            ? allocate(slot)
             : xm_error_set(XM_ERR_INVALID_ARGUMENT, "%d ranks were started, two are needed",
-                           xm_worker_size(seat->worker));
+                           xm_worker_size(slot->worker));
 
-    if (status == XM_OK && seat->rank == 0) {
-        print_head(seat);
+    if (status == XM_OK && slot->rank == 0) {
+        print_head(slot);
     }
-    for (int i = 0; i < seat->options->size_count && status == XM_OK; ++i) {
-        status = measure(seat, (uint64_t)i);
+    for (int i = 0; i < slot->options->size_count && status == XM_OK; ++i) {
+        status = measure(slot, (uint64_t)i);
     }
     return status;
 }
 
 /* Prints the sentence of a failure: of rank 0, or of one that nobody else can speak for. */
-static int fail(const seat_t *seat, xm_status_t status)
+static int fail(const slot_t *slot, xm_status_t status)
 {
-    if (seat->rank == 0 || status == XM_ERR_PEER_DIED) {
+    if (slot->rank == 0 || status == XM_ERR_PEER_DIED) {
         return xm_cli_fail(program, status);
     }
     return xm_status_is_caller(status) ? 2 : EXIT_FAILURE;
@@ -300,30 +300,30 @@ static int run_rank(const options_t *options, const xm_job_env_t *env)
 {
     static const char *const transports[] = {"ucx", "verbs"};
     xm_worker_params_t params = XM_WORKER_PARAMS_INIT;
-    seat_t seat = {.options = options, .rank = env->rank};
+    slot_t slot = {.options = options, .rank = env->rank};
     xm_error_t failure;
     int exit_status = EXIT_SUCCESS;
     xm_status_t status;
 
     params.listen_fd = xm_launch_listen_fd();
     params.transport = transports[options->transport];
-    status = xm_worker_create(env, &params, &seat.worker);
+    status = xm_worker_create(env, &params, &slot.worker);
     if (status < 0) {
-        return fail(&seat, status);
+        return fail(&slot, status);
     }
-    seat.transport = xm_worker_transport(seat.worker);
-    status = run(&seat);
+    slot.transport = xm_worker_transport(slot.worker);
+    status = run(&slot);
     if (status < 0) {
         xm_error_save(&failure, status);
-        exit_status = fail(&seat, status);
+        exit_status = fail(&slot, status);
     }
-    xm_transport_memory_deregister(seat.transport, seat.memory);
-    xm_worker_destroy(seat.worker, status < 0 ? failure.sentence : NULL);
-    if (seat.bytes != NULL) {
-        (void)munmap(seat.bytes, seat.length);
+    xm_transport_memory_deregister(slot.transport, slot.memory);
+    xm_worker_destroy(slot.worker, status < 0 ? failure.sentence : NULL);
+    if (slot.bytes != NULL) {
+        (void)munmap(slot.bytes, slot.length);
     }
-    free(seat.samples);
-    return seat.wrong > 0 && exit_status == EXIT_SUCCESS ? EXIT_FAILURE : exit_status;
+    free(slot.samples);
+    return slot.wrong > 0 && exit_status == EXIT_SUCCESS ? EXIT_FAILURE : exit_status;
 }
 
 /* The list of NICs of a rank; of the last one given when there are fewer. */

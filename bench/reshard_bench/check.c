@@ -13,7 +13,7 @@
 enum { RANKS_SIZE = 64, JSON_FLAGS = JSON_INDENT(1) };
 
 /* "0-3,5"; what does not fit ends in dots. */
-static void format_ranks(const xm_checkup_row_t *row, char text[RANKS_SIZE])
+static void format_ranks(const xm_report_row_t *row, char text[RANKS_SIZE])
 {
     size_t used = 0;
 
@@ -35,15 +35,15 @@ static void format_ranks(const xm_checkup_row_t *row, char text[RANKS_SIZE])
     }
 }
 
-static int count_hosts(const xm_checkup_t *checkup)
+static int count_hosts(const xm_report_t *report)
 {
     int hosts = 0;
 
-    for (int rank = 0; rank < xm_checkup_ranks(checkup); ++rank) {
+    for (int rank = 0; rank < xm_report_ranks(report); ++rank) {
         bool first = true;
 
         for (int before = 0; before < rank && first; ++before) {
-            first = strcmp(xm_checkup_host(checkup, before), xm_checkup_host(checkup, rank)) != 0;
+            first = strcmp(xm_report_host(report, before), xm_report_host(report, rank)) != 0;
         }
         hosts += first;
     }
@@ -51,12 +51,12 @@ static int count_hosts(const xm_checkup_t *checkup)
 }
 
 /* Widths of the columns of ranks and subjects. */
-static void measure(const xm_checkup_t *checkup, int *ranks, int *subject)
+static void measure(const xm_report_t *report, int *ranks, int *subject)
 {
     *ranks = (int)strlen("ranks");
     *subject = (int)strlen("subject");
-    for (int i = 0; i < xm_checkup_rows(checkup); ++i) {
-        const xm_checkup_row_t *row = xm_checkup_row(checkup, i);
+    for (int i = 0; i < xm_report_rows(report); ++i) {
+        const xm_report_row_t *row = xm_report_row(report, i);
         char text[RANKS_SIZE] = "";
         int length;
 
@@ -68,28 +68,28 @@ static void measure(const xm_checkup_t *checkup, int *ranks, int *subject)
     }
 }
 
-static void print_table(const xm_checkup_t *checkup, FILE *file)
+static void print_table(const xm_report_t *report, FILE *file)
 {
     xm_versions_t versions;
     char under[192];
     int ranks_width, subject_width;
 
     xm_versions_read("", &versions);
-    measure(checkup, &ranks_width, &subject_width);
+    measure(report, &ranks_width, &subject_width);
     (void)fprintf(file, "# reshard-bench %s --check: ranks %d, hosts %d; %s\n", XM_VERSION_STRING,
-                  xm_checkup_ranks(checkup), count_hosts(checkup),
+                  xm_report_ranks(report), count_hosts(report),
                   xm_versions_format(&versions, under, sizeof(under)));
-    for (int rank = 0; rank < xm_checkup_ranks(checkup); ++rank) {
-        (void)fprintf(file, "# rank %4d  host %s\n", rank, xm_checkup_host(checkup, rank));
+    for (int rank = 0; rank < xm_report_ranks(report); ++rank) {
+        (void)fprintf(file, "# rank %4d  host %s\n", rank, xm_report_host(report, rank));
     }
-    (void)fprintf(file, "#%-8s %-*s  %-*s  %s\n", "verdict", ranks_width, "ranks", subject_width,
+    (void)fprintf(file, "#%-8s %-*s  %-*s  %s\n", "severity", ranks_width, "ranks", subject_width,
                   "subject", "finding");
-    for (int i = 0; i < xm_checkup_rows(checkup); ++i) {
-        const xm_checkup_row_t *row = xm_checkup_row(checkup, i);
+    for (int i = 0; i < xm_report_rows(report); ++i) {
+        const xm_report_row_t *row = xm_report_row(report, i);
         char ranks[RANKS_SIZE] = "";
 
         format_ranks(row, ranks);
-        (void)fprintf(file, "%-9s %-*s  %-*s  %s\n", xm_verdict_name(row->finding.verdict),
+        (void)fprintf(file, "%-9s %-*s  %-*s  %s\n", xm_severity_name(row->finding.severity),
                       ranks_width, ranks, subject_width, row->finding.subject, row->finding.text);
         if (row->finding.advice[0] != '\0') {
             (void)fprintf(file, "%*s-> %s\n", 10 + ranks_width + 2 + subject_width + 2, "",
@@ -97,14 +97,14 @@ static void print_table(const xm_checkup_t *checkup, FILE *file)
         }
     }
     (void)fprintf(file, "# ");
-    for (int v = 0; v < XM_VERDICT_COUNT; ++v) {
-        (void)fprintf(file, "%s%s %d", v > 0 ? ", " : "", xm_verdict_name((xm_verdict_t)v),
-                      xm_checkup_count(checkup, (xm_verdict_t)v));
+    for (int v = 0; v < XM_SEVERITY_COUNT; ++v) {
+        (void)fprintf(file, "%s%s %d", v > 0 ? ", " : "", xm_severity_name((xm_severity_t)v),
+                      xm_report_count(report, (xm_severity_t)v));
     }
     (void)fprintf(file, "\n");
 }
 
-static json_t *finding_json(const xm_checkup_row_t *row)
+static json_t *finding_json(const xm_report_row_t *row)
 {
     json_t *ranks = json_array();
     json_t *finding;
@@ -112,8 +112,8 @@ static json_t *finding_json(const xm_checkup_row_t *row)
     for (int i = 0; i < row->count; ++i) {
         (void)json_array_append_new(ranks, json_integer(row->ranks[i]));
     }
-    finding = json_pack("{s:s, s:s, s:s, s:o}", "subject", row->finding.subject, "verdict",
-                        xm_verdict_name(row->finding.verdict), "finding", row->finding.text,
+    finding = json_pack("{s:s, s:s, s:s, s:o}", "subject", row->finding.subject, "severity",
+                        xm_severity_name(row->finding.severity), "finding", row->finding.text,
                         "ranks", ranks);
     if (row->finding.advice[0] != '\0') {
         (void)json_object_set_new(finding, "advice", json_string(row->finding.advice));
@@ -121,7 +121,7 @@ static json_t *finding_json(const xm_checkup_row_t *row)
     return finding;
 }
 
-static xm_status_t print_json(const xm_checkup_t *checkup, FILE *file)
+static xm_status_t print_json(const xm_report_t *report, FILE *file)
 {
     json_t *hosts = json_array(), *findings = json_array(), *counts = json_object(), *root;
     xm_versions_t versions;
@@ -129,15 +129,15 @@ static xm_status_t print_json(const xm_checkup_t *checkup, FILE *file)
     xm_status_t status = XM_OK;
 
     xm_versions_read("", &versions);
-    for (int rank = 0; rank < xm_checkup_ranks(checkup); ++rank) {
-        (void)json_array_append_new(hosts, json_string(xm_checkup_host(checkup, rank)));
+    for (int rank = 0; rank < xm_report_ranks(report); ++rank) {
+        (void)json_array_append_new(hosts, json_string(xm_report_host(report, rank)));
     }
-    for (int i = 0; i < xm_checkup_rows(checkup); ++i) {
-        (void)json_array_append_new(findings, finding_json(xm_checkup_row(checkup, i)));
+    for (int i = 0; i < xm_report_rows(report); ++i) {
+        (void)json_array_append_new(findings, finding_json(xm_report_row(report, i)));
     }
-    for (int v = 0; v < XM_VERDICT_COUNT; ++v) {
-        (void)json_object_set_new(counts, xm_verdict_name((xm_verdict_t)v),
-                                  json_integer(xm_checkup_count(checkup, (xm_verdict_t)v)));
+    for (int v = 0; v < XM_SEVERITY_COUNT; ++v) {
+        (void)json_object_set_new(counts, xm_severity_name((xm_severity_t)v),
+                                  json_integer(xm_report_count(report, (xm_severity_t)v)));
     }
     root = json_pack("{s:s, s:s, s:o, s:o, s:o}", "version", XM_VERSION_STRING, "software",
                      xm_versions_format(&versions, under, sizeof(under)), "hosts", hosts,
@@ -152,7 +152,7 @@ static xm_status_t print_json(const xm_checkup_t *checkup, FILE *file)
 
 /* A machine that hwloc cannot describe is examined without its devices. */
 static xm_status_t examine(const rb_options_t *options, xm_bootstrap_t *bootstrap, double timeout,
-                           xm_checkup_t **checkup)
+                           xm_report_t **report)
 {
     xm_doctor_params_t params = XM_DOCTOR_PARAMS_INIT;
     xm_topology_t *topology = NULL;
@@ -167,7 +167,7 @@ static xm_status_t examine(const rb_options_t *options, xm_bootstrap_t *bootstra
     params.topology = topology;
     params.verbs = options->transport == RB_TRANSPORT_VERBS;
     params.spin = strcmp(xm_config_string(XM_CONFIG_PROGRESS), "spin") == 0;
-    status = xm_checkup_create(bootstrap, timeout, &params, checkup);
+    status = xm_report_create(bootstrap, timeout, &params, report);
     xm_topology_destroy(topology);
     return status;
 }
@@ -176,7 +176,7 @@ int rb_check_run(const rb_options_t *options, const xm_job_env_t *env)
 {
     double timeout = xm_config_seconds(XM_CONFIG_TIMEOUT);
     xm_bootstrap_t *bootstrap = NULL;
-    xm_checkup_t *checkup = NULL;
+    xm_report_t *report = NULL;
     xm_status_t status = XM_OK;
     int rank = 0, exit_status = EXIT_SUCCESS;
 
@@ -185,16 +185,16 @@ int rb_check_run(const rb_options_t *options, const xm_job_env_t *env)
     }
     if (status == XM_OK) {
         rank = bootstrap != NULL ? xm_bootstrap_rank(bootstrap) : 0;
-        status = examine(options, bootstrap, timeout, &checkup);
+        status = examine(options, bootstrap, timeout, &report);
     }
     if (status == XM_OK && rank == 0) {
         if (options->json) {
-            status = print_json(checkup, stdout);
+            status = print_json(report, stdout);
         } else {
-            print_table(checkup, stdout);
+            print_table(report, stdout);
         }
         status = status == XM_OK ? xm_cli_flush() : status;
-        exit_status = xm_checkup_count(checkup, XM_VERDICT_FAIL) > 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+        exit_status = xm_report_count(report, XM_SEVERITY_FAIL) > 0 ? EXIT_FAILURE : EXIT_SUCCESS;
     }
     if (status < 0) {
         exit_status = xm_cli_fail("reshard-bench", status);
@@ -203,7 +203,7 @@ int rb_check_run(const rb_options_t *options, const xm_job_env_t *env)
         /* Nobody leaves while another still needs him; whose failure that is says so himself. */
         (void)xm_bootstrap_barrier(bootstrap, timeout);
     }
-    xm_checkup_destroy(checkup);
+    xm_report_destroy(report);
     xm_bootstrap_destroy(bootstrap);
     return exit_status;
 }

@@ -31,9 +31,9 @@ typedef struct {
  */
 typedef struct {
     int64_t cases, warmup, iterations, validate, verify, gathers, rates, seed;
-} course_t;
+} settings_t;
 
-static xm_status_t check_course(job_t *job)
+static xm_status_t check_settings(job_t *job)
 {
     static const char *const names[] = {"number of cases",
                                         "--warmup",
@@ -44,14 +44,14 @@ static xm_status_t check_course(job_t *job)
                                         "--profile or --nic-gbps",
                                         "--seed"};
     const rb_options_t *o = job->options;
-    course_t own = {job->selection.count,
-                    o->warmup,
-                    o->iterations,
-                    o->validate,
-                    o->verify,
-                    o->trace_path != NULL || o->plot_path != NULL,
-                    o->profile != NULL || o->nic_rates > 0,
-                    o->seed};
+    settings_t own = {job->selection.count,
+                      o->warmup,
+                      o->iterations,
+                      o->validate,
+                      o->verify,
+                      o->trace_path != NULL || o->plot_path != NULL,
+                      o->profile != NULL || o->nic_rates > 0,
+                      o->seed};
     const size_t fields = sizeof(own) / sizeof(int64_t);
     size_t size = (size_t)xm_worker_size(job->worker);
     int64_t *all = malloc(size * sizeof(own));
@@ -234,7 +234,7 @@ static xm_status_t run(job_t *job, xm_status_t parsed)
         status = rb_share_status(job->worker, check_request(job));
     }
     if (status == XM_OK) {
-        status = check_course(job);
+        status = check_settings(job);
     }
     if (status == XM_OK) {
         status = agree_on_rates(job);

@@ -37,7 +37,7 @@ xm_status_t rb_show_topology(const rb_options_t *options, FILE *stream)
     xm_nic_choice_params_t params = XM_NIC_CHOICE_PARAMS_INIT;
     const char *given = xm_config_string(XM_CONFIG_NICS);
     xm_topology_t *topology;
-    xm_nic_seat_t *seats = NULL;
+    xm_nic_slot_t *slots = NULL;
     double *rates = NULL;
     int nics, gpus;
     xm_status_t status = xm_topology_create(NULL, 0, &topology);
@@ -47,19 +47,19 @@ xm_status_t rb_show_topology(const rb_options_t *options, FILE *stream)
     }
     nics = xm_topology_device_count(topology, XM_DEVICE_NIC);
     gpus = xm_topology_device_count(topology, XM_DEVICE_GPU);
-    seats = calloc((size_t)gpus + 1, sizeof(*seats));
+    slots = calloc((size_t)gpus + 1, sizeof(*slots));
     rates = calloc((size_t)nics + 1, sizeof(*rates));
-    if (seats == NULL || rates == NULL) {
+    if (slots == NULL || rates == NULL) {
         status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d GPUs and %d NICs", gpus, nics);
         goto free_arrays;
     }
     for (int gpu = 0; gpu < gpus; ++gpu) {
-        seats[gpu] = (xm_nic_seat_t){.gpu = gpu, .node = -1, .rank = -1};
+        slots[gpu] = (xm_nic_slot_t){.gpu = gpu, .node = -1, .rank = -1};
     }
     read_rates(options, rates, nics);
     params.topology = topology;
-    params.seats = seats;
-    params.seat_count = gpus;
+    params.slots = slots;
+    params.slot_count = gpus;
     params.rates = rates;
     params.unwanted = given[0] == '^' ? given + 1 : NULL;
     xm_topology_print(topology, stream);
@@ -71,7 +71,7 @@ xm_status_t rb_show_topology(const rb_options_t *options, FILE *stream)
 
 free_arrays:
     free(rates);
-    free(seats);
+    free(slots);
     xm_topology_destroy(topology);
     return status;
 }

@@ -18,7 +18,7 @@ typedef struct {
     xm_executor_t *executor;
     xm_checksum_t *checksum; /* while a run is verified */
     bool running;
-} seat_t;
+} slot_t;
 
 typedef struct {
     const rb_options_t *options;
@@ -26,7 +26,7 @@ typedef struct {
     const rb_prepared_t *prepared;
     int index; /* of the case */
     xm_sim_fabric_t *fabric;
-    seat_t *seats;
+    slot_t *slots;
     int64_t start_ns; /* of the last run */
 } stage_t;
 
@@ -36,25 +36,25 @@ static bool looks_at_data(const rb_options_t *options)
     return options->validate || options->verify;
 }
 
-static xm_status_t open_seat(stage_t *stage, int rank)
+static xm_status_t open_slot(stage_t *stage, int rank)
 {
-    seat_t *seat = &stage->seats[rank];
+    slot_t *slot = &stage->slots[rank];
     xm_executor_params_t params = XM_EXECUTOR_PARAMS_INIT;
-    xm_status_t status = xm_transport_sim_create(stage->fabric, rank, &seat->transport);
+    xm_status_t status = xm_transport_sim_create(stage->fabric, rank, &slot->transport);
 
     if (status == XM_OK) {
-        status = rb_tile_buffers_create(stage->prepared, rank, false, &seat->buffers);
+        status = rb_tile_buffers_create(stage->prepared, rank, false, &slot->buffers);
     }
     if (status < 0) {
         return status;
     }
     params.plan = stage->prepared->plan;
-    params.transport = seat->transport;
-    params.buffers = seat->buffers.tensors;
+    params.transport = slot->transport;
+    params.buffers = slot->buffers.tensors;
     params.memory_limit = stage->options->memory_limit;
     params.ordered = true;
     params.no_copy = !looks_at_data(stage->options);
-    return xm_executor_create(&params, &seat->executor);
+    return xm_executor_create(&params, &slot->executor);
 }
 
 /* The network that the plan was made for. */
@@ -119,32 +119,32 @@ static xm_status_t open_stage(stage_t *stage)
     if (status < 0) {
         return status;
     }
-    stage->seats = calloc((size_t)stage->hosts->ranks, sizeof(*stage->seats));
-    if (stage->seats == NULL) {
+    stage->slots = calloc((size_t)stage->hosts->ranks, sizeof(*stage->slots));
+    if (stage->slots == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d simulated ranks",
                             stage->hosts->ranks);
     }
     for (int r = 0; status == XM_OK && r < stage->hosts->ranks; ++r) {
-        status = open_seat(stage, r);
+        status = open_slot(stage, r);
     }
     return status;
 }
 
 static void close_stage(stage_t *stage)
 {
-    for (int r = 0; stage->seats != NULL && r < stage->hosts->ranks; ++r) {
-        xm_executor_destroy(stage->seats[r].executor);
-        rb_tile_buffers_clear(&stage->seats[r].buffers);
-        xm_transport_destroy(stage->seats[r].transport);
+    for (int r = 0; stage->slots != NULL && r < stage->hosts->ranks; ++r) {
+        xm_executor_destroy(stage->slots[r].executor);
+        rb_tile_buffers_clear(&stage->slots[r].buffers);
+        xm_transport_destroy(stage->slots[r].transport);
     }
-    free(stage->seats);
+    free(stage->slots);
     xm_sim_fabric_destroy(stage->fabric);
 }
 
-static bool may_sleep(const seat_t *seat)
+static bool may_sleep(const slot_t *slot)
 {
-    return seat->checksum != NULL ? xm_checksum_may_sleep(seat->checksum)
-                                  : xm_executor_may_sleep(seat->executor);
+    return slot->checksum != NULL ? xm_checksum_may_sleep(slot->checksum)
+                                  : xm_executor_may_sleep(slot->executor);
 }
 
 /* Lets every rank do what it can; *running counts those that have not finished. */
@@ -153,21 +153,21 @@ static xm_status_t advance_all(stage_t *stage, int *running, bool *moved)
     *running = 0;
     *moved = false;
     for (int r = 0; r < stage->hosts->ranks; ++r) {
-        seat_t *seat = &stage->seats[r];
+        slot_t *slot = &stage->slots[r];
         xm_status_t status;
 
-        if (!seat->running) {
+        if (!slot->running) {
             continue;
         }
-        *moved = xm_transport_progress(seat->transport) > 0 || *moved;
-        status = seat->checksum != NULL ? xm_checksum_advance(seat->checksum)
-                                        : xm_executor_advance(seat->executor);
+        *moved = xm_transport_progress(slot->transport) > 0 || *moved;
+        status = slot->checksum != NULL ? xm_checksum_advance(slot->checksum)
+                                        : xm_executor_advance(slot->executor);
         if (status < 0) {
             return status;
         }
-        seat->running = status == XM_IN_PROGRESS;
-        *running += seat->running;
-        *moved = !seat->running || !may_sleep(seat) || *moved;
+        slot->running = status == XM_IN_PROGRESS;
+        *running += slot->running;
+        *moved = !slot->running || !may_sleep(slot) || *moved;
     }
     return XM_OK;
 }
@@ -179,7 +179,7 @@ static xm_status_t drive(stage_t *stage)
     xm_status_t status = XM_OK;
 
     for (int r = 0; r < stage->hosts->ranks; ++r) {
-        stage->seats[r].running = true;
+        stage->slots[r].running = true;
     }
     while (status == XM_OK && running > 0) {
         bool moved;
@@ -199,14 +199,14 @@ static xm_status_t verify_run(stage_t *stage)
     xm_status_t status = XM_OK;
 
     for (int r = 0; status == XM_OK && r < stage->hosts->ranks; ++r) {
-        status = xm_checksum_create(stage->seats[r].executor, &stage->seats[r].checksum);
+        status = xm_checksum_create(stage->slots[r].executor, &stage->slots[r].checksum);
     }
     if (status == XM_OK) {
         status = drive(stage);
     }
     for (int r = 0; r < stage->hosts->ranks; ++r) {
-        xm_checksum_destroy(stage->seats[r].checksum);
-        stage->seats[r].checksum = NULL;
+        xm_checksum_destroy(stage->slots[r].checksum);
+        stage->slots[r].checksum = NULL;
     }
     return status;
 }
@@ -218,12 +218,12 @@ static xm_status_t run_once(stage_t *stage, int run, double *seconds, uint64_t *
 
     for (int r = 0; r < stage->hosts->ranks; ++r) {
         if (looks_at_data(stage->options)) {
-            rb_tile_buffers_fill(&stage->seats[r].buffers, salt);
+            rb_tile_buffers_fill(&stage->slots[r].buffers, salt);
         }
     }
     stage->start_ns = xm_sim_fabric_now(stage->fabric);
     for (int r = 0; status == XM_OK && r < stage->hosts->ranks; ++r) {
-        status = xm_executor_post(stage->seats[r].executor);
+        status = xm_executor_post(stage->slots[r].executor);
     }
     if (status == XM_OK) {
         status = drive(stage);
@@ -233,7 +233,7 @@ static xm_status_t run_once(stage_t *stage, int run, double *seconds, uint64_t *
         status = verify_run(stage);
     }
     for (int r = 0; status == XM_OK && stage->options->validate && r < stage->hosts->ranks; ++r) {
-        *wrong += rb_tile_buffers_check(&stage->seats[r].buffers, salt);
+        *wrong += rb_tile_buffers_check(&stage->slots[r].buffers, salt);
     }
     return status;
 }
@@ -263,7 +263,7 @@ static xm_status_t collect_records(const stage_t *stage, rb_result_t *result)
     for (int r = 0; r < stage->hosts->ranks; ++r) {
         rb_record_t *own, *grown;
         size_t count;
-        xm_status_t status = rb_records_take(stage->prepared->plan, stage->seats[r].executor, r,
+        xm_status_t status = rb_records_take(stage->prepared->plan, stage->slots[r].executor, r,
                                              stage->start_ns, &own, &count);
 
         if (status < 0) {

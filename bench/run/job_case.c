@@ -29,7 +29,7 @@ typedef struct {
     rb_tile_buffers_t buffers;  /* of all variants: their layouts are the same */
     rb_device_buffers_t device; /* with --memory cuda: what is moved */
     int64_t *gathered;          /* a sample of every rank */
-} seat_t;
+} slot_t;
 
 /* What a rank says of one run. */
 enum { SAMPLE_NS, SAMPLE_CPU_NS, SAMPLE_WRONG, SAMPLE_FIELDS };
@@ -41,18 +41,18 @@ typedef struct {
     uint64_t wrong;
 } run_t;
 
-static xm_status_t create_executor(seat_t *seat, int index)
+static xm_status_t create_executor(slot_t *slot, int index)
 {
     xm_executor_params_t params = XM_EXECUTOR_PARAMS_INIT;
 
-    params.plan = seat->variants[index].prepared->plan;
-    params.transport = xm_worker_transport(seat->worker);
+    params.plan = slot->variants[index].prepared->plan;
+    params.transport = xm_worker_transport(slot->worker);
     params.turns = true;
-    params.buffers = seat->device.space != NULL ? seat->device.tensors : seat->buffers.tensors;
-    params.device_peers = seat->options->memory == XM_MEMORY_CUDA;
-    params.memory_limit = seat->options->memory_limit;
-    params.channel = (seat->first + index) % CHANNELS;
-    return xm_executor_create(&params, &seat->variants[index].executor);
+    params.buffers = slot->device.space != NULL ? slot->device.tensors : slot->buffers.tensors;
+    params.device_peers = slot->options->memory == XM_MEMORY_CUDA;
+    params.memory_limit = slot->options->memory_limit;
+    params.channel = (slot->first + index) % CHANNELS;
+    return xm_executor_create(&params, &slot->variants[index].executor);
 }
 
 /* Ranks of a host take its devices in turn. */
@@ -66,55 +66,55 @@ static int local_index(xm_worker_t *worker)
     return local;
 }
 
-static xm_status_t prepare_seat(seat_t *seat, const rb_prepared_t *prepared)
+static xm_status_t prepare_slot(slot_t *slot, const rb_prepared_t *prepared)
 {
-    size_t size = (size_t)xm_worker_size(seat->worker);
+    size_t size = (size_t)xm_worker_size(slot->worker);
     xm_status_t status =
-        rb_tile_buffers_create(prepared, xm_worker_rank(seat->worker), true, &seat->buffers);
+        rb_tile_buffers_create(prepared, xm_worker_rank(slot->worker), true, &slot->buffers);
 
-    if (status == XM_OK && seat->options->memory == XM_MEMORY_CUDA) {
-        status = rb_device_buffers_create(&seat->buffers, local_index(seat->worker), &seat->device);
+    if (status == XM_OK && slot->options->memory == XM_MEMORY_CUDA) {
+        status = rb_device_buffers_create(&slot->buffers, local_index(slot->worker), &slot->device);
     }
     if (status < 0) {
         return status;
     }
-    seat->variants = calloc((size_t)seat->count, sizeof(*seat->variants));
-    seat->gathered = malloc(SAMPLE_FIELDS * size * sizeof(*seat->gathered));
-    if (seat->variants == NULL || seat->gathered == NULL) {
+    slot->variants = calloc((size_t)slot->count, sizeof(*slot->variants));
+    slot->gathered = malloc(SAMPLE_FIELDS * size * sizeof(*slot->gathered));
+    if (slot->variants == NULL || slot->gathered == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d plans and the times of %zu ranks",
-                            seat->count, size);
+                            slot->count, size);
     }
-    for (int v = 0; status == XM_OK && v < seat->count; ++v) {
-        seat->variants[v].prepared = &prepared[v];
-        status = create_executor(seat, v);
+    for (int v = 0; status == XM_OK && v < slot->count; ++v) {
+        slot->variants[v].prepared = &prepared[v];
+        status = create_executor(slot, v);
     }
     return status;
 }
 
-static void clear_seat(seat_t *seat)
+static void clear_slot(slot_t *slot)
 {
-    for (int v = 0; seat->variants != NULL && v < seat->count; ++v) {
-        xm_executor_destroy(seat->variants[v].executor);
+    for (int v = 0; slot->variants != NULL && v < slot->count; ++v) {
+        xm_executor_destroy(slot->variants[v].executor);
     }
-    free(seat->variants);
-    free(seat->gathered);
-    rb_device_buffers_clear(&seat->device);
-    rb_tile_buffers_clear(&seat->buffers);
+    free(slot->variants);
+    free(slot->gathered);
+    rb_device_buffers_clear(&slot->device);
+    rb_tile_buffers_clear(&slot->buffers);
 }
 
 /* The time is the slowest rank's, processor time and wrong bytes are those of all ranks. */
-static xm_status_t gather_run(seat_t *seat, const int64_t *own, run_t *run)
+static xm_status_t gather_run(slot_t *slot, const int64_t *own, run_t *run)
 {
     int64_t slowest = 0;
-    xm_status_t status = xm_worker_allgather(seat->worker, own, seat->gathered,
-                                             SAMPLE_FIELDS * sizeof(*seat->gathered));
+    xm_status_t status = xm_worker_allgather(slot->worker, own, slot->gathered,
+                                             SAMPLE_FIELDS * sizeof(*slot->gathered));
 
     if (status < 0) {
         return status;
     }
     *run = (run_t){0};
-    for (int r = 0; r < xm_worker_size(seat->worker); ++r) {
-        const int64_t *sample = &seat->gathered[(ptrdiff_t)SAMPLE_FIELDS * r];
+    for (int r = 0; r < xm_worker_size(slot->worker); ++r) {
+        const int64_t *sample = &slot->gathered[(ptrdiff_t)SAMPLE_FIELDS * r];
 
         slowest = sample[SAMPLE_NS] > slowest ? sample[SAMPLE_NS] : slowest;
         run->cpu_s += (double)sample[SAMPLE_CPU_NS] * 1e-9;
@@ -124,72 +124,72 @@ static xm_status_t gather_run(seat_t *seat, const int64_t *own, run_t *run)
     return XM_OK;
 }
 
-static xm_status_t run_once(seat_t *seat, int index, int number, run_t *run)
+static xm_status_t run_once(slot_t *slot, int index, int number, run_t *run)
 {
-    variant_t *variant = &seat->variants[index];
-    uint64_t salt = rb_pattern_salt(seat->options->seed, seat->first + index, number);
+    variant_t *variant = &slot->variants[index];
+    uint64_t salt = rb_pattern_salt(slot->options->seed, slot->first + index, number);
     int64_t own[SAMPLE_FIELDS] = {0}, cpu;
     xm_status_t status = XM_OK;
 
-    if (seat->options->validate || number == 0) {
-        rb_tile_buffers_fill(&seat->buffers, salt);
-        if (seat->device.space != NULL) {
-            status = rb_device_buffers_upload(&seat->device);
+    if (slot->options->validate || number == 0) {
+        rb_tile_buffers_fill(&slot->buffers, salt);
+        if (slot->device.space != NULL) {
+            status = rb_device_buffers_upload(&slot->device);
         }
     }
     if (status == XM_OK) {
-        status = xm_worker_barrier(seat->worker);
+        status = xm_worker_barrier(slot->worker);
     }
     if (status < 0) {
         return status;
     }
     cpu = xm_clock_cpu_ns();
-    variant->start_ns = xm_transport_now(xm_worker_transport(seat->worker));
-    status = xm_executor_run(seat->worker, variant->executor, xm_worker_deadline(seat->worker));
+    variant->start_ns = xm_transport_now(xm_worker_transport(slot->worker));
+    status = xm_executor_run(slot->worker, variant->executor, xm_worker_deadline(slot->worker));
     if (status < 0) {
         return status;
     }
-    own[SAMPLE_NS] = xm_transport_now(xm_worker_transport(seat->worker)) - variant->start_ns;
+    own[SAMPLE_NS] = xm_transport_now(xm_worker_transport(slot->worker)) - variant->start_ns;
     own[SAMPLE_CPU_NS] = xm_clock_cpu_ns() - cpu;
-    if (seat->options->verify) {
+    if (slot->options->verify) {
         status =
-            rb_share_status(seat->worker, xm_executor_verify(seat->worker, variant->executor,
-                                                             xm_worker_deadline(seat->worker)));
+            rb_share_status(slot->worker, xm_executor_verify(slot->worker, variant->executor,
+                                                             xm_worker_deadline(slot->worker)));
         if (status < 0) {
             return status;
         }
     }
-    if (seat->options->validate && seat->device.space != NULL) {
-        status = rb_device_buffers_download(&seat->device);
+    if (slot->options->validate && slot->device.space != NULL) {
+        status = rb_device_buffers_download(&slot->device);
         if (status < 0) {
             return status;
         }
     }
-    if (seat->options->validate) {
-        own[SAMPLE_WRONG] = (int64_t)rb_tile_buffers_check(&seat->buffers, salt);
+    if (slot->options->validate) {
+        own[SAMPLE_WRONG] = (int64_t)rb_tile_buffers_check(&slot->buffers, salt);
     }
-    return gather_run(seat, own, run);
+    return gather_run(slot, own, run);
 }
 
 /* Run k of every variant, then run k + 1. */
-static xm_status_t run_all(seat_t *seat, rb_result_t *results)
+static xm_status_t run_all(slot_t *slot, rb_result_t *results)
 {
-    const rb_options_t *options = seat->options;
-    int runs = (options->warmup + options->iterations) * seat->count;
-    bool first = xm_worker_rank(seat->worker) == 0;
+    const rb_options_t *options = slot->options;
+    int runs = (options->warmup + options->iterations) * slot->count;
+    bool first = xm_worker_rank(slot->worker) == 0;
     xm_cli_progress_t *progress = first ? xm_cli_progress_create("reshard-bench") : NULL;
     xm_status_t status = XM_OK;
 
     for (int i = 0; status == XM_OK && i < runs; ++i) {
-        int index = i % seat->count, number = i / seat->count;
+        int index = i % slot->count, number = i / slot->count;
         rb_result_t *result = &results[index];
         run_t run;
 
         if (progress != NULL) {
             xm_cli_progress_update(progress, (double)i / runs,
-                                   seat->variants[index].prepared->one->name);
+                                   slot->variants[index].prepared->one->name);
         }
-        status = run_once(seat, index, number, &run);
+        status = run_once(slot, index, number, &run);
         if (status < 0) {
             break;
         }
@@ -204,49 +204,49 @@ static xm_status_t run_all(seat_t *seat, rb_result_t *results)
 }
 
 /* Collective: puts every rank's records of the last run into the result. */
-static xm_status_t gather_records(seat_t *seat, const variant_t *variant, rb_result_t *result)
+static xm_status_t gather_records(slot_t *slot, const variant_t *variant, rb_result_t *result)
 {
     rb_record_t *own = NULL;
     size_t count, *offsets;
     void *all;
     xm_status_t status =
-        rb_records_take(variant->prepared->plan, variant->executor, xm_worker_rank(seat->worker),
+        rb_records_take(variant->prepared->plan, variant->executor, xm_worker_rank(slot->worker),
                         variant->start_ns, &own, &count);
 
-    status = rb_share_status(seat->worker, status);
+    status = rb_share_status(slot->worker, status);
     if (status < 0) {
         free(own);
         return status;
     }
-    status = xm_bootstrap_allgatherv(xm_worker_bootstrap(seat->worker), own, count * sizeof(*own),
-                                     &all, &offsets, xm_worker_timeout(seat->worker));
+    status = xm_bootstrap_allgatherv(xm_worker_bootstrap(slot->worker), own, count * sizeof(*own),
+                                     &all, &offsets, xm_worker_timeout(slot->worker));
     free(own);
     if (status < 0) {
         return status;
     }
     result->records = all;
-    result->record_count = offsets[xm_worker_size(seat->worker)] / sizeof(*result->records);
+    result->record_count = offsets[xm_worker_size(slot->worker)] / sizeof(*result->records);
     free(offsets);
     return XM_OK;
 }
 
 /* Collective. */
-static xm_status_t agree(seat_t *seat, const rb_prepared_t *prepared)
+static xm_status_t agree(slot_t *slot, const rb_prepared_t *prepared)
 {
     xm_status_t status = XM_OK;
 
-    for (int v = 0; status == XM_OK && v < seat->count; ++v) {
-        status = xm_reshard_agree(seat->worker, prepared[v].plan, prepared[v].one->dtype);
+    for (int v = 0; status == XM_OK && v < slot->count; ++v) {
+        status = xm_reshard_agree(slot->worker, prepared[v].plan, prepared[v].one->dtype);
     }
-    return status == XM_ERR_MISMATCH ? xm_worker_fail_together(seat->worker, status) : status;
+    return status == XM_ERR_MISMATCH ? xm_worker_fail_together(slot->worker, status) : status;
 }
 
-static xm_status_t open_results(const seat_t *seat, const rb_prepared_t *prepared,
+static xm_status_t open_results(const slot_t *slot, const rb_prepared_t *prepared,
                                 rb_result_t *results)
 {
-    const rb_options_t *options = seat->options;
+    const rb_options_t *options = slot->options;
 
-    for (int v = 0; v < seat->count; ++v) {
+    for (int v = 0; v < slot->count; ++v) {
         results[v] = (rb_result_t){
             .prepared = &prepared[v], .validated = options->validate, .verified = options->verify};
         results[v].seconds = malloc((size_t)options->iterations * sizeof(*results[v].seconds));
@@ -261,26 +261,26 @@ xm_status_t rb_job_case(xm_worker_t *worker, const rb_job_info_t *job, int first
                         const rb_prepared_t *prepared, rb_result_t *results)
 {
     const rb_options_t *options = job->options;
-    seat_t seat = {.worker = worker, .options = options, .first = first, .count = count};
-    xm_status_t status = agree(&seat, prepared);
+    slot_t slot = {.worker = worker, .options = options, .first = first, .count = count};
+    xm_status_t status = agree(&slot, prepared);
 
     if (status < 0) {
         return status;
     }
-    status = open_results(&seat, prepared, results);
+    status = open_results(&slot, prepared, results);
     if (status == XM_OK) {
-        status = prepare_seat(&seat, prepared);
+        status = prepare_slot(&slot, prepared);
     }
     status = rb_share_status(worker, status);
     if (status == XM_OK) {
-        status = run_all(&seat, results);
+        status = run_all(&slot, results);
     }
     for (int v = 0; status == XM_OK && v < count; ++v) {
         if (options->trace_path != NULL || options->plot_path != NULL) {
-            status = gather_records(&seat, &seat.variants[v], &results[v]);
+            status = gather_records(&slot, &slot.variants[v], &results[v]);
         }
     }
-    clear_seat(&seat);
+    clear_slot(&slot);
     for (int v = 0; status < 0 && v < count; ++v) {
         rb_result_clear(&results[v]);
     }

@@ -18,13 +18,13 @@
  * The first match counts; what matches nothing is ::XM_LOG_OTHER. */
 /* clang-format off */
 #define XM_LOG_SUBJECT_TABLE(ROW) \
-    ROW(BOOTSTRAP, "bootstrap", "bootstrap contact job_ resolve") \
+    ROW(BOOTSTRAP, "bootstrap", "bootstrap endpoint job_ resolve") \
     ROW(LAUNCHER, "launcher", "launcher") \
     ROW(TOPOLOGY, "topology", "topology nic_ nics stripe worker_nics") \
     ROW(UCX, "ucx", "transport_ucx") \
     ROW(VERBS, "verbs", "transport_verbs") \
     ROW(CUDA, "cuda", "memory_cuda execute_device execute_carrier_ipc") \
-    ROW(PEERS, "peers", "heartbeat vigil liveness regroup group") \
+    ROW(PEERS, "peers", "heartbeat path probe liveness regroup group") \
     ROW(MEMORY, "memory", "memory shared_memory execute_direct execute_carrier_direct tile_buffers") \
     ROW(OPERATIONS, "operations", "counters") \
     ROW(WORKER, "worker", "worker metrics") \

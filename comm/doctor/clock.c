@@ -12,14 +12,14 @@ static void check_source(xm_doctor_t *doctor)
 
     if (!xm_doctor_read(doctor, source, sizeof(source),
                         "/sys/devices/system/clocksource/clocksource0/current_clocksource")) {
-        xm_doctor_note(doctor, XM_VERDICT_ABSENT, subject, "", "the kernel does not tell");
+        xm_doctor_note(doctor, XM_SEVERITY_ABSENT, subject, "", "the kernel does not tell");
         return;
     }
     (void)xm_doctor_read(doctor, available, sizeof(available),
                          "/sys/devices/system/clocksource/clocksource0/available_clocksource");
     for (size_t i = 0; i < sizeof(slow) / sizeof(slow[0]); ++i) {
         if (strcmp(source, slow[i]) == 0) {
-            xm_doctor_note(doctor, XM_VERDICT_WARN, subject,
+            xm_doctor_note(doctor, XM_SEVERITY_WARN, subject,
                            "Use the processor's own counter: see in the kernel's log why it was "
                            "found unstable, or start the kernel with tsc=reliable.",
                            "%s, of %s: reading the time takes a microsecond or more", source,
@@ -27,7 +27,7 @@ static void check_source(xm_doctor_t *doctor)
             return;
         }
     }
-    xm_doctor_note(doctor, XM_VERDICT_OK, subject, "", "%s", source);
+    xm_doctor_note(doctor, XM_SEVERITY_OK, subject, "", "%s", source);
 }
 
 static void check_resolution(xm_doctor_t *doctor)
@@ -36,10 +36,10 @@ static void check_resolution(xm_doctor_t *doctor)
     double resolution = doctor->facts->clock_resolution;
 
     if (resolution <= 0) {
-        xm_doctor_note(doctor, XM_VERDICT_ABSENT, subject, "", "the kernel does not tell");
+        xm_doctor_note(doctor, XM_SEVERITY_ABSENT, subject, "", "the kernel does not tell");
         return;
     }
-    xm_doctor_note(doctor, resolution > 1e-6 ? XM_VERDICT_FAIL : XM_VERDICT_OK, subject,
+    xm_doctor_note(doctor, resolution > 1e-6 ? XM_SEVERITY_FAIL : XM_SEVERITY_OK, subject,
                    "Use a kernel with high-resolution timers (CONFIG_HIGH_RES_TIMERS, no "
                    "highres=off).",
                    "CLOCK_MONOTONIC counts in steps of %g ns", resolution * 1e9);
@@ -52,9 +52,9 @@ static void check_synchronisation(xm_doctor_t *doctor)
     double bound = 1e-3;
 
     if (!doctor->facts->clock_told) {
-        xm_doctor_note(doctor, XM_VERDICT_ABSENT, subject, "", "the kernel does not tell");
+        xm_doctor_note(doctor, XM_SEVERITY_ABSENT, subject, "", "the kernel does not tell");
     } else if (!doctor->facts->clock_synchronised) {
-        xm_doctor_note(doctor, XM_VERDICT_WARN, subject,
+        xm_doctor_note(doctor, XM_SEVERITY_WARN, subject,
                        "Run chrony, ntpd or ptp4l, so that logs and traces of several hosts can be "
                        "laid side by side.",
                        "nobody keeps the clock in step");
@@ -62,7 +62,7 @@ static void check_synchronisation(xm_doctor_t *doctor)
         while (bound < doctor->facts->clock_error) {
             bound *= 10;
         }
-        xm_doctor_note(doctor, XM_VERDICT_OK, subject, "", "kept in step, to within %g ms",
+        xm_doctor_note(doctor, XM_SEVERITY_OK, subject, "", "kept in step, to within %g ms",
                        bound * 1e3);
     }
 }

@@ -12,31 +12,31 @@ static const double tolerable_offset = 1e-3;
 
 static const struct {
     const char *subject;
-    xm_verdict_t verdict; /* of a difference */
+    xm_severity_t severity; /* of a difference */
     const char *advice;
 } aspects[XM_ASPECT_COMPARED] = {
-    [XM_ASPECT_CROSSMESH] = {"crossmesh on all ranks", XM_VERDICT_FAIL,
+    [XM_ASPECT_CROSSMESH] = {"crossmesh on all ranks", XM_SEVERITY_FAIL,
                              "Install the same version everywhere."},
-    [XM_ASPECT_SETTINGS] = {"settings on all ranks", XM_VERDICT_FAIL,
+    [XM_ASPECT_SETTINGS] = {"settings on all ranks", XM_SEVERITY_FAIL,
                             "Set them alike for all ranks; docs/configuration.md marks them as "
                             "uniform."},
-    [XM_ASPECT_UCX] = {"UCX on all ranks", XM_VERDICT_WARN,
+    [XM_ASPECT_UCX] = {"UCX on all ranks", XM_SEVERITY_WARN,
                        "Install the same version everywhere: UCX promises nothing between "
                        "versions."},
-    [XM_ASPECT_VERBS] = {"libibverbs on all ranks", XM_VERDICT_WARN,
+    [XM_ASPECT_VERBS] = {"libibverbs on all ranks", XM_SEVERITY_WARN,
                          "Install the same version everywhere."},
-    [XM_ASPECT_HWLOC] = {"hwloc on all ranks", XM_VERDICT_WARN,
+    [XM_ASPECT_HWLOC] = {"hwloc on all ranks", XM_SEVERITY_WARN,
                          "Install the same version everywhere: they must read each other's "
                          "descriptions."},
-    [XM_ASPECT_NVIDIA] = {"NVIDIA driver on all ranks", XM_VERDICT_WARN,
+    [XM_ASPECT_NVIDIA] = {"NVIDIA driver on all ranks", XM_SEVERITY_WARN,
                           "Install the same version everywhere."},
-    [XM_ASPECT_LINUX] = {"Linux on all ranks", XM_VERDICT_WARN,
+    [XM_ASPECT_LINUX] = {"Linux on all ranks", XM_SEVERITY_WARN,
                          "Boot the same kernel everywhere, or expect different limits and "
                          "speeds."},
-    [XM_ASPECT_MTU] = {"interface MTUs on all hosts", XM_VERDICT_WARN,
+    [XM_ASPECT_MTU] = {"interface MTUs on all hosts", XM_SEVERITY_WARN,
                        "Make those of one network equal: larger packets than a host takes are "
                        "lost."},
-    [XM_ASPECT_RDMA_MTU] = {"RDMA MTUs on all hosts", XM_VERDICT_WARN,
+    [XM_ASPECT_RDMA_MTU] = {"RDMA MTUs on all hosts", XM_SEVERITY_WARN,
                             "Make those of one network equal: connections take the smaller one."},
 };
 
@@ -93,7 +93,7 @@ static void describe(const xm_card_t *cards, int ranks, int aspect, xm_finding_t
         (void)snprintf(finding->text, sizeof(finding->text), "%s", or_none(usual));
         return;
     }
-    finding->verdict = aspects[aspect].verdict;
+    finding->severity = aspects[aspect].severity;
     (void)snprintf(finding->advice, sizeof(finding->advice), "%s", aspects[aspect].advice);
     used = one_word ? 0
                     : (size_t)snprintf(finding->text, sizeof(finding->text), "%s on %d ranks",
@@ -114,7 +114,7 @@ static void describe(const xm_card_t *cards, int ranks, int aspect, xm_finding_t
 
 static bool compare_aspect(const xm_card_t *cards, int ranks, int aspect, xm_findings_t *findings)
 {
-    xm_finding_t finding = {.verdict = XM_VERDICT_OK};
+    xm_finding_t finding = {.severity = XM_SEVERITY_OK};
     bool any = false;
 
     for (int rank = 0; rank < ranks; ++rank) {
@@ -140,7 +140,7 @@ static double certain_offset(const xm_card_t *card)
 
 static bool compare_clocks(const xm_card_t *cards, int ranks, xm_findings_t *findings)
 {
-    xm_finding_t finding = {.verdict = XM_VERDICT_OK, .subject = "clocks of the hosts"};
+    xm_finding_t finding = {.severity = XM_SEVERITY_OK, .subject = "clocks of the hosts"};
     char offset[32], uncertainty[32];
     double off;
     int worst = -1;
@@ -152,7 +152,7 @@ static bool compare_clocks(const xm_card_t *cards, int ranks, xm_findings_t *fin
         }
     }
     if (worst < 0) {
-        finding.verdict = XM_VERDICT_ABSENT;
+        finding.severity = XM_SEVERITY_ABSENT;
         (void)snprintf(finding.text, sizeof(finding.text), "all ranks are on %s", cards[0].host);
         return xm_findings_add(findings, &finding);
     }
@@ -161,7 +161,7 @@ static bool compare_clocks(const xm_card_t *cards, int ranks, xm_findings_t *fin
     (void)xm_text_format_seconds((double)cards[worst].uncertainty_ns * 1e-9, uncertainty,
                                  sizeof(uncertainty));
     if (certain_offset(&cards[worst]) > tolerable_offset) {
-        finding.verdict = XM_VERDICT_WARN;
+        finding.severity = XM_SEVERITY_WARN;
         (void)snprintf(finding.advice, sizeof(finding.advice),
                        "Keep the hosts' clocks in step (chrony, ntpd, ptp4l): logs and traces of "
                        "several hosts cannot be compared.");
@@ -169,7 +169,7 @@ static bool compare_clocks(const xm_card_t *cards, int ranks, xm_findings_t *fin
     (void)snprintf(finding.text, sizeof(finding.text),
                    "rank %d (%s) is %s %s rank 0 (%s), to within %s%s", worst, cards[worst].host,
                    offset, off > 0 ? "behind" : "ahead of", cards[0].host, uncertainty,
-                   finding.verdict == XM_VERDICT_OK ? "; no other is farther off" : "");
+                   finding.severity == XM_SEVERITY_OK ? "; no other is farther off" : "");
     return xm_findings_add(findings, &finding);
 }
 

@@ -50,18 +50,18 @@ static void check_peer_memory(xm_doctor_t *doctor)
     int gpus = count_gpus(doctor);
 
     if (gpus == 0 || !doctor->rdma) {
-        xm_doctor_note(doctor, XM_VERDICT_ABSENT, subject, "",
+        xm_doctor_note(doctor, XM_SEVERITY_ABSENT, subject, "",
                        gpus == 0 ? "no GPU" : "no RDMA device");
         return;
     }
     (void)xm_doctor_read(doctor, text, sizeof(text), "/proc/modules");
     for (size_t i = 0; i < sizeof(modules) / sizeof(modules[0]); ++i) {
         if (starts_line(text, modules[i])) {
-            xm_doctor_note(doctor, XM_VERDICT_OK, subject, "", "module %s is loaded", modules[i]);
+            xm_doctor_note(doctor, XM_SEVERITY_OK, subject, "", "module %s is loaded", modules[i]);
             return;
         }
     }
-    xm_doctor_note(doctor, XM_VERDICT_WARN, subject,
+    xm_doctor_note(doctor, XM_SEVERITY_WARN, subject,
                    "modprobe nvidia_peermem, or use the open GPU driver with DMA-BUF; until then "
                    "tiles on GPUs travel through host memory.",
                    "no peer-memory module is loaded; the kernel %s DMA-BUF",
@@ -109,14 +109,14 @@ static void check_distance(xm_doctor_t *doctor)
         }
     }
     if (gpus == 0 || nics == 0) {
-        xm_doctor_note(doctor, XM_VERDICT_ABSENT, subject, "", gpus == 0 ? "no GPU" : "no NIC");
+        xm_doctor_note(doctor, XM_SEVERITY_ABSENT, subject, "", gpus == 0 ? "no GPU" : "no NIC");
     } else if (apart > 0) {
-        xm_doctor_note(doctor, XM_VERDICT_WARN, subject,
+        xm_doctor_note(doctor, XM_SEVERITY_WARN, subject,
                        "Move a NIC to a slot of that processor, or use the GPUs near NICs for what "
                        "crosses hosts; reshard-bench --show-topology has the table.",
                        "%s: every NIC is behind the link between processors", far);
     } else {
-        xm_doctor_note(doctor, XM_VERDICT_OK, subject, "",
+        xm_doctor_note(doctor, XM_SEVERITY_OK, subject, "",
                        "%d GPU%s, each with a NIC no farther than: %s", gpus, gpus == 1 ? "" : "s",
                        xm_topology_path_name(farthest));
     }

@@ -14,11 +14,11 @@ struct xm_findings {
     int count, capacity;
 };
 
-const char *xm_verdict_name(xm_verdict_t verdict)
+const char *xm_severity_name(xm_severity_t severity)
 {
     static const char *const names[] = {"ok", "not here", "warn", "fail"};
 
-    return names[verdict];
+    return names[severity];
 }
 
 /* ---- the list -------------------------------------------------------------------------------- */
@@ -64,14 +64,14 @@ void xm_findings_destroy(xm_findings_t *findings)
     }
 }
 
-void xm_doctor_note(xm_doctor_t *doctor, xm_verdict_t verdict, const char *subject,
+void xm_doctor_note(xm_doctor_t *doctor, xm_severity_t severity, const char *subject,
                     const char *advice, const char *format, ...)
 {
-    xm_finding_t finding = {.verdict = verdict};
+    xm_finding_t finding = {.severity = severity};
     va_list args;
 
     (void)snprintf(finding.subject, sizeof(finding.subject), "%s", subject);
-    if (verdict >= XM_VERDICT_WARN) {
+    if (severity >= XM_SEVERITY_WARN) {
         (void)snprintf(finding.advice, sizeof(finding.advice), "%s", advice);
     }
     va_start(args, format);

@@ -3,7 +3,7 @@
  * Looks at a machine before a job does: whether limits, NICs, GPUs, clocks and the kernel's
  * settings are what fast transfers need, and what to do where they are not.
  *
- * Each finding is of one subject and has a verdict:
+ * Each finding is of one subject and has a severity:
  *  - ok: nothing to do;
  *  - absent ("not here"): the machine has no such thing, so there is nothing to be said;
  *  - warn: it works, but slower or less surely than this machine could;
@@ -27,21 +27,21 @@
 #include "comm/base.h"
 #include "comm/topology.h"
 
-typedef enum xm_verdict {
-    XM_VERDICT_OK,
-    XM_VERDICT_ABSENT,
-    XM_VERDICT_WARN,
-    XM_VERDICT_FAIL,
-    XM_VERDICT_COUNT
-} xm_verdict_t;
+typedef enum xm_severity {
+    XM_SEVERITY_OK,
+    XM_SEVERITY_ABSENT,
+    XM_SEVERITY_WARN,
+    XM_SEVERITY_FAIL,
+    XM_SEVERITY_COUNT
+} xm_severity_t;
 
 /** "ok", "not here", "warn", "fail". */
-const char *xm_verdict_name(xm_verdict_t verdict);
+const char *xm_severity_name(xm_severity_t severity);
 
 enum { XM_FINDING_SUBJECT = 48, XM_FINDING_TEXT = 256 };
 
 typedef struct xm_finding {
-    xm_verdict_t verdict;
+    xm_severity_t severity;
     char subject[XM_FINDING_SUBJECT]; /**< "locked memory", "port mlx5_0:1" */
     char text[XM_FINDING_TEXT];       /**< what was found */
     char advice[XM_FINDING_TEXT];     /**< what to do; "" unless it warns or fails */

@@ -28,8 +28,8 @@ typedef struct xm_doctor {
     bool no_memory;
 } xm_doctor_t;
 
-/** Adds a finding. @p advice is left out unless the verdict warns or fails. */
-void xm_doctor_note(xm_doctor_t *doctor, xm_verdict_t verdict, const char *subject,
+/** Adds a finding. @p advice is left out unless the severity warns or fails. */
+void xm_doctor_note(xm_doctor_t *doctor, xm_severity_t severity, const char *subject,
                     const char *advice, const char *format, ...) XM_PRINTF(5, 6);
 
 /** Adds one to a list that is put together elsewhere. False: no memory. */

@@ -14,11 +14,11 @@
 enum { ROUNDS = 16, STAMP_SIZE = 8 };
 
 typedef struct {
-    xm_checkup_row_t row;
+    xm_report_row_t row;
     int *ranks; /* the row's */
 } entry_t;
 
-struct xm_checkup {
+struct xm_report {
     int ranks;
     xm_card_t *cards; /* by rank */
     entry_t *rows;
@@ -129,7 +129,7 @@ static xm_status_t compare_clocks(xm_bootstrap_t *bootstrap, double timeout, xm_
 
 /* ---- all cards and findings ------------------------------------------------------------------ */
 
-static xm_status_t gather_cards(xm_bootstrap_t *bootstrap, double timeout, xm_checkup_t *self)
+static xm_status_t gather_cards(xm_bootstrap_t *bootstrap, double timeout, xm_report_t *self)
 {
     int rank = bootstrap != NULL ? xm_bootstrap_rank(bootstrap) : 0;
     uint8_t own[XM_CARD_SIZE], *all;
@@ -156,12 +156,12 @@ static xm_status_t gather_cards(xm_bootstrap_t *bootstrap, double timeout, xm_ch
 
 static bool same(const xm_finding_t *a, const xm_finding_t *b)
 {
-    return a->verdict == b->verdict && strcmp(a->subject, b->subject) == 0 &&
+    return a->severity == b->severity && strcmp(a->subject, b->subject) == 0 &&
            strcmp(a->text, b->text) == 0 && strcmp(a->advice, b->advice) == 0;
 }
 
 /* Where a new row goes: behind the last one of its subject, else at the end. */
-static int place_of(const xm_checkup_t *self, const xm_finding_t *finding)
+static int place_of(const xm_report_t *self, const xm_finding_t *finding)
 {
     for (int row = self->row_count - 1; row >= 0; --row) {
         if (strcmp(self->rows[row].row.finding.subject, finding->subject) == 0) {
@@ -171,7 +171,7 @@ static int place_of(const xm_checkup_t *self, const xm_finding_t *finding)
     return self->row_count;
 }
 
-static bool grow(xm_checkup_t *self)
+static bool grow(xm_report_t *self)
 {
     int capacity = self->row_capacity > 0 ? 2 * self->row_capacity : 64;
     entry_t *larger = realloc(self->rows, (size_t)capacity * sizeof(*self->rows));
@@ -185,7 +185,7 @@ static bool grow(xm_checkup_t *self)
 }
 
 /* Adds ranks first … last, which have not had this finding yet. */
-static xm_status_t add(xm_checkup_t *self, const xm_finding_t *finding, int first, int last)
+static xm_status_t add(xm_report_t *self, const xm_finding_t *finding, int first, int last)
 {
     entry_t *entry = NULL;
 
@@ -209,7 +209,7 @@ static xm_status_t add(xm_checkup_t *self, const xm_finding_t *finding, int firs
     return XM_OK;
 }
 
-static xm_status_t add_all(xm_checkup_t *self, const xm_findings_t *findings, int first, int last)
+static xm_status_t add_all(xm_report_t *self, const xm_findings_t *findings, int first, int last)
 {
     xm_status_t status = XM_OK;
 
@@ -219,7 +219,7 @@ static xm_status_t add_all(xm_checkup_t *self, const xm_findings_t *findings, in
     return status;
 }
 
-static xm_status_t add_blob(xm_checkup_t *self, int rank, const uint8_t *blob, size_t length)
+static xm_status_t add_blob(xm_report_t *self, int rank, const uint8_t *blob, size_t length)
 {
     xm_status_t status = length % XM_FINDING_SIZE == 0 ? XM_OK : XM_ERR_CORRUPT;
 
@@ -234,7 +234,7 @@ static xm_status_t add_blob(xm_checkup_t *self, int rank, const uint8_t *blob, s
     return status;
 }
 
-static xm_status_t gather_findings(xm_bootstrap_t *bootstrap, double timeout, xm_checkup_t *self,
+static xm_status_t gather_findings(xm_bootstrap_t *bootstrap, double timeout, xm_report_t *self,
                                    const xm_findings_t *own)
 {
     size_t count = (size_t)xm_findings_count(own), *offsets = NULL;
@@ -265,7 +265,7 @@ static xm_status_t gather_findings(xm_bootstrap_t *bootstrap, double timeout, xm
 }
 
 /* What differs between the ranks is a finding of all. */
-static xm_status_t compare(xm_checkup_t *self)
+static xm_status_t compare(xm_report_t *self)
 {
     xm_findings_t *findings;
     xm_status_t status;
@@ -285,7 +285,7 @@ static xm_status_t compare(xm_checkup_t *self)
 }
 
 /* Launchers bind ranks to cores of their own: what counts is what those of a host have together. */
-static void count_local(const xm_checkup_t *self, int rank, xm_doctor_params_t *params)
+static void count_local(const xm_report_t *self, int rank, xm_doctor_params_t *params)
 {
     bool marks[XM_DOCTOR_CORES] = {false}, told = true;
 
@@ -305,7 +305,7 @@ static void count_local(const xm_checkup_t *self, int rank, xm_doctor_params_t *
 }
 
 static xm_status_t examine(xm_bootstrap_t *bootstrap, double timeout,
-                           const xm_doctor_params_t *params, xm_checkup_t *self)
+                           const xm_doctor_params_t *params, xm_report_t *self)
 {
     int rank = bootstrap != NULL ? xm_bootstrap_rank(bootstrap) : 0;
     xm_doctor_params_t own = *params;
@@ -331,10 +331,10 @@ static xm_status_t examine(xm_bootstrap_t *bootstrap, double timeout,
     return status == XM_OK ? compare(self) : status;
 }
 
-xm_status_t xm_checkup_create(xm_bootstrap_t *bootstrap, double timeout,
-                              const xm_doctor_params_t *params, xm_checkup_t **checkup)
+xm_status_t xm_report_create(xm_bootstrap_t *bootstrap, double timeout,
+                             const xm_doctor_params_t *params, xm_report_t **report)
 {
-    xm_checkup_t *self = calloc(1, sizeof(*self));
+    xm_report_t *self = calloc(1, sizeof(*self));
     xm_status_t status;
 
     if (self == NULL) {
@@ -346,52 +346,52 @@ xm_status_t xm_checkup_create(xm_bootstrap_t *bootstrap, double timeout,
                                  : xm_error_set(XM_ERR_NO_MEMORY,
                                                 "no memory for the cards of %d ranks", self->ranks);
     if (status < 0) {
-        xm_checkup_destroy(self);
+        xm_report_destroy(self);
         return status;
     }
-    *checkup = self;
+    *report = self;
     return XM_OK;
 }
 
-int xm_checkup_ranks(const xm_checkup_t *checkup)
+int xm_report_ranks(const xm_report_t *report)
 {
-    return checkup->ranks;
+    return report->ranks;
 }
 
-const char *xm_checkup_host(const xm_checkup_t *checkup, int rank)
+const char *xm_report_host(const xm_report_t *report, int rank)
 {
-    return checkup->cards[rank].host;
+    return report->cards[rank].host;
 }
 
-int xm_checkup_rows(const xm_checkup_t *checkup)
+int xm_report_rows(const xm_report_t *report)
 {
-    return checkup->row_count;
+    return report->row_count;
 }
 
-const xm_checkup_row_t *xm_checkup_row(const xm_checkup_t *checkup, int row)
+const xm_report_row_t *xm_report_row(const xm_report_t *report, int row)
 {
-    return &checkup->rows[row].row;
+    return &report->rows[row].row;
 }
 
-int xm_checkup_count(const xm_checkup_t *checkup, xm_verdict_t verdict)
+int xm_report_count(const xm_report_t *report, xm_severity_t severity)
 {
     int count = 0;
 
-    for (int row = 0; row < checkup->row_count; ++row) {
-        count += checkup->rows[row].row.finding.verdict == verdict;
+    for (int row = 0; row < report->row_count; ++row) {
+        count += report->rows[row].row.finding.severity == severity;
     }
     return count;
 }
 
-void xm_checkup_destroy(xm_checkup_t *checkup)
+void xm_report_destroy(xm_report_t *report)
 {
-    if (checkup == NULL) {
+    if (report == NULL) {
         return;
     }
-    for (int row = 0; row < checkup->row_count; ++row) {
-        free(checkup->rows[row].ranks);
+    for (int row = 0; row < report->row_count; ++row) {
+        free(report->rows[row].ranks);
     }
-    free(checkup->rows);
-    free(checkup->cards);
-    free(checkup);
+    free(report->rows);
+    free(report->cards);
+    free(report);
 }

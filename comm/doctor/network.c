@@ -70,17 +70,17 @@ static void check_gids(xm_doctor_t *doctor, const char *name, const gids_t *gids
 
     (void)snprintf(subject, sizeof(subject), "GIDs of %s", name);
     if (gids->v2 == 0) {
-        xm_doctor_note(doctor, XM_VERDICT_FAIL, subject,
+        xm_doctor_note(doctor, XM_SEVERITY_FAIL, subject,
                        "Give the interface an address, and enable RoCE v2 (cma_roce_mode, or the "
                        "driver's configuration): version 1 is not used.",
                        "no RoCE v2 entry");
     } else if (gids->v2_ipv4 == 0) {
-        xm_doctor_note(doctor, XM_VERDICT_WARN, subject,
+        xm_doctor_note(doctor, XM_SEVERITY_WARN, subject,
                        "Give the interface an IPv4 address: link-local ones are not routed, and "
                        "peers may lack IPv6.",
                        "%d of RoCE v2, none of an IPv4 address", gids->v2);
     } else {
-        xm_doctor_note(doctor, XM_VERDICT_OK, subject, "", "%d of RoCE v2, %d of IPv4 addresses",
+        xm_doctor_note(doctor, XM_SEVERITY_OK, subject, "", "%d of RoCE v2, %d of IPv4 addresses",
                        gids->v2, gids->v2_ipv4);
     }
 }
@@ -98,7 +98,7 @@ static void check_port_mtu(xm_doctor_t *doctor, const char *name, const char *in
     }
     (void)snprintf(subject, sizeof(subject), "MTU of %s", name);
     if (index == facts->ports) {
-        xm_doctor_note(doctor, XM_VERDICT_ABSENT, subject, "", "its device does not tell");
+        xm_doctor_note(doctor, XM_SEVERITY_ABSENT, subject, "", "its device does not tell");
         return;
     }
     if (interface[0] != '\0') {
@@ -107,13 +107,13 @@ static void check_port_mtu(xm_doctor_t *doctor, const char *name, const char *in
     fitting = carried > 0 ? fitting_mtu(carried) : facts->port[index].max_mtu;
     fitting = fitting < facts->port[index].max_mtu ? fitting : facts->port[index].max_mtu;
     if (facts->port[index].mtu > fitting) {
-        xm_doctor_note(doctor, XM_VERDICT_FAIL, subject,
+        xm_doctor_note(doctor, XM_SEVERITY_FAIL, subject,
                        "Raise the interface's MTU (ip link set … mtu 9000, switches too), or bring "
                        "it down and up so that the port follows.",
                        "packets of %d bytes, but %s takes %lld", facts->port[index].mtu, interface,
                        (long long)carried);
     } else if (facts->port[index].mtu < facts->port[index].max_mtu) {
-        xm_doctor_note(doctor, XM_VERDICT_WARN, subject,
+        xm_doctor_note(doctor, XM_SEVERITY_WARN, subject,
                        interface[0] != '\0'
                            ? "Raise the interface's MTU to 4200 or more on all hosts and switches: "
                              "fewer packets for the same bytes."
@@ -122,7 +122,7 @@ static void check_port_mtu(xm_doctor_t *doctor, const char *name, const char *in
                        facts->port[index].max_mtu, interface[0] != '\0' ? "; MTU of " : "",
                        interface);
     } else {
-        xm_doctor_note(doctor, XM_VERDICT_OK, subject, "", "packets of %d bytes",
+        xm_doctor_note(doctor, XM_SEVERITY_OK, subject, "", "packets of %d bytes",
                        facts->port[index].mtu);
     }
 }
@@ -144,7 +144,7 @@ static void visit_port(xm_doctor_t *doctor, const char *port, void *arg)
     active = strstr(state, "ACTIVE") != NULL && strstr(state, "DEFER") == NULL;
     ethernet = strcmp(layer, "Ethernet") == 0;
     doctor->rdma_active = doctor->rdma_active || active;
-    xm_doctor_note(doctor, active ? XM_VERDICT_OK : XM_VERDICT_WARN, subject,
+    xm_doctor_note(doctor, active ? XM_SEVERITY_OK : XM_SEVERITY_WARN, subject,
                    ethernet ? "Bring the interface up and look at cable and switch; leave the port "
                               "out of XM_NICS if it is not meant to be used."
                             : "Look at cable, switch and subnet manager; leave the port out of "
@@ -179,10 +179,10 @@ static void check_rdma(xm_doctor_t *doctor)
 
     (void)xm_doctor_list(doctor, "/sys/class/infiniband", visit_device, NULL);
     if (!doctor->rdma) {
-        xm_doctor_note(doctor, doctor->params->verbs ? XM_VERDICT_FAIL : XM_VERDICT_ABSENT,
+        xm_doctor_note(doctor, doctor->params->verbs ? XM_SEVERITY_FAIL : XM_SEVERITY_ABSENT,
                        "RDMA devices", advice, "none");
     } else if (!doctor->rdma_active && doctor->params->verbs) {
-        xm_doctor_note(doctor, XM_VERDICT_FAIL, "RDMA devices", advice, "no active port");
+        xm_doctor_note(doctor, XM_SEVERITY_FAIL, "RDMA devices", advice, "no active port");
     }
 }
 
@@ -244,20 +244,20 @@ static void check_interfaces(xm_doctor_t *doctor, const interfaces_t *found)
     static const char subject[] = "interface MTUs";
 
     if (found->count == 0) {
-        xm_doctor_note(doctor, XM_VERDICT_ABSENT, subject, "", "no hardware NIC is up");
+        xm_doctor_note(doctor, XM_SEVERITY_ABSENT, subject, "", "no hardware NIC is up");
     } else if (found->different > 1) {
-        xm_doctor_note(doctor, XM_VERDICT_WARN, subject,
+        xm_doctor_note(doctor, XM_SEVERITY_WARN, subject,
                        "Make those of one network equal (ip link set … mtu …), or leave the others "
                        "out of XM_NICS: unequal ones lose large packets.",
                        "%s: not equal", found->list);
     } else if (found->mtu[0] < JUMBO && found->fastest >= 25000) {
         xm_doctor_note(
-            doctor, XM_VERDICT_WARN, subject,
+            doctor, XM_SEVERITY_WARN, subject,
             "Jumbo frames (ip link set … mtu 9000, on all hosts and switches) spare much "
             "of the processors' time.",
             "%s at %g Gbit/s", found->list, (double)found->fastest * 1e-3);
     } else {
-        xm_doctor_note(doctor, XM_VERDICT_OK, subject, "", "%s", found->list);
+        xm_doctor_note(doctor, XM_SEVERITY_OK, subject, "", "%s", found->list);
     }
 }
 
@@ -308,9 +308,9 @@ static void check_tcp(xm_doctor_t *doctor, int64_t mbps)
     char least_text[32], needed_text[32];
 
     if (least < 0) {
-        xm_doctor_note(doctor, XM_VERDICT_ABSENT, "TCP buffers", "", "the kernel does not tell");
+        xm_doctor_note(doctor, XM_SEVERITY_ABSENT, "TCP buffers", "", "the kernel does not tell");
     } else {
-        xm_doctor_note(doctor, least < needed ? XM_VERDICT_WARN : XM_VERDICT_OK, "TCP buffers",
+        xm_doctor_note(doctor, least < needed ? XM_SEVERITY_WARN : XM_SEVERITY_OK, "TCP buffers",
                        "Raise the third number of sysctl net.ipv4.tcp_rmem and net.ipv4.tcp_wmem.",
                        "grow to %s; %s are under way in 1 ms at %g Gbit/s",
                        xm_text_format_bytes((uint64_t)least, least_text, sizeof(least_text)),
@@ -318,10 +318,10 @@ static void check_tcp(xm_doctor_t *doctor, int64_t mbps)
                        (double)rate * 1e-3);
     }
     if (!xm_doctor_read_number(doctor, &idle, "/proc/sys/net/ipv4/tcp_slow_start_after_idle")) {
-        xm_doctor_note(doctor, XM_VERDICT_ABSENT, "TCP after a pause", "",
+        xm_doctor_note(doctor, XM_SEVERITY_ABSENT, "TCP after a pause", "",
                        "the kernel does not tell");
     } else {
-        xm_doctor_note(doctor, idle != 0 ? XM_VERDICT_WARN : XM_VERDICT_OK, "TCP after a pause",
+        xm_doctor_note(doctor, idle != 0 ? XM_SEVERITY_WARN : XM_SEVERITY_OK, "TCP after a pause",
                        "sysctl net.ipv4.tcp_slow_start_after_idle=0: between two reshards a "
                        "connection is idle.",
                        idle != 0 ? "connections start slowly again" : "connections stay fast");

@@ -93,19 +93,19 @@ static void check_locked_memory(xm_doctor_t *doctor)
     char text[32];
 
     if (!read_limit(doctor, "Max locked memory", &limit)) {
-        xm_doctor_note(doctor, XM_VERDICT_ABSENT, subject, "", "the kernel tells no limit");
+        xm_doctor_note(doctor, XM_SEVERITY_ABSENT, subject, "", "the kernel tells no limit");
     } else if (limit == UINT64_MAX) {
-        xm_doctor_note(doctor, XM_VERDICT_OK, subject, "", "unlimited");
+        xm_doctor_note(doctor, XM_SEVERITY_OK, subject, "", "unlimited");
     } else if (may_lock_all(doctor)) {
-        xm_doctor_note(doctor, XM_VERDICT_OK, subject, "",
+        xm_doctor_note(doctor, XM_SEVERITY_OK, subject, "",
                        "%s, but this process may lock all (CAP_IPC_LOCK)",
                        xm_text_format_bytes(limit, text, sizeof(text)));
     } else if (!doctor->rdma && !doctor->params->verbs) {
-        xm_doctor_note(doctor, XM_VERDICT_OK, subject, "",
+        xm_doctor_note(doctor, XM_SEVERITY_OK, subject, "",
                        "%s; there is no RDMA device to lock it for",
                        xm_text_format_bytes(limit, text, sizeof(text)));
     } else {
-        xm_doctor_note(doctor, limit < least_locked ? XM_VERDICT_FAIL : XM_VERDICT_WARN, subject,
+        xm_doctor_note(doctor, limit < least_locked ? XM_SEVERITY_FAIL : XM_SEVERITY_WARN, subject,
                        advice, "%s; RDMA needs 64 MiB a rank, and all that tiles take",
                        xm_text_format_bytes(limit, text, sizeof(text)));
     }
@@ -118,11 +118,11 @@ static void check_files(xm_doctor_t *doctor)
     uint64_t limit;
 
     if (!read_limit(doctor, "Max open files", &limit)) {
-        xm_doctor_note(doctor, XM_VERDICT_ABSENT, subject, "", "the kernel tells no limit");
+        xm_doctor_note(doctor, XM_SEVERITY_ABSENT, subject, "", "the kernel tells no limit");
     } else if (limit == UINT64_MAX) {
-        xm_doctor_note(doctor, XM_VERDICT_OK, subject, "", "unlimited");
+        xm_doctor_note(doctor, XM_SEVERITY_OK, subject, "", "unlimited");
     } else {
-        xm_doctor_note(doctor, limit < needed ? XM_VERDICT_FAIL : XM_VERDICT_OK, subject,
+        xm_doctor_note(doctor, limit < needed ? XM_SEVERITY_FAIL : XM_SEVERITY_OK, subject,
                        "Raise the limit: ulimit -n, nofile in /etc/security/limits.conf, or "
                        "LimitNOFILE of the launcher's service.",
                        "%llu; a job of %d rank%s may need %llu", (unsigned long long)limit,
@@ -143,22 +143,22 @@ static void check_shared_memory(xm_doctor_t *doctor)
     (void)xm_text_format_bytes(facts->shm_free, left, sizeof(left));
     (void)xm_text_format_bytes(needed, least, sizeof(least));
     if (!facts->has_shm) {
-        xm_doctor_note(doctor, XM_VERDICT_WARN, subject, "Mount a tmpfs at /dev/shm.",
+        xm_doctor_note(doctor, XM_SEVERITY_WARN, subject, "Mount a tmpfs at /dev/shm.",
                        "there is no /dev/shm; UCX does without, by System V segments");
     } else if (facts->shm_free < needed) {
         xm_doctor_note(
-            doctor, XM_VERDICT_WARN, subject,
+            doctor, XM_SEVERITY_WARN, subject,
             "Make /dev/shm larger (mount -o remount,size=…; containers: --shm-size), or "
             "remove what was left there.",
             "/dev/shm has %s of %s free; %d local rank%s may need %s, UCX does without it", left,
             size, ranks, ranks == 1 ? "" : "s", least);
     } else {
-        xm_doctor_note(doctor, XM_VERDICT_OK, subject, "",
+        xm_doctor_note(doctor, XM_SEVERITY_OK, subject, "",
                        "/dev/shm of %s has the %s that %d local rank%s may need", size, least,
                        ranks, ranks == 1 ? "" : "s");
     }
     xm_doctor_note(
-        doctor, facts->memfd ? XM_VERDICT_OK : XM_VERDICT_WARN, "memory descriptors",
+        doctor, facts->memfd ? XM_SEVERITY_OK : XM_SEVERITY_WARN, "memory descriptors",
         "Allow memfd_create(2) in the container's seccomp profile; until then ranks of a "
         "host do not copy from each other's tiles directly.",
         facts->memfd ? "memfd_create works" : "memfd_create does not work");
@@ -171,17 +171,17 @@ static void check_ptrace(xm_doctor_t *doctor)
     int64_t scope;
 
     if (doctor->params->verbs) {
-        xm_doctor_note(doctor, XM_VERDICT_ABSENT, subject, "",
+        xm_doctor_note(doctor, XM_SEVERITY_ABSENT, subject, "",
                        "the verbs transport needs no process_vm_readv");
     } else if (!xm_doctor_read_number(doctor, &scope, "/proc/sys/kernel/yama/ptrace_scope")) {
-        xm_doctor_note(doctor, XM_VERDICT_OK, subject, "",
+        xm_doctor_note(doctor, XM_SEVERITY_OK, subject, "",
                        "process_vm_readv between ranks of a user (no Yama)");
     } else if (scope < 2 || (scope == 2 && has_capability(doctor, CAP_SYS_PTRACE))) {
         /* With 1 UCX tells the kernel that all may read. */
-        xm_doctor_note(doctor, XM_VERDICT_OK, subject, "",
+        xm_doctor_note(doctor, XM_SEVERITY_OK, subject, "",
                        "process_vm_readv between ranks of a user (ptrace_scope %d)", (int)scope);
     } else {
-        xm_doctor_note(doctor, XM_VERDICT_WARN, subject,
+        xm_doctor_note(doctor, XM_SEVERITY_WARN, subject,
                        "sysctl kernel.yama.ptrace_scope=1, or give the ranks CAP_SYS_PTRACE; until "
                        "then messages inside a host are copied twice.",
                        "ptrace_scope %d forbids process_vm_readv", (int)scope);
@@ -216,12 +216,12 @@ static void check_cores(xm_doctor_t *doctor)
     int cores = params->local_cores > 0 ? params->local_cores : count_cores(doctor);
 
     if (cores == 0) {
-        xm_doctor_note(doctor, XM_VERDICT_ABSENT, subject, "", "the kernel does not tell");
+        xm_doctor_note(doctor, XM_SEVERITY_ABSENT, subject, "", "the kernel does not tell");
     } else if (cores >= params->local_ranks) {
-        xm_doctor_note(doctor, XM_VERDICT_OK, subject, "", "%d for %d local rank%s", cores,
+        xm_doctor_note(doctor, XM_SEVERITY_OK, subject, "", "%d for %d local rank%s", cores,
                        params->local_ranks, params->local_ranks == 1 ? "" : "s");
     } else {
-        xm_doctor_note(doctor, params->spin ? XM_VERDICT_FAIL : XM_VERDICT_WARN, subject,
+        xm_doctor_note(doctor, params->spin ? XM_SEVERITY_FAIL : XM_SEVERITY_WARN, subject,
                        params->spin ? "XM_PROGRESS=sleep, or a core for each rank: polling ranks "
                                       "keep each other from running."
                                     : "Give each rank a core (the launcher's binding, the "
@@ -261,14 +261,14 @@ static void check_governor(xm_doctor_t *doctor)
 
     (void)xm_doctor_list(doctor, "/sys/devices/system/cpu", visit_core, &found);
     if (found.cores == 0) {
-        xm_doctor_note(doctor, XM_VERDICT_ABSENT, subject, "",
+        xm_doctor_note(doctor, XM_SEVERITY_ABSENT, subject, "",
                        "the kernel does not set frequencies");
     } else if (found.saving > 0) {
-        xm_doctor_note(doctor, XM_VERDICT_WARN, subject,
+        xm_doctor_note(doctor, XM_SEVERITY_WARN, subject,
                        "cpupower frequency-set -g performance; slow cores show in latencies.",
                        "%s on %d of %d cores", found.first, found.saving, found.cores);
     } else {
-        xm_doctor_note(doctor, XM_VERDICT_OK, subject, "", "%s on %d cores", found.first,
+        xm_doctor_note(doctor, XM_SEVERITY_OK, subject, "", "%s on %d cores", found.first,
                        found.cores);
     }
 }
@@ -291,23 +291,23 @@ static void check_ucx(xm_doctor_t *doctor)
                 offers(facts->ucx_transports, "ud_");
 
     if (facts->ucx_failure[0] != '\0') {
-        xm_doctor_note(doctor, doctor->params->verbs ? XM_VERDICT_WARN : XM_VERDICT_FAIL, subject,
+        xm_doctor_note(doctor, doctor->params->verbs ? XM_SEVERITY_WARN : XM_SEVERITY_FAIL, subject,
                        "See UCX_TLS, UCX_NET_DEVICES and the output of ucx_info -d.", "%s %s",
                        facts->ucx_version, facts->ucx_failure);
     } else if (doctor->rdma_active && !rdma) {
-        xm_doctor_note(doctor, XM_VERDICT_WARN, subject,
+        xm_doctor_note(doctor, XM_SEVERITY_WARN, subject,
                        "Install UCX's RDMA modules (libuct_ib), or let UCX_TLS name rc; or use "
                        "XM_TRANSPORT=verbs.",
                        "%s offers %s: nothing for the RDMA ports that are active",
                        facts->ucx_version, facts->ucx_transports);
     } else if (!offers(facts->ucx_transports, "tcp") && !rdma) {
-        xm_doctor_note(doctor, XM_VERDICT_WARN, subject,
+        xm_doctor_note(doctor, XM_SEVERITY_WARN, subject,
                        "Bring a network interface up, or let UCX_TLS and UCX_NET_DEVICES name one; "
                        "ranks of other hosts cannot be reached.",
                        "%s offers %s: nothing that leaves this host", facts->ucx_version,
                        facts->ucx_transports);
     } else {
-        xm_doctor_note(doctor, XM_VERDICT_OK, subject, "", "%s offers %s", facts->ucx_version,
+        xm_doctor_note(doctor, XM_SEVERITY_OK, subject, "", "%s offers %s", facts->ucx_version,
                        facts->ucx_transports);
     }
 }
@@ -316,7 +316,7 @@ static void check_settings(xm_doctor_t *doctor)
 {
     const char *wrong = doctor->facts->settings;
 
-    xm_doctor_note(doctor, wrong[0] != '\0' ? XM_VERDICT_FAIL : XM_VERDICT_OK, "settings",
+    xm_doctor_note(doctor, wrong[0] != '\0' ? XM_SEVERITY_FAIL : XM_SEVERITY_OK, "settings",
                    "Correct or unset it; docs/configuration.md lists all settings.", "%s",
                    wrong[0] != '\0' ? wrong : "all XM_ variables are known and well-formed");
 }

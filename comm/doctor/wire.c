@@ -59,7 +59,7 @@ void xm_finding_encode(const xm_finding_t *finding, uint8_t bytes[XM_FINDING_SIZ
 {
     uint8_t *at = bytes;
 
-    *at++ = (uint8_t)finding->verdict;
+    *at++ = (uint8_t)finding->severity;
     at += put_text(at, finding->subject, sizeof(finding->subject));
     at += put_text(at, finding->text, sizeof(finding->text));
     (void)put_text(at, finding->advice, sizeof(finding->advice));
@@ -69,10 +69,10 @@ bool xm_finding_decode(const uint8_t *bytes, size_t size, xm_finding_t *finding)
 {
     const uint8_t *at = bytes + 1;
 
-    if (size != XM_FINDING_SIZE || bytes[0] >= XM_VERDICT_COUNT) {
+    if (size != XM_FINDING_SIZE || bytes[0] >= XM_SEVERITY_COUNT) {
         return false;
     }
-    finding->verdict = (xm_verdict_t)bytes[0];
+    finding->severity = (xm_severity_t)bytes[0];
     return get_text(&at, finding->subject, sizeof(finding->subject)) &&
            get_text(&at, finding->text, sizeof(finding->text)) &&
            get_text(&at, finding->advice, sizeof(finding->advice));

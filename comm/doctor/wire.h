@@ -3,7 +3,7 @@
  * What ranks tell each other when a job is examined: fixed-width records. Internal.
  *
  * A *card* is what is compared: texts of fixed width, and the clock's offset from rank 0's with its
- * uncertainty (i64 little-endian nanoseconds each). A *finding* is u8 verdict and three texts of
+ * uncertainty (i64 little-endian nanoseconds each). A *finding* is u8 severity and three texts of
  * fixed width. Texts end with a 0 and are zero behind it. Decoders take any bytes: what they accept
  * encodes to the same bytes again.
  */

@@ -16,9 +16,9 @@
 #include "comm/fault/heartbeat_wire.h"
 #include "comm/fault/liveness.h"
 
-/* REPEATS: how often a verdict is sent, half an interval apart. BATCH: datagrams read before the
- * clock is looked at. AWAIT_MS: longest wait for a first sign of all. DEAF: silences at the start,
- * one after the other, that are no slow start any more. */
+/* REPEATS: how often a fault status is sent, half an interval apart. BATCH: datagrams read before
+ * the clock is looked at. AWAIT_MS: longest wait for a first sign of all. DEAF: silences at the
+ * start, one after the other, that are no slow start any more. */
 enum {
     DEAF = 3,
     REPEATS = 5,
@@ -41,19 +41,19 @@ typedef struct {
     unsigned signs;        /* answers that showed more activity than the one before */
     bool heard;            /* at least once */
     int deaf;              /* silences before that */
-} seat_t;
+} slot_t;
 
 struct xm_heartbeat {
-    const xm_contacts_t *contacts;
+    const xm_endpoints_t *endpoints;
     int64_t interval;
     pthread_t thread;
     pthread_mutex_t mutex; /* guards what follows */
     xm_liveness_t *liveness;
-    seat_t *seats;
+    slot_t *slots;
     uint32_t generation;
     bool muted;
-    xm_bootstrap_fault_t verdict; /* status XM_OK while there is none */
-    int repeats;                  /* of the verdict, still to be sent */
+    xm_bootstrap_fault_t fault_status; /* status XM_OK while there is none */
+    int repeats;                       /* of the fault status, still to be sent */
     int64_t repeat_at;
     bool warned; /* that nothing is heard of a rank */
     int wake_fd, news_fd;
@@ -89,35 +89,35 @@ static void send_frame(xm_heartbeat_t *self, int rank, xm_heartbeat_frame_t *fra
     struct sockaddr_storage address;
     size_t length;
 
-    frame->sender = self->contacts->rank;
+    frame->sender = self->endpoints->rank;
     frame->receiver = rank;
     frame->generation = self->generation;
     frame->activity = atomic_load(&self->activity);
-    length = xm_heartbeat_encode(frame, self->contacts->key, bytes);
-    xm_contact_datagram(&self->contacts->of[rank], &address);
+    length = xm_heartbeat_encode(frame, self->endpoints->key, bytes);
+    xm_endpoint_datagram(&self->endpoints->of[rank], &address);
     /* What is lost is asked for again. */
-    (void)sendto(self->contacts->datagram_fd, bytes, length, MSG_NOSIGNAL,
-                 (struct sockaddr *)&address, self->contacts->of[rank].length);
+    (void)sendto(self->endpoints->datagram_fd, bytes, length, MSG_NOSIGNAL,
+                 (struct sockaddr *)&address, self->endpoints->of[rank].length);
 }
 
-static void send_verdict(xm_heartbeat_t *self)
+static void send_fault_status(xm_heartbeat_t *self)
 {
-    xm_heartbeat_frame_t frame = {.type = XM_HEARTBEAT_VERDICT, .fault = self->verdict};
+    xm_heartbeat_frame_t frame = {.type = XM_HEARTBEAT_FAULT_STATUS, .fault = self->fault_status};
 
-    for (int rank = 0; rank < self->contacts->size; ++rank) {
-        if (rank != self->contacts->rank && self->seats[rank].group_rank >= 0) {
+    for (int rank = 0; rank < self->endpoints->size; ++rank) {
+        if (rank != self->endpoints->rank && self->slots[rank].group_rank >= 0) {
             send_frame(self, rank, &frame);
         }
     }
 }
 
-/* Takes a verdict over; `tell`: from here, so the others have to hear of it. */
+/* Takes a fault status over; `tell`: from here, so the others have to hear of it. */
 static void settle(xm_heartbeat_t *self, const xm_bootstrap_fault_t *fault, bool tell)
 {
-    if (self->muted || self->verdict.status != XM_OK) {
+    if (self->muted || self->fault_status.status != XM_OK) {
         return;
     }
-    self->verdict = *fault;
+    self->fault_status = *fault;
     self->repeats = tell ? REPEATS : 0;
     self->repeat_at = 0;
     announce(self);
@@ -127,7 +127,7 @@ static void ask(void *arg, int rank, uint64_t question)
 {
     xm_heartbeat_t *self = arg;
     xm_heartbeat_frame_t frame = {
-        .type = XM_HEARTBEAT_PING, .question = question, .probe = self->seats[rank].asked_probe};
+        .type = XM_HEARTBEAT_PING, .question = question, .probe = self->slots[rank].asked_probe};
 
     send_frame(self, rank, &frame);
 }
@@ -135,7 +135,7 @@ static void ask(void *arg, int rank, uint64_t question)
 static void answer(xm_heartbeat_t *self, int rank, uint64_t question)
 {
     xm_heartbeat_frame_t frame = {
-        .type = XM_HEARTBEAT_PONG, .question = question, .probe = self->seats[rank].ready_probe};
+        .type = XM_HEARTBEAT_PONG, .question = question, .probe = self->slots[rank].ready_probe};
 
     send_frame(self, rank, &frame);
 }
@@ -144,12 +144,12 @@ static void answer(xm_heartbeat_t *self, int rank, uint64_t question)
  * or on another one. */
 static bool datagrams_pass(const xm_heartbeat_t *self, int rank)
 {
-    const xm_contact_t *of = self->contacts->of;
-    const char *own = of[self->contacts->rank].host;
+    const xm_endpoint_t *of = self->endpoints->of;
+    const char *own = of[self->endpoints->rank].host;
     bool here = strcmp(of[rank].host, own) == 0;
 
-    for (int other = 0; other < self->contacts->size; ++other) {
-        if (self->seats[other].heard && (here || strcmp(of[other].host, own) != 0)) {
+    for (int other = 0; other < self->endpoints->size; ++other) {
+        if (self->slots[other].heard && (here || strcmp(of[other].host, own) != 0)) {
             return true;
         }
     }
@@ -160,15 +160,15 @@ static bool datagrams_pass(const xm_heartbeat_t *self, int rank)
  * they come from others they are not blocked, unless the rank is the one that asks everybody. */
 static bool is_deaf(xm_heartbeat_t *self, int rank)
 {
-    if (self->seats[rank].heard || (!self->seats[rank].centre && datagrams_pass(self, rank))) {
+    if (self->slots[rank].heard || (!self->slots[rank].centre && datagrams_pass(self, rank))) {
         return false;
     }
-    if (++self->seats[rank].deaf >= DEAF && !self->warned) {
+    if (++self->slots[rank].deaf >= DEAF && !self->warned) {
         self->warned = true;
         xm_log_warn("rank %d: no heartbeat of rank %d (host %s) has come; are datagrams to port %u "
                     "blocked? Hanging ranks are found by deadlines only",
-                    self->seats[self->contacts->rank].group_rank, self->seats[rank].group_rank,
-                    self->contacts->of[rank].host, self->contacts->of[rank].datagram_port);
+                    self->slots[self->endpoints->rank].group_rank, self->slots[rank].group_rank,
+                    self->endpoints->of[rank].host, self->endpoints->of[rank].datagram_port);
     }
     xm_liveness_watch(self->liveness, rank, false, 0);
     xm_liveness_watch(self->liveness, rank, true, xm_clock_ns());
@@ -178,18 +178,18 @@ static bool is_deaf(xm_heartbeat_t *self, int rank)
 static void on_silence(void *arg, int rank, int64_t silent_ns)
 {
     xm_heartbeat_t *self = arg;
-    const xm_contact_t *silent = &self->contacts->of[rank];
+    const xm_endpoint_t *silent = &self->endpoints->of[rank];
     xm_bootstrap_fault_t fault = {.rank = rank, .status = XM_ERR_PEER_DIED};
-    int own = self->contacts->rank;
+    int own = self->endpoints->rank;
 
     if (is_deaf(self, rank)) {
         return;
     }
-    self->seats[rank].silent = true;
+    self->slots[rank].silent = true;
     (void)snprintf(fault.sentence, sizeof(fault.sentence),
                    "rank %d (host %s, pid %d) stopped answering rank %d (host %s) %.1f s ago",
-                   self->seats[rank].group_rank, silent->host, silent->pid,
-                   self->seats[own].group_rank, self->contacts->of[own].host,
+                   self->slots[rank].group_rank, silent->host, silent->pid,
+                   self->slots[own].group_rank, self->endpoints->of[own].host,
                    (double)silent_ns * 1e-9);
     settle(self, &fault, true);
     announce(self);
@@ -198,20 +198,20 @@ static void on_silence(void *arg, int rank, int64_t silent_ns)
 /* Datagrams pass to this rank and back. */
 static void on_sign(xm_heartbeat_t *self, int rank)
 {
-    if (!self->seats[rank].heard) {
-        self->seats[rank].heard = true;
+    if (!self->slots[rank].heard) {
+        self->slots[rank].heard = true;
         announce(self);
     }
 }
 
 static void on_ping(xm_heartbeat_t *self, const xm_heartbeat_frame_t *ping)
 {
-    seat_t *seat = &self->seats[ping->sender];
+    slot_t *slot = &self->slots[ping->sender];
 
     if (ping->generation == self->generation && ping->probe != 0 &&
-        ping->probe != seat->wanted_probe) {
-        seat->wanted_probe = ping->probe;
-        seat->wanted = true;
+        ping->probe != slot->wanted_probe) {
+        slot->wanted_probe = ping->probe;
+        slot->wanted = true;
         announce(self);
     }
     answer(self, ping->sender, ping->question);
@@ -219,20 +219,20 @@ static void on_ping(xm_heartbeat_t *self, const xm_heartbeat_frame_t *ping)
 
 static void on_pong(xm_heartbeat_t *self, const xm_heartbeat_frame_t *pong)
 {
-    seat_t *seat = &self->seats[pong->sender];
+    slot_t *slot = &self->slots[pong->sender];
     bool fresh = xm_liveness_answered(self->liveness, pong->sender, pong->question, xm_clock_ns());
 
     if (pong->generation != self->generation) {
         return;
     }
-    if (pong->probe != seat->ready_for && pong->probe == seat->asked_probe) {
-        seat->ready_for = pong->probe;
+    if (pong->probe != slot->ready_for && pong->probe == slot->asked_probe) {
+        slot->ready_for = pong->probe;
         announce(self);
     }
     if (fresh) {
         on_sign(self, pong->sender);
-        seat->signs += pong->activity > seat->activity;
-        seat->activity = pong->activity;
+        slot->signs += pong->activity > slot->activity;
+        slot->activity = pong->activity;
     }
 }
 
@@ -245,8 +245,8 @@ static void on_frame(xm_heartbeat_t *self, const xm_heartbeat_frame_t *frame)
     case XM_HEARTBEAT_PONG:
         on_pong(self, frame);
         break;
-    case XM_HEARTBEAT_VERDICT:
-        if (frame->generation == self->generation && frame->fault.rank < self->contacts->size) {
+    case XM_HEARTBEAT_FAULT_STATUS:
+        if (frame->generation == self->generation && frame->fault.rank < self->endpoints->size) {
             settle(self, &frame->fault, false);
         }
         break;
@@ -257,14 +257,14 @@ static void read_datagrams(xm_heartbeat_t *self)
 {
     for (int i = 0; i < BATCH; ++i) {
         uint8_t bytes[XM_HEARTBEAT_MAX_SIZE + 1];
-        ssize_t length = recv(self->contacts->datagram_fd, bytes, sizeof(bytes), 0);
+        ssize_t length = recv(self->endpoints->datagram_fd, bytes, sizeof(bytes), 0);
         xm_heartbeat_frame_t frame;
 
         if (length < 0) {
             return;
         }
-        if (xm_heartbeat_decode(bytes, (size_t)length, self->contacts->key, &frame) == XM_OK &&
-            frame.receiver == self->contacts->rank && frame.sender < self->contacts->size) {
+        if (xm_heartbeat_decode(bytes, (size_t)length, self->endpoints->key, &frame) == XM_OK &&
+            frame.receiver == self->endpoints->rank && frame.sender < self->endpoints->size) {
             on_frame(self, &frame);
         }
     }
@@ -277,7 +277,7 @@ static int64_t beat(xm_heartbeat_t *self)
     int64_t now = xm_clock_ns(), next = xm_liveness_tick(self->liveness, now, &actions);
 
     if (self->repeats > 0 && now >= self->repeat_at) {
-        send_verdict(self);
+        send_fault_status(self);
         --self->repeats;
         self->repeat_at = now + self->interval / 2;
     }
@@ -287,7 +287,7 @@ static int64_t beat(xm_heartbeat_t *self)
 static void *run(void *arg)
 {
     xm_heartbeat_t *self = arg;
-    struct pollfd entries[] = {{.fd = self->contacts->datagram_fd, .events = POLLIN},
+    struct pollfd entries[] = {{.fd = self->endpoints->datagram_fd, .events = POLLIN},
                                {.fd = self->wake_fd, .events = POLLIN}};
 
     while (!atomic_load(&self->stop)) {
@@ -339,11 +339,11 @@ static void free_heartbeat(xm_heartbeat_t *self)
     }
     xm_liveness_destroy(self->liveness);
     (void)pthread_mutex_destroy(&self->mutex);
-    free(self->seats);
+    free(self->slots);
     free(self);
 }
 
-xm_status_t xm_heartbeat_create(const xm_contacts_t *contacts, double interval,
+xm_status_t xm_heartbeat_create(const xm_endpoints_t *endpoints, double interval,
                                 xm_heartbeat_t **heartbeat)
 {
     xm_heartbeat_t *self = calloc(1, sizeof(*self));
@@ -353,25 +353,25 @@ xm_status_t xm_heartbeat_create(const xm_contacts_t *contacts, double interval,
     if (self == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a heartbeat");
     }
-    self->contacts = contacts;
+    self->endpoints = endpoints;
     self->interval = (int64_t)(interval * 1e9);
     self->muted = true;
     (void)pthread_mutex_init(&self->mutex, NULL);
     self->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     self->news_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    self->seats = calloc((size_t)contacts->size, sizeof(*self->seats));
-    status = xm_liveness_create(contacts->size, self->interval, &self->liveness);
-    if (status == XM_OK && self->seats == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory to watch %d ranks", contacts->size);
+    self->slots = calloc((size_t)endpoints->size, sizeof(*self->slots));
+    status = xm_liveness_create(endpoints->size, self->interval, &self->liveness);
+    if (status == XM_OK && self->slots == NULL) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory to watch %d ranks", endpoints->size);
     }
     if (status == XM_OK && (self->wake_fd < 0 || self->news_fd < 0)) {
         status = xm_error_set(XM_ERR_IO, "eventfd: %s", strerror(errno));
     }
-    for (int rank = 0; rank < contacts->size && status == XM_OK; ++rank) {
-        self->seats[rank].group_rank = -1;
+    for (int rank = 0; rank < endpoints->size && status == XM_OK; ++rank) {
+        self->slots[rank].group_rank = -1;
     }
     /* All may answer at once; the kernel gives what it allows. */
-    (void)setsockopt(contacts->datagram_fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size));
+    (void)setsockopt(endpoints->datagram_fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size));
     if (status == XM_OK) {
         status = start_thread(self);
     }
@@ -408,30 +408,30 @@ static void unlock(xm_heartbeat_t *heartbeat, bool wake)
 
 static void watch_nobody(xm_heartbeat_t *self)
 {
-    for (int rank = 0; rank < self->contacts->size; ++rank) {
+    for (int rank = 0; rank < self->endpoints->size; ++rank) {
         xm_liveness_watch(self->liveness, rank, false, 0);
-        self->seats[rank].silent = false;
-        self->seats[rank].centre = false;
+        self->slots[rank].silent = false;
+        self->slots[rank].centre = false;
     }
 }
 
 void xm_heartbeat_begin(xm_heartbeat_t *heartbeat, uint32_t generation, const int *rank_of)
 {
-    bool central = rank_of[heartbeat->contacts->rank] == 0;
+    bool central = rank_of[heartbeat->endpoints->rank] == 0;
 
     lock(heartbeat);
     watch_nobody(heartbeat);
     heartbeat->generation = generation;
     heartbeat->muted = false;
-    heartbeat->verdict.status = XM_OK;
+    heartbeat->fault_status.status = XM_OK;
     heartbeat->repeats = 0;
-    for (int rank = 0; rank < heartbeat->contacts->size; ++rank) {
-        seat_t *seat = &heartbeat->seats[rank];
+    for (int rank = 0; rank < heartbeat->endpoints->size; ++rank) {
+        slot_t *slot = &heartbeat->slots[rank];
 
-        *seat = (seat_t){.group_rank = rank_of[rank], .heard = seat->heard};
-        seat->centre = rank_of[rank] >= 0 && rank != heartbeat->contacts->rank &&
+        *slot = (slot_t){.group_rank = rank_of[rank], .heard = slot->heard};
+        slot->centre = rank_of[rank] >= 0 && rank != heartbeat->endpoints->rank &&
                        (central || rank_of[rank] == 0);
-        xm_liveness_watch(heartbeat->liveness, rank, seat->centre, xm_clock_ns());
+        xm_liveness_watch(heartbeat->liveness, rank, slot->centre, xm_clock_ns());
     }
     unlock(heartbeat, true);
 }
@@ -441,8 +441,8 @@ static bool has_heard_all(xm_heartbeat_t *self)
     bool all = true;
 
     lock(self);
-    for (int rank = 0; rank < self->contacts->size && all; ++rank) {
-        all = !self->seats[rank].centre || self->seats[rank].heard;
+    for (int rank = 0; rank < self->endpoints->size && all; ++rank) {
+        all = !self->slots[rank].centre || self->slots[rank].heard;
     }
     unlock(self, false);
     return all;
@@ -477,13 +477,13 @@ void xm_heartbeat_mute(xm_heartbeat_t *heartbeat)
 void xm_heartbeat_watch(xm_heartbeat_t *heartbeat, int rank, bool watch)
 {
     lock(heartbeat);
-    watch = watch || heartbeat->seats[rank].centre;
+    watch = watch || heartbeat->slots[rank].centre;
     if (watch != xm_liveness_watches(heartbeat->liveness, rank)) {
         /* Two who lost each other should not blame each other: the lower rank speaks first. */
-        int64_t grace = rank < heartbeat->contacts->rank ? heartbeat->interval / 2 : 0;
+        int64_t grace = rank < heartbeat->endpoints->rank ? heartbeat->interval / 2 : 0;
 
         xm_liveness_watch(heartbeat->liveness, rank, watch, xm_clock_ns() + grace);
-        heartbeat->seats[rank].silent = false;
+        heartbeat->slots[rank].silent = false;
     }
     unlock(heartbeat, watch);
 }
@@ -493,7 +493,7 @@ bool xm_heartbeat_is_silent(xm_heartbeat_t *heartbeat, int rank)
     bool silent;
 
     lock(heartbeat);
-    silent = heartbeat->seats[rank].silent;
+    silent = heartbeat->slots[rank].silent;
     unlock(heartbeat, false);
     return silent;
 }
@@ -503,7 +503,7 @@ bool xm_heartbeat_is_heard(xm_heartbeat_t *heartbeat, int rank)
     bool heard;
 
     lock(heartbeat);
-    heard = heartbeat->seats[rank].heard && !heartbeat->seats[rank].silent;
+    heard = heartbeat->slots[rank].heard && !heartbeat->slots[rank].silent;
     unlock(heartbeat, false);
     return heard;
 }
@@ -525,10 +525,10 @@ bool xm_heartbeat_take_news(xm_heartbeat_t *heartbeat)
     return true;
 }
 
-bool xm_heartbeat_verdict(xm_heartbeat_t *heartbeat, xm_bootstrap_fault_t *fault)
+bool xm_heartbeat_fault_status(xm_heartbeat_t *heartbeat, xm_bootstrap_fault_t *fault)
 {
     lock(heartbeat);
-    *fault = heartbeat->verdict;
+    *fault = heartbeat->fault_status;
     unlock(heartbeat, false);
     return fault->status != XM_OK;
 }
@@ -538,7 +538,7 @@ void xm_heartbeat_tell(xm_heartbeat_t *heartbeat, const xm_bootstrap_fault_t *fa
     lock(heartbeat);
     settle(heartbeat, fault, true);
     if (heartbeat->repeats == REPEATS) {
-        send_verdict(heartbeat); /* at once: the process may be about to end */
+        send_fault_status(heartbeat); /* at once: the process may be about to end */
     }
     unlock(heartbeat, true);
 }
@@ -553,7 +553,7 @@ unsigned xm_heartbeat_signs(xm_heartbeat_t *heartbeat, int rank)
     unsigned signs;
 
     lock(heartbeat);
-    signs = heartbeat->seats[rank].signs;
+    signs = heartbeat->slots[rank].signs;
     unlock(heartbeat, false);
     return signs;
 }
@@ -561,7 +561,7 @@ unsigned xm_heartbeat_signs(xm_heartbeat_t *heartbeat, int rank)
 void xm_heartbeat_want_probe(xm_heartbeat_t *heartbeat, int rank, uint32_t probe)
 {
     lock(heartbeat);
-    heartbeat->seats[rank].asked_probe = probe;
+    heartbeat->slots[rank].asked_probe = probe;
     ask(heartbeat, rank, 0);
     unlock(heartbeat, false);
 }
@@ -571,11 +571,11 @@ bool xm_heartbeat_wanted(xm_heartbeat_t *heartbeat, int *rank, uint32_t *probe)
     bool found = false;
 
     lock(heartbeat);
-    for (int r = 0; r < heartbeat->contacts->size && !found; ++r) {
-        if (heartbeat->seats[r].wanted) {
-            heartbeat->seats[r].wanted = false;
+    for (int r = 0; r < heartbeat->endpoints->size && !found; ++r) {
+        if (heartbeat->slots[r].wanted) {
+            heartbeat->slots[r].wanted = false;
             *rank = r;
-            *probe = heartbeat->seats[r].wanted_probe;
+            *probe = heartbeat->slots[r].wanted_probe;
             found = true;
         }
     }
@@ -586,7 +586,7 @@ bool xm_heartbeat_wanted(xm_heartbeat_t *heartbeat, int *rank, uint32_t *probe)
 void xm_heartbeat_set_ready(xm_heartbeat_t *heartbeat, int rank, uint32_t probe)
 {
     lock(heartbeat);
-    heartbeat->seats[rank].ready_probe = probe;
+    heartbeat->slots[rank].ready_probe = probe;
     answer(heartbeat, rank, 0);
     unlock(heartbeat, false);
 }
@@ -596,7 +596,7 @@ bool xm_heartbeat_is_ready(xm_heartbeat_t *heartbeat, int rank, uint32_t probe)
     bool ready;
 
     lock(heartbeat);
-    ready = heartbeat->seats[rank].ready_for == probe;
+    ready = heartbeat->slots[rank].ready_for == probe;
     unlock(heartbeat, false);
     return ready;
 }

@@ -7,12 +7,12 @@
  * The lowest rank of the group asks everybody, everybody asks the lowest rank, and a rank that
  * waits for another one asks that one as well (a link may be down between two hosts only).
  * Questions and answers are datagrams (heartbeat_wire.h), one each per pair and interval;
- * liveness.h says when silence becomes a verdict. A verdict is sent to all members by the thread
- * itself, several times, because datagrams get lost; so they learn of it even while the application
- * computes everywhere. The first verdict stays. Verdicts carry the group's generation; those of
- * another one are ignored.
+ * liveness.h says when silence becomes a fault status. A fault status is sent to all members by the
+ * thread itself, several times, because datagrams get lost; so they learn of it even while the
+ * application computes everywhere. The first fault status stays. Fault statuses carry the group's
+ * generation; those of another one are ignored.
  *
- * The thread also passes on who wants a *probe*: a message through the transport, see vigil.h.
+ * The thread also passes on who wants a *probe*: a message through the transport, see path_probe.h.
  *
  * Ranks here are those of the job as it began. Threads: all functions may be called from one thread
  * beside the heartbeat's own. The thread has all signals blocked.
@@ -20,18 +20,18 @@
 #ifndef XM_COMM_FAULT_HEARTBEAT_H
 #define XM_COMM_FAULT_HEARTBEAT_H
 
-#include "comm/fault/contact.h"
+#include "comm/fault/endpoint.h"
 
 typedef struct xm_heartbeat xm_heartbeat_t;
 
-/** Starts the thread. It asks nobody before xm_heartbeat_begin(). @p contacts must outlive it. */
-xm_status_t xm_heartbeat_create(const xm_contacts_t *contacts, double interval,
+/** Starts the thread. It asks nobody before xm_heartbeat_begin(). @p endpoints must outlive it. */
+xm_status_t xm_heartbeat_create(const xm_endpoints_t *endpoints, double interval,
                                 xm_heartbeat_t **heartbeat);
 void xm_heartbeat_destroy(xm_heartbeat_t *heartbeat);
 
 /**
  * A group begins. @p rank_of has for every rank of the job its rank in the group, -1 when it is no
- * member. Forgets verdicts, silences and probes of the group before.
+ * member. Forgets fault statuses, silences and probes of the group before.
  */
 void xm_heartbeat_begin(xm_heartbeat_t *heartbeat, uint32_t generation, const int *rank_of);
 
@@ -55,16 +55,16 @@ bool xm_heartbeat_is_silent(xm_heartbeat_t *heartbeat, int rank);
 /** True when it was heard before, and has not become silent since it is watched. */
 bool xm_heartbeat_is_heard(xm_heartbeat_t *heartbeat, int rank);
 
-/** Readable when there is news: a verdict, a silence, a wanted probe. */
+/** Readable when there is news: a fault status, a silence, a wanted probe. */
 int xm_heartbeat_fd(const xm_heartbeat_t *heartbeat);
 
 /** True once after there was news. Cheap. */
 bool xm_heartbeat_take_news(xm_heartbeat_t *heartbeat);
 
-/** The group's verdict, if there is one. */
-bool xm_heartbeat_verdict(xm_heartbeat_t *heartbeat, xm_bootstrap_fault_t *fault);
+/** The group's fault status, if there is one. */
+bool xm_heartbeat_fault_status(xm_heartbeat_t *heartbeat, xm_bootstrap_fault_t *fault);
 
-/** Makes a fault the verdict, unless there is one, and tells all members. */
+/** Makes a fault the fault status, unless there is one, and tells all members. */
 void xm_heartbeat_tell(xm_heartbeat_t *heartbeat, const xm_bootstrap_fault_t *fault);
 
 /** The caller's thread looks after its transport. Answers tell the others how often that was so. */

@@ -20,7 +20,7 @@ size_t xm_heartbeat_encode(const xm_heartbeat_frame_t *frame,
     xm_put_le(bytes + 24, frame->activity, 8);
     xm_put_le(bytes + 32, frame->generation, 4);
     xm_put_le(bytes + 36, frame->probe, 4);
-    if (frame->type == XM_HEARTBEAT_VERDICT) {
+    if (frame->type == XM_HEARTBEAT_FAULT_STATUS) {
         length += xm_bootstrap_fault_encode(&frame->fault, bytes + length);
     }
     xm_put_le(bytes + length, xm_siphash(key, bytes, length), XM_HEARTBEAT_CODE_SIZE);
@@ -29,7 +29,7 @@ size_t xm_heartbeat_encode(const xm_heartbeat_frame_t *frame,
 
 static xm_status_t decode_fault(const uint8_t *bytes, size_t length, xm_heartbeat_frame_t *frame)
 {
-    if (frame->type == XM_HEARTBEAT_VERDICT) {
+    if (frame->type == XM_HEARTBEAT_FAULT_STATUS) {
         return xm_bootstrap_fault_decode(bytes, length, &frame->fault);
     }
     return length == 0 ? XM_OK
@@ -55,7 +55,7 @@ xm_status_t xm_heartbeat_decode(const uint8_t *bytes, size_t length,
     type = xm_get_le(bytes + 6, 2);
     sender = xm_get_le(bytes + 8, 4);
     receiver = xm_get_le(bytes + 12, 4);
-    if (type < XM_HEARTBEAT_PING || type > XM_HEARTBEAT_VERDICT ||
+    if (type < XM_HEARTBEAT_PING || type > XM_HEARTBEAT_FAULT_STATUS ||
         sender >= XM_BOOTSTRAP_MAX_RANKS || receiver >= XM_BOOTSTRAP_MAX_RANKS) {
         return xm_error_set(XM_ERR_CORRUPT, "heartbeat: type %u from rank %u to rank %u",
                             (unsigned)type, (unsigned)sender, (unsigned)receiver);

@@ -7,9 +7,9 @@
  *     offset 0   u32 magic "XMH1"        offset 24  u64 activity of the sender
  *     offset 4   u16 version (1)         offset 32  u32 generation of the group
  *     offset 6   u16 type                offset 36  u32 probe
- *     offset 8   u32 sender              VERDICT only: u32 rank, i32 status, u16 length, sentence
- *     offset 12  u32 receiver            end        u64 SipHash of everything before, by the job's
- * key offset 16  u64 question
+ *     offset 8   u32 sender              FAULT_STATUS only: u32 rank, i32 status, u16 length,
+ * sentence offset 12  u32 receiver            end        u64 SipHash of everything before, by the
+ * job's key offset 16  u64 question
  * @endcode
  * Ranks are those of the job as it began. PING asks with a number, PONG answers it. Anybody can
  * send datagrams to an open port, so nothing is looked at before the hash is found right.
@@ -33,7 +33,7 @@ enum {
 typedef enum xm_heartbeat_type {
     XM_HEARTBEAT_PING = 1,
     XM_HEARTBEAT_PONG,
-    XM_HEARTBEAT_VERDICT /**< a rank is gone, or has given up */
+    XM_HEARTBEAT_FAULT_STATUS /**< a rank is gone, or has given up */
 } xm_heartbeat_type_t;
 
 typedef struct xm_heartbeat_frame {
@@ -44,7 +44,7 @@ typedef struct xm_heartbeat_frame {
     uint32_t generation; /**< of the group, see group.h */
     uint32_t probe;      /**< PING: number of the probe that is wanted; PONG: that the sender is
                              ready for; 0: none */
-    xm_bootstrap_fault_t fault; /**< VERDICT */
+    xm_bootstrap_fault_t fault; /**< FAULT STATUS */
 } xm_heartbeat_frame_t;
 
 /** Returns the number of bytes written. */

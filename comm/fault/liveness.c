@@ -9,13 +9,13 @@ typedef struct {
     bool watched, reported;
     uint64_t asked, answered; /* numbers of the last question and of the last one answered */
     int64_t ask_at, heard_at;
-} seat_t;
+} slot_t;
 
 struct xm_liveness {
     int ranks;
     int64_t interval, limit;
     int64_t expected; /* when the next tick was meant to be; INT64_MAX: no matter */
-    seat_t *seats;
+    slot_t *slots;
 };
 
 xm_status_t xm_liveness_create(int ranks, int64_t interval_ns, xm_liveness_t **liveness)
@@ -23,9 +23,9 @@ xm_status_t xm_liveness_create(int ranks, int64_t interval_ns, xm_liveness_t **l
     xm_liveness_t *self = calloc(1, sizeof(*self));
 
     if (self != NULL) {
-        self->seats = calloc((size_t)ranks, sizeof(*self->seats));
+        self->slots = calloc((size_t)ranks, sizeof(*self->slots));
     }
-    if (self == NULL || self->seats == NULL) {
+    if (self == NULL || self->slots == NULL) {
         free(self);
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory to watch %d ranks", ranks);
     }
@@ -40,38 +40,38 @@ xm_status_t xm_liveness_create(int ranks, int64_t interval_ns, xm_liveness_t **l
 void xm_liveness_destroy(xm_liveness_t *liveness)
 {
     if (liveness != NULL) {
-        free(liveness->seats);
+        free(liveness->slots);
         free(liveness);
     }
 }
 
 void xm_liveness_watch(xm_liveness_t *liveness, int rank, bool watch, int64_t now)
 {
-    seat_t *seat = &liveness->seats[rank];
+    slot_t *slot = &liveness->slots[rank];
 
-    if (watch && !seat->watched) {
+    if (watch && !slot->watched) {
         /* A little apart, so that the answers of many do not come all at once. */
-        seat->ask_at = now + liveness->interval / 256 * (rank % SPREAD);
-        seat->heard_at = now;
-        seat->reported = false;
+        slot->ask_at = now + liveness->interval / 256 * (rank % SPREAD);
+        slot->heard_at = now;
+        slot->reported = false;
     }
-    seat->watched = watch;
+    slot->watched = watch;
 }
 
 bool xm_liveness_watches(const xm_liveness_t *liveness, int rank)
 {
-    return liveness->seats[rank].watched;
+    return liveness->slots[rank].watched;
 }
 
 bool xm_liveness_answered(xm_liveness_t *liveness, int rank, uint64_t question, int64_t now)
 {
-    seat_t *seat = &liveness->seats[rank];
+    slot_t *slot = &liveness->slots[rank];
 
-    if (question <= seat->answered || question > seat->asked) {
+    if (question <= slot->answered || question > slot->asked) {
         return false;
     }
-    seat->answered = question;
-    seat->heard_at = now;
+    slot->answered = question;
+    slot->heard_at = now;
     return true;
 }
 
@@ -79,7 +79,7 @@ bool xm_liveness_answered(xm_liveness_t *liveness, int rank, uint64_t question, 
 static void forgive(xm_liveness_t *liveness, int64_t late)
 {
     for (int rank = 0; rank < liveness->ranks; ++rank) {
-        liveness->seats[rank].heard_at += late;
+        liveness->slots[rank].heard_at += late;
     }
 }
 
@@ -91,25 +91,25 @@ int64_t xm_liveness_tick(xm_liveness_t *liveness, int64_t now, const xm_liveness
         forgive(liveness, now - liveness->expected);
     }
     for (int rank = 0; rank < liveness->ranks; ++rank) {
-        seat_t *seat = &liveness->seats[rank];
-        int64_t dead_at = seat->heard_at + liveness->limit;
+        slot_t *slot = &liveness->slots[rank];
+        int64_t dead_at = slot->heard_at + liveness->limit;
 
-        if (!seat->watched || seat->reported) {
+        if (!slot->watched || slot->reported) {
             continue;
         }
         if (now >= dead_at) {
-            seat->reported = true;
-            actions->silent(actions->arg, rank, now - seat->heard_at);
-            if (!seat->watched || seat->reported) {
+            slot->reported = true;
+            actions->silent(actions->arg, rank, now - slot->heard_at);
+            if (!slot->watched || slot->reported) {
                 continue;
             }
-            dead_at = seat->heard_at + liveness->limit; /* watched anew */
+            dead_at = slot->heard_at + liveness->limit; /* watched anew */
         }
-        if (now >= seat->ask_at) {
-            seat->ask_at = now + liveness->interval;
-            actions->ask(actions->arg, rank, ++seat->asked);
+        if (now >= slot->ask_at) {
+            slot->ask_at = now + liveness->interval;
+            actions->ask(actions->arg, rank, ++slot->asked);
         }
-        next = seat->ask_at < next ? seat->ask_at : next;
+        next = slot->ask_at < next ? slot->ask_at : next;
         next = dead_at < next ? dead_at : next;
     }
     liveness->expected = next;

@@ -77,7 +77,7 @@ static void say(meeting_t *meeting, const line_t *line, xm_regroup_frame_t *fram
         return;
     }
     frame->sender = meeting->rank;
-    length = xm_regroup_encode(frame, meeting->size, meeting->params->contacts->key, bytes);
+    length = xm_regroup_encode(frame, meeting->size, meeting->params->endpoints->key, bytes);
     while (sent < length) {
         ssize_t written = send(line->fd, bytes + sent, length - sent, MSG_NOSIGNAL);
         struct pollfd entry = {.fd = line->fd, .events = POLLOUT};
@@ -129,17 +129,17 @@ static xm_status_t hear(meeting_t *meeting, line_t *line, xm_regroup_frame_t *fr
         }
         line->have += got > 0 ? (size_t)got : 0;
         status = xm_regroup_decode(line->bytes, line->have, meeting->size,
-                                   meeting->params->contacts->key, frame, &used);
+                                   meeting->params->endpoints->key, frame, &used);
     } while (status == XM_IN_PROGRESS && got > 0);
     return status;
 }
 
 static void name_rank(const meeting_t *meeting, int rank, char *text, size_t size)
 {
-    const xm_contact_t *contact = &meeting->params->contacts->of[rank];
+    const xm_endpoint_t *endpoint = &meeting->params->endpoints->of[rank];
 
-    (void)snprintf(text, size, "rank %d of the job (host %s, pid %d)", rank, contact->host,
-                   contact->pid);
+    (void)snprintf(text, size, "rank %d of the job (host %s, pid %d)", rank, endpoint->host,
+                   endpoint->pid);
 }
 
 /* A rank says hello: learns from it, and keeps its connection. */
@@ -181,7 +181,7 @@ static void accept_all(meeting_t *meeting)
 {
     int fd;
 
-    while ((fd = accept4(meeting->params->contacts->gathering_fd, NULL, NULL,
+    while ((fd = accept4(meeting->params->endpoints->gathering_fd, NULL, NULL,
                          SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0) {
         line_t *line = &meeting->strangers[meeting->next_stranger];
 
@@ -195,16 +195,16 @@ static void accept_all(meeting_t *meeting)
 /* Starts connecting. XM_ERR_UNREACHABLE: nothing listens there any more. */
 static xm_status_t call(meeting_t *meeting, int rank, line_t *line)
 {
-    const xm_contact_t *contact = &meeting->params->contacts->of[rank];
+    const xm_endpoint_t *endpoint = &meeting->params->endpoints->of[rank];
     struct sockaddr_storage address;
 
-    xm_contact_gathering(contact, &address);
+    xm_endpoint_gathering(endpoint, &address);
     *line = (line_t){.fd = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0),
                      .since = xm_clock_seconds()};
     if (line->fd < 0) {
         return xm_error_set(XM_ERR_IO, "no socket to call rank %d: %s", rank, strerror(errno));
     }
-    if (connect(line->fd, (struct sockaddr *)&address, contact->length) != 0 &&
+    if (connect(line->fd, (struct sockaddr *)&address, endpoint->length) != 0 &&
         errno != EINPROGRESS) {
         xm_status_t status = errno == ECONNREFUSED ? XM_ERR_UNREACHABLE : XM_IN_PROGRESS;
 
@@ -332,7 +332,7 @@ static xm_status_t listen_around(meeting_t *meeting)
     xm_status_t status = XM_OK;
 
     polls[count++] =
-        (struct pollfd){.fd = meeting->params->contacts->gathering_fd, .events = POLLIN};
+        (struct pollfd){.fd = meeting->params->endpoints->gathering_fd, .events = POLLIN};
     polls[count++] =
         (struct pollfd){.fd = meeting->up_said ? meeting->up.fd : -1, .events = POLLIN};
     for (int i = 0; i < STRANGERS; ++i) {
@@ -431,7 +431,7 @@ static xm_status_t give_up(meeting_t *meeting, int centre)
                             "shrink timed out after %g s: rank %d of the job (host %s), where the "
                             "others meet, has not answered rank %d",
                             meeting->params->timeout, centre,
-                            meeting->params->contacts->of[centre].host, meeting->rank);
+                            meeting->params->endpoints->of[centre].host, meeting->rank);
     }
     for (int rank = 0; rank < meeting->size; ++rank) {
         if (rank == meeting->rank || meeting->dead[rank] || meeting->members[rank].fd >= 0) {
@@ -484,15 +484,15 @@ static xm_status_t meet(meeting_t *meeting)
 /* Hands the connections over to a bootstrap of the members. */
 static xm_status_t found(meeting_t *meeting, xm_bootstrap_t **bootstrap)
 {
-    xm_bootstrap_seat_t *seats = calloc((size_t)meeting->size, sizeof(*seats));
+    xm_bootstrap_slot_t *slots = calloc((size_t)meeting->size, sizeof(*slots));
     int count = 0, own = -1;
     xm_status_t status;
 
-    if (seats == NULL) {
+    if (slots == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a group of %d ranks", meeting->size);
     }
     for (int rank = 0; rank < meeting->size; ++rank) {
-        const xm_contact_t *contact = &meeting->params->contacts->of[rank];
+        const xm_endpoint_t *endpoint = &meeting->params->endpoints->of[rank];
         line_t *line = &meeting->members[rank];
 
         if (meeting->dead[rank]) {
@@ -502,12 +502,12 @@ static xm_status_t found(meeting_t *meeting, xm_bootstrap_t **bootstrap)
             own = count;
         }
         line = meeting->up_rank == rank ? &meeting->up : line;
-        seats[count++] =
-            (xm_bootstrap_seat_t){.fd = line->fd, .pid = contact->pid, .host = contact->host};
+        slots[count++] =
+            (xm_bootstrap_slot_t){.fd = line->fd, .pid = endpoint->pid, .host = endpoint->host};
         line->fd = -1; /* the bootstrap's from now on */
     }
-    status = xm_bootstrap_adopt(own, count, seats, bootstrap);
-    free(seats);
+    status = xm_bootstrap_adopt(own, count, slots, bootstrap);
+    free(slots);
     return status;
 }
 
@@ -551,11 +551,11 @@ xm_status_t xm_regroup(const xm_regroup_params_t *params, bool *dead, xm_bootstr
                        uint32_t *generation)
 {
     meeting_t meeting = {.params = params,
-                         .size = params->contacts->size,
-                         .rank = params->contacts->rank,
+                         .size = params->endpoints->size,
+                         .rank = params->endpoints->rank,
                          .dead = dead,
                          .generation = params->generation,
-                         .frame_size = xm_regroup_max_size(params->contacts->size),
+                         .frame_size = xm_regroup_max_size(params->endpoints->size),
                          .up = {.fd = -1},
                          .up_rank = -1,
                          .deadline = xm_clock_seconds() + params->timeout};

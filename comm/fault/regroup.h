@@ -3,7 +3,7 @@
  * How the survivors of a group find each other again: they agree on who is left and come out with a
  * bootstrap of their own. Internal; group.h is the door to it.
  *
- * Every rank has listened on a socket of its own since the job began (contact.h). The *centre* is
+ * Every rank has listened on a socket of its own since the job began (endpoint.h). The *centre* is
  * the lowest rank that is not known to be dead. The others connect to it and say hello, with the
  * ranks they know to be dead; the centre learns from that, and welcomes all when everybody has come
  * who is not dead. Nobody has to be told who the centre is: a rank that takes itself for a mere
@@ -25,11 +25,11 @@
 #ifndef XM_COMM_FAULT_REGROUP_H
 #define XM_COMM_FAULT_REGROUP_H
 
-#include "comm/fault/contact.h"
+#include "comm/fault/endpoint.h"
 #include "comm/fault/heartbeat.h"
 
 typedef struct xm_regroup_params {
-    const xm_contacts_t *contacts;
+    const xm_endpoints_t *endpoints;
     xm_heartbeat_t *heartbeat; /**< muted; NULL: none */
     double interval;           /**< of the heartbeat; without one, what counts as that */
     uint32_t generation;       /**< this rank's */

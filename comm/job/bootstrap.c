@@ -14,7 +14,7 @@
 /* Longest sleep between two looks at a bootstrap that has no descriptor. */
 enum { OOB_NAP_NS = 1000000, OOB_FIRST_NAP_NS = 20000 };
 
-xm_status_t xm_bootstrap_verdict(const xm_bootstrap_t *bootstrap)
+xm_status_t xm_bootstrap_fault_status(const xm_bootstrap_t *bootstrap)
 {
     if (bootstrap->fault.status == XM_OK) {
         return XM_OK;
@@ -36,7 +36,7 @@ int xm_bootstrap_size(const xm_bootstrap_t *bootstrap)
 static xm_status_t check_post(const xm_bootstrap_t *bootstrap, const char *function,
                               const void *send, size_t length, size_t limit)
 {
-    xm_status_t status = xm_bootstrap_verdict(bootstrap);
+    xm_status_t status = xm_bootstrap_fault_status(bootstrap);
 
     if (status < 0) {
         return status;
@@ -252,9 +252,9 @@ void xm_bootstrap_abort(xm_bootstrap_t *bootstrap, const char *sentence)
     bootstrap->ops->abort(bootstrap, sentence);
 }
 
-void xm_bootstrap_condemn(xm_bootstrap_t *bootstrap, const xm_bootstrap_fault_t *fault)
+void xm_bootstrap_mark_failed(xm_bootstrap_t *bootstrap, const xm_bootstrap_fault_t *fault)
 {
-    bootstrap->ops->condemn(bootstrap, fault);
+    bootstrap->ops->mark_failed(bootstrap, fault);
 }
 
 xm_status_t xm_bootstrap_poll(xm_bootstrap_t *bootstrap, int *failed_rank)

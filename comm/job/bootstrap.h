@@ -9,14 +9,14 @@
  * - through PMIx, where mpirun or srun offers it and MASTER_ADDR is not set: rank 0 listens at a
  * free port and tells the others where, xm_bootstrap_create() chooses between the two;
  * - through the caller's own allgather, UCC's out-of-band table ::xm_oob_t: a non-blocking triple
- *   (post, test, free), the number of ranks and the own rank. xm_bootstrap_create_star() uses it
+ *   (post, test, free), the number of ranks and the own rank. xm_bootstrap_create_relay() uses it
  *   once, to tell where rank 0 listens; xm_bootstrap_create_oob() uses it for everything.
  *
- * All but the last end in a star of TCP connections around rank 0. The star's connections stay open
- * for the life of the job and carry faults: when a process ends, its kernel closes the socket, rank
- * 0 notices within milliseconds and tells the others which rank it was; when rank 0 ends, everybody
- * notices by himself. A rank that leaves in order (xm_bootstrap_destroy() after success) says
- * goodbye first and is not a fault.
+ * All but the last end in a relay of TCP connections around rank 0. The relay's connections stay
+ * open for the life of the job and carry faults: when a process ends, its kernel closes the socket,
+ * rank 0 notices within milliseconds and tells the others which rank it was; when rank 0 ends,
+ * everybody notices by himself. A rank that leaves in order (xm_bootstrap_destroy() after success)
+ * says goodbye first and is not a fault.
  *
  * Threads: one thread at a time per object.
  */
@@ -48,12 +48,12 @@ xm_status_t xm_bootstrap_create_tcp(const xm_job_env_t *env, int listen_fd, doub
                                     xm_bootstrap_t **bootstrap);
 
 /**
- * A star whose ranks learn through @p oob where rank 0 listens and a random secret of the job; the
+ * A relay whose ranks learn through @p oob where rank 0 listens and a random secret of the job; the
  * table is not used after the return. Two allgathers; all ranks on one machine meet at its loopback
  * interface.
  */
-xm_status_t xm_bootstrap_create_star(const xm_oob_t *oob, double timeout,
-                                     xm_bootstrap_t **bootstrap);
+xm_status_t xm_bootstrap_create_relay(const xm_oob_t *oob, double timeout,
+                                      xm_bootstrap_t **bootstrap);
 
 /** Wraps a caller's table (which must outlive the object). No fault channel then. */
 xm_status_t xm_bootstrap_create_oob(const xm_oob_t *oob, xm_bootstrap_t **bootstrap);
@@ -103,7 +103,7 @@ void xm_bootstrap_abort(xm_bootstrap_t *bootstrap, const char *sentence);
  * Reads the fault channel without waiting. XM_OK while all ranks are alive; otherwise
  * XM_ERR_PEER_DIED (or XM_ERR_CANCELED after a peer's abort) with a sentence naming the rank, which
  * is also stored in
- * @p failed_rank (may be NULL). The verdict is sticky.
+ * @p failed_rank (may be NULL). The fault status is sticky.
  */
 xm_status_t xm_bootstrap_poll(xm_bootstrap_t *bootstrap, int *failed_rank);
 

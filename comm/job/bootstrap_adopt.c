@@ -7,7 +7,7 @@
 
 #include "comm/job/bootstrap_tcp.h"
 
-xm_status_t xm_bootstrap_adopt(int rank, int size, const xm_bootstrap_seat_t *seats,
+xm_status_t xm_bootstrap_adopt(int rank, int size, const xm_bootstrap_slot_t *slots,
                                xm_bootstrap_t **bootstrap)
 {
     const xm_job_secret_t none = {0}; /* they have proved who they are */
@@ -19,15 +19,15 @@ xm_status_t xm_bootstrap_adopt(int rank, int size, const xm_bootstrap_seat_t *se
             status == XM_OK && other < self->peer_count ? &self->peers[other] : NULL;
 
         if (peer != NULL && other != rank) {
-            peer->host = strdup(seats[other].host);
-            peer->pid = seats[other].pid;
+            peer->host = strdup(slots[other].host);
+            peer->pid = slots[other].pid;
         }
-        if (peer != NULL && seats[other].fd >= 0) {
+        if (peer != NULL && slots[other].fd >= 0) {
             status =
-                xm_bootstrap_link_open(&peer->link, seats[other].fd, self->epoll, (uint64_t)other);
+                xm_bootstrap_link_open(&peer->link, slots[other].fd, self->epoll, (uint64_t)other);
             peer->link.expected = 0;
-        } else if (seats[other].fd >= 0) {
-            (void)close(seats[other].fd);
+        } else if (slots[other].fd >= 0) {
+            (void)close(slots[other].fd);
         }
     }
     if (status < 0) {

@@ -23,8 +23,9 @@ static const double FIRST_RETRY_S = 0.002, LAST_RETRY_S = 0.1;
 /* What an attempt came to. */
 typedef enum {
     WELCOMED,
-    OVER,    /* there is no sense in trying again; search->verdict says why */
-    FOREIGN, /* whoever listens there is not rank 0 of this job; search->verdict says how one knows
+    OVER,    /* there is no sense in trying again; search->fault_status says why */
+    FOREIGN, /* whoever listens there is not rank 0 of this job; search->fault_status says how one
+              * knows
               */
     CLOSED,  /* the connection ended without an answer: rank 0 may be flooded, or ending */
     UNREACHED
@@ -39,14 +40,14 @@ typedef struct {
     bool greeted;                /* a rank 0 has spoken */
     int closed;                  /* connections that ended without an answer */
     int error;                   /* of the last attempt to connect */
-    xm_bootstrap_fault_t verdict;
+    xm_bootstrap_fault_t fault_status;
 } search_t;
 
 /* Keeps a failure with its sentence. */
 static outcome_t conclude(search_t *search, outcome_t outcome, xm_status_t status)
 {
-    search->verdict.status = status;
-    (void)snprintf(search->verdict.sentence, sizeof(search->verdict.sentence), "%s",
+    search->fault_status.status = status;
+    (void)snprintf(search->fault_status.sentence, sizeof(search->fault_status.sentence), "%s",
                    xm_last_error());
     return outcome;
 }
@@ -293,8 +294,8 @@ static xm_status_t explain_end(const search_t *search)
 {
     int rank = search->self->base.rank;
 
-    if (search->verdict.status < 0) {
-        return xm_error_set(search->verdict.status, "%s", search->verdict.sentence);
+    if (search->fault_status.status < 0) {
+        return xm_error_set(search->fault_status.status, "%s", search->fault_status.sentence);
     }
     if (search->closed > 0 && search->greeted) {
         return xm_error_set(XM_ERR_TIMEOUT,

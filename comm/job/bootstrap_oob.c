@@ -46,7 +46,7 @@ static xm_status_t oob_test(xm_bootstrap_t *bootstrap)
                        "the out-of-band allgather failed on rank %d: %s", bootstrap->rank,
                        xm_status_string(status));
     }
-    return xm_bootstrap_verdict(bootstrap);
+    return xm_bootstrap_fault_status(bootstrap);
 }
 
 static xm_status_t oob_abandon(xm_bootstrap_t *bootstrap, double waited)
@@ -59,12 +59,12 @@ static xm_status_t oob_abandon(xm_bootstrap_t *bootstrap, double waited)
     (void)snprintf(bootstrap->fault.sentence, sizeof(bootstrap->fault.sentence),
                    "rank %d: the out-of-band allgather did not end within %g s", bootstrap->rank,
                    waited);
-    return xm_bootstrap_verdict(bootstrap);
+    return xm_bootstrap_fault_status(bootstrap);
 }
 
 static xm_status_t oob_poll(xm_bootstrap_t *bootstrap)
 {
-    return xm_bootstrap_verdict(bootstrap);
+    return xm_bootstrap_fault_status(bootstrap);
 }
 
 static int oob_fd(const xm_bootstrap_t *bootstrap)
@@ -84,7 +84,7 @@ static void oob_abort(xm_bootstrap_t *bootstrap, const char *sentence)
     }
 }
 
-static void oob_condemn(xm_bootstrap_t *bootstrap, const xm_bootstrap_fault_t *fault)
+static void oob_mark_failed(xm_bootstrap_t *bootstrap, const xm_bootstrap_fault_t *fault)
 {
     if (bootstrap->fault.status == XM_OK) {
         bootstrap->fault = *fault;
@@ -108,7 +108,7 @@ static const xm_bootstrap_ops_t oob_ops = {.post = oob_post,
                                            .poll = oob_poll,
                                            .fd = oob_fd,
                                            .abort = oob_abort,
-                                           .condemn = oob_condemn,
+                                           .mark_failed = oob_mark_failed,
                                            .destroy = oob_destroy};
 
 xm_status_t xm_bootstrap_create_oob(const xm_oob_t *given, xm_bootstrap_t **bootstrap)

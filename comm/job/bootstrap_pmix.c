@@ -337,7 +337,7 @@ xm_status_t xm_bootstrap_create_pmix(const xm_job_env_t *env, double timeout,
                               "the environment says rank %d of %d, PMIx says rank %d of %d",
                               env->rank, env->size, oob->rank, oob->size);
     } else {
-        status = xm_bootstrap_create_star(oob, timeout, bootstrap);
+        status = xm_bootstrap_create_relay(oob, timeout, bootstrap);
         if (status < 0 && pmix->sentence[0] != '\0') {
             (void)xm_error_set(status, "%s", pmix->sentence);
         } else if (status < 0) {

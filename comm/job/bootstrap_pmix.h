@@ -5,7 +5,7 @@
  *
  * The library (libpmix.so.2) is opened at run time, so one build runs with and without it; its
  * headers are needed only to build. PMIx is used for two allgathers, which tell where rank 0
- * listens and a random secret; then the TCP star takes over. The connection to the launcher stays
+ * listens and a random secret; then the TCP relay takes over. The connection to the launcher stays
  * until the process exits, shared with an MPI that the process may use before or after.
  */
 #ifndef XM_COMM_JOB_BOOTSTRAP_PMIX_H
@@ -13,7 +13,7 @@
 
 #include "comm/job/bootstrap.h"
 
-/** A star whose ranks meet through PMIx. @p env is compared with what PMIx says.
+/** A relay whose ranks meet through PMIx. @p env is compared with what PMIx says.
  * XM_ERR_UNSUPPORTED when this build or machine has no PMIx. */
 xm_status_t xm_bootstrap_create_pmix(const xm_job_env_t *env, double timeout,
                                      xm_bootstrap_t **bootstrap);

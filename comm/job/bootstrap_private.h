@@ -20,7 +20,7 @@ typedef struct xm_bootstrap_ops {
     int (*fd)(const xm_bootstrap_t *bootstrap);
     bool connected; /**< over TCP: bootstrap_tcp.h's functions may be used */
     void (*abort)(xm_bootstrap_t *bootstrap, const char *sentence);
-    void (*condemn)(xm_bootstrap_t *bootstrap, const xm_bootstrap_fault_t *fault);
+    void (*mark_failed)(xm_bootstrap_t *bootstrap, const xm_bootstrap_fault_t *fault);
     void (*destroy)(xm_bootstrap_t *bootstrap);
 } xm_bootstrap_ops_t;
 
@@ -30,15 +30,15 @@ struct xm_bootstrap {
     int rank;
     int size;
     bool posted;                /**< an allgather is in flight */
-    xm_bootstrap_fault_t fault; /**< the sticky verdict; status XM_OK while there is none */
+    xm_bootstrap_fault_t fault; /**< the sticky fault status; status XM_OK while there is none */
 };
 
-/** The verdict as a status with its sentence, XM_OK when there is none. */
-xm_status_t xm_bootstrap_verdict(const xm_bootstrap_t *bootstrap);
+/** The fault status as a status with its sentence, XM_OK when there is none. */
+xm_status_t xm_bootstrap_fault_status(const xm_bootstrap_t *bootstrap);
 
-/** Makes a fault that was learnt elsewhere the verdict, unless there is one; over TCP rank 0 passes
- *  it on. */
-void xm_bootstrap_condemn(xm_bootstrap_t *bootstrap, const xm_bootstrap_fault_t *fault);
+/** Makes a fault that was learnt elsewhere the fault status, unless there is one; over TCP rank 0
+ * passes it on. */
+void xm_bootstrap_mark_failed(xm_bootstrap_t *bootstrap, const xm_bootstrap_fault_t *fault);
 
 /** The name this rank's host goes by in sentences: XM_HOST, else the host name. */
 void xm_bootstrap_own_host(char *host, size_t size);

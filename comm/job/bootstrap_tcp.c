@@ -22,7 +22,7 @@ static void send_fault(xm_bootstrap_link_t *link, xm_bootstrap_type_t type,
     xm_bootstrap_link_send(link, type, 0, bytes, xm_bootstrap_fault_encode(fault, bytes));
 }
 
-/* Makes a fault the verdict, unless there is one, and (rank 0) tells everybody. */
+/* Makes a fault the fault status, unless there is one, and (rank 0) tells everybody. */
 static void settle(xm_bootstrap_tcp_t *self, const xm_bootstrap_fault_t *fault)
 {
     if (self->base.fault.status != XM_OK) {
@@ -191,7 +191,7 @@ static xm_status_t tcp_poll(xm_bootstrap_t *bootstrap)
     if (fault.status != XM_OK) {
         settle(self, &fault);
     }
-    return xm_bootstrap_verdict(bootstrap);
+    return xm_bootstrap_fault_status(bootstrap);
 }
 
 static bool has_not_contributed(const xm_bootstrap_peer_t *peer)
@@ -231,7 +231,7 @@ static xm_status_t check_blocks(xm_bootstrap_tcp_t *self, bool *complete)
             continue;
         }
         settle(self, &fault);
-        return xm_bootstrap_verdict(&self->base);
+        return xm_bootstrap_fault_status(&self->base);
     }
     return XM_OK;
 }
@@ -306,7 +306,7 @@ static xm_status_t publish(xm_bootstrap_tcp_t *self)
 
         (void)snprintf(fault.sentence, sizeof(fault.sentence), "%s", xm_last_error());
         settle(self, &fault);
-        return xm_bootstrap_verdict(&self->base);
+        return xm_bootstrap_fault_status(&self->base);
     }
     self->bulk = malloc(XM_BOOTSTRAP_HEADER_SIZE + total);
     if (self->bulk == NULL) {
@@ -383,7 +383,7 @@ static xm_status_t tcp_test(xm_bootstrap_t *bootstrap)
         (void)snprintf(what, sizeof(what), "left the job before allgather %u", self->sequence);
         fault_of(self, 0, XM_ERR_PEER_DIED, what, &fault);
         settle(self, &fault);
-        return xm_bootstrap_verdict(bootstrap);
+        return xm_bootstrap_fault_status(bootstrap);
     }
     return XM_IN_PROGRESS;
 }
@@ -430,7 +430,7 @@ static xm_status_t tcp_take_blobs(xm_bootstrap_t *bootstrap, void **blobs, size_
     if (status < 0) {
         fault_of(self, 0, status, "sent blocks that do not fit their lengths", &fault);
         settle(self, &fault);
-        return xm_bootstrap_verdict(bootstrap);
+        return xm_bootstrap_fault_status(bootstrap);
     }
     memmove(self->blobs, (uint8_t *)self->blobs + table, self->blobs_length - table);
     *blobs = self->blobs;
@@ -460,7 +460,7 @@ static xm_status_t tcp_abandon(xm_bootstrap_t *bootstrap, double waited)
                        bootstrap->rank, self->sequence, waited);
     }
     settle(self, &fault);
-    return xm_bootstrap_verdict(bootstrap);
+    return xm_bootstrap_fault_status(bootstrap);
 }
 
 static int tcp_fd(const xm_bootstrap_t *bootstrap)
@@ -486,7 +486,7 @@ static void tcp_abort(xm_bootstrap_t *bootstrap, const char *sentence)
     settle(self, &fault);
 }
 
-static void tcp_condemn(xm_bootstrap_t *bootstrap, const xm_bootstrap_fault_t *fault)
+static void tcp_mark_failed(xm_bootstrap_t *bootstrap, const xm_bootstrap_fault_t *fault)
 {
     xm_bootstrap_tcp_t *self = (xm_bootstrap_tcp_t *)bootstrap;
 
@@ -555,7 +555,7 @@ static const xm_bootstrap_ops_t tcp_ops = {.post = tcp_post,
                                            .fd = tcp_fd,
                                            .connected = true,
                                            .abort = tcp_abort,
-                                           .condemn = tcp_condemn,
+                                           .mark_failed = tcp_mark_failed,
                                            .destroy = tcp_destroy};
 
 xm_status_t xm_bootstrap_tcp_create(int rank, int size, const xm_job_secret_t *secret,

@@ -3,7 +3,7 @@
  * The TCP bootstrap's state, shared by its rendezvous (bootstrap_rendezvous.c at rank 0,
  * bootstrap_connect.c at the others) and its life afterwards (bootstrap_tcp.c). Internal.
  *
- * A star: rank 0 has a link to every other rank, the others have one link, to rank 0. Rank 0
+ * A relay: rank 0 has a link to every other rank, the others have one link, to rank 0. Rank 0
  * relays allgathers and faults from inside its own calls; there is no thread.
  */
 #ifndef XM_COMM_JOB_BOOTSTRAP_TCP_H
@@ -53,7 +53,7 @@ typedef struct xm_bootstrap_tcp {
 } xm_bootstrap_tcp_t;
 
 /**
- * A rank of the star before its rendezvous; @p secret is copied. The caller holds the rendezvous
+ * A rank of the relay before its rendezvous; @p secret is copied. The caller holds the rendezvous
  * next, and destroys the object when that fails.
  */
 xm_status_t xm_bootstrap_tcp_create(int rank, int size, const xm_job_secret_t *secret,
@@ -83,15 +83,15 @@ void xm_bootstrap_prove(const xm_job_secret_t *secret, const char *role,
 void xm_bootstrap_identify(const xm_bootstrap_tcp_t *self, xm_bootstrap_identity_t *identity);
 
 /** Another rank, for xm_bootstrap_adopt(). */
-typedef struct xm_bootstrap_seat {
+typedef struct xm_bootstrap_slot {
     int fd; /**< a connection to it, or -1 */
     int pid;
     const char *host;
-} xm_bootstrap_seat_t;
+} xm_bootstrap_slot_t;
 
-/** A bootstrap of ranks that are connected already, in a star around rank 0. Takes the connections
+/** A bootstrap of ranks that are connected already, in a relay around rank 0. Takes the connections
  *  over, also when it fails. */
-xm_status_t xm_bootstrap_adopt(int rank, int size, const xm_bootstrap_seat_t *seats,
+xm_status_t xm_bootstrap_adopt(int rank, int size, const xm_bootstrap_slot_t *slots,
                                xm_bootstrap_t **bootstrap);
 
 /** The address that others reach this rank at, as the connections of a TCP bootstrap know it; of

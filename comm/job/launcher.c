@@ -372,7 +372,7 @@ static void supervise(launch_t *launch)
     }
 }
 
-static xm_status_t verdict(const launch_t *launch, int *exit_code)
+static xm_status_t fault_status(const launch_t *launch, int *exit_code)
 {
     int status = launch->first_wait_status;
 
@@ -472,7 +472,7 @@ xm_status_t xm_launch(const xm_launch_params_t *given, int *exit_code)
     return_signals(&launch);
     explicit_bzero(launch.secret, sizeof(launch.secret));
     free(launch.pids);
-    return status < 0 ? status : verdict(&launch, exit_code);
+    return status < 0 ? status : fault_status(&launch, exit_code);
 
 close_listener:
     close_listener(&launch);

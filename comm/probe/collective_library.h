@@ -51,7 +51,7 @@ typedef struct xm_collective_library xm_collective_library_t;
 
 typedef struct xm_collective_ops {
     /** Collective: makes the groups of an axis. Communicates with the job's allgather itself, and
-     * all ranks get the same verdict. */
+     * all ranks get the same fault status. */
     xm_status_t (*enter)(xm_collective_library_t *library, const xm_collective_axis_t *axis);
     /** Collective after success: the groups go. */
     void (*leave)(xm_collective_library_t *library);

@@ -14,7 +14,7 @@ enum { MAX_SAMPLES = 96, MAX_BATCH = 1000, TRIES = 2, SENTENCE = 500 };
 static const double shortest = 1e-3, no_warming = 20e-3;
 
 /* How often a size may take its share of the time, all samples together. */
-static const double patience = 4;
+static const double rail_timeout = 4;
 
 /* ---- agreement --------------------------------------------------------------------------------
  */
@@ -22,10 +22,10 @@ static const double patience = 4;
 typedef struct {
     int32_t status;
     char sentence[SENTENCE];
-} verdict_t;
+} fault_status_t;
 
 /* Which failure of several tells most: that of a rank that did not just wait for another. */
-static int worst(const verdict_t *all, int ranks)
+static int worst(const fault_status_t *all, int ranks)
 {
     int found = -1;
 
@@ -39,7 +39,7 @@ static int worst(const verdict_t *all, int ranks)
 
 xm_status_t xm_collective_agree(const xm_collective_job_t *job, xm_status_t status)
 {
-    verdict_t own = {.status = status < 0 ? status : XM_OK}, *all;
+    fault_status_t own = {.status = status < 0 ? status : XM_OK}, *all;
     xm_status_t shared;
     int failed;
 
@@ -48,7 +48,8 @@ xm_status_t xm_collective_agree(const xm_collective_job_t *job, xm_status_t stat
     }
     all = calloc((size_t)job->ranks, sizeof(*all));
     if (all == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the verdicts of %d ranks", job->ranks);
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the fault statuses of %d ranks",
+                            job->ranks);
     }
     shared = job->allgather(job->context, &own, all, sizeof(own));
     failed = shared == XM_OK ? worst(all, job->ranks) : -1;
@@ -367,7 +368,7 @@ static xm_status_t sample(trial_t *trial, const xm_collective_effort_t *effort, 
         if (status < 0) {
             return status;
         }
-        *too_long = may_end && first * least > patience * effort->seconds;
+        *too_long = may_end && first * least > rail_timeout * effort->seconds;
         if (!*too_long) {
             break;
         }

@@ -49,32 +49,32 @@ static void abort_comm(nccl_t *nccl)
 /* One wait: until a deadline, and while all ranks are there. */
 typedef struct {
     double started, looked;
-} patience_t;
+} rail_timeout_t;
 
-static patience_t begin_wait(void)
+static rail_timeout_t begin_wait(void)
 {
     double now = xm_clock_seconds();
 
-    return (patience_t){.started = now, .looked = now};
+    return (rail_timeout_t){.started = now, .looked = now};
 }
 
 /* XM_OK: go on waiting. */
-static xm_status_t keep_waiting(const nccl_t *nccl, patience_t *patience, const char *what)
+static xm_status_t keep_waiting(const nccl_t *nccl, rail_timeout_t *rail_timeout, const char *what)
 {
     const xm_collective_job_t *job = nccl->job;
     double now = xm_clock_seconds(), limit = job->timeout * share_of_timeout;
 
-    if (now - patience->started > limit) {
+    if (now - rail_timeout->started > limit) {
         return xm_error_set(XM_ERR_TIMEOUT, "NCCL: %s of %d devices has not ended in %g s", what,
                             nccl->axis.size, limit);
     }
-    if (now - patience->looked > look_around && job->alive != NULL) {
+    if (now - rail_timeout->looked > look_around && job->alive != NULL) {
         xm_status_t status = job->alive(job->context);
 
         if (status < 0) {
             return status;
         }
-        patience->looked = now;
+        rail_timeout->looked = now;
     }
     (void)sched_yield();
     return XM_OK;
@@ -83,7 +83,7 @@ static xm_status_t keep_waiting(const nccl_t *nccl, patience_t *patience, const 
 /* Waits until the communicator has taken in what a call gave it. */
 static xm_status_t settle(nccl_t *nccl, const char *what, int result)
 {
-    patience_t patience = begin_wait();
+    rail_timeout_t rail_timeout = begin_wait();
     xm_status_t status = XM_OK;
 
     while (status == XM_OK && result == XM_NCCL_IN_PROGRESS && nccl->comm != NULL) {
@@ -93,7 +93,7 @@ static xm_status_t settle(nccl_t *nccl, const char *what, int result)
             return xm_nccl_error(&nccl->api, nccl->comm, "ncclCommGetAsyncError", asked);
         }
         if (result == XM_NCCL_IN_PROGRESS) {
-            status = keep_waiting(nccl, &patience, what);
+            status = keep_waiting(nccl, &rail_timeout, what);
         }
     }
     if (status == XM_OK && result != XM_NCCL_SUCCESS) {
@@ -249,7 +249,7 @@ static xm_status_t launch(nccl_t *nccl, const xm_collective_call_t *call)
 /* Until the device is done. Errors of NCCL show in the communicator while the stream waits. */
 static xm_status_t await(nccl_t *nccl, const char *what)
 {
-    patience_t patience = begin_wait();
+    rail_timeout_t rail_timeout = begin_wait();
     xm_status_t status = xm_memory_mark_set(nccl->mark, nccl->queue);
 
     while (status == XM_OK) {
@@ -264,7 +264,7 @@ static xm_status_t await(nccl_t *nccl, const char *what)
         if (result != XM_NCCL_SUCCESS && result != XM_NCCL_IN_PROGRESS) {
             return xm_nccl_error(&nccl->api, nccl->comm, what, result);
         }
-        status = keep_waiting(nccl, &patience, what);
+        status = keep_waiting(nccl, &rail_timeout, what);
     }
     return status;
 }

@@ -76,17 +76,17 @@ xm_status_t xm_probe_blame(xm_worker_t *worker, int peer, xm_status_t status)
 {
     const int64_t grace_ns = 250000000;
     int64_t deadline = xm_worker_now(worker) + grace_ns;
-    xm_status_t verdict = XM_OK;
+    xm_status_t fault_status = XM_OK;
     xm_error_t error;
 
     xm_error_save(&error, status);
-    while (verdict == XM_OK) {
-        verdict = xm_worker_wait(worker, deadline);
+    while (fault_status == XM_OK) {
+        fault_status = xm_worker_wait(worker, deadline);
     }
-    if (verdict == XM_ERR_TIMEOUT) {
+    if (fault_status == XM_ERR_TIMEOUT) {
         return xm_error_prefix(xm_error_restore(&error), "probe");
     }
-    return xm_error_prefix(verdict, "probe, message with rank %d", peer);
+    return xm_error_prefix(fault_status, "probe, message with rank %d", peer);
 }
 
 static xm_status_t posted(xm_probe_link_t *link, xm_probe_transfer_t *transfer, xm_status_t status)

@@ -13,17 +13,17 @@ enum { KEEP = 2, ACROSS = 2 };
 /* Sums of rates in another order differ in the last bits. */
 static const double rounding = 1e-9;
 
-static bool holds_seat(const xm_nic_choice_t *choice, int uplink, const xm_nic_seat_t *seat)
+static bool holds_slot(const xm_nic_choice_t *choice, int uplink, const xm_nic_slot_t *slot)
 {
-    return seat->gpu >= 0 &&
-           xm_topology_uplink_holds(choice->topology, uplink, XM_DEVICE_GPU, seat->gpu);
+    return slot->gpu >= 0 &&
+           xm_topology_uplink_holds(choice->topology, uplink, XM_DEVICE_GPU, slot->gpu);
 }
 
 /* What the PCI links between a NIC and a device leave of the NIC's rate. A link above the NIC is
  * shared with the suitable NICs below it. A link above the device limits each NIC that is not below
  * it by itself: which NICs the device uses at the same time is not known yet. Where that limits all
  * NICs alike it is passed over: an idle GPU's link is slower than it will be. */
-static void limit_by_uplinks(const xm_nic_choice_t *choice, const xm_nic_seat_t *seat,
+static void limit_by_uplinks(const xm_nic_choice_t *choice, const xm_nic_slot_t *slot,
                              xm_nic_way_t *way)
 {
     double assumed = xm_nic_choice_assumed(choice, way->nic), rate = assumed;
@@ -32,7 +32,7 @@ static void limit_by_uplinks(const xm_nic_choice_t *choice, const xm_nic_seat_t 
         bool below = xm_topology_uplink_holds(choice->topology, uplink, XM_DEVICE_NIC, way->nic);
         double share = xm_topology_uplink(choice->topology, uplink)->bandwidth;
 
-        if (below == holds_seat(choice, uplink, seat) || choice->below[uplink] <= 0) {
+        if (below == holds_slot(choice, uplink, slot) || choice->below[uplink] <= 0) {
             continue;
         }
         share *= below ? assumed / choice->below[uplink] : 1;
@@ -45,7 +45,7 @@ static void limit_by_uplinks(const xm_nic_choice_t *choice, const xm_nic_seat_t 
     way->bandwidth = way->limit == XM_NIC_LIMIT_UPLINK ? rate : way->bandwidth;
 }
 
-static xm_nic_way_t way_to(const xm_nic_choice_t *choice, const xm_nic_seat_t *seat, int nic,
+static xm_nic_way_t way_to(const xm_nic_choice_t *choice, const xm_nic_slot_t *slot, int nic,
                            int *depth)
 {
     const xm_topology_device_t *device = xm_topology_device(choice->topology, XM_DEVICE_NIC, nic);
@@ -53,11 +53,11 @@ static xm_nic_way_t way_to(const xm_nic_choice_t *choice, const xm_nic_seat_t *s
     xm_nic_way_t way = {.nic = nic, .bandwidth = rate, .uplink = -1};
 
     *depth = 0;
-    if (seat->gpu >= 0) {
+    if (slot->gpu >= 0) {
         way.path = xm_topology_path_between(choice->topology, XM_DEVICE_NIC, nic, XM_DEVICE_GPU,
-                                            seat->gpu, depth);
+                                            slot->gpu, depth);
     } else {
-        way.path = xm_topology_path_to_node(choice->topology, XM_DEVICE_NIC, nic, seat->node);
+        way.path = xm_topology_path_to_node(choice->topology, XM_DEVICE_NIC, nic, slot->node);
     }
     /* Bridges make a difference below one root only: a deeper place to meet is a nearer one. */
     *depth = way.path == XM_PATH_SWITCH ? *depth : 0;
@@ -66,7 +66,7 @@ static xm_nic_way_t way_to(const xm_nic_choice_t *choice, const xm_nic_seat_t *s
         way.limit = XM_NIC_LIMIT_SLOT;
     }
     if (choice->rates_known) {
-        limit_by_uplinks(choice, seat, &way);
+        limit_by_uplinks(choice, slot, &way);
     }
     return way;
 }
@@ -78,7 +78,7 @@ static double worth_of(const xm_nic_choice_t *choice, const xm_nic_way_t *way)
     return way->path == XM_PATH_MACHINE ? worth / ACROSS : worth;
 }
 
-int xm_nic_choice_near(const xm_nic_choice_t *choice, const xm_nic_seat_t *seat, xm_nic_way_t *ways)
+int xm_nic_choice_near(const xm_nic_choice_t *choice, const xm_nic_slot_t *slot, xm_nic_way_t *ways)
 {
     xm_topology_path_t nearest = XM_PATH_MACHINE;
     int deepest = 0, count = 0, depth;
@@ -86,7 +86,7 @@ int xm_nic_choice_near(const xm_nic_choice_t *choice, const xm_nic_seat_t *seat,
 
     for (int nic = 0; nic < choice->nic_count; ++nic) {
         if (choice->nics[nic].suitable) {
-            xm_nic_way_t way = way_to(choice, seat, nic, &depth);
+            xm_nic_way_t way = way_to(choice, slot, nic, &depth);
             double worth = worth_of(choice, &way);
 
             best = worth > best ? worth : best;
@@ -98,7 +98,7 @@ int xm_nic_choice_near(const xm_nic_choice_t *choice, const xm_nic_seat_t *seat,
         if (!choice->nics[nic].suitable) {
             continue;
         }
-        way = way_to(choice, seat, nic, &depth);
+        way = way_to(choice, slot, nic, &depth);
         if (worth_of(choice, &way) * KEEP < best * (1 - rounding) || way.path > nearest ||
             (way.path == nearest && depth < deepest)) {
             continue;
@@ -134,11 +134,11 @@ static const xm_nic_way_t *emptiest(const xm_nic_choice_t *choice, const xm_nic_
 }
 
 /* Ranks with fewer near NICs come first: they have no choice, and the others can avoid them. */
-static void seat_all(xm_nic_choice_t *choice)
+static void slot_all(xm_nic_choice_t *choice)
 {
     for (int near = 1; near <= choice->nic_count; ++near) {
-        for (int i = 0; i < choice->seat_count; ++i) {
-            xm_nic_seated_t *seated = &choice->seats[i];
+        for (int i = 0; i < choice->slot_count; ++i) {
+            xm_nic_seated_t *seated = &choice->slots[i];
 
             if (seated->near_count == near) {
                 seated->way[0] = *emptiest(choice, seated);
@@ -156,10 +156,10 @@ static void even_out(xm_nic_choice_t *choice)
 {
     bool moved = true;
 
-    for (int round = 0; moved && round <= choice->seat_count; ++round) {
+    for (int round = 0; moved && round <= choice->slot_count; ++round) {
         moved = false;
-        for (int i = 0; i < choice->seat_count; ++i) {
-            xm_nic_seated_t *seated = &choice->seats[i];
+        for (int i = 0; i < choice->slot_count; ++i) {
+            xm_nic_seated_t *seated = &choice->slots[i];
             const xm_nic_way_t *better = seated->count > 0 ? emptiest(choice, seated) : NULL;
 
             if (better != NULL && better->nic != seated->way[0].nic &&
@@ -184,8 +184,8 @@ static void add_rails(xm_nic_choice_t *choice)
         if (!choice->nics[nic].suitable || choice->nics[nic].load > 0) {
             continue;
         }
-        for (int i = 0; i < choice->seat_count; ++i) {
-            xm_nic_seated_t *seated = &choice->seats[i];
+        for (int i = 0; i < choice->slot_count; ++i) {
+            xm_nic_seated_t *seated = &choice->slots[i];
 
             for (int near = 0; near < seated->near_count; ++near) {
                 if (seated->near[near].nic == nic && seated->count < XM_NIC_CHOICE_MAX &&
@@ -214,24 +214,24 @@ static void sum_uplinks(xm_nic_choice_t *choice)
     }
 }
 
-static xm_status_t check_seats(const xm_nic_choice_params_t *params)
+static xm_status_t check_slots(const xm_nic_choice_params_t *params)
 {
     int gpus = xm_topology_device_count(params->topology, XM_DEVICE_GPU);
 
-    for (int i = 0; i < params->seat_count; ++i) {
-        const xm_nic_seat_t *seat = &params->seats[i];
-        bool known = seat->node < 0;
+    for (int i = 0; i < params->slot_count; ++i) {
+        const xm_nic_slot_t *slot = &params->slots[i];
+        bool known = slot->node < 0;
 
         for (int n = 0; n < xm_topology_node_count(params->topology); ++n) {
-            known = known || xm_topology_node(params->topology, n)->os_index == seat->node;
+            known = known || xm_topology_node(params->topology, n)->os_index == slot->node;
         }
-        if (seat->gpu >= gpus) {
+        if (slot->gpu >= gpus) {
             return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "local rank %d: no GPU %d, the machine has %d", i, seat->gpu, gpus);
+                                "local rank %d: no GPU %d, the machine has %d", i, slot->gpu, gpus);
         }
-        if (seat->gpu < 0 && !known) {
+        if (slot->gpu < 0 && !known) {
             return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "local rank %d: the machine has no NUMA node %d", i, seat->node);
+                                "local rank %d: the machine has no NUMA node %d", i, slot->node);
         }
     }
     return XM_OK;
@@ -242,52 +242,52 @@ xm_status_t xm_nic_choice_create(const xm_nic_choice_params_t *given, xm_nic_cho
     xm_nic_choice_params_t own = XM_NIC_CHOICE_PARAMS_INIT;
     const xm_nic_choice_params_t *params = &own;
     xm_nic_choice_t *choice;
-    size_t nics, seats, uplinks;
+    size_t nics, slots, uplinks;
     xm_status_t status = XM_PARAMS_COPY(xm_nic_choice_params_t, &own, given);
 
     if (status < 0) {
         return status;
     }
-    if (params->topology == NULL || params->seat_count < 0) {
+    if (params->topology == NULL || params->slot_count < 0) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "NIC choice: %d local ranks, or no topology",
-                            params->seat_count);
+                            params->slot_count);
     }
-    status = check_seats(params);
+    status = check_slots(params);
     if (status < 0) {
         return status;
     }
     nics = (size_t)xm_topology_device_count(params->topology, XM_DEVICE_NIC);
-    seats = (size_t)params->seat_count;
+    slots = (size_t)params->slot_count;
     uplinks = (size_t)xm_topology_uplink_count(params->topology);
     choice = calloc(1, sizeof(*choice));
     if (choice != NULL) {
         choice->nics = calloc(nics + 1, sizeof(*choice->nics));
-        choice->seats = calloc(seats + 1, sizeof(*choice->seats));
-        choice->ways = calloc(nics * seats + 1, sizeof(*choice->ways));
+        choice->slots = calloc(slots + 1, sizeof(*choice->slots));
+        choice->ways = calloc(nics * slots + 1, sizeof(*choice->ways));
         choice->below = calloc(uplinks + 1, sizeof(*choice->below));
     }
-    if (choice == NULL || choice->nics == NULL || choice->seats == NULL || choice->ways == NULL ||
+    if (choice == NULL || choice->nics == NULL || choice->slots == NULL || choice->ways == NULL ||
         choice->below == NULL) {
         xm_nic_choice_destroy(choice);
         return xm_error_set(XM_ERR_NO_MEMORY, "NIC choice: no memory for %zu NICs, %zu local ranks",
-                            nics, seats);
+                            nics, slots);
     }
     choice->topology = params->topology;
     choice->nic_count = (int)nics;
-    choice->seat_count = params->seat_count;
+    choice->slot_count = params->slot_count;
     status = xm_nic_choice_judge(choice, params);
     if (status < 0) {
         xm_nic_choice_destroy(choice);
         return status;
     }
     sum_uplinks(choice);
-    for (size_t i = 0; i < seats; ++i) {
-        choice->seats[i].seat = params->seats[i];
-        choice->seats[i].near = choice->ways + i * nics;
-        choice->seats[i].near_count =
-            xm_nic_choice_near(choice, &params->seats[i], choice->seats[i].near);
+    for (size_t i = 0; i < slots; ++i) {
+        choice->slots[i].slot = params->slots[i];
+        choice->slots[i].near = choice->ways + i * nics;
+        choice->slots[i].near_count =
+            xm_nic_choice_near(choice, &params->slots[i], choice->slots[i].near);
     }
-    seat_all(choice);
+    slot_all(choice);
     even_out(choice);
     add_rails(choice);
     *created = choice;
@@ -304,7 +304,7 @@ xm_fabric_t xm_nic_choice_fabric(const xm_nic_choice_t *choice)
     return choice->fabric;
 }
 
-const xm_nic_verdict_t *xm_nic_choice_nic(const xm_nic_choice_t *choice, int nic)
+const xm_nic_suitability_t *xm_nic_choice_nic(const xm_nic_choice_t *choice, int nic)
 {
     return &choice->nics[nic];
 }
@@ -322,16 +322,16 @@ double xm_nic_choice_rate(const xm_nic_choice_t *choice)
     return sum;
 }
 
-int xm_nic_choice_seat(const xm_nic_choice_t *choice, int seat, const xm_nic_way_t **ways)
+int xm_nic_choice_slot(const xm_nic_choice_t *choice, int slot, const xm_nic_way_t **ways)
 {
-    *ways = choice->seats[seat].way;
-    return choice->seats[seat].count;
+    *ways = choice->slots[slot].way;
+    return choice->slots[slot].count;
 }
 
-int xm_nic_choice_pair(const xm_nic_choice_t *a, int seat_a, const xm_nic_choice_t *b, int seat_b,
+int xm_nic_choice_pair(const xm_nic_choice_t *a, int slot_a, const xm_nic_choice_t *b, int slot_b,
                        int *nics_a, int *nics_b)
 {
-    const xm_nic_seated_t *first = &a->seats[seat_a], *second = &b->seats[seat_b];
+    const xm_nic_seated_t *first = &a->slots[slot_a], *second = &b->slots[slot_b];
     int count = first->count < second->count ? first->count : second->count;
 
     if (count == 0 || a->fabric != b->fabric) {
@@ -349,7 +349,7 @@ void xm_nic_choice_destroy(xm_nic_choice_t *choice)
     if (choice != NULL) {
         free(choice->below);
         free(choice->ways);
-        free(choice->seats);
+        free(choice->slots);
         free(choice->nics);
         free(choice);
     }

@@ -47,17 +47,17 @@ typedef enum xm_fabric {
 const char *xm_fabric_name(xm_fabric_t fabric);
 
 /** Where a local rank's data is. */
-typedef struct xm_nic_seat {
+typedef struct xm_nic_slot {
     int gpu;  /**< GPU of the topology; -1: in the host's memory */
     int node; /**< without GPU: OS index of the NUMA node; -1: anywhere */
     int rank; /**< how the table names it; -1: after its GPU or NUMA node */
-} xm_nic_seat_t;
+} xm_nic_slot_t;
 
 typedef struct xm_nic_choice_params {
     size_t struct_size;
     const xm_topology_t *topology; /**< must outlive the choice */
-    const xm_nic_seat_t *seats;    /**< of the local ranks, in their order; copied */
-    int seat_count;
+    const xm_nic_slot_t *slots;    /**< of the local ranks, in their order; copied */
+    int slot_count;
     const double *rates;  /**< measured bytes/s of each NIC of the topology, 0: not measured; NULL:
                                of none. What is not measured has the speed of its cable. */
     const char *usable;   /**< devices that UCX can use, with blanks between: "eth0 mlx5_0:1"; NULL:
@@ -75,14 +75,14 @@ typedef struct xm_nic_choice_params {
     }
 
 /** What was decided of a NIC. */
-typedef struct xm_nic_verdict {
+typedef struct xm_nic_suitability {
     bool suitable;
     xm_fabric_t fabric;
     double rate; /**< bytes/s: measured, or of cable and slot; 0: nobody knows */
     int load;    /**< ranks whose first NIC it is */
     char device[XM_NIC_DEVICE_SIZE]; /**< as UCX names it: "mlx5_0:1", "eth0" */
     char reason[XM_NIC_REASON_SIZE]; /**< why it is not suitable; "" when it is */
-} xm_nic_verdict_t;
+} xm_nic_suitability_t;
 
 /** What limits a NIC's rate towards a device. */
 typedef enum xm_nic_limit {
@@ -111,18 +111,18 @@ int xm_nic_choice_suitable(const xm_nic_choice_t *choice);
 xm_fabric_t xm_nic_choice_fabric(const xm_nic_choice_t *choice);
 
 /** What was decided of NIC @p nic of the topology. */
-const xm_nic_verdict_t *xm_nic_choice_nic(const xm_nic_choice_t *choice, int nic);
+const xm_nic_suitability_t *xm_nic_choice_nic(const xm_nic_choice_t *choice, int nic);
 
 /** Bytes/s of all suitable NICs together, 0 when that of one is not known. */
 double xm_nic_choice_rate(const xm_nic_choice_t *choice);
 
-/** NICs of local rank @p seat (0 … seat_count - 1), its first one first; returns how many. Valid as
+/** NICs of local rank @p slot (0 … slot_count - 1), its first one first; returns how many. Valid as
  * long as the choice. */
-int xm_nic_choice_seat(const xm_nic_choice_t *choice, int seat, const xm_nic_way_t **ways);
+int xm_nic_choice_slot(const xm_nic_choice_t *choice, int slot, const xm_nic_way_t **ways);
 
 /** All NICs that are near to a device, in PCI order, whoever uses them. @p ways has room for as
  * many as the topology has NICs. Returns how many. */
-int xm_nic_choice_near(const xm_nic_choice_t *choice, const xm_nic_seat_t *seat,
+int xm_nic_choice_near(const xm_nic_choice_t *choice, const xm_nic_slot_t *slot,
                        xm_nic_way_t *ways);
 
 /**
@@ -130,11 +130,11 @@ int xm_nic_choice_near(const xm_nic_choice_t *choice, const xm_nic_seat_t *seat,
  * as far as both have one; none between different kinds of network. Returns how many and fills in
  * the NICs of both (at most XM_NIC_CHOICE_MAX). Exchanging the two ranks exchanges the two arrays.
  */
-int xm_nic_choice_pair(const xm_nic_choice_t *a, int seat_a, const xm_nic_choice_t *b, int seat_b,
+int xm_nic_choice_pair(const xm_nic_choice_t *a, int slot_a, const xm_nic_choice_t *b, int slot_b,
                        int *nics_a, int *nics_b);
 
 /** Prints who uses which NIC, which are not used and why, and the PCI links that NICs share, as
- * docs/topology.md describes: seats first, and unless they are ranks what ranks in the memory of
+ * docs/topology.md describes: slots first, and unless they are ranks what ranks in the memory of
  * each NUMA node would use. */
 xm_status_t xm_nic_choice_print(const xm_nic_choice_t *choice, FILE *stream);
 

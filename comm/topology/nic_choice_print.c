@@ -16,31 +16,31 @@ static const xm_topology_device_t *device_of(const xm_nic_choice_t *choice, int 
     return xm_topology_device(choice->topology, XM_DEVICE_NIC, nic);
 }
 
-static char *label_of(const xm_nic_seat_t *seat, char label[LABEL_SIZE])
+static char *label_of(const xm_nic_slot_t *slot, char label[LABEL_SIZE])
 {
     size_t used = 0;
 
     label[0] = '\0';
-    if (seat->rank >= 0) {
-        used = (size_t)snprintf(label, LABEL_SIZE, "rank %d", seat->rank);
+    if (slot->rank >= 0) {
+        used = (size_t)snprintf(label, LABEL_SIZE, "rank %d", slot->rank);
     }
-    if (seat->gpu >= 0) {
-        (void)snprintf(label + used, LABEL_SIZE - used, used > 0 ? " (gpu%d)" : "gpu%d", seat->gpu);
-    } else if (seat->node >= 0) {
+    if (slot->gpu >= 0) {
+        (void)snprintf(label + used, LABEL_SIZE - used, used > 0 ? " (gpu%d)" : "gpu%d", slot->gpu);
+    } else if (slot->node >= 0) {
         (void)snprintf(label + used, LABEL_SIZE - used, used > 0 ? " (node%d)" : "node%d",
-                       seat->node);
+                       slot->node);
     } else if (used == 0) {
         (void)snprintf(label, LABEL_SIZE, "any node");
     }
     return label;
 }
 
-/* Where a NIC is as seen from a seat. Memory of no certain node has no distance, and neither has a
+/* Where a NIC is as seen from a slot. Memory of no certain node has no distance, and neither has a
  * NIC that hangs from the machine as a whole. */
-static const char *place_of(const xm_nic_choice_t *choice, const xm_nic_seat_t *seat,
+static const char *place_of(const xm_nic_choice_t *choice, const xm_nic_slot_t *slot,
                             const xm_nic_way_t *way)
 {
-    bool spread = seat->gpu < 0 && seat->node < 0;
+    bool spread = slot->gpu < 0 && slot->node < 0;
 
     if (way->path >= XM_PATH_PACKAGE && xm_topology_node_count(choice->topology) > 1) {
         if (spread) {
@@ -54,10 +54,10 @@ static const char *place_of(const xm_nic_choice_t *choice, const xm_nic_seat_t *
 }
 
 /* "same PCIe switch, 200 Gb/s". */
-static char *describe(const xm_nic_choice_t *choice, const xm_nic_seat_t *seat,
+static char *describe(const xm_nic_choice_t *choice, const xm_nic_slot_t *slot,
                       const xm_nic_way_t *way, char text[WAY_SIZE])
 {
-    size_t used = (size_t)snprintf(text, WAY_SIZE, "%s, ", place_of(choice, seat, way));
+    size_t used = (size_t)snprintf(text, WAY_SIZE, "%s, ", place_of(choice, slot, way));
 
     if (way->bandwidth <= 0) {
         (void)snprintf(text + used, WAY_SIZE - used, "speed not told");
@@ -92,12 +92,12 @@ typedef struct {
 static void measure(table_t *table)
 {
     const xm_nic_choice_t *choice = table->choice;
-    xm_nic_seat_t any = {.gpu = -1, .node = -1, .rank = -1};
+    xm_nic_slot_t any = {.gpu = -1, .node = -1, .rank = -1};
     char label[LABEL_SIZE];
 
     table->label_width = wider(0, label_of(&any, label));
-    for (int i = 0; i < choice->seat_count; ++i) {
-        table->label_width = wider(table->label_width, label_of(&choice->seats[i].seat, label));
+    for (int i = 0; i < choice->slot_count; ++i) {
+        table->label_width = wider(table->label_width, label_of(&choice->slots[i].slot, label));
     }
     for (int nic = 0; nic < choice->nic_count; ++nic) {
         table->device_width = wider(table->device_width, choice->nics[nic].device);
@@ -105,16 +105,16 @@ static void measure(table_t *table)
 }
 
 /* One line for each NIC; @p more stands before the second and further ones. */
-static void print_ways(const table_t *table, const xm_nic_seat_t *seat, const xm_nic_way_t *ways,
+static void print_ways(const table_t *table, const xm_nic_slot_t *slot, const xm_nic_way_t *ways,
                        int count, const char *more)
 {
     char label[LABEL_SIZE], text[WAY_SIZE];
 
     for (int i = 0; i < count; ++i) {
         (void)fprintf(table->stream, "  %-*s %3s %-*s  %s\n", table->label_width,
-                      i == 0 ? label_of(seat, label) : "", i == 0 ? "->" : more,
+                      i == 0 ? label_of(slot, label) : "", i == 0 ? "->" : more,
                       table->device_width, table->choice->nics[ways[i].nic].device,
-                      describe(table->choice, seat, &ways[i], text));
+                      describe(table->choice, slot, &ways[i], text));
     }
 }
 
@@ -126,38 +126,38 @@ static void print_memory(const table_t *table, xm_nic_way_t *ways)
 
     (void)fputs("ranks in host memory, in turn:\n", table->stream);
     for (int node = 0; node < nodes + (nodes > 1); ++node) {
-        xm_nic_seat_t seat = {.gpu = -1, .node = -1, .rank = -1};
+        xm_nic_slot_t slot = {.gpu = -1, .node = -1, .rank = -1};
 
         if (node < nodes) {
-            seat.node = xm_topology_node(topology, node)->os_index;
+            slot.node = xm_topology_node(topology, node)->os_index;
         }
-        print_ways(table, &seat, ways, xm_nic_choice_near(table->choice, &seat, ways), "or");
+        print_ways(table, &slot, ways, xm_nic_choice_near(table->choice, &slot, ways), "or");
     }
 }
 
 static bool is_used(const xm_nic_choice_t *choice, int nic)
 {
-    for (int i = 0; i < choice->seat_count; ++i) {
-        for (int rail = 0; rail < choice->seats[i].count; ++rail) {
-            if (choice->seats[i].way[rail].nic == nic) {
+    for (int i = 0; i < choice->slot_count; ++i) {
+        for (int rail = 0; rail < choice->slots[i].count; ++rail) {
+            if (choice->slots[i].way[rail].nic == nic) {
                 return true;
             }
         }
     }
-    return choice->seat_count == 0;
+    return choice->slot_count == 0;
 }
 
 /* Why nobody uses a suitable NIC: what they use instead is nearer, or worth more. */
 static const char *why_unused(const xm_nic_choice_t *choice, int nic)
 {
-    bool ranks = choice->seats[0].seat.rank >= 0, nearer = true;
+    bool ranks = choice->slots[0].slot.rank >= 0, nearer = true;
 
-    for (int i = 0; i < choice->seat_count && nearer; ++i) {
-        const xm_nic_seated_t *seated = &choice->seats[i];
+    for (int i = 0; i < choice->slot_count && nearer; ++i) {
+        const xm_nic_seated_t *seated = &choice->slots[i];
         xm_topology_path_t path =
-            seated->seat.gpu >= 0
-                ? xm_topology_path(choice->topology, nic, seated->seat.gpu)
-                : xm_topology_path_to_node(choice->topology, XM_DEVICE_NIC, nic, seated->seat.node);
+            seated->slot.gpu >= 0
+                ? xm_topology_path(choice->topology, nic, seated->slot.gpu)
+                : xm_topology_path_to_node(choice->topology, XM_DEVICE_NIC, nic, seated->slot.node);
 
         nearer = seated->way[0].path <= path;
     }
@@ -174,17 +174,17 @@ static void print_unused(const table_t *table)
     bool any = false;
 
     for (int nic = 0; nic < choice->nic_count; ++nic) {
-        const xm_nic_verdict_t *verdict = &choice->nics[nic];
+        const xm_nic_suitability_t *suitability = &choice->nics[nic];
 
-        if (verdict->suitable && is_used(choice, nic)) {
+        if (suitability->suitable && is_used(choice, nic)) {
             continue;
         }
         if (!any) {
             (void)fputs("not used:\n", table->stream);
             any = true;
         }
-        (void)fprintf(table->stream, "  %-*s  %s\n", table->device_width, verdict->device,
-                      verdict->suitable ? why_unused(choice, nic) : verdict->reason);
+        (void)fprintf(table->stream, "  %-*s  %s\n", table->device_width, suitability->device,
+                      suitability->suitable ? why_unused(choice, nic) : suitability->reason);
     }
 }
 
@@ -290,10 +290,10 @@ xm_status_t xm_nic_choice_print(const xm_nic_choice_t *choice, FILE *stream)
     (void)fprintf(stream, "NIC choice: %d of %d NICs suitable%s%s\n", choice->suitable,
                   choice->nic_count, choice->suitable > 0 ? ", " : "; UCX chooses",
                   choice->suitable > 0 ? xm_fabric_name(choice->fabric) : "");
-    for (int i = 0; i < choice->seat_count && choice->suitable > 0; ++i) {
-        print_ways(&table, &choice->seats[i].seat, choice->seats[i].way, choice->seats[i].count,
+    for (int i = 0; i < choice->slot_count && choice->suitable > 0; ++i) {
+        print_ways(&table, &choice->slots[i].slot, choice->slots[i].way, choice->slots[i].count,
                    "and");
-        memory = memory && choice->seats[i].seat.rank < 0;
+        memory = memory && choice->slots[i].slot.rank < 0;
     }
     if (memory) {
         print_memory(&table, ways);

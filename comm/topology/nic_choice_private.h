@@ -1,7 +1,7 @@
 /**
  * @file nic_choice_private.h
  * A choice's state, shared by its making (nic_choice.c), what makes a NIC suitable
- * (nic_choice_verdict.c) and its table (nic_choice_print.c). Internal.
+ * (nic_choice_suitability.c) and its table (nic_choice_print.c). Internal.
  */
 #ifndef XM_COMM_TOPOLOGY_NIC_CHOICE_PRIVATE_H
 #define XM_COMM_TOPOLOGY_NIC_CHOICE_PRIVATE_H
@@ -9,7 +9,7 @@
 #include "comm/topology/nic_choice.h"
 
 typedef struct xm_nic_seated {
-    xm_nic_seat_t seat;
+    xm_nic_slot_t slot;
     xm_nic_way_t *near; /* part of `ways` of the choice */
     int near_count;
     int count;
@@ -18,13 +18,13 @@ typedef struct xm_nic_seated {
 
 struct xm_nic_choice {
     const xm_topology_t *topology;
-    xm_nic_verdict_t *nics; /* by NIC of the topology */
+    xm_nic_suitability_t *nics; /* by NIC of the topology */
     int nic_count, suitable;
     xm_fabric_t fabric;
     bool rates_known; /* of at least one suitable NIC */
     double fastest;   /* bytes/s of the fastest suitable NIC; 1 when nobody knows any */
-    xm_nic_seated_t *seats;
-    int seat_count;
+    xm_nic_seated_t *slots;
+    int slot_count;
     xm_nic_way_t *ways;
     double *below; /* by uplink of the topology: bytes/s of the suitable NICs below it */
 };

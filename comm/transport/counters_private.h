@@ -101,8 +101,8 @@ void xm_counters_trace(int rank, int peer, xm_direction_t direction, uint64_t ta
 xm_nic_counters_t *xm_counters_open_nic(xm_counters_t *counters, const char *name, uint64_t rate);
 
 /** A piece of an operation has ended. */
-static inline void xm_count_piece(xm_nic_counters_t *nic, xm_direction_t direction, size_t bytes,
-                                  xm_status_t status)
+static inline void xm_count_fragment(xm_nic_counters_t *nic, xm_direction_t direction, size_t bytes,
+                                     xm_status_t status)
 {
     if (nic == NULL) {
         return;

@@ -24,9 +24,9 @@ int xm_group_job_rank(const xm_worker_t *worker, int rank)
     return worker->job_rank[rank];
 }
 
-static void keep_verdict(xm_worker_t *worker, xm_status_t status, int failed_rank)
+static void keep_fault_status(xm_worker_t *worker, xm_status_t status, int failed_rank)
 {
-    worker->verdict = status;
+    worker->fault_status = status;
     worker->failed_rank = failed_rank;
     (void)snprintf(worker->sentence, sizeof(worker->sentence), "%s", xm_last_error());
 }
@@ -36,13 +36,13 @@ xm_status_t xm_group_abort(xm_worker_t *worker, const char *sentence)
     if (XM_IS_NULL(worker) || XM_IS_NULL(sentence)) {
         return XM_ERR_INVALID_ARGUMENT;
     }
-    if (worker->verdict == XM_OK) {
+    if (worker->fault_status == XM_OK) {
         int failed_rank = xm_worker_rank(worker);
         xm_status_t status;
 
         xm_worker_give_up(worker, sentence);
         status = xm_bootstrap_poll(worker->bootstrap, &failed_rank);
-        keep_verdict(worker, status, failed_rank);
+        keep_fault_status(worker, status, failed_rank);
     }
     xm_transport_fence(worker->transport);
     return XM_OK;
@@ -52,18 +52,18 @@ xm_status_t xm_group_abort(xm_worker_t *worker, const char *sentence)
 typedef struct {
     xm_bootstrap_t *bootstrap;
     xm_transport_t *transport;
-    xm_vigil_t *vigil;
-    xm_worker_seats_t seats;
+    xm_path_probe_t *path_probe;
+    xm_worker_slots_t slots;
 } era_t;
 
 static era_t take_era(xm_worker_t *worker)
 {
-    era_t era = {worker->bootstrap, worker->transport, worker->vigil, worker->seats};
+    era_t era = {worker->bootstrap, worker->transport, worker->path_probe, worker->slots};
 
     worker->bootstrap = NULL;
     worker->transport = NULL;
-    worker->vigil = NULL;
-    worker->seats = (xm_worker_seats_t){0};
+    worker->path_probe = NULL;
+    worker->slots = (xm_worker_slots_t){0};
     return era;
 }
 
@@ -71,14 +71,14 @@ static void give_era(xm_worker_t *worker, era_t era)
 {
     worker->bootstrap = era.bootstrap;
     worker->transport = era.transport;
-    worker->vigil = era.vigil;
-    worker->seats = era.seats;
+    worker->path_probe = era.path_probe;
+    worker->slots = era.slots;
 }
 
 /* The ranks of the job that are in the new group, in their order. */
 static void number_members(xm_worker_t *worker, const bool *dead)
 {
-    int size = worker->contacts.of != NULL ? worker->contacts.size : 1, count = 0;
+    int size = worker->endpoints.of != NULL ? worker->endpoints.size : 1, count = 0;
 
     for (int rank = 0; rank < size; ++rank) {
         worker->group_rank[rank] = -1;
@@ -92,14 +92,14 @@ static void number_members(xm_worker_t *worker, const bool *dead)
 static xm_status_t gather(const xm_worker_t *worker, double timeout, bool *dead,
                           xm_bootstrap_t **bootstrap, uint32_t *generation)
 {
-    xm_regroup_params_t params = {.contacts = &worker->contacts,
+    xm_regroup_params_t params = {.endpoints = &worker->endpoints,
                                   .heartbeat = worker->heartbeat,
                                   .interval = worker->interval > 0.0 ? worker->interval : 1.0,
                                   .generation = *generation,
                                   .timeout = timeout};
-    xm_bootstrap_seat_t alone = {.fd = -1};
+    xm_bootstrap_slot_t alone = {.fd = -1};
 
-    if (worker->contacts.of == NULL) {
+    if (worker->endpoints.of == NULL) {
         ++*generation;
         return xm_bootstrap_adopt(0, 1, &alone, bootstrap);
     }
@@ -163,15 +163,15 @@ xm_status_t xm_group_shrink(xm_worker_t *worker, double timeout)
     if (XM_IS_NULL(worker)) {
         return XM_ERR_INVALID_ARGUMENT;
     }
-    int job_size = worker->contacts.of != NULL ? worker->contacts.size : 1;
+    int job_size = worker->endpoints.of != NULL ? worker->endpoints.size : 1;
     bool *dead;
     xm_status_t status;
 
-    if (worker->contacts.of == NULL && xm_worker_size(worker) > 1) {
+    if (worker->endpoints.of == NULL && xm_worker_size(worker) > 1) {
         return xm_error_set(XM_ERR_UNSUPPORTED,
                             "a group over the caller's own allgather cannot be shrunk");
     }
-    if (worker->verdict == XM_ERR_PEER_DIED && worker->failed_rank == xm_worker_rank(worker)) {
+    if (worker->fault_status == XM_ERR_PEER_DIED && worker->failed_rank == xm_worker_rank(worker)) {
         char sentence[sizeof(worker->sentence)];
 
         (void)snprintf(sentence, sizeof(sentence), "%s", worker->sentence);
@@ -184,7 +184,7 @@ xm_status_t xm_group_shrink(xm_worker_t *worker, double timeout)
     for (int rank = 0; rank < job_size; ++rank) {
         dead[rank] = worker->group_rank[rank] < 0;
     }
-    if (worker->verdict == XM_ERR_PEER_DIED && worker->failed_rank >= 0) {
+    if (worker->fault_status == XM_ERR_PEER_DIED && worker->failed_rank >= 0) {
         dead[worker->job_rank[worker->failed_rank]] = true;
     }
     if (worker->heartbeat != NULL) {
@@ -195,10 +195,10 @@ xm_status_t xm_group_shrink(xm_worker_t *worker, double timeout)
     status = form_group(worker, timeout > 0.0 ? timeout : worker->timeout, dead);
     free(dead);
     if (status == XM_OK) {
-        worker->verdict = XM_OK;
+        worker->fault_status = XM_OK;
         worker->failed_rank = -1;
         return XM_OK;
     }
-    keep_verdict(worker, status, -1);
+    keep_fault_status(worker, status, -1);
     return status;
 }

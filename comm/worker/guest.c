@@ -37,7 +37,7 @@ bool xm_worker_advance_guests(xm_worker_t *worker)
 
 bool xm_worker_has_failed(const xm_worker_t *worker)
 {
-    return worker->verdict < 0;
+    return worker->fault_status < 0;
 }
 
 void xm_worker_dismiss_guests(xm_worker_t *worker)

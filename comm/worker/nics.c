@@ -9,7 +9,7 @@
 #include "comm/topology.h"
 #include "comm/transport/ucx.h"
 
-/* KEYS: most networks of a host. PLAIN: as in nic_choice_verdict.c. */
+/* KEYS: most networks of a host. PLAIN: as in nic_choice_fault_status.c. */
 enum { KEYS = 16, PLAIN = 4 };
 
 _Static_assert((int)XM_NIC_CHOICE_MAX == (int)XM_NICS_MAX, "a rank may use what was chosen for it");
@@ -24,14 +24,14 @@ typedef uint64_t place_t[PLACE_NUMBERS];
 typedef uint64_t offer_t[XM_FABRIC_COUNT][OFFER_NUMBERS];
 
 typedef struct {
-    const xm_worker_seats_t *seats;
+    const xm_worker_slots_t *slots;
     xm_bootstrap_t *bootstrap;
     double timeout;
     int rank, size;
     const char *unwanted; /* of XM_NICS=^…; NULL: none */
     place_t *places;      /* by rank */
     xm_topology_t *topology;
-    xm_nic_seat_t *local; /* of this host's ranks */
+    xm_nic_slot_t *local; /* of this host's ranks */
     int local_count, own; /* own: this rank among them */
     char *usable;
     xm_nic_networks_t *networks;
@@ -66,7 +66,7 @@ static chooser_t own_mode(const char *nics)
 static xm_status_t read_host(chooser_state_t *self)
 {
     const char *nics = xm_config_string(XM_CONFIG_NICS);
-    int host = self->seats->host_of[self->rank];
+    int host = self->slots->host_of[self->rank];
 
     self->unwanted = nics[0] == '^' ? nics + 1 : NULL;
     self->places = calloc((size_t)self->size, sizeof(*self->places));
@@ -74,7 +74,7 @@ static xm_status_t read_host(chooser_state_t *self)
     if (self->places == NULL || self->local == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the places of %d ranks", self->size);
     }
-    return xm_topology_create_from_text(self->seats->topology_xml[host], 0, &self->topology);
+    return xm_topology_create_from_text(self->slots->topology_xml[host], 0, &self->topology);
 }
 
 static xm_status_t exchange_places(chooser_state_t *self)
@@ -86,12 +86,12 @@ static xm_status_t exchange_places(chooser_state_t *self)
 }
 
 /* Where the ranks of this host sit: anywhere unless they have told. */
-static void seat_local(chooser_state_t *self)
+static void slot_local(chooser_state_t *self)
 {
     for (int rank = 0; rank < self->size; ++rank) {
-        if (self->seats->host_of[rank] == self->seats->host_of[self->rank]) {
+        if (self->slots->host_of[rank] == self->slots->host_of[self->rank]) {
             self->own = rank == self->rank ? self->local_count : self->own;
-            self->local[self->local_count++] = (xm_nic_seat_t){
+            self->local[self->local_count++] = (xm_nic_slot_t){
                 .gpu = -1, .node = (int)self->places[rank][PLACE_NODE] - 1, .rank = rank};
         }
     }
@@ -104,8 +104,8 @@ static xm_status_t choose(const chooser_state_t *self, unsigned fabrics, const c
     xm_status_t status;
 
     params.topology = self->topology;
-    params.seats = self->local;
-    params.seat_count = self->local_count;
+    params.slots = self->local;
+    params.slot_count = self->local_count;
     params.usable = self->usable;
     params.unwanted = self->unwanted;
     params.apart = apart;
@@ -244,10 +244,10 @@ static char *list_apart(const chooser_state_t *self, const xm_nic_choice_t *choi
         return NULL;
     }
     for (int nic = 0; nic < xm_topology_device_count(self->topology, XM_DEVICE_NIC); ++nic) {
-        const xm_nic_verdict_t *verdict = xm_nic_choice_nic(choice, nic);
+        const xm_nic_suitability_t *fault_status = xm_nic_choice_nic(choice, nic);
 
-        if (verdict->suitable && !has_key(common, key_of(self, nic, fabric))) {
-            (void)fprintf(stream, "%s%s", ftell(stream) > 0 ? "," : "", verdict->device);
+        if (fault_status->suitable && !has_key(common, key_of(self, nic, fabric))) {
+            (void)fprintf(stream, "%s%s", ftell(stream) > 0 ? "," : "", fault_status->device);
         }
     }
     return fclose(stream) == 0 ? list : NULL;
@@ -259,7 +259,7 @@ static int nic_in(const chooser_state_t *self, const xm_nic_choice_t *choice, ui
                   xm_fabric_t fabric)
 {
     const xm_nic_way_t *ways;
-    int own = xm_nic_choice_seat(choice, self->own, &ways), count = 0, turn;
+    int own = xm_nic_choice_slot(choice, self->own, &ways), count = 0, turn;
     int nics = xm_topology_device_count(self->topology, XM_DEVICE_NIC);
 
     for (int i = 0; i < own; ++i) {
@@ -297,7 +297,7 @@ static void list_rails(const chooser_state_t *self, const xm_nic_choice_t *choic
                        xm_fabric_t fabric, const uint64_t *common, char text[XM_WORKER_NICS_SIZE])
 {
     const xm_nic_way_t *ways;
-    int own = xm_nic_choice_seat(choice, self->own, &ways);
+    int own = xm_nic_choice_slot(choice, self->own, &ways);
 
     if (common[OFFER_KEYS] == 1 && fabric != XM_FABRIC_IP) {
         for (int i = 0; i < own; ++i) {
@@ -356,7 +356,7 @@ static xm_status_t log_choice(const chooser_state_t *self, const xm_nic_choice_t
 static bool spans_machines(const chooser_state_t *self)
 {
     for (int rank = 0; rank < self->size; ++rank) {
-        if (self->seats->machine_of[rank] != self->seats->machine_of[0]) {
+        if (self->slots->machine_of[rank] != self->slots->machine_of[0]) {
             return true;
         }
     }
@@ -472,7 +472,7 @@ static xm_status_t choose_or_not(chooser_state_t *self, char text[XM_WORKER_NICS
     if (status < 0) {
         return status;
     }
-    seat_local(self);
+    slot_local(self);
     if (!spans) {
         return log_only(self, "none needed, all ranks are on one machine");
     }
@@ -487,10 +487,10 @@ static xm_status_t choose_or_not(chooser_state_t *self, char text[XM_WORKER_NICS
                : leave_to_ucx(self, "the job is too large for several NICs");
 }
 
-xm_status_t xm_worker_nics_choose(const xm_worker_seats_t *seats, xm_bootstrap_t *bootstrap,
+xm_status_t xm_worker_nics_choose(const xm_worker_slots_t *slots, xm_bootstrap_t *bootstrap,
                                   double timeout, char text[XM_WORKER_NICS_SIZE])
 {
-    chooser_state_t self = {.seats = seats,
+    chooser_state_t self = {.slots = slots,
                             .bootstrap = bootstrap,
                             .timeout = timeout,
                             .rank = xm_bootstrap_rank(bootstrap),

@@ -22,7 +22,7 @@
 
 #include "comm/job.h"
 #include "comm/topology.h"
-#include "comm/worker/seats.h"
+#include "comm/worker/slots.h"
 
 enum { XM_WORKER_NICS_SIZE = XM_NICS_MAX * (XM_NICS_NAME_SIZE + 24) };
 
@@ -30,7 +30,7 @@ enum { XM_WORKER_NICS_SIZE = XM_NICS_MAX * (XM_NICS_NAME_SIZE + 24) };
  * Writes this rank's NICs as XM_NICS would name them; empty: UCX chooses. Rank 0 logs the choice of
  * its host at info level. Collective.
  */
-xm_status_t xm_worker_nics_choose(const xm_worker_seats_t *seats, xm_bootstrap_t *bootstrap,
+xm_status_t xm_worker_nics_choose(const xm_worker_slots_t *slots, xm_bootstrap_t *bootstrap,
                                   double timeout, char text[XM_WORKER_NICS_SIZE]);
 
 #endif

@@ -28,15 +28,15 @@ static xm_status_t rate_of(const char *xml, double *rate)
 }
 
 /* Emulated hosts have one machine's topology, which is read once. */
-static xm_status_t read_rates(const xm_worker_seats_t *seats, double *rates)
+static xm_status_t read_rates(const xm_worker_slots_t *slots, double *rates)
 {
     xm_status_t status = XM_OK;
 
-    for (int h = 0; status == XM_OK && h < seats->host_count; ++h) {
-        if (h > 0 && strcmp(seats->topology_xml[h], seats->topology_xml[h - 1]) == 0) {
+    for (int h = 0; status == XM_OK && h < slots->host_count; ++h) {
+        if (h > 0 && strcmp(slots->topology_xml[h], slots->topology_xml[h - 1]) == 0) {
             rates[h] = rates[h - 1];
         } else {
-            status = rate_of(seats->topology_xml[h], &rates[h]);
+            status = rate_of(slots->topology_xml[h], &rates[h]);
         }
     }
     return status;
@@ -44,21 +44,21 @@ static xm_status_t read_rates(const xm_worker_seats_t *seats, double *rates)
 
 xm_status_t xm_worker_nic_rates(xm_worker_t *worker, const double **rates)
 {
-    xm_worker_seats_t *seats = &worker->seats;
+    xm_worker_slots_t *slots = &worker->slots;
     xm_status_t status = XM_OK;
 
-    if (seats->nic_rates == NULL) {
-        double *read = calloc((size_t)seats->host_count, sizeof(*read));
+    if (slots->nic_rates == NULL) {
+        double *read = calloc((size_t)slots->host_count, sizeof(*read));
 
-        status = read != NULL ? read_rates(seats, read)
+        status = read != NULL ? read_rates(slots, read)
                               : xm_error_set(XM_ERR_NO_MEMORY, "no memory for rates of %d hosts",
-                                             seats->host_count);
+                                             slots->host_count);
         if (status < 0) {
             free(read);
             return status;
         }
-        seats->nic_rates = read;
+        slots->nic_rates = read;
     }
-    *rates = seats->nic_rates;
+    *rates = slots->nic_rates;
     return status;
 }

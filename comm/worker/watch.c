@@ -58,8 +58,8 @@ static xm_status_t check_pattern(const xm_worker_t *worker, const char *pattern)
     int rank = xm_worker_rank(worker), beside = -1;
 
     for (int other = 0; other < xm_worker_size(worker) && beside < 0; ++other) {
-        if (other != rank && worker->seats.machine_of[other] == worker->seats.machine_of[rank] &&
-            (worker->seats.host_of[other] == worker->seats.host_of[rank] ||
+        if (other != rank && worker->slots.machine_of[other] == worker->slots.machine_of[rank] &&
+            (worker->slots.host_of[other] == worker->slots.host_of[rank] ||
              !xm_path_pattern_has(pattern, 'h'))) {
             beside = other;
         }

@@ -26,7 +26,7 @@
 enum { FAULT_POLL_EVERY = 256, DRAIN_CALLS = 1000, SPIN_ROUNDS = 32 };
 
 /* How long the fault channel gets to name the culprit after a connection broke. */
-static const int64_t verdict_grace_ns = 250000000;
+static const int64_t fault_status_grace_ns = 250000000;
 /* Longest sleep while an allgather runs over a bootstrap that has no descriptor. */
 static const int64_t oob_nap_ns = 1000000;
 
@@ -48,7 +48,7 @@ int xm_worker_size(const xm_worker_t *worker)
 
 int xm_worker_host_count(const xm_worker_t *worker)
 {
-    return worker->seats.host_count;
+    return worker->slots.host_count;
 }
 
 int xm_worker_host_of(const xm_worker_t *worker, int rank)
@@ -56,20 +56,20 @@ int xm_worker_host_of(const xm_worker_t *worker, int rank)
     if (XM_IS_NULL(worker) || rank < 0 || rank >= xm_bootstrap_size(worker->bootstrap)) {
         return -1;
     }
-    return worker->seats.host_of[rank];
+    return worker->slots.host_of[rank];
 }
 
 const char *xm_worker_host_name(const xm_worker_t *worker, int host)
 {
-    if (XM_IS_NULL(worker) || host < 0 || host >= worker->seats.host_count) {
+    if (XM_IS_NULL(worker) || host < 0 || host >= worker->slots.host_count) {
         return NULL;
     }
-    return worker->seats.host_name[host];
+    return worker->slots.host_name[host];
 }
 
 const char *xm_worker_topology_xml(const xm_worker_t *worker, int host)
 {
-    return worker->seats.topology_xml[host];
+    return worker->slots.topology_xml[host];
 }
 
 xm_transport_t *xm_worker_transport(xm_worker_t *worker)
@@ -106,20 +106,22 @@ int64_t xm_worker_deadline(const xm_worker_t *worker)
     return xm_worker_now(worker) + (int64_t)(worker->timeout * 1e9);
 }
 
-static xm_status_t verdict(const xm_worker_t *worker)
+static xm_status_t fault_status(const xm_worker_t *worker)
 {
-    return worker->verdict == XM_OK ? XM_OK : xm_error_set(worker->verdict, "%s", worker->sentence);
+    return worker->fault_status == XM_OK
+               ? XM_OK
+               : xm_error_set(worker->fault_status, "%s", worker->sentence);
 }
 
-xm_status_t xm_worker_condemn(xm_worker_t *worker, xm_status_t status, int failed_rank)
+xm_status_t xm_worker_mark_failed(xm_worker_t *worker, xm_status_t status, int failed_rank)
 {
     xm_bootstrap_fault_t fault = {.rank = failed_rank, .status = status};
 
-    worker->verdict = status;
+    worker->fault_status = status;
     worker->failed_rank = failed_rank;
     (void)snprintf(worker->sentence, sizeof(worker->sentence), "%s", xm_last_error());
     (void)snprintf(fault.sentence, sizeof(fault.sentence), "%s", worker->sentence);
-    xm_bootstrap_condemn(worker->bootstrap, &fault);
+    xm_bootstrap_mark_failed(worker->bootstrap, &fault);
     if (worker->heartbeat != NULL) {
         fault.rank = failed_rank >= 0 ? worker->job_rank[failed_rank] : -1;
         xm_heartbeat_tell(worker->heartbeat, &fault);
@@ -132,7 +134,7 @@ xm_status_t xm_worker_condemn(xm_worker_t *worker, xm_status_t status, int faile
             continue;
         }
     }
-    return verdict(worker);
+    return fault_status(worker);
 }
 
 /* What the heartbeat has found or heard. */
@@ -141,14 +143,14 @@ static xm_status_t hear(xm_worker_t *worker)
     xm_bootstrap_fault_t fault;
     int rank;
 
-    if (worker->vigil != NULL) {
-        xm_vigil_on_news(worker->vigil);
+    if (worker->path_probe != NULL) {
+        xm_path_probe_on_news(worker->path_probe);
     }
-    if (!xm_heartbeat_verdict(worker->heartbeat, &fault)) {
+    if (!xm_heartbeat_fault_status(worker->heartbeat, &fault)) {
         return XM_OK;
     }
     rank = fault.rank >= 0 ? worker->group_rank[fault.rank] : -1;
-    return xm_worker_condemn(worker, xm_error_set(fault.status, "%s", fault.sentence), rank);
+    return xm_worker_mark_failed(worker, xm_error_set(fault.status, "%s", fault.sentence), rank);
 }
 
 xm_status_t xm_worker_poll_faults(xm_worker_t *worker)
@@ -157,7 +159,7 @@ xm_status_t xm_worker_poll_faults(xm_worker_t *worker)
     xm_status_t status = xm_bootstrap_poll(worker->bootstrap, &failed_rank);
 
     if (status < 0) {
-        return xm_worker_condemn(worker, status, failed_rank);
+        return xm_worker_mark_failed(worker, status, failed_rank);
     }
     return worker->heartbeat != NULL && xm_heartbeat_take_news(worker->heartbeat) ? hear(worker)
                                                                                   : XM_OK;
@@ -169,21 +171,21 @@ static xm_status_t look_around(xm_worker_t *worker, int64_t *next)
     xm_bootstrap_fault_t fault;
 
     *next = INT64_MAX;
-    if (worker->vigil == NULL) {
+    if (worker->path_probe == NULL) {
         return XM_OK;
     }
-    *next = xm_vigil_look(worker->vigil, xm_worker_now(worker), &fault);
+    *next = xm_path_probe_look(worker->path_probe, xm_worker_now(worker), &fault);
     return fault.status == XM_OK
                ? XM_OK
-               : xm_worker_condemn(worker, xm_error_set(fault.status, "%s", fault.sentence),
-                                   fault.rank);
+               : xm_worker_mark_failed(worker, xm_error_set(fault.status, "%s", fault.sentence),
+                                       fault.rank);
 }
 
 /* The transport lost a peer. The fault channel knows better who died first, so it is asked. */
 static xm_status_t judge_lost_peer(xm_worker_t *worker)
 {
     struct pollfd entry = {.fd = xm_bootstrap_fd(worker->bootstrap), .events = POLLIN};
-    int64_t deadline = xm_worker_now(worker) + verdict_grace_ns;
+    int64_t deadline = xm_worker_now(worker) + fault_status_grace_ns;
     int lost = worker->transport->failed_peer;
 
     while (entry.fd >= 0 && xm_worker_now(worker) < deadline) {
@@ -194,11 +196,11 @@ static xm_status_t judge_lost_peer(xm_worker_t *worker)
         }
         (void)poll(&entry, 1, 10);
     }
-    return xm_worker_condemn(
+    return xm_worker_mark_failed(
         worker,
         xm_error_set(XM_ERR_PEER_DIED,
                      "rank %d (host %s) is gone: rank %d lost the connection to it", lost,
-                     worker->seats.host_name[worker->seats.host_of[lost]], xm_worker_rank(worker)),
+                     worker->slots.host_name[worker->slots.host_of[lost]], xm_worker_rank(worker)),
         lost);
 }
 
@@ -278,7 +280,7 @@ static xm_status_t too_late(const xm_worker_t *worker)
                                 "rank %d: the deadline passed (XM_TIMEOUT is %g s) with operations "
                                 "in flight with rank %d (host %s)",
                                 xm_worker_rank(worker), worker->timeout, rank,
-                                worker->seats.host_name[worker->seats.host_of[rank]]);
+                                worker->slots.host_name[worker->slots.host_of[rank]]);
         }
     }
     return xm_error_set(XM_ERR_TIMEOUT, "rank %d: the deadline passed (XM_TIMEOUT is %g s)",
@@ -288,10 +290,10 @@ static xm_status_t too_late(const xm_worker_t *worker)
 static xm_status_t wait_at_most(xm_worker_t *worker, int64_t deadline, int64_t longest_sleep)
 {
     bool moved = false;
-    xm_status_t status = verdict(worker);
+    xm_status_t status = fault_status(worker);
 
     /* A fault that an allgather read already makes no descriptor readable any more. */
-    if (status == XM_OK && xm_bootstrap_verdict(worker->bootstrap) < 0) {
+    if (status == XM_OK && xm_bootstrap_fault_status(worker->bootstrap) < 0) {
         status = xm_worker_poll_faults(worker);
     }
     while (status == XM_OK) {
@@ -352,7 +354,7 @@ xm_status_t xm_worker_progress(xm_worker_t *worker)
     }
     bool moved;
     int64_t next;
-    xm_status_t status = verdict(worker);
+    xm_status_t status = fault_status(worker);
 
     if (status == XM_OK) {
         status = advance(worker, &moved);
@@ -388,13 +390,13 @@ xm_status_t xm_worker_allgather_wait(xm_worker_t *worker, int64_t start, int64_t
     }
     /* A failed wait explains more than the allgather that was given up because of it, unless it
      * only says that time is up: the allgather can tell who was missing. */
-    return waited < 0 && waited != XM_ERR_TIMEOUT && status < 0 ? verdict(worker) : status;
+    return waited < 0 && waited != XM_ERR_TIMEOUT && status < 0 ? fault_status(worker) : status;
 }
 
 static xm_status_t allgather(xm_worker_t *worker, const void *send, void *receive, size_t length)
 {
     int64_t start = xm_worker_now(worker);
-    xm_status_t status = verdict(worker);
+    xm_status_t status = fault_status(worker);
 
     if (status == XM_OK) {
         status = xm_bootstrap_allgather_post(worker->bootstrap, send, receive, length);
@@ -446,20 +448,20 @@ static xm_status_t open_ucx(xm_worker_t *worker)
     const char *given = xm_config_string(XM_CONFIG_NICS);
     char chosen[XM_WORKER_NICS_SIZE];
     xm_status_t status =
-        xm_worker_nics_choose(&worker->seats, worker->bootstrap, worker->timeout, chosen);
+        xm_worker_nics_choose(&worker->slots, worker->bootstrap, worker->timeout, chosen);
 
     if (status < 0) {
         return status;
     }
-    params.host = worker->seats.host_of;
-    params.machine = worker->seats.machine_of;
+    params.host = worker->slots.host_of;
+    params.machine = worker->slots.machine_of;
     params.fault_channel = xm_bootstrap_fd(worker->bootstrap) >= 0;
     params.spin = worker->spin;
     params.timeout = worker->timeout;
     params.counters = worker->counters;
     params.job_rank = worker->job_rank;
     params.failover = xm_config_choice(XM_CONFIG_FAILOVER) == 0;
-    params.patience = worker->interval > 0.0 ? 1.5 * worker->interval : params.patience;
+    params.rail_timeout = worker->interval > 0.0 ? 1.5 * worker->interval : params.rail_timeout;
     params.nics = given[0] != '\0' && given[0] != '^' ? given : chosen;
     return xm_transport_ucx_create(worker->bootstrap, &params, &worker->transport);
 }
@@ -474,7 +476,7 @@ static xm_status_t join(const xm_job_env_t *env, const xm_worker_params_t *param
         (void)close(params->listen_fd);
     }
     return params->oob_only ? xm_bootstrap_create_oob(params->oob, bootstrap)
-                            : xm_bootstrap_create_star(params->oob, timeout, bootstrap);
+                            : xm_bootstrap_create_relay(params->oob, timeout, bootstrap);
 }
 
 /* The ranks of a job that begins are those of its group. */
@@ -495,16 +497,16 @@ static xm_status_t number_ranks(xm_worker_t *worker)
 
 /* Once, and last of what all ranks do together: nobody is asked after before he can answer. Without
  * connections of the bootstrap there is no address to be reached at: no heartbeat then. */
-static xm_status_t make_contacts(xm_worker_t *worker)
+static xm_status_t make_endpoints(xm_worker_t *worker)
 {
     xm_status_t status = XM_OK;
 
     /* A caller's table alone knows nobody's address. */
-    if (worker->contacts.of == NULL && xm_bootstrap_size(worker->bootstrap) > 1 &&
+    if (worker->endpoints.of == NULL && xm_bootstrap_size(worker->bootstrap) > 1 &&
         worker->bootstrap->ops->connected) {
-        status = xm_contacts_open(&worker->contacts, worker->bootstrap, worker->timeout);
+        status = xm_endpoints_open(&worker->endpoints, worker->bootstrap, worker->timeout);
         if (status == XM_OK && worker->interval > 0.0) {
-            status = xm_heartbeat_create(&worker->contacts, worker->interval, &worker->heartbeat);
+            status = xm_heartbeat_create(&worker->endpoints, worker->interval, &worker->heartbeat);
         }
     }
     return status;
@@ -513,17 +515,17 @@ static xm_status_t make_contacts(xm_worker_t *worker)
 xm_status_t xm_worker_enter(xm_worker_t *worker)
 {
     xm_status_t status =
-        xm_worker_seats_exchange(&worker->seats, worker->bootstrap, worker->host, worker->timeout);
+        xm_worker_slots_exchange(&worker->slots, worker->bootstrap, worker->host, worker->timeout);
 
     if (status == XM_OK) {
         status = worker->verbs ? open_verbs(worker) : open_ucx(worker);
     }
     if (status == XM_OK) {
-        status = make_contacts(worker);
+        status = make_endpoints(worker);
     }
     if (status == XM_OK && worker->heartbeat != NULL) {
-        status = xm_vigil_create(worker->transport, worker->heartbeat, &worker->contacts,
-                                 worker->job_rank, worker->interval, &worker->vigil);
+        status = xm_path_probe_create(worker->transport, worker->heartbeat, &worker->endpoints,
+                                      worker->job_rank, worker->interval, &worker->path_probe);
     }
     if (status == XM_OK && worker->heartbeat != NULL) {
         xm_heartbeat_begin(worker->heartbeat, (uint32_t)worker->generation, worker->group_rank);
@@ -536,12 +538,12 @@ void xm_worker_leave(xm_worker_t *worker)
 {
     xm_transport_destroy(worker->transport);
     worker->transport = NULL;
-    xm_vigil_destroy(worker->vigil);
-    worker->vigil = NULL;
+    xm_path_probe_destroy(worker->path_probe);
+    worker->path_probe = NULL;
     xm_bootstrap_destroy(worker->bootstrap);
     worker->bootstrap = NULL;
-    xm_worker_seats_free(&worker->seats);
-    worker->seats = (xm_worker_seats_t){0};
+    xm_worker_slots_free(&worker->slots);
+    worker->slots = (xm_worker_slots_t){0};
 }
 
 static void free_worker(xm_worker_t *worker)
@@ -549,7 +551,7 @@ static void free_worker(xm_worker_t *worker)
     xm_metrics_destroy(worker->metrics);
     xm_counters_destroy(worker->counters);
     xm_heartbeat_destroy(worker->heartbeat);
-    xm_contacts_close(&worker->contacts);
+    xm_endpoints_close(&worker->endpoints);
     free(worker->group_rank);
     free(worker->job_rank);
     free(worker->host);
@@ -565,10 +567,10 @@ void xm_worker_give_up(xm_worker_t *worker, const char *sentence)
     xm_bootstrap_fault_t fault = {.rank = worker->job_rank[rank], .status = XM_ERR_CANCELED};
 
     xm_bootstrap_abort(worker->bootstrap, sentence);
-    if (worker->heartbeat != NULL && worker->verdict == XM_OK) {
+    if (worker->heartbeat != NULL && worker->fault_status == XM_OK) {
         (void)snprintf(fault.sentence, sizeof(fault.sentence),
                        "rank %d (host %s, pid %d) gave up: %s", rank,
-                       worker->contacts.of[fault.rank].host, (int)getpid(), sentence);
+                       worker->endpoints.of[fault.rank].host, (int)getpid(), sentence);
         xm_heartbeat_tell(worker->heartbeat, &fault);
     }
 }
@@ -666,7 +668,7 @@ void xm_worker_destroy(xm_worker_t *worker, const char *reason)
     }
     if (reason != NULL && worker->bootstrap != NULL) {
         xm_worker_give_up(worker, reason);
-    } else if (worker->verdict == XM_OK) {
+    } else if (worker->fault_status == XM_OK) {
         /* Nobody closes his connections while another still needs them. A failure here is the
          * failure of somebody who will report it himself. */
         (void)xm_worker_barrier(worker);

@@ -11,35 +11,35 @@
 #include "comm/worker/metrics.h"
 #include "comm/worker/worker.h"
 #include "comm/worker/guest.h"
-#include "comm/worker/seats.h"
+#include "comm/worker/slots.h"
 
 struct xm_worker {
     xm_bootstrap_t *bootstrap;
     xm_transport_t *transport;
-    xm_worker_seats_t seats;
+    xm_worker_slots_t slots;
     char *host; /* what the creator gave, or NULL */
     double timeout;
     bool spin;
     bool verbs; /* the transport's kind */
     unsigned calls;
-    int wake_fd;         /* eventfd of xm_worker_wake() */
-    xm_status_t verdict; /* sticky failure of the group; XM_OK while there is none */
-    int failed_rank;     /* of the verdict; -1: nobody in particular */
+    int wake_fd;              /* eventfd of xm_worker_wake() */
+    xm_status_t fault_status; /* sticky failure of the group; XM_OK while there is none */
+    int failed_rank;          /* of the fault status; -1: nobody in particular */
     char sentence[1024];
 
-    int generation;         /* times the group was re-formed */
-    int *job_rank;          /* by rank: the rank in the job as it began */
-    int *group_rank;        /* by rank of the job: in the group, -1 when it is no member any more */
-    xm_contacts_t contacts; /* by rank of the job; without members in a job of one rank */
-    double interval;        /* of the heartbeat; 0: off */
-    xm_heartbeat_t *heartbeat; /* NULL: off */
-    xm_vigil_t *vigil;         /* NULL: no heartbeat, or nothing to doubt */
-    xm_counters_t *counters;   /* by rank of the job */
-    xm_metrics_t *metrics;     /* NULL: no file is wanted */
-    xm_worker_guest_t *guests; /* list: whose work goes on in every wait */
+    int generation;  /* times the group was re-formed */
+    int *job_rank;   /* by rank: the rank in the job as it began */
+    int *group_rank; /* by rank of the job: in the group, -1 when it is no member any more */
+    xm_endpoints_t endpoints;    /* by rank of the job; without members in a job of one rank */
+    double interval;             /* of the heartbeat; 0: off */
+    xm_heartbeat_t *heartbeat;   /* NULL: off */
+    xm_path_probe_t *path_probe; /* NULL: no heartbeat, or nothing to doubt */
+    xm_counters_t *counters;     /* by rank of the job */
+    xm_metrics_t *metrics;       /* NULL: no file is wanted */
+    xm_worker_guest_t *guests;   /* list: whose work goes on in every wait */
 };
 
-/* Exchanges seats and opens the transport over the worker's bootstrap, and begins to watch the
+/* Exchanges slots and opens the transport over the worker's bootstrap, and begins to watch the
  * others. On failure what was made is left for xm_worker_leave(). */
 xm_status_t xm_worker_enter(xm_worker_t *worker);
 
@@ -56,8 +56,8 @@ void xm_worker_give_up(xm_worker_t *worker, const char *sentence);
 /* Reads what the bootstrap and the heartbeat have to say. */
 xm_status_t xm_worker_poll_faults(xm_worker_t *worker);
 
-/* Makes a failure the verdict: ends the operations with the rank that is gone (all of them after an
- * abort), and tells the others. The sentence is the thread's last. */
-xm_status_t xm_worker_condemn(xm_worker_t *worker, xm_status_t status, int failed_rank);
+/* Makes a failure the fault status: ends the operations with the rank that is gone (all of them
+ * after an abort), and tells the others. The sentence is the thread's last. */
+xm_status_t xm_worker_mark_failed(xm_worker_t *worker, xm_status_t status, int failed_rank);
 
 #endif

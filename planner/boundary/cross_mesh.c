@@ -31,7 +31,7 @@ typedef struct cost_entry {
 } cost_entry_t;
 
 /* What one direction of a resharding keeps busy, in seconds. */
-typedef struct survey {
+typedef struct bounding_pass {
     const ap_cross_mesh_t *cross_mesh;
     const xm_network_t *network;
     const xm_plan_t *plan;
@@ -39,7 +39,7 @@ typedef struct survey {
     double *busy;          /* devices sending, then receiving */
     ap_link_load_t *links; /* hosts, then racks */
     bool back;
-} survey_t;
+} bounding_pass_t;
 
 struct ap_cross_mesh {
     const xm_cluster_profile_t *profile;
@@ -149,33 +149,35 @@ static xm_status_t make_network(const ap_cross_mesh_t *cross_mesh, int ranks,
     return status;
 }
 
-static void add_to_link(const survey_t *survey, int link, int direction, double seconds)
+static void add_to_link(const bounding_pass_t *bounding_pass, int link, int direction,
+                        double seconds)
 {
-    ap_link_load_t *load = &survey->links[link];
+    ap_link_load_t *load = &bounding_pass->links[link];
 
-    (survey->back ? load->backward : load->forward)[direction] += seconds;
+    (bounding_pass->back ? load->backward : load->forward)[direction] += seconds;
 }
 
 /* So many bytes from a host to another. */
-static void add_to_links(const survey_t *survey, int from, int to, double bytes)
+static void add_to_links(const bounding_pass_t *bounding_pass, int from, int to, double bytes)
 {
-    const xm_network_t *network = survey->network;
+    const xm_network_t *network = bounding_pass->network;
     double uplink = xm_network_uplink_bandwidth(network);
     int hosts = xm_network_hosts(network), up = xm_network_rack_of(network, from),
         down = xm_network_rack_of(network, to);
 
-    add_to_link(survey, from, AP_LINK_OUT, bytes / xm_network_egress(network, from));
-    add_to_link(survey, to, AP_LINK_IN, bytes / xm_network_ingress(network, to));
+    add_to_link(bounding_pass, from, AP_LINK_OUT, bytes / xm_network_egress(network, from));
+    add_to_link(bounding_pass, to, AP_LINK_IN, bytes / xm_network_ingress(network, to));
     if (uplink > 0.0 && up != down) {
-        add_to_link(survey, hosts + up, AP_LINK_OUT, bytes / uplink);
-        add_to_link(survey, hosts + down, AP_LINK_IN, bytes / uplink);
+        add_to_link(bounding_pass, hosts + up, AP_LINK_OUT, bytes / uplink);
+        add_to_link(bounding_pass, hosts + down, AP_LINK_IN, bytes / uplink);
     }
 }
 
 /* Adds the time of every hop of a transfer to its sender's and its receiver's, and to the links. */
-static void add_hops(const survey_t *survey, int64_t index, const xm_transfer_t *transfer)
+static void add_hops(const bounding_pass_t *bounding_pass, int64_t index,
+                     const xm_transfer_t *transfer)
 {
-    const xm_plan_t *plan = survey->plan;
+    const xm_plan_t *plan = bounding_pass->plan;
     const xm_route_t *route = xm_plan_route(plan, transfer->route);
     double bytes = (double)xm_plan_transfer_bytes(plan, index);
 
@@ -186,44 +188,44 @@ static void add_hops(const survey_t *survey, int64_t index, const xm_transfer_t 
         int sender = xm_hop_sender(transfer, route, h), receiver = route->ranks[h];
         int from = xm_plan_host_of(plan, sender), to = xm_plan_host_of(plan, receiver);
         double time =
-            xm_cluster_profile_seconds(survey->cross_mesh->profile,
+            xm_cluster_profile_seconds(bounding_pass->cross_mesh->profile,
                                        from == to ? XM_LINK_INTRA_HOST : XM_LINK_INTER_HOST, bytes);
 
-        survey->busy[sender] += time;
-        survey->busy[survey->ranks + receiver] += time;
+        bounding_pass->busy[sender] += time;
+        bounding_pass->busy[bounding_pass->ranks + receiver] += time;
         if (from != to) {
-            add_to_links(survey, from, to, bytes);
+            add_to_links(bounding_pass, from, to, bytes);
         }
     }
 }
 
 /* Seconds of the busiest device's messages, one after the other, from the measured curves; and what
  * the links carry. */
-static xm_status_t look_at_hops(survey_t *survey, double *seconds)
+static xm_status_t look_at_hops(bounding_pass_t *bounding_pass, double *seconds)
 {
     const xm_transfer_t *transfers;
     int64_t count;
 
-    survey->ranks = xm_plan_ranks(survey->plan);
-    survey->busy = calloc(2 * (size_t)survey->ranks, sizeof(*survey->busy));
-    if (survey->busy == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d ranks", survey->ranks);
+    bounding_pass->ranks = xm_plan_ranks(bounding_pass->plan);
+    bounding_pass->busy = calloc(2 * (size_t)bounding_pass->ranks, sizeof(*bounding_pass->busy));
+    if (bounding_pass->busy == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d ranks", bounding_pass->ranks);
     }
-    transfers = xm_plan_transfers(survey->plan, &count);
+    transfers = xm_plan_transfers(bounding_pass->plan, &count);
     for (int64_t i = 0; i < count; ++i) {
-        add_hops(survey, i, &transfers[i]);
+        add_hops(bounding_pass, i, &transfers[i]);
     }
     *seconds = 0.0;
-    for (int i = 0; i < 2 * survey->ranks; ++i) {
-        *seconds = survey->busy[i] > *seconds ? survey->busy[i] : *seconds;
+    for (int i = 0; i < 2 * bounding_pass->ranks; ++i) {
+        *seconds = bounding_pass->busy[i] > *seconds ? bounding_pass->busy[i] : *seconds;
     }
-    free(survey->busy);
+    free(bounding_pass->busy);
     return XM_OK;
 }
 
 /* Seconds of one direction: what the NICs take together, or the busiest device by itself. */
-static xm_status_t one_way(survey_t *survey, const xm_plan_params_t *params, double *seconds,
-                           double *bound, int64_t *net_bytes)
+static xm_status_t one_way(bounding_pass_t *bounding_pass, const xm_plan_params_t *params,
+                           double *seconds, double *bound, int64_t *net_bytes)
 {
     xm_plan_t *plan;
     xm_status_t status = xm_plan_create(params, &plan);
@@ -232,8 +234,8 @@ static xm_status_t one_way(survey_t *survey, const xm_plan_params_t *params, dou
     if (status != XM_OK) {
         return status;
     }
-    survey->plan = plan;
-    status = look_at_hops(survey, &device);
+    bounding_pass->plan = plan;
+    status = look_at_hops(bounding_pass, &device);
     if (status == XM_OK) {
         *net_bytes = (int64_t)xm_plan_net_bytes(plan);
         *bound = 1e-9 * (double)xm_plan_bound_ns(plan);
@@ -244,8 +246,8 @@ static xm_status_t one_way(survey_t *survey, const xm_plan_params_t *params, dou
     return status;
 }
 
-static xm_status_t both_ways(survey_t *survey, const xm_layout_t *src, const xm_layout_t *dst,
-                             int element_size, ap_cross_mesh_cost_t *cost)
+static xm_status_t both_ways(bounding_pass_t *bounding_pass, const xm_layout_t *src,
+                             const xm_layout_t *dst, int element_size, ap_cross_mesh_cost_t *cost)
 {
     xm_plan_params_t params = XM_PLAN_PARAMS_INIT;
     double bound;
@@ -257,15 +259,15 @@ static xm_status_t both_ways(survey_t *survey, const xm_layout_t *src, const xm_
     params.element_size = element_size;
     params.strategy = used_strategy;
     params.scheduler = used_scheduler;
-    params.network = survey->network;
-    status = one_way(survey, &params, &cost->forward, &cost->bound, &cost->net_bytes);
+    params.network = bounding_pass->network;
+    status = one_way(bounding_pass, &params, &cost->forward, &cost->bound, &cost->net_bytes);
     if (status != XM_OK) {
         return status;
     }
     params.src = dst;
     params.dst = src;
-    survey->back = true;
-    return one_way(survey, &params, &cost->backward, &bound, &net_bytes);
+    bounding_pass->back = true;
+    return one_way(bounding_pass, &params, &cost->backward, &bound, &net_bytes);
 }
 
 static bool is_idle(const ap_link_load_t *link)
@@ -281,32 +283,33 @@ static xm_status_t look_at_both(const ap_cross_mesh_t *cross_mesh, const xm_layo
                                 cost_entry_t *entry)
 {
     int hosts = xm_network_hosts(network), links = hosts + xm_network_racks(network);
-    survey_t survey = {.cross_mesh = cross_mesh,
-                       .network = network,
-                       .links = calloc((size_t)links, sizeof(*survey.links))};
+    bounding_pass_t bounding_pass = {.cross_mesh = cross_mesh,
+                                     .network = network,
+                                     .links = calloc((size_t)links, sizeof(*bounding_pass.links))};
     xm_status_t status;
 
-    if (survey.links == NULL) {
+    if (bounding_pass.links == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the NICs of %d hosts", hosts);
     }
-    status = both_ways(&survey, src, dst, entry->key.element_size, &entry->cost);
+    status = both_ways(&bounding_pass, src, dst, entry->key.element_size, &entry->cost);
     if (status != XM_OK) {
-        free(survey.links);
+        free(bounding_pass.links);
         return status;
     }
     for (int i = 0; i < links; ++i) {
-        ap_link_load_t link = survey.links[i];
+        ap_link_load_t link = bounding_pass.links[i];
 
         link.rack = i >= hosts;
         link.index = link.rack ? i - hosts : i;
         if (!is_idle(&link)) {
-            survey.links[entry->link_count++] = link;
+            bounding_pass.links[entry->link_count++] = link;
         }
     }
     /* Many entries are kept, most with few links. */
-    entry->links = realloc(survey.links, ((size_t)entry->link_count + 1) * sizeof(*survey.links));
+    entry->links = realloc(bounding_pass.links,
+                           ((size_t)entry->link_count + 1) * sizeof(*bounding_pass.links));
     if (entry->links == NULL) {
-        entry->links = survey.links;
+        entry->links = bounding_pass.links;
     }
     return XM_OK;
 }
@@ -462,9 +465,9 @@ xm_status_t ap_cross_mesh_cost(ap_cross_mesh_t *cross_mesh, const ap_shape_t *sh
     return status == XM_OK ? look_up(cross_mesh, &key, cost) : status;
 }
 
-xm_status_t ap_cross_mesh_least(ap_cross_mesh_t *cross_mesh, const ap_shape_t *shape,
-                                int element_size, const ap_cross_mesh_side_t *src,
-                                const ap_cross_mesh_side_t *dst, double *seconds)
+xm_status_t ap_cross_mesh_lower_bound(ap_cross_mesh_t *cross_mesh, const ap_shape_t *shape,
+                                      int element_size, const ap_cross_mesh_side_t *src,
+                                      const ap_cross_mesh_side_t *dst, double *seconds)
 {
     ap_cross_mesh_cost_t cost;
     cost_key_t key;

@@ -121,12 +121,12 @@ static const char *recompute_text(const ap_space_t *space)
 static xm_status_t list_rows(void)
 {
     int count;
-    const ap_planner_row_t *rows = ap_planner_rows(&count);
+    const ap_planner_preset_t *rows = ap_planner_presets(&count);
 
     (void)printf("# %-17s %-21s %-12s %9s %10s %9s %-21s %-14s %s\n", "planner", "source", "axes",
                  "ZeRO", "stages", "recompute", "search", "schedule", "sees");
     for (int i = 0; i < count; ++i) {
-        const ap_planner_row_t *row = &rows[i];
+        const ap_planner_preset_t *row = &rows[i];
         const ap_space_t *space = &row->space;
         char roles[TEXT];
 
@@ -147,11 +147,11 @@ static xm_status_t list_rows(void)
 }
 
 /* The rows asked for in the table's order, `default` always among them and last. */
-static xm_status_t choose_rows(const char *names, const ap_planner_row_t **chosen, int *count)
+static xm_status_t choose_rows(const char *names, const ap_planner_preset_t **chosen, int *count)
 {
     bool wanted[MAX_ROWS] = {false};
     int rows;
-    const ap_planner_row_t *table = ap_planner_rows(&rows);
+    const ap_planner_preset_t *table = ap_planner_presets(&rows);
     char *copy = names != NULL ? strdup(names) : NULL, *rest = copy, *name;
     xm_status_t status = XM_OK;
 
@@ -159,9 +159,9 @@ static xm_status_t choose_rows(const char *names, const ap_planner_row_t **chose
         return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the names of planners");
     }
     while (names != NULL && status == XM_OK && (name = strsep(&rest, ",")) != NULL) {
-        const ap_planner_row_t *row;
+        const ap_planner_preset_t *row;
 
-        status = ap_planner_row_find(name, &row);
+        status = ap_planner_preset_find(name, &row);
         if (status == XM_OK) {
             wanted[row - table] = true;
         }
@@ -356,7 +356,7 @@ static xm_status_t give(const compare_options_t *o, const ap_planner_params_t *p
 
 static xm_status_t run(const compare_options_t *o)
 {
-    const ap_planner_row_t *rows[MAX_ROWS];
+    const ap_planner_preset_t *rows[MAX_ROWS];
     ap_like_result_t results[MAX_ROWS] = {0};
     int64_t micro_batches[MAX_ROWS];
     ap_planner_params_t params = AP_PLANNER_PARAMS_INIT;

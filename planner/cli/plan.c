@@ -285,9 +285,9 @@ static xm_status_t fill_params(const plan_options_t *o, int64_t *micro_batches,
  * warning. */
 static xm_status_t plan_like(const char *name, const ap_planner_params_t *params, ap_plan_t **plan)
 {
-    const ap_planner_row_t *row;
+    const ap_planner_preset_t *row;
     ap_like_result_t result;
-    xm_status_t status = ap_planner_row_find(name, &row);
+    xm_status_t status = ap_planner_preset_find(name, &row);
 
     if (status == XM_OK && params->schedule != NULL) {
         status = xm_error_set(XM_ERR_INVALID_ARGUMENT,

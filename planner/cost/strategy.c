@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-double ap_strategy_local_bytes(const ap_strategy_site_t *site, int term, ap_spec_t spec)
+double ap_strategy_local_bytes(const ap_strategy_context_t *site, int term, ap_spec_t spec)
 {
     ap_shape_t shape = ap_sharding_rule_shape(site->rule, term);
     double bytes = site->element_bytes[term];
@@ -16,7 +16,7 @@ double ap_strategy_local_bytes(const ap_strategy_site_t *site, int term, ap_spec
     return bytes;
 }
 
-double ap_strategy_moved_bytes(const ap_strategy_site_t *site, const ap_spec_t *spec)
+double ap_strategy_moved_bytes(const ap_strategy_context_t *site, const ap_spec_t *spec)
 {
     double sum = 0;
 
@@ -46,7 +46,7 @@ static bool is_compound(const ap_sharding_rule_t *rule, int factor)
 }
 
 /* Whether a factor can be cut over a set of axes. */
-static bool can_cut(const ap_strategy_site_t *site, int factor, unsigned axes)
+static bool can_cut(const ap_strategy_context_t *site, int factor, unsigned axes)
 {
     const ap_factor_t *of = &site->rule->factor[factor];
 
@@ -108,7 +108,7 @@ static void add_collective(ap_strategy_t *strategy, ap_collective_kind_t kind, i
 
 /* All-reduces of what is still partial, on the bytes that are left after scattering: one per axis,
  * or one over all. */
-static void all_reduce(const ap_strategy_site_t *site, ap_strategy_t *strategy, int result,
+static void all_reduce(const ap_strategy_context_t *site, ap_strategy_t *strategy, int result,
                        unsigned axes, bool together)
 {
     int term = site->rule->operands + result;
@@ -126,7 +126,7 @@ static void all_reduce(const ap_strategy_site_t *site, ap_strategy_t *strategy, 
 }
 
 /* A cut permutation factor sends each device's shard of the first operand to a neighbour. */
-static void permute(const ap_strategy_site_t *site, ap_strategy_t *strategy)
+static void permute(const ap_strategy_context_t *site, ap_strategy_t *strategy)
 {
     for (int f = 0; f < site->rule->factors; ++f) {
         for (int a = 0; a < ap_cost_mesh_rank(site->mesh); ++a) {
@@ -140,7 +140,7 @@ static void permute(const ap_strategy_site_t *site, ap_strategy_t *strategy)
 }
 
 /* Fills in all but the collectives on results. */
-static bool assign(const ap_strategy_site_t *site, const unsigned *axes, ap_strategy_t *strategy)
+static bool assign(const ap_strategy_context_t *site, const unsigned *axes, ap_strategy_t *strategy)
 {
     const ap_sharding_rule_t *rule = site->rule;
 
@@ -166,7 +166,7 @@ static bool assign(const ap_strategy_site_t *site, const unsigned *axes, ap_stra
     return true;
 }
 
-bool ap_strategy_assign(const ap_strategy_site_t *site, const unsigned *axes,
+bool ap_strategy_assign(const ap_strategy_context_t *site, const unsigned *axes,
                         ap_strategy_t *strategy)
 {
     if (!assign(site, axes, strategy)) {
@@ -195,7 +195,7 @@ static xm_status_t append(ap_strategy_list_t *list, int *capacity, const ap_stra
 }
 
 typedef struct enumeration {
-    const ap_strategy_site_t *site;
+    const ap_strategy_context_t *site;
     const ap_strategy_options_t *options;
     ap_strategy_list_t *list;
     int capacity;
@@ -264,7 +264,7 @@ static xm_status_t assign_axis(enumeration_t *e, unsigned *axes, int axis)
     return status;
 }
 
-xm_status_t ap_strategy_enumerate(const ap_strategy_site_t *site,
+xm_status_t ap_strategy_enumerate(const ap_strategy_context_t *site,
                                   const ap_strategy_options_t *options, ap_strategy_list_t *list)
 {
     ap_strategy_list_t made = {0};

@@ -51,7 +51,7 @@ typedef struct ap_strategy_site {
     const ap_cost_mesh_t *mesh;
     double element_bytes[AP_MAX_TERMS]; /**< per term of the rule */
     const int8_t *touched;              /**< per term, as ap_op_t has it; NULL: all of each */
-} ap_strategy_site_t;
+} ap_strategy_context_t;
 
 /** What to enumerate. */
 typedef struct ap_strategy_options {
@@ -70,24 +70,24 @@ typedef struct ap_strategy_list {
  * False when it does not divide, cuts a need-replication factor or a minor factor of a compound
  * dimension, or uses an axis twice in a term.
  */
-bool ap_strategy_assign(const ap_strategy_site_t *site, const unsigned *axes,
+bool ap_strategy_assign(const ap_strategy_context_t *site, const unsigned *axes,
                         ap_strategy_t *strategy);
 
 /**
  * Every strategy of an operator, in a fixed order: by assignment of the last axis slowest, factors
  * in rule order, "none" last. Free with ap_strategy_list_free().
  */
-xm_status_t ap_strategy_enumerate(const ap_strategy_site_t *site,
+xm_status_t ap_strategy_enumerate(const ap_strategy_context_t *site,
                                   const ap_strategy_options_t *options, ap_strategy_list_t *list);
 
 /** Local bytes of a term under a spec. */
-double ap_strategy_local_bytes(const ap_strategy_site_t *site, int term, ap_spec_t spec);
+double ap_strategy_local_bytes(const ap_strategy_context_t *site, int term, ap_spec_t spec);
 
 /**
  * Bytes that one device reads and writes under a spec per term: all of its share of each, of a
  * table that is looked up only the rows (see ap_op_params_t).
  */
-double ap_strategy_moved_bytes(const ap_strategy_site_t *site, const ap_spec_t *spec);
+double ap_strategy_moved_bytes(const ap_strategy_context_t *site, const ap_spec_t *spec);
 
 /** "S0RR,RS1->S0RS1 {b:0,f:1}": the specs and the assignment. Returns @p buffer. */
 char *ap_strategy_format(const ap_sharding_rule_t *rule, const ap_strategy_t *strategy,

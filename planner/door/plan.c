@@ -56,7 +56,7 @@ xm_status_t ap_planner_plan(const ap_planner_params_t *params, ap_plan_t **plan,
 const char *ap_like_name(size_t index)
 {
     int count = 0;
-    const ap_planner_row_t *rows = ap_planner_rows(&count);
+    const ap_planner_preset_t *rows = ap_planner_presets(&count);
 
     return index < (size_t)count ? rows[index].name : NULL;
 }
@@ -67,13 +67,13 @@ xm_status_t ap_like_plan(const char *name, const ap_planner_params_t *params, ap
     if (XM_IS_NULL(name) || XM_IS_NULL(plan)) {
         return XM_ERR_INVALID_ARGUMENT;
     }
-    const ap_planner_row_t *row = NULL;
+    const ap_planner_preset_t *row = NULL;
     ap_door_planner_t asked;
     ap_like_result_t result = {0};
     xm_status_t status = ap_door_planner_params(&asked, __func__, params);
 
     if (status == XM_OK) {
-        status = ap_planner_row_find(name, &row);
+        status = ap_planner_preset_find(name, &row);
     }
     if (status == XM_OK) {
         status = ap_like_run(row, &asked.params, &result);

@@ -20,7 +20,7 @@ typedef struct ap_hlo_exporter {
     const hlo_source_t *source;
     ap_export_mesh_t mesh;
     const hlo_module_t *module;
-    int *sites; /* indices, by place in the text */
+    int *instances; /* indices, by place in the text */
     ap_hlo_edit_t *edits;
     int edit_count, edit_room;
 } ap_hlo_exporter_t;

@@ -5,14 +5,14 @@
 #include <string.h>
 
 #include "planner/export/export_private.h"
-#include "planner/export/site.h"
+#include "planner/export/instance.h"
 #include "planner/frontend/hlo.h"
 
-/* One instruction and the sites that look at it. */
+/* One instruction and the instances that look at it. */
 typedef struct place {
     const hlo_computation_t *in;
     const hlo_instruction_t *of;
-    const int *sites;
+    const int *instances;
     int count;
 } place_t;
 
@@ -84,15 +84,16 @@ static int rank_of(const ap_hlo_exporter_t *e, int tensor)
     return ap_graph_tensor(e->solution->graph, tensor)->shape.rank;
 }
 
-/* The sharding that all sites of an instruction agree on. What needs no data is whole everywhere:
- * every user takes its part without asking another device. */
+/* The sharding that all instances of an instruction agree on. What needs no data is whole
+ * everywhere: every user takes its part without asking another device. */
 static bool common_spec(const ap_hlo_exporter_t *e, const place_t *place, ap_spec_t *spec)
 {
     for (int i = 0; i < place->count; ++i) {
-        const hlo_site_t *site = &e->source->sites[place->sites[i]];
-        ap_spec_t made = site->tensor < 0 ? AP_SPEC_REPLICATED
-                                          : ap_export_site_found(e->solution, e->source,
-                                                                 site->context, site->tensor);
+        const hlo_instance_t *instance = &e->source->instances[place->instances[i]];
+        ap_spec_t made = instance->tensor < 0
+                             ? AP_SPEC_REPLICATED
+                             : ap_export_instance_found(e->solution, e->source, instance->context,
+                                                        instance->tensor);
 
         if (i > 0 && made != *spec) {
             return false;
@@ -102,23 +103,23 @@ static bool common_spec(const ap_hlo_exporter_t *e, const place_t *place, ap_spe
     return place->count > 0;
 }
 
-/* The sites of an instruction: one slice of the sorted list. */
-static void find_sites(const ap_hlo_exporter_t *e, place_t *place)
+/* The instances of an instruction: one slice of the sorted list. */
+static void find_instances(const ap_hlo_exporter_t *e, place_t *place)
 {
-    int low = 0, high = e->source->site_count;
+    int low = 0, high = e->source->instance_count;
 
     while (low < high) {
         int middle = low + (high - low) / 2;
 
-        if (e->source->sites[e->sites[middle]].at < place->of->at) {
+        if (e->source->instances[e->instances[middle]].at < place->of->at) {
             low = middle + 1;
         } else {
             high = middle;
         }
     }
-    place->sites = e->sites + low;
-    for (place->count = 0; low + place->count < e->source->site_count; ++place->count) {
-        if (e->source->sites[place->sites[place->count]].at != place->of->at) {
+    place->instances = e->instances + low;
+    for (place->count = 0; low + place->count < e->source->instance_count; ++place->count) {
+        if (e->source->instances[place->instances[place->count]].at != place->of->at) {
             break;
         }
     }
@@ -192,13 +193,13 @@ hlo_slice_t ap_hlo_type_text(const ap_hlo_exporter_t *e, const hlo_instruction_t
 static xm_status_t add_steps(ap_hlo_exporter_t *e, const place_t *place, int operand,
                              ap_spec_t found, ap_spec_t used, hlo_slice_t name)
 {
-    const int tensor = e->source->sites[place->sites[0]].operands[operand];
+    const int tensor = e->source->instances[place->instances[0]].operands[operand];
     const hlo_instruction_t *of = &place->in->instructions[place->of->operands[operand]];
     const hlo_text_t *text = &e->module->text;
     const hlo_slice_t type = ap_hlo_type_text(e, of), own = place->of->name;
     const char *percent = name.at[0] == '%' ? "%" : "";
     ap_spec_t path[AP_MAX_RESHARD_STEPS + 1];
-    int count = ap_export_site_path(e->solution, tensor, found, used, path);
+    int count = ap_export_instance_path(e->solution, tensor, found, used, path);
     char *previous = ap_hlo_print("%.*s", (int)name.length, name.at);
     xm_status_t status = XM_OK;
 
@@ -240,7 +241,7 @@ static bool has_own_operators(const hlo_instruction_t *of)
     return true;
 }
 
-/* The reshardings on the way into an instruction, where all of its sites agree. */
+/* The reshardings on the way into an instruction, where all of its instances agree. */
 static xm_status_t add_reshardings(ap_hlo_exporter_t *e, const place_t *place)
 {
     hlo_slice_t *names = calloc((size_t)place->of->operand_count + 1, sizeof(*names));
@@ -251,13 +252,13 @@ static xm_status_t add_reshardings(ap_hlo_exporter_t *e, const place_t *place)
         bool agree = place->count > 0;
 
         for (int i = 0; i < place->count && agree; ++i) {
-            const hlo_site_t *site = &e->source->sites[place->sites[i]];
+            const hlo_instance_t *instance = &e->source->instances[place->instances[i]];
             ap_spec_t to, from;
 
-            agree = ap_export_site_used(e->solution, site, o, &to);
+            agree = ap_export_instance_used(e->solution, instance, o, &to);
             if (agree) {
-                from =
-                    ap_export_site_found(e->solution, e->source, site->context, site->operands[o]);
+                from = ap_export_instance_found(e->solution, e->source, instance->context,
+                                                instance->operands[o]);
                 agree = from != to && (i == 0 || (to == used && from == found));
                 used = to;
                 found = from;
@@ -307,7 +308,7 @@ static xm_status_t edit_instruction(ap_hlo_exporter_t *e, const hlo_computation_
     bool root = in->entry && of == &in->instructions[in->root];
     xm_status_t status = XM_OK;
 
-    find_sites(e, &place);
+    find_instances(e, &place);
     if (has_own_operators(of) && place.count > 0) {
         status = add_reshardings(e, &place);
     }
@@ -339,37 +340,37 @@ static int by_place(const void *left, const void *right)
     return a->number < b->number ? -1 : a->number > b->number;
 }
 
-typedef struct site_key {
+typedef struct instance_key {
     size_t at;
-    int site;
-} site_key_t;
+    int instance;
+} instance_key_t;
 
-static int by_site(const void *left, const void *right)
+static int by_instance(const void *left, const void *right)
 {
-    const site_key_t *a = left, *b = right;
+    const instance_key_t *a = left, *b = right;
 
     if (a->at != b->at) {
         return a->at < b->at ? -1 : 1;
     }
-    return a->site < b->site ? -1 : a->site > b->site;
+    return a->instance < b->instance ? -1 : a->instance > b->instance;
 }
 
-static xm_status_t sort_sites(ap_hlo_exporter_t *e)
+static xm_status_t sort_instances(ap_hlo_exporter_t *e)
 {
-    size_t count = (size_t)e->source->site_count;
-    site_key_t *keys = calloc(count + 1, sizeof(*keys));
+    size_t count = (size_t)e->source->instance_count;
+    instance_key_t *keys = calloc(count + 1, sizeof(*keys));
 
-    e->sites = calloc(count + 1, sizeof(*e->sites));
-    if (keys == NULL || e->sites == NULL) {
+    e->instances = calloc(count + 1, sizeof(*e->instances));
+    if (keys == NULL || e->instances == NULL) {
         free(keys);
         return no_memory();
     }
     for (size_t i = 0; i < count; ++i) {
-        keys[i] = (site_key_t){.at = e->source->sites[i].at, .site = (int)i};
+        keys[i] = (instance_key_t){.at = e->source->instances[i].at, .instance = (int)i};
     }
-    qsort(keys, count, sizeof(*keys), by_site);
+    qsort(keys, count, sizeof(*keys), by_instance);
     for (size_t i = 0; i < count; ++i) {
-        e->sites[i] = keys[i].site;
+        e->instances[i] = keys[i].instance;
     }
     free(keys);
     return XM_OK;
@@ -404,7 +405,7 @@ xm_status_t ap_export_hlo(const ap_shard_solution_t *solution, const ap_frontend
         return status;
     }
     e.module = module;
-    status = sort_sites(&e);
+    status = sort_instances(&e);
     for (int c = 0; c < module->count; ++c) {
         const hlo_computation_t *in = &module->computations[c];
 
@@ -422,7 +423,7 @@ xm_status_t ap_export_hlo(const ap_shard_solution_t *solution, const ap_frontend
         free(e.edits[i].text);
     }
     free(e.edits);
-    free(e.sites);
+    free(e.instances);
     hlo_module_destroy(module);
     return status;
 }

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "planner/export/export_private.h"
-#include "planner/export/site.h"
+#include "planner/export/instance.h"
 
 static xm_status_t no_memory(void)
 {
@@ -16,8 +16,8 @@ static bool same_state(const ap_hlo_exporter_t *e, const hlo_loop_t *a, const hl
         return false;
     }
     for (int i = 0; i < a->count; ++i) {
-        if (ap_export_site_carried(e->solution, a, i) !=
-            ap_export_site_carried(e->solution, b, i)) {
+        if (ap_export_instance_carried(e->solution, a, i) !=
+            ap_export_instance_carried(e->solution, b, i)) {
             return false;
         }
     }
@@ -66,7 +66,8 @@ static char *state_sharding(const ap_hlo_exporter_t *e, const hlo_loop_t *loop)
     }
     for (int i = 0; i < loop->count; ++i) {
         (void)fprintf(stream, "%s%s", i == 0 ? "{" : ", ",
-                      ap_export_hlo_sharding(&e->mesh, ap_export_site_carried(e->solution, loop, i),
+                      ap_export_hlo_sharding(&e->mesh,
+                                             ap_export_instance_carried(e->solution, loop, i),
                                              loop->state[i].shape.rank, one, sizeof(one)));
     }
     (void)fputc('}', stream);
@@ -105,8 +106,8 @@ static xm_status_t pin_operand(ap_hlo_exporter_t *e, const hlo_loop_t *loop,
     const hlo_slice_t type = ap_hlo_type_text(e, &in->instructions[tuple->operands[o]]);
     const char *percent = name.at[0] == '%' ? "%" : "";
     ap_spec_t path[AP_MAX_RESHARD_STEPS + 1];
-    int count = ap_export_site_way(e->solution, e->source, loop, o,
-                                   tuple == &in->instructions[in->root], path);
+    int count = ap_export_instance_way(e->solution, e->source, loop, o,
+                                       tuple == &in->instructions[in->root], path);
     char *previous = ap_hlo_print("%.*s", (int)name.length, name.at);
 
     for (int s = count > 1 ? 1 : 0; s < count; ++s) {
@@ -223,7 +224,7 @@ xm_status_t ap_hlo_pin_carried(ap_hlo_exporter_t *e, const hlo_computation_t *in
         of == &in->instructions[in->root]) {
         return XM_OK;
     }
-    spec = loop != NULL ? ap_export_site_carried(e->solution, loop, (int)array) : spec;
+    spec = loop != NULL ? ap_export_instance_carried(e->solution, loop, (int)array) : spec;
     (void)ap_export_hlo_sharding(&e->mesh, spec, of->type->shape.rank, sharding, sizeof(sharding));
     status = ap_hlo_edit(e, name + of->name.length, 0, ap_hlo_print(".carried"));
     return status != XM_OK

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "planner/export/jax_text.h"
-#include "planner/export/site.h"
+#include "planner/export/instance.h"
 #include "planner/export/spec.h"
 #include "planner/frontend/hlo.h"
 
@@ -93,53 +93,54 @@ static void put_way(const exporter_t *e, const ap_spec_t *path, int count, int r
 }
 
 /* The way of an operand from the sharding it is made in to the one it is used in. */
-static void put_path(const exporter_t *e, const hlo_site_t *site, int operand, ap_spec_t used)
+static void put_path(const exporter_t *e, const hlo_instance_t *instance, int operand,
+                     ap_spec_t used)
 {
-    const int tensor = site->operands[operand];
+    const int tensor = instance->operands[operand];
     ap_spec_t path[AP_MAX_RESHARD_STEPS + 1];
-    int count = ap_export_site_path(
-        e->solution, tensor, ap_export_site_found(e->solution, e->source, site->context, tensor),
-        used, path);
+    int count = ap_export_instance_path(
+        e->solution, tensor,
+        ap_export_instance_found(e->solution, e->source, instance->context, tensor), used, path);
 
     (void)fprintf(e->stream, "%d: ", operand);
     put_way(e, path, count, ap_graph_tensor(e->solution->graph, tensor)->shape.rank);
 }
 
 /* Opcode, operands, shape of the result, the result, its sharding, the ways of the operands. */
-static void put_operator(const exporter_t *e, const hlo_site_t *site, int indent)
+static void put_operator(const exporter_t *e, const hlo_instance_t *instance, int indent)
 {
     const ap_graph_t *graph = e->solution->graph;
-    int operands = HLO_SITE_OPERANDS;
+    int operands = HLO_INSTANCE_OPERANDS;
     bool first = true;
 
     (void)fprintf(e->stream, "%*s(", indent, "");
-    ap_export_put_string(e->stream, site->opcode);
+    ap_export_put_string(e->stream, instance->opcode);
     (void)fputs(", (", e->stream);
-    while (operands > 0 && site->operands[operands - 1] < 0) {
+    while (operands > 0 && instance->operands[operands - 1] < 0) {
         --operands;
     }
     for (int o = 0; o < operands; ++o) {
-        (void)fprintf(e->stream, site->operands[o] < 0 ? "%sNone," : "%s%d,", o == 0 ? "" : " ",
-                      site->operands[o]);
+        (void)fprintf(e->stream, instance->operands[o] < 0 ? "%sNone," : "%s%d,", o == 0 ? "" : " ",
+                      instance->operands[o]);
     }
     (void)fputs("), ", e->stream);
-    if (site->tensor >= 0) {
-        const ap_shape_t *shape = &ap_graph_tensor(graph, site->tensor)->shape;
+    if (instance->tensor >= 0) {
+        const ap_shape_t *shape = &ap_graph_tensor(graph, instance->tensor)->shape;
 
         put_shape(e, shape);
-        (void)fprintf(e->stream, ", %d, ", site->tensor);
-        ap_export_put_partition_spec(e->stream, &e->mesh, e->solution->made[site->tensor],
+        (void)fprintf(e->stream, ", %d, ", instance->tensor);
+        ap_export_put_partition_spec(e->stream, &e->mesh, e->solution->made[instance->tensor],
                                      shape->rank);
     } else {
         (void)fputs("None, None, None", e->stream);
     }
     (void)fputs(", {", e->stream);
-    for (int o = 0; o < operands && site->tensor >= 0; ++o) {
+    for (int o = 0; o < operands && instance->tensor >= 0; ++o) {
         ap_spec_t used;
 
-        if (ap_export_site_used(e->solution, site, o, &used)) {
+        if (ap_export_instance_used(e->solution, instance, o, &used)) {
             (void)fputs(first ? "" : ", ", e->stream);
-            put_path(e, site, o, used);
+            put_path(e, instance, o, used);
             first = false;
         }
     }
@@ -153,54 +154,54 @@ static bool stands_in(const exporter_t *e, int context, const hlo_loop_t *loop)
                         : hlo_source_loop_of(e->source, context) == loop;
 }
 
-/* Whether a site of a loop's body, or with NULL of none, says something about how its operator is
- * sharded. */
-static bool is_told(const exporter_t *e, const hlo_site_t *site, const hlo_loop_t *loop)
+/* Whether a instance of a loop's body, or with NULL of none, says something about how its operator
+ * is sharded. */
+static bool is_told(const exporter_t *e, const hlo_instance_t *instance, const hlo_loop_t *loop)
 {
     static const char *const anchors[] = {"dot", "convolution", "gather", "scatter", "reduce"};
 
     for (size_t a = 0; a < sizeof(anchors) / sizeof(anchors[0]); ++a) {
-        if (strcmp(site->opcode, anchors[a]) == 0) {
-            return stands_in(e, site->context, loop);
+        if (strcmp(instance->opcode, anchors[a]) == 0) {
+            return stands_in(e, instance->context, loop);
         }
     }
-    return site->tensor >= 0 && strcmp(site->opcode, "parameter") != 0 &&
-           stands_in(e, site->context, loop);
+    return instance->tensor >= 0 && strcmp(instance->opcode, "parameter") != 0 &&
+           stands_in(e, instance->context, loop);
 }
 
-/* Sites in the order of the program, for qsort(). */
+/* Instances in the order of the program, for qsort(). */
 typedef struct ordered {
     const hlo_source_t *source;
-    const hlo_site_t *site;
+    const hlo_instance_t *instance;
 } ordered_t;
 
 static int by_order(const void *left, const void *right)
 {
     const ordered_t *a = left, *b = right;
 
-    if (a->site == b->site) {
+    if (a->instance == b->instance) {
         return 0;
     }
-    return hlo_source_before(a->source, a->site, b->site) ? -1 : 1;
+    return hlo_source_before(a->source, a->instance, b->instance) ? -1 : 1;
 }
 
 static xm_status_t put_operators(const exporter_t *e, const hlo_loop_t *loop, int indent)
 {
     const hlo_source_t *source = e->source;
-    ordered_t *list = calloc((size_t)source->site_count + 1, sizeof(*list));
+    ordered_t *list = calloc((size_t)source->instance_count + 1, sizeof(*list));
     int count = 0;
 
     if (list == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d operators", source->site_count);
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d operators", source->instance_count);
     }
-    for (int s = 0; s < source->site_count; ++s) {
-        if (is_told(e, &source->sites[s], loop)) {
-            list[count++] = (ordered_t){.source = source, .site = &source->sites[s]};
+    for (int s = 0; s < source->instance_count; ++s) {
+        if (is_told(e, &source->instances[s], loop)) {
+            list[count++] = (ordered_t){.source = source, .instance = &source->instances[s]};
         }
     }
     qsort(list, (size_t)count, sizeof(*list), by_order);
     for (int i = 0; i < count; ++i) {
-        put_operator(e, list[i].site, indent);
+        put_operator(e, list[i].instance, indent);
     }
     free(list);
     return XM_OK;
@@ -227,10 +228,10 @@ static void put_state(const exporter_t *e, const hlo_loop_t *loop, int indent)
         put_number(e, of->outside);
         put_number(e, of->inside);
         put_number(e, of->after);
-        count = ap_export_site_way(e->solution, e->source, loop, i, false, path);
+        count = ap_export_instance_way(e->solution, e->source, loop, i, false, path);
         put_way(e, path, count, of->shape.rank);
         (void)fputs(", ", e->stream);
-        count = ap_export_site_way(e->solution, e->source, loop, i, true, path);
+        count = ap_export_instance_way(e->solution, e->source, loop, i, true, path);
         put_way(e, path, count, of->shape.rank);
         (void)fputs("),\n", e->stream);
     }

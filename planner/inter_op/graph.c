@@ -299,12 +299,12 @@ static xm_status_t expand(builder_t *b, int node)
         for (int last = first; last < end && status == XM_OK; ++last) {
             double rest = after[ap_inter_op_band_at(&b->band, left, last + 1)];
             size_t cell = ap_inter_op_cell(space->problem, at.layer, last, s);
-            size_t step = space->stair_at[cell];
+            size_t step = space->staircase_at[cell];
             int target;
 
-            if (!(rest < INFINITY) || step == space->stair_at[cell + 1] ||
-                !(before + rest + space->stair[step].cost +
-                      b->rounds * fmax(space->stair[step].cost, b->build->least_max) <
+            if (!(rest < INFINITY) || step == space->staircase_at[cell + 1] ||
+                !(before + rest + space->staircase[step].cost +
+                      b->rounds * fmax(space->staircase[step].cost, b->build->least_max) <
                   b->build->threshold)) {
                 continue;
             }

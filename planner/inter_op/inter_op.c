@@ -383,7 +383,7 @@ static xm_status_t solve(const ap_inter_op_problem_t *problem, ap_inter_op_resul
 
 /* Says which constraint leaves nothing. Memory is dropped first to see whether there would be a
  * plan; this costs another search, but only when there is no answer anyway. */
-static xm_status_t explain_nothing(const ap_inter_op_problem_t *problem)
+static xm_status_t explain_infeasible(const ap_inter_op_problem_t *problem)
 {
     int layers = problem->layers, hosts = problem->hosts, per_host = problem->devices_per_host;
     int total = hosts * per_host;
@@ -468,7 +468,7 @@ xm_status_t ap_inter_op_solve(const ap_inter_op_problem_t *problem, ap_inter_op_
             stopped ? xm_error_set(XM_ERR_TIMEOUT, "stopped before there was a plan")
             : problem->worth > 0.0
                 ? xm_error_set(XM_ERR_NO_SOLUTION, "no plan takes less than %g s", problem->worth)
-                : explain_nothing(problem);
+                : explain_infeasible(problem);
     }
     if (status != XM_OK) {
         free(best.stages);

@@ -82,7 +82,7 @@ typedef struct ap_inter_op_problem {
     ap_inter_op_boundary_fn boundary; /**< NULL: transfers are free */
     /** Seconds that `boundary` is never below, quicker to have: `boundary` itself is then asked
      * only for what decides. NULL: for all that can matter. */
-    ap_inter_op_boundary_fn boundary_least;
+    ap_inter_op_boundary_fn boundary_lower_bound;
     void *boundary_arg; /**< of both */
     /** Per layer, a kind from 0 to layers - 1: boundaries before layers of one kind cost the same,
      *  and the function is asked only about the first layer of each. Models repeat one block, and

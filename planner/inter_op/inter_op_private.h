@@ -63,8 +63,8 @@ typedef struct ap_inter_op_space {
     bool counts_stages; /* the problem limits the number of stages */
     int most_stages;
     size_t cells;                  /* of the tables */
-    size_t *stair_at;              /* per cell, and one more: where its steps begin */
-    ap_inter_op_step_t *stair;     /* of one cell: costs rise, successors rise */
+    size_t *staircase_at;          /* per cell, and one more: where its steps begin */
+    ap_inter_op_step_t *staircase; /* of one cell: costs rise, successors rise */
     size_t *choice_at;             /* per cell, and one more: where its choices begin */
     ap_inter_op_choice_t *choice;  /* of one cell: those that are best for their ports */
     double *least;                 /* scratch, per cell */

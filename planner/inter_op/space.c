@@ -173,12 +173,12 @@ static xm_status_t make_room(ap_inter_op_space_t *space, size_t used_steps, size
 
     if (used_steps + more > *steps) {
         ap_inter_op_step_t *grown =
-            realloc(space->stair, 2 * (*steps + more) * sizeof(*space->stair));
+            realloc(space->staircase, 2 * (*steps + more) * sizeof(*space->staircase));
 
         if (grown == NULL) {
             return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu stages", space->cells);
         }
-        space->stair = grown;
+        space->staircase = grown;
         *steps = 2 * (*steps + more);
     }
     if (used_choices + more > *choices) {
@@ -231,13 +231,13 @@ static xm_status_t allocate_costs(ap_inter_op_space_t *space, int rows)
     size_t layers = (size_t)space->layers, submeshes = (size_t)space->submeshes;
 
     space->cells = (size_t)rows * submeshes;
-    space->stair_at = malloc((space->cells + 1) * sizeof(*space->stair_at));
+    space->staircase_at = malloc((space->cells + 1) * sizeof(*space->staircase_at));
     space->choice_at = malloc((space->cells + 1) * sizeof(*space->choice_at));
     space->least = malloc(space->cells * sizeof(*space->least));
     space->cheapest = malloc(submeshes * layers * layers * sizeof(*space->cheapest));
     space->reach = malloc(submeshes * layers * sizeof(*space->reach));
     space->need = malloc((layers + 1) * sizeof(*space->need));
-    if (space->stair_at == NULL || space->choice_at == NULL || space->least == NULL ||
+    if (space->staircase_at == NULL || space->choice_at == NULL || space->least == NULL ||
         space->cheapest == NULL || space->reach == NULL || space->need == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu stages", space->cells);
     }
@@ -260,12 +260,12 @@ static xm_status_t read_costs(ap_inter_op_space_t *space)
         for (int submesh = 0; status == XM_OK && submesh < space->submeshes; ++submesh, ++cell) {
             size_t step_count = 0, choice_count = 0;
 
-            space->stair_at[cell] = used_steps;
+            space->staircase_at[cell] = used_steps;
             space->choice_at[cell] = used_choices;
             /* A cell has at most one step and one choice for each configuration. */
             status = make_room(space, used_steps, used_choices, &steps, &choices);
             if (status == XM_OK && range_of_row[row] >= 0) {
-                status = read_cell(space, first, last, submesh, space->stair + used_steps,
+                status = read_cell(space, first, last, submesh, space->staircase + used_steps,
                                    &step_count, space->choice + used_choices, &choice_count);
             }
             used_steps += step_count;
@@ -273,7 +273,7 @@ static xm_status_t read_costs(ap_inter_op_space_t *space)
         }
     }
     if (status == XM_OK) {
-        space->stair_at[cell] = used_steps;
+        space->staircase_at[cell] = used_steps;
         space->choice_at[cell] = used_choices;
     }
     free(range_of_row);
@@ -309,14 +309,14 @@ static void find_need(ap_inter_op_space_t *space)
 void ap_inter_op_space_cheapest(ap_inter_op_space_t *space, int successors, double limit)
 {
     for (size_t cell = 0; cell < space->cells; ++cell) {
-        size_t at = space->stair_at[cell], end = space->stair_at[cell + 1];
+        size_t at = space->staircase_at[cell], end = space->staircase_at[cell + 1];
 
         /* The first step that allows enough is the cheapest that does. */
-        while (at < end && space->stair[at].successors < successors) {
+        while (at < end && space->staircase[at].successors < successors) {
             ++at;
         }
         space->least[cell] =
-            at < end && space->stair[at].cost <= limit ? space->stair[at].cost : INFINITY;
+            at < end && space->staircase[at].cost <= limit ? space->staircase[at].cost : INFINITY;
     }
     for (int s = 0; s < space->submeshes; ++s) {
         for (int first = 0; first < space->layers; ++first) {
@@ -514,8 +514,8 @@ xm_status_t ap_inter_op_space_ask(ap_inter_op_space_t *space, int layer, int dev
     const ap_inter_op_problem_t *problem = space->problem;
     ap_inter_op_boundary_t at = {layer, out, in, problem->ordered ? space->total - devices : -1};
     size_t cell = ap_inter_op_block_at(space, out, in);
-    bool least = !settle && problem->boundary_least != NULL;
-    double seconds = least ? problem->boundary_least(problem->boundary_arg, &at)
+    bool least = !settle && problem->boundary_lower_bound != NULL;
+    double seconds = least ? problem->boundary_lower_bound(problem->boundary_arg, &at)
                            : problem->boundary(problem->boundary_arg, &at);
 
     if (!(seconds >= 0.0)) {
@@ -581,8 +581,8 @@ void ap_inter_op_space_close(ap_inter_op_space_t *space)
     free(space->least);
     free(space->choice);
     free(space->choice_at);
-    free(space->stair);
-    free(space->stair_at);
+    free(space->staircase);
+    free(space->staircase_at);
     free(space->high);
     free(space->low);
     free(space->fits);

@@ -1,6 +1,6 @@
 /*
  * The stage table: what stages there could be, where they can stand, and how the tables are
- * numbered. The parts are stage_table_survey.c (bounds), stage_table_fill.c (prices) and
+ * numbered. The parts are stage_table_bounding_pass.c (bounds), stage_table_fill.c (prices) and
  * stage_table_slice.c (searches). A pipeline of 96 layers on 1,024 devices has hundreds of
  * thousands of (range, submesh, shape) triples, and each price is an intra-operator plan; so ranges
  * of equal layers share one row, and prices are made only when a search shows that a stage can
@@ -185,7 +185,7 @@ static xm_status_t make_rows(ap_stage_table_t *table)
         return status;
     }
     cells = (size_t)table->rows * (size_t)table->submesh_count;
-    bounds = cells * (size_t)table->flavours;
+    bounds = cells * (size_t)table->recompute_modes;
     table->least = malloc(bounds * sizeof(*table->least));
     table->again = calloc(cells, sizeof(*table->again));
     table->room = malloc(bounds * sizeof(*table->room));
@@ -270,15 +270,15 @@ static xm_status_t open_contexts(ap_stage_table_t *table)
     const ap_device_classes_t *classes = table->params.classes;
     xm_status_t status = XM_OK;
 
-    table->context =
-        calloc((size_t)table->flavours * (size_t)classes->count, sizeof(ap_stage_context_t *));
+    table->context = calloc((size_t)table->recompute_modes * (size_t)classes->count,
+                            sizeof(ap_stage_context_t *));
     if (table->context == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the stage table");
     }
     context.graph = table->params.graph;
     context.space = table->params.space;
     context.micro_batches = table->params.micro_batches;
-    for (int i = 0; i < table->flavours * classes->count && status == XM_OK; ++i) {
+    for (int i = 0; i < table->recompute_modes * classes->count && status == XM_OK; ++i) {
         context.rematerialize = table->recomputes[i / classes->count];
         context.cost = classes->classes[i % classes->count].cost;
         status = ap_stage_context_create(&context, &table->context[i]);
@@ -290,12 +290,12 @@ static xm_status_t open_contexts(ap_stage_table_t *table)
  * weight half of a backward pass is a third of a stage's time, or a quarter where all stages run
  * the forward pass twice. `rounds` is B / fill; 1e-9 keeps a quotient that is whole from being
  * rounded down by floating-point error. */
-static void list_flavours(ap_stage_table_t *table)
+static void list_recompute_modes(ap_stage_table_t *table)
 {
     const ap_stage_table_params_t *params = &table->params;
     double weight = params->recompute == AP_RECOMPUTE_ON ? 0.25 : 1.0 / 3.0;
 
-    table->flavours = params->recompute == AP_RECOMPUTE_AUTO ? 2 : 1;
+    table->recompute_modes = params->recompute == AP_RECOMPUTE_AUTO ? 2 : 1;
     table->recomputes[0] = params->recompute == AP_RECOMPUTE_ON;
     table->recomputes[1] = true;
     table->fill = ap_schedule_fill_share(params->schedule, weight);
@@ -330,7 +330,7 @@ xm_status_t ap_stage_table_create(const ap_stage_table_params_t *params, ap_stag
     }
     table->params = *params;
     table->layers = ap_graph_layers(params->graph);
-    list_flavours(table);
+    list_recompute_modes(table);
     status = list_submeshes(table);
     if (status == XM_OK) {
         status = open_contexts(table);
@@ -341,7 +341,7 @@ xm_status_t ap_stage_table_create(const ap_stage_table_params_t *params, ap_stag
     if (status == XM_OK) {
         /* The bounding pass needs rows and contexts, and finds how many configurations there
          * are. */
-        status = ap_stage_table_survey(table);
+        status = ap_stage_table_bounding_pass(table);
     }
     if (status == XM_OK) {
         status = make_tables(table);
@@ -404,13 +404,14 @@ void ap_stage_table_query(const ap_stage_table_t *table, const ap_inter_op_stage
 ap_stage_context_t *ap_stage_table_context(ap_stage_table_t *table, int first_host, int hosts,
                                            bool recompute)
 {
-    int flavour = 0;
+    int recompute_mode = 0;
 
-    while (flavour < table->flavours && table->recomputes[flavour] != recompute) {
-        ++flavour;
+    while (recompute_mode < table->recompute_modes &&
+           table->recomputes[recompute_mode] != recompute) {
+        ++recompute_mode;
     }
-    return flavour < table->flavours
-               ? table->context[flavour * table->params.classes->count +
+    return recompute_mode < table->recompute_modes
+               ? table->context[recompute_mode * table->params.classes->count +
                                 ap_device_classes_find(table->params.classes, first_host, hosts)]
                : NULL;
 }
@@ -431,8 +432,8 @@ void ap_stage_table_destroy(ap_stage_table_t *table)
     if (table == NULL) {
         return;
     }
-    for (int i = 0; table->context != NULL && i < table->flavours * table->params.classes->count;
-         ++i) {
+    for (int i = 0;
+         table->context != NULL && i < table->recompute_modes * table->params.classes->count; ++i) {
         ap_stage_context_destroy(table->context[i]);
     }
     free(table->context);

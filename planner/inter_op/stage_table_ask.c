@@ -61,11 +61,11 @@ ap_stage_query_t ap_stage_table_ask_for(const ap_stage_table_t *table, int first
     return query;
 }
 
-xm_status_t ap_stage_table_ask(ap_stage_table_t *table, int flavour, int submesh,
+xm_status_t ap_stage_table_ask(ap_stage_table_t *table, int recompute_mode, int submesh,
                                const ap_stage_query_t *query, ap_stage_cost_t *cost)
 {
     ++table->evaluated;
     return ap_stage_evaluate(
-        table->context[flavour * table->params.classes->count + table->class_of[submesh]], query,
-        cost);
+        table->context[recompute_mode * table->params.classes->count + table->class_of[submesh]],
+        query, cost);
 }

@@ -62,10 +62,11 @@ static xm_status_t fill_levels(ap_stage_table_t *table, ap_stage_query_t *query,
                                int config, int level, int *successors)
 {
     int most = ap_stage_table_most_successors(table, query->first, query->last, submesh);
-    int least = query->last < table->layers - 1 ? 1 : 0, flavour = table->levels[level].flavour;
+    int least = query->last < table->layers - 1 ? 1 : 0,
+        recompute_mode = table->levels[level].recompute_mode;
     int room = table->room[ap_stage_table_cell(table, query->first, query->last, submesh) *
-                               (size_t)table->flavours +
-                           (size_t)flavour];
+                               (size_t)table->recompute_modes +
+                           (size_t)recompute_mode];
     ap_stage_cost_t cost;
     xm_status_t status;
 
@@ -75,14 +76,16 @@ static xm_status_t fill_levels(ap_stage_table_t *table, ap_stage_query_t *query,
     }
     query->memory_limit = 0.0;
     query->in_flight = 1;
-    status = ap_stage_table_ask(table, flavour, submesh, query, &cost);
+    status = ap_stage_table_ask(table, recompute_mode, submesh, query, &cost);
     if (status != XM_OK) {
         return status;
     }
     *successors = ap_stage_table_successors(table, query->first, submesh, &cost);
     store(table, query, submesh, config + level, &cost);
     /* Levels are in the order of the stages that they plan for. */
-    for (++level; level < table->level_count && table->levels[level].flavour == flavour; ++level) {
+    for (++level;
+         level < table->level_count && table->levels[level].recompute_mode == recompute_mode;
+         ++level) {
         int wanted = table->levels[level].successors;
 
         /* The last plan allows enough already; or the level is for the end of the pipeline and this
@@ -97,7 +100,7 @@ static xm_status_t fill_levels(ap_stage_table_t *table, ap_stage_query_t *query,
         if ((wanted < most ? wanted : most) > room) {
             break;
         }
-        status = ap_stage_table_ask(table, flavour, submesh, query, &cost);
+        status = ap_stage_table_ask(table, recompute_mode, submesh, query, &cost);
         if (status != XM_OK) {
             return status;
         }
@@ -245,8 +248,8 @@ xm_status_t ap_stage_table_reach(ap_stage_table_t *table, double threshold)
     }
     /* The problem of the bounds: recompute modes are its configurations, and boundaries are
      * free. */
-    ap_stage_table_pose(table, &problem);
-    problem.config_count = table->flavours;
+    ap_stage_table_problem(table, &problem);
+    problem.config_count = table->recompute_modes;
     problem.cost = table->least;
     /* Every stage of every plan below the threshold is marked. */
     status = ap_inter_op_useful(&problem, threshold, useful);

@@ -1,6 +1,6 @@
 /* The inside of a stage table: stage_table.c (what there is), stage_table_ask.c (questions to
- * stage.h), stage_table_survey.c (bounds, specs), stage_table_fill.c (prices), stage_table_slice.c
- * (searches). Not installed. */
+ * stage.h), stage_table_bounding_pass.c (bounds, specs), stage_table_fill.c (prices),
+ * stage_table_slice.c (searches). Not installed. */
 #ifndef AP_PLANNER_INTER_OP_STAGE_TABLE_PRIVATE_H
 #define AP_PLANNER_INTER_OP_STAGE_TABLE_PRIVATE_H
 
@@ -11,13 +11,13 @@ enum {
     AP_TABLE_VARIANTS = 32,   /* logical shapes of one submesh */
     AP_TABLE_SPECS = 3,       /* specs of a passing tensor that are tried on one logical shape */
     AP_TABLE_TALLY = 16,
-    AP_TABLE_FLAVOURS = 2, /* without recomputation, with it */
-    AP_TABLE_LEVELS = 32   /* ways to trade time for memory, all flavours together */
+    AP_TABLE_RECOMPUTE_MODES = 2, /* without recomputation, with it */
+    AP_TABLE_LEVELS = 32          /* ways to trade time for memory, all recompute modes together */
 };
 
 /* A way to trade time for memory. */
 typedef struct ap_stage_level {
-    int flavour;
+    int recompute_mode;
     int successors; /* stages after it to plan for; -1: memory is not looked at */
 } ap_stage_level_t;
 
@@ -31,9 +31,9 @@ typedef struct ap_stage_variant {
 
 struct ap_stage_table {
     ap_stage_table_params_t params;
-    ap_stage_context_t **context; /* [flavour][class of devices] */
-    bool recomputes[AP_TABLE_FLAVOURS];
-    int flavours;
+    ap_stage_context_t **context; /* [recompute mode][class of devices] */
+    bool recomputes[AP_TABLE_RECOMPUTE_MODES];
+    int recompute_modes;
     double fill;    /* share of the stages' times that filling the pipeline costs */
     int64_t rounds; /* T / fill = sum + (rounds - 1) * bottleneck, rounded down */
     int layers;
@@ -43,19 +43,22 @@ struct ap_stage_table {
     int submesh_count;
     ap_stage_variant_t variants[AP_TABLE_SUBMESHES][AP_TABLE_VARIANTS];
     int variant_count[AP_TABLE_SUBMESHES];
-    int max_variants, max_specs;              /* of any submesh, of any variant */
-    ap_stage_level_t levels[AP_TABLE_LEVELS]; /* of each flavour first the one without a limit */
+    int max_variants, max_specs; /* of any submesh, of any variant */
+    ap_stage_level_t
+        levels[AP_TABLE_LEVELS]; /* of each recompute mode first the one without a limit */
     int level_count;
     bool memory_binds;
     int config_count;
     int *same_as; /* [first][last]: index of the earlier range of equal layers, or itself */
     int *row;     /* [first][last]: row of the tables below, one per kind of range */
     int rows;
-    double *least; /* [row][submesh][flavour]: seconds of the best plan, specs and memory aside */
+    double *least; /* [row][submesh][recompute mode]: seconds of the best plan, specs and memory
+                      aside */
     double *again; /* [row][submesh]: seconds that running the forward pass again takes at least */
-    int32_t *room; /* [row][submesh][flavour]: stages that any plan could allow after it, or -1 */
-    bool *filled;  /* [row][submesh]: its configurations are in the tables */
-    double *cost;  /* [row][submesh][configuration] */
+    int32_t *
+        room; /* [row][submesh][recompute mode]: stages that any plan could allow after it, or -1 */
+    bool *filled; /* [row][submesh]: its configurations are in the tables */
+    double *cost; /* [row][submesh][configuration] */
     int32_t *successors;
     int *in_port, *out_port;
     int *boundary_kind, *boundary_place;
@@ -97,20 +100,20 @@ int32_t ap_stage_table_fitting(const ap_stage_table_t *table, int first, double 
 /* The question for a range on a logical shape, specs and memory aside; and its answer. */
 ap_stage_query_t ap_stage_table_ask_for(const ap_stage_table_t *table, int first, int last,
                                         int submesh, const ap_stage_variant_t *variant);
-xm_status_t ap_stage_table_ask(ap_stage_table_t *table, int flavour, int submesh,
+xm_status_t ap_stage_table_ask(ap_stage_table_t *table, int recompute_mode, int submesh,
                                const ap_stage_query_t *query, ap_stage_cost_t *cost);
 int32_t ap_stage_table_successors(const ap_stage_table_t *table, int first, int submesh,
                                   const ap_stage_cost_t *cost);
 
 /* Plans every range freely: bounds, the specs that its ends like, the levels that are needed. */
-xm_status_t ap_stage_table_survey(ap_stage_table_t *table);
+xm_status_t ap_stage_table_bounding_pass(ap_stage_table_t *table);
 
 /* Micro-batches in flight that a level plans for. */
 int ap_stage_table_level_in_flight(const ap_stage_table_t *table, const ap_stage_query_t *query,
                                    int level);
 
 /* The table as a problem of stage slicing. */
-void ap_stage_table_pose(ap_stage_table_t *table, ap_inter_op_problem_t *problem);
+void ap_stage_table_problem(ap_stage_table_t *table, ap_inter_op_problem_t *problem);
 
 /* Prices the stages that a plan with T below @p threshold can have. */
 xm_status_t ap_stage_table_reach(ap_stage_table_t *table, double threshold);

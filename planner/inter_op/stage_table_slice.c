@@ -91,7 +91,7 @@ static double boundary_seconds(void *arg, const ap_inter_op_boundary_t *at)
 
 /* A lower bound of the same in about a microsecond; the search asks for the cost itself only where
  * it decides. */
-static double boundary_least(void *arg, const ap_inter_op_boundary_t *at)
+static double boundary_lower_bound(void *arg, const ap_inter_op_boundary_t *at)
 {
     ap_stage_table_t *table = arg;
     const ap_tensor_t *tensor;
@@ -101,15 +101,15 @@ static double boundary_least(void *arg, const ap_inter_op_boundary_t *at)
     if (!find_sides(table, at, &tensor, &src, &dst)) {
         return INFINITY;
     }
-    if (ap_cross_mesh_least(table->params.cross_mesh, &tensor->shape, ap_dtype_bytes(tensor->dtype),
-                            &src, &dst, &seconds) != XM_OK) {
+    if (ap_cross_mesh_lower_bound(table->params.cross_mesh, &tensor->shape,
+                                  ap_dtype_bytes(tensor->dtype), &src, &dst, &seconds) != XM_OK) {
         return boundary_failed(table);
     }
     return seconds;
 }
 
 /* What all searches over this table have in common. */
-void ap_stage_table_pose(ap_stage_table_t *table, ap_inter_op_problem_t *problem)
+void ap_stage_table_problem(ap_stage_table_t *table, ap_inter_op_problem_t *problem)
 {
     *problem = (ap_inter_op_problem_t)AP_INTER_OP_PROBLEM_INIT;
     problem->layers = table->layers;
@@ -136,7 +136,7 @@ static xm_status_t slice(ap_stage_table_t *table, int min_stages, int max_stages
     ap_inter_op_problem_t problem;
     xm_status_t status;
 
-    ap_stage_table_pose(table, &problem);
+    ap_stage_table_problem(table, &problem);
     problem.min_stages = min_stages;
     problem.max_stages = max_stages;
     problem.known = known;
@@ -145,7 +145,7 @@ static xm_status_t slice(ap_stage_table_t *table, int min_stages, int max_stages
     problem.micro_batches = table->params.steady ? STEADY : table->rounds;
     if (!table->params.free_boundaries) {
         problem.boundary = boundary_seconds;
-        problem.boundary_least = boundary_least;
+        problem.boundary_lower_bound = boundary_lower_bound;
         problem.boundary_arg = table;
         problem.boundary_kind = table->boundary_kind;
         problem.boundary_place = table->boundary_place;
@@ -175,8 +175,8 @@ static xm_status_t bound(ap_stage_table_t *table, const double *cost, const int3
     ap_inter_op_result_t result;
     xm_status_t status;
 
-    ap_stage_table_pose(table, &problem);
-    problem.config_count = table->flavours;
+    ap_stage_table_problem(table, &problem);
+    problem.config_count = table->recompute_modes;
     problem.cost = cost;
     problem.max_successors = successors;
     problem.min_stages = min_stages;
@@ -210,8 +210,8 @@ xm_status_t ap_stage_table_busy_bound(ap_stage_table_t *table, int min_stages, i
     ap_inter_op_result_t result;
     xm_status_t status;
 
-    ap_stage_table_pose(table, &problem);
-    problem.config_count = table->flavours;
+    ap_stage_table_problem(table, &problem);
+    problem.config_count = table->recompute_modes;
     problem.cost = table->least;
     problem.max_successors = table->room;
     problem.min_stages = min_stages;
@@ -238,7 +238,7 @@ xm_status_t ap_stage_table_bound_recomputing(ap_stage_table_t *table, int min_st
     double *cost = malloc(cells * sizeof(*cost));
     xm_status_t status;
 
-    if (table->flavours > 1 || table->recomputes[0]) {
+    if (table->recompute_modes > 1 || table->recomputes[0]) {
         free(cost);
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "the table has stages that recompute");
     }
@@ -373,5 +373,5 @@ void ap_stage_table_config(const ap_stage_table_t *table, const ap_inter_op_stag
                                   .has_output = stage->last_layer < table->layers - 1,
                                   .input = in.spec,
                                   .output = out.spec,
-                                  .recompute = table->recomputes[level->flavour]};
+                                  .recompute = table->recomputes[level->recompute_mode]};
 }

@@ -17,7 +17,7 @@ typedef struct ap_shard_set {
     ap_strategy_list_t strategies; /* of an operator */
     ap_spec_t *specs;              /* of an input or parameter */
     double *costs;
-} ap_shard_set_t;
+} ap_strategy_table_t;
 
 typedef struct ap_shard_node {
     int op, tensor; /* one of them is -1 */
@@ -38,7 +38,7 @@ struct ap_shard_problem {
     ap_reshard_memo_t *memo;
     int nodes, sets, set_capacity, wires;
     ap_shard_node_t *node;
-    ap_shard_set_t *set;
+    ap_strategy_table_t *set;
     ap_shard_wire_t *wire;
     int *op_node, *tensor_node; /* -1 = none */
     /* The problem for planner/solver/elimination/pairwise.h; empty when the parameters say so. */
@@ -49,31 +49,31 @@ struct ap_shard_problem {
     ap_intra_op_edge_t *edges;
 };
 
-static inline const ap_shard_set_t *ap_shard_set_of(const ap_shard_problem_t *p, int node)
+static inline const ap_strategy_table_t *ap_strategy_table_of(const ap_shard_problem_t *p, int node)
 {
     return &p->set[p->node[node].set];
 }
 
-static inline ap_spec_t ap_shard_spec_at(const ap_shard_set_t *set, int strategy, int term)
+static inline ap_spec_t ap_shard_spec_at(const ap_strategy_table_t *set, int strategy, int term)
 {
     return set->op < 0 ? set->specs[strategy] : set->strategies.items[strategy].spec[term];
 }
 
 /* Finds or makes the set of an operator (op >= 0), or of an input or parameter. */
 xm_status_t ap_shard_set_find(ap_shard_problem_t *p, int op, int tensor, int *set);
-void ap_shard_set_release(ap_shard_set_t *set);
+void ap_shard_set_release(ap_strategy_table_t *set);
 
 /* Share of once-per-iteration work that one micro-batch bears. */
-double ap_shard_rare(const ap_shard_problem_t *p);
+double ap_shard_per_iteration(const ap_shard_problem_t *p);
 
 /* Bytes of a tensor on one device under a spec. */
 double ap_shard_local_bytes(const ap_shard_problem_t *p, int tensor, ap_spec_t spec);
 
 /* An operator as strategies see it, and what one device reads and writes under one of them: also
  * `state_bytes` of the optimizer per element of a parameter that is updated. */
-ap_strategy_site_t ap_shard_site(const ap_graph_t *graph, const ap_cost_mesh_t *mesh,
-                                 const ap_op_t *op);
-double ap_shard_moved_bytes(const ap_strategy_site_t *site, const ap_graph_t *graph,
+ap_strategy_context_t ap_shard_site(const ap_graph_t *graph, const ap_cost_mesh_t *mesh,
+                                    const ap_op_t *op);
+double ap_shard_moved_bytes(const ap_strategy_context_t *site, const ap_graph_t *graph,
                             const ap_op_t *op, const ap_strategy_t *strategy, double state_bytes);
 
 /* Whether a term of an operator is the gradient of a parameter: communicated once per iteration. */

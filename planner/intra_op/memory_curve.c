@@ -100,8 +100,8 @@ static int by_copy(const void *left, const void *right)
     return a->op < b->op ? -1 : a->op > b->op;
 }
 
-/* Each resharded copy lives from the first to the last operator that uses it: a runtime makes it
- * once. */
+/* Each resharded copy live ranges from the first to the last operator that uses it: a runtime makes
+ * it once. */
 static xm_status_t occupy_copies(const builder_t *b)
 {
     const ap_graph_t *graph = b->solution->graph;

@@ -3,9 +3,10 @@
  * How many bytes of one device are in use while each operator runs, by what they are used for.
  *
  * ap_memory_curve_create() follows the operators in the order of the graph. Inputs and parameters
- * are there all the time; a result lives until its last use, and to the end when nothing uses it; a
- * tensor that takes over another's storage needs none; a resharded copy lives from its first to its
- * last use; what is reduce-scattered is there whole before. Nothing is assumed to be fused.
+ * are there all the time; a result live ranges until its last use, and to the end when nothing uses
+ * it; a tensor that takes over another's storage needs none; a resharded copy live ranges from its
+ * first to its last use; what is reduce-scattered is there whole before. Nothing is assumed to be
+ * fused.
  *
  * A curve can also be filled in by hand, for what knows better. Threads: values.
  */

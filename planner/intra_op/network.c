@@ -59,7 +59,7 @@ static xm_status_t classify(ap_shard_network_t *n)
         if (wire->alias) {
             continue;
         }
-        if (n->problem->node[wire->to].op < n->lives.turn) {
+        if (n->problem->node[wire->to].op < n->live_ranges.turn) {
             n->state[wire->tensor] = false;
         }
         if (tensor->producer >= 0) {
@@ -103,8 +103,8 @@ static double early_extra(const ap_shard_problem_t *p, const ap_op_t *op,
 
         if (on->kind == AP_REDUCE_SCATTER &&
             ap_shard_is_parameter_gradient(p->params.graph, op, on->term)) {
-            extra += (1 - ap_shard_rare(p)) * ap_cost_gradient_share(p->params.mesh) * op->repeat *
-                     ap_cost_collective(p->params.mesh, on->kind, on->axis, on->bytes);
+            extra += (1 - ap_shard_per_iteration(p)) * ap_cost_gradient_share(p->params.mesh) *
+                     op->repeat * ap_cost_collective(p->params.mesh, on->kind, on->axis, on->bytes);
         }
     }
     return extra;
@@ -124,12 +124,12 @@ static void add_option(ap_shard_variable_t *v, int strategy, ap_shard_keep_t kee
 static xm_status_t make_options(ap_shard_network_t *n, ap_shard_variable_t *v, bool needed)
 {
     const ap_shard_problem_t *p = n->problem;
-    const ap_shard_set_t *set = ap_shard_set_of(p, v->node);
+    const ap_strategy_table_t *set = ap_strategy_table_of(p, v->node);
     int op = p->node[v->node].op;
 
     /* An operator that can be neither computed again nor dropped has one mode, and needs one buffer
      * in place of three. */
-    v->modes = op >= 0 && (n->lives.again[op] || n->lives.spare[op]);
+    v->modes = op >= 0 && (n->live_ranges.again[op] || n->live_ranges.spare[op]);
     v->option = malloc((size_t)set->count * 3 * sizeof(*v->option));
     if (v->option == NULL) {
         return no_memory();
@@ -141,11 +141,11 @@ static xm_status_t make_options(ap_shard_network_t *n, ap_shard_variable_t *v, b
         if (extra > 0) {
             add_option(v, s, AP_SHARD_KEPT, true, set->costs[s] + extra);
         }
-        if (op >= 0 && n->lives.again[op]) {
-            add_option(v, s, AP_SHARD_AGAIN, false, 2 * set->costs[s]);
+        if (op >= 0 && n->live_ranges.again[op]) {
+            add_option(v, s, AP_SHARD_REMATERIALISED, false, 2 * set->costs[s]);
         }
         if (v->modes && !needed) {
-            add_option(v, s, AP_SHARD_GONE, false, set->costs[s]);
+            add_option(v, s, AP_SHARD_DROPPED, false, set->costs[s]);
         }
     }
     return XM_OK;
@@ -173,8 +173,8 @@ static xm_status_t make_variables(ap_shard_network_t *n)
             v->rows = (ap_shard_rows_t){{-1, -1, -1}, -1, -1, -1, -1};
         }
         /* One node of a class that is needed makes the class needed. */
-        needed[class] = needed[class] ||
-                        (p->node[node].op >= 0 && n->lives.of[op_of(n, node)->results[0]].needed);
+        needed[class] = needed[class] || (p->node[node].op >= 0 &&
+                                          n->live_ranges.of[op_of(n, node)->results[0]].needed);
     }
     for (int c = 0; c < n->alike.classes && status == XM_OK; ++c) {
         status = make_options(n, &n->variable[c], needed[c]);
@@ -202,8 +202,8 @@ static bool grow(void **array, size_t size, int count, int *capacity)
 
 /* Adds a buffer of zeroes. Rows of the array move when it grows, so callers keep numbers and not
  * pointers. */
-xm_status_t ap_shard_row_add(ap_shard_network_t *n, int variable, int options, ap_shard_part_t part,
-                             int *row)
+xm_status_t ap_shard_buffer_add(ap_shard_network_t *n, int variable, int options,
+                                ap_shard_part_t part, int *row)
 {
     double *bytes = calloc((size_t)options + 1, sizeof(*bytes));
 
@@ -212,7 +212,7 @@ xm_status_t ap_shard_row_add(ap_shard_network_t *n, int variable, int options, a
         return no_memory();
     }
     *row = n->rows;
-    n->row[n->rows++] = (ap_shard_row_t){.variable = variable, .part = part, .bytes = bytes};
+    n->row[n->rows++] = (ap_shard_buffer_t){.variable = variable, .part = part, .bytes = bytes};
     return XM_OK;
 }
 
@@ -235,13 +235,13 @@ static xm_status_t make_tensor_row(ap_shard_network_t *n, int class)
 {
     const ap_shard_problem_t *p = n->problem;
     ap_shard_variable_t *v = &n->variable[class];
-    const ap_shard_set_t *set = ap_shard_set_of(p, v->node);
+    const ap_strategy_table_t *set = ap_strategy_table_of(p, v->node);
     int tensor = p->node[v->node].tensor;
     ap_shard_part_t part = ap_graph_tensor(p->params.graph, tensor)->kind == AP_TENSOR_INPUT
                                ? AP_SHARD_INPUTS
                            : n->state[tensor] ? AP_SHARD_STATE
                                               : AP_SHARD_PARAMETERS;
-    xm_status_t status = ap_shard_row_add(n, class, v->options, part, &v->rows.result[0]);
+    xm_status_t status = ap_shard_buffer_add(n, class, v->options, part, &v->rows.result[0]);
 
     for (int k = 0; k < v->options && status == XM_OK; ++k) {
         n->row[v->rows.result[0]].bytes[k] =
@@ -257,7 +257,7 @@ static xm_status_t make_result_rows(ap_shard_network_t *n, int class, int r)
 {
     const ap_shard_problem_t *p = n->problem;
     ap_shard_variable_t *v = &n->variable[class];
-    const ap_shard_set_t *set = ap_shard_set_of(p, v->node);
+    const ap_strategy_table_t *set = ap_strategy_table_of(p, v->node);
     const ap_op_t *op = op_of(n, v->node);
     int term = op->operand_count + r, tensor = op->results[r];
     bool sums =
@@ -268,12 +268,12 @@ static xm_status_t make_result_rows(ap_shard_network_t *n, int class, int r)
     if (ap_graph_tensor(p->params.graph, tensor)->alias_of >= 0) {
         return XM_OK; /* written where the old value was */
     }
-    status = ap_shard_row_add(n, class, v->options, part, &v->rows.result[r]);
+    status = ap_shard_buffer_add(n, class, v->options, part, &v->rows.result[r]);
     if (status == XM_OK && v->modes) {
-        status = ap_shard_row_add(n, class, v->options, part, &v->rows.kept);
+        status = ap_shard_buffer_add(n, class, v->options, part, &v->rows.kept);
     }
     if (status == XM_OK && v->modes) {
-        status = ap_shard_row_add(n, class, v->options, part, &v->rows.late);
+        status = ap_shard_buffer_add(n, class, v->options, part, &v->rows.late);
     }
     for (int k = 0; k < v->options && status == XM_OK; ++k) {
         const ap_shard_option_t *option = &v->option[k];
@@ -286,7 +286,7 @@ static xm_status_t make_result_rows(ap_shard_network_t *n, int class, int r)
         n->row[v->rows.result[r]].bytes[k] = bytes;
         if (v->modes) {
             n->row[v->rows.kept].bytes[k] = option->keep == AP_SHARD_KEPT ? bytes : 0;
-            n->row[v->rows.late].bytes[k] = option->keep != AP_SHARD_GONE ? bytes : 0;
+            n->row[v->rows.late].bytes[k] = option->keep != AP_SHARD_DROPPED ? bytes : 0;
         }
     }
     return status;
@@ -300,16 +300,16 @@ static xm_status_t make_other_rows(ap_shard_network_t *n, int class)
     const ap_shard_problem_t *p = n->problem;
     const ap_graph_t *graph = p->params.graph;
     ap_shard_variable_t *v = &n->variable[class];
-    const ap_shard_set_t *set = ap_shard_set_of(p, v->node);
+    const ap_strategy_table_t *set = ap_strategy_table_of(p, v->node);
     const ap_op_t *op = op_of(n, v->node);
     int old = ap_graph_tensor(graph, op->results[0])->alias_of;
     bool state = op->phase == AP_PHASE_UPDATE && old >= 0 && p->params.state_bytes > 0;
     double largest = 0;
     xm_status_t status =
-        ap_shard_row_add(n, class, v->options, AP_SHARD_TEMPORARIES, &v->rows.passing);
+        ap_shard_buffer_add(n, class, v->options, AP_SHARD_TEMPORARIES, &v->rows.passing);
 
     if (status == XM_OK && state) {
-        status = ap_shard_row_add(n, class, v->options, AP_SHARD_STATE, &v->rows.state);
+        status = ap_shard_buffer_add(n, class, v->options, AP_SHARD_STATE, &v->rows.state);
     }
     for (int k = 0; k < v->options && status == XM_OK; ++k) {
         const ap_strategy_t *strategy = &set->strategies.items[v->option[k].strategy];
@@ -375,15 +375,15 @@ static xm_status_t use_node(ap_shard_network_t *n, int node)
         status = ap_shard_use_add(n, v->rows.state, 0, ops);
     }
     for (int r = 0; r < op_of(n, node)->result_count && status == XM_OK; ++r) {
-        const ap_shard_life_t *life = &n->lives.of[op_of(n, node)->results[r]];
+        const ap_shard_live_range_t *live_range = &n->live_ranges.of[op_of(n, node)->results[r]];
 
-        status =
-            ap_shard_use_add(n, v->rows.result[r], life->begin, v->modes ? life->pause : life->end);
+        status = ap_shard_use_add(n, v->rows.result[r], live_range->begin,
+                                  v->modes ? live_range->pause : live_range->end);
         if (v->modes && status == XM_OK) {
-            status = ap_shard_use_add(n, v->rows.kept, life->pause, life->resume);
+            status = ap_shard_use_add(n, v->rows.kept, live_range->pause, live_range->resume);
         }
         if (v->modes && status == XM_OK) {
-            status = ap_shard_use_add(n, v->rows.late, life->resume, life->end);
+            status = ap_shard_use_add(n, v->rows.late, live_range->resume, live_range->end);
         }
     }
     return status;
@@ -395,8 +395,8 @@ bool ap_shard_same_segment(const ap_shard_network_t *n, const ap_shard_wire_t *w
 {
     int from = n->problem->node[wire->from].op, to = n->problem->node[wire->to].op;
 
-    return from >= 0 && from < n->lives.turn && to < n->lives.turn &&
-           n->lives.segment[from] == n->lives.segment[to];
+    return from >= 0 && from < n->live_ranges.turn && to < n->live_ranges.turn &&
+           n->live_ranges.segment[from] == n->live_ranges.segment[to];
 }
 
 /* A parameter, or a large tensor, that is read in another spec needs memory for a copy while its
@@ -424,12 +424,12 @@ xm_status_t ap_shard_network_create(const ap_shard_problem_t *problem,
     }
     made->problem = problem;
     made->copied_bytes = options->memory_limit > 0 ? copied_part * options->memory_limit : HUGE_VAL;
-    status = ap_shard_alike_create(problem, !options->every_layer, &made->alike);
+    status = ap_shard_symmetric_create(problem, !options->every_layer, &made->alike);
     if (status == XM_OK) {
-        status = ap_shard_lives_create(
+        status = ap_shard_live_ranges_create(
             problem, &made->alike,
             limited && options->recompute ? recomputed_part * options->memory_limit : HUGE_VAL,
-            &made->lives);
+            &made->live_ranges);
     }
     if (status == XM_OK) {
         status = classify(made);
@@ -464,8 +464,8 @@ static const ap_shard_option_t *option_of(const ap_shard_network_t *n, const int
 
 static ap_spec_t spec_of(const ap_shard_network_t *n, const int *choice, int node, int term)
 {
-    return ap_shard_spec_at(ap_shard_set_of(n->problem, node), option_of(n, choice, node)->strategy,
-                            term);
+    return ap_shard_spec_at(ap_strategy_table_of(n->problem, node),
+                            option_of(n, choice, node)->strategy, term);
 }
 
 /* Adds up the memory of a choice at every operator from the buffers, independently of the solver's
@@ -478,7 +478,7 @@ void ap_shard_network_memory(const ap_shard_network_t *n, const int *choice,
 
     memset(memory, 0, ((size_t)ops + 1) * sizeof(*memory));
     for (int u = 0; u < n->uses; ++u) { /* changes first, then their sums */
-        const ap_shard_row_t *row = &n->row[n->use[u].row];
+        const ap_shard_buffer_t *row = &n->row[n->use[u].row];
         double bytes = row->variable < n->alike.classes ? row->bytes[choice[row->variable]] : 0;
 
         memory[n->use[u].first].part[row->part] += bytes;
@@ -504,7 +504,7 @@ void ap_shard_network_memory(const ap_shard_network_t *n, const int *choice,
 
 /* The smallest option of every buffer, added up over time, bounds the peak of every choice. It is
  * quick, and it tells a user which operator makes a limit impossible. */
-xm_status_t ap_shard_network_least(const ap_shard_network_t *n, double *least, int *op)
+xm_status_t ap_shard_network_lower_bound(const ap_shard_network_t *n, double *least, int *op)
 {
     int ops = ap_graph_ops(n->problem->params.graph);
     double *change = calloc((size_t)ops + 1, sizeof(*change)), sum = 0;
@@ -513,7 +513,7 @@ xm_status_t ap_shard_network_least(const ap_shard_network_t *n, double *least, i
         return no_memory();
     }
     for (int u = 0; u < n->uses; ++u) {
-        const ap_shard_row_t *row = &n->row[n->use[u].row];
+        const ap_shard_buffer_t *row = &n->row[n->use[u].row];
         double bytes = row->variable < n->alike.classes ? HUGE_VAL : 0;
 
         for (int o = 0; row->variable < n->alike.classes && o < n->variable[row->variable].options;
@@ -547,7 +547,7 @@ double ap_shard_network_cost(const ap_shard_network_t *n, const int *choice)
     }
     for (int w = 0; w < n->problem->wires; ++w) {
         const ap_shard_wire_t *wire = &n->problem->wire[w];
-        bool twice = option_of(n, choice, wire->to)->keep == AP_SHARD_AGAIN;
+        bool twice = option_of(n, choice, wire->to)->keep == AP_SHARD_REMATERIALISED;
 
         cost +=
             (twice ? 2 : 1) * ap_shard_wire_cost(n->problem, wire,
@@ -573,8 +573,8 @@ void ap_shard_network_destroy(ap_shard_network_t *network)
     free(network->use);
     free(network->gradient);
     free(network->state);
-    ap_shard_lives_release(&network->lives);
-    ap_shard_alike_release(&network->alike);
+    ap_shard_live_ranges_release(&network->live_ranges);
+    ap_shard_symmetric_release(&network->alike);
     ap_cfn_destroy(network->cfn);
     free(network);
 }

@@ -2,27 +2,32 @@
  * A sharding problem as a cost function network (planner/solver/network/network.h). Private;
  * planner/intra_op/plan.h solves it.
  *
- * A variable stands for a class of nodes (planner/intra_op/alike.h). Its *options* are the
+ * A variable stands for a class of nodes (planner/intra_op/symmetric.h). Its *options* are the
  * strategies of the nodes, some of them twice or more:
  *
  *  - what an operator of the forward part makes is kept for the backward part, computed again there
  *    (costs its time again, uses less memory), or, where only others that are computed again would
- *    need it, given up (planner/intra_op/life.h);
+ *    need it, given up (planner/intra_op/live_range.h);
  *  - the gradient of a parameter that is scattered is so after the last micro-batch (cheap), or
  *    after each (less memory).
  *
- * Under a memory limit what the tensors use over their lives becomes usage. A parameter or large
- * tensor that is used in another spec than it is kept in has a copy then, a variable of its own.
+ * Under a memory limit what the tensors use over their live ranges becomes usage. A parameter or
+ * large tensor that is used in another spec than it is kept in has a copy then, a variable of its
+ * own.
  */
 #ifndef AP_PLANNER_INTRA_OP_NETWORK_H
 #define AP_PLANNER_INTRA_OP_NETWORK_H
 
 #include "planner/solver/network.h"
-#include "planner/intra_op/life.h"
+#include "planner/intra_op/live_range.h"
 #include "planner/intra_op/plan.h"
 #include "planner/intra_op/times.h"
 
-typedef enum ap_shard_keep { AP_SHARD_KEPT, AP_SHARD_AGAIN, AP_SHARD_GONE } ap_shard_keep_t;
+typedef enum ap_shard_keep {
+    AP_SHARD_KEPT,
+    AP_SHARD_REMATERIALISED,
+    AP_SHARD_DROPPED
+} ap_shard_keep_t;
 
 typedef struct ap_shard_option {
     int strategy;
@@ -33,7 +38,7 @@ typedef struct ap_shard_option {
 
 /* Rows of usage of a variable; -1: none. */
 typedef struct ap_shard_rows {
-    int result[AP_MAX_RESULTS]; /* what lives without a pause, or up to it */
+    int result[AP_MAX_RESULTS]; /* what live ranges without a pause, or up to it */
     int kept, late;             /* of the first result: during the pause, after it */
     int passing;                /* while the operator runs */
     int state;                  /* of the optimizer, all the time */
@@ -53,18 +58,18 @@ typedef struct ap_shard_row {
     int variable;
     ap_shard_part_t part;
     double *bytes; /* per option */
-} ap_shard_row_t;
+} ap_shard_buffer_t;
 
 typedef struct ap_shard_network {
     const ap_shard_problem_t *problem;
-    ap_shard_alike_t alike;
-    ap_shard_lives_t lives;
+    ap_shard_symmetric_t alike;
+    ap_shard_live_ranges_t live_ranges;
     ap_shard_variable_t *variable; /* per class */
     bool *gradient;                /* per tensor: of a parameter */
     bool *state;                   /* per tensor: the optimizer's */
     double copied_bytes; /* copies of smaller activations are not counted; HUGE_VAL: none */
     int rows, row_capacity;
-    ap_shard_row_t *row;
+    ap_shard_buffer_t *row;
     ap_shard_use_t *use;
     int uses, use_capacity;
     double scale; /* costs in the network per unit of the model's */
@@ -81,7 +86,7 @@ void ap_shard_network_memory(const ap_shard_network_t *network, const int *choic
                              ap_shard_memory_t *memory);
 
 /* A bound from below on the peak of every choice, and the operator that it belongs to. */
-xm_status_t ap_shard_network_least(const ap_shard_network_t *network, double *least, int *op);
+xm_status_t ap_shard_network_lower_bound(const ap_shard_network_t *network, double *least, int *op);
 
 /* What a choice costs, from the problem itself. */
 double ap_shard_network_cost(const ap_shard_network_t *network, const int *choice);
@@ -95,8 +100,8 @@ bool ap_shard_has_copies(const ap_shard_network_t *network, const ap_shard_wire_
 bool ap_shard_same_segment(const ap_shard_network_t *network, const ap_shard_wire_t *wire);
 
 /* A new row of zeroes for `options` options, and a use of a row. */
-xm_status_t ap_shard_row_add(ap_shard_network_t *network, int variable, int options,
-                             ap_shard_part_t part, int *row);
+xm_status_t ap_shard_buffer_add(ap_shard_network_t *network, int variable, int options,
+                                ap_shard_part_t part, int *row);
 xm_status_t ap_shard_use_add(ap_shard_network_t *network, int row, int first, int end);
 
 /* Fills `cfn` of a network whose variables and uses are there (planner/intra_op/network_emit.c). */

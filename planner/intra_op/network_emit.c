@@ -61,8 +61,8 @@ static xm_status_t add_edge(ap_shard_emission_t *e, int w, unsigned hash)
     const ap_shard_problem_t *p = e->n->problem;
     const ap_shard_wire_t *wire = &p->wire[w];
     ap_shard_edge_t *edge = &e->edge[e->edges];
-    size_t cells =
-        (size_t)ap_shard_set_of(p, wire->from)->count * (size_t)ap_shard_set_of(p, wire->to)->count;
+    size_t cells = (size_t)ap_strategy_table_of(p, wire->from)->count *
+                   (size_t)ap_strategy_table_of(p, wire->to)->count;
 
     *edge = (ap_shard_edge_t){.wire = w, .count = 1, .copy = -1};
     edge->costs = malloc(cells * sizeof(*edge->costs));
@@ -115,7 +115,7 @@ static xm_status_t fold_loops(ap_shard_emission_t *e)
     }
     for (int c = 0; c < e->n->alike.classes; ++c) {
         e->unary_at[c + 1] =
-            e->unary_at[c] + (size_t)ap_shard_set_of(p, e->n->variable[c].node)->count;
+            e->unary_at[c] + (size_t)ap_strategy_table_of(p, e->n->variable[c].node)->count;
     }
     e->unary = calloc(e->unary_at[e->n->alike.classes] + 1, sizeof(*e->unary));
     if (e->unary == NULL) {
@@ -123,7 +123,8 @@ static xm_status_t fold_loops(ap_shard_emission_t *e)
     }
     for (int k = 0; k < e->edges; ++k) {
         const ap_shard_wire_t *wire = &p->wire[e->edge[k].wire];
-        int from = ap_shard_class_of(e, wire->from), count = ap_shard_set_of(p, wire->from)->count;
+        int from = ap_shard_class_of(e, wire->from),
+            count = ap_strategy_table_of(p, wire->from)->count;
 
         for (int s = 0; s < count && from == ap_shard_class_of(e, wire->to); ++s) {
             /* A class' diagonal, once for each edge it stands for. */
@@ -145,7 +146,7 @@ static xm_status_t add_copy(ap_shard_emission_t *e, int k)
 {
     const ap_shard_problem_t *p = e->n->problem;
     const ap_shard_wire_t *wire = &p->wire[e->edge[k].wire];
-    const ap_shard_set_t *to = ap_shard_set_of(p, wire->to);
+    const ap_strategy_table_t *to = ap_strategy_table_of(p, wire->to);
     ap_shard_copy_t made = {.edge = k, .twice = variable(e, wire->to)->modes};
 
     if (e->copies == e->copy_capacity) {
@@ -219,8 +220,8 @@ static xm_status_t make_copies(ap_shard_emission_t *e)
             break;
         }
         copy = &e->copy[e->copies - 1];
-        status = ap_shard_row_add(e->n, e->edge[k].copy, ap_shard_copy_options(copy),
-                                  AP_SHARD_TEMPORARIES, &row_of[k]);
+        status = ap_shard_buffer_add(e->n, e->edge[k].copy, ap_shard_copy_options(copy),
+                                     AP_SHARD_TEMPORARIES, &row_of[k]);
         for (int o = 0; o < ap_shard_copy_options(copy) && status == XM_OK; ++o) {
             if (copy_is_made(o, copy)) {
                 e->n->row[row_of[k]].bytes[o] =
@@ -264,8 +265,8 @@ static void choose_scale(ap_shard_emission_t *e)
     }
     for (int k = 0; k < e->edges; ++k) {
         const ap_shard_wire_t *wire = &e->n->problem->wire[e->edge[k].wire];
-        int cells = ap_shard_set_of(e->n->problem, wire->from)->count *
-                    ap_shard_set_of(e->n->problem, wire->to)->count;
+        int cells = ap_strategy_table_of(e->n->problem, wire->from)->count *
+                    ap_strategy_table_of(e->n->problem, wire->to)->count;
         double largest = 0;
 
         for (int c = 0; c < cells && e->edge[k].costs != NULL; ++c) {
@@ -374,7 +375,8 @@ static void emit_variables(ap_shard_emission_t *e)
             double loop = e->unary[e->unary_at[c] + (size_t)v->option[o].strategy];
 
             cfn->costs[at + (size_t)o] =
-                scaled(e, v->option[o].cost + (v->option[o].keep == AP_SHARD_AGAIN ? 2 : 1) * loop);
+                scaled(e, v->option[o].cost +
+                              (v->option[o].keep == AP_SHARD_REMATERIALISED ? 2 : 1) * loop);
         }
     }
     for (int k = 0; k < e->copies; ++k) {
@@ -391,7 +393,7 @@ static int64_t pair_cost(const ap_shard_emission_t *e, const ap_shard_edge_t *ed
     const ap_shard_wire_t *wire = &e->n->problem->wire[edge->wire];
     double cost = edge->costs[(size_t)from->strategy * (size_t)to_count + (size_t)strategy];
     bool there = from->keep == AP_SHARD_KEPT ||
-                 (from->keep == AP_SHARD_AGAIN && ap_shard_same_segment(e->n, wire));
+                 (from->keep == AP_SHARD_REMATERIALISED && ap_shard_same_segment(e->n, wire));
 
     if (cost >= AP_COST_INFINITE || (again && !there)) {
         return AP_CFN_INFINITE;
@@ -406,14 +408,15 @@ static void emit_plain_edge(ap_shard_emission_t *e, const ap_shard_edge_t *edge)
     const ap_shard_problem_t *p = e->n->problem;
     const ap_shard_wire_t *wire = &p->wire[edge->wire];
     const ap_shard_variable_t *from = variable(e, wire->from), *to = variable(e, wire->to);
-    int to_count = ap_shard_set_of(p, wire->to)->count;
+    int to_count = ap_strategy_table_of(p, wire->to)->count;
     int64_t *cell = ap_shard_emit_table(e->n->cfn, ap_shard_class_of(e, wire->from),
                                         ap_shard_class_of(e, wire->to));
 
     for (int f = 0; f < from->options; ++f) {
         for (int t = 0; t < to->options; ++t) {
-            *cell++ = pair_cost(e, edge, &from->option[f], to->option[t].strategy,
-                                to->option[t].keep == AP_SHARD_AGAIN && !wire->alias, to_count);
+            *cell++ =
+                pair_cost(e, edge, &from->option[f], to->option[t].strategy,
+                          to->option[t].keep == AP_SHARD_REMATERIALISED && !wire->alias, to_count);
         }
     }
 }
@@ -426,8 +429,8 @@ static void emit_copied_edge(ap_shard_emission_t *e, const ap_shard_edge_t *edge
     const ap_shard_problem_t *p = e->n->problem;
     const ap_shard_wire_t *wire = &p->wire[edge->wire];
     const ap_shard_variable_t *from = variable(e, wire->from), *to = variable(e, wire->to);
-    const ap_shard_set_t *makes = ap_shard_set_of(p, wire->from),
-                         *uses = ap_shard_set_of(p, wire->to);
+    const ap_strategy_table_t *makes = ap_strategy_table_of(p, wire->from),
+                              *uses = ap_strategy_table_of(p, wire->to);
     const ap_shard_copy_t *copy = &e->copy[edge->copy - e->n->alike.classes];
     int options = ap_shard_copy_options(copy);
     int64_t *cell = ap_shard_emit_table(e->n->cfn, ap_shard_class_of(e, wire->from), edge->copy);
@@ -448,10 +451,10 @@ static void emit_copied_edge(ap_shard_emission_t *e, const ap_shard_edge_t *edge
     for (int o = 0; o < options; ++o) {
         for (int t = 0; t < to->options; ++t) {
             const ap_shard_option_t *option = &to->option[t];
-            bool fits =
-                ap_shard_spec_at(uses, option->strategy, wire->to_term) ==
-                    copy->spec[copy_spec(o, copy)] &&
-                (!copy->twice || (option->keep == AP_SHARD_AGAIN) == copy_is_again(o, copy));
+            bool fits = ap_shard_spec_at(uses, option->strategy, wire->to_term) ==
+                            copy->spec[copy_spec(o, copy)] &&
+                        (!copy->twice ||
+                         (option->keep == AP_SHARD_REMATERIALISED) == copy_is_again(o, copy));
 
             *cell++ = fits ? 0 : AP_CFN_INFINITE;
         }

@@ -134,7 +134,7 @@ static xm_status_t make_loads(ap_shard_emission_t *e)
     }
     for (int k = 0; k < e->spans; ++k) {
         const ap_shard_span_t *span = &e->span[k];
-        const ap_shard_row_t *row = &e->n->row[span->row];
+        const ap_shard_buffer_t *row = &e->n->row[span->row];
         int options = ap_shard_options_of(e, row->variable);
         int64_t any = 0;
 

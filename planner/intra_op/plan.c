@@ -252,7 +252,7 @@ static xm_status_t check_least(const ap_shard_network_t *network, double limit)
     char wanted[32], given[32];
     double least;
     int op;
-    xm_status_t status = ap_shard_network_least(network, &least, &op);
+    xm_status_t status = ap_shard_network_lower_bound(network, &least, &op);
 
     if (status != XM_OK || least <= limit) {
         return status;
@@ -274,7 +274,7 @@ static xm_status_t explain_failure(const ap_shard_network_t *network, double lim
     int op;
 
     if ((status != XM_ERR_NO_SOLUTION && status != XM_ERR_TIMEOUT) || !(limit > 0) ||
-        ap_shard_network_least(network, &least, &op) != XM_OK) {
+        ap_shard_network_lower_bound(network, &least, &op) != XM_OK) {
         return status;
     }
     (void)xm_text_format_bytes((uint64_t)limit, given, sizeof(given));
@@ -308,7 +308,7 @@ static xm_status_t read_choice(ap_shard_plan_t *plan, const ap_shard_network_t *
         const ap_shard_option_t *option = &network->variable[class].option[choice[class]];
 
         plan->strategy[n] = option->strategy;
-        if (p->node[n].op >= 0 && option->keep == AP_SHARD_AGAIN) {
+        if (p->node[n].op >= 0 && option->keep == AP_SHARD_REMATERIALISED) {
             plan->again[p->node[n].op] = true;
             ++result->recomputed;
         }
@@ -327,7 +327,7 @@ static xm_status_t read_choice(ap_shard_plan_t *plan, const ap_shard_network_t *
     return XM_OK;
 }
 
-/* Solves one network into a plan. The network lives only here: the plan keeps strategies, not
+/* Solves one network into a plan. The network live ranges only here: the plan keeps strategies, not
  * options. */
 static xm_status_t solve_once(const ap_shard_problem_t *problem, const ap_shard_options_t *options,
                               bool limited, double end, ap_shard_prices_t *prices,
@@ -585,7 +585,7 @@ int ap_shard_plan_zero_stage(const ap_shard_plan_t *plan, int tensor)
         if (wire->alias) {
             updated = op->results[wire->to_term - op->operand_count];
         } else if (op->phase != AP_PHASE_UPDATE) {
-            ap_spec_t used = ap_shard_spec_at(ap_shard_set_of(p, wire->to),
+            ap_spec_t used = ap_shard_spec_at(ap_strategy_table_of(p, wire->to),
                                               plan->strategy[wire->to], wire->to_term);
 
             ++users;

@@ -65,7 +65,7 @@ static void set_prices(pricing_t *p)
     memcpy(p->priced.costs, n->cfn->costs, n->cfn->node_at[n->cfn->nodes] * sizeof(int64_t));
     for (int u = 0; u < n->uses; ++u) {
         const ap_shard_use_t *use = &n->use[u];
-        const ap_shard_row_t *row = &n->row[use->row];
+        const ap_shard_buffer_t *row = &n->row[use->row];
         size_t at = n->cfn->node_at[row->variable];
         size_t options = ap_cfn_strategies(n->cfn, (size_t)row->variable);
         double price = 0;

@@ -76,7 +76,7 @@ static xm_status_t find_saved(const ap_graph_t *graph, bool **saved)
 static xm_status_t fill_memory(ap_shard_problem_t *p, int n, const bool *saved)
 {
     const ap_graph_t *graph = p->params.graph;
-    const ap_shard_set_t *set = ap_shard_set_of(p, n);
+    const ap_strategy_table_t *set = ap_strategy_table_of(p, n);
     const ap_shard_node_t *node = &p->node[n];
     const ap_op_t *op = node->op >= 0 ? ap_graph_op(graph, node->op) : NULL;
     double *memory = p->memory[n] = calloc((size_t)set->count, sizeof(*memory));
@@ -120,8 +120,8 @@ static xm_status_t fill_tables(ap_shard_problem_t *p)
     }
     status = find_saved(p->params.graph, &saved);
     for (int n = 0; n < p->nodes && status == XM_OK; ++n) {
-        p->counts[n] = ap_shard_set_of(p, n)->count;
-        p->costs[n] = ap_shard_set_of(p, n)->costs;
+        p->counts[n] = ap_strategy_table_of(p, n)->count;
+        p->costs[n] = ap_strategy_table_of(p, n)->costs;
         status = fill_memory(p, n, saved);
     }
     free(saved);
@@ -188,7 +188,7 @@ static double runs_of(const ap_shard_problem_t *p, int tensor, int to)
     double made = ap_graph_tensor_turns(graph, tensor);
 
     return (made < user->repeat ? made : user->repeat) *
-           (user->phase == AP_PHASE_UPDATE ? ap_shard_rare(p) : 1);
+           (user->phase == AP_PHASE_UPDATE ? ap_shard_per_iteration(p) : 1);
 }
 
 /* An edge runs from the node that makes a tensor to a term of one that uses it. For a tensor whose
@@ -206,7 +206,7 @@ static void add_wire(ap_shard_problem_t *p, int tensor, int to, int to_term, boo
 }
 
 /* Inputs and parameters come first, then operators in the order of the graph;
- * planner/intra_op/alike.c relies on the order. */
+ * planner/intra_op/symmetric.c relies on the order. */
 static xm_status_t add_nodes(ap_shard_problem_t *p)
 {
     const ap_graph_t *graph = p->params.graph;
@@ -329,7 +329,7 @@ char *ap_shard_problem_strategy(const ap_shard_problem_t *problem, int node, int
                                 char *buffer, size_t size)
 {
     const ap_shard_node_t *of = &problem->node[node];
-    const ap_shard_set_t *set = ap_shard_set_of(problem, node);
+    const ap_strategy_table_t *set = ap_strategy_table_of(problem, node);
 
     if (of->op >= 0) {
         return ap_strategy_format(&ap_graph_op(problem->params.graph, of->op)->rule,
@@ -351,7 +351,7 @@ const ap_strategy_t *ap_shard_problem_op_strategy(const ap_shard_problem_t *prob
 {
     int node = problem->op_node[op];
 
-    return &ap_shard_set_of(problem, node)->strategies.items[choice[node]];
+    return &ap_strategy_table_of(problem, node)->strategies.items[choice[node]];
 }
 
 /* Inputs and parameters are made in the spec that they are kept in. */
@@ -359,5 +359,5 @@ ap_spec_t ap_shard_problem_spec(const ap_shard_problem_t *problem, const int *ch
 {
     int term, node = maker(problem, tensor, &term);
 
-    return ap_shard_spec_at(ap_shard_set_of(problem, node), choice[node], term);
+    return ap_shard_spec_at(ap_strategy_table_of(problem, node), choice[node], term);
 }

@@ -71,7 +71,7 @@ static xm_status_t add_op(builder_t *b, int o)
     const ap_op_t *op = ap_graph_op(graph, o);
     const ap_strategy_t *strategy = &b->solution->ops[o];
     const double times = ap_shard_solution_times(b->solution, o);
-    const ap_strategy_site_t site = ap_shard_site(graph, b->solution->mesh, op);
+    const ap_strategy_context_t site = ap_shard_site(graph, b->solution->mesh, op);
     double bytes = ap_shard_moved_bytes(&site, graph, op, strategy, b->solution->state_bytes);
 
     b->report->compute +=

@@ -1,8 +1,8 @@
 /*
  * Strategies of the nodes of a sharding problem, and what they cost: one table for all nodes that
  * look the same. A table is found by a hash and confirmed by a comparison of everything that enters
- * a price; so equal tables mean equal costs, which is what planner/intra_op/alike.c builds on. A
- * graph of 14,000 operators has some dozens of tables.
+ * a price; so equal tables mean equal costs, which is what planner/intra_op/symmetric.c builds on.
+ * A graph of 14,000 operators has some dozens of tables.
  */
 
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #include "planner/intra_op/intra_op_private.h"
 
 /* What happens once per iteration is borne by all micro-batches alike. */
-double ap_shard_rare(const ap_shard_problem_t *p)
+double ap_shard_per_iteration(const ap_shard_problem_t *p)
 {
     return 1.0 / (p->params.micro_batches > 0 ? p->params.micro_batches : 1);
 }
@@ -130,7 +130,7 @@ static xm_status_t no_memory(void)
 
 /* An input or parameter has one strategy per spec. The costs are 0 but for the replicated spec
  * where the cost model has a penalty on it (Alpa's has). */
-static xm_status_t fill_tensor(const ap_shard_problem_t *p, ap_shard_set_t *set)
+static xm_status_t fill_tensor(const ap_shard_problem_t *p, ap_strategy_table_t *set)
 {
     const ap_tensor_t *tensor = ap_graph_tensor(p->params.graph, set->tensor);
     const ap_cost_model_t *model = ap_cost_mesh_model(p->params.mesh);
@@ -156,7 +156,7 @@ static xm_status_t fill_tensor(const ap_shard_problem_t *p, ap_shard_set_t *set)
 
 /* What an operator reads and writes on one device; an update also reads and writes the optimizer's
  * state. */
-double ap_shard_moved_bytes(const ap_strategy_site_t *site, const ap_graph_t *graph,
+double ap_shard_moved_bytes(const ap_strategy_context_t *site, const ap_graph_t *graph,
                             const ap_op_t *op, const ap_strategy_t *strategy, double state_bytes)
 {
     double bytes = ap_strategy_moved_bytes(site, strategy->spec);
@@ -170,10 +170,10 @@ double ap_shard_moved_bytes(const ap_strategy_site_t *site, const ap_graph_t *gr
 }
 
 /* What pricing needs to know of an operator. */
-ap_strategy_site_t ap_shard_site(const ap_graph_t *graph, const ap_cost_mesh_t *mesh,
-                                 const ap_op_t *op)
+ap_strategy_context_t ap_shard_site(const ap_graph_t *graph, const ap_cost_mesh_t *mesh,
+                                    const ap_op_t *op)
 {
-    ap_strategy_site_t site = {.rule = &op->rule, .mesh = mesh, .touched = op->touched};
+    ap_strategy_context_t site = {.rule = &op->rule, .mesh = mesh, .touched = op->touched};
 
     for (int t = 0; t < op->operand_count + op->result_count; ++t) {
         site.element_bytes[t] = ap_dtype_bytes(ap_graph_tensor(graph, tensor_of(op, t))->dtype);
@@ -184,13 +184,13 @@ ap_strategy_site_t ap_shard_site(const ap_graph_t *graph, const ap_cost_mesh_t *
 /* Prices one strategy: compute, then each collective. Updates and gradients of parameters happen
  * once per iteration; only the part of a gradient's collective that the backward pass does not hide
  * is charged. */
-static void price_op(const ap_shard_problem_t *p, ap_shard_set_t *set,
-                     const ap_strategy_site_t *site, int s)
+static void price_op(const ap_shard_problem_t *p, ap_strategy_table_t *set,
+                     const ap_strategy_context_t *site, int s)
 {
     const ap_graph_t *graph = p->params.graph;
     const ap_op_t *op = ap_graph_op(graph, set->op);
     const ap_strategy_t *strategy = &set->strategies.items[s];
-    double rare = ap_shard_rare(p);
+    double rare = ap_shard_per_iteration(p);
     double bytes = ap_shard_moved_bytes(site, graph, op, strategy, p->params.state_bytes);
 
     set->costs[s] =
@@ -210,14 +210,14 @@ static void price_op(const ap_shard_problem_t *p, ap_shard_set_t *set,
 /* Enumerates and prices the strategies of an operator. Alpa's space differs from ours: every
  * axis must cut an einsum, partial results are never scattered, and each axis of a result has an
  * all-reduce of its own in place of one over all axes. */
-static xm_status_t fill_op(const ap_shard_problem_t *p, ap_shard_set_t *set)
+static xm_status_t fill_op(const ap_shard_problem_t *p, ap_strategy_table_t *set)
 {
     const ap_graph_t *graph = p->params.graph;
     const ap_op_t *op = ap_graph_op(graph, set->op);
     bool alpa = ap_cost_model_is_alpa(ap_cost_mesh_model(p->params.mesh));
     ap_strategy_options_t options = {
         .scatter = !alpa, .all_axes = alpa && op->kind == AP_OP_EINSUM, .axis_sets = !alpa};
-    ap_strategy_site_t site = ap_shard_site(graph, p->params.mesh, op);
+    ap_strategy_context_t site = ap_shard_site(graph, p->params.mesh, op);
     xm_status_t status = ap_strategy_enumerate(&site, &options, &set->strategies);
 
     if (status == XM_OK && set->strategies.count == 0 && options.all_axes) {
@@ -246,8 +246,8 @@ static xm_status_t fill_op(const ap_shard_problem_t *p, ap_shard_set_t *set)
 }
 
 /* The hash decides nearly always; the comparison makes sure. */
-static bool belongs(const ap_shard_problem_t *p, const ap_shard_set_t *set, uint64_t hash, int op,
-                    int tensor)
+static bool belongs(const ap_shard_problem_t *p, const ap_strategy_table_t *set, uint64_t hash,
+                    int op, int tensor)
 {
     const ap_graph_t *graph = p->params.graph;
 
@@ -266,7 +266,7 @@ xm_status_t ap_shard_set_find(ap_shard_problem_t *p, int op, int tensor, int *se
     const ap_graph_t *graph = p->params.graph;
     uint64_t hash = op >= 0 ? hash_op(graph, ap_graph_op(graph, op))
                             : hash_tensor(ap_graph_tensor(graph, tensor));
-    ap_shard_set_t made = {.hash = hash, .op = op, .tensor = tensor};
+    ap_strategy_table_t made = {.hash = hash, .op = op, .tensor = tensor};
     xm_status_t status;
 
     for (int k = 0; k < p->sets; ++k) {
@@ -277,7 +277,7 @@ xm_status_t ap_shard_set_find(ap_shard_problem_t *p, int op, int tensor, int *se
     }
     if (p->sets == p->set_capacity) {
         int wanted = p->set_capacity == 0 ? 64 : 2 * p->set_capacity;
-        ap_shard_set_t *grown = realloc(p->set, (size_t)wanted * sizeof(*grown));
+        ap_strategy_table_t *grown = realloc(p->set, (size_t)wanted * sizeof(*grown));
 
         if (grown == NULL) {
             return no_memory();
@@ -295,7 +295,7 @@ xm_status_t ap_shard_set_find(ap_shard_problem_t *p, int op, int tensor, int *se
     return XM_OK;
 }
 
-void ap_shard_set_release(ap_shard_set_t *set)
+void ap_shard_set_release(ap_strategy_table_t *set)
 {
     ap_strategy_list_free(&set->strategies);
     free(set->specs);
@@ -304,7 +304,7 @@ void ap_shard_set_release(ap_shard_set_t *set)
 
 /* Lists the different specs of a term, and which of them each strategy has. Strategies are many and
  * specs few, so resharding is priced between specs and spread. */
-static int distinct_specs(const ap_shard_set_t *set, int term, ap_spec_t *specs, int *index)
+static int distinct_specs(const ap_strategy_table_t *set, int term, ap_spec_t *specs, int *index)
 {
     int count = 0;
 
@@ -365,7 +365,8 @@ double ap_shard_wire_cost(const ap_shard_problem_t *p, const ap_shard_wire_t *wi
 xm_status_t ap_shard_wire_costs(const ap_shard_problem_t *p, const ap_shard_wire_t *wire,
                                 double *costs)
 {
-    const ap_shard_set_t *from = ap_shard_set_of(p, wire->from), *to = ap_shard_set_of(p, wire->to);
+    const ap_strategy_table_t *from = ap_strategy_table_of(p, wire->from),
+                              *to = ap_strategy_table_of(p, wire->to);
     const ap_tensor_t *tensor = ap_graph_tensor(p->params.graph, wire->tensor);
     ap_spec_t made[AP_MAX_SPECS], used[AP_MAX_SPECS];
     int *index = malloc(((size_t)from->count + (size_t)to->count) * sizeof(*index));

@@ -459,8 +459,8 @@ xm_status_t ap_plan_reschedule(const ap_plan_t *plan, ap_schedule_kind_t kind, a
     return reschedule(plan, kind, &terms, result);
 }
 
-xm_status_t ap_plan_judge(const ap_plan_t *plan, const ap_plan_judgement_t *judgement,
-                          ap_plan_t **result)
+xm_status_t ap_plan_evaluate(const ap_plan_t *plan, const ap_plan_judgement_t *judgement,
+                             ap_plan_t **result)
 {
     terms_t terms = {.version_share = judgement->version_share,
                      .stash = judgement->stash,

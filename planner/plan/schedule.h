@@ -55,7 +55,7 @@ xm_status_t ap_plan_check_schedule(ap_schedule_kind_t kind);
  */
 xm_status_t ap_plan_reschedule(const ap_plan_t *plan, ap_schedule_kind_t kind, ap_plan_t **result);
 
-/** What ap_plan_judge() holds a plan against. */
+/** What ap_plan_evaluate() holds a plan against. */
 typedef struct ap_plan_judgement {
     size_t struct_size;
     ap_schedule_kind_t kind;
@@ -73,8 +73,8 @@ typedef struct ap_plan_judgement {
  * The same plan under a schedule, simulated, whether or not its memory fits: ap_plan_stage_memory()
  * tells. XM_ERR_NO_SOLUTION as of ap_plan_reschedule() only for too few micro-batches.
  */
-xm_status_t ap_plan_judge(const ap_plan_t *plan, const ap_plan_judgement_t *judgement,
-                          ap_plan_t **result);
+xm_status_t ap_plan_evaluate(const ap_plan_t *plan, const ap_plan_judgement_t *judgement,
+                             ap_plan_t **result);
 
 /**
  * The plan under the schedule with the shortest simulated step among the synchronous ones that a

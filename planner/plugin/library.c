@@ -27,7 +27,7 @@ static const double START_SECONDS = 30.0, PLAN_SECONDS = 600.0;
 struct ap_planner_library {
     pid_t process; /* 0: it ended */
     int socket;
-    double patience; /* seconds that starting and finalising may take */
+    double timeout; /* seconds that starting and finalising may take */
     autopar_planner_host_v1_t host;
     char name[AP_PLANNER_NAME_MOST + 1]; /* the planner's; until it is known that of the library */
 };
@@ -174,10 +174,10 @@ static xm_status_t await_start(ap_planner_library_t *library)
 {
     ap_message_t message;
     char *text;
-    xm_status_t status = await(library, xm_clock_seconds() + library->patience, &message, &text);
+    xm_status_t status = await(library, xm_clock_seconds() + library->timeout, &message, &text);
 
     if (status != XM_OK) {
-        return exchange_failed(library, status, "its start", library->patience);
+        return exchange_failed(library, status, "its start", library->timeout);
     }
     if (message.kind == AP_MESSAGE_READY) {
         (void)snprintf(library->name, sizeof(library->name), "%s", text);
@@ -189,7 +189,7 @@ static xm_status_t await_start(ap_planner_library_t *library)
 }
 
 xm_status_t ap_planner_library_open(const char *path, const autopar_planner_host_v1_t *host,
-                                    double patience, ap_planner_library_t **library)
+                                    double timeout, ap_planner_library_t **library)
 {
     if (XM_IS_NULL(path) || XM_IS_NULL(library)) {
         return XM_ERR_INVALID_ARGUMENT;
@@ -202,7 +202,7 @@ xm_status_t ap_planner_library_open(const char *path, const autopar_planner_host
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the planner %s", path);
     }
     made->host = host != NULL ? *host : (autopar_planner_host_v1_t){0};
-    made->patience = patience > 0.0 ? patience : START_SECONDS;
+    made->timeout = timeout > 0.0 ? timeout : START_SECONDS;
     (void)snprintf(made->name, sizeof(made->name), "%.*s", AP_PLANNER_NAME_MOST,
                    file != NULL ? file + 1 : path);
     status = start_process(path, made);
@@ -321,7 +321,7 @@ xm_status_t ap_planner_library_plan(ap_planner_library_t *library,
 static void finalize(ap_planner_library_t *library)
 {
     const ap_message_t end = {.kind = AP_MESSAGE_END};
-    double deadline = xm_clock_seconds() + library->patience;
+    double deadline = xm_clock_seconds() + library->timeout;
     ap_message_t message;
     char *text = NULL;
     xm_status_t status = ap_channel_send(library->socket, deadline, &end, NULL);
@@ -331,7 +331,7 @@ static void finalize(ap_planner_library_t *library)
         free(text);
     }
     if (status != XM_OK) {
-        (void)exchange_failed(library, status, "its end", library->patience);
+        (void)exchange_failed(library, status, "its end", library->timeout);
         if (library->host.log != NULL) {
             library->host.log(library->host.arg, xm_last_error());
         }

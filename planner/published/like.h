@@ -16,7 +16,7 @@
  * Deterministic, but for `search_seconds`. Threads: no shared state.
  *
  * @code
- *     status = ap_planner_row_find("megatron", &row);
+ *     status = ap_planner_preset_find("megatron", &row);
  *     status = ap_like_run(row, &params, &result);     // params as for ap_planner_run()
  *     printf("%s: %g s\n", row->name, result.step);
  *     ap_like_result_clear(&result);
@@ -42,7 +42,7 @@ typedef struct ap_like_point {
 } ap_like_point_t;
 
 typedef struct ap_like_result {
-    const ap_planner_row_t *row;
+    const ap_planner_preset_t *row;
     ap_plan_t *plan;        /**< judged; NULL: none */
     double step;            /**< predicted seconds of a training step */
     double memory;          /**< bytes of the fullest device */
@@ -58,7 +58,7 @@ typedef struct ap_like_result {
  * Runs a row. Of @p params `space`, `free_boundaries`, `steady` and `schedule` are the row's;
  * numbers of stages and recomputation are those that both allow.
  */
-xm_status_t ap_like_run(const ap_planner_row_t *row, const ap_planner_params_t *params,
+xm_status_t ap_like_run(const ap_planner_preset_t *row, const ap_planner_params_t *params,
                         ap_like_result_t *result);
 
 /** Frees what it owns. NULL and all-zero are accepted. */

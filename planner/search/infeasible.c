@@ -257,7 +257,7 @@ static xm_status_t name_changes(const ap_planner_setup_t *setup, int64_t micro_b
     return XM_OK;
 }
 
-xm_status_t ap_planner_explain_nothing(const ap_planner_setup_t *setup, int64_t micro_batches)
+xm_status_t ap_planner_explain_infeasible(const ap_planner_setup_t *setup, int64_t micro_batches)
 {
     const ap_planner_params_t *params = setup->params;
     question_t question = as_asked(setup, micro_batches);

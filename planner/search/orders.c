@@ -10,22 +10,22 @@
 xm_status_t ap_planner_bound_orders(ap_planner_run_t *run, ap_planner_work_t *work,
                                     ap_stage_table_t *table, ap_planner_bounds_t *least)
 {
-    const ap_lineups_t *lineups = &run->lineups;
+    const ap_host_permutations_t *host_permutations = &run->host_permutations;
     size_t runs = 0;
     ap_planner_bounds_t bounds = {0};
     xm_status_t status = XM_OK;
 
     *least = (ap_planner_bounds_t){INFINITY, INFINITY, INFINITY};
-    for (int i = 0; i < lineups->count && status == XM_OK; ++i) {
-        const ap_lineup_t *lineup = &lineups->items[i];
+    for (int i = 0; i < host_permutations->count && status == XM_OK; ++i) {
+        const ap_host_permutation_t *host_permutation = &host_permutations->items[i];
 
-        runs = (size_t)lineup->classes->hosts * (size_t)lineup->classes->hosts;
+        runs = (size_t)host_permutation->classes->hosts * (size_t)host_permutation->classes->hosts;
         if (ap_planner_out_of_time(run)) {
             return xm_error_set(XM_ERR_TIMEOUT, "time is up");
         }
-        if (i == 0 ||
-            memcmp(lineup->classes->of, lineup[-1].classes->of, runs * sizeof(int)) != 0) {
-            ap_stage_table_arrange(table, lineup->classes, lineup->cross_mesh);
+        if (i == 0 || memcmp(host_permutation->classes->of, host_permutation[-1].classes->of,
+                             runs * sizeof(int)) != 0) {
+            ap_stage_table_arrange(table, host_permutation->classes, host_permutation->cross_mesh);
             status = ap_planner_find_bounds(run, work, table, &bounds);
         }
         work->order_bound[i] = bounds.objective;
@@ -37,7 +37,7 @@ xm_status_t ap_planner_bound_orders(ap_planner_run_t *run, ap_planner_work_t *wo
 }
 
 /* What an order of hosts must stay below, as the search counts: it pays to leave the one before. */
-static double order_limit(const ap_planner_attempt_t *attempt)
+static double order_limit(const ap_planner_candidate_t *attempt)
 {
     static const double MOVING = 1e-6;
     const ap_planner_run_t *run = attempt->run;
@@ -52,8 +52,9 @@ static double order_limit(const ap_planner_attempt_t *attempt)
 
 /* Plans with the hosts in an order if that may pay. *bound: of this order, before and after.
  * XM_ERR_NO_SOLUTION: it does not. */
-static xm_status_t try_order(ap_planner_attempt_t *attempt, const ap_lineup_t *lineup,
-                             double *bound, bool *better)
+static xm_status_t try_order(ap_planner_candidate_t *attempt,
+                             const ap_host_permutation_t *host_permutation, double *bound,
+                             bool *better)
 {
     double limit = order_limit(attempt), found = *bound;
     xm_status_t status;
@@ -65,9 +66,10 @@ static xm_status_t try_order(ap_planner_attempt_t *attempt, const ap_lineup_t *l
     if (ap_planner_out_of_time(attempt->run)) {
         return xm_error_set(XM_ERR_TIMEOUT, "time is up");
     }
-    ap_stage_table_arrange(attempt->one.table, lineup->classes, lineup->cross_mesh);
+    ap_stage_table_arrange(attempt->one.table, host_permutation->classes,
+                           host_permutation->cross_mesh);
     ap_stage_table_beat(attempt->one.table, limit < INFINITY ? limit : 0.0);
-    status = ap_planner_slice(attempt, lineup, &found, better);
+    status = ap_planner_slice(attempt, host_permutation, &found, better);
     if (status == XM_OK || status == XM_ERR_NO_SOLUTION) {
         *bound = fmax(*bound, status == XM_OK ? fmin(found, limit) : limit);
     }
@@ -76,14 +78,14 @@ static xm_status_t try_order(ap_planner_attempt_t *attempt, const ap_lineup_t *l
 
 /* An order of hosts that is a step away from another. */
 typedef struct neighbour {
-    ap_lineup_t lineup;
+    ap_host_permutation_t host_permutation;
     double bound;
     bool done;
 } neighbour_t;
 
 /* A walk from order to order. */
 typedef struct climb {
-    ap_planner_attempt_t *attempt;
+    ap_planner_candidate_t *attempt;
     int hosts, most; /* orders it may look at */
     int *seen, count;
     int *near;  /* scratch */
@@ -95,14 +97,16 @@ typedef struct climb {
 
 static bool is_seen(const climb_t *climb, const int *order)
 {
-    const ap_lineups_t *lineups = &climb->attempt->run->lineups;
+    const ap_host_permutations_t *host_permutations = &climb->attempt->run->host_permutations;
     bool seen = false;
 
-    for (int i = 0; i < lineups->count && !seen; ++i) {
-        seen = ap_host_orders_same(lineups->orders, order, lineups->items[i].order);
+    for (int i = 0; i < host_permutations->count && !seen; ++i) {
+        seen = ap_host_orders_same(host_permutations->orders, order,
+                                   host_permutations->items[i].order);
     }
     for (int i = 0; i < climb->count && !seen; ++i) {
-        seen = ap_host_orders_same(lineups->orders, order, climb->seen + i * climb->hosts);
+        seen =
+            ap_host_orders_same(host_permutations->orders, order, climb->seen + i * climb->hosts);
     }
     return seen;
 }
@@ -112,7 +116,8 @@ static xm_status_t look_around(climb_t *climb)
 {
     ap_planner_run_t *run = climb->attempt->run;
     ap_stage_table_t *table = climb->attempt->one.table;
-    int count = ap_host_orders_near(run->lineups.orders, climb->here, climb->most, climb->near);
+    int count =
+        ap_host_orders_near(run->host_permutations.orders, climb->here, climb->most, climb->near);
     xm_status_t status = XM_OK;
 
     climb->neighbour_count = 0;
@@ -130,14 +135,15 @@ static xm_status_t look_around(climb_t *climb)
         memcpy(climb->seen + climb->count++ * climb->hosts, order,
                (size_t)climb->hosts * sizeof(*order));
         *neighbour = (neighbour_t){0};
-        status = ap_lineup_open(&run->setup, order, &neighbour->lineup);
+        status = ap_host_permutation_open(&run->setup, order, &neighbour->host_permutation);
         if (status == XM_ERR_NOT_FOUND) { /* the stage table has no such stages */
             status = XM_OK;
             continue;
         }
         if (status == XM_OK) {
             ++climb->neighbour_count;
-            ap_stage_table_arrange(table, neighbour->lineup.classes, neighbour->lineup.cross_mesh);
+            ap_stage_table_arrange(table, neighbour->host_permutation.classes,
+                                   neighbour->host_permutation.cross_mesh);
             status = ap_planner_find_bounds(run, climb->attempt->work, table, &bounds);
             neighbour->bound = bounds.objective;
         }
@@ -165,24 +171,25 @@ static xm_status_t take_step(climb_t *climb, bool *better)
             break;
         }
         --climb->solves;
-        status = try_order(climb->attempt, &best->lineup, &best->bound, better);
+        status = try_order(climb->attempt, &best->host_permutation, &best->bound, better);
         status = status == XM_ERR_NO_SOLUTION ? XM_OK : status;
         if (*better) {
-            memcpy(climb->here, best->lineup.order, (size_t)climb->hosts * sizeof(*climb->here));
+            memcpy(climb->here, best->host_permutation.order,
+                   (size_t)climb->hosts * sizeof(*climb->here));
         }
     }
     return status;
 }
 
 /* From the best order so far to one near it, as long as that pays. */
-static xm_status_t climb(ap_planner_attempt_t *attempt)
+static xm_status_t climb(ap_planner_candidate_t *attempt)
 {
     enum { MOST_SOLVES = 16 };
     const ap_planner_run_t *run = attempt->run;
     int hosts = xm_cluster_profile_hosts(run->params->profile);
     climb_t climb = {.attempt = attempt,
                      .hosts = hosts,
-                     .most = ap_lineups_most(&run->setup, run->layers),
+                     .most = ap_host_permutations_most(&run->setup, run->layers),
                      .solves = MOST_SOLVES};
     size_t size = (size_t)climb.most * (size_t)hosts;
     const int *order =
@@ -198,7 +205,7 @@ static xm_status_t climb(ap_planner_attempt_t *attempt)
         climb.neighbours == NULL) {
         status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for orders of %d hosts", hosts);
     } else {
-        memcpy(climb.here, order != NULL ? order : run->lineups.items[0].order,
+        memcpy(climb.here, order != NULL ? order : run->host_permutations.items[0].order,
                (size_t)hosts * sizeof(int));
     }
     while (status == XM_OK && better) {
@@ -206,10 +213,10 @@ static xm_status_t climb(ap_planner_attempt_t *attempt)
         if (status == XM_OK) {
             status = take_step(&climb, &better);
         }
-        ap_stage_table_arrange(attempt->one.table, run->lineups.items[0].classes,
-                               run->lineups.items[0].cross_mesh); /* these stay */
+        ap_stage_table_arrange(attempt->one.table, run->host_permutations.items[0].classes,
+                               run->host_permutations.items[0].cross_mesh); /* these stay */
         for (int i = 0; i < climb.neighbour_count; ++i) {
-            ap_lineup_close(&run->setup, &climb.neighbours[i].lineup);
+            ap_host_permutation_close(&run->setup, &climb.neighbours[i].host_permutation);
         }
     }
     if (!ap_planner_is_simulated(run, attempt->work)) {
@@ -223,38 +230,38 @@ static xm_status_t climb(ap_planner_attempt_t *attempt)
 }
 
 /* The profile's order, then the others as they promise; each must pay. */
-xm_status_t ap_planner_try_orders(ap_planner_attempt_t *attempt)
+xm_status_t ap_planner_try_orders(ap_planner_candidate_t *attempt)
 {
-    const ap_lineups_t *lineups = &attempt->run->lineups;
-    double least = INFINITY, *bound = malloc((size_t)lineups->count * sizeof(*bound));
-    bool *done = calloc((size_t)lineups->count, sizeof(*done)), any = false;
+    const ap_host_permutations_t *host_permutations = &attempt->run->host_permutations;
+    double least = INFINITY, *bound = malloc((size_t)host_permutations->count * sizeof(*bound));
+    bool *done = calloc((size_t)host_permutations->count, sizeof(*done)), any = false;
     xm_status_t status = XM_OK;
 
     if (bound == NULL || done == NULL) {
-        status =
-            xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d orders of hosts", lineups->count);
+        status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d orders of hosts",
+                              host_permutations->count);
         goto free_arrays;
     }
-    memcpy(bound, attempt->work->order_bound, (size_t)lineups->count * sizeof(*bound));
-    for (int turn = 0; turn < lineups->count && status == XM_OK; ++turn) {
+    memcpy(bound, attempt->work->order_bound, (size_t)host_permutations->count * sizeof(*bound));
+    for (int turn = 0; turn < host_permutations->count && status == XM_OK; ++turn) {
         int best = turn == 0 ? 0 : -1;
         bool better;
 
-        for (int i = 0; turn > 0 && i < lineups->count; ++i) {
+        for (int i = 0; turn > 0 && i < host_permutations->count; ++i) {
             best = !done[i] && (best < 0 || bound[i] < bound[best]) ? i : best;
         }
         done[best] = true;
-        status = try_order(attempt, &lineups->items[best], &bound[best], &better);
+        status = try_order(attempt, &host_permutations->items[best], &bound[best], &better);
         any = any || status == XM_OK;
         status = status == XM_ERR_NO_SOLUTION ? XM_OK : status;
     }
-    for (int i = 0; i < lineups->count; ++i) {
+    for (int i = 0; i < host_permutations->count; ++i) {
         least = fmin(least, bound[i]);
     }
     if (!ap_planner_is_simulated(attempt->run, attempt->work)) {
         attempt->work->trial->bound = fmax(attempt->work->trial->bound, least);
     }
-    if (status == XM_OK && any && !lineups->all) {
+    if (status == XM_OK && any && !host_permutations->all) {
         status = climb(attempt);
     }
     status = status == XM_OK && !any ? XM_ERR_NO_SOLUTION : status;

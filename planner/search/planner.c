@@ -86,56 +86,56 @@ static xm_status_t list_trials(ap_planner_run_t *run)
     return XM_OK;
 }
 
-/* A wave of trials that are worked on at the same time, whatever the number of cores: what is done
+/* A batch of trials that are worked on at the same time, whatever the number of cores: what is done
  * does not depend on it. */
-typedef struct wave {
+typedef struct batch {
     ap_planner_run_t *run;
     ap_planner_work_t *work[MOST_AT_ONCE];
     int count, next;
     pthread_mutex_t mutex;
-} wave_t;
+} batch_t;
 
 static void *work_on(void *arg)
 {
-    wave_t *wave = arg;
+    batch_t *batch = arg;
 
     for (;;) {
         ap_planner_work_t *work;
         int next;
 
-        (void)pthread_mutex_lock(&wave->mutex);
-        next = wave->next++;
-        (void)pthread_mutex_unlock(&wave->mutex);
-        if (next >= wave->count) {
+        (void)pthread_mutex_lock(&batch->mutex);
+        next = batch->next++;
+        (void)pthread_mutex_unlock(&batch->mutex);
+        if (next >= batch->count) {
             return NULL;
         }
-        work = wave->work[next];
-        work->status =
-            work->surveyed ? ap_planner_solve(wave->run, work) : ap_planner_survey(wave->run, work);
+        work = batch->work[next];
+        work->status = work->surveyed ? ap_planner_solve(batch->run, work)
+                                      : ap_planner_bounding_pass(batch->run, work);
         if (work->status != XM_OK) {
             (void)snprintf(work->error, sizeof(work->error), "%s", xm_last_error());
         }
     }
 }
 
-static void run_wave(wave_t *wave)
+static void run_batch(batch_t *batch)
 {
     enum { MOST_THREADS = 16 };
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     pthread_t threads[MOST_THREADS];
     int count = 0;
 
-    while (count < MOST_THREADS && count + 1 < wave->count && count + 1 < cores &&
-           pthread_create(&threads[count], NULL, work_on, wave) == 0) {
+    while (count < MOST_THREADS && count + 1 < batch->count && count + 1 < cores &&
+           pthread_create(&threads[count], NULL, work_on, batch) == 0) {
         ++count;
     }
-    (void)work_on(wave);
+    (void)work_on(batch);
     while (count > 0) {
         (void)pthread_join(threads[--count], NULL);
     }
 }
 
-/* What a survey found bounds the same case with recomputation. */
+/* What a bounding pass found bounds the same case with recomputation. */
 static void pass_on_bound(ap_planner_run_t *run, const ap_planner_work_t *work)
 {
     for (int i = 0; i < run->result.trial_count; ++i) {
@@ -150,13 +150,13 @@ static void pass_on_bound(ap_planner_run_t *run, const ap_planner_work_t *work)
     }
 }
 
-/* Takes in what a wave found, in the order of its trials. */
-static xm_status_t take_in(ap_planner_run_t *run, wave_t *wave)
+/* Takes in what a batch found, in the order of its trials. */
+static xm_status_t take_in(ap_planner_run_t *run, batch_t *batch)
 {
     xm_status_t status = XM_OK;
 
-    for (int i = 0; i < wave->count; ++i) {
-        ap_planner_work_t *work = wave->work[i];
+    for (int i = 0; i < batch->count; ++i) {
+        ap_planner_work_t *work = batch->work[i];
         ap_plan_t *best = run->result.plan;
 
         run->result.stages_priced += work->priced;
@@ -192,7 +192,8 @@ static double promise(const ap_planner_work_t *work)
     return fmax(work->trial->bound, work->estimate);
 }
 
-/* A case that recomputes waits until the one that does not is surveyed, whose survey bounds it. */
+/* A case that recomputes waits until the one that does not is surveyed, whose bounding pass bounds
+ * it. */
 static bool waits(const ap_planner_run_t *run, const ap_planner_work_t *work)
 {
     for (int i = 0; i < run->result.trial_count; ++i) {
@@ -207,7 +208,7 @@ static bool waits(const ap_planner_run_t *run, const ap_planner_work_t *work)
     return false;
 }
 
-/* Whether a trial's survey or solution is on, and no bound says that it is not worth it. */
+/* Whether a trial's bounding pass or solution is on, and no bound says that it is not worth it. */
 static bool is_open(const ap_planner_run_t *run, const ap_planner_work_t *work)
 {
     return !work->trial->exact && promise(work) < ap_planner_cutoff(run) &&
@@ -216,17 +217,18 @@ static bool is_open(const ap_planner_run_t *run, const ap_planner_work_t *work)
 
 /* Adds the trials that promise most of those surveyed or not yet, up to so many and below a bound;
  * those of which nothing is known alone. */
-static void fill_wave(ap_planner_run_t *run, wave_t *wave, bool surveyed, int most, double below)
+static void fill_batch(ap_planner_run_t *run, batch_t *batch, bool surveyed, int most, double below)
 {
-    while (wave->count < most) {
+    while (batch->count < most) {
         ap_planner_work_t *best = NULL;
 
         for (int i = 0; i < run->result.trial_count; ++i) {
             ap_planner_work_t *work = &run->work[i];
-            bool taken = wave->count > 0 && (promise(work) > 0.0) != (promise(wave->work[0]) > 0.0);
+            bool taken =
+                batch->count > 0 && (promise(work) > 0.0) != (promise(batch->work[0]) > 0.0);
 
-            for (int w = 0; w < wave->count; ++w) {
-                taken = taken || wave->work[w] == work;
+            for (int w = 0; w < batch->count; ++w) {
+                taken = taken || batch->work[w] == work;
             }
             if (!taken && is_open(run, work) && work->surveyed == surveyed &&
                 promise(work) < below && (best == NULL || promise(work) < promise(best))) {
@@ -236,25 +238,25 @@ static void fill_wave(ap_planner_run_t *run, wave_t *wave, bool surveyed, int mo
         if (best == NULL) {
             return;
         }
-        wave->work[wave->count++] = best;
+        batch->work[batch->count++] = best;
     }
 }
 
-/* Many to survey; or two to solve, once no other can be more promising than these. */
-static void pick_wave(ap_planner_run_t *run, wave_t *wave)
+/* Many to bounding pass; or two to solve, once no other can be more promising than these. */
+static void pick_batch(ap_planner_run_t *run, batch_t *batch)
 {
-    enum { MOST_SURVEYS = MOST_AT_ONCE, MOST_SOLVES = 2 };
+    enum { MOST_BOUNDING_PASSES = MOST_AT_ONCE, MOST_SOLVES = 2 };
     double below = INFINITY;
 
-    wave->count = wave->next = 0;
-    fill_wave(run, wave, true, MOST_SOLVES, INFINITY);
-    if (wave->count == (int)MOST_SOLVES) {
-        below = promise(wave->work[MOST_SOLVES - 1]);
+    batch->count = batch->next = 0;
+    fill_batch(run, batch, true, MOST_SOLVES, INFINITY);
+    if (batch->count == (int)MOST_SOLVES) {
+        below = promise(batch->work[MOST_SOLVES - 1]);
     }
-    wave->count = 0;
-    fill_wave(run, wave, false, MOST_SURVEYS, below);
-    if (wave->count == 0) {
-        fill_wave(run, wave, true, MOST_SOLVES, INFINITY);
+    batch->count = 0;
+    fill_batch(run, batch, false, MOST_BOUNDING_PASSES, below);
+    if (batch->count == 0) {
+        fill_batch(run, batch, true, MOST_SOLVES, INFINITY);
     }
 }
 
@@ -271,7 +273,7 @@ static double proved_bound(const ap_planner_run_t *run)
 
 static xm_status_t open_work(ap_planner_run_t *run)
 {
-    int orders = run->lineups.count;
+    int orders = run->host_permutations.count;
 
     for (int i = 0; i < run->result.trial_count; ++i) {
         run->work[i].trial = &run->result.trials[i];
@@ -300,7 +302,7 @@ static xm_status_t list_orders(ap_planner_run_t *run)
     ap_graph_t *made;
     xm_status_t status;
 
-    run->lineups.all = true;
+    run->host_permutations.all = true;
     if (!xm_cluster_profile_hosts_differ(profile) && !xm_cluster_profile_devices_differ(profile)) {
         return XM_OK;
     }
@@ -310,14 +312,14 @@ static xm_status_t list_orders(ap_planner_run_t *run)
     }
     run->layers = ap_graph_layers(graph);
     ap_graph_destroy(made);
-    return ap_lineups_open(&run->setup, run->layers, &run->lineups);
+    return ap_host_permutations_open(&run->setup, run->layers, &run->host_permutations);
 }
 
 /* Says in the plan whether another order of the hosts could be better. */
 static xm_status_t note_orders(ap_planner_run_t *run)
 {
-    const ap_lineups_t *lineups = &run->lineups;
-    bool all = lineups->all && (lineups->count == 0 || !run->stopped);
+    const ap_host_permutations_t *host_permutations = &run->host_permutations;
+    bool all = host_permutations->all && (host_permutations->count == 0 || !run->stopped);
     /* A simulated step is not what orders are bounded by, but for an estimate. */
     bool proved = !run->automatic &&
                   (run->params->schedule == NULL || strcmp(run->params->schedule, "1f1b") == 0);
@@ -325,14 +327,16 @@ static xm_status_t note_orders(ap_planner_run_t *run)
     char text[256];
     xm_status_t status;
 
-    run->result.host_orders = !all ? 0 : lineups->count > 0 ? lineups->count : 1;
-    if (lineups->count == 0) {
+    run->result.host_orders = !all                           ? 0
+                              : host_permutations->count > 0 ? host_permutations->count
+                                                             : 1;
+    if (host_permutations->count == 0) {
         return XM_OK;
     }
     if (all) {
         (void)snprintf(text, sizeof(text), "%.160s; hosts in the best%s of all %d orders",
                        ap_plan_info(run->result.plan)->optimiser, proved ? "" : " found",
-                       lineups->count);
+                       host_permutations->count);
     } else {
         (void)snprintf(text, sizeof(text), "%.160s; hosts in the best of the orders tried",
                        ap_plan_info(run->result.plan)->optimiser);
@@ -349,32 +353,32 @@ static xm_status_t try_all(ap_planner_run_t *run)
 {
     xm_status_t status = list_trials(run);
     int done = 0;
-    wave_t wave = {.run = run};
+    batch_t batch = {.run = run};
 
     if (status != XM_OK) {
         return status;
     }
     run->work = calloc((size_t)run->result.trial_count + 1, sizeof(*run->work));
-    if (run->work == NULL || pthread_mutex_init(&wave.mutex, NULL) != 0) {
+    if (run->work == NULL || pthread_mutex_init(&batch.mutex, NULL) != 0) {
         return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d trials",
                             run->result.trial_count);
     }
     status = open_work(run);
     for (;;) {
-        pick_wave(run, &wave);
-        if (wave.count == 0 || status != XM_OK) {
+        pick_batch(run, &batch);
+        if (batch.count == 0 || status != XM_OK) {
             break;
         }
         run->stopped = run->stopped || ap_planner_out_of_time(run);
         if (run->stopped) {
             break;
         }
-        report(run, (double)done / (2.0 * run->result.trial_count), wave.work[0]->trial);
-        run_wave(&wave);
-        done += wave.count;
-        status = take_in(run, &wave);
+        report(run, (double)done / (2.0 * run->result.trial_count), batch.work[0]->trial);
+        run_batch(&batch);
+        done += batch.count;
+        status = take_in(run, &batch);
     }
-    (void)pthread_mutex_destroy(&wave.mutex);
+    (void)pthread_mutex_destroy(&batch.mutex);
     run->result.objective = run->best;
     run->result.bound = proved_bound(run);
     run->result.stopped = run->stopped;
@@ -420,22 +424,23 @@ xm_status_t ap_planner_run(const ap_planner_params_t *params, ap_planner_result_
         status = xm_error_set(XM_ERR_NO_SOLUTION, "%s has no plan under that schedule; %s",
                               params->model, run.refused);
     } else if (status == XM_OK && run.result.plan == NULL) {
-        status = ap_planner_explain_nothing(&run.setup, most_micro_batches(&run));
+        status = ap_planner_explain_infeasible(&run.setup, most_micro_batches(&run));
     }
     if (status == XM_OK) {
         status = note_orders(&run);
     }
     close_work(&run);
     if (status == XM_OK) {
-        run.result.boundaries_simulated = (int64_t)ap_cross_mesh_simulated(run.setup.cross_mesh) +
-                                          ap_lineups_simulated(&run.setup, &run.lineups);
+        run.result.boundaries_simulated =
+            (int64_t)ap_cross_mesh_simulated(run.setup.cross_mesh) +
+            ap_host_permutations_simulated(&run.setup, &run.host_permutations);
         run.result.read = run.setup.read;
         run.setup.read = (ap_planner_model_t){0};
         *result = run.result;
     } else {
         ap_planner_result_clear(&run.result);
     }
-    ap_lineups_close(&run.setup, &run.lineups);
+    ap_host_permutations_close(&run.setup, &run.host_permutations);
     ap_planner_setup_close(&run.setup);
     return status;
 }

@@ -9,6 +9,6 @@
  * Returns XM_ERR_NO_SOLUTION with the constraint that leaves nothing and the smallest change that
  * would help, found with @p micro_batches micro-batches.
  */
-xm_status_t ap_planner_explain_nothing(const ap_planner_setup_t *setup, int64_t micro_batches);
+xm_status_t ap_planner_explain_infeasible(const ap_planner_setup_t *setup, int64_t micro_batches);
 
 #endif

@@ -44,22 +44,23 @@ static xm_status_t apply_schedule(const ap_planner_run_t *run, ap_planner_work_t
 }
 
 /* Hosts that stand in an order get their own numbers. */
-static xm_status_t place_plan(const ap_planner_run_t *run, const ap_lineup_t *lineup,
-                              ap_plan_t **plan)
+static xm_status_t place_plan(const ap_planner_run_t *run,
+                              const ap_host_permutation_t *host_permutation, ap_plan_t **plan)
 {
     ap_plan_t *placed = NULL;
-    xm_status_t status = ap_plan_place(
-        *plan, lineup->order, xm_cluster_profile_hosts_per_rack(run->params->profile), &placed);
+    xm_status_t status =
+        ap_plan_place(*plan, host_permutation->order,
+                      xm_cluster_profile_hosts_per_rack(run->params->profile), &placed);
 
     ap_plan_destroy(*plan);
     *plan = placed;
     return status;
 }
 
-/* Makes a plan of what was found and keeps it if it is the trial's best: *better. @p lineup: how
- * the hosts stand, NULL: as in the profile. */
+/* Makes a plan of what was found and keeps it if it is the trial's best: *better. @p
+ * host_permutation: how the hosts stand, NULL: as in the profile. */
 static xm_status_t build_plan(const ap_planner_run_t *run, ap_planner_work_t *work,
-                              ap_planner_case_t *one, const ap_lineup_t *lineup,
+                              ap_planner_case_t *one, const ap_host_permutation_t *host_permutation,
                               const ap_inter_op_result_t *found, bool *better)
 {
     const ap_plan_info_t info = ap_planner_info(&run->setup);
@@ -69,8 +70,8 @@ static xm_status_t build_plan(const ap_planner_run_t *run, ap_planner_work_t *wo
     xm_status_t status = ap_plan_build(one->table, found, &info, &plan);
 
     *better = false;
-    if (status == XM_OK && lineup != NULL) {
-        status = place_plan(run, lineup, &plan);
+    if (status == XM_OK && host_permutation != NULL) {
+        status = place_plan(run, host_permutation, &plan);
     }
     if (status == XM_OK) {
         status = apply_schedule(run, work, &plan);
@@ -146,7 +147,7 @@ xm_status_t ap_planner_find_bounds(const ap_planner_run_t *run, const ap_planner
     return status == XM_ERR_NO_SOLUTION ? XM_OK : status;
 }
 
-xm_status_t ap_planner_survey(ap_planner_run_t *run, ap_planner_work_t *work)
+xm_status_t ap_planner_bounding_pass(ap_planner_run_t *run, ap_planner_work_t *work)
 {
     ap_planner_bounds_t bounds = {0};
     ap_planner_case_t one;
@@ -155,8 +156,9 @@ xm_status_t ap_planner_survey(ap_planner_run_t *run, ap_planner_work_t *work)
     if (status != XM_OK) {
         return status == XM_ERR_TIMEOUT ? XM_OK : status;
     }
-    status = run->lineups.count > 0 ? ap_planner_bound_orders(run, work, one.table, &bounds)
-                                    : ap_planner_find_bounds(run, work, one.table, &bounds);
+    status = run->host_permutations.count > 0
+                 ? ap_planner_bound_orders(run, work, one.table, &bounds)
+                 : ap_planner_find_bounds(run, work, one.table, &bounds);
     if (status == XM_OK) {
         work->trial->bound = bounds.step;
         work->slower_bound = bounds.slower;
@@ -178,7 +180,8 @@ xm_status_t ap_planner_survey(ap_planner_run_t *run, ap_planner_work_t *work)
  * knows which of them share NICs.
  */
 static xm_status_t try_neighbours(ap_planner_run_t *run, ap_planner_work_t *work,
-                                  ap_planner_case_t *one, const ap_lineup_t *lineup, int stages)
+                                  ap_planner_case_t *one,
+                                  const ap_host_permutation_t *host_permutation, int stages)
 {
     const ap_planner_params_t *params = run->params;
     bool refused = work->refused; /* not of these, which are extra */
@@ -198,7 +201,7 @@ static xm_status_t try_neighbours(ap_planner_run_t *run, ap_planner_work_t *work
             }
             status = ap_stage_table_solve(one->table, count, count, &found);
             if (status == XM_OK) {
-                status = build_plan(run, work, one, lineup, &found, &better);
+                status = build_plan(run, work, one, host_permutation, &found, &better);
             }
             ap_inter_op_result_clear(&found);
             if (status != XM_OK) {
@@ -211,8 +214,9 @@ static xm_status_t try_neighbours(ap_planner_run_t *run, ap_planner_work_t *work
     return status;
 }
 
-xm_status_t ap_planner_slice(ap_planner_attempt_t *attempt, const ap_lineup_t *lineup,
-                             double *bound, bool *better)
+xm_status_t ap_planner_slice(ap_planner_candidate_t *attempt,
+                             const ap_host_permutation_t *host_permutation, double *bound,
+                             bool *better)
 {
     ap_planner_run_t *run = attempt->run;
     ap_planner_work_t *work = attempt->work;
@@ -226,10 +230,10 @@ xm_status_t ap_planner_slice(ap_planner_attempt_t *attempt, const ap_lineup_t *l
     attempt->count = status == XM_OK ? found.stage_count : attempt->count;
     if (status == XM_OK) {
         *bound = fmin(found.bound, found.objective);
-        status = build_plan(run, work, &attempt->one, lineup, &found, better);
+        status = build_plan(run, work, &attempt->one, host_permutation, &found, better);
         if (status == XM_OK && *better && attempt->stages == 0 &&
             ap_planner_is_simulated(run, work) && run->params->pins == NULL) {
-            status = try_neighbours(run, work, &attempt->one, lineup, found.stage_count);
+            status = try_neighbours(run, work, &attempt->one, host_permutation, found.stage_count);
         }
     }
     ap_inter_op_result_clear(&found);
@@ -241,7 +245,7 @@ xm_status_t ap_planner_slice(ap_planner_attempt_t *attempt, const ap_lineup_t *l
 static xm_status_t solve_once(ap_planner_run_t *run, ap_planner_work_t *work, int stages,
                               int *count)
 {
-    ap_planner_attempt_t attempt = {.run = run, .work = work, .stages = stages};
+    ap_planner_candidate_t attempt = {.run = run, .work = work, .stages = stages};
     double bound = 0.0;
     bool better;
     xm_status_t status = open_trial(run, work, stages, &attempt.one);
@@ -249,7 +253,7 @@ static xm_status_t solve_once(ap_planner_run_t *run, ap_planner_work_t *work, in
     if (status != XM_OK) {
         return status;
     }
-    if (run->lineups.count > 0) {
+    if (run->host_permutations.count > 0) {
         status = ap_planner_try_orders(&attempt);
     } else {
         status = ap_planner_slice(&attempt, NULL, &bound, &better);

@@ -6,7 +6,7 @@
 #ifndef AP_PLANNER_SEARCH_TRIAL_H
 #define AP_PLANNER_SEARCH_TRIAL_H
 
-#include "planner/search/lineup.h"
+#include "planner/search/host_permutation.h"
 #include "planner/search/case.h"
 
 /* A trial at work. Bounds are of the objective, with boundaries for free. */
@@ -16,7 +16,7 @@ typedef struct ap_planner_work {
     double slower_bound; /* of the same case with recomputation */
     double estimate;     /* of a simulated step: as the search counts, boundaries for free */
     double *order_bound; /* of the objective with the hosts in each order of the run, or NULL */
-    ap_plan_t *plan;     /* of this wave, or NULL */
+    ap_plan_t *plan;     /* of this batch, or NULL */
     int64_t priced;
     bool refused; /* its plan does not fit under its schedule */
     bool cut;     /* time was up before its search had ended */
@@ -28,7 +28,7 @@ typedef struct ap_planner_work {
 typedef struct ap_planner_run {
     const ap_planner_params_t *params;
     ap_planner_setup_t setup;
-    ap_lineups_t lineups;
+    ap_host_permutations_t host_permutations;
     int layers;
     int64_t micro_batches[AP_PLANNER_MICRO_BATCHES];
     int count;
@@ -57,7 +57,7 @@ typedef struct ap_planner_attempt {
     ap_planner_case_t one;
     int stages; /* at most so many, 0: any */
     int count;  /* stages of the last plan */
-} ap_planner_attempt_t;
+} ap_planner_candidate_t;
 
 /* Simulated steps are below their estimates by a few hundredths at most. */
 #define AP_PLANNER_ESTIMATED 0.97
@@ -74,20 +74,21 @@ double ap_planner_cutoff(const ap_planner_run_t *run);
 /* Bounds of a case as its table stands. */
 xm_status_t ap_planner_find_bounds(const ap_planner_run_t *run, const ap_planner_work_t *work,
                                    ap_stage_table_t *table, ap_planner_bounds_t *bounds);
-/* Slices the case with its hosts as they stand; with a lineup, in that. *bound: no plan of theirs
- * is faster. XM_ERR_NO_SOLUTION: there is no plan, or none that is fast enough. */
-xm_status_t ap_planner_slice(ap_planner_attempt_t *attempt, const ap_lineup_t *lineup,
-                             double *bound, bool *better);
+/* Slices the case with its hosts as they stand; with a host permutation, in that. *bound: no plan
+ * of theirs is faster. XM_ERR_NO_SOLUTION: there is no plan, or none that is fast enough. */
+xm_status_t ap_planner_slice(ap_planner_candidate_t *attempt,
+                             const ap_host_permutation_t *host_permutation, double *bound,
+                             bool *better);
 
 /* The same for every order of the run (planner/search/orders.c): bounds, of which the least come
  * back; and plans, where only those that pay are kept. XM_ERR_NO_SOLUTION: no order has a plan that
  * does. */
 xm_status_t ap_planner_bound_orders(ap_planner_run_t *run, ap_planner_work_t *work,
                                     ap_stage_table_t *table, ap_planner_bounds_t *least);
-xm_status_t ap_planner_try_orders(ap_planner_attempt_t *attempt);
+xm_status_t ap_planner_try_orders(ap_planner_candidate_t *attempt);
 
 /* First a bound, with no configuration priced. */
-xm_status_t ap_planner_survey(ap_planner_run_t *run, ap_planner_work_t *work);
+xm_status_t ap_planner_bounding_pass(ap_planner_run_t *run, ap_planner_work_t *work);
 
 /* Then its best plan. Finding none is not a failure here. */
 xm_status_t ap_planner_solve(ap_planner_run_t *run, ap_planner_work_t *work);

@@ -39,7 +39,7 @@ void ap_parts_add(ap_parts_t *sum, const ap_parts_t *parts)
 /* An operator of the training graph with the context for pricing it. */
 typedef struct priced_op {
     const ap_op_t *op;
-    ap_strategy_site_t site;
+    ap_strategy_context_t site;
 } priced_op_t;
 
 /* What pricing needs to know of an operator: its rule, the mesh, and the bytes of an element of

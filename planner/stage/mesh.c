@@ -19,13 +19,13 @@ static xm_status_t no_memory(void)
 }
 
 /* Rows that a prefix DP has borrowed are freed by the one that made them. */
-static void rung_destroy(const ap_stage_context_t *context, ap_stage_rung_t *rung)
+static void multiplier_destroy(const ap_stage_context_t *context, ap_stage_multiplier_t *multiplier)
 {
-    for (int d = 0; d < context->distinct && rung->table != NULL; ++d) {
-        ap_layer_table_destroy(rung->table[d]);
+    for (int d = 0; d < context->distinct && multiplier->table != NULL; ++d) {
+        ap_layer_table_destroy(multiplier->table[d]);
     }
-    for (int first = 0; first < context->layers && rung->chain != NULL; ++first) {
-        ap_stage_chain_t *chain = &rung->chain[first];
+    for (int first = 0; first < context->layers && multiplier->chain != NULL; ++first) {
+        ap_stage_prefix_t *chain = &multiplier->chain[first];
 
         for (int row = chain->borrowed; row < chain->rows; ++row) {
             free(chain->cost[row]);
@@ -34,9 +34,9 @@ static void rung_destroy(const ap_stage_context_t *context, ap_stage_rung_t *run
         free(chain->cost);
         free(chain->through);
     }
-    free(rung->table);
-    free(rung->chain);
-    free(rung);
+    free(multiplier->table);
+    free(multiplier->chain);
+    free(multiplier);
 }
 
 /* Accepts a mesh that is only partly made, and NULL. */
@@ -45,13 +45,13 @@ void ap_stage_mesh_destroy(const ap_stage_context_t *context, ap_stage_mesh_t *m
     if (mesh == NULL) {
         return;
     }
-    for (int r = 0; r < mesh->rungs; ++r) {
-        rung_destroy(context, mesh->rung[r]);
+    for (int r = 0; r < mesh->multipliers; ++r) {
+        multiplier_destroy(context, mesh->multiplier[r]);
     }
     for (int d = 0; d < context->distinct && mesh->problem != NULL; ++d) {
         ap_layer_problem_destroy(mesh->problem[d]);
     }
-    free(mesh->rung);
+    free(mesh->multiplier);
     free(mesh->problem);
     ap_reshard_memo_destroy(mesh->memo);
     ap_cost_mesh_destroy(mesh->cost);
@@ -80,8 +80,8 @@ static xm_status_t mesh_create(const ap_stage_context_t *context, const ap_stage
     }
     if (status == XM_OK) {
         made->problem = calloc((size_t)context->distinct, sizeof(ap_layer_problem_t *));
-        made->rung = calloc((size_t)AP_STAGE_RUNGS, sizeof(ap_stage_rung_t *));
-        status = made->problem == NULL || made->rung == NULL ? no_memory() : XM_OK;
+        made->multiplier = calloc((size_t)AP_STAGE_MULTIPLIERS, sizeof(ap_stage_multiplier_t *));
+        status = made->problem == NULL || made->multiplier == NULL ? no_memory() : XM_OK;
     }
     if (status != XM_OK) {
         ap_stage_mesh_destroy(context, made);
@@ -122,30 +122,32 @@ xm_status_t ap_stage_mesh_get(ap_stage_context_t *context, const ap_stage_query_
 
 /* Finds or makes a multiplier step. Activations count once for each micro-batch in flight, so steps
  * differ by that number as well; at price 0 it does not matter, and all queries share one. */
-xm_status_t ap_stage_rung_get(ap_stage_context_t *context, ap_stage_mesh_t *mesh, int rung,
-                              int in_flight, ap_stage_rung_t **found)
+xm_status_t ap_stage_multiplier_get(ap_stage_context_t *context, ap_stage_mesh_t *mesh,
+                                    int multiplier, int in_flight, ap_stage_multiplier_t **found)
 {
     /* The price in seconds per byte; stage_private.h says why there are fixed steps. */
-    double price = rung == 0 ? 0 : 1e-16 * pow(2, 0.5 * rung);
-    ap_stage_rung_t *made, **grown;
+    double price = multiplier == 0 ? 0 : 1e-16 * pow(2, 0.5 * multiplier);
+    ap_stage_multiplier_t *made, **grown;
 
-    in_flight = rung == 0 ? 0 : in_flight;
-    for (int r = 0; r < mesh->rungs; ++r) {
-        if (mesh->rung[r]->rung == rung && mesh->rung[r]->in_flight == in_flight) {
-            *found = mesh->rung[r];
+    in_flight = multiplier == 0 ? 0 : in_flight;
+    for (int r = 0; r < mesh->multipliers; ++r) {
+        if (mesh->multiplier[r]->multiplier == multiplier &&
+            mesh->multiplier[r]->in_flight == in_flight) {
+            *found = mesh->multiplier[r];
             return XM_OK;
         }
     }
-    grown = realloc(mesh->rung, ((size_t)mesh->rungs + 1) * sizeof(ap_stage_rung_t *));
+    grown = realloc(mesh->multiplier,
+                    ((size_t)mesh->multipliers + 1) * sizeof(ap_stage_multiplier_t *));
     if (grown == NULL) {
         return no_memory();
     }
-    mesh->rung = grown;
+    mesh->multiplier = grown;
     made = calloc(1, sizeof(*made));
     if (made == NULL) {
         return no_memory();
     }
-    made->rung = rung;
+    made->multiplier = multiplier;
     made->in_flight = in_flight;
     made->weights = (ap_layer_weights_t){.forward = context->rematerialize ? 2 : 1,
                                          .per_iteration = 1.0 / context->micro_batches,
@@ -154,10 +156,10 @@ xm_status_t ap_stage_rung_get(ap_stage_context_t *context, ap_stage_mesh_t *mesh
     made->table = calloc((size_t)context->distinct, sizeof(ap_layer_table_t *));
     made->chain = calloc((size_t)context->layers, sizeof(*made->chain));
     if (made->table == NULL || made->chain == NULL) {
-        rung_destroy(context, made);
+        multiplier_destroy(context, made);
         return no_memory();
     }
-    mesh->rung[mesh->rungs++] = made;
+    mesh->multiplier[mesh->multipliers++] = made;
     *found = made;
     return XM_OK;
 }
@@ -190,20 +192,22 @@ xm_status_t ap_stage_layer_problem(ap_stage_context_t *context, const ap_stage_q
 
 /* Solves a layer at a price, the first time that anyone asks. */
 xm_status_t ap_stage_table_get(ap_stage_context_t *context, ap_stage_mesh_t *mesh,
-                               ap_stage_rung_t *rung, int layer, const ap_layer_table_t **table)
+                               ap_stage_multiplier_t *multiplier, int layer,
+                               const ap_layer_table_t **table)
 {
     int distinct = context->distinct_of[layer];
     const ap_layer_problem_t *problem;
     xm_status_t status = XM_OK;
 
-    if (rung->table[distinct] == NULL) {
+    if (multiplier->table[distinct] == NULL) {
         status = ap_stage_problem_get(context, mesh, layer, &problem);
         if (status == XM_OK) {
-            status = ap_layer_problem_solve(problem, &rung->weights, &rung->table[distinct]);
+            status =
+                ap_layer_problem_solve(problem, &multiplier->weights, &multiplier->table[distinct]);
         }
         context->tables += status == XM_OK;
     }
-    *table = rung->table[distinct];
+    *table = multiplier->table[distinct];
     return status;
 }
 
@@ -237,7 +241,7 @@ static void min_plus(const double *before, int in_count, const ap_layer_table_t 
 }
 
 /* Adds a row to a prefix DP: the first layer's own table, or a product with it. */
-static xm_status_t extend(ap_stage_chain_t *chain, int in_count, const ap_layer_table_t *layer)
+static xm_status_t extend(ap_stage_prefix_t *chain, int in_count, const ap_layer_table_t *layer)
 {
     size_t cells = (size_t)in_count * (size_t)layer->out_count;
     double *cost = malloc(cells * sizeof(*cost));
@@ -278,16 +282,17 @@ static int find_twin(const ap_stage_context_t *context, int first, int count)
  * later row can be equal, hence the test on `borrowed`. The earlier one may have to be extended
  * first, and may borrow itself from one that is still earlier; the first layer's number falls each
  * time, so this ends. */
-static xm_status_t borrow(ap_stage_context_t *context, ap_stage_mesh_t *mesh, ap_stage_rung_t *rung,
-                          int first, ap_stage_chain_t *of, bool *done)
+static xm_status_t borrow(ap_stage_context_t *context, ap_stage_mesh_t *mesh,
+                          ap_stage_multiplier_t *multiplier, int first, ap_stage_prefix_t *of,
+                          bool *done)
 {
-    const ap_stage_chain_t *twin;
+    const ap_stage_prefix_t *twin;
     int earlier = of->borrowed == of->rows ? find_twin(context, first, of->rows + 1) : -1;
     xm_status_t status = XM_OK;
 
     *done = earlier >= 0;
     if (earlier >= 0) {
-        status = ap_stage_chain_get(context, mesh, rung, earlier, earlier + of->rows, &twin);
+        status = ap_stage_prefix_get(context, mesh, multiplier, earlier, earlier + of->rows, &twin);
     }
     if (earlier >= 0 && status == XM_OK) {
         of->cost[of->rows] = twin->cost[of->rows];
@@ -299,13 +304,13 @@ static xm_status_t borrow(ap_stage_context_t *context, ap_stage_mesh_t *mesh, ap
 
 /* Extends the prefix DP of a first layer up to the last one that is asked for. Rows are never
  * changed afterwards, so pointers to them stay valid. */
-xm_status_t ap_stage_chain_get(ap_stage_context_t *context, ap_stage_mesh_t *mesh,
-                               ap_stage_rung_t *rung, int first, int last,
-                               const ap_stage_chain_t **chain)
+xm_status_t ap_stage_prefix_get(ap_stage_context_t *context, ap_stage_mesh_t *mesh,
+                                ap_stage_multiplier_t *multiplier, int first, int last,
+                                const ap_stage_prefix_t **chain)
 {
-    ap_stage_chain_t *of = &rung->chain[first];
+    ap_stage_prefix_t *of = &multiplier->chain[first];
     const ap_layer_table_t *start, *layer;
-    xm_status_t status = ap_stage_table_get(context, mesh, rung, first, &start);
+    xm_status_t status = ap_stage_table_get(context, mesh, multiplier, first, &start);
 
     if (status == XM_OK && of->cost == NULL) {
         of->cost = calloc((size_t)(context->layers - first), sizeof(double *));
@@ -315,11 +320,11 @@ xm_status_t ap_stage_chain_get(ap_stage_context_t *context, ap_stage_mesh_t *mes
     while (status == XM_OK && first + of->rows <= last) {
         bool done;
 
-        status = borrow(context, mesh, rung, first, of, &done);
+        status = borrow(context, mesh, multiplier, first, of, &done);
         if (status != XM_OK || done) {
             continue;
         }
-        status = ap_stage_table_get(context, mesh, rung, first + of->rows, &layer);
+        status = ap_stage_table_get(context, mesh, multiplier, first + of->rows, &layer);
         if (status == XM_OK) {
             status = extend(of, start->in_count, layer);
         }

@@ -216,7 +216,7 @@ static xm_status_t trace_layer(ap_stage_context_t *context, const ap_stage_plan_
 {
     const ap_stage_cell_t *cell = &plan->cells[layer - plan->first];
     traced_layer_t t = {.context = context,
-                        .weights = &cell->rung->weights,
+                        .weights = &cell->multiplier->weights,
                         .mesh = plan->mesh->cost,
                         .cell = cell};
     xm_status_t status = ap_stage_problem_get(context, plan->mesh, layer, &t.problem);
@@ -297,7 +297,8 @@ static int find_same(const ap_stage_context_t *context, const ap_stage_plan_t *p
         const ap_stage_cell_t *other = &plan->cells[earlier - plan->first];
 
         if (context->distinct_of[earlier] == context->distinct_of[layer] &&
-            other->rung == cell->rung && other->in == cell->in && other->out == cell->out) {
+            other->multiplier == cell->multiplier && other->in == cell->in &&
+            other->out == cell->out) {
             return earlier;
         }
     }
@@ -367,11 +368,11 @@ xm_status_t ap_stage_solve_assigned(ap_stage_context_t *context, const ap_stage_
 {
     int layers = query->last - query->first + 1;
     ap_stage_plan_t plan = {.first = query->first, .last = query->last};
-    ap_stage_rung_t *rung;
+    ap_stage_multiplier_t *multiplier;
     xm_status_t status = ap_stage_mesh_get(context, query, &plan.mesh);
 
     if (status == XM_OK) {
-        status = ap_stage_rung_get(context, plan.mesh, 0, 0, &rung);
+        status = ap_stage_multiplier_get(context, plan.mesh, 0, 0, &multiplier);
     }
     if (status != XM_OK) {
         return status;
@@ -383,10 +384,11 @@ xm_status_t ap_stage_solve_assigned(ap_stage_context_t *context, const ap_stage_
     for (int i = 0; i < layers && status == XM_OK; ++i) {
         const ap_layer_problem_t *problem;
 
-        plan.cells[i] = (ap_stage_cell_t){.rung = rung, .in = specs[i], .out = specs[i + 1]};
+        plan.cells[i] =
+            (ap_stage_cell_t){.multiplier = multiplier, .in = specs[i], .out = specs[i + 1]};
         status = ap_stage_problem_get(context, plan.mesh, query->first + i, &problem);
         if (status == XM_OK) {
-            ap_parts_t parts = ap_layer_assignment_parts(problem, &rung->weights, specs[i],
+            ap_parts_t parts = ap_layer_assignment_parts(problem, &multiplier->weights, specs[i],
                                                          specs[i + 1], strategies[i]);
 
             ap_parts_add(&plan.parts, &parts);

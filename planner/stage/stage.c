@@ -174,9 +174,9 @@ static double objective_of(const ap_stage_context_t *context, const ap_parts_t *
 
 /* A layer's parts in a plan, if its cell were of this multiplier step. */
 static const ap_parts_t *cell_parts(const ap_stage_context_t *context, const ap_stage_cell_t *cell,
-                                    const ap_stage_rung_t *rung, int layer)
+                                    const ap_stage_multiplier_t *multiplier, int layer)
 {
-    const ap_layer_table_t *table = rung->table[context->distinct_of[layer]];
+    const ap_layer_table_t *table = multiplier->table[context->distinct_of[layer]];
 
     return &table->parts[cell->in * table->out_count + cell->out];
 }
@@ -189,7 +189,7 @@ static void sum_cells(const ap_stage_context_t *context, ap_stage_plan_t *plan)
     for (int layer = plan->first; layer <= plan->last; ++layer) {
         const ap_stage_cell_t *cell = &plan->cells[layer - plan->first];
 
-        ap_parts_add(&plan->parts, cell_parts(context, cell, cell->rung, layer));
+        ap_parts_add(&plan->parts, cell_parts(context, cell, cell->multiplier, layer));
     }
 }
 
@@ -227,13 +227,15 @@ static xm_status_t plan_at(ap_stage_context_t *context, const ap_stage_query_t *
                            ap_stage_plan_t *plan, double *priced)
 {
     const ap_layer_problem_t *start, *end;
-    const ap_stage_chain_t *chain;
-    ap_stage_rung_t *rung;
+    const ap_stage_prefix_t *chain;
+    ap_stage_multiplier_t *multiplier;
     int in = -1, out = -1, fixed_in, fixed_out;
-    xm_status_t status = ap_stage_rung_get(context, plan->mesh, number, query->in_flight, &rung);
+    xm_status_t status =
+        ap_stage_multiplier_get(context, plan->mesh, number, query->in_flight, &multiplier);
 
     if (status == XM_OK) {
-        status = ap_stage_chain_get(context, plan->mesh, rung, plan->first, plan->last, &chain);
+        status =
+            ap_stage_prefix_get(context, plan->mesh, multiplier, plan->first, plan->last, &chain);
     }
     if (status == XM_OK) {
         status = ap_stage_problem_get(context, plan->mesh, plan->first, &start);
@@ -271,10 +273,10 @@ static xm_status_t plan_at(ap_stage_context_t *context, const ap_stage_query_t *
         return nothing_divides(query);
     }
     for (int layer = plan->last; layer >= plan->first; --layer) {
-        const ap_layer_table_t *table = rung->table[context->distinct_of[layer]];
+        const ap_layer_table_t *table = multiplier->table[context->distinct_of[layer]];
         ap_stage_cell_t *cell = &plan->cells[layer - plan->first];
 
-        cell->rung = rung;
+        cell->multiplier = multiplier;
         cell->out = out;
         cell->in = layer == plan->first
                        ? in
@@ -292,8 +294,9 @@ static xm_status_t plan_at(ap_stage_context_t *context, const ap_stage_query_t *
 static xm_status_t spend_slack(ap_stage_context_t *context, const ap_stage_query_t *query,
                                int cheaper, ap_stage_plan_t *plan)
 {
-    ap_stage_rung_t *rung;
-    xm_status_t status = ap_stage_rung_get(context, plan->mesh, cheaper, query->in_flight, &rung);
+    ap_stage_multiplier_t *multiplier;
+    xm_status_t status =
+        ap_stage_multiplier_get(context, plan->mesh, cheaper, query->in_flight, &multiplier);
     int best = 0;
 
     while (status == XM_OK && best >= 0) {
@@ -302,8 +305,8 @@ static xm_status_t spend_slack(ap_stage_context_t *context, const ap_stage_query
         best = -1;
         for (int layer = plan->first; layer <= plan->last; ++layer) {
             ap_stage_cell_t *cell = &plan->cells[layer - plan->first];
-            const ap_parts_t *now = cell_parts(context, cell, cell->rung, layer);
-            const ap_parts_t *then = cell_parts(context, cell, rung, layer);
+            const ap_parts_t *now = cell_parts(context, cell, cell->multiplier, layer);
+            const ap_parts_t *then = cell_parts(context, cell, multiplier, layer);
             double saved = objective_of(context, now) - objective_of(context, then);
             double bytes = then->mem_stage - now->mem_stage +
                            query->in_flight * (then->mem_act - now->mem_act);
@@ -312,14 +315,14 @@ static xm_status_t spend_slack(ap_stage_context_t *context, const ap_stage_query
             double work = fmax(0, then->mem_work - plan->parts.mem_work);
             double rate = saved / fmax(bytes, 1);
 
-            if (cell->rung != rung && saved > 0 && rate > best_rate &&
+            if (cell->multiplier != multiplier && saved > 0 && rate > best_rate &&
                 memory + bytes + work <= query->memory_limit) {
                 best_rate = rate;
                 best = layer - plan->first;
             }
         }
         if (best >= 0) {
-            plan->cells[best].rung = rung;
+            plan->cells[best].multiplier = multiplier;
             sum_cells(context, plan);
         }
     }
@@ -348,7 +351,7 @@ static xm_status_t does_not_fit(const ap_stage_query_t *query, double needed)
 static xm_status_t meet_limit(ap_stage_context_t *context, const ap_stage_query_t *query,
                               ap_stage_plan_t *plan)
 {
-    int too_cheap = 0, fits = AP_STAGE_RUNGS;
+    int too_cheap = 0, fits = AP_STAGE_MULTIPLIERS;
     double priced, needed;
     xm_status_t status = plan_at(context, query, fits, plan, &priced);
 
@@ -364,8 +367,8 @@ static xm_status_t meet_limit(ap_stage_context_t *context, const ap_stage_query_
             return status;
         }
         /* Weak duality: every plan within the limit costs at least this, whatever the price. */
-        plan->bound = fmax(plan->bound,
-                           priced - plan->cells[0].rung->weights.stage_byte * query->memory_limit);
+        plan->bound = fmax(plan->bound, priced - plan->cells[0].multiplier->weights.stage_byte *
+                                                     query->memory_limit);
         if (memory_of(&plan->parts, query->in_flight) <= query->memory_limit) {
             fits = middle;
         } else {

@@ -10,10 +10,11 @@
 #include "planner/stage/layers.h"
 
 /*
- * Memory prices are a fixed ladder, so that tables are shared by all queries: rung 0 is free, rung
- * k costs 1e-16·2^(k/2) seconds per byte, which ends where a byte is worth 2 ms.
+ * Memory prices are a fixed multiplier steps, so that tables are shared by all queries: multiplier
+ * 0 is free, multiplier k costs 1e-16·2^(k/2) seconds per byte, which ends where a byte is worth 2
+ * ms.
  */
-enum { AP_STAGE_RUNGS = 90 };
+enum { AP_STAGE_MULTIPLIERS = 90 };
 
 /* All ranges that start at one layer: row `last - first` is a table [in][out]. */
 typedef struct ap_stage_chain {
@@ -21,15 +22,15 @@ typedef struct ap_stage_chain {
     double **cost;
     uint16_t **through; /* spec index of the boundary before the row's last layer */
     int borrowed;       /* so many rows, the first, are those of an earlier chain of equal layers */
-} ap_stage_chain_t;
+} ap_stage_prefix_t;
 
 /* Everything solved at one memory price. */
-typedef struct ap_stage_rung {
-    int rung, in_flight; /* in_flight is 0 on rung 0, where it does not matter */
+typedef struct ap_stage_multiplier {
+    int multiplier, in_flight; /* in_flight is 0 on multiplier 0, where it does not matter */
     ap_layer_weights_t weights;
     ap_layer_table_t **table; /* per distinct layer, NULL until needed */
-    ap_stage_chain_t *chain;  /* per first layer */
-} ap_stage_rung_t;
+    ap_stage_prefix_t *chain; /* per first layer */
+} ap_stage_multiplier_t;
 
 /* A submesh in a logical shape. */
 typedef struct ap_stage_mesh {
@@ -37,8 +38,8 @@ typedef struct ap_stage_mesh {
     ap_cost_mesh_t *cost;
     ap_reshard_memo_t *memo;
     ap_layer_problem_t **problem; /* per distinct layer, NULL until needed */
-    int rungs;
-    ap_stage_rung_t **rung;
+    int multipliers;
+    ap_stage_multiplier_t **multiplier;
 } ap_stage_mesh_t;
 
 struct ap_stage_context {
@@ -58,9 +59,9 @@ struct ap_stage_context {
     size_t tables;
 };
 
-/* A plan of a range: per layer the cell of the table of a rung. */
+/* A plan of a range: per layer the cell of the table of a multiplier. */
 typedef struct ap_stage_cell {
-    ap_stage_rung_t *rung;
+    ap_stage_multiplier_t *multiplier;
     int in, out;
 } ap_stage_cell_t;
 
@@ -72,19 +73,20 @@ typedef struct ap_stage_plan {
     double bound;
 } ap_stage_plan_t;
 
-/* The mesh and rung objects, made on first use. */
+/* The mesh and multiplier objects, made on first use. */
 xm_status_t ap_stage_mesh_get(ap_stage_context_t *context, const ap_stage_query_t *query,
                               ap_stage_mesh_t **mesh);
-xm_status_t ap_stage_rung_get(ap_stage_context_t *context, ap_stage_mesh_t *mesh, int rung,
-                              int in_flight, ap_stage_rung_t **found);
+xm_status_t ap_stage_multiplier_get(ap_stage_context_t *context, ap_stage_mesh_t *mesh,
+                                    int multiplier, int in_flight, ap_stage_multiplier_t **found);
 xm_status_t ap_stage_problem_get(ap_stage_context_t *context, ap_stage_mesh_t *mesh, int layer,
                                  const ap_layer_problem_t **problem);
 xm_status_t ap_stage_table_get(ap_stage_context_t *context, ap_stage_mesh_t *mesh,
-                               ap_stage_rung_t *rung, int layer, const ap_layer_table_t **table);
+                               ap_stage_multiplier_t *multiplier, int layer,
+                               const ap_layer_table_t **table);
 /* Extends the chain of a first layer up to `last`. */
-xm_status_t ap_stage_chain_get(ap_stage_context_t *context, ap_stage_mesh_t *mesh,
-                               ap_stage_rung_t *rung, int first, int last,
-                               const ap_stage_chain_t **chain);
+xm_status_t ap_stage_prefix_get(ap_stage_context_t *context, ap_stage_mesh_t *mesh,
+                                ap_stage_multiplier_t *multiplier, int first, int last,
+                                const ap_stage_prefix_t **chain);
 void ap_stage_mesh_destroy(const ap_stage_context_t *context, ap_stage_mesh_t *mesh);
 
 /* Answers a query with a plan; free it with ap_stage_plan_free(). */

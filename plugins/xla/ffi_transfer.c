@@ -30,8 +30,8 @@ typedef struct part {
     int32_t runs; /* that have ended */
 } part_t;
 
-struct xm_xla_seat {
-    xm_xla_seat_t *next; /* in the registry */
+struct xm_xla_slot {
+    xm_xla_slot_t *next; /* in the registry */
     xm_worker_t *worker;
     pthread_t thread;
     pthread_mutex_t lock; /* who has it has the worker and what the parts say of it */
@@ -43,11 +43,11 @@ struct xm_xla_seat {
     part_t *parts; /* the list, and each part's runs, change under the registry's lock */
 };
 
-/* The handler knows numbers only. Locks are taken in the order: a seat's, the registry's, a bell.
+/* The handler knows numbers only. Locks are taken in the order: a slot's, the registry's, a bell.
  */
 static struct {
     pthread_mutex_t lock;
-    xm_xla_seat_t *seats;
+    xm_xla_slot_t *slots;
     int create, set_available, set_error;
 } registry = {.lock = PTHREAD_MUTEX_INITIALIZER, .create = -1};
 
@@ -97,7 +97,7 @@ static void end_run(run_t *run, xm_status_t status, const char *sentence)
     free(run);
 }
 
-/* ---- The thread of a seat ------------------------------------------------------------------ */
+/* ---- The thread of a slot ------------------------------------------------------------------ */
 
 /* Takes the first run off its part. */
 static run_t *pop(part_t *part)
@@ -139,7 +139,7 @@ static void finish(part_t *part, xm_status_t status)
 }
 
 /* Posts a part's first run. */
-static bool start(xm_xla_seat_t *seat, part_t *part, run_t *run)
+static bool start(xm_xla_slot_t *slot, part_t *part, run_t *run)
 {
     xm_status_t status;
     double seconds = part->is.timeout;
@@ -147,8 +147,8 @@ static bool start(xm_xla_seat_t *seat, part_t *part, run_t *run)
     if (part->is.sends) {
         memcpy(part->is.buffer, run->shard, part->is.bytes);
     }
-    run->deadline = seconds > 0 ? xm_worker_now(seat->worker) + (int64_t)(seconds * 1e9)
-                                : xm_worker_deadline(seat->worker);
+    run->deadline = seconds > 0 ? xm_worker_now(slot->worker) + (int64_t)(seconds * 1e9)
+                                : xm_worker_deadline(slot->worker);
     status = xm_reshard_post(part->is.reshard, run->deadline);
     if (status < 0) {
         finish(part, status);
@@ -159,7 +159,7 @@ static bool start(xm_xla_seat_t *seat, part_t *part, run_t *run)
 }
 
 /* One step of a part. Returns whether there may be more to do at once; *waiting: a run goes on. */
-static bool step(xm_xla_seat_t *seat, part_t *part, bool *waiting, int64_t *deadline)
+static bool step(xm_xla_slot_t *slot, part_t *part, bool *waiting, int64_t *deadline)
 {
     run_t *run = first_of(part);
     xm_status_t status;
@@ -167,7 +167,7 @@ static bool step(xm_xla_seat_t *seat, part_t *part, bool *waiting, int64_t *dead
     if (run == NULL) {
         return false;
     }
-    if (!part->running && !start(seat, part, run)) {
+    if (!part->running && !start(slot, part, run)) {
         return true;
     }
     status = xm_reshard_test(part->is.reshard);
@@ -181,68 +181,68 @@ static bool step(xm_xla_seat_t *seat, part_t *part, bool *waiting, int64_t *dead
 }
 
 /* With the lock: everything that can be done, and one sleep. False: there is nothing to do. */
-static bool go_on(xm_xla_seat_t *seat)
+static bool go_on(xm_xla_slot_t *slot)
 {
-    int64_t until = xm_worker_now(seat->worker) + longest_sleep_ns;
+    int64_t until = xm_worker_now(slot->worker) + longest_sleep_ns;
     bool busy = false, waiting = false;
 
-    for (part_t *part = seat->parts; part != NULL; part = part->next) {
-        busy = step(seat, part, &waiting, &until) || busy;
+    for (part_t *part = slot->parts; part != NULL; part = part->next) {
+        busy = step(slot, part, &waiting, &until) || busy;
     }
     if (waiting && !busy) {
-        (void)xm_worker_wait(seat->worker, until); /* what fails there, the next steps find */
+        (void)xm_worker_wait(slot->worker, until); /* what fails there, the next steps find */
     }
     return waiting || busy;
 }
 
-static void ring(xm_xla_seat_t *seat, int wanted, bool closing)
+static void ring(xm_xla_slot_t *slot, int wanted, bool closing)
 {
-    (void)pthread_mutex_lock(&seat->bell);
-    seat->rung++;
-    seat->wanted += wanted;
-    seat->closing = seat->closing || closing;
-    (void)pthread_cond_signal(&seat->rings);
-    (void)pthread_mutex_unlock(&seat->bell);
+    (void)pthread_mutex_lock(&slot->bell);
+    slot->rung++;
+    slot->wanted += wanted;
+    slot->closing = slot->closing || closing;
+    (void)pthread_cond_signal(&slot->rings);
+    (void)pthread_mutex_unlock(&slot->bell);
 }
 
 /* Waits until the worker is free, and while nothing is new when there was nothing to do. */
-static bool may_go_on(xm_xla_seat_t *seat, bool idle, unsigned *seen)
+static bool may_go_on(xm_xla_slot_t *slot, bool idle, unsigned *seen)
 {
     bool closing;
 
-    (void)pthread_mutex_lock(&seat->bell);
-    while (!seat->closing && (seat->wanted > 0 || (idle && *seen == seat->rung))) {
-        (void)pthread_cond_wait(&seat->rings, &seat->bell);
+    (void)pthread_mutex_lock(&slot->bell);
+    while (!slot->closing && (slot->wanted > 0 || (idle && *seen == slot->rung))) {
+        (void)pthread_cond_wait(&slot->rings, &slot->bell);
     }
-    *seen = seat->rung;
-    closing = seat->closing;
-    (void)pthread_mutex_unlock(&seat->bell);
+    *seen = slot->rung;
+    closing = slot->closing;
+    (void)pthread_mutex_unlock(&slot->bell);
     return !closing;
 }
 
 static void *serve(void *arg)
 {
-    xm_xla_seat_t *seat = arg;
+    xm_xla_slot_t *slot = arg;
     unsigned seen = 0;
     bool idle = true;
 
-    while (may_go_on(seat, idle, &seen)) {
-        (void)pthread_mutex_lock(&seat->lock);
-        idle = !go_on(seat);
-        (void)pthread_mutex_unlock(&seat->lock);
+    while (may_go_on(slot, idle, &seen)) {
+        (void)pthread_mutex_lock(&slot->lock);
+        idle = !go_on(slot);
+        (void)pthread_mutex_unlock(&slot->lock);
     }
     return NULL;
 }
 
-/* ---- Seats and parts ----------------------------------------------------------------------- */
+/* ---- Slots and parts ----------------------------------------------------------------------- */
 
-xm_status_t xm_xla_seat_open(xm_worker_t *worker, xm_xla_seat_t **seat)
+xm_status_t xm_xla_slot_open(xm_worker_t *worker, xm_xla_slot_t **slot)
 {
-    xm_xla_seat_t *made = calloc(1, sizeof(*made));
+    xm_xla_slot_t *made = calloc(1, sizeof(*made));
     int error;
 
     if (made == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a seat in XLA's programs");
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a slot in XLA's programs");
     }
     made->worker = worker;
     (void)pthread_mutex_init(&made->lock, NULL);
@@ -255,31 +255,31 @@ xm_status_t xm_xla_seat_open(xm_worker_t *worker, xm_xla_seat_t **seat)
                             strerror(error));
     }
     (void)pthread_mutex_lock(&registry.lock);
-    made->next = registry.seats;
-    registry.seats = made;
+    made->next = registry.slots;
+    registry.slots = made;
     (void)pthread_mutex_unlock(&registry.lock);
-    *seat = made;
+    *slot = made;
     return XM_OK;
 }
 
-void xm_xla_lock(xm_xla_seat_t *seat)
+void xm_xla_lock(xm_xla_slot_t *slot)
 {
-    ring(seat, 1, false);
-    xm_worker_wake(seat->worker);
-    (void)pthread_mutex_lock(&seat->lock);
+    ring(slot, 1, false);
+    xm_worker_wake(slot->worker);
+    (void)pthread_mutex_lock(&slot->lock);
 }
 
-void xm_xla_unlock(xm_xla_seat_t *seat)
+void xm_xla_unlock(xm_xla_slot_t *slot)
 {
-    (void)pthread_mutex_unlock(&seat->lock);
-    ring(seat, -1, false);
+    (void)pthread_mutex_unlock(&slot->lock);
+    ring(slot, -1, false);
 }
 
 /* With the registry's lock. */
-static part_t *find(int64_t id, int32_t position, bool sends, xm_xla_seat_t **seat)
+static part_t *find(int64_t id, int32_t position, bool sends, xm_xla_slot_t **slot)
 {
-    for (*seat = registry.seats; *seat != NULL; *seat = (*seat)->next) {
-        for (part_t *part = (*seat)->parts; part != NULL; part = part->next) {
+    for (*slot = registry.slots; *slot != NULL; *slot = (*slot)->next) {
+        for (part_t *part = (*slot)->parts; part != NULL; part = part->next) {
             if (part->is.id == id && part->is.position == position && part->is.sends == sends) {
                 return part;
             }
@@ -288,9 +288,9 @@ static part_t *find(int64_t id, int32_t position, bool sends, xm_xla_seat_t **se
     return NULL;
 }
 
-xm_status_t xm_xla_add(xm_xla_seat_t *seat, const xm_xla_part_t *part)
+xm_status_t xm_xla_add(xm_xla_slot_t *slot, const xm_xla_part_t *part)
 {
-    xm_xla_seat_t *other;
+    xm_xla_slot_t *other;
     part_t *made = calloc(1, sizeof(*made));
     bool taken;
 
@@ -302,8 +302,8 @@ xm_status_t xm_xla_add(xm_xla_seat_t *seat, const xm_xla_part_t *part)
     (void)pthread_mutex_lock(&registry.lock);
     taken = find(part->id, part->position, part->sends, &other) != NULL;
     if (!taken) {
-        made->next = seat->parts;
-        seat->parts = made;
+        made->next = slot->parts;
+        slot->parts = made;
     }
     (void)pthread_mutex_unlock(&registry.lock);
     if (taken) {
@@ -315,9 +315,9 @@ xm_status_t xm_xla_add(xm_xla_seat_t *seat, const xm_xla_part_t *part)
     return XM_OK;
 }
 
-void xm_xla_remove(xm_xla_seat_t *seat, int64_t id, const char *reason)
+void xm_xla_remove(xm_xla_slot_t *slot, int64_t id, const char *reason)
 {
-    part_t **link = &seat->parts, *part;
+    part_t **link = &slot->parts, *part;
     run_t *runs = NULL;
 
     (void)pthread_mutex_lock(&registry.lock);
@@ -339,29 +339,29 @@ void xm_xla_remove(xm_xla_seat_t *seat, int64_t id, const char *reason)
     free(part);
 }
 
-void xm_xla_seat_close(xm_xla_seat_t *seat)
+void xm_xla_slot_close(xm_xla_slot_t *slot)
 {
-    xm_xla_seat_t **link = &registry.seats;
+    xm_xla_slot_t **link = &registry.slots;
 
-    if (seat == NULL) {
+    if (slot == NULL) {
         return;
     }
-    ring(seat, 0, true);
-    xm_worker_wake(seat->worker);
-    (void)pthread_join(seat->thread, NULL);
+    ring(slot, 0, true);
+    xm_worker_wake(slot->worker);
+    (void)pthread_join(slot->thread, NULL);
     (void)pthread_mutex_lock(&registry.lock);
-    while (*link != seat) {
+    while (*link != slot) {
         link = &(*link)->next;
     }
-    *link = seat->next;
+    *link = slot->next;
     (void)pthread_mutex_unlock(&registry.lock);
-    while (seat->parts != NULL) {
-        xm_xla_remove(seat, seat->parts->is.id, "the job was left while the transfer ran");
+    while (slot->parts != NULL) {
+        xm_xla_remove(slot, slot->parts->is.id, "the job was left while the transfer ran");
     }
-    (void)pthread_cond_destroy(&seat->rings);
-    (void)pthread_mutex_destroy(&seat->bell);
-    (void)pthread_mutex_destroy(&seat->lock);
-    free(seat);
+    (void)pthread_cond_destroy(&slot->rings);
+    (void)pthread_mutex_destroy(&slot->bell);
+    (void)pthread_mutex_destroy(&slot->lock);
+    free(slot);
 }
 
 /* ---- The handler --------------------------------------------------------------------------- */
@@ -407,8 +407,8 @@ static const char *append(int64_t id, int32_t position, const xla_call_frame_t *
 {
     const xla_buffers_t *in = &frame->arguments, *out = &frame->results;
     xla_future_args_t future = {.struct_size = offsetof(xla_future_args_t, error)};
-    xm_xla_seat_t *seat;
-    part_t *part = find(id, position, out->size == 1, &seat);
+    xm_xla_slot_t *slot;
+    part_t *part = find(id, position, out->size == 1, &slot);
 
     if (part == NULL) {
         return "this device has no part in the transfer, or the transfer was closed";
@@ -429,8 +429,8 @@ static const char *append(int64_t id, int32_t position, const xla_call_frame_t *
     run->number = out->items[part->is.sends ? 0 : 1]->data;
     *part->last = run;
     part->last = &run->next;
-    ring(seat, 0, false);
-    xm_worker_wake(seat->worker);
+    ring(slot, 0, false);
+    xm_worker_wake(slot->worker);
     return NULL;
 }
 

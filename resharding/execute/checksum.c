@@ -25,7 +25,7 @@ typedef struct {
     int64_t first, count; /* in the hashes of that direction */
     int64_t next;         /* filled or compared so far */
     bool busy;
-} parcel_t;
+} packet_t;
 
 /* Tasks to hash on one side, in plan order. */
 typedef struct {
@@ -40,7 +40,7 @@ struct xm_checksum {
     const xm_unit_task_t *tasks;
     int rank, ranks;
     uint64_t tag;
-    parcel_t *parcels[2]; /* by side and peer: what we send (0) and receive (1); the own rank's
+    packet_t *packets[2]; /* by side and peer: what we send (0) and receive (1); the own rank's
                              never travels */
     uint64_t *hashes[2];  /* little-endian while they travel */
     todo_t todo[2];       /* tasks this rank holds first, and those it receives */
@@ -90,14 +90,14 @@ static void fail(xm_checksum_t *checksum, xm_status_t status)
     }
 }
 
-static void parcel_done(xm_op_t *op, xm_status_t status)
+static void packet_done(xm_op_t *op, xm_status_t status)
 {
-    parcel_t *parcel = op->arg;
+    packet_t *packet = op->arg;
 
-    parcel->busy = false;
-    --parcel->checksum->in_flight;
+    packet->busy = false;
+    --packet->checksum->in_flight;
     if (status < 0) {
-        fail(parcel->checksum, status);
+        fail(packet->checksum, status);
     }
 }
 
@@ -115,14 +115,14 @@ static void count_tasks(xm_checksum_t *checksum, int64_t tasks, bool fill)
             }
             ++checksum->todo[0].count;
             for (int r = 0; !fill && r < count; ++r) {
-                ++checksum->parcels[0][receivers[r]].count;
+                ++checksum->packets[0][receivers[r]].count;
             }
         }
         if (receives(checksum, t)) {
             if (fill) {
                 checksum->todo[1].tasks[checksum->todo[1].count] = t;
             } else {
-                ++checksum->parcels[1][holder].count;
+                ++checksum->packets[1][holder].count;
             }
             ++checksum->todo[1].count;
         }
@@ -136,10 +136,10 @@ static bool make_arrays(xm_checksum_t *checksum, int64_t tasks)
     checksum->state = XXH3_createState();
     checksum->scratch = malloc(SCRATCH);
     for (int side = 0; side < 2; ++side) {
-        checksum->parcels[side] = calloc(ranks, sizeof(parcel_t));
+        checksum->packets[side] = calloc(ranks, sizeof(packet_t));
     }
-    if (checksum->state == NULL || checksum->scratch == NULL || checksum->parcels[0] == NULL ||
-        checksum->parcels[1] == NULL) {
+    if (checksum->state == NULL || checksum->scratch == NULL || checksum->packets[0] == NULL ||
+        checksum->packets[1] == NULL) {
         return false;
     }
     count_tasks(checksum, tasks, false);
@@ -148,13 +148,13 @@ static bool make_arrays(xm_checksum_t *checksum, int64_t tasks)
         int64_t next = 0;
 
         for (size_t r = 0; r < ranks; ++r) {
-            parcel_t *parcel = &checksum->parcels[side][r];
+            packet_t *packet = &checksum->packets[side][r];
 
-            parcel->checksum = checksum;
-            parcel->op.done = parcel_done;
-            parcel->op.arg = parcel;
-            parcel->first = next;
-            next += parcel->count;
+            packet->checksum = checksum;
+            packet->op.done = packet_done;
+            packet->op.arg = packet;
+            packet->first = next;
+            next += packet->count;
         }
         checksum->hashes[side] = malloc(((size_t)next + 1) * sizeof(uint64_t));
         todo->tasks = malloc(((size_t)todo->count + 1) * sizeof(int64_t));
@@ -177,7 +177,7 @@ static void free_checksum(xm_checksum_t *checksum)
         } else {
             free(checksum->hashes[side]);
         }
-        free(checksum->parcels[side]);
+        free(checksum->packets[side]);
     }
     free(checksum->found);
     free(checksum->scratch);
@@ -219,22 +219,22 @@ static void post_side(xm_checksum_t *checksum, int side)
 
     checksum->posted[side] = true;
     for (int r = 0; r < checksum->ranks && checksum->failure.status == XM_OK; ++r) {
-        parcel_t *parcel = &checksum->parcels[side][r];
-        uint64_t *hashes = checksum->hashes[side] + parcel->first;
-        size_t bytes = (size_t)parcel->count * sizeof(*hashes);
+        packet_t *packet = &checksum->packets[side][r];
+        uint64_t *hashes = checksum->hashes[side] + packet->first;
+        size_t bytes = (size_t)packet->count * sizeof(*hashes);
         xm_status_t status;
 
-        if (parcel->count == 0 || r == checksum->rank) {
+        if (packet->count == 0 || r == checksum->rank) {
             continue;
         }
-        parcel->busy = true;
+        packet->busy = true;
         ++checksum->in_flight;
         status = side == 0 ? xm_transport_send(transport, r, checksum->tag, hashes, bytes, NULL,
-                                               &parcel->op)
+                                               &packet->op)
                            : xm_transport_receive(transport, r, checksum->tag, hashes, bytes, NULL,
-                                                  &parcel->op);
+                                                  &packet->op);
         if (status != XM_IN_PROGRESS) {
-            parcel_done(&parcel->op, status);
+            packet_done(&packet->op, status);
         }
     }
 }
@@ -288,9 +288,9 @@ static void spread_hash(xm_checksum_t *checksum, int64_t task, uint64_t hash)
 
     for (int r = 0; r < count; ++r) {
         bool own = receivers[r] == checksum->rank;
-        parcel_t *parcel = &checksum->parcels[own ? 1 : 0][receivers[r]];
+        packet_t *packet = &checksum->packets[own ? 1 : 0][receivers[r]];
 
-        checksum->hashes[own ? 1 : 0][parcel->first + parcel->next++] = htole64(hash);
+        checksum->hashes[own ? 1 : 0][packet->first + packet->next++] = htole64(hash);
     }
 }
 
@@ -360,12 +360,12 @@ static xm_status_t compare(xm_checksum_t *checksum)
     const todo_t *todo = &checksum->todo[1];
 
     for (int r = 0; r < checksum->ranks; ++r) {
-        checksum->parcels[1][r].next = 0;
+        checksum->packets[1][r].next = 0;
     }
     for (int64_t i = 0; i < todo->count; ++i) {
         int holder = first_holder(checksum, todo->tasks[i]);
-        parcel_t *parcel = &checksum->parcels[1][holder];
-        uint64_t expected = le64toh(checksum->hashes[1][parcel->first + parcel->next++]);
+        packet_t *packet = &checksum->packets[1][holder];
+        uint64_t expected = le64toh(checksum->hashes[1][packet->first + packet->next++]);
 
         if (expected != checksum->found[i]) {
             return name_box(checksum, todo->tasks[i], holder, expected, checksum->found[i]);
@@ -375,7 +375,7 @@ static xm_status_t compare(xm_checksum_t *checksum)
 }
 
 /* Cancels what is in flight, each operation once. */
-static void cancel_parcels(xm_checksum_t *checksum)
+static void cancel_packets(xm_checksum_t *checksum)
 {
     if (checksum->canceled) {
         return;
@@ -383,8 +383,8 @@ static void cancel_parcels(xm_checksum_t *checksum)
     checksum->canceled = true;
     for (int side = 0; side < 2; ++side) {
         for (int r = 0; r < checksum->ranks; ++r) {
-            if (checksum->parcels[side][r].busy) {
-                xm_transport_cancel(checksum->executor->transport, &checksum->parcels[side][r].op);
+            if (checksum->packets[side][r].busy) {
+                xm_transport_cancel(checksum->executor->transport, &checksum->packets[side][r].op);
             }
         }
     }
@@ -412,7 +412,7 @@ xm_status_t xm_checksum_advance(xm_checksum_t *checksum)
         post_side(checksum, 0);
     }
     if (checksum->failure.status < 0 && checksum->in_flight > 0) {
-        cancel_parcels(checksum);
+        cancel_packets(checksum);
     }
     if (checksum->in_flight > 0 || (checksum->failure.status == XM_OK && has_to_hash(checksum))) {
         return XM_IN_PROGRESS;
@@ -446,12 +446,12 @@ void xm_checksum_destroy(xm_checksum_t *checksum)
     if (checksum == NULL) {
         return;
     }
-    cancel_parcels(checksum);
+    cancel_packets(checksum);
     if (!drain(checksum)) {
         checksum->gave_up = true;
         for (int side = 0; side < 2; ++side) {
             for (int r = 0; r < checksum->ranks; ++r) {
-                if (checksum->parcels[side][r].busy) {
+                if (checksum->packets[side][r].busy) {
                     xm_transport_peer_failed(checksum->executor->transport, r);
                 }
             }
@@ -466,7 +466,7 @@ static const char *describe_wait(const xm_checksum_t *checksum, char *text, size
     (void)snprintf(text, size, "is still hashing its tiles");
     for (int side = 0; side < 2; ++side) {
         for (int r = 0; r < checksum->ranks; ++r) {
-            if (checksum->parcels[side][r].busy) {
+            if (checksum->packets[side][r].busy) {
                 (void)snprintf(text, size, "waits for the hashes %s rank %d",
                                side == 0 ? "to" : "from", r);
             }

@@ -7,25 +7,25 @@
 xm_status_t xm_reshard_name_culprit(xm_worker_t *worker, xm_status_t status)
 {
     int64_t deadline = xm_worker_now(worker) + INT64_C(2000000000);
-    xm_status_t verdict = XM_OK;
+    xm_status_t fault_status = XM_OK;
     xm_error_t error;
 
     xm_error_save(&error, status);
-    while (verdict == XM_OK) {
-        verdict = xm_worker_wait(worker, deadline);
+    while (fault_status == XM_OK) {
+        fault_status = xm_worker_wait(worker, deadline);
     }
-    return verdict == XM_ERR_TIMEOUT ? xm_error_restore(&error) : verdict;
+    return fault_status == XM_ERR_TIMEOUT ? xm_error_restore(&error) : fault_status;
 }
 
 /* The same without waiting: a fault that is known already. */
-static xm_status_t worker_verdict(xm_worker_t *worker, xm_status_t status)
+static xm_status_t worker_fault_status(xm_worker_t *worker, xm_status_t status)
 {
-    xm_status_t verdict;
+    xm_status_t fault_status;
     xm_error_t error;
 
     xm_error_save(&error, status);
-    verdict = xm_worker_progress(worker);
-    return verdict < 0 ? verdict : xm_error_restore(&error);
+    fault_status = xm_worker_progress(worker);
+    return fault_status < 0 ? fault_status : xm_error_restore(&error);
 }
 
 static void log_line(void *arg, const char *text)
@@ -127,7 +127,7 @@ xm_status_t xm_executor_wait(xm_worker_t *worker, xm_executor_t *executor, int64
     }
     if (status == XM_ERR_CANCELED) {
         /* By the caller, or because the group failed before the run began: that has a reason. */
-        return worker_verdict(worker, status);
+        return worker_fault_status(worker, status);
     }
     return status < 0 ? xm_reshard_name_culprit(worker, status) : status;
 }

@@ -64,18 +64,18 @@ const xm_unit_task_t *xm_plan_tasks(const xm_plan_t *plan, int64_t *count)
 
 const xm_transfer_t *xm_plan_transfers(const xm_plan_t *plan, int64_t *count)
 {
-    *count = plan->draft.transfer_count;
-    return plan->draft.transfers;
+    *count = plan->builder.transfer_count;
+    return plan->builder.transfers;
 }
 
 int xm_plan_routes(const xm_plan_t *plan)
 {
-    return plan->draft.route_count;
+    return plan->builder.route_count;
 }
 
 const xm_route_t *xm_plan_route(const xm_plan_t *plan, int route)
 {
-    return &plan->draft.routes[route];
+    return &plan->builder.routes[route];
 }
 
 void xm_plan_task_box(const xm_plan_t *plan, int64_t task, xm_box_t *box)
@@ -87,20 +87,20 @@ void xm_plan_task_box(const xm_plan_t *plan, int64_t task, xm_box_t *box)
 
 int64_t xm_plan_chunk_elements(const xm_plan_t *plan, int64_t task)
 {
-    return plan->draft.chunk_elements[task];
+    return plan->builder.chunk_elements[task];
 }
 
 int64_t xm_plan_chunks(const xm_plan_t *plan, int64_t transfer)
 {
-    const xm_transfer_t *t = &plan->draft.transfers[transfer];
-    int64_t chunk = plan->draft.chunk_elements[t->task];
+    const xm_transfer_t *t = &plan->builder.transfers[transfer];
+    int64_t chunk = plan->builder.chunk_elements[t->task];
 
     return (t->end - t->first + chunk - 1) / chunk;
 }
 
 uint64_t xm_plan_transfer_bytes(const xm_plan_t *plan, int64_t transfer)
 {
-    const xm_transfer_t *t = &plan->draft.transfers[transfer];
+    const xm_transfer_t *t = &plan->builder.transfers[transfer];
 
     return (uint64_t)((t->end - t->first) *
                       plan->tensors[plan->tasks[t->task].tensor].element_size);
@@ -123,12 +123,12 @@ int xm_plan_ranks(const xm_plan_t *plan)
 
 int64_t xm_plan_hops(const xm_plan_t *plan)
 {
-    return plan->draft.first_hop[plan->draft.transfer_count];
+    return plan->builder.first_hop[plan->builder.transfer_count];
 }
 
 int64_t xm_plan_first_hop(const xm_plan_t *plan, int64_t transfer)
 {
-    return plan->draft.first_hop[transfer];
+    return plan->builder.first_hop[transfer];
 }
 
 uint64_t xm_plan_bytes(const xm_plan_t *plan)

@@ -50,10 +50,10 @@ xm_status_t xm_plan_hash(xm_plan_t *plan)
         put_layout(state, plan->tensors[i].dst);
     }
     for (int64_t t = 0; t < plan->task_count; ++t) {
-        put(state, plan->draft.chunk_elements[t]);
+        put(state, plan->builder.chunk_elements[t]);
     }
-    for (int r = 0; r < plan->draft.route_count; ++r) {
-        const xm_route_t *route = &plan->draft.routes[r];
+    for (int r = 0; r < plan->builder.route_count; ++r) {
+        const xm_route_t *route = &plan->builder.routes[r];
 
         put(state, route->count);
         for (int i = 0; i < route->count; ++i) {
@@ -61,8 +61,8 @@ xm_status_t xm_plan_hash(xm_plan_t *plan)
             put(state, route->parents[i]);
         }
     }
-    for (int64_t i = 0; i < plan->draft.transfer_count; ++i) {
-        const xm_transfer_t *transfer = &plan->draft.transfers[i];
+    for (int64_t i = 0; i < plan->builder.transfer_count; ++i) {
+        const xm_transfer_t *transfer = &plan->builder.transfers[i];
 
         put(state, transfer->task);
         put(state, transfer->parent);

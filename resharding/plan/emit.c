@@ -3,21 +3,21 @@
 
 #include "resharding/plan/plan_private.h"
 
-xm_status_t xm_emitter_init(xm_emitter_t *emitter, const xm_plan_t *plan,
+xm_status_t xm_emitter_init(xm_transfer_emitter_t *emitter, const xm_plan_t *plan,
                             const xm_network_t *network, const xm_classes_t *classes,
-                            xm_draft_t *draft)
+                            xm_builder_t *builder)
 {
     size_t ranks = (size_t)xm_network_ranks(network), hosts = (size_t)xm_network_hosts(network);
 
-    *emitter = (xm_emitter_t){.plan = plan,
-                              .network = network,
-                              .classes = classes,
-                              .draft = draft,
-                              .sent = calloc(ranks, sizeof(*emitter->sent)),
-                              .taken = calloc(ranks, sizeof(*emitter->taken)),
-                              .ranks = malloc(ranks * sizeof(*emitter->ranks)),
-                              .parents = malloc(ranks * sizeof(*emitter->parents)),
-                              .order = malloc(hosts * sizeof(*emitter->order))};
+    *emitter = (xm_transfer_emitter_t){.plan = plan,
+                                       .network = network,
+                                       .classes = classes,
+                                       .builder = builder,
+                                       .sent = calloc(ranks, sizeof(*emitter->sent)),
+                                       .taken = calloc(ranks, sizeof(*emitter->taken)),
+                                       .ranks = malloc(ranks * sizeof(*emitter->ranks)),
+                                       .parents = malloc(ranks * sizeof(*emitter->parents)),
+                                       .order = malloc(hosts * sizeof(*emitter->order))};
     if (emitter->sent == NULL || emitter->taken == NULL || emitter->ranks == NULL ||
         emitter->parents == NULL || emitter->order == NULL) {
         xm_emitter_clear(emitter);
@@ -26,7 +26,7 @@ xm_status_t xm_emitter_init(xm_emitter_t *emitter, const xm_plan_t *plan,
     return XM_OK;
 }
 
-void xm_emitter_clear(xm_emitter_t *emitter)
+void xm_emitter_clear(xm_transfer_emitter_t *emitter)
 {
     free(emitter->order);
     free(emitter->parents);
@@ -36,7 +36,7 @@ void xm_emitter_clear(xm_emitter_t *emitter)
     memset(emitter, 0, sizeof(*emitter));
 }
 
-int xm_emitter_pick(const xm_emitter_t *emitter, const int *ranks, int count, int host)
+int xm_emitter_pick(const xm_transfer_emitter_t *emitter, const int *ranks, int count, int host)
 {
     int low = 0, high = count, best;
 
@@ -58,17 +58,17 @@ int xm_emitter_pick(const xm_emitter_t *emitter, const int *ranks, int count, in
     return best;
 }
 
-static xm_status_t append_route(xm_emitter_t *emitter, int64_t task, int sender, int count)
+static xm_status_t append_route(xm_transfer_emitter_t *emitter, int64_t task, int sender, int count)
 {
     xm_transfer_t transfer = {
         .task = task, .parent = -1, .end = emitter->plan->tasks[task].elements, .sender = sender};
-    xm_status_t status =
-        xm_draft_route(emitter->draft, count, emitter->ranks, emitter->parents, &transfer.route);
+    xm_status_t status = xm_builder_route(emitter->builder, count, emitter->ranks, emitter->parents,
+                                          &transfer.route);
 
-    return status < 0 ? status : xm_draft_append(emitter->draft, &transfer, NULL);
+    return status < 0 ? status : xm_builder_append(emitter->builder, &transfer, NULL);
 }
 
-xm_status_t xm_emit_single(xm_emitter_t *emitter, int64_t task, int sender, int receiver)
+xm_status_t xm_emit_single(xm_transfer_emitter_t *emitter, int64_t task, int sender, int receiver)
 {
     if (sender != receiver) {
         emitter->sent[sender] += xm_task_bytes(emitter->plan, task);
@@ -79,8 +79,8 @@ xm_status_t xm_emit_single(xm_emitter_t *emitter, int64_t task, int sender, int 
 }
 
 /* Receivers [first, end) of a class stand beside a holder on one host. */
-static xm_status_t emit_beside(xm_emitter_t *emitter, const xm_class_t *class, int64_t task,
-                               int first, int end, xm_strategy_t strategy)
+static xm_status_t emit_beside(xm_transfer_emitter_t *emitter, const xm_class_t *class,
+                               int64_t task, int first, int end, xm_strategy_t strategy)
 {
     int host = xm_network_host_of(emitter->network, class->near_ranks[first]);
     int64_t bytes = xm_task_bytes(emitter->plan, task);
@@ -104,7 +104,7 @@ static xm_status_t emit_beside(xm_emitter_t *emitter, const xm_class_t *class, i
     return status;
 }
 
-xm_status_t xm_emit_local(xm_emitter_t *emitter, xm_strategy_t strategy)
+xm_status_t xm_emit_local(xm_transfer_emitter_t *emitter, xm_strategy_t strategy)
 {
     xm_status_t status = XM_OK;
 

@@ -92,7 +92,7 @@ static json_t *tasks_json(const xm_plan_t *plan)
         }
         append(&tasks, json_pack("{s:i, s:o, s:i, s:i, s:I}", "tensor", task->tensor, "box", sides,
                                  "src_tile", task->src_tile, "dst_tile", task->dst_tile,
-                                 "chunk_elements", (json_int_t)plan->draft.chunk_elements[t]));
+                                 "chunk_elements", (json_int_t)plan->builder.chunk_elements[t]));
     }
     return tasks;
 }
@@ -111,8 +111,8 @@ static json_t *routes_json(const xm_plan_t *plan)
 {
     json_t *routes = json_array();
 
-    for (int r = 0; r < plan->draft.route_count; ++r) {
-        const xm_route_t *route = &plan->draft.routes[r];
+    for (int r = 0; r < plan->builder.route_count; ++r) {
+        const xm_route_t *route = &plan->builder.routes[r];
 
         append(&routes, json_pack("{s:o, s:o}", "ranks", ints_json(route->ranks, route->count),
                                   "parents", ints_json(route->parents, route->count)));
@@ -124,8 +124,8 @@ static json_t *transfers_json(const xm_plan_t *plan)
 {
     json_t *transfers = json_array();
 
-    for (int64_t i = 0; i < plan->draft.transfer_count; ++i) {
-        const xm_transfer_t *t = &plan->draft.transfers[i];
+    for (int64_t i = 0; i < plan->builder.transfer_count; ++i) {
+        const xm_transfer_t *t = &plan->builder.transfers[i];
 
         append(&transfers,
                json_pack("{s:I, s:I, s:I, s:i, s:i, s:I}", "task", (json_int_t)t->task, "first",

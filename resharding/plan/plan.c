@@ -211,9 +211,9 @@ static xm_status_t copy_hosts(xm_plan_t *plan, const xm_network_t *network)
 
 static void count_net_bytes(xm_plan_t *plan)
 {
-    for (int64_t i = 0; i < plan->draft.transfer_count; ++i) {
-        const xm_transfer_t *transfer = &plan->draft.transfers[i];
-        const xm_route_t *route = xm_draft_route_of(&plan->draft, transfer);
+    for (int64_t i = 0; i < plan->builder.transfer_count; ++i) {
+        const xm_transfer_t *transfer = &plan->builder.transfers[i];
+        const xm_route_t *route = xm_builder_route_of(&plan->builder, transfer);
         uint64_t crossings = 0;
 
         for (int h = 0; h < route->count; ++h) {
@@ -317,7 +317,7 @@ xm_status_t xm_plan_create(const xm_plan_params_t *given, xm_plan_t **plan)
 void xm_plan_destroy(xm_plan_t *plan)
 {
     if (plan != NULL) {
-        xm_draft_clear(&plan->draft);
+        xm_builder_clear(&plan->builder);
         xm_network_destroy(plan->network);
         free(plan->host_of_rank);
         free(plan->tasks);

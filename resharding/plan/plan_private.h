@@ -27,7 +27,7 @@ typedef struct {
     int route_table_size;
     int64_t *chunk_elements; /* by task */
     int64_t *first_hop;      /* by transfer, and the number of hops behind the last */
-} xm_draft_t;
+} xm_builder_t;
 
 struct xm_plan {
     xm_planned_tensor_t *tensors;
@@ -36,7 +36,7 @@ struct xm_plan {
     xm_scheduler_t scheduler, chosen;
     xm_unit_task_t *tasks;
     int64_t task_count;
-    xm_draft_t draft;
+    xm_builder_t builder;
     int *host_of_rank;
     int ranks;
     xm_network_t *network; /* the schedule was made for */
@@ -45,27 +45,28 @@ struct xm_plan {
     char digest[XM_DIGEST_TEXT];
 };
 
-/* ---- drafts (draft.c) --------------------------------------------------------------------------
+/* ---- builders (builder.c)
+ * --------------------------------------------------------------------------
  */
 
-/* An empty draft for so many tasks; chunk sizes are the whole task. */
-xm_status_t xm_draft_init(xm_draft_t *draft, const xm_plan_t *plan);
-void xm_draft_clear(xm_draft_t *draft);
+/* An empty builder for so many tasks; chunk sizes are the whole task. */
+xm_status_t xm_builder_init(xm_builder_t *builder, const xm_plan_t *plan);
+void xm_builder_clear(xm_builder_t *builder);
 
 /* Index of the route with this content, which is copied when it is new. */
-xm_status_t xm_draft_route(xm_draft_t *draft, int count, const int *ranks, const int *parents,
-                           int *route);
+xm_status_t xm_builder_route(xm_builder_t *builder, int count, const int *ranks, const int *parents,
+                             int *route);
 
 /* Appends a transfer; *index (may be NULL) is its place. */
-xm_status_t xm_draft_append(xm_draft_t *draft, const xm_transfer_t *transfer, int64_t *index);
+xm_status_t xm_builder_append(xm_builder_t *builder, const xm_transfer_t *transfer, int64_t *index);
 
 /* Numbers the hops once all transfers are there. */
-xm_status_t xm_draft_number_hops(xm_draft_t *draft);
+xm_status_t xm_builder_number_hops(xm_builder_t *builder);
 
-static inline const xm_route_t *xm_draft_route_of(const xm_draft_t *draft,
-                                                  const xm_transfer_t *transfer)
+static inline const xm_route_t *xm_builder_route_of(const xm_builder_t *builder,
+                                                    const xm_transfer_t *transfer)
 {
-    return &draft->routes[transfer->route];
+    return &builder->routes[transfer->route];
 }
 
 /* ---- the network's view (task_class.c) ---------------------------------------------------------
@@ -113,38 +114,40 @@ static inline int64_t xm_task_bytes(const xm_plan_t *plan, int64_t task)
 /* ---- making transfers (emit.c, strategy_*.c) ---------------------------------------------------
  */
 
-/* State of one draft in the making. */
+/* State of one builder in the making. */
 typedef struct {
     const xm_plan_t *plan;
     const xm_network_t *network;
     const xm_classes_t *classes;
-    xm_draft_t *draft;
+    xm_builder_t *builder;
     int64_t *sent;  /* bytes every rank sends so far: spreads work over the devices of a host */
     int64_t *taken; /* bytes every rank takes in from ranks beside it so far */
     int *ranks, *parents; /* room for one route */
     int64_t *order;       /* room for one list of hosts */
-} xm_emitter_t;
+} xm_transfer_emitter_t;
 
-xm_status_t xm_emitter_init(xm_emitter_t *emitter, const xm_plan_t *plan,
+xm_status_t xm_emitter_init(xm_transfer_emitter_t *emitter, const xm_plan_t *plan,
                             const xm_network_t *network, const xm_classes_t *classes,
-                            xm_draft_t *draft);
-void xm_emitter_clear(xm_emitter_t *emitter);
+                            xm_builder_t *builder);
+void xm_emitter_clear(xm_transfer_emitter_t *emitter);
 
 /* The least loaded rank of a host among ranks that are sorted by host; ties go to the first. */
-int xm_emitter_pick(const xm_emitter_t *emitter, const int *ranks, int count, int host);
+int xm_emitter_pick(const xm_transfer_emitter_t *emitter, const int *ranks, int count, int host);
 
 /* All of a task from one rank to one other, or a copy inside one. */
-xm_status_t xm_emit_single(xm_emitter_t *emitter, int64_t task, int sender, int receiver);
+xm_status_t xm_emit_single(xm_transfer_emitter_t *emitter, int64_t task, int sender, int receiver);
 
 /* What costs no NIC, for all tasks: copies inside a rank, and receivers beside a holder. */
-xm_status_t xm_emit_local(xm_emitter_t *emitter, xm_strategy_t strategy);
+xm_status_t xm_emit_local(xm_transfer_emitter_t *emitter, xm_strategy_t strategy);
 
 /* All of a task from a holding host to all remote receivers. */
-xm_status_t xm_strategy_broadcast_emit(xm_emitter_t *emitter, int64_t task, int sender_host);
-xm_status_t xm_strategy_allgather_emit(xm_emitter_t *emitter, int64_t task, int sender_host);
+xm_status_t xm_strategy_broadcast_emit(xm_transfer_emitter_t *emitter, int64_t task,
+                                       int sender_host);
+xm_status_t xm_strategy_allgather_emit(xm_transfer_emitter_t *emitter, int64_t task,
+                                       int sender_host);
 /* All of a task from a holding host to one remote receiver. */
-xm_status_t xm_strategy_send_recv_emit(xm_emitter_t *emitter, int64_t task, int sender_host,
-                                       int receiver);
+xm_status_t xm_strategy_send_recv_emit(xm_transfer_emitter_t *emitter, int64_t task,
+                                       int sender_host, int receiver);
 
 /* The strategy of the least predicted cost for a task of that many bytes, one of so many
  * (strategy.c). */
@@ -165,7 +168,8 @@ int64_t xm_chunk_bytes(const xm_network_t *network, int64_t bytes, int hops, uin
 xm_status_t xm_classes_bound(const xm_classes_t *classes, const xm_network_t *network,
                              xm_bound_t *bound);
 
-/* Fills plan->draft, plan->chosen and plan->makespan_ns with the schedule of params->scheduler. */
+/* Fills plan->builder, plan->chosen and plan->makespan_ns with the schedule of params->scheduler.
+ */
 xm_status_t xm_schedule(xm_plan_t *plan, const xm_plan_params_t *params,
                         const xm_classes_t *classes);
 

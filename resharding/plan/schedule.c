@@ -114,14 +114,14 @@ static int chain_hops(const xm_class_t *class)
     return class->remote_host_count + most - 1;
 }
 
-void xm_scheduling_set_chunk(const xm_scheduling_t *s, xm_draft_t *draft, int64_t task,
+void xm_scheduling_set_chunk(const xm_scheduling_t *s, xm_builder_t *builder, int64_t task,
                              int64_t bytes)
 {
     int64_t elements = bytes / s->plan->tensors[s->plan->tasks[task].tensor].element_size;
 
     elements = elements < 1 ? 1 : elements;
-    if (elements < draft->chunk_elements[task]) {
-        draft->chunk_elements[task] = elements;
+    if (elements < builder->chunk_elements[task]) {
+        builder->chunk_elements[task] = elements;
     }
 }
 
@@ -158,7 +158,7 @@ static uint64_t chunk_limit(const xm_scheduling_t *s, int64_t task, const xm_cla
     return limit < LARGEST_CHUNK / HOST_CHUNKS ? limit * HOST_CHUNKS : LARGEST_CHUNK;
 }
 
-static void set_chunks(const xm_scheduling_t *s, xm_draft_t *draft, uint64_t limit)
+static void set_chunks(const xm_scheduling_t *s, xm_builder_t *builder, uint64_t limit)
 {
     for (int64_t t = 0; t < s->plan->task_count; ++t) {
         const xm_class_t *class = &s->classes->classes[s->classes->class_of[t]];
@@ -167,7 +167,7 @@ static void set_chunks(const xm_scheduling_t *s, xm_draft_t *draft, uint64_t lim
         if (hops < class->near_count) {
             hops = class->near_count;
         }
-        xm_scheduling_set_chunk(s, draft, t,
+        xm_scheduling_set_chunk(s, builder, t,
                                 xm_chunk_bytes(s->params->network, xm_task_bytes(s->plan, t), hops,
                                                chunk_limit(s, t, class, limit)));
     }
@@ -194,7 +194,8 @@ static xm_status_t order_steps(const xm_scheduling_t *s, xm_scheduler_t schedule
     }
 }
 
-static xm_status_t emit_step(xm_scheduling_t *s, xm_emitter_t *emitter, const xm_step_t *step)
+static xm_status_t emit_step(xm_scheduling_t *s, xm_transfer_emitter_t *emitter,
+                             const xm_step_t *step)
 {
     const xm_item_t *item = &s->items[step->demand];
 
@@ -207,7 +208,7 @@ static xm_status_t emit_step(xm_scheduling_t *s, xm_emitter_t *emitter, const xm
 }
 
 static xm_status_t schedule_whole(xm_scheduling_t *s, xm_scheduler_t scheduler,
-                                  xm_emitter_t *emitter)
+                                  xm_transfer_emitter_t *emitter)
 {
     xm_step_t *steps = NULL;
     xm_status_t status = list_demands(s);
@@ -230,32 +231,32 @@ static xm_status_t schedule_whole(xm_scheduling_t *s, xm_scheduler_t scheduler,
 /* ---- choosing ----------------------------------------------------------------------------------
  */
 
-/* Makes the draft of one scheduler and simulates it, leaving it in plan->draft. */
-static xm_status_t make_draft(xm_scheduling_t *s, xm_scheduler_t scheduler)
+/* Makes the builder of one scheduler and simulates it, leaving it in plan->builder. */
+static xm_status_t make_builder(xm_scheduling_t *s, xm_scheduler_t scheduler)
 {
     xm_plan_t *plan = s->plan;
     uint64_t limit =
         s->params->chunk_bytes > 0 ? s->params->chunk_bytes : xm_config_bytes(XM_CONFIG_CHUNK_SIZE);
-    xm_emitter_t emitter;
+    xm_transfer_emitter_t emitter;
     xm_status_t status;
 
     limit = limit < LARGEST_CHUNK ? limit : LARGEST_CHUNK;
-    status = xm_draft_init(&plan->draft, plan);
+    status = xm_builder_init(&plan->builder, plan);
     if (status < 0) {
         return status;
     }
-    status = xm_emitter_init(&emitter, plan, s->params->network, s->classes, &plan->draft);
+    status = xm_emitter_init(&emitter, plan, s->params->network, s->classes, &plan->builder);
     if (status < 0) {
-        goto clear_draft;
+        goto clear_builder;
     }
-    set_chunks(s, &plan->draft, limit);
+    set_chunks(s, &plan->builder, limit);
     status = xm_emit_local(&emitter, s->params->strategy);
     if (status == XM_OK) {
         status = scheduler == XM_SCHEDULER_OPENSHOP ? xm_schedule_parts(s, &emitter)
                                                     : schedule_whole(s, scheduler, &emitter);
     }
     if (status == XM_OK) {
-        status = xm_draft_number_hops(&plan->draft);
+        status = xm_builder_number_hops(&plan->builder);
     }
     if (status == XM_OK) {
         plan->chosen = scheduler;
@@ -267,17 +268,17 @@ static xm_status_t make_draft(xm_scheduling_t *s, xm_scheduler_t scheduler)
         return XM_OK;
     }
 
-clear_draft:
-    xm_draft_clear(&plan->draft);
+clear_builder:
+    xm_builder_clear(&plan->builder);
     return status;
 }
 
 /* openshop declines problems beyond its size; whole tasks, greedily, then. */
 static xm_status_t make_or_fall_back(xm_scheduling_t *s, xm_scheduler_t scheduler)
 {
-    xm_status_t status = make_draft(s, scheduler);
+    xm_status_t status = make_builder(s, scheduler);
 
-    return status == XM_ERR_UNSUPPORTED ? make_draft(s, XM_SCHEDULER_GREEDY) : status;
+    return status == XM_ERR_UNSUPPORTED ? make_builder(s, XM_SCHEDULER_GREEDY) : status;
 }
 
 /*
@@ -296,7 +297,7 @@ static xm_status_t choose_best(xm_scheduling_t *s)
     bool large = hosts > MANY_HOSTS || s->plan->task_count > LARGE / hosts;
     const xm_scheduler_t *candidates = large ? quickest : steadiest;
     xm_plan_t *plan = s->plan;
-    xm_draft_t best = {0};
+    xm_builder_t best = {0};
     xm_scheduler_t chosen = candidates[0];
     int64_t makespan = INT64_MAX;
     xm_status_t status = XM_OK;
@@ -306,24 +307,24 @@ static xm_status_t choose_best(xm_scheduling_t *s)
             (candidates[c] == XM_SCHEDULER_DFS && plan->task_count > DFS_TASKS)) {
             break;
         }
-        status = make_draft(s, candidates[c]);
+        status = make_builder(s, candidates[c]);
         if (status == XM_ERR_UNSUPPORTED) {
             continue;
         }
         if (status < 0) {
-            xm_draft_clear(&best);
+            xm_builder_clear(&best);
             return status;
         }
         if (plan->makespan_ns < makespan) {
-            xm_draft_clear(&best);
-            best = plan->draft;
+            xm_builder_clear(&best);
+            best = plan->builder;
             makespan = plan->makespan_ns;
             chosen = candidates[c];
         } else {
-            xm_draft_clear(&plan->draft);
+            xm_builder_clear(&plan->builder);
         }
     }
-    plan->draft = best;
+    plan->builder = best;
     plan->makespan_ns = makespan;
     plan->chosen = chosen;
     return XM_OK;

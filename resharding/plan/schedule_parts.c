@@ -26,7 +26,7 @@ typedef struct {
 
 typedef struct {
     xm_scheduling_t *s;
-    xm_emitter_t *emitter;
+    xm_transfer_emitter_t *emitter;
     xm_demand_t *demands; /* by bundle */
     int64_t count, capacity;
     int64_t *table; /* open addressing by the hosts' lists: bundle + 1 */
@@ -233,20 +233,20 @@ static void set_part_chunks(parts_t *p, const xm_hop_t *hops, int64_t count, int
         int64_t bytes = shortest[d] > XM_SMALLEST_CHUNK ? shortest[d] : XM_SMALLEST_CHUNK;
 
         for (int64_t e = p->first[d]; e < p->first[d + 1]; ++e) {
-            xm_scheduling_set_chunk(p->s, p->emitter->draft, p->entries[e].task, bytes);
+            xm_scheduling_set_chunk(p->s, p->emitter->builder, p->entries[e].task, bytes);
         }
     }
 }
 
 /* The transfer of a hop that is of this task; transfers of a hop are in task order. */
-static int64_t find_parent(const xm_draft_t *draft, const emitted_t *parent, int64_t task)
+static int64_t find_parent(const xm_builder_t *builder, const emitted_t *parent, int64_t task)
 {
     int64_t low = parent->first_transfer, high = parent->end_transfer;
 
     while (high - low > 1) {
         int64_t middle = low + (high - low) / 2;
 
-        if (draft->transfers[middle].task <= task) {
+        if (builder->transfers[middle].task <= task) {
             low = middle;
         } else {
             high = middle;
@@ -256,15 +256,15 @@ static int64_t find_parent(const xm_draft_t *draft, const emitted_t *parent, int
 }
 
 /* The route inside the receiving host: the device that gets the data, then its neighbours. */
-static xm_status_t part_route(xm_emitter_t *emitter, const xm_class_t *class, const entry_t *entry,
-                              int host, int64_t bytes, int *route)
+static xm_status_t part_route(xm_transfer_emitter_t *emitter, const xm_class_t *class,
+                              const entry_t *entry, int host, int64_t bytes, int *route)
 {
     int at = 1, low = 0, high = class->remote_host_count, count;
 
     if (entry->receiver >= 0) {
         emitter->ranks[0] = entry->receiver;
         emitter->parents[0] = -1;
-        return xm_draft_route(emitter->draft, at, emitter->ranks, emitter->parents, route);
+        return xm_builder_route(emitter->builder, at, emitter->ranks, emitter->parents, route);
     }
     while (low < high) {
         int middle = low + (high - low) / 2;
@@ -277,7 +277,7 @@ static xm_status_t part_route(xm_emitter_t *emitter, const xm_class_t *class, co
     }
     count = class->remote_first[low + 1] - class->remote_first[low];
     at = xm_chain_host(emitter, class->remote + class->remote_first[low], count, bytes, 0, -1);
-    return xm_draft_route(emitter->draft, at, emitter->ranks, emitter->parents, route);
+    return xm_builder_route(emitter->builder, at, emitter->ranks, emitter->parents, route);
 }
 
 /* The last entry of a bundle that starts at or before a byte. */
@@ -307,7 +307,7 @@ static xm_status_t emit_entry(parts_t *p, const xm_hop_t *hop, const entry_t *en
 {
     const xm_plan_t *plan = p->s->plan;
     const xm_class_t *class = &p->s->classes->classes[p->s->classes->class_of[entry->task]];
-    xm_draft_t *draft = p->emitter->draft;
+    xm_builder_t *builder = p->emitter->builder;
     int64_t size = plan->tensors[plan->tasks[entry->task].tensor].element_size;
     int64_t elements = plan->tasks[entry->task].elements;
     xm_transfer_t transfer = {.task = entry->task, .parent = -1, .end = elements};
@@ -328,14 +328,15 @@ static xm_status_t emit_entry(parts_t *p, const xm_hop_t *hop, const entry_t *en
         return status;
     }
     if (parent != NULL) {
-        transfer.parent = find_parent(draft, parent, entry->task);
-        transfer.sender = xm_draft_route_of(draft, &draft->transfers[transfer.parent])->ranks[0];
+        transfer.parent = find_parent(builder, parent, entry->task);
+        transfer.sender =
+            xm_builder_route_of(builder, &builder->transfers[transfer.parent])->ranks[0];
     } else {
         transfer.sender =
             xm_emitter_pick(p->emitter, class->holders, class->holder_count, hop->sender);
     }
     p->emitter->sent[transfer.sender] += (transfer.end - transfer.first) * size;
-    return xm_draft_append(draft, &transfer, NULL);
+    return xm_builder_append(builder, &transfer, NULL);
 }
 
 static xm_status_t emit_hop(parts_t *p, const xm_hop_t *hop, emitted_t *own,
@@ -343,12 +344,12 @@ static xm_status_t emit_hop(parts_t *p, const xm_hop_t *hop, emitted_t *own,
 {
     xm_status_t status = XM_OK;
 
-    own->first_transfer = p->emitter->draft->transfer_count;
+    own->first_transfer = p->emitter->builder->transfer_count;
     for (int64_t e = entry_at(p, hop->demand, hop->first);
          status == XM_OK && e < p->first[hop->demand + 1] && p->entries[e].offset < hop->end; ++e) {
         status = emit_entry(p, hop, &p->entries[e], parent);
     }
-    own->end_transfer = p->emitter->draft->transfer_count;
+    own->end_transfer = p->emitter->builder->transfer_count;
     return status;
 }
 
@@ -370,7 +371,7 @@ static xm_status_t emit_hops(parts_t *p, const xm_hop_t *hops, int64_t count)
     return status;
 }
 
-xm_status_t xm_schedule_parts(xm_scheduling_t *s, xm_emitter_t *emitter)
+xm_status_t xm_schedule_parts(xm_scheduling_t *s, xm_transfer_emitter_t *emitter)
 {
     parts_t p = {.s = s, .emitter = emitter};
     xm_openshop_params_t params = {.seed = s->params->seed};

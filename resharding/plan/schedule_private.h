@@ -24,10 +24,10 @@ typedef struct {
 } xm_scheduling_t;
 
 /* Makes a task's chunks at most so long. */
-void xm_scheduling_set_chunk(const xm_scheduling_t *s, xm_draft_t *draft, int64_t task,
+void xm_scheduling_set_chunk(const xm_scheduling_t *s, xm_builder_t *builder, int64_t task,
                              int64_t bytes);
 
 /* Cuts the tasks by openshop and appends the transfers. */
-xm_status_t xm_schedule_parts(xm_scheduling_t *s, xm_emitter_t *emitter);
+xm_status_t xm_schedule_parts(xm_scheduling_t *s, xm_transfer_emitter_t *emitter);
 
 #endif

@@ -7,7 +7,8 @@
  * (the local all-gather of MLSys'23 section 2, made to work for any count and for groups that span
  * hosts).
  */
-xm_status_t xm_strategy_allgather_emit(xm_emitter_t *emitter, int64_t task, int sender_host)
+xm_status_t xm_strategy_allgather_emit(xm_transfer_emitter_t *emitter, int64_t task,
+                                       int sender_host)
 {
     const xm_class_t *class = &emitter->classes->classes[emitter->classes->class_of[task]];
     int64_t elements = emitter->plan->tasks[task].elements, shards = 1;

@@ -6,7 +6,8 @@
  * are pipelined by chunk, so the whole takes little longer than one hop (MLSys'23 section 3.1,
  * "broadcast").
  */
-xm_status_t xm_strategy_broadcast_emit(xm_emitter_t *emitter, int64_t task, int sender_host)
+xm_status_t xm_strategy_broadcast_emit(xm_transfer_emitter_t *emitter, int64_t task,
+                                       int sender_host)
 {
     const xm_plan_t *plan = emitter->plan;
 

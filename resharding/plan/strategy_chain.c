@@ -2,8 +2,8 @@
 
 #include <stdlib.h>
 
-int xm_chain_host(xm_emitter_t *emitter, const int *ranks, int count, int64_t bytes, int at,
-                  int parent)
+int xm_chain_host(xm_transfer_emitter_t *emitter, const int *ranks, int count, int64_t bytes,
+                  int at, int parent)
 {
     int head = 0;
 
@@ -33,7 +33,7 @@ static int compare_keys(const void *a, const void *b)
  * the sender's host, so that chains from several hosts load different relays, and chains over the
  * same hosts have the same order (their pipelines then follow each other without gaps).
  */
-static void order_hosts(xm_emitter_t *emitter, const xm_class_t *class, int sender_host)
+static void order_hosts(xm_transfer_emitter_t *emitter, const xm_class_t *class, int sender_host)
 {
     const xm_network_t *network = emitter->network;
     int racks = xm_network_racks(network), hosts = xm_network_hosts(network),
@@ -58,8 +58,8 @@ static void order_hosts(xm_emitter_t *emitter, const xm_class_t *class, int send
     }
 }
 
-xm_status_t xm_chain_emit(xm_emitter_t *emitter, int64_t task, int sender_host, int64_t first,
-                          int64_t end)
+xm_status_t xm_chain_emit(xm_transfer_emitter_t *emitter, int64_t task, int sender_host,
+                          int64_t first, int64_t end)
 {
     const xm_class_t *class = &emitter->classes->classes[emitter->classes->class_of[task]];
     const xm_planned_tensor_t *tensor = &emitter->plan->tensors[emitter->plan->tasks[task].tensor];
@@ -83,10 +83,11 @@ xm_status_t xm_chain_emit(xm_emitter_t *emitter, int64_t task, int sender_host, 
                           class->remote_first[h + 1] - class->remote_first[h], bytes, at, previous);
         previous = host_head;
     }
-    status = xm_draft_route(emitter->draft, at, emitter->ranks, emitter->parents, &transfer.route);
+    status =
+        xm_builder_route(emitter->builder, at, emitter->ranks, emitter->parents, &transfer.route);
     if (status < 0) {
         return status;
     }
     emitter->sent[transfer.sender] += bytes;
-    return xm_draft_append(emitter->draft, &transfer, NULL);
+    return xm_builder_append(emitter->builder, &transfer, NULL);
 }

@@ -12,8 +12,8 @@
  * Appends the transfer of elements [first, end) of a task from the least loaded holder of
  * `sender_host` to all remote receivers.
  */
-xm_status_t xm_chain_emit(xm_emitter_t *emitter, int64_t task, int sender_host, int64_t first,
-                          int64_t end);
+xm_status_t xm_chain_emit(xm_transfer_emitter_t *emitter, int64_t task, int sender_host,
+                          int64_t first, int64_t end);
 
 /*
  * Writes the ranks of one host into the emitter's route at `at`: the head, fed by entry `parent`,
@@ -21,7 +21,7 @@ xm_status_t xm_chain_emit(xm_emitter_t *emitter, int64_t task, int sender_host, 
  * the rank that has taken in the most from its neighbours so far, so that no device's port has more
  * to do than another's. Returns the entry behind the last.
  */
-int xm_chain_host(xm_emitter_t *emitter, const int *ranks, int count, int64_t bytes, int at,
-                  int parent);
+int xm_chain_host(xm_transfer_emitter_t *emitter, const int *ranks, int count, int64_t bytes,
+                  int at, int parent);
 
 #endif

@@ -1,7 +1,7 @@
 #include "resharding/plan/plan_private.h"
 
-xm_status_t xm_strategy_send_recv_emit(xm_emitter_t *emitter, int64_t task, int sender_host,
-                                       int receiver)
+xm_status_t xm_strategy_send_recv_emit(xm_transfer_emitter_t *emitter, int64_t task,
+                                       int sender_host, int receiver)
 {
     const xm_class_t *class = &emitter->classes->classes[emitter->classes->class_of[task]];
 

@@ -48,10 +48,10 @@ static xm_status_t verify_task(const xm_plan_t *plan, int64_t index)
                             " in common",
                             index, task->elements, task->src_tile, task->dst_tile, volume);
     }
-    if (plan->draft.chunk_elements[index] < 1 ||
-        plan->draft.chunk_elements[index] > task->elements) {
+    if (plan->builder.chunk_elements[index] < 1 ||
+        plan->builder.chunk_elements[index] > task->elements) {
         return xm_error_set(XM_ERR_CORRUPT, "task %" PRId64 " has chunks of %" PRId64 " elements",
-                            index, plan->draft.chunk_elements[index]);
+                            index, plan->builder.chunk_elements[index]);
     }
     return XM_OK;
 }
@@ -120,7 +120,7 @@ static xm_status_t verify_tiling(const xm_plan_t *plan)
 /* A route is a tree over ranks of the job, each named once. */
 static xm_status_t verify_route(const xm_plan_t *plan, int index, int *seen)
 {
-    const xm_route_t *route = &plan->draft.routes[index];
+    const xm_route_t *route = &plan->builder.routes[index];
 
     for (int i = 0; i < route->count; ++i) {
         int rank = route->ranks[i];
@@ -150,7 +150,7 @@ static bool on_route(const xm_route_t *route, int rank)
 /* The sender of a transfer has its range by the time it must send it. */
 static xm_status_t verify_source(const xm_plan_t *plan, int64_t index)
 {
-    const xm_transfer_t *transfer = &plan->draft.transfers[index], *parent;
+    const xm_transfer_t *transfer = &plan->builder.transfers[index], *parent;
     const xm_unit_task_t *task = &plan->tasks[transfer->task];
 
     if (transfer->parent == -1) {
@@ -167,11 +167,11 @@ static xm_status_t verify_source(const xm_plan_t *plan, int64_t index)
         return xm_error_set(XM_ERR_CORRUPT, "transfer %" PRId64 " waits for transfer %" PRId64,
                             index, transfer->parent);
     }
-    parent = &plan->draft.transfers[transfer->parent];
+    parent = &plan->builder.transfers[transfer->parent];
     if (parent->task != transfer->task || parent->first > transfer->first ||
         parent->end < transfer->end ||
-        !on_route(&plan->draft.routes[parent->route], transfer->sender) ||
-        xm_transfer_is_copy(parent, &plan->draft.routes[parent->route])) {
+        !on_route(&plan->builder.routes[parent->route], transfer->sender) ||
+        xm_transfer_is_copy(parent, &plan->builder.routes[parent->route])) {
         return xm_error_set(XM_ERR_CORRUPT,
                             "transfer %" PRId64 ": rank %d passes on elements %" PRId64
                             " … %" PRId64 " of task %" PRId64 ", which transfer %" PRId64
@@ -184,19 +184,19 @@ static xm_status_t verify_source(const xm_plan_t *plan, int64_t index)
 
 static xm_status_t verify_transfer(const xm_plan_t *plan, int64_t index)
 {
-    const xm_transfer_t *transfer = &plan->draft.transfers[index];
+    const xm_transfer_t *transfer = &plan->builder.transfers[index];
     const xm_unit_task_t *task;
     const xm_route_t *route;
 
     if (transfer->task < 0 || transfer->task >= plan->task_count || transfer->route < 0 ||
-        transfer->route >= plan->draft.route_count) {
+        transfer->route >= plan->builder.route_count) {
         return xm_error_set(XM_ERR_CORRUPT,
                             "transfer %" PRId64 " is of task %" PRId64
                             " along route %d, which do not exist",
                             index, transfer->task, transfer->route);
     }
     task = &plan->tasks[transfer->task];
-    route = &plan->draft.routes[transfer->route];
+    route = &plan->builder.routes[transfer->route];
     if (transfer->first < 0 || transfer->first >= transfer->end || transfer->end > task->elements) {
         return xm_error_set(XM_ERR_CORRUPT,
                             "transfer %" PRId64 " moves elements %" PRId64 " … %" PRId64
@@ -240,12 +240,12 @@ static int compare_entries(const void *a, const void *b)
 
 static entry_t *list_entries(const xm_plan_t *plan)
 {
-    int64_t count = plan->draft.transfer_count;
+    int64_t count = plan->builder.transfer_count;
     entry_t *entries = malloc((size_t)(count + 1) * sizeof(*entries));
     bool sorted = true;
 
     for (int64_t i = 0; entries != NULL && i < count; ++i) {
-        const xm_transfer_t *transfer = &plan->draft.transfers[i];
+        const xm_transfer_t *transfer = &plan->builder.transfers[i];
 
         entries[i] = (entry_t){transfer->task, transfer->first, i};
         sorted = sorted && (i == 0 || compare_entries(&entries[i - 1], &entries[i]) <= 0);
@@ -272,8 +272,8 @@ static xm_status_t verify_deliveries_of(const xm_plan_t *plan, int64_t task, con
         covered[ranks[r]] = 0;
     }
     for (int64_t e = 0; e < count; ++e) {
-        const xm_transfer_t *transfer = &plan->draft.transfers[entries[e].transfer];
-        const xm_route_t *route = &plan->draft.routes[transfer->route];
+        const xm_transfer_t *transfer = &plan->builder.transfers[entries[e].transfer];
+        const xm_route_t *route = &plan->builder.routes[transfer->route];
 
         for (int i = 0; i < route->count; ++i) {
             int64_t *next = &covered[route->ranks[i]];
@@ -309,12 +309,12 @@ static xm_status_t verify_deliveries(const xm_plan_t *plan)
 
     if (entries == NULL || covered == NULL) {
         status = xm_error_set(XM_ERR_NO_MEMORY, "no memory to verify %" PRId64 " transfers",
-                              plan->draft.transfer_count);
+                              plan->builder.transfer_count);
     }
     for (int64_t t = 0; status == XM_OK && t < plan->task_count; ++t) {
         int64_t first = at;
 
-        while (at < plan->draft.transfer_count && entries[at].task == t) {
+        while (at < plan->builder.transfer_count && entries[at].task == t) {
             ++at;
         }
         status = verify_deliveries_of(plan, t, entries + first, at - first, covered);
@@ -342,10 +342,10 @@ xm_status_t xm_plan_verify(const xm_plan_t *plan)
     if (status == XM_OK) {
         status = verify_tiling(plan);
     }
-    for (int r = 0; status == XM_OK && r < plan->draft.route_count; ++r) {
+    for (int r = 0; status == XM_OK && r < plan->builder.route_count; ++r) {
         status = verify_route(plan, r, seen);
     }
-    for (int64_t i = 0; status == XM_OK && i < plan->draft.transfer_count; ++i) {
+    for (int64_t i = 0; status == XM_OK && i < plan->builder.transfer_count; ++i) {
         status = verify_transfer(plan, i);
     }
     if (status == XM_OK) {

@@ -42,7 +42,7 @@ static xm_status_t bound_receivers(const xm_problem_t *problem, xm_bound_t *boun
         }
     }
     for (int h = 0; h < hosts; ++h) {
-        int64_t ns = xm_outflow_single(xm_network_ingress(problem->network, h), received[h]);
+        int64_t ns = xm_cut_bound_single(xm_network_ingress(problem->network, h), received[h]);
 
         if (ns > bound->receive_ns) {
             bound->receive_ns = ns;
@@ -58,7 +58,7 @@ static xm_status_t bound_senders(const xm_problem_t *problem, xm_bound_t *bound)
 {
     int hosts = xm_network_hosts(problem->network);
     double *rate = malloc((size_t)hosts * sizeof(*rate));
-    xm_outflow_t *outflow = NULL;
+    xm_cut_bound_t *cut_bound = NULL;
     xm_status_t status;
 
     if (rate == NULL) {
@@ -67,16 +67,16 @@ static xm_status_t bound_senders(const xm_problem_t *problem, xm_bound_t *bound)
     for (int h = 0; h < hosts; ++h) {
         rate[h] = xm_network_egress(problem->network, h);
     }
-    status = xm_outflow_create(hosts, rate, &outflow);
+    status = xm_cut_bound_create(hosts, rate, &cut_bound);
     for (int64_t d = 0; status == XM_OK && d < problem->count; ++d) {
         const xm_demand_t *demand = &problem->demands[d];
 
-        status = xm_outflow_add(outflow, demand->holders, demand->holder_count, demand->bytes);
+        status = xm_cut_bound_add(cut_bound, demand->holders, demand->holder_count, demand->bytes);
     }
     if (status == XM_OK) {
-        status = xm_outflow_time(outflow, &bound->send_ns);
+        status = xm_cut_bound_time(cut_bound, &bound->send_ns);
     }
-    xm_outflow_destroy(outflow);
+    xm_cut_bound_destroy(cut_bound);
     free(rate);
     return status;
 }
@@ -84,7 +84,7 @@ static xm_status_t bound_senders(const xm_problem_t *problem, xm_bound_t *bound)
 /* What the racks' side of the bound works with. */
 typedef struct {
     const xm_network_t *network;
-    xm_outflow_t *up;
+    xm_cut_bound_t *up;
     int64_t *down;  /* by rack: bytes that must come down its uplink */
     int64_t *stamp; /* by rack: last demand that met it, as a holder's or counted receiver's */
     int *holding;   /* racks that hold a demand, ascending */
@@ -126,7 +126,7 @@ static xm_status_t add_to_racks(racks_t *racks, const xm_demand_t *demand, int64
             crosses = true;
         }
     }
-    return crosses ? xm_outflow_add(racks->up, racks->holding, holding, demand->bytes) : XM_OK;
+    return crosses ? xm_cut_bound_add(racks->up, racks->holding, holding, demand->bytes) : XM_OK;
 }
 
 static xm_status_t fill_racks(racks_t *racks, int count, double uplink)
@@ -145,7 +145,7 @@ static xm_status_t fill_racks(racks_t *racks, int count, double uplink)
     for (int r = 0; r < count; ++r) {
         racks->rate[r] = uplink;
     }
-    return xm_outflow_create(count, racks->rate, &racks->up);
+    return xm_cut_bound_create(count, racks->rate, &racks->up);
 }
 
 static xm_status_t bound_uplinks(const xm_problem_t *problem, xm_bound_t *bound)
@@ -163,14 +163,14 @@ static xm_status_t bound_uplinks(const xm_problem_t *problem, xm_bound_t *bound)
         status = add_to_racks(&racks, &problem->demands[d], d);
     }
     if (status == XM_OK) {
-        status = xm_outflow_time(racks.up, &bound->uplink_ns);
+        status = xm_cut_bound_time(racks.up, &bound->uplink_ns);
     }
     for (int r = 0; status == XM_OK && r < count; ++r) {
-        int64_t ns = xm_outflow_single(uplink, racks.down[r]);
+        int64_t ns = xm_cut_bound_single(uplink, racks.down[r]);
 
         bound->uplink_ns = ns > bound->uplink_ns ? ns : bound->uplink_ns;
     }
-    xm_outflow_destroy(racks.up);
+    xm_cut_bound_destroy(racks.up);
     free(racks.rate);
     free(racks.holding);
     free(racks.stamp);

@@ -12,7 +12,7 @@
  *  - device: a device must receive what it needs and does not hold through its port and its host's
  *    ingress together.
  *
- * The maximum over all sets is found exactly without enumerating them (outflow.h). Data moves in
+ * The maximum over all sets is found exactly without enumerating them (cut_bound.h). Data moves in
  * whole bytes, times are whole ns: the bound is the smallest whole time that every one of these
  * conditions allows. Latency is not counted, so the bound is never too high.
  *

@@ -4,21 +4,22 @@
 #include "resharding/solve/openshop.h"
 
 enum {
-    MOST_HOPS = 2000000,    /* of a schedule, roughly */
-    USUAL_HOPS = 400000,    /* more are not spent on the last per cent */
-    USUAL_TURNS = 64,       /* unless there are fewer turns than this */
-    MOST_TURNS = 512,       /* of a colouring */
-    CYCLE_TURNS = 300,      /* of an order found by xm_shop_cycle() */
-    CYCLE_STEPS = 400000,   /* of the search for one */
-    CYCLE_TRANSFERS = 300,  /* more leave the search few trials */
-    CYCLE_MOST = 1000,      /* and too few */
-    MOST_PARTS = 4,         /* of a transfer in a turn of a cycle */
-    LIST_PIECES = 1000,     /* pieces that the busiest direction carries in a list schedule */
-    LIST_WORK = 400000000,  /* pieces of all directions times directions */
-    SOME_TRANSFERS = 500,   /* of a split with relays; more make a swarm's hops fewer than turns' */
-    MANY_TRANSFERS = 30000, /* of a split with relays; more leave too few turns for its hops */
-    SWARM_PIECES = 1000,    /* that a host receives */
-    SPLITS = 3,             /* ways to share out what the egresses have to spare */
+    MOST_HOPS = 2000000,   /* of a schedule, roughly */
+    USUAL_HOPS = 400000,   /* more are not spent on the last per cent */
+    USUAL_TURNS = 64,      /* unless there are fewer turns than this */
+    MOST_TURNS = 512,      /* of a colouring */
+    CYCLE_TURNS = 300,     /* of an order found by xm_shop_cycle() */
+    CYCLE_STEPS = 400000,  /* of the search for one */
+    CYCLE_TRANSFERS = 300, /* more leave the search few trials */
+    CYCLE_MOST = 1000,     /* and too few */
+    MOST_PARTS = 4,        /* of a transfer in a turn of a cycle */
+    LIST_PIECES = 1000,    /* pieces that the busiest direction carries in a list schedule */
+    LIST_WORK = 400000000, /* pieces of all directions times directions */
+    SOME_TRANSFERS =
+        500, /* of a split with relays; more make a distribution's hops fewer than turns' */
+    MANY_TRANSFERS = 30000,     /* of a split with relays; more leave too few turns for its hops */
+    DISTRIBUTION_PIECES = 1000, /* that a host receives */
+    SPLITS = 3,                 /* ways to share out what the egresses have to spare */
 };
 /* Makespans over the shortest possible: good, not worth more work, and worth any. */
 static const double GOOD = 1.004, FAIR = 1.01, POOR = 1.03;
@@ -360,7 +361,7 @@ static void fill(int64_t *ns, int hosts, int64_t value)
     }
 }
 
-static xm_status_t build_swarm(openshop_t *o)
+static xm_status_t build_distribution(openshop_t *o)
 {
     double copies = 0, pieces = 0, bytes, most;
     xm_shop_transfers_t transfers = {0};
@@ -379,13 +380,14 @@ static xm_status_t build_swarm(openshop_t *o)
                             "hosts need more than half of them for one piece each",
                             MOST_HOPS, (long long)o->shop.groups, o->shop.hosts);
     }
-    /* At most MOST_HOPS in all, and about SWARM_PIECES where one host alone receives all it can. */
+    /* At most MOST_HOPS in all, and about DISTRIBUTION_PIECES where one host alone receives all it
+     * can. */
     bytes = copies / (MOST_HOPS - pieces);
     most = (double)o->shop.ingress_bytes /
-           (o->params->pieces_per_host > 0 ? o->params->pieces_per_host : SWARM_PIECES);
+           (o->params->pieces_per_host > 0 ? o->params->pieces_per_host : DISTRIBUTION_PIECES);
     bytes = bytes < most ? most : bytes;
     bytes = bytes < (double)o->piece_bytes ? (double)o->piece_bytes : bytes;
-    status = xm_shop_swarm(&o->shop, (int64_t)bytes + 1, o->params->seed, &transfers);
+    status = xm_shop_distribution(&o->shop, (int64_t)bytes + 1, o->params->seed, &transfers);
     if (status == XM_OK) {
         status = xm_recorder_create(&o->shop, &transfers, &recorder);
     }
@@ -421,13 +423,13 @@ static xm_status_t build_equal(openshop_t *o, int64_t *ns)
         status = split(o, ns, true, &fits);
     }
     if (status == XM_OK && o->relays && (o->many || o->transfers.count > SOME_TRANSFERS)) {
-        status = build_swarm(o);
+        status = build_distribution(o);
     }
     if (status == XM_OK && !o->many && !within(o, FAIR)) {
         status = build_turns(o);
         if (status == XM_OK && o->relays && o->transfers.count <= SOME_TRANSFERS &&
             !within(o, FAIR)) {
-            status = build_swarm(o);
+            status = build_distribution(o);
         }
     }
     return status;
@@ -451,7 +453,7 @@ static xm_status_t build_split(openshop_t *o, const int64_t *level, bool relays,
     }
     status = split(o, ns, relays, &fits);
     if (status == XM_OK) {
-        status = o->many ? build_swarm(o) : build_list(o);
+        status = o->many ? build_distribution(o) : build_list(o);
     }
     if (status == XM_OK && !o->many && o->transfers.count <= CYCLE_MOST &&
         !within(o, o->transfers.count <= CYCLE_TRANSFERS ? FAIR : POOR)) {

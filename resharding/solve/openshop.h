@@ -147,7 +147,7 @@ xm_status_t xm_shop_cycle(const xm_shop_t *shop, const xm_shop_transfers_t *tran
  * Transfers of whole pieces of at most `piece_bytes`, in the order in which they are to be
  * recorded, each entire: for problems whose split has too many transfers. Rates are not looked at.
  */
-xm_status_t xm_shop_swarm(const xm_shop_t *shop, int64_t piece_bytes, uint64_t seed,
-                          xm_shop_transfers_t *transfers);
+xm_status_t xm_shop_distribution(const xm_shop_t *shop, int64_t piece_bytes, uint64_t seed,
+                                 xm_shop_transfers_t *transfers);
 
 #endif

@@ -96,57 +96,57 @@ static bool reaches(const play_t *play, int rank, int peer)
     bool cut = play->injected && play->kind == CUT &&
                ((a == play->victim && b == play->other) || (a == play->other && b == play->victim));
 
-    return !play->seats[peer].dead && !cut;
+    return !play->slots[peer].dead && !cut;
 }
 
 /* The word goes round; a rank acts on it at its next turn after it has come. */
 static void tell(play_t *play, int teller, xm_status_t status, const char *text)
 {
     for (int r = 0; r < RANKS; ++r) {
-        seat_t *seat = &play->seats[r];
+        slot_t *slot = &play->slots[r];
 
-        if (r != teller && seat->told_at == INT64_MAX && reaches(play, teller, r)) {
-            seat->told_at = now(play) + random_int(&play->random, 0, 20000);
-            seat->told = status;
-            (void)snprintf(seat->told_text, sizeof(seat->told_text), "%s", text);
+        if (r != teller && slot->told_at == INT64_MAX && reaches(play, teller, r)) {
+            slot->told_at = now(play) + random_int(&play->random, 0, 20000);
+            slot->told = status;
+            (void)snprintf(slot->told_text, sizeof(slot->told_text), "%s", text);
         }
     }
 }
 
 /* The group is of no use to a rank any more: it ends what is under way, as a worker does. */
-static void leave(play_t *play, seat_t *seat, xm_status_t status, const char *text)
+static void leave(play_t *play, slot_t *slot, xm_status_t status, const char *text)
 {
-    const xm_tensor_buffers_t *buffers = &play->job.buffers[seat->rank][0];
+    const xm_tensor_buffers_t *buffers = &play->job.buffers[slot->rank][0];
 
-    if (seat->fenced) {
+    if (slot->fenced) {
         return;
     }
-    xm_transport_fence(play->job.transport[seat->rank]);
-    seat->fenced = true;
-    ck_assert_msg(counting_transport_in_flight(seat->rank) == 0,
-                  "operations of rank %d outlive the fence: %s", seat->rank, play->text);
-    if (seat->running) {
-        xm_status_t ended = xm_executor_advance(play->job.executor[seat->rank]);
+    xm_transport_fence(play->job.transport[slot->rank]);
+    slot->fenced = true;
+    ck_assert_msg(counting_transport_in_flight(slot->rank) == 0,
+                  "operations of rank %d outlive the fence: %s", slot->rank, play->text);
+    if (slot->running) {
+        xm_status_t ended = xm_executor_advance(play->job.executor[slot->rank]);
 
-        ck_assert_msg(ended != XM_IN_PROGRESS, "rank %d runs on behind a fence: %s", seat->rank,
+        ck_assert_msg(ended != XM_IN_PROGRESS, "rank %d runs on behind a fence: %s", slot->rank,
                       play->text);
-        seat->running = false;
-        seat->result = ended == XM_OK ? XM_OK : status;
-        seat->ended_at = now(play);
-        (void)snprintf(seat->sentence, sizeof(seat->sentence), "%s", text);
+        slot->running = false;
+        slot->result = ended == XM_OK ? XM_OK : status;
+        slot->ended_at = now(play);
+        (void)snprintf(slot->sentence, sizeof(slot->sentence), "%s", text);
     }
-    seat->frozen = malloc(buffers->dst_bytes);
-    ck_assert_ptr_nonnull(seat->frozen);
-    memcpy(seat->frozen, buffers->dst, buffers->dst_bytes);
-    tell(play, seat->rank, status, text);
+    slot->frozen = malloc(buffers->dst_bytes);
+    ck_assert_ptr_nonnull(slot->frozen);
+    memcpy(slot->frozen, buffers->dst, buffers->dst_bytes);
+    tell(play, slot->rank, status, text);
 }
 
 static void on_ask(void *arg, int rank, uint64_t question)
 {
-    seat_t *watcher = arg;
+    slot_t *watcher = arg;
     play_t *play = watcher->play;
 
-    if (reaches(play, watcher->rank, rank) && !play->seats[rank].stopped) {
+    if (reaches(play, watcher->rank, rank) && !play->slots[rank].stopped) {
         play->answers[play->answer_count] = rank;
         play->questions[play->answer_count++] = question;
     }
@@ -154,7 +154,7 @@ static void on_ask(void *arg, int rank, uint64_t question)
 
 static void on_silent(void *arg, int rank, int64_t silent_ns)
 {
-    seat_t *watcher = arg;
+    slot_t *watcher = arg;
     char text[128];
 
     (void)snprintf(text, sizeof(text), "rank %d stopped answering rank %d %.1f s ago", rank,
@@ -163,29 +163,29 @@ static void on_silent(void *arg, int rank, int64_t silent_ns)
 }
 
 /* The heartbeat of a rank: the lowest asks all, all ask the lowest and whom they wait for. */
-static void beat(play_t *play, seat_t *seat, int64_t time)
+static void beat(play_t *play, slot_t *slot, int64_t time)
 {
-    const xm_liveness_actions_t actions = {on_ask, on_silent, seat};
+    const xm_liveness_actions_t actions = {on_ask, on_silent, slot};
     uint64_t moved;
 
     for (int peer = 0; peer < RANKS; ++peer) {
-        xm_liveness_watch(seat->liveness, peer,
-                          peer != seat->rank &&
-                              (peer == 0 || seat->rank == 0 ||
-                               xm_transport_waits(play->job.transport[seat->rank], peer, &moved)),
+        xm_liveness_watch(slot->liveness, peer,
+                          peer != slot->rank &&
+                              (peer == 0 || slot->rank == 0 ||
+                               xm_transport_waits(play->job.transport[slot->rank], peer, &moved)),
                           time);
     }
     play->answer_count = 0;
-    seat->next_tick = xm_liveness_tick(seat->liveness, time, &actions);
+    slot->next_tick = xm_liveness_tick(slot->liveness, time, &actions);
     for (int i = 0; i < play->answer_count; ++i) {
-        (void)xm_liveness_answered(seat->liveness, play->answers[i], play->questions[i], time);
+        (void)xm_liveness_answered(slot->liveness, play->answers[i], play->questions[i], time);
     }
-    seat->next_tick = seat->next_tick < time + second / 2 ? seat->next_tick : time + second / 2;
+    slot->next_tick = slot->next_tick < time + second / 2 ? slot->next_tick : time + second / 2;
 }
 
 static void inject(play_t *play)
 {
-    seat_t *victim = &play->seats[play->victim];
+    slot_t *victim = &play->slots[play->victim];
     char text[64];
 
     play->injected = true;
@@ -214,33 +214,33 @@ static void inject(play_t *play)
     }
 }
 
-static bool takes_turns(const play_t *play, const seat_t *seat)
+static bool takes_turns(const play_t *play, const slot_t *slot)
 {
-    bool rests = play->kind == SLOW && play->injected && seat->rank == play->victim &&
+    bool rests = play->kind == SLOW && play->injected && slot->rank == play->victim &&
                  now(play) < play->resume_at;
 
-    return !seat->dead && !seat->stopped && !rests;
+    return !slot->dead && !slot->stopped && !rests;
 }
 
 /* One rank's part of the loop. True when there was something to do. */
-static bool take_turn(play_t *play, seat_t *seat)
+static bool take_turn(play_t *play, slot_t *slot)
 {
-    xm_executor_t *executor = play->job.executor[seat->rank];
+    xm_executor_t *executor = play->job.executor[slot->rank];
     bool moved;
     xm_status_t status;
 
-    if (seat->told_at <= now(play) && !seat->fenced) {
-        leave(play, seat, seat->told, seat->told_text);
+    if (slot->told_at <= now(play) && !slot->fenced) {
+        leave(play, slot, slot->told, slot->told_text);
         return true;
     }
-    if (seat->fenced) {
+    if (slot->fenced) {
         return false;
     }
-    if (play->kind == CANCEL && play->injected && seat->running) {
+    if (play->kind == CANCEL && play->injected && slot->running) {
         xm_executor_cancel(executor);
     }
-    moved = xm_transport_progress(play->job.transport[seat->rank]) > 0;
-    if (!seat->running) {
+    moved = xm_transport_progress(play->job.transport[slot->rank]) > 0;
+    if (!slot->running) {
         return moved;
     }
     play->steps += moved;
@@ -249,13 +249,13 @@ static bool take_turn(play_t *play, seat_t *seat)
         return moved || !xm_executor_may_sleep(executor);
     }
     ++play->steps;
-    seat->running = false;
-    seat->result = status;
-    seat->ended_at = now(play);
+    slot->running = false;
+    slot->result = status;
+    slot->ended_at = now(play);
     if (status < 0) {
-        (void)snprintf(seat->sentence, sizeof(seat->sentence), "%s", xm_last_error());
+        (void)snprintf(slot->sentence, sizeof(slot->sentence), "%s", xm_last_error());
         if (play->kind != CANCEL) {
-            leave(play, seat, status, seat->sentence);
+            leave(play, slot, status, slot->sentence);
         }
     }
     return true;
@@ -267,11 +267,11 @@ static void pass_time(play_t *play)
     int64_t next = play->resume_at > now(play) ? play->resume_at : INT64_MAX;
 
     for (int r = 0; r < RANKS; ++r) {
-        const seat_t *seat = &play->seats[r];
+        const slot_t *slot = &play->slots[r];
 
-        if (!seat->dead && !seat->stopped && !seat->fenced) {
-            next = seat->next_tick < next ? seat->next_tick : next;
-            next = seat->told_at < next ? seat->told_at : next;
+        if (!slot->dead && !slot->stopped && !slot->fenced) {
+            next = slot->next_tick < next ? slot->next_tick : next;
+            next = slot->told_at < next ? slot->told_at : next;
         }
     }
     ck_assert_msg(next != INT64_MAX && next < play->injected_at + 60 * second,
@@ -282,7 +282,7 @@ static void pass_time(play_t *play)
 static bool anything_due(const play_t *play)
 {
     for (int r = 0; r < RANKS; ++r) {
-        if (takes_turns(play, &play->seats[r]) && !play->seats[r].fenced &&
+        if (takes_turns(play, &play->slots[r]) && !play->slots[r].fenced &&
             xm_transport_arm(play->job.transport[r]) == XM_IN_PROGRESS) {
             return true;
         }
@@ -297,22 +297,22 @@ void play_run(play_t *play)
         bool busy = false;
 
         for (int r = 0; r < RANKS; ++r) {
-            seat_t *seat = &play->seats[r];
+            slot_t *slot = &play->slots[r];
 
             if (!play->injected && play->steps >= play->at && play->kind != NOTHING) {
                 inject(play);
             }
-            if (!seat->dead && !seat->stopped && !seat->fenced && seat->next_tick <= now(play)) {
-                beat(play, seat, now(play));
+            if (!slot->dead && !slot->stopped && !slot->fenced && slot->next_tick <= now(play)) {
+                beat(play, slot, now(play));
             }
-            if (takes_turns(play, seat)) {
-                busy = take_turn(play, seat) || busy;
+            if (takes_turns(play, slot)) {
+                busy = take_turn(play, slot) || busy;
             }
-            running += seat->running && !seat->stopped;
-            stopped += seat->running && seat->stopped;
+            running += slot->running && !slot->stopped;
+            stopped += slot->running && slot->stopped;
         }
         if (running == 0 && stopped > 0) { /* it wakes up when all is over */
-            play->seats[play->victim].stopped = false;
+            play->slots[play->victim].stopped = false;
         } else if (running == 0) {
             return;
         } else if (!busy && !anything_due(play) && !xm_sim_fabric_step(play->job.fabric)) {
@@ -326,16 +326,16 @@ void play_begin(play_t *play)
     int64_t start = second * 5 + random_int(&play->random, 0, 999999) * INT64_C(1000);
 
     for (int r = 0; r < RANKS; ++r) {
-        seat_t *seat = &play->seats[r];
+        slot_t *slot = &play->slots[r];
 
-        *seat = (seat_t){.play = play, .rank = r, .running = true, .told_at = INT64_MAX};
-        ck_assert_xm_ok(xm_liveness_create(RANKS, second, &seat->liveness));
+        *slot = (slot_t){.play = play, .rank = r, .running = true, .told_at = INT64_MAX};
+        ck_assert_xm_ok(xm_liveness_create(RANKS, second, &slot->liveness));
     }
     for (int r = 0; r < RANKS; ++r) {
-        seat_t *seat = &play->seats[r];
+        slot_t *slot = &play->slots[r];
 
-        for (seat->next_tick = r * second / RANKS; seat->next_tick <= start;) {
-            beat(play, seat, seat->next_tick);
+        for (slot->next_tick = r * second / RANKS; slot->next_tick <= start;) {
+            beat(play, slot, slot->next_tick);
         }
     }
     play->idle_ns = start;

@@ -37,7 +37,7 @@ typedef struct {
     xm_status_t told;
     char told_text[512];
     unsigned char *frozen; /* the destination as it was when the transport was fenced */
-} seat_t;
+} slot_t;
 
 typedef struct play {
     const scene_t *scene;
@@ -51,7 +51,7 @@ typedef struct play {
     int answers[RANKS * 2]; /* watchers and those who answer */
     uint64_t questions[RANKS];
     int answer_count;
-    seat_t seats[RANKS];
+    slot_t slots[RANKS];
     char text[160];
 } play_t;
 

@@ -307,7 +307,7 @@ static int rank_main(const xm_job_env_t *env, int listen_fd, void *arg)
 static double perform(int number, fault_t *fault, int *aborted)
 {
     bool lost = fault->kind == KILL || fault->kind == STOP;
-    double longest = 0, limit = local_now() + local_patience(DEADLINE_S);
+    double longest = 0, limit = local_now() + local_timeout(DEADLINE_S);
     local_job_t job;
 
     local_job_start(&job, RANKS, 0, DEADLINE_S, rank_main, fault);
@@ -335,7 +335,7 @@ static double perform(int number, fault_t *fault, int *aborted)
     } else {
         (void)printf("all knew after %.3f s\n", longest);
     }
-    ck_assert_msg(longest < local_patience(found_at_most_s), "all knew only after %.1f s", longest);
+    ck_assert_msg(longest < local_timeout(found_at_most_s), "all knew only after %.1f s", longest);
     return longest;
 }
 

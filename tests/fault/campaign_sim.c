@@ -16,71 +16,71 @@ typedef struct {
 } tally_t;
 
 /* What a rank says of its failure names who is to blame. */
-static void check_sentence(const play_t *play, const seat_t *seat)
+static void check_sentence(const play_t *play, const slot_t *slot)
 {
     char name[32];
     int silent, watcher;
 
     (void)snprintf(name, sizeof(name), "rank %d", play->victim);
     if (play->kind == CANCEL) {
-        ck_assert_msg(seat->result == XM_ERR_CANCELED &&
-                          strstr(seat->sentence, "the run was cancelled") != NULL,
-                      "rank %d: %s: %s", seat->rank, seat->sentence, play->text);
+        ck_assert_msg(slot->result == XM_ERR_CANCELED &&
+                          strstr(slot->sentence, "the run was cancelled") != NULL,
+                      "rank %d: %s: %s", slot->rank, slot->sentence, play->text);
         return;
     }
-    ck_assert_msg(seat->result == (play->kind == ABORT ? XM_ERR_CANCELED : XM_ERR_PEER_DIED),
-                  "rank %d: %s (%s): %s", seat->rank, xm_status_string(seat->result),
-                  seat->sentence, play->text);
+    ck_assert_msg(slot->result == (play->kind == ABORT ? XM_ERR_CANCELED : XM_ERR_PEER_DIED),
+                  "rank %d: %s (%s): %s", slot->rank, xm_status_string(slot->result),
+                  slot->sentence, play->text);
     if (play->kind != CUT) {
-        ck_assert_msg(strstr(seat->sentence, name) != NULL, "rank %d: '%s' does not name %s: %s",
-                      seat->rank, seat->sentence, name, play->text);
+        ck_assert_msg(strstr(slot->sentence, name) != NULL, "rank %d: '%s' does not name %s: %s",
+                      slot->rank, slot->sentence, name, play->text);
         return;
     }
     ck_assert_msg(
-        sscanf(seat->sentence, "rank %d stopped answering rank %d", &silent, &watcher) == 2 &&
+        sscanf(slot->sentence, "rank %d stopped answering rank %d", &silent, &watcher) == 2 &&
             play_host_of(play, silent) + play_host_of(play, watcher) ==
                 play->victim + play->other &&
             (play_host_of(play, silent) == play->victim ||
              play_host_of(play, silent) == play->other),
-        "rank %d: '%s' does not name the cut: %s", seat->rank, seat->sentence, play->text);
+        "rank %d: '%s' does not name the cut: %s", slot->rank, slot->sentence, play->text);
 }
 
 /* Sources are as they were, nothing was written between the buffers, and every byte of a
  * destination is either untouched or right. */
-static void check_bytes(const play_t *play, const seat_t *seat)
+static void check_bytes(const play_t *play, const slot_t *slot)
 {
-    const xm_tensor_buffers_t *buffers = &play->job.buffers[seat->rank][0];
+    const xm_tensor_buffers_t *buffers = &play->job.buffers[slot->rank][0];
     const xm_layout_t *dst = xm_plan_tensor_dst(play->scene->plan, 0);
-    const unsigned char *got = buffers->dst, *arena = (unsigned char *)play->job.arena[seat->rank];
+    const unsigned char *got = buffers->dst, *arena = (unsigned char *)play->job.arena[slot->rank];
     uint64_t seed = play->job.seed * SIM_MAX_TENSORS;
     unsigned char *right = malloc(buffers->dst_bytes);
     int64_t wrong = 0, missing = 0, strayed = 0;
 
     ck_assert_ptr_nonnull(right);
-    pattern_fill(dst, seat->rank, 4, seed, right);
+    pattern_fill(dst, slot->rank, 4, seed, right);
     for (uint64_t i = 0; i < buffers->dst_bytes; ++i) {
         wrong += got[i] != right[i] && got[i] != RUBBISH;
         missing += got[i] != right[i];
     }
     free(right);
-    ck_assert_msg(wrong == 0, "rank %d: %lld wrong bytes: %s", seat->rank, (long long)wrong,
+    ck_assert_msg(wrong == 0, "rank %d: %lld wrong bytes: %s", slot->rank, (long long)wrong,
                   play->text);
-    ck_assert_msg(seat->dead || seat->result != XM_OK || missing == 0,
-                  "rank %d ended well and lacks %lld bytes: %s", seat->rank, (long long)missing,
+    ck_assert_msg(slot->dead || slot->result != XM_OK || missing == 0,
+                  "rank %d ended well and lacks %lld bytes: %s", slot->rank, (long long)missing,
                   play->text);
-    ck_assert_msg(pattern_wrong(xm_plan_tensor_src(play->scene->plan, 0), seat->rank, 4, seed,
+    ck_assert_msg(pattern_wrong(xm_plan_tensor_src(play->scene->plan, 0), slot->rank, 4, seed,
                                 buffers->src) == 0,
-                  "rank %d: the source has changed: %s", seat->rank, play->text);
-    ck_assert_msg(seat->frozen == NULL || memcmp(seat->frozen, got, buffers->dst_bytes) == 0,
-                  "rank %d: written to behind the fence: %s", seat->rank, play->text);
-    for (size_t i = 0; arena != NULL && i < play->job.arena_bytes[seat->rank]; ++i) {
+                  "rank %d: the source has changed: %s", slot->rank, play->text);
+    ck_assert_msg(slot->frozen == NULL || memcmp(slot->frozen, got, buffers->dst_bytes) == 0,
+                  "rank %d: written to behind the fence: %s", slot->rank, play->text);
+    for (size_t i = 0; arena != NULL && i < play->job.arena_bytes[slot->rank]; ++i) {
         const unsigned char *at = arena + i, *src = buffers->src;
         bool inside = (at >= src && at < src + buffers->src_bytes) ||
                       (at >= got && at < got + buffers->dst_bytes);
 
         strayed += !inside && *at != GAP;
     }
-    ck_assert_msg(strayed == 0, "rank %d wrote %lld bytes between its buffers: %s", seat->rank,
+    ck_assert_msg(strayed == 0, "rank %d wrote %lld bytes between its buffers: %s", slot->rank,
                   (long long)strayed, play->text);
 }
 
@@ -91,25 +91,25 @@ static void check(const play_t *play, tally_t *tally)
     ck_assert_msg(counting_transport_surplus() == 0, "an operation ended twice: %s", play->text);
     ck_assert_msg(!play->job.incomplete, "a tensor was called done too early: %s", play->text);
     for (int r = 0; r < RANKS; ++r) {
-        const seat_t *seat = &play->seats[r];
+        const slot_t *slot = &play->slots[r];
 
-        check_bytes(play, seat);
-        if (seat->dead) {
+        check_bytes(play, slot);
+        if (slot->dead) {
             continue;
         }
         ck_assert_int_le(play->job.done[r][0], 1);
-        if (seat->result == XM_OK) {
+        if (slot->result == XM_OK) {
             ck_assert_msg(play->job.done[r][0] == 1, "rank %d: called done %d times: %s", r,
                           play->job.done[r][0], play->text);
             ++tally->ok_ranks;
             continue;
         }
         ck_assert_msg(play->kind != SLOW, "rank %d failed (%s) though all live: %s", r,
-                      seat->sentence, play->text);
-        check_sentence(play, seat);
+                      slot->sentence, play->text);
+        check_sentence(play, slot);
         ++tally->failed_ranks;
         if (r != play->victim || play->kind != STOP) { /* who was stopped hears of it later */
-            known = seat->ended_at - play->injected_at > known ? seat->ended_at - play->injected_at
+            known = slot->ended_at - play->injected_at > known ? slot->ended_at - play->injected_at
                                                                : known;
         }
     }
@@ -219,7 +219,7 @@ static void regroup(play_t *play)
     }
     for (int r = 0; r < RANKS; ++r) {
         xm_transport_fence(play->job.transport[r]);
-        if (play->seats[r].dead) {
+        if (play->slots[r].dead) {
             counting_transport_bury(r);
         }
     }
@@ -235,7 +235,7 @@ static void regroup(play_t *play)
     go_on(play, lost ? play->scene->without[play->victim] : play->scene->plan,
           lost ? play->victim : -1);
     for (int r = 0; r < RANKS; ++r) {
-        check_bytes(play, &play->seats[r]); /* nothing of the new group's went to the old buffers */
+        check_bytes(play, &play->slots[r]); /* nothing of the new group's went to the old buffers */
     }
 }
 
@@ -278,8 +278,8 @@ static int64_t perform(const scene_t *scene, int kind, int64_t at, tally_t *tall
         regroup(&play);
     }
     for (int r = 0; r < RANKS; ++r) {
-        xm_liveness_destroy(play.seats[r].liveness);
-        free(play.seats[r].frozen);
+        xm_liveness_destroy(play.slots[r].liveness);
+        free(play.slots[r].frozen);
     }
     sim_job_destroy(&play.job);
     return play.steps;

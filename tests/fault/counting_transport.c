@@ -4,7 +4,7 @@
 
 #include "comm/base/random.h"
 
-enum { SEATS = 8192 };
+enum { SLOTS = 8192 };
 
 typedef struct {
     xm_op_t *op;
@@ -13,25 +13,25 @@ typedef struct {
     bool in_flight;
 } watched_t;
 
-static watched_t seats[SEATS];
-static int used[SEATS], used_count, surplus;
+static watched_t slots[SLOTS];
+static int used[SLOTS], used_count, surplus;
 static const xm_transport_ops_t *plain;
 static xm_transport_ops_t counting;
 
 /* The operation's entry, or the free one where it would be. */
-static watched_t *seat_of(const xm_op_t *op)
+static watched_t *slot_of(const xm_op_t *op)
 {
-    size_t at = (size_t)(xm_hash_spread((uintptr_t)op >> 4) >> 51) % SEATS;
+    size_t at = (size_t)(xm_hash_spread((uintptr_t)op >> 4) >> 51) % SLOTS;
 
-    while (seats[at].op != NULL && seats[at].op != op) {
-        at = (at + 1) % SEATS;
+    while (slots[at].op != NULL && slots[at].op != op) {
+        at = (at + 1) % SLOTS;
     }
-    return &seats[at];
+    return &slots[at];
 }
 
 static void ended(xm_op_t *op, xm_status_t status)
 {
-    watched_t *watched = seat_of(op);
+    watched_t *watched = slot_of(op);
 
     if (watched->op == NULL || !watched->in_flight) {
         ++surplus;
@@ -44,13 +44,13 @@ static void ended(xm_op_t *op, xm_status_t status)
 /* Before posting: `done` of a finished post must not come, so the entry counts from here. */
 static watched_t *watch(const xm_transport_t *transport, xm_op_t *op)
 {
-    watched_t *watched = seat_of(op);
+    watched_t *watched = slot_of(op);
 
     if (watched->op == NULL) {
-        if (used_count == SEATS / 2) {
+        if (used_count == SLOTS / 2) {
             ck_abort_msg("more than %d operations", used_count);
         }
-        used[used_count++] = (int)(watched - seats);
+        used[used_count++] = (int)(watched - slots);
         watched->op = op;
     }
     if (watched
@@ -90,7 +90,7 @@ static xm_status_t counting_receive(xm_transport_t *transport, int peer, uint64_
 void counting_transport_reset(void)
 {
     for (int i = 0; i < used_count; ++i) {
-        seats[used[i]] = (watched_t){.op = NULL};
+        slots[used[i]] = (watched_t){.op = NULL};
     }
     used_count = 0;
 }
@@ -109,7 +109,7 @@ int counting_transport_in_flight(int rank)
     int count = 0;
 
     for (int i = 0; i < used_count; ++i) {
-        count += seats[used[i]].rank == rank && seats[used[i]].in_flight;
+        count += slots[used[i]].rank == rank && slots[used[i]].in_flight;
     }
     return count;
 }
@@ -117,7 +117,7 @@ int counting_transport_in_flight(int rank)
 void counting_transport_bury(int rank)
 {
     for (int i = 0; i < used_count; ++i) {
-        watched_t *watched = &seats[used[i]];
+        watched_t *watched = &slots[used[i]];
 
         if (watched->rank == rank && watched->in_flight) {
             watched->in_flight = false;

@@ -28,26 +28,26 @@ static void expect(bool condition)
     }
 }
 
-/* One seat at every GPU, and one anywhere. */
+/* One slot at every GPU, and one anywhere. */
 static void choose(const xm_topology_t *topology)
 {
-    enum { SEATS = 8 };
-    xm_nic_seat_t seats[SEATS];
+    enum { SLOTS = 8 };
+    xm_nic_slot_t slots[SLOTS];
     int gpus = xm_topology_device_count(topology, XM_DEVICE_GPU), count = 0;
     xm_nic_choice_params_t params = XM_NIC_CHOICE_PARAMS_INIT;
     xm_nic_choice_t *choice = NULL;
 
-    for (int g = 0; g < gpus && count < SEATS - 1; ++g) {
-        seats[count++] = (xm_nic_seat_t){.gpu = g, .node = -1, .rank = -1};
+    for (int g = 0; g < gpus && count < SLOTS - 1; ++g) {
+        slots[count++] = (xm_nic_slot_t){.gpu = g, .node = -1, .rank = -1};
     }
-    seats[count++] = (xm_nic_seat_t){.gpu = -1, .node = -1, .rank = 0};
+    slots[count++] = (xm_nic_slot_t){.gpu = -1, .node = -1, .rank = 0};
     params.topology = topology;
-    params.seats = seats;
-    params.seat_count = count;
+    params.slots = slots;
+    params.slot_count = count;
     expect(xm_nic_choice_create(&params, &choice) == XM_OK);
     for (int s = 0; s < count; ++s) {
         const xm_nic_way_t *ways;
-        int rails = xm_nic_choice_seat(choice, s, &ways);
+        int rails = xm_nic_choice_slot(choice, s, &ways);
 
         expect(rails >= 0 && rails <= XM_NIC_CHOICE_MAX);
         expect(rails > 0 || xm_nic_choice_suitable(choice) == 0);

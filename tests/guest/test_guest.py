@@ -10,7 +10,7 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 GUEST = os.path.join(HERE, "guest")
-PATIENCE = 60
+TIMEOUT = 60
 failures = []
 
 # Who runs this in the background may have had SIGINT ignored, which everything started here would inherit.
@@ -46,7 +46,7 @@ def children(parent):
 
 
 def eventually(condition):
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + TIMEOUT
     while not condition():
         if time.monotonic() > end:
             return False
@@ -95,7 +95,7 @@ def an_end_by_force_leaves_nothing():
             expect(eventually(lambda: children(process.pid)), "no machine was started")
             machines = children(process.pid)
             process.send_signal(number)
-            expect(process.wait(PATIENCE) == status, number, process.returncode)
+            expect(process.wait(TIMEOUT) == status, number, process.returncode)
         expect(eventually(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in machines)), number, "leaves", machines)
         left = set(runs()) - before
         expect(number == signal.SIGKILL or not left, number, "leaves", left)

@@ -279,7 +279,7 @@ static int sim_progress(xm_transport_t *transport)
         if (status < 0) {
             explain(sim, op);
         }
-        xm_count_piece(sim->counters, (xm_direction_t)op->priv.pending, op->priv.length, status);
+        xm_count_fragment(sim->counters, (xm_direction_t)op->priv.pending, op->priv.length, status);
         xm_transport_end(transport, op, (xm_direction_t)op->priv.pending, status);
         ++events;
     }

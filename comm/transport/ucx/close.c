@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "comm/transport/ucx/mail.h"
+#include "comm/transport/ucx/multirail.h"
 
 /* How long destroy waits for peers that are slow to take what was sent; until what nobody answers
  * is sent by another way; at least for connections to close, whatever the first took; and for one
@@ -28,7 +28,7 @@ static bool closes_ended(xm_ucx_transport_t *self)
             /* A rail with abandoned operations makes no more progress. */
             all = all && (*closing == NULL || xm_ucx_rail_of(peer, i)->abandoned > 0);
         }
-        all = all && xm_list_is_empty(&peer->in_flight) && peer->strays == NULL;
+        all = all && xm_list_is_empty(&peer->in_flight) && peer->orphans == NULL;
     }
     return all;
 }
@@ -51,48 +51,49 @@ static void forget_closes(xm_ucx_transport_t *self)
 }
 
 /* Receives that nothing will come for do not keep what was sent from going out. */
-static void cancel_mail_receives(xm_ucx_peer_t *peer)
+static void cancel_multirail_receives(xm_ucx_peer_t *peer)
 {
     for (xm_list_t *at = xm_list_first(&peer->in_flight), *next; at != NULL; at = next) {
         xm_op_t *op = xm_op_of(at);
 
         next = xm_list_next(&peer->in_flight, at);
         if (op->priv.kind == XM_UCX_RECEIVE) {
-            xm_ucx_inbox_cancel(peer->mail, op);
+            xm_ucx_rx_queue_cancel(peer->multirail, op);
         }
     }
 }
 
-/* Whether this peer's mail can be expected to go out, and to be answered. */
-static bool mail_is_well(const xm_ucx_peer_t *peer)
+/* Whether this peer's multirail can be expected to go out, and to be answered. */
+static bool multirail_is_well(const xm_ucx_peer_t *peer)
 {
-    return peer->mail != NULL && peer->connected && !peer->failed && !peer->reported &&
+    return peer->multirail != NULL && peer->connected && !peer->failed && !peer->reported &&
            !peer->owner->fenced && xm_list_is_empty(&peer->in_flight);
 }
 
-static bool goes_out(const xm_ucx_mail_t *mail)
+static bool goes_out(const xm_ucx_multirail_t *multirail)
 {
-    return xm_ucx_mail_has_parcels(mail);
+    return xm_ucx_multirail_has_packets(multirail);
 }
 
-static bool lacks_answers(const xm_ucx_mail_t *mail)
+static bool lacks_answers(const xm_ucx_multirail_t *multirail)
 {
-    return mail->unfinished.next != &mail->unfinished && !mail->left;
+    return multirail->unfinished.next != &multirail->unfinished && !multirail->left;
 }
 
-/* Makes progress while `waits` is true of any mail that is well. For all peers side by side: one
- * that takes nothing more must not use up the time of the others. */
-static void wait_for_mails(xm_ucx_transport_t *self, bool (*waits)(const xm_ucx_mail_t *mail),
-                           int64_t deadline)
+/* Makes progress while `waits` is true of any multirail that is well. For all peers side by side:
+ * one that takes nothing more must not use up the time of the others. */
+static void wait_for_multirails(xm_ucx_transport_t *self,
+                                bool (*waits)(const xm_ucx_multirail_t *multirail),
+                                int64_t deadline)
 {
-    bool any = self->mails > 0;
+    bool any = self->multirails > 0;
 
     while (any && xm_transport_now(&self->base) < deadline) {
         int moved = xm_transport_progress(&self->base);
 
         any = false;
         for (int rank = 0; rank < self->base.size && !any; ++rank) {
-            any = mail_is_well(&self->peers[rank]) && waits(self->peers[rank].mail);
+            any = multirail_is_well(&self->peers[rank]) && waits(self->peers[rank].multirail);
         }
         if (any && moved == 0) {
             (void)poll(NULL, 0, 1);
@@ -105,29 +106,29 @@ static int64_t after_ms(const xm_ucx_transport_t *self, int64_t milliseconds)
     return xm_transport_now(&self->base) + milliseconds * 1000000;
 }
 
-/* What is in the mails, and what was not answered soon once more by another way. */
-static void flush_mails(xm_ucx_transport_t *self, int64_t deadline)
+/* What is in the multirails, and what was not answered soon once more by another way. */
+static void flush_multirails(xm_ucx_transport_t *self, int64_t deadline)
 {
     /* A lane that is dead without anybody knowing may not take all. */
-    wait_for_mails(self, goes_out, after_ms(self, CLOSE_MS / 2));
-    wait_for_mails(self, lacks_answers, after_ms(self, ANSWER_MS));
+    wait_for_multirails(self, goes_out, after_ms(self, CLOSE_MS / 2));
+    wait_for_multirails(self, lacks_answers, after_ms(self, ANSWER_MS));
     for (int rank = 0; rank < self->base.size; ++rank) {
         const xm_ucx_peer_t *peer = &self->peers[rank];
 
-        if (mail_is_well(peer) && !peer->mail->left) {
-            xm_ucx_outbox_repeat(peer->mail);
+        if (multirail_is_well(peer) && !peer->multirail->left) {
+            xm_ucx_tx_queue_repeat(peer->multirail);
         }
     }
-    wait_for_mails(self, goes_out, deadline);
+    wait_for_multirails(self, goes_out, deadline);
 }
 
-/* Receives end, and a peer with mail hears what has arrived here. */
+/* Receives end, and a peer with multirail hears what has arrived here. */
 static void stop_receiving(xm_ucx_peer_t *peer)
 {
     xm_ucx_cancel_receives(peer);
-    if (peer->mail != NULL && !peer->failed && !peer->owner->fenced) {
-        cancel_mail_receives(peer);
-        xm_ucx_inbox_farewell(peer->mail);
+    if (peer->multirail != NULL && !peer->failed && !peer->owner->fenced) {
+        cancel_multirail_receives(peer);
+        xm_ucx_rx_queue_fin(peer->multirail);
     }
 }
 
@@ -136,10 +137,10 @@ void xm_ucx_abandon(xm_ucx_peer_t *peer)
     xm_ucx_abandon_ops(peer);
     for (int i = 0; i < peer->stripe.rails; ++i) {
         if (peer->failed && peer->lanes[i].ep != NULL) {
-            /* Its endpoint cannot be closed without the peer. With mail UCX has no memory of users,
-             * so the rail may go on with what it has for others. */
-            ++*(peer->mail != NULL ? &xm_ucx_rail_of(peer, i)->stuck
-                                   : &xm_ucx_rail_of(peer, i)->abandoned);
+            /* Its endpoint cannot be closed without the peer. With multirail UCX has no memory of
+             * users, so the rail may go on with what it has for others. */
+            ++*(peer->multirail != NULL ? &xm_ucx_rail_of(peer, i)->stuck
+                                        : &xm_ucx_rail_of(peer, i)->abandoned);
         }
         peer->lanes[i].ep = NULL;
     }
@@ -149,11 +150,11 @@ void xm_ucx_abandon(xm_ucx_peer_t *peer)
 /* Begins to close the connections to a peer, in order if nothing is in flight with it. */
 static void part_from(xm_ucx_peer_t *peer)
 {
-    bool busy = !xm_list_is_empty(&peer->in_flight) || peer->strays != NULL;
+    bool busy = !xm_list_is_empty(&peer->in_flight) || peer->orphans != NULL;
 
-    if (peer->mail != NULL) {
+    if (peer->multirail != NULL) {
         xm_ucx_abandon_ops(peer);
-        busy = busy || xm_ucx_mail_has_parcels(peer->mail);
+        busy = busy || xm_ucx_multirail_has_packets(peer->multirail);
     }
     if (!xm_ucx_watches(peer) && busy) {
         xm_ucx_abandon(peer);
@@ -184,13 +185,13 @@ static void close_all(xm_ucx_transport_t *self)
 {
     int64_t deadline = after_ms(self, CLOSE_MS), soonest;
 
-    if (self->mails > 0) {
+    if (self->multirails > 0) {
         (void)xm_transport_progress(&self->base); /* hears who has left before */
     }
     for (int rank = 0; rank < self->base.size; ++rank) {
         stop_receiving(&self->peers[rank]);
     }
-    flush_mails(self, deadline);
+    flush_multirails(self, deadline);
     for (int rank = 0; rank < self->base.size; ++rank) {
         part_from(&self->peers[rank]);
     }
@@ -230,8 +231,8 @@ static void discard_messages(xm_ucx_rail_t *rail)
     }
 }
 
-/* Parcels that UCX has not sent over a rail. */
-static int parcels_stuck(const xm_ucx_transport_t *self, int rail)
+/* Packets that UCX has not sent over a rail. */
+static int packets_stuck(const xm_ucx_transport_t *self, int rail)
 {
     int stuck = 0;
 
@@ -239,22 +240,22 @@ static int parcels_stuck(const xm_ucx_transport_t *self, int rail)
         const xm_ucx_peer_t *peer = &self->peers[rank];
         int lane = rail - peer->rail;
 
-        if (peer->mail != NULL && lane >= 0 && lane < XM_NICS_MAX) {
-            stuck += !xm_list_is_empty(&peer->mail->lanes[lane].posted);
+        if (peer->multirail != NULL && lane >= 0 && lane < XM_NICS_MAX) {
+            stuck += !xm_list_is_empty(&peer->multirail->lanes[lane].posted);
         }
     }
     return stuck;
 }
 
-/* What mails had, now that UCX is done with. */
-static void close_mails(xm_ucx_transport_t *self)
+/* What multirails had, now that UCX is done with. */
+static void close_multirails(xm_ucx_transport_t *self)
 {
     for (int rank = 0; rank < self->base.size; ++rank) {
-        xm_ucx_mail_close(&self->peers[rank]);
+        xm_ucx_multirail_close(&self->peers[rank]);
     }
-    xm_ucx_mail_free_parcels(&self->free_parcels);
-    if (self->has_parcel_type) {
-        ucp_dt_destroy(self->parcel_type);
+    xm_ucx_multirail_free_packets(&self->free_packets);
+    if (self->has_packet_type) {
+        ucp_dt_destroy(self->packet_type);
     }
     xm_nic_watch_close(&self->watch);
     if (self->timer_fd >= 0) {
@@ -291,7 +292,7 @@ void xm_ucx_destroy(xm_transport_t *transport)
         if (self->rails[rail].open && !badly) {
             discard_messages(&self->rails[rail]);
         }
-        self->rails[rail].stuck += parcels_stuck(self, rail) + badly;
+        self->rails[rail].stuck += packets_stuck(self, rail) + badly;
         xm_ucx_rail_close(&self->rails[rail]);
     }
     /* UCX has let go of everything now: whatever it did not end, ends here. */
@@ -301,11 +302,11 @@ void xm_ucx_destroy(xm_transport_t *transport)
         }
     }
     (void)xm_ucx_deliver(self);
-    close_mails(self);
+    close_multirails(self);
     if (self->epoll >= 0) {
         (void)close(self->epoll);
     }
-    xm_ucx_free_pieces(self);
+    xm_ucx_free_fragments(self);
     free(self->addresses);
     free(self->peers);
     free(self);

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "comm/base.h"
-#include "comm/transport/ucx/mail.h"
+#include "comm/transport/ucx/multirail.h"
 
 static int host_of(const xm_transport_ucx_params_t *params, int rank)
 {
@@ -257,23 +257,23 @@ static xm_status_t read_peer(xm_ucx_peer_t *peer, const uint8_t *blob, size_t le
     }
     if (peer->stripe.used > 1 && can_frame(peer->owner) &&
         xm_get_le(blob + COUNT_SIZE, FRAMES_SIZE) != 0) {
-        ++peer->owner->mails;
-        return xm_ucx_mail_open(peer);
+        ++peer->owner->multirails;
+        return xm_ucx_multirail_open(peer);
     }
     return XM_OK;
 }
 
-/* What mails need besides. */
-static xm_status_t open_mails(xm_ucx_transport_t *self)
+/* What multirails need besides. */
+static xm_status_t open_multirails(xm_ucx_transport_t *self)
 {
     xm_status_t status = XM_OK;
 
-    for (int nic = 0; nic < self->nics.count && status == XM_OK && self->mails > 0; ++nic) {
+    for (int nic = 0; nic < self->nics.count && status == XM_OK && self->multirails > 0; ++nic) {
         if (self->rails[XM_UCX_RAIL_NIC + nic].open) {
-            status = xm_ucx_mail_listen(self, XM_UCX_RAIL_NIC + nic);
+            status = xm_ucx_multirail_listen(self, XM_UCX_RAIL_NIC + nic);
         }
     }
-    if (status < 0 || self->mails == 0) {
+    if (status < 0 || self->multirails == 0) {
         return status;
     }
     self->base.cuda = false; /* bytes are read and written by this process itself */
@@ -300,7 +300,7 @@ xm_status_t xm_transport_ucx_join(xm_transport_t *transport, void *addresses, co
         status = read_peer(&self->peers[rank], (const uint8_t *)addresses + offsets[rank],
                            offsets[rank + 1] - offsets[rank]);
     }
-    return status == XM_OK ? open_mails(self) : status;
+    return status == XM_OK ? open_multirails(self) : status;
 }
 
 static xm_ucx_transport_t *allocate(int rank, int size, const xm_transport_ucx_params_t *params)
@@ -323,7 +323,7 @@ static xm_ucx_transport_t *allocate(int rank, int size, const xm_transport_ucx_p
     self->epoll = self->timer_fd = self->watch.fd = -1;
     xm_list_init(&self->ended);
     xm_list_init(&self->memory);
-    xm_list_init(&self->free_parcels);
+    xm_list_init(&self->free_packets);
     for (int other = 0; other < size; ++other) {
         xm_ucx_peer_t *peer = &self->peers[other];
 
@@ -372,10 +372,10 @@ xm_status_t xm_transport_ucx_open(int rank, int size, const xm_transport_ucx_par
     self->base.counters = params->counters;
     self->base.job_rank = params->job_rank;
     self->failover = params->failover;
-    self->patience = (int64_t)(params->patience * 1e9);
+    self->rail_timeout = (int64_t)(params->rail_timeout * 1e9);
     status = read_nics(self, params->nics);
     if (status == XM_OK) {
-        status = xm_ucx_add_pieces(self);
+        status = xm_ucx_add_fragments(self);
     }
     if (status == XM_OK && !params->spin) {
         self->epoll = epoll_create1(EPOLL_CLOEXEC);

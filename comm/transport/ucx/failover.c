@@ -1,40 +1,40 @@
-/* Mail between two ranks: finding rails that are lost, and going on without them. */
+/* Multirail between two ranks: finding rails that are lost, and going on without them. */
 #include <inttypes.h>
 #include <stdio.h>
 
 #include "comm/base.h"
-#include "comm/transport/ucx/mail.h"
+#include "comm/transport/ucx/multirail.h"
 
-/* Parts of the patience: until a quiet lane is asked, or a NIC that is down is believed to stay so;
- * and how late a look may come before what it sees is no evidence. */
+/* Parts of the rail timeout: until a quiet lane is asked, or a NIC that is down is believed to stay
+ * so; and how late a look may come before what it sees is no evidence. */
 enum { QUIET = 4, LATE = 4 };
 
 /* How long the errors of all lanes of a peer may take to come when it has died. */
 static const int64_t together_ns = 20000000;
 
-static const char *nic_of(const xm_ucx_mail_t *mail, int lane)
+static const char *nic_of(const xm_ucx_multirail_t *multirail, int lane)
 {
-    return mail->peer->owner->nics.nic[lane].device;
+    return multirail->peer->owner->nics.nic[lane].device;
 }
 
-static int lanes_alive(const xm_ucx_mail_t *mail)
+static int lanes_alive(const xm_ucx_multirail_t *multirail)
 {
     int count = 0;
 
-    for (int lane = 0; lane < mail->peer->stripe.rails; ++lane) {
-        count += xm_ucx_mail_uses(mail, lane);
+    for (int lane = 0; lane < multirail->peer->stripe.rails; ++lane) {
+        count += xm_ucx_multirail_uses(multirail, lane);
     }
     return count;
 }
 
-static void ping(xm_ucx_mail_t *mail)
+static void ping(xm_ucx_multirail_t *multirail)
 {
     xm_ucx_frame_t frame = {.kind = XM_UCX_FRAME_PING};
 
-    for (int lane = 0; lane < mail->peer->stripe.rails; ++lane) {
-        if (xm_ucx_mail_uses(mail, lane) && mail->lanes[lane].asked_at == 0) {
-            mail->lanes[lane].asked_at = mail->peer->owner->clock;
-            xm_ucx_mail_answer(mail, lane, &frame);
+    for (int lane = 0; lane < multirail->peer->stripe.rails; ++lane) {
+        if (xm_ucx_multirail_uses(multirail, lane) && multirail->lanes[lane].asked_at == 0) {
+            multirail->lanes[lane].asked_at = multirail->peer->owner->clock;
+            xm_ucx_multirail_answer(multirail, lane, &frame);
         }
     }
 }
@@ -50,133 +50,134 @@ static void count_failover(xm_ucx_rail_t *rail)
 
 /* From now on the lane is not used. `reason` goes into the warning; `status` is what the peer fails
  * with when this was the last lane. */
-static void give_up(xm_ucx_mail_t *mail, int lane, const char *reason, ucs_status_t status)
+static void give_up(xm_ucx_multirail_t *multirail, int lane, const char *reason,
+                    ucs_status_t status)
 {
-    xm_ucx_health_t *health = &mail->lanes[lane];
+    xm_ucx_health_t *health = &multirail->lanes[lane];
 
-    mail->dead |= 1u << lane;
-    mail->retired |= 1u << lane;
-    mail->peer->owner->broken = true;
-    if (lanes_alive(mail) == 0) {
-        xm_ucx_report(mail->peer, status);
+    multirail->dead |= 1u << lane;
+    multirail->retired |= 1u << lane;
+    multirail->peer->owner->broken = true;
+    if (lanes_alive(multirail) == 0) {
+        xm_ucx_report(multirail->peer, status);
         return;
     }
-    if (!mail->peer->connected && mail->next_number == 0 && mail->slot_count == 0) {
+    if (!multirail->peer->connected && multirail->next_number == 0 && multirail->slot_count == 0) {
         return; /* a peer that this rank has nothing to do with: the first frame will tell it */
     }
     (void)snprintf(health->reason, sizeof(health->reason), "%s", reason);
-    health->moved = xm_ucx_outbox_resend(mail, lane);
-    count_failover(xm_ucx_rail_of(mail->peer, lane));
-    mail->unsaid |= 1u << lane;
+    health->moved = xm_ucx_tx_queue_resend(multirail, lane);
+    count_failover(xm_ucx_rail_of(multirail->peer, lane));
+    multirail->unsaid |= 1u << lane;
     /* The peer has to know, and to show that it lives. */
-    for (int other = 0; other < mail->peer->stripe.rails; ++other) {
-        mail->lanes[other].asked_at = 0;
+    for (int other = 0; other < multirail->peer->stripe.rails; ++other) {
+        multirail->lanes[other].asked_at = 0;
     }
-    ping(mail);
-    xm_ucx_failover_wind(mail->peer->owner);
+    ping(multirail);
+    xm_ucx_failover_arm(multirail->peer->owner);
 }
 
 /* The peer has been heard since: it is not dead itself. */
-static void say(xm_ucx_mail_t *mail)
+static void say(xm_ucx_multirail_t *multirail)
 {
-    const xm_ucx_peer_t *peer = mail->peer;
+    const xm_ucx_peer_t *peer = multirail->peer;
     char left[XM_NICS_MAX * (XM_NICS_NAME_SIZE + 2)] = "";
     size_t used = 0;
 
     for (int lane = 0; lane < peer->stripe.rails; ++lane) {
-        if (xm_ucx_mail_uses(mail, lane) && used < sizeof(left)) {
+        if (xm_ucx_multirail_uses(multirail, lane) && used < sizeof(left)) {
             used += (size_t)snprintf(left + used, sizeof(left) - used, "%s%s", used > 0 ? ", " : "",
-                                     nic_of(mail, lane));
+                                     nic_of(multirail, lane));
         }
     }
     for (int lane = 0; lane < peer->stripe.rails; ++lane) {
-        if ((mail->unsaid >> lane & 1) != 0) {
+        if ((multirail->unsaid >> lane & 1) != 0) {
             xm_log_warn("rank %d: NIC %s towards rank %d is lost (%s): %" PRIu64
-                        " pieces of messages were moved to %s, which carries on alone",
-                        peer->owner->base.rank, nic_of(mail, lane), peer->rank,
-                        mail->lanes[lane].reason, mail->lanes[lane].moved, left);
+                        " fragments of messages were moved to %s, which carries on alone",
+                        peer->owner->base.rank, nic_of(multirail, lane), peer->rank,
+                        multirail->lanes[lane].reason, multirail->lanes[lane].moved, left);
         }
     }
-    mail->unsaid = 0;
+    multirail->unsaid = 0;
 }
 
-void xm_ucx_failover_learn(xm_ucx_mail_t *mail, unsigned dead)
+void xm_ucx_failover_learn(xm_ucx_multirail_t *multirail, unsigned dead)
 {
-    for (int lane = 0; lane < mail->peer->stripe.rails; ++lane) {
-        if ((dead >> lane & 1) != 0 && xm_ucx_mail_uses(mail, lane)) {
+    for (int lane = 0; lane < multirail->peer->stripe.rails; ++lane) {
+        if ((dead >> lane & 1) != 0 && xm_ucx_multirail_uses(multirail, lane)) {
             char reason[64];
 
-            (void)snprintf(reason, sizeof(reason), "rank %d says so", mail->peer->rank);
-            give_up(mail, lane, reason, UCS_ERR_CONNECTION_RESET);
+            (void)snprintf(reason, sizeof(reason), "rank %d says so", multirail->peer->rank);
+            give_up(multirail, lane, reason, UCS_ERR_CONNECTION_RESET);
         }
     }
 }
 
-void xm_ucx_failover_heard(xm_ucx_mail_t *mail, int lane, unsigned dead)
+void xm_ucx_failover_heard(xm_ucx_multirail_t *multirail, int lane, unsigned dead)
 {
-    int64_t now = mail->peer->owner->clock;
+    int64_t now = multirail->peer->owner->clock;
 
-    mail->lanes[lane].heard_at = mail->lanes[lane].moved_at = now;
-    mail->lanes[lane].asked_at = mail->lanes[lane].alone_at = 0;
-    for (int other = 0; other < mail->peer->stripe.rails; ++other) {
-        xm_ucx_health_t *health = &mail->lanes[other];
+    multirail->lanes[lane].heard_at = multirail->lanes[lane].moved_at = now;
+    multirail->lanes[lane].asked_at = multirail->lanes[lane].alone_at = 0;
+    for (int other = 0; other < multirail->peer->stripe.rails; ++other) {
+        xm_ucx_health_t *health = &multirail->lanes[other];
 
         if (health->asked_at != 0 && health->alone_at == 0) {
             health->alone_at = now;
         }
     }
-    xm_ucx_failover_learn(mail, dead);
-    if (mail->unsaid != 0 && xm_ucx_mail_uses(mail, lane)) {
-        say(mail);
+    xm_ucx_failover_learn(multirail, dead);
+    if (multirail->unsaid != 0 && xm_ucx_multirail_uses(multirail, lane)) {
+        say(multirail);
     }
 }
 
 /* Endpoints of lanes that were given up. This cannot be done inside UCX's callbacks. */
-static void retire(xm_ucx_mail_t *mail)
+static void retire(xm_ucx_multirail_t *multirail)
 {
-    for (int lane = 0; lane < mail->peer->stripe.rails; ++lane) {
-        if ((mail->retired >> lane & 1) != 0) {
-            xm_ucx_retire_lane(mail->peer, lane);
+    for (int lane = 0; lane < multirail->peer->stripe.rails; ++lane) {
+        if ((multirail->retired >> lane & 1) != 0) {
+            xm_ucx_retire_lane(multirail->peer, lane);
         }
     }
-    mail->retired = 0;
+    multirail->retired = 0;
 }
 
 /* Gives up lanes with errors, once it is clear that they are not all. */
-static void act_on_errors_of(xm_ucx_mail_t *mail)
+static void act_on_errors_of(xm_ucx_multirail_t *multirail)
 {
-    const xm_ucx_transport_t *self = mail->peer->owner;
+    const xm_ucx_transport_t *self = multirail->peer->owner;
     int well = 0;
 
-    for (int lane = 0; lane < mail->peer->stripe.rails; ++lane) {
-        well += xm_ucx_mail_uses(mail, lane) && mail->lanes[lane].error == UCS_OK;
+    for (int lane = 0; lane < multirail->peer->stripe.rails; ++lane) {
+        well += xm_ucx_multirail_uses(multirail, lane) && multirail->lanes[lane].error == UCS_OK;
     }
-    if (well > 0 && self->clock - mail->broken_at < together_ns) {
-        mail->peer->owner->broken = true; /* soon again */
+    if (well > 0 && self->clock - multirail->broken_at < together_ns) {
+        multirail->peer->owner->broken = true; /* soon again */
         return;
     }
-    mail->broken_at = 0;
-    for (int lane = 0; lane < mail->peer->stripe.rails; ++lane) {
-        ucs_status_t error = mail->lanes[lane].error;
+    multirail->broken_at = 0;
+    for (int lane = 0; lane < multirail->peer->stripe.rails; ++lane) {
+        ucs_status_t error = multirail->lanes[lane].error;
 
-        if (error != UCS_OK && xm_ucx_mail_uses(mail, lane)) {
-            give_up(mail, lane, ucs_status_string(error), error);
+        if (error != UCS_OK && xm_ucx_multirail_uses(multirail, lane)) {
+            give_up(multirail, lane, ucs_status_string(error), error);
         }
     }
-    xm_ucx_mail_set_due(mail);
+    xm_ucx_multirail_set_due(multirail);
 }
 
 static void act_on_errors(xm_ucx_transport_t *self)
 {
     self->broken = false;
     for (int rank = 0; rank < self->base.size; ++rank) {
-        xm_ucx_mail_t *mail = self->peers[rank].mail;
+        xm_ucx_multirail_t *multirail = self->peers[rank].multirail;
 
-        if (mail != NULL && mail->broken_at != 0 && !self->peers[rank].failed) {
-            act_on_errors_of(mail);
+        if (multirail != NULL && multirail->broken_at != 0 && !self->peers[rank].failed) {
+            act_on_errors_of(multirail);
         }
-        if (mail != NULL && mail->retired != 0) {
-            retire(mail);
+        if (multirail != NULL && multirail->retired != 0) {
+            retire(multirail);
         }
     }
 }
@@ -189,39 +190,40 @@ static int64_t later_of(int64_t time, int64_t by, int64_t now)
 
 /* Asks quiet lanes, and gives up those that stay silent although the peer answers on others. For
  * `late` nanoseconds before this look nobody was there to hear anything: they prove no silence. */
-static void look_at(xm_ucx_mail_t *mail, int64_t late)
+static void look_at(xm_ucx_multirail_t *multirail, int64_t late)
 {
-    xm_ucx_transport_t *self = mail->peer->owner;
+    xm_ucx_transport_t *self = multirail->peer->owner;
     bool quiet = false;
 
-    for (int lane = 0; lane < mail->peer->stripe.rails; ++lane) {
-        xm_ucx_health_t *health = &mail->lanes[lane];
+    for (int lane = 0; lane < multirail->peer->stripe.rails; ++lane) {
+        xm_ucx_health_t *health = &multirail->lanes[lane];
 
         if (health->alone_at != 0) {
             health->alone_at = later_of(health->alone_at, late, self->clock);
         }
-        quiet = quiet || (xm_ucx_mail_uses(mail, lane) && health->asked_at == 0 &&
-                          self->clock - health->moved_at >= self->patience / QUIET);
+        quiet = quiet || (xm_ucx_multirail_uses(multirail, lane) && health->asked_at == 0 &&
+                          self->clock - health->moved_at >= self->rail_timeout / QUIET);
     }
-    for (int lane = 0; lane < mail->peer->stripe.rails; ++lane) {
-        const xm_ucx_health_t *health = &mail->lanes[lane];
+    for (int lane = 0; lane < multirail->peer->stripe.rails; ++lane) {
+        const xm_ucx_health_t *health = &multirail->lanes[lane];
         bool heard = false;
 
-        for (int other = 0; other < mail->peer->stripe.rails; ++other) {
-            heard = heard || (other != lane && xm_ucx_mail_uses(mail, other) &&
-                              self->clock - mail->lanes[other].heard_at < self->patience / 2);
+        for (int other = 0; other < multirail->peer->stripe.rails; ++other) {
+            heard =
+                heard || (other != lane && xm_ucx_multirail_uses(multirail, other) &&
+                          self->clock - multirail->lanes[other].heard_at < self->rail_timeout / 2);
         }
-        if (xm_ucx_mail_uses(mail, lane) && health->alone_at != 0 && heard &&
-            self->clock - health->alone_at >= self->patience) {
+        if (xm_ucx_multirail_uses(multirail, lane) && health->alone_at != 0 && heard &&
+            self->clock - health->alone_at >= self->rail_timeout) {
             char reason[64];
 
             (void)snprintf(reason, sizeof(reason), "silent for %.1f s, while others are not",
                            (double)(self->clock - health->asked_at) * 1e-9);
-            give_up(mail, lane, reason, UCS_ERR_TIMED_OUT);
+            give_up(multirail, lane, reason, UCS_ERR_TIMED_OUT);
         }
     }
     if (quiet) {
-        ping(mail);
+        ping(multirail);
     }
 }
 
@@ -236,15 +238,16 @@ static bool look_at_nics(xm_ucx_transport_t *self)
 
         self->down_at[nic] = !down ? 0 : self->down_at[nic] != 0 ? self->down_at[nic] : self->clock;
         for (int rank = 0; rank < self->base.size && down; ++rank) {
-            xm_ucx_mail_t *mail = self->peers[rank].mail;
+            xm_ucx_multirail_t *multirail = self->peers[rank].multirail;
 
-            if (mail == NULL || !xm_ucx_mail_uses(mail, nic) || self->peers[rank].failed) {
+            if (multirail == NULL || !xm_ucx_multirail_uses(multirail, nic) ||
+                self->peers[rank].failed) {
                 continue;
             }
-            if (self->clock - self->down_at[nic] < self->patience / QUIET) {
+            if (self->clock - self->down_at[nic] < self->rail_timeout / QUIET) {
                 doubted = true;
-            } else if (lanes_alive(mail) > 1) {
-                give_up(mail, nic, "its link is down", UCS_ERR_UNREACHABLE);
+            } else if (lanes_alive(multirail) > 1) {
+                give_up(multirail, nic, "its link is down", UCS_ERR_UNREACHABLE);
             }
         }
     }
@@ -253,7 +256,8 @@ static bool look_at_nics(xm_ucx_transport_t *self)
 
 void xm_ucx_failover_look(xm_ucx_transport_t *self)
 {
-    int64_t tick = self->patience / XM_UCX_MAIL_LOOKS, late = self->clock - self->next_look;
+    int64_t tick = self->rail_timeout / XM_UCX_MULTIRAIL_LOOKS,
+            late = self->clock - self->next_look;
     bool busy;
 
     if (self->broken) {
@@ -262,19 +266,19 @@ void xm_ucx_failover_look(xm_ucx_transport_t *self)
     if (self->clock < self->next_look) {
         return;
     }
-    late = self->wound && late > self->patience / LATE ? late : 0;
+    late = self->armed && late > self->rail_timeout / LATE ? late : 0;
     self->next_look = self->clock + tick;
     busy = look_at_nics(self);
     for (int rank = 0; rank < self->base.size; ++rank) {
-        xm_ucx_mail_t *mail = self->peers[rank].mail;
+        xm_ucx_multirail_t *multirail = self->peers[rank].multirail;
 
-        if (mail != NULL && mail->unfinished.next != &mail->unfinished &&
+        if (multirail != NULL && multirail->unfinished.next != &multirail->unfinished &&
             !self->peers[rank].failed && !self->peers[rank].reported) {
-            look_at(mail, late);
+            look_at(multirail, late);
             busy = true;
         }
     }
-    if (!busy && self->wound) {
+    if (!busy && self->armed) {
         xm_ucx_failover_unwind(self);
     }
 }

@@ -33,7 +33,7 @@ static bool is_possible(const xm_ucx_frame_t *frame)
     case XM_UCX_FRAME_CHUNK:
     case XM_UCX_FRAME_PING:
     case XM_UCX_FRAME_PONG:
-    case XM_UCX_FRAME_BYE:
+    case XM_UCX_FRAME_FIN:
         return true;
     }
     return false;

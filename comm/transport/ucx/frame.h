@@ -1,7 +1,7 @@
 /**
  * @file comm/transport/ucx/frame.h
- * The frames in which messages travel over several TCP rails (comm/transport/ucx/mail.h), as bytes.
- * Internal.
+ * The frames in which messages travel over several TCP rails (comm/transport/ucx/multirail.h), as
+ * bytes. Internal.
  *
  * All integers little-endian:
  * @code
@@ -38,7 +38,7 @@ typedef enum xm_ucx_frame_kind {
                                  ALL, for `length` messages from this one on */
     XM_UCX_FRAME_PING,      /**< is there anybody on this rail? */
     XM_UCX_FRAME_PONG,      /**< yes */
-    XM_UCX_FRAME_BYE,       /**< the last of its sender, who has said before what has come */
+    XM_UCX_FRAME_FIN,       /**< the last of its sender, who has said before what has come */
 } xm_ucx_frame_kind_t;
 
 typedef struct xm_ucx_frame {

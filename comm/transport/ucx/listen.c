@@ -1,7 +1,7 @@
-/* Mail between two ranks: the frames that come from UCX, and the end of everything. */
+/* Multirail between two ranks: the frames that come from UCX, and the end of everything. */
 #include <stdlib.h>
 
-#include "comm/transport/ucx/mail.h"
+#include "comm/transport/ucx/multirail.h"
 
 /* A frame has come. UCX keeps nothing of it afterwards. */
 static ucs_status_t on_frame(void *arg, const void *header, size_t header_length, void *data,
@@ -16,56 +16,57 @@ static ucs_status_t on_frame(void *arg, const void *header, size_t header_length
 
     (void)param;
     if (self->fenced || xm_ucx_frame_decode(header, header_length, &frame) < 0 ||
-        frame.sender >= self->base.size || self->peers[frame.sender].mail == NULL) {
+        frame.sender >= self->base.size || self->peers[frame.sender].multirail == NULL) {
         return UCS_OK;
     }
     peer = &self->peers[frame.sender];
     lane = listener->rail - peer->rail;
     if (peer->failed || peer->reported || lane >= peer->stripe.rails ||
-        xm_ucx_mail_is_closed(peer)) {
+        xm_ucx_multirail_is_closed(peer)) {
         return UCS_OK;
     }
-    if (!xm_ucx_mail_uses(peer->mail, lane)) {
+    if (!xm_ucx_multirail_uses(peer->multirail, lane)) {
         /* Perhaps both sides have given up what the other one still uses. */
-        xm_ucx_failover_learn(peer->mail, frame.dead);
+        xm_ucx_failover_learn(peer->multirail, frame.dead);
         return UCS_OK;
     }
-    xm_ucx_failover_heard(peer->mail, lane, frame.dead);
+    xm_ucx_failover_heard(peer->multirail, lane, frame.dead);
     switch (frame.kind) {
     case XM_UCX_FRAME_GRANT:
-        xm_ucx_outbox_on_grant(peer->mail, &frame);
+        xm_ucx_tx_queue_on_grant(peer->multirail, &frame);
         break;
     case XM_UCX_FRAME_PING:
         frame.kind = XM_UCX_FRAME_PONG;
-        xm_ucx_mail_answer(peer->mail, lane, &frame);
+        xm_ucx_multirail_answer(peer->multirail, lane, &frame);
         break;
     case XM_UCX_FRAME_PONG:
         break;
-    case XM_UCX_FRAME_BYE:
-        peer->mail->left = true;
+    case XM_UCX_FRAME_FIN:
+        peer->multirail->left = true;
         break;
     default:
         if (length == 0 || bytes[length - 1] == 1 || frame.kind == XM_UCX_FRAME_START) {
-            xm_ucx_inbox_on_frame(peer->mail, lane, &frame, bytes, length > 0 ? length - 1 : 0);
+            xm_ucx_rx_queue_on_frame(peer->multirail, lane, &frame, bytes,
+                                     length > 0 ? length - 1 : 0);
         }
     }
     return UCS_OK;
 }
 
-xm_status_t xm_ucx_mail_listen(xm_ucx_transport_t *self, int rail)
+xm_status_t xm_ucx_multirail_listen(xm_ucx_transport_t *self, int rail)
 {
     xm_ucx_listener_t *listener = &self->listeners[rail];
     ucp_am_handler_param_t param = {
         .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
                       UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG,
-        .id = XM_UCX_MAIL_FRAMES,
+        .id = XM_UCX_MULTIRAIL_FRAMES,
         .flags = UCP_AM_FLAG_WHOLE_MSG,
         .cb = on_frame,
         .arg = listener};
     ucs_status_t status;
 
     *listener = (xm_ucx_listener_t){.transport = self, .rail = rail};
-    status = xm_ucx_mail_make_type(self);
+    status = xm_ucx_multirail_make_type(self);
     if (status == UCS_OK) {
         status = ucp_worker_set_am_recv_handler(self->rails[rail].worker, &param);
     }
@@ -76,7 +77,7 @@ xm_status_t xm_ucx_mail_listen(xm_ucx_transport_t *self, int rail)
                               ucs_status_string(status));
 }
 
-void xm_ucx_mail_abandon(xm_ucx_peer_t *peer, xm_status_t status)
+void xm_ucx_multirail_abandon(xm_ucx_peer_t *peer, xm_status_t status)
 {
     while (!xm_list_is_empty(&peer->in_flight)) {
         xm_op_t *op = xm_op_of(peer->in_flight.next);
@@ -86,22 +87,22 @@ void xm_ucx_mail_abandon(xm_ucx_peer_t *peer, xm_status_t status)
         }
         xm_ucx_end_op(op, status);
     }
-    xm_ucx_outbox_clear(peer->mail);
+    xm_ucx_tx_queue_clear(peer->multirail);
 }
 
-void xm_ucx_mail_close(xm_ucx_peer_t *peer)
+void xm_ucx_multirail_close(xm_ucx_peer_t *peer)
 {
-    xm_ucx_mail_t *mail = peer->mail;
+    xm_ucx_multirail_t *multirail = peer->multirail;
 
-    if (mail == NULL) {
+    if (multirail == NULL) {
         return;
     }
-    xm_ucx_outbox_clear(mail);
-    xm_ucx_inbox_clear(mail);
-    xm_ucx_mail_free_parcels(&mail->answers);
+    xm_ucx_tx_queue_clear(multirail);
+    xm_ucx_rx_queue_clear(multirail);
+    xm_ucx_multirail_free_packets(&multirail->answers);
     for (int lane = 0; lane < XM_NICS_MAX; ++lane) {
-        xm_ucx_mail_free_parcels(&mail->lanes[lane].posted);
+        xm_ucx_multirail_free_packets(&multirail->lanes[lane].posted);
     }
-    free(mail);
-    peer->mail = NULL;
+    free(multirail);
+    peer->multirail = NULL;
 }

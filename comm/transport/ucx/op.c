@@ -1,11 +1,11 @@
-/* The UCX transport: the pieces of operations, and their ends. */
+/* The UCX transport: the fragments of operations, and their ends. */
 #include "comm/transport/ucx/op.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Pieces made at a time. */
+/* Fragments made at a time. */
 enum { BLOCK = 256 };
 
 static void throw_rest_away(const xm_op_t *op);
@@ -26,73 +26,74 @@ void xm_ucx_end_op(xm_op_t *op, xm_status_t status)
     }
 }
 
-xm_status_t xm_ucx_add_pieces(xm_ucx_transport_t *self)
+xm_status_t xm_ucx_add_fragments(xm_ucx_transport_t *self)
 {
-    xm_ucx_piece_t *block = calloc(BLOCK, sizeof(*block));
+    xm_ucx_fragment_t *block = calloc(BLOCK, sizeof(*block));
 
     if (block == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "rank %d: no memory for %d pieces of messages",
+        return xm_error_set(XM_ERR_NO_MEMORY, "rank %d: no memory for %d fragments of messages",
                             self->base.rank, BLOCK);
     }
     block[0].next = self->blocks; /* the first one of a block only links the blocks */
     self->blocks = &block[0];
     for (int i = 1; i < BLOCK; ++i) {
-        block[i].next = self->free_pieces;
-        self->free_pieces = &block[i];
+        block[i].next = self->free_fragments;
+        self->free_fragments = &block[i];
     }
     return XM_OK;
 }
 
-void xm_ucx_free_pieces(xm_ucx_transport_t *self)
+void xm_ucx_free_fragments(xm_ucx_transport_t *self)
 {
     while (self->blocks != NULL) {
-        xm_ucx_piece_t *block = self->blocks;
+        xm_ucx_fragment_t *block = self->blocks;
 
         self->blocks = block->next;
         free(block);
     }
-    self->free_pieces = NULL;
+    self->free_fragments = NULL;
 }
 
-static void cancel_piece(xm_ucx_piece_t *piece)
+static void cancel_fragment(xm_ucx_fragment_t *fragment)
 {
-    if (piece->request != NULL) {
-        ucp_request_cancel(xm_ucx_rail_of(piece->peer, piece->lane)->worker, piece->request);
+    if (fragment->request != NULL) {
+        ucp_request_cancel(xm_ucx_rail_of(fragment->peer, fragment->lane)->worker,
+                           fragment->request);
     }
 }
 
-/* Cancelling ends the piece at once, or leaves it to UCX: no other piece leaves the list. */
-void xm_ucx_cancel_pieces(xm_ucx_piece_t *piece)
+/* Cancelling ends the fragment at once, or leaves it to UCX: no other fragment leaves the list. */
+void xm_ucx_cancel_fragments(xm_ucx_fragment_t *fragment)
 {
-    while (piece != NULL) {
-        xm_ucx_piece_t *next = piece->next;
+    while (fragment != NULL) {
+        xm_ucx_fragment_t *next = fragment->next;
 
-        cancel_piece(piece);
-        piece = next;
+        cancel_fragment(fragment);
+        fragment = next;
     }
 }
 
-/* A callback of UCX has ended the piece. The first failure of a piece is its operation's. */
-static void end_piece(xm_ucx_piece_t *piece, xm_status_t status)
+/* A callback of UCX has ended the fragment. The first failure of a fragment is its operation's. */
+static void end_fragment(xm_ucx_fragment_t *fragment, xm_status_t status)
 {
-    xm_op_t *op = piece->op;
+    xm_op_t *op = fragment->op;
 
-    xm_ucx_count_piece(piece, status);
+    xm_ucx_count_fragment(fragment, status);
     if (op != NULL && status < 0 && op->priv.status == XM_IN_PROGRESS) {
         op->priv.status = status;
     }
-    if (piece->request == NULL) {
-        piece->ended = true; /* the posting call does the rest */
+    if (fragment->request == NULL) {
+        fragment->ended = true; /* the posting call does the rest */
         return;
     }
-    xm_ucx_give_piece(piece);
+    xm_ucx_give_fragment(fragment);
     if (op != NULL && op->priv.pending == 0) {
         xm_ucx_end_op(op, XM_OK);
     }
 }
 
-/* True when the piece of this request has been given up already. UCX reuses requests, so the mark
- * is taken off. */
+/* True when the fragment of this request has been given up already. UCX reuses requests, so the
+ * mark is taken off. */
 static bool was_abandoned(void *request)
 {
     xm_ucx_request_t *ours = request;
@@ -104,60 +105,62 @@ static bool was_abandoned(void *request)
 
 void xm_ucx_on_sent(void *request, ucs_status_t status, void *user_data)
 {
-    xm_ucx_piece_t *piece = user_data;
+    xm_ucx_fragment_t *fragment = user_data;
     bool abandoned = was_abandoned(request);
 
     ucp_request_free(request);
     if (!abandoned) {
-        end_piece(piece, xm_ucx_status(status, piece->peer->failed));
+        end_fragment(fragment, xm_ucx_status(status, fragment->peer->failed));
     }
 }
 
-/* A message, or a piece of one, has come for a receive. Returns whether it is what was expected. */
-static bool check_arrival(xm_ucx_piece_t *piece, const ucp_tag_recv_info_t *info)
+/* A message, or a fragment of one, has come for a receive. Returns whether it is what was expected.
+ */
+static bool check_arrival(xm_ucx_fragment_t *fragment, const ucp_tag_recv_info_t *info)
 {
-    xm_op_t *op = piece->op;
-    bool several = piece->peer->stripe.used > 1;
+    xm_op_t *op = fragment->op;
+    bool several = fragment->peer->stripe.used > 1;
     bool split = several && (info->sender_tag & XM_UCX_TAG_SPLIT) != 0;
     bool expects_split = (op->priv.flags & XM_UCX_EXPECTS_SPLIT) != 0;
 
-    op->priv.flags |= 1u << piece->lane | (split ? XM_UCX_CAME_SPLIT : XM_UCX_CAME_WHOLE);
+    op->priv.flags |= 1u << fragment->lane | (split ? XM_UCX_CAME_SPLIT : XM_UCX_CAME_WHOLE);
     op->priv.received += info->length;
-    return split == expects_split && info->length == piece->length;
+    return split == expects_split && info->length == fragment->length;
 }
 
 void xm_ucx_on_received(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info,
                         void *user_data)
 {
-    xm_ucx_piece_t *piece = user_data;
+    xm_ucx_fragment_t *fragment = user_data;
     xm_op_t *op;
 
     if (was_abandoned(request)) {
         ucp_request_free(request);
         return;
     }
-    op = piece->op;
+    op = fragment->op;
     if (op != NULL && (status == UCS_OK || status == UCS_ERR_MESSAGE_TRUNCATED) &&
-        !check_arrival(piece, info)) {
+        !check_arrival(fragment, info)) {
         status = UCS_ERR_MESSAGE_TRUNCATED;
         if ((op->priv.flags & XM_UCX_EXPECTS_SPLIT) != 0 &&
             (op->priv.flags & XM_UCX_CAME_WHOLE) != 0) {
             op->priv.status = op->priv.status == XM_IN_PROGRESS ? XM_ERR_CORRUPT : op->priv.status;
             ++op->priv.pending; /* it ends below, not because of these */
-            for (xm_ucx_piece_t *other = op->priv.handle, *next; other != NULL; other = next) {
+            for (xm_ucx_fragment_t *other = op->priv.handle, *next; other != NULL; other = next) {
                 next = other->next;
-                if (other != piece) {
-                    cancel_piece(other);
+                if (other != fragment) {
+                    cancel_fragment(other);
                 }
             }
             --op->priv.pending;
         }
     }
     ucp_request_free(request);
-    end_piece(piece, xm_ucx_status(status, piece->peer->failed));
+    end_fragment(fragment, xm_ucx_status(status, fragment->peer->failed));
 }
 
-/* The lanes on which pieces of the split message that came for a receive are still to be taken. */
+/* The lanes on which fragments of the split message that came for a receive are still to be taken.
+ */
 static unsigned lanes_left(const xm_ucx_peer_t *peer, const xm_op_t *op)
 {
     unsigned left = 0;
@@ -207,31 +210,31 @@ static void explain(xm_ucx_transport_t *self, const xm_op_t *op)
 }
 
 /* Posts a receive that throws away what comes on a lane. */
-static void post_stray(xm_ucx_peer_t *peer, int lane, uint64_t tag)
+static void post_orphan(xm_ucx_peer_t *peer, int lane, uint64_t tag)
 {
     static char nothing;
     ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
                                                  UCP_OP_ATTR_FIELD_USER_DATA |
                                                  UCP_OP_ATTR_FLAG_NO_IMM_CMPL,
                                  .cb.recv = xm_ucx_on_received};
-    xm_ucx_piece_t *piece = xm_ucx_take_piece(peer, NULL, lane, 0);
+    xm_ucx_fragment_t *fragment = xm_ucx_take_fragment(peer, NULL, lane, 0);
     ucs_status_ptr_t request;
 
-    if (piece == NULL) {
+    if (fragment == NULL) {
         return;
     }
-    param.user_data = piece;
+    param.user_data = fragment;
     request = ucp_tag_recv_nbx(xm_ucx_rail_of(peer, lane)->worker, &nothing, 0,
                                (uint64_t)peer->rank << XM_UCX_TAG_BITS | tag | XM_UCX_TAG_SPLIT,
                                UINT64_MAX, &param);
-    if (piece->ended || UCS_PTR_IS_ERR(request)) {
-        xm_ucx_give_piece(piece);
+    if (fragment->ended || UCS_PTR_IS_ERR(request)) {
+        xm_ucx_give_fragment(fragment);
     } else {
-        piece->request = request;
+        fragment->request = request;
     }
 }
 
-/* A receive has ended xm_ucx_without taking all pieces of a split message (it was cancelled too
+/* A receive has ended xm_ucx_without taking all fragments of a split message (it was cancelled too
  * late, or posted for a shorter one). The rest must end for its sender too, and must not meet a
  * later receive with that tag. Rails keep the order of messages, so it meets what is posted now. */
 static void throw_rest_away(const xm_op_t *op)
@@ -245,7 +248,7 @@ static void throw_rest_away(const xm_op_t *op)
     }
     for (int lane = 0; lane < peer->stripe.rails; ++lane) {
         if ((left & 1u << lane) != 0) {
-            post_stray(peer, lane, op->priv.tag);
+            post_orphan(peer, lane, op->priv.tag);
         }
     }
 }

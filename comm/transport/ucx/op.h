@@ -1,7 +1,7 @@
 /**
  * @file comm/transport/ucx/op.h
- * The pieces of operations, for those who post them (comm/transport/ucx/post.c) and those who end
- * them (comm/transport/ucx/op.c). What every message passes is here, so that it costs no calls.
+ * The fragments of operations, for those who post them (comm/transport/ucx/post.c) and those who
+ * end them (comm/transport/ucx/op.c). What every message passes is here, so that it costs no calls.
  * Internal.
  */
 #ifndef XM_COMM_TRANSPORT_UCX_OP_H
@@ -15,13 +15,13 @@
 #define XM_UCX_CAME_SPLIT    (1u << 29)
 #define XM_UCX_CAME_WHOLE    (1u << 28)
 
-/* Callbacks of UCX: a piece has left, or come. */
+/* Callbacks of UCX: a fragment has left, or come. */
 void xm_ucx_on_sent(void *request, ucs_status_t status, void *user_data);
 void xm_ucx_on_received(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info,
                         void *user_data);
 
-/** Cancels a list of pieces. */
-void xm_ucx_cancel_pieces(xm_ucx_piece_t *piece);
+/** Cancels a list of fragments. */
+void xm_ucx_cancel_fragments(xm_ucx_fragment_t *fragment);
 
 /* The operation leaves its peer's ring. */
 static inline void xm_ucx_leave_ring(xm_op_t *op)
@@ -36,55 +36,56 @@ static inline void xm_ucx_leave_ring(xm_op_t *op)
     }
 }
 
-/* Puts a piece on the list of its operation, or of its peer's strays. NULL: no memory. */
-static inline xm_ucx_piece_t *xm_ucx_take_piece(xm_ucx_peer_t *peer, xm_op_t *op, int lane,
-                                                size_t length)
+/* Puts a fragment on the list of its operation, or of its peer's orphans. NULL: no memory. */
+static inline xm_ucx_fragment_t *xm_ucx_take_fragment(xm_ucx_peer_t *peer, xm_op_t *op, int lane,
+                                                      size_t length)
 {
     xm_ucx_transport_t *self = peer->owner;
-    xm_ucx_piece_t *piece;
+    xm_ucx_fragment_t *fragment;
 
-    if (self->free_pieces == NULL && xm_ucx_add_pieces(self) < 0) {
+    if (self->free_fragments == NULL && xm_ucx_add_fragments(self) < 0) {
         return NULL;
     }
-    piece = self->free_pieces;
-    self->free_pieces = piece->next;
-    *piece = (xm_ucx_piece_t){.op = op, .peer = peer, .lane = lane, .length = length};
+    fragment = self->free_fragments;
+    self->free_fragments = fragment->next;
+    *fragment = (xm_ucx_fragment_t){.op = op, .peer = peer, .lane = lane, .length = length};
     if (op != NULL) {
-        piece->next = op->priv.handle;
-        op->priv.handle = piece;
+        fragment->next = op->priv.handle;
+        op->priv.handle = fragment;
         ++op->priv.pending;
     } else {
-        piece->next = peer->strays;
-        peer->strays = piece;
+        fragment->next = peer->orphans;
+        peer->orphans = fragment;
     }
-    return piece;
+    return fragment;
 }
 
-/* Takes a piece off the front of a list or, found by walking, from inside it. */
-static inline xm_ucx_piece_t *xm_ucx_without(xm_ucx_piece_t *list, const xm_ucx_piece_t *piece)
+/* Takes a fragment off the front of a list or, found by walking, from inside it. */
+static inline xm_ucx_fragment_t *xm_ucx_without(xm_ucx_fragment_t *list,
+                                                const xm_ucx_fragment_t *fragment)
 {
-    xm_ucx_piece_t **link = &list;
+    xm_ucx_fragment_t **link = &list;
 
-    while (*link != piece) {
+    while (*link != fragment) {
         link = &(*link)->next;
     }
-    *link = piece->next;
+    *link = fragment->next;
     return list;
 }
 
-/* The opposite of xm_ucx_take_piece(). */
-static inline void xm_ucx_give_piece(xm_ucx_piece_t *piece)
+/* The opposite of xm_ucx_take_fragment(). */
+static inline void xm_ucx_give_fragment(xm_ucx_fragment_t *fragment)
 {
-    xm_ucx_transport_t *self = piece->peer->owner;
+    xm_ucx_transport_t *self = fragment->peer->owner;
 
-    if (piece->op != NULL) {
-        piece->op->priv.handle = xm_ucx_without(piece->op->priv.handle, piece);
-        --piece->op->priv.pending;
+    if (fragment->op != NULL) {
+        fragment->op->priv.handle = xm_ucx_without(fragment->op->priv.handle, fragment);
+        --fragment->op->priv.pending;
     } else {
-        piece->peer->strays = xm_ucx_without(piece->peer->strays, piece);
+        fragment->peer->orphans = xm_ucx_without(fragment->peer->orphans, fragment);
     }
-    piece->next = self->free_pieces;
-    self->free_pieces = piece;
+    fragment->next = self->free_fragments;
+    self->free_fragments = fragment;
 }
 
 #endif

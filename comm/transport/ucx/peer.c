@@ -1,7 +1,7 @@
 /* The UCX transport: the endpoints of a peer, and what UCX reports of them. */
 #include <stdlib.h>
 
-#include "comm/transport/ucx/mail.h"
+#include "comm/transport/ucx/multirail.h"
 
 void xm_ucx_report(xm_ucx_peer_t *peer, ucs_status_t reason)
 {
@@ -14,14 +14,15 @@ void xm_ucx_report(xm_ucx_peer_t *peer, ucs_status_t reason)
 
 void xm_ucx_failover_broken(xm_ucx_peer_t *peer, int lane, ucs_status_t status)
 {
-    xm_ucx_mail_t *mail = peer->mail;
+    xm_ucx_multirail_t *multirail = peer->multirail;
 
-    if (mail == NULL) {
+    if (multirail == NULL) {
         xm_ucx_report(peer, status);
-    } else if (xm_ucx_mail_uses(mail, lane) && !(peer->owner->closing && !peer->connected)) {
-        mail->lanes[lane].error = status;
-        if (mail->broken_at == 0) {
-            mail->broken_at = xm_transport_now(&peer->owner->base);
+    } else if (xm_ucx_multirail_uses(multirail, lane) &&
+               !(peer->owner->closing && !peer->connected)) {
+        multirail->lanes[lane].error = status;
+        if (multirail->broken_at == 0) {
+            multirail->broken_at = xm_transport_now(&peer->owner->base);
         }
         peer->owner->broken = true;
     }
@@ -58,7 +59,7 @@ xm_status_t xm_ucx_connect(xm_ucx_peer_t *peer)
         ucs_status_t status;
 
         if (lane->address == NULL || lane->ep != NULL ||
-            (peer->mail != NULL && !xm_ucx_mail_uses(peer->mail, i))) {
+            (peer->multirail != NULL && !xm_ucx_multirail_uses(peer->multirail, i))) {
             continue;
         }
         params.address = lane->address;
@@ -68,7 +69,7 @@ xm_status_t xm_ucx_connect(xm_ucx_peer_t *peer)
             const char *tls = getenv("UCX_TLS");
 
             lane->ep = NULL;
-            if (peer->mail != NULL) {
+            if (peer->multirail != NULL) {
                 xm_ucx_failover_broken(peer, i, status); /* other lanes may do */
                 continue;
             }

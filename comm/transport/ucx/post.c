@@ -1,7 +1,7 @@
 /* The UCX transport: posting operations, and taking them back. */
 #include <inttypes.h>
 
-#include "comm/transport/ucx/mail.h"
+#include "comm/transport/ucx/multirail.h"
 #include "comm/transport/ucx/op.h"
 
 static const uint64_t max_tag = (UINT64_C(1) << XM_UCX_TAG_BITS) - 1;
@@ -43,7 +43,7 @@ static xm_status_t prepare(xm_ucx_transport_t *self, int rank, uint64_t tag, con
     return peer->connected ? XM_OK : xm_ucx_connect(peer);
 }
 
-/* Makes the operation in flight. That comes before UCX is called, because UCX may end a piece (a
+/* Makes the operation in flight. That comes before UCX is called, because UCX may end a fragment (a
  * message that is there already) inside the call. */
 static void start_op(xm_ucx_transport_t *self, xm_op_t *op, int peer, uint64_t tag, size_t length,
                      int kind)
@@ -62,7 +62,7 @@ static void start_op(xm_ucx_transport_t *self, xm_op_t *op, int peer, uint64_t t
     xm_list_append(&self->peers[peer].in_flight, &op->priv.link);
 }
 
-/* What a message is, before it is cut into pieces. */
+/* What a message is, before it is cut into fragments. */
 typedef struct {
     xm_ucx_peer_t *peer;
     uint64_t wire_tag;
@@ -73,25 +73,25 @@ typedef struct {
     bool split;
 } message_t;
 
-/* Hands one piece to UCX. UCS_INPROGRESS: its callback will come; *called: it came inside. */
-static ucs_status_t post_piece(const message_t *message, xm_op_t *op, int lane, bool *called)
+/* Hands one fragment to UCX. UCS_INPROGRESS: its callback will come; *called: it came inside. */
+static ucs_status_t post_fragment(const message_t *message, xm_op_t *op, int lane, bool *called)
 {
     size_t begin = 0, end = message->length;
     ucp_request_param_t param = {.op_attr_mask =
                                      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA};
     xm_ucx_peer_t *peer = message->peer;
-    xm_ucx_piece_t *piece;
+    xm_ucx_fragment_t *fragment;
     ucs_status_ptr_t request;
 
     if (message->split) {
         begin = lane > 0 ? xm_stripe_end(&peer->stripe, message->length, lane - 1) : 0;
         end = xm_stripe_end(&peer->stripe, message->length, lane);
     }
-    piece = xm_ucx_take_piece(peer, op, lane, end - begin);
-    if (piece == NULL) {
+    fragment = xm_ucx_take_fragment(peer, op, lane, end - begin);
+    if (fragment == NULL) {
         return UCS_ERR_NO_MEMORY;
     }
-    param.user_data = piece;
+    param.user_data = fragment;
     if (message->memory != NULL) {
         param.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMH;
         param.memh = message->memory->handle[peer->rail + lane];
@@ -107,17 +107,17 @@ static ucs_status_t post_piece(const message_t *message, xm_op_t *op, int lane, 
         request = ucp_tag_recv_nbx(xm_ucx_rail_of(peer, lane)->worker, message->buffer + begin,
                                    end - begin, message->wire_tag, message->mask, &param);
     }
-    if (piece->ended) {
+    if (fragment->ended) {
         *called = true;
-        xm_ucx_give_piece(piece);
+        xm_ucx_give_fragment(fragment);
         return UCS_OK;
     }
     if (request == NULL || UCS_PTR_IS_ERR(request)) {
-        xm_ucx_count_piece(piece, request == NULL ? XM_OK : XM_ERR_IO);
-        xm_ucx_give_piece(piece);
+        xm_ucx_count_fragment(fragment, request == NULL ? XM_OK : XM_ERR_IO);
+        xm_ucx_give_fragment(fragment);
         return request == NULL ? UCS_OK : UCS_PTR_STATUS(request);
     }
-    piece->request = request;
+    fragment->request = request;
     return UCS_INPROGRESS;
 }
 
@@ -143,14 +143,14 @@ static xm_status_t post(xm_ucx_transport_t *self, const message_t *message, xm_o
     int last = message->split ? stripe->rails - 1 : first;
     bool called = false;
 
-    ++op->priv.pending; /* pieces that end meanwhile do not end the operation */
+    ++op->priv.pending; /* fragments that end meanwhile do not end the operation */
     for (int lane = first; lane <= last && op->priv.status == XM_IN_PROGRESS; ++lane) {
         ucs_status_t status =
-            xm_stripe_uses(stripe, lane) ? post_piece(message, op, lane, &called) : UCS_OK;
+            xm_stripe_uses(stripe, lane) ? post_fragment(message, op, lane, &called) : UCS_OK;
 
         if (status < 0) {
             op->priv.status = post_error(self, op, status);
-            xm_ucx_cancel_pieces(op->priv.handle);
+            xm_ucx_cancel_fragments(op->priv.handle);
         }
     }
     if (--op->priv.pending > 0) {
@@ -180,12 +180,13 @@ xm_status_t xm_ucx_send(xm_transport_t *transport, int peer, uint64_t tag, const
     message.split = xm_stripe_splits(&message.peer->stripe, length);
     message.wire_tag =
         (uint64_t)self->base.rank << XM_UCX_TAG_BITS | tag | (message.split ? XM_UCX_TAG_SPLIT : 0);
-    if (message.peer->mail != NULL && xm_ucx_outbox_copies(message.peer->mail, length)) {
-        return xm_ucx_outbox_send(message.peer->mail, NULL, tag, buffer, length);
+    if (message.peer->multirail != NULL &&
+        xm_ucx_tx_queue_copies(message.peer->multirail, length)) {
+        return xm_ucx_tx_queue_send(message.peer->multirail, NULL, tag, buffer, length);
     }
     start_op(self, op, peer, tag, length, XM_UCX_SEND);
-    if (message.peer->mail != NULL) {
-        return xm_ucx_outbox_send(message.peer->mail, op, tag, buffer, length);
+    if (message.peer->multirail != NULL) {
+        return xm_ucx_tx_queue_send(message.peer->multirail, op, tag, buffer, length);
     }
     return post(self, &message, op);
 }
@@ -205,9 +206,9 @@ xm_status_t xm_ucx_receive(xm_transport_t *transport, int peer, uint64_t tag, vo
     message.wire_tag = (uint64_t)peer << XM_UCX_TAG_BITS | tag;
     message.mask = message.peer->stripe.used > 1 ? ~XM_UCX_TAG_SPLIT : UINT64_MAX;
     start_op(self, op, peer, tag, length, XM_UCX_RECEIVE);
-    if (message.peer->mail != NULL) {
+    if (message.peer->multirail != NULL) {
         op->priv.buffer = buffer;
-        xm_ucx_inbox_receive(message.peer->mail, op);
+        xm_ucx_rx_queue_receive(message.peer->multirail, op);
         return XM_IN_PROGRESS;
     }
     op->priv.flags = message.split ? XM_UCX_EXPECTS_SPLIT : 0;
@@ -220,16 +221,16 @@ void xm_ucx_cancel(xm_transport_t *transport, xm_op_t *op)
     if (op->priv.kind == XM_UCX_IDLE) {
         return;
     }
-    if (self->peers[op->priv.peer].mail != NULL) {
-        xm_ucx_inbox_cancel(self->peers[op->priv.peer].mail, op);
+    if (self->peers[op->priv.peer].multirail != NULL) {
+        xm_ucx_rx_queue_cancel(self->peers[op->priv.peer].multirail, op);
     } else {
-        xm_ucx_cancel_pieces(op->priv.handle);
+        xm_ucx_cancel_fragments(op->priv.handle);
     }
 }
 
 void xm_ucx_cancel_receives(xm_ucx_peer_t *peer)
 {
-    if (peer->mail != NULL) {
+    if (peer->multirail != NULL) {
         return; /* UCX has none of them */
     }
     for (xm_list_t *at = xm_list_first(&peer->in_flight), *next; at != NULL; at = next) {
@@ -237,28 +238,28 @@ void xm_ucx_cancel_receives(xm_ucx_peer_t *peer)
 
         next = xm_list_next(&peer->in_flight, at);
         if (op->priv.kind == XM_UCX_RECEIVE) {
-            xm_ucx_cancel_pieces(op->priv.handle);
+            xm_ucx_cancel_fragments(op->priv.handle);
         }
     }
-    xm_ucx_cancel_pieces(peer->strays);
+    xm_ucx_cancel_fragments(peer->orphans);
 }
 
-static void abandon_list(xm_ucx_piece_t *piece)
+static void abandon_list(xm_ucx_fragment_t *fragment)
 {
-    while (piece != NULL) {
-        xm_ucx_piece_t *next = piece->next;
+    while (fragment != NULL) {
+        xm_ucx_fragment_t *next = fragment->next;
 
-        ((xm_ucx_request_t *)piece->request)->abandoned = true;
-        ++xm_ucx_rail_of(piece->peer, piece->lane)->abandoned;
-        xm_ucx_give_piece(piece);
-        piece = next;
+        ((xm_ucx_request_t *)fragment->request)->abandoned = true;
+        ++xm_ucx_rail_of(fragment->peer, fragment->lane)->abandoned;
+        xm_ucx_give_fragment(fragment);
+        fragment = next;
     }
 }
 
 void xm_ucx_abandon_ops(xm_ucx_peer_t *peer)
 {
-    if (peer->mail != NULL) {
-        xm_ucx_mail_abandon(peer, peer->failed ? XM_ERR_PEER_DIED : XM_ERR_CANCELED);
+    if (peer->multirail != NULL) {
+        xm_ucx_multirail_abandon(peer, peer->failed ? XM_ERR_PEER_DIED : XM_ERR_CANCELED);
         return;
     }
     xm_ucx_cancel_receives(peer); /* most end right here */
@@ -268,5 +269,5 @@ void xm_ucx_abandon_ops(xm_ucx_peer_t *peer)
         abandon_list(op->priv.handle);
         xm_ucx_end_op(op, peer->failed ? XM_ERR_PEER_DIED : XM_ERR_CANCELED);
     }
-    abandon_list(peer->strays);
+    abandon_list(peer->orphans);
 }

@@ -1,17 +1,17 @@
-/* Mail between two ranks: the clock that makes sleepers look after rails from time to time. */
+/* Multirail between two ranks: the clock that makes sleepers look after rails from time to time. */
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-#include "comm/transport/ucx/mail.h"
+#include "comm/transport/ucx/multirail.h"
 
-void xm_ucx_failover_wind(xm_ucx_transport_t *self)
+void xm_ucx_failover_arm(xm_ucx_transport_t *self)
 {
-    int64_t tick = self->patience / XM_UCX_MAIL_LOOKS;
+    int64_t tick = self->rail_timeout / XM_UCX_MULTIRAIL_LOOKS;
     struct timespec interval = {.tv_sec = tick / 1000000000, .tv_nsec = tick % 1000000000};
     struct itimerspec period = {.it_value = interval, .it_interval = interval};
 
-    if (!self->wound) {
-        self->wound = true;
+    if (!self->armed) {
+        self->armed = true;
         self->clock = xm_transport_now(&self->base);
         self->next_look = self->clock + tick;
         if (self->timer_fd >= 0) {
@@ -24,7 +24,7 @@ void xm_ucx_failover_unwind(xm_ucx_transport_t *self)
 {
     struct itimerspec never = {.it_value = {.tv_sec = 0}};
 
-    self->wound = false;
+    self->armed = false;
     if (self->timer_fd >= 0) {
         (void)timerfd_settime(self->timer_fd, 0, &never, NULL);
     }
@@ -36,7 +36,7 @@ bool xm_ucx_failover_rings(xm_ucx_transport_t *self)
     bool rings = self->timer_fd >= 0 && read(self->timer_fd, &times, sizeof(times)) > 0;
 
     if (xm_nic_watch_read(&self->watch, &self->nics)) {
-        xm_ucx_failover_wind(self);
+        xm_ucx_failover_arm(self);
         rings = true;
     }
     return rings;

@@ -6,26 +6,27 @@
  * |---|---|
  * | comm/transport/ucx/ucx.c | progress, sleeping, failed peers: the ops table |
  * | comm/transport/ucx/post.c | posting and cancelling operations |
- * | comm/transport/ucx/op.c | their pieces, and how they end |
+ * | comm/transport/ucx/op.c | their fragments, and how they end |
  * | comm/transport/ucx/peer.c | the endpoints of a peer, and what UCX reports of them |
  * | comm/transport/ucx/rail.c | one rail: context and worker |
  * | comm/transport/ucx/memory.c | registrations |
  * | comm/transport/ucx/create.c, comm/transport/ucx/close.c | the beginning and the end |
  *
  * Each calls only those below it: creation the ops table, that the end, the end the posts, they the
- * mails (comm/transport/ucx/mail.h), and those the pieces and the peers.
+ * multirails (comm/transport/ucx/multirail.h), and those the fragments and the peers.
  *
- * Life of an operation: idle → on its peer's list, while UCX has one of its pieces → on the list
+ * Life of an operation: idle → on its peer's list, while UCX has one of its fragments → on the list
  * `ended`, when UCX has let go of all → idle, just before `done` is called. `done` is called from
  * progress (and destroy) only, so posting and UCX's callbacks never run a caller's code.
  *
- * A piece is one request of UCX on one rail. A message that is not split is one piece. Both ends
- * compute the pieces from the length (stripe.h); the tag of a split message's pieces has a bit for
- * that, which receives ignore when they match: so a receive of another length than its message
- * notices which kind came, knows on which rails the rest of it is, and has that thrown away.
+ * A fragment is one request of UCX on one rail. A message that is not split is one fragment. Both
+ * ends compute the fragments from the length (stripe.h); the tag of a split message's fragments has
+ * a bit for that, which receives ignore when they match: so a receive of another length than its
+ * message notices which kind came, knows on which rails the rest of it is, and has that thrown
+ * away.
  *
  * Messages with a peer that several TCP rails reach are no such requests but travel in frames, see
- * comm/transport/ucx/mail.h.
+ * comm/transport/ucx/multirail.h.
  */
 #ifndef XM_COMM_TRANSPORT_UCX_TRANSPORT_UCX_PRIVATE_H
 #define XM_COMM_TRANSPORT_UCX_TRANSPORT_UCX_PRIVATE_H
@@ -45,12 +46,12 @@ enum { XM_UCX_IDLE, XM_UCX_SEND, XM_UCX_RECEIVE };
 
 typedef struct xm_ucx_transport xm_ucx_transport_t;
 typedef struct xm_ucx_peer xm_ucx_peer_t;
-typedef struct xm_ucx_piece xm_ucx_piece_t;
-struct xm_ucx_mail;
+typedef struct xm_ucx_fragment xm_ucx_fragment_t;
+struct xm_ucx_multirail;
 
-struct xm_ucx_piece {
-    xm_ucx_piece_t *next;
-    xm_op_t *op; /**< NULL: throws away a piece of a message whose receive has failed */
+struct xm_ucx_fragment {
+    xm_ucx_fragment_t *next;
+    xm_op_t *op; /**< NULL: throws away a fragment of a message whose receive has failed */
     xm_ucx_peer_t *peer;
     void *request; /**< UCX's; NULL while it is being posted */
     size_t length;
@@ -72,15 +73,15 @@ struct xm_ucx_peer {
     int rail;           /**< of lane 0; the next lane's is the next */
     xm_stripe_t stripe; /**< how messages are spread over the lanes */
     xm_ucx_lane_t lanes[XM_NICS_MAX];
-    struct xm_ucx_mail *mail; /**< messages travel in frames; NULL: they do not */
-    bool connected;           /**< all its lanes have endpoints */
-    bool failed;              /**< nothing can be posted any more */
-    bool reported;            /**< UCX has reported a failure that progress must act upon */
-    ucs_status_t reason;      /**< what UCX reported; UCS_OK when the caller told us */
-    xm_list_t in_flight;      /**< operations */
-    xm_ucx_piece_t *strays;   /**< pieces without an operation */
-    int users;                /**< operations in flight that are not the worker's own */
-    uint64_t moved;           /**< those that have ended */
+    struct xm_ucx_multirail *multirail; /**< messages travel in frames; NULL: they do not */
+    bool connected;                     /**< all its lanes have endpoints */
+    bool failed;                        /**< nothing can be posted any more */
+    bool reported;              /**< UCX has reported a failure that progress must act upon */
+    ucs_status_t reason;        /**< what UCX reported; UCS_OK when the caller told us */
+    xm_list_t in_flight;        /**< operations */
+    xm_ucx_fragment_t *orphans; /**< fragments without an operation */
+    int users;                  /**< operations in flight that are not the worker's own */
+    uint64_t moved;             /**< those that have ended */
 };
 
 /* Who hears the frames of a rail. */
@@ -107,24 +108,24 @@ struct xm_ucx_transport {
     bool failover;      /**< wanted, between several TCP NICs */
     int ranks_here;     /**< on this machine, this one among them */
     xm_nics_t nics;
-    xm_list_t ended;             /**< operations whose `done` is due */
-    xm_list_t memory;            /**< registrations */
-    xm_ucx_piece_t *free_pieces; /**< not in use */
-    xm_ucx_piece_t *blocks;      /**< first pieces of the allocations that hold all pieces */
+    xm_list_t ended;                   /**< operations whose `done` is due */
+    xm_list_t memory;                  /**< registrations */
+    xm_ucx_fragment_t *free_fragments; /**< not in use */
+    xm_ucx_fragment_t *blocks; /**< first fragments of the allocations that hold all fragments */
 
-    /* What follows is used with mails (comm/transport/ucx/mail.h) only. */
-    int mails;                    /**< peers that have one */
-    struct xm_ucx_mail *due_mail; /**< list of those that have something for UCX */
-    xm_list_t free_parcels;
+    /* What follows is used with multirails (comm/transport/ucx/multirail.h) only. */
+    int multirails;                         /**< peers that have one */
+    struct xm_ucx_multirail *due_multirail; /**< list of those that have something for UCX */
+    xm_list_t free_packets;
     xm_ucx_listener_t listeners[XM_UCX_RAIL_COUNT];
-    ucp_datatype_t parcel_type;
-    bool has_parcel_type;
-    bool broken;       /**< a lane failed, or was given up and has an endpoint still */
-    bool wound;        /**< the clock rings from time to time */
-    int timer_fd;      /**< for sleepers; -1: none */
-    int64_t patience;  /**< with a silent lane, in nanoseconds */
-    int64_t clock;     /**< when progress began */
-    int64_t next_look; /**< at the lanes */
+    ucp_datatype_t packet_type;
+    bool has_packet_type;
+    bool broken;          /**< a lane failed, or was given up and has an endpoint still */
+    bool armed;           /**< the clock rings from time to time */
+    int timer_fd;         /**< for sleepers; -1: none */
+    int64_t rail_timeout; /**< with a silent lane, in nanoseconds */
+    int64_t clock;        /**< when progress began */
+    int64_t next_look;    /**< at the lanes */
     xm_nic_watch_t watch;
     int64_t down_at[XM_NICS_MAX]; /**< when a NIC was first seen down; 0: it is not */
 };
@@ -142,13 +143,13 @@ static inline xm_ucx_rail_t *xm_ucx_rail_of(const xm_ucx_peer_t *peer, int lane)
     return &peer->owner->rails[peer->rail + lane];
 }
 
-/* Counts a piece that has ended; one that throws something away belongs to no operation. */
-static inline void xm_ucx_count_piece(const xm_ucx_piece_t *piece, xm_status_t status)
+/* Counts a fragment that has ended; one that throws something away belongs to no operation. */
+static inline void xm_ucx_count_fragment(const xm_ucx_fragment_t *fragment, xm_status_t status)
 {
-    if (piece->op != NULL) {
-        xm_count_piece(xm_ucx_rail_of(piece->peer, piece->lane)->counters,
-                       piece->op->priv.kind == XM_UCX_SEND ? XM_SENT : XM_RECEIVED, piece->length,
-                       status);
+    if (fragment->op != NULL) {
+        xm_count_fragment(xm_ucx_rail_of(fragment->peer, fragment->lane)->counters,
+                          fragment->op->priv.kind == XM_UCX_SEND ? XM_SENT : XM_RECEIVED,
+                          fragment->length, status);
     }
 }
 
@@ -178,9 +179,9 @@ void xm_ucx_abandon_ops(xm_ucx_peer_t *peer);
 
 /* comm/transport/ucx/op.c */
 
-/** Makes more pieces; called once at the start, and when all are in use. */
-xm_status_t xm_ucx_add_pieces(xm_ucx_transport_t *self);
-void xm_ucx_free_pieces(xm_ucx_transport_t *self);
+/** Makes more fragments; called once at the start, and when all are in use. */
+xm_status_t xm_ucx_add_fragments(xm_ucx_transport_t *self);
+void xm_ucx_free_fragments(xm_ucx_transport_t *self);
 
 /** Calls `done` of everything that has ended; returns how many that were. */
 int xm_ucx_deliver(xm_ucx_transport_t *self);

@@ -6,12 +6,12 @@
 #include <time.h>
 
 #include "comm/base.h"
-#include "comm/transport/ucx/mail.h"
+#include "comm/transport/ucx/multirail.h"
 
 static void fail_peer(xm_ucx_peer_t *peer)
 {
     peer->failed = true;
-    if (peer->mail != NULL) {
+    if (peer->multirail != NULL) {
         xm_ucx_abandon_ops(peer);
     }
     if (!xm_ucx_watches(peer)) {
@@ -52,7 +52,7 @@ static int ucx_progress(xm_transport_t *transport)
     if (self->fenced && !self->closing) {
         return xm_ucx_deliver(self);
     }
-    if (self->mails > 0) {
+    if (self->multirails > 0) {
         self->clock = xm_transport_now(transport);
     }
     for (int rail = 0; rail < XM_UCX_RAIL_COUNT; ++rail) {
@@ -62,9 +62,9 @@ static int ucx_progress(xm_transport_t *transport)
             count += ucp_worker_progress(self->rails[rail].worker);
         }
     }
-    if (self->mails > 0) {
+    if (self->multirails > 0) {
         xm_ucx_failover_look(self);
-        xm_ucx_mail_pump(self);
+        xm_ucx_multirail_progress(self);
     }
     if (self->reports > 0) {
         act_on_reports(self);
@@ -79,8 +79,8 @@ static xm_status_t ucx_arm(xm_transport_t *transport)
     if (self->epoll < 0 || self->reports > 0 || !xm_list_is_empty(&self->ended)) {
         return XM_IN_PROGRESS;
     }
-    if (self->mails > 0 && !self->fenced &&
-        (self->broken || self->due_mail != NULL || xm_ucx_failover_rings(self))) {
+    if (self->multirails > 0 && !self->fenced &&
+        (self->broken || self->due_multirail != NULL || xm_ucx_failover_rings(self))) {
         return XM_IN_PROGRESS;
     }
     for (int rail = 0; rail < XM_UCX_RAIL_COUNT; ++rail) {

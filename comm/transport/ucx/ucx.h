@@ -20,12 +20,12 @@
  *
  * Where all these NICs are used by TCP only, they stand in for each other (`failover`): a rail that
  * is lost in the middle of transfers (link down, address removed, connection reset, nothing passes
- * for `patience` seconds) is given up by both ranks, what was not delivered is sent again over the
- * others, operations end well, and one warning says so. The last rail's loss is that of the peer.
- * Messages then travel in frames of their own (comm/transport/ucx/mail.h): those below 20 KiB end
- * at the sender at once, longer ones when all of it has arrived. Otherwise an operation ends when
- * all pieces of its message have; when one of them fails, so does it, and a peer that is lost on
- * one rail is lost.
+ * for `rail_timeout` seconds) is given up by both ranks, what was not delivered is sent again over
+ * the others, operations end well, and one warning says so. The last rail's loss is that of the
+ * peer. Messages then travel in frames of their own (comm/transport/ucx/multirail.h): those below
+ * 20 KiB end at the sender at once, longer ones when all of it has arrived. Otherwise an operation
+ * ends when all fragments of its message have; when one of them fails, so does it, and a peer that
+ * is lost on one rail is lost.
  *
  * User tags must be below 2^48 and there are at most 65536 ranks, 32768 with several NICs: the
  * upper 16 bits of UCX's tag hold the sender's rank.
@@ -38,7 +38,7 @@
  * xm_transport_peer_failed(), which a worker calls when its bootstrap says so. A link that goes
  * down between living hosts ends in the caller's deadline.
  *
- * Limits: a receive that is cancelled while pieces of its message have come loses that message.
+ * Limits: a receive that is cancelled while fragments of its message have come loses that message.
  * Cancelling a send that waits for its receiver has no effect in UCX; it ends when the
  * receiver takes it, the peer fails, or the transport is destroyed.
  */
@@ -65,14 +65,14 @@ typedef struct xm_transport_ucx_params {
     xm_counters_t *counters; /**< where to count, outlives the transport; NULL: nowhere */
     const int *job_rank;     /**< by rank: the peer's number there; NULL: its rank; not copied */
     bool failover;           /**< several TCP NICs stand in for each other; ranks may differ */
-    double patience; /**< seconds after which a NIC over which nothing passes is given up, if
+    double rail_timeout; /**< seconds after which a NIC over which nothing passes is given up, if
                           others still reach the peer */
 } xm_transport_ucx_params_t;
 
 #define XM_TRANSPORT_UCX_PARAMS_INIT                                                               \
     {                                                                                              \
         .struct_size = sizeof(xm_transport_ucx_params_t), .timeout = 30.0, .failover = true,       \
-        .patience = 1.5                                                                            \
+        .rail_timeout = 1.5                                                                        \
     }
 
 /**

@@ -40,7 +40,7 @@ static void close_lanes(xm_verbs_transport_t *self, xm_verbs_peer_t *first, int 
     for (int i = 0; i < count * XM_NICS_MAX; ++i) {
         xm_verbs_lane_t *lane = &first[i / XM_NICS_MAX].lanes[i % XM_NICS_MAX];
 
-        xm_verbs_lane_drop_items(lane);
+        xm_verbs_lane_drop_wrs(lane);
         if (lane->qp != NULL) {
             (void)ibv_destroy_qp(lane->qp);
         }

@@ -27,10 +27,10 @@ static void came(xm_verbs_lane_t *lane, const struct ibv_wc *wc, uint32_t slot)
 static void wrote(xm_verbs_lane_t *lane, uint32_t number)
 {
     xm_verbs_transport_t *self = lane->peer->owner;
-    xm_verbs_flow_t *flow = xm_verbs_find_flow(self, number, lane->peer, XM_VERBS_SEND);
+    xm_verbs_rndv_t *rndv = xm_verbs_find_rndv(self, number, lane->peer, XM_VERBS_SEND);
 
-    if (flow != NULL && --flow->pieces == 0) {
-        xm_verbs_end_op(flow->op, XM_OK);
+    if (rndv != NULL && --rndv->pieces == 0) {
+        xm_verbs_end_op(rndv->op, XM_OK);
     }
 }
 
@@ -74,7 +74,7 @@ static void complete(xm_verbs_transport_t *self, xm_verbs_port_t *port, const st
     }
     if (wc->status != IBV_WC_SUCCESS) {
         /* After the first failure a queue pair gives everything back, which is none of its own. */
-        xm_count_piece(lane->peer->failed ? NULL : port->counters, XM_SENT, 0, XM_ERR_IO);
+        xm_count_fragment(lane->peer->failed ? NULL : port->counters, XM_SENT, 0, XM_ERR_IO);
         xm_verbs_fail(lane->peer, "its connection over %s failed: %s (work completion status %d)%s",
                       port->offer.name, ibv_wc_status_str(wc->status), (int)wc->status,
                       port->down ? "; the port is down" : "");

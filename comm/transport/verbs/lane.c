@@ -126,7 +126,7 @@ static bool post_message(xm_verbs_lane_t *lane, xm_verbs_header_t *header,
         return false;
     }
     if (header->kind == XM_VERBS_EAGER) {
-        xm_count_piece(port->counters, XM_SENT, body_size, XM_OK);
+        xm_count_fragment(port->counters, XM_SENT, body_size, XM_OK);
     }
     lane->unsent += work != XM_VERBS_WORK_CREDIT;
     lane->owed = 0;
@@ -142,44 +142,44 @@ static bool post_credit(xm_verbs_lane_t *lane)
 }
 
 /* Writes as much of a piece as fits; true when all of it is on its way. */
-static bool post_piece(xm_verbs_lane_t *lane, xm_verbs_item_t *item)
+static bool post_piece(xm_verbs_lane_t *lane, xm_verbs_wr_t *wr)
 {
-    xm_verbs_flow_t *flow = item->flow;
+    xm_verbs_rndv_t *rndv = wr->rndv;
     size_t longest = lane->peer->owner->longest_write;
 
     longest = longest < xm_verbs_port_of(lane)->max_message ? longest
                                                             : xm_verbs_port_of(lane)->max_message;
-    while (item->begin < item->end && may_send(lane)) {
-        size_t length = item->end - item->begin;
+    while (wr->begin < wr->end && may_send(lane)) {
+        size_t length = wr->end - wr->begin;
         bool last = length <= longest;
-        struct ibv_sge part = {.addr = (uintptr_t)flow->op->priv.buffer + item->begin,
+        struct ibv_sge part = {.addr = (uintptr_t)rndv->op->priv.buffer + wr->begin,
                                .length = (uint32_t)(last ? length : longest),
-                               .lkey = flow->memory->mr[lane->rail]->lkey};
+                               .lkey = rndv->memory->mr[lane->rail]->lkey};
         struct ibv_send_wr request = {
             .wr_id = work_number(lane, last ? XM_VERBS_WORK_LAST_WRITE : XM_VERBS_WORK_WRITE,
-                                 flow->number),
+                                 rndv->number),
             .sg_list = &part,
             .num_sge = 1,
             .opcode = last ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE,
-            .wr.rdma.remote_addr = flow->grant.address + item->begin,
-            .wr.rdma.rkey = flow->grant.keys[lane->rail]};
+            .wr.rdma.remote_addr = rndv->grant.address + wr->begin,
+            .wr.rdma.rkey = rndv->grant.keys[lane->rail]};
 
-        request.imm_data = htonl(flow->other);
+        request.imm_data = htonl(rndv->other);
         if (!post(lane, &request)) {
             return false;
         }
-        item->begin += part.length;
-        xm_count_piece(xm_verbs_port_of(lane)->counters, XM_SENT, part.length, XM_OK);
+        wr->begin += part.length;
+        xm_count_fragment(xm_verbs_port_of(lane)->counters, XM_SENT, part.length, XM_OK);
         lane->credits -= last;
         ++lane->unsent;
     }
-    return item->begin == item->end;
+    return wr->begin == wr->end;
 }
 
-/* Sends the item as far as that is possible; true when nothing of it is left. */
-static bool post_item(xm_verbs_lane_t *lane, xm_verbs_item_t *item)
+/* Sends the wr as far as that is possible; true when nothing of it is left. */
+static bool post_wr(xm_verbs_lane_t *lane, xm_verbs_wr_t *wr)
 {
-    xm_verbs_header_t header = {.kind = (xm_verbs_kind_t)item->kind};
+    xm_verbs_header_t header = {.kind = (xm_verbs_kind_t)wr->kind};
     const xm_verbs_grant_t *grant = NULL;
     const void *body = NULL;
     size_t body_size = 0, extra = 0;
@@ -187,49 +187,49 @@ static bool post_item(xm_verbs_lane_t *lane, xm_verbs_item_t *item)
     if (!may_send(lane)) {
         return false;
     }
-    switch (item->kind) {
+    switch (wr->kind) {
     case XM_VERBS_PIECE:
-        return post_piece(lane, item);
+        return post_piece(lane, wr);
     case XM_VERBS_EAGER:
-        header.tag = item->op->priv.tag;
-        header.length = body_size = item->op->priv.length;
-        body = item->op->priv.buffer;
+        header.tag = wr->op->priv.tag;
+        header.length = body_size = wr->op->priv.length;
+        body = wr->op->priv.buffer;
         break;
     case XM_VERBS_REQUEST:
-        header.tag = item->flow->op->priv.tag;
-        header.length = item->flow->op->priv.length;
-        header.sender = item->flow->number;
+        header.tag = wr->rndv->op->priv.tag;
+        header.length = wr->rndv->op->priv.length;
+        header.sender = wr->rndv->number;
         break;
     case XM_VERBS_GRANT:
-        header.length = item->flow->op->priv.length;
-        header.sender = item->flow->other;
-        header.receiver = item->flow->number;
-        grant = &item->flow->grant;
+        header.length = wr->rndv->op->priv.length;
+        header.sender = wr->rndv->other;
+        header.receiver = wr->rndv->number;
+        grant = &wr->rndv->grant;
         extra = XM_VERBS_GRANT_SIZE;
         break;
     default:
-        header.sender = item->number;
+        header.sender = wr->number;
         break;
     }
     return has_slot(lane, XM_VERBS_HEADER_SIZE + extra + body_size) &&
            post_message(lane, &header, grant, body, body_size);
 }
 
-xm_status_t xm_verbs_lane_send(xm_verbs_lane_t *lane, const xm_verbs_item_t *what)
+xm_status_t xm_verbs_lane_send(xm_verbs_lane_t *lane, const xm_verbs_wr_t *what)
 {
-    xm_verbs_item_t item = *what, *queued;
+    xm_verbs_wr_t wr = *what, *queued;
 
-    if (lane->first == NULL && post_item(lane, &item)) {
+    if (lane->first == NULL && post_wr(lane, &wr)) {
         return XM_OK;
     }
     if (lane->peer->failed) {
         return xm_verbs_peer_error(lane->peer);
     }
-    queued = xm_verbs_take_item(lane->peer->owner);
+    queued = xm_verbs_take_wr(lane->peer->owner);
     if (queued == NULL) {
         return XM_ERR_NO_MEMORY;
     }
-    *queued = item;
+    *queued = wr;
     queued->next = NULL;
     *lane->last = queued;
     lane->last = &queued->next;
@@ -239,15 +239,15 @@ xm_status_t xm_verbs_lane_send(xm_verbs_lane_t *lane, const xm_verbs_item_t *wha
 
 bool xm_verbs_lane_unqueue(xm_verbs_lane_t *lane, const xm_op_t *op)
 {
-    for (xm_verbs_item_t **link = &lane->first; *link != NULL; link = &(*link)->next) {
-        xm_verbs_item_t *item = *link;
-        bool of_op = (item->kind == XM_VERBS_EAGER && item->op == op) ||
-                     (item->kind == XM_VERBS_REQUEST && item->flow->op == op);
+    for (xm_verbs_wr_t **link = &lane->first; *link != NULL; link = &(*link)->next) {
+        xm_verbs_wr_t *wr = *link;
+        bool of_op = (wr->kind == XM_VERBS_EAGER && wr->op == op) ||
+                     (wr->kind == XM_VERBS_REQUEST && wr->rndv->op == op);
 
         if (of_op) {
-            *link = item->next;
+            *link = wr->next;
             lane->last = *link == NULL ? link : lane->last;
-            xm_verbs_give_item(lane->peer->owner, item);
+            xm_verbs_give_wr(lane->peer->owner, wr);
             return true;
         }
     }
@@ -256,14 +256,14 @@ bool xm_verbs_lane_unqueue(xm_verbs_lane_t *lane, const xm_op_t *op)
 
 static void drop_first(xm_verbs_lane_t *lane)
 {
-    xm_verbs_item_t *item = lane->first;
+    xm_verbs_wr_t *wr = lane->first;
 
-    lane->first = item->next;
+    lane->first = wr->next;
     lane->last = lane->first == NULL ? &lane->first : lane->last;
-    xm_verbs_give_item(lane->peer->owner, item);
+    xm_verbs_give_wr(lane->peer->owner, wr);
 }
 
-void xm_verbs_lane_drop_items(xm_verbs_lane_t *lane)
+void xm_verbs_lane_drop_wrs(xm_verbs_lane_t *lane)
 {
     while (lane->first != NULL) {
         drop_first(lane);
@@ -275,7 +275,7 @@ static bool flush(xm_verbs_lane_t *lane)
 {
     bool owes;
 
-    while (!lane->peer->failed && lane->first != NULL && post_item(lane, lane->first)) {
+    while (!lane->peer->failed && lane->first != NULL && post_wr(lane, lane->first)) {
         xm_op_t *op = lane->first->kind == XM_VERBS_EAGER ? lane->first->op : NULL;
 
         drop_first(lane);

@@ -19,9 +19,9 @@ static xm_op_t *find_receive(const xm_verbs_peer_t *peer, uint64_t tag)
 /* The peer's request is done with: its send ends as if somebody had received it. */
 static void discard(xm_verbs_lane_t *lane, uint32_t number)
 {
-    xm_verbs_item_t item = {.kind = XM_VERBS_DISCARD, .number = number};
+    xm_verbs_wr_t wr = {.kind = XM_VERBS_DISCARD, .number = number};
 
-    if (xm_verbs_lane_send(lane, &item) == XM_ERR_NO_MEMORY) {
+    if (xm_verbs_lane_send(lane, &wr) == XM_ERR_NO_MEMORY) {
         xm_verbs_fail(lane->peer, "it cannot be answered (%s)", xm_last_error());
     }
 }
@@ -31,18 +31,18 @@ static void grant(xm_verbs_lane_t *lane, xm_op_t *op, uint32_t number)
 {
     xm_verbs_peer_t *peer = lane->peer;
     xm_verbs_transport_t *self = peer->owner;
-    xm_verbs_flow_t *flow = op->priv.handle;
-    xm_verbs_item_t item = {.kind = XM_VERBS_GRANT, .flow = flow};
+    xm_verbs_rndv_t *rndv = op->priv.handle;
+    xm_verbs_wr_t wr = {.kind = XM_VERBS_GRANT, .rndv = rndv};
     xm_status_t status = XM_OK;
 
-    if (flow == NULL) {
-        flow = item.flow = op->priv.handle = xm_verbs_take_flow(self, op);
+    if (rndv == NULL) {
+        rndv = wr.rndv = op->priv.handle = xm_verbs_take_rndv(self, op);
     }
-    if (flow == NULL) {
+    if (rndv == NULL) {
         status = XM_ERR_NO_MEMORY;
-    } else if (flow->memory == NULL) {
+    } else if (rndv->memory == NULL) {
         /* A short message that the sender did not dare to send at once. */
-        status = xm_verbs_memory_hold(self, op->priv.buffer, op->priv.length, true, &flow->memory);
+        status = xm_verbs_memory_hold(self, op->priv.buffer, op->priv.length, true, &rndv->memory);
     }
     if (status < 0) {
         (void)snprintf(self->sentence, sizeof(self->sentence), "%s", xm_last_error());
@@ -52,14 +52,14 @@ static void grant(xm_verbs_lane_t *lane, xm_op_t *op, uint32_t number)
     }
     xm_list_remove(&op->priv.link);
     xm_list_append(&peer->busy, &op->priv.link);
-    flow->other = number;
-    flow->pieces = xm_stripe_splits(&peer->stripe, op->priv.length) ? peer->stripe.used : 1;
-    flow->grant.address = (uintptr_t)op->priv.buffer;
-    flow->grant.rails = peer->stripe.rails;
+    rndv->other = number;
+    rndv->pieces = xm_stripe_splits(&peer->stripe, op->priv.length) ? peer->stripe.used : 1;
+    rndv->grant.address = (uintptr_t)op->priv.buffer;
+    rndv->grant.rails = peer->stripe.rails;
     for (int rail = 0; rail < peer->stripe.rails; ++rail) {
-        flow->grant.keys[rail] = flow->memory->mr[rail]->rkey;
+        rndv->grant.keys[rail] = rndv->memory->mr[rail]->rkey;
     }
-    if (xm_verbs_lane_send(lane, &item) == XM_ERR_NO_MEMORY) {
+    if (xm_verbs_lane_send(lane, &wr) == XM_ERR_NO_MEMORY) {
         xm_verbs_fail(peer, "it cannot be answered (%s)", xm_last_error());
     }
 }
@@ -110,7 +110,7 @@ static void arrived(xm_verbs_lane_t *lane, const xm_verbs_header_t *header, cons
     xm_op_t *op = find_receive(lane->peer, header->tag);
 
     if (message.eager) {
-        xm_count_piece(xm_verbs_port_of(lane)->counters, XM_RECEIVED, header->length, XM_OK);
+        xm_count_fragment(xm_verbs_port_of(lane)->counters, XM_RECEIVED, header->length, XM_OK);
     }
     if (op == NULL) {
         store(lane, &message, bytes);
@@ -149,16 +149,16 @@ void xm_verbs_forget_stored(xm_verbs_peer_t *peer)
     peer->stored_last = &peer->stored;
 }
 
-/* What the other side says about one of our flows, or a number that it got wrong. */
-static xm_verbs_flow_t *flow_of(xm_verbs_lane_t *lane, uint32_t number, int kind)
+/* What the other side says about one of our rndvs, or a number that it got wrong. */
+static xm_verbs_rndv_t *rndv_of(xm_verbs_lane_t *lane, uint32_t number, int kind)
 {
-    xm_verbs_flow_t *flow = xm_verbs_find_flow(lane->peer->owner, number, lane->peer, kind);
+    xm_verbs_rndv_t *rndv = xm_verbs_find_rndv(lane->peer->owner, number, lane->peer, kind);
 
-    if (flow == NULL) {
+    if (rndv == NULL) {
         xm_verbs_fail(lane->peer, "it speaks of a message that there is not (number %" PRIu32 ")",
                       number);
     }
-    return flow;
+    return rndv;
 }
 
 /* The peer has a receive for one of our requests: all pieces are written there. */
@@ -167,31 +167,31 @@ static void granted(xm_verbs_lane_t *lane, const xm_verbs_header_t *header,
 {
     xm_verbs_peer_t *peer = lane->peer;
     const xm_stripe_t *stripe = &peer->stripe;
-    xm_verbs_flow_t *flow = flow_of(lane, header->sender, XM_VERBS_SEND);
-    xm_verbs_item_t item = {.kind = XM_VERBS_PIECE, .flow = flow};
+    xm_verbs_rndv_t *rndv = rndv_of(lane, header->sender, XM_VERBS_SEND);
+    xm_verbs_wr_t wr = {.kind = XM_VERBS_PIECE, .rndv = rndv};
     size_t length = header->length;
     bool split = xm_stripe_splits(stripe, length);
 
-    if (flow == NULL) {
+    if (rndv == NULL) {
         return;
     }
-    if (flow->pieces > 0 || length != flow->op->priv.length || given->rails != stripe->rails) {
+    if (rndv->pieces > 0 || length != rndv->op->priv.length || given->rails != stripe->rails) {
         xm_verbs_fail(peer, "it granted %zu bytes on %d rails for a message of %zu bytes on %d",
-                      length, given->rails, flow->op->priv.length, stripe->rails);
+                      length, given->rails, rndv->op->priv.length, stripe->rails);
         return;
     }
-    flow->grant = *given;
-    flow->other = header->receiver;
-    flow->pieces = split ? stripe->used : 1;
+    rndv->grant = *given;
+    rndv->other = header->receiver;
+    rndv->pieces = split ? stripe->used : 1;
     for (int rail = 0; rail < stripe->rails; ++rail) {
         xm_verbs_lane_t *way = split ? &peer->lanes[rail] : lane;
 
         if (split && !xm_stripe_uses(stripe, rail)) {
             continue;
         }
-        item.begin = split && rail > 0 ? xm_stripe_end(stripe, length, rail - 1) : 0;
-        item.end = split ? xm_stripe_end(stripe, length, rail) : length;
-        if (xm_verbs_lane_send(way, &item) == XM_ERR_NO_MEMORY) {
+        wr.begin = split && rail > 0 ? xm_stripe_end(stripe, length, rail - 1) : 0;
+        wr.end = split ? xm_stripe_end(stripe, length, rail) : length;
+        if (xm_verbs_lane_send(way, &wr) == XM_ERR_NO_MEMORY) {
             xm_verbs_fail(peer, "it cannot be answered (%s)", xm_last_error());
         }
         if (!split || peer->failed) {
@@ -202,10 +202,10 @@ static void granted(xm_verbs_lane_t *lane, const xm_verbs_header_t *header,
 
 static void discarded(xm_verbs_lane_t *lane, uint32_t number)
 {
-    xm_verbs_flow_t *flow = flow_of(lane, number, XM_VERBS_SEND);
+    xm_verbs_rndv_t *rndv = rndv_of(lane, number, XM_VERBS_SEND);
 
-    if (flow != NULL) {
-        xm_verbs_end_op(flow->op, XM_OK);
+    if (rndv != NULL) {
+        xm_verbs_end_op(rndv->op, XM_OK);
     }
 }
 
@@ -221,15 +221,15 @@ static size_t piece_length(const xm_verbs_lane_t *lane, size_t length)
 
 void xm_verbs_written(xm_verbs_lane_t *lane, uint32_t number)
 {
-    xm_verbs_flow_t *flow = flow_of(lane, number, XM_VERBS_RECEIVE);
+    xm_verbs_rndv_t *rndv = rndv_of(lane, number, XM_VERBS_RECEIVE);
 
-    if (flow == NULL) {
+    if (rndv == NULL) {
         return;
     }
-    xm_count_piece(xm_verbs_port_of(lane)->counters, XM_RECEIVED,
-                   piece_length(lane, flow->op->priv.length), XM_OK);
-    if (--flow->pieces == 0) {
-        xm_verbs_end_op(flow->op, XM_OK);
+    xm_count_fragment(xm_verbs_port_of(lane)->counters, XM_RECEIVED,
+                      piece_length(lane, rndv->op->priv.length), XM_OK);
+    if (--rndv->pieces == 0) {
+        xm_verbs_end_op(rndv->op, XM_OK);
     }
 }
 

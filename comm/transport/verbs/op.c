@@ -9,7 +9,7 @@ void xm_verbs_end_op(xm_op_t *op, xm_status_t status)
 
     xm_list_remove(&op->priv.link);
     if (op->priv.handle != NULL) {
-        xm_verbs_give_flow(self, op->priv.handle);
+        xm_verbs_give_rndv(self, op->priv.handle);
         op->priv.handle = NULL;
     }
     op->priv.status = status;

@@ -1,122 +1,122 @@
-/* The verbs transport: items and flows are taken from pools, which grow when they are empty. */
+/* The verbs transport: wrs and rndvs are taken from pools, which grow when they are empty. */
 #include <stdlib.h>
 
 #include "comm/transport/verbs/transport_verbs_private.h"
 
-/* BLOCK: made at a time. INDEX_BITS: of a flow's number that are its place; the rest is its
+/* BLOCK: made at a time. INDEX_BITS: of a rndv's number that are its place; the rest is its
  * generation. */
 enum { BLOCK = 256, INDEX_BITS = 20 };
 
 static const uint32_t index_mask = (UINT32_C(1) << INDEX_BITS) - 1;
 
-xm_verbs_item_t *xm_verbs_take_item(xm_verbs_transport_t *self)
+xm_verbs_wr_t *xm_verbs_take_wr(xm_verbs_transport_t *self)
 {
-    xm_verbs_item_t *item = self->free_items;
+    xm_verbs_wr_t *wr = self->free_wrs;
 
-    if (item == NULL) {
-        xm_verbs_item_t *block = calloc(BLOCK, sizeof(*block));
+    if (wr == NULL) {
+        xm_verbs_wr_t *block = calloc(BLOCK, sizeof(*block));
 
         if (block == NULL) {
-            (void)xm_error_set(XM_ERR_NO_MEMORY, "rank %d: no memory for %d items to send",
+            (void)xm_error_set(XM_ERR_NO_MEMORY, "rank %d: no memory for %d wrs to send",
                                self->base.rank, BLOCK);
             return NULL;
         }
-        block[0].next = self->item_blocks; /* the first one of a block only links the blocks */
-        self->item_blocks = &block[0];
+        block[0].next = self->wr_blocks; /* the first one of a block only links the blocks */
+        self->wr_blocks = &block[0];
         for (int i = 1; i < BLOCK; ++i) {
-            block[i].next = self->free_items;
-            self->free_items = &block[i];
+            block[i].next = self->free_wrs;
+            self->free_wrs = &block[i];
         }
-        item = self->free_items;
+        wr = self->free_wrs;
     }
-    self->free_items = item->next;
-    return item;
+    self->free_wrs = wr->next;
+    return wr;
 }
 
-void xm_verbs_give_item(xm_verbs_transport_t *self, xm_verbs_item_t *item)
+void xm_verbs_give_wr(xm_verbs_transport_t *self, xm_verbs_wr_t *wr)
 {
-    item->next = self->free_items;
-    self->free_items = item;
+    wr->next = self->free_wrs;
+    self->free_wrs = wr;
 }
 
-static xm_status_t add_flows(xm_verbs_transport_t *self)
+static xm_status_t add_rndvs(xm_verbs_transport_t *self)
 {
-    uint32_t blocks = self->flow_count / BLOCK;
-    xm_verbs_flow_t *block = calloc(BLOCK, sizeof(*block)), **list;
+    uint32_t blocks = self->rndv_count / BLOCK;
+    xm_verbs_rndv_t *block = calloc(BLOCK, sizeof(*block)), **list;
 
-    if (block == NULL || self->flow_count + BLOCK > index_mask) {
+    if (block == NULL || self->rndv_count + BLOCK > index_mask) {
         free(block);
         return xm_error_set(XM_ERR_NO_MEMORY, "rank %d: no memory for more than %u long messages",
-                            self->base.rank, self->flow_count);
+                            self->base.rank, self->rndv_count);
     }
-    list = realloc((void *)self->flow_blocks, (blocks + 1) * sizeof(*list));
+    list = realloc((void *)self->rndv_blocks, (blocks + 1) * sizeof(*list));
     if (list == NULL) {
         free(block);
         return xm_error_set(XM_ERR_NO_MEMORY, "rank %d: no memory for a list of %u blocks",
                             self->base.rank, blocks + 1);
     }
     list[blocks] = block;
-    self->flow_blocks = list;
+    self->rndv_blocks = list;
     for (uint32_t i = 0; i < BLOCK; ++i) {
-        block[i].number = self->flow_count + i;
-        block[i].next_free = self->free_flows;
-        self->free_flows = &block[i];
+        block[i].number = self->rndv_count + i;
+        block[i].next_free = self->free_rndvs;
+        self->free_rndvs = &block[i];
     }
-    self->flow_count += BLOCK;
+    self->rndv_count += BLOCK;
     return XM_OK;
 }
 
-xm_verbs_flow_t *xm_verbs_take_flow(xm_verbs_transport_t *self, xm_op_t *op)
+xm_verbs_rndv_t *xm_verbs_take_rndv(xm_verbs_transport_t *self, xm_op_t *op)
 {
-    xm_verbs_flow_t *flow;
+    xm_verbs_rndv_t *rndv;
 
-    if (self->free_flows == NULL && add_flows(self) < 0) {
+    if (self->free_rndvs == NULL && add_rndvs(self) < 0) {
         return NULL;
     }
-    flow = self->free_flows;
-    self->free_flows = flow->next_free;
-    *flow = (xm_verbs_flow_t){.number = flow->number, .op = op};
-    return flow;
+    rndv = self->free_rndvs;
+    self->free_rndvs = rndv->next_free;
+    *rndv = (xm_verbs_rndv_t){.number = rndv->number, .op = op};
+    return rndv;
 }
 
-void xm_verbs_give_flow(xm_verbs_transport_t *self, xm_verbs_flow_t *flow)
+void xm_verbs_give_rndv(xm_verbs_transport_t *self, xm_verbs_rndv_t *rndv)
 {
-    if (flow->memory != NULL && !flow->borrowed) {
-        xm_verbs_memory_release(self, flow->memory);
+    if (rndv->memory != NULL && !rndv->borrowed) {
+        xm_verbs_memory_release(self, rndv->memory);
     }
-    flow->memory = NULL;
-    flow->op = NULL;
-    flow->number += UINT32_C(1) << INDEX_BITS;
-    flow->next_free = self->free_flows;
-    self->free_flows = flow;
+    rndv->memory = NULL;
+    rndv->op = NULL;
+    rndv->number += UINT32_C(1) << INDEX_BITS;
+    rndv->next_free = self->free_rndvs;
+    self->free_rndvs = rndv;
 }
 
-xm_verbs_flow_t *xm_verbs_find_flow(const xm_verbs_transport_t *self, uint32_t number,
+xm_verbs_rndv_t *xm_verbs_find_rndv(const xm_verbs_transport_t *self, uint32_t number,
                                     const xm_verbs_peer_t *peer, int kind)
 {
     uint32_t place = number & index_mask;
-    xm_verbs_flow_t *flow;
+    xm_verbs_rndv_t *rndv;
 
-    if (place >= self->flow_count) {
+    if (place >= self->rndv_count) {
         return NULL;
     }
-    flow = &self->flow_blocks[place / BLOCK][place % BLOCK];
-    return flow->op != NULL && flow->number == number && flow->op->priv.peer == peer->rank &&
-                   flow->op->priv.kind == kind
-               ? flow
+    rndv = &self->rndv_blocks[place / BLOCK][place % BLOCK];
+    return rndv->op != NULL && rndv->number == number && rndv->op->priv.peer == peer->rank &&
+                   rndv->op->priv.kind == kind
+               ? rndv
                : NULL;
 }
 
 void xm_verbs_free_pools(xm_verbs_transport_t *self)
 {
-    while (self->item_blocks != NULL) {
-        xm_verbs_item_t *block = self->item_blocks;
+    while (self->wr_blocks != NULL) {
+        xm_verbs_wr_t *block = self->wr_blocks;
 
-        self->item_blocks = block->next;
+        self->wr_blocks = block->next;
         free(block);
     }
-    for (uint32_t i = 0; i < self->flow_count / BLOCK; ++i) {
-        free(self->flow_blocks[i]);
+    for (uint32_t i = 0; i < self->rndv_count / BLOCK; ++i) {
+        free(self->rndv_blocks[i]);
     }
-    free((void *)self->flow_blocks);
+    free((void *)self->rndv_blocks);
 }

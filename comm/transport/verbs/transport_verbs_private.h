@@ -13,7 +13,7 @@
  * | comm/transport/verbs/close.c | closing connections with failed peers, and all at the end |
  * | comm/transport/verbs/event.c | sleeping, asynchronous events, heartbeats |
  * | comm/transport/verbs/memory.c | registrations |
- * | comm/transport/verbs/pool.c | where items and flows come from |
+ * | comm/transport/verbs/pool.c | where wrs and rndvs come from |
  * | comm/transport/verbs/connect.c | the way to each rank, queue pairs |
  * | comm/transport/verbs/port.c | completion queues and slots |
  * | comm/transport/verbs/create.c | the beginning |
@@ -26,11 +26,11 @@
  * `busy` → on the ring `ended` → idle, just before `done` is called. `done` is called from progress
  * and destroy only.
  *
- * A *flow* is a message that is not copied, at either end. Its number goes over the wire and has a
+ * A *rndv* is a message that is not copied, at either end. Its number goes over the wire and has a
  * generation in its upper bits, so that a number of the past means nothing.
  *
- * An *item* is something that a lane is to send and could not yet: it waits for a credit, room in
- * the send queue, or a send slot. A lane keeps the order of its items.
+ * An *wr* is something that a lane is to send and could not yet: it waits for a credit, room in
+ * the send queue, or a send slot. A lane keeps the order of its wrs.
  */
 #ifndef XM_COMM_TRANSPORT_VERBS_TRANSPORT_VERBS_PRIVATE_H
 #define XM_COMM_TRANSPORT_VERBS_TRANSPORT_VERBS_PRIVATE_H
@@ -55,8 +55,8 @@ enum { XM_VERBS_IDLE, XM_VERBS_SEND, XM_VERBS_RECEIVE };
 typedef struct xm_verbs_transport xm_verbs_transport_t;
 typedef struct xm_verbs_peer xm_verbs_peer_t;
 typedef struct xm_verbs_lane xm_verbs_lane_t;
-typedef struct xm_verbs_flow xm_verbs_flow_t;
-typedef struct xm_verbs_item xm_verbs_item_t;
+typedef struct xm_verbs_rndv xm_verbs_rndv_t;
+typedef struct xm_verbs_wr xm_verbs_wr_t;
 typedef struct xm_verbs_stored xm_verbs_stored_t;
 
 /* A registration, in the caller's hands or of operations in flight. */
@@ -69,8 +69,8 @@ struct xm_memory {
     struct ibv_mr *mr[XM_NICS_MAX];
 };
 
-struct xm_verbs_flow {
-    xm_verbs_flow_t *next_free;
+struct xm_verbs_rndv {
+    xm_verbs_rndv_t *next_free;
     uint32_t number;
     xm_op_t *op; /* NULL: not in use */
     xm_memory_t *memory;
@@ -80,12 +80,12 @@ struct xm_verbs_flow {
     xm_verbs_grant_t grant;
 };
 
-/* What an item sends: a message of that kind, or a piece of a flow. */
+/* What an wr sends: a message of that kind, or a piece of a rndv. */
 enum { XM_VERBS_PIECE = XM_VERBS_CREDIT + 1 };
 
 /*
  * A request's number: the lane in the upper half, then what it was, then for a message the send
- * slot, for the last write of a piece the flow.
+ * slot, for the last write of a piece the rndv.
  */
 enum {
     XM_VERBS_WORK_MESSAGE,
@@ -98,11 +98,11 @@ enum {
 };
 enum { XM_VERBS_WORK_SHIFT = 32, XM_VERBS_LANE_SHIFT = 36, XM_VERBS_LANES = XM_NICS_MAX };
 
-struct xm_verbs_item {
-    xm_verbs_item_t *next;
+struct xm_verbs_wr {
+    xm_verbs_wr_t *next;
     int kind;
     xm_op_t *op;           /* EAGER */
-    xm_verbs_flow_t *flow; /* REQUEST, GRANT, PIECE */
+    xm_verbs_rndv_t *rndv; /* REQUEST, GRANT, PIECE */
     uint32_t number;       /* DISCARD */
     size_t begin, end;     /* PIECE: what is left of it */
 };
@@ -132,7 +132,7 @@ struct xm_verbs_lane {
     bool beating;        /* a heartbeat is on its way */
     bool listed;         /* on the list of lanes to look at */
     xm_verbs_lane_t *next_listed;
-    xm_verbs_item_t *first, **last; /* items */
+    xm_verbs_wr_t *first, **last; /* wrs */
 };
 
 struct xm_verbs_peer {
@@ -179,9 +179,9 @@ struct xm_verbs_transport {
     xm_verbs_lane_t *listed;
     xm_list_t memory;    /* the caller's registrations */
     xm_list_t temporary; /* those of operations */
-    xm_verbs_item_t *free_items, *item_blocks;
-    xm_verbs_flow_t *free_flows, **flow_blocks;
-    uint32_t flow_count;
+    xm_verbs_wr_t *free_wrs, *wr_blocks;
+    xm_verbs_rndv_t *free_rndvs, **rndv_blocks;
+    uint32_t rndv_count;
     char sentence[512]; /* why this rank could not take a message */
 };
 
@@ -208,15 +208,15 @@ int xm_verbs_poll(xm_verbs_transport_t *self);
 /* comm/transport/verbs/pool.c */
 
 /** NULL, with the sentence set, when there is no memory. */
-xm_verbs_item_t *xm_verbs_take_item(xm_verbs_transport_t *self);
-void xm_verbs_give_item(xm_verbs_transport_t *self, xm_verbs_item_t *item);
-xm_verbs_flow_t *xm_verbs_take_flow(xm_verbs_transport_t *self, xm_op_t *op);
+xm_verbs_wr_t *xm_verbs_take_wr(xm_verbs_transport_t *self);
+void xm_verbs_give_wr(xm_verbs_transport_t *self, xm_verbs_wr_t *wr);
+xm_verbs_rndv_t *xm_verbs_take_rndv(xm_verbs_transport_t *self, xm_op_t *op);
 
-/** Gives the flow and its memory back. */
-void xm_verbs_give_flow(xm_verbs_transport_t *self, xm_verbs_flow_t *flow);
+/** Gives the rndv and its memory back. */
+void xm_verbs_give_rndv(xm_verbs_transport_t *self, xm_verbs_rndv_t *rndv);
 
-/** The flow in use with that number and peer, or NULL. */
-xm_verbs_flow_t *xm_verbs_find_flow(const xm_verbs_transport_t *self, uint32_t number,
+/** The rndv in use with that number and peer, or NULL. */
+xm_verbs_rndv_t *xm_verbs_find_rndv(const xm_verbs_transport_t *self, uint32_t number,
                                     const xm_verbs_peer_t *peer, int kind);
 void xm_verbs_free_pools(xm_verbs_transport_t *self);
 
@@ -235,11 +235,11 @@ void xm_verbs_forget_stored(xm_verbs_peer_t *peer);
 /* comm/transport/verbs/lane.c */
 
 /** Sends now or later. An eager message that is sent now has ended with XM_OK. */
-xm_status_t xm_verbs_lane_send(xm_verbs_lane_t *lane, const xm_verbs_item_t *what);
+xm_status_t xm_verbs_lane_send(xm_verbs_lane_t *lane, const xm_verbs_wr_t *what);
 
 /** Takes what is to be sent for an operation off the lane; false when there is nothing. */
 bool xm_verbs_lane_unqueue(xm_verbs_lane_t *lane, const xm_op_t *op);
-void xm_verbs_lane_drop_items(xm_verbs_lane_t *lane);
+void xm_verbs_lane_drop_wrs(xm_verbs_lane_t *lane);
 
 /** Posts the receives of a lane whose queue pair has just been made. */
 xm_status_t xm_verbs_lane_fill(xm_verbs_lane_t *lane);

@@ -81,23 +81,23 @@ static xm_status_t undo(xm_verbs_transport_t *self, xm_op_t *op, xm_status_t sta
     return status;
 }
 
-/* Makes the operation a flow, with its buffer registered. */
-static xm_status_t make_flow(xm_verbs_transport_t *self, xm_op_t *op, xm_memory_t *memory)
+/* Makes the operation a rndv, with its buffer registered. */
+static xm_status_t make_rndv(xm_verbs_transport_t *self, xm_op_t *op, xm_memory_t *memory)
 {
-    xm_verbs_flow_t *flow = xm_verbs_take_flow(self, op);
+    xm_verbs_rndv_t *rndv = xm_verbs_take_rndv(self, op);
 
-    if (flow == NULL) {
+    if (rndv == NULL) {
         return XM_ERR_NO_MEMORY;
     }
-    op->priv.handle = flow;
-    flow->memory = memory;
-    flow->borrowed = memory != NULL;
-    if (flow->borrowed) {
+    op->priv.handle = rndv;
+    rndv->memory = memory;
+    rndv->borrowed = memory != NULL;
+    if (rndv->borrowed) {
         xm_count_registration(self->base.counters, true);
     }
     return memory != NULL ? XM_OK
                           : xm_verbs_memory_hold(self, op->priv.buffer, op->priv.length,
-                                                 op->priv.kind == XM_VERBS_RECEIVE, &flow->memory);
+                                                 op->priv.kind == XM_VERBS_RECEIVE, &rndv->memory);
 }
 
 static bool is_short(const xm_verbs_peer_t *peer, size_t length)
@@ -110,7 +110,7 @@ static xm_status_t verbs_send(xm_transport_t *transport, int rank, uint64_t tag,
 {
     xm_verbs_transport_t *self = (xm_verbs_transport_t *)transport;
     xm_status_t status = check(self, rank, tag, buffer, length, op);
-    xm_verbs_item_t item = {.kind = XM_VERBS_EAGER, .op = op};
+    xm_verbs_wr_t wr = {.kind = XM_VERBS_EAGER, .op = op};
     xm_verbs_peer_t *peer;
 
     if (status < 0) {
@@ -124,17 +124,17 @@ static xm_status_t verbs_send(xm_transport_t *transport, int rank, uint64_t tag,
     if (is_short(peer, length)) {
         ++peer->eager_sent;
     } else {
-        status = make_flow(self, op, memory);
-        item = (xm_verbs_item_t){.kind = XM_VERBS_REQUEST, .flow = op->priv.handle};
+        status = make_rndv(self, op, memory);
+        wr = (xm_verbs_wr_t){.kind = XM_VERBS_REQUEST, .rndv = op->priv.handle};
     }
     if (status == XM_OK) {
-        status = xm_verbs_lane_send(&peer->lanes[xm_stripe_rail(&peer->stripe, tag)], &item);
+        status = xm_verbs_lane_send(&peer->lanes[xm_stripe_rail(&peer->stripe, tag)], &wr);
     }
-    if (status < 0 && item.kind == XM_VERBS_EAGER) {
+    if (status < 0 && wr.kind == XM_VERBS_EAGER) {
         --peer->eager_sent;
     }
-    return status < 0 || (status == XM_OK && item.kind == XM_VERBS_EAGER) ? undo(self, op, status)
-                                                                          : XM_IN_PROGRESS;
+    return status < 0 || (status == XM_OK && wr.kind == XM_VERBS_EAGER) ? undo(self, op, status)
+                                                                        : XM_IN_PROGRESS;
 }
 
 static xm_status_t verbs_receive(xm_transport_t *transport, int rank, uint64_t tag, void *buffer,
@@ -153,7 +153,7 @@ static xm_status_t verbs_receive(xm_transport_t *transport, int rank, uint64_t t
     }
     start(self, &peer->receives, op, rank, tag, buffer, length, XM_VERBS_RECEIVE);
     if (memory != NULL || length > self->offer.slot_size - XM_VERBS_HEADER_SIZE) {
-        status = make_flow(self, op, memory);
+        status = make_rndv(self, op, memory);
     }
     if (status < 0) {
         return undo(self, op, status);

@@ -361,27 +361,27 @@ static xm_status_t build_instruction(hlo_build_t *b, const hlo_computation_t *in
 
 static int tensor_of(const hlo_value_t *value)
 {
-    return value != NULL && value->kind == HLO_VALUE_TENSOR ? value->tensor : HLO_SITE_NONE;
+    return value != NULL && value->kind == HLO_VALUE_TENSOR ? value->tensor : HLO_INSTANCE_NONE;
 }
 
-/* Where the operators made since the last site, and this value, stand in the text. */
-static xm_status_t note_site(hlo_build_t *b, const hlo_instruction_t *of,
-                             hlo_value_t *const *values, const hlo_value_t *value)
+/* Where the operators made since the last instance, and this value, stand in the text. */
+static xm_status_t note_instance(hlo_build_t *b, const hlo_instruction_t *of,
+                                 hlo_value_t *const *values, const hlo_value_t *value)
 {
-    hlo_site_t site = {.context = b->context,
-                       .tensor = tensor_of(value),
-                       .first_op = b->noted_ops,
-                       .op_count = ap_graph_ops(b->graph) - b->noted_ops};
+    hlo_instance_t instance = {.context = b->context,
+                               .tensor = tensor_of(value),
+                               .first_op = b->noted_ops,
+                               .op_count = ap_graph_ops(b->graph) - b->noted_ops};
 
     if (b->dry) {
         return XM_OK;
     }
-    for (int o = 0; o < HLO_SITE_OPERANDS; ++o) {
-        site.operands[o] =
+    for (int o = 0; o < HLO_INSTANCE_OPERANDS; ++o) {
+        instance.operands[o] =
             tensor_of(o < of->operand_count && of->needed ? values[of->operands[o]] : NULL);
     }
     b->noted_ops = ap_graph_ops(b->graph);
-    return hlo_source_add(b->source, of, &site);
+    return hlo_source_add(b->source, of, &instance);
 }
 
 /* The needed instructions of a computation, in order. */
@@ -394,7 +394,7 @@ static xm_status_t build_all(hlo_build_t *b, const hlo_computation_t *in,
         xm_status_t status;
 
         if (!of->needed) {
-            status = note_site(b, of, values, NULL);
+            status = note_instance(b, of, values, NULL);
             if (status != XM_OK) {
                 return status;
             }
@@ -406,7 +406,7 @@ static xm_status_t build_all(hlo_build_t *b, const hlo_computation_t *in,
                 return hlo_error(&b->module->text, of->at,
                                  "parameter %d gets an argument of another type", (int)of->number);
             }
-            status = note_site(b, of, values, values[i]);
+            status = note_instance(b, of, values, values[i]);
             if (status != XM_OK) {
                 return status;
             }
@@ -423,7 +423,7 @@ static xm_status_t build_all(hlo_build_t *b, const hlo_computation_t *in,
         b->calling = of;
         status = build_instruction(b, in, of, operands, &values[i]);
         if (status == XM_OK) {
-            status = note_site(b, of, values, values[i]);
+            status = note_instance(b, of, values, values[i]);
         }
         if (status != XM_OK) {
             return status;

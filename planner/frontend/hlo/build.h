@@ -37,7 +37,7 @@ typedef struct hlo_build {
     bool dry;                         /**< find out what needs data, build nothing */
     int depth;                        /**< of calls */
     int context;                      /**< that is being built, see planner/frontend/hlo/source.h */
-    int noted_ops;                    /**< operators of the graph that belong to a site */
+    int noted_ops;                    /**< operators of the graph that belong to a instance */
     const hlo_instruction_t *calling; /**< NULL: the entry */
     int64_t work;                     /**< instructions looked at */
 } hlo_build_t;

@@ -317,10 +317,10 @@ static xm_status_t note_loop(hlo_build_t *b, const loop_t *loop, const int *outs
     for (int i = 0; i < loop->count; ++i) {
         const hlo_value_t *in = loop->in[i];
 
-        noted.state[i] =
-            (hlo_carried_t){.shape = in->type->shape,
-                            .outside = outside[i],
-                            .inside = in->kind == HLO_VALUE_TENSOR ? in->tensor : HLO_SITE_NONE};
+        noted.state[i] = (hlo_carried_t){
+            .shape = in->type->shape,
+            .outside = outside[i],
+            .inside = in->kind == HLO_VALUE_TENSOR ? in->tensor : HLO_INSTANCE_NONE};
     }
     return hlo_source_add_loop(b->source, loop->of, &noted, number);
 }
@@ -330,7 +330,8 @@ static void note_results(hlo_build_t *b, const loop_t *loop, int number, bool af
 {
     for (int i = 0; i < loop->count && !b->dry; ++i) {
         hlo_loop_t *noted = &b->source->loops[number];
-        int tensor = loop->out[i]->kind == HLO_VALUE_TENSOR ? loop->out[i]->tensor : HLO_SITE_NONE;
+        int tensor =
+            loop->out[i]->kind == HLO_VALUE_TENSOR ? loop->out[i]->tensor : HLO_INSTANCE_NONE;
 
         if (after) {
             noted->state[i].after = tensor;
@@ -352,7 +353,8 @@ static xm_status_t build_loop(hlo_build_t *b, loop_t *loop, double trips, hlo_va
         return hlo_no_memory();
     }
     for (int i = 0; i < loop->count; ++i) {
-        outside[i] = loop->in[i]->kind == HLO_VALUE_TENSOR ? loop->in[i]->tensor : HLO_SITE_NONE;
+        outside[i] =
+            loop->in[i]->kind == HLO_VALUE_TENSOR ? loop->in[i]->tensor : HLO_INSTANCE_NONE;
     }
     status = find_data(b, loop, becomes);
     if (status == XM_OK) {

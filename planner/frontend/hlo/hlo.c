@@ -232,7 +232,7 @@ static xm_status_t add_parameter(hlo_build_t *b, const hlo_instruction_t *of,
         }
     }
     return hlo_source_add_port(b->source, name, value->type,
-                               of->needed ? value->tensor : HLO_SITE_NONE);
+                               of->needed ? value->tensor : HLO_INSTANCE_NONE);
 }
 
 static xm_status_t add_parameters(hlo_build_t *b, const hlo_computation_t *entry,
@@ -315,7 +315,7 @@ static xm_status_t add_results(hlo_build_t *b, hlo_value_t *result)
     for (int i = 0; i < count && status == XM_OK; ++i) {
         status = hlo_source_add_port(b->source, NULL, leaves[i]->type,
                                      leaves[i]->kind == HLO_VALUE_TENSOR ? leaves[i]->tensor
-                                                                         : HLO_SITE_NONE);
+                                                                         : HLO_INSTANCE_NONE);
     }
     return status;
 }
@@ -363,7 +363,7 @@ xm_status_t ap_hlo_from_text(const char *text, size_t size, const char *name, ap
         return XM_ERR_INVALID_ARGUMENT;
     }
     const hlo_text_t source = {.name = name, .bytes = text, .size = size};
-    hlo_build_t b = {.repeat = 1, .context = HLO_SITE_NONE};
+    hlo_build_t b = {.repeat = 1, .context = HLO_INSTANCE_NONE};
     char title[100];
     xm_status_t status = ap_frontend_notes_create(&b.notes);
 

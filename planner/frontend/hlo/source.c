@@ -74,22 +74,22 @@ xm_status_t hlo_source_enter(hlo_source_t *source, int parent, const hlo_instruc
 }
 
 xm_status_t hlo_source_add(hlo_source_t *source, const hlo_instruction_t *of,
-                           const hlo_site_t *site)
+                           const hlo_instance_t *instance)
 {
-    hlo_site_t *made;
+    hlo_instance_t *made;
 
-    if (!make_room((void **)&source->sites, source->site_count, &source->site_room,
-                   sizeof(*source->sites))) {
+    if (!make_room((void **)&source->instances, source->instance_count, &source->instance_room,
+                   sizeof(*source->instances))) {
         return no_memory();
     }
-    made = &source->sites[source->site_count++];
-    *made = *site;
+    made = &source->instances[source->instance_count++];
+    *made = *instance;
     made->at = of->at;
     made->order = order_of(of->name);
-    (void)snprintf(
-        made->opcode, sizeof(made->opcode), "%.*s",
-        (int)(of->opcode.length < HLO_SITE_OPCODE ? of->opcode.length : HLO_SITE_OPCODE - 1),
-        of->opcode.at);
+    (void)snprintf(made->opcode, sizeof(made->opcode), "%.*s",
+                   (int)(of->opcode.length < HLO_INSTANCE_OPCODE ? of->opcode.length
+                                                                 : HLO_INSTANCE_OPCODE - 1),
+                   of->opcode.at);
     return XM_OK;
 }
 
@@ -165,7 +165,7 @@ static int depth_of(const hlo_source_t *source, int context)
     return depth;
 }
 
-/* A step of the way from the entry to a site: its own order, or that of the call it runs in. */
+/* A step of the way from the entry to a instance: its own order, or that of the call it runs in. */
 typedef struct step {
     int64_t order;
     size_t at;
@@ -196,7 +196,7 @@ static bool is_before(const hlo_source_t *source, step_t left, step_t right)
     return left.order != right.order ? left.order < right.order : left.at < right.at;
 }
 
-bool hlo_source_before(const hlo_source_t *source, const hlo_site_t *a, const hlo_site_t *b)
+bool hlo_source_before(const hlo_source_t *source, const hlo_instance_t *a, const hlo_instance_t *b)
 {
     return is_before(source, (step_t){.order = a->order, .at = a->at, .context = a->context},
                      (step_t){.order = b->order, .at = b->at, .context = b->context});
@@ -219,7 +219,7 @@ void hlo_source_destroy(void *of)
         free(source->loops[l].state);
     }
     free(source->loops);
-    free(source->sites);
+    free(source->instances);
     free(source->contexts);
     free(source->parameters);
     free(source->results);

@@ -2,10 +2,10 @@
  * @file planner/frontend/hlo/source.h
  * Where a graph's operators and tensors stand in the HLO text they were read from.
  *
- * The front end notes a *site* each time it looks at an instruction: a computation that is called
- * twice has two sites for each of its instructions, told apart by their *context*, the call they
- * belong to. The way back into the runtime (planner/export/hlo.h, planner/export/jax.h) starts from
- * here.
+ * The front end notes a *instance* each time it looks at an instruction: a computation that is
+ * called twice has two instances for each of its instructions, told apart by their *context*, the
+ * call they belong to. The way back into the runtime (planner/export/hlo.h, planner/export/jax.h)
+ * starts from here.
  *
  * Offsets are into the text; the text itself is not kept.
  */
@@ -14,30 +14,30 @@
 
 #include "planner/frontend/hlo/module.h"
 
-enum { HLO_SITE_OPCODE = 24, HLO_SITE_OPERANDS = AP_MAX_OPERANDS, HLO_SITE_NONE = -1 };
+enum { HLO_INSTANCE_OPCODE = 24, HLO_INSTANCE_OPERANDS = AP_MAX_OPERANDS, HLO_INSTANCE_NONE = -1 };
 
 /** One look at an instruction. */
-typedef struct hlo_site {
+typedef struct hlo_instance {
     size_t at;     /**< offset of the instruction's name */
     int64_t order; /**< number at the end of its name: the order in which it was written */
     int context;
-    int tensor;   /**< its value; HLO_SITE_NONE for a tuple, and for what needs no data */
+    int tensor;   /**< its value; HLO_INSTANCE_NONE for a tuple, and for what needs no data */
     int first_op; /**< operators of the graph made for it, in a row */
     int op_count;
-    int operands[HLO_SITE_OPERANDS]; /**< tensors, as `tensor`; further operands are left out */
-    char opcode[HLO_SITE_OPCODE];
-} hlo_site_t;
+    int operands[HLO_INSTANCE_OPERANDS]; /**< tensors, as `tensor`; further operands are left out */
+    char opcode[HLO_INSTANCE_OPCODE];
+} hlo_instance_t;
 
 /** One run of a computation. */
 typedef struct hlo_context {
-    int parent;    /**< context of the caller; HLO_SITE_NONE for the entry */
+    int parent;    /**< context of the caller; HLO_INSTANCE_NONE for the entry */
     int64_t order; /**< of the calling instruction */
     size_t at;     /**< the calling instruction */
     bool called;   /**< by a call or a fusion, or the entry */
     bool loop;     /**< called, directly or not, by a loop or a conditional */
 } hlo_context_t;
 
-/** An array of a loop's state; HLO_SITE_NONE for tensors that need no data. */
+/** An array of a loop's state; HLO_INSTANCE_NONE for tensors that need no data. */
 typedef struct hlo_carried {
     ap_shape_t shape;
     int outside;  /**< tensor that goes in */
@@ -63,12 +63,12 @@ typedef struct hlo_port {
     char *name; /**< of a parameter; NULL for results */
     ap_shape_t shape;
     ap_dtype_t dtype;
-    int tensor; /**< HLO_SITE_NONE: not used, or needs no data */
+    int tensor; /**< HLO_INSTANCE_NONE: not used, or needs no data */
 } hlo_port_t;
 
 typedef struct hlo_source {
-    int site_count, site_room;
-    hlo_site_t *sites;
+    int instance_count, instance_room;
+    hlo_instance_t *instances;
     int context_count, context_room;
     hlo_context_t *contexts;
     int loop_count, loop_room;
@@ -83,9 +83,9 @@ typedef struct hlo_source {
 xm_status_t hlo_source_enter(hlo_source_t *source, int parent, const hlo_instruction_t *of,
                              int *context);
 
-/** Adds the site of an instruction; name and opcode of @p site are filled in here. */
+/** Adds the instance of an instruction; name and opcode of @p instance are filled in here. */
 xm_status_t hlo_source_add(hlo_source_t *source, const hlo_instruction_t *of,
-                           const hlo_site_t *site);
+                           const hlo_instance_t *instance);
 
 /** Adds a loop, whose order is filled in and whose state is copied here; writes its number. */
 xm_status_t hlo_source_add_loop(hlo_source_t *source, const hlo_instruction_t *of,
@@ -95,8 +95,10 @@ xm_status_t hlo_source_add_loop(hlo_source_t *source, const hlo_instruction_t *o
 xm_status_t hlo_source_add_port(hlo_source_t *source, const char *name, const operand_type_t *type,
                                 int tensor);
 
-/** Whether site @p a runs before site @p b in the order in which the program was written. */
-bool hlo_source_before(const hlo_source_t *source, const hlo_site_t *a, const hlo_site_t *b);
+/** Whether instance @p a runs before instance @p b in the order in which the program was written.
+ */
+bool hlo_source_before(const hlo_source_t *source, const hlo_instance_t *a,
+                       const hlo_instance_t *b);
 
 /** The innermost loop whose body a context belongs to by calls alone; NULL outside of loops, and in
  * branches of conditionals. */

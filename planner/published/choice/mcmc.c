@@ -143,7 +143,7 @@ xm_status_t ap_search_mcmc(const ap_choice_network_t *network, const ap_mcmc_par
                            int *assignment)
 {
     walk_t walk = {.network = network, .params = params, .random = params->seed};
-    int64_t patience = params->proposals / 10 + 1, stale = 0;
+    int64_t timeout = params->proposals / 10 + 1, stale = 0;
     double best;
 
     if (params->struct_size < sizeof(*params) || params->seed == 0 || params->proposals < 0 ||
@@ -167,7 +167,7 @@ xm_status_t ap_search_mcmc(const ap_choice_network_t *network, const ap_mcmc_par
             best = energy(&walk);
             memcpy(assignment, walk.at, (size_t)network->variable_count * sizeof(*walk.at));
             stale = 0;
-        } else if (++stale > patience && i > params->proposals / 2) {
+        } else if (++stale > timeout && i > params->proposals / 2) {
             stand_at(&walk, assignment);
             stale = 0;
         }

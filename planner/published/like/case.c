@@ -75,7 +75,7 @@ xm_status_t ap_like_consider_plan(ap_like_t *like, ap_plan_t *plan, bool *kept)
         judgement.version_share = version_share(graph);
         judgement.memory_limit = like->limit;
         ++like->result->judged;
-        status = ap_plan_judge(plan, &judgement, &judged);
+        status = ap_plan_evaluate(plan, &judgement, &judged);
     }
     if (status == XM_OK) {
         double step = ap_plan_info(judged)->step, memory = fullest(judged);

@@ -138,7 +138,7 @@ static xm_status_t open(ap_like_t *like)
     return status;
 }
 
-xm_status_t ap_like_run(const ap_planner_row_t *row, const ap_planner_params_t *params,
+xm_status_t ap_like_run(const ap_planner_preset_t *row, const ap_planner_params_t *params,
                         ap_like_result_t *result)
 {
     ap_like_result_t made = {.row = row};

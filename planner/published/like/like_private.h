@@ -10,7 +10,7 @@
 #include "planner/stage.h"
 
 typedef struct ap_like {
-    const ap_planner_row_t *row;
+    const ap_planner_preset_t *row;
     ap_planner_params_t params; /* the caller's, narrowed to the row */
     ap_planner_setup_t setup;
     double limit; /* bytes of a device */

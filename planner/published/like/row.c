@@ -21,7 +21,7 @@ enum {
         AP_ROLES_ALL, AP_ROLES_ALL, AP_ROLES_ALL                                                   \
     }
 
-static const ap_planner_row_t rows[] = {
+static const ap_planner_preset_t rows[] = {
     /* A lattice of (pipeline, data, tensor) degrees; equal stages; the layers' own pattern. */
     {.name = "megatron",
      .source = "Narayanan, SC'21",
@@ -179,13 +179,13 @@ static const ap_planner_row_t rows[] = {
 
 enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
 
-const ap_planner_row_t *ap_planner_rows(int *count)
+const ap_planner_preset_t *ap_planner_presets(int *count)
 {
     *count = ROWS;
     return rows;
 }
 
-xm_status_t ap_planner_row_find(const char *name, const ap_planner_row_t **row)
+xm_status_t ap_planner_preset_find(const char *name, const ap_planner_preset_t **row)
 {
     const char *names[ROWS];
     int index;

@@ -55,13 +55,13 @@ typedef struct ap_planner_row {
     ap_search_kind_t search;
     ap_row_schedule_t schedule;
     ap_row_costs_t costs;
-} ap_planner_row_t;
+} ap_planner_preset_t;
 
 /** The table, `default` (ours) last. */
-const ap_planner_row_t *ap_planner_rows(int *count);
+const ap_planner_preset_t *ap_planner_presets(int *count);
 
 /** The row of this name; an unknown name is an error that gives the nearest. */
-xm_status_t ap_planner_row_find(const char *name, const ap_planner_row_t **row);
+xm_status_t ap_planner_preset_find(const char *name, const ap_planner_preset_t **row);
 
 /** "stage slicing", "grid", … */
 const char *ap_search_kind_name(ap_search_kind_t kind);

@@ -481,7 +481,7 @@ free_arrays:
 }
 
 /* The tensor-parallel degrees that occur, and what each layer takes at least. */
-static xm_status_t survey(solver_t *solver)
+static xm_status_t bounding_pass(solver_t *solver)
 {
     const ap_piper_problem_t *problem = solver->problem;
     bool *seen = calloc((size_t)problem->devices + 1, sizeof(*seen));
@@ -575,7 +575,7 @@ xm_status_t ap_piper_solve(const ap_piper_problem_t *problem, ap_piper_plan_t *p
     if (status != XM_OK) {
         return status;
     }
-    status = survey(&solver);
+    status = bounding_pass(&solver);
     if (status == XM_OK) {
         status = solve(&solver, &found);
     }

@@ -21,7 +21,7 @@
 static const double newest = 0.1;
 /* After so many steps without a better bound, the step length is halved, down to its smallest
  * factor. */
-enum { PATIENCE = 10 };
+enum { TIMEOUT = 10 };
 static const double least_factor = 1e-4;
 static const double first_factor = 0.3;
 
@@ -435,7 +435,7 @@ void ap_cfn_dual_move_prices(ap_cfn_dual_t *self, double upper)
     }
     /* No progress for a while: the steps are too long. It goes back to the best prices and halves
      * them. */
-    if (self->since_best++ >= PATIENCE) {
+    if (self->since_best++ >= TIMEOUT) {
         self->factor = self->factor > 2.0 * least_factor ? self->factor / 2.0 : least_factor;
         self->since_best = 0;
         memcpy(self->price, self->best_price, (size_t)times * sizeof(double));

@@ -14,7 +14,7 @@
 #include "comm/job.h"
 #include "comm/base.h"
 #include "comm/topology.h"
-#include "plugins/nccl/pipe/keeper.h"
+#include "plugins/nccl/pipe/progress_thread.h"
 #include "plugins/nccl/pipe/pipe_private.h"
 #include "comm/transport/ucx.h"
 
@@ -198,7 +198,7 @@ static xm_status_t join_transport(xm_pipe_t *pipe)
         status = xm_pipe_start(pipe);
     }
     if (status == XM_OK && pipe->sender) {
-        status = xm_pipe_keeper_add(pipe);
+        status = xm_pipe_progress_thread_add(pipe);
     }
     if (status == XM_OK) {
         pipe->stage = XM_PIPE_STAGE_OPEN;

@@ -130,15 +130,15 @@ static xm_status_t list_named(const char *text, const char *sysfs, xm_pipe_devic
 static xm_status_t list_suitable(const xm_topology_t *topology, const char *unwanted,
                                  const char *sysfs, xm_pipe_device_t *devices, int max, int *count)
 {
-    const xm_nic_seat_t seat = {.gpu = -1, .node = -1, .rank = -1};
+    const xm_nic_slot_t slot = {.gpu = -1, .node = -1, .rank = -1};
     xm_nic_choice_params_t params = XM_NIC_CHOICE_PARAMS_INIT;
     xm_nic_choice_t *choice = NULL;
     char *usable = NULL;
     xm_status_t status = xm_ucx_rail_devices(&usable);
 
     params.topology = topology;
-    params.seats = &seat;
-    params.seat_count = 1;
+    params.slots = &slot;
+    params.slot_count = 1;
     params.usable = usable;
     params.unwanted = unwanted;
     if (status == XM_OK) {
@@ -150,10 +150,10 @@ static xm_status_t list_suitable(const xm_topology_t *topology, const char *unwa
     }
     for (int nic = 0; nic < xm_topology_device_count(topology, XM_DEVICE_NIC) && *count < max;
          ++nic) {
-        const xm_nic_verdict_t *verdict = xm_nic_choice_nic(choice, nic);
+        const xm_nic_suitability_t *fault_status = xm_nic_choice_nic(choice, nic);
 
-        if (verdict->suitable) {
-            add(sysfs, verdict->device, verdict->rate * 8, &devices[(*count)++]);
+        if (fault_status->suitable) {
+            add(sysfs, fault_status->device, fault_status->rate * 8, &devices[(*count)++]);
         }
     }
     xm_nic_choice_destroy(choice);

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "comm/base.h"
-#include "plugins/nccl/pipe/keeper.h"
+#include "plugins/nccl/pipe/progress_thread.h"
 #include "plugins/nccl/pipe/pipe_private.h"
 
 /* How long a sender that closes waits for the receiver to take what was sent. */
@@ -37,7 +37,7 @@ static void linger(xm_pipe_t *pipe)
 {
     int64_t end = xm_transport_now(pipe->transport) + linger_ns;
 
-    while (pipe->verdict == XM_OK && pipe->unfinished == 0 && pipe->acked < pipe->sent &&
+    while (pipe->fault_status == XM_OK && pipe->unfinished == 0 && pipe->acked < pipe->sent &&
            xm_transport_now(pipe->transport) < end) {
         xm_pipe_progress(pipe);
         (void)poll(NULL, 0, pipe->acked < pipe->sent);
@@ -49,18 +49,18 @@ static char leave(xm_pipe_t *pipe)
 {
     if (pipe->sender) {
         linger(pipe);
-    } else if (pipe->verdict == XM_OK) {
+    } else if (pipe->fault_status == XM_OK) {
         (void)xm_pipe_acknowledge(pipe, true);
     }
-    if (pipe->verdict != XM_OK) {
+    if (pipe->fault_status != XM_OK) {
         return ' ';
     }
     if (pipe->unfinished == 0 && (!pipe->sender || pipe->acked == pipe->sent)) {
-        return XM_PIPE_BYE; /* when the transport has sent off its last answers */
+        return XM_PIPE_FIN; /* when the transport has sent off its last answers */
     }
     xm_pipe_say_word(pipe, XM_PIPE_STOP);
     if (pipe->unfinished > 0) {
-        xm_pipe_condemn(pipe, xm_error_set(XM_ERR_CANCELED, "this end has closed the pipe"));
+        xm_pipe_mark_failed(pipe, xm_error_set(XM_ERR_CANCELED, "this end has closed the pipe"));
         xm_pipe_settle(pipe);
     }
     return ' ';
@@ -73,7 +73,7 @@ void xm_pipe_destroy(xm_pipe_t *pipe)
     if (pipe == NULL) {
         return;
     }
-    xm_pipe_keeper_remove(pipe);
+    xm_pipe_progress_thread_remove(pipe);
     if (pipe->stage == XM_PIPE_STAGE_OPEN) {
         word = leave(pipe);
     }

@@ -22,7 +22,7 @@ static void on_sent(xm_op_t *op, xm_status_t status)
 
     if (status < 0) {
         request->failed = true;
-        xm_pipe_condemn(request->pipe, status);
+        xm_pipe_mark_failed(request->pipe, status);
     }
     close_one(request);
 }
@@ -47,7 +47,7 @@ static void on_ack(xm_op_t *op, xm_status_t status)
         status = wait_for_ack(pipe);
     }
     if (status < 0) {
-        xm_pipe_condemn(pipe, status);
+        xm_pipe_mark_failed(pipe, status);
     }
 }
 
@@ -115,7 +115,7 @@ static void on_landed(xm_op_t *op, xm_status_t status)
 
     if (status < 0) {
         slot->request->failed = true;
-        xm_pipe_condemn(slot->request->pipe, status);
+        xm_pipe_mark_failed(slot->request->pipe, status);
         close_one(slot->request);
     } else {
         land(slot);
@@ -125,28 +125,28 @@ static void on_landed(xm_op_t *op, xm_status_t status)
 static void on_header(xm_op_t *op, xm_status_t status)
 {
     xm_pipe_t *pipe = op->arg;
-    xm_pipe_header_seat_t *seat =
-        (xm_pipe_header_seat_t *)((char *)op - offsetof(xm_pipe_header_seat_t, op));
+    xm_pipe_header_slot_t *slot =
+        (xm_pipe_header_slot_t *)((char *)op - offsetof(xm_pipe_header_slot_t, op));
 
     if (status == XM_OK) {
-        seat->here = true;
+        slot->here = true;
     } else if (status != XM_ERR_CANCELED) { /* the pipe itself cancels those that are left over */
-        xm_pipe_condemn(pipe, status);
+        xm_pipe_mark_failed(pipe, status);
     }
 }
 
 static xm_status_t await_header(xm_pipe_t *pipe, uint64_t number)
 {
-    xm_pipe_header_seat_t *seat = &pipe->receiver->headers[number % XM_PIPE_HEADERS];
+    xm_pipe_header_slot_t *slot = &pipe->receiver->headers[number % XM_PIPE_HEADERS];
     xm_status_t status;
 
-    seat->here = false;
-    seat->op.arg = pipe;
-    seat->op.done = on_header;
+    slot->here = false;
+    slot->op.arg = pipe;
+    slot->op.done = on_header;
     status = xm_transport_receive(pipe->transport, xm_pipe_other_rank(pipe),
-                                  xm_pipe_tag(XM_PIPE_TAG_HEADER, number), seat->bytes,
-                                  sizeof(seat->bytes), NULL, &seat->op);
-    seat->here = status == XM_OK;
+                                  xm_pipe_tag(XM_PIPE_TAG_HEADER, number), slot->bytes,
+                                  sizeof(slot->bytes), NULL, &slot->op);
+    slot->here = status == XM_OK;
     return status;
 }
 
@@ -324,7 +324,7 @@ static void on_ack_sent(xm_op_t *op, xm_status_t status)
 
     pipe->ack_flies = false;
     if (status < 0) {
-        xm_pipe_condemn(pipe, status);
+        xm_pipe_mark_failed(pipe, status);
     }
 }
 

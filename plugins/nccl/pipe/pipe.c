@@ -1,7 +1,7 @@
 /* A pipe: requests. */
 #include "plugins/nccl/pipe/pipe.h"
 
-#include "plugins/nccl/pipe/keeper.h"
+#include "plugins/nccl/pipe/progress_thread.h"
 #include "plugins/nccl/pipe/pipe_private.h"
 #include "comm/transport/ucx.h"
 
@@ -36,12 +36,12 @@ static xm_status_t enter(xm_pipe_t *pipe, bool sender)
                             : sender                          ? "send"
                                                               : "receive");
     }
-    if (pipe->verdict == XM_OK &&
+    if (pipe->fault_status == XM_OK &&
         (pipe->free_requests == NULL || (sender && pipe->sent - pipe->acked >= XM_PIPE_WINDOW))) {
         xm_pipe_progress(pipe);
     }
-    if (pipe->verdict != XM_OK) {
-        return xm_pipe_verdict(pipe);
+    if (pipe->fault_status != XM_OK) {
+        return xm_pipe_fault_status(pipe);
     }
     return pipe->free_requests == NULL || (sender && pipe->sent - pipe->acked >= XM_PIPE_WINDOW)
                ? XM_IN_PROGRESS
@@ -61,7 +61,7 @@ xm_status_t xm_pipe_send(xm_pipe_t *pipe, const void *buffer, size_t length, int
 
         status = xm_pipe_start_send(taken, buffer, length, tag, memory);
         if (status < 0) {
-            xm_pipe_condemn(pipe, status);
+            xm_pipe_mark_failed(pipe, status);
             xm_pipe_settle(pipe);
             give_request(taken);
         } else {
@@ -70,7 +70,7 @@ xm_status_t xm_pipe_send(xm_pipe_t *pipe, const void *buffer, size_t length, int
     }
     (void)pthread_mutex_unlock(&pipe->lock);
     if (*request != NULL) {
-        xm_pipe_keeper_wake();
+        xm_pipe_progress_thread_wake();
     }
     return status;
 }
@@ -120,7 +120,7 @@ xm_status_t xm_pipe_test(xm_pipe_request_t *request, size_t *lengths)
     xm_status_t status = XM_IN_PROGRESS;
 
     (void)pthread_mutex_lock(&pipe->lock);
-    if (request->open > 0 && pipe->verdict == XM_OK) {
+    if (request->open > 0 && pipe->fault_status == XM_OK) {
         xm_pipe_progress(pipe);
     }
     if (request->open == 0 && !request->failed) {
@@ -129,8 +129,8 @@ xm_status_t xm_pipe_test(xm_pipe_request_t *request, size_t *lengths)
         }
         status = XM_OK;
         give_request(request);
-    } else if (pipe->verdict != XM_OK) {
-        status = xm_pipe_verdict(pipe);
+    } else if (pipe->fault_status != XM_OK) {
+        status = xm_pipe_fault_status(pipe);
         if (request->untaken > 0) {
             xm_pipe_remove_posted(pipe, request);
         }
@@ -146,12 +146,12 @@ xm_status_t xm_pipe_advance(xm_pipe_t *pipe)
     xm_status_t status = XM_OK;
 
     (void)pthread_mutex_lock(&pipe->lock);
-    if (pipe->verdict != XM_OK) {
-        status = xm_pipe_verdict(pipe);
+    if (pipe->fault_status != XM_OK) {
+        status = xm_pipe_fault_status(pipe);
     } else if (pipe->stage != XM_PIPE_STAGE_OPEN || pipe->out_length > 0) {
         status = xm_pipe_shake_hands(pipe);
         if (status < 0) {
-            xm_pipe_condemn(pipe, status);
+            xm_pipe_mark_failed(pipe, status);
         }
     }
     (void)pthread_mutex_unlock(&pipe->lock);
@@ -216,7 +216,7 @@ char *xm_pipe_path(xm_pipe_t *pipe, char *buffer, size_t size)
 {
     buffer[0] = '\0';
     (void)pthread_mutex_lock(&pipe->lock);
-    if (pipe->stage == XM_PIPE_STAGE_OPEN && pipe->verdict == XM_OK) {
+    if (pipe->stage == XM_PIPE_STAGE_OPEN && pipe->fault_status == XM_OK) {
         xm_transport_path(pipe->transport, xm_pipe_other_rank(pipe), buffer, size);
     }
     (void)pthread_mutex_unlock(&pipe->lock);

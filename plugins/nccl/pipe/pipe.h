@@ -35,8 +35,8 @@
  * it; whoever cannot is turned away and logged, and the listener goes on.
  *
  * A send that has ended may still have bytes in buffers of this process. A thread of the library's
- * own sends them off when nobody uses the pipe any more (plugins/nccl/pipe/keeper.h); it exists
- * while there are open sending ends.
+ * own sends them off when nobody uses the pipe any more (plugins/nccl/pipe/progress_thread.h); it
+ * exists while there are open sending ends.
  *
  * Threads: a pipe may be used by several threads at once; each call takes its lock. A listener is
  * used by one thread at a time. Requests belong to the pipe.

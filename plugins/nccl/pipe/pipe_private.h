@@ -4,7 +4,7 @@
  * the making of it (plugins/nccl/pipe/connect.c). Internal.
  *
  * The sender is rank 0 of the transport, the receiver rank 1. What callbacks of the transport find
- * wrong is only noted (xm_pipe_condemn()); the transport is fenced outside of them.
+ * wrong is only noted (xm_pipe_mark_failed()); the transport is fenced outside of them.
  */
 #ifndef XM_PLUGINS_NCCL_PIPE_PIPE_PRIVATE_H
 #define XM_PLUGINS_NCCL_PIPE_PIPE_PRIVATE_H
@@ -57,11 +57,11 @@ struct xm_pipe_request {
 };
 
 /* A receive for the headers of messages i, i + XM_PIPE_HEADERS, … */
-typedef struct xm_pipe_header_seat {
+typedef struct xm_pipe_header_slot {
     xm_op_t op;
     bool here;
     uint8_t bytes[XM_PIPE_HEADER_SIZE];
-} xm_pipe_header_seat_t;
+} xm_pipe_header_slot_t;
 
 /* A message that has been announced and has no receive. */
 typedef struct xm_pipe_waiting {
@@ -72,7 +72,7 @@ typedef struct xm_pipe_waiting {
 
 /* What only one of the ends has. */
 typedef struct xm_pipe_receiver {
-    xm_pipe_header_seat_t headers[XM_PIPE_HEADERS];
+    xm_pipe_header_slot_t headers[XM_PIPE_HEADERS];
     xm_pipe_waiting_t waiting[XM_PIPE_WINDOW];
     xm_pipe_waiting_t *free_waiting, *first, **last;
     uint64_t announced; /**< messages whose headers have been read */
@@ -99,12 +99,12 @@ struct xm_pipe {
 
     xm_transport_t *transport;
     xm_counters_t *counters;
-    xm_status_t verdict; /**< XM_OK: the pipe works */
+    xm_status_t fault_status; /**< XM_OK: the pipe works */
     char sentence[XM_PIPE_SENTENCE];
     bool fenced;
-    bool stopping;        /**< the sender has closed with messages on their way */
-    int64_t next_look;    /**< at the socket */
-    int64_t patience_end; /**< when `stopping` */
+    bool stopping;       /**< the sender has closed with messages on their way */
+    int64_t next_look;   /**< at the socket */
+    int64_t timeout_end; /**< when `stopping` */
 
     xm_pipe_request_t *requests, *free_requests;
     xm_pipe_request_t *posted, **last_posted; /**< receives with slots that are not taken */
@@ -117,7 +117,8 @@ struct xm_pipe {
     xm_op_t ack_op;
     uint8_t ack[XM_PIPE_ACK_SIZE];
     xm_pipe_receiver_t *receiver;
-    bool kept; /**< in the care of the keeper (plugins/nccl/pipe/keeper.h), whose list is next */
+    bool kept; /**< in the care of the progress thread (plugins/nccl/pipe/progress_thread.h), whose
+                  list is next */
     xm_pipe_t *kept_next;
 };
 
@@ -153,13 +154,13 @@ void xm_pipe_settle(xm_pipe_t *pipe);
 /** Says this end's last word over the connection. */
 void xm_pipe_say_word(const xm_pipe_t *pipe, xm_pipe_word_t word);
 
-/* plugins/nccl/pipe/verdict.c */
+/* plugins/nccl/pipe/fault_status.c */
 
 /** Notes that the pipe has failed; the sentence is the thread's last. The first one stays. */
-void xm_pipe_condemn(xm_pipe_t *pipe, xm_status_t status);
+void xm_pipe_mark_failed(xm_pipe_t *pipe, xm_status_t status);
 
 /** The failure that was noted, with its sentence. */
-xm_status_t xm_pipe_verdict(const xm_pipe_t *pipe);
+xm_status_t xm_pipe_fault_status(const xm_pipe_t *pipe);
 
 /* plugins/nccl/pipe/message.c */
 

@@ -33,8 +33,8 @@ void xm_pipe_say_word(const xm_pipe_t *pipe, xm_pipe_word_t word)
  */
 void xm_pipe_settle(xm_pipe_t *pipe)
 {
-    if (pipe->verdict == XM_OK || pipe->fenced || pipe->transport == NULL ||
-        (pipe->verdict == XM_ERR_CANCELED && pipe->unfinished == 0)) {
+    if (pipe->fault_status == XM_OK || pipe->fenced || pipe->transport == NULL ||
+        (pipe->fault_status == XM_ERR_CANCELED && pipe->unfinished == 0)) {
         return;
     }
     pipe->fenced = true;
@@ -46,17 +46,15 @@ static void died(xm_pipe_t *pipe, const char *why)
 {
     char peer[XM_PIPE_NAME_SIZE + 32];
 
-    xm_pipe_condemn(pipe,
-                    xm_error_set(XM_ERR_PEER_DIED, "the other end of the pipe, %s, is gone: %s",
-                                 xm_pipe_peer(pipe, peer, sizeof(peer)), why));
+    xm_pipe_mark_failed(pipe,
+                        xm_error_set(XM_ERR_PEER_DIED, "the other end of the pipe, %s, is gone: %s",
+                                     xm_pipe_peer(pipe, peer, sizeof(peer)), why));
 }
 
 /* Something is on its way from an end that has closed, unless it owes nothing. */
 static void be_patient(xm_pipe_t *pipe, int64_t now)
 {
-    pipe->patience_end = now + (pipe->unfinished == 0 ? 0
-                                : pipe->sender        ? answers_ns
-                                                      : messages_ns);
+    pipe->timeout_end = now + (pipe->unfinished == 0 ? 0 : pipe->sender ? answers_ns : messages_ns);
 }
 
 static void hear(xm_pipe_t *pipe, uint8_t word, int64_t now)
@@ -65,9 +63,9 @@ static void hear(xm_pipe_t *pipe, uint8_t word, int64_t now)
 
     (void)xm_pipe_peer(pipe, peer, sizeof(peer));
     if (word == XM_PIPE_REFUSE) {
-        xm_pipe_condemn(pipe,
-                        xm_error_set(XM_ERR_CORRUPT,
-                                     "%s refuses a message that is longer than its receive", peer));
+        xm_pipe_mark_failed(
+            pipe, xm_error_set(XM_ERR_CORRUPT,
+                               "%s refuses a message that is longer than its receive", peer));
     } else {
         pipe->stopping = true;
         be_patient(pipe, now);
@@ -81,16 +79,16 @@ static void look(xm_pipe_t *pipe)
     uint8_t word = 0;
     ssize_t count;
 
-    if (now < pipe->next_look || pipe->verdict != XM_OK) {
+    if (now < pipe->next_look || pipe->fault_status != XM_OK) {
         return;
     }
     pipe->next_look = now + look_ns;
     if (pipe->stopping) {
-        if (now > pipe->patience_end) {
+        if (now > pipe->timeout_end) {
             char peer[XM_PIPE_NAME_SIZE + 32];
 
-            xm_pipe_condemn(pipe, xm_error_set(XM_ERR_CANCELED, "%s has closed the pipe",
-                                               xm_pipe_peer(pipe, peer, sizeof(peer))));
+            xm_pipe_mark_failed(pipe, xm_error_set(XM_ERR_CANCELED, "%s has closed the pipe",
+                                                   xm_pipe_peer(pipe, peer, sizeof(peer))));
         }
         return;
     }
@@ -111,7 +109,7 @@ void xm_pipe_progress(xm_pipe_t *pipe)
     xm_status_t status = XM_OK;
 
     (void)xm_transport_progress(pipe->transport);
-    if (!pipe->sender && pipe->verdict == XM_OK) {
+    if (!pipe->sender && pipe->fault_status == XM_OK) {
         status = xm_pipe_take_messages(pipe);
         if (status == XM_ERR_CORRUPT) {
             xm_pipe_say_word(pipe, XM_PIPE_REFUSE);
@@ -122,7 +120,7 @@ void xm_pipe_progress(xm_pipe_t *pipe)
         }
     }
     if (status < 0) {
-        xm_pipe_condemn(pipe, status);
+        xm_pipe_mark_failed(pipe, status);
     }
     if (pipe->stopping && (pipe->landed != landed || pipe->unfinished != unfinished)) {
         be_patient(pipe, xm_transport_now(pipe->transport));

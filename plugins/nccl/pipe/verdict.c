@@ -3,15 +3,15 @@
 
 #include "plugins/nccl/pipe/pipe_private.h"
 
-void xm_pipe_condemn(xm_pipe_t *pipe, xm_status_t status)
+void xm_pipe_mark_failed(xm_pipe_t *pipe, xm_status_t status)
 {
-    if (pipe->verdict == XM_OK) {
-        pipe->verdict = status;
+    if (pipe->fault_status == XM_OK) {
+        pipe->fault_status = status;
         (void)snprintf(pipe->sentence, sizeof(pipe->sentence), "%s", xm_last_error());
     }
 }
 
-xm_status_t xm_pipe_verdict(const xm_pipe_t *pipe)
+xm_status_t xm_pipe_fault_status(const xm_pipe_t *pipe)
 {
-    return xm_error_set(pipe->verdict, "%s", pipe->sentence);
+    return xm_error_set(pipe->fault_status, "%s", pipe->sentence);
 }

@@ -39,7 +39,7 @@ enum {
 
 /** What an end says last. */
 typedef enum xm_pipe_word {
-    XM_PIPE_BYE = 'B',   /**< closes, and owes nothing */
+    XM_PIPE_FIN = 'B',   /**< closes, and owes nothing */
     XM_PIPE_STOP = 'S',  /**< closes with messages in flight */
     XM_PIPE_REFUSE = 'R' /**< gives up: a message was longer than its receive */
 } xm_pipe_word_t;

@@ -10,7 +10,7 @@ import tempfile
 import time
 
 EMULATED_CLUSTER = os.environ["EMULATED_CLUSTER"]
-PATIENCE = 60
+TIMEOUT = 60
 SKIPPED = 77
 NAME = f"t{os.getpid()}"
 
@@ -91,7 +91,7 @@ def children(parent):
 
 
 def eventually(condition):
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + TIMEOUT
     while not condition():
         if time.monotonic() > end:
             return False

@@ -54,7 +54,7 @@ def exec_ends_as_the_command_does():
     with lab.start_on(0, "sh", "-c", ready, stdout=subprocess.PIPE) as process:
         expect(process.stdout.readline() == "ready\n", "no start")
         process.send_signal(signal.SIGUSR1)
-        expect(process.wait(lab.PATIENCE) == 3, "the signal was not passed on")
+        expect(process.wait(lab.TIMEOUT) == 3, "the signal was not passed on")
     # Killing the one outside kills the one inside.
     with lab.start_on(1, "sh", "-c", "echo ready; exec sleep 1000", stdout=subprocess.PIPE) as process:
         process.stdout.readline()
@@ -122,7 +122,7 @@ def a_killed_holder_takes_all_along():
         expect(lab.eventually(lambda: lab.children(process.pid)), "no start")
         pids += lab.children(process.pid)
         os.kill(found["holder"], signal.SIGKILL)
-        expect(process.wait(lab.PATIENCE) == -signal.SIGKILL, "what ran inside")
+        expect(process.wait(lab.TIMEOUT) == -signal.SIGKILL, "what ran inside")
     lab.expect_nothing_left(networks, pids, "kill -9 of the holder")
     # Its file is a leftover, and known as one.
     expect(os.listdir(os.environ["EMULATED_CLUSTER_DIR"]) == [lab.NAME + ".json"], "no leftover")
@@ -170,7 +170,7 @@ def an_interrupted_up_leaves_nothing():
             expect(lab.eventually(lambda: os.path.exists(listing)), "tc was not run")
             holder = lab.children(process.pid)
             process.send_signal(number)
-            process.wait(lab.PATIENCE)
+            process.wait(lab.TIMEOUT)
         with open(listing, encoding="ascii") as file:
             lab.expect_nothing_left(set(file.read().split()), holder, "signal", number, "while it is made")
         os.remove(listing)

@@ -86,7 +86,7 @@ def an_interrupted_job_leaves_nothing():
     for number, status in ((signal.SIGINT, 130), (signal.SIGKILL, -9)):
         process, family, networks = start()
         process.send_signal(number)
-        expect(process.wait(lab.PATIENCE) == status, number, process.returncode)
+        expect(process.wait(lab.TIMEOUT) == status, number, process.returncode)
         process.stderr.close()
         lab.expect_nothing_left(networks, family, "signal", number)
 
@@ -95,7 +95,7 @@ def a_killed_holder_ends_the_job():
     process, family, networks = start()
     holder = [pid for pid in lab.children(process.pid) if os.path.realpath(f"/proc/{pid}/cwd") == "/"][0]
     os.kill(holder, signal.SIGKILL)
-    expect(process.wait(lab.PATIENCE) == 137, process.returncode)
+    expect(process.wait(lab.TIMEOUT) == 137, process.returncode)
     expect("was killed by signal 9" in process.stderr.read(), "no sentence")
     process.stderr.close()
     lab.expect_nothing_left(networks, family, "kill -9 of the holder")

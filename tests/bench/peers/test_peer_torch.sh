@@ -84,26 +84,26 @@ import torch_peer
 for name in sys.argv[3:]:
     plan = json.load(open(f"{sys.argv[1]}/{name}-plan.json"))
     entry = json.load(open(f"{sys.argv[1]}/{name}.json"))["results"][0]
-    seats = [torch_peer.Seat(entry, rank) for rank in range(8)]
+    slots = [torch_peer.Slot(entry, rank) for rank in range(8)]
     received = set()
     for transfer in plan["transfers"]:
         box = tuple(map(tuple, plan["tasks"][transfer["task"]]["box"]))
         for rank in plan["routes"][transfer["route"]]["ranks"]:
             received.add((rank, box))
-        assert torch_peer.intersect(seats[transfer["sender"]].src_box, box) == box
+        assert torch_peer.intersect(slots[transfer["sender"]].src_box, box) == box
     wanted = set()
-    for seat in seats:
-        for held in seat.src.holders:
-            box = seat.dst_box and torch_peer.intersect(seat.dst_box, held)
+    for slot in slots:
+        for held in slot.src.holders:
+            box = slot.dst_box and torch_peer.intersect(slot.dst_box, held)
             if box:
-                wanted.add((seat.rank, box))
+                wanted.add((slot.rank, box))
     assert wanted and wanted <= received, name
-    assert sum(torch_peer.volume(t.dst_box) for t in seats if t.dst_box) == \
+    assert sum(torch_peer.volume(t.dst_box) for t in slots if t.dst_box) == \
         sum(torch_peer.volume(b) for _, b in wanted), name
-    for seat in seats:
-        if seat.dst_box and torch_peer.volume(seat.dst_box) > 0:
-            seat.poison()
-            assert seat.wrong() == seat.dst_tile.numel() * seat.dst_tile.element_size()
+    for slot in slots:
+        if slot.dst_box and torch_peer.volume(slot.dst_box) > 0:
+            slot.poison()
+            assert slot.wrong() == slot.dst_tile.numel() * slot.dst_tile.element_size()
 
 # Bad input is one sentence.
 def refused(sentence, path, *case):
@@ -118,7 +118,7 @@ refused("has no case 'nm1', only chunk", f"{sys.argv[1]}/uneven.json", "nm1")
 refused("is not JSON", sys.argv[2] + "/torch_peer.py")
 model = json.load(open(f"{sys.argv[1]}/model.json"))["results"][0]
 try:
-    torch_peer.Seat(model, 0)
+    torch_peer.Slot(model, 0)
 except torch_peer.BadInput as error:
     assert "many tensors" in str(error), error
 else:

@@ -91,7 +91,7 @@ START_TEST(characters_stay_whole)
         ck_assert_uint_eq(strlen(buffer), whole[room]);
         ck_assert_int_eq(memcmp(buffer, all, whole[room]), 0);
     }
-    /* Stray, overlong, surrogate, too large, cut off in the middle and at the end. */
+    /* Orphan, overlong, surrogate, too large, cut off in the middle and at the end. */
     ck_assert_str_eq(xm_text_copy("a\x80z", buffer, sizeof(buffer)), "a?z");
     ck_assert_str_eq(xm_text_copy("\xc0\xafz", buffer, sizeof(buffer)), "??z");
     ck_assert_str_eq(xm_text_copy("\xed\xa0\x80", buffer, sizeof(buffer)), "???");

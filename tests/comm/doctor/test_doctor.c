@@ -16,7 +16,7 @@ enum { EXPECTED = 64, LINE = 2048 };
 
 typedef struct {
     char subject[XM_FINDING_SUBJECT];
-    char verdict[16]; /* "-": no such finding */
+    char severity[16]; /* "-": no such finding */
 } expected_t;
 
 /* A machine as tests/fixtures/doctor/healthy.tree describes the format. */
@@ -166,19 +166,19 @@ static expected_t *find_expected(machine_t *machine, const char *subject)
 
 static void expect(machine_t *machine, const char *text)
 {
-    char verdict[16];
+    char severity[16];
     int length;
     expected_t *expected;
 
-    ck_assert_int_eq(sscanf(text, "%15s %n", verdict, &length), 1);
+    ck_assert_int_eq(sscanf(text, "%15s %n", severity, &length), 1);
     expected = find_expected(machine, text + length);
     if (expected == NULL) {
         ck_assert_int_lt(machine->count, EXPECTED);
         expected = &machine->expected[machine->count++];
         (void)snprintf(expected->subject, sizeof(expected->subject), "%s", text + length);
     }
-    (void)snprintf(expected->verdict, sizeof(expected->verdict), "%s",
-                   strcmp(verdict, "not_here") == 0 ? "not here" : verdict);
+    (void)snprintf(expected->severity, sizeof(expected->severity), "%s",
+                   strcmp(severity, "not_here") == 0 ? "not here" : severity);
 }
 
 static void take_line(machine_t *machine, char *line)
@@ -260,11 +260,11 @@ static void compare(const char *name, machine_t *machine, const xm_findings_t *f
         const expected_t *expected = find_expected(machine, finding->subject);
 
         ck_assert_msg(expected != NULL, "%s: nobody expects '%s'", name, finding->subject);
-        ck_assert_msg(strcmp(expected->verdict, xm_verdict_name(finding->verdict)) == 0,
+        ck_assert_msg(strcmp(expected->severity, xm_severity_name(finding->severity)) == 0,
                       "%s: %s: %s (%s), expected %s", name, finding->subject,
-                      xm_verdict_name(finding->verdict), finding->text, expected->verdict);
+                      xm_severity_name(finding->severity), finding->text, expected->severity);
         ck_assert_msg(finding->text[0] != '\0', "%s: %s has no text", name, finding->subject);
-        ck_assert_msg((finding->advice[0] != '\0') == (finding->verdict >= XM_VERDICT_WARN),
+        ck_assert_msg((finding->advice[0] != '\0') == (finding->severity >= XM_SEVERITY_WARN),
                       "%s: %s: advice '%s'", name, finding->subject, finding->advice);
         /* Advice is whole. */
         ck_assert_msg(finding->advice[0] == '\0' ||
@@ -278,7 +278,7 @@ static void compare(const char *name, machine_t *machine, const xm_findings_t *f
             found +=
                 strcmp(xm_findings_get(findings, j)->subject, machine->expected[i].subject) == 0;
         }
-        ck_assert_msg(found == (strcmp(machine->expected[i].verdict, "-") != 0),
+        ck_assert_msg(found == (strcmp(machine->expected[i].severity, "-") != 0),
                       "%s: '%s' was found %d times", name, machine->expected[i].subject, found);
     }
 }
@@ -360,9 +360,9 @@ START_TEST(a_machine_that_tells_nothing)
     params.root = root;
     params.facts = &facts;
     ck_assert_xm_ok(xm_doctor_examine(&params, &findings));
-    ck_assert_int_eq(find(findings, "cores")->verdict, XM_VERDICT_ABSENT);
-    ck_assert_int_eq(find(findings, "clock source")->verdict, XM_VERDICT_ABSENT);
-    ck_assert_int_eq(find(findings, "TCP buffers")->verdict, XM_VERDICT_ABSENT);
+    ck_assert_int_eq(find(findings, "cores")->severity, XM_SEVERITY_ABSENT);
+    ck_assert_int_eq(find(findings, "clock source")->severity, XM_SEVERITY_ABSENT);
+    ck_assert_int_eq(find(findings, "TCP buffers")->severity, XM_SEVERITY_ABSENT);
     xm_findings_destroy(findings);
     params.local_ranks = 2;
     ck_assert_xm_fails(xm_doctor_examine(&params, &findings), XM_ERR_INVALID_ARGUMENT,
@@ -383,8 +383,8 @@ START_TEST(this_machine_can_be_examined)
     ck_assert_double_gt(facts.clock_resolution, 0);
     params.facts = &facts;
     ck_assert_xm_ok(xm_doctor_examine(&params, &findings));
-    ck_assert_int_ne(find(findings, "cores")->verdict, XM_VERDICT_ABSENT);
-    ck_assert_int_eq(find(findings, "settings")->verdict, XM_VERDICT_OK);
+    ck_assert_int_ne(find(findings, "cores")->severity, XM_SEVERITY_ABSENT);
+    ck_assert_int_eq(find(findings, "settings")->severity, XM_SEVERITY_OK);
     xm_findings_destroy(findings);
 }
 END_TEST
@@ -429,7 +429,7 @@ START_TEST(bound_ranks_have_their_cores_together)
     machine.params.local_cores = 8;
     findings = examine(&machine);
     ck_assert_str_eq(find(findings, "cores")->text, "8 for 8 local ranks");
-    ck_assert_int_eq(find(findings, "cores")->verdict, XM_VERDICT_OK);
+    ck_assert_int_eq(find(findings, "cores")->severity, XM_SEVERITY_OK);
     xm_findings_destroy(findings);
     remove_all(machine.root);
 }
@@ -468,14 +468,14 @@ START_TEST(the_odd_rank_is_named)
     ck_assert(xm_doctor_compare(cards, RANKS, findings));
     ck_assert_str_eq(find(findings, "UCX on all ranks")->text,
                      "1.13.1 on 3 ranks; rank 2 (b) has 1.12.0");
-    ck_assert_int_eq(find(findings, "UCX on all ranks")->verdict, XM_VERDICT_WARN);
+    ck_assert_int_eq(find(findings, "UCX on all ranks")->severity, XM_SEVERITY_WARN);
     ck_assert_str_eq(find(findings, "settings on all ranks")->text, "rank 0 (a) has XM_WINDOW=4");
-    ck_assert_int_eq(find(findings, "settings on all ranks")->verdict, XM_VERDICT_FAIL);
+    ck_assert_int_eq(find(findings, "settings on all ranks")->severity, XM_SEVERITY_FAIL);
     ck_assert_str_eq(find(findings, "interface MTUs on all hosts")->text,
                      "9000 on 3 ranks; rank 1 (a) has none");
     ck_assert_str_eq(find(findings, "clocks of the hosts")->text,
                      "rank 3 (b) is 7.000 s ahead of rank 0 (a), to within 50.00 us");
-    ck_assert_int_eq(find(findings, "clocks of the hosts")->verdict, XM_VERDICT_WARN);
+    ck_assert_int_eq(find(findings, "clocks of the hosts")->severity, XM_SEVERITY_WARN);
     /* Nobody has an NVIDIA driver. */
     ck_assert_int_eq(xm_findings_count(findings), 4);
     xm_findings_destroy(findings);
@@ -491,13 +491,13 @@ START_TEST(equal_ranks_are_well)
     ck_assert_xm_ok(xm_findings_create(&findings));
     ck_assert(xm_doctor_compare(cards, RANKS, findings));
     for (int i = 0; i < xm_findings_count(findings); ++i) {
-        ck_assert_int_eq(xm_findings_get(findings, i)->verdict, XM_VERDICT_OK);
+        ck_assert_int_eq(xm_findings_get(findings, i)->severity, XM_SEVERITY_OK);
     }
     ck_assert_str_eq(find(findings, "UCX on all ranks")->text, "1.13.1");
     xm_findings_destroy(findings);
     ck_assert_xm_ok(xm_findings_create(&findings));
     ck_assert(xm_doctor_compare(cards, 2, findings));
-    ck_assert_int_eq(find(findings, "clocks of the hosts")->verdict, XM_VERDICT_ABSENT);
+    ck_assert_int_eq(find(findings, "clocks of the hosts")->severity, XM_SEVERITY_ABSENT);
     xm_findings_destroy(findings);
 }
 END_TEST
@@ -506,7 +506,7 @@ START_TEST(records_survive_the_wire_and_rubbish_does_not)
 {
     static uint8_t card_bytes[XM_CARD_SIZE], finding_bytes[XM_FINDING_SIZE];
     xm_card_t cards[RANKS], card;
-    xm_finding_t finding = {.verdict = XM_VERDICT_WARN,
+    xm_finding_t finding = {.severity = XM_SEVERITY_WARN,
                             .subject = "port x",
                             .text = "found",
                             .advice = "do."},
@@ -526,7 +526,7 @@ START_TEST(records_survive_the_wire_and_rubbish_does_not)
     xm_finding_encode(&finding, finding_bytes);
     ck_assert(xm_finding_decode(finding_bytes, sizeof(finding_bytes), &other));
     ck_assert_int_eq(memcmp(&finding, &other, sizeof(other)), 0);
-    finding_bytes[0] = XM_VERDICT_COUNT;
+    finding_bytes[0] = XM_SEVERITY_COUNT;
     ck_assert(!xm_finding_decode(finding_bytes, sizeof(finding_bytes), &other));
 }
 END_TEST

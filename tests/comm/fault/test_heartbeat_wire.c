@@ -16,7 +16,7 @@ static xm_heartbeat_frame_t example(xm_heartbeat_type_t type)
                                   .generation = 4,
                                   .probe = 17};
 
-    if (type == XM_HEARTBEAT_VERDICT) {
+    if (type == XM_HEARTBEAT_FAULT_STATUS) {
         frame.fault.rank = 12;
         frame.fault.status = XM_ERR_PEER_DIED;
         (void)snprintf(frame.fault.sentence, sizeof(frame.fault.sentence), "rank 12 is gone");
@@ -26,7 +26,7 @@ static xm_heartbeat_frame_t example(xm_heartbeat_type_t type)
 
 START_TEST(frames_survive)
 {
-    for (int type = XM_HEARTBEAT_PING; type <= XM_HEARTBEAT_VERDICT; ++type) {
+    for (int type = XM_HEARTBEAT_PING; type <= XM_HEARTBEAT_FAULT_STATUS; ++type) {
         xm_heartbeat_frame_t frame = example((xm_heartbeat_type_t)type), decoded;
         uint8_t bytes[XM_HEARTBEAT_MAX_SIZE];
         size_t length = xm_heartbeat_encode(&frame, key, bytes);
@@ -39,7 +39,7 @@ START_TEST(frames_survive)
         ck_assert_uint_eq(decoded.activity, frame.activity);
         ck_assert_uint_eq(decoded.generation, frame.generation);
         ck_assert_uint_eq(decoded.probe, frame.probe);
-        if (type == XM_HEARTBEAT_VERDICT) {
+        if (type == XM_HEARTBEAT_FAULT_STATUS) {
             ck_assert_int_eq(decoded.fault.rank, 12);
             ck_assert_int_eq(decoded.fault.status, XM_ERR_PEER_DIED);
             ck_assert_str_eq(decoded.fault.sentence, "rank 12 is gone");
@@ -65,7 +65,7 @@ END_TEST
 /* No byte can be changed, none be missing, and another job's key is none. */
 START_TEST(forged_frames_are_refused)
 {
-    for (int type = XM_HEARTBEAT_PING; type <= XM_HEARTBEAT_VERDICT; ++type) {
+    for (int type = XM_HEARTBEAT_PING; type <= XM_HEARTBEAT_FAULT_STATUS; ++type) {
         xm_heartbeat_frame_t frame = example((xm_heartbeat_type_t)type), decoded;
         uint8_t bytes[XM_HEARTBEAT_MAX_SIZE + 1] = {0}, other[XM_SIPHASH_KEY_SIZE];
         size_t length = xm_heartbeat_encode(&frame, key, bytes);
@@ -87,7 +87,7 @@ END_TEST
 /* Of this job, but nonsense: a type that does not exist, a PING with more to it. */
 START_TEST(nonsense_is_refused)
 {
-    xm_heartbeat_frame_t frame = example(XM_HEARTBEAT_VERDICT), decoded;
+    xm_heartbeat_frame_t frame = example(XM_HEARTBEAT_FAULT_STATUS), decoded;
     uint8_t bytes[XM_HEARTBEAT_MAX_SIZE];
 
     frame.type = (xm_heartbeat_type_t)4;

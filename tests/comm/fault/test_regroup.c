@@ -20,44 +20,44 @@ static const double interval = 1.0;
 
 typedef struct {
     xm_bootstrap_t *bootstrap;
-    xm_contacts_t contacts;
+    xm_endpoints_t endpoints;
     xm_heartbeat_t *heartbeat;
     bool dead[MOST];
-} seat_t;
+} slot_t;
 
-static void sit_down(const xm_job_env_t *env, int listen_fd, seat_t *seat)
+static void sit_down(const xm_job_env_t *env, int listen_fd, slot_t *slot)
 {
     int rank_of[] = {0, 1, 2, 3};
 
-    local_expect_ok(xm_bootstrap_create_tcp(env, listen_fd, DEADLINE_S, &seat->bootstrap));
-    local_expect_ok(xm_contacts_open(&seat->contacts, seat->bootstrap, DEADLINE_S));
-    local_expect_ok(xm_heartbeat_create(&seat->contacts, interval, &seat->heartbeat));
-    xm_heartbeat_begin(seat->heartbeat, 0, rank_of);
-    xm_heartbeat_await(seat->heartbeat);
-    local_expect_ok(xm_bootstrap_barrier(seat->bootstrap, DEADLINE_S));
-    xm_heartbeat_mute(seat->heartbeat);
-    xm_bootstrap_destroy(seat->bootstrap);
+    local_expect_ok(xm_bootstrap_create_tcp(env, listen_fd, DEADLINE_S, &slot->bootstrap));
+    local_expect_ok(xm_endpoints_open(&slot->endpoints, slot->bootstrap, DEADLINE_S));
+    local_expect_ok(xm_heartbeat_create(&slot->endpoints, interval, &slot->heartbeat));
+    xm_heartbeat_begin(slot->heartbeat, 0, rank_of);
+    xm_heartbeat_await(slot->heartbeat);
+    local_expect_ok(xm_bootstrap_barrier(slot->bootstrap, DEADLINE_S));
+    xm_heartbeat_mute(slot->heartbeat);
+    xm_bootstrap_destroy(slot->bootstrap);
 }
 
-static void regroup(seat_t *seat)
+static void regroup(slot_t *slot)
 {
-    xm_regroup_params_t params = {.contacts = &seat->contacts,
-                                  .heartbeat = seat->heartbeat,
+    xm_regroup_params_t params = {.endpoints = &slot->endpoints,
+                                  .heartbeat = slot->heartbeat,
                                   .interval = interval,
                                   .timeout = DEADLINE_S / 2.0};
     uint32_t generation = 0;
 
-    local_expect_ok(xm_regroup(&params, seat->dead, &seat->bootstrap, &generation));
+    local_expect_ok(xm_regroup(&params, slot->dead, &slot->bootstrap, &generation));
     local_expect(generation == 1, "generation %u", generation);
-    local_expect(xm_bootstrap_size(seat->bootstrap) == seat->contacts.size, "%d of %d ranks",
-                 xm_bootstrap_size(seat->bootstrap), seat->contacts.size);
+    local_expect(xm_bootstrap_size(slot->bootstrap) == slot->endpoints.size, "%d of %d ranks",
+                 xm_bootstrap_size(slot->bootstrap), slot->endpoints.size);
 }
 
-static void get_up(seat_t *seat)
+static void get_up(slot_t *slot)
 {
-    xm_heartbeat_destroy(seat->heartbeat);
-    xm_contacts_close(&seat->contacts);
-    xm_bootstrap_destroy(seat->bootstrap);
+    xm_heartbeat_destroy(slot->heartbeat);
+    xm_endpoints_close(&slot->endpoints);
+    xm_bootstrap_destroy(slot->bootstrap);
 }
 
 /* Rank 1 is stopped while it waits for the others, and finds two messages of rank 0 when it goes
@@ -65,12 +65,12 @@ static void get_up(seat_t *seat)
 static int read_both(const xm_job_env_t *env, int listen_fd, void *arg)
 {
     _Atomic pid_t *stopped = arg;
-    seat_t seat = {0};
+    slot_t slot = {0};
     double deadline;
     xm_status_t status = XM_OK;
     int failed = -1;
 
-    sit_down(env, listen_fd, &seat);
+    sit_down(env, listen_fd, &slot);
     if (env->rank == 1) {
         atomic_store(stopped, getpid());
     }
@@ -84,22 +84,22 @@ static int read_both(const xm_job_env_t *env, int listen_fd, void *arg)
         local_sleep(0.3);
         local_expect(kill(atomic_load(stopped), SIGSTOP) == 0, "kill");
     }
-    regroup(&seat);
+    regroup(&slot);
     if (env->rank == 0) {
-        xm_bootstrap_abort(seat.bootstrap, "the disk is full");
+        xm_bootstrap_abort(slot.bootstrap, "the disk is full");
     } else if (env->rank == 2) {
         local_sleep(0.2);
         local_expect(kill(atomic_load(stopped), SIGCONT) == 0, "kill");
     }
     deadline = local_now() + DEADLINE_S / 2.0;
     while (env->rank == 1 && status == XM_OK && local_now() < deadline) {
-        status = xm_bootstrap_poll(seat.bootstrap, &failed);
+        status = xm_bootstrap_poll(slot.bootstrap, &failed);
         local_sleep(0.001);
     }
     local_expect(env->rank != 1 || (status == XM_ERR_CANCELED &&
                                     strstr(xm_last_error(), "the disk is full") != NULL),
                  "%s (%s)", xm_status_string(status), xm_last_error());
-    get_up(&seat);
+    get_up(&slot);
     return 0;
 }
 
@@ -115,26 +115,26 @@ static int come_late(const xm_job_env_t *env, int listen_fd, void *arg)
 {
     enum { CALLERS = 4 };
     int callers[CALLERS], late = *(int *)arg;
-    seat_t seat = {0};
+    slot_t slot = {0};
 
-    sit_down(env, listen_fd, &seat);
+    sit_down(env, listen_fd, &slot);
     if (env->rank == late) {
         struct sockaddr_storage own;
 
-        local_expect(listen(seat.contacts.gathering_fd, 0) == 0, "listen");
-        xm_contact_gathering(&seat.contacts.of[late], &own);
+        local_expect(listen(slot.endpoints.gathering_fd, 0) == 0, "listen");
+        xm_endpoint_gathering(&slot.endpoints.of[late], &own);
         for (int i = 0; i < CALLERS; ++i) {
             callers[i] = socket(own.ss_family, SOCK_STREAM | SOCK_NONBLOCK, 0);
-            (void)connect(callers[i], (struct sockaddr *)&own, seat.contacts.of[late].length);
+            (void)connect(callers[i], (struct sockaddr *)&own, slot.endpoints.of[late].length);
         }
         local_sleep(6 * interval);
     }
-    regroup(&seat);
+    regroup(&slot);
     for (int i = 0; i < CALLERS && env->rank == late; ++i) {
         (void)close(callers[i]);
     }
-    local_expect_ok(xm_bootstrap_barrier(seat.bootstrap, DEADLINE_S));
-    get_up(&seat);
+    local_expect_ok(xm_bootstrap_barrier(slot.bootstrap, DEADLINE_S));
+    get_up(&slot);
     return 0;
 }
 
@@ -149,8 +149,8 @@ END_TEST
 /* Addresses of both families; the sockets of the one who has them take both. */
 START_TEST(families_are_aligned)
 {
-    xm_contact_t of[3] = {{.length = sizeof(struct sockaddr_in)}};
-    xm_contacts_t contacts = {.size = 3, .of = of};
+    xm_endpoint_t of[3] = {{.length = sizeof(struct sockaddr_in)}};
+    xm_endpoints_t endpoints = {.size = 3, .of = of};
     struct sockaddr_in *ipv4 = (struct sockaddr_in *)&of[0].address;
     struct sockaddr_in6 *ipv6 = (struct sockaddr_in6 *)&of[0].address;
     struct sockaddr_storage bound = {.ss_family = AF_INET6}, to;
@@ -165,12 +165,12 @@ START_TEST(families_are_aligned)
     ipv4->sin_family = AF_INET;
     ipv4->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     of[1] = of[2] = of[0];
-    xm_contacts_align(&contacts);
+    xm_endpoints_align(&endpoints);
     ck_assert_int_eq(of[0].address.ss_family, AF_INET); /* of one family: nothing to do */
-    of[1] = (xm_contact_t){.length = sizeof(*ipv6), .address.ss_family = AF_INET6};
+    of[1] = (xm_endpoint_t){.length = sizeof(*ipv6), .address.ss_family = AF_INET6};
     ck_assert_int_eq(
         inet_pton(AF_INET6, "2001:db8::7", &((struct sockaddr_in6 *)&of[1].address)->sin6_addr), 1);
-    xm_contacts_align(&contacts);
+    xm_endpoints_align(&endpoints);
     ck_assert_int_eq(inet_pton(AF_INET6, "::ffff:127.0.0.1", &mapped), 1);
     for (int rank = 0; rank < 3; ++rank) {
         ck_assert_int_eq(of[rank].address.ss_family, AF_INET6);
@@ -182,7 +182,7 @@ START_TEST(families_are_aligned)
     ck_assert_int_eq(bind(fd, (struct sockaddr *)&bound, sizeof(*ipv6)), 0);
     ck_assert_int_eq(getsockname(fd, (struct sockaddr *)&bound, &length), 0);
     of[0].datagram_port = ntohs(((struct sockaddr_in6 *)&bound)->sin6_port);
-    xm_contact_datagram(&of[0], &to);
+    xm_endpoint_datagram(&of[0], &to);
     ck_assert_int_eq(sendto(sender, &byte, 1, 0, (struct sockaddr *)&to, of[0].length), 1);
     ck_assert_int_eq(recv(fd, &byte, 1, 0), 1);
     (void)close(fd);

@@ -33,7 +33,7 @@ void local_sleep(double seconds)
     }
 }
 
-double local_patience(double seconds)
+double local_timeout(double seconds)
 {
     const char *factor = getenv("CK_TIMEOUT_MULTIPLIER");
 
@@ -42,7 +42,7 @@ double local_patience(double seconds)
 
 void local_await(const atomic_int *counter, int value)
 {
-    double deadline = local_now() + local_patience(60.0);
+    double deadline = local_now() + local_timeout(60.0);
 
     while (atomic_load(counter) < value) {
         local_expect(local_now() < deadline, "%d of %d have come", atomic_load(counter), value);
@@ -147,7 +147,7 @@ void local_job_wait(local_job_t *job, unsigned doomed)
     bool late = false;
 
     while (collect(job) > 0 && !late) {
-        late = local_now() - job->started > local_patience(job->deadline);
+        late = local_now() - job->started > local_timeout(job->deadline);
         local_sleep(0.002);
     }
     for (int rank = 0; rank < job->size; ++rank) {
@@ -155,7 +155,7 @@ void local_job_wait(local_job_t *job, unsigned doomed)
 
         if (job->pids[rank] > 0) {
             (void)fprintf(stderr, "rank %d did not end within %g s\n", rank,
-                          local_patience(job->deadline));
+                          local_timeout(job->deadline));
             (void)kill(job->pids[rank], SIGKILL);
             (void)waitpid(job->pids[rank], &status, 0);
             collected(job, rank, status);

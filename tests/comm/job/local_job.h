@@ -18,7 +18,7 @@ enum { LOCAL_JOB_MAX = 64, LOCAL_JOB_KILLED = -9 };
 
 typedef struct local_job {
     int size;
-    double deadline; /* seconds from start, under local_patience() */
+    double deadline; /* seconds from start, under local_timeout() */
     double started;
     pid_t pids[LOCAL_JOB_MAX];
     int results[LOCAL_JOB_MAX]; /* exit status, or minus the signal; valid after local_job_wait() */
@@ -48,7 +48,7 @@ void local_sleep(double seconds);
 
 /* A limit of so many seconds, longer where a sanitizer or valgrind slows the ranks down
  * (CK_TIMEOUT_MULTIPLIER, set by the build presets). */
-double local_patience(double seconds);
+double local_timeout(double seconds);
 
 /* Waits until a counter in shared memory has reached a value: instead of a time after which another
  * process is surely where it should be. Ends the rank when that takes very long. */

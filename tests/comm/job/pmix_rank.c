@@ -16,7 +16,7 @@ static xm_bootstrap_t *join(const xm_job_env_t *env)
 {
     xm_bootstrap_t *bootstrap;
 
-    local_expect_ok(xm_bootstrap_create(env, -1, local_patience(limit_s), &bootstrap));
+    local_expect_ok(xm_bootstrap_create(env, -1, local_timeout(limit_s), &bootstrap));
     local_expect(xm_bootstrap_rank(bootstrap) == env->rank, "PMIx says rank %d, mpirun %d",
                  xm_bootstrap_rank(bootstrap), env->rank);
     local_expect(xm_bootstrap_fd(bootstrap) >= 0, "there is no fault channel");
@@ -36,7 +36,7 @@ static int meet(const xm_job_env_t *env)
         (void)snprintf(own, sizeof(own), "%.*s", 1 + env->rank * 3,
                        "abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyz");
         local_expect_ok(xm_bootstrap_allgatherv(bootstrap, own, strlen(own), &all, &offsets,
-                                                local_patience(limit_s)));
+                                                local_timeout(limit_s)));
         for (; rank < env->size; ++rank) {
             local_expect(offsets[rank + 1] - offsets[rank] == (size_t)(1 + rank * 3) &&
                              ((char *)all)[offsets[rank]] == 'a',
@@ -44,7 +44,7 @@ static int meet(const xm_job_env_t *env)
         }
         free(all);
         free(offsets);
-        local_expect_ok(xm_bootstrap_barrier(bootstrap, local_patience(limit_s)));
+        local_expect_ok(xm_bootstrap_barrier(bootstrap, local_timeout(limit_s)));
         xm_bootstrap_destroy(bootstrap);
     }
     (void)printf("rank %d of %d met\n", env->rank, env->size);
@@ -69,7 +69,7 @@ static int use_mpi(const xm_job_env_t *env)
     local_expect(init(NULL, NULL) == 0, "MPI_Init");
     bootstrap = join(env);
     local_expect(finalize() == 0, "MPI_Finalize");
-    local_expect_ok(xm_bootstrap_barrier(bootstrap, local_patience(limit_s)));
+    local_expect_ok(xm_bootstrap_barrier(bootstrap, local_timeout(limit_s)));
     xm_bootstrap_destroy(bootstrap);
     (void)printf("rank %d used MPI\n", env->rank);
     return 0;
@@ -79,11 +79,11 @@ static int use_mpi(const xm_job_env_t *env)
 static int die(const xm_job_env_t *env)
 {
     xm_bootstrap_t *bootstrap = join(env);
-    double deadline = local_now() + local_patience(limit_s);
+    double deadline = local_now() + local_timeout(limit_s);
     int failed_rank = -1;
     xm_status_t status;
 
-    local_expect_ok(xm_bootstrap_barrier(bootstrap, local_patience(limit_s)));
+    local_expect_ok(xm_bootstrap_barrier(bootstrap, local_timeout(limit_s)));
     if (env->rank == 1) {
         (void)raise(SIGKILL);
     }
@@ -118,7 +118,7 @@ static int count_files(const char *folder)
  * until each of them has said so, and left a file in $MARKS. */
 static int miss(const xm_job_env_t *env)
 {
-    double deadline = local_now() + local_patience(limit_s);
+    double deadline = local_now() + local_timeout(limit_s);
     const char *marks = getenv("MARKS");
     xm_bootstrap_t *bootstrap;
     char mark[256];

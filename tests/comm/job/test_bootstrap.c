@@ -227,7 +227,7 @@ static int outlive(const xm_job_env_t *env, int listen_fd, void *arg)
                  "'%s' lacks '%s'", xm_last_error(), name);
     /* By itself, not by the end of a wait; how soon that is, a busy machine decides. */
     local_expect(noticed < limit_s / 2.0, "noticed after %g s", noticed);
-    /* The verdict is sticky, whatever is called. */
+    /* The fault status is sticky, whatever is called. */
     failed_rank = -1;
     local_expect_fails(xm_bootstrap_poll(bootstrap, &failed_rank), XM_ERR_PEER_DIED, name);
     local_expect(failed_rank == death->victim, "rank %d is blamed", failed_rank);

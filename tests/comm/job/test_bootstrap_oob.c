@@ -1,4 +1,4 @@
-/* A caller's own allgather: used for everything, or once, to build the star. */
+/* A caller's own allgather: used for everything, or once, to build the relay. */
 #include <arpa/inet.h>
 #include <poll.h>
 #include <pthread.h>
@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "comm/job/bootstrap.h"
-#include "tests/comm/job/hub_table.h"
+#include "tests/comm/job/relay_table.h"
 #include "xm_test.h"
 
 enum { JOB_LIMIT_S = 90 };
@@ -34,29 +34,29 @@ typedef struct {
     size_t length;
     int number;
     int freed;
-} oob_seat_t;
+} oob_slot_t;
 
 static xm_status_t room_post(void *context, const void *send_buffer, void *receive, size_t length,
                              void **request)
 {
-    oob_seat_t *seat = context;
+    oob_slot_t *slot = context;
 
     ck_assert_uint_ge(length, 1);
-    (void)pthread_mutex_lock(&seat->room->lock);
-    seat->number = seat->room->posts[seat->rank];
-    memcpy(seat->room->blocks[seat->number][seat->rank], send_buffer, length);
-    ++seat->room->posts[seat->rank];
-    (void)pthread_mutex_unlock(&seat->room->lock);
-    seat->receive = receive;
-    seat->length = length;
-    *request = seat;
+    (void)pthread_mutex_lock(&slot->room->lock);
+    slot->number = slot->room->posts[slot->rank];
+    memcpy(slot->room->blocks[slot->number][slot->rank], send_buffer, length);
+    ++slot->room->posts[slot->rank];
+    (void)pthread_mutex_unlock(&slot->room->lock);
+    slot->receive = receive;
+    slot->length = length;
+    *request = slot;
     return XM_OK;
 }
 
 static xm_status_t room_test(void *request)
 {
-    oob_seat_t *seat = request;
-    oob_room_t *room = seat->room;
+    oob_slot_t *slot = request;
+    oob_room_t *room = slot->room;
     bool all = true;
 
     if (room->broken) {
@@ -64,11 +64,11 @@ static xm_status_t room_test(void *request)
     }
     (void)pthread_mutex_lock(&room->lock);
     for (int rank = 0; rank < OOB_RANKS; ++rank) {
-        all = all && room->posts[rank] > seat->number;
+        all = all && room->posts[rank] > slot->number;
     }
     for (int rank = 0; rank < OOB_RANKS && all; ++rank) {
-        memcpy(seat->receive + (size_t)rank * seat->length, room->blocks[seat->number][rank],
-               seat->length);
+        memcpy(slot->receive + (size_t)rank * slot->length, room->blocks[slot->number][rank],
+               slot->length);
     }
     (void)pthread_mutex_unlock(&room->lock);
     return all && !room->stuck ? XM_OK : XM_IN_PROGRESS;
@@ -76,15 +76,15 @@ static xm_status_t room_test(void *request)
 
 static void room_free(void *request)
 {
-    ++((oob_seat_t *)request)->freed;
+    ++((oob_slot_t *)request)->freed;
 }
 
-static xm_oob_t room_table(oob_seat_t *seat)
+static xm_oob_t room_table(oob_slot_t *slot)
 {
     return (xm_oob_t){.struct_size = sizeof(xm_oob_t),
-                      .rank = seat->rank,
+                      .rank = slot->rank,
                       .size = OOB_RANKS,
-                      .context = seat,
+                      .context = slot,
                       .allgather_post = room_post,
                       .allgather_test = room_test,
                       .allgather_free = room_free};
@@ -92,8 +92,8 @@ static xm_oob_t room_table(oob_seat_t *seat)
 
 static void *sit(void *arg)
 {
-    oob_seat_t *seat = arg;
-    xm_oob_t oob = room_table(seat);
+    oob_slot_t *slot = arg;
+    xm_oob_t oob = room_table(slot);
     xm_bootstrap_t *bootstrap;
     size_t *offsets;
     char text[32];
@@ -104,11 +104,11 @@ static void *sit(void *arg)
     ck_assert_int_eq(xm_bootstrap_fd(bootstrap), -1);
     for (int i = 0; i < 5; ++i) {
         ck_assert_xm_ok(
-            xm_bootstrap_allgather(bootstrap, &seat->rank, ranks, sizeof(int), limit_s));
+            xm_bootstrap_allgather(bootstrap, &slot->rank, ranks, sizeof(int), limit_s));
         ck_assert_int_eq(ranks[2], 2);
         ck_assert_xm_ok(xm_bootstrap_barrier(bootstrap, limit_s));
     }
-    (void)snprintf(text, sizeof(text), "%.*s", seat->rank + 1, "abc");
+    (void)snprintf(text, sizeof(text), "%.*s", slot->rank + 1, "abc");
     ck_assert_xm_ok(
         xm_bootstrap_allgatherv(bootstrap, text, strlen(text), &all, &offsets, limit_s));
     ck_assert_mem_eq(all, "aababc", 6);
@@ -117,7 +117,7 @@ static void *sit(void *arg)
     free(offsets);
     ck_assert_xm_ok(xm_bootstrap_poll(bootstrap, NULL));
     xm_bootstrap_abort(bootstrap, "nobody hears it");
-    ck_assert_int_eq(seat->freed, seat->room->posts[seat->rank]);
+    ck_assert_int_eq(slot->freed, slot->room->posts[slot->rank]);
     xm_bootstrap_destroy(bootstrap);
     return NULL;
 }
@@ -126,12 +126,12 @@ static oob_room_t room = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 START_TEST(a_callers_table_works)
 {
-    oob_seat_t seats[OOB_RANKS];
+    oob_slot_t slots[OOB_RANKS];
     pthread_t threads[OOB_RANKS];
 
     for (int rank = 0; rank < OOB_RANKS; ++rank) {
-        seats[rank] = (oob_seat_t){.room = &room, .rank = rank};
-        ck_assert_int_eq(pthread_create(&threads[rank], NULL, sit, &seats[rank]), 0);
+        slots[rank] = (oob_slot_t){.room = &room, .rank = rank};
+        ck_assert_int_eq(pthread_create(&threads[rank], NULL, sit, &slots[rank]), 0);
     }
     for (int rank = 0; rank < OOB_RANKS; ++rank) {
         ck_assert_int_eq(pthread_join(threads[rank], NULL), 0);
@@ -141,21 +141,21 @@ END_TEST
 
 START_TEST(a_callers_table_may_fail)
 {
-    oob_seat_t seat = {.room = &room};
-    xm_oob_t oob = room_table(&seat);
+    oob_slot_t slot = {.room = &room};
+    xm_oob_t oob = room_table(&slot);
     xm_bootstrap_t *bootstrap;
 
     ck_assert_xm_ok(xm_bootstrap_create_oob(&oob, &bootstrap));
     ck_assert_xm_fails(xm_bootstrap_barrier(bootstrap, 0.05), XM_ERR_TIMEOUT,
                        "did not end within 0.05 s");
     ck_assert_xm_fails(xm_bootstrap_poll(bootstrap, NULL), XM_ERR_TIMEOUT, "out-of-band");
-    ck_assert_int_eq(seat.freed, 1);
+    ck_assert_int_eq(slot.freed, 1);
     xm_bootstrap_destroy(bootstrap);
     room.broken = true;
     ck_assert_xm_ok(xm_bootstrap_create_oob(&oob, &bootstrap));
     ck_assert_xm_fails(xm_bootstrap_barrier(bootstrap, 1.0), XM_ERR_IO,
                        "allgather failed on rank 0");
-    ck_assert_int_eq(seat.freed, 2);
+    ck_assert_int_eq(slot.freed, 2);
     xm_bootstrap_destroy(bootstrap);
     oob.rank = OOB_RANKS;
     ck_assert_xm_fails(xm_bootstrap_create_oob(&oob, &bootstrap), XM_ERR_INVALID_ARGUMENT,
@@ -198,7 +198,7 @@ static void gather(xm_bootstrap_t *bootstrap)
     free(own);
 }
 
-/* What the star's only listening socket of rank 0 was bound to is not visible afterwards; that its
+/* What the relay's only listening socket of rank 0 was bound to is not visible afterwards; that its
  * connections are on the loopback interface is. */
 static bool is_local_connection(void)
 {
@@ -213,17 +213,17 @@ static bool is_local_connection(void)
     return false;
 }
 
-static int be_star(const xm_job_env_t *env, int listen_fd, void *arg)
+static int be_relay(const xm_job_env_t *env, int listen_fd, void *arg)
 {
-    hub_seat_t seat;
-    xm_oob_t oob = hub_table(arg, env->rank, &seat);
+    relay_slot_t slot;
+    xm_oob_t oob = relay_table(arg, env->rank, &slot);
     xm_bootstrap_t *bootstrap;
 
     (void)close(listen_fd);
-    local_expect_ok(xm_bootstrap_create_star(&oob, limit_s, &bootstrap));
-    local_expect(seat.posts == 2 && seat.frees == 2, "%d allgathers, %d freed", seat.posts,
-                 seat.frees);
-    (void)close(seat.fd); /* nobody needs the table any more */
+    local_expect_ok(xm_bootstrap_create_relay(&oob, limit_s, &bootstrap));
+    local_expect(slot.posts == 2 && slot.frees == 2, "%d allgathers, %d freed", slot.posts,
+                 slot.frees);
+    (void)close(slot.fd); /* nobody needs the table any more */
     local_expect(xm_bootstrap_fd(bootstrap) >= 0, "there is no fault channel");
     local_expect(is_local_connection(), "ranks of one machine meet elsewhere than on loopback");
     gather(bootstrap);
@@ -231,38 +231,38 @@ static int be_star(const xm_job_env_t *env, int listen_fd, void *arg)
     return 0;
 }
 
-START_TEST(a_table_makes_a_star)
+START_TEST(a_table_makes_a_relay)
 {
     static const int sizes[] = {1, 2, 6};
-    hub_t hub;
+    relay_t relay;
 
-    hub_start(&hub, sizes[_i]);
+    relay_start(&relay, sizes[_i]);
     if (sizes[_i] == 1) {
-        hub_seat_t seat;
-        xm_oob_t oob = hub_table(&hub, 0, &seat);
+        relay_slot_t slot;
+        xm_oob_t oob = relay_table(&relay, 0, &slot);
         xm_bootstrap_t *bootstrap;
 
-        ck_assert_xm_ok(xm_bootstrap_create_star(&oob, limit_s, &bootstrap));
+        ck_assert_xm_ok(xm_bootstrap_create_relay(&oob, limit_s, &bootstrap));
         gather(bootstrap);
         xm_bootstrap_destroy(bootstrap);
     } else {
-        local_job_run(sizes[_i], JOB_LIMIT_S, be_star, &hub);
+        local_job_run(sizes[_i], JOB_LIMIT_S, be_relay, &relay);
     }
-    hub_end(&hub);
+    relay_end(&relay);
 }
 END_TEST
 
-static int die_in_star(const xm_job_env_t *env, int listen_fd, void *arg)
+static int die_in_relay(const xm_job_env_t *env, int listen_fd, void *arg)
 {
     double deadline = local_now() + limit_s;
-    hub_seat_t seat;
-    xm_oob_t oob = hub_table(arg, env->rank, &seat);
+    relay_slot_t slot;
+    xm_oob_t oob = relay_table(arg, env->rank, &slot);
     xm_bootstrap_t *bootstrap;
     int failed_rank = -1;
     xm_status_t status;
 
     (void)close(listen_fd);
-    local_expect_ok(xm_bootstrap_create_star(&oob, limit_s, &bootstrap));
+    local_expect_ok(xm_bootstrap_create_relay(&oob, limit_s, &bootstrap));
     local_expect_ok(xm_bootstrap_barrier(bootstrap, limit_s));
     if (env->rank == 1) {
         (void)raise(SIGKILL);
@@ -279,32 +279,32 @@ static int die_in_star(const xm_job_env_t *env, int listen_fd, void *arg)
     return 0;
 }
 
-START_TEST(a_star_over_a_table_notices_deaths)
+START_TEST(a_relay_over_a_table_notices_deaths)
 {
     local_job_t job;
-    hub_t hub;
+    relay_t relay;
 
-    hub_start(&hub, 4);
-    local_job_start(&job, 4, 0, JOB_LIMIT_S, die_in_star, &hub);
+    relay_start(&relay, 4);
+    local_job_start(&job, 4, 0, JOB_LIMIT_S, die_in_relay, &relay);
     local_job_wait(&job, 1u << 1);
-    hub_end(&hub);
+    relay_end(&relay);
 }
 END_TEST
 
 /* Rank 0 is told to listen at an address that it does not have. */
 static int listen_nowhere(const xm_job_env_t *env, int listen_fd, void *arg)
 {
-    hub_seat_t seat;
-    xm_oob_t oob = hub_table(arg, env->rank, &seat);
+    relay_slot_t slot;
+    xm_oob_t oob = relay_table(arg, env->rank, &slot);
     xm_bootstrap_t *bootstrap;
 
     (void)close(listen_fd);
     if (env->rank == 0) {
         local_expect(setenv("XM_BIND", "203.0.113.1", 1) == 0, "setenv");
-        local_expect_fails(xm_bootstrap_create_star(&oob, limit_s, &bootstrap), XM_ERR_IO,
+        local_expect_fails(xm_bootstrap_create_relay(&oob, limit_s, &bootstrap), XM_ERR_IO,
                            "rank 0 cannot listen at 203.0.113.1: ");
     } else {
-        local_expect_fails(xm_bootstrap_create_star(&oob, limit_s, &bootstrap), XM_ERR_UNREACHABLE,
+        local_expect_fails(xm_bootstrap_create_relay(&oob, limit_s, &bootstrap), XM_ERR_UNREACHABLE,
                            "rank 0 cannot listen for the other ranks");
     }
     return 0;
@@ -312,11 +312,11 @@ static int listen_nowhere(const xm_job_env_t *env, int listen_fd, void *arg)
 
 START_TEST(a_rank_0_that_cannot_listen_says_so)
 {
-    hub_t hub;
+    relay_t relay;
 
-    hub_start(&hub, 3);
-    local_job_run(3, JOB_LIMIT_S, listen_nowhere, &hub);
-    hub_end(&hub);
+    relay_start(&relay, 3);
+    local_job_run(3, JOB_LIMIT_S, listen_nowhere, &relay);
+    relay_end(&relay);
 }
 END_TEST
 
@@ -325,8 +325,8 @@ static atomic_int *given_up; /* ranks that wait in vain no more */
 /* A rank never calls: the others' deadline holds, and the sentence says what hung. */
 static int wait_in_vain(const xm_job_env_t *env, int listen_fd, void *arg)
 {
-    hub_seat_t seat;
-    xm_oob_t oob = hub_table(arg, env->rank, &seat);
+    relay_slot_t slot;
+    xm_oob_t oob = relay_table(arg, env->rank, &slot);
     xm_bootstrap_t *bootstrap;
 
     (void)close(listen_fd);
@@ -334,21 +334,21 @@ static int wait_in_vain(const xm_job_env_t *env, int listen_fd, void *arg)
         local_await(given_up, 2);
         return 0;
     }
-    local_expect_fails(xm_bootstrap_create_star(&oob, 0.3, &bootstrap), XM_ERR_TIMEOUT,
+    local_expect_fails(xm_bootstrap_create_relay(&oob, 0.3, &bootstrap), XM_ERR_TIMEOUT,
                        "out-of-band allgather did not end within");
-    local_expect(seat.frees == seat.posts, "%d allgathers, %d freed", seat.posts, seat.frees);
+    local_expect(slot.frees == slot.posts, "%d allgathers, %d freed", slot.posts, slot.frees);
     (void)atomic_fetch_add(given_up, 1);
     return 0;
 }
 
 START_TEST(a_table_that_hangs_has_a_deadline)
 {
-    hub_t hub;
+    relay_t relay;
 
     given_up = local_shared(sizeof(*given_up));
-    hub_start(&hub, 3);
-    local_job_run(3, JOB_LIMIT_S, wait_in_vain, &hub);
-    hub_end(&hub);
+    relay_start(&relay, 3);
+    local_job_run(3, JOB_LIMIT_S, wait_in_vain, &relay);
+    relay_end(&relay);
 }
 END_TEST
 
@@ -360,8 +360,8 @@ int main(void)
     tcase_set_timeout(tcase, JOB_LIMIT_S + 5);
     tcase_add_test(tcase, a_callers_table_works);
     tcase_add_test(tcase, a_callers_table_may_fail);
-    tcase_add_loop_test(tcase, a_table_makes_a_star, 0, 3);
-    tcase_add_test(tcase, a_star_over_a_table_notices_deaths);
+    tcase_add_loop_test(tcase, a_table_makes_a_relay, 0, 3);
+    tcase_add_test(tcase, a_relay_over_a_table_notices_deaths);
     tcase_add_test(tcase, a_rank_0_that_cannot_listen_says_so);
     tcase_add_test(tcase, a_table_that_hangs_has_a_deadline);
     suite_add_tcase(suite, tcase);

@@ -20,7 +20,7 @@ static const double limit_s = 50.0;
 /* Sanitizers make threads expensive. */
 static int ranks(void)
 {
-    return local_patience(1.0) > 1.0 ? FEWER : RANKS;
+    return local_timeout(1.0) > 1.0 ? FEWER : RANKS;
 }
 
 static uint8_t block_byte(int rank, size_t i)
@@ -43,9 +43,9 @@ static void gather(const xm_job_env_t *env, int listen_fd)
     void *blobs;
 
     local_expect(all != NULL, "memory");
-    local_expect_ok(xm_bootstrap_create_tcp(env, listen_fd, local_patience(limit_s), &bootstrap));
+    local_expect_ok(xm_bootstrap_create_tcp(env, listen_fd, local_timeout(limit_s), &bootstrap));
     local_expect_ok(
-        xm_bootstrap_allgather(bootstrap, &env->rank, all, sizeof(*all), local_patience(limit_s)));
+        xm_bootstrap_allgather(bootstrap, &env->rank, all, sizeof(*all), local_timeout(limit_s)));
     for (int rank = 0; rank < env->size; ++rank) {
         local_expect(all[rank] == rank, "place %d holds %d", rank, all[rank]);
     }
@@ -54,7 +54,7 @@ static void gather(const xm_job_env_t *env, int listen_fd)
         own[i] = block_byte(env->rank, i);
     }
     local_expect_ok(xm_bootstrap_allgatherv(bootstrap, own, block_length(env->rank), &blobs,
-                                            &offsets, local_patience(limit_s)));
+                                            &offsets, local_timeout(limit_s)));
     for (int rank = 0; rank < env->size; ++rank) {
         const uint8_t *block = (const uint8_t *)blobs + offsets[rank];
 

@@ -152,7 +152,7 @@ static pid_t start_owner(owner_t *owner, bool dumpable)
         }
     }
     for (double start = local_now(); !owner->ready;) {
-        ck_assert_double_lt(local_now() - start, local_patience(20));
+        ck_assert_double_lt(local_now() - start, local_timeout(20));
         local_sleep(0.001);
     }
     return child;

@@ -35,19 +35,19 @@ typedef struct {
     xm_collective_job_t job;
     xm_collective_library_t *library;
     int curves;
-} seat_t;
+} slot_t;
 
 static xm_status_t gather(void *context, const void *send, void *receive, size_t length)
 {
-    return xm_worker_allgather(((seat_t *)context)->worker, send, receive, length);
+    return xm_worker_allgather(((slot_t *)context)->worker, send, receive, length);
 }
 
 static xm_status_t look(void *context)
 {
-    return xm_worker_progress(((seat_t *)context)->worker);
+    return xm_worker_progress(((slot_t *)context)->worker);
 }
 
-static void sit_down(seat_t *seat, const xm_job_env_t *env, int listen_fd, const case_t *c)
+static void sit_down(slot_t *slot, const xm_job_env_t *env, int listen_fd, const case_t *c)
 {
     xm_worker_params_t params = XM_WORKER_PARAMS_INIT;
     char name[32];
@@ -55,27 +55,27 @@ static void sit_down(seat_t *seat, const xm_job_env_t *env, int listen_fd, const
     (void)snprintf(name, sizeof(name), "emulated%d", env->rank / c->per_host);
     params.listen_fd = listen_fd;
     params.host = name;
-    params.timeout = local_patience(DEADLINE_S);
-    local_expect_ok(xm_worker_create(env, &params, &seat->worker));
+    params.timeout = local_timeout(DEADLINE_S);
+    local_expect_ok(xm_worker_create(env, &params, &slot->worker));
     for (int r = 0; r < c->ranks; ++r) {
-        seat->host_of[r] = xm_worker_host_of(seat->worker, r);
+        slot->host_of[r] = xm_worker_host_of(slot->worker, r);
     }
-    seat->job = (xm_collective_job_t){.rank = env->rank,
+    slot->job = (xm_collective_job_t){.rank = env->rank,
                                       .ranks = c->ranks,
-                                      .host_of = seat->host_of,
+                                      .host_of = slot->host_of,
                                       .timeout = c->timeout,
                                       .allgather = gather,
                                       .alive = look,
-                                      .context = seat};
+                                      .context = slot};
 }
 
 static xm_status_t visit(void *arg, const xm_collective_axis_t *axis, xm_collective_t kind)
 {
-    seat_t *seat = arg;
+    slot_t *slot = arg;
     xm_collective_effort_t effort = {.max_bytes = MAX_BYTES, .repetitions = 2, .seconds = 0.01};
     xm_collective_points_t measured;
     xm_status_t status =
-        xm_collective_measure(&seat->job, seat->library, axis, kind, &effort, &measured);
+        xm_collective_measure(&slot->job, slot->library, axis, kind, &effort, &measured);
 
     if (status < 0) {
         return status;
@@ -89,25 +89,25 @@ static xm_status_t visit(void *arg, const xm_collective_axis_t *axis, xm_collect
                          measured.points[i].bytes % (sizeof(int32_t) * (size_t)axis->size) == 0,
                      "point %d of %s", i, xm_collective_name(kind));
     }
-    ++seat->curves;
+    ++slot->curves;
     return XM_OK;
 }
 
 static int measure(const xm_job_env_t *env, int listen_fd, void *arg)
 {
     const case_t *c = arg;
-    seat_t seat = {0};
+    slot_t slot = {0};
     char note[256];
     xm_status_t status;
 
     if (c->variable != NULL && (c->where < 0 || c->where == env->rank)) {
         (void)setenv(c->variable, c->value, 1);
     }
-    sit_down(&seat, env, listen_fd, c);
-    status = xm_collective_open("nccl", &seat.job, &seat.library, note, sizeof(note));
+    sit_down(&slot, env, listen_fd, c);
+    status = xm_collective_open("nccl", &slot.job, &slot.library, note, sizeof(note));
     if (status == XM_OK) {
-        local_expect(strncmp(seat.library->name, "NCCL 2.", 7) == 0, "%s", seat.library->name);
-        status = xm_collective_visit(&seat.job, seat.library, visit, &seat);
+        local_expect(strncmp(slot.library->name, "NCCL 2.", 7) == 0, "%s", slot.library->name);
+        status = xm_collective_visit(&slot.job, slot.library, visit, &slot);
     }
     local_expect(status == c->expected, "%s instead of %s: %s", xm_status_string(status),
                  xm_status_string(c->expected), xm_last_error());
@@ -116,10 +116,10 @@ static int measure(const xm_job_env_t *env, int listen_fd, void *arg)
     if (status == XM_OK) {
         int axes = c->ranks > c->per_host && c->per_host > 1 ? 3 : 1;
 
-        local_expect(seat.curves == axes * XM_COLLECTIVE_COUNT, "%d curves", seat.curves);
+        local_expect(slot.curves == axes * XM_COLLECTIVE_COUNT, "%d curves", slot.curves);
     }
-    xm_collective_library_destroy(seat.library);
-    xm_worker_destroy(seat.worker, NULL);
+    xm_collective_library_destroy(slot.library);
+    xm_worker_destroy(slot.worker, NULL);
     return 0;
 }
 
@@ -127,7 +127,7 @@ static void run(case_t c)
 {
     c.ranks = c.ranks > 0 ? c.ranks : RANKS;
     c.per_host = c.per_host > 0 ? c.per_host : 2;
-    c.timeout = c.timeout > 0 ? c.timeout : local_patience(DEADLINE_S);
+    c.timeout = c.timeout > 0 ? c.timeout : local_timeout(DEADLINE_S);
     local_job_run(c.ranks, 2 * DEADLINE_S, measure, &c);
 }
 
@@ -277,23 +277,23 @@ static bool is_nccl_there(void)
 static int do_without(const xm_job_env_t *env, int listen_fd, void *arg)
 {
     const case_t c = {.ranks = 2, .per_host = 2, .timeout = DEADLINE_S};
-    seat_t seat = {0};
+    slot_t slot = {0};
     char note[512];
 
     (void)arg;
-    sit_down(&seat, env, listen_fd, &c);
-    local_expect_fails(xm_collective_open("nccl", &seat.job, &seat.library, note, sizeof(note)),
+    sit_down(&slot, env, listen_fd, &c);
+    local_expect_fails(xm_collective_open("nccl", &slot.job, &slot.library, note, sizeof(note)),
                        XM_ERR_UNSUPPORTED, "no ");
-    local_expect_ok(xm_collective_open("auto", &seat.job, &seat.library, note, sizeof(note)));
-    local_expect(seat.library == NULL &&
+    local_expect_ok(xm_collective_open("auto", &slot.job, &slot.library, note, sizeof(note)));
+    local_expect(slot.library == NULL &&
                      strncmp(note, "collectives were not measured: ", 31) == 0 &&
                      strstr(note, "; ") != NULL,
                  "'%s'", note);
-    local_expect_ok(xm_collective_open("none", &seat.job, &seat.library, note, sizeof(note)));
-    local_expect(seat.library == NULL && note[0] == '\0', "'%s'", note);
-    local_expect_fails(xm_collective_open("ncl", &seat.job, &seat.library, note, sizeof(note)),
+    local_expect_ok(xm_collective_open("none", &slot.job, &slot.library, note, sizeof(note)));
+    local_expect(slot.library == NULL && note[0] == '\0', "'%s'", note);
+    local_expect_fails(xm_collective_open("ncl", &slot.job, &slot.library, note, sizeof(note)),
                        XM_ERR_INVALID_ARGUMENT, "nccl");
-    xm_worker_destroy(seat.worker, NULL);
+    xm_worker_destroy(slot.worker, NULL);
     return 0;
 }
 

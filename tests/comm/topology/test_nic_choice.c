@@ -6,7 +6,7 @@
 #include "tests/comm/topology/random_machine.h"
 #include "xm_test.h"
 
-enum { RANDOM_MACHINES = 90, BLOCK = 30, MAX_NICS = 256, MAX_SEATS = 256 };
+enum { RANDOM_MACHINES = 90, BLOCK = 30, MAX_NICS = 256, MAX_SLOTS = 256 };
 
 static const char *const machines[] = {"c5n.18xl",
                                        "g5.48xl",
@@ -57,16 +57,16 @@ static xm_nic_choice_t *choose(const xm_nic_choice_params_t *params)
 }
 
 /* One local rank for each GPU. */
-static xm_nic_choice_params_t params_of(const xm_topology_t *topology, xm_nic_seat_t *seats)
+static xm_nic_choice_params_t params_of(const xm_topology_t *topology, xm_nic_slot_t *slots)
 {
     xm_nic_choice_params_t params = XM_NIC_CHOICE_PARAMS_INIT;
 
     params.topology = topology;
-    params.seats = seats;
-    params.seat_count = xm_topology_device_count(topology, XM_DEVICE_GPU);
-    ck_assert_int_le(params.seat_count, MAX_SEATS);
-    for (int i = 0; i < params.seat_count; ++i) {
-        seats[i] = (xm_nic_seat_t){.gpu = i, .node = -1, .rank = -1};
+    params.slots = slots;
+    params.slot_count = xm_topology_device_count(topology, XM_DEVICE_GPU);
+    ck_assert_int_le(params.slot_count, MAX_SLOTS);
+    for (int i = 0; i < params.slot_count; ++i) {
+        slots[i] = (xm_nic_slot_t){.gpu = i, .node = -1, .rank = -1};
     }
     return params;
 }
@@ -98,9 +98,9 @@ static char *read_text(const char *path)
 START_TEST(machines_match_their_golden_tables)
 {
     char *golden = fixture(machines[_i], ".choice.txt"), *table;
-    xm_nic_seat_t seats[MAX_SEATS];
+    xm_nic_slot_t slots[MAX_SLOTS];
     xm_topology_t *topology = load(machines[_i]);
-    xm_nic_choice_params_t params = params_of(topology, seats);
+    xm_nic_choice_params_t params = params_of(topology, slots);
     xm_nic_choice_t *choice = choose(&params);
 
     table = table_of(choice);
@@ -140,7 +140,7 @@ static char *in_old_format(const char *machine)
 START_TEST(the_format_of_hwloc_1_gives_the_same)
 {
     char *golden = fixture(machines[_i], ".choice.txt"), *xml, *table;
-    xm_nic_seat_t seats[MAX_SEATS];
+    xm_nic_slot_t slots[MAX_SLOTS];
     xm_topology_t *topology = NULL;
     xm_nic_choice_params_t params;
     xm_nic_choice_t *choice;
@@ -148,7 +148,7 @@ START_TEST(the_format_of_hwloc_1_gives_the_same)
     xml = in_old_format(machines[_i]);
     ck_assert(strstr(xml, "<topology>") != NULL);
     ck_assert_xm_ok(xm_topology_create_from_text(xml, 0, &topology));
-    params = params_of(topology, seats);
+    params = params_of(topology, slots);
     choice = choose(&params);
     table = table_of(choice);
     ck_assert_str_eq(table, read_text(golden));
@@ -160,20 +160,20 @@ START_TEST(the_format_of_hwloc_1_gives_the_same)
 }
 END_TEST
 
-static void expect_first(const xm_nic_choice_t *choice, int seat, const char *device)
+static void expect_first(const xm_nic_choice_t *choice, int slot, const char *device)
 {
     const xm_nic_way_t *ways;
 
-    ck_assert_int_ge(xm_nic_choice_seat(choice, seat, &ways), 1);
+    ck_assert_int_ge(xm_nic_choice_slot(choice, slot, &ways), 1);
     ck_assert_str_eq(xm_nic_choice_nic(choice, ways[0].nic)->device, device);
 }
 
 START_TEST(measured_rates_replace_those_of_the_cable)
 {
-    xm_nic_seat_t seats[MAX_SEATS];
+    xm_nic_slot_t slots[MAX_SLOTS];
     double rates[3] = {0};
     xm_topology_t *topology = load("own/unequal-nics");
-    xm_nic_choice_params_t params = params_of(topology, seats);
+    xm_nic_choice_params_t params = params_of(topology, slots);
     xm_nic_choice_t *choice = choose(&params);
 
     /* 25 Gbit/s next to it, 200 a root away. */
@@ -193,17 +193,17 @@ END_TEST
 
 START_TEST(loads_follow_the_rates_of_equally_near_nics)
 {
-    xm_nic_seat_t seats[6];
+    xm_nic_slot_t slots[6];
     xm_topology_t *topology = load("own/unequal-nics");
-    xm_nic_choice_params_t params = params_of(topology, seats);
+    xm_nic_choice_params_t params = params_of(topology, slots);
     xm_nic_choice_t *choice;
 
     /* Six ranks on GPU 2, whose switch has NICs of 200 and 100 Gbit/s. */
     for (int i = 0; i < 6; ++i) {
-        seats[i] = (xm_nic_seat_t){.gpu = 2, .node = -1, .rank = i};
+        slots[i] = (xm_nic_slot_t){.gpu = 2, .node = -1, .rank = i};
     }
-    params.seats = seats;
-    params.seat_count = 6;
+    params.slots = slots;
+    params.slot_count = 6;
     choice = choose(&params);
     ck_assert_int_eq(xm_nic_choice_nic(choice, 0)->load, 0);
     ck_assert_int_eq(xm_nic_choice_nic(choice, 1)->load, 4);
@@ -215,7 +215,7 @@ END_TEST
 
 START_TEST(few_ranks_use_all_near_nics)
 {
-    xm_nic_seat_t seats[2] = {{.gpu = -1, .node = 0, .rank = 0}, {.gpu = -1, .node = 1, .rank = 1}};
+    xm_nic_slot_t slots[2] = {{.gpu = -1, .node = 0, .rank = 0}, {.gpu = -1, .node = 1, .rank = 1}};
     int nics_a[XM_NIC_CHOICE_MAX], nics_b[XM_NIC_CHOICE_MAX];
     xm_topology_t *topology = load("dual-8gpu");
     xm_nic_choice_params_t params = XM_NIC_CHOICE_PARAMS_INIT;
@@ -223,21 +223,21 @@ START_TEST(few_ranks_use_all_near_nics)
     xm_nic_choice_t *choice, *alone;
 
     params.topology = topology;
-    params.seats = seats;
-    params.seat_count = 2;
+    params.slots = slots;
+    params.slot_count = 2;
     choice = choose(&params);
-    for (int seat = 0; seat < 2; ++seat) {
-        ck_assert_int_eq(xm_nic_choice_seat(choice, seat, &ways), 4);
+    for (int slot = 0; slot < 2; ++slot) {
+        ck_assert_int_eq(xm_nic_choice_slot(choice, slot, &ways), 4);
         for (int i = 0; i < 4; ++i) {
-            ck_assert_int_eq(ways[i].nic, 4 * seat + i);
+            ck_assert_int_eq(ways[i].nic, 4 * slot + i);
             ck_assert_int_eq(ways[i].path, XM_PATH_NUMA);
         }
     }
     /* A rank that may be anywhere uses them all; with one of four it has four rails. */
-    seats[0].node = -1;
-    params.seat_count = 1;
+    slots[0].node = -1;
+    params.slot_count = 1;
     alone = choose(&params);
-    ck_assert_int_eq(xm_nic_choice_seat(alone, 0, &ways), 8);
+    ck_assert_int_eq(xm_nic_choice_slot(alone, 0, &ways), 8);
     ck_assert_int_eq(xm_nic_choice_pair(alone, 0, choice, 1, nics_a, nics_b), 4);
     ck_assert_int_eq(nics_a[3], 3);
     ck_assert_int_eq(nics_b[3], 7);
@@ -249,15 +249,15 @@ END_TEST
 
 START_TEST(unlike_networks_have_no_rails)
 {
-    xm_nic_seat_t seat = {.gpu = -1, .node = -1, .rank = 0};
+    xm_nic_slot_t slot = {.gpu = -1, .node = -1, .rank = 0};
     int nics_a[XM_NIC_CHOICE_MAX], nics_b[XM_NIC_CHOICE_MAX];
     xm_topology_t *mixed = load("own/mixed-networks"), *desktop = load("own/desktop-one-node");
     xm_nic_choice_params_t params = XM_NIC_CHOICE_PARAMS_INIT;
     xm_nic_choice_t *a, *b;
 
     params.topology = mixed;
-    params.seats = &seat;
-    params.seat_count = 1;
+    params.slots = &slot;
+    params.slot_count = 1;
     a = choose(&params);
     ck_assert_int_eq(xm_nic_choice_fabric(a), XM_FABRIC_INFINIBAND);
     params.topology = desktop;
@@ -281,14 +281,14 @@ END_TEST
 
 START_TEST(users_and_ucx_have_a_say)
 {
-    xm_nic_seat_t seat = {.gpu = -1, .node = -1, .rank = 0};
+    xm_nic_slot_t slot = {.gpu = -1, .node = -1, .rank = 0};
     xm_topology_t *topology = load("own/mixed-networks");
     xm_nic_choice_params_t params = XM_NIC_CHOICE_PARAMS_INIT;
     xm_nic_choice_t *choice = NULL;
 
     params.topology = topology;
-    params.seats = &seat;
-    params.seat_count = 1;
+    params.slots = &slot;
+    params.slot_count = 1;
     params.unwanted = "mlx5_1";
     choice = choose(&params);
     ck_assert_int_eq(xm_nic_choice_suitable(choice), 1);
@@ -320,19 +320,19 @@ START_TEST(users_and_ucx_have_a_say)
 }
 END_TEST
 
-START_TEST(wrong_seats_are_refused)
+START_TEST(wrong_slots_are_refused)
 {
-    xm_nic_seat_t seat = {.gpu = 2, .node = -1, .rank = 0};
+    xm_nic_slot_t slot = {.gpu = 2, .node = -1, .rank = 0};
     xm_topology_t *topology = load("own/mixed-networks");
     xm_nic_choice_params_t params = XM_NIC_CHOICE_PARAMS_INIT;
     xm_nic_choice_t *choice = NULL;
 
     params.topology = topology;
-    params.seats = &seat;
-    params.seat_count = 1;
+    params.slots = &slot;
+    params.slot_count = 1;
     ck_assert_xm_fails(xm_nic_choice_create(&params, &choice), XM_ERR_INVALID_ARGUMENT,
                        "local rank 0: no GPU 2, the machine has 2");
-    seat = (xm_nic_seat_t){.gpu = -1, .node = 7};
+    slot = (xm_nic_slot_t){.gpu = -1, .node = 7};
     ck_assert_xm_fails(xm_nic_choice_create(&params, &choice), XM_ERR_INVALID_ARGUMENT,
                        "local rank 0: the machine has no NUMA node 7");
     ck_assert_ptr_null(choice);
@@ -344,10 +344,10 @@ END_TEST
 /* A random machine, its ranks (on GPUs and in memory), and its choice. */
 typedef struct {
     xm_topology_t *topology;
-    xm_nic_seat_t seats[MAX_SEATS];
+    xm_nic_slot_t slots[MAX_SLOTS];
     xm_nic_choice_params_t params;
     xm_nic_choice_t *choice;
-    int nics, seat_count;
+    int nics, slot_count;
 } host_t;
 
 static host_t *host_of(uint64_t seed, bool equal, bool reverse)
@@ -360,15 +360,15 @@ static host_t *host_of(uint64_t seed, bool equal, bool reverse)
     ck_assert(host != NULL && xml != NULL);
     ck_assert_xm_ok(xm_topology_create_from_text(xml, 0, &host->topology));
     free(xml);
-    host->params = params_of(host->topology, host->seats);
+    host->params = params_of(host->topology, host->slots);
     for (int i = 0; i < ranks; ++i) {
         int node = i % (xm_topology_node_count(host->topology) + 1) - 1;
 
-        host->seats[host->params.seat_count++] = (xm_nic_seat_t){.gpu = -1, .node = node};
+        host->slots[host->params.slot_count++] = (xm_nic_slot_t){.gpu = -1, .node = node};
     }
     host->choice = choose(&host->params);
     host->nics = xm_topology_device_count(host->topology, XM_DEVICE_NIC);
-    host->seat_count = host->params.seat_count;
+    host->slot_count = host->params.slot_count;
     ck_assert_int_le(host->nics, MAX_NICS);
     return host;
 }
@@ -387,10 +387,10 @@ static void everybody_has_suitable_nics_and_no_others(int seed)
     int loads[MAX_NICS] = {0};
     bool full = false;
 
-    for (int seat = 0; seat < host->seat_count; ++seat) {
+    for (int slot = 0; slot < host->slot_count; ++slot) {
         const xm_nic_way_t *ways;
         xm_nic_way_t near[MAX_NICS];
-        int count = xm_nic_choice_seat(host->choice, seat, &ways);
+        int count = xm_nic_choice_slot(host->choice, slot, &ways);
 
         ck_assert_int_le(count, XM_NIC_CHOICE_MAX);
         ck_assert_int_eq(count > 0, xm_nic_choice_suitable(host->choice) > 0);
@@ -404,19 +404,20 @@ static void everybody_has_suitable_nics_and_no_others(int seed)
         }
         loads[ways[0].nic] += count > 0;
         full = full || count == XM_NIC_CHOICE_MAX;
-        count = xm_nic_choice_near(host->choice, &host->seats[seat], near);
+        count = xm_nic_choice_near(host->choice, &host->slots[slot], near);
         for (int i = 0; i < count; ++i) {
             near_somebody[near[i].nic] = true;
         }
     }
     for (int nic = 0; nic < host->nics; ++nic) {
-        const xm_nic_verdict_t *verdict = xm_nic_choice_nic(host->choice, nic);
+        const xm_nic_suitability_t *suitability = xm_nic_choice_nic(host->choice, nic);
 
-        ck_assert_int_eq(verdict->load, loads[nic]);
-        ck_assert_int_eq(verdict->suitable, verdict->reason[0] == '\0');
+        ck_assert_int_eq(suitability->load, loads[nic]);
+        ck_assert_int_eq(suitability->suitable, suitability->reason[0] == '\0');
         ck_assert_int_ge(near_somebody[nic], used[nic]);
         ck_assert_msg(used[nic] || !near_somebody[nic] || full, "NIC %d is near and not used", nic);
-        ck_assert(!verdict->suitable || verdict->fabric == xm_nic_choice_fabric(host->choice));
+        ck_assert(!suitability->suitable ||
+                  suitability->fabric == xm_nic_choice_fabric(host->choice));
     }
     free_host(host);
 }
@@ -427,19 +428,20 @@ static void near_nics_are_loaded_evenly(int seed)
     bool equal = seed % 2 == 0;
     host_t *host = host_of((uint64_t)seed, equal, false);
 
-    for (int seat = 0; seat < host->seat_count; ++seat) {
+    for (int slot = 0; slot < host->slot_count; ++slot) {
         const xm_nic_way_t *ways;
         xm_nic_way_t near[MAX_NICS];
-        int count = xm_nic_choice_near(host->choice, &host->seats[seat], near);
+        int count = xm_nic_choice_near(host->choice, &host->slots[slot], near);
         double fastest = 0, own = 0;
 
-        if (xm_nic_choice_seat(host->choice, seat, &ways) == 0) {
+        if (xm_nic_choice_slot(host->choice, slot, &ways) == 0) {
             continue;
         }
         for (int nic = 0; nic < host->nics; ++nic) {
-            const xm_nic_verdict_t *verdict = xm_nic_choice_nic(host->choice, nic);
+            const xm_nic_suitability_t *suitability = xm_nic_choice_nic(host->choice, nic);
 
-            fastest = verdict->suitable && verdict->rate > fastest ? verdict->rate : fastest;
+            fastest =
+                suitability->suitable && suitability->rate > fastest ? suitability->rate : fastest;
         }
         fastest = fastest > 0 ? fastest : 1;
         own = xm_nic_choice_nic(host->choice, ways[0].nic)->load /
@@ -450,7 +452,7 @@ static void near_nics_are_loaded_evenly(int seed)
 
             ck_assert_int_eq(near[i].path, ways[0].path);
             ck_assert_msg(near[i].nic == ways[0].nic || own <= (load + 1) / bandwidth * (1 + 1e-6),
-                          "seed %d: rank %d should move from NIC %d to %d", seed, seat, ways[0].nic,
+                          "seed %d: rank %d should move from NIC %d to %d", seed, slot, ways[0].nic,
                           near[i].nic);
         }
     }
@@ -463,14 +465,14 @@ static void loads_of_equal_nics_differ_by_one(int seed)
 {
     host_t *host = host_of((uint64_t)seed, true, false);
 
-    for (int seat = 0; seat < host->seat_count; ++seat) {
+    for (int slot = 0; slot < host->slot_count; ++slot) {
         xm_nic_way_t near[MAX_NICS], other[MAX_NICS];
-        int count = xm_nic_choice_near(host->choice, &host->seats[seat], near);
+        int count = xm_nic_choice_near(host->choice, &host->slots[slot], near);
         int least = INT32_MAX, most = 0;
         bool alone = true;
 
-        for (int rank = 0; rank < host->seat_count; ++rank) {
-            int others = xm_nic_choice_near(host->choice, &host->seats[rank], other), common = 0;
+        for (int rank = 0; rank < host->slot_count; ++rank) {
+            int others = xm_nic_choice_near(host->choice, &host->slots[rank], other), common = 0;
 
             for (int i = 0; i < count; ++i) {
                 for (int j = 0; j < others; ++j) {
@@ -532,8 +534,8 @@ static void both_ends_choose_the_same(int seed)
     table = table_of(b->choice);
     table_sent = table_of(sent);
     ck_assert_str_eq(table, table_sent);
-    for (int i = 0; i < a->seat_count; ++i) {
-        for (int j = 0; j < b->seat_count; ++j) {
+    for (int i = 0; i < a->slot_count; ++i) {
+        for (int j = 0; j < b->slot_count; ++j) {
             int here[2][XM_NIC_CHOICE_MAX] = {{0}}, there[2][XM_NIC_CHOICE_MAX] = {{0}};
             int rails = xm_nic_choice_pair(a->choice, i, sent, j, here[0], here[1]);
 
@@ -601,7 +603,7 @@ int main(void)
     tcase_add_test(tcase, few_ranks_use_all_near_nics);
     tcase_add_test(tcase, unlike_networks_have_no_rails);
     tcase_add_test(tcase, users_and_ucx_have_a_say);
-    tcase_add_test(tcase, wrong_seats_are_refused);
+    tcase_add_test(tcase, wrong_slots_are_refused);
     suite_add_tcase(suite, tcase);
     tcase_add_loop_test(random, properties_hold_on_random_machines, 0, BLOCKS);
     tcase_add_loop_test(random, loads_are_even_where_near_nics_overlap, 0, 3);

@@ -3,7 +3,7 @@
  * What every transport must do, as cases written against the ops table only.
  *
  * A case runs on all ranks of a small job at once. The program that tests a transport makes the
- * ranks (processes, usually), gives each a seat with its transport, and runs the case's function
+ * ranks (processes, usually), gives each a slot with its transport, and runs the case's function
  * on it; the case reports with local_expect().
  */
 #ifndef XM_TESTS_COMM_TRANSPORT_CONFORMANCE_H
@@ -11,21 +11,21 @@
 
 #include "comm/transport/transport.h"
 
-typedef struct conformance_seat {
+typedef struct conformance_slot {
     xm_transport_t *transport;
     /* Returns when all ranks have called it; not used any more after a rank has died. */
-    void (*barrier)(struct conformance_seat *seat);
+    void (*barrier)(struct conformance_slot *slot);
     /* Ends this rank as if by kill -9. */
-    void (*die)(struct conformance_seat *seat);
+    void (*die)(struct conformance_slot *slot);
     void *arg;
     double limit; /* seconds that any wait may take */
-} conformance_seat_t;
+} conformance_slot_t;
 
 typedef struct conformance_case {
     const char *name;
     int ranks;
     unsigned doomed; /* ranks that die, as a bit mask */
-    void (*run)(conformance_seat_t *seat);
+    void (*run)(conformance_slot_t *slot);
     /* The transport itself must notice a death, without xm_transport_peer_failed(). */
     bool needs_detection;
 } conformance_case_t;

@@ -185,14 +185,14 @@ START_TEST(nics_of_one_name_are_one)
     char name[16];
 
     ck_assert_ptr_null(xm_counters_open_nic(NULL, "eth0", 0));
-    xm_count_piece(NULL, XM_SENT, 1, XM_OK);
+    xm_count_fragment(NULL, XM_SENT, 1, XM_OK);
     ck_assert_xm_ok(xm_counters_create(0, &counters));
     ck_assert_ptr_eq(xm_counters_open_nic(counters, "eth0", 8000),
                      xm_counters_open_nic(counters, "eth0", 8000));
     ck_assert_int_eq(xm_counters_nics(counters), 1);
     for (int i = 0; i < XM_COUNTERS_MAX_NICS + 3; ++i) {
         (void)snprintf(name, sizeof(name), "nic%d", i);
-        xm_count_piece(xm_counters_open_nic(counters, name, 0), XM_SENT, 1, XM_OK);
+        xm_count_fragment(xm_counters_open_nic(counters, name, 0), XM_SENT, 1, XM_OK);
     }
     ck_assert_int_eq(xm_counters_nics(counters), XM_COUNTERS_MAX_NICS);
     xm_counters_nic(counters, XM_COUNTERS_MAX_NICS - 1, &nic);

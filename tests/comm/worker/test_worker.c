@@ -591,7 +591,7 @@ static int alone(const xm_job_env_t *env, int listen_fd, void *arg)
 
     (void)arg;
     local_expect_ok(xm_worker_barrier(worker));
-    local_expect(xm_worker_rank(worker) == 0 && xm_worker_size(worker) == 1, "seat");
+    local_expect(xm_worker_rank(worker) == 0 && xm_worker_size(worker) == 1, "slot");
     local_expect(xm_worker_timeout(worker) == DEADLINE_S, "timeout");
     local_expect(xm_bootstrap_size(xm_worker_bootstrap(worker)) == 1, "bootstrap");
     do {

@@ -8,7 +8,7 @@ typedef struct fixture {
     ap_cost_model_t *model;
     ap_cost_mesh_t *mesh;
     ap_sharding_rule_t rule;
-    ap_strategy_site_t site;
+    ap_strategy_context_t site;
 } fixture_t;
 
 static void set_up(fixture_t *f, const int *shape, int rank, const char *text,

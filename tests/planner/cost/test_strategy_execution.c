@@ -209,7 +209,7 @@ static int check_case(int which, const shape_t *shape)
     static double operands[2][MAX_ELEMENTS], whole[MAX_ELEMENTS];
     const int64_t origin[AP_MAX_FACTORS] = {0};
     int64_t extent[AP_MAX_FACTORS];
-    ap_strategy_site_t site = {0};
+    ap_strategy_context_t site = {0};
     ap_sharding_rule_t rule;
     ap_strategy_list_t list;
     ap_cost_model_t *model;

@@ -78,16 +78,16 @@ typedef struct cut {
 static void assign(fixture_t *f, int o, const cut_t *cuts, int count)
 {
     const ap_op_t *op = ap_graph_op(f->graph, o);
-    ap_strategy_site_t site = {.rule = &op->rule, .mesh = f->mesh};
+    ap_strategy_context_t instance = {.rule = &op->rule, .mesh = f->mesh};
     unsigned axes[AP_MAX_FACTORS] = {0};
 
     for (int t = 0; t < AP_MAX_TERMS; ++t) {
-        site.element_bytes[t] = 4;
+        instance.element_bytes[t] = 4;
     }
     for (int c = 0; c < count; ++c) {
         axes[op->rule.dim[cuts[c].term][cuts[c].dim].factor[0]] |= 1U << cuts[c].axis;
     }
-    ck_assert(ap_strategy_assign(&site, axes, &f->ops[o]));
+    ck_assert(ap_strategy_assign(&instance, axes, &f->ops[o]));
     f->made[op->results[0]] = f->ops[o].spec[op->operand_count];
 }
 

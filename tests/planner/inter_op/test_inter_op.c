@@ -152,7 +152,7 @@ static double boundary(void *arg, const ap_inter_op_boundary_t *at)
 }
 
 /* A bound of it: nothing for some ports, a part, or the cost itself. */
-static double boundary_least(void *arg, const ap_inter_op_boundary_t *at)
+static double boundary_lower_bound(void *arg, const ap_inter_op_boundary_t *at)
 {
     instance_t *instance = arg;
     double seconds = boundary(arg, at);
@@ -356,9 +356,9 @@ static void check_least(instance_t *instance, const ap_inter_op_result_t *expect
 {
     ap_inter_op_result_t result;
 
-    instance->problem.boundary_least = boundary_least;
+    instance->problem.boundary_lower_bound = boundary_lower_bound;
     ck_assert_xm_ok(ap_inter_op_solve(&instance->problem, &result));
-    instance->problem.boundary_least = NULL;
+    instance->problem.boundary_lower_bound = NULL;
     ck_assert_double_eq(result.objective, expected->objective);
     ck_assert_double_eq(result.bound, expected->bound);
     ck_assert_int_eq(result.stage_count, expected->stage_count);
@@ -611,7 +611,7 @@ START_TEST(bad_problems_are_refused)
                        "the boundary before layer 1 is of kind 2, not 0 to 1");
     small(&problem, cost, successors);
     problem.boundary = one_second;
-    problem.boundary_least = two_seconds;
+    problem.boundary_lower_bound = two_seconds;
     problem.min_stages = 2;
     ck_assert_xm_fails(ap_inter_op_solve(&problem, &result), XM_ERR_INVALID_ARGUMENT,
                        "the boundary before layer 1 costs 0.01, less than its bound, 2");

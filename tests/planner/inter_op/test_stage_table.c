@@ -104,20 +104,20 @@ static void try_from(attempt_t *attempt, int stage, int first, double sum, doubl
         return;
     }
     for (int last = after > 0 ? first : LAYERS - 1; last < LAYERS - after; ++last) {
-        for (int flavour = 0; flavour < 2; ++flavour) {
-            const ap_stage_cost_t *cost = &attempt->model->cost[first][last][flavour];
+        for (int recompute_mode = 0; recompute_mode < 2; ++recompute_mode) {
+            const ap_stage_cost_t *cost = &attempt->model->cost[first][last][recompute_mode];
             int64_t held = ap_schedule_in_flight(attempt->kind, stage, after, m);
             double seconds = ap_stage_objective(cost, (int)m);
             double transfer = first > 0 ? attempt->model->transfer[first] : 0.0;
 
-            if ((attempt->recompute == AP_RECOMPUTE_OFF && flavour == 1) ||
-                (attempt->recompute == AP_RECOMPUTE_ON && flavour == 0) ||
+            if ((attempt->recompute == AP_RECOMPUTE_OFF && recompute_mode == 1) ||
+                (attempt->recompute == AP_RECOMPUTE_ON && recompute_mode == 0) ||
                 ap_stage_memory(cost, (int)held) > attempt->limit) {
                 continue;
             }
             try_from(attempt, stage + 1, last + 1, sum + seconds + transfer,
                      fmax(most, fmax(seconds, transfer)),
-                     again | (unsigned)flavour << (unsigned)stage);
+                     again | (unsigned)recompute_mode << (unsigned)stage);
         }
     }
 }
@@ -132,13 +132,14 @@ static double random_limit(const attempt_t *attempt)
         int after = attempt->stages - 1 - stage;
         int last =
             after > 0 ? first + (int)random_below((uint32_t)(LAYERS - after - first)) : LAYERS - 1;
-        int flavour = attempt->recompute == AP_RECOMPUTE_AUTO
-                          ? (int)random_below(2)
-                          : attempt->recompute == AP_RECOMPUTE_ON;
+        int recompute_mode = attempt->recompute == AP_RECOMPUTE_AUTO
+                                 ? (int)random_below(2)
+                                 : attempt->recompute == AP_RECOMPUTE_ON;
         int64_t held =
             ap_schedule_in_flight(attempt->kind, stage, after, attempt->model->micro_batches);
 
-        most = fmax(most, ap_stage_memory(&attempt->model->cost[first][last][flavour], (int)held));
+        most = fmax(most,
+                    ap_stage_memory(&attempt->model->cost[first][last][recompute_mode], (int)held));
         first = last + 1;
     }
     return random_below(5) == 0 ? 0.9 * most : most + 1.0;

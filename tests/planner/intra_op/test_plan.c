@@ -202,7 +202,7 @@ START_TEST(cbc_agrees)
 END_TEST
 
 /* Memory at every operator against a count of the tensors that are live then. */
-START_TEST(memory_is_what_lives)
+START_TEST(memory_is_what_live_ranges)
 {
     fixture_t f;
     int ops, compared = 0;
@@ -417,7 +417,7 @@ int main(void)
                         (int)(sizeof(goldens) / sizeof(goldens[0])));
     tcase_add_test(tcase, elimination_agrees);
     tcase_add_test(tcase, cbc_agrees);
-    tcase_add_test(tcase, memory_is_what_lives);
+    tcase_add_test(tcase, memory_is_what_live_ranges);
     tcase_add_test(tcase, short_memory_is_answered_by_zero);
     tcase_add_test(tcase, gradients_are_scattered_late_when_there_is_room);
     tcase_add_test(tcase, a_limit_forces_recomputation);

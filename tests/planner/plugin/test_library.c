@@ -45,11 +45,11 @@ static void keep_progress(void *arg, double fraction, const char *what)
 static const autopar_planner_host_v1_t host = {.arg = logged, .log = keep_log};
 
 /* Asks one library; its environment says what it does. No process is left behind. */
-static xm_status_t ask_within(double patience, const char *path, const ap_planner_params_t *params,
+static xm_status_t ask_within(double timeout, const char *path, const ap_planner_params_t *params,
                               ap_plan_t **plan)
 {
     ap_planner_library_t *library;
-    xm_status_t status = ap_planner_library_open(path, &host, patience, &library);
+    xm_status_t status = ap_planner_library_open(path, &host, timeout, &library);
 
     logged[0] = '\0';
     if (status == XM_OK) {
@@ -220,7 +220,7 @@ START_TEST(an_end_that_goes_wrong_is_told)
     /* The start has as long as the end, also on a busy machine. */
     static const struct {
         const char *mode;
-        double patience;
+        double timeout;
         const char *sentence;
     } ends[] = {
         {"hang-in-finalize", 8.0, "planner double: its end was not done within 8 s; it was ended"},
@@ -232,7 +232,7 @@ START_TEST(an_end_that_goes_wrong_is_told)
 
     ck_assert_int_eq(setenv("PLANNER_DOUBLE", ends[_i].mode, 1), 0);
     ck_assert_xm_ok(ap_plan_save(own, plan_path));
-    ck_assert_xm_ok(ask_within(ends[_i].patience, PLANNER_DOUBLE, &params, &through));
+    ck_assert_xm_ok(ask_within(ends[_i].timeout, PLANNER_DOUBLE, &params, &through));
     ck_assert_str_eq(logged, ends[_i].sentence);
     ap_plan_destroy(through);
     ap_plan_destroy(own);

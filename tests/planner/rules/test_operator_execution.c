@@ -362,7 +362,7 @@ static int check_operator(const ap_graph_t *graph, const char *what, const char 
     ap_alpa_params_t alpa = AP_ALPA_PARAMS_INIT;
     const ap_op_t *op = ap_graph_op(graph, 0);
     job_t job = {.how = how, .op = op, .operand = operands};
-    ap_strategy_site_t site = {.rule = &op->rule};
+    ap_strategy_context_t site = {.rule = &op->rule};
     equation_t equation;
     ap_cost_model_t *model;
     unsigned seed = 7;

@@ -90,7 +90,7 @@ START_TEST(a_filter_leaves_the_roles_of_the_space)
     space.scatter = false;
     for (int o = 0; o < ap_graph_ops(graph) && ap_graph_op(graph, o)->layer < 2; ++o) {
         const ap_op_t *op = ap_graph_op(graph, o);
-        ap_strategy_site_t site = {.rule = &op->rule, .mesh = mesh};
+        ap_strategy_context_t site = {.rule = &op->rule, .mesh = mesh};
         ap_strategy_list_t list;
         int before;
 
@@ -141,7 +141,7 @@ START_TEST(products_can_be_demanded_to_be_cut)
     for (int demanded = 0; demanded < 2; ++demanded) {
         for (int divides = 0; divides < 2; ++divides) {
             ap_sharding_rule_t rule;
-            ap_strategy_site_t site = {.rule = &rule, .mesh = mesh};
+            ap_strategy_context_t site = {.rule = &rule, .mesh = mesh};
             ap_strategy_list_t list;
             int repeating = 0;
 

@@ -57,7 +57,7 @@ void pair_start(pair_t *pair, int version)
 
 void *pair_join(pair_t *pair, void *listener, int number)
 {
-    double deadline = local_now() + local_patience(limit_s);
+    double deadline = local_now() + local_timeout(limit_s);
     void *comm = NULL;
 
     while (comm == NULL) {
@@ -76,7 +76,7 @@ void *pair_join(pair_t *pair, void *listener, int number)
 
 void pair_meet(pair_t *pair)
 {
-    double deadline = local_now() + local_patience(limit_s);
+    double deadline = local_now() + local_timeout(limit_s);
     int stage = ++pair->board->stage[pair->rank];
 
     while (pair->board->stage[1 - pair->rank] < stage) {
@@ -87,7 +87,7 @@ void pair_meet(pair_t *pair)
 
 void *pair_send(pair_t *pair, void *data, size_t size, int tag)
 {
-    double deadline = local_now() + local_patience(limit_s);
+    double deadline = local_now() + local_timeout(limit_s);
     void *request = NULL;
 
     while (request == NULL) {
@@ -99,7 +99,7 @@ void *pair_send(pair_t *pair, void *data, size_t size, int tag)
 
 void *pair_receive(pair_t *pair, int count, void **data, const size_t *sizes, int *tags)
 {
-    double deadline = local_now() + local_patience(limit_s);
+    double deadline = local_now() + local_timeout(limit_s);
     void *mhandles[16] = {NULL};
     void *request = NULL;
 
@@ -114,7 +114,7 @@ void *pair_receive(pair_t *pair, int count, void **data, const size_t *sizes, in
 
 nccl_result_t pair_wait(pair_t *pair, void *request, int *sizes)
 {
-    double deadline = local_now() + local_patience(limit_s);
+    double deadline = local_now() + local_timeout(limit_s);
     nccl_result_t result = NCCL_OK;
     int done = 0;
 

@@ -39,7 +39,7 @@ static void killed(pair_t *pair, int victim, size_t size)
         local_expect(result == NCCL_REMOTE || i == 1 || (pair->rank == 0 && size < MIB),
                      "request %d has ended with %d", i, (int)result);
     }
-    local_expect(local_now() - begun < local_patience(soon_s), "that took %.1f s",
+    local_expect(local_now() - begun < local_timeout(soon_s), "that took %.1f s",
                  local_now() - begun);
     if (getenv("TEST_VERBOSE") != NULL) {
         (void)fprintf(stderr, "noticed after %.3f s\n", local_now() - begun);
@@ -80,7 +80,7 @@ static void listener_killed(pair_t *pair)
     pair_meet(pair);
     begun = local_now();
     while (result == NCCL_OK) {
-        local_expect(local_now() - begun < local_patience(soon_s), "it is not noticed");
+        local_expect(local_now() - begun < local_timeout(soon_s), "it is not noticed");
         result = net_connect(&pair->net, pair->device, pair->board->handles[0], &comm);
         local_expect(comm == NULL, "connected to nobody");
     }

@@ -27,7 +27,7 @@ static void transfer(pair_t *pair, size_t size, size_t more, bool registered)
     uint8_t *bytes = room(size + more + GUARD);
     void *mhandle = NULL, *request = NULL;
     int length = -1, tag = 7;
-    double deadline = local_now() + local_patience(30.0);
+    double deadline = local_now() + local_timeout(30.0);
 
     memset(bytes, 0xee, size + more + GUARD);
     if (pair->rank == 0) {
@@ -488,7 +488,7 @@ static void strangers(pair_t *pair)
 {
     uint8_t forged[NCCL_HANDLE_SIZE];
     void *comm = NULL;
-    double deadline = local_now() + local_patience(20.0);
+    double deadline = local_now() + local_timeout(20.0);
     nccl_result_t result = NCCL_OK;
     int silent, loud;
 

@@ -212,7 +212,7 @@ class Crew:
         answers = []
         for number in numbers:
             caller = self.pipes[number][0]
-            if not caller.poll(ranks.PATIENCE):
+            if not caller.poll(ranks.TIMEOUT):
                 raise TimeoutError(f"number {number} has not answered")
             answers.append(caller.recv())
         failures = [answer for answer in answers if raises and isinstance(answer, Exception)]

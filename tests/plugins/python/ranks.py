@@ -12,8 +12,8 @@ import traceback
 
 # Seconds that waits of a test may take, and in which a death or Ctrl-C is known to all, without anybody's deadline;
 # longer where the machine is slowed down. They are for what hangs: a machine may have much else to do.
-PATIENCE = 120 * float(os.environ.get("CROSSMESH_TEST_PATIENCE", "1"))
-SOON = PATIENCE / 4
+TIMEOUT = 120 * float(os.environ.get("CROSSMESH_TEST_TIMEOUT", "1"))
+SOON = TIMEOUT / 4
 
 _kept = []
 
@@ -43,7 +43,7 @@ def interrupt_once(condition):
     """Sends this process Ctrl-C, half a second after the condition holds: it is waiting by then."""
 
     def watch():
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while not condition():
             assert time.monotonic() < deadline, "what was waited for has not come"
             time.sleep(0.005)
@@ -86,9 +86,9 @@ def start(size, main, *args, hosts=1):
     return pids
 
 
-def wait(pids, doomed=(), patience=PATIENCE):
+def wait(pids, doomed=(), timeout=TIMEOUT):
     """Fails unless every rank that is not doomed ends with 0 in time."""
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + timeout
     left, results = dict(enumerate(pids)), {}
     while left and time.monotonic() < deadline:
         for rank, pid in list(left.items()):
@@ -100,7 +100,7 @@ def wait(pids, doomed=(), patience=PATIENCE):
     for pid in left.values():
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
-    assert not left, f"ranks {sorted(left)} did not end within {patience:.0f} s"
+    assert not left, f"ranks {sorted(left)} did not end within {timeout:.0f} s"
     bad = {r: code for r, code in results.items() if code != 0 and r not in doomed}
     assert not bad, f"exit statuses {bad}"
 
@@ -118,7 +118,7 @@ class Death:
             count.value += 1
 
     def _all(self, count):
-        deadline = time.monotonic() + PATIENCE / 2
+        deadline = time.monotonic() + TIMEOUT / 2
         while count.value < self.others:
             assert time.monotonic() < deadline, "the other ranks do not come"
             time.sleep(0.005)
@@ -137,5 +137,5 @@ class Death:
         os._exit(0)  # torch's own group has lost a rank
 
 
-def run(size, main, *args, hosts=1, doomed=(), patience=PATIENCE):
-    wait(start(size, main, *args, hosts=hosts), doomed, patience)
+def run(size, main, *args, hosts=1, doomed=(), timeout=TIMEOUT):
+    wait(start(size, main, *args, hosts=hosts), doomed, timeout)

@@ -143,7 +143,7 @@ class Actors(unittest.TestCase):
         self.addCleanup(ranks.wait, pids, doomed)
         self.addCleanup(crew.dismiss)
         actors = [contract_ray.Actor(crew, number) for number in range(size)]
-        adapter.create_group(actors, name, timeout=ranks.PATIENCE)
+        adapter.create_group(actors, name, timeout=ranks.TIMEOUT)
         return crew, transport(), actors
 
 
@@ -212,7 +212,7 @@ class Faults(Actors):
         # Those who are left make a group again.
         from crossmesh.adapters import ray as adapter
 
-        adapter.create_group(actors[1:], timeout=ranks.PATIENCE)
+        adapter.create_group(actors[1:], timeout=ranks.TIMEOUT)
         transfer = contract_ray.Transfer(manager, crew, actors[3], actors[1], "next")
         transfer.begin()
         self.assertEqual(transfer.end(), [None, True])
@@ -285,7 +285,7 @@ class RealRay(unittest.TestCase):
 
         actors = [Holder.remote() for _ in range(3)]
         ray.get([actor.is_there.remote() for actor in actors])  # their start may take longer than a group's waits
-        adapter.create_group(actors, timeout=ranks.PATIENCE)
+        adapter.create_group(actors, timeout=ranks.TIMEOUT)
         for version in range(3):
             made = actors[version].make.remote(f"object{version}")
             others = [a for a in range(3) if a != version]

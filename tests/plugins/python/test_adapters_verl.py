@@ -51,7 +51,7 @@ def process(rank, crew, port, dtype, sizes, options):
     if rank < ACTORS:
         case.join_trainers(rank, port)
         options = {**options, "is_master": rank == 0}
-    engine = CheckpointEngineRegistry.new("crossmesh", bucket_size=20000, timeout=ranks.PATIENCE, **options)
+    engine = CheckpointEngineRegistry.new("crossmesh", bucket_size=20000, timeout=ranks.TIMEOUT, **options)
     model = case.Served(rank % case.TP, dtype, **sizes) if rank >= ACTORS else None
     told = {}
 

@@ -27,7 +27,7 @@ def trainer(rank, port, client, source, **changes):
     from crossmesh.adapters import vllm as adapter
     from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactory
 
-    about = {"trainer_world_size": case.TRAINERS, "inference_world_size": WORKERS, "timeout": ranks.PATIENCE, **changes}
+    about = {"trainer_world_size": case.TRAINERS, "inference_world_size": WORKERS, "timeout": ranks.TIMEOUT, **changes}
     info = adapter.TrainerInitInfo("127.0.0.1", port, rank=rank, **about)
     return WeightTransferTrainerFactory.trainer_init(info, client=client, source=source)
 
@@ -170,7 +170,7 @@ def dies(rank, crew, ports, death):
     from crossmesh.adapters import _control
     from crossmesh.adapters.vllm import ShardSource
 
-    _control.PATIENCE = ranks.PATIENCE  # however slow the workers are, what they say is to be seen
+    _control.TIMEOUT = ranks.TIMEOUT  # however slow the workers are, what they say is to be seen
     case.join_trainers(rank, ports[0])
     engine = trainer(rank, ports[1], Client(crew), ShardSource(case.training(rank, torch.bfloat16, 0)))
     engine.send_weights()

@@ -118,13 +118,13 @@ def refusals(rank):
 
 class AutoShard(unittest.TestCase):
     def test_on_one_axis(self):
-        ranks.run(1, same_losses, (8,), None, None, patience=6 * ranks.PATIENCE)
+        ranks.run(1, same_losses, (8,), None, None, timeout=6 * ranks.TIMEOUT)
 
     def test_on_two_axes_with_a_profile_and_little_memory(self):
-        ranks.run(1, same_losses, (2, 4), PROFILE, 0.5, patience=6 * ranks.PATIENCE)
+        ranks.run(1, same_losses, (2, 4), PROFILE, 0.5, timeout=6 * ranks.TIMEOUT)
 
     def test_refusals(self):
-        ranks.run(1, refusals, patience=3 * ranks.PATIENCE)
+        ranks.run(1, refusals, timeout=3 * ranks.TIMEOUT)
 
 
 if __name__ == "__main__":

@@ -161,23 +161,23 @@ def no_peer(rank, port):
 
 class Program(unittest.TestCase):
     def test_two_processes(self):
-        ranks.run(2, pipeline, ranks.free_port(), 2, 2, False, patience=3 * ranks.PATIENCE)
+        ranks.run(2, pipeline, ranks.free_port(), 2, 2, False, timeout=3 * ranks.TIMEOUT)
 
     def test_there_and_back_in_one_process(self):
         """Two ranks in one process wait for each other; JAX itself runs only programs of one device at a time together."""
-        ranks.run(1, pipeline, 0, 1, 2, True, patience=3 * ranks.PATIENCE)
+        ranks.run(1, pipeline, 0, 1, 2, True, timeout=3 * ranks.TIMEOUT)
 
     def test_there_and_back(self):
-        ranks.run(2, pipeline, ranks.free_port(), 2, 2, True, patience=3 * ranks.PATIENCE)
+        ranks.run(2, pipeline, ranks.free_port(), 2, 2, True, timeout=3 * ranks.TIMEOUT)
 
     def test_several_calls(self):
-        ranks.run(2, several_calls, ranks.free_port(), patience=3 * ranks.PATIENCE)
+        ranks.run(2, several_calls, ranks.free_port(), timeout=3 * ranks.TIMEOUT)
 
     def test_refusals(self):
-        ranks.run(1, refusals, 0, patience=3 * ranks.PATIENCE)
+        ranks.run(1, refusals, 0, timeout=3 * ranks.TIMEOUT)
 
     def test_no_peer(self):
-        ranks.run(1, no_peer, 0, patience=3 * ranks.PATIENCE)
+        ranks.run(1, no_peer, 0, timeout=3 * ranks.TIMEOUT)
 
 
 if __name__ == "__main__":

@@ -175,7 +175,7 @@ def one_process(rank):
 
 class Reshard(unittest.TestCase):
     def test_random_trees(self):
-        ranks.run(PROCESSES, random_trees, ranks.free_port(), patience=8 * ranks.PATIENCE)
+        ranks.run(PROCESSES, random_trees, ranks.free_port(), timeout=8 * ranks.TIMEOUT)
 
     def test_special_cases(self):
         ranks.run(PROCESSES, special_cases, ranks.free_port())

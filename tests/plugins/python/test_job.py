@@ -114,7 +114,7 @@ def move_with_threads(rank):
         targets = [bytearray(1 << 16) for _ in range(3)]
         reshards = [Reshard(job, plan, src, target) for target in targets]
         requests = [reshard.post() for reshard in reshards]
-        deadline = time.monotonic() + ranks.PATIENCE
+        deadline = time.monotonic() + ranks.TIMEOUT
         while not all(request.done for request in requests) and time.monotonic() < deadline:
             time.sleep(0.01)  # without a call that makes progress
         for request, target in zip(requests, targets):
@@ -192,14 +192,14 @@ def interrupted_alone(rank, interrupted, ended):
         started = time.monotonic()
         try:
             ranks.interrupt_once(lambda: ranks.listens(int(os.environ["MASTER_PORT"])))
-            Job.from_env(timeout=100 * ranks.PATIENCE)
+            Job.from_env(timeout=100 * ranks.TIMEOUT)
             raise AssertionError("not interrupted")
         except KeyboardInterrupt:
             assert time.monotonic() - started < ranks.SOON
         interrupted.set()
-        assert ended.wait(ranks.PATIENCE)
+        assert ended.wait(ranks.TIMEOUT)
         return
-    assert interrupted.wait(ranks.PATIENCE)
+    assert interrupted.wait(ranks.TIMEOUT)
     try:
         with Job.from_env() as job:
             job.barrier()
@@ -241,7 +241,7 @@ def silent(rank, given_up):
         reshard = Reshard(job, big_plan(job), b"q" * (1 << 16) if rank == 0 else None, target)
         job.barrier()
         if rank == 0:
-            given_up.wait(ranks.PATIENCE)
+            given_up.wait(ranks.TIMEOUT)
         request = reshard.post()
         if rank == 1:
             try:
@@ -323,7 +323,7 @@ def end(how):
         )
         for rank in range(2)
     ]
-    outputs = [program.communicate(timeout=ranks.PATIENCE)[0] for program in programs]
+    outputs = [program.communicate(timeout=ranks.TIMEOUT)[0] for program in programs]
     return outputs, [program.returncode for program in programs]
 
 
@@ -351,7 +351,7 @@ class Faults(unittest.TestCase):
             ranks.run(1, interrupted_anywhere, progress_thread)
 
     def test_ctrl_c_before_the_others_come(self):
-        ranks.run(2, interrupted_alone, multiprocessing.Event(), multiprocessing.Event(), patience=2 * ranks.PATIENCE)
+        ranks.run(2, interrupted_alone, multiprocessing.Event(), multiprocessing.Event(), timeout=2 * ranks.TIMEOUT)
 
     def test_a_death(self):
         ranks.run(3, outlive, ranks.Death(2, 3), doomed=(2,))

@@ -23,7 +23,7 @@ SIZES = [0, 1, 3, 1000, 300_000]
 
 def join():
     torch.set_num_threads(1)
-    dist.init_process_group("crossmesh", timeout=timedelta(seconds=ranks.PATIENCE))
+    dist.init_process_group("crossmesh", timeout=timedelta(seconds=ranks.TIMEOUT))
 
 
 def data(count, dtype, seed):

@@ -411,7 +411,7 @@ class Training(unittest.TestCase):
 
     def test_two_stages_of_two_by_two(self):
         made = make_plan(stages=2, data_parallel=2, tensor_parallel=2)
-        ranks.run(8, as_planned, made, self.expected, patience=3 * ranks.PATIENCE)
+        ranks.run(8, as_planned, made, self.expected, timeout=3 * ranks.TIMEOUT)
 
     def test_other_plans(self):
         """Whatever the planner finds on four devices, one stage, no data parallelism, another schedule."""
@@ -425,20 +425,20 @@ class Training(unittest.TestCase):
         ]
         # Like hosts together: no stage waits for a slow device among fast ones.
         self.assertEqual([stage.ranks for stage in plans[-1].stages], [(1, 3), (0, 2)])
-        ranks.run(4, several, plans, self.expected, patience=3 * ranks.PATIENCE)
+        ranks.run(4, several, plans, self.expected, timeout=3 * ranks.TIMEOUT)
 
     def test_dropout(self):
         made = make_plan(dropout=0.2, hosts=1, devices_per_host=4, data_parallel=2, tensor_parallel=2, micro_batches=2)
-        ranks.run(4, copies, made, 0.2, patience=3 * ranks.PATIENCE)
+        ranks.run(4, copies, made, 0.2, timeout=3 * ranks.TIMEOUT)
 
     def test_a_model_without_memory(self):
         made = make_plan(hosts=1, devices_per_host=2, data_parallel=1, tensor_parallel=2)
-        ranks.run(2, without_memory, made, self.expected, patience=3 * ranks.PATIENCE)
+        ranks.run(2, without_memory, made, self.expected, timeout=3 * ranks.TIMEOUT)
 
     def test_a_parameter_of_two_stages(self):
         made = make_plan(tied=True, hosts=1, devices_per_host=4, stages=2, data_parallel=1, tensor_parallel=2)
         assert made.homes["tokens.weight"] == [0, 1]
-        ranks.run(4, shared, made, alone(tied=True), patience=3 * ranks.PATIENCE)
+        ranks.run(4, shared, made, alone(tied=True), timeout=3 * ranks.TIMEOUT)
 
 
 if __name__ == "__main__":

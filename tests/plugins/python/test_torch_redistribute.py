@@ -110,7 +110,7 @@ def refusals(rank):
     src, dst = DeviceMesh("cpu", [0, 1, 2]), DeviceMesh("cpu", [3, 4, 5])
     # Whoever waited for a deadline would wait longer than this test may take.
     shutdown()
-    default_job(timeout=100 * ranks.PATIENCE)
+    default_job(timeout=100 * ranks.TIMEOUT)
     local = torch.zeros(2, 4)
 
     def dtensor(shape, dtype=torch.float32, part=None):
@@ -174,11 +174,11 @@ def one_after_the_other(rank):
 
 class Redistribute(unittest.TestCase):
     def test_random_pairs(self):
-        ranks.run(WORLD, random_pairs, patience=8 * ranks.PATIENCE)
+        ranks.run(WORLD, random_pairs, timeout=8 * ranks.TIMEOUT)
 
     def test_special_cases(self):
         """Process groups, shard orders, what is refused."""
-        ranks.run(WORLD, one_after_the_other, patience=3 * ranks.PATIENCE)
+        ranks.run(WORLD, one_after_the_other, timeout=3 * ranks.TIMEOUT)
 
     def test_memory(self):
         ranks.run(4, memory)

@@ -104,7 +104,7 @@ def matching(rank):
         return {name: torch_case.make(torch.ones(shape, dtype=dtype), mesh, [placement]) for name in names}
 
     # Whoever waited for a deadline would wait longer than this test may take.
-    default_job(timeout=100 * ranks.PATIENCE)
+    default_job(timeout=100 * ranks.TIMEOUT)
     for src, dst, text in (
         (state(mesh), state(other, torch.bfloat16), "w is float32 in src and bfloat16 in dst"),
         (state(mesh), state(other, shape=(4, 5)), "w has shape (4, 4) in src and (4, 5) in dst"),
@@ -175,10 +175,10 @@ def second_group(rank, file):
 
 class StateDicts(unittest.TestCase):
     def test_training_to_serving(self):
-        ranks.run(12, transfer, patience=4 * ranks.PATIENCE)
+        ranks.run(12, transfer, timeout=4 * ranks.TIMEOUT)
 
     def test_what_does_not_match(self):
-        ranks.run(3, matching, patience=2 * ranks.PATIENCE)
+        ranks.run(3, matching, timeout=2 * ranks.TIMEOUT)
 
     def test_groups(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -183,8 +183,8 @@ static xm_layout_t *on_rank(int rank)
     return layout;
 }
 
-/* A transfer from one rank to the other, with this rank's part in its seat. */
-static void prepare(xm_worker_t *worker, xm_xla_seat_t *seat, int64_t id, int from, double timeout,
+/* A transfer from one rank to the other, with this rank's part in its slot. */
+static void prepare(xm_worker_t *worker, xm_xla_slot_t *slot, int64_t id, int from, double timeout,
                     side_t *side)
 {
     xm_reshard_params_t params = XM_RESHARD_PARAMS_INIT;
@@ -205,22 +205,22 @@ static void prepare(xm_worker_t *worker, xm_xla_seat_t *seat, int64_t id, int fr
 
     params.tensors = &tensor;
     params.buffers = &buffers;
-    xm_xla_lock(seat);
+    xm_xla_lock(slot);
     local_expect_ok(xm_reshard_create(worker, &params, &side->reshard));
     part.reshard = side->reshard;
-    local_expect_ok(xm_xla_add(seat, &part));
-    local_expect_fails(xm_xla_add(seat, &part), XM_ERR_INVALID_ARGUMENT, "position 7 already");
-    xm_xla_unlock(seat);
+    local_expect_ok(xm_xla_add(slot, &part));
+    local_expect_fails(xm_xla_add(slot, &part), XM_ERR_INVALID_ARGUMENT, "position 7 already");
+    xm_xla_unlock(slot);
     xm_layout_destroy(src);
     xm_layout_destroy(dst);
 }
 
-static void release(xm_xla_seat_t *seat, int64_t id, side_t *side)
+static void release(xm_xla_slot_t *slot, int64_t id, side_t *side)
 {
-    xm_xla_lock(seat);
-    xm_xla_remove(seat, id, "it was closed");
+    xm_xla_lock(slot);
+    xm_xla_remove(slot, id, "it was closed");
     xm_reshard_destroy(side->reshard);
-    xm_xla_unlock(seat);
+    xm_xla_unlock(slot);
 }
 
 static int32_t word(int transfer, int run, int i)
@@ -266,21 +266,21 @@ static int transfer_rank(const xm_job_env_t *env, int listen_fd, void *arg)
     xm_worker_params_t params = XM_WORKER_PARAMS_INIT;
     static side_t sides[TRANSFERS];
     xm_worker_t *worker;
-    xm_xla_seat_t *seat;
+    xm_xla_slot_t *slot;
 
     (void)arg;
     params.listen_fd = listen_fd;
     local_expect_ok(xm_worker_create(env, &params, &worker));
     xm_xla_set_functions(CREATE, SET_AVAILABLE, SET_ERROR);
-    local_expect_ok(xm_xla_seat_open(worker, &seat));
+    local_expect_ok(xm_xla_slot_open(worker, &slot));
     for (int id = 0; id < TRANSFERS; ++id) {
-        prepare(worker, seat, id, id, 0, &sides[id]); /* transfer i comes from rank i */
+        prepare(worker, slot, id, id, 0, &sides[id]); /* transfer i comes from rank i */
     }
     many_runs(env->rank);
     for (int id = 0; id < TRANSFERS; ++id) {
-        release(seat, id, &sides[id]);
+        release(slot, id, &sides[id]);
     }
-    xm_xla_seat_close(seat);
+    xm_xla_slot_close(slot);
     xm_worker_destroy(worker, NULL);
     return 0;
 }
@@ -301,15 +301,15 @@ static int waiting_rank(const xm_job_env_t *env, int listen_fd, void *arg)
     static side_t sides[TRANSFERS];
     static call_t calls[3];
     xm_worker_t *worker;
-    xm_xla_seat_t *seat;
+    xm_xla_slot_t *slot;
     xla_error_t *error;
 
     params.listen_fd = listen_fd;
     local_expect_ok(xm_worker_create(env, &params, &worker));
     xm_xla_set_functions(CREATE, SET_AVAILABLE, SET_ERROR);
-    local_expect_ok(xm_xla_seat_open(worker, &seat));
-    prepare(worker, seat, 0, 0, 1.0, &sides[0]);
-    prepare(worker, seat, 1, 0, 1e6, &sides[1]);
+    local_expect_ok(xm_xla_slot_open(worker, &slot));
+    prepare(worker, slot, 0, 0, 1.0, &sides[0]);
+    prepare(worker, slot, 1, 0, 1e6, &sides[1]);
     if (env->rank == 1) {
         for (int i = 0; i < 3; ++i) {
             make_call(&calls[i], i == 0 ? 0 : 1, 7, shard, false);
@@ -318,7 +318,7 @@ static int waiting_rank(const xm_job_env_t *env, int listen_fd, void *arg)
         error = end_of(&calls[0]);
         local_expect(error != NULL && error->message[0] != '\0', "a receive without a send");
         free(error);
-        release(seat, 1, &sides[1]);
+        release(slot, 1, &sides[1]);
         for (int i = 1; i < 3; ++i) {
             error = end_of(&calls[i]);
             local_expect(error != NULL, "a transfer that was closed has ended well");
@@ -326,16 +326,16 @@ static int waiting_rank(const xm_job_env_t *env, int listen_fd, void *arg)
         }
         make_call(&calls[0], 1, 7, shard, false);
         expect_refusal(&calls[0], "transfer 1, device 7: this device has no part");
-        release(seat, 0, &sides[0]);
+        release(slot, 0, &sides[0]);
         atomic_store(ended_there, true);
     } else {
         while (!atomic_load(ended_there)) { /* its leaving would end what rank 1 waits for */
             local_sleep(0.01);
         }
-        release(seat, 0, &sides[0]);
-        release(seat, 1, &sides[1]);
+        release(slot, 0, &sides[0]);
+        release(slot, 1, &sides[1]);
     }
-    xm_xla_seat_close(seat);
+    xm_xla_slot_close(slot);
     xm_worker_destroy(worker, "done with waiting");
     return 0;
 }

@@ -351,8 +351,8 @@ START_TEST(creation_is_quick)
     plan_params.element_size = 4;
     plan_params.network = network;
     ck_assert_xm_ok(xm_plan_create(&plan_params, &plan));
-    xm_draft_clear(&plan->draft);
-    ck_assert_xm_ok(xm_draft_init(&plan->draft, plan));
+    xm_builder_clear(&plan->builder);
+    ck_assert_xm_ok(xm_builder_init(&plan->builder, plan));
     for (int i = 0; i < PARTS; ++i) { /* chains that begin at every rank in turn */
         xm_transfer_t transfer = {.parent = -1, .first = i * 16, .end = i * 16 + 16};
 
@@ -360,10 +360,11 @@ START_TEST(creation_is_quick)
             ranks[p] = 1 + (i + p) % (RANKS - 1);
             parents[p] = p - 1;
         }
-        ck_assert_xm_ok(xm_draft_route(&plan->draft, RANKS - 1, ranks, parents, &transfer.route));
-        ck_assert_xm_ok(xm_draft_append(&plan->draft, &transfer, NULL));
+        ck_assert_xm_ok(
+            xm_builder_route(&plan->builder, RANKS - 1, ranks, parents, &transfer.route));
+        ck_assert_xm_ok(xm_builder_append(&plan->builder, &transfer, NULL));
     }
-    ck_assert_xm_ok(xm_draft_number_hops(&plan->draft));
+    ck_assert_xm_ok(xm_builder_number_hops(&plan->builder));
     params.plan = plan;
     params.transport = &transport;
     params.dst_bytes = PARTS * 16 * 4;

@@ -233,7 +233,7 @@ START_TEST(a_fan_out_of_every_strategy)
 
     run(scene, "chain");
     scene.strategy = XM_STRATEGY_SEND_RECV;
-    run(scene, "star");
+    run(scene, "relay");
     scene.strategy = XM_STRATEGY_ALLGATHER;
     run(scene, "all-gather");
     scene.chunk_bytes = 0;
@@ -298,7 +298,7 @@ typedef struct {
     scene_t scene;
     bool agrees; /* a_silent_receiver_is_named: rank 1 takes part up to there */
     atomic_int stage;
-    atomic_int verdicts;
+    atomic_int fault_statuses;
 } affair_t;
 
 static void await(const rank_t *r, const atomic_int *counter, int least)
@@ -306,7 +306,7 @@ static void await(const rank_t *r, const atomic_int *counter, int least)
     double start = local_now();
 
     while (atomic_load(counter) < least) {
-        local_expect(local_now() - start < local_patience(30), "rank %d waits in vain", r->rank);
+        local_expect(local_now() - start < local_timeout(30), "rank %d waits in vain", r->rank);
         (void)xm_worker_progress(r->worker);
         local_sleep(0.001);
     }
@@ -327,7 +327,7 @@ static void progress_until_settled(const rank_t *r)
     double start = local_now();
 
     while (!settled(r)) {
-        local_expect(local_now() - start < local_patience(30), "rank %d settles nothing", r->rank);
+        local_expect(local_now() - start < local_timeout(30), "rank %d settles nothing", r->rank);
         local_expect_ok(xm_worker_progress(r->worker));
     }
 }
@@ -414,9 +414,9 @@ static int die_in_the_middle(const xm_job_env_t *env, int listen_fd, void *arg)
                  "rank %d: %s (%s)", r.rank, xm_status_string(status), xm_last_error());
     before = malloc(r.bytes[1] + 1);
     memcpy(before, r.tile[1], r.bytes[1]);
-    atomic_fetch_add(&affair->verdicts, 1);
-    for (double start = local_now(); atomic_load(&affair->verdicts) < RANKS - 1;) {
-        local_expect(local_now() - start < local_patience(30), "rank %d waits in vain", r.rank);
+    atomic_fetch_add(&affair->fault_statuses, 1);
+    for (double start = local_now(); atomic_load(&affair->fault_statuses) < RANKS - 1;) {
+        local_expect(local_now() - start < local_timeout(30), "rank %d waits in vain", r.rank);
         (void)xm_worker_wait(r.worker, xm_worker_now(r.worker) + 10000000);
         local_sleep(0.001);
     }
@@ -436,7 +436,7 @@ START_TEST(a_killed_relay_ends_the_others)
     affair->scene.rows = 4096;
     local_job_start(&job, RANKS, 0, DEADLINE_S, die_in_the_middle, affair);
     local_job_wait(&job, 1u << 1);
-    ck_assert_int_eq(atomic_load(&affair->verdicts), RANKS - 1);
+    ck_assert_int_eq(atomic_load(&affair->fault_statuses), RANKS - 1);
 }
 END_TEST
 
@@ -457,12 +457,12 @@ static int stand_still(const xm_job_env_t *env, int listen_fd, void *arg)
             XM_ERR_TIMEOUT,
             affair->agrees ? "rank 0 waits for rank 1 to copy transfer 0 (tensor 0) after"
                            : "rank 0 waits for rank 1 to agree on how chunks to it go after");
-        atomic_store(&affair->verdicts, 1);
+        atomic_store(&affair->fault_statuses, 1);
     } else {
         if (affair->agrees) {
             local_expect_ok(xm_executor_post(r.executor));
         }
-        await(&r, &affair->verdicts, 1);
+        await(&r, &affair->fault_statuses, 1);
     }
     leave(&r);
     return 0;
@@ -475,7 +475,7 @@ START_TEST(a_silent_receiver_is_named)
     affair->scene = fan_out;
     affair->scene.dst_mesh = "1";
     local_job_run(2, DEADLINE_S, stand_still, affair);
-    atomic_store(&affair->verdicts, 0);
+    atomic_store(&affair->fault_statuses, 0);
     affair->agrees = true;
     local_job_run(2, DEADLINE_S, stand_still, affair);
 }

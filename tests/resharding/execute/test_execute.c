@@ -168,7 +168,7 @@ START_TEST(the_first_failure_is_the_one_that_is_named)
     fixed_t fixed;
     sim_job_t job;
     xm_status_t results[SIM_MAX_RANKS];
-    xm_op_t stray = {0};
+    xm_op_t orphan = {0};
     int64_t count;
     const xm_transfer_t *transfer;
     int sender, receiver;
@@ -179,9 +179,9 @@ START_TEST(the_first_failure_is_the_one_that_is_named)
     transfer = xm_plan_transfers(fixed.plan, &count);
     sender = transfer->sender;
     receiver = xm_plan_route(fixed.plan, transfer->route)->ranks[0];
-    stray.done = ignore;
+    orphan.done = ignore;
     ck_assert_int_eq(xm_transport_send(job.transport[sender], receiver, first_of_first_run, "abc",
-                                       3, NULL, &stray),
+                                       3, NULL, &orphan),
                      XM_IN_PROGRESS);
     ck_assert(!sim_job_run(&job, results)); /* this fabric tells nobody that the receiver gave up */
     ck_assert_int_eq(results[receiver], XM_ERR_CORRUPT);
@@ -268,9 +268,9 @@ typedef struct {
 /* Replaces the transfers of a plan of two tasks. */
 static void rewrite(xm_plan_t *plan, const edge_t *edges, int count, int64_t chunk_elements)
 {
-    xm_draft_clear(&plan->draft);
-    ck_assert_xm_ok(xm_draft_init(&plan->draft, plan));
-    plan->draft.chunk_elements[0] = plan->draft.chunk_elements[1] = chunk_elements;
+    xm_builder_clear(&plan->builder);
+    ck_assert_xm_ok(xm_builder_init(&plan->builder, plan));
+    plan->builder.chunk_elements[0] = plan->builder.chunk_elements[1] = chunk_elements;
     for (int i = 0; i < count; ++i) {
         xm_transfer_t transfer = {.task = edges[i].task,
                                   .parent = edges[i].parent,
@@ -280,10 +280,10 @@ static void rewrite(xm_plan_t *plan, const edge_t *edges, int count, int64_t chu
         int parent = -1;
 
         ck_assert_xm_ok(
-            xm_draft_route(&plan->draft, 1, &edges[i].receiver, &parent, &transfer.route));
-        ck_assert_xm_ok(xm_draft_append(&plan->draft, &transfer, NULL));
+            xm_builder_route(&plan->builder, 1, &edges[i].receiver, &parent, &transfer.route));
+        ck_assert_xm_ok(xm_builder_append(&plan->builder, &transfer, NULL));
     }
-    ck_assert_xm_ok(xm_draft_number_hops(&plan->draft));
+    ck_assert_xm_ok(xm_builder_number_hops(&plan->builder));
     ck_assert_xm_ok(xm_plan_verify(plan));
 }
 

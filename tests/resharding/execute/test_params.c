@@ -215,7 +215,7 @@ static const rule_t rules[] = {
     RULE(xm_nic_choice_params_t, fabrics, call_nic_choice, "-4 local ranks"),
     RULE(xm_doctor_params_t, local_cores, call_doctor, "xm_doctor_examine: 9 of 3 ranks"),
     RULE(xm_launch_params_t, master_port, call_launch, "no argv"),
-    RULE(xm_transport_ucx_params_t, patience, call_ucx, "UCX transport: 65537 ranks"),
+    RULE(xm_transport_ucx_params_t, timeout, call_ucx, "UCX transport: 65537 ranks"),
     RULE(xm_transport_verbs_params_t, job_rank, call_verbs, "verbs transport: 65537 ranks"),
     RULE(xm_sim_fabric_params_t, no_copy, call_sim, "at least one rank, not -6"),
     RULE(xm_pipe_params_t, timeout, call_pipe, ""),
@@ -264,7 +264,7 @@ static void fill(int i, void *at)
     } else if (rules[i].call == call_probe) {
         of.probe.repetitions = -5;
     } else if (rules[i].call == call_nic_choice) {
-        of.nic_choice.seat_count = -4;
+        of.nic_choice.slot_count = -4;
     } else if (rules[i].call == call_doctor) {
         of.doctor.local_ranks = 9;
         of.doctor.ranks = 3;

@@ -64,7 +64,7 @@ double resource_rate(const xm_network_t *network, int kind, int number)
 
 static void trace_transfer(message_trace_t *trace, int64_t index)
 {
-    const xm_transfer_t *transfer = &trace->plan->draft.transfers[index];
+    const xm_transfer_t *transfer = &trace->plan->builder.transfers[index];
     const xm_route_t *route = xm_plan_route(trace->plan, transfer->route);
     int64_t chunk = xm_plan_chunk_elements(trace->plan, transfer->task);
     int64_t size =
@@ -98,9 +98,9 @@ void message_trace_create(const xm_plan_t *plan, const xm_network_t *network,
     int64_t most = 0;
 
     *trace = (message_trace_t){.plan = plan, .network = network};
-    for (int64_t t = 0; t < plan->draft.transfer_count; ++t) {
+    for (int64_t t = 0; t < plan->builder.transfer_count; ++t) {
         most +=
-            xm_plan_chunks(plan, t) * xm_plan_route(plan, plan->draft.transfers[t].route)->count;
+            xm_plan_chunks(plan, t) * xm_plan_route(plan, plan->builder.transfers[t].route)->count;
     }
     trace->messages = malloc(((size_t)most + 1) * sizeof(*trace->messages));
     trace->latest = malloc(pairs * sizeof(*trace->latest));
@@ -108,7 +108,7 @@ void message_trace_create(const xm_plan_t *plan, const xm_network_t *network,
     for (size_t p = 0; p < pairs; ++p) {
         trace->latest[p] = -1;
     }
-    for (int64_t t = 0; t < plan->draft.transfer_count; ++t) {
+    for (int64_t t = 0; t < plan->builder.transfer_count; ++t) {
         trace_transfer(trace, t);
     }
     for (int64_t m = 0; m < trace->count; ++m) {

@@ -7,7 +7,7 @@
 
 const xm_route_t *plan_route_of(const xm_plan_t *plan, const xm_transfer_t *transfer)
 {
-    return &plan->draft.routes[transfer->route];
+    return &plan->builder.routes[transfer->route];
 }
 
 bool plan_holds(const xm_plan_t *plan, int64_t task, int rank)
@@ -36,21 +36,21 @@ static bool passes(const xm_route_t *route, int rank)
 
 xm_route_t *plan_own_route(xm_plan_t *plan, xm_transfer_t *transfer)
 {
-    xm_draft_t *draft = &plan->draft;
+    xm_builder_t *builder = &plan->builder;
     xm_route_t old = *plan_route_of(plan, transfer), *route;
     int *ranks = malloc(2 * ((size_t)old.count + 1) * sizeof(*ranks));
 
     ck_assert_ptr_nonnull(ranks);
     memcpy(ranks, old.ranks, (size_t)old.count * sizeof(*ranks));
     memcpy(ranks + old.count + 1, old.parents, (size_t)old.count * sizeof(*ranks));
-    if (draft->route_count == draft->route_capacity) {
-        draft->route_capacity = 2 * draft->route_capacity + 1;
-        draft->routes =
-            realloc(draft->routes, (size_t)draft->route_capacity * sizeof(*draft->routes));
-        ck_assert_ptr_nonnull(draft->routes);
+    if (builder->route_count == builder->route_capacity) {
+        builder->route_capacity = 2 * builder->route_capacity + 1;
+        builder->routes =
+            realloc(builder->routes, (size_t)builder->route_capacity * sizeof(*builder->routes));
+        ck_assert_ptr_nonnull(builder->routes);
     }
-    transfer->route = draft->route_count;
-    route = &draft->routes[draft->route_count++];
+    transfer->route = builder->route_count;
+    route = &builder->routes[builder->route_count++];
     *route = (xm_route_t){old.count, ranks, ranks + old.count + 1};
     return route;
 }
@@ -76,29 +76,29 @@ static int any_rank(random_t *random, const xm_plan_t *plan)
 
 static bool drop(random_t *random, xm_plan_t *plan, int64_t at)
 {
-    xm_draft_t *draft = &plan->draft;
+    xm_builder_t *builder = &plan->builder;
 
     (void)random;
-    --draft->transfer_count;
-    for (int64_t i = at; i < draft->transfer_count; ++i) {
-        draft->transfers[i] = draft->transfers[i + 1];
-        draft->transfers[i].parent -= draft->transfers[i].parent > at;
+    --builder->transfer_count;
+    for (int64_t i = at; i < builder->transfer_count; ++i) {
+        builder->transfers[i] = builder->transfers[i + 1];
+        builder->transfers[i].parent -= builder->transfers[i].parent > at;
     }
     return true;
 }
 
 static bool duplicate(random_t *random, xm_plan_t *plan, int64_t at)
 {
-    xm_transfer_t copy = plan->draft.transfers[at];
+    xm_transfer_t copy = plan->builder.transfers[at];
 
     (void)random;
-    ck_assert_xm_ok(xm_draft_append(&plan->draft, &copy, NULL));
+    ck_assert_xm_ok(xm_builder_append(&plan->builder, &copy, NULL));
     return true;
 }
 
 static bool shift(random_t *random, xm_plan_t *plan, int64_t at)
 {
-    xm_transfer_t *transfer = &plan->draft.transfers[at];
+    xm_transfer_t *transfer = &plan->builder.transfers[at];
     int by = random_int(random, 0, 1) == 0 ? 1 : -1;
 
     transfer->first += by;
@@ -109,9 +109,9 @@ static bool shift(random_t *random, xm_plan_t *plan, int64_t at)
 static bool shorten(random_t *random, xm_plan_t *plan, int64_t at)
 {
     if (random_int(random, 0, 1) == 0) {
-        ++plan->draft.transfers[at].first;
+        ++plan->builder.transfers[at].first;
     } else {
-        --plan->draft.transfers[at].end;
+        --plan->builder.transfers[at].end;
     }
     return true;
 }
@@ -119,16 +119,16 @@ static bool shorten(random_t *random, xm_plan_t *plan, int64_t at)
 static bool lengthen(random_t *random, xm_plan_t *plan, int64_t at)
 {
     if (random_int(random, 0, 1) == 0) {
-        --plan->draft.transfers[at].first;
+        --plan->builder.transfers[at].first;
     } else {
-        ++plan->draft.transfers[at].end;
+        ++plan->builder.transfers[at].end;
     }
     return true;
 }
 
 static bool send_what_it_lacks(random_t *random, xm_plan_t *plan, int64_t at)
 {
-    xm_transfer_t *transfer = &plan->draft.transfers[at];
+    xm_transfer_t *transfer = &plan->builder.transfers[at];
     int rank = any_rank(random, plan);
 
     if (transfer->parent >= 0 || plan_holds(plan, transfer->task, rank)) {
@@ -140,11 +140,11 @@ static bool send_what_it_lacks(random_t *random, xm_plan_t *plan, int64_t at)
 
 static bool relay_what_it_lacks(random_t *random, xm_plan_t *plan, int64_t at)
 {
-    xm_transfer_t *transfer = &plan->draft.transfers[at];
+    xm_transfer_t *transfer = &plan->builder.transfers[at];
     int rank = any_rank(random, plan);
 
     if (transfer->parent < 0 ||
-        passes(plan_route_of(plan, &plan->draft.transfers[transfer->parent]), rank)) {
+        passes(plan_route_of(plan, &plan->builder.transfers[transfer->parent]), rank)) {
         return false;
     }
     transfer->sender = rank;
@@ -153,7 +153,7 @@ static bool relay_what_it_lacks(random_t *random, xm_plan_t *plan, int64_t at)
 
 static bool reach_a_stranger(random_t *random, xm_plan_t *plan, int64_t at)
 {
-    xm_transfer_t *transfer = &plan->draft.transfers[at];
+    xm_transfer_t *transfer = &plan->builder.transfers[at];
     int rank = any_rank(random, plan);
     xm_route_t *route;
 
@@ -167,7 +167,7 @@ static bool reach_a_stranger(random_t *random, xm_plan_t *plan, int64_t at)
 
 static bool reach_another_receiver(random_t *random, xm_plan_t *plan, int64_t at)
 {
-    xm_transfer_t *transfer = &plan->draft.transfers[at];
+    xm_transfer_t *transfer = &plan->builder.transfers[at];
     int rank = any_rank(random, plan), entry;
     xm_route_t *route;
 
@@ -185,7 +185,7 @@ static bool reach_another_receiver(random_t *random, xm_plan_t *plan, int64_t at
 
 static bool skip_a_receiver(random_t *random, xm_plan_t *plan, int64_t at)
 {
-    xm_route_t *route = plan_own_route(plan, &plan->draft.transfers[at]);
+    xm_route_t *route = plan_own_route(plan, &plan->builder.transfers[at]);
     int entry = random_int(random, 0, route->count - 1), parent = route->parents[entry];
 
     for (int i = entry; i + 1 < route->count; ++i) {
@@ -200,7 +200,7 @@ static bool skip_a_receiver(random_t *random, xm_plan_t *plan, int64_t at)
 
 static bool reach_twice(random_t *random, xm_plan_t *plan, int64_t at)
 {
-    xm_route_t *route = plan_own_route(plan, &plan->draft.transfers[at]);
+    xm_route_t *route = plan_own_route(plan, &plan->builder.transfers[at]);
     int *ranks = route_ranks(route), *parents = route_parents(route);
 
     ranks[route->count] = ranks[random_int(random, 0, route->count - 1)];
@@ -211,7 +211,7 @@ static bool reach_twice(random_t *random, xm_plan_t *plan, int64_t at)
 
 static bool feed_from_behind(random_t *random, xm_plan_t *plan, int64_t at)
 {
-    xm_route_t *route = plan_own_route(plan, &plan->draft.transfers[at]);
+    xm_route_t *route = plan_own_route(plan, &plan->builder.transfers[at]);
     int entry = random_int(random, 0, route->count - 1);
 
     route_parents(route)[entry] = random_int(random, entry, route->count);
@@ -220,7 +220,7 @@ static bool feed_from_behind(random_t *random, xm_plan_t *plan, int64_t at)
 
 static bool feed_from_nowhere(random_t *random, xm_plan_t *plan, int64_t at)
 {
-    xm_route_t *route = plan_own_route(plan, &plan->draft.transfers[at]);
+    xm_route_t *route = plan_own_route(plan, &plan->builder.transfers[at]);
 
     route_parents(route)[random_int(random, 0, route->count - 1)] = -2;
     return true;
@@ -229,7 +229,7 @@ static bool feed_from_nowhere(random_t *random, xm_plan_t *plan, int64_t at)
 /* A holder's parent may go: then it reads the same elements from its source tile. */
 static bool do_not_wait(random_t *random, xm_plan_t *plan, int64_t at)
 {
-    xm_transfer_t *transfer = &plan->draft.transfers[at];
+    xm_transfer_t *transfer = &plan->builder.transfers[at];
 
     (void)random;
     if (transfer->parent < 0 || plan_holds(plan, transfer->task, transfer->sender)) {
@@ -242,26 +242,26 @@ static bool do_not_wait(random_t *random, xm_plan_t *plan, int64_t at)
 static bool wait_for_the_future(random_t *random, xm_plan_t *plan, int64_t at)
 {
     int64_t later =
-        (int64_t)(xm_random_next(random) % (uint64_t)(plan->draft.transfer_count + 1 - at));
+        (int64_t)(xm_random_next(random) % (uint64_t)(plan->builder.transfer_count + 1 - at));
 
-    plan->draft.transfers[at].parent = at + later;
+    plan->builder.transfers[at].parent = at + later;
     return true;
 }
 
 static bool wait_for_nothing(random_t *random, xm_plan_t *plan, int64_t at)
 {
-    plan->draft.transfers[at].parent = -2 - random_int(random, 0, 1000);
+    plan->builder.transfers[at].parent = -2 - random_int(random, 0, 1000);
     return true;
 }
 
 static xm_transfer_t *earlier(random_t *random, xm_plan_t *plan, int64_t at)
 {
-    return &plan->draft.transfers[xm_random_next(random) % (uint64_t)at];
+    return &plan->builder.transfers[xm_random_next(random) % (uint64_t)at];
 }
 
 static bool wait_for_another_task(random_t *random, xm_plan_t *plan, int64_t at)
 {
-    xm_transfer_t *transfer = &plan->draft.transfers[at], *other;
+    xm_transfer_t *transfer = &plan->builder.transfers[at], *other;
 
     if (at == 0) {
         return false;
@@ -270,13 +270,13 @@ static bool wait_for_another_task(random_t *random, xm_plan_t *plan, int64_t at)
     if (other->task == transfer->task) {
         return false;
     }
-    transfer->parent = other - plan->draft.transfers;
+    transfer->parent = other - plan->builder.transfers;
     return true;
 }
 
 static bool wait_for_another_range(random_t *random, xm_plan_t *plan, int64_t at)
 {
-    xm_transfer_t *transfer = &plan->draft.transfers[at], *other;
+    xm_transfer_t *transfer = &plan->builder.transfers[at], *other;
 
     if (at == 0) {
         return false;
@@ -286,14 +286,14 @@ static bool wait_for_another_range(random_t *random, xm_plan_t *plan, int64_t at
         (other->first <= transfer->first && other->end >= transfer->end)) {
         return false;
     }
-    transfer->parent = other - plan->draft.transfers;
+    transfer->parent = other - plan->builder.transfers;
     return true;
 }
 
 /* The parent has the range, but does not bring it to the sender. */
 static bool wait_for_another_rank(random_t *random, xm_plan_t *plan, int64_t at)
 {
-    xm_transfer_t *transfer = &plan->draft.transfers[at], *other;
+    xm_transfer_t *transfer = &plan->builder.transfers[at], *other;
 
     if (at == 0) {
         return false;
@@ -303,18 +303,18 @@ static bool wait_for_another_rank(random_t *random, xm_plan_t *plan, int64_t at)
         other->end < transfer->end || passes(plan_route_of(plan, other), transfer->sender)) {
         return false;
     }
-    transfer->parent = other - plan->draft.transfers;
+    transfer->parent = other - plan->builder.transfers;
     return true;
 }
 
 /* What a rank copied it can send at once; nothing is to wait for a copy. */
 static bool wait_for_a_copy(random_t *random, xm_plan_t *plan, int64_t at)
 {
-    xm_transfer_t *transfer = &plan->draft.transfers[at];
+    xm_transfer_t *transfer = &plan->builder.transfers[at];
 
     (void)random;
     for (int64_t i = 0; i < at; ++i) {
-        const xm_transfer_t *other = &plan->draft.transfers[i];
+        const xm_transfer_t *other = &plan->builder.transfers[i];
 
         if (other->task == transfer->task && other->sender == transfer->sender &&
             xm_transfer_is_copy(other, plan_route_of(plan, other))) {
@@ -327,7 +327,8 @@ static bool wait_for_a_copy(random_t *random, xm_plan_t *plan, int64_t at)
 
 static bool name_no_route(random_t *random, xm_plan_t *plan, int64_t at)
 {
-    plan->draft.transfers[at].route = random_int(random, 0, 1) == 0 ? -1 : plan->draft.route_count;
+    plan->builder.transfers[at].route =
+        random_int(random, 0, 1) == 0 ? -1 : plan->builder.route_count;
     return true;
 }
 
@@ -335,10 +336,10 @@ static bool move_another_task(random_t *random, xm_plan_t *plan, int64_t at)
 {
     int64_t task = random_int(random, -1, (int)plan->task_count);
 
-    if (task == plan->draft.transfers[at].task) {
+    if (task == plan->builder.transfers[at].task) {
         return false;
     }
-    plan->draft.transfers[at].task = task;
+    plan->builder.transfers[at].task = task;
     return true;
 }
 
@@ -360,21 +361,21 @@ static bool resize_task(random_t *random, xm_plan_t *plan, int64_t at)
 /* The task goes with all its transfers; the others keep their places. */
 static bool drop_task(random_t *random, xm_plan_t *plan, int64_t at)
 {
-    xm_draft_t *draft = &plan->draft;
+    xm_builder_t *builder = &plan->builder;
     int64_t task = any_task(random, plan) - plan->tasks;
 
     (void)at;
-    for (int64_t i = draft->transfer_count - 1; i >= 0; --i) {
-        if (draft->transfers[i].task == task) {
+    for (int64_t i = builder->transfer_count - 1; i >= 0; --i) {
+        if (builder->transfers[i].task == task) {
             (void)drop(random, plan, i);
         } else {
-            draft->transfers[i].task -= draft->transfers[i].task > task;
+            builder->transfers[i].task -= builder->transfers[i].task > task;
         }
     }
     --plan->task_count;
     for (int64_t t = task; t < plan->task_count; ++t) {
         plan->tasks[t] = plan->tasks[t + 1];
-        draft->chunk_elements[t] = draft->chunk_elements[t + 1];
+        builder->chunk_elements[t] = builder->chunk_elements[t + 1];
     }
     return true;
 }
@@ -406,8 +407,8 @@ static bool repeat_task_and_transfers(random_t *random, xm_plan_t *plan, int64_t
     }
     *a = *b;
     ranks = xm_layout_replicas(plan->tensors[a->tensor].src, a->src_tile, &holders);
-    for (int64_t t = 0; t < plan->draft.transfer_count; ++t) {
-        xm_transfer_t *transfer = &plan->draft.transfers[t];
+    for (int64_t t = 0; t < plan->builder.transfer_count; ++t) {
+        xm_transfer_t *transfer = &plan->builder.transfers[t];
 
         if (transfer->task == task && transfer->parent < 0) {
             transfer->sender = ranks[random_int(random, 0, holders - 1)];
@@ -481,7 +482,7 @@ static bool move_to_another_tensor(random_t *random, xm_plan_t *plan, int64_t at
 static bool empty_chunks(random_t *random, xm_plan_t *plan, int64_t at)
 {
     (void)at;
-    plan->draft.chunk_elements[any_task(random, plan) - plan->tasks] = -random_int(random, 0, 1);
+    plan->builder.chunk_elements[any_task(random, plan) - plan->tasks] = -random_int(random, 0, 1);
     return true;
 }
 
@@ -490,7 +491,7 @@ static bool oversized_chunks(random_t *random, xm_plan_t *plan, int64_t at)
     xm_unit_task_t *task = any_task(random, plan);
 
     (void)at;
-    plan->draft.chunk_elements[task - plan->tasks] = task->elements + 1;
+    plan->builder.chunk_elements[task - plan->tasks] = task->elements + 1;
     return true;
 }
 

@@ -28,7 +28,8 @@ bool plan_needs(const xm_plan_t *plan, int64_t task, int rank);
 
 const xm_route_t *plan_route_of(const xm_plan_t *plan, const xm_transfer_t *transfer);
 
-/* Gives a transfer a route of its own, with room for one more entry: xm_draft_route() shares them.
+/* Gives a transfer a route of its own, with room for one more entry: xm_builder_route() shares
+ * them.
  */
 xm_route_t *plan_own_route(xm_plan_t *plan, xm_transfer_t *transfer);
 int *route_ranks(xm_route_t *route);

@@ -90,7 +90,7 @@ START_TEST(exclusive_is_message_by_message_in_plan_order)
             (void)random_relay(&random, plan);
         }
         compare_exclusive(plan, &batch);
-        for (int64_t t = 0; t < plan->draft.transfer_count; ++t) {
+        for (int64_t t = 0; t < plan->builder.transfer_count; ++t) {
             long_ones += xm_plan_chunks(plan, t) > 20;
         }
         xm_plan_destroy(plan);
@@ -180,7 +180,7 @@ static void small_create(const char *src_mesh, const char *src_spec, const char 
     params.scheduler = XM_SCHEDULER_NAIVE;
     ck_assert_xm_ok(xm_plan_create(&params, &s->plan));
     for (int64_t t = 0; t < s->plan->task_count; ++t) {
-        int64_t *chunk = &s->plan->draft.chunk_elements[t];
+        int64_t *chunk = &s->plan->builder.chunk_elements[t];
 
         *chunk = s->plan->tasks[t].elements < 100000 ? s->plan->tasks[t].elements : 100000;
     }
@@ -234,7 +234,7 @@ START_TEST(the_scarcest_resource_decides)
     small_create("1", "R", "4x1", "S0", 4000000, 2.5e8, &s);
     ck_assert_xm_ok(xm_simulate(s.plan, s.network, XM_SHARING_FAIR, spans, &makespan));
     for (int64_t t = 0; t < 4; ++t) {
-        int to = xm_plan_route(s.plan, s.plan->draft.transfers[t].route)->ranks[0];
+        int to = xm_plan_route(s.plan, s.plan->builder.transfers[t].route)->ranks[0];
         int64_t end = to < 4 ? 2671667 : 8005000;
 
         ck_assert_int_eq(spans[t].start_ns, 0);

@@ -235,9 +235,9 @@ START_TEST(fair_agrees_with_small_steps)
         random_chunks(&random, plan, 3);
         random_trees(&random, plan);
         (void)random_relay(&random, plan);
-        for (int64_t t = 0; t < plan->draft.transfer_count; ++t) {
+        for (int64_t t = 0; t < plan->builder.transfer_count; ++t) {
             messages += xm_plan_chunks(plan, t) *
-                        xm_plan_route(plan, plan->draft.transfers[t].route)->count;
+                        xm_plan_route(plan, plan->builder.transfers[t].route)->count;
         }
         if (messages >= 3 && messages <= 40 && xm_plan_makespan_ns(plan) > 100) {
             compare_fair(plan, &batch);

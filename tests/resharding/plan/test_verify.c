@@ -26,32 +26,32 @@ static void *copy_of(const void *items, size_t size)
 
 static void save(const xm_plan_t *plan, saved_t *saved)
 {
-    const xm_draft_t *draft = &plan->draft;
+    const xm_builder_t *builder = &plan->builder;
 
-    *saved = (saved_t){.transfer_count = draft->transfer_count,
+    *saved = (saved_t){.transfer_count = builder->transfer_count,
                        .task_count = plan->task_count,
-                       .routes = draft->route_count};
+                       .routes = builder->route_count};
     saved->transfers =
-        copy_of(draft->transfers, (size_t)draft->transfer_count * sizeof(*draft->transfers));
+        copy_of(builder->transfers, (size_t)builder->transfer_count * sizeof(*builder->transfers));
     saved->tasks = copy_of(plan->tasks, (size_t)plan->task_count * sizeof(*plan->tasks));
-    saved->chunk_elements =
-        copy_of(draft->chunk_elements, (size_t)plan->task_count * sizeof(*draft->chunk_elements));
+    saved->chunk_elements = copy_of(builder->chunk_elements,
+                                    (size_t)plan->task_count * sizeof(*builder->chunk_elements));
 }
 
 static void restore(xm_plan_t *plan, const saved_t *saved)
 {
-    xm_draft_t *draft = &plan->draft;
+    xm_builder_t *builder = &plan->builder;
 
-    while (draft->route_count > saved->routes) {
-        free((int *)(uintptr_t)draft->routes[--draft->route_count].ranks);
+    while (builder->route_count > saved->routes) {
+        free((int *)(uintptr_t)builder->routes[--builder->route_count].ranks);
     }
-    draft->transfer_count = saved->transfer_count;
+    builder->transfer_count = saved->transfer_count;
     plan->task_count = saved->task_count;
-    memcpy(draft->transfers, saved->transfers,
-           (size_t)saved->transfer_count * sizeof(*draft->transfers));
+    memcpy(builder->transfers, saved->transfers,
+           (size_t)saved->transfer_count * sizeof(*builder->transfers));
     memcpy(plan->tasks, saved->tasks, (size_t)saved->task_count * sizeof(*plan->tasks));
-    memcpy(draft->chunk_elements, saved->chunk_elements,
-           (size_t)saved->task_count * sizeof(*draft->chunk_elements));
+    memcpy(builder->chunk_elements, saved->chunk_elements,
+           (size_t)saved->task_count * sizeof(*builder->chunk_elements));
 }
 
 static void saved_clear(saved_t *saved)
@@ -74,7 +74,7 @@ static void mutate_plan(random_t *random, const random_batch_t *batch, xm_plan_t
         int places = 0;
 
         for (int attempt = 0; attempt < ATTEMPTS && places < PLACES; ++attempt) {
-            int64_t at = (int64_t)(xm_random_next(random) % (uint64_t)plan->draft.transfer_count);
+            int64_t at = (int64_t)(xm_random_next(random) % (uint64_t)plan->builder.transfer_count);
 
             if (plan_mutations[kind].apply(random, plan, at)) {
                 ++places;
@@ -113,7 +113,7 @@ START_TEST(every_mutation_is_caught)
 
         random_batch_create(&random, &batch);
         ck_assert_xm_ok(xm_plan_create(&batch.params, &plan));
-        if (plan->draft.transfer_count > 0) {
+        if (plan->builder.transfer_count > 0) {
             relayed += i % 3 != 0 ? random_relay(&random, plan) : 0;
             mutate_plan(&random, &batch, plan, applied);
         }
@@ -141,8 +141,8 @@ START_TEST(right_plans_pass)
         random_batch_create(&random, &batch);
         ck_assert_xm_ok(xm_plan_create(&batch.params, &plan));
         (void)random_relay(&random, plan);
-        for (int64_t t = 0; t < plan->draft.transfer_count; ++t) {
-            xm_transfer_t *transfer = &plan->draft.transfers[t];
+        for (int64_t t = 0; t < plan->builder.transfer_count; ++t) {
+            xm_transfer_t *transfer = &plan->builder.transfers[t];
             int rank = random_int(&random, 0, plan->ranks - 1);
 
             if (transfer->parent < 0 && plan_holds(plan, transfer->task, rank) &&
@@ -153,11 +153,11 @@ START_TEST(right_plans_pass)
             }
         }
         ck_assert_xm_ok(xm_plan_verify(plan));
-        for (int64_t t = 0; t + 1 < plan->draft.transfer_count; ++t) {
-            xm_transfer_t *transfers = plan->draft.transfers, first = transfers[t];
+        for (int64_t t = 0; t + 1 < plan->builder.transfer_count; ++t) {
+            xm_transfer_t *transfers = plan->builder.transfers, first = transfers[t];
             bool relays = false;
 
-            for (int64_t u = t; u < plan->draft.transfer_count; ++u) {
+            for (int64_t u = t; u < plan->builder.transfer_count; ++u) {
                 relays = relays || transfers[u].parent == t || transfers[u].parent == t + 1;
             }
             if (!relays) {
@@ -186,24 +186,24 @@ START_TEST(sentences_name_the_violation)
     for (;;) {
         random_batch_create(&random, &batch);
         ck_assert_xm_ok(xm_plan_create(&batch.params, &plan));
-        if (plan->draft.transfer_count >= 3 && plan->draft.transfers[2].parent < 0) {
+        if (plan->builder.transfer_count >= 3 && plan->builder.transfers[2].parent < 0) {
             break;
         }
         xm_plan_destroy(plan);
         random_batch_destroy(&batch);
     }
     save(plan, &saved);
-    plan->draft.transfers[2].sender = 1000;
+    plan->builder.transfers[2].sender = 1000;
     (void)snprintf(expected, sizeof(expected),
                    "transfer 2: rank 1000 sends task %d, which it does not hold",
-                   (int)plan->draft.transfers[2].task);
+                   (int)plan->builder.transfers[2].task);
     ck_assert_xm_fails(xm_plan_verify(plan), XM_ERR_CORRUPT, expected);
     restore(plan, &saved);
-    route_ranks(plan_own_route(plan, &plan->draft.transfers[2]))[0] = 1000;
+    route_ranks(plan_own_route(plan, &plan->builder.transfers[2]))[0] = 1000;
     (void)snprintf(expected, sizeof(expected), "route %d: entry 0 is rank 1000", saved.routes);
     ck_assert_xm_fails(xm_plan_verify(plan), XM_ERR_CORRUPT, expected);
     restore(plan, &saved);
-    plan->draft.chunk_elements[0] = 0;
+    plan->builder.chunk_elements[0] = 0;
     ck_assert_xm_fails(xm_plan_verify(plan), XM_ERR_CORRUPT, "task 0 has chunks of 0 elements");
     restore(plan, &saved);
     ++plan->tasks[0].elements;

@@ -321,7 +321,7 @@ END_TEST
 
 typedef struct {
     bool kill_it;
-    atomic_int verdicts; /* ranks that know how their run ended */
+    atomic_int fault_statuses; /* ranks that know how their run ended */
 } absence_t;
 
 /* Every receiver needs what rank 2 holds; rank 2 dies, or does nothing. */
@@ -329,7 +329,7 @@ static int absent_sender(const xm_job_env_t *env, int listen_fd, void *arg)
 {
     absence_t *absence = arg;
     bool kill_it = absence->kill_it;
-    int verdicts = kill_it ? RANKS - 1 : RANKS;
+    int fault_statuses = kill_it ? RANKS - 1 : RANKS;
     double limit = DEADLINE_S / 2.0;
     xm_worker_t *worker = join(env, listen_fd, DEADLINE_S);
     xm_plan_t *plan = matrix_plan(4096, "RR", 1024);
@@ -366,9 +366,10 @@ static int absent_sender(const xm_job_env_t *env, int listen_fd, void *arg)
         local_expect(local_now() - started < limit, "rank %d took %.1f s", env->rank,
                      local_now() - started);
     }
-    atomic_fetch_add(&absence->verdicts, 1);
-    /* Nobody leaves before everybody has had his verdict. */
-    while (atomic_load(&absence->verdicts) < verdicts && local_now() - started < limit) {
+    atomic_fetch_add(&absence->fault_statuses, 1);
+    /* Nobody leaves before everybody has had his fault status. */
+    while (atomic_load(&absence->fault_statuses) < fault_statuses &&
+           local_now() - started < limit) {
         /* Waiting, so that rank 0 passes the news of a death on at once. */
         (void)xm_worker_wait(worker, xm_worker_now(worker) + 10000000);
         local_sleep(0.001);
@@ -386,7 +387,7 @@ START_TEST(a_silent_rank_ends_in_a_timeout_that_says_who_waits)
     absence_t *absence = local_shared(sizeof(*absence));
 
     local_job_run(RANKS, DEADLINE_S, absent_sender, absence);
-    ck_assert_int_eq(atomic_load(&absence->verdicts), RANKS);
+    ck_assert_int_eq(atomic_load(&absence->fault_statuses), RANKS);
 }
 END_TEST
 
@@ -489,7 +490,7 @@ START_TEST(a_killed_rank_ends_the_others_with_its_name)
     absence->kill_it = true;
     local_job_start(&job, RANKS, 0, DEADLINE_S, absent_sender, absence);
     local_job_wait(&job, 1u << 2);
-    ck_assert_int_eq(atomic_load(&absence->verdicts), RANKS - 1);
+    ck_assert_int_eq(atomic_load(&absence->fault_statuses), RANKS - 1);
 }
 END_TEST
 

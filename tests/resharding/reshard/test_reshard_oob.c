@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "tests/comm/job/hub_table.h"
+#include "tests/comm/job/relay_table.h"
 #include "tests/resharding/plan/random_case.h"
 #include "resharding/execute/execute.h"
 #include "xm_test.h"
@@ -11,7 +11,7 @@
 enum { RANKS = 6, PER_HOST = 3, ELEMENT = 4, DEADLINE_S = 60 };
 
 typedef struct {
-    hub_t hub;
+    relay_t relay;
     bool only; /* no connections besides the transport's */
 } job_t;
 
@@ -85,8 +85,8 @@ static int run(const xm_job_env_t *env, int listen_fd, void *arg)
 {
     const job_t *job = arg;
     xm_worker_params_t params = XM_WORKER_PARAMS_INIT;
-    hub_seat_t seat;
-    xm_oob_t oob = hub_table(&job->hub, env->rank, &seat);
+    relay_slot_t slot;
+    xm_oob_t oob = relay_table(&job->relay, env->rank, &slot);
     xm_worker_t *worker;
     char host[32];
 
@@ -105,7 +105,7 @@ static int run(const xm_job_env_t *env, int listen_fd, void *arg)
                  xm_worker_host_count(worker));
     reshard(worker, env->rank);
     xm_worker_destroy(worker, NULL);
-    local_expect(seat.posts == seat.frees, "%d allgathers, %d freed", seat.posts, seat.frees);
+    local_expect(slot.posts == slot.frees, "%d allgathers, %d freed", slot.posts, slot.frees);
     return 0;
 }
 
@@ -113,9 +113,9 @@ START_TEST(a_job_over_a_callers_table)
 {
     job_t job = {.only = _i != 0};
 
-    hub_start(&job.hub, RANKS);
+    relay_start(&job.relay, RANKS);
     local_job_run(RANKS, DEADLINE_S, run, &job);
-    hub_end(&job.hub);
+    relay_end(&job.relay);
 }
 END_TEST
 

@@ -170,7 +170,7 @@ START_TEST(survivors_reshard)
 
     local_job_start(&job, RANKS, 0, DEADLINE_S, reshard_on, (void *)(uintptr_t)disaster);
     if (disaster->stop) {
-        local_sleep(local_patience(8.0));
+        local_sleep(local_timeout(8.0));
         for (int rank = 0; rank < RANKS; ++rank) {
             if ((disaster->doomed >> rank & 1) != 0) {
                 (void)kill(job.pids[rank], SIGKILL);

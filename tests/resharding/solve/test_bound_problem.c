@@ -1,7 +1,7 @@
 #include "tests/resharding/plan/random_case.h"
 #include "resharding/solve/bound_problem.h"
 #include "resharding/flow/flow.h"
-#include "resharding/flow/outflow.h"
+#include "resharding/flow/cut_bound.h"
 #include "xm_test.h"
 
 enum { MAX_HOSTS = 40, MAX_DEMANDS = 160 };
@@ -258,7 +258,7 @@ START_TEST(rounding_never_lifts_the_bound)
             bytes += piece;
             sum += xm_network_egress_ns(network, 0, (uint64_t)piece);
         }
-        bound = xm_outflow_single(params.nic_bandwidth, bytes);
+        bound = xm_cut_bound_single(params.nic_bandwidth, bytes);
         ck_assert_int_le(bound, sum);
         whole = xm_network_egress_ns(network, 0, (uint64_t)bytes);
         ck_assert_int_ge(bound, whole - 1 - (whole >> 48));

@@ -952,11 +952,11 @@ AUTOPAR: dict[str, tuple[bool, Any, tuple[Any, ...]]] = {
 # Of each function: whether it returns a status, its result, its arguments.
 XLA: dict[str, tuple[bool, Any, tuple[Any, ...]]] = {
     "xm_xla_set_functions": (False, None, (c_int, c_int, c_int)),
-    "xm_xla_seat_open": (True, c_int, (c_void_p, POINTER(c_void_p))),
+    "xm_xla_slot_open": (True, c_int, (c_void_p, POINTER(c_void_p))),
     "xm_xla_lock": (False, None, (c_void_p,)),
     "xm_xla_unlock": (False, None, (c_void_p,)),
     "xm_xla_add": (True, c_int, (c_void_p, POINTER(XlaPart))),
     "xm_xla_remove": (False, None, (c_void_p, c_int64, c_char_p)),
-    "xm_xla_seat_close": (False, None, (c_void_p,)),
+    "xm_xla_slot_close": (False, None, (c_void_p,)),
     "xm_xla_transfer": (False, c_void_p, (c_void_p,)),
 }

@@ -1,4 +1,4 @@
-"""A job: the ranks that move tensors among each other, and this process's seat among them."""
+"""A job: the ranks that move tensors among each other, and this process's slot among them."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class _Errand:
 
 
 class Job:
-    """This process's seat in a job of `size` ranks. Made by `from_env()`, `from_allgather()`, `from_oob()`, `local()`.
+    """This process's slot in a job of `size` ranks. Made by `from_env()`, `from_allgather()`, `from_oob()`, `local()`.
 
     Making, closing and everything marked *collective* is done by all ranks, in the same order. Waits end with an
     exception when a rank dies or the deadline passes; Ctrl-C ends them, too, and tells the other ranks. Threads may
@@ -98,7 +98,7 @@ class Job:
     _table: Table | None  # must outlive the worker
     _forks: int
     _gate: threading.Lock  # who has it comes next
-    _seat_lock: threading.Lock  # who has it has the worker
+    _slot_lock: threading.Lock  # who has it has the worker
     _wake_lock: threading.Lock  # so that nobody wakes a worker that is being destroyed
     _seated: int  # the thread that has the worker
     _requests: list[Request]  # that have not ended
@@ -204,20 +204,20 @@ class Job:
     def _take(self, worker: int | None, table: Table | None, progress_thread: bool, oob_only: bool) -> None:
         """The worker is this job's from here on."""
         self._worker, self._table, self._forks = worker, table, _forks
-        self._gate, self._seat_lock = threading.Lock(), threading.Lock()
+        self._gate, self._slot_lock = threading.Lock(), threading.Lock()
         self._wake_lock, self._posted = threading.Lock(), threading.Condition(threading.Lock())
         self._seated = 0
         self._requests, self._graves = [], []
         self._reshards = weakref.WeakSet()
         self._slice = OOB_SLICE_NS if oob_only else SLICE_NS
-        self._read_seats()
+        self._read_slots()
         self._thread = None
         if progress_thread:
             self._thread = threading.Thread(target=_make_progress, args=(self,), name="crossmesh", daemon=True)
             self._thread.start()
         _open_jobs.add(self)
 
-    def _read_seats(self) -> None:
+    def _read_slots(self) -> None:
         self.rank = raw.xm_worker_rank(self._worker)
         self.size = raw.xm_worker_size(self._worker)
         self.timeout = raw.xm_worker_timeout(self._worker)
@@ -236,7 +236,7 @@ class Job:
             raise InputError("the job is closed")
 
     @contextlib.contextmanager
-    def _seat(self) -> Iterator[int]:
+    def _slot(self) -> Iterator[int]:
         """The worker, for this thread alone. The progress thread is asked to make room. Ctrl-C is heard at the end."""
         self._check()
         assert self._worker is not None
@@ -245,12 +245,12 @@ class Job:
             return
         with shielded():
             with self._gate:
-                if not self._seat_lock.acquire(blocking=False):
+                if not self._slot_lock.acquire(blocking=False):
                     # Who has it sleeps for a slice at most, and less after this.
                     with self._wake_lock:
                         if self._worker is not None:
                             raw.xm_worker_wake(self._worker)
-                    self._seat_lock.acquire()
+                    self._slot_lock.acquire()
             self._seated = threading.get_ident()
             try:
                 self._check()
@@ -258,7 +258,7 @@ class Job:
                 yield self._worker
             finally:
                 self._seated = 0
-                self._seat_lock.release()
+                self._slot_lock.release()
 
     def _bury(self) -> None:
         """Destroys reshards that nobody has any more; the collector may not, as it may come at any time."""
@@ -288,7 +288,7 @@ class Job:
     def _allgather_fixed(self, data: bytes, length: int) -> list[bytes]:
         send = ctypes.create_string_buffer(data, length)
         receive = ctypes.create_string_buffer(length * self.size)
-        with self._seat() as worker:
+        with self._slot() as worker:
             start = self._now()
             deadline = start + int(self.timeout * 1e9)
             lib.xm_worker_allgather_post(worker, send, receive, length)
@@ -323,7 +323,7 @@ class Job:
         """The reshard of these parameters; all ranks make it, or none. Collective."""
         params = _native.ReshardParams(struct_size=ctypes.sizeof(_native.ReshardParams), **options)
         reshard = ctypes.c_void_p()
-        with self._seat() as worker:
+        with self._slot() as worker:
             lib.xm_reshard_begin(worker, params, reshard)
             try:
                 while (status := raw.xm_reshard_wait(reshard, self._now() + self._slice)) == IN_PROGRESS:
@@ -356,7 +356,7 @@ class Job:
 
     def _wait(self, request: Request) -> None:
         """Makes progress for at most a slice, or until the request has ended."""
-        with self._seat() as worker:
+        with self._slot() as worker:
             if request.done:
                 return
             if len(self._requests) == 1:
@@ -386,7 +386,7 @@ class Job:
     def abort(self, sentence: str) -> None:
         """Gives up what the job is doing: every wait of every rank ends with AbortedError and this sentence. Nothing
         writes to buffers of this process any more when this returns. Then `shrink()` or `close()`."""
-        with self._seat():
+        with self._slot():
             self._abort(sentence)
 
     def _end_everything(self) -> None:
@@ -399,22 +399,22 @@ class Job:
     def shrink(self, timeout: float | None = None) -> None:
         """Makes a group of the ranks that are alive, with new numbers; `rank`, `size` and hosts change. Reshards of the
         old group are closed. Collective among the living."""
-        with self._seat() as worker:
+        with self._slot() as worker:
             self._end_everything()
             lib.xm_group_shrink(worker, timeout or 0.0)
-            self._read_seats()
+            self._read_slots()
 
     @property
     def generation(self) -> int:
         """0 as the job begins, larger after every shrink()."""
-        with self._seat() as worker:
+        with self._slot() as worker:
             return int(raw.xm_group_generation(worker))
 
     def original_rank(self, rank: int) -> int:
         """The number that a rank of today had as the job began."""
         if not 0 <= rank < self.size:
             raise InputError(f"rank {rank} in a job of {self.size} ranks")
-        with self._seat() as worker:
+        with self._slot() as worker:
             return int(raw.xm_group_job_rank(worker, rank))
 
     # ------------------------------------------------------------------------------------------------
@@ -426,7 +426,7 @@ class Job:
             return Network.from_profile(profile, self.host_of_rank)
         if rates:
             return Network(self.host_of_rank, **rates)
-        with self._seat() as worker:
+        with self._slot() as worker:
             return Network._from_worker(worker)
 
     def reshard(self, plan: Plan, src: Any = None, dst: Any = None, **options: Any) -> Reshard:
@@ -440,7 +440,7 @@ class Job:
         if self._worker is None or self._forks != _forks:
             return
         thread = self._thread
-        with self._seat() as worker:
+        with self._slot() as worker:
             self._end_everything()
             with self._wake_lock:
                 self._worker = None
@@ -476,7 +476,7 @@ def _make_progress(job: Job) -> None:
                 job._posted.wait(1.0)
         if job._requests:
             try:
-                with job._seat() as worker:
+                with job._slot() as worker:
                     job._go_on(worker)
             except CrossmeshError:
                 return  # the job was closed meanwhile

@@ -23,7 +23,7 @@ from .errors import CrossmeshError, InputError, LibraryNotFoundError
 
 HANDLE_SIZE, WARN, MEMBERS = 128, 2, 4
 SIZES = (0, 1, 100, 4096, 100_000, 1 << 20, 16 << 20)  # of the messages that are sent on trial
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 
 _LOG = CFUNCTYPE(None, c_int, c_ulong, c_char_p, c_int, c_char_p, c_char_p)  # the plugin's lines are made from "%s"
 _COMM = POINTER(c_void_p)
@@ -155,19 +155,19 @@ class Plugin:
 
     def _until(self, function: str, there: c_void_p, *arguments: Any) -> int:
         """Calls until what was asked for is there, as NCCL does: nothing in a plugin waits."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + TIMEOUT_S
         while not there.value:
             if time.monotonic() > deadline:
-                raise CrossmeshError(f"NET/crossmesh: {function} has given nothing for {PATIENCE_S:.0f} s")
+                raise CrossmeshError(f"NET/crossmesh: {function} has given nothing for {TIMEOUT_S:.0f} s")
             self._call(function, *arguments)
         return there.value
 
     def _wait(self, request: int) -> int:
         done, size = c_int(), c_int()
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + TIMEOUT_S
         while not done.value:
             if time.monotonic() > deadline:
-                raise CrossmeshError(f"NET/crossmesh: a message has not ended for {PATIENCE_S:.0f} s")
+                raise CrossmeshError(f"NET/crossmesh: a message has not ended for {TIMEOUT_S:.0f} s")
             self._call("test", request, ctypes.byref(done), ctypes.byref(size))
         return size.value
 

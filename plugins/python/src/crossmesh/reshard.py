@@ -39,7 +39,7 @@ class Request:
     def test(self) -> bool:
         """Makes progress without waiting; true when the run has ended. Raises what ended it."""
         if not self.done:
-            with self._job._seat() as worker:
+            with self._job._slot() as worker:
                 raw.xm_worker_progress(worker)
                 self._step(0)
                 self._job._advance({self})
@@ -72,7 +72,7 @@ class Request:
         return True
 
     def _step(self, until: int | None = None) -> bool:
-        """Goes on, until some time if that is given. True: do not sleep now. Needs the job's seat."""
+        """Goes on, until some time if that is given. True: do not sleep now. Needs the job's slot."""
         if self.done:
             return False
         if until is None:
@@ -148,7 +148,7 @@ class Reshard:
                 entry.src, entry.src_bytes = source.address or None, source.nbytes
             if target is not None:
                 entry.dst, entry.dst_bytes = target.address or None, target.nbytes
-        with job._seat():
+        with job._slot():
             self._handle = job._make_reshard(
                 plan=plan._handle,
                 buffers=table,
@@ -181,7 +181,7 @@ class Reshard:
 
     def _post(self, timeout: float | None, stream: int | None) -> Request:
         job = self._job
-        with job._seat():
+        with job._slot():
             if self._handle is None:
                 raise InputError("the reshard is closed")
             if self._request is not None and not self._request.done:
@@ -216,7 +216,7 @@ class Reshard:
         """After a run that went well on all ranks: proves by checksums that destinations hold what sources hold.
         CorruptDataError names tensor and box. All ranks call it."""
         job = self._job
-        with job._seat():
+        with job._slot():
             if self._handle is None:
                 raise InputError("the reshard is closed")
             lib.xm_reshard_verify(self._handle, 0)
@@ -224,7 +224,7 @@ class Reshard:
     @property
     def staging_bytes(self) -> int:
         """Memory of this rank for packing, beside the buffers."""
-        with self._job._seat():
+        with self._job._slot():
             if self._handle is None:
                 return 0
             return int(raw.xm_reshard_staging_bytes(self._handle))
@@ -232,7 +232,7 @@ class Reshard:
     @property
     def device_path(self) -> str:
         """How tiles on a CUDA device reach the network; empty where there are none."""
-        with self._job._seat():
+        with self._job._slot():
             if self._handle is None:
                 return ""
             return str(raw.xm_reshard_device_path(self._handle).decode())
@@ -242,7 +242,7 @@ class Reshard:
         job = self._job
         if self._handle is None or job.closed or not self._finalizer.alive:
             return
-        with job._seat():
+        with job._slot():
             if self._request is not None and not self._request.done:
                 job._abort("a reshard was closed while it ran")
                 if not self._request.done:

@@ -66,8 +66,7 @@ void lane_strike_learn(xm_bootstrap_t *bootstrap, double limit)
         }
     }
     local_expect(found == LANES, "%d rails listen", found);
-    local_expect_ok(
-        xm_bootstrap_allgather(bootstrap, own, all, sizeof(own), local_patience(limit)));
+    local_expect_ok(xm_bootstrap_allgather(bootstrap, own, all, sizeof(own), local_timeout(limit)));
     memcpy(listening, all, sizeof(listening));
 }
 

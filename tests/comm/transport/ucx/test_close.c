@@ -62,7 +62,7 @@ static void post(xm_transport_t *transport, int peer, int message, size_t length
 
 static void finish(xm_transport_t *transport, request_t *requests, int count)
 {
-    double deadline = local_now() + local_patience(wait_limit_s);
+    double deadline = local_now() + local_timeout(wait_limit_s);
 
     for (int i = 0; i < count; ++i) {
         while (requests[i].busy) {
@@ -115,7 +115,7 @@ static xm_transport_t *open_transport(const xm_job_env_t *env, int listen_fd,
 
 static void barrier(xm_transport_t *transport, xm_bootstrap_t *bootstrap)
 {
-    double deadline = local_now() + local_patience(wait_limit_s);
+    double deadline = local_now() + local_timeout(wait_limit_s);
     xm_status_t status;
 
     local_expect_ok(xm_bootstrap_allgather_post(bootstrap, NULL, NULL, 0));
@@ -140,8 +140,8 @@ static void warm_up(xm_transport_t *transport, xm_bootstrap_t *bootstrap, int pe
     barrier(transport, bootstrap);
 }
 
-/* Rank 0 no longer gets anything by lane 1. Rank 1 receives his messages, whose last pieces come by
- * that lane, answers by it, and leaves. */
+/* Rank 0 no longer gets anything by lane 1. Rank 1 receives his messages, whose last fragments come
+ * by that lane, answers by it, and leaves. */
 static int answer_and_leave(const xm_job_env_t *env, int listen_fd, void *arg)
 {
     enum { COUNT = 2, LENGTH = 65536 }; /* passes although nothing is acknowledged on lane 1 */
@@ -189,7 +189,7 @@ static int say_and_leave(const xm_job_env_t *env, int listen_fd, void *arg)
     xm_bootstrap_t *bootstrap;
     xm_transport_t *transport = open_transport(env, listen_fd, &bootstrap);
     atomic_int *received = arg;
-    double deadline = local_now() + local_patience(wait_limit_s);
+    double deadline = local_now() + local_timeout(wait_limit_s);
 
     lane_strike_learn(bootstrap, wait_limit_s);
     warm_up(transport, bootstrap, 1 - env->rank);
@@ -232,7 +232,7 @@ static int send_and_leave(const xm_job_env_t *env, int listen_fd, void *arg)
     xm_transport_t *transport = open_transport(env, listen_fd, &bootstrap);
     int peer = 1 - env->rank;
     atomic_int *received = arg;
-    double deadline = local_now() + local_patience(wait_limit_s);
+    double deadline = local_now() + local_timeout(wait_limit_s);
 
     local_expect(requests != NULL, "no memory");
     for (int other = 0; other < env->size; ++other) {
@@ -276,7 +276,7 @@ START_TEST(what_was_sent_gets_out_though_a_third_rank_is_dead)
 }
 END_TEST
 
-/* Rank 0's transport is fenced while there is much to come, and a clock is wound. */
+/* Rank 0's transport is fenced while there is much to come, and a clock is armed. */
 static int fence_and_sleep(const xm_job_env_t *env, int listen_fd, void *arg)
 {
     request_t requests[2] = {0};

@@ -36,9 +36,9 @@ static bool is_reset(const plan_t *plan)
 }
 
 /* With silent rails. Where a checker slows everything down, a little more. */
-static double patience(void)
+static double rail_timeout(void)
 {
-    return local_patience(1.0) > 1.0 ? 1.0 : 0.5;
+    return local_timeout(1.0) > 1.0 ? 1.0 : 0.5;
 }
 
 static uint8_t pattern(size_t i, uint64_t seed)
@@ -108,7 +108,7 @@ static void step(xm_transport_t *transport)
 
 static void barrier(xm_transport_t *transport, xm_bootstrap_t *bootstrap)
 {
-    double deadline = local_now() + local_patience(wait_limit_s);
+    double deadline = local_now() + local_timeout(wait_limit_s);
     xm_status_t status;
 
     local_expect_ok(xm_bootstrap_allgather_post(bootstrap, NULL, NULL, 0));
@@ -131,7 +131,7 @@ static xm_transport_t *open_transport(xm_bootstrap_t *bootstrap, const plan_t *p
     params.timeout = wait_limit_s;
     params.nics = "lo,lo";
     params.fault_channel = plan->told;
-    params.patience = patience();
+    params.rail_timeout = rail_timeout();
     lane_strike_begin();
     local_expect_ok(xm_transport_ucx_create(bootstrap, &params, &transport));
     return transport;
@@ -143,7 +143,7 @@ static void exchange(xm_transport_t *transport, const plan_t *plan, int round, r
                      request_t *receives)
 {
     enum { AHEAD = 6 };
-    double deadline = local_now() + local_patience(wait_limit_s);
+    double deadline = local_now() + local_timeout(wait_limit_s);
     int rank = transport->rank, posted = 0, done = 0;
     bool struck = plan->fault == NOTHING || round != 1 || rank == 0;
 
@@ -169,7 +169,7 @@ static void exchange(xm_transport_t *transport, const plan_t *plan, int round, r
         if (!struck && done >= plan->step) {
             struck = true;
             if (plan->fault == PAUSE) {
-                local_sleep(3.0 * patience()); /* a rank that computes answers on no rail */
+                local_sleep(3.0 * rail_timeout()); /* a rank that computes answers on no rail */
                 continue;
             }
             for (int lane = plan->fault == ALL_RESET ? 0 : 1; lane < LANES; ++lane) {
@@ -224,7 +224,7 @@ static void check_log(const char *path, const plan_t *plan, int rank)
     local_expect(at != NULL, "rank %d logged '%s'", rank, text);
     local_expect(strchr(text, '\n') == text + length - 1, "rank %d logged more: '%s'", rank, text);
     at = strstr(at, "): ");
-    local_expect(at != NULL && sscanf(at, "): %llu pieces", &moved) == 1, "'%s'", text);
+    local_expect(at != NULL && sscanf(at, "): %llu fragments", &moved) == 1, "'%s'", text);
     (void)printf("  %s", strstr(text, "rank"));
     (void)fflush(stdout);
 }

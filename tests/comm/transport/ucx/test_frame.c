@@ -17,7 +17,7 @@ static const xm_ucx_frame_t frames[] = {
     {.kind = XM_UCX_FRAME_GRANT, .message = 1, .offset = XM_UCX_FRAME_ALL, .length = 12},
     {.kind = XM_UCX_FRAME_PING, .sender = INT32_MAX},
     {.kind = XM_UCX_FRAME_PONG},
-    {.kind = XM_UCX_FRAME_BYE},
+    {.kind = XM_UCX_FRAME_FIN},
 };
 
 START_TEST(frames_survive)

@@ -1,11 +1,11 @@
-/* Two ranks' mail over three lanes without UCX, whose place this test takes: frames are packed and
- * arrive when chance says so, in order on each lane; lanes die, one way or both, and come back too
- * late. Whatever happens, every message arrives once, whole, and in the order of its tag. */
+/* Two ranks' multirail over three lanes without UCX, whose place this test takes: frames are packed
+ * and arrive when chance says so, in order on each lane; lanes die, one way or both, and come back
+ * too late. Whatever happens, every message arrives once, whole, and in the order of its tag. */
 #include <stdlib.h>
 #include <string.h>
 #include <ucp/api/ucp.h>
 
-#include "tests/comm/transport/ucx/mail_seat.h"
+#include "tests/comm/transport/ucx/multirail_peer.h"
 #include "xm_test.h"
 
 #include "comm/base/random.h"
@@ -17,7 +17,7 @@ typedef struct packet packet_t;
 struct packet {
     packet_t *next;
     uint8_t head[XM_UCX_FRAME_SIZE];
-    const xm_ucx_parcel_t *parcel; /* until it is packed */
+    const xm_ucx_packet_t *packet; /* until it is packed */
     ucp_send_nbx_callback_t sent;
     uint8_t *bytes;
     size_t length;
@@ -77,20 +77,21 @@ static void drop(queue_t *queue)
     }
 }
 
-/* As the datatype of parcels does. */
+/* As the datatype of packets does. */
 static void pack(packet_t *packet)
 {
     if (packet->length > 0) {
         packet->bytes = calloc(1, packet->length);
         ck_assert_ptr_nonnull(packet->bytes);
     }
-    if (packet->length > 0 && packet->parcel->bytes != NULL) {
-        memcpy(packet->bytes, packet->parcel->bytes, packet->length - 1);
+    if (packet->length > 0 && packet->packet->bytes != NULL) {
+        memcpy(packet->bytes, packet->packet->bytes, packet->length - 1);
         packet->bytes[packet->length - 1] = 1;
     }
 }
 
-/* ---- in UCX's place: the linker sends the mail's calls here -------------------------------------
+/* ---- in UCX's place: the linker sends the multirail's calls here
+ * -------------------------------------
  */
 
 ucs_status_ptr_t __wrap_ucp_am_send_nbx(ucp_ep_h ep, unsigned id, const void *header,
@@ -111,7 +112,7 @@ ucs_status_ptr_t __wrap_ucp_am_send_nbx(ucp_ep_h ep, unsigned id, const void *he
     ck_assert_ptr_nonnull(packet);
     ck_assert_uint_eq(header_length, sizeof(packet->head));
     memcpy(packet->head, header, sizeof(packet->head));
-    packet->parcel = count > 0 ? buffer : param->user_data;
+    packet->packet = count > 0 ? buffer : param->user_data;
     packet->length = count;
     packet->sent = param->cb.send;
     if (way->given.first == NULL && !way->dead && any(2) == 0) {
@@ -147,31 +148,31 @@ static int64_t virtual_now(const xm_transport_t *transport)
     return clock_ns;
 }
 
-static mail_seat_t *sit(int rank)
+static multirail_peer_t *sit(int rank)
 {
     static xm_transport_ops_t ops;
-    mail_seat_t *seat = mail_seat_open(rank, RANKS, LANES);
-    xm_ucx_transport_t *self = &seat->transport;
+    multirail_peer_t *slot = multirail_peer_open(rank, RANKS, LANES);
+    xm_ucx_transport_t *self = &slot->transport;
 
     ops = xm_ucx_ops;
     ops.now = virtual_now;
     self->base.ops = &ops;
-    self->patience = INT64_C(1600000000);
+    self->rail_timeout = INT64_C(1600000000);
     for (int lane = 0; lane < LANES; ++lane) {
-        seat->peers[1 - rank].lanes[lane].ep = (ucp_ep_h)(void *)&ways[rank][lane];
+        slot->peers[1 - rank].lanes[lane].ep = (ucp_ep_h)(void *)&ways[rank][lane];
         self->rails[XM_UCX_RAIL_NIC + lane].worker = (ucp_worker_h)(void *)&ways[1 - rank][lane];
-        ck_assert_xm_ok(xm_ucx_mail_listen(self, XM_UCX_RAIL_NIC + lane));
+        ck_assert_xm_ok(xm_ucx_multirail_listen(self, XM_UCX_RAIL_NIC + lane));
     }
-    return seat;
+    return slot;
 }
 
-static void progress(mail_seat_t *seat)
+static void progress(multirail_peer_t *slot)
 {
-    xm_ucx_transport_t *self = &seat->transport;
+    xm_ucx_transport_t *self = &slot->transport;
 
     self->clock = clock_ns;
     xm_ucx_failover_look(self);
-    xm_ucx_mail_pump(self);
+    xm_ucx_multirail_progress(self);
     (void)xm_ucx_deliver(self);
 }
 
@@ -187,8 +188,8 @@ static void move(way_t *way)
         packet = pop(&way->given);
         pack(packet);
         append(&way->wire, packet);
-        /* Nothing of the parcel is needed any more: it may be gone afterwards. */
-        packet->sent(packet, UCS_OK, (void *)(uintptr_t)packet->parcel);
+        /* Nothing of the packet is needed any more: it may be gone afterwards. */
+        packet->sent(packet, UCS_OK, (void *)(uintptr_t)packet->packet);
     }
     if (way->wire.first != NULL && any(2) == 0) {
         packet = pop(&way->wire);
@@ -226,11 +227,11 @@ static uint8_t pattern(int rank, int message, size_t i)
 }
 
 /* The next message from `rank`, or its receive. */
-static void post(mail_seat_t *const *seats, traffic_t *traffic, int rank, bool send)
+static void post(multirail_peer_t *const *slots, traffic_t *traffic, int rank, bool send)
 {
     int i = send ? traffic->sent++ : traffic->received++, at = send ? rank : 1 - rank;
     request_t *request = send ? &traffic->sends[i] : &traffic->receives[i];
-    xm_transport_t *transport = &seats[at]->transport.base;
+    xm_transport_t *transport = &slots[at]->transport.base;
     size_t length = traffic->length[i];
     xm_status_t status;
 
@@ -314,20 +315,21 @@ static void revive(int lane)
 }
 
 /* Receives are posted before or after their messages come, or much later. */
-static void maybe_post(mail_seat_t *const *seats, traffic_t *traffic, int rank, uint64_t laziness)
+static void maybe_post(multirail_peer_t *const *slots, traffic_t *traffic, int rank,
+                       uint64_t laziness)
 {
     if (traffic->sent < MESSAGES && any(8) == 0) {
-        post(seats, traffic, rank, true);
+        post(slots, traffic, rank, true);
     }
     if (traffic->received < MESSAGES && any(laziness) == 0) {
-        post(seats, traffic, rank, false);
+        post(slots, traffic, rank, false);
     }
 }
 
 START_TEST(messages_survive_lanes)
 {
     static traffic_t traffic[RANKS];
-    mail_seat_t *seats[RANKS];
+    multirail_peer_t *slots[RANKS];
     uint64_t laziness;
     int step = 0, deaths[LANES - 1], dying;
 
@@ -341,10 +343,11 @@ START_TEST(messages_survive_lanes)
         deaths[i] = (int)any(2000);
     }
     for (int rank = 0; rank < RANKS; ++rank) {
-        seats[rank] = sit(rank);
+        slots[rank] = sit(rank);
         for (int i = 0; i < MESSAGES; ++i) {
-            traffic[rank].length[i] = 1 + any((uint64_t[]){100, XM_UCX_MAIL_EAGER,
-                                                           2 * XM_UCX_MAIL_EAGER, LONGEST}[any(4)]);
+            traffic[rank].length[i] =
+                1 + any((uint64_t[]){100, XM_UCX_MULTIRAIL_EAGER, 2 * XM_UCX_MULTIRAIL_EAGER,
+                                     LONGEST}[any(4)]);
         }
     }
     while (!(all_ended(&traffic[0]) && all_ended(&traffic[1]))) {
@@ -358,29 +361,29 @@ START_TEST(messages_survive_lanes)
             }
         }
         for (int rank = 0; rank < RANKS; ++rank) {
-            maybe_post(seats, &traffic[rank], rank, laziness);
+            maybe_post(slots, &traffic[rank], rank, laziness);
             for (int i = 0; i < 8; ++i) {
                 move(&ways[any(RANKS)][any(LANES)]);
             }
             if (any(3) > 0) {
-                progress(seats[rank]);
+                progress(slots[rank]);
             }
         }
     }
     for (int rank = 0; rank < RANKS; ++rank) {
-        const xm_ucx_mail_t *mail = seats[rank]->peers[1 - rank].mail;
+        const xm_ucx_multirail_t *multirail = slots[rank]->peers[1 - rank].multirail;
 
         check(&traffic[rank], rank);
-        ck_assert_uint_eq(mail->kept, 0);
-        ck_assert_uint_le(mail->slot_count, RING);
-        ck_assert_ptr_eq(mail->unclaimed.next, &mail->unclaimed);
+        ck_assert_uint_eq(multirail->kept, 0);
+        ck_assert_uint_le(multirail->slot_count, RING);
+        ck_assert_ptr_eq(multirail->unclaimed.next, &multirail->unclaimed);
     }
     for (int rank = 0; rank < RANKS; ++rank) {
         for (int lane = 0; lane < LANES; ++lane) {
             drop(&ways[rank][lane].given);
             drop(&ways[rank][lane].wire);
         }
-        mail_seat_close(seats[rank]);
+        multirail_peer_close(slots[rank]);
         release(&traffic[rank]);
     }
 }

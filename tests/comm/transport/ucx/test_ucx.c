@@ -15,7 +15,7 @@ static const double wait_limit_s = 40.0;
  * How the ranks are placed: all on one host, each on an emulated one of its own, or (they are told)
  * each on a machine of its own, which UCX reaches over TCP here. Then with several NICs: the
  * loopback interface named twice, or lists that differ in length and rates; those with somebody
- * else who reports deaths; and the same with messages split in pieces of UCX's own, as over RDMA
+ * else who reports deaths; and the same with messages split in fragments of UCX's own, as over RDMA
  * devices, instead of frames. Last, where the machine has them (tests/guest), over its two RDMA
  * devices, told: each rank takes one of them, or both.
  */
@@ -75,16 +75,16 @@ typedef struct {
     placement_t placement;
 } run_t;
 
-static void barrier(conformance_seat_t *seat)
+static void barrier(conformance_slot_t *slot)
 {
-    xm_bootstrap_t *bootstrap = seat->arg;
+    xm_bootstrap_t *bootstrap = slot->arg;
     double deadline = local_now() + wait_limit_s;
     xm_status_t status;
 
     local_expect_ok(xm_bootstrap_allgather_post(bootstrap, NULL, NULL, 0));
     while ((status = xm_bootstrap_allgather_test(bootstrap)) == XM_IN_PROGRESS) {
         local_expect(local_now() < deadline, "barrier did not end");
-        (void)xm_transport_progress(seat->transport);
+        (void)xm_transport_progress(slot->transport);
         local_sleep(0.0005);
     }
     local_expect(status == XM_OK, "barrier: %s", xm_last_error());
@@ -96,9 +96,9 @@ static void ignore(xm_op_t *op, xm_status_t status)
     (void)status;
 }
 
-static void die(conformance_seat_t *seat)
+static void die(conformance_slot_t *slot)
 {
-    (void)seat;
+    (void)slot;
     (void)raise(SIGKILL);
 }
 
@@ -144,17 +144,17 @@ static int run_case(const xm_job_env_t *env, int listen_fd, void *arg)
 {
     const run_t *run = arg;
     xm_bootstrap_t *bootstrap;
-    conformance_seat_t seat = {.barrier = barrier, .die = die, .limit = wait_limit_s};
+    conformance_slot_t slot = {.barrier = barrier, .die = die, .limit = wait_limit_s};
 
     local_expect_ok(xm_bootstrap_create_tcp(env, listen_fd, wait_limit_s, &bootstrap));
-    seat.arg = bootstrap;
+    slot.arg = bootstrap;
     local_expect_ok(xm_counters_create(env->size, &counters));
-    seat.transport = open_transport(bootstrap, run->placement, false);
-    run->which->run(&seat);
+    slot.transport = open_transport(bootstrap, run->placement, false);
+    run->which->run(&slot);
     if (run->which->doomed == 0) {
-        barrier(&seat);
+        barrier(&slot);
     }
-    xm_transport_destroy(seat.transport);
+    xm_transport_destroy(slot.transport);
     conformance_check_counters(counters, carries_all(run));
     xm_counters_destroy(counters);
     xm_bootstrap_destroy(bootstrap);
@@ -231,20 +231,20 @@ static int look_at_lanes(const xm_job_env_t *env, int listen_fd, void *arg)
     placement_t placement = *(placement_t *)arg;
     int peer = 1 - env->rank, value = env->rank;
     xm_bootstrap_t *bootstrap;
-    conformance_seat_t seat = {.barrier = barrier};
+    conformance_slot_t slot = {.barrier = barrier};
     char lanes[256];
     xm_op_t op = {.done = ignore};
     bool tcp;
 
     local_expect_ok(xm_bootstrap_create_tcp(env, listen_fd, wait_limit_s, &bootstrap));
-    seat.arg = bootstrap;
-    seat.transport = open_transport(bootstrap, placement, false);
-    (void)xm_transport_send(seat.transport, peer, 1, &value, sizeof(value), NULL, &op);
+    slot.arg = bootstrap;
+    slot.transport = open_transport(bootstrap, placement, false);
+    (void)xm_transport_send(slot.transport, peer, 1, &value, sizeof(value), NULL, &op);
     for (int i = 0; i < 100; ++i) {
-        (void)xm_transport_progress(seat.transport);
+        (void)xm_transport_progress(slot.transport);
         local_sleep(0.001);
     }
-    local_expect_ok(xm_transport_ucx_lanes(seat.transport, peer, lanes, sizeof(lanes)));
+    local_expect_ok(xm_transport_ucx_lanes(slot.transport, peer, lanes, sizeof(lanes)));
     tcp = strstr(lanes, "tcp/") != NULL;
     local_expect(tcp == (placement != ONE_HOST), "lanes are '%s'", lanes);
     local_expect(placement < TWO_NICS || strcmp(lanes, "tcp/lo + tcp/lo") == 0, "lanes are '%s'",
@@ -254,10 +254,10 @@ static int look_at_lanes(const xm_job_env_t *env, int listen_fd, void *arg)
     local_expect(tcp || strstr(lanes, "sysv") != NULL || strstr(lanes, "posix") != NULL,
                  "lanes are '%s'", lanes);
     local_expect(placement == ONE_HOST || strstr(lanes, "memory") == NULL, "lanes are '%s'", lanes);
-    local_expect_fails(xm_transport_ucx_lanes(seat.transport, env->rank, lanes, sizeof(lanes)),
+    local_expect_fails(xm_transport_ucx_lanes(slot.transport, env->rank, lanes, sizeof(lanes)),
                        XM_ERR_INVALID_ARGUMENT, "no UCX peer");
-    barrier(&seat);
-    xm_transport_destroy(seat.transport);
+    barrier(&slot);
+    xm_transport_destroy(slot.transport);
     xm_bootstrap_destroy(bootstrap);
     return 0;
 }
@@ -317,17 +317,17 @@ END_TEST
 static int spin(const xm_job_env_t *env, int listen_fd, void *arg)
 {
     xm_bootstrap_t *bootstrap;
-    conformance_seat_t seat = {.barrier = barrier, .limit = wait_limit_s};
+    conformance_slot_t slot = {.barrier = barrier, .limit = wait_limit_s};
 
     (void)arg;
     local_expect_ok(xm_bootstrap_create_tcp(env, listen_fd, wait_limit_s, &bootstrap));
-    seat.arg = bootstrap;
-    seat.transport = open_transport(bootstrap, ONE_HOST, true);
-    local_expect(xm_transport_event_fd(seat.transport) == -1, "a descriptor");
-    local_expect(xm_transport_arm(seat.transport) == XM_IN_PROGRESS, "allowed to sleep");
-    conformance_cases[0].run(&seat);
-    barrier(&seat);
-    xm_transport_destroy(seat.transport);
+    slot.arg = bootstrap;
+    slot.transport = open_transport(bootstrap, ONE_HOST, true);
+    local_expect(xm_transport_event_fd(slot.transport) == -1, "a descriptor");
+    local_expect(xm_transport_arm(slot.transport) == XM_IN_PROGRESS, "allowed to sleep");
+    conformance_cases[0].run(&slot);
+    barrier(&slot);
+    xm_transport_destroy(slot.transport);
     xm_bootstrap_destroy(bootstrap);
     return 0;
 }
@@ -368,21 +368,21 @@ END_TEST
 static int look_at_rdma_lanes(const xm_job_env_t *env, int listen_fd, void *arg)
 {
     xm_bootstrap_t *bootstrap;
-    conformance_seat_t seat = {.barrier = barrier};
+    conformance_slot_t slot = {.barrier = barrier};
     char lanes[256];
 
     (void)arg;
     local_expect_ok(xm_bootstrap_create_tcp(env, listen_fd, wait_limit_s, &bootstrap));
-    seat.arg = bootstrap;
-    seat.transport = open_transport(bootstrap, RDMA_DEVICES, false);
-    local_expect_ok(xm_transport_ucx_lanes(seat.transport, 1 - env->rank, lanes, sizeof(lanes)));
+    slot.arg = bootstrap;
+    slot.transport = open_transport(bootstrap, RDMA_DEVICES, false);
+    local_expect_ok(xm_transport_ucx_lanes(slot.transport, 1 - env->rank, lanes, sizeof(lanes)));
     /* There may be one of ud_verbs on each as well, which sets the connection up. */
     local_expect(strstr(lanes, "rc_verbs/rxe0:1") != NULL, "lanes are '%s'", lanes);
     local_expect(strstr(lanes, " + rc_verbs/rxe1:1") != NULL, "lanes are '%s'", lanes);
     local_expect(strstr(lanes, "tcp") == NULL && strstr(lanes, "memory") == NULL, "lanes are '%s'",
                  lanes);
-    barrier(&seat);
-    xm_transport_destroy(seat.transport);
+    barrier(&slot);
+    xm_transport_destroy(slot.transport);
     xm_bootstrap_destroy(bootstrap);
     return 0;
 }

@@ -11,7 +11,7 @@
 
 #include "comm/base/random.h"
 #include "comm/transport/verbs/transport_verbs_private.h"
-#include "tests/comm/transport/verbs/verbs_seat.h"
+#include "tests/comm/transport/verbs/verbs_slot.h"
 
 enum { MIB = 1 << 20 };
 
@@ -34,45 +34,45 @@ static void on_done(xm_op_t *op, xm_status_t status)
                    status < 0 ? xm_last_error() : "");
 }
 
-static void post(conformance_seat_t *seat, bool send, int peer, uint64_t tag, void *bytes,
+static void post(conformance_slot_t *slot, bool send, int peer, uint64_t tag, void *bytes,
                  size_t length, request_t *request)
 {
     xm_status_t status;
 
     *request = (request_t){.op = {.done = on_done, .arg = request}, .posted = true};
     status =
-        send ? xm_transport_send(seat->transport, peer, tag, bytes, length, NULL, &request->op)
-             : xm_transport_receive(seat->transport, peer, tag, bytes, length, NULL, &request->op);
+        send ? xm_transport_send(slot->transport, peer, tag, bytes, length, NULL, &request->op)
+             : xm_transport_receive(slot->transport, peer, tag, bytes, length, NULL, &request->op);
     if (status != XM_IN_PROGRESS) {
         on_done(&request->op, status);
     }
 }
 
-static void step(conformance_seat_t *seat)
+static void step(conformance_slot_t *slot)
 {
-    struct pollfd entry = {.fd = xm_transport_event_fd(seat->transport), .events = POLLIN};
+    struct pollfd entry = {.fd = xm_transport_event_fd(slot->transport), .events = POLLIN};
 
-    if (xm_transport_progress(seat->transport) == 0 && xm_transport_arm(seat->transport) == XM_OK) {
+    if (xm_transport_progress(slot->transport) == 0 && xm_transport_arm(slot->transport) == XM_OK) {
         (void)poll(&entry, 1, 20);
     }
 }
 
-static void wait_for(conformance_seat_t *seat, const request_t *requests, int count)
+static void wait_for(conformance_slot_t *slot, const request_t *requests, int count)
 {
-    double deadline = local_now() + seat->limit;
+    double deadline = local_now() + slot->limit;
 
     for (int i = 0; i < count; ++i) {
         while (!requests[i].ended) {
             local_expect(local_now() < deadline, "rank %d: operation %d of %d did not end",
-                         seat->transport->rank, i, count);
-            step(seat);
+                         slot->transport->rank, i, count);
+            step(slot);
         }
     }
 }
 
-static void finish(conformance_seat_t *seat, const request_t *requests, int count)
+static void finish(conformance_slot_t *slot, const request_t *requests, int count)
 {
-    wait_for(seat, requests, count);
+    wait_for(slot, requests, count);
     for (int i = 0; i < count; ++i) {
         local_expect(requests[i].status == XM_OK, "operation %d of %d: %s", i, count,
                      requests[i].sentence);
@@ -113,30 +113,30 @@ static uint8_t *map(void *where, size_t length)
 static int exhaust(const xm_job_env_t *env, int listen_fd, void *arg)
 {
     enum { COUNT = XM_VERBS_UNMATCHED + 500, LENGTH = 333 };
-    conformance_seat_t seat;
+    conformance_slot_t slot;
     request_t *requests = calloc(COUNT, sizeof(*requests));
     uint8_t *bytes = map(NULL, (size_t)COUNT * LENGTH);
     int peer = 1 - env->rank;
 
-    verbs_sit(env, listen_fd, *(placement_t *)arg, 0, &seat);
+    verbs_sit(env, listen_fd, *(placement_t *)arg, 0, &slot);
     if (env->rank == 0) {
         fill(bytes, (size_t)COUNT * LENGTH, 4);
         for (int i = 0; i < COUNT; ++i) {
-            post(&seat, true, peer, (uint64_t)i, bytes + (size_t)i * LENGTH, LENGTH, &requests[i]);
+            post(&slot, true, peer, (uint64_t)i, bytes + (size_t)i * LENGTH, LENGTH, &requests[i]);
         }
         for (int i = 0; i < 20; ++i) {
-            step(&seat);
+            step(&slot);
         }
         local_expect(!requests[COUNT - 1].ended, "more was stored than is allowed");
     }
-    verbs_barrier(&seat);
+    verbs_barrier(&slot);
     for (int i = COUNT - 1; i >= 0 && env->rank == 1; --i) {
-        post(&seat, false, peer, (uint64_t)i, bytes + (size_t)i * LENGTH, LENGTH, &requests[i]);
+        post(&slot, false, peer, (uint64_t)i, bytes + (size_t)i * LENGTH, LENGTH, &requests[i]);
     }
-    finish(&seat, requests, COUNT);
+    finish(&slot, requests, COUNT);
     check(bytes, (size_t)COUNT * LENGTH, 4);
-    verbs_barrier(&seat);
-    verbs_leave(&seat);
+    verbs_barrier(&slot);
+    verbs_leave(&slot);
     free(requests);
     (void)munmap(bytes, (size_t)COUNT * LENGTH);
     return 0;
@@ -156,11 +156,11 @@ END_TEST
 static int reuse_addresses(const xm_job_env_t *env, int listen_fd, void *arg)
 {
     enum { ROUNDS = 6, LENGTH = 600001 };
-    conformance_seat_t seat;
+    conformance_slot_t slot;
     uint8_t *bytes = map(NULL, LENGTH);
 
     (void)arg;
-    verbs_sit(env, listen_fd, ACROSS, 0, &seat);
+    verbs_sit(env, listen_fd, ACROSS, 0, &slot);
     for (int round = 0; round < ROUNDS; ++round) {
         request_t request;
 
@@ -169,12 +169,12 @@ static int reuse_addresses(const xm_job_env_t *env, int listen_fd, void *arg)
         if (env->rank == 0) {
             fill(bytes, LENGTH, (uint64_t)round);
         }
-        post(&seat, env->rank == 0, 1 - env->rank, 1, bytes, LENGTH, &request);
-        finish(&seat, &request, 1);
+        post(&slot, env->rank == 0, 1 - env->rank, 1, bytes, LENGTH, &request);
+        finish(&slot, &request, 1);
         check(bytes, LENGTH, (uint64_t)round);
     }
-    verbs_barrier(&seat);
-    verbs_leave(&seat);
+    verbs_barrier(&slot);
+    verbs_leave(&slot);
     (void)munmap(bytes, LENGTH);
     return 0;
 }
@@ -189,19 +189,19 @@ END_TEST
 static int write_long(const xm_job_env_t *env, int listen_fd, void *arg)
 {
     size_t longest = *(size_t *)arg, length = longest == 0 ? 20 * (size_t)MIB + 1 : 3 * (size_t)MIB;
-    conformance_seat_t seat;
+    conformance_slot_t slot;
     uint8_t *bytes = map(NULL, length);
     request_t request;
 
-    verbs_sit(env, listen_fd, longest == 0 ? ACROSS : TWO_RAILS, longest, &seat);
+    verbs_sit(env, listen_fd, longest == 0 ? ACROSS : TWO_RAILS, longest, &slot);
     if (env->rank == 0) {
         fill(bytes, length, 7);
     }
-    post(&seat, env->rank == 0, 1 - env->rank, 1, bytes, length, &request);
-    finish(&seat, &request, 1);
+    post(&slot, env->rank == 0, 1 - env->rank, 1, bytes, length, &request);
+    finish(&slot, &request, 1);
     check(bytes, length, 7);
-    verbs_barrier(&seat);
-    verbs_leave(&seat);
+    verbs_barrier(&slot);
+    verbs_leave(&slot);
     (void)munmap(bytes, length);
     return 0;
 }
@@ -255,9 +255,9 @@ static int with_device(const char *command)
     return system(text);
 }
 
-static void break_own_queue_pair(const conformance_seat_t *seat, int peer)
+static void break_own_queue_pair(const conformance_slot_t *slot, int peer)
 {
-    const xm_verbs_transport_t *self = (const xm_verbs_transport_t *)seat->transport;
+    const xm_verbs_transport_t *self = (const xm_verbs_transport_t *)slot->transport;
     struct ibv_qp_attr broken = {.qp_state = IBV_QPS_ERR};
 
     local_expect(ibv_modify_qp(self->peers[peer].lanes[0].qp, &broken, IBV_QP_STATE) == 0,
@@ -271,31 +271,31 @@ static int survive(const xm_job_env_t *env, int listen_fd, void *arg)
 {
     const breakage_t *breakage = arg;
     int rank = env->rank, other = rank == 0 ? 1 : 0;
-    conformance_seat_t seat;
+    conformance_slot_t slot;
     uint8_t *bytes = map(NULL, MIB), byte = 9;
     request_t requests[2], message;
     double started;
 
-    verbs_sit(env, listen_fd, ACROSS, 0, &seat);
+    verbs_sit(env, listen_fd, ACROSS, 0, &slot);
     if (rank != 2) {
-        post(&seat, false, other, 1, bytes, 100, &requests[0]);
-        post(&seat, false, other, 2, bytes, MIB, &requests[1]);
+        post(&slot, false, other, 1, bytes, 100, &requests[0]);
+        post(&slot, false, other, 2, bytes, MIB, &requests[1]);
     }
-    verbs_barrier(&seat);
+    verbs_barrier(&slot);
     started = local_now();
     if (rank == 1 && breakage->dies) {
-        seat.die(&seat);
+        slot.die(&slot);
     }
     if (rank == 0 && breakage->break_it != NULL) {
         local_expect(with_device(breakage->break_it) == 0, "%s", breakage->break_it);
         started = local_now(); /* the commands themselves take long on a busy machine */
     } else if (rank == 0 && !breakage->dies) {
-        break_own_queue_pair(&seat, 1);
+        break_own_queue_pair(&slot, 1);
     }
     if (rank != 2) {
-        wait_for(&seat, requests, 2);
+        wait_for(&slot, requests, 2);
         (void)printf("rank %d noticed after %.2f s\n", rank, local_now() - started);
-        local_expect(local_now() - started < local_patience(10.0), "noticed only after %g s",
+        local_expect(local_now() - started < local_timeout(10.0), "noticed only after %g s",
                      local_now() - started);
         for (int i = 0; i < 2; ++i) {
             char who[32], device[40];
@@ -310,21 +310,21 @@ static int survive(const xm_job_env_t *env, int listen_fd, void *arg)
                 "rank %d: operation %d: %s, %s", rank, i, xm_status_string(requests[i].status),
                 requests[i].sentence);
         }
-        local_expect(seat.transport->failed_peer == other, "failed peer is %d",
-                     seat.transport->failed_peer);
-        post(&seat, true, other, 3, &byte, 1, &message);
+        local_expect(slot.transport->failed_peer == other, "failed peer is %d",
+                     slot.transport->failed_peer);
+        post(&slot, true, other, 3, &byte, 1, &message);
         local_expect(message.ended && message.status == XM_ERR_PEER_DIED, "a later send: %s",
                      xm_status_string(message.status));
     }
     if (rank != 1) {
         for (int i = 0; i < 3; ++i) {
             fill(bytes, rank == 0 ? MIB : 0, 3);
-            post(&seat, rank == 0, 2 - rank, 4, bytes, MIB, &message);
-            finish(&seat, &message, 1);
+            post(&slot, rank == 0, 2 - rank, 4, bytes, MIB, &message);
+            finish(&slot, &message, 1);
             check(bytes, MIB, 3);
         }
     }
-    verbs_leave(&seat);
+    verbs_leave(&slot);
     (void)munmap(bytes, MIB);
     return 0;
 }
@@ -332,7 +332,7 @@ static int survive(const xm_job_env_t *env, int listen_fd, void *arg)
 /* A port comes back a moment after its link. */
 static void wait_until_active(void)
 {
-    double deadline = local_now() + local_patience(10.0);
+    double deadline = local_now() + local_timeout(10.0);
 
     for (int i = 0; i < 2; ++i) {
         char path[256], state[64] = "";
@@ -404,7 +404,7 @@ static void limit_locked_memory(size_t bytes)
 static int lock_too_much(const xm_job_env_t *env, int listen_fd, void *arg)
 {
     const size_t length = 32 * (size_t)MIB;
-    conformance_seat_t seat;
+    conformance_slot_t slot;
     uint8_t *bytes = map(NULL, length);
     xm_memory_t *memory;
     request_t request;
@@ -413,21 +413,21 @@ static int lock_too_much(const xm_job_env_t *env, int listen_fd, void *arg)
     if (env->rank == 0) {
         limit_locked_memory(4 * (size_t)MIB);
     }
-    verbs_sit(env, listen_fd, ACROSS, 0, &seat);
+    verbs_sit(env, listen_fd, ACROSS, 0, &slot);
     if (env->rank == 0) {
-        local_expect_fails(xm_transport_memory_register(seat.transport, bytes, length, &memory),
+        local_expect_fails(xm_transport_memory_register(slot.transport, bytes, length, &memory),
                            XM_ERR_NO_MEMORY, "ulimit -l is 4096");
-        post(&seat, true, 1, 1, bytes, length, &request);
+        post(&slot, true, 1, 1, bytes, length, &request);
         local_expect(request.status == XM_ERR_NO_MEMORY &&
                          strstr(request.sentence, "cannot register 33554432 bytes") != NULL,
                      "'%s'", request.sentence);
         fill(bytes, 2 * (size_t)MIB, 2);
     }
-    post(&seat, env->rank == 0, 1 - env->rank, 1, bytes, 2 * (size_t)MIB, &request);
-    finish(&seat, &request, 1);
+    post(&slot, env->rank == 0, 1 - env->rank, 1, bytes, 2 * (size_t)MIB, &request);
+    finish(&slot, &request, 1);
     check(bytes, 2 * (size_t)MIB, 2);
-    verbs_barrier(&seat);
-    verbs_leave(&seat);
+    verbs_barrier(&slot);
+    verbs_leave(&slot);
     (void)munmap(bytes, length);
     return 0;
 }

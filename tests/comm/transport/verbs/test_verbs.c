@@ -2,7 +2,7 @@
 
 #include <stdio.h>
 
-#include "tests/comm/transport/verbs/verbs_seat.h"
+#include "tests/comm/transport/verbs/verbs_slot.h"
 
 typedef struct {
     const conformance_case_t *which;
@@ -12,14 +12,14 @@ typedef struct {
 static int run_case(const xm_job_env_t *env, int listen_fd, void *arg)
 {
     const run_t *run = arg;
-    conformance_seat_t seat;
+    conformance_slot_t slot;
 
-    verbs_sit(env, listen_fd, run->placement, 0, &seat);
-    run->which->run(&seat);
+    verbs_sit(env, listen_fd, run->placement, 0, &slot);
+    run->which->run(&slot);
     if (run->which->doomed == 0) {
-        verbs_barrier(&seat);
+        verbs_barrier(&slot);
     }
-    verbs_leave(&seat);
+    verbs_leave(&slot);
     return 0;
 }
 
@@ -115,33 +115,33 @@ static int look_around(const xm_job_env_t *env, int listen_fd, void *arg)
 {
     static uint8_t bytes[100000];
     xm_transport_verbs_params_t params = XM_TRANSPORT_VERBS_PARAMS_INIT;
-    conformance_seat_t seat = {.barrier = verbs_barrier,
-                               .limit = local_patience(VERBS_WAIT_LIMIT_S)};
+    conformance_slot_t slot = {.barrier = verbs_barrier,
+                               .limit = local_timeout(VERBS_WAIT_LIMIT_S)};
     xm_bootstrap_t *bootstrap;
     xm_memory_t *memory;
     char lanes[256], expected[256];
 
     (void)arg;
     local_expect_ok(xm_bootstrap_create_tcp(env, listen_fd, VERBS_WAIT_LIMIT_S, &bootstrap));
-    seat.arg = bootstrap;
+    slot.arg = bootstrap;
     params.timeout = VERBS_WAIT_LIMIT_S;
     params.spin = true;
-    local_expect_ok(xm_transport_verbs_create(bootstrap, &params, &seat.transport));
-    local_expect(xm_transport_event_fd(seat.transport) == -1, "a descriptor");
-    local_expect(xm_transport_arm(seat.transport) == XM_IN_PROGRESS, "allowed to sleep");
-    local_expect_ok(xm_transport_memory_register(seat.transport, bytes, sizeof(bytes), &memory));
+    local_expect_ok(xm_transport_verbs_create(bootstrap, &params, &slot.transport));
+    local_expect(xm_transport_event_fd(slot.transport) == -1, "a descriptor");
+    local_expect(xm_transport_arm(slot.transport) == XM_IN_PROGRESS, "allowed to sleep");
+    local_expect_ok(xm_transport_memory_register(slot.transport, bytes, sizeof(bytes), &memory));
     if (env->size > 1) {
         (void)snprintf(expected, sizeof(expected), "%s:1 > %s:1", verbs_devices[0],
                        verbs_devices[0]);
         local_expect_ok(
-            xm_transport_verbs_lanes(seat.transport, 1 - env->rank, lanes, sizeof(lanes)));
+            xm_transport_verbs_lanes(slot.transport, 1 - env->rank, lanes, sizeof(lanes)));
         local_expect(strncmp(lanes, expected, strlen(expected)) == 0, "lanes are '%s'", lanes);
-        conformance_cases[0].run(&seat);
+        conformance_cases[0].run(&slot);
     }
-    local_expect_fails(xm_transport_verbs_lanes(seat.transport, env->rank, lanes, sizeof(lanes)),
+    local_expect_fails(xm_transport_verbs_lanes(slot.transport, env->rank, lanes, sizeof(lanes)),
                        XM_ERR_INVALID_ARGUMENT, "no verbs peer");
-    verbs_barrier(&seat);
-    xm_transport_destroy(seat.transport);
+    verbs_barrier(&slot);
+    xm_transport_destroy(slot.transport);
     xm_bootstrap_destroy(bootstrap);
     return 0;
 }

@@ -37,10 +37,10 @@ START_TEST(residual_blocks_shrink_to_two_variables)
 }
 END_TEST
 
-/* A ladder with diagonals has nothing to eliminate, and is too long to enumerate. */
+/* A multiplier steps with diagonals has nothing to eliminate, and is too long to enumerate. */
 START_TEST(what_is_too_much_to_enumerate_is_ordered)
 {
-    enum { RUNGS = 14, MANY = 2 * RUNGS, VALUES = 4, TABLES = 5 * RUNGS };
+    enum { MULTIPLIERS = 14, MANY = 2 * MULTIPLIERS, VALUES = 4, TABLES = 5 * MULTIPLIERS };
     static double table[TABLES][VALUES * VALUES];
     static const double zeros[VALUES];
     ap_choice_variable_t variables[MANY];
@@ -52,11 +52,11 @@ START_TEST(what_is_too_much_to_enumerate_is_ordered)
     for (int v = 0; v < MANY; ++v) {
         variables[v] = (ap_choice_variable_t){.domain = VALUES, .seconds = zeros};
     }
-    for (int rung = 0; rung < RUNGS; ++rung) {
-        const int a = 2 * rung, b = a + 1;
+    for (int multiplier = 0; multiplier < MULTIPLIERS; ++multiplier) {
+        const int a = 2 * multiplier, b = a + 1;
         const int ends[][2] = {{a, b}, {a, a + 2}, {b, b + 2}, {a, b + 2}, {b, a + 2}};
 
-        for (int e = 0; e < (rung + 1 < RUNGS ? 5 : 1); ++e) {
+        for (int e = 0; e < (multiplier + 1 < MULTIPLIERS ? 5 : 1); ++e) {
             edges[count] = (ap_choice_edge_t){ends[e][0], ends[e][1], table[count]};
             for (int i = 0; i < VALUES * VALUES; ++i) {
                 table[count][i] = fixture_random(&random) % 3;

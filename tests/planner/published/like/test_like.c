@@ -23,10 +23,10 @@ static ap_planner_params_t params_of(const xm_cluster_profile_t *profile, const 
 
 static ap_like_result_t run(const char *name, const ap_planner_params_t *params)
 {
-    const ap_planner_row_t *row;
+    const ap_planner_preset_t *row;
     ap_like_result_t result;
 
-    ck_assert_xm_ok(ap_planner_row_find(name, &row));
+    ck_assert_xm_ok(ap_planner_preset_find(name, &row));
     ck_assert_xm_ok(ap_like_run(row, params, &result));
     return result;
 }
@@ -40,7 +40,7 @@ static bool is_synchronous(const ap_plan_t *plan)
 }
 
 /* What the judge says follows from the plan that it gives. */
-static void check_verdict(const ap_like_result_t *result, const ap_planner_params_t *params)
+static void check_fault_status(const ap_like_result_t *result, const ap_planner_params_t *params)
 {
     double most = 0.0, limit = xm_cluster_profile_device_memory_bytes(params->profile);
 
@@ -67,7 +67,7 @@ static void check_all(const char *model, int hosts, int devices, double memory)
     ap_planner_params_t params = params_of(profile, model);
     ap_like_result_t ours = run("default", &params);
     int count, planned = 0;
-    const ap_planner_row_t *rows = ap_planner_rows(&count);
+    const ap_planner_preset_t *rows = ap_planner_presets(&count);
 
     ck_assert_ptr_nonnull(ours.plan);
     ck_assert_double_eq(ours.over_bytes, 0.0);
@@ -80,7 +80,7 @@ static void check_all(const char *model, int hosts, int devices, double memory)
             continue;
         }
         ++planned;
-        check_verdict(&result, &params);
+        check_fault_status(&result, &params);
         ck_assert(ap_space_contains(&ours.row->space, &rows[i].space));
         if (result.over_bytes <= 0.0 && is_synchronous(result.plan)) {
             ck_assert_msg(ours.step <= result.step * (1.0 + 1e-3),
@@ -250,17 +250,17 @@ END_TEST
 
 START_TEST(names_are_found_or_the_nearest_is_given)
 {
-    const ap_planner_row_t *row;
+    const ap_planner_preset_t *row;
     int count;
-    const ap_planner_row_t *rows = ap_planner_rows(&count);
+    const ap_planner_preset_t *rows = ap_planner_presets(&count);
 
     ck_assert_str_eq(rows[count - 1].name, "default");
     for (int i = 0; i < count; ++i) {
-        ck_assert_xm_ok(ap_planner_row_find(rows[i].name, &row));
+        ck_assert_xm_ok(ap_planner_preset_find(rows[i].name, &row));
         ck_assert_ptr_eq(row, &rows[i]);
         ck_assert_str_ne(ap_search_kind_name(row->search), "");
     }
-    ck_assert_xm_fails(ap_planner_row_find("megatorn", &row), XM_ERR_INVALID_ARGUMENT,
+    ck_assert_xm_fails(ap_planner_preset_find("megatorn", &row), XM_ERR_INVALID_ARGUMENT,
                        "did you mean megatron?");
 }
 END_TEST

@@ -11,7 +11,7 @@ from ..errors import CrossmeshError
 from ..job import Job
 
 # Seconds for the other side to say why, after a transfer has failed.
-PATIENCE = 5.0
+TIMEOUT = 5.0
 
 
 class Call:
@@ -60,7 +60,7 @@ class Call:
         transfer's failure where that has failed as well."""
         with self._lock:
             self._job = None
-        self._thread.join(timeout if failure is None else min(timeout, PATIENCE))
+        self._thread.join(timeout if failure is None else min(timeout, TIMEOUT))
         if failure is not None and failure is not self._error:
             raise failure from self._error
         self.check()

@@ -43,7 +43,7 @@ class Group(NamedTuple):
     ranks: dict[str, int]  # by the actor's id
 
 
-class _Seat:
+class _Slot:
     """An actor's part in its group."""
 
     def __init__(self, store: Any, name: str, rank: int, size: int, timeout: float) -> None:
@@ -55,7 +55,7 @@ class _Seat:
 
 
 _groups: dict[str, Group] = {}
-_seats: dict[str, _Seat] = {}
+_slots: dict[str, _Slot] = {}
 
 
 class Transport:
@@ -129,9 +129,9 @@ class Transport:
     def _move(self, about: Any, memories: Sequence[_Memory], peer: int, sends: bool = False) -> None:
         if len(memories) > 1 << TENSOR_BITS:
             raise InputError(f"an object of {len(memories)} tensors; transport {TRANSPORT} moves {1 << TENSOR_BITS}")
-        seat = _seat(about.group)
+        slot = _slot(about.group)
         first = about.transfer << TENSOR_BITS
-        post = seat.messages._send if sends else seat.messages._receive
+        post = slot.messages._send if sends else slot.messages._receive
 
         def script() -> Script:
             messages: list[int] = []
@@ -141,17 +141,17 @@ class Transport:
             for memory in memories if not sends else ():
                 memory.unpack()
 
-        with seat.lock:
-            if about.transfer in seat.aborted:
-                seat.aborted.discard(about.transfer)
+        with slot.lock:
+            if about.transfer in slot.aborted:
+                slot.aborted.discard(about.transfer)
                 raise _given_up(about)
-            work = seat.messages._begin(script())
-            (seat.flows[about.transfer],) = work._flows
+            work = slot.messages._begin(script())
+            (slot.flows[about.transfer],) = work._flows
         try:
             work.wait()
         finally:
-            with seat.lock:
-                del seat.flows[about.transfer]
+            with slot.lock:
+                del slot.flows[about.transfer]
 
     def garbage_collect(self, obj_id: str, tensor_transport_meta: Any, tensors: Sequence[torch.Tensor]) -> None:
         """Nothing is kept for an object."""
@@ -159,15 +159,15 @@ class Transport:
     def abort_transport(self, obj_id: str, communicator_metadata: Any) -> None:
         """Ends the transfer on this actor, also if it has not begun here."""
         about = communicator_metadata
-        seat = _seats.get(about.group)
-        if seat is None:
+        slot = _slots.get(about.group)
+        if slot is None:
             return
-        with seat.lock:
-            flow = seat.flows.get(about.transfer)
+        with slot.lock:
+            flow = slot.flows.get(about.transfer)
             if flow is None:
-                seat.aborted.add(about.transfer)
+                slot.aborted.add(about.transfer)
         if flow is not None:
-            with flow._job._seat():
+            with flow._job._slot():
                 if not flow.done:
                     flow._finish(_given_up(about))
 
@@ -180,10 +180,10 @@ def _id(actor: Any) -> str:
     return str(actor._actor_id.hex())
 
 
-def _seat(name: str) -> _Seat:
-    if name not in _seats:
+def _slot(name: str) -> _Slot:
+    if name not in _slots:
         raise InputError(f"this actor is not in group {name}: create_group() makes it")
-    return _seats[name]
+    return _slots[name]
 
 
 # Groups --------------------------------------------------------------------------------------------
@@ -207,13 +207,13 @@ def _join(_actor: Any, name: str, address: str, port: int, rank: int, size: int,
     store = _opened.pop(name, None)
     if store is None:
         store = _meeting.find_store(address, port, timeout)
-    _seats[name] = _Seat(store, name, rank, size, timeout)
+    _slots[name] = _Slot(store, name, rank, size, timeout)
 
 
 def _leave(_actor: Any, name: str) -> None:
-    seat = _seats.pop(name, None)
-    if seat is not None and not seat.messages._job.closed:
-        seat.messages._job.close("this actor leaves its group")
+    slot = _slots.pop(name, None)
+    if slot is not None and not slot.messages._job.closed:
+        slot.messages._job.close("this actor leaves its group")
 
 
 def create_group(actors: Sequence[Any], name: str = "crossmesh", timeout: float = _meeting.TIMEOUT) -> None:
@@ -240,7 +240,7 @@ def destroy_group(actors: Sequence[Any], name: str = "crossmesh") -> None:
 
 def group_job(name: str = "crossmesh") -> Job:
     """Inside an actor: the job of its group."""
-    return _seat(name).messages._job
+    return _slot(name).messages._job
 
 
 # Ray's classes -------------------------------------------------------------------------------------

@@ -22,38 +22,38 @@ from ._sharding import Placed
 _made = 0
 
 
-class _Seats:
+class _Slots:
     """A job whose workers belong to the threads that serve programs."""
 
     def __init__(self, timeout: float | None) -> None:
         _xla.register()
         self.devices = Devices("cpu", timeout=timeout)
-        self.seats: dict[int, ctypes.c_void_p] = {}
+        self.slots: dict[int, ctypes.c_void_p] = {}
         for job in self.devices.jobs:
-            seat = ctypes.c_void_p()
-            _xla.lib.xm_xla_seat_open(job._worker, seat)
-            self.seats[job.rank] = seat
+            slot = ctypes.c_void_p()
+            _xla.lib.xm_xla_slot_open(job._worker, slot)
+            self.slots[job.rank] = slot
         atexit.register(shutdown_programs)  # before the jobs are left
 
     def close(self) -> None:
-        for seat in self.seats.values():
-            _xla.lib.xm_xla_seat_close(seat)
-        self.seats.clear()
+        for slot in self.slots.values():
+            _xla.lib.xm_xla_slot_close(slot)
+        self.slots.clear()
         self.devices.close()
 
 
-_seats: _Seats | None = None
+_slots: _Slots | None = None
 _transfers: list[Transfer] = []
 
 
 def shutdown_programs() -> None:
     """Closes all transfers and leaves their job. Collective."""
-    global _seats
+    global _slots
     for transfer in list(_transfers):
         transfer.close()
-    seats, _seats = _seats, None
-    if seats is not None:
-        seats.close()
+    slots, _slots = _slots, None
+    if slots is not None:
+        slots.close()
 
 
 def _shard_map(function: Any, mesh: Any, in_specs: Any, out_specs: Any) -> Any:
@@ -92,7 +92,7 @@ class Transfer:
         scheduler: str = "auto",
         profile: str | None = None,
     ) -> None:
-        global _seats, _made
+        global _slots, _made
         self.shape, self.dtype, self.src, self.dst = tuple(shape), np.dtype(dtype), src, dst
         for side, sharding in (("src", src), ("dst", dst)):
             if not isinstance(sharding, NamedSharding):
@@ -100,11 +100,11 @@ class Transfer:
         common = src.device_set & dst.device_set
         if common:
             raise InputError(f"{sorted(map(str, common))[0]} is in both meshes; one program runs on it at a time")
-        if _seats is None:
-            _seats = _Seats(timeout)
+        if _slots is None:
+            _slots = _Slots(timeout)
         self._id, _made = _made, _made + 1
         self._timeout = timeout or 0.0
-        devices = _seats.devices
+        devices = _slots.devices
         source = Placed("the source", self.shape, src, devices.rank_of)
         target = Placed("the destination", self.shape, dst, devices.rank_of)
         spec = TensorSpec(source.layout(), target.layout(), 8 * self.dtype.itemsize, f"transfer {self._id}")
@@ -116,14 +116,14 @@ class Transfer:
 
     def _join(self, job: Job, device: Any, plan: Plan) -> Any:
         """One rank's part."""
-        assert _seats is not None
-        seat = _seats.seats[job.rank]
+        assert _slots is not None
+        slot = _slots.slots[job.rank]
         sends = device in self.src.device_set
         side = self.src if sends else self.dst
         layout = plan.tensors[0].src if sends else plan.tensors[0].dst
         shape = layout.tile_shape(job.rank)
         buffer = None if shape is None else np.empty(shape, self.dtype)
-        _xla.lib.xm_xla_lock(seat)
+        _xla.lib.xm_xla_lock(slot)
         try:
             reshard = Reshard(job, plan, buffer if sends else None, None if sends else buffer, dtype=str(self.dtype))
             if buffer is None:
@@ -139,10 +139,10 @@ class Transfer:
                 bytes=buffer.nbytes,
                 timeout=self._timeout,
             )
-            _xla.lib.xm_xla_add(seat, part)
-            return seat, buffer, reshard
+            _xla.lib.xm_xla_add(slot, part)
+            return slot, buffer, reshard
         finally:
-            _xla.lib.xm_xla_unlock(seat)
+            _xla.lib.xm_xla_unlock(slot)
 
     def _call(self, mesh: Any, results: Any, operands: Sequence[Any], in_specs: Any, out_specs: Any, after: Any) -> Any:
         """The custom call on every device of a mesh; a ticket for each of them is among the results."""
@@ -179,13 +179,13 @@ class Transfer:
         if self not in _transfers:
             return
         _transfers.remove(self)
-        for seat, _, reshard in self._kept:
-            _xla.lib.xm_xla_lock(seat)
+        for slot, _, reshard in self._kept:
+            _xla.lib.xm_xla_lock(slot)
             try:
-                _xla.lib.xm_xla_remove(seat, self._id, b"the transfer was closed")
+                _xla.lib.xm_xla_remove(slot, self._id, b"the transfer was closed")
                 reshard.close()
             except CrossmeshError:
                 pass  # a run that was given up has ended the job
             finally:
-                _xla.lib.xm_xla_unlock(seat)
+                _xla.lib.xm_xla_unlock(slot)
         self._kept = []

@@ -192,7 +192,7 @@ class ProcessGroupCrossmesh(dist.ProcessGroup):  # type: ignore[misc]
 
     def _begin(self, script: Script) -> _Work:
         job = self._job
-        with job._seat():
+        with job._slot():
             flow = Flow(job, script, job._now() + int(job.timeout * 1e9))
             job._requests.append(flow)
             flow._step()

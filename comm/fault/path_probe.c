@@ -1,0 +1,240 @@
+#include "comm/fault/path_probe.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Of the tags that belong to the worker: a probe's question and its answer. */
+#define TAG_QUESTION XM_TRANSPORT_TAG_OWN
+#define TAG_ANSWER   (XM_TRANSPORT_TAG_OWN | UINT64_C(1) << 32)
+
+/* A message of one byte. */
+typedef struct {
+    xm_op_t op;
+    bool busy;
+    xm_status_t status;
+    char byte;
+} byte_t;
+
+typedef enum { CONTENT, ASKED, SENT } doubt_t;
+
+typedef struct {
+    /* As the one who doubts. */
+    bool waits;
+    uint64_t moved;
+    int64_t since; /* nothing has moved */
+    doubt_t doubt;
+    uint32_t probe; /* number of the last */
+    unsigned signs; /* of life that the heartbeat had counted when the probe was sent */
+    byte_t question, answer;
+    /* As the one who is doubted. */
+    uint32_t wanted, ready;
+    byte_t asked, answered;
+} slot_t;
+
+struct xm_path_probe {
+    xm_transport_t *transport;
+    xm_heartbeat_t *heartbeat;
+    const xm_endpoints_t *endpoints;
+    const int *job_rank;
+    int64_t rail_timeout; /* until a rank is doubted */
+    int64_t next;
+    slot_t *slots;
+};
+
+static void on_byte(xm_op_t *op, xm_status_t status)
+{
+    byte_t *byte = op->arg;
+
+    byte->busy = false;
+    byte->status = status;
+}
+
+static void post_byte(const xm_path_probe_t *self, int rank, byte_t *byte, uint64_t tag, bool send)
+{
+    xm_status_t status;
+
+    byte->op.done = on_byte;
+    byte->op.arg = byte;
+    byte->busy = true;
+    status =
+        send ? xm_transport_send(self->transport, rank, tag, &byte->byte, 1, NULL, &byte->op)
+             : xm_transport_receive(self->transport, rank, tag, &byte->byte, 1, NULL, &byte->op);
+    if (status != XM_IN_PROGRESS) {
+        on_byte(&byte->op, status);
+    }
+}
+
+xm_status_t xm_path_probe_create(xm_transport_t *transport, xm_heartbeat_t *heartbeat,
+                                 const xm_endpoints_t *endpoints, const int *job_rank,
+                                 double interval, xm_path_probe_t **path_probe)
+{
+    xm_path_probe_t *self = calloc(1, sizeof(*self));
+
+    if (self != NULL) {
+        self->slots = calloc((size_t)transport->size, sizeof(*self->slots));
+    }
+    if (self == NULL || self->slots == NULL) {
+        free(self);
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to watch %d ranks", transport->size);
+    }
+    self->transport = transport;
+    self->heartbeat = heartbeat;
+    self->endpoints = endpoints;
+    self->job_rank = job_rank;
+    self->rail_timeout = (int64_t)(interval * 0.5e9);
+    *path_probe = self;
+    return XM_OK;
+}
+
+void xm_path_probe_destroy(xm_path_probe_t *path_probe)
+{
+    if (path_probe != NULL) {
+        free(path_probe->slots);
+        free(path_probe);
+    }
+}
+
+/* Nothing to doubt any more, or not yet again. A probe that is under way stays so. */
+static void end_doubt(xm_path_probe_t *self, int rank, int64_t now)
+{
+    slot_t *slot = &self->slots[rank];
+
+    slot->since = now;
+    slot->signs = xm_heartbeat_signs(self->heartbeat, self->job_rank[rank]);
+    if (slot->doubt == ASKED || (slot->doubt == SENT && !slot->answer.busy)) {
+        slot->doubt = CONTENT;
+    }
+    xm_heartbeat_watch(self->heartbeat, self->job_rank[rank], false);
+}
+
+static void begin_doubt(xm_path_probe_t *self, int rank)
+{
+    slot_t *slot = &self->slots[rank];
+
+    slot->doubt = ASKED;
+    ++slot->probe;
+    xm_heartbeat_want_probe(self->heartbeat, self->job_rank[rank], slot->probe);
+}
+
+static void send_probe(xm_path_probe_t *self, int rank)
+{
+    slot_t *slot = &self->slots[rank];
+
+    if (slot->question.busy) {
+        return; /* the one before has not left yet */
+    }
+    slot->doubt = SENT;
+    slot->signs = xm_heartbeat_signs(self->heartbeat, self->job_rank[rank]);
+    post_byte(self, rank, &slot->answer, TAG_ANSWER | slot->probe, false);
+    post_byte(self, rank, &slot->question, TAG_QUESTION | slot->probe, true);
+}
+
+static void blame(const xm_path_probe_t *self, int rank, int64_t now, xm_bootstrap_fault_t *fault)
+{
+    const xm_endpoint_t *there = &self->endpoints->of[self->job_rank[rank]];
+    char path[128];
+
+    xm_transport_path(self->transport, rank, path, sizeof(path));
+    fault->rank = rank;
+    fault->status = XM_ERR_PEER_DIED;
+    (void)snprintf(fault->sentence, sizeof(fault->sentence),
+                   "rank %d (host %s, pid %d) lives, but no message has passed between it and rank "
+                   "%d (host %s) for %.1f s%s%s: the link is down or the connection was lost",
+                   rank, there->host, there->pid, self->transport->rank,
+                   self->endpoints->of[self->endpoints->rank].host,
+                   (double)(now - self->slots[rank].since) * 1e-9, path[0] != '\0' ? " over " : "",
+                   path);
+}
+
+/* One whom this rank may wait for. */
+static void look_at(xm_path_probe_t *self, int rank, int64_t now, xm_bootstrap_fault_t *fault)
+{
+    slot_t *slot = &self->slots[rank];
+    uint64_t moved;
+    bool waits = xm_transport_waits(self->transport, rank, &moved);
+
+    if (slot->doubt == SENT && !slot->answer.busy) {
+        end_doubt(self, rank, now); /* answered, or ended with the peer */
+    }
+    if (!waits || !slot->waits || moved != slot->moved) {
+        if (slot->waits || slot->doubt != CONTENT) {
+            end_doubt(self, rank, now);
+        }
+        slot->since = now;
+        slot->waits = waits;
+        slot->moved = moved;
+        return;
+    }
+    if (now - slot->since >= self->rail_timeout) {
+        xm_heartbeat_watch(self->heartbeat, self->job_rank[rank], true);
+        if (slot->doubt == CONTENT) {
+            begin_doubt(self, rank);
+        }
+    }
+    if (slot->doubt == ASKED &&
+        xm_heartbeat_is_ready(self->heartbeat, self->job_rank[rank], slot->probe)) {
+        send_probe(self, rank);
+    }
+    /* Two who doubt each other should not blame each other: the lower rank speaks first. */
+    if (slot->doubt == SENT && slot->answer.busy &&
+        xm_heartbeat_signs(self->heartbeat, self->job_rank[rank]) - slot->signs >=
+            XM_PATH_PROBE_SIGNS + (rank < self->transport->rank)) {
+        blame(self, rank, now, fault);
+    }
+}
+
+/* The part of one who is doubted: gets ready, and answers. */
+static void serve(xm_path_probe_t *self, int rank)
+{
+    slot_t *slot = &self->slots[rank];
+
+    if (slot->wanted != slot->ready && slot->asked.busy) {
+        xm_transport_cancel(self->transport, &slot->asked.op); /* of a doubt that has passed */
+    } else if (slot->wanted != slot->ready) {
+        slot->ready = slot->wanted;
+        post_byte(self, rank, &slot->asked, TAG_QUESTION | slot->ready, false);
+        xm_heartbeat_set_ready(self->heartbeat, self->job_rank[rank], slot->ready);
+        slot->answered.status = XM_IN_PROGRESS; /* due */
+    }
+    if (slot->ready != 0 && !slot->asked.busy && !slot->answered.busy &&
+        slot->asked.status == XM_OK && slot->answered.status == XM_IN_PROGRESS) {
+        post_byte(self, rank, &slot->answered, TAG_ANSWER | slot->ready, true);
+    }
+}
+
+void xm_path_probe_on_news(xm_path_probe_t *path_probe)
+{
+    int job_rank;
+    uint32_t probe;
+
+    while (xm_heartbeat_wanted(path_probe->heartbeat, &job_rank, &probe)) {
+        for (int rank = 0; rank < path_probe->transport->size; ++rank) {
+            if (path_probe->job_rank[rank] == job_rank && rank != path_probe->transport->rank) {
+                path_probe->slots[rank].wanted = probe;
+            }
+        }
+    }
+    path_probe->next = 0;
+}
+
+int64_t xm_path_probe_look(xm_path_probe_t *path_probe, int64_t now, xm_bootstrap_fault_t *fault)
+{
+    fault->status = XM_OK;
+    xm_heartbeat_active(path_probe->heartbeat);
+    for (int rank = 0; rank < path_probe->transport->size; ++rank) {
+        if (rank != path_probe->transport->rank &&
+            (path_probe->slots[rank].ready != 0 || path_probe->slots[rank].wanted != 0)) {
+            serve(path_probe, rank);
+        }
+    }
+    if (now < path_probe->next) {
+        return path_probe->next;
+    }
+    path_probe->next = now + path_probe->rail_timeout / 2;
+    for (int rank = 0; rank < path_probe->transport->size && fault->status == XM_OK; ++rank) {
+        if (rank != path_probe->transport->rank) {
+            look_at(path_probe, rank, now, fault);
+        }
+    }
+    return path_probe->next;
+}

@@ -1,0 +1,214 @@
+/* A TCP relay whose ranks learn through an allgather of somebody else's where rank 0 listens. */
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <xxhash.h>
+
+#include "comm/job/bootstrap_listen.h"
+#include "comm/job/bootstrap_tcp.h"
+#include "comm/base.h"
+
+/* What tells one network stack from another: the machine's name and boot, and the network
+ * namespace. */
+static uint64_t own_stack(void)
+{
+    char text[64 + 256] = "";
+    struct stat namespace = {0};
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+
+    if (fd >= 0) {
+        (void)!read(fd, text, 63);
+        (void)close(fd);
+    }
+    (void)gethostname(text + 64, sizeof(text) - 64);
+    (void)stat("/proc/self/ns/net", &namespace);
+    return XXH64(text, sizeof(text), namespace.st_ino);
+}
+
+/* Whether the loopback interface of this rank is that of all. */
+static xm_status_t compare_stacks(xm_bootstrap_t *bootstrap, double deadline, bool *local)
+{
+    size_t size = (size_t)bootstrap->size;
+    uint64_t own = own_stack(), *all = malloc(size * sizeof(*all));
+    xm_status_t status;
+
+    if (all == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the hosts of %zu ranks", size);
+    }
+    /* Never read as a number: equal bytes mean the same machine. */
+    status =
+        xm_bootstrap_allgather(bootstrap, &own, all, sizeof(own), deadline - xm_clock_seconds());
+    *local = status == XM_OK;
+    for (size_t rank = 0; rank < size && status == XM_OK; ++rank) {
+        *local = *local && all[rank] == own;
+    }
+    free(all);
+    return status;
+}
+
+static void write_address(const xm_address_t *address, uint8_t bytes[16])
+{
+    const struct sockaddr_in *ipv4 = (const struct sockaddr_in *)&address->socket;
+    const struct sockaddr_in6 *ipv6 = (const struct sockaddr_in6 *)&address->socket;
+
+    memset(bytes, 0, 16);
+    if (address->socket.ss_family == AF_INET6) {
+        memcpy(bytes, &ipv6->sin6_addr, 16);
+    } else {
+        bytes[10] = 0xff;
+        bytes[11] = 0xff;
+        memcpy(bytes + 12, &ipv4->sin_addr, 4);
+    }
+}
+
+static void read_address(const uint8_t bytes[16], xm_address_t *address)
+{
+    struct sockaddr_in *ipv4 = (struct sockaddr_in *)&address->socket;
+    struct sockaddr_in6 *ipv6 = (struct sockaddr_in6 *)&address->socket;
+
+    memset(address, 0, sizeof(*address));
+    memcpy(&ipv6->sin6_addr, bytes, 16);
+    if (!IN6_IS_ADDR_V4MAPPED(&ipv6->sin6_addr)) {
+        address->socket.ss_family = AF_INET6;
+        address->length = sizeof(*ipv6);
+        return;
+    }
+    memset(address, 0, sizeof(*address));
+    address->socket.ss_family = AF_INET;
+    memcpy(&ipv4->sin_addr, bytes + 12, 4);
+    address->length = sizeof(*ipv4);
+}
+
+/* Rank 0: listens and writes its card. A card without a port tells the others that it failed. */
+static xm_status_t make_card(bool local, int *listen_fd, xm_bootstrap_card_t *card)
+{
+    xm_addresses_t addresses;
+    xm_status_t status = xm_bootstrap_listen_free(local, listen_fd, &addresses);
+
+    if (status == XM_OK) {
+        status = xm_job_secret_random(card->secret, sizeof(card->secret));
+    }
+    if (status < 0) {
+        return status;
+    }
+    for (int i = 0; i < addresses.count && i < XM_BOOTSTRAP_CARD_ADDRESSES; ++i) {
+        write_address(&addresses.list[i], card->addresses[card->count++]);
+    }
+    card->port = xm_address_port(&addresses.list[0]);
+    return XM_OK;
+}
+
+/* Gives everybody rank 0's card. */
+static xm_status_t share_card(xm_bootstrap_t *bootstrap, xm_bootstrap_card_t *card, double deadline)
+{
+    size_t size = (size_t)bootstrap->size;
+    uint8_t own[XM_BOOTSTRAP_CARD_SIZE], *all = malloc(size * sizeof(own));
+    xm_status_t status;
+
+    if (all == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the cards of %zu ranks", size);
+    }
+    xm_bootstrap_card_encode(card, own);
+    status =
+        xm_bootstrap_allgather(bootstrap, own, all, sizeof(own), deadline - xm_clock_seconds());
+    if (status == XM_OK) {
+        status = xm_bootstrap_card_decode(all, card);
+    }
+    free(all);
+    return status;
+}
+
+static xm_status_t connect_by_card(xm_bootstrap_tcp_t *self, const xm_bootstrap_card_t *card,
+                                   double deadline, double timeout)
+{
+    xm_addresses_t addresses = {.count = card->count};
+    char place[XM_BOOTSTRAP_CARD_ADDRESSES * (INET6_ADDRSTRLEN + 2) + 16], text[INET6_ADDRSTRLEN];
+    size_t used = 0;
+
+    if (card->port == 0 || card->count == 0) {
+        return xm_error_set(XM_ERR_UNREACHABLE, "rank 0 cannot listen for the other ranks");
+    }
+    for (int i = 0; i < card->count; ++i) {
+        read_address(card->addresses[i], &addresses.list[i]);
+        xm_address_set_port(&addresses.list[i], card->port);
+        if (getnameinfo((const struct sockaddr *)&addresses.list[i].socket,
+                        addresses.list[i].length, text, sizeof(text), NULL, 0,
+                        NI_NUMERICHOST) == 0) {
+            used += (size_t)snprintf(place + used, sizeof(place) - used, "%s%s", i > 0 ? ", " : "",
+                                     text);
+        }
+    }
+    (void)snprintf(place + used, sizeof(place) - used, " port %d", card->port);
+    return xm_bootstrap_rendezvous_connect(self, &addresses, place, deadline, timeout);
+}
+
+/* The rendezvous of the relay, after `card` has been shared. */
+static xm_status_t meet(xm_bootstrap_tcp_t *self, const xm_bootstrap_card_t *card, int listen_fd,
+                        double deadline, double timeout)
+{
+    if (self->base.rank != 0) {
+        return connect_by_card(self, card, deadline, timeout);
+    }
+    return xm_bootstrap_rendezvous_accept(self, listen_fd, deadline, timeout);
+}
+
+static xm_status_t make_relay(xm_bootstrap_t *table, double timeout, xm_bootstrap_tcp_t **relay)
+{
+    double deadline = xm_clock_seconds() + timeout;
+    xm_bootstrap_card_t card = {0};
+    xm_job_secret_t secret;
+    int listen_fd = -1;
+    bool local = false;
+    xm_error_t made = {0};
+    xm_status_t shared, status = compare_stacks(table, deadline, &local);
+
+    if (status < 0) {
+        return status;
+    }
+    if (table->rank == 0) {
+        xm_error_save(&made, make_card(local, &listen_fd, &card));
+    }
+    shared = share_card(table, &card, deadline);
+    status = made.status < 0 ? xm_error_restore(&made) : shared;
+    if (status == XM_OK) {
+        xm_job_secret_set(&secret, card.secret, sizeof(card.secret));
+        status = xm_bootstrap_tcp_create(table->rank, table->size, &secret, relay);
+        explicit_bzero(&secret, sizeof(secret));
+    }
+    if (status < 0) {
+        if (listen_fd >= 0) {
+            (void)close(listen_fd);
+        }
+        return status;
+    }
+    status = meet(*relay, &card, listen_fd, deadline, timeout);
+    if (status < 0) {
+        xm_bootstrap_tcp_destroy(*relay);
+    }
+    return status;
+}
+
+xm_status_t xm_bootstrap_create_relay(const xm_oob_t *oob, double timeout,
+                                      xm_bootstrap_t **bootstrap)
+{
+    xm_bootstrap_tcp_t *relay;
+    xm_bootstrap_t *table;
+    xm_status_t status = xm_bootstrap_create_oob(oob, &table);
+
+    if (status < 0) {
+        return status;
+    }
+    status = make_relay(table, timeout, &relay);
+    xm_bootstrap_destroy(table);
+    if (status == XM_OK) {
+        *bootstrap = &relay->base;
+    }
+    return status;
+}

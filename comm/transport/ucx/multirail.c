@@ -1,0 +1,421 @@
+/* Multirail between two ranks: what UCX is given. */
+#include "comm/transport/ucx/multirail.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/*
+ * The datatype of a packet's bytes. UCX asks for them when it has room, which for a rail that is
+ * gone may be never, or long after their owner has freed them. The last byte tells the receiver
+ * whether all others were what they should be.
+ */
+
+static void *start_pack(void *context, const void *packet, size_t count)
+{
+    (void)context;
+    (void)count;
+    return (void *)(uintptr_t)packet;
+}
+
+static void *start_unpack(void *context, void *buffer, size_t count)
+{
+    (void)context;
+    (void)count;
+    return buffer; /* never: receivers get the bytes as they are */
+}
+
+static size_t packed_size(void *state)
+{
+    return ((const xm_ucx_packet_t *)state)->length + 1;
+}
+
+static size_t pack(void *state, size_t offset, void *bytes, size_t room)
+{
+    const xm_ucx_packet_t *packet = state;
+    size_t left = packet->length + 1 - offset;
+    size_t size = room < left ? room : left, copied = size - (size == left);
+
+    if (packet->bytes == NULL) {
+        memset(bytes, 0, size);
+        return size;
+    }
+    memcpy(bytes, packet->bytes + offset, copied);
+    if (size == left) {
+        ((uint8_t *)bytes)[copied] = 1;
+    }
+    return size;
+}
+
+static ucs_status_t unpack(void *state, size_t offset, const void *bytes, size_t length)
+{
+    (void)state;
+    (void)offset;
+    (void)bytes;
+    (void)length;
+    return UCS_OK;
+}
+
+static void finish(void *state)
+{
+    (void)state;
+}
+
+static const ucp_generic_dt_ops_t packet_ops = {.start_pack = start_pack,
+                                                .start_unpack = start_unpack,
+                                                .packed_size = packed_size,
+                                                .pack = pack,
+                                                .unpack = unpack,
+                                                .finish = finish};
+
+ucs_status_t xm_ucx_multirail_make_type(xm_ucx_transport_t *self)
+{
+    ucs_status_t status = UCS_OK;
+
+    if (!self->has_packet_type) {
+        status = ucp_dt_create_generic(&packet_ops, NULL, &self->packet_type);
+        self->has_packet_type = status == UCS_OK;
+    }
+    return status;
+}
+
+void xm_ucx_multirail_set_due(xm_ucx_multirail_t *multirail)
+{
+    xm_ucx_transport_t *self = multirail->peer->owner;
+
+    if (!multirail->due) {
+        multirail->due = true;
+        multirail->next_due = self->due_multirail;
+        self->due_multirail = multirail;
+    }
+}
+
+static void free_packet(xm_ucx_packet_t *packet)
+{
+    xm_ucx_transport_t *self = packet->multirail->peer->owner;
+
+    xm_list_prepend(&self->free_packets, &packet->link);
+}
+
+static xm_ucx_packet_t *take_packet(xm_ucx_multirail_t *multirail, const xm_ucx_frame_t *frame)
+{
+    xm_ucx_transport_t *self = multirail->peer->owner;
+    xm_ucx_packet_t *packet;
+
+    if (!xm_list_is_empty(&self->free_packets)) {
+        packet = xm_list_entry(self->free_packets.next, xm_ucx_packet_t, link);
+        xm_list_remove(&packet->link);
+    } else {
+        packet = malloc(sizeof(*packet));
+    }
+    if (packet == NULL) {
+        xm_ucx_report(multirail->peer, UCS_ERR_NO_MEMORY);
+        return NULL;
+    }
+    *packet = (xm_ucx_packet_t){.multirail = multirail, .frame = *frame};
+    return packet;
+}
+
+/* What it takes of the lane's room: small ones are not for nothing. */
+static size_t cost_of(const xm_ucx_packet_t *packet)
+{
+    return packet->length + sizeof(*packet);
+}
+
+static void forget_packet(xm_ucx_packet_t *packet)
+{
+    xm_ucx_multirail_t *multirail = packet->multirail;
+
+    xm_list_remove(&packet->link);
+    multirail->lanes[packet->lane].given -= cost_of(packet);
+    if (packet->message != NULL) {
+        --packet->message->packets;
+    }
+    free_packet(packet);
+}
+
+/* Bytes of messages are counted, and the answers are not. */
+static void count_packet(const xm_ucx_packet_t *packet, xm_status_t status)
+{
+    if (packet->frame.kind == XM_UCX_FRAME_EAGER || packet->frame.kind == XM_UCX_FRAME_CHUNK) {
+        xm_count_fragment(xm_ucx_rail_of(packet->multirail->peer, packet->lane)->counters, XM_SENT,
+                          packet->length, status);
+    }
+}
+
+/* The lane carries what another one did not. */
+static void count_retry(const xm_ucx_multirail_t *multirail, int lane, int before)
+{
+    if (before != XM_UCX_MULTIRAIL_NO_LANE && !xm_ucx_multirail_uses(multirail, before)) {
+        xm_count_retry(xm_ucx_rail_of(multirail->peer, lane)->counters);
+    }
+}
+
+static void on_packet_sent(void *request, ucs_status_t status, void *user_data)
+{
+    xm_ucx_packet_t *packet = user_data;
+    xm_ucx_multirail_t *multirail = packet->multirail;
+    xm_ucx_health_t *lane = &multirail->lanes[packet->lane];
+
+    ucp_request_free(request);
+    count_packet(packet, xm_ucx_status(status, false));
+    if (status != UCS_OK) {
+        xm_ucx_failover_broken(multirail->peer, packet->lane, status);
+    } else if (packet->length > 0) {
+        lane->moved_at = multirail->peer->owner->clock;
+        lane->asked_at = lane->alone_at = 0;
+    }
+    forget_packet(packet);
+    xm_ucx_multirail_set_due(multirail);
+}
+
+/* Hands a packet to UCX. It may be gone afterwards. */
+static void post_packet(xm_ucx_packet_t *packet, int index)
+{
+    xm_ucx_multirail_t *multirail = packet->multirail;
+    xm_ucx_transport_t *self = multirail->peer->owner;
+    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
+                                                 UCP_OP_ATTR_FIELD_USER_DATA |
+                                                 UCP_OP_ATTR_FIELD_FLAGS,
+                                 .flags = UCP_AM_SEND_FLAG_EAGER,
+                                 .cb.send = on_packet_sent,
+                                 .user_data = packet};
+    ucs_status_ptr_t request;
+
+    packet->lane = index;
+    packet->frame.sender = self->base.rank;
+    packet->frame.dead = multirail->dead;
+    xm_ucx_frame_encode(&packet->frame, packet->head);
+    if (packet->length > 0) {
+        param.op_attr_mask |= UCP_OP_ATTR_FIELD_DATATYPE;
+        param.datatype = self->packet_type;
+    }
+    xm_list_append(&multirail->lanes[index].posted, &packet->link);
+    multirail->lanes[index].given += cost_of(packet);
+    if (packet->message != NULL) {
+        ++packet->message->packets;
+    }
+    request = ucp_am_send_nbx(multirail->peer->lanes[index].ep, XM_UCX_MULTIRAIL_FRAMES,
+                              packet->head, XM_UCX_FRAME_SIZE, packet->length > 0 ? packet : NULL,
+                              packet->length > 0 ? packet->length + 1 : 0, &param);
+    if (UCS_PTR_IS_ERR(request)) {
+        xm_ucx_failover_broken(multirail->peer, index, UCS_PTR_STATUS(request));
+    }
+    if (request == NULL || UCS_PTR_IS_ERR(request)) {
+        count_packet(packet, request == NULL ? XM_OK : XM_ERR_IO);
+        forget_packet(packet);
+    }
+}
+
+void xm_ucx_multirail_answer(xm_ucx_multirail_t *multirail, int lane, const xm_ucx_frame_t *frame)
+{
+    xm_list_t *end = xm_list_last(&multirail->answers);
+    xm_ucx_packet_t *last = end != NULL ? xm_list_entry(end, xm_ucx_packet_t, link) : NULL;
+    xm_ucx_packet_t *packet;
+
+    /* Messages often end in the order of their numbers. */
+    if (last != NULL && frame->kind == XM_UCX_FRAME_GRANT && frame->offset == XM_UCX_FRAME_ALL &&
+        last->frame.kind == XM_UCX_FRAME_GRANT && last->frame.offset == XM_UCX_FRAME_ALL &&
+        frame->message == last->frame.message + last->frame.length) {
+        last->frame.length += frame->length;
+        return;
+    }
+    packet = take_packet(multirail, frame);
+    if (packet != NULL) {
+        packet->lane = lane;
+        xm_list_append(&multirail->answers, &packet->link);
+        xm_ucx_multirail_set_due(multirail);
+    }
+}
+
+/* The lane for bytes: of those with room that which was given least for its weight, but not `avoid`
+ * where there is another one; -1: none. */
+static int choose_lane(xm_ucx_multirail_t *multirail, size_t length, int avoid)
+{
+    const xm_stripe_t *stripe = &multirail->peer->stripe;
+    int best = -1, others = 0;
+
+    for (int i = 0; i < stripe->rails; ++i) {
+        others += i != avoid && xm_ucx_multirail_uses(multirail, i);
+    }
+    for (int i = 0; i < stripe->rails; ++i) {
+        if (xm_ucx_multirail_uses(multirail, i) && (i != avoid || others == 0) &&
+            multirail->lanes[i].given < XM_UCX_MULTIRAIL_ROOM &&
+            (best < 0 || multirail->lanes[i].load < multirail->lanes[best].load)) {
+            best = i;
+        }
+    }
+    if (best >= 0) {
+        uint32_t share = stripe->end[best] - (best > 0 ? stripe->end[best - 1] : 0);
+
+        multirail->lanes[best].load += ((uint64_t)length << 16) / share;
+    }
+    return best;
+}
+
+static void progress_answers(xm_ucx_multirail_t *multirail)
+{
+    while (!xm_list_is_empty(&multirail->answers)) {
+        xm_ucx_packet_t *packet = xm_list_entry(multirail->answers.next, xm_ucx_packet_t, link);
+        int lane = packet->lane;
+
+        for (int i = 0;
+             i < multirail->peer->stripe.rails && !xm_ucx_multirail_uses(multirail, lane); ++i) {
+            lane = i;
+        }
+        xm_list_remove(&packet->link);
+        post_packet(packet, lane);
+    }
+}
+
+/* EAGER and START. */
+static bool progress_start(xm_ucx_multirail_t *multirail)
+{
+    xm_ucx_outgoing_t *message = xm_list_entry(multirail->starts.next, xm_ucx_outgoing_t, start);
+    bool eager = message->chunk == 0;
+    xm_ucx_frame_t frame = {.kind = eager ? XM_UCX_FRAME_EAGER : XM_UCX_FRAME_START,
+                            .message = message->number,
+                            .tag = message->tag,
+                            .length = message->length,
+                            .chunk = message->chunk};
+    int lane = choose_lane(multirail, eager ? message->length : 0,
+                           message->elsewhere ? message->start_by : XM_UCX_MULTIRAIL_NO_LANE);
+    xm_ucx_packet_t *packet = lane >= 0 ? take_packet(multirail, &frame) : NULL;
+
+    if (packet == NULL) {
+        return false;
+    }
+    xm_list_remove(&message->start);
+    count_retry(multirail, lane, message->start_by);
+    message->start_by = (uint8_t)lane;
+    packet->message = message;
+    if (eager) {
+        packet->bytes = message->bytes;
+        packet->length = message->length;
+    }
+    post_packet(packet, lane);
+    return true;
+}
+
+static bool progress_chunk(xm_ucx_multirail_t *multirail)
+{
+    xm_ucx_outgoing_t *message = xm_list_entry(multirail->ready.next, xm_ucx_outgoing_t, ready);
+    int index = __builtin_ctzll(message->todo);
+    size_t offset = message->from + (size_t)index * message->chunk;
+    size_t left = message->length - offset;
+    size_t length = left < message->chunk ? left : message->chunk;
+    xm_ucx_frame_t frame = {
+        .kind = XM_UCX_FRAME_CHUNK, .message = message->number, .offset = offset};
+    int lane = choose_lane(multirail, length, XM_UCX_MULTIRAIL_NO_LANE);
+    xm_ucx_packet_t *packet = lane >= 0 ? take_packet(multirail, &frame) : NULL;
+
+    if (packet == NULL) {
+        return false;
+    }
+    message->todo &= message->todo - 1;
+    if (message->todo == 0) {
+        xm_list_remove(&message->ready);
+    }
+    count_retry(multirail, lane, message->by[index]);
+    message->by[index] = (uint8_t)lane;
+    packet->message = message;
+    packet->bytes = message->bytes + offset;
+    packet->length = length;
+    post_packet(packet, lane);
+    return true;
+}
+
+static void progress(xm_ucx_multirail_t *multirail)
+{
+    xm_ucx_peer_t *peer = multirail->peer;
+
+    if (peer->failed || peer->reported || peer->owner->fenced || multirail->broken_at != 0 ||
+        xm_ucx_multirail_is_closed(peer)) {
+        return;
+    }
+    if (!peer->connected && xm_ucx_connect(peer) < 0) {
+        xm_ucx_report(peer, UCS_ERR_UNREACHABLE);
+        return;
+    }
+    if (multirail->broken_at != 0) {
+        return; /* a lane did not connect: first that is acted upon */
+    }
+    progress_answers(multirail);
+    while (!xm_list_is_empty(&multirail->starts) && progress_start(multirail)) {
+        continue;
+    }
+    while (!xm_list_is_empty(&multirail->ready) && progress_chunk(multirail)) {
+        continue;
+    }
+}
+
+void xm_ucx_multirail_progress(xm_ucx_transport_t *self)
+{
+    while (self->due_multirail != NULL) {
+        xm_ucx_multirail_t *multirail = self->due_multirail;
+
+        self->due_multirail = multirail->next_due;
+        multirail->due = false;
+        progress(multirail);
+    }
+}
+
+void xm_ucx_multirail_void(xm_ucx_multirail_t *multirail, const xm_ucx_outgoing_t *message)
+{
+    for (int lane = 0; lane < multirail->peer->stripe.rails && message->packets > 0; ++lane) {
+        const xm_list_t *posted = &multirail->lanes[lane].posted;
+
+        for (xm_list_t *at = xm_list_first(posted); at != NULL; at = xm_list_next(posted, at)) {
+            xm_ucx_packet_t *packet = xm_list_entry(at, xm_ucx_packet_t, link);
+
+            if (packet->message == message) {
+                packet->message = NULL;
+                packet->bytes = NULL;
+            }
+        }
+    }
+}
+
+bool xm_ucx_multirail_has_packets(const xm_ucx_multirail_t *multirail)
+{
+    bool any = !xm_list_is_empty(&multirail->answers) || !xm_list_is_empty(&multirail->starts) ||
+               !xm_list_is_empty(&multirail->ready);
+
+    for (int lane = 0; lane < multirail->peer->stripe.rails; ++lane) {
+        /* At the end there is no progress on a rail with abandoned requests. */
+        any = any || (xm_ucx_multirail_uses(multirail, lane) &&
+                      !xm_list_is_empty(&multirail->lanes[lane].posted) &&
+                      xm_ucx_rail_of(multirail->peer, lane)->abandoned == 0);
+    }
+    return any;
+}
+
+xm_status_t xm_ucx_multirail_open(xm_ucx_peer_t *peer)
+{
+    xm_ucx_multirail_t *multirail = calloc(1, sizeof(*multirail));
+
+    if (multirail == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for messages to rank %d", peer->rank);
+    }
+    multirail->peer = peer;
+    xm_list_init(&multirail->unfinished);
+    xm_list_init(&multirail->starts);
+    xm_list_init(&multirail->ready);
+    xm_list_init(&multirail->answers);
+    xm_list_init(&multirail->unclaimed);
+    xm_list_init(&multirail->aside);
+    for (int lane = 0; lane < XM_NICS_MAX; ++lane) {
+        xm_list_init(&multirail->lanes[lane].posted);
+    }
+    peer->multirail = multirail;
+    return XM_OK;
+}
+
+void xm_ucx_multirail_free_packets(xm_list_t *list)
+{
+    while (!xm_list_is_empty(list)) {
+        xm_ucx_packet_t *packet = xm_list_entry(list->next, xm_ucx_packet_t, link);
+
+        xm_list_remove(&packet->link);
+        free(packet);
+    }
+}

@@ -1,0 +1,145 @@
+#include "plugins/nccl/pipe/progress_thread.h"
+
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <time.h>
+
+/* Between two looks, in nanoseconds: at first, and when nothing changes for long. */
+static const int64_t first_ns = 2 * 1000000, last_ns = 50 * 1000000;
+
+static struct {
+    pthread_mutex_t life; /* taken first, to start the thread or to end it */
+    pthread_mutex_t lock; /* of what follows, but `parked` */
+    pthread_cond_t changed;
+    pthread_t thread;
+    xm_pipe_t *first;
+    bool stop;
+    atomic_bool parked; /* nothing is owed: the thread sleeps until it is woken */
+} progress_thread = {.life = PTHREAD_MUTEX_INITIALIZER,
+                     .lock = PTHREAD_MUTEX_INITIALIZER,
+                     .changed = PTHREAD_COND_INITIALIZER};
+
+/* Moves what the pipes owe. A pipe whose lock is taken is being used. Returns how many messages are
+ * owed by all of them. */
+static uint64_t look(void)
+{
+    uint64_t owed = 0;
+
+    for (xm_pipe_t *pipe = progress_thread.first; pipe != NULL; pipe = pipe->kept_next) {
+        if (pthread_mutex_trylock(&pipe->lock) != 0) {
+            ++owed;
+            continue;
+        }
+        if (pipe->fault_status == XM_OK && pipe->sent > pipe->acked) {
+            xm_pipe_progress(pipe);
+        }
+        owed += pipe->fault_status == XM_OK ? pipe->sent - pipe->acked : 0;
+        (void)pthread_mutex_unlock(&pipe->lock);
+    }
+    return owed;
+}
+
+static void nap(int64_t length_ns)
+{
+    struct timespec end;
+
+    (void)clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_nsec += (long)length_ns;
+    end.tv_sec += end.tv_nsec / 1000000000;
+    end.tv_nsec %= 1000000000;
+    (void)pthread_cond_timedwait(&progress_thread.changed, &progress_thread.lock, &end);
+}
+
+static void *keep(void *arg)
+{
+    uint64_t owed = 0;
+    int64_t length_ns = first_ns;
+
+    (void)pthread_mutex_lock(&progress_thread.lock);
+    while (!progress_thread.stop) {
+        uint64_t before = owed;
+
+        /* Whoever sends after this look wakes the thread. */
+        atomic_store(&progress_thread.parked, true);
+        owed = look();
+        if (owed == 0) {
+            (void)pthread_cond_wait(&progress_thread.changed, &progress_thread.lock);
+            length_ns = first_ns;
+            continue;
+        }
+        atomic_store(&progress_thread.parked, false);
+        length_ns = owed != before ? first_ns : 2 * length_ns < last_ns ? 2 * length_ns : last_ns;
+        nap(length_ns);
+    }
+    (void)pthread_mutex_unlock(&progress_thread.lock);
+    return arg;
+}
+
+/* Signals are the program's own threads' to take. */
+static int start(void)
+{
+    sigset_t all, before;
+    int error;
+
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_BLOCK, &all, &before);
+    error = pthread_create(&progress_thread.thread, NULL, keep, NULL);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error;
+}
+
+xm_status_t xm_pipe_progress_thread_add(xm_pipe_t *pipe)
+{
+    int error = 0;
+
+    (void)pthread_mutex_lock(&progress_thread.life);
+    (void)pthread_mutex_lock(&progress_thread.lock);
+    if (progress_thread.first == NULL) {
+        progress_thread.stop = false;
+        error = start();
+    }
+    if (error == 0) {
+        pipe->kept = true;
+        pipe->kept_next = progress_thread.first;
+        progress_thread.first = pipe;
+    }
+    (void)pthread_mutex_unlock(&progress_thread.lock);
+    (void)pthread_mutex_unlock(&progress_thread.life);
+    return error == 0 ? XM_OK
+                      : xm_error_set(XM_ERR_NO_MEMORY, "no thread for pipes: %s", strerror(error));
+}
+
+void xm_pipe_progress_thread_remove(xm_pipe_t *pipe)
+{
+    xm_pipe_t **link = &progress_thread.first;
+    bool last;
+
+    if (!pipe->kept) {
+        return;
+    }
+    (void)pthread_mutex_lock(&progress_thread.life);
+    (void)pthread_mutex_lock(&progress_thread.lock);
+    while (*link != pipe) {
+        link = &(*link)->kept_next;
+    }
+    *link = pipe->kept_next;
+    pipe->kept = false;
+    last = progress_thread.first == NULL;
+    progress_thread.stop = last;
+    (void)pthread_cond_signal(&progress_thread.changed);
+    (void)pthread_mutex_unlock(&progress_thread.lock);
+    if (last) {
+        (void)pthread_join(progress_thread.thread, NULL);
+    }
+    (void)pthread_mutex_unlock(&progress_thread.life);
+}
+
+void xm_pipe_progress_thread_wake(void)
+{
+    if (atomic_load(&progress_thread.parked)) {
+        (void)pthread_mutex_lock(&progress_thread.lock);
+        (void)pthread_cond_signal(&progress_thread.changed);
+        (void)pthread_mutex_unlock(&progress_thread.lock);
+    }
+}

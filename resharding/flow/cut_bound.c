@@ -1,0 +1,315 @@
+#include "resharding/flow/cut_bound.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/base.h"
+#include "resharding/flow/flow.h"
+
+/* Times are cut here. */
+static const int64_t longest_ns = INT64_C(3) << 61;
+
+/* Data held by the same set of at least two nodes. */
+typedef struct {
+    uint64_t hash;
+    int64_t bytes;
+    size_t first; /* of its holders in `holder` */
+    int count;
+} group_t;
+
+struct xm_cut_bound {
+    int nodes;
+    double *rate;
+    int64_t *own; /* by node: bytes that nobody else holds */
+    int64_t total;
+    group_t *group;
+    int groups, group_capacity;
+    int *holder;
+    size_t holders, holder_capacity;
+    int *slot; /* hash table of groups, open addressing; −1: free */
+    size_t slots;
+};
+
+int64_t xm_cut_bound_capacity(double rate, int64_t ns, int64_t limit)
+{
+    double bytes = floor((double)ns * rate / 1e9 * (1 + 0x1p-50));
+
+    return bytes < (double)limit ? (int64_t)bytes : limit;
+}
+
+xm_status_t xm_cut_bound_create(int nodes, const double *rate, xm_cut_bound_t **cut_bound)
+{
+    xm_cut_bound_t *created = calloc(1, sizeof(*created));
+
+    if (created == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a bound");
+    }
+    created->nodes = nodes;
+    created->rate = malloc((size_t)nodes * sizeof(*created->rate));
+    created->own = calloc((size_t)nodes, sizeof(*created->own));
+    if (created->rate == NULL || created->own == NULL) {
+        xm_cut_bound_destroy(created);
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the bound of %d hosts", nodes);
+    }
+    memcpy(created->rate, rate, (size_t)nodes * sizeof(*rate));
+    *cut_bound = created;
+    return XM_OK;
+}
+
+void xm_cut_bound_destroy(xm_cut_bound_t *cut_bound)
+{
+    if (cut_bound != NULL) {
+        free(cut_bound->slot);
+        free(cut_bound->holder);
+        free(cut_bound->group);
+        free(cut_bound->own);
+        free(cut_bound->rate);
+        free(cut_bound);
+    }
+}
+
+static xm_status_t grow_table(xm_cut_bound_t *cut_bound)
+{
+    size_t slots = cut_bound->slots > 0 ? cut_bound->slots * 2 : 64;
+    int *slot = malloc(slots * sizeof(*slot));
+
+    if (slot == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the bound of %d sets of holders",
+                            cut_bound->groups);
+    }
+    memset(slot, -1, slots * sizeof(*slot));
+    for (int g = 0; g < cut_bound->groups; ++g) {
+        size_t i = (size_t)cut_bound->group[g].hash & (slots - 1);
+
+        while (slot[i] >= 0) {
+            i = (i + 1) & (slots - 1);
+        }
+        slot[i] = g;
+    }
+    free(cut_bound->slot);
+    cut_bound->slot = slot;
+    cut_bound->slots = slots;
+    return XM_OK;
+}
+
+/* Room for one more group of `count` holders. */
+static xm_status_t reserve(xm_cut_bound_t *cut_bound, int count)
+{
+    if (cut_bound->groups == cut_bound->group_capacity) {
+        int grown = cut_bound->group_capacity > 0 ? cut_bound->group_capacity * 2 : 32;
+        group_t *group = realloc(cut_bound->group, (size_t)grown * sizeof(*group));
+
+        if (group == NULL) {
+            return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the bound of %d sets of holders",
+                                grown);
+        }
+        cut_bound->group = group;
+        cut_bound->group_capacity = grown;
+    }
+    if (cut_bound->holders + (size_t)count > cut_bound->holder_capacity) {
+        size_t grown = 2 * cut_bound->holder_capacity + (size_t)count;
+        int *holder = realloc(cut_bound->holder, grown * sizeof(*holder));
+
+        if (holder == NULL) {
+            return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the bound of %zu holders", grown);
+        }
+        cut_bound->holder = holder;
+        cut_bound->holder_capacity = grown;
+    }
+    return (size_t)cut_bound->groups * 2 >= cut_bound->slots ? grow_table(cut_bound) : XM_OK;
+}
+
+static xm_status_t add_to_group(xm_cut_bound_t *cut_bound, const int *holders, int count,
+                                int64_t bytes)
+{
+    uint64_t hash = xm_hash_list(0, holders, count);
+    size_t i;
+    xm_status_t status = reserve(cut_bound, count);
+
+    if (status < 0) {
+        return status;
+    }
+    for (i = (size_t)hash & (cut_bound->slots - 1); cut_bound->slot[i] >= 0;
+         i = (i + 1) & (cut_bound->slots - 1)) {
+        group_t *group = &cut_bound->group[cut_bound->slot[i]];
+
+        if (group->hash == hash && group->count == count &&
+            memcmp(cut_bound->holder + group->first, holders, (size_t)count * sizeof(int)) == 0) {
+            group->bytes += bytes;
+            return XM_OK;
+        }
+    }
+    memcpy(cut_bound->holder + cut_bound->holders, holders, (size_t)count * sizeof(int));
+    cut_bound->group[cut_bound->groups] = (group_t){hash, bytes, cut_bound->holders, count};
+    cut_bound->holders += (size_t)count;
+    cut_bound->slot[i] = cut_bound->groups++;
+    return XM_OK;
+}
+
+xm_status_t xm_cut_bound_add(xm_cut_bound_t *cut_bound, const int *holders, int count,
+                             int64_t bytes)
+{
+    if (bytes > INT64_MAX - cut_bound->total) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "the data of a resharding exceeds %lld bytes",
+                            (long long)INT64_MAX);
+    }
+    if (count == 1) {
+        cut_bound->own[holders[0]] += bytes;
+    } else {
+        xm_status_t status = add_to_group(cut_bound, holders, count, bytes);
+
+        if (status < 0) {
+            return status;
+        }
+    }
+    cut_bound->total += bytes;
+    return XM_OK;
+}
+
+/* Bytes that only the set holds. */
+static int64_t held_inside(const xm_cut_bound_t *cut_bound, const bool *in_set)
+{
+    int64_t bytes = 0;
+
+    for (int n = 0; n < cut_bound->nodes; ++n) {
+        bytes += in_set[n] ? cut_bound->own[n] : 0;
+    }
+    for (int g = 0; g < cut_bound->groups; ++g) {
+        const group_t *group = &cut_bound->group[g];
+        int i = 0;
+
+        while (i < group->count && in_set[cut_bound->holder[group->first + (size_t)i]]) {
+            ++i;
+        }
+        bytes += i == group->count ? group->bytes : 0;
+    }
+    return bytes;
+}
+
+/* Whether `bytes` fit through the set in `ns`. */
+static bool fits(const xm_cut_bound_t *cut_bound, const bool *in_set, int64_t bytes, int64_t ns)
+{
+    for (int n = 0; n < cut_bound->nodes && bytes > 0; ++n) {
+        bytes -= in_set[n] ? xm_cut_bound_capacity(cut_bound->rate[n], ns, bytes) : 0;
+    }
+    return bytes <= 0;
+}
+
+/* Smallest time above `low` in which `bytes` fit through the set; they do not in `low`. */
+static int64_t set_time(const xm_cut_bound_t *cut_bound, const bool *in_set, int64_t bytes,
+                        int64_t low)
+{
+    double rate = 0, estimate;
+    int64_t high, step = 1;
+
+    for (int n = 0; n < cut_bound->nodes; ++n) {
+        rate += in_set[n] ? cut_bound->rate[n] : 0;
+    }
+    /* A little below what it takes in fractions of bytes, then on in growing steps. */
+    estimate = floor((double)bytes * 1e9 / rate * (1 - 0x1p-40)) - 1;
+    if (estimate > (double)longest_ns) {
+        return longest_ns;
+    }
+    if ((int64_t)estimate > low && !fits(cut_bound, in_set, bytes, (int64_t)estimate)) {
+        low = (int64_t)estimate;
+    }
+    for (;;) {
+        high = low < longest_ns - step ? low + step : longest_ns;
+        if (high == longest_ns || fits(cut_bound, in_set, bytes, high)) {
+            break;
+        }
+        low = high;
+        step *= 2;
+    }
+    while (high - low > 1) {
+        int64_t middle = low + (high - low) / 2;
+
+        if (fits(cut_bound, in_set, bytes, middle)) {
+            high = middle;
+        } else {
+            low = middle;
+        }
+    }
+    return high;
+}
+
+int64_t xm_cut_bound_single(double rate, int64_t bytes)
+{
+    const xm_cut_bound_t single = {.nodes = 1, .rate = &rate};
+    const bool in_set[] = {true};
+
+    return bytes > 0 ? set_time(&single, in_set, bytes, 0) : 0;
+}
+
+/* The nodes of a set that needs more than `ns`; *enough when there is none. */
+static xm_status_t find_tighter(const xm_cut_bound_t *cut_bound, int64_t ns, bool *in_set,
+                                bool *enough)
+{
+    int source = cut_bound->groups + cut_bound->nodes, sink = source + 1;
+    xm_flow_t *flow = NULL;
+    uint64_t value = 0;
+    xm_status_t status = xm_flow_create(sink + 1, &flow);
+
+    for (int n = 0; status == XM_OK && n < cut_bound->nodes; ++n) {
+        int64_t capacity = xm_cut_bound_capacity(cut_bound->rate[n], ns, cut_bound->total);
+
+        status = xm_flow_add_edge(flow, cut_bound->groups + n, sink, capacity);
+        if (status == XM_OK && cut_bound->own[n] > 0) {
+            status = xm_flow_add_edge(flow, source, cut_bound->groups + n, cut_bound->own[n]);
+        }
+    }
+    for (int g = 0; status == XM_OK && g < cut_bound->groups; ++g) {
+        const group_t *group = &cut_bound->group[g];
+        const int *holder = cut_bound->holder + group->first;
+
+        status = xm_flow_add_edge(flow, source, g, group->bytes);
+        for (int i = 0; status == XM_OK && i < group->count; ++i) {
+            status = xm_flow_add_edge(flow, g, cut_bound->groups + holder[i], group->bytes);
+        }
+    }
+    if (status == XM_OK) {
+        status = xm_flow_maximise(flow, source, sink, &value);
+    }
+    for (int n = 0; status == XM_OK && n < cut_bound->nodes; ++n) {
+        in_set[n] = xm_flow_on_source_side(flow, cut_bound->groups + n);
+    }
+    *enough = value == (uint64_t)cut_bound->total;
+    xm_flow_destroy(flow);
+    return status;
+}
+
+xm_status_t xm_cut_bound_time(const xm_cut_bound_t *cut_bound, int64_t *ns)
+{
+    bool *in_set, enough = cut_bound->total == 0;
+    int64_t time = 0;
+    xm_status_t status = XM_OK;
+
+    in_set = malloc((size_t)cut_bound->nodes * sizeof(*in_set));
+    if (in_set == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the bound of %d hosts",
+                            cut_bound->nodes);
+    }
+    /* What nodes hold alone needs no flow. */
+    for (int n = 0; n < cut_bound->nodes; ++n) {
+        int64_t own = xm_cut_bound_single(cut_bound->rate[n], cut_bound->own[n]);
+
+        time = own > time ? own : time;
+    }
+    enough = enough || cut_bound->groups == 0;
+    while (!enough && time < longest_ns) {
+        status = find_tighter(cut_bound, time, in_set, &enough);
+        if (status < 0) {
+            break;
+        }
+        if (!enough) {
+            time = set_time(cut_bound, in_set, held_inside(cut_bound, in_set), time);
+        }
+    }
+    if (status == XM_OK) {
+        *ns = time;
+    }
+    free(in_set);
+    return status;
+}
