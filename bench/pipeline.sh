@@ -1,6 +1,6 @@
 #!/bin/sh
 # Predicted against measured step times of parallel plans on an emulated cluster: two models, different stages, schedules
-# and micro-batches. A table, and a severity for each demand; ends with 1 where one is missed.
+# and micro-batches. A table, and a verdict for each demand; ends with 1 where one is missed.
 #
 # Usage: bench/pipeline.sh BUILD [--quick] [--runs N] [--output DIRECTORY] [--report]
 # Needs root or user namespaces, and an otherwise idle machine.

@@ -8,7 +8,7 @@ median() {
 
 # head_of_rows OURS THEIRS
 head_of_rows() {
-    printf '# %-32s %-6s %12s %12s %8s %10s %s\n' "" "" "$1" "$2" "ratio" "goal" "severity"
+    printf '# %-32s %-6s %12s %12s %8s %10s %s\n' "" "" "$1" "$2" "ratio" "goal" "verdict"
 }
 
 # row TITLE UNIT OURS THEIRS GOAL: medians of both files, the median of the rounds' ratios, and whether that is as GOAL
@@ -20,11 +20,11 @@ row() {
         return
     fi
     ratio=$(paste "$work/$3" "$work/$4" | awk '$2 > 0 { print $1 / $2 }' | median)
-    severity=$(echo "$ratio $5" | awk '$2 == "none" { print ""; next }
+    verdict=$(echo "$ratio $5" | awk '$2 == "none" { print ""; next }
         { good = $2 == ">=" ? $1 >= $3 : $1 > 0 && $1 <= $3; print good ? "met" : "MISSED" }')
-    [ "$severity" != MISSED ] || failed=1
+    [ "$verdict" != MISSED ] || failed=1
     printf '  %-32s %-6s %12.3f %12.3f %8.3f %10s %s\n' "$1" "$2" "$(median <"$work/$3")" "$(median <"$work/$4")" \
-        "$ratio" "$5" "$severity"
+        "$ratio" "$5" "$verdict"
 }
 
 # The first two cores that this process may use, as $first_core and $second_core; one twice where there is only one.

@@ -11,7 +11,7 @@ class Goal:
         self.text, self.figure, self.met = text, figure, bool(met)
 
     @property
-    def severity(self):
+    def verdict(self):
         return "OK" if self.met else "short"
 
 

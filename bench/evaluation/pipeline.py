@@ -121,10 +121,10 @@ def spearman(one, other):
 
 
 def report(evaluation):
-    """Prints the table and the severities; whether all demands are met."""
+    """Prints the table and the verdicts; whether all demands are met."""
     rows, met = [], True
 
-    def severity(text, value, good):
+    def verdict(text, value, good):
         nonlocal met
         met = met and good
         print(f"  {text:64} {value:>9}  {'met' if good else 'MISSED'}")
@@ -142,14 +142,14 @@ def report(evaluation):
     everything = [one for _, results in rows for one in results]
     print(f"\n# {len(everything)} plans of {len(rows)} models, {sum(one['wrong'] for one in everything)} wrong bytes")
     error = statistics.median(abs(one["error"]) for one in everything)
-    severity(f"median size of the error <= {100 * GOALS['error']:.0f} %", f"{100 * error:.1f} %", error <= GOALS["error"])
+    verdict(f"median size of the error <= {100 * GOALS['error']:.0f} %", f"{100 * error:.1f} %", error <= GOALS["error"])
     for model, results in rows:
         measured = [one["step_s"]["median"] for one in results]
         order = spearman([one["predicted_s"] for one in results], measured)
-        severity(f"{model}: ranking, Spearman >= {GOALS['spearman']}", f"{order:.3f}", order >= GOALS["spearman"])
+        verdict(f"{model}: ranking, Spearman >= {GOALS['spearman']}", f"{order:.3f}", order >= GOALS["spearman"])
         pick = measured[0] / min(measured)
-        severity(f"{model}: the planner's pick <= {GOALS['pick']} x the fastest", f"{pick:.3f}", pick <= GOALS["pick"])
-    severity("no wrong byte", "", not any(one["wrong"] for one in everything))
+        verdict(f"{model}: the planner's pick <= {GOALS['pick']} x the fastest", f"{pick:.3f}", pick <= GOALS["pick"])
+    verdict("no wrong byte", "", not any(one["wrong"] for one in everything))
     return met
 
 

@@ -308,7 +308,7 @@ def check_list(documents):
         return None
     table = Table("<goal", "<measured", "<")
     for goal in found:
-        table.add(goal.text, goal.figure, goal.severity)
+        table.add(goal.text, goal.figure, goal.verdict)
     return Section("Goals", "What the evaluation should come to.", [table])
 
 

@@ -5,11 +5,11 @@
 
 xm_status_t rb_peer_agree(xm_status_t mine)
 {
-    xm_error_t severity = {0};
+    xm_error_t verdict = {0};
     int rank, first = INT_MAX;
 
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    xm_error_save(&severity, mine);
+    xm_error_save(&verdict, mine);
     if (mine < 0) {
         first = rank;
     }
@@ -17,6 +17,6 @@ xm_status_t rb_peer_agree(xm_status_t mine)
     if (first == INT_MAX) {
         return XM_OK;
     }
-    MPI_Bcast(&severity, (int)sizeof(severity), MPI_BYTE, first, MPI_COMM_WORLD);
-    return xm_error_restore(&severity);
+    MPI_Bcast(&verdict, (int)sizeof(verdict), MPI_BYTE, first, MPI_COMM_WORLD);
+    return xm_error_restore(&verdict);
 }

@@ -82,7 +82,7 @@ static void print_table(const xm_report_t *report, FILE *file)
     for (int rank = 0; rank < xm_report_ranks(report); ++rank) {
         (void)fprintf(file, "# rank %4d  host %s\n", rank, xm_report_host(report, rank));
     }
-    (void)fprintf(file, "#%-8s %-*s  %-*s  %s\n", "severity", ranks_width, "ranks", subject_width,
+    (void)fprintf(file, "#%-8s %-*s  %-*s  %s\n", "verdict", ranks_width, "ranks", subject_width,
                   "subject", "finding");
     for (int i = 0; i < xm_report_rows(report); ++i) {
         const xm_report_row_t *row = xm_report_row(report, i);
@@ -112,7 +112,7 @@ static json_t *finding_json(const xm_report_row_t *row)
     for (int i = 0; i < row->count; ++i) {
         (void)json_array_append_new(ranks, json_integer(row->ranks[i]));
     }
-    finding = json_pack("{s:s, s:s, s:s, s:o}", "subject", row->finding.subject, "severity",
+    finding = json_pack("{s:s, s:s, s:s, s:o}", "subject", row->finding.subject, "verdict",
                         xm_severity_name(row->finding.severity), "finding", row->finding.text,
                         "ranks", ranks);
     if (row->finding.advice[0] != '\0') {

@@ -127,10 +127,20 @@ bool xm_log_writes(xm_log_level_t level, const char *file)
     return level <= filter.level[xm_log_subject_of(file)];
 }
 
+/* The file with its room, as "ucx/rail.c": names of files repeat from room to room. */
+static const char *short_path(const char *file)
+{
+    const char *at = strrchr(file, '/');
+
+    while (at != NULL && at > file && at[-1] != '/') {
+        --at;
+    }
+    return at != NULL ? at : file;
+}
+
 void xm_log_write(xm_log_level_t level, const char *file, int line, const char *format, ...)
 {
     char text[LINE_SIZE], prefix[PREFIX_SIZE];
-    const char *base = strrchr(file, '/');
     va_list args;
     int length;
 
@@ -138,8 +148,7 @@ void xm_log_write(xm_log_level_t level, const char *file, int line, const char *
         return;
     }
     format_prefix(level, prefix);
-    length =
-        snprintf(text, sizeof(text), "%s %s:%d ", prefix, base != NULL ? base + 1 : file, line);
+    length = snprintf(text, sizeof(text), "%s %s:%d ", prefix, short_path(file), line);
     va_start(args, format);
     length += vsnprintf(text + length, sizeof(text) - (size_t)length, format, args);
     va_end(args);

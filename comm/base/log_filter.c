@@ -23,31 +23,18 @@ const char *xm_log_subject_name(xm_log_subject_t subject)
     return subjects[subject].name;
 }
 
-/* The last folder of a path with its slash, "" without one. */
-static const char *last_folder(const char *file, size_t *length)
-{
-    const char *slash = strrchr(file, '/'), *start = slash;
-
-    while (start != NULL && start > file && start[-1] != '/') {
-        --start;
-    }
-    *length = slash != NULL ? (size_t)(slash - start) + 1 : 0;
-    return slash != NULL ? start : "";
-}
-
+/* Whether a word of `files` stands in the path from its beginning or a slash on: __FILE__ is what
+ * the compiler was given, so the tree may lie below any other folders. */
 static bool matches(const char *files, const char *file)
 {
-    const char *slash = strrchr(file, '/'), *base = slash != NULL ? slash + 1 : file;
-    size_t folder_length;
-    const char *folder = last_folder(file, &folder_length);
-
     for (const char *word = files; *word != '\0'; word += strspn(word, " ")) {
         size_t length = strcspn(word, " ");
-        bool is_folder = word[length - 1] == '/';
 
-        if (is_folder ? length == folder_length && strncmp(word, folder, length) == 0
-                      : strncmp(word, base, length) == 0) {
-            return true;
+        for (const char *at = file; at != NULL; at = strchr(at, '/')) {
+            at += *at == '/';
+            if (strncmp(word, at, length) == 0) {
+                return true;
+            }
         }
         word += length;
     }

@@ -14,21 +14,21 @@
 
 #include "comm/base/log_level.h"
 
-/** Subjects, with the beginnings of the names of their source files, and folders (with a slash).
- * The first match counts; what matches nothing is ::XM_LOG_OTHER. */
+/** Subjects, with the paths of their sources: a folder of the house with a slash, or the beginning of
+ * a file in it. The first match counts; what matches nothing is ::XM_LOG_OTHER. */
 /* clang-format off */
 #define XM_LOG_SUBJECT_TABLE(ROW) \
-    ROW(BOOTSTRAP, "bootstrap", "bootstrap endpoint job_ resolve") \
-    ROW(LAUNCHER, "launcher", "launcher") \
-    ROW(TOPOLOGY, "topology", "topology nic_ nics stripe worker_nics") \
-    ROW(UCX, "ucx", "transport_ucx") \
-    ROW(VERBS, "verbs", "transport_verbs") \
-    ROW(CUDA, "cuda", "memory_cuda execute_device execute_carrier_ipc") \
-    ROW(PEERS, "peers", "heartbeat path probe liveness regroup group") \
-    ROW(MEMORY, "memory", "memory shared_memory execute_direct execute_carrier_direct tile_buffers") \
-    ROW(OPERATIONS, "operations", "counters") \
-    ROW(WORKER, "worker", "worker metrics") \
-    ROW(PROBE, "probe", "probe") \
+    ROW(LAUNCHER, "launcher", "comm/job/launcher") \
+    ROW(BOOTSTRAP, "bootstrap", "comm/job/ comm/fault/endpoint") \
+    ROW(TOPOLOGY, "topology", "comm/topology/ comm/transport/stripe comm/worker/nics") \
+    ROW(UCX, "ucx", "comm/transport/ucx/") \
+    ROW(VERBS, "verbs", "comm/transport/verbs/") \
+    ROW(CUDA, "cuda", "comm/memory/cuda resharding/execute/carrier/device resharding/execute/carrier/ipc") \
+    ROW(PEERS, "peers", "comm/fault/ comm/worker/group") \
+    ROW(MEMORY, "memory", "comm/memory/ resharding/execute/carrier/direct bench/run/tile_buffers") \
+    ROW(OPERATIONS, "operations", "comm/transport/counters") \
+    ROW(WORKER, "worker", "comm/worker/") \
+    ROW(PROBE, "probe", "comm/probe/") \
     ROW(RESHARDING, "resharding", "resharding/") \
     ROW(PLANNER, "planner", "planner/") \
     ROW(OTHER, "other", "")

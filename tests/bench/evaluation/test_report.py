@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""report.py on small documents written by hand: figures in the tables, what is missing, severities, figures as files."""
+"""report.py on small documents written by hand: figures in the tables, what is missing, verdicts, figures as files."""
 import json
 import os
 import re
@@ -63,13 +63,13 @@ class Lab:
     def documents(self):
         return documents.Documents(self.folder)
 
-    def severities(self, word):
-        """{goal: severity} of the goals with a word in them."""
-        return {goal.text: (goal.severity, goal.figure) for goal in goals.goals(self.documents())
+    def verdicts(self, word):
+        """{goal: verdict} of the goals with a word in them."""
+        return {goal.text: (goal.verdict, goal.figure) for goal in goals.goals(self.documents())
                 if word in goal.text}
 
-    def severity(self, word):
-        found = self.severities(word)
+    def verdict(self, word):
+        found = self.verdicts(word)
         check(len(found) == 1, f"'{word}' is in {len(found)} goals: {list(found)}")
         return next(iter(found.values()), ("none", ""))
 
@@ -95,16 +95,16 @@ def test_systems(lab):
     check(row == ["nm1", "2x4 S0RR", "2x4 S0RR", "1.000", "4.000", "", "", "1.250", "80.0", "3.20"],
           f"nm1's row is {row}")
     check(list(table(lab, systems)) == ["1m7", "nm1"], "cases are not in the paper's order")
-    check(lab.severity("model says 4")[0] == "short", "3.2 passes for 3.8")
-    check(lab.severity("model says 8")[0] == "OK", "7.6 does not pass for 7.5")
-    check(lab.severity("0.95 of the model")[0] == "short", "3.2 of 4 passes for 0.95")
+    check(lab.verdict("model says 4")[0] == "short", "3.2 passes for 3.8")
+    check(lab.verdict("model says 8")[0] == "OK", "7.6 does not pass for 7.5")
+    check(lab.verdict("0.95 of the model")[0] == "short", "3.2 of 4 passes for 0.95")
     lab.document("systems-a-mpi", [theirs("nm1", "openmpi-bcast", 2.0), theirs("nm1", "openmpi-isend", 1.0),
                                    theirs("1m7", "openmpi-bcast", 1.0)], library="Open MPI")
     row = table(lab, systems, 1)["nm1"]
     check(row == ["nm1", "1.250", "1.000 (0.80)", "2.000 (1.60)", "0.80"], f"nm1's peers are {row}")
-    check(lab.severity("openmpi-isend")[0] == "short", "a peer that is faster passes")
-    check(lab.severity("openmpi-bcast") == ("OK", "least 1.00 (1m7)"), "a peer that is as fast fails")
-    check(lab.severities("torch") == {}, "a peer without results has a goal")
+    check(lab.verdict("openmpi-isend")[0] == "short", "a peer that is faster passes")
+    check(lab.verdict("openmpi-bcast") == ("OK", "least 1.00 (1m7)"), "a peer that is as fast fails")
+    check(lab.verdicts("torch") == {}, "a peer without results has a goal")
 
     lab.document("systems-a-torch", [theirs("nm1", "torch-gather_broadcast", 2.0, size=100)], library="PyTorch")
     try:
@@ -117,12 +117,12 @@ def test_systems(lab):
 def test_large(lab):
     lab.document("large-a", [ours(case, "auto", (1.0, 1.02, 1.06), 1.0) for case in documents.CASES[:14]],
                  protocol="paper")
-    check(lab.severity("large: auto ≥ 95 %")[0] == "short", "14 of 16 cases pass")
+    check(lab.verdict("large: auto ≥ 95 %")[0] == "short", "14 of 16 cases pass")
     lab.document("large-b", [ours(case, "auto", 1.05, 1.0) for case in documents.CASES[14:]], scale_divisor=32)
-    check(lab.severity("large: auto ≥ 95 %") == ("OK", "least 95.2 % (nm8)"), "16 cases do not pass")
+    check(lab.verdict("large: auto ≥ 95 %") == ("OK", "least 95.2 % (nm8)"), "16 cases do not pass")
     lab.document("short-a", [ours("nm1", "auto", 1.25, 1.0), ours("1m1", "auto", 1.0, 1.0)])
-    severity, figure = lab.severity("short: auto ≥ 90 %")
-    check(severity == "short" and "80.0 % (nm1), 14 cases missing" in figure, f"{severity}, {figure}")
+    verdict, figure = lab.verdict("short: auto ≥ 90 %")
+    check(verdict == "short" and "80.0 % (nm1), 14 cases missing" in figure, f"{verdict}, {figure}")
     row = table(lab, "Larger tensors")["1m1"]
     check(row == ["1m1", "1.000", "1.027 ± 0.025", "1.020", "98.0"], f"1m1's row is {row}")
     text = tables.sections(lab.documents())[0].text
@@ -134,7 +134,7 @@ def test_ablation(lab):
         lab.document("ablation-a", [ours("nm2", "broadcast", naive, 2.0, "naive"),
                                     ours("nm2", "broadcast", 1.1, 1.0, "openshop")])
         row = table(lab, "What load balance and order are worth")["nm2"]
-        return row[3:6], lab.severity("ablation")[0]
+        return row[3:6], lab.verdict("ablation")[0]
     check(write(2.31) == (["2.100", "2.000", "+5.0"], "OK"), "5 % above the model")
     check(write(1.87) == (["1.700", "2.000", "-15.0"], "short"), "15 % below the model")
 
@@ -142,7 +142,7 @@ def test_ablation(lab):
 def test_fanout(lab):
     for measured, wanted in ((1.03, "OK"), (1.04, "short")):
         lab.document("fanout", [ours("own", "send_recv", 6.1, 6.0), ours("own", "broadcast", measured, 1.0)])
-        check(lab.severity("fan-out")[0] == wanted, f"fan-out of {measured} is not {wanted}")
+        check(lab.verdict("fan-out")[0] == wanted, f"fan-out of {measured} is not {wanted}")
     row = table(lab, "From one rank to two of each of three hosts")["send_recv"]
     check(row == ["send_recv", "1.000", "6.100", "6.100", "6.000"], f"send_recv's row is {row}")
 
@@ -152,9 +152,9 @@ def test_nics(lab):
     lab.document("nics-unequal", [ours("nm1", "auto", 1.5, 1.4)])
     check(table(lab, "More than one NIC a host")["nm1"] == ["nm1", "2.000", "", "1.500", "", "1.33"],
           "NICs without the document of two")
-    check(lab.severity("half the rate")[0] == "short", "1.33 passes for 1.4")
+    check(lab.verdict("half the rate")[0] == "short", "1.33 passes for 1.4")
     lab.document("nics-two", [ours("nm1", "auto", 1.0, 1.0)], network={"nic_bandwidth_Bps": [1e8, 2e8]})
-    check(lab.severity("two equal")[0] == "OK", "2.0 does not pass for 1.9")
+    check(lab.verdict("two equal")[0] == "OK", "2.0 does not pass for 1.9")
 
 
 def test_cpu(lab):
@@ -163,7 +163,7 @@ def test_cpu(lab):
     head = "# socket_copy: 16 ranks, 64 pairs\n#       bytes    min (us) median (us)\n"
     for cpu, wanted in (("150000.0", "OK"), ("149000.0", "short")):
         lab.write("cpu-sockets.txt", f"{head}    268435456   1.0   1100000.0   9.0   0.236   {cpu}   1.155   0\n")
-        check(lab.severity("plain sockets")[0] == wanted, f"0.3 s over {cpu} us is not {wanted}")
+        check(lab.verdict("plain sockets")[0] == wanted, f"0.3 s over {cpu} us is not {wanted}")
     check(table(lab, "Processor time")["socket_copy"] == ["socket_copy", "1.100", "0.149", "1.00"],
           "the sockets' row")
 
@@ -177,8 +177,8 @@ def test_intra_host(lab):
     check(titles(lab) == ["Inside a host", "Goals"], f"sections inside a host: {titles(lab)}")
     check(table(lab, "Inside a host")["1 rank to 1"] == ["1 rank to 1", "5.123", "ucx_perftest tag_bw", "5.300",
                                                         "96.7"], "the row of one rank to one")
-    check(lab.severity("rank to 1 ≥ 90 %")[0] == "OK", "96.7 does not pass for 90")
-    check(lab.severity("rank to 4")[0] == "short", "65.2 passes for 70")
+    check(lab.verdict("rank to 1 ≥ 90 %")[0] == "OK", "96.7 does not pass for 90")
+    check(lab.verdict("rank to 4")[0] == "short", "65.2 passes for 70")
 
 
 def test_prediction(lab):
@@ -186,10 +186,10 @@ def test_prediction(lab):
                            ours("dense-7b", "broadcast", 1.0, 1.2)])
     row = table(lab, "Prediction")["all"]
     check(row == ["all", "3", "4.0", "+20.0", "model: dense-7b, broadcast, auto"], f"the row of all is {row}")
-    check(lab.severity("median error")[0] == "OK" and lab.severity("worst error")[0] == "short", "errors of 2, 4 and 20 %")
-    check(lab.severity("wrong byte") == ("OK", "0 in 3 results"), "no wrong byte")
+    check(lab.verdict("median error")[0] == "OK" and lab.verdict("worst error")[0] == "short", "errors of 2, 4 and 20 %")
+    check(lab.verdict("wrong byte") == ("OK", "0 in 3 results"), "no wrong byte")
     lab.document("model", [{**ours("dense-7b", "auto", 1.0, 0.98), "wrong": 7}])
-    check(lab.severity("wrong byte")[0] == "short", "7 wrong bytes pass")
+    check(lab.verdict("wrong byte")[0] == "short", "7 wrong bytes pass")
 
 
 def run(python, *arguments):
@@ -236,7 +236,7 @@ def test_files(lab):
     with open(os.path.join(lab.folder, "report.md"), encoding="utf-8") as file:
         check(text.split(report.BEGIN)[1].split(report.END)[0].strip() in file.read(), "report.md differs")
     check(re.search(r"^systems: openmpi-bcast / auto ≥ 1 +least 2\.00 \(nm1\) +OK$", result.stdout, re.M),
-          f"no severity in:\n{result.stdout}")
+          f"no verdict in:\n{result.stdout}")
 
     figures = ["paper-systems", "paper-ablation", "paper-prediction", "paper-headline"]
     if python is None:

@@ -29,19 +29,19 @@ def document(result):
 def finding(doc, subject):
     found = [f for f in doc["findings"] if f["subject"] == subject]
     check(len(found) == 1, f"{len(found)} findings of '{subject}' in {doc['findings']}")
-    return found[0] if found else {"severity": "", "finding": "", "ranks": []}
+    return found[0] if found else {"verdict": "", "finding": "", "ranks": []}
 
 
 def is_consistent(doc, ranks):
     subjects = {}
     for f in doc["findings"]:
-        check(f["severity"] in ("ok", "not here", "warn", "fail"), f"severity {f}")
-        check(("advice" in f) == (f["severity"] in ("warn", "fail")), f"advice of {f}")
+        check(f["verdict"] in ("ok", "not here", "warn", "fail"), f"verdict {f}")
+        check(("advice" in f) == (f["verdict"] in ("warn", "fail")), f"advice of {f}")
         subjects.setdefault(f["subject"], []).extend(f["ranks"])
     for subject, of in subjects.items():
         check(sorted(of) == list(range(ranks)), f"{subject} is of the ranks {of}")
-    for severity, count in doc["counts"].items():
-        check(count == sum(f["severity"] == severity for f in doc["findings"]), f"count of {severity}")
+    for verdict, count in doc["counts"].items():
+        check(count == sum(f["verdict"] == verdict for f in doc["findings"]), f"count of {verdict}")
     check(len(doc["hosts"]) == ranks, f"hosts {doc['hosts']}")
 
 
@@ -74,21 +74,21 @@ for f in alone["findings"]:
 result = run("--json", XM_TIMEOTU="3")
 doc = document(result)
 check(result.returncode == 1, f"status {result.returncode} with an unknown setting")
-check(finding(doc, "settings")["severity"] == "fail" and "did you mean XM_TIMEOUT?" in finding(doc, "settings")["finding"],
+check(finding(doc, "settings")["verdict"] == "fail" and "did you mean XM_TIMEOUT?" in finding(doc, "settings")["finding"],
       f"{finding(doc, 'settings')}")
 
 # Polling ranks without cores enough.
 result = run("-n", str(len(os.sched_getaffinity(0)) + 1), "--json", XM_PROGRESS="spin")
-check(result.returncode == 1 and finding(document(result), "cores")["severity"] == "fail", "polling ranks")
+check(result.returncode == 1 and finding(document(result), "cores")["verdict"] == "fail", "polling ranks")
 
 # Local ranks, on two hosts in name: findings of all are one row.
 result = run("-n", "4", "--hosts", "2", "--json")
 doc = document(result)
 is_consistent(doc, 4)
 check(doc["hosts"] == ["host0", "host0", "host1", "host1"], f"{doc['hosts']}")
-check(finding(doc, "UCX on all ranks")["severity"] == "ok", f"{finding(doc, 'UCX on all ranks')}")
+check(finding(doc, "UCX on all ranks")["verdict"] == "ok", f"{finding(doc, 'UCX on all ranks')}")
 clocks = finding(doc, "clocks of the hosts")
-check(clocks["severity"] == "ok", f"one clock: {clocks}")
+check(clocks["verdict"] == "ok", f"one clock: {clocks}")
 within = re.search(r"is ([0-9.]+) (s|ms|us) (?:behind|ahead of) rank 0 \(host0\), to within ([0-9.]+) (s|ms|us)", clocks["finding"])
 unit = {"s": 1, "ms": 1e-3, "us": 1e-6}
 check(within is not None and float(within[1]) * unit[within[2]] <= float(within[3]) * unit[within[4]] + 1e-6,
@@ -113,7 +113,7 @@ is_consistent(doc, 3)
 check([end[2] for end in ends] == [1, 0, 0], f"{ends}")
 check(all(end[0] == "" for end in ends[1:]), "only rank 0 speaks")
 check(finding(doc, "settings on all ranks") == {
-    "subject": "settings on all ranks", "severity": "fail", "ranks": [0, 1, 2],
+    "subject": "settings on all ranks", "verdict": "fail", "ranks": [0, 1, 2],
     "finding": "rank 2 (elsewhere) has XM_WINDOW=4",
     "advice": "Set them alike for all ranks; docs/configuration.md marks them as uniform."},
     f"{finding(doc, 'settings on all ranks')}")

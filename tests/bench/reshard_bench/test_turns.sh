@@ -16,7 +16,7 @@ fail() {
     exit 1
 }
 
-# Rows: medians, the median of the ratios, the severity, and the status.
+# Rows: medians, the median of the ratios, the verdict, and the status.
 . "$SOURCE_DIR/bench/turns.sh"
 failed=0
 printf '1\n9\n2\n' >"$work/ours"

@@ -34,7 +34,7 @@ START_TEST(lines_go_to_the_file_and_obey_the_level)
     ck_assert(xm_log_enabled(XM_LOG_INFO) && !xm_log_enabled(XM_LOG_DEBUG));
     read_text(path, text, sizeof(text));
     (void)unlink(path);
-    ck_assert_ptr_nonnull(strstr(text, "INFO test_log.c:"));
+    ck_assert_ptr_nonnull(strstr(text, "INFO base/test_log.c:"));
     ck_assert_ptr_nonnull(strstr(text, "seen 1\n"));
     ck_assert_ptr_null(strstr(text, "hidden"));
 }
@@ -54,9 +54,9 @@ START_TEST(subjects_have_levels_of_their_own)
     xm_log_info("other");
     read_text(path, text, sizeof(text));
     (void)unlink(path);
-    ck_assert_ptr_nonnull(strstr(text, " TRACE transport_verbs_lane.c:1 lane\n"));
+    ck_assert_ptr_nonnull(strstr(text, " TRACE verbs/lane.c:1 lane\n"));
     ck_assert_ptr_null(strstr(text, "rail"));
-    ck_assert_ptr_nonnull(strstr(text, " INFO test_log.c:"));
+    ck_assert_ptr_nonnull(strstr(text, " INFO base/test_log.c:"));
 }
 END_TEST
 
@@ -79,13 +79,13 @@ START_TEST(each_rank_has_its_file)
     (void)snprintf(path, sizeof(path), "%s/node_7-3%%", directory);
     read_text(path, text, sizeof(text));
     ck_assert_ptr_nonnull(strstr(text, " node/7:"));
-    ck_assert_ptr_nonnull(strstr(text, " rank 3 INFO test_log.c:"));
+    ck_assert_ptr_nonnull(strstr(text, " rank 3 INFO base/test_log.c:"));
     ck_assert(strstr(text, "first\n") != NULL && strstr(text, "second\n") != NULL);
     ck_assert_ptr_null(strstr(text, "third"));
     ck_assert_int_eq(unlink(path), 0);
     (void)snprintf(path, sizeof(path), "%s/node_7-5%%", directory);
     read_text(path, text, sizeof(text));
-    ck_assert_ptr_nonnull(strstr(text, " rank 5 INFO test_log.c:"));
+    ck_assert_ptr_nonnull(strstr(text, " rank 5 INFO base/test_log.c:"));
     ck_assert_ptr_nonnull(strstr(text, "third\n"));
     ck_assert_int_eq(unlink(path), 0);
     ck_assert_int_eq(rmdir(directory), 0);
@@ -98,7 +98,7 @@ START_TEST(files_belong_to_subjects)
         const char *file, *subject;
     } cases[] = {{"comm/worker/nics.c", "topology"},
                  {"comm/worker/worker.c", "worker"},
-                 {"worker.c", "worker"},
+                 {"worker.c", "other"},
                  {"/src/comm/topology/nic_choice.c", "topology"},
                  {"/src/comm/fault/heartbeat.c", "peers"},
                  {"comm/transport/ucx/rail.c", "ucx"},
