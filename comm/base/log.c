@@ -136,7 +136,6 @@ bool xm_log_writes(xm_log_level_t level, const char *file)
     return level <= filter.level[xm_log_subject_of(file)];
 }
 
-<<<<<<< ours
 /* The file with its room, as "ucx/rail.c": names of files repeat from room to room. */
 static const char *short_path(const char *file)
 {
@@ -148,9 +147,7 @@ static const char *short_path(const char *file)
     return at != NULL ? at : file;
 }
 
-=======
 /* A line that is too long is cut; it always ends with a line feed. */
->>>>>>> theirs
 void xm_log_write(xm_log_level_t level, const char *file, int line, const char *format, ...)
 {
     char text[LINE_SIZE], prefix[PREFIX_SIZE];

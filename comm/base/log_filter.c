@@ -27,25 +27,8 @@ const char *xm_log_subject_name(xm_log_subject_t subject)
     return subjects[subject].name;
 }
 
-<<<<<<< ours
 /* Whether a word of `files` stands in the path from its beginning or a slash on: __FILE__ is what
  * the compiler was given, so the tree may lie below any other folders. */
-=======
-/* The last folder of a path with its slash, "" without one. */
-static const char *last_folder(const char *file, size_t *length)
-{
-    const char *slash = strrchr(file, '/'), *start = slash;
-
-    while (start != NULL && start > file && start[-1] != '/') {
-        --start;
-    }
-    *length = slash != NULL ? (size_t)(slash - start) + 1 : 0;
-    return slash != NULL ? start : "";
-}
-
-/* A word of the table is a folder when it ends with a slash, else the beginning of a file's
- * name. */
->>>>>>> theirs
 static bool matches(const char *files, const char *file)
 {
     for (const char *word = files; *word != '\0'; word += strspn(word, " ")) {
