@@ -51,7 +51,7 @@ static void check_synchronisation(xm_doctor_t *doctor)
     /* Rounded up, for the estimate grows by the second, and ranks that agree share a row. */
     double bound = 1e-3;
 
-    if (!doctor->facts->clock_told) {
+    if (!doctor->facts->clock_known) {
         xm_doctor_note(doctor, XM_SEVERITY_ABSENT, subject, "", "the kernel does not tell");
     } else if (!doctor->facts->clock_synchronised) {
         xm_doctor_note(doctor, XM_SEVERITY_WARN, subject,

@@ -6,12 +6,12 @@
 /* Bytes per second. */
 #define FASTEST_LINK 1e12
 
-int xm_probe_sizes(uint64_t max_bytes, uint64_t sizes[XM_PROBE_MAX_POINTS])
+int xm_curve_sizes(uint64_t max_bytes, uint64_t sizes[XM_CURVE_MAX_POINTS])
 {
     int count = 0;
 
     sizes[count++] = 8;
-    for (uint64_t size = 64; size <= max_bytes && count < XM_PROBE_MAX_POINTS; size *= 4) {
+    for (uint64_t size = 64; size <= max_bytes && count < XM_CURVE_MAX_POINTS; size *= 4) {
         sizes[count++] = size;
     }
     return count;
@@ -24,13 +24,13 @@ static int compare_doubles(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-double xm_probe_median(double *values, int count)
+double xm_curve_median(double *values, int count)
 {
     qsort(values, (size_t)count, sizeof(double), compare_doubles);
     return (values[(count - 1) / 2] + values[count / 2]) / 2;
 }
 
-double xm_probe_spread(const double *sorted, int count)
+double xm_curve_spread(const double *sorted, int count)
 {
     double median = (sorted[(count - 1) / 2] + sorted[count / 2]) / 2;
     double part = pow(0.5, count), below = part; /* P(Binomial(count, 1/2) <= skipped) */
@@ -52,7 +52,7 @@ double xm_probe_spread(const double *sorted, int count)
     return fmin(1, fmax(median - sorted[skipped], sorted[count - 1 - skipped] - median) / median);
 }
 
-int xm_probe_smooth(xm_curve_point_t *curve, double *spread, int points)
+int xm_curve_smooth(xm_curve_point_t *curve, double *spread, int points)
 {
     struct {
         double mean;
