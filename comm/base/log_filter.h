@@ -14,8 +14,8 @@
 
 #include "comm/base/log_level.h"
 
-/** Subjects, with the paths of their sources: a folder of the house with a slash, or the beginning of
- * a file in it. The first match counts; what matches nothing is ::XM_LOG_OTHER. */
+/** Subjects, with the paths of their sources: a folder of the house with a slash, or the beginning
+ * of a file in it. The first match counts; what matches nothing is ::XM_LOG_OTHER. */
 /* clang-format off */
 #define XM_LOG_SUBJECT_TABLE(ROW) \
     ROW(LAUNCHER, "launcher", "comm/job/launcher") \

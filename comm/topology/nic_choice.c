@@ -292,7 +292,7 @@ xm_status_t xm_nic_choice_create(const xm_nic_choice_params_t *given, xm_nic_cho
     choice->topology = params->topology;
     choice->nic_count = (int)nics;
     choice->slot_count = params->slot_count;
-    status = xm_nic_choice_judge(choice, params);
+    status = xm_nic_choice_evaluate(choice, params);
     if (status < 0) {
         xm_nic_choice_destroy(choice);
         return status;

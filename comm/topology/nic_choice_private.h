@@ -30,7 +30,7 @@ struct xm_nic_choice {
 };
 
 /** Fills in choice->nics and what follows from them. */
-xm_status_t xm_nic_choice_judge(xm_nic_choice_t *choice, const xm_nic_choice_params_t *params);
+xm_status_t xm_nic_choice_evaluate(xm_nic_choice_t *choice, const xm_nic_choice_params_t *params);
 
 /** Rate of a suitable NIC in comparisons: an unknown one counts as the fastest. */
 static inline double xm_nic_choice_assumed(const xm_nic_choice_t *choice, int nic)

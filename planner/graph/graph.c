@@ -237,7 +237,7 @@ static xm_status_t make_rule(const ap_graph_t *graph, const ap_op_params_t *para
 static xm_status_t set_touched(const ap_op_params_t *params, ap_op_t *op)
 {
     const int terms = op->rule.operands + op->rule.results;
-    bool told = false;
+    bool given = false;
 
     for (int t = 0; t < terms; ++t) {
         if (params->touched[t] < AP_TOUCHES_NONE || params->touched[t] > terms) {
@@ -246,9 +246,9 @@ static xm_status_t set_touched(const ap_op_params_t *params, ap_op_t *op)
                                 t, params->touched[t] - 1, terms);
         }
         op->touched[t] = params->touched[t];
-        told = told || params->touched[t] != AP_TOUCHES_ALL;
+        given = given || params->touched[t] != AP_TOUCHES_ALL;
     }
-    if (params->kind == AP_OP_EMBEDDING && op->rule.operands == 2 && !told) {
+    if (params->kind == AP_OP_EMBEDDING && op->rule.operands == 2 && !given) {
         op->touched[1] = 2 + 1;
     }
     return XM_OK;

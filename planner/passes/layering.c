@@ -315,7 +315,7 @@ static xm_status_t by_marks(const ap_sequence_t *s, const ap_layering_t *how, in
 }
 
 /* A layer may be told twice at one place; it begins once. */
-static xm_status_t as_told(const ap_sequence_t *s, const ap_layering_t *how, ap_graph_t **layered)
+static xm_status_t as_given(const ap_sequence_t *s, const ap_layering_t *how, ap_graph_t **layered)
 {
     int *first = malloc(((size_t)s->count + how->mark_count + 1) * sizeof(*first));
     int layers = 0;
@@ -374,7 +374,7 @@ xm_status_t ap_layering_apply(const ap_graph_t *forward, const ap_layering_t *ho
         return status;
     }
     if (how->pattern != NULL || how->marks != NULL) {
-        status = as_told(&s, how, layered);
+        status = as_given(&s, how, layered);
     } else {
         status = how->layers > 0 ? by_count(&s, how->layers, layered) : automatic(&s, layered);
     }

@@ -39,7 +39,7 @@ static xm_status_t read_path(hlo_cursor_t *cursor, hlo_list_t *path)
 
     path->count = 0;
     while (status == XM_OK && hlo_peek(cursor) != '}') {
-        if (path->count == HLO_MAX_LIST) {
+        if (path->count == OPERATOR_MAX_LIST) {
             return hlo_error(cursor->text, cursor->at, "tuples are nested too deep here");
         }
         status = hlo_integer(cursor, &path->values[path->count]);
@@ -215,7 +215,7 @@ static xm_status_t add_parameter(hlo_build_t *b, const hlo_instruction_t *of,
         for (int i = 0; i < value->count; ++i) {
             xm_status_t status;
 
-            if (path->count == HLO_MAX_LIST) {
+            if (path->count == OPERATOR_MAX_LIST) {
                 return hlo_error(&b->module->text, of->at, "this parameter is nested too deep");
             }
             path->values[path->count++] = i;
@@ -320,7 +320,7 @@ static xm_status_t add_aliases(hlo_build_t *b, const hlo_computation_t *entry,
 static xm_status_t add_results(hlo_build_t *b, hlo_value_t *result)
 {
     int count = hlo_value_leaves(result, NULL, 0);
-    hlo_value_t **leaves = hlo_arena_get(&b->module->arena, (size_t)count, sizeof(hlo_value_t *));
+    hlo_value_t **leaves = arena_get(&b->module->arena, (size_t)count, sizeof(hlo_value_t *));
     xm_status_t status = XM_OK;
 
     if (leaves == NULL) {
@@ -341,7 +341,7 @@ static xm_status_t build(hlo_build_t *b)
 {
     const hlo_computation_t *entry = &b->module->computations[b->module->entry];
     hlo_value_t **arguments =
-        hlo_arena_get(&b->module->arena, (size_t)entry->parameter_count, sizeof(hlo_value_t *));
+        arena_get(&b->module->arena, (size_t)entry->parameter_count, sizeof(hlo_value_t *));
     donations_t donations = {0};
     hlo_value_t *result;
     xm_status_t status = arguments == NULL ? hlo_no_memory() : XM_OK;

@@ -130,7 +130,7 @@ static xm_status_t set_loss(onnx_build_t *b)
             return xm_error_set(XM_ERR_PARSE, "%s: output %zu, '%.120s', is made by nothing",
                                 b->file, i, name != NULL ? name : "");
         }
-        if (!is_floating(value->type.dtype) || value->tensor == HLO_FREE_OPERAND) {
+        if (!is_floating(value->type.dtype) || value->tensor == OPERATOR_NO_TENSOR) {
             continue;
         }
         if (loss == NULL || (value->type.shape.rank == 0 && loss->type.shape.rank > 0)) {
@@ -237,7 +237,7 @@ static xm_status_t read_model(const Onnx__ModelProto *model, const char *name,
     json_decref(b.names);
     json_decref(b.declared);
     free(b.bound);
-    hlo_arena_clear(&b.arena);
+    arena_clear(&b.arena);
     if (status != XM_OK) {
         ap_graph_destroy(b.graph);
         return status;
