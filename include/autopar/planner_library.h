@@ -41,12 +41,12 @@ enum { AP_PLANNER_NAME_MOST = 64 /**< characters of a planner's name */ };
 /**
  * Loads and initialises. @p path goes to dlopen(): a name without a slash is looked for as
  * libraries are. @p host may be NULL; it is copied, and called back in this process. Starting, and
- * later finalising, may take @p patience seconds; 0: 30. XM_ERR_NOT_FOUND: no such library;
+ * later finalising, may take @p timeout seconds; 0: 30. XM_ERR_NOT_FOUND: no such library;
  * XM_ERR_UNSUPPORTED: it exports no table, one of another version, or one with holes;
  * XM_ERR_INTERNAL: init failed, or crashed; XM_ERR_TIMEOUT: it did not return.
  */
 XM_API xm_status_t ap_planner_library_open(const char *path, const autopar_planner_host_v1_t *host,
-                                           double patience, ap_planner_library_t **library);
+                                           double timeout, ap_planner_library_t **library);
 
 /** The planner's name. */
 XM_API const char *ap_planner_library_name(const ap_planner_library_t *library);

@@ -110,8 +110,8 @@ static void *work_on(void *arg)
             return NULL;
         }
         work = batch->work[next];
-        work->status = work->surveyed ? ap_planner_solve(batch->run, work)
-                                      : ap_planner_bounding_pass(batch->run, work);
+        work->status = work->bounded ? ap_planner_solve(batch->run, work)
+                                     : ap_planner_bounding_pass(batch->run, work);
         if (work->status != XM_OK) {
             (void)snprintf(work->error, sizeof(work->error), "%s", xm_last_error());
         }
@@ -141,7 +141,7 @@ static void pass_on_bound(ap_planner_run_t *run, const ap_planner_work_t *work)
     for (int i = 0; i < run->result.trial_count; ++i) {
         ap_planner_trial_t *trial = &run->result.trials[i];
 
-        if (!run->work[i].surveyed && trial->recompute == AP_RECOMPUTE_ON &&
+        if (!run->work[i].bounded && trial->recompute == AP_RECOMPUTE_ON &&
             trial->schedule == work->trial->schedule &&
             trial->micro_batches == work->trial->micro_batches &&
             work->trial->recompute == AP_RECOMPUTE_OFF) {
@@ -164,8 +164,8 @@ static xm_status_t take_in(ap_planner_run_t *run, batch_t *batch)
         if (work->status != XM_OK && status == XM_OK) {
             status = xm_error_set(work->status, "%s", work->error);
         }
-        if (!work->surveyed) {
-            work->surveyed = true;
+        if (!work->bounded) {
+            work->bounded = true;
             work->trial->exact = !(work->trial->bound < INFINITY);
             pass_on_bound(run, work);
             continue;
@@ -192,7 +192,7 @@ static double promise(const ap_planner_work_t *work)
     return fmax(work->trial->bound, work->estimate);
 }
 
-/* A case that recomputes waits until the one that does not is surveyed, whose bounding pass bounds
+/* A case that recomputes waits until the one that does not has had its bounding pass, which bounds
  * it. */
 static bool waits(const ap_planner_run_t *run, const ap_planner_work_t *work)
 {
@@ -200,7 +200,7 @@ static bool waits(const ap_planner_run_t *run, const ap_planner_work_t *work)
         const ap_planner_trial_t *trial = &run->result.trials[i];
 
         if (work->trial->recompute == AP_RECOMPUTE_ON && trial->recompute == AP_RECOMPUTE_OFF &&
-            !run->work[i].surveyed && trial->schedule == work->trial->schedule &&
+            !run->work[i].bounded && trial->schedule == work->trial->schedule &&
             trial->micro_batches == work->trial->micro_batches) {
             return true;
         }
@@ -212,12 +212,12 @@ static bool waits(const ap_planner_run_t *run, const ap_planner_work_t *work)
 static bool is_open(const ap_planner_run_t *run, const ap_planner_work_t *work)
 {
     return !work->trial->exact && promise(work) < ap_planner_cutoff(run) &&
-           (work->surveyed || !waits(run, work));
+           (work->bounded || !waits(run, work));
 }
 
-/* Adds the trials that promise most of those surveyed or not yet, up to so many and below a bound;
+/* Adds the trials that promise most of those bounded or not yet, up to so many and below a bound;
  * those of which nothing is known alone. */
-static void fill_batch(ap_planner_run_t *run, batch_t *batch, bool surveyed, int most, double below)
+static void fill_batch(ap_planner_run_t *run, batch_t *batch, bool bounded, int most, double below)
 {
     while (batch->count < most) {
         ap_planner_work_t *best = NULL;
@@ -230,8 +230,8 @@ static void fill_batch(ap_planner_run_t *run, batch_t *batch, bool surveyed, int
             for (int w = 0; w < batch->count; ++w) {
                 taken = taken || batch->work[w] == work;
             }
-            if (!taken && is_open(run, work) && work->surveyed == surveyed &&
-                promise(work) < below && (best == NULL || promise(work) < promise(best))) {
+            if (!taken && is_open(run, work) && work->bounded == bounded && promise(work) < below &&
+                (best == NULL || promise(work) < promise(best))) {
                 best = work;
             }
         }
@@ -242,7 +242,7 @@ static void fill_batch(ap_planner_run_t *run, batch_t *batch, bool surveyed, int
     }
 }
 
-/* Many to bounding pass; or two to solve, once no other can be more promising than these. */
+/* Many to bound; or two to solve, once no other can be more promising than these. */
 static void pick_batch(ap_planner_run_t *run, batch_t *batch)
 {
     enum { MOST_BOUNDING_PASSES = MOST_AT_ONCE, MOST_SOLVES = 2 };

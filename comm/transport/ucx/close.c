@@ -63,7 +63,7 @@ static void cancel_multirail_receives(xm_ucx_peer_t *peer)
     }
 }
 
-/* Whether this peer's multirail can be expected to go out, and to be answered. */
+/* Whether this peer's messages can be expected to go out, and to be answered. */
 static bool multirail_is_well(const xm_ucx_peer_t *peer)
 {
     return peer->multirail != NULL && peer->connected && !peer->failed && !peer->reported &&
@@ -106,7 +106,7 @@ static int64_t after_ms(const xm_ucx_transport_t *self, int64_t milliseconds)
     return xm_transport_now(&self->base) + milliseconds * 1000000;
 }
 
-/* What is in the multirails, and what was not answered soon once more by another way. */
+/* Sends what the multirails hold, and repeats by another way what was not answered soon. */
 static void flush_multirails(xm_ucx_transport_t *self, int64_t deadline)
 {
     /* A lane that is dead without anybody knowing may not take all. */
@@ -247,7 +247,7 @@ static int packets_stuck(const xm_ucx_transport_t *self, int rail)
     return stuck;
 }
 
-/* What multirails had, now that UCX is done with. */
+/* Frees what the multirails held, now that UCX is done with. */
 static void close_multirails(xm_ucx_transport_t *self)
 {
     for (int rank = 0; rank < self->base.size; ++rank) {
