@@ -1,7 +1,7 @@
 /**
- * @file planner/plugin/library.h
+ * @file autopar/planner_library.h
  * The host's side of planner plug-ins: loads a library that exports `autopar_planner_v1`
- * (planner/plugin/plugin.h), asks it, and verifies what it answers.
+ * (autopar/planner_plugin.h), asks it, and verifies what it answers.
  *
  * The library is loaded by a child process, a fork, and all its functions run there. One that
  * hangs is killed when its time is up, together with what it has started; one that crashes takes
