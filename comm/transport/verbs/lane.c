@@ -176,7 +176,7 @@ static bool post_piece(xm_verbs_lane_t *lane, xm_verbs_wr_t *wr)
     return wr->begin == wr->end;
 }
 
-/* Sends the wr as far as that is possible; true when nothing of it is left. */
+/* Sends the work request as far as that is possible; true when nothing of it is left. */
 static bool post_wr(xm_verbs_lane_t *lane, xm_verbs_wr_t *wr)
 {
     xm_verbs_header_t header = {.kind = (xm_verbs_kind_t)wr->kind};

@@ -3,7 +3,7 @@
 
 #include "comm/transport/verbs/transport_verbs_private.h"
 
-/* BLOCK: made at a time. INDEX_BITS: of a rndv's number that are its place; the rest is its
+/* BLOCK: made at a time. INDEX_BITS: of a rendezvous' number that are its place; the rest is its
  * generation. */
 enum { BLOCK = 256, INDEX_BITS = 20 };
 

@@ -81,7 +81,7 @@ static xm_status_t undo(xm_verbs_transport_t *self, xm_op_t *op, xm_status_t sta
     return status;
 }
 
-/* Makes the operation a rndv, with its buffer registered. */
+/* Makes the operation a rendezvous, with its buffer registered. */
 static xm_status_t make_rndv(xm_verbs_transport_t *self, xm_op_t *op, xm_memory_t *memory)
 {
     xm_verbs_rndv_t *rndv = xm_verbs_take_rndv(self, op);
