@@ -1,3 +1,9 @@
+/*
+ * Command lines on top of popt: the table's rows become popt's, and every value is parsed
+ * strictly and kept for as long as the object lives. popt does the syntax and the help;
+ * values are converted here, so that limits are checked and named, and a wrong choice is
+ * answered with the nearest right one.
+ */
 #include "cli_support/options.h"
 
 #include <errno.h>
@@ -9,7 +15,8 @@
 
 #include "comm/base.h"
 
-/* Values popt hands back: table rows count from 1, the built-in options lie above any table. */
+/* The values that popt hands back: table rows count from 1, and the built-in options lie
+ * above any table. */
 enum {
     HELP_VALUE = 1 << 20,
     VERSION_VALUE,
@@ -34,10 +41,8 @@ struct xm_cli {
     bool finished;
 };
 
-/*
- * popt gives all helps what the longest option leaves of the line: choices that would take it up
- * stand in the help instead.
- */
+/* Describes an option for the help. popt gives all helps what the longest option leaves
+ * of the line, so choices that would take it up stand in the help instead. */
 static void describe(const xm_cli_option_t *option, struct poptOption *row, char **help)
 {
     size_t length = option->argument != NULL ? strlen(option->argument) : 0;
@@ -83,6 +88,7 @@ static void fill_table(xm_cli_t *cli)
                                .descrip = "Print this help."};
 }
 
+/* The nearest right name is offered where one is near. */
 static xm_status_t parse_choice(const char *what, const char *choices, const char *text, int *index)
 {
     char copy[MAX_CHOICE_TEXT];
@@ -106,6 +112,7 @@ static xm_status_t parse_choice(const char *what, const char *choices, const cha
     return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s: '%s' is not one of %s", what, text, choices);
 }
 
+/* The first value replaces the list's default, later ones are appended. */
 static xm_status_t append_to_list(xm_cli_t *cli, size_t index, const char *text)
 {
     xm_cli_list_t *list = cli->command.options[index].target;
@@ -125,6 +132,7 @@ static xm_status_t append_to_list(xm_cli_t *cli, size_t index, const char *text)
     return XM_OK;
 }
 
+/* Equal limits mean none, as in a table row that does not mention them. */
 static xm_status_t store_int(const xm_cli_option_t *option, const char *what, const char *text)
 {
     bool limited = option->minimum < option->maximum;
@@ -138,6 +146,7 @@ static xm_status_t store_int(const xm_cli_option_t *option, const char *what, co
     return status;
 }
 
+/* The option's name with its dashes is what error sentences begin with. */
 static xm_status_t store(xm_cli_t *cli, size_t index, char *text)
 {
     const xm_cli_option_t *option = &cli->command.options[index];
@@ -174,7 +183,8 @@ static xm_status_t store(xm_cli_t *cli, size_t index, char *text)
     return status;
 }
 
-/* Takes over the text that popt allocated for the current option. */
+/* Takes over the text that popt allocated for the current option; variables may point
+ * into it. */
 static xm_status_t take_value(xm_cli_t *cli, size_t index)
 {
     char *text = poptGetOptArg(cli->context);
@@ -194,6 +204,7 @@ static xm_status_t take_value(xm_cli_t *cli, size_t index)
     return store(cli, index, text);
 }
 
+/* The value behind = is no part of the option's name. */
 static xm_status_t unknown_option(const xm_cli_t *cli, const char *given)
 {
     const char *names[256];
@@ -232,6 +243,7 @@ static xm_status_t popt_failure(const xm_cli_t *cli, int code)
     }
 }
 
+/* popt prints the table; the summary stands below it. */
 static void print_help(const xm_cli_t *cli)
 {
     const xm_cli_command_t *command = &cli->command;
@@ -246,6 +258,7 @@ static void print_help(const xm_cli_t *cli)
     }
 }
 
+/* The first argument too many is named, as it is most likely a misplaced value. */
 static xm_status_t check_arguments(xm_cli_t *cli)
 {
     const xm_cli_command_t *command = &cli->command;
@@ -267,6 +280,7 @@ static xm_status_t check_arguments(xm_cli_t *cli)
     return XM_OK;
 }
 
+/* Help and version end the parsing at once, so they work next to mistakes. */
 static xm_status_t read_options(xm_cli_t *cli)
 {
     int code;
@@ -291,10 +305,12 @@ static xm_status_t read_options(xm_cli_t *cli)
     return code == -1 ? check_arguments(cli) : popt_failure(cli, code);
 }
 
+/* The table is copied, so the caller's may be a local array. */
 xm_status_t xm_cli_parse(const xm_cli_command_t *command, int argc, char *const *argv,
                          xm_cli_t **result)
 {
     xm_cli_t *cli = calloc(1, sizeof(*cli));
+    /* The sentence is set beforehand for all allocations below. */
     xm_status_t status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the command line");
 
     if (cli == NULL) {
@@ -320,6 +336,7 @@ xm_status_t xm_cli_parse(const xm_cli_command_t *command, int argc, char *const 
     for (int i = 1; i < argc; ++i) {
         cli->argv[i] = argv[i];
     }
+    /* popt wants at least the program's name. */
     cli->context = poptGetContext(command->program, argc > 0 ? argc : 1, cli->argv, cli->table, 0);
     if (cli->context == NULL) {
         goto destroy_cli;
@@ -384,6 +401,7 @@ void xm_cli_destroy(xm_cli_t *cli)
     free(cli);
 }
 
+/* The exit status tells the caller's mistakes (2) from failures (1). */
 int xm_cli_fail(const char *program, xm_status_t status)
 {
     (void)fflush(stdout);
@@ -391,6 +409,7 @@ int xm_cli_fail(const char *program, xm_status_t status)
     return xm_status_is_caller(status) ? 2 : 1;
 }
 
+/* A full disk shows only when the output is flushed, so programs end with this. */
 xm_status_t xm_cli_flush(void)
 {
     if (fflush(stdout) != 0 || ferror(stdout) != 0) {

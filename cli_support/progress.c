@@ -1,3 +1,7 @@
+/*
+ * A progress line on standard error, drawn only on a terminal and only when the work
+ * takes longer than a second, so that scripts and short runs never see it.
+ */
 #include "cli_support/progress.h"
 
 #include <stdbool.h>
@@ -39,6 +43,7 @@ void xm_cli_progress_update(void *arg, double fraction, const char *what)
         return;
     }
     time = xm_clock_seconds();
+    /* At most ten lines a second. */
     if (time - progress->start < 1.0 || time - progress->last < 0.1) {
         return;
     }
@@ -53,6 +58,7 @@ void xm_cli_progress_update(void *arg, double fraction, const char *what)
     (void)fflush(stderr);
 }
 
+/* The line is wiped, so the output that follows starts clean. */
 void xm_cli_progress_destroy(xm_cli_progress_t *progress)
 {
     if (progress != NULL && progress->drawn) {

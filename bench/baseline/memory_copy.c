@@ -40,7 +40,8 @@ typedef struct {
     int socket;
 } copier_t;
 
-/* The first core is left to the rank that has the source, as long as there are others. */
+/* Pins a process to a core. The first core is left to the rank that has the source, as
+ * long as there are others. */
 static void pin(int index)
 {
     cpu_set_t allowed, own;
@@ -59,7 +60,8 @@ static void pin(int index)
     (void)sched_setaffinity(0, sizeof(own), &own);
 }
 
-/* The life of a process: copies each time it is told to. The first time brings the pages in. */
+/* The life of a process: it copies each time it is told to. The first time brings the
+ * pages in. */
 static int copy(const void *source, uint64_t bytes, int index, int socket)
 {
     char *target = malloc(bytes), go;
@@ -82,6 +84,7 @@ static int copy(const void *source, uint64_t bytes, int index, int socket)
     return EXIT_SUCCESS;
 }
 
+/* The wait for an answer is limited, so a copier that dies does not hang the parent. */
 static xm_status_t start(const void *source, uint64_t bytes, int index, copier_t *copier)
 {
     struct timeval timeout = {.tv_sec = TIMEOUT_S};
@@ -104,7 +107,8 @@ static xm_status_t start(const void *source, uint64_t bytes, int index, copier_t
                : xm_error_set(XM_ERR_IO, "cannot start process %d: %s", index, strerror(errno));
 }
 
-/* All copy at once; the time is that of the last. */
+/* Has all copy at once; the time is that of the last. Clocks agree, since all run on one
+ * machine. */
 static xm_status_t run_once(const copier_t *copiers, int count, double *seconds)
 {
     double begin = xm_clock_seconds(), last = 0;
@@ -147,7 +151,7 @@ static void print(const options_t *options, double *seconds)
            seconds[options->runs - 1] * 1e6, bytes / median * 1e-9);
 }
 
-/* The first run brings the pages in and does not count. */
+/* Runs once to bring the pages in, which does not count, and then as often as asked. */
 static xm_status_t measure(const options_t *options, const copier_t *copiers)
 {
     double seconds[MOST_RUNS];
@@ -163,6 +167,7 @@ static xm_status_t measure(const options_t *options, const copier_t *copiers)
     return xm_cli_flush();
 }
 
+/* The source is in shared memory, so all processes read the same pages. */
 static xm_status_t run(const options_t *options)
 {
     copier_t copiers[MOST_COPIES];
@@ -185,7 +190,10 @@ static xm_status_t run(const options_t *options)
     if (status == XM_OK) {
         status = measure(options, copiers);
     }
-    /* A process holds the sockets of those before it, so all are closed before any is waited for.
+    /*
+     * A process holds the sockets of those before it, so all are closed before any is
+     * waited for: otherwise the others' sockets would stay open and their owners would
+     * never end.
      */
     for (int i = 0; i < started; ++i) {
         (void)close(copiers[i].socket);

@@ -1,3 +1,7 @@
+/*
+ * Pairs of ranks from texts such as 0:4,1:5 or 0-3:4-7. Every pair is checked against the
+ * job's ranks when it is read, so later code can index by rank.
+ */
 #include "bench/baseline/pair_list.h"
 
 #include <stdlib.h>
@@ -7,7 +11,7 @@
 
 enum { MOST_PAIRS = 4096, ENTRY_TEXT = 128 };
 
-/* Every sender with every receiver. */
+/* Appends every sender with every receiver. */
 static xm_status_t append(rb_pair_list_t *list, const int *senders, int sender_count,
                           const int *receivers, int receiver_count, int ranks)
 {
@@ -34,6 +38,7 @@ static xm_status_t append(rb_pair_list_t *list, const int *senders, int sender_c
     return XM_OK;
 }
 
+/* An entry is two rank lists with a colon between them. */
 static xm_status_t parse_entry(const char *entry, int ranks, rb_pair_list_t *list)
 {
     char sender_text[ENTRY_TEXT];

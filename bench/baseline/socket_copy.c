@@ -1,5 +1,8 @@
-/* socket_copy: moves bytes between pairs of ranks over plain TCP, as a measure of what the network
- * and its processor time cost without UCX and without a plan. */
+/*
+ * socket_copy: moves bytes between pairs of ranks over plain TCP, as a measure of what
+ * the network and its processor time cost without UCX and without a plan. What
+ * reshard-bench needs above this is the price of its own layers.
+ */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,6 +39,8 @@ typedef struct {
     int64_t wrong;
 } job_t;
 
+/* The time is the slowest rank's, and processor time is summed over ranks, as in
+ * reshard-bench. */
 static xm_status_t run_once(job_t *job, int run)
 {
     rb_flow_sample_t own;
@@ -71,6 +76,7 @@ static int compare(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
+/* The median decides the rate; minimum and maximum show how far runs differ. */
 static xm_status_t print(job_t *job)
 {
     const options_t *o = job->options;
@@ -90,6 +96,7 @@ static xm_status_t print(job_t *job)
     return xm_cli_flush();
 }
 
+/* All ranks time alike; rank 0 alone prints. */
 static xm_status_t run(job_t *job, const xm_job_env_t *env)
 {
     const options_t *o = job->options;
@@ -112,8 +119,8 @@ static xm_status_t run(job_t *job, const xm_job_env_t *env)
     return status == XM_OK && env->rank == 0 ? print(job) : status;
 }
 
-/* One rank's part. Every rank says what went wrong with itself, and nothing of what went wrong with
- * others. */
+/* One rank's part. Every rank says what went wrong with itself, and nothing of what went
+ * wrong with others. */
 static int run_rank(const options_t *options, const xm_job_env_t *env)
 {
     job_t job = {.options = options};
@@ -157,13 +164,15 @@ static int launch(const options_t *options, char *const *argv)
     if (status == XM_OK) {
         return EXIT_SUCCESS;
     }
-    /* A rank that ends by itself has said why; of one that was killed only the parent knows. */
+    /* A rank that ends by itself has said why; only the parent knows about one that was
+     * killed. */
     if (exit_status > 128 || status != XM_ERR_PEER_DIED) {
         (void)xm_cli_fail(program, status);
     }
     return exit_status;
 }
 
+/* The mistakes of the parent are found before any rank starts. */
 static xm_status_t check(const options_t *options, const xm_job_env_t *env)
 {
     if (options->pairs == NULL) {

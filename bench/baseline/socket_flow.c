@@ -1,3 +1,8 @@
+/*
+ * The connections and transfers of socket_copy: one non-blocking TCP connection for each
+ * pair, driven by one poll() loop. It is kept as plain as a careful user would write it,
+ * because it is the baseline.
+ */
 #include "bench/baseline/socket_flow.h"
 
 #include <arpa/inet.h>
@@ -46,7 +51,8 @@ typedef struct {
     struct sockaddr_storage address;
 } reach_t;
 
-/* The address that this rank has towards the master; nothing is sent. */
+/* Finds the address that this rank has towards the master, by connecting a datagram
+ * socket; nothing is sent. */
 static xm_status_t own_address(const xm_job_env_t *env, reach_t *reach)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_DGRAM}, *found = NULL;
@@ -73,6 +79,7 @@ static xm_status_t own_address(const xm_job_env_t *env, reach_t *reach)
                                      env->master_addr, strerror(error));
 }
 
+/* The kernel chooses the port. */
 static xm_status_t open_listener(reach_t *reach, int *listener)
 {
     struct sockaddr *address = (struct sockaddr *)&reach->address;
@@ -90,6 +97,7 @@ static xm_status_t open_listener(reach_t *reach, int *listener)
     return XM_OK;
 }
 
+/* Waits for one descriptor, with the rank in the sentence. */
 static xm_status_t wait_for(int fd, short events, double timeout, const char *what, int rank)
 {
     struct pollfd polled = {.fd = fd, .events = events};
@@ -100,7 +108,8 @@ static xm_status_t wait_for(int fd, short events, double timeout, const char *wh
                                     timeout);
 }
 
-/* Limits connect(), and a recv() of several bytes. */
+/* Limits connect(), and a recv() of several bytes; without limits a lost peer would hang
+ * the rank. */
 static bool limit_waits(int fd, double timeout)
 {
     struct timeval limit = {.tv_sec = (time_t)timeout + 1};
@@ -109,7 +118,8 @@ static bool limit_waits(int fd, double timeout)
            setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit)) == 0;
 }
 
-/* A connection says first which pair it is for. */
+/* Connects to a receiver and says first which pair the connection is for, as their order
+ * of arrival is open. */
 static xm_status_t greet(rb_socket_flow_t *flow, end_t *end, const reach_t *reach)
 {
     int32_t number = end->pair;
@@ -124,6 +134,7 @@ static xm_status_t greet(rb_socket_flow_t *flow, end_t *end, const reach_t *reac
     return XM_OK;
 }
 
+/* A pair can connect once only. */
 static end_t *find_receiver(rb_socket_flow_t *flow, int32_t pair)
 {
     for (int i = 0; i < flow->count; ++i) {
@@ -134,8 +145,8 @@ static end_t *find_receiver(rb_socket_flow_t *flow, int32_t pair)
     return NULL;
 }
 
-/* Senders greet; the kernel answers for receivers that are not there yet, so nobody waits in a
- * ring. */
+/* Accepts one connection and reads whose it is. Senders greet first; the kernel answers
+ * for receivers that are not there yet, so nobody waits in a ring. */
 static xm_status_t accept_one(rb_socket_flow_t *flow, int listener)
 {
     int rank = xm_bootstrap_rank(flow->bootstrap), taken;
@@ -163,6 +174,7 @@ static xm_status_t accept_one(rb_socket_flow_t *flow, int listener)
     return XM_OK;
 }
 
+/* Connecting all before accepting any cannot deadlock, as accept_one() explains. */
 static xm_status_t connect_all(rb_socket_flow_t *flow, const reach_t *all, int listener)
 {
     int incoming = 0, yes = 1;
@@ -188,7 +200,8 @@ static xm_status_t connect_all(rb_socket_flow_t *flow, const reach_t *all, int l
     return status;
 }
 
-/* The ends of this rank, with a buffer for each that receives. */
+/* Lists the ends of this rank, with a buffer for each that receives; all sends share one
+ * source. */
 static xm_status_t list_ends(rb_socket_flow_t *flow)
 {
     int rank = xm_bootstrap_rank(flow->bootstrap);
@@ -215,6 +228,7 @@ static xm_status_t list_ends(rb_socket_flow_t *flow)
     return XM_OK;
 }
 
+/* The listener is needed only while the connections are made. */
 static xm_status_t meet(rb_socket_flow_t *flow, const xm_job_env_t *env)
 {
     reach_t own = {0}, *all;
@@ -269,13 +283,15 @@ xm_status_t rb_socket_flow_create(xm_bootstrap_t *bootstrap, const xm_job_env_t 
     return XM_OK;
 }
 
-/* The byte at @p place of what @p sender sends in a run: by the place, the sender and the run. */
+/* The byte at @p place of what @p sender sends in a run: it follows from the place, the
+ * sender and the run. */
 static unsigned char pattern(uint64_t place, int sender, int run)
 {
     return (unsigned char)((xm_hash_spread(place) >> 40) + (unsigned)sender * 29u +
                            (unsigned)run * 101u);
 }
 
+/* Receivers start with the complement, so a byte that never came is wrong. */
 static void fill(const rb_socket_flow_t *flow, int run)
 {
     int rank = xm_bootstrap_rank(flow->bootstrap);
@@ -292,6 +308,7 @@ static void fill(const rb_socket_flow_t *flow, int run)
     }
 }
 
+/* Counts bytes, so that the size of a fault shows. */
 static int64_t check(const rb_socket_flow_t *flow, int run)
 {
     int64_t wrong = 0;
@@ -306,7 +323,7 @@ static int64_t check(const rb_socket_flow_t *flow, int run)
     return wrong;
 }
 
-/* Moves what can be moved at once, at most a piece. */
+/* Moves what can be moved at once, at most a piece, so that all connections take turns. */
 static xm_status_t advance(const rb_socket_flow_t *flow, end_t *end)
 {
     uint64_t left = flow->bytes - end->done;
@@ -326,7 +343,8 @@ static xm_status_t advance(const rb_socket_flow_t *flow, end_t *end)
                         end->done, flow->bytes);
 }
 
-/* Waits until something can be moved or a rank is gone. */
+/* Waits until something can be moved or a rank is gone, which the bootstrap's descriptor
+ * tells. */
 static xm_status_t wait_any(rb_socket_flow_t *flow, int *open)
 {
     int fault = xm_bootstrap_fd(flow->bootstrap), ready;
@@ -353,6 +371,7 @@ static xm_status_t wait_any(rb_socket_flow_t *flow, int *open)
                                                   : XM_OK;
 }
 
+/* A pass over all ends after each poll, so no connection starves. */
 static xm_status_t move(rb_socket_flow_t *flow)
 {
     int open = 1;
@@ -372,6 +391,7 @@ static xm_status_t move(rb_socket_flow_t *flow)
     return status;
 }
 
+/* Filling and checking stand outside of the measured time. */
 xm_status_t rb_socket_flow_run(rb_socket_flow_t *flow, int run, rb_flow_sample_t *sample)
 {
     int64_t start, cpu;

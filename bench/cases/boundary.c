@@ -1,3 +1,8 @@
+/*
+ * A case from a parallel plan: what one pipeline stage hands to the next becomes a
+ * resharding that can be measured by itself. The plan's own meshes, specs, strategy and
+ * scheduler are taken over, so the bench moves exactly what a training step would.
+ */
 #include "bench/cases/boundary.h"
 
 #include <stdio.h>
@@ -7,6 +12,7 @@
 #include "planner/plan.h"
 #include "resharding/plan.h"
 
+/* A plan's meshes have two axes, and its devices are ranks of the job by number. */
 static xm_status_t take_side(const ap_plan_side_t *side, rb_side_t *taken)
 {
     taken->axes = 2;
@@ -20,6 +26,7 @@ static xm_status_t take_side(const ap_plan_side_t *side, rb_side_t *taken)
     return xm_spec_parse(side->spec, &taken->spec);
 }
 
+/* Fills a case from one boundary. On failure the caller clears what was filled so far. */
 static xm_status_t take(const ap_plan_t *plan, int index, rb_case_t *result)
 {
     const ap_plan_boundary_t *boundary = ap_plan_boundary(plan, index);
@@ -49,6 +56,7 @@ static xm_status_t take(const ap_plan_t *plan, int index, rb_case_t *result)
     return status == XM_OK ? take_side(&boundary->dst, &result->dst) : status;
 }
 
+/* The plan is closed again before the case is used; the case owns copies of all it needs. */
 xm_status_t rb_boundary_load(const char *path, int index, rb_case_t *result)
 {
     ap_plan_t *plan;

@@ -1,3 +1,8 @@
+/*
+ * The cases of the suites: those of the paper (MLSys'23) and of Alpa's unit tests as a
+ * table, and those of whole models from case_model.c. A case names hosts and devices and
+ * not ranks, because which ranks these are depends on the job that runs it (placement.c).
+ */
 #include "bench/cases/case.h"
 
 #include <inttypes.h>
@@ -26,7 +31,8 @@ typedef struct {
 enum { DEVICES_PER_HOST = 4, SEND_RECV = XM_STRATEGY_SEND_RECV, BROADCAST = XM_STRATEGY_BROADCAST };
 
 /* clang-format off */
-/* suite, name, tensor of int32, source and destination: mesh, hosts, devices per host, spec. */
+/* Suite, name, tensor of int32, source and destination: mesh, hosts, devices per host,
+ * spec. Each case is one row, which the formatter would break up. */
 static const table_case_t table[] = {
     {RB_SUITE_1M, "1m1", 1, {1 << 28}, {2, {1, 1}, 1, 1, "R"}, {2, {1, 1}, 1, 1, "R"}, RB_ANY},
     {RB_SUITE_1M, "1m2", 1, {1 << 28}, {2, {1, 1}, 1, 1, "R"}, {2, {1, 2}, 1, 2, "R"}, RB_ANY},
@@ -76,6 +82,7 @@ static const table_case_t table[] = {
 };
 /* clang-format on */
 
+/* The product of the mesh's axes; 1 without axes. */
 int rb_side_size(const rb_side_t *side)
 {
     int size = 1;
@@ -88,6 +95,7 @@ int rb_side_size(const rb_side_t *side)
 
 enum { TABLE_CASES = sizeof(table) / sizeof(table[0]) };
 
+/* Cases are numbered through: the table first, then the models. */
 int rb_suite_cases(void)
 {
     return TABLE_CASES + rb_model_cases();
@@ -98,6 +106,8 @@ const char *rb_suite_case_name(int index)
     return index < TABLE_CASES ? table[index].name : rb_model_case_name(index - TABLE_CASES);
 }
 
+/* Two suites are sets of others: `alpa` is the paper's cases, and the ablation runs the
+ * many-to-many cases under several schedulers. */
 bool rb_suite_holds(rb_suite_t suite, int index)
 {
     if (index >= TABLE_CASES) {
@@ -109,6 +119,7 @@ bool rb_suite_holds(rb_suite_t suite, int index)
     return table[index].suite == (suite == RB_SUITE_ABLATION ? RB_SUITE_NM : suite);
 }
 
+/* Specs are stored as text and parsed here, so the table reads like the paper's. */
 static xm_status_t fill_side(const table_side_t *row, rb_side_t *side)
 {
     side->axes = row->axes;
@@ -143,6 +154,7 @@ static xm_status_t fill_row(const table_case_t *row, rb_case_t *result)
     return XM_OK;
 }
 
+/* The index continues behind the table with the built-in models. */
 xm_status_t rb_suite_case(int index, rb_case_t *result)
 {
     if (index < TABLE_CASES) {
@@ -154,6 +166,8 @@ xm_status_t rb_suite_case(int index, rb_case_t *result)
     return XM_OK;
 }
 
+/* Only dimension 0 is scaled: all cases keep their shape of communication and lose
+ * volume. */
 xm_status_t rb_case_scale(rb_case_t *scaled, int64_t divisor)
 {
     if (divisor == 1) {
@@ -170,6 +184,7 @@ xm_status_t rb_case_scale(rb_case_t *scaled, int64_t divisor)
     return XM_OK;
 }
 
+/* A model's side has a text of its own; other sides are written as mesh and spec. */
 char *rb_side_format(const rb_side_t *side, char *buffer, size_t size)
 {
     char spec[XM_SPEC_TEXT];
@@ -199,6 +214,7 @@ char *rb_case_format_shape(const rb_case_t *one, char *buffer, size_t size)
     return buffer;
 }
 
+/* Variants of a case share what they point to, and the first of them owns it. */
 void rb_case_clear(rb_case_t *cleared)
 {
     if (cleared->variant > 0) {

@@ -1,3 +1,7 @@
+/*
+ * Cases that move whole models. A case is made without reading any file, so that suites
+ * can be listed quickly, and the model is loaded when the case is selected.
+ */
 #include <stdio.h>
 #include <string.h>
 
@@ -5,7 +9,11 @@
 
 enum { DEVICES_PER_HOST = 8 };
 
-/* One axis after the ranks 0, 1, …: the meshes of the single tensors are the model's business. */
+/*
+ * One axis over the ranks 0, 1, …: the meshes of the single tensors are the model's
+ * business. The text names the axes that are larger than 1, as people write parallel
+ * configurations.
+ */
 static void fill_side(const rb_parallel_t *parallel, int ranks, rb_side_t *side)
 {
     const struct {
@@ -26,6 +34,7 @@ static void fill_side(const rb_parallel_t *parallel, int ranks, rb_side_t *side)
     }
 }
 
+/* One type for all, or "mixed". */
 static void name_type(const rb_model_t *model, char *dtype)
 {
     int bits = model->count > 0 ? model->tensors[0].element_bits : 0;
@@ -39,7 +48,7 @@ static void name_type(const rb_model_t *model, char *dtype)
     }
 }
 
-/* Of a path the last part up to ".model.json" or whatever follows the first dot. */
+/* The last part of a path up to its first dot, which is the name without ".model.json". */
 static const char *file_name(const char *path, int *length)
 {
     const char *slash = strrchr(path, '/'), *start = slash != NULL ? slash + 1 : path;

@@ -1,3 +1,7 @@
+/*
+ * Options that take several names, such as --strategy broadcast,auto or all. A wrong name
+ * is answered with the nearest right one.
+ */
 #include "bench/cases/choices.h"
 
 #include <stdio.h>
@@ -7,7 +11,7 @@
 
 enum { NAMES_TEXT = 256 };
 
-/* Cuts "a|b|c" into its names. */
+/* Cuts "a|b|c", the form that help texts use, into its names; `copy` owns the text. */
 static int split(const char *names, char *copy, const char **entries)
 {
     int count = 0;
@@ -19,6 +23,7 @@ static int split(const char *names, char *copy, const char **entries)
     return count;
 }
 
+/* The nearest name is offered where one is near enough; otherwise all names are listed. */
 static xm_status_t refuse(const char *option, const char *names, const char *word,
                           const char *const *entries, int count)
 {
@@ -31,6 +36,7 @@ static xm_status_t refuse(const char *option, const char *names, const char *wor
     return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s: '%s' is not one of %s", option, word, names);
 }
 
+/* A name given twice would run the same variant twice and is most likely a typing error. */
 static xm_status_t add(const char *option, const char *names, const char *word,
                        const char *const *entries, int count, rb_choices_t *choices)
 {
@@ -51,6 +57,7 @@ static xm_status_t add(const char *option, const char *names, const char *word,
     return XM_OK;
 }
 
+/* The choices are written only when every name is right. */
 xm_status_t rb_choices_parse(const char *option, const char *names, const char *text,
                              rb_choices_t *choices)
 {

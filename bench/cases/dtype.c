@@ -1,3 +1,7 @@
+/*
+ * Element types by name. The sizes are all that moving needs; the names are those of
+ * numpy and torch.
+ */
 #include "bench/cases/dtype.h"
 
 #include "comm/base.h"

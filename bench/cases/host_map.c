@@ -1,3 +1,8 @@
+/*
+ * Which host each rank is on: emulated by counting, or as the worker has found out. The
+ * map is what placement and networks are made of, so both kinds of jobs share all code
+ * behind it.
+ */
 #include "bench/cases/host_map.h"
 
 #include <stdlib.h>
@@ -12,6 +17,7 @@ static xm_status_t allocate(int ranks, rb_host_map_t *map)
     return XM_OK;
 }
 
+/* With 0 ranks a host all are on one host. */
 xm_status_t rb_host_map_emulate(int ranks, int ranks_per_host, rb_host_map_t *map)
 {
     xm_status_t status = allocate(ranks, map);
@@ -50,6 +56,7 @@ int rb_host_map_members(const rb_host_map_t *map, int host)
     return count;
 }
 
+/* The rank with this number among those of a host, −1 when there is none. */
 int rb_host_map_member(const rb_host_map_t *map, int host, int index)
 {
     for (int r = 0; r < map->ranks; ++r) {

@@ -1,3 +1,9 @@
+/*
+ * The command line of reshard-bench: the table of options and the rules about what goes
+ * together. Every contradiction is refused with a sentence that names both options,
+ * before any rank does anything; the values that come out are consistent, so the code
+ * behind needs no checks of its own.
+ */
 #include "bench/cases/options.h"
 
 #include <stdio.h>
@@ -7,7 +13,7 @@
 #include "comm/base.h"
 #include <crossmesh/version.h>
 
-/* Values of options as they are given, before they are checked together. */
+/* The values of options as they are given, before they are checked together. */
 typedef struct {
     const char *scale, *partition, *nic_gbps, *uneven, *strategies, *schedulers;
     bool validate, no_validate;
@@ -16,7 +22,7 @@ typedef struct {
 
 enum { MAX_RANKS = 65536, MAX_ITERATIONS = 1000000 };
 
-/* MLSys'23: 13 runs, of which the first 3 are dropped. */
+/* The protocol of MLSys'23: 13 runs, of which the first 3 are dropped. */
 enum { PAPER_WARMUP = 3, PAPER_ITERATIONS = 10 };
 
 static const char summary[] =
@@ -126,12 +132,14 @@ static size_t fill_table(rb_options_t *o, raw_t *raw)
         {"dump-plan", 0, XM_CLI_STRING, &o->dump_path, "OUT.json", 0, 0,
          "Write the reshard plan; one case only."},
     };
+    /* The table lives in the options object, because the parser keeps pointers into it. */
     _Static_assert(sizeof(options) <= sizeof(o->table), "RB_OPTIONS_MAX is too small");
 
     memcpy(o->table, options, sizeof(options));
     return sizeof(options) / sizeof(options[0]);
 }
 
+/* A divisor is written as a fraction, as that is what it does to the tensors. */
 static xm_status_t parse_scale(const char *text, int64_t *divisor)
 {
     if (text == NULL || strcmp(text, "1") == 0) {
@@ -144,7 +152,7 @@ static xm_status_t parse_scale(const char *text, int64_t *divisor)
     return xm_text_parse_int("--scale", text + 2, 1, INT64_C(1) << 40, divisor);
 }
 
-/* "10" or "10,25". */
+/* Parses "10" or "10,25". */
 static xm_status_t parse_gbps(const char *option, const char *text, double *rates, int capacity,
                               int *count)
 {
@@ -169,7 +177,8 @@ static xm_status_t parse_gbps(const char *option, const char *text, double *rate
     return XM_OK;
 }
 
-/* What all NICs of a host do together: equal ones, or each with a rate of its own. */
+/* Computes what all NICs of a host do together, from equal ones or from NICs that each
+ * have their own rate. Afterwards nic_gbps is per host, whatever was given. */
 static xm_status_t parse_nics(const raw_t *raw, rb_options_t *o)
 {
     xm_status_t status =
@@ -210,7 +219,8 @@ static xm_status_t parse_nics(const raw_t *raw, rb_options_t *o)
     return XM_OK;
 }
 
-/* Not a choice of the table: `explicit` is a partition too, and its refusal says what it lacks. */
+/* Partitions are not a choice of the table: `explicit` is a partition too, and its
+ * refusal says what it lacks. */
 static xm_status_t parse_partition(const char *text, xm_partition_t *partition)
 {
     xm_status_t status = xm_partition_parse(text, partition);
@@ -218,7 +228,7 @@ static xm_status_t parse_partition(const char *text, xm_partition_t *partition)
     return status < 0 ? xm_error_prefix(status, "--partition") : status;
 }
 
-/* The first given option of a list of names, or NULL. */
+/* The first option of a list of names that is given, or NULL. */
 static const char *first_given(const xm_cli_t *cli, const char *const *names, size_t count)
 {
     for (size_t i = 0; i < count; ++i) {
@@ -229,7 +239,8 @@ static const char *first_given(const xm_cli_t *cli, const char *const *names, si
     return NULL;
 }
 
-/* A case comes from the suites, from a description, or from a parallel plan. */
+/* Checks where cases come from: the suites, a description, a model, or a parallel plan,
+ * and from one of them only. */
 static xm_status_t check_origin(const rb_options_t *o)
 {
     static const char *const suite[] = {"suite", "case"};
@@ -284,7 +295,7 @@ static xm_status_t check_origin(const rb_options_t *o)
     return XM_OK;
 }
 
-/* --check has its own table and document, and needs real ranks. */
+/* --check has its own table and document, and it needs real ranks. */
 static xm_status_t check_doctor(const rb_options_t *o)
 {
     static const char *const others[] = {"list",  "show-topology", "dry-run",  "json-file",
@@ -301,6 +312,8 @@ static xm_status_t check_doctor(const rb_options_t *o)
     return XM_OK;
 }
 
+/* From any two of hosts, ranks and ranks per host the third follows; where all are given
+ * they must fit. */
 static xm_status_t check_hosts(rb_options_t *o)
 {
     if (o->hosts > 0 && o->ranks_per_host > 0) {
@@ -333,6 +346,7 @@ static xm_status_t check_hosts(rb_options_t *o)
     return XM_OK;
 }
 
+/* The two options for racks need each other, and two sources of rates would contradict. */
 static xm_status_t check_rates(const rb_options_t *o)
 {
     if (o->profile != NULL && o->nic_rates > 0) {
@@ -348,6 +362,7 @@ static xm_status_t check_rates(const rb_options_t *o)
     return XM_OK;
 }
 
+/* A run that measures nothing refuses the options that need a measurement. */
 static xm_status_t check_runs(const rb_options_t *o, const raw_t *raw)
 {
     if (raw->validate && raw->no_validate) {
@@ -378,6 +393,8 @@ static xm_status_t check_runs(const rb_options_t *o, const raw_t *raw)
     return XM_OK;
 }
 
+/* The checks go from single values to combinations, so the first sentence is about the
+ * simplest mistake. */
 static xm_status_t check(rb_options_t *o, const raw_t *raw)
 {
     xm_status_t status = parse_scale(raw->scale, &o->scale_divisor);
@@ -425,6 +442,7 @@ static xm_status_t check(rb_options_t *o, const raw_t *raw)
     return check_doctor(o);
 }
 
+/* On failure the options are cleared, so the caller has nothing to free. */
 xm_status_t rb_options_parse(int argc, char *const *argv, rb_options_t *options)
 {
     raw_t raw = {.partition = xm_partition_name(XM_PARTITION_EVEN),
@@ -461,6 +479,8 @@ const char *rb_transport_name(rb_transport_t transport)
     return names[transport];
 }
 
+/* Hosts are emulated only for real ranks with known NIC rates; the other runs count hosts
+ * and no more. */
 bool rb_options_emulate(const rb_options_t *options)
 {
     return options->hosts > 0 && options->nic_rates > 0 && !options->dry_run && !options->list &&

@@ -1,7 +1,13 @@
+/*
+ * Places the sides of a case on ranks (placement.h has the rules). Cases by host need
+ * hosts of a certain size and are placed apart where that is possible; described cases
+ * are placed by rank number.
+ */
 #include "bench/cases/placement.h"
 
 #include <stdlib.h>
 
+/* The highest rank of a side whose ranks begin at `first` unless they are listed. */
 static int highest(const rb_side_t *side, int first)
 {
     int size = rb_side_size(side), top = first - 1 + size;
@@ -16,12 +22,15 @@ static int highest(const rb_side_t *side, int first)
     return top;
 }
 
+/* True for a small case whose two sides fit on one host together. */
 static bool packs(const rb_case_t *one, int ranks_on_host)
 {
     return one->pack && one->src.hosts == 1 && one->dst.hosts == 1 &&
            one->src.devices + one->dst.devices <= ranks_on_host;
 }
 
+/* The number that error sentences and -n ask for: enough that the sides do not share
+ * hosts. */
 int rb_place_needs(const rb_case_t *one, int ranks_per_host)
 {
     int src_top, dst_top;
@@ -37,6 +46,7 @@ int rb_place_needs(const rb_case_t *one, int ranks_per_host)
     return (one->src.hosts + one->dst.hosts - 1) * ranks_per_host + one->dst.devices;
 }
 
+/* The prefix says which side's mesh is at fault. */
 static xm_status_t make_mesh(const char *side_name, const rb_side_t *side, const int *ranks,
                              xm_mesh_t **mesh)
 {
@@ -45,6 +55,7 @@ static xm_status_t make_mesh(const char *side_name, const rb_side_t *side, const
     return status < 0 ? xm_error_prefix(status, "%s mesh", side_name) : status;
 }
 
+/* On failure neither mesh is left behind. */
 static xm_status_t make_meshes(const rb_case_t *one, const int *src_ranks, const int *dst_ranks,
                                xm_mesh_t **src, xm_mesh_t **dst)
 {
@@ -63,6 +74,8 @@ static xm_status_t make_meshes(const rb_case_t *one, const int *src_ranks, const
     return XM_OK;
 }
 
+/* The destination follows the source unless its ranks are listed, which is the only way
+ * to overlap them. */
 static xm_status_t place_by_rank(const rb_case_t *one, const rb_host_map_t *hosts, xm_mesh_t **src,
                                  xm_mesh_t **dst)
 {
@@ -95,8 +108,11 @@ static xm_status_t place_by_rank(const rb_case_t *one, const rb_host_map_t *host
     return status;
 }
 
-/* Ranks of one side: `devices` ranks from number `offset` on (from the end when negative) of each
- * host. */
+/*
+ * Lists the ranks of one side: on each host `devices` ranks from number `offset` on, or
+ * the last ones when it is negative. The sentence on failure says what job would be large
+ * enough.
+ */
 static xm_status_t list_ranks(const rb_case_t *one, const rb_side_t *side,
                               const rb_host_map_t *hosts, int first_host, int offset, int *ranks)
 {
@@ -119,6 +135,8 @@ static xm_status_t list_ranks(const rb_case_t *one, const rb_side_t *side,
     return XM_OK;
 }
 
+/* When there are too few hosts, the destination moves to the last ranks of the last
+ * hosts, where it overlaps the source as little as possible. */
 static xm_status_t place_by_host(const rb_case_t *one, const rb_host_map_t *hosts, xm_mesh_t **src,
                                  xm_mesh_t **dst, bool *shared)
 {
@@ -153,6 +171,7 @@ static xm_status_t place_by_host(const rb_case_t *one, const rb_host_map_t *host
     return status;
 }
 
+/* Cases with hosts go by host, all others by rank. */
 xm_status_t rb_place(const rb_case_t *one, const rb_host_map_t *hosts, xm_mesh_t **src,
                      xm_mesh_t **dst, bool *shared)
 {

@@ -1,3 +1,7 @@
+/*
+ * A case with its layouts and its plan. Laying out alone is used as a check; models bring
+ * their layouts with them, and only their ranks are checked against the job.
+ */
 #include "bench/cases/prepared.h"
 
 #include <stdlib.h>
@@ -5,6 +9,7 @@
 #include "bench/cases/placement.h"
 #include "comm/base.h"
 
+/* Both checks are made here because their sentences can name the side and the case. */
 static xm_status_t lay_out(const char *side_name, const rb_case_t *one, const rb_side_t *side,
                            const rb_host_map_t *hosts, const xm_mesh_t *mesh, xm_layout_t **layout)
 {
@@ -26,6 +31,7 @@ static xm_status_t lay_out(const char *side_name, const rb_case_t *one, const rb
     return status < 0 ? xm_error_prefix(status, "%s layout", side_name) : status;
 }
 
+/* The meshes are released at once: layouts keep them. */
 xm_status_t rb_lay_out(const rb_case_t *one, const rb_host_map_t *hosts, xm_layout_t **src,
                        xm_layout_t **dst, bool *shared)
 {
@@ -49,6 +55,7 @@ xm_status_t rb_lay_out(const rb_case_t *one, const rb_host_map_t *hosts, xm_layo
     return XM_OK;
 }
 
+/* The layouts are thrown away at once; making them is the check. */
 xm_status_t rb_prepare_check(const rb_case_t *one, const rb_host_map_t *hosts)
 {
     xm_layout_t *src = NULL, *dst = NULL;
@@ -60,6 +67,7 @@ xm_status_t rb_prepare_check(const rb_case_t *one, const rb_host_map_t *hosts)
     return status;
 }
 
+/* A model is planned as one batch, as its tensors share the network. */
 static xm_status_t make_plan(const rb_case_t *one, xm_plan_params_t *params, xm_plan_t **plan)
 {
     const rb_model_t *model = one->model;
@@ -85,6 +93,7 @@ static xm_status_t make_plan(const rb_case_t *one, xm_plan_params_t *params, xm_
     return status;
 }
 
+/* The planning time includes the layouts, as a user would wait for both. */
 xm_status_t rb_prepare(const rb_case_t *one, const rb_host_map_t *hosts,
                        const xm_network_t *network, rb_prepared_t *prepared)
 {

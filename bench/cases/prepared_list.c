@@ -1,3 +1,8 @@
+/*
+ * All cases of a selection, prepared before the first one runs, so that a case that
+ * cannot be planned is found at once. Models are only checked, since their plans are
+ * large; they are planned when their turn comes.
+ */
 #include "bench/cases/prepared_list.h"
 
 #include <stdlib.h>
@@ -31,6 +36,7 @@ xm_status_t rb_prepared_list_create(const rb_selection_t *selection, const rb_ho
     return XM_OK;
 }
 
+/* Moves the plan to the caller, or makes it now. */
 xm_status_t rb_prepared_list_take(rb_prepared_list_t *list, int index, rb_prepared_t *prepared)
 {
     rb_prepared_t *held = &list->prepared[index];

@@ -1,3 +1,9 @@
+/*
+ * Which cases are run and in which variants. A case comes from one of five origins,
+ * options override what it says, and each combination of strategy and scheduler becomes a
+ * variant. The variants of a case stand next to each other, which the runners and the
+ * comparison rely on.
+ */
 #include "bench/cases/select.h"
 
 #include <stdio.h>
@@ -9,6 +15,7 @@
 
 enum { MOST_CASES = 64 /* of all suites */ };
 
+/* The cases begin as zeros, so a selection can be cleared at any point. */
 static xm_status_t allocate(int capacity, rb_selection_t *selection)
 {
     *selection = (rb_selection_t){.cases = calloc((size_t)capacity, sizeof(rb_case_t))};
@@ -29,6 +36,8 @@ static xm_status_t select_all(const rb_options_t *options, rb_selection_t *selec
     return status;
 }
 
+/* Names are looked up among the cases of the suite, if one is given, and among all cases
+ * otherwise. */
 static xm_status_t select_named(const rb_options_t *options, rb_selection_t *selection)
 {
     const char *names[MOST_CASES];
@@ -52,6 +61,8 @@ static xm_status_t select_named(const rb_options_t *options, rb_selection_t *sel
     return status;
 }
 
+/* Meshes are parsed for their shapes here; ranks are placed later, when the hosts are
+ * known. */
 static xm_status_t describe_side(const char *option_mesh, const char *mesh_text,
                                  const char *option_ranks, const char *ranks_text,
                                  const char *option_spec, const char *spec_text, rb_side_t *side)
@@ -83,7 +94,8 @@ static xm_status_t describe_side(const char *option_mesh, const char *mesh_text,
     return status;
 }
 
-/* Hosts are the rows of the meshes where both have rows of the same length. */
+/* The ranks of a host: hosts are the rows of the meshes where both have rows of the same
+ * length; else 0. */
 static int rows_of_both(const rb_case_t *described)
 {
     int row =
@@ -96,6 +108,7 @@ static int rows_of_both(const rb_case_t *described)
     return row;
 }
 
+/* A case from the command line, with the defaults that suites' cases have. */
 static xm_status_t select_described(const rb_options_t *options, rb_selection_t *selection)
 {
     rb_case_t *described;
@@ -145,6 +158,7 @@ static xm_status_t select_files(const rb_options_t *options, rb_selection_t *sel
     return status;
 }
 
+/* Options that concern one tensor are refused for models, rather than ignored. */
 static xm_status_t apply_to_model(const rb_options_t *options, rb_case_t *one)
 {
     if (options->dtype != NULL || xm_cli_given(options->cli, "partition")) {
@@ -191,7 +205,7 @@ static xm_status_t apply_overrides(const rb_options_t *options, rb_case_t *one)
     return XM_OK;
 }
 
-/* What is named, else what the case is made for, else a default. */
+/* The choices that are named, else what the case is made for, else a default. */
 static rb_choices_t resolve(const rb_choices_t *named, int own, int fallback)
 {
     return named->count > 0 ? *named : (rb_choices_t){{own != RB_ANY ? own : fallback}, .count = 1};
@@ -210,8 +224,11 @@ static rb_choices_t schedulers_of(const rb_options_t *options, const rb_case_t *
                : resolve(&options->schedulers, one->scheduler, XM_SCHEDULER_BALANCE);
 }
 
-/* Puts every combination of strategy and scheduler in the place of each case. The cases move to the
- * first of their variants. */
+/*
+ * Puts every combination of strategy and scheduler in the place of each case. Variants
+ * are copies that share what the case owns; the first of them owns it, so the old array
+ * can simply be freed.
+ */
 static xm_status_t make_variants(const rb_options_t *options, rb_selection_t *selection)
 {
     rb_selection_t made;
@@ -242,7 +259,8 @@ static xm_status_t make_variants(const rb_options_t *options, rb_selection_t *se
     return XM_OK;
 }
 
-/* A figure and a plan file show one plan. */
+/* A figure and a plan file show one plan, so more than one selected case or variant is
+ * refused. */
 static xm_status_t check_single(const rb_options_t *options, const rb_selection_t *selection)
 {
     const char *option = options->plot_path != NULL ? "--plot" : "--dump-plan";

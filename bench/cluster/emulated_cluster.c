@@ -1,3 +1,8 @@
+/*
+ * The maker's side of an emulated cluster: starts the holder and waits for its report,
+ * finds lasting clusters again, and ends them. Processes are signalled by descriptor, so
+ * a number that was given to another process in the meantime is never hit.
+ */
 #include "bench/cluster/emulated_cluster.h"
 
 #include <errno.h>
@@ -13,7 +18,7 @@
 #include "bench/cluster/holder.h"
 #include "comm/base.h"
 
-/* Each host's own limit is shorter. */
+/* Each host's own limit is shorter, so that its sentence comes first. */
 enum { READY_MS = 90000, END_MS = 15000 };
 
 struct rb_emulated_cluster {
@@ -35,6 +40,7 @@ static int open_process(pid_t pid)
     return (int)syscall(SYS_pidfd_open, pid, 0);
 }
 
+/* The holder reports once, in one write, so a short read means that it died. */
 static xm_status_t read_report(int fd, rb_holder_report_t *report)
 {
     struct pollfd entry = {.fd = fd, .events = POLLIN};
@@ -60,6 +66,7 @@ static void collect(pid_t holder)
     }
 }
 
+/* Buffers are flushed before the fork, or both processes would write them. */
 static xm_status_t start_holder(const rb_cluster_shape_t *shape, const rb_cluster_claim_t *claim,
                                 rb_emulated_cluster_t *cluster)
 {
@@ -101,6 +108,8 @@ close_pipe:
     return status;
 }
 
+/* On failure a claimed file is removed here too, since a holder that was killed could not
+ * do it. */
 xm_status_t rb_emulated_cluster_create(const rb_emulated_cluster_params_t *given,
                                        rb_emulated_cluster_t **cluster)
 {
@@ -168,6 +177,8 @@ const rb_cluster_members_t *rb_emulated_cluster_members(const rb_emulated_cluste
     return &cluster->members;
 }
 
+/* A host lives while its first process is the holder's child and has not ended; the
+ * number alone could be another process's. */
 bool rb_emulated_cluster_host_lives(const rb_emulated_cluster_t *cluster, int host)
 {
     char path[64], line[512];
@@ -181,7 +192,8 @@ bool rb_emulated_cluster_host_lives(const rb_emulated_cluster_t *cluster, int ho
     if (stream == NULL) {
         return false;
     }
-    /* The command's name, in parentheses, may hold anything. */
+    /* The command's name, in parentheses, may hold anything, so the text behind its last
+     * bracket is parsed. */
     after = fgets(line, sizeof(line), stream) != NULL ? strrchr(line, ')') : NULL;
     if (after == NULL || sscanf(after, ") %c %d", &state, &parent) != 2) { // NOLINT(cert-err34-c)
         parent = 0;
@@ -208,7 +220,7 @@ xm_status_t rb_emulated_cluster_end(rb_emulated_cluster_t *cluster)
     }
     pidfd = open_process(holder);
     if (pidfd >= 0) {
-        /* It ends after its hosts; killed, it takes them along. */
+        /* The holder ends after its hosts; when it is killed, it takes them along. */
         (void)syscall(SYS_pidfd_send_signal, pidfd, SIGTERM, NULL, 0);
         ended = await_end(pidfd);
         if (!ended) {

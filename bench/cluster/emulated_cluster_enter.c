@@ -1,4 +1,9 @@
-/* Moving a process into a host of an emulated cluster. */
+/*
+ * Moves a process into a host of an emulated cluster. A process namespace takes in only
+ * children, so the caller forks: the child goes on inside, and the parent stays outside
+ * and behaves as the child does, in signals and in its end, so that a shell or launcher
+ * notices no difference.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -16,7 +21,7 @@
 
 #include "bench/cluster/emulated_cluster.h"
 
-/* True when the process is in another user namespace than we are. */
+/* True when the process is in another user namespace than this one. */
 static bool is_foreign(pid_t pid)
 {
     char path[64];
@@ -27,7 +32,8 @@ static bool is_foreign(pid_t pid)
            (own.st_ino != theirs.st_ino || own.st_dev != theirs.st_dev);
 }
 
-/* Joins namespaces of a process. The working directory is looked up again among the new mounts. */
+/* Joins namespaces of a process. The working directory is looked up again among the new
+ * mounts. */
 static xm_status_t join(pid_t pid, int pidfd, int flags, const char *name)
 {
     char folder[PATH_MAX];
@@ -40,7 +46,7 @@ static xm_status_t join(pid_t pid, int pidfd, int flags, const char *name)
     if (setns(pidfd, flags | (is_foreign(pid) ? CLONE_NEWUSER : 0)) != 0) {
         return xm_error_set(XM_ERR_IO, "cannot enter %s: %s", name, strerror(errno));
     }
-    /* Another user namespace undoes it. */
+    /* Another user namespace undoes the death signal, so it is set again. */
     (void)prctl(PR_SET_PDEATHSIG, death_signal);
     if (chdir(folder) != 0) {
         return xm_error_set(XM_ERR_IO, "%s has no folder %s: %s", name, folder, strerror(errno));
@@ -65,8 +71,8 @@ static void end_like(int wait_status)
     _exit(WEXITSTATUS(wait_status));
 }
 
-/* What stays outside of the host: passes signals on until the child ends. All signals are blocked.
- */
+/* The part that stays outside of the host: passes signals on until the child ends. All
+ * signals are blocked. */
 static void attend(pid_t child)
 {
     sigset_t all;
@@ -91,8 +97,8 @@ static void attend(pid_t child)
     }
 }
 
-/* In the child: dies with the parent. That one may have died already, which only a pipe can tell
- * from inside another process namespace. */
+/* In the child: dies with the parent. The parent may have died already, which only a pipe
+ * can tell from inside another process namespace. */
 static void tie_to_parent(const int *pipe_ends)
 {
     struct pollfd entry = {.fd = pipe_ends[0], .events = POLLIN};
@@ -105,6 +111,8 @@ static void tie_to_parent(const int *pipe_ends)
     (void)close(pipe_ends[0]);
 }
 
+/* Returns in the child only. Signals are blocked before the fork, so none is lost in
+ * between. */
 static xm_status_t fork_inside(const char *name)
 {
     sigset_t all, old;
@@ -134,6 +142,8 @@ static xm_status_t fork_inside(const char *name)
     return XM_OK;
 }
 
+/* The head is the machine itself in the switch's network: nothing needs to be forked for
+ * it. */
 xm_status_t rb_emulated_cluster_enter(const rb_emulated_cluster_t *cluster, int host)
 {
     const rb_cluster_members_t *members = rb_emulated_cluster_members(cluster);

@@ -1,3 +1,10 @@
+/*
+ * The holder: one process that owns an emulated cluster. It makes the switch's namespaces
+ * for itself and a process with namespaces of its own for each host, connects them with
+ * veth pairs and bridges, and then waits. Everything hangs on this process's life, so the
+ * kernel cleans up whatever way it ends, and nothing is ever made in the machine's own
+ * namespaces.
+ */
 #include "bench/cluster/holder.h"
 
 #include <errno.h>
@@ -32,6 +39,7 @@ typedef struct {
 
 /* --- Steps that hosts and the switch share --------------------------------------------------- */
 
+/* One write, since files under /proc take a value whole or not at all. */
 static xm_status_t write_file(const char *path, const char *text)
 {
     int fd = open(path, O_WRONLY | O_CLOEXEC);
@@ -47,6 +55,8 @@ static xm_status_t write_file(const char *path, const char *text)
     return XM_OK;
 }
 
+/* Without the right to mount, the cause is most likely a missing privilege, and the
+ * sentence says so. */
 static xm_status_t mount_over(const char *type, const char *where, const char *options)
 {
     if (mount(type, where, type, MS_NOSUID | MS_NODEV, options) == 0) {
@@ -59,13 +69,14 @@ static xm_status_t mount_over(const char *type, const char *where, const char *o
     return xm_error_set(XM_ERR_IO, "cannot mount %s of its own: %s", where, strerror(errno));
 }
 
-/* Mounts from here on are seen in this mount namespace only. */
+/* Makes mounts from here on visible in this mount namespace only. */
 static xm_status_t leave_mounts(void)
 {
     static const char *const ours[] = {"/proc", "/sys", "/dev/shm"};
     bool private_now = mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0;
 
-    /* In a chroot the root is no mount; then those that others are put upon must be private. */
+    /* In a chroot the root is no mount; then those that others are put upon must be
+     * private. */
     for (size_t i = 0; !private_now && errno == EINVAL && i < sizeof(ours) / sizeof(ours[0]); ++i) {
         if (mount(NULL, ours[i], NULL, MS_PRIVATE, NULL) != 0) {
             break;
@@ -78,11 +89,13 @@ static xm_status_t leave_mounts(void)
                             "/dev/shm must be mounts)",
                             strerror(errno));
     }
+    /* The network devices under /sys are those of the namespace that mounted it. */
     return mount_over("sysfs", "/sys", NULL);
 }
 
 typedef void write_orders_t(const holder_t *holder, int host, FILE *orders);
 
+/* Runs ip or tc once with all its orders: hundreds of separate calls would take seconds. */
 static xm_status_t configure(const holder_t *holder, int host, const char *tool,
                              write_orders_t *write_orders)
 {
@@ -121,6 +134,8 @@ static void switch_queues(const holder_t *holder, int host, FILE *orders)
 
 /* --- A host ---------------------------------------------------------------------------------- */
 
+/* Gives a host its own /proc, /dev/shm and name, so that programs see what a machine
+ * would show them. */
 static xm_status_t furnish_host(const holder_t *holder, int host)
 {
     char name[RB_CLUSTER_NAME + 16];
@@ -147,8 +162,11 @@ static xm_status_t connect_host(const holder_t *holder, int host)
     return status == XM_OK ? configure(holder, host, "tc", host_queues) : status;
 }
 
-/* The first process of a host: sets it up, says in one write how that went, and then collects
- * whatever ends in it. */
+/*
+ * The first process of a host: it sets the host up, reports in one write how that went,
+ * and then collects whatever ends in it, as the first process of a process namespace
+ * must.
+ */
 static void be_host(const holder_t *holder, int host, int channel)
 {
     xm_status_t status;
@@ -158,7 +176,8 @@ static void be_host(const holder_t *holder, int host, int channel)
 
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     (void)prctl(PR_SET_NAME, "emulated-host");
-    /* A holder that died before this process was tied to it has closed its end of the channel. */
+    /* A holder that died before this process was tied to it has closed its end of the
+     * channel, which ends the read below. */
     status = furnish_host(holder, host);
     if (read(channel, &go, 1) != 1) {
         _exit(EXIT_FAILURE);
@@ -180,6 +199,7 @@ static void be_host(const holder_t *holder, int host, int channel)
     }
 }
 
+/* Starts a host's first process in its new namespaces; it stays until the holder ends. */
 static xm_status_t start_host(holder_t *holder, int host)
 {
     const unsigned long flags =
@@ -190,7 +210,7 @@ static xm_status_t start_host(holder_t *holder, int host)
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
         return xm_error_set(XM_ERR_IO, "host %d: no channel: %s", host, strerror(errno));
     }
-    /* As fork() does it: an empty place for the stack stands for a copy of ours. */
+    /* The system call works as fork() does: a NULL stack stands for a copy of ours. */
     pid = syscall(SYS_clone, flags, NULL, NULL, NULL, NULL);
     if (pid == 0) {
         /* Whoever has these open counts as the living holder. */
@@ -216,6 +236,8 @@ static xm_status_t start_host(holder_t *holder, int host)
     return XM_OK;
 }
 
+/* A host's failure keeps its own kind where the machine lacks something, so that callers
+ * can tell. */
 static xm_status_t await_host(const holder_t *holder, int host)
 {
     struct pollfd entry = {.fd = holder->channel[host], .events = POLLIN};
@@ -239,7 +261,7 @@ static xm_status_t await_host(const holder_t *holder, int host)
 
 /* --- The holder ------------------------------------------------------------------------------ */
 
-/* Closes all descriptors but the standard ones and these two (the second may be -1). */
+/* Closes all descriptors but the standard ones and these two (the second may be −1). */
 static void close_others(int kept, int also_kept)
 {
     unsigned low = (unsigned)(also_kept >= 0 && also_kept < kept ? also_kept : kept);
@@ -252,8 +274,8 @@ static void close_others(int kept, int also_kept)
     (void)close_range(high + 1, ~0U, 0);
 }
 
-/* Alone with its two descriptors, in a session that no terminal speaks to, with nothing of what the
- * maker did about signals. */
+/* Leaves the maker: keeps two descriptors only, moves into a session that no terminal
+ * speaks to, and resets what the maker did about signals. */
 static void leave_maker(int report_fd, int claim_fd)
 {
     int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -274,6 +296,7 @@ static void leave_maker(int report_fd, int claim_fd)
     (void)prctl(PR_SET_NAME, "emulated-clust");
 }
 
+/* Maps this user to root inside the new user namespace; setgroups must be denied first. */
 static xm_status_t map_ids(uid_t uid, gid_t gid)
 {
     char uids[64], gids[64];
@@ -294,7 +317,8 @@ static xm_status_t lack_of_namespaces(int error)
                                         : strerror(error));
 }
 
-/* The switch's namespaces; without the right to make them, inside a user namespace. */
+/* Enters the switch's namespaces; without the right to make them, inside a user
+ * namespace. */
 static xm_status_t enter_switch(void)
 {
     const int flags = CLONE_NEWNET | CLONE_NEWNS | CLONE_NEWUTS;
@@ -318,6 +342,8 @@ static xm_status_t enter_switch(void)
     return leave_mounts();
 }
 
+/* The hosts' processes must exist before the links, since one end of each link goes into
+ * their namespace. */
 static xm_status_t build(holder_t *holder)
 {
     char name[RB_CLUSTER_NAME + 16];
@@ -351,7 +377,7 @@ static xm_status_t build(holder_t *holder)
     return status;
 }
 
-/* The hosts die with their first processes, before those can be collected. */
+/* Ends the hosts, which die with their first processes, before those can be collected. */
 static void end_hosts(const holder_t *holder)
 {
     for (int h = 0; h < holder->shape->hosts; ++h) {
@@ -363,6 +389,8 @@ static void end_hosts(const holder_t *holder)
     }
 }
 
+/* Waits for SIGTERM, and forgets the process ids of hosts that end before, so they are
+ * not killed later when the number belongs to another process. */
 static void wait_for_end(holder_t *holder)
 {
     sigset_t awaited;
@@ -398,8 +426,8 @@ void rb_cluster_hold(const rb_cluster_shape_t *shape, const rb_cluster_claim_t *
     leave_maker(report_fd, claim->fd);
     holder.members.holder = getpid();
     status = enter_switch();
-    /* Only now: a change of user namespace would undo it. A maker that died before has closed its
-     * end. */
+    /* The death signal is set only now, because a change of user namespace would undo it.
+     * A maker that died before has closed its end. */
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (poll(&maker, 1, 0) != 0) {
         rb_cluster_state_remove(claim);
@@ -413,6 +441,7 @@ void rb_cluster_hold(const rb_cluster_shape_t *shape, const rb_cluster_claim_t *
         end_hosts(&holder);
         rb_cluster_state_remove(claim);
     }
+    /* A lasting cluster outlives its maker from here on. */
     if (claim->fd >= 0) {
         (void)prctl(PR_SET_PDEATHSIG, 0);
     }

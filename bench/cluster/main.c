@@ -1,4 +1,8 @@
-/* emulated-cluster: several hosts on one machine, with NICs of limited speed. */
+/*
+ * emulated-cluster: several hosts on one machine, with NICs of limited speed. Commands
+ * make a cluster, run programs in it, show it and end it, like `ip netns` with hosts
+ * instead of namespaces.
+ */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -39,6 +43,7 @@ typedef struct {
     int hosts, nics, racks, mtu;
 } up_options_t;
 
+/* Rates of hosts or rates of NICs; the two options exclude each other. */
 static xm_status_t read_rates(const up_options_t *options, rb_cluster_shape_t *shape)
 {
     int64_t host_rates[RB_CLUSTER_HOSTS], nic_rates[RB_CLUSTER_NICS];
@@ -66,6 +71,7 @@ static xm_status_t read_rates(const up_options_t *options, rb_cluster_shape_t *s
     return XM_OK;
 }
 
+/* Contradictions are refused before the shape is checked as a whole. */
 static xm_status_t make_shape(const xm_cli_t *cli, const up_options_t *options,
                               rb_cluster_shape_t *shape)
 {
@@ -92,6 +98,7 @@ static xm_status_t make_shape(const xm_cli_t *cli, const up_options_t *options,
     return status == XM_OK ? rb_cluster_shape_check(shape) : status;
 }
 
+/* The cluster's object is destroyed at once: a lasting cluster stays. */
 static int run_up(int argc, char *const *argv)
 {
     up_options_t o = {.name = default_name, .nic = "1gbit", .hosts = 2, .mtu = 1500};
@@ -173,6 +180,7 @@ static int run_down(int argc, char *const *argv)
     return status < 0 ? xm_cli_fail(program, status) : EXIT_SUCCESS;
 }
 
+/* One line a host, with what a user would type: addresses and rates. */
 static void print_status(const rb_emulated_cluster_t *cluster)
 {
     const rb_cluster_members_t *members = rb_emulated_cluster_members(cluster);
@@ -197,6 +205,7 @@ static void print_status(const rb_emulated_cluster_t *cluster)
     }
 }
 
+/* The same document that the cluster's file holds. */
 static xm_status_t print_json(const rb_emulated_cluster_t *cluster)
 {
     char *text = rb_cluster_state_dump(rb_emulated_cluster_members(cluster));
@@ -248,7 +257,8 @@ static int run_status(int argc, char *const *argv)
 /* --- exec --------------------------------------------------------------------------------------
  */
 
-/* Where the options of `exec` end and HOST stands: what follows belongs to the command. */
+/* Finds where the options of `exec` end and HOST stands; all words behind it belong to
+ * the command. */
 static int find_host(int argc, char *const *argv)
 {
     int i = 1;
@@ -259,7 +269,7 @@ static int find_host(int argc, char *const *argv)
     return i < argc && strcmp(argv[i], "--") == 0 ? i + 1 : i;
 }
 
-/* The words with a blank between them, as ssh hands them to a shell. */
+/* Joins the words with a blank between them, as ssh hands them to a shell. */
 static char *join_words(char *const *words)
 {
     size_t length = 1;
@@ -277,7 +287,8 @@ static char *join_words(char *const *words)
     return text;
 }
 
-/* What a program on the host cannot find out by itself. */
+/* Sets what a program on the host cannot find out by itself: the folder of cluster files
+ * and the NICs' rates. */
 static xm_status_t set_variables(const rb_cluster_shape_t *shape, int host)
 {
     char text[512], folder[PATH_MAX];
@@ -292,7 +303,7 @@ static xm_status_t set_variables(const rb_cluster_shape_t *shape, int host)
     return status;
 }
 
-/* Runs the command in place of this process. */
+/* Runs the command in place of this process; it returns only on failure. */
 static xm_status_t become(char *const *words, bool by_shell)
 {
     const char *file = by_shell ? "/bin/sh" : words[0];
@@ -308,6 +319,8 @@ static xm_status_t become(char *const *words, bool by_shell)
     return XM_ERR_NOT_FOUND;
 }
 
+/* The process enters the host before it becomes the command, so the command sees nothing
+ * else. */
 static xm_status_t execute(const char *name, const char *where, char *const *words)
 {
     rb_emulated_cluster_t *cluster;
@@ -335,13 +348,15 @@ static xm_status_t execute(const char *name, const char *where, char *const *wor
         status = rb_emulated_cluster_enter(cluster, host);
     }
     if (status == XM_OK) {
-        /* A name stands where a launcher would have ssh go: the words are for a shell. */
+        /* A name stands where a launcher would have ssh go, so the words are for a shell. */
         status = become(words, !head && strspn(where, "0123456789") != strlen(where));
     }
     rb_emulated_cluster_destroy(cluster);
     return status;
 }
 
+/* The parser sees the words before HOST only, so the command's own options stay the
+ * command's. */
 static int run_exec(int argc, char *const *argv)
 {
     const char *name = default_name;
@@ -397,6 +412,7 @@ static int print_help(void)
     return status == XM_OK ? EXIT_SUCCESS : xm_cli_fail(program, status);
 }
 
+/* The nearest command is offered where one is near. */
 static xm_status_t unknown_command(const char *word)
 {
     const char *names[COMMANDS];

@@ -1,3 +1,7 @@
+/*
+ * Rates of NICs as texts, in the units of tc(8), and the share of them that is left for
+ * data.
+ */
 #include "bench/cluster/nic_rate.h"
 
 #include <stdio.h>
@@ -6,7 +10,8 @@
 
 #include "comm/base.h"
 
-/* IPv4 and TCP headers with timestamps, inside the MTU; the Ethernet header, outside of it. */
+/* IPv4 and TCP headers with timestamps, inside the MTU; the Ethernet header, outside of
+ * it. */
 enum { TCP_HEADERS = 52, FRAME_HEADER = 14 };
 
 static const struct {
@@ -16,6 +21,7 @@ static const struct {
     {"gbit", "Gbit/s", 1e9}, {"mbit", "Mbit/s", 1e6}, {"kbit", "kbit/s", 1e3}, {"bit", "bit/s", 1}};
 enum { UNITS = sizeof(units) / sizeof(units[0]) };
 
+/* Upper and lower case are the same; the unit must be given. */
 xm_status_t rb_nic_rate_parse(const char *what, const char *text, int64_t *rate)
 {
     size_t digits = strspn(text, "0123456789.");
@@ -47,6 +53,7 @@ xm_status_t rb_nic_rate_parse(const char *what, const char *text, int64_t *rate)
     return XM_OK;
 }
 
+/* On failure *count is left as it was. */
 xm_status_t rb_nic_rate_parse_list(const char *what, const char *text, int64_t *rates, int capacity,
                                    int *count)
 {
@@ -74,6 +81,7 @@ xm_status_t rb_nic_rate_parse_list(const char *what, const char *text, int64_t *
     return XM_OK;
 }
 
+/* The largest unit that leaves at least one. */
 char *rb_nic_rate_format(int64_t rate, char *buffer, size_t size)
 {
     int i = 0;
@@ -85,6 +93,7 @@ char *rb_nic_rate_format(int64_t rate, char *buffer, size_t size)
     return buffer;
 }
 
+/* Returns the part of a rate that is left for data when every packet is full. */
 double rb_nic_rate_payload(double rate, int mtu)
 {
     return rate * (mtu - TCP_HEADERS) / (mtu + FRAME_HEADER);

@@ -1,3 +1,9 @@
+/*
+ * The shape of an emulated cluster: names, addresses and rates, and the orders to ip(8)
+ * and tc(8) that make it. NICs are veth pairs with a token bucket at both ends; each NIC
+ * number is a plane of its own with a bridge for each rack and one in the core. Nothing
+ * is executed here, so it is tested without privileges.
+ */
 #include "bench/cluster/shape.h"
 
 #include <ctype.h>
@@ -15,9 +21,10 @@ enum {
     HEAD_ADDRESS = 254
 };
 
-/* Above this sum two cores have no time left for anything but the NICs. */
+/* Above this sum of rates two cores have no time left for anything but the NICs. */
 static const int64_t honest_sum = INT64_C(8000000000);
 
+/* Names become host names and file names, so few characters are allowed. */
 xm_status_t rb_cluster_name_check(const char *name)
 {
     size_t length = strlen(name);
@@ -48,6 +55,7 @@ static xm_status_t check_rate(const char *what, int host, int64_t rate)
     return XM_OK;
 }
 
+/* The limits are those of the addresses and of what the queues can shape. */
 xm_status_t rb_cluster_shape_check(const rb_cluster_shape_t *shape)
 {
     xm_status_t status = rb_cluster_name_check(shape->name);
@@ -81,6 +89,7 @@ xm_status_t rb_cluster_shape_check(const rb_cluster_shape_t *shape)
     return status;
 }
 
+/* Hosts and NICs without a rate of their own take those given in turn. */
 void rb_cluster_shape_set_rates(rb_cluster_shape_t *shape, const int64_t *host_rates,
                                 int host_count, const int64_t *nic_rates, int nic_count)
 {
@@ -92,6 +101,7 @@ void rb_cluster_shape_set_rates(rb_cluster_shape_t *shape, const int64_t *host_r
     }
 }
 
+/* The sum of one host's rates, or of all for a negative number. */
 int64_t rb_cluster_shape_rate(const rb_cluster_shape_t *shape, int host)
 {
     int64_t sum = 0;
@@ -118,6 +128,7 @@ void rb_cluster_shape_warn(const rb_cluster_shape_t *shape, const char *program)
     }
 }
 
+/* Accepts "3" and "NAME3". */
 int rb_cluster_shape_find(const rb_cluster_shape_t *shape, const char *text)
 {
     size_t prefix = strlen(shape->name);
@@ -130,7 +141,7 @@ int rb_cluster_shape_find(const rb_cluster_shape_t *shape, const char *text)
     if (xm_text_parse_int("host", text, 0, shape->hosts - 1, &host) < 0) {
         return -1;
     }
-    /* "007" is no host. */
+    /* Only the plain form of a number is a host: "007" is none. */
     (void)snprintf(name, sizeof(name), "%d", (int)host);
     return strcmp(name, text) == 0 ? (int)host : -1;
 }
@@ -153,8 +164,11 @@ char *rb_cluster_shape_nics(const rb_cluster_shape_t *shape, int host, char *buf
     return buffer;
 }
 
-/* Fixed, so that hosts can be told each other's without asking by ARP: the kernel's table of what
- * it learnt is small, and all hosts of the machine share it. */
+/*
+ * Writes a NIC's fixed MAC address. Fixed addresses can be told to all hosts beforehand,
+ * without ARP: the kernel's table of what it learnt is small, and all hosts of the
+ * machine share it.
+ */
 static void print_mac(FILE *orders, int host, int nic)
 {
     (void)fprintf(orders, "02:78:6d:%02x:00:%02x", nic, host + 1);
@@ -165,6 +179,7 @@ static int rack_of(const rb_cluster_shape_t *shape, int host)
     return host / (shape->hosts / shape->racks);
 }
 
+/* Spanning tree and its delays are off: the bridges form a tree by construction. */
 static void add_bridge(FILE *orders, const rb_cluster_shape_t *shape, const char *name)
 {
     (void)fprintf(orders,
@@ -173,7 +188,7 @@ static void add_bridge(FILE *orders, const rb_cluster_shape_t *shape, const char
                   name, shape->mtu, name);
 }
 
-/* Both ends of a rack's uplink in one plane: u at the rack, d at the core. */
+/* Adds both ends of a rack's uplink in one plane: u at the rack, d at the core. */
 static void add_uplink(FILE *orders, const rb_cluster_shape_t *shape, int nic, int rack)
 {
     (void)fprintf(orders,
@@ -184,6 +199,7 @@ static void add_uplink(FILE *orders, const rb_cluster_shape_t *shape, int nic, i
                   nic);
 }
 
+/* The head's address lies on the first rack's bridge of each plane. */
 void rb_cluster_shape_switch_links(const rb_cluster_shape_t *shape, const pid_t *pids, FILE *orders)
 {
     (void)fprintf(orders, "link set lo up\n");
@@ -212,6 +228,8 @@ void rb_cluster_shape_switch_links(const rb_cluster_shape_t *shape, const pid_t 
     }
 }
 
+/* A token bucket with a short queue behind it: 2 ms of burst, and 10 to 20 ms of queue,
+ * beyond which packets are dropped as a switch would. */
 static void shape_queue(FILE *orders, const char *device, int64_t rate)
 {
     int64_t bytes = rate / 8, burst = bytes / 500,
@@ -236,6 +254,7 @@ void rb_cluster_shape_switch_queues(const rb_cluster_shape_t *shape, FILE *order
             (void)snprintf(name, sizeof(name), "p%dh%d", i, h);
             shape_queue(orders, name, shape->rate[h][i]);
         }
+        /* The planes share a rack's uplink in the ratio of their NICs' rates. */
         for (int r = 0; r < shape->racks && shape->racks > 1; ++r) {
             int host = r * (shape->hosts / shape->racks);
             int64_t share = (int64_t)((double)shape->uplink * (double)shape->rate[host][i] /
@@ -249,6 +268,7 @@ void rb_cluster_shape_switch_queues(const rb_cluster_shape_t *shape, FILE *order
     }
 }
 
+/* Neighbours are entered by hand for the reason that print_mac() gives. */
 void rb_cluster_shape_host_links(const rb_cluster_shape_t *shape, int host, FILE *orders)
 {
     char address[32];

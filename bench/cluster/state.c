@@ -1,3 +1,8 @@
+/*
+ * The files of clusters that outlive their maker. A file's lock says whether its cluster
+ * lives: the kernel releases it when the holder dies, so no stale file is ever mistaken
+ * for a cluster, and no process id needs to be trusted.
+ */
 #include "bench/cluster/state.h"
 
 #include <errno.h>
@@ -10,7 +15,8 @@
 
 #include <jansson.h>
 
-/* A reader holds the lock for a moment, which must not pass for a cluster that lives. */
+/* A reader holds the lock for a moment, which must not pass for a cluster that lives:
+ * claiming tries again. */
 enum { ATTEMPTS = 20, PAUSE_US = 10000, FOLDER_MODE = 0700, FILE_MODE = 0600 };
 
 /* True when the folder is there, or now is, and nobody else can put files into it. */
@@ -23,6 +29,7 @@ static bool is_ours(const char *folder)
            (found.st_mode & (S_IWGRP | S_IWOTH)) == 0 && access(folder, W_OK | X_OK) == 0;
 }
 
+/* The folder that is named must do; of the usual places the first that is ours is taken. */
 xm_status_t rb_cluster_state_folder(char *buffer, size_t size)
 {
     const char *given = getenv(RB_CLUSTER_STATE_DIR), *runtime = getenv("XDG_RUNTIME_DIR");
@@ -54,6 +61,7 @@ xm_status_t rb_cluster_state_folder(char *buffer, size_t size)
                         buffer);
 }
 
+/* Names have been checked, so they cannot lead out of the folder. */
 static xm_status_t path_of(const char *name, char *path, size_t size)
 {
     char folder[PATH_MAX - 64];
@@ -65,7 +73,7 @@ static xm_status_t path_of(const char *name, char *path, size_t size)
     return status;
 }
 
-/* Tries for a while. */
+/* Tries for a while to get the lock. */
 static bool lock(int fd, int how)
 {
     for (int i = 0; i < ATTEMPTS; ++i) {
@@ -86,6 +94,8 @@ static bool is_current(int fd, const char *path)
            open_file.st_ino == named.st_ino && open_file.st_dev == named.st_dev;
 }
 
+/* Locks the file of the name, and starts over when the file was removed between opening
+ * and locking. */
 xm_status_t rb_cluster_state_claim(const char *name, rb_cluster_claim_t *claim)
 {
     char *path = claim->path;
@@ -117,6 +127,7 @@ xm_status_t rb_cluster_state_claim(const char *name, rb_cluster_claim_t *claim)
     }
 }
 
+/* The document that `status --json` prints, too. */
 char *rb_cluster_state_dump(const rb_cluster_members_t *members)
 {
     const rb_cluster_shape_t *shape = &members->shape;
@@ -148,6 +159,8 @@ char *rb_cluster_state_dump(const rb_cluster_members_t *members)
     return text;
 }
 
+/* One write at offset 0 into the emptied file; readers that come too early find no JSON
+ * and say so. */
 xm_status_t rb_cluster_state_write(const rb_cluster_claim_t *claim,
                                    const rb_cluster_members_t *members)
 {
@@ -173,6 +186,7 @@ void rb_cluster_state_remove(const rb_cluster_claim_t *claim)
     }
 }
 
+/* The file is checked like any input: an older version may have written it. */
 static xm_status_t parse(json_t *root, rb_cluster_members_t *members)
 {
     rb_cluster_shape_t *shape = &members->shape;
@@ -204,6 +218,7 @@ static xm_status_t parse(json_t *root, rb_cluster_members_t *members)
                 : xm_error_set(XM_ERR_PARSE, "what the cluster's file says is not complete");
 }
 
+/* A lock that can be had means that no holder lives. */
 xm_status_t rb_cluster_state_read(const char *name, rb_cluster_members_t *members)
 {
     char path[PATH_MAX];

@@ -1,3 +1,5 @@
+/* Runs ip(8) or tc(8) with a batch of orders. The tools need no library, take hundreds of
+ * orders in one call, and say in words what went wrong. */
 #include "bench/cluster/tool.h"
 
 #include <errno.h>
@@ -11,6 +13,7 @@
 
 enum { NOT_FOUND = 127, COMPLAINT = 400 };
 
+/* Orders are collected as text, to be run at once. */
 xm_status_t rb_orders_open(rb_orders_t *orders)
 {
     *orders = (rb_orders_t){0};
@@ -42,6 +45,7 @@ static int memory_file(const char *text, size_t length)
     return fd;
 }
 
+/* The tools are often outside a user's PATH. */
 static void become_tool(const char *const *argv, int in, int err)
 {
     static const char *const folders[] = {"/usr/sbin/", "/sbin/"};
@@ -61,6 +65,7 @@ static void become_tool(const char *const *argv, int in, int err)
     _exit(NOT_FOUND);
 }
 
+/* The first line of what the tool wrote becomes the sentence. */
 static xm_status_t report(const char *tool, int wait_status, int err)
 {
     char complaint[COMPLAINT] = "";
@@ -78,6 +83,7 @@ static xm_status_t report(const char *tool, int wait_status, int err)
                         complaint[0] != '\0' ? complaint : "failed without a word");
 }
 
+/* Takes the orders over and frees them, whatever happens. */
 xm_status_t rb_tool_run_orders(const char *const *argv, rb_orders_t *orders)
 {
     bool complete = fclose(orders->stream) == 0;

@@ -1,3 +1,7 @@
+/*
+ * The tensors of built-in models, generated from a handful of sizes. Names and shapes
+ * follow the public checkpoints, so sharding tables for those apply as they are.
+ */
 #include "bench/model/family.h"
 
 #include <inttypes.h>
@@ -75,6 +79,7 @@ static void add(writer_t *writer, const char *name, int64_t rows, int64_t column
     }
 }
 
+/* Names of a layer share a prefix. */
 static void set_prefix(writer_t *writer, const char *format, ...) XM_PRINTF(2, 3);
 
 static void set_prefix(writer_t *writer, const char *format, ...)
@@ -86,6 +91,7 @@ static void set_prefix(writer_t *writer, const char *format, ...)
     va_end(arguments);
 }
 
+/* Grouped-query attention; head norms where the family has them. */
 static void add_attention(writer_t *writer, const sizes_t *sizes)
 {
     int64_t kv = sizes->kv_heads * sizes->head_size, q = sizes->heads * sizes->head_size;
@@ -102,6 +108,7 @@ static void add_attention(writer_t *writer, const sizes_t *sizes)
     add(writer, "o_proj.weight", sizes->hidden, q);
 }
 
+/* Multi-head latent attention: projections to a low rank and back. */
 static void add_latent_attention(writer_t *writer, const sizes_t *sizes)
 {
     int64_t query = sizes->heads * (sizes->nope_size + sizes->rope_size);
@@ -123,6 +130,7 @@ static void add_feed_forward(writer_t *writer, int64_t hidden, int64_t intermedi
     add(writer, "down_proj.weight", hidden, intermediate);
 }
 
+/* The router's bias is in 32 bits, as in the checkpoint; all else is in 16. */
 static void add_experts(writer_t *writer, const sizes_t *sizes, int layer)
 {
     set_prefix(writer, "model.layers.%d.mlp.", layer);

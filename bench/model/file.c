@@ -1,3 +1,8 @@
+/*
+ * Models from files: names, shapes and types of all tensors, as the header of a
+ * safetensors file has them. The size of a head is found out where it can be, since
+ * cutting between heads depends on it.
+ */
 #include "bench/model/file.h"
 
 #include <stdio.h>
@@ -35,6 +40,7 @@ _Static_assert(sizeof(dtype_names) / sizeof(dtype_names[0]) ==
                    sizeof(dtype_bits) / sizeof(dtype_bits[0]),
                "every type has a size");
 
+/* Types are accepted by both naming schemes, with or without "torch." in front. */
 xm_status_t rb_model_dtype_bits(const char *name, int *bits)
 {
     const char *bare = strncmp(name, "torch.", 6) == 0 ? name + 6 : name;
@@ -48,6 +54,7 @@ xm_status_t rb_model_dtype_bits(const char *name, int *bits)
     return status;
 }
 
+/* Extents may be 0, as parts of models are. */
 static xm_status_t read_shape(const json_t *shape, rb_tensor_t *tensor)
 {
     if (!json_is_array(shape)) {
@@ -76,6 +83,7 @@ static xm_status_t read_shape(const json_t *shape, rb_tensor_t *tensor)
     return XM_OK;
 }
 
+/* A tensor without a type is BF16, as most are. */
 static xm_status_t read_tensor(const char *name, const json_t *entry, rb_tensor_t *tensor)
 {
     static const char *const keys[] = {"shape", "dtype", "shard", "data_offsets"};
@@ -104,6 +112,7 @@ static xm_status_t read_tensor(const char *name, const json_t *entry, rb_tensor_
     return status == XM_OK ? read_shape(json_object_get(entry, "shape"), tensor) : status;
 }
 
+/* Any layer will do, since all layers of a model have the same head size. */
 static const rb_tensor_t *first_with_suffix(const rb_tensor_list_t *list, const char *suffix)
 {
     size_t length = strlen(suffix);
@@ -118,7 +127,8 @@ static const rb_tensor_t *first_with_suffix(const rb_tensor_list_t *list, const 
     return NULL;
 }
 
-/* A norm over all heads together (as large as the projection) tells nothing about heads. */
+/* Finds the size of a head by the norm over one query head. A norm over all heads
+ * together, as large as the projection, tells nothing. */
 static int64_t find_head_size(const rb_tensor_list_t *list)
 {
     const rb_tensor_t *norm = first_with_suffix(list, ".q_norm.weight");
@@ -131,6 +141,7 @@ static int64_t find_head_size(const rb_tensor_list_t *list)
     return norm->shape[0];
 }
 
+/* All or nothing: a file with one bad entry leaves an empty list. */
 xm_status_t rb_model_file_read(const char *path, rb_tensor_list_t *list)
 {
     const char *name;

@@ -1,3 +1,8 @@
+/*
+ * Reading JSON files of models, meshes and tables, with errors that say where and what.
+ * Keys that nobody knows are refused with the nearest known one, since a misspelt key
+ * would otherwise be a silent default. Keys that begin with an underscore are comments.
+ */
 #include "bench/model/json_file.h"
 
 #include <errno.h>
@@ -7,6 +12,7 @@
 
 #include "comm/base.h"
 
+/* Duplicate keys are refused too: which of them counts would depend on the reader. */
 xm_status_t rb_json_load(const char *path, json_t **root)
 {
     json_error_t error;
@@ -40,11 +46,13 @@ xm_status_t rb_json_load(const char *path, json_t **root)
     return XM_OK;
 }
 
+/* Comments are allowed as keys because JSON has no other place for them. */
 bool rb_json_is_comment(const char *key)
 {
     return key[0] == '_';
 }
 
+/* The first unknown key is reported with the nearest known one. */
 xm_status_t rb_json_check_keys(const json_t *object, const char *where, const char *const *keys,
                                size_t count)
 {
@@ -67,6 +75,7 @@ xm_status_t rb_json_check_keys(const json_t *object, const char *where, const ch
     return XM_OK;
 }
 
+/* An absent key leaves the caller's default. */
 xm_status_t rb_json_int(const json_t *object, const char *where, const char *key, int64_t minimum,
                         int64_t maximum, int64_t *value)
 {

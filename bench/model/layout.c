@@ -1,15 +1,22 @@
+/*
+ * Where each rank of a side holds its part of a tensor: the mesh, as sizes and strides
+ * over the side's ranks, and the dimensions that each axis splits. Expert parallelism
+ * regroups the ranks of a stage, so experts have meshes of other axes than dense tensors;
+ * strides express that without listing ranks.
+ */
 #include "bench/model/layout.h"
 
 #include <inttypes.h>
 
-/* Appends an axis inside those that are there and returns its number; strides come later. */
+/* Appends an axis inside those that are there and returns its number; strides are set
+ * later. */
 static int add_axis(rb_layout_key_t *key, int size)
 {
     key->size[key->axes] = size;
     return key->axes++;
 }
 
-/* Strides of a dense array of ranks. */
+/* Sets the strides of a dense array of ranks, the last axis fastest. */
 static void set_strides(rb_layout_key_t *key)
 {
     int stride = 1;
@@ -28,6 +35,8 @@ static void split(rb_layout_key_t *key, int dim, int axis)
     }
 }
 
+/* Layers are dealt out evenly in order; a tensor outside the layers goes to the first or
+ * the last stage, as its rule says. */
 static int stage_of(const rb_parallel_t *side, const rb_model_frame_t *frame,
                     const rb_tensor_t *tensor, const rb_shard_rule_t *rule)
 {
@@ -39,8 +48,11 @@ static int stage_of(const rb_parallel_t *side, const rb_model_frame_t *frame,
     return rule->first_stage ? 0 : side->pp - 1;
 }
 
-/* How tp splits a tensor whose rows make heads: *parts of them, cut between blocks of *block rows
- * (0: evenly). */
+/*
+ * Decides how tp splits a tensor whose rows make heads: *parts of them, cut between
+ * blocks of *block rows (0: evenly). Fewer heads than tp are replicated, as serving
+ * engines do with key and value heads.
+ */
 static xm_status_t deal_heads(const rb_parallel_t *side, int64_t head_size,
                               const rb_tensor_t *tensor, int *parts, int64_t *block)
 {
@@ -64,7 +76,8 @@ static xm_status_t deal_heads(const rb_parallel_t *side, int64_t head_size,
     return XM_OK;
 }
 
-/* The mesh (dp, fsdp, cp, tp), or (dp, fsdp, cp, heads, tp / heads) for fewer heads than tp. */
+/* The mesh of a dense tensor: (dp, fsdp, cp, tp), or (dp, fsdp, cp, heads, tp / heads)
+ * for fewer heads than tp. The unnamed axes replicate. */
 static xm_status_t dense(const rb_parallel_t *side, const rb_model_frame_t *frame,
                          const rb_tensor_t *tensor, const rb_shard_rule_t *rule,
                          rb_layout_key_t *key)
@@ -91,7 +104,8 @@ static xm_status_t dense(const rb_parallel_t *side, const rb_model_frame_t *fram
     return XM_OK;
 }
 
-/* The mesh (expert data, fsdp, ep, etp) of tensors that hold all experts in one dimension. */
+/* The mesh (expert data, fsdp, ep, etp) of tensors that hold all experts in one
+ * dimension. */
 static void stacked_experts(const rb_parallel_t *side, const rb_shard_rule_t *rule,
                             rb_layout_key_t *key)
 {
@@ -107,7 +121,8 @@ static void stacked_experts(const rb_parallel_t *side, const rb_shard_rule_t *ru
     split(key, 0, fsdp);
 }
 
-/* The mesh (expert data, fsdp, etp): the ranks of one ep group, every ep × etp-th of the stage. */
+/* The mesh (expert data, fsdp, etp) of a single expert: the ranks of one ep group, which
+ * are every ep × etp-th of the stage. */
 static xm_status_t single_expert(const rb_parallel_t *side, const rb_model_frame_t *frame,
                                  const rb_tensor_t *tensor, const rb_shard_rule_t *rule,
                                  rb_layout_key_t *key)
@@ -138,6 +153,7 @@ xm_status_t rb_model_layout(rb_layout_pool_t *pool, const rb_parallel_t *side, i
     int stage = stage_of(side, frame, tensor, rule);
     rb_layout_key_t key = {.first = first_rank + stage * side->stage_ranks,
                            .spec = {.dims = tensor->dims}};
+    /* Without expert parallelism, experts are sharded like any other tensor. */
     bool as_dense = rule->ep == RB_SHARD_NONE || (side->ep == 1 && side->etp == side->tp);
     xm_status_t status = XM_OK;
 

@@ -1,3 +1,9 @@
+/*
+ * Layouts by what they are made of, each made once: the tensors of a model share a few
+ * dozen layouts, and making one for each of thousands of tensors would cost more than
+ * planning. Keys are plain values that are compared byte by byte, so unused fields must
+ * be zero.
+ */
 #include "bench/model/layout_pool.h"
 
 #include <stdlib.h>
@@ -18,6 +24,7 @@ struct rb_layout_pool {
 
 enum { FIRST_CAPACITY = 64 };
 
+/* FNV-1a over the key's bytes. */
 static uint64_t mix(uint64_t hash, const void *bytes, size_t size)
 {
     const unsigned char *c = bytes;
@@ -40,6 +47,7 @@ static uint64_t hash_key(const rb_layout_key_t *key)
     return mix(hash, &key->spec, sizeof(key->spec));
 }
 
+/* Unused axes are zero in both keys, so whole arrays are compared. */
 static bool same_key(const rb_layout_key_t *a, const rb_layout_key_t *b)
 {
     return a->first == b->first && a->axes == b->axes && a->block == b->block &&
@@ -49,7 +57,8 @@ static bool same_key(const rb_layout_key_t *a, const rb_layout_key_t *b)
            memcmp(&a->spec, &b->spec, sizeof(a->spec)) == 0;
 }
 
-/* The slot of the key: its entry's, or the free one where it belongs. */
+/* The slot of the key: its entry's, or the free one where it belongs. Half of the slots
+ * are free, so the search ends. */
 static int *find_slot(const rb_layout_pool_t *pool, const rb_layout_key_t *key, uint64_t hash)
 {
     uint64_t mask = 2 * (uint64_t)pool->capacity - 1;
@@ -64,6 +73,7 @@ static int *find_slot(const rb_layout_pool_t *pool, const rb_layout_key_t *key, 
     }
 }
 
+/* Makes room for one more entry before it is made, so that entering it cannot fail. */
 static xm_status_t reserve(rb_layout_pool_t *pool)
 {
     int capacity = pool->capacity > 0 ? 2 * pool->capacity : FIRST_CAPACITY;
@@ -89,6 +99,7 @@ static xm_status_t reserve(rb_layout_pool_t *pool)
     return XM_OK;
 }
 
+/* Ranks are an affine function of the mesh coordinates, with the strides of the key. */
 static xm_status_t make_mesh(const rb_layout_key_t *key, xm_mesh_t **mesh)
 {
     int count = 1;
@@ -116,7 +127,8 @@ static xm_status_t make_mesh(const rb_layout_key_t *key, xm_mesh_t **mesh)
     return status;
 }
 
-/* Cuts dimension 0 between blocks over its first axis, and each part in chunks over the others. */
+/* Cuts dimension 0 between blocks over its first axis, and each part in chunks over the
+ * others. Blocks are heads, which tensor parallelism must not cut; other axes may. */
 static void cut_blocks(const rb_layout_key_t *key, int parts, int64_t *cuts)
 {
     int64_t outer = key->size[key->spec.axes[0][0]], inner = parts / outer;
@@ -135,7 +147,7 @@ static void cut_blocks(const rb_layout_key_t *key, int parts, int64_t *cuts)
     cuts[parts] = key->shape[0];
 }
 
-/* A key with a block splits no other dimension than the first. */
+/* A key with a block splits no dimension but the first. */
 static xm_status_t make_blocks(const rb_layout_key_t *key, const xm_mesh_t *mesh,
                                xm_layout_t **layout)
 {
@@ -154,6 +166,7 @@ static xm_status_t make_blocks(const rb_layout_key_t *key, const xm_mesh_t *mesh
     return status;
 }
 
+/* The mesh is released at once, as the layout keeps it. */
 static xm_status_t make_layout(const rb_layout_key_t *key, xm_layout_t **layout)
 {
     xm_partition_t partition = XM_PARTITION_EVEN;
@@ -163,6 +176,8 @@ static xm_status_t make_layout(const rb_layout_key_t *key, xm_layout_t **layout)
     if (status < 0) {
         return status;
     }
+    /* Chunks are used only where a dimension does not divide, so that specs are refused
+     * as rarely as torch refuses them. */
     for (int d = 0; d < key->spec.dims; ++d) {
         if (key->shape[d] % xm_spec_parts(&key->spec, mesh, d) != 0) {
             partition = XM_PARTITION_CHUNK;
@@ -174,6 +189,7 @@ static xm_status_t make_layout(const rb_layout_key_t *key, xm_layout_t **layout)
     return status;
 }
 
+/* A first table is made at once, so that find_slot() always has one. */
 xm_status_t rb_layout_pool_create(rb_layout_pool_t **pool)
 {
     rb_layout_pool_t *made = calloc(1, sizeof(*made));
@@ -211,6 +227,7 @@ xm_status_t rb_layout_pool_get(rb_layout_pool_t *pool, const rb_layout_key_t *ke
         return status;
     }
     pool->entries[pool->count] = (entry_t){*key, hash, made};
+    /* The slot is looked up again because the table may have grown. */
     *find_slot(pool, key, hash) = ++pool->count;
     *layout = made;
     return XM_OK;

@@ -1,3 +1,9 @@
+/*
+ * The built-in models and those from files: their tensors, how training and serving shard
+ * them, and one layout each for both sides. This is the setting of weight transfer
+ * between training and inference (docs/model-suite.md). The built-in cases are sized like
+ * public models, from a dense one of 7B to one of 256 experts.
+ */
 #include "bench/model.h"
 
 #include <inttypes.h>
@@ -48,6 +54,7 @@ const char *rb_model_case_name(int index)
     return cases[index].name;
 }
 
+/* A wrong name is answered with the nearest one. */
 static xm_status_t find_case(const char *name, const case_t **found)
 {
     const char *names[CASES];
@@ -64,6 +71,8 @@ static xm_status_t find_case(const char *name, const case_t **found)
     return status;
 }
 
+/* A request comes from options or from other programs, so what contradicts itself is
+ * refused here. */
 static xm_status_t check_request(const rb_model_request_t *request)
 {
     if ((request->name == NULL) == (request->model_config == NULL)) {
@@ -87,6 +96,8 @@ static xm_status_t check_request(const rb_model_request_t *request)
     return XM_OK;
 }
 
+/* The meshes come from the file, from the request, or from the built-in case, in this
+ * order. */
 static xm_status_t load_meshes(const rb_model_request_t *request, const case_t *built_in,
                                rb_model_t *model)
 {
@@ -105,6 +116,7 @@ static xm_status_t load_meshes(const rb_model_request_t *request, const case_t *
     return status < 0 ? xm_error_prefix(status, "generation") : status;
 }
 
+/* The scale applies after reading, so heads and layers are known. */
 static xm_status_t load_tensors(const rb_model_request_t *request, const case_t *built_in,
                                 const rb_shard_table_t *table, int stages, rb_tensor_list_t *list)
 {
@@ -120,6 +132,7 @@ static xm_status_t load_tensors(const rb_model_request_t *request, const case_t 
     return status;
 }
 
+/* The serving side's ranks follow the training side's: two disjoint sets. */
 static xm_status_t lay_tensor(rb_model_t *model, const rb_model_frame_t *frame,
                               const rb_tensor_t *tensor, const rb_shard_rule_t *rule,
                               rb_model_tensor_t *made)
@@ -138,6 +151,8 @@ static xm_status_t lay_tensor(rb_model_t *model, const rb_model_frame_t *frame,
     return status < 0 ? xm_error_prefix(status, "generation") : status;
 }
 
+/* Finds the rule of each tensor and makes its two layouts; the rules are kept until
+ * packing is done. */
 static xm_status_t lay_tensors(rb_model_t *model, const rb_tensor_list_t *list,
                                const rb_shard_table_t *table, bool packed)
 {
@@ -166,11 +181,15 @@ static xm_status_t lay_tensors(rb_model_t *model, const rb_tensor_list_t *list,
     return status;
 }
 
+/* Everything is filled into the model step by step; the caller destroys it when a step
+ * fails. */
 static xm_status_t fill(const rb_model_request_t *request, const case_t *built_in,
                         const rb_shard_table_t *table, rb_model_t *model)
 {
     rb_tensor_list_t list = {0};
     xm_status_t status = load_meshes(request, built_in, model);
+    /* As many layers are kept as the longer pipeline has stages, so that no stage is
+     * empty. */
     int stages = model->train.pp > model->generation.pp ? model->train.pp : model->generation.pp;
 
     if (status < 0) {
@@ -193,6 +212,7 @@ static xm_status_t fill(const rb_model_request_t *request, const case_t *built_i
     return status;
 }
 
+/* The table of rules is needed only while the model is made. */
 xm_status_t rb_model_load(const rb_model_request_t *request, rb_model_t **model)
 {
     const case_t *built_in = NULL;

@@ -1,3 +1,9 @@
+/*
+ * Packed parameters: finds the tensors that a serving engine keeps as one, checks that
+ * they can lie in one buffer, and says where each begins in it. The tensors stay separate
+ * in the plan; only their places in memory are shared, because which rows a rank has
+ * differs from part to part.
+ */
 #include "bench/model/pack.h"
 
 #include <inttypes.h>
@@ -10,7 +16,8 @@ typedef struct {
     int part, tensor;
 } member_t;
 
-/* "a.q_proj.weight" packed into "qkv_proj" gives "a.qkv_proj.weight". */
+/* Makes the packed name: "a.q_proj.weight" packed into "qkv_proj" gives
+ * "a.qkv_proj.weight". */
 static xm_status_t group_name(const char *name, const char *pack, char *group)
 {
     const char *leaf = strrchr(name, '.'), *module = leaf;
@@ -34,6 +41,7 @@ static xm_status_t group_name(const char *name, const char *pack, char *group)
     return XM_OK;
 }
 
+/* By group, then by place; the tensor's number as the last key makes the order total. */
 static int compare(const void *a, const void *b)
 {
     const member_t *left = a, *right = b;
@@ -45,6 +53,7 @@ static int compare(const void *a, const void *b)
     return order != 0 ? order : (left->tensor > right->tensor) - (left->tensor < right->tensor);
 }
 
+/* A part starts where the one before ends, which must be at a whole byte. */
 static xm_status_t check_whole_bytes(const rb_model_tensor_t *tensor)
 {
     int tiles = tensor->element_bits % 8 != 0 ? xm_layout_tiles(tensor->dst) : 0;
@@ -63,6 +72,7 @@ static xm_status_t check_whole_bytes(const rb_model_tensor_t *tensor)
     return XM_OK;
 }
 
+/* Parts of one buffer must have one element size and lie on the same ranks. */
 static xm_status_t check_member(const rb_model_t *model, const rb_model_group_t *group,
                                 const member_t *member, const member_t *previous)
 {
@@ -91,7 +101,8 @@ static xm_status_t check_member(const rb_model_t *model, const rb_model_group_t 
     return check_whole_bytes(tensor);
 }
 
-/* Appends members[begin … end), which are one group. */
+/* Appends members[begin … end), which are one group; the first of them is what the others
+ * are compared with. */
 static xm_status_t add_group(rb_model_t *model, const member_t *members, int begin, int end)
 {
     rb_model_group_t *group = &model->groups[model->group_count];
@@ -112,6 +123,7 @@ static xm_status_t add_group(rb_model_t *model, const member_t *members, int beg
     return XM_OK;
 }
 
+/* Sorting brings the members of a group together, in the order of their places. */
 static xm_status_t add_groups(rb_model_t *model, member_t *members, int count)
 {
     xm_status_t status = XM_OK;
@@ -127,6 +139,7 @@ static xm_status_t add_groups(rb_model_t *model, member_t *members, int count)
     return status;
 }
 
+/* There can be no more groups than tensors, so both arrays are made at their final size. */
 xm_status_t rb_model_pack(rb_model_t *model, const rb_shard_rule_t *const *rules)
 {
     size_t capacity = (size_t)model->count;
@@ -155,6 +168,8 @@ xm_status_t rb_model_pack(rb_model_t *model, const rb_shard_rule_t *const *rules
     return status;
 }
 
+/* Elements of less than a byte are packed without gaps, so bytes are rounded up once for
+ * the tile. */
 uint64_t rb_model_tile_bytes(const xm_layout_t *layout, int rank, int element_bits)
 {
     uint64_t elements = xm_layout_buffer_bytes(layout, rank, 1);
@@ -163,7 +178,7 @@ uint64_t rb_model_tile_bytes(const xm_layout_t *layout, int rank, int element_bi
                             : elements * (uint64_t)(element_bits / 8);
 }
 
-/* Bytes of the first parts of a group on a rank. */
+/* The bytes that the first parts of a group have on a rank. */
 static uint64_t leading_bytes(const rb_model_t *model, const rb_model_group_t *group, int parts,
                               int rank)
 {
@@ -177,6 +192,7 @@ static uint64_t leading_bytes(const rb_model_t *model, const rb_model_group_t *g
     return bytes;
 }
 
+/* Groups have a few parts, so the offset is summed up anew for each. */
 uint64_t rb_model_packed_offset(const rb_model_t *model, int index, int rank)
 {
     const rb_model_group_t *group;

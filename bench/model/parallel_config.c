@@ -1,3 +1,9 @@
+/*
+ * Parallel configurations: resolves the sizes of a side's axes. num_gpus, dp, fsdp and ep
+ * are used differently by different frameworks, so several readings are tried, and the
+ * first whose product is num_gpus is taken; a configuration that fits no reading is
+ * refused with all its numbers.
+ */
 #include "bench/model/parallel_config.h"
 
 #include <inttypes.h>
@@ -14,6 +20,7 @@ static int one_if_absent(int size)
     return size == 0 ? 1 : size;
 }
 
+/* Euclid's algorithm. */
 static int common_divisor(int a, int b)
 {
     while (b != 0) {
@@ -25,6 +32,7 @@ static int common_divisor(int a, int b)
     return a;
 }
 
+/* Zero means that a size is not given, for all but num_gpus. */
 static xm_status_t check_sizes(const rb_parallel_t *parallel)
 {
     const struct {
@@ -44,13 +52,15 @@ static xm_status_t check_sizes(const rb_parallel_t *parallel)
     return XM_OK;
 }
 
-/* Product of counts that may each be 2^22, cut where it can no longer equal a number of ranks. */
+/* The product of counts that may each be 2^22, cut where it can no longer equal a number
+ * of ranks, so that it never overflows. */
 static int64_t times(int64_t product, int size)
 {
     return product > MAX_RANKS ? product : product * size;
 }
 
-/* Sets the data axis; *ep_apart tells that ep is no part of fsdp. */
+/* Finds the data axis; *ep_apart says that ep is an axis beside fsdp and no part of it.
+ * The readings are tried from the usual to the rare one. */
 static xm_status_t find_data(rb_parallel_t *parallel, bool *ep_apart)
 {
     int64_t inner = times(times(parallel->pp, parallel->cp), parallel->tp);
@@ -88,6 +98,8 @@ static xm_status_t find_data(rb_parallel_t *parallel, bool *ep_apart)
                         parallel->num_gpus, parallel->ep);
 }
 
+/* Experts regroup the ranks of a stage: ep groups of etp ranks, and what is left is data.
+ * Where ep is taken out of fsdp, experts are sharded by what it leaves. */
 static xm_status_t find_expert_axes(rb_parallel_t *parallel, bool ep_apart)
 {
     int stage = parallel->stage_ranks, ep = parallel->ep, fsdp = parallel->fsdp;
@@ -108,6 +120,7 @@ static xm_status_t find_expert_axes(rb_parallel_t *parallel, bool ep_apart)
     return XM_OK;
 }
 
+/* The result is written only when everything fits. */
 xm_status_t rb_parallel_resolve(rb_parallel_t *parallel)
 {
     rb_parallel_t made = *parallel;
@@ -134,6 +147,7 @@ xm_status_t rb_parallel_resolve(rb_parallel_t *parallel)
     return status;
 }
 
+/* Sizes that are absent stay 0 and get their defaults later. */
 static xm_status_t read_side(const json_t *root, const char *side, rb_parallel_t *parallel)
 {
     static const char *const keys[] = {"num_gpus", "tp_size",   "cp_size", "ep_size",
@@ -168,6 +182,7 @@ static xm_status_t read_side(const json_t *root, const char *side, rb_parallel_t
     return status < 0 ? xm_error_prefix(status, "%s", side) : status;
 }
 
+/* Both sides are read before either is handed out. */
 xm_status_t rb_parallel_read(const char *path, rb_parallel_t *train, rb_parallel_t *generation)
 {
     static const char *const keys[] = {"train", "generation"};

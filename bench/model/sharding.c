@@ -1,3 +1,8 @@
+/*
+ * The sharding table: patterns of parameter names with the dimensions that tensor and
+ * expert parallelism split. Names that no pattern matches are errors and never guesses,
+ * since a wrong layout moves the wrong bytes without any complaint.
+ */
 #include "bench/model/sharding.h"
 
 #include <stdio.h>
@@ -13,7 +18,8 @@ enum {
 };
 
 /* clang-format off */
-/* pattern, tp, ep, cut between heads, first stage, packed into, place there. The first match counts. */
+/* The columns are pattern, tp, ep, cut between heads, first stage, packed into, place
+ * there. The first match counts, so special patterns stand before general ones. */
 static const rb_shard_rule_t builtin[] = {
     {"*.experts.*.gate_proj.weight", ROWS, ONE, false, false, "gate_up_proj", 0},
     {"*.experts.*.up_proj.weight", ROWS, ONE, false, false, "gate_up_proj", 1},
@@ -80,7 +86,8 @@ const rb_shard_rule_t *rb_shard_builtin(int *count)
     return builtin;
 }
 
-/* Greedy with one point to return to: linear in practice, no recursion. */
+/* Matches greedily with one point to return to: linear in practice, and without
+ * recursion, which the patterns of a file could drive deep. */
 static bool matches(const char *pattern, const char *name)
 {
     const char *star = NULL, *resume = NULL;
@@ -105,6 +112,7 @@ static bool matches(const char *pattern, const char *name)
     return *pattern == '\0';
 }
 
+/* Tables have some tens of rules, and a model's tensors are looked up once each. */
 static const rb_shard_rule_t *first_match(const rb_shard_rule_t *rules, int count, const char *name)
 {
     for (int i = 0; i < count; ++i) {
@@ -115,6 +123,8 @@ static const rb_shard_rule_t *first_match(const rb_shard_rule_t *rules, int coun
     return NULL;
 }
 
+/* A rule that does not fit the tensor is reported with its pattern, since the name alone
+ * matched. */
 static xm_status_t check_rule(const rb_shard_rule_t *rule, const rb_tensor_t *tensor)
 {
     int highest = rule->tp > rule->ep ? rule->tp : rule->ep;
@@ -134,6 +144,7 @@ static xm_status_t check_rule(const rb_shard_rule_t *rule, const rb_tensor_t *te
     return XM_OK;
 }
 
+/* The file's rules come first, so they override built-in ones. */
 xm_status_t rb_shard_table_find(const rb_shard_table_t *table, const rb_tensor_t *tensor,
                                 const rb_shard_rule_t **rule)
 {

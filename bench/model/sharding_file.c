@@ -1,4 +1,8 @@
-/* The JSON form of a sharding table, docs/model-suite.md. */
+/*
+ * The JSON form of a sharding table (docs/model-suite.md). Every key is checked for its
+ * type and range, and combinations that have no meaning are refused, with the number of
+ * the rule in the sentence.
+ */
 #include "bench/model/sharding.h"
 
 #include <stdio.h>
@@ -8,7 +12,7 @@
 #include "bench/model/json_file.h"
 #include "comm/base.h"
 
-/* The dimension that an axis splits; `axis` absent or null: none. */
+/* Reads the dimension that an axis splits; none where `axis` is absent or null. */
 static xm_status_t read_dimension(const json_t *entry, const char *where, const char *axis,
                                   int *dimension)
 {
@@ -51,6 +55,7 @@ static xm_status_t read_flag(const json_t *entry, const char *where, const char 
     return XM_OK;
 }
 
+/* `ep` is a dimension, or "name" where each tensor is one expert. */
 static xm_status_t read_ep(const json_t *entry, const char *where, rb_shard_rule_t *rule)
 {
     const json_t *ep = json_object_get(entry, "ep");
@@ -88,6 +93,7 @@ static xm_status_t read_stage(const json_t *entry, const char *where, rb_shard_r
     return status;
 }
 
+/* A packed module and the place in it are only useful together. */
 static xm_status_t read_pack(const json_t *entry, const char *where, rb_shard_rule_t *rule)
 {
     int64_t part = 0;
@@ -107,6 +113,7 @@ static xm_status_t read_pack(const json_t *entry, const char *where, rb_shard_ru
     return status;
 }
 
+/* `tp` has to be given even as null, so that replication is always a decision. */
 static xm_status_t read_rule(const json_t *entry, const char *where, rb_shard_rule_t *rule)
 {
     static const char *const keys[] = {"name", "tp", "ep", "heads", "stage", "pack", "part"};
@@ -139,6 +146,7 @@ static xm_status_t read_rule(const json_t *entry, const char *where, rb_shard_ru
     return XM_OK;
 }
 
+/* The count rises with every rule, so the caller frees what has been made on a failure. */
 static xm_status_t read_rules(const json_t *root, rb_shard_table_t *table)
 {
     static const char *const keys[] = {"rules", "head_size"};
@@ -170,6 +178,7 @@ static xm_status_t read_rules(const json_t *root, rb_shard_table_t *table)
     return status;
 }
 
+/* Without a path the table is empty and only the built-in rules apply. */
 xm_status_t rb_shard_table_read(const char *path, rb_shard_table_t *table)
 {
     rb_shard_table_t read = {0};

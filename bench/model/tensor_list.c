@@ -1,3 +1,8 @@
+/*
+ * A model's tensors as a list, and what their names say: the layer and the expert that
+ * each belongs to. Totals and scaled sizes are checked for overflow here, since lists
+ * come from files.
+ */
 #include "bench/model/tensor_list.h"
 
 #include <inttypes.h>
@@ -7,6 +12,7 @@
 enum { MAX_NUMBER = 1000000 };
 #define MAX_ELEMENTS (INT64_C(1) << 62)
 
+/* Empty dimensions count as 1, so that no later product of the others overflows. */
 static xm_status_t check_shape(const rb_tensor_t *tensor)
 {
     int64_t volume = 1;
@@ -58,6 +64,7 @@ int64_t rb_tensor_elements(const rb_tensor_t *tensor)
     return elements;
 }
 
+/* Bits are rounded up to bytes tensor by tensor, as each tensor lies by itself. */
 xm_status_t rb_tensor_list_totals(const rb_tensor_list_t *list, int64_t *elements, uint64_t *bytes)
 {
     int64_t total = 0, total_bytes = 0;
@@ -80,7 +87,8 @@ xm_status_t rb_tensor_list_totals(const rb_tensor_list_t *list, int64_t *element
     return XM_OK;
 }
 
-/* The number that follows `part` in a dotted name, or −1. */
+/* The number that follows `part` in a dotted name, or −1. The part must be a whole word
+ * of the name. */
 static int number_after(const char *name, const char *part)
 {
     size_t length = strlen(part);
@@ -101,6 +109,7 @@ static int number_after(const char *name, const char *part)
     return -1;
 }
 
+/* Frameworks differ in what they call layers; the first word with a number counts. */
 int rb_tensor_layer(const char *name)
 {
     static const char *const parts[] = {"layers", "layer", "blocks", "h"};
@@ -117,6 +126,7 @@ int rb_tensor_expert(const char *name)
     return number_after(name, "experts");
 }
 
+/* The highest number plus one is the count, so gaps in a file's list do no harm. */
 static int highest(const rb_tensor_list_t *list, int (*number)(const char *name))
 {
     int top = -1;
@@ -139,6 +149,8 @@ int rb_tensor_list_experts(const rb_tensor_list_t *list)
     return highest(list, rb_tensor_expert);
 }
 
+/* Divides all extents by the scale, rounded up, and keeps the first layers; heads must
+ * stay whole, as layouts are cut between them. */
 xm_status_t rb_tensor_list_scale(rb_tensor_list_t *list, int64_t scale, int min_layers)
 {
     int64_t layers = rb_tensor_list_layers(list), kept = (layers + scale - 1) / scale;
@@ -152,6 +164,7 @@ xm_status_t rb_tensor_list_scale(rb_tensor_list_t *list, int64_t scale, int min_
     }
     kept = kept < min_layers ? min_layers : kept;
     for (int i = 0; i < list->count; ++i) {
+        /* Kept tensors move to the front; `count` never overtakes `i`. */
         rb_tensor_t *tensor = &list->tensors[count];
 
         if (rb_tensor_layer(list->tensors[i].name) >= kept) {

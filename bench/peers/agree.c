@@ -1,3 +1,8 @@
+/*
+ * Agreement among MPI ranks: after each step that can fail on one rank alone, all ranks
+ * get the first failing rank's status and sentence. The lowest rank counts, so the
+ * outcome does not depend on timing.
+ */
 #include "bench/peers/agree.h"
 
 #include <limits.h>

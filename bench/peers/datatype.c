@@ -1,6 +1,11 @@
+/*
+ * A box of a tile as an MPI type. Subarrays are what users of MPI describe such boxes
+ * with, and leave it to the library how to pack them.
+ */
 #include "bench/peers/datatype.h"
 
-/* Extents fit: rb_peer_slot_create() has seen to it. */
+/* Makes a committed type, which the caller frees. The extents fit an int:
+ * rb_peer_slot_create() has seen to it. */
 static MPI_Datatype box_type(const xm_box_t *tile, const xm_box_t *box, int64_t element_size)
 {
     int sizes[XM_MAX_DIMS], lengths[XM_MAX_DIMS], starts[XM_MAX_DIMS];
@@ -12,6 +17,7 @@ static MPI_Datatype box_type(const xm_box_t *tile, const xm_box_t *box, int64_t 
         lengths[d] = (int)(box->hi[d] - box->lo[d]);
         starts[d] = (int)(box->lo[d] - tile->lo[d]);
     }
+    /* MPI knows no subarray of no dimensions. */
     if (box->dims == 0) {
         MPI_Type_dup(element, &type);
     } else {

@@ -1,4 +1,8 @@
-/* reshard-peer-mpi: reshards tensors as users of MPI do, on the ranks of mpirun. */
+/*
+ * reshard-peer-mpi: reshards tensors as users of MPI do, on the ranks of mpirun. It takes
+ * cases, buffers and reports from reshard-bench, so both measure the same bytes between
+ * the same ranks, and only the means of moving them differ.
+ */
 #include <mpi.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +28,7 @@ typedef struct {
     uint64_t wrong;
 } job_t;
 
+/* A method's failure ends the case on all ranks. */
 static xm_status_t run_method(job_t *job, const rb_peer_slot_t *slot, int index,
                               const rb_peer_method_t *method)
 {
@@ -54,7 +59,8 @@ static xm_status_t run_case(job_t *job, int index)
     return status;
 }
 
-/* Variants of a case stand side by side and differ in its plan, which is nothing to a peer. */
+/* Variants of a case stand side by side and differ in its plan, which means nothing to a
+ * peer. */
 static bool is_variant(const rb_selection_t *selection, int index)
 {
     return index > 0 && strcmp(selection->cases[index].name, selection->cases[index - 1].name) == 0;
@@ -78,7 +84,7 @@ static xm_status_t run_cases(job_t *job)
     return rb_peer_agree(status);
 }
 
-/* Everything that can be wrong with the cases, before anything moves. */
+/* Checks everything that can be wrong with the cases, before anything moves. */
 static xm_status_t check_cases(const job_t *job)
 {
     for (int i = 0; i < job->selection.count; ++i) {
@@ -91,6 +97,7 @@ static xm_status_t check_cases(const job_t *job)
     return rb_cluster_check(&job->selection, &job->hosts);
 }
 
+/* The watchdog starts before the first wait that MPI would make without a limit. */
 static xm_status_t run(job_t *job, int argc, char **argv)
 {
     xm_status_t status = rb_peer_agree(xm_config_check());
@@ -133,6 +140,7 @@ int main(int argc, char **argv)
     rb_host_map_clear(&job.hosts);
     rb_selection_clear(&job.selection);
     rb_peer_request_clear(&job.request);
+    /* Finalizing waits for all ranks too, so the watchdog ends last. */
     MPI_Finalize();
     rb_peer_watchdog_stop();
     return exit_status;

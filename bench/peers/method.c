@@ -1,3 +1,6 @@
+/*
+ * The list of methods, in the order in which `all` runs them.
+ */
 #include "bench/peers/method.h"
 
 const rb_peer_method_t *rb_peer_method(int index)

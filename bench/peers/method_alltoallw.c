@@ -1,4 +1,8 @@
-/* One MPI_Alltoallw: for every pair of ranks one type that covers all boxes of the pair. */
+/*
+ * One MPI_Alltoallw: for every pair of ranks one type that covers all boxes of the pair.
+ * It is the single call that can express a resharding, and libraries are free to schedule
+ * it as a whole.
+ */
 #include <stdlib.h>
 
 #include "bench/peers/datatype.h"
@@ -26,6 +30,7 @@ typedef struct {
     int *lengths;            /* ones */
 } joiner_t;
 
+/* A type for every rank is required, also where nothing passes. */
 static xm_status_t flow_create(int size, flow_t *flow)
 {
     flow->counts = calloc((size_t)size, sizeof(*flow->counts));
@@ -39,6 +44,7 @@ static xm_status_t flow_create(int size, flow_t *flow)
     return XM_OK;
 }
 
+/* Only types of ranks with something to pass are ours to free. */
 static void flow_clear(const flow_t *flow, int size)
 {
     for (int r = 0; flow->counts != NULL && flow->types != NULL && r < size; ++r) {
@@ -72,7 +78,11 @@ static void joiner_clear(const joiner_t *joiner)
     free(joiner->types);
 }
 
-/* The boxes between this rank and a peer become one type. */
+/*
+ * Makes one type of the boxes between this rank and a peer. A struct of subarrays with
+ * displacements of zero covers them all; both ends join them in the order of the moves,
+ * so the bytes match.
+ */
 static void join(const joiner_t *joiner, const rb_peer_slot_t *slot, int peer, bool sends,
                  flow_t *flow)
 {
@@ -103,6 +113,7 @@ static void join(const joiner_t *joiner, const rb_peer_slot_t *slot, int peer, b
     }
 }
 
+/* The moves are needed only while the types are made. */
 static xm_status_t join_all(alltoallw_t *made)
 {
     rb_peer_move_t *moves;

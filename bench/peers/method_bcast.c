@@ -1,9 +1,10 @@
 /*
- * Every slice by one MPI_Bcast over its sender and the ranks that need it. Communicators are made
- * beforehand, one for each set of ranks. All ranks go through the slices in one order, so that no
- * two of them wait for each other. A slice is broadcast as so many elements, from and to the tile
- * where it lies there in one piece, otherwise packed: a count of 1 of a subarray type would keep
- * MPI from cutting it into the segments of its pipelines.
+ * Every slice by one MPI_Bcast over its sender and the ranks that need it. Communicators
+ * are made beforehand, one for each set of ranks. All ranks go through the slices in one
+ * order, so that no two of them wait for each other. A slice is broadcast as so many
+ * elements, from and to the tile where it lies there in one piece, otherwise packed: a
+ * count of 1 of a subarray type would keep MPI from cutting it into the segments of its
+ * pipelines.
  */
 #include <inttypes.h>
 #include <limits.h>
@@ -57,7 +58,8 @@ static int find_rank(const int *ranks, int count, int rank)
     return found != NULL ? (int)(found - ranks) : -1;
 }
 
-/* The sender and the receivers that do not hold the slice, ascending; returns their number. */
+/* Lists the sender and the receivers that do not hold the slice, ascending; returns their
+ * number. */
 static int list_members(const rb_peer_slot_t *slot, const xm_unit_task_t *task, int sender,
                         int *ranks)
 {
@@ -74,7 +76,8 @@ static int list_members(const rb_peer_slot_t *slot, const xm_unit_task_t *task, 
     return count;
 }
 
-/* Index of the group of these ranks, which is added when it is new. */
+/* Finds the group of these ranks, which is added when it is new. The search is linear
+ * because the sets of a case are few. */
 static xm_status_t find_group(bcast_t *made, const int *ranks, int count, int *index)
 {
     int *copy;
@@ -108,7 +111,8 @@ static void add_copy(bcast_t *made, const xm_box_t *box)
                                                .to = rb_peer_datatype_dst(made->slot, box)};
 }
 
-/* Where a box begins in the buffer of a tile; NULL when it is not in one piece there. */
+/* Returns where a box begins in the buffer of a tile; NULL when it is not in one piece
+ * there, which is when a dimension outside a cut one is longer than 1. */
 static unsigned char *find_piece(unsigned char *buffer, const xm_box_t *tile, const xm_box_t *box,
                                  int64_t element_size)
 {
@@ -129,7 +133,8 @@ static unsigned char *find_piece(unsigned char *buffer, const xm_box_t *tile, co
     return buffer + index * element_size;
 }
 
-/* Adds this rank's part in the broadcast of a box. */
+/* Adds this rank's part in the broadcast of a box. Counts are ints in MPI, so longer
+ * slices are refused. */
 static xm_status_t add_broadcast(bcast_t *made, const xm_box_t *box, int group, int root,
                                  bool sends)
 {
@@ -153,7 +158,8 @@ static xm_status_t add_broadcast(bcast_t *made, const xm_box_t *box, int group, 
     return XM_OK;
 }
 
-/* Adds this rank's part in a slice that @p sender broadcasts. */
+/* Adds this rank's part in a slice that @p sender broadcasts: a copy, a part in the
+ * broadcast, or nothing. */
 static xm_status_t add_slice(bcast_t *made, const xm_unit_task_t *task, int sender, int *ranks)
 {
     const rb_peer_slot_t *slot = made->slot;
@@ -178,7 +184,8 @@ static xm_status_t add_slice(bcast_t *made, const xm_unit_task_t *task, int send
     return status;
 }
 
-/* Goes through the slices; those of a source tile are dealt out evenly among its holders. */
+/* Goes through the slices; those of a source tile are dealt out evenly among its holders,
+ * as a user would do to balance the senders. */
 static xm_status_t add_slices(bcast_t *made, const xm_unit_task_t *tasks, int64_t count)
 {
     const rb_peer_slot_t *slot = made->slot;
@@ -246,7 +253,7 @@ static xm_status_t create(const rb_peer_slot_t *slot, void **state)
     MPI_Type_commit(&made->element);
     status = xm_unit_tasks_create(slot->src, slot->dst, 0, &tasks, &count);
     if (status == XM_OK) {
-        /* Of each slice at most a copy and a part in its broadcast. */
+        /* A slice needs at most a copy and a part in its broadcast. */
         made->groups = malloc(((size_t)count + 1) * sizeof(*made->groups));
         made->steps = malloc((2 * (size_t)count + 1) * sizeof(*made->steps));
         status = made->groups != NULL && made->steps != NULL
@@ -270,7 +277,8 @@ static xm_status_t create(const rb_peer_slot_t *slot, void **state)
     return XM_OK;
 }
 
-/* Only its members make a communicator; all ranks have the groups in one order. */
+/* Makes the communicators, each by its members only. All ranks have the groups in one
+ * order, so members meet in the same order everywhere. */
 static void connect_groups(void *state)
 {
     bcast_t *made = state;
@@ -306,6 +314,7 @@ static void broadcast(const bcast_t *made, const step_t *step)
     }
 }
 
+/* A copy inside a rank is a message to itself, with both types. */
 static void run(void *state)
 {
     const bcast_t *made = state;

@@ -1,4 +1,5 @@
-/* Every box by MPI_Isend and MPI_Irecv of subarrays, all posted at once. */
+/* Every box by MPI_Isend and MPI_Irecv of subarrays, all posted at once: what most
+ * programs do by hand. */
 #include <stdlib.h>
 
 #include "bench/peers/datatype.h"
@@ -17,6 +18,7 @@ typedef struct {
     MPI_Request *requests;
 } isend_t;
 
+/* All types that were made are freed, also after a failure half-way. */
 static void destroy(void *state)
 {
     isend_t *made = state;
@@ -36,6 +38,7 @@ static void destroy(void *state)
     free(made);
 }
 
+/* A rank that sends to itself has both ends, so it is in both lists. */
 static void fill(isend_t *made, const rb_peer_move_t *moves, size_t count)
 {
     const rb_peer_slot_t *slot = made->slot;
@@ -52,6 +55,7 @@ static void fill(isend_t *made, const rb_peer_move_t *moves, size_t count)
     }
 }
 
+/* A box can be sent and received by one rank, so there are two requests for each. */
 static xm_status_t create(const rb_peer_slot_t *slot, void **state)
 {
     isend_t *made = calloc(1, sizeof(*made));
@@ -83,7 +87,8 @@ static xm_status_t create(const rb_peer_slot_t *slot, void **state)
     return status;
 }
 
-/* One tag will do: MPI keeps the order of a pair, and both ends have the same. */
+/* Posts everything and waits for all. One tag will do: MPI keeps the order of a pair, and
+ * both ends have the same order. */
 static void run(void *state)
 {
     const isend_t *made = state;

@@ -1,3 +1,8 @@
+/*
+ * Who sends which box to whom when every receiver is served by itself. Receivers take the
+ * holders in turn by their position in the mesh, and a receiver that holds the box serves
+ * itself.
+ */
 #include "bench/peers/moves.h"
 
 #include <stdlib.h>
@@ -12,7 +17,8 @@ int rb_peer_sender(const xm_layout_t *src, const xm_layout_t *dst, const xm_unit
                                                                    : holders[position % count];
 }
 
-/* Writes the rank's moves where there is room for them and returns their number. */
+/* Writes the rank's moves where there is room for them (NULL only counts) and returns
+ * their number. */
 static size_t list_moves(const xm_layout_t *src, const xm_layout_t *dst, int rank,
                          const xm_unit_task_t *tasks, int64_t task_count, rb_peer_move_t *moves)
 {

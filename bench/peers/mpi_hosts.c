@@ -1,3 +1,7 @@
+/*
+ * Which MPI ranks share a host. MPI says who shares memory; XM_HOST splits a machine into
+ * emulated hosts as it does for reshard-bench, so cases are placed alike in both.
+ */
 #include "bench/peers/mpi_hosts.h"
 
 #include <mpi.h>
@@ -12,6 +16,7 @@ typedef struct {
     rb_rank_info_t info;
 } place_t;
 
+/* Collective. The lowest rank of those that share memory names the host. */
 static void find_place(place_t *place)
 {
     const char *emulated = getenv("XM_HOST");
@@ -38,6 +43,7 @@ static bool together(const place_t *a, const place_t *b)
     return a->leader == b->leader && strcmp(a->info.host, b->info.host) == 0;
 }
 
+/* Hosts are numbered in the order of their lowest ranks. */
 static void number_hosts(const place_t *places, rb_host_map_t *map)
 {
     map->hosts = 0;
@@ -63,6 +69,8 @@ static xm_status_t check_hosts(const rb_host_map_t *map, int ranks_per_host)
     return XM_OK;
 }
 
+/* On a single machine --ranks-per-host places cases as if there were several; where there
+ * are real hosts it has to agree with them. */
 xm_status_t rb_peer_hosts(int ranks_per_host, rb_host_map_t *map, rb_rank_info_t **ranks)
 {
     rb_host_map_t made = {0};

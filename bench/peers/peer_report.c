@@ -1,3 +1,7 @@
+/*
+ * The report of reshard-peer-mpi, in the columns and fields of reshard-bench's, so that
+ * results can be put side by side. The peer is named after library and method.
+ */
 #include "bench/peers/peer_report.h"
 
 #include <errno.h>
@@ -22,7 +26,7 @@ struct rb_peer_report {
 
 enum { FLAGS = JSON_INDENT(1) | JSON_REAL_PRECISION(12), PEER_TEXT = 48 };
 
-/* The library's own name is the first part of a peer's. */
+/* The name of the MPI library, which is the first part of a peer's. */
 static const char *library(void)
 {
 #if defined(OPEN_MPI)
@@ -34,7 +38,7 @@ static const char *library(void)
 #endif
 }
 
-/* "Open MPI v4.1.4" of a text that goes on after a comma or a new line. */
+/* Reads "Open MPI v4.1.4" out of a text that goes on after a comma or a new line. */
 static void read_version(char *version)
 {
     int length;
@@ -43,6 +47,7 @@ static void read_version(char *version)
     version[strcspn(version, ",\n")] = '\0';
 }
 
+/* A name that is no UTF-8 becomes null rather than costing the report. */
 static json_t *text_or_null(const char *text)
 {
     json_t *json = json_string(text);
@@ -60,6 +65,7 @@ static json_t *arguments_json(const rb_options_t *options)
     return arguments;
 }
 
+/* The library's version belongs to every result. */
 static json_t *config_json(const rb_peer_report_t *report)
 {
     const rb_options_t *o = report->job->options;
@@ -84,6 +90,7 @@ static json_t *ranks_json(const rb_peer_job_t *job)
     return ranks;
 }
 
+/* The head has reshard-bench's columns as far as they apply. */
 static void print_header(const rb_peer_report_t *report)
 {
     const rb_options_t *o = report->job->options;
@@ -121,12 +128,13 @@ xm_status_t rb_peer_report_create(const rb_peer_job_t *job, rb_peer_report_t **r
     return XM_OK;
 }
 
-/* Smallest, median and largest time as reshard-bench has them. */
+/* The smallest, median and largest time, by the same code as in reshard-bench. */
 static rb_times_t times_of(const rb_peer_result_t *result)
 {
     return rb_result_times(&(rb_result_t){.runs = result->runs, .seconds = result->seconds});
 }
 
+/* Mean and variance are over the timed runs. */
 static json_t *times_json(const rb_peer_result_t *result, const rb_times_t *times)
 {
     double mean = 0, variance = 0;
@@ -165,6 +173,7 @@ static json_t *result_json(const rb_case_t *one, const char *peer, uint64_t byte
     return json;
 }
 
+/* The row is flushed at once, since the next case may end the job. */
 xm_status_t rb_peer_report_add(rb_peer_report_t *report, const rb_case_t *one,
                                const rb_peer_method_t *method, const rb_peer_result_t *result)
 {

@@ -1,3 +1,8 @@
+/*
+ * The command line: the methods first, then reshard-bench's options, by its own parser.
+ * Options without a meaning here are refused rather than ignored, or results would be
+ * compared that are not alike.
+ */
 #include "bench/peers/request.h"
 
 #include <stdio.h>
@@ -25,7 +30,7 @@ static const char help[] =
     "  -w, -i, --protocol, --validate, --no-validate, --seed           how it is measured\n"
     "  --json, -J                                                      one JSON document\n";
 
-/* What reshard-bench has and is of no meaning here. */
+/* The options that reshard-bench has and that mean nothing here. */
 static const char *const refused[] = {
     "ranks",       "hosts",     "list",          "model-config", "system-config", "transport",
     "shard-table", "strategy",  "scheduler",     "nic-gbps",     "racks",         "uplink-gbps",
@@ -33,6 +38,7 @@ static const char *const refused[] = {
     "plot",        "dump-plan", "show-topology",
 };
 
+/* `all` adds every method; a name that is given twice runs twice. */
 static xm_status_t add_method(rb_peer_request_t *request, const char *name)
 {
     const char *names[RB_PEER_METHODS + 1] = {"all"}, *nearest;
@@ -89,7 +95,8 @@ static xm_status_t check_options(const rb_options_t *options)
     return XM_OK;
 }
 
-/* The parser of reshard-bench sees its own options only. */
+/* Parses the options behind the methods: the parser of reshard-bench sees its own options
+ * only. */
 static xm_status_t parse_options(int argc, char **argv, rb_peer_request_t *request)
 {
     int used = 0;
@@ -108,11 +115,13 @@ static xm_status_t parse_options(int argc, char **argv, rb_peer_request_t *reque
     if (status == XM_OK) {
         status = check_options(&request->options);
     }
+    /* Reports show the whole command line. */
     request->options.argc = argc;
     request->options.argv = argv;
     return status;
 }
 
+/* Only one rank prints the help; all of them end. */
 xm_status_t rb_peer_request_parse(int argc, char **argv, bool speaks, rb_peer_request_t *request)
 {
     xm_status_t status;

@@ -1,3 +1,7 @@
+/*
+ * A rank's tiles of one case, filled and checked as in reshard-bench, with the same
+ * layouts and pattern.
+ */
 #include "bench/peers/slot.h"
 
 #include <inttypes.h>
@@ -9,6 +13,7 @@
 
 enum { ALIGNMENT = 64 };
 
+/* The tile's box is kept beside its buffer, as types and pattern need both. */
 static xm_status_t allocate(const rb_peer_slot_t *slot, const char *side, const xm_layout_t *layout,
                             xm_box_t *box, unsigned char **buffer)
 {
@@ -18,6 +23,7 @@ static xm_status_t allocate(const rb_peer_slot_t *slot, const char *side, const 
         return XM_OK;
     }
     xm_layout_tile_box(layout, xm_layout_tile_of_rank(layout, slot->rank), box);
+    /* The limit is checked here once, so that types can be made without looking. */
     for (int d = 0; d < box->dims; ++d) {
         if (box->hi[d] - box->lo[d] > INT_MAX) {
             return xm_error_set(XM_ERR_UNSUPPORTED,
@@ -34,6 +40,7 @@ static xm_status_t allocate(const rb_peer_slot_t *slot, const char *side, const 
                               slot->rank, side, bytes);
 }
 
+/* A rank without a tile has a NULL buffer and takes part in collectives all the same. */
 xm_status_t rb_peer_slot_create(const rb_case_t *one, const rb_host_map_t *hosts, int rank,
                                 rb_peer_slot_t *slot)
 {
@@ -86,6 +93,7 @@ void rb_peer_slot_clear(rb_peer_slot_t *slot)
     *slot = (rb_peer_slot_t){0};
 }
 
+/* The bytes of the whole tensor, as reported for every peer. */
 uint64_t rb_peer_case_bytes(const rb_case_t *one)
 {
     uint64_t bytes = (uint64_t)one->element_size;

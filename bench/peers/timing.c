@@ -1,3 +1,8 @@
+/*
+ * Times a method: the slowest rank's time between barriers, and the processor time of all
+ * ranks. Every step starts the watchdog again, as MPI itself would wait for a dead rank
+ * for ever.
+ */
 #include "bench/peers/timing.h"
 
 #include <mpi.h>
@@ -14,6 +19,7 @@ typedef struct {
     uint64_t wrong;
 } run_t;
 
+/* The clock stops before the check and the reductions. */
 static run_t run_once(const rb_peer_slot_t *slot, const rb_peer_method_t *method, void *state,
                       uint64_t salt, bool validate)
 {
@@ -38,6 +44,7 @@ static run_t run_once(const rb_peer_slot_t *slot, const rb_peer_method_t *method
     return run;
 }
 
+/* Warm-up runs are checked like the others, but not timed. */
 static void run_all(const rb_peer_slot_t *slot, const rb_peer_method_t *method, void *state,
                     const rb_options_t *options, int index, rb_peer_result_t *result)
 {
@@ -53,6 +60,8 @@ static void run_all(const rb_peer_slot_t *slot, const rb_peer_method_t *method, 
     }
 }
 
+/* destroy() accepts NULL, so a failed creation needs no other path; agreement comes
+ * before anything collective. */
 xm_status_t rb_peer_time(const rb_peer_slot_t *slot, const rb_peer_method_t *method,
                          const rb_options_t *options, int index, rb_peer_result_t *result)
 {

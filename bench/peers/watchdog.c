@@ -1,3 +1,7 @@
+/*
+ * A deadline by timer and signal, since MPI's calls have none. The handler ends the
+ * process, upon which mpirun ends the job.
+ */
 #include "bench/peers/watchdog.h"
 
 #include <math.h>
@@ -8,7 +12,7 @@
 
 #include "comm/base.h"
 
-/* In a signal handler: nothing but a write is allowed. */
+/* Runs in a signal handler, where nothing but a write is allowed. */
 static void bark(int number)
 {
     static const char sentence[] =
@@ -28,6 +32,7 @@ static void set_timer(double seconds)
     (void)setitimer(ITIMER_REAL, &timer, NULL);
 }
 
+/* Setting the timer again replaces what was left of it. */
 void rb_peer_watchdog_start(void)
 {
     struct sigaction action = {.sa_handler = bark};

@@ -1,3 +1,8 @@
+/*
+ * The work of a pass: waiting, integer arithmetic or products of small matrices, in units
+ * of known time. Real work shows what transfers cost the cores; waiting lets many ranks
+ * share few cores.
+ */
 #include "bench/pipeline/compute.h"
 
 #include <sched.h>
@@ -5,8 +10,11 @@
 
 #include "comm/base.h"
 
-/* ORDER: of the matrices, which stay in a core's caches. SPINS: steps of a unit. Both make units of
- * about a tenth of a millisecond, so that transfers are not kept waiting. */
+/*
+ * ORDER is that of the matrices, which stay in a core's caches; SPINS is the steps of a
+ * unit. Both make units of about a tenth of a millisecond, so that transfers are not kept
+ * waiting.
+ */
 enum { ORDER = 64, SPINS = 100000, SAMPLES = 4096 };
 
 static const int64_t calibration_ns = 100000000;
@@ -30,7 +38,7 @@ static void spin(rb_compute_t *compute)
     compute->state = state;
 }
 
-/* c = (c + a b) / 2: the values stay as they are in size, however often this is done. */
+/* c = (c + a b) / 2: the values keep their size, however often this is done. */
 static void gemm(rb_compute_t *compute)
 {
     for (int i = 0; i < ORDER; ++i) {
@@ -65,7 +73,8 @@ static int ascending(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-/* The median of as many units as the time allows. */
+/* Takes the median of as many units as the time allows; a unit that the kernel
+ * interrupted does not count. */
 static void calibrate(rb_compute_t *compute)
 {
     static int64_t samples[SAMPLES];
@@ -108,6 +117,7 @@ xm_status_t rb_compute_create(rb_compute_kind_t kind, rb_compute_t **result)
     return XM_OK;
 }
 
+/* With more ranks than cores, the calibrated units would take longer than they say. */
 xm_status_t rb_compute_check(rb_compute_kind_t kind, int ranks, const char *where)
 {
     cpu_set_t set;
@@ -134,6 +144,7 @@ const char *rb_compute_name(rb_compute_kind_t kind)
     return names[kind];
 }
 
+/* Rounded to the nearest number of units. */
 int64_t rb_compute_units(const rb_compute_t *compute, int64_t duration_ns)
 {
     return compute->kind == RB_COMPUTE_WAIT

@@ -1,3 +1,9 @@
+/*
+ * One rank of pipeline-bench: joins the job, agrees on options, plans and reshardings,
+ * runs the pipelines and measures their steps. Like reshard-bench's job it shares the
+ * outcome of every step that can fail on one rank, so that no rank waits for one that has
+ * given up.
+ */
 #include "bench/pipeline/job.h"
 
 #include <inttypes.h>
@@ -33,12 +39,13 @@ typedef struct {
     uint64_t wrong;
 } job_t;
 
-/* What a rank says of one run. */
+/* What a rank reports of one run. */
 typedef struct {
     int64_t ns, first_update_ns, last_update_ns, wrong;
 } sample_t;
 
-/* Collective: a text that decides what ranks do has to be the same everywhere. */
+/* Collective: a text that decides what ranks do has to be the same everywhere. Texts are
+ * compared, not hashes, so that the sentence can show both. */
 static xm_status_t agree_on_text(job_t *job, const char *what, const char *text)
 {
     size_t size = (size_t)xm_worker_size(job->worker);
@@ -63,6 +70,7 @@ static xm_status_t agree_on_text(job_t *job, const char *what, const char *text)
     return status;
 }
 
+/* The run settings as one text: whatever they are, they must be equal. */
 static xm_status_t agree_on_course(job_t *job)
 {
     const rb_pipeline_options_t *o = job->options;
@@ -79,7 +87,7 @@ static xm_status_t agree_on_course(job_t *job)
     return agree_on_text(job, "options", text);
 }
 
-/* The plan's devices are the job's ranks, host by host. */
+/* Checks that the plan's devices are the job's ranks, host by host. */
 static xm_status_t check_hosts(const job_t *job)
 {
     int ranks = job->plan_hosts * job->plan_devices;
@@ -102,6 +110,7 @@ static xm_status_t check_hosts(const job_t *job)
     return XM_OK;
 }
 
+/* Each rank counts the ranks and cores of its own host. */
 static xm_status_t check_cores(const job_t *job)
 {
     int host = xm_worker_host_of(job->worker, xm_worker_rank(job->worker));
@@ -111,6 +120,7 @@ static xm_status_t check_cores(const job_t *job)
                             xm_worker_host_name(job->worker, host));
 }
 
+/* The profile is resized to the plan's cluster, as `autopar simulate` does. */
 static xm_status_t load_profile(job_t *job)
 {
     xm_cluster_profile_t *loaded;
@@ -128,7 +138,8 @@ static xm_status_t load_profile(job_t *job)
                            : status;
 }
 
-/* Without a profile reshardings are planned for the emulated NICs, or for assumed ones. */
+/* Makes the network that reshardings are planned on: the profile's, or else the emulated
+ * or assumed NICs'. */
 static xm_status_t make_network(job_t *job)
 {
     rb_rates_t rates = {0};
@@ -148,7 +159,7 @@ static xm_status_t make_network(job_t *job)
     return status == XM_OK ? rb_rates_network(&rates, &job->hosts, &job->network) : status;
 }
 
-/* Size of the cluster that a plan is for. */
+/* Reads the size of the cluster that a plan is for. */
 static xm_status_t plan_size(const char *path, int *hosts, int *devices)
 {
     ap_plan_t *plan;
@@ -162,7 +173,7 @@ static xm_status_t plan_size(const char *path, int *hosts, int *devices)
     return status;
 }
 
-/* Everything that can be wrong with what is asked for, before anything moves. */
+/* Checks everything that can be wrong with what is asked for, before anything moves. */
 static xm_status_t prepare_job(job_t *job)
 {
     const rb_pipeline_options_t *o = job->options;
@@ -192,6 +203,7 @@ static xm_status_t prepare_job(job_t *job)
     return status == XM_OK ? make_network(job) : status;
 }
 
+/* The same on every rank; agree_on_plan() makes sure. */
 static xm_status_t prepare_plan(job_t *job, size_t index, rb_pipeline_t **pipeline)
 {
     const rb_pipeline_params_t params = {.path = job->options->plans[index],
@@ -217,7 +229,11 @@ static xm_status_t agree_on_plan(job_t *job, const rb_pipeline_t *pipeline)
     return status;
 }
 
-/* One run of all ranks; *seconds is its step, as the simulation defines it. */
+/*
+ * Makes one run of all ranks; *seconds is its step, as the simulation defines it: the
+ * slowest rank's list, or the mean distance of updates where a schedule spans several
+ * batches.
+ */
 static xm_status_t run_once(job_t *job, const rb_pipeline_t *pipeline, rb_stage_rank_t *rank,
                             int number, sample_t *all, double *seconds, uint64_t *wrong)
 {
@@ -246,6 +262,8 @@ static xm_status_t run_once(job_t *job, const rb_pipeline_t *pipeline, rb_stage_
     return status;
 }
 
+/* Checked runs come first and are not timed, as filling and comparing take time of their
+ * own. */
 static xm_status_t run_all(job_t *job, const rb_pipeline_t *pipeline, rb_stage_rank_t *rank,
                            rb_pipeline_result_t *result)
 {
@@ -274,8 +292,8 @@ static xm_status_t run_all(job_t *job, const rb_pipeline_t *pipeline, rb_stage_r
     return status;
 }
 
-/* Collective: rank 0 writes when the entries of the last run ran, each stage's on its first rank.
- */
+/* Collective: rank 0 writes when the entries of the last run ran, each stage's as its
+ * first rank saw them. */
 static xm_status_t write_timeline(job_t *job, const rb_pipeline_t *pipeline,
                                   const rb_stage_rank_t *rank, double step_s)
 {
@@ -314,6 +332,7 @@ static xm_status_t write_timeline(job_t *job, const rb_pipeline_t *pipeline,
     return rb_share_status(job->worker, status);
 }
 
+/* Everything that was made for the plan is destroyed before the next one is begun. */
 static xm_status_t run_plan(job_t *job, size_t index)
 {
     rb_pipeline_t *pipeline = NULL;
@@ -342,7 +361,8 @@ static xm_status_t run_plan(job_t *job, size_t index)
     free(result.seconds);
     rb_stage_rank_destroy(rank);
     rb_pipeline_destroy(pipeline);
-    /* The next plan's executors have the channels of these, so all must be gone. */
+    /* The next plan's executors have the channels of these, so all must be gone before
+     * any is made. */
     return status == XM_OK ? xm_worker_barrier(job->worker) : status;
 }
 
@@ -364,6 +384,7 @@ static xm_status_t run_plans(job_t *job)
         job->progress = xm_cli_progress_create(program);
         status = rb_pipeline_report_create(&job->info, &job->report);
     }
+    /* Plans run one after the other in one job, so their times can be compared. */
     for (size_t i = 0; i < o->plan_count && status == XM_OK; ++i) {
         status = run_plan(job, i);
     }
@@ -401,9 +422,10 @@ int rb_pipeline_job_run(const rb_pipeline_options_t *options, xm_status_t parsed
     int exit_status = EXIT_SUCCESS;
     xm_status_t status;
 
-    /* Joining may set another sentence. */
+    /* Joining may set another sentence, so the refusal is kept. */
     xm_error_save(&refusal, parsed);
-    /* Passes end on time: the kernel may wake a sleeper 50 us late unless told otherwise. */
+    /* Passes must end on time: the kernel may wake a sleeper 50 us late unless told
+     * otherwise. */
     (void)prctl(PR_SET_TIMERSLACK, 1);
     params.listen_fd = xm_launch_listen_fd();
     status = xm_worker_create(env, &params, &job.worker);

@@ -1,4 +1,8 @@
-/* pipeline-bench: the pipeline of a parallel plan on real processes, beside what is predicted. */
+/*
+ * pipeline-bench: the pipeline of a parallel plan on real processes, beside what is
+ * predicted. As in reshard-bench, one program is the parent that starts ranks and each of
+ * them.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -25,7 +29,7 @@ static int launch(const rb_pipeline_options_t *options)
     rb_pipeline_options_cluster(options, ap_plan_info(plan)->hosts,
                                 ap_plan_info(plan)->devices_per_host, &cluster);
     ap_plan_destroy(plan);
-    /* Emulated hosts share the cores of this one. */
+    /* Emulated hosts share the cores of this machine, so all ranks are counted. */
     status = rb_compute_check((rb_compute_kind_t)options->compute, cluster.ranks, "this machine");
     if (status < 0) {
         return xm_cli_fail(program, status);
@@ -38,7 +42,8 @@ static int launch(const rb_pipeline_options_t *options)
     if (status == XM_OK) {
         return EXIT_SUCCESS;
     }
-    /* A rank that ends by itself has said why; of one that was killed only the parent knows. */
+    /* A rank that ends by itself has said why; only the parent knows about one that was
+     * killed. */
     if (exit_status > 128 || status != XM_ERR_PEER_DIED) {
         failed = xm_cli_fail(program, status);
         exit_status = exit_status > 0 ? exit_status : failed;

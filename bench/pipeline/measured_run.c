@@ -1,3 +1,7 @@
+/*
+ * A measured run in the form of a simulated one, so that the planner's own trace and plot
+ * show it.
+ */
 #include "bench/pipeline/measured_run.h"
 
 #include <stdio.h>
@@ -8,7 +12,8 @@
 
 enum { TITLE = 200 };
 
-/* The lists' ends and how busy the devices were. */
+/* Sums up the lists' ends and how busy the devices were. Transfers are no work of a
+ * device, so only passes and updates count. */
 static void sum_up(const ap_schedule_t *schedule, ap_pipeline_run_t *run)
 {
     double busy = 0;

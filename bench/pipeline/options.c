@@ -1,3 +1,7 @@
+/*
+ * The command line of pipeline-bench. The cluster is described in reshard-bench's
+ * options, so that emulation and rates need no code of their own here.
+ */
 #include "bench/pipeline/options.h"
 
 #include <crossmesh/version.h>
@@ -55,6 +59,7 @@ xm_status_t rb_pipeline_options_parse(int argc, char *const *argv, rb_pipeline_o
     if (status < 0) {
         return status;
     }
+    /* The plans stay the parser's, so it is kept until the end. */
     o->plans = xm_cli_arguments(o->cli, &o->plan_count);
     if (o->plan_count > 1 && (o->trace_path != NULL || o->plot_path != NULL)) {
         rb_pipeline_options_clear(o);
@@ -64,6 +69,7 @@ xm_status_t rb_pipeline_options_parse(int argc, char *const *argv, rb_pipeline_o
     return XM_OK;
 }
 
+/* One NIC for each host, since plans know no more. */
 void rb_pipeline_options_cluster(const rb_pipeline_options_t *options, int hosts, int per_host,
                                  rb_options_t *cluster)
 {

@@ -1,9 +1,15 @@
+/*
+ * Makes a parallel plan ready to run: simulates it, plans the resharding of each
+ * direction over each boundary, and checks that both ends of a boundary number their
+ * messages alike. All of it is computed on every rank from the same inputs, so nothing
+ * has to be sent around.
+ */
 #include "bench/pipeline/pipeline.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* The way that a transfer takes, -1 for passes. */
+/* The way that a transfer takes, by its number in the pipeline; −1 for passes. */
 static int way_of(const ap_schedule_op_t *op, bool *sends)
 {
     *sends = op->pass == AP_PASS_SEND_ACTIVATION || op->pass == AP_PASS_SEND_GRADIENT;
@@ -21,7 +27,7 @@ static int way_of(const ap_schedule_op_t *op, bool *sends)
     }
 }
 
-/* The micro-batch of message @p number of a way in a stage's list, -1 past the last. */
+/* The micro-batch of message @p number of a way in a stage's list; −1 past the last. */
 static int message_at(const ap_schedule_t *schedule, int stage, int way, int number)
 {
     for (int i = 0; i < schedule->op_count[stage]; ++i) {
@@ -35,7 +41,8 @@ static int message_at(const ap_schedule_t *schedule, int stage, int way, int num
     return -1;
 }
 
-/* Messages are told apart by their number, so both ends must have the same order. */
+/* Counts a way's messages. They are told apart by their number only, so both ends must
+ * have the same order. Quadratic in the length of a list, which is short. */
 static xm_status_t count_messages(const ap_schedule_t *schedule, int index, rb_way_t *way)
 {
     for (;;) {
@@ -56,6 +63,7 @@ static xm_status_t count_messages(const ap_schedule_t *schedule, int index, rb_w
     }
 }
 
+/* A boundary's meshes have two axes, as the planner's have. */
 static xm_status_t make_layout(const ap_plan_boundary_t *boundary, const ap_plan_side_t *side,
                                xm_layout_t **layout)
 {
@@ -74,6 +82,7 @@ static xm_status_t make_layout(const ap_plan_boundary_t *boundary, const ap_plan
     return status;
 }
 
+/* The boundary's own strategy and scheduler are used, as the plan's prices assume them. */
 static xm_status_t plan_way(const ap_plan_boundary_t *boundary, const xm_network_t *network,
                             rb_way_t *way)
 {
@@ -102,6 +111,7 @@ static xm_status_t plan_way(const ap_plan_boundary_t *boundary, const xm_network
     return status;
 }
 
+/* Two ways a boundary: activations forward, gradients back with the sides exchanged. */
 static xm_status_t make_ways(const rb_pipeline_params_t *params, rb_pipeline_t *pipeline)
 {
     int count = 2 * ap_plan_boundaries(pipeline->plan);
@@ -133,6 +143,7 @@ static xm_status_t make_ways(const rb_pipeline_params_t *params, rb_pipeline_t *
     return status;
 }
 
+/* A schedule other than the plan's is checked before it is simulated. */
 static xm_status_t simulate(const rb_pipeline_params_t *params, rb_pipeline_t *pipeline)
 {
     ap_plan_simulation_t simulation = AP_PLAN_SIMULATION_INIT;
@@ -152,7 +163,8 @@ static xm_status_t simulate(const rb_pipeline_params_t *params, rb_pipeline_t *p
     return status;
 }
 
-/* The same passes, and transfers that take no time. */
+/* Simulates the same passes with transfers that take no time: the difference is what
+ * transfers cost. */
 static xm_status_t simulate_free(rb_pipeline_t *pipeline)
 {
     const ap_schedule_t *schedule = pipeline->schedule;
@@ -189,6 +201,7 @@ static xm_status_t simulate_free(rb_pipeline_t *pipeline)
     return status;
 }
 
+/* On a failure the file is named in front of the sentence. */
 xm_status_t rb_pipeline_create(const rb_pipeline_params_t *params, rb_pipeline_t **result)
 {
     rb_pipeline_t *pipeline = calloc(1, sizeof(*pipeline));
@@ -219,6 +232,7 @@ destroy_pipeline:
     return status;
 }
 
+/* A rank may belong to no stage when the job is larger than the plan. */
 int rb_pipeline_stage_of(const rb_pipeline_t *pipeline, int rank, bool *first)
 {
     for (int s = 0; s < ap_plan_stages(pipeline->plan); ++s) {
@@ -235,6 +249,7 @@ int rb_pipeline_stage_of(const rb_pipeline_t *pipeline, int rank, bool *first)
     return -1;
 }
 
+/* Schedules that span several batches are counted for one. */
 uint64_t rb_pipeline_net_bytes(const rb_pipeline_t *pipeline)
 {
     uint64_t bytes = 0;

@@ -1,3 +1,8 @@
+/*
+ * The report of pipeline-bench: a row and a JSON entry for each plan, with the predicted
+ * step beside the measured ones. The error has the sign of the prediction: positive when
+ * it was too long.
+ */
 #include "bench/pipeline/report.h"
 
 #include <errno.h>
@@ -21,6 +26,7 @@ struct rb_pipeline_report {
     uint64_t wrong;
 };
 
+/* The file's name without its folders, to keep rows short. */
 static const char *program_name(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -28,6 +34,8 @@ static const char *program_name(const char *path)
     return slash != NULL ? slash + 1 : path;
 }
 
+/* The head says how ranks compute, because times mean different things with and without
+ * real work. */
 static void print_header(const rb_pipeline_job_info_t *job)
 {
     const rb_pipeline_options_t *o = job->options;
@@ -55,6 +63,7 @@ static void print_header(const rb_pipeline_job_info_t *job)
     (void)fflush(stdout);
 }
 
+/* The settings that results depend on, under the names of the options. */
 static json_t *config_json(const rb_pipeline_job_info_t *job)
 {
     const rb_pipeline_options_t *o = job->options;
@@ -84,6 +93,7 @@ xm_status_t rb_pipeline_report_create(const rb_pipeline_job_info_t *job,
         report->results = json_array();
         report->root = json_pack("{s:s, s:o, s:o, s:O}", "version", XM_VERSION_STRING, "args",
                                  arguments, "config", config_json(job), "results", report->results);
+        /* The document holds the results now, and the pointer borrows them. */
         json_decref(report->results);
     }
     if (report == NULL || report->root == NULL) {
@@ -97,7 +107,7 @@ xm_status_t rb_pipeline_report_create(const rb_pipeline_job_info_t *job,
     return XM_OK;
 }
 
-/* Part of the predicted step that would not be there if transfers were free. */
+/* The part of the predicted step that would not be there if transfers were free. */
 static double transfer_share(const rb_pipeline_t *pipeline)
 {
     double step = (double)pipeline->predicted->step_ns;
@@ -105,6 +115,7 @@ static double transfer_share(const rb_pipeline_t *pipeline)
     return step > 0 ? 1 - (double)pipeline->free_ns / step : 0;
 }
 
+/* The column of wrong bytes is a dash when no run was checked. */
 static void print_row(const rb_pipeline_report_t *report, const rb_pipeline_result_t *result,
                       const rb_times_t *times, double predicted)
 {
@@ -124,6 +135,7 @@ static void print_row(const rb_pipeline_report_t *report, const rb_pipeline_resu
     (void)fflush(stdout);
 }
 
+/* All times are kept, so that readers can choose their own statistics. */
 static json_t *result_json(const rb_pipeline_result_t *result, const rb_times_t *times,
                            double predicted)
 {
@@ -158,6 +170,7 @@ xm_status_t rb_pipeline_report_add(rb_pipeline_report_t *report, const rb_pipeli
     double predicted = 1e-9 * (double)result->pipeline->predicted->step_ns;
     json_t *entry = result_json(result, &times, predicted);
 
+    /* The results take a reference of their own, so the entry is released in any case. */
     if (entry == NULL || json_array_append(report->results, entry) != 0) {
         json_decref(entry);
         return xm_error_set(XM_ERR_NO_MEMORY,
@@ -177,6 +190,7 @@ xm_status_t rb_pipeline_report_add(rb_pipeline_report_t *report, const rb_pipeli
     return XM_OK;
 }
 
+/* The average is over the sizes of the errors, so errors of both signs do not cancel. */
 xm_status_t rb_pipeline_report_finish(rb_pipeline_report_t *report)
 {
     const rb_pipeline_options_t *o = report->job->options;

@@ -1,3 +1,10 @@
+/*
+ * The stage barrier: the ranks of a stage wait until a message is there for all of them,
+ * as the collectives of the pass behind it would make them. The first rank collects a
+ * note from each and answers all; two rounds of one-byte messages pass while ranks
+ * compute. The sending stage listens, which is how it learns that its next message may
+ * leave.
+ */
 #include "bench/pipeline/stage_barrier.h"
 
 #include <stdlib.h>
@@ -33,6 +40,7 @@ struct rb_stage_barrier {
     note_t *notes;
 };
 
+/* The first failure of a slot is kept; later ones follow from it. */
 static void on_done(xm_op_t *op, xm_status_t status)
 {
     note_t *note = op->arg;
@@ -47,7 +55,8 @@ static void on_done(xm_op_t *op, xm_status_t status)
     }
 }
 
-/* The rank at the other end of note @p i of a slot: the first one and all others. */
+/* The rank at the other end of note @p i of a slot: everybody else for the first rank,
+ * and the first rank for everybody else. */
 static int peer_of(const rb_stage_barrier_t *stage_barrier, const rb_stage_barrier_params_t *params,
                    int i)
 {
@@ -60,6 +69,7 @@ static int peer_of(const rb_stage_barrier_t *stage_barrier, const rb_stage_barri
                                      : params->listeners[other - (params->count - 1)];
 }
 
+/* A listener has no part of the message and only hears when it is there. */
 static void find_role(rb_stage_barrier_t *stage_barrier, const rb_stage_barrier_params_t *params)
 {
     stage_barrier->first = params->ranks[0] == params->transport->rank;
@@ -74,6 +84,7 @@ static void find_role(rb_stage_barrier_t *stage_barrier, const rb_stage_barrier_
                                                   : 1;
 }
 
+/* All notes are made here, so nothing is allocated while ranks run. */
 xm_status_t rb_stage_barrier_create(const rb_stage_barrier_params_t *params,
                                     rb_stage_barrier_t **result)
 {
@@ -113,7 +124,7 @@ no_memory:
     return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the notes of %d ranks", params->count);
 }
 
-/* Posts notes first … end - 1 of the slot. */
+/* Posts notes first … end − 1 of the slot. */
 static xm_status_t post(rb_stage_barrier_t *stage_barrier, slot_t *slot, int first, int end)
 {
     for (int i = first; i < end; ++i) {
@@ -136,6 +147,8 @@ static xm_status_t post(rb_stage_barrier_t *stage_barrier, slot_t *slot, int fir
     return XM_OK;
 }
 
+/* The message's number is part of the tag, so a note of an earlier message is never taken
+ * for this one. */
 xm_status_t rb_stage_barrier_expect(rb_stage_barrier_t *stage_barrier, int index, int message)
 {
     slot_t *slot = &stage_barrier->slots[index];
@@ -160,6 +173,7 @@ xm_status_t rb_stage_barrier_arrive(rb_stage_barrier_t *stage_barrier, int index
                                        stage_barrier->in + stage_barrier->out);
 }
 
+/* The first rank answers at the moment it learns that all parts are there, once. */
 xm_status_t rb_stage_barrier_state(rb_stage_barrier_t *stage_barrier, int index)
 {
     slot_t *slot = &stage_barrier->slots[index];
@@ -195,8 +209,8 @@ static bool any_busy(const rb_stage_barrier_t *stage_barrier)
     return busy;
 }
 
-/* After a failure. The notes' memory belongs to the transport until they have ended; a note that a
- * rank never takes ends with the transport. */
+/* Ends the notes after a failure. Their memory belongs to the transport until they have
+ * ended; a note that a rank never takes ends with the transport. */
 static void end_notes(rb_stage_barrier_t *stage_barrier)
 {
     xm_transport_t *transport = stage_barrier->transport;
@@ -216,6 +230,7 @@ static void end_notes(rb_stage_barrier_t *stage_barrier)
     }
 }
 
+/* The notes may be NULL when creation failed half-way. */
 void rb_stage_barrier_destroy(rb_stage_barrier_t *stage_barrier)
 {
     if (stage_barrier == NULL) {

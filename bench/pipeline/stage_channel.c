@@ -1,3 +1,9 @@
+/*
+ * The stage channel: one direction between two stages, seen by one rank. Each message is
+ * a resharding of its own in one of a few slots with executor and buffers, so several can
+ * be under way while the rank computes. The stage barrier decides when a message is there
+ * for the whole stage, on both sides alike.
+ */
 #include "bench/pipeline/stage_channel.h"
 
 #include <stdlib.h>
@@ -5,8 +11,11 @@
 #include "bench/run.h"
 #include "bench/pipeline/stage_barrier.h"
 
-/* AHEAD: receives that wait for their message at a time; the next one must be ready when one ends.
- * STAGE BARRIERS: the channel that no executor has. */
+/*
+ * AHEAD is how many receives wait for their message at a time; the next one must be ready
+ * when one ends. STAGE BARRIERS is the channel that no executor has and that stage barriers
+ * share.
+ */
 enum { AHEAD = 2, STAGE_BARRIERS = 254 };
 
 typedef struct {
@@ -30,6 +39,7 @@ struct rb_stage_channel {
     slot_t slots[RB_STAGE_CHANNEL_SLOTS];
 };
 
+/* Each slot has a channel of its own, so messages in different slots cannot be confused. */
 static xm_status_t create_slot(rb_stage_channel_t *stage_channel, int number)
 {
     xm_executor_params_t params = XM_EXECUTOR_PARAMS_INIT;
@@ -51,6 +61,7 @@ static xm_status_t create_slot(rb_stage_channel_t *stage_channel, int number)
     return xm_executor_create(&params, &slot->executor);
 }
 
+/* A failure destroys what has been made so far; all of it accepts being incomplete. */
 xm_status_t rb_stage_channel_create(xm_worker_t *worker, const rb_pipeline_t *pipeline, int index,
                                     rb_stage_channel_t **result)
 {
@@ -96,6 +107,7 @@ xm_status_t rb_stage_channel_create(xm_worker_t *worker, const rb_pipeline_t *pi
     return XM_OK;
 }
 
+/* A run begins with empty slots: the one before has ended on all ranks. */
 void rb_stage_channel_begin(rb_stage_channel_t *stage_channel, bool checked, int run)
 {
     stage_channel->checked = checked;
@@ -115,11 +127,14 @@ static slot_t *slot_of(rb_stage_channel_t *stage_channel, int message)
     return &stage_channel->slots[message % RB_STAGE_CHANNEL_SLOTS];
 }
 
+/* The bytes depend on run, channel and message, so one that is late or doubled is found. */
 static uint64_t salt_of(const rb_stage_channel_t *stage_channel, int message)
 {
     return rb_pattern_salt(stage_channel->run, stage_channel->index, message);
 }
 
+/* A sender posts a message when it is offered and the one before has arrived; a receiver
+ * posts ahead, as long as a slot is free. In either case the slot's notes must have gone. */
 static bool may_post(const rb_stage_channel_t *stage_channel)
 {
     if (!rb_stage_barrier_is_idle(stage_channel->stage_barrier,
@@ -135,6 +150,7 @@ static bool may_post(const rb_stage_channel_t *stage_channel)
            stage_channel->posted - stage_channel->taken < RB_STAGE_CHANNEL_SLOTS;
 }
 
+/* The barrier's receives are posted before the message, so that no note comes early. */
 static xm_status_t post(rb_stage_channel_t *stage_channel)
 {
     int message = stage_channel->posted;
@@ -157,7 +173,8 @@ static xm_status_t post(rb_stage_channel_t *stage_channel)
     return status;
 }
 
-/* Advances what has been posted and has not ended. */
+/* Advances what has been posted and has not ended. Messages may end out of order; `ended`
+ * counts those without a gap. */
 static xm_status_t advance_posted(rb_stage_channel_t *stage_channel)
 {
     for (int m = stage_channel->ended; m < stage_channel->posted; ++m) {
@@ -172,7 +189,7 @@ static xm_status_t advance_posted(rb_stage_channel_t *stage_channel)
             continue;
         }
         if (status < 0) {
-            /* This finds out who is to blame. */
+            /* This wait finds out who is to blame. */
             return xm_executor_wait(stage_channel->worker, slot->executor, INT64_MAX,
                                     xm_worker_deadline(stage_channel->worker));
         }
@@ -192,7 +209,8 @@ static xm_status_t advance_posted(rb_stage_channel_t *stage_channel)
     return XM_OK;
 }
 
-/* Which messages are there for the whole stage that they go to. */
+/* Finds the messages that are there for the whole stage that they go to, and when that
+ * was. */
 static xm_status_t look_for_others(rb_stage_channel_t *stage_channel)
 {
     for (int m = stage_channel->there; m < stage_channel->posted; ++m) {
@@ -218,6 +236,8 @@ static xm_status_t look_for_others(rb_stage_channel_t *stage_channel)
     return XM_OK;
 }
 
+/* Posting and advancing make each other possible, so they alternate until neither does
+ * anything. */
 xm_status_t rb_stage_channel_advance(rb_stage_channel_t *stage_channel)
 {
     xm_status_t status;
@@ -237,6 +257,7 @@ xm_status_t rb_stage_channel_advance(rb_stage_channel_t *stage_channel)
     return status;
 }
 
+/* An executor with work left must be advanced again without sleeping. */
 bool rb_stage_channel_may_sleep(const rb_stage_channel_t *stage_channel)
 {
     bool may = true;
@@ -265,6 +286,7 @@ void rb_stage_channel_take(rb_stage_channel_t *stage_channel)
     }
 }
 
+/* The notes must have gone too, or the next run would meet them. */
 bool rb_stage_channel_is_done(const rb_stage_channel_t *stage_channel)
 {
     bool idle = true;
@@ -285,6 +307,7 @@ uint64_t rb_stage_channel_wrong(const rb_stage_channel_t *stage_channel)
     return stage_channel->wrong;
 }
 
+/* Executors before barriers before buffers: each uses what is destroyed after it. */
 void rb_stage_channel_destroy(rb_stage_channel_t *stage_channel)
 {
     if (stage_channel == NULL) {

@@ -1,10 +1,17 @@
+/*
+ * One rank of a pipeline: goes through its stage's list, computes, sends and receives,
+ * while transfers go on in between. Its clock is the device's: where the device is
+ * elsewhere, a pass begins when the one before has ended, whenever this process comes to
+ * notice, so a busy core does not lengthen the step.
+ */
 #include "bench/pipeline/stage_rank.h"
 
 #include <stdlib.h>
 
 #include "bench/pipeline/stage_channel.h"
 
-/* Of a stage, in the order of the entries that use them, from AP_PASS_SEND_ACTIVATION on. */
+/* The channels of a stage, in the order of the entries that use them, from
+ * AP_PASS_SEND_ACTIVATION on. */
 enum { SEND_ACTIVATION, RECEIVE_ACTIVATION, SEND_GRADIENT, RECEIVE_GRADIENT, STAGE_CHANNELS };
 
 struct rb_stage_rank {
@@ -20,7 +27,7 @@ struct rb_stage_rank {
     int64_t deadline; /* of the run */
 };
 
-/* The way of a stage channel, -1 where the pipeline ends. */
+/* The way of a channel, −1 where the pipeline ends. */
 static int way_index(const rb_stage_rank_t *rank, int stage_channel)
 {
     int last = ap_plan_stages(rank->pipeline->plan) - 1;
@@ -31,6 +38,7 @@ static int way_index(const rb_stage_rank_t *rank, int stage_channel)
     return boundary >= 0 && boundary < last ? 2 * boundary + (gradient ? 1 : 0) : -1;
 }
 
+/* A rank of no stage has nothing, and its run ends at once. */
 xm_status_t rb_stage_rank_create(xm_worker_t *worker, const rb_pipeline_t *pipeline,
                                  rb_compute_t *compute, rb_stage_rank_t **result)
 {
@@ -72,6 +80,7 @@ xm_status_t rb_stage_rank_create(xm_worker_t *worker, const rb_pipeline_t *pipel
     return XM_OK;
 }
 
+/* All channels are advanced, as any of them may be what another stage waits for. */
 static xm_status_t advance(rb_stage_rank_t *rank, bool *may_sleep)
 {
     xm_status_t status = XM_OK;
@@ -86,8 +95,8 @@ static xm_status_t advance(rb_stage_rank_t *rank, bool *may_sleep)
     return status;
 }
 
-/* Sleeps until something has happened, at most until `until`. To be called after advance(), when
- * there is nothing to do but to wait. */
+/* Sleeps until something has happened, at most until `until`. It is called after
+ * advance(), when there is nothing to do but to wait. */
 static xm_status_t rest(rb_stage_rank_t *rank, bool may_sleep, int64_t until)
 {
     xm_status_t status;
@@ -99,6 +108,7 @@ static xm_status_t rest(rb_stage_rank_t *rank, bool may_sleep, int64_t until)
     return status == XM_ERR_TIMEOUT && until < rank->deadline ? XM_OK : status;
 }
 
+/* Waiting moves the clock by the planned time; real work takes as long as it takes. */
 static xm_status_t compute(rb_stage_rank_t *rank, int64_t duration_ns)
 {
     xm_status_t status = XM_OK;
@@ -126,6 +136,7 @@ static xm_status_t compute(rb_stage_rank_t *rank, int64_t duration_ns)
     return status;
 }
 
+/* The input's arrival may be earlier than the device is free, and then it costs nothing. */
 static xm_status_t receive(rb_stage_rank_t *rank, rb_stage_channel_t *stage_channel)
 {
     bool may_sleep;
@@ -145,6 +156,7 @@ static xm_status_t receive(rb_stage_rank_t *rank, rb_stage_channel_t *stage_chan
     return status;
 }
 
+/* A send is handed over and costs the device nothing. */
 static xm_status_t run_entry(rb_stage_rank_t *rank, int index)
 {
     const ap_schedule_op_t *op = &rank->pipeline->schedule->ops[rank->stage][index];
@@ -164,6 +176,7 @@ static xm_status_t run_entry(rb_stage_rank_t *rank, int index)
     }
 }
 
+/* Messages that this rank has taken are done; those that it sent have arrived. */
 static bool is_done(const rb_stage_rank_t *rank)
 {
     bool done = true;
@@ -175,6 +188,7 @@ static bool is_done(const rb_stage_rank_t *rank)
     return done;
 }
 
+/* After the list, transfers of this rank's last messages are still to end. */
 static xm_status_t go_through(rb_stage_rank_t *rank, rb_stage_run_t *result)
 {
     const ap_schedule_op_t *ops = rank->pipeline->schedule->ops[rank->stage];
@@ -207,7 +221,7 @@ static xm_status_t go_through(rb_stage_rank_t *rank, rb_stage_run_t *result)
     return status;
 }
 
-/* Of sends the spans are those of their transfers. */
+/* Replaces the spans of sends by those of their transfers. */
 static void take_transfers(rb_stage_rank_t *rank)
 {
     const ap_schedule_op_t *ops = rank->pipeline->schedule->ops[rank->stage];
@@ -242,6 +256,8 @@ xm_status_t rb_stage_rank_run(rb_stage_rank_t *rank, bool checked, int number,
         }
     }
     rank->start = rank->clock = xm_worker_now(rank->worker);
+    /* The timeout comes on top of twice the predicted time, since waiting for a slow
+     * pipeline is no failure. */
     rank->deadline =
         rank->start + (int64_t)(timeout * 1e9) + 2 * rank->pipeline->predicted->makespan_ns;
     status = go_through(rank, result);

@@ -1,5 +1,9 @@
-/* bootstrap_bench: how long the ranks of a large job need to meet and to exchange a blob each. Rank
- * 0 is this process, the others are threads of one more process, each with the real client code. */
+/*
+ * bootstrap_bench: how long the ranks of a large job need to meet and to exchange a blob
+ * each. Rank 0 is this process, the others are threads of one more process, each with the
+ * real client code. Threads allow thousands of ranks on one machine; rank 0, where the
+ * times are taken, has a process to itself.
+ */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -22,6 +26,7 @@
 static const char program[] = "bootstrap_bench";
 static const double limit_s = 60.0;
 
+/* The stacks are small because there may be 16384 threads. */
 enum { STACK = 128 << 10, FEWEST = 2, MOST = 16384, LARGEST_BLOB = 1 << 16 };
 
 typedef struct {
@@ -41,6 +46,8 @@ typedef struct {
     double met, gathered, ended;
 } times_t;
 
+/* One rank's part: wait for all, then connect, exchange and meet again, with the clock
+ * read in between. */
 static xm_status_t take_part(const slot_t *slot, int listen_fd, times_t *times)
 {
     size_t length = (size_t)slot->options->bytes, *offsets = NULL;
@@ -72,6 +79,7 @@ static xm_status_t take_part(const slot_t *slot, int listen_fd, times_t *times)
     return status;
 }
 
+/* A thread's exit value says whether its rank failed. */
 static void *be_rank(void *arg)
 {
     const slot_t *slot = arg;
@@ -84,7 +92,8 @@ static void *be_rank(void *arg)
     return (void *)(intptr_t)(status < 0);
 }
 
-/* The other process. Returns its exit status. */
+/* The other process, which is all ranks but rank 0; returns its exit status. It raises
+ * its limit of open files first, as every thread has a connection. */
 static int be_the_others(const slot_t *slot)
 {
     int ranks = slot->env.size, failed = 0;
@@ -121,6 +130,7 @@ static int be_the_others(const slot_t *slot)
     return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
+/* Port 0 lets the kernel choose, so several benches can run at once. */
 static xm_status_t listen_locally(int *fd, int *port)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -135,6 +145,7 @@ static xm_status_t listen_locally(int *fd, int *port)
     return XM_OK;
 }
 
+/* The barrier is in shared memory because its users are in two processes. */
 static xm_status_t share_barrier(int ranks, pthread_barrier_t **barrier)
 {
     pthread_barrierattr_t shared;
@@ -167,6 +178,8 @@ static xm_status_t measure(const options_t *options, times_t *times)
     (void)fflush(NULL);
     others = fork();
     if (others == 0) {
+        /* The others must not outlive this process; a parent that is gone already is
+         * noticed by its number. */
         (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
         (void)close(listen_fd);
         _exit(getppid() == parent ? be_the_others(&slot) : EXIT_FAILURE);
@@ -183,6 +196,7 @@ static xm_status_t measure(const options_t *options, times_t *times)
                : status;
 }
 
+/* Each repetition is a new job, so that no connection is warm. */
 static xm_status_t run(const options_t *options)
 {
     xm_status_t status = XM_OK;

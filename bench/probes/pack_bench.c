@@ -1,4 +1,7 @@
-/* pack-bench: how fast boxes are packed and unpacked on a CUDA device, next to a plain copy there.
+/*
+ * pack-bench: how fast boxes are packed and unpacked on a CUDA device, next to a plain
+ * copy there. The plain copy of as many bytes is the bound: it reads and writes each byte
+ * once, as packing must.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -25,8 +28,8 @@ typedef struct {
     int64_t tile[DIMS - 1], box[DIMS - 1];
 } shape_t;
 
-/* What resharding packs: parts of rows (a spec that shards the last dimension), parts of planes,
- * columns, and elements that do not fill a vector. */
+/* The shapes that resharding packs: parts of rows (a spec that shards the last
+ * dimension), parts of planes, columns, and elements that do not fill a vector. */
 static const shape_t shapes[] = {
     {"half of long rows", 2, {1, 16384}, {1, 8192}},
     {"rows of 4 KiB", 2, {1, 8192}, {1, 2048}},
@@ -59,6 +62,7 @@ typedef struct {
     size_t tile_bytes, box_bytes;
 } buffers_t;
 
+/* Polls, as an executor does; the mark is behind everything queued so far. */
 static xm_status_t wait(const bench_t *bench)
 {
     xm_status_t status = xm_memory_mark_set(bench->mark, bench->queue);
@@ -71,7 +75,8 @@ static xm_status_t wait(const bench_t *bench)
     return status;
 }
 
-/* Seconds of one copy, of many in a row after one that does not count. */
+/* The seconds of one copy, from many in a row after one that does not count. Queued
+ * together, their launches overlap, as they do in a run. */
 static xm_status_t measure(const bench_t *bench, const xm_strided_copy_t *copy, double *time)
 {
     xm_status_t status = xm_memory_queue_copy(bench->queue, copy);
@@ -96,7 +101,8 @@ static uint64_t address(const void *memory)
     return (uint64_t)(uintptr_t)memory;
 }
 
-/* The box inside the tile, next to the packed box. */
+/* Describes the box inside the tile and the packed box, as a copy in the wanted
+ * direction. */
 static void describe(const shape_t *shape, int64_t rows, uint64_t tile, uint64_t packed, bool pack,
                      xm_strided_copy_t *copy)
 {
@@ -118,6 +124,7 @@ static void describe(const shape_t *shape, int64_t rows, uint64_t tile, uint64_t
     memcpy(copy->to_stride, strides[pack ? 1 : 0], sizeof(strides[0]));
 }
 
+/* The bytes must differ from row to row, or a wrong stride would go unnoticed. */
 static void fill(unsigned char *bytes, size_t count)
 {
     uint64_t state = 1;
@@ -128,6 +135,7 @@ static void fill(unsigned char *bytes, size_t count)
     }
 }
 
+/* close_buffers() frees what is allocated here, also after a failure. */
 static xm_status_t open_buffers(const bench_t *bench, const shape_t *shape, int64_t rows,
                                 buffers_t *buffers)
 {
@@ -156,6 +164,7 @@ static xm_status_t open_buffers(const bench_t *bench, const shape_t *shape, int6
     return status;
 }
 
+/* Releasing NULL does nothing, so a half-opened set can be closed. */
 static void close_buffers(const bench_t *bench, buffers_t *buffers)
 {
     xm_memory_release(bench->space, buffers->tile);
@@ -165,8 +174,11 @@ static void close_buffers(const bench_t *bench, buffers_t *buffers)
     free(buffers->expected);
 }
 
-/* Packs the tile's box and unpacks it into a tile of zeros: then that must hold the box, and zeros
- * elsewhere. */
+/*
+ * Packs the tile's box and unpacks it into a tile of zeros; that must then hold the box,
+ * and zeros elsewhere. The reference is made by the host's own copies, which share no
+ * code with the device's.
+ */
 static xm_status_t check(const bench_t *bench, const shape_t *shape, int64_t rows,
                          const buffers_t *buffers)
 {
@@ -212,6 +224,7 @@ static xm_status_t check(const bench_t *bench, const shape_t *shape, int64_t row
     return status;
 }
 
+/* Checks first, since a wrong copy can be fast. */
 static xm_status_t run_shape(const bench_t *bench, const shape_t *shape, uint64_t bytes)
 {
     int64_t plane = shape->box[0] * shape->box[1] * shape->element;
@@ -254,6 +267,8 @@ static xm_status_t run_shape(const bench_t *bench, const shape_t *shape, uint64_
     return status;
 }
 
+/* The header says whether kernels are used, because the driver's own copies are far
+ * slower. */
 static xm_status_t run(const options_t *options)
 {
     bench_t bench = {.repeat = options->repeat};

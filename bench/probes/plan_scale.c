@@ -1,4 +1,8 @@
-/* plan_scale: how long planning takes, and how much memory, as devices and tensors grow. */
+/*
+ * plan_scale: how long planning takes, and how much memory, as devices and tensors grow.
+ * It plans whole models and one all-to-all, which is the worst case for the number of
+ * tasks. docs/results.md shows its tables.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -27,12 +31,14 @@ typedef struct {
     double makespan_s, bound_s;
 } row_t;
 
-/* Of this thread, the only one: other programs on the machine do not make it longer. */
+/* The time of this thread, which is the only one: other programs on the machine do not
+ * make it longer. */
 static double seconds(void)
 {
     return 1e-9 * (double)xm_clock_read_ns(CLOCK_THREAD_CPUTIME_ID);
 }
 
+/* The peak of the whole process so far, so only rows in growing order mean something. */
 static double peak_mib(void)
 {
     struct rusage usage;
@@ -41,7 +47,8 @@ static double peak_mib(void)
     return (double)usage.ru_maxrss / 1024;
 }
 
-/* 400 Gb/s NICs and a fast fabric inside the host, as training clusters have them. */
+/* Makes a network of 400 Gb/s NICs with a fast fabric inside the host, as training
+ * clusters have them. */
 static xm_status_t make_network(const options_t *options, int ranks, xm_network_t **network)
 {
     xm_network_params_t params = XM_NETWORK_PARAMS_INIT;
@@ -65,8 +72,8 @@ static xm_status_t make_network(const options_t *options, int ranks, xm_network_
     return status;
 }
 
-/* Plans a batch several times and keeps the least time: planning is deterministic, so noise only
- * adds. */
+/* Plans a batch several times and keeps the least time: planning is deterministic, so
+ * noise can only add. */
 static xm_status_t measure(const options_t *options, const xm_tensor_t *tensors, int count,
                            const xm_network_t *network, row_t *row)
 {
@@ -97,6 +104,7 @@ static xm_status_t measure(const options_t *options, const xm_tensor_t *tensors,
     return XM_OK;
 }
 
+/* Flushed at once, since the next row may take minutes. */
 static void print_row(int hosts, int tensors, double bytes, const row_t *row)
 {
     printf("%7d %8d %8d %9.2f %9.4f %9.4f %9lld %10lld %10lld %10.4f %10.4f %7.2f %8.0f\n", hosts,
@@ -106,8 +114,8 @@ static void print_row(int hosts, int tensors, double bytes, const row_t *row)
     (void)fflush(stdout);
 }
 
-/* A dense 70B model, tp 8 × pp × dp over `hosts` training hosts → tp 8 × dp over as many serving
- * hosts; its first `limit` tensors. */
+/* A row of a dense 70B model, tp 8 × pp × dp over `hosts` training hosts → tp 8 × dp over
+ * as many serving hosts; only its first `limit` tensors are planned. */
 static xm_status_t model_row(const options_t *options, int hosts, int limit)
 {
     rb_parallel_t train = {
@@ -152,8 +160,8 @@ static xm_status_t model_row(const options_t *options, int hosts, int limit)
     return status;
 }
 
-/* One tensor of 2 GiB, every source device to every destination device: as many tasks as pairs of
- * devices. */
+/* A row of one tensor of 2 GiB, from every source device to every destination device: as
+ * many tasks as pairs of devices. */
 static xm_status_t all_to_all_row(const options_t *options, int hosts)
 {
     int devices = hosts * DEVICES_PER_HOST, sizes[] = {hosts, DEVICES_PER_HOST};
@@ -169,6 +177,7 @@ static xm_status_t all_to_all_row(const options_t *options, int hosts)
                              ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d ranks", devices)
                              : xm_mesh_create(2, sizes, NULL, &from);
 
+    /* Source and destination are disjoint, so that everything crosses the network. */
     for (int i = 0; ranks != NULL && i < devices; ++i) {
         ranks[i] = devices + i;
     }
@@ -198,6 +207,7 @@ static xm_status_t all_to_all_row(const options_t *options, int hosts)
     return status;
 }
 
+/* Each part of the table has its own title and the same columns. */
 static void print_head(const char *title)
 {
     printf("# %s\n#%6s %8s %8s %9s %9s %9s %9s %10s %10s %10s %10s %7s %8s\n", title, "hosts",
@@ -205,6 +215,7 @@ static void print_head(const char *title)
            "makespan s", "bound s", "gap %", "RSS MiB");
 }
 
+/* Sizes double or quadruple, so that growth shows as ratios of neighbouring rows. */
 static xm_status_t run(const options_t *options)
 {
     xm_status_t status = XM_OK;

@@ -1,4 +1,5 @@
-/* planner_scale: how long a full plan takes as layers, hosts and devices of a host grow. */
+/* planner_scale: how long a full plan takes as layers, hosts and devices of a host grow.
+ * Every row resizes one measured profile, so that only the sizes differ between rows. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +17,7 @@ typedef struct options {
     int repeat;
 } options_t;
 
+/* The peak of the whole process so far. */
 static double peak_mib(void)
 {
     struct rusage usage;
@@ -31,8 +33,11 @@ static void print_head(const char *title)
            "RSS MiB");
 }
 
-/* A device gets the memory that the model needs: what it holds of parameters and their state, and
- * as much again for activations; at least that of the profile. */
+/*
+ * The memory that a device gets: what the model needs for parameters and their state, as
+ * much again for activations, and at least that of the profile. Without this, large rows
+ * would be infeasible at once and measure nothing.
+ */
 static double memory_for(const xm_cluster_profile_t *profile, int blocks, int devices)
 {
     const double block_bytes = 12.0 * 8192 * 8192 * 16, own = 2.0 * blocks * block_bytes / devices;
@@ -40,7 +45,8 @@ static double memory_for(const xm_cluster_profile_t *profile, int blocks, int de
     return fmax(own, xm_cluster_profile_device_memory_bytes(profile));
 }
 
-/* Plans several times; the least time counts, for planning is deterministic and noise only adds. */
+/* Plans several times and prints the least time, as planning is deterministic and noise
+ * only adds. */
 static xm_status_t row(const options_t *options, const xm_cluster_profile_t *measured, int blocks,
                        int hosts, int devices)
 {
@@ -80,7 +86,7 @@ static xm_status_t row(const options_t *options, const xm_cluster_profile_t *mea
     return status;
 }
 
-/* "96x128x8": blocks, hosts and devices of a host. */
+/* Parses "96x128x8", blocks, hosts and devices of a host, and plans that row alone. */
 static xm_status_t one_row(const options_t *options, const xm_cluster_profile_t *profile)
 {
     enum { LARGEST = 4096 };
@@ -102,6 +108,7 @@ static xm_status_t one_row(const options_t *options, const xm_cluster_profile_t 
     return row(options, profile, (int)sizes[0], (int)sizes[1], (int)sizes[2]);
 }
 
+/* The profile gives rates; its own numbers of hosts and devices do not matter. */
 static xm_status_t run(const options_t *options)
 {
     enum { BLOCKS = 48 /* where it is not the blocks that grow */ };
@@ -123,6 +130,7 @@ static xm_status_t run(const options_t *options)
         xm_cluster_profile_destroy(profile);
         return status;
     }
+    /* One size grows at a time, from a common middle. */
     print_head("layers, on 8 x 8 devices");
     for (int blocks = 12; status == XM_OK && blocks <= options->layers; blocks *= 2) {
         status = row(options, profile, blocks, 8, 8);

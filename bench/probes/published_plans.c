@@ -1,5 +1,8 @@
-/* published_plans: the plans that Alpa's authors published for GPT, MoE and Wide-ResNet, beside
- * ours, under the same cost model. Fails when one of theirs is faster. */
+/*
+ * published_plans: the plans that Alpa's authors published for GPT, MoE and Wide-ResNet,
+ * beside ours, under the same cost model, with the stages and shapes of theirs pinned. It
+ * fails when one of theirs is faster, so it is a test of the planner as much as a table.
+ */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,14 +52,14 @@ typedef struct options {
     int devices; /* rows with at most so many */
 } options_t;
 
-/* What a row says of a plan. */
+/* A plan in a row of the table. */
 typedef struct outcome {
     ap_planner_result_t result;
     bool fits;
     char reason[TEXT]; /* why it does not */
 } outcome_t;
 
-/* The last number that is given. */
+/* The last number that is given: lists may be shorter than the stages. */
 static int value_at(const int *values, int i)
 {
     while (i > 0 && values[i] == 0) {
@@ -65,6 +68,8 @@ static int value_at(const int *values, int i)
     return values[i];
 }
 
+/* Layers are the embedding or stem, the blocks, and the head; the published numbers count
+ * blocks only. */
 static void list_pins(const published_t *row, ap_planner_pin_t *pins)
 {
     int block = 0;
@@ -82,7 +87,8 @@ static void list_pins(const published_t *row, ap_planner_pin_t *pins)
     }
 }
 
-/* Powers of two that divide the batch, and three times those: 24 is among the published ones. */
+/* Lists the powers of two that divide the batch, and three times those: 24 is among the
+ * published ones. */
 static int list_counts(int batch, int64_t *counts)
 {
     int count = 0;
@@ -97,6 +103,7 @@ static int list_counts(int batch, int64_t *counts)
     return count;
 }
 
+/* A plan that does not fit is an outcome and no failure; its reason goes into the table. */
 static xm_status_t plan_row(const published_t *row, const xm_cluster_profile_t *profile,
                             const ap_planner_pin_t *pins, int micro_batches, outcome_t *outcome)
 {
@@ -121,7 +128,8 @@ static xm_status_t plan_row(const published_t *row, const xm_cluster_profile_t *
     return status;
 }
 
-/* Seconds of a step in which a device works, and the part of it in which it waits. */
+/* The seconds of a step in which a device works, and the part of it in which it waits;
+ * both on average over devices. */
 static void measure(const ap_plan_t *plan, double *busy, double *idle)
 {
     const ap_plan_info_t *info = ap_plan_info(plan);
@@ -139,6 +147,7 @@ static void measure(const ap_plan_t *plan, double *busy, double *idle)
     *idle = fmax(0.0, 1.0 - *busy / info->step);
 }
 
+/* Stages that are alike print their mesh once. */
 static void print_plan(const ap_plan_t *plan)
 {
     const ap_plan_info_t *info = ap_plan_info(plan);
@@ -166,6 +175,7 @@ static void print_plan(const ap_plan_t *plan)
     }
 }
 
+/* Equal in all that the table shows of stages. */
 static bool same_stages(const ap_plan_t *a, const ap_plan_t *b)
 {
     bool same = ap_plan_stages(a) == ap_plan_stages(b);
@@ -179,6 +189,7 @@ static bool same_stages(const ap_plan_t *a, const ap_plan_t *b)
     return same;
 }
 
+/* The gain that needs no other stages is named by itself. */
 static void print_difference(const ap_plan_t *theirs, const ap_plan_t *best, const ap_plan_t *ours)
 {
     double busy[2], idle[2], gain = 1.0 - ap_plan_info(best)->step / ap_plan_info(theirs)->step;
@@ -193,6 +204,8 @@ static void print_difference(const ap_plan_t *theirs, const ap_plan_t *best, con
     }
 }
 
+/* Three plans for a row: theirs as published, theirs with the best micro-batches, and
+ * ours. */
 static xm_status_t compare_row(const published_t *row, const xm_cluster_profile_t *measured,
                                bool *worse)
 {
@@ -231,6 +244,7 @@ static xm_status_t compare_row(const published_t *row, const xm_cluster_profile_
         if (theirs.fits) {
             printf("%.3f | ", step / theirs.result.objective);
             print_difference(theirs.result.plan, best.result.plan, ours.result.plan);
+            /* A hair above counts as equal, as both are sums of doubles. */
             *worse = *worse || step > theirs.result.objective * (1.0 + 1e-9);
         } else {
             printf("– | %s", theirs.reason);

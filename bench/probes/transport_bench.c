@@ -1,4 +1,8 @@
-/* transport-bench: latency and bandwidth of messages between two ranks, over any transport. */
+/*
+ * transport-bench: latency and bandwidth of messages between two ranks, over any
+ * transport. It measures the transports alone, without plans or executors, so that a slow
+ * reshard can be told from a slow network.
+ */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,8 +26,8 @@ static const char summary[] =
 
 enum { RANKS = 2, SIZES_MAX = 64, MOST = 10000000, WINDOW_MOST = 1024, CLOCK_EVERY = 16 };
 
-/* Tags: of the round trips, of what tells the sender that all has come, and the first of the
- * messages in flight. */
+/* Tags: of the round trips, of the word that tells the sender that all has come, and the
+ * first of the messages in flight. */
 enum { TAG_PING, TAG_PONG, TAG_FINISHED, TAG_STREAM };
 
 typedef struct {
@@ -64,6 +68,7 @@ static void on_done(xm_op_t *op, xm_status_t status)
     message->status = status;
 }
 
+/* A message that is done at once calls nothing back; `busy` says so. */
 static xm_status_t post(slot_t *slot, bool send, uint64_t tag, uint8_t *bytes, size_t length,
                         message_t *message)
 {
@@ -81,8 +86,8 @@ static xm_status_t post(slot_t *slot, bool send, uint64_t tag, uint8_t *bytes, s
     return status < 0 ? status : XM_OK;
 }
 
-/* @p started: the clock not long ago. It costs as much as a short message, so it is not asked for
- * each. */
+/* Waits for a message. @p started is the clock not long ago: reading it costs as much as
+ * a short message, so it is not read for each. */
 static xm_status_t finish(slot_t *slot, const message_t *message, int64_t started)
 {
     int64_t deadline = started + (int64_t)(xm_worker_timeout(slot->worker) * 1e9);
@@ -94,11 +99,14 @@ static xm_status_t finish(slot_t *slot, const message_t *message, int64_t starte
     return status < 0 ? status : message->status;
 }
 
+/* A byte that depends on its place and on the size under test, so a shifted message is
+ * found. */
 static uint8_t pattern(uint64_t seed, size_t i)
 {
     return (uint8_t)((xm_hash_spread(i + 1) ^ seed * 0xbf58476d) >> 56);
 }
 
+/* Receivers start with zeros. */
 static void fill(slot_t *slot, uint64_t seed, size_t length)
 {
     for (size_t i = 0; i < length; ++i) {
@@ -113,7 +121,8 @@ static int compare(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-/* Half the median of the round trips. */
+/* Measures half the median of the round trips. The median ignores the few that the kernel
+ * interrupted. */
 static xm_status_t measure_latency(slot_t *slot, size_t length, double *seconds)
 {
     int rounds = slot->options->warmup + slot->options->iterations;
@@ -125,7 +134,7 @@ static xm_status_t measure_latency(slot_t *slot, size_t length, double *seconds)
     for (int i = 0; i < rounds && status == XM_OK; ++i) {
         int64_t end;
 
-        /* What is answered need not be checked: the stream after this is. */
+        /* Answers need not be checked: the stream after this is. */
         status = post(slot, false, first ? TAG_PONG : TAG_PING, slot->bytes, length, &in);
         if (status == XM_OK && first) {
             status = post(slot, true, TAG_PING, slot->bytes + length, length, &out);
@@ -146,14 +155,17 @@ static xm_status_t measure_latency(slot_t *slot, size_t length, double *seconds)
     return status;
 }
 
-/* Of the messages of a stream. */
+/* The number of buffers that the messages of a stream have. */
 static int buffers_of(const options_t *options)
 {
     return options->one_buffer ? 1 : options->window;
 }
 
-/* Rank 0 sends so many messages, always a window of them in flight, and waits until rank 1 says
- * that it has them all. */
+/*
+ * Streams messages: rank 0 sends so many, always a window of them in flight, and waits
+ * until rank 1 says that it has them all, so that the time includes the arrival of the
+ * last.
+ */
 static xm_status_t stream(slot_t *slot, size_t length, int count, double *seconds)
 {
     static message_t messages[WINDOW_MOST];
@@ -186,7 +198,8 @@ static xm_status_t stream(slot_t *slot, size_t length, int count, double *second
     return status;
 }
 
-/* All messages that were still in the buffers at the end of the stream. */
+/* Checks all messages that were still in the buffers at the end of the stream; earlier
+ * ones were overwritten. */
 static void check(slot_t *slot, uint64_t seed, size_t length, int count)
 {
     int buffers = buffers_of(slot->options), there = count < buffers ? count : buffers;
@@ -196,6 +209,8 @@ static void check(slot_t *slot, uint64_t seed, size_t length, int count)
     }
 }
 
+/* The samples' memory serves the exchange of the wrong bytes, as it is not needed any
+ * more. */
 static xm_status_t measure(slot_t *slot, uint64_t seed)
 {
     const options_t *o = slot->options;
@@ -231,6 +246,7 @@ static xm_status_t measure(slot_t *slot, uint64_t seed)
     return status;
 }
 
+/* The columns have their units in a line of their own. */
 static void print_head(const slot_t *slot)
 {
     const options_t *o = slot->options;
@@ -245,6 +261,7 @@ static void print_head(const slot_t *slot)
     printf("# %10s %11s %12s %12s %10s %8s\n", "(B)", "", "(us)", "(MB/s)", "(GB/s)", "#wrong");
 }
 
+/* The pages are brought in beforehand, so that no run pays for them. */
 static xm_status_t allocate(slot_t *slot)
 {
     int buffers = buffers_of(slot->options);
@@ -270,6 +287,7 @@ static xm_status_t allocate(slot_t *slot)
                                                                       slot->length, &slot->memory);
 }
 
+/* The number of ranks is fixed by the kind of measurement. */
 static xm_status_t run(slot_t *slot)
 {
     xm_status_t status =
@@ -287,7 +305,8 @@ static xm_status_t run(slot_t *slot)
     return status;
 }
 
-/* Prints the sentence of a failure: of rank 0, or of one that nobody else can speak for. */
+/* Prints the sentence of a failure: on rank 0, or where nobody else can speak for the
+ * rank. */
 static int fail(const slot_t *slot, xm_status_t status)
 {
     if (slot->rank == 0 || status == XM_ERR_PEER_DIED) {
@@ -296,6 +315,7 @@ static int fail(const slot_t *slot, xm_status_t status)
     return xm_status_is_caller(status) ? 2 : EXIT_FAILURE;
 }
 
+/* Memory is deregistered before the worker goes, and unmapped after it. */
 static int run_rank(const options_t *options, const xm_job_env_t *env)
 {
     static const char *const transports[] = {"ucx", "verbs"};
@@ -326,7 +346,7 @@ static int run_rank(const options_t *options, const xm_job_env_t *env)
     return slot.wrong > 0 && exit_status == EXIT_SUCCESS ? EXIT_FAILURE : exit_status;
 }
 
-/* The list of NICs of a rank; of the last one given when there are fewer. */
+/* The list of NICs of a rank; the last one given serves the ranks behind it. */
 static const char *const *variables_of(void *arg, int rank)
 {
     static char text[1024];
@@ -356,14 +376,15 @@ static int launch(const options_t *options, char *const *argv)
     if (status == XM_OK) {
         return EXIT_SUCCESS;
     }
-    /* A rank that ends by itself has said why; of one that was killed only the parent knows. */
+    /* A rank that ends by itself has said why; only the parent knows about one that was
+     * killed. */
     if (exit_status > 128 || exit_status == 0) {
         return xm_cli_fail(program, status);
     }
     return exit_status;
 }
 
-/* "8,64KiB,1MiB" */
+/* Parses "8,64KiB,1MiB". */
 static xm_status_t parse_sizes(options_t *o)
 {
     for (const char *at = o->sizes; at != NULL;) {
@@ -390,6 +411,7 @@ static xm_status_t parse_sizes(options_t *o)
     return XM_OK;
 }
 
+/* The values of --nics are checked here, as they are per rank. */
 static xm_status_t parse(int argc, char *const *argv, options_t *o)
 {
     const xm_cli_option_t table[] = {

@@ -1,9 +1,14 @@
+/*
+ * Collects the outcomes of all variants and compares them: each with the variant that
+ * leaves most to `auto`, and the simulation's prediction with what was measured.
+ */
 #include "bench/report/comparison.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+/* Copies what the comparison needs, because results are cleared after their report. */
 xm_status_t rb_comparison_add(rb_comparison_t *comparison, const rb_result_t *result)
 {
     const rb_case_t *one = result->prepared->one;
@@ -33,11 +38,14 @@ xm_status_t rb_comparison_add(rb_comparison_t *comparison, const rb_result_t *re
     return XM_OK;
 }
 
+/* How many decisions the variant leaves to the library. */
 static int autos(const rb_outcome_t *outcome)
 {
     return (outcome->strategy == XM_STRATEGY_AUTO) + (outcome->scheduler == XM_SCHEDULER_AUTO);
 }
 
+/* The reference of an outcome: of the variants of its case the one with the most `auto`,
+ * the first of equals. */
 size_t rb_comparison_reference(const rb_comparison_t *comparison, size_t index)
 {
     size_t first = index - (size_t)comparison->outcomes[index].variant, reference = first;
@@ -51,6 +59,7 @@ size_t rb_comparison_reference(const rb_comparison_t *comparison, size_t index)
     return reference;
 }
 
+/* NAN where there is no time to compare with; the tables print a dash then. */
 double rb_comparison_ratio(const rb_comparison_t *comparison, size_t index)
 {
     size_t reference = rb_comparison_reference(comparison, index);
@@ -59,6 +68,7 @@ double rb_comparison_ratio(const rb_comparison_t *comparison, size_t index)
     return time > 0 ? comparison->outcomes[index].time_s / time : NAN;
 }
 
+/* Ascending order for qsort(). */
 static int compare(const void *a, const void *b)
 {
     double left = *(const double *)a, right = *(const double *)b;
@@ -66,6 +76,8 @@ static int compare(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
+/* The median of the absolute errors and the worst of them; false when nothing was
+ * measured. */
 bool rb_comparison_prediction(const rb_comparison_t *comparison, double *median, size_t *worst)
 {
     double *errors = malloc((comparison->count + 1) * sizeof(*errors)), largest = -1;
@@ -94,6 +106,7 @@ bool rb_comparison_prediction(const rb_comparison_t *comparison, double *median,
     return count > 0;
 }
 
+/* A missing number is a dash of the same width, so columns stay in place. */
 static void print_or_dash(FILE *file, int width, int digits, double value)
 {
     if (isnan(value)) {
@@ -117,6 +130,7 @@ static void print_ratio(FILE *file, const rb_comparison_t *comparison, size_t in
                   rb_comparison_reference(comparison, index) == index ? "  reference" : "");
 }
 
+/* Cases with a single variant are left out, and the title with them when nothing is left. */
 void rb_comparison_print_ratios(FILE *file, const rb_comparison_t *comparison)
 {
     bool titled = false;
@@ -138,6 +152,7 @@ void rb_comparison_print_ratios(FILE *file, const rb_comparison_t *comparison)
     }
 }
 
+/* The sign of the worst error is kept, as it says which way the prediction was wrong. */
 void rb_comparison_print_prediction(FILE *file, const rb_comparison_t *comparison)
 {
     const rb_outcome_t *outcome;

@@ -1,3 +1,9 @@
+/*
+ * The JSON report (docs/reshard-bench.md): one document with the settings of the run and
+ * an entry for each result. It contains everything that the tables show and the arguments
+ * and environment that led to it, so a stored report can be reproduced. An addition that
+ * fails costs one field.
+ */
 #include "bench/report/document.h"
 
 #include <errno.h>
@@ -17,8 +23,8 @@ struct rb_document {
 
 enum { FLAGS = JSON_INDENT(1) | JSON_REAL_PRECISION(12) };
 
-/* JSON is UTF-8; arguments and file names are any bytes. Those that are not UTF-8 lose what is not
- * ASCII. */
+/* JSON is UTF-8, arguments and file names are any bytes: those that are not UTF-8 lose
+ * what is not ASCII. */
 static json_t *text_json(const char *text)
 {
     json_t *json = json_string(text);
@@ -36,6 +42,7 @@ static json_t *text_json(const char *text)
     return json;
 }
 
+/* The arguments as they were given, not as they were understood. */
 static json_t *arguments_json(const rb_options_t *options)
 {
     json_t *arguments = json_array();
@@ -46,6 +53,7 @@ static json_t *arguments_json(const rb_options_t *options)
     return arguments;
 }
 
+/* All set variables but the job's secret, which must not end up in files. */
 static json_t *environment_json(void)
 {
     json_t *environment = json_object();
@@ -60,6 +68,7 @@ static json_t *environment_json(void)
     return environment;
 }
 
+/* One number where all NICs are alike, as in most reports, and a list otherwise. */
 static json_t *network_json(const rb_rates_t *rates)
 {
     json_t *network =
@@ -75,6 +84,7 @@ static json_t *network_json(const rb_rates_t *rates)
         }
         (void)json_object_set_new(network, "nic_bandwidth_Bps", all);
     }
+    /* Marks rates that are those of TCP's payload on emulated NICs. */
     if (rates->emulated) {
         (void)json_object_set_new(network, "emulated", json_true());
     }
@@ -86,6 +96,8 @@ static json_t *network_json(const rb_rates_t *rates)
     return network;
 }
 
+/* Settings that do not apply to a dry run are left out rather than written with a
+ * default. */
 static json_t *config_json(const rb_job_info_t *job)
 {
     const rb_options_t *o = job->options;
@@ -120,6 +132,7 @@ static json_t *config_json(const rb_job_info_t *job)
     return config;
 }
 
+/* Names and process ids exist only for real ranks. */
 static json_t *ranks_json(const rb_job_info_t *job)
 {
     json_t *ranks = json_array();
@@ -136,6 +149,7 @@ static json_t *ranks_json(const rb_job_info_t *job)
     return ranks;
 }
 
+/* No document is made unless one was asked for; the other functions accept NULL. */
 xm_status_t rb_document_create(const rb_job_info_t *job, rb_document_t **document)
 {
     rb_document_t *created;
@@ -166,7 +180,7 @@ xm_status_t rb_document_create(const rb_job_info_t *job, rb_document_t **documen
     return XM_OK;
 }
 
-/* Per dimension its cut points, or null where it is whole. */
+/* The cut points by dimension, or null where a dimension is whole. */
 static json_t *cuts_json(const xm_layout_t *layout)
 {
     json_t *all = json_array();
@@ -183,6 +197,8 @@ static json_t *cuts_json(const xm_layout_t *layout)
     return all;
 }
 
+/* Layouts are written like those of plans (resharding/plan/json.c), so tools can read
+ * both. */
 static json_t *layout_json(const xm_layout_t *layout)
 {
     const xm_mesh_t *mesh = xm_layout_mesh(layout);
@@ -220,7 +236,8 @@ static json_t *side_json(const rb_parallel_t *side, int first_rank)
                      "fsdp", side->fsdp, "ep", side->ep, "cp", side->cp);
 }
 
-/* Where the data are and should be: layouts of the one tensor, or parallel configurations. */
+/* Adds where the data are and should be: layouts of the single tensor, or parallel
+ * configurations of a model. */
 static void add_sides(json_t *entry, const rb_prepared_t *prepared)
 {
     const rb_model_t *model = prepared->one->model;
@@ -238,6 +255,7 @@ static void add_sides(json_t *entry, const rb_prepared_t *prepared)
     }
 }
 
+/* Rates and errors are written only where there is a time to divide by. */
 static void add_times(json_t *entry, const rb_result_t *result)
 {
     const xm_plan_t *plan = result->prepared->plan;
@@ -273,6 +291,7 @@ static void add_times(json_t *entry, const rb_result_t *result)
     }
 }
 
+/* Fields that need memory of their own are added one by one to the packed entry. */
 xm_status_t rb_document_add(rb_document_t *document, const rb_result_t *result)
 {
     const rb_prepared_t *prepared = result->prepared;
@@ -304,6 +323,8 @@ xm_status_t rb_document_add(rb_document_t *document, const rb_result_t *result)
     return XM_OK;
 }
 
+/* Standard output first, then the file: a file that cannot be written does not cost the
+ * printed report. */
 xm_status_t rb_document_write(const rb_document_t *document)
 {
     const rb_options_t *options;

@@ -1,3 +1,8 @@
+/*
+ * The bars of a figure, sorted into lanes: merges those that nobody could tell apart and
+ * arranges what overlaps in rows. A plan can have millions of hops, and a figure must
+ * stay small enough to be opened.
+ */
 #include "bench/report/lanes.h"
 
 #include <stdlib.h>
@@ -12,6 +17,7 @@ xm_status_t rb_lanes_create(int count, rb_lanes_t *lanes)
     return XM_OK;
 }
 
+/* Lanes grow by doubling; nobody knows beforehand how many bars there will be. */
 xm_status_t rb_lanes_add(rb_lanes_t *lanes, int lane, const rb_bar_t *bar)
 {
     rb_lane_t *grows = &lanes->lanes[lane];
@@ -51,6 +57,7 @@ static int compare_starts(const void *a, const void *b)
                                          : order(left->receiver, right->receiver);
 }
 
+/* By source and task, then by start: bars that may merge stand next to each other. */
 static int compare_tasks(const void *a, const void *b)
 {
     const rb_bar_t *left = a, *right = b;
@@ -62,6 +69,7 @@ static int compare_tasks(const void *a, const void *b)
     return by_task != 0 ? by_task : compare_starts(a, b);
 }
 
+/* A bar of several tasks or sources says so by −1. */
 static void absorb(rb_bar_t *bar, const rb_bar_t *next)
 {
     bar->end_ns = next->end_ns > bar->end_ns ? next->end_ns : bar->end_ns;
@@ -71,7 +79,8 @@ static void absorb(rb_bar_t *bar, const rb_bar_t *next)
     bar->bytes += next->bytes;
 }
 
-/* Merges along a sorted list; `any_task`: whatever is short, else what has the same task. */
+/* Merges neighbours along a sorted list when the gap between them is small; with
+ * `any_task` whatever is short, otherwise what has the same task and source. */
 static void merge(rb_lane_t *lane, int64_t gap_ns, bool any_task)
 {
     size_t kept = 0;
@@ -110,7 +119,8 @@ void rb_lanes_merge_short(rb_lanes_t *lanes, int64_t gap_ns)
     }
 }
 
-/* Each bar goes to the first row that is free by then. */
+/* Puts each bar into the first row that is free by its start, which uses as few rows as
+ * there are bars at one moment. */
 static xm_status_t arrange(rb_lane_t *lane, int64_t slack_ns)
 {
     int64_t *busy_until = malloc((lane->count + 1) * sizeof(*busy_until));
@@ -136,6 +146,7 @@ static xm_status_t arrange(rb_lane_t *lane, int64_t slack_ns)
     return XM_OK;
 }
 
+/* Each lane is arranged by itself. */
 xm_status_t rb_lanes_arrange(rb_lanes_t *lanes, int64_t slack_ns)
 {
     xm_status_t status = XM_OK;
@@ -156,6 +167,7 @@ size_t rb_lanes_bars(const rb_lanes_t *lanes)
     return bars;
 }
 
+/* The end of the last bar, which is where the time axis ends. */
 int64_t rb_lanes_end(const rb_lanes_t *lanes)
 {
     int64_t end = 0;

@@ -1,3 +1,8 @@
+/*
+ * The report of a job: table, JSON document, trace, figure and plan file, of which only
+ * some are wanted. Results are added one by one and shown as they come, since a suite can
+ * take hours.
+ */
 #include "bench/report/report.h"
 
 #include <errno.h>
@@ -22,7 +27,8 @@ struct rb_report {
     rb_comparison_t comparison;
 };
 
-/* Asks for permission only: opening would empty the file, or end the stream of a named pipe. */
+/* Asks for permission only and returns an errno value: opening would empty the file, or
+ * end the stream of a named pipe. */
 static int cannot_write(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -36,6 +42,7 @@ static int cannot_write(const char *path)
         }
         return faccessat(AT_FDCWD, path, W_OK, AT_EACCESS) == 0 ? 0 : errno;
     }
+    /* A missing file can be made when its folder may be written. */
     if (errno != ENOENT || path[0] == '\0') {
         return errno;
     }
@@ -48,6 +55,7 @@ static int cannot_write(const char *path)
     return denied;
 }
 
+/* Called before anything runs, so that a wrong path does not cost the measurement. */
 xm_status_t rb_report_check(const rb_options_t *options)
 {
     const char *const paths[][2] = {{"--json-file", options->json_path},
@@ -66,6 +74,7 @@ xm_status_t rb_report_check(const rb_options_t *options)
     return XM_OK;
 }
 
+/* The head is printed before the first case, so users see the settings while it runs. */
 xm_status_t rb_report_create(const rb_job_info_t *job, rb_report_t **report)
 {
     rb_report_t *created = calloc(1, sizeof(*created));
@@ -90,6 +99,7 @@ xm_status_t rb_report_create(const rb_job_info_t *job, rb_report_t **report)
     return XM_OK;
 }
 
+/* The plan is written as it is used, with the network of this job in its makespan. */
 static xm_status_t dump_plan(const char *path, const xm_plan_t *plan)
 {
     FILE *file = fopen(path, "w");
@@ -105,6 +115,7 @@ static xm_status_t dump_plan(const char *path, const xm_plan_t *plan)
     return status;
 }
 
+/* Errors of the outputs do not keep the row from being printed. */
 xm_status_t rb_report_add(rb_report_t *report, const rb_result_t *result)
 {
     const rb_options_t *options = report->job->options;
@@ -129,6 +140,7 @@ xm_status_t rb_report_add(rb_report_t *report, const rb_result_t *result)
     return status;
 }
 
+/* The document is written last, so that it is complete. */
 xm_status_t rb_report_finish(rb_report_t *report)
 {
     xm_status_t status = XM_OK;

@@ -1,3 +1,8 @@
+/*
+ * The printed table: settings first, as comments, then a row for each result. Rows are
+ * meant for people and for simple scripts, so columns stay in place and a missing number
+ * is a dash.
+ */
 #include "bench/report/table.h"
 
 #include <inttypes.h>
@@ -20,6 +25,7 @@ const char *rb_job_transport(const rb_job_info_t *job)
     return rb_transport_name(job->options->transport);
 }
 
+/* The command makes a stored table reproducible. */
 static void print_command(FILE *file, const rb_options_t *options)
 {
     (void)fprintf(file, "# command:");
@@ -29,6 +35,7 @@ static void print_command(FILE *file, const rb_options_t *options)
     (void)fputc('\n', file);
 }
 
+/* A prediction is worth what its rates are, so the head says where they come from. */
 static void print_rates(FILE *file, const rb_rates_t *rates)
 {
     char rate[1024], nic[32], host[32];
@@ -46,6 +53,7 @@ static void print_rates(FILE *file, const rb_rates_t *rates)
     (void)fprintf(file, "# rates: %s\n", rates->source);
 }
 
+/* Only settings that apply to this kind of run are printed. */
 static void print_settings(FILE *file, const rb_job_info_t *job)
 {
     const rb_options_t *o = job->options;
@@ -73,6 +81,7 @@ static void print_settings(FILE *file, const rb_job_info_t *job)
     (void)fputc('\n', file);
 }
 
+/* A rank that is not in the mesh is shown as a dash. */
 static void format_coordinates(const xm_mesh_t *mesh, int rank, char *buffer, size_t size)
 {
     int position = xm_mesh_position(mesh, rank);
@@ -88,7 +97,7 @@ static void format_coordinates(const xm_mesh_t *mesh, int rank, char *buffer, si
     }
 }
 
-/* Adds one to the number of every rank in a mesh. */
+/* Adds one to the count of every rank in a mesh. */
 static void count_members(const xm_mesh_t *mesh, int *counts)
 {
     for (int p = 0; p < xm_mesh_size(mesh); ++p) {
@@ -96,7 +105,8 @@ static void count_members(const xm_mesh_t *mesh, int *counts)
     }
 }
 
-/* In how many cases each rank is a source and a destination: two numbers a rank. */
+/* Counts in how many cases each rank is a source and a destination: two numbers a rank,
+ * or NULL. */
 static int *count_parts(const rb_job_info_t *job)
 {
     int ranks = job->hosts->ranks, *counts = calloc(2 * (size_t)ranks, sizeof(*counts));
@@ -116,13 +126,14 @@ static int *count_parts(const rb_job_info_t *job)
     return counts;
 }
 
+/* The start of a line, which both kinds of tables continue. */
 static void print_rank(FILE *file, const rb_job_info_t *job, int rank)
 {
     (void)fprintf(file, "# rank %4d  host %-12s  pid %7" PRId64 "  ", rank, job->ranks[rank].host,
                   job->ranks[rank].pid);
 }
 
-/* With the place of every rank in the meshes of the only case. */
+/* Prints the ranks with the place of each in the meshes of the only case. */
 static void print_ranks_of_case(FILE *file, const rb_job_info_t *job)
 {
     char src_text[64], dst_text[64];
@@ -142,6 +153,7 @@ static void print_ranks_of_case(FILE *file, const rb_job_info_t *job)
     xm_mesh_destroy(src);
 }
 
+/* With several cases a rank has no single place, so its parts are counted. */
 static void print_ranks(FILE *file, const rb_job_info_t *job)
 {
     int *counts = count_parts(job);
@@ -154,6 +166,7 @@ static void print_ranks(FILE *file, const rb_job_info_t *job)
     free(counts);
 }
 
+/* Two lines: names and units. Dry runs have their own columns. */
 static void print_columns(FILE *file, bool dry_run)
 {
     (void)fprintf(file, "#\n#%11s %13s %-16s %-16s %-16s %-10s %-9s %-13s %11s", "case", "size",
@@ -177,6 +190,7 @@ static void print_columns(FILE *file, bool dry_run)
     }
 }
 
+/* The head is flushed, so it is there even when a rank crashes later. */
 void rb_table_header(FILE *file, const rb_job_info_t *job)
 {
     const rb_options_t *o = job->options;
@@ -206,6 +220,7 @@ void rb_table_header(FILE *file, const rb_job_info_t *job)
     (void)fflush(file);
 }
 
+/* NAN stands for "does not apply". */
 static void print_percent(FILE *file, double fraction)
 {
     if (isnan(fraction)) {
@@ -215,6 +230,7 @@ static void print_percent(FILE *file, double fraction)
     }
 }
 
+/* The columns follow print_columns(). */
 static void print_measured(FILE *file, const rb_result_t *result)
 {
     const xm_plan_t *plan = result->prepared->plan;
@@ -239,6 +255,7 @@ static void print_measured(FILE *file, const rb_result_t *result)
     }
 }
 
+/* Without a run there is only the plan to print. */
 static void print_planned(FILE *file, const rb_result_t *result)
 {
     const xm_plan_t *plan = result->prepared->plan;
@@ -254,7 +271,7 @@ static void print_planned(FILE *file, const rb_result_t *result)
     }
 }
 
-/* "openshop", or "auto:openshop" where the plan chose or fell back. */
+/* Writes "openshop", or "auto:openshop" where the plan chose or fell back. */
 static char *format_scheduler(const xm_plan_t *plan, char *buffer, size_t size)
 {
     xm_scheduler_t asked = xm_plan_scheduler(plan), chosen = xm_plan_chosen_scheduler(plan);
@@ -271,6 +288,7 @@ void rb_table_row(FILE *file, const rb_result_t *result)
     const xm_plan_t *plan = prepared->plan;
     char src[RB_SIDE_TEXT], dst[RB_SIDE_TEXT], shape[RB_SHAPE_TEXT], scheduler[SCHEDULER_TEXT];
 
+    /* A warning above the row, once for each case. */
     if (prepared->shared && one->variant == 0) {
         (void)fprintf(file,
                       "# %s: the meshes share hosts; %d ranks (%d a host) would keep them apart\n",
@@ -290,6 +308,8 @@ void rb_table_row(FILE *file, const rb_result_t *result)
     (void)fflush(file);
 }
 
+/* Averages are over results that have a bound; others would count as perfect or as
+ * nothing. */
 void rb_totals_add(rb_totals_t *totals, const rb_result_t *result)
 {
     double fraction = rb_result_bound_fraction(result);
@@ -306,6 +326,7 @@ void rb_totals_add(rb_totals_t *totals, const rb_result_t *result)
     }
 }
 
+/* The checks come first: times of wrong data are worth nothing. */
 void rb_table_summary(FILE *file, const rb_job_info_t *job, const rb_totals_t *totals)
 {
     if (!job->options->dry_run) {
@@ -329,6 +350,7 @@ void rb_table_summary(FILE *file, const rb_job_info_t *job, const rb_totals_t *t
     }
 }
 
+/* Lists what would be run, with the ranks that each case needs. */
 xm_status_t rb_table_list(FILE *file, const rb_selection_t *selection)
 {
     (void)fprintf(file, "#%9s %-16s %-16s %-16s %-10s %-9s %-9s %s\n", "case", "src", "dst",

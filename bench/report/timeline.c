@@ -1,3 +1,9 @@
+/*
+ * Draws a result as SVG: a lane for each NIC direction of each host, planned above
+ * measured, with the lower bound as a line. SVG is written by hand because it needs
+ * nothing but text. Bars are merged before they are drawn, so the file stays small
+ * whatever the number of hops.
+ */
 #include "bench/report/timeline.h"
 
 #include <errno.h>
@@ -40,11 +46,13 @@ enum {
     MOST_BARS = 6000 /* each takes some 270 bytes of the file */
 };
 
-/* Distinguishable with colour-blind eyes (Okabe and Ito). */
+/* Colours that colour-blind eyes can tell apart (Okabe and Ito). */
 static const char *const colours[COLOURS] = {"#0072b2", "#e69f00", "#009e73", "#cc79a7",
                                              "#56b4e9", "#d55e00", "#f0e442", "#7f7f7f"};
 static const char mixed[] = "#333333"; /* data of several */
 
+/* Follows the parents to the rank or host that held the data at first: bars are coloured
+ * by source. */
 static int source_of(const figure_t *figure, int64_t index)
 {
     const xm_transfer_t *transfer = &figure->transfers[index];
@@ -55,7 +63,8 @@ static int source_of(const figure_t *figure, int64_t index)
     return figure->local ? transfer->sender : xm_network_host_of(figure->network, transfer->sender);
 }
 
-/* Puts a hop as seen by its sender (`out`) or its receiver into its lane. */
+/* Puts a hop into its lane, as seen by its sender (`out`) or its receiver. Copies and,
+ * unless all is local, hops inside hosts are not drawn. */
 static xm_status_t add(figure_t *figure, rb_lanes_t *lanes, int64_t transfer, int hop, bool out,
                        xm_span_t span)
 {
@@ -99,6 +108,7 @@ static xm_status_t add_planned(figure_t *figure, const xm_span_t *spans)
     return status;
 }
 
+/* The planned times are simulated anew, since plans do not keep them. */
 static xm_status_t collect_planned(figure_t *figure)
 {
     xm_span_t *spans = malloc(((size_t)xm_plan_hops(figure->plan) + 1) * sizeof(*spans));
@@ -116,6 +126,7 @@ static xm_status_t collect_planned(figure_t *figure)
     return status;
 }
 
+/* A hop has two records, one from each end. */
 static bool is_sender(const figure_t *figure, const rb_record_t *record)
 {
     const xm_transfer_t *transfer = &figure->transfers[record->transfer];
@@ -124,7 +135,8 @@ static bool is_sender(const figure_t *figure, const rb_record_t *record)
     return record->rank == xm_hop_sender(transfer, route, record->hop);
 }
 
-/* From post to end: what is under way at once overlaps. */
+/* Takes the measured hops from post to end, where those that are under way at once
+ * overlap. */
 static xm_status_t collect_overlapping(figure_t *figure)
 {
     xm_status_t status = XM_OK;
@@ -138,6 +150,7 @@ static xm_status_t collect_overlapping(figure_t *figure)
     return status;
 }
 
+/* A total order, so that equal runs give equal figures. */
 static int compare_ends(const void *a, const void *b)
 {
     const rb_record_t *left = *(const rb_record_t *const *)a;
@@ -152,8 +165,8 @@ static int compare_ends(const void *a, const void *b)
     return (left->hop > right->hop) - (left->hop < right->hop);
 }
 
-/* Puts a sender's record into both lanes. A hop posted early starts when those before it on the
- * same lanes have left. */
+/* Puts a sender's record into both lanes. A hop that was posted early starts when those
+ * before it on the same lanes have left, which is what the fabric did. */
 static xm_status_t add_in_order(figure_t *figure, const rb_record_t *record, int64_t *free_at)
 {
     const xm_transfer_t *transfer = &figure->transfers[record->transfer];
@@ -180,6 +193,7 @@ static xm_status_t add_in_order(figure_t *figure, const rb_record_t *record, int
                : status;
 }
 
+/* Only where the fabric served messages in order is it known who had a NIC when. */
 static xm_status_t collect_in_order(figure_t *figure)
 {
     const rb_result_t *result = figure->result;
@@ -213,7 +227,11 @@ static xm_status_t collect_measured(figure_t *figure)
     return figure->result->in_order ? collect_in_order(figure) : collect_overlapping(figure);
 }
 
-/* Thousands of hops become bars that can be told apart, and a file that can be opened. */
+/*
+ * Merges bars, so that thousands of hops become bars that can be told apart and a file
+ * that can be opened. The gap doubles until the bars are few enough, so the loop ends
+ * quickly.
+ */
 static void merge(figure_t *figure, rb_lanes_t *lanes)
 {
     int64_t gap = figure->end_ns / PLOT / 2;
@@ -225,6 +243,7 @@ static void merge(figure_t *figure, rb_lanes_t *lanes)
     }
 }
 
+/* A lane grows when overlapping bars need more rows than fit into its height. */
 static double row_height(const rb_lane_t *lane)
 {
     return fmax(LEAST_ROW, (double)LANE / (lane->rows > 0 ? lane->rows : 1));
@@ -235,7 +254,8 @@ static double lane_height(const rb_lane_t *lane)
     return row_height(lane) * (lane->rows > 0 ? lane->rows : 1);
 }
 
-/* A lane is drawn when something moves in it, planned or measured. */
+/* A lane is drawn in both sections when something moves in it in either, so that they can
+ * be compared. */
 static bool is_drawn(const figure_t *figure, int lane)
 {
     return figure->planned.lanes[lane].count > 0 || figure->measured.lanes[lane].count > 0;
@@ -256,7 +276,7 @@ static double x_of(const figure_t *figure, int64_t ns)
     return LEFT + (double)PLOT * (double)ns / (double)figure->end_ns;
 }
 
-/* What hovering over a bar shows. */
+/* Writes what hovering over a bar shows. */
 static void describe_bar(const figure_t *figure, const rb_bar_t *bar)
 {
     char bytes[32];
@@ -275,6 +295,7 @@ static void describe_bar(const figure_t *figure, const rb_bar_t *bar)
                   figure->unit);
 }
 
+/* A bar is at least half a pixel wide, or short hops would vanish. */
 static void draw_bar(const figure_t *figure, const rb_bar_t *bar, double y, double height)
 {
     double x = x_of(figure, bar->start_ns), width = x_of(figure, bar->end_ns) - x;
@@ -323,7 +344,7 @@ static double draw_section(const figure_t *figure, const rb_lanes_t *section, co
     return y;
 }
 
-/* 1, 2 or 5 times a power of ten: the step that gives at most ten ticks. */
+/* The step of 1, 2 or 5 times a power of ten that gives at most ten ticks. */
 static double tick_step(double range)
 {
     double power = pow(10, floor(log10(range / 10)));
@@ -341,7 +362,7 @@ static double tick_step(double range)
     }
 }
 
-/* Vertical lines first, so that bars cover them; the numbers stand below. */
+/* Draws the axis: vertical lines first, so that bars cover them, and the numbers below. */
 static void draw_axis(const figure_t *figure, double top, double y)
 {
     double range = (double)figure->end_ns / figure->unit_ns, step = tick_step(range);
@@ -361,6 +382,7 @@ static void draw_axis(const figure_t *figure, double top, double y)
                   LEFT + PLOT / 2, y + 36, figure->unit);
 }
 
+/* The bound is a line across both sections. */
 static void draw_bound(const figure_t *figure, double top, double y)
 {
     int64_t bound = xm_plan_bound_ns(figure->result->prepared->plan);
@@ -394,6 +416,8 @@ static bool has_mixed_bars(const rb_lanes_t *lanes)
     return false;
 }
 
+/* Several sources share a colour when there are more than colours; the legend says so by
+ * dots. */
 static void draw_legend(const figure_t *figure, double y)
 {
     int64_t bound = xm_plan_bound_ns(figure->plan);
@@ -428,7 +452,7 @@ static void draw_legend(const figure_t *figure, double y)
     }
 }
 
-/* Texts that come from outside may hold characters that XML reserves. */
+/* Writes texts that come from outside, which may hold characters that XML reserves. */
 static void put_text(FILE *file, const char *text)
 {
     for (; *text != '\0'; ++text) {
@@ -450,6 +474,7 @@ static void put_text(FILE *file, const char *text)
     }
 }
 
+/* The names come from files and are escaped; the numbers need not be. */
 static void draw_title(const figure_t *figure)
 {
     const rb_prepared_t *prepared = figure->result->prepared;
@@ -495,6 +520,7 @@ static void draw(const figure_t *figure)
     (void)fprintf(figure->file, "</svg>\n");
 }
 
+/* The unit keeps the axis' numbers between one and some thousands. */
 static void choose_unit(figure_t *figure)
 {
     if (figure->end_ns >= 2000000000) {
@@ -509,6 +535,8 @@ static void choose_unit(figure_t *figure)
     }
 }
 
+/* The common end of both sections is known before bars are merged, as the gap depends on
+ * it. */
 static xm_status_t collect(figure_t *figure)
 {
     int lanes = (figure->local ? 1 : 2) * xm_network_hosts(figure->network);
@@ -541,6 +569,7 @@ static xm_status_t collect(figure_t *figure)
     return status == XM_OK ? rb_lanes_arrange(&figure->measured, slack) : status;
 }
 
+/* An empty plan still has an axis. */
 xm_status_t rb_timeline_write(const char *path, const rb_result_t *result)
 {
     const xm_plan_t *plan = result->prepared->plan;

@@ -1,3 +1,8 @@
+/*
+ * A trace for Perfetto and Chrome: a process for each rank, with rows for sends, receives
+ * and copies. Cases follow each other on one time axis, since the format knows no
+ * separate runs.
+ */
 #include "bench/report/trace.h"
 
 #include <errno.h>
@@ -30,6 +35,7 @@ xm_status_t rb_trace_create(rb_trace_t **trace)
     return XM_OK;
 }
 
+/* Names are written once for each rank, also when later cases have more ranks. */
 static void name_ranks(rb_trace_t *trace, const xm_network_t *network)
 {
     static const char *const rows[] = {"send", "receive", "copy"};
@@ -51,6 +57,7 @@ static void name_ranks(rb_trace_t *trace, const xm_network_t *network)
     trace->named_ranks = xm_network_ranks(network);
 }
 
+/* Times are microseconds in this format. */
 static json_t *event(const rb_trace_t *trace, const rb_result_t *result, const rb_record_t *record)
 {
     const xm_plan_t *plan = result->prepared->plan;
@@ -75,6 +82,7 @@ static json_t *event(const rb_trace_t *trace, const rb_result_t *result, const r
                      (json_int_t)xm_plan_transfer_bytes(plan, record->transfer));
 }
 
+/* The end of the longest rank decides where the next case starts. */
 xm_status_t rb_trace_add(rb_trace_t *trace, const rb_result_t *result)
 {
     int64_t end = 0;

@@ -1,3 +1,8 @@
+/*
+ * --check: runs the doctor (comm/doctor/job.h) on all ranks and prints its findings, as a
+ * table or as JSON. It works with a malformed configuration and without a launcher, since
+ * it is what users run when nothing else works.
+ */
 #include "bench/reshard_bench/check.h"
 
 #include <jansson.h>
@@ -12,7 +17,7 @@
 
 enum { RANKS_SIZE = 64, JSON_FLAGS = JSON_INDENT(1) };
 
-/* "0-3,5"; what does not fit ends in dots. */
+/* Ranks as "0-3,5"; what does not fit ends in dots. */
 static void format_ranks(const xm_report_row_t *row, char text[RANKS_SIZE])
 {
     size_t used = 0;
@@ -35,6 +40,7 @@ static void format_ranks(const xm_report_row_t *row, char text[RANKS_SIZE])
     }
 }
 
+/* Counts different names; quadratic, but only printed once. */
 static int count_hosts(const xm_report_t *report)
 {
     int hosts = 0;
@@ -50,7 +56,7 @@ static int count_hosts(const xm_report_t *report)
     return hosts;
 }
 
-/* Widths of the columns of ranks and subjects. */
+/* Columns are as wide as their longest entry, found before anything is printed. */
 static void measure(const xm_report_t *report, int *ranks, int *subject)
 {
     *ranks = (int)strlen("ranks");
@@ -68,6 +74,7 @@ static void measure(const xm_report_t *report, int *ranks, int *subject)
     }
 }
 
+/* The versions of the libraries stand in the first line, as they explain many findings. */
 static void print_table(const xm_report_t *report, FILE *file)
 {
     xm_versions_t versions;
@@ -91,6 +98,7 @@ static void print_table(const xm_report_t *report, FILE *file)
         format_ranks(row, ranks);
         (void)fprintf(file, "%-9s %-*s  %-*s  %s\n", xm_severity_name(row->finding.severity),
                       ranks_width, ranks, subject_width, row->finding.subject, row->finding.text);
+        /* Advice stands below its finding, in the same column. */
         if (row->finding.advice[0] != '\0') {
             (void)fprintf(file, "%*s-> %s\n", 10 + ranks_width + 2 + subject_width + 2, "",
                           row->finding.advice);
@@ -104,6 +112,7 @@ static void print_table(const xm_report_t *report, FILE *file)
     (void)fprintf(file, "\n");
 }
 
+/* A finding as JSON; advice is left out where there is none, rather than being empty. */
 static json_t *finding_json(const xm_report_row_t *row)
 {
     json_t *ranks = json_array();
@@ -150,7 +159,8 @@ static xm_status_t print_json(const xm_report_t *report, FILE *file)
     return status;
 }
 
-/* A machine that hwloc cannot describe is examined without its devices. */
+/* A machine that hwloc cannot describe is examined without its devices: that is one
+ * finding less, not a reason to stop. */
 static xm_status_t examine(const rb_options_t *options, xm_bootstrap_t *bootstrap, double timeout,
                            xm_report_t **report)
 {
@@ -172,6 +182,8 @@ static xm_status_t examine(const rb_options_t *options, xm_bootstrap_t *bootstra
     return status;
 }
 
+/* Rank 0 prints for all. A failed finding makes the exit status 1, so scripts can use it
+ * as a test. */
 int rb_check_run(const rb_options_t *options, const xm_job_env_t *env)
 {
     double timeout = xm_config_seconds(XM_CONFIG_TIMEOUT);
@@ -200,7 +212,8 @@ int rb_check_run(const rb_options_t *options, const xm_job_env_t *env)
         exit_status = xm_cli_fail("reshard-bench", status);
     }
     if (status == XM_OK && bootstrap != NULL) {
-        /* Nobody leaves while another still needs him; whose failure that is says so himself. */
+        /* Nobody leaves while another rank still needs it; a rank whose meeting fails
+         * says so itself. */
         (void)xm_bootstrap_barrier(bootstrap, timeout);
     }
     xm_report_destroy(report);

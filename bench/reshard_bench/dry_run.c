@@ -1,3 +1,7 @@
+/*
+ * --dry-run: plans, bounds and simulates the cases without any rank. It shares the loop
+ * of offline.c with the simulated transport, and its result is a report without runs.
+ */
 #include "bench/reshard_bench/dry_run.h"
 
 #include "bench/reshard_bench/offline.h"

@@ -1,3 +1,9 @@
+/*
+ * One rank's way through a job: agree on what is asked for, on the rates and on the
+ * plans, run the cases, and let rank 0 report. Every step that can fail on one rank alone
+ * ends in a collective comparison, so all ranks stop together and the first failing
+ * rank's sentence is the one that is printed.
+ */
 #include "bench/reshard_bench/job.h"
 
 #include <inttypes.h>
@@ -27,12 +33,17 @@ typedef struct {
     uint64_t wrong;
 } job_t;
 
-/* What decides which collective calls a rank makes, and which bytes it expects: equal everywhere.
+/*
+ * The run settings that decide which collective calls a rank makes and which bytes it
+ * expects: they must be equal on all ranks, or ranks would wait for each other in
+ * different calls.
  */
 typedef struct {
     int64_t cases, warmup, iterations, validate, verify, gathers, rates, seed;
 } settings_t;
 
+/* Compares the settings of all ranks with rank 0's, field by field, and names the first
+ * that differs. */
 static xm_status_t check_settings(job_t *job)
 {
     static const char *const names[] = {"number of cases",
@@ -74,7 +85,8 @@ static xm_status_t check_settings(job_t *job)
     return status;
 }
 
-/* The hosts of a launcher's job are what they are; those that our own launcher emulates fit. */
+/* Checks the hosts of a launcher's job against --ranks-per-host: they are what they are,
+ * while those that our own launcher emulates fit by construction. */
 static xm_status_t check_hosts(const job_t *job)
 {
     int ranks_per_host = job->options->ranks_per_host;
@@ -90,7 +102,7 @@ static xm_status_t check_hosts(const job_t *job)
     return XM_OK;
 }
 
-/* Everything that can be wrong with what is asked for, before anything moves. */
+/* Checks everything that can be wrong with what is asked for, before anything moves. */
 static xm_status_t check_request(job_t *job)
 {
     const rb_options_t *o = job->options;
@@ -114,7 +126,8 @@ static xm_status_t check_request(job_t *job)
     return status == XM_OK ? rb_cluster_check(&job->selection, &job->hosts) : status;
 }
 
-/* Rank 0 reads or all probe, and everybody uses rank 0's numbers. */
+/* Rank 0 reads the rates, or all ranks probe them, and everybody uses rank 0's numbers:
+ * plans must be equal to the bit. */
 static xm_status_t agree_on_rates(job_t *job)
 {
     int rank = xm_worker_rank(job->worker);
@@ -141,6 +154,8 @@ static xm_status_t agree_on_rates(job_t *job)
     if (status == XM_OK) {
         job->rates = all[0];
         rb_rates_set_uplinks(job->options, &job->rates);
+        /* Every rank computes the same network from the same numbers, so it fails on all
+         * ranks or on none. */
         status = xm_worker_fail_together(job->worker,
                                          rb_rates_network(&job->rates, &job->hosts, &job->network));
     }
@@ -148,6 +163,7 @@ static xm_status_t agree_on_rates(job_t *job)
     return status;
 }
 
+/* The names of hosts and the process ids, for the report. */
 static xm_status_t introduce_ranks(job_t *job)
 {
     int rank = xm_worker_rank(job->worker);
@@ -163,6 +179,7 @@ static xm_status_t introduce_ranks(job_t *job)
     return xm_worker_allgather(job->worker, &own, job->ranks, sizeof(own));
 }
 
+/* Takes the plans of a case's variants, which were made beforehand where they are small. */
 static xm_status_t prepare_variants(job_t *job, int first, int count, rb_prepared_t *prepared)
 {
     xm_status_t status = XM_OK;
@@ -173,7 +190,8 @@ static xm_status_t prepare_variants(job_t *job, int first, int count, rb_prepare
     return rb_share_status(job->worker, status);
 }
 
-/* All variants of the case whose first is at @p first. */
+/* Runs all variants of the case whose first is at @p first. They are prepared together
+ * because their runs alternate. */
 static xm_status_t run_case(job_t *job, int first)
 {
     int count = job->selection.cases[first].variants;
@@ -219,6 +237,7 @@ static xm_status_t run_cases(job_t *job)
     if (xm_worker_rank(job->worker) == 0) {
         status = rb_report_create(&job->info, &job->report);
     }
+    /* The selection lists the variants of a case next to each other. */
     for (int i = 0; status == XM_OK && i < job->selection.count;
          i += job->selection.cases[i].variants) {
         status = run_case(job, i);
@@ -226,6 +245,8 @@ static xm_status_t run_cases(job_t *job)
     return status == XM_OK && job->report != NULL ? rb_report_finish(job->report) : status;
 }
 
+/* A rank whose options are wrong takes part up to the first comparison, so that the
+ * others learn of it. */
 static xm_status_t run(job_t *job, xm_status_t parsed)
 {
     xm_status_t status = rb_share_status(job->worker, parsed);
@@ -250,8 +271,11 @@ static xm_status_t run(job_t *job, xm_status_t parsed)
     return status == XM_OK ? run_cases(job) : status;
 }
 
-/* Rank 0 speaks for all, and rank 1 where rank 0 is known to be gone. A rank 0 that gave up is not
- * gone, it has spoken; one that others take for gone, since the way to them is cut, speaks, too. */
+/*
+ * Rank 0 speaks for all, and rank 1 where rank 0 is known to be gone. A rank 0 that gave
+ * up is not gone, it has spoken; one that others take for gone, since the way to them is
+ * cut, speaks too.
+ */
 static bool speaks(xm_worker_t *worker)
 {
     int failed = -1;
@@ -262,14 +286,15 @@ static bool speaks(xm_worker_t *worker)
             failed == 0);
 }
 
-/* Before there is a worker nobody knows who else is alive: rank 0 speaks, rank 1 in case it is rank
- * 0 that is missing, and whoever cannot find the way. */
+/* Decides who speaks before there is a worker, when nobody knows who else is alive: rank
+ * 0, rank 1 in case it is rank 0 that is missing, and whoever cannot find the way. */
 static bool speaks_alone(int rank, xm_status_t status)
 {
     return rank == 0 || status == XM_ERR_UNREACHABLE ||
            (rank == 1 && (status == XM_ERR_PEER_DIED || status == XM_ERR_TIMEOUT));
 }
 
+/* The exit status is 2 where the caller is at fault, also on ranks that stay silent. */
 static int fail(bool print, xm_status_t status)
 {
     if (print) {
@@ -297,6 +322,8 @@ int rb_job_run(const rb_options_t *options, xm_status_t parsed, const xm_job_env
     if (parsed < 0) {
         (void)xm_error_restore(&refusal);
     }
+    /* The worker is destroyed last, with the failure's sentence, which it passes on to
+     * the other ranks. */
     status = run(&job, parsed);
     exit_status = job.wrong > 0 ? EXIT_FAILURE : EXIT_SUCCESS;
     if (status < 0) {

@@ -1,4 +1,9 @@
-/* reshard-bench: moves tensors between device meshes, checks them, and says how fast that was. */
+/*
+ * reshard-bench: moves tensors between device meshes, checks them, and says how fast that
+ * was. The same program is the parent that starts ranks and every rank; which of them it
+ * is follows from the launcher's variables. Whatever needs no ranks (lists, dry runs,
+ * simulation) runs in one process.
+ */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,8 +21,8 @@
 
 static const char program[] = "reshard-bench";
 
-/* Starts the ranks, which run main() again and find themselves in a job. Without a selection there
- * is nothing to place. */
+/* Starts the ranks, which run main() again and find themselves in a job. Without a
+ * selection there is nothing to place. */
 static int launch(const rb_options_t *options, const rb_selection_t *selection)
 {
     xm_launch_params_t params = XM_LAUNCH_PARAMS_INIT;
@@ -33,7 +38,8 @@ static int launch(const rb_options_t *options, const rb_selection_t *selection)
     if (status == XM_OK) {
         return EXIT_SUCCESS;
     }
-    /* A rank that ends by itself has said why; of one that was killed only the parent knows. */
+    /* A rank that ends by itself has said why; only the parent knows about one that was
+     * killed. */
     if (exit_status > 128 || status != XM_ERR_PEER_DIED) {
         failed = xm_cli_fail(program, status);
         exit_status = exit_status > 0 ? exit_status : failed;
@@ -41,6 +47,8 @@ static int launch(const rb_options_t *options, const rb_selection_t *selection)
     return exit_status;
 }
 
+/* Without -n there is nobody to run on, and the sentence says how many ranks would be
+ * needed. */
 static xm_status_t check_launch(const rb_options_t *options, const rb_selection_t *selection)
 {
     if (options->ranks == 0) {
@@ -78,6 +86,7 @@ static int run_alone(const rb_options_t *options)
         status = rb_table_list(stdout, &selection);
         goto clear_selection;
     }
+    /* Output files are checked before a run that may take minutes. */
     status = rb_report_check(options);
     if (status == XM_OK && starts_ranks) {
         status = check_launch(options, &selection);
@@ -109,7 +118,8 @@ clear_selection:
     return wrong > 0 ? EXIT_FAILURE : exit_status;
 }
 
-/* A malformed setting is what --check looks for, so it must not keep it from being run. */
+/* A malformed setting is what --check looks for, so it must not keep --check from being
+ * run. */
 static bool asks_for_check(int argc, char *const *argv)
 {
     bool found = false;
@@ -120,6 +130,7 @@ static bool asks_for_check(int argc, char *const *argv)
     return found;
 }
 
+/* Ranks inherit the variable, so the option reaches all of them. */
 static xm_status_t set_topology(const char *path)
 {
     if (path != NULL && setenv("XM_TOPOLOGY", path, 1) != 0) {
@@ -138,6 +149,8 @@ int main(int argc, char **argv)
     if (status < 0) {
         return xm_cli_fail(program, status);
     }
+    /* Settings are checked before options are parsed, because some of them are options'
+     * defaults. */
     status = asks_for_check(argc, argv) ? XM_OK : xm_config_check();
     if (status == XM_OK) {
         status = rb_options_parse(argc, argv, &options);

@@ -1,8 +1,15 @@
+/*
+ * What dry runs and simulations have in common: rates from the options or assumed, one
+ * network, all plans beforehand, then case by case into a report. They differ only in
+ * what is done with a prepared case.
+ */
 #include "bench/reshard_bench/offline.h"
 
 #include "bench/cases.h"
 #include "bench/run.h"
 
+/* Each plan is freed before the next case is run, so that a suite needs the memory of its
+ * largest case. */
 static xm_status_t run_all(const rb_job_info_t *job, rb_prepared_list_t *list,
                            rb_offline_case_t *run_case, uint64_t *wrong)
 {
@@ -43,6 +50,7 @@ xm_status_t rb_offline_run(const rb_options_t *options, const rb_selection_t *se
     if (status < 0) {
         return status;
     }
+    /* Without ranks nothing can be probed. */
     if (!known) {
         rb_rates_assume(&rates);
     }

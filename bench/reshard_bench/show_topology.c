@@ -1,3 +1,7 @@
+/*
+ * --show-topology: prints what hwloc finds on this host and which NICs each GPU would
+ * use, by the same code that jobs choose with.
+ */
 #include "bench/reshard_bench/show_topology.h"
 
 #include <stdlib.h>
@@ -8,7 +12,7 @@
 /* Gbit/s to bytes/s. */
 static const double gbps = 1e9 / 8;
 
-/* What the options say of each NIC, 0 where they say nothing. */
+/* The rate of each NIC as the options say, 0 where they say nothing. */
 static void read_rates(const rb_options_t *options, double *rates, int nics)
 {
     for (int nic = 0; nic < nics; ++nic) {
@@ -20,6 +24,7 @@ static void read_rates(const rb_options_t *options, double *rates, int nics)
     }
 }
 
+/* Prints what nic_choice decides for these places. */
 static xm_status_t print_choice(const xm_nic_choice_params_t *params, FILE *stream)
 {
     xm_nic_choice_t *choice;
@@ -61,6 +66,7 @@ xm_status_t rb_show_topology(const rb_options_t *options, FILE *stream)
     params.slots = slots;
     params.slot_count = gpus;
     params.rates = rates;
+    /* A leading ^ excludes NICs; any other list replaces the choice altogether. */
     params.unwanted = given[0] == '^' ? given + 1 : NULL;
     xm_topology_print(topology, stream);
     (void)fputc('\n', stream);

@@ -1,3 +1,9 @@
+/*
+ * All ranks of a case in one process, on the simulated fabric. The executors are the real
+ * ones; only time is virtual and moves when no rank can do anything more. With the plan's
+ * order the run takes exactly the simulated makespan, so this tests executor and
+ * simulation against each other.
+ */
 #include "bench/reshard_bench/simulated.h"
 
 #include <stdlib.h>
@@ -30,12 +36,14 @@ typedef struct {
     int64_t start_ns; /* of the last run */
 } stage_t;
 
-/* Otherwise no byte is made or copied, so that cases larger than this machine's memory can run. */
+/* False when no byte needs to be made or copied, so that cases larger than this machine's
+ * memory can run. */
 static bool looks_at_data(const rb_options_t *options)
 {
     return options->validate || options->verify;
 }
 
+/* `ordered` numbers the messages in plan order, which the fabric serves them by. */
 static xm_status_t open_slot(stage_t *stage, int rank)
 {
     slot_t *slot = &stage->slots[rank];
@@ -57,7 +65,7 @@ static xm_status_t open_slot(stage_t *stage, int rank)
     return xm_executor_create(&params, &slot->executor);
 }
 
-/* The network that the plan was made for. */
+/* Makes the fabric of the network that the plan was made for. */
 static xm_status_t open_fabric(stage_t *stage)
 {
     const xm_network_t *network = stage->prepared->network;
@@ -94,8 +102,8 @@ free_arrays:
     return status;
 }
 
-/* NICs and ports serve the messages in the plan's order, so that the run takes what the plan says.
- */
+/* Has NICs and ports serve the messages in the plan's order, so that the run takes what
+ * the plan says. */
 static xm_status_t order_fabric(stage_t *stage)
 {
     xm_sim_slot_t *messages;
@@ -130,6 +138,7 @@ static xm_status_t open_stage(stage_t *stage)
     return status;
 }
 
+/* Executors go first, as they use the buffers and the transports. */
 static void close_stage(stage_t *stage)
 {
     for (int r = 0; stage->slots != NULL && r < stage->hosts->ranks; ++r) {
@@ -147,7 +156,8 @@ static bool may_sleep(const slot_t *slot)
                                   : xm_executor_may_sleep(slot->executor);
 }
 
-/* Lets every rank do what it can; *running counts those that have not finished. */
+/* Lets every rank do what it can. *running counts those that have not finished; *moved is
+ * false when only the clock can bring anything about. */
 static xm_status_t advance_all(stage_t *stage, int *running, bool *moved)
 {
     *running = 0;
@@ -172,7 +182,11 @@ static xm_status_t advance_all(stage_t *stage, int *running, bool *moved)
     return XM_OK;
 }
 
-/* Until every rank has finished what it has been given to do. */
+/*
+ * Drives all ranks until each has finished what it was given to do. The clock moves only
+ * when nobody can move; when it cannot move either, the ranks wait for each other for
+ * ever, which is an internal error.
+ */
 static xm_status_t drive(stage_t *stage)
 {
     int running = stage->hosts->ranks;
@@ -221,6 +235,7 @@ static xm_status_t run_once(stage_t *stage, int run, double *seconds, uint64_t *
             rb_tile_buffers_fill(&stage->slots[r].buffers, salt);
         }
     }
+    /* Virtual time starts here; filling the buffers took none of it. */
     stage->start_ns = xm_sim_fabric_now(stage->fabric);
     for (int r = 0; status == XM_OK && r < stage->hosts->ranks; ++r) {
         status = xm_executor_post(stage->slots[r].executor);
@@ -258,6 +273,7 @@ static xm_status_t run_all(stage_t *stage, rb_result_t *result)
     return status;
 }
 
+/* The ranks' records follow each other, as they would when gathered from processes. */
 static xm_status_t collect_records(const stage_t *stage, rb_result_t *result)
 {
     for (int r = 0; r < stage->hosts->ranks; ++r) {

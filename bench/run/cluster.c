@@ -1,7 +1,14 @@
+/*
+ * How many ranks and hosts the selected cases need, and whether those there are suffice.
+ * Everything is checked before the first case runs, so a suite does not fail in its
+ * middle.
+ */
 #include "bench/run/cluster.h"
 
 #include "bench/cases.h"
 
+/* All cases of a selection share one emulation; where the user says nothing the first
+ * case decides. */
 int rb_cluster_ranks_per_host(const rb_options_t *options, const rb_selection_t *selection)
 {
     return options->ranks_per_host > 0 ? options->ranks_per_host
@@ -28,6 +35,8 @@ xm_status_t rb_cluster_create(const rb_options_t *options, const rb_selection_t 
                                rb_cluster_ranks_per_host(options, selection), hosts);
 }
 
+/* Laying every case out without keeping it is cheap and finds all that planning could
+ * refuse. */
 xm_status_t rb_cluster_check(const rb_selection_t *selection, const rb_host_map_t *hosts)
 {
     xm_status_t status = XM_OK;

@@ -1,3 +1,7 @@
+/*
+ * Makes the outcome of a step common to all ranks. Without this a rank that fails alone
+ * would leave the others in their next collective call until the timeout.
+ */
 #include "bench/run/collective.h"
 
 #include <stdint.h>
@@ -12,6 +16,8 @@ typedef struct {
     char sentence[SENTENCE];
 } outcome_t;
 
+/* Returns the first failing rank's status, with its sentence, on all ranks; the rank is
+ * named where not all ranks failed alike. */
 xm_status_t rb_share_status(xm_worker_t *worker, xm_status_t mine)
 {
     int size = xm_worker_size(worker), first = 0;

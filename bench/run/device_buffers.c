@@ -1,8 +1,14 @@
+/*
+ * Tiles on a CUDA device, laid out as their counterparts in host memory: same offsets, so
+ * one copy up and one copy down move all tensors at once, and data are filled and checked
+ * on the host.
+ */
 #include "bench/run/device_buffers.h"
 
 #include <stdlib.h>
 
-/* Bytes from the start of an allocation to the end of a tile in it. */
+/* The bytes from the start of an allocation to the end of a tile in it; 0 for a tile
+ * without bytes. */
 static size_t end_of(const unsigned char *base, const void *tile, uint64_t bytes)
 {
     return bytes > 0 ? (size_t)((const unsigned char *)tile - base) + (size_t)bytes : 0;
@@ -13,6 +19,7 @@ static void *same_place(void *base, const unsigned char *host_base, const void *
     return host_tile != NULL ? (char *)base + ((const unsigned char *)host_tile - host_base) : NULL;
 }
 
+/* The device's allocations are as long as what the tiles use of the host's. */
 static void measure(rb_device_buffers_t *made, int tensors)
 {
     const rb_tile_buffers_t *host = made->host;
@@ -27,6 +34,8 @@ static void measure(rb_device_buffers_t *made, int tensors)
     }
 }
 
+/* Ranks of a host take the devices in turn. Every failure names the rank and the option,
+ * as the driver's own sentences say neither. */
 xm_status_t rb_device_buffers_create(const rb_tile_buffers_t *host, int local,
                                      rb_device_buffers_t *buffers)
 {
@@ -67,6 +76,8 @@ xm_status_t rb_device_buffers_create(const rb_tile_buffers_t *host, int local,
     return XM_OK;
 }
 
+/* The destination is uploaded too, with its poison, so that bytes that never arrive are
+ * noticed. */
 xm_status_t rb_device_buffers_upload(const rb_device_buffers_t *buffers)
 {
     xm_status_t status =

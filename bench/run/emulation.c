@@ -1,3 +1,8 @@
+/*
+ * Ranks in an emulated cluster: hosts in namespaces of this machine with NICs of limited
+ * rate. This turns options into the cluster's shape and hooks into the launcher, so that
+ * each rank enters its host before it runs.
+ */
 #include "bench/run/emulation.h"
 
 #include <errno.h>
@@ -9,6 +14,7 @@
 /* The port of rank 0, on a host that nobody else is on. */
 enum { MASTER_PORT = 29500 };
 
+/* Used by one launch; the text of a rank's variable is overwritten by the next rank's. */
 typedef struct {
     const rb_emulated_cluster_t *cluster;
     int ranks_per_host;
@@ -16,11 +22,13 @@ typedef struct {
     const char *variables[2];
 } launch_t;
 
+/* Rounded, since 0.1 Gbit/s is not exact in a double. */
 static int64_t bits_per_second(double gbps)
 {
     return (int64_t)(gbps * 1e9 + 0.5);
 }
 
+/* A host's rate is shared out evenly over its NICs unless each was given its own. */
 xm_status_t rb_emulation_shape(const rb_options_t *options, rb_cluster_shape_t *shape)
 {
     int64_t host_rates[RB_NIC_RATES], nic_rates[RB_UNEVEN_NICS];
@@ -42,6 +50,7 @@ xm_status_t rb_emulation_shape(const rb_options_t *options, rb_cluster_shape_t *
     return rb_cluster_shape_check(shape);
 }
 
+/* Called in the child, before the program starts. */
 static xm_status_t enter(void *arg, int rank)
 {
     const launch_t *launch = arg;
@@ -49,6 +58,7 @@ static xm_status_t enter(void *arg, int rank)
     return rb_emulated_cluster_enter(launch->cluster, rank / launch->ranks_per_host);
 }
 
+/* The rates of a rank's NICs, so that it stripes over them in proportion. */
 static const char *const *variables(void *arg, int rank)
 {
     launch_t *launch = arg;
@@ -63,6 +73,8 @@ static const char *const *variables(void *arg, int rank)
     return launch->variables;
 }
 
+/* Makes the cluster, launches the ranks in it and ends it in any case; the launch's
+ * failure counts before that of the end. */
 xm_status_t rb_emulation_launch(const rb_options_t *options, const xm_launch_params_t *params,
                                 int *exit_code)
 {
@@ -100,6 +112,7 @@ xm_status_t rb_emulation_launch(const rb_options_t *options, const xm_launch_par
     return status < 0 ? xm_error_restore(&error) : ended;
 }
 
+/* One line for the table's head. */
 char *rb_emulation_describe(const rb_options_t *options, char *buffer, size_t size)
 {
     char rate[32];

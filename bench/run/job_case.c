@@ -1,3 +1,8 @@
+/*
+ * One case on real ranks: all variants in turn, run by run. Alternating them makes
+ * comparisons fair, as what else happens on the machine then hits all variants alike.
+ * Every run starts at a barrier, and its time is that of the slowest rank.
+ */
 #include "bench/run/job_case.h"
 
 #include <stdlib.h>
@@ -31,16 +36,18 @@ typedef struct {
     int64_t *gathered;          /* a sample of every rank */
 } slot_t;
 
-/* What a rank says of one run. */
+/* What a rank reports of one run. */
 enum { SAMPLE_NS, SAMPLE_CPU_NS, SAMPLE_WRONG, SAMPLE_FIELDS };
 
-/* What one run came to. */
+/* What one run came to, over all ranks. */
 typedef struct {
     double seconds; /* the slowest rank's */
     double cpu_s;   /* of all ranks */
     uint64_t wrong;
 } run_t;
 
+/* Each variant gets a channel of its own, so that messages of different plans cannot be
+ * confused. */
 static xm_status_t create_executor(slot_t *slot, int index)
 {
     xm_executor_params_t params = XM_EXECUTOR_PARAMS_INIT;
@@ -55,7 +62,7 @@ static xm_status_t create_executor(slot_t *slot, int index)
     return xm_executor_create(&params, &slot->variants[index].executor);
 }
 
-/* Ranks of a host take its devices in turn. */
+/* The rank's number among those of its host: ranks of a host take its devices in turn. */
 static int local_index(xm_worker_t *worker)
 {
     int rank = xm_worker_rank(worker), local = 0;
@@ -66,6 +73,7 @@ static int local_index(xm_worker_t *worker)
     return local;
 }
 
+/* The buffers are made once for all variants, as their layouts are the same. */
 static xm_status_t prepare_slot(slot_t *slot, const rb_prepared_t *prepared)
 {
     size_t size = (size_t)xm_worker_size(slot->worker);
@@ -91,6 +99,7 @@ static xm_status_t prepare_slot(slot_t *slot, const rb_prepared_t *prepared)
     return status;
 }
 
+/* Executors go before the buffers that they use. */
 static void clear_slot(slot_t *slot)
 {
     for (int v = 0; slot->variants != NULL && v < slot->count; ++v) {
@@ -102,7 +111,8 @@ static void clear_slot(slot_t *slot)
     rb_tile_buffers_clear(&slot->buffers);
 }
 
-/* The time is the slowest rank's, processor time and wrong bytes are those of all ranks. */
+/* Gathers one run: the time is the slowest rank's, processor time and wrong bytes are
+ * those of all. */
 static xm_status_t gather_run(slot_t *slot, const int64_t *own, run_t *run)
 {
     int64_t slowest = 0;
@@ -124,6 +134,11 @@ static xm_status_t gather_run(slot_t *slot, const int64_t *own, run_t *run)
     return XM_OK;
 }
 
+/*
+ * One run of one variant. Data are written before the barrier and checked after the clock
+ * has stopped, so neither is measured. Without validation they are written once, to bring
+ * the pages in.
+ */
 static xm_status_t run_once(slot_t *slot, int index, int number, run_t *run)
 {
     variant_t *variant = &slot->variants[index];
@@ -151,6 +166,8 @@ static xm_status_t run_once(slot_t *slot, int index, int number, run_t *run)
     }
     own[SAMPLE_NS] = xm_transport_now(xm_worker_transport(slot->worker)) - variant->start_ns;
     own[SAMPLE_CPU_NS] = xm_clock_cpu_ns() - cpu;
+    /* The checksums are compared on all ranks before anybody goes on, as it is a
+     * collective. */
     if (slot->options->verify) {
         status =
             rb_share_status(slot->worker, xm_executor_verify(slot->worker, variant->executor,
@@ -196,6 +213,7 @@ static xm_status_t run_all(slot_t *slot, rb_result_t *results)
         result->wrong += run.wrong;
         if (number >= options->warmup) {
             result->seconds[result->runs++] = run.seconds;
+            /* The average is built up run by run, over the timed runs only. */
             result->cpu_s += run.cpu_s / options->iterations;
         }
     }
@@ -203,7 +221,7 @@ static xm_status_t run_all(slot_t *slot, rb_result_t *results)
     return status;
 }
 
-/* Collective: puts every rank's records of the last run into the result. */
+/* Collective: puts every rank's records of the last run into the result, in rank order. */
 static xm_status_t gather_records(slot_t *slot, const variant_t *variant, rb_result_t *result)
 {
     rb_record_t *own = NULL;
@@ -230,7 +248,7 @@ static xm_status_t gather_records(slot_t *slot, const variant_t *variant, rb_res
     return XM_OK;
 }
 
-/* Collective. */
+/* Collective: all ranks compare their plans before anything moves. */
 static xm_status_t agree(slot_t *slot, const rb_prepared_t *prepared)
 {
     xm_status_t status = XM_OK;
@@ -257,6 +275,8 @@ static xm_status_t open_results(const slot_t *slot, const rb_prepared_t *prepare
     return XM_OK;
 }
 
+/* The order of steps is the same on all ranks; each failure that only one rank can have
+ * is shared. */
 xm_status_t rb_job_case(xm_worker_t *worker, const rb_job_info_t *job, int first, int count,
                         const rb_prepared_t *prepared, rb_result_t *results)
 {

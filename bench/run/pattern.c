@@ -1,3 +1,10 @@
+/*
+ * The bytes that are moved: each element's content is a hash of its index in the tensor
+ * and of the run's salt. So every element is different, an element in a wrong place is
+ * found, and neither side needs a copy of the tensor to check against. Filling and
+ * checking run at memory speed, since for terabytes of test data they would otherwise
+ * dominate.
+ */
 #include "bench/run/pattern.h"
 
 #include <stdbool.h>
@@ -8,8 +15,9 @@
 enum { WORDS = 2, LARGEST = WORDS * (int)sizeof(uint64_t) };
 
 /*
- * Rows of elements whose indices rise by one. Called with constant sizes only, so that the copies
- * become single instructions.
+ * Writes a row of elements whose indices rise by one. It is called with constant sizes
+ * only, so that the copies become single instructions. `flip` makes the complement, which
+ * poisons.
  */
 static inline void write_row(unsigned char *out, int64_t count, size_t size, uint64_t index,
                              uint64_t salt, uint64_t flip)
@@ -23,6 +31,7 @@ static inline void write_row(unsigned char *out, int64_t count, size_t size, uin
     }
 }
 
+/* Compares whole elements first, and counts bytes only where one differs. */
 static inline uint64_t check_row(const unsigned char *in, int64_t count, size_t size,
                                  uint64_t index, uint64_t salt)
 {
@@ -51,7 +60,7 @@ typedef struct {
     int64_t length; /* elements of a row */
 } rows_t;
 
-/* False when the box is empty: then there may be no buffer either. */
+/* Starts the walk; false when the box is empty, and then there may be no buffer either. */
 static bool rows_start(rows_t *rows, const xm_box_t *box, const int64_t *shape)
 {
     *rows = (rows_t){.box = box, .shape = shape, .length = 1};
@@ -62,6 +71,7 @@ static bool rows_start(rows_t *rows, const xm_box_t *box, const int64_t *shape)
     return xm_box_volume(box) > 0;
 }
 
+/* Row-major over the whole tensor, which makes the index independent of any layout. */
 static uint64_t rows_index(const rows_t *rows)
 {
     uint64_t index = 0;
@@ -72,6 +82,7 @@ static uint64_t rows_index(const rows_t *rows)
     return index;
 }
 
+/* Goes to the next row as an odometer; false after the last. */
 static bool rows_next(rows_t *rows)
 {
     for (int d = rows->box->dims - 2; d >= 0; --d) {
@@ -83,6 +94,7 @@ static bool rows_next(rows_t *rows)
     return false;
 }
 
+/* The switch makes the element size a constant for each call. */
 static void write_pattern(void *buffer, const xm_box_t *box, const int64_t *shape,
                           int64_t element_size, uint64_t salt, uint64_t flip)
 {
@@ -161,6 +173,8 @@ uint64_t rb_pattern_check(const void *buffer, const xm_box_t *box, const int64_t
     return wrong;
 }
 
+/* Tensor 0 keeps the batch's salt, so a single tensor has the same data with and without
+ * a batch. */
 uint64_t rb_pattern_tensor_salt(uint64_t salt, int tensor)
 {
     return tensor == 0 ? salt : xm_random_of(salt ^ xm_random_of((uint64_t)tensor));

@@ -1,3 +1,8 @@
+/*
+ * Where the network's rates come from: a profile, the options, a short probe of the job,
+ * or assumptions. All plans, bounds and simulations of a job use one set of rates, and
+ * the report names their source, since a prediction is worth what its rates are.
+ */
 #include "bench/run/rates.h"
 
 #include <stdio.h>
@@ -10,16 +15,19 @@
 #include "comm/base.h"
 #include "comm/probe.h"
 
-/* What --nic-gbps does not say: latency of a LAN, and memory between the ranks of a host. */
+/* Assumptions for what --nic-gbps does not say: the latency of a LAN, and memory between
+ * the ranks of a host. */
 static const double assumed_nic_latency = 20e-6, assumed_host_bandwidth = 10e9,
                     assumed_host_latency = 1e-6, assumed_gbps = 10;
 
-/* Large enough for the rates of loopback and LAN, small enough for a start within a second. */
+/* The probe's messages: large enough for the rates of loopback and LAN, small enough for
+ * a start within a second. */
 enum { PROBE_BYTES = 1 << 20, PROBE_REPETITIONS = 3 };
 
-/* Seconds. */
+/* Time for the probe, in seconds. */
 static const double probe_budget = 1;
 
+/* One rate serves all hosts unless the profile says that they differ. */
 static xm_status_t take_profile(const xm_cluster_profile_t *profile, rb_rates_t *rates)
 {
     int hosts = xm_cluster_profile_hosts_differ(profile) ? xm_cluster_profile_hosts(profile) : 1;
@@ -39,6 +47,7 @@ static xm_status_t take_profile(const xm_cluster_profile_t *profile, rb_rates_t 
     return XM_OK;
 }
 
+/* Rates are bytes per second inside, as everywhere in the library. */
 static double bytes_per_second(double gbps)
 {
     return gbps * 1e9 / 8;
@@ -55,7 +64,8 @@ static void take_gbps(const double *gbps, int count, rb_rates_t *rates)
     rates->host_latency = assumed_host_latency;
 }
 
-/* What is measured are the tensors' bytes, and headers share the emulated NICs with them. */
+/* Takes TCP's headers off: what is measured are the tensors' bytes, and headers share the
+ * emulated NICs with them. */
 static void take_headers(rb_rates_t *rates)
 {
     size_t used = strlen(rates->source);
@@ -88,6 +98,7 @@ xm_status_t rb_rates_read(const rb_options_t *options, rb_rates_t *rates, bool *
         take_gbps(options->nic_gbps, options->nic_rates, rates);
         (void)snprintf(rates->source, sizeof(rates->source), "--%s, latencies assumed",
                        options->uneven_rates > 0 ? "uneven" : "nic-gbps");
+        /* Only a rank inside an emulated cluster has XM_NICS and this kind of NICs. */
         if (rb_options_emulate(options) && xm_config_string(XM_CONFIG_NICS)[0] != '\0') {
             take_headers(rates);
         }
@@ -102,6 +113,7 @@ void rb_rates_assume(rb_rates_t *rates)
                    "assumed; --profile or --nic-gbps gives others");
 }
 
+/* The probe is short and shares its code with the one that makes profiles. */
 xm_status_t rb_rates_probe(xm_worker_t *worker, bool show, rb_rates_t *rates)
 {
     xm_probe_params_t params = XM_PROBE_PARAMS_INIT;
@@ -125,6 +137,7 @@ xm_status_t rb_rates_probe(xm_worker_t *worker, bool show, rb_rates_t *rates)
     return status;
 }
 
+/* Uplinks come from the options also where the NICs' rates were probed. */
 void rb_rates_set_uplinks(const rb_options_t *options, rb_rates_t *rates)
 {
     rates->racks = options->racks;
@@ -145,6 +158,8 @@ char *rb_rates_format_nic(const rb_rates_t *rates, char *buffer, size_t size)
     return buffer;
 }
 
+/* Hosts take the rates in turn, and racks are runs of neighbouring hosts of nearly equal
+ * length. */
 xm_status_t rb_rates_network(const rb_rates_t *rates, const rb_host_map_t *hosts,
                              xm_network_t **network)
 {

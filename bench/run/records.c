@@ -1,3 +1,8 @@
+/*
+ * Reads out of an executor when the hops of one rank ran, for traces and figures. Times
+ * are relative to the start of the run, so those of ranks with different clocks can be
+ * shown together.
+ */
 #include "bench/run/records.h"
 
 #include <stdlib.h>
@@ -26,6 +31,8 @@ static void take_hop(taker_t *taker, int64_t transfer, int hop, int64_t number)
     ++taker->count;
 }
 
+/* Goes through the plan's hops in the order of their numbers; a rank has those that it
+ * sends or receives. */
 static void take_hops(taker_t *taker, const xm_plan_t *plan)
 {
     int64_t count, number = 0;

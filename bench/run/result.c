@@ -1,3 +1,7 @@
+/*
+ * Numbers that follow from the measured times. With no run the planned makespan stands
+ * for the time, so dry runs and measurements share their tables.
+ */
 #include "bench/run/result.h"
 
 #include <math.h>
@@ -11,6 +15,8 @@ static int compare(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
+/* Even counts have the mean of the two middle times as their median. Without memory the
+ * first time stands for all. */
 rb_times_t rb_result_times(const rb_result_t *result)
 {
     const double first = result->seconds[0];
@@ -37,6 +43,7 @@ rb_times_t rb_result_times(const rb_result_t *result)
     return times;
 }
 
+/* How far the plan is above its lower bound; NAN where nothing must move. */
 double rb_result_gap(const rb_result_t *result)
 {
     double bound = (double)xm_plan_bound_ns(result->prepared->plan);
@@ -58,6 +65,7 @@ double rb_result_bound_fraction(const rb_result_t *result)
     return bound > 0 && time > 0 ? bound / time : NAN;
 }
 
+/* The sign says whether the prediction was too long (positive) or too short. */
 double rb_result_sim_error(const rb_result_t *result)
 {
     double time = rb_result_time(result);

@@ -1,3 +1,8 @@
+/*
+ * The memory of a rank's tiles, in one block for sources and one for destinations: one
+ * registration each, and one mapping for neighbours that copy directly. Packed parameters
+ * lie as a serving engine has them.
+ */
 #include "bench/run/tile_buffers.h"
 
 #include <inttypes.h>
@@ -8,7 +13,7 @@
 
 enum { ALIGNMENT = 64 };
 
-/* Where the next tile starts; a tile without bytes takes no place. */
+/* Returns where the next tile starts; a tile without bytes takes no place. */
 static uint64_t place(uint64_t bytes, uint64_t *end)
 {
     uint64_t start = *end;
@@ -17,7 +22,11 @@ static uint64_t place(uint64_t bytes, uint64_t *end)
     return start;
 }
 
-/* `memory` is where shared memory goes; NULL: none is wanted. */
+/*
+ * Allocates one block. `memory` is where shared memory goes, and NULL where none is
+ * wanted. A system without shared memory is no failure, as direct copies are an
+ * optimisation.
+ */
 static xm_status_t allocate(int rank, const char *what, uint64_t bytes, xm_shared_memory_t **memory,
                             unsigned char **buffer)
 {
@@ -40,8 +49,8 @@ static xm_status_t allocate(int rank, const char *what, uint64_t bytes, xm_share
                               what, bytes);
 }
 
-/* Offsets of the destination tiles, those of packed parameters one after the other. *end: bytes of
- * all. */
+/* Finds the offsets of the destination tiles, those of packed parameters one after the
+ * other; *end is the bytes of all. */
 static xm_status_t place_dst(const rb_prepared_t *prepared, const rb_tile_buffers_t *made,
                              uint64_t *offsets, uint64_t *end)
 {
@@ -96,6 +105,8 @@ xm_status_t rb_tile_buffers_create(const rb_prepared_t *prepared, int rank, bool
         status =
             allocate(rank, "destination", dst_bytes, shared ? &made.dst_shared : NULL, &made.dst);
     }
+    /* The offsets are used again for the sources once the destinations have their
+     * addresses. */
     for (size_t i = 0; status == XM_OK && i < count; ++i) {
         made.tensors[i].dst = made.tensors[i].dst_bytes > 0 ? made.dst + offsets[i] : NULL;
         offsets[i] = place(made.tensors[i].src_bytes, &src_bytes);
@@ -122,6 +133,8 @@ static void tile_box(const xm_layout_t *layout, int rank, xm_box_t *box)
     xm_layout_tile_box(layout, xm_layout_tile_of_rank(layout, rank), box);
 }
 
+/* Each tensor has a salt of its own, so data that went to another tensor's tile are wrong
+ * there. */
 void rb_tile_buffers_fill(const rb_tile_buffers_t *buffers, uint64_t salt)
 {
     for (int i = 0; i < xm_plan_tensors(buffers->plan); ++i) {
@@ -163,6 +176,7 @@ uint64_t rb_tile_buffers_check(const rb_tile_buffers_t *buffers, uint64_t salt)
     return wrong;
 }
 
+/* Shared memory frees the block itself. */
 static void release(xm_shared_memory_t *memory, unsigned char *buffer)
 {
     if (memory != NULL) {

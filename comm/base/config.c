@@ -1,3 +1,8 @@
+/* Settings from the environment, by one table of names, types and defaults from which
+ * documentation and checks are made as well. Values are read from the environment each time and
+ * never stored, so there is no state to initialise and no order of calls. Checking is separate
+ * from reading: xm_config_check() complains once, at the start of a job, and a reader of a
+ * malformed value gets the default instead of an error that it could not handle. */
 #include "comm/base/config.h"
 
 #include <stdio.h>
@@ -33,6 +38,7 @@ const xm_config_row_t *xm_config_row(xm_config_id_t id)
     return &rows[id];
 }
 
+/* The string belongs to the environment and is valid until somebody changes it. */
 const char *xm_config_string(xm_config_id_t id)
 {
     const char *value = getenv(rows[id].name);
@@ -40,11 +46,13 @@ const char *xm_config_string(xm_config_id_t id)
     return value != NULL ? value : rows[id].default_value;
 }
 
+/* Tells a default from the same value that a user has asked for. */
 bool xm_config_is_set(xm_config_id_t id)
 {
     return getenv(rows[id].name) != NULL;
 }
 
+/* A choice is one of the words that the type lists, by its position. */
 static xm_status_t parse_choice(const xm_config_row_t *row, const char *text, int *index)
 {
     const char *choice = row->type;
@@ -57,6 +65,7 @@ static xm_status_t parse_choice(const xm_config_row_t *row, const char *text, in
             *index = i;
             return XM_OK;
         }
+        /* The last word of the type has no bar behind it. */
         if (choice[choice_length] == '\0') {
             return xm_error_set(XM_ERR_PARSE, "%s: '%s' is not one of %s", row->name, text,
                                 row->type);
@@ -75,7 +84,7 @@ static xm_status_t check_pattern(const xm_config_row_t *row, const char *text)
                               row->name, text);
 }
 
-/* The parts of levels are checked by who reads them, log_filter.h. */
+/* The parts of levels are checked by the code that reads them, log_filter.h. */
 static xm_status_t check_levels(const xm_config_row_t *row, const char *text)
 {
     xm_log_filter_t filter;
@@ -106,6 +115,7 @@ typedef union {
     int choice;
 } value_t;
 
+/* Parses a value by its row's type. */
 static xm_status_t parse(const xm_config_row_t *row, const char *text, value_t *value)
 {
     if (strcmp(row->type, SECONDS) == 0) {
@@ -123,6 +133,7 @@ static xm_status_t parse(const xm_config_row_t *row, const char *text, value_t *
     if (strcmp(row->type, COUNT) == 0) {
         return xm_text_parse_int(row->name, text, 1, MAX_COUNT, &value->count);
     }
+    /* Any text is a string; what it means is checked where it is used. */
     if (strcmp(row->type, STRING) == 0) {
         return XM_OK;
     }
@@ -135,6 +146,7 @@ static xm_status_t parse(const xm_config_row_t *row, const char *text, value_t *
     return parse_choice(row, text, &value->choice);
 }
 
+/* A malformed value means the default. */
 static value_t value_or_default(xm_config_id_t id)
 {
     value_t value = {0};
@@ -165,6 +177,8 @@ int xm_config_choice(xm_config_id_t id)
     return value_or_default(id).choice;
 }
 
+/* Checks all values, then looks for names that begin with XM_ and are unknown: a misspelt
+ * setting would otherwise be ignored without a word. */
 xm_status_t xm_config_check(void)
 {
     const char *names[XM_CONFIG_COUNT];
@@ -184,6 +198,7 @@ xm_status_t xm_config_check(void)
         const char *nearest;
         bool known = false;
 
+        /* A name that is longer than any setting's cannot be a misspelt one. */
         if (strncmp(*entry, "XM_", 3) != 0 || length >= sizeof(name)) {
             continue;
         }
@@ -206,6 +221,7 @@ xm_status_t xm_config_check(void)
     return XM_OK;
 }
 
+/* All settings that must be equal on all ranks, as one text that ranks compare. */
 char *xm_config_fingerprint(char *buffer, size_t size)
 {
     size_t used = 0;

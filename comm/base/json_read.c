@@ -1,3 +1,6 @@
+/* Reading JSON with sentences for people: every mistake names the key, what it is and what it
+ * must be. Unknown keys are errors, with the nearest known one, because a misspelt optional key
+ * would silently have no effect. */
 #include "comm/base/json_read.h"
 
 #include <limits.h>
@@ -13,6 +16,7 @@ const char *xm_json_type(const json_t *value)
     return value == NULL ? "nothing" : names[json_typeof(value)];
 }
 
+/* One sentence for a wrong type and one for a missing key. */
 xm_status_t xm_json_wrong_type(const char *path, const char *expected, const json_t *value)
 {
     if (value == NULL) {
@@ -22,12 +26,14 @@ xm_status_t xm_json_wrong_type(const char *path, const char *expected, const jso
                         expected);
 }
 
+/* @p prefix is the path of the object, for the sentence only. */
 xm_status_t xm_json_check_keys(const json_t *object, const char *prefix, const char *const *keys,
                                size_t count)
 {
     const char *key;
     json_t *value;
 
+    /* The cast only removes const; the object is not changed. */
     json_object_foreach((json_t *)object, key, value)
     {
         const char *nearest;
@@ -49,12 +55,14 @@ xm_status_t xm_json_check_keys(const json_t *object, const char *prefix, const c
     return XM_OK;
 }
 
+/* The object stays the document's. */
 xm_status_t xm_json_object(const json_t *parent, const char *key, const json_t **object)
 {
     *object = json_object_get(parent, key);
     return json_is_object(*object) ? XM_OK : xm_json_wrong_type(key, "an object", *object);
 }
 
+/* The text stays the document's and must be copied to outlive it. */
 xm_status_t xm_json_string(const json_t *parent, const char *key, const char **text)
 {
     const json_t *value = json_object_get(parent, key);
@@ -66,6 +74,7 @@ xm_status_t xm_json_string(const json_t *parent, const char *key, const char **t
     return XM_OK;
 }
 
+/* Sizes and counts: no negative ones, and none beyond an int. */
 xm_status_t xm_json_int(const json_t *parent, const char *key, int *number)
 {
     const json_t *value = json_object_get(parent, key);
@@ -81,6 +90,7 @@ xm_status_t xm_json_int(const json_t *parent, const char *key, int *number)
     return XM_OK;
 }
 
+/* The key is the last part of a path such as "nic.bytes_per_s". */
 static const char *key_of(const char *path)
 {
     const char *point = strrchr(path, '.');
@@ -88,6 +98,7 @@ static const char *key_of(const char *path)
     return point != NULL ? point + 1 : path;
 }
 
+/* Integers are numbers as well: people write 1000 and not 1000.0. */
 xm_status_t xm_json_number(const json_t *parent, const char *path, double *number)
 {
     const json_t *value = json_object_get(parent, key_of(path));
@@ -99,6 +110,7 @@ xm_status_t xm_json_number(const json_t *parent, const char *path, double *numbe
     return XM_OK;
 }
 
+/* Without the key the number keeps the value that the caller has set as default. */
 xm_status_t xm_json_optional_number(const json_t *parent, const char *path, double *number)
 {
     return json_object_get(parent, key_of(path)) == NULL ? XM_OK

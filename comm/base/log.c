@@ -1,3 +1,8 @@
+/* Log lines: one write() for each, so lines of several processes that share a file do not mix,
+ * and no lock is held. The level test is made before anything is formatted. The rank is taken
+ * from the launcher's variables at first and from the worker later; with a rank in the file's
+ * name the file is then exchanged under the same descriptor. Logging must not change the
+ * thread's last error, which is often what is being logged. */
 #include "comm/base/log.h"
 
 #include <errno.h>
@@ -27,7 +32,7 @@ static atomic_int own_rank = -1, file_rank = -1; /* -1: none */
 static const char *const level_names[XM_LOG_LEVEL_COUNT] = {"ERROR", "WARN", "INFO", "DEBUG",
                                                             "TRACE"};
 
-/* The rank that a launcher gave this process; -1: none. Sets no sentence, unlike
+/* The rank that a launcher gave this process; -1: none. It sets no error, unlike
  * xm_job_env_read(): what is being logged may be the last one. */
 static int launched_rank(void)
 {
@@ -60,7 +65,7 @@ static void format_prefix(xm_log_level_t level, char *prefix)
                    now.tv_nsec / 1000, host, (int)getpid(), of_rank, level_names[level]);
 }
 
-/* The file that lines go to now, -1: it cannot be opened, which standard error is told. */
+/* Opens the file that lines go to now; -1: it cannot be opened, which standard error is told. */
 static int open_file(const char *pattern)
 {
     char path[PATH_MAX], prefix[PREFIX_SIZE];
@@ -81,13 +86,14 @@ static int open_file(const char *pattern)
     return fd;
 }
 
+/* Runs once, before the first line. */
 static void initialise(void)
 {
     const char *pattern = xm_config_string(XM_CONFIG_LOG_FILE);
     const char *named = xm_config_string(XM_CONFIG_HOST), *bad;
     int fd, length, unknown = -1;
 
-    /* A malformed text means the default; xm_config_check() is who complains. */
+    /* A malformed text means the default; xm_config_check() is what complains about it. */
     (void)xm_log_filter_parse(xm_config_string(XM_CONFIG_LOG), &filter, &bad, &length);
     if (named[0] != '\0') {
         (void)snprintf(host, sizeof(host), "%s", named);
@@ -102,6 +108,8 @@ static void initialise(void)
     }
 }
 
+/* A worker knows its rank now. If the file's name has it, the new file takes the old one's
+ * descriptor, so that threads that are logging need no lock. */
 void xm_log_set_rank(int rank)
 {
     const char *pattern = xm_config_string(XM_CONFIG_LOG_FILE);
@@ -115,12 +123,13 @@ void xm_log_set_rank(int rank)
     }
     fd = open_file(pattern);
     if (fd >= 0) {
-        /* Lines that are being written go to one file or the other. */
+        /* Lines that are being written at this moment go to one file or the other. */
         (void)dup3(fd, log_fd, O_CLOEXEC);
         (void)close(fd);
     }
 }
 
+/* The cheap test that callers make first. */
 bool xm_log_writes(xm_log_level_t level, const char *file)
 {
     (void)pthread_once(&once, initialise);
@@ -138,6 +147,7 @@ static const char *short_path(const char *file)
     return at != NULL ? at : file;
 }
 
+/* A line that is too long is cut; it always ends with a line feed. */
 void xm_log_write(xm_log_level_t level, const char *file, int line, const char *format, ...)
 {
     char text[LINE_SIZE], prefix[PREFIX_SIZE];

@@ -1,3 +1,7 @@
+/* Which log lines are written: a level for everything and levels for subjects, where the
+ * subject of a line follows from the file that logs it. So no call has to name its subject, and
+ * moving a file to another room needs no change but in the table. A malformed text changes
+ * nothing: the default applies. */
 #include "comm/base/log_filter.h"
 
 #include <string.h>
@@ -41,6 +45,7 @@ static bool matches(const char *files, const char *file)
     return false;
 }
 
+/* The first subject that matches; the last one takes all that is left. */
 xm_log_subject_t xm_log_subject_of(const char *file)
 {
     int subject = 0;
@@ -56,7 +61,7 @@ static bool is_word(const char *text, size_t length, const char *word)
     return strlen(word) == length && strncmp(text, word, length) == 0;
 }
 
-/* Index of a level, -1: there is none of that name. */
+/* The index of a level, -1: there is none of that name. */
 static int find_level(const char *text, size_t length)
 {
     int level = XM_LOG_LEVEL_COUNT - 1;
@@ -77,7 +82,7 @@ static int find_subject(const char *text, size_t length)
     return subject;
 }
 
-/* One part of the text into the levels given so far; -1 in `named`: not given. */
+/* Reads one part of the text into the levels given so far; -1 in `named`: not given. */
 static bool parse_part(const char *part, size_t length, int *common, int *named)
 {
     const char *equals = memchr(part, '=', length);
@@ -93,6 +98,8 @@ static bool parse_part(const char *part, size_t length, int *common, int *named)
     return true;
 }
 
+/* Parses the whole text before anything is set, and returns the part that is wrong, for the
+ * sentence. A subject's own level counts wherever it stands in the text. */
 bool xm_log_filter_parse(const char *text, xm_log_filter_t *filter, const char **bad, int *length)
 {
     int common = XM_LOG_WARN, named[XM_LOG_SUBJECT_COUNT];

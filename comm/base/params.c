@@ -1,9 +1,14 @@
-/* Structs and pointers as callers give them. */
+/* Structs and pointers as callers give them. A struct's first member is its size as the caller
+ * was compiled, which is what lets program and library be of different versions: an older
+ * caller's struct is shorter, and its missing fields keep the library's defaults; a newer
+ * caller's is longer, which is fine as long as the unknown part is zero, that is, asks for
+ * nothing. */
 #include "comm/base/params.h"
 
 #include <string.h>
 
-/* struct_size of a caller's struct, which is its first member. */
+/* Reads struct_size of a caller's struct, which is its first member. A size of 0 means that the
+ * struct was not initialised by its macro. */
 static xm_status_t read_size(const char *function, const char *type, const void *given,
                              size_t known, size_t *size)
 {
@@ -19,6 +24,8 @@ static xm_status_t read_size(const char *function, const char *type, const void 
     return XM_OK;
 }
 
+/* Copies a caller's struct into one of this library's size. An unknown field that is not zero
+ * is refused, since ignoring it would do something else than was asked for. */
 xm_status_t xm_params_copy(const char *function, const char *type, void *own, size_t size,
                            const void *given)
 {
@@ -41,6 +48,8 @@ xm_status_t xm_params_copy(const char *function, const char *type, void *own, si
     return XM_OK;
 }
 
+/* The other direction: fills in a caller's struct. Fields that this library does not know
+ * become zero. */
 xm_status_t xm_info_copy(const char *function, const char *type, void *given, const void *own,
                          size_t size)
 {

@@ -1,3 +1,7 @@
+/* Patterns in file names: %r the rank, %h the host, %p the process, %% a percent sign. They
+ * exist because several ranks of a machine read the same environment and must not write the
+ * same file. A host's name with a slash must not lead into another folder, so slashes are
+ * replaced. */
 #include "comm/base/path_pattern.h"
 
 #include <stdio.h>
@@ -30,7 +34,7 @@ bool xm_path_pattern_has(const char *pattern, char letter)
     return false;
 }
 
-/* Appends a placeholder's value. */
+/* Appends a placeholder's value; a process without a rank is called "none". */
 static int append(char letter, int rank, const char *host, char *to, size_t size)
 {
     int length;
@@ -51,6 +55,8 @@ static int append(char letter, int rank, const char *host, char *to, size_t size
     }
 }
 
+/* Fails for invalid patterns and for paths that do not fit, rather than cutting them: a cut
+ * name might be another file's. */
 bool xm_path_pattern_expand(const char *pattern, int rank, const char *host, char *path,
                             size_t size)
 {

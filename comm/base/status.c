@@ -1,3 +1,6 @@
+/* Status codes and the sentence that goes with a failure. The sentence is one per thread, so
+ * that functions return a number and callers that want to know more ask afterwards; it stays
+ * until the next failure of the thread, and successes do not touch it. */
 #include "comm/base/status.h"
 
 #include <stdarg.h>
@@ -49,6 +52,7 @@ const char *xm_status_string(xm_status_t status)
     return "unknown status";
 }
 
+/* Codes down to -19 are the caller's own mistakes; below are those of the world around. */
 bool xm_status_is_caller(xm_status_t status)
 {
     return status < 0 && status > -20;
@@ -59,6 +63,7 @@ const char *xm_last_error(void)
     return sentence;
 }
 
+/* Formats into a local buffer first, because arguments may point into the old sentence. */
 xm_status_t xm_error_set(xm_status_t status, const char *format, ...)
 {
     char text[SENTENCE_SIZE]; /* arguments may point into the old sentence */
@@ -71,6 +76,7 @@ xm_status_t xm_error_set(xm_status_t status, const char *format, ...)
     return status;
 }
 
+/* Puts a place in front of the sentence, as errors are passed upwards. */
 xm_status_t xm_error_prefix(xm_status_t status, const char *format, ...)
 {
     char text[SENTENCE_SIZE];

@@ -1,3 +1,6 @@
+/* Texts: numbers with limits, suggestions for misspelt names, sizes and times for people, and
+ * UTF-8 that may be broken. All parsers take the whole text or refuse it, since "10x" is a
+ * mistake and not 10. */
 #include "comm/base/text.h"
 
 #include <errno.h>
@@ -15,7 +18,9 @@ static size_t min2(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* Optimal string alignment distance; words longer than MAX_WORD are cut. */
+/* Optimal string alignment distance: insertions, deletions, replacements and exchanges of
+ * neighbours, the typing errors that people make. Words longer than MAX_WORD are cut, so that
+ * three rows on the stack are enough. */
 static size_t edit_distance(const char *a, const char *b)
 {
     size_t rows[3][MAX_WORD + 1];
@@ -35,11 +40,13 @@ static size_t edit_distance(const char *a, const char *b)
             size_t best = min2(previous[j] + 1, current[j - 1] + 1);
 
             best = min2(best, previous[j - 1] + cost);
+            /* Two neighbours are exchanged; this needs the row before the previous one. */
             if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
                 best = min2(best, before[j - 2] + 1);
             }
             current[j] = best;
         }
+        /* The three rows change places, and the oldest is written over next. */
         oldest = before;
         before = previous;
         previous = current;
@@ -48,8 +55,10 @@ static size_t edit_distance(const char *a, const char *b)
     return previous[length_b];
 }
 
+/* The nearest name within a third of the word's length; farther ones would be guesses. */
 const char *xm_text_nearest(const char *word, const char *const *names, size_t count)
 {
+    /* Two errors are allowed in short words as well. */
     size_t limit = strlen(word) / 3 > 2 ? strlen(word) / 3 : 2;
     size_t best_distance = limit + 1;
     const char *best = NULL;
@@ -57,6 +66,7 @@ const char *xm_text_nearest(const char *word, const char *const *names, size_t c
     for (size_t i = 0; i < count; ++i) {
         size_t distance = edit_distance(word, names[i]);
 
+        /* A name that would have to be replaced completely is not near, however short it is. */
         if (distance < best_distance && distance < strlen(names[i])) {
             best_distance = distance;
             best = names[i];
@@ -65,9 +75,11 @@ const char *xm_text_nearest(const char *word, const char *const *names, size_t c
     return best;
 }
 
+/* Finds a name, or fails with the nearest one or with all of them. */
 xm_status_t xm_text_choose(const char *what, const char *name, const char *const *names,
                            size_t count, int *index)
 {
+    /* The search is cheap and choices are made at the start, so it is done before it is needed. */
     const char *nearest = xm_text_nearest(name, names, count);
     char known[512];
     size_t used = 0;
@@ -91,6 +103,7 @@ xm_status_t xm_text_choose(const char *what, const char *name, const char *const
                         known);
 }
 
+/* strtoll() and strtod() skip blanks and take words such as "nan", which are no numbers here. */
 static bool starts_like_number(const char *text)
 {
     return (*text >= '0' && *text <= '9') || *text == '-' || *text == '+' || *text == '.';
@@ -107,6 +120,7 @@ xm_status_t xm_text_parse_int(const char *what, const char *text, int64_t minimu
     if (!starts_like_number(text) || end == text || *end != '\0') {
         return xm_error_set(XM_ERR_PARSE, "%s: '%s' is not an integer", what, text);
     }
+    /* ERANGE matters if a limit is that of the type: strtoll() then returns the limit itself. */
     if (errno == ERANGE || parsed < minimum || parsed > maximum) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s: %s is outside %" PRId64 " … %" PRId64,
                             what, text, minimum, maximum);
@@ -124,6 +138,7 @@ xm_status_t xm_text_parse_double(const char *what, const char *text, double mini
     if (!starts_like_number(text) || end == text || *end != '\0' || !isfinite(parsed)) {
         return xm_error_set(XM_ERR_PARSE, "%s: '%s' is not a number", what, text);
     }
+    /* Infinity has been refused above, so an open limit can be given as any large number. */
     if (parsed < minimum || parsed > maximum) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s: %s is outside %g … %g", what, text,
                             minimum, maximum);
@@ -132,6 +147,8 @@ xm_status_t xm_text_parse_double(const char *what, const char *text, double mini
     return XM_OK;
 }
 
+/* Powers of 1000 and of 1024 have different names. "K" alone is refused, since nobody knows which
+ * of them it means. */
 static const struct {
     const char *suffix;
     double factor;
@@ -139,11 +156,13 @@ static const struct {
     {"", 1},      {"B", 1},      {"kB", 1e3},      {"MB", 1e6},      {"GB", 1e9},
     {"TB", 1e12}, {"KiB", 1024}, {"MiB", 1048576}, {"GiB", 1 << 30}, {"TiB", 1099511627776.0}};
 
+/* The largest double below 2^64 is the limit: above it the conversion is undefined. */
 xm_status_t xm_text_parse_bytes(const char *what, const char *text, uint64_t *bytes)
 {
     char *end;
     double number = strtod(text, &end);
 
+    /* No sign is allowed: a count of bytes has none. */
     if (*text < '0' || *text > '9' || !isfinite(number)) {
         return xm_error_set(XM_ERR_PARSE, "%s: '%s' is not a byte count", what, text);
     }
@@ -169,6 +188,7 @@ char *xm_text_format_bytes(uint64_t bytes, char *buffer, size_t size)
     double value = (double)bytes;
     int unit = -1;
 
+    /* The unit stops at EiB, which is enough for 64 bits. */
     while (value >= 1024.0 && unit < 5) {
         value /= 1024.0;
         ++unit;
@@ -193,7 +213,7 @@ char *xm_text_format_seconds(double seconds, char *buffer, size_t size)
     return buffer;
 }
 
-/* Smallest character that needs so many bytes. */
+/* The smallest character that needs so many bytes: a longer form of a smaller one is invalid. */
 static const unsigned smallest[] = {0, 0, 0x80, 0x800, 0x10000};
 
 void xm_text_list_add(char *list, size_t size, const char *separator, const char *format, ...)
@@ -210,6 +230,8 @@ void xm_text_list_add(char *list, size_t size, const char *separator, const char
     va_end(args);
 }
 
+/* Length of the UTF-8 character at the text's beginning; 0 for anything invalid: overlong
+ * forms, surrogates, values beyond Unicode. */
 size_t xm_text_character(const char *text)
 {
     const unsigned char *at = (const unsigned char *)text;
@@ -225,6 +247,7 @@ size_t xm_text_character(const char *text)
     }
     character = *at & (0x7fU >> length);
     for (size_t i = 1; i < length; ++i) {
+        /* The end of the text is no continuation byte either, so nothing is read behind it. */
         if ((at[i] & 0xc0) != 0x80) {
             return 0;
         }
@@ -236,7 +259,7 @@ size_t xm_text_character(const char *text)
                : length;
 }
 
-/* Whether a text ends in the middle of the character that it begins with. */
+/* True when a text ends in the middle of the character that it begins with. */
 static bool is_unfinished(const char *text)
 {
     size_t length = strlen(text);
@@ -253,13 +276,17 @@ static bool is_unfinished(const char *text)
                                      : 2U);
 }
 
+/* Copies what fits, cut between characters and never inside one; invalid bytes become '?'. */
 char *xm_text_copy(const char *text, char *buffer, size_t size)
 {
     size_t used = 0;
 
     while (*text != '\0') {
+        /* An invalid byte is taken alone, because the next one may begin a good character. */
         size_t length = xm_text_character(text), needed = length > 0 ? length : 1;
 
+        /* A character that does not fit is left out whole, and so is one that the source has
+         * cut. */
         if (used + needed >= size || (length == 0 && is_unfinished(text))) {
             break;
         }
@@ -275,6 +302,7 @@ char *xm_text_copy(const char *text, char *buffer, size_t size)
     return buffer;
 }
 
+/* Makes a text safe for a terminal: control characters are written as escapes. */
 char *xm_text_printable(const char *text, char *buffer, size_t size)
 {
     size_t used = 0;
@@ -293,6 +321,7 @@ char *xm_text_printable(const char *text, char *buffer, size_t size)
         } else {
             (void)snprintf(shown, sizeof(shown), "%.*s", (int)length, text);
         }
+        /* An escape is written whole or not at all: half of one would mean something else. */
         if (used + strlen(shown) >= size) {
             break;
         }

@@ -1,3 +1,7 @@
+/* Whole files, read and replaced. A file is written beside its place and renamed, so a reader
+ * sees the old or the new one and never half of it, and a crash leaves the old one. Profiles
+ * and plans are also synced to the disk; metrics are not, for they are written every second and
+ * nobody misses one. */
 #include "comm/base/text_file.h"
 
 #include <errno.h>
@@ -9,8 +13,10 @@
 #include <string.h>
 #include <unistd.h>
 
+/* A device file or a wrong path could otherwise fill the memory. */
 static const size_t largest = (size_t)256 << 20;
 
+/* A write may take less than it was given or be interrupted by a signal; neither is an error. */
 static xm_status_t write_all(int fd, const char *text, size_t length)
 {
     while (length > 0) {
@@ -28,7 +34,8 @@ static xm_status_t write_all(int fd, const char *text, size_t length)
     return XM_OK;
 }
 
-/* Writes @p text beside the file and renames it. */
+/* Writes @p text beside the file and renames it. The temporary name has the process's number,
+ * so two writers do not share one; it is removed after a failure. */
 static xm_status_t replace(const char *path, const char *text, size_t length, bool durable)
 {
     char temporary[PATH_MAX];
@@ -49,6 +56,7 @@ static xm_status_t replace(const char *path, const char *text, size_t length, bo
         (void)close(fd);
         goto remove_temporary;
     }
+    /* Some file systems report a full disk only at close, so the rename must wait for it. */
     if (close(fd) != 0 || rename(temporary, path) != 0) {
         status = xm_error_set(XM_ERR_IO, "%s: %s", path, strerror(errno));
         goto remove_temporary;
@@ -70,6 +78,8 @@ xm_status_t xm_text_replace(const char *path, const char *text, size_t length)
     return replace(path, text, length, false);
 }
 
+/* Reads to the end, whatever size the file system tells: pipes have none. More than 256 MiB is
+ * no document of ours. */
 static xm_status_t read_all(FILE *file, const char *path, char **text, size_t *length)
 {
     size_t capacity = 1 << 14, used = 0;
@@ -78,6 +88,7 @@ static xm_status_t read_all(FILE *file, const char *path, char **text, size_t *l
     while (buffer != NULL) {
         char *larger;
 
+        /* One byte is kept free for the terminator. */
         used += fread(buffer + used, 1, capacity - 1 - used, file);
         if (used < capacity - 1) {
             break;
@@ -106,6 +117,7 @@ static xm_status_t read_all(FILE *file, const char *path, char **text, size_t *l
     return XM_OK;
 }
 
+/* A file that is missing has a status of its own, because callers often have a default for it. */
 xm_status_t xm_text_load(const char *path, char **text, size_t *length)
 {
     FILE *file = fopen(path, "re");

@@ -1,3 +1,6 @@
+/* Versions of crossmesh and of what it stands on, for logs, metrics and reports. They are asked
+ * of what is loaded at run time and not of headers at build time, since a mismatch of the two
+ * is a fault that reports should show. */
 #include "comm/base/versions.h"
 
 #include <dlfcn.h>
@@ -11,7 +14,8 @@
 
 #include <crossmesh/version.h>
 
-/* The interface has no version; the file that was loaded has: libibverbs.so.1.14.44.0. */
+/* The interface of libibverbs has no version, but the file that was loaded has:
+ * libibverbs.so.1.14.44.0. */
 static void read_verbs(char *version)
 {
     static const char mark[] = ".so.";
@@ -32,7 +36,7 @@ static void read_verbs(char *version)
     }
 }
 
-/* First line of a file below the root; "" when there is none. */
+/* Reads the first line of a file below the root; "" when there is none. */
 static void read_line(const char *root, const char *path, char *line, int size)
 {
     char full[PATH_MAX];
@@ -50,8 +54,8 @@ static void read_line(const char *root, const char *path, char *line, int size)
     line[strcspn(line, "\n")] = '\0';
 }
 
-/* "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 …": the first word that
- * is a number with dots. */
+/* Finds the version in "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19
+ * …": the first word that is a number with dots. */
 static void read_nvidia(const char *root, char *version)
 {
     char line[256];
@@ -86,6 +90,7 @@ void xm_versions_read(const char *root, xm_versions_t *versions)
     read_line(root, "/proc/sys/kernel/osrelease", versions->kernel, sizeof(versions->kernel));
 }
 
+/* Lists what is known; the rest is left out. */
 char *xm_versions_format(const xm_versions_t *versions, char *buffer, size_t size)
 {
     const struct {

@@ -1,9 +1,12 @@
-/* The doctor: clocks. */
+/* The doctor's look at clocks: the source, because reading the time happens at every wait; the
+ * resolution, because deadlines and measurements need it; the synchronisation, because logs of
+ * several hosts are laid side by side. */
 #include <string.h>
 
 #include "comm/doctor/doctor_private.h"
 
-/* Reading the clock happens at every wait; what takes a system call and a bus cycle is felt. */
+/* Checks the clock source: reading the clock happens at every wait, and one that takes a system
+ * call and a bus cycle is felt. */
 static void check_source(xm_doctor_t *doctor)
 {
     static const char *const slow[] = {"hpet", "acpi_pm", "pit", "jiffies", "refined-jiffies"};
@@ -30,6 +33,7 @@ static void check_source(xm_doctor_t *doctor)
     xm_doctor_note(doctor, XM_SEVERITY_OK, subject, "", "%s", source);
 }
 
+/* A clock that counts in ticks of the kernel makes every timeout and measurement wrong. */
 static void check_resolution(xm_doctor_t *doctor)
 {
     static const char subject[] = "clock resolution";
@@ -45,10 +49,12 @@ static void check_resolution(xm_doctor_t *doctor)
                    "CLOCK_MONOTONIC counts in steps of %g ns", resolution * 1e9);
 }
 
+/* Only logs depend on a clock that is kept in step: nothing in a job looks at the time of day. */
 static void check_synchronisation(xm_doctor_t *doctor)
 {
     static const char subject[] = "clock synchronisation";
-    /* Rounded up, for the estimate grows by the second, and ranks that agree share a row. */
+    /* The bound is rounded up, for the estimate grows by the second, and ranks that agree share
+     * a row. */
     double bound = 1e-3;
 
     if (!doctor->facts->clock_known) {

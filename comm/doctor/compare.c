@@ -1,3 +1,7 @@
+/* Comparing the ranks of a job. Different versions and settings are the faults that no single
+ * machine can see; each aspect is one row that names the ranks which differ from the majority, with
+ * what they have. Clocks are compared with rank 0's, and only the part of an offset that is certain
+ * counts. */
 #include "comm/doctor/compare.h"
 
 #include <stdio.h>
@@ -7,7 +11,7 @@
 #include "comm/doctor/doctor_private.h"
 #include "comm/base.h"
 
-/* Offsets up to this are what network time protocols leave. */
+/* Seconds between two clocks. A larger offset makes the logs of several hosts misleading. */
 static const double tolerable_offset = 1e-3;
 
 static const struct {
@@ -40,7 +44,8 @@ static const struct {
                             "Make those of one network equal: connections take the smaller one."},
 };
 
-/* The rank whose text most ranks have; the lowest of several. */
+/* The rank whose text most ranks have; the lowest of several. The usual case, all equal, ends
+ * after the first rank. */
 static int majority(const xm_card_t *cards, int ranks, int aspect)
 {
     int best = 0, most = 0;
@@ -62,12 +67,13 @@ static int majority(const xm_card_t *cards, int ranks, int aspect)
     return best;
 }
 
+/* An empty text means that the rank lacks what others have, which is a difference as well. */
 static const char *or_none(const char *text)
 {
     return text[0] != '\0' ? text : "none";
 }
 
-/* Where two texts of "NAME=VALUE …" begin to differ: at the beginning of a word. */
+/* Finds where two texts of "NAME=VALUE …" begin to differ: at the beginning of a word. */
 static const char *first_difference(const char *text, const char *other)
 {
     const char *word = text;
@@ -78,10 +84,11 @@ static const char *first_difference(const char *text, const char *other)
     return word;
 }
 
-/* Names the ranks that differ, a few of them with what they have. */
+/* Names the ranks that differ, a few of them with what they have, as far as the text has room. */
 static void describe(const xm_card_t *cards, int ranks, int aspect, xm_finding_t *finding)
 {
     const char *usual = cards[majority(cards, ranks, aspect)].text[aspect];
+    /* Settings are long lists, so only the first word that differs is shown. */
     bool one_word = aspect == XM_ASPECT_SETTINGS;
     int odd = 0;
     size_t used;
@@ -98,6 +105,7 @@ static void describe(const xm_card_t *cards, int ranks, int aspect, xm_finding_t
     used = one_word ? 0
                     : (size_t)snprintf(finding->text, sizeof(finding->text), "%s on %d ranks",
                                        or_none(usual), ranks - odd);
+    /* A thousand odd ranks do not fit; the first ones are enough to find the cause. */
     for (int rank = 0; rank < ranks && used + 1 < sizeof(finding->text); ++rank) {
         const char *text = cards[rank].text[aspect];
 
@@ -112,6 +120,7 @@ static void describe(const xm_card_t *cards, int ranks, int aspect, xm_finding_t
     }
 }
 
+/* An aspect that no rank has (no NVIDIA driver, no RDMA) makes no row. */
 static bool compare_aspect(const xm_card_t *cards, int ranks, int aspect, xm_findings_t *findings)
 {
     xm_finding_t finding = {.severity = XM_SEVERITY_OK};
@@ -128,7 +137,7 @@ static bool compare_aspect(const xm_card_t *cards, int ranks, int aspect, xm_fin
     return xm_findings_add(findings, &finding);
 }
 
-/* How far off a clock certainly is, in seconds. */
+/* How far off a clock certainly is, in seconds: the measurement's own uncertainty is taken off. */
 static double certain_offset(const xm_card_t *card)
 {
     double offset = (double)card->offset_ns * 1e-9,
@@ -138,6 +147,7 @@ static double certain_offset(const xm_card_t *card)
     return size > uncertainty ? size - uncertainty : 0;
 }
 
+/* The worst host is named; hosts within the tolerance are one row together. */
 static bool compare_clocks(const xm_card_t *cards, int ranks, xm_findings_t *findings)
 {
     xm_finding_t finding = {.severity = XM_SEVERITY_OK, .subject = "clocks of the hosts"};
@@ -146,6 +156,7 @@ static bool compare_clocks(const xm_card_t *cards, int ranks, xm_findings_t *fin
     int worst = -1;
 
     for (int rank = 1; rank < ranks; ++rank) {
+        /* Ranks on the host of rank 0 have its clock. */
         if (strcmp(cards[rank].host, cards[0].host) != 0 &&
             (worst < 0 || certain_offset(&cards[rank]) > certain_offset(&cards[worst]))) {
             worst = rank;
@@ -173,6 +184,8 @@ static bool compare_clocks(const xm_card_t *cards, int ranks, xm_findings_t *fin
     return xm_findings_add(findings, &finding);
 }
 
+/* Adds one row for each aspect and one for the clocks. False means that memory is missing, and then
+ * the findings are incomplete. */
 bool xm_doctor_compare(const xm_card_t *cards, int ranks, xm_findings_t *findings)
 {
     bool ok = true;

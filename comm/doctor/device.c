@@ -1,4 +1,6 @@
-/* The doctor: GPUs and the NICs that serve them. */
+/* The doctor's look at GPUs and the NICs that serve them: can NICs read the memory of GPUs
+ * themselves, and has each GPU a NIC that is not behind the link between processors. Both
+ * decide whether tiles on GPUs travel at the NIC's rate or at that of a detour. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,6 +8,7 @@
 #include "comm/doctor/doctor_private.h"
 #include "comm/base.h"
 
+/* A module's name must be the first word of a line, since other lines name it as a user. */
 static bool starts_line(const char *text, const char *word)
 {
     size_t length = strlen(word);
@@ -18,7 +21,8 @@ static bool starts_line(const char *text, const char *word)
     return false;
 }
 
-/* Linux 5.12 lets RDMA devices use memory of other devices (DMA-BUF). */
+/* Linux 5.12 lets RDMA devices use memory of other devices (DMA-BUF); the version is all that
+ * tells. */
 static bool knows_dma_buf(const xm_doctor_t *doctor)
 {
     char release[64], *end;
@@ -41,7 +45,7 @@ static int count_gpus(const xm_doctor_t *doctor)
     return topology != NULL ? xm_topology_device_count(topology, XM_DEVICE_GPU) : 0;
 }
 
-/* Whether NICs can read and write the memory of GPUs. */
+/* Checks that NICs can read and write the memory of GPUs. */
 static void check_peer_memory(xm_doctor_t *doctor)
 {
     static const char *const modules[] = {"nvidia_peermem", "nv_peer_mem", "amdgpu"};
@@ -54,6 +58,7 @@ static void check_peer_memory(xm_doctor_t *doctor)
                        gpus == 0 ? "no GPU" : "no RDMA device");
         return;
     }
+    /* A file that cannot be read gives an empty text, and so the warning below. */
     (void)xm_doctor_read(doctor, text, sizeof(text), "/proc/modules");
     for (size_t i = 0; i < sizeof(modules) / sizeof(modules[0]); ++i) {
         if (starts_line(text, modules[i])) {
@@ -86,6 +91,7 @@ static int nearest_nic(const xm_topology_t *topology, int gpu, xm_topology_path_
     return nearest;
 }
 
+/* A distance counts as far only across packages; anything nearer differs by little. */
 static void check_distance(xm_doctor_t *doctor)
 {
     static const char subject[] = "NIC distance";

@@ -1,3 +1,7 @@
+/* The doctor's list of findings, and reading files below a root. Everything that a check reads
+ * goes through this root, so that descriptions of other machines can be examined and tests run
+ * on made-up ones. Only want of memory is a failure; what cannot be read is a finding, because
+ * a doctor that gives up at the first missing file helps nobody. */
 #include "comm/doctor/doctor.h"
 
 #include <dirent.h>
@@ -64,6 +68,8 @@ void xm_findings_destroy(xm_findings_t *findings)
     }
 }
 
+/* Adds a finding. Advice is given only where something is to be done. Want of memory is noted
+ * and looked at once, when all checks have run. */
 void xm_doctor_note(xm_doctor_t *doctor, xm_severity_t severity, const char *subject,
                     const char *advice, const char *format, ...)
 {
@@ -82,6 +88,7 @@ void xm_doctor_note(xm_doctor_t *doctor, xm_severity_t severity, const char *sub
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
+/* The path of a file below the root. */
 static void make_path(const xm_doctor_t *doctor, char path[PATH_MAX], const char *format,
                       va_list args) XM_PRINTF(3, 0);
 
@@ -96,6 +103,7 @@ static void make_path(const xm_doctor_t *doctor, char path[PATH_MAX], const char
     }
 }
 
+/* Reads a small file without its last line feeds; on failure the text is empty. */
 static bool read_path(const char *path, char *text, size_t size)
 {
     FILE *file = fopen(path, "re");
@@ -127,6 +135,7 @@ bool xm_doctor_read(const xm_doctor_t *doctor, char *text, size_t size, const ch
     return read_path(path, text, size);
 }
 
+/* Numbers in /proc and /sys are decimal with a line feed; what follows is ignored. */
 bool xm_doctor_read_number(const xm_doctor_t *doctor, int64_t *number, const char *format, ...)
 {
     char path[PATH_MAX], text[64], *end;
@@ -147,6 +156,8 @@ static int is_visible(const struct dirent *entry)
     return entry->d_name[0] != '.';
 }
 
+/* Visits the entries of a folder in the order of their numbers (eth2 before eth10), so that
+ * reports are the same on every run. */
 int xm_doctor_list(xm_doctor_t *doctor, const char *path,
                    void (*visit)(xm_doctor_t *doctor, const char *name, void *arg), void *arg)
 {
@@ -167,6 +178,7 @@ int xm_doctor_list(xm_doctor_t *doctor, const char *path,
     return count > 0 ? count : 0;
 }
 
+/* Reads a list as the kernel writes it, "0-3,8"; false for anything else. */
 bool xm_doctor_mark_list(const char *text, bool *marks, int size)
 {
     for (const char *at = text;;) {

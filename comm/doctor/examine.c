@@ -1,4 +1,6 @@
-/* The examination of a rank: all checks, one after the other. */
+/* The examination of a rank: all checks, one after the other. The network comes first, because
+ * later checks depend on whether there is RDMA. A fault does not end the examination: all faults of
+ * a machine are reported at once, and only missing memory makes it fail. */
 #include "comm/doctor/doctor_private.h"
 #include "comm/base.h"
 

@@ -1,4 +1,6 @@
-/* The doctor: what system calls and libraries tell of this machine. */
+/* What system calls and libraries tell of this machine, as opposed to files. It is collected in one
+ * struct, so that checks are functions of files and this struct, and tests can invent both. Where 0
+ * could be taken for a fact, a flag of its own tells whether the system has told it. */
 #include <fcntl.h>
 #include <infiniband/verbs.h>
 #include <stdio.h>
@@ -29,6 +31,8 @@ static void read_clock(xm_doctor_facts_t *facts)
     facts->clock_error = (double)state.maxerror * 1e-6;
 }
 
+/* Memory without a name is tried, because container profiles forbid the call without any other
+ * sign. */
 static void read_shared_memory(xm_doctor_facts_t *facts)
 {
     struct statvfs shm;
@@ -45,6 +49,7 @@ static void read_shared_memory(xm_doctor_facts_t *facts)
     }
 }
 
+/* Ports that are not active have no MTU that matters. */
 static void read_port(xm_doctor_facts_t *facts, struct ibv_context *context, const char *device,
                       uint8_t number)
 {
@@ -61,6 +66,7 @@ static void read_port(xm_doctor_facts_t *facts, struct ibv_context *context, con
     ++facts->ports;
 }
 
+/* Each device is opened and closed again: nothing is left registered. */
 static void read_ports(xm_doctor_facts_t *facts)
 {
     int count = 0;
@@ -98,7 +104,8 @@ static void append_word(char *text, size_t size, const char *word, size_t length
     (void)snprintf(text + used, size - used, "%s%.*s", used > 0 ? " " : "", (int)length, word);
 }
 
-/* A report of a context has lines "#      resource 1  :  md 1  dev 1  flags -- tcp/eth0". */
+/* Finds the transports in UCX's report of a context, which has lines "#      resource 1  :  md
+ * 1  dev 1  flags -- tcp/eth0". */
 static void read_transports(xm_doctor_facts_t *facts, ucp_context_h context)
 {
     char *report = NULL;
@@ -126,6 +133,8 @@ static void read_transports(xm_doctor_facts_t *facts, ucp_context_h context)
     free(report);
 }
 
+/* UCX is started as a transport would start it, so that its refusal is seen here, with its
+ * reason. */
 static void read_ucx(xm_doctor_facts_t *facts)
 {
     ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_TAG};
@@ -150,6 +159,7 @@ static void read_ucx(xm_doctor_facts_t *facts)
     ucp_cleanup(context);
 }
 
+/* Takes a few hundredths of a second, most of it for UCX. */
 void xm_doctor_facts_read(xm_doctor_facts_t *facts)
 {
     *facts = (xm_doctor_facts_t){0};

@@ -1,3 +1,7 @@
+/* A check-up of a whole job: every rank examines its machine, and equal findings of many ranks
+ * become one row. Ranks exchange a card of fixed size first (versions, settings, clock),
+ * because checks of one rank depend on its neighbours (how many share a host, which cores they
+ * have). Everything goes over the bootstrap, since the transport is what may be ill. */
 #include "comm/doctor.h"
 
 #include <stdio.h>
@@ -10,7 +14,7 @@
 #include "comm/doctor/compare.h"
 #include "comm/doctor/doctor_private.h"
 
-/* Of the bootstrap, for the clocks: each takes a round trip. */
+/* ROUNDS: allgathers of the bootstrap, for the clocks: each takes a round trip. */
 enum { ROUNDS = 16, STAMP_SIZE = 8 };
 
 typedef struct {
@@ -27,7 +31,7 @@ struct xm_report {
 
 /* ---- the own card ---------------------------------------------------------------------------- */
 
-/* The host as in the log; its name is what ranks of one host have in common. */
+/* The host's name as in the log; it is what ranks of one host have in common. */
 static void name_host(char host[XM_CARD_HOST_SIZE])
 {
     const char *named = xm_config_string(XM_CONFIG_HOST);
@@ -46,7 +50,7 @@ static void set_text(xm_card_t *card, xm_aspect_t aspect, const char *text)
                    text);
 }
 
-/* The different ones of a host's ports, "4096" or "1024 4096". */
+/* Lists the different MTUs of a host's ports, "4096" or "1024 4096". */
 static void format_rdma_mtus(const xm_doctor_facts_t *facts, char *text, size_t size)
 {
     size_t used = 0;
@@ -64,6 +68,7 @@ static void format_rdma_mtus(const xm_doctor_facts_t *facts, char *text, size_t 
     }
 }
 
+/* Fills in this rank's card; what is not known stays empty, and empty is equal to empty. */
 static void fill_card(const xm_doctor_params_t *params, xm_card_t *card)
 {
     char text[XM_CARD_TEXT_SIZE];
@@ -91,9 +96,10 @@ static void fill_card(const xm_doctor_params_t *params, xm_card_t *card)
 
 /* ---- the clocks ------------------------------------------------------------------------------ */
 
-/* What to add to this rank's clock to have rank 0's. What rank 0 read is in the message of its
- * round: it is older than the round's end here, and newer than this rank's part in the round
- * before, without which rank 0 had not begun this one. */
+/* Finds what to add to this rank's clock to have rank 0's. What rank 0 read is in the message
+ * of its round: it is older than the round's end here, and newer than this rank's part in the
+ * round before, without which rank 0 had not begun this one. Each round narrows both bounds; no
+ * assumption about symmetric ways is needed. */
 static xm_status_t compare_clocks(xm_bootstrap_t *bootstrap, double timeout, xm_card_t *card)
 {
     int size = xm_bootstrap_size(bootstrap);
@@ -129,6 +135,7 @@ static xm_status_t compare_clocks(xm_bootstrap_t *bootstrap, double timeout, xm_
 
 /* ---- all cards and findings ------------------------------------------------------------------ */
 
+/* Without a bootstrap there is one rank, whose card is there already. */
 static xm_status_t gather_cards(xm_bootstrap_t *bootstrap, double timeout, xm_report_t *self)
 {
     int rank = bootstrap != NULL ? xm_bootstrap_rank(bootstrap) : 0;
@@ -160,7 +167,8 @@ static bool same(const xm_finding_t *a, const xm_finding_t *b)
            strcmp(a->text, b->text) == 0 && strcmp(a->advice, b->advice) == 0;
 }
 
-/* Where a new row goes: behind the last one of its subject, else at the end. */
+/* A new row goes behind the last one of its subject, else at the end, so that what belongs
+ * together stands together. */
 static int place_of(const xm_report_t *self, const xm_finding_t *finding)
 {
     for (int row = self->row_count - 1; row >= 0; --row) {
@@ -184,7 +192,8 @@ static bool grow(xm_report_t *self)
     return true;
 }
 
-/* Adds ranks first … last, which have not had this finding yet. */
+/* Adds ranks first … last, which have not had this finding yet, to the row of an equal finding,
+ * or makes one. */
 static xm_status_t add(xm_report_t *self, const xm_finding_t *finding, int first, int last)
 {
     entry_t *entry = NULL;
@@ -219,6 +228,7 @@ static xm_status_t add_all(xm_report_t *self, const xm_findings_t *findings, int
     return status;
 }
 
+/* A blob is a sequence of findings of fixed size; anything else is a rank of another build. */
 static xm_status_t add_blob(xm_report_t *self, int rank, const uint8_t *blob, size_t length)
 {
     xm_status_t status = length % XM_FINDING_SIZE == 0 ? XM_OK : XM_ERR_CORRUPT;
@@ -264,7 +274,7 @@ static xm_status_t gather_findings(xm_bootstrap_t *bootstrap, double timeout, xm
     return status;
 }
 
-/* What differs between the ranks is a finding of all. */
+/* A difference between the ranks is a finding of all of them. */
 static xm_status_t compare(xm_report_t *self)
 {
     xm_findings_t *findings;
@@ -284,7 +294,8 @@ static xm_status_t compare(xm_report_t *self)
     return status;
 }
 
-/* Launchers bind ranks to cores of their own: what counts is what those of a host have together. */
+/* Counts the ranks of this host and their cores. Launchers bind ranks to cores of their own:
+ * what counts is what those of a host have together. */
 static void count_local(const xm_report_t *self, int rank, xm_doctor_params_t *params)
 {
     bool marks[XM_DOCTOR_CORES] = {false}, given = true;
@@ -304,6 +315,7 @@ static void count_local(const xm_report_t *self, int rank, xm_doctor_params_t *p
     }
 }
 
+/* The order is fixed: cards before the examination, which needs them; findings after it. */
 static xm_status_t examine(xm_bootstrap_t *bootstrap, double timeout,
                            const xm_doctor_params_t *params, xm_report_t *self)
 {
@@ -331,6 +343,7 @@ static xm_status_t examine(xm_bootstrap_t *bootstrap, double timeout,
     return status == XM_OK ? compare(self) : status;
 }
 
+/* Collective; a NULL bootstrap means this process alone. */
 xm_status_t xm_report_create(xm_bootstrap_t *bootstrap, double timeout,
                              const xm_doctor_params_t *params, xm_report_t **report)
 {

@@ -1,4 +1,7 @@
-/* The doctor: RDMA ports, MTUs, TCP. */
+/* The doctor's look at RDMA ports, MTUs and TCP. The faults it knows are those that let a job
+ * start and then make it slow or hang: packets larger than an interface takes, MTUs that
+ * differ, buffers too small for the rate. It reads sysfs below the root; only a port's own MTU
+ * comes from its device. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,17 +9,17 @@
 #include "comm/doctor/doctor_private.h"
 #include "comm/base.h"
 
-/* What RoCE version 2 adds to a packet: IPv6, UDP, its own headers and checksums. */
+/* RoCE version 2 adds IPv6, UDP, its own headers and checksums to a packet. */
 enum { ROCE_OVERHEAD = 40 + 8 + 12 + 28 + 4 };
-/* What an Ethernet interface needs for RDMA packets of 4096 bytes. */
+/* An Ethernet interface needs this MTU for RDMA packets of 4096 bytes. */
 enum { JUMBO = 4096 + ROCE_OVERHEAD };
 
-/* Of an unknown NIC, for TCP's buffers. */
+/* The rate of an unknown NIC, for TCP's buffers. */
 static const int64_t assumed_mbps = 10000;
 
 /* ---- RDMA ports ------------------------------------------------------------------------------ */
 
-/* What a port's GID table has. */
+/* The contents of a port's GID table, counted by kind. */
 typedef struct {
     const char *device, *port;
     int v2, v2_ipv4;
@@ -28,6 +31,7 @@ static bool is_zero(const char *gid)
     return strspn(gid, "0:") == strlen(gid);
 }
 
+/* Empty entries of the table are all zero. */
 static void visit_gid(xm_doctor_t *doctor, const char *index, void *arg)
 {
     static const char mapped[] = "0000:0000:0000:0000:0000:ffff:";
@@ -53,7 +57,7 @@ static void visit_gid(xm_doctor_t *doctor, const char *index, void *arg)
     }
 }
 
-/* RDMA knows 256, 512, … 4096; the largest that an interface has room for. */
+/* The largest of RDMA's MTUs (256, 512, … 4096) that an interface has room for. */
 static int fitting_mtu(int64_t interface_mtu)
 {
     int mtu = 4096;
@@ -64,6 +68,7 @@ static int fitting_mtu(int64_t interface_mtu)
     return mtu;
 }
 
+/* Without an entry of RoCE version 2 the verbs transport cannot use the port at all. */
 static void check_gids(xm_doctor_t *doctor, const char *name, const gids_t *gids)
 {
     char subject[XM_FINDING_SUBJECT];
@@ -85,7 +90,8 @@ static void check_gids(xm_doctor_t *doctor, const char *name, const gids_t *gids
     }
 }
 
-/* The MTU that packets of a port have: only its device knows. */
+/* Checks the MTU that packets of a port have: only its device knows. Larger than the interface
+ * carries is a failure, for such packets are lost; smaller than possible costs speed. */
 static void check_port_mtu(xm_doctor_t *doctor, const char *name, const char *interface)
 {
     const xm_doctor_facts_t *facts = doctor->facts;
@@ -127,6 +133,7 @@ static void check_port_mtu(xm_doctor_t *doctor, const char *name, const char *in
     }
 }
 
+/* A port that is down is a warning and not a failure, since it may not be meant to be used. */
 static void visit_port(xm_doctor_t *doctor, const char *port, void *arg)
 {
     const char *device = arg;
@@ -172,6 +179,7 @@ static void visit_device(xm_doctor_t *doctor, const char *name, void *arg)
     (void)xm_doctor_list(doctor, path, visit_port, device);
 }
 
+/* No RDMA is a failure only if the transport is to be verbs. */
 static void check_rdma(xm_doctor_t *doctor)
 {
     static const char advice[] = "Load the driver (rdma link; modprobe mlx5_ib, rdma_rxe …) and "
@@ -198,6 +206,7 @@ typedef struct {
     char list[192];
 } interfaces_t;
 
+/* Keeps a short sorted list without doubles. */
 static void add_mtu(interfaces_t *found, int64_t mtu)
 {
     int place = 0;
@@ -214,7 +223,7 @@ static void add_mtu(interfaces_t *found, int64_t mtu)
     found->mtu[place] = mtu;
 }
 
-/* Only what has a device below it is a NIC, not bridges and tunnels. */
+/* Visits an interface. Only one that has a device below it is a NIC, not bridges and tunnels. */
 static void visit_interface(xm_doctor_t *doctor, const char *name, void *arg)
 {
     interfaces_t *found = arg;
@@ -239,6 +248,7 @@ static void visit_interface(xm_doctor_t *doctor, const char *name, void *arg)
                    used > 0 ? ", " : "", name, (long long)mtu);
 }
 
+/* Unequal MTUs lose large packets; small ones cost processor time at high rates. */
 static void check_interfaces(xm_doctor_t *doctor, const interfaces_t *found)
 {
     static const char subject[] = "interface MTUs";
@@ -278,7 +288,7 @@ void xm_doctor_format_mtus(const char *root, char *text, size_t size)
 
 /* ---- TCP ------------------------------------------------------------------------------------- */
 
-/* The third number of tcp_rmem and tcp_wmem: how large buffers may grow. */
+/* Reads the third number of tcp_rmem and tcp_wmem: how large buffers may grow. */
 static int64_t read_largest(const xm_doctor_t *doctor, const char *name)
 {
     char text[96], *at = text;
@@ -299,11 +309,14 @@ static int64_t read_largest(const xm_doctor_t *doctor, const char *name)
     return number;
 }
 
+/* A connection carries no more than its buffers per round trip, so they have to hold what is
+ * under way. */
 static void check_tcp(xm_doctor_t *doctor, int64_t mbps)
 {
     int64_t receive = read_largest(doctor, "tcp_rmem"), send = read_largest(doctor, "tcp_wmem");
     int64_t rate = mbps > 0 ? mbps : assumed_mbps, idle;
-    /* What is under way in a millisecond: the round trip of a busy network. */
+    /* A buffer must hold the bytes that are under way in a millisecond, the round trip of a busy
+     * network. */
     int64_t needed = rate * 1000000 / 8 / 1000, least = receive < send ? receive : send;
     char least_text[32], needed_text[32];
 

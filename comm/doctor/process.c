@@ -1,4 +1,7 @@
-/* The doctor: what this process may use, and what its ranks share. */
+/* The doctor's look at what this process may use, and what its ranks share: locked memory,
+ * descriptors, shared memory, the right to copy between processes, cores. Limits are read as
+ * the kernel enforces them for this process, because what an administrator has configured often
+ * does not reach it (services, containers). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,17 +13,17 @@
 /* Bits of capabilities in /proc/self/status. */
 enum { CAP_IPC_LOCK = 14, CAP_SYS_PTRACE = 19 };
 
-/* What the verbs transport registers for its slots at most, and UCX about as much; tiles come on
- * top. */
+/* The verbs transport registers no more than this for its slots, and UCX about as much; tiles come
+ * on top. */
 static const uint64_t least_locked = UINT64_C(64) << 20;
 
-/* Descriptors: of libraries and devices, and for each other rank a connection of UCX over two
- * rails, of the bootstrap, and shared memory. */
+/* Descriptors that a rank needs: for libraries and devices, and for each other rank a
+ * connection of UCX over two rails, of the bootstrap, and shared memory. */
 enum { BASE_FILES = 128, FILES_PER_RANK = 6 };
 
 enum { STATUS_SIZE = 8192 };
 
-/* The soft limit of that name; false: it is not there. UINT64_MAX: none. */
+/* Reads the soft limit of that name; false: it is not there. UINT64_MAX: none. */
 static bool read_limit(const xm_doctor_t *doctor, const char *name, uint64_t *limit)
 {
     char text[STATUS_SIZE], *line, *end;
@@ -42,7 +45,7 @@ static bool read_limit(const xm_doctor_t *doctor, const char *name, uint64_t *li
     return end != line;
 }
 
-/* What follows "NAME:" in /proc/self/status. */
+/* Reads what follows "NAME:" in /proc/self/status. */
 static bool read_status(const xm_doctor_t *doctor, const char *name, char *value, size_t size)
 {
     char text[STATUS_SIZE];
@@ -61,6 +64,7 @@ static bool read_status(const xm_doctor_t *doctor, const char *name, char *value
     return true;
 }
 
+/* Effective capabilities are what the kernel asks for. */
 static bool has_capability(const xm_doctor_t *doctor, int bit)
 {
     char text[32];
@@ -83,6 +87,7 @@ static bool may_lock_all(const xm_doctor_t *doctor)
     return (count == 0 || count >= UINT32_MAX) && has_capability(doctor, CAP_IPC_LOCK);
 }
 
+/* Too little is a failure only where RDMA will need it. */
 static void check_locked_memory(xm_doctor_t *doctor)
 {
     static const char subject[] = "locked memory";
@@ -111,6 +116,7 @@ static void check_locked_memory(xm_doctor_t *doctor)
     }
 }
 
+/* The limit of a job grows with its ranks, so it is the launcher's number that is compared. */
 static void check_files(xm_doctor_t *doctor)
 {
     static const char subject[] = "open files";
@@ -131,6 +137,8 @@ static void check_files(xm_doctor_t *doctor)
     }
 }
 
+/* Too little space is a warning: UCX falls back to System V segments, as the transport then
+ * tells it. */
 static void check_shared_memory(xm_doctor_t *doctor)
 {
     static const char subject[] = "shared memory";
@@ -164,7 +172,8 @@ static void check_shared_memory(xm_doctor_t *doctor)
         facts->memfd ? "memfd_create works" : "memfd_create does not work");
 }
 
-/* Who may read another process's memory: UCX's cma, and so every large message inside a host. */
+/* Checks who may read another process's memory: UCX's cma needs that, and so does every large
+ * message inside a host. */
 static void check_ptrace(xm_doctor_t *doctor)
 {
     static const char subject[] = "copies between ranks";
@@ -177,7 +186,7 @@ static void check_ptrace(xm_doctor_t *doctor)
         xm_doctor_note(doctor, XM_SEVERITY_OK, subject, "",
                        "process_vm_readv between ranks of a user (no Yama)");
     } else if (scope < 2 || (scope == 2 && has_capability(doctor, CAP_SYS_PTRACE))) {
-        /* With 1 UCX tells the kernel that all may read. */
+        /* With a scope of 1 UCX tells the kernel that all processes may read. */
         xm_doctor_note(doctor, XM_SEVERITY_OK, subject, "",
                        "process_vm_readv between ranks of a user (ptrace_scope %d)", (int)scope);
     } else {
@@ -193,7 +202,7 @@ bool xm_doctor_read_cores(const xm_doctor_t *doctor, char *list, size_t size)
     return read_status(doctor, "\nCpus_allowed_list:", list, size);
 }
 
-/* Of this process; 0: nobody knows. */
+/* The number of cores that this process may run on; 0: the kernel does not tell. */
 static int count_cores(const xm_doctor_t *doctor)
 {
     bool marks[XM_DOCTOR_CORES] = {false};
@@ -209,6 +218,8 @@ static int count_cores(const xm_doctor_t *doctor)
     return count;
 }
 
+/* Fewer cores than ranks make polling ranks keep each other from running, which is a failure;
+ * sleeping ones are only slow. */
 static void check_cores(xm_doctor_t *doctor)
 {
     static const char subject[] = "cores";
@@ -254,6 +265,7 @@ static void visit_core(xm_doctor_t *doctor, const char *name, void *arg)
     }
 }
 
+/* Slow governors show in latencies, as cores wake up at a low frequency. */
 static void check_governor(xm_doctor_t *doctor)
 {
     static const char subject[] = "frequency governor";
@@ -283,6 +295,7 @@ static bool offers(const char *transports, const char *prefix)
     return false;
 }
 
+/* A UCX without a transport that leaves the host works for small tests and fails in the job. */
 static void check_ucx(xm_doctor_t *doctor)
 {
     static const char subject[] = "UCX";
@@ -321,6 +334,7 @@ static void check_settings(xm_doctor_t *doctor)
                    wrong[0] != '\0' ? wrong : "all XM_ variables are known and well-formed");
 }
 
+/* Settings come first: a mistake there explains much of the rest. */
 void xm_doctor_check_process(xm_doctor_t *doctor)
 {
     check_settings(doctor);

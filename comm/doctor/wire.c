@@ -1,9 +1,13 @@
+/* Cards and findings as bytes of fixed size, for an allgather. Texts fill their fields up with
+ * zeros, and decoding insists on that, so equal cards are equal bytes and nothing hides behind
+ * a terminator. */
 #include "comm/doctor/wire.h"
 
 #include <string.h>
 
 #include "comm/base.h"
 
+/* A text that is too long is cut, because a finding that ends early is better than none. */
 static size_t put_text(uint8_t *bytes, const char *text, size_t size)
 {
     memset(bytes, 0, size);
@@ -11,7 +15,7 @@ static size_t put_text(uint8_t *bytes, const char *text, size_t size)
     return size;
 }
 
-/* Moves *at behind the text; false when it is none. */
+/* Reads a text and moves *at behind it; false when it is none. */
 static bool get_text(const uint8_t **at, char *text, size_t size)
 {
     size_t length = strnlen((const char *)*at, size);
@@ -26,6 +30,7 @@ static bool get_text(const uint8_t **at, char *text, size_t size)
     return length < size;
 }
 
+/* Times are two's complement, since a clock may be ahead or behind. */
 void xm_card_encode(const xm_card_t *card, uint8_t bytes[XM_CARD_SIZE])
 {
     uint8_t *at = bytes;
@@ -52,6 +57,7 @@ bool xm_card_decode(const uint8_t *bytes, size_t size, xm_card_t *card)
     }
     card->offset_ns = (int64_t)xm_get_le(at, 8);
     card->uncertainty_ns = (int64_t)xm_get_le(at + 8, 8);
+    /* A negative uncertainty cannot be measured; it would make every offset look certain. */
     return card->uncertainty_ns >= 0;
 }
 
@@ -65,6 +71,7 @@ void xm_finding_encode(const xm_finding_t *finding, uint8_t bytes[XM_FINDING_SIZ
     (void)put_text(at, finding->advice, sizeof(finding->advice));
 }
 
+/* A severity beyond the known ones is refused: it would index a table of names. */
 bool xm_finding_decode(const uint8_t *bytes, size_t size, xm_finding_t *finding)
 {
     const uint8_t *at = bytes + 1;

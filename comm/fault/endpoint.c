@@ -1,3 +1,8 @@
+/* How the ranks of a job are reached without the bootstrap: a datagram socket for the heartbeat and
+ * a listening socket to meet at when rank 0 is gone. The addresses are those that the bootstrap's
+ * connections have proved to work, because a host's own list of interfaces does not say which of
+ * them others can reach. A random key of rank 0, handed out over the bootstrap, authenticates
+ * everything that comes through these sockets. */
 #include "comm/fault/endpoint.h"
 
 #include <errno.h>
@@ -14,7 +19,8 @@
 enum { BACKLOG = 4096, ADDRESS_SIZE = 17, PORTS_SIZE = 4, PID_SIZE = 4 };
 enum { CARD_HEAD = PORTS_SIZE + PID_SIZE + XM_SIPHASH_KEY_SIZE };
 
-/* One byte for the family (4 or 6), then the address in network order. */
+/* Writes one byte for the family (4 or 6), then the address in network order. A mapped IPv4
+ * address is written as what it is. */
 static void put_address(const struct sockaddr_storage *address, uint8_t bytes[ADDRESS_SIZE])
 {
     memset(bytes, 0, ADDRESS_SIZE);
@@ -30,6 +36,7 @@ static void put_address(const struct sockaddr_storage *address, uint8_t bytes[AD
     }
 }
 
+/* Only two kinds of address exist; another byte means that the sender speaks something else. */
 static xm_status_t get_address(const uint8_t bytes[ADDRESS_SIZE], int rank, xm_endpoint_t *endpoint)
 {
     memset(&endpoint->address, 0, sizeof(endpoint->address));
@@ -60,6 +67,7 @@ static void set_port(struct sockaddr_storage *address, uint16_t port)
     }
 }
 
+/* The kernel chooses the ports, so ranks of one host cannot collide. */
 static uint16_t port_of(int fd)
 {
     struct sockaddr_storage address = {.ss_family = AF_INET};
@@ -82,7 +90,8 @@ void xm_endpoint_gathering(const xm_endpoint_t *endpoint, struct sockaddr_storag
     set_port(address, endpoint->gathering_port);
 }
 
-/* Everybody's address; ranks that only rank 0's machine can call by theirs get rank 0's. */
+/* Exchanges the addresses. A rank that knows itself only by a loopback address shares rank 0's
+ * machine, so it gets rank 0's address, which others can use. */
 static xm_status_t exchange_addresses(xm_endpoints_t *endpoints, xm_bootstrap_t *bootstrap,
                                       double timeout)
 {
@@ -101,6 +110,7 @@ static xm_status_t exchange_addresses(xm_endpoints_t *endpoints, xm_bootstrap_t 
         status = get_address(all + (size_t)rank * ADDRESS_SIZE, rank, &endpoints->of[rank]);
     }
     for (int rank = 1; rank < endpoints->size && status == XM_OK; ++rank) {
+        /* Rank 0's own address may be the loopback as well: then all ranks are on one host. */
         if (xm_address_is_loopback(&endpoints->of[rank].address)) {
             endpoints->of[rank].address = endpoints->of[0].address;
             endpoints->of[rank].length = endpoints->of[0].length;
@@ -113,6 +123,7 @@ static xm_status_t exchange_addresses(xm_endpoints_t *endpoints, xm_bootstrap_t 
     return status;
 }
 
+/* A kernel without IPv6 refuses to make such a socket. */
 static bool has_ipv6(void)
 {
     int fd = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -123,6 +134,8 @@ static bool has_ipv6(void)
     return fd >= 0;
 }
 
+/* One socket cannot send to both families, so IPv4 addresses are mapped into IPv6 where both
+ * occur. */
 void xm_endpoints_align(xm_endpoints_t *endpoints)
 {
     bool mixed = false;
@@ -146,6 +159,8 @@ void xm_endpoints_align(xm_endpoints_t *endpoints)
     }
 }
 
+/* Opens a socket at the loopback interface when the address says that all are on it, else at
+ * all addresses. The caller closes it after a failure. */
 static xm_status_t open_socket(const xm_endpoint_t *like, int type, int *fd)
 {
     struct sockaddr_storage address = like->address;
@@ -157,6 +172,7 @@ static xm_status_t open_socket(const xm_endpoint_t *like, int type, int *fd)
     }
     *fd = socket(address.ss_family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (*fd >= 0 && address.ss_family == AF_INET6) {
+        /* The socket must take mapped IPv4 addresses, whatever the system's default is. */
         (void)setsockopt(*fd, IPPROTO_IPV6, IPV6_V6ONLY, &one_family, sizeof(one_family));
     }
     if (*fd < 0 || bind(*fd, (const struct sockaddr *)&address, like->length) != 0 ||
@@ -167,6 +183,7 @@ static xm_status_t open_socket(const xm_endpoint_t *like, int type, int *fd)
     return XM_OK;
 }
 
+/* The card: ports, process and key, then the host's name. */
 static void write_card(const xm_endpoints_t *endpoints, uint8_t *card)
 {
     char host[XM_BOOTSTRAP_HOST_SIZE];
@@ -180,6 +197,7 @@ static void write_card(const xm_endpoints_t *endpoints, uint8_t *card)
     (void)snprintf((char *)card + CARD_HEAD, XM_BOOTSTRAP_HOST_SIZE, "%s", host);
 }
 
+/* Exchanges the cards. Every rank sends a key, but only rank 0's counts, so all have the same. */
 static xm_status_t exchange_cards(xm_endpoints_t *endpoints, xm_bootstrap_t *bootstrap,
                                   double timeout)
 {
@@ -195,6 +213,8 @@ static xm_status_t exchange_cards(xm_endpoints_t *endpoints, xm_bootstrap_t *boo
         size_t length = offsets[rank + 1] - offsets[rank];
         xm_endpoint_t *endpoint = &endpoints->of[rank];
 
+        /* The host's name has no terminator on the wire; the endpoint's field is zeroed and
+         * longer. */
         if (length < CARD_HEAD || length - CARD_HEAD >= sizeof(endpoint->host)) {
             status = xm_error_set(XM_ERR_CORRUPT, "rank %d tells where it is in %zu bytes", rank,
                                   length);
@@ -213,6 +233,8 @@ static xm_status_t exchange_cards(xm_endpoints_t *endpoints, xm_bootstrap_t *boo
     return status;
 }
 
+/* Opens all; collective. Addresses come first, since they decide what the sockets are bound to.
+ * On failure everything is closed. */
 xm_status_t xm_endpoints_open(xm_endpoints_t *endpoints, xm_bootstrap_t *bootstrap, double timeout)
 {
     xm_status_t status;
@@ -221,6 +243,8 @@ xm_status_t xm_endpoints_open(xm_endpoints_t *endpoints, xm_bootstrap_t *bootstr
                                   .rank = xm_bootstrap_rank(bootstrap),
                                   .datagram_fd = -1,
                                   .gathering_fd = -1};
+    /* A rank that fails here has not taken part; its caller aborts the bootstrap, which tells the
+     * others. */
     endpoints->of = calloc((size_t)endpoints->size, sizeof(*endpoints->of));
     if (endpoints->of == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d endpoints", endpoints->size);
@@ -245,6 +269,7 @@ xm_status_t xm_endpoints_open(xm_endpoints_t *endpoints, xm_bootstrap_t *bootstr
     return status;
 }
 
+/* Closing twice does no harm. */
 void xm_endpoints_close(xm_endpoints_t *endpoints)
 {
     if (endpoints->of == NULL) {

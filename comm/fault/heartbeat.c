@@ -1,3 +1,9 @@
+/* The heartbeat's thread. It exists because a rank that computes for minutes must not be taken
+ * for dead: the thread answers for it, while one that is stopped as a whole (SIGSTOP, a lost
+ * host) answers nothing. It never touches the transport, whose thread is the application's;
+ * instead it passes on requests and news through a few fields under one mutex and a descriptor
+ * that sleepers wait on. Who is silent is decided in liveness.c; here a silence becomes the
+ * fault status, which is sent to all members several times, since datagrams get lost. */
 #include "comm/fault/heartbeat.h"
 
 #include <errno.h>
@@ -16,9 +22,9 @@
 #include "comm/fault/heartbeat_wire.h"
 #include "comm/fault/liveness.h"
 
-/* REPEATS: how often a fault status is sent, half an interval apart. BATCH: datagrams read before
- * the clock is looked at. AWAIT_MS: longest wait for a first sign of all. DEAF: silences at the
- * start, one after the other, that are no slow start any more. */
+/* REPEATS: how often a fault status is sent, half an interval apart. BATCH: datagrams that are
+ * read before the clock is looked at. AWAIT_MS: longest wait for a first sign of every rank.
+ * DEAF: silences at the start, one after the other, that are no slow start any more. */
 enum {
     DEAF = 3,
     REPEATS = 5,
@@ -61,6 +67,7 @@ struct xm_heartbeat {
     atomic_uint_fast64_t activity;
 };
 
+/* Wakes whoever polls the descriptor. */
 static void signal_fd(int fd)
 {
     uint64_t one = 1;
@@ -76,13 +83,17 @@ static void drain_fd(int fd)
     (void)!read(fd, &count, sizeof(count));
 }
 
-/* Under the lock, as everything that looks at `news` and its descriptor together. */
+/* Tells the application's thread that there is news. The flag is what it looks at while it is
+ * busy, the descriptor what wakes it when it sleeps; both change under the lock only, so that
+ * neither is lost. */
 static void announce(xm_heartbeat_t *self)
 {
     atomic_store(&self->news, true);
     signal_fd(self->news_fd);
 }
 
+/* Sends one datagram. Failures are ignored: datagrams get lost anyway, and every question is
+ * asked again. */
 static void send_frame(xm_heartbeat_t *self, int rank, xm_heartbeat_frame_t *frame)
 {
     uint8_t bytes[XM_HEARTBEAT_MAX_SIZE];
@@ -95,11 +106,12 @@ static void send_frame(xm_heartbeat_t *self, int rank, xm_heartbeat_frame_t *fra
     frame->activity = atomic_load(&self->activity);
     length = xm_heartbeat_encode(frame, self->endpoints->key, bytes);
     xm_endpoint_datagram(&self->endpoints->of[rank], &address);
-    /* What is lost is asked for again. */
+    /* A datagram that is lost is asked for again. */
     (void)sendto(self->endpoints->datagram_fd, bytes, length, MSG_NOSIGNAL,
                  (struct sockaddr *)&address, self->endpoints->of[rank].length);
 }
 
+/* Sends the fault status to all members, since each may have heard of nothing yet. */
 static void send_fault_status(xm_heartbeat_t *self)
 {
     xm_heartbeat_frame_t frame = {.type = XM_HEARTBEAT_FAULT_STATUS, .fault = self->fault_status};
@@ -111,7 +123,9 @@ static void send_fault_status(xm_heartbeat_t *self)
     }
 }
 
-/* Takes a fault status over; `tell`: from here, so the others have to hear of it. */
+/* Takes a fault status over, unless there is one: the first stays, so that all ranks end up
+ * with one culprit. `tell`: it was found here, so the others have to hear of it. One that came
+ * by datagram is not passed on, or messages would multiply. */
 static void settle(xm_heartbeat_t *self, const xm_bootstrap_fault_t *fault, bool tell)
 {
     if (self->muted || self->fault_status.status != XM_OK) {
@@ -140,8 +154,9 @@ static void answer(xm_heartbeat_t *self, int rank, uint64_t question)
     send_frame(self, rank, &frame);
 }
 
-/* Whether datagrams were ever heard of some rank that is as far away as this one: on the own host,
- * or on another one. */
+/* True when datagrams were ever heard of some rank that is as far away as this one: on the own
+ * host, or on another one. A firewall between hosts lets local datagrams pass, so only equal
+ * distances compare. */
 static bool datagrams_pass(const xm_heartbeat_t *self, int rank)
 {
     const xm_endpoint_t *of = self->endpoints->of;
@@ -156,8 +171,10 @@ static bool datagrams_pass(const xm_heartbeat_t *self, int rank)
     return false;
 }
 
-/* Nothing was ever heard of a rank: datagrams may be blocked on the way, which is no death. Where
- * they come from others they are not blocked, unless the rank is the one that asks everybody. */
+/* Decides whether a silence counts. If nothing was ever heard of a rank, datagrams may be
+ * blocked on the way, which is no death. Where they come from others they are not blocked,
+ * unless the rank is the one that asks everybody. A rank that is not blamed is watched anew,
+ * and after three such silences there is one warning. */
 static bool is_deaf(xm_heartbeat_t *self, int rank)
 {
     if (self->slots[rank].heard || (!self->slots[rank].centre && datagrams_pass(self, rank))) {
@@ -175,6 +192,8 @@ static bool is_deaf(xm_heartbeat_t *self, int rank)
     return true;
 }
 
+/* A watched rank has been silent for too long; liveness reports that once. It is called with
+ * the lock held. */
 static void on_silence(void *arg, int rank, int64_t silent_ns)
 {
     xm_heartbeat_t *self = arg;
@@ -195,7 +214,7 @@ static void on_silence(void *arg, int rank, int64_t silent_ns)
     announce(self);
 }
 
-/* Datagrams pass to this rank and back. */
+/* Datagrams pass to this rank and back: from now on silence means something. */
 static void on_sign(xm_heartbeat_t *self, int rank)
 {
     if (!self->slots[rank].heard) {
@@ -204,6 +223,8 @@ static void on_sign(xm_heartbeat_t *self, int rank)
     }
 }
 
+/* Answers at once, whatever the group: a process that belongs to an older generation still
+ * lives. A probe that the sender wants is handed to the application's thread. */
 static void on_ping(xm_heartbeat_t *self, const xm_heartbeat_frame_t *ping)
 {
     slot_t *slot = &self->slots[ping->sender];
@@ -217,6 +238,8 @@ static void on_ping(xm_heartbeat_t *self, const xm_heartbeat_frame_t *ping)
     answer(self, ping->sender, ping->question);
 }
 
+/* An answer. Only one to a question that is open counts as a sign of life, so a delayed or
+ * repeated datagram cannot make a dead rank look alive. */
 static void on_pong(xm_heartbeat_t *self, const xm_heartbeat_frame_t *pong)
 {
     slot_t *slot = &self->slots[pong->sender];
@@ -236,6 +259,7 @@ static void on_pong(xm_heartbeat_t *self, const xm_heartbeat_frame_t *pong)
     }
 }
 
+/* A fault status of another generation belongs to a group that is no more. */
 static void on_frame(xm_heartbeat_t *self, const xm_heartbeat_frame_t *frame)
 {
     switch (frame->type) {
@@ -253,6 +277,8 @@ static void on_frame(xm_heartbeat_t *self, const xm_heartbeat_frame_t *frame)
     }
 }
 
+/* Reads what has come, but not endlessly: the ticks have to go on under a flood. Datagrams with
+ * a wrong code, or for another rank, are dropped without a word. */
 static void read_datagrams(xm_heartbeat_t *self)
 {
     for (int i = 0; i < BATCH; ++i) {
@@ -284,6 +310,8 @@ static int64_t beat(xm_heartbeat_t *self)
     return self->repeats > 0 && self->repeat_at < next ? self->repeat_at : next;
 }
 
+/* The thread. It sleeps without the lock, until a datagram comes, another thread has changed
+ * something, or the next question is due. */
 static void *run(void *arg)
 {
     xm_heartbeat_t *self = arg;
@@ -310,7 +338,8 @@ static void *run(void *arg)
     return NULL;
 }
 
-/* The application's signal handlers belong to its own threads. */
+/* Starts the thread with all signals blocked: the application's signal handlers belong to its
+ * own threads. Its stack is small, since a job may have hundreds of ranks on a host. */
 static xm_status_t start_thread(xm_heartbeat_t *self)
 {
     pthread_attr_t attributes;
@@ -343,6 +372,8 @@ static void free_heartbeat(xm_heartbeat_t *self)
     free(self);
 }
 
+/* Creates the heartbeat, muted and watching nobody, so that nothing is judged before the group
+ * begins. The socket's buffer is enlarged because all ranks may answer at the same moment. */
 xm_status_t xm_heartbeat_create(const xm_endpoints_t *endpoints, double interval,
                                 xm_heartbeat_t **heartbeat)
 {
@@ -383,6 +414,7 @@ xm_status_t xm_heartbeat_create(const xm_endpoints_t *endpoints, double interval
     return XM_OK;
 }
 
+/* Ends the thread before anything that it uses is freed. */
 void xm_heartbeat_destroy(xm_heartbeat_t *heartbeat)
 {
     if (heartbeat != NULL) {
@@ -398,6 +430,7 @@ static void lock(xm_heartbeat_t *heartbeat)
     (void)pthread_mutex_lock(&heartbeat->mutex);
 }
 
+/* Lets go of the lock; `wake` makes the thread look at what has changed, for it may sleep long. */
 static void unlock(xm_heartbeat_t *heartbeat, bool wake)
 {
     (void)pthread_mutex_unlock(&heartbeat->mutex);
@@ -415,6 +448,9 @@ static void watch_nobody(xm_heartbeat_t *self)
     }
 }
 
+/* A group begins. What was known of the group before is forgotten, except that a rank was
+ * heard: whether datagrams pass does not depend on the group. The lowest rank watches all, all
+ * watch the lowest: 2 (n - 1) questions an interval instead of n squared. */
 void xm_heartbeat_begin(xm_heartbeat_t *heartbeat, uint32_t generation, const int *rank_of)
 {
     bool central = rank_of[heartbeat->endpoints->rank] == 0;
@@ -448,6 +484,9 @@ static bool has_heard_all(xm_heartbeat_t *self)
     return all;
 }
 
+/* Waits for a first sign of all that are watched, but not long, because some may start late.
+ * Everything that woke it is announced again afterwards, since this loop has taken it off the
+ * descriptor. */
 void xm_heartbeat_await(xm_heartbeat_t *heartbeat)
 {
     int64_t deadline = xm_clock_ns() + AWAIT_MS * INT64_C(1000000);
@@ -460,12 +499,13 @@ void xm_heartbeat_await(xm_heartbeat_t *heartbeat)
         drain_fd(heartbeat->news_fd);
         unlock(heartbeat, false);
     }
-    /* What came meanwhile is news for the next to look. */
+    /* Signs that came meanwhile are news for the next look. */
     lock(heartbeat);
     announce(heartbeat);
     unlock(heartbeat, false);
 }
 
+/* The group is no more: silences are noted for the regrouping, and end nothing. */
 void xm_heartbeat_mute(xm_heartbeat_t *heartbeat)
 {
     lock(heartbeat);
@@ -474,12 +514,15 @@ void xm_heartbeat_mute(xm_heartbeat_t *heartbeat)
     unlock(heartbeat, true);
 }
 
+/* Watches a rank, or no longer. The lowest rank of the group and the others stay watched by each
+ * other. */
 void xm_heartbeat_watch(xm_heartbeat_t *heartbeat, int rank, bool watch)
 {
     lock(heartbeat);
     watch = watch || heartbeat->slots[rank].centre;
     if (watch != xm_liveness_watches(heartbeat->liveness, rank)) {
-        /* Two who lost each other should not blame each other: the lower rank speaks first. */
+        /* Two ranks that have lost each other should not blame each other, so the lower rank
+         * speaks first. */
         int64_t grace = rank < heartbeat->endpoints->rank ? heartbeat->interval / 2 : 0;
 
         xm_liveness_watch(heartbeat->liveness, rank, watch, xm_clock_ns() + grace);
@@ -513,6 +556,7 @@ int xm_heartbeat_fd(const xm_heartbeat_t *heartbeat)
     return heartbeat->news_fd;
 }
 
+/* The common case is one relaxed load, because a busy rank asks in every progress call. */
 bool xm_heartbeat_take_news(xm_heartbeat_t *heartbeat)
 {
     if (!atomic_load_explicit(&heartbeat->news, memory_order_relaxed)) {
@@ -533,6 +577,7 @@ bool xm_heartbeat_fault_status(xm_heartbeat_t *heartbeat, xm_bootstrap_fault_t *
     return fault->status != XM_OK;
 }
 
+/* Sends at once, and not only with the thread's next round: the process may be about to end. */
 void xm_heartbeat_tell(xm_heartbeat_t *heartbeat, const xm_bootstrap_fault_t *fault)
 {
     lock(heartbeat);
@@ -558,6 +603,7 @@ unsigned xm_heartbeat_signs(xm_heartbeat_t *heartbeat, int rank)
     return signs;
 }
 
+/* Asks right away, with question number 0, which counts as no sign of life when it is answered. */
 void xm_heartbeat_want_probe(xm_heartbeat_t *heartbeat, int rank, uint32_t probe)
 {
     lock(heartbeat);
@@ -566,6 +612,7 @@ void xm_heartbeat_want_probe(xm_heartbeat_t *heartbeat, int rank, uint32_t probe
     unlock(heartbeat, false);
 }
 
+/* Takes one wish; the caller repeats until there is none. */
 bool xm_heartbeat_wanted(xm_heartbeat_t *heartbeat, int *rank, uint32_t *probe)
 {
     bool found = false;
@@ -583,6 +630,7 @@ bool xm_heartbeat_wanted(xm_heartbeat_t *heartbeat, int *rank, uint32_t *probe)
     return found;
 }
 
+/* Answers without being asked, so that the probe need not wait for the next question. */
 void xm_heartbeat_set_ready(xm_heartbeat_t *heartbeat, int rank, uint32_t probe)
 {
     lock(heartbeat);

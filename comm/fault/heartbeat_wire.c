@@ -1,3 +1,8 @@
+/* The heartbeat's datagrams: a head of fixed size, for a fault status its encoding, and a
+ * SipHash code over all of it with the job's key. Anybody can send datagrams to an open port,
+ * so the code is checked before anything else is read, and nothing is answered that fails it.
+ * There is no protection against replay, and none is needed: questions have numbers, and a
+ * fault status belongs to a generation. */
 #include "comm/fault/heartbeat_wire.h"
 
 #include "comm/base.h"
@@ -5,6 +10,7 @@
 static const uint32_t magic = 0x31484d58; /* "XMH1" */
 enum { VERSION = 1 };
 
+/* Encodes into the caller's buffer; the code covers every byte before it. */
 size_t xm_heartbeat_encode(const xm_heartbeat_frame_t *frame,
                            const uint8_t key[XM_SIPHASH_KEY_SIZE],
                            uint8_t bytes[XM_HEARTBEAT_MAX_SIZE])
@@ -27,6 +33,7 @@ size_t xm_heartbeat_encode(const xm_heartbeat_frame_t *frame,
     return length + XM_HEARTBEAT_CODE_SIZE;
 }
 
+/* Only a fault status has anything behind the head. */
 static xm_status_t decode_fault(const uint8_t *bytes, size_t length, xm_heartbeat_frame_t *frame)
 {
     if (frame->type == XM_HEARTBEAT_FAULT_STATUS) {
@@ -37,6 +44,8 @@ static xm_status_t decode_fault(const uint8_t *bytes, size_t length, xm_heartbea
                                       (int)frame->type);
 }
 
+/* Decodes, or fails as corrupt. The length is compared with the smallest one first, since
+ * `body` would otherwise wrap around. */
 xm_status_t xm_heartbeat_decode(const uint8_t *bytes, size_t length,
                                 const uint8_t key[XM_SIPHASH_KEY_SIZE], xm_heartbeat_frame_t *frame)
 {

@@ -1,3 +1,8 @@
+/* Who was heard when. This is a state machine without sockets and clock: the caller says what
+ * time it is and gets called back with what to do, so that tests run every case on a virtual
+ * clock. The hard part is the watcher's own deafness: a process that was stopped for ten
+ * seconds has heard nobody for ten seconds. So each tick knows when it should have come, and
+ * the time by which it is late is taken off everybody's silence. */
 #include "comm/fault/liveness.h"
 
 #include <stdlib.h>
@@ -45,6 +50,7 @@ void xm_liveness_destroy(xm_liveness_t *liveness)
     }
 }
 
+/* Begins to watch as if the rank had just been heard. */
 void xm_liveness_watch(xm_liveness_t *liveness, int rank, bool watch, int64_t now)
 {
     slot_t *slot = &liveness->slots[rank];
@@ -63,6 +69,8 @@ bool xm_liveness_watches(const xm_liveness_t *liveness, int rank)
     return liveness->slots[rank].watched;
 }
 
+/* Accepts an answer to an open question only: one that was answered before, or was never asked,
+ * proves nothing. */
 bool xm_liveness_answered(xm_liveness_t *liveness, int rank, uint64_t question, int64_t now)
 {
     slot_t *slot = &liveness->slots[rank];
@@ -75,7 +83,8 @@ bool xm_liveness_answered(xm_liveness_t *liveness, int rank, uint64_t question, 
     return true;
 }
 
-/* The watcher came late: what it did not hear meanwhile may be waiting for it. */
+/* The watcher came late: what it did not hear meanwhile may be waiting for it, so the time does
+ * not count against anybody. */
 static void forgive(xm_liveness_t *liveness, int64_t late)
 {
     for (int rank = 0; rank < liveness->ranks; ++rank) {
@@ -83,10 +92,14 @@ static void forgive(xm_liveness_t *liveness, int64_t late)
     }
 }
 
+/* Asks whom it is time to ask, and reports each silence once. It returns when to call again, so
+ * the caller can sleep until then. The callback may stop or renew the watch on the rank that it
+ * is told of, so the fields are read again after it. */
 int64_t xm_liveness_tick(xm_liveness_t *liveness, int64_t now, const xm_liveness_actions_t *actions)
 {
     int64_t next = INT64_MAX;
 
+    /* Being late by half an interval is normal scheduling and would be lost in the limit of 3.5. */
     if (now - liveness->interval / 2 > liveness->expected) {
         forgive(liveness, now - liveness->expected);
     }

@@ -1,9 +1,15 @@
+/* The path probe: finds peers that live but whose messages do not get through. The heartbeat
+ * may use other wires than the transport, so nothing but a message through the transport can
+ * show that the path works. The hard part is not to blame a peer that merely computes, since
+ * its thread would not receive the probe either: it counts only as much time as the peer's
+ * heartbeats report activity of that very thread. Everything here runs from inside waits of the
+ * application's thread, to which the transport belongs. */
 #include "comm/fault/path_probe.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Of the tags that belong to the worker: a probe's question and its answer. */
+/* Two of the tags that belong to the worker: a probe's question and its answer. */
 #define TAG_QUESTION XM_TRANSPORT_TAG_OWN
 #define TAG_ANSWER   (XM_TRANSPORT_TAG_OWN | UINT64_C(1) << 32)
 
@@ -15,10 +21,12 @@ typedef struct {
     char byte;
 } byte_t;
 
+/* The states of a doubt. CONTENT: nothing is wrong. ASKED: the peer was asked, by heartbeat, to
+ * post the receive for the probe. SENT: it has, and the probe is on its way. */
 typedef enum { CONTENT, ASKED, SENT } doubt_t;
 
 typedef struct {
-    /* As the one who doubts. */
+    /* As the rank that doubts. */
     bool waits;
     uint64_t moved;
     int64_t since; /* nothing has moved */
@@ -26,7 +34,7 @@ typedef struct {
     uint32_t probe; /* number of the last */
     unsigned signs; /* of life that the heartbeat had counted when the probe was sent */
     byte_t question, answer;
-    /* As the one who is doubted. */
+    /* As the rank that is doubted. */
     uint32_t wanted, ready;
     byte_t asked, answered;
 } slot_t;
@@ -49,6 +57,7 @@ static void on_byte(xm_op_t *op, xm_status_t status)
     byte->status = status;
 }
 
+/* Posts one byte. What the transport refuses ends like an operation that has failed. */
 static void post_byte(const xm_path_probe_t *self, int rank, byte_t *byte, uint64_t tag, bool send)
 {
     xm_status_t status;
@@ -94,7 +103,8 @@ void xm_path_probe_destroy(xm_path_probe_t *path_probe)
     }
 }
 
-/* Nothing to doubt any more, or not yet again. A probe that is under way stays so. */
+/* Ends a doubt, or puts off the next one. A probe that is under way stays so, because its
+ * operations cannot be taken back. */
 static void end_doubt(xm_path_probe_t *self, int rank, int64_t now)
 {
     slot_t *slot = &self->slots[rank];
@@ -107,6 +117,8 @@ static void end_doubt(xm_path_probe_t *self, int rank, int64_t now)
     xm_heartbeat_watch(self->heartbeat, self->job_rank[rank], false);
 }
 
+/* Each doubt has a new probe number, so an answer to an earlier one cannot be mistaken for this
+ * one's. */
 static void begin_doubt(xm_path_probe_t *self, int rank)
 {
     slot_t *slot = &self->slots[rank];
@@ -116,6 +128,7 @@ static void begin_doubt(xm_path_probe_t *self, int rank)
     xm_heartbeat_want_probe(self->heartbeat, self->job_rank[rank], slot->probe);
 }
 
+/* The answer's receive is posted before the question is sent, so it cannot come too early. */
 static void send_probe(xm_path_probe_t *self, int rank)
 {
     slot_t *slot = &self->slots[rank];
@@ -129,6 +142,8 @@ static void send_probe(xm_path_probe_t *self, int rank)
     post_byte(self, rank, &slot->question, TAG_QUESTION | slot->probe, true);
 }
 
+/* The sentence says that the peer lives and how its messages were to go, because that is what
+ * tells a lost link from a death. */
 static void blame(const xm_path_probe_t *self, int rank, int64_t now, xm_bootstrap_fault_t *fault)
 {
     const xm_endpoint_t *there = &self->endpoints->of[self->job_rank[rank]];
@@ -146,7 +161,10 @@ static void blame(const xm_path_probe_t *self, int rank, int64_t now, xm_bootstr
                    path);
 }
 
-/* One whom this rank may wait for. */
+/* Looks at one peer. Any operation that moves ends the doubt. Otherwise, after half an
+ * interval, the peer is asked after directly and a probe is prepared; and it is blamed when its
+ * own heartbeats have shown often enough that its thread looked after its transport while the
+ * probe did not come through. */
 static void look_at(xm_path_probe_t *self, int rank, int64_t now, xm_bootstrap_fault_t *fault)
 {
     slot_t *slot = &self->slots[rank];
@@ -175,7 +193,7 @@ static void look_at(xm_path_probe_t *self, int rank, int64_t now, xm_bootstrap_f
         xm_heartbeat_is_ready(self->heartbeat, self->job_rank[rank], slot->probe)) {
         send_probe(self, rank);
     }
-    /* Two who doubt each other should not blame each other: the lower rank speaks first. */
+    /* The lower one of two ranks that doubt each other speaks first, so that all hear one story. */
     if (slot->doubt == SENT && slot->answer.busy &&
         xm_heartbeat_signs(self->heartbeat, self->job_rank[rank]) - slot->signs >=
             XM_PATH_PROBE_SIGNS + (rank < self->transport->rank)) {
@@ -183,7 +201,8 @@ static void look_at(xm_path_probe_t *self, int rank, int64_t now, xm_bootstrap_f
     }
 }
 
-/* The part of one who is doubted: gets ready, and answers. */
+/* The part of the rank that is doubted: it posts the receive, says that it is ready, and
+ * answers when the probe has come. A new wish first cancels the receive of the old one. */
 static void serve(xm_path_probe_t *self, int rank)
 {
     slot_t *slot = &self->slots[rank];
@@ -202,6 +221,7 @@ static void serve(xm_path_probe_t *self, int rank)
     }
 }
 
+/* The heartbeat names ranks of the job as it began; the transport has those of the group. */
 void xm_path_probe_on_news(xm_path_probe_t *path_probe)
 {
     int job_rank;
@@ -217,6 +237,8 @@ void xm_path_probe_on_news(xm_path_probe_t *path_probe)
     path_probe->next = 0;
 }
 
+/* Serves others in each call, since that is cheap and they are waiting; looks at its own peers
+ * twice per timeout only, which involves a scan. */
 int64_t xm_path_probe_look(xm_path_probe_t *path_probe, int64_t now, xm_bootstrap_fault_t *fault)
 {
     fault->status = XM_OK;

@@ -1,3 +1,10 @@
+/* How the survivors of a group find each other again. Everybody acts on the same rule, that the
+ * lowest rank not known to be dead is where to meet, and everybody serves its listening socket
+ * meanwhile; so a rank that knows less than others still ends up at the right place, by
+ * learning from hellos or by finding the place dead. A connection that fails is no proof of
+ * death, only a refused one or a silent heartbeat is. All loops are bounded by the deadline,
+ * and sets of the dead only grow, so the choice of the meeting place changes at most as often
+ * as there are ranks. */
 #include "comm/fault/regroup.h"
 
 #include <errno.h>
@@ -12,15 +19,14 @@
 #include "comm/fault/liveness.h"
 #include "comm/fault/regroup_wire.h"
 
-/*
- * KNOCK_S: how often the centre tries the sockets of those who have not come. LOOK_MS: the longest
- * sleep. GRACE_S: a member waits this much longer than its deadline, because the centre is about to
- * say who is missing. STRANGERS: connections without a hello; the oldest makes room.
- */
+/* KNOCK_S: how often the centre tries the sockets of ranks that have not come. LOOK_MS: the
+ * longest sleep. GRACE_S: a member waits this much longer than its deadline, because the centre
+ * is about to say who is missing. STRANGERS: connections without a hello; the oldest makes
+ * room. */
 enum { LOOK_MS = 50, STRANGERS = 64, LISTED_RANKS = 8 };
 static const double KNOCK_S = 0.2, GRACE_S = 1.0;
 
-/* One connection, with what has been read from it. */
+/* One connection, with what has been read from it so far. */
 typedef struct {
     int fd; /* -1: none */
     uint8_t *bytes;
@@ -67,7 +73,8 @@ static int centre_of(const meeting_t *meeting)
     return rank;
 }
 
-/* All frames are small: what the kernel does not take at once means a connection that is dead. */
+/* Sends a frame. All frames are small: if the kernel does not take one within a second, the
+ * connection is dead, and the receiver will find that it did not get it. */
 static void say(meeting_t *meeting, const line_t *line, xm_regroup_frame_t *frame)
 {
     uint8_t *bytes = malloc(meeting->frame_size);
@@ -101,9 +108,9 @@ static void refuse(meeting_t *meeting, const line_t *line, xm_status_t status, i
     say(meeting, line, &frame);
 }
 
-/* Reads a frame, and nothing behind it: after a welcome the connection belongs to the new group,
- * whose centre may have written to it already. XM_ERR_IO: the connection has ended; others as
- * xm_regroup_decode(). */
+/* Reads a frame, and nothing behind it: after a welcome the connection belongs to the new
+ * group, whose centre may have written to it already. XM_ERR_IO: the connection has ended;
+ * others as xm_regroup_decode(). */
 static xm_status_t hear(meeting_t *meeting, line_t *line, xm_regroup_frame_t *frame)
 {
     xm_status_t status;
@@ -142,7 +149,9 @@ static void name_rank(const meeting_t *meeting, int rank, char *text, size_t siz
                    endpoint->pid);
 }
 
-/* A rank says hello: learns from it, and keeps its connection. */
+/* A rank says hello. The centre learns from it which ranks are dead and which generations there
+ * have been, and keeps its connection, which replaces an older one of that rank. A rank that
+ * the others take for dead is told so: letting it in could make two groups that both count it. */
 static void admit(meeting_t *meeting, line_t *line, const xm_regroup_frame_t *hello)
 {
     char name[XM_BOOTSTRAP_HOST_SIZE + 64], sentence[XM_BOOTSTRAP_HOST_SIZE + 128];
@@ -165,6 +174,7 @@ static void admit(meeting_t *meeting, line_t *line, const xm_regroup_frame_t *he
     *line = (line_t){.fd = -1};
 }
 
+/* A connection counts from its first valid frame; whatever else comes ends it. */
 static void serve_stranger(meeting_t *meeting, line_t *line)
 {
     xm_regroup_frame_t frame;
@@ -192,7 +202,8 @@ static void accept_all(meeting_t *meeting)
     }
 }
 
-/* Starts connecting. XM_ERR_UNREACHABLE: nothing listens there any more. */
+/* Starts connecting. XM_ERR_UNREACHABLE: nothing listens there any more, so the process has
+ * ended. */
 static xm_status_t call(meeting_t *meeting, int rank, line_t *line)
 {
     const xm_endpoint_t *endpoint = &meeting->params->endpoints->of[rank];
@@ -214,7 +225,7 @@ static xm_status_t call(meeting_t *meeting, int rank, line_t *line)
     return XM_OK;
 }
 
-/* How a call has ended: 0, or an errno; EINPROGRESS. */
+/* Tells how a call has ended: 0, an errno, or EINPROGRESS while it has not. */
 static int call_result(const line_t *line)
 {
     struct pollfd entry = {.fd = line->fd, .events = POLLOUT};
@@ -233,15 +244,18 @@ static bool is_overdue(const meeting_t *meeting, const line_t *line)
            meeting->params->interval * XM_LIVENESS_SILENT_INTERVALS;
 }
 
-/* A call that gets no answer: the host is gone, or its process has more callers than its queue
- * takes. Whose heartbeat is heard is not dead; when that ends, watch() will know. */
+/* Judges a call that gets no answer: the host is gone, or its process has more callers than its
+ * queue takes. A rank whose heartbeat is heard is not dead; when that ends, watch() will
+ * notice. */
 static bool is_unreachable(const meeting_t *meeting, int rank)
 {
     return meeting->params->heartbeat == NULL ||
            !xm_heartbeat_is_heard(meeting->params->heartbeat, rank);
 }
 
-/* The centre: tries whether those who have not come are still there. */
+/* The centre tries whether ranks that have not come are still there. It only connects and hangs
+ * up: that suffices to tell a process that has ended, whose port refuses, from one that is
+ * busy. */
 static void knock(meeting_t *meeting, int rank)
 {
     line_t *line = &meeting->knocks[rank];
@@ -264,7 +278,9 @@ static void knock(meeting_t *meeting, int rank)
     line->since = xm_clock_seconds();
 }
 
-/* A member: connects to the centre and says hello. */
+/* A member connects to the centre and says hello with what it knows. It starts over when the
+ * centre changes, and repeats a call that failed after a pause. Its hello may be repeated: the
+ * centre takes the last one. */
 static void reach_centre(meeting_t *meeting, int centre)
 {
     xm_regroup_frame_t hello = {
@@ -299,7 +315,9 @@ static void reach_centre(meeting_t *meeting, int centre)
     }
 }
 
-/* A member: what the centre says. */
+/* A member hears the centre. A welcome counts only from the rank that it called, and only if
+ * this rank is in it. Everything else ends the connection, and the next call shows whether the
+ * centre is dead. */
 static xm_status_t obey(meeting_t *meeting)
 {
     xm_regroup_frame_t frame;
@@ -341,7 +359,8 @@ static xm_status_t listen_around(meeting_t *meeting)
     for (int rank = 0; rank < meeting->size; ++rank) {
         polls[count++] = (struct pollfd){.fd = meeting->members[rank].fd, .events = POLLIN};
     }
-    /* Soon again as long as something is being connected: that has no place in the list. */
+    /* A connection that is being made has no place in the list, so the sleep is short as long
+     * as there is one. */
     (void)poll(polls, (nfds_t)count, meeting->up.fd >= 0 && !meeting->up_said ? 2 : LOOK_MS);
     if (polls[1].revents != 0) {
         status = obey(meeting);
@@ -351,7 +370,7 @@ static xm_status_t listen_around(meeting_t *meeting)
             serve_stranger(meeting, &meeting->strangers[i]);
         }
     }
-    /* A member has nothing more to say: its connection has ended. */
+    /* A member has nothing more to say, so what is readable is the end of its connection. */
     for (int rank = 0; rank < meeting->size; ++rank) {
         if (polls[2 + STRANGERS + rank].revents != 0 &&
             meeting->members[rank].fd == polls[2 + STRANGERS + rank].fd) {
@@ -362,7 +381,8 @@ static xm_status_t listen_around(meeting_t *meeting)
     return status;
 }
 
-/* The heartbeat watches whom this rank needs, and says who is silent. */
+/* Makes the heartbeat watch the ranks that this one needs, and counts those that it finds
+ * silent as dead. A member needs the centre only; the centre needs all. */
 static void watch(meeting_t *meeting, int centre)
 {
     for (int rank = 0; rank < meeting->size && meeting->params->heartbeat != NULL; ++rank) {
@@ -380,7 +400,7 @@ static void watch(meeting_t *meeting, int centre)
     }
 }
 
-/* The centre: true when everybody has come who is not dead. */
+/* The centre: true when every rank has come that is not dead. */
 static bool is_complete(meeting_t *meeting)
 {
     bool complete = true;
@@ -397,6 +417,8 @@ static bool is_complete(meeting_t *meeting)
     return complete;
 }
 
+/* Welcomes all. The welcome is not confirmed; what happens if this rank dies now is in
+ * regroup.h. */
 static void welcome_all(meeting_t *meeting)
 {
     xm_regroup_frame_t frame = {
@@ -419,6 +441,8 @@ static void welcome_all(meeting_t *meeting)
     meeting->joined = true;
 }
 
+/* Gives up at the deadline, naming the ranks that live but did not come. The centre tells those
+ * that did come, so that all fail with one sentence. */
 static xm_status_t give_up(meeting_t *meeting, int centre)
 {
     char list[128] = "";
@@ -453,6 +477,8 @@ static xm_status_t give_up(meeting_t *meeting, int centre)
     return status;
 }
 
+/* The loop. The dead are determined anew in each round, because watching may find more, and
+ * with them the meeting place may change. */
 static xm_status_t meet(meeting_t *meeting)
 {
     xm_status_t status = XM_OK;
@@ -481,7 +507,8 @@ static xm_status_t meet(meeting_t *meeting)
     return status;
 }
 
-/* Hands the connections over to a bootstrap of the members. */
+/* Hands the connections over to a bootstrap of the members, numbered in the order of their old
+ * ranks. Descriptors are taken out of the lines, so that exactly one side closes them. */
 static xm_status_t found(meeting_t *meeting, xm_bootstrap_t **bootstrap)
 {
     xm_bootstrap_slot_t *slots = calloc((size_t)meeting->size, sizeof(*slots));
@@ -529,6 +556,7 @@ static xm_status_t prepare(meeting_t *meeting)
     return XM_OK;
 }
 
+/* Works on whatever prepare() has made. */
 static void disperse(meeting_t *meeting)
 {
     for (int rank = 0; rank < meeting->size && meeting->knocks != NULL; ++rank) {
@@ -547,6 +575,8 @@ static void disperse(meeting_t *meeting)
     free(meeting->set);
 }
 
+/* Regroups. All state is local to the call, so a failed attempt leaves nothing behind but what
+ * `dead` has learnt. */
 xm_status_t xm_regroup(const xm_regroup_params_t *params, bool *dead, xm_bootstrap_t **bootstrap,
                        uint32_t *generation)
 {

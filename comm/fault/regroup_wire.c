@@ -1,3 +1,7 @@
+/* The frames of a regrouping: hello, welcome (each with a set of ranks as bits) and refusal,
+ * with a SipHash code. They come over sockets that anybody can connect to, and through
+ * connections that afterwards carry something else, so the decoder also says how many bytes to
+ * read next: never more than belong to the frame. */
 #include "comm/fault/regroup_wire.h"
 
 #include <string.h>
@@ -22,6 +26,7 @@ size_t xm_regroup_max_size(int ranks)
     return XM_REGROUP_HEAD_SIZE + max_payload(ranks) + XM_REGROUP_CODE_SIZE;
 }
 
+/* The frame's set has a bit for each rank of the job as it began, whatever the group is now. */
 size_t xm_regroup_encode(const xm_regroup_frame_t *frame, int ranks,
                          const uint8_t key[XM_SIPHASH_KEY_SIZE], uint8_t *bytes)
 {
@@ -48,6 +53,7 @@ size_t xm_regroup_encode(const xm_regroup_frame_t *frame, int ranks,
     return length + XM_REGROUP_CODE_SIZE;
 }
 
+/* Bits beyond the last rank must be zero: each set has one encoding. */
 static xm_status_t decode_set(const uint8_t *payload, size_t length, int ranks, bool *set)
 {
     if (length != set_size(ranks) || (ranks % 8 != 0 && payload[length - 1] >> (ranks % 8) != 0)) {
@@ -60,6 +66,8 @@ static xm_status_t decode_set(const uint8_t *payload, size_t length, int ranks, 
     return XM_OK;
 }
 
+/* Bytes to read next. For a length that cannot be it asks for one byte more, upon which
+ * decoding fails. */
 size_t xm_regroup_wants(const uint8_t *bytes, size_t length, int ranks)
 {
     size_t payload, end;
@@ -72,6 +80,8 @@ size_t xm_regroup_wants(const uint8_t *bytes, size_t length, int ranks)
     return payload <= max_payload(ranks) && end > length ? end - length : 1;
 }
 
+/* Decodes a frame; XM_IN_PROGRESS when it is not complete. The length is checked before more is
+ * waited for, the code before anything is believed. */
 xm_status_t xm_regroup_decode(const uint8_t *bytes, size_t length, int ranks,
                               const uint8_t key[XM_SIPHASH_KEY_SIZE], xm_regroup_frame_t *frame,
                               size_t *used)

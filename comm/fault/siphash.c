@@ -1,3 +1,7 @@
+/* SipHash-2-4 (Aumasson and Bernstein, 2012), a short keyed hash for the datagrams of
+ * heartbeats. It is fast on a few dozen bytes and needs no library; 64 bits are enough against
+ * forgeries that must be tried over the network. Longer proofs, of the job's secret, use
+ * HMAC-SHA256 (job_secret.c). */
 #include "comm/fault/siphash.h"
 
 #include "comm/base.h"
@@ -7,6 +11,7 @@ static uint64_t rotate(uint64_t value, int bits)
     return value << bits | value >> (64 - bits);
 }
 
+/* One round of the paper, `count` times. */
 static void rounds(uint64_t v[4], int count)
 {
     for (int i = 0; i < count; ++i) {
@@ -23,6 +28,7 @@ static void rounds(uint64_t v[4], int count)
     }
 }
 
+/* Eight bytes at a time, then the rest with the length in the last byte. */
 uint64_t xm_siphash(const uint8_t key[XM_SIPHASH_KEY_SIZE], const uint8_t *bytes, size_t length)
 {
     uint64_t k0 = xm_get_le(key, 8), k1 = xm_get_le(key + 8, 8), last = (uint64_t)length << 56;

@@ -1,3 +1,8 @@
+/* What all kinds of bootstrap share: checks, blocking calls, and the sticky fault status. The
+ * kinds offer post and test, which never wait; everything that blocks is built here once, as
+ * post, test and sleep until the deadline. A bootstrap that has failed stays failed: every
+ * later call returns the first fault's sentence, because ranks that have seen different numbers
+ * of allgathers can never agree again. */
 #include "comm/job/bootstrap.h"
 
 #include <errno.h>
@@ -14,6 +19,8 @@
 /* Longest sleep between two looks at a bootstrap that has no descriptor. */
 enum { OOB_NAP_NS = 1000000, OOB_FIRST_NAP_NS = 20000 };
 
+/* The fault status with its sentence set anew, since the thread's last error may be another one
+ * by now. */
 xm_status_t xm_bootstrap_fault_status(const xm_bootstrap_t *bootstrap)
 {
     if (bootstrap->fault.status == XM_OK) {
@@ -32,7 +39,7 @@ int xm_bootstrap_size(const xm_bootstrap_t *bootstrap)
     return bootstrap->size;
 }
 
-/* What is common to the posts. */
+/* Checks every post: no fault so far, nothing else in flight, a size that one frame can hold. */
 static xm_status_t check_post(const xm_bootstrap_t *bootstrap, const char *function,
                               const void *send, size_t length, size_t limit)
 {
@@ -70,6 +77,8 @@ xm_status_t xm_bootstrap_allgather_post(xm_bootstrap_t *bootstrap, const void *s
     return status < 0 ? status : XM_OK;
 }
 
+/* Tests without waiting. Any result but "in progress" takes the allgather out of flight, so a
+ * failed one can be neither tested nor abandoned twice. */
 xm_status_t xm_bootstrap_allgather_test(xm_bootstrap_t *bootstrap)
 {
     xm_status_t status;
@@ -82,6 +91,8 @@ xm_status_t xm_bootstrap_allgather_test(xm_bootstrap_t *bootstrap)
     return status;
 }
 
+/* Gives up waiting. That is a fault of the whole bootstrap, because this rank may no longer
+ * take part in the next allgather as the next. */
 xm_status_t xm_bootstrap_allgather_abandon(xm_bootstrap_t *bootstrap, double waited)
 {
     if (!bootstrap->posted) {
@@ -91,7 +102,9 @@ xm_status_t xm_bootstrap_allgather_abandon(xm_bootstrap_t *bootstrap, double wai
     return bootstrap->ops->abandon(bootstrap, waited);
 }
 
-/* Sleeps until there may be news, at most `remaining` seconds. */
+/* Sleeps until there may be news, at most `remaining` seconds. A caller's table has no
+ * descriptor, so it is asked again after naps that grow from 20 us to 1 ms: short allgathers
+ * stay fast, long ones cost no processor time. */
 static void wait_for_news(const xm_bootstrap_t *bootstrap, double remaining, long *nap_ns)
 {
     struct pollfd entry = {.fd = xm_bootstrap_fd(bootstrap), .events = POLLIN};
@@ -106,7 +119,8 @@ static void wait_for_news(const xm_bootstrap_t *bootstrap, double remaining, lon
     }
 }
 
-/* Waits for the end of what was posted, at most `timeout` seconds. */
+/* Waits for the end of what was posted, at most `timeout` seconds; then it becomes a timeout
+ * whose sentence names the missing ranks where they are known. */
 static xm_status_t await_gathered(xm_bootstrap_t *bootstrap, double timeout)
 {
     double deadline = xm_clock_seconds() + timeout;
@@ -132,7 +146,8 @@ xm_status_t xm_bootstrap_allgather(xm_bootstrap_t *bootstrap, const void *send, 
     return status < 0 ? status : await_gathered(bootstrap, timeout);
 }
 
-/* Turns the gathered lengths into offsets; fails when one is absurd. */
+/* Turns the gathered lengths into offsets. They are other ranks' numbers, so each is bounded
+ * before it is added. */
 static xm_status_t offsets_from_lengths(const xm_bootstrap_t *bootstrap, const uint8_t *lengths,
                                         size_t *offsets, size_t *longest)
 {
@@ -153,7 +168,8 @@ static xm_status_t offsets_from_lengths(const xm_bootstrap_t *bootstrap, const u
     return XM_OK;
 }
 
-/* By two allgathers of one length each, for bootstraps that have nothing better. */
+/* Gathers blocks of differing lengths by two allgathers of equal ones: first the lengths, then
+ * the blocks padded to the longest. It is for callers' tables, which can do nothing else. */
 static xm_status_t gather_padded(xm_bootstrap_t *bootstrap, const void *send, size_t length,
                                  void **receive, size_t *offsets, double timeout)
 {
@@ -174,6 +190,7 @@ static xm_status_t gather_padded(xm_bootstrap_t *bootstrap, const void *send, si
     if (status < 0) {
         goto free_lengths;
     }
+    /* One byte more than needed: malloc(0) may return NULL. */
     padded = calloc(1, longest + 1);
     all = malloc(size * longest + 1);
     if (padded == NULL || all == NULL) {
@@ -191,6 +208,8 @@ static xm_status_t gather_padded(xm_bootstrap_t *bootstrap, const void *send, si
             goto free_blobs;
         }
     }
+    /* Moves the blocks together. Each moves to a lower or the same place, so none is
+     * overwritten before its turn. */
     for (size_t rank = 0; rank < size; ++rank) {
         memmove(all + offsets[rank], all + rank * longest, offsets[rank + 1] - offsets[rank]);
     }
@@ -206,7 +225,7 @@ free_lengths:
     return status;
 }
 
-/* In one go, where the bootstrap can. */
+/* Gathers them in one go, where the bootstrap can. */
 static xm_status_t gather_blobs(xm_bootstrap_t *bootstrap, const void *send, size_t length,
                                 void **receive, size_t *offsets, double timeout)
 {
@@ -222,6 +241,7 @@ static xm_status_t gather_blobs(xm_bootstrap_t *bootstrap, const void *send, siz
     return status < 0 ? status : bootstrap->ops->take_blobs(bootstrap, receive, offsets);
 }
 
+/* Offers one signature for both ways; on failure nothing belongs to the caller. */
 xm_status_t xm_bootstrap_allgatherv(xm_bootstrap_t *bootstrap, const void *send, size_t length,
                                     void **receive, size_t **offsets, double timeout)
 {
@@ -242,6 +262,7 @@ xm_status_t xm_bootstrap_allgatherv(xm_bootstrap_t *bootstrap, const void *send,
     return XM_OK;
 }
 
+/* A barrier is an allgather of nothing. */
 xm_status_t xm_bootstrap_barrier(xm_bootstrap_t *bootstrap, double timeout)
 {
     return xm_bootstrap_allgather(bootstrap, NULL, NULL, 0, timeout);

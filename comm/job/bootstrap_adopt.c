@@ -1,5 +1,7 @@
 /* A TCP bootstrap over connections that exist already, and what its connections know of addresses.
- */
+ * After a shrink the survivors have met over sockets of their own (regroup.c), so the relay is
+ * built from those and no port is needed. The ranks have proved who they are by then, so there is
+ * no second handshake and no secret. */
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,6 +9,8 @@
 
 #include "comm/job/bootstrap_tcp.h"
 
+/* Takes every descriptor over, whatever happens: after a failure, or for ranks that this one needs
+ * no link to, it is closed. On success the relay looks like one that a rendezvous has made. */
 xm_status_t xm_bootstrap_adopt(int rank, int size, const xm_bootstrap_slot_t *slots,
                                xm_bootstrap_t **bootstrap)
 {
@@ -40,6 +44,8 @@ xm_status_t xm_bootstrap_adopt(int rank, int size, const xm_bootstrap_slot_t *sl
     return XM_OK;
 }
 
+/* The address at which others reach this rank, as its own end of the connections tells it. A
+ * loopback address is replaced by any other one: ranks on other hosts could do nothing with it. */
 xm_status_t xm_bootstrap_own_address(const xm_bootstrap_t *bootstrap,
                                      struct sockaddr_storage *address)
 {

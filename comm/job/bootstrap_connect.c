@@ -1,4 +1,8 @@
-/* How the other ranks of the TCP bootstrap find rank 0. */
+/* How the other ranks of the TCP bootstrap find rank 0. The difficulty is that many things look
+ * alike at the start: rank 0 that has not started yet, a port where something else listens, a
+ * rank 0 of another job, and a flooded one. So every attempt ends in an outcome that says
+ * whether trying again makes sense, and the last failure's sentence tells which of these it
+ * was. Nothing is trusted before the peer has proved that it knows the job's secret. */
 #include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -20,7 +24,7 @@
 static const double ANSWER_GRACE_S = 1.0, ATTEMPT_S = 2.0;
 static const double FIRST_RETRY_S = 0.002, LAST_RETRY_S = 0.1;
 
-/* What an attempt came to. */
+/* The outcome of an attempt; it decides whether the search goes on. */
 typedef enum {
     WELCOMED,
     OVER,    /* there is no sense in trying again; search->fault_status says why */
@@ -43,7 +47,7 @@ typedef struct {
     xm_bootstrap_fault_t fault_status;
 } search_t;
 
-/* Keeps a failure with its sentence. */
+/* Keeps a failure with its sentence, because further attempts overwrite the last error. */
 static outcome_t conclude(search_t *search, outcome_t outcome, xm_status_t status)
 {
     search->fault_status.status = status;
@@ -52,7 +56,8 @@ static outcome_t conclude(search_t *search, outcome_t outcome, xm_status_t statu
     return outcome;
 }
 
-/* poll() until the deadline, whatever signals come. */
+/* Polls until the deadline, whatever signals come; a signal must neither shorten nor prolong
+ * the wait. */
 static int poll_uninterrupted(struct pollfd *entry, double deadline)
 {
     int count;
@@ -65,7 +70,8 @@ static int poll_uninterrupted(struct pollfd *entry, double deadline)
     return count;
 }
 
-/* A port of the ephemeral range where nobody listens may connect to itself. */
+/* A port of the ephemeral range where nobody listens may be chosen as the local port of the
+ * very connection, which then connects to itself; that looks like success and has to be undone. */
 static bool is_connected_to_itself(int fd)
 {
     struct sockaddr_storage here, there;
@@ -76,7 +82,8 @@ static bool is_connected_to_itself(int fd)
            here_length == there_length && memcmp(&here, &there, here_length) == 0;
 }
 
-/* Tries one address. Returns the socket, or -1 with errno. */
+/* Tries one address. Returns the socket, or -1 with errno. The connect does not block, so an
+ * address that swallows packets costs no more than its deadline. */
 static int try_connect(const xm_address_t *address, double deadline)
 {
     int fd = socket(address->socket.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -109,7 +116,8 @@ static int try_connect(const xm_address_t *address, double deadline)
     return fd;
 }
 
-/* Answers rank 0's challenge. @p nonce is ours. */
+/* Answers rank 0's challenge with the identity and a proof over both nonces; @p nonce is this
+ * rank's, which rank 0's welcome has to prove in turn. */
 static xm_status_t say_hello(search_t *search, const xm_bootstrap_challenge_t *challenge,
                              uint8_t nonce[XM_JOB_NONCE_SIZE])
 {
@@ -121,6 +129,8 @@ static xm_status_t say_hello(search_t *search, const xm_bootstrap_challenge_t *c
     if (status < 0) {
         return status;
     }
+    /* To prove knowledge of a secret to somebody who has none would not fail, so it is refused
+     * here: the settings differ. */
     if (self->secret.length > 0 && !challenge->secret) {
         return xm_error_set(XM_ERR_MISMATCH,
                             "rank %d has a job secret, but rank 0 at %s has none: XM_JOB_SECRET or "
@@ -136,7 +146,8 @@ static xm_status_t say_hello(search_t *search, const xm_bootstrap_challenge_t *c
     return XM_OK;
 }
 
-/* Rank 0 welcomes us; but is it the one of our job? */
+/* Rank 0 has sent a welcome. Its proof shows that it knows the secret and has seen this rank's
+ * nonce, so it is not a recorded one. */
 static xm_status_t check_welcome(search_t *search, const xm_bootstrap_challenge_t *challenge,
                                  const uint8_t nonce[XM_JOB_NONCE_SIZE])
 {
@@ -163,7 +174,7 @@ static xm_status_t check_welcome(search_t *search, const xm_bootstrap_challenge_
     return XM_OK;
 }
 
-/* Waits for the next frame of rank 0. */
+/* Waits for the next frame of rank 0, and sends what is still queued meanwhile. */
 static xm_status_t await_frame(search_t *search, double deadline)
 {
     xm_bootstrap_link_t *link = &search->self->peers[0].link;
@@ -181,7 +192,8 @@ static xm_status_t await_frame(search_t *search, double deadline)
     return status;
 }
 
-/* The outcome of a frame that did not come. */
+/* Explains that no frame came. A closed connection is not final, for rank 0 drops connections
+ * when strangers flood it. */
 static outcome_t explain_silence(search_t *search, xm_status_t status)
 {
     int rank = search->self->base.rank;
@@ -213,6 +225,8 @@ static outcome_t explain_silence(search_t *search, xm_status_t status)
                                  search->several ? ATTEMPT_S : search->timeout));
 }
 
+/* Rank 0 tells why the rendezvous failed, and its sentence is passed on unchanged: it knows
+ * more than this rank. */
 static outcome_t read_refusal(search_t *search)
 {
     const xm_bootstrap_link_t *link = &search->self->peers[0].link;
@@ -223,7 +237,10 @@ static outcome_t read_refusal(search_t *search)
                     status < 0 ? status : xm_error_set(fault.status, "%s", fault.sentence));
 }
 
-/* Challenge, hello, welcome. */
+/* Holds the conversation: challenge, hello, welcome. Each step accepts only the frame that may
+ * come next, so nothing large is read from somebody who has proved nothing. The challenge gets
+ * a short time if there are other addresses to try; the welcome comes only when all ranks are
+ * there, so it has the whole deadline and a little more. */
 static outcome_t converse(search_t *search)
 {
     xm_bootstrap_link_t *link = &search->self->peers[0].link;
@@ -270,6 +287,8 @@ static outcome_t attempt(search_t *search, const xm_address_t *address)
 
     if (fd < 0) {
         search->error = errno;
+        /* Nobody listens any more where somebody did: rank 0 has ended, and waiting for it
+         * would be in vain. */
         if (address != search->reached || search->error != ECONNREFUSED) {
             return UNREACHED;
         }
@@ -289,7 +308,8 @@ static outcome_t attempt(search_t *search, const xm_address_t *address)
     return outcome;
 }
 
-/* Why the search ended without a welcome. */
+/* Makes the sentence for a search that ended without a welcome: the last conclusion if there is
+ * one, else what was seen of the connections. */
 static xm_status_t explain_end(const search_t *search)
 {
     int rank = search->self->base.rank;
@@ -313,9 +333,10 @@ static xm_status_t explain_end(const search_t *search)
                         search->place, search->timeout, strerror(search->error));
 }
 
-/* Rank 0 may not have started yet, and when strangers flood it drops connections: so addresses are
- * tried in turn until the deadline. Only a refusal where somebody listened before means that rank 0
- * is gone. */
+/* Searches for rank 0. It may not have started yet, and when strangers flood it, it drops
+ * connections, so addresses are tried in turn until the deadline, with pauses that double up to
+ * 0.1 s: a thousand ranks must not hammer one port. Only a refusal where somebody listened
+ * before means that rank 0 is gone. */
 xm_status_t xm_bootstrap_rendezvous_connect(xm_bootstrap_tcp_t *self,
                                             const xm_addresses_t *addresses, const char *place,
                                             double deadline, double timeout)

@@ -1,4 +1,6 @@
-/* What a rank of the TCP bootstrap calls itself and others, and how it proves that. */
+/* How a rank of the TCP bootstrap names itself and others, and how it proves its identity. Every
+ * sentence about a rank names host and process, because "rank 3" alone helps nobody who has to find
+ * the process among a thousand. */
 #include <stdio.h>
 #include <unistd.h>
 
@@ -26,6 +28,7 @@ void xm_bootstrap_identify(const xm_bootstrap_tcp_t *self, xm_bootstrap_identity
     (void)snprintf(identity->host, sizeof(identity->host), "%s", self->host);
 }
 
+/* The proof covers the encoded identity, so neither rank nor size can be changed on the way. */
 void xm_bootstrap_prove(const xm_job_secret_t *secret, const char *role,
                         const uint8_t own[XM_JOB_NONCE_SIZE],
                         const uint8_t other[XM_JOB_NONCE_SIZE],
@@ -37,6 +40,8 @@ void xm_bootstrap_prove(const xm_job_secret_t *secret, const char *role,
                         xm_bootstrap_identity_encode(identity, bytes), proof);
 }
 
+/* The name of a rank for sentences. Ranks other than 0 know only rank 0 and themselves, so
+ * others are named with "?". */
 char *xm_bootstrap_peer_name(const xm_bootstrap_tcp_t *self, int rank, char *buffer, size_t size)
 {
     const xm_bootstrap_peer_t *peer = rank < self->peer_count ? &self->peers[rank] : NULL;
@@ -50,6 +55,8 @@ char *xm_bootstrap_peer_name(const xm_bootstrap_tcp_t *self, int rank, char *buf
     return buffer;
 }
 
+/* Lists the ranks that are missing, the first eight by number: a sentence with a thousand
+ * numbers would not be read. */
 int xm_bootstrap_list_ranks(const xm_bootstrap_tcp_t *self,
                             bool (*missing)(const xm_bootstrap_peer_t *peer), char *text,
                             size_t size)

@@ -1,3 +1,9 @@
+/* One connection of the TCP bootstrap. Frames go out from two queues: small ones, which are
+ * copied, and one large frame that belongs to the owner, because the result of an allgather is
+ * sent to every rank and should exist once. Nothing here waits: what the socket does not take
+ * now is sent when epoll says so. A write that fails is ignored, since the read side of the
+ * same connection reports it in any case, and then there is one place that decides what a
+ * broken connection means. */
 #include "comm/job/bootstrap_link.h"
 
 #include <errno.h>
@@ -10,7 +16,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* A host that vanishes without closing its sockets is noticed after about this time. */
+/* The times after which a host that vanishes without closing its sockets is noticed.
+ * USER_TIMEOUT_MS limits unacknowledged data; keep-alive covers a silent connection. */
 enum {
     KEEPALIVE_IDLE_S = 2,
     KEEPALIVE_INTERVAL_S = 1,
@@ -30,6 +37,8 @@ static struct epoll_event interest(const xm_bootstrap_link_t *link)
                                 .data.u64 = link->key};
 }
 
+/* Takes the descriptor over; on failure it is closed. NODELAY because frames are small and each
+ * is waited for. */
 xm_status_t xm_bootstrap_link_open(xm_bootstrap_link_t *link, int fd, int epoll, uint64_t key)
 {
     struct epoll_event event;
@@ -53,6 +62,7 @@ xm_status_t xm_bootstrap_link_open(xm_bootstrap_link_t *link, int fd, int epoll,
     return XM_OK;
 }
 
+/* Changes what epoll reports for the descriptor, and its interest in writing with it. */
 xm_status_t xm_bootstrap_link_set_key(xm_bootstrap_link_t *link, uint64_t key)
 {
     struct epoll_event event;
@@ -65,7 +75,8 @@ xm_status_t xm_bootstrap_link_set_key(xm_bootstrap_link_t *link, uint64_t key)
     return XM_OK;
 }
 
-/* Writes up to `length` bytes; a broken connection is left for receive to report. */
+/* Writes up to `length` bytes; a broken connection is left for receive to report. MSG_NOSIGNAL
+ * keeps a peer's death from killing this process by SIGPIPE. */
 static size_t write_some(int fd, const uint8_t *bytes, size_t length)
 {
     size_t sent = 0;
@@ -103,6 +114,7 @@ static void flush_bulk(xm_bootstrap_link_t *link)
     }
 }
 
+/* Sends what the socket takes, and asks epoll for writability exactly while something is left. */
 void xm_bootstrap_link_flush(xm_bootstrap_link_t *link)
 {
     bool wanted;
@@ -132,6 +144,8 @@ bool xm_bootstrap_link_idle(const xm_bootstrap_link_t *link)
     return link->fd < 0 || (link->out_length == 0 && link->bulk == NULL);
 }
 
+/* Queues a small frame and tries to send it at once. The buffer only grows as far as frames
+ * have piled up. */
 void xm_bootstrap_link_send(xm_bootstrap_link_t *link, xm_bootstrap_type_t type, uint32_t sequence,
                             const void *payload, size_t length)
 {
@@ -160,6 +174,8 @@ void xm_bootstrap_link_send(xm_bootstrap_link_t *link, xm_bootstrap_type_t type,
     xm_bootstrap_link_flush(link);
 }
 
+/* Sends a large frame that the owner keeps until xm_bootstrap_link_idle(). There is one at a
+ * time. */
 void xm_bootstrap_link_send_bulk(xm_bootstrap_link_t *link, const uint8_t *frame, size_t length)
 {
     link->bulk = frame;
@@ -168,7 +184,8 @@ void xm_bootstrap_link_send_bulk(xm_bootstrap_link_t *link, const uint8_t *frame
     xm_bootstrap_link_flush(link);
 }
 
-/* Reads up to `length` bytes. XM_OK: *have == length. */
+/* Reads up to `length` bytes. XM_OK: *have == length. An end of the stream is an error here,
+ * for an orderly leave is announced by a frame before. */
 static xm_status_t read_some(int fd, uint8_t *bytes, size_t length, size_t *have)
 {
     while (*have < length) {
@@ -187,6 +204,9 @@ static xm_status_t read_some(int fd, uint8_t *bytes, size_t length, size_t *have
     return XM_OK;
 }
 
+/* Reads one frame in as many calls as it takes. The header is checked before memory is taken
+ * for the payload, and a type that may not come now ends the connection, so a stranger can make
+ * this process allocate no more than a hello. */
 xm_status_t xm_bootstrap_link_receive(xm_bootstrap_link_t *link)
 {
     xm_status_t status;
@@ -194,6 +214,7 @@ xm_status_t xm_bootstrap_link_receive(xm_bootstrap_link_t *link)
     if (link->fd < 0) {
         return XM_IN_PROGRESS;
     }
+    /* The last frame was the caller's until this call, unless it has taken the payload. */
     if (link->frame_read) {
         free(link->payload);
         link->payload = NULL;
@@ -225,6 +246,7 @@ xm_status_t xm_bootstrap_link_receive(xm_bootstrap_link_t *link)
     return status;
 }
 
+/* Closes and frees; a second call does nothing. */
 void xm_bootstrap_link_close(xm_bootstrap_link_t *link)
 {
     if (link->fd >= 0) {

@@ -1,3 +1,7 @@
+/* Where rank 0 listens. It should listen as narrowly as possible, because anybody who reaches
+ * the port can connect; but on its own host a name may resolve to a loopback address (Debian's
+ * 127.0.1.1), and an address may be translated on the way, and then the narrow choice would be
+ * one that no other rank reaches. docs/launching.md has the table of the choices. */
 #include "comm/job/bootstrap_listen.h"
 
 #include <errno.h>
@@ -14,7 +18,8 @@
 /* The kernel lowers it to net.core.somaxconn. */
 enum { BACKLOG = 4096 };
 
-/* Returns the listening socket, or -1 with errno. */
+/* Returns the listening socket, or -1 with errno. REUSEADDR lets a job start on the port that
+ * an earlier one has just left. */
 static int try_listen(const xm_address_t *address)
 {
     int fd = socket(address->socket.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -51,7 +56,8 @@ static xm_address_t everywhere(const xm_address_t *like)
     return address;
 }
 
-/* XM_BIND. */
+/* Reads XM_BIND, which must be an address in digits: a name would have to be resolved, and
+ * could mean several. */
 static xm_status_t read_bind(const char *text, int port, xm_address_t *address)
 {
     xm_addresses_t found;
@@ -67,6 +73,8 @@ static xm_status_t read_bind(const char *text, int port, xm_address_t *address)
     return status;
 }
 
+/* Listens at the master port. If MASTER_ADDR is an address that this host does not have, it is
+ * taken to be one that is translated, and all addresses are listened at. */
 xm_status_t xm_bootstrap_listen_master(const xm_job_env_t *env, double deadline, int *fd)
 {
     const char *configured = xm_config_string(XM_CONFIG_BIND), *where = env->master_addr;
@@ -99,7 +107,7 @@ xm_status_t xm_bootstrap_listen_master(const xm_job_env_t *env, double deadline,
     return XM_OK;
 }
 
-/* Adds the addresses of one family that other machines can use. */
+/* Adds the addresses of one family that other machines can use; as many as a card holds. */
 static void add_interfaces(const struct ifaddrs *interfaces, int family, xm_addresses_t *addresses)
 {
     socklen_t length = family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
@@ -122,7 +130,8 @@ static void add_interfaces(const struct ifaddrs *interfaces, int family, xm_addr
     }
 }
 
-/* Where the others can reach a socket that listens at all addresses. */
+/* Lists where the others can reach a socket that listens at all addresses. IPv4 stands first,
+ * since an address that does not answer costs the others time. */
 static xm_status_t list_interfaces(bool ipv6, xm_addresses_t *addresses)
 {
     struct ifaddrs *interfaces;
@@ -168,6 +177,8 @@ static bool is_everywhere(const xm_address_t *address)
     return memcmp(&all.socket, &address->socket, sizeof(all.socket)) == 0;
 }
 
+/* Listens at a free port. On failure no descriptor is left open. The port is known only after
+ * the kernel has chosen it, so it is filled into all addresses at the end. */
 xm_status_t xm_bootstrap_listen_free(bool local, int *fd, xm_addresses_t *addresses)
 {
     const char *configured = xm_config_string(XM_CONFIG_BIND);

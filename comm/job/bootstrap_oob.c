@@ -1,4 +1,7 @@
-/* A bootstrap over the caller's own allgather (UCC's out-of-band contract). */
+/* A bootstrap over the caller's own allgather (UCC's out-of-band contract). It has no connections
+ * of its own, so it can neither tell others of a fault nor hear of one: poll() only repeats what an
+ * allgather has shown, and a death is found by the transport or a deadline. It is also the table
+ * through which ranks exchange rank 0's card before they build their relay. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -12,6 +15,7 @@ typedef struct {
     char *token; /* what a barrier gathers: tables need not support zero bytes */
 } oob_bootstrap_t;
 
+/* A barrier gathers one byte from each rank, since a table need not support zero bytes. */
 static xm_status_t oob_post(xm_bootstrap_t *bootstrap, const void *send, void *receive,
                             size_t length)
 {
@@ -24,12 +28,15 @@ static xm_status_t oob_post(xm_bootstrap_t *bootstrap, const void *send, void *r
     return self->oob.allgather_post(self->oob.context, send, receive, length, &self->request);
 }
 
+/* The contract says that each request is freed exactly once, whatever became of it. */
 static void release(oob_bootstrap_t *self)
 {
     self->oob.allgather_free(self->request);
     self->request = NULL;
 }
 
+/* A failure of the caller's table is a fault of the bootstrap, named as such: the reason is the
+ * caller's to find. */
 static xm_status_t oob_test(xm_bootstrap_t *bootstrap)
 {
     oob_bootstrap_t *self = (oob_bootstrap_t *)bootstrap;
@@ -49,6 +56,7 @@ static xm_status_t oob_test(xm_bootstrap_t *bootstrap)
     return xm_bootstrap_fault_status(bootstrap);
 }
 
+/* The request is freed while it may still run; what that means is the table's business. */
 static xm_status_t oob_abandon(xm_bootstrap_t *bootstrap, double waited)
 {
     oob_bootstrap_t *self = (oob_bootstrap_t *)bootstrap;
@@ -111,6 +119,7 @@ static const xm_bootstrap_ops_t oob_ops = {.post = oob_post,
                                            .mark_failed = oob_mark_failed,
                                            .destroy = oob_destroy};
 
+/* Makes the bootstrap. The table is copied, its functions are checked here and not at each call. */
 xm_status_t xm_bootstrap_create_oob(const xm_oob_t *given, xm_bootstrap_t **bootstrap)
 {
     xm_oob_t own = {0}, *oob = &own;

@@ -1,3 +1,8 @@
+/* Meeting through PMIx, the interface of mpirun and srun. It serves as an allgather table (publish
+ * a value, fence, get the others') for exactly two small exchanges; then the TCP relay takes over,
+ * because PMIx would tell nobody of a death. The library is opened at run time, so one build runs
+ * with and without it. Its fence is ended by a thread of its own, which touches nothing but one
+ * atomic of the request. */
 #include "comm/job/bootstrap_pmix.h"
 
 #ifdef XM_HAVE_PMIX
@@ -15,7 +20,7 @@
 
 static const char library[] = "libpmix.so.2";
 
-/* What is used of the library, all of it in PMIx 2 to 5. */
+/* The functions that are used of the library, all of them in PMIx 2 to 5. */
 typedef struct {
     void *handle;
     pmix_status_t (*init)(pmix_proc_t *proc, pmix_info_t info[], size_t count);
@@ -52,6 +57,8 @@ typedef struct pmix {
     char sentence[256]; /* what went wrong in the table; "" when nothing has */
 } pmix_t;
 
+/* Keeps the sentence: it is made inside a table's functions, whose callers would replace it by
+ * a general one. */
 static xm_status_t fail(pmix_t *pmix, const char *what, pmix_status_t status)
 {
     (void)snprintf(pmix->sentence, sizeof(pmix->sentence), "PMIx: rank %u: %s: %s", pmix->self.rank,
@@ -59,11 +66,15 @@ static xm_status_t fail(pmix_t *pmix, const char *what, pmix_status_t status)
     return xm_error_set(XM_ERR_IO, "%s", pmix->sentence);
 }
 
+/* Called by PMIx's own thread; the store publishes the end of the fence to the thread that
+ * tests. */
 static void fence_ended(pmix_status_t status, void *arg)
 {
     atomic_store(&((request_t *)arg)->fence, status);
 }
 
+/* Publishes this rank's value under a key that no other allgather of the job uses, since PMIx
+ * never forgets one. */
 static xm_status_t publish(request_t *request)
 {
     const pmix_library_t *pmix = &request->pmix->library;
@@ -79,6 +90,9 @@ static xm_status_t publish(request_t *request)
     return status == PMIX_SUCCESS ? XM_OK : fail(request->pmix, "cannot publish a value", status);
 }
 
+/* Begins an allgather: publishes the value and starts a fence that also collects the values, so
+ * that reading them later asks nobody over the network. The request is in the list of the
+ * connection before anything can fail, and so is always freed. */
 static xm_status_t table_post(void *context, const void *send, void *receive, size_t length,
                               void **result)
 {
@@ -115,7 +129,7 @@ static xm_status_t table_post(void *context, const void *send, void *receive, si
     return XM_OK;
 }
 
-/* Copies what one rank has published. */
+/* Copies what one rank has published. The length must be the same on all ranks. */
 static xm_status_t fetch(request_t *request, int rank)
 {
     pmix_t *pmix = request->pmix;
@@ -142,6 +156,8 @@ static xm_status_t fetch(request_t *request, int rank)
     return status == PMIX_SUCCESS ? XM_OK : fail(pmix, "cannot get another rank's value", status);
 }
 
+/* Ends the allgather when the fence has ended. Fetching blocks only on local memory, because
+ * the fence has collected the values. */
 static xm_status_t table_test(void *arg)
 {
     request_t *request = arg;
@@ -160,7 +176,8 @@ static xm_status_t table_test(void *arg)
     return status;
 }
 
-/* A request whose fence still runs stays until the end. */
+/* Frees a request. One whose fence still runs stays until the end of the connection, because
+ * PMIx's thread will write into it. */
 static void table_free(void *arg)
 {
     request_t *request = arg, **link = &request->pmix->requests;
@@ -175,6 +192,8 @@ static void table_free(void *arg)
     free(request);
 }
 
+/* Copies the pointer as bytes: the standard has no conversion between pointers to objects and
+ * functions. */
 static xm_status_t find(const pmix_library_t *pmix, const char *name, void *function)
 {
     void *symbol = dlsym(pmix->handle, name);
@@ -186,6 +205,8 @@ static xm_status_t find(const pmix_library_t *pmix, const char *name, void *func
     return XM_OK;
 }
 
+/* Opens the library with all that is used of it, or fails as "unsupported", upon which the
+ * caller may fall back. */
 static xm_status_t open_library(pmix_library_t *pmix)
 {
     const struct {
@@ -210,7 +231,7 @@ static xm_status_t open_library(pmix_library_t *pmix)
     return status;
 }
 
-/* How many processes the job has. */
+/* Asks how many processes the job has; -1 for more than can be. */
 static xm_status_t read_size(pmix_t *pmix, int *size)
 {
     pmix_proc_t job = pmix->self;
@@ -229,7 +250,7 @@ static xm_status_t read_size(pmix_t *pmix, int *size)
     return status == PMIX_SUCCESS ? XM_OK : fail(pmix, "cannot get the size of the job", status);
 }
 
-/* Requests that have not ended are forgotten. */
+/* Ends the connection. Requests that have not ended are freed after PMIx's thread has ended. */
 static void disconnect(pmix_t *pmix)
 {
     /* Ends the thread that would end the fences. */
@@ -243,6 +264,7 @@ static void disconnect(pmix_t *pmix)
     free(pmix);
 }
 
+/* Connects to the launcher. It may wait for the launcher's server, but not for other ranks. */
 static xm_status_t connect_to_launcher(pmix_t **pmix)
 {
     pmix_t *self = calloc(1, sizeof(*self));
@@ -283,9 +305,9 @@ free_self:
     return status;
 }
 
-/* PMIx can be connected to once in the life of a process: an MPI that is initialised after
- * PMIx_Finalize() finds its launcher gone, and a process that ends without it counts as failed. So
- * there is one connection for all bootstraps, until the end. */
+/* The one connection of this process. PMIx can be connected to once in the life of a process:
+ * an MPI that is initialised after PMIx_Finalize() finds its launcher gone, and a process that
+ * ends without it counts as failed. So it is shared by all bootstraps until the process exits. */
 static struct {
     pthread_mutex_t lock;
     pmix_t *pmix; /* NULL before the first use */
@@ -300,6 +322,8 @@ static void disconnect_at_exit(void)
     }
 }
 
+/* Finds or makes the connection, under a lock, since several threads may create workers. A
+ * forked child must not use its parent's: it would speak as the same rank. */
 static xm_status_t use_connection(pmix_t **pmix)
 {
     xm_status_t status = XM_OK;
@@ -320,6 +344,8 @@ static xm_status_t use_connection(pmix_t **pmix)
     return status;
 }
 
+/* Makes a relay whose ranks meet through PMIx. The environment must agree with PMIx, or two
+ * launchers have been mixed. */
 xm_status_t xm_bootstrap_create_pmix(const xm_job_env_t *env, double timeout,
                                      xm_bootstrap_t **bootstrap)
 {

@@ -1,4 +1,8 @@
-/* A TCP relay whose ranks learn through an allgather of somebody else's where rank 0 listens. */
+/* A TCP relay whose ranks learn through an allgather of somebody else's (PMIx, a caller's table)
+ * where rank 0 listens. Two small exchanges are enough: first whether all ranks share one network
+ * stack, which decides whether rank 0 listens at loopback or everywhere; then rank 0's card with
+ * its addresses, port and a random secret. A failure of rank 0 must still reach the second
+ * exchange, or the others would wait for it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
@@ -15,8 +19,9 @@
 #include "comm/job/bootstrap_tcp.h"
 #include "comm/base.h"
 
-/* What tells one network stack from another: the machine's name and boot, and the network
- * namespace. */
+/* A number that tells one network stack from another: the machine's name and boot, and the
+ * network namespace. Containers of one host may have different stacks, and then share no
+ * loopback interface. */
 static uint64_t own_stack(void)
 {
     char text[64 + 256] = "";
@@ -32,7 +37,7 @@ static uint64_t own_stack(void)
     return XXH64(text, sizeof(text), namespace.st_ino);
 }
 
-/* Whether the loopback interface of this rank is that of all. */
+/* Finds out whether the loopback interface of this rank is that of all. */
 static xm_status_t compare_stacks(xm_bootstrap_t *bootstrap, double deadline, bool *local)
 {
     size_t size = (size_t)bootstrap->size;
@@ -53,6 +58,7 @@ static xm_status_t compare_stacks(xm_bootstrap_t *bootstrap, double deadline, bo
     return status;
 }
 
+/* Addresses travel as IPv6; IPv4 is mapped into it. */
 static void write_address(const xm_address_t *address, uint8_t bytes[16])
 {
     const struct sockaddr_in *ipv4 = (const struct sockaddr_in *)&address->socket;
@@ -86,7 +92,8 @@ static void read_address(const uint8_t bytes[16], xm_address_t *address)
     address->length = sizeof(*ipv4);
 }
 
-/* Rank 0: listens and writes its card. A card without a port tells the others that it failed. */
+/* Rank 0 listens and writes its card. A card without a port tells the others that it failed,
+ * which ends them with a sentence instead of a timeout. */
 static xm_status_t make_card(bool local, int *listen_fd, xm_bootstrap_card_t *card)
 {
     xm_addresses_t addresses;
@@ -105,7 +112,8 @@ static xm_status_t make_card(bool local, int *listen_fd, xm_bootstrap_card_t *ca
     return XM_OK;
 }
 
-/* Gives everybody rank 0's card. */
+/* Gives every rank rank 0's card. All ranks contribute one, because that is what an allgather
+ * is; only the first is read. */
 static xm_status_t share_card(xm_bootstrap_t *bootstrap, xm_bootstrap_card_t *card, double deadline)
 {
     size_t size = (size_t)bootstrap->size;
@@ -125,6 +133,8 @@ static xm_status_t share_card(xm_bootstrap_t *bootstrap, xm_bootstrap_card_t *ca
     return status;
 }
 
+/* Connects to rank 0 at the addresses of its card, in their order. The text of all addresses
+ * goes into sentences. */
 static xm_status_t connect_by_card(xm_bootstrap_tcp_t *self, const xm_bootstrap_card_t *card,
                                    double deadline, double timeout)
 {
@@ -149,7 +159,7 @@ static xm_status_t connect_by_card(xm_bootstrap_tcp_t *self, const xm_bootstrap_
     return xm_bootstrap_rendezvous_connect(self, &addresses, place, deadline, timeout);
 }
 
-/* The rendezvous of the relay, after `card` has been shared. */
+/* Holds the rendezvous of the relay, after `card` has been shared. */
 static xm_status_t meet(xm_bootstrap_tcp_t *self, const xm_bootstrap_card_t *card, int listen_fd,
                         double deadline, double timeout)
 {
@@ -159,6 +169,8 @@ static xm_status_t meet(xm_bootstrap_tcp_t *self, const xm_bootstrap_card_t *car
     return xm_bootstrap_rendezvous_accept(self, listen_fd, deadline, timeout);
 }
 
+/* Makes the relay. Rank 0 takes part in sharing the card even if its own steps have failed, and
+ * reports its error only afterwards. */
 static xm_status_t make_relay(xm_bootstrap_t *table, double timeout, xm_bootstrap_tcp_t **relay)
 {
     double deadline = xm_clock_seconds() + timeout;
@@ -180,6 +192,7 @@ static xm_status_t make_relay(xm_bootstrap_t *table, double timeout, xm_bootstra
     if (status == XM_OK) {
         xm_job_secret_set(&secret, card.secret, sizeof(card.secret));
         status = xm_bootstrap_tcp_create(table->rank, table->size, &secret, relay);
+        /* The relay has a copy of the secret; this one is wiped. */
         explicit_bzero(&secret, sizeof(secret));
     }
     if (status < 0) {
@@ -195,6 +208,7 @@ static xm_status_t make_relay(xm_bootstrap_t *table, double timeout, xm_bootstra
     return status;
 }
 
+/* The table serves only until the relay exists. */
 xm_status_t xm_bootstrap_create_relay(const xm_oob_t *oob, double timeout,
                                       xm_bootstrap_t **bootstrap)
 {

@@ -1,4 +1,9 @@
-/* How rank 0 of the TCP bootstrap finds the others among all that connect to its port. */
+/* How rank 0 of the TCP bootstrap finds the others among all that connect to its port. The port
+ * is open to everybody, so strangers (port scanners, other jobs, other versions) are the normal
+ * case: they are counted and dropped, they cost a bounded number of descriptors and no memory
+ * to speak of, and none of them can make the job fail. A rank counts as present when it has
+ * answered rank 0's challenge. All ranks are welcomed together at the end, so a welcome means
+ * that everybody is there. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -12,12 +17,11 @@
 #include "comm/job/bootstrap_tcp.h"
 #include "comm/base.h"
 
-/*
- * STRANGERS: connections beyond the number of ranks that may be open without having said who they
- * are. BATCH: connections accepted before those that have spoken are heard. STAY_S: what a stranger
- * has at least for its answer: when no more fit, the oldest that has had it makes room, and none is
- * accepted before. SPARE_FILES: descriptors that a process needs besides.
- */
+/* STRANGERS: connections beyond the number of ranks that may be open without having said who
+ * they are. BATCH: connections accepted before those that have spoken are heard. STAY_S: the
+ * time that a stranger has at least for its answer; when no more fit, the oldest that has had
+ * it makes room, and none is accepted before. SPARE_FILES: descriptors that a process needs
+ * besides. */
 enum { STRANGERS = 256, BATCH = 64, EVENTS = 256, SPARE_FILES = 256, DESCRIPTION = 160 };
 static const double STAY_S = 0.25;
 
@@ -43,9 +47,9 @@ typedef struct {
     double timeout;
 } reception_t;
 
-/* Every rank costs a descriptor, and so does every stranger, of whom there may be as many and more.
- * The limit that programs start with is often 1024, for the sake of select(); what the
- * administrator allows is far more. */
+/* Raises the limit on open files. Every rank costs a descriptor, and so does every stranger, of
+ * which there may be as many and more. The limit that programs start with is often 1024, for
+ * the sake of select(); what the administrator allows is far more. */
 static void allow_files(int ranks)
 {
     struct rlimit limit;
@@ -57,6 +61,8 @@ static void allow_files(int ranks)
     }
 }
 
+/* Stops or resumes looking at the listener. While it is not looked at, connections wait in the
+ * kernel's queue, which costs this process nothing. */
 static void watch_listener(reception_t *reception, bool watch)
 {
     struct epoll_event event = {.events = watch ? (uint32_t)EPOLLIN : 0,
@@ -66,7 +72,9 @@ static void watch_listener(reception_t *reception, bool watch)
     reception->paused = !watch;
 }
 
-/* A free slot, or that of the oldest stranger if it has stayed long enough, or -1. */
+/* Finds a free slot, or that of the oldest stranger if it has stayed long enough, or returns
+ * -1. A rank that answers promptly is therefore never dropped, however many strangers there
+ * are. */
 static int find_slot(reception_t *reception, double now)
 {
     int oldest = 0;
@@ -91,7 +99,8 @@ static void turn_away(reception_t *reception, stranger_t *stranger, int reason)
     xm_bootstrap_link_close(&stranger->link);
 }
 
-/* Asks whoever has connected for its proof. */
+/* Asks whoever has connected for its proof. The nonce is new for each connection, so a recorded
+ * answer is worth nothing. */
 static xm_status_t challenge(reception_t *reception, int slot, int fd, double now)
 {
     xm_bootstrap_challenge_t words = {.secret = reception->self->secret.length > 0};
@@ -116,6 +125,9 @@ static xm_status_t challenge(reception_t *reception, int slot, int fd, double no
     return XM_OK;
 }
 
+/* Accepts a batch of connections, then lets those that have spoken be heard: a flood must not
+ * starve them. Running out of descriptors ends the rendezvous with a hint, since retrying would
+ * spin. */
 static xm_status_t accept_strangers(reception_t *reception)
 {
     double now = xm_clock_seconds();
@@ -145,7 +157,9 @@ static xm_status_t accept_strangers(reception_t *reception)
     return status; /* a listener with more stays readable */
 }
 
-/* Gives a proven rank its place. */
+/* Gives a proven rank its place. Its connection moves from the stranger to the peer, so exactly
+ * one of them closes it. Here a mistake is one of the job itself (a wrong size, a rank that
+ * exists twice) and ends the rendezvous for all. */
 static xm_status_t admit(reception_t *reception, stranger_t *stranger,
                          const xm_bootstrap_hello_t *hello)
 {
@@ -170,6 +184,8 @@ static xm_status_t admit(reception_t *reception, stranger_t *stranger,
     if (peer->host == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the name of rank %d", identity->rank);
     }
+    /* Rank 0's own proof is made now, while the rank's nonce is at hand; it is sent with the
+     * welcome. */
     xm_bootstrap_identify(self, &own);
     xm_bootstrap_prove(&self->secret, "root", stranger->nonce, hello->nonce, &own,
                        reception->proofs[identity->rank]);
@@ -191,6 +207,8 @@ static void send_refusal(xm_bootstrap_link_t *link, xm_status_t status, const ch
                            xm_bootstrap_fault_encode(&fault, bytes));
 }
 
+/* Compares in constant time. Without a secret the proof has an empty key and shows only that
+ * nothing was garbled. */
 static bool is_proven(const reception_t *reception, const stranger_t *stranger,
                       const xm_bootstrap_hello_t *hello)
 {
@@ -201,8 +219,9 @@ static bool is_proven(const reception_t *reception, const stranger_t *stranger,
     return xm_job_secret_equal(proof, hello->proof);
 }
 
-/* Reads the answer to the challenge. XM_OK: a rank of this job has said hello. XM_IN_PROGRESS: not
- * yet, or it was turned away: a port scanner, or another job's rank, is no reason to fail. */
+/* Reads the answer to the challenge. XM_OK: a rank of this job has said hello. XM_IN_PROGRESS:
+ * not yet, or it was turned away: a port scanner, or another job's rank, is no reason to fail.
+ * A rank with a wrong secret is told so, because its user would otherwise see a timeout only. */
 static xm_status_t hear(reception_t *reception, stranger_t *stranger, xm_bootstrap_hello_t *hello)
 {
     xm_bootstrap_link_t *link = &stranger->link;
@@ -242,7 +261,8 @@ static xm_status_t serve_stranger(reception_t *reception, int slot)
     return hear(reception, stranger, &hello) == XM_OK ? admit(reception, stranger, &hello) : XM_OK;
 }
 
-/* An admitted rank has nothing to say before the welcome, except by dying. */
+/* An admitted rank has nothing to say before the welcome, so anything that comes from it means
+ * that it died or is out of order. */
 static xm_status_t serve_admitted(reception_t *reception, int rank)
 {
     xm_bootstrap_peer_t *peer = &reception->self->peers[rank];
@@ -261,7 +281,8 @@ static bool is_absent(const xm_bootstrap_peer_t *peer)
     return peer->host == NULL;
 }
 
-/* "; connections turned away: 3 of others, 1 without the job's secret", or nothing. */
+/* Writes "; connections turned away: 3 of others, 1 without the job's secret", or nothing: it
+ * goes with a timeout, whose cause it often is. */
 static void describe_turned_away(const reception_t *reception, char *text, size_t size)
 {
     static const char *const who[REASONS] = {"of others", "of another version of crossmesh",
@@ -302,6 +323,8 @@ static xm_status_t serve(reception_t *reception, const struct epoll_event *event
     return serve_admitted(reception, key);
 }
 
+/* Serves events until all ranks are present or the deadline has passed. While the listener is
+ * paused the loop wakes up more often, to see when the oldest stranger has had its time. */
 static xm_status_t receive_ranks(reception_t *reception, double deadline)
 {
     struct epoll_event events[EVENTS];
@@ -327,6 +350,8 @@ static xm_status_t receive_ranks(reception_t *reception, double deadline)
     return status;
 }
 
+/* Welcomes all ranks. The frames are only queued: what the sockets do not take at once goes out
+ * with the first allgather. */
 static void announce_welcome(reception_t *reception)
 {
     xm_bootstrap_tcp_t *self = reception->self;
@@ -341,7 +366,8 @@ static void announce_welcome(reception_t *reception)
     }
 }
 
-/* Tells every admitted rank why it failed, and every other that has proven to be of this job. */
+/* Tells every admitted rank why the rendezvous failed, and every other that has proved to be of
+ * this job. The error is saved meanwhile, since hearing strangers may set others. */
 static void announce_failure(reception_t *reception, xm_status_t status)
 {
     xm_bootstrap_tcp_t *self = reception->self;
@@ -352,7 +378,7 @@ static void announce_failure(reception_t *reception, xm_status_t status)
     for (int slot = 0; slot < reception->slots; ++slot) {
         stranger_t *stranger = &reception->strangers[slot];
 
-        /* Whose hello has come meanwhile is told as well. */
+        /* A hello that has come meanwhile is read, so that its rank is told as well. */
         if (stranger->link.fd >= 0 &&
             (stranger->proven || hear(reception, stranger, &hello) == XM_OK)) {
             send_refusal(&stranger->link, status, error.sentence);
@@ -364,6 +390,9 @@ static void announce_failure(reception_t *reception, xm_status_t status)
     (void)xm_error_restore(&error);
 }
 
+/* Rank 0's rendezvous. The listening socket is closed in every case, so the port is free as soon as
+ * the ranks have met. Links of admitted ranks stay with the relay, which the caller destroys on
+ * failure. */
 xm_status_t xm_bootstrap_rendezvous_accept(xm_bootstrap_tcp_t *self, int listen_fd, double deadline,
                                            double timeout)
 {

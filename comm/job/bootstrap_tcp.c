@@ -1,3 +1,9 @@
+/* The life of the TCP bootstrap after its rendezvous: rank 0 is connected with all others and
+ * relays allgathers and faults. There is no thread: rank 0 relays from inside its own calls, and
+ * the others hear faults from inside theirs, so nothing here needs a lock. The kernel closes the
+ * connections of a process that dies, which makes a death visible at rank 0 (or rank 0's death at
+ * the others) within milliseconds and without any heartbeat. The first fault stays; the others are
+ * told the same sentence. */
 #include "comm/job/bootstrap_tcp.h"
 
 #include <errno.h>
@@ -11,7 +17,8 @@
 
 #include "comm/base.h"
 
-/* Events per look; and how long a leaving rank waits for the kernel to take its last frames. */
+/* EVENTS: taken in one poll. FIN_MS: how long a leaving rank waits for the kernel to take
+ * its last frames. */
 enum { EVENTS = 64, FIN_MS = 1000 };
 
 static void send_fault(xm_bootstrap_link_t *link, xm_bootstrap_type_t type,
@@ -22,7 +29,8 @@ static void send_fault(xm_bootstrap_link_t *link, xm_bootstrap_type_t type,
     xm_bootstrap_link_send(link, type, 0, bytes, xm_bootstrap_fault_encode(fault, bytes));
 }
 
-/* Makes a fault the fault status, unless there is one, and (rank 0) tells everybody. */
+/* Makes a fault the sticky status, unless there is one, and on rank 0 tells everybody. The
+ * frames are queued, so this never blocks, even if a rank does not read. */
 static void settle(xm_bootstrap_tcp_t *self, const xm_bootstrap_fault_t *fault)
 {
     if (self->base.fault.status != XM_OK) {
@@ -47,7 +55,8 @@ static void fault_of(const xm_bootstrap_tcp_t *self, int rank, xm_status_t statu
                    xm_bootstrap_peer_name(self, rank, name, sizeof(name)), what);
 }
 
-/* Keeps the worse of two faults seen in one look: a death explains the aborts that follow it. */
+/* Keeps the worse of two faults that are seen in one poll: a death explains the aborts that
+ * follow it, and the kernel may deliver them in the other order. */
 static void keep_worse(xm_bootstrap_fault_t *kept, const xm_bootstrap_fault_t *found)
 {
     if (kept->status == XM_OK ||
@@ -56,13 +65,15 @@ static void keep_worse(xm_bootstrap_fault_t *kept, const xm_bootstrap_fault_t *f
     }
 }
 
-/* Rank 0: one frame of a rank. */
+/* Rank 0 handles one frame of a rank. A rank may be one allgather ahead, because it has its
+ * result before rank 0 has sent all of them; anything else is out of step, and no later
+ * allgather could be trusted. */
 static void serve_frame(xm_bootstrap_tcp_t *self, int rank, xm_bootstrap_fault_t *fault)
 {
     xm_bootstrap_peer_t *peer = &self->peers[rank];
     xm_bootstrap_link_t *link = &peer->link;
     xm_bootstrap_fault_t found = {0};
-    /* Who has the result of the current one already may be one ahead. */
+    /* A rank that has the result of the current allgather already may have posted the next. */
     uint32_t expected = self->sequence + (self->base.posted && !self->gathered ? 0 : 1);
 
     switch (link->frame.type) {
@@ -77,6 +88,7 @@ static void serve_frame(xm_bootstrap_tcp_t *self, int rank, xm_bootstrap_fault_t
         peer->block_length = link->frame.length;
         peer->variable = link->frame.type == XM_BOOTSTRAP_GATHERV;
         peer->contributed = true;
+        /* The payload changes its owner without a copy. */
         link->payload = NULL;
         return;
     case XM_BOOTSTRAP_GOODBYE:
@@ -101,7 +113,8 @@ static void serve_frame(xm_bootstrap_tcp_t *self, int rank, xm_bootstrap_fault_t
     keep_worse(fault, &found);
 }
 
-/* Other ranks: one frame of rank 0. */
+/* The other ranks handle one frame of rank 0. A result must be that of the allgather in flight,
+ * with its length; the buffer behind it is the caller's. */
 static void obey_frame(xm_bootstrap_tcp_t *self, xm_bootstrap_fault_t *fault)
 {
     xm_bootstrap_link_t *link = &self->peers[0].link;
@@ -145,7 +158,8 @@ static void obey_frame(xm_bootstrap_tcp_t *self, xm_bootstrap_fault_t *fault)
     keep_worse(fault, &found);
 }
 
-/* Reads everything a link has. */
+/* Reads all that a link has. The end of the stream without a goodbye is a death; bytes that are
+ * no frame are a fault of that rank, of which rank 0 tells it before it closes. */
 static void drain_link(xm_bootstrap_tcp_t *self, int rank, xm_bootstrap_fault_t *fault)
 {
     xm_bootstrap_link_t *link = &self->peers[rank].link;
@@ -173,6 +187,8 @@ static void drain_link(xm_bootstrap_tcp_t *self, int rank, xm_bootstrap_fault_t 
     }
 }
 
+/* Looks at all links without waiting. Faults are collected first and settled once, so that the
+ * worst of one poll wins. */
 static xm_status_t tcp_poll(xm_bootstrap_t *bootstrap)
 {
     xm_bootstrap_tcp_t *self = (xm_bootstrap_tcp_t *)bootstrap;
@@ -199,8 +215,9 @@ static bool has_not_contributed(const xm_bootstrap_peer_t *peer)
     return !peer->contributed;
 }
 
-/* Rank 0: nobody who has left can still contribute; all must have called the same function; and the
- * blocks of an allgather must be of one length. */
+/* Rank 0 checks the blocks: a rank that has left can no longer contribute, all must have called
+ * the same function, and the blocks of an allgather must have one length. Each violation names
+ * the rank. */
 static xm_status_t check_blocks(xm_bootstrap_tcp_t *self, bool *complete)
 {
     static const char *const functions[] = {"allgather", "allgatherv"};
@@ -236,7 +253,8 @@ static xm_status_t check_blocks(xm_bootstrap_tcp_t *self, bool *complete)
     return XM_OK;
 }
 
-/* Rank 0: bytes of the result, as a frame's payload. */
+/* Rank 0 computes the bytes of the result, as a frame's payload. Lengths are other ranks'
+ * numbers, so the sum is bounded. */
 static xm_status_t result_size(const xm_bootstrap_tcp_t *self, size_t *total)
 {
     size_t size = (size_t)self->base.size;
@@ -257,7 +275,7 @@ static xm_status_t result_size(const xm_bootstrap_tcp_t *self, size_t *total)
     return XM_OK;
 }
 
-/* Rank 0: everybody's block in a row, behind their lengths where these differ. */
+/* Rank 0 writes everybody's block in a row, behind their lengths where these differ. */
 static void fill_result(const xm_bootstrap_tcp_t *self, uint8_t *payload)
 {
     size_t size = (size_t)self->base.size;
@@ -276,7 +294,8 @@ static void fill_result(const xm_bootstrap_tcp_t *self, uint8_t *payload)
     }
 }
 
-/* Rank 0: keeps the result for its own caller. */
+/* Rank 0 keeps the result for its own caller, since the frame lives only until all links have
+ * sent it. */
 static xm_status_t keep_result(xm_bootstrap_tcp_t *self, const uint8_t *payload, size_t total)
 {
     if (self->variable) {
@@ -292,7 +311,8 @@ static xm_status_t keep_result(xm_bootstrap_tcp_t *self, const uint8_t *payload,
     return XM_OK;
 }
 
-/* Rank 0: everybody has contributed; makes the result and starts sending it: one frame for all. */
+/* All ranks have contributed: rank 0 makes the result and starts sending it, one frame for all
+ * links. The contributions are freed before, and the flags reset for a rank that is one ahead. */
 static xm_status_t publish(xm_bootstrap_tcp_t *self)
 {
     xm_bootstrap_header_t header = {.type = self->variable ? XM_BOOTSTRAP_GATHEREDV
@@ -343,6 +363,8 @@ static bool all_sent(const xm_bootstrap_tcp_t *self)
     return true;
 }
 
+/* Rank 0's allgather ends when every link has handed the result to the kernel: only then may
+ * the frame be freed, and rank 0 go away without losing it for others. */
 static xm_status_t test_as_root(xm_bootstrap_tcp_t *self)
 {
     bool complete = true;
@@ -362,6 +384,8 @@ static xm_status_t test_as_root(xm_bootstrap_tcp_t *self)
     return XM_OK;
 }
 
+/* Tests an allgather. A result that is there counts as success even if a rank has died since,
+ * so that all ranks agree about which allgathers have taken place as far as possible. */
 static xm_status_t tcp_test(xm_bootstrap_t *bootstrap)
 {
     xm_bootstrap_tcp_t *self = (xm_bootstrap_tcp_t *)bootstrap;
@@ -388,6 +412,7 @@ static xm_status_t tcp_test(xm_bootstrap_t *bootstrap)
     return XM_IN_PROGRESS;
 }
 
+/* Begins an allgather. Other ranks send their block at once; rank 0 waits for them in its tests. */
 static void begin(xm_bootstrap_tcp_t *self, const void *send, void *receive, size_t length,
                   bool variable)
 {
@@ -419,6 +444,8 @@ static xm_status_t tcp_post_blobs(xm_bootstrap_t *bootstrap, const void *send, s
     return XM_OK;
 }
 
+/* Hands the gathered blocks over. The lengths come over the wire and must fit the payload
+ * exactly. */
 static xm_status_t tcp_take_blobs(xm_bootstrap_t *bootstrap, void **blobs, size_t *offsets)
 {
     xm_bootstrap_tcp_t *self = (xm_bootstrap_tcp_t *)bootstrap;
@@ -438,6 +465,8 @@ static xm_status_t tcp_take_blobs(xm_bootstrap_t *bootstrap, void **blobs, size_
     return XM_OK;
 }
 
+/* Gives up an allgather, with the sentence that fits: rank 0 knows which ranks are missing, the
+ * others know only that rank 0 did not answer. Rank 0 tells them. */
 static xm_status_t tcp_abandon(xm_bootstrap_t *bootstrap, double waited)
 {
     xm_bootstrap_tcp_t *self = (xm_bootstrap_tcp_t *)bootstrap;
@@ -468,6 +497,8 @@ static int tcp_fd(const xm_bootstrap_t *bootstrap)
     return ((const xm_bootstrap_tcp_t *)bootstrap)->epoll;
 }
 
+/* Ends the job for all with a sentence. A rank other than 0 tells rank 0, which passes it on;
+ * its own status is set at once, without waiting for the echo. */
 static void tcp_abort(xm_bootstrap_t *bootstrap, const char *sentence)
 {
     xm_bootstrap_tcp_t *self = (xm_bootstrap_tcp_t *)bootstrap;
@@ -486,6 +517,8 @@ static void tcp_abort(xm_bootstrap_t *bootstrap, const char *sentence)
     settle(self, &fault);
 }
 
+/* A fault was learnt elsewhere, by heartbeat or a probe: it becomes the status here, and rank 0
+ * is told, which may not have heard. */
 static void tcp_mark_failed(xm_bootstrap_t *bootstrap, const xm_bootstrap_fault_t *fault)
 {
     xm_bootstrap_tcp_t *self = (xm_bootstrap_tcp_t *)bootstrap;
@@ -496,7 +529,8 @@ static void tcp_mark_failed(xm_bootstrap_t *bootstrap, const xm_bootstrap_fault_
     settle(self, fault);
 }
 
-/* Waits a little until the kernel has taken what is queued: the goodbye must not be lost. */
+/* Says goodbye and waits a little until the kernel has taken what is queued: without the
+ * goodbye the others would take the end of the connection for a death. */
 static void send_fin(xm_bootstrap_link_t *link, double deadline)
 {
     char discarded[4096];
@@ -519,6 +553,8 @@ static void send_fin(xm_bootstrap_link_t *link, double deadline)
     }
 }
 
+/* Leaves in order. All links share one deadline, so ranks that do not read cost one second
+ * together. */
 void xm_bootstrap_tcp_destroy(xm_bootstrap_tcp_t *self)
 {
     double deadline = xm_clock_seconds() + FIN_MS * 1e-3;
@@ -558,6 +594,7 @@ static const xm_bootstrap_ops_t tcp_ops = {.post = tcp_post,
                                            .mark_failed = tcp_mark_failed,
                                            .destroy = tcp_destroy};
 
+/* Makes the object before its rendezvous. Ranks other than 0 have one peer only. */
 xm_status_t xm_bootstrap_tcp_create(int rank, int size, const xm_job_secret_t *secret,
                                     xm_bootstrap_tcp_t **self)
 {

@@ -1,4 +1,6 @@
-/* How a rank of the TCP bootstrap comes to be. */
+/* How a rank of the TCP bootstrap comes to be. The launcher's variables say where rank 0 is;
+ * rank 0 listens there (or at a socket that xm_launch() made before, so that no port can be
+ * taken in between) and the others connect. The secret is read, used and wiped here. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -7,6 +9,7 @@
 #include "comm/job/bootstrap_tcp.h"
 #include "comm/base.h"
 
+/* A job of one rank needs no address. */
 static xm_status_t check_env(const xm_job_env_t *env)
 {
     if (env->size < 1 || env->size > XM_BOOTSTRAP_MAX_RANKS || env->rank < 0 ||
@@ -23,6 +26,7 @@ static xm_status_t check_env(const xm_job_env_t *env)
     return XM_OK;
 }
 
+/* The name is resolved once; the search then tries every address until the deadline. */
 static xm_status_t connect_to_master(xm_bootstrap_tcp_t *self, const xm_job_env_t *env,
                                      double deadline, double timeout)
 {
@@ -38,6 +42,7 @@ static xm_status_t connect_to_master(xm_bootstrap_tcp_t *self, const xm_job_env_
     return xm_bootstrap_rendezvous_connect(self, &addresses, place, deadline, timeout);
 }
 
+/* An inherited socket is preferred, since its port cannot have been taken by somebody else. */
 static xm_status_t accept_at_master(xm_bootstrap_tcp_t *self, const xm_job_env_t *env,
                                     int listen_fd, double deadline, double timeout)
 {
@@ -47,6 +52,8 @@ static xm_status_t accept_at_master(xm_bootstrap_tcp_t *self, const xm_job_env_t
     return status < 0 ? status : xm_bootstrap_rendezvous_accept(self, listen_fd, deadline, timeout);
 }
 
+/* Creates the bootstrap of one rank. The inherited socket is closed by every rank that does not
+ * use it, since a second listener would take connections that nobody serves. */
 xm_status_t xm_bootstrap_create_tcp(const xm_job_env_t *env, int listen_fd, double timeout,
                                     xm_bootstrap_t **bootstrap)
 {

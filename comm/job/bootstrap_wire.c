@@ -1,10 +1,14 @@
+/* The frames of the TCP bootstrap as bytes. Anybody can connect to an open port, so decoding
+ * treats every byte as hostile: magic, version, type, the length that each type allows, numbers
+ * in their range, and text without control characters, which would otherwise reach a terminal.
+ * Encoders write what decoders accept, and a fuzz target feeds the decoders. */
 #include "comm/job/bootstrap_wire.h"
 
 #include <string.h>
 
 static const uint32_t magic = 0x31424d58; /* "XMB1" */
 enum { VERSION = 2, LOWEST_STATUS = -99 };
-/* An identity without a host name; what stands before one; and a challenge's flag. */
+/* The smallest encodings: an identity without a host name, and what contains one. */
 enum {
     SMALLEST_IDENTITY = 14,
     HELLO_IDENTITY = XM_JOB_NONCE_SIZE + XM_JOB_PROOF_SIZE,
@@ -13,6 +17,7 @@ enum {
     FLAG_SECRET = 1
 };
 
+/* Little-endian, byte by byte: the machines of a job may differ in order and alignment. */
 static void put_u16(uint8_t *bytes, uint32_t value)
 {
     bytes[0] = (uint8_t)value;
@@ -35,6 +40,7 @@ static uint32_t get_u32(const uint8_t *bytes)
     return get_u16(bytes) | get_u16(bytes + 2) << 16;
 }
 
+/* Negative numbers occur: fault statuses, and rank -1 for a fault that is nobody's. */
 static int get_i32(const uint8_t *bytes)
 {
     return (int)(int32_t)get_u32(bytes);
@@ -45,7 +51,8 @@ static bool is_control(uint8_t byte)
     return byte < 0x20 || byte == 0x7f;
 }
 
-/* A text is u16 length and the bytes; it must fit a buffer of `size` with its terminator. */
+/* A text is a u16 length and its bytes; it must fit a buffer of `size` with its terminator.
+ * Control characters are replaced by the sender and refused by the receiver. */
 static size_t put_text(uint8_t *bytes, const char *text, size_t size)
 {
     size_t length = strnlen(text, size - 1);
@@ -63,6 +70,7 @@ static xm_status_t get_text(const uint8_t *bytes, size_t length, char *text, siz
 {
     size_t text_length = get_u16(bytes);
 
+    /* The text must fill the rest of the frame, so a frame has no bytes that nobody checks. */
     if (text_length + 2 != length || text_length >= size) {
         return xm_error_set(XM_ERR_CORRUPT, "bootstrap frame: a text of %zu bytes in %zu",
                             text_length, length);
@@ -88,7 +96,8 @@ void xm_bootstrap_header_encode(const xm_bootstrap_header_t *header,
     put_u32(bytes + 12, header->length);
 }
 
-/* Also says whether the type exists. */
+/* Checks a length against its type, and thereby that the type exists. Memory for the payload is
+ * taken only after that. */
 static bool length_allowed(uint32_t type, uint32_t length)
 {
     switch (type) {
@@ -98,10 +107,12 @@ static bool length_allowed(uint32_t type, uint32_t length)
         return length >= SMALLEST_HELLO && length <= XM_BOOTSTRAP_HELLO_SIZE;
     case XM_BOOTSTRAP_WELCOME:
         return length >= SMALLEST_WELCOME && length <= XM_BOOTSTRAP_WELCOME_SIZE;
+    /* A fault status without a sentence has 10 bytes: rank, status, and the length of no text. */
     case XM_BOOTSTRAP_REFUSAL:
     case XM_BOOTSTRAP_ABORT:
     case XM_BOOTSTRAP_FAULT:
         return length >= 10 && length <= XM_BOOTSTRAP_FAULT_SIZE;
+    /* Blocks have any content; only their size is limited here. */
     case XM_BOOTSTRAP_GATHER:
     case XM_BOOTSTRAP_GATHERED:
     case XM_BOOTSTRAP_GATHERV:
@@ -114,6 +125,8 @@ static bool length_allowed(uint32_t type, uint32_t length)
     }
 }
 
+/* Reads a header. Another version is told apart from foreign bytes, because it deserves another
+ * sentence. */
 xm_status_t xm_bootstrap_header_decode(const uint8_t bytes[XM_BOOTSTRAP_HEADER_SIZE],
                                        xm_bootstrap_header_t *header)
 {
@@ -143,6 +156,7 @@ size_t xm_bootstrap_identity_encode(const xm_bootstrap_identity_t *identity,
     return 12 + put_text(bytes + 12, identity->host, sizeof(identity->host));
 }
 
+/* Reads an identity; the result is written only when all of it is valid. */
 xm_status_t xm_bootstrap_identity_decode(const uint8_t *bytes, size_t length,
                                          xm_bootstrap_identity_t *identity)
 {
@@ -159,6 +173,7 @@ xm_status_t xm_bootstrap_identity_decode(const uint8_t *bytes, size_t length,
     if (status < 0) {
         return status;
     }
+    /* A stranger's numbers index tables later, so impossible ones end here. */
     if (decoded.size < 1 || decoded.size > XM_BOOTSTRAP_MAX_RANKS || decoded.rank < 0 ||
         decoded.rank >= decoded.size || decoded.pid < 0) {
         return xm_error_set(XM_ERR_CORRUPT, "bootstrap frame: rank %d of %d, pid %d", decoded.rank,
@@ -168,6 +183,8 @@ xm_status_t xm_bootstrap_identity_decode(const uint8_t *bytes, size_t length,
     return XM_OK;
 }
 
+/* The challenge tells whether rank 0 expects a proof, so that a rank without a secret learns why it
+ * is refused. */
 void xm_bootstrap_challenge_encode(const xm_bootstrap_challenge_t *challenge,
                                    uint8_t bytes[XM_BOOTSTRAP_CHALLENGE_SIZE])
 {
@@ -186,6 +203,7 @@ xm_status_t xm_bootstrap_challenge_decode(const uint8_t *bytes, size_t length,
     return XM_OK;
 }
 
+/* Nonce and proof have fixed sizes and come first; the identity ends with a text and comes last. */
 size_t xm_bootstrap_hello_encode(const xm_bootstrap_hello_t *hello,
                                  uint8_t bytes[XM_BOOTSTRAP_HELLO_SIZE])
 {
@@ -211,6 +229,7 @@ xm_status_t xm_bootstrap_hello_decode(const uint8_t *bytes, size_t length,
     return status;
 }
 
+/* The welcome proves rank 0 to the other side, as the hello proved that side to rank 0. */
 size_t xm_bootstrap_welcome_encode(const xm_bootstrap_welcome_t *welcome,
                                    uint8_t bytes[XM_BOOTSTRAP_WELCOME_SIZE])
 {
@@ -244,11 +263,14 @@ void xm_bootstrap_card_encode(const xm_bootstrap_card_t *card,
     memcpy(bytes + 4 + sizeof(card->secret), card->addresses, sizeof(card->addresses));
 }
 
+/* The addresses are not checked: connecting to a wrong one fails, and rank 0 has to prove
+ * itself anyway. */
 xm_status_t xm_bootstrap_card_decode(const uint8_t bytes[XM_BOOTSTRAP_CARD_SIZE],
                                      xm_bootstrap_card_t *card)
 {
     uint32_t count = get_u16(bytes + 2);
 
+    /* The count is checked because it limits a loop over the addresses. */
     if (count > XM_BOOTSTRAP_CARD_ADDRESSES) {
         return xm_error_set(XM_ERR_CORRUPT, "bootstrap card: %u addresses", count);
     }
@@ -264,6 +286,9 @@ void xm_bootstrap_length_encode(uint32_t length, uint8_t bytes[4])
     put_u32(bytes, length);
 }
 
+/* Turns the table of lengths into offsets. A sum that does not match the payload exactly is
+ * refused, so no offset can point outside; lengths of 32 bits and at most 2^20 ranks cannot
+ * overflow a size. */
 xm_status_t xm_bootstrap_lengths_decode(const uint8_t *bytes, size_t length, int size,
                                         size_t *offsets)
 {
@@ -292,10 +317,13 @@ size_t xm_bootstrap_fault_encode(const xm_bootstrap_fault_t *fault,
     return 8 + put_text(bytes + 8, fault->sentence, sizeof(fault->sentence));
 }
 
+/* Reads a fault. The status must be one of this library's failures: a success in a fault would
+ * be taken for none. */
 xm_status_t xm_bootstrap_fault_decode(const uint8_t *bytes, size_t length,
                                       xm_bootstrap_fault_t *fault)
 {
     xm_bootstrap_fault_t decoded;
+    /* A plain number until it is known to be one of the enumeration's. */
     int code;
     xm_status_t status;
 

@@ -1,4 +1,8 @@
-/* Where the launcher put this process: the variables of torchrun, mpirun and srun. */
+/* Where the launcher put this process: the variables of torchrun, mpirun, mpiexec and srun.
+ * They are read in one order, since launchers are nested, and only one family is believed.
+ * Where the launcher names no meeting point, address and port are derived from the job's name,
+ * so that all ranks come to the same without talking; a secret then keeps two jobs apart that
+ * derive the same port. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,9 +34,11 @@ static const launcher_t launchers[] = {
      "SLURM_STEP_NODELIST"},
 };
 
-/* Ports for jobs that name none: below the range from which kernels pick ephemeral ports. */
+/* Ports for jobs that name none: below the range from which kernels pick ephemeral ports, so
+ * that no outgoing connection has taken one. */
 enum { FIRST_DERIVED_PORT = 12000, DERIVED_PORTS = 20000 };
 
+/* An unset variable leaves the value alone; one that is set must be valid. */
 static xm_status_t read_int(const char *name, int minimum, int maximum, int *value)
 {
     const char *text = getenv(name);
@@ -70,7 +76,8 @@ static xm_status_t read_rank_and_size(const launcher_t *launcher, xm_job_env_t *
     return XM_OK;
 }
 
-/* PMIx may be all there is (prun); it tells the size when it is asked. */
+/* Decides whether to meet through PMIx: if it is offered and the user has not said where to
+ * meet. PMIx may be all there is (prun); it tells the size when it is asked. */
 static xm_status_t read_pmix(const launcher_t *launcher, xm_job_env_t *env)
 {
     env->pmix = getenv("PMIX_NAMESPACE") != NULL && getenv("PMIX_RANK") != NULL &&
@@ -80,7 +87,8 @@ static xm_status_t read_pmix(const launcher_t *launcher, xm_job_env_t *env)
                : XM_OK;
 }
 
-/* True when the launcher says that all ranks run on this machine. */
+/* True when the launcher says that all ranks run on this machine. Without such a word the
+ * answer is no: a wrong yes would make ranks wait at their own loopback interfaces. */
 static bool all_local(const launcher_t *launcher, int size)
 {
     const char *name = launcher->local_size != NULL ? launcher->local_size : launcher->hosts;
@@ -92,8 +100,8 @@ static bool all_local(const launcher_t *launcher, int size)
     return launcher->local_size != NULL ? value == size : value == 1;
 }
 
-/* The first host of a list as Slurm writes it: "node[03-05,07],login1" begins with node03. Leaves
- * the buffer alone when the list is nothing of the kind. */
+/* Writes the first host of a list as Slurm writes it: "node[03-05,07],login1" begins with
+ * node03. Leaves the buffer alone when the list is nothing of the kind. */
 static void first_host(const char *list, char *host, size_t size)
 {
     size_t prefix = strcspn(list, "[,"), number = 0;
@@ -115,7 +123,7 @@ static void first_host(const char *list, char *host, size_t size)
     }
 }
 
-/* A port that the ranks of this job agree on without talking, -1 when the launcher names no job. */
+/* A port that the ranks of this job agree on without talking; -1 when the launcher names no job. */
 static int derived_port(const launcher_t *launcher)
 {
     const char *job = getenv(launcher->job);
@@ -129,6 +137,7 @@ static int derived_port(const launcher_t *launcher)
     return FIRST_DERIVED_PORT + (int)(XXH64(text, strlen(text), 0) % DERIVED_PORTS);
 }
 
+/* Reads everything into a local struct, so that a failure leaves the caller's untouched. */
 xm_status_t xm_job_env_read(xm_job_env_t *env)
 {
     if (XM_IS_NULL(env)) {

@@ -1,3 +1,7 @@
+/* The secret of a job, and the proofs of knowing it. It is read from the environment or a file,
+ * never from a command line, which every user of the machine can read. Copies on the stack are
+ * wiped with explicit_bzero(), which no compiler removes. Proofs are HMAC-SHA256 (Nettle's)
+ * over both nonces, so none can be replayed. */
 #include "comm/job/job_secret.h"
 
 #include <errno.h>
@@ -30,7 +34,7 @@ static xm_status_t check_length(const char *name, size_t length)
     return XM_OK;
 }
 
-/* As ssh asks it of a private key. */
+/* Checks that only this user can read the file, as ssh demands of a private key. */
 static xm_status_t check_privacy(const char *path, int fd)
 {
     struct stat found;
@@ -49,6 +53,9 @@ static xm_status_t check_privacy(const char *path, int fd)
     return XM_OK;
 }
 
+/* Reads the file. It is opened without blocking, so that a named pipe cannot hang the job, and
+ * checked through its descriptor, so that it cannot be exchanged in between. One byte more than
+ * allowed is read, to notice a file that is too long. */
 static xm_status_t read_file(const char *path, xm_job_secret_t *secret)
 {
     uint8_t bytes[XM_JOB_SECRET_LONGEST + 2];
@@ -72,6 +79,7 @@ static xm_status_t read_file(const char *path, xm_job_secret_t *secret)
     }
     (void)close(fd);
     if (status == XM_OK) {
+        /* A line feed at the end is an editor's. */
         length -= length > 0 && bytes[length - 1] == '\n' ? 1 : 0;
         status = check_length("XM_JOB_SECRET_FILE", length);
     }
@@ -82,6 +90,7 @@ static xm_status_t read_file(const char *path, xm_job_secret_t *secret)
     return status;
 }
 
+/* Reads the settings. A length of 0 means that the job has no secret. */
 xm_status_t xm_job_secret_read(xm_job_secret_t *secret)
 {
     const char *text = xm_config_string(XM_CONFIG_JOB_SECRET);
@@ -106,6 +115,7 @@ xm_status_t xm_job_secret_read(xm_job_secret_t *secret)
     return status;
 }
 
+/* At most 256 bytes: up to that getrandom() is never interrupted. */
 xm_status_t xm_job_secret_random(void *bytes, size_t length)
 {
     if (getrandom(bytes, length, 0) != (ssize_t)length) {
@@ -127,6 +137,7 @@ xm_status_t xm_job_secret_make(char text[XM_JOB_SECRET_TEXT_SIZE])
     return status;
 }
 
+/* The role in the message keeps a proof of one side from being sent back as that of the other. */
 void xm_job_secret_prove(const xm_job_secret_t *secret, const char *role,
                          const uint8_t own[XM_JOB_NONCE_SIZE],
                          const uint8_t other[XM_JOB_NONCE_SIZE], const void *message, size_t length,
@@ -144,6 +155,7 @@ void xm_job_secret_prove(const xm_job_secret_t *secret, const char *role,
     explicit_bzero(&context, sizeof(context));
 }
 
+/* Compares in constant time: how long a comparison takes would tell how many bytes are right. */
 bool xm_job_secret_equal(const uint8_t a[XM_JOB_PROOF_SIZE], const uint8_t b[XM_JOB_PROOF_SIZE])
 {
     return memeql_sec(a, b, XM_JOB_PROOF_SIZE) != 0;

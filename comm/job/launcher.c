@@ -1,3 +1,8 @@
+/* Starting the ranks of a job on this machine, and watching them. Three promises make it more
+ * than a loop over fork(): no rank outlives the launcher (the kernel kills them with it,
+ * PR_SET_PDEATHSIG), the rank that failed first is named and not one that ended because of it,
+ * and the call returns even if a rank hangs in the kernel. Signals are taken through a
+ * descriptor, so there is no handler and no race with waitpid(). */
 #include "comm/job/launcher.h"
 
 #include <arpa/inet.h>
@@ -20,9 +25,9 @@
 
 #define LISTEN_FD_VARIABLE "CROSSMESH_LISTEN_FD"
 
-/* LOOK_MS: a look at the children even without a signal, should another thread have taken it.
- * INTERRUPT_S: what ranks get to end by themselves after the job was interrupted. DEATH_S: what
- * they get to be gone after SIGKILL; one that hangs in the kernel may never be. */
+/* LOOK_MS: ranks are checked this often even without a signal, in case another thread has taken
+ * it. INTERRUPT_S: what ranks get to end by themselves after the job was interrupted. DEATH_S:
+ * what they get to be gone after SIGKILL; one that hangs in the kernel may never be. */
 enum {
     MAX_RANKS = 4096,
     LOOK_MS = 200,
@@ -33,7 +38,7 @@ enum {
 };
 static const double INTERRUPT_S = 2.0, DEATH_S = 10.0;
 
-/* How it went wrong first. */
+/* How the job failed first. */
 typedef enum { NOTHING, ENDED_BADLY, NOT_OURS, IMMORTAL } failure_t;
 
 typedef struct {
@@ -55,7 +60,8 @@ typedef struct {
     int interrupted;                                                 /* the signal, 0 for none */
 } launch_t;
 
-/* A socket that listens at a free port of the loopback interface. */
+/* Opens a socket that listens at a free port of the loopback interface. Rank 0 inherits it, so
+ * the port cannot be taken between its choice and its use. */
 static xm_status_t listen_on_loopback(launch_t *launch)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -77,7 +83,7 @@ static xm_status_t listen_on_loopback(launch_t *launch)
     return XM_OK;
 }
 
-/* Where rank 0 is elsewhere, only rank 0 can listen. */
+/* If rank 0 runs in another network namespace, only rank 0 itself can listen there. */
 static xm_status_t open_listener(launch_t *launch)
 {
     if (launch->params->master_addr == NULL) {
@@ -88,7 +94,8 @@ static xm_status_t open_listener(launch_t *launch)
     return XM_OK;
 }
 
-/* A secret for the ranks, where the environment has none. */
+/* Makes a secret for the ranks, where the environment has none: other users of the machine can
+ * reach the loopback port. */
 static xm_status_t make_secret(launch_t *launch)
 {
     static const char name[] = "XM_JOB_SECRET=";
@@ -105,6 +112,7 @@ static xm_status_t make_secret(launch_t *launch)
     return status;
 }
 
+/* Rank 0 has its own copy once it runs; the launcher itself never accepts a connection. */
 static void close_listener(const launch_t *launch)
 {
     if (launch->listen_fd >= 0) {
@@ -113,9 +121,9 @@ static void close_listener(const launch_t *launch)
 }
 
 /* From here on the end of a child and an interruption are read from a descriptor. A signal that
- * whoever started us had ignored (a shell's background job, nohup) is left alone: a blocked one
- * would be read even so. UCX takes SIGHUP over before main(), unless UCX_DEBUG_SIGNO says
- * otherwise; then nobody can tell that it was ignored. */
+ * was ignored when this process started (a shell's background job, nohup) is left alone: a
+ * blocked one would be read even so. UCX takes SIGHUP over before main(), unless
+ * UCX_DEBUG_SIGNO says otherwise; then nobody can tell that it was ignored. */
 static xm_status_t take_signals(launch_t *launch)
 {
     static const int interruptions[] = {SIGINT, SIGTERM, SIGHUP};
@@ -141,6 +149,7 @@ static xm_status_t take_signals(launch_t *launch)
 
 static void read_signals(launch_t *launch);
 
+/* Gives the signals back as they were. */
 static void return_signals(launch_t *launch)
 {
     read_signals(launch); /* one that came last would end this process */
@@ -149,14 +158,17 @@ static void return_signals(launch_t *launch)
     (void)close(launch->signal_fd);
 }
 
-/* The environment of a rank: ours, with the variables that place it, and the caller's for it. The
- * array is made before the fork. */
+/* The environment of a rank: ours, with the variables that place it, and the caller's for it.
+ * The array is made before the fork, because malloc() after it may wait for a lock that another
+ * thread held. */
 typedef struct {
     char texts[VARIABLES][VARIABLE_SIZE];
     const char *const *more;
     char **entries;
 } rank_env_t;
 
+/* True for an entry that one of the new ones replaces; two entries of one name would leave it
+ * to the program which of them counts. */
 static bool is_replaced(const rank_env_t *env, int count, const char *entry)
 {
     size_t name = strcspn(entry, "=") + 1;
@@ -175,6 +187,8 @@ static bool is_replaced(const rank_env_t *env, int count, const char *entry)
     return strncmp(entry, LISTEN_FD_VARIABLE "=", sizeof(LISTEN_FD_VARIABLE)) == 0;
 }
 
+/* Builds the environment of a rank. Texts that are kept are shared with `environ` and not
+ * copied. */
 static xm_status_t make_env(const launch_t *launch, int rank, rank_env_t *env)
 {
     static const char *const nothing[] = {NULL};
@@ -224,10 +238,12 @@ static xm_status_t make_env(const launch_t *launch, int rank, rank_env_t *env)
     return XM_OK;
 }
 
-/* In the child, between fork and exec: only what a signal handler might do; whoever wants to enter
- * something else has one thread. */
+/* Runs in the child, between fork and exec: it does only what a signal handler might do. A
+ * caller that wants to enter something else must have one thread. */
 static void become_rank(const launch_t *launch, int rank, pid_t parent, char *const *entries)
 {
+    /* First of all the child ties its life to the parent's, then it looks whether the parent is
+     * still there: in that order no moment is left out. */
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) {
         _exit(127); /* the parent died before it could be watched */
@@ -244,6 +260,7 @@ static void become_rank(const launch_t *launch, int rank, pid_t parent, char *co
     _exit(127);
 }
 
+/* Starts one rank. A failure leaves those before it running; the caller has them killed. */
 static xm_status_t start_rank(launch_t *launch, int rank)
 {
     pid_t parent = getpid();
@@ -267,6 +284,7 @@ static xm_status_t start_rank(launch_t *launch, int rank)
     return XM_OK;
 }
 
+/* A process id is 0 once its rank has been collected, so no stranger with a reused id is hit. */
 static void signal_ranks(const launch_t *launch, int signal_number)
 {
     for (int rank = 0; rank < launch->params->ranks; ++rank) {
@@ -276,6 +294,8 @@ static void signal_ranks(const launch_t *launch, int signal_number)
     }
 }
 
+/* The earliest time wins: an interruption may shorten the wait after a failure, never prolong
+ * it. */
 static void set_kill_time(launch_t *launch, double seconds)
 {
     double at = xm_clock_seconds() + seconds;
@@ -283,6 +303,7 @@ static void set_kill_time(launch_t *launch, double seconds)
     launch->kill_at = at < launch->kill_at ? at : launch->kill_at;
 }
 
+/* The failure of one rank explains the whole job's end, with the status that the kernel gave. */
 static void note_failure(launch_t *launch, failure_t failure, int rank, int wait_status)
 {
     launch->failure = failure;
@@ -290,9 +311,9 @@ static void note_failure(launch_t *launch, failure_t failure, int rank, int wait
     launch->first_wait_status = wait_status;
 }
 
-/* Collects the ranks that have ended. One that a signal killed counts as the first, even when it is
- * seen later: the others end because of it, and a large process may take longer to be gone than
- * they need to notice. */
+/* Collects the ranks that have ended. One that a signal killed counts as the first, even when
+ * it is seen later: the others end because of it, and a large process may take longer to be
+ * gone than they need to notice. */
 static void collect(launch_t *launch)
 {
     bool failed_before = launch->first_rank >= 0;
@@ -324,7 +345,7 @@ static void collect(launch_t *launch)
     }
 }
 
-/* Gives up the ranks that SIGKILL has not ended. */
+/* Gives up the ranks that SIGKILL has not ended; the lowest one is named. */
 static void abandon(launch_t *launch)
 {
     for (int rank = launch->params->ranks - 1; rank >= 0; --rank) {
@@ -335,6 +356,8 @@ static void abandon(launch_t *launch)
     launch->running = 0;
 }
 
+/* Reads all signals that have come. An interruption is passed on to the ranks and starts their
+ * deadline. */
 static void read_signals(launch_t *launch)
 {
     struct signalfd_siginfo info;
@@ -343,13 +366,15 @@ static void read_signals(launch_t *launch)
         if (info.ssi_signo == SIGCHLD) {
             continue;
         }
-        /* Asked twice, nobody wants to wait any more. */
+        /* Whoever interrupts twice does not want to wait any longer. */
         set_kill_time(launch, launch->interrupted != 0 ? 0.0 : INTERRUPT_S);
         launch->interrupted = (int)info.ssi_signo;
         signal_ranks(launch, launch->interrupted);
     }
 }
 
+/* Waits for the ranks. It wakes up for signals, for the deadline, and from time to time anyway,
+ * so a lost signal costs 0.2 s and not for ever. */
 static void supervise(launch_t *launch)
 {
     while (launch->running > 0) {
@@ -372,6 +397,8 @@ static void supervise(launch_t *launch)
     }
 }
 
+/* Makes the sentence and exit code. An interruption outranks a rank's failure, which it has
+ * caused; a rank that cannot be killed outranks both, for it is left behind. */
 static xm_status_t fault_status(const launch_t *launch, int *exit_code)
 {
     int status = launch->first_wait_status;
@@ -430,6 +457,8 @@ static xm_status_t check_params(const xm_launch_params_t *params)
     return XM_OK;
 }
 
+/* Runs the whole job. After the signals have been taken there is one way out, which collects
+ * every rank that was started and gives the signals back. */
 xm_status_t xm_launch(const xm_launch_params_t *given, int *exit_code)
 {
     xm_launch_params_t own = XM_LAUNCH_PARAMS_INIT;
@@ -459,6 +488,7 @@ xm_status_t xm_launch(const xm_launch_params_t *given, int *exit_code)
     if (status < 0) {
         goto close_listener;
     }
+    /* Every child would otherwise write the buffered output once more. */
     (void)fflush(NULL);
     for (int rank = 0; rank < params->ranks && status == XM_OK; ++rank) {
         status = start_rank(&launch, rank);
@@ -481,6 +511,8 @@ free_pids:
     return status;
 }
 
+/* Finds the inherited socket of rank 0. It is checked to be a listening socket: the number may
+ * mean something else by now. */
 int xm_launch_listen_fd(void)
 {
     const char *text = getenv(LISTEN_FD_VARIABLE);

@@ -1,3 +1,7 @@
+/* Looking up host names within a deadline. getaddrinfo() may block for minutes and cannot be
+ * cancelled, so it runs in a thread of its own that is left behind when time is up; the result
+ * lives in an object that both threads hold, and the last one frees it. Addresses in digits
+ * take neither thread nor time. */
 #include "comm/job/resolve.h"
 
 #include <errno.h>
@@ -14,7 +18,7 @@
 
 static const double AGAIN_PAUSE_S = 0.2;
 
-/* One look-up, shared by the thread that does it and the one that waits; the last to let go frees
+/* One look-up, held by the thread that does it and the one that waits; the last to let go frees
  * it. */
 typedef struct {
     pthread_mutex_t lock;
@@ -41,7 +45,7 @@ static void collect(const struct addrinfo *list, xm_addresses_t *addresses)
     }
 }
 
-/* Asks once. Returns getaddrinfo()'s error. */
+/* Asks once, and blocks as long as the resolver does. Returns getaddrinfo()'s error. */
 static int ask(const char *host, const char *service, int flags, xm_addresses_t *addresses)
 {
     struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = flags};
@@ -55,6 +59,8 @@ static int ask(const char *host, const char *service, int flags, xm_addresses_t 
     return error;
 }
 
+/* The lock decides who was the last holder; the lookup is freed outside of it, when nobody else can
+ * reach it. */
 static void let_go(lookup_t *lookup)
 {
     bool last;
@@ -69,6 +75,8 @@ static void let_go(lookup_t *lookup)
     }
 }
 
+/* The thread. It works on a local result, because the waiting thread may read the shared one as
+ * soon as `done` is set. */
 static void *look_up(void *arg)
 {
     lookup_t *lookup = arg;
@@ -86,6 +94,7 @@ static void *look_up(void *arg)
     return NULL;
 }
 
+/* The condition uses the monotonic clock: setting the time of day must not change a deadline. */
 static lookup_t *lookup_create(const char *host, const char *service)
 {
     lookup_t *lookup = calloc(1, sizeof(*lookup) + strlen(host) + 1);
@@ -105,7 +114,8 @@ static lookup_t *lookup_create(const char *host, const char *service)
     return lookup;
 }
 
-/* Starts the thread of a look-up. It takes no signal that is meant for the others. */
+/* Starts the thread with all signals blocked, because those that are meant for the program must
+ * reach its own threads. */
 static int start(lookup_t *lookup)
 {
     sigset_t all, before;
@@ -139,7 +149,8 @@ static bool await(lookup_t *lookup, double deadline)
     return done;
 }
 
-/* One look-up in a thread. XM_IN_PROGRESS: the name server says "later". */
+/* Makes one look-up in a thread. XM_IN_PROGRESS: the name server says "later". If the thread
+ * cannot start, its half of the object is let go as well. */
 static xm_status_t try_once(const char *what, const char *host, const char *service,
                             double deadline, xm_addresses_t *addresses)
 {
@@ -171,6 +182,8 @@ static xm_status_t try_once(const char *what, const char *host, const char *serv
     return status;
 }
 
+/* Resolves a name. "Later" is asked again until the deadline: at the start of a job the name
+ * server is often overloaded by the job itself. */
 xm_status_t xm_resolve(const char *what, const char *host, int port, double deadline,
                        xm_addresses_t *addresses)
 {
@@ -188,7 +201,8 @@ xm_status_t xm_resolve(const char *what, const char *host, int port, double dead
         again = true;
         (void)nanosleep(&nap, NULL);
     }
-    /* Whose last question had no time left for an answer has had answers before. */
+    /* If the last question had no time left for an answer, the earlier answers say what is
+     * wrong. */
     return status == XM_IN_PROGRESS || (status == XM_ERR_TIMEOUT && again)
                ? xm_error_set(XM_ERR_UNREACHABLE, "%s %s: %s", what, host, gai_strerror(EAI_AGAIN))
                : status;
@@ -201,6 +215,7 @@ bool xm_resolve_is_numeric(const char *host)
     return ask(host, NULL, AI_NUMERICHOST, &found) == 0;
 }
 
+/* Also true for a loopback address of IPv4 that is mapped into IPv6. */
 bool xm_address_is_loopback(const struct sockaddr_storage *address)
 {
     const struct in6_addr *ipv6 = &((const struct sockaddr_in6 *)address)->sin6_addr;

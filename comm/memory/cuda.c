@@ -1,10 +1,16 @@
-/* Memory of a CUDA device: the space itself, its queues and marks. */
+/* Memory of a CUDA device: the space itself, its queues (streams) and marks (events). The
+ * driver's interface is used, opened at run time, so one build runs with and without CUDA and
+ * no second runtime competes with the application's. Every call pushes the context and pops it
+ * again, because the thread belongs to an application that has a current context of its own.
+ * Queues never block on the legacy default stream, which would order them after everything the
+ * application does. */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "comm/base.h"
 #include "comm/memory/cuda_private.h"
 
+/* Turns a result of the driver into a status; the sentence names the call. */
 xm_status_t xm_cuda_check(const xm_cuda_space_t *space, const char *what, int result)
 {
     return result == XM_CU_SUCCESS
@@ -12,6 +18,7 @@ xm_status_t xm_cuda_check(const xm_cuda_space_t *space, const char *what, int re
                : xm_cuda_error(&space->driver, space->base.device, what, result);
 }
 
+/* Makes the space's context current for this thread; each call has its xm_cuda_leave(). */
 xm_status_t xm_cuda_enter(xm_cuda_space_t *space)
 {
     return xm_cuda_check(space, "cuCtxPushCurrent",
@@ -34,6 +41,7 @@ static xm_status_t check_bytes(const xm_cuda_space_t *space, const char *call, s
     return xm_cuda_check(space, what, result);
 }
 
+/* The context must be that of the space, or the memory would belong to another device. */
 static xm_status_t cuda_allocate(xm_memory_space_t *base, size_t bytes, void **address)
 {
     xm_cuda_space_t *space = xm_cuda_space_of(base);
@@ -61,6 +69,8 @@ static void cuda_release(xm_memory_space_t *base, void *address)
     }
 }
 
+/* Portable pinned memory can be used from every context, so one staging buffer serves all
+ * devices. */
 static xm_status_t cuda_allocate_pinned(xm_memory_space_t *base, size_t bytes, void **address)
 {
     xm_cuda_space_t *space = xm_cuda_space_of(base);
@@ -85,6 +95,8 @@ static void cuda_release_pinned(xm_memory_space_t *base, void *address)
     }
 }
 
+/* Copies and waits. A stream of its own keeps the copy from waiting for the application's work
+ * on other streams. */
 static xm_status_t cuda_copy(xm_memory_space_t *base, void *to, const void *from, size_t bytes)
 {
     xm_cuda_space_t *space = xm_cuda_space_of(base);
@@ -111,6 +123,7 @@ static xm_status_t cuda_copy(xm_memory_space_t *base, void *to, const void *from
     return status;
 }
 
+/* A queue is a stream that does not synchronise with the default stream. */
 static xm_status_t cuda_queue_create(xm_memory_space_t *base, xm_memory_queue_t **queue)
 {
     xm_cuda_space_t *space = xm_cuda_space_of(base);
@@ -136,6 +149,7 @@ static xm_status_t cuda_queue_create(xm_memory_space_t *base, xm_memory_queue_t 
     return XM_OK;
 }
 
+/* Waits for the queue's work first, since its buffers may be freed next. */
 static void cuda_queue_destroy(xm_memory_queue_t *base)
 {
     xm_cuda_queue_t *queue = (xm_cuda_queue_t *)base;
@@ -149,6 +163,7 @@ static void cuda_queue_destroy(xm_memory_queue_t *base)
     free(queue);
 }
 
+/* The queue waits on the device; the host does not. */
 static xm_status_t cuda_queue_await(xm_memory_queue_t *base, xm_memory_mark_t *mark)
 {
     xm_cuda_space_t *space = xm_cuda_space_of(base->space);
@@ -163,6 +178,7 @@ static xm_status_t cuda_queue_await(xm_memory_queue_t *base, xm_memory_mark_t *m
     return status;
 }
 
+/* Events without timing are cheaper, and time is not what they are for. */
 static xm_status_t cuda_mark_create(xm_memory_space_t *base, xm_memory_mark_t **mark)
 {
     xm_cuda_space_t *space = xm_cuda_space_of(base);
@@ -199,6 +215,8 @@ static void cuda_mark_destroy(xm_memory_mark_t *base)
     free(base);
 }
 
+/* Records an event on a stream of the application, so that copies can wait for its kernels. A
+ * mark that was never set counts as reached. */
 static xm_status_t cuda_mark_stream(xm_memory_mark_t *base, void *stream)
 {
     xm_cuda_space_t *space = xm_cuda_space_of(base->space);
@@ -219,6 +237,8 @@ static xm_status_t cuda_mark_set(xm_memory_mark_t *mark, xm_memory_queue_t *queu
     return cuda_mark_stream(mark, ((xm_cuda_queue_t *)queue)->stream);
 }
 
+/* Asks without waiting. An error of an earlier asynchronous call comes up here, as a failure of
+ * the device's work. */
 static xm_status_t cuda_mark_test(xm_memory_mark_t *base)
 {
     xm_cuda_space_t *space = xm_cuda_space_of(base->space);
@@ -242,6 +262,8 @@ static xm_status_t cuda_mark_test(xm_memory_mark_t *base)
     return status;
 }
 
+/* Ends the space. Memory of other processes is closed while the context is current; a context
+ * that was only borrowed is left alone. */
 static void cuda_destroy(xm_memory_space_t *base)
 {
     xm_cuda_space_t *space = xm_cuda_space_of(base);
@@ -279,6 +301,8 @@ static const xm_memory_ops_t cuda_ops = {.name = "cuda",
                                          .mark_test = cuda_mark_test,
                                          .destroy = cuda_destroy};
 
+/* Reads what copies need to know of the device: its size and the longest pitch of the driver's
+ * copies. */
 static xm_status_t read_device(xm_cuda_space_t *space, int ordinal)
 {
     const xm_cuda_driver_t *driver = &space->driver;
@@ -306,6 +330,9 @@ static xm_status_t read_device(xm_cuda_space_t *space, int ordinal)
     return status;
 }
 
+/* Makes a space for a place. The application's context is used where the place names one,
+ * because memory allocated in it is known there; otherwise the device's primary context, which
+ * the CUDA runtime uses as well. */
 xm_status_t xm_memory_cuda_of(const xm_memory_place_t *place, xm_memory_space_t **space)
 {
     xm_cuda_space_t *made = calloc(1, sizeof(*made));
@@ -329,6 +356,7 @@ xm_status_t xm_memory_cuda_of(const xm_memory_place_t *place, xm_memory_space_t 
     if (status == XM_OK) {
         status = xm_cuda_enter(made);
     }
+    /* A context that was not retained here must not be released here either. */
     if (status < 0) {
         made->context = made->retained ? made->context : NULL;
         cuda_destroy(&made->base);
@@ -340,6 +368,7 @@ xm_status_t xm_memory_cuda_of(const xm_memory_place_t *place, xm_memory_space_t 
     return XM_OK;
 }
 
+/* Counts devices. Without a driver that is a failure of its own, which callers treat as "none". */
 xm_status_t xm_memory_cuda_count(int *count)
 {
     xm_cuda_driver_t driver;
@@ -370,6 +399,8 @@ xm_status_t xm_memory_cuda_create(int device, xm_memory_space_t **space)
     return status == XM_OK ? xm_memory_cuda_of(&place, space) : status;
 }
 
+/* Asks the driver whose memory an address is. Managed memory counts as the device's; anything
+ * unknown is the host's. */
 static void recognise(const xm_cuda_driver_t *driver, const void *address, xm_memory_place_t *place)
 {
     int attributes[] = {XM_CU_POINTER_MEMORY_TYPE, XM_CU_POINTER_DEVICE_ORDINAL,
@@ -387,6 +418,9 @@ static void recognise(const xm_cuda_driver_t *driver, const void *address, xm_me
     }
 }
 
+/* Recognises many addresses with one look for the driver. It only finds a driver that is loaded
+ * already: where nobody has loaded it, no address can be a device's, and a process without CUDA
+ * must not pay for loading it. */
 void xm_memory_recognise(const void *const *addresses, size_t count, xm_memory_place_t *places)
 {
     xm_cuda_driver_t driver;

@@ -1,18 +1,22 @@
-/* Strided copies on a CUDA device: kernels, or the driver's two-dimensional copies. */
+/* Strided copies on a CUDA device, by kernels of ours or by the driver's two-dimensional
+ * copies. Small rows are what the driver does badly: one call or one row at a time. The kernels
+ * copy units of up to 16 bytes and compute each unit's place by multiplication and shift,
+ * because divisions would cost more than the copy. When a kernel cannot be loaded or launched,
+ * all copies go by the driver from then on: slower, but right. */
 #include <stdio.h>
 
 #include "comm/base.h"
 #include "comm/memory/cuda_private.h"
 
-/* Blocks that each multiprocessor has at a time; more of a grid than that only wait. */
+/* Blocks that each multiprocessor has at a time; more of a grid than that would only wait. */
 enum { BLOCKS_PER_MULTIPROCESSOR = 8 };
 
-/* From this length on the driver's copies of a row are as good as a kernel. */
+/* From this row length on the driver's copies are as good as a kernel. */
 static const int64_t long_row = INT64_C(1) << 30;
 
 static const char *const shape_names[XM_KERNEL_SHAPES] = {"d2", "d3", "dn"};
 
-/* Without a kernel that works, copies are the driver's: slower, but right. */
+/* Gives the kernels up for good: copies are the driver's from now on. */
 static void do_without(xm_cuda_space_t *space, const char *what, int result)
 {
     space->base.kernels = false;
@@ -20,6 +24,8 @@ static void do_without(xm_cuda_space_t *space, const char *what, int result)
     xm_log_debug("%s; strided copies are the driver's now", xm_last_error());
 }
 
+/* Loads the kernels of this device's architecture, if the build has any. All of them or none
+ * are used. */
 void xm_cuda_load_kernels(xm_cuda_space_t *space)
 {
     const xm_cuda_driver_t *driver = &space->driver;
@@ -50,7 +56,7 @@ void xm_cuda_load_kernels(xm_cuda_space_t *space)
     space->base.kernels = true;
 }
 
-/* Prepares divisions by `divisor`, which is at most 2^31. */
+/* Prepares divisions by `divisor`, which is at most 2^31, as a multiplication and a shift. */
 static void prepare_division(unsigned divisor, unsigned *magic, unsigned *shift)
 {
     uint64_t power = 1;
@@ -69,7 +75,8 @@ typedef struct {
     int64_t inner; /* units of the others */
 } shape_t;
 
-/* False when even one row has too many units. */
+/* Finds how many of the inner dimensions fit into one launch, whose indices have 32 bits.
+ * Returns false when even one row has too many units. */
 static bool find_shape(const xm_strided_copy_t *copy, shape_t *shape)
 {
     int d = copy->dims - 1;
@@ -83,6 +90,7 @@ static bool find_shape(const xm_strided_copy_t *copy, shape_t *shape)
     return shape->inner <= XM_KERNEL_MAX_UNITS;
 }
 
+/* Launches at most as many blocks as run at a time; each thread then takes several units. */
 static int launch(xm_cuda_space_t *space, const shape_t *shape, xm_kernel_args_t *args,
                   void *stream)
 {
@@ -102,6 +110,8 @@ static int launch(xm_cuda_space_t *space, const shape_t *shape, xm_kernel_args_t
                                         1, 0, stream, arguments, NULL);
 }
 
+/* Fills in the arguments of one launch: the inner dimensions as they are, and one index of each
+ * outer dimension, which moves the start addresses. */
 static void fill_args(const shape_t *shape, int64_t piece, xm_kernel_args_t *args)
 {
     const xm_strided_copy_t *copy = shape->copy;
@@ -130,6 +140,8 @@ static void fill_args(const shape_t *shape, int64_t piece, xm_kernel_args_t *arg
     }
 }
 
+/* Cuts the range of the copy at the borders of launches. A range may begin and end inside a
+ * launch's part. */
 static int launch_all(xm_cuda_space_t *space, const shape_t *shape, void *stream)
 {
     int64_t at = shape->copy->first * shape->copy->element_size / shape->unit;
@@ -156,6 +168,7 @@ static int copy_row(const xm_cuda_space_t *space, uint64_t to, uint64_t from, in
     return space->driver.cuMemcpyAsync(to, from, (size_t)bytes, stream);
 }
 
+/* Copies rows by one call where the driver's pitch allows it, else row by row. */
 static int copy_rows(const xm_cuda_space_t *space, const xm_strided_rows_t *rows, void *stream)
 {
     xm_cu_memcpy2d_t copy = {.src_type = XM_CU_MEMORYTYPE_UNIFIED,
@@ -179,7 +192,7 @@ static int copy_rows(const xm_cuda_space_t *space, const xm_strided_rows_t *rows
     return result;
 }
 
-/* Without kernels, and for what they are no better at. */
+/* Copies by the driver: without kernels, and where they are no better. */
 static xm_status_t copy_by_driver(xm_cuda_space_t *space, const xm_strided_copy_t *copy,
                                   void *stream)
 {
@@ -203,6 +216,8 @@ static bool suits_driver(const xm_strided_copy_t *copy)
            copy->first % row + copy->count <= row;
 }
 
+/* Queues the copy; nothing is waited for. Neighbouring dimensions are merged first, so
+ * contiguous data is one long row. */
 xm_status_t xm_cuda_queue_copy(xm_memory_queue_t *base, const xm_strided_copy_t *given)
 {
     xm_cuda_space_t *space = xm_cuda_space_of(base->space);

@@ -1,3 +1,6 @@
+/* Opening the CUDA driver at run time. Its symbols are looked up by a table made from the same
+ * list as the struct of pointers, so the two cannot differ. A machine without the driver is a
+ * normal machine: failures are "unsupported", with the loader's reason. */
 #include "comm/memory/cuda_driver.h"
 
 #include <dlfcn.h>
@@ -17,7 +20,8 @@ static const struct {
 #undef SYMBOL
 };
 
-/* The library stays loaded: its threads outlive us. */
+/* Opens the library and looks up its functions. It stays loaded even after the last close,
+ * because it has threads that outlive this code. */
 static xm_status_t load(xm_cuda_driver_t *driver, int flags)
 {
     *driver = (xm_cuda_driver_t){.library = dlopen(library_name, RTLD_NOW | RTLD_NODELETE | flags)};
@@ -41,6 +45,7 @@ static xm_status_t load(xm_cuda_driver_t *driver, int flags)
     return XM_OK;
 }
 
+/* Opens the driver and initialises it, which fails where there is a driver but no device. */
 xm_status_t xm_cuda_driver_open(xm_cuda_driver_t *driver)
 {
     xm_status_t status = load(driver, 0);
@@ -60,6 +65,7 @@ xm_status_t xm_cuda_driver_open(xm_cuda_driver_t *driver)
     return status;
 }
 
+/* Finds the driver only if some code of this process has loaded it already. */
 bool xm_cuda_driver_find(xm_cuda_driver_t *driver)
 {
     return load(driver, RTLD_NOLOAD) == XM_OK;
@@ -73,6 +79,8 @@ void xm_cuda_driver_close(xm_cuda_driver_t *driver)
     }
 }
 
+/* The sentence has the driver's own name and text for the result; the status says whether
+ * memory was lacking, something is not supported, or the device failed. */
 xm_status_t xm_cuda_error(const xm_cuda_driver_t *driver, int device, const char *what, int result)
 {
     const char *name = NULL, *text = NULL;

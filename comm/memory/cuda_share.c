@@ -1,4 +1,7 @@
-/* CUDA memory of other processes on this machine. */
+/* CUDA memory of other processes on this machine, by the driver's IPC handles. A handle covers
+ * a whole allocation, so an address travels as handle and offset. Opening is expensive, and a
+ * handle may be opened once only for each process and device, so opened ones are kept until the
+ * space ends. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -6,7 +9,8 @@
 
 #include "comm/memory/cuda_private.h"
 
-/* Tells processes of a machine apart, those in other PID namespaces too. */
+/* Tells processes of a machine apart, also those in different PID namespaces, where equal
+ * numbers mean nothing. */
 static void own_process(uint64_t process[2])
 {
     struct stat namespace_of_pids = {0};
@@ -16,6 +20,8 @@ static void own_process(uint64_t process[2])
     process[1] = (uint64_t)namespace_of_pids.st_ino;
 }
 
+/* Writes what another process needs to open the memory. It fails for memory that the driver
+ * cannot share, such as that of pools. */
 xm_status_t xm_cuda_share(xm_memory_space_t *base, const void *address, xm_memory_share_t *share)
 {
     xm_cuda_space_t *space = xm_cuda_space_of(base);
@@ -45,7 +51,7 @@ xm_status_t xm_cuda_share(xm_memory_space_t *base, const void *address, xm_memor
     return status;
 }
 
-/* A process may not open a handle of its own; nor is there need to, on the same device. */
+/* A process may not open a handle of its own; nor does it need to, on the same device. */
 static xm_status_t open_own(const xm_cuda_space_t *space, const xm_memory_share_t *share,
                             void **address)
 {
@@ -58,6 +64,7 @@ static xm_status_t open_own(const xm_cuda_space_t *space, const xm_memory_share_
     return XM_OK;
 }
 
+/* The handle alone is not enough: another process may have an allocation with equal bytes in it. */
 static xm_cuda_opened_t *find(const xm_cuda_space_t *space, const xm_memory_share_t *share)
 {
     xm_cuda_opened_t *at = space->opened;
@@ -69,6 +76,8 @@ static xm_cuda_opened_t *find(const xm_cuda_space_t *space, const xm_memory_shar
     return at;
 }
 
+/* Opens another process's memory, or finds it opened. The mapping stays until
+ * xm_cuda_close_all(). */
 xm_status_t xm_cuda_open(xm_memory_space_t *base, const xm_memory_share_t *share, void **address)
 {
     xm_cuda_space_t *space = xm_cuda_space_of(base);

@@ -1,4 +1,6 @@
-/* Memory of the host: queues copy at once, and every mark has been reached. */
+/* Memory of the host, behind the same interface as that of a device. Queues copy at once, and
+ * so every mark has been reached when it is tested: code that is written for devices runs
+ * unchanged, without threads and without a difference in order. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +10,7 @@
 
 enum { LINE = 64 };
 
+/* Aligned to cache lines; the size is rounded up because aligned_alloc() demands a multiple. */
 static xm_status_t host_allocate(xm_memory_space_t *space, size_t bytes, void **address)
 {
     void *made = aligned_alloc(LINE, (bytes + LINE - 1) / LINE * LINE);
@@ -20,12 +23,14 @@ static xm_status_t host_allocate(xm_memory_space_t *space, size_t bytes, void **
     return XM_OK;
 }
 
+/* Nothing can be in flight on the memory, because all queues copy at once. */
 static void host_release(xm_memory_space_t *space, void *address)
 {
     (void)space;
     free(address);
 }
 
+/* Pinned memory needs no functions of its own: for the host all memory is alike. */
 static xm_status_t host_copy(xm_memory_space_t *space, void *to, const void *from, size_t bytes)
 {
     (void)space;
@@ -33,6 +38,7 @@ static xm_status_t host_copy(xm_memory_space_t *space, void *to, const void *fro
     return XM_OK;
 }
 
+/* Sharing host memory is another mechanism (shared_memory.h). */
 static xm_status_t host_share(xm_memory_space_t *space, const void *address,
                               xm_memory_share_t *share)
 {
@@ -42,6 +48,7 @@ static xm_status_t host_share(xm_memory_space_t *space, const void *address,
                         address);
 }
 
+/* A handle of a device's memory that comes here by mistake is refused with its device. */
 static xm_status_t host_open(xm_memory_space_t *space, const xm_memory_share_t *share,
                              void **address)
 {
@@ -68,6 +75,7 @@ static void host_queue_destroy(xm_memory_queue_t *queue)
     free(queue);
 }
 
+/* The copy is finished when the call returns, so the order of a queue is that of its calls. */
 static xm_status_t host_queue_copy(xm_memory_queue_t *queue, const xm_strided_copy_t *copy)
 {
     (void)queue;
@@ -75,6 +83,7 @@ static xm_status_t host_queue_copy(xm_memory_queue_t *queue, const xm_strided_co
     return XM_OK;
 }
 
+/* Whatever a mark stands for has happened before it could be set. */
 static xm_status_t host_queue_await(xm_memory_queue_t *queue, xm_memory_mark_t *mark)
 {
     (void)queue;
@@ -106,6 +115,7 @@ static xm_status_t host_mark_set(xm_memory_mark_t *mark, xm_memory_queue_t *queu
     return XM_OK;
 }
 
+/* A stream cannot be followed here; accepting one would lose an order that the caller relies on. */
 static xm_status_t host_mark_stream(xm_memory_mark_t *mark, void *stream)
 {
     (void)mark;
@@ -114,6 +124,7 @@ static xm_status_t host_mark_stream(xm_memory_mark_t *mark, void *stream)
                : xm_error_set(XM_ERR_INVALID_ARGUMENT, "host memory has no streams to follow");
 }
 
+/* Never XM_IN_PROGRESS: a caller that polls goes on at its first look. */
 static xm_status_t host_mark_test(xm_memory_mark_t *mark)
 {
     (void)mark;
@@ -144,6 +155,7 @@ static const xm_memory_ops_t host_ops = {.name = "host",
                                          .mark_test = host_mark_test,
                                          .destroy = host_destroy};
 
+/* Device -1 tells others that this memory belongs to no GPU. */
 xm_status_t xm_memory_host_create(xm_memory_space_t **space)
 {
     xm_memory_space_t *made = malloc(sizeof(*made));

@@ -1,3 +1,9 @@
+/* Memory that other ranks of a machine can map: a sealed memory file, found through
+ * /proc/PID/fd. No name in a file system is used, so nothing can be left behind and no /dev/shm
+ * is needed (containers have 64 MiB of it); the kernel frees it with its last user. The key
+ * that travels says which file of which process it is, and carries random bytes that also stand
+ * behind the data, so a reused process or file number is noticed. Seals make the size
+ * immutable: without them a reader could be killed by SIGBUS. */
 #include "comm/memory/shared_memory.h"
 
 #include <errno.h>
@@ -17,7 +23,7 @@
 
 enum { NONCE_SIZE = 16, PATH_SIZE = 64 };
 
-/* With these a file keeps its size for ever. */
+/* With these seals a file keeps its size for ever. */
 static const int size_seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 struct xm_shared_memory {
@@ -30,14 +36,15 @@ struct xm_shared_memory {
     unsigned char nonce[NONCE_SIZE];
 };
 
-/* What a key says. */
+/* The fields of a key. */
 typedef struct {
     uint32_t pid, fd;
     uint64_t length, inode, pid_namespace;
     unsigned char nonce[NONCE_SIZE];
 } fields_t;
 
-/* All shared memories of this process: who is given a pointer into one knows nothing else of it. */
+/* All shared memories of this process: code that is given a pointer into one knows nothing else
+ * of it. The lock makes look-ups safe from any thread. */
 static struct {
     pthread_mutex_t lock;
     xm_shared_memory_t *first;
@@ -53,12 +60,13 @@ static uint64_t in_pages(uint64_t length)
     return (length + page_size() - 1) / page_size() * page_size();
 }
 
-/* Lengths whose pages, and one more, can be counted in an off_t. */
+/* True for lengths whose pages, and one more, can be counted in an off_t. */
 static bool is_length(uint64_t length)
 {
     return length > 0 && length <= INT64_MAX - 2 * page_size();
 }
 
+/* Process ids only mean something inside one namespace; a container usually has its own. */
 static uint64_t pid_namespace(void)
 {
     struct stat info;
@@ -66,6 +74,7 @@ static uint64_t pid_namespace(void)
     return stat("/proc/self/ns/pid", &info) == 0 ? (uint64_t)info.st_ino : 0;
 }
 
+/* The key is only valid while this process lives and keeps the file open. */
 void xm_shared_memory_key(const xm_shared_memory_t *memory,
                           unsigned char key[XM_SHARED_MEMORY_KEY_SIZE])
 {
@@ -77,6 +86,8 @@ void xm_shared_memory_key(const xm_shared_memory_t *memory,
     memcpy(key + 32, memory->nonce, NONCE_SIZE);
 }
 
+/* A key comes from another process, so its numbers are checked before they become paths and
+ * sizes. */
 static xm_status_t decode(const unsigned char key[XM_SHARED_MEMORY_KEY_SIZE], fields_t *fields)
 {
     fields->pid = (uint32_t)xm_get_le(key, 4);
@@ -95,7 +106,8 @@ static xm_status_t decode(const unsigned char key[XM_SHARED_MEMORY_KEY_SIZE], fi
     return XM_OK;
 }
 
-/* Makes the file of a memory whose length is known. */
+/* Makes the file of a memory whose length is known, with one page more for the nonce, and seals
+ * its size. */
 static xm_status_t make_file(xm_shared_memory_t *memory)
 {
     struct stat info;
@@ -118,7 +130,8 @@ static xm_status_t make_file(xm_shared_memory_t *memory)
     return XM_OK;
 }
 
-/* Maps the file and writes the nonce behind the data. */
+/* Maps the file and writes the nonce behind the data; that page is read-only afterwards, so a
+ * orphan write cannot change it. */
 static xm_status_t map_file(xm_shared_memory_t *memory)
 {
     size_t bytes = (size_t)(memory->room + page_size());
@@ -140,6 +153,7 @@ static xm_status_t map_file(xm_shared_memory_t *memory)
     return XM_OK;
 }
 
+/* Takes apart what creation has left half made as well. */
 static void free_memory(xm_shared_memory_t *memory)
 {
     if (memory->address != NULL) {
@@ -151,6 +165,7 @@ static void free_memory(xm_shared_memory_t *memory)
     free(memory);
 }
 
+/* Creates the memory; it is entered in the registry only when it is complete. */
 xm_status_t xm_shared_memory_create(uint64_t length, xm_shared_memory_t **memory)
 {
     xm_shared_memory_t *created;
@@ -193,6 +208,8 @@ void *xm_shared_memory_address(const xm_shared_memory_t *memory)
     return memory->address;
 }
 
+/* Finds the memory that holds a range, if there is one. Ranges that reach beyond it do not
+ * count. */
 bool xm_shared_memory_find(const void *address, uint64_t length,
                            unsigned char key[XM_SHARED_MEMORY_KEY_SIZE], uint64_t *offset)
 {
@@ -212,6 +229,7 @@ bool xm_shared_memory_find(const void *address, uint64_t length,
     return memory != NULL;
 }
 
+/* The memory must exist; readers that have mapped it keep their mapping. */
 void xm_shared_memory_destroy(xm_shared_memory_t *memory)
 {
     xm_shared_memory_t **link = &registry.first;
@@ -228,6 +246,7 @@ void xm_shared_memory_destroy(xm_shared_memory_t *memory)
     free_memory(memory);
 }
 
+/* One sentence for all signs that the file is not the one of the key. */
 static xm_status_t refuse(const fields_t *fields, const char *what)
 {
     return xm_error_set(XM_ERR_MISMATCH,
@@ -236,8 +255,8 @@ static xm_status_t refuse(const fields_t *fields, const char *what)
                         fields->fd, fields->pid, what, fields->length);
 }
 
-/* The file itself: its kind and number. Looked at before it is opened, because opening what is not
- * ours, a pipe or a device, may wait or do something. */
+/* Checks the file itself: its kind, number and size. It is looked at before it is opened,
+ * because opening what is not ours, a pipe or a device, may wait or do something. */
 static xm_status_t check_file(const fields_t *fields, const struct stat *info)
 {
     if (!S_ISREG(info->st_mode) || (uint64_t)info->st_ino != fields->inode ||
@@ -247,6 +266,8 @@ static xm_status_t check_file(const fields_t *fields, const struct stat *info)
     return XM_OK;
 }
 
+/* Opens the file of another process by /proc, which needs the right to look at that process,
+ * not to trace it. */
 static xm_status_t open_file(const fields_t *fields, int *fd)
 {
     char path[PATH_SIZE];
@@ -266,7 +287,8 @@ static xm_status_t open_file(const fields_t *fields, int *fd)
     if (opened < 0) {
         return xm_error_set(XM_ERR_UNREACHABLE, "%s: %s", path, strerror(errno));
     }
-    /* Between the two calls the numbers may have got another owner. */
+    /* Between the two calls the numbers may have got another owner, so the opened file is
+     * checked again. */
     status = fstat(opened, &info) == 0 ? check_file(fields, &info)
                                        : refuse(fields, "cannot be looked at");
     if (status == XM_OK) {
@@ -284,6 +306,8 @@ static xm_status_t open_file(const fields_t *fields, int *fd)
     return XM_OK;
 }
 
+/* Maps another rank's memory for reading. Every check that fails means that the memory is gone
+ * or was never there, and the caller takes the messages' way. */
 xm_status_t xm_shared_memory_attach(const unsigned char key[XM_SHARED_MEMORY_KEY_SIZE],
                                     xm_shared_view_t *view)
 {
@@ -293,6 +317,7 @@ xm_status_t xm_shared_memory_attach(const unsigned char key[XM_SHARED_MEMORY_KEY
     char *address;
     int fd = -1;
 
+    /* The same number would name another process here, so it is not even looked at. */
     if (status == XM_OK && fields.pid_namespace != here) {
         status = xm_error_set(XM_ERR_UNREACHABLE,
                               "process %" PRIu32 " is in process-id namespace %" PRIu64

@@ -1,7 +1,13 @@
+/* Strided copies: boxes of arrays with any strides, cut into rows of contiguous bytes.
+ * Dimensions are merged first, so that what is contiguous on both sides becomes one row,
+ * whatever shape the arrays have. A cursor hands out rows in order, and can begin and end
+ * anywhere, because chunks of a transfer are ranges of elements that end in the middle of rows. */
 #include "comm/memory/strided.h"
 
 #include <string.h>
 
+/* Merges neighbouring dimensions that are contiguous on both sides, and drops those of extent
+ * 1. Afterwards the last dimension is always one of adjacent elements. */
 void xm_strided_merge(xm_strided_copy_t *copy)
 {
     int dims = 0;
@@ -31,6 +37,8 @@ void xm_strided_merge(xm_strided_copy_t *copy)
     copy->dims = dims;
 }
 
+/* The largest power of two, up to 16 bytes, by which every address and length of the copy is
+ * divisible: the unit in which a kernel can copy. */
 int xm_strided_unit(const xm_strided_copy_t *copy)
 {
     int last = copy->dims - 1;
@@ -45,6 +53,7 @@ int xm_strided_unit(const xm_strided_copy_t *copy)
     return (int)(bits & -bits);
 }
 
+/* The range is given in elements; positions are bytes from here on. */
 void xm_strided_begin(xm_strided_cursor_t *cursor, const xm_strided_copy_t *copy)
 {
     cursor->copy = *copy;
@@ -54,6 +63,8 @@ void xm_strided_begin(xm_strided_cursor_t *cursor, const xm_strided_copy_t *copy
     cursor->end = cursor->at + copy->count * copy->element_size;
 }
 
+/* Hands out the next rows: as many whole rows of equal distance as there are, or a part of one.
+ * Returns 0 at the end. */
 int xm_strided_next(xm_strided_cursor_t *cursor, xm_strided_rows_t *rows)
 {
     const xm_strided_copy_t *copy = &cursor->copy;
@@ -89,6 +100,7 @@ int xm_strided_next(xm_strided_cursor_t *cursor, xm_strided_rows_t *rows)
     return 1;
 }
 
+/* Copies on the host, row by row; memcpy() is fastest on long rows, which merging provides. */
 void xm_strided_run(const xm_strided_copy_t *copy)
 {
     xm_strided_cursor_t cursor;

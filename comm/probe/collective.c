@@ -1,4 +1,7 @@
-/* The collectives of a probe: what library, which budget, steps that can be resumed. */
+/* The collectives of a probe: which library, which budget, and steps that can be resumed. They
+ * get two fifths of the budget if a library works on all ranks. Each curve is one step, named
+ * by library, kind and shape, so a probe that goes on repeats none of them, and one with
+ * another library does not take them for its own. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +12,7 @@
 
 enum { STEP = 128, POINT_NUMBERS = 3, MAX_CURVES = XM_COLLECTIVE_AXES * XM_COLLECTIVE_COUNT };
 
-/* Parts of the budget and of the progress. */
+/* The part of the budget and of the progress. */
 static const double collective_share = 0.4;
 
 static xm_status_t gather(void *context, const void *send, void *receive, size_t length)
@@ -19,6 +22,8 @@ static xm_status_t gather(void *context, const void *send, void *receive, size_t
     return xm_worker_allgather(probe->worker, send, receive, length);
 }
 
+/* NCCL's waits call this now and then, so that a death is noticed in the middle of a
+ * measurement. */
 static xm_status_t look(void *context)
 {
     const xm_probe_t *probe = context;
@@ -26,7 +31,8 @@ static xm_status_t look(void *context)
     return xm_worker_progress(probe->worker);
 }
 
-/* Axes that cannot be measured are an error only where collectives were asked for by name. */
+/* Opens the library. Axes that cannot be measured are an error only where collectives were
+ * asked for by name. */
 static xm_status_t open_library(xm_probe_t *probe, const char *choice)
 {
     xm_collective_axis_t axes[XM_COLLECTIVE_AXES];
@@ -43,6 +49,7 @@ static xm_status_t open_library(xm_probe_t *probe, const char *choice)
                                            sizeof(probe->note));
 }
 
+/* The links' part of the budget shrinks only if there is something to measure. */
 xm_status_t xm_probe_open_collectives(xm_probe_t *probe)
 {
     const char *choice = probe->params.collectives;
@@ -81,6 +88,7 @@ typedef struct {
     int done, curves; /* for the progress */
 } visit_t;
 
+/* Measures one curve, or finds it done. The time of a size is an equal share of the budget. */
 static xm_status_t measure_one(void *arg, const xm_collective_axis_t *axis, xm_collective_t kind)
 {
     visit_t *visit = arg;
@@ -118,6 +126,7 @@ static xm_status_t measure_one(void *arg, const xm_collective_axis_t *axis, xm_c
                                 probe->rank == 0 ? (size_t)(POINT_NUMBERS * measured.count) : 0);
 }
 
+/* Visits every kind on every axis. */
 xm_status_t xm_probe_measure_collectives(xm_probe_t *probe)
 {
     visit_t visit = {.probe = probe};
@@ -133,7 +142,8 @@ xm_status_t xm_probe_measure_collectives(xm_probe_t *probe)
                       : xm_collective_visit(&probe->job, probe->library, measure_one, &visit);
 }
 
-/* The curve of a step, with arrays of its own. */
+/* Makes the curve of a step, with arrays of its own. The numbers may come from a file, so sizes
+ * are checked before they become integers. */
 static xm_status_t take_curve(const xm_probe_t *probe, const xm_collective_axis_t *axis,
                               xm_collective_t kind, xm_collective_curve_t *curve)
 {
@@ -169,6 +179,8 @@ static xm_status_t take_curve(const xm_probe_t *probe, const xm_collective_axis_
     return xm_collective_curve_copy(&made, curve);
 }
 
+/* Extends the profile, or leaves it and frees the curves; the old profile is destroyed only
+ * when there is a new one. */
 xm_status_t xm_probe_add_collectives(xm_probe_t *probe, xm_cluster_profile_t **profile)
 {
     xm_collective_axis_t axes[XM_COLLECTIVE_AXES];

@@ -1,3 +1,8 @@
+/* Measuring a library's collectives. Every decision that changes what is called next (how often
+ * to repeat, whether a size takes too long) is made from times that all ranks have exchanged,
+ * never from a rank's own, because ranks that disagree would call different collectives and
+ * wait for each other for ever. A failure of one rank is agreed on in the same way. Each size
+ * is checked once, with data whose right result every rank can compute, before it is timed. */
 #include "comm/probe/collective_measure.h"
 
 #include <math.h>
@@ -9,8 +14,8 @@
 
 enum { MAX_SAMPLES = 96, MAX_BATCH = 1000, TRIES = 2, SENTENCE = 500 };
 
-/* Seconds that one sample takes at least, and beyond which the ranks need not be brought in step
- * again before it. */
+/* The seconds that one sample takes at least, and those beyond which the ranks need not be
+ * brought in step again before it. */
 static const double shortest = 1e-3, no_warming = 20e-3;
 
 /* How often a size may take its share of the time, all samples together. */
@@ -24,7 +29,7 @@ typedef struct {
     char sentence[SENTENCE];
 } fault_status_t;
 
-/* Which failure of several tells most: that of a rank that did not just wait for another. */
+/* Chooses the failure that tells most: that of a rank that did not just wait for another. */
 static int worst(const fault_status_t *all, int ranks)
 {
     int found = -1;
@@ -37,6 +42,8 @@ static int worst(const fault_status_t *all, int ranks)
     return found;
 }
 
+/* All ranks learn whether any has failed, and all return the same status: the sentence is that
+ * of the rank which knows the cause. Collective. */
 xm_status_t xm_collective_agree(const xm_collective_job_t *job, xm_status_t status)
 {
     fault_status_t own = {.status = status < 0 ? status : XM_OK}, *all;
@@ -71,6 +78,7 @@ const xm_collective_host_t xm_collective_host = {
 /* ---- axes -------------------------------------------------------------------------------------
  */
 
+/* Finds the grid of hosts and devices, which must be full: axes of a mesh have no holes. */
 static xm_status_t find_grid(const xm_collective_job_t *job, int *hosts, int *devices, int *local)
 {
     int *count = calloc((size_t)job->ranks, sizeof(*count));
@@ -115,6 +123,8 @@ static int rank_at(const xm_collective_job_t *job, int host, int local)
     return rank;
 }
 
+/* The axes that the ranks make up, no two alike: inside hosts, across hosts, all. `root` is the
+ * lowest rank of the group, by which its members meet. */
 xm_status_t xm_collective_axes(const xm_collective_job_t *job,
                                xm_collective_axis_t axes[XM_COLLECTIVE_AXES], int *count)
 {
@@ -173,6 +183,7 @@ typedef struct {
     size_t in_count, out_count;
 } trial_t;
 
+/* Neighbouring elements differ, so a result that is shifted is noticed. */
 static uint32_t scatter(size_t index)
 {
     return (uint32_t)((index * 2654435761U >> 8) & 0xffff);
@@ -184,7 +195,7 @@ static int32_t element(int rank, size_t index)
     return (int32_t)(scatter(index) + (uint32_t)rank % 4096 * 31);
 }
 
-/* What the ranks of a group add to a sum besides the position's part. */
+/* The ranks of a group add this to a sum besides the position's part. */
 static uint32_t rank_sum(int size)
 {
     uint32_t sum = 0;
@@ -195,7 +206,7 @@ static uint32_t rank_sum(int size)
     return sum;
 }
 
-/* What element @p i of the result must be. */
+/* The value that element @p i of the result must have. */
 static int32_t expected(const trial_t *trial, uint32_t ranks, size_t i)
 {
     const xm_collective_axis_t *axis = trial->axis;
@@ -234,7 +245,8 @@ static xm_status_t check(const trial_t *trial)
     return XM_OK;
 }
 
-/* @p whole elements are the tensor of collective_curve.h. */
+/* Prepares the buffers: @p whole elements are the tensor of collective_curve.h, of which each
+ * kind takes and gives its part. The result is cleared, so that what is not written shows. */
 static xm_status_t prepare(trial_t *trial, size_t whole)
 {
     const xm_collective_ops_t *ops = trial->library->ops;
@@ -299,6 +311,7 @@ static void release(trial_t *trial)
     free(trial->host);
 }
 
+/* One run whose result is compared element by element. */
 static xm_status_t run_checked(trial_t *trial)
 {
     xm_collective_library_t *library = trial->library;
@@ -311,8 +324,9 @@ static xm_status_t run_checked(trial_t *trial)
     return status == XM_OK ? check(trial) : status;
 }
 
-/* Seconds of @p batch runs, of the slowest rank of all groups. An untimed run brings the ranks in
- * step, where that matters. */
+/* Times @p batch runs, as seconds of the slowest rank of all groups. An untimed run brings the
+ * ranks in step, where that matters. A rank that has failed says -1, so all know it without
+ * another exchange in the good case. */
 static xm_status_t time_batch(trial_t *trial, int batch, bool warm, double *slowest)
 {
     const xm_collective_job_t *job = trial->job;
@@ -352,8 +366,8 @@ static xm_status_t time_batch(trial_t *trial, int batch, bool warm, double *slow
     return *slowest < 0 ? xm_collective_agree(job, status) : XM_OK;
 }
 
-/* Median and spread of one size. Every rank computes the same from the same times. *too_long: it
- * takes longer than its share allows, and was not measured. */
+/* Finds median and spread of one size. Every rank computes the same from the same times.
+ * *too_long: it takes longer than its share allows, and was not measured. */
 static xm_status_t sample(trial_t *trial, const xm_collective_effort_t *effort, bool may_end,
                           double *seconds, double *spread, bool *too_long)
 {
@@ -362,7 +376,8 @@ static xm_status_t sample(trial_t *trial, const xm_collective_effort_t *effort, 
                least = effort->repetitions < MAX_SAMPLES ? effort->repetitions : MAX_SAMPLES;
     xm_status_t status;
 
-    /* Of a machine that does other things, too, one run says little. */
+    /* On a machine that does other things, too, one run says little, so a long one is tried
+     * again. */
     for (int tries = 0; tries < TRIES; ++tries) {
         status = time_batch(trial, 1, true, &first);
         if (status < 0) {
@@ -376,6 +391,7 @@ static xm_status_t sample(trial_t *trial, const xm_collective_effort_t *effort, 
     if (*too_long) {
         return XM_OK;
     }
+    /* Short runs are timed in batches, or the clock's own cost would be measured. */
     batch = first < shortest ? (int)fmin(ceil(shortest / fmax(first, 1e-9)), MAX_BATCH) : 1;
     do {
         double batch_seconds;
@@ -400,6 +416,7 @@ static xm_status_t sample(trial_t *trial, const xm_collective_effort_t *effort, 
     return XM_OK;
 }
 
+/* Each step is agreed on before the next, which is collective. */
 static xm_status_t measure_size(trial_t *trial, size_t whole, const xm_collective_effort_t *effort,
                                 bool may_end, double *seconds, double *spread, bool *too_long)
 {
@@ -426,6 +443,8 @@ static size_t whole_of(uint64_t bytes, int size)
     return (bytes / sizeof(int32_t) + unit - 1) / unit * unit;
 }
 
+/* Measures growing sizes until the largest, or until one takes too long; at least two, since a
+ * curve needs them. */
 xm_status_t xm_collective_measure(const xm_collective_job_t *job, xm_collective_library_t *library,
                                   const xm_collective_axis_t *axis, xm_collective_t kind,
                                   const xm_collective_effort_t *effort,
@@ -464,6 +483,7 @@ xm_status_t xm_collective_measure(const xm_collective_job_t *job, xm_collective_
     return XM_OK;
 }
 
+/* Enters each axis and visits every collective there. The axis is left also after a failure. */
 xm_status_t xm_collective_visit(const xm_collective_job_t *job, xm_collective_library_t *library,
                                 xm_status_t (*visit)(void *arg, const xm_collective_axis_t *axis,
                                                      xm_collective_t kind),

@@ -1,4 +1,8 @@
-/* The deadline is an alarm: MPI itself has none. */
+/* MPI's collectives, in a module of its own that is loaded at run time: this file is the only
+ * one that is linked with MPI, so crossmesh itself depends on none. It links no library of ours
+ * either and is handed the few functions it calls. MPI has neither deadlines nor errors that
+ * one could survive (by default it aborts), so an alarm ends a process whose call takes too
+ * long. */
 #include "comm/probe/collective_mpi.h"
 
 #include <limits.h>
@@ -25,6 +29,7 @@ static mpi_t *mpi_of(xm_collective_library_t *library)
     return (mpi_t *)library;
 }
 
+/* Runs in a signal handler: only write() and _exit() are allowed here. */
 static void too_late(int number)
 {
     static const char sentence[] = "a call of MPI took longer than XM_TIMEOUT allows\n";
@@ -34,12 +39,14 @@ static void too_late(int number)
     _exit(1);
 }
 
+/* Sets the alarm before a call of MPI, and takes it back after it. */
 void xm_collective_mpi_deadline(double seconds)
 {
     (void)signal(SIGALRM, seconds > 0 ? too_late : SIG_DFL);
     (void)alarm((unsigned)ceil(seconds));
 }
 
+/* Collective: all groups of the axis are made at once. */
 static xm_status_t mpi_enter(xm_collective_library_t *library, const xm_collective_axis_t *axis)
 {
     mpi_t *mpi = mpi_of(library);
@@ -86,6 +93,7 @@ static xm_status_t mpi_copy(xm_collective_library_t *library, void *to, const vo
     return XM_OK;
 }
 
+/* Counts are int, which mpi_run() has checked. */
 static void call_once(const mpi_t *mpi, const xm_collective_call_t *call)
 {
     int part = (int)call->part;
@@ -125,6 +133,7 @@ static xm_status_t mpi_run(xm_collective_library_t *library, const xm_collective
     return XM_OK;
 }
 
+/* MPI is finalised only if it was initialised here; it cannot be initialised again. */
 static void mpi_destroy(xm_collective_library_t *library)
 {
     mpi_t *mpi = mpi_of(library);
@@ -146,7 +155,8 @@ static const xm_collective_ops_t mpi_ops = {.enter = mpi_enter,
                                             .run = mpi_run,
                                             .destroy = mpi_destroy};
 
-/* Without a launcher every process would be an MPI job of its own. */
+/* True when a launcher has started this process. Without one every process would be an MPI job
+ * of its own. */
 static bool was_launched(void)
 {
     static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK"};
@@ -159,7 +169,7 @@ static bool was_launched(void)
     return false;
 }
 
-/* The first line of what the library says of itself, without its build. */
+/* Takes the first line of what the library says of itself, without its build. */
 static void name_library(char *name, size_t size)
 {
     static const char open_mpi[] = "Open MPI v";
@@ -175,7 +185,7 @@ static void name_library(char *name, size_t size)
     }
 }
 
-/* The job's ranks as a communicator: same members, own order. */
+/* Makes a communicator of the job's ranks: the same members, in the job's order. */
 static xm_status_t make_world(mpi_t *mpi)
 {
     const xm_collective_job_t *job = mpi->job;
@@ -193,6 +203,8 @@ static xm_status_t make_world(mpi_t *mpi)
     return XM_OK;
 }
 
+/* Opens MPI. What can fail locally is agreed on before MPI_Init(), which all ranks have to call
+ * or none. */
 xm_status_t xm_collective_mpi_open(const xm_collective_host_t *host, const xm_collective_job_t *job,
                                    xm_collective_library_t **library)
 {

@@ -1,3 +1,8 @@
+/* NCCL's collectives, measured on the devices' memory. NCCL is opened at run time and used
+ * without blocking calls: every call is followed by a wait of our own, which has a deadline and
+ * looks after the other ranks, because NCCL itself would wait for a dead rank for ever. After
+ * any failure the communicator is aborted, so nothing of it is under way when the buffers are
+ * freed. Ranks agree on each step's outcome before the next. */
 #include "comm/probe/collective_nccl.h"
 
 #include <sched.h>
@@ -10,10 +15,11 @@
 #include "comm/probe/nccl_library.h"
 #include "comm/probe/compute.h"
 
-/* Seconds between two looks at the other ranks while NCCL works. */
+/* The seconds between two looks at the other ranks while NCCL works. */
 static const double look_around = 1e-3;
 
-/* NCCL's part of the job's time limit: the ranks that NCCL did not keep wait for the others. */
+/* NCCL's part of the job's time limit: the ranks that NCCL did not keep wait for the others,
+ * whose limit must pass first. */
 static const double share_of_timeout = 0.5;
 
 typedef struct nccl {
@@ -37,7 +43,8 @@ static void *stream_of(const nccl_t *nccl)
     return ((const xm_cuda_queue_t *)nccl->queue)->stream;
 }
 
-/* Nothing of the communicator is under way afterwards. Keeps the sentence. */
+/* Aborts the communicator: nothing of it is under way afterwards. It keeps the sentence of the
+ * failure that led here. */
 static void abort_comm(nccl_t *nccl)
 {
     if (nccl->comm != NULL) {
@@ -58,7 +65,7 @@ static rail_timeout_t begin_wait(void)
     return (rail_timeout_t){.started = now, .looked = now};
 }
 
-/* XM_OK: go on waiting. */
+/* Decides whether a wait goes on. XM_OK: yes. */
 static xm_status_t keep_waiting(const nccl_t *nccl, rail_timeout_t *rail_timeout, const char *what)
 {
     const xm_collective_job_t *job = nccl->job;
@@ -80,7 +87,8 @@ static xm_status_t keep_waiting(const nccl_t *nccl, rail_timeout_t *rail_timeout
     return XM_OK;
 }
 
-/* Waits until the communicator has taken in what a call gave it. */
+/* Waits until the communicator has taken in what a call gave it: calls that do not block return
+ * before. */
 static xm_status_t settle(nccl_t *nccl, const char *what, int result)
 {
     rail_timeout_t rail_timeout = begin_wait();
@@ -102,7 +110,9 @@ static xm_status_t settle(nccl_t *nccl, const char *what, int result)
     return status;
 }
 
-/* The id of this rank's group, from the group's first rank. */
+/* Gets the id of this rank's group from the group's first rank. All ids travel in one
+ * allgather, since groups of an axis are formed at the same time. The agreement comes before
+ * it, or ranks would wait for the id of one that has failed. */
 static xm_status_t share_id(const nccl_t *nccl, xm_nccl_id_t *id)
 {
     const xm_collective_job_t *job = nccl->job;
@@ -128,6 +138,7 @@ static xm_status_t share_id(const nccl_t *nccl, xm_nccl_id_t *id)
     return status;
 }
 
+/* Makes the communicator; the struct's magic number and oldest version are what NCCL checks. */
 static xm_status_t make_comm(nccl_t *nccl, xm_nccl_id_t id)
 {
     xm_nccl_config_t config = {.size = sizeof(config),
@@ -150,6 +161,7 @@ static xm_status_t make_comm(nccl_t *nccl, xm_nccl_id_t id)
     return status;
 }
 
+/* Enters an axis; collective. If any rank has failed, all give up their communicator. */
 static xm_status_t nccl_enter(xm_collective_library_t *library, const xm_collective_axis_t *axis)
 {
     nccl_t *nccl = nccl_of(library);
@@ -168,6 +180,7 @@ static xm_status_t nccl_enter(xm_collective_library_t *library, const xm_collect
     return status;
 }
 
+/* Finalising waits for all ranks of the group; if it does not end, aborting does. */
 static void nccl_leave(xm_collective_library_t *library)
 {
     nccl_t *nccl = nccl_of(library);
@@ -199,7 +212,8 @@ static xm_status_t nccl_copy(xm_collective_library_t *library, void *to, const v
     return xm_memory_copy(nccl_of(library)->space, to, from, bytes);
 }
 
-/* NCCL's way to exchange: all sends and receives in one group, own part included. */
+/* Exchanges as NCCL does it: all sends and receives in one group, the own part included. The
+ * group is ended even after a failure inside, because it would otherwise stay open. */
 static int all_to_all(const nccl_t *nccl, const xm_collective_call_t *call)
 {
     const xm_nccl_library_t *api = &nccl->api;
@@ -222,6 +236,7 @@ static int all_to_all(const nccl_t *nccl, const xm_collective_call_t *call)
     return result != XM_NCCL_SUCCESS ? result : ended;
 }
 
+/* Hands one collective to NCCL's stream. */
 static xm_status_t launch(nccl_t *nccl, const xm_collective_call_t *call)
 {
     const xm_nccl_library_t *api = &nccl->api;
@@ -246,7 +261,8 @@ static xm_status_t launch(nccl_t *nccl, const xm_collective_call_t *call)
     return settle(nccl, "ncclSend and ncclRecv in a group", all_to_all(nccl, call));
 }
 
-/* Until the device is done. Errors of NCCL show in the communicator while the stream waits. */
+/* Waits until the device is done. Errors of NCCL show in the communicator while the stream
+ * waits. */
 static xm_status_t await(nccl_t *nccl, const char *what)
 {
     rail_timeout_t rail_timeout = begin_wait();
@@ -269,6 +285,8 @@ static xm_status_t await(nccl_t *nccl, const char *what)
     return status;
 }
 
+/* Runs a collective several times in a row; only the last one is waited for, so that launches
+ * overlap as in a real program. */
 static xm_status_t nccl_run(xm_collective_library_t *library, const xm_collective_call_t *call,
                             int times)
 {
@@ -309,14 +327,14 @@ static const xm_collective_ops_t nccl_ops = {.enter = nccl_enter,
                                              .run = nccl_run,
                                              .destroy = nccl_destroy};
 
-/* What each rank tells the others to choose devices by. */
+/* Each rank tells this to the others, so that devices are chosen alike everywhere. */
 typedef struct {
     uint64_t machine;
     int32_t devices;
     int32_t version; /* of NCCL */
 } place_t;
 
-/* How many ranks are where rank @p rank is, and how many of these come before it. */
+/* Counts how many ranks are where this rank is, and how many of these come before it. */
 static int count_beside(const xm_collective_job_t *job, const place_t *places, bool machine,
                         int *before)
 {
@@ -333,6 +351,8 @@ static int count_beside(const xm_collective_job_t *job, const place_t *places, b
     return beside;
 }
 
+/* Chooses a device: the rank's number on its machine, or on its host where emulated hosts share
+ * a machine's devices. With one device for several ranks all take it, if NCCL allows that. */
 static xm_status_t choose_device(const xm_collective_job_t *job, const place_t *places, int *device)
 {
     int devices = places[job->rank].devices;
@@ -354,6 +374,7 @@ static xm_status_t choose_device(const xm_collective_job_t *job, const place_t *
                               on_host, devices);
 }
 
+/* A failure that is certain is found here, before any rank depends on this one. */
 static xm_status_t open_library(nccl_t *nccl, place_t *own)
 {
     const char *blocking = getenv("NCCL_COMM_BLOCKING");
@@ -377,6 +398,7 @@ static xm_status_t open_library(nccl_t *nccl, place_t *own)
     return status;
 }
 
+/* Versions must be equal: NCCL's protocol has no promise between them. */
 static xm_status_t open_device(nccl_t *nccl, const place_t *places)
 {
     const xm_collective_job_t *job = nccl->job;
@@ -401,6 +423,7 @@ static xm_status_t open_device(nccl_t *nccl, const place_t *places)
     return status;
 }
 
+/* Opens NCCL; collective. "Unsupported" means that another library may be tried. */
 xm_status_t xm_collective_nccl_open(const xm_collective_job_t *job,
                                     xm_collective_library_t **library)
 {

@@ -1,4 +1,6 @@
-/* Which library of collectives is measured, and the module through which MPI is reached. */
+/* Chooses which library of collectives is measured, and finds the module through which MPI is
+ * reached. With "auto" the first one counts that works on all ranks; if none does, that is a
+ * note in the profile and no failure, since collectives are an addition. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,12 +19,13 @@ typedef xm_status_t open_t(const xm_collective_job_t *job, xm_collective_library
 typedef xm_status_t open_module_t(const xm_collective_host_t *host, const xm_collective_job_t *job,
                                   xm_collective_library_t **library);
 
-/* The program's run path names the folder of its libraries. MPI's own plugins want MPI's symbols
- * global. The module stays loaded, because MPI does not like to go. */
+/* Loads the module from beside this program, else from wherever the loader looks. MPI's own
+ * plugins want its symbols global. It stays loaded, because MPI cannot be unloaded safely. */
 static xm_status_t load_module(open_module_t **open)
 {
     void *module = dlopen(module_name, RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE), *symbol = NULL;
 
+    /* The address of any object of this library tells the file that it was loaded from. */
     if (module != NULL) {
         symbol = dlsym(module, XM_COLLECTIVE_MPI_SYMBOL);
     }
@@ -36,6 +39,7 @@ static xm_status_t load_module(open_module_t **open)
     return XM_OK;
 }
 
+/* A rank without the module must keep all from MPI, whose first call is collective. */
 static xm_status_t open_mpi(const xm_collective_job_t *job, xm_collective_library_t **library)
 {
     open_module_t *open = NULL;
@@ -49,6 +53,7 @@ static xm_status_t parse(const char *choice, int *value)
     return xm_text_choose("library of collectives", choice, choices, CHOICES, value);
 }
 
+/* Tells a wrong word before the probe has begun, which takes a minute. */
 xm_status_t xm_collective_check_choice(const char *choice)
 {
     int value;
@@ -56,7 +61,7 @@ xm_status_t xm_collective_check_choice(const char *choice)
     return parse(choice, &value);
 }
 
-/* The first that all ranks can use. */
+/* Opens the first library that all ranks can use; the note collects why the others cannot. */
 static xm_status_t open_any(const xm_collective_job_t *job, xm_collective_library_t **library,
                             char *note, size_t note_size)
 {
@@ -66,6 +71,8 @@ static xm_status_t open_any(const xm_collective_job_t *job, xm_collective_librar
     for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); ++i) {
         xm_status_t status = order[i](job, library);
 
+        /* Only "unsupported" leads to the next library; another failure is a fault, and going on
+         * would hide it. */
         if (status != XM_ERR_UNSUPPORTED) {
             return status;
         }

@@ -1,5 +1,7 @@
-/* Compiled with -O3 and contraction to fused multiply-add in every build type: it is a measuring
- * instrument, and a debug build must not report a slower machine. */
+/* The instruments for FLOP/s and memory copies on one core. This file is compiled with -O3 and
+ * contraction to fused multiply-add in every build type: a debug build must not report a slower
+ * machine. The loops are written so that a compiler can neither drop nor shorten them, and use
+ * the widest vectors that the processor has, chosen at run time. */
 #include "comm/probe/compute.h"
 
 #include <stdio.h>
@@ -9,6 +11,7 @@
 #include "comm/base.h"
 #include "comm/profile.h"
 
+/* The boot id tells machines apart; emulated hosts on one machine have the same. */
 uint64_t xm_probe_machine(void)
 {
     char boot_id[64] = "";
@@ -23,17 +26,19 @@ uint64_t xm_probe_machine(void)
     return XXH3_64bits(boot_id, strlen(boot_id));
 }
 
-/* Independent chains hide the latency of an operation (4 cycles, 2 per cycle on current cores) and
- * leave room for the two constants in 16 registers. */
+/* Independent chains hide the latency of an operation (4 cycles, 2 per cycle on current cores)
+ * and leave room for the two constants in 16 registers. */
 enum { CHAINS = 10, ROUNDS = 20000 };
 
-/* Each chain converges to 1, so no operand is ever denormal. The compiler must not know where it
- * starts: a chain that it sees to be constant would not be computed. */
+/* Each chain converges to 1, so no operand is ever denormal. The compiler must not know where
+ * it starts: a chain that it sees to be constant would not be computed. */
 static const float factor = 0.75F, addend = 0.25F;
 static volatile const float origin = 2;
 
 typedef float vector4_t __attribute__((vector_size(16)));
 
+/* The same loop exists for each vector width, because the width is part of a function's
+ * compilation. */
 static float multiply_add_4(void)
 {
     vector4_t chain[CHAINS], sum = {0};
@@ -99,6 +104,7 @@ typedef struct {
     const char *name;
 } kernel_t;
 
+/* The widest kernel that this processor can run. */
 static kernel_t best_kernel(void)
 {
 #ifdef __x86_64__
@@ -117,6 +123,7 @@ const char *xm_probe_flops_kind(void)
     return best_kernel().name;
 }
 
+/* The first run is not timed: it brings the core to its working frequency. */
 double xm_probe_flops(double seconds)
 {
     kernel_t kernel = best_kernel();
@@ -134,7 +141,7 @@ double xm_probe_flops(double seconds)
 
 enum { COPY_PIECE = 256 * 1024 };
 
-/* A copy that the compiler can neither drop nor merge with the next. */
+/* Copies in a way that the compiler can neither drop nor merge with the next copy. */
 static void copy(void *to, const void *from, size_t bytes)
 {
     memcpy(to, from, bytes);
@@ -143,8 +150,8 @@ static void copy(void *to, const void *from, size_t bytes)
 
 double xm_probe_copy_bandwidth(void *to, const void *from, size_t bytes, double seconds)
 {
-    /* The clock is read after every piece, so that a rank that shares its core is not cut off in
-     * mid-copy. */
+    /* The clock is read after every piece, so that a rank that shares its core is not cut off
+     * in mid-copy. */
     size_t piece = bytes < COPY_PIECE ? bytes : COPY_PIECE, at = 0;
     double start = xm_clock_seconds(), elapsed, copied = 0;
 
@@ -154,9 +161,11 @@ double xm_probe_copy_bandwidth(void *to, const void *from, size_t bytes, double 
         at = at + 2 * piece <= bytes ? at + piece : 0;
         elapsed = xm_clock_seconds() - start;
     } while (elapsed < seconds || copied < (double)bytes);
+    /* Each byte is read and written, so it counts twice. */
     return 2 * copied / elapsed;
 }
 
+/* Doubles the batch until a sample is long enough for the clock, then takes the samples. */
 double xm_probe_copy_seconds(void *to, const void *from, size_t bytes, int repetitions,
                              double *spread)
 {

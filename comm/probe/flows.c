@@ -1,3 +1,9 @@
+/* Concurrent streams, for the capacity of NICs and of a host's fabric. A rate is only right
+ * while all streams run, so it is taken from windows of time between a settling phase and the
+ * end of the first stream, by clocks that start at a barrier. The bytes of a message are spread
+ * over the time since the one before, since windows are short and messages end in bursts.
+ * Streams end by marked last messages, so that no receive is left over and nothing has to be
+ * cancelled in the good case. */
 #include "comm/probe/flows.h"
 
 #include <endian.h>
@@ -38,13 +44,13 @@ struct run {
     double bytes[XM_PROBE_GROUPS][XM_PROBE_WINDOWS], messages[XM_PROBE_GROUPS][XM_PROBE_WINDOWS];
 };
 
-/* Spreads the bytes of a message evenly over the time since the last one. */
+/* Counts a message, with its bytes spread evenly over the time since the last one. */
 static void count_message(end_t *end, int64_t now)
 {
     run_t *run = end->run;
     double span = (double)(now - end->previous);
 
-    /* What comes before this rank's clock has started is not counted. */
+    /* Bytes that come before this rank's clock has started are not counted. */
     for (int w = 0; run->start > 0 && span > 0 && w < XM_PROBE_WINDOWS; ++w) {
         int64_t from = run->start + run->settle + w * run->window, to = from + run->window;
 
@@ -64,6 +70,7 @@ static unsigned char *message(const end_t *end, uint64_t number)
     return end->buffer + number % SLOTS * end->run->params->bytes;
 }
 
+/* Called from the transport's progress; a failure is only noted here. */
 static void ended(xm_probe_transfer_t *transfer)
 {
     end_t *end = transfer->owner;
@@ -78,6 +85,8 @@ static void ended(xm_probe_transfer_t *transfer)
     }
 }
 
+/* Posts the next message of a stream. The first byte of a sent one tells the receiver whether
+ * it belongs to the last ones. */
 static xm_status_t post(end_t *end)
 {
     run_t *run = end->run;
@@ -101,15 +110,16 @@ static xm_status_t post(end_t *end)
     return status < 0 ? xm_probe_blame(run->worker, end->peer, status) : XM_OK;
 }
 
+/* A sender is over when it has sent all last messages, a receiver's slot when it has got one. */
 static bool is_over(const end_t *end)
 {
     return end->sends ? end->last != UINT64_MAX && end->next >= end->last + SLOTS
                       : (end->closed >> end->next % SLOTS & 1U) != 0;
 }
 
-/* Posts what can be posted. *open: the stream goes on; *ready: more can be posted at once. The last
- * SLOTS messages of a stream say so in their first byte; the receiver posts no more into a slot
- * that got one, so they fill exactly what is posted. */
+/* Posts what can be posted. *open: the stream goes on; *ready: more can be posted at once. The
+ * last SLOTS messages of a stream say so in their first byte; the receiver posts no more into a
+ * slot that got one, so they fill exactly what is posted. */
 static xm_status_t advance(end_t *end, int64_t now, bool *open, bool *ready)
 {
     const run_t *run = end->run;
@@ -138,6 +148,8 @@ static xm_status_t advance(end_t *end, int64_t now, bool *open, bool *ready)
     return status;
 }
 
+/* Runs all streams of this rank until they are over. The deadline is that of any wait, counted
+ * from the planned end. */
 static xm_status_t stream(run_t *run)
 {
     int64_t deadline = run->start + run->settle + XM_PROBE_WINDOWS * run->window +
@@ -154,7 +166,8 @@ static xm_status_t stream(run_t *run)
         if (status < 0 || !open) {
             return status;
         }
-        /* Sends that end at once leave nothing to wait for. */
+        /* Sends that end at once leave nothing to wait for, so progress is made instead of
+         * sleeping. */
         status = ready ? xm_worker_progress(run->worker) : xm_worker_wait(run->worker, deadline);
         if (status < 0) {
             return xm_error_prefix(status, "probe, %d streams", run->params->count);
@@ -162,6 +175,7 @@ static xm_status_t stream(run_t *run)
     }
 }
 
+/* The last messages are still in the slots, so they are what is compared: every slot has one. */
 static xm_status_t check_data(const run_t *run)
 {
     size_t bytes = SLOTS * run->params->bytes;
@@ -184,6 +198,7 @@ static xm_status_t check_data(const run_t *run)
     return status;
 }
 
+/* Makes this rank's ends; on failure those made so far are counted and freed by the caller. */
 static xm_status_t make_ends(run_t *run)
 {
     const xm_probe_flows_t *params = run->params;
@@ -221,6 +236,7 @@ static xm_status_t make_ends(run_t *run)
     return XM_OK;
 }
 
+/* Buffers that the transport still has are leaked rather than freed under it. */
 static void free_ends(run_t *run)
 {
     bool all = true;
@@ -239,7 +255,7 @@ static void free_ends(run_t *run)
     }
 }
 
-/* Receivers post before the senders start, and all clocks start at the same barrier. */
+/* Starts all: receivers post before the senders start, and all clocks start at the same barrier. */
 static xm_status_t start(run_t *run)
 {
     xm_status_t status = XM_OK;
@@ -276,7 +292,8 @@ static double number_of(uint64_t word)
     return number;
 }
 
-/* Adds up what all ranks received. */
+/* Adds up what all ranks received. Rank 0's clock is the last word, for the budget; the loop
+ * over all words leaves it in no sum that is used. */
 static xm_status_t share(const run_t *run, xm_probe_windows_t *windows)
 {
     enum { CELLS = XM_PROBE_GROUPS * XM_PROBE_WINDOWS, WORDS = 2 * CELLS + 1 };
@@ -310,6 +327,7 @@ static xm_status_t share(const run_t *run, xm_probe_windows_t *windows)
     return status;
 }
 
+/* Collective. A rank that fails does not take part in the sharing, so the others fail in it. */
 xm_status_t xm_probe_flows_run(xm_worker_t *worker, const xm_probe_flows_t *params,
                                xm_probe_windows_t *windows)
 {

@@ -1,3 +1,8 @@
+/* Ping-pong between two ranks, and what all messages of the probe share: tags, ends,
+ * cancelling. One rank begins and tells the other, by control messages, how many round trips of
+ * which size follow; so all decisions about repetitions are made in one place. Sizes are
+ * checked once with data and then timed in batches that are long enough to contain many sleeps
+ * and wake-ups of both ends, because that is what messages meet in a real job. */
 #include "comm/probe/link.h"
 
 #include <endian.h>
@@ -16,7 +21,7 @@ enum {
     ABANDON_NAPS = 1000 /* of 1 ms, when a cancelled operation does not end */
 };
 
-/* Tags are below 2^48. The upper part tells probe messages from a runtime's, the kind and a
+/* Tags are below 2^48. The upper part tells probe messages from a runtime's; the kind and a
  * sequence number make each message of a direction unique. */
 #define PROBE_TAG (UINT64_C(0x7052) << 32)
 enum { KIND_CONTROL = 0, KIND_DATA = 1, KINDS };
@@ -34,6 +39,7 @@ struct xm_probe_link {
     xm_probe_transfer_t transfers[DIRECTIONS];
 };
 
+/* Both kinds of ends come here: from progress, and from cancelling. */
 static void transfer_done(xm_op_t *op, xm_status_t status)
 {
     xm_probe_transfer_t *transfer = op->arg;
@@ -51,6 +57,7 @@ uint64_t xm_probe_tag(int kind, uint64_t sequence)
            (sequence & ((UINT64_C(1) << SEQUENCE_BITS) - 1));
 }
 
+/* Prepares a transfer before it is posted, since it may end inside the post. */
 xm_op_t *xm_probe_begin(xm_probe_transfer_t *transfer)
 {
     transfer->op.done = transfer_done;
@@ -60,6 +67,7 @@ xm_op_t *xm_probe_begin(xm_probe_transfer_t *transfer)
     return &transfer->op;
 }
 
+/* Handles what the post returned: a transfer that is complete at once has its end here. */
 xm_status_t xm_probe_posted(xm_probe_transfer_t *transfer, xm_status_t status)
 {
     if (status == XM_IN_PROGRESS) {
@@ -72,6 +80,8 @@ xm_status_t xm_probe_posted(xm_probe_transfer_t *transfer, xm_status_t status)
     return status;
 }
 
+/* A message has failed, and the fault channel may know why: it gets a quarter of a second to
+ * name the rank that died first. If it stays silent the message's own failure is returned. */
 xm_status_t xm_probe_blame(xm_worker_t *worker, int peer, xm_status_t status)
 {
     const int64_t grace_ns = 250000000;
@@ -115,6 +125,7 @@ static xm_status_t post_receive(xm_probe_link_t *link, xm_probe_transfer_t *tran
                                        xm_probe_begin(transfer)));
 }
 
+/* Waits for one transfer; progress for all others is made meanwhile. */
 static xm_status_t wait_for(xm_probe_link_t *link, const xm_probe_transfer_t *transfer)
 {
     int64_t deadline = xm_worker_deadline(link->worker);
@@ -148,6 +159,7 @@ static xm_status_t receive_now(xm_probe_link_t *link, int kind, void *buffer, si
     return status < 0 ? status : wait_for(link, &link->transfers[INCOMING]);
 }
 
+/* Fills a buffer with reproducible noise, so that the receiver can make the same. */
 void xm_probe_fill(unsigned char *buffer, size_t bytes, uint64_t seed)
 {
     uint64_t state = xm_hash_spread(seed) + 1;
@@ -162,6 +174,7 @@ void xm_probe_fill(unsigned char *buffer, size_t bytes, uint64_t seed)
     }
 }
 
+/* The sentence has the first byte that is wrong. */
 xm_status_t xm_probe_compare(int peer, const unsigned char *received, const unsigned char *expected,
                              size_t bytes)
 {
@@ -179,6 +192,7 @@ xm_status_t xm_probe_compare(int peer, const unsigned char *received, const unsi
     return XM_OK;
 }
 
+/* Buffers have the largest size, so that no size needs an allocation while it is timed. */
 xm_status_t xm_probe_link_create(xm_worker_t *worker, int peer, size_t max_bytes,
                                  xm_probe_link_t **link)
 {
@@ -213,6 +227,7 @@ static xm_status_t announce(xm_probe_link_t *link, uint64_t bytes, uint64_t coun
     return send_now(link, KIND_CONTROL, link->control, CONTROL_BYTES);
 }
 
+/* The receive is posted before the send, so that the answer never comes unexpected. */
 static xm_status_t round_trips(xm_probe_link_t *link, size_t bytes, int count)
 {
     for (int i = 0; i < count; ++i) {
@@ -232,7 +247,8 @@ static double clamp(double value, double low, double high)
     return value < low ? low : value > high ? high : value;
 }
 
-/* More samples of a size, `batch` round trips each, behind the ones in `times`. */
+/* Takes more samples of a size, `batch` round trips each, into `times`. An extra round trip
+ * that is not timed may come first. */
 static xm_status_t add_samples(xm_probe_link_t *link, size_t bytes, int batch, bool extra,
                                double *times, int samples)
 {
@@ -253,7 +269,8 @@ static xm_status_t add_samples(xm_probe_link_t *link, size_t bytes, int batch, b
     return XM_OK;
 }
 
-/* Median one-way time of a size and its spread; @p first is a round trip's time to plan with. */
+/* Finds the median one-way time of a size and its spread; @p first is a round trip's time to
+ * plan with. It takes samples until the median is known well enough or the budget is spent. */
 static xm_status_t sample(xm_probe_link_t *link, const xm_probe_ping_t *ping, size_t bytes,
                           double first, double *seconds, double *spread)
 {
@@ -274,7 +291,7 @@ static xm_status_t sample(xm_probe_link_t *link, const xm_probe_ping_t *ping, si
         count += next;
         *seconds = xm_curve_median(times, count);
         *spread = xm_curve_spread(times, count);
-        /* What is needed, then half as many again, as far as the budget allows. */
+        /* Next come as many as are needed, then half as many again, as far as the budget allows. */
         next = count < least ? least - count : count / 2;
         next = next < MAX_SAMPLES - count ? next : MAX_SAMPLES - count;
         next = (int)clamp((ping->budget - spent) * count / spent, 0, next);
@@ -282,6 +299,7 @@ static xm_status_t sample(xm_probe_link_t *link, const xm_probe_ping_t *ping, si
     return XM_OK;
 }
 
+/* One round trip whose bytes come back and are compared. */
 static xm_status_t checked_round_trip(xm_probe_link_t *link, size_t bytes, double *seconds)
 {
     xm_status_t status;
@@ -296,6 +314,8 @@ static xm_status_t checked_round_trip(xm_probe_link_t *link, size_t bytes, doubl
     return xm_probe_compare(link->peer, link->in, link->out, bytes);
 }
 
+/* Measures sizes until one takes too long; at least LEAST_POINTS, since the first message also
+ * makes the connection and may be slow. */
 xm_status_t xm_probe_link_ping(xm_probe_link_t *link, const xm_probe_ping_t *ping, double *seconds,
                                double *spread, int *points)
 {
@@ -326,6 +346,8 @@ xm_status_t xm_probe_link_ping(xm_probe_link_t *link, const xm_probe_ping_t *pin
     return status;
 }
 
+/* The other end: does as it is told until it is sent home. Sizes are checked, because they come
+ * over the network. */
 xm_status_t xm_probe_link_pong(xm_probe_link_t *link)
 {
     for (;;) {
@@ -357,6 +379,9 @@ xm_status_t xm_probe_link_pong(xm_probe_link_t *link)
     }
 }
 
+/* Cancels transfers and makes progress until they have ended, but no longer than a second.
+ * False: the transport still owns some of them. It keeps the caller's sentence, which says why
+ * there is anything to cancel. */
 bool xm_probe_cancel(xm_transport_t *transport, xm_probe_transfer_t *transfers, int count)
 {
     const struct timespec nap = {.tv_nsec = 1000000};
@@ -386,7 +411,8 @@ bool xm_probe_cancel(xm_transport_t *transport, xm_probe_transfer_t *transfers, 
 
 void xm_probe_link_destroy(xm_probe_link_t *link)
 {
-    /* Where the transport still owns operations and buffers they stay. */
+    /* Buffers stay where the transport still owns operations: freeing them would let it write
+     * into freed memory. */
     if (link != NULL && xm_probe_cancel(link->transport, link->transfers, DIRECTIONS)) {
         free(link->in);
         free(link->out);

@@ -1,3 +1,6 @@
+/* Opening NCCL at run time, by a table of its functions that is made from the same list as the
+ * struct of pointers. A machine without NCCL is a normal one; versions before 2.14 cannot be
+ * used, because they have no calls that do not block. */
 #include "comm/probe/nccl_library.h"
 
 #include <dlfcn.h>
@@ -14,6 +17,7 @@ static const struct {
 #undef SYMBOL
 };
 
+/* A missing function means a version that is too old, so the sentence asks for a newer one. */
 static xm_status_t find_symbols(xm_nccl_library_t *nccl)
 {
     for (size_t i = 0; i < sizeof(symbols) / sizeof(symbols[0]); ++i) {
@@ -29,6 +33,7 @@ static xm_status_t find_symbols(xm_nccl_library_t *nccl)
     return XM_OK;
 }
 
+/* The library stays loaded after the process has used it: it has threads of its own. */
 xm_status_t xm_nccl_library_open(xm_nccl_library_t *nccl)
 {
     xm_status_t status;
@@ -36,6 +41,7 @@ xm_status_t xm_nccl_library_open(xm_nccl_library_t *nccl)
 
     *nccl = (xm_nccl_library_t){.library = dlopen(library_name, RTLD_NOW | RTLD_NODELETE)};
     if (nccl->library == NULL) {
+        /* dlerror() forgets its text after one call. */
         const char *reason = dlerror();
 
         return xm_error_set(XM_ERR_UNSUPPORTED, "no NCCL: %s",
@@ -49,6 +55,7 @@ xm_status_t xm_nccl_library_open(xm_nccl_library_t *nccl)
     if (result != XM_NCCL_SUCCESS) {
         return xm_nccl_error(nccl, NULL, "ncclGetVersion", result);
     }
+    /* The functions alone do not decide: the promises of the version are relied on as well. */
     if (nccl->version < XM_NCCL_OLDEST) {
         return xm_error_set(XM_ERR_UNSUPPORTED,
                             "no NCCL: %s is version number %d; 2.14 (%d) or later is needed",
@@ -72,6 +79,7 @@ static xm_status_t status_of(int result)
     }
 }
 
+/* NCCL's last error explains more than its code; only its first line is taken. */
 xm_status_t xm_nccl_error(const xm_nccl_library_t *nccl, void *comm, const char *what, int result)
 {
     const char *text = nccl->ncclGetErrorString(result);

@@ -1,4 +1,8 @@
-/* What the NICs of a host carry, and its own fabric: streams between well-chosen ranks. */
+/* What the NICs of a host carry, and its own fabric, by streams between well-chosen ranks. For
+ * a host all its ranks stream to several others at once, so that its own NICs are the limit and
+ * not its partners'. Rounds repeat until the rate is known; the fastest one counts, since
+ * disturbances only ever slow streams down. All ranks take part in every run, for they share
+ * one clock and one budget. */
 #include <math.h>
 #include <stdio.h>
 
@@ -16,7 +20,7 @@ enum {
 
 /* Seconds. Windows are as long as the budget allows, and as messages need. */
 static const double shortest_window = 0.005, usual_window = 0.05, longest_window = 1;
-/* Settling takes so many windows. */
+/* The number of windows that settling takes. */
 static const double settling = 2;
 /* Part of the budget that all NICs together may take. */
 static const double nic_share = 0.6;
@@ -27,14 +31,15 @@ char *xm_probe_nic_step(int host, bool out, char *buffer, size_t size)
     return buffer;
 }
 
-/* Seconds of one message of a stream, from the ping-pong between hosts or inside one. */
+/* The seconds of one message of a stream, from the ping-pong between hosts or inside one. It
+ * only serves to plan windows. */
 static double message_seconds(const xm_probe_t *probe, const char *curve)
 {
     size_t count = 0;
     const double *numbers = xm_probe_state_find(probe->state, curve, &count);
     double seconds = 0;
 
-    /* Seconds and spread of each size in turn. */
+    /* The numbers are seconds and spread of each size in turn. */
     for (size_t i = 0; numbers != NULL && 2 * i + 1 < count; ++i) {
         seconds = numbers[2 * i] * LARGE / (double)probe->sizes[i];
         if (probe->sizes[i] >= LARGE) {
@@ -44,6 +49,7 @@ static double message_seconds(const xm_probe_t *probe, const char *curve)
     return seconds;
 }
 
+/* From rank 0's clock, so all ranks decide alike. */
 static double time_left(const xm_probe_t *probe)
 {
     return probe->params.budget - probe->elapsed;
@@ -53,8 +59,8 @@ typedef struct {
     double rate, spread;
 } rate_t;
 
-/* The median of the slower group's windows, and the widest spread. Of a window in which nothing
- * ended nothing is known: its bytes are those of a message that was held up. */
+/* Judges a round by the median of the slower group's windows, and the widest spread. Nothing is
+ * known of a window in which nothing ended: its bytes are those of a message that was held up. */
 static rate_t evaluate(xm_probe_windows_t *windows, int groups)
 {
     rate_t rate = {.rate = INFINITY};
@@ -78,9 +84,9 @@ static rate_t better(rate_t best, rate_t next)
     return faster || (!slower && next.spread < best.spread) ? next : best;
 }
 
-/* Runs streams until the rate of a round is known or the time is up. Rounds are not mixed, and the
- * fastest counts: what disturbs streams on a busy machine only ever slows them down. *result is the
- * rate with its spread. */
+/* Runs streams until the rate of a round is known or the time is up. Rounds are not mixed, and
+ * the fastest counts: what disturbs streams on a busy machine only ever slows them down.
+ * *result is the rate with its spread. */
 static xm_status_t settle_rate(xm_probe_t *probe, const xm_probe_flow_t *flows, int count,
                                double message, int streams_a_nic, double result[2])
 {
@@ -128,8 +134,8 @@ static int ranks_on(const xm_probe_t *probe, int host)
     return xm_probe_ranks_on(probe->host_of, probe->ranks, host);
 }
 
-/* Streams from all ranks of a host to ranks of several others, or the other way round: together
- * the others are faster than the host, so that its NICs are the limit. */
+/* Adds streams from all ranks of a host to ranks of several others, or the other way round:
+ * together the others are faster than the host, so that its NICs are the limit. */
 static int add_host(const xm_probe_t *probe, int host, bool out, int group, xm_probe_flow_t *flows)
 {
     int partners = probe->hosts - 1 < PARTNERS ? probe->hosts - 1 : PARTNERS;
@@ -147,6 +153,7 @@ static int add_host(const xm_probe_t *probe, int host, bool out, int group, xm_p
     return count;
 }
 
+/* Measures one direction of a host. Without time the step is left out and not saved. */
 static xm_status_t measure_direction(xm_probe_t *probe, int host, bool out)
 {
     xm_probe_flow_t flows[XM_PROBE_MAX_FLOWS];
@@ -173,7 +180,7 @@ static xm_status_t measure_direction(xm_probe_t *probe, int host, bool out)
     return status < 0 ? status : xm_probe_finish_step(probe, step, result, first ? 2 : 0);
 }
 
-/* Both directions of the first host at once. */
+/* Measures both directions of the first host at once: many NICs carry less each way then. */
 static xm_status_t measure_both_ways(xm_probe_t *probe)
 {
     xm_probe_flow_t flows[XM_PROBE_MAX_FLOWS];
@@ -192,6 +199,7 @@ static xm_status_t measure_both_ways(xm_probe_t *probe)
     return status < 0 ? status : xm_probe_finish_step(probe, "nic/both", result, first ? 2 : 0);
 }
 
+/* Hosts are measured one after the other, or they would limit each other. */
 xm_status_t xm_probe_measure_nics(xm_probe_t *probe)
 {
     xm_status_t status = XM_OK;
@@ -208,6 +216,7 @@ xm_status_t xm_probe_measure_nics(xm_probe_t *probe)
     return status < 0 ? status : measure_both_ways(probe);
 }
 
+/* Measures the fabric of the first host with several ranks: each streams to its neighbour. */
 xm_status_t xm_probe_measure_fabric(xm_probe_t *probe)
 {
     xm_probe_flow_t flows[XM_PROBE_MAX_FLOWS];

@@ -1,3 +1,9 @@
+/* The probe: measuring a job's links and devices, and making a profile of it. It is a fixed
+ * sequence of steps, each of which all ranks enter and leave together; after a step its numbers
+ * are shared and saved, so a probe that is interrupted goes on where it was. Which steps are
+ * done is decided from shared state alone, or ranks would be in different steps and wait for
+ * each other. A budget of seconds is spread over the steps, and what it does not suffice for is
+ * said in the provenance. */
 #include "comm/probe/probe.h"
 
 #include <endian.h>
@@ -31,7 +37,7 @@ static const double wait_share = 1.0 / 60;
 /* Part of the whole budget that one curve may take. */
 static const double curve_share = 0.1;
 
-/* Steps of a phase are spread over its part of the whole. */
+/* Reports progress: the steps of a phase are spread over its part of the whole. */
 static void report_progress(const xm_probe_t *probe, double part)
 {
     if (probe->params.progress != NULL && probe->rank == 0) {
@@ -42,6 +48,7 @@ static void report_progress(const xm_probe_t *probe, double part)
     }
 }
 
+/* Enters a phase together, so that no rank measures while another still computes. */
 xm_status_t xm_probe_enter(xm_probe_t *probe, const char *phase, double start, double end)
 {
     probe->phase = phase;
@@ -51,6 +58,7 @@ xm_status_t xm_probe_enter(xm_probe_t *probe, const char *phase, double start, d
     return xm_worker_barrier(probe->worker);
 }
 
+/* The answer is the same on all ranks, since the state is. */
 bool xm_probe_is_done(const xm_probe_t *probe, const char *step)
 {
     size_t count;
@@ -58,11 +66,14 @@ bool xm_probe_is_done(const xm_probe_t *probe, const char *step)
     return xm_probe_state_find(probe->state, step, &count) != NULL;
 }
 
+/* Rank 0 saves what is known; the file is replaced as a whole, so an interrupted probe leaves a
+ * good one. */
 static xm_status_t save_partial(const xm_probe_t *probe)
 {
     char *text = NULL;
     xm_status_t status;
 
+    /* All ranks have the same state, so one file holds everything. */
     if (probe->rank != 0 || probe->params.partial == NULL) {
         return XM_OK;
     }
@@ -74,6 +85,7 @@ static xm_status_t save_partial(const xm_probe_t *probe)
     return status;
 }
 
+/* Numbers travel as their bits, little-endian: no digit is lost. */
 static double number_at(const void *bytes)
 {
     uint64_t word;
@@ -85,7 +97,8 @@ static double number_at(const void *bytes)
     return number;
 }
 
-/* Every rank sends its clock and its numbers. */
+/* Ends a step: every rank sends its clock and its numbers, and all put the same list into their
+ * state. Rank 0's clock counts for the budget, so that all ranks agree about what is left. */
 xm_status_t xm_probe_finish_step(xm_probe_t *probe, const char *step, const double *own,
                                  size_t count)
 {
@@ -113,6 +126,7 @@ xm_status_t xm_probe_finish_step(xm_probe_t *probe, const char *step, const doub
         return status;
     }
     probe->elapsed = number_at(all);
+    /* The blocks contain the clocks as well, so this is more than enough. */
     numbers = malloc(offsets[probe->ranks]);
     if (numbers == NULL) {
         status = xm_error_set(XM_ERR_NO_MEMORY, "probe: out of memory");
@@ -136,7 +150,8 @@ free_all:
     return status;
 }
 
-/* All ranks compute and then copy at the same time, because that is what devices will do. */
+/* Measures the device. All ranks compute and then copy at the same time, because that is what
+ * devices will do. */
 static xm_status_t measure_device(xm_probe_t *probe)
 {
     unsigned char *from, *to;
@@ -156,6 +171,7 @@ static xm_status_t measure_device(xm_probe_t *probe)
     memset(from, 1, COPY_BYTES); /* pages exist before the clock starts */
     memset(to, 0, COPY_BYTES);
     own.host_memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    /* Machines are only compared for equality, and a double holds 52 bits of the number exactly. */
     own.machine = (double)(xm_probe_machine() >> 12); /* as far as a double holds it */
     status = xm_probe_enter(probe, "FLOP/s", 0, 0.1);
     if (status == XM_OK) {
@@ -166,6 +182,8 @@ static xm_status_t measure_device(xm_probe_t *probe)
         double numbers[DEVICE_NUMBERS];
 
         own.copy_bandwidth = xm_probe_copy_bandwidth(to, from, COPY_BYTES, copy_seconds);
+        /* A copy that differs means broken memory, and no number of such a host is worth
+         * keeping. */
         if (memcmp(from, to, COPY_BYTES) != 0) {
             status = xm_error_set(XM_ERR_CORRUPT, "probe: a memory copy on rank %d differs",
                                   probe->rank);
@@ -181,7 +199,7 @@ free_buffers:
     return status;
 }
 
-/* Copies inside rank 0: seconds and spread of each size. */
+/* Measures copies inside rank 0: seconds and spread of each size. */
 static xm_status_t copy_curve(const xm_probe_t *probe, double *numbers)
 {
     size_t largest = probe->sizes[probe->size_count - 1];
@@ -193,6 +211,7 @@ static xm_status_t copy_curve(const xm_probe_t *probe, double *numbers)
                               largest);
         goto free_buffers;
     }
+    /* The first touch of a page would otherwise be measured as part of a copy. */
     memset(from, 1, largest);
     memset(to, 0, largest);
     for (int i = 0; i < probe->size_count; ++i) {
@@ -210,6 +229,7 @@ free_buffers:
     return status;
 }
 
+/* Only rank 0 copies; the others wait at the end of the step. */
 static xm_status_t measure_self(xm_probe_t *probe)
 {
     double numbers[2 * XM_CURVE_MAX_POINTS];
@@ -227,6 +247,7 @@ static xm_status_t measure_self(xm_probe_t *probe)
                                              probe->rank == 0 ? 2 * (size_t)probe->size_count : 0);
 }
 
+/* Progress within a curve, told by the rank that measures it. */
 static void ping_step(void *arg, int index)
 {
     const xm_probe_t *probe = arg;
@@ -234,8 +255,9 @@ static void ping_step(void *arg, int index)
     report_progress(probe, (double)index / probe->size_count);
 }
 
-/* This rank's part of a link: numbers are seconds and spread of each size, where it began the
- * ping-pong. */
+/* This rank's part of a link. @p numbers are seconds and spread of each size, on the rank that
+ * begins the ping-pong. A size may take only a small part of the wait limit, since the others
+ * sit in a barrier. */
 static xm_status_t ping_pong(xm_probe_t *probe, int peer, bool begins, double *numbers,
                              size_t *count)
 {
@@ -267,6 +289,8 @@ static xm_status_t ping_pong(xm_probe_t *probe, int peer, bool begins, double *n
     return status;
 }
 
+/* A class of links without a pair in this job is left out; the profile then takes the nearest
+ * class. */
 static xm_status_t measure_link(xm_probe_t *probe, xm_link_class_t class, const char *phase,
                                 double start, double end)
 {
@@ -287,6 +311,7 @@ static xm_status_t measure_link(xm_probe_t *probe, xm_link_class_t class, const 
     return status < 0 ? status : xm_probe_finish_step(probe, step, numbers, count);
 }
 
+/* Says when, where and on what the numbers were measured. */
 static void describe(const xm_probe_t *probe, char *name, char *conditions, size_t size)
 {
     char date[32];
@@ -305,7 +330,8 @@ static void describe(const xm_probe_t *probe, char *name, char *conditions, size
                    COPY_BYTES >> 20);
 }
 
-/* Rank 0 makes the profile and sends its text, or the sentence that says why there is none. */
+/* Rank 0 makes the profile and sends its text, or the sentence that says why there is none. All
+ * ranks read the same text, so their profiles are equal to the last digit. */
 static xm_status_t agree(xm_probe_t *probe, xm_probe_summary_t *summary,
                          xm_cluster_profile_t **profile)
 {
@@ -336,6 +362,7 @@ static xm_status_t agree(xm_probe_t *probe, xm_probe_summary_t *summary,
     if (status < 0) {
         return status;
     }
+    /* JSON begins with a brace, a sentence does not. */
     if (offsets[1] > 0 && *(const char *)all == '{') {
         status = xm_cluster_profile_from_text(all, offsets[1], "profile of rank 0", profile);
     } else {
@@ -359,7 +386,7 @@ static void take_curve(const xm_probe_t *probe, xm_link_class_t link, xm_probe_c
     }
 }
 
-/* A rate and its spread; 0 when the step was not done. */
+/* Takes a rate and its spread from the state; 0 when the step was not done. */
 static double take_rate(const xm_probe_t *probe, const char *step, double *spread)
 {
     size_t count = 0;
@@ -372,6 +399,7 @@ static double take_rate(const xm_probe_t *probe, const char *step, double *sprea
     return numbers[0];
 }
 
+/* Everything comes from the shared state, whether measured now or by an earlier probe. */
 static xm_status_t make_profile(xm_probe_t *probe, xm_cluster_profile_t **profile)
 {
     xm_probe_summary_t summary = {
@@ -414,7 +442,8 @@ free_all:
     return status;
 }
 
-/* For which ranks and sizes the numbers are good. */
+/* Describes for which ranks and sizes the numbers are good: a probe that goes on must be of the
+ * same hosts in the same order. */
 static void describe_job(const xm_probe_t *probe, char *text, size_t size)
 {
     XXH64_hash_t digest = XXH3_64bits(probe->host_of, (size_t)probe->ranks * sizeof(int));
@@ -429,7 +458,8 @@ static void describe_job(const xm_probe_t *probe, char *text, size_t size)
                    (unsigned long long)digest, probe->size_count);
 }
 
-/* What a probe before has left: rank 0 reads it and all take it over. */
+/* Takes over what an earlier probe has left: rank 0 reads it and sends it to all. A file that
+ * does not exist is an empty start. */
 static xm_status_t take_over(xm_probe_t *probe, const char *job)
 {
     char *text = NULL;
@@ -467,7 +497,7 @@ static bool is_count(const xm_probe_t *probe, const char *step, size_t expected)
     return xm_probe_state_find(probe->state, step, &count) == NULL || count == expected;
 }
 
-/* What was taken over has as many numbers as a step gives. */
+/* Checks that what was taken over has as many numbers as a step gives; a file can be edited. */
 static xm_status_t check_state(const xm_probe_t *probe)
 {
     size_t ranks = (size_t)probe->ranks, points = 2 * (size_t)probe->size_count, count = 0;
@@ -486,6 +516,8 @@ static xm_status_t check_state(const xm_probe_t *probe)
                                "probe: a step of the results so far has a wrong number of values");
 }
 
+/* The sequence of steps. Collectives come last, since they need most time and add most to a
+ * profile that is complete without them. */
 static xm_status_t measure(xm_probe_t *probe, xm_cluster_profile_t **profile)
 {
     xm_cluster_profile_t *made = NULL;
@@ -539,6 +571,8 @@ static xm_status_t check_params(const xm_probe_params_t *params)
     return params->collectives != NULL ? xm_collective_check_choice(params->collectives) : XM_OK;
 }
 
+/* Runs a probe; collective. The library of collectives is opened first, because it decides how
+ * the budget is divided. */
 xm_status_t xm_probe_run(xm_worker_t *worker, const xm_probe_params_t *params,
                          xm_cluster_profile_t **profile)
 {

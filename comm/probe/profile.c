@@ -1,3 +1,7 @@
+/* Making a profile of measured numbers. Everything that had to be assumed (classes of links
+ * without a pair, hosts that were not measured, shared cores of emulated hosts) is said in the
+ * provenance, because a plan is only as good as these numbers and nobody remembers later how
+ * they came about. It is pure computation, so tests run it on invented measurements. */
 #include "comm/probe/profile.h"
 
 #include <math.h>
@@ -21,6 +25,7 @@ int xm_probe_ranks_on(const int *host_of, int ranks, int host)
     return count;
 }
 
+/* The rank with a given place on a host, counted from 0, or -1. */
 int xm_probe_rank_on(const int *host_of, int ranks, int host, int index)
 {
     for (int rank = 0; rank < ranks; ++rank) {
@@ -31,6 +36,7 @@ int xm_probe_rank_on(const int *host_of, int ranks, int host, int index)
     return -1;
 }
 
+/* The pair of ranks that stands for a class of links: the lowest that there is. */
 bool xm_probe_pair(const int *host_of, int ranks, int hosts, xm_link_class_t link, int *a, int *b)
 {
     if (link == XM_LINK_INTER_HOST && hosts > 1) {
@@ -55,6 +61,7 @@ typedef struct {
 
 static void say(provenance_t *provenance, const char *format, ...) XM_PRINTF(2, 3);
 
+/* A provenance that is too long is cut; it is for people. */
 static void say(provenance_t *provenance, const char *format, ...)
 {
     size_t room = sizeof(provenance->text) - provenance->length;
@@ -69,6 +76,7 @@ static void say(provenance_t *provenance, const char *format, ...)
     }
 }
 
+/* The median, so that one disturbed rank does not change what a device is worth. */
 static double median_of(const xm_probe_summary_t *summary, double *values, size_t offset)
 {
     for (int rank = 0; rank < summary->ranks; ++rank) {
@@ -77,6 +85,8 @@ static double median_of(const xm_probe_summary_t *summary, double *values, size_
     return xm_curve_median(values, summary->ranks);
 }
 
+/* Devices are the medians of all ranks, and memory is that of the tightest host, so that a plan
+ * fits everywhere. */
 static xm_status_t set_devices(const xm_probe_summary_t *summary,
                                xm_cluster_profile_params_t *params, provenance_t *provenance)
 {
@@ -102,6 +112,7 @@ static xm_status_t set_devices(const xm_probe_summary_t *summary,
     }
     for (int rank = 0; rank < summary->ranks; ++rank) {
         const xm_probe_device_t *device = &summary->devices[rank];
+        /* Ranks of a host share its memory evenly. */
         int host = summary->host_of[rank];
         double bytes = usable_memory * device->host_memory /
                        xm_probe_ranks_on(summary->host_of, summary->ranks, host);
@@ -123,11 +134,13 @@ static xm_status_t set_devices(const xm_probe_summary_t *summary,
     return XM_OK;
 }
 
+/* A class that this job does not have gets the curve of the nearest class that was measured. */
 static void substitute(xm_probe_curve_t curves[XM_LINK_CLASS_COUNT], provenance_t *provenance)
 {
     static const xm_link_class_t stand_ins[XM_LINK_CLASS_COUNT][2] = {
         [XM_LINK_INTRA_HOST] = {XM_LINK_INTER_HOST, XM_LINK_SELF},
         [XM_LINK_INTER_HOST] = {XM_LINK_INTRA_HOST, XM_LINK_SELF}};
+    /* Noted before the first substitution: a curve that stands in must not be passed on. */
     bool measured[XM_LINK_CLASS_COUNT];
 
     for (int link = 0; link < XM_LINK_CLASS_COUNT; ++link) {
@@ -146,8 +159,9 @@ static void substitute(xm_probe_curve_t curves[XM_LINK_CLASS_COUNT], provenance_
     }
 }
 
-/* What a link keeps up: a limited NIC lets the first bytes after a pause through at any speed
- * (token buckets of clouds and of traffic shapers), so only the longest message counts. */
+/* The rate that a link keeps up: a limited NIC lets the first bytes after a pause through at
+ * any speed (token buckets of clouds and of traffic shapers), so only the longest message
+ * counts. */
 static double sustained(const xm_probe_curve_t *curve)
 {
     const xm_curve_point_t *longest = curve->points + curve->count;
@@ -155,14 +169,13 @@ static double sustained(const xm_probe_curve_t *curve)
     return curve->count > 0 ? (double)longest[-1].bytes / longest[-1].seconds : 0.0;
 }
 
-/* Rates that are further apart than this factor are not noise, however badly one of them is known.
- */
+/* The factor beyond which rates differ by more than noise, however badly one of them is known. */
 static double noise(const xm_probe_summary_t *summary)
 {
     return 1.05 + 2 * fmin(summary->nic_spread, 0.1);
 }
 
-/* Hosts whose two directions differ, one sentence part for the first of them. */
+/* Names the hosts whose two directions differ, by one sentence part for the first of them. */
 static void say_uneven(const xm_probe_summary_t *summary, provenance_t *provenance)
 {
     int count = 0, first = -1;
@@ -184,8 +197,8 @@ static void say_uneven(const xm_probe_summary_t *summary, provenance_t *provenan
     }
 }
 
-/* The rate of each host, the slower of its two directions, into @p rates; false when none has been
- * measured. *typical is their median, *differ whether hosts are not alike. */
+/* Writes the rate of each host, the slower of its two directions, into @p rates; false when
+ * none has been measured. *typical is their median, *differ whether hosts are not alike. */
 static bool host_rates(const xm_probe_summary_t *summary, double *rates, double *typical,
                        bool *differ, provenance_t *provenance)
 {
@@ -204,6 +217,7 @@ static bool host_rates(const xm_probe_summary_t *summary, double *rates, double 
         }
         return false;
     }
+    /* The median sorts the rates, so the ends of the array are the extremes. */
     *typical = xm_curve_median(rates, measured);
     *differ = rates[measured - 1] > noise(summary) * rates[0];
     if (measured < summary->hosts) {
@@ -220,6 +234,8 @@ static bool host_rates(const xm_probe_summary_t *summary, double *rates, double 
     return true;
 }
 
+/* The rate of concurrent streams counts, or that of one long message if it was faster: streams
+ * on few cores may be limited by the processors. */
 static void set_nics(const xm_probe_summary_t *summary, const xm_probe_curve_t *inter_host,
                      xm_cluster_profile_params_t *params, double *rates, provenance_t *provenance)
 {
@@ -229,6 +245,8 @@ static void set_nics(const xm_probe_summary_t *summary, const xm_probe_curve_t *
     if (differ) {
         params->host_nic_bandwidth = rates;
     }
+    /* A short message may have passed in a burst, and one link says nothing about hosts that
+     * differ. */
     if (measured && (differ || inter_host->points[inter_host->count - 1].bytes < LONG_BYTES)) {
         longest = 0;
     }
@@ -246,7 +264,7 @@ static void set_nics(const xm_probe_summary_t *summary, const xm_probe_curve_t *
     params->host_fabric = summary->host_fabric;
 }
 
-/* How many points are not as well known as they should be. */
+/* Says how many points are not as well known as they should be. */
 static void say_loose(const xm_probe_summary_t *summary, const xm_cluster_profile_params_t *params,
                       provenance_t *provenance)
 {
@@ -267,6 +285,7 @@ static void say_loose(const xm_probe_summary_t *summary, const xm_cluster_profil
     }
 }
 
+/* Curves are smoothed before they stand in for others, and checked when the profile is created. */
 xm_status_t xm_probe_profile(const xm_probe_summary_t *summary, xm_cluster_profile_t **profile)
 {
     xm_cluster_profile_params_t params = XM_CLUSTER_PROFILE_PARAMS_INIT;

@@ -1,3 +1,7 @@
+/* The results of a probe so far: named steps with their numbers, which a later probe of the
+ * same job takes over. Numbers are written with 17 digits, so that reading gives the same bits
+ * and a resumed probe makes the same profile as one in a single go. The job's description is
+ * part of it: numbers of other hosts must not be mixed in. */
 #include "comm/probe/state.h"
 
 #include <jansson.h>
@@ -21,6 +25,7 @@ struct xm_probe_state {
     size_t count;
 };
 
+/* An empty state. The job's description is copied, because the state may outlive the probe's. */
 xm_status_t xm_probe_state_create(const char *job, xm_probe_state_t **state)
 {
     xm_probe_state_t *made = calloc(1, sizeof(*made));
@@ -33,6 +38,7 @@ xm_status_t xm_probe_state_create(const char *job, xm_probe_state_t **state)
     return XM_OK;
 }
 
+/* The numbers stay the state's. A probe asks once for each step, so a search is enough. */
 const double *xm_probe_state_find(const xm_probe_state_t *state, const char *step, size_t *count)
 {
     for (size_t i = 0; i < state->count; ++i) {
@@ -44,12 +50,14 @@ const double *xm_probe_state_find(const xm_probe_state_t *state, const char *ste
     return NULL;
 }
 
+/* Adds a step, or leaves the state as it was. */
 xm_status_t xm_probe_state_add(xm_probe_state_t *state, const char *step, const double *numbers,
                                size_t count)
 {
     step_t *steps = realloc(state->steps, (state->count + 1) * sizeof(*steps));
     step_t added = {.name = strdup(step), .numbers = calloc(count + 1, sizeof(double))};
 
+    /* The larger array is kept even on failure: realloc has freed the old one. */
     if (steps != NULL) {
         state->steps = steps;
     }
@@ -66,6 +74,7 @@ xm_status_t xm_probe_state_add(xm_probe_state_t *state, const char *step, const 
     return XM_OK;
 }
 
+/* The whole state as a text, to be written after each step: what is lost by a crash is one step. */
 xm_status_t xm_probe_state_to_text(const xm_probe_state_t *state, char **text)
 {
     json_t *steps = json_object();
@@ -90,6 +99,7 @@ xm_status_t xm_probe_state_to_text(const xm_probe_state_t *state, char **text)
     return XM_OK;
 }
 
+/* Measured numbers are never negative, so a negative one is a damaged file. */
 static xm_status_t read_step(xm_probe_state_t *state, const char *name, const json_t *array)
 {
     size_t count = json_array_size(array);
@@ -118,6 +128,7 @@ static xm_status_t read_step(xm_probe_state_t *state, const char *name, const js
     return status;
 }
 
+/* Version and job are compared before any number is taken. */
 static xm_status_t from_json(json_t *root, const char *job, xm_probe_state_t *state)
 {
     static const char *const keys[] = {"probe", "job", "steps"};
@@ -136,6 +147,8 @@ static xm_status_t from_json(json_t *root, const char *job, xm_probe_state_t *st
         (status = xm_json_object(root, "steps", &steps)) < 0) {
         return status;
     }
+    /* Other versions are refused and not converted: to measure again is cheap compared with a wrong
+     * profile. */
     if (version != FORMAT_VERSION) {
         return xm_error_set(XM_ERR_UNSUPPORTED, "probe is %d; this program reads version %d",
                             version, FORMAT_VERSION);
@@ -145,6 +158,7 @@ static xm_status_t from_json(json_t *root, const char *job, xm_probe_state_t *st
                             "the results so far are of another job (%.200s); this one is %.200s",
                             written_for, job);
     }
+    /* The cast only removes const, as the macro wants it; nothing is changed. */
     json_object_foreach((json_t *)steps, name, numbers)
     {
         status = read_step(state, name, numbers);
@@ -155,6 +169,7 @@ static xm_status_t from_json(json_t *root, const char *job, xm_probe_state_t *st
     return XM_OK;
 }
 
+/* Reads a whole state, or fails with the file's name and leaves nothing. */
 xm_status_t xm_probe_state_from_text(const char *text, size_t length, const char *source,
                                      const char *job, xm_probe_state_t **state)
 {
@@ -167,6 +182,7 @@ xm_status_t xm_probe_state_from_text(const char *text, size_t length, const char
         return xm_error_set(XM_ERR_PARSE, "%s: line %d, column %d: %s", source, error.line,
                             error.column, error.text);
     }
+    /* A state of its own is filled, so the caller's is untouched when the text is bad. */
     status = xm_probe_state_create(job, &read);
     if (status == XM_OK) {
         status = from_json(root, job, read);

@@ -1,3 +1,9 @@
+/* A cluster profile: what hosts, devices and links cost, as planners use it. It is immutable
+ * and owns copies of everything, so it can be shared by threads and outlives its sources. All
+ * checks are made in one place, when a profile is created, whatever it comes from (a probe, a
+ * file, a change of another one); later code need not handle impossible numbers. Numbers are
+ * rounded to 12 digits, as in files, so a profile that was saved and loaded makes the same
+ * plans. */
 #include "comm/profile/cluster_profile_private.h"
 
 #include <math.h>
@@ -31,6 +37,7 @@ struct xm_cluster_profile {
     double gradient_overlap;
 };
 
+/* These names are keys in files. */
 static const char *const link_names[XM_LINK_CLASS_COUNT] = {"self", "intra_host", "inter_host"};
 
 const char *xm_link_class_name(xm_link_class_t link)
@@ -38,6 +45,7 @@ const char *xm_link_class_name(xm_link_class_t link)
     return link_names[link];
 }
 
+/* Written so that NaN and infinity fail as well. */
 static xm_status_t check_positive(const char *key, double value)
 {
     if (!isfinite(value) || value <= 0) {
@@ -46,6 +54,7 @@ static xm_status_t check_positive(const char *key, double value)
     return XM_OK;
 }
 
+/* For numbers that may be unknown: 0 means that nobody has measured them. */
 static xm_status_t check_not_negative(const char *key, double value)
 {
     if (!isfinite(value) || value < 0) {
@@ -55,6 +64,7 @@ static xm_status_t check_not_negative(const char *key, double value)
     return XM_OK;
 }
 
+/* The product is bounded before it is computed, so it cannot overflow. */
 static xm_status_t check_sizes(int hosts, int devices_per_host)
 {
     if (hosts < 1) {
@@ -72,7 +82,7 @@ static xm_status_t check_sizes(int hosts, int devices_per_host)
     return XM_OK;
 }
 
-/* Devices of hosts that differ. */
+/* Checks the devices of hosts that differ. */
 static xm_status_t check_devices(const xm_cluster_profile_params_t *params)
 {
     xm_status_t status = XM_OK;
@@ -95,11 +105,12 @@ static xm_status_t check_devices(const xm_cluster_profile_params_t *params)
     return status;
 }
 
-/* What is optional: hosts that differ, racks. */
+/* Checks what is optional: hosts that differ, racks. */
 static xm_status_t check_network(const xm_cluster_profile_params_t *params)
 {
     xm_status_t status;
 
+    /* Without a list all hosts have the same NIC. */
     for (int h = 0; params->host_nic_bandwidth != NULL && h < params->hosts; ++h) {
         char key[48];
 
@@ -124,6 +135,8 @@ static xm_status_t check_network(const xm_cluster_profile_params_t *params)
                : check_positive("uplink.bytes_per_s", params->uplink_bandwidth);
 }
 
+/* Two curves for the same collective and group would make it depend on their order which one
+ * counts. */
 static xm_status_t check_collectives(const xm_cluster_profile_params_t *params)
 {
     if (params->collective_count > MAX_COLLECTIVES) {
@@ -139,6 +152,7 @@ static xm_status_t check_collectives(const xm_cluster_profile_params_t *params)
         if (status < 0) {
             return status;
         }
+        /* Quadratic, but MAX_COLLECTIVES bounds it. */
         for (size_t j = 0; j < i; ++j) {
             if (xm_collective_curve_same(&params->collectives[i], &params->collectives[j])) {
                 return xm_error_set(XM_ERR_INVALID_ARGUMENT,
@@ -150,6 +164,7 @@ static xm_status_t check_collectives(const xm_cluster_profile_params_t *params)
     return XM_OK;
 }
 
+/* The overlap's comparison is written so that NaN fails. */
 static xm_status_t check_computation(const xm_cluster_profile_params_t *params)
 {
     xm_status_t status = XM_OK;
@@ -171,6 +186,7 @@ static xm_status_t check_computation(const xm_cluster_profile_params_t *params)
     return status;
 }
 
+/* Every class of links needs a curve; a planner asks for all of them. */
 static xm_status_t check_curves(const xm_cluster_profile_params_t *params)
 {
     xm_status_t status = XM_OK;
@@ -185,6 +201,7 @@ static xm_status_t check_curves(const xm_cluster_profile_params_t *params)
     return status;
 }
 
+/* Checks everything; the sentence has the JSON path of the first mistake, whoever made it. */
 static xm_status_t check(const xm_cluster_profile_params_t *params)
 {
     const struct {
@@ -199,6 +216,7 @@ static xm_status_t check(const xm_cluster_profile_params_t *params)
     if (params->name == NULL || params->name[0] == '\0') {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "name is empty; it must say which cluster");
     }
+    /* A profile that does not say where its numbers come from cannot be judged later. */
     if (params->provenance == NULL || params->provenance[0] == '\0') {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                             "provenance is empty; it must say how the numbers came about");
@@ -222,7 +240,8 @@ static xm_status_t check(const xm_cluster_profile_params_t *params)
     return status == XM_OK ? check_collectives(params) : status;
 }
 
-/* The curves of the link classes and of the collectives; false: no memory. */
+/* Copies the curves of the link classes and of the collectives; false: no memory. What was
+ * copied so far is counted, so destroying finds it. */
 static bool copy_curves(const xm_cluster_profile_params_t *params, xm_cluster_profile_t *made)
 {
     for (int link = 0; link < XM_LINK_CLASS_COUNT; ++link) {
@@ -230,6 +249,7 @@ static bool copy_curves(const xm_cluster_profile_params_t *params, xm_cluster_pr
         const double *spread = params->curve_spread[link];
 
         made->curve_points[link] = count;
+        /* The check has made sure that count is not 0. */
         made->curve[link] = calloc(count, sizeof(xm_curve_point_t));
         made->curve_spread[link] = spread != NULL ? calloc(count, sizeof(double)) : NULL;
         if (made->curve[link] == NULL || (spread != NULL && made->curve_spread[link] == NULL)) {
@@ -256,12 +276,14 @@ static bool copy_curves(const xm_cluster_profile_params_t *params, xm_cluster_pr
     return true;
 }
 
+/* What an operation takes if its time was not measured: compute or memory, whichever is slower. */
 static xm_roofline_t roofline_of(const xm_cluster_profile_t *profile)
 {
     return (xm_roofline_t){.flops = profile->device_flops,
                            .bandwidth = profile->device_memory_bandwidth};
 }
 
+/* Creates a profile. There is one failure after the checks, want of memory, and one exit for it. */
 xm_status_t xm_cluster_profile_create(const xm_cluster_profile_params_t *given,
                                       xm_cluster_profile_t **profile)
 {
@@ -292,6 +314,8 @@ xm_status_t xm_cluster_profile_create(const xm_cluster_profile_params_t *given,
     made->device_memory_bandwidth = xm_curve_rounded(params->device_memory_bandwidth);
     made->nic_bandwidth = xm_curve_rounded(params->nic_bandwidth);
     made->hosts_per_rack = params->hosts_per_rack;
+    /* Without racks the uplink's rate has no meaning, and equal profiles should have equal
+     * fields. */
     made->uplink_bandwidth =
         params->hosts_per_rack > 0 ? xm_curve_rounded(params->uplink_bandwidth) : 0;
     if (params->host_nic_bandwidth != NULL) {
@@ -337,6 +361,8 @@ destroy_made:
     return xm_error_set(XM_ERR_NO_MEMORY, "cluster profile: out of memory");
 }
 
+/* The profile as parameters that point into it: changes are made by altering these and creating
+ * a new profile. */
 xm_cluster_profile_params_t xm_cluster_profile_params_of(const xm_cluster_profile_t *profile)
 {
     xm_cluster_profile_params_t params = XM_CLUSTER_PROFILE_PARAMS_INIT;
@@ -369,6 +395,9 @@ xm_cluster_profile_params_t xm_cluster_profile_params_of(const xm_cluster_profil
     return params;
 }
 
+/* The same cluster with other sizes. Hosts that are added repeat the known ones in turn;
+ * devices that are added to a host share its memory, since a host gains no memory by being cut
+ * finer. The provenance records the change. */
 xm_status_t xm_cluster_profile_resize(const xm_cluster_profile_t *profile, int hosts,
                                       int devices_per_host, xm_cluster_profile_t **resized)
 {
@@ -398,6 +427,7 @@ xm_status_t xm_cluster_profile_resize(const xm_cluster_profile_t *profile, int h
     params.provenance = provenance;
     params.hosts = hosts;
     params.devices_per_host = devices_per_host;
+    /* Fewer devices on a host do not get more memory each: the others are just not used. */
     if (devices_per_host > profile->devices_per_host) {
         share = (double)profile->devices_per_host / devices_per_host;
     }
@@ -407,6 +437,7 @@ xm_status_t xm_cluster_profile_resize(const xm_cluster_profile_t *profile, int h
         devices[h] = xm_cluster_profile_host_device(profile, h);
         devices[h].memory_bytes *= share;
     }
+    /* Lists are passed on only where there were some, so a uniform cluster stays uniform. */
     params.host_nic_bandwidth = profile->host_nic_bandwidth != NULL ? rates : NULL;
     params.host_device = profile->host_device != NULL ? devices : NULL;
     status = xm_cluster_profile_create(&params, resized);
@@ -418,6 +449,7 @@ free_all:
     return status;
 }
 
+/* Adds collectives; one that is there already is replaced by the newer measurement. */
 xm_status_t xm_cluster_profile_add_collectives(const xm_cluster_profile_t *profile,
                                                const xm_collective_curve_t *added, size_t count,
                                                const char *note, xm_cluster_profile_t **extended)
@@ -434,6 +466,8 @@ xm_status_t xm_cluster_profile_add_collectives(const xm_cluster_profile_t *profi
         goto free_all;
     }
     for (size_t i = 0; i < profile->collective_count; ++i) {
+        /* The new ones come after those that are kept, so the order of old entries does not
+         * change. */
         bool replaced = false;
 
         for (size_t j = 0; j < count; ++j) {
@@ -458,6 +492,7 @@ free_all:
     return status;
 }
 
+/* A changed copy, because profiles are immutable; the value is checked as in any creation. */
 xm_status_t xm_cluster_profile_set_gradient_overlap(const xm_cluster_profile_t *profile,
                                                     double overlap, xm_cluster_profile_t **changed)
 {
@@ -472,6 +507,7 @@ double xm_cluster_profile_gradient_overlap(const xm_cluster_profile_t *profile)
     return profile->gradient_overlap;
 }
 
+/* The measured time of a similar operation, or the roofline's if there is none. */
 double xm_cluster_profile_op_seconds(const xm_cluster_profile_t *profile, const char *op,
                                      double flops, double bytes)
 {
@@ -531,6 +567,7 @@ double xm_cluster_profile_nic_bandwidth(const xm_cluster_profile_t *profile)
     return profile->nic_bandwidth;
 }
 
+/* Hosts beyond the list repeat it, after a resize. */
 double xm_cluster_profile_host_nic_bandwidth(const xm_cluster_profile_t *profile, int host)
 {
     return profile->host_nic_bandwidth != NULL
@@ -547,6 +584,7 @@ xm_cluster_device_t xm_cluster_profile_host_device(const xm_cluster_profile_t *p
                                        .memory_bandwidth = profile->device_memory_bandwidth};
 }
 
+/* True if there is a list, even one of equal entries, so that saving keeps it. */
 bool xm_cluster_profile_devices_differ(const xm_cluster_profile_t *profile)
 {
     return profile->host_device != NULL;
@@ -588,6 +626,7 @@ const xm_collective_curve_t *xm_cluster_profile_collective(const xm_cluster_prof
     return &profile->collectives[index];
 }
 
+/* NULL if it was never measured; there is no guess from a similar group here. */
 const xm_collective_curve_t *xm_cluster_profile_find_collective(const xm_cluster_profile_t *profile,
                                                                 xm_collective_t kind, int hosts,
                                                                 int devices, int groups)
@@ -626,11 +665,13 @@ double xm_cluster_profile_seconds(const xm_cluster_profile_t *profile, xm_link_c
     return xm_curve_seconds(profile->curve[link], profile->curve_points[link], bytes);
 }
 
+/* The time of the smallest message, which is nearly all latency. */
 double xm_cluster_profile_latency(const xm_cluster_profile_t *profile, xm_link_class_t link)
 {
     return profile->curve[link][0].seconds;
 }
 
+/* The best rate of any size: latency hides it at small ones. */
 double xm_cluster_profile_bandwidth(const xm_cluster_profile_t *profile, xm_link_class_t link)
 {
     double best = 0;
@@ -643,6 +684,7 @@ double xm_cluster_profile_bandwidth(const xm_cluster_profile_t *profile, xm_link
     return best;
 }
 
+/* Also takes apart what creation has left half made. */
 void xm_cluster_profile_destroy(xm_cluster_profile_t *profile)
 {
     if (profile == NULL) {

@@ -1,4 +1,7 @@
-/* The JSON form of a cluster profile, docs/cluster-profile.md. */
+/* The JSON form of a cluster profile, docs/cluster-profile.md. Reading only brings texts into
+ * parameters and leaves checking numbers to xm_cluster_profile_create(), so files and programs
+ * are held to the same rules. Strings stay the document's while it is read. What a profile may
+ * leave out is left out when it has nothing to say, so files of simple clusters stay short. */
 #include "comm/profile/cluster_profile.h"
 
 #include <jansson.h>
@@ -9,9 +12,11 @@
 #include "comm/profile/curve_json.h"
 #include "comm/base.h"
 
-/* What is written; older files are read too. */
+/* The version that is written; older files are read too. */
 enum { FORMAT_VERSION = 2, OLDEST_VERSION = 1, PATH_SIZE = 96 };
 
+/* The version is looked at before unknown keys: a newer file should be called newer, not
+ * misspelt. */
 static xm_status_t check_version(const json_t *root)
 {
     int version = 0;
@@ -25,7 +30,7 @@ static xm_status_t check_version(const json_t *root)
     return status;
 }
 
-/* Everything but the curves. Strings stay the document's. */
+/* Reads everything but the curves. Strings stay the document's. */
 static xm_status_t read_head(const json_t *root, xm_cluster_profile_params_t *params)
 {
     static const char *const root_keys[] = {"version",          "name",   "provenance",  "hosts",
@@ -65,10 +70,12 @@ static xm_status_t read_head(const json_t *root, xm_cluster_profile_params_t *pa
                                           &params->nic_both_ways)) < 0) {
         return status;
     }
+    /* The errors of all these calls already name the key, so they are passed on as they are. */
     return xm_json_number(nic, "nic.bytes_per_s", &params->nic_bandwidth);
 }
 
-/* nic.hosts, which may be missing: the rate of each host. The array is the caller's to free. */
+/* Reads nic.hosts, which may be missing: the rate of each host. The array is the caller's to
+ * free, also after a failure. */
 static xm_status_t read_host_rates(const json_t *root, int hosts, double **rates)
 {
     const json_t *array = json_object_get(json_object_get(root, "nic"), "hosts");
@@ -83,6 +90,7 @@ static xm_status_t read_host_rates(const json_t *root, int hosts, double **rates
         return xm_error_set(XM_ERR_PARSE, "nic.hosts has %zu entries; the cluster has %d hosts",
                             json_array_size(array), hosts);
     }
+    /* `hosts` has not been checked yet, but it equals the length of an array in memory. */
     *rates = calloc((size_t)hosts + 1, sizeof(**rates));
     if (*rates == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "nic.hosts: no memory for %d hosts", hosts);
@@ -100,8 +108,8 @@ static xm_status_t read_host_rates(const json_t *root, int hosts, double **rates
     return XM_OK;
 }
 
-/* device.hosts, which may be missing: the devices of each host. The array is the caller's to free.
- */
+/* Reads device.hosts, which may be missing: the devices of each host. The array is the caller's
+ * to free. */
 static xm_status_t read_host_devices(const json_t *root, int hosts, xm_cluster_device_t **devices)
 {
     static const char *const keys[] = {"flop_per_s", "memory_bytes", "memory_bytes_per_s"};
@@ -118,6 +126,7 @@ static xm_status_t read_host_devices(const json_t *root, int hosts, xm_cluster_d
         return xm_error_set(XM_ERR_PARSE, "device.hosts has %zu entries; the cluster has %d hosts",
                             json_array_size(array), hosts);
     }
+    /* As above: the array's length has bounded the number of hosts. */
     *devices = calloc((size_t)hosts + 1, sizeof(**devices));
     if (*devices == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "device.hosts: no memory for %d hosts", hosts);
@@ -128,6 +137,7 @@ static xm_status_t read_host_devices(const json_t *root, int hosts, xm_cluster_d
                             &(*devices)[h].memory_bandwidth};
         char path[PATH_SIZE];
 
+        /* The path ends in a dot, since the check of keys appends the key that it refuses. */
         (void)snprintf(path, sizeof(path), "device.hosts[%d].", h);
         status = json_is_object(object) ? xm_json_check_keys(object, path, keys, 3)
                                         : xm_json_wrong_type(path, "an object", object);
@@ -139,7 +149,7 @@ static xm_status_t read_host_devices(const json_t *root, int hosts, xm_cluster_d
     return status;
 }
 
-/* uplink, which may be missing. */
+/* Reads uplink, which may be missing. */
 static xm_status_t read_uplink(const json_t *root, xm_cluster_profile_params_t *params)
 {
     static const char *const keys[] = {"hosts_per_rack", "bytes_per_s"};
@@ -154,13 +164,15 @@ static xm_status_t read_uplink(const json_t *root, xm_cluster_profile_params_t *
         (status = xm_json_int(uplink, "hosts_per_rack", &params->hosts_per_rack)) < 0) {
         return status;
     }
+    /* Parameters use 0 for "no racks", so a file must not write it: the key would be ignored in
+     * silence. */
     if (params->hosts_per_rack == 0) {
         return xm_error_set(XM_ERR_PARSE, "uplink.hosts_per_rack is 0; it must be at least 1");
     }
     return xm_json_number(uplink, "uplink.bytes_per_s", &params->uplink_bandwidth);
 }
 
-/* fabric, which may be missing. */
+/* Reads fabric, which may be missing. */
 static xm_status_t read_fabric(const json_t *root, xm_cluster_profile_params_t *params)
 {
     static const char *const keys[] = {"bytes_per_s"};
@@ -177,7 +189,8 @@ static xm_status_t read_fabric(const json_t *root, xm_cluster_profile_params_t *
     return xm_json_number(fabric, "fabric.bytes_per_s", &params->host_fabric);
 }
 
-/* op_times, which may be missing. Names stay the document's, the array is the caller's to free. */
+/* Reads op_times, which may be missing. Names stay the document's, the array is the caller's to
+ * free. */
 static xm_status_t read_op_times(const json_t *root, xm_op_time_t **entries, size_t *count)
 {
     static const char *const keys[] = {"op", "flops", "bytes", "seconds"};
@@ -216,10 +229,13 @@ static xm_status_t read_op_times(const json_t *root, xm_op_time_t **entries, siz
             status = xm_json_number(entry, path, numbers[k]);
         }
     }
+    /* The entries own nothing, so a partly filled array can be freed like a whole one. */
     *count = size;
     return status;
 }
 
+/* Reads all parts, then creates the profile; every array is freed at the end, whichever step
+ * has failed. */
 static xm_status_t from_json(const json_t *root, xm_cluster_profile_t **profile)
 {
     xm_cluster_profile_params_t params = XM_CLUSTER_PROFILE_PARAMS_INIT;
@@ -233,6 +249,7 @@ static xm_status_t from_json(const json_t *root, xm_cluster_profile_t **profile)
     xm_cluster_device_t *devices = NULL;
     xm_status_t status = read_head(root, &params);
 
+    /* Up to here nothing is allocated, so these may return at once. */
     if (status < 0 || (status = read_uplink(root, &params)) < 0 ||
         (status = read_fabric(root, &params)) < 0 ||
         (status = xm_json_object(root, "curves", &curves)) < 0) {
@@ -248,6 +265,7 @@ static xm_status_t from_json(const json_t *root, xm_cluster_profile_t **profile)
         (void)snprintf(path, sizeof(path), "curves.%s", names[link]);
         status = xm_curve_from_json(json_object_get(curves, names[link]), path, &curve[link],
                                     &spread[link], &params.curve_points[link]);
+        /* The parameters point into these arrays until the profile has copied them. */
         params.curve[link] = curve[link];
         params.curve_spread[link] = spread[link];
     }
@@ -282,6 +300,7 @@ static xm_status_t from_json(const json_t *root, xm_cluster_profile_t **profile)
     return status;
 }
 
+/* Duplicate keys are refused: which of them counts would be an accident. */
 xm_status_t xm_cluster_profile_from_text(const char *text, size_t length, const char *source,
                                          xm_cluster_profile_t **profile)
 {
@@ -301,6 +320,7 @@ xm_status_t xm_cluster_profile_from_text(const char *text, size_t length, const 
     return status < 0 ? xm_error_prefix(status, "%s", source) : XM_OK;
 }
 
+/* Errors name the file, then the path in it. */
 xm_status_t xm_cluster_profile_load(const char *path, xm_cluster_profile_t **profile)
 {
     if (XM_IS_NULL(path) || XM_IS_NULL(profile)) {
@@ -317,6 +337,7 @@ xm_status_t xm_cluster_profile_load(const char *path, xm_cluster_profile_t **pro
     return status;
 }
 
+/* The curve's reference goes to the document that it is packed into. */
 static json_t *curve_to_json(const xm_cluster_profile_t *profile, xm_link_class_t link)
 {
     size_t points;
@@ -325,6 +346,7 @@ static json_t *curve_to_json(const xm_cluster_profile_t *profile, xm_link_class_
     return xm_curve_to_json(curve, xm_cluster_profile_spread(profile, link), points);
 }
 
+/* An absent key reads as 0, so a 0 need not be written. */
 static void add_positive(json_t *object, const char *key, double value)
 {
     if (value > 0) {
@@ -332,12 +354,13 @@ static void add_positive(json_t *object, const char *key, double value)
     }
 }
 
-/* The parts that a profile may leave out. */
+/* Adds the parts that a profile may leave out. */
 static void add_optional(const xm_cluster_profile_t *profile, json_t *root)
 {
     size_t count;
     const xm_op_time_t *op_times = xm_cluster_profile_op_times(profile, &count);
 
+    /* The list is written if the profile has one, and then it names all hosts. */
     if (xm_cluster_profile_hosts_differ(profile)) {
         json_t *rates = json_array();
 
@@ -397,6 +420,7 @@ static void add_optional(const xm_cluster_profile_t *profile, json_t *root)
     }
 }
 
+/* Twelve digits are what profiles are rounded to, so writing loses nothing. */
 xm_status_t xm_cluster_profile_to_text(const xm_cluster_profile_t *profile, char **text)
 {
     json_error_t error;
@@ -427,6 +451,8 @@ xm_status_t xm_cluster_profile_to_text(const xm_cluster_profile_t *profile, char
     return XM_OK;
 }
 
+/* The text is complete before the file is opened, so missing memory leaves an old file as it
+ * was. */
 xm_status_t xm_cluster_profile_save(const xm_cluster_profile_t *profile, const char *path)
 {
     char *text = NULL;

@@ -1,9 +1,11 @@
-/* The same cluster with its hosts numbered in another order. */
+/* The same cluster with its hosts numbered in another order, for planners that try which order
+ * suits a mesh best. Racks are runs of hosts by number, so an order has to keep them together,
+ * or the profile would describe another network. */
 #include <stdlib.h>
 
 #include "comm/profile/cluster_profile_private.h"
 
-/* Every host once. */
+/* Checks that the order has every host exactly once; the sentence names the places. */
 static xm_status_t check_permutation(int hosts, const int *order)
 {
     int *place = malloc((size_t)hosts * sizeof(*place));
@@ -33,7 +35,8 @@ static xm_status_t check_permutation(int hosts, const int *order)
     return status;
 }
 
-/* Racks are runs of hosts by number, so those of one rack have to stay together. */
+/* Checks the racks: they are runs of hosts by number, so those of one rack have to stay
+ * together. */
 static xm_status_t check_racks(const xm_cluster_profile_t *profile, const int *order)
 {
     int per_rack = xm_cluster_profile_hosts_per_rack(profile);
@@ -51,6 +54,7 @@ static xm_status_t check_racks(const xm_cluster_profile_t *profile, const int *o
     return XM_OK;
 }
 
+/* Only what belongs to single hosts changes; curves are of link classes and stay. */
 xm_status_t xm_cluster_profile_reorder(const xm_cluster_profile_t *profile, const int *order,
                                        xm_cluster_profile_t **reordered)
 {

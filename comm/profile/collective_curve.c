@@ -1,3 +1,7 @@
+/* A measured collective: its kind, the shape of its group and its times. Two curves are about
+ * the same thing when kind and shape agree, whatever library was measured; that is how planners
+ * look them up. Copies are deep, since curves move between probes, files and profiles that live
+ * for different times. */
 #include "comm/profile/collective_curve.h"
 
 #include <stdlib.h>
@@ -13,6 +17,7 @@ const char *xm_collective_name(xm_collective_t kind)
     return names[kind];
 }
 
+/* Bounded by the check, so the product fits. */
 int xm_collective_curve_devices(const xm_collective_curve_t *curve)
 {
     return curve->hosts * curve->devices_per_host;
@@ -24,6 +29,8 @@ bool xm_collective_curve_same(const xm_collective_curve_t *a, const xm_collectiv
            a->devices_per_host == b->devices_per_host && a->groups_per_host == b->groups_per_host;
 }
 
+/* A group has at least two devices, and a name for what was measured, because times of
+ * different libraries must not be mixed unawares. */
 xm_status_t xm_collective_curve_check(const char *name, const xm_collective_curve_t *curve)
 {
     const int sizes[] = {curve->hosts, curve->devices_per_host, curve->groups_per_host};
@@ -56,6 +63,7 @@ void xm_collective_curve_release(xm_collective_curve_t *copy)
     *copy = (xm_collective_curve_t){0};
 }
 
+/* Copies all or nothing; times are rounded as in files. */
 xm_status_t xm_collective_curve_copy(const xm_collective_curve_t *from, xm_collective_curve_t *to)
 {
     xm_curve_point_t *points = calloc(from->count, sizeof(*points));

@@ -1,3 +1,8 @@
+/* Importing measured collectives: the output of nccl-tests (text and JSON), OSU benchmarks, and
+ * documents of our own. The programs count bytes differently (what a rank sends, contributes or
+ * ends up with), while a curve counts the whole tensor, so sizes are scaled by the group's size
+ * once or twice. A file does not always tell what it measured; then the caller's hint must, and
+ * a guess is never made. */
 #include "comm/profile/collective_import.h"
 
 #include <ctype.h>
@@ -12,9 +17,10 @@
 #include "comm/base.h"
 #include "comm/profile/curve_fit.h"
 
-/* Of our own documents. */
+/* The version of our own documents. */
 enum { FORMAT_VERSION = 2 };
 
+/* Adds a row. Size 0 says nothing about a curve and is skipped. */
 xm_status_t xm_table_add_row(xm_collective_table_t *table, uint64_t size, double microseconds)
 {
     if (!isfinite(microseconds) || microseconds <= 0) {
@@ -26,6 +32,7 @@ xm_status_t xm_table_add_row(xm_collective_table_t *table, uint64_t size, double
     if (table->count == XM_TABLE_ROWS) {
         return xm_error_set(XM_ERR_PARSE, "more than %d rows", XM_TABLE_ROWS);
     }
+    /* Sizes that do not rise mean several tables in one file, or a damaged one. */
     if (table->count > 0 && size <= table->rows[table->count - 1].bytes) {
         return xm_error_set(XM_ERR_PARSE, "size %llu after %llu; sizes must rise",
                             (unsigned long long)size,
@@ -35,11 +42,13 @@ xm_status_t xm_table_add_row(xm_collective_table_t *table, uint64_t size, double
     return XM_OK;
 }
 
+/* The array doubles when its count is a power of two, so it needs no capacity field. */
 xm_status_t xm_table_add_rank(xm_collective_table_t *table, int group, const char *host,
                               size_t length)
 {
     xm_table_rank_t *ranks;
 
+    /* The name is not cut: two hosts with a long common beginning would become one. */
     if (length == 0 || length >= XM_TABLE_HOST) {
         return xm_error_set(XM_ERR_PARSE, "a host name of %zu bytes; it must have 1 to %d", length,
                             XM_TABLE_HOST - 1);
@@ -63,6 +72,7 @@ xm_status_t xm_table_add_rank(xm_collective_table_t *table, int group, const cha
     return XM_OK;
 }
 
+/* Recognises a program of nccl-tests by its name. */
 int xm_table_nccl_kind(const char *program, size_t length)
 {
     static const struct {
@@ -73,6 +83,7 @@ int xm_table_nccl_kind(const char *program, size_t length)
                     {"reduce_scatter_perf", XM_REDUCE_SCATTER},
                     {"alltoall_perf", XM_ALL_TO_ALL}};
 
+    /* Only the last part of the program's path counts. */
     for (size_t i = length; i > 0; --i) {
         if (program[i - 1] == '/') {
             program += i;
@@ -92,8 +103,10 @@ int xm_table_nccl_kind(const char *program, size_t length)
     return -1;
 }
 
+/* NCCL writes 2.19.3 as 21903. */
 void xm_table_nccl_version(xm_collective_table_t *table, long version)
 {
+    /* Other numbers are older than this scheme or wrong; the curve then just says "NCCL". */
     if (version >= 10000 && version < 1000000) {
         (void)snprintf(table->library, sizeof(table->library), "NCCL %ld.%ld.%ld", version / 10000,
                        version / 100 % 100, version % 100);
@@ -108,8 +121,9 @@ static int compare_ranks(const void *a, const void *b)
     return hosts != 0 ? hosts : (left->group > right->group) - (left->group < right->group);
 }
 
-/* How the groups lie on the hosts, from the list of ranks: all hosts have as many groups, and every
- * group as many ranks on each of its hosts. */
+/* Finds how the groups lie on the hosts, from the list of ranks: all hosts must have as many
+ * groups, and every group as many ranks on each of its hosts. Anything uneven has no place in a
+ * profile. */
 static xm_status_t shape_of(const xm_collective_table_t *table, xm_collective_hint_t *shape)
 {
     xm_table_rank_t *sorted = malloc(table->rank_count * sizeof(*sorted));
@@ -121,7 +135,7 @@ static xm_status_t shape_of(const xm_collective_table_t *table, xm_collective_hi
     }
     memcpy(sorted, table->ranks, table->rank_count * sizeof(*sorted));
     qsort(sorted, table->rank_count, sizeof(*sorted), compare_ranks);
-    /* A part is what one group has on one host. */
+    /* A part is what one group has on one host; sorting makes its ranks neighbours. */
     for (size_t i = 0, size = 0; i < table->rank_count; ++i) {
         bool last = i + 1 == table->rank_count || compare_ranks(&sorted[i], &sorted[i + 1]) != 0;
 
@@ -137,6 +151,7 @@ static xm_status_t shape_of(const xm_collective_table_t *table, xm_collective_hi
         }
     }
     for (size_t i = 0; i < table->rank_count; ++i) {
+        /* Quadratic, but XM_TABLE_RANKS bounds it. */
         bool seen = false;
 
         for (size_t k = 0; k < i && !seen; ++k) {
@@ -145,6 +160,7 @@ static xm_status_t shape_of(const xm_collective_table_t *table, xm_collective_hi
         groups += !seen;
     }
     free(sorted);
+    /* The divisions below are exact because of these two tests. */
     if (!even || parts % hosts != 0 || parts % groups != 0) {
         return xm_error_set(XM_ERR_UNSUPPORTED,
                             "its %zu ranks do not lie evenly on %zu hosts in %zu groups; --axis "
@@ -157,7 +173,8 @@ static xm_status_t shape_of(const xm_collective_table_t *table, xm_collective_hi
     return XM_OK;
 }
 
-/* The curve of a table, with what the hint adds. */
+/* Makes the curve of a table, with what the hint adds. The hint outranks the file, for a user
+ * may know better. Times that fall are smoothed, as for own measurements. */
 static xm_status_t finish(xm_collective_table_t *table, const xm_collective_hint_t *hint,
                           const char *library, xm_collective_curve_t **curves, size_t *count)
 {
@@ -167,6 +184,7 @@ static xm_status_t finish(xm_collective_table_t *table, const xm_collective_hint
     uint64_t factor = 1;
     xm_status_t status;
 
+    /* A kind below 0 stands for "unknown", in the hint as in the table. */
     shape.kind = hint->kind >= 0 ? hint->kind : table->kind;
     if (shape.kind < 0) {
         return xm_error_set(XM_ERR_PARSE,
@@ -187,6 +205,8 @@ static xm_status_t finish(xm_collective_table_t *table, const xm_collective_hint
     curve.devices_per_host = shape.devices_per_host;
     curve.groups_per_host = shape.groups_per_host;
     curve.library = table->library[0] != '\0' ? table->library : library;
+    /* Bytes are scaled to the whole tensor, with a check for overflow: the sizes are a
+     * stranger's. */
     for (uint64_t i = 0; i < table->scale_power; ++i) {
         factor *= (uint64_t)xm_collective_curve_devices(&curve);
     }
@@ -201,6 +221,7 @@ static xm_status_t finish(xm_collective_table_t *table, const xm_collective_hint
         return xm_error_set(XM_ERR_PARSE, "it has %zu rows; a curve needs at least 2",
                             table->count);
     }
+    /* The curve borrows the rows; xm_collective_curve_copy() makes its own. */
     curve.points = table->rows;
     curve.count = (size_t)xm_curve_smooth(table->rows, spread, (int)table->count);
     status = xm_collective_curve_check("the curve", &curve);
@@ -221,6 +242,7 @@ static xm_status_t finish(xm_collective_table_t *table, const xm_collective_hint
     return XM_OK;
 }
 
+/* A run whose results were wrong is refused: its times mean nothing. */
 static xm_status_t read_nccl_rows(const json_t *results, xm_collective_table_t *table)
 {
     if (!json_is_array(results)) {
@@ -234,6 +256,7 @@ static xm_status_t read_nccl_rows(const json_t *results, xm_collective_table_t *
         double microseconds = 0;
         xm_status_t status;
 
+        /* Out of place is preferred; a run may have measured only one of the two. */
         body = json_is_object(body) ? body : json_object_get(row, "in_place");
         wrong = json_object_get(body, "nwrong");
         (void)snprintf(path, sizeof(path), "results[%zu].size", i);
@@ -271,6 +294,7 @@ static xm_status_t read_nccl_ranks(const json_t *devices, xm_collective_table_t 
                                 "devices[%zu] must have an integer 'group' and a string 'hostname'",
                                 i);
         }
+        /* The names may be padded with blanks. */
         while (isspace((unsigned char)*host)) {
             ++host;
         }
@@ -282,7 +306,7 @@ static xm_status_t read_nccl_ranks(const json_t *devices, xm_collective_table_t 
     return XM_OK;
 }
 
-/* nccl-tests --json: the program is the first of its arguments. */
+/* Reads nccl-tests' JSON: the program is the first of its arguments. */
 static xm_status_t read_nccl_json(const json_t *root, xm_collective_table_t *table)
 {
     const char *program = json_string_value(json_array_get(json_object_get(root, "args"), 0));
@@ -299,6 +323,7 @@ static xm_status_t read_nccl_json(const json_t *root, xm_collective_table_t *tab
     return status < 0 ? status : read_nccl_rows(json_object_get(root, "results"), table);
 }
 
+/* A document with "collectives" is one of ours, anything else nccl-tests'. */
 static xm_status_t import_json(const char *text, size_t length, const xm_collective_hint_t *hint,
                                xm_collective_table_t *table, xm_collective_curve_t **curves,
                                size_t *count)
@@ -326,11 +351,13 @@ static xm_status_t import_json(const char *text, size_t length, const xm_collect
     return status;
 }
 
+/* The text may hold zero bytes, so strstr() would not do. */
 static bool contains(const char *text, size_t length, const char *word)
 {
     return memmem(text, length, word, strlen(word)) != NULL;
 }
 
+/* Recognises the format by the beginning and by OSU's comment line. */
 xm_status_t xm_collective_import(const char *text, size_t length, const char *source,
                                  const xm_collective_hint_t *hint, xm_collective_curve_t **curves,
                                  size_t *count)
@@ -339,6 +366,7 @@ xm_status_t xm_collective_import(const char *text, size_t length, const char *so
     size_t start = 0;
     xm_status_t status;
 
+    /* A document begins with a brace; tables never do. */
     while (start < length && isspace((unsigned char)text[start])) {
         ++start;
     }
@@ -349,8 +377,8 @@ xm_status_t xm_collective_import(const char *text, size_t length, const char *so
         if (status == XM_OK) {
             int kind = hint->kind >= 0 ? hint->kind : table.kind;
 
-            /* OSU counts what a rank sends to one other in an all-to-all, and what it contributes
-             * to an all-gather. */
+            /* OSU counts what a rank sends to one other in an all-to-all, and what it
+             * contributes to an all-gather. */
             table.scale_power = kind == XM_ALL_TO_ALL ? 2 : kind == XM_ALL_GATHER ? 1 : 0;
             status = finish(&table, hint, "MPI", curves, count);
         }
@@ -365,6 +393,7 @@ xm_status_t xm_collective_import(const char *text, size_t length, const char *so
     return status < 0 ? xm_error_prefix(status, "%s", source) : XM_OK;
 }
 
+/* Writes a document of our own, which import reads again. */
 xm_status_t xm_collective_export(const xm_collective_curve_t *curves, size_t count,
                                  const char *path)
 {
@@ -384,6 +413,7 @@ xm_status_t xm_collective_export(const xm_collective_curve_t *curves, size_t cou
     return status;
 }
 
+/* Errors begin with the path, as those of all files. */
 xm_status_t xm_collective_import_file(const char *path, const xm_collective_hint_t *hint,
                                       xm_collective_curve_t **curves, size_t *count)
 {

@@ -1,4 +1,7 @@
-/* The tables that nccl-tests and the OSU benchmarks print. */
+/* Reading the tables that nccl-tests and the OSU benchmarks print. They are texts for people
+ * whose columns depend on version and options, so the head of the table says where the time is,
+ * and units and wrong results are checked: a table that is read by guess would make wrong
+ * plans. Errors name the line. */
 #include "comm/profile/collective_table.h"
 
 #include <stdio.h>
@@ -9,7 +12,7 @@
 
 enum { MAX_WORDS = 40, WORD_SIZE = 32 };
 
-/* One line of a text, and its words. */
+/* One line of a text, and its words, none of which is copied. */
 typedef struct {
     const char *next, *end; /* what is not read yet */
     const char *line;
@@ -25,6 +28,7 @@ static bool is_blank(char c)
     return c == ' ' || c == '\t' || c == '\r';
 }
 
+/* Reads the next line and cuts it into words; false at the end of the text. */
 static bool next_line(reader_t *reader)
 {
     const char *end;
@@ -67,7 +71,8 @@ static bool is_comment(const reader_t *reader)
     return reader->count > 0 && reader->words[0][0] == '#';
 }
 
-/* A word as a text of its own; what is too long for a number is cut, which makes none of it. */
+/* Copies a word as a text of its own; one that is too long for a number is cut, which makes no
+ * number of it. */
 static char *word_at(const reader_t *reader, int index, char *buffer)
 {
     size_t length =
@@ -86,7 +91,7 @@ static xm_status_t at_line(const reader_t *reader, xm_status_t status)
     return status < 0 ? xm_error_prefix(status, "line %d", reader->number) : XM_OK;
 }
 
-/* A row's size in column 0 and its time in @p time_column. */
+/* Reads a row's size in column 0 and its time in @p time_column. */
 static xm_status_t read_row(const reader_t *reader, int time_column, xm_collective_table_t *table)
 {
     char word[WORD_SIZE];
@@ -105,7 +110,7 @@ static xm_status_t read_row(const reader_t *reader, int time_column, xm_collecti
     return at_line(reader, status);
 }
 
-/* "#  Rank  0 Group  0 Pid 1655 on HOST device  0 [0000:06:00] …" */
+/* Reads "#  Rank  0 Group  0 Pid 1655 on HOST device  0 [0000:06:00] …". */
 static xm_status_t read_rank(const reader_t *reader, xm_collective_table_t *table)
 {
     char word[WORD_SIZE];
@@ -124,7 +129,8 @@ static xm_status_t read_rank(const reader_t *reader, xm_collective_table_t *tabl
     return at_line(reader, status);
 }
 
-/* What nccl-tests says above its table. */
+/* Reads what nccl-tests says above its table: ranks, program, version. One file is one test; a
+ * second one would mix two curves. */
 static xm_status_t read_nccl_comment(const reader_t *reader, xm_collective_table_t *table)
 {
     static const char library[] = "nccl-library=";
@@ -164,7 +170,8 @@ typedef struct {
     int count, time, wrong;
 } columns_t;
 
-/* "# size count type redop root time algbw busbw #wrong time …": the '#' may touch nothing. */
+/* Reads the head, "# size count type redop root time algbw busbw #wrong time …". The first
+ * columns of a name count, which are those of out-of-place runs. */
 static bool read_nccl_head(const reader_t *reader, columns_t *columns)
 {
     if (!is_word(reader, 0, "#") || !is_word(reader, 1, "size") || !is_word(reader, 2, "count")) {
@@ -182,6 +189,7 @@ static bool read_nccl_head(const reader_t *reader, columns_t *columns)
     return true;
 }
 
+/* A row with another number of columns is none, and one with wrong elements is refused. */
 static xm_status_t read_nccl_row(const reader_t *reader, const columns_t *columns,
                                  xm_collective_table_t *table)
 {
@@ -202,7 +210,7 @@ static xm_status_t read_nccl_row(const reader_t *reader, const columns_t *column
     return read_row(reader, columns->time, table);
 }
 
-/* The line below the head has the units. */
+/* Checks the line below the head, which has the units. */
 static xm_status_t check_nccl_units(reader_t *reader, const columns_t *columns)
 {
     if (columns->time < 0) {
@@ -219,6 +227,7 @@ static xm_status_t check_nccl_units(reader_t *reader, const columns_t *columns)
                                                       "of units with (us)"));
 }
 
+/* Reads the whole text; lines before the head that are no comments are a program's own output. */
 xm_status_t xm_table_read_nccl_text(const char *text, size_t length, xm_collective_table_t *table)
 {
     reader_t reader = {.next = text, .end = text + length};
@@ -244,7 +253,7 @@ xm_status_t xm_table_read_nccl_text(const char *text, size_t length, xm_collecti
     return status;
 }
 
-/* "# OSU MPI Allreduce Latency Test v7.5": the collective, or -1. */
+/* Recognises "# OSU MPI Allreduce Latency Test v7.5": the collective, or -1. */
 static int osu_kind(const reader_t *reader)
 {
     static const struct {
@@ -256,7 +265,7 @@ static int osu_kind(const reader_t *reader)
                   {{"All-to-All", "Personalized", "Exchange"}, XM_ALL_TO_ALL}};
 
     for (size_t i = 0; i < sizeof(titles) / sizeof(titles[0]); ++i) {
-        /* # OSU MPI… and the title. */
+        /* The words are: "#", "OSU", "MPI…", then the title. */
         if (is_word(reader, 3, titles[i].words[0]) && is_word(reader, 4, titles[i].words[1]) &&
             (titles[i].words[2] == NULL || is_word(reader, 5, titles[i].words[2]))) {
             return (int)titles[i].kind;
@@ -282,7 +291,7 @@ static xm_status_t read_osu_title(const reader_t *reader, xm_collective_table_t 
     return XM_OK;
 }
 
-/* "# Size       Avg Latency(us)" and perhaps more columns. */
+/* Checks the head "# Size       Avg Latency(us)", behind which there may be more columns. */
 static xm_status_t check_osu_head(const reader_t *reader)
 {
     if (is_word(reader, 2, "Avg") && is_word(reader, 3, "Latency(us)")) {
@@ -292,6 +301,7 @@ static xm_status_t check_osu_head(const reader_t *reader)
                    xm_error_set(XM_ERR_PARSE, "the second column must be 'Avg Latency(us)'"));
 }
 
+/* OSU's rows begin with the size, then the average time. */
 xm_status_t xm_table_read_osu_text(const char *text, size_t length, xm_collective_table_t *table)
 {
     reader_t reader = {.next = text, .end = text + length};

@@ -1,3 +1,7 @@
+/* Curves of time over bytes. They rise strictly at the end and never fall, which is checked
+ * when a curve is made, so that no caller has to handle infinite rates or times that shrink.
+ * Times are rounded to 12 digits where they are compared, because they are written to files
+ * with as many: what passes before writing must pass after reading. */
 #include "comm/profile/curve.h"
 
 #include <inttypes.h>
@@ -15,6 +19,7 @@ double xm_curve_rounded(double value)
     return strtod(text, NULL);
 }
 
+/* Checks a curve point by point; the sentence has the first point that is wrong. */
 xm_status_t xm_curve_check(const char *name, const xm_curve_point_t *points, const double *spread,
                            size_t count)
 {
@@ -63,6 +68,8 @@ xm_status_t xm_curve_check(const char *name, const xm_curve_point_t *points, con
     return XM_OK;
 }
 
+/* The time of a size: linear between points, constant below the first, and beyond the last with
+ * the last slope. A binary search finds the segment. */
 double xm_curve_seconds(const xm_curve_point_t *points, size_t count, double bytes)
 {
     size_t low = 0, high = count - 1;
@@ -71,7 +78,7 @@ double xm_curve_seconds(const xm_curve_point_t *points, size_t count, double byt
     if (bytes <= (double)points[0].bytes) {
         return points[0].seconds;
     }
-    /* The segment low … low + 1 that holds the size, or the last one. */
+    /* Finds the segment low … low + 1 that holds the size, or the last one. */
     while (high - low > 1) {
         size_t middle = low + (high - low) / 2;
 

@@ -1,3 +1,7 @@
+/* Statistics of measured curves: medians, how sure they are, and how to make a curve from
+ * noise. Medians are used throughout, since a measurement on a busy machine is disturbed in one
+ * direction only. Smoothing is isotonic regression (pool adjacent violators): the rising curve
+ * that is nearest to the points, without a model of the network. */
 #include "comm/profile/curve_fit.h"
 
 #include <math.h>
@@ -6,6 +10,7 @@
 /* Bytes per second. */
 #define FASTEST_LINK 1e12
 
+/* Sizes grow by a factor of four: enough points for a curve, few enough for a short probe. */
 int xm_curve_sizes(uint64_t max_bytes, uint64_t sizes[XM_CURVE_MAX_POINTS])
 {
     int count = 0;
@@ -24,12 +29,16 @@ static int compare_doubles(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
+/* Sorts the values, which the caller uses afterwards. */
 double xm_curve_median(double *values, int count)
 {
     qsort(values, (size_t)count, sizeof(double), compare_doubles);
     return (values[(count - 1) / 2] + values[count / 2]) / 2;
 }
 
+/* Half the width of a 95 % confidence interval of the median, relative to it. It comes from
+ * order statistics alone and assumes no distribution. With fewer than two values nothing is
+ * known, which is 1. */
 double xm_curve_spread(const double *sorted, int count)
 {
     double median = (sorted[(count - 1) / 2] + sorted[count / 2]) / 2;
@@ -52,6 +61,10 @@ double xm_curve_spread(const double *sorted, int count)
     return fmin(1, fmax(median - sorted[skipped], sorted[count - 1 - skipped] - median) / median);
 }
 
+/* Makes the times rise. A point that is not above the pool before it is merged with that pool,
+ * by the mean, until the pools rise; then each point gets its pool's mean. Points of the last
+ * pool are reduced to one, so that the last slope is positive. Returns the number of points
+ * left. */
 int xm_curve_smooth(xm_curve_point_t *curve, double *spread, int points)
 {
     struct {

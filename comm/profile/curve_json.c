@@ -1,3 +1,7 @@
+/* Curves and collectives as JSON, the part of cluster profiles that people edit by hand. Every
+ * mistake is therefore answered with the path of the element, "curve[3][1] is …". A curve has
+ * spreads at all points or at none, because a planner could not use half of them. These functions
+ * check types and shapes; curve.c checks that the numbers make sense. */
 #include "comm/profile/curve_json.h"
 
 #include <stdio.h>
@@ -8,6 +12,7 @@
 
 enum { PATH_SIZE = 96 };
 
+/* Reads one point: [bytes, seconds] or [bytes, seconds, spread]. */
 static xm_status_t read_point(const json_t *entry, const char *path, bool with_spread,
                               xm_curve_point_t *point, double *spread)
 {
@@ -24,6 +29,7 @@ static xm_status_t read_point(const json_t *entry, const char *path, bool with_s
                             "spread]",
                             path, size);
     }
+    /* The first point decides whether the curve has spreads. */
     if ((size == 3) != with_spread) {
         return xm_error_set(XM_ERR_PARSE, "%s has %zu elements and the points before it have %d",
                             path, size, with_spread ? 3 : 2);
@@ -45,16 +51,20 @@ static xm_status_t read_point(const json_t *entry, const char *path, bool with_s
         (void)snprintf(element, sizeof(element), "%s[2]", path);
         return xm_json_wrong_type(element, "a number (spread)", json_array_get(entry, 2));
     }
+    /* Without a third element the spread is 0, and the caller drops the array. */
     point->bytes = (uint64_t)json_integer_value(bytes);
     point->seconds = json_number_value(seconds);
     *spread = json_number_value(json_array_get(entry, 2));
     return XM_OK;
 }
 
+/* Reads a curve. On failure nothing belongs to the caller. */
 xm_status_t xm_curve_from_json(const json_t *array, const char *path, xm_curve_point_t **points,
                                double **spread, size_t *count)
 {
     size_t size = json_array_size(array);
+    /* An empty or wrong array gives false here; it is refused below or by the check of the
+     * curve. */
     bool with_spread = json_array_size(json_array_get(array, 0)) == 3;
     xm_curve_point_t *read;
     double *spreads;
@@ -63,6 +73,8 @@ xm_status_t xm_curve_from_json(const json_t *array, const char *path, xm_curve_p
     if (!json_is_array(array)) {
         return xm_json_wrong_type(path, "an array of [bytes, seconds]", array);
     }
+    /* One more than needed, since calloc(0) may return NULL, which would look like missing
+     * memory. */
     read = calloc(size + 1, sizeof(*read));
     spreads = calloc(size + 1, sizeof(*spreads));
     if (read == NULL || spreads == NULL) {
@@ -89,6 +101,7 @@ xm_status_t xm_curve_from_json(const json_t *array, const char *path, xm_curve_p
     return XM_OK;
 }
 
+/* The caller owns the result; NULL makes json_pack() fail, and with it the whole document. */
 json_t *xm_curve_to_json(const xm_curve_point_t *points, const double *spread, size_t count)
 {
     json_t *array = json_array();
@@ -104,6 +117,8 @@ json_t *xm_curve_to_json(const xm_curve_point_t *points, const double *spread, s
     return array;
 }
 
+/* Reads one collective; unknown keys are refused, since a misspelt one would otherwise be
+ * ignored. */
 static xm_status_t read_collective(const json_t *entry, const char *path,
                                    xm_collective_curve_t *curve)
 {
@@ -136,6 +151,8 @@ static xm_status_t read_collective(const json_t *entry, const char *path,
         (status = xm_json_string(entry, "library", &read.library)) < 0) {
         return xm_error_prefix(status, "%s", path);
     }
+    /* `read` only borrows the document's strings and these arrays; the copy at the end owns
+     * everything. */
     read.kind = (xm_collective_t)kind;
     status =
         xm_curve_from_json(json_object_get(entry, "curve"), key, &points, &spread, &read.count);
@@ -152,6 +169,7 @@ static xm_status_t read_collective(const json_t *entry, const char *path,
     return status;
 }
 
+/* A missing array is an empty one: profiles from before there were collectives have none. */
 xm_status_t xm_collectives_from_json(const json_t *array, xm_collective_curve_t **curves,
                                      size_t *count)
 {
@@ -166,6 +184,7 @@ xm_status_t xm_collectives_from_json(const json_t *array, xm_collective_curve_t 
     if (read == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu collectives", size);
     }
+    /* `made` counts whole curves only, so that a failure frees exactly those. */
     for (; made < size; ++made) {
         char path[PATH_SIZE];
 
@@ -181,6 +200,7 @@ xm_status_t xm_collectives_from_json(const json_t *array, xm_collective_curve_t 
     return XM_OK;
 }
 
+/* The keys are those of read_collective(): what is written here can be read back. */
 json_t *xm_collective_to_json(const xm_collective_curve_t *curve)
 {
     return json_pack("{s:s,s:i,s:i,s:i,s:s,s:o}", "collective", xm_collective_name(curve->kind),

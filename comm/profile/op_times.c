@@ -1,3 +1,8 @@
+/* Times of operators: a roofline (the larger of computing and memory time) corrected by
+ * measured ratios. The ratio of measured to ideal time is interpolated between the nearest
+ * measured sizes of the same operator, over the logarithm of the ideal time, since efficiency
+ * changes with orders of magnitude. Beyond the measured sizes the last ratio holds. Without
+ * measurements the roofline itself is the answer, which is a lower bound. */
 #include "comm/profile/op_times.h"
 
 #include <math.h>
@@ -8,11 +13,14 @@
 
 enum { NAME_LENGTH = 31 };
 
+/* An operator is limited by arithmetic or by memory; overlap of the two is assumed to be
+ * complete. */
 double xm_roofline_seconds(xm_roofline_t roofline, double flops, double bytes)
 {
     return fmax(flops / roofline.flops, bytes / roofline.bandwidth);
 }
 
+/* Checks an entry; one without work could be compared with nothing. */
 xm_status_t xm_op_time_check(const char *name, const xm_op_time_t *entry)
 {
     const double numbers[] = {entry->flops, entry->bytes};
@@ -41,7 +49,7 @@ xm_status_t xm_op_time_check(const char *name, const xm_op_time_t *entry)
     return XM_OK;
 }
 
-/* An entry on its way into order. */
+/* An entry with its ideal time, for sorting. */
 typedef struct placed {
     xm_op_time_t entry;
     double roofline;
@@ -61,6 +69,8 @@ static int by_place(const void *left, const void *right)
     return (a->entry.seconds > b->entry.seconds) - (a->entry.seconds < b->entry.seconds);
 }
 
+/* Copies the entries in the order of operator and ideal time, which the look-up relies on.
+ * Numbers are rounded as a file would, so a saved profile answers the same. */
 xm_status_t xm_op_times_copy(const xm_op_time_t *entries, size_t count, xm_roofline_t roofline,
                              xm_op_time_t **copy)
 {
@@ -106,6 +116,7 @@ void xm_op_times_free(xm_op_time_t *entries, size_t count)
     free(entries);
 }
 
+/* Looks for the nearest entries below and above, in one pass over the sorted list. */
 double xm_op_times_seconds(const xm_op_time_t *entries, size_t count, xm_roofline_t roofline,
                            const char *op, double flops, double bytes)
 {

@@ -1,3 +1,7 @@
+/* Comparing two profiles of one cluster, to find what has become slower since. A row is a
+ * number that both have: a rate, or the time of one size on one curve; what only one of them
+ * measured cannot be compared and makes no row. A change counts as significant when it is
+ * larger than what both measurements together leave open, so noise is not reported as a fault. */
 #include "comm/profile/profile_compare.h"
 
 #include <math.h>
@@ -20,7 +24,8 @@ static const double unknown = -1;
 static void add(xm_profile_compare_t *compare, bool is_time, double before, double after,
                 double spread, const char *format, ...) XM_PRINTF(6, 7);
 
-/* A number that one of the two lacks (0) makes no row. */
+/* Adds a row, unless one of the two lacks the number (0). Want of memory is remembered and
+ * reported once, at the end. */
 static void add(xm_profile_compare_t *compare, bool is_time, double before, double after,
                 double spread, const char *format, ...)
 {
@@ -47,13 +52,14 @@ static void add(xm_profile_compare_t *compare, bool is_time, double before, doub
                                  .after = after,
                                  .change = after / before - 1,
                                  .spread = spread};
+    /* Without a known spread every change may mean something. */
     row->significant = spread < 0 || fabs(row->change) > spread;
     va_start(args, format);
     (void)vsnprintf(row->name, sizeof(row->name), format, args);
     va_end(args);
 }
 
-/* What two spreads allow together. */
+/* The spreads of both together; unknown if one of them is. */
 static double both(double before, double after)
 {
     return before < 0 || after < 0 ? unknown : before + after;
@@ -70,7 +76,7 @@ typedef struct {
     size_t count;
 } curve_t;
 
-/* The sizes that both curves have. */
+/* Compares the sizes that both curves have, by walking along both in order. */
 static void add_curve(xm_profile_compare_t *compare, const char *name, const curve_t *before,
                       const curve_t *after)
 {
@@ -96,6 +102,7 @@ static curve_t link_curve(const xm_cluster_profile_t *profile, xm_link_class_t l
     return curve;
 }
 
+/* A collective is compared with the one of the same kind and shape. */
 static void add_collectives(xm_profile_compare_t *compare, const xm_cluster_profile_t *before,
                             const xm_cluster_profile_t *after)
 {
@@ -124,6 +131,7 @@ static double nic_spread(const xm_cluster_profile_t *profile)
     return spread > 0 ? spread : unknown;
 }
 
+/* Hosts are compared one by one only if either profile tells them apart. */
 static void add_rates(xm_profile_compare_t *compare, const xm_cluster_profile_t *before,
                       const xm_cluster_profile_t *after)
 {
@@ -148,6 +156,7 @@ static void add_rates(xm_profile_compare_t *compare, const xm_cluster_profile_t 
     }
 }
 
+/* Profiles of clusters of different sizes describe different things. */
 xm_status_t xm_profile_compare_create(const xm_cluster_profile_t *before,
                                       const xm_cluster_profile_t *after,
                                       xm_profile_compare_t **compare)
@@ -193,6 +202,7 @@ const xm_profile_change_t *xm_profile_compare_row(const xm_profile_compare_t *co
     return &compare->rows[row];
 }
 
+/* Counts what is both significant and larger than the caller cares about. */
 size_t xm_profile_compare_beyond(const xm_profile_compare_t *compare, double threshold)
 {
     size_t count = 0;

@@ -1,3 +1,7 @@
+/* Which ranks share a host, and which a machine. A host's name alone does not tell: containers
+ * and cloned machines have equal names, so the kernel's boot id is added. XM_HOST replaces the
+ * host's identity but not the machine's: that is how one machine emulates several hosts,
+ * between which shared memory must not be used. */
 #include "comm/topology/host_identity.h"
 
 #include <stdio.h>
@@ -14,6 +18,7 @@ static void read_machine_name(char *name, size_t size)
     name[size - 1] = '\0';
 }
 
+/* Without a boot id the name has to do. */
 static void read_boot_id(char *id, size_t size)
 {
     FILE *stream = fopen("/proc/sys/kernel/random/boot_id", "re");
@@ -27,6 +32,7 @@ static void read_boot_id(char *id, size_t size)
     }
 }
 
+/* Texts carry their kind, so a host called like a machine's identity is still another one. */
 void xm_host_identity_read(const char *host, xm_host_identity_t *identity)
 {
     char machine_name[XM_HOST_NAME_SIZE], boot_id[64];

@@ -1,4 +1,7 @@
-/* What a topology tells of its NICs: names, speed, state, kind of network, virtual functions. */
+/* What a topology tells of its NICs: names, speed, state, kind of network, virtual functions.
+ * Interface and RDMA device of one NIC describe the same hardware and contradict each other now
+ * and then, so for each question one of them is believed first: the RDMA port about its state,
+ * the interface about its speed. */
 #include <stdio.h>
 #include <string.h>
 
@@ -6,7 +9,7 @@
 #include "comm/topology/topology_private.h"
 #include "comm/topology/sysfs.h"
 
-/* Of the PCI class of a NIC: an InfiniBand controller. */
+/* A PCI class of NICs: InfiniBand controllers. */
 enum { CLASS_INFINIBAND = 0x0207 };
 
 /* The state of an RDMA port that carries messages, as the kernel numbers it and hwloc copies it. */
@@ -37,6 +40,7 @@ static bool is_down(hwloc_obj_t interface, hwloc_obj_t rdma, int port)
     return strcmp(xm_topology_info(interface, XM_TOPOLOGY_STATE_INFO), "down") == 0;
 }
 
+/* Without a link layer in the text (old kernels, foreign files) the PCI class decides. */
 static bool is_infiniband(hwloc_obj_t pci, hwloc_obj_t rdma)
 {
     const char *layer = xm_topology_info(rdma, XM_TOPOLOGY_LAYER_INFO);
@@ -47,6 +51,8 @@ static bool is_infiniband(hwloc_obj_t pci, hwloc_obj_t rdma)
     return pci != NULL && pci->attr->pcidev.class_id == CLASS_INFINIBAND;
 }
 
+/* Describes a NIC. One without a name keeps its PCI address as the name, and its driver is
+ * missing. */
 void xm_topology_describe_nic(xm_topology_device_t *nic, hwloc_obj_t pci, hwloc_obj_t interface,
                               hwloc_obj_t rdma, int port)
 {
@@ -75,8 +81,8 @@ static bool is_virtual(const xm_topology_device_t *nic)
     return nic->physical_function[0] != '\0' || strstr(nic->model, "Virtual Function") != NULL;
 }
 
-/* Whether the second can be the physical function of the first. Where nobody says which one is, a
- * function of the same vendor on the same bus counts. */
+/* True when the second can be the physical function of the first. Where nothing says which one
+ * is, a function of the same vendor on the same bus counts. */
 static bool is_physical_of(const xm_topology_entry_t *nic, const xm_topology_entry_t *other)
 {
     if (other->pci[0] == '\0' || is_virtual(&other->shown)) {
@@ -89,6 +95,8 @@ static bool is_physical_of(const xm_topology_entry_t *nic, const xm_topology_ent
            nic->object->attr->pcidev.vendor_id == other->object->attr->pcidev.vendor_id;
 }
 
+/* Ties virtual functions to their physical one, if that is visible here: both use one wire, so
+ * only the physical one may count as a rail. */
 void xm_topology_tie_functions(xm_topology_t *topology)
 {
     xm_topology_entry_t *nics = topology->devices[XM_DEVICE_NIC];

@@ -1,3 +1,9 @@
+/* Which NICs each rank of a host uses. The nearest ones are not always best: ranks must not all
+ * take the same, a far NIC may carry far more than a near one, and several NICs may share a PCI
+ * link. So each rank gets a list of near NICs, ranks are placed one after the other on the
+ * emptiest of theirs, then moved while that helps, and NICs that are left over are given away.
+ * The result depends on the topology alone, so all ranks of a host compute the same without
+ * talking. */
 #include "comm/topology/nic_choice.h"
 
 #include <stdlib.h>
@@ -10,7 +16,7 @@
  * ACROSS: what crosses the link between packages is worth one in so many. */
 enum { KEEP = 2, ACROSS = 2 };
 
-/* Sums of rates in another order differ in the last bits. */
+/* Sums of rates in another order differ in the last bits, and must not decide. */
 static const double rounding = 1e-9;
 
 static bool holds_slot(const xm_nic_choice_t *choice, int uplink, const xm_nic_slot_t *slot)
@@ -19,10 +25,11 @@ static bool holds_slot(const xm_nic_choice_t *choice, int uplink, const xm_nic_s
            xm_topology_uplink_holds(choice->topology, uplink, XM_DEVICE_GPU, slot->gpu);
 }
 
-/* What the PCI links between a NIC and a device leave of the NIC's rate. A link above the NIC is
- * shared with the suitable NICs below it. A link above the device limits each NIC that is not below
- * it by itself: which NICs the device uses at the same time is not known yet. Where that limits all
- * NICs alike it is passed over: an idle GPU's link is slower than it will be. */
+/* Computes what the PCI links between a NIC and a device leave of the NIC's rate. A link above
+ * the NIC is shared with the suitable NICs below it. A link above the device limits each NIC
+ * that is not below it by itself: which NICs the device uses at the same time is not known yet.
+ * Where that limits all NICs alike it is passed over: an idle GPU's link is slower than it will
+ * be. */
 static void limit_by_uplinks(const xm_nic_choice_t *choice, const xm_nic_slot_t *slot,
                              xm_nic_way_t *way)
 {
@@ -45,6 +52,8 @@ static void limit_by_uplinks(const xm_nic_choice_t *choice, const xm_nic_slot_t 
     way->bandwidth = way->limit == XM_NIC_LIMIT_UPLINK ? rate : way->bandwidth;
 }
 
+/* Describes the way between a NIC and a rank's place: what it crosses, how fast it is and what
+ * limits it. Memory of a node serves as the place where a rank has no GPU. */
 static xm_nic_way_t way_to(const xm_nic_choice_t *choice, const xm_nic_slot_t *slot, int nic,
                            int *depth)
 {
@@ -71,6 +80,7 @@ static xm_nic_way_t way_to(const xm_nic_choice_t *choice, const xm_nic_slot_t *s
     return way;
 }
 
+/* All NICs count alike if no rates are known. */
 static double worth_of(const xm_nic_choice_t *choice, const xm_nic_way_t *way)
 {
     double worth = way->bandwidth > 0 ? way->bandwidth : choice->fastest;
@@ -78,6 +88,8 @@ static double worth_of(const xm_nic_choice_t *choice, const xm_nic_way_t *way)
     return way->path == XM_PATH_MACHINE ? worth / ACROSS : worth;
 }
 
+/* Lists the near NICs of a place: first the best worth is found, then the nearest among those
+ * worth at least half as much. */
 int xm_nic_choice_near(const xm_nic_choice_t *choice, const xm_nic_slot_t *slot, xm_nic_way_t *ways)
 {
     xm_topology_path_t nearest = XM_PATH_MACHINE;
@@ -113,7 +125,7 @@ int xm_nic_choice_near(const xm_nic_choice_t *choice, const xm_nic_slot_t *slot,
     return count;
 }
 
-/* How full a NIC would be with so many ranks. */
+/* How full a NIC would be with so many ranks more. */
 static double fullness(const xm_nic_choice_t *choice, const xm_nic_way_t *way, int more)
 {
     return (choice->nics[way->nic].load + more) / worth_of(choice, way);
@@ -134,7 +146,8 @@ static const xm_nic_way_t *emptiest(const xm_nic_choice_t *choice,
     return best;
 }
 
-/* Ranks with fewer near NICs come first: they have no choice, and the others can avoid them. */
+/* Places the ranks. Those with fewer near NICs come first: they have no choice, and the others
+ * can avoid them. */
 static void slot_all(xm_nic_choice_t *choice)
 {
     for (int near = 1; near <= choice->nic_count; ++near) {
@@ -150,9 +163,9 @@ static void slot_all(xm_nic_choice_t *choice)
     }
 }
 
-/* Moves ranks while that makes the fuller of two NICs emptier: the first round may have left such a
- * move where the near NICs of ranks overlap without one set holding the other. Ranks at different
- * places may not agree on what a NIC is worth, so the number of rounds is limited. */
+/* Moves ranks while that makes the fuller of two NICs emptier: the first round may have left
+ * such a move where the near NICs of ranks overlap without one set holding the other. Ranks at
+ * different places may not agree on what a NIC is worth, so the number of rounds is limited. */
 static void even_out(xm_nic_choice_t *choice)
 {
     bool moved = true;
@@ -175,7 +188,7 @@ static void even_out(xm_nic_choice_t *choice)
     }
 }
 
-/* Gives a near NIC that nobody has to the rank with the fewest. */
+/* Gives each near NIC that no rank has to the rank with the fewest. */
 static void add_rails(xm_nic_choice_t *choice)
 {
     for (int nic = 0; nic < choice->nic_count; ++nic) {
@@ -202,7 +215,7 @@ static void add_rails(xm_nic_choice_t *choice)
     }
 }
 
-/* What the suitable NICs below each uplink would send over it together. */
+/* Sums what the suitable NICs below each uplink would send over it together. */
 static void sum_uplinks(xm_nic_choice_t *choice)
 {
     for (int uplink = 0; uplink < xm_topology_uplink_count(choice->topology); ++uplink) {
@@ -215,6 +228,8 @@ static void sum_uplinks(xm_nic_choice_t *choice)
     }
 }
 
+/* A place must exist in this topology, which may be that of another machine than the caller
+ * thinks. */
 static xm_status_t check_slots(const xm_nic_choice_params_t *params)
 {
     int gpus = xm_topology_device_count(params->topology, XM_DEVICE_GPU);
@@ -238,6 +253,8 @@ static xm_status_t check_slots(const xm_nic_choice_params_t *params)
     return XM_OK;
 }
 
+/* Makes the choice. One NIC more than there are is allocated everywhere, so that a machine
+ * without any needs no special case. */
 xm_status_t xm_nic_choice_create(const xm_nic_choice_params_t *given, xm_nic_choice_t **created)
 {
     xm_nic_choice_params_t own = XM_NIC_CHOICE_PARAMS_INIT;
@@ -310,6 +327,8 @@ const xm_nic_suitability_t *xm_nic_choice_nic(const xm_nic_choice_t *choice, int
     return &choice->nics[nic];
 }
 
+/* The sum of rates, or 0 as soon as one is unknown: a partial sum would be compared as if it
+ * were whole. */
 double xm_nic_choice_rate(const xm_nic_choice_t *choice)
 {
     double sum = 0;
@@ -329,6 +348,7 @@ int xm_nic_choice_slot(const xm_nic_choice_t *choice, int slot, const xm_nic_way
     return choice->slots[slot].count;
 }
 
+/* Pairs the rails of two ranks: rail i joins their i-th NICs, as the transport does it. */
 int xm_nic_choice_pair(const xm_nic_choice_t *a, int slot_a, const xm_nic_choice_t *b, int slot_b,
                        int *nics_a, int *nics_b)
 {

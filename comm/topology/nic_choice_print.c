@@ -1,5 +1,6 @@
-/* The table of a choice. Users and scripts read it: the golden tables in tests/fixtures/hwloc hold
- * it in place. */
+/* The table of a choice. Users and scripts read it, and golden tables in tests/fixtures/hwloc
+ * hold it in place, so its words and columns change only on purpose. It says for each NIC that
+ * is not used why not, because that is what people ask. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +8,7 @@
 
 enum { LABEL_SIZE = 32, WAY_SIZE = 160 };
 
-/* Not those of xm_topology_path_name(): here they are part of a sentence. */
+/* These are not the names of xm_topology_path_name(): here they are part of a sentence. */
 static const char *const places[] = {"same device",    "same PCIe switch", "same PCIe host bridge",
                                      "same NUMA node", "same package",     "other package"};
 
@@ -16,6 +17,7 @@ static const xm_topology_device_t *device_of(const xm_nic_choice_t *choice, int 
     return xm_topology_device(choice->topology, XM_DEVICE_NIC, nic);
 }
 
+/* A place is a rank, a GPU or a NUMA node, or a rank together with one of the others. */
 static char *label_of(const xm_nic_slot_t *slot, char label[LABEL_SIZE])
 {
     size_t used = 0;
@@ -35,8 +37,8 @@ static char *label_of(const xm_nic_slot_t *slot, char label[LABEL_SIZE])
     return label;
 }
 
-/* Where a NIC is as seen from a slot. Memory of no certain node has no distance, and neither has a
- * NIC that hangs from the machine as a whole. */
+/* Says where a NIC is as seen from a place. Memory of no certain node has no distance, and
+ * neither has a NIC that hangs from the machine as a whole. */
 static const char *place_of(const xm_nic_choice_t *choice, const xm_nic_slot_t *slot,
                             const xm_nic_way_t *way)
 {
@@ -53,7 +55,7 @@ static const char *place_of(const xm_nic_choice_t *choice, const xm_nic_slot_t *
     return places[way->path];
 }
 
-/* "same PCIe switch, 200 Gb/s". */
+/* Writes "same PCIe switch, 200 Gb/s", and what limits the rate. */
 static char *describe(const xm_nic_choice_t *choice, const xm_nic_slot_t *slot,
                       const xm_nic_way_t *way, char text[WAY_SIZE])
 {
@@ -76,6 +78,7 @@ static char *describe(const xm_nic_choice_t *choice, const xm_nic_slot_t *slot,
     return text;
 }
 
+/* Texts of this table are ASCII, so bytes are columns. */
 static int wider(int width, const char *text)
 {
     int length = (int)strlen(text);
@@ -89,6 +92,7 @@ typedef struct {
     int label_width, device_width;
 } table_t;
 
+/* Columns are as wide as their longest text, which is therefore measured first. */
 static void measure(table_t *table)
 {
     const xm_nic_choice_t *choice = table->choice;
@@ -104,7 +108,7 @@ static void measure(table_t *table)
     }
 }
 
-/* One line for each NIC; @p more stands before the second and further ones. */
+/* Prints one line for each NIC; @p more stands before the second and further ones. */
 static void print_ways(const table_t *table, const xm_nic_slot_t *slot, const xm_nic_way_t *ways,
                        int count, const char *more)
 {
@@ -118,7 +122,7 @@ static void print_ways(const table_t *table, const xm_nic_slot_t *slot, const xm
     }
 }
 
-/* What ranks without a GPU get: one of these each, in turn. */
+/* Prints what ranks without a GPU get: one of these each, in turn. */
 static void print_memory(const table_t *table, xm_nic_way_t *ways)
 {
     const xm_topology_t *topology = table->choice->topology;
@@ -144,10 +148,11 @@ static bool is_used(const xm_nic_choice_t *choice, int nic)
             }
         }
     }
+    /* Without places nobody has chosen, so no NIC is called unused. */
     return choice->slot_count == 0;
 }
 
-/* Why nobody uses a suitable NIC: what they use instead is nearer, or worth more. */
+/* Says why no rank uses a suitable NIC: what they use instead is nearer, or worth more. */
 static const char *why_unused(const xm_nic_choice_t *choice, int nic)
 {
     bool ranks = choice->slots[0].slot.rank >= 0, nearer = true;
@@ -179,6 +184,7 @@ static void print_unused(const table_t *table)
         if (suitability->suitable && is_used(choice, nic)) {
             continue;
         }
+        /* The heading is printed before the first row only, and not for an empty table. */
         if (!any) {
             (void)fputs("not used:\n", table->stream);
             any = true;
@@ -188,7 +194,7 @@ static void print_unused(const table_t *table)
     }
 }
 
-/* Devices that an uplink holds; *nics: how many of them are suitable NICs. */
+/* Counts the devices that an uplink holds; *nics: how many of them are suitable NICs. */
 static int count_held(const xm_nic_choice_t *choice, int uplink, int *nics)
 {
     int held = 0;
@@ -206,8 +212,8 @@ static int count_held(const xm_nic_choice_t *choice, int uplink, int *nics)
     return held;
 }
 
-/* Whether the second is nested with the first: they hold a device in common. (Sets of devices below
- * bridges are nested or disjoint.) */
+/* True when the two are nested, which is when they hold a device in common. (Sets of devices
+ * below bridges are nested or disjoint.) */
 static bool are_nested(const xm_nic_choice_t *choice, int a, int b)
 {
     for (int nic = 0; nic < choice->nic_count; ++nic) {
@@ -219,7 +225,8 @@ static bool are_nested(const xm_nic_choice_t *choice, int a, int b)
     return false;
 }
 
-/* Of links that hold the same devices, one after the other, the narrowest counts. */
+/* True for a link worth showing. Of links that hold the same devices, one after the other, the
+ * narrowest counts. */
 static bool is_shared(const xm_nic_choice_t *choice, int uplink)
 {
     double bandwidth = xm_topology_uplink(choice->topology, uplink)->bandwidth;
@@ -256,6 +263,7 @@ static void print_uplink(const table_t *table, int uplink)
             (void)fprintf(table->stream, " %s", choice->nics[nic].device);
         }
     }
+    /* A link that is slower than its NICs together is the bottleneck people look for. */
     if (choice->rates_known && choice->below[uplink] > shown->bandwidth) {
         (void)fprintf(table->stream, ": less than its NICs' %.5g Gb/s",
                       choice->below[uplink] * 8e-9);
@@ -276,10 +284,12 @@ static void print_uplinks(const table_t *table)
     }
 }
 
+/* Prints all parts; nothing but memory for the list of ways can fail. */
 xm_status_t xm_nic_choice_print(const xm_nic_choice_t *choice, FILE *stream)
 {
     table_t table = {.choice = choice, .stream = stream};
     xm_nic_way_t *ways = calloc((size_t)choice->nic_count + 1, sizeof(*ways));
+    /* Ranks that have places of their own are listed above; others get the general table. */
     bool memory = choice->suitable > 0;
 
     if (ways == NULL) {

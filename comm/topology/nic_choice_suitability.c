@@ -1,10 +1,13 @@
-/* Which NICs of a host are suitable at all. */
+/* Which NICs of a host are suitable at all. A rejected NIC keeps its first reason, which is
+ * printed, so tests go from the device itself to comparisons with others. In doubt a NIC is
+ * kept: leaving out the only one that works would be worse than a slow rail. All NICs that
+ * remain are of one kind of network, since rails of different kinds do not join. */
 #include <string.h>
 
 #include "comm/topology/nic_choice_private.h"
 
-/* MANAGEMENT: below one in so many of the fastest a rail gains nothing. PLAIN: so many times what
- * RDMA carries, IP must carry to be preferred: the CPU copies for it. */
+/* MANAGEMENT: below one in so many of the fastest a rail gains nothing. PLAIN: IP must carry so
+ * many times what RDMA carries to be preferred, because the CPU copies for it. */
 enum { MANAGEMENT = 8, PLAIN = 4 };
 
 static const char *const fabric_names[] = {"InfiniBand", "RDMA", "IP"};
@@ -24,7 +27,7 @@ static bool has_name(const xm_topology_device_t *nic)
     return nic->interface[0] != '\0' || nic->rdma_name[0] != '\0';
 }
 
-/* True when a list holds the word; @p separator stands between its entries. */
+/* True when a list holds the word as a whole; @p separator stands between its entries. */
 static bool is_listed(const char *list, char separator, const char *word)
 {
     size_t length = strlen(word);
@@ -46,7 +49,8 @@ static void rdma_device(const xm_topology_device_t *nic, char device[XM_NIC_DEVI
     }
 }
 
-/* True when a list with commas has one of a NIC's names. */
+/* True when a list with commas has one of a NIC's names: interface, RDMA device with or without
+ * port, or PCI address. */
 static bool names_device(const char *list, const xm_topology_device_t *nic)
 {
     char rdma[XM_NIC_DEVICE_SIZE];
@@ -57,6 +61,7 @@ static bool names_device(const char *list, const xm_topology_device_t *nic)
             is_listed(list, ',', rdma) || is_listed(list, ',', nic->pci));
 }
 
+/* The first reason stays. */
 static void reject(xm_nic_choice_t *choice, int nic, const char *reason)
 {
     xm_nic_suitability_t *suitability = &choice->nics[nic];
@@ -67,7 +72,8 @@ static void reject(xm_nic_choice_t *choice, int nic, const char *reason)
     }
 }
 
-/* By which name UCX takes a NIC, and what kind of network that is. False when it does not. */
+/* Finds by which name UCX takes a NIC, and what kind of network that is. RDMA is preferred.
+ * Returns false when UCX does not take it. */
 static bool name_device(const xm_topology_device_t *nic, const char *usable,
                         xm_nic_suitability_t *suitability)
 {
@@ -89,6 +95,7 @@ static bool name_device(const xm_topology_device_t *nic, const char *usable,
     return usable == NULL;
 }
 
+/* A measured rate outranks what drivers tell; a PCI slot may be slower than the cable. */
 static double rate_of(const xm_topology_device_t *nic, double measured)
 {
     if (measured > 0) {
@@ -100,7 +107,7 @@ static double rate_of(const xm_topology_device_t *nic, double measured)
     return nic->link_bandwidth;
 }
 
-/* What a NIC's own description says against it. */
+/* Judges a NIC by its own description. */
 static void evaluate_alone(xm_nic_choice_t *choice, int nic, const xm_nic_choice_params_t *params,
                            bool names_given)
 {
@@ -139,7 +146,7 @@ static void evaluate_alone(xm_nic_choice_t *choice, int nic, const xm_nic_choice
     }
 }
 
-/* Wireless is better than nothing. */
+/* Wireless NICs are used only where there is nothing else. */
 static void reject_wireless(xm_nic_choice_t *choice)
 {
     bool wired = false;
@@ -167,6 +174,8 @@ static double fastest_suitable(const xm_nic_choice_t *choice)
     return fastest;
 }
 
+/* A slow NIC beside fast ones is there for management, and as a rail it would be the one that
+ * others wait for. */
 static void reject_slow(xm_nic_choice_t *choice)
 {
     double fastest = fastest_suitable(choice);
@@ -184,7 +193,7 @@ static void reject_slow(xm_nic_choice_t *choice)
     }
 }
 
-/* What the NICs of one kind carry together; 0: one of them does not tell. *count: how many. */
+/* Sums what the NICs of one kind carry together; 0: one of them does not tell. *count: how many. */
 static double rate_together(const xm_nic_choice_t *choice, xm_fabric_t fabric, int *count)
 {
     double sum = 0;
@@ -203,7 +212,7 @@ static double rate_together(const xm_nic_choice_t *choice, xm_fabric_t fabric, i
     return known ? sum : 0;
 }
 
-/* Keeps the kind of network that carries most; the better kind where that cannot be told. */
+/* Keeps the kind of network that carries most, or the better kind where that cannot be told. */
 static void keep_one_fabric(xm_nic_choice_t *choice)
 {
     double best = 0;
@@ -241,8 +250,8 @@ static bool is_behind_switch_of(const xm_nic_choice_t *choice, int nic, int gpu)
            xm_topology_path(choice->topology, nic, gpu) <= XM_PATH_SWITCH;
 }
 
-/* Where every GPU has a NIC behind its own switch, those are there to compute; one that hangs apart
- * from all GPUs is there for something else. */
+/* If every GPU has a NIC behind its own switch, those NICs are there to compute; one that hangs
+ * apart from all GPUs is there for something else (storage, users). */
 static void reject_apart(xm_nic_choice_t *choice)
 {
     int gpus = xm_topology_device_count(choice->topology, XM_DEVICE_GPU);
@@ -269,7 +278,7 @@ static void reject_apart(xm_nic_choice_t *choice)
     }
 }
 
-/* A name that no NIC has is a typing error that would be noticed late. */
+/* Refuses a name that no NIC has: a typing error would be noticed late. */
 static xm_status_t check_unwanted(const xm_nic_choice_t *choice, const char *unwanted)
 {
     for (const char *at = unwanted; at != NULL; at = *at == ',' ? at + 1 : NULL) {
@@ -289,6 +298,8 @@ static xm_status_t check_unwanted(const xm_nic_choice_t *choice, const char *unw
     return XM_OK;
 }
 
+/* Judges all NICs. The order matters: each test compares only those that have passed the ones
+ * before. */
 xm_status_t xm_nic_choice_evaluate(xm_nic_choice_t *choice, const xm_nic_choice_params_t *params)
 {
     bool names_given = false;

@@ -1,3 +1,7 @@
+/* Which network a NIC is in, as one number that ranks can compare: equal keys mean that the two
+ * reach each other. For IP it is the subnet, for InfiniBand the subnet prefix of the port, and
+ * RDMA over Ethernet without an address counts as one network, since nothing better is known.
+ * Only the number travels, hashed, so hosts need not exchange texts of any length. */
 #include "comm/topology/nic_network.h"
 
 #include <arpa/inet.h>
@@ -34,8 +38,9 @@ xm_status_t xm_nic_networks_create(const char *sysfs, xm_nic_networks_t **networ
     return XM_OK;
 }
 
-/* Copies the bytes of an address that others can be in the subnet of; returns how many. A
- * management controller's USB network is link-local, on every host the same and never joined. */
+/* Copies the bytes of an address whose subnet others can be in; returns how many. Link-local
+ * addresses are left out: a management controller's USB network has one on every host, and
+ * joins none. */
 static size_t bytes_of(const struct sockaddr *address, uint8_t bytes[16])
 {
     if (address->sa_family == AF_INET) {
@@ -79,7 +84,8 @@ bool xm_nic_network_subnet(const struct sockaddr *address, const struct sockaddr
     return true;
 }
 
-/* The first IPv4 subnet of an interface, or else its first IPv6 one; empty when it has neither. */
+/* Finds the first IPv4 subnet of an interface, or else its first IPv6 one; the text stays empty
+ * when it has neither. */
 static void subnet_of(const xm_nic_networks_t *networks, const char *interface,
                       char text[TEXT_SIZE])
 {
@@ -97,7 +103,7 @@ static void subnet_of(const xm_nic_networks_t *networks, const char *interface,
     }
 }
 
-/* The upper half of a port's identifier is the subnet's: fe80:0000:0000:0000. */
+/* Reads the subnet prefix, which is the upper half of a port's identifier: fe80:0000:0000:0000. */
 static void infiniband_subnet_of(const xm_nic_networks_t *networks, const xm_topology_device_t *nic,
                                  char text[TEXT_SIZE])
 {
@@ -116,6 +122,7 @@ static void infiniband_subnet_of(const xm_nic_networks_t *networks, const xm_top
     (void)snprintf(text, TEXT_SIZE, "ib %s", prefix);
 }
 
+/* The key of a NIC's network; 0: in none, so it never compares equal. */
 uint64_t xm_nic_network_key(const xm_nic_networks_t *networks, const xm_topology_device_t *nic,
                             xm_fabric_t fabric)
 {

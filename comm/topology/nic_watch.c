@@ -1,3 +1,7 @@
+/* Watches whether the NICs of a transport are up. The kernel announces changes over netlink, so
+ * nothing is polled; the message itself is not parsed: it is only a reason to look at all
+ * interfaces anew, which is simpler and cannot miss one. A NIC is down when it has lost its
+ * carrier or the addresses of the family that it had at the start. */
 #include "comm/topology/nic_watch.h"
 
 #include <errno.h>
@@ -9,7 +13,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* NICs that are up, have a carrier and an address of a family; all when the kernel does not say. */
+/* NICs that are up, have a carrier and an address of a family, as bits; all when the kernel
+ * does not say, because a doubt must not cost a rail. */
 static unsigned look(const xm_nics_t *nics, int family)
 {
     struct ifaddrs *list;
@@ -30,6 +35,8 @@ static unsigned look(const xm_nics_t *nics, int family)
     return up;
 }
 
+/* Opens the watch. Without it (a sandbox may forbid netlink) nothing is ever seen down, and
+ * silence decides. */
 void xm_nic_watch_open(xm_nic_watch_t *watch, const xm_nics_t *nics)
 {
     struct sockaddr_nl address = {.nl_family = AF_NETLINK,
@@ -55,6 +62,7 @@ void xm_nic_watch_close(xm_nic_watch_t *watch)
     watch->fd = -1;
 }
 
+/* Reads all news, then looks once. True when the set of NICs that are down has changed. */
 bool xm_nic_watch_read(xm_nic_watch_t *watch, const xm_nics_t *nics)
 {
     unsigned before = watch->down;

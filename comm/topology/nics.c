@@ -1,3 +1,7 @@
+/* Reading XM_NICS. A device must exist, and its rate is taken from the text or from sysfs; a
+ * mistake is answered with the list of devices that there are. RDMA ports and interfaces are
+ * told apart by the colon, as UCX names them. The root of sysfs is a parameter, so that tests
+ * run on made-up machines. */
 #include "comm/topology/nics.h"
 
 #include <dirent.h>
@@ -10,8 +14,8 @@
 
 enum { PATH_SIZE = 512, LIST_SIZE = 512 };
 
-/* DEVICE:PORT of an RDMA device; false for a network interface, and for names that are neither: a
- * port is a number, so that "mlx5_0:." does not name the folder of all ports. */
+/* Splits DEVICE:PORT of an RDMA device; false for a network interface, and for names that are
+ * neither: a port is a number, so "mlx5_0:." does not name the folder of all ports. */
 static bool split_port(const char *device, char name[XM_NICS_NAME_SIZE], const char **port)
 {
     const char *colon = strchr(device, ':');
@@ -25,7 +29,7 @@ static bool split_port(const char *device, char name[XM_NICS_NAME_SIZE], const c
     return true;
 }
 
-/* Where the kernel describes a device, and the file there that tells its speed. */
+/* Finds where the kernel describes a device, and the file there that tells its speed. */
 static void locate(const char *sysfs, const char *device, char path[PATH_SIZE], const char **file)
 {
     char name[XM_NICS_NAME_SIZE];
@@ -40,7 +44,8 @@ static void locate(const char *sysfs, const char *device, char path[PATH_SIZE], 
     }
 }
 
-/* The name of an RDMA device without a port means its first one. */
+/* The name of an RDMA device without a port means its first one, so that names can be compared
+ * as wholes. */
 static void add_port(const char *sysfs, char device[XM_NICS_NAME_SIZE])
 {
     char path[PATH_SIZE];
@@ -53,6 +58,7 @@ static void add_port(const char *sysfs, char device[XM_NICS_NAME_SIZE])
     }
 }
 
+/* Reads a speed in bit/s; 0 when nothing sensible is told. */
 static uint64_t speed_of(const char *path, const char *file)
 {
     char name[PATH_SIZE + 8], text[64] = "";
@@ -75,7 +81,7 @@ static uint64_t speed_of(const char *path, const char *file)
                                                  : (uint64_t)XM_NICS_MAX_RATE;
 }
 
-/* Every entry of a directory that is not hidden; with `ports`, each with its ports. */
+/* Lists every entry of a directory that is not hidden; with `ports`, each with its ports. */
 static void list_devices(const char *directory, bool ports, char list[LIST_SIZE])
 {
     DIR *devices = opendir(directory);
@@ -120,7 +126,8 @@ static xm_status_t unknown_device(int rank, const char *sysfs, const char *devic
                         device, list[0] != '\0' ? list : "none");
 }
 
-/* One entry of the list, [at, at + length). */
+/* Reads one entry of the list, [at, at + length). A name must not contain a slash, for it
+ * becomes part of a path. */
 static xm_status_t parse_entry(const char *at, size_t length, int rank, const char *sysfs,
                                xm_nic_t *nic)
 {
@@ -159,6 +166,7 @@ static xm_status_t parse_entry(const char *at, size_t length, int rank, const ch
     return XM_OK;
 }
 
+/* An empty text is one nameless NIC: whatever UCX chooses. */
 xm_status_t xm_nics_parse(const char *text, int rank, const char *sysfs, xm_nics_t *nics)
 {
     *nics = (xm_nics_t){.count = 1};

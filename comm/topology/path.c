@@ -1,4 +1,7 @@
-/* What lies between the devices of a topology, and which links they share on the way. */
+/* What lies between the devices of a topology, and which links they share on the way. Distance
+ * is a question of the lowest common ancestor in hwloc's tree: a bridge, a NUMA node, a package
+ * or the whole machine. Shared links matter as much, because two NICs behind one uplink do not
+ * carry twice as much. */
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +18,7 @@ static int depth_of(hwloc_obj_t object)
     return depth;
 }
 
+/* The lowest common ancestor, found by lifting the deeper one first. */
 static hwloc_obj_t common_ancestor(hwloc_obj_t a, hwloc_obj_t b)
 {
     int depth_a = depth_of(a), depth_b = depth_of(b);
@@ -40,7 +44,7 @@ static bool inside_package(const xm_topology_t *topology, hwloc_obj_t object)
     return topology->packages <= 1;
 }
 
-/* What a way crosses whose highest point is this object. */
+/* Says what a way crosses whose highest point is this object. */
 static xm_topology_path_t path_over(const xm_topology_t *topology, hwloc_obj_t top)
 {
     if (top->type == HWLOC_OBJ_PCI_DEVICE || top->type == HWLOC_OBJ_OS_DEVICE) {
@@ -73,6 +77,8 @@ xm_topology_path_t xm_topology_path(const xm_topology_t *topology, int nic, int 
     return xm_topology_path_between(topology, XM_DEVICE_NIC, nic, XM_DEVICE_GPU, gpu, NULL);
 }
 
+/* The distance from a device to the memory of a node; without a node it is that to anywhere in
+ * the machine. */
 xm_topology_path_t xm_topology_path_to_node(const xm_topology_t *topology, xm_device_kind_t kind,
                                             int index, int node)
 {
@@ -82,7 +88,7 @@ xm_topology_path_t xm_topology_path_to_node(const xm_topology_t *topology, xm_de
     if (node < 0 && topology->node_count > 1) {
         return topology->packages <= 1 ? XM_PATH_PACKAGE : XM_PATH_MACHINE;
     }
-    /* The smallest part of the machine around the device that the node belongs to. */
+    /* Climbs to the smallest part of the machine around the device that the node belongs to. */
     while (node >= 0 && place->parent != NULL &&
            (place->nodeset == NULL || !hwloc_bitmap_isset(place->nodeset, (unsigned)node))) {
         place = place->parent;
@@ -90,6 +96,7 @@ xm_topology_path_t xm_topology_path_to_node(const xm_topology_t *topology, xm_de
     return path_over(topology, place);
 }
 
+/* The only NUMA node that this process may run on, or -1: a process that is not bound has none. */
 int xm_topology_own_node(const xm_topology_t *topology)
 {
     hwloc_bitmap_t own = hwloc_bitmap_alloc();
@@ -97,10 +104,12 @@ int xm_topology_own_node(const xm_topology_t *topology)
     int found = 0, node = -1;
     cpu_set_t cpus;
 
+    /* Machines with more processors than cpu_set_t has bits fail here, and count as not bound. */
     if (own == NULL || sched_getaffinity(0, sizeof(cpus), &cpus) != 0) {
         hwloc_bitmap_free(own);
         return -1;
     }
+    /* hwloc numbers processors as the system does, so the sets can be compared. */
     for (size_t cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
         if (CPU_ISSET(cpu, &cpus)) {
             (void)hwloc_bitmap_set(own, (unsigned)cpu);
@@ -116,6 +125,7 @@ int xm_topology_own_node(const xm_topology_t *topology)
         }
     }
     hwloc_bitmap_free(own);
+    /* A process on several nodes has no nearest one. */
     return found == 1 ? node : -1;
 }
 
@@ -134,11 +144,13 @@ static bool is_on_card(hwloc_obj_t object, uint64_t slot)
     return object->type == HWLOC_OBJ_PCI_DEVICE && xm_topology_pci_rank(object) >> 8 == slot;
 }
 
+/* A card without a bridge of its own in the tree is recognised by its slot. */
 static bool holds(const xm_topology_link_t *link, hwloc_obj_t object)
 {
     if (link->bridge == NULL) {
         return is_on_card(object, link->slot);
     }
+    /* Climbing from the device is shorter than searching below the bridge. */
     while (object != NULL && object != link->bridge) {
         object = object->parent;
     }
@@ -163,6 +175,7 @@ static bool holds_anything(const xm_topology_t *topology, const xm_topology_link
     return false;
 }
 
+/* Adds the uplinks of bridges that hold something and tell their speed. */
 static void add_bridges(xm_topology_t *topology)
 {
     for (hwloc_obj_t bridge = NULL;
@@ -182,7 +195,8 @@ static void add_bridges(xm_topology_t *topology)
     }
 }
 
-/* NICs are in PCI order, so the ports of a card follow each other. */
+/* Adds cards with several ports, which share the link of their slot. NICs are in PCI order, so
+ * the ports of a card follow each other. */
 static void add_cards(xm_topology_t *topology)
 {
     const xm_topology_entry_t *nics = topology->devices[XM_DEVICE_NIC];
@@ -210,6 +224,7 @@ static void add_cards(xm_topology_t *topology)
     }
 }
 
+/* Ordered from the root downwards, then by name: tables are the same on every run. */
 static int compare_links(const void *a, const void *b)
 {
     const xm_topology_link_t *first = a, *second = b;
@@ -220,6 +235,7 @@ static int compare_links(const void *a, const void *b)
                               : strcmp(first->name, second->name);
 }
 
+/* Names point into the entries, so they are set after sorting. */
 xm_status_t xm_topology_collect_uplinks(xm_topology_t *topology)
 {
     int bridges = hwloc_get_nbobjs_by_type(topology->hwloc, HWLOC_OBJ_BRIDGE);

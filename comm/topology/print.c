@@ -1,5 +1,9 @@
+/* Printing a topology for people. What is unknown is a dash and never a zero, because a speed of 0
+ * would be read as a fact. A GPU's row names the NICs that are nearest to it, since this is what
+ * people look up when a NIC choice surprises them. */
 #include "comm/topology/topology.h"
 
+/* In the order of xm_topology_path_t, from the nearest to the farthest. */
 static const char *const path_names[] = {"device", "switch",  "host bridge",
                                          "numa",   "package", "machine"};
 
@@ -8,6 +12,7 @@ const char *xm_topology_path_name(xm_topology_path_t path)
     return path_names[path];
 }
 
+/* Room for one number; each row has a buffer for each cell. */
 enum { CELL_SIZE = 32 };
 
 /* value / unit as text, "-" when it is not known. */
@@ -20,6 +25,7 @@ static const char *cell(double value, double unit, char *buffer)
     return buffer;
 }
 
+/* A machine that does not tell a device's NUMA node gives -1. */
 static const char *node_cell(int node, char *buffer)
 {
     if (node < 0) {
@@ -34,6 +40,8 @@ static const char *dash(const char *text)
     return text[0] != '\0' ? text : "-";
 }
 
+/* Rates of links are printed in Gbit/s, as NICs are sold, and those of PCI in GB/s, as memory
+ * is. */
 static void print_nics(const xm_topology_t *topology, FILE *stream)
 {
     (void)fprintf(stream, "%4s  %-12s  %-12s  %-12s  %4s  %8s  %11s  %s\n", "NIC", "name", "rdma",
@@ -49,7 +57,7 @@ static void print_nics(const xm_topology_t *topology, FILE *stream)
     }
 }
 
-/* "0,1 (host bridge)": the NICs with the shortest path. */
+/* Writes "0,1 (host bridge)": the NICs with the shortest path. */
 static void print_nearest(const xm_topology_t *topology, int gpu, FILE *stream)
 {
     int nics = xm_topology_device_count(topology, XM_DEVICE_NIC);
@@ -67,6 +75,7 @@ static void print_nearest(const xm_topology_t *topology, int gpu, FILE *stream)
             separator = ",";
         }
     }
+    /* A machine without NICs has no nearest one, although `nearest` has a value. */
     if (nics > 0) {
         (void)fprintf(stream, " (%s)\n", xm_topology_path_name(nearest));
     } else {
@@ -93,6 +102,7 @@ void xm_topology_print(const xm_topology_t *topology, FILE *stream)
 {
     (void)fprintf(stream, "packages %d, NUMA nodes %d, cores ", xm_topology_packages(topology),
                   xm_topology_node_count(topology));
+    /* Some descriptions list PUs without cores. */
     if (xm_topology_cores(topology) > 0) {
         (void)fprintf(stream, "%d", xm_topology_cores(topology));
     } else {
@@ -109,6 +119,7 @@ void xm_topology_print(const xm_topology_t *topology, FILE *stream)
         (void)fprintf(stream, "%4d  %10s  %4d\n", node->os_index,
                       cell((double)node->memory_bytes, 1 << 30, memory), node->pus);
     }
+    /* Tables without rows are left out with their heads. */
     if (xm_topology_device_count(topology, XM_DEVICE_NIC) > 0) {
         print_nics(topology, stream);
     }

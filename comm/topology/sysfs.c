@@ -1,3 +1,7 @@
+/* What sysfs knows of NICs and hwloc does not: speed, link state, link layer, virtual
+ * functions. It is added to hwloc's objects as info attributes, so that it travels with
+ * exported XML and a topology from a file knows as much as a live one. Nothing here fails: a
+ * file that cannot be read leaves its fact unknown. */
 #include "comm/topology/sysfs.h"
 
 #include <stdbool.h>
@@ -8,6 +12,7 @@
 
 enum { PATH_SIZE = 512 };
 
+/* Interfaces that are down tell -1; that is no speed. */
 double xm_topology_sysfs_parse_net_speed(const char *text)
 {
     char *end;
@@ -16,6 +21,7 @@ double xm_topology_sysfs_parse_net_speed(const char *text)
     return end != text && (*end == '\n' || *end == '\0') && mbps > 0 ? mbps : 0;
 }
 
+/* The kernel writes "200 Gb/sec (4X HDR)"; another unit is not guessed at. */
 double xm_topology_sysfs_parse_rdma_rate(const char *text)
 {
     char *end;
@@ -25,7 +31,8 @@ double xm_topology_sysfs_parse_rdma_rate(const char *text)
                                                                                       : 0;
 }
 
-/* First line of a small file; false when there is none (EINVAL of an interface that is down). */
+/* Reads the first line of a small file; false when there is none (reading fails for an
+ * interface that is down). */
 static bool read_line(const char *path, char *line, int size)
 {
     FILE *file = fopen(path, "re");
@@ -54,7 +61,7 @@ static void add_speed(hwloc_obj_t object, double mbps)
     }
 }
 
-/* The PCI function that a virtual one belongs to: where its link `physfn` leads. */
+/* Finds the PCI function that a virtual one belongs to: where its link `physfn` leads. */
 static void add_physical_function(hwloc_obj_t object, const char *directory)
 {
     char path[PATH_SIZE + 32], target[PATH_SIZE];

@@ -1,3 +1,8 @@
+/* A machine's topology, read by hwloc from the live machine or from XML, reduced to what
+ * choosing NICs needs: NUMA nodes, NICs, GPUs and the PCI links above them. Devices are in PCI
+ * order, which is the same on every run, so numbers can be used in settings and tables. Every
+ * text is somebody else's (a file, another rank), and hwloc ends the process over some
+ * malformed ones, so it is checked before hwloc sees it (comm/topology/xml.c). */
 #include "comm/topology/topology.h"
 
 #include <errno.h>
@@ -12,7 +17,8 @@
 
 enum { CLASS_NETWORK = 0x02, CLASS_DISPLAY = 0x03, CLASS_ACCELERATOR = 0x12 };
 
-/* Vendors whose display controllers compute. The others are consoles of servers and hypervisors. */
+/* Vendors whose display controllers compute. Those of others are consoles of servers and
+ * hypervisors. */
 enum { VENDOR_NVIDIA = 0x10de, VENDOR_AMD = 0x1002, VENDOR_INTEL = 0x8086 };
 
 static int count(const xm_topology_t *topology, hwloc_obj_type_t type)
@@ -22,7 +28,7 @@ static int count(const xm_topology_t *topology, hwloc_obj_type_t type)
     return number > 0 ? number : 0;
 }
 
-/* The only NUMA node near the object, or -1. */
+/* The only NUMA node near the object, or -1: several equally near ones are none. */
 static int nearest_node(const xm_topology_t *topology, hwloc_obj_t object)
 {
     hwloc_obj_t place = hwloc_get_non_io_ancestor_obj(topology->hwloc, object);
@@ -41,7 +47,8 @@ void xm_topology_pci_id(hwloc_obj_t pci, char id[XM_TOPOLOGY_PCI_ID_SIZE])
                    attr->dev, attr->func);
 }
 
-/* Appends a device below @p object; @p pci is its PCI function or NULL. The array has room. */
+/* Appends a device below @p object; @p pci is its PCI function or NULL. The array has room for
+ * all. */
 static xm_topology_device_t *append(xm_topology_t *topology, xm_device_kind_t kind,
                                     hwloc_obj_t object, hwloc_obj_t pci)
 {
@@ -64,6 +71,8 @@ static xm_topology_device_t *append(xm_topology_t *topology, xm_device_kind_t ki
     return &device->shown;
 }
 
+/* Children of a function are in hwloc's order, which pairs interfaces with RDMA devices by their
+ * position. */
 static hwloc_obj_t child_of_type(hwloc_obj_t pci, hwloc_obj_osdev_type_t type, int index)
 {
     for (hwloc_obj_t child = pci->io_first_child; child != NULL; child = child->next_sibling) {
@@ -74,7 +83,8 @@ static hwloc_obj_t child_of_type(hwloc_obj_t pci, hwloc_obj_osdev_type_t type, i
     return NULL;
 }
 
-/* A function has an interface per port, but sometimes one RDMA device for all of them. */
+/* Adds the NICs of a PCI function. It has an interface for each port, but sometimes one RDMA
+ * device for all of them, whose ports are then counted. */
 static void add_nics(xm_topology_t *topology, hwloc_obj_t pci)
 {
     hwloc_obj_t interface, rdma = NULL;
@@ -89,10 +99,12 @@ static void add_nics(xm_topology_t *topology, hwloc_obj_t pci)
                                  rdma_port);
         ++ports;
     }
+    /* Further RDMA devices have no interface, as those of InfiniBand without IP. */
     while ((rdma = child_of_type(pci, HWLOC_OBJ_OSDEV_OPENFABRICS, ports)) != NULL) {
         xm_topology_describe_nic(append(topology, XM_DEVICE_NIC, pci, pci), pci, NULL, rdma, 1);
         ++ports;
     }
+    /* A card without a driver is listed too, so that the table can say why it is not used. */
     if (ports == 0 && pci->attr->pcidev.class_id >> 8 == CLASS_NETWORK) {
         xm_topology_describe_nic(append(topology, XM_DEVICE_NIC, pci, pci), pci, NULL, NULL, 0);
     }
@@ -104,6 +116,7 @@ static bool is_opencl(hwloc_obj_t os_device)
            strncmp(os_device->name, "opencl", strlen("opencl")) == 0;
 }
 
+/* OpenCL devices duplicate those of the vendor's own interface. */
 static hwloc_obj_t compute_child(hwloc_obj_t pci)
 {
     hwloc_obj_t child;
@@ -116,6 +129,8 @@ static hwloc_obj_t compute_child(hwloc_obj_t pci)
     return child_of_type(pci, HWLOC_OBJ_OSDEV_GPU, 0);
 }
 
+/* A GPU is an accelerator by class, a display controller of a vendor whose ones compute, or
+ * anything with a compute device. */
 static void add_gpu(xm_topology_t *topology, hwloc_obj_t pci)
 {
     const struct hwloc_pcidev_attr_s *attr = &pci->attr->pcidev;
@@ -135,7 +150,8 @@ static void add_gpu(xm_topology_t *topology, hwloc_obj_t pci)
     }
 }
 
-/* Devices that hwloc could not tie to a PCI function. */
+/* Adds devices that hwloc could not tie to a PCI function. Virtual interfaces count only if
+ * asked for: bridges and tunnels are no NICs. */
 static void add_loose_device(xm_topology_t *topology, hwloc_obj_t object)
 {
     hwloc_obj_osdev_type_t type = object->attr->osdev.type;
@@ -154,6 +170,7 @@ static void add_loose_device(xm_topology_t *topology, hwloc_obj_t object)
     }
 }
 
+/* A number that orders functions as their names do: domain, bus, device, function. */
 uint64_t xm_topology_pci_rank(hwloc_obj_t pci)
 {
     const struct hwloc_pcidev_attr_s *attr = &pci->attr->pcidev;
@@ -170,6 +187,8 @@ static int compare_pci(const void *a, const void *b)
     return (rank_a > rank_b) - (rank_a < rank_b);
 }
 
+/* Collects all devices. Functions are sorted, because hwloc lists them in the order of
+ * discovery; the arrays are as large as all devices together, so appending cannot fail. */
 static xm_status_t collect_devices(xm_topology_t *topology)
 {
     size_t pci_count = (size_t)count(topology, HWLOC_OBJ_PCI_DEVICE);
@@ -195,6 +214,7 @@ static xm_status_t collect_devices(xm_topology_t *topology)
     }
     free(functions);
     for (object = NULL; (object = hwloc_get_next_osdev(topology->hwloc, object)) != NULL;) {
+        /* The others were added with their function. */
         if (object->parent->type != HWLOC_OBJ_PCI_DEVICE) {
             add_loose_device(topology, object);
         }
@@ -208,6 +228,7 @@ static int compare_nodes(const void *a, const void *b)
     return ((const xm_topology_node_t *)a)->os_index - ((const xm_topology_node_t *)b)->os_index;
 }
 
+/* Counts come from the root's set where objects are left out. */
 static xm_status_t collect_counts(xm_topology_t *topology)
 {
     hwloc_obj_t root = hwloc_get_root_obj(topology->hwloc);
@@ -232,8 +253,8 @@ static xm_status_t collect_counts(xm_topology_t *topology)
     return XM_OK;
 }
 
-/* hwloc's own parser (all that Debian installs by default) stops at comments before the root
- * element, so they are taken out, with the blanks that follow. "<" cannot occur in attributes. */
+/* Takes comments out, with the blanks that follow: hwloc's own parser (all that Debian installs
+ * by default) stops at comments before the root element. "<" cannot occur in attributes. */
 static void remove_comments(char *xml)
 {
     char *out = xml;
@@ -251,9 +272,10 @@ static void remove_comments(char *xml)
     *out = '\0';
 }
 
-/* hwloc itself reads the PCI bus from sysfs. Where its plugins are installed, the pci one does so a
- * second time through libpciaccess (whose name tables leak), and opencl and gl load every OpenCL
- * driver of the machine and talk to its X server, all for names of the same devices. */
+/* Leaves out plugins of hwloc. It reads the PCI bus from sysfs itself; where its plugins are
+ * installed, the pci one does so a second time through libpciaccess (whose name tables leak),
+ * and opencl and gl load every OpenCL driver of the machine and talk to its X server, all for
+ * names of the same devices. */
 static void leave_out_plugins(hwloc_topology_t hwloc)
 {
     static const char *const plugins[] = {"pci", "opencl", "gl"};
@@ -264,7 +286,9 @@ static void leave_out_plugins(hwloc_topology_t hwloc)
     }
 }
 
-/* @p xml NULL: the live machine. @p source names the text in sentences. */
+/* Creates a topology; @p xml NULL: of the live machine. @p source names the text in sentences.
+ * What hwloc does not tell (speeds, link states) is added from sysfs for a live machine, and is
+ * then part of the XML that it exports. */
 static xm_status_t create(const char *xml, const char *source, unsigned flags,
                           xm_topology_t **created)
 {
@@ -322,6 +346,7 @@ destroy_topology:
 
 enum { MAX_XML_BYTES = 64 << 20 };
 
+/* Reads a whole file of unknown size, for pipes and /proc have none, but not beyond 64 MiB. */
 static xm_status_t read_file(const char *path, char **text)
 {
     FILE *file = fopen(path, "re");
@@ -362,6 +387,8 @@ close_file:
     return status;
 }
 
+/* XM_TOPOLOGY replaces the live machine, for emulation and for reports of other machines'
+ * faults. */
 xm_status_t xm_topology_create(const char *path, unsigned flags, xm_topology_t **topology)
 {
     char *xml = NULL;
@@ -386,6 +413,7 @@ xm_status_t xm_topology_create_from_text(const char *xml, unsigned flags, xm_top
     return create(xml, "topology text", flags, topology);
 }
 
+/* The text is copied, so that callers can free it like any other. */
 xm_status_t xm_topology_export_xml(const xm_topology_t *topology, char **text)
 {
     char *buffer, *copy;

@@ -1,3 +1,9 @@
+/* A check of hwloc XML before hwloc reads it. hwloc trusts its input: a text that contradicts
+ * itself (an object without its sets, a child that is not inside its parent) makes it read
+ * where nothing is, and a set that is no mask ends the process; but topologies come from other
+ * ranks and from users' files. So this reader accepts what hwloc writes and refuses the rest
+ * with a line number. It knows just enough XML for that, and refuses any encoding under which
+ * hwloc's parser could see other tags than it. */
 #include "comm/topology/xml.h"
 
 #include <hwloc.h>
@@ -9,7 +15,7 @@
 
 enum { MAX_DEPTH = 64, NAME = 32, VALUE = 4096, ELEMENT_ATTRIBUTES = 32, HIGHEST_INDEX = 1 << 16 };
 
-/* What an object is to hwloc. */
+/* The kinds of objects in hwloc, which nest by different rules. */
 typedef enum { NORMAL, MEMORY, IO, MISC } kind_t;
 
 enum { CPUSET, COMPLETE_CPUSET, NODESET, COMPLETE_NODESET, SETS };
@@ -44,6 +50,7 @@ typedef struct {
     hwloc_bitmap_t pus, nodes; /* OS indices that were seen */
 } reader_t;
 
+/* The line number is counted only now: good texts pay nothing for it. */
 static xm_status_t refuse(const reader_t *reader, const char *at, const char *what)
 {
     int line = 1;
@@ -84,7 +91,7 @@ static bool attribute(const tag_t *tag, const char *name, char value[VALUE])
     return false;
 }
 
-/* The tag that begins at @p at, a '<'. Its values hold no '<' or '>'. */
+/* Reads the tag that begins at @p at, a '<'. Its values hold no '<' or '>'. */
 static bool read_tag(const char *at, tag_t *tag)
 {
     size_t length;
@@ -109,6 +116,7 @@ static bool read_tag(const char *at, tag_t *tag)
     return true;
 }
 
+/* Closes a level and clears it, so that closing again does no harm. */
 static void leave(level_t *level)
 {
     for (int s = 0; s < SETS; ++s) {
@@ -119,6 +127,7 @@ static void leave(level_t *level)
     *level = (level_t){.object = false};
 }
 
+/* Format 1 had other names for some types. */
 static bool kind_of(const reader_t *reader, const char *name, level_t *level)
 {
     if (reader->old && (strcmp(name, "Cache") == 0 || strcmp(name, "Socket") == 0 ||
@@ -138,9 +147,9 @@ static bool kind_of(const reader_t *reader, const char *name, level_t *level)
     return true;
 }
 
-/* hwloc writes words of 32 bits, the highest first, and leaves out those that are 0:
- * "0x00000001,,0x000000ff"; "0xf...f" in front says that all higher ones are set. It stops the
- * process where a text is anything else. */
+/* True for a set as hwloc writes it: words of 32 bits, the highest first, those that are 0 left
+ * out: "0x00000001,,0x000000ff"; "0xf...f" in front says that all higher ones are set. hwloc
+ * stops the process where a text is anything else. */
 static bool is_mask(const char *text)
 {
     static const char infinite[] = "0xf...f";
@@ -166,7 +175,8 @@ static bool is_mask(const char *text)
     return false;
 }
 
-/* The sets of any element, those that nothing here needs included. */
+/* Checks the sets of any element, those that nothing here needs included, because hwloc parses
+ * them all. */
 static xm_status_t check_masks(const reader_t *reader, const char *at, const tag_t *tag)
 {
     static const char *const names[] = {"cpuset",         "complete_cpuset", "online_cpuset",
@@ -234,7 +244,8 @@ static xm_status_t check_sets(const reader_t *reader, const char *at, const leve
     return XM_OK;
 }
 
-/* Processors and nodes have an index of their own, which is what their set holds. */
+/* Processors and nodes have an index of their own, which is what their set holds, and no two
+ * have the same. */
 static xm_status_t check_index(const reader_t *reader, const char *at, const tag_t *tag,
                                const level_t *level)
 {
@@ -283,7 +294,7 @@ static xm_status_t check_siblings(const reader_t *reader, const char *at, const 
                : xm_error_set(XM_ERR_NO_MEMORY, "topology: out of memory");
 }
 
-/* Which objects may be inside which. */
+/* Says which objects may be inside which. */
 static bool may_hold(const level_t *parent, const level_t *level)
 {
     switch (level->kind) {
@@ -302,6 +313,8 @@ static bool may_hold(const level_t *parent, const level_t *level)
     return true;
 }
 
+/* Checks an object when it begins. Its sets stay with the level until it ends, for its children
+ * are compared with them. */
 static xm_status_t enter_object(reader_t *reader, const char *at, const tag_t *tag, level_t *level)
 {
     level_t *parent = reader->depth > 0 ? &reader->levels[reader->depth - 1] : NULL;
@@ -336,6 +349,7 @@ static xm_status_t enter_object(reader_t *reader, const char *at, const tag_t *t
     return status == XM_OK && parent != NULL ? check_siblings(reader, at, level, parent) : status;
 }
 
+/* Enters any element; those that are no objects are only counted for nesting. */
 static xm_status_t enter(reader_t *reader, const char *at, const tag_t *tag)
 {
     level_t *level = &reader->levels[reader->depth];
@@ -363,8 +377,8 @@ static xm_status_t enter(reader_t *reader, const char *at, const tag_t *tag)
     return XM_OK;
 }
 
-/* The parser behind hwloc decodes as the text's first line says, and might find objects where this
- * reader saw none. What hwloc writes is UTF-8. */
+/* True for UTF-8, which is what hwloc writes. The parser behind hwloc decodes as the text's
+ * first line says, and might find objects where this reader saw none. */
 static bool is_utf8(const char *declaration)
 {
     static const char right[] = "encoding=\"UTF-8\"";
@@ -374,6 +388,7 @@ static bool is_utf8(const char *declaration)
            strncasecmp(encoding, right, sizeof(right) - 1) == 0;
 }
 
+/* One pass over all tags with a stack of levels; the text is never copied. */
 static xm_status_t read_all(reader_t *reader)
 {
     const char *at = reader->xml;
@@ -411,6 +426,7 @@ static xm_status_t read_all(reader_t *reader)
     return XM_OK;
 }
 
+/* Checks a whole text. Levels that are open after a failure are closed here. */
 xm_status_t xm_topology_check_xml(const char *source, const char *xml)
 {
     reader_t *reader = calloc(1, sizeof(*reader));

@@ -1,3 +1,8 @@
+/* The counters of a rank: operations by peer, fragments by NIC. The communicating thread counts
+ * with plain relaxed additions, since a locked one for each message would be felt; any other
+ * thread may read at any time. What a reader sees is therefore no snapshot, and the order of
+ * its reads is chosen so that the errors go one way: an operation may be seen in flight
+ * although it has ended, never the reverse. */
 #include "comm/transport/counters.h"
 
 #include <inttypes.h>
@@ -8,6 +13,7 @@
 #include "comm/transport/counters_private.h"
 #include "comm/base.h"
 
+/* The names are those of the metrics' labels, and dashboards depend on them. */
 const char *xm_direction_name(xm_direction_t direction)
 {
     static const char *const names[] = {"send", "receive"};
@@ -22,11 +28,13 @@ const char *xm_outcome_name(xm_outcome_t outcome)
     return names[outcome];
 }
 
+/* Makes the counters; NIC slots are part of it and are filled as rails are opened. */
 xm_status_t xm_counters_create(int peers, xm_counters_t **counters)
 {
     xm_counters_t *self =
         peers < 0 ? NULL : calloc(1, sizeof(*self) + (size_t)peers * sizeof(self->peer[0]));
 
+    /* A negative number of peers takes the same way as missing memory. */
     if (self == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the counters of %d peers", peers);
     }
@@ -50,6 +58,7 @@ void xm_counters_peer(const xm_counters_t *counters, int peer, xm_peer_counts_t 
 {
     const xm_peer_counters_t *from = &counters->peer[peer];
 
+    /* Each number is read for itself: together they are no snapshot, and need not be. */
     *counts = (xm_peer_counts_t){.copies = xm_counted(&from->copies),
                                  .copied_bytes = xm_counted(&from->copied_bytes)};
     for (int d = 0; d < XM_DIRECTION_COUNT; ++d) {
@@ -64,6 +73,7 @@ void xm_counters_peer(const xm_counters_t *counters, int peer, xm_peer_counts_t 
     }
 }
 
+/* The difference cannot be negative, by the order in which xm_counters_peer() reads. */
 uint64_t xm_peer_counts_in_flight(const xm_peer_counts_t *counts, xm_direction_t direction)
 {
     uint64_t ended = 0;
@@ -74,11 +84,13 @@ uint64_t xm_peer_counts_in_flight(const xm_peer_counts_t *counts, xm_direction_t
     return counts->posted[direction] - ended;
 }
 
+/* Acquire: a reader that sees the number sees the names of all of them. */
 int xm_counters_nics(const xm_counters_t *counters)
 {
     return atomic_load_explicit(&counters->nic_count, memory_order_acquire);
 }
 
+/* Copies one NIC's counts; names never change once they are counted in. */
 void xm_counters_nic(const xm_counters_t *counters, int nic, xm_nic_counts_t *counts)
 {
     const xm_nic_counters_t *from = &counters->nic[nic];
@@ -87,6 +99,7 @@ void xm_counters_nic(const xm_counters_t *counters, int nic, xm_nic_counts_t *co
                                 .errors = xm_counted(&from->errors),
                                 .retries = xm_counted(&from->retries),
                                 .failovers = xm_counted(&from->failovers)};
+    /* The name was complete before the number of NICs grew, so it can be read without a lock. */
     memcpy(counts->name, from->name, sizeof(counts->name));
     for (int d = 0; d < XM_DIRECTION_COUNT; ++d) {
         counts->pieces[d] = xm_counted(&from->pieces[d]);
@@ -94,6 +107,7 @@ void xm_counters_nic(const xm_counters_t *counters, int nic, xm_nic_counts_t *co
     }
 }
 
+/* What a rank counts besides messages: its sleeps and the use of registered memory. */
 void xm_counters_rank(const xm_counters_t *counters, xm_rank_counts_t *counts)
 {
     *counts = (xm_rank_counts_t){.sleeps = xm_counted(&counters->sleeps),
@@ -102,6 +116,9 @@ void xm_counters_rank(const xm_counters_t *counters, xm_rank_counts_t *counts)
                                  .registration_misses = xm_counted(&counters->registration_misses)};
 }
 
+/* Finds or makes the counters of a NIC. The table is fixed, so readers need no lock; if it is
+ * full the last entry takes all further NICs. A second transport of the same group finds the
+ * entry of the first, and its counts go on. NULL stays NULL: counting is optional. */
 xm_nic_counters_t *xm_counters_open_nic(xm_counters_t *counters, const char *name, uint64_t rate)
 {
     xm_nic_counters_t *nic;
@@ -116,16 +133,19 @@ xm_nic_counters_t *xm_counters_open_nic(xm_counters_t *counters, const char *nam
             return &counters->nic[i];
         }
     }
+    /* More NICs than the table holds are rare, and their traffic should still appear in the sum. */
     if (count == XM_COUNTERS_MAX_NICS) {
         return &counters->nic[count - 1];
     }
     nic = &counters->nic[count];
     (void)snprintf(nic->name, sizeof(nic->name), "%s", name);
     atomic_store_explicit(&nic->rate, rate, memory_order_relaxed);
+    /* Release: the name is complete before the number says that it is there. */
     atomic_store_explicit(&counters->nic_count, count + 1, memory_order_release);
     return nic;
 }
 
+/* Out of line because hardly anybody traces: the callers test a flag first. */
 void xm_counters_trace(int rank, int peer, xm_direction_t direction, uint64_t tag, size_t length,
                        const char *what)
 {

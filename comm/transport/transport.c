@@ -1,3 +1,7 @@
+/* What all transports share: counting. Operations are counted where they are posted and where
+ * they end, once for each peer, whichever transport moves them; fragments are counted by the
+ * transports, which alone know the NIC. After a shrink ranks are renumbered, so counters are
+ * kept by rank of the job: a peer's counts go on in the next group. */
 #include "comm/transport/transport.h"
 
 #include <stdio.h>
@@ -16,6 +20,8 @@ static xm_peer_counters_t *find_peer(const xm_transport_t *transport, int peer)
     return peer < counters->peer_count ? &counters->peer[peer] : NULL;
 }
 
+/* Counts a post, also one that was refused. Out of line: the inline part in the header has
+ * tested whether counting is on. */
 void xm_transport_count_post(const xm_transport_t *transport, int peer, xm_direction_t direction,
                              uint64_t tag, size_t length, xm_status_t status)
 {
@@ -33,6 +39,7 @@ void xm_transport_count_post(const xm_transport_t *transport, int peer, xm_direc
     }
 }
 
+/* Counts the end of an operation. Every operation that was posted comes here exactly once. */
 void xm_transport_count_end(const xm_transport_t *transport, int peer, xm_direction_t direction,
                             uint64_t tag, size_t length, xm_status_t status)
 {
@@ -50,6 +57,7 @@ void xm_transport_count_end(const xm_transport_t *transport, int peer, xm_direct
     }
 }
 
+/* Counts bytes that this rank copied itself from a peer's memory, past the transport. */
 void xm_transport_count_copy(const xm_transport_t *transport, int peer, size_t bytes)
 {
     xm_peer_counters_t *counted = transport->counters != NULL ? find_peer(transport, peer) : NULL;

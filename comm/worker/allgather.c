@@ -1,4 +1,6 @@
-/* An allgather in pieces, for callers who look after other things meanwhile. */
+/* An allgather in three steps, for callers that look after other things meanwhile, such as an
+ * event loop of their own. They only check their arguments and pass on: the bootstrap keeps the
+ * state. */
 #include "comm/base.h"
 #include "comm/worker/worker_private.h"
 

@@ -1,3 +1,8 @@
+/* Aborting and shrinking a group. After a failure the survivors need a transport in which no
+ * message of the past can appear, so a new group gets everything anew: bootstrap, transport,
+ * path probe. The old ones are kept until the new ones work, because a failed attempt must
+ * leave the worker as it was, able to try again. Ranks are renumbered in the old order;
+ * counters, heartbeat and sockets belong to the job and stay. */
 #include <crossmesh/group.h>
 
 #include <stdio.h>
@@ -24,6 +29,7 @@ int xm_group_job_rank(const xm_worker_t *worker, int rank)
     return worker->job_rank[rank];
 }
 
+/* Keeps the last error as the fault status of the group. */
 static void keep_fault_status(xm_worker_t *worker, xm_status_t status, int failed_rank)
 {
     worker->fault_status = status;
@@ -31,6 +37,9 @@ static void keep_fault_status(xm_worker_t *worker, xm_status_t status, int faile
     (void)snprintf(worker->sentence, sizeof(worker->sentence), "%s", xm_last_error());
 }
 
+/* Ends what the group is doing, on all ranks. When it returns, all operations of this rank have
+ * ended and no byte is written to the user's memory any more. It cannot fail: ranks that cannot
+ * be told find out by their heartbeats. */
 xm_status_t xm_group_abort(xm_worker_t *worker, const char *sentence)
 {
     if (XM_IS_NULL(worker) || XM_IS_NULL(sentence)) {
@@ -48,7 +57,7 @@ xm_status_t xm_group_abort(xm_worker_t *worker, const char *sentence)
     return XM_OK;
 }
 
-/* What belongs to one generation of a worker. */
+/* Everything that belongs to one generation of a worker. */
 typedef struct {
     xm_bootstrap_t *bootstrap;
     xm_transport_t *transport;
@@ -56,6 +65,7 @@ typedef struct {
     xm_worker_slots_t slots;
 } era_t;
 
+/* Takes the generation's parts out of the worker, so that xm_worker_enter() finds it empty. */
 static era_t take_era(xm_worker_t *worker)
 {
     era_t era = {worker->bootstrap, worker->transport, worker->path_probe, worker->slots};
@@ -75,7 +85,7 @@ static void give_era(xm_worker_t *worker, era_t era)
     worker->slots = era.slots;
 }
 
-/* The ranks of the job that are in the new group, in their order. */
+/* Numbers the ranks of the job that are in the new group, in their order. */
 static void number_members(xm_worker_t *worker, const bool *dead)
 {
     int size = worker->endpoints.of != NULL ? worker->endpoints.size : 1, count = 0;
@@ -89,6 +99,7 @@ static void number_members(xm_worker_t *worker, const bool *dead)
     }
 }
 
+/* Meets the survivors. A job of one rank has nobody to meet, and just begins a new generation. */
 static xm_status_t gather(const xm_worker_t *worker, double timeout, bool *dead,
                           xm_bootstrap_t **bootstrap, uint32_t *generation)
 {
@@ -106,7 +117,9 @@ static xm_status_t gather(const xm_worker_t *worker, double timeout, bool *dead,
     return xm_regroup(&params, dead, bootstrap, generation);
 }
 
-/* Opens the new group's transport. A failure that is another rank's is noted in `dead`. */
+/* Opens the new group's transport. On success the old generation is taken apart; on failure the
+ * worker gets it back. A failure that is another rank's is noted in `dead`, and *again says
+ * that a smaller group may still work. */
 static xm_status_t enter(xm_worker_t *worker, xm_bootstrap_t *bootstrap, bool *dead, bool *again)
 {
     era_t old = take_era(worker);
@@ -123,7 +136,7 @@ static xm_status_t enter(xm_worker_t *worker, xm_bootstrap_t *bootstrap, bool *d
         give_era(worker, entered);
         return XM_OK;
     }
-    /* The others must not wait for this rank in a group that will not be. */
+    /* The others must not wait for this rank in a group that will not exist. */
     xm_bootstrap_abort(bootstrap, xm_last_error());
     fault = xm_bootstrap_poll(bootstrap, &failed_rank);
     *again = fault == XM_ERR_PEER_DIED ||
@@ -136,8 +149,8 @@ static xm_status_t enter(xm_worker_t *worker, xm_bootstrap_t *bootstrap, bool *d
     return *again ? fault : status;
 }
 
-/* Meets the survivors and opens the transport, again and again as long as somebody dies in
- * between. */
+/* Meets the survivors and opens the transport, again and again as long as some rank dies in
+ * between. Each round has fewer ranks, so it ends; the deadline covers all rounds together. */
 static xm_status_t form_group(xm_worker_t *worker, double timeout, bool *dead)
 {
     double deadline = xm_clock_seconds() + timeout;
@@ -158,6 +171,10 @@ static xm_status_t form_group(xm_worker_t *worker, double timeout, bool *dead)
     return status;
 }
 
+/* Shrinks the group. The heartbeat is muted before, since ranks that leave the old group must
+ * not be blamed, and the transport is fenced, so nothing of the old group writes into user
+ * memory while the new one forms. A rank that the others take for dead is told so and stays
+ * out. */
 xm_status_t xm_group_shrink(xm_worker_t *worker, double timeout)
 {
     if (XM_IS_NULL(worker)) {

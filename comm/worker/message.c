@@ -1,3 +1,7 @@
+/* Messages as objects, for bindings to other languages: they own the operation, so a caller
+ * whose buffers are managed by a garbage collector has one handle to hold. The status with its
+ * sentence is kept from the callback, because the caller asks later. Tags are of a channel of
+ * their own and cannot meet those of reshards. */
 #include "comm/worker/message.h"
 
 #include <inttypes.h>
@@ -15,6 +19,7 @@ struct xm_message {
     xm_error_t end; /* its status is XM_IN_PROGRESS until then */
 };
 
+/* Called from progress. It keeps the sentence as well, which the next error would overwrite. */
 static void on_end(xm_op_t *op, xm_status_t status)
 {
     xm_message_t *message = op->arg;
@@ -22,6 +27,7 @@ static void on_end(xm_op_t *op, xm_status_t status)
     xm_error_save(&message->end, status);
 }
 
+/* Callers of bindings pass any number, so everything is checked before memory is taken. */
 static xm_status_t check(const xm_worker_t *worker, int peer, uint64_t tag, size_t length)
 {
     int rank = xm_worker_rank(worker), size = xm_worker_size(worker);
@@ -38,6 +44,7 @@ static xm_status_t check(const xm_worker_t *worker, int peer, uint64_t tag, size
     return XM_OK;
 }
 
+/* The channel in the upper bits separates these messages from all others. */
 static uint64_t wire_tag(uint64_t tag)
 {
     return (uint64_t)XM_MESSAGE_CHANNEL << CHANNEL_SHIFT | tag;
@@ -54,12 +61,13 @@ static xm_status_t create(xm_worker_t *worker, int peer, xm_message_t **message)
     self->op.arg = self;
     self->transport = xm_worker_transport(worker);
     self->peer = peer;
+    /* The status changes once, in the callback, and then stays. */
     self->end.status = XM_IN_PROGRESS;
     *message = self;
     return XM_OK;
 }
 
-/* What the transport said of the post. */
+/* Takes over what the transport said of the post; after a refusal there is no message. */
 static xm_status_t posted(xm_message_t *self, xm_status_t status, xm_message_t **message)
 {
     if (status < 0) {
@@ -71,6 +79,7 @@ static xm_status_t posted(xm_message_t *self, xm_status_t status, xm_message_t *
     return XM_OK;
 }
 
+/* Sends; the buffer must stay until the message has ended. */
 xm_status_t xm_message_send(xm_worker_t *worker, int peer, uint64_t tag, const void *buffer,
                             size_t length, xm_message_t **message)
 {
@@ -92,6 +101,7 @@ xm_status_t xm_message_send(xm_worker_t *worker, int peer, uint64_t tag, const v
     return posted(self, status, message);
 }
 
+/* Posts a receive; the buffer must stay until the message has ended. */
 xm_status_t xm_message_receive(xm_worker_t *worker, int peer, uint64_t tag, void *buffer,
                                size_t length, xm_message_t **message)
 {
@@ -113,14 +123,17 @@ xm_status_t xm_message_receive(xm_worker_t *worker, int peer, uint64_t tag, void
     return posted(self, status, message);
 }
 
+/* It does not make progress: the caller's loop does, for all of its messages at once. */
 xm_status_t xm_message_test(const xm_message_t *message)
 {
     if (XM_IS_NULL(message)) {
         return XM_ERR_INVALID_ARGUMENT;
     }
+    /* A failure brings its own sentence back, so it may be asked for late and more than once. */
     return message->end.status < 0 ? xm_error_restore(&message->end) : message->end.status;
 }
 
+/* Makes progress for a while; true when the operation has ended. */
 static bool drain(xm_message_t *message)
 {
     for (int i = 0; i < DRAIN_CALLS && message->end.status == XM_IN_PROGRESS; ++i) {
@@ -129,6 +142,9 @@ static bool drain(xm_message_t *message)
     return message->end.status != XM_IN_PROGRESS;
 }
 
+/* Ends a message. One in flight is cancelled; if it cannot be, its peer is given up, since the
+ * caller wants its buffer back. If even that does not end it the object stays, because the
+ * transport still points to it. */
 void xm_message_destroy(xm_message_t *message)
 {
     if (message == NULL) {

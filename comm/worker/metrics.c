@@ -1,3 +1,7 @@
+/* Metrics as a text file in the Prometheus format, for a node exporter's text collector or
+ * anything else that reads it. The rank writes it from its own waits, in the communicating
+ * thread, so there is no thread and no lock, and a rank that computes writes late. A file that
+ * cannot be written is complained about once, and the job goes on. */
 #include "comm/worker/metrics.h"
 
 #include <inttypes.h>
@@ -18,6 +22,7 @@ struct xm_metrics {
     char **host; /* by peer */
 };
 
+/* Host names are copied, because a shrink replaces the worker's. */
 xm_status_t xm_metrics_create(const xm_metrics_params_t *params, xm_metrics_t **metrics)
 {
     int peers = xm_counters_peers(params->counters);
@@ -31,6 +36,7 @@ xm_status_t xm_metrics_create(const xm_metrics_params_t *params, xm_metrics_t **
     self->rank = params->rank;
     self->interval = (int64_t)(params->interval * 1e9);
     (void)snprintf(self->transport, sizeof(self->transport), "%s", params->transport);
+    /* The pattern is expanded once: the file keeps its name after a shrink. */
     if (!xm_path_pattern_expand(params->path, params->rank, params->host[params->rank], self->path,
                                 sizeof(self->path))) {
         free(self);
@@ -38,6 +44,7 @@ xm_status_t xm_metrics_create(const xm_metrics_params_t *params, xm_metrics_t **
                             params->path);
     }
     self->host = calloc((size_t)peers, sizeof(*self->host));
+    /* `copied` also covers the array itself, so a job without memory has one way out. */
     for (int peer = 0; copied && peer < peers; ++peer) {
         copied = self->host != NULL && (self->host[peer] = strdup(params->host[peer])) != NULL;
     }
@@ -65,12 +72,13 @@ void xm_metrics_destroy(xm_metrics_t *metrics)
 
 /* ---- the format ------------------------------------------------------------------------------ */
 
+/* The format wants HELP and TYPE once for each metric, before its first sample. */
 static void print_head(FILE *file, const char *name, const char *type, const char *help)
 {
     (void)fprintf(file, "# HELP crossmesh_%s %s\n# TYPE crossmesh_%s %s\n", name, help, name, type);
 }
 
-/* A label's value, with what the format wants escaped. */
+/* Prints a label's value, with what the format wants escaped. */
 static void print_label(FILE *file, const char *name, const char *value)
 {
     (void)fprintf(file, ",%s=\"", name);
@@ -86,6 +94,7 @@ static void print_label(FILE *file, const char *name, const char *value)
     (void)fputc('"', file);
 }
 
+/* The rank is on every sample, so files of several ranks can be read together. */
 static void begin_sample(FILE *file, const xm_metrics_t *metrics, const char *name)
 {
     (void)fprintf(file, "crossmesh_%s{rank=\"%d\"", name, metrics->rank);
@@ -98,6 +107,7 @@ static void end_sample(FILE *file, uint64_t value)
 
 /* ---- what there is to say -------------------------------------------------------------------- */
 
+/* A gauge that is always 1 is how Prometheus carries texts: as labels. */
 static void print_info(FILE *file, const xm_metrics_t *metrics)
 {
     print_head(file, "build_info", "gauge",
@@ -113,7 +123,7 @@ static void print_info(FILE *file, const xm_metrics_t *metrics)
     end_sample(file, 1);
 }
 
-/* One metric of every peer that has something to count, with or without a direction. */
+/* A metric of every peer that has something to count, with or without a direction. */
 typedef struct {
     const char *name, *type, *help;
     bool directed;
@@ -162,6 +172,8 @@ static const peer_metric_t peer_metrics[] = {
      false, copied_bytes},
 };
 
+/* Peers without traffic are left out: a job of a thousand ranks would otherwise write a
+ * thousand times as much as it has to say. */
 static bool is_idle(const xm_peer_counts_t *counts)
 {
     static const xm_peer_counts_t nothing;
@@ -182,6 +194,7 @@ static void print_peer_metric(FILE *file, const xm_metrics_t *metrics, const pee
 
     print_head(file, metric->name, metric->type, metric->help);
     for (int peer = 0; peer < xm_counters_peers(metrics->counters); ++peer) {
+        /* A metric without direction is asked once, with the first one. */
         for (int d = 0; d < directions && !is_idle(&counts[peer]); ++d) {
             begin_peer(file, metrics, metric->name, peer);
             if (metric->directed) {
@@ -192,6 +205,7 @@ static void print_peer_metric(FILE *file, const xm_metrics_t *metrics, const pee
     }
 }
 
+/* Apart from the table, because its samples have a second label. */
 static void print_ends(FILE *file, const xm_metrics_t *metrics, const xm_peer_counts_t *counts)
 {
     static const char name[] = "operations_total";
@@ -209,17 +223,21 @@ static void print_ends(FILE *file, const xm_metrics_t *metrics, const xm_peer_co
     }
 }
 
+/* Counts are read once, so that all metrics of a peer are of about the same moment. */
 static void print_peers(FILE *file, const xm_metrics_t *metrics)
 {
     int peers = xm_counters_peers(metrics->counters);
     xm_peer_counts_t *counts = calloc((size_t)peers + 1, sizeof(*counts));
 
+    /* Without memory the peers are missing from this writing, and the next one tries again. */
     if (counts == NULL) {
         return;
     }
     print_head(file, "peer_info", "gauge", "Host of a peer; always 1.");
     for (int peer = 0; peer < peers; ++peer) {
         xm_counters_peer(metrics->counters, peer, &counts[peer]);
+        /* The peers' host names stand in one metric only; others are joined to it by rank and
+         * peer. */
         if (!is_idle(&counts[peer])) {
             begin_peer(file, metrics, "peer_info", peer);
             print_label(file, "host", metrics->host[peer]);
@@ -281,6 +299,7 @@ static void print_nics(FILE *file, const xm_metrics_t *metrics)
             uint64_t value;
 
             xm_counters_nic(metrics->counters, nic, &counts);
+            /* The number is read by its place, so that one table describes all of these metrics. */
             memcpy(&value, (const char *)&counts + metric->offset, sizeof(value));
             if (value > 0 || !metric->optional) {
                 begin_sample(file, metrics, metric->name);
@@ -301,6 +320,7 @@ static void print_rank(FILE *file, const xm_metrics_t *metrics)
     end_sample(file, counts.sleeps);
     print_head(file, "sleep_seconds_total", "counter", "Time the rank slept while it waited.");
     begin_sample(file, metrics, "sleep_seconds_total");
+    /* Nanoseconds as a decimal fraction, without the rounding of a double. */
     (void)fprintf(file, "} %" PRIu64 ".%09" PRIu64 "\n", counts.slept_ns / 1000000000,
                   counts.slept_ns % 1000000000);
     print_head(file, "memory_registrations_total", "counter",
@@ -322,6 +342,7 @@ void xm_metrics_print(const xm_metrics_t *metrics, FILE *file)
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
+/* The text is made in memory and replaces the file at once, so a reader never sees half of it. */
 void xm_metrics_write(xm_metrics_t *metrics)
 {
     char *text = NULL;
@@ -335,9 +356,11 @@ void xm_metrics_write(xm_metrics_t *metrics)
     }
     xm_metrics_print(metrics, file);
     complete = ferror(file) == 0;
+    /* The memory stream may fail while it is written or while it is closed. */
     if (fclose(file) == 0 && complete) {
         status = xm_text_replace(metrics->path, text, length);
     }
+    /* A full disk would otherwise fill the log as well. */
     if (status < 0 && !metrics->complained) {
         metrics->complained = true;
         xm_log_warn("rank %d: no metrics: %s", metrics->rank,
@@ -351,6 +374,8 @@ int64_t xm_metrics_due(const xm_metrics_t *metrics)
     return metrics->due;
 }
 
+/* The interval counts from the last writing, not from a fixed grid: a late one is not followed
+ * by a second at once. */
 void xm_metrics_tick(xm_metrics_t *metrics, int64_t now)
 {
     if (now >= metrics->due) {

@@ -1,3 +1,8 @@
+/* The hosts and machines of all ranks. Ranks share a host when their identity is equal, and a
+ * machine when its boot id is; the two differ in emulated clusters. Cards of all ranks are
+ * exchanged once, and all ranks number hosts by their lowest rank, so the numbers agree.
+ * Settings that must be equal are compared here, at the start, because a job whose ranks differ
+ * in XM_WINDOW would hang later without a reason that anybody sees. */
 #include "comm/worker/slots.h"
 
 #include <stdio.h>
@@ -7,10 +12,12 @@
 #include "comm/base.h"
 #include "comm/topology.h"
 
-/* What a rank tells about itself: a card of NUL-terminated texts, one after the other. */
+/* The card of a rank, which tells the others who it is: NUL-terminated texts, one after the
+ * other. */
 enum { CARD_HOST, CARD_MACHINE, CARD_NAME, CARD_SETTINGS, CARD_TEXTS };
 enum { SETTINGS_SIZE = 2048 };
 
+/* A card that does not fit ends at its last byte, and reading it fails. */
 static size_t append(char *card, size_t used, size_t size, const char *text)
 {
     int length = snprintf(card + used, size - used, "%s", text);
@@ -32,7 +39,8 @@ static size_t write_card(const char *host, char *card, size_t size)
     return append(card, used, size, xm_config_fingerprint(settings, sizeof(settings)));
 }
 
-/* Points `texts` at the parts of a card. */
+/* Points `texts` at the parts of a card, none of which is copied. Each text must end inside the
+ * card. */
 static xm_status_t read_card(int rank, const char *card, size_t length,
                              const char *texts[CARD_TEXTS])
 {
@@ -53,7 +61,8 @@ static xm_status_t read_card(int rank, const char *card, size_t length,
     return XM_OK;
 }
 
-/* Names the first setting that differs. Both are texts "XM_A=1 XM_B=2". */
+/* Names the first setting that differs. Both are texts "XM_A=1 XM_B=2", with the names in the
+ * same order. */
 static xm_status_t compare_settings(const char *first, int rank, const char *other)
 {
     while (*first != '\0' || *other != '\0') {
@@ -117,6 +126,7 @@ static xm_status_t allocate(xm_worker_slots_t *slots, int size)
     return XM_OK;
 }
 
+/* The cards stay as long as the worker, since host names point into them. */
 static xm_status_t exchange_cards(xm_worker_slots_t *slots, xm_bootstrap_t *bootstrap,
                                   const char *host, double timeout)
 {
@@ -152,7 +162,8 @@ static xm_status_t exchange_cards(xm_worker_slots_t *slots, xm_bootstrap_t *boot
     return status;
 }
 
-/* The lowest rank of each host describes it. */
+/* Exchanges topologies: the lowest rank of each host describes it, so each is made and sent
+ * once. */
 static xm_status_t exchange_topologies(xm_worker_slots_t *slots, xm_bootstrap_t *bootstrap,
                                        bool lowest, double timeout)
 {
@@ -193,7 +204,8 @@ static xm_status_t exchange_topologies(xm_worker_slots_t *slots, xm_bootstrap_t 
     return status;
 }
 
-/* Bad values end the job; an unknown name may belong to a newer version, so it is only reported. */
+/* Checks this rank's settings. Bad values end the job; an unknown name may belong to a newer
+ * version, so it is only reported, by one rank of each host. */
 static xm_status_t check_settings(bool report)
 {
     xm_status_t status = xm_config_check();
@@ -211,7 +223,8 @@ xm_status_t xm_worker_slots_exchange(xm_worker_slots_t *slots, xm_bootstrap_t *b
                                      const char *host, double timeout)
 {
     int rank = xm_bootstrap_rank(bootstrap), lowest = 0;
-    /* Before they are compared: only well-formed settings can be told apart in one text. */
+    /* Settings are checked before they are compared: only well-formed ones can be told apart in
+     * one text. */
     xm_status_t status = check_settings(false);
 
     if (status == XM_OK) {
@@ -233,6 +246,7 @@ xm_status_t xm_worker_slots_exchange(xm_worker_slots_t *slots, xm_bootstrap_t *b
     return status;
 }
 
+/* Frees what an exchange has made, also after a failure half way. */
 void xm_worker_slots_free(xm_worker_slots_t *slots)
 {
     free(slots->host_of);

@@ -1,4 +1,8 @@
-/* What a worker tells of itself: counters, metrics, the line at the start. */
+/* What a worker tells of itself: counters, metrics, the line at the start. Counters are kept by
+ * rank of the job as it began, so they outlive shrinks and their peers keep their numbers. Any
+ * thread may read them; metrics are written by the communicating thread only. Mistakes in
+ * XM_METRICS_FILE end the creation of the worker, because numbers that are missing are noticed when
+ * they are needed. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,6 +10,7 @@
 #include "comm/base.h"
 #include "comm/worker/worker_private.h"
 
+/* The counters belong to the worker and go with it. */
 const xm_counters_t *xm_worker_counters(const xm_worker_t *worker)
 {
     return worker->counters;
@@ -16,6 +21,7 @@ xm_status_t xm_worker_peer_counts(const xm_worker_t *worker, int peer, xm_peer_c
     if (XM_IS_NULL(worker) || XM_IS_NULL(counts)) {
         return XM_ERR_INVALID_ARGUMENT;
     }
+    /* Ranks that have died since are still valid numbers. */
     if (peer < 0 || peer >= xm_counters_peers(worker->counters)) {
         return xm_error_set(XM_ERR_NOT_FOUND,
                             "the job began with %d ranks; rank %d is none of them",
@@ -34,6 +40,7 @@ xm_status_t xm_worker_nic_counts(const xm_worker_t *worker, int nic, xm_nic_coun
         return xm_error_set(XM_ERR_NOT_FOUND, "%d NICs have been opened; there is no number %d",
                             xm_counters_nics(worker->counters), nic);
     }
+    /* A NIC that is out of use stays in the list, with its last counts. */
     xm_counters_nic(worker->counters, nic, counts);
     return XM_OK;
 }
@@ -47,12 +54,14 @@ xm_status_t xm_worker_rank_counts(const xm_worker_t *worker, xm_rank_counts_t *c
     return XM_OK;
 }
 
+/* Made once in a worker's life; transports of later generations count on. */
 xm_status_t xm_worker_open_counters(xm_worker_t *worker)
 {
     return xm_counters_create(xm_worker_size(worker), &worker->counters);
 }
 
-/* Two ranks of a host must not write the same file. */
+/* Refuses a file name that two ranks of a machine would share: each would overwrite the other's
+ * numbers. */
 static xm_status_t check_pattern(const xm_worker_t *worker, const char *pattern)
 {
     int rank = xm_worker_rank(worker), beside = -1;
@@ -73,6 +82,7 @@ static xm_status_t check_pattern(const xm_worker_t *worker, const char *pattern)
                         rank, pattern, beside);
 }
 
+/* No file is wanted unless the setting names one. */
 xm_status_t xm_worker_open_metrics(xm_worker_t *worker)
 {
     xm_metrics_params_t params = {.path = xm_config_string(XM_CONFIG_METRICS_FILE),
@@ -91,6 +101,7 @@ xm_status_t xm_worker_open_metrics(xm_worker_t *worker)
     if (status < 0) {
         return status;
     }
+    /* Only pointers are collected here: the metrics copy the names. */
     hosts = calloc((size_t)size, sizeof(*hosts));
     if (hosts == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the names of %d hosts", size);
@@ -104,7 +115,7 @@ xm_status_t xm_worker_open_metrics(xm_worker_t *worker)
     return status;
 }
 
-/* "mlx5_0:1 (200 Gbit/s), mlx5_1:1": what the transport has opened. */
+/* Writes "mlx5_0:1 (200 Gbit/s), mlx5_1:1": what the transport has opened. */
 static void format_nics(const xm_counters_t *counters, char *buffer, size_t size)
 {
     size_t used = 0;
@@ -121,10 +132,13 @@ static void format_nics(const xm_counters_t *counters, char *buffer, size_t size
         }
         length =
             snprintf(buffer + used, size - used, "%s%s%s", used > 0 ? ", " : "", counts.name, rate);
+        /* snprintf() returns what it would have written, so `used` may pass the end, and the loop
+         * stops. */
         used += length > 0 ? (size_t)length : 0;
     }
 }
 
+/* Describes the rank in one line, as it is logged at the start. */
 char *xm_worker_describe(const xm_worker_t *worker, char *buffer, size_t size)
 {
     char nics[256], under[160];

@@ -1,3 +1,9 @@
+/* The worker: bootstrap, transport, heartbeat and path probe of one rank, and the one place
+ * where it blocks. xm_worker_wait() watches all of them together, because a wait that listened
+ * to the transport alone would never end after a death elsewhere. The first fault stays: it
+ * ends the operations with the rank that is gone (all of them after an abort), goes out by
+ * every channel, and is what each later wait returns. Except for xm_worker_wake(), one thread
+ * at a time may use a worker. */
 #include "comm/worker/worker.h"
 
 #include <errno.h>
@@ -17,12 +23,9 @@
 #include "comm/worker/nics.h"
 #include "comm/worker/worker_private.h"
 
-/*
- * FAULT_POLL_EVERY: busy progress calls between two looks at the fault channel.
- * DRAIN_CALLS: progress calls that end the operations with a failed peer.
- * SPIN_ROUNDS: idle progress calls of a spinning rank between two looks at the clock, which takes
- * longer than one of them.
- */
+/* FAULT_POLL_EVERY: busy progress calls between two looks at the fault channel. DRAIN_CALLS:
+ * progress calls that end the operations with a failed peer. SPIN_ROUNDS: idle progress calls
+ * of a spinning rank between two looks at the clock, which takes longer than one of them. */
 enum { FAULT_POLL_EVERY = 256, DRAIN_CALLS = 1000, SPIN_ROUNDS = 32 };
 
 /* How long the fault channel gets to name the culprit after a connection broke. */
@@ -106,6 +109,7 @@ int64_t xm_worker_deadline(const xm_worker_t *worker)
     return xm_worker_now(worker) + (int64_t)(worker->timeout * 1e9);
 }
 
+/* The sticky fault status with its sentence, or XM_OK. */
 static xm_status_t fault_status(const xm_worker_t *worker)
 {
     return worker->fault_status == XM_OK
@@ -113,6 +117,11 @@ static xm_status_t fault_status(const xm_worker_t *worker)
                : xm_error_set(worker->fault_status, "%s", worker->sentence);
 }
 
+/* Makes a failure the fault status and acts on it. The sentence is saved first, for everything
+ * that follows may set others. The bootstrap and the heartbeat both tell the others, since
+ * either may be cut. After an abort the transport is fenced; after a death only that peer's
+ * operations end, and progress is made until their callbacks have run, but not endlessly: other
+ * peers may send all the time. */
 xm_status_t xm_worker_mark_failed(xm_worker_t *worker, xm_status_t status, int failed_rank)
 {
     xm_bootstrap_fault_t fault = {.rank = failed_rank, .status = status};
@@ -137,7 +146,8 @@ xm_status_t xm_worker_mark_failed(xm_worker_t *worker, xm_status_t status, int f
     return fault_status(worker);
 }
 
-/* What the heartbeat has found or heard. */
+/* Acts on what the heartbeat has found or heard. Its ranks are those of the job, ours those of
+ * the group. */
 static xm_status_t hear(xm_worker_t *worker)
 {
     xm_bootstrap_fault_t fault;
@@ -181,7 +191,9 @@ static xm_status_t look_around(xm_worker_t *worker, int64_t *next)
                                        fault.rank);
 }
 
-/* The transport lost a peer. The fault channel knows better who died first, so it is asked. */
+/* The transport lost a peer. The fault channel knows better which rank died first: when one
+ * rank dies, others leave because of it, and their connections break as well. So it gets a
+ * quarter of a second, and only then the lost peer is blamed. */
 static xm_status_t check_lost_peer(xm_worker_t *worker)
 {
     struct pollfd entry = {.fd = xm_bootstrap_fd(worker->bootstrap), .events = POLLIN};
@@ -211,7 +223,9 @@ static void write_metrics(xm_worker_t *worker, int64_t now)
     }
 }
 
-/* Progress and the checks that go with it; *moved tells whether anything happened. */
+/* Makes progress and the checks that go with it; *moved tells whether anything happened. The
+ * fault channel costs a system call, so a busy rank asks it only now and then, while the
+ * heartbeat's news is a flag. */
 static xm_status_t advance(xm_worker_t *worker, bool *moved)
 {
     *moved = xm_transport_progress(worker->transport) > 0;
@@ -234,6 +248,8 @@ static xm_status_t advance(xm_worker_t *worker, bool *moved)
                                                                                   : XM_OK;
 }
 
+/* The only function that another thread may call: it writes to a descriptor and touches nothing
+ * else. */
 void xm_worker_wake(xm_worker_t *worker)
 {
     if (XM_IS_NULL(worker)) {
@@ -263,13 +279,14 @@ static xm_status_t sleep_until_event(xm_worker_t *worker, int64_t duration)
     if (ready > 0 && entries[3].revents != 0) {
         (void)eventfd_read(worker->wake_fd, &wakes);
     }
-    /* The fault channel first: a dead peer shows up on both, and only this one names it. */
+    /* The fault channel comes first: a dead peer shows up on both, and only this one names it. */
     return ready > 0 && (entries[0].revents != 0 || entries[2].revents != 0)
                ? xm_worker_poll_faults(worker)
                : XM_OK;
 }
 
-/* The deadline passed: names whom this rank waited for. */
+/* The deadline has passed: names a rank with which operations are in flight. That is no fault
+ * of the group; the caller may wait again. */
 static xm_status_t too_late(const xm_worker_t *worker)
 {
     for (int rank = 0; rank < xm_worker_size(worker); ++rank) {
@@ -287,12 +304,16 @@ static xm_status_t too_late(const xm_worker_t *worker)
                         xm_worker_rank(worker), worker->timeout);
 }
 
+/* The wait. It returns when anything has moved, since the caller alone knows what it waits for;
+ * so no event is lost if the caller tests first and waits then. Before it sleeps the transport
+ * has to be armed, which fails if something has come meanwhile; the sleep ends at the earliest
+ * of deadline, probe and metrics. */
 static xm_status_t wait_at_most(xm_worker_t *worker, int64_t deadline, int64_t longest_sleep)
 {
     bool moved = false;
     xm_status_t status = fault_status(worker);
 
-    /* A fault that an allgather read already makes no descriptor readable any more. */
+    /* A fault that an allgather has read already makes no descriptor readable any more. */
     if (status == XM_OK && xm_bootstrap_fault_status(worker->bootstrap) < 0) {
         status = xm_worker_poll_faults(worker);
     }
@@ -311,7 +332,8 @@ static xm_status_t wait_at_most(xm_worker_t *worker, int64_t deadline, int64_t l
             return status;
         }
         if (now >= deadline) {
-            /* The last word belongs to the fault channel: a death is a better reason. */
+            /* The last word belongs to the fault channel: a death is a better reason than a
+             * deadline. */
             status = xm_worker_poll_faults(worker);
             return status < 0 ? status : too_late(worker);
         }
@@ -339,6 +361,7 @@ static xm_status_t wait_at_most(xm_worker_t *worker, int64_t deadline, int64_t l
     return status;
 }
 
+/* Blocks until something has moved, a fault is known or the deadline has passed. */
 xm_status_t xm_worker_wait(xm_worker_t *worker, int64_t deadline)
 {
     if (XM_IS_NULL(worker)) {
@@ -347,6 +370,7 @@ xm_status_t xm_worker_wait(xm_worker_t *worker, int64_t deadline)
     return wait_at_most(worker, deadline, INT64_MAX);
 }
 
+/* One step without blocking, for callers with a loop of their own. */
 xm_status_t xm_worker_progress(xm_worker_t *worker)
 {
     if (XM_IS_NULL(worker)) {
@@ -359,13 +383,17 @@ xm_status_t xm_worker_progress(xm_worker_t *worker)
     if (status == XM_OK) {
         status = advance(worker, &moved);
     }
-    /* Callers come here rarely, and rank 0 passes on what it reads: so it reads every time. */
+    /* Callers come here rarely, and rank 0 passes on what it reads, so the fault channel is
+     * read every time. */
     if (status == XM_OK) {
         status = xm_worker_poll_faults(worker);
     }
     return status < 0 ? status : look_around(worker, &next);
 }
 
+/* An allgather over the bootstrap during which the transport makes progress and faults are
+ * heard. When a wait fails the allgather is tested once more, because it may have ended in the
+ * same moment; only then it is given up. */
 xm_status_t xm_worker_allgather_wait(xm_worker_t *worker, int64_t start, int64_t until)
 {
     int64_t deadline = start + (int64_t)(worker->timeout * 1e9);
@@ -389,7 +417,7 @@ xm_status_t xm_worker_allgather_wait(xm_worker_t *worker, int64_t start, int64_t
         }
     }
     /* A failed wait explains more than the allgather that was given up because of it, unless it
-     * only says that time is up: the allgather can tell who was missing. */
+     * only says that time is up: the allgather can tell which ranks were missing. */
     return waited < 0 && waited != XM_ERR_TIMEOUT && status < 0 ? fault_status(worker) : status;
 }
 
@@ -417,6 +445,8 @@ xm_status_t xm_worker_allgather(xm_worker_t *worker, const void *send, void *rec
     return allgather(worker, send, receive, length);
 }
 
+/* A rank that fails waits for the others to fail, too, so that none leaves while others still
+ * need it. */
 xm_status_t xm_worker_fail_together(xm_worker_t *worker, xm_status_t status)
 {
     xm_error_t error;
@@ -442,6 +472,8 @@ static xm_status_t open_verbs(xm_worker_t *worker)
     return xm_transport_verbs_create(worker->bootstrap, &params, &worker->transport);
 }
 
+/* Opens UCX with the NICs that all ranks have agreed on, unless the user has named some. A rail
+ * is given up after one and a half heartbeat intervals. */
 static xm_status_t open_ucx(xm_worker_t *worker)
 {
     xm_transport_ucx_params_t params = XM_TRANSPORT_UCX_PARAMS_INIT;
@@ -466,6 +498,8 @@ static xm_status_t open_ucx(xm_worker_t *worker)
     return xm_transport_ucx_create(worker->bootstrap, &params, &worker->transport);
 }
 
+/* Joins the others by the way that the parameters say; a listening socket that is not used is
+ * closed. */
 static xm_status_t join(const xm_job_env_t *env, const xm_worker_params_t *params, double timeout,
                         xm_bootstrap_t **bootstrap)
 {
@@ -495,13 +529,15 @@ static xm_status_t number_ranks(xm_worker_t *worker)
     return XM_OK;
 }
 
-/* Once, and last of what all ranks do together: nobody is asked after before he can answer. Without
- * connections of the bootstrap there is no address to be reached at: no heartbeat then. */
+/* Opens the sockets of heartbeat and regrouping, once for the whole job and as the last
+ * collective step of the start: no rank is asked for a sign of life before it can answer.
+ * Without connections of the bootstrap there is no address to be reached at, and so no
+ * heartbeat. */
 static xm_status_t make_endpoints(xm_worker_t *worker)
 {
     xm_status_t status = XM_OK;
 
-    /* A caller's table alone knows nobody's address. */
+    /* A caller's table alone knows no rank's address. */
     if (worker->endpoints.of == NULL && xm_bootstrap_size(worker->bootstrap) > 1 &&
         worker->bootstrap->ops->connected) {
         status = xm_endpoints_open(&worker->endpoints, worker->bootstrap, worker->timeout);
@@ -512,6 +548,8 @@ static xm_status_t make_endpoints(xm_worker_t *worker)
     return status;
 }
 
+/* Everything that a new group needs; used at the start and after each shrink. It fails on all
+ * ranks or is made to fail on all by the caller's abort. */
 xm_status_t xm_worker_enter(xm_worker_t *worker)
 {
     xm_status_t status =
@@ -534,6 +572,8 @@ xm_status_t xm_worker_enter(xm_worker_t *worker)
     return status;
 }
 
+/* Takes a group apart. The transport ends before the path probe, whose operations it has, and
+ * before the bootstrap, by whose fault channel it may still hear. */
 void xm_worker_leave(xm_worker_t *worker)
 {
     xm_transport_destroy(worker->transport);
@@ -561,6 +601,7 @@ static void free_worker(xm_worker_t *worker)
     free(worker);
 }
 
+/* Tells the others that this rank gives up, over both channels. */
 void xm_worker_give_up(xm_worker_t *worker, const char *sentence)
 {
     int rank = xm_worker_rank(worker);
@@ -575,7 +616,7 @@ void xm_worker_give_up(xm_worker_t *worker, const char *sentence)
     }
 }
 
-/* The one line at the start. */
+/* Writes the one line at the start. */
 static void introduce(const xm_worker_t *worker)
 {
     char line[512];
@@ -585,6 +626,8 @@ static void introduce(const xm_worker_t *worker)
     }
 }
 
+/* Creates the worker; collective. The listening socket belongs to this call whatever happens.
+ * On failure the others are told, or they would wait for this rank until their deadline. */
 xm_status_t xm_worker_create(const xm_job_env_t *env, const xm_worker_params_t *given,
                              xm_worker_t **worker)
 {
@@ -661,6 +704,8 @@ xm_status_t xm_worker_create(const xm_job_env_t *env, const xm_worker_params_t *
     return XM_OK;
 }
 
+/* Ends the worker. Without a reason all ranks leave together: connections must not be closed
+ * while another rank still needs them. */
 void xm_worker_destroy(xm_worker_t *worker, const char *reason)
 {
     if (worker == NULL) {
@@ -669,8 +714,8 @@ void xm_worker_destroy(xm_worker_t *worker, const char *reason)
     if (reason != NULL && worker->bootstrap != NULL) {
         xm_worker_give_up(worker, reason);
     } else if (worker->fault_status == XM_OK) {
-        /* Nobody closes his connections while another still needs them. A failure here is the
-         * failure of somebody who will report it himself. */
+        /* No rank closes its connections while another still needs them. A failure here is the
+         * failure of a rank that will report it itself. */
         (void)xm_worker_barrier(worker);
     }
     xm_worker_dismiss_guests(worker);

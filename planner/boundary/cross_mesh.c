@@ -1,3 +1,14 @@
+/*
+ * Prices of the tensors between pipeline stages: each is planned and simulated as the runtime would
+ * execute it, instead of being taken from a formula, because broadcasts, shared NICs and shared
+ * hosts make formulas wrong by factors. A plan costs milliseconds and the search asks thousands of
+ * times, so answers are kept under a canonical key: where all hosts are alike, only whether the two
+ * stages share a host matters, not where they stand.
+ *
+ * Several threads work at once. The lock is held to look up and to store, never while planning; two
+ * threads may thus plan the same resharding, and the first to finish keeps it.
+ */
+
 #include "planner/boundary.h"
 
 #include <pthread.h>
@@ -14,7 +25,8 @@ enum { FIRST_SLOTS = 256 };
 static const xm_strategy_t used_strategy = XM_STRATEGY_BROADCAST;
 static const xm_scheduler_t used_scheduler = XM_SCHEDULER_BALANCE;
 
-/* All a cost depends on; unused bytes are zero, so keys compare as memory. */
+/* All that a cost depends on. There is no padding, and unused entries are zero, so keys compare as
+ * memory. */
 typedef struct cost_key {
     int64_t dims[AP_MAX_RANK];
     ap_spec_t src_spec, dst_spec;
@@ -68,6 +80,7 @@ xm_status_t ap_cross_mesh_create(const xm_cluster_profile_t *profile, ap_cross_m
     return XM_OK;
 }
 
+/* Ends because the table is at most half full. */
 static cost_entry_t *find_slot(cost_entry_t *slots, size_t slot_count, const cost_key_t *key)
 {
     size_t slot = (size_t)XXH3_64bits(key, sizeof(*key)) & (slot_count - 1);
@@ -78,6 +91,7 @@ static cost_entry_t *find_slot(cost_entry_t *slots, size_t slot_count, const cos
     return &slots[slot];
 }
 
+/* Slots are moved without their keys being compared: all are different. */
 static xm_status_t make_room(ap_cross_mesh_t *cross_mesh)
 {
     size_t count = cross_mesh->slot_count == 0 ? FIRST_SLOTS : 2 * cross_mesh->slot_count;
@@ -157,7 +171,8 @@ static void add_to_link(const bounding_pass_t *bounding_pass, int link, int dire
     (bounding_pass->back ? load->backward : load->forward)[direction] += seconds;
 }
 
-/* So many bytes from a host to another. */
+/* Adds so many bytes from a host to another: to both hosts' NICs, and to the uplinks of their racks
+ * where these differ. */
 static void add_to_links(const bounding_pass_t *bounding_pass, int from, int to, double bytes)
 {
     const xm_network_t *network = bounding_pass->network;
@@ -223,7 +238,8 @@ static xm_status_t look_at_hops(bounding_pass_t *bounding_pass, double *seconds)
     return XM_OK;
 }
 
-/* Seconds of one direction: what the NICs take together, or the busiest device by itself. */
+/* Seconds of one direction: what the NICs take together, or the busiest device by itself, whichever
+ * is longer. */
 static xm_status_t one_way(bounding_pass_t *bounding_pass, const xm_plan_params_t *params,
                            double *seconds, double *bound, int64_t *net_bytes)
 {
@@ -261,6 +277,7 @@ static xm_status_t both_ways(bounding_pass_t *bounding_pass, const xm_layout_t *
     params.scheduler = used_scheduler;
     params.network = bounding_pass->network;
     status = one_way(bounding_pass, &params, &cost->forward, &cost->bound, &cost->net_bytes);
+    /* The gradient takes the way back; its bound is asked for by nobody. */
     if (status != XM_OK) {
         return status;
     }
@@ -305,7 +322,8 @@ static xm_status_t look_at_both(const ap_cross_mesh_t *cross_mesh, const xm_layo
             bounding_pass.links[entry->link_count++] = link;
         }
     }
-    /* Many entries are kept, most with few links. */
+    /* Many entries are kept, most with few links. A shrinking that fails leaves the longer
+     * array. */
     entry->links = realloc(bounding_pass.links,
                            ((size_t)entry->link_count + 1) * sizeof(*bounding_pass.links));
     if (entry->links == NULL) {
@@ -346,7 +364,8 @@ destroy_src:
     return status;
 }
 
-/* The same hosts shared, from device 0 on. */
+/* Where the later stage begins when the earlier one is moved to device 0: right behind it when they
+ * share a host, else on the next host. */
 static int canonical_first(int per_host, int src_first, int src_size, int dst_first, int dst_size)
 {
     int src_last = src_first + src_size - 1, dst_last = dst_first + dst_size - 1;
@@ -413,7 +432,8 @@ static bool recall(ap_cross_mesh_t *cross_mesh, const cost_key_t *key, ap_cross_
     return known;
 }
 
-/* Keeps an entry, unless another thread has done so meanwhile. The entry's links are taken. */
+/* Keeps an entry, unless another thread has done so meanwhile. The entry's links are taken over, or
+ * freed. */
 static xm_status_t keep(ap_cross_mesh_t *cross_mesh, const cost_entry_t *entry)
 {
     bool taken = false;
@@ -465,6 +485,7 @@ xm_status_t ap_cross_mesh_cost(ap_cross_mesh_t *cross_mesh, const ap_shape_t *sh
     return status == XM_OK ? look_up(cross_mesh, &key, cost) : status;
 }
 
+/* A cost that is known is the best bound of itself. */
 xm_status_t ap_cross_mesh_lower_bound(ap_cross_mesh_t *cross_mesh, const ap_shape_t *shape,
                                       int element_size, const ap_cross_mesh_side_t *src,
                                       const ap_cross_mesh_side_t *dst, double *seconds)
@@ -483,7 +504,8 @@ xm_status_t ap_cross_mesh_lower_bound(ap_cross_mesh_t *cross_mesh, const ap_shap
     return status;
 }
 
-/* The hosts of a key are those of the sides, moved to the front of the cluster. */
+/* Translates a host of a key, whose sides were moved to the front of the cluster, back to the true
+ * one. */
 static int true_host(int per_host, const cost_key_t *key, const ap_cross_mesh_side_t *src,
                      const ap_cross_mesh_side_t *dst, int host)
 {

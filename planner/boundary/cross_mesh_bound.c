@@ -1,3 +1,12 @@
+/*
+ * A lower bound on the time of a resharding between two stages. The stage search asks for the
+ * boundary of every pair of candidate stages, and the real answer costs a plan and its simulation,
+ * so a bound that takes a microsecond lets most pairs stay unpriced. A bound that is too high would
+ * lose the best plan without a word, hence only facts that every plan obeys are counted: what each
+ * NIC must carry, and what the messages of the average device take. Where the tiles do not nest, or
+ * where both sides lie on the same several hosts, the bound is weak instead of wrong.
+ */
+
 #include "planner/boundary/cross_mesh_bound.h"
 
 #include <math.h>
@@ -15,6 +24,9 @@ typedef struct extent {
     int tiles;
 } extent_t;
 
+/* Reads off one side once what the bound asks for repeatedly. Devices are numbered host by host, so
+ * the hosts of a side are a range like its devices. Axes of the mesh that cut no dimension leave
+ * copies, and do not add to the number of tiles. */
 static extent_t extent_of(const ap_cross_mesh_side_t *side, int per_host)
 {
     extent_t extent = {.side = side,
@@ -48,6 +60,7 @@ static int tiles_between(const extent_t *extent, int first, int end)
     }
 }
 
+/* How many parts one dimension of the tensor is cut into on this side. */
 static int parts_of(const ap_cross_mesh_side_t *side, int dim)
 {
     unsigned axes = ap_spec_axes(side->spec, dim);
@@ -55,8 +68,9 @@ static int parts_of(const ap_cross_mesh_side_t *side, int dim)
     return ((axes & 1U) != 0 ? side->shape[0] : 1) * ((axes & 2U) != 0 ? side->shape[1] : 1);
 }
 
-/* Pieces in which a tile of @p to arrives, one from each tile of @p from that it meets; 0 where
- * cuts do not fall on cuts, so that pieces differ. */
+/* Counts the pieces in which a tile of @p to arrives, one from each tile of @p from that it meets.
+ * Where neither number of cuts divides the other the pieces are of different sizes, and the answer
+ * 0 says that the count means nothing. */
 static int pieces_of(const ap_cross_mesh_side_t *from, const ap_cross_mesh_side_t *to, int rank)
 {
     int pieces = 1;
@@ -72,7 +86,10 @@ static int pieces_of(const ap_cross_mesh_side_t *from, const ap_cross_mesh_side_
     return pieces;
 }
 
-/* The hosts of one side take in what they need, those of the other give everything out. */
+/* Bounds the time by the NICs. Every host of the receiving side takes in each tile that its devices
+ * hold at least once, because nothing of it is there yet; copies for further devices may come from
+ * a neighbour on the same host. The sending hosts together give out every tile at least once. At
+ * least one message crosses, hence one latency. */
 static double nics(const xm_cluster_profile_t *profile, const extent_t *from, const extent_t *to,
                    double tile)
 {
@@ -94,11 +111,11 @@ static double nics(const xm_cluster_profile_t *profile, const extent_t *from, co
            xm_cluster_profile_latency(profile, XM_LINK_INTER_HOST);
 }
 
-/*
- * Every device takes in its tile piece by piece: from another host, or from the neighbour that has
- * it from there. What the devices of the first host take together, on average; and what the
- * senders do.
- */
+/* Bounds the time by the devices, each of which handles one message at a time. A device takes in
+ * its tile piece by piece, from another host or from the neighbour on its host that has it from
+ * there. The mean over the devices of the first host bounds the slowest of them, and likewise the
+ * mean over the senders. The messages cost what the measured curves say for their size, so that
+ * many small pieces are not priced by the bandwidth of large ones. */
 static double devices(const xm_cluster_profile_t *profile, const extent_t *from, const extent_t *to,
                       double tile, int pieces, bool beside)
 {
@@ -119,6 +136,11 @@ static double devices(const xm_cluster_profile_t *profile, const extent_t *from,
     return fmax(taken, given);
 }
 
+/* Takes the larger of the two bounds, each where it holds. The NICs say nothing where the sides
+ * share hosts, since a tile may then never leave its host; the devices say nothing there either,
+ * unless both sides lie on one and the same host and all messages are inside it. The rounding is
+ * taken off at the end, so that the bound stays below a simulation that rounds its times to
+ * nanoseconds. */
 double ap_cross_mesh_bound(const xm_cluster_profile_t *profile, const ap_shape_t *shape,
                            int element_size, const ap_cross_mesh_side_t *from,
                            const ap_cross_mesh_side_t *to)

@@ -1,6 +1,9 @@
 /*
- * autopar: measures a cluster, plans a model on it, explains the plan. Dispatches to one file per
- * sub-command.
+ * The entry of the program autopar: it finds the sub-command by its name and hands the rest of the
+ * command line over. Each sub-command lives in a file of its own and parses its own options, so
+ * that a new one is a line of the table here. The environment is checked before any sub-command
+ * runs, because a misspelt variable that is silently ignored would make a measurement mean
+ * something else.
  */
 #include <stdio.h>
 #include <string.h>
@@ -44,6 +47,8 @@ static int print_help(void)
     return status == XM_OK ? 0 : xm_cli_fail("autopar", status);
 }
 
+/* Names the nearest command to a misspelt word, options included, and otherwise points to the list:
+ * a bare "unknown command" would leave the reader to guess which it was. */
 static int unknown_command(const char *word)
 {
     const char *names[COMMANDS + 2] = {"--help", "--version"};
@@ -80,6 +85,8 @@ int main(int argc, char **argv)
         status = xm_cli_flush();
         return status == XM_OK ? 0 : xm_cli_fail("autopar", status);
     }
+    /* Help and the version stand before this check, so that a wrong variable of the environment
+     * cannot keep anyone from reading how to set it. */
     status = xm_config_check();
     if (status != XM_OK) {
         return xm_cli_fail("autopar", status);

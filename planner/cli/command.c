@@ -1,3 +1,9 @@
+/*
+ * What several sub-commands of autopar share: a cluster profile in the size that the command asks
+ * for, and numbers in lists and ranges. They lie here so that every sub-command takes the same
+ * spelling, refuses the same mistakes, and says so in the same sentence.
+ */
+
 #include "planner/cli/command.h"
 
 #include <errno.h>
@@ -7,6 +13,9 @@
 
 #include "comm/base.h"
 
+/* Loads a profile and gives it the size asked for, 0 meaning the profile's own. The caller owns
+ * what it gets. The file is tried with access() first, because a path that cannot be read is the
+ * commonest mistake and deserves the sentence of the system about it. */
 xm_status_t ap_command_load_cluster(const char *path, int hosts, int devices,
                                     xm_cluster_profile_t **profile)
 {
@@ -33,6 +42,9 @@ xm_status_t ap_command_load_cluster(const char *path, int hosts, int devices,
     return status;
 }
 
+/* Profiles are immutable, so another overlap means another profile, which takes the place of the
+ * caller's; a negative overlap means that the option was not given. A failure leaves the caller its
+ * old profile to destroy. */
 xm_status_t ap_command_set_overlap(double overlap, xm_cluster_profile_t **profile)
 {
     xm_cluster_profile_t *changed;
@@ -49,6 +61,10 @@ xm_status_t ap_command_set_overlap(double overlap, xm_cluster_profile_t **profil
     return status;
 }
 
+/* Reads positive numbers with commas between them. An empty entry, as in "1,,2" or after a last
+ * comma, is refused by the parser of numbers. A word that is too long for the buffer is cut at 31
+ * digits, which is still beyond the limit, and so it is refused too. The loop ends because each
+ * turn moves on to the next comma. */
 xm_status_t ap_command_parse_list(const char *what, const char *text, int64_t *values,
                                   size_t capacity, size_t *count)
 {
@@ -76,6 +92,8 @@ xm_status_t ap_command_parse_list(const char *what, const char *text, int64_t *v
     }
 }
 
+/* Reads "4" as exactly four stages and "2-8" as a range. Both results are set even where the range
+ * is upside down, but the caller then gets an error and uses neither. */
 xm_status_t ap_command_parse_stages(const char *text, int *minimum, int *maximum)
 {
     size_t length = strcspn(text, "-");

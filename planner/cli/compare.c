@@ -1,4 +1,10 @@
-/* autopar compare: published planners and ours on the same model and cluster, judged alike. */
+/*
+ * autopar compare: plans the model as each row of the table of published planners would, and judges
+ * all the plans with our one cost model. Predicted times of different planners cannot be compared
+ * with each other, since each has its own idea of what a step costs; the same judge for all makes
+ * the ratios mean something. Our own planner runs in every comparison, as the row that the others
+ * are divided by.
+ */
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -102,6 +108,8 @@ static xm_status_t parse_options(int argc, char *const *argv, compare_options_t 
     return xm_cli_parse(&command, argc, argv, cli);
 }
 
+/* Says what the two mesh axes of a row may do. A set of roles is the index into the names; sets for
+ * which no row of the table exists have empty names. */
 static void roles_text(const ap_space_t *space, char *text, size_t size)
 {
     static const char *const names[] = {"none", "data", "sequence", "", "tensor", "", "", "any"};
@@ -118,6 +126,8 @@ static const char *recompute_text(const ap_space_t *space)
     return !space->keep ? "always" : space->mixed ? "by stage" : "or not";
 }
 
+/* Prints the table of planners itself, which costs nothing to look at: it needs neither model nor
+ * cluster, so that one can choose before one waits. */
 static xm_status_t list_rows(void)
 {
     int count;
@@ -146,7 +156,9 @@ static xm_status_t list_rows(void)
     return xm_cli_flush();
 }
 
-/* The rows asked for in the table's order, `default` always among them and last. */
+/* Chooses the rows asked for, in the order of the table whatever the order on the command line, so
+ * that equal questions print equal tables. The row `default` always belongs to them and comes last,
+ * since it is the reference of every ratio; all rows are chosen where none are named. */
 static xm_status_t choose_rows(const char *names, const ap_planner_preset_t **chosen, int *count)
 {
     bool wanted[MAX_ROWS] = {false};
@@ -176,6 +188,9 @@ static xm_status_t choose_rows(const char *names, const ap_planner_preset_t **ch
     return status;
 }
 
+/* Turns the options into the parameters of the planner. The numbers of micro-batches lie in memory
+ * of the caller, because the parameters only point to them. A limit of 0 bytes is refused here:
+ * inside the planner 0 means that the profile says how much there is. */
 static xm_status_t fill_params(const compare_options_t *o, int64_t *micro_batches,
                                ap_planner_params_t *params)
 {
@@ -203,6 +218,9 @@ static xm_status_t fill_params(const compare_options_t *o, int64_t *micro_batche
     return status;
 }
 
+/* Prints one planner's result. A row without a plan says why instead, and still says how long its
+ * search was; where our own planner has found no plan there is no ratio and no difference to
+ * print. */
 static void print_row(const ap_like_result_t *row, const ap_like_result_t *ours)
 {
     char step[TEXT], memory[TEXT], over[TEXT], search[TEXT], ratio[TEXT], differs[DIFFERENCE];
@@ -230,6 +248,8 @@ static void print_row(const ap_like_result_t *row, const ap_like_result_t *ours)
     (void)printf("%s\n", differs);
 }
 
+/* Prints the points of a search that answers with a curve of time over memory instead of one plan.
+ * The numbers are those of the judge, not of the search. */
 static void print_curve(const ap_like_result_t *row)
 {
     (void)printf("# %s: time over memory, %" PRId64 " micro-batches\n# %12s %12s\n", row->row->name,
@@ -285,6 +305,8 @@ static json_t *curve_to_json(const ap_like_result_t *row)
     return curve;
 }
 
+/* A row without a plan keeps its place in the list and has the reason as no_plan, so that a reader
+ * can tell "found nothing" from "was not asked". */
 static json_t *row_to_json(const ap_like_result_t *row, const ap_like_result_t *ours)
 {
     json_t *object = json_pack("{s:s, s:s, s:f, s:I}", "planner", row->row->name, "search",
@@ -354,6 +376,9 @@ static xm_status_t give(const compare_options_t *o, const ap_planner_params_t *p
     return xm_cli_flush();
 }
 
+/* Runs the rows one after the other, so that no search slows another down and their times can be
+ * compared. Everything is printed at the end, because each row is compared with the last. Results
+ * that were never filled are zero, so that all of them can be cleared after a failure half-way. */
 static xm_status_t run(const compare_options_t *o)
 {
     const ap_planner_preset_t *rows[MAX_ROWS];

@@ -1,4 +1,9 @@
-/* autopar explain: why a plan is what it is, and what came second. */
+/*
+ * autopar explain: says why a plan is what it is. The plan file holds the decisions but not the
+ * costs of what was rejected, so the command needs the cluster profile of the planning again and
+ * prices the alternatives anew. It is a command of its own because planning is often done once and
+ * asked about many times.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -60,6 +65,8 @@ static xm_status_t parse_options(int argc, char *const *argv, explain_options_t 
     return xm_cli_parse(&command, argc, argv, cli);
 }
 
+/* Prints the plan before its explanation, since the explanation names stages and boundaries by
+ * number; JSON has only the explanation, as the plan is a JSON file already. */
 static xm_status_t print(const ap_plan_t *plan, const ap_explanation_t *explanation, bool json)
 {
     if (json) {
@@ -77,6 +84,8 @@ static xm_status_t print(const ap_plan_t *plan, const ap_explanation_t *explanat
     return xm_cli_flush();
 }
 
+/* The profile is resized to the hosts and devices of the plan, so that the alternatives are priced
+ * on the cluster that the plan was made for, even where --hosts had changed it then. */
 static xm_status_t run(const char *path, const explain_options_t *o)
 {
     xm_cluster_profile_t *profile = NULL;

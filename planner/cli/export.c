@@ -1,4 +1,8 @@
-/* autopar export: a plan in the words of another runtime. */
+/*
+ * autopar export: writes the shardings of a finished plan in the language of another system.
+ * Standard output gets the export itself, so that it can be piped, and JSON about what was written
+ * is given only where the export goes into a file.
+ */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,6 +67,8 @@ static xm_status_t put_plan(const void *context, FILE *stream)
     return ap_export_plan(job->plan, job->form, stream);
 }
 
+/* A file appears only when the export is complete; standard output gets what there is, and its
+ * reader sees the exit status. */
 static xm_status_t write_plan(const export_job_t *job, const char *output)
 {
     xm_status_t status;
@@ -91,6 +97,8 @@ static xm_status_t print_written(const ap_plan_t *plan, const export_options_t *
     return xm_cli_flush();
 }
 
+/* Options that contradict each other are refused before the plan is read, so that a long file does
+ * not delay the answer. */
 static xm_status_t run(const char *path, const export_options_t *o)
 {
     ap_plan_t *plan;

@@ -1,4 +1,9 @@
-/* autopar import: any model into our JSON operator graph. */
+/*
+ * autopar import: reads a model of any of the kinds that the frontends know and writes it as our
+ * JSON graph, with the training step derived if that is asked for. The command shows what the
+ * planner will see: how many operators of which phase, and the operators for which no sharding rule
+ * is known and which therefore stay whole.
+ */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -90,6 +95,8 @@ static xm_status_t parse_options(int argc, char *const *argv, import_options_t *
     return xm_cli_parse(&command, argc, argv, cli);
 }
 
+/* Takes over the document, and NULL means that building it ran out of memory: callers hand in the
+ * result of json_pack() without a look at it. */
 static xm_status_t print_document(json_t *document)
 {
     char *text = document != NULL ? json_dumps(document, JSON_INDENT(1)) : NULL;
@@ -103,6 +110,8 @@ static xm_status_t print_document(json_t *document)
     return xm_cli_flush();
 }
 
+/* Builds every model of the zoo to count its parameters, rather than keep a table of numbers that
+ * could differ from what the builders do. */
 static xm_status_t list_models(bool json)
 {
     json_t *models = json_array();
@@ -140,7 +149,8 @@ static xm_status_t list_models(bool json)
 
 static const char *const phase_names[] = {"forward", "backward", "update"};
 
-/* What a graph holds. */
+/* What a graph holds, counted once for the table and for JSON. Arrays are indexed by the phase of
+ * an operator. */
 typedef struct contents {
     int ops[3], inputs, parameters;
     double flops[3];

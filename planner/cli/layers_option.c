@@ -1,3 +1,10 @@
+/*
+ * Reads the option --layers, which is "auto", a number of layers, or a file that names the
+ * operators at which layers begin. One option serves for all three, because they answer the same
+ * question and exclude each other: digits alone are a number, the word auto is itself, and anything
+ * else is the path of a file.
+ */
+
 #include "planner/cli/layers_option.h"
 
 #include <errno.h>
@@ -9,7 +16,9 @@
 
 enum { MOST_LAYERS = 1 << 16, MOST_BYTES = 1 << 24 };
 
-/* The whole file, ended by a zero byte. */
+/* Reads the file, up to 16 MiB, and ends it by a zero byte, so that the lines can be cut apart in
+ * place. A word that is no number and no file lands here too, hence the sentence that names all
+ * three readings of the option. */
 static xm_status_t read_file(const char *path, char **text)
 {
     FILE *file = fopen(path, "re");
@@ -33,6 +42,7 @@ static xm_status_t read_file(const char *path, char **text)
     return XM_OK;
 }
 
+/* Gives an upper bound on the number of marks, so that their array is allocated once. */
 static size_t count_lines(const char *text)
 {
     size_t lines = 1;
@@ -43,6 +53,10 @@ static size_t count_lines(const char *text)
     return lines;
 }
 
+/* Collects one mark per line; blanks around it and all from a '#' on are dropped. The marks point
+ * into the text, which the option owns, and after a failure the option still owns whatever was
+ * read: the caller clears it in any case. A file without a mark is an error, because a model of no
+ * layers would be planned as something that nobody asked for. */
 static xm_status_t read_marks(const char *path, ap_layers_option_t *option, ap_layering_t *how)
 {
     static const char blanks[] = " \t\r";
@@ -76,6 +90,9 @@ static xm_status_t read_marks(const char *path, ap_layers_option_t *option, ap_l
                                               "--layers %s: no operator stands there", path);
 }
 
+/* A pattern and --layers both say where layers begin; giving both is a contradiction and no
+ * question of precedence. A file whose name consists of digits must be written with a path, such as
+ * ./12. */
 xm_status_t ap_layers_option_read(const char *layers, const char *pattern,
                                   ap_layers_option_t *option, ap_layering_t *how)
 {

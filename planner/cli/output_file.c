@@ -1,3 +1,11 @@
+/*
+ * Writes an output of a command so that a reader never sees half of it: the text goes to a
+ * temporary file in the same directory, which then takes the place of the target by rename(), and
+ * rename() is atomic only inside one file system. A failure leaves the old file untouched. What is
+ * not a regular file, such as a pipe or /dev/stdout, cannot be replaced by another file and is
+ * written in place.
+ */
+
 #include "planner/cli/output_file.h"
 
 #include <errno.h>
@@ -8,6 +16,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* Writes one file from beginning to end. Errors of a stream may show only when its buffer is
+ * flushed, so a success counts only after fclose() has succeeded too. Messages use the name that
+ * the user gave, not that of the temporary file. */
 static xm_status_t put_file(const char *path, const char *name, ap_output_put_t *put,
                             const void *context)
 {
@@ -38,9 +49,13 @@ xm_status_t ap_output_file_write(const char *path, ap_output_put_t *put, const v
     if (exists && !S_ISREG(there.st_mode)) {
         return put_file(path, path, put, context);
     }
+    /* A symbolic link stays a link: the file that it points to is replaced, and the temporary file
+     * must therefore lie beside that one. */
     if (exists && realpath(path, real) != NULL) {
         target = real;
     }
+    /* The number of the process keeps two commands that write the same target out of each other's
+     * temporary file; the one that finishes last wins, with a whole file. */
     if (snprintf(temporary, sizeof(temporary), "%s.%d.tmp", target, (int)getpid()) >=
         (int)sizeof(temporary)) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "path of %zu bytes is too long",

@@ -1,4 +1,10 @@
-/* autopar plan: a model and a cluster profile in, a parallel plan out. */
+/*
+ * autopar plan: a model and a cluster profile go in, the parallel plan with the smallest predicted
+ * step time comes out. The same question can be put to three planners: our own, a row of the table
+ * of published planners (--like), or a shared library that somebody else has written (--planner);
+ * all three answer with the same kind of plan, so that printing and saving do not care which it
+ * was. Progress and warnings go to standard error, and standard output holds only the plan.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -191,7 +197,8 @@ static xm_status_t parse_options(int argc, char *const *argv, plan_options_t *o,
     return xm_cli_parse(&command, argc, argv, cli);
 }
 
-/* What a file was read as. */
+/* Says what a model file was read as: a cut into layers that is uneven or crosses large tensors
+ * explains a bad plan better than the plan itself does. */
 static void print_model(const char *path, const ap_planner_model_t *model)
 {
     const ap_layering_info_t *layering = &model->layering;
@@ -206,8 +213,9 @@ static void print_model(const char *path, const ap_planner_model_t *model)
         layering->imbalance);
 }
 
-/* How far the order of the hosts was searched: under schedules that are simulated all are tried,
- * but left alone by an estimate. */
+/* Says how far the search over the orders of hosts went, so that nobody takes the best of some
+ * orders for the best of all. Under 1F1B a bound proves the choice; under a simulated schedule no
+ * order is left out but for an estimate, which is no proof, and the claim is only "found". */
 static void print_orders(const ap_planner_result_t *result, const char *schedule)
 {
     bool moved = ap_plan_info(result->plan)->host_order != NULL;
@@ -223,6 +231,8 @@ static void print_orders(const ap_planner_result_t *result, const char *schedule
     }
 }
 
+/* Prints first and saves afterwards: where a file cannot be written, the plan that may have taken
+ * minutes is on the screen all the same. */
 static xm_status_t write_plan(const ap_plan_t *plan, const plan_options_t *o)
 {
     xm_status_t status = XM_OK;
@@ -281,8 +291,10 @@ static xm_status_t fill_params(const plan_options_t *o, int64_t *micro_batches,
     return status;
 }
 
-/* The plan that another planner would make of the model. One that does not fit is given, with a
- * warning. */
+/* Makes the plan that another planner would make of the model. A plan that does not fit into memory
+ * is given nevertheless, with a warning on standard error: some planners do not look at memory, and
+ * that their plan does not fit is an answer. The plan leaves the result before that is cleared, so
+ * that the caller owns it. */
 static xm_status_t plan_like(const char *name, const ap_planner_params_t *params, ap_plan_t **plan)
 {
     const ap_planner_preset_t *row;
@@ -314,6 +326,8 @@ static xm_status_t plan_like(const char *name, const ap_planner_params_t *params
     return status;
 }
 
+/* What the callbacks get as their argument. The library itself runs in a child process; the host's
+ * side calls them while it waits for an answer, so this may live on the stack of that call. */
 typedef struct library_host {
     const plan_options_t *options;
     xm_cli_progress_t *progress;
@@ -332,7 +346,9 @@ static void library_log(void *arg, const char *sentence)
     (void)fprintf(stderr, "%s: %s: %s\n", program, o->planner, sentence != NULL ? sentence : "");
 }
 
-/* Another planner's plan of the same question. */
+/* Puts the same question to a planner in a shared library. The library runs in a child process
+ * under a deadline and its answer is verified, so one that crashes or hangs costs this command an
+ * error message and nothing more. */
 static xm_status_t run_library(const plan_options_t *o, const ap_planner_params_t *params,
                                xm_cli_progress_t *progress, ap_plan_t **plan)
 {
@@ -447,6 +463,8 @@ static xm_status_t run_like(const xm_cli_t *cli, const plan_options_t *o)
     return ap_plan_like_run(&like);
 }
 
+/* Refuses options that only an input file of another planner gives a meaning to: ignored, they
+ * would let the user believe that the cluster had been changed. */
 static xm_status_t run_own(const xm_cli_t *cli, const plan_options_t *o)
 {
     size_t count;

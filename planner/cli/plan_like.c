@@ -1,3 +1,11 @@
+/*
+ * Solves the input file of another planner with our version of its algorithm: Piper's graph of
+ * layers, or the operator graph of DNN-partitioning. The files carry their own costs, in their own
+ * units, and no model, cluster profile or cost model of ours takes part; this is how our versions
+ * are checked against the results that the authors published. Numbers on the command line override
+ * those of the file.
+ */
+
 #include "planner/cli/plan_like.h"
 
 #include <errno.h>
@@ -16,9 +24,12 @@ enum { PIPER, DNN_PARTITIONING, PLANNERS, TEXT = 32 };
 
 static const char *const planners[PLANNERS] = {"piper", "dnn-partitioning"};
 
-/* Starts of the local search are drawn from this. */
+/* The seed from which the starts of the local search are drawn. It is fixed, so that the same file
+ * always gives the same placement. */
 static const uint64_t SEED = 1;
 
+/* Reads a whole file without asking for its size, which a pipe does not have. The text is the
+ * caller's only after XM_OK. */
 static xm_status_t read_file(const char *path, char **text, size_t *length)
 {
     FILE *file = fopen(path, "rb");
@@ -70,6 +81,8 @@ static xm_status_t give_document(const ap_plan_like_t *like, json_t *document)
     return status == XM_OK ? xm_cli_flush() : status;
 }
 
+/* Writes a stage with the ids of the nodes and of the variants as the input file has them, so that
+ * an answer can be read beside its question. */
 static json_t *piper_stage_to_json(const ap_piper_problem_t *problem, const ap_piper_stage_t *stage)
 {
     json_t *nodes = json_array(), *variants = json_object();
@@ -129,6 +142,8 @@ static void print_piper(const ap_piper_problem_t *problem, const ap_piper_plan_t
                  plan->stages_priced);
 }
 
+/* Options stand above the numbers of the file: the authors' experiments use one file with many
+ * numbers of devices and memory sizes. */
 static xm_status_t run_piper(const ap_plan_like_t *like, const char *text, size_t length)
 {
     ap_piper_problem_t problem;
@@ -193,6 +208,9 @@ static void print_placement(const ap_placement_problem_t *problem, const ap_plac
                  contiguous->ideals, contiguous->pairs, free_form->load);
 }
 
+/* Solves the problem twice: first with contiguous parts, which a pipeline needs and for which the
+ * answer is exact where the down-sets are few enough, then without that condition by local search,
+ * which starts from the first answer and so is never worse. */
 static xm_status_t run_placement(const ap_plan_like_t *like, const char *text, size_t length)
 {
     ap_placement_problem_t problem;

@@ -1,7 +1,9 @@
 /*
- * autopar probe: measures the links of a job and writes a cluster profile. Starts its own local
- * ranks, or joins the job of a launcher. Also compares profiles, and adds collectives to one that
- * other programs have measured.
+ * autopar probe: measures the links and devices of a cluster and writes them as a cluster profile.
+ * The same command line serves in two ways: started by hand it launches local ranks, started by
+ * mpirun, srun or torchrun it is one rank of their job, and the environment tells which. It also
+ * compares two profiles, because a cluster changes and a plan is only as good as its profile, and
+ * it adds collectives that other programs have measured.
  */
 #include <limits.h>
 #include <stdio.h>
@@ -204,7 +206,10 @@ static xm_status_t parse_options(int argc, char *const *argv, probe_options_t *o
     return status;
 }
 
-/* -n alone: one host. --hosts or --ranks-per-host: that many, filled up from -n or the defaults. */
+/* Settles how many ranks there are and how many stand on one emulated host. With -n alone they all
+ * stand on this host; with --hosts or --ranks-per-host the missing numbers come from -n or from the
+ * defaults. Ranks that would not fill the hosts evenly are refused, because a profile has one
+ * number of devices for all hosts. */
 static xm_status_t resolve(const probe_options_t *o, int *ranks, int *ranks_per_host)
 {
     int hosts = o->hosts;
@@ -220,6 +225,10 @@ static xm_status_t resolve(const probe_options_t *o, int *ranks, int *ranks_per_
         *ranks = hosts * *ranks_per_host;
         return XM_OK;
     }
+    if (*ranks < hosts) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%d ranks are too few for %d emulated hosts",
+                            *ranks, hosts);
+    }
     if (*ranks_per_host == 0) {
         *ranks_per_host = *ranks / hosts;
     }
@@ -231,6 +240,8 @@ static xm_status_t resolve(const probe_options_t *o, int *ranks, int *ranks_per_
     return XM_OK;
 }
 
+/* Starts the local ranks: each of them is this program with the same arguments, and finds in its
+ * environment that it is a rank. The exit code is that of the rank that failed. */
 static int launch(const probe_options_t *o, int argc, char *const *argv)
 {
     xm_launch_params_t params = XM_LAUNCH_PARAMS_INIT;
@@ -287,7 +298,8 @@ static xm_status_t compare(const char *old_path, const char *new_path, double th
     return status;
 }
 
-/* "2x8" or "4x1x8": two or three numbers. */
+/* Reads "2x8" or "4x1x8": two or three positive numbers, of which the third is 1 where it is not
+ * given. The text ends after the second or third number, or the answer is no. */
 static bool parse_shape(const char *text, int numbers[3])
 {
     numbers[2] = 1;
@@ -314,7 +326,9 @@ static bool parse_shape(const char *text, int numbers[3])
     return false;
 }
 
-/* "inside", "across", "all" of the profile's cluster, or HxD, HxDxG. */
+/* Reads which groups of devices a foreign measurement used. The words stand for the axes that a
+ * mesh over the whole cluster of the profile has: groups inside every host, groups with one device
+ * of each host, or one group of all. */
 static xm_status_t parse_axis(const char *axis, const xm_cluster_profile_t *profile,
                               xm_collective_hint_t *hint)
 {
@@ -354,6 +368,9 @@ static xm_status_t parse_collective(const char *name, xm_collective_hint_t *hint
     return xm_text_choose("collective", name, names, XM_COLLECTIVE_COUNT, &hint->kind);
 }
 
+/* Adds curves from a file to a profile and saves the result under another name. Which file they
+ * came from goes into the provenance, because numbers of different origin then stand in one
+ * profile. */
 static xm_status_t import(const probe_options_t *o)
 {
     xm_collective_hint_t hint = XM_COLLECTIVE_HINT_INIT;
@@ -395,7 +412,8 @@ static xm_status_t import(const probe_options_t *o)
     return status;
 }
 
-/* Where the results so far are kept until the profile is there. */
+/* Names the file in which the results so far are kept until the profile is complete; --resume
+ * continues from it after an interruption. */
 static xm_status_t partial_path(const probe_options_t *o, char *path, size_t size)
 {
     if (snprintf(path, size, "%s.partial", o->output) >= (int)size) {
@@ -405,6 +423,9 @@ static xm_status_t partial_path(const probe_options_t *o, char *path, size_t siz
     return XM_OK;
 }
 
+/* Measures as one rank of the job; all ranks take part, and only rank 0 shows progress, prints and
+ * saves. The partial results are removed only after the profile is safely saved, so that no
+ * interruption loses both. */
 static xm_status_t measure(xm_worker_t *worker, const probe_options_t *o)
 {
     bool first = xm_worker_rank(worker) == 0;
@@ -481,8 +502,9 @@ static xm_status_t compare_files(const probe_options_t *o, int *code)
     return status;
 }
 
-/* Starts local ranks, or is one. The process that started rank 0 compares, if there is one of ours.
- */
+/* Starts local ranks or is one. The comparison must happen once, after the profile is saved: where
+ * we launched the ranks, the parent makes it, and where a foreign launcher did, rank 0 does. A rank
+ * that was launched by us leaves it to the parent. */
 static xm_status_t probe(const probe_options_t *o, int argc, char *const *argv, int *code)
 {
     bool quiet = false;

@@ -1,7 +1,9 @@
 /*
- * autopar-probe-mpi: what the collectives of this MPI cost, on every kind of mesh axis that the
- * ranks of mpirun make up, without any other transport. A program of its own, because MPI's binary
- * interface differs between libraries: it is compiled with the one that it measures.
+ * autopar-probe-mpi: measures what the collectives of this MPI cost on every kind of mesh axis that
+ * the ranks of mpirun make up, without any other transport. It is a program of its own because the
+ * binary interface of MPI differs between libraries: it is compiled with the library that it
+ * measures, and autopar itself needs no MPI. The curves go to a file, which autopar probe --import
+ * adds to a profile.
  */
 #include <mpi.h>
 #include <stdio.h>
@@ -84,7 +86,10 @@ static xm_status_t parse(int argc, char **argv, options_t *o, xm_cli_t **cli)
     return status;
 }
 
-/* Numbers hosts by their lowest rank. */
+/* Numbers the hosts by their lowest rank. Every rank gathers the names of all hosts and counts by
+ * itself, so that all come to the same numbers without another message. The inner loop ends at the
+ * rank itself at the latest. A name from the configuration goes before that of the system, which
+ * lets one machine stand for several hosts in tests. */
 static xm_status_t find_hosts(int ranks, int *host_of, int *hosts)
 {
     char own[NAME_SIZE] = "", *names = calloc((size_t)ranks, NAME_SIZE);
@@ -133,6 +138,8 @@ static void print_curve(const xm_collective_curve_t *curve)
     (void)fflush(stdout);
 }
 
+/* Measures one collective on one axis and keeps a copy of the curve. All ranks keep the curves, but
+ * only rank 0 prints them, while the job runs, so that a long measurement is seen to move. */
 static xm_status_t measure_one(void *arg, const xm_collective_axis_t *axis, xm_collective_t kind)
 {
     run_t *run = arg;
@@ -181,6 +188,8 @@ static xm_status_t measure(run_t *run, const options_t *o, int hosts)
     return status;
 }
 
+/* The measurement gathers its small tables through MPI itself, under a deadline, because the call
+ * would otherwise wait for ever for a rank that is lost. */
 static xm_status_t gather(void *context, const void *send, void *receive, size_t length)
 {
     const xm_collective_job_t *job = context;
@@ -194,7 +203,8 @@ static xm_status_t gather(void *context, const void *send, void *receive, size_t
 
 static xm_status_t run_job(const options_t *o)
 {
-    /* Three axes of four collectives with a dozen sizes. */
+    /* The time to spend is divided evenly over three axes of four collectives with a dozen sizes
+     * each, which is the most there can be; a job with fewer axes is done earlier. */
     const double sizes = 12.0 * MAX_CURVES;
     xm_collective_axis_t axes[XM_COLLECTIVE_AXES];
     xm_collective_job_t job = {
@@ -242,7 +252,8 @@ int main(int argc, char **argv)
             xm_collective_mpi_deadline(0);
             status = run_job(&options);
             if (status < 0) {
-                /* The others may be inside a collective. */
+                /* The other ranks may wait inside a collective that this one will never enter, so
+                 * only an abort of the whole job ends them. */
                 (void)MPI_Abort(MPI_COMM_WORLD, xm_cli_fail(program, status));
             }
             (void)MPI_Finalize();

@@ -1,3 +1,10 @@
+/*
+ * Prints a measured cluster profile as a table, as JSON, or as the differences between two
+ * profiles. Each curve is shown by the numbers that a person compares, latency and bandwidth,
+ * together with how far repeated measurements lay apart: a bandwidth without its spread does not
+ * say whether the next probe will find the same.
+ */
+
 #include "planner/cli/probe_print.h"
 
 #include <math.h>
@@ -8,10 +15,12 @@
 
 enum { TEXT = 32 };
 
-/* A spread that is wider is worth a word. */
+/* Points whose repeated measurements lay further apart than this, as a part of the value, are
+ * counted in the table. */
 static const double tight = 0.02;
 
-/* The widest spread of a curve, in per cent; negative: unknown. */
+/* Finds the widest spread of a curve, in per cent, and counts the points that are not tight. A
+ * negative answer means that the profile has no spreads, as one that was written by hand. */
 static double widest(const double *spread, size_t points, size_t *loose)
 {
     double most = spread != NULL ? 0 : -1;
@@ -49,6 +58,8 @@ static void print_links(const xm_cluster_profile_t *profile)
     }
 }
 
+/* Prints what the hosts have in common and, only where they were found to differ, what each has: a
+ * table of equal lines would hide the one that matters. */
 static void print_nics(const xm_cluster_profile_t *profile)
 {
     double spread = xm_cluster_profile_nic_spread(profile);
@@ -131,6 +142,9 @@ static char *format_value(const xm_profile_change_t *row, double value, char *bu
     return buffer;
 }
 
+/* Marks by a star what counts for the exit status: a change must be larger than the threshold and
+ * larger than the spreads of both numbers explain. Where a profile tells no spread, the threshold
+ * alone decides. */
 void ap_probe_print_compare(const xm_profile_compare_t *compare, double threshold)
 {
     (void)printf("# %-32s %12s %12s %9s %8s\n", "number", "before", "after", "change %", "+-%");

@@ -1,4 +1,10 @@
-/* autopar shard: one model on one device mesh, no pipeline; the intra-operator problem alone. */
+/*
+ * autopar shard: finds the sharding of one model over one device mesh, without a pipeline. This is
+ * the inner problem of the planner laid open: the mesh, the cost model and the solver are all
+ * chosen on the command line, so that a result can be held against that of Alpa's intra-operator
+ * pass or against another solver. With a cluster profile costs are seconds; with the alpa model
+ * they are in the unit of its alpha and beta.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -198,7 +204,8 @@ static xm_status_t parse_options(int argc, char *const *argv, shard_options_t *o
     return xm_cli_parse(&command, argc, argv, cli);
 }
 
-/* "1,0.1" into one number per mesh axis. */
+/* Reads "1,0.1" into one number per mesh axis. There must be exactly as many as the mesh has axes,
+ * so that nobody has to guess which axis a lone number is for. */
 static xm_status_t parse_axes(const char *what, const char *text, int rank, double *values)
 {
     for (int axis = 0; axis < rank; ++axis) {
@@ -220,6 +227,9 @@ static xm_status_t parse_axes(const char *what, const char *text, int rank, doub
     return XM_OK;
 }
 
+/* Reads a mesh such as 2x4. The product is limited by a division before the multiplication, so that
+ * it cannot overflow. Without --hosts the first axis of a mesh with several is taken to run over
+ * the hosts. */
 static xm_status_t parse_mesh(const shard_options_t *o, shard_mesh_t *mesh)
 {
     const char *text = o->mesh;
@@ -259,7 +269,9 @@ static xm_status_t parse_mesh(const shard_options_t *o, shard_mesh_t *mesh)
     return XM_OK;
 }
 
-/* Cost model of the options; a profile is loaded in the size of the mesh. */
+/* Makes the cost model of the options; a profile is loaded in the size of the mesh. Options of the
+ * other model are refused instead of ignored, since an objective under the wrong unit costs looks
+ * as good as any. */
 static xm_status_t make_cost_model(const shard_options_t *o, const shard_mesh_t *mesh,
                                    xm_cluster_profile_t **profile, ap_cost_model_t **model)
 {
@@ -295,7 +307,8 @@ static xm_status_t make_cost_model(const shard_options_t *o, const shard_mesh_t 
     return status == XM_OK ? ap_cost_model_create_alpa(&alpa, model) : status;
 }
 
-/* Everything that is said about a plan. */
+/* Gives out everything that is said about a plan. All of it is computed before the first line is
+ * printed, so that a lack of memory leaves no half report; files come last. */
 static xm_status_t put_out(const shard_options_t *o, const char *name, const ap_graph_t *graph,
                            const ap_shard_problem_t *problem, const ap_shard_plan_t *plan,
                            const ap_frontend_notes_t *notes, bool seconds)
@@ -331,6 +344,8 @@ static xm_status_t put_out(const shard_options_t *o, const char *name, const ap_
     return status;
 }
 
+/* Builds the problem and solves it. The tables of planner/solver/elimination/pairwise.h are left
+ * out, because the solvers used here work without them. */
 static xm_status_t solve(const shard_options_t *o, const char *name, const ap_graph_t *graph,
                          double state_bytes, const ap_frontend_notes_t *notes,
                          const ap_cost_mesh_t *mesh, bool seconds)
@@ -377,7 +392,8 @@ static xm_status_t solve(const shard_options_t *o, const char *name, const ap_gr
     return status;
 }
 
-/* Bytes of optimizer state per parameter element, of the first parameter's type. */
+/* Gives the bytes of optimizer state per parameter element. One number serves the whole graph, and
+ * the type of the first parameter stands for those of all. */
 static double state_bytes_of(const ap_graph_t *graph, ap_optimizer_t optimizer)
 {
     for (int t = 0; t < ap_graph_tensors(graph); ++t) {
@@ -388,7 +404,8 @@ static double state_bytes_of(const ap_graph_t *graph, ap_optimizer_t optimizer)
     return 0;
 }
 
-/* The step, as the file has it or derived from a forward graph. */
+/* Makes the graph of a training step, as the file has it or derived from a forward graph. Options
+ * that only a derived step gives a meaning to are refused where the file has its own. */
 static xm_status_t make_training_graph(const char *name, const shard_options_t *o,
                                        ap_graph_t **graph, double *state_bytes,
                                        ap_frontend_notes_t **notes)

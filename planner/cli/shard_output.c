@@ -1,3 +1,9 @@
+/*
+ * What autopar shard says about a solution besides the strategies themselves: the files for other
+ * systems, the curve of memory over the operators, and the collectives that the shardings cause.
+ * Costs are called seconds only where a measured profile stands behind them.
+ */
+
 #include "planner/cli/shard_output.h"
 
 #include <stdio.h>
@@ -9,6 +15,8 @@
 
 enum { BYTES_TEXT = 32, AXES_TEXT = 4 * AP_MAX_MESH_RANK };
 
+/* Refuses before the search what could not be written after it: shardings go into HLO text, and a
+ * built-in model has none. */
 xm_status_t ap_shard_files_check(const ap_shard_files_t *files, bool is_hlo, const char *model)
 {
     return files->hlo == NULL || is_hlo
@@ -68,6 +76,8 @@ xm_status_t ap_shard_files_write(const ap_shard_files_t *files, const char *mode
     return status;
 }
 
+/* Copies what the plan knows about memory into the form that plots and JSON share: one row per part
+ * of the memory, one point per operator. */
 xm_status_t ap_shard_memory_curve(const ap_shard_plan_t *plan, const ap_graph_t *graph,
                                   ap_memory_curve_t **curve)
 {
@@ -93,7 +103,8 @@ xm_status_t ap_shard_memory_curve(const ap_shard_plan_t *plan, const ap_graph_t 
     return XM_OK;
 }
 
-/* "0,2" */
+/* Writes a set of mesh axes as "0,2". The buffer holds the number of every axis, so that nothing is
+ * cut off. */
 static const char *axes_text(unsigned axes, char text[AXES_TEXT])
 {
     size_t length = 0;
@@ -119,6 +130,9 @@ static json_t *axes_json(unsigned axes)
     return list;
 }
 
+/* Prints the sums per kind of collective and set of axes. Counts are reals, as an operator that
+ * stands for repeated layers counts for each of them. A model that needs no communication says so,
+ * which is a result and not an empty table. */
 void ap_shard_report_print(const ap_shard_report_t *report, bool seconds)
 {
     char bytes[BYTES_TEXT], axes[AXES_TEXT];

@@ -1,3 +1,9 @@
+/*
+ * Prints the strategies that autopar shard has chosen, as a table or as JSON. Names of operators
+ * come from files of others, so the table of strategies and the line about memory let through only
+ * printable characters: a name must not be able to move the cursor of the terminal.
+ */
+
 #include "planner/cli/shard_print.h"
 
 #include <jansson.h>
@@ -9,7 +15,8 @@
 
 enum { STRATEGY_TEXT = 256, BYTES_TEXT = 32, NAME_TEXT = 1024 };
 
-/* Where the most memory is used, and for what. */
+/* Says at which operator the most memory is used, and for what. Parts below one byte are left
+ * out. */
 static void print_memory(const ap_graph_t *graph, const ap_shard_plan_t *plan)
 {
     const ap_shard_result_t *result = ap_shard_plan_result(plan);
@@ -29,7 +36,9 @@ static void print_memory(const ap_graph_t *graph, const ap_shard_plan_t *plan)
     (void)printf("\n");
 }
 
-/* How many updated parameters are kept in which of ZeRO's ways. */
+/* Says how many of the updated parameters are kept in which of ZeRO's ways. The solver chooses
+ * shardings of parameters, gradients and states freely, so the stage of ZeRO is read off the
+ * solution for each parameter; it is not an option that was set. */
 static void print_stages(const ap_graph_t *graph, const ap_shard_plan_t *plan)
 {
     int count[4] = {0};
@@ -48,7 +57,8 @@ static void print_stages(const ap_graph_t *graph, const ap_shard_plan_t *plan)
     }
 }
 
-/* Operators of a file that have no rule of their own. */
+/* Names the operators of a file that have no sharding rule: they stay whole on every device, which
+ * can be why a plan is slow. */
 static void print_unknown(const ap_frontend_notes_t *notes)
 {
     for (int i = 0; notes != NULL && i < ap_frontend_notes_count(notes); ++i) {
@@ -60,6 +70,9 @@ static void print_unknown(const ap_frontend_notes_t *notes)
     }
 }
 
+/* Prints strategy by strategy and then how far the result can be trusted: whether it is proved
+ * optimal, whether that holds only among solutions with like layers alike, and whether another run
+ * would find the same. */
 void ap_shard_print(const ap_graph_t *graph, const ap_shard_problem_t *problem,
                     const ap_shard_plan_t *plan, const ap_frontend_notes_t *notes, bool seconds)
 {

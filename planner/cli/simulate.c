@@ -1,4 +1,10 @@
-/* autopar simulate: a plan's pipeline under a schedule, event by event. */
+/*
+ * autopar simulate: runs the pipeline of a plan under a schedule, event by event, and prints what
+ * each mesh does meanwhile. The closed formula of the search knows only sums and maxima of stage
+ * times; the simulation also sees transfers that wait for each other, and it can run a schedule
+ * that the plan was not made for. Nothing is measured or planned anew: all times come from the
+ * plan, or, with --cluster, the reshardings from a profile.
+ */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -98,6 +104,8 @@ static const char *seconds_text(int64_t nanoseconds, char *text)
     return xm_text_format_seconds(1e-9 * (double)nanoseconds, text, TEXT);
 }
 
+/* Times are whole nanoseconds in the simulation, so idle time is exactly what busy time and
+ * transfers leave of the makespan. */
 static void print_table(const ap_plan_t *plan, const ap_schedule_t *schedule,
                         const ap_pipeline_run_t *run)
 {
@@ -153,6 +161,8 @@ static xm_status_t write_run(const simulate_options_t *o, const ap_plan_t *plan,
     return status == XM_OK ? xm_cli_flush() : status;
 }
 
+/* The schedule is the plan's own unless another is named; the numbers go over unchanged, 0 meaning
+ * the default of the schedule. */
 static xm_status_t find_kind(const simulate_options_t *o, const ap_plan_t *plan,
                              ap_plan_simulation_t *simulation)
 {
@@ -166,6 +176,8 @@ static xm_status_t find_kind(const simulate_options_t *o, const ap_plan_t *plan,
     return ap_schedule_find(name, &simulation->kind);
 }
 
+/* All destroy functions take NULL, so that one way out serves every failure after the plan is
+ * loaded. */
 static xm_status_t run(const char *path, const simulate_options_t *o)
 {
     ap_plan_simulation_t simulation = AP_PLAN_SIMULATION_INIT;

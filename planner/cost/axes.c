@@ -1,4 +1,10 @@
-/* Sets of mesh axes: how they cut a tensor, and collectives over several of them. */
+/*
+ * Sets of mesh axes: how they cut a tensor, and collectives over several of them. On a mesh of
+ * hosts and devices, an all-reduce over both axes is cheapest when it is scattered inside the hosts
+ * first, so that only a share of the bytes crosses between them; which order is best depends on the
+ * curves, so all are tried. With three axes at most, that is a handful.
+ */
+
 #include <math.h>
 
 #include "comm/base.h"
@@ -19,6 +25,8 @@ int64_t ap_cost_mesh_share(const ap_cost_mesh_t *mesh, int64_t extent, unsigned 
     return (extent + devices - 1) / devices;
 }
 
+/* An uneven cut must stay consistent from axis to axis: the parts of a further axis must fill the
+ * parts of those before exactly, or cutting once more would move elements between devices. */
 bool ap_cost_mesh_cuts(const ap_cost_mesh_t *mesh, int64_t extent, unsigned axes)
 {
     unsigned before = 0;
@@ -42,6 +50,7 @@ bool ap_cost_mesh_cuts(const ap_cost_mesh_t *mesh, int64_t extent, unsigned axes
     return true;
 }
 
+/* Every device holds as much as the first one, padding included. */
 double ap_cost_mesh_local_bytes(const ap_cost_mesh_t *mesh, const ap_shape_t *shape, double bytes,
                                 ap_spec_t spec)
 {
@@ -56,7 +65,7 @@ double ap_cost_mesh_local_bytes(const ap_cost_mesh_t *mesh, const ap_shape_t *sh
     return bytes;
 }
 
-/* One axis after the other, each on the whole. */
+/* One axis after the other, each on all the bytes. */
 static double in_turn(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind, unsigned axes,
                       double bytes)
 {
@@ -68,6 +77,8 @@ static double in_turn(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind, uns
     return cost;
 }
 
+/* The recursion removes an axis from the set with every step. On the remaining axes the tensor is
+ * as much smaller as the removed one has devices. */
 double ap_cost_collective_over(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind, unsigned axes,
                                double bytes)
 {
@@ -87,7 +98,7 @@ double ap_cost_collective_over(const ap_cost_mesh_t *mesh, ap_collective_kind_t 
             continue;
         }
         rest = ap_cost_collective_over(mesh, kind, axes & ~(1U << a), bytes / mesh->axis[a].size);
-        /* The first scattering sees all bytes, the last gathering too. */
+        /* The first scattering sees all bytes, and so does the last gathering. */
         cost = shrinks ? ap_cost_collective(mesh, kind, a, bytes)
                        : ap_cost_collective(mesh, AP_REDUCE_SCATTER, a, bytes) +
                              ap_cost_collective(mesh, AP_ALL_GATHER, a, bytes);

@@ -1,3 +1,13 @@
+/*
+ * Cost models, and logical meshes that they are bound to. Binding is where geometry is worked out,
+ * once: how the groups of each axis lie on hosts, how many of their links share a host's NICs, and
+ * which measured collectives are of groups that lie so. After that a price is a look-up in a curve
+ * or a few multiplications, because searches ask for millions.
+ *
+ * A measured collective is preferred; rings of point-to-point messages (planner/cost/ring.c) stand
+ * in where none was measured. Alpa's formulas are kept for comparison only.
+ */
+
 #include "planner/cost/cost.h"
 
 #include <math.h>
@@ -106,7 +116,7 @@ typedef struct flows {
     int64_t all; /* pairs of a group */
 } flows_t;
 
-/* Device `steps` further along an axis of that stride, around the ring. */
+/* The device `steps` further along an axis of that stride, around the ring. */
 static int neighbour(int device, int stride, int size, int steps)
 {
     int position = device / stride % size;
@@ -114,8 +124,8 @@ static int neighbour(int device, int stride, int size, int steps)
     return device + ((position + steps) % size - position) * stride;
 }
 
-/* Devices of a group that share a host with its member `device`, from that member on: members are
- * in the order of their hosts. */
+/* How many devices of a group share a host with its member `device`, from that member on. Members
+ * are in the order of their hosts, so a run is enough. */
 static int run_of(const ap_cost_mesh_t *mesh, int device, int stride, int size)
 {
     int rest = size - device / stride % size;
@@ -125,7 +135,8 @@ static int run_of(const ap_cost_mesh_t *mesh, int device, int stride, int size)
 }
 
 /* Counts which links of an axis stay in a host and which leave it, a group's run of members on a
- * host at a time: large meshes have too many pairs to look at each. */
+ * host at a time: large meshes have too many pairs to look at each. The host with the most links
+ * decides, because a collective ends with its slowest member. */
 static xm_status_t place_axis(ap_cost_mesh_t *mesh, int axis, int stride)
 {
     ap_cost_axis_t *on = &mesh->axis[axis];
@@ -159,8 +170,9 @@ static xm_status_t place_axis(ap_cost_mesh_t *mesh, int axis, int stride)
     return XM_OK;
 }
 
-/* How the groups of an axis lie on the hosts, in the words of collective_curve.h; false when they
- * do not all lie alike. Members of a group are in the order of their hosts. */
+/* How the groups of an axis lie on the hosts, in the terms of collective_curve.h; false when they
+ * do not all lie alike, for then no measurement is of such groups. Members of a group are in the
+ * order of their hosts. */
 static bool group_shape(const ap_cost_mesh_t *mesh, int axis, int stride, int *hosts, int *devices,
                         int *groups)
 {
@@ -194,7 +206,7 @@ static bool group_shape(const ap_cost_mesh_t *mesh, int axis, int stride, int *h
         *hosts = runs;
         parts += runs;
     }
-    /* Equal parts fill the hosts evenly. */
+    /* Equal parts fill the hosts evenly, so the division has no remainder. */
     *groups = parts / mesh->hosts;
     return true;
 }
@@ -245,6 +257,7 @@ static xm_status_t check_mesh(const ap_cost_model_t *model, int hosts, int devic
     return XM_OK;
 }
 
+/* Logical devices are numbered row-major, so the last axis has stride 1. */
 xm_status_t ap_cost_mesh_create(const ap_cost_model_t *model, int hosts, int devices,
                                 const int *shape, int rank, ap_cost_mesh_t **mesh)
 {
@@ -320,6 +333,7 @@ void ap_cost_mesh_destroy(ap_cost_mesh_t *mesh)
     free(mesh);
 }
 
+/* Permutations are not among Alpa's collectives; they count as one message. */
 static double alpa_collective(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind, int axis,
                               double bytes)
 {
@@ -365,6 +379,7 @@ const xm_collective_curve_t *ap_cost_measured(const ap_cost_mesh_t *mesh, ap_col
     return NULL;
 }
 
+/* An axis of one device has nobody to talk to. */
 double ap_cost_collective(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind, int axis,
                           double bytes)
 {
@@ -383,6 +398,7 @@ double ap_cost_collective(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind,
                                         : ap_cost_ring(mesh, kind, axis, bytes);
 }
 
+/* A roofline: whichever of arithmetic and memory takes longer hides the other. */
 double ap_cost_compute(const ap_cost_mesh_t *mesh, double flops, double bytes)
 {
     const xm_cluster_device_t *device = &mesh->model->device;
@@ -407,7 +423,8 @@ double ap_cost_op(const ap_cost_mesh_t *mesh, ap_op_kind_t kind, double flops, d
     measured = xm_cluster_profile_op_seconds(profile, ap_op_kind_name(kind), flops, bytes);
     roofline = fmax(flops / xm_cluster_profile_device_flops(profile),
                     bytes / xm_cluster_profile_device_memory_bandwidth(profile));
-    /* Measured on the profile's device; others are as much slower or faster as their rooflines. */
+    /* What was measured is for the profile's typical device; others are taken to be as much slower
+     * or faster as their rooflines are. */
     return roofline > 0 && here != roofline ? measured * (here / roofline) : measured;
 }
 
@@ -443,6 +460,7 @@ char *ap_cost_explain_collective(const ap_cost_mesh_t *mesh, ap_collective_kind_
     return buffer;
 }
 
+/* Which of the two bounds holds is told by the comparison that the cost itself makes. */
 char *ap_cost_explain_op(const ap_cost_mesh_t *mesh, ap_op_kind_t kind, double flops, double bytes,
                          char *buffer, size_t size)
 {

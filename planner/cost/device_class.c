@@ -1,3 +1,13 @@
+/*
+ * Classes of hosts whose devices count as equal. A stage runs in lock-step, so its submesh is as
+ * fast as its slowest device and as roomy as its smallest; any run of consecutive hosts thus
+ * reduces to one minimal device, and runs with the same minimum share all their stage prices. A
+ * cluster of two kinds has few classes, whatever its size.
+ *
+ * Numbers are compared for equality: they come from one profile, unchanged, and two that differ in
+ * a digit are different devices.
+ */
+
 #include "planner/cost/device_class.h"
 
 #include <math.h>
@@ -10,7 +20,7 @@ static bool alike(const xm_cluster_device_t *a, const xm_cluster_device_t *b)
            a->memory_bandwidth == b->memory_bandwidth;
 }
 
-/* Index of the class of such devices; `count` where there is none. */
+/* The index of the class of such devices; `count` where there is none. */
 static int find_class(const ap_device_classes_t *classes, const xm_cluster_device_t *device)
 {
     int index = 0;
@@ -21,7 +31,8 @@ static int find_class(const ap_device_classes_t *classes, const xm_cluster_devic
     return index;
 }
 
-/* Adds the class of such devices. */
+/* Adds the class of such devices. The arrays grow before the count does, so a failure leaves the
+ * object as it was. */
 static xm_status_t add_class(ap_device_classes_t *classes, const xm_cluster_profile_t *profile,
                              const xm_cluster_device_t *device)
 {
@@ -52,7 +63,8 @@ static xm_cluster_device_t device_of(const xm_cluster_profile_t *profile, const 
     return xm_cluster_profile_host_device(profile, order != NULL ? order[place] : place);
 }
 
-/* Finds the class of every run of an order; adds those that are missing, or fails. */
+/* Finds the class of every run of an order; adds those that are missing, or fails. The minimum over
+ * a run follows from that of the run without its last host. */
 static xm_status_t classify(ap_device_classes_t *classes, const xm_cluster_profile_t *profile,
                             double memory_limit, const int *order, bool may_add, int *of)
 {
@@ -74,6 +86,7 @@ static xm_status_t classify(ap_device_classes_t *classes, const xm_cluster_profi
             least.memory_bytes = fmin(least.memory_bytes, device.memory_bytes);
             least.memory_bandwidth = fmin(least.memory_bandwidth, device.memory_bandwidth);
             device = least;
+            /* A limit from outside holds for all devices, whatever they have. */
             if (memory_limit > 0.0) {
                 device.memory_bytes = memory_limit;
             }
@@ -132,6 +145,7 @@ xm_status_t ap_device_classes_create(const xm_cluster_profile_t *profile, double
     return XM_OK;
 }
 
+/* The class of each run is of no use here: only which classes there are. */
 xm_status_t ap_device_classes_widen(ap_device_classes_t *classes,
                                     const xm_cluster_profile_t *profile, double memory_limit,
                                     const int *order)
@@ -148,6 +162,7 @@ xm_status_t ap_device_classes_widen(ap_device_classes_t *classes,
     return status;
 }
 
+/* Borrows the classes of the whole, so that one stage table serves all orders. */
 xm_status_t ap_device_classes_arrange(const ap_device_classes_t *whole,
                                       const xm_cluster_profile_t *profile, double memory_limit,
                                       const int *order, ap_device_classes_t **classes)

@@ -1,8 +1,18 @@
-/* Resharding between specs: a shortest path over the specs of one tensor. */
+/*
+ * Resharding between specs: a shortest path over the specs of one tensor. Its edges are single
+ * steps over one mesh axis: a slice, an all-gather, an all-to-all. A path of several steps is often
+ * cheaper than the one collective that a table of cases would choose, such as cutting by the fast
+ * axis before gathering over the slow one, and a search finds all of them without anyone listing
+ * cases.
+ *
+ * There are at most 729 specs, so Dijkstra with a linear search for the nearest is fast enough and
+ * needs no queue.
+ */
+
 #include "planner/cost/cost_private.h"
 
-/* A spec of a tensor of rank r is a number in base r + 1 with one digit per mesh axis: 0 = the axis
- * cuts nothing, d + 1 = it cuts dimension d. 9^3 is the largest count. */
+/* A spec of a tensor of rank r is a number in base r + 1 with one digit per mesh axis: 0 when the
+ * axis cuts nothing, d + 1 when it cuts dimension d. 9^3 is the largest count. */
 enum { MAX_STATES = 729 };
 
 typedef struct walk {
@@ -68,7 +78,8 @@ static void relax(walk_t *w, int from, double cost, const ap_reshard_step_t *ste
     }
 }
 
-/* Moves of one axis out of dimension d (or, d < 0, out of nothing) and into every other. */
+/* Moves of one axis out of dimension d (or, with d < 0, out of nothing) and into every other. The
+ * bytes are those that the collective sees: of the gathered piece. */
 static void move_axis(walk_t *w, int state, ap_spec_t spec, int axis, int d)
 {
     ap_spec_t without = d < 0 ? spec : ap_spec_with(spec, d, ap_spec_axes(spec, d) & ~(1U << axis));
@@ -117,7 +128,7 @@ static void expand(walk_t *w, int state)
     }
 }
 
-/* Steps on the path to `state`, first one first. */
+/* The steps on the path to `state`, the first one first. */
 static int collect(const walk_t *w, int start, int state, ap_reshard_step_t *steps)
 {
     int count = 0;
@@ -141,7 +152,8 @@ static void set_up(walk_t *w, const ap_cost_mesh_t *mesh, const ap_shape_t *shap
     w->bytes = bytes;
 }
 
-/* Dijkstra from `from`; stops at `goal` unless that is negative. */
+/* Dijkstra from `from`; stops at `goal` unless that is negative. Costs are not negative, so a spec
+ * that is taken is final. Ties go to the lower number, so the path is the same in every run. */
 static int run(walk_t *w, ap_spec_t from, int goal)
 {
     int start = state_of(w, from), states = 1;
@@ -191,6 +203,7 @@ double ap_cost_reshard(const ap_cost_mesh_t *mesh, const ap_shape_t *shape, doub
     return w.distance[goal];
 }
 
+/* One run of the search gives the costs to all specs. */
 void ap_cost_reshard_many(const ap_cost_mesh_t *mesh, const ap_shape_t *shape, double bytes,
                           ap_spec_t from, const ap_spec_t *to, int count, double *costs)
 {

@@ -1,3 +1,9 @@
+/*
+ * All-pairs resharding costs of the tensors on one mesh, computed a row at a time when first asked
+ * for. Most tensors of a model have one of a few shapes, and a search asks for the same pair again
+ * and again; a row costs one run of the shortest path (planner/cost/reshard.c).
+ */
+
 #include "planner/cost/reshard_memo.h"
 
 #include <stdlib.h>
@@ -17,6 +23,8 @@ struct ap_reshard_memo {
     entry_t *entries;
 };
 
+/* Specs are built axis by axis, each on all that the axes before made, so replicated comes first
+ * and the order is fixed. Every intermediate cut must divide, too. */
 int ap_specs_enumerate(const ap_cost_mesh_t *mesh, const ap_shape_t *shape, ap_spec_t *specs)
 {
     int count = 1;
@@ -53,6 +61,7 @@ xm_status_t ap_reshard_memo_create(const ap_cost_mesh_t *mesh, ap_reshard_memo_t
     return XM_OK;
 }
 
+/* Equal to the bit: bytes come from shapes by the same arithmetic. */
 static bool matches(const entry_t *entry, const ap_shape_t *shape, double bytes)
 {
     return entry->bytes <= bytes && entry->bytes >= bytes && entry->shape.rank == shape->rank &&
@@ -121,6 +130,8 @@ double ap_reshard_memo_cost(ap_reshard_memo_t *memo, int tensor, ap_spec_t from,
     }
     if (entry->rows[source] == NULL) {
         entry->rows[source] = malloc((size_t)entry->count * sizeof(double));
+        /* Infinite instead of an error: the search then avoids this edge, which is right even if
+         * memory is only short for a moment. */
         if (entry->rows[source] == NULL) {
             return AP_COST_INFINITE;
         }
@@ -130,6 +141,8 @@ double ap_reshard_memo_cost(ap_reshard_memo_t *memo, int tensor, ap_spec_t from,
     return entry->rows[source][target];
 }
 
+/* Axes are taken in ascending order, as specs have them, so an axis can be scattered only while no
+ * higher one cuts that dimension. Scattering comes first, so that all-reduces see fewer bytes. */
 double ap_reshard_memo_reduce(ap_reshard_memo_t *memo, int tensor, ap_spec_t from, unsigned partial,
                               ap_spec_t to)
 {

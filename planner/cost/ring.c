@@ -1,13 +1,19 @@
-/* Collectives on the profile that it has not measured: rings whose steps come from the measured
- * point-to-point curves. */
+/*
+ * Collectives on the profile that it has not measured: rings whose steps come from the measured
+ * point-to-point curves, with what shares a link on top. A ring is what libraries use for large
+ * messages; for small ones it overestimates, because trees have fewer steps, and a measured curve
+ * should be given where that matters.
+ */
+
 #include <math.h>
 #include <stdio.h>
 
 #include "comm/base.h"
 #include "planner/cost/cost_private.h"
 
-/* Seconds until `messages` messages of `bytes`, of which `flows` share a host's NICs, are across.
- */
+/* Seconds until `messages` messages of `bytes`, of which `flows` share a host's NICs, are across:
+ * each device's own messages one after the other, or all flows through the NICs at full rate,
+ * whichever is slower. */
 static double across(const xm_cluster_profile_t *profile, int messages, int64_t flows, double bytes)
 {
     double alone = messages * xm_cluster_profile_seconds(profile, XM_LINK_INTER_HOST, bytes);
@@ -17,7 +23,8 @@ static double across(const xm_cluster_profile_t *profile, int messages, int64_t 
     return fmax(alone, shared);
 }
 
-/* Seconds of a message inside a host while all its devices send one. */
+/* Seconds of a message inside a host while all its devices send one; the fabric between them may be
+ * narrower than the sum of their links. */
 static double inside(const ap_cost_mesh_t *mesh, double bytes)
 {
     const xm_cluster_profile_t *profile = mesh->model->profile;
@@ -31,7 +38,8 @@ static double inside(const ap_cost_mesh_t *mesh, double bytes)
                            mesh->devices * bytes / fabric);
 }
 
-/* One ring step: every device sends `bytes` to its neighbour. */
+/* One ring step: every device sends `bytes` to its neighbour. Steps end together, so the slowest
+ * link decides. */
 static double ring_step(const ap_cost_mesh_t *mesh, const ap_cost_axis_t *axis, double bytes)
 {
     const xm_cluster_profile_t *profile = mesh->model->profile;
@@ -46,7 +54,8 @@ static double ring_step(const ap_cost_mesh_t *mesh, const ap_cost_axis_t *axis, 
     return seconds;
 }
 
-/* Number of ring steps and the bytes of each. */
+/* The number of ring steps and the bytes of each. An all-reduce is a reduce-scatter and an
+ * all-gather. */
 static int ring_steps(const ap_cost_axis_t *axis, ap_collective_kind_t kind, double bytes,
                       double *step_bytes)
 {
@@ -68,6 +77,8 @@ static int ring_steps(const ap_cost_axis_t *axis, ap_collective_kind_t kind, dou
     return 1;
 }
 
+/* An all-to-all has messages of its own for each peer: those inside the host one after the other,
+ * then those that cross. */
 double ap_cost_ring(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind, int axis, double bytes)
 {
     const ap_cost_axis_t *on = &mesh->axis[axis];
@@ -84,7 +95,8 @@ double ap_cost_ring(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind, int a
     return seconds;
 }
 
-/* "measured at 1.00 MiB", "between 512 KiB and 1.00 MiB", "beyond 64 MiB". */
+/* Names the part of a curve that a size falls on: "the point at 1.00 MiB", "between the points at
+ * …", "beyond the last point at …". */
 static void explain_point(const xm_curve_point_t *curve, size_t points, double bytes, char *buffer,
                           size_t size)
 {
@@ -124,6 +136,7 @@ static char *explain_measured(const ap_cost_mesh_t *mesh, ap_collective_kind_t k
     return buffer;
 }
 
+/* The link class is that of the slowest part: an axis that leaves the host is told as such. */
 char *ap_cost_ring_explain(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind, int axis,
                            double bytes, char *buffer, size_t size)
 {

@@ -1,3 +1,12 @@
+/*
+ * The ways to shard one operator, derived from its rule. Alpa lists strategies per kind of operator
+ * by hand; here each mesh axis goes to one factor or to none, and specs, partial sums and
+ * collectives follow. With three axes and eight factors there are at most 9^3 assignments, so all
+ * are enumerated and invalid ones dropped.
+ *
+ * The order is fixed, because indices of strategies are part of solutions.
+ */
+
 #include "planner/cost/strategy.h"
 
 #include <math.h>
@@ -32,7 +41,8 @@ double ap_strategy_moved_bytes(const ap_strategy_context_t *site, const ap_spec_
     return sum;
 }
 
-/* Whether a factor is the major one of a dimension of several: its parts must be equal then. */
+/* Whether a factor is the major one of a dimension of several: its parts must be equal then, or the
+ * minor factors would not lie where the spec says. */
 static bool is_compound(const ap_sharding_rule_t *rule, int factor)
 {
     for (int t = 0; t < rule->operands + rule->results; ++t) {
@@ -58,7 +68,7 @@ static bool can_cut(const ap_strategy_context_t *site, int factor, unsigned axes
            (of->kind != AP_FACTOR_PERMUTATION && !is_compound(site->rule, factor));
 }
 
-/* Spec of one term; false when an axis comes twice or a minor factor is cut. */
+/* The spec of one term; false when an axis comes twice or a minor factor is cut. */
 static bool term_spec(const ap_sharding_rule_t *rule, int term, const unsigned *axes,
                       ap_spec_t *spec)
 {
@@ -81,7 +91,8 @@ static bool term_spec(const ap_sharding_rule_t *rule, int term, const unsigned *
     return true;
 }
 
-/* Axes on factors that an operand brings in and the result lacks. */
+/* The axes on factors that an operand brings in and the result lacks: each device then holds a part
+ * of the sum. */
 static unsigned partial_axes(const ap_sharding_rule_t *rule, int result, const unsigned *axes)
 {
     unsigned partial = 0;
@@ -201,7 +212,9 @@ typedef struct enumeration {
     int capacity;
 } enumeration_t;
 
-/* Every way to all-reduce or scatter the first result's partial axes from `axis` on. */
+/* Every way to all-reduce or scatter the first result's partial axes from `axis` on. Only the first
+ * result is scattered; operators with several results that are partial are few, and all
+ * combinations would be many. The recursion goes up by an axis each time. */
 static xm_status_t finish_result(enumeration_t *e, const ap_strategy_t *strategy, int axis,
                                  unsigned reduced)
 {
@@ -240,7 +253,7 @@ static xm_status_t finish_result(enumeration_t *e, const ap_strategy_t *strategy
     return status;
 }
 
-/* Assigns axis after axis to a factor or to none. */
+/* Assigns axis after axis to a factor or to none; `axes` is as it was when it returns. */
 static xm_status_t assign_axis(enumeration_t *e, unsigned *axes, int axis)
 {
     const ap_sharding_rule_t *rule = e->site->rule;

@@ -1,3 +1,8 @@
+/*
+ * The public functions of libautopar that only pass on: names of states, memory that callers free,
+ * and what turns a FILE-writing inside function into a string. They stand here so that inside
+ * functions keep the shape that the house needs, and the door the shape that callers need.
+ */
 #include "planner/door/door.h"
 
 #include <stdlib.h>

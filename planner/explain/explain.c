@@ -1,3 +1,13 @@
+/*
+ * Explanations of a plan, by asking the planner again. A plan holds what was chosen and not what
+ * was rejected, so each decision's runner-up is found by a search of its own on the same prices:
+ * the other numbers of micro-batches, of stages, the profile's order of hosts. What decided is told
+ * in numbers of the profile, because those are what a user can measure again.
+ *
+ * Options that the plan was made with are not recorded in it; a runner-up that is faster is named
+ * as excluded by one.
+ */
+
 #include "planner/explain/explain.h"
 
 #include <inttypes.h>
@@ -15,9 +25,11 @@ enum { TEXT = 32, MOST_STAGES = 32 };
 /* The planner promises the best plan within a thousandth. */
 #define WITHIN 0.001
 
-/* Cases this much slower than the best are still worth naming as runners-up. */
+/* Cases that are slower than the best by up to this share are still worth naming as runners-up. */
 #define RUNNERS_UP 0.5
 
+/* The decision is entered before it is filled in, so a failure later leaves one with empty texts,
+ * and the explanation is then destroyed as a whole. */
 ap_decision_t *ap_explanation_add(ap_explanation_t *explanation)
 {
     if (explanation->count == explanation->capacity) {
@@ -42,7 +54,8 @@ static void name_case(const ap_plan_info_t *info, int64_t micro_batches, char *t
                    info->global_batch / micro_batches);
 }
 
-/* The best other case of a run, or NULL. */
+/* The best other case of a run, or NULL. Without the margin that the run was given, worse cases
+ * would never have been solved. */
 static const ap_planner_trial_t *best_other(const ap_planner_result_t *result,
                                             const ap_plan_info_t *info)
 {
@@ -140,7 +153,8 @@ static xm_status_t step_of(const ap_explain_context_t *context, const ap_inter_o
     return status == XM_ERR_NO_SOLUTION ? XM_OK : status;
 }
 
-/* The fastest plan with another number of stages; stage_count stays 0 when there is none. */
+/* The fastest plan with another number of stages; stage_count stays 0 when there is none. Every
+ * number up to a limit is searched on one stage table. */
 static xm_status_t best_other_count(const ap_explain_context_t *context, ap_inter_op_result_t *best,
                                     double *least)
 {
@@ -218,6 +232,7 @@ static xm_status_t explain_count(const ap_explain_context_t *context, ap_explana
     return XM_OK;
 }
 
+/* A boundary has no runner-up: its layouts follow from the stages, and its strategy is fixed. */
 static xm_status_t explain_boundary(const ap_explain_context_t *context, int index,
                                     ap_explanation_t *explanation)
 {
@@ -250,7 +265,7 @@ static xm_status_t explain_boundary(const ap_explain_context_t *context, int ind
     return XM_OK;
 }
 
-/* "hosts 2,3,0,1", as far as there is room. */
+/* Names an order as "hosts 2,3,0,1", as far as there is room. */
 static void name_order(const ap_plan_info_t *info, char *text)
 {
     size_t length = (size_t)snprintf(text, AP_CHOICE_TEXT, "hosts ");
@@ -261,7 +276,8 @@ static void name_order(const ap_plan_info_t *info, char *text)
     }
 }
 
-/* What the hosts would do in the profile's order. */
+/* What the hosts would do in the profile's order: the same question, asked without the freedom to
+ * move them. */
 static xm_status_t explain_order(const ap_explain_context_t *context, ap_explanation_t *explanation)
 {
     const ap_plan_info_t *info = ap_plan_info(context->asked_plan), *other;
@@ -329,7 +345,8 @@ static xm_status_t explain_all(ap_explain_context_t *context, ap_explanation_t *
     return status;
 }
 
-/* A file in the layers that the plan was made of; one that does not say how, in as many. */
+/* Reads a file in the layers that the plan was made of; where the plan does not say how, in as
+ * many. */
 static xm_status_t open_model(ap_planner_params_t *params, const ap_plan_info_t *info,
                               ap_planner_setup_t *setup)
 {
@@ -351,7 +368,8 @@ static xm_status_t open_model(ap_planner_params_t *params, const ap_plan_info_t 
     return status;
 }
 
-/* A file may have changed since, or the plan may not say how it was cut. */
+/* Checks that the graph is the plan's: a file may have changed since, or the plan may not say how
+ * it was cut. The first operator of each group is enough to tell. */
 static xm_status_t check_layers(const ap_plan_t *plan, const ap_graph_t *graph)
 {
     for (int s = 0; s < ap_plan_stages(plan); ++s) {
@@ -377,6 +395,8 @@ static xm_status_t check_layers(const ap_plan_t *plan, const ap_graph_t *graph)
     return XM_OK;
 }
 
+/* Plan and profile are seen in the plan's order of hosts (planner/plan/order.h), so that
+ * consecutive stages are on consecutive hosts for everything below. */
 xm_status_t ap_explanation_create(const ap_plan_t *plan, const xm_cluster_profile_t *profile,
                                   int operators, ap_explanation_t **result)
 {
@@ -475,8 +495,8 @@ void ap_explanation_print(const ap_explanation_t *explanation, FILE *stream)
                                ? decision->runner_up_seconds / decision->chosen_seconds - 1.0
                                : 0.0;
 
-            /* Explaining plans anew without the options of that time, which a plan does not record.
-             */
+            /* Plans are explained anew without the options of that time, which a plan does not
+             * record. */
             (void)fprintf(
                 stream, "  %-10s  %-60s %14s (%+.2f %%%s)\n", "runner-up", decision->runner_up,
                 xm_text_format_seconds(decision->runner_up_seconds, seconds, sizeof(seconds)),

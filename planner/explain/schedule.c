@@ -1,10 +1,15 @@
-/* Why the pipeline schedule: what the plan would take under the others. */
+/*
+ * Why the pipeline schedule: what the same plan would take under each of the others. Stages are not
+ * sliced anew for them, so the comparison is of schedules alone; slicing for another schedule could
+ * bring it closer, which the planner tries when asked for the best of all.
+ */
+
 #include <stdio.h>
 
 #include "planner/explain/explain_private.h"
 #include "planner/plan.h"
 
-/* Simulated step and idle share under a schedule, whether or not it fits. */
+/* The simulated step and idle share under a schedule, whether or not it fits. */
 static xm_status_t simulate(const ap_plan_t *plan, ap_schedule_kind_t kind, double *seconds,
                             double *idle)
 {
@@ -24,7 +29,8 @@ static xm_status_t simulate(const ap_plan_t *plan, ap_schedule_kind_t kind, doub
     return status;
 }
 
-/* The fastest other synchronous schedule that fits the memory; `runner_up` stays empty if none. */
+/* Finds the fastest other synchronous schedule that fits the memory; `runner_up` stays empty if
+ * there is none. */
 static xm_status_t find_runner_up(const ap_plan_t *plan, ap_schedule_kind_t chosen,
                                   ap_decision_t *decision)
 {

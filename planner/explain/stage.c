@@ -1,3 +1,9 @@
+/*
+ * Why a stage is what it is: its logical mesh, whether it recomputes, how its dearest operators are
+ * cut. Each is answered by pricing the stage again with one thing changed, in the same context that
+ * the planner priced it in, so both prices are of one kind.
+ */
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +14,8 @@
 
 enum { TEXT = 32, SPECS_TEXT = 100, WHY_TEXT = 260 };
 
-/* The question that the plan's stage answers: its specs at the ends are given. */
+/* The question that the plan's stage answers: its specs at the ends are given, because its
+ * neighbours depend on them. */
 static xm_status_t stage_query(const ap_explain_context_t *context, int index,
                                ap_stage_query_t *query)
 {
@@ -40,7 +47,7 @@ static xm_status_t stage_query(const ap_explain_context_t *context, int index,
     return status;
 }
 
-/* The operator on which a stage spends most time for communication, as a text. */
+/* Names the operator on which a stage spends most time for communication. */
 static void dearest_transfer(const ap_explain_context_t *context,
                              const ap_stage_solution_t *solution, char *text, size_t size)
 {
@@ -65,7 +72,7 @@ static void dearest_transfer(const ap_explain_context_t *context,
                    xm_text_format_seconds(most, seconds, sizeof(seconds)), WHY_TEXT, dearest->why);
 }
 
-/* Where a stage of the plan is priced. */
+/* Where a stage of the plan is priced: the context of the devices that it stands on. */
 static ap_stage_context_t *pricing_of(const ap_explain_context_t *context, int index)
 {
     const ap_plan_stage_t *stage = ap_plan_stage(context->plan, index);
@@ -75,7 +82,8 @@ static ap_stage_context_t *pricing_of(const ap_explain_context_t *context, int i
                                   stage->recompute);
 }
 
-/* The same stage with recomputation if it has none, and the other way round. */
+/* Prices the same stage with recomputation if it has none, and the other way round. Where that does
+ * not fit, it is priced without a limit, to say how much memory it would take. */
 static xm_status_t explain_recompute(const ap_explain_context_t *context, int index,
                                      const ap_stage_query_t *query, const ap_stage_cost_t *cost,
                                      ap_explanation_t *explanation)
@@ -128,7 +136,8 @@ static xm_status_t explain_recompute(const ap_explain_context_t *context, int in
     return XM_OK;
 }
 
-/* The best other logical mesh of the stage; *other stays NULL when none fits. */
+/* The best other logical mesh of the stage; *other stays NULL when none fits. Specs at the ends are
+ * free then: those of the chosen mesh may not exist on another. */
 static xm_status_t best_other_mesh(const ap_explain_context_t *context, int index,
                                    const ap_stage_query_t *chosen, ap_stage_query_t *best,
                                    ap_stage_solution_t **other)
@@ -208,7 +217,8 @@ static double seconds_of(const ap_stage_choice_t *choice, double micro_batches)
     return choice->compute + choice->comm + choice->reshard + choice->sync / micro_batches;
 }
 
-/* The choice with the most seconds below @p limit (ties by order after @p previous), or -1. */
+/* The choice with the most seconds below @p limit (ties by order after @p previous), or -1. Asking
+ * again with the last answer walks through the choices by falling cost without sorting them. */
 static int next_dearest(const ap_explain_context_t *context, const ap_stage_solution_t *solution,
                         int layer, double limit, int previous)
 {

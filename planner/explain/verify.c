@@ -1,3 +1,14 @@
+/*
+ * Checks a plan that somebody else made. It need not be the plan that our search finds, or price
+ * its stages as we do; but it must be possible, and must not be better than possible. So for each
+ * claim a lower bound is computed from our own costs, over everything that the plan leaves open
+ * (how parameters are kept, which of several strategies has these specs), and only a claim below it
+ * is refused.
+ *
+ * Bounds are sums of minima per node and edge: weaker than solving each stage, but quick, and
+ * certain for any combination.
+ */
+
 #include "planner/explain/verify.h"
 
 #include <inttypes.h>
@@ -43,6 +54,7 @@ static xm_status_t wrong_count(const char *what, int64_t says, int64_t asked)
                         asked);
 }
 
+/* Without a list, any number that divides the batch is an answer. */
 static bool is_asked(const verification_t *v)
 {
     const ap_planner_params_t *params = v->setup.params;
@@ -126,7 +138,7 @@ static xm_status_t check_submesh(const verification_t *v, const ap_plan_stage_t 
     return XM_OK;
 }
 
-/* "S0RR,RS1" of the terms first … first + count - 1. */
+/* The specs of the terms first … first + count - 1, as a plan writes them: "S0RR,RS1". */
 static void list_terms(const ap_sharding_rule_t *rule, const ap_strategy_t *strategy, int first,
                        int count, char *text)
 {
@@ -142,6 +154,8 @@ static void list_terms(const ap_sharding_rule_t *rule, const ap_strategy_t *stra
     }
 }
 
+/* Specs are compared as texts, because that is what the plan has. At least one strategy must fit,
+ * or the operator cannot run that way. */
 static xm_status_t fit_node(const ap_layer_node_t *node, const ap_op_t *op,
                             const ap_plan_op_t *planned, const char *place, fitting_t *fit)
 {
@@ -172,7 +186,8 @@ static xm_status_t fit_node(const ap_layer_node_t *node, const ap_op_t *op,
                               planned->name, planned->rule, planned->operands, planned->results);
 }
 
-/* The least a node can take, over the strategies that fit and the ways to keep its parameters. */
+/* The least a node can take, over the strategies that fit and the ways to keep its parameters; time
+ * and memory each by themselves, as if they could be had together. */
 static least_t least_of_node(const verification_t *v, const ap_layer_node_t *node,
                              const fitting_t *fit)
 {
@@ -202,8 +217,8 @@ static least_t least_of_node(const verification_t *v, const ap_layer_node_t *nod
     return least;
 }
 
-/* May this class of a node, or this spec of a boundary, be the plan's? `fixed`: its spec, if the
- * plan names one. */
+/* Whether this class of a node, or this spec of a boundary, may be the plan's. `fixed`: its spec,
+ * if the plan names one. */
 static bool may_be(const ap_layer_problem_t *problem, const fitting_t *fits, int end, int index,
                    const ap_spec_t *fixed_in, const ap_spec_t *fixed_out)
 {
@@ -295,7 +310,9 @@ static xm_status_t read_side(const ap_plan_boundary_t *boundary, const ap_plan_s
     return ap_spec_parse(side->spec, boundary->rank, 2, spec);
 }
 
-/* The class of devices that a stage stands on; scattered hosts count as the slowest there is. */
+/* The class of devices that a stage stands on; scattered hosts count as the slowest there is, for
+ * whom the bound is not exact. A stage whose run of hosts would end beyond the cluster is one of
+ * them. */
 static int class_of(const verification_t *v, const ap_plan_stage_t *stage)
 {
     const ap_device_classes_t *classes = v->setup.classes;
@@ -354,6 +371,8 @@ static xm_status_t sum_layers(const verification_t *v, const ap_plan_stage_t *st
     return status;
 }
 
+/* The limit is the caller's, or else the memory of the devices that the stage stands on. A byte of
+ * slack makes up for the rounding of bytes in the document. */
 static xm_status_t check_stage(verification_t *v, int index)
 {
     const ap_plan_stage_t *stage = ap_plan_stage(v->plan, index);
@@ -393,7 +412,7 @@ static xm_status_t check_stage(verification_t *v, int index)
     return XM_OK;
 }
 
-/* First device of a mesh whose ranks follow each other; -1: they do not. */
+/* The first device of a mesh whose ranks follow each other; -1 when they do not. */
 static int first_of_run(const ap_plan_side_t *side)
 {
     for (int d = 1; d < side->device_count; ++d) {
@@ -450,7 +469,8 @@ static xm_status_t check_boundary(const verification_t *v, int index)
     return check_boundary_cost(v, boundary, tensor, place);
 }
 
-/* The step that the plan's own stages and reshardings take under its schedule. */
+/* Checks the step against what the plan's own stages and reshardings take under its schedule. The
+ * plan may claim more. */
 static xm_status_t check_step(const verification_t *v)
 {
     ap_plan_simulation_t simulation = AP_PLAN_SIMULATION_INIT;
@@ -488,7 +508,8 @@ static xm_status_t check_step(const verification_t *v)
                                               : XM_OK;
 }
 
-/* A stage holds as many micro-batches as its schedule puts there. */
+/* A stage holds as many micro-batches as its schedule puts there; claiming fewer would claim memory
+ * that is not there. */
 static xm_status_t check_in_flight(const verification_t *v)
 {
     int stages = ap_plan_stages(v->plan);
@@ -569,7 +590,7 @@ static xm_status_t check_size(const ap_plan_info_t *info, const xm_cluster_profi
                : wrong_count("devices a host", info->devices_per_host, devices);
 }
 
-/* A plan with its hosts in their order, as asked on the profile in the same order. */
+/* Verifies a plan with its hosts in their order, as asked on the profile in the same order. */
 static xm_status_t verify_view(const ap_planner_params_t *asked, const ap_plan_view_t *view)
 {
     verification_t v = {.plan = view->plan, .info = ap_plan_info(view->plan)};
@@ -590,6 +611,7 @@ static xm_status_t verify_view(const ap_planner_params_t *asked, const ap_plan_v
     return status;
 }
 
+/* The sizes are compared first, because a view needs them to agree. */
 xm_status_t ap_plan_verify(const ap_planner_params_t *params, const ap_plan_t *plan)
 {
     if (XM_IS_NULL(plan)) {

@@ -1,3 +1,13 @@
+/*
+ * Writes shardings into HLO text. The text is edited and not printed anew: everything that the
+ * parser skipped (literals, layouts, metadata) stays byte for byte, so XLA reads the same module
+ * with annotations. Edits are collected as (place, length, text), sorted by place, and applied in
+ * one pass.
+ *
+ * A computation that is called several times has one text, so an instruction is annotated only
+ * where all its calls agree; elsewhere XLA decides.
+ */
+
 #include "planner/export/hlo.h"
 
 #include <stdarg.h>
@@ -21,7 +31,7 @@ static xm_status_t no_memory(void)
     return xm_error_set(XM_ERR_NO_MEMORY, "no memory for an HLO module with shardings");
 }
 
-/* Takes over `text`, also when it fails. */
+/* Takes over `text`, also when it fails; NULL stands for memory that was short. */
 xm_status_t ap_hlo_edit(ap_hlo_exporter_t *e, size_t at, size_t length, char *text)
 {
     if (text == NULL) {
@@ -44,7 +54,7 @@ xm_status_t ap_hlo_edit(ap_hlo_exporter_t *e, size_t at, size_t length, char *te
     return XM_OK;
 }
 
-/* Text that is made to measure; NULL without memory. */
+/* Prints a text that is made to measure; NULL without memory. */
 char *ap_hlo_print(const char *format, ...)
 {
     va_list args, again;
@@ -103,7 +113,8 @@ static bool common_spec(const ap_hlo_exporter_t *e, const place_t *place, ap_spe
     return place->count > 0;
 }
 
-/* The instances of an instruction: one slice of the sorted list. */
+/* Finds the instances of an instruction: one slice of the list sorted by place, found by bisection.
+ */
 static void find_instances(const ap_hlo_exporter_t *e, place_t *place)
 {
     int low = 0, high = e->source->instance_count;
@@ -143,7 +154,7 @@ xm_status_t ap_hlo_operand_names(const ap_hlo_exporter_t *e, const hlo_instructi
         if (status != XM_OK) {
             return status;
         }
-        /* "f32[2]{0} %name" or "name": the last word. */
+        /* An operand is "f32[2]{0} %name" or "name": its last word is the name. */
         for (start = value.length; start > 0; --start) {
             char c = value.at[start - 1];
 
@@ -171,7 +182,7 @@ size_t ap_hlo_start(const hlo_text_t *text, size_t at)
                                                                                     : at;
 }
 
-/* The type of an instruction as it stands in the text. */
+/* The type of an instruction as it stands in the text, layout included. */
 hlo_slice_t ap_hlo_type_text(const ap_hlo_exporter_t *e, const hlo_instruction_t *of)
 {
     const char *end = e->module->text.bytes + e->module->text.size;
@@ -189,7 +200,8 @@ hlo_slice_t ap_hlo_type_text(const ap_hlo_exporter_t *e, const hlo_instruction_t
 }
 
 /* Puts the steps of a resharding between an instruction and its operand, as the annotations that
- * XLA keeps: custom calls to Sharding. */
+ * XLA keeps: custom calls to Sharding. Each step reads the one before, and the instruction reads
+ * the last; names are derived from the instruction's, so they are new. */
 static xm_status_t add_steps(ap_hlo_exporter_t *e, const place_t *place, int operand,
                              ap_spec_t found, ap_spec_t used, hlo_slice_t name)
 {
@@ -228,7 +240,7 @@ static xm_status_t add_steps(ap_hlo_exporter_t *e, const place_t *place, int ope
     return ap_hlo_edit(e, (size_t)(name.at - text->bytes), name.length, previous);
 }
 
-/* Instructions whose operators are not their own. */
+/* Whether an instruction's operators are its own and not those of what it calls. */
 static bool has_own_operators(const hlo_instruction_t *of)
 {
     static const char *const others[] = {"call", "fusion", "while", "conditional", "tuple"};
@@ -241,7 +253,7 @@ static bool has_own_operators(const hlo_instruction_t *of)
     return true;
 }
 
-/* The reshardings on the way into an instruction, where all of its instances agree. */
+/* Adds the reshardings on the way into an instruction, where all of its instances agree. */
 static xm_status_t add_reshardings(ap_hlo_exporter_t *e, const place_t *place)
 {
     hlo_slice_t *names = calloc((size_t)place->of->operand_count + 1, sizeof(*names));
@@ -272,7 +284,7 @@ static xm_status_t add_reshardings(ap_hlo_exporter_t *e, const place_t *place)
     return status;
 }
 
-/* The sharding of the entry's result: one for each of its leaves. */
+/* Annotates the entry's result: one sharding for each of its leaves. */
 static xm_status_t annotate_root(ap_hlo_exporter_t *e, const hlo_instruction_t *root)
 {
     size_t size;
@@ -299,6 +311,8 @@ static xm_status_t annotate_root(ap_hlo_exporter_t *e, const hlo_instruction_t *
     return status;
 }
 
+/* Reshardings come before annotations, because both may edit at one place and edits there keep
+ * their order. */
 static xm_status_t edit_instruction(ap_hlo_exporter_t *e, const hlo_computation_t *in,
                                     const hlo_instruction_t *of)
 {
@@ -330,6 +344,7 @@ static xm_status_t edit_instruction(ap_hlo_exporter_t *e, const hlo_computation_
     return status == XM_OK ? ap_hlo_pin_carried(e, in, of, spec) : status;
 }
 
+/* Edits at one place stay in the order they were made in, which qsort() alone would not promise. */
 static int by_place(const void *left, const void *right)
 {
     const ap_hlo_edit_t *a = left, *b = right;
@@ -376,6 +391,7 @@ static xm_status_t sort_instances(ap_hlo_exporter_t *e)
     return XM_OK;
 }
 
+/* Edits never overlap, so each part of the text is copied once. */
 static void write_edited(const ap_hlo_exporter_t *e, FILE *stream)
 {
     const hlo_text_t *text = &e->module->text;
@@ -391,6 +407,7 @@ static void write_edited(const ap_hlo_exporter_t *e, FILE *stream)
     (void)fwrite(text->bytes + at, 1, text->size - at, stream);
 }
 
+/* The text is parsed a second time: the front end keeps no text, and parsing is quick. */
 xm_status_t ap_export_hlo(const ap_shard_solution_t *solution, const ap_frontend_notes_t *notes,
                           const char *text, size_t size, const char *name, FILE *stream)
 {

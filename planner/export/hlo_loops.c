@@ -1,4 +1,12 @@
-/* What loops carry, in the HLO export. */
+/*
+ * What loops carry, in the HLO export. A loop's state has one sharding for all rounds; XLA
+ * propagates shardings through loops by rules of its own and would settle on others. So the loop,
+ * its parameter and its root are annotated, and every array is pinned by a custom call where it
+ * enters and where it is taken out.
+ *
+ * One text may be the body of several loops; it is annotated only if all of them carry the same.
+ */
+
 #include <stdlib.h>
 
 #include "planner/export/export_private.h"
@@ -24,7 +32,8 @@ static bool same_state(const ap_hlo_exporter_t *e, const hlo_loop_t *a, const hl
     return true;
 }
 
-/* The loop of an instruction, when all that are built from its text carry their state alike. */
+/* The loop of an instruction, when all that are built from its text carry their state alike; NULL
+ * otherwise. */
 static const hlo_loop_t *loop_at(const ap_hlo_exporter_t *e, size_t at)
 {
     const hlo_loop_t *loop = NULL;
@@ -44,7 +53,8 @@ static const hlo_loop_t *loop_at(const ap_hlo_exporter_t *e, size_t at)
     return loop;
 }
 
-/* Whether a loop is the first of those that share a computation with it. */
+/* Whether a loop is the first of those that share a computation with it, so that each text is
+ * edited once. */
 static bool is_first(const ap_hlo_exporter_t *e, const hlo_loop_t *loop, int computation)
 {
     for (const hlo_loop_t *other = e->source->loops; other < loop; ++other) {
@@ -78,7 +88,8 @@ static char *state_sharding(const ap_hlo_exporter_t *e, const hlo_loop_t *loop)
     return text;
 }
 
-/* The parameter of a computation of the loop, and what it returns if that is put together there. */
+/* Annotates the parameter of a computation of the loop, and what it returns if that is put together
+ * there. */
 static xm_status_t annotate_state(ap_hlo_exporter_t *e, const hlo_loop_t *loop, int computation,
                                   const char *sharding)
 {
@@ -135,7 +146,7 @@ static xm_status_t pin_operand(ap_hlo_exporter_t *e, const hlo_loop_t *loop,
 }
 
 /* Annotations of tuples and loops get lost where XLA rewrites them; custom calls to Sharding do
- * not, so that what makes a loop's state is pinned by them, too. */
+ * not. So what makes a loop's state is pinned by them, too. */
 static xm_status_t pin_operands(ap_hlo_exporter_t *e, const hlo_loop_t *loop,
                                 const hlo_computation_t *in, const hlo_instruction_t *tuple)
 {
@@ -208,6 +219,8 @@ static bool passes_barrier(const hlo_computation_t *in, const hlo_instruction_t 
            hlo_slice_is(from->opcode, "optimization-barrier");
 }
 
+/* The instruction gets another name and a custom call takes over its own, so that its users need
+ * not be edited. */
 xm_status_t ap_hlo_pin_carried(ap_hlo_exporter_t *e, const hlo_computation_t *in,
                                const hlo_instruction_t *of, ap_spec_t spec)
 {

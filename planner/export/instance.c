@@ -1,5 +1,14 @@
+/*
+ * A solution as seen from a place in HLO text. The graph has one tensor where the text may have
+ * several names for it, and a loop carries an array in one spec whatever spec it arrived in; so the
+ * spec that an instruction finds depends on where it stands. Both exports for HLO ask here and thus
+ * write the same.
+ */
+
 #include "planner/export/instance.h"
 
+/* Operands that come twice are told apart by counting: the operator lists a tensor as often as it
+ * reads it in different ways. */
 bool ap_export_instance_used(const ap_shard_solution_t *solution, const hlo_instance_t *instance,
                              int operand, ap_spec_t *spec)
 {
@@ -24,7 +33,8 @@ bool ap_export_instance_used(const ap_shard_solution_t *solution, const hlo_inst
     return false;
 }
 
-/* Whether all operators of a loop's body that read a tensor from outside want it in one spec. */
+/* Whether all operators of a loop's body that read a tensor from outside want it in one spec, and
+ * which. */
 static bool common_use(const ap_shard_solution_t *solution, const hlo_loop_t *loop, int tensor,
                        ap_spec_t *spec)
 {
@@ -63,6 +73,8 @@ ap_spec_t ap_export_instance_carried(const ap_shard_solution_t *solution, const 
                : solution->made[of->inside];
 }
 
+/* From the context outwards, the first loop that carries the tensor decides; outside of loops it is
+ * found as it was made. */
 ap_spec_t ap_export_instance_found(const ap_shard_solution_t *solution, const hlo_source_t *source,
                                    int context, int tensor)
 {
@@ -97,6 +109,8 @@ int ap_export_instance_way(const ap_shard_solution_t *solution, const hlo_source
         carried, path);
 }
 
+/* The path is found by the same search that priced the resharding, so what is written is what was
+ * paid for. */
 int ap_export_instance_path(const ap_shard_solution_t *solution, int tensor, ap_spec_t found,
                             ap_spec_t used, ap_spec_t *path)
 {

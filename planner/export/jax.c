@@ -1,3 +1,13 @@
+/*
+ * Writes a solution as a Python module for JAX. The tables are printed here: specs of parameters
+ * and results, then one row per operator in the order of the program, with the path of each
+ * operand. What interprets them is fixed text (planner/export/jax_text.c), so a module needs
+ * nothing but JAX.
+ *
+ * JAX's tracing gives no names to operators, so rows are found again by order and operands; that is
+ * why everything is sorted by the order in which the program was written.
+ */
+
 #include "planner/export/jax.h"
 
 #include <inttypes.h>
@@ -29,11 +39,9 @@ static void put_shape(const exporter_t *e, const ap_shape_t *shape)
     (void)fputs(shape->rank == 1 ? ",)" : ")", e->stream);
 }
 
-/*
- * A spec as JAX takes it from outside. Arguments and results of jit() are cut evenly only, so an
- * axis whose parts would differ is left out, and those after it in the dimension; the constraints
- * of the operators cut further inside.
- */
+/* A spec as JAX takes it from outside. Arguments and results of jit() are cut evenly only, so an
+ * axis whose parts would differ is left out, and with it those after it in the dimension; the
+ * constraints of the operators cut further inside. */
 static ap_spec_t even_part(const ap_export_mesh_t *mesh, const ap_shape_t *shape, ap_spec_t spec)
 {
     ap_spec_t even = AP_SPEC_REPLICATED;
@@ -82,7 +90,8 @@ static void put_ports(const exporter_t *e, const hlo_port_t *ports, int count)
     }
 }
 
-/* Shardings one after the other, as a tuple. */
+/* Writes shardings one after the other, as a tuple; one of a single entry needs a comma in
+ * Python. */
 static void put_way(const exporter_t *e, const ap_spec_t *path, int count, int rank)
 {
     (void)putc('(', e->stream);
@@ -92,7 +101,7 @@ static void put_way(const exporter_t *e, const ap_spec_t *path, int count, int r
     }
 }
 
-/* The way of an operand from the sharding it is made in to the one it is used in. */
+/* Writes the way of an operand from the sharding it is made in to the one it is used in. */
 static void put_path(const exporter_t *e, const hlo_instance_t *instance, int operand,
                      ap_spec_t used)
 {
@@ -106,7 +115,8 @@ static void put_path(const exporter_t *e, const hlo_instance_t *instance, int op
     put_way(e, path, count, ap_graph_tensor(e->solution->graph, tensor)->shape.rank);
 }
 
-/* Opcode, operands, shape of the result, the result, its sharding, the ways of the operands. */
+/* Writes a row: opcode, operands, shape of the result, the result, its sharding, the ways of the
+ * operands. Operands at the end that need no data are left out. */
 static void put_operator(const exporter_t *e, const hlo_instance_t *instance, int indent)
 {
     const ap_graph_t *graph = e->solution->graph;
@@ -155,7 +165,8 @@ static bool stands_in(const exporter_t *e, int context, const hlo_loop_t *loop)
 }
 
 /* Whether a instance of a loop's body, or with NULL of none, says something about how its operator
- * is sharded. */
+ * is sharded. Products, convolutions, gathers, scatters and reductions are listed even without
+ * data, because they are what the order is counted by. */
 static bool is_given(const exporter_t *e, const hlo_instance_t *instance, const hlo_loop_t *loop)
 {
     static const char *const anchors[] = {"dot", "convolution", "gather", "scatter", "reduce"};
@@ -207,14 +218,14 @@ static xm_status_t put_operators(const exporter_t *e, const hlo_loop_t *loop, in
     return XM_OK;
 }
 
-/* A tensor by its number, or None; with a comma. */
+/* Writes a tensor by its number, or None; with a comma. */
 static void put_number(const exporter_t *e, int tensor)
 {
     (void)fprintf(e->stream, tensor >= 0 ? "%d, " : "None, ", tensor);
 }
 
-/* What a loop carries: shape, numbers outside, in the body and after the loop, its ways into the
- * sharding that it is carried in: from outside, and from the end of the body. */
+/* Writes what a loop carries: shape, numbers outside, in the body and after the loop, and its ways
+ * into the sharding that it is carried in: from outside, and from the end of the body. */
 static void put_state(const exporter_t *e, const hlo_loop_t *loop, int indent)
 {
     for (int i = 0; i < loop->count; ++i) {
@@ -252,8 +263,8 @@ static int by_loop_order(const void *left, const void *right)
     return hlo_source_loop_before(a->source, b->loop, a->loop) ? 1 : a->loop > b->loop;
 }
 
-/* The loops in the body of `outer`, or with NULL those in none, with all that is in them: as deep
- * as calls nest. NOLINTNEXTLINE(misc-no-recursion) */
+/* Writes the loops in the body of `outer`, or with NULL those in none, with all that is in them: as
+ * deep as calls nest. NOLINTNEXTLINE(misc-no-recursion) */
 static xm_status_t put_loops(const exporter_t *e, const hlo_loop_t *outer, int indent)
 {
     const hlo_source_t *source = e->source;
@@ -285,6 +296,7 @@ static xm_status_t put_loops(const exporter_t *e, const hlo_loop_t *outer, int i
     return status;
 }
 
+/* A graph that came from no text has specs by name and nothing to find again. */
 xm_status_t ap_export_jax(const ap_shard_solution_t *solution, const ap_frontend_notes_t *notes,
                           FILE *stream)
 {

@@ -1,4 +1,13 @@
-/* The part of the exported Python module that is the same for every plan. */
+/*
+ * The part of the exported Python module that is the same for every plan: it traces the user's
+ * function, finds the operators of the tables again in the order of the program, puts constraints
+ * around them, and lowers the result. It is a string in this library because an exported module
+ * must run where only JAX is installed.
+ *
+ * The order of the program identifies products, convolutions, gathers, scatters and reductions; a
+ * missing one raises an error, because constraints on the wrong operators would be worse than none.
+ */
+
 #include "planner/export/jax_text.h"
 
 const char ap_export_jax_text[] =
@@ -49,6 +58,9 @@ const char ap_export_jax_text[] =
     "    return Mesh(np.array(devices[:math.prod(shape)]).reshape(shape), tuple(MESH))\n"
     "\n"
     "\n"
+    /* Operators that are no anchors are found by what they are applied to, so their key must
+     * survive what XLA does to them: it swaps the operands of commutative operators, and it folds
+     * constants, which therefore have no name here. */
     "def _key(opcode, operands):\n"
     "    \"\"\"What tells an operator: XLA orders some operands anew, and constants are "
     "nobody's.\"\"\"\n"
@@ -59,6 +71,8 @@ const char ap_export_jax_text[] =
     "    return opcode, operands\n"
     "\n"
     "\n"
+    /* One object per traced function or loop body. Each row of the plan's table is taken at most
+     * once as an anchor, because a function that runs an operator twice has two rows for it. */
     "class _Plan:\n"
     "    \"\"\"What is left of the plan's operators while a function is traced.\"\"\"\n"
     "\n"
@@ -104,6 +118,8 @@ const char ap_export_jax_text[] =
     "    def other(self, opcode, operands, shape):\n"
     "        return self.first(self.others.get((*_key(opcode, operands), shape), []))\n"
     "\n"
+    /* XLA has no integer power: JAX lowers small ones to products, so the plan's rows are one
+     * product for a square and two for a cube. */
     "    def power(self, operand, exponent, shape):\n"
     "        if exponent == 1:\n"
     "            return operand, None, {}\n"
@@ -113,6 +129,8 @@ const char ap_export_jax_text[] =
     "        return square if exponent == 2 or not square else (\n"
     "            self.other(\"multiply\", (square[0], operand), shape))\n"
     "\n"
+    /* Broadcasts, reshapes and transposes do not match one to one between JAX and HLO, so up to
+     * four of them in a row are skipped. The limit on the steps ends the recursion. */
     "    def moved(self, operand, shape, steps=3):\n"
     "        \"\"\"The rows of this shape that a few moves lead to; the first of them tells the "
     "way in.\"\"\"\n"
@@ -188,6 +206,8 @@ const char ap_export_jax_text[] =
     "            names.update(zip(eqn.outvars, called))\n"
     "        return [read(v) for v in jaxpr.outvars], [name_of(v) for v in jaxpr.outvars]\n"
     "\n"
+    /* A checkpointed body is traced again with the constraints inside it and bound to the same
+     * primitive, so that what JAX computes twice stays computed twice. */
     "    def checkpoint(self, eqn, given, operands):\n"
     "        called = []\n"
     "\n"
@@ -201,6 +221,8 @@ const char ap_export_jax_text[] =
     "        return eqn.primitive.bind(*inner.consts, *given, **{**eqn.params, \"jaxpr\": body}), "
     "called\n"
     "\n"
+    /* Loops are matched in the order of the program, and the shapes of what they carry guard
+     * against a wrong match. */
     "    def loop(self, eqn):\n"
     "        \"\"\"The plan's loop that a scan became: the next one, if it carries what the scan "
     "does.\"\"\"\n"
@@ -243,6 +265,9 @@ const char ap_export_jax_text[] =
     "                break\n"
     "        return value\n"
     "\n"
+    /* JAX leaves the stacks of a scan's results to XLA, which would choose their shardings itself.
+     * The scan is therefore rebuilt with the stacks among what it carries, where constraints can
+     * hold them. Stacks of extended types, such as random keys, leave the scan as it is. */
     "    def scan(self, eqn, given, operands):\n"
     "        \"\"\"A scan whose stacks are carried like the rest, so that they keep their "
     "shardings, too.\"\"\"\n"
@@ -292,6 +317,9 @@ const char ap_export_jax_text[] =
     "            given[consts + carried:], length=length, reverse=reverse)\n"
     "        return self.carry(made, keeps), [row[3] for row in rows]\n"
     "\n"
+    /* Puts the constraints around a primitive: first on the operands, along the way that the plan
+     * reshards them, then on the first result. An operator that was not found runs without
+     * constraints and makes values of unknown name; behind these, only anchors are found again. */
     "    def apply(self, eqn, given, operands):\n"
     "        found = self.find(eqn, operands)\n"
     "        anchor = found and eqn.primitive.name in _ANCHORS\n"

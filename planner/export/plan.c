@@ -1,3 +1,10 @@
+/*
+ * A parallel plan in the words of JAX, PyTorch and XLA. A plan's specs are translated one by one by
+ * planner/export/spec.c; here are the two document forms, JSON for torch and hlo, a Python module
+ * for jax. Names, layers and ranks stay as the plan has them, so an export can be held against its
+ * plan.
+ */
+
 #include "planner/export/plan.h"
 
 #include <string.h>
@@ -7,7 +14,7 @@
 enum { MAX_SPECS = 16 };
 
 /* Specs as the plan lists them: "S0RR,RS1". That of a scalar has no letters, and no list is empty:
- * a rule has an operand and a result at least. */
+ * a rule has an operand and a result at least. The rank follows from the letters. */
 typedef struct spec_list {
     int count;
     int rank[MAX_SPECS];
@@ -49,7 +56,7 @@ static ap_export_mesh_t mesh_of(const int *shape)
     return (ap_export_mesh_t){.rank = 2, .size = {shape[0], shape[1]}};
 }
 
-/* The JSON forms. */
+/* One spec in the form asked for. */
 
 static json_t *spec_json(ap_export_form_t form, const ap_export_mesh_t *mesh, ap_spec_t spec,
                          int rank)
@@ -141,6 +148,8 @@ static xm_status_t boundary_json(ap_export_form_t form, const ap_plan_boundary_t
     return XM_OK;
 }
 
+/* A text that is not UTF-8 or a lack of memory makes the document NULL, which is told once, at the
+ * end. */
 static xm_status_t export_json(const ap_plan_t *plan, ap_export_form_t form, FILE *stream)
 {
     json_t *stages = json_array(), *boundaries = json_array(), *document;
@@ -166,7 +175,7 @@ static xm_status_t export_json(const ap_plan_t *plan, ap_export_form_t form, FIL
     return status;
 }
 
-/* The Python form. */
+/* Writes a list of specs as a Python tuple. */
 
 static xm_status_t put_specs(FILE *stream, const ap_export_mesh_t *mesh, const char *text)
 {

@@ -1,3 +1,10 @@
+/*
+ * One sharding spec in three notations. They agree on what a spec says (which mesh axes cut which
+ * dimension, in ascending order) and differ in what they list: JAX axes per dimension, DTensor
+ * dimensions per axis, XLA tiles per dimension and the order in which devices fill them. Axes of
+ * one device are left out wherever the notation allows it.
+ */
+
 #include "planner/export/spec.h"
 
 #include <stdarg.h>
@@ -30,7 +37,7 @@ void ap_export_put_mesh(FILE *stream, const ap_export_mesh_t *mesh)
     (void)putc('}', stream);
 }
 
-/* Axes with more than one device. */
+/* The axes with more than one device. */
 static unsigned axes_of(const ap_export_mesh_t *mesh)
 {
     unsigned axes = 0;
@@ -72,6 +79,8 @@ void ap_export_put_partition_spec(FILE *stream, const ap_export_mesh_t *mesh, ap
     (void)putc(')', stream);
 }
 
+/* Python reads UTF-8; only quotes, backslashes, control characters and bytes that are no character
+ * are escaped. */
 void ap_export_put_string(FILE *stream, const char *text)
 {
     (void)putc('"', stream);
@@ -90,7 +99,8 @@ void ap_export_put_string(FILE *stream, const char *text)
     (void)putc('"', stream);
 }
 
-/* Appends to a buffer of which `length` bytes are used; returns the new length. */
+/* Appends to a buffer of which `length` bytes are used; returns the new length. A full buffer stays
+ * full, and never overflows. */
 static size_t append(char *buffer, size_t size, size_t length, const char *format, ...)
     XM_PRINTF(4, 5);
 
@@ -108,8 +118,8 @@ static size_t append(char *buffer, size_t size, size_t length, const char *forma
     return length + (written > 0 ? (size_t)written : 0);
 }
 
-/* The mesh axes in the order in which an array of tiles runs through them: dimension by dimension,
- * then those that repeat. Returns their number. */
+/* Lists the mesh axes in the order in which an array of tiles runs through them: dimension by
+ * dimension, then those that repeat. Returns their number. */
 static int tile_order(const ap_export_mesh_t *mesh, ap_spec_t spec, int rank, int *order)
 {
     unsigned rest = axes_of(mesh) & ~ap_spec_used_axes(spec);
@@ -127,7 +137,8 @@ static int tile_order(const ap_export_mesh_t *mesh, ap_spec_t spec, int rank, in
     return count;
 }
 
-/* "<=[2,4]T(1,0)": the devices in that order. */
+/* Writes the devices in that order: "<=[2,4]T(1,0)", or "<=[8]" where the order is the mesh's
+ * own. */
 static size_t append_devices(char *buffer, size_t size, size_t length, const ap_export_mesh_t *mesh,
                              const int *order, int count)
 {
@@ -152,6 +163,7 @@ static size_t append_devices(char *buffer, size_t size, size_t length, const ap_
     return append(buffer, size, length, ")");
 }
 
+/* XLA counts the replicas as one more dimension of tiles, the last one. */
 char *ap_export_hlo_sharding(const ap_export_mesh_t *mesh, ap_spec_t spec, int rank, char *buffer,
                              size_t size)
 {
@@ -176,6 +188,8 @@ char *ap_export_hlo_sharding(const ap_export_mesh_t *mesh, ap_spec_t spec, int r
     return buffer;
 }
 
+/* Placements are per mesh axis, so an axis that cuts two dimensions could not be said; a spec has
+ * none. */
 json_t *ap_export_placements(const ap_export_mesh_t *mesh, ap_spec_t spec, int rank,
                              unsigned partial)
 {

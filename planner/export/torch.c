@@ -1,3 +1,9 @@
+/*
+ * A solution as DTensor placements, in JSON. DTensor can hold partial sums, so a result has two
+ * entries: as the operator computes it, with Partial() where it sums over an axis, and as it is
+ * after the collectives. The collective itself is then what redistribute() does between the two.
+ */
+
 #include "planner/export/torch.h"
 
 #include "planner/export/spec.h"
@@ -33,7 +39,7 @@ static json_t *tensors_json(const ap_shard_solution_t *solution, const ap_export
     return list;
 }
 
-/* Spec of a result before its collectives: what the factors alone cut. */
+/* The spec of a result before its collectives: what the factors alone cut. */
 static ap_spec_t computed_spec(const ap_op_t *op, const ap_strategy_t *strategy, int term)
 {
     ap_spec_t spec = AP_SPEC_REPLICATED;

@@ -1,3 +1,12 @@
+/*
+ * One entry point for all front ends: decides by the beginning of a file what it is, and hands it
+ * on. Contents decide and not the file's name, because dumps of XLA are called .txt and models come
+ * under any name. What is no file is the name of a built-in model.
+ *
+ * Sizes that make no sense for the kind of model are refused: a batch that silently did nothing
+ * would give a plan for another problem than was asked for.
+ */
+
 #include "planner/frontend.h"
 
 #include <ctype.h>
@@ -46,6 +55,8 @@ static bool ends_with(const char *name, const char *ending)
     return length > tail && strcmp(name + length - tail, ending) == 0;
 }
 
+/* A name with an ending of a model file counts as a file even if it does not exist, so that a
+ * misspelt path is reported as such and not as an unknown built-in model. */
 bool ap_frontend_is_file(const char *name)
 {
     static const char *const endings[] = {".hlo", ".txt", ".json", ".onnx"};

@@ -1,3 +1,13 @@
+/*
+ * Copying operators between graphs, for the passes that derive graphs from graphs: layering,
+ * fusion, and the search for the forward pass. They differ in what they take and in which order, so
+ * this file only keeps the map from old tensor numbers to new ones.
+ *
+ * It writes the arrays of a graph directly and does not go through ap_graph_add_op(): a rule that
+ * fitted in the old graph fits in the new one, and parsing it again for every pass would cost more
+ * than the passes.
+ */
+
 #include "planner/graph/copy.h"
 
 #include <stdlib.h>
@@ -25,6 +35,7 @@ xm_status_t ap_graph_copy_open(const ap_graph_t *from, ap_graph_copy_t *copy)
     return XM_OK;
 }
 
+/* The graph goes with the map unless a caller took it: destroying NULL does nothing. */
 void ap_graph_copy_close(ap_graph_copy_t *copy)
 {
     ap_graph_destroy(copy->to);
@@ -43,6 +54,9 @@ xm_status_t ap_graph_copy_source(ap_graph_copy_t *copy, int tensor)
                                &copy->tensor[tensor]);
 }
 
+/* Rewrites operand numbers from those of the old graph to those of the new. An activation must be
+ * there, which holds as long as passes keep a topological order; the check turns a faulty pass into
+ * a sentence. */
 static xm_status_t copy_operands(ap_graph_copy_t *copy, ap_op_t *op)
 {
     for (int i = 0; i < op->operand_count; ++i) {
@@ -69,6 +83,8 @@ static xm_status_t copy_operands(ap_graph_copy_t *copy, ap_op_t *op)
     return XM_OK;
 }
 
+/* Appends the results under new numbers. Declarations between tensors (alias, gradient) do not come
+ * along, because their other ends may not be in the new graph. */
 static xm_status_t copy_results(ap_graph_copy_t *copy, int id, ap_op_t *op)
 {
     for (int r = 0; r < op->result_count; ++r) {
@@ -90,6 +106,9 @@ static xm_status_t copy_results(ap_graph_copy_t *copy, int id, ap_op_t *op)
     return XM_OK;
 }
 
+/* The layer is that of the graph under construction, and `forward` is cleared, because operator
+ * numbers differ between the two graphs. Names are copied last, so that one place frees them on
+ * failure. */
 xm_status_t ap_graph_copy_op(ap_graph_copy_t *copy, int op)
 {
     ap_op_t made = copy->from->ops[op];
@@ -118,6 +137,9 @@ xm_status_t ap_graph_copy_op(ap_graph_copy_t *copy, int op)
     return XM_OK;
 }
 
+/* Tensor and operator numbers stay the same, so aliases, gradients and `forward` stay true and are
+ * copied as they are. The counts grow with the copies, so the destructor frees exactly the names
+ * that were made. */
 xm_status_t ap_graph_copy_whole(const ap_graph_t *from, ap_graph_t **copy)
 {
     ap_graph_t *made;

@@ -1,3 +1,13 @@
+/*
+ * The operator graph while it is built: tensors and operators in two growing arrays, named by their
+ * index. Indices and not pointers, because the arrays move when they grow, and because passes copy
+ * operators from graph to graph and only have to map numbers.
+ *
+ * An operator brings its sharding rule, and the shapes of its results follow from the rule. So a
+ * rule that does not fit its operands is refused where it is added, and nothing later has to check
+ * shapes again. planner/graph/layers.c validates the whole when it is finished.
+ */
+
 #include "planner/graph/graph_private.h"
 
 #include <inttypes.h>
@@ -75,6 +85,8 @@ void ap_graph_destroy(ap_graph_t *graph)
     free(graph);
 }
 
+/* A finished graph is shared between threads without locks, so every function that changes one
+ * begins here. */
 static xm_status_t check_open(const ap_graph_t *graph)
 {
     if (graph->finished) {
@@ -169,7 +181,8 @@ xm_status_t ap_graph_add_tensor(ap_graph_t *graph, const char *name, ap_tensor_k
     return ap_graph_append_tensor(graph, &made, name, tensor);
 }
 
-/* The results of an operator that was just appended. */
+/* The results of an operator that is about to be appended as number `id`. Their shapes come from
+ * the rule; the first is called as the operator is, further ones get a number behind it. */
 static xm_status_t append_results(ap_graph_t *graph, ap_op_t *op, int id,
                                   const ap_op_params_t *params)
 {
@@ -195,6 +208,8 @@ static xm_status_t append_results(ap_graph_t *graph, ap_op_t *op, int id,
     return XM_OK;
 }
 
+/* Resolves the operands and makes the rule over their shapes. Sentences get the operator's name in
+ * front, for the rule itself does not know whose it is. */
 static xm_status_t make_rule(const ap_graph_t *graph, const ap_op_params_t *params,
                              ap_sharding_rule_t *rule)
 {
@@ -217,7 +232,8 @@ static xm_status_t make_rule(const ap_graph_t *graph, const ap_op_params_t *para
     return status == XM_OK ? XM_OK : xm_error_prefix(status, "operator '%s'", params->name);
 }
 
-/* What of each term an operator touches: of a look-up the rows that it returns. */
+/* How much of each term an operator touches, checked against the number of terms. An embedding of
+ * which nothing was said reads as many bytes of its table as its result has, term 2 of the rule. */
 static xm_status_t set_touched(const ap_op_params_t *params, ap_op_t *op)
 {
     const int terms = op->rule.operands + op->rule.results;
@@ -238,6 +254,9 @@ static xm_status_t set_touched(const ap_op_params_t *params, ap_op_t *op)
     return XM_OK;
 }
 
+/* An operator enters the graph as the last step, when nothing can fail any more. A failure before
+ * that may leave result tensors behind, but only when memory is short, and then the caller gives
+ * the graph up. */
 xm_status_t ap_graph_add_op(ap_graph_t *graph, const ap_op_params_t *params, int *results)
 {
     if (XM_IS_NULL(graph) || XM_IS_NULL(results)) {
@@ -274,6 +293,8 @@ xm_status_t ap_graph_add_op(ap_graph_t *graph, const ap_op_params_t *params, int
     }
     memcpy(op.differentiates, params->differentiates, sizeof(op.differentiates));
     op.repeat = params->repeat > 0 ? params->repeat : 1;
+    /* FLOPs are of all runs in a micro-batch, so that sums over operators need not know of
+     * loops. */
     op.flops = op.repeat * params->flops_per_point * ap_sharding_rule_points(&op.rule);
     op.name = copy_name(params->name);
     op.label = params->label != NULL ? copy_name(params->label) : NULL;
@@ -292,6 +313,7 @@ xm_status_t ap_graph_add_op(ap_graph_t *graph, const ap_op_params_t *params, int
         ap_tensor_t *operand = &graph->tensors[params->operands[o]];
 
         op.operands[o] = params->operands[o];
+        /* An input or parameter belongs to the layer that uses it first. */
         if (operand->layer < 0) {
             operand->layer = op.layer;
         }
@@ -347,6 +369,8 @@ static xm_status_t check_pair(const ap_graph_t *graph, int a, int b)
     return XM_OK;
 }
 
+/* Aliases are kept in both directions: whoever prices memory asks from the old tensor, whoever
+ * prices an update asks from the new one. */
 xm_status_t ap_graph_set_alias(ap_graph_t *graph, int tensor, int old)
 {
     if (XM_IS_NULL(graph)) {
@@ -387,6 +411,7 @@ xm_status_t ap_graph_set_loss(ap_graph_t *graph, int tensor, bool is_gradient)
     if (status != XM_OK) {
         return status;
     }
+    /* Only a scalar can have the implicit gradient 1. */
     if (!is_gradient && graph->tensors[tensor].shape.rank != 0) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "the loss '%s' is not a scalar",
                             graph->tensors[tensor].name);
@@ -438,6 +463,8 @@ int ap_graph_loss(const ap_graph_t *graph, bool *is_gradient)
     return graph->loss;
 }
 
+/* A double, because the bytes of all tensors together exceed what products of 64-bit numbers are
+ * safe for. */
 double ap_graph_tensor_bytes(const ap_graph_t *graph, int tensor)
 {
     const ap_tensor_t *t = &graph->tensors[tensor];
@@ -482,6 +509,8 @@ void ap_graph_print(const ap_graph_t *graph, FILE *stream)
     }
 }
 
+/* A tensor that is overwritten inside a loop gets a new value with every round, though the operator
+ * that made its first value ran once. */
 double ap_graph_tensor_turns(const ap_graph_t *graph, int tensor)
 {
     const ap_tensor_t *of = &graph->tensors[tensor];

@@ -1,3 +1,13 @@
+/*
+ * What a finished graph guarantees about its layers. The planner cuts a model between layers, and a
+ * pipeline boundary is priced for one tensor; so exactly one activation may pass from each layer to
+ * the next, and this is checked once, here, and relied on everywhere else.
+ *
+ * The hash of a layer is what makes a model of 96 blocks as cheap to plan as one of three: layers
+ * of equal hash share their tables. It must see everything that a cost depends on and must not see
+ * names.
+ */
+
 #include "planner/graph/graph_private.h"
 
 #include <stdlib.h>
@@ -28,7 +38,9 @@ static xm_status_t check_layers(ap_graph_t *graph)
     return XM_OK;
 }
 
-/* Records the activation that one forward operand carries over cuts; a second one is refused. */
+/* Records the activation that one forward operand carries over cuts; a second one is refused. A
+ * tensor that is used several layers later passes all the cuts between, and occupies each of
+ * them. */
 static xm_status_t cross_cuts(ap_graph_t *graph, const ap_op_t *op, int tensor)
 {
     const ap_tensor_t *crossing = &graph->tensors[tensor];
@@ -49,6 +61,8 @@ static xm_status_t cross_cuts(ap_graph_t *graph, const ap_op_t *op, int tensor)
     return XM_OK;
 }
 
+/* The forward operators alone decide: gradients pass the same cuts the other way, under the same
+ * tensors. */
 static xm_status_t find_boundaries(ap_graph_t *graph)
 {
     graph->boundary = malloc((size_t)graph->layers * sizeof(int));
@@ -79,6 +93,7 @@ static xm_status_t find_boundaries(ap_graph_t *graph)
     return XM_OK;
 }
 
+/* May be called again after a failure, with the graph changed in between. */
 xm_status_t ap_graph_finish(ap_graph_t *graph)
 {
     if (XM_IS_NULL(graph)) {
@@ -141,6 +156,7 @@ double ap_graph_parameters(const ap_graph_t *graph)
     return parameters;
 }
 
+/* Each value is hashed with the hash so far as seed, so the order of what is mixed in counts. */
 static uint64_t mix(uint64_t hash, const void *data, size_t size)
 {
     return XXH64(data, size, hash);
@@ -157,6 +173,8 @@ typedef struct numbering {
     int count;
 } numbering_t;
 
+/* What a tensor is enters the hash at its first use only, then its number is enough. An activation
+ * from another layer differs from one of this layer, because it arrives over a boundary. */
 static uint64_t mix_tensor(const ap_graph_t *graph, int layer, int tensor, numbering_t *numbering,
                            uint64_t hash)
 {
@@ -172,6 +190,8 @@ static uint64_t mix_tensor(const ap_graph_t *graph, int layer, int tensor, numbe
     return mix_int(hash, numbering->local[tensor]);
 }
 
+/* Names stay out. FLOPs are hashed as they lie in memory: equal layers were built by equal
+ * arithmetic, so their sums are equal to the bit. */
 static uint64_t mix_op(const ap_graph_t *graph, int layer, const ap_op_t *op,
                        numbering_t *numbering, uint64_t hash)
 {
@@ -191,11 +211,15 @@ static uint64_t mix_op(const ap_graph_t *graph, int layer, const ap_op_t *op,
     }
     for (int r = 0; r < op->result_count; ++r) {
         hash = mix_tensor(graph, layer, op->results[r], numbering, hash);
+        /* Which result leaves the layer decides what crosses the boundary, so it is part of the
+         * structure. */
         hash = mix_int(hash, graph->boundary[layer] == op->results[r]);
     }
     return hash;
 }
 
+/* A collision would give a layer the costs of another one. With 64 bits and at most some hundreds
+ * of layers that is not guarded against. */
 uint64_t ap_graph_layer_hash(const ap_graph_t *graph, int layer)
 {
     numbering_t numbering = {.local = malloc((size_t)graph->tensor_count * sizeof(int))};

@@ -1,3 +1,12 @@
+/*
+ * Sharding rules: the text form `bsh,hf->bsf` with its factors, read and checked against shapes.
+ * The notion of factors and their kinds is that of Shardy, XLA's partitioner; a factor is a loop of
+ * the operator, and everything about sharding follows from which terms carry it.
+ *
+ * The rule is text because that is the form in files and plans. It is parsed once per operator, and
+ * strategies work on the parsed form.
+ */
+
 #include "planner/graph/sharding_rule.h"
 
 #include <inttypes.h>
@@ -34,6 +43,7 @@ bool ap_sharding_rule_carries(const ap_sharding_rule_t *rule, int term, int fact
     return false;
 }
 
+/* The shape that a term must have. Products cannot overflow here: creation has checked them. */
 ap_shape_t ap_sharding_rule_shape(const ap_sharding_rule_t *rule, int term)
 {
     ap_shape_t shape = {.rank = rule->rank[term]};
@@ -57,6 +67,7 @@ double ap_sharding_rule_points(const ap_sharding_rule_t *rule)
     return points;
 }
 
+/* A buffer that is too small gets a shorter term, never an overrun. */
 char *ap_sharding_rule_term(const ap_sharding_rule_t *rule, int term, char *buffer, size_t size)
 {
     size_t length = 0;
@@ -81,7 +92,8 @@ char *ap_sharding_rule_term(const ap_sharding_rule_t *rule, int term, char *buff
     return buffer;
 }
 
-/* Puts the factor called `letter` into a dimension, making the factor if it is new. */
+/* Puts the factor called `letter` into a dimension, making the factor if it is new. Its size is 0
+ * until a shape or the list of sizes gives it one. */
 static xm_status_t add_letter(ap_sharding_rule_t *rule, ap_rule_dim_t *dim, char letter)
 {
     int f = ap_sharding_rule_factor(rule, letter);
@@ -107,7 +119,8 @@ static xm_status_t add_letter(ap_sharding_rule_t *rule, ap_rule_dim_t *dim, char
     return XM_OK;
 }
 
-/* One term, up to a comma, an arrow or the end; *cursor moves there. */
+/* One term, up to a comma, an arrow or the end; *cursor moves there. Every round of the loops
+ * consumes a letter, so malformed text ends in an error and not in a loop. */
 static xm_status_t parse_term(ap_sharding_rule_t *rule, int term, const char **cursor)
 {
     xm_status_t status = XM_OK;
@@ -138,6 +151,8 @@ static xm_status_t parse_term(ap_sharding_rule_t *rule, int term, const char **c
     return status;
 }
 
+/* Splits a rule into terms. The number of terms is checked after each, so `rule->dim` is never
+ * written beyond its end; the exact numbers of operands and results are checked afterwards. */
 static xm_status_t parse_text(ap_sharding_rule_t *rule, const char *text)
 {
     const char *cursor = text;
@@ -183,7 +198,8 @@ static xm_status_t parse_text(ap_sharding_rule_t *rule, const char *text)
     return XM_OK;
 }
 
-/* "n=32,d=64" */
+/* Reads sizes such as "n=32,d=64". They are needed where shapes alone do not tell: for two unknown
+ * factors in one dimension, or a factor that only results have. */
 static xm_status_t parse_sizes(ap_sharding_rule_t *rule, const char *sizes)
 {
     const char *cursor = sizes;
@@ -243,6 +259,8 @@ static xm_status_t match_dim(ap_sharding_rule_t *rule, int operand, int d, int64
     return XM_OK;
 }
 
+/* Shapes are matched from operand 0 on, so a compound dimension may rely on factors that an earlier
+ * operand has settled. A factor that no operand settles and that has no given size is an error. */
 static xm_status_t match_shapes(ap_sharding_rule_t *rule, const ap_shape_t *operands, int count)
 {
     if (count != rule->operands) {
@@ -284,6 +302,8 @@ static bool extent_of(const ap_sharding_rule_t *rule, const ap_rule_dim_t *dim, 
     return true;
 }
 
+/* Results are computed as products of factors, and those need not be bounded by the operands'
+ * shapes: an outer product of large dimensions overflows. */
 static xm_status_t check_results(const ap_sharding_rule_t *rule)
 {
     for (int r = 0; r < rule->results; ++r) {
@@ -300,6 +320,8 @@ static xm_status_t check_results(const ap_sharding_rule_t *rule)
     return XM_OK;
 }
 
+/* What the caller declares comes first; otherwise a factor that some result lacks is summed
+ * over. */
 static ap_factor_kind_t kind_of(const ap_sharding_rule_t *rule, int f, const char *replicated,
                                 const char *permuted)
 {
@@ -317,6 +339,7 @@ static ap_factor_kind_t kind_of(const ap_sharding_rule_t *rule, int f, const cha
     return AP_FACTOR_PASS_THROUGH;
 }
 
+/* The rule is made in a local and copied at the end, so a failure leaves *rule as it was. */
 xm_status_t ap_sharding_rule_create(const char *text, const char *replicated, const char *permuted,
                                     const char *sizes, const ap_shape_t *operands,
                                     int operand_count, ap_sharding_rule_t *rule)

@@ -1,3 +1,13 @@
+/*
+ * Sharding specs as single words: byte d is the set of mesh axes that cut dimension d. Searches
+ * compare, hash and store millions of specs, so a word that compares with == is worth more than a
+ * structure that could say more.
+ *
+ * A set has no order, so axes of a dimension are always ascending (S01, never S10). That halves the
+ * space, and what is lost are layouts that differ from an ascending one by a permutation of
+ * devices.
+ */
+
 #include "planner/graph/spec.h"
 
 #include <stdio.h>
@@ -32,6 +42,8 @@ char *ap_spec_format(ap_spec_t spec, int rank, char *buffer, size_t size)
     for (int dim = 0; dim < rank; ++dim) {
         unsigned axes = ap_spec_axes(spec, dim);
 
+        /* A token needs at most one letter and one digit per axis; a text that does not fit ends
+         * before it. */
         if (length + 2 + AP_MAX_MESH_RANK > size) {
             break;
         }
@@ -46,7 +58,8 @@ char *ap_spec_format(ap_spec_t spec, int rank, char *buffer, size_t size)
     return buffer;
 }
 
-/* Axes behind an S at *cursor, which moves past them. */
+/* Reads the axes behind an S at *cursor, which moves past them. The checks are what the word form
+ * cannot say: an axis twice, or axes out of order, would be read as another spec. */
 static xm_status_t parse_axes(const char *text, const char **cursor, int dim, int mesh_rank,
                               unsigned used, unsigned *axes)
 {
@@ -80,6 +93,7 @@ static xm_status_t parse_axes(const char *text, const char **cursor, int dim, in
     return XM_OK;
 }
 
+/* *spec is written only when the whole text is sound. */
 xm_status_t ap_spec_parse(const char *text, int rank, int mesh_rank, ap_spec_t *spec)
 {
     ap_spec_t parsed = AP_SPEC_REPLICATED;

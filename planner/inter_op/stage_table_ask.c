@@ -1,4 +1,9 @@
-/* The questions that a stage table puts to stage.h, and what their answers leave room for. */
+/*
+ * The questions that a stage table puts to stage.h, and what their answers leave room for. The
+ * arithmetic of memory is here and nowhere else: how many stages may follow one whose micro-batches
+ * in flight depend on exactly that number.
+ */
+
 #include "planner/inter_op/stage_table_private.h"
 
 int ap_stage_table_most_successors(const ap_stage_table_t *table, int first, int last, int submesh)
@@ -28,6 +33,8 @@ int ap_stage_table_in_flight(const ap_stage_table_t *table, int first, int succe
                                       successors, table->params.micro_batches);
 }
 
+/* Micro-batches in flight do not fall with the number of stages that follow, so the search may stop
+ * at the first that does not fit. */
 int32_t ap_stage_table_fitting(const ap_stage_table_t *table, int first, double bytes,
                                double activations, double limit)
 {

@@ -1,3 +1,14 @@
+/*
+ * Fuses elementwise operators of a forward graph as compilers do. Front ends give GELU as eight
+ * operators; a compiler makes one kernel of them, which reads its operands once and keeps nothing
+ * in between. Without fusion a plan would count bytes and saved activations eight times, and would
+ * choose a sharding for each.
+ *
+ * One pass in topological order: each operator takes in those of its producers that may join it.
+ * The limits of a rule (four operands) bound how far it grows. Layers of equal structure are
+ * treated alike, so equal layers stay equal.
+ */
+
 #include "planner/passes/elementwise_fusion.h"
 
 #include <stdio.h>
@@ -6,8 +17,7 @@
 
 #include "planner/graph.h"
 
-/* A tensor that an element-wise operator reads: which dimension of the result each of its own is.
- */
+/* A tensor that an elementwise operator reads: which dimension of the result each of its own is. */
 typedef struct reading {
     int tensor;
     uint8_t dim[AP_MAX_RANK];
@@ -31,7 +41,8 @@ typedef struct fusion {
 
 static const char letters[] = "abcdefgh";
 
-/* The dimension of the result that carries the factor of this dimension of an operand; -1: none. */
+/* The dimension of the result that carries the factor of this dimension of an operand; -1 where
+ * none does. */
 static int result_dim(const ap_sharding_rule_t *rule, const ap_rule_dim_t *dim)
 {
     if (dim->count != 1 || rule->factor[dim->factor[0]].kind != AP_FACTOR_PASS_THROUGH) {
@@ -62,7 +73,7 @@ static bool has_plain_result(const ap_op_t *op)
     return plain;
 }
 
-/* Moves or repeats elements and computes nothing. */
+/* Whether an operator moves or repeats elements and computes nothing. */
 static bool spreads(const ap_op_t *op)
 {
     return op->operand_count == 1 &&
@@ -96,7 +107,7 @@ static bool same_reading(const fusion_t *f, const reading_t *a, const reading_t 
     return a->tensor == b->tensor && memcmp(a->dim, b->dim, (size_t)rank) == 0;
 }
 
-/* Adds a reading unless it is there; false: there is no room. */
+/* Adds a reading unless it is there; false when there is no room. */
 static bool add_reading(const fusion_t *f, fused_t *to, const reading_t *reading)
 {
     for (int i = 0; i < to->count; ++i) {
@@ -111,7 +122,9 @@ static bool add_reading(const fusion_t *f, fused_t *to, const reading_t *reading
     return true;
 }
 
-/* The operator with the part that makes its reading `index` taken in; false: it does not fit. */
+/* The operator with the part that makes its reading `index` taken in; false when it does not fit.
+ * Dimensions of what the part reads are renamed through those of the reading that it replaces.
+ * *made is of use only on success. */
 static bool take_in(const fusion_t *f, const fused_t *whole, int index, const fused_t *part,
                     fused_t *made)
 {
@@ -136,7 +149,8 @@ static bool take_in(const fusion_t *f, const fused_t *whole, int index, const fu
             }
         }
     }
-    /* What was read before the part may have had no room after it. */
+    /* Duplicates are only found among readings before them, so all are added once more; those that
+     * are there change nothing. */
     for (int i = 0; i < whole->count; ++i) {
         if (i != index && !add_reading(f, made, &whole->reading[i])) {
             return false;
@@ -147,7 +161,9 @@ static bool take_in(const fusion_t *f, const fused_t *whole, int index, const fu
     return true;
 }
 
-/* Whether the producer of a tensor may become part of an operator. */
+/* Whether the producer of a tensor may become part of an operator. Both must be in one layer and
+ * run equally often. What spreads may join each of its users, because repeating elements is free in
+ * any kernel. */
 static bool may_join(const fusion_t *f, int user, int tensor)
 {
     const ap_op_t *op = ap_graph_op(f->graph, user);
@@ -164,11 +180,14 @@ static bool may_join(const fusion_t *f, int user, int tensor)
     if (spreads(part)) {
         return true;
     }
-    /* The same size: with a smaller result the part would run more often. */
+    /* Another operator joins only its single user, or its work would be done twice, and only at the
+     * same size: a smaller part would run more often. */
     return f->users[tensor] == 1 && ap_graph_tensor(f->graph, tensor)->shape.rank ==
                                         ap_graph_tensor(f->graph, op->results[0])->shape.rank;
 }
 
+/* Starts over after each part that joined, because the part's own readings may join as well. Every
+ * round replaces a tensor by ones made earlier, so it ends. */
 static void grow(fusion_t *f, int o)
 {
     const ap_op_t *op = ap_graph_op(f->graph, o);
@@ -192,6 +211,8 @@ static void grow(fusion_t *f, int o)
     }
 }
 
+/* An operator that reads a tensor twice is one user. The loss and what it is the gradient of get
+ * two more, so that they stay tensors. */
 static void count_users(fusion_t *f)
 {
     int loss = ap_graph_loss(f->graph, NULL);
@@ -217,7 +238,8 @@ static void count_users(fusion_t *f)
     }
 }
 
-/* The fused operator, by a rule of its own. */
+/* Adds the fused operator by a rule of its own, with one letter per dimension of the result; sizes
+ * are told for dimensions that no operand has. */
 static xm_status_t add_fused(const fusion_t *f, int o, ap_graph_copy_t *copy)
 {
     const ap_op_t *op = ap_graph_op(f->graph, o);
@@ -309,7 +331,8 @@ static xm_status_t copy_fused(const fusion_t *f, ap_graph_copy_t *copy)
     return status == XM_OK ? ap_graph_finish(copy->to) : status;
 }
 
-/* What spreads goes where it has become part of all that used it. */
+/* What spreads goes where it has become part of all that used it. Users are counted once more,
+ * backwards, so that what only dropped operators read is dropped, too. */
 static void drop_unread(fusion_t *f)
 {
     int loss = ap_graph_loss(f->graph, NULL);
@@ -336,6 +359,8 @@ static void drop_unread(fusion_t *f)
     }
 }
 
+/* Producers come before their users, so when an operator grows, its producers have grown
+ * already. */
 static xm_status_t fuse(fusion_t *f, ap_graph_t **fused)
 {
     ap_graph_copy_t copy;

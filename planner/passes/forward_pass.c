@@ -1,3 +1,15 @@
+/*
+ * Finds the forward pass in a whole training step that names no loss, as JAX lowers one. Names are
+ * no help: marks of differentiation are optional and differ between frameworks. What holds for
+ * every step is its flow of data, and three facts of it are used: each weight's new value is made,
+ * elementwise, from the old one and a gradient; the whole forward pass leads to all gradients;
+ * nothing of the backward pass behind the first weight does. So the last operator that all
+ * gradients depend on is the boundary.
+ *
+ * Where the facts do not hold, such as with several losses for separate weights, the answer is a
+ * refusal and not a guess. The cost is a pass over the operators with a bit per weight.
+ */
+
 #include "planner/passes/forward_pass.h"
 
 #include <stdint.h>
@@ -81,19 +93,20 @@ static void note_target(extraction_t *x, int tensor, bool *ticked)
     }
 }
 
-/* Movements keep the number of elements, and so do element-wise operators but for scalars. What is
- * put together of several is none of these. */
+/* Whether an operator may stand between a weight's new value and its gradient. Movements keep the
+ * number of elements, and so do elementwise operators but for scalars. What is put together of
+ * several is none of these. */
 static bool passes_on(const ap_op_t *op)
 {
     return op->kind == AP_OP_ELEMENTWISE || op->kind == AP_OP_UPDATE ||
            (op->kind == AP_OP_RESHAPE && op->operand_count == 1);
 }
 
-/*
- * Walks back from the new value of a weight over operators of its size to what was computed in some
- * other way: its gradient. What was spread from less is a constant or a rate, and only where there
- * is nothing else the gradient (pieces written into an array by a loop).
- */
+/* Walks back from the new value of a weight over operators of its size to what was computed in some
+ * other way: its gradient. Moments and the old weight are inputs, where the walk ends by itself.
+ * What was spread from less is a constant or a rate, and counts as the gradient only where there is
+ * nothing else (pieces written into an array by a loop). No tensor is pushed twice in a walk, so it
+ * ends. */
 static void find_gradients(extraction_t *x, int weight, int updated, bool *ticked)
 {
     double size = elements(x, weight);
@@ -135,7 +148,8 @@ static void find_gradients(extraction_t *x, int weight, int updated, bool *ticke
     }
 }
 
-/* What depends on a gradient is none: norms for clipping, checks for overflow. */
+/* What depends on a gradient is none: norms for clipping, checks for overflow. Gradients are
+ * renumbered without these. */
 static xm_status_t drop_late_targets(extraction_t *x)
 {
     bool *late = calloc((size_t)x->tensors + 1, sizeof(*late));
@@ -192,7 +206,8 @@ static uint64_t *row(const extraction_t *x, int tensor)
     return x->reached + (size_t)tensor * x->words;
 }
 
-/* Which gradients depend on each tensor; what is made of a gradient does not count. */
+/* Finds which gradients depend on each tensor, backwards through the operators; what is made of a
+ * gradient does not count, so each gradient ends the flow. */
 static xm_status_t reach_back(extraction_t *x)
 {
     uint64_t *of_op;
@@ -240,7 +255,8 @@ static bool reaches_all(const extraction_t *x, int tensor)
 }
 
 /* Lists what a tensor is computed from, each operator after those it needs and as late as that
- * allows. Returns its FLOPs. */
+ * allows. Returns its FLOPs. The stack holds a path of missing producers; an operator is taken off
+ * it only when all it needs are listed, and the graph has no cycle. */
 static double list_ancestors(extraction_t *x, int tensor)
 {
     double flops = 0;
@@ -273,8 +289,9 @@ static double list_ancestors(extraction_t *x, int tensor)
     return flops;
 }
 
-/* Where all gradients start: of the last tensors that all depend on, the one with most behind it.
- */
+/* Finds where all gradients start: of the last tensors that all depend on, the one with most
+ * computation behind it. There are several where the step computes something beside the loss; so
+ * many that a few are enough to try. */
 static xm_status_t find_end(extraction_t *x, int *end)
 {
     bool *continued = calloc((size_t)x->tensors + 1, sizeof(*continued));
@@ -320,7 +337,8 @@ static xm_status_t untold(const extraction_t *x, const char *why)
                         ap_graph_name(x->graph), why);
 }
 
-/* Every gradient must be that of a weight which the forward pass uses; else it is only a part. */
+/* Every gradient must be that of a weight which the forward pass uses; else what was found is only
+ * a part, and planning it would leave out work. */
 static xm_status_t check_weights(extraction_t *x)
 {
     bool *used = calloc((size_t)x->tensors + (size_t)x->targets + 1, sizeof(*used));
@@ -357,7 +375,8 @@ static xm_status_t check_weights(extraction_t *x)
     return status;
 }
 
-/* A weight, or a weight in another type or order. */
+/* Whether a tensor is a weight, or a weight in another type or order. The loop ends at a parameter
+ * or input, because producers stand before their users. */
 static bool is_weight(const extraction_t *x, int tensor)
 {
     const ap_tensor_t *of = ap_graph_tensor(x->graph, tensor);
@@ -381,7 +400,8 @@ static bool same_shape(const ap_tensor_t *a, const ap_tensor_t *b)
                0;
 }
 
-/* The result of the last operator that uses a weight, if the end can be its gradient; else -1. */
+/* The result of the last operator that uses a weight, if the end can be its gradient; else -1.
+ * Logits and their gradient have one shape, and so have an output and its error. */
 static int find_output(const extraction_t *x, int end)
 {
     for (int i = x->count - 1; i >= 0; --i) {
@@ -410,6 +430,8 @@ static int by_number(const void *a, const void *b)
     return *(const int *)a - *(const int *)b;
 }
 
+/* The order of the list keeps operators near what needs them, which suits a graph that is to be cut
+ * into layers. A graph with layers keeps its own order, and with it the layers. */
 static xm_status_t copy_pass(extraction_t *x, int end, bool is_gradient, int output,
                              ap_graph_t **forward)
 {
@@ -461,6 +483,7 @@ static xm_status_t from_loss(extraction_t *x, int loss, bool is_gradient, ap_gra
                      forward);
 }
 
+/* Weights are donated buffers; a step that gives none back cannot be told from inference. */
 static xm_status_t from_step(extraction_t *x, ap_graph_t **forward)
 {
     int end = -1;

@@ -1,3 +1,14 @@
+/*
+ * Decides where the layers of a forward graph begin: as told by a pattern or by marks, by number,
+ * or by itself. Where they may begin, and what layers are made of, is in layering_sequence.c;
+ * cutting into a number of layers of even work and few bytes is Alpa's operator clustering
+ * (operator_clustering.c).
+ *
+ * How many layers is Alpa's parameter and the user's guess. Here it is found: repeated blocks of a
+ * model make equal layers, equal layers share their tables, so the best number is the one with the
+ * fewest different layers for its number.
+ */
+
 #include "planner/passes/layering.h"
 
 #include <math.h>
@@ -19,7 +30,7 @@ static const char *label_of(const ap_op_t *op)
     return op->label != NULL ? op->label : op->name;
 }
 
-/* The layers that begin at these places of the sequence. */
+/* Makes the graph with layers that begin at these places of the sequence. */
 static xm_status_t build(const ap_sequence_t *s, const int *first, int layers, ap_graph_t **layered)
 {
     ap_graph_copy_t copy;
@@ -48,7 +59,7 @@ static xm_status_t build(const ap_sequence_t *s, const int *first, int layers, a
     return status;
 }
 
-/* The usual excess, or what the largest part that cannot be cut has over the mean. */
+/* The usual excess over the mean, or what the largest part that cannot be cut needs. */
 static double least_delta(const ap_sequence_t *s, int layers)
 {
     double total = 0, part = 0, largest = 0;
@@ -81,7 +92,8 @@ static xm_status_t cluster(const ap_sequence_t *s, int layers, double delta, int
     return ap_operator_clustering_solve(&problem, found);
 }
 
-/* So many layers, whatever the rules that have to be given up. */
+/* Makes so many layers, whatever rules have to be given up for it: first the number of products in
+ * each, then the evenness, whose tolerance doubles until any cut is allowed. */
 static xm_status_t cluster_somehow(const ap_sequence_t *s, int layers,
                                    ap_operator_clusters_t *found)
 {
@@ -111,8 +123,9 @@ static xm_status_t by_count(const ap_sequence_t *s, int layers, ap_graph_t **lay
     return status;
 }
 
-/* How far layers are from being one and the same: their share of different ones, times what the
- * largest but for the ends has of the FLOPs over the mean of these. */
+/* How far layers are from being one and the same: their share of different ones, times how much the
+ * largest inner layer exceeds the mean of the inner layers. Embedding and head are left out, for
+ * they are different in every model. */
 static double unlikeness(const ap_graph_t *layered)
 {
     int layers = ap_graph_layers(layered), inner = layers - 2;
@@ -128,6 +141,9 @@ static double unlikeness(const ap_graph_t *layered)
            (total > 0 ? largest * inner / total : 1);
 }
 
+/* Tries every number up to a limit and keeps the least unlike; of equals the largest number, which
+ * leaves the pipeline most freedom. One layer is where it starts, and what remains when nothing
+ * keeps to the rules. */
 static xm_status_t automatic(const ap_sequence_t *s, ap_graph_t **layered)
 {
     const int one = 0;
@@ -171,7 +187,8 @@ static xm_status_t automatic(const ap_sequence_t *s, ap_graph_t **layered)
     return XM_OK;
 }
 
-/* One tensor must pass before each layer. */
+/* Checks that one tensor passes before each layer; the sentence says which layer cannot begin where
+ * it was told to. */
 static xm_status_t check_places(const ap_sequence_t *s, const int *first, int layers)
 {
     for (int layer = 1; layer < layers; ++layer) {
@@ -189,7 +206,8 @@ static xm_status_t check_places(const ap_sequence_t *s, const int *first, int la
     return XM_OK;
 }
 
-/* The text that tells layers apart in a label; 0 bytes: it does not match. */
+/* The text that tells layers apart in a label, the first group or else the whole match; 0 bytes
+ * when it does not match. */
 static size_t match(const regex_t *pattern, const char *label, const char **text)
 {
     regmatch_t groups[2];
@@ -204,7 +222,8 @@ static size_t match(const regex_t *pattern, const char *label, const char **text
     return (size_t)(groups[0].rm_eo - groups[0].rm_so);
 }
 
-/* Whether a layer of this text has begun before. */
+/* Whether a layer of this text has begun before. The search goes backwards, because the operators
+ * of a layer mostly follow each other. */
 static bool has_begun(const ap_sequence_t *s, const regex_t *pattern, const int *named, int count,
                       const char *text, size_t length)
 {
@@ -219,6 +238,8 @@ static bool has_begun(const ap_sequence_t *s, const regex_t *pattern, const int 
     return false;
 }
 
+/* A layer begins where the text is new, so operators that return to an earlier layer's name begin
+ * nothing. Operators before the first match belong to layer 0. */
 static xm_status_t by_pattern(const ap_sequence_t *s, const char *text, int *first, int *layers)
 {
     regex_t pattern;
@@ -264,6 +285,7 @@ static xm_status_t by_pattern(const ap_sequence_t *s, const char *text, int *fir
     return status;
 }
 
+/* Marks must come in the order of the operators; each is looked for from the one before on. */
 static xm_status_t by_marks(const ap_sequence_t *s, const ap_layering_t *how, int *first,
                             int *layers)
 {
@@ -292,6 +314,7 @@ static xm_status_t by_marks(const ap_sequence_t *s, const ap_layering_t *how, in
     return XM_OK;
 }
 
+/* A layer may be told twice at one place; it begins once. */
 static xm_status_t as_given(const ap_sequence_t *s, const ap_layering_t *how, ap_graph_t **layered)
 {
     int *first = malloc(((size_t)s->count + how->mark_count + 1) * sizeof(*first));
@@ -334,6 +357,7 @@ void ap_layering_describe(const ap_graph_t *layered, ap_layering_info_t *info)
     info->imbalance = total > 0 ? largest * info->layers / total : 1;
 }
 
+/* Only one of the three ways may be told, because they could contradict each other. */
 xm_status_t ap_layering_apply(const ap_graph_t *forward, const ap_layering_t *how,
                               ap_graph_t **layered, ap_layering_info_t *info)
 {
@@ -362,6 +386,7 @@ xm_status_t ap_layering_apply(const ap_graph_t *forward, const ap_layering_t *ho
     return status;
 }
 
+/* Without memory all layers count as different, which is slower and never wrong. */
 int ap_layering_distinct(const ap_graph_t *graph)
 {
     int layers = ap_graph_layers(graph), distinct = 0;
@@ -385,7 +410,7 @@ int ap_layering_distinct(const ap_graph_t *graph)
     return distinct;
 }
 
-/* The layer that an operator must be in by what it belongs to, or -1: any. */
+/* The layer that an operator must be in by what it belongs to, or -1 for any. */
 static int due_layer(const ap_graph_t *graph, const ap_op_t *op)
 {
     if (op->phase == AP_PHASE_BACKWARD && op->forward >= 0) {
@@ -401,6 +426,8 @@ static int due_layer(const ap_graph_t *graph, const ap_op_t *op)
     return -1;
 }
 
+/* A check that a test or a caller can run on any graph; derived graphs keep to it by
+ * construction. */
 xm_status_t ap_layering_check(const ap_graph_t *graph)
 {
     for (int o = 0; o < ap_graph_ops(graph); ++o) {

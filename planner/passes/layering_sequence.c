@@ -1,3 +1,11 @@
+/*
+ * The operators that layers are cut from, in order, and the places where a cut is possible. A cut
+ * needs exactly one tensor to pass, but masks, positions and weights in another type would pass
+ * almost everywhere; so what is computed from data alone or from weights alone is taken out of the
+ * sequence and computed again by each layer that uses it. That costs little, and leaves the
+ * residual stream as the one tensor between the blocks of a transformer.
+ */
+
 #include "planner/passes/passes_private.h"
 
 #include <stdlib.h>
@@ -10,7 +18,7 @@ enum {
     KIND_FORM  /* makes the only form of a weight that is used: part of the weight */
 };
 
-/* What a tensor is computed from. */
+/* What a tensor is computed from, as a set. */
 enum { FROM_DATA = 1, FROM_WEIGHTS = 2, FROM_BOTH = 3 };
 
 void ap_sequence_clear(ap_sequence_t *s)
@@ -64,6 +72,8 @@ static bool is_heavy(const ap_op_t *op)
     return op->kind == AP_OP_EINSUM && op->flops > 0;
 }
 
+/* A product counts as part of the sequence even if it has no weight: computing attention scores
+ * twice would not be cheap. So does the operator that makes the loss. */
 static void find_sides(ap_sequence_t *s, const int *from)
 {
     int loss = ap_graph_loss(s->graph, NULL);
@@ -77,7 +87,7 @@ static void find_sides(ap_sequence_t *s, const int *from)
     }
 }
 
-/* What every tensor is computed from; `from` has a place for each. */
+/* Finds what every tensor is computed from; `from` has a place for each. */
 static void trace(const ap_graph_t *graph, int *from)
 {
     for (int t = 0; t < ap_graph_tensors(graph); ++t) {
@@ -98,7 +108,8 @@ static void trace(const ap_graph_t *graph, int *from)
     }
 }
 
-/* A weight, cast, transposed or reshaped: of as many elements, and with a gradient that is so. */
+/* Whether an operator gives a weight another form: cast, transposed or reshaped, of as many
+ * elements, so that its gradient takes the same way back. */
 static bool changes_form(const ap_graph_t *graph, const ap_op_t *op)
 {
     double before, after;
@@ -115,7 +126,9 @@ static bool changes_form(const ap_graph_t *graph, const ap_op_t *op)
     return before <= after && after <= before;
 }
 
-/* Follows each weight through the operators that are alone in using it. */
+/* Follows each weight through the operators that are alone in using it. The weight is then taken in
+ * its last form, and the operators in between vanish: a cast copy of a weight would else be an
+ * activation of its own. */
 static xm_status_t find_forms(ap_sequence_t *s)
 {
     int tensors = ap_graph_tensors(s->graph);
@@ -162,7 +175,8 @@ static void list_sequence(ap_sequence_t *s)
     }
 }
 
-/* Tensors that operators of the sequence pass to later ones; `number` has a place per tensor. */
+/* Lists the tensors that operators of the sequence pass to later ones; `number` has a place per
+ * tensor. */
 static void list_uses(ap_sequence_t *s, int *number)
 {
     int uses = 0;
@@ -188,7 +202,8 @@ static void list_uses(ap_sequence_t *s, int *number)
     s->use_begin[s->count] = uses;
 }
 
-/* Where the derived backward pass starts, nothing is left that a layer could be made of. */
+/* Where the derived backward pass starts, nothing is left that a layer could be made of: the last
+ * place is that of the operator whose gradient the loss is. */
 static int last_place(const ap_sequence_t *s)
 {
     int loss = ap_graph_loss(s->graph, NULL);
@@ -214,7 +229,8 @@ static bool is_number(const ap_sequence_t *s, int tensor)
     return ap_graph_tensor(s->graph, maker->results[tensor - result])->shape.rank == 0;
 }
 
-/* Counts what passes each place; `last` has a place per tensor. */
+/* Counts what passes each place, by the difference at its ends and a running sum; `last` has a
+ * place per tensor. */
 static void find_places(ap_sequence_t *s, int *last)
 {
     int end = last_place(s), passing = 0;
@@ -227,8 +243,9 @@ static void find_places(ap_sequence_t *s, int *last)
             last[s->use_tensor[u]] = p;
         }
     }
-    /* A tensor passes the places behind its maker up to its last user. One number alone is no place
-     * to cut: what comes after it is the tail of a loss, and there is nothing to reshard. */
+    /* A tensor passes the places behind its maker up to its last user. A single number is counted
+     * double and so is never alone: what comes after it is the tail of a loss, and there is nothing
+     * to reshard. */
     for (int t = 0; t < s->tensors; ++t) {
         int weight = is_number(s, t) ? 2 : 1;
 
@@ -281,6 +298,7 @@ xm_status_t ap_sequence_create(const ap_graph_t *forward, ap_sequence_t *sequenc
     return XM_OK;
 }
 
+/* A weight in another form enters under its own name and with the form's type. */
 xm_status_t ap_sequence_copy_open(const ap_sequence_t *s, ap_graph_copy_t *copy)
 {
     xm_status_t status = ap_graph_copy_open(s->graph, copy);
@@ -298,6 +316,8 @@ xm_status_t ap_sequence_copy_open(const ap_sequence_t *s, ap_graph_copy_t *copy)
     return status;
 }
 
+/* The stack is a path of missing side operators; each is copied once per layer, which its stamp
+ * says. Forms need no copy, for they are parameters of the new graph. */
 xm_status_t ap_sequence_copy_op(const ap_sequence_t *s, int place, int layer, ap_graph_copy_t *copy)
 {
     int top = 0;

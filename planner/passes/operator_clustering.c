@@ -1,3 +1,13 @@
+/*
+ * Cuts a sequence of operators into layers by dynamic programming, exactly as Alpa's equation 5
+ * asks (OSDI'22, section 5.2): the least bottleneck of received bytes, with an evenness constraint
+ * on FLOPs. Many cuts share that bottleneck, so a second pass of the same form, restricted to it,
+ * takes the least sum of bytes and then the evenest FLOPs; ties are thus decided by something that
+ * means something, and the result does not depend on the order of the search.
+ *
+ * Only places where a layer may begin count, so K is their number and not that of operators.
+ */
+
 #include "planner/passes/operator_clustering.h"
 
 #include <math.h>
@@ -44,7 +54,7 @@ static void find_pieces(solver_t *s)
 }
 
 /* A tensor comes into a layer once, with its first use there: the use whose predecessor lies before
- * the layer. */
+ * the layer. With the predecessor at hand, a sum over uses needs no set of tensors seen. */
 static xm_status_t chain_uses(solver_t *s)
 {
     const ap_operator_clustering_t *problem = s->problem;
@@ -66,8 +76,8 @@ static xm_status_t chain_uses(solver_t *s)
     return XM_OK;
 }
 
-/* C(begin, …): what layers from one piece on receive. Further pieces than a layer can hold are left
- * out; returns how many pieces it can hold at most. */
+/* C(begin, …): what layers from one piece on receive, each from the one before by adding a piece.
+ * Pieces beyond what a layer can hold are left out; returns how many it can hold at most. */
 static int receive(solver_t *s, int begin)
 {
     const ap_operator_clustering_t *problem = s->problem;
@@ -93,6 +103,7 @@ static way_t *way_at(const solver_t *s, int layers, int last)
     return &s->way[(size_t)(layers - 1) * (size_t)s->pieces + (size_t)last];
 }
 
+/* The second pass compares sums of squares only where the bytes are equal. */
 static bool better(const way_t *a, const way_t *b, bool first_pass)
 {
     if (b->begin < 0) {
@@ -104,7 +115,9 @@ static bool better(const way_t *a, const way_t *b, bool first_pass)
     return a->bytes < b->bytes || (a->bytes <= b->bytes && a->squares < b->squares);
 }
 
-/* Offers the layer begin … last to the ways of every number of layers that it can end. */
+/* Offers the layer begin … last to the ways of every number of layers that it can end. The last
+ * layer ends with the last piece and no other does; the ends of the model are excused from the
+ * number of heavy operators. */
 static void offer(solver_t *s, int begin, int last, double flops, int heavy, bool first_pass)
 {
     int wanted = s->problem->layers;
@@ -131,7 +144,8 @@ static void offer(solver_t *s, int begin, int last, double flops, int heavy, boo
     }
 }
 
-/* One pass over all layers; those that receive more than `most` are left out. */
+/* One pass over all layers; those that receive more than `most` are left out. A begin is taken up
+ * only when all ways that end before it are final. */
 static const way_t *pass(solver_t *s, double most, bool first_pass)
 {
     for (int w = 0; w < s->problem->layers * s->pieces; ++w) {
@@ -177,6 +191,7 @@ static xm_status_t fill_result(const solver_t *s, ap_operator_clusters_t *result
     return XM_OK;
 }
 
+/* The sentence has the numbers that a user could change. */
 static xm_status_t refuse(const solver_t *s, double total)
 {
     const ap_operator_clustering_t *problem = s->problem;
@@ -231,7 +246,8 @@ static xm_status_t solve(solver_t *s, ap_operator_clusters_t *result)
     for (int o = 0; o < s->problem->ops; ++o) {
         total += s->problem->flops[o];
     }
-    /* The last digits of a sum of FLOPs must not decide. */
+    /* Two sums of the same FLOPs in another order differ in their last digits; those must not
+     * decide. */
     s->share = (1 + s->problem->delta) * total / s->problem->layers * (1 + 1e-12);
     find_pieces(s);
     status = chain_uses(s);
@@ -250,6 +266,7 @@ static xm_status_t solve(solver_t *s, ap_operator_clusters_t *result)
     if (found->begin < 0) {
         return refuse(s, total);
     }
+    /* The second pass cannot fail: it finds at least the way of the first. */
     (void)pass(s, found->worst, false);
     return fill_result(s, result);
 }

@@ -1,3 +1,14 @@
+/*
+ * From a forward graph to the training step, by reverse accumulation over operators: backwards
+ * through the forward pass, each operator adds what computes its operands' gradients from its
+ * result's. What is derived are shapes, rules and FLOPs, not formulas, so one function per kind is
+ * enough for any operator of the kind.
+ *
+ * Every backward operator uses the letters of its forward operator. That is what lets one
+ * assignment of mesh axes shard an operator with all that belongs to it, and what Megatron's
+ * column-row pattern falls out of.
+ */
+
 #include "planner/passes/training.h"
 
 #include "comm/base.h"
@@ -17,6 +28,7 @@ typedef struct expansion {
     int forward_ops;
 } expansion_t;
 
+/* Adam keeps two moments; 16-bit weights have them, and a master copy, in 32 bits. */
 double ap_training_state_bytes(ap_optimizer_t optimizer, ap_dtype_t dtype)
 {
     if (optimizer == AP_OPTIMIZER_SGD) {
@@ -30,7 +42,7 @@ double ap_training_update_bytes(ap_optimizer_t optimizer, ap_dtype_t dtype)
     return 2 * ap_training_state_bytes(optimizer, dtype) + 3 * ap_dtype_bytes(dtype);
 }
 
-/* Letters of one kind of factor, as a string. */
+/* Writes the letters of one kind of factor as a string. */
 static void letters_of_kind(const ap_sharding_rule_t *rule, ap_factor_kind_t kind, char *letters)
 {
     for (int f = 0; f < rule->factors; ++f) {
@@ -41,7 +53,8 @@ static void letters_of_kind(const ap_sharding_rule_t *rule, ap_factor_kind_t kin
     *letters = '\0';
 }
 
-/* "b=8,s=1024,…" for those factors of `rule` whose letters stand in `text`. */
+/* Writes "b=8,s=1024,…" for those factors of `rule` whose letters stand in `text`. Sizes must be
+ * told, because a backward operator's operands need not show those of a reduction. */
 static void sizes_of(const ap_sharding_rule_t *rule, const char *text, char *sizes, size_t size)
 {
     size_t length = 0;
@@ -64,7 +77,8 @@ static double flops_per_point(const ap_op_t *op)
     return op->flops / op->repeat / ap_sharding_rule_points(&op->rule);
 }
 
-/* Adds a backward operator of `op` over the factors of its rule, with so many FLOPs per point. */
+/* Adds a backward operator of `op` over the factors of its rule, with so many FLOPs per point.
+ * Result r is the gradient of operand `differentiates` + r. */
 static xm_status_t add_backward(expansion_t *x, int op, ap_op_kind_t kind, const char *rule,
                                 const int *operands, int operand_count, double flops,
                                 const char *name, int differentiates, int *results)
@@ -96,7 +110,8 @@ static xm_status_t add_backward(expansion_t *x, int op, ap_op_kind_t kind, const
     return ap_graph_add_op(x->graph, &params, results);
 }
 
-/* Notes `gradient` as (one more part of) the gradient of `tensor`; parts are summed. */
+/* Notes `gradient` as the gradient of `tensor`, or as one more part of it; parts are summed by
+ * operators that belong to no forward operator. */
 static xm_status_t contribute(expansion_t *x, int tensor, int gradient)
 {
     static const char letters[] = "abcdefgh";
@@ -155,6 +170,7 @@ typedef struct reading {
     int count;
 } reading_t;
 
+/* Of an operator with several results, the first that has a gradient stands for all. */
 static reading_t read_gradient(const expansion_t *x, const ap_op_t *op)
 {
     reading_t reading = {.count = 1};
@@ -168,7 +184,7 @@ static reading_t read_gradient(const expansion_t *x, const ap_op_t *op)
     return reading;
 }
 
-/* What does not fit beside the gradient is left out: its bytes are not counted. */
+/* Saved tensors that do not fit beside the gradient are left out: their bytes are not counted. */
 static void read_saved(reading_t *reading, const ap_op_t *op, int term)
 {
     if (reading->count == AP_MAX_OPERANDS) {
@@ -186,7 +202,7 @@ static void backward_name(const ap_op_t *op, const expansion_t *x, int operand, 
                    op->name);
 }
 
-/* Gradient of one operand by one operator with one result. */
+/* Makes the gradient of one operand by one operator with one result. */
 static xm_status_t finish_single(expansion_t *x, int id, const ap_op_t *op, reading_t *reading,
                                  int operand, ap_op_kind_t kind, double flops)
 {
@@ -202,6 +218,8 @@ static xm_status_t finish_single(expansion_t *x, int id, const ap_op_t *op, read
     return status == XM_OK ? contribute(x, op->operands[operand], result) : status;
 }
 
+/* The gradient of a product is a product with the other operands, over the same factors; what was
+ * contracted passes and what passed is contracted. */
 static xm_status_t einsum_backward(expansion_t *x, int id, const ap_op_t *op)
 {
     for (int i = 0; i < op->operand_count; ++i) {
@@ -233,6 +251,8 @@ static bool same_term(const ap_sharding_rule_t *rule, int a, int b)
                   ap_sharding_rule_term(rule, b, right, sizeof(right))) == 0;
 }
 
+/* The result's gradient itself is that of an operand of a sum with the same dimensions; a broadcast
+ * operand sums over what it lacks. */
 static xm_status_t elementwise_backward(expansion_t *x, int id, const ap_op_t *op)
 {
     for (int i = 0; i < op->operand_count; ++i) {
@@ -280,7 +300,7 @@ static xm_status_t custom_backward(expansion_t *x, int id, const ap_op_t *op)
     return XM_OK;
 }
 
-/* The reverse movement, for every operand that was moved. */
+/* The reverse movement, for every operand that was moved. It computes nothing. */
 static xm_status_t movement_backward(expansion_t *x, int id, const ap_op_t *op)
 {
     xm_status_t status = XM_OK;
@@ -296,6 +316,8 @@ static xm_status_t movement_backward(expansion_t *x, int id, const ap_op_t *op)
     return status;
 }
 
+/* Mean and variance tie the gradients of input, scale and shift together, so one operator makes all
+ * three, at twice the forward FLOPs. */
 static xm_status_t layer_norm_backward(expansion_t *x, int id, const ap_op_t *op)
 {
     reading_t reading = read_gradient(x, op);
@@ -320,7 +342,8 @@ static xm_status_t layer_norm_backward(expansion_t *x, int id, const ap_op_t *op
     return status;
 }
 
-/* The gradients of those results that have one, put together; the rest is zero. */
+/* The gradients of those results that have one, put together; the rest is zero and costs
+ * nothing. */
 static xm_status_t split_backward(expansion_t *x, int id, const ap_op_t *op)
 {
     reading_t reading = {.count = 0};
@@ -384,6 +407,8 @@ static bool is_smooth(ap_dtype_t dtype)
            dtype == AP_DTYPE_F64 || dtype == AP_DTYPE_C128;
 }
 
+/* A tensor needs a gradient if a parameter has a part in it. One pass is enough, for operators
+ * stand in order. */
 static void mark_needs(expansion_t *x)
 {
     for (int t = 0; t < x->forward_tensors; ++t) {
@@ -405,6 +430,9 @@ static void mark_needs(expansion_t *x)
     }
 }
 
+/* A loss that is the gradient of another tensor starts there: nothing between the two is
+ * differentiated again. By the time an operator is reached, all users of its results have been, so
+ * its gradients are complete. */
 static xm_status_t add_backward_phase(expansion_t *x)
 {
     int named = ap_graph_loss(x->graph, NULL);
@@ -430,6 +458,8 @@ static xm_status_t add_backward_phase(expansion_t *x)
     return XM_OK;
 }
 
+/* The update reads weight and gradient and takes over the weight's storage. Optimizer state is not
+ * in the graph; whoever prices memory adds it. */
 static xm_status_t add_update(expansion_t *x, int parameter, ap_optimizer_t optimizer)
 {
     static const char letters[] = "abcdefgh";
@@ -457,6 +487,7 @@ static xm_status_t add_update(expansion_t *x, int parameter, ap_optimizer_t opti
     return status == XM_OK ? ap_graph_set_alias(x->graph, result, parameter) : status;
 }
 
+/* The forward graph is copied whole first, so its numbers stay valid in the result. */
 xm_status_t ap_training_expand(const ap_graph_t *forward, ap_optimizer_t optimizer,
                                ap_graph_t **training)
 {
@@ -501,6 +532,7 @@ release:
     return status;
 }
 
+/* One of the two phases is enough to know that a graph holds more than a forward pass. */
 const char *ap_frontend_untrainable(const ap_graph_t *graph)
 {
     for (int o = 0; o < ap_graph_ops(graph); ++o) {

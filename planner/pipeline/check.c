@@ -1,3 +1,14 @@
+/*
+ * Proves a schedule safe without knowing how it was made. Ten makers of schedules share some code,
+ * and a mistake there would be in all plans; so the checker shares none of it and reads nothing but
+ * the lists.
+ *
+ * Two passes. First the contents: every pass of every part exactly once, on its device, with its
+ * transfers. Then the order: the lists are run by readiness alone, without times. An entry that is
+ * ready stays ready, so running whatever is ready reaches the same end in any order, and a device
+ * that is stuck then is stuck under any timing.
+ */
+
 #include "planner/pipeline/check.h"
 
 #include <inttypes.h>
@@ -113,7 +124,8 @@ static xm_status_t note(checker_t *checker, const ap_schedule_op_t *op, int devi
     return XM_OK;
 }
 
-/* The passes that a part must have on a stage. */
+/* The passes that a part must have on a stage, as bits: transfers only where the neighbour is on
+ * another device. */
 static unsigned expected_passes(const ap_schedule_t *schedule, int pipeline, int stage)
 {
     unsigned passes = bit(AP_PASS_FORWARD) | bit(AP_PASS_BACKWARD);
@@ -152,7 +164,8 @@ static xm_status_t check_part(const checker_t *checker, int stage, int micro_bat
                         (seen >> pass & 1U) != 0 ? "not needed" : "missing");
 }
 
-/* Everything exactly once, where it belongs. */
+/* Everything exactly once, where it belongs. The first pass that is missing or too many is
+ * named. */
 static xm_status_t check_contents(checker_t *checker)
 {
     const ap_schedule_t *schedule = checker->schedule;
@@ -189,7 +202,8 @@ static bool is_done(const checker_t *checker, ap_pass_t pass, int stage, int mic
     return (checker->done[part_of(checker, stage, micro_batch, slice)] & bit(pass)) != 0;
 }
 
-/* Whether a pass has what the neighbour on @p other gives it. */
+/* Whether a pass has what the neighbour on @p other gives it: a message, or on one device the
+ * neighbour's own pass. */
 static bool has_input(const checker_t *checker, const ap_schedule_op_t *op, int other)
 {
     ap_pass_t receive =
@@ -203,7 +217,8 @@ static bool has_input(const checker_t *checker, const ap_schedule_op_t *op, int 
                : is_done(checker, op->pass, other, op->micro_batch, op->slice);
 }
 
-/* Whether an entry could run now, going by what has run. */
+/* Whether an entry could run now, going by what has run. Slices of a micro-batch follow each other
+ * forwards, and backwards in reverse. */
 static bool is_ready(const checker_t *checker, const ap_schedule_op_t *op)
 {
     int stage = op->stage, k = op->micro_batch, slice = op->slice;
@@ -233,7 +248,8 @@ static bool is_ready(const checker_t *checker, const ap_schedule_op_t *op)
     }
 }
 
-/* All micro-batches of a batch use one version: the newest that the schedule's delay allows. */
+/* The version that all micro-batches of a batch must use: the newest that the schedule's delay
+ * allows. An update of batch b is made on version b. */
 static int version_expected(const ap_schedule_t *schedule, const ap_schedule_op_t *op)
 {
     bool update = op->pass == AP_PASS_UPDATE;
@@ -262,6 +278,8 @@ static xm_status_t check_version(const checker_t *checker, const ap_schedule_op_
     return XM_OK;
 }
 
+/* The bytes held are computed again from the sizes of the passes and compared with what the list
+ * says, before the limit is looked at. */
 static xm_status_t check_memory(checker_t *checker, const ap_schedule_op_t *op, int device,
                                 int entry)
 {
@@ -300,6 +318,7 @@ static void look_at(checker_t *checker, int device)
     }
 }
 
+/* Only a message can make another device ready, so only its receiver is looked at again. */
 static void finish(checker_t *checker, const ap_schedule_op_t *op)
 {
     const ap_schedule_t *schedule = checker->schedule;
@@ -342,7 +361,8 @@ static xm_status_t advance(checker_t *checker, int device)
     return status;
 }
 
-/* Runs the lists; whoever cannot go on when nobody can is stuck. */
+/* Runs the lists; whoever cannot go on when nobody can is stuck. A device is queued at most once at
+ * a time, and each visit but the last of a message runs an entry, so the loop ends. */
 static xm_status_t check_order(checker_t *checker)
 {
     const ap_schedule_t *schedule = checker->schedule;

@@ -1,3 +1,9 @@
+/*
+ * The orders of passes of the published schedules, one device at a time. An order is all that
+ * distinguishes them: sends, receives, updates and memory follow from it by rules that are the same
+ * for all (planner/pipeline/schedule.c). Sources are in the table of planner/pipeline/schedule.h.
+ */
+
 #include "planner/pipeline/order.h"
 
 #include <stdlib.h>
@@ -21,7 +27,8 @@ void ap_order_flush(const ap_schedule_t *schedule, int device, const ap_order_si
     }
 }
 
-/* Forward passes before the first backward pass. */
+/* Forward passes before the first backward pass. The eager forms run twice as far ahead, which
+ * leaves each transfer the time of a pass to hide behind. */
 static int forwards_ahead(const ap_schedule_t *schedule, int device)
 {
     int after = schedule->devices - device;
@@ -36,7 +43,8 @@ static int forwards_ahead(const ap_schedule_t *schedule, int device)
     }
 }
 
-/* Backward passes that run between the halves of one micro-batch. */
+/* Backward passes that run between the halves of one micro-batch: the weight halves that fill the
+ * bubble at the end. */
 static int weight_delay(const ap_schedule_t *schedule, int device)
 {
     switch (schedule->kind) {
@@ -49,6 +57,8 @@ static int weight_delay(const ap_schedule_t *schedule, int device)
     }
 }
 
+/* `ahead` forwards, then one backward and one forward in turn until there are no more, then the
+ * weight halves that were kept back. Both numbers are capped by the micro-batches there are. */
 void ap_order_one_by_one(const ap_schedule_t *schedule, int device, const ap_order_sink_t *sink)
 {
     int total = schedule->micro_batches * schedule->batches;
@@ -72,7 +82,8 @@ void ap_order_one_by_one(const ap_schedule_t *schedule, int device, const ap_ord
     }
 }
 
-/* Pass number @p index of a device: which of its virtual stages, and which micro-batch. */
+/* Pass number @p index of a device: which of its virtual stages, and which micro-batch.
+ * Micro-batches go through a virtual stage in groups of as many as there are devices. */
 static void interleaved_pass(const ap_schedule_t *schedule, int device, int index, ap_pass_t pass,
                              const ap_order_sink_t *sink)
 {
@@ -101,13 +112,11 @@ void ap_order_interleaved(const ap_schedule_t *schedule, int device, const ap_or
     }
 }
 
-/*
- * chimera. Micro-batches come in units of as many as there are devices; the first half of a unit
+/* chimera. Micro-batches come in units of as many as there are devices; the first half of a unit
  * goes down the devices, the second up. In slots of one pass each, number k of its half does its
  * forward pass on stage s in slot s + 2k, its backward pass in slot 2p - 1 + 2k - s; units follow
- * each other 2p slots apart. On one device no two passes share a slot: the directions take slots of
- * different parity. Devices run their passes in the order of these slots.
- */
+ * each other 2p slots apart. On one device no two passes share a slot, because the directions take
+ * slots of different parity. Devices run their passes in the order of these slots. */
 typedef struct slot {
     int64_t number;
     ap_pass_t pass;

@@ -1,3 +1,12 @@
+/*
+ * Schedules as lists of what each device does. Lists cost some memory (a few million entries at
+ * most), but whatever looks at a schedule (checker, simulator, figure, runtime) needs no knowledge
+ * of its kind, and a new schedule is one more order of passes.
+ *
+ * A writer per device turns each pass into entries: what it waits for, the pass, what others wait
+ * for, with the bytes of activations held at every moment.
+ */
+
 #include "planner/pipeline/schedule.h"
 
 #include <inttypes.h>
@@ -17,7 +26,8 @@ static const char *const pass_names[AP_PASSES] = {
     "forward",         "backward",           "weight",        "update",
     "send activation", "receive activation", "send gradient", "receive gradient"};
 
-/* The list of one device while it is written. */
+/* The list of one device while it is written. A lack of memory sticks and is told at the end,
+ * because the order's makers call back without a way to fail. */
 typedef struct writer {
     ap_schedule_t *schedule;
     int device, capacity;
@@ -52,6 +62,7 @@ bool ap_schedule_is_synchronous(ap_schedule_kind_t kind)
     return kind != AP_SCHEDULE_PIPEDREAM_2BW;
 }
 
+/* The peaks of the lists in closed form, for searches that ask per stage without making a list. */
 int64_t ap_schedule_in_flight(ap_schedule_kind_t kind, int before, int after, int64_t micro_batches)
 {
     int64_t held;
@@ -125,7 +136,8 @@ static void append_transfer(writer_t *writer, const ap_schedule_op_t *of, ap_pas
     }
 }
 
-/* The pass, what it waits for before it, what others wait for after it. */
+/* Writes the pass, what it waits for before it, what others wait for after it. Activations are held
+ * from the forward pass on; the part that the weight half needs stays until then. */
 static void put_pass(void *arg, ap_pass_t pass, int pipeline, int stage, int micro_batch, int slice)
 {
     writer_t *writer = arg;
@@ -185,6 +197,7 @@ static void put_between(void *arg, ap_pass_t pass, int pipeline, int stage, int 
     }
 }
 
+/* Both directions of chimera have all stages, so a device updates each copy that it holds. */
 static void put_updates(writer_t *writer)
 {
     const ap_schedule_t *schedule = writer->schedule;
@@ -225,6 +238,7 @@ static xm_status_t write_device(ap_schedule_t *schedule, int device)
         ap_order_one_by_one(schedule, device, &sink);
         break;
     }
+    /* The pipeline is empty at the end of a synchronous step, so all updates come last. */
     if (ap_schedule_is_synchronous(schedule->kind)) {
         put_updates(&writer);
     }
@@ -268,7 +282,8 @@ static xm_status_t check_numbers(const ap_schedule_params_t *params)
     return XM_OK;
 }
 
-/* What a schedule of this kind asks of the numbers. */
+/* What a schedule of this kind asks of the numbers. The bound on passes keeps every count of them
+ * within an int. */
 static xm_status_t check_fit(const ap_schedule_t *schedule)
 {
     const char *name = names[schedule->kind];
@@ -306,6 +321,7 @@ static xm_status_t fill_bytes(const ap_schedule_params_t *params, ap_schedule_t 
         int64_t bytes = params->activation_bytes != NULL ? params->activation_bytes[i] : 1;
         int64_t weight = params->weight_bytes != NULL ? params->weight_bytes[i] : bytes;
 
+        /* The bytes of all parts together must fit 64 bits, for a device may hold them all. */
         if (bytes < 0 || weight < 0 || weight > bytes ||
             bytes > INT64_MAX / 2 / schedule->micro_batches / schedule->batches / schedule->stages /
                         schedule->slices) {
@@ -353,6 +369,7 @@ static void set_numbers(const ap_schedule_params_t *params, ap_schedule_t *sched
 
     schedule->kind = kind;
     schedule->devices = params->devices;
+    /* Capped, so that the product cannot overflow; check_fit() then refuses it in a sentence. */
     schedule->stages =
         chunks > MOST_PASSES / params->devices ? MOST_PASSES : params->devices * chunks;
     schedule->pipelines = kind == AP_SCHEDULE_CHIMERA ? 2 : 1;

@@ -1,3 +1,14 @@
+/*
+ * Messages that share links, in max-min fair pace by progressive filling. The textbook algorithm
+ * (Bertsekas and Gallager, Data Networks) visits all flows at every event; here only the channels
+ * that are connected over full links with the one that begins or ends are visited, for no other
+ * pace can change.
+ *
+ * Everything is in integers: paces are fixed-point fractions, times nanoseconds, products 128 bits
+ * wide. Floating-point sums would depend on the order of events, and simulated steps would differ
+ * in their last digits between machines and releases.
+ */
+
 #include "planner/pipeline/share.h"
 
 #include <inttypes.h>
@@ -73,9 +84,9 @@ static xm_status_t check_uses(int channels, const ap_pipeline_use_t *uses, int c
     return XM_OK;
 }
 
-/* Links become numbers without gaps, a channel has one use of each, and links that no more
- * channels use than fit together are left out: they are never full. Uses of nothing are left out,
- * too. Returns the number of uses. */
+/* Links become numbers without gaps, a channel has one use of each, and links that no more channels
+ * use than fit together are left out: they are never full. Uses of nothing are left out, too.
+ * Returns the number of uses. */
 static int condense(ap_pipeline_use_t *uses, int count, int *links)
 {
     int kept = 0;
@@ -118,7 +129,8 @@ static int condense(ap_pipeline_use_t *uses, int count, int *links)
     return kept;
 }
 
-/* Lists the uses by link, as they are sorted, and by channel. */
+/* Lists the uses by link, as they are sorted, and by channel. Shares are rounded once, here, so
+ * sums over a link are exact from then on. */
 static void fill_parts(ap_pipeline_share_t *share, const ap_pipeline_use_t *uses, int count)
 {
     int first = 0;
@@ -201,7 +213,8 @@ static void gather_channel(ap_pipeline_share_t *share, int index)
     }
 }
 
-/* A link's users, where it is or `was` full. */
+/* Gathers a link's users, where it is full or `was`. A link that was full and is not any more lets
+ * its users go faster. */
 static void gather_link(ap_pipeline_share_t *share, int index, int64_t was)
 {
     link_t *link = &share->links[index];
@@ -218,7 +231,9 @@ static void gather_link(ap_pipeline_share_t *share, int index, int64_t was)
     }
 }
 
-/* All whose pace can change when a channel's message begins (`more` is 1) or ends (-1). */
+/* Gathers all whose pace can change when a channel's message begins (`more` is 1) or ends (-1): its
+ * own full links, their users, the full links of these, and so on. The group grows while it is gone
+ * through, and each channel joins once. */
 static void gather(ap_pipeline_share_t *share, int index, int more)
 {
     const range_t *links = &share->channels[index].links;
@@ -240,7 +255,8 @@ static void gather(ap_pipeline_share_t *share, int index, int more)
     }
 }
 
-/* The largest pace that all without one can have on a link. */
+/* The largest pace that all without one can have on a link. Rounding down keeps the link from being
+ * overfull. */
 static int64_t pace_on(const link_t *link)
 {
     return link->wanting > 0
@@ -248,7 +264,8 @@ static int64_t pace_on(const link_t *link)
                : INT64_MAX;
 }
 
-/* The channel's pace is known: what it needs is taken from its links. */
+/* The channel's pace is known: what it needs is taken from its links. A pace of 0 would never
+ * end. */
 static void settle(ap_pipeline_share_t *share, channel_t *channel, int64_t pace)
 {
     channel->settled = true;
@@ -264,7 +281,9 @@ static void settle(ap_pipeline_share_t *share, channel_t *channel, int64_t pace)
     }
 }
 
-/* Progressive filling: the link that allows the least sets the pace of all that use it. */
+/* Progressive filling: the link that allows the least sets the pace of all that use it. `wanting`
+ * is above 0 only while some user has no pace yet, so every round gives at least one channel its
+ * pace. */
 static void share_out(ap_pipeline_share_t *share)
 {
     int left = share->group_count;
@@ -297,6 +316,7 @@ static void share_out(ap_pipeline_share_t *share)
                 settle(share, channel, ONE);
             }
         }
+        /* No link holds the others back: they go at their own pace. */
         if (tightest < 0) {
             return;
         }
@@ -313,7 +333,7 @@ static void share_out(ap_pipeline_share_t *share)
 }
 
 /* When a message ends at its pace, rounded up. A pace that others' end will change may tell a time
- * that there is no number for. */
+ * that there is no number for; the largest number stands for it. */
 static int64_t end_of(const channel_t *channel)
 {
     product_t scaled = (product_t)channel->left << ONE_BITS, end;
@@ -325,7 +345,9 @@ static int64_t end_of(const channel_t *channel)
     return end < INT64_MAX ? (int64_t)end : INT64_MAX;
 }
 
-/* The group's messages go on at their new paces. */
+/* The group's messages go on at their new paces. What is left is brought up to date only where the
+ * pace changes, so a message that is never slowed down ends to the nanosecond when it would
+ * alone. */
 static void change_paces(ap_pipeline_share_t *share, int64_t now, ap_pipeline_moved_t moved,
                          void *arg)
 {

@@ -1,3 +1,13 @@
+/*
+ * Runs the lists of a schedule on given times, event by event. Devices and channels are the only
+ * actors; each has at most one thing to do next, so the queue of events has one entry per actor.
+ * Among events of one time, devices come before channels and low numbers before high ones, which
+ * fixes the order and with it the result.
+ *
+ * A device runs on until its clock is ahead of the time or it must wait, and is woken by the end of
+ * its pass or by a message. The cost is a few queue operations per entry.
+ */
+
 #include "planner/pipeline/simulate.h"
 
 #include <inttypes.h>
@@ -18,7 +28,7 @@ typedef struct channel {
     message_t *first, *last; /* the one on the way, and what waits behind it */
 } channel_t;
 
-/* Everything happens in the order of time; whoever has something to do next is in `queue`: devices,
+/* Everything happens in the order of time. Whoever has something to do next is in `queue`: devices,
  * when their pass ends, and after them channels, when their message does. */
 typedef struct simulation {
     const ap_schedule_t *schedule;
@@ -57,7 +67,9 @@ static size_t part_of(const ap_schedule_t *schedule, int direction, int stage,
            (size_t)op->micro_batch * (size_t)schedule->slices + (size_t)op->slice;
 }
 
-/* End of what the pass builds on in its own stage or, on one device, the neighbour; -1: not run. */
+/* The end of what the pass builds on in its own stage or, on one device, the neighbour; -1 when
+ * that has not run. Messages from other devices are not asked for here: their receives stand before
+ * the pass in the list. */
 static int64_t local_input(const simulation_t *simulation, const ap_schedule_op_t *op)
 {
     const ap_schedule_t *schedule = simulation->schedule;
@@ -92,7 +104,7 @@ static int64_t pass_time(const simulation_t *simulation, const ap_schedule_op_t 
     }
 }
 
-/* False while it has to wait for another device. */
+/* Runs a pass; false while it has to wait for another device. */
 static bool run_pass(simulation_t *simulation, int device, const ap_schedule_op_t *op,
                      ap_pipeline_span_t *span)
 {
@@ -166,7 +178,7 @@ static void hand_over(simulation_t *simulation, int device, const ap_schedule_op
     start_message(simulation, channel);
 }
 
-/* False while it keeps its device busy. */
+/* Sends; false while the message keeps its device busy, which is only when transfers block. */
 static bool run_send(simulation_t *simulation, int device, const ap_schedule_op_t *op,
                      ap_pipeline_span_t *span)
 {
@@ -197,6 +209,7 @@ static bool run_receive(simulation_t *simulation, int device, const ap_schedule_
     const message_t *message =
         &simulation->messages[part_of(simulation->schedule, direction, from, op)];
     int64_t *clock = &simulation->clock[device];
+    /* Of a message that has not left, the difference means nothing, and is not used. */
     int64_t time = message->end - message->start;
 
     if (message->end < 0) {
@@ -229,7 +242,7 @@ static bool run_entry(simulation_t *simulation, int device, const ap_schedule_op
     }
 }
 
-/* The device goes on until it is busy or has to wait; nothing if it is busy now. */
+/* The device goes on until it is busy or has to wait; it does nothing if it is busy now. */
 static void advance(simulation_t *simulation, int device)
 {
     const ap_schedule_t *schedule = simulation->schedule;
@@ -245,7 +258,8 @@ static void advance(simulation_t *simulation, int device)
     }
 }
 
-/* A message is there; the next one may leave. */
+/* A message is there; the next one may leave. The receiver may wait for it, and so may a blocked
+ * sender. */
 static void end_message(simulation_t *simulation, int index)
 {
     channel_t *channel = &simulation->channels[index];
@@ -265,6 +279,7 @@ static void end_message(simulation_t *simulation, int index)
     advance(simulation, index % 2 == 1 ? (from + 1) % devices : (from + devices - 1) % devices);
 }
 
+/* When nobody wakes any more, a list that has not ended never will. */
 static xm_status_t run_all(simulation_t *simulation)
 {
     const ap_schedule_t *schedule = simulation->schedule;
@@ -313,6 +328,8 @@ static void sum_up(const simulation_t *simulation)
         }
     }
     if (run->makespan_ns > 0) {
+        /* Idle time counts from the start of the step to the end of the last device, filling and
+         * draining included. */
         run->bubble = 1.0 - busy / ((double)run->makespan_ns * run->devices);
     }
     run->step_ns = run->makespan_ns;
@@ -362,6 +379,8 @@ static xm_status_t check_all_times(const ap_schedule_t *schedule, const ap_pipel
             return status;
         }
     }
+    /* Twice the total is more than any clock can reach, even if nothing overlaps; so no sum of
+     * times overflows. */
     if (total * schedule->micro_batches * schedule->batches * 2.0 > (double)INT64_MAX / 4) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                             "the passes of %d micro-batches take %g ns: too long",
@@ -370,8 +389,9 @@ static xm_status_t check_all_times(const ap_schedule_t *schedule, const ap_pipel
     return XM_OK;
 }
 
-/* Stages follow each other round a ring of devices, so two channels leave a device: to the next one
- * and to the one before. Two devices are each other's next. */
+/* The channel from a device to another. Stages follow each other round a ring of devices, so two
+ * channels leave a device: to the next one and to the one before. Two devices are each other's
+ * next. */
 int ap_pipeline_channel(int devices, int from, int to)
 {
     return 2 * from + (to == (from + 1) % devices ? 1 : 0);

@@ -1,3 +1,9 @@
+/*
+ * A simulated schedule as a figure, as a Chrome trace and as JSON. The figure draws everything to
+ * scale and stops where passes could not be told apart, because a step of thousands of
+ * micro-batches would give a file that no viewer opens; the trace and the JSON have all of it.
+ */
+
 #include "planner/pipeline/timeline.h"
 
 #include <errno.h>
@@ -57,7 +63,7 @@ static int compare_times(const void *a, const void *b)
     return (*left > *right) - (*left < *right);
 }
 
-/* When to stop drawing: after as many passes as can be told apart. */
+/* Finds when to stop drawing: after as many passes as can be told apart. */
 static xm_status_t find_end(figure_t *figure)
 {
     const ap_schedule_t *schedule = figure->schedule;
@@ -96,6 +102,7 @@ static int lane_top(int device)
     return TOP + device * (LANE + SENDS + GAP);
 }
 
+/* Titles hold names of models, which are any text. */
 static void draw_header(const figure_t *figure, const char *title)
 {
     const ap_pipeline_run_t *run = figure->run;
@@ -142,7 +149,7 @@ static void draw_axis(const figure_t *figure)
     }
 }
 
-/* What hovering over a bar shows. */
+/* Writes what hovering over a bar shows. */
 static void describe(const figure_t *figure, const ap_schedule_op_t *op,
                      const ap_pipeline_span_t *span)
 {
@@ -206,6 +213,8 @@ static void draw_device(const figure_t *figure, int device)
         const ap_schedule_op_t *op = &schedule->ops[device][i];
         const ap_pipeline_span_t *span = &figure->run->spans[device][i];
 
+        /* Receives are waits, which show as gaps. A pass that ends beyond the axis is left out
+         * rather than cut. */
         if (!is_receive(op->pass) && span->end_ns > span->start_ns &&
             span->end_ns <= figure->end_ns) {
             draw_bar(figure, device, op, span);
@@ -278,6 +287,7 @@ static void trace_op(FILE *file, int device, const ap_schedule_op_t *op,
     int process = is_send(op->pass) ? 1 : 0;
     int thread = process == 0 ? device : 2 * device + (op->pass == AP_PASS_SEND_GRADIENT);
 
+    /* Chrome's times are microseconds; three decimals keep the nanoseconds. */
     (void)fprintf(file,
                   "%s{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"name\":\"%s %d\",\"cat\":\"%s\","
                   "\"ts\":%" PRId64 ".%03d,\"dur\":%" PRId64

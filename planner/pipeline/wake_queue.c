@@ -1,3 +1,12 @@
+/*
+ * A binary heap of numbered sleepers with their places noted, so that a sleeper can be moved when
+ * its time changes. The simulator moves the end of every message whose pace changes; a heap without
+ * places would have to keep outdated entries and skip them.
+ *
+ * Sleepers of one time wake in the order of their numbers, so the order does not depend on the
+ * history of the heap.
+ */
+
 #include "planner/pipeline/wake_queue.h"
 
 #include <stdlib.h>
@@ -75,6 +84,8 @@ void ap_wake_queue_remove(ap_wake_queue_t *queue, int sleeper)
         return;
     }
     queue->place[sleeper] = -1;
+    /* The last entry fills the gap. It may come from another branch of the heap, so it can have to
+     * move either way. */
     last = queue->heap[--queue->count];
     if (last == sleeper) {
         return;

@@ -1,3 +1,12 @@
+/*
+ * A plan as a JSON document, written and read with jansson's format strings, so that the keys stand
+ * in one line each way. Reading is strict: a `!` in the format refuses keys that nobody knows,
+ * because a plan is executed and an ignored key would be an ignored instruction.
+ *
+ * Strings are not copied: they stay those of the document, which the plan owns. Arrays are blocks
+ * that the plan frees together.
+ */
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +17,8 @@
 static const char format_name[] = "crossmesh-plan";
 enum { FORMAT_VERSION = 1, MESH_TEXT = 32, PLACE_TEXT = 64 };
 
-/* Most layers, devices of a stage, and micro-batches in flight that a document may name. */
+/* The most layers, devices of a stage, or micro-batches in flight that a document may name;
+ * products of two counts then still fit 64 bits. */
 enum { MOST = 1 << 24 };
 
 static char *mesh_text(const int *shape, char *text)
@@ -59,7 +69,8 @@ static json_t *layers_to_json(const ap_plan_layers_t *layers)
                      ops);
 }
 
-/* The key is there only where not all stages do the same. */
+/* The key is there only where not all stages do the same, so that plans without such stages are
+ * written as they always were. */
 static bool add_recompute(json_t *stage, bool recompute, bool mixed)
 {
     return stage != NULL &&
@@ -133,7 +144,7 @@ release:
     return NULL;
 }
 
-/* Names in a list; NULL also for none. */
+/* Names in a list; NULL also for none, whose key is then left out. */
 static json_t *names_to_json(const char *const *names, size_t count)
 {
     json_t *list = count > 0 ? json_array() : NULL;
@@ -147,7 +158,7 @@ static json_t *names_to_json(const char *const *names, size_t count)
     return list;
 }
 
-/* NULL where nothing was told. */
+/* How the model file was read; NULL where nothing was told. */
 static json_t *reading_to_json(const ap_plan_reading_t *reading)
 {
     if (reading->layers == 0 && reading->pattern == NULL && reading->mark_count == 0 &&
@@ -202,6 +213,8 @@ json_t *ap_plan_to_json(const ap_plan_params_t *params)
                      "stages", stages, "reshardings", boundaries);
 }
 
+/* The block is entered in the list before anything is read into it, so a failure halfway leaks
+ * nothing. One entry more than asked for, so that an empty array is no NULL. */
 static void *allocate(ap_plan_t *plan, size_t count, size_t size)
 {
     void **grown = realloc(plan->blocks, (plan->block_count + 1) * sizeof(*grown));
@@ -253,6 +266,7 @@ static xm_status_t check_list(const char *place, const char *key, const json_t *
                                : xm_error_set(XM_ERR_PARSE, "%s: %s must be a list", place, key);
 }
 
+/* The trailing %n makes sure that nothing follows the mesh. */
 static xm_status_t read_mesh(const char *place, const char *text, int *shape)
 {
     int used = 0;
@@ -360,6 +374,7 @@ static xm_status_t read_stage(ap_plan_t *plan, const char *place, json_t *item,
     json_t *ranks, *sharding;
     const char *submesh_text, *shape_text;
     json_int_t first, last, state, activation, work, in_flight;
+    /* A stage that says nothing does what all do. */
     int submesh[2], recompute = plan->info.rematerialize;
     xm_status_t status;
 
@@ -573,6 +588,7 @@ static xm_status_t read_names(ap_plan_t *plan, const char *key, const json_t *li
     return XM_OK;
 }
 
+/* Absent in plans of built-in models. */
 static xm_status_t read_reading(ap_plan_t *plan, json_t *object)
 {
     ap_plan_reading_t *reading = &plan->info.reading;
@@ -640,6 +656,8 @@ xm_status_t ap_plan_from_json(ap_plan_t *plan)
     int version = 0, rematerialize;
     xm_status_t status;
 
+    /* Format and version come first, so that a file of another kind is told as such and not by its
+     * first unknown key. */
     (void)json_unpack(plan->document, "{s?s, s?i}", "format", &format, "version", &version);
     if (strcmp(format, format_name) != 0 || version != FORMAT_VERSION) {
         return xm_error_set(XM_ERR_PARSE,

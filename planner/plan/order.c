@@ -1,3 +1,13 @@
+/*
+ * Plans whose stages take the hosts in an order of their own. The search numbers hosts in the order
+ * it tries, which keeps every other part of the planner free of permutations; this file translates
+ * at the border: a finished plan into the cluster's own ranks, and, for whoever examines a plan,
+ * plan and profile back into the order.
+ *
+ * Both directions renumber the same things: ranks of stages and boundaries, and the hosts and racks
+ * of links.
+ */
+
 #include "planner/plan/order.h"
 
 #include <stdlib.h>
@@ -50,7 +60,7 @@ static xm_status_t open_parts(const ap_plan_t *plan, parts_t *parts)
     return XM_OK;
 }
 
-/* Hosts before racks, each by number. */
+/* Hosts before racks, each by number, as plans have them. */
 static int compare_links(const void *a, const void *b)
 {
     const ap_link_load_t *x = a, *y = b;
@@ -58,7 +68,8 @@ static int compare_links(const void *a, const void *b)
     return x->rack != y->rack ? x->rack - y->rack : (x->index > y->index) - (x->index < y->index);
 }
 
-/* Host h of the plan is host map[h] in its parts. */
+/* Host h of the plan is host map[h] in its parts. A rack is told by any of its hosts, because
+ * orders keep racks together; links are sorted again, so equal plans are written alike. */
 static void renumber(const ap_plan_t *plan, const int *map, int per_rack, parts_t *parts)
 {
     int per_host = ap_plan_info(plan)->devices_per_host, *devices = parts->devices;
@@ -118,6 +129,7 @@ xm_status_t ap_plan_place(const ap_plan_t *plan, const int *order, int per_rack,
     return status;
 }
 
+/* The document is made anew, because the digest covers the line. */
 xm_status_t ap_plan_note(const ap_plan_t *plan, const char *optimiser, ap_plan_t **result)
 {
     ap_plan_params_t params = AP_PLAN_PARAMS_INIT;
@@ -169,6 +181,7 @@ static xm_status_t unplace(const ap_plan_t *plan, int per_rack, ap_plan_t **resu
     return status;
 }
 
+/* Without an order nothing is copied: the view borrows plan and profile. */
 xm_status_t ap_plan_view_open(const ap_plan_t *plan, const xm_cluster_profile_t *profile,
                               ap_plan_view_t *view)
 {

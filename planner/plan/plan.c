@@ -1,3 +1,13 @@
+/*
+ * A plan, checked as a whole. Whoever holds an ap_plan_t may rely on it: layers without gap or
+ * overlap, every rank at most once, specs that fit their meshes, numbers that are finite. There is
+ * one way to make a plan, from a JSON document, so files, planners and plug-ins all pass the same
+ * checks.
+ *
+ * The digest is that of the document without its digest, keys sorted and without blanks: it does
+ * not depend on who wrote the file or how.
+ */
+
 #include "planner/plan/plan.h"
 
 #include <errno.h>
@@ -45,6 +55,8 @@ static xm_status_t check_devices(const ap_plan_t *plan, int index, int *taken)
     return XM_OK;
 }
 
+/* Groups of layers cover the stage in order. A plan without any groups is allowed: it says where
+ * stages run and leaves the rest to others. */
 static xm_status_t check_sharding(const ap_plan_stage_t *stage, int index)
 {
     int layer = stage->first_layer;
@@ -98,6 +110,8 @@ static xm_status_t check_stage(const ap_plan_t *plan, int index, int *taken)
     return status == XM_OK ? check_devices(plan, index, taken) : status;
 }
 
+/* A boundary repeats the mesh of its stages, for those who take it alone; both must say the same.
+ * Every cut must divide, because reshardings are planned on even tiles. */
 static xm_status_t check_side(const char *place, const ap_plan_boundary_t *boundary,
                               const ap_plan_side_t *side, const ap_plan_stage_t *stage)
 {
@@ -151,6 +165,7 @@ static xm_status_t check_boundary(const ap_plan_t *plan, int index)
     const ap_plan_boundary_t *boundary = &plan->boundaries[index];
     const double times[] = {boundary->forward, boundary->backward, boundary->bound,
                             (double)boundary->net_bytes};
+    /* In doubles, so that an absurd shape cannot overflow before it is compared. */
     double bytes = (double)boundary->element_size;
     char place[40];
     xm_status_t status;
@@ -187,6 +202,7 @@ static xm_status_t check_info(const ap_plan_t *plan)
                             info->parameters};
     ap_schedule_kind_t kind;
 
+    /* Bounds on the cluster keep the number of ranks within an int. */
     if (info->hosts < 1 || info->devices_per_host < 1 || info->hosts > 1 << 16 ||
         info->devices_per_host > 1 << 8) {
         return xm_error_set(XM_ERR_PARSE, "cluster: %d hosts of %d devices", info->hosts,
@@ -263,7 +279,7 @@ static xm_status_t check_host_order(const ap_plan_t *plan)
     return status;
 }
 
-/* Whether all stages recompute is said once for all; a stage's own word must not gainsay it. */
+/* Whether all stages recompute is said once for all; a stage's own word must not contradict it. */
 static xm_status_t check_recompute(const ap_plan_t *plan)
 {
     bool all = true;
@@ -317,7 +333,7 @@ xm_status_t ap_plan_check(const ap_plan_t *plan)
     return status;
 }
 
-/* Hash of the document without its digest, keys sorted. */
+/* Computes the hash of the document without its digest, keys sorted. */
 static xm_status_t set_digest(ap_plan_t *plan)
 {
     json_t *bare = json_copy(plan->document);
@@ -341,7 +357,8 @@ static xm_status_t set_digest(ap_plan_t *plan)
     return status;
 }
 
-/* Takes over @p document, also on failure. */
+/* Takes over @p document, also on failure. The digest is computed before reading, which compares it
+ * with the file's, and entered afterwards. */
 static xm_status_t plan_from_document(json_t *document, ap_plan_t **result)
 {
     ap_plan_t *plan = calloc(1, sizeof(*plan));
@@ -428,6 +445,7 @@ xm_status_t ap_plan_load(const char *path, ap_plan_t **plan)
         status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %s", path);
         goto close_file;
     }
+    /* Read byte by byte into memory that grows, so that pipes work as files do. */
     while ((c = getc(file)) != EOF) {
         (void)putc(c, memory);
     }
@@ -452,6 +470,7 @@ char *ap_plan_text(const ap_plan_t *plan)
     return json_dumps(plan->document, JSON_INDENT(1));
 }
 
+/* The file is complete or not there. */
 xm_status_t ap_plan_save(const ap_plan_t *plan, const char *path)
 {
     if (XM_IS_NULL(plan) || XM_IS_NULL(path)) {
@@ -526,6 +545,7 @@ const ap_plan_boundary_t *ap_plan_boundary(const ap_plan_t *plan, int index)
     return &plan->boundaries[index];
 }
 
+/* What happens once per step is spread over the micro-batches. */
 double ap_plan_stage_seconds(const ap_plan_t *plan, int index)
 {
     const ap_plan_stage_t *stage = &plan->stages[index];
@@ -565,6 +585,7 @@ const char *ap_plan_recompute_text(const ap_plan_t *plan, char *text, size_t siz
         while (last + 1 < plan->stage_count && plan->stages[last + 1].recompute) {
             ++last;
         }
+        /* Runs of recomputing stages, as far as the text has room. */
         length += (size_t)snprintf(text + length, size - length, "%s%d",
                                    recomputing++ == 0 ? " " : ", ", i);
         if (last > i && length < size) {

@@ -1,3 +1,9 @@
+/*
+ * A plan as aligned text for people. Every column is a number that the plan holds; nothing is
+ * computed here but sums that the plan defines, so the table cannot disagree with the file. Lines
+ * that are not stages or edges begin with '#', and scripts can take the rest apart by columns.
+ */
+
 #include "planner/plan/print.h"
 
 #include <inttypes.h>
@@ -11,6 +17,8 @@ enum { TEXT = 32, RANKS_TEXT = 64, SHAPE_TEXT = 96 };
 
 static const double EQUAL = 1e-9;
 
+/* A run of consecutive ranks is written as its ends; other lists in full, as far as the text has
+ * room. */
 static const char *ranks_text(const int *ranks, int count, char *text, size_t size)
 {
     bool run = true;
@@ -64,6 +72,8 @@ static void print_stages(const ap_plan_t *plan, FILE *stream)
     }
 }
 
+/* A transfer's two sides are shown as specs on their meshes, because neither says anything without
+ * the other. */
 static void print_boundaries(const ap_plan_t *plan, FILE *stream)
 {
     if (ap_plan_boundaries(plan) == 0) {
@@ -93,7 +103,7 @@ static void print_boundaries(const ap_plan_t *plan, FILE *stream)
     }
 }
 
-/* Where it is not the profile's: "2-3,0-1". */
+/* Prints the order of hosts where it is not the profile's, runs shortened: "2-3,0-1". */
 static void print_host_order(const ap_plan_info_t *info, FILE *stream)
 {
     int last;

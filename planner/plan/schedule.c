@@ -1,3 +1,13 @@
+/*
+ * A plan under a pipeline schedule. The plan has seconds per stage and boundary; the simulator
+ * wants whole nanoseconds per part, a list of passes, and shares of links. This file translates,
+ * runs the simulation, and for a new schedule makes a new plan with the step and the micro-batches
+ * in flight that came out.
+ *
+ * A schedule is checked every time before it is simulated: that costs little, and a step of an
+ * unsafe schedule would be a number without meaning.
+ */
+
 #include "planner/plan/schedule.h"
 
 #include <inttypes.h>
@@ -11,8 +21,8 @@
 #include "planner/pipeline.h"
 #include "planner/plan/order.h"
 
-/* Share of a stage's state that one more version of the parameters can take: their gradients are as
- * large, so never more than half. */
+/* The share of a stage's state that one more version of the parameters can take: their gradients
+ * are as large, so never more than half. */
 static const double VERSION_SHARE = 0.5;
 
 enum { TEXT = 32 };
@@ -62,11 +72,15 @@ static bool allocate_arrays(arrays_t *arrays)
            arrays->bytes != NULL;
 }
 
+/* Seconds that are beyond any step become a number that the simulator refuses by its sum. */
 static int64_t nanoseconds(double seconds)
 {
     return seconds < 9e9 ? llround(1e9 * seconds) : INT64_MAX / 4;
 }
 
+/* The halves of a backward pass are taken to be equal, without the forward pass that recomputing
+ * repeats. Virtual stages and slices divide times and bytes evenly: the plan does not know
+ * better. */
 static void fill_stages(const ap_plan_t *plan, arrays_t *arrays)
 {
     int devices = ap_plan_stages(plan), chunks = arrays->stages / devices;
@@ -87,7 +101,7 @@ static void fill_stages(const ap_plan_t *plan, arrays_t *arrays)
     }
 }
 
-/* A tensor from the mesh of one stage to that of another, with the layouts of @p like. */
+/* Prices a tensor from the mesh of one stage to that of another, with the layouts of @p like. */
 static xm_status_t price(ap_cross_mesh_t *cross_mesh, const ap_plan_boundary_t *like,
                          const ap_plan_side_t *src, const ap_plan_side_t *dst, passing_t *passing)
 {
@@ -112,8 +126,9 @@ static xm_status_t price(ap_cross_mesh_t *cross_mesh, const ap_plan_boundary_t *
     return status;
 }
 
-/* What passes from device @p device to the next: its boundary, or from the last back to the first.
- */
+/* What passes from device @p device to the next: its boundary, or from the last back to the first,
+ * for virtual stages. Without a profile, the way back is taken to cost what the largest boundary
+ * does. */
 static xm_status_t find_passing(const ap_plan_t *plan, ap_cross_mesh_t *cross_mesh, int device,
                                 passing_t *passing)
 {
@@ -147,7 +162,8 @@ static xm_status_t find_passing(const ap_plan_t *plan, ap_cross_mesh_t *cross_me
     return XM_OK;
 }
 
-/* The share of a NIC's or uplink's direction that the messages of a channel take while alone. */
+/* Adds the share of a NIC's or uplink's direction that the messages of a channel take while alone.
+ * Links are numbered so that host and rack of one index, and both directions, differ. */
 static void add_use(arrays_t *arrays, int channel, const ap_link_load_t *link, int direction,
                     double busy, double seconds)
 {
@@ -201,7 +217,7 @@ static xm_status_t fill_boundaries(const ap_plan_t *plan, ap_cross_mesh_t *cross
             arrays->gradient[i] = nanoseconds(passing.cost.backward / arrays->slices);
         }
         /* Further parts of a stage use its channels as well, and so does the way back from the
-         * second of two devices. */
+         * second of two devices; each channel's uses are added once. */
         if (stage + 1 < devices || (stage < devices && devices > 2)) {
             status = add_uses(&passing, devices, stage, arrays);
         }
@@ -213,8 +229,8 @@ static xm_status_t fill_boundaries(const ap_plan_t *plan, ap_cross_mesh_t *cross
     return XM_OK;
 }
 
-/* As the plan predicts, or anew on a profile, on which meshes are looked at in the plan's order of
- * hosts. */
+/* Prices boundaries as the plan predicts, or anew on a profile, on which meshes are looked at in
+ * the plan's order of hosts. */
 static xm_status_t price_boundaries(const ap_plan_t *plan, const xm_cluster_profile_t *profile,
                                     arrays_t *arrays)
 {
@@ -283,6 +299,8 @@ static xm_status_t run_schedule(const ap_plan_simulation_t *simulation, const ar
     return ap_pipeline_simulate(schedule, &times, run);
 }
 
+/* The numbers of parts are bounded before their product is used. The caller gets schedule and run
+ * only together. */
 xm_status_t ap_plan_simulate(const ap_plan_t *plan, const ap_plan_simulation_t *simulation,
                              ap_schedule_t **result, ap_pipeline_run_t **run)
 {
@@ -333,7 +351,7 @@ xm_status_t ap_plan_check_schedule(ap_schedule_kind_t kind)
                      ap_schedule_name(kind));
 }
 
-/* Micro-batches whose activations are held at once, weight halves that wait included. */
+/* Counts the micro-batches whose activations are held at once, weight halves that wait included. */
 static int in_flight(const ap_schedule_t *schedule, int device)
 {
     int now = 0, most = 1;
@@ -372,6 +390,8 @@ typedef struct terms {
     double memory_limit;
 } terms_t;
 
+/* Only what a schedule changes is changed: micro-batches in flight, versions of the parameters, the
+ * step. The search's own sum and bottleneck stay, for they say how the plan was found. */
 static xm_status_t rebuild(const ap_plan_t *plan, const ap_schedule_t *schedule,
                            const ap_pipeline_run_t *run, const terms_t *terms, ap_plan_t **result)
 {
@@ -431,7 +451,7 @@ static xm_status_t reschedule(const ap_plan_t *plan, ap_schedule_kind_t kind, co
     if (status != XM_OK) {
         return status;
     }
-    /* No fault of the caller's: with more micro-batches there can be one. */
+    /* This is no fault of the caller: with more micro-batches there can be such a schedule. */
     if (kind == AP_SCHEDULE_PIPEDREAM_2BW &&
         ap_plan_info(plan)->micro_batches < ap_plan_stages(plan)) {
         return xm_error_set(XM_ERR_NO_SOLUTION,
@@ -473,6 +493,8 @@ xm_status_t ap_plan_evaluate(const ap_plan_t *plan, const ap_plan_evaluation_t *
     return reschedule(plan, evaluation->kind, &terms, result);
 }
 
+/* 1f1b comes first and only a strictly shorter step replaces a plan, so equal schedules give 1f1b.
+ * Each candidate takes the place of the worse one, and one of the two is freed. */
 xm_status_t ap_plan_reschedule_best(const ap_plan_t *plan, ap_plan_t **result)
 {
     ap_plan_t *best = NULL;

@@ -1,3 +1,11 @@
+/*
+ * A figure of a plan: hosts and devices from top to bottom, stages on their devices, reshardings
+ * between them, the first micro-batches below. The timeline is the simulation of the plan's own
+ * schedule on few micro-batches, not a drawing of what it should look like.
+ *
+ * Geometry is in integers where boxes must meet, and the drawing needs no library: SVG is text.
+ */
+
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -58,6 +66,7 @@ static void put_text(const figure_t *figure, double x, double y, int size, const
     (void)fputs("</text>\n", figure->file);
 }
 
+/* A device's row is high enough that the stage with the fewest devices has room for its text. */
 static void measure(figure_t *figure)
 {
     const ap_plan_info_t *info = ap_plan_info(figure->plan);
@@ -80,7 +89,8 @@ static void measure(figure_t *figure)
     figure->height = figure->timeline + TIMELINE_HEADER + figure->stages * LANE + 2 * MARGIN;
 }
 
-/* At most @p letters of a text, with an ellipsis when it is longer; never half a character. */
+/* At most @p letters bytes of a text, with an ellipsis when it is longer; never half a
+ * character. */
 static void cut_text(const char *text, int letters, char *cut, size_t size)
 {
     size_t length = strlen(text), most = (size_t)letters < size - 8 ? (size_t)letters : size - 8;
@@ -175,7 +185,7 @@ static int box_left(int stage)
     return MARGIN + LABELS + stage * (BOX_WIDTH + GAP);
 }
 
-/* Middle of a stage's box; boxes reach from its first device to its last. */
+/* The middle of a stage's box; boxes reach from its first device to its last. */
 static double box_middle(const figure_t *figure, int index, int *top, int *height)
 {
     const ap_plan_stage_t *stage = ap_plan_stage(figure->plan, index);
@@ -275,7 +285,8 @@ static bool is_drawn(const ap_schedule_op_t *op)
            op->pass == AP_PASS_WEIGHT;
 }
 
-/* Draws the passes of all stages when @p scale is positive. Returns when the last one ends. */
+/* Draws the passes of all stages when @p scale is positive, and returns when the last one ends: a
+ * first call measures, a second one draws. */
 static double draw_passes(const figure_t *figure, const ap_schedule_t *schedule,
                           const ap_pipeline_run_t *run, double scale)
 {

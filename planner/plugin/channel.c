@@ -1,3 +1,11 @@
+/*
+ * Messages over a socket with a deadline for every byte. The other end is a plug-in that may hang,
+ * crash or write nonsense; so nothing blocks for longer than asked, a closed socket is an error and
+ * no signal, and a length is checked before memory is taken for it.
+ *
+ * Messages are structures as they lie in memory: both ends are one program, split by a fork.
+ */
+
 #include "planner/plugin/channel.h"
 
 #include <errno.h>
@@ -13,7 +21,8 @@
 /* No text is longer: a plan of a thousand stages has some megabytes. */
 enum { MOST_BYTES = 1 << 30 };
 
-/* Waits until the socket is ready for this. */
+/* Waits until the socket is ready for this. A wait is at most a second long, because poll() counts
+ * milliseconds in an int and deadlines may be infinite. */
 static xm_status_t wait_for(int socket, short events, double deadline)
 {
     enum { LONGEST_MS = 1000 };
@@ -90,6 +99,7 @@ static xm_status_t receive_all(int socket, double deadline, void *bytes, size_t 
     return XM_OK;
 }
 
+/* Cleared first, so that no padding of the stack goes over the socket. */
 xm_status_t ap_channel_send(int socket, double deadline, const ap_message_t *message,
                             const char *text)
 {
@@ -105,6 +115,7 @@ xm_status_t ap_channel_send(int socket, double deadline, const ap_message_t *mes
     return status == XM_OK ? send_all(socket, deadline, text, (size_t)head.length) : status;
 }
 
+/* The text ends in a zero byte, whatever was sent. */
 xm_status_t ap_channel_receive(int socket, double deadline, ap_message_t *message, char **text)
 {
     xm_status_t status = receive_all(socket, deadline, message, sizeof(*message));

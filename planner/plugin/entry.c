@@ -1,4 +1,9 @@
-/* Our own planner behind the table that planner plug-ins export. */
+/*
+ * Our own planner behind the table that planner plug-ins export, so that any host of such plug-ins
+ * can load libautopar.so as one. The request is parsed, planned and answered as text, like any
+ * other plug-in would; nothing is shared with the host but the two texts and reports of progress.
+ */
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,6 +35,8 @@ static void progress(void *arg, double fraction, const char *what)
     }
 }
 
+/* Every failure becomes a reason in the reply. The last error is copied before anything else can
+ * overwrite it. */
 static int answer(void *context, const char *request, size_t length, char **reply)
 {
     ap_planner_request_t asked;

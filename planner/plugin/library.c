@@ -1,3 +1,12 @@
+/*
+ * The host's side of planner plug-ins. A plug-in is foreign code that may crash, hang or write
+ * beyond its arrays, and must not take the host with it; so it is loaded in a forked child, which
+ * is killed when its time is up, and its answer is verified like a plan from anyone.
+ *
+ * Fork without exec keeps the plug-in's table of functions simple, at a price that the header
+ * names: no other thread may hold locks that the library needs.
+ */
+
 #include "planner/plugin.h"
 
 #include <errno.h>
@@ -21,7 +30,7 @@
 
 enum { SENTENCE = 400 };
 
-/* Seconds without a say of the caller's. */
+/* Seconds that are granted when the caller says nothing. */
 static const double START_SECONDS = 30.0, PLAN_SECONDS = 600.0;
 
 struct ap_planner_library {
@@ -32,7 +41,7 @@ struct ap_planner_library {
     char name[AP_PLANNER_NAME_MOST + 1]; /* the planner's; until it is known that of the library */
 };
 
-/* The planner's reason as one printable line. */
+/* The planner's reason as one printable line: it may hold anything, and stands in a sentence. */
 static void one_line(const char *reason, char *line)
 {
     size_t length = 0;
@@ -48,7 +57,8 @@ static void one_line(const char *reason, char *line)
     line[length] = '\0';
 }
 
-/* Ends the process, which may have started others, and says in *ended how it ended. */
+/* Ends the process, which may have started others, and says in *ended how it ended. The whole group
+ * is killed; waiting again after a signal handler makes sure that no zombie is left. */
 static void reap(ap_planner_library_t *library, int *ended)
 {
     int unused;
@@ -62,8 +72,8 @@ static void reap(ap_planner_library_t *library, int *ended)
     }
 }
 
-/* The planner's process closed its end: it ends, or it ended. A moment for the former, so that its
- * own status is what is seen. */
+/* The planner's process closed its end of the socket: it ended, or is about to. It gets up to a
+ * second for the latter, so that its own status is seen and not that of our signal. */
 static void describe_end(ap_planner_library_t *library, char *text, size_t size)
 {
     enum { TRIES = 200, MOMENT_US = 5000 };
@@ -87,7 +97,7 @@ static void describe_end(ap_planner_library_t *library, char *text, size_t size)
     }
 }
 
-/* What a failed exchange means, in a sentence; the planner is no longer running then. */
+/* Turns a failed exchange into a sentence; the planner is no longer running then. */
 static xm_status_t exchange_failed(ap_planner_library_t *library, xm_status_t status,
                                    const char *doing, double seconds)
 {
@@ -108,7 +118,7 @@ static xm_status_t exchange_failed(ap_planner_library_t *library, xm_status_t st
     }
 }
 
-/* The next message that is an answer; what comes before it goes to the host. */
+/* Waits for the next message that is an answer; what comes before it goes to the host. */
 static xm_status_t await(ap_planner_library_t *library, double deadline, ap_message_t *message,
                          char **text)
 {
@@ -129,13 +139,15 @@ static xm_status_t await(ap_planner_library_t *library, double deadline, ap_mess
     }
 }
 
-/* The child's part of the fork. Standard streams hold nothing then, so none is written twice. */
+/* The child's part of the fork. Standard streams hold nothing at this point, so nothing is written
+ * twice; _exit() runs none of the host's exit handlers. */
 static _Noreturn void serve(const ap_planner_service_t *service, pid_t parent)
 {
     int status = 1;
 
     (void)setpgid(0, 0);
-    /* A parent that is killed takes a planner at work with it. */
+    /* A parent that is killed takes a planner at work with it. The second test is for a parent that
+     * ended before the first call. */
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == parent) {
         status = ap_planner_serve(service);
     }
@@ -143,6 +155,7 @@ static _Noreturn void serve(const ap_planner_service_t *service, pid_t parent)
     _exit(status);
 }
 
+/* Both processes set the group, whoever comes first, so that a kill reaches it from the start. */
 static xm_status_t start_process(const char *path, ap_planner_library_t *library)
 {
     ap_planner_service_t service = {
@@ -242,6 +255,7 @@ static xm_status_t failed(const ap_planner_library_t *library, int result, const
                         "planner %s: %s", library->name, line);
 }
 
+/* A plan from a plug-in is seen by nobody before it is verified against the very question. */
 static xm_status_t read_reply(const ap_planner_library_t *library,
                               const ap_planner_params_t *params, const char *reply,
                               ap_plan_t **plan)
@@ -317,7 +331,8 @@ xm_status_t ap_planner_library_plan(ap_planner_library_t *library,
     return status;
 }
 
-/* Lets the planner finalise. What goes wrong is told to the host: the plans are made by then. */
+/* Lets the planner finalise. What goes wrong is told to the host and to nobody else: the plans are
+ * made by then. */
 static void finalize(ap_planner_library_t *library)
 {
     const ap_message_t end = {.kind = AP_MESSAGE_END};

@@ -1,3 +1,9 @@
+/*
+ * A question to a planner as one JSON document. It holds the whole model and the whole cluster
+ * profile, so that a plug-in needs no file of the asker's and an answer can be repeated from the
+ * document alone. Reading is strict, as for all our formats.
+ */
+
 #include "planner/plugin/request.h"
 
 #include <inttypes.h>
@@ -20,7 +26,7 @@ static xm_status_t no_memory(void)
     return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a request to a planner");
 }
 
-/* Text that is JSON, as a value of a larger document. */
+/* Takes text that is JSON and frees it; gives it back as a value of a larger document. */
 static json_t *parsed(char *text)
 {
     json_t *value = text != NULL ? json_loads(text, 0, NULL) : NULL;
@@ -63,7 +69,8 @@ static json_t *options_json(const ap_planner_setup_t *setup)
                      params->keep_host_order ? json_true() : NULL);
 }
 
-/* The model in the first of the numbers of micro-batches. */
+/* The model in the first of the numbers of micro-batches; a built-in model is named as such, and
+ * can be made in any other size. */
 static xm_status_t model_json(const ap_planner_setup_t *setup, json_t **model)
 {
     const ap_planner_params_t *params = setup->params;
@@ -114,6 +121,8 @@ xm_status_t ap_planner_request_text(const ap_planner_params_t *params, char **te
     return status;
 }
 
+/* A built-in model is made again from its name, in whatever size is needed; any other is the graph
+ * of the request. */
 static xm_status_t read_model(const json_t *model, ap_planner_request_t *request)
 {
     json_error_t error;
@@ -172,6 +181,7 @@ static xm_status_t read_counts(const json_t *counts, ap_planner_request_t *reque
     return XM_OK;
 }
 
+/* What the request points at is owned by it, so its parameters are good as long as it is. */
 static xm_status_t read_options(const json_t *options, ap_planner_request_t *request)
 {
     ap_planner_params_t *params = &request->params;

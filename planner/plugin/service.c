@@ -1,3 +1,9 @@
+/*
+ * The inside of the process in which a plug-in runs: loads the library, checks its table, and
+ * answers messages until it is told to end. Nothing here is protected against the plug-in, which
+ * may do anything to this process; the protection is that it is a process.
+ */
+
 #include "planner/plugin/service.h"
 
 #include <ctype.h>
@@ -15,7 +21,8 @@
 
 enum { VERSION = 1, VERSIONS_KNOWN_TO_COME = 16 };
 
-/* A planner at work; planners may report from threads of their own. */
+/* A planner at work; planners may report from threads of their own, so messages are sent under a
+ * lock. */
 typedef struct service {
     int socket;
     pthread_mutex_t mutex;
@@ -25,7 +32,8 @@ typedef struct service {
     void *context;
 } service_t;
 
-/* What cannot be sent has no reader, and then the process ends with the next message it awaits. */
+/* Sends to the host. What cannot be sent has no reader, and then the process ends with the next
+ * message it awaits. */
 static void tell(service_t *service, const ap_message_t *message, const char *text)
 {
     (void)pthread_mutex_lock(&service->mutex);
@@ -60,6 +68,7 @@ static void *find_table(void *handle, int version)
     return table;
 }
 
+/* A table of another version is the likeliest reason, so it is looked for and named. */
 static xm_status_t no_table(const char *path, void *handle)
 {
     for (int version = 0; version <= VERSIONS_KNOWN_TO_COME; ++version) {
@@ -148,7 +157,8 @@ static void answer(service_t *service, const char *request, size_t length)
     }
 }
 
-/* Requests, one after the other. False: the other end is gone. */
+/* Answers requests, one after the other. False when the other end is gone: then nobody is left to
+ * finalise for. */
 static bool answer_all(service_t *service)
 {
     for (;;) {

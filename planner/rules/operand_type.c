@@ -1,9 +1,17 @@
+/*
+ * Types of values as front ends see them before there is a graph: arrays, and tuples that may nest.
+ * A graph has only arrays; tuples are taken apart on the way.
+ */
+
 #include "planner/rules/operand_type.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
+/* Recursion is as deep as the types are nested, which readers of files bound. Element types do not
+ * matter: what is compared are the structures of loop states and calls, where conversions were
+ * already refused by whoever wrote the file. */
 bool operand_type_same(const operand_type_t *a, const operand_type_t *b)
 {
     if (a->tuple != b->tuple || a->count != b->count || a->shape.rank != b->shape.rank) {
@@ -22,6 +30,7 @@ bool operand_type_same(const operand_type_t *a, const operand_type_t *b)
     return true;
 }
 
+/* The buffer has OPERAND_TYPE_TEXT bytes at every caller; a longer text is cut. */
 char *operand_type_format(const operand_type_t *type, char *buffer, size_t size)
 {
     size_t length = 0;
@@ -41,6 +50,7 @@ char *operand_type_format(const operand_type_t *type, char *buffer, size_t size)
     return buffer;
 }
 
+/* A double, because products of dimensions are used for FLOPs, where 2^53 is precise enough. */
 double operand_type_elements(const operand_type_t *type)
 {
     double elements = 1;

@@ -1,3 +1,10 @@
+/*
+ * Builds the rule of one operator dimension by dimension, then writes it as the text that graphs
+ * take. Front ends fill in rules over all operands, with up to 64 factors; only when it is known
+ * which operands hold data does it turn out whether the rule fits the graph's 4 operands and 8
+ * factors. What does not fit becomes opaque: correct for any operator, but never cut.
+ */
+
 #include "planner/rules/operator_rule.h"
 
 #include <inttypes.h>
@@ -5,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
+/* The first failure is kept, because later ones usually follow from it. */
 void operator_rule_fail(operator_rule_t *rule, const char *format, ...)
 {
     char sentence[400];
@@ -21,6 +29,8 @@ void operator_rule_fail(operator_rule_t *rule, const char *format, ...)
                                        : xm_error_set(XM_ERR_PARSE, "%s", sentence);
 }
 
+/* Running out of factors is no failure: the rule becomes opaque and is filled in to the end without
+ * effect. */
 int operator_rule_factor(operator_rule_t *rule, int64_t size)
 {
     if (rule->factors == OPERATOR_MAX_FACTORS) {
@@ -71,6 +81,8 @@ bool operator_rule_rank(operator_rule_t *rule, int term, int rank)
     return true;
 }
 
+/* Unlike operator_rule_put() this does not compare sizes: the parts of a compound dimension fill it
+ * together. */
 void operator_rule_append(operator_rule_t *rule, int term, int dim, int factor)
 {
     operator_rule_dim_t *at = &rule->dim[term][dim];
@@ -118,6 +130,7 @@ int operator_rule_open(operator_rule_t *rule, int term, int dim)
     return factor;
 }
 
+/* Whatever no rule has claimed must not be cut. */
 void operator_rule_close(operator_rule_t *rule)
 {
     for (int t = 0; t < rule->operands + rule->results; ++t) {
@@ -141,8 +154,10 @@ static int64_t extent_of(const operator_rule_t *rule, int term, int dim)
     return rule->type[term]->shape.dims[dim];
 }
 
-/* Cuts dimensions a … of operand and b … of result, whose products are equal, at all the places
- * where either has a border; false when a border does not divide. */
+/* Cuts dimensions from[0] … of the operand and from[1] … of the result, whose products are equal,
+ * into common pieces at every place where either has a border: [6,4] and [2,12] meet at 2, 3 and 4.
+ * Where a border does not divide, the pieces so far are undone and false is returned; these
+ * dimensions then stay whole. */
 static bool refine(operator_rule_t *rule, const int *from, const int *to)
 {
     int dim[2] = {from[0], from[1]};
@@ -163,6 +178,8 @@ static bool refine(operator_rule_t *rule, const int *from, const int *to)
         for (int side = 0; side < 2; ++side) {
             operator_rule_append(rule, side, dim[side], factor);
             left[side] /= piece;
+            /* A used-up dimension is left behind together with dimensions of 1 after it, which get
+             * a factor of their own. */
             while (left[side] == 1 && dim[side] < to[side]) {
                 ++dim[side];
                 left[side] = dim[side] < to[side] ? extent_of(rule, side, dim[side]) : 1;
@@ -184,6 +201,9 @@ static bool refine(operator_rule_t *rule, const int *from, const int *to)
     return true;
 }
 
+/* A reshape keeps dimensions apart that can be told apart: it is divided into the smallest runs
+ * with equal products, and each run is refined by itself. Only the major piece of a merged or split
+ * dimension can be cut later (strategy.h), because the elements of minor ones lie scattered. */
 void operator_rule_reshape(operator_rule_t *rule)
 {
     int from[2] = {0, 0}, to[2];
@@ -211,6 +231,7 @@ void operator_rule_reshape(operator_rule_t *rule)
             }
             to[side] = from[side];
         }
+        /* What is left on one side only are dimensions of 1, which closing the rule makes whole. */
         if (from[0] == rank_of(rule, 0) || from[1] == rank_of(rule, 1)) {
             break;
         }
@@ -243,7 +264,8 @@ void operator_rule_make_opaque(operator_rule_t *rule)
     operator_rule_close(rule);
 }
 
-/* Letters of the factors in the order of their appearance; whole factors of one size share one. */
+/* Gives factors letters in the order of their appearance. Whole factors of one size share one:
+ * nothing is ever decided about them, and a graph's rule has room for 8. */
 typedef struct writer {
     const operator_rule_t *rule;
     operator_rule_text_t *text;
@@ -255,6 +277,8 @@ typedef struct writer {
     bool fits;
 } writer_t;
 
+/* A factor of size 1 counts as whole, for there is nothing to cut. With too many letters the rule
+ * does not fit; any letter will do from then on. */
 static int letter_of(writer_t *w, int factor)
 {
     const operator_factor_t *of = &w->rule->factor[factor];
@@ -316,7 +340,8 @@ static bool same_term(const operator_rule_t *rule, int a, int b)
            memcmp(rule->dim[a], rule->dim[b], sizeof(rule->dim[a])) == 0;
 }
 
-/* Whether an operand reads a tensor in the very same way as one before it (x * x). */
+/* Whether an operand reads a tensor in the very same way as one before it (x * x). Such an operand
+ * is left out: it moves no more bytes and constrains nothing. */
 static bool is_repeated(const operator_rule_t *rule, const int *tensors, int operand)
 {
     for (int o = 0; o < operand; ++o) {
@@ -342,7 +367,9 @@ double operator_rule_points(const operator_rule_text_t *text)
     return points;
 }
 
-/* What of each written term is touched; `at` has the terms' numbers as written, -1: left out. */
+/* Translates what is touched to the numbers of the written terms; at[] has them, -1 for a term that
+ * was left out. A term that touches no more than a left-out one is taken to be touched as a
+ * whole. */
 static void write_touched(const operator_rule_t *rule, const int *at, operator_rule_text_t *text)
 {
     for (int t = 0; t < rule->operands + rule->results; ++t) {
@@ -361,6 +388,8 @@ static void write_touched(const operator_rule_t *rule, const int *at, operator_r
     }
 }
 
+/* Writes only what holds data. A rule that does not fit returns false, and the text is then of no
+ * use. */
 bool operator_rule_write(const operator_rule_t *rule, const int *tensors,
                          operator_rule_text_t *text)
 {

@@ -1,3 +1,14 @@
+/*
+ * Result shapes and sharding rules of the common operators, derived from operand shapes. ONNX and
+ * JSON files name operators and not factors; both come here, so that one operator has one rule
+ * whichever file it was in.
+ *
+ * The pattern is always the same: infer the result, open a factor per dimension that can be cut,
+ * put it into every term that shares it, and close the rule, which makes every dimension without a
+ * factor whole. A dimension that is forgotten is thus never cut: a costlier plan, but never a wrong
+ * one.
+ */
+
 #include "planner/rules/shape_rule.h"
 
 #include <inttypes.h>
@@ -5,6 +16,8 @@
 
 #include "planner/rules/rules_private.h"
 
+/* Failures stick: a function that is called after one finds `status` set and returns at once, so a
+ * front end checks once, at the end. */
 void shape_rule_begin(shape_rule_t *op, const char *place, const operand_type_t *const *types,
                       int count)
 {
@@ -28,6 +41,8 @@ void shape_rule_result(shape_rule_t *op, int index, ap_dtype_t dtype, const ap_s
 
     made->dtype = dtype;
     made->shape = *shape;
+    /* A dimension of 0 makes an empty result, which is allowed; a negative or overflowing one is an
+     * error, and the shape is repaired so that what follows reads no nonsense. */
     for (int d = 0; d < shape->rank; ++d) {
         made->empty = made->empty || shape->dims[d] == 0;
         if (shape->dims[d] < 0 ||
@@ -64,7 +79,8 @@ bool shape_need_operands(shape_rule_t *op, int least, int most)
     return op->rule.status == XM_OK;
 }
 
-/* The shape that all operands broadcast to. */
+/* The shape that all operands broadcast to, by numpy's rule: dimensions are aligned at the end, and
+ * one of size 1 fits any other. */
 static bool broadcast_shape(shape_rule_t *op, int first, int last, ap_shape_t *shape)
 {
     memset(shape, 0, sizeof(*shape));
@@ -133,6 +149,8 @@ void shape_rule_elementwise(shape_rule_t *op, double flops, bool linear)
     operator_rule_close(&op->rule);
 }
 
+/* The target is taken for a second operand while the shape is inferred, and the result replaces it
+ * in the list of terms. */
 void shape_rule_expand(shape_rule_t *op, const ap_shape_t *to)
 {
     const operand_type_t target = {.shape = *to};
@@ -153,7 +171,8 @@ void shape_rule_expand(shape_rule_t *op, const ap_shape_t *to)
     operator_rule_close(&op->rule);
 }
 
-/* A product: batch dimensions of both operands broadcast, then rows and columns. */
+/* numpy's matmul. Batch dimensions of both operands broadcast, then come the row of the first and
+ * the column of the second; a vector has no row or no column, which -1 stands for. */
 void shape_rule_matmul(shape_rule_t *op)
 {
     ap_shape_t shape = {0};
@@ -173,6 +192,8 @@ void shape_rule_matmul(shape_rule_t *op)
                            "the inner dimensions of the operands differ, or one is a scalar");
         return;
     }
+    /* The batch dimensions are compared alone: both operands are replaced by their leading
+     * dimensions for the time of one call. */
     {
         const operand_type_t *const types[2] = {op->rule.type[0], op->rule.type[1]};
         operand_type_t batch[2] = {*types[0], *types[1]};
@@ -192,6 +213,8 @@ void shape_rule_matmul(shape_rule_t *op)
         operator_rule_fail(&op->rule, "more than %d dimensions are not handled", AP_MAX_RANK);
         return;
     }
+    /* Every dimension of the result opens a factor, which goes into the operands' dimensions of the
+     * same extent. A batch dimension of 1 that is stretched gets none and stays whole. */
     {
         const int batch = shape.rank;
 
@@ -248,6 +271,8 @@ void shape_rule_gemm(shape_rule_t *op, bool transpose_a, bool transpose_b)
     operator_rule_close(&op->rule);
 }
 
+/* The vector shares one factor with the dimension it is added along, so cutting that dimension cuts
+ * the vector, too. */
 void shape_rule_bias(shape_rule_t *op, int dim)
 {
     if (!shape_need_operands(op, 2, 2) || !operator_rule_rank(&op->rule, 1, 1)) {
@@ -271,6 +296,8 @@ void shape_rule_bias(shape_rule_t *op, int dim)
     operator_rule_close(&op->rule);
 }
 
+/* With `parts`, a reduced dimension keeps a factor of its own, which the result lacks: cutting it
+ * leaves partial sums. Without (a maximum, a mean of logs), it gets none and stays whole. */
 void shape_rule_reduce(shape_rule_t *op, const bool *reduced, bool keep, bool parts)
 {
     ap_shape_t shape = {0};
@@ -298,6 +325,8 @@ void shape_rule_reduce(shape_rule_t *op, const bool *reduced, bool keep, bool pa
     operator_rule_close(&op->rule);
 }
 
+/* Dimensions that are not whole pass through all terms; the work along the whole ones needs all of
+ * their elements on one device. */
 void shape_rule_along(shape_rule_t *op, int results, const bool *whole, double flops)
 {
     const operand_type_t *of = op->rule.type[0];
@@ -332,6 +361,7 @@ void shape_rule_softmax(shape_rule_t *op, int dim)
         operator_rule_fail(&op->rule, "there is no dimension %d", dim);
         return;
     }
+    /* Six FLOPs an element: maximum, difference, exponential, sum, reciprocal, product. */
     whole[dim] = true;
     shape_rule_along(op, 1, whole, 6);
     op->rule.kind = AP_OP_SOFTMAX;
@@ -372,6 +402,9 @@ void shape_rule_reshape(shape_rule_t *op, const ap_shape_t *to)
     operator_rule_close(&op->rule);
 }
 
+/* A slice or a pad: dimensions that keep their extent pass, the others are whole, because cut parts
+ * would need pieces of their neighbours. Of the operand only as many bytes are touched as the
+ * result has. */
 void shape_rule_window_of(shape_rule_t *op, const ap_shape_t *to)
 {
     if (!shape_need_operands(op, 1, OPERATOR_MAX_OPERANDS) ||
@@ -406,6 +439,7 @@ void shape_rule_concat(shape_rule_t *op, int dim)
         return;
     }
     for (int t = 1; t < out && operator_rule_rank(&op->rule, t, shape.rank); ++t) {
+        /* An overflow becomes -1, which shape_rule_result() refuses in a sentence. */
         if (__builtin_add_overflow(shape.dims[dim], shape_extent(op, t, dim), &shape.dims[dim])) {
             shape.dims[dim] = -1;
         }
@@ -425,6 +459,8 @@ void shape_rule_concat(shape_rule_t *op, int dim)
     operator_rule_close(&op->rule);
 }
 
+/* Every part gets the dimensions of the operand but the one that is cut, which stays whole: parts
+ * of a cut dimension do not begin where devices do. */
 void shape_rule_split(shape_rule_t *op, int dim, const int64_t *parts, int count)
 {
     ap_shape_t shape;
@@ -463,6 +499,9 @@ void shape_rule_split(shape_rule_t *op, int dim, const int64_t *parts, int count
     operator_rule_close(&op->rule);
 }
 
+/* A look-up. Indices stand in the place of the dimension that they index, and the result's
+ * dimensions come from one operand or the other; the indexed dimension has a factor that the result
+ * lacks. */
 void shape_rule_gather(shape_rule_t *op, int dim)
 {
     ap_shape_t shape = {0};

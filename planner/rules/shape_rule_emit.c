@@ -1,10 +1,18 @@
-/* Adding what a shape rule describes to a graph. */
+/*
+ * Adds what a shape rule describes to a graph. A graph's operator has at most 4 operands, 3 results
+ * and 8 factors; an operator of a model may have more. There are three forms, tried in turn: the
+ * rule as it is; one operator that needs all of everything; and a chain of such operators for any
+ * number of operands. None computes something else, each gives up some freedom to shard.
+ */
+
 #include <string.h>
 
 #include "planner/rules/shape_rule.h"
 
 static const operand_type_t scalar = {.dtype = AP_DTYPE_F32};
 
+/* FLOPs are given for the whole operator and stored per point of the written rule, whose points can
+ * be fewer than the original's: factors of left-out operands are gone. */
 static xm_status_t add(const operator_rule_t *rule, const operator_rule_text_t *text,
                        ap_graph_t *graph, const shape_emission_t *emission, int *results)
 {
@@ -30,7 +38,8 @@ static xm_status_t add(const operator_rule_t *rule, const operator_rule_text_t *
     return status == XM_OK ? XM_OK : xm_error_prefix(status, "%s", rule->place);
 }
 
-/* One opaque operator, when it fits. */
+/* Adds one operator that needs all of everything, when it fits the graph's limits. *fits tells
+ * whether it was added; not to fit is no failure here. */
 static xm_status_t add_whole(const operator_rule_t *like, const operand_type_t *const *types,
                              const int *tensors, int operands, const operand_type_t *const *made,
                              int results, ap_graph_t *graph, const shape_emission_t *emission,
@@ -58,8 +67,9 @@ static xm_status_t add_whole(const operator_rule_t *like, const operand_type_t *
     return *fits ? add(&rule, &text, graph, emission, ids) : XM_OK;
 }
 
-/* Too much for one operator: each operand is read whole into a token, which every result comes
- * from. */
+/* What is too large for one operator: each operand is read whole into a token, a scalar that stands
+ * for having read it, and every result comes from the last token. So results depend on all
+ * operands, and each operand is gathered once. */
 static xm_status_t add_chain(const operator_rule_t *rule, ap_graph_t *graph,
                              const shape_emission_t *emission, int *results)
 {
@@ -87,6 +97,8 @@ static xm_status_t add_chain(const operator_rule_t *rule, ap_graph_t *graph,
                : status;
 }
 
+/* At least one operand must hold data: an operator of constants alone would be computed by every
+ * device for itself, which front ends handle before they come here. */
 xm_status_t shape_rule_emit(shape_rule_t *op, ap_graph_t *graph, shape_emission_t *emission,
                             int *results)
 {

@@ -1,4 +1,10 @@
-/* Operators of more than a few lines: einsum, normalisations, windows. */
+/*
+ * Rules of the operators that take more than a few lines: einsum equations, normalisations,
+ * convolutions and pooling. As everywhere in shape_rule.c, a dimension gets a factor only where
+ * cutting it is known to be right. Spatial dimensions of windows stay whole: a cut one would
+ * exchange its borders, which costs depend on the window and would need another kind of factor.
+ */
+
 #include <ctype.h>
 #include <inttypes.h>
 #include <math.h>
@@ -9,7 +15,8 @@
 
 enum { MAX_TERMS = OPERATOR_MAX_OPERANDS + 1, MAX_LETTERS = 52, ELLIPSIS = 64 };
 
-/* An equation: per term the letters of its dimensions; an ellipsis stands for ELLIPSIS + i. */
+/* An equation: per term the labels of its dimensions. Letters are numbered from 'A', and dimension
+ * i of an ellipsis, counted from its end, is ELLIPSIS + i, which no letter reaches. */
 typedef struct equation {
     int terms; /* with the result */
     int count[MAX_TERMS];
@@ -35,7 +42,9 @@ static bool add_label(shape_rule_t *op, equation_t *e, int term, int label)
     return true;
 }
 
-/* Letters of one term; dots are as many dimensions as the operand has more than letters. */
+/* Reads the letters of one term. An ellipsis stands for as many dimensions as the operand has
+ * beyond its letters; the longest of all operands is what one in the result stands for. Other
+ * characters and mismatched ranks are refused. */
 static bool read_term(shape_rule_t *op, equation_t *e, int term, const char *text, size_t length,
                       int *dotted)
 {
@@ -111,6 +120,8 @@ static bool implied_result(shape_rule_t *op, equation_t *e, int dotted)
     return true;
 }
 
+/* Splits the part before the arrow at commas. The number of terms must be that of the operands, and
+ * is checked before each term is read, so the arrays are never overrun. */
 static bool read_equation(shape_rule_t *op, equation_t *e, const char *text)
 {
     const char *arrow = strstr(text, "->");
@@ -169,6 +180,9 @@ static bool extent_of_label(shape_rule_t *op, const equation_t *e, int label, in
     return *extent > 0;
 }
 
+/* One factor per label, opened where the label first occurs. A dimension of 1 that another operand
+ * stretches gets none. Labels that the result lacks are contracted, so cutting them leaves partial
+ * sums. */
 void shape_rule_einsum(shape_rule_t *op, const char *equation)
 {
     equation_t e = {.terms = 0};
@@ -207,6 +221,7 @@ void shape_rule_einsum(shape_rule_t *op, const char *equation)
         }
     }
     op->rule.kind = AP_OP_EINSUM;
+    /* With one operand there is a sum and no product. */
     op->rule.flops = (out > 1 ? 2 : 1) * points;
     operator_rule_close(&op->rule);
 }
@@ -226,6 +241,9 @@ static void tie_last(shape_rule_t *op, int term)
     }
 }
 
+/* The normalised dimensions are whole: mean and variance need all of them. The layer norm of a
+ * graph has a derivative of its own, so what scales and shifts must be terms of the same
+ * operator. */
 void shape_rule_layer_norm(shape_rule_t *op, int first)
 {
     const operand_type_t *of = op->rule.type[0];
@@ -254,6 +272,10 @@ void shape_rule_layer_norm(shape_rule_t *op, int first)
     operator_rule_close(&op->rule);
 }
 
+/* Groups are a major factor of the channels that can be cut, because statistics never cross a
+ * group; the channels within a group are whole. Without groups (batch norm) every channel has its
+ * own statistics over samples and pixels, so samples and pixels could be cut only with an exchange;
+ * the sample dimension is open all the same. */
 void shape_rule_channel_norm(shape_rule_t *op, int64_t groups)
 {
     const operand_type_t *of = op->rule.type[0];
@@ -281,6 +303,7 @@ void shape_rule_channel_norm(shape_rule_t *op, int64_t groups)
         int dim = t == 0 || t == out ? 1 : 0;
 
         if (t > 0 && t < out) {
+            /* Scale and shift are vectors over the channels, whatever the rank of operand 0. */
             (void)operator_rule_rank(rule, t, 1);
         }
         if (rule->status != XM_OK || shape_extent(op, t, dim) != of->shape.dims[1]) {
@@ -334,7 +357,8 @@ static int64_t windows_over(const shape_window_t *w, int s, int64_t pixels)
     return (padded + (w->ceiling ? w->stride[s] - 1 : 0)) / w->stride[s] + 1;
 }
 
-/* The other way round: pixels that so many windows lie over. */
+/* The other way round: pixels that so many windows lie over, which is what a transposed convolution
+ * makes of one dimension. */
 static int64_t pixels_under(const shape_window_t *w, int s, int64_t windows)
 {
     if (!is_sound(w, s, windows) || windows < 1) {
@@ -397,6 +421,8 @@ static void tie_channels(operator_rule_t *rule, int64_t groups, int64_t in, int6
     operator_rule_append(rule, result, 1, o);
 }
 
+/* A convolution and its transpose share everything but which dimension of the weight consumes
+ * channels and which way the spatial dimensions go. */
 static void convolve(shape_rule_t *op, const shape_window_t *window, int64_t groups,
                      bool transposed)
 {
@@ -470,6 +496,8 @@ void shape_rule_pool(shape_rule_t *op, const shape_window_t *window)
     operator_rule_close(rule);
 }
 
+/* Classes have a factor that the loss lacks. Cutting it is cheap, because devices exchange a
+ * maximum and a sum per position and not the logits. */
 void shape_rule_cross_entropy(shape_rule_t *op, int dim)
 {
     ap_shape_t shape = {0};

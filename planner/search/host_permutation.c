@@ -1,3 +1,13 @@
+/*
+ * Orders of hosts, for clusters whose hosts differ. A stage table is priced by classes of devices
+ * and not by hosts, so one table serves all orders, as long as it knows the classes of them all;
+ * for each order only the map from places to classes is exchanged, and where networks differ, the
+ * boundary prices.
+ *
+ * How many orders are looked at follows from the size of the problem, by a fixed formula and not by
+ * a clock, so that a plan does not depend on the machine.
+ */
+
 #include "planner/search/host_permutation.h"
 
 #include <stdlib.h>
@@ -18,6 +28,8 @@ int ap_host_permutations_most(const ap_planner_setup_t *setup, int layers)
     return most < FEWEST_ORDERS ? FEWEST_ORDERS : most > MOST_ORDERS ? MOST_ORDERS : (int)most;
 }
 
+/* Where all hosts have the same network, an order changes no boundary price, and the setup's are
+ * used. */
 xm_status_t ap_host_permutation_open(const ap_planner_setup_t *setup, const int *order,
                                      ap_host_permutation_t *host_permutation)
 {
@@ -60,7 +72,8 @@ void ap_host_permutation_close(const ap_planner_setup_t *setup,
     *host_permutation = (ap_host_permutation_t){0};
 }
 
-/* The setup's classes become those of all orders of a list, if a table has room for them. */
+/* The setup's classes become those of all orders of a list, if a table has room for them; otherwise
+ * they stay as they were. */
 static xm_status_t widen(ap_planner_setup_t *setup, const int *list, int count, bool *fit)
 {
     const ap_planner_params_t *params = setup->params;
@@ -107,6 +120,8 @@ static xm_status_t open_items(const ap_planner_setup_t *setup, const int *list, 
     return status;
 }
 
+/* All orders where they are few; else those in which like hosts stand together, which keep stages
+ * on hosts of one kind. Fixed pins leave no choice. */
 xm_status_t ap_host_permutations_open(ap_planner_setup_t *setup, int layers,
                                       ap_host_permutations_t *host_permutations)
 {

@@ -1,3 +1,11 @@
+/*
+ * Why there is no plan, in one sentence with the smallest change that would help. "No solution"
+ * leaves a user to try limits by hand; the planner can try them faster. It asks the same search
+ * again with one restriction less, doubles the memory until something fits, and names what worked.
+ *
+ * All of this runs only after a search has failed, so it may cost several more.
+ */
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -8,13 +16,13 @@
 
 enum { DOUBLINGS = 60, HALVINGS = 6, TEXT = 32, LONG_TEXT = 320 };
 
-/* Where it may, every stage recomputes: nothing needs less. */
+/* Where it may, every stage recomputes: nothing needs less memory. */
 static ap_recompute_t least_memory(const ap_planner_setup_t *setup)
 {
     return setup->params->recompute == AP_RECOMPUTE_OFF ? AP_RECOMPUTE_OFF : AP_RECOMPUTE_ON;
 }
 
-/* The schedule asked for; none needs less memory than 1f1b. */
+/* The schedule asked for; with a choice it is 1f1b, for none needs less memory. */
 static ap_schedule_kind_t schedule_of(const ap_planner_setup_t *setup)
 {
     const char *name = setup->params->schedule;
@@ -41,7 +49,8 @@ static question_t as_asked(const ap_planner_setup_t *setup, int64_t micro_batche
                         .max_stages = setup->params->max_stages};
 }
 
-/* Is there a plan? XM_ERR_NO_SOLUTION: no. The plan is the caller's, unless it is not wanted. */
+/* Asks whether there is a plan; XM_ERR_NO_SOLUTION says no. The plan is the caller's, unless it is
+ * not wanted. */
 static xm_status_t solvable(const ap_planner_setup_t *setup, const question_t *question,
                             ap_plan_t **plan)
 {
@@ -62,7 +71,8 @@ static xm_status_t solvable(const ap_planner_setup_t *setup, const question_t *q
     return status;
 }
 
-/* Doubles the memory until a plan fits, then halves the interval a few times. */
+/* Doubles the memory until a plan fits, then halves the interval a few times: within a few per cent
+ * is enough to say. */
 static xm_status_t needed_memory(const ap_planner_setup_t *setup, question_t question,
                                  double *needed)
 {
@@ -98,7 +108,7 @@ static const char *bytes_text(double bytes, char *text)
     return xm_text_format_bytes((uint64_t)bytes, text, TEXT);
 }
 
-/* The stage that needs most of a plan that fits into a little more memory, and what for. */
+/* Names the stage that needs most of a plan that fits into a little more memory, and what for. */
 static xm_status_t name_fullest(const ap_planner_setup_t *setup, const question_t *question,
                                 char *text, size_t size)
 {
@@ -133,8 +143,8 @@ static xm_status_t name_fullest(const ap_planner_setup_t *setup, const question_
     return XM_OK;
 }
 
-/* The number of stages nearest to the limits for which there is a plan with enough memory; 0: none.
- */
+/* Finds the number of stages nearest to the limits for which there is a plan with enough memory; 0
+ * when there is none. One table serves all numbers. */
 static xm_status_t nearest_stages(const ap_planner_setup_t *setup, int64_t micro_batches,
                                   int *stages)
 {
@@ -199,7 +209,7 @@ static xm_status_t blame_stages(const ap_planner_setup_t *setup, int64_t micro_b
                         params->model, limits, hosts, per_host, stages);
 }
 
-/* More micro-batches than were asked for; 0: there are none. */
+/* More micro-batches than were asked for, the most that the batch allows; 0 when there are none. */
 static int64_t more_micro_batches(const ap_planner_setup_t *setup, int64_t micro_batches)
 {
     int64_t most = 0;
@@ -212,7 +222,7 @@ static int64_t more_micro_batches(const ap_planner_setup_t *setup, int64_t micro
     return most > micro_batches ? most : 0;
 }
 
-/* Tries what was asked for with one restriction less, and names those that would do. */
+/* Tries what was asked for with one restriction less, and names those changes that would do. */
 static xm_status_t name_changes(const ap_planner_setup_t *setup, int64_t micro_batches, char *text,
                                 size_t size)
 {
@@ -257,6 +267,7 @@ static xm_status_t name_changes(const ap_planner_setup_t *setup, int64_t micro_b
     return XM_OK;
 }
 
+/* Memory is to blame only if there is a plan without a limit on it. */
 xm_status_t ap_planner_explain_infeasible(const ap_planner_setup_t *setup, int64_t micro_batches)
 {
     const ap_planner_params_t *params = setup->params;

@@ -1,3 +1,12 @@
+/*
+ * A model file as the planner takes it: read, reduced to its forward pass, cut into layers, fused.
+ * The four passes know nothing of each other; this file is the order in which they must run. Fusion
+ * comes last, because layers are told by operators of the file, which fusion would merge.
+ *
+ * A file that has layers of its own keeps them, and its operators are not fused: whoever wrote
+ * layers by hand has decided what an operator is.
+ */
+
 #include "planner/search/model.h"
 
 #include "planner/passes.h"
@@ -8,6 +17,7 @@ bool ap_planner_model_is_given(const ap_layering_t *how)
     return how->layers != 0 || how->pattern != NULL || how->marks != NULL;
 }
 
+/* Each graph is freed once it has been turned into the next; destroying NULL does nothing. */
 xm_status_t ap_planner_model_read(const char *path, const char *const *dims, size_t dim_count,
                                   const ap_layering_t *how, ap_planner_model_t *model)
 {
@@ -52,6 +62,8 @@ destroy_file:
     return status;
 }
 
+/* The batch is the first dimension that most inputs have: inputs such as positions may lack it.
+ * Ties go to the first input. */
 int64_t ap_planner_model_samples(const ap_graph_t *forward)
 {
     int64_t best = 1;

@@ -1,4 +1,9 @@
-/* One case of a planner run with its hosts in every order. */
+/*
+ * One case of a planner run with its hosts in every order. Orders are bounded first and planned in
+ * the order of their bounds, each only if it can still beat what was found; where there are too
+ * many to list, a climb from the best one over neighbouring orders looks for better ones.
+ */
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,7 +11,7 @@
 #include "planner/search/trial.h"
 
 /* The bounds of all orders of the hosts, and the least of each kind. Where only NICs differ, which
- * the bounds do not see, those of the order before are its own. */
+ * the bounds do not see, the bounds of the order before hold. */
 xm_status_t ap_planner_bound_orders(ap_planner_run_t *run, ap_planner_work_t *work,
                                     ap_stage_table_t *table, ap_planner_bounds_t *least)
 {
@@ -36,7 +41,8 @@ xm_status_t ap_planner_bound_orders(ap_planner_run_t *run, ap_planner_work_t *wo
     return status;
 }
 
-/* What an order of hosts must stay below, as the search counts: it pays to leave the one before. */
+/* What an order of hosts must stay below, as the search counts: moving hosts must pay, so that
+ * equal orders leave them where they are. */
 static double order_limit(const ap_planner_candidate_t *attempt)
 {
     static const double MOVING = 1e-6;
@@ -50,8 +56,8 @@ static double order_limit(const ap_planner_candidate_t *attempt)
     return ap_planner_is_simulated(run, attempt->work) ? limit / AP_PLANNER_ESTIMATED : limit;
 }
 
-/* Plans with the hosts in an order if that may pay. *bound: of this order, before and after.
- * XM_ERR_NO_SOLUTION: it does not. */
+/* Plans with the hosts in an order if that may pay. *bound is of this order, before and after.
+ * XM_ERR_NO_SOLUTION says that it does not pay. */
 static xm_status_t try_order(ap_planner_candidate_t *attempt,
                              const ap_host_permutation_t *host_permutation, double *bound,
                              bool *better)
@@ -95,6 +101,7 @@ typedef struct climb {
     int neighbour_count;
 } climb_t;
 
+/* Orders that differ only in hosts that are alike are the same. */
 static bool is_seen(const climb_t *climb, const int *order)
 {
     const ap_host_permutations_t *host_permutations = &climb->attempt->run->host_permutations;
@@ -111,7 +118,8 @@ static bool is_seen(const climb_t *climb, const int *order)
     return seen;
 }
 
-/* Bounds the orders near the best one that were not yet looked at. */
+/* Bounds the orders near the best one that were not yet looked at. The number of orders looked at
+ * is limited over the whole walk, which is why it ends. */
 static xm_status_t look_around(climb_t *climb)
 {
     ap_planner_run_t *run = climb->attempt->run;
@@ -151,7 +159,7 @@ static xm_status_t look_around(climb_t *climb)
     return status;
 }
 
-/* Plans with the neighbours as they promise, until one pays. */
+/* Plans with the neighbours in the order of their bounds, until one pays. */
 static xm_status_t take_step(climb_t *climb, bool *better)
 {
     xm_status_t status = XM_OK;
@@ -181,7 +189,8 @@ static xm_status_t take_step(climb_t *climb, bool *better)
     return status;
 }
 
-/* From the best order so far to one near it, as long as that pays. */
+/* Goes from the best order so far to one near it, as long as that pays. Bounds of orders that were
+ * never seen are not known, so the case's bound then is its own step. */
 static xm_status_t climb(ap_planner_candidate_t *attempt)
 {
     enum { MOST_SOLVES = 16 };
@@ -229,7 +238,8 @@ static xm_status_t climb(ap_planner_candidate_t *attempt)
     return status;
 }
 
-/* The profile's order, then the others as they promise; each must pay. */
+/* The profile's order, then the others by their bounds; each must pay. Beginning with the profile's
+ * makes it the one that stays where nothing is better. */
 xm_status_t ap_planner_try_orders(ap_planner_candidate_t *attempt)
 {
     const ap_host_permutations_t *host_permutations = &attempt->run->host_permutations;

@@ -1,3 +1,8 @@
+/*
+ * What is asked of a planner, in structures of this library's size. Callers may have been compiled
+ * with other versions of the headers; everything behind this file sees the full, defaulted
+ * structures and need not look at struct_size.
+ */
 #include "planner/search/params.h"
 
 #include "comm/base.h"

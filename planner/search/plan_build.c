@@ -1,3 +1,12 @@
+/*
+ * Makes a plan of stages that a search has found. The search works with prices only; here each
+ * stage is solved once more for what its operators do, boundaries are planned for their bytes and
+ * links, and layers that are sharded alike are written once.
+ *
+ * Everything that the plan's structures point at lives in arrays of this file until the plan has
+ * copied it into its document.
+ */
+
 #include "planner/search/plan_build.h"
 
 #include <math.h>
@@ -49,7 +58,8 @@ static bool ops_alike(const ap_plan_op_t *a, const ap_plan_op_t *b)
            strcmp(a->results, b->results) == 0;
 }
 
-/* True when the last group has the same operators as the @p count operators from @p ops on. */
+/* Whether the last group has the same operators as the @p count operators from @p ops on. Names are
+ * not compared: they carry the number of the block. */
 static bool continues_group(const ap_plan_layers_t *group, const ap_plan_op_t *ops, int count)
 {
     bool alike = group->op_count == count;
@@ -202,7 +212,8 @@ static xm_status_t build_boundary(const ap_plan_recipe_t *recipe, int index,
     return XM_OK;
 }
 
-/* Sum, bottleneck and step of inter_op.h, from what stages and boundaries take. */
+/* Adds up sum, bottleneck and step as inter_op.h defines them, from what stages and boundaries
+ * take. */
 static void add_up(const ap_plan_recipe_t *recipe, const ap_plan_boundary_t *boundaries,
                    ap_plan_info_t *info)
 {
@@ -280,6 +291,8 @@ free_arrays:
     return status;
 }
 
+/* A run without a limit of its own is limited by the device with the most memory; the others'
+ * limits are those of their classes. */
 xm_status_t ap_plan_build(ap_stage_table_t *table, const ap_inter_op_result_t *result,
                           const ap_plan_info_t *info, ap_plan_t **plan)
 {
@@ -315,6 +328,7 @@ xm_status_t ap_plan_build(ap_stage_table_t *table, const ap_inter_op_result_t *r
         ap_stage_table_config(table, &result->stages[i], &config);
         ap_stage_table_query(table, &result->stages[i], &parts[i].query);
         parts[i].first_device = result->stages[i].first_device;
+        /* The same question that the search priced, so the answer costs the same. */
         status = ap_stage_solve(
             ap_stage_table_context(table, first_host, parts[i].query.hosts, config.recompute),
             &parts[i].query, &parts[i].solution);

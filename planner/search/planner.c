@@ -1,3 +1,13 @@
+/*
+ * The planner's outer search, over cases: numbers of micro-batches, schedules, ways to recompute.
+ * Bounding a case is much cheaper than solving it; so all are bounded, the most promising are
+ * solved, and a case whose bound exceeds the best plan by then is never solved.
+ *
+ * Cases are taken up in batches whose size is fixed and does not follow the number of cores;
+ * results are taken in by the order of cases, not by who finished first. So the plan is the same on
+ * any machine, unless a time limit cuts the search short.
+ */
+
 #include "planner/search/planner.h"
 
 #include <inttypes.h>
@@ -15,7 +25,7 @@
 
 enum { MOST_AT_ONCE = 8 /* trials */ };
 
-/* The schedules to search. Of those that fill the pipeline alike the one with the least memory is
+/* The schedules to search. Of those that fill the pipeline alike, the one with the least memory is
  * enough: its plans are simulated under the others as well. */
 static xm_status_t list_schedules(ap_planner_run_t *run)
 {
@@ -50,8 +60,8 @@ static void report(const ap_planner_run_t *run, double fraction, const ap_planne
     }
 }
 
-/* Ways to recompute that are searched apart. Stages that choose one by one are best for what the
- * search counts; a simulation may like it better if all do the same. */
+/* The ways to recompute that are searched apart. Stages that choose one by one are best for what
+ * the search counts; a simulation may favour that all do the same. */
 static int list_ways(const ap_planner_run_t *run, ap_recompute_t *ways)
 {
     ap_recompute_t asked = run->params->recompute;
@@ -86,7 +96,7 @@ static xm_status_t list_trials(ap_planner_run_t *run)
     return XM_OK;
 }
 
-/* A batch of trials that are worked on at the same time, whatever the number of cores: what is done
+/* A batch of cases that are worked on at the same time, whatever the number of cores: what is done
  * does not depend on it. */
 typedef struct batch {
     ap_planner_run_t *run;
@@ -95,6 +105,8 @@ typedef struct batch {
     pthread_mutex_t mutex;
 } batch_t;
 
+/* Threads take cases by number until none is left. A case writes into its own work only; its
+ * sentence is copied, because the last error belongs to the thread. */
 static void *work_on(void *arg)
 {
     batch_t *batch = arg;
@@ -118,6 +130,7 @@ static void *work_on(void *arg)
     }
 }
 
+/* The calling thread works as well, so a batch is done even if no thread can be started. */
 static void run_batch(batch_t *batch)
 {
     enum { MOST_THREADS = 16 };
@@ -135,7 +148,7 @@ static void run_batch(batch_t *batch)
     }
 }
 
-/* What a bounding pass found bounds the same case with recomputation. */
+/* What was found for a case without recomputation bounds the same case with it. */
 static void pass_on_bound(ap_planner_run_t *run, const ap_planner_work_t *work)
 {
     for (int i = 0; i < run->result.trial_count; ++i) {
@@ -150,7 +163,8 @@ static void pass_on_bound(ap_planner_run_t *run, const ap_planner_work_t *work)
     }
 }
 
-/* Takes in what a batch found, in the order of its trials. */
+/* Takes in the results of a batch in the order of its cases. The first failure counts; plans that
+ * are not better are freed. */
 static xm_status_t take_in(ap_planner_run_t *run, batch_t *batch)
 {
     xm_status_t status = XM_OK;
@@ -187,13 +201,14 @@ static xm_status_t take_in(ap_planner_run_t *run, batch_t *batch)
     return status;
 }
 
+/* A bound if there is one, or what a simulated step is estimated to be, whichever is higher. */
 static double promise(const ap_planner_work_t *work)
 {
     return fmax(work->trial->bound, work->estimate);
 }
 
-/* A case that recomputes waits until the one that does not has had its bounding pass, which bounds
- * it. */
+/* A case that recomputes waits until the one that does not is bounded, for that gives its bound,
+ * too. */
 static bool waits(const ap_planner_run_t *run, const ap_planner_work_t *work)
 {
     for (int i = 0; i < run->result.trial_count; ++i) {
@@ -208,15 +223,16 @@ static bool waits(const ap_planner_run_t *run, const ap_planner_work_t *work)
     return false;
 }
 
-/* Whether a trial's bounding pass or solution is on, and no bound says that it is not worth it. */
+/* Whether a case still has to be bounded or solved, and no bound says that it cannot be worth
+ * it. */
 static bool is_open(const ap_planner_run_t *run, const ap_planner_work_t *work)
 {
     return !work->trial->exact && promise(work) < ap_planner_cutoff(run) &&
            (work->bounded || !waits(run, work));
 }
 
-/* Adds the trials that promise most of those bounded or not yet, up to so many and below a bound;
- * those of which nothing is known alone. */
+/* Adds the most promising cases of those bounded or not yet, up to so many and below a bound. Cases
+ * of which nothing is known are put in a batch by themselves. */
 static void fill_batch(ap_planner_run_t *run, batch_t *batch, bool bounded, int most, double below)
 {
     while (batch->count < most) {
@@ -242,7 +258,8 @@ static void fill_batch(ap_planner_run_t *run, batch_t *batch, bool bounded, int 
     }
 }
 
-/* Many to bound; or two to solve, once no other can be more promising than these. */
+/* Chooses the next batch: many cases to bound; or two to solve, once no other can be more promising
+ * than these. */
 static void pick_batch(ap_planner_run_t *run, batch_t *batch)
 {
     enum { MOST_BOUNDING_PASSES = MOST_AT_ONCE, MOST_SOLVES = 2 };
@@ -260,7 +277,8 @@ static void pick_batch(ap_planner_run_t *run, batch_t *batch)
     }
 }
 
-/* No plan of the space is faster than this. */
+/* No plan of the space is faster than this: neither the best found nor any that a case's bound
+ * allows. */
 static double proved_bound(const ap_planner_run_t *run)
 {
     double bound = run->best;
@@ -294,7 +312,7 @@ static void close_work(ap_planner_run_t *run)
     free(run->work);
 }
 
-/* Orders of hosts, where there is a choice. */
+/* Lists the orders of hosts, where there is a choice: hosts that are all alike have one. */
 static xm_status_t list_orders(ap_planner_run_t *run)
 {
     const xm_cluster_profile_t *profile = run->params->profile;
@@ -320,7 +338,8 @@ static xm_status_t note_orders(ap_planner_run_t *run)
 {
     const ap_host_permutations_t *host_permutations = &run->host_permutations;
     bool all = host_permutations->all && (host_permutations->count == 0 || !run->stopped);
-    /* A simulated step is not what orders are bounded by, but for an estimate. */
+    /* A simulated step is not what orders are bounded by, but for an estimate; so the best order is
+     * then found, not proved. */
     bool proved = !run->automatic &&
                   (run->params->schedule == NULL || strcmp(run->params->schedule, "1f1b") == 0);
     ap_plan_t *noted;
@@ -349,6 +368,8 @@ static xm_status_t note_orders(ap_planner_run_t *run)
     return status;
 }
 
+/* Every batch solves or bounds at least one case for good, so the loop ends. The time limit is
+ * looked at between batches here, and within them by the searches themselves. */
 static xm_status_t try_all(ap_planner_run_t *run)
 {
     xm_status_t status = list_trials(run);
@@ -385,7 +406,7 @@ static xm_status_t try_all(ap_planner_run_t *run)
     return status;
 }
 
-/* Of those to try: the smallest ones need the least memory. */
+/* The most micro-batches of those to try: the smallest ones need the least memory. */
 static int64_t most_micro_batches(const ap_planner_run_t *run)
 {
     int64_t most = 0;
@@ -396,6 +417,8 @@ static int64_t most_micro_batches(const ap_planner_run_t *run)
     return most;
 }
 
+/* When nothing was found, the reason is told in the order time, schedule, memory: the first that
+ * applies explains the others. */
 xm_status_t ap_planner_run(const ap_planner_params_t *params, ap_planner_result_t *result)
 {
     ap_planner_run_t run = {.params = params, .best = INFINITY, .deadline = INFINITY};

@@ -1,3 +1,10 @@
+/*
+ * A planning question taken apart: what holds for the whole run (model file, classes of devices,
+ * boundary prices) is opened once as a setup, what depends on the number of micro-batches as a
+ * case. Everyone who examines plans, not only the search, opens the same setup and thus has the
+ * same prices.
+ */
+
 #include <inttypes.h>
 #include <math.h>
 
@@ -29,7 +36,8 @@ static xm_status_t check_params(const ap_planner_params_t *params)
     return XM_OK;
 }
 
-/* Reads a file, once for all cases, and counts how many of its kind make a step. */
+/* Reads a file, once for all cases, and counts how many of its kind make a step. The file fixes the
+ * size of a micro-batch, so the batch decides their number. */
 static xm_status_t open_graph(ap_planner_setup_t *setup)
 {
     const ap_planner_params_t *params = setup->params;
@@ -70,6 +78,7 @@ static xm_status_t open_graph(ap_planner_setup_t *setup)
     return XM_OK;
 }
 
+/* On failure the setup holds what was opened so far, and is closed like any other. */
 xm_status_t ap_planner_setup_open(const ap_planner_params_t *params, ap_planner_setup_t *setup)
 {
     xm_status_t status = check_params(params);
@@ -100,6 +109,8 @@ void ap_planner_setup_close(ap_planner_setup_t *setup)
     ap_planner_model_clear(&setup->read);
 }
 
+/* How a file was read goes into the plan, so that whoever reads the file again gets the same
+ * layers. */
 ap_plan_info_t ap_planner_info(const ap_planner_setup_t *setup)
 {
     const ap_planner_params_t *params = setup->params;
@@ -208,6 +219,7 @@ xm_status_t ap_planner_check_counts(const ap_planner_setup_t *setup)
     return XM_OK;
 }
 
+/* The counts are checked after they are listed, because either may be what the caller gave. */
 xm_status_t ap_planner_micro_batches(const ap_planner_setup_t *setup, int64_t *values, int *count)
 {
     const ap_planner_params_t *params = setup->params;

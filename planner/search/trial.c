@@ -1,3 +1,10 @@
+/*
+ * One case of a planner run: bounded without a single configuration priced, then planned. Bounds
+ * and plans are of the objective that the search can count; where the plan's schedule is simulated,
+ * the step is the simulation's, and the objective is only an estimate of it. Both kinds of number
+ * are kept apart throughout, because a bound of one is none of the other.
+ */
+
 #include "planner/search/trial.h"
 
 #include <math.h>
@@ -6,7 +13,7 @@
 #include "comm/base.h"
 #include "planner/plan.h"
 
-/* Share of the step that a case must be able to save to be taken up again. */
+/* The share of the step that a case must be able to save to be taken up again. */
 static const double WORTHWHILE = 1e-3;
 
 /* Whether steps come from the simulation; 1f1b alone has its objective for a step. */
@@ -15,8 +22,9 @@ bool ap_planner_is_simulated(const ap_planner_run_t *run, const ap_planner_work_
     return run->automatic || work->trial->schedule != AP_SCHEDULE_1F1B;
 }
 
-/* The plan under its schedule, or under the fastest if it may choose. A plan whose memory that
- * exceeds is none: *plan is NULL then. `refused`: the schedule that it was made for is exceeded. */
+/* Puts the plan under its schedule, or under the fastest if it may choose. A plan whose memory that
+ * exceeds is none: *plan is NULL then. `refused` says that the schedule it was made for is
+ * exceeded. */
 static xm_status_t apply_schedule(const ap_planner_run_t *run, ap_planner_work_t *work,
                                   ap_plan_t **plan)
 {
@@ -43,7 +51,7 @@ static xm_status_t apply_schedule(const ap_planner_run_t *run, ap_planner_work_t
     return status;
 }
 
-/* Hosts that stand in an order get their own numbers. */
+/* Gives hosts that stand in an order their own numbers again. */
 static xm_status_t place_plan(const ap_planner_run_t *run,
                               const ap_host_permutation_t *host_permutation, ap_plan_t **plan)
 {
@@ -57,8 +65,8 @@ static xm_status_t place_plan(const ap_planner_run_t *run,
     return status;
 }
 
-/* Makes a plan of what was found and keeps it if it is the trial's best: *better. @p
- * host_permutation: how the hosts stand, NULL: as in the profile. */
+/* Makes a plan of what was found and keeps it if it is the case's best: *better. @p
+ * host_permutation says how the hosts stand; NULL: as in the profile. */
 static xm_status_t build_plan(const ap_planner_run_t *run, ap_planner_work_t *work,
                               ap_planner_case_t *one, const ap_host_permutation_t *host_permutation,
                               const ap_inter_op_result_t *found, bool *better)
@@ -147,6 +155,7 @@ xm_status_t ap_planner_find_bounds(const ap_planner_run_t *run, const ap_planner
     return status == XM_ERR_NO_SOLUTION ? XM_OK : status;
 }
 
+/* A time limit that ends the bounding leaves what was known before; that is no failure. */
 xm_status_t ap_planner_bounding_pass(ap_planner_run_t *run, ap_planner_work_t *work)
 {
     ap_planner_bounds_t bounds = {0};
@@ -174,11 +183,9 @@ xm_status_t ap_planner_bounding_pass(ap_planner_run_t *run, ap_planner_work_t *w
     return status;
 }
 
-/*
- * The best plans with fewer stages, then with more, as long as each takes a shorter simulated step
- * than the one before: the search counts every transfer as a station of its own, the simulation
- * knows which of them share NICs.
- */
+/* Tries the best plans with fewer stages, then with more, as long as each takes a shorter simulated
+ * step than the one before: the search counts every transfer as a station of its own, while the
+ * simulation knows which of them share NICs. */
 static xm_status_t try_neighbours(ap_planner_run_t *run, ap_planner_work_t *work,
                                   ap_planner_case_t *one,
                                   const ap_host_permutation_t *host_permutation, int stages)
@@ -240,8 +247,8 @@ xm_status_t ap_planner_slice(ap_planner_candidate_t *attempt,
     return status;
 }
 
-/* Slices the case for at most so many stages, 0: for any. XM_ERR_NO_SOLUTION: there is no plan.
- * *count: the stages that came out. */
+/* Slices the case for at most so many stages, or with 0 for any. XM_ERR_NO_SOLUTION says that there
+ * is no plan. *count: the stages that came out. */
 static xm_status_t solve_once(ap_planner_run_t *run, ap_planner_work_t *work, int stages,
                               int *count)
 {
@@ -267,9 +274,9 @@ static xm_status_t solve_once(ap_planner_run_t *run, ap_planner_work_t *work, in
     return status;
 }
 
-/* Where a schedule's memory depends on the
- * number of all stages, the first search counts too few before a stage; if its plan does not fit,
- * others count as many as they allow, then half as many, and so on. */
+/* Plans a case. Where a schedule's memory depends on the number of all stages, the first search
+ * counts too few micro-batches before a stage; if its plan does not fit, further searches count as
+ * many stages as they allow, then half as many, and so on, so at most a handful follow. */
 xm_status_t ap_planner_solve(ap_planner_run_t *run, ap_planner_work_t *work)
 {
     int stages = 0;

@@ -1,3 +1,9 @@
+/*
+ * The devices that NCCL sees: this host's NICs, one by one or merged, and virtual devices
+ * that NCCL makes of several. They are found once in a process and shared by all
+ * communicators; a lock guards the list, and entries never move or change once NCCL knows
+ * them, so their strings can be handed out.
+ */
 #include "plugins/nccl/net.h"
 
 #include <pthread.h>
@@ -11,7 +17,7 @@
 #include <crossmesh/version.h>
 #include "plugins/nccl/plugin_log.h"
 
-/* What NCCL assumes of a network whose speed nobody tells, in Mbit/s. */
+/* The speed that NCCL assumes of a network when nobody tells it, in Mbit/s. */
 enum { UNKNOWN_SPEED = 10000 };
 
 static struct {
@@ -22,7 +28,7 @@ static struct {
     _Atomic(nccl_profiler_t) profiler; /* read without the lock */
 } net = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* The latency between hosts, where it was measured. */
+/* The measured latency between hosts in microseconds, 0 where there is none. */
 static float measured_latency(void)
 {
     const char *path = xm_config_string(XM_CONFIG_PROFILE);
@@ -42,6 +48,7 @@ static xm_status_t no_memory(void)
     return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a network device");
 }
 
+/* The count rises before anything can fail, so forget_devices() frees what there is. */
 static xm_status_t add_nic(const xm_pipe_device_t *nic, float latency)
 {
     net_device_t *device = &net.devices[net.count];
@@ -59,7 +66,7 @@ static xm_status_t add_nic(const xm_pipe_device_t *nic, float latency)
     return device->name != NULL && device->nics != NULL ? XM_OK : no_memory();
 }
 
-/* "a+b" and "a,b" of devices. */
+/* Joins the members' names as "a+b", or their NICs as "a,b". */
 static char *join(const int *members, int count, bool names)
 {
     size_t size = 1;
@@ -83,7 +90,7 @@ static char *join(const int *members, int count, bool names)
     return text;
 }
 
-/* A device of several. NCCL places it where the first one is. */
+/* Adds a device of several NICs. NCCL places it where the first one is. */
 static xm_status_t add_virtual(const int *members, int count)
 {
     const net_device_t *first = &net.devices[members[0]];
@@ -114,7 +121,7 @@ static void forget_devices(void)
     net.count = 0;
 }
 
-/* All NICs as one device, which takes the first place. */
+/* Replaces all NICs by one device that takes the first place. */
 static xm_status_t merge_all(void)
 {
     int all[NCCL_MEMBERS_MAX_V12], count = 0;
@@ -137,6 +144,8 @@ static xm_status_t merge_all(void)
     return status;
 }
 
+/* Called under the lock, once; on a failure the list is empty again and the next call
+ * tries anew. */
 static xm_status_t find_devices(void)
 {
     static xm_pipe_device_t nics[XM_PIPE_DEVICES_MAX];
@@ -156,7 +165,8 @@ static xm_status_t find_devices(void)
     return status;
 }
 
-/* What is there and what was chosen, in one line: the first question of anybody who looks. */
+/* Logs what is there and what was chosen in one line: the first question of anybody who
+ * looks. */
 static void announce(void)
 {
     char list[512] = "";
@@ -172,6 +182,7 @@ static void announce(void)
                 XM_VERSION_STRING, list);
 }
 
+/* NCCL calls it for every communicator; only the first call looks for devices. */
 nccl_result_t net_init(nccl_log_t log, nccl_profiler_t profiler)
 {
     xm_status_t status = XM_OK;
@@ -220,7 +231,7 @@ const net_device_t *net_device(int device)
     return &net.devices[device];
 }
 
-/* The NICs of several devices, each once. Returns how many, or -1. */
+/* Collects the NICs of several devices; returns how many, or −1 when they are too many. */
 static int collect(int count, const int *members, int *nics)
 {
     int total = 0;
@@ -238,6 +249,8 @@ static int collect(int count, const int *members, int *nics)
     return total;
 }
 
+/* A virtual device of one NIC is that NIC. Members that are virtual themselves are taken
+ * apart. */
 nccl_result_t net_make_virtual(int *device, int count, const int *members)
 {
     int nics[NCCL_MEMBERS_MAX_V12], total;
@@ -269,7 +282,7 @@ nccl_profiler_t net_profiler(void)
     return atomic_load(&net.profiler);
 }
 
-/* The plugin may be unloaded and loaded again. */
+/* Runs when the plug-in is unloaded: NCCL may load it again. */
 __attribute__((destructor)) static void unload(void)
 {
     net_forget_pending();

@@ -1,4 +1,8 @@
-/* Connections of NCCL, and the messages on them. */
+/*
+ * The connections of NCCL and the messages on them, in terms of pipes (plugins/nccl/pipe/pipe.h).
+ * NCCL's calls must not block: connecting and accepting return without a connection until
+ * there is one, and are repeated.
+ */
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -23,9 +27,9 @@ typedef struct net_listener {
 } net_listener_t;
 
 /*
- * A connection that is being made. NCCL calls connect with the same handle until it is; the bytes
- * of the handle that pipes leave to us hold the ticket meanwhile. Callers that give a fresh copy
- * each time are recognised by where and what the handle is.
+ * A connection that is being made. NCCL calls connect with the same handle until it is;
+ * the bytes of the handle that pipes leave to us hold the ticket meanwhile. Callers that
+ * give a fresh copy each time are recognised by where and what the handle is.
  */
 typedef struct pending {
     struct pending *next;
@@ -45,6 +49,7 @@ static struct {
     uint64_t tickets;
 } pendings = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
+/* Takes the pipe over, also on failure. */
 static net_comm_t *make_comm(xm_pipe_t *pipe, const net_device_t *device)
 {
     net_comm_t *comm = calloc(1, sizeof(*comm));
@@ -60,6 +65,7 @@ static net_comm_t *make_comm(xm_pipe_t *pipe, const net_device_t *device)
     return comm;
 }
 
+/* A listener has the NICs of its device, and so have the connections that it accepts. */
 nccl_result_t net_listen(int device, void *handle, void **comm)
 {
     const net_device_t *nic = net_device(device);
@@ -86,11 +92,12 @@ nccl_result_t net_listen(int device, void *handle, void **comm)
     return NCCL_OK;
 }
 
-/* NCCL asks again and again; what it does not ask for any more belongs to a communicator that was
- * given up. */
+/* How long an unfinished connection is kept. NCCL asks again and again; a connection that
+ * it does not ask for any more belongs to a communicator that was given up. */
 static const int64_t forgotten_ns = INT64_C(60) * 1000000000;
 
-/* Takes what nobody asks for any more off the list. */
+/* Takes what nobody asks for any more off the list; the lock is held, and the caller
+ * frees it without. */
 static pending_t *take_forgotten(void)
 {
     pending_t **link = &pendings.first, *forgotten = NULL;
@@ -121,7 +128,7 @@ static void free_pendings(pending_t *list)
     }
 }
 
-/* Takes the connection of a handle off the list; NULL: it is new. */
+/* Takes the connection of a handle off the list; NULL means that it is new. */
 static pending_t *take_pending(const uint8_t *handle, int device)
 {
     uint64_t ticket;
@@ -145,7 +152,7 @@ static pending_t *take_pending(const uint8_t *handle, int device)
     return found;
 }
 
-/* Puts it back, and the ticket into the handle. */
+/* Puts a connection back on the list and its ticket into the handle. */
 static void keep_pending(pending_t *pending, uint8_t *handle)
 {
     (void)pthread_mutex_lock(&pendings.lock);
@@ -160,6 +167,7 @@ static void keep_pending(pending_t *pending, uint8_t *handle)
     memcpy(handle + XM_PIPE_HANDLE_USED, &pending->ticket, sizeof(pending->ticket));
 }
 
+/* The handle is copied, since the caller's may move. */
 static xm_status_t begin_connect(const uint8_t *handle, int device, const net_device_t *nic,
                                  pending_t **pending)
 {
@@ -182,6 +190,8 @@ static xm_status_t begin_connect(const uint8_t *handle, int device, const net_de
     return XM_OK;
 }
 
+/* Each call takes the connection off the list while it works on it, so the lock is not
+ * held meanwhile. */
 nccl_result_t net_connect(int device, void *handle, void **comm)
 {
     const net_device_t *nic = net_device(device);
@@ -204,6 +214,7 @@ nccl_result_t net_connect(int device, void *handle, void **comm)
         keep_pending(pending, handle);
         return NCCL_OK;
     }
+    /* The handle is given back as it came, without the ticket. */
     memset((uint8_t *)handle + XM_PIPE_HANDLE_USED, 0, sizeof(pending->ticket));
     if (status == XM_OK) {
         *comm = make_comm(pending->pipe, nic);
@@ -215,6 +226,7 @@ nccl_result_t net_connect(int device, void *handle, void **comm)
     return status == XM_OK ? NCCL_OK : plugin_fail(status, "connect");
 }
 
+/* Called when nothing else runs any more, so without the lock. */
 void net_forget_pending(void)
 {
     free_pendings(pendings.first);
@@ -238,6 +250,7 @@ nccl_result_t net_accept(void *listener, void **comm)
     return status == XM_OK ? NCCL_OK : plugin_fail(status, "accept");
 }
 
+/* Device memory is not offered, so NCCL stages it through host memory by itself. */
 nccl_result_t net_register(void *comm, void *data, size_t size, int type, void **mhandle)
 {
     xm_memory_t *memory = NULL;
@@ -271,6 +284,7 @@ nccl_result_t net_register_dmabuf(void *comm, void *data, size_t size, int type,
                        "register memory");
 }
 
+/* Memory that was not registered has no handle. */
 nccl_result_t net_deregister(void *comm, void *mhandle)
 {
     if (mhandle != NULL) {
@@ -279,7 +293,7 @@ nccl_result_t net_deregister(void *comm, void *mhandle)
     return NCCL_OK;
 }
 
-/* Says once what carries a connection, when UCX knows. */
+/* Says once what carries a connection, when UCX knows: after its first message. */
 static void announce(net_comm_t *comm)
 {
     char path[256], peer[128];
@@ -291,6 +305,7 @@ static void announce(net_comm_t *comm)
                 xm_pipe_path(comm->pipe, path, sizeof(path)));
 }
 
+/* A pipe that cannot take a message now gives no request, and NCCL asks again. */
 nccl_result_t net_send(void *comm, void *data, size_t size, int tag, void *mhandle, void *phandle,
                        void **request)
 {
@@ -313,6 +328,7 @@ nccl_result_t net_send(void *comm, void *data, size_t size, int tag, void *mhand
     return NCCL_OK;
 }
 
+/* A group of receives is one request; NCCL tests it as a whole. */
 nccl_result_t net_receive(void *comm, int count, void **data, const size_t *sizes, int *tags,
                           void **mhandles, void **phandles, void **request)
 {
@@ -324,8 +340,8 @@ nccl_result_t net_receive(void *comm, int count, void **data, const size_t *size
     for (int i = 0; i < count && i < XM_PIPE_GROUP_MAX && mhandles != NULL; ++i) {
         memories[i] = mhandles[i];
     }
-    /* What *request holds before may be a hint that nobody will ask for the lengths; we always know
-     * them. */
+    /* The value of *request before the call may be a hint that nobody will ask for the
+     * lengths; we always know them. */
     status = xm_pipe_receive(self->pipe, count, data, sizes, tags, memories, &started);
     *request = started;
     if (status < 0) {
@@ -339,7 +355,8 @@ nccl_result_t net_receive(void *comm, int count, void **data, const size_t *size
     return NCCL_OK;
 }
 
-/* What has arrived is in the host's memory, where everybody sees it. */
+/* Nothing needs flushing: what has arrived is in the host's memory, where everybody sees
+ * it. */
 nccl_result_t net_flush(void *comm, int count, void **data, int *sizes, void **mhandles,
                         void **request)
 {
@@ -352,6 +369,8 @@ nccl_result_t net_flush(void *comm, int count, void **data, int *sizes, void **m
     return NCCL_OK;
 }
 
+/* The events are taken out of the request before it is tested, because a request that is
+ * done is gone. */
 nccl_result_t net_test(void *request, int *done, int *sizes)
 {
     xm_pipe_request_t *self = request;

@@ -1,3 +1,8 @@
+/*
+ * Events for NCCL's profiler, one for each NIC that carries a part of a message. They
+ * have the form of NCCL's own InfiniBand transport, which profilers know. Events cost
+ * nothing where no profiler listens.
+ */
 #include "plugins/nccl/net_events.h"
 
 #include <stdlib.h>
@@ -21,7 +26,8 @@ struct net_events {
     net_event_t list[XM_PIPE_GROUP_MAX * NCCL_MEMBERS_MAX_V12];
 };
 
-/* The NICs that a message of a length goes over, as far as that is known beforehand. */
+/* Shares a length out over the NICs, as far as that is known beforehand; returns how many
+ * there are. */
 static int share(xm_pipe_t *pipe, uint64_t number, size_t length,
                  size_t shares[NCCL_MEMBERS_MAX_V12])
 {
@@ -33,6 +39,7 @@ static int share(xm_pipe_t *pipe, uint64_t number, size_t length,
     return rails;
 }
 
+/* A message without length still has one event, and NICs without a share have none. */
 static void start(net_events_t *events, int slot, const net_device_t *device, size_t length,
                   void *parent)
 {
@@ -61,6 +68,8 @@ static void start(net_events_t *events, int slot, const net_device_t *device, si
     }
 }
 
+/* Without memory there are no events; a profile with gaps is better than a failed
+ * message. */
 void net_events_start(net_events_list_t *list, xm_pipe_request_t *request,
                       const net_device_t *device, bool send, const size_t *lengths,
                       void *const *phandles)
@@ -96,6 +105,7 @@ void net_events_start(net_events_list_t *list, xm_pipe_request_t *request,
     xm_pipe_request_set_user(request, events);
 }
 
+/* A receive's true lengths are known only at its end, so its event is updated. */
 static void stop(net_event_t *event, const net_events_t *events, const size_t *lengths)
 {
     size_t shares[NCCL_MEMBERS_MAX_V12] = {0};
@@ -110,6 +120,8 @@ static void stop(net_event_t *event, const net_events_t *events, const size_t *l
                          NCCL_PROFILER_IB_V1, &event->data);
 }
 
+/* Each list of events knows the link that points to it, so it is removed without a
+ * search. */
 void net_events_stop(net_events_t *events, const size_t *lengths)
 {
     if (events == NULL) {

@@ -1,4 +1,8 @@
-/* The tables that NCCL looks for, v6 to v12: what each version calls, in terms of net.h. */
+/*
+ * The tables that NCCL looks for, v6 to v12: what each version calls, in terms of net.h.
+ * NCCL takes the newest version that it knows; older ones are thin wrappers that widen
+ * types and drop arguments.
+ */
 #include <string.h>
 
 #include "plugins/nccl/net.h"
@@ -19,7 +23,8 @@ static nccl_result_t accept_v7(void *listener, void **comm, void **offload)
     return net_accept(listener, comm);
 }
 
-/* Traffic classes are UCX's to set (UCX_IB_TRAFFIC_CLASS). */
+/* The configuration carries the traffic class, which is UCX's to set
+ * (UCX_IB_TRAFFIC_CLASS). */
 static nccl_result_t connect_v10(int device, nccl_config_t *config, void *handle, void **comm,
                                  void **offload)
 {
@@ -52,8 +57,8 @@ static nccl_result_t init_v10(nccl_log_t log, nccl_profiler_t profiler)
     return net_init(log, profiler);
 }
 
-/* Communicators share all there is, so their contexts are one. NCCL finalizes what failed as well,
- * and may do so twice. */
+/* Communicators share all there is, so their contexts are one. NCCL finalizes what failed
+ * as well, and may do so twice. */
 static char everybody;
 
 static nccl_result_t init_v11(void **context, uint64_t job, nccl_config_t *config, nccl_log_t log,
@@ -65,6 +70,7 @@ static nccl_result_t init_v11(void **context, uint64_t job, nccl_config_t *confi
     return net_init(log, profiler);
 }
 
+/* There is nothing to give up by communicator. */
 static nccl_result_t finalize_v11(void *context)
 {
     (void)context;
@@ -91,6 +97,7 @@ static nccl_result_t send_v6(void *comm, void *data, int size, int tag, void *mh
     return net_send(comm, data, (size_t)size, tag, mhandle, NULL, request);
 }
 
+/* Lengths were ints up to v8; negative ones would become huge. */
 static nccl_result_t receive_v6(void *comm, int count, void **data, int *sizes, int *tags,
                                 void **mhandles, void **request)
 {
@@ -107,6 +114,7 @@ static nccl_result_t receive_v6(void *comm, int count, void **data, int *sizes, 
     return net_receive(comm, count, data, wide, tags, mhandles, NULL, request);
 }
 
+/* From v9 on, lengths are size_t. */
 static nccl_result_t send_v9(void *comm, void *data, size_t size, int tag, void *mhandle,
                              void **request)
 {
@@ -125,7 +133,8 @@ static nccl_result_t receive_v10(void *comm, int count, void **data, size_t *siz
     return net_receive(comm, count, data, sizes, tags, mhandles, phandles, request);
 }
 
-/* Virtual devices and properties. */
+/* Virtual devices and properties. The members of each version's structure have another
+ * limit. */
 
 static nccl_result_t make_virtual_v9(int *device, nccl_virtual_v9_t *members)
 {
@@ -143,7 +152,7 @@ static nccl_result_t make_virtual_v12(int *device, nccl_virtual_v12_t *members)
     return net_make_virtual(device, members->count, members->devices);
 }
 
-/* What all versions have of a device's properties, under the same names. */
+/* Fills what all versions have of a device's properties, under the same names. */
 #define FILL(properties, nic)                                                                      \
     do {                                                                                           \
         (properties)->name = (nic)->name;                                                          \
@@ -157,7 +166,7 @@ static nccl_result_t make_virtual_v12(int *device, nccl_virtual_v12_t *members)
         (properties)->max_receives = NET_MAX_RECEIVES;                                             \
     } while (0)
 
-/* A version whose members are a prefix of those of a virtual device. */
+/* Fills the members of a version whose list is a prefix of that of a virtual device. */
 #define FILL_MEMBERS(properties, nic, most)                                                        \
     do {                                                                                           \
         (properties)->members.count = (nic)->count < (most) ? (nic)->count : (most);               \
@@ -167,9 +176,11 @@ static nccl_result_t make_virtual_v12(int *device, nccl_virtual_v12_t *members)
         (properties)->max_collective_bytes = NET_MAX_BYTES;                                        \
     } while (0)
 
-/* Defines the function of one version; @p more fills in what v6 does not have. Offload is of type
- * 0, version 0: none. Zero are also regIsGlobal (registrations belong to a connection) and
- * forceFlush. */
+/*
+ * Defines the function of one version; @p more fills in what v6 does not have. Offload is
+ * of type 0, version 0, which means none. regIsGlobal (registrations belong to a
+ * connection) and forceFlush are zero too.
+ */
 #define PROPERTIES(version, more)                                                                  \
     static nccl_result_t properties_##version(int device,                                          \
                                               nccl_properties_##version##_t *properties)           \
@@ -197,7 +208,7 @@ PROPERTIES(v11, SINCE_V11(NCCL_MEMBERS_MAX))
 PROPERTIES(v12, SINCE_V11(NCCL_MEMBERS_MAX_V12); properties->rail = NCCL_ID_UNDEFINED;
            properties->plane = NCCL_ID_UNDEFINED)
 
-/* Entries that every table has. */
+/* The entries that every table has. */
 #define COMMON                                                                                     \
     .name = NET_NAME, .devices = net_devices, .register_dmabuf = net_register_dmabuf,              \
     .deregister_memory = net_deregister, .flush = net_flush, .test = net_test,                     \

@@ -1,3 +1,8 @@
+/*
+ * Messages through NCCL's logger, and statuses as NCCL's results. The logger may be
+ * called from any thread, so the pointer to it is atomic; before NCCL gives one, messages
+ * are dropped.
+ */
 #include "plugins/nccl/plugin_log.h"
 
 #include <stdarg.h>
@@ -27,6 +32,8 @@ void plugin_log_write(int level, unsigned long subjects, const char *file, int l
     log(level, subjects, file, line, "%s", text);
 }
 
+/* NCCL has a result of its own for faults of the other side, and the caller's mistakes
+ * are invalid arguments. */
 nccl_result_t plugin_result(xm_status_t status)
 {
     switch (status) {
@@ -45,6 +52,7 @@ nccl_result_t plugin_result(xm_status_t status)
     }
 }
 
+/* Logs the sentence and returns the result, so that every failure has been logged once. */
 nccl_result_t plugin_fail(xm_status_t status, const char *what)
 {
     plugin_warn(NCCL_SUBJECT_NET, "NET/crossmesh: %s: %s", what, xm_last_error());

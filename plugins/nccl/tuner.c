@@ -1,5 +1,5 @@
-/* NCCL's tuner: picks algorithm and protocol of each collective from the measured cluster profile
- * (XM_PROFILE), and leaves NCCL's own choice where that says nothing. */
+/* NCCL's tuner: picks algorithm and protocol of each collective from the measured cluster
+ * profile (XM_PROFILE), and leaves NCCL's own choice where that says nothing. */
 #include <limits.h>
 #include <math.h>
 #include <stdatomic.h>
@@ -11,8 +11,8 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* Reasons for leaving NCCL's choice are told once each in a process, which has a communicator for
- * every axis of a mesh. */
+/* The reasons for leaving NCCL's choice are told once each in a process, which has a
+ * communicator for every axis of a mesh. */
 enum { NO_PROFILE, BAD_PROFILE, ONE_HOST, REASONS };
 
 static void tell_once(int reason, const char *sentence)
@@ -26,7 +26,7 @@ static void tell_once(int reason, const char *sentence)
     }
 }
 
-/* NCCL predicts what we do not know with the latency that was measured as well. */
+/* Gives NCCL the measured latency too, for the cases that it predicts by itself. */
 static void correct(nccl_constants_v5_t *constants, const tuner_model_t *model)
 {
     for (int algorithm = 0; algorithm < TUNER_ALGORITHMS; ++algorithm) {
@@ -37,6 +37,8 @@ static void correct(nccl_constants_v5_t *constants, const tuner_model_t *model)
     }
 }
 
+/* NULL leaves NCCL's choice, and is no failure: a job must not stop because a profile is
+ * missing. */
 static tuner_model_t *load_model(int ranks, int hosts, nccl_constants_v5_t *constants)
 {
     const char *path = xm_config_string(XM_CONFIG_PROFILE);
@@ -83,6 +85,8 @@ static nccl_result_t tuner_init(void **context, uint64_t job, size_t ranks, size
     return NCCL_OK;
 }
 
+/* Marks the cheapest combination that NCCL allows by a cost of 0, and leaves all other
+ * costs. */
 static nccl_result_t tuner_collective(void *context, int collective, size_t bytes, int operations,
                                       float **costs, int algorithms, int protocols, int registered,
                                       int *channels)

@@ -1,20 +1,27 @@
+/*
+ * The cost model behind the tuner (tuner_model.h has the formulas): steps times latency
+ * plus bytes over bandwidth, corrected where NCCL itself was measured on this axis.
+ */
 #include "plugins/nccl/tuner_model.h"
 
 #include <math.h>
 #include <string.h>
 
-/* Of a tree's bandwidth, what NCCL's own model gives it. */
+/* The efficiency that NCCL's own model gives a tree's bandwidth. */
 static const double tree_efficiency = 0.92;
 
 static const double efficiency[NCCL_PROTOCOLS] = {
     [NCCL_LL] = 0.5, [NCCL_LL128] = 120.0 / 128.0, [NCCL_SIMPLE] = 1.0};
 
-/* What an algorithm does for a collective. */
+/* What an algorithm does for a collective: steps between hosts, steps inside hosts, and
+ * its volume. */
 typedef struct {
     double net_steps, local_steps;
     double volume; /* of S */
 } work_t;
 
+/* False for combinations that the model does not know, such as trees for anything but
+ * all-reduce. */
 static bool work_of(const tuner_model_t *model, int collective, int algorithm, work_t *work)
 {
     double n = model->ranks, m = model->hosts;
@@ -52,6 +59,7 @@ static double slope_of(const tuner_model_t *model, const work_t *work, int colle
            (model->bandwidth * efficiency[protocol]);
 }
 
+/* Several operations in one call share the volume but each pay the latency. */
 double tuner_model_seconds(const tuner_model_t *model, int collective, int algorithm, int protocol,
                            double bytes, int operations)
 {
@@ -93,8 +101,8 @@ static double best_latency(const tuner_model_t *model, int collective)
     return best;
 }
 
-/* The cheapest combination meets the curve: its slope at the last point, and its time at the first,
- * where bytes cost next to nothing. */
+/* Scales the model so that its cheapest combination meets the curve: its slope at the
+ * last point, and its time at the first, where bytes cost next to nothing. */
 static void meet(tuner_model_t *model, int collective, const xm_collective_curve_t *curve)
 {
     const xm_curve_point_t *points = curve->points;
@@ -123,7 +131,8 @@ static int kind_of(int collective)
     }
 }
 
-/* The curve of NCCL on the axis of all ranks; NULL: it was not measured there. */
+/* The curve of NCCL on the axis of all ranks; NULL when it was not measured there. Curves
+ * of other libraries say nothing about NCCL. */
 static const xm_collective_curve_t *curve_of(const tuner_model_t *model,
                                              const xm_cluster_profile_t *profile, int collective)
 {
@@ -147,6 +156,8 @@ void tuner_model_init(tuner_model_t *model, const xm_cluster_profile_t *profile,
         .local_latency = xm_cluster_profile_latency(profile, XM_LINK_INTRA_HOST),
         .bandwidth = xm_cluster_profile_nic_bandwidth(profile),
     };
+    /* The handshakes of LL are part of the measured latency, so only what others cost
+     * more is added. */
     for (int algorithm = 0; algorithm < TUNER_ALGORITHMS && constants != NULL; ++algorithm) {
         const double *latency = constants->link_latency[NCCL_LINK_NETWORK][algorithm];
 

@@ -1,3 +1,9 @@
+/*
+ * Reshards inside compiled XLA programs. XLA calls the handler from its own threads,
+ * which must not wait; so it queues the run, returns a future, and a thread for each
+ * device carries the runs out and completes their futures. The worker is not thread-safe:
+ * this thread owns it except while others hold the lock.
+ */
 #include "plugins/xla/ffi_transfer.h"
 
 #include <pthread.h>
@@ -21,7 +27,7 @@ typedef struct run {
     int64_t deadline;
 } run_t;
 
-/* A part with its runs, the first of which has been posted when `running`. */
+/* A part with its runs; the first of them has been posted when `running`. */
 typedef struct part {
     struct part *next;
     xm_xla_part_t is;
@@ -43,8 +49,8 @@ struct xm_xla_slot {
     part_t *parts;    /* the list, and each part's runs, change under the registry's lock */
 };
 
-/* The handler knows numbers only. Locks are taken in the order: a slot's, the registry's, a bell.
- */
+/* The parts of this process: the handler knows numbers only. Locks are taken in the
+ * order: a slot's, the registry's, a bell. */
 static struct {
     pthread_mutex_t lock;
     xm_xla_slot_t *slots;
@@ -62,6 +68,7 @@ void xm_xla_set_functions(int create, int set_available, int set_error)
 
 /* ---- What XLA is told ---------------------------------------------------------------------- */
 
+/* An error belongs to XLA once it is returned or set. */
 static xla_error_t *make_error(const xla_api_t *api, int code, const char *sentence)
 {
     xla_error_args_t args = {.struct_size = sizeof(args), .message = sentence, .code = code};
@@ -69,6 +76,8 @@ static xla_error_t *make_error(const xla_api_t *api, int code, const char *sente
     return api->functions[0](&args);
 }
 
+/* Deadlines and lack of memory have codes of their own; anything else makes the transfer
+ * unavailable. */
 static int code_of(xm_status_t status)
 {
     switch (status) {
@@ -81,7 +90,8 @@ static int code_of(xm_status_t status)
     }
 }
 
-/* Completes the call's future, and forgets the call. */
+/* Completes the call's future and forgets the call. XLA may free the buffers from here
+ * on. */
 static void end_run(run_t *run, xm_status_t status, const char *sentence)
 {
     xla_future_args_t args = {.struct_size = offsetof(xla_future_args_t, error),
@@ -99,7 +109,8 @@ static void end_run(run_t *run, xm_status_t status, const char *sentence)
 
 /* ---- The thread of a slot ------------------------------------------------------------------ */
 
-/* Takes the first run off its part. */
+/* Takes the first run off its part. The handler may append at the same time, hence the
+ * registry's lock. */
 static run_t *pop(part_t *part)
 {
     run_t *run;
@@ -125,6 +136,8 @@ static run_t *first_of(part_t *part)
     return run;
 }
 
+/* Ends the first run. A receiver's data go from the staging buffer into XLA's only when
+ * all have come. */
 static void finish(part_t *part, xm_status_t status)
 {
     run_t *run = pop(part);
@@ -138,7 +151,11 @@ static void finish(part_t *part, xm_status_t status)
     end_run(run, status, xm_last_error());
 }
 
-/* Posts a part's first run. */
+/*
+ * Posts a part's first run; false when that failed and the run has ended. The deadline
+ * begins here and not when the call was made, because runs of one transfer wait for each
+ * other.
+ */
 static bool start(xm_xla_slot_t *slot, part_t *part, run_t *run)
 {
     xm_status_t status;
@@ -158,7 +175,8 @@ static bool start(xm_xla_slot_t *slot, part_t *part, run_t *run)
     return true;
 }
 
-/* One step of a part. Returns whether there may be more to do at once; *waiting: a run goes on. */
+/* Makes one step of a part. It returns whether there may be more to do at once; *waiting
+ * says that a run goes on. */
 static bool step(xm_xla_slot_t *slot, part_t *part, bool *waiting, int64_t *deadline)
 {
     run_t *run = first_of(part);
@@ -170,6 +188,7 @@ static bool step(xm_xla_slot_t *slot, part_t *part, bool *waiting, int64_t *dead
     if (!part->running && !start(slot, part, run)) {
         return true;
     }
+    /* After a wait that failed: ends every run that it concerns, each with its reason. */
     status = xm_reshard_test(part->is.reshard);
     if (status != XM_IN_PROGRESS) {
         finish(part, status);
@@ -180,7 +199,8 @@ static bool step(xm_xla_slot_t *slot, part_t *part, bool *waiting, int64_t *dead
     return false;
 }
 
-/* With the lock: everything that can be done, and one sleep. False: there is nothing to do. */
+/* With the lock: does everything that can be done, and sleeps once. False when there is
+ * nothing to do. The sleep is limited, so that others get the lock. */
 static bool go_on(xm_xla_slot_t *slot)
 {
     int64_t until = xm_worker_now(slot->worker) + longest_sleep_ns;
@@ -195,6 +215,7 @@ static bool go_on(xm_xla_slot_t *slot)
     return waiting || busy;
 }
 
+/* Bells are counted, so one that rings before the thread listens is not lost. */
 static void ring(xm_xla_slot_t *slot, int wanted, bool closing)
 {
     (void)pthread_mutex_lock(&slot->bell);
@@ -205,7 +226,8 @@ static void ring(xm_xla_slot_t *slot, int wanted, bool closing)
     (void)pthread_mutex_unlock(&slot->bell);
 }
 
-/* Waits until the worker is free, and while nothing is new when there was nothing to do. */
+/* Waits until nobody else wants the worker, and until something is new when there was
+ * nothing to do. */
 static bool may_go_on(xm_xla_slot_t *slot, bool idle, unsigned *seen)
 {
     bool closing;
@@ -236,6 +258,7 @@ static void *serve(void *arg)
 
 /* ---- Slots and parts ----------------------------------------------------------------------- */
 
+/* The thread starts at once and waits for its first bell. */
 xm_status_t xm_xla_slot_open(xm_worker_t *worker, xm_xla_slot_t **slot)
 {
     xm_xla_slot_t *made = calloc(1, sizeof(*made));
@@ -262,6 +285,8 @@ xm_status_t xm_xla_slot_open(xm_worker_t *worker, xm_xla_slot_t **slot)
     return XM_OK;
 }
 
+/* Announces itself first and wakes the worker, so the thread leaves its sleep and lets
+ * the lock go. */
 void xm_xla_lock(xm_xla_slot_t *slot)
 {
     ring(slot, 1, false);
@@ -275,7 +300,7 @@ void xm_xla_unlock(xm_xla_slot_t *slot)
     ring(slot, -1, false);
 }
 
-/* With the registry's lock. */
+/* Finds a part by transfer, device and direction; with the registry's lock. */
 static part_t *find(int64_t id, int32_t position, bool sends, xm_xla_slot_t **slot)
 {
     for (*slot = registry.slots; *slot != NULL; *slot = (*slot)->next) {
@@ -288,6 +313,8 @@ static part_t *find(int64_t id, int32_t position, bool sends, xm_xla_slot_t **sl
     return NULL;
 }
 
+/* A device has one part for each transfer and direction, or calls could not be told
+ * apart. */
 xm_status_t xm_xla_add(xm_xla_slot_t *slot, const xm_xla_part_t *part)
 {
     xm_xla_slot_t *other;
@@ -315,6 +342,8 @@ xm_status_t xm_xla_add(xm_xla_slot_t *slot, const xm_xla_part_t *part)
     return XM_OK;
 }
 
+/* Runs that have not ended are cancelled with the reason; their futures must be completed
+ * in any case. */
 void xm_xla_remove(xm_xla_slot_t *slot, int64_t id, const char *reason)
 {
     part_t **link = &slot->parts, *part;
@@ -339,6 +368,7 @@ void xm_xla_remove(xm_xla_slot_t *slot, int64_t id, const char *reason)
     free(part);
 }
 
+/* The thread has ended before the slot leaves the registry, so nobody uses what is freed. */
 void xm_xla_slot_close(xm_xla_slot_t *slot)
 {
     xm_xla_slot_t **link = &registry.slots;
@@ -382,6 +412,7 @@ static bool answer_metadata(const xla_call_frame_t *frame)
     return false;
 }
 
+/* The attribute's name and type are compared in full: attributes come from a program. */
 static bool read_id(const xla_attributes_t *attributes, int64_t *id)
 {
     for (int64_t i = 0; i < attributes->size; ++i) {
@@ -402,7 +433,7 @@ static bool is_number(const xla_buffers_t *list, int64_t i)
     return i < list->size && list->items[i]->dtype == XLA_TYPE_S32 && list->items[i]->rank == 0;
 }
 
-/* Appends the run; why not, if it cannot. */
+/* Appends the run, or returns why it cannot. The registry's lock is held. */
 static const char *append(int64_t id, int32_t position, const xla_call_frame_t *frame, run_t *run)
 {
     const xla_buffers_t *in = &frame->arguments, *out = &frame->results;
@@ -434,6 +465,8 @@ static const char *append(int64_t id, int32_t position, const xla_call_frame_t *
     return NULL;
 }
 
+/* Called by XLA for every execution. The position is an operand because one program runs
+ * on all devices. */
 struct xla_error *xm_xla_transfer(struct xla_call_frame *frame)
 {
     const char *refusal = NULL;

@@ -1,3 +1,10 @@
+/*
+ * Verifies a run end to end by hashes (checksum.h): the holder's hash of each box travels
+ * to every receiver and is compared there with what lies in the destination tile. It
+ * checks data and not the executor's bookkeeping, so it finds faults of any layer below.
+ * Hashing goes in slices between looks at the network, so that messages move on
+ * meanwhile.
+ */
 #include "resharding/execute/checksum.h"
 
 #include <endian.h>
@@ -15,7 +22,8 @@ enum {
     DRAIN_ROUNDS = 1000000
 };
 
-/* Above the sequence numbers of a run's messages. */
+/* The tag bit that tells hashes from a run's messages; it is above their sequence
+ * numbers. */
 static const uint64_t TAG_BIT = UINT64_C(1) << 31;
 
 /* Traffic with one peer in one direction: one message of hashes. */
@@ -64,6 +72,8 @@ static const xm_layout_t *dst_of(const xm_checksum_t *checksum, int64_t task)
     return xm_plan_tensor_dst(checksum->executor->plan, checksum->tasks[task].tensor);
 }
 
+/* The first replica speaks for all; which one does is the same on every rank without a
+ * message. */
 static int first_holder(const xm_checksum_t *checksum, int64_t task)
 {
     int count;
@@ -76,6 +86,7 @@ static const int *receivers_of(const xm_checksum_t *checksum, int64_t task, int 
     return xm_layout_replicas(dst_of(checksum, task), checksum->tasks[task].dst_tile, count);
 }
 
+/* True when this rank is one of the task's receivers. */
 static bool receives(const xm_checksum_t *checksum, int64_t task)
 {
     return xm_layout_tile_of_rank(dst_of(checksum, task), checksum->rank) ==
@@ -90,6 +101,7 @@ static void fail(xm_checksum_t *checksum, xm_status_t status)
     }
 }
 
+/* Completion of one message, also called directly when a post ends at once or fails. */
 static void packet_done(xm_op_t *op, xm_status_t status)
 {
     packet_t *packet = op->arg;
@@ -101,7 +113,11 @@ static void packet_done(xm_op_t *op, xm_status_t status)
     }
 }
 
-/* Counts the tasks of both sides and the hashes that go to and come from every peer. */
+/*
+ * Counts the tasks of both sides and the hashes that go to and come from every peer; with
+ * `fill` the tasks are listed instead. Both passes go in plan order, as do those of the
+ * peer, so hashes need no labels in their message.
+ */
 static void count_tasks(xm_checksum_t *checksum, int64_t tasks, bool fill)
 {
     for (int64_t t = 0; t < tasks; ++t) {
@@ -129,6 +145,8 @@ static void count_tasks(xm_checksum_t *checksum, int64_t tasks, bool fill)
     }
 }
 
+/* Lays out the hashes of each direction peer by peer, in one array, so that each message
+ * is contiguous. */
 static bool make_arrays(xm_checksum_t *checksum, int64_t tasks)
 {
     size_t ranks = (size_t)checksum->ranks;
@@ -168,6 +186,8 @@ static bool make_arrays(xm_checksum_t *checksum, int64_t tasks)
     return checksum->found != NULL;
 }
 
+/* Frees the object. After a peer had to be given up, a late message could still write its
+ * hashes, so they are kept for ever rather than reused for something else. */
 static void free_checksum(xm_checksum_t *checksum)
 {
     for (int side = 0; side < 2; ++side) {
@@ -185,6 +205,11 @@ static void free_checksum(xm_checksum_t *checksum)
     free(checksum);
 }
 
+/*
+ * Only a run that has ended well can be verified: the buffers of a failed one hold
+ * anything. The tag contains the number of verifications, so that those of one run do not
+ * mix.
+ */
 xm_status_t xm_checksum_create(xm_executor_t *executor, xm_checksum_t **checksum)
 {
     xm_checksum_t *created;
@@ -212,7 +237,8 @@ xm_status_t xm_checksum_create(xm_executor_t *executor, xm_checksum_t **checksum
     return XM_OK;
 }
 
-/* Posts one side's messages. */
+/* Posts one side's messages. What the rank sends to itself is already where it is
+ * compared. */
 static void post_side(xm_checksum_t *checksum, int side)
 {
     xm_transport_t *transport = checksum->executor->transport;
@@ -239,7 +265,8 @@ static void post_side(xm_checksum_t *checksum, int side)
     }
 }
 
-/* The same for a tile on a device. Not the hot path: waits for the device. */
+/* Feeds elements of a tile on a device into the running hash. This is not the hot path,
+ * so it waits for the device. */
 static void hash_device_range(xm_checksum_t *checksum, const xm_view_t *view, const char *buffer,
                               int64_t first, int64_t count)
 {
@@ -258,7 +285,11 @@ static void hash_device_range(xm_checksum_t *checksum, const xm_view_t *view, co
     }
 }
 
-/* Feeds elements [first, first + count) of a box into the running hash. */
+/*
+ * Feeds elements [first, first + count) of a box into the running hash, out of the tile
+ * where they are contiguous and through the scratch buffer where they are not. The hash
+ * does not depend on which.
+ */
 static void hash_range(xm_checksum_t *checksum, const xm_view_t *view, const char *buffer,
                        int64_t first, int64_t count)
 {
@@ -280,7 +311,8 @@ static void hash_range(xm_checksum_t *checksum, const xm_view_t *view, const cha
     }
 }
 
-/* A source task's hash is known: into the messages of its receivers. */
+/* Puts the hash of a source task into the messages of its receivers. Little-endian order
+ * lets machines of different order compare. */
 static void spread_hash(xm_checksum_t *checksum, int64_t task, uint64_t hash)
 {
     int count;
@@ -294,7 +326,11 @@ static void spread_hash(xm_checksum_t *checksum, int64_t task, uint64_t hash)
     }
 }
 
-/* Hashes at most SLICE bytes of one side. */
+/*
+ * Hashes at most SLICE bytes of one side and then returns to the network. A task may be
+ * left in the middle; the running hash keeps its state, which is why only one side is
+ * hashed at a time.
+ */
 static void hash_some(xm_checksum_t *checksum, int side)
 {
     todo_t *todo = &checksum->todo[side];
@@ -355,6 +391,8 @@ static xm_status_t name_box(const xm_checksum_t *checksum, int64_t task, int hol
                         found);
 }
 
+/* Compares all hashes in plan order and names the first box that differs, so the sentence
+ * is the same in every run. */
 static xm_status_t compare(xm_checksum_t *checksum)
 {
     const todo_t *todo = &checksum->todo[1];
@@ -396,6 +434,8 @@ static bool has_to_hash(const xm_checksum_t *checksum)
            checksum->todo[1].next < checksum->todo[1].count;
 }
 
+/* One step. Receives are posted first, so that peers' hashes have a place when they come;
+ * the source side is hashed before the destination side, because others wait for it. */
 xm_status_t xm_checksum_advance(xm_checksum_t *checksum)
 {
     if (checksum->ended) {
@@ -414,6 +454,8 @@ xm_status_t xm_checksum_advance(xm_checksum_t *checksum)
     if (checksum->failure.status < 0 && checksum->in_flight > 0) {
         cancel_packets(checksum);
     }
+    /* A failed verification ends only when nothing is in flight, as the buffers are freed
+     * afterwards. */
     if (checksum->in_flight > 0 || (checksum->failure.status == XM_OK && has_to_hash(checksum))) {
         return XM_IN_PROGRESS;
     }
@@ -433,6 +475,8 @@ bool xm_checksum_may_sleep(const xm_checksum_t *checksum)
     return checksum->ended || checksum->failure.status < 0 || !has_to_hash(checksum);
 }
 
+/* Lets cancelled operations end. The number of rounds is limited, since a peer may never
+ * answer. */
 static bool drain(xm_checksum_t *checksum)
 {
     for (int i = 0; i < DRAIN_ROUNDS && checksum->in_flight > 0; ++i) {
@@ -441,6 +485,7 @@ static bool drain(xm_checksum_t *checksum)
     return checksum->in_flight == 0;
 }
 
+/* Peers that do not let go are declared failed, which ends their operations without them. */
 void xm_checksum_destroy(xm_checksum_t *checksum)
 {
     if (checksum == NULL) {
@@ -475,6 +520,11 @@ static const char *describe_wait(const xm_checksum_t *checksum, char *text, size
     return text;
 }
 
+/*
+ * The whole verification with a deadline. On a failure other than different data it looks
+ * for the rank that caused it, because a peer's death shows here only as a cancelled
+ * message.
+ */
 xm_status_t xm_executor_verify(xm_worker_t *worker, xm_executor_t *executor, int64_t deadline)
 {
     int64_t start = xm_worker_now(worker);

@@ -1,9 +1,19 @@
+/*
+ * Runs a reshard on a worker and waits for it: progress, sleep, deadline, watchdog, and
+ * the sentence when it fails. The executor only advances as far as it can without
+ * blocking; what has to do with waiting is in this file.
+ */
 #include "resharding/execute/execute_private.h"
 
 #include <stdio.h>
 
 #include "comm/base.h"
 
+/*
+ * Waits a little for the worker to learn which rank failed. A peer's death often shows
+ * first as a broken connection, and "rank 3 died" helps more than "connection reset";
+ * after two seconds the first sentence stands.
+ */
 xm_status_t xm_reshard_name_culprit(xm_worker_t *worker, xm_status_t status)
 {
     int64_t deadline = xm_worker_now(worker) + INT64_C(2000000000);
@@ -17,7 +27,7 @@ xm_status_t xm_reshard_name_culprit(xm_worker_t *worker, xm_status_t status)
     return fault_status == XM_ERR_TIMEOUT ? xm_error_restore(&error) : fault_status;
 }
 
-/* The same without waiting: a fault that is known already. */
+/* The same without waiting, for a fault that the worker knows already. */
 static xm_status_t worker_fault_status(xm_worker_t *worker, xm_status_t status)
 {
     xm_status_t fault_status;
@@ -33,7 +43,10 @@ static void log_line(void *arg, const char *text)
     xm_log_warn("watchdog: rank %d %s", *(const int *)arg, text);
 }
 
-/* The watchdog: notices that nothing moves, and says so once per stall. `limit` is in ns; 0: off.
+/*
+ * The watchdog notices that nothing moves and says so once per stall. `limit` is in ns; 0
+ * turns it off. It counts the executor's steps instead of bytes, so a run that is slow
+ * but alive stays quiet.
  */
 static void look_for_stall(int64_t limit, const xm_worker_t *worker, xm_executor_t *executor)
 {
@@ -56,7 +69,8 @@ static void look_for_stall(int64_t limit, const xm_worker_t *worker, xm_executor
     }
 }
 
-/* Sleeps until something happens, at most until the deadline. */
+/* Sleeps until something happens, at most until the deadline, and wakes earlier when the
+ * watchdog has to look. A timeout before the deadline is the watchdog's and no failure. */
 static xm_status_t wait_watched(xm_worker_t *worker, xm_executor_t *executor, int64_t limit,
                                 int64_t deadline)
 {
@@ -79,7 +93,8 @@ static xm_status_t wait_watched(xm_worker_t *worker, xm_executor_t *executor, in
     return status == XM_OK && xm_worker_now(worker) > deadline ? XM_ERR_TIMEOUT : status;
 }
 
-/* Ends a run whose wait has failed, with the sentence that says most. */
+/* Ends a run whose wait has failed, with the sentence that says most. It is composed
+ * before the run is abandoned, as afterwards nothing is in flight to be described. */
 static xm_status_t give_up(xm_worker_t *worker, xm_executor_t *executor, xm_status_t waited)
 {
     char waits[512];
@@ -98,6 +113,11 @@ static xm_status_t give_up(xm_worker_t *worker, xm_executor_t *executor, xm_stat
     return xm_error_restore(&error);
 }
 
+/*
+ * Waits until the run ends or `until` passes, in which case the run stays in progress and
+ * can be waited for again; the deadline ends it. The watchdog's times are kept in the
+ * executor, so that they survive between such calls and start anew with each run.
+ */
 xm_status_t xm_executor_wait(xm_worker_t *worker, xm_executor_t *executor, int64_t until,
                              int64_t deadline)
 {

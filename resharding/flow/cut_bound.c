@@ -1,3 +1,11 @@
+/*
+ * The cut bound: how soon data can have left its holders when each byte may leave from
+ * any of them. The answer is the largest, over all sets of nodes, of what only the set
+ * holds over what the set can send. Enumerating sets is exponential; Dinkelbach's method
+ * for such ratios asks a maximum flow whether a time is enough, and when it is not, the
+ * minimum cut names a set that needs more. Times rise strictly and end at the exact
+ * value, in whole bytes and whole nanoseconds.
+ */
 #include "resharding/flow/cut_bound.h"
 
 #include <math.h>
@@ -8,7 +16,8 @@
 #include "comm/base.h"
 #include "resharding/flow/flow.h"
 
-/* Times are cut here. */
+/* Longer times are reported as this one (219 years), which keeps sums with other times
+ * from overflowing. */
 static const int64_t longest_ns = INT64_C(3) << 61;
 
 /* Data held by the same set of at least two nodes. */
@@ -32,6 +41,8 @@ struct xm_cut_bound {
     size_t slots;
 };
 
+/* The rounding up by 2^-50 keeps the bound valid: without it, errors in doubles could
+ * take a byte away that a schedule manages to send. */
 int64_t xm_cut_bound_capacity(double rate, int64_t ns, int64_t limit)
 {
     double bytes = floor((double)ns * rate / 1e9 * (1 + 0x1p-50));
@@ -39,6 +50,7 @@ int64_t xm_cut_bound_capacity(double rate, int64_t ns, int64_t limit)
     return bytes < (double)limit ? (int64_t)bytes : limit;
 }
 
+/* The rates are copied, so the caller's array may go away. */
 xm_status_t xm_cut_bound_create(int nodes, const double *rate, xm_cut_bound_t **cut_bound)
 {
     xm_cut_bound_t *created = calloc(1, sizeof(*created));
@@ -70,6 +82,8 @@ void xm_cut_bound_destroy(xm_cut_bound_t *cut_bound)
     }
 }
 
+/* Doubles the table and puts every group into it again, by the hashes that the groups
+ * keep. */
 static xm_status_t grow_table(xm_cut_bound_t *cut_bound)
 {
     size_t slots = cut_bound->slots > 0 ? cut_bound->slots * 2 : 64;
@@ -94,7 +108,8 @@ static xm_status_t grow_table(xm_cut_bound_t *cut_bound)
     return XM_OK;
 }
 
-/* Room for one more group of `count` holders. */
+/* Makes room for one more group of `count` holders, and keeps the table at most half
+ * full, so that a search always meets a free slot. */
 static xm_status_t reserve(xm_cut_bound_t *cut_bound, int count)
 {
     if (cut_bound->groups == cut_bound->group_capacity) {
@@ -121,6 +136,8 @@ static xm_status_t reserve(xm_cut_bound_t *cut_bound, int count)
     return (size_t)cut_bound->groups * 2 >= cut_bound->slots ? grow_table(cut_bound) : XM_OK;
 }
 
+/* Finds the group of these holders or makes it. Equal sets share a node of the flow,
+ * which is what keeps it small: demands are many, sets of holders are few. */
 static xm_status_t add_to_group(xm_cut_bound_t *cut_bound, const int *holders, int count,
                                 int64_t bytes)
 {
@@ -141,6 +158,7 @@ static xm_status_t add_to_group(xm_cut_bound_t *cut_bound, const int *holders, i
             return XM_OK;
         }
     }
+    /* The set is new; its holders are appended to the common list, which groups index. */
     memcpy(cut_bound->holder + cut_bound->holders, holders, (size_t)count * sizeof(int));
     cut_bound->group[cut_bound->groups] = (group_t){hash, bytes, cut_bound->holders, count};
     cut_bound->holders += (size_t)count;
@@ -148,6 +166,8 @@ static xm_status_t add_to_group(xm_cut_bound_t *cut_bound, const int *holders, i
     return XM_OK;
 }
 
+/* Adds up all bytes and refuses sums that do not fit, so that no later sum over a part
+ * can overflow. Data with one holder is kept apart, as it needs no group. */
 xm_status_t xm_cut_bound_add(xm_cut_bound_t *cut_bound, const int *holders, int count,
                              int64_t bytes)
 {
@@ -168,7 +188,7 @@ xm_status_t xm_cut_bound_add(xm_cut_bound_t *cut_bound, const int *holders, int 
     return XM_OK;
 }
 
-/* Bytes that only the set holds. */
+/* Bytes that only the set holds: a group counts when all its holders are members. */
 static int64_t held_inside(const xm_cut_bound_t *cut_bound, const bool *in_set)
 {
     int64_t bytes = 0;
@@ -188,7 +208,8 @@ static int64_t held_inside(const xm_cut_bound_t *cut_bound, const bool *in_set)
     return bytes;
 }
 
-/* Whether `bytes` fit through the set in `ns`. */
+/* True when the members can send `bytes` within `ns`, each whole bytes. The sum stops as
+ * soon as it is enough, which also keeps it from overflowing. */
 static bool fits(const xm_cut_bound_t *cut_bound, const bool *in_set, int64_t bytes, int64_t ns)
 {
     for (int n = 0; n < cut_bound->nodes && bytes > 0; ++n) {
@@ -197,7 +218,11 @@ static bool fits(const xm_cut_bound_t *cut_bound, const bool *in_set, int64_t by
     return bytes <= 0;
 }
 
-/* Smallest time above `low` in which `bytes` fit through the set; they do not in `low`. */
+/*
+ * The smallest time above `low` in which `bytes` fit through the set; the caller knows
+ * that they do not fit in `low`. The exact time differs from the quotient because every
+ * member sends whole bytes.
+ */
 static int64_t set_time(const xm_cut_bound_t *cut_bound, const bool *in_set, int64_t bytes,
                         int64_t low)
 {
@@ -207,8 +232,10 @@ static int64_t set_time(const xm_cut_bound_t *cut_bound, const bool *in_set, int
     for (int n = 0; n < cut_bound->nodes; ++n) {
         rate += in_set[n] ? cut_bound->rate[n] : 0;
     }
-    /* A little below what it takes in fractions of bytes, then on in growing steps. */
+    /* The search starts a little below what it would take in fractions of bytes, and goes
+     * on in growing steps; bisection between the last two then finds the exact time. */
     estimate = floor((double)bytes * 1e9 / rate * (1 - 0x1p-40)) - 1;
+    /* No longer time can be reported, so the search would not end before it either. */
     if (estimate > (double)longest_ns) {
         return longest_ns;
     }
@@ -223,6 +250,7 @@ static int64_t set_time(const xm_cut_bound_t *cut_bound, const bool *in_set, int
         low = high;
         step *= 2;
     }
+    /* Here `bytes` do not fit in `low` and fit in `high`, or `high` is the longest time. */
     while (high - low > 1) {
         int64_t middle = low + (high - low) / 2;
 
@@ -235,6 +263,7 @@ static int64_t set_time(const xm_cut_bound_t *cut_bound, const bool *in_set, int
     return high;
 }
 
+/* A set of one node, without a flow. */
 int64_t xm_cut_bound_single(double rate, int64_t bytes)
 {
     const xm_cut_bound_t single = {.nodes = 1, .rate = &rate};
@@ -243,10 +272,16 @@ int64_t xm_cut_bound_single(double rate, int64_t bytes)
     return bytes > 0 ? set_time(&single, in_set, bytes, 0) : 0;
 }
 
-/* The nodes of a set that needs more than `ns`; *enough when there is none. */
+/*
+ * Finds the nodes of a set that needs more than `ns`; *enough when there is none. The
+ * flow goes from the source through groups to holders to the sink. When it falls short,
+ * the nodes on the source's side of the minimum cut hold something alone that their
+ * capacities cannot carry.
+ */
 static xm_status_t find_tighter(const xm_cut_bound_t *cut_bound, int64_t ns, bool *in_set,
                                 bool *enough)
 {
+    /* Nodes of the flow: groups from 0, then hosts or racks, then source and sink. */
     int source = cut_bound->groups + cut_bound->nodes, sink = source + 1;
     xm_flow_t *flow = NULL;
     uint64_t value = 0;
@@ -257,6 +292,7 @@ static xm_status_t find_tighter(const xm_cut_bound_t *cut_bound, int64_t ns, boo
 
         status = xm_flow_add_edge(flow, cut_bound->groups + n, sink, capacity);
         if (status == XM_OK && cut_bound->own[n] > 0) {
+            /* A node's own data need no group between. */
             status = xm_flow_add_edge(flow, source, cut_bound->groups + n, cut_bound->own[n]);
         }
     }
@@ -280,6 +316,8 @@ static xm_status_t find_tighter(const xm_cut_bound_t *cut_bound, int64_t ns, boo
     return status;
 }
 
+/* Starts from the largest time of a single node, which saves most of the flows, then lets
+ * cuts raise it. Each cut's own time is computed exactly, so a set is never named twice. */
 xm_status_t xm_cut_bound_time(const xm_cut_bound_t *cut_bound, int64_t *ns)
 {
     bool *in_set, enough = cut_bound->total == 0;
@@ -291,13 +329,15 @@ xm_status_t xm_cut_bound_time(const xm_cut_bound_t *cut_bound, int64_t *ns)
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the bound of %d hosts",
                             cut_bound->nodes);
     }
-    /* What nodes hold alone needs no flow. */
+    /* Data with a single holder need no flow. */
     for (int n = 0; n < cut_bound->nodes; ++n) {
         int64_t own = xm_cut_bound_single(cut_bound->rate[n], cut_bound->own[n]);
 
         time = own > time ? own : time;
     }
+    /* Without groups no set is tighter than its worst member. */
     enough = enough || cut_bound->groups == 0;
+    /* Every pass either proves the time enough or raises it to what a tighter set needs. */
     while (!enough && time < longest_ns) {
         status = find_tighter(cut_bound, time, in_set, &enough);
         if (status < 0) {

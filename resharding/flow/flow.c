@@ -1,8 +1,17 @@
+/*
+ * Maximum flow by Dinic's algorithm: breadth-first levels of the residual graph, then
+ * paths along rising levels until none is left, and new levels, until the sink is out of
+ * reach. It is exact in integers, which the bounds need, and it leaves the minimum cut
+ * behind at no extra cost. The graphs here are shallow (groups, hosts, sink), so there
+ * are few rounds of levels; the worst case is O(nodes² · edges).
+ */
 #include "resharding/flow/flow.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+/* An edge in the list of the node it leaves. Edges are stored in pairs, a forward edge
+ * and its reverse. */
 typedef struct {
     int to;
     int next;         /* edge of the same node, or −1 */
@@ -18,6 +27,7 @@ struct xm_flow {
     int *stack; /* nodes of the queue, then edges of the path */
 };
 
+/* Nodes cannot be added later; edges can, even after a flow was computed. */
 xm_status_t xm_flow_create(int nodes, xm_flow_t **flow)
 {
     xm_flow_t *created = calloc(1, sizeof(*created));
@@ -54,6 +64,7 @@ void xm_flow_destroy(xm_flow_t *flow)
 
 xm_status_t xm_flow_add_edge(xm_flow_t *flow, int from, int to, int64_t capacity)
 {
+    /* Both directions of an edge need room at once, so that e ^ 1 always exists. */
     if (flow->edges + 2 > flow->capacity) {
         int grown = flow->capacity > 0 ? flow->capacity * 2 : 64;
         edge_t *edge = realloc(flow->edge, (size_t)grown * sizeof(*edge));
@@ -64,6 +75,8 @@ xm_status_t xm_flow_add_edge(xm_flow_t *flow, int from, int to, int64_t capacity
         flow->edge = edge;
         flow->capacity = grown;
     }
+    /* The reverse edge starts with no residual, and what it gains later is what flows
+     * forward. */
     flow->edge[flow->edges] = (edge_t){to, flow->first[from], capacity};
     flow->first[from] = flow->edges++;
     flow->edge[flow->edges] = (edge_t){from, flow->first[to], 0};
@@ -71,7 +84,8 @@ xm_status_t xm_flow_add_edge(xm_flow_t *flow, int from, int to, int64_t capacity
     return XM_OK;
 }
 
-/* Levels of the residual graph; true when the sink is reached. */
+/* Breadth-first levels of the residual graph; true when the sink is reached. The levels
+ * of the last, unsuccessful call mark the source's side of a minimum cut. */
 static bool level_nodes(xm_flow_t *flow, int source, int sink)
 {
     int head = 0, tail = 0;
@@ -92,7 +106,12 @@ static bool level_nodes(xm_flow_t *flow, int source, int sink)
     return flow->level[sink] >= 0;
 }
 
-/* Finds one path along rising levels and pushes along it; 0 when none is left. */
+/*
+ * Finds one path along rising levels and pushes what its narrowest edge allows; 0 when
+ * none is left. Each node remembers the edge to try next, so no edge is looked at twice
+ * in vain between two calls of level_nodes(). The path fits the stack, as levels rise by
+ * one and a node occurs once.
+ */
 static int64_t push_path(xm_flow_t *flow, int source, int sink)
 {
     int depth = 0, node = source;
@@ -116,6 +135,7 @@ static int64_t push_path(xm_flow_t *flow, int source, int sink)
             flow->at[node] = flow->edge[e].next;
         }
     }
+    /* The edges of the path that become full are skipped by the next search. */
     for (int i = 0; i < depth; ++i) {
         int64_t residual = flow->edge[flow->stack[i]].residual;
 
@@ -128,6 +148,11 @@ static int64_t push_path(xm_flow_t *flow, int source, int sink)
     return amount;
 }
 
+/*
+ * Every round of levels makes the sink farther away, so there are at most as many as
+ * nodes. Paths end at the sink and never leave it, so a second call never lowers the flow
+ * of an edge into the sink, which flow.h promises and the relays' bound relies on.
+ */
 xm_status_t xm_flow_maximise(xm_flow_t *flow, int source, int sink, uint64_t *value)
 {
     *value = 0;

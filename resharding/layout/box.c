@@ -1,3 +1,7 @@
+/*
+ * Boxes of tensor elements: half-open intervals, one for each dimension. Volumes fit 63
+ * bits because layouts refuse larger tensors (check_shape() in layout.c).
+ */
 #include "resharding/layout/box.h"
 
 #include <inttypes.h>
@@ -13,6 +17,7 @@ int64_t xm_box_volume(const xm_box_t *box)
     return volume;
 }
 
+/* An empty box lies inside every box of as many dimensions, wherever its corners are. */
 bool xm_box_contains(const xm_box_t *outer, const xm_box_t *inner)
 {
     if (xm_box_volume(inner) == 0) {
@@ -26,6 +31,8 @@ bool xm_box_contains(const xm_box_t *outer, const xm_box_t *inner)
     return outer->dims == inner->dims;
 }
 
+/* The common part is written as far as it was computed; it has meaning only when the
+ * result is true. */
 bool xm_box_intersect(const xm_box_t *a, const xm_box_t *b, xm_box_t *common)
 {
     common->dims = a->dims;
@@ -39,6 +46,7 @@ bool xm_box_intersect(const xm_box_t *a, const xm_box_t *b, xm_box_t *common)
     return true;
 }
 
+/* A scalar has no intervals and keeps the "[]" that is written first. */
 char *xm_box_format(const xm_box_t *box, char *buffer, size_t size)
 {
     size_t used = 0;

@@ -1,3 +1,10 @@
+/*
+ * A layout: how a mesh cuts a tensor and which ranks hold each piece. All answers are
+ * tables made at creation (cut points by dimension, ranks by tile), because plans ask
+ * millions of times. A tile's number and a rank's place among its replicas are both
+ * linear in the mesh coordinates, so the table of a mesh of thousands of devices is
+ * filled in one pass. Layouts never change and are counted by reference.
+ */
 #include "resharding/layout/layout.h"
 
 #include <inttypes.h>
@@ -50,8 +57,12 @@ xm_status_t xm_partition_parse(const char *name, xm_partition_t *partition)
     return status;
 }
 
-/* Cut points of [lo, hi) over the axes from `axis` on; writes one start per part and advances *cut.
- * Even partitions have no remainder, so either rule makes them. */
+/*
+ * Writes the cut points of [lo, hi) over the axes from `axis` on, one start for each
+ * part, and advances *cut. Each axis cuts the pieces of the one before, which is what
+ * makes S01 and S10 differ in uneven sizes. Even partitions have no remainder, so either
+ * rule makes them.
+ */
 static void cut_range(const xm_layout_t *layout, int dim, int axis, int64_t lo, int64_t hi,
                       int64_t **cut)
 {
@@ -65,6 +76,11 @@ static void cut_range(const xm_layout_t *layout, int dim, int axis, int64_t lo, 
     whole = (hi - lo) / pieces;
     rest = (hi - lo) % pieces;
     for (int64_t i = 0; i < pieces; ++i) {
+        /*
+         * `chunk` makes every piece longer while there is a remainder and lets the last
+         * ones run short or empty; `balanced` gives the remainder to the first pieces,
+         * one element each.
+         */
         bool longer = layout->partition == XM_PARTITION_BALANCED ? i < rest : rest > 0;
         int64_t length = whole + (longer ? 1 : 0);
         int64_t end = hi - lo > length ? lo + length : hi;
@@ -74,7 +90,8 @@ static void cut_range(const xm_layout_t *layout, int dim, int axis, int64_t lo, 
     }
 }
 
-/* Takes over the cut points that a caller gives for a dimension of `parts` parts. */
+/* Copies the cut points that a caller gives for a dimension: they start at 0, never fall
+ * and end at the extent. Equal neighbours are allowed, they make empty parts. */
 static xm_status_t copy_cuts(xm_layout_t *layout, int dim, const int64_t *given)
 {
     int64_t extent = layout->shape[dim];
@@ -109,6 +126,8 @@ static xm_status_t copy_cuts(xm_layout_t *layout, int dim, const int64_t *given)
     return XM_OK;
 }
 
+/* Only the even partition refuses remainders; the sentence names the two that accept
+ * them. */
 static xm_status_t check_divides(const xm_layout_t *layout, int dim)
 {
     char text[XM_SPEC_TEXT], mesh[64];
@@ -157,6 +176,8 @@ static xm_status_t cut_dimension(xm_layout_t *layout, int dim, const int64_t *gi
     return XM_OK;
 }
 
+/* Keeps volumes below 2^62 elements, counting empty dimensions as 1: then no product of
+ * any subset of extents overflows later. */
 static xm_status_t check_shape(const xm_spec_t *spec, const int64_t *shape)
 {
     int64_t volume = 1;
@@ -175,6 +196,7 @@ static xm_status_t check_shape(const xm_spec_t *spec, const int64_t *shape)
     return XM_OK;
 }
 
+/* The tile at a mesh position, from its coordinates on the axes that split something. */
 int xm_layout_tile_at(const xm_layout_t *layout, int position)
 {
     int tile = 0;
@@ -187,8 +209,11 @@ int xm_layout_tile_at(const xm_layout_t *layout, int position)
     return tile;
 }
 
-/* Numbers the tiles: both the tile and the place among its replicas are linear in a position's
- * coordinates. `slot_stride` is of a coordinate in the table of ranks, tiles × replicas. */
+/*
+ * Numbers the tiles. Both the tile and the place among its replicas are linear in a
+ * position's coordinates; `slot_stride` is what one step of a coordinate means in the
+ * table of ranks, which is tiles × replicas.
+ */
 static void number_tiles(xm_layout_t *layout, int *slot_stride)
 {
     int tiles = 1, replicas = 1;
@@ -216,6 +241,8 @@ static void number_tiles(xm_layout_t *layout, int *slot_stride)
     layout->replicas = replicas;
 }
 
+/* Fills the table of ranks in one pass over the mesh positions, with the coordinates as
+ * an odometer, so that no position needs divisions. */
 static xm_status_t list_replicas(xm_layout_t *layout)
 {
     const int *ranks = xm_mesh_ranks(layout->mesh);
@@ -246,6 +273,7 @@ static xm_status_t list_replicas(xm_layout_t *layout)
     return XM_OK;
 }
 
+/* Everything is checked before the layout is handed out, so no query can fail later. */
 static xm_status_t build(const xm_mesh_t *mesh, const xm_spec_t *spec, xm_partition_t partition,
                          const int64_t *shape, const int64_t *const *cuts, xm_layout_t **layout)
 {
@@ -307,6 +335,7 @@ xm_status_t xm_layout_create_explicit(const xm_mesh_t *mesh, const xm_spec_t *sp
     return build(mesh, spec, XM_PARTITION_EXPLICIT, shape, cuts, layout);
 }
 
+/* Packed elements can be moved as bytes only when no byte is shared by two parts. */
 static xm_status_t check_packing(const xm_layout_t *layout, int per_byte)
 {
     int inner = layout->spec.dims - 1;
@@ -339,6 +368,8 @@ static xm_status_t check_packing(const xm_layout_t *layout, int per_byte)
     return XM_OK;
 }
 
+/* Makes the layout of bytes. It keeps the partition's kind but passes explicit cut
+ * points, so that it cuts exactly where the layout of elements does. */
 xm_status_t xm_layout_pack_innermost(const xm_layout_t *layout, int per_byte, xm_layout_t **packed)
 {
     xm_status_t status = check_packing(layout, per_byte);
@@ -439,6 +470,8 @@ int xm_layout_tiles(const xm_layout_t *layout)
     return layout->tiles;
 }
 
+/* A tile's number is row-major over the parts, so its coordinates come out from the last
+ * dimension on. */
 void xm_layout_tile_box(const xm_layout_t *layout, int tile, xm_box_t *box)
 {
     if (XM_IS_NULL(layout) || XM_IS_NULL(box)) {
@@ -468,12 +501,14 @@ int xm_layout_tile_of_rank(const xm_layout_t *layout, int rank)
     return position < 0 ? -1 : xm_layout_tile_at(layout, position);
 }
 
+/* The list lives as long as the layout. */
 const int *xm_layout_replicas(const xm_layout_t *layout, int tile, int *count)
 {
     *count = layout->replicas;
     return layout->replica_rank + (size_t)tile * (size_t)layout->replicas;
 }
 
+/* 0 where the rank holds nothing, so callers can allocate without asking first. */
 uint64_t xm_layout_buffer_bytes(const xm_layout_t *layout, int rank, int64_t element_size)
 {
     if (XM_IS_NULL(layout)) {
@@ -489,6 +524,7 @@ uint64_t xm_layout_buffer_bytes(const xm_layout_t *layout, int rank, int64_t ele
     return (uint64_t)xm_box_volume(&box) * (uint64_t)element_size;
 }
 
+/* Only the cuts of an explicit partition are written; the other names say it all. */
 char *xm_layout_format_partition(const xm_layout_t *layout, char *buffer, size_t size)
 {
     size_t used = (size_t)snprintf(buffer, size, "%s", xm_partition_name(layout->partition));
@@ -526,6 +562,7 @@ char *xm_shape_format(int dims, const int64_t *shape, char *buffer, size_t size)
     return buffer;
 }
 
+/* Parses what xm_shape_format() writes; an extent may be 0. */
 xm_status_t xm_shape_parse(const char *text, int *dims, int64_t *shape)
 {
     const char *rest = text;

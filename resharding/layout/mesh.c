@@ -1,3 +1,10 @@
+/*
+ * A device mesh: ranks on a grid. Two directions are asked often, position to rank and
+ * rank to position; the first is an array, the second a hash table, because ranks can be
+ * any numbers with gaps and a table by rank could be far larger than the mesh. Meshes
+ * never change after creation and are counted by reference, so any number of layouts
+ * share one index.
+ */
 #include "resharding/layout/mesh.h"
 
 #include <stdatomic.h>
@@ -22,12 +29,15 @@ struct xm_mesh {
     int slot_shift; /* 2^(32 - slot_shift) slots, at least twice as many as devices */
 };
 
+/* Fibonacci hashing: the golden ratio spreads consecutive ranks, which are the usual
+ * case, over the whole table. */
 static uint32_t first_slot(const xm_mesh_t *mesh, int rank)
 {
     return (uint32_t)rank * UINT32_C(2654435769) >> mesh->slot_shift;
 }
 
-/* The slot of a rank, or the free one where it belongs. */
+/* The slot of a rank, or the free one where it belongs. The table is at most half full,
+ * so the search ends. */
 static int *find_slot(const xm_mesh_t *mesh, int rank)
 {
     uint32_t last = UINT32_MAX >> mesh->slot_shift, slot = first_slot(mesh, rank);
@@ -38,6 +48,7 @@ static int *find_slot(const xm_mesh_t *mesh, int rank)
     return &mesh->slots[slot];
 }
 
+/* Checks the product after every axis, so that it cannot overflow. */
 static xm_status_t check_sizes(int axes, const int *sizes, int *product)
 {
     int64_t total = 1;
@@ -78,10 +89,12 @@ static xm_status_t allocate_ranks(xm_mesh_t *mesh)
     return XM_OK;
 }
 
+/* Enters the ranks; the table itself finds those named twice. */
 static xm_status_t place_ranks(xm_mesh_t *mesh, const int *ranks)
 {
     for (int p = 0; p < mesh->size; ++p) {
         int rank = ranks != NULL ? ranks[p] : p;
+        /* A negative rank has a slot too; it is refused before it could be entered. */
         int *slot = find_slot(mesh, rank);
 
         if (rank < 0) {
@@ -118,6 +131,7 @@ xm_status_t xm_mesh_create(int axes, const int *sizes, const int *ranks, xm_mesh
     atomic_init(&created->references, 1);
     created->axes = axes;
     created->size = size;
+    /* Row-major: the last axis varies fastest. */
     for (int a = axes - 1, stride = 1; a >= 0; --a) {
         created->sizes[a] = sizes[a];
         created->strides[a] = stride;
@@ -155,6 +169,7 @@ void xm_mesh_destroy(xm_mesh_t *mesh)
     free(mesh);
 }
 
+/* Parses "2x4"; the sentence about a failure names the whole text. */
 static xm_status_t parse_shape(const char *shape, int *axes, int *sizes)
 {
     char token[32];
@@ -188,7 +203,8 @@ static xm_status_t parse_shape(const char *shape, int *axes, int *sizes)
     }
 }
 
-/* Appends lo … hi (rising or falling) to a growing array. */
+/* Appends lo … hi, rising or falling, to a growing array. Both ends are below 2^31 − 1,
+ * so the length fits an int, and the limit is checked before any memory is taken. */
 static xm_status_t append_run(const char *what, int first, int last, int **ranks, int *count)
 {
     int step = first <= last ? 1 : -1;
@@ -209,6 +225,7 @@ static xm_status_t append_run(const char *what, int first, int last, int **ranks
     return XM_OK;
 }
 
+/* Parses one number or a run such as "4-7". */
 static xm_status_t parse_run(const char *what, const char *token, int *first, int *last)
 {
     char copy[32];
@@ -233,6 +250,8 @@ static xm_status_t parse_run(const char *what, const char *token, int *first, in
     return status;
 }
 
+/* The list grows by one allocation for each run, not for each rank. On failure nothing is
+ * handed out. */
 xm_status_t xm_rank_list_parse(const char *what, const char *text, int **ranks, int *count)
 {
     const char *rest = text;
@@ -269,6 +288,7 @@ xm_status_t xm_rank_list_parse(const char *what, const char *text, int **ranks, 
     return XM_OK;
 }
 
+/* A mesh from texts, with consecutive ranks from `first_rank` on where no list is given. */
 xm_status_t xm_mesh_parse(const char *shape, const char *ranks, int first_rank, xm_mesh_t **mesh)
 {
     int sizes[XM_MAX_AXES], axes = 0, size = 0, count = 0;
@@ -350,11 +370,13 @@ int xm_mesh_position(const xm_mesh_t *mesh, int rank)
     return *find_slot(mesh, rank) - 1;
 }
 
+/* Row-major positions make a coordinate a quotient and a remainder. */
 int xm_mesh_coordinate(const xm_mesh_t *mesh, int position, int axis)
 {
     return position / mesh->strides[axis] % mesh->sizes[axis];
 }
 
+/* Known from creation, so that plans can check ranks without a pass over the mesh. */
 int xm_mesh_max_rank(const xm_mesh_t *mesh)
 {
     return mesh->max_rank;
@@ -373,6 +395,7 @@ char *xm_mesh_format_shape(const xm_mesh_t *mesh, char *buffer, size_t size)
     return buffer;
 }
 
+/* Folds rising runs only, so every text can be parsed back to the same order. */
 char *xm_mesh_format_ranks(const xm_mesh_t *mesh, char *buffer, size_t size)
 {
     size_t used = 0;

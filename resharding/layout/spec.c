@@ -1,9 +1,15 @@
+/*
+ * Sharding specs as text: "S01R" says that dimension 0 is split over mesh axes 0 and 1,
+ * the first outermost, and dimension 1 is whole. This is Alpa's notation. Parsing needs
+ * no mesh; whether the axes exist and are used once is checked against one afterwards.
+ */
 #include "resharding/layout/spec.h"
 
 #include <string.h>
 
 #include "comm/base.h"
 
+/* The caller's spec is written only when the whole text is good. */
 xm_status_t xm_spec_parse(const char *text, xm_spec_t *spec)
 {
     if (XM_IS_NULL(text) || XM_IS_NULL(spec)) {
@@ -47,6 +53,8 @@ xm_status_t xm_spec_parse(const char *text, xm_spec_t *spec)
     return XM_OK;
 }
 
+/* An axis may split one dimension only: used twice, a device would lack data that no
+ * device holds. */
 xm_status_t xm_spec_check(const xm_spec_t *spec, const xm_mesh_t *mesh)
 {
     int used_by[10]; /* dimension that uses an axis digit */
@@ -77,6 +85,7 @@ xm_status_t xm_spec_check(const xm_spec_t *spec, const xm_mesh_t *mesh)
     return XM_OK;
 }
 
+/* The product of the axes' sizes; 1 for a dimension that is whole. */
 int xm_spec_parts(const xm_spec_t *spec, const xm_mesh_t *mesh, int dim)
 {
     int parts = 1;
@@ -87,6 +96,7 @@ int xm_spec_parts(const xm_spec_t *spec, const xm_mesh_t *mesh, int dim)
     return parts;
 }
 
+/* Writes the text that xm_spec_parse() accepts; it stops at the buffer's end. */
 char *xm_spec_format(const xm_spec_t *spec, char *buffer)
 {
     char *c = buffer, *end = buffer + XM_SPEC_TEXT - 1;

@@ -1,3 +1,9 @@
+/*
+ * A copy for what is too long for any cache, by stores that go past the caches
+ * (stream_copy.h has the measurements). Such stores need aligned targets and pay off for
+ * whole lines only, so the ends of the range go through memcpy(). Other processors than
+ * x86-64 use memcpy() for all of it.
+ */
 #include "resharding/layout/stream_copy.h"
 
 #include <stdint.h>
@@ -6,9 +12,10 @@
 #ifdef __SSE2__
 #include <emmintrin.h>
 
+/* Four pages at a time have loads and stores of several pages under way at once. */
 enum { LINE = 64, PAGE = 4096, PAGES = 4 };
 
-/* Copies a line to where one starts. */
+/* Copies one cache line to an address where a line starts; the source may lie anywhere. */
 static inline void stream_line(char *to, const char *from)
 {
     const __m128i *source = (const __m128i *)(const void *)from;
@@ -22,7 +29,7 @@ static inline void stream_line(char *to, const char *from)
     _mm_stream_si128(target + 3, fourth);
 }
 
-/* The same line of four pages that follow each other. */
+/* Copies the same line of four pages that follow each other. */
 static inline void stream_lines(char *to, const char *from)
 {
     stream_line(to, from);
@@ -31,6 +38,8 @@ static inline void stream_lines(char *to, const char *from)
     stream_line(to + 3 * (size_t)PAGE, from + 3 * (size_t)PAGE);
 }
 
+/* The target is aligned, as its stores are the expensive side. Blocks of four pages come
+ * first, then single lines, then the rest. */
 void xm_stream_copy(void *to, const void *from, size_t bytes)
 {
     char *target = to;

@@ -1,3 +1,10 @@
+/*
+ * The decomposition of a resharding into unit tasks (MLSys'23, section 3.1): along each
+ * dimension the cut points of source and destination are merged, and each box between
+ * merged cuts has one source tile and one destination tile. Empty intervals are dropped
+ * first, so the work is proportional to the tasks that exist and never to source tiles ×
+ * destination tiles.
+ */
 #include "resharding/layout/unit_task.h"
 
 #include <inttypes.h>
@@ -16,7 +23,11 @@ typedef struct {
     int *first; /* of each destination part, in intervals; parts + 1 entries */
 } axis_t;
 
-/* Merges the cuts of one dimension, dropping empty intervals. */
+/*
+ * Merges the cuts of one dimension, dropping empty intervals. Both lists ascend, so one
+ * pass is enough; the intervals of a destination part stand together, and `first` says
+ * where.
+ */
 static xm_status_t refine(const xm_layout_t *src, const xm_layout_t *dst, int dim, axis_t *axis)
 {
     int src_parts = xm_layout_parts(src, dim), dst_parts = xm_layout_parts(dst, dim);
@@ -36,6 +47,7 @@ static xm_status_t refine(const xm_layout_t *src, const xm_layout_t *dst, int di
         while (at < dst_cuts[d + 1]) {
             int64_t end;
 
+            /* Empty source parts end where they begin and are passed over here. */
             while (src_cuts[s + 1] <= at) {
                 ++s;
             }
@@ -48,6 +60,8 @@ static xm_status_t refine(const xm_layout_t *src, const xm_layout_t *dst, int di
     return XM_OK;
 }
 
+/* Layouts of different tensors are the most likely mistake of a caller, so the sentence
+ * names dimension and extents. */
 static xm_status_t check_same_tensor(const xm_layout_t *src, const xm_layout_t *dst)
 {
     int dims = xm_layout_dims(src);
@@ -72,7 +86,11 @@ static xm_status_t check_same_tensor(const xm_layout_t *src, const xm_layout_t *
     return XM_OK;
 }
 
-/* Lists the slices of one destination tile, source slices row-major. */
+/*
+ * Lists the slices of one destination tile, source slices row-major. The intervals of
+ * each dimension form an odometer; the volume and the source tile follow from the current
+ * digits.
+ */
 static void list_tile(const xm_layout_t *src, const axis_t *axes, int dims, int tensor,
                       int dst_tile, const int *dst_part, xm_unit_task_t **next)
 {
@@ -107,6 +125,7 @@ static void list_tile(const xm_layout_t *src, const axis_t *axes, int dims, int 
     }
 }
 
+/* Destination tiles in their order, which makes the list the paper's. */
 static void list_all(const xm_layout_t *src, const xm_layout_t *dst, const axis_t *axes, int tensor,
                      xm_unit_task_t *tasks)
 {
@@ -122,6 +141,7 @@ static void list_all(const xm_layout_t *src, const xm_layout_t *dst, const axis_
     }
 }
 
+/* A task stores tiles and not its box; the box is their common part. */
 void xm_unit_task_box(const xm_layout_t *src, const xm_layout_t *dst, const xm_unit_task_t *task,
                       xm_box_t *box)
 {
@@ -132,6 +152,8 @@ void xm_unit_task_box(const xm_layout_t *src, const xm_layout_t *dst, const xm_u
     (void)xm_box_intersect(&src_box, &dst_box, box);
 }
 
+/* The count is known before anything is listed: the product of the intervals' numbers. An
+ * empty tensor has no tasks and no array. */
 xm_status_t xm_unit_tasks_create(const xm_layout_t *src, const xm_layout_t *dst, int tensor,
                                  xm_unit_task_t **tasks, int64_t *count)
 {

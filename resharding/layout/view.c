@@ -1,3 +1,9 @@
+/*
+ * Moves ranges of a box in and out of a tile's buffer. A view merges the dimensions that
+ * are contiguous in the tile, so the innermost extent is the longest run that one copy
+ * can move, and a box that is whole rows costs one memcpy(). Two views of one box, in
+ * different tiles, are walked side by side to copy from tile to tile without packing.
+ */
 #include "resharding/layout/view.h"
 
 #include <string.h>
@@ -7,6 +13,8 @@
 /* Shorter runs have too many ends for their length to be streamed. */
 enum { STREAM_LEAST = 4096 };
 
+/* Extents of 1 are dropped, since they never move the cursor, and a dimension joins the
+ * one outside it when that one's stride is just its length. */
 void xm_view_init(xm_view_t *view, const xm_box_t *tile, const xm_box_t *box, int64_t element_size)
 {
     int64_t extent[XM_MAX_DIMS], stride[XM_MAX_DIMS], step = element_size;
@@ -47,6 +55,7 @@ typedef struct {
     int64_t offset; /* of the current element, bytes */
 } cursor_t;
 
+/* The position of an element by its number in the box, row-major. */
 static void cursor_set(cursor_t *cursor, const xm_view_t *view, int64_t first)
 {
     cursor->view = view;
@@ -58,6 +67,7 @@ static void cursor_set(cursor_t *cursor, const xm_view_t *view, int64_t first)
     }
 }
 
+/* The number of elements from here to the end of the innermost run. */
 static int64_t cursor_run(const cursor_t *cursor)
 {
     int last = cursor->view->dims - 1;
@@ -65,7 +75,8 @@ static int64_t cursor_run(const cursor_t *cursor)
     return cursor->view->extent[last] - cursor->index[last];
 }
 
-/* Moves forward by at most the rest of the run. */
+/* Moves forward by at most the rest of the run, and carries into the outer dimensions
+ * where a run ends. */
 static void cursor_advance(cursor_t *cursor, int64_t count)
 {
     const xm_view_t *view = cursor->view;
@@ -80,6 +91,7 @@ static void cursor_advance(cursor_t *cursor, int64_t count)
     }
 }
 
+/* One dimension means one run. */
 bool xm_view_is_flat(const xm_view_t *view)
 {
     return view->dims == 1;
@@ -94,6 +106,8 @@ bool xm_view_contiguous(const xm_view_t *view, int64_t first, int64_t count, int
     return count <= cursor_run(&cursor);
 }
 
+/* Sufficient, not exact: chunks that divide the run and start on a multiple never cross
+ * its end. */
 bool xm_view_chunks_contiguous(const xm_view_t *view, int64_t first, int64_t chunk)
 {
     int64_t run = view->extent[view->dims - 1];
@@ -101,8 +115,8 @@ bool xm_view_chunks_contiguous(const xm_view_t *view, int64_t first, int64_t chu
     return view->dims == 1 || (run % chunk == 0 && first % chunk == 0);
 }
 
-/* Short runs have constant sizes here, so that the compiler makes plain loads and stores of them.
- */
+/* Short runs get constant sizes here, so that the compiler makes plain loads and stores
+ * of them instead of calls; columns of single elements are the case that matters. */
 static inline void copy_run(char *to, const char *from, int64_t bytes)
 {
     switch (bytes) {
@@ -166,6 +180,8 @@ void xm_view_unpack(const xm_view_t *view, void *buffer, int64_t first, int64_t 
     }
 }
 
+/* Inlined into both callers so that `stream` is a constant in each. A run ends where
+ * either side's does. */
 static inline void copy_range(const xm_view_t *from, const void *from_buffer, const xm_view_t *to,
                               void *to_buffer, int64_t first, int64_t count, bool stream)
 {
@@ -204,6 +220,11 @@ void xm_view_stream(const xm_view_t *from, const void *from_buffer, const xm_vie
 
 _Static_assert((int)XM_STRIDED_DIMS >= (int)XM_MAX_DIMS, "a view has too many dimensions to copy");
 
+/*
+ * Describes a view as a strided copy to a dense range; the caller sets the two addresses.
+ * Packed data are numbered from the range's first element, hence the shift of the packed
+ * address.
+ */
 static void describe(const xm_view_t *view, int64_t first, int64_t count, xm_strided_copy_t *copy)
 {
     int64_t dense = view->element_size;
@@ -226,6 +247,7 @@ void xm_view_pack_copy(const xm_view_t *view, uint64_t from, int64_t first, int6
     copy->to = to - (uint64_t)(first * view->element_size);
 }
 
+/* The same with the two sides exchanged. */
 void xm_view_unpack_copy(const xm_view_t *view, uint64_t to, int64_t first, int64_t count,
                          uint64_t from, xm_strided_copy_t *copy)
 {
@@ -247,6 +269,7 @@ typedef struct {
     int64_t left, stride; /* of the current dimension: what is not taken yet, and its stride */
 } walk_t;
 
+/* Goes on to the next dimension outwards when nothing of the current one is left. */
 static void skip_ended(walk_t *walk)
 {
     while (walk->left == 1 && walk->d > 0) {
@@ -265,6 +288,8 @@ static walk_t start_walk(const xm_view_t *view)
     return walk;
 }
 
+/* Takes the inner `extent` steps of the current dimension; what is left of it is strided
+ * by them. */
 static void take(walk_t *walk, int64_t extent)
 {
     walk->left /= extent;
@@ -272,8 +297,8 @@ static void take(walk_t *walk, int64_t extent)
     skip_ended(walk);
 }
 
-/* Both views merge dimensions of one box, so of two merged extents that begin at the same place one
- * divides the other. */
+/* Describes a copy between two tiles as common dimensions. Both views merge dimensions of
+ * one box, so of two merged extents that begin at the same place one divides the other. */
 void xm_view_tile_copy(const xm_view_t *from_view, uint64_t from, const xm_view_t *to_view,
                        uint64_t to, int64_t first, int64_t count, xm_strided_copy_t *copy)
 {
@@ -281,6 +306,7 @@ void xm_view_tile_copy(const xm_view_t *from_view, uint64_t from, const xm_view_
     int64_t size = from_view->element_size, extent[XM_MAX_DIMS], strides[XM_MAX_DIMS][2];
     int dims = 0;
 
+    /* One side has no run of elements, so the innermost dimension is single elements. */
     if (source.stride != size || target.stride != size) {
         extent[0] = 1;
         strides[0][0] = strides[0][1] = size;

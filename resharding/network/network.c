@@ -1,3 +1,10 @@
+/*
+ * The network model that planning and simulation share: hosts with egress and ingress
+ * rates, device ports, racks with uplinks, latencies. It is a table of rates and nothing
+ * more; what a message occupies is written in crossmesh/network.h. All durations are
+ * rounded up to whole nanoseconds here, in one place, so that the bounds, the schedulers
+ * and the simulations agree to the nanosecond.
+ */
 #include "resharding/network.h"
 
 #include <math.h>
@@ -19,7 +26,8 @@ struct xm_network {
     bool uniform;
 };
 
-/* Numbers must be 0 … count − 1 without gaps; *groups is how many. */
+/* Groups must be numbered 0 … count − 1 without gaps, so that arrays by group have no
+ * holes; *groups is how many there are. */
 static xm_status_t check_groups(const char *member, const char *group, const int *group_of,
                                 int count, int *groups)
 {
@@ -53,7 +61,7 @@ static xm_status_t check_groups(const char *member, const char *group, const int
     return XM_OK;
 }
 
-/* Shares of a rate without an end are not numbers. */
+/* A rate is positive and finite: shares of an infinite one would not be numbers. */
 static bool is_rate(double rate)
 {
     return isfinite(rate) && rate > 0;
@@ -64,6 +72,7 @@ static bool is_not_negative(double value)
     return isfinite(value) && value >= 0;
 }
 
+/* The general NIC rate may be missing where both directions are given by host. */
 static xm_status_t check_rates(const xm_network_params_t *params, int hosts)
 {
     if (!is_rate(params->host_bandwidth) || !is_not_negative(params->nic_latency) ||
@@ -86,6 +95,8 @@ static xm_status_t check_rates(const xm_network_params_t *params, int hosts)
     return XM_OK;
 }
 
+/* Keeps every direction's own rate; `nic_bandwidth` becomes the slowest of all, which is
+ * what estimates of chunks and strategies use. */
 static void fill_rates(xm_network_t *network, const xm_network_params_t *params)
 {
     network->uniform = true;
@@ -97,6 +108,8 @@ static void fill_rates(xm_network_t *network, const xm_network_params_t *params)
             fmin(network->nic_bandwidth, fmin(network->egress[h], network->ingress[h]));
         network->rack_of_host[h] = params->rack_of_host != NULL ? params->rack_of_host[h] : 0;
     }
+    /* Uniform means that no direction is faster than the slowest; openshop then has
+     * stronger methods. */
     for (int h = 0; h < network->hosts; ++h) {
         network->uniform = network->uniform && network->egress[h] <= network->nic_bandwidth &&
                            network->ingress[h] <= network->nic_bandwidth;
@@ -107,6 +120,7 @@ static void fill_rates(xm_network_t *network, const xm_network_params_t *params)
     network->uplink_bandwidth = params->uplink_bandwidth;
 }
 
+/* Copies everything it is given, so the parameters may go away. */
 xm_status_t xm_network_create(const xm_network_params_t *given, xm_network_t **network)
 {
     xm_network_params_t own = XM_NETWORK_PARAMS_INIT;
@@ -157,6 +171,7 @@ xm_status_t xm_network_create(const xm_network_params_t *given, xm_network_t **n
     return XM_OK;
 }
 
+/* A network has few numbers, so a clone is a copy and not a counted reference. */
 xm_status_t xm_network_clone(const xm_network_t *network, xm_network_t **clone)
 {
     xm_network_params_t params = XM_NETWORK_PARAMS_INIT;
@@ -174,6 +189,8 @@ xm_status_t xm_network_clone(const xm_network_t *network, xm_network_t **clone)
     return xm_network_create(&params, clone);
 }
 
+/* Builds the network of a measured profile. Rates by host are passed only where hosts
+ * differ, so that a uniform cluster stays uniform to the bit. */
 xm_status_t xm_network_from_profile(const xm_cluster_profile_t *profile, int ranks,
                                     const int *host_of_rank, xm_network_t **network)
 {
@@ -196,6 +213,7 @@ xm_status_t xm_network_from_profile(const xm_cluster_profile_t *profile, int ran
         rates[h] = xm_cluster_profile_host_nic_bandwidth(profile, h);
         racks[h] = per_rack > 0 ? h / per_rack : 0;
     }
+    /* The profile's hosts are numbered like the job's. */
     params.ranks = ranks;
     params.host_of_rank = host_of_rank;
     params.nic_bandwidth = xm_cluster_profile_nic_bandwidth(profile);
@@ -282,6 +300,7 @@ double xm_network_ingress(const xm_network_t *network, int host)
     return network->ingress[host];
 }
 
+/* Computed once at creation, since openshop asks for it on every problem. */
 bool xm_network_uniform(const xm_network_t *network)
 {
     return network->uniform;
@@ -302,6 +321,7 @@ double xm_network_uplink_bandwidth(const xm_network_t *network)
     return network->uplink_bandwidth;
 }
 
+/* Rounded up: a message is never faster than its rate allows. */
 static int64_t nanoseconds(uint64_t bytes, double rate)
 {
     return (int64_t)ceil((double)bytes * 1e9 / rate);

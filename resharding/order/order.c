@@ -1,8 +1,14 @@
+/*
+ * The plan's messages in the order in which the network is to serve them: number them, or
+ * list them all. Both follow the rule of order.h, transfer by transfer, chunk by chunk,
+ * hop by hop, so an executor can compute a message's number without the list.
+ */
 #include "resharding/order.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 
+/* A copy inside a rank sends nothing and therefore has no number. */
 static int64_t messages_of(const xm_plan_t *plan, const xm_transfer_t *transfers, int64_t index)
 {
     const xm_route_t *route = xm_plan_route(plan, transfers[index].route);
@@ -23,6 +29,11 @@ int64_t xm_plan_message_count(const xm_plan_t *plan)
     return count;
 }
 
+/*
+ * Lists each message with its sender, its receiver and its number. The list is for
+ * simulated fabrics, so it is made in full; a plan of millions of messages is not run
+ * there.
+ */
 xm_status_t xm_plan_messages(const xm_plan_t *plan, xm_sim_slot_t **messages, int64_t *count)
 {
     int64_t transfer_count, next = 0, total = xm_plan_message_count(plan);
@@ -36,6 +47,7 @@ xm_status_t xm_plan_messages(const xm_plan_t *plan, xm_sim_slot_t **messages, in
         const xm_route_t *route = xm_plan_route(plan, transfers[t].route);
         int64_t end = next + messages_of(plan, transfers, t);
 
+        /* Every pass of this loop is one chunk over all hops of its route. */
         while (next < end) {
             for (int i = 0; i < route->count; ++i, ++next) {
                 list[next] = (xm_sim_slot_t){xm_hop_sender(&transfers[t], route, i),

@@ -1,3 +1,7 @@
+/*
+ * What a plan answers. The functions are plain reads: a plan never changes after
+ * creation, so any thread may ask without a lock, and pointers live as long as the plan.
+ */
 #include "resharding/plan/plan_private.h"
 #include "resharding/plan/simulate.h"
 
@@ -26,6 +30,7 @@ int64_t xm_plan_tensor_element_size(const xm_plan_t *plan, int tensor)
     return plan->tensors[tensor].element_size;
 }
 
+/* The same for plans of a single tensor. */
 const xm_layout_t *xm_plan_src(const xm_plan_t *plan)
 {
     return plan->tensors[0].src;
@@ -85,11 +90,14 @@ void xm_plan_task_box(const xm_plan_t *plan, int64_t task, xm_box_t *box)
     xm_unit_task_box(tensor->src, tensor->dst, &plan->tasks[task], box);
 }
 
+/* The chunk length belongs to the task, so all parts of a task cut alike and a relay's
+ * chunks line up with what it was brought. */
 int64_t xm_plan_chunk_elements(const xm_plan_t *plan, int64_t task)
 {
     return plan->builder.chunk_elements[task];
 }
 
+/* The last chunk may be shorter. */
 int64_t xm_plan_chunks(const xm_plan_t *plan, int64_t transfer)
 {
     const xm_transfer_t *t = &plan->builder.transfers[transfer];
@@ -111,6 +119,7 @@ const xm_network_t *xm_plan_network(const xm_plan_t *plan)
     return plan->network;
 }
 
+/* The host as it was planned; a worker may find the rank elsewhere. */
 int xm_plan_host_of(const xm_plan_t *plan, int rank)
 {
     return plan->host_of_rank[rank];
@@ -121,6 +130,7 @@ int xm_plan_ranks(const xm_plan_t *plan)
     return plan->ranks;
 }
 
+/* The entry behind the last transfer holds the number of all hops. */
 int64_t xm_plan_hops(const xm_plan_t *plan)
 {
     return plan->builder.first_hop[plan->builder.transfer_count];
@@ -131,6 +141,7 @@ int64_t xm_plan_first_hop(const xm_plan_t *plan, int64_t transfer)
     return plan->builder.first_hop[transfer];
 }
 
+/* Counts each tensor once, whatever its copies; check_size() has made sure that it fits. */
 uint64_t xm_plan_bytes(const xm_plan_t *plan)
 {
     uint64_t all = 0;

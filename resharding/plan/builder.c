@@ -1,3 +1,9 @@
+/*
+ * The plan builder: collects what a scheduler decides, which is routes, transfers and
+ * chunks. Routes are interned by content, because schedules of millions of hops use few
+ * distinct ones, and a transfer then names its route by a number. A builder is one
+ * growing object that `auto` can keep or discard whole when it compares schedulers.
+ */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +25,7 @@ xm_status_t xm_builder_init(xm_builder_t *builder, const xm_plan_t *plan)
                             plan->task_count);
     }
     builder->route_table_size = FIRST_TABLE;
+    /* Chunks begin as whole tasks; whoever limits them only makes them shorter. */
     for (int64_t t = 0; t < plan->task_count; ++t) {
         builder->chunk_elements[t] = plan->tasks[t].elements;
     }
@@ -38,11 +45,13 @@ void xm_builder_clear(xm_builder_t *builder)
     memset(builder, 0, sizeof(*builder));
 }
 
+/* The FNV-1a step, on ints. */
 static uint64_t mix(uint64_t hash, int value)
 {
     return (hash ^ (uint32_t)value) * UINT64_C(0x100000001b3);
 }
 
+/* The high bits are folded in at the end, as the table's place comes from the low ones. */
 static uint64_t hash_route(int count, const int *ranks, const int *parents)
 {
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
@@ -77,6 +86,8 @@ static xm_status_t grow_table(xm_builder_t *builder)
     return XM_OK;
 }
 
+/* Copies the route into one allocation, at `ranks`, which the builder owns. The place is
+ * made before the route is entered, so a failure leaves the builder as it was. */
 static xm_status_t add_route(xm_builder_t *builder, int count, const int *ranks, const int *parents)
 {
     size_t bytes = (size_t)count * sizeof(int);
@@ -102,6 +113,8 @@ static xm_status_t add_route(xm_builder_t *builder, int count, const int *ranks,
     return XM_OK;
 }
 
+/* The table is at most half full, so the search meets an empty place when the route is
+ * new. */
 xm_status_t xm_builder_route(xm_builder_t *builder, int count, const int *ranks, const int *parents,
                              int *route)
 {
@@ -134,6 +147,7 @@ xm_status_t xm_builder_route(xm_builder_t *builder, int count, const int *ranks,
     return status;
 }
 
+/* Appends a transfer; its index stays valid, its address does not. */
 xm_status_t xm_builder_append(xm_builder_t *builder, const xm_transfer_t *transfer, int64_t *index)
 {
     if (builder->transfer_count == builder->transfer_capacity) {
@@ -153,6 +167,8 @@ xm_status_t xm_builder_append(xm_builder_t *builder, const xm_transfer_t *transf
     return XM_OK;
 }
 
+/* Numbers the hops by transfer, then by place in the route. It runs once, when all
+ * transfers are there, as routes may be added until then. */
 xm_status_t xm_builder_number_hops(xm_builder_t *builder)
 {
     int64_t next = 0;

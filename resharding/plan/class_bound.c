@@ -1,3 +1,9 @@
+/*
+ * The lower bound of a plan, computed on its classes of tasks rather than on the tasks: a
+ * model of thousands of tensors has few classes, and tasks of one class load the same
+ * NICs. It adds the two conditions that bound.c cannot see: the devices' ports, which
+ * hosts hide, and all copies together.
+ */
 #include <math.h>
 #include <stdlib.h>
 
@@ -23,8 +29,12 @@ static int compare_needs(const void *a, const void *b)
     return (x->bytes < y->bytes) - (x->bytes > y->bytes);
 }
 
-/* Seconds that the tightest set of devices of one host needs: their bytes come over their ports and
- * the host's NIC. */
+/*
+ * Seconds that the tightest set of devices of one host needs: the bytes of a set come
+ * over its ports and the host's NIC together. Sorting by need makes one pass enough: of
+ * all sets of k devices of a host the k neediest are the tightest, and they are the first
+ * k of the host's run.
+ */
 static double slowest_devices(const xm_network_t *network, need_t *needs, int count)
 {
     double slowest = 0, bytes = 0;
@@ -43,6 +53,8 @@ static double slowest_devices(const xm_network_t *network, need_t *needs, int co
     return slowest;
 }
 
+/* Computes all conditions of a plan. The demands point into the classes' host lists, so
+ * nothing is copied. */
 xm_status_t xm_classes_bound(const xm_classes_t *classes, const xm_network_t *network,
                              xm_bound_t *bound)
 {
@@ -57,6 +69,8 @@ xm_status_t xm_classes_bound(const xm_classes_t *classes, const xm_network_t *ne
         status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for the bound of %d ranks", ranks);
         goto free_all;
     }
+    /* A device's need is what it must take in from others, from its own host or from the
+     * network; a slice that it holds itself is in neither list of its class. */
     for (int r = 0; r < ranks; ++r) {
         needed[r].host = xm_network_host_of(network, r);
     }
@@ -84,6 +98,8 @@ xm_status_t xm_classes_bound(const xm_classes_t *classes, const xm_network_t *ne
         /* Less by more than the sums' rounding. */
         xm_bound_set_device(bound, (int64_t)(seconds * 1e9 * (1 - 1e-12)));
     }
+    /* The flow on all copies grows with classes times hosts; beyond the limit it is left
+     * out, which only makes the bound weaker, never wrong. */
     if (status == XM_OK && problem.count <= RELAY_CLASSES) {
         status = xm_bound_relay(&problem, &relay_ns);
         status = status == XM_ERR_UNSUPPORTED ? XM_OK : status; /* more bytes than it counts */

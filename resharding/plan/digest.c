@@ -1,3 +1,9 @@
+/*
+ * The digest of a plan: a hash of everything that decides which bytes move where. Ranks
+ * compare it to know that they made the same plan, so it must not depend on the machine,
+ * on addresses or on anything that does not decide (names, times, the scheduler's own
+ * name).
+ */
 #include "resharding/plan/plan_private.h"
 
 #include <stdio.h>
@@ -15,6 +21,8 @@ static void put(XXH3_state_t *state, int64_t value)
     (void)XXH3_128bits_update(state, bytes, sizeof(bytes));
 }
 
+/* Hashes a layout by what it does, cut points and tile of each rank, and not by how it
+ * was described: two specs that cut and place alike give the same digest. */
 static void put_layout(XXH3_state_t *state, const xm_layout_t *layout)
 {
     const xm_mesh_t *mesh = xm_layout_mesh(layout);
@@ -34,6 +42,8 @@ static void put_layout(XXH3_state_t *state, const xm_layout_t *layout)
     }
 }
 
+/* Lists are preceded by a length or are as long as an earlier number says, so different
+ * plans never feed the same bytes. */
 xm_status_t xm_plan_hash(xm_plan_t *plan)
 {
     XXH3_state_t *state = XXH3_createState();

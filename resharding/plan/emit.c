@@ -1,8 +1,15 @@
+/*
+ * Makes transfers for the strategies, and all transfers that cost no NIC. The emitter
+ * counts what each rank has sent and taken in so far, so that work spreads over the
+ * devices of a host without any device-level scheduling: schedulers think in hosts, and
+ * the rank is chosen last.
+ */
 #include <stdlib.h>
 #include <string.h>
 
 #include "resharding/plan/plan_private.h"
 
+/* One emitter serves one schedule: the counts begin at 0 for each. */
 xm_status_t xm_transfer_emitter_init(xm_transfer_emitter_t *emitter, const xm_plan_t *plan,
                                      const xm_network_t *network, const xm_classes_t *classes,
                                      xm_builder_t *builder)
@@ -36,6 +43,8 @@ void xm_transfer_emitter_clear(xm_transfer_emitter_t *emitter)
     memset(emitter, 0, sizeof(*emitter));
 }
 
+/* The ranks are sorted by host, so the host's run is found by halves and only its ranks
+ * are looked at. Every plan is deterministic, so ties go to the first. */
 int xm_transfer_emitter_pick(const xm_transfer_emitter_t *emitter, const int *ranks, int count,
                              int host)
 {
@@ -59,6 +68,8 @@ int xm_transfer_emitter_pick(const xm_transfer_emitter_t *emitter, const int *ra
     return best;
 }
 
+/* Appends the whole task along the route that lies in the emitter's `ranks` and
+ * `parents`. */
 static xm_status_t append_route(xm_transfer_emitter_t *emitter, int64_t task, int sender, int count)
 {
     xm_transfer_t transfer = {
@@ -69,6 +80,7 @@ static xm_status_t append_route(xm_transfer_emitter_t *emitter, int64_t task, in
     return status < 0 ? status : xm_builder_append(emitter->builder, &transfer, NULL);
 }
 
+/* A copy inside a rank uses no link and does not count as sent. */
 xm_status_t xm_emit_single(xm_transfer_emitter_t *emitter, int64_t task, int sender, int receiver)
 {
     if (sender != receiver) {
@@ -79,7 +91,11 @@ xm_status_t xm_emit_single(xm_transfer_emitter_t *emitter, int64_t task, int sen
     return append_route(emitter, task, sender, 1);
 }
 
-/* Receivers [first, end) of a class stand beside a holder on one host. */
+/*
+ * Serves receivers [first, end) of a class, which share a host with a holder: as a chain,
+ * where each rank passes on to the next, so that the work spreads over their ports; or
+ * with send_recv one by one, each from the least loaded holder.
+ */
 static xm_status_t emit_beside(xm_transfer_emitter_t *emitter, const xm_class_t *class,
                                int64_t task, int first, int end, xm_strategy_t strategy)
 {
@@ -106,6 +122,8 @@ static xm_status_t emit_beside(xm_transfer_emitter_t *emitter, const xm_class_t 
     return status;
 }
 
+/* Goes through the tasks in order and groups the near receivers by host, which they are
+ * sorted by. */
 xm_status_t xm_emit_local(xm_transfer_emitter_t *emitter, xm_strategy_t strategy)
 {
     xm_status_t status = XM_OK;

@@ -1,4 +1,8 @@
-/* What users of a plan see of it: numbers, its hops with their times, JSON. */
+/*
+ * What users of a plan see of it: its numbers, its hops with their times, and JSON. These
+ * calls cross the library's boundary, so they check their pointers and copy into the
+ * caller's version of a structure.
+ */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,6 +33,8 @@ xm_status_t xm_plan_info(const xm_plan_t *plan, xm_plan_info_t *info)
     return xm_info_copy(__func__, "xm_plan_info_t", info, &own, sizeof(own));
 }
 
+/* The spans lie in the order of the hops' numbers, which go by transfer and then by place
+ * in the route. */
 static void list_hops(const xm_plan_t *plan, const xm_span_t *spans, xm_plan_hop_t *hops)
 {
     int64_t count;
@@ -51,6 +57,7 @@ static void list_hops(const xm_plan_t *plan, const xm_span_t *spans, xm_plan_hop
     }
 }
 
+/* Spans are kept only when hops are wanted, since a plan can have millions. */
 xm_status_t xm_plan_simulate(const xm_plan_t *plan, const xm_network_t *network,
                              xm_sharing_t sharing, xm_plan_hop_t *hops, int64_t *makespan_ns)
 {
@@ -75,6 +82,7 @@ xm_status_t xm_plan_simulate(const xm_plan_t *plan, const xm_network_t *network,
     return status;
 }
 
+/* Writes to memory by the same code as to a file. The caller frees the text. */
 xm_status_t xm_plan_to_json(const xm_plan_t *plan, char **text)
 {
     char *written = NULL;

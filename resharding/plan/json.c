@@ -1,3 +1,8 @@
+/*
+ * Writes a plan as JSON (docs/reshard-plan.md has the format, with a schema). Every
+ * builder function lets a failed value pass as NULL up to the root, where it is checked
+ * once: jansson refuses to pack a NULL and returns NULL itself.
+ */
 #include "resharding/plan/plan_private.h"
 
 #include <jansson.h>
@@ -24,7 +29,7 @@ static json_t *shape_json(const xm_layout_t *layout)
     return shape;
 }
 
-/* Per dimension its cut points, or null where it is whole. */
+/* The cut points by dimension, or null where a dimension is whole. */
 static json_t *cuts_json(const xm_layout_t *layout)
 {
     json_t *all = json_array();
@@ -41,6 +46,8 @@ static json_t *cuts_json(const xm_layout_t *layout)
     return all;
 }
 
+/* A layout as its caller described it; the cut points are added only where the
+ * partition's name does not imply them. */
 static json_t *layout_json(const xm_layout_t *layout)
 {
     const xm_mesh_t *mesh = xm_layout_mesh(layout);
@@ -107,6 +114,7 @@ static json_t *ints_json(const int *values, int count)
     return array;
 }
 
+/* Routes are written once and named by number, as in the plan, so that files stay small. */
 static json_t *routes_json(const xm_plan_t *plan)
 {
     json_t *routes = json_array();
@@ -135,7 +143,8 @@ static json_t *transfers_json(const xm_plan_t *plan)
     return transfers;
 }
 
-/* JSON is UTF-8; names are the caller's. */
+/* JSON is UTF-8 and names are the caller's, so a name that is not is refused with a
+ * sentence instead of ending as a lack of memory. */
 static xm_status_t check_names(const xm_plan_t *plan)
 {
     for (int i = 0; i < plan->tensor_count; ++i) {
@@ -151,6 +160,7 @@ static xm_status_t check_names(const xm_plan_t *plan)
     return XM_OK;
 }
 
+/* Times are in seconds here, unlike inside the plan, because people read the file. */
 static xm_status_t write_document(const xm_plan_t *plan, FILE *file)
 {
     json_t *root = json_pack(

@@ -1,3 +1,10 @@
+/*
+ * Makes a plan from layouts: checks the batch, lists its unit tasks, groups them into
+ * classes, computes the bound, asks the scheduler, and has the result verified by
+ * independent code before anyone sees it. All checks on sizes and times come first, so
+ * that every sum in the bounds, schedulers and simulations behind them fits 64 bits and
+ * none of them needs checks of its own.
+ */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -9,16 +16,18 @@
 
 enum { LARGEST_ELEMENT = 128 /* bits */ };
 
-/* Below 2^63 by far more than rounding up every transfer adds. */
+/* The longest time that can be planned: below 2^63 by far more than rounding up every
+ * transfer adds. */
 static const double longest_ns = 9e18;
 
-/* The layouts of sub-byte elements are counted in bytes from here on. */
+/* Clones a layout; elements of less than a byte are counted in bytes from here on. */
 static xm_status_t clone_layout(const xm_layout_t *layout, int element_bits, xm_layout_t **clone)
 {
     return element_bits < 8 ? xm_layout_pack_innermost(layout, 8 / element_bits, clone)
                             : xm_layout_clone(layout, clone);
 }
 
+/* Every rank of a mesh must be a rank of the network, so that it has a host. */
 static xm_status_t check_ranks(const xm_plan_params_t *params, const xm_layout_t *layout,
                                const char *side)
 {
@@ -43,7 +52,8 @@ static xm_status_t check_element(int bits)
     return XM_OK;
 }
 
-/* Bytes of a tensor, which must fit 63 bits with all its copies; added to *total. */
+/* Adds the bytes of a tensor with all its copies to *total, which must fit 63 bits.
+ * Copies count because a schedule may send each of them by itself. */
 static xm_status_t check_size(const xm_planned_tensor_t *tensor, int64_t *total)
 {
     int copies = xm_mesh_size(xm_layout_mesh(tensor->dst)) / xm_layout_tiles(tensor->dst);
@@ -64,6 +74,8 @@ static xm_status_t check_size(const xm_planned_tensor_t *tensor, int64_t *total)
     return XM_OK;
 }
 
+/* Adds one tensor to the batch. It is counted before anything can fail, so that
+ * xm_plan_destroy() frees what it has so far; a missing name becomes the tensor's number. */
 static xm_status_t add_tensor(xm_plan_t *plan, const xm_plan_params_t *params,
                               const xm_tensor_t *tensor, int64_t *total)
 {
@@ -75,6 +87,7 @@ static xm_status_t add_tensor(xm_plan_t *plan, const xm_plan_params_t *params,
     added->name = strdup(tensor->name != NULL ? tensor->name : number);
     ++plan->tensor_count;
     if (added->name == NULL) {
+        /* The prefix of the error sentence prints the name, so there has to be one. */
         added->name = strdup("");
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a tensor's name");
     }
@@ -98,7 +111,8 @@ static xm_status_t add_tensor(xm_plan_t *plan, const xm_plan_params_t *params,
     return status;
 }
 
-/* Sums of nanoseconds are 64 bits wide: the most that any plan adds up must fit. */
+/* Sums of nanoseconds are 64 bits wide: all copies one after the other over the slowest
+ * link are the most that any plan adds up, and that must fit. */
 static xm_status_t check_time(const xm_plan_params_t *params, int64_t bytes)
 {
     double rate =
@@ -117,6 +131,7 @@ static xm_status_t check_time(const xm_plan_params_t *params, int64_t bytes)
     return XM_OK;
 }
 
+/* A batch, or the parameters' single tensor as a batch of one. */
 static xm_status_t add_tensors(xm_plan_t *plan, const xm_plan_params_t *params)
 {
     const xm_tensor_t single = {.src = params->src,
@@ -151,6 +166,8 @@ static xm_status_t add_tensors(xm_plan_t *plan, const xm_plan_params_t *params)
     return status < 0 ? status : check_time(params, total);
 }
 
+/* Lists the unit tasks of all tensors in one array. The first tensor's list is taken over
+ * as it is, so that a plan of one tensor copies nothing. */
 static xm_status_t list_tasks(xm_plan_t *plan)
 {
     int64_t capacity = 0;
@@ -190,6 +207,7 @@ static xm_status_t list_tasks(xm_plan_t *plan)
     return XM_OK;
 }
 
+/* Keeps the host of each rank that occurs; the plan outlives the caller's network. */
 static xm_status_t copy_hosts(xm_plan_t *plan, const xm_network_t *network)
 {
     for (int i = 0; i < plan->tensor_count; ++i) {
@@ -209,6 +227,8 @@ static xm_status_t copy_hosts(xm_plan_t *plan, const xm_network_t *network)
     return XM_OK;
 }
 
+/* Counts the bytes that cross between hosts, hop by hop: relayed data counts each time it
+ * crosses. */
 static void count_net_bytes(xm_plan_t *plan)
 {
     for (int64_t i = 0; i < plan->builder.transfer_count; ++i) {
@@ -224,6 +244,8 @@ static void count_net_bytes(xm_plan_t *plan)
     }
 }
 
+/* Verification failing here means a fault of this library, never of the caller's, hence
+ * the internal error. */
 static xm_status_t finish(xm_plan_t *plan)
 {
     xm_status_t status;
@@ -237,7 +259,8 @@ static xm_status_t finish(xm_plan_t *plan)
     return status < 0 ? xm_error_prefix(XM_ERR_INTERNAL, "the new plan is wrong") : XM_OK;
 }
 
-/* What the caller wants, as this library knows it. */
+/* Copies what the caller wants into this library's version of the parameters; pointers
+ * that a plan cannot do without are checked here, by name. */
 static xm_status_t take_params(const xm_plan_params_t *given, xm_plan_params_t *params)
 {
     static const char function[] = "xm_plan_create";
@@ -261,6 +284,8 @@ static xm_status_t take_params(const xm_plan_params_t *given, xm_plan_params_t *
     return XM_OK;
 }
 
+/* The steps depend on each other in this order. The classes serve the bound and the
+ * scheduler only and are freed before the plan is finished. */
 xm_status_t xm_plan_create(const xm_plan_params_t *given, xm_plan_t **plan)
 {
     xm_plan_params_t own = XM_PLAN_PARAMS_INIT;

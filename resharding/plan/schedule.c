@@ -1,3 +1,10 @@
+/*
+ * Turns a plan's tasks into transfers: chooses a strategy for each task, asks a scheduler
+ * for the order, fills the plan builder and simulates the result. `auto` does this with
+ * several schedulers and keeps the best by simulated makespan, because no scheduler is
+ * best everywhere and the simulation is the only measure that counts all that a plan
+ * occupies.
+ */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -39,12 +46,15 @@ xm_status_t xm_scheduler_parse(const char *name, xm_scheduler_t *scheduler)
     return status;
 }
 
+/* The error of every allocation in this file, with the size of the problem. */
 static xm_status_t no_memory(const xm_scheduling_t *s)
 {
     return xm_error_set(XM_ERR_NO_MEMORY, "no memory to schedule %" PRId64 " unit tasks",
                         s->plan->task_count);
 }
 
+/* One demand with the class's host lists, not copies of them. `host` selects a single
+ * receiving host by its place in the class; −1 stands for all. */
 static void add_demand(xm_scheduling_t *s, int64_t task, int64_t index, int64_t bytes, int receiver,
                        int host)
 {
@@ -59,7 +69,11 @@ static void add_demand(xm_scheduling_t *s, int64_t task, int64_t index, int64_t 
                       .receiver_count = host < 0 ? class->remote_host_count : 1};
 }
 
-/* One demand for each remote receiver of a task, or one for all. */
+/*
+ * Adds one demand for each remote receiver of a task, or one for all. With send_recv each
+ * receiver gets a message of its own, so a host with several receivers takes the data in
+ * several times.
+ */
 static void add_demands(xm_scheduling_t *s, int64_t task, int64_t index, int64_t bytes, bool each)
 {
     const xm_class_t *class = &s->classes->classes[index];
@@ -75,7 +89,8 @@ static void add_demands(xm_scheduling_t *s, int64_t task, int64_t index, int64_t
     }
 }
 
-/* Lists what must cross the network, task by task. */
+/* Lists what must cross the network, task by task. Tasks that stay inside hosts are not
+ * scheduled, as they use no NIC. */
 static xm_status_t list_demands(xm_scheduling_t *s)
 {
     int64_t room = 1;
@@ -101,7 +116,8 @@ static xm_status_t list_demands(xm_scheduling_t *s)
     return XM_OK;
 }
 
-/* Most hops a chain of this class can have: its receiving hosts, then the ranks of one of them. */
+/* The most hops that a chain of this class can have: its receiving hosts, then the ranks
+ * of one of them. */
 static int chain_hops(const xm_class_t *class)
 {
     int most = 1;
@@ -114,6 +130,8 @@ static int chain_hops(const xm_class_t *class)
     return class->remote_host_count + most - 1;
 }
 
+/* Chunks are only ever made shorter, so several parts of a task can each set their limit
+ * in any order. */
 void xm_scheduling_set_chunk(const xm_scheduling_t *s, xm_builder_t *builder, int64_t task,
                              int64_t bytes)
 {
@@ -158,6 +176,11 @@ static uint64_t chunk_limit(const xm_scheduling_t *s, int64_t task, const xm_cla
     return limit < LARGEST_CHUNK / HOST_CHUNKS ? limit * HOST_CHUNKS : LARGEST_CHUNK;
 }
 
+/*
+ * Chooses the chunks before anything is scheduled, because the emitters need them: the
+ * length that balances the pipeline's filling against the cost of each chunk. The longest
+ * chain of a task counts, inside the host or over the network.
+ */
 static void set_chunks(const xm_scheduling_t *s, xm_builder_t *builder, uint64_t limit)
 {
     for (int64_t t = 0; t < s->plan->task_count; ++t) {
@@ -176,6 +199,8 @@ static void set_chunks(const xm_scheduling_t *s, xm_builder_t *builder, uint64_t
 /* ---- whole tasks -------------------------------------------------------------------------------
  */
 
+/* Asks one of the schedulers for whole demands. Their optimality is not reported; the
+ * plan compares its makespan with its own bound, which also holds for plans in parts. */
 static xm_status_t order_steps(const xm_scheduling_t *s, xm_scheduler_t scheduler, xm_step_t *steps)
 {
     xm_problem_t problem = {s->params->network, s->demands, s->count};
@@ -194,6 +219,8 @@ static xm_status_t order_steps(const xm_scheduling_t *s, xm_scheduler_t schedule
     }
 }
 
+/* Turns one step into transfers. Demands of one receiver are plain messages; the others
+ * go as the task's strategy says. */
 static xm_status_t emit_step(xm_scheduling_t *s, xm_transfer_emitter_t *emitter,
                              const xm_step_t *step)
 {
@@ -207,6 +234,8 @@ static xm_status_t emit_step(xm_scheduling_t *s, xm_transfer_emitter_t *emitter,
                : xm_strategy_broadcast_emit(emitter, item->task, step->sender);
 }
 
+/* Schedules whole demands. The lists are freed in here because the next scheduler that
+ * `auto` tries makes its own. */
 static xm_status_t schedule_whole(xm_scheduling_t *s, xm_scheduler_t scheduler,
                                   xm_transfer_emitter_t *emitter)
 {
@@ -231,7 +260,8 @@ static xm_status_t schedule_whole(xm_scheduling_t *s, xm_scheduler_t scheduler,
 /* ---- choosing ----------------------------------------------------------------------------------
  */
 
-/* Makes the builder of one scheduler and simulates it, leaving it in plan->builder. */
+/* Fills the plan builder by one scheduler and simulates it, leaving both in the plan. On
+ * failure the builder is cleared again. */
 static xm_status_t make_builder(xm_scheduling_t *s, xm_scheduler_t scheduler)
 {
     xm_plan_t *plan = s->plan;
@@ -251,6 +281,8 @@ static xm_status_t make_builder(xm_scheduling_t *s, xm_scheduler_t scheduler)
         goto clear_builder;
     }
     set_chunks(s, &plan->builder, limit);
+    /* Work inside hosts comes first for every scheduler: it costs no NIC and settles
+     * which ranks have what. */
     status = xm_emit_local(&emitter, s->params->strategy);
     if (status == XM_OK) {
         status = scheduler == XM_SCHEDULER_OPENSHOP ? xm_schedule_parts(s, &emitter)
@@ -274,7 +306,7 @@ clear_builder:
     return status;
 }
 
-/* openshop declines problems beyond its size; whole tasks, greedily, then. */
+/* openshop declines problems beyond its size; then whole tasks are scheduled greedily. */
 static xm_status_t make_or_fall_back(xm_scheduling_t *s, xm_scheduler_t scheduler)
 {
     xm_status_t status = make_builder(s, scheduler);
@@ -283,10 +315,11 @@ static xm_status_t make_or_fall_back(xm_scheduling_t *s, xm_scheduler_t schedule
 }
 
 /*
- * Tries one after the other and keeps the best, the first of equals. openshop comes first unless
- * there is so much to plan that it would take long: it says who sends to whom at every moment,
- * where the simulation must assume that of the others; of plans with equal makespans its are the
- * fastest on a real network (docs/results.md).
+ * Tries one scheduler after the other and keeps the best plan, the first of equals.
+ * openshop comes first unless there is so much to plan that it would take long: it says
+ * who sends to whom at every moment, where the simulation must assume that of the others,
+ * so of plans with equal makespans its own are the fastest on a real network
+ * (docs/results.md).
  */
 static xm_status_t choose_best(xm_scheduling_t *s)
 {
@@ -304,18 +337,24 @@ static xm_status_t choose_best(xm_scheduling_t *s)
     xm_status_t status = XM_OK;
 
     for (size_t c = 0; c < sizeof(quickest) / sizeof(quickest[0]); ++c) {
+        /* Half a per cent above the bound is close enough: no scheduler could gain more
+         * than that. */
         if (makespan - plan->bound_ns <= plan->bound_ns / CLOSE_ENOUGH ||
             (candidates[c] == XM_SCHEDULER_DFS && plan->task_count > DFS_TASKS)) {
             break;
         }
         status = make_builder(s, candidates[c]);
         if (status == XM_ERR_UNSUPPORTED) {
+            /* Only openshop declines, and the others never do, so something is always
+             * chosen. */
             continue;
         }
         if (status < 0) {
             xm_builder_clear(&best);
             return status;
         }
+        /* The builder moves into `best` by value; the plan's own is filled anew by the
+         * next scheduler. */
         if (plan->makespan_ns < makespan) {
             xm_builder_clear(&best);
             best = plan->builder;
@@ -342,6 +381,8 @@ xm_status_t xm_schedule(xm_plan_t *plan, const xm_plan_params_t *params,
     if (s.strategy == NULL) {
         return no_memory(&s);
     }
+    /* The prediction weighs a task's pipeline filling by its share of the work, so it
+     * needs the count first. */
     for (int64_t t = 0; t < plan->task_count; ++t) {
         remote += classes->classes[classes->class_of[t]].remote_count > 0;
     }

@@ -1,3 +1,9 @@
+/*
+ * Puts openshop to work for tasks: bundles go to the scheduler as demands, and the hops
+ * that come back are turned into transfers of the tasks in them. openshop knows hosts and
+ * bytes only, so this file chooses ranks, cuts between elements, and finds for each
+ * relayed part the transfer that brings it.
+ */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,9 +13,9 @@
 #include "resharding/plan/strategy_chain.h"
 
 /*
- * For the network, tasks with the same holding hosts and the same receiving hosts are one amount of
- * data, whichever devices are behind it: a *bundle*. openshop cuts bundles; here the cuts are
- * turned into transfers of tasks.
+ * For the network, tasks with the same holding hosts and the same receiving hosts are one
+ * amount of data, whichever devices are behind it: a *bundle*. openshop cuts bundles;
+ * here the cuts are turned into transfers of tasks.
  */
 
 /* A task in a bundle, for all remote receivers or for one. */
@@ -19,7 +25,7 @@ typedef struct {
     int receiver;   /* or −1 */
 } entry_t;
 
-/* Where the transfers of a hop are, for the hops that pass its data on. */
+/* The place of a hop's transfers, for the hops that pass its data on. */
 typedef struct {
     int64_t first_transfer, end_transfer;
 } emitted_t;
@@ -42,6 +48,7 @@ static xm_status_t no_memory(const parts_t *p)
                         p->s->plan->task_count);
 }
 
+/* The same hosts in both roles give the same hash, whatever the bytes. */
 static uint64_t hash_demand(const xm_demand_t *demand)
 {
     uint64_t hash = xm_hash_list(0, demand->holders, demand->holder_count);
@@ -56,6 +63,8 @@ static bool same_hosts(const xm_demand_t *a, const xm_demand_t *b)
            memcmp(a->receivers, b->receivers, (size_t)a->receiver_count * sizeof(int)) == 0;
 }
 
+/* Doubles the bundles and enters them in a table twice as large, so that it is at most
+ * half full. */
 static xm_status_t grow(parts_t *p)
 {
     int64_t capacity = p->capacity > 0 ? p->capacity * 2 : 64, size = capacity * 2;
@@ -82,7 +91,7 @@ static xm_status_t grow(parts_t *p)
     return XM_OK;
 }
 
-/* The bundle of these hosts, made when it is new. */
+/* Finds the bundle of these hosts, or makes it with no bytes yet. */
 static xm_status_t find_bundle(parts_t *p, const xm_demand_t *hosts, int64_t *bundle)
 {
     uint64_t at;
@@ -107,18 +116,21 @@ static xm_status_t find_bundle(parts_t *p, const xm_demand_t *hosts, int64_t *bu
     return XM_OK;
 }
 
+/* With send_recv every receiver is served by itself, so each is an entry of its own. */
 static bool is_each(const parts_t *p)
 {
     return p->s->params->strategy == XM_STRATEGY_SEND_RECV;
 }
 
-/* Entries of a class in `bundle` start here: one for the class, or one for each of its receiving
- * hosts. */
+/* The number of bundles that a class belongs to: one for the class, or one for each of
+ * its receiving hosts. */
 static int64_t bundles_of(const parts_t *p, const xm_class_t *class)
 {
     return is_each(p) ? class->remote_host_count : class->remote_host_count > 0;
 }
 
+/* Finds the bundles of all classes. Classes that differ only in devices share one, so the
+ * scheduler sees fewer demands than there are classes. */
 static xm_status_t bundle_classes(parts_t *p)
 {
     const xm_classes_t *classes = p->s->classes;
@@ -150,8 +162,8 @@ static xm_status_t bundle_classes(parts_t *p)
     return status;
 }
 
-/* Calls for every task and remote receiver (or once for all) in task order: counting first, then
- * filling. */
+/* Walks all entries in task order, counting them first and filling them in the second
+ * call. Task order within a bundle is what find_parent() and entry_at() search by. */
 static void walk_entries(parts_t *p, const int64_t *class_bundle, int64_t *fill)
 {
     const xm_classes_t *classes = p->s->classes;
@@ -177,6 +189,7 @@ static void walk_entries(parts_t *p, const int64_t *class_bundle, int64_t *fill)
     }
 }
 
+/* Lists what each bundle consists of, with the offset of every task's first byte in it. */
 static xm_status_t list_entries(parts_t *p)
 {
     const xm_classes_t *classes = p->s->classes;
@@ -195,6 +208,7 @@ static xm_status_t list_entries(parts_t *p)
         next += bundles_of(p, &classes->classes[k]);
     }
     walk_entries(p, class_bundle, fill);
+    /* Counts become places: each bundle's entries follow those of the one before. */
     next = 0;
     for (int64_t d = 0; d < p->count; ++d) {
         p->first[d] = next;
@@ -215,8 +229,11 @@ free_all:
     return status;
 }
 
-/* A chunk should not be longer than what a relay waits for; but what is left over where a cut falls
- * close to another must not make chunks of a few bytes out of all the rest. */
+/*
+ * Limits the chunks of relayed tasks: a chunk should not be longer than what a relay
+ * waits for, but a short piece left over between two cuts must not turn all the rest into
+ * chunks of a few bytes.
+ */
 static void set_part_chunks(parts_t *p, const xm_hop_t *hops, int64_t count, int64_t *shortest)
 {
     for (int64_t d = 0; d < p->count; ++d) {
@@ -238,7 +255,11 @@ static void set_part_chunks(parts_t *p, const xm_hop_t *hops, int64_t count, int
     }
 }
 
-/* The transfer of a hop that is of this task; transfers of a hop are in task order. */
+/*
+ * The transfer among those of a parent's hop that is of this task; they are in task
+ * order, so the search is by halves. The parent contains the child's range, so there is
+ * one.
+ */
 static int64_t find_parent(const xm_builder_t *builder, const emitted_t *parent, int64_t task)
 {
     int64_t low = parent->first_transfer, high = parent->end_transfer;
@@ -255,12 +276,14 @@ static int64_t find_parent(const xm_builder_t *builder, const emitted_t *parent,
     return low;
 }
 
-/* The route inside the receiving host: the device that gets the data, then its neighbours. */
+/* Makes the route inside the receiving host: the device that gets the data, then its
+ * neighbours. */
 static xm_status_t part_route(xm_transfer_emitter_t *emitter, const xm_class_t *class,
                               const entry_t *entry, int host, int64_t bytes, int *route)
 {
     int at = 1, low = 0, high = class->remote_host_count, count;
 
+    /* With send_recv the route is the single receiver. */
     if (entry->receiver >= 0) {
         emitter->ranks[0] = entry->receiver;
         emitter->parents[0] = -1;
@@ -298,9 +321,9 @@ static int64_t entry_at(const parts_t *p, int64_t bundle, int64_t byte)
 }
 
 /*
- * The transfer of one entry's part of a hop. Cuts between elements are rounded down, on both sides
- * of a cut alike, so that parts stay contiguous and a relay's part stays inside what it was
- * brought.
+ * Makes the transfer of one entry's part of a hop. Cuts between elements are rounded
+ * down, on both sides of a cut alike, so that parts stay contiguous and a relay's part
+ * stays inside what it was brought.
  */
 static xm_status_t emit_entry(parts_t *p, const xm_hop_t *hop, const entry_t *entry,
                               const emitted_t *parent)
@@ -313,12 +336,15 @@ static xm_status_t emit_entry(parts_t *p, const xm_hop_t *hop, const entry_t *en
     xm_transfer_t transfer = {.task = entry->task, .parent = -1, .end = elements};
     xm_status_t status;
 
+    /* The entry's part of the hop, in elements: all of the task where the hop covers it. */
     if (hop->first > entry->offset) {
         transfer.first = (hop->first - entry->offset) / size;
     }
     if (hop->end < entry->offset + elements * size) {
         transfer.end = (hop->end - entry->offset) / size;
     }
+    /* A cut inside one element leaves nothing for this part; the other side of the cut
+     * has the element. */
     if (transfer.first >= transfer.end) {
         return XM_OK;
     }
@@ -327,6 +353,8 @@ static xm_status_t emit_entry(parts_t *p, const xm_hop_t *hop, const entry_t *en
     if (status < 0) {
         return status;
     }
+    /* A relay sends from the device that the parent's route begins with, for that one has
+     * the data first. */
     if (parent != NULL) {
         transfer.parent = find_parent(builder, parent, entry->task);
         transfer.sender =
@@ -335,10 +363,12 @@ static xm_status_t emit_entry(parts_t *p, const xm_hop_t *hop, const entry_t *en
         transfer.sender =
             xm_transfer_emitter_pick(p->emitter, class->holders, class->holder_count, hop->sender);
     }
+    /* The count lets later picks spread the work over the devices of the sending host. */
     p->emitter->sent[transfer.sender] += (transfer.end - transfer.first) * size;
     return xm_builder_append(builder, &transfer, NULL);
 }
 
+/* Makes the transfers of a hop and notes where they are, for the hops that relay it. */
 static xm_status_t emit_hop(parts_t *p, const xm_hop_t *hop, emitted_t *own,
                             const emitted_t *parent)
 {
@@ -353,6 +383,7 @@ static xm_status_t emit_hop(parts_t *p, const xm_hop_t *hop, emitted_t *own,
     return status;
 }
 
+/* Parents come before children in the list of hops, as a child starts later. */
 static xm_status_t emit_hops(parts_t *p, const xm_hop_t *hops, int64_t count)
 {
     emitted_t *emitted = malloc(((size_t)count + 1) * sizeof(*emitted));
@@ -371,6 +402,7 @@ static xm_status_t emit_hops(parts_t *p, const xm_hop_t *hops, int64_t count)
     return status;
 }
 
+/* The demands point into the classes' host lists, which outlive the call. */
 xm_status_t xm_schedule_parts(xm_scheduling_t *s, xm_transfer_emitter_t *emitter)
 {
     parts_t p = {.s = s, .emitter = emitter};

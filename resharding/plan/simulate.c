@@ -1,3 +1,10 @@
+/*
+ * The exclusive simulation: every resource serves its messages one at a time, in plan
+ * order. The whole is linear in (max, +), so running the messages in plan order and
+ * keeping one clock per resource is exact, without any event queue. Chunks that only
+ * repeat the one before are skipped, so that the cost does not grow with the number of
+ * chunks.
+ */
 #include "resharding/plan/simulate.h"
 
 #include <inttypes.h>
@@ -6,8 +13,8 @@
 
 #include "resharding/plan/simulate_private.h"
 
-/* When the data of one hop of one transfer arrived, chunk by chunk: kept where a later transfer
- * starts from it. */
+/* The times at which the data of one hop of one transfer arrived, chunk by chunk; they
+ * are kept where a later transfer starts from them. */
 typedef struct {
     int64_t *arrival; /* by chunk and hop, hops together; NULL: nobody asks */
 } history_t;
@@ -30,7 +37,8 @@ static int64_t later(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* Marks the transfers that others start from, with room for their arrivals. */
+/* Makes room for the arrivals of transfers that others start from. Few transfers are
+ * relayed by a second transfer, so most of a plan needs none of this memory. */
 static xm_status_t keep_histories(exclusive_t *x)
 {
     for (int64_t i = 0; i < x->count; ++i) {
@@ -55,7 +63,8 @@ static xm_status_t keep_histories(exclusive_t *x)
     return XM_OK;
 }
 
-/* When the sender of transfer i has the elements of its range up to `end`. */
+/* Returns when the sender of transfer i has the elements of its range up to `end`: the
+ * arrival of the parent's chunk that contains the last of them. */
 static int64_t at_sender(const exclusive_t *x, int64_t i, int64_t end)
 {
     const xm_transfer_t *transfer = &x->transfers[i], *parent;
@@ -75,7 +84,11 @@ static int64_t at_sender(const exclusive_t *x, int64_t i, int64_t end)
     return x->histories[transfer->parent].arrival[chunk * route->count + hop];
 }
 
-/* One message: returns when it starts, and notes what it occupies and when it has arrived. */
+/*
+ * Runs one message: returns when it starts, and notes what it occupies and when it has
+ * arrived. All its resources are taken at the same start, each for its own time; latency
+ * occupies nothing.
+ */
 static int64_t run_message(exclusive_t *x, const xm_use_t *use, int64_t ready, uint64_t bytes,
                            int64_t *arrived)
 {
@@ -95,9 +108,9 @@ static int64_t run_message(exclusive_t *x, const xm_use_t *use, int64_t ready, u
 }
 
 /*
- * One chunk over all hops. Returns by how much later every hop started than with the chunk before,
- * or −1 when that differs between hops: equal steps repeat for as long as chunks are equal, since
- * the whole is linear in (max, +).
+ * Runs one chunk over all hops. It returns by how much later every hop started than with
+ * the chunk before, or −1 when that differs between hops: equal steps repeat for as long
+ * as chunks are equal, since the whole is linear in (max, +).
  */
 static int64_t run_chunk(exclusive_t *x, int64_t i, const xm_route_t *route, int64_t chunk,
                          int64_t first, int64_t end)
@@ -131,7 +144,11 @@ static int64_t run_chunk(exclusive_t *x, int64_t i, const xm_route_t *route, int
     return step;
 }
 
-/* Repeats the last chunk's step for `chunks` more of the same size. */
+/*
+ * Repeats the last chunk's step for `chunks` more of the same size. A resource that
+ * several hops of the route use must move once only, which the marks see to; they are
+ * cleared again by a second pass.
+ */
 static void skip_chunks(exclusive_t *x, int64_t i, const xm_route_t *route, int64_t chunks,
                         int64_t step)
 {
@@ -162,6 +179,8 @@ static void skip_chunks(exclusive_t *x, int64_t i, const xm_route_t *route, int6
     }
 }
 
+/* Runs the chunks of one transfer in order. Chunks may be skipped only where nobody asks
+ * for the arrival of each and the sender has its data from the start. */
 static void run_transfer(exclusive_t *x, int64_t i)
 {
     const xm_transfer_t *transfer = &x->transfers[i];
@@ -202,6 +221,7 @@ static int longest_route(const xm_plan_t *plan)
     return longest;
 }
 
+/* Runs the transfers in plan order; a parent stands earlier, so its arrivals are known. */
 static xm_status_t simulate_exclusive(const xm_plan_t *plan, const xm_network_t *network,
                                       xm_span_t *spans, int64_t *makespan_ns)
 {
@@ -241,6 +261,7 @@ static xm_status_t simulate_exclusive(const xm_plan_t *plan, const xm_network_t 
     return status;
 }
 
+/* Copies inside a rank take no time and keep the zeros. */
 xm_status_t xm_simulate(const xm_plan_t *plan, const xm_network_t *network, xm_sharing_t sharing,
                         xm_span_t *spans, int64_t *makespan_ns)
 {

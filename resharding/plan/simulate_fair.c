@@ -1,3 +1,10 @@
+/*
+ * The fair simulation: all pairs of ranks work at once, and what is moving shares its
+ * resources max-min fairly, as flows under congestion control do. It advances from event
+ * to event; rates change only when a message ends or begins, so between events everything
+ * is linear. An event costs resources times active pairs, which is why plans are chosen
+ * by the exclusive simulation and this one serves comparisons.
+ */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -6,7 +13,8 @@
 #include "comm/base.h"
 #include "resharding/plan/simulate_private.h"
 
-/* One chunk of one hop. */
+/* A message is one chunk of one hop. Messages are listed beforehand, numbered as in the
+ * plan, so that a message can name the one that feeds it. */
 typedef struct {
     int64_t transfer, hop; /* the hop's number in the plan */
     int64_t feeds;         /* the message that brings the data to the sender, or −1 */
@@ -56,6 +64,7 @@ static xm_status_t no_memory(const fair_t *f)
     return xm_error_set(XM_ERR_NO_MEMORY, "no memory to simulate %" PRId64 " messages", f->count);
 }
 
+/* Lanes are found by pair in a hash table that is at most half full. */
 static xm_status_t grow_lanes(fair_t *f)
 {
     int capacity = f->lane_capacity > 0 ? f->lane_capacity * 2 : 64, size = capacity * 2;
@@ -82,6 +91,8 @@ static xm_status_t grow_lanes(fair_t *f)
     return XM_OK;
 }
 
+/* The lane of a pair, made when it is new, with what its messages occupy: that depends on
+ * the pair alone. */
 static xm_status_t find_lane(fair_t *f, int sender, int receiver, int *lane)
 {
     uint64_t mask, at;
@@ -110,8 +121,8 @@ static xm_status_t find_lane(fair_t *f, int sender, int receiver, int *lane)
     return XM_OK;
 }
 
-/* Number of the message that brings a chunk ending at element `end` to the sender of a transfer
- * with a parent. */
+/* The number of the message that brings a chunk ending at element `end` to the sender of
+ * a transfer with a parent. Chunks of a task have one length, so it is a division. */
 static int64_t feeding_message(const fair_t *f, const int64_t *first_message,
                                const xm_transfer_t *transfer, int64_t end)
 {
@@ -129,6 +140,8 @@ static int64_t feeding_message(const fair_t *f, const int64_t *first_message,
            hop;
 }
 
+/* Lists a transfer's messages chunk by chunk and hop by hop, and appends each to its
+ * lane; so a lane's list is in plan order. */
 static xm_status_t add_messages(fair_t *f, const int64_t *first_message, int64_t index)
 {
     int64_t count, next = first_message[index];
@@ -173,6 +186,7 @@ static xm_status_t add_messages(fair_t *f, const int64_t *first_message, int64_t
     return XM_OK;
 }
 
+/* Counts the messages first, so that all arrays have their final size. */
 static xm_status_t list_messages(fair_t *f)
 {
     int64_t transfers;
@@ -209,7 +223,8 @@ static xm_status_t list_messages(fair_t *f)
     return status;
 }
 
-/* The head of a lane starts moving, or waits for its data. */
+/* The head of a lane starts moving, or joins those that wait for the message that feeds
+ * it. */
 static void start_head(fair_t *f, int index)
 {
     lane_t *lane = &f->lanes[index];
@@ -226,12 +241,19 @@ static void start_head(fair_t *f, int index)
         return;
     }
     f->active[f->active_count++] = index;
+    /* An end of 0 says that the hop has not begun; it is set to 1 until the first chunk
+     * has arrived. */
     if (f->spans != NULL && f->spans[message->hop].end_ns == 0) {
         f->spans[message->hop] = (xm_span_t){llround(f->now), 1};
     }
 }
 
-/* Max-min shares by progressive filling: the scarcest resource sets the rate of all that use it. */
+/*
+ * Max-min shares by progressive filling: the scarcest resource sets the rate of all that
+ * use it, and what they leave is shared among the rest. Every pass settles at least the
+ * users of one resource, so the loop ends. Near ties count as ties, so that rounding does
+ * not cost a pass each.
+ */
 static void share_rates(fair_t *f)
 {
     int settled = 0;
@@ -278,6 +300,7 @@ static void share_rates(fair_t *f)
     }
 }
 
+/* A message has arrived: whoever waited for it may start. */
 static void arrive(fair_t *f, int64_t index)
 {
     message_t *message = &f->messages[index];
@@ -293,7 +316,11 @@ static void arrive(fair_t *f, int64_t index)
     }
 }
 
-/* Messages that have left their NICs travel for their latency; their lanes go on with the next. */
+/*
+ * Messages that have left their NICs travel for their latency, and their lanes go on with
+ * the next. What is left of a message may be a rounding error, so less than a millionth
+ * of a nanosecond's bytes counts as nothing.
+ */
 static void finish_moved(fair_t *f, double step)
 {
     int active = f->active_count, kept = 0;
@@ -323,6 +350,8 @@ static void finish_moved(fair_t *f, double step)
     }
 }
 
+/* Goes to the next event, the end of a message or an arrival, whichever is earlier. It
+ * returns when nothing moves and nothing is on its way. */
 static void run(fair_t *f)
 {
     for (int l = 0; l < f->lane_count; ++l) {
@@ -358,6 +387,8 @@ static void run(fair_t *f)
     }
 }
 
+/* Uplinks without a limit get an infinite rate; they are not used in that case, but are
+ * counted. */
 xm_status_t xm_simulate_fair(const xm_plan_t *plan, const xm_network_t *network, xm_span_t *spans,
                              int64_t *makespan_ns)
 {

@@ -1,3 +1,9 @@
+/*
+ * The resources of both simulations, numbered: NIC directions by host, uplink directions
+ * by rack, port directions by rank. A message inside a host occupies two ports and no
+ * NIC, one between hosts two NIC directions, and two uplinks where it changes racks. One
+ * numbering for all kinds keeps the simulations free of cases.
+ */
 #include <math.h>
 #include <stdlib.h>
 
@@ -18,6 +24,8 @@ xm_status_t xm_resources_init(xm_resources_t *resources, const xm_network_t *net
         xm_resources_clear(resources);
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory to simulate %d ranks", resources->ranks);
     }
+    /* The order here is what xm_resources_use() computes with: egress before ingress, for
+     * each kind. */
     for (int h = 0; h < resources->hosts; ++h) {
         *rate++ = xm_network_egress(network, h);
         *rate++ = xm_network_ingress(network, h);
@@ -39,6 +47,7 @@ void xm_resources_clear(xm_resources_t *resources)
     resources->rate = NULL;
 }
 
+/* Even numbers send and odd ones receive. */
 void xm_resources_use(const xm_resources_t *resources, int sender, int receiver, xm_use_t *use)
 {
     const xm_network_t *network = resources->network;

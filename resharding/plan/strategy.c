@@ -1,3 +1,9 @@
+/*
+ * Names of strategies, the cost model that `auto` chooses by, and the length of chunks.
+ * In the model a pipelined chain costs one pass over its slowest stage plus filling. It
+ * estimates one task among many, so its numbers are for comparing strategies and are
+ * never reported as times; those come from the simulation.
+ */
 #include <math.h>
 
 #include "comm/base.h"
@@ -41,9 +47,11 @@ int64_t xm_chunk_bytes(const xm_network_t *network, int64_t bytes, int hops, uin
     return llrint(fmin((double)limit, fmax(best, XM_SMALLEST_CHUNK)));
 }
 
-/* Cost of a pipeline in chunks over `hosts` hops between hosts and `inner` inside one, whose
- * slowest stage moves `bytes` at `rate`: see xm_strategy_predict(). Latencies occupy nothing
- * (network.h). */
+/*
+ * The cost of a pipeline in chunks over `hosts` hops between hosts and `inner` hops
+ * inside one, whose slowest stage moves `bytes` at `rate`: see xm_strategy_predict().
+ * Latencies occupy nothing (network.h), so they count as filling only.
+ */
 static double pipeline(const xm_network_t *network, double bytes, double chunk, double rate,
                        int hosts, int inner, double share)
 {
@@ -54,9 +62,10 @@ static double pipeline(const xm_network_t *network, double bytes, double chunk, 
 }
 
 /*
- * The cost of a strategy is the time for which the task occupies its busiest NIC or port, plus its
- * share of the time that goes by with filling the pipeline: one task alone waits for all of it, one
- * of many leaves the NICs to the others meanwhile.
+ * Chooses the strategy of the least cost. The cost is the time for which the task
+ * occupies its busiest NIC or port, plus its share of the time that goes by with filling
+ * the pipeline: one task alone waits for all of it, one of many leaves the NICs to the
+ * others meanwhile. Ties go to the simpler strategy.
  */
 xm_strategy_t xm_strategy_predict(const xm_network_t *network, const xm_class_t *class,
                                   int64_t bytes, int64_t tasks)
@@ -65,6 +74,7 @@ xm_strategy_t xm_strategy_predict(const xm_network_t *network, const xm_class_t 
     double amount = (double)bytes, share = 1.0 / (double)tasks, chunk, direct, broadcast, allgather;
     int hosts = class->remote_host_count, most = 1;
 
+    /* With one receiver all strategies are the same message. */
     if (class->remote_count < 2) {
         return XM_STRATEGY_SEND_RECV;
     }

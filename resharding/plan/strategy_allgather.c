@@ -1,11 +1,15 @@
+/*
+ * The allgather strategy, as chains: no collective is called, since a plan consists of
+ * point-to-point hops only and may span hosts that share no communicator.
+ */
 #include "resharding/plan/strategy_chain.h"
 
 /*
- * The box in as many shards as the largest receiving host has receiving devices (the elements need
- * not divide). Shard g goes to device g of each host, from host to host, and from there to its
- * neighbours, so every host's NIC carries the box once and no device's port more than the others'
- * (the local all-gather of MLSys'23 section 2, made to work for any count and for groups that span
- * hosts).
+ * Cuts the box into as many shards as the largest receiving host has receiving devices
+ * (the elements need not divide). Shard g goes to one device of each host, from host to
+ * host, and from there to its neighbours, so every host's NIC carries the box once and no
+ * device's port carries more than the others' (the local all-gather of MLSys'23, section
+ * 2, made to work for any count and for groups that span hosts).
  */
 xm_status_t xm_strategy_allgather_emit(xm_transfer_emitter_t *emitter, int64_t task,
                                        int sender_host)

@@ -1,7 +1,15 @@
+/*
+ * Pipelined chains, which the broadcast and allgather strategies and the parts of
+ * openshop are made of. A chain takes one NIC direction per host and chunk, and with many
+ * chunks its time tends to that of one hop, which no tree can beat for long messages; a
+ * tree would fork at a NIC and halve its rate.
+ */
 #include "resharding/plan/strategy_chain.h"
 
 #include <stdlib.h>
 
+/* The head is the rank that has taken in the most from neighbours so far: the network
+ * serves it, so this time its port rests while the others take in. */
 int xm_chain_host(xm_transfer_emitter_t *emitter, const int *ranks, int count, int64_t bytes,
                   int at, int parent)
 {
@@ -28,10 +36,11 @@ static int compare_keys(const void *a, const void *b)
 }
 
 /*
- * The class's receiving hosts in chain order, as indices into remote_hosts: the sender's rack
- * first, then rack by rack, so that every uplink is crossed once; within a rack cyclically after
- * the sender's host, so that chains from several hosts load different relays, and chains over the
- * same hosts have the same order (their pipelines then follow each other without gaps).
+ * Orders the class's receiving hosts as a chain, as indices into remote_hosts: the
+ * sender's rack first, then rack by rack, so that every uplink is crossed once; within a
+ * rack cyclically after the sender's host, so that chains from several hosts load
+ * different relays, and chains over the same hosts have the same order (their pipelines
+ * then follow each other without gaps).
  */
 static void order_hosts(xm_transfer_emitter_t *emitter, const xm_class_t *class, int sender_host)
 {
@@ -48,6 +57,8 @@ static void order_hosts(xm_transfer_emitter_t *emitter, const xm_class_t *class,
         int64_t rack_key = (xm_network_rack_of(network, host) - rack + racks) % racks;
         int64_t host_key = (host - sender_host + hosts) % hosts;
 
+        /* The index in the lowest digits makes all keys distinct and comes back out of
+         * the sorted key. */
         emitter->order[i] = racks == 1 ? index : (rack_key * hosts + host_key) * count + index;
     }
     if (racks > 1) {
@@ -58,6 +69,8 @@ static void order_hosts(xm_transfer_emitter_t *emitter, const xm_class_t *class,
     }
 }
 
+/* Builds one route: the heads of the hosts in order, each with the chain of its own host
+ * behind it. */
 xm_status_t xm_chain_emit(xm_transfer_emitter_t *emitter, int64_t task, int sender_host,
                           int64_t first, int64_t end)
 {

@@ -1,3 +1,10 @@
+/*
+ * Sorts unit tasks into classes: those with the same holders and the same receivers,
+ * which are one thing to a scheduler. A batch of hundreds of tensors has thousands of
+ * tasks but few classes, and bounds and openshop work on these. Sets of ranks are
+ * interned, so two tasks compare by a pair of numbers; the order of classes is that of
+ * their first tasks, which keeps plans deterministic.
+ */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,13 +14,16 @@
 
 enum { BLOCK_INTS = 1 << 18 };
 
-/* Blocks of ints, freed together. */
+/* Blocks of ints that are freed together: classes own several short lists each, and one
+ * allocation for each would cost more than the lists. */
 typedef struct block {
     struct block *next;
     size_t used, size;
     int ints[];
 } block_t;
 
+/* Takes ints from the newest block, or makes a new one; what is left of the old block is
+ * given up. */
 static int *take(void **arena, size_t count)
 {
     block_t *block = *arena;
@@ -70,7 +80,8 @@ static int compare_keys(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Writes ranks sorted by host, keeping their order within one. */
+/* Writes ranks sorted by host, keeping their order within one: the place as the lower
+ * part of the key makes the sort stable. */
 static bool sort_by_host(const classifier_t *c, const int *ranks, int count, int *sorted)
 {
     int64_t *keys = malloc((size_t)count * sizeof(*keys));
@@ -89,7 +100,11 @@ static bool sort_by_host(const classifier_t *c, const int *ranks, int count, int
     return true;
 }
 
-/* The ranks of a set sorted by host: the same list for all classes. NULL: no memory. */
+/*
+ * The ranks of a set sorted by host, one list for all classes that have the set; NULL
+ * when there is no memory. Most meshes list ranks host by host, and those are only
+ * copied.
+ */
 static const int *sorted_by_host(classifier_t *c, rank_set_t *set)
 {
     int *sorted;
@@ -114,6 +129,11 @@ static const int *sorted_by_host(classifier_t *c, rank_set_t *set)
     return sorted;
 }
 
+/*
+ * The number of a list of ranks, which is given anew when the list has not been seen. The
+ * list itself is not copied: it belongs to a layout of the plan, which outlives the
+ * classes' making.
+ */
 static xm_status_t intern_set(classifier_t *c, const int *ranks, int count, int *set)
 {
     uint64_t hash = xm_hash_list(0, ranks, count), mask, at;
@@ -161,6 +181,8 @@ static xm_status_t intern_set(classifier_t *c, const int *ranks, int count, int 
     return XM_OK;
 }
 
+/* Replicas of a tile are a set of ranks; the layouts of one mesh and spec give the same
+ * sets again. */
 static xm_status_t intern_tiles(classifier_t *c, const xm_layout_t *layout, int **sets)
 {
     int tiles = xm_layout_tiles(layout);
@@ -179,8 +201,8 @@ static xm_status_t intern_tiles(classifier_t *c, const xm_layout_t *layout, int 
     return status;
 }
 
-/* Writes the hosts of ranks that are sorted by host, each once; `first` (may be NULL) where each
- * starts. */
+/* Writes the hosts of ranks that are sorted by host, each once; `first`, which may be
+ * NULL, gets where each host's ranks start. */
 static int list_hosts(const classifier_t *c, const int *ranks, int count, int *hosts, int *first)
 {
     int found = 0;
@@ -201,8 +223,11 @@ static int list_hosts(const classifier_t *c, const int *ranks, int count, int *h
     return found;
 }
 
-/* Sorts the receivers of a new class by what they need: nothing but a copy, a neighbour, the
- * network. */
+/*
+ * Sorts the receivers of a new class by what they need: a copy inside the rank, a
+ * neighbour on the host, or the network. Marks by rank and by host make this linear; the
+ * stamp is the class's number, so marks need not be cleared.
+ */
 static xm_status_t fill_class(classifier_t *c, int64_t index, rank_set_t *src, rank_set_t *dst)
 {
     xm_class_t *class = &c->out->classes[index];
@@ -252,6 +277,8 @@ static xm_status_t fill_class(classifier_t *c, int64_t index, rank_set_t *src, r
     return XM_OK;
 }
 
+/* Grows the classes with their keys and makes a new table twice as large, at most half
+ * full. */
 static xm_status_t grow_classes(classifier_t *c)
 {
     int64_t grown = c->class_capacity > 0 ? c->class_capacity * 2 : 64;
@@ -281,6 +308,8 @@ static xm_status_t grow_classes(classifier_t *c)
     return XM_OK;
 }
 
+/* The class of a pair of sets. It is entered only when it is filled, so a failure leaves
+ * no half-made class behind. */
 static xm_status_t find_class(classifier_t *c, int src, int dst, int64_t *index)
 {
     uint64_t mask, at;
@@ -311,7 +340,7 @@ static xm_status_t find_class(classifier_t *c, int src, int dst, int64_t *index)
     return status;
 }
 
-/* Lists the tasks by class, counting first. */
+/* Lists the tasks by class with a counting pass first, and adds up the classes' bytes. */
 static xm_status_t list_tasks(classifier_t *c)
 {
     xm_classes_t *out = c->out;
@@ -338,6 +367,7 @@ static xm_status_t list_tasks(classifier_t *c)
     return XM_OK;
 }
 
+/* On failure the classes are cleared. The interned sets are needed only here. */
 xm_status_t xm_classes_create(const xm_plan_t *plan, const xm_network_t *network,
                               xm_classes_t *classes)
 {

@@ -1,3 +1,9 @@
+/*
+ * The verifier: checks that a plan delivers every element exactly once, from ranks that
+ * have it. It shares no code with the makers of plans and trusts no index in the plan,
+ * since tests give it plans that they have mutated. All checks sort and scan, so its cost
+ * is near linear in the size of the plan and it can run on every new one.
+ */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -5,6 +11,8 @@
 
 #include "resharding/plan/plan_private.h"
 
+/* By tensor, destination tile and source tile: the tasks of a tile come together, and
+ * doubles side by side. */
 static int compare_tiles(const void *a, const void *b)
 {
     const xm_unit_task_t *x = *(const xm_unit_task_t *const *)a;
@@ -19,7 +27,8 @@ static int compare_tiles(const void *a, const void *b)
     return (x->src_tile > y->src_tile) - (x->src_tile < y->src_tile);
 }
 
-/* The task names tiles that exist, and has the elements that they have in common. */
+/* Checks that the task names tiles that exist and has the elements that they have in
+ * common, in chunks of at least one and at most all of them. */
 static xm_status_t verify_task(const xm_plan_t *plan, int64_t index)
 {
     const xm_unit_task_t *task = &plan->tasks[index];
@@ -56,10 +65,8 @@ static xm_status_t verify_task(const xm_plan_t *plan, int64_t index)
     return XM_OK;
 }
 
-/*
- * The tasks of a destination tile are disjoint and fill it: each lies in another source tile
- * (source tiles are disjoint), and the volumes add up.
- */
+/* Checks that the tasks of a destination tile are disjoint and fill it: each lies in
+ * another source tile, source tiles are disjoint, and the volumes add up. */
 static xm_status_t verify_tile(const xm_unit_task_t **tasks, int64_t count,
                                const xm_planned_tensor_t *tensor, int tile)
 {
@@ -84,6 +91,8 @@ static xm_status_t verify_tile(const xm_unit_task_t **tasks, int64_t count,
     return XM_OK;
 }
 
+/* Checks all tiles, also those without tasks, which must be empty. Plans list their tasks
+ * in order, so the sort is usually skipped. */
 static xm_status_t verify_tiling(const xm_plan_t *plan)
 {
     const xm_unit_task_t **order = malloc((size_t)(plan->task_count + 1) * sizeof(*order));
@@ -117,7 +126,8 @@ static xm_status_t verify_tiling(const xm_plan_t *plan)
     return status;
 }
 
-/* A route is a tree over ranks of the job, each named once. */
+/* Checks that a route is a tree over ranks of the job, each named once. Parents come
+ * first, so there are no cycles. */
 static xm_status_t verify_route(const xm_plan_t *plan, int index, int *seen)
 {
     const xm_route_t *route = &plan->builder.routes[index];
@@ -147,7 +157,11 @@ static bool on_route(const xm_route_t *route, int rank)
     return false;
 }
 
-/* The sender of a transfer has its range by the time it must send it. */
+/*
+ * Checks that the sender of a transfer has its range by the time it must send it: it
+ * holds the source tile, or an earlier transfer of the same task brings it all of the
+ * range.
+ */
 static xm_status_t verify_source(const xm_plan_t *plan, int64_t index)
 {
     const xm_transfer_t *transfer = &plan->builder.transfers[index], *parent;
@@ -182,6 +196,8 @@ static xm_status_t verify_source(const xm_plan_t *plan, int64_t index)
     return XM_OK;
 }
 
+/* Checks one transfer: its indices, its range, and that every rank of its route needs the
+ * task. Parents are earlier transfers, which have been checked already. */
 static xm_status_t verify_transfer(const xm_plan_t *plan, int64_t index)
 {
     const xm_transfer_t *transfer = &plan->builder.transfers[index];
@@ -220,7 +236,7 @@ static xm_status_t verify_transfer(const xm_plan_t *plan, int64_t index)
     return verify_source(plan, index);
 }
 
-/* Transfers of one task, those of earlier elements first. */
+/* Transfers of one task, with those of earlier elements first. */
 typedef struct {
     int64_t task, first, transfer;
 } entry_t;
@@ -257,8 +273,9 @@ static entry_t *list_entries(const xm_plan_t *plan)
 }
 
 /*
- * Every receiver of a task gets elements 0 … n, each once: taken by first element, the ranges that
- * reach a rank follow each other without gap or overlap. `covered` says up to where, by rank.
+ * Checks that every receiver of a task gets elements 0 … n, each once: taken by first
+ * element, the ranges that reach a rank follow each other without gap or overlap.
+ * `covered` says up to where, by rank.
  */
 static xm_status_t verify_deliveries_of(const xm_plan_t *plan, int64_t task, const entry_t *entries,
                                         int64_t count, int64_t *covered)
@@ -300,6 +317,8 @@ static xm_status_t verify_deliveries_of(const xm_plan_t *plan, int64_t task, con
     return XM_OK;
 }
 
+/* Receivers are ranks of the destination mesh, below plan->ranks, so `covered` has an
+ * entry for each. */
 static xm_status_t verify_deliveries(const xm_plan_t *plan)
 {
     entry_t *entries = list_entries(plan);
@@ -324,6 +343,7 @@ static xm_status_t verify_deliveries(const xm_plan_t *plan)
     return status;
 }
 
+/* Later checks rely on what earlier ones have established, so the first failure ends it. */
 xm_status_t xm_plan_verify(const xm_plan_t *plan)
 {
     if (XM_IS_NULL(plan)) {

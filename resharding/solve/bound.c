@@ -1,3 +1,10 @@
+/*
+ * The lower bound of bound.h: the best of several conditions that every schedule must
+ * meet, each of them exact in whole bytes and whole nanoseconds. Every condition counts
+ * only what must pass one set of NICs, uplinks or ports, and none counts latency, so the
+ * largest of them is still a lower bound. The sets of senders are too many to list;
+ * cut_bound.c finds the tightest one by maximum flow.
+ */
 #include "resharding/solve/bound.h"
 
 #include <stdlib.h>
@@ -6,6 +13,8 @@
 #include "resharding/solve/bound_problem.h"
 #include "resharding/flow.h"
 
+/* Raises the bound when a condition asks for more. The comparison is strict so that the
+ * first of several equal conditions is the one that is named. */
 static void raise_bound(xm_bound_t *bound, int64_t ns, xm_bound_limit_t limit)
 {
     if (ns > bound->ns) {
@@ -26,6 +35,11 @@ void xm_bound_set_relay(xm_bound_t *bound, int64_t relay_ns)
     raise_bound(bound, relay_ns, XM_BOUND_RELAY);
 }
 
+/*
+ * The receive condition, host by host. Sets of receivers would add nothing: each host
+ * takes in its own copy through its own NIC, so a set never needs more time than its
+ * worst member.
+ */
 static xm_status_t bound_receivers(const xm_problem_t *problem, xm_bound_t *bound)
 {
     int hosts = xm_network_hosts(problem->network);
@@ -54,6 +68,11 @@ static xm_status_t bound_receivers(const xm_problem_t *problem, xm_bound_t *boun
     return XM_OK;
 }
 
+/*
+ * The send condition, over all sets of hosts at once. Every demand counts, because a
+ * demand exists only when some host needs it and does not hold it; it counts once,
+ * however many need it, because receivers may pass it on among themselves.
+ */
 static xm_status_t bound_senders(const xm_problem_t *problem, xm_bound_t *bound)
 {
     int hosts = xm_network_hosts(problem->network);
@@ -81,7 +100,7 @@ static xm_status_t bound_senders(const xm_problem_t *problem, xm_bound_t *bound)
     return status;
 }
 
-/* What the racks' side of the bound works with. */
+/* The state of the bound on racks. */
 typedef struct {
     const xm_network_t *network;
     xm_cut_bound_t *up;
@@ -91,7 +110,8 @@ typedef struct {
     double *rate;
 } racks_t;
 
-/* Inserts into the ascending list unless it is there. */
+/* Inserts a value that the ascending list does not hold yet; the caller's stamps see to
+ * that. The list stays ascending because the cut bound compares sets of holders as lists. */
 static int insert(int *list, int count, int value)
 {
     int i = count;
@@ -104,6 +124,12 @@ static int insert(int *list, int count, int value)
     return count + 1;
 }
 
+/*
+ * Adds one demand to the conditions of the racks. A stamp marks the racks that this
+ * demand has met, so that a rack that holds it needs nothing over its uplink, and a rack
+ * with several receivers needs it once. A demand that no other rack needs does not leave
+ * its rack and puts no load on uplinks.
+ */
 static xm_status_t add_to_racks(racks_t *racks, const xm_demand_t *demand, int64_t d)
 {
     bool crosses = false;
@@ -129,6 +155,8 @@ static xm_status_t add_to_racks(racks_t *racks, const xm_demand_t *demand, int64
     return crosses ? xm_cut_bound_add(racks->up, racks->holding, holding, demand->bytes) : XM_OK;
 }
 
+/* Allocates the arrays of the racks; bound_uplinks() frees them, also after a failure in
+ * here. */
 static xm_status_t fill_racks(racks_t *racks, int count, double uplink)
 {
     size_t n = (size_t)count;
@@ -148,6 +176,11 @@ static xm_status_t fill_racks(racks_t *racks, int count, double uplink)
     return xm_cut_bound_create(count, racks->rate, &racks->up);
 }
 
+/*
+ * The uplink conditions, in both directions: each rack alone for what must come down, and
+ * every set of racks for what must go up. They are skipped where uplinks are unlimited or
+ * nothing can cross one.
+ */
 static xm_status_t bound_uplinks(const xm_problem_t *problem, xm_bound_t *bound)
 {
     int count = xm_network_racks(problem->network);
@@ -191,6 +224,8 @@ xm_status_t xm_bound_compute_problem(const xm_problem_t *problem, xm_bound_t *bo
     if (status == XM_OK) {
         status = bound_uplinks(problem, &result);
     }
+    /* The result is handed over only when it is complete, so a failure leaves the
+     * caller's bound as it was. */
     if (status == XM_OK) {
         raise_bound(&result, result.receive_ns, XM_BOUND_RECEIVE);
         raise_bound(&result, result.send_ns, XM_BOUND_SEND);
@@ -200,6 +235,7 @@ xm_status_t xm_bound_compute_problem(const xm_problem_t *problem, xm_bound_t *bo
     return status;
 }
 
+/* Ascending order for qsort(), without the overflow that a subtraction could have. */
 static int compare_ints(const void *a, const void *b)
 {
     int left = *(const int *)a, right = *(const int *)b;
@@ -207,7 +243,11 @@ static int compare_ints(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-/* Hosts of the ranks, ascending and each once, without those stamped with `skip`. */
+/*
+ * Lists the hosts of some ranks, ascending and each once, and stamps them with `skip`.
+ * Hosts that carry the stamp already are left out: the second call for a task, with the
+ * same stamp, therefore lists only the receiving hosts that do not hold the data.
+ */
 static int hosts_of(const xm_network_t *network, const int *ranks, int count, int64_t *stamp,
                     int64_t skip, int *hosts)
 {
@@ -225,7 +265,12 @@ static int hosts_of(const xm_network_t *network, const int *ranks, int count, in
     return kept;
 }
 
-/* The tasks' hosts go into `hosts`, which has room for them. */
+/*
+ * Turns unit tasks into demands between hosts. The hosts' lists of all tasks go into
+ * `hosts`, which has room for every replica, so that demands can point into it without
+ * allocations of their own. A task whose receiving hosts all hold the data is no demand,
+ * and the next task takes its place.
+ */
 static int64_t list_demands(const xm_layout_t *src, const xm_layout_t *dst,
                             const xm_unit_task_t *tasks, int64_t count, int64_t element_size,
                             const xm_network_t *network, int64_t *stamp, int *hosts,
@@ -252,6 +297,8 @@ static int64_t list_demands(const xm_layout_t *src, const xm_layout_t *dst,
     return made;
 }
 
+/* This entry works on unit tasks, for callers without a plan; plans bound their classes
+ * (class_bound.c), which are far fewer. */
 xm_status_t xm_bound_compute(const xm_layout_t *src, const xm_layout_t *dst,
                              const xm_unit_task_t *tasks, int64_t count, int64_t element_size,
                              const xm_network_t *network, xm_bound_t *bound)
@@ -263,6 +310,7 @@ xm_status_t xm_bound_compute(const xm_layout_t *src, const xm_layout_t *dst,
     int *hosts, replicas;
     xm_status_t status;
 
+    /* Counts every replica, which is at least the number of hosts that any task can list. */
     for (int64_t i = 0; i < count; ++i) {
         (void)xm_layout_replicas(src, tasks[i].src_tile, &replicas);
         room += (size_t)replicas;

@@ -1,3 +1,11 @@
+/*
+ * The bound on all copies together (bound_relay.h has the statement and the proof), and
+ * the maximum flow behind it that openshop also asks for amounts to send. Demands with
+ * equal holders and receivers are merged into groups first, because the flow's size is
+ * that of its groups and a batch has thousands of demands but few groups. Amounts are
+ * integers throughout, so a flow that fits is a split that can be carried out to the
+ * byte.
+ */
 #include "resharding/solve/bound_relay.h"
 
 #include <math.h>
@@ -7,11 +15,14 @@
 #include "resharding/flow.h"
 #include "resharding/solve/openshop.h"
 
+/* A demand and its place in the problem, which breaks ties between demands of one group. */
 typedef struct {
     const xm_demand_t *demand;
     int64_t index;
 } member_t;
 
+/* Orders host lists by length and then by content; equal lists come together, which is
+ * all that grouping needs. */
 static int compare_hosts(const int *a, int a_count, const int *b, int b_count)
 {
     if (a_count != b_count) {
@@ -25,6 +36,7 @@ static int compare_hosts(const int *a, int a_count, const int *b, int b_count)
     return 0;
 }
 
+/* Holders first, then receivers: demands that compare equal form one group. */
 static int compare_demands(const xm_demand_t *a, const xm_demand_t *b)
 {
     int order = compare_hosts(a->holders, a->holder_count, b->holders, b->holder_count);
@@ -34,6 +46,8 @@ static int compare_demands(const xm_demand_t *a, const xm_demand_t *b)
                : compare_hosts(a->receivers, a->receiver_count, b->receivers, b->receiver_count);
 }
 
+/* The index as last key makes the order total, so qsort() gives the same groups on every
+ * machine. */
 static int compare_members(const void *a, const void *b)
 {
     const member_t *left = a, *right = b;
@@ -42,6 +56,8 @@ static int compare_members(const void *a, const void *b)
     return order != 0 ? order : (left->index > right->index) - (left->index < right->index);
 }
 
+/* Refuses what the arithmetic cannot carry. Below 2^52 bytes in all copies, every amount
+ * and every sum of amounts is exact in an int64_t and in a double. */
 static xm_status_t check_demands(const xm_problem_t *problem)
 {
     double most = 0;
@@ -67,6 +83,8 @@ static xm_status_t check_demands(const xm_problem_t *problem)
     return XM_OK;
 }
 
+/* Lays the demands of each group end to end, in problem order; `offset` says where each
+ * begins. The members come sorted, so a new group starts wherever two neighbours differ. */
 static void fill_groups(xm_shop_t *shop, const member_t *members)
 {
     for (int64_t i = 0; i < shop->problem->count; ++i) {
@@ -84,6 +102,8 @@ static void fill_groups(xm_shop_t *shop, const member_t *members)
     }
 }
 
+/* Finds the busiest ingress: condition (1) of the bound. It needs no flow, for every
+ * receiver takes in its own copy whatever the senders do. */
 static xm_status_t find_ingress(xm_shop_t *shop)
 {
     int64_t *needed = calloc((size_t)shop->hosts, sizeof(*needed));
@@ -110,6 +130,8 @@ static xm_status_t find_ingress(xm_shop_t *shop)
     return XM_OK;
 }
 
+/* Groups a problem's demands. The shop keeps pointers to the problem and its network, so
+ * both must outlive it; on failure it is left empty. */
 xm_status_t xm_shop_create(const xm_problem_t *problem, xm_shop_t *shop)
 {
     size_t count = (size_t)problem->count + 1; /* never 0 */
@@ -163,8 +185,11 @@ static int64_t egress_bytes(const xm_shop_t *shop, int host, int64_t ns)
 }
 
 /*
- * Nodes: a group's first copies, its further copies (from `groups` on), hosts (from 2 `groups` on),
- * source, sink. Edges into the hosts are added in the order in which read_sent() reads them.
+ * Adds one of the two kinds of copies: for each group an edge from the source and edges
+ * to its holders. Nodes are the groups' first copies, their further copies (from `groups`
+ * on), hosts (from 2 `groups` on), source and sink. `times` 0 stands for the further
+ * copies, of which there is one less than receivers. read_sent() relies on the order in
+ * which edges are added.
  */
 static xm_status_t add_copies(const xm_shop_t *shop, xm_flow_t *flow, int base, int64_t times)
 {
@@ -184,6 +209,8 @@ static xm_status_t add_copies(const xm_shop_t *shop, xm_flow_t *flow, int base, 
     return status;
 }
 
+/* Lets receivers send further copies. The first copy of a byte can only come from a
+ * holder, so these edges leave from the node of the further copies alone. */
 static xm_status_t add_relays(const xm_shop_t *shop, xm_flow_t *flow)
 {
     int groups = (int)shop->groups;
@@ -200,6 +227,8 @@ static xm_status_t add_relays(const xm_shop_t *shop, xm_flow_t *flow)
     return status;
 }
 
+/* Reads what every host sends of every group out of a solved flow: first copies, further
+ * copies, and the relays' share, in the order in which solve() added the edges. */
 static void read_sent(const xm_shop_t *shop, const xm_flow_t *flow, bool relays, int64_t *sent)
 {
     int edge = 0;
@@ -226,7 +255,8 @@ static void read_sent(const xm_shop_t *shop, const xm_flow_t *flow, bool relays,
     }
 }
 
-/* What the egress of the hosts behind the minimum cut can send. */
+/* Returns how much the hosts on the source's side of the minimum cut can send in a time;
+ * hosts with a fixed time have that time instead. */
 static int64_t cut_bytes(const xm_shop_t *shop, const xm_flow_t *flow, const int64_t *fixed,
                          int64_t ns)
 {
@@ -240,7 +270,13 @@ static int64_t cut_bytes(const xm_shop_t *shop, const xm_flow_t *flow, const int
     return bytes;
 }
 
-/* The least time above `ns` in which that suffices for the copies behind the cut. */
+/*
+ * The least time above `ns` in which those hosts can send the copies that only they can
+ * send. The first loop ends because the cut contains a host whose time is not fixed:
+ * fixed times come from a flow that fitted, so they are never too short by themselves.
+ * The second loop halves its step, and as the amount grows with time it stops exactly at
+ * the first time that is enough.
+ */
 static int64_t time_of_cut(const xm_shop_t *shop, const xm_flow_t *flow, const int64_t *fixed,
                            int64_t ns)
 {
@@ -265,7 +301,8 @@ static int64_t time_of_cut(const xm_shop_t *shop, const xm_flow_t *flow, const i
     return enough;
 }
 
-/* The flow for a time of `ns`, or fixed[host] where that is not 0; *fits: all copies are sent. */
+/* Solves the flow for a time of `ns`, or fixed[host] where that is not 0; *fits says that
+ * all copies are sent. The caller owns the flow. */
 static xm_status_t solve(const xm_shop_t *shop, const int64_t *fixed, int64_t ns, bool relays,
                          xm_flow_t **solved, bool *fits)
 {
@@ -281,12 +318,18 @@ static xm_status_t solve(const xm_shop_t *shop, const int64_t *fixed, int64_t ns
     if (status == XM_OK) {
         status = add_copies(shop, flow, groups, 0);
     }
+    /* A host's egress is the only limit; the edges between groups and hosts never bind by
+     * themselves. */
     for (int h = 0; status == XM_OK && h < shop->hosts; ++h) {
         int64_t time = fixed != NULL && fixed[h] > 0 ? fixed[h] : ns;
 
         status = xm_flow_add_edge(flow, 2 * groups + h, sink, egress_bytes(shop, h, time));
     }
-    /* First all that holders can send, so that no more is relayed than must be. */
+    /*
+     * The holders come first. Pushing more later never takes flow away from a host's edge
+     * to the sink, so relays get only what holders cannot send, and no more is relayed
+     * than must be.
+     */
     if (status == XM_OK) {
         status = xm_flow_maximise(flow, source, sink, &value);
     }
@@ -308,6 +351,7 @@ static xm_status_t solve(const xm_shop_t *shop, const int64_t *fixed, int64_t ns
     return XM_OK;
 }
 
+/* Answers for given egress times and hands out the amounts only when they suffice. */
 xm_status_t xm_shop_fits(const xm_shop_t *shop, const int64_t *ns, bool relays, bool *fits,
                          int64_t *sent)
 {
@@ -323,6 +367,12 @@ xm_status_t xm_shop_fits(const xm_shop_t *shop, const int64_t *ns, bool relays, 
     return status;
 }
 
+/*
+ * Newton's method on cuts: a time that is too short names a cut, and the next time tried
+ * is the least that satisfies this cut. Every step satisfies a further cut for good and
+ * there are finitely many, so the loop ends, and the time it ends with is the least,
+ * since no cut allows a shorter one.
+ */
 xm_status_t xm_shop_earliest(const xm_shop_t *shop, int64_t from_ns, bool relays,
                              const int64_t *fixed, int64_t *ns, bool *cut)
 {
@@ -351,6 +401,12 @@ xm_status_t xm_shop_earliest(const xm_shop_t *shop, int64_t from_ns, bool relays
     return XM_OK;
 }
 
+/*
+ * Fixes the hosts of the tightest cut at the time they need, then looks for the least
+ * time of the others, and so on: the longest time is as short as can be, then the next
+ * longest. Every round fixes at least one host or ends the loop, so there are at most as
+ * many flows to solve as hosts, apart from the steps inside each.
+ */
 xm_status_t xm_shop_balance(const xm_shop_t *shop, int64_t least_ns, bool relays, int64_t *ns)
 {
     bool *cut = malloc((size_t)shop->hosts * sizeof(*cut));
@@ -375,6 +431,7 @@ xm_status_t xm_shop_balance(const xm_shop_t *shop, int64_t least_ns, bool relays
             break;
         }
     }
+    /* A host that was never part of a cut gets the last level, which was enough for it. */
     for (int h = 0; h < shop->hosts; ++h) {
         ns[h] = ns[h] > 0 ? ns[h] : level;
     }
@@ -382,6 +439,8 @@ xm_status_t xm_shop_balance(const xm_shop_t *shop, int64_t least_ns, bool relays
     return status;
 }
 
+/* Starts from the ingress time, condition (1), so that the result satisfies both
+ * conditions. */
 xm_status_t xm_bound_relay(const xm_problem_t *problem, int64_t *ns)
 {
     xm_shop_t shop;

@@ -1,13 +1,16 @@
+/*
+ * The `dfs` scheduler: the paper's depth-first search with pruning (MLSys'23, section
+ * 3.2), put together from greedy, the lower bound and the search of exclusive_search.c.
+ * It never returns anything worse than greedy, since the search only replaces a schedule
+ * by a shorter one.
+ */
 #include "resharding/solve/exclusive.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/*
- * Depth-first search with pruning (MLSys'23 section 3.2), with a bound that never cuts the optimum
- * off. It starts from greedy, whose schedule is certified without a search when it meets the bound;
- * what has too many demands to search (exclusive.h) stays greedy's.
- */
+/* Starts from greedy, whose schedule is proved optimal without a search when it meets the
+ * bound. What has too many demands to search (exclusive.h) keeps greedy's schedule. */
 xm_status_t xm_schedule_dfs(const xm_problem_t *problem, uint64_t seed, int64_t node_budget,
                             xm_step_t *steps, bool *optimal)
 {
@@ -17,6 +20,8 @@ xm_status_t xm_schedule_dfs(const xm_problem_t *problem, uint64_t seed, int64_t 
     bool proved = false;
     xm_status_t status;
 
+    /* The search works on a list of its own, so that a failure leaves the caller's steps
+     * as they were. */
     if (best == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory to schedule %lld demands",
                             (long long)problem->count);

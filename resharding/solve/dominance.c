@@ -1,3 +1,10 @@
+/*
+ * A bounded memory of search states for branch and bound. A state is dominated when one
+ * with the same things left and no later time anywhere was seen: whatever completes the
+ * new state completes the old one no later. The memory is a cache of sets of ways, not a
+ * growing table: forgetting a state costs search time but never a wrong answer, and a
+ * search of millions of nodes stays within 16 MiB.
+ */
 #include "resharding/solve/dominance.h"
 
 #include <stdlib.h>
@@ -19,6 +26,11 @@ struct xm_dominance {
     uint8_t *oldest; /* by bucket: the next way to give up */
 };
 
+/*
+ * Chooses the number of buckets: no more than there are sets of things, and no more than
+ * the memory limit allows for vectors of this length. Times need no initial value because
+ * a way without a state is never compared.
+ */
 xm_status_t xm_dominance_create(int things, int length, xm_dominance_t **dominance)
 {
     xm_dominance_t *made = calloc(1, sizeof(*made));
@@ -55,6 +67,8 @@ void xm_dominance_destroy(xm_dominance_t *dominance)
     free(dominance);
 }
 
+/* Compares component by component. One larger time is enough to make states incomparable,
+ * and then both are worth a search. */
 static bool no_later(const int64_t *a, const int64_t *b, int length)
 {
     for (int i = 0; i < length; ++i) {
@@ -65,6 +79,8 @@ static bool no_later(const int64_t *a, const int64_t *b, int length)
     return true;
 }
 
+/* Looks the state up and, when nothing dominates it, stores it. Each bucket replaces its
+ * ways in turn, oldest first, which needs no clock and keeps the outcome deterministic. */
 bool xm_dominance_seen(xm_dominance_t *dominance, uint64_t left, const int64_t *times)
 {
     size_t length = (size_t)dominance->length;
@@ -79,6 +95,8 @@ bool xm_dominance_seen(xm_dominance_t *dominance, uint64_t left, const int64_t *
             return true;
         }
     }
+    /* The new state may dominate stored ones; they are left to be replaced in their turn,
+     * since removing them would cost more than the ways they take. */
     way = bucket * WAYS + dominance->oldest[bucket];
     dominance->oldest[bucket] = (uint8_t)((dominance->oldest[bucket] + 1) % WAYS);
     dominance->left[way] = left;

@@ -1,7 +1,16 @@
+/*
+ * Lays a problem out for the schedulers of the exclusive-host model: flat arrays over
+ * senders and receivers instead of lists of hosts, with all durations computed once. The
+ * searches look at each demand thousands of times, and divisions of bytes by rates would
+ * dominate their time. An object takes time and memory in proportion to the holders and
+ * receivers of all demands.
+ */
 #include "resharding/solve/exclusive.h"
 
 #include <stdlib.h>
 
+/* Every array gets at least one element, so that an empty problem is not mistaken for a
+ * lack of memory. */
 static xm_status_t allocate(xm_exclusive_t *x, int64_t holders, int64_t receivers, int hosts)
 {
     size_t count = (size_t)x->count;
@@ -21,7 +30,8 @@ static xm_status_t allocate(xm_exclusive_t *x, int64_t holders, int64_t receiver
     return XM_OK;
 }
 
-/* Numbers the hosts that hold and those that need something; −1 for the others. */
+/* Numbers the hosts that hold something and those that need something, each ascending;
+ * the others get −1. Hosts without a role then cost the searches nothing. */
 static void number_hosts(xm_exclusive_t *x, int *sender_of, int *receiver_of)
 {
     int hosts = xm_network_hosts(x->problem->network);
@@ -29,6 +39,11 @@ static void number_hosts(xm_exclusive_t *x, int *sender_of, int *receiver_of)
     for (int h = 0; h < hosts; ++h) {
         sender_of[h] = receiver_of[h] = -1;
     }
+    /*
+     * A mark of 0 stands for "has the role" until all demands were seen; numbers are
+     * given afterwards, by ascending host, so that they do not depend on the order of the
+     * demands.
+     */
     for (int64_t d = 0; d < x->count; ++d) {
         const xm_demand_t *demand = &x->problem->demands[d];
 
@@ -50,6 +65,8 @@ static void number_hosts(xm_exclusive_t *x, int *sender_of, int *receiver_of)
     }
 }
 
+/* Fills the durations. The slowest ingress of a demand is the same for all its holders,
+ * so it is found once; a holder with a slower egress takes longer. */
 static void fill(xm_exclusive_t *x, const int *sender_of, const int *receiver_of)
 {
     const xm_network_t *network = x->problem->network;
@@ -67,6 +84,8 @@ static void fill(xm_exclusive_t *x, const int *sender_of, const int *receiver_of
             x->receiver[to++] = receiver_of[demand->receivers[i]];
         }
         x->first_receiver[d + 1] = to;
+        /* The holders come after the receivers, because every holder's duration needs the
+         * slowest ingress. */
         to = x->first_holder[d];
         x->shortest[d] = INT64_MAX;
         for (int i = 0; i < demand->holder_count; ++i, ++to) {
@@ -80,6 +99,7 @@ static void fill(xm_exclusive_t *x, const int *sender_of, const int *receiver_of
     }
 }
 
+/* The problem must outlive the object, which points to it. */
 xm_status_t xm_exclusive_create(const xm_problem_t *problem, xm_exclusive_t **exclusive)
 {
     int hosts = xm_network_hosts(problem->network);
@@ -94,6 +114,7 @@ xm_status_t xm_exclusive_create(const xm_problem_t *problem, xm_exclusive_t **ex
     }
     x->problem = problem;
     x->count = problem->count;
+    /* Counts the entries first, so that each array is allocated once at its final size. */
     for (int64_t d = 0; d < x->count; ++d) {
         holders += problem->demands[d].holder_count;
         receivers += problem->demands[d].receiver_count;

@@ -1,3 +1,11 @@
+/*
+ * The lower bound of the exclusive-host model (docs/resharding.md, "Exclusive hosts"). A
+ * set of senders must send by itself whatever is held only inside it. All sets would be
+ * exponentially many and a flow does not apply, because a demand goes whole from one
+ * holder; so the sets tried are those that occur: the distinct holder sets, unions of two
+ * of them, and the union of all. Leaving sets out makes the bound weaker but never wrong,
+ * which is what dfs needs to prune safely.
+ */
 #include "resharding/solve/exclusive.h"
 
 #include <math.h>
@@ -26,13 +34,15 @@ static int by_holders(const void *left, const void *right)
     return a < b ? -1 : a > b;
 }
 
+/* Lists are ascending with each host once, so equal sets are equal arrays. */
 static bool same_holders(const xm_demand_t *a, const xm_demand_t *b)
 {
     return a->holder_count == b->holder_count &&
            memcmp(a->holders, b->holders, (size_t)a->holder_count * sizeof(int)) == 0;
 }
 
-/* Adds the set in slot `count` unless it is there already. */
+/* Adds the set in place `count` unless an earlier one equals it. The search is linear
+ * because it runs only for the few unions. */
 static void keep_if_new(xm_sender_sets_t *sets)
 {
     size_t words = (size_t)sets->words;
@@ -50,6 +60,11 @@ static void keep_if_new(xm_sender_sets_t *sets)
     sets->size[sets->count++] = size;
 }
 
+/*
+ * Adds the unions of two holder sets while there is room, and always the union of all
+ * senders, for which one place is kept. Two sets that share a sender can be a bottleneck
+ * together when neither is one alone.
+ */
 static void add_unions(xm_sender_sets_t *sets, int distinct, int senders)
 {
     size_t words = (size_t)sets->words;
@@ -70,7 +85,8 @@ static void add_unions(xm_sender_sets_t *sets, int distinct, int senders)
     keep_if_new(sets);
 }
 
-/* The holder sets, smallest first, as many as fit. */
+/* The distinct holder sets, smallest first, as many as fit. Few senders with much to send
+ * are the likelier bottleneck, so the small sets are those to keep. */
 static void add_holder_sets(xm_sender_sets_t *sets, const xm_exclusive_t *x,
                             const xm_demand_t **sorted, int most)
 {
@@ -97,6 +113,8 @@ bool xm_sender_set_contains(const xm_sender_sets_t *sets, int set, const xm_excl
     const uint64_t *members = sets->members + (size_t)set * (size_t)sets->words;
     int64_t first = x->first_holder[demand], end = x->first_holder[demand + 1];
 
+    /* A larger set cannot be inside a smaller one; this answers most questions without
+     * looking at bits. */
     if (end - first > sets->size[set]) {
         return false;
     }
@@ -108,7 +126,8 @@ bool xm_sender_set_contains(const xm_sender_sets_t *sets, int set, const xm_excl
     return true;
 }
 
-/* Sums up what is held only inside each set; equal holder sets are tested once. */
+/* Sums up what is held only inside each set. Demands with equal holder sets stand next to
+ * each other and are tested once, so the cost is distinct holder sets times sets. */
 static void add_work(xm_sender_sets_t *sets, const xm_exclusive_t *x, const xm_demand_t **sorted)
 {
     for (int64_t i = 0, next; i < x->count; i = next) {
@@ -128,6 +147,8 @@ static void add_work(xm_sender_sets_t *sets, const xm_exclusive_t *x, const xm_d
     }
 }
 
+/* The room includes one set more than is ever kept, in which a candidate is built before
+ * it is known to be new. */
 static xm_status_t allocate(xm_sender_sets_t *sets, int64_t count)
 {
     sets->members = malloc((size_t)count * (size_t)(sets->words + 1) * sizeof(uint64_t));
@@ -141,6 +162,11 @@ static xm_status_t allocate(xm_sender_sets_t *sets, int64_t count)
     return XM_OK;
 }
 
+/*
+ * Makes the sets of a problem and what is held only inside each. The number of sets is
+ * limited by the work of testing them, so that problems of thousands of different holder
+ * sets stay quick.
+ */
 xm_status_t xm_sender_sets_create(const xm_exclusive_t *x, xm_sender_sets_t **sets)
 {
     xm_sender_sets_t *made = calloc(1, sizeof(*made));
@@ -196,8 +222,10 @@ void xm_sender_sets_destroy(xm_sender_sets_t *sets)
 }
 
 /*
- * What is held only inside the set leaves through its members: on average over them, and not faster
- * than all their NICs together.
+ * Two bounds for what is held only inside a set. Some member works at least the average
+ * of the durations, rounded up because times are whole; this sees slow receivers but
+ * takes every demand at its fastest holder. And the bytes cannot leave faster than all
+ * the members' NICs together allow; this sees unequal senders.
  */
 static int64_t set_bound(const xm_exclusive_t *x, const xm_sender_sets_t *sets, int set)
 {
@@ -215,6 +243,11 @@ static int64_t set_bound(const xm_exclusive_t *x, const xm_sender_sets_t *sets, 
     return average > together ? average : together;
 }
 
+/*
+ * The larger of two kinds of conditions: every receiver takes in one demand at a time,
+ * each for its shortest duration at least, and every set of senders sends what only it
+ * holds.
+ */
 xm_status_t xm_exclusive_bound(const xm_exclusive_t *x, int64_t *bound_ns)
 {
     xm_sender_sets_t *sets = NULL;
@@ -247,6 +280,7 @@ free_load:
     return status;
 }
 
+/* The same for callers that do not keep the layout. */
 xm_status_t xm_steps_bound(const xm_problem_t *problem, int64_t *bound_ns)
 {
     xm_exclusive_t *exclusive;

@@ -1,3 +1,11 @@
+/*
+ * List scheduling in the exclusive-host model, event by event: whenever a host becomes
+ * free, the demands that could start are sorted by how much work their hosts still have,
+ * and started in that order as long as their hosts are free. This is the classic rule for
+ * open shops (longest remaining work first); with noise on the priorities the same code
+ * gives many different good schedules for greedy to choose from. Work is counted in
+ * steps, not in seconds, so that results are reproducible.
+ */
 #include "comm/base.h"
 #include "resharding/solve/exclusive.h"
 
@@ -39,6 +47,8 @@ typedef struct list {
     xm_step_t *steps;
 } list_t;
 
+/* The largest remaining work first. Ties fall to a random number when noise is asked for,
+ * and to the lower demand otherwise, so the order never depends on qsort(). */
 static int by_key(const void *left, const void *right)
 {
     const candidate_t *a = left, *b = right;
@@ -52,6 +62,11 @@ static int by_key(const void *left, const void *right)
     return a->demand < b->demand ? -1 : a->demand > b->demand;
 }
 
+/*
+ * Sorts the demands by the resource they use, by counting. The lists are arrays with an
+ * end that moves down, so that a started demand is removed by putting the last one in its
+ * place.
+ */
 static xm_status_t make_waiting(waiting_t *waiting, int64_t count, int resources,
                                 const int64_t *first, const int *resource)
 {
@@ -88,7 +103,8 @@ static void free_waiting(waiting_t *waiting)
     free(waiting->first);
 }
 
-/* Counts a demand as not started (sign 1) or as started (−1). */
+/* Counts a demand as not started (sign 1) or as started (−1). A receiver will take in the
+ * whole demand; of its holders only one will send it, so each is charged its share. */
 static void count_loads(list_t *l, int64_t d, int sign)
 {
     const xm_exclusive_t *x = l->x;
@@ -102,7 +118,11 @@ static void count_loads(list_t *l, int64_t d, int sign)
     }
 }
 
-/* How long its busiest receiver, or the least busy of its holders, still has to work. */
+/*
+ * How long the demand's busiest receiver, or the least busy of its holders, still has to
+ * work. The least busy holder counts because a demand with one idle holder is not urgent
+ * on the senders' side. Noise is relative, in 1/1024 of the key.
+ */
 static int64_t priority(list_t *l, int64_t d)
 {
     const xm_exclusive_t *x = l->x;
@@ -127,7 +147,12 @@ static int64_t priority(list_t *l, int64_t d)
     return key;
 }
 
-/* The holder (as a place in x->holder) to send demand d from now on; −1 when it has to wait. */
+/*
+ * Chooses the holder (as a place in x->holder) that would finish demand d first, −1 when
+ * the demand has to wait. A patient schedule also considers holders that are busy now,
+ * and waits when one of those is the best; otherwise only free holders count. Equal ends
+ * fall to the holder with less to send.
+ */
 static int64_t pick_sender(const list_t *l, int64_t d)
 {
     const xm_exclusive_t *x = l->x;
@@ -153,8 +178,9 @@ static int64_t pick_sender(const list_t *l, int64_t d)
 }
 
 /*
- * Adds what could start now of the demands that use a free resource. Of a long list only a window
- * is looked at, the next time the one after it.
+ * Adds the demands of a free resource that could start now. Only a window of a long list
+ * is looked at, and the next look begins where this one ends: an event then costs a
+ * bounded amount, and over several events all demands are seen.
  */
 static int64_t gather(list_t *l, waiting_t *waiting, int resource, int64_t candidates)
 {
@@ -173,6 +199,8 @@ static int64_t gather(list_t *l, waiting_t *waiting, int resource, int64_t candi
         }
         d = demand[*at];
         *l->work -= 3;
+        /* A demand is listed under several resources, but the stamp of the event admits
+         * it once. */
         if (l->seen[d] != l->event && pick_sender(l, d) >= 0) {
             l->seen[d] = l->event;
             l->candidates[candidates++] = (candidate_t){
@@ -186,6 +214,8 @@ static int64_t gather(list_t *l, waiting_t *waiting, int resource, int64_t candi
     return candidates;
 }
 
+/* Starts demand d from holder k as early as its hosts allow, and books all of them until
+ * its end. */
 static void start(list_t *l, int64_t d, int64_t k)
 {
     const xm_exclusive_t *x = l->x;
@@ -204,7 +234,8 @@ static void start(list_t *l, int64_t d, int64_t k)
     l->steps[l->placed++] = (xm_step_t){.demand = d, .sender = x->host_of_sender[x->holder[k]]};
 }
 
-/* Only what became free just now can allow anything, unless windows hid some of it before. */
+/* Only what became free just now can allow a start, unless windows hid some of the list
+ * before. */
 static bool looks_again(const list_t *l, int64_t free_from, int64_t left)
 {
     return free_from == l->now ||
@@ -229,6 +260,7 @@ static void advance(list_t *l)
         }
     }
     qsort(l->candidates, (size_t)candidates, sizeof(*l->candidates), by_key);
+    /* The sender is chosen again, because an earlier candidate may have taken it. */
     for (int64_t i = 0; i < candidates; ++i) {
         int64_t d = l->candidates[i].demand, k = pick_sender(l, d);
 
@@ -251,7 +283,8 @@ static void advance(list_t *l)
     *l->work -= x->senders + x->receivers;
 }
 
-/* The rest in the given order, each from the holder that is free first. */
+/* Places the rest in the given order, each from the holder that is free first. This makes
+ * the schedule complete when the work is used up, at a cost that is linear. */
 static void append_rest(list_t *l)
 {
     const xm_exclusive_t *x = l->x;
@@ -287,6 +320,11 @@ static xm_status_t allocate(list_t *l)
     return XM_OK;
 }
 
+/*
+ * Each event starts a demand, moves time forward, or opens the windows; with all hosts
+ * free and open windows some demand can always start, so the loop ends even without the
+ * limit on work.
+ */
 xm_status_t xm_exclusive_list(const xm_exclusive_t *x, const xm_list_params_t *params,
                               int64_t *work, xm_step_t *steps)
 {

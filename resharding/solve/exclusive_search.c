@@ -1,3 +1,11 @@
+/*
+ * Branch and bound for the exclusive-host model (the paper's DFS with pruning, MLSys'23,
+ * section 3.2), with a bound that never cuts the optimum off. Schedules are built in the
+ * order of their start times, which makes every schedule the result of one order; a
+ * memory of states and rules on exchangeable demands and senders remove most of the
+ * repetitions. The node budget counts nodes, not seconds, so the same input gives the
+ * same plan everywhere.
+ */
 #include "resharding/solve/exclusive.h"
 
 #include <stdlib.h>
@@ -48,6 +56,8 @@ static int64_t later(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
+/* The order in which options are tried: what can start first, then what is most urgent,
+ * then what ends first. The demand and the sender as last keys make the order total. */
 static int by_start(const void *left, const void *right)
 {
     const option_t *a = left, *b = right;
@@ -73,8 +83,10 @@ static void lower(int64_t *value, int64_t limit)
 }
 
 /*
- * Lists every way to go on and sets the heads. *earliest_end: of all of them; returns a bound: the
- * demand that ends last when each takes its own best way.
+ * Lists every way to go on and sets the heads: the first time that any option could use a
+ * sender or a receiver. *earliest_end is the earliest end of all options; the function
+ * returns a lower bound, the latest over all demands of the end that each would have if
+ * it were next.
  */
 static int64_t list_options(search_t *s, uint64_t left, int64_t floor, option_t *options,
                             int64_t *option_count, int64_t *earliest_end)
@@ -112,7 +124,12 @@ static int64_t list_options(search_t *s, uint64_t left, int64_t floor, option_t 
     return bound;
 }
 
-/* The least T with Σ max(0, T − head) ≥ work over the senders of a set that can still send. */
+/*
+ * The least T at which the senders of a set, each busy until its head, could have sent
+ * what only they hold: the least T with Σ max(0, T − head) ≥ work. Senders that start
+ * after the average are dropped until none does; each round drops at least one or is the
+ * last. A set with work left has a sender with an option, so `kept` is never 0.
+ */
 static int64_t set_end(search_t *s, int set)
 {
     const uint64_t *members = s->sets->members + (size_t)set * (size_t)s->sets->words;
@@ -144,7 +161,11 @@ static int64_t set_end(search_t *s, int set)
     return end;
 }
 
-/* Lower bound of every way to finish (problem.h and docs/resharding.md, "Exclusive hosts"). */
+/*
+ * A lower bound of every way to finish from here: for each receiver its head plus what it
+ * still has to receive, for each set of senders the time above (docs/resharding.md,
+ * "Exclusive hosts"). The sets are asked only until the bound prunes.
+ */
 static int64_t node_bound(search_t *s, int64_t bound)
 {
     const int64_t *head_in = s->head + s->x->senders;
@@ -162,7 +183,12 @@ static int64_t node_bound(search_t *s, int64_t bound)
     return bound;
 }
 
-/* True when a lower-numbered holder of the demand is the same for all that is left. */
+/*
+ * True when a lower-numbered holder of the demand is the same sender for all that is
+ * left: free at the same time, with the same rate, and holding the same remaining
+ * demands. Exchanging the two in any schedule changes nothing, so only one of them is
+ * tried.
+ */
 static bool has_double(const search_t *s, uint64_t left, const option_t *option)
 {
     const xm_exclusive_t *x = s->x;
@@ -183,8 +209,10 @@ static bool has_double(const search_t *s, uint64_t left, const option_t *option)
 }
 
 /*
- * Drops what need not be tried: what starts when another could have ended already (that one could
- * be moved before it), a demand whose twin is left, a sender whose double is tried.
+ * Drops what need not be tried. An option that starts when another could have ended
+ * already is dropped, since that one could be moved before it for nothing (the active
+ * schedules of Giffler and Thompson); so is a demand whose twin is left, as the twin goes
+ * first, and a sender whose double is tried.
  */
 static int64_t choose_options(search_t *s, uint64_t left, int64_t earliest_end, option_t *options,
                               int64_t count)
@@ -203,7 +231,8 @@ static int64_t choose_options(search_t *s, uint64_t left, int64_t earliest_end, 
     return kept;
 }
 
-/* Takes a demand out of what is left (sign −1) or puts it back (1). */
+/* Takes a demand out of what is left (sign −1) or puts it back (1). Shortest durations
+ * are counted, so that the sums stay below what any schedule needs. */
 static void count_loads(search_t *s, int d, int sign)
 {
     const xm_exclusive_t *x = s->x;
@@ -220,6 +249,11 @@ static void count_loads(search_t *s, int d, int sign)
 
 static void descend(search_t *s, int depth, uint64_t left, int64_t floor, int64_t end);
 
+/*
+ * Places one demand, searches on, and takes the placement back. The receivers' clocks are
+ * saved by depth because a demand can have many of them; the sender's single clock fits
+ * on the stack.
+ */
 static void try_option(search_t *s, int depth, uint64_t left, int64_t end, const option_t *option)
 {
     const xm_exclusive_t *x = s->x;
@@ -243,6 +277,12 @@ static void try_option(search_t *s, int depth, uint64_t left, int64_t end, const
     }
 }
 
+/*
+ * One node of the search. `floor` is the start of what was placed last, before which
+ * nothing may start any more; `end` is the latest end so far. The memory also compares
+ * `end`, since a state that has already ended later is worse even when all its hosts are
+ * free again.
+ */
 static void descend(search_t *s, int depth, uint64_t left, int64_t floor, int64_t end)
 {
     option_t *options = s->options + depth * s->option_count;
@@ -307,6 +347,8 @@ static xm_status_t allocate(search_t *s)
     return xm_dominance_create(s->count, x->senders + x->receivers + 1, &s->memo);
 }
 
+/* Frees what allocate() made; all of it accepts NULL, so a failed allocation needs no
+ * other path. */
 static void release(search_t *s)
 {
     xm_dominance_destroy(s->memo);
@@ -324,6 +366,11 @@ static void release(search_t *s)
     free(s->egress);
 }
 
+/*
+ * Computes what does not change during the search: the demands inside each set, those
+ * each sender holds, and for each demand its previous twin. Twins form chains, so that
+ * equal demands are tried in one order only.
+ */
 static void prepare(search_t *s)
 {
     const xm_exclusive_t *x = s->x;
@@ -359,6 +406,8 @@ xm_status_t xm_exclusive_search(const xm_exclusive_t *x, int64_t node_budget, in
     xm_sender_sets_t *sets;
     xm_status_t status;
 
+    /* Problems that do not fit the one-word sets are left as they are; they are still
+     * optimal when they meet the bound. */
     if (x->count < 1 || x->count > MOST_DEMANDS || s.option_count > MOST_OPTIONS) {
         *optimal = best_ns <= bound_ns;
         return XM_OK;
@@ -374,6 +423,8 @@ xm_status_t xm_exclusive_search(const xm_exclusive_t *x, int64_t node_budget, in
 
         prepare(&s);
         descend(&s, 0, all, 0, 0);
+        /* A search that ran to its end has proved its best schedule; one that was stopped
+         * proves nothing but what the bound proves. */
         *optimal = !s.stopped || s.best_ns <= bound_ns;
     }
     release(&s);

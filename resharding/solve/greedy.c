@@ -1,3 +1,10 @@
+/*
+ * The randomised greedy scheduler of the paper (MLSys'23, section 3.2), and more: it
+ * tries up to 30 schedules of several kinds (balance, naive, list schedules with noise,
+ * the paper's rounds) and keeps the shortest, stopping at the first that meets the lower
+ * bound. One kind alone fails on some problems, and trying many is cheap. All effort is
+ * counted in steps, so that a seed gives the same schedule on every machine.
+ */
 #include "comm/base.h"
 #include "resharding/solve/exclusive.h"
 
@@ -31,6 +38,8 @@ typedef struct rounds {
     bool *done;             /* by demand */
 } rounds_t;
 
+/* A trial's number marks what it uses, so that nothing needs to be cleared between
+ * trials. */
 static bool receivers_free(const rounds_t *r, int64_t d)
 {
     const xm_exclusive_t *x = r->x;
@@ -43,7 +52,8 @@ static bool receivers_free(const rounds_t *r, int64_t d)
     return true;
 }
 
-/* A free holder, the more likely the less it has sent; −1 when none is free. */
+/* Draws a free holder, the more likely the less it has sent; −1 when none is free. Every
+ * free holder has a weight of at least 1, so the second loop always returns. */
 static int64_t draw_sender(rounds_t *r, int64_t d)
 {
     const xm_exclusive_t *x = r->x;
@@ -71,7 +81,11 @@ static int64_t draw_sender(rounds_t *r, int64_t d)
     }
 }
 
-/* Keeps what fits of one random permutation; returns how many. *worst: the largest load then. */
+/*
+ * Walks one random permutation and keeps each demand whose hosts are still free; returns
+ * how many. *worst is the largest load then. The permutation is drawn as it is used
+ * (Fisher and Yates), since a round is full long before its end when demands are many.
+ */
 static int64_t permute(rounds_t *r, int64_t *worst)
 {
     const xm_exclusive_t *x = r->x;
@@ -108,6 +122,7 @@ static int64_t permute(rounds_t *r, int64_t *worst)
     return kept;
 }
 
+/* Exchanges two buffers, so that the best permutation is kept without copying. */
 static void swap(int64_t **a, int64_t **b)
 {
     int64_t *c = *a;
@@ -116,7 +131,8 @@ static void swap(int64_t **a, int64_t **b)
     *b = c;
 }
 
-/* How many permutations of what is left the allowance pays for, if rounds keep `kept` each. */
+/* Returns how many permutations of the remaining demands the allowance pays for, if each
+ * further round keeps `kept` of them. At least one is always tried, so that rounds go on. */
 static int64_t permutations(const rounds_t *r, int64_t kept, int64_t allowance)
 {
     int64_t rounds_left = r->left_count / kept + 1;
@@ -127,7 +143,11 @@ static int64_t permutations(const rounds_t *r, int64_t kept, int64_t allowance)
     return afford < 1 ? 1 : afford < most ? afford : most;
 }
 
-/* One iteration: the permutation that keeps most demands, then the most even load, is appended. */
+/*
+ * One iteration of the paper: the permutation that keeps the most demands, and of those
+ * the one with the most even load, is appended to the schedule. A round keeps at least
+ * one demand, because the first of any permutation finds all its hosts free.
+ */
 static int64_t add_round(rounds_t *r, int64_t trials, xm_step_t *steps)
 {
     const xm_exclusive_t *x = r->x;
@@ -151,6 +171,8 @@ static int64_t add_round(rounds_t *r, int64_t trials, xm_step_t *steps)
         r->done[d] = true;
         steps[i] = (xm_step_t){.demand = d, .sender = x->host_of_sender[sender]};
     }
+    /* Demands that stay keep their order, so the next round starts from the same state on
+     * every machine. */
     for (int64_t i = 0; i < r->left_count; ++i) {
         if (!r->done[r->left[i]]) {
             r->left[left++] = r->left[i];
@@ -160,6 +182,8 @@ static int64_t add_round(rounds_t *r, int64_t trials, xm_step_t *steps)
     return most;
 }
 
+/* `chosen` and `best` hold no more pairs than there are senders, as each sender is used
+ * once a round. */
 static xm_status_t allocate(rounds_t *r)
 {
     size_t count = (size_t)r->x->count, senders = (size_t)r->x->senders;
@@ -179,7 +203,11 @@ static xm_status_t allocate(rounds_t *r)
     return XM_OK;
 }
 
-/* *complete: false when the work was used up before all demands had their place. */
+/*
+ * Schedules in rounds; *complete is false when the work was used up before all demands
+ * had their place. A quarter of the usual work is the attempt's allowance for trying
+ * several permutations; beyond it a round tries one.
+ */
 static xm_status_t schedule_rounds(const xm_exclusive_t *x, uint64_t seed, int64_t *work,
                                    xm_step_t *steps, bool *complete)
 {
@@ -208,7 +236,8 @@ static xm_status_t schedule_rounds(const xm_exclusive_t *x, uint64_t seed, int64
     return status;
 }
 
-/* Takes a complete schedule over when it is the shortest so far. */
+/* Takes a complete schedule over when it is strictly shorter, so the first of equals
+ * stays. */
 static xm_status_t consider(const xm_problem_t *problem, const xm_step_t *steps, xm_step_t *best,
                             int64_t *best_ns)
 {
@@ -222,7 +251,11 @@ static xm_status_t consider(const xm_problem_t *problem, const xm_step_t *steps,
     return status;
 }
 
-/* One more schedule into `steps`, of a kind that depends on how many were tried. */
+/*
+ * Makes one more schedule, of a kind that depends on how many were tried. The
+ * deterministic ones come first: they are cheap and often meet the bound, which ends the
+ * attempts.
+ */
 static xm_status_t attempt(const xm_exclusive_t *x, int number, xm_random_t *random, int64_t *work,
                            xm_step_t *steps, bool *complete)
 {
@@ -241,6 +274,8 @@ static xm_status_t attempt(const xm_exclusive_t *x, int number, xm_random_t *ran
     if (number % (LISTS_PER_ROUND + 1) == 0) {
         return schedule_rounds(x, params.seed, work, steps, complete);
     }
+    /* The noise goes through five strengths from 1/16 to the whole of a priority. To wait
+     * for a faster sender only makes sense where rates differ. */
     params.noise = 64 << (number % 5);
     params.patient = number % 2 == 0 && !xm_network_uniform(x->problem->network);
     return xm_exclusive_list(x, &params, work, steps);
@@ -260,6 +295,8 @@ xm_status_t xm_schedule_greedy(const xm_problem_t *problem, uint64_t seed, xm_st
     xm_random_t random = {seed};
     xm_status_t status;
 
+    /* Naive and balance always complete, so there is a schedule even when the work is
+     * used up at once. */
     work = work < MOST_WORK ? work : MOST_WORK;
     if (trial == NULL || best == NULL) {
         status = xm_error_set(XM_ERR_NO_MEMORY, "no memory to schedule %lld demands",

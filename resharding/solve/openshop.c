@@ -1,22 +1,29 @@
+/*
+ * The openshop scheduler (docs/openshop.md): a preemptive open shop with relays, which
+ * may cut demands and let receivers pass parts on. It first computes the relay bound and
+ * the amounts that meet it, then builds schedules of several kinds and keeps the best:
+ * turns of a colouring (proved near the bound for equal rates), the all-to-all
+ * distribution (for many receivers), a list rule and cyclic orders (for unequal rates).
+ * All work is limited by counts, so results do not depend on the machine.
+ */
 #include <stdlib.h>
 #include <string.h>
 
 #include "resharding/solve/openshop.h"
 
 enum {
-    MOST_HOPS = 2000000,   /* of a schedule, roughly */
-    USUAL_HOPS = 400000,   /* more are not spent on the last per cent */
-    USUAL_TURNS = 64,      /* unless there are fewer turns than this */
-    MOST_TURNS = 512,      /* of a colouring */
-    CYCLE_TURNS = 300,     /* of an order found by xm_shop_cycle() */
-    CYCLE_STEPS = 400000,  /* of the search for one */
-    CYCLE_TRANSFERS = 300, /* more leave the search few trials */
-    CYCLE_MOST = 1000,     /* and too few */
-    MOST_PARTS = 4,        /* of a transfer in a turn of a cycle */
-    LIST_PIECES = 1000,    /* pieces that the busiest direction carries in a list schedule */
-    LIST_WORK = 400000000, /* pieces of all directions times directions */
-    SOME_TRANSFERS =
-        500, /* of a split with relays; more make a distribution's hops fewer than turns' */
+    MOST_HOPS = 2000000,        /* of a schedule, roughly */
+    USUAL_HOPS = 400000,        /* more are not spent on the last per cent */
+    USUAL_TURNS = 64,           /* unless there are fewer turns than this */
+    MOST_TURNS = 512,           /* of a colouring */
+    CYCLE_TURNS = 300,          /* of an order found by xm_shop_cycle() */
+    CYCLE_STEPS = 400000,       /* of the search for one */
+    CYCLE_TRANSFERS = 300,      /* more leave the search few trials */
+    CYCLE_MOST = 1000,          /* and too few */
+    MOST_PARTS = 4,             /* of a transfer in a turn of a cycle */
+    LIST_PIECES = 1000,         /* pieces that the busiest direction carries in a list schedule */
+    LIST_WORK = 400000000,      /* pieces of all directions times directions */
+    SOME_TRANSFERS = 500,       /* of a split with relays; with more, turns need more hops */
     MANY_TRANSFERS = 30000,     /* of a split with relays; more leave too few turns for its hops */
     DISTRIBUTION_PIECES = 1000, /* that a host receives */
     SPLITS = 3,                 /* ways to share out what the egresses have to spare */
@@ -25,9 +32,13 @@ enum {
 static const double GOOD = 1.004, FAIR = 1.01, POOR = 1.03;
 
 /*
- * Turns. The parts that are relayed are cut into `turns` equal pieces. In turn p holders send piece
- * p and relays send piece p − 1, which arrived in the turn before; what is not relayed is spread
- * over all turns + 1. So all turns have the same weights, and one colouring serves them all.
+ * Turns. The parts that are relayed are cut into `turns` equal pieces. In turn p holders
+ * send piece p and relays send piece p − 1, which arrived in the turn before; what is not
+ * relayed is spread over all turns + 1. So all turns have the same weights, and one
+ * colouring serves them all.
+ *
+ * cut() says where a turn begins in a transfer's bytes. It divides before it multiplies,
+ * so that the product stays small.
  */
 static int64_t cut(int64_t bytes, int64_t turn, int64_t turns)
 {
@@ -37,11 +48,14 @@ static int64_t cut(int64_t bytes, int64_t turn, int64_t turns)
     return turn >= turns ? bytes : bytes / turns * turn + bytes % turns * turn / turns;
 }
 
+/* The number of pieces that a transfer is cut into. */
 static int64_t turns_of(const xm_shop_transfer_t *transfer, int64_t turns)
 {
     return transfer->feeds || transfer->parent >= 0 ? turns : turns + 1;
 }
 
+/* The bytes of a transfer in one turn, rounded up, so that the colouring leaves room for
+ * the longest of its pieces. */
 static void turn_weights(const xm_shop_transfers_t *transfers, int64_t turns, int64_t *weight)
 {
     for (int64_t t = 0; t < transfers->count; ++t) {
@@ -51,6 +65,11 @@ static void turn_weights(const xm_shop_transfers_t *transfers, int64_t turns, in
     }
 }
 
+/*
+ * Records all turns by one colouring. A child's piece stands one turn behind its
+ * parent's, so that it has arrived; what the rounding of weights left over is cut off at
+ * the end of each turn's part.
+ */
 static xm_status_t record_turns(xm_recorder_t *recorder, const xm_shop_transfers_t *transfers,
                                 const xm_turn_piece_t *pieces, int64_t count, int64_t turns)
 {
@@ -84,7 +103,7 @@ typedef struct {
     xm_recorder_t *best; /* NULL: none yet */
 } openshop_t;
 
-/* What a NIC direction carries. */
+/* The load of a NIC direction. */
 typedef struct {
     double relayed, direct; /* bytes of transfers that are cut into turns and of others */
     double pieces;          /* transfers */
@@ -109,7 +128,11 @@ static double length_of_turns(const direction_t *direction, int directions, int6
     return longest;
 }
 
-/* Most turns that leave the pieces large enough, on average, and their number bounded. */
+/*
+ * The most turns that keep pieces at the least size or above, on average, and the number
+ * of hops bounded. The average weighs transfers by their bytes, since the large ones
+ * decide the makespan.
+ */
 static int64_t most_turns(const openshop_t *o)
 {
     double sum = 0, squares = 0;
@@ -127,6 +150,8 @@ static int64_t most_turns(const openshop_t *o)
     most = sum > 0 ? (int64_t)(squares / sum / (double)o->piece_bytes) : 0;
     limit = limit < USUAL_TURNS ? limit : USUAL_TURNS;
     usual = usual < limit ? limit : usual;
+    /* The usual number of hops may be exceeded only as far as it takes for the usual
+     * number of turns. */
     most = most < usual ? most : usual;
     if (o->params->pieces_per_host > 0 && most > o->params->pieces_per_host) {
         most = o->params->pieces_per_host; /* at least one piece a turn */
@@ -135,7 +160,12 @@ static int64_t most_turns(const openshop_t *o)
     return most > 1 ? most : 1;
 }
 
-/* As few turns as make the schedule good, or as good as it gets. */
+/*
+ * Chooses as few turns as make the schedule good, or as good as it gets: more turns waste
+ * less on filling and draining the relays, but each piece costs half a nanosecond of
+ * rounding and a hop. The numbers tried grow by a half each time, so some fifteen trials
+ * cover all.
+ */
 static xm_status_t choose_turns(const openshop_t *o, int64_t *turns)
 {
     int directions = 2 * o->shop.hosts;
@@ -157,6 +187,8 @@ static xm_status_t choose_turns(const openshop_t *o, int64_t *turns)
             direction[ends[i]].direct += turned ? 0 : (double)transfer->bytes;
         }
     }
+    /* The length of endlessly many turns without rounding is what no number of turns can
+     * beat. */
     good = GOOD * length_of_turns(direction, directions, INT64_C(1) << 50, 0);
     for (int64_t tried = 1;; tried = 3 * tried / 2 + 1 < most ? 3 * tried / 2 + 1 : most) {
         double length = length_of_turns(direction, directions, tried, bytes_per_ns);
@@ -173,7 +205,8 @@ static xm_status_t choose_turns(const openshop_t *o, int64_t *turns)
     return XM_OK;
 }
 
-/* Keeps the shorter schedule of the two. */
+/* Keeps the shorter schedule of the two, the earlier one of equals. It takes the recorder
+ * over. */
 static void offer(openshop_t *o, xm_recorder_t *recorder)
 {
     if (o->best != NULL && xm_recorder_makespan(o->best) <= xm_recorder_makespan(recorder)) {
@@ -184,11 +217,13 @@ static void offer(openshop_t *o, xm_recorder_t *recorder)
     o->best = recorder;
 }
 
+/* True when the best schedule so far takes at most `factor` times the bound. */
 static bool within(const openshop_t *o, double factor)
 {
     return o->best != NULL && (double)xm_recorder_makespan(o->best) <= factor * (double)o->bound_ns;
 }
 
+/* Records the turns of one colouring or cycle and offers the schedule. */
 static xm_status_t offer_turns(openshop_t *o, const xm_turn_piece_t *pieces, int64_t count,
                                int64_t turns)
 {
@@ -206,6 +241,8 @@ static xm_status_t offer_turns(openshop_t *o, const xm_turn_piece_t *pieces, int
     return status;
 }
 
+/* Colours the weights of one turn and offers the schedule. The weights depend on the
+ * number of turns, so each number needs a colouring of its own. */
 static xm_status_t colour_turns(openshop_t *o, int64_t turns)
 {
     int64_t *weight = malloc(((size_t)o->transfers.count + 1) * sizeof(*weight));
@@ -227,7 +264,11 @@ static xm_status_t colour_turns(openshop_t *o, int64_t turns)
     return status;
 }
 
-/* Fewer turns than chosen are tried because the colouring cuts more pieces than were counted. */
+/*
+ * Builds turns; without relays there is one turn, whose colouring is optimal. Fewer turns
+ * than chosen are tried afterwards because the colouring cuts more pieces than
+ * choose_turns() could count.
+ */
 static xm_status_t build_turns(openshop_t *o)
 {
     int64_t turns = 0;
@@ -243,6 +284,8 @@ static xm_status_t build_turns(openshop_t *o)
     return status;
 }
 
+/* Builds a list schedule. Choosing a piece looks at all directions, so the number of
+ * pieces falls with the square of the hosts to keep the work bounded. */
 static xm_status_t build_list(openshop_t *o)
 {
     int64_t directions = 2 * o->shop.hosts, pieces = LIST_WORK / (directions * directions);
@@ -266,7 +309,11 @@ static xm_status_t build_list(openshop_t *o)
     return status;
 }
 
-/* The parts of a turn by an order of xm_shop_cycle(); `next` has an entry for each transfer. */
+/*
+ * Cuts a turn into parts by an order of xm_shop_cycle(); `next` has an entry for each
+ * transfer. The parts of a transfer follow each other in the order, whichever entries
+ * stand for them.
+ */
 static void cut_parts(const xm_shop_transfers_t *transfers, const int64_t *order, int parts,
                       int64_t turns, int64_t *next, xm_turn_piece_t *pieces)
 {
@@ -281,10 +328,8 @@ static void cut_parts(const xm_shop_transfers_t *transfers, const int64_t *order
     }
 }
 
-/*
- * More turns help where demands end in the middle of pieces, for what is left of a piece is a hop
- * of its own and upsets the order.
- */
+/* Builds schedules that repeat a cyclic order. More turns help where demands end in the
+ * middle of pieces, for what is left of a piece is a hop of its own and upsets the order. */
 static xm_status_t build_cycle(openshop_t *o, int parts)
 {
     int64_t entries = o->transfers.count * parts;
@@ -313,7 +358,8 @@ free_pieces:
     return status;
 }
 
-/* Transfers by relays that a split has. */
+/* Counts the transfers that relays would send. It is asked before the split is made,
+ * because a split of too many transfers is not worth its memory. */
 static int64_t relayed(const openshop_t *o, const int64_t *sent)
 {
     int64_t transfers = 0;
@@ -330,8 +376,11 @@ static int64_t relayed(const openshop_t *o, const int64_t *sent)
     return transfers;
 }
 
-/* Splits so that no host's egress is busy for longer than ns[host], if that can be and does not
- * take too many transfers (o->many). */
+/*
+ * Splits so that no host's egress is busy for longer than ns[host]. *fits says whether
+ * that is possible; o->many says that it would take too many transfers, and then the
+ * split before is kept.
+ */
 static xm_status_t split(openshop_t *o, const int64_t *ns, bool relays, bool *fits)
 {
     size_t count = (size_t)o->shop.entries + 1;
@@ -342,6 +391,8 @@ static xm_status_t split(openshop_t *o, const int64_t *ns, bool relays, bool *fi
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %lld groups on %d hosts",
                             (long long)o->shop.groups, o->shop.hosts);
     }
+    /* Only relays multiply transfers: without them a group has about as many as it has
+     * hosts. */
     status = xm_shop_fits(&o->shop, ns, relays, fits, sent);
     o->many = status == XM_OK && *fits && relays && relayed(o, sent) > MANY_TRANSFERS;
     if (status == XM_OK && *fits && !o->many) {
@@ -354,6 +405,7 @@ static xm_status_t split(openshop_t *o, const int64_t *ns, bool relays, bool *fi
     return status;
 }
 
+/* The same time for all hosts. */
 static void fill(int64_t *ns, int hosts, int64_t value)
 {
     for (int h = 0; h < hosts; ++h) {
@@ -361,6 +413,11 @@ static void fill(int64_t *ns, int hosts, int64_t value)
     }
 }
 
+/*
+ * Builds an all-to-all distribution by pieces. It needs no split, so it serves problems
+ * that have too many transfers, and it declines only those that need more than half of
+ * MOST_HOPS for one piece of each group.
+ */
 static xm_status_t build_distribution(openshop_t *o)
 {
     double copies = 0, pieces = 0, bytes, most;
@@ -380,8 +437,8 @@ static xm_status_t build_distribution(openshop_t *o)
                             "hosts need more than half of them for one piece each",
                             MOST_HOPS, (long long)o->shop.groups, o->shop.hosts);
     }
-    /* At most MOST_HOPS in all, and about DISTRIBUTION_PIECES where one host alone receives all it
-     * can. */
+    /* The pieces are large enough for MOST_HOPS in all, and about DISTRIBUTION_PIECES of them
+     * make up what the busiest host receives. */
     bytes = copies / (MOST_HOPS - pieces);
     most = (double)o->shop.ingress_bytes /
            (o->params->pieces_per_host > 0 ? o->params->pieces_per_host : DISTRIBUTION_PIECES);
@@ -391,6 +448,7 @@ static xm_status_t build_distribution(openshop_t *o)
     if (status == XM_OK) {
         status = xm_recorder_create(&o->shop, &transfers, &recorder);
     }
+    /* The distribution's order is already a schedule; every transfer is recorded whole. */
     for (int64_t t = 0; status == XM_OK && t < transfers.count; ++t) {
         status = xm_recorder_add(recorder, t, 0, transfers.at[t].bytes);
     }
@@ -404,8 +462,9 @@ static xm_status_t build_distribution(openshop_t *o)
 }
 
 /*
- * Without relays when that costs nothing or next to nothing, for what is not relayed need not wait
- * for anything.
+ * For equal rates. It does without relays when that costs nothing or next to nothing (0.2
+ * %), for what is not relayed need not wait for anything. With relays the split always
+ * fits, as the bound was computed with them.
  */
 static xm_status_t build_equal(openshop_t *o, int64_t *ns)
 {
@@ -422,6 +481,8 @@ static xm_status_t build_equal(openshop_t *o, int64_t *ns)
         fill(ns, o->shop.hosts, o->bound_ns);
         status = split(o, ns, true, &fits);
     }
+    /* A distribution is tried first where turns would need more hops, and after them
+     * where they fell short. */
     if (status == XM_OK && o->relays && (o->many || o->transfers.count > SOME_TRANSFERS)) {
         status = build_distribution(o);
     }
@@ -436,9 +497,10 @@ static xm_status_t build_equal(openshop_t *o, int64_t *ns)
 }
 
 /*
- * Splits for NICs of several rates. Where egresses have time to spare, sharing the load out evenly
- * keeps them from holding others up, and using more of it relays less; `share` of the spare time,
- * in sixths, is used.
+ * Splits for NICs of several rates and builds from the split. Where egresses have time to
+ * spare, sharing the load out evenly keeps them from holding others up, and using more of
+ * it relays less; `share` of the spare time, in sixths, is used. Cycles are searched for
+ * only where the list rule leaves a gap.
  */
 static xm_status_t build_split(openshop_t *o, const int64_t *level, bool relays, int share,
                                int64_t *ns)
@@ -467,6 +529,8 @@ static xm_status_t build_split(openshop_t *o, const int64_t *level, bool relays,
     return status;
 }
 
+/* For unequal rates: first without relays, unless these alone can come near the bound,
+ * then with them, each with none, a third and two thirds of the spare time. */
 static xm_status_t build_unequal(openshop_t *o, int64_t *ns)
 {
     int64_t *level = malloc((size_t)o->shop.hosts * sizeof(*level));
@@ -493,6 +557,8 @@ static xm_status_t build_unequal(openshop_t *o, int64_t *ns)
     return status;
 }
 
+/* The bound comes first: it is the time that splits aim at and the measure of when to
+ * stop. */
 static xm_status_t build(openshop_t *o)
 {
     int64_t *ns = malloc((size_t)o->shop.hosts * sizeof(*ns));
@@ -509,6 +575,8 @@ static xm_status_t build(openshop_t *o)
     return status;
 }
 
+/* The caller owns the hops. The problem must stay until the call returns, since the shop
+ * points into it. */
 xm_status_t xm_schedule_openshop(const xm_problem_t *problem, const xm_openshop_params_t *params,
                                  xm_hop_t **hops, int64_t *count, int64_t *makespan_ns)
 {

@@ -1,3 +1,11 @@
+/*
+ * Orders one turn of openshop: a preemptive open shop at a common rate, solved exactly.
+ * The transfers are the edges of a weighted bipartite graph of senders and receivers, and
+ * König's theorem says that its edges can be coloured with as many colours as the largest
+ * load; here a colour is a moment, so the turn lasts exactly as long as its busiest
+ * direction. Matchings change one at a time instead of being computed anew for every
+ * moment, and sets of nodes are words of bits, which makes each change cheap.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,6 +37,7 @@ typedef struct {
     int64_t pieces, capacity;
 } colouring_t;
 
+/* Everything but the pieces, which the caller takes over. */
 static void free_colouring(colouring_t *c)
 {
     free(c->from);
@@ -73,6 +82,7 @@ static uint64_t *open_side(const colouring_t *c, bool of_receivers)
     return &c->open[of_receivers ? c->words : 0];
 }
 
+/* The cell of two nodes of different sides, in either order. */
 static int64_t *cell_of(const colouring_t *c, int a, int b)
 {
     int sender = a < b ? a : b, receiver = (a < b ? b : a) - c->senders;
@@ -80,6 +90,8 @@ static int64_t *cell_of(const colouring_t *c, int a, int b)
     return &c->cell[(size_t)sender * (size_t)c->receivers + (size_t)receiver];
 }
 
+/* Numbers the hosts that have something to send or to receive in this turn. Senders come
+ * first, so a node's number also says its side. */
 static xm_status_t number_hosts(colouring_t *c, const xm_shop_t *shop,
                                 const xm_shop_transfers_t *transfers, const int64_t *weight)
 {
@@ -113,6 +125,8 @@ static xm_status_t number_hosts(colouring_t *c, const xm_shop_t *shop,
     return XM_OK;
 }
 
+/* One element more than needed everywhere, so that a turn without weights still
+ * allocates. */
 static xm_status_t allocate(colouring_t *c, int64_t transfers)
 {
     size_t nodes = (size_t)c->nodes + 1, words = (size_t)c->words + 1;
@@ -141,6 +155,8 @@ static xm_status_t allocate(colouring_t *c, int64_t transfers)
     return XM_OK;
 }
 
+/* Adds up the cells and loads. The turn lasts as long as its largest load, and all nodes
+ * start uncovered. */
 static void fill_cells(colouring_t *c, const xm_shop_transfers_t *transfers, const int64_t *weight)
 {
     for (int64_t t = transfers->count - 1; t >= 0; --t) { /* cells list them in rising order */
@@ -182,7 +198,11 @@ static xm_status_t add_piece(colouring_t *c, xm_turn_piece_t piece)
     return XM_OK;
 }
 
-/* Ends the run of a sender's mate: its bytes are taken from the cell's transfers in turn. */
+/*
+ * Ends the run of a sender's mate. Its bytes are taken from the cell's transfers one
+ * after the other, so a transfer is cut only where a run ends, and its pieces come in
+ * rising order.
+ */
 static xm_status_t end_run(colouring_t *c, int sender, const int64_t *weight)
 {
     int64_t start = c->since[sender];
@@ -203,6 +223,8 @@ static xm_status_t end_run(colouring_t *c, int sender, const int64_t *weight)
     return status;
 }
 
+/* Separates a sender from its receiver, after recording what went between them since they
+ * joined. */
 static xm_status_t part(colouring_t *c, int sender, const int64_t *weight)
 {
     xm_status_t status = end_run(c, sender, weight);
@@ -214,6 +236,7 @@ static xm_status_t part(colouring_t *c, int sender, const int64_t *weight)
     return status;
 }
 
+/* Joins two nodes that are uncovered and have bytes left between them. */
 static void join(colouring_t *c, int a, int b)
 {
     int sender = a < b ? a : b, receiver = a < b ? b : a;
@@ -225,7 +248,11 @@ static void join(colouring_t *c, int a, int b)
     set_remove(open_side(c, true), receiver - c->senders);
 }
 
-/* Gives an uncovered node the uncovered neighbour with the largest cell, if there is one. */
+/*
+ * Gives an uncovered node the uncovered neighbour with the largest cell, if there is one.
+ * Nobody needs this for the proof, but time that is used now makes nodes tight later; the
+ * largest cell keeps the matching the longest.
+ */
 static void join_open(colouring_t *c, int node)
 {
     const uint64_t *adjacent = neighbours(c, node), *open = open_side(c, node < c->senders);
@@ -247,12 +274,17 @@ static void join_open(colouring_t *c, int node)
     }
 }
 
+/* A node is tight when its load fills all the time left, so it may not be idle any more. */
 static bool tight(const colouring_t *c, int node)
 {
     return c->load[node] == c->left;
 }
 
-/* Turns the path of a search over: `end` gets c->from[end], whose old mate gets its own, … */
+/*
+ * Turns the path of a search over: `end` gets c->from[end], whose old mate gets its own,
+ * and so on back to the root. Every node of the path but the last of this side stays
+ * covered.
+ */
 static xm_status_t turn_over(colouring_t *c, int end, const int64_t *weight)
 {
     xm_status_t status = XM_OK;
@@ -273,8 +305,10 @@ static xm_status_t turn_over(colouring_t *c, int end, const int64_t *weight)
 }
 
 /*
- * Covers a tight node by an alternating path, breadth first, that ends at an uncovered node of the
- * other side or leaves a node of this side uncovered that is not tight.
+ * Covers a tight node by an alternating path, breadth first, that ends at an uncovered
+ * node of the other side or leaves a node of this side uncovered that is not tight. One
+ * of the two exists: were all nodes reached on this side tight and all their neighbours
+ * matched to tight nodes, the neighbours would have to carry more than the time left.
  */
 static xm_status_t cover(colouring_t *c, int root, const int64_t *weight)
 {
@@ -287,6 +321,7 @@ static xm_status_t cover(colouring_t *c, int root, const int64_t *weight)
         int node = c->queue[head++];
         const uint64_t *adjacent = neighbours(c, node);
 
+        /* An uncovered neighbour ends the search at once, so these are looked for first. */
         for (int w = 0; w < c->words; ++w) {
             uint64_t set = adjacent[w] & c->unseen[w] & open[w];
 
@@ -315,7 +350,11 @@ static xm_status_t cover(colouring_t *c, int root, const int64_t *weight)
     return xm_error_set(XM_ERR_INTERNAL, "a node of the largest load cannot be matched");
 }
 
-/* How long the matching stays as it is. */
+/*
+ * How long the matching may stay as it is: until a cell of it is used up or an uncovered
+ * node becomes tight. The result is positive, since tight nodes are covered and matched
+ * cells have bytes left.
+ */
 static int64_t next_change(const colouring_t *c)
 {
     int64_t step = c->left;
@@ -331,6 +370,7 @@ static int64_t next_change(const colouring_t *c)
     return step;
 }
 
+/* Lets the matching run for a time and separates the pairs whose cell is used up. */
 static xm_status_t advance(colouring_t *c, int64_t step, const int64_t *weight)
 {
     xm_status_t status = XM_OK;
@@ -355,6 +395,11 @@ static xm_status_t advance(colouring_t *c, int64_t step, const int64_t *weight)
     return status;
 }
 
+/*
+ * Tight nodes first, then whoever else can be joined, then time goes on. Every round uses
+ * up a cell or makes a node tight, and a tight node stays tight, so there are at most
+ * cells + nodes rounds.
+ */
 static xm_status_t run(colouring_t *c, const int64_t *weight)
 {
     xm_status_t status = XM_OK;
@@ -377,6 +422,8 @@ static xm_status_t run(colouring_t *c, const int64_t *weight)
     return status;
 }
 
+/* By start, then by transfer. Pieces of one transfer never start at the same time, so the
+ * order is total. */
 static int compare_pieces(const void *a, const void *b)
 {
     const xm_turn_piece_t *left = a, *right = b;
@@ -387,6 +434,7 @@ static int compare_pieces(const void *a, const void *b)
     return (left->transfer > right->transfer) - (left->transfer < right->transfer);
 }
 
+/* The caller frees the pieces, which are NULL when no transfer has weight. */
 xm_status_t xm_shop_colour(const xm_shop_t *shop, const xm_shop_transfers_t *transfers,
                            const int64_t *weight, xm_turn_piece_t **pieces, int64_t *count)
 {

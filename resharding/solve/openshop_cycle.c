@@ -1,3 +1,11 @@
+/*
+ * Orders transfers for schedules that repeat, where rates differ and matchings do not
+ * apply. When every transfer sends a small share of itself in a fixed order, again and
+ * again, the time of a turn tends to the largest ratio of a circuit of that order. For
+ * forests any order reaches the busiest direction's time; otherwise a local search moves
+ * single entries and keeps what does not make the turn longer. A turn's time is measured
+ * by running a few turns, which costs entries, not circuits.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,11 +29,14 @@ typedef struct {
     xm_random_t random;
 } cycle_t;
 
+/* The random numbers come from the seed alone, so the same input gives the same order. */
 static int64_t random_below(cycle_t *c, int64_t limit)
 {
     return (int64_t)(xm_random_below(&c->random, (uint64_t)limit));
 }
 
+/* Computes what each part of a transfer occupies. Only ratios matter, so times are in
+ * seconds of a whole transfer and are never rounded. */
 static xm_status_t prepare(cycle_t *c, const xm_shop_t *shop, const xm_shop_transfers_t *transfers,
                            int parts)
 {
@@ -52,6 +63,7 @@ static xm_status_t prepare(cycle_t *c, const xm_shop_t *shop, const xm_shop_tran
     return XM_OK;
 }
 
+/* A share starts when both of its directions are free. */
 static double start_of(const cycle_t *c, const share_t *share)
 {
     double egress = c->free_at[share->egress], ingress = c->free_at[share->ingress];
@@ -59,6 +71,8 @@ static double start_of(const cycle_t *c, const share_t *share)
     return egress > ingress ? egress : ingress;
 }
 
+/* Occupies both directions from the same start, each for its own time: the faster one is
+ * free earlier. */
 static void occupy(cycle_t *c, const share_t *share)
 {
     double start = start_of(c, share);
@@ -67,7 +81,11 @@ static void occupy(cycle_t *c, const share_t *share)
     c->free_at[share->ingress] = start + share->ingress_time;
 }
 
-/* Earliest start first; of those the one whose busier direction has most left to do. */
+/*
+ * A first order: earliest start first, and of those the one whose busier direction has
+ * the most left to do. It costs the square of the entries, which is why openshop asks for
+ * cycles only of few transfers.
+ */
 static void order_by_start(cycle_t *c, int64_t *order)
 {
     for (int64_t t = 0; t < c->count; ++t) {
@@ -84,6 +102,8 @@ static void order_by_start(cycle_t *c, int64_t *order)
                               ? c->load[share->egress]
                               : c->load[share->ingress];
 
+            /* Exact comparisons of doubles are wanted here: ties are real, as many shares
+             * start at 0. */
             if (j == i || start < best_start || (start <= best_start && load > best_load)) {
                 best = j;
                 best_start = start;
@@ -109,7 +129,8 @@ static double last_free(const cycle_t *c)
     return last;
 }
 
-/* Time that a turn takes once the turns follow each other. */
+/* The time that a turn takes once the turns follow each other: the first turns are left
+ * out, because they start with all directions free, and the mean of the next ones counts. */
 static double turn_time(cycle_t *c, const int64_t *order)
 {
     double from = 0;
@@ -126,6 +147,8 @@ static double turn_time(cycle_t *c, const int64_t *order)
     return (last_free(c) - from) / MEASURED;
 }
 
+/* Moves one entry, shifting those between. The same call with the places exchanged takes
+ * it back. */
 static void move(int64_t *order, int64_t from, int64_t to)
 {
     int64_t moved = order[from];
@@ -138,6 +161,8 @@ static void move(int64_t *order, int64_t from, int64_t to)
     order[to] = moved;
 }
 
+/* Tries single moves until the turn is within 0.1 % of its busiest direction or the steps
+ * are used up. Moves that change nothing are kept, so the search can drift over plateaus. */
 xm_status_t xm_shop_cycle(const xm_shop_t *shop, const xm_shop_transfers_t *transfers,
                           uint64_t seed, int parts, int64_t steps, int64_t *order)
 {

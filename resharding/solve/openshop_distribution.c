@@ -1,3 +1,10 @@
+/*
+ * The all-to-all distribution of openshop, for problems in which turns would need too
+ * many hops: pieces spread from receiver to receiver in rounds, as files do among peers
+ * that share them. It is a heuristic, measured and not proved: P pieces take about P +
+ * log₂ n rounds for n receivers. Memory is hosts times pieces, and a round costs up to
+ * hosts² looks at sets of pieces.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -5,11 +12,11 @@
 #include "resharding/solve/openshop.h"
 
 /*
- * Every group is cut into pieces. In a round each host sends at most one piece and receives at most
- * one; hosts that hold pieces nobody was sent yet come first, then every receiver takes, of a host
- * not sending yet, the piece with the fewest copies. So copies of a piece double from round to
- * round, and a piece is with all after a number of rounds that grows with the logarithm of the
- * receivers.
+ * Every group is cut into pieces. In a round each host sends at most one piece and
+ * receives at most one; hosts with pieces that nobody was sent yet come first, then every
+ * receiver takes, from a host that is not sending yet, the piece with the fewest copies.
+ * So the copies of a piece double from round to round, and all have it after a number of
+ * rounds that grows with the logarithm of the receivers.
  */
 typedef struct {
     int64_t group, first, bytes;
@@ -48,6 +55,7 @@ static void remove_from(uint64_t *set, int64_t i)
     set[i / 64] &= ~(UINT64_C(1) << (i % 64));
 }
 
+/* The number of copies is known beforehand, so the transfers are allocated once. */
 static xm_status_t allocate(distribution_t *w)
 {
     size_t hosts = (size_t)w->hosts, pieces = (size_t)w->pieces;
@@ -92,6 +100,11 @@ static int64_t pieces_of(const xm_shop_group_t *group, int64_t piece_bytes)
     return (group->bytes + piece_bytes - 1) / piece_bytes;
 }
 
+/*
+ * Cuts the groups into pieces of nearly equal length: a short last piece would take a
+ * round of its own like any other. At first only the holders have pieces, and no copy
+ * exists.
+ */
 static void cut_groups(distribution_t *w, int64_t piece_bytes)
 {
     int64_t next = 0;
@@ -120,6 +133,8 @@ static void cut_groups(distribution_t *w, int64_t piece_bytes)
     }
 }
 
+/* Fisher and Yates. A new order in every round keeps the same hosts from always choosing
+ * first. */
 static void shuffle(distribution_t *w)
 {
     for (int i = w->hosts - 1; i > 0; --i) {
@@ -130,7 +145,11 @@ static void shuffle(distribution_t *w)
     }
 }
 
-/* The piece with the fewest copies that a sender has and a receiver lacks; −1: none. */
+/*
+ * The piece with the fewest copies that a sender has and a receiver lacks; −1 when there
+ * is none. Rare pieces first keeps every piece available from many hosts. Ties go to the
+ * lowest piece.
+ */
 static int64_t rarest(distribution_t *w, int sender, int receiver, bool unsent)
 {
     const uint64_t *has = set_of(w, w->has, sender), *lacks = set_of(w, w->lacks, receiver);
@@ -151,6 +170,8 @@ static int64_t rarest(distribution_t *w, int sender, int receiver, bool unsent)
     return best;
 }
 
+/* True when a sender has anything for a receiver; it does not search for the best piece,
+ * which is chosen only once the pairs of the round are fixed. */
 static bool useful(distribution_t *w, int sender, int receiver)
 {
     const uint64_t *has = set_of(w, w->has, sender), *lacks = set_of(w, w->lacks, receiver);
@@ -163,13 +184,18 @@ static bool useful(distribution_t *w, int sender, int receiver)
     return false;
 }
 
+/* Reserves both sides for this round. */
 static void pair(distribution_t *w, int sender, int receiver)
 {
     w->busy_to[sender] = receiver;
     w->busy_from[receiver] = sender;
 }
 
-/* A free sender for a receiver, or one whose own receiver can be served by a free one instead. */
+/*
+ * Finds a free sender for a receiver; or, with `exchange`, a busy one whose own receiver
+ * can be served by a free sender instead. Exchanging once recovers most of what a greedy
+ * choice loses, and the recursion is one level deep.
+ */
 static void find_sender(distribution_t *w, int receiver, bool exchange)
 {
     for (int i = 0; i < w->hosts; ++i) {
@@ -191,7 +217,8 @@ static void find_sender(distribution_t *w, int receiver, bool exchange)
     }
 }
 
-/* Gives every host with unsent pieces a receiver for one. */
+/* Gives every host with unsent pieces a receiver for one. The first copies set the pace
+ * of the whole distribution, as only their holders can make them. */
 static void pair_holders(distribution_t *w)
 {
     for (int h = 0; h < w->hosts; ++h) {
@@ -212,7 +239,8 @@ static void pair_holders(distribution_t *w)
     }
 }
 
-/* Sends what the pairs of the round allow; pieces arrive at its end. */
+/* Sends what the pairs of the round allow. Pieces arrive at its end, so a host never
+ * passes on in a round what it gets in the same round. */
 static void send_round(distribution_t *w)
 {
     int64_t from = w->transfers->count;
@@ -225,6 +253,8 @@ static void send_round(distribution_t *w)
             continue;
         }
         piece = rarest(w, sender, receiver, true);
+        /* Another holder may have sent the last unsent piece in this round already; any
+         * other piece is as good then. */
         piece = piece < 0 ? rarest(w, sender, receiver, false) : piece;
         parent = w->brought[sender * w->pieces + piece];
         if (parent >= 0) {
@@ -249,6 +279,8 @@ static void send_round(distribution_t *w)
     }
 }
 
+/* Holders with unsent pieces choose first, then every other receiver, and in the end
+ * those that found no sender may exchange. */
 static void run_round(distribution_t *w)
 {
     memset(w->busy_to, -1, (size_t)w->hosts * sizeof(int));
@@ -265,6 +297,8 @@ static void run_round(distribution_t *w)
     send_round(w);
 }
 
+/* Every round makes at least one copy, since some host has what another lacks and all are
+ * free at its start; so the rounds end. */
 xm_status_t xm_shop_distribution(const xm_shop_t *shop, int64_t piece_bytes, uint64_t seed,
                                  xm_shop_transfers_t *transfers)
 {

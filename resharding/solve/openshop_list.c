@@ -1,3 +1,11 @@
+/*
+ * The list rule of openshop for NICs of several rates. It records piece by piece: of the
+ * directions that are free next, the one that would be done last chooses, from the
+ * partners it could work with, the one that it delays least. A piece lasts the same on
+ * its slower side whatever the rates, so a slow NIC does not block a fast one for long.
+ * Each piece costs a pass over the chosen direction's transfers; openshop.c limits the
+ * number of pieces.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,12 +25,14 @@ typedef struct {
     bool *blocked; /* by node: nothing it could do now has arrived */
 } list_t;
 
+/* Returns when a node is free, by what is recorded so far. */
 static int64_t free_at(const list_t *l, int node)
 {
     return node < l->shop->hosts ? xm_recorder_egress_free(l->recorder, node)
                                  : xm_recorder_ingress_free(l->recorder, node - l->shop->hosts);
 }
 
+/* The time that a byte takes at a node. */
 static double ns_per_byte(const list_t *l, int node)
 {
     return 1e9 / (node < l->shop->hosts
@@ -30,6 +40,7 @@ static double ns_per_byte(const list_t *l, int node)
                       : xm_network_ingress(l->shop->network, node - l->shop->hosts));
 }
 
+/* The node at one end of a transfer. */
 static int node_of(const list_t *l, int64_t transfer, bool receiving)
 {
     const xm_shop_transfer_t *of = &l->transfers->at[transfer];
@@ -47,6 +58,8 @@ static void free_list(list_t *l)
     free(l->done);
 }
 
+/* Lists the transfers by node, with a counting pass first, and adds up how long each node
+ * has to work. */
 static xm_status_t fill_list(list_t *l)
 {
     size_t nodes = 2 * (size_t)l->shop->hosts, count = (size_t)l->transfers->count + 1;
@@ -87,6 +100,8 @@ typedef struct {
     bool feeds;
 } choice_t;
 
+/* Less delay first, then parents of relayed transfers, because others wait for them, then
+ * the partner that would be done later. */
 static bool better(const choice_t *a, const choice_t *b)
 {
     if (b->transfer < 0 || a->end < b->end || a->end > b->end) {
@@ -98,7 +113,8 @@ static bool better(const choice_t *a, const choice_t *b)
     return a->partner_end > b->partner_end;
 }
 
-/* The best piece for a node; .transfer −1: nothing has arrived that it could send or be sent. */
+/* The best piece for a node; .transfer is −1 when nothing has arrived that it could send
+ * or be sent. Only the winner's length is computed, as the delays do not depend on it. */
 static choice_t choose(list_t *l, int node)
 {
     choice_t best = {.transfer = -1};
@@ -111,6 +127,7 @@ static choice_t choose(list_t *l, int node)
         choice_t choice = {.transfer = t, .feeds = of->feeds};
         double node_end, slower;
 
+        /* A relay can pass on no more than has arrived with one hop of the parent. */
         if (of->parent >= 0) {
             xm_recorder_source(l->recorder, t, l->done[t], &ready, &bytes);
             if (bytes == 0) {
@@ -139,6 +156,7 @@ static choice_t choose(list_t *l, int node)
     return best;
 }
 
+/* The last transfer takes the place of the removed one; the lists need no order. */
 static void remove_transfer(list_t *l, int64_t transfer, int node)
 {
     int64_t *list = &l->list[l->first[node]];
@@ -151,6 +169,8 @@ static void remove_transfer(list_t *l, int64_t transfer, int node)
     }
 }
 
+/* Records the piece and takes it off both directions' rest. A parent's progress may give
+ * its children something to send, so their directions are asked again. */
 static xm_status_t commit(list_t *l, const choice_t *choice)
 {
     int64_t t = choice->transfer;
@@ -175,15 +195,17 @@ static xm_status_t commit(list_t *l, const choice_t *choice)
     return status;
 }
 
+/* A node is worth asking while it has transfers left and something could have arrived
+ * since it was asked in vain. */
 static bool waits(const list_t *l, int node)
 {
     return l->length[node] > 0 && !l->blocked[node];
 }
 
 /*
- * Of the nodes that are free next, give or take some pieces, the one that would be done last; −1:
- * all are done. What is recorded does not move, so the others' time up to then would be lost if it
- * were any node.
+ * Returns the node that would be done last among those that are free next, give or take
+ * some pieces; −1 when all are done. Recorded pieces do not move, so choosing a node that
+ * is free much later would lose the others' time up to then.
  */
 static int most_urgent(const list_t *l)
 {
@@ -209,6 +231,8 @@ static int most_urgent(const list_t *l)
     return urgent;
 }
 
+/* The loop ends: a transfer from a holder can always go on, so a blocked node always
+ * waits for another one that still has a piece to record. */
 xm_status_t xm_shop_list(const xm_shop_t *shop, const xm_shop_transfers_t *transfers,
                          int64_t piece_ns, int64_t piece_bytes, xm_recorder_t *recorder)
 {

@@ -1,3 +1,10 @@
+/*
+ * Records a schedule. The builders of openshop choose an order only; here every part gets
+ * the earliest start behind what was recorded before on its two directions and behind the
+ * arrival of what it relays. So each schedule that comes out is valid whatever the order,
+ * and all builders share one notion of time, rounding and hops. Parts are cut where
+ * demands end and where the parent's hops end.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,6 +36,7 @@ struct xm_recorder {
     int64_t makespan_ns;
 };
 
+/* The shop and the transfers must outlive the recorder, which points to both. */
 xm_status_t xm_recorder_create(const xm_shop_t *shop, const xm_shop_transfers_t *transfers,
                                xm_recorder_t **recorder)
 {
@@ -54,6 +62,8 @@ xm_status_t xm_recorder_create(const xm_shop_t *shop, const xm_shop_transfers_t 
     }
     memset(created->egress_last, -1, hosts * sizeof(int64_t));
     memset(created->ingress_last, -1, hosts * sizeof(int64_t));
+    /* Members are searched from the start of the transfer's group; since parts come in
+     * rising order, the search never goes back. */
     for (int64_t t = 0; t < transfers->count; ++t) {
         created->progress[t] =
             (progress_t){-1, -1, -1, shop->group[transfers->at[t].group].first_member};
@@ -75,7 +85,8 @@ void xm_recorder_destroy(xm_recorder_t *recorder)
     }
 }
 
-/* Sets the time of a hop whose bytes are known, and what follows from it. */
+/* Sets the times of a hop whose bytes are known. It arrives when both its directions are
+ * done with it, and each direction is free again when it is done itself. */
 static void place(xm_recorder_t *recorder, record_t *record)
 {
     const xm_network_t *network = recorder->shop->network;
@@ -93,8 +104,10 @@ static void place(xm_recorder_t *recorder, record_t *record)
 }
 
 /*
- * The last hop goes on when nothing else used its two directions since: then it only takes them
- * longer. A hop that others relay stays as it is, for it arrives as a whole.
+ * Lets the last hop go on when nothing else used its two directions since: then it only
+ * takes them longer, and one hop of a message's overhead is saved. A hop that others
+ * relay stays as it is, because it arrives as a whole and a longer one would arrive
+ * later.
  */
 static bool extend(xm_recorder_t *recorder, int64_t transfer, int64_t parent, int64_t demand,
                    int64_t bytes)
@@ -114,6 +127,8 @@ static bool extend(xm_recorder_t *recorder, int64_t transfer, int64_t parent, in
     return true;
 }
 
+/* Appends a hop to the record and to the list of its transfer, which relays walk to find
+ * their source. */
 static xm_status_t append(xm_recorder_t *recorder, int64_t transfer, record_t *record)
 {
     progress_t *progress = &recorder->progress[transfer];
@@ -130,6 +145,7 @@ static xm_status_t append(xm_recorder_t *recorder, int64_t transfer, record_t *r
         recorder->capacity = grown;
     }
     place(recorder, record);
+    /* The hop is the last one on both of its directions, which extend() looks for. */
     recorder->record[recorder->count] = *record;
     if (progress->tail >= 0) {
         recorder->record[progress->tail].next = recorder->count;
@@ -143,7 +159,8 @@ static xm_status_t append(xm_recorder_t *recorder, int64_t transfer, record_t *r
     return XM_OK;
 }
 
-/* The parent's hop that brought the byte at `position`; −1: not recorded yet. */
+/* The parent's hop that brought the byte at `position`; −1 when it is not recorded yet.
+ * Each child keeps its place, because its own parts come in rising order too. */
 static int64_t find_source(xm_recorder_t *recorder, int64_t transfer, int64_t position)
 {
     progress_t *progress = &recorder->progress[transfer];
@@ -160,6 +177,8 @@ static int64_t find_source(xm_recorder_t *recorder, int64_t transfer, int64_t po
     return source;
 }
 
+/* Cuts a part into hops and gives each its start. Every pass moves `position` to the next
+ * end of a demand, of a parent's hop, or of the part. */
 xm_status_t xm_recorder_add(xm_recorder_t *recorder, int64_t transfer, int64_t first, int64_t bytes)
 {
     const xm_shop_t *shop = recorder->shop;
@@ -171,14 +190,18 @@ xm_status_t xm_recorder_add(xm_recorder_t *recorder, int64_t transfer, int64_t f
     while (status == XM_OK && position < end) {
         int64_t demand, part_end, offset, parent = -1, ready = 0;
 
+        /* The demand at this position; positions rise, so the member only moves forward. */
         for (;; ++progress->member) {
             demand = shop->member[progress->member];
             offset = shop->offset[progress->member];
+            /* It also ends with the parent's hop, for the next bytes arrive at another
+             * time. */
             part_end = offset + shop->problem->demands[demand].bytes;
             if (position < part_end) {
                 break;
             }
         }
+        /* A hop ends with its demand at the latest, as a hop belongs to one demand. */
         part_end = part_end < end ? part_end : end;
         if (of->parent >= 0) {
             parent = find_source(recorder, transfer, position);
@@ -190,8 +213,12 @@ xm_status_t xm_recorder_add(xm_recorder_t *recorder, int64_t transfer, int64_t f
             part_end =
                 recorder->record[parent].end < part_end ? recorder->record[parent].end : part_end;
         }
+        /* A relayed hop may extend the one before only when both came by the same hop of
+         * the parent. */
         if (!extend(recorder, transfer, parent, demand, part_end - position)) {
             record_t record = {.transfer = transfer, .end = part_end, .next = -1};
+            /* Otherwise a hop of its own starts when both directions are free and its
+             * bytes are there. */
             int64_t egress = recorder->egress_free[of->sender];
             int64_t ingress = recorder->ingress_free[of->receiver];
             int64_t start = egress > ingress ? egress : ingress;
@@ -217,6 +244,7 @@ int64_t xm_recorder_ingress_free(const xm_recorder_t *recorder, int host)
     return recorder->ingress_free[host];
 }
 
+/* Tells a builder how much of a relayed transfer can follow, without recording anything. */
 void xm_recorder_source(xm_recorder_t *recorder, int64_t transfer, int64_t first, int64_t *ready_ns,
                         int64_t *bytes)
 {
@@ -241,6 +269,8 @@ typedef struct {
     int64_t start_ns, index;
 } order_t;
 
+/* The recording order as second key keeps parents before children that start at the same
+ * time. */
 static int compare_orders(const void *a, const void *b)
 {
     const order_t *left = a, *right = b;
@@ -251,6 +281,8 @@ static int compare_orders(const void *a, const void *b)
     return (left->index > right->index) - (left->index < right->index);
 }
 
+/* Hands the hops over sorted by start, with parents renumbered. A parent starts before
+ * its child, so it also comes earlier in the sorted list. */
 xm_status_t xm_recorder_take(xm_recorder_t *recorder, xm_hop_t **hops, int64_t *count)
 {
     size_t size = (size_t)recorder->count + 1;
@@ -273,6 +305,7 @@ xm_status_t xm_recorder_take(xm_recorder_t *recorder, xm_hop_t **hops, int64_t *
         place_of[order[i].index] = i;
     }
     for (int64_t i = 0; i < recorder->count; ++i) {
+        /* Parents are named by their place in the sorted list from here on. */
         taken[i] = recorder->record[order[i].index].hop;
         taken[i].parent = taken[i].parent >= 0 ? place_of[taken[i].parent] : -1;
     }

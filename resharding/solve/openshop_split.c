@@ -1,3 +1,9 @@
+/*
+ * Turns amounts into transfers: who sends which range of a group to whom. The flow of the
+ * relay bound says only how much each host sends; these ranges carry it out so that every
+ * byte takes two hops at most, and no host sends more than its amount, which is what
+ * keeps the bound within reach.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,6 +27,11 @@ typedef struct {
     int64_t *got;        /* by host: how far the direct range was given to it */
 } split_t;
 
+/*
+ * Appends a transfer and marks its parent as one that feeds others. The limit on
+ * transfers is what makes openshop decline a problem before its memory grows without
+ * bounds.
+ */
 static xm_status_t add_transfer(split_t *split, int sender, int receiver, int64_t first,
                                 int64_t bytes, int64_t parent)
 {
@@ -51,7 +62,8 @@ static xm_status_t add_transfer(split_t *split, int sender, int receiver, int64_
     return XM_OK;
 }
 
-/* A holder sends [first, first + bytes) to `relay`, which sends it to all others. */
+/* A holder sends [first, first + bytes) to `relay`, which sends it to all others. The
+ * parent stands before its children, as the recorder requires. */
 static xm_status_t add_relayed(split_t *split, int holder, int relay, int64_t first, int64_t bytes)
 {
     const xm_demand_t *hosts = split->shop->group[split->group].hosts;
@@ -66,7 +78,12 @@ static xm_status_t add_relayed(split_t *split, int holder, int relay, int64_t fi
     return status;
 }
 
-/* Gives every relay its range; *end is where the ranges end. */
+/*
+ * Gives every relay its range; *end is where the ranges end. A relay's range is what it
+ * is to send over the number of others, rounded up over the sum, so that rounding costs a
+ * byte in all and not a byte for each relay. Holders are used up in order; the flow gave
+ * them at least b bytes together.
+ */
 static xm_status_t split_relayed(split_t *split, int64_t *end)
 {
     const xm_demand_t *hosts = split->shop->group[split->group].hosts;
@@ -98,7 +115,8 @@ static xm_status_t split_relayed(split_t *split, int64_t *end)
     return status;
 }
 
-/* Gives every receiver what is not relayed, in the first pass only inside a rack. */
+/* Gives every receiver what is not relayed, in the first pass only from holders of its
+ * own rack, since uplinks are not in the model but should not be crossed for nothing. */
 static xm_status_t split_direct(split_t *split, bool inside_rack)
 {
     const xm_shop_group_t *group = &split->shop->group[split->group];
@@ -110,6 +128,7 @@ static xm_status_t split_direct(split_t *split, bool inside_rack)
     for (int i = 0; i < group->hosts->receiver_count; ++i) {
         int receiver = group->hosts->receivers[i];
 
+        /* Holders without quota at the front of the list need not be looked at again. */
         while (from < group->hosts->holder_count && split->quota[holders[from]] == 0) {
             ++from;
         }
@@ -132,6 +151,8 @@ static xm_status_t split_direct(split_t *split, bool inside_rack)
     return status;
 }
 
+/* Splits one group: first the relayed ranges, then the rest of it for everyone from `end`
+ * on. */
 static xm_status_t split_group(split_t *split)
 {
     const xm_demand_t *hosts = split->shop->group[split->group].hosts;
@@ -154,6 +175,7 @@ static xm_status_t split_group(split_t *split)
     return status;
 }
 
+/* Splits all groups. On failure the transfers are freed and the list is left empty. */
 xm_status_t xm_shop_split(const xm_shop_t *shop, const int64_t *sent,
                           xm_shop_transfers_t *transfers)
 {

@@ -1,3 +1,10 @@
+/*
+ * The paper's exclusive-host model (MLSys'23, section 3.2): how long one demand takes,
+ * and how long a list of them. A list of steps is the whole representation of a schedule
+ * in this model: every step starts as early as the steps before it allow, so an order and
+ * a choice of senders determine all times, and schedulers need not carry clocks of their
+ * own.
+ */
 #include "resharding/solve/problem.h"
 
 #include <stdlib.h>
@@ -7,6 +14,11 @@ static int64_t later(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
+/*
+ * The slowest direction involved decides, because the paper's pipelined chain moves the
+ * whole demand at the pace of its slowest link and every link of it is taken for that
+ * long.
+ */
 int64_t xm_problem_duration(const xm_problem_t *problem, int64_t demand, int sender)
 {
     const xm_demand_t *d = &problem->demands[demand];
@@ -19,6 +31,11 @@ int64_t xm_problem_duration(const xm_problem_t *problem, int64_t demand, int sen
     return ns;
 }
 
+/*
+ * Walks the list once and keeps the time at which each NIC direction becomes free. A host
+ * that sends and receives is two independent resources, as NICs are full duplex. The cost
+ * is the number of receivers of all demands.
+ */
 xm_status_t xm_steps_makespan(const xm_problem_t *problem, const xm_step_t *steps,
                               int64_t *makespan_ns)
 {
@@ -34,6 +51,8 @@ xm_status_t xm_steps_makespan(const xm_problem_t *problem, const xm_step_t *step
         const xm_demand_t *d = &problem->demands[steps[i].demand];
         int64_t end = egress[steps[i].sender];
 
+        /* A demand needs all its receivers at once, so the last one to become free holds
+         * it up. */
         for (int r = 0; r < d->receiver_count; ++r) {
             end = later(end, ingress[d->receivers[r]]);
         }

@@ -1,3 +1,8 @@
+/*
+ * The two baselines that the paper compares with. They choose senders only and leave the
+ * order as given, so both are linear, and `balance` is what `auto` asks first in large
+ * problems.
+ */
 #include "resharding/solve/problem.h"
 
 #include <stdlib.h>

@@ -1,3 +1,8 @@
+/* Executing messages in a given order. A plan's schedule says which message each NIC, uplink
+ * and port serves next; this file makes the fabric keep to it, even if another message is ready
+ * earlier, so that a plan's predicted time can be checked to the nanosecond. Each resource has
+ * the list of its slots and serves them in turn, round and round, for runs that are repeated.
+ * An order that contradicts the program stands still, and the fabric's step says so. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,11 +20,9 @@ typedef struct {
     size_t next_ready;       /* slots whose message is about to start */
 } slot_t;
 
-/*
- * A message starts when it is there and all its resources have it next. A slot's resources move on
- * together, so all of them have started it equally often, and one count per slot tells when its
- * turn has come: nothing is ever searched.
- */
+/* A message starts when it is there and all its resources have it next. A slot's resources move
+ * on together, so all of them have started it equally often, and one count for each slot tells
+ * when its turn has come: nothing is ever searched. */
 struct xm_sim_order {
     slot_t *slot;
     size_t count;
@@ -44,7 +47,8 @@ void xm_sim_order_destroy(xm_sim_order_t *order)
     }
 }
 
-/* Where the number is in the table, or would be. */
+/* Finds the place of a number in the table, or where it would be. The table is twice as large
+ * as the order at least, so probing is short. */
 static size_t *find(const xm_sim_order_t *order, uint64_t number)
 {
     size_t i = (size_t)xm_hash_mix(0, number) & order->mask;
@@ -55,12 +59,15 @@ static size_t *find(const xm_sim_order_t *order, uint64_t number)
     return &order->table[i];
 }
 
+/* A message with a dead rank never comes; nobody may wait for it. */
 static bool is_dead(const xm_sim_fabric_t *fabric, const slot_t *slot)
 {
     return fabric->dead[slot->name.sender] || fabric->dead[slot->name.receiver];
 }
 
-/* Its turn may have come. */
+/* Puts the slot on the chain of those to be started if its turn has come: all its resources
+ * have it next, and its message is there. The two conditions come true in either order, so both
+ * places that make one true call this. */
 static void offer(xm_sim_order_t *order, size_t s)
 {
     slot_t *slot = &order->slot[s];
@@ -71,7 +78,8 @@ static void offer(xm_sim_order_t *order, size_t s)
     }
 }
 
-/* Gives the resource to the first living slot at or after place `at` of its list. */
+/* Gives the resource to the first living slot at or after place `at` of its list. It goes once
+ * around at most; if all slots belong to the dead the resource serves nobody. */
 static void serve(const xm_sim_fabric_t *fabric, xm_sim_order_t *order, int resource, size_t at)
 {
     size_t first = order->first[resource], end = order->first[resource + 1];
@@ -88,6 +96,8 @@ static void serve(const xm_sim_fabric_t *fabric, xm_sim_order_t *order, int reso
     }
 }
 
+/* Starts the messages whose turn it is. Each start moves its resources on, which may put
+ * further slots on the chain, so this is a loop and not a recursion. */
 static void start_ready(xm_sim_fabric_t *fabric, xm_sim_order_t *order)
 {
     while (order->ready != nothing) {
@@ -95,6 +105,8 @@ static void start_ready(xm_sim_fabric_t *fabric, xm_sim_order_t *order)
         xm_op_t *send = slot->send, *receive = slot->receive;
         xm_sim_route_t route;
 
+        /* The slot is cleared before its resources are moved on, since the same slot may be the
+         * next on all of them. */
         order->ready = slot->next_ready;
         slot->send = slot->receive = NULL;
         slot->turns = 0;
@@ -107,10 +119,13 @@ static void start_ready(xm_sim_fabric_t *fabric, xm_sim_order_t *order)
     }
 }
 
+/* A matched message enters the order. Refusals are mistakes of the program or the plan: an
+ * unknown number, other ranks, or two messages with one number at a time. */
 xm_status_t xm_sim_order_enter(xm_sim_fabric_t *fabric, xm_op_t *send, xm_op_t *receive)
 {
     xm_sim_order_t *order = fabric->order;
     int from = xm_sim_rank(send), to = xm_sim_rank(receive);
+    /* Numbers are the plan's; places in the table are this file's. */
     size_t s = order != NULL ? *find(order, send->order) : nothing;
     slot_t *slot;
 
@@ -121,6 +136,8 @@ xm_status_t xm_sim_order_enter(xm_sim_fabric_t *fabric, xm_op_t *send, xm_op_t *
                             from, to, send->order, order != NULL ? order->count : 0);
     }
     slot = &order->slot[s];
+    /* A number that is used by other ranks than the plan says would make the wrong resources
+     * wait. */
     if (slot->name.sender != from || slot->name.receiver != to) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                             "the order %" PRIu64 " is for a message from rank %d to rank %d, not "
@@ -141,6 +158,8 @@ xm_status_t xm_sim_order_enter(xm_sim_fabric_t *fabric, xm_op_t *send, xm_op_t *
     return XM_OK;
 }
 
+/* Takes a message out again. The resources keep waiting for the slot, so the order is not
+ * changed by a cancel. */
 void xm_sim_order_leave(xm_sim_fabric_t *fabric, const xm_op_t *send)
 {
     slot_t *slot = &fabric->order->slot[*find(fabric->order, send->order)];
@@ -149,6 +168,8 @@ void xm_sim_order_leave(xm_sim_fabric_t *fabric, const xm_op_t *send)
     --fabric->order->waiting;
 }
 
+/* Ends the messages of a rank that is gone. The slots stay in the lists and are passed over
+ * because the rank is dead. */
 void xm_sim_order_drop(xm_sim_fabric_t *fabric, int rank, xm_status_t own)
 {
     xm_sim_order_t *order = fabric->order;
@@ -165,6 +186,8 @@ void xm_sim_order_drop(xm_sim_fabric_t *fabric, int rank, xm_status_t own)
     }
 }
 
+/* Takes the messages of a fenced rank out: its halves end, and the others wait for a new match,
+ * with their turn still to come. */
 void xm_sim_order_recall(xm_sim_fabric_t *fabric, int rank)
 {
     xm_sim_order_t *order = fabric->order;
@@ -188,6 +211,8 @@ void xm_sim_order_recall(xm_sim_fabric_t *fabric, int rank)
     }
 }
 
+/* After a death: every resource that waits for a dead rank's slot moves on to the next living
+ * one, and what can start does. */
 void xm_sim_order_pass_dead(xm_sim_fabric_t *fabric)
 {
     xm_sim_order_t *order = fabric->order;
@@ -195,6 +220,8 @@ void xm_sim_order_pass_dead(xm_sim_fabric_t *fabric)
     if (order == NULL) {
         return;
     }
+    /* Only resources that wait for a dead slot have to move; the others will pass it when they
+     * come there. */
     for (int r = 0; r < fabric->resources; ++r) {
         if (order->head[r] != nothing &&
             is_dead(fabric, &order->slot[order->list[order->head[r]]])) {
@@ -204,6 +231,7 @@ void xm_sim_order_pass_dead(xm_sim_fabric_t *fabric)
     start_ready(fabric, order);
 }
 
+/* Number 0 means "no order" in an operation, so no slot can have it. */
 static xm_status_t check_slot(const xm_sim_fabric_t *fabric, const xm_sim_slot_t *slot, size_t s)
 {
     if (slot->sender < 0 || slot->sender >= fabric->ranks || slot->receiver < 0 ||
@@ -216,6 +244,8 @@ static xm_status_t check_slot(const xm_sim_fabric_t *fabric, const xm_sim_slot_t
     return XM_OK;
 }
 
+/* Enters the slots in the table, and counts for each resource how many it has; the counts
+ * become positions in fill_lists(). */
 static xm_status_t fill_slots(const xm_sim_fabric_t *fabric, xm_sim_order_t *order,
                               const xm_sim_slot_t *slots)
 {
@@ -236,6 +266,7 @@ static xm_status_t fill_slots(const xm_sim_fabric_t *fabric, xm_sim_order_t *ord
         }
         *entry = s;
         xm_sim_route(fabric, slots[s].sender, slots[s].receiver, &route);
+        /* The number of resources is the number of turns that a start needs. */
         order->slot[s] = (slot_t){.name = slots[s], .uses = route.count};
         for (int i = 0; i < route.count; ++i) {
             ++order->first[route.resource[i] + 1];
@@ -244,7 +275,8 @@ static xm_status_t fill_slots(const xm_sim_fabric_t *fabric, xm_sim_order_t *ord
     return XM_OK;
 }
 
-/* Lists every resource's slots; `head` serves as the place of the next entry. */
+/* Lists every resource's slots, in the order of the slots; `head` serves as the place of the
+ * next entry until the lists are full. */
 static xm_status_t fill_lists(const xm_sim_fabric_t *fabric, xm_sim_order_t *order)
 {
     xm_sim_route_t route;
@@ -264,12 +296,14 @@ static xm_status_t fill_lists(const xm_sim_fabric_t *fabric, xm_sim_order_t *ord
             order->list[order->head[route.resource[i]]++] = s;
         }
     }
+    /* Every resource begins with its first slot. */
     for (int r = 0; r < fabric->resources; ++r) {
         serve(fabric, order, r, order->first[r]);
     }
     return XM_OK;
 }
 
+/* Builds an order; the fabric's own is not touched until all of it is right. */
 static xm_status_t create(const xm_sim_fabric_t *fabric, const xm_sim_slot_t *slots, size_t count,
                           xm_sim_order_t **order)
 {
@@ -280,6 +314,7 @@ static xm_status_t create(const xm_sim_fabric_t *fabric, const xm_sim_slot_t *sl
     if (created == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for an order of %zu messages", count);
     }
+    /* At most half full, for short probes. */
     while (size < 2 * count) {
         size *= 2;
     }
@@ -295,6 +330,7 @@ static xm_status_t create(const xm_sim_fabric_t *fabric, const xm_sim_slot_t *sl
         xm_sim_order_destroy(created);
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for an order of %zu messages", count);
     }
+    /* All bytes set give SIZE_MAX, which is `nothing`. */
     memset(created->table, -1, size * sizeof(*created->table));
     status = fill_slots(fabric, created, slots);
     if (status == XM_OK) {
@@ -308,6 +344,8 @@ static xm_status_t create(const xm_sim_fabric_t *fabric, const xm_sim_slot_t *sl
     return XM_OK;
 }
 
+/* Replaces the order; none when `count` is 0. Messages that still wait in the old one would
+ * lose their turn, so that is refused. */
 xm_status_t xm_sim_fabric_set_order(xm_sim_fabric_t *fabric, const xm_sim_slot_t *slots,
                                     size_t count)
 {

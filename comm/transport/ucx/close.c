@@ -1,4 +1,8 @@
-/* The UCX transport: its end. */
+/* The end of a UCX transport. The difficulty is to leave without losing anything: what was sent
+ * must reach its peer, peers that still read must not see a reset, and UCX 1.13 aborts the
+ * process if a worker is destroyed while connections are half made or requests have owners. So
+ * destroy waits, within fixed bounds, then gives up what is left: all peers together take at
+ * most CLOSE_MS + 2 PART_MS, and a worker that cannot be destroyed safely is leaked on purpose. */
 #include <poll.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -50,7 +54,8 @@ static void forget_closes(xm_ucx_transport_t *self)
     }
 }
 
-/* Receives that nothing will come for do not keep what was sent from going out. */
+/* Cancels the receives of a channel. Those for which nothing will come must not count as
+ * business in flight, or the rank would wait for them instead of for its own packets. */
 static void cancel_multirail_receives(xm_ucx_peer_t *peer)
 {
     for (xm_list_t *at = xm_list_first(&peer->in_flight), *next; at != NULL; at = next) {
@@ -63,25 +68,27 @@ static void cancel_multirail_receives(xm_ucx_peer_t *peer)
     }
 }
 
-/* Whether this peer's messages can be expected to go out, and to be answered. */
+/* True when this peer's packets can be expected to go out, and to be answered. */
 static bool multirail_is_well(const xm_ucx_peer_t *peer)
 {
     return peer->multirail != NULL && peer->connected && !peer->failed && !peer->reported &&
            !peer->owner->fenced && xm_list_is_empty(&peer->in_flight);
 }
 
+/* A channel has packets that UCX has not sent, or that UCX has not even been given. */
 static bool goes_out(const xm_ucx_multirail_t *multirail)
 {
     return xm_ucx_multirail_has_packets(multirail);
 }
 
+/* Some message has no acknowledgement, and the peer has not said FIN, after which none can come. */
 static bool lacks_answers(const xm_ucx_multirail_t *multirail)
 {
     return multirail->unfinished.next != &multirail->unfinished && !multirail->left;
 }
 
-/* Makes progress while `waits` is true of any multirail that is well. For all peers side by side:
- * one that takes nothing more must not use up the time of the others. */
+/* Makes progress while `waits` is true of any multi-rail channel that is well. It serves all peers
+ * side by side: one that takes nothing more must not use up the time of the others. */
 static void wait_for_multirails(xm_ucx_transport_t *self,
                                 bool (*waits)(const xm_ucx_multirail_t *multirail),
                                 int64_t deadline)
@@ -106,10 +113,12 @@ static int64_t after_ms(const xm_ucx_transport_t *self, int64_t milliseconds)
     return xm_transport_now(&self->base) + milliseconds * 1000000;
 }
 
-/* Sends what the multirails hold, and repeats by another way what was not answered soon. */
+/* Sends what the channels hold, and once more, by another rail, what was not answered soon. The
+ * repetition costs a few short messages and covers a rail that died silently just before the
+ * end: nobody would be left to notice that. */
 static void flush_multirails(xm_ucx_transport_t *self, int64_t deadline)
 {
-    /* A lane that is dead without anybody knowing may not take all. */
+    /* A rail that is dead without anybody knowing may use up only half of the time. */
     wait_for_multirails(self, goes_out, after_ms(self, CLOSE_MS / 2));
     wait_for_multirails(self, lacks_answers, after_ms(self, ANSWER_MS));
     for (int rank = 0; rank < self->base.size; ++rank) {
@@ -122,7 +131,8 @@ static void flush_multirails(xm_ucx_transport_t *self, int64_t deadline)
     wait_for_multirails(self, goes_out, deadline);
 }
 
-/* Receives end, and a peer with multirail hears what has arrived here. */
+/* Receives end, and a peer with a channel is told what has arrived here, followed by FIN. The
+ * peer can then forget its copies at once instead of waiting for answers that nobody will send. */
 static void stop_receiving(xm_ucx_peer_t *peer)
 {
     xm_ucx_cancel_receives(peer);
@@ -132,13 +142,16 @@ static void stop_receiving(xm_ucx_peer_t *peer)
     }
 }
 
+/* Forgets the endpoints of a peer that UCX does not watch. They are not closed: closing needs
+ * the peer's cooperation, and a peer that is gone gives none. The rail remembers that it holds
+ * something which cannot be freed, and is not destroyed at the end. */
 void xm_ucx_abandon(xm_ucx_peer_t *peer)
 {
     xm_ucx_abandon_ops(peer);
     for (int i = 0; i < peer->stripe.rails; ++i) {
         if (peer->failed && peer->lanes[i].ep != NULL) {
-            /* Its endpoint cannot be closed without the peer. With multirail UCX has no memory of
-             * users, so the rail may go on with what it has for others. */
+            /* Its endpoint cannot be closed without the peer. With a multi-rail channel UCX has no
+             * memory of users, so the rail may go on with what it has for others. */
             ++*(peer->multirail != NULL ? &xm_ucx_rail_of(peer, i)->stuck
                                         : &xm_ucx_rail_of(peer, i)->abandoned);
         }
@@ -147,7 +160,9 @@ void xm_ucx_abandon(xm_ucx_peer_t *peer)
     peer->connected = false;
 }
 
-/* Begins to close the connections to a peer, in order if nothing is in flight with it. */
+/* Begins to close the connections to a peer: in order if nothing is in flight with it, because
+ * an orderly close flushes what was sent; by abandoning them if something is stuck, because the
+ * flush would then never end. */
 static void part_from(xm_ucx_peer_t *peer)
 {
     bool busy = !xm_list_is_empty(&peer->in_flight) || peer->orphans != NULL;
@@ -163,9 +178,10 @@ static void part_from(xm_ucx_peer_t *peer)
     }
 }
 
-/* Until nothing has moved for a while. A peer may have begun to connect: UCX 1.13 aborts the
- * process if its answer to that has not gone out when the worker is destroyed, and it shows nobody
- * the endpoints that peers have opened. */
+/* Makes progress until nothing has moved for QUIET_MS, but not longer than PART_MS. A peer may
+ * have begun to connect: UCX 1.13 aborts the process if its answer to that has not gone out
+ * when the worker is destroyed, and it shows nobody the endpoints that peers have opened. So
+ * silence is the only evidence that there is none. */
 static void settle(xm_ucx_transport_t *self)
 {
     int64_t end = after_ms(self, PART_MS), quiet = after_ms(self, QUIET_MS);
@@ -179,8 +195,10 @@ static void settle(xm_ucx_transport_t *self)
     }
 }
 
-/* Lets what was sent reach the peers (an endpoint with nothing in flight closes in order), and
- * makes UCX end what is still in flight. */
+/* Closes all peers side by side. The steps depend on each other: receives end first, so that
+ * endpoints become idle; channels are flushed while endpoints still exist; only then are
+ * endpoints closed, which flushes UCX's own queues; and closing gets PART_MS at least, whatever
+ * the flush took. */
 static void close_all(xm_ucx_transport_t *self)
 {
     int64_t deadline = after_ms(self, CLOSE_MS), soonest;
@@ -207,6 +225,7 @@ static void close_all(xm_ucx_transport_t *self)
     (void)xm_ucx_deliver(self);
 }
 
+/* UCX hands the request over with the message; nobody but this callback can free it. */
 static void ignore_message(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info,
                            void *user_data)
 {
@@ -231,7 +250,8 @@ static void discard_messages(xm_ucx_rail_t *rail)
     }
 }
 
-/* Packets that UCX has not sent over a rail. */
+/* Counts the channels that have packets UCX has not sent over a rail: their requests keep the
+ * worker alive. */
 static int packets_stuck(const xm_ucx_transport_t *self, int rail)
 {
     int stuck = 0;
@@ -247,7 +267,8 @@ static int packets_stuck(const xm_ucx_transport_t *self, int rail)
     return stuck;
 }
 
-/* Frees what the multirails held, now that UCX is done with. */
+/* Frees the channels. This comes after the workers are gone, because until then UCX may still
+ * read a packet's header. */
 static void close_multirails(xm_ucx_transport_t *self)
 {
     for (int rank = 0; rank < self->base.size; ++rank) {
@@ -263,8 +284,8 @@ static void close_multirails(xm_ucx_transport_t *self)
     }
 }
 
-/* Whether a failure brought the end. Connections may then be half made, with the dead or with those
- * who left because of them, and messages wait whose senders are gone: UCX 1.13 aborts the process
+/* True if a failure brought the end. Connections may then be half made, with the dead or with those
+ * that left because of them, and messages wait whose senders are gone: UCX 1.13 aborts the process
  * over either when it destroys the worker, or receives the message to throw it away. */
 static bool ended_badly(const xm_ucx_transport_t *self)
 {
@@ -276,6 +297,9 @@ static bool ended_badly(const xm_ucx_transport_t *self)
     return badly;
 }
 
+/* Ends the transport; it always succeeds. Operations that are still open end with
+ * XM_ERR_CANCELED, their callbacks run, and then nothing of the transport is left except
+ * workers that UCX could not be trusted to destroy. */
 void xm_ucx_destroy(xm_transport_t *transport)
 {
     xm_ucx_transport_t *self = (xm_ucx_transport_t *)transport;

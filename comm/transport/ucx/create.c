@@ -1,4 +1,9 @@
-/* The UCX transport: opening rails, exchanging addresses. */
+/* Making a UCX transport: opening the rails, then exchanging addresses. It is two steps, open
+ * and join, with the exchange between them left to the caller, because pipes exchange addresses
+ * without a bootstrap. Both ends of a pair compute the rails and the shares between them from
+ * the same two blobs, so no further agreement is needed and no message is sent. Blobs come from
+ * the network and are checked as such. Only rails that some peer needs are opened: each costs a
+ * UCX context, descriptors and memory. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,12 +20,16 @@ static int host_of(const xm_transport_ucx_params_t *params, int rank)
     return params->host != NULL ? params->host[rank] : 0;
 }
 
+/* Without a list of machines, hosts and machines are the same: only emulated clusters tell them
+ * apart. */
 static int machine_of(const xm_transport_ucx_params_t *params, int rank)
 {
     return params->machine != NULL ? params->machine[rank] : host_of(params, rank);
 }
 
-/* Both ends come to the same answer. Another host on the same machine: only TCP is honest there. */
+/* Chooses the kind of rail between two ranks; both ends come to the same answer. For another
+ * emulated host on the same machine only TCP is honest: shared memory would hide the network
+ * that is emulated. */
 static int rail_to(const xm_transport_ucx_params_t *params, int rank, int peer)
 {
     if (machine_of(params, rank) != machine_of(params, peer)) {
@@ -32,6 +41,8 @@ static int rail_to(const xm_transport_ucx_params_t *params, int rank, int peer)
 /* Several rails over one NIC are counted together. */
 static void count_rail(xm_ucx_transport_t *self, int rail)
 {
+    /* Rails to this host and to this machine have no NIC; they are counted under the name of
+     * their kind. */
     const xm_nic_t *nic = rail < XM_UCX_RAIL_NIC ? NULL : &self->nics.nic[rail - XM_UCX_RAIL_NIC];
 
     self->rails[rail].counters = xm_counters_open_nic(
@@ -41,6 +52,8 @@ static void count_rail(xm_ucx_transport_t *self, int rail)
         nic != NULL ? nic->rate : 0);
 }
 
+/* A transport that spins has no epoll set, and a rail without wakeup no descriptor: neither is
+ * an error. */
 static xm_status_t watch_fd(const xm_ucx_transport_t *self, int fd)
 {
     struct epoll_event event = {.events = EPOLLIN};
@@ -50,6 +63,8 @@ static xm_status_t watch_fd(const xm_ucx_transport_t *self, int fd)
                : xm_error_set(XM_ERR_IO, "epoll_ctl: %s", strerror(errno));
 }
 
+/* Opens one rail with its own context, which sees no other device. Frames need UCX's active
+ * messages, which are asked for only where several NICs may need failover. */
 static xm_status_t open_rail(xm_ucx_transport_t *self, int rail, bool wakeup)
 {
     bool frames = self->failover && self->nics.count > 1;
@@ -64,6 +79,8 @@ static xm_status_t open_rail(xm_ucx_transport_t *self, int rail, bool wakeup)
     xm_status_t status = xm_ucx_rail_open(&self->rails[rail], &params);
 
     if (status == XM_OK) {
+        /* A message may take any rail, so the transport handles device memory only if all rails
+         * do. */
         self->base.cuda = self->base.cuda && self->rails[rail].cuda;
         count_rail(self, rail);
         status = watch_fd(self, self->rails[rail].event_fd);
@@ -77,6 +94,7 @@ static xm_status_t open_rail(xm_ucx_transport_t *self, int rail, bool wakeup)
 static xm_status_t open_nics(xm_ucx_transport_t *self, bool wakeup)
 {
     char why[XM_NICS_MAX][512] = {""};
+    /* Reasons are kept until it is known whether they become warnings or the failure. */
     xm_status_t failure = XM_OK;
     int open = 0;
 
@@ -92,6 +110,7 @@ static xm_status_t open_nics(xm_ucx_transport_t *self, bool wakeup)
         }
         open += status == XM_OK;
     }
+    /* Warnings come only when some NIC works: otherwise the failure itself says everything. */
     for (int nic = 0; nic < self->nics.count && open > 0; ++nic) {
         if (why[nic][0] != '\0') {
             xm_log_warn("%s; the other NICs carry on without it", why[nic]);
@@ -100,6 +119,8 @@ static xm_status_t open_nics(xm_ucx_transport_t *self, bool wakeup)
     return open > 0 ? XM_OK : failure;
 }
 
+/* Opens what any peer needs. The NIC rails come last and together, since one of several may be
+ * missing. */
 static xm_status_t open_rails(xm_ucx_transport_t *self, bool wakeup)
 {
     bool needed[XM_UCX_RAIL_COUNT] = {false};
@@ -121,7 +142,8 @@ static xm_status_t open_rails(xm_ucx_transport_t *self, bool wakeup)
  */
 enum { COUNT_SIZE = 4, FRAMES_SIZE = 4, HEAD_SIZE = 8, RATE_SIZE = 8, LENGTH_SIZE = 4 };
 
-/* Several NICs, all that can be used with TCP only. */
+/* True when this rank can use frames: several NICs, and all that are open carry TCP only.
+ * Frames are always copied, which is free over TCP but would cost RDMA devices their advantage. */
 static bool can_frame(const xm_ucx_transport_t *self)
 {
     bool can = self->failover && self->nics.count > 1;
@@ -134,6 +156,8 @@ static bool can_frame(const xm_ucx_transport_t *self)
     return can;
 }
 
+/* Writes the blob that the peers read in read_peer(). Closed rails keep a place of length 0, so
+ * that the position in the list identifies the rail. */
 static xm_status_t pack_addresses(const xm_ucx_transport_t *self, uint8_t **blob, size_t *length)
 {
     int rails = XM_UCX_RAIL_NIC + self->nics.count;
@@ -149,6 +173,7 @@ static xm_status_t pack_addresses(const xm_ucx_transport_t *self, uint8_t **blob
     xm_put_le(*blob, (uint64_t)self->nics.count, COUNT_SIZE);
     xm_put_le(*blob + COUNT_SIZE, can_frame(self), FRAMES_SIZE);
     used += HEAD_SIZE;
+    /* Rates come from the list of NICs or the system; 0 tells the peer that they are unknown. */
     for (int nic = 0; nic < self->nics.count; ++nic) {
         xm_put_le(*blob + used, self->nics.nic[nic].rate, RATE_SIZE);
         used += RATE_SIZE;
@@ -167,10 +192,12 @@ static xm_status_t pack_addresses(const xm_ucx_transport_t *self, uint8_t **blob
     return XM_OK;
 }
 
-/* The address of one rail in the part of a rank's blob that holds addresses, NULL when it is not
- * there. */
+/* The address of one rail in the part of a rank's blob that holds addresses, NULL when it is
+ * not there. The blob comes from another process, so every length is checked against what is
+ * left of it. */
 static const void *find_address(const uint8_t *blob, size_t length, int wanted)
 {
+    /* Positions are counted up to the wanted one, so each length on the way has to be checked. */
     size_t at = 0;
 
     for (int rail = 0; length - at >= LENGTH_SIZE; ++rail) {
@@ -194,6 +221,7 @@ static unsigned lost_rails(const xm_ucx_peer_t *peer, const uint8_t *addresses, 
 {
     unsigned lost = 0;
 
+    /* A NIC that one end has lost is lost for both, and each sees that from the other's blob. */
     for (int lane = 0; lane < lanes; ++lane) {
         if (!xm_ucx_rail_of(peer, lane)->open ||
             find_address(addresses, length, peer->rail + lane) == NULL) {
@@ -203,7 +231,8 @@ static unsigned lost_rails(const xm_ucx_peer_t *peer, const uint8_t *addresses, 
     return lost;
 }
 
-/* There is no rail to a peer. */
+/* Explains why there is no rail to a peer: either no NIC of one place is usable at both ends,
+ * or the two sides count hosts differently, which is a mistake in the job's settings. */
 static xm_status_t no_way(const xm_ucx_peer_t *peer, const uint8_t *addresses, size_t length)
 {
     for (int nic = 0; nic < XM_NICS_MAX && peer->rail == XM_UCX_RAIL_NIC; ++nic) {
@@ -219,11 +248,15 @@ static xm_status_t no_way(const xm_ucx_peer_t *peer, const uint8_t *addresses, s
                         peer->owner->base.rank, peer->rank);
 }
 
-/* Learns the way to a peer from its blob. Between two ranks there are as many rails as the one with
- * fewer NICs has. */
+/* Learns the way to a peer from its blob. Between two ranks there are as many rails as the one
+ * with fewer NICs has. Rates are capped so that sums of them cannot overflow. Both ends know
+ * both lists and both sets of open rails, so both arrive at the same stripe; and frames are
+ * used only if both can. */
 static xm_status_t read_peer(xm_ucx_peer_t *peer, const uint8_t *blob, size_t length)
 {
     const xm_nics_t *nics = &peer->owner->nics;
+    /* The number of NICs is the peer's claim. It is compared with its limits and with the
+     * blob's length before anything behind it is read. */
     uint64_t count = length >= HEAD_SIZE ? xm_get_le(blob, COUNT_SIZE) : 0;
     uint64_t ours[XM_NICS_MAX] = {0}, theirs[XM_NICS_MAX] = {0};
     size_t head = HEAD_SIZE + (size_t)count * RATE_SIZE;
@@ -239,6 +272,7 @@ static xm_status_t read_peer(xm_ucx_peer_t *peer, const uint8_t *blob, size_t le
         theirs[lane] = xm_get_le(blob + HEAD_SIZE + (size_t)lane * RATE_SIZE, RATE_SIZE);
         theirs[lane] = theirs[lane] < XM_NICS_MAX_RATE ? theirs[lane] : XM_NICS_MAX_RATE;
     }
+    /* The stripe to itself tells a rank what its NICs would do; it has no lanes. */
     if (peer->rank == peer->owner->base.rank) {
         xm_stripe_make(&peer->stripe, ours, theirs, lanes);
         return XM_OK;
@@ -255,6 +289,8 @@ static xm_status_t read_peer(xm_ucx_peer_t *peer, const uint8_t *blob, size_t le
                 : NULL;
         peer->lanes[lane].peer = peer;
     }
+    /* Both ends evaluate the same condition, each with the other's flag, so either both use
+     * frames or neither does. */
     if (peer->stripe.used > 1 && can_frame(peer->owner) &&
         xm_get_le(blob + COUNT_SIZE, FRAMES_SIZE) != 0) {
         ++peer->owner->multirails;
@@ -263,11 +299,15 @@ static xm_status_t read_peer(xm_ucx_peer_t *peer, const uint8_t *blob, size_t le
     return XM_OK;
 }
 
-/* What multirails need besides. */
+/* Opens what channels need besides: handlers for frames, the watch on NICs, and the timer.
+ * `acknowledges` is told to the caller, which then keeps more chunks in flight, because a send
+ * ends only with the peer's answer. A transport that spins needs no descriptors: it looks at
+ * the clock in each progress. */
 static xm_status_t open_multirails(xm_ucx_transport_t *self)
 {
     xm_status_t status = XM_OK;
 
+    /* Every open NIC listens, also one that only some peers reach. */
     for (int nic = 0; nic < self->nics.count && status == XM_OK && self->multirails > 0; ++nic) {
         if (self->rails[XM_UCX_RAIL_NIC + nic].open) {
             status = xm_ucx_multirail_listen(self, XM_UCX_RAIL_NIC + nic);
@@ -290,6 +330,8 @@ static xm_status_t open_multirails(xm_ucx_transport_t *self)
     return status == XM_OK ? watch_fd(self, self->watch.fd) : status;
 }
 
+/* Second half of creation. The transport owns `addresses` from here on, also on failure, since
+ * the peers point into it. */
 xm_status_t xm_transport_ucx_join(xm_transport_t *transport, void *addresses, const size_t *offsets)
 {
     xm_ucx_transport_t *self = (xm_ucx_transport_t *)transport;
@@ -303,6 +345,7 @@ xm_status_t xm_transport_ucx_join(xm_transport_t *transport, void *addresses, co
     return status == XM_OK ? open_multirails(self) : status;
 }
 
+/* Sets every field that destroy reads, so that destroy can be called from any later failure. */
 static xm_ucx_transport_t *allocate(int rank, int size, const xm_transport_ucx_params_t *params)
 {
     xm_ucx_transport_t *self = calloc(1, sizeof(*self));
@@ -312,6 +355,8 @@ static xm_ucx_transport_t *allocate(int rank, int size, const xm_transport_ucx_p
     }
     self->peers = calloc((size_t)size, sizeof(*self->peers));
     if (self->peers == NULL) {
+        /* The peers are allocated with zeros: a peer without lanes is one that destroy passes
+         * over. */
         free(self);
         return NULL;
     }
@@ -336,6 +381,8 @@ static xm_ucx_transport_t *allocate(int rank, int size, const xm_transport_ucx_p
     return self;
 }
 
+/* A split message needs one bit of the tag, which halves the number of ranks that fit into the
+ * rest. */
 static xm_status_t read_nics(xm_ucx_transport_t *self, const char *text)
 {
     xm_status_t status = xm_nics_parse(text, self->base.rank, "/sys", &self->nics);
@@ -349,9 +396,12 @@ static xm_status_t read_nics(xm_ucx_transport_t *self, const char *text)
     return status;
 }
 
+/* First half of creation: opens the rails and returns the blob for the peers. On failure
+ * nothing is left; the blob belongs to the caller. */
 xm_status_t xm_transport_ucx_open(int rank, int size, const xm_transport_ucx_params_t *given,
                                   xm_transport_t **transport, void **blob, size_t *length)
 {
+    /* The caller's struct may be of an older or newer version; its fields are copied into ours. */
     xm_transport_ucx_params_t own = XM_TRANSPORT_UCX_PARAMS_INIT;
     const xm_transport_ucx_params_t *params = &own;
     xm_ucx_transport_t *self;
@@ -375,8 +425,11 @@ xm_status_t xm_transport_ucx_open(int rank, int size, const xm_transport_ucx_par
     self->rail_timeout = (int64_t)(params->rail_timeout * 1e9);
     status = read_nics(self, params->nics);
     if (status == XM_OK) {
+        /* The first block of fragments is made here, so that posts need no memory in the usual
+         * case. */
         status = xm_ucx_add_fragments(self);
     }
+    /* Ranks that sleep wait on one descriptor; it holds those of all rails. */
     if (status == XM_OK && !params->spin) {
         self->epoll = epoll_create1(EPOLL_CLOEXEC);
         if (self->epoll < 0) {
@@ -398,6 +451,9 @@ xm_status_t xm_transport_ucx_open(int rank, int size, const xm_transport_ucx_par
     return XM_OK;
 }
 
+/* Both halves with an allgather of the bootstrap between them; collective over all ranks. A
+ * rank that fails in the first half does not take part in the allgather: the others see it
+ * leave or run into the timeout. */
 xm_status_t xm_transport_ucx_create(xm_bootstrap_t *bootstrap,
                                     const xm_transport_ucx_params_t *params,
                                     xm_transport_t **transport)

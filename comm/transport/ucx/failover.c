@@ -1,12 +1,17 @@
-/* Multirail between two ranks: finding rails that are lost, and going on without them. */
+/* Failover of the multi-rail channel: finding rails that are lost, and going on without them.
+ * The problem is to tell a dead rail from a dead peer, a slow peer and a rank that did not
+ * look: each of them is silent. A rail is blamed only if the peer answers on another one
+ * meanwhile, time in which this rank itself did not look is not counted, and a NIC's link state
+ * or UCX's errors shorten the wait. The decision needs no agreement: each frame carries the
+ * bits of the rails its sender has given up. */
 #include <inttypes.h>
 #include <stdio.h>
 
 #include "comm/base.h"
 #include "comm/transport/ucx/multirail.h"
 
-/* Parts of the rail timeout: until a quiet lane is asked, or a NIC that is down is believed to stay
- * so; and how late a look may come before what it sees is no evidence. */
+/* Parts of the timeout: until a quiet lane is asked, or a NIC that is down is believed to stay so;
+ * and how late a look may come before what it sees is no evidence. */
 enum { QUIET = 4, LATE = 4 };
 
 /* How long the errors of all lanes of a peer may take to come when it has died. */
@@ -17,6 +22,7 @@ static const char *nic_of(const xm_ucx_multirail_t *multirail, int lane)
     return multirail->peer->owner->nics.nic[lane].device;
 }
 
+/* How many rails the channel still uses; at 0 the peer is lost. */
 static int lanes_alive(const xm_ucx_multirail_t *multirail)
 {
     int count = 0;
@@ -27,6 +33,8 @@ static int lanes_alive(const xm_ucx_multirail_t *multirail)
     return count;
 }
 
+/* Asks on every rail that has no question open. All rails are asked, not only the quiet one,
+ * because the answer on another rail is what shows that the peer lives. */
 static void ping(xm_ucx_multirail_t *multirail)
 {
     xm_ucx_frame_t frame = {.kind = XM_UCX_FRAME_PING};
@@ -48,8 +56,10 @@ static void count_failover(xm_ucx_rail_t *rail)
     }
 }
 
-/* From now on the lane is not used. `reason` goes into the warning; `status` is what the peer fails
- * with when this was the last lane. */
+/* Stops using a rail for good; `reason` goes into the warning, and `status` is what the peer
+ * fails with if this was the last rail. What went over the rail is queued again for the others,
+ * and the peer is told by a PING over each of them. The endpoint is only marked: this may run
+ * inside a callback of UCX, where endpoints cannot be closed. */
 static void give_up(xm_ucx_multirail_t *multirail, int lane, const char *reason,
                     ucs_status_t status)
 {
@@ -77,7 +87,8 @@ static void give_up(xm_ucx_multirail_t *multirail, int lane, const char *reason,
     xm_ucx_failover_arm(multirail->peer->owner);
 }
 
-/* The peer has been heard since: it is not dead itself. */
+/* Warns of lost rails. It is called when the peer has been heard since, so the peer is not dead
+ * itself: a death would otherwise begin with a misleading warning about each NIC. */
 static void say(xm_ucx_multirail_t *multirail)
 {
     const xm_ucx_peer_t *peer = multirail->peer;
@@ -101,6 +112,8 @@ static void say(xm_ucx_multirail_t *multirail)
     multirail->unsaid = 0;
 }
 
+/* The peer has given these rails up, so they are useless here as well: it drops what comes by
+ * them. */
 void xm_ucx_failover_learn(xm_ucx_multirail_t *multirail, unsigned dead)
 {
     for (int lane = 0; lane < multirail->peer->stripe.rails; ++lane) {
@@ -113,6 +126,9 @@ void xm_ucx_failover_learn(xm_ucx_multirail_t *multirail, unsigned dead)
     }
 }
 
+/* A frame came. This rail is in order; for every other rail whose PING is unanswered the clock
+ * of its silence begins now, because only from now on is it known that the peer lives and
+ * answers. */
 void xm_ucx_failover_heard(xm_ucx_multirail_t *multirail, int lane, unsigned dead)
 {
     int64_t now = multirail->peer->owner->clock;
@@ -126,6 +142,7 @@ void xm_ucx_failover_heard(xm_ucx_multirail_t *multirail, int lane, unsigned dea
             health->alone_at = now;
         }
     }
+    /* Learning comes before the warning, so that one warning names all losses. */
     xm_ucx_failover_learn(multirail, dead);
     if (multirail->unsaid != 0 && xm_ucx_multirail_uses(multirail, lane)) {
         say(multirail);
@@ -143,7 +160,8 @@ static void retire(xm_ucx_multirail_t *multirail)
     multirail->retired = 0;
 }
 
-/* Gives up lanes with errors, once it is clear that they are not all. */
+/* Gives up rails with errors, once it is clear that not all have one. If all fail within 20 ms
+ * the peer has died, and give_up() of the last rail reports that instead of warnings. */
 static void act_on_errors_of(xm_ucx_multirail_t *multirail)
 {
     const xm_ucx_transport_t *self = multirail->peer->owner;
@@ -164,9 +182,12 @@ static void act_on_errors_of(xm_ucx_multirail_t *multirail)
             give_up(multirail, lane, ucs_status_string(error), error);
         }
     }
+    /* Posting was held back while the errors were undecided; now the queue may move again. */
     xm_ucx_multirail_set_due(multirail);
 }
 
+/* Acts on what callbacks have noted. The flag is cleared first: a channel that has to wait sets
+ * it again, and arming then refuses to sleep until it is decided. */
 static void act_on_errors(xm_ucx_transport_t *self)
 {
     self->broken = false;
@@ -182,14 +203,15 @@ static void act_on_errors(xm_ucx_transport_t *self)
     }
 }
 
-/* A time moved by so much, but not past now. */
+/* Moves a time forward by so much, but not past now. */
 static int64_t later_of(int64_t time, int64_t by, int64_t now)
 {
     return time + by < now ? time + by : now;
 }
 
-/* Asks quiet lanes, and gives up those that stay silent although the peer answers on others. For
- * `late` nanoseconds before this look nobody was there to hear anything: they prove no silence. */
+/* Asks quiet rails, and gives up those that stay silent although the peer answers on others.
+ * For `late` nanoseconds before this call nobody was there to hear anything, so the begin of
+ * each silence is moved forward by that much. */
 static void look_at(xm_ucx_multirail_t *multirail, int64_t late)
 {
     xm_ucx_transport_t *self = multirail->peer->owner;
@@ -227,7 +249,9 @@ static void look_at(xm_ucx_multirail_t *multirail, int64_t late)
     }
 }
 
-/* True while a NIC that is down is still in use. */
+/* Acts on links that are down, and returns true while one is down but still in use. A link must
+ * stay down for a quarter of the timeout before its rail is given up: links flap, and a rail is
+ * never taken back. */
 static bool look_at_nics(xm_ucx_transport_t *self)
 {
     bool doubted = false;
@@ -254,6 +278,9 @@ static bool look_at_nics(xm_ucx_transport_t *self)
     return doubted;
 }
 
+/* The periodic check, called from each progress. It costs two comparisons unless something
+ * broke or a tick has passed. When no message is unfinished and no link is in doubt, the timer
+ * is stopped, so that an idle rank sleeps without interruption. */
 void xm_ucx_failover_look(xm_ucx_transport_t *self)
 {
     int64_t tick = self->rail_timeout / XM_UCX_MULTIRAIL_LOOKS,
@@ -266,6 +293,8 @@ void xm_ucx_failover_look(xm_ucx_transport_t *self)
     if (self->clock < self->next_look) {
         return;
     }
+    /* A check that comes late is normal for a rank that computes; it just must not count the
+     * gap as silence. */
     late = self->armed && late > self->rail_timeout / LATE ? late : 0;
     self->next_look = self->clock + tick;
     busy = look_at_nics(self);

@@ -1,3 +1,7 @@
+/* The header of the multi-rail channel's frames: 48 bytes, little-endian, of fixed size, sent
+ * as the header of a UCX active message. A fixed form of little-endian numbers keeps encoding
+ * free of compilers' struct layouts, and decoding checks every number that makes sense without
+ * the message, because a frame may come from any process that reaches UCX's port. */
 #include "comm/transport/ucx/frame.h"
 
 #include <stdbool.h>
@@ -6,6 +10,8 @@
 
 static const uint16_t magic = 0x4658; /* "XF" */
 
+/* Every field is always written, so frames of one message differ in nothing but their purpose,
+ * and no uninitialised byte leaves this process. */
 void xm_ucx_frame_encode(const xm_ucx_frame_t *frame, uint8_t bytes[XM_UCX_FRAME_SIZE])
 {
     xm_put_le(bytes, magic, 2);
@@ -20,7 +26,8 @@ void xm_ucx_frame_encode(const xm_ucx_frame_t *frame, uint8_t bytes[XM_UCX_FRAME
     xm_put_le(bytes + 44, 0, 4);
 }
 
-/* Whether the numbers make sense for the kind; who knows the message checks the rest. */
+/* True when the numbers make sense for the kind; the code that knows the message checks the
+ * rest. */
 static bool is_possible(const xm_ucx_frame_t *frame)
 {
     switch (frame->kind) {
@@ -39,6 +46,8 @@ static bool is_possible(const xm_ucx_frame_t *frame)
     return false;
 }
 
+/* Decodes a header, or refuses it with XM_ERR_CORRUPT. The reserved bytes must be zero, so that
+ * they can get a meaning later. */
 xm_status_t xm_ucx_frame_decode(const void *bytes, size_t length, xm_ucx_frame_t *frame)
 {
     const uint8_t *at = bytes;

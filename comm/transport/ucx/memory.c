@@ -1,8 +1,13 @@
-/* The UCX transport: memory that is registered with all rails. */
+/* Registered memory of the UCX transport. A handle of UCX belongs to one context, and each rail
+ * has its own, so a registration is one handle for each open rail; a message then finds that of
+ * the rail it takes. All registrations are in a ring, because UCX aborts the process if a
+ * context is cleaned up while one of its regions is still mapped, and callers do forget them. */
 #include <stdlib.h>
 
 #include "comm/transport/ucx/transport_ucx_private.h"
 
+/* Handles of rails that were not open are NULL. UCX's answer is ignored, since memory that is to go
+ * cannot be kept because of it. */
 static void unmap(xm_ucx_transport_t *self, xm_memory_t *memory)
 {
     for (int rail = 0; rail < XM_UCX_RAIL_COUNT; ++rail) {
@@ -13,6 +18,7 @@ static void unmap(xm_ucx_transport_t *self, xm_memory_t *memory)
     }
 }
 
+/* Registers with all rails or with none, so that no message finds a rail without a handle. */
 xm_status_t xm_ucx_memory_register(xm_transport_t *transport, void *address, size_t length,
                                    xm_memory_t **memory)
 {
@@ -31,12 +37,14 @@ xm_status_t xm_ucx_memory_register(xm_transport_t *transport, void *address, siz
     if (made == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a registration");
     }
+    /* A failure on one rail undoes those before; the caller gets one sentence with UCX's reason. */
     for (int rail = 0; rail < XM_UCX_RAIL_COUNT; ++rail) {
         ucs_status_t status = UCS_OK;
 
         if (self->rails[rail].open) {
             status = ucp_mem_map(self->rails[rail].context, &params, &made->handle[rail]);
         }
+        /* UCX fails here mostly for want of lockable memory, which is what the status tells. */
         if (status != UCS_OK) {
             made->handle[rail] = NULL;
             unmap(self, made);
@@ -45,15 +53,18 @@ xm_status_t xm_ucx_memory_register(xm_transport_t *transport, void *address, siz
                                 self->base.rank, length, ucs_status_string(status));
         }
     }
+    /* The ring lets destroy find what its callers have forgotten. */
     xm_list_append(&self->memory, &made->link);
     *memory = made;
     return XM_OK;
 }
 
+/* Takes the registration back; NULL is allowed, as for free(). */
 void xm_ucx_memory_deregister(xm_transport_t *transport, xm_memory_t *memory)
 {
     if (memory != NULL) {
         unmap((xm_ucx_transport_t *)transport, memory);
+        /* It leaves the ring after it is unmapped, so destroy never meets a region twice. */
         xm_list_remove(&memory->link);
         free(memory);
     }

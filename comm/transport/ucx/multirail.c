@@ -1,14 +1,19 @@
-/* Multirail between two ranks: what UCX is given. */
+/* Packets of the multi-rail channel: what UCX is given, when, and on which rail. UCX holds a
+ * reference to the packet, never to the user's memory: pack() reads the bytes when UCX has
+ * room, and reads zeros if the message has ended meanwhile. So a rail that is stuck cannot keep
+ * a buffer alive or send it late. Each rail gets at most XM_UCX_MULTIRAIL_ROOM bytes at a time,
+ * which bounds what has to be sent again when it is lost, and lets a faster rail take more. */
 #include "comm/transport/ucx/multirail.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/*
- * The datatype of a packet's bytes. UCX asks for them when it has room, which for a rail that is
- * gone may be never, or long after their owner has freed them. The last byte tells the receiver
- * whether all others were what they should be.
- */
+/* A link that is in no ring has NULL pointers, which is how membership is asked. */
+
+/* The datatype of a packet's bytes. UCX asks for them when it has room, which for a rail that
+ * is gone may be never, or long after their owner has freed them. The last byte tells the
+ * receiver whether all others were what they should be: it is 1 if the bytes were still there
+ * at the end. */
 
 static void *start_pack(void *context, const void *packet, size_t count)
 {
@@ -29,12 +34,16 @@ static size_t packed_size(void *state)
     return ((const xm_ucx_packet_t *)state)->length + 1;
 }
 
+/* Copies what UCX has room for. It may be called several times for one packet; if the message
+ * ends between two calls, the last byte stays 0 and the receiver drops everything. */
 static size_t pack(void *state, size_t offset, void *bytes, size_t room)
 {
     const xm_ucx_packet_t *packet = state;
     size_t left = packet->length + 1 - offset;
     size_t size = room < left ? room : left, copied = size - (size == left);
 
+    /* Nobody wants these bytes any more, and their buffer may be gone; UCX still expects the
+     * length that it was promised. */
     if (packet->bytes == NULL) {
         memset(bytes, 0, size);
         return size;
@@ -78,6 +87,8 @@ ucs_status_t xm_ucx_multirail_make_type(xm_ucx_transport_t *self)
     return status;
 }
 
+/* Puts the channel on the list that the next progress empties. Callbacks use this since they may
+ * not post from inside UCX's progress. */
 void xm_ucx_multirail_set_due(xm_ucx_multirail_t *multirail)
 {
     xm_ucx_transport_t *self = multirail->peer->owner;
@@ -89,6 +100,8 @@ void xm_ucx_multirail_set_due(xm_ucx_multirail_t *multirail)
     }
 }
 
+/* Packets are reused, so that posting allocates nothing once the queues have reached their
+ * depth. */
 static void free_packet(xm_ucx_packet_t *packet)
 {
     xm_ucx_transport_t *self = packet->multirail->peer->owner;
@@ -96,6 +109,8 @@ static void free_packet(xm_ucx_packet_t *packet)
     xm_list_prepend(&self->free_packets, &packet->link);
 }
 
+/* Takes a packet from the free list or makes one. Without memory the peer fails: an answer that
+ * is lost for want of memory would make the peer wait for ever. */
 static xm_ucx_packet_t *take_packet(xm_ucx_multirail_t *multirail, const xm_ucx_frame_t *frame)
 {
     xm_ucx_transport_t *self = multirail->peer->owner;
@@ -115,12 +130,14 @@ static xm_ucx_packet_t *take_packet(xm_ucx_multirail_t *multirail, const xm_ucx_
     return packet;
 }
 
-/* What it takes of the lane's room: small ones are not for nothing. */
+/* The part of the rail's room that a packet takes. The packet itself is counted, too, so that many
+ * empty frames are limited like a few large ones. */
 static size_t cost_of(const xm_ucx_packet_t *packet)
 {
     return packet->length + sizeof(*packet);
 }
 
+/* UCX has let go of the packet, or has refused it: the rail's room is given back. */
 static void forget_packet(xm_ucx_packet_t *packet)
 {
     xm_ucx_multirail_t *multirail = packet->multirail;
@@ -133,7 +150,7 @@ static void forget_packet(xm_ucx_packet_t *packet)
     free_packet(packet);
 }
 
-/* Bytes of messages are counted, and the answers are not. */
+/* Counts bytes of messages; answers are not counted, since nobody sent them. */
 static void count_packet(const xm_ucx_packet_t *packet, xm_status_t status)
 {
     if (packet->frame.kind == XM_UCX_FRAME_EAGER || packet->frame.kind == XM_UCX_FRAME_CHUNK) {
@@ -142,7 +159,7 @@ static void count_packet(const xm_ucx_packet_t *packet, xm_status_t status)
     }
 }
 
-/* The lane carries what another one did not. */
+/* Counts a fragment that this rail carries because the one that carried it before is lost. */
 static void count_retry(const xm_ucx_multirail_t *multirail, int lane, int before)
 {
     if (before != XM_UCX_MULTIRAIL_NO_LANE && !xm_ucx_multirail_uses(multirail, before)) {
@@ -150,6 +167,8 @@ static void count_retry(const xm_ucx_multirail_t *multirail, int lane, int befor
     }
 }
 
+/* UCX has sent the packet, or failed to. That it was sent is no acknowledgement, but it shows
+ * that the rail moves bytes, so its silence begins anew. */
 static void on_packet_sent(void *request, ucs_status_t status, void *user_data)
 {
     xm_ucx_packet_t *packet = user_data;
@@ -158,6 +177,8 @@ static void on_packet_sent(void *request, ucs_status_t status, void *user_data)
 
     ucp_request_free(request);
     count_packet(packet, xm_ucx_status(status, false));
+    /* An error of one packet is an error of its rail. The packet itself is forgotten: its
+     * message knows by which rail each fragment went, and sends it again. */
     if (status != UCS_OK) {
         xm_ucx_failover_broken(multirail->peer, packet->lane, status);
     } else if (packet->length > 0) {
@@ -168,11 +189,14 @@ static void on_packet_sent(void *request, ucs_status_t status, void *user_data)
     xm_ucx_multirail_set_due(multirail);
 }
 
-/* Hands a packet to UCX. It may be gone afterwards. */
+/* Hands a packet to UCX; it may be freed when this returns. The frame is encoded only now, so
+ * that it carries the newest bits of lost rails. */
 static void post_packet(xm_ucx_packet_t *packet, int index)
 {
     xm_ucx_multirail_t *multirail = packet->multirail;
     xm_ucx_transport_t *self = multirail->peer->owner;
+    /* Frames are always sent eagerly: a rendezvous of UCX would let the receiver read from this
+     * rank's memory later, which is what frames exist to avoid. */
     ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
                                                  UCP_OP_ATTR_FIELD_USER_DATA |
                                                  UCP_OP_ATTR_FIELD_FLAGS,
@@ -189,6 +213,7 @@ static void post_packet(xm_ucx_packet_t *packet, int index)
         param.op_attr_mask |= UCP_OP_ATTR_FIELD_DATATYPE;
         param.datatype = self->packet_type;
     }
+    /* The lists are updated before UCX is called, because its callback may come inside the call. */
     xm_list_append(&multirail->lanes[index].posted, &packet->link);
     multirail->lanes[index].given += cost_of(packet);
     if (packet->message != NULL) {
@@ -197,6 +222,8 @@ static void post_packet(xm_ucx_packet_t *packet, int index)
     request = ucp_am_send_nbx(multirail->peer->lanes[index].ep, XM_UCX_MULTIRAIL_FRAMES,
                               packet->head, XM_UCX_FRAME_SIZE, packet->length > 0 ? packet : NULL,
                               packet->length > 0 ? packet->length + 1 : 0, &param);
+    /* UCX completes small frames inside the call and returns no request; on_packet_sent() is
+     * then never called. */
     if (UCS_PTR_IS_ERR(request)) {
         xm_ucx_failover_broken(multirail->peer, index, UCS_PTR_STATUS(request));
     }
@@ -206,6 +233,8 @@ static void post_packet(xm_ucx_packet_t *packet, int index)
     }
 }
 
+/* Queues an answer. Acknowledgements of consecutive messages are merged into one frame as long
+ * as the first still waits, so a burst of short messages costs few answers. */
 void xm_ucx_multirail_answer(xm_ucx_multirail_t *multirail, int lane, const xm_ucx_frame_t *frame)
 {
     xm_list_t *end = xm_list_last(&multirail->answers);
@@ -227,13 +256,16 @@ void xm_ucx_multirail_answer(xm_ucx_multirail_t *multirail, int lane, const xm_u
     }
 }
 
-/* The lane for bytes: of those with room that which was given least for its weight, but not `avoid`
- * where there is another one; -1: none. */
+/* Chooses the rail for bytes: of those with room the one that was given least for its weight,
+ * but not `avoid` where there is another one; -1: none. Loads are in units of bytes divided by
+ * the share, so rails fill in proportion to their rates without a schedule. */
 static int choose_lane(xm_ucx_multirail_t *multirail, size_t length, int avoid)
 {
     const xm_stripe_t *stripe = &multirail->peer->stripe;
     int best = -1, others = 0;
 
+    /* Lanes that can be used other than the one to avoid; if there are none, the avoided one is
+     * better than nothing. */
     for (int i = 0; i < stripe->rails; ++i) {
         others += i != avoid && xm_ucx_multirail_uses(multirail, i);
     }
@@ -252,6 +284,8 @@ static int choose_lane(xm_ucx_multirail_t *multirail, size_t length, int avoid)
     return best;
 }
 
+/* Answers go out first and without a limit: peers wait for them to free memory and to end
+ * sends. One whose rail is lost takes any other. */
 static void progress_answers(xm_ucx_multirail_t *multirail)
 {
     while (!xm_list_is_empty(&multirail->answers)) {
@@ -267,7 +301,8 @@ static void progress_answers(xm_ucx_multirail_t *multirail)
     }
 }
 
-/* EAGER and START. */
+/* Posts one announcement: EAGER with its bytes, or START without. Returns false when no rail
+ * has room. */
 static bool progress_start(xm_ucx_multirail_t *multirail)
 {
     xm_ucx_outgoing_t *message = xm_list_entry(multirail->starts.next, xm_ucx_outgoing_t, start);
@@ -277,6 +312,8 @@ static bool progress_start(xm_ucx_multirail_t *multirail)
                             .tag = message->tag,
                             .length = message->length,
                             .chunk = message->chunk};
+    /* A message that is repeated before leaving avoids the rail that carried it before, since
+     * that one may have lost it. */
     int lane = choose_lane(multirail, eager ? message->length : 0,
                            message->elsewhere ? message->start_by : XM_UCX_MULTIRAIL_NO_LANE);
     xm_ucx_packet_t *packet = lane >= 0 ? take_packet(multirail, &frame) : NULL;
@@ -296,6 +333,9 @@ static bool progress_start(xm_ucx_multirail_t *multirail)
     return true;
 }
 
+/* Posts one chunk of the first message that has some left. Messages share the rails in the
+ * order of their grants, which keeps the first of several large ones from being slowed down by
+ * the rest. */
 static bool progress_chunk(xm_ucx_multirail_t *multirail)
 {
     xm_ucx_outgoing_t *message = xm_list_entry(multirail->ready.next, xm_ucx_outgoing_t, ready);
@@ -311,6 +351,8 @@ static bool progress_chunk(xm_ucx_multirail_t *multirail)
     if (packet == NULL) {
         return false;
     }
+    /* The lowest bit is the chunk that goes now. Which rail carried it is noted for the day
+     * that rail is lost. */
     message->todo &= message->todo - 1;
     if (message->todo == 0) {
         xm_list_remove(&message->ready);
@@ -324,6 +366,9 @@ static bool progress_chunk(xm_ucx_multirail_t *multirail)
     return true;
 }
 
+/* Posts what the rails have room for: answers, then announcements, then chunks. While an error
+ * waits to be judged nothing is posted, because a peer that is dying should not get more to
+ * lose. */
 static void progress(xm_ucx_multirail_t *multirail)
 {
     xm_ucx_peer_t *peer = multirail->peer;
@@ -332,6 +377,7 @@ static void progress(xm_ucx_multirail_t *multirail)
         xm_ucx_multirail_is_closed(peer)) {
         return;
     }
+    /* Connecting is put off until something is to be sent, and may fail for some rails only. */
     if (!peer->connected && xm_ucx_connect(peer) < 0) {
         xm_ucx_report(peer, UCS_ERR_UNREACHABLE);
         return;
@@ -348,6 +394,8 @@ static void progress(xm_ucx_multirail_t *multirail)
     }
 }
 
+/* Serves all channels on the list. What finds no room now is tried again when UCX has sent a
+ * packet: on_packet_sent() puts the channel back on the list. */
 void xm_ucx_multirail_progress(xm_ucx_transport_t *self)
 {
     while (self->due_multirail != NULL) {
@@ -359,6 +407,8 @@ void xm_ucx_multirail_progress(xm_ucx_transport_t *self)
     }
 }
 
+/* Detaches a message that is about to be freed from all packets UCX still has. Their bytes
+ * become zeros with an invalid mark, so the user's buffer is free from now on. */
 void xm_ucx_multirail_void(xm_ucx_multirail_t *multirail, const xm_ucx_outgoing_t *message)
 {
     for (int lane = 0; lane < multirail->peer->stripe.rails && message->packets > 0; ++lane) {
@@ -375,13 +425,15 @@ void xm_ucx_multirail_void(xm_ucx_multirail_t *multirail, const xm_ucx_outgoing_
     }
 }
 
+/* Says whether destroy still has to wait for this channel. */
 bool xm_ucx_multirail_has_packets(const xm_ucx_multirail_t *multirail)
 {
     bool any = !xm_list_is_empty(&multirail->answers) || !xm_list_is_empty(&multirail->starts) ||
                !xm_list_is_empty(&multirail->ready);
 
     for (int lane = 0; lane < multirail->peer->stripe.rails; ++lane) {
-        /* At the end there is no progress on a rail with abandoned requests. */
+        /* Destroy makes no progress on a rail with abandoned requests, so waiting for its
+         * packets would be in vain. */
         any = any || (xm_ucx_multirail_uses(multirail, lane) &&
                       !xm_list_is_empty(&multirail->lanes[lane].posted) &&
                       xm_ucx_rail_of(multirail->peer, lane)->abandoned == 0);
@@ -389,6 +441,7 @@ bool xm_ucx_multirail_has_packets(const xm_ucx_multirail_t *multirail)
     return any;
 }
 
+/* A channel exists for the life of the transport; it is freed in xm_ucx_multirail_close(). */
 xm_status_t xm_ucx_multirail_open(xm_ucx_peer_t *peer)
 {
     xm_ucx_multirail_t *multirail = calloc(1, sizeof(*multirail));

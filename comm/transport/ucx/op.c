@@ -1,4 +1,9 @@
-/* The UCX transport: the fragments of operations, and their ends. */
+/* The fragments of operations over UCX's own messages, and how operations end. A message that
+ * is split over rails is several requests of UCX, each with a fragment object that lives from
+ * its post until UCX's callback; the operation ends when the last one is gone. Callbacks come
+ * from inside posting calls and from progress, so they only move the operation to the ring
+ * `ended`; xm_ucx_deliver() calls `done` later, where the caller may post again. A receive that
+ * does not take all of a split message leaves orphans behind, which are thrown away here. */
 #include "comm/transport/ucx/op.h"
 
 #include <inttypes.h>
@@ -10,7 +15,9 @@ enum { BLOCK = 256 };
 
 static void throw_rest_away(const xm_op_t *op);
 
-/* UCX is done with the operation. `done` is called later, outside of UCX and of posting calls. */
+/* UCX is done with the operation, or has been made to forget it. A failure that it has already
+ * stays, since it is the cause of what came later; `done` is called later, outside of UCX and
+ * of posting calls. */
 void xm_ucx_end_op(xm_op_t *op, xm_status_t status)
 {
     xm_ucx_transport_t *self = op->priv.owner;
@@ -26,6 +33,9 @@ void xm_ucx_end_op(xm_op_t *op, xm_status_t status)
     }
 }
 
+/* Makes a block of fragments. They are never freed before the transport, so a pointer that UCX
+ * still holds stays valid memory, and posting allocates only while the number in flight still
+ * grows. */
 xm_status_t xm_ucx_add_fragments(xm_ucx_transport_t *self)
 {
     xm_ucx_fragment_t *block = calloc(BLOCK, sizeof(*block));
@@ -54,6 +64,8 @@ void xm_ucx_free_fragments(xm_ucx_transport_t *self)
     self->free_fragments = NULL;
 }
 
+/* Asks UCX to cancel a request. UCX may call back at once or, for a message that is already
+ * arriving, when that has ended; it ignores this for sends. */
 static void cancel_fragment(xm_ucx_fragment_t *fragment)
 {
     if (fragment->request != NULL) {
@@ -62,7 +74,8 @@ static void cancel_fragment(xm_ucx_fragment_t *fragment)
     }
 }
 
-/* Cancelling ends the fragment at once, or leaves it to UCX: no other fragment leaves the list. */
+/* Cancels a list of fragments. Cancelling ends the fragment at once, or leaves it to UCX: no
+ * other one leaves the list, so the next pointer that was read before stays valid. */
 void xm_ucx_cancel_fragments(xm_ucx_fragment_t *fragment)
 {
     while (fragment != NULL) {
@@ -73,7 +86,9 @@ void xm_ucx_cancel_fragments(xm_ucx_fragment_t *fragment)
     }
 }
 
-/* A callback of UCX has ended the fragment. The first failure of a fragment is its operation's. */
+/* A callback of UCX has ended the fragment. The first failure of a fragment is its operation's.
+ * If the posting call has not returned yet, UCX owns nothing but the caller still uses the
+ * fragment, so it is only marked. */
 static void end_fragment(xm_ucx_fragment_t *fragment, xm_status_t status)
 {
     xm_op_t *op = fragment->op;
@@ -92,8 +107,9 @@ static void end_fragment(xm_ucx_fragment_t *fragment, xm_status_t status)
     }
 }
 
-/* True when the fragment of this request has been given up already. UCX reuses requests, so the
- * mark is taken off. */
+/* True when the fragment of this request has been given up already: the request's user data
+ * then points to an object that may serve another message. UCX reuses requests, so the mark is
+ * taken off. */
 static bool was_abandoned(void *request)
 {
     xm_ucx_request_t *ours = request;
@@ -103,6 +119,8 @@ static bool was_abandoned(void *request)
     return abandoned;
 }
 
+/* UCX's callback for a send: the buffer is no longer read. It says nothing about the receiver
+ * having matched the message, except for long ones, whose rendezvous needs that. */
 void xm_ucx_on_sent(void *request, ucs_status_t status, void *user_data)
 {
     xm_ucx_fragment_t *fragment = user_data;
@@ -114,8 +132,9 @@ void xm_ucx_on_sent(void *request, ucs_status_t status, void *user_data)
     }
 }
 
-/* A message, or a fragment of one, has come for a receive. Returns whether it is what was expected.
- */
+/* A message, or a fragment of one, has come for a receive. Returns whether it is what was
+ * expected. The flags remember on which lanes something came and of which kind, because they
+ * alone tell later what of the message is still to come. */
 static bool check_arrival(xm_ucx_fragment_t *fragment, const ucp_tag_recv_info_t *info)
 {
     xm_op_t *op = fragment->op;
@@ -128,6 +147,10 @@ static bool check_arrival(xm_ucx_fragment_t *fragment, const ucp_tag_recv_info_t
     return split == expects_split && info->length == fragment->length;
 }
 
+/* UCX's callback for a receive. The lengths of the two ends decide whether a message is split,
+ * so ends that disagree about the length may also disagree about that: an unsplit message then
+ * takes one of several posted fragments, and the others would wait for ever unless they were
+ * cancelled here. */
 void xm_ucx_on_received(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info,
                         void *user_data)
 {
@@ -141,6 +164,7 @@ void xm_ucx_on_received(void *request, ucs_status_t status, const ucp_tag_recv_i
     op = fragment->op;
     if (op != NULL && (status == UCS_OK || status == UCS_ERR_MESSAGE_TRUNCATED) &&
         !check_arrival(fragment, info)) {
+        /* Truncated is the code that becomes XM_ERR_CORRUPT, whichever way the lengths differ. */
         status = UCS_ERR_MESSAGE_TRUNCATED;
         if ((op->priv.flags & XM_UCX_EXPECTS_SPLIT) != 0 &&
             (op->priv.flags & XM_UCX_CAME_WHOLE) != 0) {
@@ -159,8 +183,8 @@ void xm_ucx_on_received(void *request, ucs_status_t status, const ucp_tag_recv_i
     end_fragment(fragment, xm_ucx_status(status, fragment->peer->failed));
 }
 
-/* The lanes on which fragments of the split message that came for a receive are still to be taken.
- */
+/* The lanes on which fragments of the split message that came for a receive are still to be
+ * taken. */
 static unsigned lanes_left(const xm_ucx_peer_t *peer, const xm_op_t *op)
 {
     unsigned left = 0;
@@ -172,6 +196,8 @@ static unsigned lanes_left(const xm_ucx_peer_t *peer, const xm_op_t *op)
     return left & ~op->priv.flags;
 }
 
+/* The sentence has both lengths where they are known: of a split message only when all its
+ * fragments were seen. */
 static xm_status_t length_error(const xm_ucx_transport_t *self, int peer, uint64_t tag,
                                 size_t length, size_t received)
 {
@@ -185,7 +211,10 @@ static xm_status_t length_error(const xm_ucx_transport_t *self, int peer, uint64
                         self->base.rank, peer, tag, length, came);
 }
 
-/* The sentence that goes with the failure of an operation. */
+/* Makes the sentence that goes with the failure of an operation. It is made just before `done`,
+ * not when the failure happened, since other operations may have overwritten the last error
+ * meanwhile. The first peer that failed is remembered for the worker, which looks for whom to
+ * blame. */
 static void explain(xm_ucx_transport_t *self, const xm_op_t *op)
 {
     const char *verb = op->priv.kind == XM_UCX_SEND ? "send to" : "receive from";
@@ -209,7 +238,9 @@ static void explain(xm_ucx_transport_t *self, const xm_op_t *op)
     }
 }
 
-/* Posts a receive that throws away what comes on a lane. */
+/* Posts a receive that throws away what comes on a lane. It has an empty buffer: UCX ends it as
+ * truncated, and the sender is released like by any receive. Without memory the orphan stays in
+ * UCX's queue, which costs memory but no correctness unless the tag is used again. */
 static void post_orphan(xm_ucx_peer_t *peer, int lane, uint64_t tag)
 {
     static char nothing;
@@ -227,6 +258,8 @@ static void post_orphan(xm_ucx_peer_t *peer, int lane, uint64_t tag)
     request = ucp_tag_recv_nbx(xm_ucx_rail_of(peer, lane)->worker, &nothing, 0,
                                (uint64_t)peer->rank << XM_UCX_TAG_BITS | tag | XM_UCX_TAG_SPLIT,
                                UINT64_MAX, &param);
+    /* The message was there already and is gone, or UCX refused the receive: nothing is left to
+     * wait for. */
     if (fragment->ended || UCS_PTR_IS_ERR(request)) {
         xm_ucx_give_fragment(fragment);
     } else {
@@ -234,15 +267,18 @@ static void post_orphan(xm_ucx_peer_t *peer, int lane, uint64_t tag)
     }
 }
 
-/* A receive has ended xm_ucx_without taking all fragments of a split message (it was cancelled too
+/* A receive has ended without taking all fragments of a split message (it was cancelled too
  * late, or posted for a shorter one). The rest must end for its sender too, and must not meet a
- * later receive with that tag. Rails keep the order of messages, so it meets what is posted now. */
+ * later receive with that tag. Rails keep the order of messages, so it meets what is posted
+ * now, before any later receive. */
 static void throw_rest_away(const xm_op_t *op)
 {
     const xm_ucx_transport_t *self = op->priv.owner;
     xm_ucx_peer_t *peer = &self->peers[op->priv.peer];
     unsigned left = lanes_left(peer, op);
 
+    /* A peer that is gone sends no rest, and a transport that ends throws everything away by
+     * itself. */
     if (peer->failed || peer->reported || self->closing || self->fenced) {
         return;
     }
@@ -253,6 +289,9 @@ static void throw_rest_away(const xm_op_t *op)
     }
 }
 
+/* Calls `done` of all that has ended, also of what ends meanwhile. Each operation is taken off
+ * the ring first and is idle when `done` runs, so that the caller may post it again or free it
+ * there. */
 int xm_ucx_deliver(xm_ucx_transport_t *self)
 {
     int count = 0;

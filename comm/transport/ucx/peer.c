@@ -1,8 +1,14 @@
-/* The UCX transport: the endpoints of a peer, and what UCX reports of them. */
+/* The endpoints of a peer, and what UCX reports of them. An endpoint is made at the first
+ * message, not at the start: connecting all ranks to all others would cost descriptors and
+ * memory for pairs that never talk. Error callbacks run inside UCX's progress, where endpoints
+ * must not be closed, so they only mark the peer or the rail, and progress acts afterwards. How
+ * an endpoint is let go of depends on whether UCX watches the peer: without error handling it
+ * cannot be closed against the peer's will, and is leaked. */
 #include <stdlib.h>
 
 #include "comm/transport/ucx/multirail.h"
 
+/* The first report stays: later ones are consequences. */
 void xm_ucx_report(xm_ucx_peer_t *peer, ucs_status_t reason)
 {
     if (!peer->reported && !peer->failed) {
@@ -12,6 +18,9 @@ void xm_ucx_report(xm_ucx_peer_t *peer, ucs_status_t reason)
     }
 }
 
+/* An error of one rail. Without a channel it is the end of the peer; with one, progress first
+ * waits to see whether the other rails fail as well. Errors of rails that are closing already
+ * are expected and ignored. */
 void xm_ucx_failover_broken(xm_ucx_peer_t *peer, int lane, ucs_status_t status)
 {
     xm_ucx_multirail_t *multirail = peer->multirail;
@@ -28,6 +37,8 @@ void xm_ucx_failover_broken(xm_ucx_peer_t *peer, int lane, ucs_status_t status)
     }
 }
 
+/* Called by UCX for endpoints with error handling; the argument tells peer and lane, since
+ * several endpoints share a worker. */
 static void on_endpoint_error(void *arg, ucp_ep_h ep, ucs_status_t status)
 {
     xm_ucx_lane_t *lane = arg;
@@ -36,6 +47,8 @@ static void on_endpoint_error(void *arg, ucp_ep_h ep, ucs_status_t status)
     xm_ucx_failover_broken(lane->peer, (int)(lane - lane->peer->lanes), status);
 }
 
+/* The sentence depends on who found out: the fault channel knows more than this transport and
+ * adds its own. */
 xm_status_t xm_ucx_peer_error(const xm_ucx_peer_t *peer)
 {
     if (peer->reason == UCS_OK) {
@@ -45,7 +58,9 @@ xm_status_t xm_ucx_peer_error(const xm_ucx_peer_t *peer)
                         ucs_status_string(peer->reason));
 }
 
-/* Lanes that have an endpoint already, after a failure half way, keep it. */
+/* Makes the endpoints that are missing. Lanes that have one already, after a failure half way,
+ * keep it. A path that UCX does not find is an error for the peer, but for a channel only that
+ * of a rail: the others may do. */
 xm_status_t xm_ucx_connect(xm_ucx_peer_t *peer)
 {
     ucp_ep_params_t params = {
@@ -82,8 +97,9 @@ xm_status_t xm_ucx_connect(xm_ucx_peer_t *peer)
     return XM_OK;
 }
 
-/* Starts closing the endpoints. An orderly close is waited for in destroy; one by force may never
- * end when the peer is dead, so its request is given back at once. */
+/* Starts closing the endpoints. An orderly close flushes what was sent and is waited for in
+ * destroy; one by force may never end when the peer is dead, so its request is given back at
+ * once and UCX frees it when it can. */
 void xm_ucx_close_endpoints(xm_ucx_peer_t *peer, bool force)
 {
     ucp_request_param_t param = {.op_attr_mask = force ? (uint32_t)UCP_OP_ATTR_FIELD_FLAGS : 0u,
@@ -110,6 +126,8 @@ void xm_ucx_close_endpoints(xm_ucx_peer_t *peer, bool force)
     }
 }
 
+/* Lets go of the endpoint of a lane that was given up. By force and without waiting: its peer
+ * cannot be reached over it. */
 void xm_ucx_retire_lane(xm_ucx_peer_t *peer, int lane)
 {
     ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,

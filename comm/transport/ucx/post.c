@@ -1,4 +1,9 @@
-/* The UCX transport: posting operations, and taking them back. */
+/* Posting operations, and taking them back. A send or receive is cut into fragments here, one
+ * for each rail in use if it is long enough, and both ends cut alike because both compute it
+ * from the length. UCX may complete a fragment inside the posting call, and the peer may fail
+ * between two fragments, so the operation holds a count of its own while it is being posted: it
+ * can neither end nor be called back under the hands of this code. Channels
+ * (comm/transport/ucx/multirail.h) take whole messages instead. */
 #include <inttypes.h>
 
 #include "comm/transport/ucx/multirail.h"
@@ -6,7 +11,8 @@
 
 static const uint64_t max_tag = (UINT64_C(1) << XM_UCX_TAG_BITS) - 1;
 
-/* What every post checks and prepares. */
+/* The checks and preparations of every post. A refusal leaves the operation idle and untouched; for
+ * a failed peer it names the one that failed, so that the worker blames the right rank. */
 static xm_status_t prepare(xm_ucx_transport_t *self, int rank, uint64_t tag, const void *buffer,
                            size_t length, const xm_op_t *op)
 {
@@ -22,6 +28,8 @@ static xm_status_t prepare(xm_ucx_transport_t *self, int rank, uint64_t tag, con
                             "; at least 1 byte and a tag below 2^48 are needed",
                             self->base.rank, length, tag);
     }
+    /* The operation's links are in use while it is in flight: a second post would corrupt the
+     * ring. */
     if (op->priv.kind != XM_UCX_IDLE) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                             "rank %d: operation with tag %" PRIu64 " is posted while in flight",
@@ -43,8 +51,8 @@ static xm_status_t prepare(xm_ucx_transport_t *self, int rank, uint64_t tag, con
     return peer->connected ? XM_OK : xm_ucx_connect(peer);
 }
 
-/* Makes the operation in flight. That comes before UCX is called, because UCX may end a fragment (a
- * message that is there already) inside the call. */
+/* Makes the operation in flight. That comes before UCX is called, because UCX may end a
+ * fragment (a message that is there already) inside the call. */
 static void start_op(xm_ucx_transport_t *self, xm_op_t *op, int peer, uint64_t tag, size_t length,
                      int kind)
 {
@@ -58,11 +66,12 @@ static void start_op(xm_ucx_transport_t *self, xm_op_t *op, int peer, uint64_t t
     op->priv.pending = 0;
     op->priv.flags = 0;
     op->priv.status = XM_IN_PROGRESS;
+    /* The worker's own messages do not count as users: they probe exactly because users wait. */
     self->peers[peer].users += tag < XM_TRANSPORT_TAG_OWN;
     xm_list_append(&self->peers[peer].in_flight, &op->priv.link);
 }
 
-/* What a message is, before it is cut into fragments. */
+/* A message before it is cut into fragments. */
 typedef struct {
     xm_ucx_peer_t *peer;
     uint64_t wire_tag;
@@ -73,7 +82,9 @@ typedef struct {
     bool split;
 } message_t;
 
-/* Hands one fragment to UCX. UCS_INPROGRESS: its callback will come; *called: it came inside. */
+/* Hands one fragment to UCX. UCS_INPROGRESS: its callback will come; UCS_OK with *called: it
+ * came inside the call and has done the counting; UCS_OK without: the send is complete and UCX
+ * keeps nothing. */
 static ucs_status_t post_fragment(const message_t *message, xm_op_t *op, int lane, bool *called)
 {
     size_t begin = 0, end = message->length;
@@ -107,6 +118,8 @@ static ucs_status_t post_fragment(const message_t *message, xm_op_t *op, int lan
         request = ucp_tag_recv_nbx(xm_ucx_rail_of(peer, lane)->worker, message->buffer + begin,
                                    end - begin, message->wire_tag, message->mask, &param);
     }
+    /* end_fragment() has seen that the request is not known yet and has left the rest to this
+     * place. */
     if (fragment->ended) {
         *called = true;
         xm_ucx_give_fragment(fragment);
@@ -121,7 +134,8 @@ static ucs_status_t post_fragment(const message_t *message, xm_op_t *op, int lan
     return UCS_INPROGRESS;
 }
 
-/* The peer of a send that UCX refused is lost. */
+/* A send that UCX refuses is the end of its peer, unless only memory was lacking. A refused
+ * receive says nothing about the peer. */
 static xm_status_t post_error(xm_ucx_transport_t *self, const xm_op_t *op, ucs_status_t status)
 {
     bool send = op->priv.kind == XM_UCX_SEND;
@@ -136,6 +150,10 @@ static xm_status_t post_error(xm_ucx_transport_t *self, const xm_op_t *op, ucs_s
                         op->priv.tag, ucs_status_string(status));
 }
 
+/* Posts the fragments. It returns XM_OK if a send was complete at once (then `done` is not
+ * called), XM_IN_PROGRESS if `done` will come, or an error with the operation idle again. If a
+ * later fragment fails, those before it are cancelled, and the operation ends when UCX has let
+ * go of the last of them. */
 static xm_status_t post(xm_ucx_transport_t *self, const message_t *message, xm_op_t *op)
 {
     const xm_stripe_t *stripe = &message->peer->stripe;
@@ -153,9 +171,12 @@ static xm_status_t post(xm_ucx_transport_t *self, const message_t *message, xm_o
             xm_ucx_cancel_fragments(op->priv.handle);
         }
     }
+    /* Some fragment is still with UCX; its callback ends the operation. */
     if (--op->priv.pending > 0) {
         return XM_IN_PROGRESS;
     }
+    /* All fragments ended by callbacks inside the calls. `done` still has to come from
+     * progress, as for every receive. */
     if (called) {
         xm_ucx_end_op(op, XM_OK);
         return XM_IN_PROGRESS;
@@ -165,6 +186,9 @@ static xm_status_t post(xm_ucx_transport_t *self, const message_t *message, xm_o
     return op->priv.status == XM_IN_PROGRESS ? XM_OK : op->priv.status;
 }
 
+/* Sends a message. Short ones over a channel are copied and complete here; a message over UCX
+ * that is not split takes the rail that a hash of its tag chooses, the same for all messages
+ * with that tag, because only one rail keeps their order. */
 xm_status_t xm_ucx_send(xm_transport_t *transport, int peer, uint64_t tag, const void *buffer,
                         size_t length, xm_memory_t *memory, xm_op_t *op)
 {
@@ -191,6 +215,9 @@ xm_status_t xm_ucx_send(xm_transport_t *transport, int peer, uint64_t tag, const
     return post(self, &message, op);
 }
 
+/* Posts a receive. Its mask leaves the split bit out, so that a message of unexpected length is
+ * still matched and can be reported, instead of two ends that wait for each other until the
+ * deadline. */
 xm_status_t xm_ucx_receive(xm_transport_t *transport, int peer, uint64_t tag, void *buffer,
                            size_t length, xm_memory_t *memory, xm_op_t *op)
 {
@@ -215,6 +242,8 @@ xm_status_t xm_ucx_receive(xm_transport_t *transport, int peer, uint64_t tag, vo
     return post(self, &message, op);
 }
 
+/* Asks for an operation to end; `done` tells what came of it. A send is not stopped by UCX, and
+ * a receive whose bytes are arriving ends when they have come. */
 void xm_ucx_cancel(xm_transport_t *transport, xm_op_t *op)
 {
     xm_ucx_transport_t *self = (xm_ucx_transport_t *)transport;
@@ -228,6 +257,8 @@ void xm_ucx_cancel(xm_transport_t *transport, xm_op_t *op)
     }
 }
 
+/* Cancels the receives from one peer, orphans' included, which have no operation that could be
+ * cancelled. */
 void xm_ucx_cancel_receives(xm_ucx_peer_t *peer)
 {
     if (peer->multirail != NULL) {
@@ -244,6 +275,9 @@ void xm_ucx_cancel_receives(xm_ucx_peer_t *peer)
     xm_ucx_cancel_fragments(peer->orphans);
 }
 
+/* UCX cannot end these requests, so they are marked: when a callback comes after all, it finds
+ * the mark and touches neither fragment nor operation. The rail counts them, and is neither
+ * progressed nor destroyed at the end. */
 static void abandon_list(xm_ucx_fragment_t *fragment)
 {
     while (fragment != NULL) {
@@ -256,6 +290,8 @@ static void abandon_list(xm_ucx_fragment_t *fragment)
     }
 }
 
+/* Ends all operations with a peer, whether UCX lets go of them or not. Receives are cancelled
+ * first, since nearly all of them end by that and need no abandoning. */
 void xm_ucx_abandon_ops(xm_ucx_peer_t *peer)
 {
     if (peer->multirail != NULL) {

@@ -1,3 +1,9 @@
+/* One rail: a UCX context restricted to one kind of path or one device, and its worker. A
+ * context for each NIC is needed because UCX's own multi-rail counts every TCP address as
+ * reachable from every interface (docs/transport.md), and because a rail that is lost must be
+ * separable from the others. Settings for it are made here where the environment leaves them
+ * open: most of them work round behaviour of UCX 1.13 when peers die. UCX has no interface that
+ * tells its choices, so devices and protocols are read from the reports it prints. */
 #include "comm/transport/ucx/rail.h"
 
 #include <dirent.h>
@@ -49,6 +55,8 @@ static const setting_t tcp_only_settings[] = {
     {"UCX_RNDV_THRESH", "RNDV_THRESH", "20k", NULL},
 };
 
+/* A setting that UCX does not know is an error, not a warning: each is there to avoid a hang or
+ * an abort. */
 static xm_status_t modify(ucp_config_t *config, const char *name, const char *value)
 {
     ucs_status_t status = ucp_config_modify(config, name, value);
@@ -60,7 +68,8 @@ static xm_status_t modify(ucp_config_t *config, const char *name, const char *va
     return XM_OK;
 }
 
-/* True when a comma-separated list holds one of the words of another. */
+/* True when a comma-separated list holds one of the words of another. Words are compared whole:
+ * "sm" is not "sm_x". */
 static bool share_a_word(const char *list, const char *words)
 {
     for (const char *at = list; *at != '\0'; at += strcspn(at, ","), at += *at == ',') {
@@ -82,8 +91,8 @@ static bool is_rdma_port(const char *device)
     return strchr(device, ':') != NULL;
 }
 
-/* UCX warns about settings that no transport reads, so those are left out. TCP does not use the
- * ports of RDMA devices. */
+/* UCX warns about settings that no transport reads, so those are left out: a user would take
+ * the warning for a fault. TCP does not use the ports of RDMA devices. */
 static bool is_used(const setting_t *setting, const char *device, const char *tls)
 {
     if (setting->users != NULL && is_rdma_port(device) && strcmp(setting->users, TCP) == 0) {
@@ -96,7 +105,7 @@ static bool is_used(const setting_t *setting, const char *device, const char *tl
                          : share_a_word(tls, setting->users);
 }
 
-/* Sets what the environment leaves open. */
+/* Sets what the environment leaves open; the user's word wins over ours. */
 static xm_status_t apply(ucp_config_t *config, const setting_t *list, size_t count,
                          const char *device, const char *tls)
 {
@@ -110,6 +119,7 @@ static xm_status_t apply(ucp_config_t *config, const setting_t *list, size_t cou
     return status;
 }
 
+/* Without an RDMA device in the machine UCX can choose nothing but TCP, whatever UCX_TLS allows. */
 static bool machine_has_verbs(void)
 {
     DIR *devices = opendir("/sys/class/infiniband");
@@ -124,7 +134,8 @@ static bool machine_has_verbs(void)
     return found;
 }
 
-/* True when every word of UCX_TLS is one of these. */
+/* True when every word of UCX_TLS is one of these. The words of both lists are taken whole,
+ * with a copy of bounded size; longer words are no transport of UCX. */
 static bool has_only(const char *tls, const char *words)
 {
     char word[32];
@@ -138,12 +149,15 @@ static bool has_only(const char *tls, const char *words)
     return true;
 }
 
-/* True when nothing but TCP can carry the rail's messages. */
+/* True when nothing but TCP can carry the rail's messages. The answer decides about settings
+ * that would slow RDMA down, and about frames, so in doubt it is false. */
 static bool is_tcp_only(xm_ucx_rail_kind_t kind, const char *device, const char *tls)
 {
     if (kind == XM_UCX_RAIL_TCP || (tls != NULL && has_only(tls, "tcp,self"))) {
         return true;
     }
+    /* A rail inside a host always has shared memory, unless UCX_TLS leaves it out, which the
+     * test above covers. */
     if (kind == XM_UCX_RAIL_HOST) {
         return false;
     }
@@ -153,7 +167,8 @@ static bool is_tcp_only(xm_ucx_rail_kind_t kind, const char *device, const char 
     return device[0] != '\0' ? !is_rdma_port(device) : !machine_has_verbs();
 }
 
-/* Whether /dev/shm has not enough for all ranks here, who may ask one after the other. */
+/* True when /dev/shm may not have enough for all ranks here. They start at the same time and
+ * each sees what the others have not taken yet, so the sum for all is compared. */
 static bool is_short_of_shm(int ranks)
 {
     struct statvfs shm;
@@ -162,6 +177,8 @@ static bool is_short_of_shm(int ranks)
            (uint64_t)shm.f_bavail * shm.f_frsize < (uint64_t)XM_UCX_SHM_PER_RANK * (uint64_t)ranks;
 }
 
+/* Reads UCX's configuration and sets what this kind of rail needs. On failure the configuration
+ * is released; otherwise it is the caller's. */
 static xm_status_t configure(const xm_ucx_rail_params_t *params, ucp_config_t **config)
 {
     xm_ucx_rail_kind_t kind = params->kind;
@@ -174,22 +191,30 @@ static xm_status_t configure(const xm_ucx_rail_params_t *params, ucp_config_t **
         return xm_error_set(XM_ERR_PARSE, "UCX refuses its UCX_ variables: %s",
                             ucs_status_string(ucs_status));
     }
+    /* The order matters little, since no setting is named in both lists; what the user has set
+     * in the environment is never touched. */
     status = apply(*config, settings, sizeof(settings) / sizeof(settings[0]), device, tls);
     if (status == XM_OK && is_tcp_only(kind, device, tls)) {
         status = apply(*config, tcp_only_settings,
                        sizeof(tcp_only_settings) / sizeof(tcp_only_settings[0]), device, tls);
     }
+    /* The rail of an emulated cluster is TCP even where the user allows more: shared memory
+     * would bypass the network that is emulated. */
     if (kind == XM_UCX_RAIL_TCP && status == XM_OK) {
         status = modify(*config, "TLS", tls);
         if (status == XM_OK && getenv("UCX_NET_DEVICES") == NULL) {
             status = modify(*config, "NET_DEVICES", "lo");
         }
     }
+    /* UCX would print an error for each segment and make no worker. System V segments need no
+     * file system, and the kernel frees them with their last process. */
     if (tls == NULL && status == XM_OK && is_short_of_shm(params->ranks_here)) {
         xm_log_info("/dev/shm has less than 8 MiB for each of the %d ranks here; UCX does without",
                     params->ranks_here);
         status = modify(*config, "TLS", "^posix");
     }
+    /* The rail's own device comes last, because it overrides what the environment says about
+     * devices. */
     if (device[0] != '\0' && status == XM_OK) {
         status = modify(*config, "NET_DEVICES", device);
     }
@@ -199,7 +224,7 @@ static xm_status_t configure(const xm_ucx_rail_params_t *params, ucp_config_t **
     return status;
 }
 
-/* What UCX tells of a context or an endpoint; NULL: no memory. To be freed. */
+/* The text that UCX prints about a context or an endpoint; NULL: no memory. The caller frees it. */
 static char *report_of(ucp_context_h context, ucp_ep_h ep)
 {
     char *report = NULL;
@@ -232,8 +257,8 @@ static void append_word(char *text, size_t size, const char *word, size_t length
     (void)snprintf(text + used, size - used, "%s%.*s", used > 0 ? " " : "", (int)length, word);
 }
 
-/* The next device in a report of a context after @p at, which has lines "#      resource 1  :  md 1
- * dev 1  flags -- tcp/eth0"; NULL: no more. */
+/* The next device in a report of a context after @p at, which has lines "#      resource 1  :
+ * md 1 dev 1  flags -- tcp/eth0"; NULL: no more. */
 static const char *next_device(const char *at, size_t *length)
 {
     while ((at = strstr(at, "resource ")) != NULL) {
@@ -249,8 +274,9 @@ static const char *next_device(const char *at, size_t *length)
     return NULL;
 }
 
-/* A device that UCX cannot use (down, without an address, not of the transports in UCX_TLS) is no
- * failure of ucp_init(): the context just lacks it. */
+/* A device that UCX cannot use (down, without an address, not of the transports in UCX_TLS) is
+ * no failure of ucp_init(): the context just lacks it, and the first message would fail with a
+ * sentence that helps nobody. So the context is asked here, by name. */
 static xm_status_t check_device(ucp_context_h context, const char *device, int rank)
 {
     char *report = report_of(context, NULL);
@@ -261,6 +287,7 @@ static xm_status_t check_device(ucp_context_h context, const char *device, int r
     if (report == NULL) {
         return XM_ERR_NO_MEMORY;
     }
+    /* The device must stand in the report by its whole name: "eth1" is not found in "eth10". */
     while (!found && (at = next_device(at, &length)) != NULL) {
         found = strlen(device) == length && strncmp(at, device, length) == 0;
     }
@@ -277,6 +304,8 @@ static void init_request(void *request)
     ((xm_ucx_request_t *)request)->abandoned = false;
 }
 
+/* Makes the context of a rail. The size of requests is enlarged by the mark of abandoned ones,
+ * which UCX hands out with each request. */
 static xm_status_t open_context(xm_ucx_rail_t *rail, const xm_ucx_rail_params_t *params)
 {
     const char *device = params->device;
@@ -297,6 +326,7 @@ static xm_status_t open_context(xm_ucx_rail_t *rail, const xm_ucx_rail_params_t 
     if (status < 0) {
         return status;
     }
+    /* The configuration is copied by ucp_init(), so it can go whatever the result is. */
     ucs_status = ucp_init(&ucp_params, config, &rail->context);
     ucp_config_release(config);
     if (ucs_status != UCS_OK) {
@@ -318,6 +348,8 @@ static xm_status_t open_context(xm_ucx_rail_t *rail, const xm_ucx_rail_params_t 
     return status;
 }
 
+/* Lists the devices that UCX would use if nobody restricted it. It makes a context for that and
+ * throws it away, since only a context knows. */
 xm_status_t xm_ucx_rail_devices(char **devices)
 {
     static const xm_ucx_rail_params_t params = {
@@ -335,6 +367,7 @@ xm_status_t xm_ucx_rail_devices(char **devices)
     if (report == NULL) {
         return XM_ERR_NO_MEMORY;
     }
+    /* No list of names is longer than the report that it comes from. */
     size = strlen(report) + 1;
     *devices = calloc(1, size);
     for (const char *at = report; *devices != NULL && (at = next_device(at, &length)) != NULL;) {
@@ -344,7 +377,8 @@ xm_status_t xm_ucx_rail_devices(char **devices)
     return *devices != NULL ? XM_OK : xm_error_set(XM_ERR_NO_MEMORY, "no memory for device names");
 }
 
-/* Debian's UCX has no CUDA modules, others may. */
+/* True when this build of UCX can send device memory. Debian's UCX has no CUDA modules, others
+ * may. */
 static bool takes_cuda(ucp_context_h context)
 {
     ucp_context_attr_t attributes = {.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES};
@@ -365,6 +399,10 @@ const char *xm_ucx_rail_name(xm_ucx_rail_kind_t kind, const char *device)
     }
 }
 
+/* Opens a rail: context, worker, address and, for sleepers, the event descriptor. On failure
+ * everything made before is freed in reverse order, and the sentence names the step. The worker
+ * is SERIALIZED: any thread may use it, but never two at a time, which is the transport's own
+ * rule. */
 xm_status_t xm_ucx_rail_open(xm_ucx_rail_t *rail, const xm_ucx_rail_params_t *params)
 {
     ucp_worker_params_t worker_params = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
@@ -394,6 +432,7 @@ xm_status_t xm_ucx_rail_open(xm_ucx_rail_t *rail, const xm_ucx_rail_params_t *pa
             goto release_address;
         }
     }
+    /* Both are asked once here, because they cannot change while the context lives. */
     rail->cuda = takes_cuda(rail->context);
     rail->tcp_only = is_tcp_only(params->kind, params->device,
                                  params->kind == XM_UCX_RAIL_TCP ? NULL : getenv("UCX_TLS"));
@@ -411,6 +450,8 @@ cleanup_context:
                         "UCX cannot make a %s: %s", step, ucs_status_string(ucs_status));
 }
 
+/* Frees the rail unless UCX still has requests in it: destroying such a worker can abort the
+ * process, so it stays until the process ends. */
 void xm_ucx_rail_close(xm_ucx_rail_t *rail)
 {
     if (rail->open && rail->abandoned == 0 && rail->stuck == 0) {
@@ -421,6 +462,7 @@ void xm_ucx_rail_close(xm_ucx_rail_t *rail)
     rail->open = false;
 }
 
+/* Adds the protocols of an endpoint to a text, each once. */
 xm_status_t xm_ucx_rail_lanes(ucp_ep_h ep, char *buffer, size_t size)
 {
     char *report = report_of(NULL, ep);
@@ -429,6 +471,7 @@ xm_status_t xm_ucx_rail_lanes(ucp_ep_h ep, char *buffer, size_t size)
     if (report == NULL) {
         return XM_ERR_NO_MEMORY;
     }
+    /* Several endpoints append to one text, so what is there already stays. */
     buffer += used;
     size -= used;
     /* The report has lines "#  lane[0]:  2:sysv/memory.0 md[0]  -> …". */
@@ -447,6 +490,9 @@ xm_status_t xm_ucx_rail_lanes(ucp_ep_h ep, char *buffer, size_t size)
     return XM_OK;
 }
 
+/* Translates UCX's codes. Everything that means a broken connection becomes XM_ERR_PEER_DIED,
+ * and a cancelled request means the same if the peer has failed, because then this transport
+ * itself has cancelled it. */
 xm_status_t xm_ucx_status(ucs_status_t status, bool peer_failed)
 {
     switch (status) {

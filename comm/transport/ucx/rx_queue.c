@@ -1,21 +1,29 @@
-/* Multirail between two ranks: the messages that this rank receives. */
+/* Receive queue of the multi-rail channel. Frames of one message arrive in any order, by any
+ * rail and more than once, and receives must still match in the order in which messages were
+ * sent. So messages are numbered: `base` … `started` … in a ring of slots indexed by number,
+ * where a slot tells unknown, waiting and done apart. Everything is idempotent: what is known
+ * already is answered again and dropped, which is what makes resending safe without any
+ * agreement. User memory is written here and only here, chunk by chunk, while a receive is
+ * posted. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "comm/transport/ucx/multirail.h"
 
-/* SLOTS: of a multirail that has received something. SPAN: messages after one that is not finished,
+/* SLOTS: of a channel that has received something. SPAN: messages after one that is not finished,
  * until that is put aside. MOST_SLOTS: after one that has not come yet; more than its sender gets
  * to send before it notices that the rail is lost. */
 enum { SLOTS = 64, SPAN = 4096, MOST_SLOTS = 1 << 24 };
 
+/* Slots are found by number modulo a power of two, so growing and sliding need no search. */
 static xm_ucx_slot_t *slot_of(const xm_ucx_multirail_t *multirail, uint64_t number)
 {
     return &multirail->slots[number & (multirail->slot_count - 1)];
 }
 
-/* Takes the first message out of the ring: one that nobody receives must not make it ever larger.
- * Later ones are put aside later, so that list is in the order of the numbers. */
+/* Moves the first message out of the ring into the list `aside`, because a message that nobody
+ * receives would otherwise make the ring grow with every later one. Messages are put aside in
+ * the order of their numbers, so that list stays sorted. */
 static void put_first_aside(xm_ucx_multirail_t *multirail)
 {
     xm_ucx_slot_t *slot = slot_of(multirail, multirail->base);
@@ -46,6 +54,8 @@ static xm_ucx_incoming_t *find_message(const xm_ucx_multirail_t *multirail, uint
     return NULL;
 }
 
+/* True when the message has been answered completely. Numbers before `base` are done unless
+ * they are in the list `aside`: that is all that needs to be remembered of the whole past. */
 static bool is_done(const xm_ucx_multirail_t *multirail, uint64_t number)
 {
     if (number < multirail->base) {
@@ -54,7 +64,8 @@ static bool is_done(const xm_ucx_multirail_t *multirail, uint64_t number)
     return number - multirail->base < multirail->slot_count && slot_of(multirail, number)->done;
 }
 
-/* Makes room for the message of this number. */
+/* Makes room for the message of this number, or returns false without memory. The limit keeps a
+ * peer that sends nonsense from making this rank allocate without end. */
 static bool grow(xm_ucx_multirail_t *multirail, uint64_t number)
 {
     size_t count = multirail->slot_count > 0 ? multirail->slot_count : SLOTS;
@@ -63,6 +74,8 @@ static bool grow(xm_ucx_multirail_t *multirail, uint64_t number)
     while (multirail->base < multirail->started && number - multirail->base >= SPAN) {
         put_first_aside(multirail);
     }
+    /* A stuck rail may hold the message `base` while later ones come by others, so the ring has
+     * to reach far, but not without limit. */
     if (number - multirail->base >= MOST_SLOTS) {
         return false;
     }
@@ -76,6 +89,7 @@ static bool grow(xm_ucx_multirail_t *multirail, uint64_t number)
     if (slots == NULL) {
         return false;
     }
+    /* Slots move to their new places; a number's place depends on the ring's size. */
     for (uint64_t i = multirail->base; i - multirail->base < multirail->slot_count; ++i) {
         slots[i & (count - 1)] = *slot_of(multirail, i);
     }
@@ -85,7 +99,8 @@ static bool grow(xm_ucx_multirail_t *multirail, uint64_t number)
     return true;
 }
 
-/* What the sender needs no more is forgotten. */
+/* Slides the ring over messages that are answered; a frame of theirs that still comes is
+ * recognised by its number. */
 static void forget(xm_ucx_multirail_t *multirail)
 {
     while (multirail->base < multirail->started && slot_of(multirail, multirail->base)->done) {
@@ -94,6 +109,8 @@ static void forget(xm_ucx_multirail_t *multirail)
     }
 }
 
+/* Acknowledges by GRANT. The answer takes the rail by which the message came last, since that
+ * one works. */
 static void answer(xm_ucx_multirail_t *multirail, int lane, uint64_t number, uint64_t offset)
 {
     xm_ucx_frame_t frame = {
@@ -102,13 +119,14 @@ static void answer(xm_ucx_multirail_t *multirail, int lane, uint64_t number, uin
     xm_ucx_multirail_answer(multirail, lane, &frame);
 }
 
-/* What a short message takes of this rank's memory until it is received. */
+/* The memory that a short message takes of this rank until it is received. */
 static size_t cost_of(const xm_ucx_incoming_t *message)
 {
     return sizeof(*message) + message->length;
 }
 
-/* Nothing more is wanted of a message that was not answered by ALL yet. */
+/* Answers ALL and forgets the message: nothing more of it is wanted. Chunks that still arrive
+ * find the slot done, or a number before `base`: they are answered again and dropped. */
 static void end_message(xm_ucx_multirail_t *multirail, xm_ucx_incoming_t *message)
 {
     answer(multirail, message->lane, message->number, XM_UCX_FRAME_ALL);
@@ -121,7 +139,10 @@ static void end_message(xm_ucx_multirail_t *multirail, xm_ucx_incoming_t *messag
     forget(multirail);
 }
 
-/* A receive has met its message. */
+/* A receive has met its message. A short one is copied and ends at once; a longer one is
+ * granted, and its chunks then go directly to the user's buffer. If the lengths differ the
+ * message is acknowledged all the same, for the sender has done nothing wrong locally: only the
+ * receive fails, with both lengths. */
 static void match(xm_ucx_multirail_t *multirail, xm_ucx_incoming_t *message, xm_op_t *op)
 {
     bool fits = message->length == op->priv.length;
@@ -148,6 +169,8 @@ static void match(xm_ucx_multirail_t *multirail, xm_ucx_incoming_t *message, xm_
     }
 }
 
+/* The oldest receive with the tag that has no message yet: receives match in the order of their
+ * posts. */
 static xm_op_t *find_receive(const xm_ucx_peer_t *peer, uint64_t tag)
 {
     for (xm_list_t *at = xm_list_first(&peer->in_flight); at != NULL;
@@ -161,6 +184,8 @@ static xm_op_t *find_receive(const xm_ucx_peer_t *peer, uint64_t tag)
     return NULL;
 }
 
+/* A receive was posted. It takes the oldest message with its tag that waits; otherwise it stays
+ * on the peer's ring until take_up() finds it. */
 void xm_ucx_rx_queue_receive(xm_ucx_multirail_t *multirail, xm_op_t *op)
 {
     for (xm_list_t *at = xm_list_first(&multirail->unclaimed); at != NULL;
@@ -176,6 +201,9 @@ void xm_ucx_rx_queue_receive(xm_ucx_multirail_t *multirail, xm_op_t *op)
     }
 }
 
+/* Cancels a receive. If chunks are on their way the message is lost for good, and what still
+ * comes is dropped: no byte is written after this returns. A send cannot be cancelled, because
+ * its bytes may have arrived. */
 void xm_ucx_rx_queue_cancel(xm_ucx_multirail_t *multirail, xm_op_t *op)
 {
     xm_ucx_incoming_t *message = op->priv.handle;
@@ -190,7 +218,8 @@ void xm_ucx_rx_queue_cancel(xm_ucx_multirail_t *multirail, xm_op_t *op)
     xm_ucx_end_op(op, XM_ERR_CANCELED);
 }
 
-/* Messages whose turn it is meet their receives, or wait for them. */
+/* Matches the messages whose turn it is. It stops at the first number that has not come, even
+ * if later ones with other tags are here: a later message of the same tag must not overtake. */
 static void take_up(xm_ucx_multirail_t *multirail)
 {
     while (multirail->started - multirail->base < multirail->slot_count) {
@@ -202,6 +231,8 @@ static void take_up(xm_ucx_multirail_t *multirail)
             break;
         }
         ++multirail->started;
+        /* Such a message is acknowledged already and needs no slot; from here on it is only in
+         * the list of those that wait for a receive. */
         if (message->eager && !message->owed) {
             slot->message = NULL;
         }
@@ -215,7 +246,7 @@ static void take_up(xm_ucx_multirail_t *multirail)
     forget(multirail);
 }
 
-/* EAGER or START. */
+/* EAGER or START: a new message, or one that is announced again. */
 static void on_start(xm_ucx_multirail_t *multirail, int lane, const xm_ucx_frame_t *frame,
                      const uint8_t *bytes, size_t length)
 {
@@ -232,6 +263,8 @@ static void on_start(xm_ucx_multirail_t *multirail, int lane, const xm_ucx_frame
         return;
     }
 
+    /* Impossible lengths and numbers are a fault of the peer, not a reason to drop the frame
+     * silently: the sender would repeat it for ever. */
     if ((eager && frame->length != length) || frame->length > SIZE_MAX / 2 ||
         !grow(multirail, frame->message)) {
         xm_ucx_report(multirail->peer, UCS_ERR_NO_MEMORY);
@@ -267,13 +300,16 @@ static void on_start(xm_ucx_multirail_t *multirail, int lane, const xm_ucx_frame
     take_up(multirail);
 }
 
-/* True when the bytes of a chunk are in place, of a message whose chunks were asked for. */
+/* Copies a chunk into the user's buffer, and returns true if it was wanted: of the segment that
+ * was asked for, with the length that its place demands, and not here already. */
 static bool put_chunk(xm_ucx_incoming_t *message, const xm_ucx_frame_t *frame, const uint8_t *bytes,
                       size_t length)
 {
     size_t offset = (size_t)frame->offset, index, expected;
 
     if (message->op == NULL || frame->offset < message->from || frame->offset >= message->length) {
+        /* The bytes may come from a duplicate, from a segment that is complete, or from
+         * nonsense: everything that does not fit exactly is dropped. */
         return false;
     }
     index = (offset - message->from) / message->chunk;
@@ -288,6 +324,9 @@ static bool put_chunk(xm_ucx_incoming_t *message, const xm_ucx_frame_t *frame, c
     return true;
 }
 
+/* A chunk has come. When all of its segment are here the next segment is granted, and after the
+ * last one the message ends. The window of one segment bounds how much the sender may have in
+ * flight. */
 static void on_chunk(xm_ucx_multirail_t *multirail, int lane, const xm_ucx_frame_t *frame,
                      const uint8_t *bytes, size_t length)
 {
@@ -304,6 +343,7 @@ static void on_chunk(xm_ucx_multirail_t *multirail, int lane, const xm_ucx_frame
     ++multirail->peer->moved;
     left = message->length - message->from;
     segment = (size_t)message->chunk * XM_UCX_FRAME_CHUNKS;
+    /* A full segment has 64 chunks, whose mask cannot be made by a shift. */
     all = left > segment - message->chunk
               ? UINT64_MAX
               : (UINT64_C(1) << (left + message->chunk - 1) / message->chunk) - 1;
@@ -316,15 +356,19 @@ static void on_chunk(xm_ucx_multirail_t *multirail, int lane, const xm_ucx_frame
         answer(multirail, lane, message->number, message->from);
         return;
     }
+    /* The message is ended before its operation: end_message() frees what the operation refers
+     * to. */
     op = message->op;
     end_message(multirail, message);
     xm_ucx_end_op(op, XM_OK);
 }
 
+/* Each frame that concerns a message ends in an answer or in progress of the message; nothing
+ * is dropped without one of the two, except what the sender has an answer for already. */
 void xm_ucx_rx_queue_on_frame(xm_ucx_multirail_t *multirail, int lane, const xm_ucx_frame_t *frame,
                               const uint8_t *bytes, size_t length)
 {
-    /* What has arrived before, and came again: perhaps the answer was lost. */
+    /* The message has arrived before and came again: perhaps the answer was lost. */
     if (is_done(multirail, frame->message)) {
         answer(multirail, lane, frame->message, XM_UCX_FRAME_ALL);
     } else if (frame->kind == XM_UCX_FRAME_CHUNK) {
@@ -334,7 +378,8 @@ void xm_ucx_rx_queue_on_frame(xm_ucx_multirail_t *multirail, int lane, const xm_
     }
 }
 
-/* Says by every lane that these messages have arrived. */
+/* Says by every rail that these messages have arrived: any single rail may be dead without
+ * anybody knowing. */
 static void answer_everywhere(xm_ucx_multirail_t *multirail, uint64_t first, uint64_t count)
 {
     xm_ucx_frame_t frame = {
@@ -347,6 +392,9 @@ static void answer_everywhere(xm_ucx_multirail_t *multirail, uint64_t first, uin
     }
 }
 
+/* This rank leaves. It walks over all numbers up to the end of the ring, acknowledges each
+ * gapless run that is done in one frame, and then says FIN on every rail. A sender keeps copies
+ * of its short messages until they are acknowledged, so this is what lets it go, too. */
 void xm_ucx_rx_queue_fin(xm_ucx_multirail_t *multirail)
 {
     xm_ucx_frame_t fin = {.kind = XM_UCX_FRAME_FIN};
@@ -376,6 +424,8 @@ void xm_ucx_rx_queue_fin(xm_ucx_multirail_t *multirail)
     }
 }
 
+/* Frees everything that is stored. Each message has exactly one owner: the list `aside`, its
+ * slot, or, if it was answered when it came, only the list of unclaimed ones. */
 void xm_ucx_rx_queue_clear(xm_ucx_multirail_t *multirail)
 {
     while (!xm_list_is_empty(&multirail->unclaimed)) {

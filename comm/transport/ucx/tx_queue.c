@@ -1,13 +1,19 @@
-/* Multirail between two ranks: the messages that this rank sends. */
+/* Send queue of the multi-rail channel. A message stays on the list `unfinished` until the peer
+ * has acknowledged it, because until then any rail may turn out to be lost and its bytes have
+ * to be sent again: from the caller's buffer, or from a copy for short ones, whose sends end at
+ * once. What is bounded are the bytes kept for acknowledged sends (COPIES) and those sent
+ * unasked (UNHEARD), so a peer that receives nothing makes sends wait, never memory grow. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "comm/transport/ucx/multirail.h"
 
-/* Bytes of a chunk: a message has CHUNKS_FOR_EACH of them for each rail, within these bounds. UCX
- * sends up to a MiB at a time. */
+/* Bytes of a chunk: a message has CHUNKS_FOR_EACH of them for each rail, within these bounds.
+ * UCX sends up to a MiB at a time. Small chunks balance rails of different rates better and
+ * lose less with a rail; large ones cost fewer frames. */
 enum { SMALLEST_CHUNK = 32 * 1024, LARGEST_CHUNK = 512 * 1024, CHUNKS_FOR_EACH = 4 };
 
+/* Chunks are whole pages, so that none but the last ends inside one. */
 static uint32_t chunk_of(const xm_ucx_multirail_t *multirail, size_t length)
 {
     size_t chunk = length / ((size_t)CHUNKS_FOR_EACH * (size_t)multirail->peer->stripe.used);
@@ -17,7 +23,8 @@ static uint32_t chunk_of(const xm_ucx_multirail_t *multirail, size_t length)
     return (uint32_t)(chunk > LARGEST_CHUNK ? LARGEST_CHUNK : chunk);
 }
 
-/* The chunks of the segment that was granted, as bits. */
+/* The chunks of the segment that was granted, as bits; a segment never has more than one word
+ * of them. */
 static uint64_t segment_of(const xm_ucx_outgoing_t *message)
 {
     size_t chunks = (message->length - message->from + message->chunk - 1) / message->chunk;
@@ -25,6 +32,8 @@ static uint64_t segment_of(const xm_ucx_outgoing_t *message)
     return chunks >= XM_UCX_FRAME_CHUNKS ? UINT64_MAX : (UINT64_C(1) << chunks) - 1;
 }
 
+/* Queues the announcement, unless it is queued already. Announcing twice does no harm: the
+ * receiver knows the message by its number and answers again. */
 static void announce(xm_ucx_multirail_t *multirail, xm_ucx_outgoing_t *message)
 {
     if (!xm_list_is_in(&message->start)) {
@@ -33,24 +42,30 @@ static void announce(xm_ucx_multirail_t *multirail, xm_ucx_outgoing_t *message)
     xm_ucx_multirail_set_due(multirail);
 }
 
+/* The bookkeeping counts too, or many empty messages would escape the limits. */
 static size_t cost_of(size_t length)
 {
     return length + sizeof(xm_ucx_outgoing_t);
 }
 
-/* Whether a message goes without being announced. */
+/* True when a message goes without being announced: it is short, and not too many unanswered
+ * ones are under way. */
 static bool is_eager(const xm_ucx_multirail_t *multirail, size_t length)
 {
     return length < XM_UCX_MULTIRAIL_EAGER &&
            multirail->unheard + cost_of(length) <= XM_UCX_MULTIRAIL_UNHEARD;
 }
 
+/* True when the send of such a message ends at once because a copy is kept. Posting asks first,
+ * since an operation that ends at once is never put on a ring. */
 bool xm_ucx_tx_queue_copies(const xm_ucx_multirail_t *multirail, size_t length)
 {
     return is_eager(multirail, length) &&
            multirail->copies + cost_of(length) <= XM_UCX_MULTIRAIL_COPIES;
 }
 
+/* An operation that is in flight already ends through its ring; a copied send has none and
+ * fails in the post. */
 static xm_status_t no_memory(const xm_ucx_multirail_t *multirail, xm_op_t *op)
 {
     xm_status_t status =
@@ -64,6 +79,9 @@ static xm_status_t no_memory(const xm_ucx_multirail_t *multirail, xm_op_t *op)
     return status;
 }
 
+/* Takes a message into the queue. Its number is drawn here, so messages are received in the
+ * order in which they were posted, whatever rails carry them. The progress runs at once: waiting
+ * for the next progress would add its delay to each message. */
 xm_status_t xm_ucx_tx_queue_send(xm_ucx_multirail_t *multirail, xm_op_t *op, uint64_t tag,
                                  const void *buffer, size_t length)
 {
@@ -81,6 +99,7 @@ xm_status_t xm_ucx_tx_queue_send(xm_ucx_multirail_t *multirail, xm_op_t *op, uin
     message->tag = tag;
     message->length = length;
     message->bytes = buffer;
+    /* A chunk size of 0 is what marks an eager message from here on. */
     message->chunk = is_eager(multirail, length) ? 0 : chunk_of(multirail, length);
     multirail->unheard += message->chunk == 0 ? cost_of(length) : 0;
     message->start_by = XM_UCX_MULTIRAIL_NO_LANE;
@@ -98,6 +117,8 @@ xm_status_t xm_ucx_tx_queue_send(xm_ucx_multirail_t *multirail, xm_op_t *op, uin
     return op == NULL ? XM_OK : XM_IN_PROGRESS;
 }
 
+/* Takes a message off all lists and detaches it from packets that UCX has, then frees it:
+ * nobody reads its bytes after that. */
 static void drop(xm_ucx_multirail_t *multirail, xm_ucx_outgoing_t *message)
 {
     xm_ucx_multirail_void(multirail, message);
@@ -114,6 +135,8 @@ static void drop(xm_ucx_multirail_t *multirail, xm_ucx_outgoing_t *message)
     free(message);
 }
 
+/* The peer has everything. The message is gone before `done` is queued, so the caller's buffer
+ * is free when it learns of it. */
 static void end(xm_ucx_multirail_t *multirail, xm_ucx_outgoing_t *message)
 {
     xm_op_t *op = message->op;
@@ -124,7 +147,9 @@ static void end(xm_ucx_multirail_t *multirail, xm_ucx_outgoing_t *message)
     }
 }
 
-/* The receiver wants the segment that begins at `offset`. */
+/* The receiver wants the segment that begins at `offset`. Only whole segments of this message
+ * can be asked for; anything else is a peer that does not keep to the protocol, with which
+ * nothing can go on. */
 static void send_segment(xm_ucx_multirail_t *multirail, xm_ucx_outgoing_t *message, uint64_t offset)
 {
     if (message->chunk == 0 || offset >= message->length ||
@@ -132,6 +157,8 @@ static void send_segment(xm_ucx_multirail_t *multirail, xm_ucx_outgoing_t *messa
         xm_ucx_report(multirail->peer, UCS_ERR_INVALID_PARAM);
         return;
     }
+    /* Answers are repeated when rails are lost, so an old one may come after a newer one; it
+     * must not set the message back. */
     if (message->granted && offset <= message->from) {
         return; /* said before */
     }
@@ -146,6 +173,9 @@ static void send_segment(xm_ucx_multirail_t *multirail, xm_ucx_outgoing_t *messa
     xm_ucx_multirail_set_due(multirail);
 }
 
+/* Handles an answer. ALL may cover a run of messages; the list is in the order of numbers, so
+ * the loop stops at the first one behind it. Messages that are not on the list were
+ * acknowledged before. */
 void xm_ucx_tx_queue_on_grant(xm_ucx_multirail_t *multirail, const xm_ucx_frame_t *frame)
 {
     bool all = frame->offset == XM_UCX_FRAME_ALL;
@@ -166,7 +196,8 @@ void xm_ucx_tx_queue_on_grant(xm_ucx_multirail_t *multirail, const xm_ucx_frame_
     }
 }
 
-/* Chunks that went by a lane, as bits. */
+/* Chunks of the current segment that went by a lane, as bits. Those of earlier segments have
+ * arrived, or this one would not have been granted. */
 static uint64_t chunks_by(const xm_ucx_outgoing_t *message, int lane)
 {
     uint64_t chunks = 0;
@@ -177,6 +208,10 @@ static uint64_t chunks_by(const xm_ucx_outgoing_t *message, int lane)
     return chunks;
 }
 
+/* A lane is lost: what went by it and was not acknowledged is queued again. Nobody knows what
+ * of it has arrived; the receiver drops what it has. All unfinished messages are announced
+ * again, because the answer may be what was lost, and an announcement makes the peer repeat it.
+ * Returns the number of fragments for the warning. */
 uint64_t xm_ucx_tx_queue_resend(xm_ucx_multirail_t *multirail, int lane)
 {
     uint64_t moved = 0;
@@ -187,6 +222,7 @@ uint64_t xm_ucx_tx_queue_resend(xm_ucx_multirail_t *multirail, int lane)
         uint64_t again = 0;
 
         if (message->granted) {
+            /* Chunks that are still to be sent are not counted as moved. */
             again = chunks_by(message, lane) & ~message->todo;
             message->todo |= again;
             moved += (uint64_t)__builtin_popcountll(again);
@@ -202,6 +238,8 @@ uint64_t xm_ucx_tx_queue_resend(xm_ucx_multirail_t *multirail, int lane)
     return moved;
 }
 
+/* Before leaving: sends what has ended here without an answer once more, by another rail
+ * (`elsewhere`). Each message is repeated once only, so this ends. */
 void xm_ucx_tx_queue_repeat(xm_ucx_multirail_t *multirail)
 {
     for (xm_list_t *at = xm_list_first(&multirail->unfinished); at != NULL;
@@ -215,6 +253,7 @@ void xm_ucx_tx_queue_repeat(xm_ucx_multirail_t *multirail)
     }
 }
 
+/* Forgets all messages; operations have been ended by the caller. */
 void xm_ucx_tx_queue_clear(xm_ucx_multirail_t *multirail)
 {
     while (!xm_list_is_empty(&multirail->unfinished)) {

@@ -1,3 +1,9 @@
+/* The ops table of the UCX transport: progress, sleeping, fencing, and what happens when a peer
+ * fails. Everything that ends is only queued by UCX's callbacks and by posts; the caller's
+ * `done` runs from progress alone (xm_ucx_deliver()), so no caller code ever runs inside UCX,
+ * which is not reentrant. Where a fault channel reports deaths, UCX's own error handling is
+ * off: it forbids kernel copies inside a host, and UCX 1.13 has assertions that abort a
+ * survivor (docs/transport.md). One thread at a time may call in here. */
 #include "comm/transport/ucx/ucx.h"
 
 #include <stdio.h>
@@ -8,6 +14,11 @@
 #include "comm/base.h"
 #include "comm/transport/ucx/multirail.h"
 
+/* Ends everything with a peer. If UCX watches the peer, closing the endpoints by force makes
+ * UCX call back for each send with an error, so only receives (which belong to no endpoint) are
+ * cancelled by hand. Otherwise nothing would ever make UCX let go: the operations end here, and
+ * UCX keeps its requests. `failed` is set first, because cancelled requests read it to choose
+ * between "canceled" and "peer died". */
 static void fail_peer(xm_ucx_peer_t *peer)
 {
     peer->failed = true;
@@ -22,6 +33,8 @@ static void fail_peer(xm_ucx_peer_t *peer)
     xm_ucx_close_endpoints(peer, true);
 }
 
+/* The fault channel names a rank that died. Repeated reports and reports about this rank itself
+ * are ignored, so that several channels may tell the same news. */
 static void ucx_peer_failed(xm_transport_t *transport, int rank)
 {
     xm_ucx_transport_t *self = (xm_ucx_transport_t *)transport;
@@ -32,6 +45,9 @@ static void ucx_peer_failed(xm_transport_t *transport, int rank)
     }
 }
 
+/* UCX's callbacks may not close endpoints, so they only mark the peer; progress comes here
+ * afterwards, outside UCX. A scan over all ranks is affordable since it happens once for each
+ * loss. */
 static void act_on_reports(xm_ucx_transport_t *self)
 {
     self->reports = 0;
@@ -44,6 +60,10 @@ static void act_on_reports(xm_ucx_transport_t *self)
     }
 }
 
+/* Lets UCX move bytes, then looks after lost rails, then calls the caller back. A fenced
+ * transport makes no progress except while it is destroyed, and that only on rails that
+ * abandoned nothing: UCX writes to user memory from inside its progress, so this is where the
+ * promise of the fence is kept. */
 static int ucx_progress(xm_transport_t *transport)
 {
     xm_ucx_transport_t *self = (xm_ucx_transport_t *)transport;
@@ -52,11 +72,13 @@ static int ucx_progress(xm_transport_t *transport)
     if (self->fenced && !self->closing) {
         return xm_ucx_deliver(self);
     }
+    /* One reading of the clock serves all frames of this call: timeouts are hundreds of
+     * milliseconds. */
     if (self->multirails > 0) {
         self->clock = xm_transport_now(transport);
     }
     for (int rail = 0; rail < XM_UCX_RAIL_COUNT; ++rail) {
-        /* What was abandoned may name memory that its owner has freed since: a peer that answers
+        /* An abandoned request may name memory that its owner has freed since: a peer that answers
          * late would have it sent or written to. */
         if (self->rails[rail].open && !(self->closing && self->rails[rail].abandoned > 0)) {
             count += ucp_worker_progress(self->rails[rail].worker);
@@ -69,9 +91,14 @@ static int ucx_progress(xm_transport_t *transport)
     if (self->reports > 0) {
         act_on_reports(self);
     }
+    /* The count only says whether something moved; the mask keeps it positive as an int. */
     return (int)(count & 0xffff) + xm_ucx_deliver(self);
 }
 
+/* Says whether the caller may sleep. Everything that no descriptor announces (reports, due
+ * callbacks, a channel with packets to post, a timer that has fired) is checked first;
+ * ucp_worker_arm() then closes the race with events that come meanwhile: it answers BUSY if one
+ * is already there. All rails have to be armed, since any of them may bring the next message. */
 static xm_status_t ucx_arm(xm_transport_t *transport)
 {
     xm_ucx_transport_t *self = (xm_ucx_transport_t *)transport;
@@ -105,6 +132,8 @@ static int ucx_event_fd(const xm_transport_t *transport)
     return ((const xm_ucx_transport_t *)transport)->epoll;
 }
 
+/* Tells the worker whether a user's operation is open with this peer and how far it has come: a
+ * count that stands still makes the worker probe the path. */
 static bool ucx_waits(const xm_transport_t *transport, int peer, uint64_t *moved)
 {
     const xm_ucx_peer_t *other = &((const xm_ucx_transport_t *)transport)->peers[peer];
@@ -113,7 +142,8 @@ static bool ucx_waits(const xm_transport_t *transport, int peer, uint64_t *moved
     return other->users > 0;
 }
 
-/* What nobody acts upon any more must not keep a sleeper awake either. */
+/* Takes every descriptor out of the epoll set. Nothing reads them after a fence, so a readable
+ * one would make each sleep return at once and turn a waiting rank into a spinning one. */
 static void stop_waking(xm_ucx_transport_t *self)
 {
     int fds[XM_UCX_RAIL_COUNT + 2], count = 0;
@@ -132,7 +162,10 @@ static void stop_waking(xm_ucx_transport_t *self)
     }
 }
 
-/* UCX writes to the user's memory from inside its progress only, so none is made any more. */
+/* UCX writes to the user's memory from inside its progress only, so none is made any more. All
+ * operations end here with XM_ERR_CANCELED, and their callbacks run before this returns: when
+ * it has, the buffers are the caller's again (except for RDMA reads that the NIC has begun
+ * itself). */
 static void ucx_fence(xm_transport_t *transport)
 {
     xm_ucx_transport_t *self = (xm_ucx_transport_t *)transport;
@@ -145,6 +178,8 @@ static void ucx_fence(xm_transport_t *transport)
     (void)xm_ucx_deliver(self);
 }
 
+/* Tells how the bytes of a message would be spread over the rails, by the same functions as a
+ * post. Cost models and reports therefore agree with what is really sent. */
 int xm_transport_ucx_shares(const xm_transport_t *transport, int rank, uint64_t tag, size_t length,
                             size_t *shares)
 {
@@ -162,6 +197,8 @@ int xm_transport_ucx_shares(const xm_transport_t *transport, int rank, uint64_t 
     return stripe->rails;
 }
 
+/* Describes the devices and protocols that UCX chose. It connects if need be, because UCX
+ * decides only when it makes the endpoint; rails that were lost are left out. */
 xm_status_t xm_transport_ucx_lanes(xm_transport_t *transport, int rank, char *buffer, size_t size)
 {
     xm_ucx_transport_t *self = (xm_ucx_transport_t *)transport;
@@ -192,6 +229,8 @@ xm_status_t xm_transport_ucx_lanes(xm_transport_t *transport, int rank, char *bu
     return status;
 }
 
+/* Watchdog sentences must not open connections, so a path that no message has used is described
+ * as empty. */
 static void ucx_path(xm_transport_t *transport, int peer, char *buffer, size_t size)
 {
     const xm_ucx_transport_t *self = (const xm_ucx_transport_t *)transport;

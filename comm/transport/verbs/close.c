@@ -1,18 +1,24 @@
-/* The verbs transport: closing the connections with failed peers, and with all of them at the end.
- */
+/* Closing the connections with failed peers, and all of them at the end. The order is what
+ * keeps user memory safe: a queue pair is put into the error state, then the device gives back
+ * every request, then the queue pair is destroyed, and only then do the operations end and the
+ * buffers go back to the caller. Nothing here waits for the peer, so a dead one cannot hold
+ * this rank up; each wait has a bound. */
 #include <sched.h>
 #include <stdlib.h>
 
 #include "comm/transport/verbs/transport_verbs_private.h"
 
-/* How long closed queue pairs get to give back what was posted. They do so at once, or never. */
+/* How long closed queue pairs get to give back what was posted. They do so at once, or never;
+ * destroying them is safe in both cases. */
 static const int64_t drain_ns = 500000000;
 
-/* How long destroy waits for what was sent to be acknowledged. */
+/* How long destroy waits for what was sent to be acknowledged by the peers' devices. Without
+ * that a send that has ended could be lost when its sender leaves first. */
 static const int64_t settle_ns = 1000000000;
 
-/* Makes the queue pairs of lanes useless, waits until they have let go of everything, and destroys
- * them. */
+/* Puts the queue pairs of lanes into the error state, polls until they have given back
+ * everything, and destroys them. All lanes are treated together, so that a whole fence takes
+ * one such wait. What comes meanwhile from other peers is handled as usual. */
 static void close_lanes(xm_verbs_transport_t *self, xm_verbs_peer_t *first, int count)
 {
     int64_t deadline = xm_transport_now(&self->base) + drain_ns;
@@ -26,6 +32,8 @@ static void close_lanes(xm_verbs_transport_t *self, xm_verbs_peer_t *first, int 
             (void)ibv_modify_qp(lane->qp, &broken, IBV_QP_STATE);
         }
     }
+    /* The device gives requests back through the completion queue, so polling is what the wait
+     * consists of. */
     do {
         idle = true;
         if (xm_verbs_poll(self) == 0) {
@@ -40,6 +48,7 @@ static void close_lanes(xm_verbs_transport_t *self, xm_verbs_peer_t *first, int 
     for (int i = 0; i < count * XM_NICS_MAX; ++i) {
         xm_verbs_lane_t *lane = &first[i / XM_NICS_MAX].lanes[i % XM_NICS_MAX];
 
+        /* Work requests that were still queued are forgotten: their operations end elsewhere. */
         xm_verbs_lane_drop_wrs(lane);
         if (lane->qp != NULL) {
             (void)ibv_destroy_qp(lane->qp);
@@ -48,6 +57,8 @@ static void close_lanes(xm_verbs_transport_t *self, xm_verbs_peer_t *first, int 
     }
 }
 
+/* Ends a failed peer. `closed` is set first, so that a failure that is found during the poll
+ * below does not come back to this peer. */
 static void close_peer(xm_verbs_peer_t *peer)
 {
     xm_verbs_transport_t *self = peer->owner;
@@ -64,9 +75,11 @@ static void close_peer(xm_verbs_peer_t *peer)
     xm_verbs_forget_stored(peer);
 }
 
+/* Closes the failed peers, one after the other, until none is left. */
 void xm_verbs_close_failed(xm_verbs_transport_t *self)
 {
-    /* Closing one looks at completions, which may show that another has failed. */
+    /* Closing one polls for completions, which may show that another peer has failed; hence the
+     * loop. */
     while (self->failures > 0) {
         for (int rank = 0; rank < self->base.size; ++rank) {
             if (self->peers[rank].failed && !self->peers[rank].closed) {
@@ -76,6 +89,8 @@ void xm_verbs_close_failed(xm_verbs_transport_t *self)
     }
 }
 
+/* The fault channel says that a rank died. The empty reason makes peer_error() say "died"
+ * instead of describing a connection. */
 void xm_verbs_peer_failed(xm_transport_t *transport, int rank)
 {
     xm_verbs_transport_t *self = (xm_verbs_transport_t *)transport;
@@ -92,6 +107,8 @@ void xm_verbs_peer_failed(xm_transport_t *transport, int rank)
     }
 }
 
+/* True when every request that carries something for a peer's caller has been acknowledged.
+ * Heartbeats and credits are not counted: nobody waits for them. */
 static bool all_sent(const xm_verbs_transport_t *self)
 {
     for (int i = 0; i < self->base.size * XM_NICS_MAX; ++i) {
@@ -111,9 +128,11 @@ static void end_list(const xm_list_t *list)
     }
 }
 
+/* Closes everything at once: for a fence, and as the first step of destroy. Afterwards no queue
+ * pair exists, so no peer can write here any more, and all operations have ended. */
 void xm_verbs_sever(xm_verbs_transport_t *self)
 {
-    /* From here on nothing that comes is looked at. */
+    /* From here on, completions only give back resources; what they bring is ignored. */
     for (int rank = 0; rank < self->base.size; ++rank) {
         self->peers[rank].failed = self->peers[rank].closed = true;
     }
@@ -126,6 +145,9 @@ void xm_verbs_sever(xm_verbs_transport_t *self)
     }
 }
 
+/* Destroys the transport in the reverse order of its making: connections, then memory, then
+ * ports, since a protection domain cannot be freed while regions or queue pairs use it. Destroy
+ * also serves failures half way through creation, so each part may be missing. */
 void xm_verbs_destroy(xm_transport_t *transport)
 {
     xm_verbs_transport_t *self = (xm_verbs_transport_t *)transport;

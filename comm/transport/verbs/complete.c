@@ -1,11 +1,18 @@
-/* The verbs transport: what completions mean. */
+/* What completions mean. Every work request is signalled, so each gives back exactly one
+ * completion, which carries all there is to know in its number: the lane, the kind of request,
+ * and a slot or message number. So no list of outstanding requests is needed. Failures of a
+ * connection appear here first: the device reports them with the request that failed, and then
+ * flushes all others. */
 #include <arpa/inet.h>
 
 #include "comm/transport/verbs/transport_verbs_private.h"
 
-/* Completions that are taken at a time, and how often from one port in a call. */
+/* Completions that are taken at a time, and how many times from one port in a call: a port
+ * under full load must not keep the others waiting. */
 enum { BATCH = 16, BATCHES = 16 };
 
+/* A receive slot was filled: by a header, or used up by the immediate of an RDMA write, which
+ * consumes a receive but writes no byte of it. */
 static void came(xm_verbs_lane_t *lane, const struct ibv_wc *wc, uint32_t slot)
 {
     const xm_verbs_transport_t *self = lane->peer->owner;
@@ -16,14 +23,17 @@ static void came(xm_verbs_lane_t *lane, const struct ibv_wc *wc, uint32_t slot)
     } else {
         xm_verbs_message(lane, bytes, wc->byte_len);
     }
-    /* Given back only when it is posted again: the peer may use it at once. */
+    /* The slot is given back only after it has been posted again, because the peer may use the
+     * credit at once. */
     if (!lane->peer->failed && xm_verbs_lane_post_receive(lane, slot) &&
         ++lane->owed >= (int)self->offer.slots / 2) {
         xm_verbs_lane_list(lane);
     }
 }
 
-/* A piece has reached the peer's memory. */
+/* All of a fragment has reached the peer's memory: reliable connections complete a write only
+ * when it is acknowledged. A message ends with its last fragment. An unknown number belongs to
+ * a message that has ended already. */
 static void wrote(xm_verbs_lane_t *lane, uint32_t number)
 {
     xm_verbs_transport_t *self = lane->peer->owner;
@@ -34,10 +44,13 @@ static void wrote(xm_verbs_lane_t *lane, uint32_t number)
     }
 }
 
+/* Any successful completion shows that the peer's device answers, so the peer does not count as
+ * silent. */
 static void completed(xm_verbs_lane_t *lane, const struct ibv_wc *wc, int work, uint32_t value)
 {
     lane->peer->heard = true;
     switch (work) {
+    /* A message, or the end of a fragment that the peer has written. */
     case XM_VERBS_WORK_RECEIVE:
         came(lane, wc, value);
         break;
@@ -49,6 +62,9 @@ static void completed(xm_verbs_lane_t *lane, const struct ibv_wc *wc, int work, 
     }
 }
 
+/* Handles one completion. Resources are returned whatever the status is, and before anything
+ * else, so that none leaks with a connection that fails. A lane without a queue pair has been
+ * closed; its late completions only give back send slots. */
 static void complete(xm_verbs_transport_t *self, xm_verbs_port_t *port, const struct ibv_wc *wc)
 {
     uint64_t index = wc->wr_id >> XM_VERBS_LANE_SHIFT;
@@ -60,6 +76,7 @@ static void complete(xm_verbs_transport_t *self, xm_verbs_port_t *port, const st
     if (work == XM_VERBS_WORK_MESSAGE) {
         port->free_sends[port->free_send_count++] = (int)value;
     }
+    /* The lane was closed: its counts mean nothing any more. */
     if (lane->qp == NULL) {
         return;
     }
@@ -68,12 +85,14 @@ static void complete(xm_verbs_transport_t *self, xm_verbs_port_t *port, const st
         ++lane->room;
         lane->beating = lane->beating && work != XM_VERBS_WORK_BEAT;
         lane->unsent -= work < XM_VERBS_WORK_CREDIT;
+        /* There is room in the send queue again. */
         if (lane->first != NULL) {
             xm_verbs_lane_list(lane);
         }
     }
     if (wc->status != IBV_WC_SUCCESS) {
-        /* After the first failure a queue pair gives everything back, which is none of its own. */
+        /* After the first failure a queue pair flushes everything; those errors are
+         * consequences and are not counted. */
         xm_count_fragment(lane->peer->failed ? NULL : port->counters, XM_SENT, 0, XM_ERR_IO);
         xm_verbs_fail(lane->peer, "its connection over %s failed: %s (work completion status %d)%s",
                       port->offer.name, ibv_wc_status_str(wc->status), (int)wc->status,
@@ -83,6 +102,8 @@ static void complete(xm_verbs_transport_t *self, xm_verbs_port_t *port, const st
     }
 }
 
+/* Polls all ports. Returns the number of completions, so that arming can tell that something
+ * came. */
 int xm_verbs_poll(xm_verbs_transport_t *self)
 {
     int total = 0;

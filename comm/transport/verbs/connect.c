@@ -1,4 +1,9 @@
-/* The verbs transport: agreeing with all ranks on the way to each, and connecting. */
+/* Agreeing with all ranks on the way to each, and connecting. All connections are made at the
+ * start, in two allgathers: offers (ports, addresses, slots), then the numbers of the queue
+ * pairs. Connecting at the first message would need a second, unreliable channel, since a
+ * packet to a queue pair that is not ready is lost; the price is one queue pair for each pair
+ * of ranks and rail (docs/transport-verbs.md). Both ends compute rails, address kinds and
+ * shares from the same offers, so nothing has to be negotiated. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
@@ -8,16 +13,16 @@
 #include "comm/base.h"
 #include "comm/transport/verbs/transport_verbs_private.h"
 
-/*
- * ACK_TIMEOUT: 4.096 us * 2^15 = 0.13 s until a packet is sent again, RETRIES times; devices may
- * take up to four times as long. Seven would mean for ever on some of them. RNR_TIMER: 0.64 ms
- * until a packet that found no receive is sent again; that cannot be, because of the credits.
- */
+/* ACK_TIMEOUT: 4.096 us * 2^15 = 0.13 s until a packet is sent again, RETRIES times; devices
+ * may take up to four times as long. A retry count of seven means "for ever" to some of them,
+ * so it is six. RNR_TIMER: 0.64 ms until a packet that found no receive is sent again, which
+ * credits make impossible. */
 enum { ACK_TIMEOUT = 15, RETRIES = 6, RNR_TIMER = 12, HOP_LIMIT = 64 };
 
 static const int number_size = 4; /* of a queue pair's number on the wire */
 
-/* The best kind of address that both ends of a rail have. */
+/* Chooses the best kind of address that both ends of a rail have, in the order of the enum. By
+ * kind rather than by index: GID tables differ from host to host and change when addresses do. */
 static xm_status_t agree_on_rail(const xm_verbs_transport_t *self, xm_verbs_peer_t *peer,
                                  const xm_verbs_offer_t *theirs, int rail)
 {
@@ -31,6 +36,7 @@ static xm_status_t agree_on_rail(const xm_verbs_transport_t *self, xm_verbs_peer
                                 ? "one is InfiniBand, the other is Ethernet"
                                 : "they have no kind of RoCE address in common");
     }
+    /* The address kind is the first one, in the order of preference, that both have. */
     peer->gid_kind[rail] = XM_VERBS_GID_IPV4;
     while (!here->infiniband && (common & 1u << peer->gid_kind[rail]) == 0) {
         ++peer->gid_kind[rail];
@@ -38,7 +44,8 @@ static xm_status_t agree_on_rail(const xm_verbs_transport_t *self, xm_verbs_peer
     return XM_OK;
 }
 
-/* Learns from a peer's offer how messages go there. */
+/* Learns from a peer's offer how messages go there: the rails, their shares, and what slots the
+ * peer keeps. */
 static xm_status_t agree(xm_verbs_transport_t *self, xm_verbs_peer_t *peer,
                          const xm_verbs_offer_t *theirs)
 {
@@ -49,6 +56,8 @@ static xm_status_t agree(xm_verbs_transport_t *self, xm_verbs_peer_t *peer,
         our_rates[rail] = self->offer.port[rail].rate;
         their_rates[rail] = theirs->port[rail].rate;
     }
+    /* The same function with the same numbers at both ends: shares agree without being
+     * exchanged. */
     xm_stripe_make(&peer->stripe, our_rates, their_rates, rails);
     peer->slots = theirs->slots;
     peer->slot_size = theirs->slot_size;
@@ -65,12 +74,16 @@ static xm_status_t agree(xm_verbs_transport_t *self, xm_verbs_peer_t *peer,
     return XM_OK;
 }
 
+/* First allgather. Every rank decodes all offers, so ranks that do not fit together find out at
+ * the same time and with the same sentence. */
 static xm_status_t exchange_offers(xm_verbs_transport_t *self, xm_bootstrap_t *bootstrap,
                                    double timeout, xm_verbs_offer_t *offers)
 {
     uint8_t bytes[XM_VERBS_OFFER_SIZE];
     size_t length = xm_verbs_offer_encode(&self->offer, bytes), *offsets = NULL;
     void *gathered = NULL;
+    /* The offers of all ranks, this one's own among them; decoding one's own is a cheap check
+     * of the encoder. */
     xm_status_t status =
         xm_bootstrap_allgatherv(bootstrap, bytes, length, &gathered, &offsets, timeout);
 
@@ -88,12 +101,15 @@ static xm_status_t exchange_offers(xm_verbs_transport_t *self, xm_bootstrap_t *b
     return status;
 }
 
-/* Devices differ in how much they put into a request itself. */
+/* Makes the queue pair with as much inline data as the device grants: devices differ in that,
+ * and refuse a request that asks for too much instead of granting less. */
 static void make_queue_pair(xm_verbs_transport_t *self, xm_verbs_lane_t *lane)
 {
     static const uint32_t wishes[] = {XM_VERBS_INLINE_MAX, 128, 64, 0};
     const xm_verbs_port_t *port = xm_verbs_port_of(lane);
 
+    /* A device that refuses the larger wish may grant a smaller one; 0 is always granted, so
+     * only a real failure leaves the loop without a queue pair. */
     for (size_t i = 0; i < sizeof(wishes) / sizeof(wishes[0]) && lane->qp == NULL; ++i) {
         struct ibv_qp_init_attr attr = {.qp_context = lane,
                                         .send_cq = port->cq,
@@ -111,7 +127,8 @@ static void make_queue_pair(xm_verbs_transport_t *self, xm_verbs_lane_t *lane)
     }
 }
 
-/* Makes a lane's queue pair and posts its receives. */
+/* Makes a lane's queue pair and posts its receives. That is possible before the peer is known,
+ * and it has to be: when the peer connects, it may send at once. */
 static xm_status_t open_lane(xm_verbs_transport_t *self, xm_verbs_lane_t *lane)
 {
     const xm_verbs_port_t *port = xm_verbs_port_of(lane);
@@ -127,9 +144,11 @@ static xm_status_t open_lane(xm_verbs_transport_t *self, xm_verbs_lane_t *lane)
                             "rank %d: %s cannot make a queue pair for rank %d: %s", self->base.rank,
                             port->offer.name, lane->peer->rank, strerror(errno));
     }
+    /* The peer has posted all its slots when it tells its numbers, so all credits are there. */
     lane->room = XM_VERBS_QUEUE;
     lane->credits = (int)lane->peer->slots;
     lane->slots = port->ring + (size_t)place * self->offer.slots * self->offer.slot_size;
+    /* In this state the queue pair takes receives but no packets. */
     error = ibv_modify_qp(lane->qp, &init,
                           IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
     if (error != 0) {
@@ -139,7 +158,9 @@ static xm_status_t open_lane(xm_verbs_transport_t *self, xm_verbs_lane_t *lane)
     return xm_verbs_lane_fill(lane);
 }
 
-/* Packet numbers begin somewhere else in every job, so that late packets of another are seen. */
+/* The first packet number of a connection. It differs from job to job, so that late packets of
+ * an earlier queue pair with the same number are not taken for new ones. Both ends compute it
+ * from the sender's seed. */
 static uint32_t first_packet(uint32_t seed, int from, int to, int rail)
 {
     uint64_t mixed =
@@ -151,6 +172,7 @@ static uint32_t first_packet(uint32_t seed, int from, int to, int rail)
 const char *xm_verbs_format_address(const xm_verbs_port_offer_t *port, xm_verbs_gid_kind_t kind,
                                     char *text, size_t size)
 {
+    /* InfiniBand has no address in the sense of IP; on Ethernet the GID holds one. */
     if (port->infiniband) {
         (void)snprintf(text, size, "LID %u", port->lid);
     } else if (kind == XM_VERBS_GID_IPV4) {
@@ -161,6 +183,9 @@ const char *xm_verbs_format_address(const xm_verbs_port_offer_t *port, xm_verbs_
     return text;
 }
 
+/* Moves the queue pair to "ready to receive" and "ready to send". Each transition needs exactly
+ * its set of attributes; an address that does not work is usually found here, so the sentence
+ * has it. */
 static xm_status_t connect_lane(xm_verbs_transport_t *self, xm_verbs_lane_t *lane,
                                 const xm_verbs_offer_t *theirs, uint32_t number)
 {
@@ -168,6 +193,8 @@ static xm_status_t connect_lane(xm_verbs_transport_t *self, xm_verbs_lane_t *lan
     const xm_verbs_port_offer_t *there = &theirs->port[lane->rail];
     xm_verbs_gid_kind_t kind = lane->peer->gid_kind[lane->rail];
     int us = self->base.rank, them = lane->peer->rank;
+    /* "Ready to receive": from here on the device takes packets of the peer's queue pair, with
+     * this packet number first. */
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR,
                                .path_mtu =
                                    port->offer.mtu < there->mtu ? port->offer.mtu : there->mtu,
@@ -179,6 +206,8 @@ static xm_status_t connect_lane(xm_verbs_transport_t *self, xm_verbs_lane_t *lan
     char address[INET6_ADDRSTRLEN];
     int error;
 
+    /* Ethernet has no LIDs: a packet needs a global header with addresses of both ends, the own
+     * one by its index in this port's table. */
     if (!port->offer.infiniband) {
         attr.ah_attr.is_global = 1;
         attr.ah_attr.grh.sgid_index = (uint8_t)port->gid_index[kind];
@@ -188,6 +217,8 @@ static xm_status_t connect_lane(xm_verbs_transport_t *self, xm_verbs_lane_t *lan
     error = ibv_modify_qp(lane->qp, &attr,
                           IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
                               IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+    /* "Ready to send" needs the own packet number and the times after which the connection
+     * gives up. */
     if (error == 0) {
         attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS,
                                     .sq_psn = first_packet(self->offer.seed, us, them, lane->rail),
@@ -207,12 +238,15 @@ static xm_status_t connect_lane(xm_verbs_transport_t *self, xm_verbs_lane_t *lan
                                      strerror(error));
 }
 
-/* Tells every rank the number of the queue pair for it, rail by rail, and connects. */
+/* Second allgather: tells every rank the number of the queue pair for it, rail by rail, and
+ * connects. A rank's list has an entry for each rank and port, also for lanes that do not
+ * exist, so that a peer finds its own by position. */
 static xm_status_t connect_lanes(xm_verbs_transport_t *self, xm_bootstrap_t *bootstrap,
                                  double timeout, const xm_verbs_offer_t *offers)
 {
     int size = self->base.size, rank = self->base.rank;
     size_t length = (size_t)size * (size_t)self->port_count * (size_t)number_size, *offsets = NULL;
+    /* Zero stands for a lane that does not exist. */
     uint8_t *numbers = calloc(1, length);
     void *gathered = NULL;
     xm_status_t status = XM_OK;
@@ -234,11 +268,13 @@ static xm_status_t connect_lanes(xm_verbs_transport_t *self, xm_bootstrap_t *boo
         const uint8_t *theirs = (const uint8_t *)gathered + offsets[peer] +
                                 (size_t)rank * (size_t)offers[peer].ports * (size_t)number_size;
 
+        /* The list's length follows from the offer, so anything else is a rank of another build. */
         if (offsets[peer + 1] - offsets[peer] !=
             (size_t)size * (size_t)offers[peer].ports * (size_t)number_size) {
             status = xm_error_set(XM_ERR_CORRUPT, "rank %d: rank %d sent no list of queue pairs",
                                   rank, peer);
         }
+        /* A lane exists at both ends or at neither, because both have computed the same stripe. */
         for (int rail = 0; rail < self->port_count && status == XM_OK; ++rail) {
             xm_verbs_lane_t *lane = &self->peers[peer].lanes[rail];
 
@@ -255,6 +291,8 @@ static xm_status_t connect_lanes(xm_verbs_transport_t *self, xm_bootstrap_t *boo
     return status;
 }
 
+/* Collective. Each step is needed by the next: slots can be sized only when all offers are
+ * known, queue pairs need the ports' completion queues, and connecting needs their numbers. */
 xm_status_t xm_verbs_connect(xm_verbs_transport_t *self, xm_bootstrap_t *bootstrap, double timeout)
 {
     size_t send_size = 0;
@@ -266,12 +304,15 @@ xm_status_t xm_verbs_connect(xm_verbs_transport_t *self, xm_bootstrap_t *bootstr
                             self->base.rank, self->base.size);
     }
     status = exchange_offers(self, bootstrap, timeout, offers);
+    /* Send slots have to hold what the peer with the largest slots takes. */
     for (int peer = 0; peer < self->base.size && status == XM_OK; ++peer) {
         send_size = offers[peer].slot_size > send_size ? offers[peer].slot_size : send_size;
     }
     for (int i = 0; i < self->port_count && status == XM_OK; ++i) {
         status = xm_verbs_equip_port(self, &self->ports[i], send_size);
     }
+    /* Lanes are made for the rails that carry something: a queue pair costs memory of the
+     * device. */
     for (int i = 0; i < self->base.size * XM_NICS_MAX && status == XM_OK; ++i) {
         xm_verbs_peer_t *peer = &self->peers[i / XM_NICS_MAX];
         int rail = i % XM_NICS_MAX;
@@ -285,6 +326,6 @@ xm_status_t xm_verbs_connect(xm_verbs_transport_t *self, xm_bootstrap_t *bootstr
         status = connect_lanes(self, bootstrap, timeout, offers);
     }
     free(offers);
-    /* Nobody sends before everybody can receive. */
+    /* No rank sends before every rank can receive: a queue pair that is not ready drops packets. */
     return status == XM_OK ? xm_bootstrap_barrier(bootstrap, timeout) : status;
 }

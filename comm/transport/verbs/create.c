@@ -1,4 +1,8 @@
-/* The verbs transport: opening ports and connecting to all ranks. */
+/* Opening ports and connecting to all ranks. Memory is locked for as long as the transport
+ * lives, so the sizes are chosen first, from the number of ranks: slots are per peer, and with
+ * a thousand peers the most generous choice would lock gigabytes. Everything that can fail is
+ * behind one exit that destroys what was made, which works because destroy accepts a transport
+ * in any state. */
 #include <arpa/inet.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -7,13 +11,14 @@
 #include "comm/base.h"
 #include "comm/transport/verbs/transport_verbs_private.h"
 
-/*
- * SLOTS and SLOT_SIZE: receives of a connection, if RING_BYTES allow; both become smaller in large
- * jobs, down to the FEWEST and SMALLEST. Slots hold 8 KiB, or 2 KiB, and a header.
- */
+/* SLOTS and SLOT_SIZE: receives of a connection, if RING_BYTES allow; both become smaller in
+ * large jobs, down to FEWEST and SMALLEST. Slots hold 8 KiB, or 2 KiB, and a header. */
 enum { SLOTS = 32, FEWEST = 8, SLOT_SIZE = 8192 + 64, SMALLEST = 2048 + 64 };
 static const size_t ring_bytes = (size_t)64 << 20;
 
+/* Chooses slots by what the weakest port can have, since all ports of a rank keep the same
+ * number. The number shrinks before the size, because eight credits still hide the round trip,
+ * while smaller slots turn more messages into rendezvous. */
 static void choose_slots(xm_verbs_transport_t *self)
 {
     size_t peers = (size_t)self->base.size - (self->base.size > 1);
@@ -24,6 +29,7 @@ static void choose_slots(xm_verbs_transport_t *self)
     for (int i = 1; i < self->port_count; ++i) {
         room = self->ports[i].max_cqe < room ? self->ports[i].max_cqe : room;
     }
+    /* Receives and send requests of all peers must fit into one completion queue. */
     while (self->offer.slots > FEWEST &&
            (peers * self->offer.slots * self->offer.slot_size > ring_bytes ||
             peers * (self->offer.slots + XM_VERBS_QUEUE) > (size_t)room)) {
@@ -34,6 +40,7 @@ static void choose_slots(xm_verbs_transport_t *self)
     }
 }
 
+/* Sets everything that destroy reads; -1 means a descriptor that is not open. */
 static xm_verbs_transport_t *allocate(int rank, int size)
 {
     xm_verbs_transport_t *self = calloc(1, sizeof(*self));
@@ -69,9 +76,10 @@ static xm_verbs_transport_t *allocate(int rank, int size)
     return self;
 }
 
-/* One positive line of what was chosen. */
+/* Logs what was chosen, since port and address selection is what goes wrong most with RDMA. */
 static void log_ports(const xm_verbs_transport_t *self)
 {
+    /* The address that is logged is of the best kind; which one is used depends on the peer. */
     for (int i = 0; i < self->port_count; ++i) {
         const xm_verbs_port_t *port = &self->ports[i];
         char address[INET6_ADDRSTRLEN];
@@ -87,6 +95,8 @@ static void log_ports(const xm_verbs_transport_t *self)
     }
 }
 
+/* Collective over the bootstrap. A rank that fails leaves; the others then fail in the
+ * allgather and not in their first message. */
 xm_status_t xm_transport_verbs_create(xm_bootstrap_t *bootstrap,
                                       const xm_transport_verbs_params_t *given,
                                       xm_transport_t **transport)
@@ -110,9 +120,11 @@ xm_status_t xm_transport_verbs_create(xm_bootstrap_t *bootstrap,
     self->base.counters = params->counters;
     self->base.job_rank = params->job_rank;
     self->spin = params->spin;
+    /* Tests make writes short on purpose, to see messages of several writes. */
     self->longest_write = params->longest_write > 0 ? params->longest_write : SIZE_MAX;
     status = xm_verbs_ports_open(params->nics, rank, self->ports, &self->port_count);
     if (status == XM_OK) {
+        /* Slots are chosen before the offer is made, since the offer tells them to the peers. */
         log_ports(self);
         choose_slots(self);
         self->offer.ports = self->port_count;
@@ -121,6 +133,7 @@ xm_status_t xm_transport_verbs_create(xm_bootstrap_t *bootstrap,
             self->ports[i].counters = xm_counters_open_nic(
                 params->counters, self->ports[i].offer.name, self->ports[i].offer.rate);
         }
+        /* Without randomness the seed stays 0, which only makes packet numbers predictable. */
         (void)!getrandom(&self->offer.seed, sizeof(self->offer.seed), 0);
         status = xm_verbs_events_open(self);
     }

@@ -1,18 +1,26 @@
-/* The verbs transport: one connection. What it sends, and its credits. */
+/* One connection: what it sends, and its credits. A sender spends a credit for each header and
+ * for the last write of each fragment, both of which use up a receive slot of the peer; slots
+ * come back with every header the other way, or by a header of their own. One credit and two
+ * places of the send queue are kept for that header and for heartbeats, so two ranks that have
+ * filled each other's slots can always tell each other when slots are free again: this is why
+ * no pair can stand still. What cannot be sent now is queued and keeps its order. */
 #include <arpa/inet.h>
 #include <inttypes.h>
 #include <string.h>
 
 #include "comm/transport/verbs/transport_verbs_private.h"
 
-/* What other requests leave free: a credit and room for a header that only gives credits back, and
+/* Other requests leave these free: a credit and room for a header that only gives credits back, and
  * room for a heartbeat. So the peer can always send again, whatever waits here. */
 enum { SPARE_CREDITS = 1, SPARE_ROOM = 2 };
 
-/* What is written on the stack of a message that needs no send slot. */
+/* Room on the stack for a message that needs no send slot; a grant must fit, so that answers
+ * never wait for slots of devices with enough inline space. */
 enum { INLINE_MAX = XM_VERBS_INLINE_MAX };
 _Static_assert(INLINE_MAX >= XM_VERBS_HEADER_SIZE + XM_VERBS_GRANT_SIZE, "a grant does not fit");
 
+/* The number of a work request, which comes back with its completion and says all there is to
+ * know. */
 static uint64_t work_number(const xm_verbs_lane_t *lane, int work, uint32_t value)
 {
     uint64_t index = (uint64_t)lane->peer->rank * XM_VERBS_LANES + (uint64_t)lane->rail;
@@ -20,6 +28,8 @@ static uint64_t work_number(const xm_verbs_lane_t *lane, int work, uint32_t valu
     return index << XM_VERBS_LANE_SHIFT | (uint64_t)work << XM_VERBS_WORK_SHIFT | value;
 }
 
+/* Puts the lane on the list that the next flush empties. Lists instead of scans: a rank may
+ * have thousands of lanes, and few of them wait. */
 void xm_verbs_lane_list(xm_verbs_lane_t *lane)
 {
     xm_verbs_transport_t *self = lane->peer->owner;
@@ -31,7 +41,8 @@ void xm_verbs_lane_list(xm_verbs_lane_t *lane)
     }
 }
 
-/* The queue pair is of no use any more when it refuses a request. */
+/* Counts a request, or fails the peer: a queue pair that refuses a request is broken, since
+ * room was checked before. */
 static bool posted(xm_verbs_lane_t *lane, int error)
 {
     if (error != 0) {
@@ -43,9 +54,11 @@ static bool posted(xm_verbs_lane_t *lane, int error)
     return true;
 }
 
+/* Posts one receive slot. The number of the slot comes back with the completion. */
 bool xm_verbs_lane_post_receive(xm_verbs_lane_t *lane, uint32_t slot)
 {
     uint32_t slot_size = lane->peer->owner->offer.slot_size;
+    /* Each slot has a fixed place in the port's ring of memory, registered once. */
     struct ibv_sge part = {.addr = (uintptr_t)(lane->slots + (size_t)slot * slot_size),
                            .length = slot_size,
                            .lkey = xm_verbs_port_of(lane)->ring_mr->lkey};
@@ -66,6 +79,7 @@ xm_status_t xm_verbs_lane_fill(xm_verbs_lane_t *lane)
     return XM_OK;
 }
 
+/* Posts a send request. All are signalled: the room in the send queue is known exactly that way. */
 static bool post(xm_verbs_lane_t *lane, struct ibv_send_wr *request)
 {
     struct ibv_send_wr *bad;
@@ -78,7 +92,8 @@ static bool post(xm_verbs_lane_t *lane, struct ibv_send_wr *request)
     return true;
 }
 
-/* Whether a header and so many bytes can be sent now. */
+/* True when a header with so many bytes can be sent now: it fits into the request, or there is
+ * a free send slot. */
 static bool has_slot(const xm_verbs_lane_t *lane, size_t size)
 {
     return size <= lane->max_inline || xm_verbs_port_of(lane)->free_send_count > 0;
@@ -89,7 +104,10 @@ static bool may_send(const xm_verbs_lane_t *lane)
     return lane->credits > SPARE_CREDITS && lane->room > SPARE_ROOM;
 }
 
-/* Sends a header with what follows it. The caller knows that all it takes is there. */
+/* Sends a header with what follows it; the caller has checked credits, room and slots. Small
+ * ones are copied into the request by the device's driver, larger ones into a registered send
+ * slot, which its completion gives back. Each header carries the credits that are owed, so
+ * traffic both ways needs no extra messages. */
 static bool post_message(xm_verbs_lane_t *lane, xm_verbs_header_t *header,
                          const xm_verbs_grant_t *grant, const void *body, size_t body_size)
 {
@@ -103,6 +121,8 @@ static bool post_message(xm_verbs_lane_t *lane, xm_verbs_header_t *header,
 
     header->credits = (uint16_t)lane->owed;
     header->taken = lane->peer->taken;
+    /* The header is encoded on the stack in any case: whether it fits into the request is known
+     * only with its length. */
     size = xm_verbs_header_encode(header, grant, small);
     if (size + body_size <= lane->max_inline) {
         request.send_flags = IBV_SEND_INLINE;
@@ -119,6 +139,7 @@ static bool post_message(xm_verbs_lane_t *lane, xm_verbs_header_t *header,
     part.addr = (uintptr_t)bytes;
     part.length = (uint32_t)(size + body_size);
     request.wr_id = work_number(lane, work, (uint32_t)slot);
+    /* The request was refused: nothing has been sent, and the slot is free again. */
     if (!post(lane, &request)) {
         if (slot >= 0) {
             port->free_sends[port->free_send_count++] = slot;
@@ -129,6 +150,8 @@ static bool post_message(xm_verbs_lane_t *lane, xm_verbs_header_t *header,
         xm_count_fragment(port->counters, XM_SENT, body_size, XM_OK);
     }
     lane->unsent += work != XM_VERBS_WORK_CREDIT;
+    /* These credits are on their way with this header; a failure of the post would have
+     * returned before. */
     lane->owed = 0;
     --lane->credits;
     return true;
@@ -141,7 +164,10 @@ static bool post_credit(xm_verbs_lane_t *lane)
     return post_message(lane, &header, NULL, NULL, 0);
 }
 
-/* Writes as much of a piece as fits; true when all of it is on its way. */
+/* Writes as much of a fragment as fits; true when all of it is on its way. Only the last write
+ * has an immediate and takes a credit: the connection keeps the order of its writes, so when
+ * that one is there, all are. The loop stops when the send queue is full, and goes on from
+ * `begin` later. */
 static bool post_piece(xm_verbs_lane_t *lane, xm_verbs_wr_t *wr)
 {
     xm_verbs_rndv_t *rndv = wr->rndv;
@@ -151,6 +177,7 @@ static bool post_piece(xm_verbs_lane_t *lane, xm_verbs_wr_t *wr)
                                                             : xm_verbs_port_of(lane)->max_message;
     while (wr->begin < wr->end && may_send(lane)) {
         size_t length = wr->end - wr->begin;
+        /* A fragment that is longer than the device's limit becomes several writes. */
         bool last = length <= longest;
         struct ibv_sge part = {.addr = (uintptr_t)rndv->op->priv.buffer + wr->begin,
                                .length = (uint32_t)(last ? length : longest),
@@ -169,6 +196,8 @@ static bool post_piece(xm_verbs_lane_t *lane, xm_verbs_wr_t *wr)
             return false;
         }
         wr->begin += part.length;
+        /* Bytes are counted when they are handed to the device, and a failure counts as an
+         * error of the NIC. */
         xm_count_fragment(xm_verbs_port_of(lane)->counters, XM_SENT, part.length, XM_OK);
         lane->credits -= last;
         ++lane->unsent;
@@ -176,7 +205,8 @@ static bool post_piece(xm_verbs_lane_t *lane, xm_verbs_wr_t *wr)
     return wr->begin == wr->end;
 }
 
-/* Sends the work request as far as that is possible; true when nothing of it is left. */
+/* Sends the work request as far as that is possible; true when nothing of it is left. A failure
+ * also returns false; the caller then finds the peer failed. */
 static bool post_wr(xm_verbs_lane_t *lane, xm_verbs_wr_t *wr)
 {
     xm_verbs_header_t header = {.kind = (xm_verbs_kind_t)wr->kind};
@@ -184,6 +214,7 @@ static bool post_wr(xm_verbs_lane_t *lane, xm_verbs_wr_t *wr)
     const void *body = NULL;
     size_t body_size = 0, extra = 0;
 
+    /* Credits and room are tested once here for all kinds. */
     if (!may_send(lane)) {
         return false;
     }
@@ -215,10 +246,13 @@ static bool post_wr(xm_verbs_lane_t *lane, xm_verbs_wr_t *wr)
            post_message(lane, &header, grant, body, body_size);
 }
 
+/* Sends now or queues. Something is sent at once only if nothing waits: a later message must
+ * not overtake an earlier one with the same tag. */
 xm_status_t xm_verbs_lane_send(xm_verbs_lane_t *lane, const xm_verbs_wr_t *what)
 {
     xm_verbs_wr_t wr = *what, *queued;
 
+    /* The lane's queue is empty, so nothing is overtaken. */
     if (lane->first == NULL && post_wr(lane, &wr)) {
         return XM_OK;
     }
@@ -237,6 +271,8 @@ xm_status_t xm_verbs_lane_send(xm_verbs_lane_t *lane, const xm_verbs_wr_t *what)
     return XM_IN_PROGRESS;
 }
 
+/* Takes the header of an operation off the queue. Fragments are not looked for: once a grant is
+ * there, the peer waits for the bytes. */
 bool xm_verbs_lane_unqueue(xm_verbs_lane_t *lane, const xm_op_t *op)
 {
     for (xm_verbs_wr_t **link = &lane->first; *link != NULL; link = &(*link)->next) {
@@ -246,6 +282,7 @@ bool xm_verbs_lane_unqueue(xm_verbs_lane_t *lane, const xm_op_t *op)
 
         if (of_op) {
             *link = wr->next;
+            /* The tail pointer must not stay in the link that was removed. */
             lane->last = *link == NULL ? link : lane->last;
             xm_verbs_give_wr(lane->peer->owner, wr);
             return true;
@@ -270,11 +307,15 @@ void xm_verbs_lane_drop_wrs(xm_verbs_lane_t *lane)
     }
 }
 
-/* True when the lane must be looked at again. */
+/* Sends what the lane holds, then credits if half of the slots are owed; true when the lane
+ * must be looked at again. Half is often enough for the peer never to run dry, and seldom
+ * enough to cost little. */
 static bool flush(xm_verbs_lane_t *lane)
 {
     bool owes;
 
+    /* An eager message ends when it leaves the queue: its bytes are in a send slot or in the
+     * request by then. */
     while (!lane->peer->failed && lane->first != NULL && post_wr(lane, lane->first)) {
         xm_op_t *op = lane->first->kind == XM_VERBS_EAGER ? lane->first->op : NULL;
 
@@ -284,6 +325,8 @@ static bool flush(xm_verbs_lane_t *lane)
         }
     }
     owes = lane->owed >= (int)lane->peer->owner->offer.slots / 2;
+    /* A credit header may use the last credit and the last room, which other requests leave
+     * free for it. */
     if (!lane->peer->failed && owes && lane->credits > 0 && lane->room > 0 &&
         has_slot(lane, XM_VERBS_HEADER_SIZE)) {
         owes = !post_credit(lane);
@@ -291,6 +334,7 @@ static bool flush(xm_verbs_lane_t *lane)
     return !lane->peer->failed && (owes || lane->first != NULL);
 }
 
+/* Empties the list of lanes. The list is detached first, since flushing may put lanes on it. */
 void xm_verbs_flush_lanes(xm_verbs_transport_t *self)
 {
     xm_verbs_lane_t *lane = self->listed;
@@ -307,6 +351,8 @@ void xm_verbs_flush_lanes(xm_verbs_transport_t *self)
     }
 }
 
+/* Sends an empty RDMA write, which needs no receive and no credit at the peer, and whose
+ * completion shows that the peer's device lives. One at a time is enough. */
 void xm_verbs_lane_beat(xm_verbs_lane_t *lane)
 {
     struct ibv_send_wr request = {.wr_id = work_number(lane, XM_VERBS_WORK_BEAT, 0),

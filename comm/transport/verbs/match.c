@@ -1,4 +1,9 @@
-/* The verbs transport: what comes from a peer meets the receives that were posted for it. */
+/* What comes from a peer meets the receives that were posted for it. Receives and stored
+ * messages are two lists in order, of which at most one has entries of a given tag, so the
+ * first with the tag is always the right one. Short messages are copied; for longer ones the
+ * receiver grants its buffer and the sender writes into it. The peer's numbers are checked
+ * before use, and a peer that speaks nonsense is failed: a reliable connection does not
+ * corrupt, so it is another version or a bug. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +21,8 @@ static xm_op_t *find_receive(const xm_verbs_peer_t *peer, uint64_t tag)
     return at != NULL ? xm_op_of(at) : NULL;
 }
 
-/* The peer's request is done with: its send ends as if somebody had received it. */
+/* Tells the peer that its request is done with: its send ends as if somebody had received it,
+ * because the mistake (a receive of another length) was made here. */
 static void discard(xm_verbs_lane_t *lane, uint32_t number)
 {
     xm_verbs_wr_t wr = {.kind = XM_VERBS_DISCARD, .number = number};
@@ -26,7 +32,9 @@ static void discard(xm_verbs_lane_t *lane, uint32_t number)
     }
 }
 
-/* Lets the peer write into the receive's buffer. */
+/* Lets the peer write into the receive's buffer. From here on the receive cannot be cancelled.
+ * If the buffer cannot be registered the receive fails alone: the request is discarded, so the
+ * peer's send ends and the connection lives on. */
 static void grant(xm_verbs_lane_t *lane, xm_op_t *op, uint32_t number)
 {
     xm_verbs_peer_t *peer = lane->peer;
@@ -35,13 +43,15 @@ static void grant(xm_verbs_lane_t *lane, xm_op_t *op, uint32_t number)
     xm_verbs_wr_t wr = {.kind = XM_VERBS_GRANT, .rndv = rndv};
     xm_status_t status = XM_OK;
 
+    /* The receive was short enough not to get a number when it was posted. */
     if (rndv == NULL) {
         rndv = wr.rndv = op->priv.handle = xm_verbs_take_rndv(self, op);
     }
     if (rndv == NULL) {
         status = XM_ERR_NO_MEMORY;
     } else if (rndv->memory == NULL) {
-        /* A short message that the sender did not dare to send at once. */
+        /* A short message that was announced because the peer stores too many already: its
+         * receive was posted without registering the buffer. */
         status = xm_verbs_memory_hold(self, op->priv.buffer, op->priv.length, true, &rndv->memory);
     }
     if (status < 0) {
@@ -52,6 +62,8 @@ static void grant(xm_verbs_lane_t *lane, xm_op_t *op, uint32_t number)
     }
     xm_list_remove(&op->priv.link);
     xm_list_append(&peer->busy, &op->priv.link);
+    /* Both ends know into how many fragments the message falls; each announces its end by an
+     * immediate. */
     rndv->other = number;
     rndv->pieces = xm_stripe_splits(&peer->stripe, op->priv.length) ? peer->stripe.used : 1;
     rndv->grant.address = (uintptr_t)op->priv.buffer;
@@ -64,11 +76,13 @@ static void grant(xm_verbs_lane_t *lane, xm_op_t *op, uint32_t number)
     }
 }
 
-/* A receive has met its message. */
+/* A receive has met its message. Lengths must be equal: a mismatch fails the receive, and ends
+ * the send of the peer well. */
 static void match(xm_verbs_lane_t *lane, xm_op_t *op, const xm_verbs_stored_t *message,
                   const uint8_t *bytes)
 {
     op->priv.received = message->length;
+    /* The sender of a short message has ended long ago; only a request has to be answered. */
     if (message->length != op->priv.length) {
         if (!message->eager) {
             discard(lane, message->number);
@@ -82,6 +96,8 @@ static void match(xm_verbs_lane_t *lane, xm_op_t *op, const xm_verbs_stored_t *m
     }
 }
 
+/* Keeps a message for which there is no receive. Only the peer's slots could hold it otherwise,
+ * and they have to be posted again. How many can come is bounded by the sender. */
 static void store(xm_verbs_lane_t *lane, const xm_verbs_stored_t *message, const uint8_t *bytes)
 {
     xm_verbs_peer_t *peer = lane->peer;
@@ -100,6 +116,8 @@ static void store(xm_verbs_lane_t *lane, const xm_verbs_stored_t *message, const
     peer->stored_last = &stored->next;
 }
 
+/* A message or request has arrived. `taken` tells the sender how many of its eager messages are
+ * not stored any more, which is what allows it to send more of them. */
 static void arrived(xm_verbs_lane_t *lane, const xm_verbs_header_t *header, const uint8_t *bytes)
 {
     xm_verbs_stored_t message = {.tag = header->tag,
@@ -109,6 +127,7 @@ static void arrived(xm_verbs_lane_t *lane, const xm_verbs_header_t *header, cons
                                  .eager = header->kind == XM_VERBS_EAGER};
     xm_op_t *op = find_receive(lane->peer, header->tag);
 
+    /* Requests carry no bytes; theirs are counted as they are written. */
     if (message.eager) {
         xm_count_fragment(xm_verbs_port_of(lane)->counters, XM_RECEIVED, header->length, XM_OK);
     }
@@ -120,6 +139,7 @@ static void arrived(xm_verbs_lane_t *lane, const xm_verbs_header_t *header, cons
     match(lane, op, &message, bytes);
 }
 
+/* A receive was posted: gives it the oldest stored message with its tag. */
 void xm_verbs_match_stored(xm_verbs_peer_t *peer, xm_op_t *op)
 {
     xm_verbs_stored_t **link = &peer->stored, *message;
@@ -132,6 +152,7 @@ void xm_verbs_match_stored(xm_verbs_peer_t *peer, xm_op_t *op)
         return;
     }
     *link = message->next;
+    /* The tail pointer must not stay in a message that is freed. */
     peer->stored_last = *link == NULL ? link : peer->stored_last;
     peer->taken += message->eager;
     match(&peer->lanes[message->rail], op, message, message->bytes);
@@ -149,7 +170,8 @@ void xm_verbs_forget_stored(xm_verbs_peer_t *peer)
     peer->stored_last = &peer->stored;
 }
 
-/* What the other side says about one of our rndvs, or a number that it got wrong. */
+/* Finds the message that the peer speaks of. A number carries a generation, so that one of the
+ * past is recognised; the peer is failed for it. */
 static xm_verbs_rndv_t *rndv_of(xm_verbs_lane_t *lane, uint32_t number, int kind)
 {
     xm_verbs_rndv_t *rndv = xm_verbs_find_rndv(lane->peer->owner, number, lane->peer, kind);
@@ -161,7 +183,9 @@ static xm_verbs_rndv_t *rndv_of(xm_verbs_lane_t *lane, uint32_t number, int kind
     return rndv;
 }
 
-/* The peer has a receive for one of our requests: all pieces are written there. */
+/* The peer has a receive for one of our requests: all fragments are queued, on their rails. The
+ * grant is checked against what was requested, since it tells where to write; a second grant
+ * for the same message would write twice. */
 static void granted(xm_verbs_lane_t *lane, const xm_verbs_header_t *header,
                     const xm_verbs_grant_t *given)
 {
@@ -183,6 +207,7 @@ static void granted(xm_verbs_lane_t *lane, const xm_verbs_header_t *header,
     rndv->grant = *given;
     rndv->other = header->receiver;
     rndv->pieces = split ? stripe->used : 1;
+    /* A whole message goes by the lane of the grant, which is the one that its tag chose. */
     for (int rail = 0; rail < stripe->rails; ++rail) {
         xm_verbs_lane_t *way = split ? &peer->lanes[rail] : lane;
 
@@ -191,6 +216,8 @@ static void granted(xm_verbs_lane_t *lane, const xm_verbs_header_t *header,
         }
         wr.begin = split && rail > 0 ? xm_stripe_end(stripe, length, rail - 1) : 0;
         wr.end = split ? xm_stripe_end(stripe, length, rail) : length;
+        /* The sender's fragments are owed to the peer now; if one cannot be queued the message
+         * can never end, so the peer is given up. */
         if (xm_verbs_lane_send(way, &wr) == XM_ERR_NO_MEMORY) {
             xm_verbs_fail(peer, "it cannot be answered (%s)", xm_last_error());
         }
@@ -200,6 +227,8 @@ static void granted(xm_verbs_lane_t *lane, const xm_verbs_header_t *header,
     }
 }
 
+/* The peer has thrown the message away, which ends its send: it was delivered as far as this
+ * rank is concerned. */
 static void discarded(xm_verbs_lane_t *lane, uint32_t number)
 {
     xm_verbs_rndv_t *rndv = rndv_of(lane, number, XM_VERBS_SEND);
@@ -209,7 +238,8 @@ static void discarded(xm_verbs_lane_t *lane, uint32_t number)
     }
 }
 
-/* What a lane carries of a message of that length. */
+/* The bytes of a message of that length that a lane carries; they are counted here, since the write
+ * itself tells no length. */
 static size_t piece_length(const xm_verbs_lane_t *lane, size_t length)
 {
     const xm_stripe_t *stripe = &lane->peer->stripe;
@@ -219,6 +249,8 @@ static size_t piece_length(const xm_verbs_lane_t *lane, size_t length)
                                             : length;
 }
 
+/* The last write of a fragment is there, and with it all of the fragment, since a connection
+ * keeps their order. Between rails there is no order, so fragments are counted. */
 void xm_verbs_written(xm_verbs_lane_t *lane, uint32_t number)
 {
     xm_verbs_rndv_t *rndv = rndv_of(lane, number, XM_VERBS_RECEIVE);
@@ -233,18 +265,23 @@ void xm_verbs_written(xm_verbs_lane_t *lane, uint32_t number)
     }
 }
 
+/* A header has come. Credits first, whatever the message is; more of them than the peer has
+ * slots cannot be. */
 void xm_verbs_message(xm_verbs_lane_t *lane, const uint8_t *bytes, size_t size)
 {
     xm_verbs_peer_t *peer = lane->peer;
     xm_verbs_header_t header;
     xm_verbs_grant_t given;
 
+    /* A header that does not decode cannot be skipped, since nobody knows what it wanted. */
     if (!xm_verbs_header_decode(bytes, size, &header, &given) ||
         lane->credits + header.credits > (int)peer->slots) {
         xm_verbs_fail(peer, "it sent %zu bytes that are no message", size);
         return;
     }
     lane->credits += header.credits;
+    /* The difference is taken modulo 2^32, so the counter may wrap; it comes by several rails,
+     * so an old value may follow a newer one. */
     if ((int32_t)(header.taken - peer->eager_taken) > 0) {
         peer->eager_taken = header.taken;
     }

@@ -1,4 +1,9 @@
-/* The verbs transport: registered memory. */
+/* Registered memory of the verbs transport. The caller's registrations live until they are
+ * given back. Buffers of operations without one are registered from post to end, and only
+ * operations on exactly the same bytes share that: there is no cache beyond, since a cache has
+ * to know when memory is unmapped, and hooks into the allocator are what makes such caches
+ * fail. Each registration is one region for each port, because protection domains belong to
+ * devices. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -10,7 +15,8 @@
 
 static const unsigned writable = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
 
-/* Most registrations that fail do so because of the limit on locked memory. */
+/* Makes the sentence for a registration that failed. Most of them fail because of the limit on
+ * locked memory, so the limit is part of the sentence. */
 static xm_status_t pin_error(const xm_verbs_transport_t *self, const xm_verbs_port_t *port,
                              size_t length, int error)
 {
@@ -18,6 +24,7 @@ static xm_status_t pin_error(const xm_verbs_transport_t *self, const xm_verbs_po
     char hint[128] = "";
 
     (void)getrlimit(RLIMIT_MEMLOCK, &limit);
+    /* Without a limit, or with another error, the hint would mislead. */
     if (limit.rlim_cur != RLIM_INFINITY && (error == ENOMEM || error == EAGAIN)) {
         (void)snprintf(hint, sizeof(hint),
                        "; this process may lock %" PRIu64 " bytes (ulimit -l is %" PRIu64 ")",
@@ -40,6 +47,8 @@ struct ibv_mr *xm_verbs_pin(const xm_verbs_transport_t *self, const xm_verbs_por
     return mr;
 }
 
+/* Takes the memory off its ring and gives all its regions back; works on one that is registered
+ * with some ports only. */
 static void unpin(xm_verbs_transport_t *self, xm_memory_t *memory)
 {
     for (int i = 0; i < self->port_count; ++i) {
@@ -51,6 +60,8 @@ static void unpin(xm_verbs_transport_t *self, xm_memory_t *memory)
     free(memory);
 }
 
+/* Registers with all ports or with none. A buffer that is only read gets no remote rights, so
+ * no peer can write into a send buffer by mistake. */
 static xm_status_t pin(xm_verbs_transport_t *self, void *address, size_t length, bool written,
                        xm_list_t *list, xm_memory_t **memory)
 {
@@ -63,6 +74,8 @@ static xm_status_t pin(xm_verbs_transport_t *self, void *address, size_t length,
     made->start = (uintptr_t)address;
     made->length = length;
     made->written = written;
+    /* The registration is on the ring before its regions are made, so that a failure can be
+     * undone by unpin(). */
     xm_list_append(list, &made->link);
     for (int i = 0; i < self->port_count; ++i) {
         made->mr[i] = ibv_reg_mr(self->ports[i].pd, address, length, written ? writable : 0);
@@ -96,14 +109,16 @@ void xm_verbs_memory_deregister(xm_transport_t *transport, xm_memory_t *memory)
     }
 }
 
+/* Registers the buffer of an operation, or joins another that has it registered. */
 xm_status_t xm_verbs_memory_hold(xm_verbs_transport_t *self, void *address, size_t length,
                                  bool written, xm_memory_t **memory)
 {
     uintptr_t start = (uintptr_t)address;
     xm_status_t status;
 
-    /* Only of exactly the same bytes: then all of them belong to an operation in flight. Of a
-     * larger registration the owner of the rest may have freed that, and got it back elsewhere. */
+    /* Only exactly the same bytes are shared: then all of them belong to an operation in
+     * flight. Of a larger registration the rest may have been freed by its owner and mapped
+     * elsewhere since. */
     for (xm_list_t *at = xm_list_first(&self->temporary); at != NULL;
          at = xm_list_next(&self->temporary, at)) {
         xm_memory_t *held = xm_list_entry(at, xm_memory_t, link);
@@ -123,6 +138,7 @@ xm_status_t xm_verbs_memory_hold(xm_verbs_transport_t *self, void *address, size
     return status;
 }
 
+/* The last user unpins: nothing stays registered that no operation uses. */
 void xm_verbs_memory_release(xm_verbs_transport_t *self, xm_memory_t *memory)
 {
     if (--memory->users == 0) {
@@ -130,6 +146,7 @@ void xm_verbs_memory_release(xm_verbs_transport_t *self, xm_memory_t *memory)
     }
 }
 
+/* At the end: frees what callers have forgotten, too. */
 void xm_verbs_memory_forget(xm_verbs_transport_t *self)
 {
     xm_list_t *lists[] = {&self->memory, &self->temporary};

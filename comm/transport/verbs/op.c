@@ -1,8 +1,13 @@
-/* The verbs transport: how operations end. */
+/* How operations of the verbs transport end. There is one way only: off the ring, registration
+ * and message number given back, on to the ring `ended`; `done` is called later, from
+ * xm_verbs_deliver(). So every operation ends exactly once, and the callback may post again or
+ * free the operation. */
 #include <inttypes.h>
 
 #include "comm/transport/verbs/transport_verbs_private.h"
 
+/* Ends an operation. Its number is retired with it, so a late completion or message of the peer
+ * finds nothing. */
 void xm_verbs_end_op(xm_op_t *op, xm_status_t status)
 {
     xm_verbs_transport_t *self = op->priv.owner;
@@ -19,13 +24,16 @@ void xm_verbs_end_op(xm_op_t *op, xm_status_t status)
     xm_list_append(&self->ended, &op->priv.link);
 }
 
-/* The sentence that goes with the failure of an operation. */
+/* Makes the sentence that goes with the failure of an operation, just before `done`, since
+ * other errors may have come in between. The transport's own sentence says why this rank could
+ * not take a message. */
 static void explain(xm_verbs_transport_t *self, const xm_op_t *op)
 {
     const char *verb = op->priv.kind == XM_VERBS_SEND ? "send to" : "receive from";
 
     switch (op->priv.status) {
     case XM_ERR_CORRUPT:
+        /* The number of bytes that came is what the user compares with. */
         (void)xm_error_set(XM_ERR_CORRUPT,
                            "rank %d: receive from rank %d with tag %" PRIu64
                            " expects %zu bytes, a message of %zu bytes came",
@@ -48,6 +56,8 @@ static void explain(xm_verbs_transport_t *self, const xm_op_t *op)
     }
 }
 
+/* Calls `done` of all that has ended, also of what ends in those calls. The kind is read before
+ * it is cleared, for the counters. */
 int xm_verbs_deliver(xm_verbs_transport_t *self)
 {
     int count = 0;

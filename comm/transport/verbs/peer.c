@@ -1,9 +1,12 @@
-/* The verbs transport: that a peer has failed, and why. */
+/* That a peer has failed, and why. Failing only takes a note: completions are being handled,
+ * and closing would handle more of them inside. xm_verbs_close_failed() acts on it later in the
+ * same progress call. */
 #include <stdarg.h>
 #include <stdio.h>
 
 #include "comm/transport/verbs/transport_verbs_private.h"
 
+/* The first reason stays, because what follows a failure are its consequences. */
 void xm_verbs_fail(xm_verbs_peer_t *peer, const char *format, ...)
 {
     va_list args;

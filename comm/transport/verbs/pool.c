@@ -1,14 +1,20 @@
-/* The verbs transport: wrs and rndvs are taken from pools, which grow when they are empty. */
+/* Pools of work requests that wait and of messages in rendezvous. Posting must not allocate in
+ * the usual case, so blocks are kept until the end and the pools grow only while more is in
+ * flight than ever before. A rendezvous has a number that goes over the wire: its place in the
+ * pool and a generation, so that a number that comes back late or wrong is recognised in
+ * constant time. */
 #include <stdlib.h>
 
 #include "comm/transport/verbs/transport_verbs_private.h"
 
-/* BLOCK: made at a time. INDEX_BITS: of a rendezvous' number that are its place; the rest is its
- * generation. */
+/* BLOCK: made at a time. INDEX_BITS: the bits of a message's number that are its place; the
+ * rest is its generation. */
 enum { BLOCK = 256, INDEX_BITS = 20 };
 
 static const uint32_t index_mask = (UINT32_C(1) << INDEX_BITS) - 1;
 
+/* Takes a work request from the pool. The first one of each block links the blocks and is never
+ * handed out. */
 xm_verbs_wr_t *xm_verbs_take_wr(xm_verbs_transport_t *self)
 {
     xm_verbs_wr_t *wr = self->free_wrs;
@@ -39,11 +45,14 @@ void xm_verbs_give_wr(xm_verbs_transport_t *self, xm_verbs_wr_t *wr)
     self->free_wrs = wr;
 }
 
+/* Adds a block of rendezvous. They never move, since operations point to them; only the list of
+ * blocks is reallocated. */
 static xm_status_t add_rndvs(xm_verbs_transport_t *self)
 {
     uint32_t blocks = self->rndv_count / BLOCK;
     xm_verbs_rndv_t *block = calloc(BLOCK, sizeof(*block)), **list;
 
+    /* The place of a number has INDEX_BITS bits, so there cannot be more rendezvous than that. */
     if (block == NULL || self->rndv_count + BLOCK > index_mask) {
         free(block);
         return xm_error_set(XM_ERR_NO_MEMORY, "rank %d: no memory for more than %u long messages",
@@ -66,6 +75,8 @@ static xm_status_t add_rndvs(xm_verbs_transport_t *self)
     return XM_OK;
 }
 
+/* Takes a rendezvous for an operation. Its number has been advanced when it was given back, so
+ * it differs from all recent ones. */
 xm_verbs_rndv_t *xm_verbs_take_rndv(xm_verbs_transport_t *self, xm_op_t *op)
 {
     xm_verbs_rndv_t *rndv;
@@ -79,6 +90,7 @@ xm_verbs_rndv_t *xm_verbs_take_rndv(xm_verbs_transport_t *self, xm_op_t *op)
     return rndv;
 }
 
+/* Gives the rendezvous back, with the registration if that was made for it. */
 void xm_verbs_give_rndv(xm_verbs_transport_t *self, xm_verbs_rndv_t *rndv)
 {
     if (rndv->memory != NULL && !rndv->borrowed) {
@@ -86,11 +98,16 @@ void xm_verbs_give_rndv(xm_verbs_transport_t *self, xm_verbs_rndv_t *rndv)
     }
     rndv->memory = NULL;
     rndv->op = NULL;
+    /* A new generation: from now on the old number finds nothing. It comes around after 4096
+     * uses of the place. */
     rndv->number += UINT32_C(1) << INDEX_BITS;
     rndv->next_free = self->free_rndvs;
     self->free_rndvs = rndv;
 }
 
+/* Finds the rendezvous of a number that came over the wire. It must be in use, of that
+ * generation, with that peer and in that direction: a peer can neither reach another's message
+ * nor confuse the two ends. */
 xm_verbs_rndv_t *xm_verbs_find_rndv(const xm_verbs_transport_t *self, uint32_t number,
                                     const xm_verbs_peer_t *peer, int kind)
 {

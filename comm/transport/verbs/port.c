@@ -1,4 +1,7 @@
-/* The verbs transport: the completion queue and the slots of a port. */
+/* The completion queue and the slots of a port. One completion queue serves all peers of a
+ * port, so progress polls once for each port and not for each peer; it is as large as
+ * everything that can be posted, because a queue that overflows destroys the connections. Slots
+ * come from mmap, page-aligned, since registration pins whole pages. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,19 +16,23 @@ static uint8_t *pages(size_t size)
     return memory != MAP_FAILED ? memory : NULL;
 }
 
-/* The completion queue and the slots of a port, when it is known what the others take. */
+/* Equips a port once all offers are known, which say how large the peers' slots are. On failure
+ * the parts made so far are left to xm_verbs_strip_port() in destroy. */
 xm_status_t xm_verbs_equip_port(xm_verbs_transport_t *self, xm_verbs_port_t *port, size_t send_size)
 {
     size_t peers = (size_t)self->base.size - (self->base.size > 1);
     size_t entries = peers * (self->offer.slots + XM_VERBS_QUEUE);
 
     if (entries > (size_t)port->max_cqe) {
+        /* A queue that could overflow is refused now, with a sentence, instead of failing under
+         * load. */
         return xm_error_set(XM_ERR_UNSUPPORTED,
                             "rank %d: %s has completion queues of at most %d entries, %d ranks "
                             "need %zu",
                             self->base.rank, port->offer.name, port->max_cqe, self->base.size,
                             entries);
     }
+    /* Completions of sends and receives of all peers go into this one. */
     port->cq = ibv_create_cq(port->context, (int)entries, NULL, port->channel, 0);
     if (port->cq == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY,
@@ -45,6 +52,7 @@ xm_status_t xm_verbs_equip_port(xm_verbs_transport_t *self, xm_verbs_port_t *por
         port->free_sends[port->free_send_count] = port->free_send_count;
         ++port->free_send_count;
     }
+    /* Receive slots are written by the device, send slots only read. */
     port->ring_mr = xm_verbs_pin(self, port, port->ring, port->ring_size, IBV_ACCESS_LOCAL_WRITE);
     if (port->ring_mr != NULL) {
         port->sends_mr = xm_verbs_pin(self, port, port->sends, XM_VERBS_SENDS * send_size, 0);
@@ -52,6 +60,7 @@ xm_status_t xm_verbs_equip_port(xm_verbs_transport_t *self, xm_verbs_port_t *por
     return port->sends_mr != NULL ? XM_OK : XM_ERR_NO_MEMORY;
 }
 
+/* Takes the slots from a port. Regions are given back before their memory is unmapped. */
 void xm_verbs_strip_port(xm_verbs_port_t *port)
 {
     if (port->sends_mr != NULL) {

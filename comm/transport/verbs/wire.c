@@ -1,3 +1,7 @@
+/* The bytes of the verbs transport: offers at the start, headers of messages. They are written
+ * field by field and little-endian, so compilers and machines need not agree on the layout of
+ * structs. Decoding accepts only what encoding can make: a peer with another build is found out
+ * at once instead of writing to a wrong address later. A fuzz target feeds the decoders. */
 #include "comm/transport/verbs/wire.h"
 
 #include <string.h>
@@ -7,16 +11,17 @@
 /* Bytes of fields. */
 enum { U8 = 1, U16 = 2, U32 = 4, U64 = 8 };
 
-/* A version that differs makes the offer unreadable, which is what ranks of different builds are
- * told. */
+/* An offer of another version is unreadable, which is how ranks of different builds find out. */
 enum { OFFER_MAGIC = 0x42564d58, OFFER_VERSION = 1 };
 
 /* The InfiniBand specification has five MTUs, from 256 to 4096 bytes. */
 enum { MTU_LEAST = 1, MTU_MOST = 5 };
 
+/* Tags have 48 bits. A longer one cannot come from xm_transport_send(), and so betrays wrong
+ * bytes. */
 static const uint64_t tag_limit = UINT64_C(1) << 48;
 
-/* Walks over bytes that are written or read in order. */
+/* A position that moves over bytes as they are written or read. */
 typedef struct {
     uint8_t *at;
 } writer_t;
@@ -25,6 +30,7 @@ typedef struct {
     const uint8_t *at;
 } reader_t;
 
+/* The callers know the size of what they write, so a writer has no end of its own. */
 static void put(writer_t *writer, uint64_t value, int size)
 {
     xm_put_le(writer->at, value, size);
@@ -37,6 +43,7 @@ static void put_bytes(writer_t *writer, const void *bytes, size_t size)
     writer->at += size;
 }
 
+/* The decoders compare the size with what they will read before the first get(). */
 static uint64_t get(reader_t *reader, int size)
 {
     uint64_t value = xm_get_le(reader->at, size);
@@ -51,12 +58,15 @@ static void get_bytes(reader_t *reader, void *bytes, size_t size)
     reader->at += size;
 }
 
+/* Writes a header. The bytes after it belong to the grant, or to the message itself; the
+ * caller's buffer has room for both. */
 size_t xm_verbs_header_encode(const xm_verbs_header_t *header, const xm_verbs_grant_t *grant,
                               uint8_t *bytes)
 {
     writer_t writer = {bytes};
 
     put(&writer, header->kind, U8);
+    /* The second byte is the number of keys of a grant. */
     put(&writer, header->kind == XM_VERBS_GRANT ? (uint64_t)grant->rails : 0, U8);
     put(&writer, header->credits, U16);
     put(&writer, header->taken, U32);
@@ -73,12 +83,16 @@ size_t xm_verbs_header_encode(const xm_verbs_header_t *header, const xm_verbs_gr
     return (size_t)(writer.at - bytes);
 }
 
+/* A grant is as long as its number of rails says. The address and length must not wrap around,
+ * since they are used in sums. */
 static bool decode_grant(reader_t reader, size_t size, uint64_t length, xm_verbs_grant_t *grant)
 {
     if (grant->rails < 1 || grant->rails > XM_NICS_MAX ||
         size != U64 + U32 * (size_t)grant->rails) {
         return false;
     }
+    /* One key for each rail follows, because every rail registers the memory with its own
+     * device. */
     grant->address = get(&reader, U64);
     for (int rail = 0; rail < grant->rails; ++rail) {
         grant->keys[rail] = (uint32_t)get(&reader, U32);
@@ -86,6 +100,8 @@ static bool decode_grant(reader_t reader, size_t size, uint64_t length, xm_verbs
     return length >= 1 && length <= UINT64_MAX - grant->address;
 }
 
+/* Reads a header; false for anything that encode cannot have written. Fields that a kind does
+ * not use must be 0, so that they can get a meaning without being misread by this version. */
 bool xm_verbs_header_decode(const uint8_t *bytes, size_t size, xm_verbs_header_t *header,
                             xm_verbs_grant_t *grant)
 {
@@ -96,6 +112,7 @@ bool xm_verbs_header_decode(const uint8_t *bytes, size_t size, xm_verbs_header_t
     if (size < XM_VERBS_HEADER_SIZE) {
         return false;
     }
+    /* From here on the size is that of what follows the header. */
     size -= XM_VERBS_HEADER_SIZE;
     kind = get(&reader, U8);
     rails = get(&reader, U8);
@@ -110,11 +127,14 @@ bool xm_verbs_header_decode(const uint8_t *bytes, size_t size, xm_verbs_header_t
     header->sender = (uint32_t)get(&reader, U32);
     header->receiver = (uint32_t)get(&reader, U32);
     if (header->kind == XM_VERBS_GRANT) {
+        /* Rails are checked in decode_grant(), before anything is read by their number. */
         grant->rails = (int)rails;
         return header->tag == 0 && decode_grant(reader, size, header->length, grant);
     }
     sized = header->kind == XM_VERBS_EAGER || header->kind == XM_VERBS_REQUEST;
+    /* Which fields a kind uses is told by the table in the header file. */
     named = header->kind == XM_VERBS_REQUEST || header->kind == XM_VERBS_DISCARD;
+    /* Everything that the kind does not use must be 0. */
     if (rails != 0 || header->receiver != 0 || header->tag >= tag_limit ||
         (!named && header->sender != 0) || (!sized && (header->tag != 0 || header->length != 0)) ||
         (sized && header->length == 0)) {
@@ -123,6 +143,8 @@ bool xm_verbs_header_decode(const uint8_t *bytes, size_t size, xm_verbs_header_t
     return size == (header->kind == XM_VERBS_EAGER ? header->length : 0);
 }
 
+/* A port's name and addresses have fixed fields, so an offer's size follows from its number of
+ * ports. */
 static void encode_port(writer_t *writer, const xm_verbs_port_offer_t *port)
 {
     put_bytes(writer, port->name, sizeof(port->name));
@@ -134,10 +156,13 @@ static void encode_port(writer_t *writer, const xm_verbs_port_offer_t *port)
     put_bytes(writer, port->gid, sizeof(port->gid));
 }
 
+/* Writes a rank's offer. The caller's buffer has room for XM_NICS_MAX ports. */
 size_t xm_verbs_offer_encode(const xm_verbs_offer_t *offer, uint8_t *bytes)
 {
     writer_t writer = {bytes};
 
+    /* The head of the offer has the sizes of everything that this rank keeps posted, and the
+     * seed of its packet numbers. */
     put(&writer, OFFER_MAGIC, U32);
     put(&writer, OFFER_VERSION, U16);
     put(&writer, (uint64_t)offer->ports, U16);
@@ -150,7 +175,8 @@ size_t xm_verbs_offer_encode(const xm_verbs_offer_t *offer, uint8_t *bytes)
     return (size_t)(writer.at - bytes);
 }
 
-/* The name is a text that fills its field up with zeros, so are addresses that a port lacks. */
+/* Checks a port of an offer. The name fills its field up with zeros, and so do addresses that
+ * the port lacks: equal offers have equal bytes. */
 static bool check_port(const xm_verbs_port_offer_t *port)
 {
     static const uint8_t nothing[XM_NICS_NAME_SIZE];
@@ -161,12 +187,14 @@ static bool check_port(const xm_verbs_port_offer_t *port)
         port->mtu < MTU_LEAST || port->mtu > MTU_MOST || port->gids >= 1u << XM_VERBS_GID_KINDS) {
         return false;
     }
+    /* Addresses of kinds that the port lacks must be zeros. */
     for (int kind = 0; kind < XM_VERBS_GID_KINDS; ++kind) {
         if ((port->gids & 1u << kind) == 0 &&
             memcmp(port->gid[kind], nothing, XM_VERBS_GID_SIZE) != 0) {
             return false;
         }
     }
+    /* An Ethernet port without an address cannot be reached, and a rank would never offer it. */
     return port->infiniband || port->gids != 0;
 }
 
@@ -178,6 +206,7 @@ static bool decode_port(reader_t *reader, xm_verbs_port_offer_t *port)
     port->rate = get(reader, U64);
     port->lid = (uint16_t)get(reader, U16);
     infiniband = get(reader, U8);
+    /* The flag must be 0 or 1: any other byte would encode differently from how it was read. */
     port->infiniband = infiniband == 1;
     port->mtu = (uint8_t)get(reader, U8);
     port->gids = (unsigned)get(reader, U32);
@@ -185,6 +214,8 @@ static bool decode_port(reader_t *reader, xm_verbs_port_offer_t *port)
     return infiniband <= 1 && port->rate <= XM_NICS_MAX_RATE && check_port(port);
 }
 
+/* Reads a rank's offer. The limits on slots keep a wrong offer from making this rank allocate
+ * without measure. */
 bool xm_verbs_offer_decode(const uint8_t *bytes, size_t size, xm_verbs_offer_t *offer)
 {
     reader_t reader = {bytes};
@@ -196,6 +227,7 @@ bool xm_verbs_offer_decode(const uint8_t *bytes, size_t size, xm_verbs_offer_t *
     magic = get(&reader, U32);
     version = get(&reader, U16);
     ports = get(&reader, U16);
+    /* The size is checked against the number of ports before any of them is read. */
     if (magic != OFFER_MAGIC || version != OFFER_VERSION || ports < 1 || ports > XM_NICS_MAX ||
         size != XM_VERBS_OFFER_HEAD_SIZE + ports * XM_VERBS_OFFER_PORT_SIZE) {
         return false;
@@ -209,6 +241,7 @@ bool xm_verbs_offer_decode(const uint8_t *bytes, size_t size, xm_verbs_offer_t *
             return false;
         }
     }
+    /* A slot must hold the longest message of the protocol itself, which is a grant. */
     return offer->slots >= 4 && offer->slots <= XM_VERBS_MAX_SLOTS &&
            offer->slot_size > XM_VERBS_HEADER_SIZE + XM_VERBS_GRANT_SIZE &&
            offer->slot_size <= XM_VERBS_MAX_SLOT_SIZE;

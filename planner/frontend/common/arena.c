@@ -1,3 +1,11 @@
+/*
+ * A bump allocator for what is parsed from one file. A module of 100,000 instructions makes as many
+ * small lists that all live exactly as long as the module; handing them out of 64 KiB chunks saves
+ * both the bookkeeping of each and a destructor that walks them.
+ *
+ * Chunks are never moved, so pointers into them stay valid until the arena is cleared.
+ */
+
 #include "planner/frontend/common/arena.h"
 
 #include <stdalign.h>
@@ -12,6 +20,9 @@ struct arena_chunk {
     alignas(max_align_t) unsigned char bytes[];
 };
 
+/* The test keeps `bytes` and the chunk's header from overflowing. Chunks are zeroed when they are
+ * made and pieces are never returned, so every piece is zeroed. What is left of a chunk that is too
+ * full is wasted. */
 void *arena_get(arena_t *arena, size_t count, size_t size)
 {
     const size_t unit = alignof(max_align_t);

@@ -1,3 +1,12 @@
+/*
+ * A list of operators that a front end has no rule for, with how often each came. A user should see
+ * why a plan gathers where he expected cuts; a list of a few names tells it better than a warning
+ * per operator.
+ *
+ * The notes also carry the way back from a graph into its source text, as an opaque pointer with
+ * its destructor: only exports know what it is, and the graph itself stays free of any file format.
+ */
+
 #include "planner/frontend/common/notes.h"
 
 #include <stdlib.h>
@@ -35,6 +44,7 @@ xm_status_t ap_frontend_notes_create(ap_frontend_notes_t **notes)
     return XM_OK;
 }
 
+/* A linear search is enough: there are as many entries as kinds of operators without a rule. */
 xm_status_t ap_frontend_notes_add(ap_frontend_notes_t *notes, const char *name)
 {
     char text[NOTE_TEXT];

@@ -1,3 +1,12 @@
+/*
+ * Reads the attributes of HLO instructions when a rule asks for them. The parser keeps attributes
+ * as text, because most are never looked at and each has a grammar of its own; so a new kind of
+ * instruction needs no change of the parser.
+ *
+ * All numbers come from a file: lists are bounded, dimensions are checked against the rank, and
+ * whatever does not parse is an error with line and column.
+ */
+
 #include "planner/frontend/hlo/attribute.h"
 
 #include <string.h>
@@ -17,6 +26,9 @@ hlo_slice_t hlo_attribute(const hlo_instruction_t *of, const char *key)
     return (hlo_slice_t){0};
 }
 
+/* Looks for a key inside `metadata={op_type="…" op_name="…"}`. The value is the text between the
+ * quotes, escapes included. Metadata are for people, so what does not parse gives an empty slice
+ * and no error. */
 hlo_slice_t hlo_metadata(const hlo_module_t *module, const hlo_instruction_t *of, const char *key)
 {
     hlo_slice_t metadata = hlo_attribute(of, "metadata");
@@ -46,7 +58,8 @@ hlo_slice_t hlo_metadata(const hlo_module_t *module, const hlo_instruction_t *of
     return (hlo_slice_t){0};
 }
 
-/* Reads "{1,2}" from a cursor. */
+/* Reads a list such as "{1,2}" from a cursor. Without a limit (below 0) the numbers are sizes and
+ * may come twice; with one they are dimensions. */
 static xm_status_t read_list(hlo_cursor_t *cursor, int64_t limit, const char *key, hlo_list_t *list)
 {
     xm_status_t status = hlo_expect(cursor, "{");
@@ -119,8 +132,8 @@ bool hlo_list_has(const hlo_list_t *list, int64_t value)
     return false;
 }
 
-/* "3x3" or "1_1x0_0": one or two numbers for each dimension; a dimension stays trivial when all of
- * its numbers are `neutral`. */
+/* Reads a field such as "3x3" or "1_1x0_0": one or two numbers for each dimension. A dimension
+ * stays trivial as long as all of its numbers, in all fields, are `neutral`. */
 static xm_status_t read_window_field(hlo_cursor_t *cursor, hlo_window_t *window, int64_t neutral,
                                      bool sizes)
 {
@@ -143,6 +156,8 @@ static xm_status_t read_window_field(hlo_cursor_t *cursor, hlo_window_t *window,
     return hlo_error(cursor->text, cursor->at, "a window has at most %d dimensions", AP_MAX_RANK);
 }
 
+/* The order of fields is free. Fields that are missing are neutral, so a dimension is trivial
+ * unless some field says otherwise; only `size` tells how many dimensions there are. */
 xm_status_t hlo_attribute_window(const hlo_module_t *module, const hlo_instruction_t *of,
                                  hlo_window_t *window)
 {
@@ -186,8 +201,9 @@ xm_status_t hlo_attribute_window(const hlo_module_t *module, const hlo_instructi
     return XM_OK;
 }
 
-/* One group of labels, e.g. "b01f": `letters` get dimension numbers in `named`, digits in
- * `spatial`; the number of spatial dimensions, or -1. */
+/* Reads one group of labels, e.g. "b01f": `letters` get dimension numbers in `named`, digits in
+ * `spatial`. Returns the number of spatial dimensions, or -1 when a label is unknown, missing or
+ * comes twice. */
 static int read_labels(hlo_cursor_t *cursor, const char *letters, int *named, int *spatial)
 {
     const char *bytes = cursor->text->bytes;
@@ -219,6 +235,8 @@ static int read_labels(hlo_cursor_t *cursor, const char *letters, int *named, in
     return named[0] < 0 || named[1] < 0 ? -1 : count;
 }
 
+/* The three groups must name the same spatial dimensions, and each all of its own, so that every
+ * dimension of a convolution is known by exactly one label. */
 xm_status_t hlo_attribute_conv_dims(const hlo_module_t *module, const hlo_instruction_t *of,
                                     hlo_conv_dims_t *dims)
 {
@@ -252,6 +270,8 @@ xm_status_t hlo_attribute_computation(const hlo_module_t *module, const hlo_inst
     return XM_OK;
 }
 
+/* Annotations guide the plan but do not bind it: one of a form that says nothing about tiles
+ * (manual, maximal) is not an error, the caller then leaves the dimensions free. */
 bool hlo_sharding_tiles(const hlo_module_t *module, const hlo_instruction_t *of, int rank,
                         int64_t *tiles)
 {
@@ -281,6 +301,7 @@ bool hlo_sharding_tiles(const hlo_module_t *module, const hlo_instruction_t *of,
         if (hlo_integer(&cursor, &value) != XM_OK || value <= 0 || count > rank + 1) {
             return false;
         }
+        /* Beyond the tensor's rank comes at most a dimension of replicas, which cuts nothing. */
         if (count < rank) {
             tiles[count] = value;
         }

@@ -1,3 +1,14 @@
+/*
+ * From an HLO module to operators of a graph, by evaluating it: every computation is run on values
+ * that stand for tensors, and each instruction that computes on data adds an operator. So calls,
+ * fusions and tuples vanish by themselves, and what depends on constants alone is seen to need no
+ * data.
+ *
+ * A computation that is called twice is evaluated twice, which can make more operators than the
+ * text has instructions; depth and work are bounded for files that would make too many. Values live
+ * in the module's arena and are freed with it.
+ */
+
 #include "planner/frontend/hlo/build.h"
 
 #include <stdio.h>
@@ -13,6 +24,7 @@ xm_status_t hlo_no_memory(void)
     return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the graph of an HLO module");
 }
 
+/* Dry runs see every instruction of a loop several times; only the real run counts. */
 xm_status_t hlo_build_note(hlo_build_t *b, const char *prefix, hlo_slice_t name)
 {
     char text[128];
@@ -25,6 +37,7 @@ xm_status_t hlo_build_note(hlo_build_t *b, const char *prefix, hlo_slice_t name)
     return ap_frontend_notes_add(b->notes, text);
 }
 
+/* A tensor and a free array differ in their kind only. */
 hlo_value_t *hlo_value_tensor(hlo_build_t *b, const operand_type_t *type, int tensor)
 {
     hlo_value_t *made = arena_get(&b->module->arena, 1, sizeof(*made));
@@ -51,6 +64,7 @@ static hlo_value_t *make_tuple(hlo_build_t *b, const operand_type_t *type)
     return made->elements == NULL ? NULL : made;
 }
 
+/* Recursion is as deep as the type is nested, which the parser bounds. */
 hlo_value_t *hlo_value_free(hlo_build_t *b, const operand_type_t *type)
 {
     hlo_value_t *made;
@@ -72,7 +86,8 @@ hlo_value_t *hlo_value_free(hlo_build_t *b, const operand_type_t *type)
     return made;
 }
 
-/* Values nest as deep as types do. NOLINTNEXTLINE(misc-no-recursion) */
+/* With too little room the number is still the whole one, so callers ask once without room and once
+ * with it. Values nest as deep as types do. NOLINTNEXTLINE(misc-no-recursion) */
 int hlo_value_leaves(hlo_value_t *value, hlo_value_t **leaves, int room)
 {
     int count = 0;
@@ -90,7 +105,8 @@ int hlo_value_leaves(hlo_value_t *value, hlo_value_t **leaves, int room)
     return count;
 }
 
-/* A result of a type whose array leaves are the tensors `ids`, in order. */
+/* A result of a type whose array leaves are the tensors `ids`, in order; *next moves on. What holds
+ * no data becomes free, whatever id it has. */
 static hlo_value_t *value_of(hlo_build_t *b, const operand_type_t *type, const int *ids, int *next)
 {
     hlo_value_t *made;
@@ -111,7 +127,9 @@ static hlo_value_t *value_of(hlo_build_t *b, const operand_type_t *type, const i
     return made;
 }
 
-/* An operator without a rule, over whatever tuples. */
+/* Adds an operator without a rule, over whatever tuples. All leaves of its operands are read whole
+ * and all leaves of its result are made whole, which is right for any operator, and dear; it is
+ * counted in the notes so that the user sees where plans cannot cut. */
 static xm_status_t build_unknown(hlo_build_t *b, const hlo_instruction_t *of,
                                  hlo_value_t *const *operands, hlo_value_t **result)
 {
@@ -135,6 +153,7 @@ static xm_status_t build_unknown(hlo_build_t *b, const hlo_instruction_t *of,
     ids = arena_get(arena, (size_t)size, sizeof(int));
     spread = arena_get(arena, (size_t)results, sizeof(int));
     if (leaves == NULL || types == NULL || ids == NULL || spread == NULL) {
+        /* The name of a custom call says nothing; what it calls does. */
         return hlo_no_memory();
     }
     status = hlo_slice_is(of->opcode, "custom-call")
@@ -175,6 +194,9 @@ static xm_status_t build_unknown(hlo_build_t *b, const hlo_instruction_t *of,
     return *result == NULL ? hlo_no_memory() : XM_OK;
 }
 
+/* An operator whose operands are all free needs no device to send anything: each can compute any
+ * part of the result from nothing. The same holds where all data go in beside the point, such as
+ * the start value of a reduction. */
 static xm_status_t build_operator(hlo_build_t *b, const hlo_computation_t *in,
                                   const hlo_instruction_t *of, hlo_value_t *const *operands,
                                   hlo_value_t **result)
@@ -196,6 +218,7 @@ static xm_status_t build_operator(hlo_build_t *b, const hlo_computation_t *in,
             operands[o]->kind == HLO_VALUE_TENSOR ? operands[o]->tensor : OPERATOR_NO_TENSOR;
         reads = reads || (tensors[o] != OPERATOR_NO_TENSOR && !rule->ignored[o]);
     }
+    /* A result without elements holds no data. */
     for (int r = 0; r < rule->results; ++r) {
         reads = reads && !rule->type[rule->operands + r]->empty;
     }
@@ -211,6 +234,7 @@ static xm_status_t build_operator(hlo_build_t *b, const hlo_computation_t *in,
     return *result == NULL ? hlo_no_memory() : XM_OK;
 }
 
+/* Only the numbers of scalars are kept, for the trip counts of loops. */
 static xm_status_t build_constant(hlo_build_t *b, const hlo_instruction_t *of, hlo_value_t **result)
 {
     hlo_cursor_t cursor = hlo_cursor_of(&b->module->text, of->literal);
@@ -280,7 +304,8 @@ static xm_status_t build_call(hlo_build_t *b, const hlo_instruction_t *of, const
     return status;
 }
 
-/* Operators that only pass their first operand on. */
+/* Whether an operator only passes its first operand on. Such an operator adds nothing to the graph;
+ * one that would need a decision, such as a Sharding annotation, does. */
 static bool is_transparent(const hlo_instruction_t *of, hlo_value_t *const *operands)
 {
     static const char *const always[] = {
@@ -289,6 +314,7 @@ static bool is_transparent(const hlo_instruction_t *of, hlo_value_t *const *oper
     static const char *const targets[] = {"xla.sdy.FuncResultSharding", "annotate_device_placement",
                                           "LayoutConstraint"};
 
+    /* A reshape to the same shape is one of them, another reshape is not. */
     if (of->operand_count < 1 || !operand_type_same(of->type, operands[0]->type)) {
         return false;
     }
@@ -306,7 +332,7 @@ static bool is_transparent(const hlo_instruction_t *of, hlo_value_t *const *oper
     return false;
 }
 
-/* Operators that make something out of nothing, on every device for itself. */
+/* Whether an operator makes something out of nothing, on every device for itself. */
 static bool is_source(const hlo_instruction_t *of)
 {
     static const char *const sources[] = {"iota",         "rng",
@@ -322,6 +348,8 @@ static bool is_source(const hlo_instruction_t *of)
     return false;
 }
 
+/* Opcodes that shape the control flow or the values come first; everything else is an operator with
+ * a rule, or without. */
 static xm_status_t build_instruction(hlo_build_t *b, const hlo_computation_t *in,
                                      const hlo_instruction_t *of, hlo_value_t *const *operands,
                                      hlo_value_t **result)
@@ -365,7 +393,9 @@ static int tensor_of(const hlo_value_t *value)
     return value != NULL && value->kind == HLO_VALUE_TENSOR ? value->tensor : HLO_INSTANCE_NONE;
 }
 
-/* Where the operators made since the last instance, and this value, stand in the text. */
+/* Notes where the operators made since the last instance, and this value, stand in the text.
+ * Instances are noted for instructions that are not needed as well, because an export goes through
+ * the text and looks each of them up. */
 static xm_status_t note_instance(hlo_build_t *b, const hlo_instruction_t *of,
                                  hlo_value_t *const *values, const hlo_value_t *value)
 {
@@ -385,7 +415,9 @@ static xm_status_t note_instance(hlo_build_t *b, const hlo_instruction_t *of,
     return hlo_source_add(b->source, of, &instance);
 }
 
-/* The needed instructions of a computation, in order. */
+/* Evaluates the instructions of a computation in order, up to its root. Operands precede their
+ * users, which the parser has checked, so one pass is enough. What the root does not need gets a
+ * instance and no value. */
 static xm_status_t build_all(hlo_build_t *b, const hlo_computation_t *in,
                              hlo_value_t *const *arguments, hlo_value_t **values)
 {
@@ -432,6 +464,9 @@ static xm_status_t build_all(hlo_build_t *b, const hlo_computation_t *in,
     return XM_OK;
 }
 
+/* The depth ends recursion, the work ends exponential nests of calls; both are errors of the text
+ * and not of this program. Values are made anew for each call, because the same computation may be
+ * called with data and without. */
 xm_status_t hlo_build_computation(hlo_build_t *b, int computation, hlo_value_t *const *arguments,
                                   int count, size_t at, hlo_value_t **result)
 {

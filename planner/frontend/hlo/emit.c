@@ -1,4 +1,12 @@
-/* Adding operators to the graph. */
+/*
+ * Adds the operators of HLO instructions to the graph. A rule may have more operands, results or
+ * factors than a graph's operator can; such an instruction becomes several operators or an opaque
+ * one, never a wrong one.
+ *
+ * In a dry run nothing is added, and results get the number 0: all that a dry run asks is which
+ * values hold data.
+ */
+
 #include <stdio.h>
 #include <string.h>
 
@@ -6,7 +14,8 @@
 
 static const operand_type_t scalar = {.dtype = AP_DTYPE_F32};
 
-/* JAX names what differentiation made transpose(…). */
+/* JAX names what differentiation made transpose(…). The phase is for printing and for cutting the
+ * step in two; no cost depends on it. */
 static ap_phase_t phase_of(const hlo_module_t *module, const hlo_instruction_t *of)
 {
     static const char mark[] = "transpose(";
@@ -20,7 +29,7 @@ static ap_phase_t phase_of(const hlo_module_t *module, const hlo_instruction_t *
     return AP_PHASE_FORWARD;
 }
 
-/* The author's name for what an instruction belongs to, without the marks of its text. */
+/* The author's name for what an instruction belongs to, with the escapes of its text removed. */
 static const char *label_of(const hlo_module_t *module, const hlo_instruction_t *of, char *label,
                             size_t size)
 {
@@ -60,6 +69,8 @@ static xm_status_t add(hlo_build_t *b, const hlo_instruction_t *of, const operat
     memcpy(params.operands, text->operands, sizeof(params.operands));
     memcpy(params.touched, text->touched, sizeof(params.touched));
     params.result_dtype = rule->type[rule->operands]->dtype;
+    /* A graph has one element type for all results of an operator; the widest one overestimates the
+     * others rather than underestimating them. */
     for (int r = 1; r < rule->results; ++r) {
         ap_dtype_t other = rule->type[rule->operands + r]->dtype;
 
@@ -74,7 +85,9 @@ static xm_status_t add(hlo_build_t *b, const hlo_instruction_t *of, const operat
     return status == XM_OK ? XM_OK : hlo_error(&b->module->text, of->at, "%s", xm_last_error());
 }
 
-/* Concatenations of many: a few operands at a time are written into the result. */
+/* A concatenation of many: a few operands at a time are written into the result, which the next
+ * piece takes as its first operand. Every piece has the dimensions of the whole, so all can be cut
+ * alike. */
 static xm_status_t emit_pieces(hlo_build_t *b, const hlo_instruction_t *of,
                                const operator_rule_t *rule, const int *tensors, int *result,
                                bool *fits)
@@ -124,6 +137,8 @@ xm_status_t hlo_emit(hlo_build_t *b, const hlo_instruction_t *of, operator_rule_
     if (operator_rule_write(rule, tensors, &text)) {
         return add(b, of, rule, &text, results);
     }
+    /* Operands without data are left out first: what each device fills in for itself is part of no
+     * transfer. */
     if (hlo_slice_is(of->opcode, "concatenate") && !rule->opaque) {
         int data[OPERATOR_MAX_OPERANDS], count = 0;
         operator_rule_t packed = *rule;
@@ -143,13 +158,15 @@ xm_status_t hlo_emit(hlo_build_t *b, const hlo_instruction_t *of, operator_rule_
             return status;
         }
     }
+    /* Whatever still does not fit is counted as an operator without a rule, for that is how it is
+     * treated. */
     status = hlo_build_note(b, "", of->opcode);
     return status == XM_OK ? hlo_emit_opaque(b, of, rule->type, tensors, rule->operands,
                                              rule->type + rule->operands, rule->results, results)
                            : status;
 }
 
-/* One opaque operator, when it fits. */
+/* Adds one operator that needs all of everything, when it fits the graph's limits; *fits tells. */
 static xm_status_t emit_whole(hlo_build_t *b, const hlo_instruction_t *of,
                               const operand_type_t **types, const int *tensors, int operands,
                               const operand_type_t **made, int results, int *ids, bool *fits)
@@ -187,8 +204,8 @@ xm_status_t hlo_emit_opaque(hlo_build_t *b, const hlo_instruction_t *of,
     if (status != XM_OK || fits) {
         return status;
     }
-    /* Too large for one operator: each operand is read whole into a token, which every result
-     * comes from. */
+    /* What is too large for one operator: each operand is read whole into a token, which every
+     * result comes from. */
     for (int o = 0; o < operands; ++o) {
         const operand_type_t *read[] = {types[o], token};
         const int pair[] = {tensors[o], chain};
@@ -210,6 +227,8 @@ xm_status_t hlo_emit_opaque(hlo_build_t *b, const hlo_instruction_t *of,
     return XM_OK;
 }
 
+/* With `passes_on` no bytes are touched: the operator only lets the plan decide on a sharding, as
+ * for what a loop carries from round to round. */
 xm_status_t hlo_emit_alike(hlo_build_t *b, const hlo_instruction_t *of, const operand_type_t *type,
                            const int *tensors, int operands, bool passes_on, int *result)
 {

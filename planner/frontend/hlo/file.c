@@ -1,3 +1,8 @@
+/*
+ * Maps a file of HLO text. Dumps of real models hold literals of many megabytes that no rule looks
+ * at; a private read-only mapping lets the parser skip them without the pages ever being read.
+ */
+
 #include "planner/frontend/hlo/file.h"
 
 #include <errno.h>
@@ -21,6 +26,7 @@ xm_status_t hlo_file_map(const char *path, hlo_file_t *file)
         }
         return status;
     }
+    /* Mapping nothing fails with a sentence that would not help, and a pipe cannot be mapped. */
     if (!S_ISREG(about.st_mode) || about.st_size == 0) {
         (void)close(descriptor);
         return xm_error_set(XM_ERR_PARSE, "%s is %s, not HLO text", path,

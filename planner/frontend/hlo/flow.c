@@ -1,4 +1,15 @@
-/* Loops and conditionals. */
+/*
+ * Loops and conditionals of HLO. A loop with a known trip count is its body, with every operator
+ * counted that many times; the state that it carries must have one sharding from round to round,
+ * which aliases between what goes in and what comes out express. A conditional is all of its
+ * branches, because it is not known which one runs; that overestimates time and keeps every branch
+ * possible.
+ *
+ * What is known of a trip count is found in the form that JAX's scan and fori_loop have: a counter
+ * in the state with a constant step, compared with a bound. Anything else counts as one round, with
+ * a note.
+ */
+
 #include <stdio.h>
 #include <string.h>
 
@@ -38,7 +49,7 @@ static bool literal_of(const hlo_build_t *b, const hlo_instruction_t *of, int64_
 }
 
 /* The value of an instruction of the condition: a constant, or an element of the state that the
- * body passes on as it is. */
+ * body passes on as it is and whose initial value is known. */
 static bool number_of(const hlo_build_t *b, const hlo_computation_t *condition,
                       const hlo_computation_t *body, const hlo_instruction_t *of,
                       const hlo_value_t *init, int64_t *number)
@@ -59,7 +70,7 @@ static bool number_of(const hlo_build_t *b, const hlo_computation_t *condition,
     return true;
 }
 
-/* How much the body adds to an element of the state; 0 when that is not known. */
+/* How much the body adds to an element of the state; 0 when it is not seen to add a constant. */
 static int64_t step_of(const hlo_build_t *b, const hlo_computation_t *body, int element)
 {
     const hlo_instruction_t *out = root_of(body), *add;
@@ -81,8 +92,9 @@ static int64_t step_of(const hlo_build_t *b, const hlo_computation_t *body, int 
     return 0;
 }
 
-/* Times that a loop runs when it counts up to a known bound: i from its initial value, i < bound.
- * False when the text does not tell. */
+/* The number of times that a loop runs when it counts up to a known bound: i from its initial
+ * value, while i < bound. False when the text does not tell. Doubles, because bounds near the ends
+ * of 64 bits must not overflow; counts of real loops are exact in them. */
 static bool trip_count(const hlo_build_t *b, const hlo_computation_t *condition,
                        const hlo_computation_t *body, const hlo_value_t *init, double *trips)
 {
@@ -119,7 +131,7 @@ static bool trip_count(const hlo_build_t *b, const hlo_computation_t *condition,
     return true;
 }
 
-/* A copy of a value; numbers are forgotten, for the body changes them. */
+/* A copy of a value. Numbers are forgotten, because the body changes them. */
 static hlo_value_t *copy_state(hlo_build_t *b, const hlo_value_t *value)
 {
     hlo_value_t *made = hlo_value_free(b, value->type);
@@ -161,8 +173,10 @@ static xm_status_t run_body(hlo_build_t *b, loop_t *loop, hlo_value_t **result)
     return status;
 }
 
-/* State that starts from constants but holds data after the first run becomes a tensor. Found by
- * dry runs until nothing changes any more. */
+/* Finds the state that starts from constants but holds data after the first round, as a sum that
+ * starts at zero does: it becomes a tensor. One round can let data into another element, so dry
+ * runs repeat until nothing changes; every round but the last turns at least one leaf into a
+ * tensor, so there are at most as many as leaves. */
 static xm_status_t find_data(hlo_build_t *b, loop_t *loop, bool *becomes)
 {
     const bool dry = b->dry;
@@ -186,7 +200,9 @@ static xm_status_t find_data(hlo_build_t *b, loop_t *loop, bool *becomes)
     return status;
 }
 
-/* The state as the loop keeps it: what the body replaces gets a tensor of its own. */
+/* The state as the loop keeps it. What starts from constants becomes an input of the graph, which
+ * needs no transfer; what the body replaces gets a tensor of its own, so that the loop may carry it
+ * in another sharding than it arrives in. */
 static xm_status_t enter(hlo_build_t *b, loop_t *loop, const bool *becomes)
 {
     for (int i = 0; i < loop->count; ++i) {
@@ -218,8 +234,9 @@ static bool is_replaced(const hlo_value_t *in, const hlo_value_t *out)
            in->tensor != out->tensor;
 }
 
-/* What comes out of the body goes in again: both have one sharding. The leaves in `out` become
- * those of *result, a value of its own. */
+/* Ties the end of a round to its beginning: what comes out of the body goes in again, so both have
+ * one sharding, which an alias says. The leaves in `out` become those of *result, a value of its
+ * own. */
 static xm_status_t close_loop(hlo_build_t *b, loop_t *loop, hlo_value_t **result)
 {
     *result = copy_state(b, *result);
@@ -245,7 +262,8 @@ static xm_status_t close_loop(hlo_build_t *b, loop_t *loop, hlo_value_t **result
     return XM_OK;
 }
 
-/* Whether an instruction reads element `element` of a loop's result, or all of it. */
+/* Whether an instruction reads element `element` of a loop's result. An instruction that takes the
+ * whole result counts as reading all elements. */
 static bool reads_element(const hlo_build_t *b, const loop_t *loop, const hlo_instruction_t *user,
                           int element)
 {
@@ -261,7 +279,8 @@ static bool reads_element(const hlo_build_t *b, const loop_t *loop, const hlo_in
     return false;
 }
 
-/* Whether something behind a loop asks for an element of its result. */
+/* Whether something behind a loop asks for an element of its result. Elements that nobody reads get
+ * no operator behind the loop, and thus cost nothing there. */
 static bool is_asked_for(const hlo_build_t *b, const loop_t *loop, int element)
 {
     const hlo_computation_t *in = loop->stands_in;
@@ -274,7 +293,8 @@ static bool is_asked_for(const hlo_build_t *b, const loop_t *loop, int element)
     return root_of(in) == loop->of;
 }
 
-/* What is left after the last run, as the operators behind the loop find it. */
+/* What is left after the last round, as the operators behind the loop find it. The operator in
+ * between lets them have it in another sharding than the loop carries. */
 static xm_status_t leave(hlo_build_t *b, const loop_t *loop, const hlo_value_t *result)
 {
     const bool tuple = result->kind == HLO_VALUE_TUPLE;
@@ -300,7 +320,8 @@ static xm_status_t leave(hlo_build_t *b, const loop_t *loop, const hlo_value_t *
     return XM_OK;
 }
 
-/* Notes what the loop carries, for the way back into the runtime; `outside` goes in. */
+/* Notes what the loop carries, for the exports, which write its sharding into the text; `outside`
+ * goes in. */
 static xm_status_t note_loop(hlo_build_t *b, const loop_t *loop, const int *outside, int *number)
 {
     hlo_loop_t noted = {.context = b->context,
@@ -325,7 +346,8 @@ static xm_status_t note_loop(hlo_build_t *b, const loop_t *loop, const int *outs
     return hlo_source_add_loop(b->source, loop->of, &noted, number);
 }
 
-/* Notes what the body returns, or with `after` what is left after the loop. */
+/* Notes what the body returns, or with `after` what is left after the loop. The entry is looked up
+ * each time, because inner loops make the list grow and move. */
 static void note_results(hlo_build_t *b, const loop_t *loop, int number, bool after)
 {
     for (int i = 0; i < loop->count && !b->dry; ++i) {
@@ -341,6 +363,8 @@ static void note_results(hlo_build_t *b, const loop_t *loop, int number, bool af
     }
 }
 
+/* The order matters: dry runs find out which state holds data, then the state is entered, noted and
+ * run once for real. `repeat` is that of the body only while the body is built. */
 static xm_status_t build_loop(hlo_build_t *b, loop_t *loop, double trips, hlo_value_t **result)
 {
     bool *becomes = arena_get(&b->module->arena, (size_t)loop->count, sizeof(bool));
@@ -404,6 +428,7 @@ xm_status_t hlo_build_while(hlo_build_t *b, const hlo_computation_t *in,
         status = hlo_build_note(b, "while of unknown length",
                                 (hlo_slice_t){.at = of->name.at, .length = 0});
     }
+    /* A loop that never runs passes its state on. */
     if (trips == 0) {
         *result = init;
         return XM_OK;
@@ -422,7 +447,8 @@ xm_status_t hlo_build_while(hlo_build_t *b, const hlo_computation_t *in,
     return status == XM_OK ? build_loop(b, &loop, trips, result) : status;
 }
 
-/* Either of two results of one type. */
+/* Either of two results of one type, leaf by leaf: an elementwise choice of both tensors, or the
+ * one that holds data. */
 static xm_status_t either(hlo_build_t *b, const hlo_instruction_t *of, hlo_value_t *left,
                           hlo_value_t *right, hlo_value_t **result)
 {
@@ -453,7 +479,7 @@ static xm_status_t either(hlo_build_t *b, const hlo_instruction_t *of, hlo_value
     return *result == NULL ? hlo_no_memory() : XM_OK;
 }
 
-/* Name of branch `index`, from a list or one of two attributes; length 0 past the last. */
+/* The name of branch `index`, from a list or one of two attributes; length 0 past the last. */
 static hlo_slice_t branch_name(const hlo_build_t *b, const hlo_instruction_t *of, int index)
 {
     hlo_slice_t list = hlo_attribute(of, "branch_computations"), name = {0};
@@ -473,6 +499,8 @@ static hlo_slice_t branch_name(const hlo_build_t *b, const hlo_instruction_t *of
     return name;
 }
 
+/* Every branch is built, and their results are joined one after the other. A branch index that is
+ * computed from data costs nothing by itself. */
 xm_status_t hlo_build_conditional(hlo_build_t *b, const hlo_instruction_t *of,
                                   hlo_value_t *const *operands, hlo_value_t **result)
 {

@@ -1,3 +1,13 @@
+/*
+ * From HLO text to a graph: the parameters and results of the entry computation, and which of them
+ * share storage. What lies between is evaluated by planner/frontend/hlo/build.c.
+ *
+ * A whole training step has no mark that tells a weight from data. But a step that is meant to be
+ * repeated donates the buffers of its state to its results; so donated parameters are the model's,
+ * all others are inputs, and an aliased result is the new value of its parameter, which a plan must
+ * store in the same sharding.
+ */
+
 #include "planner/frontend/hlo/hlo.h"
 
 #include <stdio.h>
@@ -22,7 +32,7 @@ typedef struct donations {
     donation_t *list;
 } donations_t;
 
-/* "{0, 1}": a place in a tuple. */
+/* Reads a path such as "{0, 1}": a place in nested tuples. */
 static xm_status_t read_path(hlo_cursor_t *cursor, hlo_list_t *path)
 {
     xm_status_t status = hlo_expect(cursor, "{");
@@ -41,7 +51,7 @@ static xm_status_t read_path(hlo_cursor_t *cursor, hlo_list_t *path)
     return status == XM_OK ? hlo_expect(cursor, "}") : status;
 }
 
-/* "(0, {}, may-alias)" */
+/* Reads a donor such as "(0, {}, may-alias)". */
 static xm_status_t read_donor(hlo_cursor_t *cursor, donation_t *donation)
 {
     xm_status_t status = hlo_expect(cursor, "(");
@@ -100,7 +110,7 @@ static xm_status_t read_donations(const hlo_module_t *module, const char *key, d
     return hlo_expect(&cursor, "}");
 }
 
-/* The value at a place in a tuple, or NULL. */
+/* The value at a place in a tuple, or NULL when there is no such place. */
 static hlo_value_t *value_at(hlo_value_t *value, const hlo_list_t *path)
 {
     for (int i = 0; i < path->count; ++i) {
@@ -144,7 +154,8 @@ static bool is_donated(const donations_t *donations, int64_t parameter, const hl
     return false;
 }
 
-/* One character of a quoted text, with its escapes as XLA writes them undone; moves *at on. */
+/* One character of a quoted text, with its escapes as XLA writes them undone; moves *at on. Octal
+ * escapes are bytes of UTF-8, so names in any script survive. */
 static char unescaped(hlo_slice_t text, size_t *at)
 {
     static const char letters[] = "ntr", meant[] = "\n\t\r";
@@ -167,8 +178,8 @@ static char unescaped(hlo_slice_t text, size_t *at)
     return c != '\0' && letter != NULL ? meant[letter - letters] : c;
 }
 
-/* Name for people: what JAX calls the argument, else the instruction's name; leaves of a tuple are
- * numbered. */
+/* The name for people: what JAX calls the argument, else the instruction's name; leaves of a tuple
+ * are numbered. */
 static void name_of(const hlo_module_t *module, const hlo_instruction_t *of, const hlo_list_t *path,
                     char *name, size_t size)
 {
@@ -192,8 +203,9 @@ static void name_of(const hlo_module_t *module, const hlo_instruction_t *of, con
     }
 }
 
-/* Makes the tensors of one entry parameter. Types are limited in depth.
- * NOLINTNEXTLINE(misc-no-recursion) */
+/* Makes the tensors of one entry parameter, leaf by leaf. A parameter that nothing needs gets no
+ * tensor but keeps its place in the list, because exports annotate every parameter. Types are
+ * limited in depth. NOLINTNEXTLINE(misc-no-recursion) */
 static xm_status_t add_parameter(hlo_build_t *b, const hlo_instruction_t *of,
                                  const donations_t *donations, hlo_list_t *path, hlo_value_t *value)
 {
@@ -255,7 +267,8 @@ static xm_status_t add_parameters(hlo_build_t *b, const hlo_computation_t *entry
     return XM_OK;
 }
 
-/* Results that take over the storage of parameters. */
+/* Declares the results that take over the storage of parameters. The header comes from a file, so
+ * parameters and results that it names may not be there. */
 static xm_status_t add_aliases(hlo_build_t *b, const hlo_computation_t *entry,
                                const donations_t *donations, hlo_value_t *const *arguments,
                                hlo_value_t *result)
@@ -282,6 +295,8 @@ static xm_status_t add_aliases(hlo_build_t *b, const hlo_computation_t *entry,
         }
         tensor = output->tensor;
         made = ap_graph_tensor(b->graph, tensor);
+        /* An alias ties the sharding of its producer to that of the parameter. Where the producer
+         * is not elementwise, a copy in between keeps the two apart. */
         if (made->producer < 0 || made->alias_of >= 0 ||
             ap_graph_op(b->graph, made->producer)->kind != AP_OP_ELEMENTWISE ||
             ap_op_passes_on(ap_graph_op(b->graph, made->producer))) {
@@ -320,6 +335,8 @@ static xm_status_t add_results(hlo_build_t *b, hlo_value_t *result)
     return status;
 }
 
+/* Donations are read before the parameters are made, because they tell which of them are trained;
+ * aliases are declared last, when both ends exist. */
 static xm_status_t build(hlo_build_t *b)
 {
     const hlo_computation_t *entry = &b->module->computations[b->module->entry];
@@ -356,6 +373,8 @@ static xm_status_t build(hlo_build_t *b)
     return status == XM_OK ? ap_graph_finish(b->graph) : status;
 }
 
+/* Notes exist even when the caller does not ask for them, because building counts into them; they
+ * are then destroyed at the end. Destroying NULL does nothing, so one path frees all on failure. */
 xm_status_t ap_hlo_from_text(const char *text, size_t size, const char *name, ap_graph_t **graph,
                              ap_frontend_notes_t **notes)
 {

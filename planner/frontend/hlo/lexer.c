@@ -1,3 +1,12 @@
+/*
+ * A cursor over HLO text, and errors with line and column. The text may be a mapping of hundreds of
+ * megabytes, so nothing is copied: words and values are slices of it, and line numbers are counted
+ * only when there is an error to report.
+ *
+ * A cursor never reads beyond `end`, and every function either consumes something or fails, which
+ * is why no loop of the parser can hang on malformed text.
+ */
+
 #include "planner/frontend/hlo/lexer.h"
 
 #include <stdarg.h>
@@ -6,6 +15,7 @@
 
 enum { MAX_BRACKETS = 64 };
 
+/* Counting lines from the beginning costs a pass over the text, once. */
 xm_status_t hlo_error(const hlo_text_t *text, size_t at, const char *format, ...)
 {
     size_t line = 1, column = 1;
@@ -64,6 +74,8 @@ static void skip_past(hlo_cursor_t *cursor, const char *last)
     cursor->at += cursor->at < cursor->end ? strlen(last) : 0;
 }
 
+/* Comments and blanks are skipped between tokens. A zero byte in the text is returned as '?', so
+ * that '\0' means the end and nothing else. */
 char hlo_peek(hlo_cursor_t *cursor)
 {
     for (;;) {
@@ -118,6 +130,7 @@ static bool in_word(char c)
            c == '.' || c == '-';
 }
 
+/* A word may hold dots and dashes, as HLO's names do, but ends before the arrow of a signature. */
 hlo_slice_t hlo_word(hlo_cursor_t *cursor)
 {
     hlo_slice_t word = {0};
@@ -134,6 +147,7 @@ hlo_slice_t hlo_word(hlo_cursor_t *cursor)
     return word;
 }
 
+/* Overflow is an error here, so that no reader has to wonder about sizes that wrapped around. */
 xm_status_t hlo_integer(hlo_cursor_t *cursor, int64_t *value)
 {
     bool negative = hlo_accept(cursor, "-");
@@ -163,6 +177,7 @@ static char closing(char c)
     return c == '{' ? '}' : c == '(' ? ')' : c == '[' ? ']' : '\0';
 }
 
+/* A backslash takes the next character with it; one at the very end leaves the string open. */
 static xm_status_t skip_string(hlo_cursor_t *cursor)
 {
     size_t start = cursor->at++;
@@ -178,7 +193,8 @@ static xm_status_t skip_string(hlo_cursor_t *cursor)
     return XM_OK;
 }
 
-/* Skips one bracketed piece, one string or one character. */
+/* Skips one bracketed piece, one string or one character. Brackets are matched with a stack of
+ * their closing ones, not counted, so "{(})" is refused; strings and comments hide theirs. */
 static xm_status_t skip_piece(hlo_cursor_t *cursor)
 {
     char stack[MAX_BRACKETS];
@@ -221,6 +237,8 @@ static xm_status_t skip_piece(hlo_cursor_t *cursor)
     return XM_OK;
 }
 
+/* A value ends at a comma, a closing bracket or the end of the line that is not inside brackets or
+ * a string. */
 xm_status_t hlo_value(hlo_cursor_t *cursor, hlo_slice_t *value)
 {
     xm_status_t status = XM_OK;

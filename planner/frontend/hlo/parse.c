@@ -1,4 +1,12 @@
-/* The parser: header, computations, instructions. */
+/*
+ * The parser of HLO text: header, computations, instructions. The grammar is that of XLA's printer,
+ * in the long form with types of operands and in the short one without. Attributes and literals are
+ * skipped as balanced text, so unknown ones do no harm.
+ *
+ * XLA prints computations before their callers and operands before their users; the parser insists
+ * on the latter, so later passes can go through the instructions in one direction.
+ */
+
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -7,7 +15,8 @@
 
 enum { MAX_PARAMETERS = 1 << 20 };
 
-/* Names of one computation's instructions: open addressing, a power of two of slots. */
+/* Names of one computation's instructions: open addressing with linear probing, in a power of two
+ * of slots of which at most half are taken, so a probe soon meets a free one. */
 typedef struct names {
     int *slots; /* instruction + 1, 0 = free */
     size_t size;
@@ -112,7 +121,8 @@ static xm_status_t parse_attributes(parser_t *p, int *count, hlo_attribute_t **l
     return XM_OK;
 }
 
-/* One operand: "%name" or "f32[2]{0} %name". */
+/* Reads one operand: "%name" or "f32[2]{0} %name". Both begin with a word; a bracket behind it
+ * tells that it was a type, and the cursor goes back. */
 static xm_status_t parse_operand(parser_t *p, const hlo_computation_t *in, int *operand)
 {
     hlo_cursor_t back;
@@ -184,7 +194,8 @@ static xm_status_t parse_parameter(parser_t *p, hlo_instruction_t *made)
     return status == XM_OK ? hlo_expect(&p->cursor, ")") : status;
 }
 
-/* "[ROOT] name = type opcode(operands), attributes" */
+/* Reads "[ROOT] name = type opcode(operands), attributes". The literal of a constant is skipped as
+ * balanced text, however long it is. */
 static xm_status_t parse_instruction(parser_t *p, hlo_computation_t *in)
 {
     hlo_instruction_t made = {0};
@@ -222,6 +233,7 @@ static xm_status_t parse_instruction(parser_t *p, hlo_computation_t *in)
     } else {
         status = parse_operands(p, in, &made);
     }
+    /* The end of the last attribute, not of the line: annotations are written there. */
     made.end = p->cursor.at;
     if (status == XM_OK) {
         status = parse_attributes(p, &made.attribute_count, &made.attributes);
@@ -246,7 +258,9 @@ static xm_status_t parse_instruction(parser_t *p, hlo_computation_t *in)
     return add_name(p, in, in->count++);
 }
 
-/* Numbers the parameters and marks what the root needs. */
+/* Numbers the parameters and marks what the root needs, backwards from the root. Without a ROOT the
+ * last instruction is the root, as in XLA. Parameters must be numbered from 0 without a gap, so a
+ * call can pass arguments by number. */
 static xm_status_t finish_computation(parser_t *p, hlo_computation_t *in)
 {
     if (in->count == 0) {
@@ -289,7 +303,8 @@ static xm_status_t finish_computation(parser_t *p, hlo_computation_t *in)
     return XM_OK;
 }
 
-/* "[ENTRY] name [(parameters) -> type] { instructions }" */
+/* Reads "[ENTRY] name [(parameters) -> type] { instructions }". The signature repeats what the
+ * instructions say, and is skipped. */
 static xm_status_t parse_computation(parser_t *p, hlo_computation_t *made)
 {
     hlo_slice_t skipped;
@@ -335,7 +350,7 @@ static xm_status_t parse_computation(parser_t *p, hlo_computation_t *made)
     return status == XM_OK ? finish_computation(p, made) : status;
 }
 
-/* The tables of stack frames that newer versions of XLA print: up to an empty line. */
+/* Skips the tables of stack frames that newer versions of XLA print: up to an empty line. */
 static bool skip_table(hlo_cursor_t *cursor)
 {
     static const char *const tables[] = {"FileNames", "FunctionNames", "FileLocations",
@@ -399,6 +414,7 @@ static xm_status_t parse_module(parser_t *p)
     return status;
 }
 
+/* On failure everything goes with the arena. */
 xm_status_t hlo_module_parse(const hlo_text_t *text, hlo_module_t **module)
 {
     hlo_module_t *made = calloc(1, sizeof(*made));
@@ -421,6 +437,7 @@ xm_status_t hlo_module_parse(const hlo_text_t *text, hlo_module_t **module)
     return XM_OK;
 }
 
+/* A linear search: there are few computations, and each call or loop asks once. */
 int hlo_module_find(const hlo_module_t *module, hlo_slice_t name)
 {
     if (name.length > 0 && name.at[0] == '%') {

@@ -1,3 +1,13 @@
+/*
+ * The sharding rule of each HLO operator. A rule says which dimensions may be cut without changing
+ * what is computed, in one framework for all: open a factor, put it into each term that shares the
+ * dimension, and leave out what must stay whole. planner/frontend/hlo/rules_large.c has the
+ * operators with dimension numbers.
+ *
+ * A rule reads shapes from the text, and the text may be wrong; so each checks ranks and extents as
+ * it goes, and a mismatch is an error with its place. Operators that are in no table are opaque.
+ */
+
 #include "planner/frontend/hlo/rules.h"
 
 #include <inttypes.h>
@@ -14,6 +24,8 @@ hlo_list_t hlo_rules_dims(operator_rule_t *rule, const char *key, int limit)
     return list;
 }
 
+/* The opcode of the combiner's root stands for what the combiner does. That is exact for combiners
+ * of one operation, which is what JAX writes for plain reductions. */
 hlo_slice_t hlo_rules_combiner(operator_rule_t *rule)
 {
     int computation = -1;
@@ -51,7 +63,8 @@ static bool is_one_of(hlo_slice_t word, const char *const *names, size_t count)
     return false;
 }
 
-/* Bits in numbers of another width: one dimension more or less at the end, or all the same. */
+/* Bits as numbers of another width: one dimension more or less at the end, or all the same. The
+ * extra dimension stays whole. */
 static void bitcast_convert(operator_rule_t *rule)
 {
     int shared = rank_of(rule, 0) < rank_of(rule, 1) ? rank_of(rule, 0) : rank_of(rule, 1);
@@ -62,7 +75,8 @@ static void bitcast_convert(operator_rule_t *rule)
     }
 }
 
-/* Every term that is not a scalar has the same dimensions; scalars go with anything. */
+/* Every term that is not a scalar has the same dimensions; a scalar goes with anything, as the
+ * predicate of a select does. */
 static void elementwise(operator_rule_t *rule)
 {
     static const char *const linear[] = {"add", "subtract", "copy", "convert", "negate"};
@@ -89,6 +103,7 @@ static void elementwise(operator_rule_t *rule)
     }
 }
 
+/* Dimensions that the operand lacks are free to be cut: every device repeats its part. */
 static void broadcast(operator_rule_t *rule)
 {
     hlo_list_t dims = hlo_rules_dims(rule, "dimensions", rank_of(rule, 1));
@@ -119,7 +134,9 @@ static void transpose(operator_rule_t *rule)
     }
 }
 
-/* Plain reductions can be done in any order and in parts. */
+/* A plain reduction can be done in any order and in parts, so a reduced dimension may be cut and
+ * leaves partial results. Any other combiner may depend on the order and keeps it whole. Start
+ * values are scalars beside the point. */
 static void reduce(operator_rule_t *rule)
 {
     static const char *const plain[] = {"add", "multiply", "maximum", "minimum", "and", "or"};
@@ -156,8 +173,9 @@ static void reduce(operator_rule_t *rule)
     }
 }
 
-/* Operand 0 and the result have one rank; dimensions of one extent that nothing else marks are the
- * same, the others whole. */
+/* Dimensions of `a` and `b` of one extent that are not touched are the same; all others stay whole.
+ * An extent that happens to be equal where a window moved things must be marked as touched by the
+ * caller. */
 static void same_where_equal(operator_rule_t *rule, int a, int b, const bool *touched)
 {
     if (!operator_rule_rank(rule, b, rank_of(rule, a))) {
@@ -174,6 +192,8 @@ static void same_where_equal(operator_rule_t *rule, int a, int b, const bool *to
     }
 }
 
+/* A slice that keeps the extent of a dimension keeps all of it. Only as many bytes are read as the
+ * result has. */
 static void slice(operator_rule_t *rule)
 {
     const bool none[AP_MAX_RANK] = {false};
@@ -201,6 +221,8 @@ static void pad(operator_rule_t *rule)
     same_where_equal(rule, 0, 2, none);
 }
 
+/* A cut dimension that is reversed sends whole shards to the mirrored device, which is a
+ * permutation. */
 static void reverse(operator_rule_t *rule)
 {
     hlo_list_t dims = hlo_rules_dims(rule, "dimensions", rank_of(rule, 0));
@@ -212,6 +234,7 @@ static void reverse(operator_rule_t *rule)
     }
 }
 
+/* The concatenated dimension stays whole, for its parts do not begin where devices do. */
 static void concatenate(operator_rule_t *rule)
 {
     int out = rule->operands;
@@ -257,6 +280,8 @@ static void dynamic_slice(operator_rule_t *rule)
     same_where_equal(rule, 0, out, none);
 }
 
+/* The update is written in place where the operand is stored, so neither the operand nor the rest
+ * of the result is touched. Dimensions that the update covers only in part stay whole. */
 static void dynamic_update_slice(operator_rule_t *rule)
 {
     int out = rule->operands;
@@ -322,7 +347,8 @@ static void select_and_scatter(operator_rule_t *rule)
     same_where_equal(rule, 0, rule->operands, touched);
 }
 
-/* All terms have one shape; the dimensions from `first` to `last` are needed whole. */
+/* All terms have one shape; the dimensions from `first` to `last` are needed whole, the others pass
+ * through. */
 static void whole_dims(operator_rule_t *rule, int first, int last)
 {
     for (int d = 0; d < rank_of(rule, 0); ++d) {
@@ -347,7 +373,7 @@ static void sort(operator_rule_t *rule)
     whole_dims(rule, (int)dims.values[0], (int)dims.values[0]);
 }
 
-/* The last dimension, or the last two: top-k, the decompositions of matrices. */
+/* Top-k needs its last dimension whole, a decomposition of matrices the last two. */
 static void whole_last(operator_rule_t *rule)
 {
     bool top = hlo_slice_is(hlo_operator(rule)->of->opcode, "topk") ||
@@ -363,11 +389,14 @@ static void fft(operator_rule_t *rule)
 
     rule->status = hlo_attribute_list(hlo_operator(rule)->module, hlo_operator(rule)->of,
                                       "fft_length", &length);
+    /* The usual count of 5 n log n without the logarithm, which depends on lengths that are often
+     * small. */
     rule->flops = 5 * operand_type_elements(rule->type[0]);
     whole_dims(rule, rank_of(rule, 0) - length.count, rank_of(rule, 0) - 1);
 }
 
-/* An annotation: what it leaves whole stays whole. */
+/* A sharding annotation by the author: what it leaves whole stays whole, what it cuts may be cut,
+ * by whatever axes the plan chooses. */
 static void sharding(operator_rule_t *rule)
 {
     int64_t tiles[AP_MAX_RANK];
@@ -464,6 +493,8 @@ static const char *const elementwise_opcodes[] = {"abs",
                                                   "tanh",
                                                   "xor"};
 
+/* Custom calls are known by their target. Everything else is looked up in the tables; a linear
+ * search is cheap beside writing the rule. */
 static bool fill(operator_rule_t *rule)
 {
     hlo_slice_t opcode = hlo_operator(rule)->of->opcode;
@@ -505,7 +536,7 @@ static bool fill(operator_rule_t *rule)
     return false;
 }
 
-/* A rule does not know its instruction: what it refuses gets the place here. */
+/* A rule does not know its instruction; what it refuses gets the place here. */
 static xm_status_t refused_at(const hlo_operator_t *made)
 {
     hlo_slice_t opcode = made->of->opcode;
@@ -514,6 +545,8 @@ static xm_status_t refused_at(const hlo_operator_t *made)
                      (int)(opcode.length > 40 ? 40 : opcode.length), opcode.at, xm_last_error());
 }
 
+/* Operands are typed by the instructions that make them, not by what the text repeats. An operator
+ * with tuples among its terms has no rule, even if its opcode has one. */
 xm_status_t hlo_rules_make(const hlo_module_t *module, const hlo_computation_t *in,
                            const hlo_instruction_t *of, hlo_operator_t *made, bool *known)
 {

@@ -1,4 +1,9 @@
-/* Rules with dimension numbers of their own: dot, convolution, gather, scatter. */
+/*
+ * Rules of HLO operators with dimension numbers of their own: dot, convolution, gather, scatter.
+ * The meaning of the numbers is that of XLA's operation semantics; each rule follows it dimension
+ * by dimension and checks extents by putting one factor into every dimension that must agree.
+ */
+
 #include <inttypes.h>
 
 #include "planner/frontend/hlo/rules.h"
@@ -13,6 +18,8 @@ static int64_t extent_of(const operator_rule_t *rule, int term, int dim)
     return rule->type[term]->shape.dims[dim];
 }
 
+/* The result of a dot has the batch dimensions first, then what is left of the first operand, then
+ * of the second. Contracted dimensions are missing there, so cutting them leaves partial sums. */
 void hlo_rules_dot(operator_rule_t *rule)
 {
     hlo_list_t batch[2], contracting[2];
@@ -51,8 +58,8 @@ void hlo_rules_dot(operator_rule_t *rule)
     (void)operator_rule_rank(rule, out, dim);
 }
 
-/* Spatial dimensions: the same only where the window looks at one place; else the neighbours'
- * borders would have to be exchanged, and they stay whole. */
+/* Spatial dimensions are the same only where the window looks at one place; else a cut one would
+ * exchange the borders of its neighbours, and it stays whole. */
 static void spatial_dims(operator_rule_t *rule, const hlo_conv_dims_t *dims,
                          const hlo_window_t *window)
 {
@@ -66,7 +73,7 @@ static void spatial_dims(operator_rule_t *rule, const hlo_conv_dims_t *dims,
     }
 }
 
-/* A dimension of `groups` times something. */
+/* Whether a dimension is `groups` times something; a failure is noted. */
 static bool divides(operator_rule_t *rule, int term, int dim, int64_t groups)
 {
     if (groups <= 0 || extent_of(rule, term, dim) % groups != 0) {
@@ -88,7 +95,8 @@ static void need_extent(operator_rule_t *rule, int term, int dim, int64_t extent
     }
 }
 
-/* Groups are one more batch dimension, major in the features (or the batch) that they divide. */
+/* Groups are one more batch dimension, major in the features that they divide, or with `batch` in
+ * the batch (as in the gradient of a grouped convolution's weight). */
 static void grouped(operator_rule_t *rule, const hlo_conv_dims_t *dims, int64_t groups, bool batch)
 {
     int split = batch ? dims->lhs[0] : dims->lhs[1], g, in, out;
@@ -148,6 +156,8 @@ void hlo_rules_convolution(operator_rule_t *rule)
     }
     rule->flops =
         2 * operand_type_elements(rule->type[2]) * (double)extent_of(rule, 1, dims.rhs[0]);
+    /* The window is written down twice, as the weight's extents and as the attribute; they must
+     * agree. */
     for (int s = 0; s < dims.spatial; ++s) {
         need_extent(rule, 1, dims.rhs_spatial[s], window.size[s]);
     }
@@ -162,7 +172,8 @@ void hlo_rules_convolution(operator_rule_t *rule)
     spatial_dims(rule, &dims, &window);
 }
 
-/* The dimensions of a gather's indices that are not the index vector, in order. */
+/* The dimensions of a gather's indices that are not the index vector, in order. The vector may be
+ * implied behind the last dimension. */
 static int index_dims(operator_rule_t *rule, int indices, int *dims)
 {
     int64_t vector = rank_of(rule, indices);
@@ -191,6 +202,9 @@ static int other_dim(const operator_rule_t *rule, int term, const hlo_list_t *li
     return -1;
 }
 
+/* Three kinds of operand dimensions: batching ones go with those of the indices; collapsed ones are
+ * looked up, and each part answers for the indices it has while the others contribute zero; window
+ * dimensions pass through where the whole extent is taken. */
 void hlo_rules_gather(operator_rule_t *rule)
 {
     int rank = rank_of(rule, 0), out = 2, index[AP_MAX_RANK], window = 0;
@@ -246,6 +260,9 @@ void hlo_rules_gather(operator_rule_t *rule)
     }
 }
 
+/* The update of a scatter has index dimensions and window dimensions, as a gather's result does.
+ * Sums can be scattered in parts; a scatter that replaces must see all updates of a place in order,
+ * so its index dimensions stay whole. */
 void hlo_rules_scatter(operator_rule_t *rule)
 {
     int rank = rank_of(rule, 0), out = 3, index[AP_MAX_RANK], window = 0;

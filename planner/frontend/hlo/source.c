@@ -1,3 +1,13 @@
+/*
+ * The way back from a graph into the HLO text: which instruction, in which call, made which
+ * operators and tensors. Exports need it to write shardings where the text has the instructions;
+ * the graph itself keeps no trace of its file.
+ *
+ * Lists grow while the module is evaluated, so everything refers to everything else by number.
+ * Orders come from the numbers at the end of XLA's names, because the text's order is not that in
+ * which the program was written.
+ */
+
 #include "planner/frontend/hlo/source.h"
 
 #include <stdio.h>
@@ -27,7 +37,7 @@ static bool make_room(void **list, int count, int *room, size_t size)
     return true;
 }
 
-/* The number behind the last dot of a name, 0 without one. */
+/* The number behind the last dot of a name, 0 without one. It stops before it could overflow. */
 static int64_t order_of(hlo_slice_t name)
 {
     int64_t number = 0, place = 1;
@@ -47,6 +57,8 @@ static int64_t order_of(hlo_slice_t name)
     return 0;
 }
 
+/* Calls and fusions are looked through; loops and conditionals are not, because what they call runs
+ * another number of times than they do. */
 static bool looks_through(const hlo_instruction_t *of)
 {
     return of == NULL || hlo_slice_is(of->opcode, "call") || hlo_slice_is(of->opcode, "fusion");
@@ -115,6 +127,8 @@ xm_status_t hlo_source_add_loop(hlo_source_t *source, const hlo_instruction_t *o
     return XM_OK;
 }
 
+/* Walks from the context outwards, through calls alone. The innermost loop whose body is met is the
+ * answer. */
 const hlo_loop_t *hlo_source_loop_of(const hlo_source_t *source, int context)
 {
     for (; context >= 0; context = source->contexts[context].parent) {
@@ -130,6 +144,8 @@ const hlo_loop_t *hlo_source_loop_of(const hlo_source_t *source, int context)
     return NULL;
 }
 
+/* The name is made last: a port is counted only when it is complete, so the destructor needs no
+ * check. */
 xm_status_t hlo_source_add_port(hlo_source_t *source, const char *name, const operand_type_t *type,
                                 int tensor)
 {
@@ -179,6 +195,9 @@ static step_t caller_of(const hlo_source_t *source, step_t step)
     return (step_t){.order = in->order, .at = in->at, .context = in->parent};
 }
 
+/* Compares two places of one program by climbing to the context that both are in: first to equal
+ * depth, then together. They meet in the entry at the latest. Equal orders are told apart by the
+ * place in the text, so the order is total and the same in every run. */
 static bool is_before(const hlo_source_t *source, step_t left, step_t right)
 {
     int depth[2] = {depth_of(source, left.context), depth_of(source, right.context)};

@@ -1,10 +1,18 @@
+/*
+ * Reads the types of HLO values: element type, dimensions, layout, and tuples of them. Layouts are
+ * skipped, because the planner decides about devices and not about memory order. Types come from
+ * files, so depth, tuple size, rank and the number of elements are all bounded before anything is
+ * computed with them.
+ */
+
 #include "planner/frontend/hlo/type.h"
 
 #include <string.h>
 
 enum { MAX_DEPTH = 32, MAX_TUPLE = 1 << 16 };
 
-/* Element types by name. 4- and 8-bit numbers take a byte, what is not a number takes nothing. */
+/* Element types by name and what they are stored as. What counts is their size: numbers of fewer
+ * than 8 bits take a byte here, and a complex number of two floats is as large as a double. */
 static const struct {
     const char *name;
     ap_dtype_t dtype;
@@ -24,6 +32,7 @@ static const struct {
               {"f8e3m4", AP_DTYPE_I8},     {"f8e4m3b11fnuz", AP_DTYPE_I8},
               {"f8e8m0fnu", AP_DTYPE_I8},  {"f4e2m1fn", AP_DTYPE_I8}};
 
+/* Extents and their product fit 64 bits. A dimension of 0 is allowed and makes the value empty. */
 static xm_status_t parse_dimensions(hlo_cursor_t *cursor, operand_type_t *type)
 {
     int64_t elements = 1;
@@ -91,6 +100,8 @@ static xm_status_t parse_array(hlo_cursor_t *cursor, operand_type_t *type)
 static xm_status_t parse_type(hlo_cursor_t *cursor, arena_t *arena, int depth,
                               const operand_type_t **type);
 
+/* The list of elements doubles within the arena; what it outgrows stays there until the module is
+ * freed. */
 static xm_status_t parse_tuple(hlo_cursor_t *cursor, arena_t *arena, int depth,
                                operand_type_t *type)
 {

@@ -1,3 +1,12 @@
+/*
+ * From JSON to a graph: tensors, operators in order, what updates what, the loss. The format is for
+ * other programs and for hand-written files, so errors matter more than speed: each has line,
+ * column and a sentence (see planner/frontend/json/place.h for how).
+ *
+ * Operators refer to tensors by name and must stand in order, which makes circles impossible
+ * without a search for them.
+ */
+
 #include "planner/frontend/json.h"
 
 #include <errno.h>
@@ -85,7 +94,9 @@ static xm_status_t read_tensor(json_reader_t *r, const json_t *object)
     return status == XM_OK ? define(r, r->tensors, name, id) : status;
 }
 
-/* Whether an operator after `position` makes the tensor: then the order is wrong, or a circle. */
+/* Whether an operator after `position` makes the tensor: then the order is wrong, or there is a
+ * circle. Results are recognised by the name in front of their dot. It is asked only after a
+ * failure. */
 static bool is_made_later(const json_t *ops, size_t position, const char *tensor)
 {
     for (size_t o = position; o < json_array_size(ops); ++o) {
@@ -134,7 +145,7 @@ static xm_status_t read_operands(json_reader_t *r, const json_t *ops, size_t pos
     return XM_OK;
 }
 
-/* {"d": 64} as "d=64". */
+/* Reads {"d": 64} as "d=64", the form that rules take. */
 static xm_status_t read_sizes(json_reader_t *r, const json_t *object, char *text, size_t size)
 {
     const json_t *sizes = json_object_get(object, "sizes");
@@ -164,7 +175,8 @@ static xm_status_t read_sizes(json_reader_t *r, const json_t *object, char *text
     return XM_OK;
 }
 
-/* What a backward operator belongs to. */
+/* What a backward operator belongs to: an operator before it, and the operand that each result is
+ * the gradient of. */
 static xm_status_t read_forward(json_reader_t *r, const json_t *object, ap_op_params_t *params)
 {
     int64_t operands[AP_MAX_RESULTS];
@@ -196,7 +208,8 @@ static xm_status_t read_optional_string(json_reader_t *r, const json_t *object, 
     return json_object_get(object, key) == NULL ? XM_OK : json_get_string(r, object, key, text);
 }
 
-/* FLOPs of a run, given for all points of the rule together. */
+/* FLOPs of a run, given for all points of the rule together. The rule is made once more to count
+ * its points; a fault in it is told at its place in the file. */
 static xm_status_t read_flops(json_reader_t *r, const json_t *object, ap_op_params_t *params)
 {
     ap_shape_t shapes[AP_MAX_OPERANDS];
@@ -307,6 +320,7 @@ static xm_status_t define_results(json_reader_t *r, const char *name, const int 
     return status;
 }
 
+/* Keys of all kinds are accepted for each; what matters is that unknown ones are not. */
 static xm_status_t read_op(json_reader_t *r, const json_t *ops, size_t position)
 {
     static const char *const keys[] = {"name",
@@ -376,6 +390,7 @@ static xm_status_t read_op(json_reader_t *r, const json_t *ops, size_t position)
     if (status == XM_OK) {
         status = read_operands(r, ops, position, object, &op);
     }
+    /* Longer names would not leave room for the numbers of results in texts of fixed size. */
     if (status == XM_OK && strlen(op.name) > 200) {
         return json_refuse(r, "name", "a name of %zu bytes is too long", strlen(op.name));
     }
@@ -390,7 +405,7 @@ static xm_status_t read_op(json_reader_t *r, const json_t *ops, size_t position)
     return status == XM_OK ? define_results(r, op.name, results, made) : status;
 }
 
-/* Every entry of a list, each with its place. */
+/* Reads every entry of a list, each with its place. */
 static xm_status_t read_list(json_reader_t *r, const json_t *document, const char *key)
 {
     const json_t *list = json_object_get(document, key);
@@ -414,7 +429,7 @@ static xm_status_t read_list(json_reader_t *r, const json_t *document, const cha
     return XM_OK;
 }
 
-/* {"new_w1": "w1"}: pairs of tensors. */
+/* Reads pairs of tensors such as {"new_w1": "w1"}. */
 static xm_status_t read_pairs(json_reader_t *r, const json_t *document, const char *key,
                               xm_status_t (*set)(ap_graph_t *graph, int tensor, int other))
 {
@@ -540,6 +555,8 @@ static xm_status_t build(json_reader_t *r, const json_t *document)
     return status == XM_OK ? ap_graph_finish(r->graph) : status;
 }
 
+/* Duplicate keys are refused, for jansson would keep the last one in silence. Only faults of the
+ * file get a place; a lack of memory has none. */
 xm_status_t ap_json_from_text(const char *text, size_t size, const char *name, ap_graph_t **graph)
 {
     if (XM_IS_NULL(text) || XM_IS_NULL(name) || XM_IS_NULL(graph)) {

@@ -1,4 +1,12 @@
-/* Operators of a JSON graph that are told by what they are: rule, results and FLOPs are derived. */
+/*
+ * Operators of a JSON graph that say what they are and not how they may be cut: rule, results and
+ * FLOPs are derived by shape_rule.h, as for ONNX. Each kind reads its own members and calls one
+ * function; which members exist at all is checked once for all kinds, by the reader of operators.
+ *
+ * A member that a kind does not use is accepted: the list of keys is one for all, so that misspelt
+ * ones are caught.
+ */
+
 #include <stdio.h>
 #include <string.h>
 
@@ -15,7 +23,8 @@ typedef struct kind_reader {
     int count;
 } kind_reader_t;
 
-/* A dimension of operand `of`; negative ones count from the end. */
+/* A dimension of operand `of`; negative ones count from the end. Whether there is such a dimension
+ * is checked by the rule, which knows the operand. */
 static xm_status_t read_dim(const kind_reader_t *k, int of, int64_t otherwise, int *dim)
 {
     int rank = of < k->count ? k->types[of].shape.rank : 0;
@@ -109,6 +118,7 @@ static xm_status_t read_softmax(kind_reader_t *k)
     return status;
 }
 
+/* With "groups" the channels of images are normalised, without it the last dimensions. */
 static xm_status_t read_layer_norm(kind_reader_t *k)
 {
     int64_t groups = -1;
@@ -224,7 +234,8 @@ static xm_status_t read_concat(kind_reader_t *k)
     return status;
 }
 
-/* Numbers per spatial dimension, from the key `first` on; the window's size must be given. */
+/* Reads numbers per spatial dimension, from the key `first` on; the window's size must be given
+ * where it is one of them. Padding is the same on both sides. */
 static xm_status_t read_window(const kind_reader_t *k, int first, shape_window_t *window)
 {
     static const char *const keys[] = {"window", "stride", "dilation", "padding"};
@@ -246,6 +257,7 @@ static xm_status_t read_window(const kind_reader_t *k, int first, shape_window_t
     return status;
 }
 
+/* A window that looks at single pixels, for what a file leaves out. */
 static void open_window(shape_window_t *window, int rank)
 {
     *window = (shape_window_t){.rank = rank};
@@ -297,7 +309,7 @@ static xm_status_t read_pool(kind_reader_t *k)
     return status;
 }
 
-/* Everything whole; "results" gives shapes and element types. */
+/* Everything whole; "results" gives shapes and element types, for nothing else tells them. */
 static xm_status_t read_custom(kind_reader_t *k)
 {
     const json_t *results = json_object_get(k->object, "results");
@@ -363,6 +375,7 @@ static const struct {
 
 enum { KINDS = sizeof(kinds) / sizeof(kinds[0]) };
 
+/* "flops" and "dtype" override what was derived, for any kind. */
 static xm_status_t emit(json_reader_t *r, const json_t *object, const json_op_t *of,
                         shape_rule_t *op, int *results, int *made)
 {
@@ -386,6 +399,8 @@ static xm_status_t emit(json_reader_t *r, const json_t *object, const json_op_t 
     return status;
 }
 
+/* The derived failure has the operator's name in its sentence already; the caller adds line and
+ * column. */
 xm_status_t json_add_by_kind(json_reader_t *r, const json_t *object, const json_op_t *of,
                              int *results, int *made)
 {

@@ -1,8 +1,19 @@
+/*
+ * Where a value stands in a JSON text. jansson tells line and column of a syntax error and forgets
+ * them for everything that parses; but a wrong shape in a file of a thousand operators needs a
+ * place, too. Instead of a parser that keeps positions, the way to the faulty value (keys and
+ * indices) is remembered and followed through the text again, after a failure and only then.
+ *
+ * The text is known to be valid JSON, so commas and colons can be skipped like blanks.
+ */
+
 #include "planner/frontend/json/place.h"
 
 #include <stdbool.h>
 #include <string.h>
 
+/* Steps beyond the room are counted and not kept: the place found is then that of the value
+ * around. */
 void json_place_enter(json_place_t *place, const char *key)
 {
     if (place->depth < JSON_PLACE_DEPTH) {
@@ -47,7 +58,8 @@ static void skip_string(scanner_t *s)
     ++s->at;
 }
 
-/* Past a value of any kind. */
+/* Moves past a value of any kind. Every round consumes a character, and the end of the text ends
+ * it. */
 static void skip_value(scanner_t *s)
 {
     int depth = 0;
@@ -71,7 +83,8 @@ static void skip_value(scanner_t *s)
     } while (depth > 0);
 }
 
-/* Whether the string that is next is `key`, written without escapes. */
+/* Whether the string that is next is `key`, written without escapes. A key with escapes is not
+ * found, and the place is then that of its object. */
 static bool is_key(const scanner_t *s, const char *key)
 {
     size_t length = strlen(key);
@@ -104,6 +117,7 @@ static bool descend(scanner_t *s, const char *key, size_t index)
     return false;
 }
 
+/* Follows the way as far as it goes, then counts lines. */
 void json_place_find(const json_place_t *place, const char *text, size_t size, int *line,
                      int *column)
 {

@@ -1,4 +1,13 @@
-/* Strict reading of the members of JSON objects. */
+/*
+ * Strict reading of the members of JSON objects. Strict means: a member of another type, out of
+ * range or unknown is an error and never a default, because a misspelt key in a file written by
+ * hand would else plan another model in silence. Optional members leave the caller's value as it
+ * is.
+ *
+ * Every refusal enters the place of its member; after a failure nothing leaves it again, so the
+ * place is still there when the sentence is made.
+ */
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
@@ -30,6 +39,7 @@ static const char *type_name(const json_t *value)
     return names[json_typeof(value)];
 }
 
+/* A missing member has no place of its own, so the object's is told. */
 static xm_status_t wrong_type(json_reader_t *r, const json_t *value, const char *key,
                               const char *expected)
 {
@@ -43,6 +53,7 @@ xm_status_t json_get_string(json_reader_t *r, const json_t *object, const char *
 {
     const json_t *value = json_object_get(object, key);
 
+    /* A string with a zero byte in it would be cut off by everything that follows. */
     if (!json_is_string(value) || strlen(json_string_value(value)) != json_string_length(value)) {
         return wrong_type(r, value, key, "a string");
     }
@@ -147,6 +158,8 @@ xm_status_t json_get_shape(json_reader_t *r, const json_t *object, const char *k
     memset(shape, 0, sizeof(*shape));
     status = json_get_ints(r, object, key, 1, INT64_MAX, AP_MAX_RANK, shape->dims, &shape->rank);
     for (int d = 0; d < shape->rank && status == XM_OK; ++d) {
+        /* The number of elements stays below 2^62, so that bytes fit 64 bits and doubles for all
+         * that is computed from it. */
         if (__builtin_mul_overflow(elements, shape->dims[d], &elements) || elements > (int64_t)1
                                                                                           << 62) {
             return json_refuse(r, key, "'%s' has more than 2^62 elements", key);
@@ -180,6 +193,7 @@ xm_status_t json_get_dtype(json_reader_t *r, const json_t *object, const char *k
     return status;
 }
 
+/* The nearest known key is told, for most unknown ones are misspelt. */
 xm_status_t json_check_keys(json_reader_t *r, const json_t *object, const char *const *keys,
                             size_t count)
 {

@@ -1,4 +1,12 @@
-/* Writing a graph as JSON: every operator with its rule. */
+/*
+ * Writes a graph as JSON, every operator with its rule: whoever reads it back gets the same
+ * operators and costs, whatever front end the graph came from. Names are the only thing that may
+ * change: a graph allows equal names, JSON refers by name, so doubles get a number.
+ *
+ * A failure to allocate sticks in `failed` and is told once at the end; jansson's functions accept
+ * NULL and fail, so nothing has to be checked in between.
+ */
+
 #include <errno.h>
 #include <jansson.h>
 #include <limits.h>
@@ -33,7 +41,7 @@ static void set(json_writer_t *w, json_t *object, const char *key, json_t *value
     }
 }
 
-/* Whether a name, and with `results` results those that follow from it, are all free. */
+/* Whether a name, and with `results` the names of results that follow from it, are all free. */
 static bool is_free(const json_writer_t *w, const char *name, int results)
 {
     char text[NAME_TEXT + 16];
@@ -47,7 +55,9 @@ static bool is_free(const json_writer_t *w, const char *name, int results)
     return true;
 }
 
-/* Takes the name, or where it is taken the name with a number behind it; returns the copy. */
+/* Takes the name, or where it is taken the name with a number behind it; returns the copy, which
+ * lives as long as the table. The last number is kept per name, so a thousand equal names take a
+ * thousand steps and not half a million. */
 static const char *take_name(json_writer_t *w, const char *wanted, int results)
 {
     char name[NAME_TEXT], base[LONGEST_NAME + 1], text[NAME_TEXT + 16];
@@ -72,7 +82,7 @@ static const char *take_name(json_writer_t *w, const char *wanted, int results)
     return iterator != NULL ? json_object_iter_key(iterator) : "";
 }
 
-/* Names of tensors; results are called after their operators. */
+/* Names of tensors that no operator makes; results are called after their operators. */
 typedef struct names {
     const char **tensor; /* of inputs and parameters */
 } names_t;
@@ -158,7 +168,8 @@ static void set_backward(json_writer_t *w, json_t *object, const ap_op_t *op)
     set(w, object, "differentiates", list);
 }
 
-/* Which term each term is touched like, where one is not touched whole. */
+/* For each term, the term that it is touched like: itself for all of it, -1 for nothing. Written
+ * only where some term is not touched whole. */
 static void set_touched(json_writer_t *w, json_t *object, const ap_op_t *op)
 {
     json_t *list = json_array();
@@ -198,6 +209,7 @@ static json_t *op_json(json_writer_t *w, const names_t *names, int o)
         set(w, object, "dtype",
             json_string(ap_dtype_name(ap_graph_tensor(w->graph, op->results[0])->dtype)));
     }
+    /* FLOPs of one run, as they are read back. */
     set(w, object, "flops", json_real(op->flops / op->repeat));
     set_touched(w, object, op);
     if (op->repeat != 1) {
@@ -219,7 +231,7 @@ static json_t *op_json(json_writer_t *w, const names_t *names, int o)
     return object;
 }
 
-/* Pairs of tensors that one field of the first names. */
+/* Writes the pairs of tensors that a field of the first of them names. */
 static void set_pairs(json_writer_t *w, const names_t *names, json_t *document, const char *key,
                       bool aliases)
 {
@@ -294,6 +306,7 @@ char *ap_json_text(const ap_graph_t *graph)
             take_name(&w, ap_graph_op(graph, o)->name, ap_graph_op(graph, o)->result_count);
     }
     document = document_json(&w, &names);
+    /* 17 digits bring every double back as it was. */
     text = w.failed ? NULL : json_dumps(document, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
 
 release:
@@ -304,6 +317,8 @@ release:
     return text;
 }
 
+/* The file is complete or not there: it is written beside its place, under a name with the
+ * process's number, and renamed. */
 xm_status_t ap_json_save(const ap_graph_t *graph, const char *path)
 {
     char *text = ap_json_text(graph), temporary[PATH_MAX];

@@ -1,4 +1,12 @@
-/* What a node is given: attributes, inputs, and numbers among them. */
+/*
+ * What an ONNX node is given: attributes, inputs, and the numbers among them. Over ONNX's versions
+ * many parameters moved from attributes to inputs; the readers here take them from either, so the
+ * rules need not know which version wrote the file.
+ *
+ * The first failure sticks to the node, with its place in front, and every reader after it returns
+ * something harmless. So a rule reads what it needs and checks once.
+ */
+
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -52,6 +60,7 @@ const Onnx__AttributeProto *onnx_attribute(const onnx_node_t *n, const char *nam
     return NULL;
 }
 
+/* An attribute of another type counts as missing, and the default holds. */
 int64_t onnx_int(const onnx_node_t *n, const char *name, int64_t otherwise)
 {
     const Onnx__AttributeProto *attribute = onnx_attribute(n, name);
@@ -106,6 +115,8 @@ onnx_value_t *onnx_need(onnx_node_t *n, int index)
     return value;
 }
 
+/* INT64_MAX stands for more elements than 64 bits count; every caller compares with a limit far
+ * below. */
 int64_t onnx_elements(const operand_type_t *type)
 {
     int64_t elements = 1;
@@ -139,7 +150,8 @@ bool onnx_numbers(onnx_node_t *n, int index, int64_t *values, int room, int *cou
     for (int64_t i = 0; i < elements; ++i) {
         double number = value->numbers[i];
 
-        /* Ends of slices are often the largest integer. */
+        /* Ends of slices are often the largest integer, which a double rounds up beyond it. The
+         * bounds of 2^62 keep sums of a few of them within 64 bits. */
         values[i] = number >= 0x1p62    ? (int64_t)1 << 62
                     : number <= -0x1p62 ? -((int64_t)1 << 62)
                                         : (int64_t)number;
@@ -148,6 +160,8 @@ bool onnx_numbers(onnx_node_t *n, int index, int64_t *values, int room, int *cou
     return true;
 }
 
+/* For parameters that are an attribute in old files and an input in new ones. The attribute wins
+ * where both are there. */
 bool onnx_list(onnx_node_t *n, const char *name, int index, int64_t *values, int room, int *count)
 {
     *count = onnx_ints(n, name, values, room);
@@ -179,6 +193,8 @@ int onnx_axis(onnx_node_t *n, int of, const char *name, int64_t otherwise)
     return dim;
 }
 
+/* Types are those of the inputs as read so far; they stay where they are, in the arena, while the
+ * rule points at them. */
 bool onnx_begin(onnx_node_t *n, const int *inputs, int count)
 {
     const operand_type_t *types[OPERATOR_MAX_OPERANDS];
@@ -207,6 +223,7 @@ bool onnx_begin1(onnx_node_t *n, int input)
     return onnx_begin(n, &input, 1);
 }
 
+/* Inputs that were left out are skipped, so the operands of the rule are numbered without them. */
 bool onnx_begin_all(onnx_node_t *n)
 {
     int inputs[OPERATOR_MAX_OPERANDS], count = 0;
@@ -228,7 +245,7 @@ void onnx_result_dtype(onnx_node_t *n, int result, ap_dtype_t dtype)
     n->op.made[result].dtype = dtype;
 }
 
-/* Element types; strings have none. */
+/* Element types as the planner counts them, by size. Strings have none. */
 bool onnx_dtype(int32_t data_type, ap_dtype_t *dtype)
 {
     switch (data_type) {
@@ -269,6 +286,9 @@ bool onnx_dtype(int32_t data_type, ap_dtype_t *dtype)
     }
 }
 
+/* The number of elements stays below 2^62, so that bytes and products of two counts can be computed
+ * in doubles and 64 bits without a check at each place. Extents of 0 do not hide the others from
+ * the check. */
 xm_status_t onnx_tensor_type(onnx_build_t *b, const Onnx__TensorProto *tensor, const char *name,
                              operand_type_t *type)
 {

@@ -1,3 +1,13 @@
+/*
+ * From the nodes of an ONNX graph to operators. Every name stands for a value with a type; a value
+ * holds data, or numbers that are known, or nothing. Shapes are inferred node by node, and what the
+ * file declares is only checked against them, because declared shapes are often missing and
+ * sometimes symbolic.
+ *
+ * A node becomes an operator only if some input holds data; all else folds away. Nodes with more
+ * inputs or results than an operator can have are done in pieces.
+ */
+
 #include "planner/frontend/onnx/build.h"
 
 #include <inttypes.h>
@@ -17,6 +27,7 @@ static xm_status_t no_memory(const onnx_build_t *b)
     return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the graph of %s", b->file);
 }
 
+/* Values are never moved, only the list of them is, so pointers to values stay valid. */
 onnx_value_t *onnx_value(onnx_build_t *b, const char *name)
 {
     onnx_value_t *made = arena_get(&b->arena, 1, sizeof(*made));
@@ -50,7 +61,8 @@ onnx_value_t *onnx_find(const onnx_build_t *b, const char *name)
     return at != NULL ? b->values[json_integer_value(at)] : NULL;
 }
 
-/* Gives a value a name; a name that is taken is refused. */
+/* Gives a value a name; a name that is taken is refused. The search for its number begins at the
+ * end, where new values are. */
 xm_status_t onnx_bind(onnx_build_t *b, const char *name, const onnx_value_t *value)
 {
     int at = b->count - 1;
@@ -65,7 +77,8 @@ xm_status_t onnx_bind(onnx_build_t *b, const char *name, const onnx_value_t *val
                                                                               : no_memory(b);
 }
 
-/* Size of a symbolic dimension, or 0. */
+/* The size of a symbolic dimension, or 0. It notes that the dimension was met, because a given name
+ * that no dimension has is an error at the end. */
 static int64_t bound_size(onnx_build_t *b, const char *name)
 {
     for (size_t i = 0; b->params != NULL && i < b->params->dim_count; ++i) {
@@ -80,6 +93,8 @@ static int64_t bound_size(onnx_build_t *b, const char *name)
     return 0;
 }
 
+/* Every extent must be known: a plan for an unknown batch would have no costs. The sentence says
+ * how to give one. */
 xm_status_t onnx_read_type(onnx_build_t *b, const Onnx__ValueInfoProto *info, operand_type_t *type)
 {
     const Onnx__TypeProto__Tensor *tensor;
@@ -128,6 +143,8 @@ xm_status_t onnx_read_type(onnx_build_t *b, const Onnx__ValueInfoProto *info, op
     return XM_OK;
 }
 
+/* A declaration that cannot be read counts as none: inference decides, and only operators without a
+ * rule depend on what is declared. */
 bool onnx_declared(onnx_build_t *b, const char *name, operand_type_t *type)
 {
     const json_t *at = json_object_get(b->declared, name);
@@ -142,7 +159,8 @@ bool onnx_declared(onnx_build_t *b, const char *name, operand_type_t *type)
     return onnx_read_type(b, info, type) == XM_OK;
 }
 
-/* The tensor that holds a value's data; inputs and parameters are made when they are first read. */
+/* The tensor that holds a value's data. Inputs and parameters are made when they are first read, so
+ * what nothing reads costs nothing. */
 xm_status_t onnx_tensor(onnx_build_t *b, onnx_value_t *value, int *tensor)
 {
     xm_status_t status = XM_OK;
@@ -164,7 +182,8 @@ static bool has_data(const onnx_value_t *value)
     return !value->type.empty && (value->input || value->tensor != OPERATOR_NO_TENSOR);
 }
 
-/* What the file declares must be what was inferred. */
+/* What the file declares must be what was inferred. A difference is a fault of the file or of a
+ * rule, and either would give costs of another model. */
 static void check_declared(onnx_node_t *n, const char *name, const operand_type_t *made)
 {
     operand_type_t declared;
@@ -181,7 +200,9 @@ static void check_declared(onnx_node_t *n, const char *name, const operand_type_
     }
 }
 
-/* Adds the operator that n->op describes, unless it needs no data; a value per result. */
+/* Adds the operator that n->op describes, unless it needs no data; makes a value per result in any
+ * case, for types are needed either way. A constant that a product reads is a weight, though it was
+ * written into the graph as a node. */
 static xm_status_t add_operator(onnx_node_t *n, const char *name, onnx_value_t **made)
 {
     int tensors[OPERATOR_MAX_OPERANDS], results[SHAPE_MAX_RESULTS];
@@ -221,8 +242,8 @@ static xm_status_t add_operator(onnx_node_t *n, const char *name, onnx_value_t *
     return status;
 }
 
-/* Results by their names; those that the rule does not have are free when the file declares them.
- */
+/* Gives results their names; those that the rule does not have are free when the file declares
+ * them, and unknown otherwise. A value that is passed on keeps the name it was made under. */
 xm_status_t onnx_bind_results(onnx_node_t *n, onnx_value_t *const *made, int results)
 {
     for (size_t r = 0; r < n->proto->n_output; ++r) {
@@ -255,7 +276,7 @@ xm_status_t onnx_bind_results(onnx_node_t *n, onnx_value_t *const *made, int res
     return XM_OK;
 }
 
-/* An operator without a rule: the file must tell what it makes. */
+/* An operator without a rule: the file must tell what it makes, and everything is needed whole. */
 static void unknown(onnx_node_t *n)
 {
     int results = 0;
@@ -306,7 +327,7 @@ static xm_status_t note_unknown(onnx_node_t *n)
     return ap_frontend_notes_add(n->b->notes, n->proto->op_type);
 }
 
-/* What a result is, where it follows from shapes and constants. */
+/* Keeps what a result is, where it follows from shapes and constants. */
 static void keep_numbers(onnx_node_t *n, onnx_value_t *made)
 {
     onnx_fold(n);
@@ -316,7 +337,8 @@ static void keep_numbers(onnx_node_t *n, onnx_value_t *made)
     n->numbers = NULL;
 }
 
-/* Operators of any number of inputs that can be done a few at a time. */
+/* Operators of any number of inputs that can be done a few at a time, because they are associative
+ * (the mean is, for costs). */
 static bool is_chain(const onnx_node_t *n)
 {
     static const char *const kinds[] = {"Concat", "Sum", "Max", "Min", "Mean"};
@@ -329,6 +351,8 @@ static bool is_chain(const onnx_node_t *n)
     return false;
 }
 
+/* Each piece takes the result of the one before as its first input. The node's inputs are exchanged
+ * for those of the piece while its rule is made, and put back at the end. */
 static xm_status_t add_chain(onnx_node_t *n)
 {
     onnx_value_t **all = n->in, *piece[PIECE], *made[SHAPE_MAX_RESULTS] = {NULL};
@@ -359,7 +383,8 @@ static xm_status_t add_chain(onnx_node_t *n)
     return status == XM_OK ? onnx_bind_results(n, made, 1) : status;
 }
 
-/* More parts than an operator has results: each is cut out by itself. */
+/* More parts than an operator has results: each is cut out by itself. Cutting is a copy, so it
+ * costs as many bytes in all. */
 static xm_status_t add_slices(onnx_node_t *n, const shape_rule_t *split)
 {
     onnx_value_t *made[SHAPE_MAX_RESULTS], *one[SHAPE_MAX_RESULTS];
@@ -381,7 +406,8 @@ static xm_status_t add_slices(onnx_node_t *n, const shape_rule_t *split)
     return status == XM_OK ? onnx_bind_results(n, made, results) : status;
 }
 
-/* The product first, then the sum: each has its own derivative. */
+/* The product first, then the sum: each has its own derivative, and the bias gets its gradient from
+ * the sum. */
 static xm_status_t add_biased(onnx_node_t *n, onnx_value_t **made)
 {
     onnx_value_t *bias = n->bias;
@@ -408,7 +434,8 @@ static xm_status_t add_biased(onnx_node_t *n, onnx_value_t **made)
     return add_operator(n, n->name, made);
 }
 
-/* Floating-point numbers, more than one. */
+/* Floating-point numbers, more than one: a single number is a constant of the formula, not a
+ * weight. */
 static bool is_weight(const operand_type_t *type)
 {
     return (type->dtype == AP_DTYPE_F32 || type->dtype == AP_DTYPE_F16 ||
@@ -416,6 +443,8 @@ static bool is_weight(const operand_type_t *type)
            onnx_elements(type) > 1;
 }
 
+/* Slices are made from the inferred parts, so a split is checked as a whole before it is taken
+ * apart. */
 static xm_status_t finish_node(onnx_node_t *n, bool known)
 {
     onnx_value_t *made[SHAPE_MAX_RESULTS] = {NULL};
@@ -445,7 +474,8 @@ static xm_status_t finish_node(onnx_node_t *n, bool known)
     return status;
 }
 
-/* Whether a node from `index` on makes a value. */
+/* Whether a node from `index` on makes a value. It is asked only after a failure, to tell nodes out
+ * of order from missing ones. */
 static bool is_made_later(const onnx_build_t *b, size_t index, const char *name)
 {
     for (size_t i = index; i < b->node_count; ++i) {
@@ -489,7 +519,8 @@ static xm_status_t find_inputs(onnx_node_t *n, size_t index)
     return XM_OK;
 }
 
-/* Functions call each other; their depth is limited. NOLINTNEXTLINE(misc-no-recursion) */
+/* Reads one node. Functions call each other; their depth is limited, and so is the work of all
+ * calls together. NOLINTNEXTLINE(misc-no-recursion) */
 xm_status_t onnx_build_node(onnx_build_t *b, size_t index, const onnx_node_t *caller,
                             const Onnx__FunctionProto *function)
 {
@@ -508,6 +539,8 @@ xm_status_t onnx_build_node(onnx_build_t *b, size_t index, const onnx_node_t *ca
     if (proto->op_type == NULL) {
         return xm_error_set(XM_ERR_PARSE, "%s: node %zu has no operator", b->file, index);
     }
+    /* Nodes need no name; the first result's name then stands for the node in sentences and
+     * plans. */
     n.name = proto->name != NULL && proto->name[0] != '\0' ? proto->name
              : proto->n_output > 0                         ? proto->output[0]
                                                            : proto->op_type;

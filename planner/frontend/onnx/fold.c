@@ -1,10 +1,19 @@
-/* Computing with the numbers that shapes are made of. */
+/*
+ * Computes with the numbers that shapes are made of. Exporters write shapes as small graphs of
+ * Shape, Gather, Mul, Concat and the like that end in a Reshape; folding them while nodes are read
+ * gives the reshape its numbers, and none of them becomes an operator.
+ *
+ * All numbers are doubles: sizes are below 2^53, and one form serves integers, truth values and the
+ * scales of a Resize. A number that is not known is NaN, and a list with one is given up, so
+ * folding never guesses.
+ */
+
 #include <math.h>
 #include <string.h>
 
 #include "planner/frontend/onnx/build.h"
 
-/* Elements of an initialiser that stand in the file in one of their forms. */
+/* One element of an initialiser that stands in the file in one of the typed lists. */
 static bool stored(const Onnx__TensorProto *tensor, int64_t i, double *number)
 {
     if ((size_t)i < tensor->n_int64_data) {
@@ -21,7 +30,8 @@ static bool stored(const Onnx__TensorProto *tensor, int64_t i, double *number)
     return true;
 }
 
-/* The same from raw bytes, little-endian. */
+/* The same from raw bytes, which ONNX defines as little-endian; so is every machine this runs on.
+ * Lengths are compared by division, so no index overflows. */
 static bool raw(const Onnx__TensorProto *tensor, int64_t i, double *number)
 {
     const uint8_t *bytes = tensor->raw_data.data;
@@ -63,6 +73,7 @@ static bool raw(const Onnx__TensorProto *tensor, int64_t i, double *number)
     }
 }
 
+/* Large tensors and those beside the file are weights, and weights are never looked at. */
 double *onnx_tensor_numbers(onnx_build_t *b, const Onnx__TensorProto *tensor,
                             const operand_type_t *type)
 {
@@ -92,7 +103,8 @@ static bool is_integer(ap_dtype_t dtype)
            dtype == AP_DTYPE_I64;
 }
 
-/* Place of an element of the result in an operand that broadcasts to it. */
+/* The place of an element of the result in an operand that broadcasts to it: dimensions are aligned
+ * at the end, and one of 1 stays where it is. */
 static int64_t broadcast_at(const ap_shape_t *from, const ap_shape_t *to, int64_t index)
 {
     int64_t at = 0, stride = 1;
@@ -105,6 +117,8 @@ static int64_t broadcast_at(const ap_shape_t *from, const ap_shape_t *to, int64_
     return at;
 }
 
+/* What is not in the list gives NaN. Integer division truncates as ONNX's does; division by 0 is
+ * unknown and not an error, because nothing may ever read the result. */
 static double compute(const onnx_node_t *n, const double *x, int count)
 {
     double y = count > 1 ? x[1] : 0;
@@ -219,7 +233,7 @@ static bool fold_expand(onnx_node_t *n, int64_t elements)
     return true;
 }
 
-/* Of lists: one after the other. */
+/* Lists, one after the other. */
 static bool fold_concat(onnx_node_t *n)
 {
     int64_t at = 0;
@@ -235,7 +249,7 @@ static bool fold_concat(onnx_node_t *n)
     return true;
 }
 
-/* Of a list, by one index or several. */
+/* Elements of a list, by one index or several; negative ones count from the end. */
 static bool fold_gather(onnx_node_t *n, int64_t elements)
 {
     const onnx_value_t *index = n->read[0], *list = n->read[1];
@@ -257,7 +271,8 @@ static bool fold_gather(onnx_node_t *n, int64_t elements)
     return true;
 }
 
-/* Of a list. */
+/* A part of a list. The number of elements was inferred from the same ends, so only the start and
+ * the step are needed. */
 static bool fold_slice(onnx_node_t *n, int64_t elements)
 {
     int64_t start[1], step[1] = {1}, extent;
@@ -283,7 +298,7 @@ static bool fold_slice(onnx_node_t *n, int64_t elements)
     return true;
 }
 
-/* Of everything, to one number. */
+/* A reduction of everything to one number. */
 static bool fold_reduce(onnx_node_t *n, int64_t elements)
 {
     int64_t count = onnx_elements(&n->read[0]->type);
@@ -337,6 +352,8 @@ static bool fold(onnx_node_t *n, int64_t elements)
     return n->op.rule.kind == AP_OP_ELEMENTWISE && fold_elementwise(n, elements);
 }
 
+/* A weight is never folded, even if it is small enough that its numbers are known: its data are
+ * trained. Without memory for the numbers they count as unknown. */
 void onnx_fold(onnx_node_t *n)
 {
     int64_t elements;

@@ -1,4 +1,10 @@
-/* Functions of an ONNX model: looked through, as if their nodes stood in place of each call. */
+/*
+ * Functions of an ONNX model: looked through, as if their nodes stood in place of each call. Names
+ * within a function are its own, so a call exchanges the builder's tables of names for empty ones,
+ * binds the parameters, reads the nodes, and puts the tables back. Values outlive the call, because
+ * results are values of it.
+ */
+
 #include <string.h>
 
 #include "planner/frontend/onnx/build.h"
@@ -20,8 +26,8 @@ const Onnx__FunctionProto *onnx_find_function(const onnx_build_t *b, const Onnx_
     return NULL;
 }
 
-/* The nodes of a function, in a scope of their own. Writes its results' values.
- * NOLINTNEXTLINE(misc-no-recursion) */
+/* Reads the nodes of a function in a scope of their own and writes its results' values. Parameters
+ * that the call leaves out are unbound. NOLINTNEXTLINE(misc-no-recursion) */
 static xm_status_t read_body(onnx_node_t *n, const Onnx__FunctionProto *function,
                              onnx_value_t **results)
 {
@@ -48,10 +54,13 @@ static xm_status_t read_body(onnx_node_t *n, const Onnx__FunctionProto *function
     return status;
 }
 
-/* A function of the model is what it consists of. NOLINTNEXTLINE(misc-no-recursion) */
+/* A function may be written for another version of the operators than its model; its own version
+ * holds for its nodes. NOLINTNEXTLINE(misc-no-recursion) */
 xm_status_t onnx_call_function(onnx_node_t *n, const Onnx__FunctionProto *function)
 {
     onnx_build_t *b = n->b;
+    /* What is put back afterwards; the list of values and the arena are not, for they have
+     * grown. */
     const onnx_build_t outside = *b;
     onnx_value_t **results = arena_get(&b->arena, n->proto->n_output + 1, sizeof(onnx_value_t *));
     xm_status_t status =

@@ -1,4 +1,10 @@
-/* ONNX operators that move elements without computing: reshapes, slices, gathers. */
+/*
+ * ONNX operators that move elements without computing: reshapes, slices, gathers. Each turns ONNX's
+ * way of saying what it does (axes from the end, implied sizes, lists in inputs) into one of the
+ * few functions of shape_rule.h. The shapes must follow from the file; a reshape to a size that
+ * depends on data is refused.
+ */
+
 #include <inttypes.h>
 #include <string.h>
 
@@ -11,7 +17,7 @@ static void reshape_to(onnx_node_t *n, const ap_shape_t *to)
     }
 }
 
-/* 0 keeps a dimension, -1 is what is left. */
+/* In the target shape, 0 keeps a dimension and -1 is what is left, once at most. */
 static void rule_reshape(onnx_node_t *n)
 {
     const onnx_value_t *x = onnx_need(n, 0);
@@ -37,6 +43,8 @@ static void rule_reshape(onnx_node_t *n)
             return;
         }
     }
+    /* The product of the others must divide; a product of 0 leaves the open dimension
+     * undetermined. */
     if (open >= 0) {
         if (elements == 0 || onnx_elements(&x->type) % elements != 0) {
             onnx_fail(n, "%" PRId64 " elements do not divide into rows of %" PRId64,
@@ -68,6 +76,7 @@ static void rule_flatten(onnx_node_t *n)
     reshape_to(n, &to);
 }
 
+/* Without axes, all dimensions of 1 go. */
 static void rule_squeeze(onnx_node_t *n)
 {
     const onnx_value_t *x = onnx_need(n, 0);
@@ -129,6 +138,7 @@ static void rule_unsqueeze(onnx_node_t *n)
     reshape_to(n, &to);
 }
 
+/* Without an order, dimensions are reversed. */
 static void rule_transpose(onnx_node_t *n)
 {
     int64_t order[AP_MAX_RANK];
@@ -166,7 +176,8 @@ static void rule_expand(onnx_node_t *n)
     }
 }
 
-/* Dimensions times numbers. */
+/* Every dimension is repeated so many times. A repeated dimension stays whole, one that is kept
+ * passes. */
 static void rule_tile(onnx_node_t *n)
 {
     const onnx_value_t *x = onnx_need(n, 0);
@@ -225,7 +236,9 @@ static void rule_split(onnx_node_t *n)
     }
 }
 
-/* Extent that is left of a dimension. */
+/* The extent that is left of a dimension. Ends beyond the dimension are clamped as numpy does, and
+ * a negative step walks from the end; every branch leaves start and end within one of the extent,
+ * so nothing overflows. */
 static int64_t sliced(int64_t extent, int64_t start, int64_t end, int64_t step)
 {
     start = start < 0 ? start + extent : start;
@@ -240,6 +253,7 @@ static int64_t sliced(int64_t extent, int64_t start, int64_t end, int64_t step)
     return start <= end ? 0 : (start - end - 1) / -step + 1;
 }
 
+/* Starts, ends, axes and steps are attributes in old files and inputs in new ones. */
 static void rule_slice(onnx_node_t *n)
 {
     int64_t starts[AP_MAX_RANK], ends[AP_MAX_RANK], axes[AP_MAX_RANK], steps[AP_MAX_RANK];
@@ -276,6 +290,7 @@ static void rule_slice(onnx_node_t *n)
     }
 }
 
+/* Paddings may be negative, which crops. They come as all begins, then all ends. */
 static void rule_pad(onnx_node_t *n)
 {
     int64_t pads[2 * AP_MAX_RANK], axes[AP_MAX_RANK];
@@ -309,6 +324,7 @@ static void rule_pad(onnx_node_t *n)
     }
 }
 
+/* The rule takes the indices first, ONNX the table. */
 static void rule_gather(onnx_node_t *n)
 {
     int axis = onnx_axis(n, 0, "axis", 0);
@@ -318,7 +334,8 @@ static void rule_gather(onnx_node_t *n)
     }
 }
 
-/* A dimension of `depth` more, in which the index is marked. */
+/* A dimension of `depth` more, in which the index is marked. Every device marks its own part, so
+ * the new dimension may be cut. */
 static void rule_one_hot(onnx_node_t *n)
 {
     const onnx_value_t *of = onnx_need(n, 0);
@@ -352,7 +369,8 @@ static void rule_one_hot(onnx_node_t *n)
     operator_rule_close(&n->op.rule);
 }
 
-/* Elements picked or written one by one: the result is like an input; all of it whole. */
+/* Elements picked or written one by one: the result is like an input, and all of it is needed
+ * whole, because any index may point anywhere. */
 static void rule_scattered(onnx_node_t *n)
 {
     const onnx_value_t *like =

@@ -1,3 +1,14 @@
+/*
+ * From an ONNX model to a forward graph: initialisers, inputs, nodes in order, and the loss. ONNX
+ * says nothing about training, so two conventions stand for it: floating-point initialisers of more
+ * than one element are trained, and a scalar output is the loss. A model for inference has no
+ * scalar output; then its first output stands for its own gradient, which gives the backward pass
+ * its right size.
+ *
+ * The file is mapped, and shrunk before it is parsed (planner/frontend/onnx/wire.c), so a model of
+ * many gigabytes takes the memory of its graph.
+ */
+
 #include "planner/frontend/onnx.h"
 
 #include <errno.h>
@@ -24,7 +35,8 @@ static bool is_floating(ap_dtype_t dtype)
            dtype == AP_DTYPE_F64;
 }
 
-/* Floating-point initialisers of more than one element are trained; the others are constants. */
+/* Floating-point initialisers of more than one element are trained; the others are constants, whose
+ * numbers are kept where they are few. */
 static xm_status_t add_initializers(onnx_build_t *b)
 {
     for (size_t i = 0; i < b->proto->n_initializer; ++i) {
@@ -55,7 +67,7 @@ static xm_status_t add_initializers(onnx_build_t *b)
     return XM_OK;
 }
 
-/* Initialisers may be listed among the inputs too, as older files do. */
+/* Initialisers may be listed among the inputs too, as older files do; the initialiser holds. */
 static xm_status_t add_inputs(onnx_build_t *b)
 {
     for (size_t i = 0; i < b->proto->n_input; ++i) {
@@ -85,7 +97,8 @@ static xm_status_t add_inputs(onnx_build_t *b)
     return XM_OK;
 }
 
-/* Where the types of results are declared, by name. */
+/* Notes where the types of results are declared, by name. Outputs come after the other values, so a
+ * number tells which list it is from. */
 static xm_status_t list_declared(onnx_build_t *b)
 {
     for (size_t i = 0; i < b->proto->n_value_info + b->proto->n_output; ++i) {
@@ -101,7 +114,8 @@ static xm_status_t list_declared(onnx_build_t *b)
     return XM_OK;
 }
 
-/* A scalar is the loss; else the first floating-point output stands for its own gradient. */
+/* A scalar is the loss; else the first floating-point output stands for its own gradient. An output
+ * that needs no data cannot be trained by. */
 static xm_status_t set_loss(onnx_build_t *b)
 {
     onnx_value_t *loss = NULL;
@@ -131,6 +145,8 @@ static xm_status_t set_loss(onnx_build_t *b)
                            : status;
 }
 
+/* A given dimension that no input has is most likely misspelt, so it is refused; this is known only
+ * when all is read. */
 static xm_status_t build(onnx_build_t *b)
 {
     xm_status_t status = list_declared(b);
@@ -162,7 +178,7 @@ static xm_status_t build(onnx_build_t *b)
     return status == XM_OK ? ap_graph_finish(b->graph) : status;
 }
 
-/* "name=size", each. */
+/* Each must be "name=size", so that bound_size() need not check again. */
 static xm_status_t check_dims(const ap_onnx_params_t *params)
 {
     for (size_t i = 0; params != NULL && i < params->dim_count; ++i) {
@@ -230,6 +246,8 @@ static xm_status_t read_model(const Onnx__ModelProto *model, const char *name,
     return XM_OK;
 }
 
+/* Dimensions are checked first, before the file costs any time. The shrunk copy is freed as soon as
+ * it is parsed. */
 xm_status_t ap_onnx_from_bytes(const void *bytes, size_t size, const char *name,
                                const ap_onnx_params_t *params, ap_graph_t **graph,
                                ap_frontend_notes_t **notes)

@@ -1,5 +1,10 @@
-/* What each ONNX operator does to shapes, and its rule: elementwise operators, products,
- * reductions, constants. */
+/*
+ * What each ONNX operator does to shapes, and its rule: elementwise operators, products,
+ * reductions, constants. The tables name operators of the default domain; anything else has no
+ * rule, and then the file must declare the shapes. FLOPs per element are rough counts of a
+ * vectorised evaluation: they matter only where an operator is not bound by memory.
+ */
+
 #include <inttypes.h>
 #include <string.h>
 
@@ -73,6 +78,7 @@ static void rule_where(onnx_node_t *n)
     }
 }
 
+/* The bounds are numbers, not data. */
 static void rule_clip(onnx_node_t *n)
 {
     if (onnx_begin1(n, 0)) { /* the bounds are numbers */
@@ -97,7 +103,8 @@ static void rule_cast(onnx_node_t *n)
     }
 }
 
-/* What leaves its input as it is. */
+/* Operators that leave their input as it is. A dropout does not when the file says that it is
+ * training. */
 static void rule_pass(onnx_node_t *n)
 {
     onnx_value_t *training = onnx_input(n, 2);
@@ -119,6 +126,7 @@ static void rule_matmul(onnx_node_t *n)
     }
 }
 
+/* The product comes first; the bias is added by an operator of its own (see add_biased). */
 static void rule_gemm(onnx_node_t *n)
 {
     if (onnx_begin(n, (const int[]){0, 1}, 2)) {
@@ -140,7 +148,8 @@ static void rule_einsum(onnx_node_t *n)
     }
 }
 
-/* Dimensions that a reduction names; all when it names none. */
+/* The dimensions that a reduction names; all when it names none, unless the file says that none
+ * means none. */
 static bool reduced_dims(onnx_node_t *n, bool *reduced)
 {
     int64_t axes[AP_MAX_RANK];
@@ -162,6 +171,8 @@ static bool reduced_dims(onnx_node_t *n, bool *reduced)
     return true;
 }
 
+/* What adds up in parts may be cut along a reduced dimension. The norms and logarithms of sums do
+ * not: a part's logarithm is of no use to the others. */
 static bool rule_reduce(onnx_node_t *n)
 {
     static const char *const parts[] = {"ReduceSum",  "ReduceMean", "ReduceMax",      "ReduceMin",
@@ -184,7 +195,7 @@ static bool rule_reduce(onnx_node_t *n)
     return true;
 }
 
-/* The place of the largest: the dimension is needed whole. */
+/* The place of the largest element: the dimension is needed whole. */
 static void rule_arg(onnx_node_t *n)
 {
     bool reduced[AP_MAX_RANK] = {false};
@@ -197,6 +208,7 @@ static void rule_arg(onnx_node_t *n)
     }
 }
 
+/* Before version 13, softmax ran over all dimensions from the axis on, flattened together. */
 static void rule_softmax(onnx_node_t *n)
 {
     bool whole[AP_MAX_RANK] = {false};
@@ -216,7 +228,7 @@ static void rule_softmax(onnx_node_t *n)
     n->op.rule.kind = AP_OP_SOFTMAX;
 }
 
-/* Running sums, triangles: what they run along stays whole. */
+/* Running sums and triangles: what they run along stays whole. */
 static void rule_along(onnx_node_t *n)
 {
     bool whole[AP_MAX_RANK] = {false};
@@ -242,6 +254,7 @@ static void rule_along(onnx_node_t *n)
     }
 }
 
+/* Both results, elements and places, have the same factors. */
 static void rule_top_k(onnx_node_t *n)
 {
     int axis = onnx_axis(n, 0, "axis", -1), count;
@@ -290,6 +303,8 @@ static void constant(onnx_node_t *n, ap_dtype_t dtype, const ap_shape_t *shape, 
     }
 }
 
+/* Shape is what makes most of a file's shape arithmetic foldable: its numbers are known as soon as
+ * its input's type is. */
 static void rule_shape(onnx_node_t *n)
 {
     const onnx_value_t *of = onnx_need(n, 0);
@@ -373,7 +388,8 @@ static void rule_constant_of_shape(onnx_node_t *n)
     constant(n, dtype, &shape, fill);
 }
 
-/* start, start + step, …: as many as come before the limit. */
+/* start, start + step, …: as many as come before the limit. The length decides a shape, so all
+ * three must be known. */
 static void rule_range(onnx_node_t *n)
 {
     const onnx_value_t *start = onnx_need(n, 0), *limit = onnx_need(n, 1), *step = onnx_need(n, 2);
@@ -401,7 +417,8 @@ static void rule_range(onnx_node_t *n)
     }
 }
 
-/* Random numbers and identity matrices in the shape of an input. */
+/* Random numbers and identity matrices in the shape of an input: every device makes its part by
+ * itself. */
 static void rule_like(onnx_node_t *n)
 {
     const onnx_value_t *of = onnx_need(n, 0);
@@ -441,6 +458,7 @@ static const struct {
              {"RandomNormalLike", rule_like},
              {"RandomUniformLike", rule_like}};
 
+/* A linear search through a few tables, once per node. */
 bool onnx_rule(onnx_node_t *n)
 {
     const char *domain = n->proto->domain;

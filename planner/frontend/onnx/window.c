@@ -1,4 +1,9 @@
-/* ONNX operators on images and layers of networks: windows, normalisations, losses. */
+/*
+ * ONNX operators on images and layers of networks: windows, normalisations, losses. The attributes
+ * of windows come in several forms that may contradict each other; the number of entries is checked
+ * here, the geometry in shape_rule_large.c.
+ */
+
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -42,6 +47,7 @@ static bool read_window(onnx_node_t *n, shape_window_t *window)
     return n->status == XM_OK;
 }
 
+/* The window's size is that of the weight: the attribute kernel_shape may only repeat it. */
 static void rule_convolution(onnx_node_t *n)
 {
     shape_window_t window = {0};
@@ -85,6 +91,7 @@ static void rule_pool(onnx_node_t *n)
     }
 }
 
+/* A pooling over all pixels is a reduction, which may be cut along them. */
 static void rule_global_pool(onnx_node_t *n)
 {
     bool reduced[AP_MAX_RANK] = {false};
@@ -98,7 +105,8 @@ static void rule_global_pool(onnx_node_t *n)
     shape_rule_reduce(&n->op, reduced, true, true);
 }
 
-/* Inputs 0, 1, 2: what is normalised, scale and shift, of which those that are there count. */
+/* Begins with inputs 0, 1 and 2: what is normalised, scale and shift, of which those that are there
+ * count. */
 static bool begin_norm(onnx_node_t *n)
 {
     int inputs[3] = {0}, count = 1;
@@ -120,7 +128,9 @@ static void rule_layer_norm(onnx_node_t *n)
     }
 }
 
-/* Running statistics are no parameters; those of training are each device's own. */
+/* Running statistics are no parameters: training does not differentiate them. Statistics of
+ * training are taken to be each device's own, as data parallel training has them without
+ * synchronised normalisation. */
 static void rule_channel_norm(onnx_node_t *n)
 {
     int64_t groups = 0;
@@ -148,7 +158,8 @@ static void rule_channel_norm(onnx_node_t *n)
     }
 }
 
-/* Losses of classes in dimension 1, reduced as told. */
+/* Losses of classes in dimension 1, reduced over positions unless told otherwise. A mean costs what
+ * a sum does. */
 static void rule_loss(onnx_node_t *n)
 {
     char reduction[WORD] = "mean";
@@ -167,7 +178,7 @@ static void rule_loss(onnx_node_t *n)
     shape_rule_result(&n->op, 0, n->in[0]->type.dtype, &scalar);
 }
 
-/* Pixels by size or by factor. */
+/* Pixels by size or by factor. Resized dimensions stay whole; those of factor 1 pass. */
 static void rule_resize(onnx_node_t *n)
 {
     const onnx_value_t *x = onnx_need(n, 0);

@@ -1,3 +1,13 @@
+/*
+ * Copies a serialised ONNX model without its weights, before the schema parses it. A parser
+ * generated from the schema would copy every byte of data into memory of its own: gigabytes that no
+ * rule looks at. Walking protobuf's wire format needs to know only which fields lead to tensors and
+ * which fields of a tensor are data; everything else is copied as it is, unknown fields included.
+ *
+ * Lengths in the copy are not known until their message is copied, so each is written afterwards
+ * into five bytes, which protobuf allows although fewer would do.
+ */
+
 #include "planner/frontend/onnx/wire.h"
 
 #include <stdbool.h>
@@ -6,7 +16,8 @@
 
 enum { MAX_DEPTH = 24, LENGTH_BYTES = 5 };
 
-/* The messages on the way to tensors, and the fields that hold them (ONNX's schema). */
+/* The messages on the way to tensors, and the fields that hold them, by their numbers in ONNX's
+ * schema. */
 typedef enum message {
     MODEL,
     GRAPH,
@@ -28,7 +39,7 @@ static const struct {
             {ATTRIBUTE, 6, GRAPH}, {ATTRIBUTE, 11, GRAPH}, {ATTRIBUTE, 22, SPARSE},
             {SPARSE, 1, TENSOR},   {SPARSE, 2, TENSOR}};
 
-/* float, int32, string, int64, raw, double and uint64 data of a tensor. */
+/* The fields of a tensor that hold data: float, int32, string, int64, raw, double and uint64. */
 static const uint32_t data_fields[] = {4, 5, 6, 7, 9, 10, 11};
 
 typedef struct copier {
@@ -62,6 +73,7 @@ static xm_status_t append(copier_t *c, const void *bytes, size_t size)
     return XM_OK;
 }
 
+/* At most ten bytes, so a run of continuation bits ends in an error. */
 static bool read_varint(const copier_t *c, size_t *at, size_t end, uint64_t *value)
 {
     *value = 0;
@@ -96,7 +108,8 @@ static bool is_dropped(message_t in, uint32_t field, uint64_t size)
     return false;
 }
 
-/* Past a field that has no length of its own. */
+/* Moves past a field that has no length of its own. Groups (types 3 and 4), which protobuf has
+ * given up, are refused with other unknown types. */
 static xm_status_t skip_plain(const copier_t *c, unsigned type, size_t *at, size_t end)
 {
     uint64_t ignored;
@@ -115,7 +128,8 @@ static xm_status_t skip_plain(const copier_t *c, unsigned type, size_t *at, size
     return XM_OK;
 }
 
-/* A length that can be written before it is known. */
+/* Writes a length in five bytes, padded, so that its place can be kept free before it is known. 35
+ * bits hold more than the 2 GiB that are allowed. */
 static void write_length(uint8_t *at, size_t length)
 {
     for (int i = 0; i < LENGTH_BYTES; ++i) {
@@ -124,7 +138,9 @@ static void write_length(uint8_t *at, size_t length)
     }
 }
 
-/* Subgraphs nest; their depth is limited. NOLINTNEXTLINE(misc-no-recursion) */
+/* Copies one message field by field. Every field consumes at least a byte, and none may reach
+ * beyond the message that holds it. Subgraphs nest; their depth is limited.
+ * NOLINTNEXTLINE(misc-no-recursion) */
 static xm_status_t copy_message(copier_t *c, message_t kind, size_t at, size_t end, int depth)
 {
     if (depth > MAX_DEPTH) {

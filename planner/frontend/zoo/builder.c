@@ -1,3 +1,12 @@
+/*
+ * Building blocks of the built-in models. The first failure sticks and later calls do nothing, so
+ * that a model's source reads as the list of its operators; the ids that are passed on after a
+ * failure are -1 and never looked at.
+ *
+ * Names carry a prefix and the number of a block, so that equal blocks differ in their names only
+ * and hash alike.
+ */
+
 #include "planner/frontend/zoo/builder.h"
 
 #include <stdio.h>
@@ -72,6 +81,8 @@ int zoo_op(zoo_builder_t *b, ap_op_kind_t kind, const char *name, const char *ru
     params.kind = kind;
     params.rule = rule;
     params.flops_per_point = flops;
+    /* These letters are fixed in the models' rules: what is normalised is h or d, what a softmax
+     * runs over is t. */
     if (kind == AP_OP_LAYER_NORM) {
         params.replicated = "hd";
     } else if (kind == AP_OP_SOFTMAX) {
@@ -95,7 +106,8 @@ int zoo_op2(zoo_builder_t *b, ap_op_kind_t kind, const char *name, const char *r
     return zoo_op(b, kind, name, rule, flops, operands, 2);
 }
 
-/* Points of a rule on these operands: FLOPs are given for all of them together. */
+/* The points of a rule on these operands, because a zoo_op's FLOPs are for all of them together. A
+ * rule that does not fit gives 1, and adding the operator then fails with the sentence. */
 static double points_of(const zoo_builder_t *b, const zoo_op_t *op, const int *operands, int count)
 {
     ap_shape_t shapes[AP_MAX_OPERANDS];

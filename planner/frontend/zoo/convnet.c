@@ -1,5 +1,9 @@
-/* Convolutional models: Wide-ResNet (Alpa, OSDI'22) and the U-Transformer of the resharding paper
- * (MLSys'23), as their benchmarks build them. Images are b, x, y, channels. */
+/*
+ * Convolutional models: Wide-ResNet (Alpa, OSDI'22) and the U-Transformer of the resharding paper
+ * (MLSys'23), as their benchmarks build them. Images are b, x, y, channels. Spatial dimensions
+ * always stay whole: cutting them would exchange borders between devices, which neither paper does.
+ */
+
 #include <stdio.h>
 
 #include "planner/frontend/zoo/builder.h"
@@ -60,7 +64,8 @@ static int relu(zoo_builder_t *b, const char *name, int x)
     return zoo_op1(b, AP_OP_ELEMENTWISE, name, "bxyc->bxyc", 1, x);
 }
 
-/* A square convolution without bias; spatial dimensions stay whole. */
+/* A square convolution without bias, on square images: rules name both spatial dimensions alike.
+ * With a stride the result's pixels are a factor of their own, whose size must be told. */
 static int convolution(zoo_builder_t *b, const char *name, int64_t out, int64_t window,
                        int64_t stride, int x)
 {
@@ -86,7 +91,7 @@ static int biased_convolution(zoo_builder_t *b, const char *name, int64_t out, i
     return zoo_bias(b, name, "bxyo,o->bxyo", 1, &out, convolution(b, name, out, window, stride, x));
 }
 
-/* Statistics are each device's own, as they are under data parallelism. */
+/* Statistics are each device's own, as they are under data parallelism; so samples can be cut. */
 static int batch_norm(zoo_builder_t *b, const char *name, int x)
 {
     char part[TEXT_TEXT];
@@ -105,7 +110,8 @@ static int batch_norm(zoo_builder_t *b, const char *name, int x)
     return zoo_any(b, &op, operands, NULL);
 }
 
-/* 1x1, then 3x3 with `width` times the channels, then 1x1 to four times the channels. */
+/* A bottleneck: 1x1, then 3x3 with `width` times the channels, then 1x1 to four times the channels.
+ * The skipped path gets a convolution where its shape changes. */
 static int bottleneck(zoo_builder_t *b, int64_t channels, int64_t width, int64_t stride, int x)
 {
     int y = relu(b, "relu1", batch_norm(b, "norm1", convolution(b, "conv1", channels, 1, 1, x)));
@@ -120,6 +126,8 @@ static int bottleneck(zoo_builder_t *b, int64_t channels, int64_t width, int64_t
     return relu(b, "relu3", y);
 }
 
+/* The block counts of ResNet-50: 16 blocks in 4 stages, each stage with twice the channels and,
+ * after the first, half the pixels. */
 static void build_wresnet(zoo_builder_t *b, const zoo_model_t *model, const ap_zoo_params_t *params)
 {
     static const int stages[] = {3, 4, 6, 3};
@@ -157,7 +165,8 @@ static void build_wresnet(zoo_builder_t *b, const zoo_model_t *model, const ap_z
     zoo_loss(b, zoo_op1(b, AP_OP_REDUCE, "loss", "b->", 1, x), false);
 }
 
-/* Channels in groups, each normalised together with the whole image; groups can be cut. */
+/* Channels in groups, each normalised together with the whole image; groups can be cut, what is in
+ * one cannot. */
 static int group_norm(zoo_builder_t *b, const char *name, int groups, int x)
 {
     char sizes[TEXT_TEXT], part[TEXT_TEXT];
@@ -190,7 +199,8 @@ static int silu(zoo_builder_t *b, const char *name, int x)
     return zoo_op1(b, AP_OP_ELEMENTWISE, name, "bxyc->bxyc", 5, x);
 }
 
-/* A residual block, told the time by a bias; `shortcut`: a 1x1 convolution on the skipped path. */
+/* A residual block, told the time step by a bias; `shortcut`: a 1x1 convolution on the skipped
+ * path, needed where the number of channels changes. */
 static int residual_block(zoo_builder_t *b, const char *name, int64_t out, bool shortcut, int time,
                           int x)
 {
@@ -207,7 +217,8 @@ static int residual_block(zoo_builder_t *b, const char *name, int64_t out, bool 
     return zoo_op2(b, AP_OP_ELEMENTWISE, "residual", "bxyc,bxyc->bxyc", 1, x, y);
 }
 
-/* Attention of the sequence x to the sequence `context`, heads n of width d. */
+/* Attention of the sequence x to the sequence `context`, in heads n of width d. Attention to itself
+ * reads the normalised sequence. */
 static int attend(zoo_builder_t *b, const char *const *names, int64_t channels, int context, int x)
 {
     const int64_t in = extent(b, context, 2), width = channels / UNET_HEADS;
@@ -227,7 +238,8 @@ static int attend(zoo_builder_t *b, const char *const *names, int64_t channels, 
     return zoo_op2(b, AP_OP_ELEMENTWISE, names[8], "bsc,bsc->bsc", 1, x, y);
 }
 
-/* Self-attention, attention to the text, a gated feed-forward layer, on the image as a sequence. */
+/* Self-attention, attention to the text, and a gated feed-forward layer, on the image as a sequence
+ * of its pixels. */
 static int transformer(zoo_builder_t *b, const char *name, int context, int image)
 {
     static const char *const self[] = {"self.norm",   "self.q",      "self.k",
@@ -267,7 +279,7 @@ static int transformer(zoo_builder_t *b, const char *name, int context, int imag
     return zoo_op2(b, AP_OP_ELEMENTWISE, "residual", "bxyc,bxyc->bxyc", 1, x, image);
 }
 
-/* Every pixel becomes four. */
+/* Every pixel becomes four; the two copies are minor factors of a compound dimension. */
 static int upsample(zoo_builder_t *b, const char *name, int x)
 {
     const zoo_op_t op = {
@@ -292,7 +304,7 @@ static int join(zoo_builder_t *b, const char *name, int x, int skip)
     return zoo_any2(b, &op, x, skip);
 }
 
-/* What the way down leaves for the way up. */
+/* The tensors that the way down keeps for the way up, last in first out. */
 typedef struct skips {
     int tensor[UNET_SKIPS];
     int count;
@@ -329,7 +341,7 @@ static int go_down(zoo_builder_t *b, const zoo_model_t *model, int time, int con
 }
 
 /* Each block takes two skipped tensors; the first, without transformers, uses both, the others the
- * later one. */
+ * later one, as the reference does. */
 static int go_up(zoo_builder_t *b, const zoo_model_t *model, int time, int context, skips_t *skips,
                  int x)
 {
@@ -357,7 +369,7 @@ static int go_up(zoo_builder_t *b, const zoo_model_t *model, int time, int conte
     return x;
 }
 
-/* One layer: the tensors that skip cross any cut. */
+/* One layer: the skipped tensors cross any cut, and a boundary passes one tensor only. */
 static void build_unet(zoo_builder_t *b, const zoo_model_t *model, const ap_zoo_params_t *params)
 {
     const int64_t batch = params->batch > 0 ? params->batch : 1, channels = model->hidden;

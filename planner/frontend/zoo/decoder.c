@@ -1,5 +1,9 @@
-/* Decoders of today: RMS norm, rotary positions, grouped queries, SwiGLU; dense, or with experts.
+/*
+ * Decoders of today: RMS norm, rotary positions, grouped queries, SwiGLU; dense, or with experts.
+ * Attention is one operator, because its kernels are: taken apart, the scores would be charged as
+ * memory traffic and as kept activations that never exist.
  */
+
 #include <stdio.h>
 
 #include "planner/frontend/zoo/builder.h"
@@ -109,8 +113,9 @@ const zoo_model_t *zoo_decoder_model(size_t index)
     return index < sizeof(decoders) / sizeof(decoders[0]) ? &decoders[index] : NULL;
 }
 
-/* g groups of q query heads, each group with one head of keys and values, of width d. Attention is
- * one operator, as its kernels are: scores never leave the device's caches. */
+/* g groups of q query heads, each group with one head of keys and values, of width d. Cutting
+ * groups cuts queries, keys and values alike, so no data are exchanged. Scores never leave the
+ * device's caches, so only operands and result count as bytes. */
 static int attention(zoo_builder_t *b, const zoo_model_t *model, int x)
 {
     const int64_t hidden = model->hidden, groups = model->kv_heads, width = model->head_width;
@@ -145,7 +150,8 @@ static int attention(zoo_builder_t *b, const zoo_model_t *model, int x)
     if (b->status != XM_OK) {
         return -1;
     }
-    /* Scores and context: 2 FLOPs each for every pair of positions, head and element. */
+    /* Scores and context: 2 FLOPs each for every pair of positions, head and element. Pairs that a
+     * causal mask leaves out are counted, as in the papers' model FLOPs. */
     shape = &ap_graph_tensor(b->graph, x)->shape;
     kernel.flops = 4.0 * (double)shape->dims[0] * (double)shape->dims[1] * (double)shape->dims[1] *
                    (double)(model->heads * width);
@@ -165,7 +171,8 @@ static int feed_forward(zoo_builder_t *b, const zoo_model_t *model, int x)
 }
 
 /* Tokens are looked up by the experts that chose them, and their results summed where they came
- * from. The load is taken as even: each expert gets its share of every sample's tokens. */
+ * from. The load is taken as even: each expert gets its share of every sample's tokens, for a plan
+ * is made before anyone knows the router's choices. */
 static int experts(zoo_builder_t *b, const zoo_model_t *model, int x)
 {
     const int64_t number = model->experts, hidden = model->hidden, wide = model->feed_forward;
@@ -175,6 +182,7 @@ static int experts(zoo_builder_t *b, const zoo_model_t *model, int x)
     const double batch =
         b->status == XM_OK ? (double)ap_graph_tensor(b->graph, x)->shape.dims[0] : 1;
     const int64_t share = sequence * model->used_experts / number;
+    /* Very small models would otherwise have experts without a place. */
     const int64_t places = share > 0 ? share : 1;
     char places_text[32], sequence_text[32];
     const zoo_op_t probabilities = {.kind = AP_OP_SOFTMAX,
@@ -220,6 +228,7 @@ static int residual(zoo_builder_t *b, const char *name, int x, int y)
     return zoo_op2(b, AP_OP_ELEMENTWISE, name, "bsh,bsh->bsh", 1, x, y);
 }
 
+/* Layer 0 is the embedding, each block a layer, the last the head. */
 static void build_decoder(zoo_builder_t *b, const zoo_model_t *model, const ap_zoo_params_t *params)
 {
     const int layers = params->layers > 0 ? params->layers : model->layers;

@@ -1,4 +1,10 @@
-/* GPT (Alpa, OSDI'22, table 4, and its code) and GShard's mixture of experts on the same blocks. */
+/*
+ * GPT (Alpa, OSDI'22, table 4, and its code) and GShard's mixture of experts on the same blocks.
+ * Operators are those of Alpa's benchmark, biases and dropout-free residuals included, so that
+ * plans can be compared with the paper's: attention is taken apart into scores, softmax and
+ * context, as its XLA version saw it.
+ */
+
 #include <stdio.h>
 
 #include "planner/frontend/zoo/builder.h"
@@ -48,7 +54,8 @@ const zoo_model_t *zoo_moe_model(size_t index)
     return index < sizeof(moes) / sizeof(moes[0]) ? &moes[index] : NULL;
 }
 
-/* Opens the heads: n heads of query, key and value of width d each. */
+/* Opens the heads: n heads of query, key and value of width d each. The split runs along a
+ * dimension that stays whole, so heads can be cut without moving anything. */
 static void split_heads(zoo_builder_t *b, int64_t width, int qkv, int *parts)
 {
     const int operands[] = {qkv, -1};
@@ -109,6 +116,7 @@ int zoo_gpt_begin(zoo_builder_t *b, const zoo_model_t *model, const ap_zoo_param
                    zoo_parameter(b, "position.w", 2, positions));
 }
 
+/* Losses are computed in 32 bits, as mixed precision training does. */
 void zoo_language_head(zoo_builder_t *b, const zoo_model_t *model, const ap_zoo_params_t *params,
                        bool shift, int words, int x)
 {
@@ -152,12 +160,15 @@ static void build_gpt(zoo_builder_t *b, const zoo_model_t *model, const ap_zoo_p
     zoo_language_head(b, model, params, true, params->tied_embeddings ? words : -1, x);
 }
 
-/* GShard's layer: each group of tokens is sent to the places that its two best experts have for
- * it, by products with 0-1 tensors, as Alpa's model does. */
+/* GShard's layer: each group of tokens is sent to the places that its two best experts have for it,
+ * by products with 0-1 tensors, as Alpa's model does. The products cost FLOPs that a look-up would
+ * not; that is the model's, not ours to improve. */
 static int experts(zoo_builder_t *b, const zoo_model_t *model, int64_t batch, int x)
 {
     const int64_t hidden = model->hidden, wide = model->feed_forward, number = model->experts;
     const int64_t samples = EXPERT_GROUP / model->sequence; /* that make a group */
+    /* Groups span whole samples, so that cutting the batch cuts groups; a batch that does not
+     * divide into them gets a group per sample. */
     const bool several = samples > 1 && EXPERT_GROUP % model->sequence == 0 && batch % samples == 0;
     const int64_t group = several ? EXPERT_GROUP : model->sequence;
     const int64_t groups = batch * model->sequence / group;

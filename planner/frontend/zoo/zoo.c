@@ -1,3 +1,12 @@
+/*
+ * Built-in models by name: several families, each a table of sizes with a function that builds.
+ * They exist so that the planner can be used and measured without any file, on the models of the
+ * papers it is compared with.
+ *
+ * mlpN is no entry of a table, because N is any number; it is the model of Alpa's intra-operator
+ * tests.
+ */
+
 #include "planner/frontend/zoo.h"
 
 #include <stdio.h>
@@ -14,7 +23,8 @@ static const zoo_model_t *(*const families[])(size_t index) = {
 
 enum { FAMILIES = sizeof(families) / sizeof(families[0]) };
 
-/* Model `index` over all families, or NULL. */
+/* The model at `index` over all families, or NULL. Families are counted by asking until they
+ * end. */
 static const zoo_model_t *model_at(size_t index)
 {
     for (size_t f = 0; f < FAMILIES; ++f) {
@@ -38,6 +48,8 @@ const char *ap_zoo_name(size_t index)
     return model != NULL ? model->name : NULL;
 }
 
+/* The error is declared to be its own gradient, as that of a squared loss is, so the graph needs no
+ * scalar. */
 static void build_mlp(zoo_builder_t *b, int weights, const ap_zoo_params_t *params)
 {
     const int64_t hidden = params->hidden > 0 ? params->hidden : 128;
@@ -61,7 +73,7 @@ static void build_mlp(zoo_builder_t *b, int weights, const ap_zoo_params_t *para
     zoo_loss(b, zoo_op2(b, AP_OP_ELEMENTWISE, "loss", "bn,bn->bn", 1, x, y), true);
 }
 
-/* N of "mlpN", or 0. */
+/* N of "mlpN", or 0 for every other name. */
 static int mlp_weights(const char *name)
 {
     char *end;
@@ -86,6 +98,7 @@ static const zoo_model_t *find_model(const char *name)
     return NULL;
 }
 
+/* The list has room for all models; one more than that would only be missing among suggestions. */
 static xm_status_t unknown_model(const char *name)
 {
     const char *names[MAX_NAMES] = {"mlp2", "mlp12"};
@@ -124,6 +137,7 @@ xm_status_t ap_zoo_create(const char *name, const ap_zoo_params_t *params, ap_gr
         return b.status;
     }
     if (model != NULL) {
+        /* A copy with the sequence length asked for; families without sequences ignore it. */
         sized = *model;
         if (params->sequence > 0 && sized.sequence > 0) {
             sized.sequence = params->sequence;

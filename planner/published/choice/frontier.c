@@ -1,3 +1,13 @@
+/*
+ * The curve of time over memory (TensorOpt, Cai, TPDS'21): variable elimination over pairs of
+ * seconds and bytes, of which each cell keeps those that no other pair of the cell beats. Sums of
+ * such sets grow as products, so a cell is thinned to a fixed number of points, spread over its
+ * seconds; `complete` says whether that ever happened.
+ *
+ * The variable whose table is smallest goes first. Points remember which points they are sums of,
+ * so every assignment can be traced back.
+ */
+
 #include "planner/published/choice/frontier.h"
 
 #include <math.h>
@@ -78,8 +88,8 @@ static void run_close(run_t *run)
 }
 
 /* Makes room for a pair and removes those that it beats. NULL: one there is as good, or (`failed`
- * is set) no memory. `from`: where to look for its place, 0 or where a faster one went; moved on.
- */
+ * is set) there is no memory. `from` is where to look for its place, 0 or where a faster one went;
+ * it is moved on, so that points inserted by rising seconds cost one pass in all. */
 static point_t *insert(list_t *list, double seconds, double bytes, int *from, bool *failed)
 {
     int at = *from, beaten;
@@ -114,7 +124,7 @@ static point_t *insert(list_t *list, double seconds, double bytes, int *from, bo
     return &list->points[at];
 }
 
-/* Keeps at most the limit, spread evenly. */
+/* Keeps at most the limit, spread evenly; the two ends always stay. */
 static void thin_out(run_t *run, list_t *list)
 {
     if (list->count > run->limit) {
@@ -174,8 +184,8 @@ static bool has_variable(const table_t *table, int variable)
     return false;
 }
 
-/* The table that eliminating a variable (-1: joining what is left) would make: its parents and
- * scope. Returns its cells, INFINITY when it cannot be made. */
+/* Plans the table that eliminating a variable (-1: joining what is left) would make: its parents
+ * and scope. Returns its cells, INFINITY when it cannot be made. */
 static double plan_elimination(const run_t *run, int variable, table_t *table)
 {
     double cells = 1.0;
@@ -207,7 +217,8 @@ static double plan_elimination(const run_t *run, int variable, table_t *table)
     return cells;
 }
 
-/* Sums of one point of each parent, for one assignment of all their variables. In run->now. */
+/* Sums of one point of each parent, for one assignment of all their variables, in run->now. The two
+ * lists are exchanged after each parent, so neither is allocated anew. */
 static bool combine(run_t *run, const table_t *table, const int *assignment)
 {
     bool failed = false;
@@ -257,7 +268,7 @@ static bool combine(run_t *run, const table_t *table, const int *assignment)
     return !failed;
 }
 
-/* The points of one cell, over all values of the eliminated variable. In run->cell. */
+/* The points of one cell, over all values of the eliminated variable, in run->cell. */
 static xm_status_t fill_cell(run_t *run, const table_t *table, int *assignment)
 {
     int values = table->variable >= 0 ? domain_of(run, table->variable) : 1;
@@ -323,7 +334,7 @@ static xm_status_t reserve(const run_t *run, table_t *table, size_t used, size_t
     return XM_OK;
 }
 
-/* Next assignment of a scope in the order of cell_of(). */
+/* The next assignment of a scope in the order of cell_of(). */
 static void count_up(const run_t *run, const table_t *table, int *assignment)
 {
     for (int i = table->scope_count - 1; i >= 0; --i) {
@@ -380,7 +391,7 @@ static void measure(run_t *run, int variable)
     run->size[variable] = plan_elimination(run, variable, &scratch);
 }
 
-/* The variable whose table is smallest, or -1. */
+/* The variable whose table is smallest, or -1. Of equal ones the first. */
 static int next_variable(const run_t *run)
 {
     int best = -1;
@@ -393,6 +404,8 @@ static int next_variable(const run_t *run)
     return best;
 }
 
+/* Only variables in the scope of the new table have other tables than before, so only they are
+ * measured again. */
 static xm_status_t eliminate_all(run_t *run)
 {
     xm_status_t status = XM_OK;
@@ -437,7 +450,8 @@ static xm_status_t run_open(run_t *run, const ap_choice_network_t *network, int 
     return status;
 }
 
-/* Goes back from a point of the last table to the value of every variable. */
+/* Goes back from a point of the last table to the value of every variable. Tables refer to earlier
+ * ones only, so one pass backwards is enough. */
 static void trace(run_t *run, int last, int point, int *assignment)
 {
     run->tables[last].pick = point;

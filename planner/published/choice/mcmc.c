@@ -1,3 +1,10 @@
+/*
+ * FlexFlow's random walk (Jia, SysML'19) over a choice network. A proposal changes one variable, so
+ * its cost is that of the variable's edges and not of the network; the sums are kept up to date and
+ * computed anew whenever the walk returns to the best. Random numbers come from a generator of our
+ * own, so a seed gives the same walk everywhere.
+ */
+
 #include "planner/published/choice/mcmc.h"
 
 #include <math.h>
@@ -35,7 +42,8 @@ static double energy(const walk_t *walk)
     return walk->seconds + penalty(walk->params, walk->bytes);
 }
 
-/* Metropolis' rule for a change of the energy. */
+/* Metropolis' rule for a change of the energy: better is always taken, worse with a probability
+ * that falls with the change relative to the best. */
 static bool takes(walk_t *walk, double change, double scale)
 {
     return change <= 0.0 ||
@@ -76,7 +84,8 @@ static int best_beside(const walk_t *walk, int v)
 }
 
 /* Proposes a value for a variable together with what then suits the variables around it, up to
- * PROPAGATED of them, breadth first. */
+ * PROPAGATED of them, breadth first. If it is not taken, all are set back and the sums restored
+ * exactly. */
 static void propagate(walk_t *walk, int v, int value, double scale)
 {
     const ap_choice_network_t *network = walk->network;
@@ -112,7 +121,8 @@ static void propagate(walk_t *walk, int v, int value, double scale)
     }
 }
 
-/* Proposes a value for a variable and takes it or not. */
+/* Proposes a value for a variable and takes it or not. One draw gives variable, value and kind of
+ * proposal, from different bits. */
 static void step(walk_t *walk, double scale)
 {
     const ap_choice_network_t *network = walk->network;

@@ -1,3 +1,9 @@
+/*
+ * The common problem of the published searches, with its sums. It is kept free of graphs, meshes
+ * and costs, so that a search is a file about searching, and can be tested on random networks
+ * against trying everything.
+ */
+
 #include "planner/published/choice/network.h"
 
 #include <stdlib.h>
@@ -23,7 +29,8 @@ static xm_status_t check(const ap_choice_variable_t *variables, int variable_cou
     return XM_OK;
 }
 
-/* Which edges touch a variable: counted, then filled from the back. */
+/* Lists which edges touch a variable: counted, then filled from the back, which leaves the
+ * beginnings in `first`. */
 static void list_touching(ap_choice_network_t *network)
 {
     for (int e = 0; e < network->edge_count; ++e) {
@@ -119,6 +126,7 @@ double ap_choice_network_bytes(const ap_choice_network_t *network, const int *as
     return sum;
 }
 
+/* The cost of changing one variable is a difference of two such sums. */
 double ap_choice_local_seconds(const ap_choice_network_t *network, int variable, int value,
                                const int *assignment)
 {

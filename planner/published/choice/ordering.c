@@ -1,3 +1,11 @@
+/*
+ * PaSE's dynamic programme over an order of the operators (Elango, IPDPS'21). Deciding each
+ * operator for every combination of the later ones that it depends on is variable elimination,
+ * which this library has (elimination.h); so this file only hands the network over and traces the
+ * answer. What remains of the paper is its result: the order with the smallest tables makes it
+ * affordable.
+ */
+
 #include "planner/published/choice/ordering.h"
 
 #include <stdlib.h>

@@ -1,3 +1,10 @@
+/*
+ * One mesh axis after the other. Tofu (EuroSys'19) halves the devices recursively and solves each
+ * level by itself; Double Recursive (Euro-Par'21) does so greedily. Each level is a network of its
+ * own: the values that agree with what the earlier axes do and use no later axis. Solving one level
+ * is much cheaper than all together, and the price is that a first axis is never taken back.
+ */
+
 #include "planner/published/choice/recursive.h"
 
 #include <math.h>
@@ -59,8 +66,8 @@ static bool may_choose(const ap_choice_variable_t *variable, int value, int deci
     return true;
 }
 
-/* The values of one variable. Where every value uses a later axis too, all that agree with the
- * earlier ones are left. */
+/* Lists the values of one variable. Where every value uses a later axis too, all that agree with
+ * the earlier ones are left; the decided value is one of them, so the second round finds some. */
 static xm_status_t restrict_variable(level_t *level, int v, int decided, int axis)
 {
     const ap_choice_variable_t *whole = &level->whole->variables[v];
@@ -148,7 +155,7 @@ static int dearest_first(const void *a, const void *b)
     return x->variable < y->variable ? -1 : x->variable > y->variable;
 }
 
-/* Least an edge can cost when one end has a value and the other is not decided. */
+/* A lower bound on an edge when one end has a value and the other is not decided. */
 static double least_at(const ap_choice_network_t *network, const ap_choice_edge_t *edge, int end,
                        int value)
 {
@@ -163,7 +170,7 @@ static double least_at(const ap_choice_network_t *network, const ap_choice_edge_
     return least;
 }
 
-/* -1 in `assignment`: not decided. */
+/* The cost of a value beside what is decided; -1 in `assignment` means not decided. */
 static double greedy_cost(const ap_choice_network_t *network, int v, int value,
                           const int *assignment)
 {
@@ -184,6 +191,7 @@ static double greedy_cost(const ap_choice_network_t *network, int v, int value,
     return cost;
 }
 
+/* The dearest variables choose first, for they have most to lose. */
 static xm_status_t solve_greedily(const ap_choice_network_t *network, int *assignment)
 {
     int count = network->variable_count;

@@ -1,3 +1,11 @@
+/*
+ * OptCNN's node and edge elimination (Jia, ICML'18): a variable between two others becomes an edge
+ * that holds the minimum over its values, parallel edges become their sum. Both keep the optimum,
+ * and chains with residual connections shrink to two variables, which are enumerated. Where many
+ * are left, the remaining network goes to the dynamic programme over an order, which is exact as
+ * well.
+ */
+
 #include "planner/published/choice/reduction.h"
 
 #include <math.h>
@@ -15,8 +23,8 @@ typedef struct link {
     bool alive;
 } link_t;
 
-/* An elimination, to be undone: `best` is the value of `variable` for each pair of its neighbours.
- */
+/* An elimination, to be undone: `best` is the value of `variable` for each pair of its
+ * neighbours. */
 typedef struct undo {
     int variable, a, b;
     int *best;
@@ -87,7 +95,7 @@ static xm_status_t reduction_open(reduction_t *r, const ap_choice_network_t *net
     return XM_OK;
 }
 
-/* Adds the second of two parallel links to the first. */
+/* Adds the second of two parallel links to the first, whichever way round it is. */
 static void merge(const reduction_t *r, link_t *into, link_t *link)
 {
     int rows = domain_of(r, into->a), columns = domain_of(r, into->b);
@@ -133,6 +141,7 @@ static int settle(reduction_t *r, int variable, link_t *found[2])
     return count;
 }
 
+/* Ties go to the first value, so the answer is the same in every run. */
 static xm_status_t eliminate(reduction_t *r, int variable, link_t *const ends[2])
 {
     int a = ends[0]->a == variable ? ends[0]->b : ends[0]->a;
@@ -171,6 +180,7 @@ static xm_status_t eliminate(reduction_t *r, int variable, link_t *const ends[2]
     return XM_OK;
 }
 
+/* Every elimination removes a variable, so there are at most as many rounds as variables. */
 static xm_status_t shrink(reduction_t *r)
 {
     bool changed = true;
@@ -201,7 +211,7 @@ typedef struct enumeration {
     int64_t steps;
 } enumeration_t;
 
-/* Cost of the value of the depth-th variable with those before it. */
+/* The cost of the value of the depth-th variable with those before it. */
 static double cost_at(const enumeration_t *e, int depth)
 {
     const reduction_t *r = e->reduction;
@@ -251,7 +261,8 @@ static double least_of(const double *values, size_t count)
     return least;
 }
 
-/* A variable is charged with its links to those before it. */
+/* Lower bounds on the rest: each variable at its cheapest, with the cheapest cells of its links to
+ * those before it. So every link is charged once. */
 static void bound_rest(enumeration_t *e)
 {
     const reduction_t *r = e->reduction;
@@ -274,7 +285,7 @@ static void bound_rest(enumeration_t *e)
     }
 }
 
-/* What is left as a network of its own, for a dynamic programme over an order. */
+/* Makes what is left a network of its own, for a dynamic programme over an order. */
 static xm_status_t order_rest(const reduction_t *r, const int *left, int count, int *assignment)
 {
     size_t variables = (size_t)r->network->variable_count;
@@ -366,6 +377,8 @@ release:
     return status;
 }
 
+/* Eliminations are undone in reverse, for a variable's neighbours may have been eliminated after
+ * it. */
 xm_status_t ap_search_reduction(const ap_choice_network_t *network, int *assignment, int *left)
 {
     reduction_t r;

@@ -1,3 +1,11 @@
+/*
+ * Enumerates all down-sets of a graph, in the order of their sizes: from each set, every node whose
+ * predecessors are in it gives a set with one node more. Sets are bit strings in a hash table, so a
+ * set that is reached from several is found again, and each way to it is a link. Chains have few
+ * down-sets and wide graphs exponentially many; the enumeration stops at a limit, and the caller
+ * then cuts along one order instead.
+ */
+
 #include "planner/published/ideals.h"
 
 #include <stdlib.h>
@@ -13,7 +21,7 @@ struct ap_ideals {
     ap_ideal_link_t *links;
 };
 
-/* While the down-sets are found: links from a set upwards come in the order of the sets below. */
+/* While the down-sets are found, links from a set upwards come in the order of the sets below. */
 typedef struct builder {
     ap_ideals_t *ideals;
     uint64_t *before; /* [node][words]: predecessors */
@@ -36,6 +44,7 @@ static const uint64_t *set_at(const ap_ideals_t *ideals, int ideal)
     return ideals->sets + (size_t)ideal * (size_t)ideals->words;
 }
 
+/* Ends because the table is at most half full. */
 static size_t find_slot(const builder_t *builder, const uint64_t *set)
 {
     size_t bytes = (size_t)builder->ideals->words * sizeof(*set);
@@ -48,7 +57,7 @@ static size_t find_slot(const builder_t *builder, const uint64_t *set)
     return slot;
 }
 
-/* Room for one more down-set; the table of slots stays at most half full. */
+/* Makes room for one more down-set; the table of slots stays at most half full. */
 static xm_status_t make_room(builder_t *builder)
 {
     ap_ideals_t *ideals = builder->ideals;
@@ -102,7 +111,8 @@ static xm_status_t add_link(builder_t *builder, int above, int ideal, int node)
     return XM_OK;
 }
 
-/* Adds the set in builder->set, which is @p below with @p node. */
+/* Adds the set in builder->set, which is @p below with @p node, unless it is there, and the link to
+ * it. */
 static xm_status_t add_set(builder_t *builder, int below, int node)
 {
     ap_ideals_t *ideals = builder->ideals;
@@ -141,6 +151,8 @@ static bool can_add(const builder_t *builder, const uint64_t *set, int node)
     return true;
 }
 
+/* The list grows while it is gone through, and sets are added in the order of their sizes; the set
+ * is copied first, because the array may move. */
 static xm_status_t grow(builder_t *builder)
 {
     ap_ideals_t *ideals = builder->ideals;
@@ -159,7 +171,7 @@ static xm_status_t grow(builder_t *builder)
     return status;
 }
 
-/* Sorts the links by the set above. */
+/* Sorts the links by the set above, by counting: their number per set is known. */
 static xm_status_t sort_links(builder_t *builder)
 {
     ap_ideals_t *ideals = builder->ideals;
@@ -186,6 +198,7 @@ static xm_status_t sort_links(builder_t *builder)
     return XM_OK;
 }
 
+/* A graph with a cycle has nodes that no down-set reaches, so its last set does not hold all. */
 static xm_status_t build(builder_t *builder, const ap_precedence_t *edges, int edge_count)
 {
     ap_ideals_t *ideals = builder->ideals;

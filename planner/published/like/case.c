@@ -1,5 +1,9 @@
-/* What every search of a row does: open one case after the other, lay out stages in it, and have
- * the plans that it finds judged. */
+/*
+ * What every search of a row does: open one case after the other, lay out stages in it, and have
+ * the plans that it finds judged. A case is a number of micro-batches with or without
+ * recomputation, in the row's space.
+ */
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,7 +12,8 @@
 #include "planner/plan.h"
 #include "planner/passes.h"
 
-/* Largest share that a copy of the parameters has in their state, over the types of the model. */
+/* The largest share that a copy of the parameters has in their state, over the types of the
+ * model. */
 static double version_share(const ap_graph_t *graph)
 {
     double share = 0.0;
@@ -35,8 +40,8 @@ static double fullest(const ap_plan_t *plan)
     return most;
 }
 
-/* A plan that fits before one that does not, where the row looks at memory; then the faster; of two
- * that do not fit the one that needs less. */
+/* Whether a plan is better than the best: one that fits comes before one that does not, where the
+ * row looks at memory; then the faster; of two that do not fit, the one that needs less. */
 static bool is_better(const ap_like_t *like, double step, double over)
 {
     const ap_like_result_t *best = like->result;
@@ -55,6 +60,8 @@ bool ap_like_can_improve(const ap_like_t *like, double step)
     return is_better(like, step, 0.0);
 }
 
+/* The plan is taken over in any case. The better one of two is kept and the other freed; too few
+ * micro-batches for the schedule is a reason and no failure. */
 xm_status_t ap_like_consider_plan(ap_like_t *like, ap_plan_t *plan, bool *kept)
 {
     ap_plan_evaluation_t evaluation = AP_PLAN_EVALUATION_INIT;
@@ -148,6 +155,8 @@ static bool wants_recompute(const ap_like_t *like, bool recompute)
            (asked == AP_RECOMPUTE_ON) == recompute;
 }
 
+/* Graph and context exist only while the case is searched, so memory does not grow with the number
+ * of cases. */
 xm_status_t ap_like_each_case(ap_like_t *like, ap_like_case_fn *search)
 {
     xm_status_t status = XM_OK;
@@ -179,6 +188,7 @@ xm_status_t ap_like_each_case(ap_like_t *like, ap_like_case_fn *search)
     return status;
 }
 
+/* Equal stages need equal submeshes: parts of one host, or whole hosts. */
 bool ap_like_submesh(const ap_like_t *like, int stages, ap_stage_query_t *query)
 {
     int total = like->hosts * like->devices_per_host, each = total / stages;

@@ -1,4 +1,10 @@
-/* Rows that shard the whole model over the whole cluster: one stage, a choice network, a search. */
+/*
+ * Rows that shard the whole model over the whole cluster: one stage, a choice network, a search.
+ * OptCNN, PaSE, FlexFlow, Tofu, Double Recursive and TensorOpt get the same network
+ * (stage_network.h) and differ in nothing but the search. Each logical shape of the cluster is a
+ * network of its own, because these planners choose shardings on a given mesh.
+ */
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +16,7 @@
 
 enum { AXES = 2, CURVE_POINTS = 16, PROPOSALS = 1000 /* of a random walk, for each variable */ };
 
-/* One network of a run. */
+/* One network of a run: the case, the logical shape, the choices. */
 typedef struct site {
     ap_like_t *like;
     const ap_like_case_t *one;
@@ -38,8 +44,8 @@ static xm_status_t evaluate_assignment(const site_t *site, const int *assignment
     return status;
 }
 
-/* The points of a curve, fastest first. The judge counts temporaries as well, which the search does
- * not: points that then are beaten are left out. */
+/* Keeps the points of a curve, fastest first. The judge counts temporaries as well, which the
+ * search does not: points that then are beaten are left out. */
 static xm_status_t keep_curve(const site_t *site, const ap_frontier_t *frontier,
                               const ap_like_point_t *judged)
 {
@@ -82,6 +88,8 @@ static xm_status_t price_point(const site_t *site, const ap_frontier_point_t *po
     return XM_OK;
 }
 
+/* Points come with rising time, so the first that fits is the fastest that does; the last one is
+ * judged even if it does not fit. */
 static xm_status_t walk_frontier(const site_t *site, const ap_frontier_t *frontier)
 {
     ap_like_point_t judged[CURVE_POINTS];
@@ -174,6 +182,7 @@ static xm_status_t search_site(const site_t *site)
     return status;
 }
 
+/* A shape that has no sharding is a reason to be told if no other shape has one, either. */
 xm_status_t ap_like_choices(ap_like_t *like, ap_like_case_t *one)
 {
     site_t site = {.like = like, .one = one, .query = AP_STAGE_QUERY_INIT};

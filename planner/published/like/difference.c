@@ -1,4 +1,9 @@
-/* Where two plans of one model differ, in a few words. */
+/*
+ * Where two plans of one model differ, in a few words, for the table of a comparison. Differences
+ * are named from the outside in (stages, micro-batches, recomputation, hosts, schedule, then single
+ * stages and operators), and at most three of them, because the first ones explain the others.
+ */
+
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,4 +1,10 @@
-/* Rows whose pipelines have equal stages: every combination of degrees is judged. */
+/*
+ * Rows whose pipelines have equal stages. Megatron, GPipe and PipeDream-2BW have so few
+ * combinations of degrees that each is judged; a bound leaves out those that cannot win. Galvatron
+ * chooses per layer among a few uniform ways, under the memory limit; its dynamic programme over
+ * layers is the curve of time over memory (planner/published/choice/frontier.h) on a chain.
+ */
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,6 +48,7 @@ static bool is_hopeless(const ap_like_t *like, double bound, double memory)
             (like->row->costs.memory && best->over_bytes <= 0.0 && memory > like->limit));
 }
 
+/* The solutions are freed here, judged or not. */
 static xm_status_t evaluate_parts(ap_like_t *like, const ap_like_case_t *one, ap_plan_part_t *parts,
                                   int count, xm_status_t status)
 {
@@ -64,7 +71,7 @@ static xm_status_t allocate_parts(int count, ap_plan_part_t **parts)
                           : xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d stages", count);
 }
 
-/* One point of the grid. */
+/* One point of the grid: evaluated first, which is quick, and solved only if it may win. */
 static xm_status_t try_degrees(ap_like_t *like, const ap_like_case_t *one, int stages,
                                const ap_stage_query_t *degrees)
 {
@@ -102,7 +109,7 @@ static xm_status_t try_degrees(ap_like_t *like, const ap_like_case_t *one, int s
 typedef xm_status_t try_fn(ap_like_t *like, const ap_like_case_t *one, int stages,
                            const ap_stage_query_t *degrees, void *arg);
 
-/* Every number of stages and logical shape that the row and the caller allow. */
+/* Tries every number of stages and logical shape that the row and the caller allow. */
 static xm_status_t each_degrees(ap_like_t *like, const ap_like_case_t *one, try_fn *attempt,
                                 void *arg)
 {
@@ -160,7 +167,8 @@ typedef struct uniform {
     int stages;
 } uniform_t;
 
-/* An axis of one device is called `data`. */
+/* Lists the options that differ here: an axis of one device is called `data`, so no option comes
+ * twice under two names. */
 static void list_options(uniform_t *u)
 {
     u->count = 0;
@@ -176,7 +184,7 @@ static void list_options(uniform_t *u)
     }
 }
 
-/* The batch, dimension 0, over the data axes. */
+/* The spec between two layers: the batch, dimension 0, over the data axes. */
 static ap_spec_t spec_of(const uniform_t *u, int option)
 {
     unsigned axes = 0;
@@ -218,7 +226,7 @@ static void choices_close(layer_choices_t *c)
     free(c->table);
 }
 
-/* Seconds of a layer in one option after another; INFINITE where nothing divides. */
+/* Seconds of a layer in one option after another; AP_COST_INFINITE where nothing divides. */
 static xm_status_t layer_cost(const ap_like_t *like, const ap_like_case_t *one, const uniform_t *u,
                               int layer, int before, int option, ap_stage_cost_t *cost,
                               double *seconds)
@@ -235,6 +243,8 @@ static xm_status_t layer_cost(const ap_like_t *like, const ap_like_case_t *one, 
     return status == XM_ERR_NO_SOLUTION || status == XM_ERR_INVALID_ARGUMENT ? XM_OK : status;
 }
 
+/* A layer's seconds depend on the option before it, so they stand in the edge to it; only the first
+ * layer has seconds of its own. Options that are impossible stay infinite in both. */
 static xm_status_t choices_open(const ap_like_t *like, const ap_like_case_t *one,
                                 const uniform_t *u, int first, int layers, int held,
                                 layer_choices_t *c)
@@ -296,7 +306,7 @@ static const ap_frontier_point_t *pick(const ap_like_t *like, const uniform_t *u
     return &frontier->points[frontier->count - 1];
 }
 
-/* The stage's layers, each solved in its option, joined. */
+/* The stage's layers, each solved in its option, joined to one solution. */
 static xm_status_t solve_layers(const ap_like_t *like, const uniform_t *u, int first, int layers,
                                 const int *assignment, ap_stage_solution_t **solution)
 {

@@ -1,4 +1,10 @@
-/* Rows that pose a problem of their own on the chain of layers: Piper's, and device placement's. */
+/*
+ * Rows that pose a problem of their own on the chain of layers: Piper's, and device placement's.
+ * Both were published for general graphs of operators with given times; here a node is a layer with
+ * our measured times, the solvers are those for the authors' own inputs (piper.h, placement.h), and
+ * the answer is turned back into stages.
+ */
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,7 +41,7 @@ static bool set_devices(const ap_like_t *like, int devices, ap_stage_query_t *qu
     return true;
 }
 
-/* A layer by itself on @p tensor devices that cut it. */
+/* Prices a layer by itself on @p tensor devices that cut it. */
 static xm_status_t layer_alone(const ap_like_t *like, const ap_like_case_t *one, int layer,
                                int tensor, ap_stage_cost_t *cost)
 {
@@ -67,7 +73,7 @@ static double parameter_bytes(const ap_like_case_t *one, int layer)
     return bytes;
 }
 
-/* A node's way to run on @p tensor devices; left out when nothing divides. */
+/* Adds a node's way to run on @p tensor devices; it is left out when nothing divides. */
 static xm_status_t add_degree(const ap_like_t *like, const ap_like_case_t *one, int layer,
                               int tensor, ap_piper_node_t *node)
 {
@@ -158,7 +164,9 @@ static xm_status_t pose_piper(const ap_like_t *like, const ap_like_case_t *one,
     return status;
 }
 
-/* Gives the stages their devices, the largest first, so that none straddles a host. */
+/* Gives the stages their devices, the largest first, so that none straddles a host. That keeps the
+ * stages' order of layers and gives up their order of devices, which these planners do not
+ * price. */
 static xm_status_t place(const ap_like_t *like, ap_plan_part_t *parts, int count)
 {
     int per_host = like->devices_per_host, next = 0;
@@ -184,7 +192,7 @@ static xm_status_t place(const ap_like_t *like, ap_plan_part_t *parts, int count
                               per_host);
 }
 
-/* Solves the stages, which know their layers and shapes, and judges the plan. */
+/* Solves the stages, which know their layers and shapes, and has the plan judged. */
 static xm_status_t evaluate(ap_like_t *like, const ap_like_case_t *one, ap_plan_part_t *parts,
                             int count)
 {
@@ -293,7 +301,8 @@ static xm_status_t pose_placement(const ap_like_t *like, const ap_like_case_t *o
     return status;
 }
 
-/* The stages of a placement: its devices in the order of their layers. */
+/* The stages of a placement: its devices in the order of their layers. On a chain, a contiguous
+ * part is a run of layers. */
 static int read_placement(const ap_like_t *like, const ap_placement_t *placement,
                           ap_plan_part_t *parts)
 {

@@ -1,3 +1,12 @@
+/*
+ * Plans as another planner would: narrows the question to the row's space, runs the row's search,
+ * and keeps what the judge finds best. Searches differ, the judge does not: every plan is priced
+ * and simulated by the same code, so the comparison is of what was chosen and not of how it was
+ * counted.
+ *
+ * That a row finds no plan is a result and no failure; the reason is kept as a sentence.
+ */
+
 #include "planner/published/like.h"
 
 #include <stdio.h>
@@ -79,14 +88,15 @@ static xm_status_t search(ap_like_t *like)
     return of_case == NULL ? ap_like_stages(like) : ap_like_each_case(like, of_case);
 }
 
-/* The caller's limits on stages and recomputation, and the row's. */
+/* Narrows the caller's limits on stages and recomputation to the row's; a contradiction between the
+ * two leaves no plan. */
 static xm_status_t narrow(ap_like_t *like)
 {
     const ap_space_t *space = &like->row->space;
     ap_planner_params_t *params = &like->params;
     int devices = like->hosts * like->devices_per_host;
 
-    /* A placement may leave devices idle. */
+    /* A placement may leave devices idle; other rows with one device to a stage use all or none. */
     if (space->stage_devices == 1 && devices > like->layers &&
         like->row->search != AP_SEARCH_PLACEMENT) {
         return xm_error_set(XM_ERR_NO_SOLUTION,

@@ -1,3 +1,12 @@
+/*
+ * Published planners as constant data. What distinguishes them is which plans they can express, how
+ * they search, for which schedule, and which costs they see; each of these exists once as code and
+ * is chosen here by name. So a comparison of two rows compares exactly these differences, on the
+ * same prices.
+ *
+ * Each row says what its paper describes; docs/other-planners.md lists where a row departs from it.
+ */
+
 #include "planner/published/like/row.h"
 
 #include "comm/base.h"

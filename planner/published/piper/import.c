@@ -1,3 +1,10 @@
+/*
+ * Reads Piper's inputs (NeurIPS'21). A layer's costs are given per tensor-parallel degree and
+ * variant, with the bytes that each cut edge would synchronise; so edges are read before costs, and
+ * a variant must name exactly the edges of its node. Nodes are looked up linearly: these graphs
+ * have some dozens.
+ */
+
 #include "planner/published/piper/import.h"
 
 #include <inttypes.h>
@@ -16,6 +23,8 @@ static xm_status_t no_memory(void)
     return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for a graph");
 }
 
+/* Times and sizes may be 0 but not negative, infinite or no number: one such value would make every
+ * sum over layers meaningless without any error later. */
 static bool is_amount(double value)
 {
     return value >= 0.0 && isfinite(value);
@@ -31,7 +40,9 @@ static int find_id(const ap_piper_problem_t *problem, json_int_t id)
     return -1;
 }
 
-/* What one side's edges synchronise: an object with an entry for each neighbour. */
+/* Reads what the edges of one side synchronise: an object with an entry for each neighbour. Equal
+ * counts and an entry for every edge together mean that no entry is left over, since edges between
+ * the same two nodes are refused before. */
 static xm_status_t read_sync(const ap_piper_problem_t *problem, const char *place,
                              const json_t *object, const int *edges, int count, bool in,
                              double **bytes)
@@ -61,6 +72,8 @@ static xm_status_t read_sync(const ap_piper_problem_t *problem, const char *plac
     return XM_OK;
 }
 
+/* The problem owns copies of all it keeps; whatever was allocated before a failure is freed with
+ * the problem, and the document is not needed afterwards. */
 static xm_status_t read_variant(const ap_piper_problem_t *problem, const ap_piper_node_t *node,
                                 const char *place, json_t *item, ap_piper_variant_t *variant)
 {
@@ -89,6 +102,8 @@ static xm_status_t read_variant(const ap_piper_problem_t *problem, const ap_pipe
                            : status;
 }
 
+/* The variant is counted before it is read, so that a failure inside it leaves nothing that is not
+ * freed. */
 static xm_status_t read_degree(const ap_piper_problem_t *problem, const ap_piper_node_t *node,
                                const char *key, json_t *list, ap_piper_degree_t *degree)
 {
@@ -115,6 +130,9 @@ static xm_status_t read_degree(const ap_piper_problem_t *problem, const ap_piper
     return status;
 }
 
+/* The order of an object's keys in a file is arbitrary; degrees are sorted so that equal problems
+ * are searched alike, and a degree that stands there twice, as "2" and "02", becomes two
+ * neighbours. */
 static int compare_degrees(const void *a, const void *b)
 {
     const ap_piper_degree_t *left = a, *right = b;
@@ -169,6 +187,7 @@ static xm_status_t read_ids(ap_piper_problem_t *problem, const json_t *nodes)
     return XM_OK;
 }
 
+/* Grows by one at a time: a node of these graphs has few edges. */
 static xm_status_t add_edge(int **list, int *count, int edge)
 {
     int *grown = realloc(*list, ((size_t)*count + 1) * sizeof(*grown));
@@ -208,6 +227,8 @@ static xm_status_t read_edge(ap_piper_problem_t *problem, json_t *item, size_t i
                                 (int64_t)source, (int64_t)target);
         }
     }
+    /* Whether the edges form a cycle is not checked here; the enumeration of down-sets (ideals.c)
+     * finds that out, because it must reach all nodes. */
     problem->edges[problem->edge_count] = (ap_precedence_t){from, to};
     problem->bytes[problem->edge_count] = bytes;
     status =
@@ -220,6 +241,7 @@ static xm_status_t read_edge(ap_piper_problem_t *problem, json_t *item, size_t i
     return status;
 }
 
+/* Ids, then edges, then costs: each refers to the ones before. */
 static xm_status_t read_graph(ap_piper_problem_t *problem, json_t *nodes, json_t *edges)
 {
     xm_status_t status = XM_OK;
@@ -244,6 +266,7 @@ static xm_status_t read_graph(ap_piper_problem_t *problem, json_t *nodes, json_t
     return status;
 }
 
+/* The number of micro-batches stands under one of two names in the authors' files. */
 static xm_status_t read_problem(json_t *document, ap_piper_problem_t *problem)
 {
     json_error_t error;
@@ -268,6 +291,8 @@ static xm_status_t read_problem(json_t *document, ap_piper_problem_t *problem)
     return read_graph(problem, nodes, edges);
 }
 
+/* Reads into a problem of its own, so that the caller's stays as it is after a failure. Duplicate
+ * keys are refused, because a reader of JSON would silently take one of them. */
 xm_status_t ap_import_piper(const char *name, const char *text, size_t length,
                             ap_piper_problem_t *problem)
 {

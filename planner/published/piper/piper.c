@@ -1,3 +1,14 @@
+/*
+ * Piper's problem (Tarnawski et al., NeurIPS'21), solved exactly. Their dynamic programme minimises
+ * time over down-sets, devices and replicas; here it is turned round: for a limit on the time, each
+ * cell holds the fewest devices, which fit 16 bits, and a stage is used by one sweep of minima over
+ * a row of cells, which compilers vectorise. The least limit is found by bisection over the times
+ * that stages can take, so the answer is one of them and exact.
+ *
+ * Stages are priced once for all limits. A first answer along one order of the layers bounds the
+ * times, and everything slower is never priced.
+ */
+
 #include "planner/published/piper/piper.h"
 
 #include <math.h>
@@ -70,7 +81,9 @@ static bool make_room(void **array, int64_t count, int64_t *room, size_t size)
     return true;
 }
 
-/* The steps of the stage in the pricing on t * d devices. */
+/* Adds the steps of the stage in the pricing on t * d devices. Each step holds for a stretch of
+ * micro-batches in flight, and the next begins behind it; times only rise, so the first that is too
+ * slow ends it. */
 static bool add_option(solver_t *solver, int below, int tensor, int data)
 {
     int most = (solver->bound + data - 1) / data, from = 1, up_to = 0;
@@ -131,7 +144,9 @@ static void leave(solver_t *solver)
     solver->pricing.inside[solver->pricing.nodes[--solver->pricing.node_count]] = false;
 }
 
-/* Prices every stage that ends at down-set @p above; false when memory is short. */
+/* Prices every stage that ends at down-set @p above; false when memory is short. The walk goes down
+ * from the set a layer at a time, visits each smaller set once, and turns back where the stage is
+ * too slow already: more layers take longer. */
 static bool price_above(solver_t *solver, int above)
 {
     int depth = 0;
@@ -170,7 +185,7 @@ static int compare_doubles(const void *a, const void *b)
     return (*left > *right) - (*left < *right);
 }
 
-/* All stages, and the different times they can take. */
+/* Prices all stages, and lists the different times they can take. */
 static xm_status_t price_all(solver_t *solver)
 {
     int count = ap_ideals_count(solver->ideals);
@@ -201,7 +216,8 @@ static xm_status_t price_all(solver_t *solver)
     return XM_OK;
 }
 
-/* Largest s of a stage within the time; 0: it is too slow. */
+/* The largest s of a stage within the time; 0 when it is too slow. Steps rise in time, so a
+ * bisection finds it. */
 static int largest_sum(const solver_t *solver, const option_t *option, double seconds)
 {
     const ap_piper_step_t *steps = solver->steps + option->first_step;
@@ -224,7 +240,8 @@ static int largest_sum(const solver_t *solver, const option_t *option, double se
     return sum < solver->bound ? (int)sum : solver->bound;
 }
 
-/* to[s + shift] = min(to[s + shift], from[s] + devices) for `count` values of s. */
+/* to[s + shift] = min(to[s + shift], from[s] + devices) for `count` values of s. Sums stay within
+ * 16 bits: NOT_REACHED plus the most devices does. */
 static void relax(int16_t *restrict to, const int16_t *restrict from, int count, int devices)
 {
     int16_t more = (int16_t)devices;
@@ -241,7 +258,8 @@ static int16_t *row_of(const solver_t *solver, int ideal)
     return solver->fewest + (size_t)ideal * ((size_t)solver->bound + 1);
 }
 
-/* Uses one option for the stage that ends at @p ideal. */
+/* Uses one option for the stage that ends at @p ideal: only over the s that its smaller set reaches
+ * and the stage allows. */
 static void use_option(solver_t *solver, int ideal, const option_t *option, double seconds)
 {
     int low = solver->lowest[option->below], high = solver->highest[option->below];
@@ -255,7 +273,8 @@ static void use_option(solver_t *solver, int ideal, const option_t *option, doub
 }
 
 /* Finds the fewest devices for every down-set and s with stages no slower than @p seconds. True
- * when there is a plan. */
+ * when there is a plan. Sets are numbered by size, so a smaller one is finished before it is
+ * used. */
 static bool sweep(solver_t *solver, double seconds)
 {
     int count = ap_ideals_count(solver->ideals);
@@ -285,7 +304,8 @@ static bool sweep(solver_t *solver, double seconds)
     return solver->highest[count - 1] >= 0;
 }
 
-/* The least time that leaves a plan; the last sweep is for that. Negative: none does. */
+/* The least time that leaves a plan; the last sweep is for that. Negative when none does. A longer
+ * time only adds stages, so the bisection is right. */
 static double bisect(solver_t *solver)
 {
     int64_t low = 0, high = solver->time_count - 1;
@@ -433,8 +453,8 @@ free_arrays:
     return status;
 }
 
-/* Edges turned round: down-sets are then closed under successors, as stages after one are. With
- * @p chain, down-sets of one order only. */
+/* Makes the down-sets of the graph with its edges turned round: they are then closed under
+ * successors, as the stages after one are. With @p chain, down-sets of one order only. */
 static xm_status_t make_ideals(const ap_piper_problem_t *problem, bool chain, int most,
                                ap_ideals_t **ideals)
 {
@@ -480,7 +500,7 @@ free_arrays:
     return status;
 }
 
-/* The tensor-parallel degrees that occur, and what each layer takes at least. */
+/* Lists the tensor-parallel degrees that occur, and what each layer takes at least. */
 static xm_status_t bounding_pass(solver_t *solver)
 {
     const ap_piper_problem_t *problem = solver->problem;
@@ -520,6 +540,8 @@ static xm_status_t bounding_pass(solver_t *solver)
     return XM_OK;
 }
 
+/* Where there are too many down-sets, the answer along one order is what there is, and `exact`
+ * stays false. */
 static xm_status_t solve(solver_t *solver, ap_piper_plan_t *plan)
 {
     const ap_piper_problem_t *problem = solver->problem;

@@ -1,4 +1,8 @@
-/* The end of Piper problems and plans. */
+/*
+ * The end of Piper problems and plans. It is a file of its own because both the solver and the
+ * importer make them halfway before they fail, and free them the same way.
+ */
+
 #include <stdlib.h>
 
 #include "planner/published/piper/piper.h"

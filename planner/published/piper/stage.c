@@ -1,3 +1,12 @@
+/*
+ * What a stage takes on t * d devices within a memory: a knapsack over its layers, of which each
+ * may run a slower way that holds less. Models repeat one block, so layers that are alike in all
+ * numbers form a kind, and the choice is how many of each kind run the slower way. That is small
+ * enough for branch and bound to be exact in practice; a limit on its steps is told by `exact`.
+ *
+ * The authors' program chooses greedily; the difference is in the plans where memory binds.
+ */
+
 #include "planner/published/piper/stage.h"
 
 #include <math.h>
@@ -75,6 +84,7 @@ static double border_bytes(const ap_piper_pricing_t *pricing, const ap_piper_nod
     return bytes;
 }
 
+/* Equal to the bit: the numbers come from the input, unchanged. */
 static bool same_kind(const ap_piper_kind_t *a, const ap_piper_kind_t *b)
 {
     bool same = a->variants == b->variants;
@@ -150,7 +160,7 @@ static double memory_of(const ap_piper_kind_t *kind, int variant, int in_flight)
     return kind->each[variant] * in_flight + kind->fixed[variant];
 }
 
-/* The faster variant of every kind, and of equally fast ones that which holds less. */
+/* Chooses the faster variant of every kind, and of equally fast ones that which holds less. */
 static void choose_fastest(ap_piper_pricing_t *pricing, int in_flight)
 {
     for (int i = 0; i < pricing->kind_count; ++i) {
@@ -164,13 +174,13 @@ static void choose_fastest(ap_piper_pricing_t *pricing, int in_flight)
     }
 }
 
-/* Kinds that save the most first, and of those that save the same the cheapest. */
+/* Kinds that save the most come first, and of those that save the same the cheapest. */
 static bool comes_before(const ap_piper_kind_t *a, const ap_piper_kind_t *b)
 {
     return a->saving != b->saving ? a->saving > b->saving : a->cost < b->cost;
 }
 
-/* Lists the kinds that can save memory. */
+/* Lists the kinds that can save memory, sorted by insertion: there are few. */
 static int rank_kinds(ap_piper_pricing_t *pricing, int in_flight)
 {
     int count = 0;
@@ -202,11 +212,9 @@ static bool is_cheaper(const ap_piper_chain_t *a, const ap_piper_chain_t *b)
     return a->cost * b->saving < b->cost * a->saving;
 }
 
-/*
- * Layers that save the same form a chain: a dearer one is never switched before a cheaper one, so
+/* Layers that save the same form a chain: a dearer one is never switched before a cheaper one, so
  * only how many are switched is open. The chain with the cheapest bytes comes first, but the
- * longest last: how many of that are needed is then plain.
- */
+ * longest last: how many of that are needed is then plain, so the longest loop is none. */
 static int make_chains(ap_piper_pricing_t *pricing, int ranked)
 {
     ap_piper_chain_t *chains = pricing->chains, longest;
@@ -286,7 +294,8 @@ static void keep(knapsack_t *knapsack, int used, double cost)
     }
 }
 
-/* As many of the last chain as the rest needs. */
+/* As many of the last chain as the rest needs. The division may be off by one in floating point, so
+ * the count is corrected both ways. */
 static void finish(knapsack_t *knapsack, int at, double need, double cost)
 {
     const ap_piper_chain_t *chain = &knapsack->pricing->chains[at];
@@ -305,7 +314,8 @@ static void finish(knapsack_t *knapsack, int at, double need, double cost)
     }
 }
 
-/* The least that the rest can cost: all of it at the price of the cheapest bytes left. */
+/* A lower bound on the rest: all of it at the price of the cheapest bytes left. The last chain is
+ * out of order, so it is looked at as well. */
 static double rest_bound(const knapsack_t *knapsack, int at, double need)
 {
     const ap_piper_chain_t *chains = knapsack->pricing->chains, *cheapest = &chains[at];
@@ -389,7 +399,8 @@ static double sum_seconds(const ap_piper_pricing_t *pricing)
     return seconds;
 }
 
-/* How many micro-batches the choice leaves room for. */
+/* How many micro-batches the choice leaves room for. The division gives a start; the two loops make
+ * up for its rounding. */
 static int room_for(const ap_piper_pricing_t *pricing, int most)
 {
     double each = sum_each(pricing), fixed = sum_fixed(pricing);
@@ -409,6 +420,8 @@ static int room_for(const ap_piper_pricing_t *pricing, int most)
     return room;
 }
 
+/* Where the fastest ways fit, there is nothing to choose. Otherwise the same answer holds up to the
+ * number that its memory has room for, which saves solving the knapsack for each. */
 double ap_piper_pricing_best(ap_piper_pricing_t *pricing, int in_flight, int most, int *up_to)
 {
     knapsack_t knapsack = {.pricing = pricing, .least = INFINITY};

@@ -1,3 +1,11 @@
+/*
+ * Which operators a placement keeps together, and what parting them from others costs. The problem
+ * asks for operators of one colour on one device; backward operators mirror the forward graph; and
+ * operators on a cycle of groups cannot be parted. Joining all of these (union-find, Tarjan's
+ * components) leaves an acyclic graph of groups, whose down-sets are far fewer than those of the
+ * operators.
+ */
+
 #include "planner/published/placement/groups.h"
 
 #include <inttypes.h>
@@ -13,6 +21,8 @@ static xm_status_t no_memory(int count)
     return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d operators", count);
 }
 
+/* Paths are halved on the way, which keeps them short. The root of a group is its first node,
+ * whatever the order of the joins. */
 static int find(int *parent, int node)
 {
     while (parent[node] != node) {
@@ -75,7 +85,8 @@ static int compare_edges(const void *a, const void *b)
     return (left->after > right->after) - (left->after < right->after);
 }
 
-/* The forward edges between groups (named by their first node), each once. */
+/* The forward edges between groups (named by their first node), each once. A group of backward
+ * nodes alone has the mirrored edges, so that it keeps to the order of the forward graph. */
 static int forward_edges(const ap_placement_problem_t *problem, int *parent, const bool *forward,
                          ap_precedence_t *edges)
 {
@@ -104,7 +115,8 @@ static int forward_edges(const ap_placement_problem_t *problem, int *parent, con
     return kept;
 }
 
-/* Tarjan's algorithm without recursion. */
+/* Tarjan's algorithm for strongly connected components, without recursion: graphs of thousands of
+ * operators in a chain would exhaust the stack. */
 typedef struct component_search {
     int *parent, *first, *index, *low, *stack, *calls, *next;
     const ap_precedence_t *edges;
@@ -197,8 +209,8 @@ static xm_status_t join_cycles(int *parent, int nodes, const ap_precedence_t *ed
     return XM_OK;
 }
 
-/* The only other group that the forward nodes of @p group touch; -1: none, several, or a backward
- * node. */
+/* The only other group that the forward nodes of @p group touch; -1 for none, several, or a
+ * backward node. */
 static int only_neighbour(const ap_placement_problem_t *problem, int *parent, int group)
 {
     int neighbour = -1;
@@ -223,6 +235,8 @@ static int only_neighbour(const ap_placement_problem_t *problem, int *parent, in
     return neighbour;
 }
 
+/* A group without time of its own that touches one other group only is best placed with it. Joining
+ * may leave another such group, so it is repeated until nothing joins. */
 static xm_status_t absorb_free(const ap_placement_problem_t *problem, int *parent)
 {
     int count = problem->node_count;
@@ -279,7 +293,7 @@ static xm_status_t number_groups(const ap_placement_problem_t *problem, int *par
     return XM_OK;
 }
 
-/* The groups that take each node's output. */
+/* Lists, for each node's output, the groups that take it, each once. */
 static xm_status_t list_sources(const ap_placement_problem_t *problem,
                                 ap_placement_groups_t *groups)
 {
@@ -316,7 +330,7 @@ static xm_status_t list_sources(const ap_placement_problem_t *problem,
     return XM_OK;
 }
 
-/* Lists of sources by group: those in it, and those that it takes from. */
+/* Lists sources by group: those in it, and those that it takes from. */
 static xm_status_t index_sources(ap_placement_groups_t *groups)
 {
     size_t size = ((size_t)groups->count + 2) * sizeof(int);
@@ -357,6 +371,7 @@ static xm_status_t index_sources(ap_placement_groups_t *groups)
     return XM_OK;
 }
 
+/* Edges that joining has made internal are dropped by moving the last edge into their place. */
 static xm_status_t find_groups(const ap_placement_problem_t *problem, bool absorb, int *parent,
                                bool *forward, ap_placement_groups_t *groups)
 {

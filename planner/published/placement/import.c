@@ -1,3 +1,10 @@
+/*
+ * Reads the inputs of Tarnawski et al.'s placement programs (NeurIPS'20). The files were written
+ * for their C++ reader, which asks nothing; so everything that a solver relies on is checked here:
+ * ids are unique, edges join nodes that exist, a node's output costs the same on every edge (the
+ * problem charges it once), and there is no cycle.
+ */
+
 #include "planner/published/placement/import.h"
 
 #include <inttypes.h>
@@ -5,7 +12,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Colours of nodes that have none: counted down from here. */
+/* Colours of nodes that have none are counted down from here, so that each is alone in its own. */
 static const int64_t NO_COLOUR = INT64_MAX;
 
 static const double COST_TOLERANCE = 1e-6;
@@ -66,6 +73,7 @@ static xm_status_t read_node(const json_t *item, size_t index, ap_placement_node
     return XM_OK;
 }
 
+/* By bisection over sorted ids: files have thousands of edges. */
 static xm_status_t find_node(const ap_placement_problem_t *problem, const by_id_t *ids,
                              size_t index, json_int_t id, int *node)
 {
@@ -141,7 +149,8 @@ static xm_status_t read_edges(ap_placement_problem_t *problem, const json_t *lis
     return status;
 }
 
-/* All edges together must leave a first operator, and one after it, to the end. */
+/* All edges together must leave a first operator, and one after it, to the end; a cycle leaves none
+ * at some point. */
 static xm_status_t check_acyclic(const ap_placement_problem_t *problem)
 {
     int count = problem->node_count, done = 0, top = 0;

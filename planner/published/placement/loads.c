@@ -1,4 +1,9 @@
-/* What a placement loads, straight from the definition. */
+/*
+ * What a placement loads each device with, straight from the definition in the paper. The solver
+ * and the local search update loads in their own ways; both answers are computed again here before
+ * they are returned, so an error in an update cannot be reported as a good placement.
+ */
+
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -87,6 +92,7 @@ static xm_status_t check_colours(const ap_placement_problem_t *problem, const in
     return status;
 }
 
+/* A little slack on memory makes up for the order of the sums. */
 static xm_status_t add_operators(const ap_placement_problem_t *problem, const int *device_of,
                                  double *loads, double *sizes)
 {

@@ -1,3 +1,13 @@
+/*
+ * Device placement for pipelines (Tarnawski et al., NeurIPS'20): the contiguous optimum by dynamic
+ * programming over down-sets, as theirs. The number of pairs of down-sets is what it costs, so most
+ * of the file avoids them: a first answer along one order of the operators gives a limit; a part
+ * that alone exceeds it is cut off with everything above it; and the load of a part is updated when
+ * a group joins, not computed.
+ *
+ * Where even that is too much, the answer along one order is returned as such.
+ */
+
 #include "planner/published/placement/placement.h"
 
 #include <math.h>
@@ -53,7 +63,8 @@ static bool crosses(const part_t *part, int source)
                             : part->takers[source] > 0;
 }
 
-/* Adds (step 1) a group to the part or takes it away (-1). */
+/* Adds (step 1) a group to the part or takes it away (-1). Only sources of the group, and those
+ * that it takes from, can change whether they cross. */
 static void change(part_t *part, int group, int step)
 {
     const ap_placement_groups_t *groups = part->groups;
@@ -79,8 +90,8 @@ static double part_on_accelerator(const search_t *search)
     return sums->size > search->problem->memory ? INFINITY : sums->accelerator + sums->transfer;
 }
 
-/* Times and sizes only grow with the part, so nothing above a part too large has to be looked at.
- */
+/* Whether the part is too large: times and sizes only grow with the part, so nothing above a part
+ * too large has to be looked at. Transfers may shrink, so they do not count here. */
 static bool is_too_large(const search_t *search)
 {
     const sums_t *sums = &search->part.sums;
@@ -89,7 +100,8 @@ static bool is_too_large(const search_t *search)
            (search->problem->cpus == 0 || sums->cpu > search->limit);
 }
 
-/* Where to put the part, given the best loads of what is below it: updates the loads above. */
+/* Decides where to put the part, given the best loads of what is below it: updates the loads
+ * above. */
 static void use_part(search_t *search, int above, int below)
 {
     const double *from = search->best + (size_t)below * (size_t)search->slots;
@@ -145,7 +157,9 @@ static void enter(search_t *search, frame_t *frame)
     part->sums.size += groups->size[frame->group];
 }
 
-/* Calls @p visit for every part that ends at down-set @p above, until it returns true. */
+/* Calls @p visit for every part that ends at down-set @p above, until it returns true. Each
+ * down-set is visited once from each, by the first way that reaches it: the part between two sets
+ * is the same by any way. The part is empty again when it returns. */
 static bool walk(search_t *search, int above, part_fn visit, void *arg)
 {
     int depth = 0;
@@ -182,7 +196,8 @@ static bool walk(search_t *search, int above, part_fn visit, void *arg)
     return found;
 }
 
-/* False when that takes too long. */
+/* Fills the table set by set; false when that takes too long. Loads are for at most so many
+ * devices, so the minimum is passed on to larger slots. */
 static bool run(search_t *search)
 {
     int count = ap_ideals_count(search->ideals), row = search->problem->accelerators + 1;
@@ -210,7 +225,8 @@ static bool run(search_t *search)
     return search->pairs < MOST_PAIRS;
 }
 
-/* The part that explains a load, looked for again. */
+/* The part that explains a load, looked for again. Keeping it for every cell would take more memory
+ * than the table. */
 typedef struct explanation {
     double load;
     int slot, below;
@@ -233,7 +249,7 @@ static bool explains(search_t *search, int above, int below, void *arg)
     return slot >= row && fmax(from[slot - row], search->part.sums.cpu) <= wanted->load;
 }
 
-/* Devices that stay empty come last of their kind. */
+/* Follows the loads back. Devices that stay empty come last of their kind. */
 static void trace(search_t *search, int *device_of_group)
 {
     int row = search->problem->accelerators + 1, ideal = ap_ideals_count(search->ideals) - 1;
@@ -306,7 +322,7 @@ free_arrays:
     return status;
 }
 
-/* Down-sets of one order of the groups. */
+/* The down-sets of one order of the groups. */
 static xm_status_t chain_ideals(const ap_placement_groups_t *groups, ap_ideals_t **chain)
 {
     size_t count = (size_t)groups->count;

@@ -1,4 +1,12 @@
-/* Local search over placements that need not be contiguous. */
+/*
+ * Local search over placements that need not be contiguous. There is no bound for these, and a
+ * dynamic programme does not apply; so it descends by the best move of one group, then moves a few
+ * groups at random and descends again. The number of moves is the budget, not time, so a seed gives
+ * the same answer on every machine.
+ *
+ * It starts from the contiguous optimum and keeps the best, so it is never worse.
+ */
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,8 +33,8 @@ typedef struct state {
     int64_t tries;
 } state_t;
 
-/* What is made small: the largest load first, then the sum of squares, so that level ground leads
- * somewhere. */
+/* What is made small: the largest load first, then the sum of squares, so that there is a direction
+ * where the largest load does not change. */
 typedef struct value {
     double largest, squares;
 } value_t;
@@ -91,6 +99,8 @@ static void add_group(state_t *state, int group, double sign)
     state->sizes[device] += sign * state->groups->size[group];
 }
 
+/* Sources are taken out before the move and put back after it; each costs time proportional to the
+ * number of devices. */
 static void move(state_t *state, int group, int device)
 {
     const ap_placement_groups_t *groups = state->groups;
@@ -120,7 +130,7 @@ static bool can_be_on(const state_t *state, int group, int device)
     return device >= state->problem->accelerators || !isinf(state->groups->accelerator[group]);
 }
 
-/* Everything anew from device_of, so that rounding does not add up. */
+/* Counts everything anew from device_of, so that rounding does not add up over many moves. */
 static void recount(state_t *state)
 {
     const ap_placement_groups_t *groups = state->groups;
@@ -143,7 +153,8 @@ static void recount(state_t *state)
     }
 }
 
-/* Takes the best move of one group as long as there is one that helps. */
+/* Takes the best move of one group as long as there is one that helps. Every trial move is undone,
+ * and every move taken is strictly better, so it ends even without the budget. */
 static value_t descend(state_t *state)
 {
     value_t now;
@@ -197,7 +208,7 @@ static void kick(state_t *state)
     }
 }
 
-/* Descends, moves a few groups at random, and goes back unless that led somewhere better. */
+/* Descends, moves a few groups at random, and goes back unless that led somewhere as good. */
 static void improve(state_t *state, int *best)
 {
     size_t bytes = (size_t)state->groups->count * sizeof(*best);

@@ -1,4 +1,9 @@
-/* How a pipe is made: the listener, and the handshake of both ends, none of which blocks. */
+/* How a pipe is made: the listener, and the handshake of both ends, none of which blocks. The
+ * listener's handle carries a random number; both ends prove by a keyed hash that they have it,
+ * so the open port admits nobody else. Then each opens a UCX transport of two ranks, sends the
+ * blob of its addresses and joins with that of the other. Each stage of the handshake waits for
+ * a known number of bytes, so a slow or hostile end can neither block the caller nor make it
+ * allocate much. */
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -18,11 +23,11 @@
 #include "plugins/nccl/pipe/pipe_private.h"
 #include "comm/transport/ucx.h"
 
-/* Handshakes that a listener holds at a time; more wait in the kernel's queue. */
+/* The number of handshakes that a listener holds at a time; more wait in the kernel's queue. */
 enum { GUESTS_MAX = 16, LENGTH_SIZE = 4, SENDER = 0, RECEIVER = 1 };
 
-/* What one of several addresses gets to take the connection before the next is tried, and what
- * whoever has connected gets to prove that it may. */
+/* attempt_s: the time that one of several addresses gets to take the connection before the next
+ * is tried. stranger_s: the time that whoever has connected gets to prove that it may. */
 static const double attempt_s = 2.0, stranger_s = 10.0;
 
 struct xm_pipe_listener {
@@ -33,7 +38,8 @@ struct xm_pipe_listener {
     xm_pipe_t *guests[GUESTS_MAX];
 };
 
-/* The machine of the other end may lose its power: then the kernel says so after 4 seconds. */
+/* Watches the connection: if the machine of the other end loses its power, the kernel says so
+ * after 4 seconds. */
 static void watch_connection(int fd)
 {
     int one = 1, probes = 3;
@@ -65,6 +71,7 @@ static xm_status_t broken(const xm_pipe_t *pipe, const char *why)
                         pipe->sender ? "receiver" : "sender", why);
 }
 
+/* Writes what the socket takes now. */
 static xm_status_t write_out(xm_pipe_t *pipe)
 {
     while (pipe->out_at < pipe->out_length) {
@@ -83,7 +90,7 @@ static xm_status_t write_out(xm_pipe_t *pipe)
     return XM_OK;
 }
 
-/* Waits for so many bytes in `in`. */
+/* Sets how many bytes are waited for next. */
 static xm_status_t expect(xm_pipe_t *pipe, size_t length)
 {
     uint8_t *grown = realloc(pipe->in, length);
@@ -97,6 +104,7 @@ static xm_status_t expect(xm_pipe_t *pipe, size_t length)
     return XM_OK;
 }
 
+/* An end that closes here has turned this one away, or has died: the handshake cannot tell. */
 static xm_status_t read_in(xm_pipe_t *pipe)
 {
     while (pipe->in_have < pipe->in_want) {
@@ -120,6 +128,7 @@ static xm_status_t wait_for(xm_pipe_t *pipe, xm_pipe_stage_t stage, size_t lengt
     return expect(pipe, length);
 }
 
+/* Host and machine go as hashes: only their equality matters. The nonce is new for each pipe. */
 static xm_status_t introduce(xm_pipe_t *pipe)
 {
     xm_host_identity_t identity;
@@ -141,7 +150,9 @@ static xm_status_t say_hello(xm_pipe_t *pipe)
     return say(pipe, bytes, sizeof(bytes));
 }
 
-/* Both know who the other is: opens the transport and tells where it can be reached. */
+/* Both ends know each other now: opens the transport and tells where it can be reached.
+ * `fault_channel` is set because the TCP connection reports the other's death; `spin`, because
+ * the pipe is polled by its user. */
 static xm_status_t open_transport(xm_pipe_t *pipe)
 {
     bool same_host = pipe->own.host == pipe->other.host,
@@ -174,7 +185,8 @@ static xm_status_t open_transport(xm_pipe_t *pipe)
     return status == XM_OK ? wait_for(pipe, XM_PIPE_STAGE_LENGTH, LENGTH_SIZE) : status;
 }
 
-/* The other end's blob is there. */
+/* The other end's blob is there: joins both, in the order of the ranks, which is the same at
+ * both ends. A sender's pipe is then given to the progress thread. */
 static xm_status_t join_transport(xm_pipe_t *pipe)
 {
     const void *blobs[2];
@@ -206,7 +218,8 @@ static xm_status_t join_transport(xm_pipe_t *pipe)
     return status;
 }
 
-/* What was waited for is there. */
+/* Handles what was waited for, and says what is waited for next. The receiver proves itself
+ * only after the sender has: a stranger learns nothing from it. */
 static xm_status_t step(xm_pipe_t *pipe)
 {
     size_t length;
@@ -225,10 +238,12 @@ static xm_status_t step(xm_pipe_t *pipe)
         if (status == XM_OK && !pipe->sender) {
             status = say_hello(pipe);
         }
+        /* From here on the other end is known, and gets the whole timeout. */
         pipe->attempt_deadline = pipe->deadline = xm_clock_seconds() + pipe->timeout;
         return status == XM_OK ? open_transport(pipe) : status;
     case XM_PIPE_STAGE_LENGTH:
         length = (size_t)xm_get_le(pipe->in, LENGTH_SIZE);
+        /* The length is the other's claim and is bounded before memory is taken. */
         if (length == 0 || length > XM_PIPE_BLOB_MAX) {
             return xm_error_set(XM_ERR_CORRUPT, "the other end of a pipe announces %zu bytes",
                                 length);
@@ -248,7 +263,8 @@ static void close_socket(xm_pipe_t *pipe)
     pipe->out_at = pipe->out_length = 0;
 }
 
-/* Begins to connect to the address that is tried now. */
+/* Begins to connect to the address that is tried now. The last one has all the time that is
+ * left. */
 static xm_status_t begin_attempt(xm_pipe_t *pipe)
 {
     const xm_address_t *address = &pipe->handle.addresses.list[pipe->address];
@@ -269,7 +285,7 @@ static xm_status_t begin_attempt(xm_pipe_t *pipe)
     return XM_OK;
 }
 
-/* Whether the socket is connected. */
+/* Finds out whether the socket is connected. */
 static xm_status_t finish_connect(xm_pipe_t *pipe)
 {
     struct pollfd entry = {.fd = pipe->fd, .events = POLLOUT};
@@ -286,12 +302,13 @@ static xm_status_t finish_connect(xm_pipe_t *pipe)
         return xm_error_set(XM_ERR_UNREACHABLE, "the listener of a pipe cannot be reached: %s",
                             strerror(error));
     }
-    /* The kernel took the connection; the listener may look at it much later. */
+    /* The kernel took the connection; the listener may look at it much later, so the short
+     * limit of an attempt does not count any more. */
     pipe->attempt_deadline = pipe->deadline;
     return wait_for(pipe, XM_PIPE_STAGE_CHALLENGE, XM_PIPE_CHALLENGE_SIZE);
 }
 
-/* As far as it goes now. */
+/* Goes as far as it can now. */
 static xm_status_t go_on(xm_pipe_t *pipe)
 {
     xm_status_t status = XM_OK;
@@ -309,11 +326,12 @@ static xm_status_t go_on(xm_pipe_t *pipe)
             status = step(pipe);
         }
     }
-    /* The last words of the handshake are the sender's as well as the receiver's. */
+    /* The last words of the handshake may be either end's, so they are written out here. */
     return status == XM_OK ? write_out(pipe) : status;
 }
 
-/* The next address, as long as nobody has proved to be the listener. */
+/* Tries the next address, as long as nobody has proved to be the listener: after that an error
+ * is final. */
 static xm_status_t try_next(xm_pipe_t *pipe, xm_status_t status)
 {
     while (status < 0 && pipe->sender && pipe->stage <= XM_PIPE_STAGE_HELLO &&
@@ -325,6 +343,7 @@ static xm_status_t try_next(xm_pipe_t *pipe, xm_status_t status)
     return status == XM_OK ? XM_IN_PROGRESS : status;
 }
 
+/* One step of the handshake. Its buffers are freed when it has ended in either way. */
 xm_status_t xm_pipe_shake_hands(xm_pipe_t *pipe)
 {
     xm_status_t status = go_on(pipe);
@@ -345,6 +364,7 @@ xm_status_t xm_pipe_shake_hands(xm_pipe_t *pipe)
     return status;
 }
 
+/* Begins to connect. Errors of the first addresses are not reported as long as there are others. */
 xm_status_t xm_pipe_connect(const xm_pipe_params_t *given,
                             const uint8_t handle[XM_PIPE_HANDLE_SIZE], xm_pipe_t **pipe)
 {
@@ -376,6 +396,7 @@ xm_status_t xm_pipe_connect(const xm_pipe_params_t *given,
     return XM_OK;
 }
 
+/* Listens at all addresses of this machine, or at loopback if that is all there is. */
 xm_status_t xm_pipe_listen(const xm_pipe_params_t *given, uint8_t handle[XM_PIPE_HANDLE_SIZE],
                            xm_pipe_listener_t **listener)
 {
@@ -421,7 +442,7 @@ xm_status_t xm_pipe_listen(const xm_pipe_params_t *given, uint8_t handle[XM_PIPE
     return XM_OK;
 }
 
-/* Somebody has connected: it is challenged. */
+/* Takes a connection in and challenges it. It counts as a guest until it has proved itself. */
 static xm_status_t receive_guest(const xm_pipe_listener_t *listener, int fd, xm_pipe_t **guest)
 {
     uint8_t challenge[XM_PIPE_CHALLENGE_SIZE];
@@ -452,6 +473,9 @@ static xm_status_t receive_guest(const xm_pipe_listener_t *listener, int fd, xm_
     return XM_OK;
 }
 
+/* Moves all guests one step, and returns the first that is done. Each free place takes one
+ * connection from the kernel, so a flood of strangers fills GUESTS_MAX places at most and each
+ * for stranger_s; whoever fails is logged and dropped, and the listener goes on. */
 xm_status_t xm_pipe_accept(xm_pipe_listener_t *listener, xm_pipe_t **pipe)
 {
     for (int i = 0; i < GUESTS_MAX; ++i) {
@@ -485,6 +509,7 @@ xm_status_t xm_pipe_accept(xm_pipe_listener_t *listener, xm_pipe_t **pipe)
     return XM_IN_PROGRESS;
 }
 
+/* Guests that are not finished end with the listener. */
 void xm_pipe_listener_destroy(xm_pipe_listener_t *listener)
 {
     if (listener == NULL) {

@@ -1,3 +1,7 @@
+/* The devices that NCCL's plug-in offers: the NICs of XM_NICS, or those that are suitable, or
+ * one called "auto" where UCX chooses. NCCL compares PCI paths to find NICs near a GPU, and
+ * GUIDs to find ports of one card, so both are read from sysfs, or invented where a device has
+ * none: unique on the machine and the same in each of its processes. */
 #include "plugins/nccl/pipe/device.h"
 
 #include <ctype.h>
@@ -16,7 +20,7 @@ _Static_assert((int)XM_PIPE_DEVICE_NAME_SIZE >= (int)XM_NICS_NAME_SIZE &&
                    (int)XM_PIPE_DEVICE_NAME_SIZE >= (int)XM_NIC_DEVICE_SIZE,
                "names of NICs fit");
 
-/* "0000:3b:00.0" at the beginning of a word that ends with a slash or the text. */
+/* True for a word like "0000:3b:00.0". */
 static bool is_pci_function(const char *word, size_t length)
 {
     static const char form[] = "xxxx:xx:xx.x";
@@ -32,6 +36,8 @@ static bool is_pci_function(const char *word, size_t length)
     return true;
 }
 
+/* Cuts a path of sysfs after its last PCI function, which is where the kernel's device ends and
+ * the NIC's own begins. False when it has none (virtual devices). */
 bool xm_pipe_device_pci_path(char *path)
 {
     size_t end = 0;
@@ -46,7 +52,7 @@ bool xm_pipe_device_pci_path(char *path)
     return end > 0;
 }
 
-/* The number in a file like "b8ce:f603:0012:3456"; 0: there is none. */
+/* Reads the number in a file like "b8ce:f603:0012:3456"; 0: there is none. */
 static uint64_t read_guid(const char *path)
 {
     char text[64] = "", digits[17] = "";
@@ -68,7 +74,7 @@ static uint64_t read_guid(const char *path)
     return strtoull(digits, NULL, 16);
 }
 
-/* What no other device has: the machine and the name. */
+/* Makes a number that no other device has, from the machine and the name. */
 static uint64_t invented_guid(const char *name)
 {
     xm_host_identity_t identity;
@@ -126,7 +132,8 @@ static xm_status_t list_named(const char *text, const char *sysfs, xm_pipe_devic
     return status;
 }
 
-/* The suitable NICs of a topology. */
+/* Lists the suitable NICs of a topology, as for a rank whose place is not known: NCCL itself
+ * chooses the nearest. */
 static xm_status_t list_suitable(const xm_topology_t *topology, const char *unwanted,
                                  const char *sysfs, xm_pipe_device_t *devices, int max, int *count)
 {
@@ -160,6 +167,8 @@ static xm_status_t list_suitable(const xm_topology_t *topology, const char *unwa
     return XM_OK;
 }
 
+/* Lists the devices; there is always at least one, because NCCL takes none for a failure of the
+ * plug-in. */
 xm_status_t xm_pipe_devices_list(const char *sysfs, xm_pipe_device_t *devices, int max, int *count)
 {
     const char *text = xm_config_string(XM_CONFIG_NICS);

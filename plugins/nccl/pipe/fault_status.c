@@ -1,4 +1,6 @@
-/* Why a pipe cannot go on. */
+/* Why a pipe cannot go on: the first failure with its sentence, which every later call repeats.
+ * Noting is all that happens here, so that it can be done from callbacks; the pipe's own calls draw
+ * the conclusions. */
 #include <stdio.h>
 
 #include "plugins/nccl/pipe/pipe_private.h"

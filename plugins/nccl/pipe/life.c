@@ -1,4 +1,7 @@
-/* The beginning and the end of a pipe. */
+/* The beginning and the end of a pipe. Ending is the harder part: a sender has to wait until
+ * its last messages have been taken, a receiver to acknowledge what it has, and the last byte
+ * over the TCP connection tells the other whether this was an orderly end. All waits have a
+ * limit, and after xm_pipe_destroy() no memory of the caller is touched. */
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +35,7 @@ xm_status_t xm_pipe_create(bool sender, const char *nics, double timeout, xm_pip
     return XM_OK;
 }
 
-/* What was sent and has ended well may still be on its way. */
+/* Waits for acknowledgements: what was sent and has ended well may still be on its way. */
 static void linger(xm_pipe_t *pipe)
 {
     int64_t end = xm_transport_now(pipe->transport) + linger_ns;
@@ -44,7 +47,7 @@ static void linger(xm_pipe_t *pipe)
     }
 }
 
-/* Lets go of what is in flight. Returns what is to be said last; ' ': it has been. */
+/* Lets go of what is in flight. Returns the word that is to be said last; ' ': it has been said. */
 static char leave(xm_pipe_t *pipe)
 {
     if (pipe->sender) {
@@ -66,6 +69,8 @@ static char leave(xm_pipe_t *pipe)
     return ' ';
 }
 
+/* The transport ends before the last word is said, because its end still sends answers, and the
+ * other one stops listening at that word. */
 void xm_pipe_destroy(xm_pipe_t *pipe)
 {
     char word = ' ';

@@ -1,5 +1,9 @@
 /* The messages of a pipe: how a sender starts them, and a receiver brings them and its receives
- * together. All of this runs under the pipe's lock. */
+ * together. Every message has a number and a header of fixed size, which carries short ones
+ * completely. The receiver keeps receives for the next headers posted, so a header never waits
+ * for a receive call; data follows right behind its header and is received when header and
+ * receive have met. Acknowledgements by number bound how many messages can wait. All of this
+ * runs under the pipe's lock. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,6 +33,7 @@ static void on_sent(xm_op_t *op, xm_status_t status)
 
 static xm_status_t wait_for_ack(xm_pipe_t *pipe);
 
+/* A number that goes back, or beyond what was sent, is ignored. */
 static void read_ack(xm_pipe_t *pipe)
 {
     uint64_t acked = xm_get_le(pipe->ack, XM_PIPE_ACK_SIZE);
@@ -51,6 +56,8 @@ static void on_ack(xm_op_t *op, xm_status_t status)
     }
 }
 
+/* Keeps one receive for the next acknowledgement posted. It is a loop because those that are
+ * there already complete in the call. */
 static xm_status_t wait_for_ack(xm_pipe_t *pipe)
 {
     xm_status_t status;
@@ -66,7 +73,8 @@ static xm_status_t wait_for_ack(xm_pipe_t *pipe)
     return status;
 }
 
-/* Hands one of the two parts of a message to the transport. */
+/* Hands one of the two parts of a message to the transport; a part that is complete at once
+ * does not keep the request open. */
 static xm_status_t post_send(xm_pipe_request_t *request, uint64_t tag, const void *buffer,
                              size_t length, xm_memory_t *memory, xm_op_t *op)
 {
@@ -81,6 +89,8 @@ static xm_status_t post_send(xm_pipe_request_t *request, uint64_t tag, const voi
     return status;
 }
 
+/* Starts a message: header, then data if it does not fit into the header. The header is part of
+ * the request, because the transport may read it until the operation ends. */
 xm_status_t xm_pipe_start_send(xm_pipe_request_t *request, const void *buffer, size_t length,
                                int tag, xm_memory_t *memory)
 {
@@ -122,6 +132,7 @@ static void on_landed(xm_op_t *op, xm_status_t status)
     }
 }
 
+/* The slot is found from the operation inside it. */
 static void on_header(xm_op_t *op, xm_status_t status)
 {
     xm_pipe_t *pipe = op->arg;
@@ -135,6 +146,8 @@ static void on_header(xm_op_t *op, xm_status_t status)
     }
 }
 
+/* Posts the receive for the header of a message. Slots are used in turn: that of number n is
+ * free again when n has been read. */
 static xm_status_t await_header(xm_pipe_t *pipe, uint64_t number)
 {
     xm_pipe_header_slot_t *slot = &pipe->receiver->headers[number % XM_PIPE_HEADERS];
@@ -150,6 +163,7 @@ static xm_status_t await_header(xm_pipe_t *pipe, uint64_t number)
     return status;
 }
 
+/* As many waiting messages as the window allows are allocated now: there can never be more. */
 static xm_status_t start_receiver(xm_pipe_t *pipe)
 {
     xm_pipe_receiver_t *receiver = calloc(1, sizeof(*receiver));
@@ -192,7 +206,7 @@ xm_status_t xm_pipe_start(xm_pipe_t *pipe)
     return XM_OK;
 }
 
-/* The oldest slot that is free for a message with this tag. */
+/* Finds the oldest slot that is free for a message with this tag. */
 static xm_pipe_slot_t *find_slot(const xm_pipe_t *pipe, int tag)
 {
     for (xm_pipe_request_t *request = pipe->posted; request != NULL; request = request->next) {
@@ -216,7 +230,8 @@ void xm_pipe_remove_posted(xm_pipe_t *pipe, const xm_pipe_request_t *request)
     pipe->last_posted = request->next == NULL ? link : pipe->last_posted;
 }
 
-/* A message meets its slot. */
+/* A message meets its slot. One that is longer than its slot breaks the pipe, since its bytes
+ * have nowhere to go. Data is received into the slot's buffer directly. */
 static xm_status_t deliver(xm_pipe_t *pipe, const xm_pipe_waiting_t *message, xm_pipe_slot_t *slot)
 {
     const xm_pipe_header_t *header = &message->header;
@@ -254,7 +269,8 @@ static xm_status_t deliver(xm_pipe_t *pipe, const xm_pipe_waiting_t *message, xm
     return status < 0 ? status : XM_OK;
 }
 
-/* Reads the headers that are there, in the order in which the messages were sent. */
+/* Reads the headers that are there, in the order in which the messages were sent: one that is
+ * missing stops the reading, even if later ones have come by another rail. */
 static xm_status_t read_headers(xm_pipe_t *pipe)
 {
     xm_pipe_receiver_t *receiver = pipe->receiver;
@@ -284,7 +300,8 @@ static xm_status_t read_headers(xm_pipe_t *pipe)
     return status < 0 ? status : XM_OK;
 }
 
-/* Brings messages and receives together. */
+/* Brings messages and receives together, in the order of the messages. A message without a slot
+ * waits and does not hold up those with other tags. */
 static xm_status_t match(xm_pipe_t *pipe)
 {
     xm_pipe_receiver_t *receiver = pipe->receiver;
@@ -328,6 +345,9 @@ static void on_ack_sent(xm_op_t *op, xm_status_t status)
     }
 }
 
+/* Acknowledges what has landed: every XM_PIPE_ACK_EVERY messages while receives are pending, at
+ * once when there are none, and when it is due. One acknowledgement flies at a time, because
+ * its bytes are in the pipe. */
 xm_status_t xm_pipe_acknowledge(xm_pipe_t *pipe, bool due)
 {
     uint64_t news = pipe->landed - pipe->acked;

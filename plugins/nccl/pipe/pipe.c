@@ -1,10 +1,15 @@
-/* A pipe: requests. */
+/* A pipe's requests: sends, receives and tests, each under the pipe's lock. Requests are taken
+ * from a fixed set, so nothing is allocated after the pipe is open; when they are used up, or
+ * the window is full, the caller gets XM_IN_PROGRESS and tries again. A request stays the
+ * caller's until a test has told its end, also after a failure: each is given back exactly
+ * once. */
 #include "plugins/nccl/pipe/pipe.h"
 
 #include "plugins/nccl/pipe/progress_thread.h"
 #include "plugins/nccl/pipe/pipe_private.h"
 #include "comm/transport/ucx.h"
 
+/* The caller has checked that one is free. */
 static xm_pipe_request_t *take_request(xm_pipe_t *pipe, int count)
 {
     xm_pipe_request_t *request = pipe->free_requests;
@@ -20,13 +25,16 @@ static xm_pipe_request_t *take_request(xm_pipe_t *pipe, int count)
     return request;
 }
 
+/* The list is a stack, so the request that was used last, which is still in the cache, comes
+ * first. */
 static void give_request(xm_pipe_request_t *request)
 {
     request->next = request->pipe->free_requests;
     request->pipe->free_requests = request;
 }
 
-/* Every use begins with this: the pipe must be open, and have a request to spare. */
+/* Begins every use: the pipe must be open and working, and have a request to spare. If it has
+ * none, one round of progress may free some before the caller is sent away. */
 static xm_status_t enter(xm_pipe_t *pipe, bool sender)
 {
     if (pipe->stage != XM_PIPE_STAGE_OPEN || pipe->sender != sender) {
@@ -48,6 +56,8 @@ static xm_status_t enter(xm_pipe_t *pipe, bool sender)
                : XM_OK;
 }
 
+/* Sends. A failure of the start breaks the pipe, since header and data belong together and the
+ * receiver may have one of them. */
 xm_status_t xm_pipe_send(xm_pipe_t *pipe, const void *buffer, size_t length, int tag,
                          xm_memory_t *memory, xm_pipe_request_t **request)
 {
@@ -69,12 +79,15 @@ xm_status_t xm_pipe_send(xm_pipe_t *pipe, const void *buffer, size_t length, int
         }
     }
     (void)pthread_mutex_unlock(&pipe->lock);
+    /* The progress thread is woken outside the lock, which it may want itself. */
     if (*request != NULL) {
         xm_pipe_progress_thread_wake();
     }
     return status;
 }
 
+/* Posts a receive with up to XM_PIPE_GROUP_MAX slots, to be filled by messages with their tags
+ * in any order. */
 xm_status_t xm_pipe_receive(xm_pipe_t *pipe, int count, void *const *buffers, const size_t *sizes,
                             const int *tags, xm_memory_t *const *memories,
                             xm_pipe_request_t **request)
@@ -105,6 +118,7 @@ xm_status_t xm_pipe_receive(xm_pipe_t *pipe, int count, void *const *buffers, co
         }
         taken->open = taken->untaken = count;
         ++pipe->unfinished;
+        /* Posted receives are a queue: the earliest one with the tag takes a message. */
         *pipe->last_posted = taken;
         pipe->last_posted = &taken->next;
         *request = taken;
@@ -114,6 +128,8 @@ xm_status_t xm_pipe_receive(xm_pipe_t *pipe, int count, void *const *buffers, co
     return status;
 }
 
+/* Tests a request. One that has ended is given back here. In a broken pipe an unfinished one is
+ * given back as well: the transport is fenced, so nothing writes into its buffers any more. */
 xm_status_t xm_pipe_test(xm_pipe_request_t *request, size_t *lengths)
 {
     xm_pipe_t *pipe = request->pipe;
@@ -141,6 +157,7 @@ xm_status_t xm_pipe_test(xm_pipe_request_t *request, size_t *lengths)
     return status;
 }
 
+/* Moves the handshake, for the sending end; accept does that for the other. */
 xm_status_t xm_pipe_advance(xm_pipe_t *pipe)
 {
     xm_status_t status = XM_OK;
@@ -158,6 +175,7 @@ xm_status_t xm_pipe_advance(xm_pipe_t *pipe)
     return status;
 }
 
+/* Registration takes the lock, because the transport is shared with the progress thread. */
 xm_status_t xm_pipe_register(xm_pipe_t *pipe, void *address, size_t length, xm_memory_t **memory)
 {
     xm_status_t status;
@@ -202,6 +220,7 @@ uint64_t xm_pipe_request_number(const xm_pipe_request_t *request)
     return request->number;
 }
 
+/* How a message's bytes are spread over the NICs. Between processes of one machine none is used. */
 int xm_pipe_shares(xm_pipe_t *pipe, uint64_t number, size_t length, size_t *shares)
 {
     uint64_t kind = length > XM_PIPE_INLINE_MAX ? XM_PIPE_TAG_DATA : XM_PIPE_TAG_HEADER;
@@ -216,6 +235,7 @@ char *xm_pipe_path(xm_pipe_t *pipe, char *buffer, size_t size)
 {
     buffer[0] = '\0';
     (void)pthread_mutex_lock(&pipe->lock);
+    /* A broken pipe has no path any more, and the text stays empty. */
     if (pipe->stage == XM_PIPE_STAGE_OPEN && pipe->fault_status == XM_OK) {
         xm_transport_path(pipe->transport, xm_pipe_other_rank(pipe), buffer, size);
     }

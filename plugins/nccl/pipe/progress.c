@@ -1,4 +1,8 @@
-/* How a pipe moves, and how it learns of the other end. */
+/* How a pipe moves, and how it learns of the other end. Each use of a pipe makes progress on
+ * the transport and, every 10 ms, looks at the TCP connection, by whose end a death is known
+ * within milliseconds. A byte on it says that the other end has closed in order; then what is
+ * still on its way gets some time. Failures found inside callbacks are only noted and acted
+ * upon afterwards, since the transport cannot be fenced from its own callbacks. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -6,8 +10,8 @@
 
 #include "plugins/nccl/pipe/pipe_private.h"
 
-/* How often the socket is looked at; how long an end waits for what is on its way when the other
- * one has closed: messages of a sender, or a receiver's answers to them. */
+/* look_ns: how often the socket is looked at. The others: how long an end waits for what is on
+ * its way when the other one has closed: messages of a sender, or a receiver's answers to them. */
 static const int64_t look_ns = 10 * 1000000, messages_ns = 1000 * 1000000LL,
                      answers_ns = 100 * 1000000LL;
 
@@ -17,7 +21,7 @@ char *xm_pipe_peer(const xm_pipe_t *pipe, char *buffer, size_t size)
     return buffer;
 }
 
-/* The end's last word. The socket's buffer is empty, so it fits. */
+/* Says the end's last word. The socket's buffer is empty, so it fits. */
 void xm_pipe_say_word(const xm_pipe_t *pipe, xm_pipe_word_t word)
 {
     uint8_t byte = (uint8_t)word;
@@ -25,12 +29,10 @@ void xm_pipe_say_word(const xm_pipe_t *pipe, xm_pipe_word_t word)
     (void)send(pipe->fd, &byte, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-/*
- * A failure that callbacks have noted becomes one of the transport: everything in flight ends, and
- * no memory is touched any more. The transport takes the other end for dead, whatever the failure:
- * UCX 1.13 aborts the process when a worker is destroyed whose connection is half made, and so
- * keeps it. After an orderly end there is nothing to be cut off.
- */
+/* Makes a failure that callbacks have noted one of the transport: everything in flight ends,
+ * and no memory is touched any more. The transport takes the other end for dead, whatever the
+ * failure: UCX 1.13 aborts the process when a worker is destroyed whose connection is half
+ * made, and so keeps it. After an orderly end there is nothing to be cut off. */
 void xm_pipe_settle(xm_pipe_t *pipe)
 {
     if (pipe->fault_status == XM_OK || pipe->fenced || pipe->transport == NULL ||
@@ -51,12 +53,14 @@ static void died(xm_pipe_t *pipe, const char *why)
                                      xm_pipe_peer(pipe, peer, sizeof(peer)), why));
 }
 
-/* Something is on its way from an end that has closed, unless it owes nothing. */
+/* Sets how long this end waits: something is on its way from an end that has closed, unless it
+ * owes nothing. */
 static void be_patient(xm_pipe_t *pipe, int64_t now)
 {
     pipe->timeout_end = now + (pipe->unfinished == 0 ? 0 : pipe->sender ? answers_ns : messages_ns);
 }
 
+/* The other end has said its last word: that it refuses a message, or that it closes. */
 static void hear(xm_pipe_t *pipe, uint8_t word, int64_t now)
 {
     char peer[XM_PIPE_NAME_SIZE + 32];
@@ -102,6 +106,8 @@ static void look(xm_pipe_t *pipe)
     }
 }
 
+/* One round: the transport, then messages and acknowledgements, then the connection, then what
+ * has gone wrong. Whatever moves while the other end is closing prolongs the wait. */
 void xm_pipe_progress(xm_pipe_t *pipe)
 {
     uint64_t landed = pipe->landed;

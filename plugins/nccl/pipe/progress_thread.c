@@ -1,3 +1,10 @@
+/* The progress thread of sending pipes. A send that has ended may still have bytes in this
+ * process, which leave only when somebody makes progress; and a runtime that is done with its
+ * messages does not. So one thread for all pipes looks after those with unacknowledged
+ * messages, more and more seldom while nothing changes, and sleeps when nothing is owed. It
+ * only tries locks: a pipe that is being used makes progress anyway. `life` is taken before
+ * `lock`, so that starting and ending the thread exclude each other without holding the lock
+ * that the thread needs to end. */
 #include "plugins/nccl/pipe/progress_thread.h"
 
 #include <signal.h>
@@ -20,8 +27,8 @@ static struct {
                      .lock = PTHREAD_MUTEX_INITIALIZER,
                      .changed = PTHREAD_COND_INITIALIZER};
 
-/* Moves what the pipes owe. A pipe whose lock is taken is being used. Returns how many messages are
- * owed by all of them. */
+/* Moves what the pipes owe, and returns how many messages all of them owe. A pipe whose lock is
+ * taken is being used; it counts as owing, so that it is looked at again. */
 static uint64_t look(void)
 {
     uint64_t owed = 0;
@@ -40,6 +47,7 @@ static uint64_t look(void)
     return owed;
 }
 
+/* Sleeps on the condition, so that a new send or the end wakes it early. */
 static void nap(int64_t length_ns)
 {
     struct timespec end;
@@ -60,7 +68,8 @@ static void *keep(void *arg)
     while (!progress_thread.stop) {
         uint64_t before = owed;
 
-        /* Whoever sends after this look wakes the thread. */
+        /* A sender that comes after this look finds `parked` set and wakes the thread; one that
+         * came before is seen by it. So no message is forgotten between the two. */
         atomic_store(&progress_thread.parked, true);
         owed = look();
         if (owed == 0) {
@@ -69,6 +78,8 @@ static void *keep(void *arg)
             continue;
         }
         atomic_store(&progress_thread.parked, false);
+        /* The pause doubles while nothing changes: a receiver that does not read must not cost
+         * processor time. */
         length_ns = owed != before ? first_ns : 2 * length_ns < last_ns ? 2 * length_ns : last_ns;
         nap(length_ns);
     }
@@ -76,7 +87,7 @@ static void *keep(void *arg)
     return arg;
 }
 
-/* Signals are the program's own threads' to take. */
+/* Starts the thread with signals blocked, since they are for the program's own threads. */
 static int start(void)
 {
     sigset_t all, before;
@@ -89,6 +100,7 @@ static int start(void)
     return error;
 }
 
+/* The first pipe starts the thread, the last one that goes ends it. */
 xm_status_t xm_pipe_progress_thread_add(xm_pipe_t *pipe)
 {
     int error = 0;
@@ -110,6 +122,7 @@ xm_status_t xm_pipe_progress_thread_add(xm_pipe_t *pipe)
                       : xm_error_set(XM_ERR_NO_MEMORY, "no thread for pipes: %s", strerror(error));
 }
 
+/* The pipe's own lock must not be held: the thread may be inside that pipe, and is waited for. */
 void xm_pipe_progress_thread_remove(xm_pipe_t *pipe)
 {
     xm_pipe_t **link = &progress_thread.first;
@@ -135,6 +148,7 @@ void xm_pipe_progress_thread_remove(xm_pipe_t *pipe)
     (void)pthread_mutex_unlock(&progress_thread.life);
 }
 
+/* A relaxed test first: while the thread is awake a send costs nothing more. */
 void xm_pipe_progress_thread_wake(void)
 {
     if (atomic_load(&progress_thread.parked)) {

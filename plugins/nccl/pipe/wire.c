@@ -1,3 +1,7 @@
+/* The bytes of a pipe's handshake and headers. Handle, challenge and hello begin with a magic
+ * number and a version, because they come from somebody unknown; message headers do not, for
+ * they come over a transport whose ends have proved themselves. The proof of a hello covers all
+ * of its bytes, so nothing in it can be changed on the way. */
 #include "plugins/nccl/pipe/wire.h"
 
 #include <netinet/in.h>
@@ -25,6 +29,7 @@ _Static_assert((int)ADDRESSES_AT + (int)XM_PIPE_ADDRESSES_MAX * (int)ADDRESS_SIZ
                    (int)XM_PIPE_HANDLE_USED,
                "a handle holds that many addresses");
 
+/* All three begin alike, so a wrong kind is recognised before anything else is read. */
 static void start(uint8_t *bytes, const char *magic)
 {
     memcpy(bytes, magic, MAGIC_SIZE);
@@ -32,6 +37,7 @@ static void start(uint8_t *bytes, const char *magic)
     bytes[MAGIC_SIZE + VERSION_SIZE] = bytes[COUNT_AT] = 0;
 }
 
+/* Another version is told apart from foreign bytes: it deserves another sentence. */
 static xm_status_t check_start(const uint8_t *bytes, const char *magic, const char *what)
 {
     if (memcmp(bytes, magic, MAGIC_SIZE) != 0) {
@@ -61,6 +67,7 @@ static void pack_address(const xm_address_t *address, uint8_t bytes[ADDRESS_SIZE
     }
 }
 
+/* Refuses unknown families and port 0, which cannot be connected to. */
 static bool read_address(const uint8_t bytes[ADDRESS_SIZE], xm_address_t *address)
 {
     *address = (xm_address_t){0};
@@ -83,6 +90,7 @@ static bool read_address(const uint8_t bytes[ADDRESS_SIZE], xm_address_t *addres
     return xm_address_port(address) != 0;
 }
 
+/* Unused bytes are zero, so equal handles are equal bytes. */
 void xm_pipe_pack_handle(const xm_pipe_handle_t *handle, uint8_t bytes[XM_PIPE_HANDLE_SIZE])
 {
     memset(bytes, 0, XM_PIPE_HANDLE_SIZE);
@@ -94,6 +102,7 @@ void xm_pipe_pack_handle(const xm_pipe_handle_t *handle, uint8_t bytes[XM_PIPE_H
     }
 }
 
+/* The number of addresses is checked before they are read. */
 xm_status_t xm_pipe_read_handle(const uint8_t bytes[XM_PIPE_HANDLE_SIZE], xm_pipe_handle_t *handle)
 {
     xm_status_t status = check_start(bytes, handle_magic, "handle");
@@ -115,6 +124,7 @@ xm_status_t xm_pipe_read_handle(const uint8_t bytes[XM_PIPE_HANDLE_SIZE], xm_pip
     return XM_OK;
 }
 
+/* The nonce is fresh for each pipe: a proof that was overheard is worth nothing later. */
 void xm_pipe_pack_challenge(const uint8_t nonce[XM_JOB_NONCE_SIZE],
                             uint8_t bytes[XM_PIPE_CHALLENGE_SIZE])
 {
@@ -129,7 +139,7 @@ xm_status_t xm_pipe_read_challenge(const uint8_t bytes[XM_PIPE_CHALLENGE_SIZE],
     return check_start(bytes, challenge_magic, "challenge");
 }
 
-/* Everything of a hello is proved but the proof. */
+/* Everything of a hello is proved but the proof itself. */
 enum { PROVED_SIZE = XM_PIPE_HELLO_SIZE - XM_JOB_PROOF_SIZE };
 
 void xm_pipe_pack_hello(const xm_pipe_hello_t *hello, const xm_job_secret_t *secret,
@@ -148,6 +158,7 @@ void xm_pipe_pack_hello(const xm_pipe_hello_t *hello, const xm_job_secret_t *sec
     xm_job_secret_prove(secret, role, hello->nonce, other, bytes, PROVED_SIZE, bytes + PROVED_SIZE);
 }
 
+/* Nothing of the hello may be believed before this has returned XM_OK. */
 xm_status_t xm_pipe_read_hello(const uint8_t bytes[XM_PIPE_HELLO_SIZE],
                                const xm_job_secret_t *secret, const char *role,
                                const uint8_t own[XM_JOB_NONCE_SIZE], xm_pipe_hello_t *hello)
@@ -165,6 +176,7 @@ xm_status_t xm_pipe_read_hello(const uint8_t bytes[XM_PIPE_HELLO_SIZE],
     hello->machine = xm_get_le(at + 8, 8);
     hello->pid = (uint32_t)xm_get_le(at + 16, 4);
     memcpy(hello->name, at + 20, XM_PIPE_NAME_SIZE);
+    /* The other side may have left out the terminator. */
     hello->name[XM_PIPE_NAME_SIZE - 1] = '\0';
     xm_job_secret_prove(secret, role, hello->nonce, own, bytes, PROVED_SIZE, proof);
     if (!xm_job_secret_equal(proof, bytes + PROVED_SIZE)) {
@@ -173,6 +185,7 @@ xm_status_t xm_pipe_read_hello(const uint8_t bytes[XM_PIPE_HELLO_SIZE],
     return XM_OK;
 }
 
+/* Short messages travel inside their header, which saves a second message for them. */
 void xm_pipe_pack_header(const xm_pipe_header_t *header, const void *data,
                          uint8_t bytes[XM_PIPE_HEADER_SIZE])
 {
@@ -184,6 +197,7 @@ void xm_pipe_pack_header(const xm_pipe_header_t *header, const void *data,
     }
 }
 
+/* The length decides where the data is: behind the header's fields, or in a message of its own. */
 void xm_pipe_read_header(const uint8_t bytes[XM_PIPE_HEADER_SIZE], xm_pipe_header_t *header,
                          const uint8_t **data)
 {
