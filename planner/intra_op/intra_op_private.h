@@ -10,7 +10,7 @@
 #include "planner/intra_op/problem.h"
 
 /* What nodes that look the same have in common: their strategies, and what those cost. */
-typedef struct ap_shard_set {
+typedef struct ap_strategy_table {
     uint64_t hash;
     int op, tensor; /* the first node of it: an operator, or an input or parameter; the other: -1 */
     int count;      /* of strategies */
@@ -60,8 +60,8 @@ static inline ap_spec_t ap_shard_spec_at(const ap_strategy_table_t *set, int str
 }
 
 /* Finds or makes the set of an operator (op >= 0), or of an input or parameter. */
-xm_status_t ap_shard_set_find(ap_shard_problem_t *p, int op, int tensor, int *set);
-void ap_shard_set_release(ap_strategy_table_t *set);
+xm_status_t ap_strategy_table_find(ap_shard_problem_t *p, int op, int tensor, int *set);
+void ap_strategy_table_release(ap_strategy_table_t *set);
 
 /* Share of once-per-iteration work that one micro-batch bears. */
 double ap_shard_per_iteration(const ap_shard_problem_t *p);

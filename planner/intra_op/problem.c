@@ -28,7 +28,7 @@ void ap_shard_problem_destroy(ap_shard_problem_t *problem)
         return;
     }
     for (int s = 0; s < problem->sets; ++s) {
-        ap_shard_set_release(&problem->set[s]);
+        ap_strategy_table_release(&problem->set[s]);
     }
     for (int n = 0; n < problem->nodes && problem->memory != NULL; ++n) {
         free(problem->memory[n]);
@@ -159,7 +159,7 @@ static xm_status_t add_node(ap_shard_problem_t *p, int op, int tensor)
     } else {
         p->tensor_node[tensor] = n;
     }
-    return ap_shard_set_find(p, op, tensor, &p->node[n].set);
+    return ap_strategy_table_find(p, op, tensor, &p->node[n].set);
 }
 
 /* The node and the term that make a tensor. */

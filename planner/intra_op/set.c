@@ -261,7 +261,7 @@ static bool belongs(const ap_shard_problem_t *p, const ap_strategy_table_t *set,
 
 /* Finds or makes the table of a node. A linear search is enough for dozens of tables. Pointers to
  * tables are not kept, as the array moves when it grows. */
-xm_status_t ap_shard_set_find(ap_shard_problem_t *p, int op, int tensor, int *set)
+xm_status_t ap_strategy_table_find(ap_shard_problem_t *p, int op, int tensor, int *set)
 {
     const ap_graph_t *graph = p->params.graph;
     uint64_t hash = op >= 0 ? hash_op(graph, ap_graph_op(graph, op))
@@ -287,7 +287,7 @@ xm_status_t ap_shard_set_find(ap_shard_problem_t *p, int op, int tensor, int *se
     }
     status = op >= 0 ? fill_op(p, &made) : fill_tensor(p, &made);
     if (status != XM_OK) {
-        ap_shard_set_release(&made);
+        ap_strategy_table_release(&made);
         return status;
     }
     *set = p->sets;
@@ -295,7 +295,7 @@ xm_status_t ap_shard_set_find(ap_shard_problem_t *p, int op, int tensor, int *se
     return XM_OK;
 }
 
-void ap_shard_set_release(ap_strategy_table_t *set)
+void ap_strategy_table_release(ap_strategy_table_t *set)
 {
     ap_strategy_list_free(&set->strategies);
     free(set->specs);

@@ -81,7 +81,7 @@ bool operator_rule_rank(operator_rule_t *rule, int term, int rank)
     return true;
 }
 
-/* Unlike hlo_rule_put() this does not compare sizes: the parts of a compound dimension fill it
+/* Unlike operator_rule_put() this does not compare sizes: the parts of a compound dimension fill it
  * together. */
 void operator_rule_append(operator_rule_t *rule, int term, int dim, int factor)
 {

@@ -17,7 +17,7 @@
 enum { AP_STAGE_MULTIPLIERS = 90 };
 
 /* All ranges that start at one layer: row `last - first` is a table [in][out]. */
-typedef struct ap_stage_chain {
+typedef struct ap_stage_prefix {
     int rows;
     double **cost;
     uint16_t **through; /* spec index of the boundary before the row's last layer */

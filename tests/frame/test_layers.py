@@ -72,9 +72,9 @@ class Layers(unittest.TestCase):
         self.assertEqual(wrong, "comm/base/text.c includes planner/plan.h: comm/base may not use planner/plan\n")
 
     def test_an_include_of_a_private_header_is_named(self):
-        with open(f"{self.root}/comm/memory/memory.c", "a") as file:
+        with open(f"{self.root}/comm/memory/host.c", "a") as file:
             file.write('#include "comm/base/text.h"\n')
-        self.assertIn("comm/memory/memory.c includes comm/base/text.h, which is private", check(self.root, self.build)[2])
+        self.assertIn("comm/memory/host.c includes comm/base/text.h, which is private", check(self.root, self.build)[2])
 
     def test_a_link_upwards_is_named(self):
         self.plant("planted", "void ap_plan_evaluate(void);\nvoid planted(void) { ap_plan_evaluate(); }\n")

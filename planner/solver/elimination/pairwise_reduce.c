@@ -3,7 +3,7 @@
  * 1994) and merging of followers. Transformers have many operators whose layout simply follows from
  * a neighbour's; without merging, elimination would carry each of them as a variable of its own.
  * Both steps keep the optimum exactly, and run until neither finds anything.
- * planner/solver/reduce/reduce.h does more of this for problems with usage over time.
+ * planner/solver/reduce.h does more of this for problems with usage over time.
  */
 
 #include "planner/solver/elimination/pairwise_reduce.h"

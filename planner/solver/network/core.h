@@ -1,6 +1,6 @@
 /*
  * The problem that is left after the presolve of a cost function network
- * (planner/solver/reduce/reduce.h): variables with costs, links between two of them, and usage over
+ * (planner/solver/reduce.h): variables with costs, links between two of them, and usage over
  * a short list of times. Private to the solver.
  *
  * Costs are doubles that hold integers (exact below 2^53); HUGE_VAL forbids a cell. Every variable

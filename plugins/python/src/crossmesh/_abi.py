@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The C interface for ctypes. scripts/generate-python-abi makes this file of the public headers: change those."""
 # ruff: noqa
 
