@@ -62,7 +62,6 @@ static void set_up(fixture_t *f, const setting_t *s)
     f->params.graph = f->training;
     f->params.mesh = f->mesh;
     f->params.micro_batches = s->micro_batches;
-    f->params.without_tables = true;
     for (int t = 0; t < ap_graph_tensors(f->training); ++t) {
         if (ap_graph_tensor(f->training, t)->kind == AP_TENSOR_PARAMETER) {
             f->params.state_bytes =
