@@ -476,39 +476,6 @@ double ap_graph_tensor_bytes(const ap_graph_t *graph, int tensor)
     return bytes;
 }
 
-static void print_shape(FILE *stream, const ap_tensor_t *tensor)
-{
-    (void)fprintf(stream, "%s[", tensor->name);
-    for (int d = 0; d < tensor->shape.rank; ++d) {
-        (void)fprintf(stream, d == 0 ? "%" PRId64 : ",%" PRId64, tensor->shape.dims[d]);
-    }
-    (void)fprintf(stream, "]");
-}
-
-void ap_graph_print(const ap_graph_t *graph, FILE *stream)
-{
-    static const char *const phases[] = {"forward", "backward", "update"};
-
-    (void)fprintf(stream, "# graph %s: %d tensors, %d operators, %.0f parameters\n", graph->name,
-                  graph->tensor_count, graph->op_count, ap_graph_parameters(graph));
-    for (int o = 0; o < graph->op_count; ++o) {
-        const ap_op_t *op = &graph->ops[o];
-
-        (void)fprintf(stream, "layer %d %s %s %s '%s' (", op->layer, phases[op->phase],
-                      ap_op_kind_name(op->kind), op->name, op->rule.text);
-        for (int i = 0; i < op->operand_count; ++i) {
-            (void)fprintf(stream, i == 0 ? "" : ", ");
-            print_shape(stream, &graph->tensors[op->operands[i]]);
-        }
-        (void)fprintf(stream, ") -> (");
-        for (int r = 0; r < op->result_count; ++r) {
-            (void)fprintf(stream, r == 0 ? "" : ", ");
-            print_shape(stream, &graph->tensors[op->results[r]]);
-        }
-        (void)fprintf(stream, ") %.6g FLOP\n", op->flops);
-    }
-}
-
 /* A tensor that is overwritten inside a loop gets a new value with every round, though the operator
  * that made its first value ran once. */
 double ap_graph_tensor_turns(const ap_graph_t *graph, int tensor)

@@ -81,7 +81,4 @@ double ap_graph_layer_flops(const ap_graph_t *graph, int layer);
  */
 uint64_t ap_graph_layer_hash(const ap_graph_t *graph, int layer);
 
-/** One line per operator: layer, phase, name, kind, rule, operand and result shapes, FLOPs. */
-void ap_graph_print(const ap_graph_t *graph, FILE *stream);
-
 #endif

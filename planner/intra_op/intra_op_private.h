@@ -41,12 +41,6 @@ struct ap_shard_problem {
     ap_strategy_table_t *set;
     ap_shard_wire_t *wire;
     int *op_node, *tensor_node; /* -1 = none */
-    /* The problem for planner/solver/elimination/pairwise.h; empty when the parameters say so. */
-    ap_intra_op_problem_t problem;
-    int *counts;
-    const double **costs;
-    double **memory;
-    ap_intra_op_edge_t *edges;
 };
 
 static inline const ap_strategy_table_t *ap_strategy_table_of(const ap_shard_problem_t *p, int node)

@@ -205,7 +205,6 @@ xm_status_t ap_stage_table_get(ap_stage_context_t *context, ap_stage_mesh_t *mes
             status =
                 ap_layer_problem_solve(problem, &multiplier->weights, &multiplier->table[distinct]);
         }
-        context->tables += status == XM_OK;
     }
     *table = multiplier->table[distinct];
     return status;

@@ -56,7 +56,6 @@ struct ap_stage_context {
     int *example;     /* per distinct layer: the first such layer */
     int meshes;
     ap_stage_mesh_t **mesh;
-    size_t tables;
 };
 
 /* A plan of a range: per layer the cell of the table of a multiplier. */

@@ -16,7 +16,6 @@
 
 #include "comm/base.h"
 #include "planner/frontend/hlo/build.h"
-#include "planner/frontend/hlo/file.h"
 
 enum { NAME_LENGTH = 100 };
 
@@ -423,13 +422,13 @@ xm_status_t ap_hlo_from_text(const char *text, size_t size, const char *name, ap
 
 xm_status_t ap_hlo_from_file(const char *path, ap_graph_t **graph, ap_frontend_notes_t **notes)
 {
-    hlo_file_t file;
-    xm_status_t status = hlo_file_map(path, &file);
+    ap_frontend_file_t file;
+    xm_status_t status = ap_frontend_file_map(path, "HLO text", &file);
 
     if (status != XM_OK) {
         return status;
     }
     status = ap_hlo_from_text(file.bytes, file.size, path, graph, notes);
-    hlo_file_unmap(&file);
+    ap_frontend_file_unmap(&file);
     return status;
 }

@@ -97,9 +97,6 @@ static inline void ap_cfn_core_load(const ap_cfn_core_t *core, int variable, int
 /* Whether an assignment uses no more than the capacities; `load` (times + 1) is scratch. */
 bool ap_cfn_core_fits(const ap_cfn_core_t *core, const int *value, double *load);
 
-/* Sum over all times of what exceeds the capacity. */
-double ap_cfn_core_excess(const ap_cfn_core_t *core, const double *load);
-
 void ap_cfn_core_destroy(ap_cfn_core_t *core);
 
 #endif
