@@ -14,8 +14,8 @@
 
 #include "comm/base/log_level.h"
 
-/** Subjects, with the paths of their sources: a folder of the house with a slash, or the beginning of
- * a file in it. The first match counts; what matches nothing is ::XM_LOG_OTHER. */
+/** Subjects, with the paths of their sources: a folder of the house with a slash, or the beginning
+ * of a file in it. The first match counts; what matches nothing is ::XM_LOG_OTHER. */
 /* clang-format off */
 #define XM_LOG_SUBJECT_TABLE(ROW) \
     ROW(LAUNCHER, "launcher", "comm/job/launcher") \
@@ -45,8 +45,7 @@ typedef struct xm_log_filter {
     xm_log_level_t level[XM_LOG_SUBJECT_COUNT];
 } xm_log_filter_t;
 
-/** Names of the levels "error" … "trace", and of the subjects. */
-const char *xm_log_level_name(xm_log_level_t level);
+/** Name of a subject. */
 const char *xm_log_subject_name(xm_log_subject_t subject);
 
 /** The subject of a source file, given as __FILE__. */

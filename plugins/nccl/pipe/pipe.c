@@ -242,8 +242,3 @@ char *xm_pipe_path(xm_pipe_t *pipe, char *buffer, size_t size)
     (void)pthread_mutex_unlock(&pipe->lock);
     return buffer;
 }
-
-const xm_counters_t *xm_pipe_counters(const xm_pipe_t *pipe)
-{
-    return pipe->counters;
-}

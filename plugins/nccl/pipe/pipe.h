@@ -136,9 +136,6 @@ int xm_pipe_shares(xm_pipe_t *pipe, uint64_t number, size_t length, size_t *shar
 char *xm_pipe_path(xm_pipe_t *pipe, char *buffer, size_t size);
 char *xm_pipe_peer(const xm_pipe_t *pipe, char *buffer, size_t size);
 
-/** What the pipe has carried, by NIC (counters.h). Valid as long as the pipe. */
-const xm_counters_t *xm_pipe_counters(const xm_pipe_t *pipe);
-
 /**
  * Closes, in whatever state: requests in flight are gone, their memory is not touched any more, and
  * the other end learns it. What was sent and has ended well is delivered first, if the other end
