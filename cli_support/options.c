@@ -409,6 +409,19 @@ int xm_cli_fail(const char *program, xm_status_t status)
     return xm_status_is_caller(status) ? 2 : 1;
 }
 
+int xm_cli_main(const xm_cli_command_t *command, int argc, char *const *argv,
+                xm_status_t (*run)(void *options), void *options)
+{
+    xm_cli_t *cli = NULL;
+    xm_status_t status = xm_cli_parse(command, argc, argv, &cli);
+
+    if (status == XM_OK && !xm_cli_finished(cli)) {
+        status = run(options);
+    }
+    xm_cli_destroy(cli);
+    return status < 0 ? xm_cli_fail(command->program, status) : EXIT_SUCCESS;
+}
+
 /* A full disk shows only when the output is flushed, so programs end with this. */
 xm_status_t xm_cli_flush(void)
 {

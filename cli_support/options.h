@@ -125,6 +125,13 @@ void xm_cli_destroy(xm_cli_t *cli);
 int xm_cli_fail(const char *program, xm_status_t status);
 
 /**
+ * A whole program: parses, calls @p run with @p options unless --help or --version was given,
+ * reports a failure as xm_cli_fail() does, and returns the exit status.
+ */
+int xm_cli_main(const xm_cli_command_t *command, int argc, char *const *argv,
+                xm_status_t (*run)(void *options), void *options);
+
+/**
  * Flushes standard output and reports a write error (a full disk, a closed pipe) as a failure, so
  * that a command whose output was lost does not exit with 0.
  */

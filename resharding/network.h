@@ -29,11 +29,8 @@ int xm_network_rack_of(const xm_network_t *network, int host);
 /** Bytes/s of a rack's uplink, per direction; 0: never the limit. */
 double xm_network_uplink_bandwidth(const xm_network_t *network);
 
-/** Nanoseconds that @p bytes occupy a host's egress, its ingress, an uplink, a device's port (no
- * latency). */
+/** Nanoseconds that @p bytes occupy a host's egress, its ingress (no latency). */
 int64_t xm_network_egress_ns(const xm_network_t *network, int host, uint64_t bytes);
 int64_t xm_network_ingress_ns(const xm_network_t *network, int host, uint64_t bytes);
-int64_t xm_network_uplink_ns(const xm_network_t *network, uint64_t bytes);
-int64_t xm_network_port_ns(const xm_network_t *network, uint64_t bytes);
 
 #endif

@@ -17,9 +17,6 @@
 #include "comm/transport/sim.h"
 #include "resharding/plan.h"
 
-/** Number of messages of the whole plan. */
-int64_t xm_plan_message_count(const xm_plan_t *plan);
-
 /** Lists all messages in plan order, for xm_sim_fabric_set_order(), into a malloc'ed array the
  * caller frees. */
 xm_status_t xm_plan_messages(const xm_plan_t *plan, xm_sim_slot_t **messages, int64_t *count);

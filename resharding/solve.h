@@ -8,7 +8,6 @@
 #define XM_RESHARDING_SOLVE_H
 
 #include "resharding/solve/bound.h"
-#include "resharding/solve/bound_problem.h"
 #include "resharding/solve/bound_relay.h"
 #include "resharding/solve/problem.h"
 

@@ -168,14 +168,18 @@ static xm_status_t measure(const options_t *options, const copier_t *copiers)
 }
 
 /* The source is in shared memory, so all processes read the same pages. */
-static xm_status_t run(const options_t *options)
+static xm_status_t run(void *arg)
 {
+    const options_t *options = arg;
     copier_t copiers[MOST_COPIES];
     int started = 0;
     xm_status_t status = XM_OK;
-    unsigned char *source =
-        mmap(NULL, options->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    unsigned char *source;
 
+    if (options->bytes == 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--bytes: nothing to copy");
+    }
+    source = mmap(NULL, options->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (source == MAP_FAILED) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %" PRIu64 " bytes", options->bytes);
     }
@@ -218,22 +222,11 @@ int main(int argc, char **argv)
         {"runs", 'i', XM_CLI_INT, &options.runs, "I", 1, MOST_RUNS, "Timed runs (default 5)."},
     };
     xm_cli_command_t command = XM_CLI_COMMAND_INIT;
-    xm_cli_t *cli;
-    xm_status_t status;
 
     command.program = program;
     command.summary = summary;
     command.version = "memory_copy " XM_VERSION_STRING;
     command.options = table;
     command.option_count = sizeof(table) / sizeof(table[0]);
-    status = xm_cli_parse(&command, argc, argv, &cli);
-    if (status == XM_OK && !xm_cli_finished(cli)) {
-        status = options.bytes > 0
-                     ? run(&options)
-                     : xm_error_set(XM_ERR_INVALID_ARGUMENT, "--bytes: nothing to copy");
-        xm_cli_destroy(cli);
-    } else if (status == XM_OK) {
-        xm_cli_destroy(cli);
-    }
-    return status < 0 ? xm_cli_fail(program, status) : EXIT_SUCCESS;
+    return xm_cli_main(&command, argc, argv, run, &options);
 }

@@ -233,11 +233,6 @@ xm_status_t rb_layout_pool_get(rb_layout_pool_t *pool, const rb_layout_key_t *ke
     return XM_OK;
 }
 
-int rb_layout_pool_count(const rb_layout_pool_t *pool)
-{
-    return pool->count;
-}
-
 void rb_layout_pool_destroy(rb_layout_pool_t *pool)
 {
     if (pool == NULL) {

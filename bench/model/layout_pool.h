@@ -32,9 +32,6 @@ xm_status_t rb_layout_pool_create(rb_layout_pool_t **pool);
 xm_status_t rb_layout_pool_get(rb_layout_pool_t *pool, const rb_layout_key_t *key,
                                const xm_layout_t **layout);
 
-/** Number of layouts made. */
-int rb_layout_pool_count(const rb_layout_pool_t *pool);
-
 /** Destroys the layouts too. NULL is accepted. */
 void rb_layout_pool_destroy(rb_layout_pool_t *pool);
 

@@ -80,12 +80,6 @@ static const rb_shard_rule_t builtin[] = {
 };
 /* clang-format on */
 
-const rb_shard_rule_t *rb_shard_builtin(int *count)
-{
-    *count = (int)(sizeof(builtin) / sizeof(builtin[0]));
-    return builtin;
-}
-
 /* Matches greedily with one point to return to: linear in practice, and without
  * recursion, which the patterns of a file could drive deep. */
 static bool matches(const char *pattern, const char *name)

@@ -46,9 +46,6 @@ void rb_shard_table_clear(rb_shard_table_t *table);
 xm_status_t rb_shard_table_find(const rb_shard_table_t *table, const rb_tensor_t *tensor,
                                 const rb_shard_rule_t **rule);
 
-/** The built-in entries. */
-const rb_shard_rule_t *rb_shard_builtin(int *count);
-
 /** Most parts of a packed parameter. */
 enum { RB_MAX_PARTS = 8 };
 

@@ -17,10 +17,8 @@ static const char program[] = "pipeline-bench";
 /* Starts the ranks, which run main() again and find themselves in a job. */
 static int launch(const rb_pipeline_options_t *options)
 {
-    xm_launch_params_t params = XM_LAUNCH_PARAMS_INIT;
     rb_options_t cluster;
     ap_plan_t *plan;
-    int exit_status = 0, failed;
     xm_status_t status = ap_plan_load(options->plans[0], &plan);
 
     if (status < 0) {
@@ -34,21 +32,7 @@ static int launch(const rb_pipeline_options_t *options)
     if (status < 0) {
         return xm_cli_fail(program, status);
     }
-    params.ranks = cluster.ranks;
-    params.ranks_per_host = cluster.ranks_per_host;
-    params.argv = options->argv;
-    status = rb_options_emulate(&cluster) ? rb_emulation_launch(&cluster, &params, &exit_status)
-                                          : xm_launch(&params, &exit_status);
-    if (status == XM_OK) {
-        return EXIT_SUCCESS;
-    }
-    /* A rank that ends by itself has said why; only the parent knows about one that was
-     * killed. */
-    if (exit_status > 128 || status != XM_ERR_PEER_DIED) {
-        failed = xm_cli_fail(program, status);
-        exit_status = exit_status > 0 ? exit_status : failed;
-    }
-    return exit_status;
+    return rb_launch(program, &cluster, cluster.ranks_per_host, options->argv);
 }
 
 int main(int argc, char **argv)

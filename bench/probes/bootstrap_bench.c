@@ -197,8 +197,9 @@ static xm_status_t measure(const options_t *options, times_t *times)
 }
 
 /* Each repetition is a new job, so that no connection is warm. */
-static xm_status_t run(const options_t *options)
+static xm_status_t run(void *arg)
 {
+    const options_t *options = arg;
     xm_status_t status = XM_OK;
 
     (void)printf("# %d ranks, a blob of %d bytes from each; seconds since the start at rank 0\n"
@@ -219,42 +220,18 @@ int main(int argc, char **argv)
 {
     options_t options = {.ranks = 1000, .bytes = 200, .repeat = 5};
     const xm_cli_option_t table[] = {
-        {.name = "ranks",
-         .letter = 'n',
-         .kind = XM_CLI_INT,
-         .target = &options.ranks,
-         .argument = "RANKS",
-         .minimum = FEWEST,
-         .maximum = MOST,
-         .help = "Ranks of the job (1000)."},
-        {.name = "bytes",
-         .kind = XM_CLI_INT,
-         .target = &options.bytes,
-         .argument = "BYTES",
-         .minimum = 1,
-         .maximum = LARGEST_BLOB,
-         .help = "Bytes that each rank contributes (200)."},
-        {.name = "repeat",
-         .kind = XM_CLI_INT,
-         .target = &options.repeat,
-         .argument = "TIMES",
-         .minimum = 1,
-         .maximum = 1000,
-         .help = "Jobs, one after the other (5)."},
+        {"ranks", 'n', XM_CLI_INT, &options.ranks, "RANKS", FEWEST, MOST,
+         "Ranks of the job (1000)."},
+        {"bytes", 0, XM_CLI_INT, &options.bytes, "BYTES", 1, LARGEST_BLOB,
+         "Bytes that each rank contributes (200)."},
+        {"repeat", 0, XM_CLI_INT, &options.repeat, "TIMES", 1, 1000,
+         "Jobs, one after the other (5)."},
     };
     xm_cli_command_t command = XM_CLI_COMMAND_INIT;
-    xm_cli_t *cli;
-    xm_status_t status;
 
     command.program = program;
     command.summary = "Times the bootstrap of a job with many ranks.";
     command.options = table;
     command.option_count = sizeof(table) / sizeof(table[0]);
-    status = xm_cli_parse(&command, argc, argv, &cli);
-    if (status < 0) {
-        return xm_cli_fail(program, status);
-    }
-    status = xm_cli_finished(cli) ? XM_OK : run(&options);
-    xm_cli_destroy(cli);
-    return status < 0 ? xm_cli_fail(program, status) : EXIT_SUCCESS;
+    return xm_cli_main(&command, argc, argv, run, &options);
 }

@@ -269,8 +269,9 @@ static xm_status_t run_shape(const bench_t *bench, const shape_t *shape, uint64_
 
 /* The header says whether kernels are used, because the driver's own copies are far
  * slower. */
-static xm_status_t run(const options_t *options)
+static xm_status_t run(void *arg)
 {
+    const options_t *options = arg;
     bench_t bench = {.repeat = options->repeat};
     xm_status_t status = xm_memory_cuda_create(options->device, &bench.space);
 
@@ -309,19 +310,10 @@ int main(int argc, char **argv)
          "Copies that are timed in a row (default 20)."},
     };
     xm_cli_command_t command = XM_CLI_COMMAND_INIT;
-    xm_cli_t *cli;
-    xm_status_t status;
 
     command.program = program;
     command.summary = summary;
     command.options = table;
     command.option_count = sizeof(table) / sizeof(table[0]);
-    status = xm_cli_parse(&command, argc, argv, &cli);
-    if (status == XM_OK) {
-        if (!xm_cli_finished(cli)) {
-            status = run(&options);
-        }
-        xm_cli_destroy(cli);
-    }
-    return status < 0 ? xm_cli_fail(program, status) : EXIT_SUCCESS;
+    return xm_cli_main(&command, argc, argv, run, &options);
 }

@@ -216,8 +216,9 @@ static void print_head(const char *title)
 }
 
 /* Sizes double or quadruple, so that growth shows as ratios of neighbouring rows. */
-static xm_status_t run(const options_t *options)
+static xm_status_t run(void *arg)
 {
+    const options_t *options = arg;
     xm_status_t status = XM_OK;
 
     print_head(
@@ -248,51 +249,22 @@ int main(int argc, char **argv)
                          .repeat = 1,
                          .nic_gbps = 400};
     const xm_cli_option_t table[] = {
-        {.name = "hosts",
-         .kind = XM_CLI_INT,
-         .target = &options.hosts,
-         .argument = "HOSTS",
-         .minimum = 8,
-         .maximum = LARGEST_HOSTS,
-         .help = "Most hosts of 8 devices on either side (512)."},
-        {.name = "repeat",
-         .kind = XM_CLI_INT,
-         .target = &options.repeat,
-         .argument = "TIMES",
-         .minimum = 1,
-         .maximum = 1000,
-         .help = "Plan each row so often; the least time counts (1)."},
-        {.name = "nic-gbps",
-         .kind = XM_CLI_DOUBLE,
-         .target = &options.nic_gbps,
-         .argument = "GBPS",
-         .minimum = 0.001,
-         .maximum = 1e6,
-         .help = "Rate of a host's NICs (400)."},
-        {.name = "strategy",
-         .kind = XM_CLI_CHOICE,
-         .target = &options.strategy,
-         .argument = "send_recv|allgather|broadcast|auto",
-         .help = "Strategy (auto)."},
-        {.name = "scheduler",
-         .kind = XM_CLI_CHOICE,
-         .target = &options.scheduler,
-         .argument = "naive|balance|dfs|greedy|openshop|auto",
-         .help = "Scheduler (auto)."},
+        {"hosts", 0, XM_CLI_INT, &options.hosts, "HOSTS", 8, LARGEST_HOSTS,
+         "Most hosts of 8 devices on either side (512)."},
+        {"repeat", 0, XM_CLI_INT, &options.repeat, "TIMES", 1, 1000,
+         "Plan each row so often; the least time counts (1)."},
+        {"nic-gbps", 0, XM_CLI_DOUBLE, &options.nic_gbps, "GBPS", 0.001, 1e6,
+         "Rate of a host's NICs (400)."},
+        {"strategy", 0, XM_CLI_CHOICE, &options.strategy, "send_recv|allgather|broadcast|auto", 0,
+         0, "Strategy (auto)."},
+        {"scheduler", 0, XM_CLI_CHOICE, &options.scheduler,
+         "naive|balance|dfs|greedy|openshop|auto", 0, 0, "Scheduler (auto)."},
     };
     xm_cli_command_t command = XM_CLI_COMMAND_INIT;
-    xm_cli_t *cli;
-    xm_status_t status;
 
     command.program = program;
     command.summary = "Times planning as devices, tensors and unit tasks grow.";
     command.options = table;
     command.option_count = sizeof(table) / sizeof(table[0]);
-    status = xm_cli_parse(&command, argc, argv, &cli);
-    if (status < 0) {
-        return xm_cli_fail(program, status);
-    }
-    status = xm_cli_finished(cli) ? XM_OK : run(&options);
-    xm_cli_destroy(cli);
-    return status < 0 ? xm_cli_fail(program, status) : EXIT_SUCCESS;
+    return xm_cli_main(&command, argc, argv, run, &options);
 }

@@ -109,8 +109,9 @@ static xm_status_t one_row(const options_t *options, const xm_cluster_profile_t 
 }
 
 /* The profile gives rates; its own numbers of hosts and devices do not matter. */
-static xm_status_t run(const options_t *options)
+static xm_status_t run(void *arg)
 {
+    const options_t *options = arg;
     enum { BLOCKS = 48 /* where it is not the blocks that grow */ };
     int blocks_of_all = options->layers < BLOCKS ? options->layers : BLOCKS;
     xm_cluster_profile_t *profile;
@@ -160,63 +161,24 @@ int main(int argc, char **argv)
     options_t options = {
         .model = "gpt-39b", .hosts = 128, .devices = 16, .layers = 96, .repeat = 1};
     const xm_cli_option_t table[] = {
-        {.name = "cluster",
-         .kind = XM_CLI_STRING,
-         .target = &options.cluster,
-         .argument = "FILE",
-         .help = "Cluster profile; resized for every row."},
-        {.name = "model",
-         .kind = XM_CLI_STRING,
-         .target = &options.model,
-         .argument = "NAME",
-         .help = "Built-in language model whose block is repeated (gpt-39b)."},
-        {.name = "hosts",
-         .kind = XM_CLI_INT,
-         .target = &options.hosts,
-         .argument = "HOSTS",
-         .minimum = 1,
-         .maximum = 1024,
-         .help = "Most hosts (128)."},
-        {.name = "devices",
-         .kind = XM_CLI_INT,
-         .target = &options.devices,
-         .argument = "DEVICES",
-         .minimum = 1,
-         .maximum = 64,
-         .help = "Most devices of a host (16)."},
-        {.name = "layers",
-         .kind = XM_CLI_INT,
-         .target = &options.layers,
-         .argument = "LAYERS",
-         .minimum = 12,
-         .maximum = 1024,
-         .help = "Most blocks (96)."},
-        {.name = "row",
-         .kind = XM_CLI_STRING,
-         .target = &options.row,
-         .argument = "SIZE",
-         .help = "Only this row: blocks, hosts and devices of a host, such as 96x128x8."},
-        {.name = "repeat",
-         .kind = XM_CLI_INT,
-         .target = &options.repeat,
-         .argument = "TIMES",
-         .minimum = 1,
-         .maximum = 1000,
-         .help = "Plan each row so often; the least time counts (1)."},
+        {"cluster", 0, XM_CLI_STRING, &options.cluster, "FILE", 0, 0,
+         "Cluster profile; resized for every row."},
+        {"model", 0, XM_CLI_STRING, &options.model, "NAME", 0, 0,
+         "Built-in language model whose block is repeated (gpt-39b)."},
+        {"hosts", 0, XM_CLI_INT, &options.hosts, "HOSTS", 1, 1024, "Most hosts (128)."},
+        {"devices", 0, XM_CLI_INT, &options.devices, "DEVICES", 1, 64,
+         "Most devices of a host (16)."},
+        {"layers", 0, XM_CLI_INT, &options.layers, "LAYERS", 12, 1024, "Most blocks (96)."},
+        {"row", 0, XM_CLI_STRING, &options.row, "SIZE", 0, 0,
+         "Only this row: blocks, hosts and devices of a host, such as 96x128x8."},
+        {"repeat", 0, XM_CLI_INT, &options.repeat, "TIMES", 1, 1000,
+         "Plan each row so often; the least time counts (1)."},
     };
     xm_cli_command_t command = XM_CLI_COMMAND_INIT;
-    xm_cli_t *cli;
-    xm_status_t status;
 
     command.program = program;
     command.summary = "Times planning as layers, hosts and devices grow.";
     command.options = table;
     command.option_count = sizeof(table) / sizeof(table[0]);
-    status = xm_cli_parse(&command, argc, argv, &cli);
-    if (status < 0) {
-        return xm_cli_fail(program, status);
-    }
-    status = xm_cli_finished(cli) ? XM_OK : run(&options);
-    xm_cli_destroy(cli);
-    return status < 0 ? xm_cli_fail(program, status) : EXIT_SUCCESS;
+    return xm_cli_main(&command, argc, argv, run, &options);
 }

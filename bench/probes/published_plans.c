@@ -50,6 +50,7 @@ static const published_t plans[] = {
 typedef struct options {
     const char *cluster;
     int devices; /* rows with at most so many */
+    bool worse;  /* a published plan is faster */
 } options_t;
 
 /* A plan in a row of the table. */
@@ -259,8 +260,9 @@ static xm_status_t compare_row(const published_t *row, const xm_cluster_profile_
     return status;
 }
 
-static xm_status_t run(const options_t *options, bool *worse)
+static xm_status_t run(void *arg)
 {
+    options_t *options = arg;
     xm_cluster_profile_t *profile;
     xm_status_t status;
 
@@ -275,7 +277,7 @@ static xm_status_t run(const options_t *options, bool *worse)
            "our step, s | ours / published | what differs |\n|--|--|--|--|--|--|--|--|--|\n");
     for (size_t i = 0; i < sizeof(plans) / sizeof(plans[0]) && status == XM_OK; ++i) {
         if (plans[i].hosts * plans[i].devices <= options->devices) {
-            status = compare_row(&plans[i], profile, worse);
+            status = compare_row(&plans[i], profile, &options->worse);
         }
     }
     xm_cluster_profile_destroy(profile);
@@ -286,23 +288,13 @@ int main(int argc, char **argv)
 {
     options_t options = {.devices = 64};
     const xm_cli_option_t table[] = {
-        {.name = "cluster",
-         .kind = XM_CLI_STRING,
-         .target = &options.cluster,
-         .argument = "FILE",
-         .help = "Cluster profile of one kind of host; resized for every row."},
-        {.name = "devices",
-         .kind = XM_CLI_INT,
-         .target = &options.devices,
-         .argument = "DEVICES",
-         .minimum = 1,
-         .maximum = 64,
-         .help = "Only rows with at most so many devices (64)."},
+        {"cluster", 0, XM_CLI_STRING, &options.cluster, "FILE", 0, 0,
+         "Cluster profile of one kind of host; resized for every row."},
+        {"devices", 0, XM_CLI_INT, &options.devices, "DEVICES", 1, 64,
+         "Only rows with at most so many devices (64)."},
     };
     xm_cli_command_t command = XM_CLI_COMMAND_INIT;
-    bool worse = false;
-    xm_cli_t *cli;
-    xm_status_t status;
+    int exit_status;
 
     command.program = program;
     command.summary =
@@ -310,14 +302,6 @@ int main(int argc, char **argv)
         "Markdown. Exit status 1 when a published plan is faster.";
     command.options = table;
     command.option_count = sizeof(table) / sizeof(table[0]);
-    status = xm_cli_parse(&command, argc, argv, &cli);
-    if (status < 0) {
-        return xm_cli_fail(program, status);
-    }
-    status = xm_cli_finished(cli) ? XM_OK : run(&options, &worse);
-    xm_cli_destroy(cli);
-    if (status < 0) {
-        return xm_cli_fail(program, status);
-    }
-    return worse ? EXIT_FAILURE : EXIT_SUCCESS;
+    exit_status = xm_cli_main(&command, argc, argv, run, &options);
+    return exit_status == EXIT_SUCCESS && options.worse ? EXIT_FAILURE : exit_status;
 }

@@ -25,26 +25,10 @@ static const char program[] = "reshard-bench";
  * selection there is nothing to place. */
 static int launch(const rb_options_t *options, const rb_selection_t *selection)
 {
-    xm_launch_params_t params = XM_LAUNCH_PARAMS_INIT;
-    int exit_status = 0, failed;
-    xm_status_t status;
-
-    params.ranks = options->ranks;
-    params.ranks_per_host =
-        selection != NULL ? rb_cluster_ranks_per_host(options, selection) : options->ranks_per_host;
-    params.argv = options->argv;
-    status = rb_options_emulate(options) ? rb_emulation_launch(options, &params, &exit_status)
-                                         : xm_launch(&params, &exit_status);
-    if (status == XM_OK) {
-        return EXIT_SUCCESS;
-    }
-    /* A rank that ends by itself has said why; only the parent knows about one that was
-     * killed. */
-    if (exit_status > 128 || status != XM_ERR_PEER_DIED) {
-        failed = xm_cli_fail(program, status);
-        exit_status = exit_status > 0 ? exit_status : failed;
-    }
-    return exit_status;
+    return rb_launch(program, options,
+                     selection != NULL ? rb_cluster_ranks_per_host(options, selection)
+                                       : options->ranks_per_host,
+                     options->argv);
 }
 
 /* Without -n there is nobody to run on, and the sentence says how many ranks would be

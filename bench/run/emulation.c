@@ -75,8 +75,8 @@ static const char *const *variables(void *arg, int rank)
 
 /* Makes the cluster, launches the ranks in it and ends it in any case; the launch's
  * failure counts before that of the end. */
-xm_status_t rb_emulation_launch(const rb_options_t *options, const xm_launch_params_t *params,
-                                int *exit_code)
+static xm_status_t launch_emulated(const rb_options_t *options, const xm_launch_params_t *params,
+                                   int *exit_code)
 {
     rb_emulated_cluster_params_t cluster_params = RB_EMULATED_CLUSTER_PARAMS_INIT;
     xm_launch_params_t inside = *params;
@@ -110,6 +110,30 @@ xm_status_t rb_emulation_launch(const rb_options_t *options, const xm_launch_par
     ended = rb_emulated_cluster_end(cluster);
     rb_emulated_cluster_destroy(cluster);
     return status < 0 ? xm_error_restore(&error) : ended;
+}
+
+int rb_launch(const char *program, const rb_options_t *options, int ranks_per_host,
+              char *const *argv)
+{
+    xm_launch_params_t params = XM_LAUNCH_PARAMS_INIT;
+    int exit_status = 0, failed;
+    xm_status_t status;
+
+    params.ranks = options->ranks;
+    params.ranks_per_host = ranks_per_host;
+    params.argv = argv;
+    status = rb_options_emulate(options) ? launch_emulated(options, &params, &exit_status)
+                                         : xm_launch(&params, &exit_status);
+    if (status == XM_OK) {
+        return EXIT_SUCCESS;
+    }
+    /* A rank that ends by itself has said why; only the parent knows about one that was
+     * killed. */
+    if (exit_status > 128 || status != XM_ERR_PEER_DIED) {
+        failed = xm_cli_fail(program, status);
+        exit_status = exit_status > 0 ? exit_status : failed;
+    }
+    return exit_status;
 }
 
 /* One line for the table's head. */

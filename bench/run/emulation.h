@@ -16,11 +16,12 @@ enum { RB_EMULATION_MTU = 1500 };
 xm_status_t rb_emulation_shape(const rb_options_t *options, rb_cluster_shape_t *shape);
 
 /**
- * xm_launch() inside the cluster of the options, which exists only meanwhile. Ranks learn their
- * host's NICs from XM_NICS.
+ * Starts the ranks of the options, which run main() again and find themselves in a job, and returns
+ * the exit status of the program, after the sentence of a failure that no rank has told. Ranks of
+ * an emulated cluster learn their host's NICs from XM_NICS; the cluster exists only meanwhile.
  */
-xm_status_t rb_emulation_launch(const rb_options_t *options, const xm_launch_params_t *params,
-                                int *exit_code);
+int rb_launch(const char *program, const rb_options_t *options, int ranks_per_host,
+              char *const *argv);
 
 /** Writes e.g. "4 hosts, NICs of a host: 1 Gbit/s + 500 Mbit/s" into @p buffer, which is returned.
  */

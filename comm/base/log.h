@@ -35,7 +35,6 @@ bool xm_log_writes(xm_log_level_t level, const char *file);
  */
 void xm_log_set_rank(int rank);
 
-#define xm_log_error(...) xm_log_write(XM_LOG_ERROR, __FILE__, __LINE__, __VA_ARGS__)
 #define xm_log_warn(...)  xm_log_write(XM_LOG_WARN, __FILE__, __LINE__, __VA_ARGS__)
 #define xm_log_info(...)  xm_log_write(XM_LOG_INFO, __FILE__, __LINE__, __VA_ARGS__)
 #define xm_log_debug(...) xm_log_write(XM_LOG_DEBUG, __FILE__, __LINE__, __VA_ARGS__)

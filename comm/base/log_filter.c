@@ -17,11 +17,6 @@ static const struct {
 #undef SUBJECT_ROW
 };
 
-const char *xm_log_level_name(xm_log_level_t level)
-{
-    return level_names[level];
-}
-
 const char *xm_log_subject_name(xm_log_subject_t subject)
 {
     return subjects[subject].name;

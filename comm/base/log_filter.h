@@ -45,8 +45,7 @@ typedef struct xm_log_filter {
     xm_log_level_t level[XM_LOG_SUBJECT_COUNT];
 } xm_log_filter_t;
 
-/** Names of the levels "error" … "trace", and of the subjects. */
-const char *xm_log_level_name(xm_log_level_t level);
+/** Name of a subject. */
 const char *xm_log_subject_name(xm_log_subject_t subject);
 
 /** The subject of a source file, given as __FILE__. */

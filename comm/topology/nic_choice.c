@@ -317,11 +317,6 @@ int xm_nic_choice_suitable(const xm_nic_choice_t *choice)
     return choice->suitable;
 }
 
-xm_fabric_t xm_nic_choice_fabric(const xm_nic_choice_t *choice)
-{
-    return choice->fabric;
-}
-
 const xm_nic_suitability_t *xm_nic_choice_nic(const xm_nic_choice_t *choice, int nic)
 {
     return &choice->nics[nic];
@@ -346,23 +341,6 @@ int xm_nic_choice_slot(const xm_nic_choice_t *choice, int slot, const xm_nic_way
 {
     *ways = choice->slots[slot].way;
     return choice->slots[slot].count;
-}
-
-/* Pairs the rails of two ranks: rail i joins their i-th NICs, as the transport does it. */
-int xm_nic_choice_pair(const xm_nic_choice_t *a, int slot_a, const xm_nic_choice_t *b, int slot_b,
-                       int *nics_a, int *nics_b)
-{
-    const xm_nic_assignment_t *first = &a->slots[slot_a], *second = &b->slots[slot_b];
-    int count = first->count < second->count ? first->count : second->count;
-
-    if (count == 0 || a->fabric != b->fabric) {
-        return 0;
-    }
-    for (int rail = 0; rail < count; ++rail) {
-        nics_a[rail] = first->way[rail].nic;
-        nics_b[rail] = second->way[rail].nic;
-    }
-    return count;
 }
 
 void xm_nic_choice_destroy(xm_nic_choice_t *choice)

@@ -107,9 +107,6 @@ xm_status_t xm_nic_choice_create(const xm_nic_choice_params_t *params, xm_nic_ch
 /** Number of suitable NICs. */
 int xm_nic_choice_suitable(const xm_nic_choice_t *choice);
 
-/** The kind of network of the suitable NICs; meaningless without any. */
-xm_fabric_t xm_nic_choice_fabric(const xm_nic_choice_t *choice);
-
 /** What was decided of NIC @p nic of the topology. */
 const xm_nic_suitability_t *xm_nic_choice_nic(const xm_nic_choice_t *choice, int nic);
 
@@ -124,14 +121,6 @@ int xm_nic_choice_slot(const xm_nic_choice_t *choice, int slot, const xm_nic_way
  * many as the topology has NICs. Returns how many. */
 int xm_nic_choice_near(const xm_nic_choice_t *choice, const xm_nic_slot_t *slot,
                        xm_nic_way_t *ways);
-
-/**
- * The rails between two ranks of different hosts: the i-th NIC of one with the i-th of the other,
- * as far as both have one; none between different kinds of network. Returns how many and fills in
- * the NICs of both (at most XM_NIC_CHOICE_MAX). Exchanging the two ranks exchanges the two arrays.
- */
-int xm_nic_choice_pair(const xm_nic_choice_t *a, int slot_a, const xm_nic_choice_t *b, int slot_b,
-                       int *nics_a, int *nics_b);
 
 /** Prints who uses which NIC, which are not used and why, and the PCI links that NICs share, as
  * docs/topology.md describes: slots first, and unless they are ranks what ranks in the memory of

@@ -10,12 +10,6 @@
 #include "comm/base.h"
 #include "comm/worker/worker_private.h"
 
-/* The counters belong to the worker and go with it. */
-const xm_counters_t *xm_worker_counters(const xm_worker_t *worker)
-{
-    return worker->counters;
-}
-
 xm_status_t xm_worker_peer_counts(const xm_worker_t *worker, int peer, xm_peer_counts_t *counts)
 {
     if (XM_IS_NULL(worker) || XM_IS_NULL(counts)) {

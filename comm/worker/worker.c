@@ -70,11 +70,6 @@ const char *xm_worker_host_name(const xm_worker_t *worker, int host)
     return worker->slots.host_name[host];
 }
 
-const char *xm_worker_topology_xml(const xm_worker_t *worker, int host)
-{
-    return worker->slots.topology_xml[host];
-}
-
 xm_transport_t *xm_worker_transport(xm_worker_t *worker)
 {
     return worker->transport;

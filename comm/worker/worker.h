@@ -16,15 +16,9 @@
 
 /** Number of different hosts in the job. */
 int xm_worker_host_count(const xm_worker_t *worker);
-/** hwloc description of host @p host as XML text (see topology.h). Valid as long as the worker. */
-const char *xm_worker_topology_xml(const xm_worker_t *worker, int host);
 
 XM_API xm_transport_t *xm_worker_transport(xm_worker_t *worker);
 xm_bootstrap_t *xm_worker_bootstrap(xm_worker_t *worker);
-
-/** What this rank has sent and received since the worker was created, see counters.h. Valid as long
- * as the worker; other threads may read it. */
-const xm_counters_t *xm_worker_counters(const xm_worker_t *worker);
 
 /**
  * One line of what this rank is: "rank 2 of 8 on node7, crossmesh 0.2.0, transport ucx, NICs

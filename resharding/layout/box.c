@@ -17,20 +17,6 @@ int64_t xm_box_volume(const xm_box_t *box)
     return volume;
 }
 
-/* An empty box lies inside every box of as many dimensions, wherever its corners are. */
-bool xm_box_contains(const xm_box_t *outer, const xm_box_t *inner)
-{
-    if (xm_box_volume(inner) == 0) {
-        return outer->dims == inner->dims;
-    }
-    for (int d = 0; d < outer->dims; ++d) {
-        if (inner->lo[d] < outer->lo[d] || inner->hi[d] > outer->hi[d]) {
-            return false;
-        }
-    }
-    return outer->dims == inner->dims;
-}
-
 /* The common part is written as far as it was computed; it has meaning only when the
  * result is true. */
 bool xm_box_intersect(const xm_box_t *a, const xm_box_t *b, xm_box_t *common)

@@ -15,10 +15,6 @@
  */
 int64_t xm_box_volume(const xm_box_t *box);
 
-/** True when @p inner lies inside @p outer (an empty box lies inside every box of its dimensions).
- */
-bool xm_box_contains(const xm_box_t *outer, const xm_box_t *inner);
-
 /** Writes the common part of two boxes of equal dimensions; returns false when it is empty. */
 bool xm_box_intersect(const xm_box_t *a, const xm_box_t *b, xm_box_t *common);
 

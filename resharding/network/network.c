@@ -336,13 +336,3 @@ int64_t xm_network_ingress_ns(const xm_network_t *network, int host, uint64_t by
 {
     return nanoseconds(bytes, network->ingress[host]);
 }
-
-int64_t xm_network_uplink_ns(const xm_network_t *network, uint64_t bytes)
-{
-    return network->uplink_bandwidth > 0 ? nanoseconds(bytes, network->uplink_bandwidth) : 0;
-}
-
-int64_t xm_network_port_ns(const xm_network_t *network, uint64_t bytes)
-{
-    return nanoseconds(bytes, network->host_bandwidth);
-}

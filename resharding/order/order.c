@@ -1,7 +1,7 @@
 /*
- * The plan's messages in the order in which the network is to serve them: number them, or
- * list them all. Both follow the rule of order.h, transfer by transfer, chunk by chunk,
- * hop by hop, so an executor can compute a message's number without the list.
+ * The plan's messages in the order in which the network is to serve them. The numbers follow the
+ * rule of order.h, transfer by transfer, chunk by chunk, hop by hop, so an executor can compute a
+ * message's number without the list.
  */
 #include "resharding/order.h"
 
@@ -18,7 +18,7 @@ static int64_t messages_of(const xm_plan_t *plan, const xm_transfer_t *transfers
                : xm_plan_chunks(plan, index) * route->count;
 }
 
-int64_t xm_plan_message_count(const xm_plan_t *plan)
+static int64_t message_count(const xm_plan_t *plan)
 {
     int64_t transfer_count, count = 0;
     const xm_transfer_t *transfers = xm_plan_transfers(plan, &transfer_count);
@@ -36,7 +36,7 @@ int64_t xm_plan_message_count(const xm_plan_t *plan)
  */
 xm_status_t xm_plan_messages(const xm_plan_t *plan, xm_sim_slot_t **messages, int64_t *count)
 {
-    int64_t transfer_count, next = 0, total = xm_plan_message_count(plan);
+    int64_t transfer_count, next = 0, total = message_count(plan);
     const xm_transfer_t *transfers = xm_plan_transfers(plan, &transfer_count);
     xm_sim_slot_t *list = malloc(((size_t)total + 1) * sizeof(*list));
 

@@ -41,11 +41,6 @@ const xm_layout_t *xm_plan_dst(const xm_plan_t *plan)
     return plan->tensors[0].dst;
 }
 
-int64_t xm_plan_element_size(const xm_plan_t *plan)
-{
-    return plan->tensors[0].element_size;
-}
-
 xm_strategy_t xm_plan_strategy(const xm_plan_t *plan)
 {
     return plan->strategy;

@@ -72,7 +72,6 @@ int64_t xm_plan_tensor_element_size(const xm_plan_t *plan, int tensor);
 /** The same of tensor 0. */
 const xm_layout_t *xm_plan_src(const xm_plan_t *plan);
 const xm_layout_t *xm_plan_dst(const xm_plan_t *plan);
-int64_t xm_plan_element_size(const xm_plan_t *plan);
 
 xm_strategy_t xm_plan_strategy(const xm_plan_t *plan);
 /** The scheduler asked for, and the one whose schedule this is (they differ under `auto`, and where

@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "resharding/solve/bound_problem.h"
 #include "resharding/flow.h"
 
 /* Raises the bound when a condition asks for more. The comparison is strict so that the
@@ -232,106 +231,5 @@ xm_status_t xm_bound_compute_problem(const xm_problem_t *problem, xm_bound_t *bo
         raise_bound(&result, result.uplink_ns, XM_BOUND_UPLINK);
         *bound = result;
     }
-    return status;
-}
-
-/* Ascending order for qsort(), without the overflow that a subtraction could have. */
-static int compare_ints(const void *a, const void *b)
-{
-    int left = *(const int *)a, right = *(const int *)b;
-
-    return (left > right) - (left < right);
-}
-
-/*
- * Lists the hosts of some ranks, ascending and each once, and stamps them with `skip`.
- * Hosts that carry the stamp already are left out: the second call for a task, with the
- * same stamp, therefore lists only the receiving hosts that do not hold the data.
- */
-static int hosts_of(const xm_network_t *network, const int *ranks, int count, int64_t *stamp,
-                    int64_t skip, int *hosts)
-{
-    int kept = 0;
-
-    for (int i = 0; i < count; ++i) {
-        int host = xm_network_host_of(network, ranks[i]);
-
-        if (stamp[host] != skip) {
-            stamp[host] = skip;
-            hosts[kept++] = host;
-        }
-    }
-    qsort(hosts, (size_t)kept, sizeof(*hosts), compare_ints);
-    return kept;
-}
-
-/*
- * Turns unit tasks into demands between hosts. The hosts' lists of all tasks go into
- * `hosts`, which has room for every replica, so that demands can point into it without
- * allocations of their own. A task whose receiving hosts all hold the data is no demand,
- * and the next task takes its place.
- */
-static int64_t list_demands(const xm_layout_t *src, const xm_layout_t *dst,
-                            const xm_unit_task_t *tasks, int64_t count, int64_t element_size,
-                            const xm_network_t *network, int64_t *stamp, int *hosts,
-                            xm_demand_t *demands)
-{
-    int64_t made = 0;
-
-    memset(stamp, -1, (size_t)xm_network_hosts(network) * sizeof(*stamp));
-    for (int64_t i = 0; i < count; ++i) {
-        xm_demand_t *demand = &demands[made];
-        int replicas;
-        const int *ranks = xm_layout_replicas(src, tasks[i].src_tile, &replicas);
-
-        demand->bytes = tasks[i].elements * element_size;
-        demand->holders = hosts;
-        demand->holder_count = hosts_of(network, ranks, replicas, stamp, i, hosts);
-        hosts += demand->holder_count;
-        ranks = xm_layout_replicas(dst, tasks[i].dst_tile, &replicas);
-        demand->receivers = hosts;
-        demand->receiver_count = hosts_of(network, ranks, replicas, stamp, i, hosts);
-        hosts += demand->receiver_count;
-        made += demand->receiver_count > 0;
-    }
-    return made;
-}
-
-/* This entry works on unit tasks, for callers without a plan; plans bound their classes
- * (class_bound.c), which are far fewer. */
-xm_status_t xm_bound_compute(const xm_layout_t *src, const xm_layout_t *dst,
-                             const xm_unit_task_t *tasks, int64_t count, int64_t element_size,
-                             const xm_network_t *network, xm_bound_t *bound)
-{
-    size_t room = 1, tasks_room = (size_t)count + 1;
-    xm_problem_t problem = {.network = network};
-    xm_demand_t *demands;
-    int64_t *stamp;
-    int *hosts, replicas;
-    xm_status_t status;
-
-    /* Counts every replica, which is at least the number of hosts that any task can list. */
-    for (int64_t i = 0; i < count; ++i) {
-        (void)xm_layout_replicas(src, tasks[i].src_tile, &replicas);
-        room += (size_t)replicas;
-        (void)xm_layout_replicas(dst, tasks[i].dst_tile, &replicas);
-        room += (size_t)replicas;
-    }
-    demands = malloc(tasks_room * sizeof(*demands));
-    hosts = malloc(room * sizeof(*hosts));
-    stamp = malloc((size_t)xm_network_hosts(network) * sizeof(*stamp));
-    if (demands == NULL || hosts == NULL || stamp == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for the bound of %zu tasks", tasks_room);
-        goto free_all;
-    }
-    problem.demands = demands;
-    problem.count =
-        list_demands(src, dst, tasks, count, element_size, network, stamp, hosts, demands);
-    status = xm_bound_compute_problem(&problem, bound);
-
-free_all:
-    free(stamp);
-    free(hosts);
-    free(demands);
     return status;
 }

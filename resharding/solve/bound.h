@@ -21,8 +21,7 @@
 #ifndef XM_RESHARDING_SOLVE_BOUND_H
 #define XM_RESHARDING_SOLVE_BOUND_H
 
-#include "resharding/network.h"
-#include "resharding/layout.h"
+#include "resharding/solve/problem.h"
 
 /** Which condition decides; the first of equal ones. */
 typedef enum xm_bound_limit {
@@ -62,10 +61,8 @@ void xm_bound_set_device(xm_bound_t *bound, int64_t device_ns);
 /** Adds the condition on all copies together. */
 void xm_bound_set_relay(xm_bound_t *bound, int64_t relay_ns);
 
-/** Computes the bound for the given tasks (of @p src and @p dst) with elements of @p element_size
- * bytes, without device_ns. */
-xm_status_t xm_bound_compute(const xm_layout_t *src, const xm_layout_t *dst,
-                             const xm_unit_task_t *tasks, int64_t count, int64_t element_size,
-                             const xm_network_t *network, xm_bound_t *bound);
+/** Computes the bound of any schedule of the problem, relays and parts included; device_ns and
+ * relay_ns are left 0. */
+xm_status_t xm_bound_compute_problem(const xm_problem_t *problem, xm_bound_t *bound);
 
 #endif

@@ -52,9 +52,6 @@ bool xm_sender_set_contains(const xm_sender_sets_t *sets, int set, const xm_excl
 /* Lower bound of the makespan in that model (docs/resharding.md, "Exclusive hosts"): admissible. */
 xm_status_t xm_exclusive_bound(const xm_exclusive_t *exclusive, int64_t *bound_ns);
 
-/* The same of a problem that is not laid out yet. */
-xm_status_t xm_steps_bound(const xm_problem_t *problem, int64_t *bound_ns);
-
 /*
  * One deterministic list schedule: whenever hosts become free, what they allow starts, hosts with
  * the most left to do first (receivers and, for what few hosts hold, senders). `noise` in 1/1024

@@ -279,16 +279,3 @@ free_load:
     free(load);
     return status;
 }
-
-/* The same for callers that do not keep the layout. */
-xm_status_t xm_steps_bound(const xm_problem_t *problem, int64_t *bound_ns)
-{
-    xm_exclusive_t *exclusive;
-    xm_status_t status = xm_exclusive_create(problem, &exclusive);
-
-    if (status == XM_OK) {
-        status = xm_exclusive_bound(exclusive, bound_ns);
-        xm_exclusive_destroy(exclusive);
-    }
-    return status;
-}

@@ -104,7 +104,6 @@ void xm_recorder_source(xm_recorder_t *recorder, int64_t transfer, int64_t first
                         int64_t *bytes);
 
 int64_t xm_recorder_makespan(const xm_recorder_t *recorder);
-int64_t xm_recorder_hops(const xm_recorder_t *recorder);
 
 /* Hands over the hops, sorted by start. */
 xm_status_t xm_recorder_take(xm_recorder_t *recorder, xm_hop_t **hops, int64_t *count);

@@ -260,11 +260,6 @@ int64_t xm_recorder_makespan(const xm_recorder_t *recorder)
     return recorder->makespan_ns;
 }
 
-int64_t xm_recorder_hops(const xm_recorder_t *recorder)
-{
-    return recorder->count;
-}
-
 typedef struct {
     int64_t start_ns, index;
 } order_t;

@@ -379,8 +379,6 @@ START_TEST(large_meshes_share_layouts)
 
     ck_assert_xm_ok(rb_model_load(&request, &model));
     ck_assert_int_eq(model->count, 723);
-    /* q, o, k = v, gate = up, down, norms per stage; embedding and head: the norm is there. */
-    ck_assert_int_eq(rb_layout_pool_count(model->layouts), (8 * 6 + 2) + (6 + 1));
     ck_assert_ptr_eq(find(model, "model.layers.0.self_attn.k_proj.weight")->src,
                      find(model, "model.layers.9.self_attn.v_proj.weight")->src);
     ck_assert_ptr_ne(find(model, "model.layers.0.self_attn.k_proj.weight")->src,

@@ -216,7 +216,6 @@ END_TEST
 START_TEST(few_ranks_use_all_near_nics)
 {
     xm_nic_slot_t slots[2] = {{.gpu = -1, .node = 0, .rank = 0}, {.gpu = -1, .node = 1, .rank = 1}};
-    int nics_a[XM_NIC_CHOICE_MAX], nics_b[XM_NIC_CHOICE_MAX];
     xm_topology_t *topology = load("dual-8gpu");
     xm_nic_choice_params_t params = XM_NIC_CHOICE_PARAMS_INIT;
     const xm_nic_way_t *ways;
@@ -233,49 +232,33 @@ START_TEST(few_ranks_use_all_near_nics)
             ck_assert_int_eq(ways[i].path, XM_PATH_NUMA);
         }
     }
-    /* A rank that may be anywhere uses them all; with one of four it has four rails. */
+    /* A rank that may be anywhere uses them all. */
     slots[0].node = -1;
     params.slot_count = 1;
     alone = choose(&params);
     ck_assert_int_eq(xm_nic_choice_slot(alone, 0, &ways), 8);
-    ck_assert_int_eq(xm_nic_choice_pair(alone, 0, choice, 1, nics_a, nics_b), 4);
-    ck_assert_int_eq(nics_a[3], 3);
-    ck_assert_int_eq(nics_b[3], 7);
     xm_nic_choice_destroy(alone);
     xm_nic_choice_destroy(choice);
     xm_topology_destroy(topology);
 }
 END_TEST
 
-START_TEST(unlike_networks_have_no_rails)
+START_TEST(a_network_that_not_every_host_has_is_left_out)
 {
     xm_nic_slot_t slot = {.gpu = -1, .node = -1, .rank = 0};
-    int nics_a[XM_NIC_CHOICE_MAX], nics_b[XM_NIC_CHOICE_MAX];
-    xm_topology_t *mixed = load("own/mixed-networks"), *desktop = load("own/desktop-one-node");
+    xm_topology_t *mixed = load("own/mixed-networks");
     xm_nic_choice_params_t params = XM_NIC_CHOICE_PARAMS_INIT;
-    xm_nic_choice_t *a, *b;
+    xm_nic_choice_t *choice;
 
     params.topology = mixed;
     params.slots = &slot;
     params.slot_count = 1;
-    a = choose(&params);
-    ck_assert_int_eq(xm_nic_choice_fabric(a), XM_FABRIC_INFINIBAND);
-    params.topology = desktop;
-    b = choose(&params);
-    ck_assert_int_eq(xm_nic_choice_fabric(b), XM_FABRIC_RDMA);
-    ck_assert_int_eq(xm_nic_choice_pair(a, 0, b, 0, nics_a, nics_b), 0);
-    xm_nic_choice_destroy(a);
-    /* What both have. */
-    params.topology = mixed;
     params.fabrics = 1U << XM_FABRIC_RDMA;
-    a = choose(&params);
-    expect_first(a, 0, "mlx5_2:1");
-    ck_assert_str_eq(xm_nic_choice_nic(a, 0)->reason, "InfiniBand, which not every host has");
-    ck_assert_int_eq(xm_nic_choice_pair(a, 0, b, 0, nics_a, nics_b), 1);
-    xm_nic_choice_destroy(a);
-    xm_nic_choice_destroy(b);
+    choice = choose(&params);
+    expect_first(choice, 0, "mlx5_2:1");
+    ck_assert_str_eq(xm_nic_choice_nic(choice, 0)->reason, "InfiniBand, which not every host has");
+    xm_nic_choice_destroy(choice);
     xm_topology_destroy(mixed);
-    xm_topology_destroy(desktop);
 }
 END_TEST
 
@@ -308,7 +291,6 @@ START_TEST(users_and_ucx_have_a_say)
     params.usable = "ib0 lo ib1";
     choice = choose(&params);
     ck_assert_int_eq(xm_nic_choice_suitable(choice), 2);
-    ck_assert_int_eq(xm_nic_choice_fabric(choice), XM_FABRIC_IP);
     expect_first(choice, 0, "ib0");
     ck_assert_str_eq(xm_nic_choice_nic(choice, 1)->reason, "UCX cannot use it");
     xm_nic_choice_destroy(choice);
@@ -384,7 +366,7 @@ static void everybody_has_suitable_nics_and_no_others(int seed)
 {
     host_t *host = host_of((uint64_t)seed, false, false);
     bool used[MAX_NICS] = {false}, near_somebody[MAX_NICS] = {false};
-    int loads[MAX_NICS] = {0};
+    int loads[MAX_NICS] = {0}, fabric = -1;
     bool full = false;
 
     for (int slot = 0; slot < host->slot_count; ++slot) {
@@ -416,8 +398,8 @@ static void everybody_has_suitable_nics_and_no_others(int seed)
         ck_assert_int_eq(suitability->suitable, suitability->reason[0] == '\0');
         ck_assert_int_ge(near_somebody[nic], used[nic]);
         ck_assert_msg(used[nic] || !near_somebody[nic] || full, "NIC %d is near and not used", nic);
-        ck_assert(!suitability->suitable ||
-                  suitability->fabric == xm_nic_choice_fabric(host->choice));
+        ck_assert(!suitability->suitable || fabric < 0 || (int)suitability->fabric == fabric);
+        fabric = suitability->suitable ? (int)suitability->fabric : fabric;
     }
     free_host(host);
 }
@@ -520,8 +502,7 @@ static void the_order_of_equal_devices_changes_no_loads(int seed)
 /* Each end has its own copy of the other's description, as text. */
 static void both_ends_choose_the_same(int seed)
 {
-    host_t *a = host_of((uint64_t)seed, false, false),
-           *b = host_of((uint64_t)seed + 1, false, false);
+    host_t *b = host_of((uint64_t)seed, false, false);
     xm_nic_choice_params_t params = b->params;
     xm_topology_t *copy;
     xm_nic_choice_t *sent;
@@ -534,26 +515,11 @@ static void both_ends_choose_the_same(int seed)
     table = table_of(b->choice);
     table_sent = table_of(sent);
     ck_assert_str_eq(table, table_sent);
-    for (int i = 0; i < a->slot_count; ++i) {
-        for (int j = 0; j < b->slot_count; ++j) {
-            int here[2][XM_NIC_CHOICE_MAX] = {{0}}, there[2][XM_NIC_CHOICE_MAX] = {{0}};
-            int rails = xm_nic_choice_pair(a->choice, i, sent, j, here[0], here[1]);
-
-            ck_assert_int_eq(rails,
-                             xm_nic_choice_pair(b->choice, j, a->choice, i, there[1], there[0]));
-            ck_assert_mem_eq(here, there, sizeof(here));
-            ck_assert_int_eq(rails > 0,
-                             xm_nic_choice_suitable(a->choice) > 0 &&
-                                 xm_nic_choice_suitable(sent) > 0 &&
-                                 xm_nic_choice_fabric(a->choice) == xm_nic_choice_fabric(sent));
-        }
-    }
     free(table);
     free(table_sent);
     free(xml);
     xm_nic_choice_destroy(sent);
     xm_topology_destroy(copy);
-    free_host(a);
     free_host(b);
 }
 
@@ -601,7 +567,7 @@ int main(void)
     tcase_add_test(tcase, measured_rates_replace_those_of_the_cable);
     tcase_add_test(tcase, loads_follow_the_rates_of_equally_near_nics);
     tcase_add_test(tcase, few_ranks_use_all_near_nics);
-    tcase_add_test(tcase, unlike_networks_have_no_rails);
+    tcase_add_test(tcase, a_network_that_not_every_host_has_is_left_out);
     tcase_add_test(tcase, users_and_ucx_have_a_say);
     tcase_add_test(tcase, wrong_slots_are_refused);
     suite_add_tcase(suite, tcase);

@@ -58,7 +58,7 @@ static int64_t task_at(const xm_plan_t *plan, int rank, int tensor, uint64_t byt
     const xm_layout_t *layout = xm_plan_tensor_dst(plan, tensor);
     int64_t count, rest = (int64_t)byte / xm_plan_tensor_element_size(plan, tensor);
     const xm_unit_task_t *tasks = xm_plan_tasks(plan, &count);
-    xm_box_t tile, element;
+    xm_box_t tile, element, common;
 
     xm_layout_tile_box(layout, xm_layout_tile_of_rank(layout, rank), &tile);
     element = tile;
@@ -69,7 +69,7 @@ static int64_t task_at(const xm_plan_t *plan, int rank, int tensor, uint64_t byt
     }
     for (int64_t t = 0; t < count; ++t) {
         xm_plan_task_box(plan, t, box);
-        if (tasks[t].tensor == tensor && xm_box_contains(box, &element)) {
+        if (tasks[t].tensor == tensor && xm_box_intersect(box, &element, &common)) {
             return t;
         }
     }

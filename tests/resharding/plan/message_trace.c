@@ -41,9 +41,9 @@ int64_t resource_busy_ns(const xm_network_t *network, int kind, int number, uint
         return xm_network_ingress_ns(network, number, bytes);
     case UPLINK:
     case DOWNLINK:
-        return xm_network_uplink_ns(network, bytes);
+        return (int64_t)ceil((double)bytes * 1e9 / xm_network_uplink_bandwidth(network));
     default:
-        return xm_network_port_ns(network, bytes);
+        return (int64_t)ceil((double)bytes * 1e9 / xm_network_host_bandwidth(network));
     }
 }
 

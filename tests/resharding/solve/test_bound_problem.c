@@ -1,5 +1,5 @@
 #include "tests/resharding/plan/random_case.h"
-#include "resharding/solve/bound_problem.h"
+#include "resharding/solve/bound.h"
 #include "resharding/flow/flow.h"
 #include "resharding/flow/cut_bound.h"
 #include "xm_test.h"

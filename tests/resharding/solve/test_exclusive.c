@@ -194,6 +194,17 @@ static void random_instance(random_t *random, instance_t *t, int count, bool une
     }
 }
 
+static xm_status_t steps_bound(const xm_problem_t *problem, int64_t *bound_ns)
+{
+    xm_exclusive_t *exclusive;
+    xm_status_t status;
+
+    ck_assert_xm_ok(xm_exclusive_create(problem, &exclusive));
+    status = xm_exclusive_bound(exclusive, bound_ns);
+    xm_exclusive_destroy(exclusive);
+    return status;
+}
+
 /* What the search makes of the naive schedule with no bound but its own. */
 static int64_t search_from_naive(const xm_problem_t *problem)
 {
@@ -224,7 +235,7 @@ START_TEST(the_search_finds_the_optimum_of_small_instances)
 
         random_instance(&random, &t, random_int(&random, 1, i % 10 == 0 ? 6 : 5), i % 5 == 0);
         best = optimum(&t.problem, INT64_MAX);
-        ck_assert_xm_ok(xm_steps_bound(&t.problem, &bound));
+        ck_assert_xm_ok(steps_bound(&t.problem, &bound));
         ck_assert_msg(bound <= best, "instance %d: bound %lld, optimum %lld", i, (long long)bound,
                       (long long)best);
         ck_assert_xm_ok(xm_schedule_naive(&t.problem, steps));
@@ -399,7 +410,7 @@ START_TEST(the_search_improves_on_greedy_and_proves_it)
         bool optimal;
 
         large_instance(&random, &t, random_int(&random, 4, 10), random_int(&random, 6, 24), i % 2);
-        ck_assert_xm_ok(xm_steps_bound(&t.problem, &bound));
+        ck_assert_xm_ok(steps_bound(&t.problem, &bound));
         ck_assert_xm_ok(xm_schedule_greedy(&t.problem, 5, steps));
         greedy = check_steps(&t.problem, steps);
         ck_assert_xm_ok(xm_schedule_dfs(&t.problem, 5, 1000, steps, &optimal));
@@ -433,7 +444,7 @@ START_TEST(large_problems_take_bounded_work)
         bool optimal;
 
         large_instance(&random, &t, shape[i][0], shape[i][1], shape[i][2] != 0);
-        ck_assert_xm_ok(xm_steps_bound(&t.problem, &bound));
+        ck_assert_xm_ok(steps_bound(&t.problem, &bound));
         ck_assert_xm_ok(xm_schedule_balance(&t.problem, steps));
         balance = check_steps(&t.problem, steps);
         began = 1e3 * xm_clock_seconds();
@@ -497,7 +508,7 @@ START_TEST(steps_start_in_list_order_as_soon_as_hosts_are_free)
     instance_create(&t, 4, 1e9, egress, ingress, 3);
     ck_assert_xm_ok(xm_steps_makespan(&t.problem, steps, &makespan));
     ck_assert_int_eq(makespan, 0);
-    ck_assert_xm_ok(xm_steps_bound(&t.problem, &bound));
+    ck_assert_xm_ok(steps_bound(&t.problem, &bound));
     ck_assert_int_eq(bound, 0);
     add_demand(&t, 100, 1, 4);  /* 0 → 2: 100 ns */
     add_demand(&t, 100, 3, 4);  /* {0, 1} → 2: 100 ns from 0, 200 ns from 1 */
@@ -508,7 +519,7 @@ START_TEST(steps_start_in_list_order_as_soon_as_hosts_are_free)
     ck_assert_int_eq(xm_problem_duration(&t.problem, 2, 0), 400);
     ck_assert_xm_ok(xm_steps_makespan(&t.problem, steps, &makespan));
     ck_assert_int_eq(makespan, 700);
-    ck_assert_xm_ok(xm_steps_bound(&t.problem, &bound));
+    ck_assert_xm_ok(steps_bound(&t.problem, &bound));
     ck_assert_int_eq(bound, 600);
     instance_destroy(&t);
 }
