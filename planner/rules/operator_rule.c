@@ -351,7 +351,7 @@ static bool is_repeated(const hlo_rule_t *rule, const int *tensors, int operand)
     return false;
 }
 
-double hlo_rule_points(const hlo_rule_text_t *text)
+static double points_of(const hlo_rule_text_t *text)
 {
     double points = 1;
 
@@ -364,6 +364,26 @@ double hlo_rule_points(const hlo_rule_text_t *text)
         size = size != NULL ? size + 1 : NULL;
     }
     return points;
+}
+
+/* FLOPs are given for the whole operator and stored per point of the written rule, whose points can
+ * be fewer than the original's: factors of left-out operands are gone. */
+ap_op_params_t hlo_rule_params(const hlo_rule_t *rule, const hlo_rule_text_t *text)
+{
+    ap_op_params_t params = AP_OP_PARAMS_INIT;
+
+    params.kind = rule->kind;
+    params.rule = text->text;
+    params.replicated = text->replicated;
+    params.permuted = text->permuted;
+    params.sizes = text->sizes[0] != '\0' ? text->sizes : NULL;
+    params.operand_count = text->operand_count;
+    memcpy(params.operands, text->operands, sizeof(params.operands));
+    memcpy(params.touched, text->touched, sizeof(params.touched));
+    params.result_dtype = rule->type[rule->operands]->dtype;
+    params.flops_per_point = rule->flops / points_of(text);
+    params.linear = rule->linear;
+    return params;
 }
 
 /* Translates what is touched to the numbers of the written terms; at[] has them, -1 for a term that

@@ -82,8 +82,11 @@ void hlo_rule_fail(hlo_rule_t *rule, const char *format, ...) XM_PRINTF(2, 3);
  */
 bool hlo_rule_write(const hlo_rule_t *rule, const int *tensors, hlo_rule_text_t *text);
 
-/** Points of a written rule: the product of its sizes. */
-double hlo_rule_points(const hlo_rule_text_t *text);
+/**
+ * The written rule as parameters of a graph's operator, all but its name, label, phase and repeat;
+ * the strings are those of @p text.
+ */
+ap_op_params_t hlo_rule_params(const hlo_rule_t *rule, const hlo_rule_text_t *text);
 
 /** The rule of an operator that needs all of everything: a factor per dimension, all whole. */
 void hlo_rule_make_opaque(hlo_rule_t *rule);
