@@ -300,7 +300,7 @@ bool ap_plan_can_have(ap_schedule_kind_t kind)
            kind != AP_SCHEDULE_TERAPIPE;
 }
 
-xm_status_t ap_plan_check(const ap_plan_t *plan)
+static xm_status_t check_plan(const ap_plan_t *plan)
 {
     xm_status_t status = check_info(plan);
     int *taken;
@@ -374,7 +374,7 @@ static xm_status_t plan_from_document(json_t *document, ap_plan_t **result)
         status = ap_plan_from_json(plan);
     }
     if (status == XM_OK) {
-        status = ap_plan_check(plan);
+        status = check_plan(plan);
     }
     if (status != XM_OK) {
         ap_plan_destroy(plan);

@@ -69,7 +69,7 @@ static void split_heads(zoo_builder_t *b, int64_t width, int qkv, int *parts)
     (void)zoo_any(b, &split, operands, parts);
 }
 
-int zoo_gpt_attention(zoo_builder_t *b, const zoo_model_t *model, int x)
+static int attention(zoo_builder_t *b, const zoo_model_t *model, int x)
 {
     const int64_t hidden = model->hidden, heads = model->heads, width = hidden / heads;
     const int64_t qkv_dims[] = {hidden, heads, 3 * width}, qkv_bias[] = {heads, 3 * width};
@@ -86,7 +86,7 @@ int zoo_gpt_attention(zoo_builder_t *b, const zoo_model_t *model, int x)
     return zoo_bias(b, "out", "bsh,h->bsh", 1, &hidden, y);
 }
 
-int zoo_gpt_feed_forward(zoo_builder_t *b, const zoo_model_t *model, int x)
+static int feed_forward(zoo_builder_t *b, const zoo_model_t *model, int x)
 {
     const int64_t hidden = model->hidden, wide = model->feed_forward;
     const int64_t up[] = {hidden, wide}, down[] = {wide, hidden};
@@ -99,8 +99,8 @@ int zoo_gpt_feed_forward(zoo_builder_t *b, const zoo_model_t *model, int x)
     return zoo_bias(b, "down", "bsh,h->bsh", 1, &hidden, y);
 }
 
-int zoo_gpt_begin(zoo_builder_t *b, const zoo_model_t *model, const ap_zoo_params_t *params,
-                  int *words)
+static int begin(zoo_builder_t *b, const zoo_model_t *model, const ap_zoo_params_t *params,
+                 int *words)
 {
     const int64_t tokens[] = {params->batch > 0 ? params->batch : 1, model->sequence};
     const int64_t table[] = {model->vocabulary, model->hidden};
@@ -200,7 +200,7 @@ static void build_gpt(zoo_builder_t *b, const zoo_model_t *model, const ap_zoo_p
     const int layers = params->layers > 0 ? params->layers : model->layers;
     const int64_t batch = params->batch > 0 ? params->batch : 1;
     const bool mixture = model->experts > 0;
-    int words, x = zoo_gpt_begin(b, model, params, &words);
+    int words, x = begin(b, model, params, &words);
 
     b->prefix = "block";
     for (b->block = 1; b->block <= layers; ++b->block) {
@@ -208,10 +208,9 @@ static void build_gpt(zoo_builder_t *b, const zoo_model_t *model, const ap_zoo_p
 
         zoo_layer(b, b->block);
         y = zoo_norm(b, "norm1", "bsh,h,h->bsh", model->hidden, true, x);
-        x = residual(b, "residual1", x, zoo_gpt_attention(b, model, y));
+        x = residual(b, "residual1", x, attention(b, model, y));
         y = zoo_norm(b, "norm2", "bsh,h,h->bsh", model->hidden, true, x);
-        y = mixture && b->block % 2 == 0 ? experts(b, model, batch, y)
-                                         : zoo_gpt_feed_forward(b, model, y);
+        y = mixture && b->block % 2 == 0 ? experts(b, model, batch, y) : feed_forward(b, model, y);
         x = residual(b, "residual2", x, y);
     }
     b->prefix = NULL;
