@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -148,4 +149,17 @@ xm_status_t ap_command_search_params(const ap_command_search_t *search, int64_t 
         status = parse_stages(search->stages, &params->min_stages, &params->max_stages);
     }
     return status;
+}
+
+xm_status_t ap_command_print_json(json_t *document)
+{
+    char *text = document != NULL ? json_dumps(document, JSON_INDENT(1)) : NULL;
+
+    json_decref(document);
+    if (text == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for JSON");
+    }
+    (void)puts(text);
+    free(text);
+    return xm_cli_flush();
 }

@@ -6,6 +6,7 @@
 #ifndef AP_CLI_COMMAND_H
 #define AP_CLI_COMMAND_H
 
+#include <jansson.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -99,6 +100,10 @@ xm_status_t ap_command_search_params(const ap_command_search_t *search, int64_t 
 
 /** Replaces @p profile by one with the overlap of an option, unless that was not given. */
 xm_status_t ap_command_set_overlap(double overlap, xm_cluster_profile_t **profile);
+
+/** Prints a document, which it takes over. NULL means that building it ran out of memory: callers
+ *  hand in the result of json_pack() without a look at it. */
+xm_status_t ap_command_print_json(json_t *document);
 
 /** Parses "8,16,32" into at most @p capacity positive integers. */
 xm_status_t ap_command_parse_list(const char *what, const char *text, int64_t *values,
