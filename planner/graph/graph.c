@@ -32,6 +32,12 @@ int ap_dtype_bytes(ap_dtype_t dtype)
     return bytes[dtype];
 }
 
+bool ap_dtype_is_smooth(ap_dtype_t dtype)
+{
+    return dtype == AP_DTYPE_F16 || dtype == AP_DTYPE_BF16 || dtype == AP_DTYPE_F32 ||
+           dtype == AP_DTYPE_F64 || dtype == AP_DTYPE_C128;
+}
+
 const char *ap_op_kind_name(ap_op_kind_t kind)
 {
     static const char *const names[AP_OP_KIND_COUNT] = {

@@ -21,6 +21,8 @@
  * "complex128". */
 const char *ap_dtype_name(ap_dtype_t dtype);
 int ap_dtype_bytes(ap_dtype_t dtype);
+/** Whether it can have a derivative: whole numbers and truth values have none. */
+bool ap_dtype_is_smooth(ap_dtype_t dtype);
 
 /** "einsum", "layer_norm", … */
 const char *ap_op_kind_name(ap_op_kind_t kind);

@@ -73,9 +73,6 @@ double ap_shard_moved_bytes(const ap_strategy_context_t *site, const ap_graph_t 
 /* Whether a term of an operator is the gradient of a parameter: communicated once per iteration. */
 bool ap_shard_is_parameter_gradient(const ap_graph_t *graph, const ap_op_t *op, int term);
 
-/* Whether the operator writes what takes over a parameter's storage. */
-bool ap_shard_updates_parameter(const ap_graph_t *graph, const ap_op_t *op);
-
 /* Cost of resharding along a wire; AP_COST_INFINITE or more when that must not be. */
 double ap_shard_wire_cost(const ap_shard_problem_t *p, const ap_shard_wire_t *wire, ap_spec_t made,
                           ap_spec_t used);

@@ -43,7 +43,7 @@ static int tensor_of(const ap_op_t *op, int term)
 }
 
 /* Only such operators read and write optimizer state. */
-bool ap_shard_updates_parameter(const ap_graph_t *graph, const ap_op_t *op)
+static bool updates_parameter(const ap_graph_t *graph, const ap_op_t *op)
 {
     int old = ap_graph_tensor(graph, op->results[0])->alias_of;
 
@@ -86,7 +86,7 @@ static bool same_op(const ap_graph_t *graph, const ap_op_t *a, const ap_op_t *b)
     if (a->kind != b->kind || a->phase != b->phase || !same_number(a->flops, b->flops) ||
         !same_number(a->repeat, b->repeat) || strcmp(a->rule.text, b->rule.text) != 0 ||
         memcmp(a->touched, b->touched, sizeof(a->touched)) != 0 ||
-        ap_shard_updates_parameter(graph, a) != ap_shard_updates_parameter(graph, b)) {
+        updates_parameter(graph, a) != updates_parameter(graph, b)) {
         return false;
     }
     for (int f = 0; f < a->rule.factors; ++f) {
@@ -161,7 +161,7 @@ double ap_shard_moved_bytes(const ap_strategy_context_t *site, const ap_graph_t 
 {
     double bytes = ap_strategy_moved_bytes(site, strategy->spec);
 
-    if (ap_shard_updates_parameter(graph, op)) { /* reads and writes the optimizer's state */
+    if (updates_parameter(graph, op)) { /* reads and writes the optimizer's state */
         bytes +=
             2 * state_bytes / site->element_bytes[op->operand_count] *
             ap_strategy_local_bytes(site, op->operand_count, strategy->spec[op->operand_count]);

@@ -328,7 +328,7 @@ static xm_status_t copy_fused(const fusion_t *f, ap_graph_copy_t *copy)
     if (status == XM_OK && output >= 0) {
         status = ap_graph_set_gradient(copy->to, copy->tensor[loss], copy->tensor[output]);
     }
-    return status == XM_OK ? ap_graph_finish(copy->to) : status;
+    return status;
 }
 
 /* What spreads goes where it has become part of all that used it. Users are counted once more,
@@ -376,13 +376,7 @@ static xm_status_t fuse(fusion_t *f, ap_graph_t **fused)
     if (status != XM_OK) {
         return status;
     }
-    status = copy_fused(f, &copy);
-    if (status == XM_OK) {
-        *fused = copy.to;
-        copy.to = NULL;
-    }
-    ap_graph_copy_close(&copy);
-    return status;
+    return ap_graph_copy_close(&copy, copy_fused(f, &copy), fused);
 }
 
 xm_status_t ap_elementwise_fuse(const ap_graph_t *forward, ap_graph_t **fused)

@@ -33,7 +33,7 @@ static const char *label_of(const ap_op_t *op)
 /* Makes the graph with layers that begin at these places of the sequence. */
 static xm_status_t build(const ap_sequence_t *s, const int *first, int layers, ap_graph_t **layered)
 {
-    ap_graph_copy_t copy;
+    ap_graph_copy_t copy = {0};
     int layer = 0;
     xm_status_t status = ap_sequence_copy_open(s, &copy);
 
@@ -48,15 +48,7 @@ static xm_status_t build(const ap_sequence_t *s, const int *first, int layers, a
     if (status == XM_OK) {
         status = ap_sequence_copy_loss(s, &copy);
     }
-    if (status == XM_OK) {
-        status = ap_graph_finish(copy.to);
-    }
-    if (status == XM_OK) {
-        *layered = copy.to;
-        copy.to = NULL;
-    }
-    ap_graph_copy_close(&copy);
-    return status;
+    return ap_graph_copy_close(&copy, status, layered);
 }
 
 /* The usual excess over the mean, or what the largest part that cannot be cut needs. */

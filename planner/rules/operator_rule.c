@@ -352,7 +352,7 @@ static bool is_repeated(const operator_rule_t *rule, const int *tensors, int ope
     return false;
 }
 
-double operator_rule_points(const operator_rule_text_t *text)
+static double points_of(const operator_rule_text_t *text)
 {
     double points = 1;
 
@@ -365,6 +365,26 @@ double operator_rule_points(const operator_rule_text_t *text)
         size = size != NULL ? size + 1 : NULL;
     }
     return points;
+}
+
+/* FLOPs are given for the whole operator and stored per point of the written rule, whose points can
+ * be fewer than the original's: factors of left-out operands are gone. */
+ap_op_params_t operator_rule_params(const operator_rule_t *rule, const operator_rule_text_t *text)
+{
+    ap_op_params_t params = AP_OP_PARAMS_INIT;
+
+    params.kind = rule->kind;
+    params.rule = text->text;
+    params.replicated = text->replicated;
+    params.permuted = text->permuted;
+    params.sizes = text->sizes[0] != '\0' ? text->sizes : NULL;
+    params.operand_count = text->operand_count;
+    memcpy(params.operands, text->operands, sizeof(params.operands));
+    memcpy(params.touched, text->touched, sizeof(params.touched));
+    params.result_dtype = rule->type[rule->operands]->dtype;
+    params.flops_per_point = rule->flops / points_of(text);
+    params.linear = rule->linear;
+    return params;
 }
 
 /* Translates what is touched to the numbers of the written terms; at[] has them, -1 for a term that

@@ -83,8 +83,11 @@ void operator_rule_fail(operator_rule_t *rule, const char *format, ...) XM_PRINT
 bool operator_rule_write(const operator_rule_t *rule, const int *tensors,
                          operator_rule_text_t *text);
 
-/** Points of a written rule: the product of its sizes. */
-double operator_rule_points(const operator_rule_text_t *text);
+/**
+ * The written rule as parameters of a graph's operator, all but its name, label, phase and repeat;
+ * the strings are those of @p text.
+ */
+ap_op_params_t operator_rule_params(const operator_rule_t *rule, const operator_rule_text_t *text);
 
 /** The rule of an operator that needs all of everything: a factor per dimension, all whole. */
 void operator_rule_make_opaque(operator_rule_t *rule);

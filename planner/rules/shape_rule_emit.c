@@ -11,29 +11,16 @@
 
 static const operand_type_t scalar = {.dtype = AP_DTYPE_F32};
 
-/* FLOPs are given for the whole operator and stored per point of the written rule, whose points can
- * be fewer than the original's: factors of left-out operands are gone. */
 static xm_status_t add(const operator_rule_t *rule, const operator_rule_text_t *text,
                        ap_graph_t *graph, const shape_emission_t *emission, int *results)
 {
-    ap_op_params_t params = AP_OP_PARAMS_INIT;
+    ap_op_params_t params = operator_rule_params(rule, text);
     xm_status_t status;
 
-    params.kind = rule->kind;
     params.phase = emission->phase;
     params.name = emission->name;
     params.label = emission->label;
-    params.rule = text->text;
-    params.replicated = text->replicated;
-    params.permuted = text->permuted;
-    params.sizes = text->sizes[0] != '\0' ? text->sizes : NULL;
-    params.operand_count = text->operand_count;
-    memcpy(params.operands, text->operands, sizeof(params.operands));
-    memcpy(params.touched, text->touched, sizeof(params.touched));
-    params.result_dtype = rule->type[rule->operands]->dtype;
-    params.flops_per_point = rule->flops / operator_rule_points(text);
     params.repeat = emission->repeat;
-    params.linear = rule->linear;
     status = ap_graph_add_op(graph, &params, results);
     return status == XM_OK ? XM_OK : xm_error_prefix(status, "%s", rule->place);
 }

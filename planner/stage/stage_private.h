@@ -79,9 +79,6 @@ xm_status_t ap_stage_multiplier_get(ap_stage_context_t *context, ap_stage_mesh_t
                                     int multiplier, int in_flight, ap_stage_multiplier_t **found);
 xm_status_t ap_stage_problem_get(ap_stage_context_t *context, ap_stage_mesh_t *mesh, int layer,
                                  const ap_layer_problem_t **problem);
-xm_status_t ap_stage_table_get(ap_stage_context_t *context, ap_stage_mesh_t *mesh,
-                               ap_stage_multiplier_t *multiplier, int layer,
-                               const ap_layer_table_t **table);
 /* Extends the chain of a first layer up to `last`. */
 xm_status_t ap_stage_prefix_get(ap_stage_context_t *context, ap_stage_mesh_t *mesh,
                                 ap_stage_multiplier_t *multiplier, int first, int last,

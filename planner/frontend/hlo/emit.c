@@ -48,7 +48,7 @@ static const char *label_of(const hlo_module_t *module, const hlo_instruction_t 
 static xm_status_t add(hlo_build_t *b, const hlo_instruction_t *of, const operator_rule_t *rule,
                        const operator_rule_text_t *text, int *results)
 {
-    ap_op_params_t params = AP_OP_PARAMS_INIT;
+    ap_op_params_t params = operator_rule_params(rule, text);
     char name[200], label[200];
     xm_status_t status;
 
@@ -57,18 +57,9 @@ static xm_status_t add(hlo_build_t *b, const hlo_instruction_t *of, const operat
         return XM_OK;
     }
     (void)snprintf(name, sizeof(name), "%.*s", (int)of->name.length, of->name.at);
-    params.kind = rule->kind;
     params.phase = phase_of(b->module, of);
     params.name = name;
     params.label = label_of(b->module, of, label, sizeof(label));
-    params.rule = text->text;
-    params.replicated = text->replicated;
-    params.permuted = text->permuted;
-    params.sizes = text->sizes[0] != '\0' ? text->sizes : NULL;
-    params.operand_count = text->operand_count;
-    memcpy(params.operands, text->operands, sizeof(params.operands));
-    memcpy(params.touched, text->touched, sizeof(params.touched));
-    params.result_dtype = rule->type[rule->operands]->dtype;
     /* A graph has one element type for all results of an operator; the widest one overestimates the
      * others rather than underestimating them. */
     for (int r = 1; r < rule->results; ++r) {
@@ -78,9 +69,7 @@ static xm_status_t add(hlo_build_t *b, const hlo_instruction_t *of, const operat
                                   ? other
                                   : params.result_dtype;
     }
-    params.flops_per_point = rule->flops / operator_rule_points(text);
     params.repeat = b->repeat;
-    params.linear = rule->linear;
     status = ap_graph_add_op(b->graph, &params, results);
     return status == XM_OK ? XM_OK : hlo_error(&b->module->text, of->at, "%s", xm_last_error());
 }

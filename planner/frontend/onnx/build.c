@@ -145,7 +145,7 @@ xm_status_t onnx_read_type(onnx_build_t *b, const Onnx__ValueInfoProto *info, op
 
 /* A declaration that cannot be read counts as none: inference decides, and only operators without a
  * rule depend on what is declared. */
-bool onnx_declared(onnx_build_t *b, const char *name, operand_type_t *type)
+static bool declared_type(onnx_build_t *b, const char *name, operand_type_t *type)
 {
     const json_t *at = json_object_get(b->declared, name);
     const Onnx__ValueInfoProto *info;
@@ -188,7 +188,7 @@ static void check_declared(onnx_node_t *n, const char *name, const operand_type_
 {
     operand_type_t declared;
 
-    if (!onnx_declared(n->b, name, &declared) || operand_type_same(&declared, made)) {
+    if (!declared_type(n->b, name, &declared) || operand_type_same(&declared, made)) {
         return;
     }
     {
@@ -256,7 +256,7 @@ xm_status_t onnx_bind_results(onnx_node_t *n, onnx_value_t *const *made, int res
             continue;
         }
         if (value == NULL) {
-            if (!onnx_declared(n->b, name, &type)) {
+            if (!declared_type(n->b, name, &type)) {
                 continue;
             }
             value = onnx_value(n->b, name);
@@ -301,7 +301,7 @@ static void unknown(onnx_node_t *n)
         if (n->proto->output[r][0] == '\0') {
             break;
         }
-        if (!onnx_declared(n->b, n->proto->output[r], &type)) {
+        if (!declared_type(n->b, n->proto->output[r], &type)) {
             onnx_fail(n,
                       "there is no rule for this operator, and the file does not tell the shape "
                       "of its result '%.80s'",

@@ -124,8 +124,6 @@ xm_status_t onnx_bind_results(onnx_node_t *n, onnx_value_t *const *made, int res
 const Onnx__FunctionProto *onnx_find_function(const onnx_build_t *b, const Onnx__NodeProto *proto);
 xm_status_t onnx_call_function(onnx_node_t *n, const Onnx__FunctionProto *function);
 
-/* The type that the file declares for a name; false when it declares none, or not all of it. */
-bool onnx_declared(onnx_build_t *b, const char *name, operand_type_t *type);
 /* Reads a ValueInfo's type; a failure names the dimension. */
 xm_status_t onnx_read_type(onnx_build_t *b, const Onnx__ValueInfoProto *info, operand_type_t *type);
 
