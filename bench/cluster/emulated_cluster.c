@@ -110,18 +110,13 @@ close_pipe:
 
 /* On failure a claimed file is removed here too, since a holder that was killed could not
  * do it. */
-xm_status_t rb_emulated_cluster_create(const rb_emulated_cluster_params_t *given,
+xm_status_t rb_emulated_cluster_create(const rb_emulated_cluster_params_t *params,
                                        rb_emulated_cluster_t **cluster)
 {
-    rb_emulated_cluster_params_t own = RB_EMULATED_CLUSTER_PARAMS_INIT;
-    const rb_emulated_cluster_params_t *params = &own;
     rb_cluster_claim_t claim = {.fd = -1};
     rb_emulated_cluster_t *made;
-    xm_status_t status = XM_PARAMS_COPY(rb_emulated_cluster_params_t, &own, given);
+    xm_status_t status;
 
-    if (status < 0) {
-        return status;
-    }
     if (params->shape == NULL) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "emulated cluster: no shape");
     }

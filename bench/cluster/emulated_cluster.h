@@ -15,7 +15,7 @@
  * Needs root, or user namespaces that everybody may make; and ip(8) and tc(8).
  *
  * @code
- *     rb_emulated_cluster_params_t params = RB_EMULATED_CLUSTER_PARAMS_INIT;
+ *     rb_emulated_cluster_params_t params = {0};
  *     rb_emulated_cluster_t *cluster;
  *
  *     params.shape = &shape;
@@ -48,16 +48,10 @@ typedef struct rb_emulated_cluster rb_emulated_cluster_t;
 enum { RB_EMULATED_HEAD = -1 };
 
 typedef struct rb_emulated_cluster_params {
-    size_t struct_size;
     const rb_cluster_shape_t *shape;
     bool lasting; /**< it outlives its maker and is found by its name; else it dies with the thread
                      that created it */
 } rb_emulated_cluster_params_t;
-
-#define RB_EMULATED_CLUSTER_PARAMS_INIT                                                            \
-    {                                                                                              \
-        .struct_size = sizeof(rb_emulated_cluster_params_t)                                        \
-    }
 
 /**
  * Makes a cluster and waits until its hosts are ready. After a failure nothing is left of it; the

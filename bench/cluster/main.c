@@ -120,7 +120,7 @@ static int run_up(int argc, char *const *argv)
         {"mtu", 0, XM_CLI_INT, &o.mtu, "BYTES", 576, 65521, "MTU of the NICs (default 1500)."},
     };
     xm_cli_command_t command = XM_CLI_COMMAND_INIT;
-    rb_emulated_cluster_params_t params = RB_EMULATED_CLUSTER_PARAMS_INIT;
+    rb_emulated_cluster_params_t params = {0};
     rb_emulated_cluster_t *cluster = NULL;
     rb_cluster_shape_t shape;
     xm_cli_t *cli;

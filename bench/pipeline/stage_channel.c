@@ -42,7 +42,7 @@ struct rb_stage_channel {
 /* Each slot has a channel of its own, so messages in different slots cannot be confused. */
 static xm_status_t create_slot(rb_stage_channel_t *stage_channel, int number)
 {
-    xm_executor_params_t params = XM_EXECUTOR_PARAMS_INIT;
+    xm_executor_params_t params = {0};
     const rb_case_t tensor = {0};
     const rb_prepared_t prepared = {.one = &tensor, .plan = stage_channel->way->plan};
     slot_t *slot = &stage_channel->slots[number];

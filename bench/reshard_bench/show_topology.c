@@ -39,7 +39,7 @@ static xm_status_t print_choice(const xm_nic_choice_params_t *params, FILE *stre
 
 xm_status_t rb_show_topology(const rb_options_t *options, FILE *stream)
 {
-    xm_nic_choice_params_t params = XM_NIC_CHOICE_PARAMS_INIT;
+    xm_nic_choice_params_t params = {0};
     const char *given = xm_config_string(XM_CONFIG_NICS);
     xm_topology_t *topology;
     xm_nic_slot_t *slots = NULL;

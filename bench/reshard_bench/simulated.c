@@ -47,7 +47,7 @@ static bool looks_at_data(const rb_options_t *options)
 static xm_status_t open_slot(stage_t *stage, int rank)
 {
     slot_t *slot = &stage->slots[rank];
-    xm_executor_params_t params = XM_EXECUTOR_PARAMS_INIT;
+    xm_executor_params_t params = {0};
     xm_status_t status = xm_transport_sim_create(stage->fabric, rank, &slot->transport);
 
     if (status == XM_OK) {
@@ -70,7 +70,7 @@ static xm_status_t open_fabric(stage_t *stage)
 {
     const xm_network_t *network = stage->prepared->network;
     size_t hosts = (size_t)stage->hosts->hosts;
-    xm_sim_fabric_params_t params = XM_SIM_FABRIC_PARAMS_INIT;
+    xm_sim_fabric_params_t params = {0};
     double *rates = malloc(2 * hosts * sizeof(*rates));
     int *racks = malloc(hosts * sizeof(*racks));
     xm_status_t status;

@@ -78,7 +78,7 @@ static const char *const *variables(void *arg, int rank)
 static xm_status_t launch_emulated(const rb_options_t *options, const xm_launch_params_t *params,
                                    int *exit_code)
 {
-    rb_emulated_cluster_params_t cluster_params = RB_EMULATED_CLUSTER_PARAMS_INIT;
+    rb_emulated_cluster_params_t cluster_params = {0};
     xm_launch_params_t inside = *params;
     launch_t launch = {.ranks_per_host = options->ranks_per_host};
     rb_emulated_cluster_t *cluster;

@@ -50,7 +50,7 @@ typedef struct {
  * confused. */
 static xm_status_t create_executor(slot_t *slot, int index)
 {
-    xm_executor_params_t params = XM_EXECUTOR_PARAMS_INIT;
+    xm_executor_params_t params = {0};
 
     params.plan = slot->variants[index].prepared->plan;
     params.transport = xm_worker_transport(slot->worker);

@@ -75,7 +75,6 @@ typedef struct xm_doctor_facts {
 void xm_doctor_facts_read(xm_doctor_facts_t *facts);
 
 typedef struct xm_doctor_params {
-    size_t struct_size;
     const char *root; /**< before /proc and /sys; NULL or "": this machine */
     const xm_doctor_facts_t *facts;
     const xm_topology_t *topology; /**< NULL: NICs and GPUs are not looked at */
@@ -88,7 +87,7 @@ typedef struct xm_doctor_params {
 
 #define XM_DOCTOR_PARAMS_INIT                                                                      \
     {                                                                                              \
-        .struct_size = sizeof(xm_doctor_params_t), .local_ranks = 1, .ranks = 1                    \
+        .local_ranks = 1, .ranks = 1                                                               \
     }
 
 /** Examines the machine. Fails only for want of memory: what cannot be read is a finding. */

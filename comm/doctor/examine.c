@@ -4,16 +4,11 @@
 #include "comm/doctor/doctor_private.h"
 #include "comm/base.h"
 
-xm_status_t xm_doctor_examine(const xm_doctor_params_t *given, xm_findings_t **findings)
+xm_status_t xm_doctor_examine(const xm_doctor_params_t *params, xm_findings_t **findings)
 {
-    xm_doctor_params_t own = XM_DOCTOR_PARAMS_INIT;
-    const xm_doctor_params_t *params = &own;
     xm_doctor_t doctor = {.params = params};
-    xm_status_t status = XM_PARAMS_COPY(xm_doctor_params_t, &own, given);
+    xm_status_t status;
 
-    if (status < 0) {
-        return status;
-    }
     if (params->facts == NULL || params->local_ranks < 1 || params->ranks < params->local_ranks) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "xm_doctor_examine: %d of %d ranks, %s facts",
                             params->local_ranks, params->ranks,

@@ -255,17 +255,12 @@ static xm_status_t check_slots(const xm_nic_choice_params_t *params)
 
 /* Makes the choice. One NIC more than there are is allocated everywhere, so that a machine
  * without any needs no special case. */
-xm_status_t xm_nic_choice_create(const xm_nic_choice_params_t *given, xm_nic_choice_t **created)
+xm_status_t xm_nic_choice_create(const xm_nic_choice_params_t *params, xm_nic_choice_t **created)
 {
-    xm_nic_choice_params_t own = XM_NIC_CHOICE_PARAMS_INIT;
-    const xm_nic_choice_params_t *params = &own;
     xm_nic_choice_t *choice;
     size_t nics, slots, uplinks;
-    xm_status_t status = XM_PARAMS_COPY(xm_nic_choice_params_t, &own, given);
+    xm_status_t status;
 
-    if (status < 0) {
-        return status;
-    }
     if (params->topology == NULL || params->slot_count < 0) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "NIC choice: %d local ranks, or no topology",
                             params->slot_count);

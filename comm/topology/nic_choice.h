@@ -54,7 +54,6 @@ typedef struct xm_nic_slot {
 } xm_nic_slot_t;
 
 typedef struct xm_nic_choice_params {
-    size_t struct_size;
     const xm_topology_t *topology; /**< must outlive the choice */
     const xm_nic_slot_t *slots;    /**< of the local ranks, in their order; copied */
     int slot_count;
@@ -68,11 +67,6 @@ typedef struct xm_nic_choice_params {
     unsigned fabrics;     /**< kinds of network that may be used, a sum of 1 << xm_fabric_t; 0: all
                            */
 } xm_nic_choice_params_t;
-
-#define XM_NIC_CHOICE_PARAMS_INIT                                                                  \
-    {                                                                                              \
-        .struct_size = sizeof(xm_nic_choice_params_t)                                              \
-    }
 
 /** What was decided of a NIC. */
 typedef struct xm_nic_suitability {

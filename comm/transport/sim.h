@@ -42,7 +42,6 @@
 typedef struct xm_sim_fabric xm_sim_fabric_t;
 
 typedef struct xm_sim_fabric_params {
-    size_t struct_size;
     int ranks;
     const int *host_of_rank; /**< ranks entries, copied; NULL: every rank on a host of its own */
     double nic_bandwidth;  /**< bytes/s per host and direction, shared by its ranks; 0 means 1e9 */
@@ -58,11 +57,6 @@ typedef struct xm_sim_fabric_params {
     bool no_copy; /**< messages take their time and leave the buffers alone, which may then overlap:
                      for large simulations with one small buffer */
 } xm_sim_fabric_params_t;
-
-#define XM_SIM_FABRIC_PARAMS_INIT                                                                  \
-    {                                                                                              \
-        .struct_size = sizeof(xm_sim_fabric_params_t)                                              \
-    }
 
 xm_status_t xm_sim_fabric_create(const xm_sim_fabric_params_t *params, xm_sim_fabric_t **fabric);
 

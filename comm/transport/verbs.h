@@ -40,7 +40,6 @@
 #include "comm/transport.h"
 
 typedef struct xm_transport_verbs_params {
-    size_t struct_size;
     const char *nics; /**< this rank's ports, as in XM_NICS; NULL or empty: all that are usable;
                          "^mlx5_4,mlx5_5:2": all but these */
     bool spin;        /**< no descriptor to sleep on; xm_transport_arm() never allows to sleep */
@@ -52,7 +51,7 @@ typedef struct xm_transport_verbs_params {
 
 #define XM_TRANSPORT_VERBS_PARAMS_INIT                                                             \
     {                                                                                              \
-        .struct_size = sizeof(xm_transport_verbs_params_t), .timeout = 30.0                        \
+        .timeout = 30.0                                                                            \
     }
 
 /**

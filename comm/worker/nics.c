@@ -112,7 +112,7 @@ static void slot_local(chooser_state_t *self)
 static xm_status_t choose(const chooser_state_t *self, unsigned fabrics, const char *apart,
                           xm_nic_choice_t **choice)
 {
-    xm_nic_choice_params_t params = XM_NIC_CHOICE_PARAMS_INIT;
+    xm_nic_choice_params_t params = {0};
     xm_status_t status;
 
     params.topology = self->topology;

@@ -9,7 +9,7 @@
 
 static xm_status_t rate_of(const char *xml, double *rate)
 {
-    xm_nic_choice_params_t params = XM_NIC_CHOICE_PARAMS_INIT;
+    xm_nic_choice_params_t params = {0};
     xm_topology_t *topology;
     xm_nic_choice_t *choice;
     xm_status_t status = xm_topology_create_from_text(xml, 0, &topology);

@@ -69,7 +69,7 @@ static net_comm_t *make_comm(xm_pipe_t *pipe, const net_device_t *device)
 nccl_result_t net_listen(int device, void *handle, void **comm)
 {
     const net_device_t *nic = net_device(device);
-    xm_pipe_params_t params = XM_PIPE_PARAMS_INIT;
+    xm_pipe_params_t params = {0};
     net_listener_t *self;
     xm_status_t status;
 
@@ -171,7 +171,7 @@ static void keep_pending(pending_t *pending, uint8_t *handle)
 static xm_status_t begin_connect(const uint8_t *handle, int device, const net_device_t *nic,
                                  pending_t **pending)
 {
-    xm_pipe_params_t params = XM_PIPE_PARAMS_INIT;
+    xm_pipe_params_t params = {0};
     pending_t *self = calloc(1, sizeof(*self));
     xm_status_t status;
 

@@ -113,18 +113,14 @@ static xm_status_t make_carriers(xm_executor_t *executor, const xm_executor_para
     return status;
 }
 
-xm_status_t xm_executor_create(const xm_executor_params_t *given, xm_executor_t **executor)
+xm_status_t xm_executor_create(const xm_executor_params_t *params, xm_executor_t **executor)
 {
-    xm_executor_params_t own = XM_EXECUTOR_PARAMS_INIT;
-    const xm_executor_params_t *params = &own;
-    xm_status_t status = XM_PARAMS_COPY(xm_executor_params_t, &own, given);
-    const xm_tensor_buffers_t one = {own.src, own.src_bytes, own.dst, own.dst_bytes};
-    const xm_tensor_buffers_t *buffers = own.buffers != NULL ? own.buffers : &one;
+    const xm_tensor_buffers_t one = {params->src, params->src_bytes, params->dst,
+                                     params->dst_bytes};
+    const xm_tensor_buffers_t *buffers = params->buffers != NULL ? params->buffers : &one;
     xm_executor_t *created;
+    xm_status_t status = check_params(params);
 
-    if (status == XM_OK) {
-        status = check_params(params);
-    }
     if (status == XM_OK) {
         status = xm_executor_check_buffers(params, buffers);
     }

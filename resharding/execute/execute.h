@@ -70,7 +70,6 @@
 typedef struct xm_executor xm_executor_t;
 
 typedef struct xm_executor_params {
-    size_t struct_size;
     const xm_plan_t *plan;     /**< must outlive the executor */
     xm_transport_t *transport; /**< must outlive the executor; its rank is the one that runs */
     const xm_tensor_buffers_t *buffers; /**< of every tensor of the batch; copied. NULL for a batch
@@ -108,11 +107,6 @@ typedef struct xm_executor_params {
     void (*tensor_done)(void *arg, int tensor);
     void *arg; /**< of tensor_done */
 } xm_executor_params_t;
-
-#define XM_EXECUTOR_PARAMS_INIT                                                                    \
-    {                                                                                              \
-        .struct_size = sizeof(xm_executor_params_t)                                                \
-    }
 
 /**
  * Prepares everything a run needs. Fails when a buffer is missing or too small (with both sizes),

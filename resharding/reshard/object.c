@@ -69,7 +69,7 @@ static xm_status_t make_plan(xm_reshard_t *self, const xm_reshard_params_t *para
 
 static xm_status_t make_executor(xm_reshard_t *self, const xm_reshard_params_t *params)
 {
-    xm_executor_params_t executor = XM_EXECUTOR_PARAMS_INIT;
+    xm_executor_params_t executor = {0};
     xm_transport_t *transport = xm_worker_transport(self->worker);
     xm_tensor_buffers_t *none = NULL;
     xm_status_t status = xm_agreement_free_channel(transport, &executor.channel);

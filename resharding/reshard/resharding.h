@@ -38,7 +38,7 @@
  *     params.network = network;
  *     xm_plan_create(&params, &plan);
  *
- *     xm_executor_params_t run = XM_EXECUTOR_PARAMS_INIT;
+ *     xm_executor_params_t run = {0};
  *     run.plan = plan;
  *     run.transport = xm_worker_transport(worker);
  *     run.src = my_rows;      // NULL on ranks 8 … 15

@@ -90,7 +90,7 @@ static xm_plan_t *plan_for(const xm_worker_t *worker)
 /* From rows to columns over all ranks of the group: everybody has something for everybody. */
 static void prepare(xm_worker_t *worker, int32_t seed, reshard_t *reshard)
 {
-    xm_executor_params_t params = XM_EXECUTOR_PARAMS_INIT;
+    xm_executor_params_t params = {0};
     int64_t count;
 
     reshard->seed = seed;

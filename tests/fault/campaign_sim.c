@@ -142,7 +142,7 @@ static void go_on(const play_t *play, const xm_plan_t *plan, int gone)
         if (r == gone) {
             continue;
         }
-        *params = (xm_executor_params_t)XM_EXECUTOR_PARAMS_INIT;
+        *params = (xm_executor_params_t){0};
         ck_assert_xm_ok(xm_transport_sim_create(play->job.fabric, r, &transport[r]));
         counting_transport_wrap(transport[r]);
         params->plan = plan;

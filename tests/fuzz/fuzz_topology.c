@@ -34,7 +34,7 @@ static void choose(const xm_topology_t *topology)
     enum { SLOTS = 8 };
     xm_nic_slot_t slots[SLOTS];
     int gpus = xm_topology_device_count(topology, XM_DEVICE_GPU), count = 0;
-    xm_nic_choice_params_t params = XM_NIC_CHOICE_PARAMS_INIT;
+    xm_nic_choice_params_t params = {0};
     xm_nic_choice_t *choice = NULL;
 
     for (int g = 0; g < gpus && count < SLOTS - 1; ++g) {

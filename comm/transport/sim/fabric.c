@@ -428,16 +428,11 @@ static xm_status_t fill_fabric(xm_sim_fabric_t *fabric, const xm_sim_fabric_para
 
 /* Makes a fabric. Transports are made on it by xm_transport_sim_create() and have to go before
  * it. */
-xm_status_t xm_sim_fabric_create(const xm_sim_fabric_params_t *given, xm_sim_fabric_t **fabric)
+xm_status_t xm_sim_fabric_create(const xm_sim_fabric_params_t *params, xm_sim_fabric_t **fabric)
 {
-    xm_sim_fabric_params_t own = XM_SIM_FABRIC_PARAMS_INIT;
-    const xm_sim_fabric_params_t *params = &own;
     xm_sim_fabric_t *created;
-    xm_status_t status = XM_PARAMS_COPY(xm_sim_fabric_params_t, &own, given);
+    xm_status_t status;
 
-    if (status < 0) {
-        return status;
-    }
     if (params->ranks < 1) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "a fabric has at least one rank, not %d",
                             params->ranks);

@@ -398,19 +398,13 @@ static xm_status_t read_nics(xm_ucx_transport_t *self, const char *text)
 
 /* First half of creation: opens the rails and returns the blob for the peers. On failure
  * nothing is left; the blob belongs to the caller. */
-xm_status_t xm_transport_ucx_open(int rank, int size, const xm_transport_ucx_params_t *given,
+xm_status_t xm_transport_ucx_open(int rank, int size, const xm_transport_ucx_params_t *params,
                                   xm_transport_t **transport, void **blob, size_t *length)
 {
-    /* The caller's struct may be of an older or newer version; its fields are copied into ours. */
-    xm_transport_ucx_params_t own = XM_TRANSPORT_UCX_PARAMS_INIT;
-    const xm_transport_ucx_params_t *params = &own;
     xm_ucx_transport_t *self;
     uint8_t *packed = NULL;
-    xm_status_t status = XM_PARAMS_COPY(xm_transport_ucx_params_t, &own, given);
+    xm_status_t status;
 
-    if (status < 0) {
-        return status;
-    }
     if (size > XM_UCX_MAX_RANKS) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "UCX transport: %d ranks", size);
     }

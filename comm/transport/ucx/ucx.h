@@ -52,7 +52,6 @@
 enum { XM_UCX_SHM_PER_RANK = 8 << 20 };
 
 typedef struct xm_transport_ucx_params {
-    size_t struct_size;
     const int *host;    /**< by rank: equal numbers are the same host; NULL: all on one host */
     const int *machine; /**< by rank: equal numbers are the same machine; NULL: as host */
     bool
@@ -71,8 +70,7 @@ typedef struct xm_transport_ucx_params {
 
 #define XM_TRANSPORT_UCX_PARAMS_INIT                                                               \
     {                                                                                              \
-        .struct_size = sizeof(xm_transport_ucx_params_t), .timeout = 30.0, .failover = true,       \
-        .rail_timeout = 1.5                                                                        \
+        .timeout = 30.0, .failover = true, .rail_timeout = 1.5                                     \
     }
 
 /**

@@ -98,18 +98,13 @@ static void log_ports(const xm_verbs_transport_t *self)
 /* Collective over the bootstrap. A rank that fails leaves; the others then fail in the
  * allgather and not in their first message. */
 xm_status_t xm_transport_verbs_create(xm_bootstrap_t *bootstrap,
-                                      const xm_transport_verbs_params_t *given,
+                                      const xm_transport_verbs_params_t *params,
                                       xm_transport_t **transport)
 {
-    xm_transport_verbs_params_t own = XM_TRANSPORT_VERBS_PARAMS_INIT;
-    const xm_transport_verbs_params_t *params = &own;
     int rank = xm_bootstrap_rank(bootstrap), size = xm_bootstrap_size(bootstrap);
     xm_verbs_transport_t *self;
-    xm_status_t status = XM_PARAMS_COPY(xm_transport_verbs_params_t, &own, given);
+    xm_status_t status;
 
-    if (status < 0) {
-        return status;
-    }
     if (size > XM_VERBS_MAX_RANKS) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "verbs transport: %d ranks", size);
     }

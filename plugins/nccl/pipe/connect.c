@@ -365,16 +365,12 @@ xm_status_t xm_pipe_shake_hands(xm_pipe_t *pipe)
 }
 
 /* Begins to connect. Errors of the first addresses are not reported as long as there are others. */
-xm_status_t xm_pipe_connect(const xm_pipe_params_t *given,
+xm_status_t xm_pipe_connect(const xm_pipe_params_t *params,
                             const uint8_t handle[XM_PIPE_HANDLE_SIZE], xm_pipe_t **pipe)
 {
-    xm_pipe_params_t params = XM_PIPE_PARAMS_INIT;
     xm_pipe_t *self = NULL;
-    xm_status_t status = XM_PARAMS_COPY(xm_pipe_params_t, &params, given);
+    xm_status_t status = xm_pipe_create(true, params->nics, params->timeout, &self);
 
-    if (status == XM_OK) {
-        status = xm_pipe_create(true, params.nics, params.timeout, &self);
-    }
     if (status < 0) {
         return status;
     }
@@ -397,24 +393,20 @@ xm_status_t xm_pipe_connect(const xm_pipe_params_t *given,
 }
 
 /* Listens at all addresses of this machine, or at loopback if that is all there is. */
-xm_status_t xm_pipe_listen(const xm_pipe_params_t *given, uint8_t handle[XM_PIPE_HANDLE_SIZE],
+xm_status_t xm_pipe_listen(const xm_pipe_params_t *params, uint8_t handle[XM_PIPE_HANDLE_SIZE],
                            xm_pipe_listener_t **listener)
 {
-    xm_pipe_params_t params = XM_PIPE_PARAMS_INIT;
     xm_pipe_listener_t *self;
     xm_addresses_t *addresses;
-    xm_status_t status = XM_PARAMS_COPY(xm_pipe_params_t, &params, given);
+    xm_status_t status;
 
-    if (status < 0) {
-        return status;
-    }
     self = calloc(1, sizeof(*self));
     if (self == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a listener");
     }
     self->fd = -1;
-    self->timeout = params.timeout > 0 ? params.timeout : xm_config_seconds(XM_CONFIG_TIMEOUT);
-    self->nics = strdup(params.nics != NULL ? params.nics : "");
+    self->timeout = params->timeout > 0 ? params->timeout : xm_config_seconds(XM_CONFIG_TIMEOUT);
+    self->nics = strdup(params->nics != NULL ? params->nics : "");
     addresses = &self->handle.addresses;
     status = xm_bootstrap_listen_free(false, &self->fd, addresses);
     if (status == XM_ERR_UNREACHABLE) { /* this machine has nothing but its loopback interface */

@@ -138,7 +138,7 @@ static xm_status_t list_suitable(const xm_topology_t *topology, const char *unwa
                                  const char *sysfs, xm_pipe_device_t *devices, int max, int *count)
 {
     const xm_nic_slot_t slot = {.gpu = -1, .node = -1, .rank = -1};
-    xm_nic_choice_params_t params = XM_NIC_CHOICE_PARAMS_INIT;
+    xm_nic_choice_params_t params = {0};
     xm_nic_choice_t *choice = NULL;
     char *usable = NULL;
     xm_status_t status = xm_ucx_rail_devices(&usable);

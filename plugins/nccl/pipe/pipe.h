@@ -63,15 +63,9 @@ enum {
 };
 
 typedef struct xm_pipe_params {
-    size_t struct_size;
     const char *nics; /**< as XM_NICS names them; NULL or empty: UCX chooses */
     double timeout;   /**< seconds for the connection to be made; 0: XM_TIMEOUT */
 } xm_pipe_params_t;
-
-#define XM_PIPE_PARAMS_INIT                                                                        \
-    {                                                                                              \
-        .struct_size = sizeof(xm_pipe_params_t)                                                    \
-    }
 
 /** Listens at XM_BIND if that is set, else at all addresses of this machine. Any number of pipes
  * may be accepted. */

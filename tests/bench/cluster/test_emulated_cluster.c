@@ -20,7 +20,7 @@ static const char *program;
 static xm_status_t create_with(int hosts, int nics, rb_emulated_cluster_t **cluster)
 {
     static const int64_t rate = 500000000;
-    rb_emulated_cluster_params_t params = RB_EMULATED_CLUSTER_PARAMS_INIT;
+    rb_emulated_cluster_params_t params = {0};
     rb_cluster_shape_t shape = {
         .name = "test", .hosts = hosts, .nics = nics, .racks = 1, .mtu = 1500};
 
@@ -103,7 +103,7 @@ END_TEST
 
 START_TEST(bad_parameters_are_refused)
 {
-    rb_emulated_cluster_params_t params = RB_EMULATED_CLUSTER_PARAMS_INIT;
+    rb_emulated_cluster_params_t params = {0};
     rb_emulated_cluster_t *cluster = NULL;
 
     ck_assert_xm_fails(rb_emulated_cluster_create(&params, &cluster), XM_ERR_INVALID_ARGUMENT,

@@ -18,7 +18,7 @@ typedef struct {
 
 static void open_fixture(fixture_t *fixture, int count)
 {
-    xm_sim_fabric_params_t params = XM_SIM_FABRIC_PARAMS_INIT;
+    xm_sim_fabric_params_t params = {0};
 
     *fixture = (fixture_t){0};
     params.ranks = RANKS;

@@ -59,7 +59,7 @@ static xm_nic_choice_t *choose(const xm_nic_choice_params_t *params)
 /* One local rank for each GPU. */
 static xm_nic_choice_params_t params_of(const xm_topology_t *topology, xm_nic_slot_t *slots)
 {
-    xm_nic_choice_params_t params = XM_NIC_CHOICE_PARAMS_INIT;
+    xm_nic_choice_params_t params = {0};
 
     params.topology = topology;
     params.slots = slots;
@@ -217,7 +217,7 @@ START_TEST(few_ranks_use_all_near_nics)
 {
     xm_nic_slot_t slots[2] = {{.gpu = -1, .node = 0, .rank = 0}, {.gpu = -1, .node = 1, .rank = 1}};
     xm_topology_t *topology = load("dual-8gpu");
-    xm_nic_choice_params_t params = XM_NIC_CHOICE_PARAMS_INIT;
+    xm_nic_choice_params_t params = {0};
     const xm_nic_way_t *ways;
     xm_nic_choice_t *choice, *alone;
 
@@ -247,7 +247,7 @@ START_TEST(a_network_that_not_every_host_has_is_left_out)
 {
     xm_nic_slot_t slot = {.gpu = -1, .node = -1, .rank = 0};
     xm_topology_t *mixed = load("own/mixed-networks");
-    xm_nic_choice_params_t params = XM_NIC_CHOICE_PARAMS_INIT;
+    xm_nic_choice_params_t params = {0};
     xm_nic_choice_t *choice;
 
     params.topology = mixed;
@@ -266,7 +266,7 @@ START_TEST(users_and_ucx_have_a_say)
 {
     xm_nic_slot_t slot = {.gpu = -1, .node = -1, .rank = 0};
     xm_topology_t *topology = load("own/mixed-networks");
-    xm_nic_choice_params_t params = XM_NIC_CHOICE_PARAMS_INIT;
+    xm_nic_choice_params_t params = {0};
     xm_nic_choice_t *choice = NULL;
 
     params.topology = topology;
@@ -306,7 +306,7 @@ START_TEST(wrong_slots_are_refused)
 {
     xm_nic_slot_t slot = {.gpu = 2, .node = -1, .rank = 0};
     xm_topology_t *topology = load("own/mixed-networks");
-    xm_nic_choice_params_t params = XM_NIC_CHOICE_PARAMS_INIT;
+    xm_nic_choice_params_t params = {0};
     xm_nic_choice_t *choice = NULL;
 
     params.topology = topology;

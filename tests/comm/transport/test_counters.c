@@ -20,7 +20,7 @@ typedef struct {
 
 static void make(lab_t *lab)
 {
-    xm_sim_fabric_params_t params = XM_SIM_FABRIC_PARAMS_INIT;
+    xm_sim_fabric_params_t params = {0};
 
     params.ranks = RANKS;
     ck_assert_xm_ok(xm_sim_fabric_create(&params, &lab->fabric));

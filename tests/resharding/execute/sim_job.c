@@ -207,7 +207,7 @@ static void tensor_done(void *arg, int tensor)
 /* A fabric with the network's rates. */
 static void create_fabric(sim_job_t *job, const xm_network_t *network, bool no_copy)
 {
-    xm_sim_fabric_params_t params = XM_SIM_FABRIC_PARAMS_INIT;
+    xm_sim_fabric_params_t params = {0};
     int host_of_rank[SIM_MAX_RANKS], rack_of_host[SIM_MAX_RANKS] = {0};
     double egress[SIM_MAX_RANKS], ingress[SIM_MAX_RANKS];
 
@@ -322,7 +322,7 @@ void sim_job_create(sim_job_t *job, const xm_plan_t *plan, const xm_network_t *n
         set_order(job);
     }
     for (int r = 0; r < job->ranks; ++r) {
-        xm_executor_params_t params = XM_EXECUTOR_PARAMS_INIT;
+        xm_executor_params_t params = {0};
 
         ck_assert_xm_ok(xm_transport_sim_create(job->fabric, r, &job->transport[r]));
         if (options->direct) {

@@ -53,9 +53,9 @@ void __wrap_free(void *old)
 START_TEST(bad_buffers_are_refused)
 {
     fixed_t fixed;
-    xm_sim_fabric_params_t fabric_params = XM_SIM_FABRIC_PARAMS_INIT;
+    xm_sim_fabric_params_t fabric_params = {0};
     xm_sim_fabric_t *fabric;
-    xm_executor_params_t params = XM_EXECUTOR_PARAMS_INIT;
+    xm_executor_params_t params = {0};
     xm_executor_t *executor;
     static char buffer[16384];
 
@@ -98,8 +98,8 @@ START_TEST(answers_widen_the_window)
     } cases[] = {{false, NULL, 0, 2}, {true, NULL, 0, 4}, {true, "3", 0, 3}, {true, NULL, 5, 5}};
     static char buffer[6144];
     fixed_t fixed;
-    xm_sim_fabric_params_t fabric_params = XM_SIM_FABRIC_PARAMS_INIT;
-    xm_executor_params_t params = XM_EXECUTOR_PARAMS_INIT;
+    xm_sim_fabric_params_t fabric_params = {0};
+    xm_executor_params_t params = {0};
     xm_sim_fabric_t *fabric;
 
     fixed_default(&fixed);
@@ -134,8 +134,8 @@ START_TEST(overlaps_and_batches_without_buffers_are_refused)
     fixed_t fixed;
     xm_tensor_t tensors[2];
     xm_plan_params_t plan_params = XM_PLAN_PARAMS_INIT;
-    xm_sim_fabric_params_t fabric_params = XM_SIM_FABRIC_PARAMS_INIT;
-    xm_executor_params_t params = XM_EXECUTOR_PARAMS_INIT;
+    xm_sim_fabric_params_t fabric_params = {0};
+    xm_executor_params_t params = {0};
     xm_tensor_buffers_t buffers[2] = {{memory, 48, memory + 48, 48},
                                       {memory, 48, memory + 100, 48}};
     xm_sim_fabric_t *fabric;
@@ -229,7 +229,7 @@ static const xm_transport_ops_t null_ops = {.name = "null",
 static xm_status_t create_large(uint64_t chunk_bytes, uint64_t *staging)
 {
     xm_transport_t transport = {.ops = &null_ops, .rank = 2, .size = 3};
-    xm_executor_params_t params = XM_EXECUTOR_PARAMS_INIT;
+    xm_executor_params_t params = {0};
     xm_plan_params_t plan_params = XM_PLAN_PARAMS_INIT;
     xm_executor_t *executor;
     xm_status_t status;
@@ -278,7 +278,7 @@ START_TEST(a_run_allocates_nothing)
 {
     for (int rank = 0; rank < 16; ++rank) {
         xm_transport_t transport = {.ops = &null_ops, .rank = rank, .size = 16};
-        xm_executor_params_t params = XM_EXECUTOR_PARAMS_INIT;
+        xm_executor_params_t params = {0};
         xm_executor_t *executor;
         xm_status_t status;
         fixed_t fixed;
@@ -323,7 +323,7 @@ START_TEST(creation_is_quick)
     xm_transport_t transport = {.ops = &null_ops, .rank = 300, .size = RANKS};
     xm_network_params_t network_params = XM_NETWORK_PARAMS_INIT;
     xm_plan_params_t plan_params = XM_PLAN_PARAMS_INIT;
-    xm_executor_params_t params = XM_EXECUTOR_PARAMS_INIT;
+    xm_executor_params_t params = {0};
     int hosts[RANKS], ranks[RANKS], parents[RANKS];
     int64_t shape[] = {PARTS, 16};
     xm_mesh_t *src_mesh, *dst_mesh;

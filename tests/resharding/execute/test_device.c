@@ -435,8 +435,8 @@ START_TEST(tiles_on_two_devices_are_refused)
 {
     fixed_t fixed;
     xm_memory_space_t *spaces[2];
-    xm_sim_fabric_params_t fabric_params = XM_SIM_FABRIC_PARAMS_INIT;
-    xm_executor_params_t params = XM_EXECUTOR_PARAMS_INIT;
+    xm_sim_fabric_params_t fabric_params = {0};
+    xm_executor_params_t params = {0};
     xm_sim_fabric_t *fabric;
     xm_executor_t *executor;
     xm_transport_t *transport;
@@ -481,7 +481,7 @@ static void check_fault(const char *faults, bool at_creation, xm_status_t expect
     open_job(&job, &fixed, space, 0);
     cuda_fail(faults);
     if (at_creation) {
-        xm_executor_params_t params = XM_EXECUTOR_PARAMS_INIT;
+        xm_executor_params_t params = {0};
         xm_executor_t *executor;
 
         params.plan = fixed.plan;

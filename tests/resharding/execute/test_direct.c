@@ -100,7 +100,7 @@ static void allocate(rank_t *r, int side)
 static void enter(const xm_job_env_t *env, int listen_fd, const scene_t *scene, rank_t *r)
 {
     xm_worker_params_t worker_params = XM_WORKER_PARAMS_INIT;
-    xm_executor_params_t params = XM_EXECUTOR_PARAMS_INIT;
+    xm_executor_params_t params = {0};
 
     *r = (rank_t){.scene = scene, .rank = env->rank};
     if (has(scene->off, env->rank)) {

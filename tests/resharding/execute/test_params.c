@@ -7,40 +7,30 @@
 
 #include "comm/job/bootstrap.h"
 #include "comm/profile/cluster_profile.h"
-#include "comm/doctor/doctor.h"
 #include "comm/job/launcher.h"
-#include "comm/topology/nic_choice.h"
-#include "plugins/nccl/pipe/pipe.h"
 #include "comm/probe/probe.h"
-#include "comm/transport/sim.h"
-#include "comm/transport/ucx/ucx.h"
-#include "comm/transport/verbs.h"
 #include "comm/worker/worker.h"
-#include "resharding/execute/execute.h"
+#include "resharding/plan.h"
 #include "xm_test.h"
 
-enum { EXTRA = 24, SENTENCE = 1024, TOO_MANY = (1 << 16) + 1 };
+enum { EXTRA = 24, SENTENCE = 1024 };
 
 static xm_mesh_t *mesh;
 static xm_layout_t *layout;
 static xm_network_t *network;
 static xm_plan_t *plan;
-static xm_sim_fabric_t *fabric;
-static xm_transport_t *transport;
 
 static void set_up(void)
 {
     const int host_of_rank[] = {0, 1};
     const int64_t shape[] = {8};
     xm_network_params_t rates = XM_NETWORK_PARAMS_INIT;
-    xm_sim_fabric_params_t simulated = XM_SIM_FABRIC_PARAMS_INIT;
     xm_plan_params_t params = XM_PLAN_PARAMS_INIT;
     xm_spec_t spec;
 
     rates.ranks = 2;
     rates.host_of_rank = host_of_rank;
     rates.nic_bandwidth = rates.host_bandwidth = 1e9;
-    simulated.ranks = 2;
     ck_assert_xm_ok(xm_network_create(&rates, &network));
     ck_assert_xm_ok(xm_mesh_parse("2", NULL, 0, &mesh));
     ck_assert_xm_ok(xm_spec_parse("S0", &spec));
@@ -49,14 +39,10 @@ static void set_up(void)
     params.element_size = 4;
     params.network = network;
     ck_assert_xm_ok(xm_plan_create(&params, &plan));
-    ck_assert_xm_ok(xm_sim_fabric_create(&simulated, &fabric));
-    ck_assert_xm_ok(xm_transport_sim_create(fabric, 0, &transport));
 }
 
 static void tear_down(void)
 {
-    xm_transport_destroy(transport);
-    xm_sim_fabric_destroy(fabric);
     xm_plan_destroy(plan);
     xm_layout_destroy(layout);
     xm_mesh_destroy(mesh);
@@ -95,13 +81,6 @@ static xm_status_t call_plan(const void *params)
     return xm_plan_create(params, &made);
 }
 
-static xm_status_t call_executor(const void *params)
-{
-    xm_executor_t *made;
-
-    return xm_executor_create(params, &made);
-}
-
 static xm_status_t call_profile(const void *params)
 {
     xm_cluster_profile_t *made;
@@ -116,80 +95,11 @@ static xm_status_t call_probe(const void *params)
     return xm_probe_run(NULL, params, &made);
 }
 
-static xm_status_t call_nic_choice(const void *params)
-{
-    xm_nic_choice_t *made;
-
-    return xm_nic_choice_create(params, &made);
-}
-
-static xm_status_t call_doctor(const void *params)
-{
-    xm_findings_t *made;
-
-    return xm_doctor_examine(params, &made);
-}
-
 static xm_status_t call_launch(const void *params)
 {
     int exit_code;
 
     return xm_launch(params, &exit_code);
-}
-
-static xm_status_t call_ucx(const void *params)
-{
-    xm_transport_t *made;
-    void *blob;
-    size_t length;
-
-    return xm_transport_ucx_open(0, TOO_MANY, params, &made, &blob, &length);
-}
-
-static xm_status_t never(void *context, const void *send, void *receive, size_t length,
-                         void **request)
-{
-    (void)context, (void)send, (void)receive, (void)length, (void)request;
-    return XM_ERR_INTERNAL;
-}
-
-static xm_status_t never_test(void *request)
-{
-    (void)request;
-    return XM_ERR_INTERNAL;
-}
-
-static void never_free(void *request)
-{
-    (void)request;
-}
-
-static xm_status_t call_verbs(const void *params)
-{
-    const xm_oob_t oob = {sizeof(oob), 0, TOO_MANY, NULL, never, never_test, never_free};
-    xm_bootstrap_t *bootstrap;
-    xm_transport_t *made;
-    xm_status_t status = xm_bootstrap_create_oob(&oob, &bootstrap);
-
-    ck_assert_int_eq(status, XM_OK);
-    status = xm_transport_verbs_create(bootstrap, params, &made);
-    xm_bootstrap_destroy(bootstrap);
-    return status;
-}
-
-static xm_status_t call_sim(const void *params)
-{
-    xm_sim_fabric_t *made;
-
-    return xm_sim_fabric_create(params, &made);
-}
-
-static xm_status_t call_pipe(const void *params)
-{
-    uint8_t handle[XM_PIPE_HANDLE_SIZE] = {0};
-    xm_pipe_t *made;
-
-    return xm_pipe_connect(params, handle, &made);
 }
 
 typedef struct {
@@ -209,16 +119,9 @@ static const rule_t rules[] = {
     RULE(xm_oob_t, allgather_free, call_oob, ""),
     RULE(xm_network_params_t, uplink_bandwidth, call_network, "at least one rank, not -3"),
     RULE(xm_plan_params_t, network, call_plan, ""),
-    RULE(xm_executor_params_t, arg, call_executor, "-7"),
     RULE(xm_cluster_profile_params_t, gradient_overlap, call_profile, "provenance is empty"),
     RULE(xm_probe_params_t, progress_arg, call_probe, "-5 repetitions"),
-    RULE(xm_nic_choice_params_t, fabrics, call_nic_choice, "-4 local ranks"),
-    RULE(xm_doctor_params_t, local_cores, call_doctor, "xm_doctor_examine: 9 of 3 ranks"),
     RULE(xm_launch_params_t, master_port, call_launch, "no argv"),
-    RULE(xm_transport_ucx_params_t, timeout, call_ucx, "UCX transport: 65537 ranks"),
-    RULE(xm_transport_verbs_params_t, job_rank, call_verbs, "verbs transport: 65537 ranks"),
-    RULE(xm_sim_fabric_params_t, no_copy, call_sim, "at least one rank, not -6"),
-    RULE(xm_pipe_params_t, timeout, call_pipe, ""),
 };
 
 /* A struct of rule @p i, complete, in the place that has room for one of a newer caller. */
@@ -230,16 +133,9 @@ static void fill(int i, void *at)
         xm_oob_t oob;
         xm_network_params_t network;
         xm_plan_params_t plan;
-        xm_executor_params_t executor;
         xm_cluster_profile_params_t profile;
         xm_probe_params_t probe;
-        xm_nic_choice_params_t nic_choice;
-        xm_doctor_params_t doctor;
         xm_launch_params_t launch;
-        xm_transport_ucx_params_t ucx;
-        xm_transport_verbs_params_t verbs;
-        xm_sim_fabric_params_t sim;
-        xm_pipe_params_t pipe;
     } of;
 
     memset(&of, 0, sizeof(of));
@@ -255,21 +151,10 @@ static void fill(int i, void *at)
         of.network.host_of_rank = host_of_rank;
     } else if (rules[i].call == call_plan) {
         of.plan.src = of.plan.dst = layout;
-    } else if (rules[i].call == call_executor) {
-        of.executor.plan = plan;
-        of.executor.transport = transport;
-        of.executor.window = -7;
     } else if (rules[i].call == call_profile) {
         of.profile.name = "somewhere";
     } else if (rules[i].call == call_probe) {
         of.probe.repetitions = -5;
-    } else if (rules[i].call == call_nic_choice) {
-        of.nic_choice.slot_count = -4;
-    } else if (rules[i].call == call_doctor) {
-        of.doctor.local_ranks = 9;
-        of.doctor.ranks = 3;
-    } else if (rules[i].call == call_sim) {
-        of.sim.ranks = -6;
     }
     memcpy(at, &of, rules[i].size);
 }

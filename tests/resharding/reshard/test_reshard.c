@@ -83,7 +83,7 @@ static void make_batch(uint64_t seed, random_batch_t *batch)
 
 static void prepare(xm_worker_t *worker, uint64_t seed, rank_t *r)
 {
-    xm_executor_params_t params = XM_EXECUTOR_PARAMS_INIT;
+    xm_executor_params_t params = {0};
 
     memset(r, 0, sizeof(*r));
     make_batch(seed, &r->batch);
@@ -333,7 +333,7 @@ static int absent_sender(const xm_job_env_t *env, int listen_fd, void *arg)
     double limit = DEADLINE_S / 2.0;
     xm_worker_t *worker = join(env, listen_fd, DEADLINE_S);
     xm_plan_t *plan = matrix_plan(4096, "RR", 1024);
-    xm_executor_params_t params = XM_EXECUTOR_PARAMS_INIT;
+    xm_executor_params_t params = {0};
     xm_executor_t *executor;
     int64_t deadline;
     double started;
@@ -397,7 +397,7 @@ static int wait_in_slices(const xm_job_env_t *env, int listen_fd, void *arg)
     atomic_int *back = arg; /* ranks that have come back often enough */
     xm_worker_t *worker = join(env, listen_fd, DEADLINE_S);
     xm_plan_t *plan = matrix_plan(4096, "RR", 1024);
-    xm_executor_params_t params = XM_EXECUTOR_PARAMS_INIT;
+    xm_executor_params_t params = {0};
     xm_executor_t *executor;
     xm_status_t status;
     int slices = 0;
@@ -448,7 +448,7 @@ static int absent_verifier(const xm_job_env_t *env, int listen_fd, void *arg)
 {
     xm_worker_t *worker = join(env, listen_fd, DEADLINE_S);
     xm_plan_t *plan = matrix_plan(4096, "RR", 1024);
-    xm_executor_params_t params = XM_EXECUTOR_PARAMS_INIT;
+    xm_executor_params_t params = {0};
     xm_executor_t *executor;
 
     (void)arg;

@@ -55,7 +55,7 @@ static xm_plan_t *make_plan(void)
 
 static void reshard(xm_worker_t *worker, int rank)
 {
-    xm_executor_params_t params = XM_EXECUTOR_PARAMS_INIT;
+    xm_executor_params_t params = {0};
     xm_plan_t *plan = make_plan();
     xm_executor_t *executor;
 

@@ -40,7 +40,7 @@ static void prepare(xm_worker_t *worker, int32_t seed, reshard_t *reshard)
 {
     int size = xm_worker_size(worker), rank = xm_worker_rank(worker), hosts[RANKS];
     xm_network_params_t network_params = XM_NETWORK_PARAMS_INIT;
-    xm_executor_params_t params = XM_EXECUTOR_PARAMS_INIT;
+    xm_executor_params_t params = {0};
     xm_plan_params_t plan_params = XM_PLAN_PARAMS_INIT;
     xm_tensor_t tensor = {.element_bits = 32};
     xm_network_t *network;

@@ -110,7 +110,7 @@ static void let_them_wait(const char *log, const int before[RANKS])
 static int run_late(const xm_job_env_t *env, int listen_fd, void *arg)
 {
     xm_worker_params_t worker_params = XM_WORKER_PARAMS_INIT;
-    xm_executor_params_t params = XM_EXECUTOR_PARAMS_INIT;
+    xm_executor_params_t params = {0};
     xm_executor_t *executor;
     xm_worker_t *worker;
     int32_t *src = calloc(COLUMNS, sizeof(*src)), *dst = calloc(COLUMNS, sizeof(*dst));
@@ -189,7 +189,7 @@ END_TEST
 static int fail_and_retry(const xm_job_env_t *env, int listen_fd, void *arg)
 {
     xm_worker_params_t worker_params = XM_WORKER_PARAMS_INIT;
-    xm_executor_params_t params = XM_EXECUTOR_PARAMS_INIT;
+    xm_executor_params_t params = {0};
     int32_t *src = calloc(COLUMNS, sizeof(*src)), *dst = calloc(COLUMNS, sizeof(*dst));
     xm_executor_t *executor;
     atomic_int *running = arg;

@@ -114,7 +114,7 @@ static void expect_end(const request_t *half, int64_t ns)
 START_TEST(each_direction_is_busy_as_long_as_its_own_rate_says)
 {
     const double egress[] = {2e9, 1e9, 1e9}, ingress[] = {1e9, 0.5e9, 1e9};
-    xm_sim_fabric_params_t params = XM_SIM_FABRIC_PARAMS_INIT;
+    xm_sim_fabric_params_t params = {0};
     request_t slow[2], next[2], other[2];
     job_t job;
 
@@ -137,7 +137,7 @@ END_TEST
 START_TEST(racks_share_their_uplinks)
 {
     const int racks[] = {0, 0, 1, 1};
-    xm_sim_fabric_params_t params = XM_SIM_FABRIC_PARAMS_INIT;
+    xm_sim_fabric_params_t params = {0};
     request_t first[2], second[2], inside[2], back[2];
     job_t job;
 
@@ -161,7 +161,7 @@ END_TEST
 START_TEST(ports_inside_a_host_are_shared)
 {
     const int hosts[] = {0, 0, 0, 0};
-    xm_sim_fabric_params_t params = XM_SIM_FABRIC_PARAMS_INIT;
+    xm_sim_fabric_params_t params = {0};
     request_t a[2], b[2], c[2], d[2];
     job_t job;
 
@@ -187,7 +187,7 @@ START_TEST(bad_rates_and_racks_are_refused)
 {
     const double none[] = {1e9, 0};
     const int racks[] = {0, 2};
-    xm_sim_fabric_params_t params = XM_SIM_FABRIC_PARAMS_INIT;
+    xm_sim_fabric_params_t params = {0};
     xm_sim_fabric_t *fabric;
 
     params.ranks = 2;
@@ -204,7 +204,7 @@ END_TEST
 START_TEST(resources_wait_for_the_message_whose_turn_it_is)
 {
     const xm_sim_slot_t slots[] = {{0, 2, 7}, {1, 3, 5}, {0, 3, 9}};
-    xm_sim_fabric_params_t params = XM_SIM_FABRIC_PARAMS_INIT;
+    xm_sim_fabric_params_t params = {0};
     request_t first[2], second[2], third[2], aside[2];
     job_t job;
 
@@ -234,7 +234,7 @@ END_TEST
 START_TEST(an_order_that_contradicts_the_program_stands_still)
 {
     const xm_sim_slot_t slots[] = {{0, 2, 1}, {0, 2, 2}};
-    xm_sim_fabric_params_t params = XM_SIM_FABRIC_PARAMS_INIT;
+    xm_sim_fabric_params_t params = {0};
     request_t late[2];
     job_t job;
 
@@ -264,7 +264,7 @@ START_TEST(messages_outside_the_order_are_refused)
 {
     const xm_sim_slot_t slots[] = {{0, 2, 1}, {0, 2, 2}, {0, 2, 2}};
     const xm_sim_slot_t nowhere[] = {{0, 4, 1}}, unnamed[] = {{0, 2, 0}};
-    xm_sim_fabric_params_t params = XM_SIM_FABRIC_PARAMS_INIT;
+    xm_sim_fabric_params_t params = {0};
     request_t half[2], waits[2], again[2];
     job_t job;
 
@@ -300,7 +300,7 @@ END_TEST
 START_TEST(a_message_that_waits_for_its_turn_can_be_cancelled)
 {
     const xm_sim_slot_t slots[] = {{0, 2, 1}, {0, 2, 2}};
-    xm_sim_fabric_params_t params = XM_SIM_FABRIC_PARAMS_INIT;
+    xm_sim_fabric_params_t params = {0};
     request_t first[2], second[2];
     job_t job;
 
@@ -331,7 +331,7 @@ END_TEST
 START_TEST(nobody_waits_for_the_dead)
 {
     const xm_sim_slot_t slots[] = {{0, 2, 1}, {1, 2, 2}, {0, 3, 3}, {0, 2, 4}};
-    xm_sim_fabric_params_t params = XM_SIM_FABRIC_PARAMS_INIT;
+    xm_sim_fabric_params_t params = {0};
     request_t dead[2], alive[2];
     job_t job;
 
@@ -440,7 +440,7 @@ START_TEST(times_are_those_of_the_list)
     xm_random_t state = {5};
 
     for (int i = 0; i < 400; ++i) {
-        xm_sim_fabric_params_t params = XM_SIM_FABRIC_PARAMS_INIT;
+        xm_sim_fabric_params_t params = {0};
         int permutation[MAX_SLOTS], lap[MAX_SLOTS] = {0};
         int64_t expected[LAPS][MAX_SLOTS];
         static scene_t scene;
@@ -493,7 +493,7 @@ START_TEST(many_messages_in_order)
     enum { MESSAGES = 60000 };
     xm_sim_slot_t *slots = malloc(MESSAGES * sizeof(*slots));
     request_t(*half)[2] = malloc(MESSAGES * sizeof(*half));
-    xm_sim_fabric_params_t params = XM_SIM_FABRIC_PARAMS_INIT;
+    xm_sim_fabric_params_t params = {0};
     job_t job;
 
     ck_assert(slots != NULL && half != NULL);

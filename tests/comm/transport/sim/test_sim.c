@@ -31,7 +31,7 @@ static request_t fresh(request_t *request)
 static xm_sim_fabric_t *make(xm_transport_t **transport)
 {
     static const int hosts[] = {0, 0, 1, 1};
-    xm_sim_fabric_params_t params = XM_SIM_FABRIC_PARAMS_INIT;
+    xm_sim_fabric_params_t params = {0};
     xm_sim_fabric_t *fabric;
 
     params.ranks = 4;
