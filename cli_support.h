@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file cli_support.h
  * The face of cli_support/: other rooms include this header and none of the folder. What the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file cases.h
  * The face of bench/cases/: other rooms include this header and none of the folder. Which

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file cluster.h
  * The face of bench/cluster/: other rooms include this header and none of the folder.

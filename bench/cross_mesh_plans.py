@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What the cost of stage boundaries changes in plans: a table in Markdown.
 
     cross_mesh_plans.py --autopar build/release/planner/cli/autopar --profiles tests/fixtures/profiles

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # How near reshard-bench comes to what this host can do between its own ranks: one rank to one rank against
 # ucx_perftest, and one rank to four against a plain memory copy by four processes. All four take turns, round by
 # round, so that whatever disturbs the machine disturbs all alike; the figures are medians over the rounds.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file model.h
  * A whole model between its training and its serving mesh: every tensor with the layout it has on

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Measures how long operators take on one device, and puts the times into a cluster profile.
 
     op_times.py CLUSTER.json -o OUT.json [--numpy] [--seconds 0.2] [--threads N]

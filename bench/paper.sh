@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Repeats the evaluation of MLSys'23 "On Optimizing the Communication of Model Parallelism" on an
 # emulated cluster, next to what users of MPI and PyTorch would do, and writes tables and figures.
 #

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Predicted against measured step times of parallel plans on an emulated cluster: two models, different stages, schedules
 # and micro-batches. A table, and a verdict for each demand; ends with 1 where one is missed.
 #

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # How exactly autopar probe finds the rates of an emulated cluster's NICs: prints for every host of every cluster the
 # rate that was measured, the one that the NICs are shaped to (less TCP's headers), and the error, and for every
 # cluster the time that the probe took, with whether they are as wanted. Ends with 1 when an error is above 3 % or a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file report.h
  * The face of bench/report/: other rooms include this header and none of the folder. Results as

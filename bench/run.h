@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file run.h
  * The face of bench/run/: other rooms include this header and none of the folder. Runs a case on

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Weight transfer of a whole state dict between a training and a serving job, on an emulated cluster.
 
     state_dict_bench.py BUILD_DIRECTORY [--layers N] [--hidden H] [--runs R] [--nic RATE] [-J OUT.json]

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # What crossmesh makes of UCX, against ucx_perftest: bandwidth of 1 MiB messages (tag_bw) and latency of small ones
 # (tag_lat), between two processes of a host over shared memory, and between two emulated hosts over TCP through NICs of
 # a limited rate. Both sides spin, each process on a core of its own, and take turns, round by round, now the one first

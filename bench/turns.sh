@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Of scripts that measure two programs in turns, round by round, so that whatever disturbs the machine disturbs both
 # alike. Sourced; a script sets $work, a folder with a file of figures a side, and $failed=0.
 

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # What the verbs transport makes of an RDMA device, against perftest on the same device: bandwidth of 1 MiB messages
 # (ib_write_bw) and latency of 8 bytes (ib_write_lat). Each process has a core of its own. perftest polls; ours sleeps where
 # bandwidth is measured, as it does by default, and polls for latency. They take turns, round by round; the figures are

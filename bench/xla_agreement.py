@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Holds autopar's shardings against XLA: are its collectives the predicted ones, its results right?
 
     xla_agreement.py BUILD [--mesh 2x4]... [--route jax|hlo]... [MODEL]... [--markdown FILE]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Training steps in JAX whose shardings are looked at: lowered for shapes only, no data.
 
     xla_models.py                     the names

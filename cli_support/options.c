@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Command lines on top of popt: the table's rows become popt's, and every value is parsed
  * strictly and kept for as long as the object lives. popt does the syntax and the help;

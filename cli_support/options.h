@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file options.h
  * Strict command lines on top of popt, shared by autopar and reshard-bench.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A progress line on standard error, drawn only on a terminal and only when the work
  * takes longer than a second, so that scripts and short runs never see it.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file progress.h
  * A progress line on the terminal for commands that take longer than a second.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The copy kernels of CUDA devices: compiled by nvcc where it is found, else left out. Nothing else of CUDA is needed
 # to build, and nothing of it is linked.
 option(XM_CUDA_KERNELS "Compile the copy kernels where nvcc is found" ON)

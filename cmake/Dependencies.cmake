@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Every library comes from packaging/debian-packages.txt.
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)

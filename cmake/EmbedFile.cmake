@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Writes the file INPUT as the C array NAME into OUTPUT; without INPUT an empty one.
 set(bytes "0")
 set(size 0)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 include(CMakePackageConfigHelpers)
 
 set_target_properties(autopar_lib PROPERTIES EXPORT_NAME autopar)

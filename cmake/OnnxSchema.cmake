@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Compiles planner/frontend/onnx/schema/onnx.proto with protoc-c. Sets XM_ONNX_SOURCES; the header is planner/frontend/onnx/schema/onnx.pb-c.h below
 # the generated files.
 set(XM_ONNX_DIR ${PROJECT_BINARY_DIR}/generated/planner/frontend/onnx/schema)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file base.h
  * The face of comm/base/: other rooms include this header and none of the folder. What every room

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file doctor.h
  * The doctor for a whole job: every rank examines its machine (doctor.h), and what should be equal

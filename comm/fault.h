@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file fault.h
  * The face of comm/fault/: other rooms include this header and none of the folder. Who is alive:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file job.h
  * The face of comm/job/: other rooms include this header and none of the folder. How the ranks of a

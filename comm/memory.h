@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file memory.h
  * The face of comm/memory/: other rooms include this header and none of the folder. Memory that

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file probe.h
  * The face of comm/probe/: other rooms include this header and none of the folder. Measures a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file profile.h
  * The face of comm/profile/: other rooms include this header and none of the folder. Cluster

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file topology.h
  * The face of comm/topology/: other rooms include this header and none of the folder. What a host

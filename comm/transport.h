@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file transport.h
  * The face of comm/transport/: other rooms include this header and none of the folder. What every

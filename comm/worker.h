@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file worker.h
  * The face of comm/worker/: other rooms include this header and none of the folder. A rank's share

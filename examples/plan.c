@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Plans a model for a measured cluster: plan CLUSTER.json [MODEL] */
 #include <autopar/plan.h>
 #include <autopar/planner.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Moves a matrix from rows on ranks 0 and 1 to columns on ranks 2 and 3, and checks what arrives.
  */
 #include <crossmesh/reshard.h>

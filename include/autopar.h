@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file autopar.h
  * libautopar: parallel plans for models on clusters. All of its headers.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file crossmesh.h
  * Cross-mesh resharding: everything that programs use of libcrossmesh.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file boundary.h
  * What the tensor between two pipeline stages costs to move: the cross-mesh resharding that

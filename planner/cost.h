@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file cost.h
  * The face of planner/cost/: other rooms include this header and none of the folder. What

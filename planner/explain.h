@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file explain.h
  * The face of planner/explain/: other rooms include this header and none of the folder. Why a plan

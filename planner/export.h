@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file export.h
  * The face of planner/export/: other rooms include this header and none of the folder. Writes a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* All front ends behind one function: the public header, and what the tools ask besides. */
 #ifndef AP_PLANNER_FRONTEND_H
 #define AP_PLANNER_FRONTEND_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file graph.h
  * The face of planner/graph/: other rooms include this header and none of the folder. The operator

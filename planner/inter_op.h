@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file inter_op.h
  * The face of planner/inter_op/: other rooms include this header and none of the folder. Cuts

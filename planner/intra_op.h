@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file intra_op.h
  * The face of planner/intra_op/: other rooms include this header and none of the folder. Shards one

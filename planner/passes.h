@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file passes.h
  * The face of planner/passes/: other rooms include this header and none of the folder. What makes

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file pipeline.h
  * The face of planner/pipeline/: other rooms include this header and none of the folder. Pipeline

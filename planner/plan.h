@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file plan.h
  * The face of planner/plan/: other rooms include this header and none of the folder. The parallel

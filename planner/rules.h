@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file rules.h
  * The face of planner/rules/: other rooms include this header and none of the folder. Which

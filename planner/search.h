@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file search.h
  * The face of planner/search/: other rooms include this header and none of the folder. The search

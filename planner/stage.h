@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file stage.h
  * The face of planner/stage/: other rooms include this header and none of the folder. What a range

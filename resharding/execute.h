@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file execute.h
  * The face of resharding/execute/: other rooms include this header and none of the folder. Runs a

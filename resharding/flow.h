@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file flow.h
  * The face of resharding/flow/: other rooms include this header and none of the folder. Maximum

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file layout.h
  * The face of resharding/layout/: other rooms include this header and none of the folder. Where the

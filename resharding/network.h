@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file network.h
  * What else the rooms ask a network (crossmesh/network.h, which has the model). simulate.h and the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file order.h
  * The messages of a plan in the order in which the network is to serve them.

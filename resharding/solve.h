@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file solve.h
  * The face of resharding/solve/: other rooms include this header and none of the folder. The

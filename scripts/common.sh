@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=sh
 # Sourced by ./run and ./test: the steps that both begin with. POSIX sh.
 

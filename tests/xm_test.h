@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file xm_test.h
  * What every Check test program shares: a main loop, and assertions on statuses that print the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * memory_copy: how fast this machine copies memory, as a bound for the executor between ranks of a
  * host. K processes, each with a core, copy one shared buffer to a buffer of their own at the same

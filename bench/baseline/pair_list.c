@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Pairs of ranks from texts such as 0:4,1:5 or 0-3:4-7. Every pair is checked against the
  * job's ranks when it is read, so later code can index by rank.

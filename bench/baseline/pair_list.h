@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file pair_list.h
  * Which rank sends to which: "0:4,1:5", or "0-3:4-7" for every rank of the one range with every

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * socket_copy: moves bytes between pairs of ranks over plain TCP, as a measure of what
  * the network and its processor time cost without UCX and without a plan. What

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The connections and transfers of socket_copy: one non-blocking TCP connection for each
  * pair, driven by one poll() loop. It is kept as plain as a careful user would write it,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file socket_flow.h
  * Plain TCP between the ranks of a job: a connection for each pair, its bytes sent with send() and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A case from a parallel plan: what one pipeline stage hands to the next becomes a
  * resharding that can be measured by itself. The plan's own meshes, specs, strategy and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file boundary.h
  * The resharding between two stages of a parallel plan, as a case.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The cases of the suites: those of the paper (MLSys'23) and of Alpa's unit tests as a
  * table, and those of whole models from case_model.c. A case names hosts and devices and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file case.h
  * A case: one resharding as it is asked for, before it is known which ranks take part.

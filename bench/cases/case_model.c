@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Cases that move whole models. A case is made without reading any file, so that suites
  * can be listed quickly, and the model is loaded when the case is selected.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Options that take several names, such as --strategy broadcast,auto or all. A wrong name
  * is answered with the nearest right one.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file choices.h
  * Options that name several of a set: "send_recv,broadcast", or "all".

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Element types by name. The sizes are all that moving needs; the names are those of
  * numpy and torch.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file dtype.h
  * Element types by name. Only their size matters to a resharding: bytes are moved, never

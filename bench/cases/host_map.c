@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Which host each rank is on: emulated by counting, or as the worker has found out. The
  * map is what placement and networks are made of, so both kinds of jobs share all code

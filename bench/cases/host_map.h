@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file host_map.h
  * Which rank is on which host: from a launched job, or of an emulated cluster with equally many

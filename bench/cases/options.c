@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The command line of reshard-bench: the table of options and the rules about what goes
  * together. Every contradiction is refused with a sentence that names both options,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Places the sides of a case on ranks (placement.h has the rules). Cases by host need
  * hosts of a certain size and are placed apart where that is possible; described cases

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file placement.h
  * Which ranks form the meshes of a case.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A case with its layouts and its plan. Laying out alone is used as a check; models bring
  * their layouts with them, and only their ranks are checked against the job.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file prepared.h
  * A case on the ranks of a job: its plan.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * All cases of a selection, prepared before the first one runs, so that a case that
  * cannot be planned is found at once. Models are only checked, since their plans are

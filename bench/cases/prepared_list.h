@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file prepared_list.h
  * All selected cases, planned before the first one runs, so that whatever cannot be planned is said

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Which cases are run and in which variants. A case comes from one of five origins,
  * options override what it says, and each combination of strategy and scheduler becomes a

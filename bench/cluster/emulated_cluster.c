@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The maker's side of an emulated cluster: starts the holder and waits for its report,
  * finds lasting clusters again, and ends them. Processes are signalled by descriptor, so

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file emulated_cluster.h
  * Several hosts on one machine that share nothing but NICs of limited speed.

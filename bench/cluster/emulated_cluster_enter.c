@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Moves a process into a host of an emulated cluster. A process namespace takes in only
  * children, so the caller forks: the child goes on inside, and the parent stays outside

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The holder: one process that owns an emulated cluster. It makes the switch's namespaces
  * for itself and a process with namespaces of its own for each host, connects them with

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file bench/cluster/holder.h
  * The process that owns an emulated cluster: it makes the namespaces, waits, and ends them.

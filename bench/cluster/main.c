@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * emulated-cluster: several hosts on one machine, with NICs of limited speed. Commands
  * make a cluster, run programs in it, show it and end it, like `ip netns` with hosts

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Rates of NICs as texts, in the units of tc(8), and the share of them that is left for
  * data.

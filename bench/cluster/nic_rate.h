@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file nic_rate.h
  * Rates of network interfaces as texts: `1gbit`, `500mbit`, `2.5Gbit`, as tc(8) writes them.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The shape of an emulated cluster: names, addresses and rates, and the orders to ip(8)
  * and tc(8) that make it. NICs are veth pairs with a token bucket at both ends; each NIC

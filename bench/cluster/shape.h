@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file bench/cluster/shape.h
  * What an emulated cluster looks like: hosts, NICs and their rates, racks; and the orders to

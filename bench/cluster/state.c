@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The files of clusters that outlive their maker. A file's lock says whether its cluster
  * lives: the kernel releases it when the holder dies, so no stale file is ever mistaken

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file bench/cluster/state.h
  * The files by which clusters that outlive their maker are found again: one a cluster, named after

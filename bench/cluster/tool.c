@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Runs ip(8) or tc(8) with a batch of orders. The tools need no library, take hundreds of
  * orders in one call, and say in words what went wrong. */
 #include "bench/cluster/tool.h"

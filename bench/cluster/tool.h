@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file tool.h
  * Runs a command of the system, such as ip(8), with orders on its standard input.

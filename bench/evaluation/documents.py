@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What evaluate.py left in its output directory, for the tables, figures and goals of report.py."""
 
 import json

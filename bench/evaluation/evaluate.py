@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Measures crossmesh and its peers on an emulated cluster; report.py makes tables and figures of it.
 
     evaluate.py BUILD_DIRECTORY [--quick] [--only NAME[,NAME…]] [--output DIRECTORY]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Figures of the evaluation as small SVG files: equal input makes equal bytes."""
 
 import io

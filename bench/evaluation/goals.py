@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the evaluation should come to, and whether it does."""
 
 from documents import (CASES, OURS, PEERS, SCHEDULERS, fraction, ideal_ratio, median_error, over_bound,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An emulated cluster and jobs on it, for evaluate.py."""
 
 import json

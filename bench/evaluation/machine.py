@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where and when an experiment ran: machine.json, an entry for each."""
 
 import datetime

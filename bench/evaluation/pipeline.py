@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Step times of parallel plans on an emulated cluster: as predicted, and as measured by pipeline-bench.
 
     pipeline.py BUILD_DIRECTORY [--quick] [--runs N] [--output DIRECTORY] [--report]

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Tables, figures and goals of the documents that evaluate.py left in a directory.
 
     report.py OUTPUT [DOCS]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tables of the evaluation: a section for every experiment that was measured."""
 
 import math

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The tensors of built-in models, generated from a handful of sizes. Names and shapes
  * follow the public checkpoints, so sharding tables for those apply as they are.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file bench/model/family.h
  * Tensor lists of model families, from the sizes that their public configurations give

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Models from files: names, shapes and types of all tensors, as the header of a
  * safetensors file has them. The size of a head is found out where it can be, since

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file bench/model/file.h
  * A tensor list from a JSON file: {"name": {"shape": [rows, columns], "dtype": "BF16"}, …}, the

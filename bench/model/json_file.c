@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Reading JSON files of models, meshes and tables, with errors that say where and what.
  * Keys that nobody knows are refused with the nearest known one, since a misspelt key

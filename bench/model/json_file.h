@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file json_file.h
  * Reading the JSON files that users write (model lists, parallel configurations, sharding tables):

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Where each rank of a side holds its part of a tensor: the mesh, as sizes and strides
  * over the side's ranks, and the dimensions that each axis splits. Expert parallelism

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file bench/model/layout.h
  * Where a tensor of a model lies on one side's ranks.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Layouts by what they are made of, each made once: the tensors of a model share a few
  * dozen layouts, and making one for each of thousands of tensors would cost more than

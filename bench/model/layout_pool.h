@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file layout_pool.h
  * Layouts made once and shared: the tensors of a model have few different ones.

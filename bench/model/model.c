@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The built-in models and those from files: their tensors, how training and serving shard
  * them, and one layout each for both sides. This is the setting of weight transfer

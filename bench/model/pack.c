@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Packed parameters: finds the tensors that a serving engine keeps as one, checks that
  * they can lie in one buffer, and says where each begins in it. The tensors stay separate

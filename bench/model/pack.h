@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file bench/model/pack.h
  * Finds the packed parameters of a model while it is made; what model.h offers of them is here too.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Parallel configurations: resolves the sizes of a side's axes. num_gpus, dp, fsdp and ep
  * are used differently by different frameworks, so several readings are tried, and the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file parallel_config.h
  * How many ranks train or serve a model, and along which axes they split it.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The sharding table: patterns of parameter names with the dimensions that tensor and
  * expert parallelism split. Names that no pattern matches are errors and never guesses,

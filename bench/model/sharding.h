@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file bench/model/sharding.h
  * How a parameter is sharded, from its name: a table of patterns.

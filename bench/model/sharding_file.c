@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The JSON form of a sharding table (docs/model-suite.md). Every key is checked for its
  * type and range, and combinations that have no meaning are refused, with the number of

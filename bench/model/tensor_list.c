@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A model's tensors as a list, and what their names say: the layer and the expert that
  * each belongs to. Totals and scaled sizes are checked for overflow here, since lists

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file tensor_list.h
  * The tensors of a model: names, shapes and element sizes, in the order of the model's file.

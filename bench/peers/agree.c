@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Agreement among MPI ranks: after each step that can fail on one rank alone, all ranks
  * get the first failing rank's status and sentence. The lowest rank counts, so the

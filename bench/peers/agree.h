@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file agree.h
  * Agreement of all ranks of MPI_COMM_WORLD on whether something went well.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A box of a tile as an MPI type. Subarrays are what users of MPI describe such boxes
  * with, and leave it to the library how to pack them.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file datatype.h
  * MPI datatypes of boxes: what lets MPI take a box out of a tile and put it into another.

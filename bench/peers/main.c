@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * reshard-peer-mpi: reshards tensors as users of MPI do, on the ranks of mpirun. It takes
  * cases, buffers and reports from reshard-bench, so both measure the same bytes between

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The list of methods, in the order in which `all` runs them.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file method.h
  * The ways a user of MPI would reshard a tensor, each a row of functions.

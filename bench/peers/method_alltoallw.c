@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One MPI_Alltoallw: for every pair of ranks one type that covers all boxes of the pair.
  * It is the single call that can express a resharding, and libraries are free to schedule

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Every slice by one MPI_Bcast over its sender and the ranks that need it. Communicators
  * are made beforehand, one for each set of ranks. All ranks go through the slices in one

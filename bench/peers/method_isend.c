@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Every box by MPI_Isend and MPI_Irecv of subarrays, all posted at once: what most
  * programs do by hand. */
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Who sends which box to whom when every receiver is served by itself. Receivers take the
  * holders in turn by their position in the mesh, and a receiver that holds the box serves

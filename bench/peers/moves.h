@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file moves.h
  * What has to pass between ranks when every destination rank fetches every box it lacks from one

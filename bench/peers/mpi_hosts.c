@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Which MPI ranks share a host. MPI says who shares memory; XM_HOST splits a machine into
  * emulated hosts as it does for reshard-bench, so cases are placed alike in both.

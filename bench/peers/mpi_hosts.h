@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file mpi_hosts.h
  * Which rank of MPI_COMM_WORLD is on which host.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The report of reshard-peer-mpi, in the columns and fields of reshard-bench's, so that
  * results can be put side by side. The peer is named after library and method.

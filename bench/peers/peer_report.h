@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file peer_report.h
  * What rank 0 of reshard-peer-mpi says: a table on standard output, or a JSON document with the

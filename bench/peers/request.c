@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The command line: the methods first, then reshard-bench's options, by its own parser.
  * Options without a meaning here are refused rather than ignored, or results would be

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file request.h
  * The command line of reshard-peer-mpi: methods, then the options of reshard-bench that say what is

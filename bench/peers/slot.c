@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A rank's tiles of one case, filled and checked as in reshard-bench, with the same
  * layouts and pattern.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file slot.h
  * One rank's place in one case: the layouts, and its source and destination tiles filled and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Times a method: the slowest rank's time between barriers, and the processor time of all
  * ranks. Every step starts the watchdog again, as MPI itself would wait for a dead rank

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file timing.h
  * One method on one case: warm-ups, timed runs, every byte checked.

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Reshards tensors as users of PyTorch do, on the ranks of torchrun, and checks every byte.
 
 The cases come from a document of reshard-bench, so that the same ranks hold the same boxes:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A deadline by timer and signal, since MPI's calls have none. The handler ends the
  * process, upon which mpirun ends the job.

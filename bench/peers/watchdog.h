@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file watchdog.h
  * A deadline for what MPI waits for without one: when XM_TIMEOUT passes, the process says so and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The work of a pass: waiting, integer arithmetic or products of small matrices, in units
  * of known time. Real work shows what transfers cost the cores; waiting lets many ranks

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file compute.h
  * What a rank does for as long as a pass of its stage takes.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One rank of pipeline-bench: joins the job, agrees on options, plans and reshardings,
  * runs the pipelines and measures their steps. Like reshard-bench's job it shares the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file bench/pipeline/job.h
  * One rank's part in a job of pipeline-bench: joins, agrees on what to do, runs the plans one after

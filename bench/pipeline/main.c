@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * pipeline-bench: the pipeline of a parallel plan on real processes, beside what is
  * predicted. As in reshard-bench, one program is the parent that starts ranks and each of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A measured run in the form of a simulated one, so that the planner's own trace and plot
  * show it.

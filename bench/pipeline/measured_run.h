@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file measured_run.h
  * The timeline of a run as it was measured, in the simulation's form, so that it is drawn like one.

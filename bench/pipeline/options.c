@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The command line of pipeline-bench. The cluster is described in reshard-bench's
  * options, so that emulation and rates need no code of their own here.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file bench/pipeline/options.h
  * The command line of pipeline-bench.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Makes a parallel plan ready to run: simulates it, plans the resharding of each
  * direction over each boundary, and checks that both ends of a boundary number their

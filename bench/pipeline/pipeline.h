@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file pipeline.h
  * A parallel plan made ready to run: the schedule's lists, the seconds of every pass, the

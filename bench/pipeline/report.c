@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The report of pipeline-bench: a row and a JSON entry for each plan, with the predicted
  * step beside the measured ones. The error has the sign of the prediction: positive when

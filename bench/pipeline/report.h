@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file bench/pipeline/report.h
  * What pipeline-bench prints: a row for each plan, and the same as a JSON document

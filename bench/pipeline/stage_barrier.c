@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The stage barrier: the ranks of a stage wait until a message is there for all of them,
  * as the collectives of the pass behind it would make them. The first rank collects a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file stage_barrier.h
  * The ranks of a stage wait for each other when a message has come for it, as the collectives of

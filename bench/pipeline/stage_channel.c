@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The stage channel: one direction between two stages, seen by one rank. Each message is
  * a resharding of its own in one of a few slots with executor and buffers, so several can

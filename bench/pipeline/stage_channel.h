@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file stage_channel.h
  * One direction between two stages, as one of their ranks sees it: the micro-batches' tensors

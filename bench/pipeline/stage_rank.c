@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One rank of a pipeline: goes through its stage's list, computes, sends and receives,
  * while transfers go on in between. Its clock is the device's: where the device is

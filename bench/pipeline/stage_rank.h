@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file stage_rank.h
  * One rank of a pipeline at work: it goes through its stage's list of the schedule, computes, and

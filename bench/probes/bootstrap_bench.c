@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * bootstrap_bench: how long the ranks of a large job need to meet and to exchange a blob
  * each. Rank 0 is this process, the others are threads of one more process, each with the

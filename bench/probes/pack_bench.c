@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * pack-bench: how fast boxes are packed and unpacked on a CUDA device, next to a plain
  * copy there. The plain copy of as many bytes is the bound: it reads and writes each byte

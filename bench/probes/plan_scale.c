@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * plan_scale: how long planning takes, and how much memory, as devices and tensors grow.
  * It plans whole models and one all-to-all, which is the worst case for the number of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* planner_scale: how long a full plan takes as layers, hosts and devices of a host grow.
  * Every row resizes one measured profile, so that only the sizes differ between rows. */
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * published_plans: the plans that Alpa's authors published for GPT, MoE and Wide-ResNet,
  * beside ours, under the same cost model, with the stages and shapes of theirs pinned. It

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * transport-bench: latency and bandwidth of messages between two ranks, over any
  * transport. It measures the transports alone, without plans or executors, so that a slow

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Collects the outcomes of all variants and compares them: each with the variant that
  * leaves most to `auto`, and the simulation's prediction with what was measured.

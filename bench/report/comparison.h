@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file comparison.h
  * What the results of a run say next to each other: how the variants of a case compare, and how far

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The JSON report (docs/reshard-bench.md): one document with the settings of the run and
  * an entry for each result. It contains everything that the tables show and the arguments

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file document.h
  * The report for programs: one JSON document, of --json and -J. docs/reshard-bench.md lists the

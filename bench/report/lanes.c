@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The bars of a figure, sorted into lanes: merges those that nobody could tell apart and
  * arranges what overlaps in rows. A plan can have millions of hops, and a figure must

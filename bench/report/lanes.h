@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file lanes.h
  * Bars on lanes of a time axis: what a figure of transfers is made of.

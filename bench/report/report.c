@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The report of a job: table, JSON document, trace, figure and plan file, of which only
  * some are wanted. Results are added one by one and shown as they come, since a suite can

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file report.h
  * Everything a run of reshard-bench puts out: the table or JSON on standard output, and the files

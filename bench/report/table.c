@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The printed table: settings first, as comments, then a row for each result. Rows are
  * meant for people and for simple scripts, so columns stay in place and a missing number

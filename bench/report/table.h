@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file table.h
  * The report for people: a header of lines that start with '#', one row per case in fixed columns,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Draws a result as SVG: a lane for each NIC direction of each host, planned above
  * measured, with the lower bound as a line. SVG is written by hand because it needs

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file timeline.h
  * A figure of one case: when each host's NIC is busy in either direction, as planned and as

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A trace for Perfetto and Chrome: a process for each rank, with rows for sends, receives
  * and copies. Cases follow each other on one time axis, since the format knows no

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file trace.h
  * The hops of the last run of every case as a Chrome trace (chrome://tracing, Perfetto): one

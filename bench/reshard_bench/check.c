@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * --check: runs the doctor (comm/doctor/job.h) on all ranks and prints its findings, as a
  * table or as JSON. It works with a malformed configuration and without a launcher, since

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file check.h
  * reshard-bench --check: the doctor (comm/doctor.h), as a table or a JSON document.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * --dry-run: plans, bounds and simulates the cases without any rank. It shares the loop
  * of offline.c with the simulated transport, and its result is a report without runs.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file dry_run.h
  * Plans, bounds and simulates the selected cases without starting a rank.

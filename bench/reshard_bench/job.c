@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One rank's way through a job: agree on what is asked for, on the rates and on the
  * plans, run the cases, and let rank 0 report. Every step that can fail on one rank alone

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file job.h
  * One rank's part in a job of real processes: joins, agrees on what to do, runs the cases, and on

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * reshard-bench: moves tensors between device meshes, checks them, and says how fast that
  * was. The same program is the parent that starts ranks and every rank; which of them it

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What dry runs and simulations have in common: rates from the options or assumed, one
  * network, all plans beforehand, then case by case into a report. They differ only in

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file offline.h
  * What --dry-run and --transport sim share: one process, no job; rates from the options or assumed,

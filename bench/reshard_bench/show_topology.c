@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * --show-topology: prints what hwloc finds on this host and which NICs each GPU would
  * use, by the same code that jobs choose with.

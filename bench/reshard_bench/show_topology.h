@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file show_topology.h
  * reshard-bench --show-topology: what a host is made of, and which NICs its ranks would use.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * All ranks of a case in one process, on the simulated fabric. The executors are the real
  * ones; only time is virtual and moves when no rank can do anything more. With the plan's

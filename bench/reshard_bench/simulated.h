@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file simulated.h
  * Runs the selected cases on the simulated fabric: all ranks in this process, real bytes, a virtual

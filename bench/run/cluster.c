@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * How many ranks and hosts the selected cases need, and whether those there are suffice.
  * Everything is checked before the first case runs, so a suite does not fail in its

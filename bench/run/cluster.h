@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file cluster.h
  * The emulated cluster of ranks that this machine starts or simulates: how many ranks, on which

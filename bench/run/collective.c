@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Makes the outcome of a step common to all ranks. Without this a rank that fails alone
  * would leave the others in their next collective call until the timeout.

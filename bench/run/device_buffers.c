@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Tiles on a CUDA device, laid out as their counterparts in host memory: same offsets, so
  * one copy up and one copy down move all tensors at once, and data are filled and checked

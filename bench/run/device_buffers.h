@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file device_buffers.h
  * The tiles of one rank in the memory of a CUDA device, laid out like those of tile_buffers.h,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Ranks in an emulated cluster: hosts in namespaces of this machine with NICs of limited
  * rate. This turns options into the cluster's shape and hooks into the launcher, so that

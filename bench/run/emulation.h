@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file emulation.h
  * Runs the ranks of reshard-bench or pipeline-bench in an emulated cluster, which --hosts with

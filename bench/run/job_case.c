@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One case on real ranks: all variants in turn, run by run. Alternating them makes
  * comparisons fair, as what else happens on the machine then hits all variants alike.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file job_case.h
  * One case on real processes, in all its variants: run by run they take turns, so that whatever

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The bytes that are moved: each element's content is a hash of its index in the tensor
  * and of the run's salt. So every element is different, an element in a wrong place is

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file pattern.h
  * The data that is moved: every element's bytes follow from its place in the tensor.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Where the network's rates come from: a profile, the options, a short probe of the job,
  * or assumptions. All plans, bounds and simulations of a job use one set of rates, and

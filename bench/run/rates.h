@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file rates.h
  * The network's rates that plans, bounds and simulations of a job use, and where they come from.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Reads out of an executor when the hops of one rank ran, for traces and figures. Times
  * are relative to the start of the run, so those of ranks with different clocks can be

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Numbers that follow from the measured times. With no run the planned makespan stands
  * for the time, so dry runs and measurements share their tables.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The memory of a rank's tiles, in one block for sources and one for destinations: one
  * registration each, and one mapping for neighbours that copy directly. Packed parameters

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file tile_buffers.h
  * The memory of one rank in one case: its source tiles in one allocation and its destination tiles

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The one clock of the product. All deadlines, measured times and time stamps of one process are
  * readings of CLOCK_MONOTONIC, which is never set back; processor times are for measurements only.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Settings from the environment, by one table of names, types and defaults from which
  * documentation and checks are made as well. Values are read from the environment each time and
  * never stored, so there is no state to initialise and no order of calls. Checking is separate

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file config.h
  * Settings from the environment: one table, one prefix (XM_), strict parsing.

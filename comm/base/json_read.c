@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Reading JSON with sentences for people: every mistake names the key, what it is and what it
  * must be. Unknown keys are errors, with the nearest known one, because a misspelt optional key
  * would silently have no effect. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file json_read.h
  * Strict reading of JSON objects, with sentences that name the key and what was expected. Internal.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file list.h
  * Doubly linked lists whose links lie in the elements, in the spirit of ccan/list.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file little_endian.h
  * Integers as they travel: the lowest byte first, 1 to 8 bytes, at any address. Internal.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Log lines: one write() for each, so lines of several processes that share a file do not mix,
  * and no lock is held. The level test is made before anything is formatted. The rank is taken
  * from the launcher's variables at first and from the worker later; with a rank in the file's

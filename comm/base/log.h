@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file log.h
  * Levelled log to standard error, or to the file that XM_LOG_FILE names.

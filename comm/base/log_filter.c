@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which log lines are written: a level for everything and levels for subjects, where the
  * subject of a line follows from the file that logs it. So no call has to name its subject, and
  * moving a file to another room needs no change but in the table. A malformed text changes

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file log_filter.h
  * Which lines of the log are written: XM_LOG. Internal.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file log_level.h
  * The levels of the log (log.h), for those who read them without writing any line.

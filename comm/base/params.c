@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Structs and pointers as callers give them. A struct's first member is its size as the caller
  * was compiled, which is what lets program and library be of different versions: an older
  * caller's struct is shorter, and its missing fields keep the library's defaults; a newer

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file params.h
  * What a function of the door does first with what it is given: required pointers, and structs that

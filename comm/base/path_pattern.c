@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Patterns in file names: %r the rank, %h the host, %p the process, %% a percent sign. They
  * exist because several ranks of a machine read the same environment and must not write the
  * same file. A host's name with a slash must not lead into another folder, so slashes are

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file path_pattern.h
  * Paths with placeholders, so that the ranks of a job write files of their own. Internal.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The one generator of pseudo-random numbers, and the one way to mix hashes.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Status codes and the sentence that goes with a failure. The sentence is one per thread, so
  * that functions return a number and callers that want to know more ask afterwards; it stays
  * until the next failure of the thread, and successes do not touch it. */

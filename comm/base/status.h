@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file status.h
  * Status codes and the last failure's sentence (crossmesh/status.h), and how a detector sets it.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Texts: numbers with limits, suggestions for misspelt names, sizes and times for people, and
  * UTF-8 that may be broken. All parsers take the whole text or refuse it, since "10x" is a
  * mistake and not 10. */

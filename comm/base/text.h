@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file text.h
  * Small text helpers that every command and parser shares: nearest match for misspelt names, strict

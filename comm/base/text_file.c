@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Whole files, read and replaced. A file is written beside its place and renamed, so a reader
  * sees the old or the new one and never half of it, and a crash leaves the old one. Profiles
  * and plans are also synced to the disk; metrics are not, for they are written every second and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file text_file.h
  * Whole files of text: read at once, or replaced at once. Internal.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Versions of crossmesh and of what it stands on, for logs, metrics and reports. They are asked
  * of what is loaded at run time and not of headers at build time, since a mismatch of the two
  * is a fault that reports should show. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file versions.h
  * Versions of crossmesh and of what it stands on, as they are in this process.

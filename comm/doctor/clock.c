@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The doctor's look at clocks: the source, because reading the time happens at every wait; the
  * resolution, because deadlines and measurements need it; the synchronisation, because logs of
  * several hosts are laid side by side. */

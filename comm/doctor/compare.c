@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Comparing the ranks of a job. Different versions and settings are the faults that no single
  * machine can see; each aspect is one row that names the ranks which differ from the majority, with
  * what they have. Clocks are compared with rank 0's, and only the part of an offset that is certain

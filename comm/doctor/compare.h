@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file comm/doctor/compare.h
  * What differs between the ranks of a job. Internal.

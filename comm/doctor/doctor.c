@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The doctor's list of findings, and reading files below a root. Everything that a check reads
  * goes through this root, so that descriptions of other machines can be examined and tests run
  * on made-up ones. Only want of memory is a failure; what cannot be read is a finding, because

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file doctor.h
  * Looks at a machine before a job does: whether limits, NICs, GPUs, clocks and the kernel's

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file doctor_private.h
  * What the checks of the doctor share. Internal.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The examination of a rank: all checks, one after the other. The network comes first, because
  * later checks depend on whether there is RDMA. A fault does not end the examination: all faults of
  * a machine are reported at once, and only missing memory makes it fail. */

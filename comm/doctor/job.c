@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A check-up of a whole job: every rank examines its machine, and equal findings of many ranks
  * become one row. Ranks exchange a card of fixed size first (versions, settings, clock),
  * because checks of one rank depend on its neighbours (how many share a host, which cores they

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The doctor's look at RDMA ports, MTUs and TCP. The faults it knows are those that let a job
  * start and then make it slow or hang: packets larger than an interface takes, MTUs that
  * differ, buffers too small for the rate. It reads sysfs below the root; only a port's own MTU

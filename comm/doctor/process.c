@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The doctor's look at what this process may use, and what its ranks share: locked memory,
  * descriptors, shared memory, the right to copy between processes, cores. Limits are read as
  * the kernel enforces them for this process, because what an administrator has configured often

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Cards and findings as bytes of fixed size, for an allgather. Texts fill their fields up with
  * zeros, and decoding insists on that, so equal cards are equal bytes and nothing hides behind
  * a terminator. */

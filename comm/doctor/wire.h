@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file comm/doctor/wire.h
  * What ranks tell each other when a job is examined: fixed-width records. Internal.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How the ranks of a job are reached without the bootstrap: a datagram socket for the heartbeat and
  * a listening socket to meet at when rank 0 is gone. The addresses are those that the bootstrap's
  * connections have proved to work, because a host's own list of interfaces does not say which of

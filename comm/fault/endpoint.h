@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file endpoint.h
  * How the ranks of a job reach each other without the bootstrap: a datagram socket for the

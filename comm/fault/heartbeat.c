@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The heartbeat's thread. It exists because a rank that computes for minutes must not be taken
  * for dead: the thread answers for it, while one that is stopped as a whole (SIGSTOP, a lost
  * host) answers nothing. It never touches the transport, whose thread is the application's;

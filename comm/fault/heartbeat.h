@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file heartbeat.h
  * A thread per process that answers for it and asks after others, so that a rank that computes is

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The heartbeat's datagrams: a head of fixed size, for a fault status its encoding, and a
  * SipHash code over all of it with the job's key. Anybody can send datagrams to an open port,
  * so the code is checked before anything else is read, and nothing is answered that fails it.

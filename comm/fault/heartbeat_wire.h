@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file heartbeat_wire.h
  * The datagrams of the heartbeat, as bytes. Internal.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Who was heard when. This is a state machine without sockets and clock: the caller says what
  * time it is and gets called back with what to do, so that tests run every case on a virtual
  * clock. The hard part is the watcher's own deafness: a process that was stopped for ten

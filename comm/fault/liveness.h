@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file liveness.h
  * Who was heard when: decides which ranks to ask for a sign of life, and which have been silent for

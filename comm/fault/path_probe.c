@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The path probe: finds peers that live but whose messages do not get through. The heartbeat
  * may use other wires than the transport, so nothing but a message through the transport can
  * show that the path works. The hard part is not to blame a peer that merely computes, since

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file path_probe.h
  * Finds peers that live but whose messages do not get through: a link that is down between two

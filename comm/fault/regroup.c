@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How the survivors of a group find each other again. Everybody acts on the same rule, that the
  * lowest rank not known to be dead is where to meet, and everybody serves its listening socket
  * meanwhile; so a rank that knows less than others still ends up at the right place, by

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file regroup.h
  * How the survivors of a group find each other again: they agree on who is left and come out with a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The frames of a regrouping: hello, welcome (each with a set of ranks as bits) and refusal,
  * with a SipHash code. They come over sockets that anybody can connect to, and through
  * connections that afterwards carry something else, so the decoder also says how many bytes to

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file regroup_wire.h
  * The frames of a regrouping (regroup.h), as bytes. Internal.

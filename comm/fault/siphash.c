@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* SipHash-2-4 (Aumasson and Bernstein, 2012), a short keyed hash for the datagrams of
  * heartbeats. It is fast on a few dozen bytes and needs no library; 64 bits are enough against
  * forgeries that must be tried over the network. Longer proofs, of the job's secret, use

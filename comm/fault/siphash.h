@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file siphash.h
  * SipHash-2-4: a keyed hash of short messages that cannot be forged without the key. Internal.

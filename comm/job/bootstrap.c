@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What all kinds of bootstrap share: checks, blocking calls, and the sticky fault status. The
  * kinds offer post and test, which never wait; everything that blocks is built here once, as
  * post, test and sleep until the deadline. A bootstrap that has failed stays failed: every

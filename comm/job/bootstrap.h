@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file bootstrap.h
  * How the ranks of a job find each other, exchange small blobs, and learn that one of them is gone.

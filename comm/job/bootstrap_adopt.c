@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A TCP bootstrap over connections that exist already, and what its connections know of addresses.
  * After a shrink the survivors have met over sockets of their own (regroup.c), so the relay is
  * built from those and no port is needed. The ranks have proved who they are by then, so there is

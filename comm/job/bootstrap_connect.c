@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How the other ranks of the TCP bootstrap find rank 0. The difficulty is that many things look
  * alike at the start: rank 0 that has not started yet, a port where something else listens, a
  * rank 0 of another job, and a flooded one. So every attempt ends in an outcome that says

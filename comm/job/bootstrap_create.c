@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Chooses the kind of bootstrap: over PMIx where the launcher offers that, otherwise over TCP.
  * PMIx comes first because it needs no address, but a build or host without the library must
  * still start, so the derived address is the fallback where there is one. A socket that was

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How a rank of the TCP bootstrap names itself and others, and how it proves its identity. Every
  * sentence about a rank names host and process, because "rank 3" alone helps nobody who has to find
  * the process among a thousand. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One connection of the TCP bootstrap. Frames go out from two queues: small ones, which are
  * copied, and one large frame that belongs to the owner, because the result of an allgather is
  * sent to every rank and should exist once. Nothing here waits: what the socket does not take

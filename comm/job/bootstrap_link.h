@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file bootstrap_link.h
  * One non-blocking connection of the TCP bootstrap: frames in, frames out. Internal.

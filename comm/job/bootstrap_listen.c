@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Where rank 0 listens. It should listen as narrowly as possible, because anybody who reaches
  * the port can connect; but on its own host a name may resolve to a loopback address (Debian's
  * 127.0.1.1), and an address may be translated on the way, and then the narrow choice would be

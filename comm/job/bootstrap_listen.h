@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file bootstrap_listen.h
  * Where rank 0 of the TCP bootstrap listens. Internal.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A bootstrap over the caller's own allgather (UCC's out-of-band contract). It has no connections
  * of its own, so it can neither tell others of a fault nor hear of one: poll() only repeats what an
  * allgather has shown, and a death is found by the transport or a deadline. It is also the table

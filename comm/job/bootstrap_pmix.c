@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Meeting through PMIx, the interface of mpirun and srun. It serves as an allgather table (publish
  * a value, fence, get the others') for exactly two small exchanges; then the TCP relay takes over,
  * because PMIx would tell nobody of a death. The library is opened at run time, so one build runs

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file bootstrap_pmix.h
  * Meeting through PMIx, the interface that mpirun (Open MPI) and srun (--mpi=pmix) offer to the

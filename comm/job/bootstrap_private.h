@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file bootstrap_private.h
  * What the kinds of bootstrap (TCP, a caller's table) share. Internal.

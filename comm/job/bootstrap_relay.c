@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A TCP relay whose ranks learn through an allgather of somebody else's (PMIx, a caller's table)
  * where rank 0 listens. Two small exchanges are enough: first whether all ranks share one network
  * stack, which decides whether rank 0 listens at loopback or everywhere; then rank 0's card with

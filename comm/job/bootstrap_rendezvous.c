@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How rank 0 of the TCP bootstrap finds the others among all that connect to its port. The port
  * is open to everybody, so strangers (port scanners, other jobs, other versions) are the normal
  * case: they are counted and dropped, they cost a bounded number of descriptors and no memory

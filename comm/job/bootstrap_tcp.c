@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The life of the TCP bootstrap after its rendezvous: rank 0 is connected with all others and
  * relays allgathers and faults. There is no thread: rank 0 relays from inside its own calls, and
  * the others hear faults from inside theirs, so nothing here needs a lock. The kernel closes the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file bootstrap_tcp.h
  * The TCP bootstrap's state, shared by its rendezvous (bootstrap_rendezvous.c at rank 0,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How a rank of the TCP bootstrap comes to be. The launcher's variables say where rank 0 is;
  * rank 0 listens there (or at a socket that xm_launch() made before, so that no port can be
  * taken in between) and the others connect. The secret is read, used and wiped here. */

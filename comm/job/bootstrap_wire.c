@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The frames of the TCP bootstrap as bytes. Anybody can connect to an open port, so decoding
  * treats every byte as hostile: magic, version, type, the length that each type allows, numbers
  * in their range, and text without control characters, which would otherwise reach a terminal.

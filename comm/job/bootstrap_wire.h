@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file bootstrap_wire.h
  * The frames of the TCP bootstrap, as bytes. Internal.

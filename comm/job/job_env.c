@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Where the launcher put this process: the variables of torchrun, mpirun, mpiexec and srun.
  * They are read in one order, since launchers are nested, and only one family is believed.
  * Where the launcher names no meeting point, address and port are derived from the job's name,

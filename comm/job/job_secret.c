@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The secret of a job, and the proofs of knowing it. It is read from the environment or a file,
  * never from a command line, which every user of the machine can read. Copies on the stack are
  * wiped with explicit_bzero(), which no compiler removes. Proofs are HMAC-SHA256 (Nettle's)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file job_secret.h
  * The secret that the ranks of a job share, and the proofs of knowing it. Internal.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Starting the ranks of a job on this machine, and watching them. Three promises make it more
  * than a loop over fork(): no rank outlives the launcher (the kernel kills them with it,
  * PR_SET_PDEATHSIG), the rank that failed first is named and not one that ended because of it,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file launcher.h
  * Starts a command as N local ranks, for use without mpirun, srun or torchrun.

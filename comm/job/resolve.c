@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Looking up host names within a deadline. getaddrinfo() may block for minutes and cannot be
  * cancelled, so it runs in a thread of its own that is left behind when time is up; the result
  * lives in an object that both threads hold, and the last one frees it. Addresses in digits

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file resolve.h
  * Addresses of a host name, within a deadline. Internal.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Memory of a CUDA device: the space itself, its queues (streams) and marks (events). The
  * driver's interface is used, opened at run time, so one build runs with and without CUDA and
  * no second runtime competes with the application's. Every call pushes the context and pops it

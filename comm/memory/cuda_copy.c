@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Strided copies on a CUDA device, by kernels of ours or by the driver's two-dimensional
  * copies. Small rows are what the driver does badly: one call or one row at a time. The kernels
  * copy units of up to 16 bytes and compute each unit's place by multiplication and shift,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Opening the CUDA driver at run time. Its symbols are looked up by a table made from the same
  * list as the struct of pointers, so the two cannot differ. A machine without the driver is a
  * normal machine: failures are "unsupported", with the loader's reason. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file comm/memory/cuda_driver.h
  * The part of CUDA's driver interface that is used here, opened at run time. No header or library

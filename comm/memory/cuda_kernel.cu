@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Strided copies on the device. Threads take units in row-major order of the box, so neighbours
  * read and write neighbouring bytes as far as a row goes, on both sides, and several short rows

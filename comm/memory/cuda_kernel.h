@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file comm/memory/cuda_kernel.h
  * What the copy kernels compute, for the kernels themselves (memory_cuda_kernel.cu) and for C that

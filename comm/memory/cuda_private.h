@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file comm/memory/cuda_private.h
  * The CUDA memory space, for the files it is made of: comm/memory/cuda.c (space, queues, marks),

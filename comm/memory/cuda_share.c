@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* CUDA memory of other processes on this machine, by the driver's IPC handles. A handle covers
  * a whole allocation, so an address travels as handle and offset. Opening is expensive, and a
  * handle may be opened once only for each process and device, so opened ones are kept until the

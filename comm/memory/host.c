@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Memory of the host, behind the same interface as that of a device. Queues copy at once, and
  * so every mark has been reached when it is tested: code that is written for devices runs
  * unchanged, without threads and without a difference in order. */

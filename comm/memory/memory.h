@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file memory.h
  * Kinds of memory that tiles may lie in: the host's, and that of CUDA devices. One ops table, two

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Memory that other ranks of a machine can map: a sealed memory file, found through
  * /proc/PID/fd. No name in a file system is used, so nothing can be left behind and no /dev/shm
  * is needed (containers have 64 MiB of it); the kernel frees it with its last user. The key

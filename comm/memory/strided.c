@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Strided copies: boxes of arrays with any strides, cut into rows of contiguous bytes.
  * Dimensions are merged first, so that what is contiguous on both sides becomes one row,
  * whatever shape the arrays have. A cursor hands out rows in order, and can begin and end

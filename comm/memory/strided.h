@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file strided.h
  * What whoever executes a strided copy (memory.h) needs to know of it: its rows, and what can be

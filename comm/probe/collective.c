@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The collectives of a probe: which library, which budget, and steps that can be resumed. They
  * get two fifths of the budget if a library works on all ranks. Each curve is one step, named
  * by library, kind and shape, so a probe that goes on repeats none of them, and one with

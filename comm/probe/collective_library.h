@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file collective_library.h
  * A library of collectives as the probe sees it: one ops table, implemented for NCCL

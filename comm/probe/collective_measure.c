@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Measuring a library's collectives. Every decision that changes what is called next (how often
  * to repeat, whether a size takes too long) is made from times that all ranks have exchanged,
  * never from a rank's own, because ranks that disagree would call different collectives and

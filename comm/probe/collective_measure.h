@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file collective_measure.h
  * Measures the collectives of a library on every kind of mesh axis that hosts × devices make up:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* MPI's collectives, in a module of its own that is loaded at run time: this file is the only
  * one that is linked with MPI, so crossmesh itself depends on none. It links no library of ours
  * either and is handed the few functions it calls. MPI has neither deadlines nor errors that

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file collective_mpi.h
  * MPI as a library of collectives. MPI's binary interface differs between libraries, so this is

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* NCCL's collectives, measured on the devices' memory. NCCL is opened at run time and used
  * without blocking calls: every call is followed by a wait of our own, which has a deadline and
  * looks after the other ranks, because NCCL itself would wait for a dead rank for ever. After

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file collective_nccl.h
  * NCCL as a library of collectives: opened at run time, on device memory, never blocking. Internal

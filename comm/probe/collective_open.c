@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Chooses which library of collectives is measured, and finds the module through which MPI is
  * reached. With "auto" the first one counts that works on all ranks; if none does, that is a
  * note in the profile and no failure, since collectives are an addition. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The instruments for FLOP/s and memory copies on one core. This file is compiled with -O3 and
  * contraction to fused multiply-add in every build type: a debug build must not report a slower
  * machine. The loops are written so that a compiler can neither drop nor shorten them, and use

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file comm/probe/compute.h
  * What one CPU core does: multiply-adds and copies per second; and which machine it is in. Internal

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Concurrent streams, for the capacity of NICs and of a host's fabric. A rate is only right
  * while all streams run, so it is taken from windows of time between a settling phase and the
  * end of the first stream, by clocks that start at a barrier. The bytes of a message are spread

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file comm/probe/flows.h
  * What several streams of messages reach at once. Internal to the probe.

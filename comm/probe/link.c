@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Ping-pong between two ranks, and what all messages of the probe share: tags, ends,
  * cancelling. One rank begins and tells the other, by control messages, how many round trips of
  * which size follow; so all decisions about repetitions are made in one place. Sizes are

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file comm/probe/link.h
  * Times messages between two ranks, and what that has in common with streams (comm/probe/flows.h).

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Opening NCCL at run time, by a table of its functions that is made from the same list as the
  * struct of pointers. A machine without NCCL is a normal one; versions before 2.14 cannot be
  * used, because they have no calls that do not block. */

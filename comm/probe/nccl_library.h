@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file nccl_library.h
  * The part of NCCL that is used here, opened at run time. No header or library of NCCL is needed to

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the NICs of a host carry, and its own fabric, by streams between well-chosen ranks. For
  * a host all its ranks stream to several others at once, so that its own NICs are the limit and
  * not its partners'. Rounds repeat until the rate is known; the fastest one counts, since

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The probe: measuring a job's links and devices, and making a profile of it. It is a fixed
  * sequence of steps, each of which all ranks enter and leave together; after a step its numbers
  * are shared and saved, so a probe that is interrupted goes on where it was. Which steps are

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file probe.h
  * Measures a job's links and this machine's devices, and makes a cluster profile of it.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The inside of a probe: probe.c (order, sharing, profile), comm/probe/nic.c (streams),
  * comm/probe/collective.c (collectives). */
 #ifndef XM_COMM_PROBE_PROBE_PRIVATE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Making a profile of measured numbers. Everything that had to be assumed (classes of links
  * without a pair, hosts that were not measured, shared cores of emulated hosts) is said in the
  * provenance, because a plan is only as good as these numbers and nobody remembers later how

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file comm/probe/profile.h
  * From what was measured to a cluster profile. Internal to the probe; no communication.

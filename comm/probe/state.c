@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The results of a probe so far: named steps with their numbers, which a later probe of the
  * same job takes over. Numbers are written with 17 digits, so that reading gives the same bits
  * and a resumed probe makes the same profile as one in a single go. The job's description is

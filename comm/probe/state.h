@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file comm/probe/state.h
  * What a probe has measured so far: named lists of numbers, one list for each finished step.

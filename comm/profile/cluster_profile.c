@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A cluster profile: what hosts, devices and links cost, as planners use it. It is immutable
  * and owns copies of everything, so it can be shared by threads and outlives its sources. All
  * checks are made in one place, when a profile is created, whatever it comes from (a probe, a

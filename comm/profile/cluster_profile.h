@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file cluster_profile.h
  * What a cluster costs: hosts, devices, NICs, and measured curves bytes → seconds.

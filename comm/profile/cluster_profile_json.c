@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The JSON form of a cluster profile, docs/cluster-profile.md. Reading only brings texts into
  * parameters and leaves checking numbers to xm_cluster_profile_create(), so files and programs
  * are held to the same rules. Strings stay the document's while it is read. What a profile may

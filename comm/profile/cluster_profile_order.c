@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The same cluster with its hosts numbered in another order, for planners that try which order
  * suits a mesh best. Racks are runs of hosts by number, so an order has to keep them together,
  * or the profile would describe another network. */

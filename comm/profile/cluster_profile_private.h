@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file cluster_profile_private.h
  * What the files that make profiles of profiles share. Not installed.

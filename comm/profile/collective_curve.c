@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A measured collective: its kind, the shape of its group and its times. Two curves are about
  * the same thing when kind and shape agree, whatever library was measured; that is how planners
  * look them up. Copies are deep, since curves move between probes, files and profiles that live

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file collective_curve.h
  * What a collective of some library costs on one mesh axis: a curve bytes → seconds for a group of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Importing measured collectives: the output of nccl-tests (text and JSON), OSU benchmarks, and
  * documents of our own. The programs count bytes differently (what a rank sends, contributes or
  * ends up with), while a curve counts the whole tensor, so sizes are scaled by the group's size

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file collective_import.h
  * Collectives that other programs have measured: nccl-tests (text and JSON), the OSU collectives

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Reading the tables that nccl-tests and the OSU benchmarks print. They are texts for people
  * whose columns depend on version and options, so the head of the table says where the time is,
  * and units and wrong results are checked: a table that is read by guess would make wrong

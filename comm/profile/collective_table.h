@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file collective_table.h
  * What an importer has read of one benchmark: rows, ranks, the collective. Internal to the import.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Curves of time over bytes. They rise strictly at the end and never fall, which is checked
  * when a curve is made, so that no caller has to handle infinite rates or times that shrink.
  * Times are rounded to 12 digits where they are compared, because they are written to files

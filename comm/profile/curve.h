@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file curve.h
  * A measured curve bytes → seconds: points, and what lies between and beyond them.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Statistics of measured curves: medians, how sure they are, and how to make a curve from
  * noise. Medians are used throughout, since a measurement on a busy machine is disturbed in one
  * direction only. Smoothing is isotonic regression (pool adjacent violators): the rising curve

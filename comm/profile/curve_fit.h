@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file curve_fit.h
  * From single times to a curve: sizes, median and its confidence, monotone smoothing. Internal.

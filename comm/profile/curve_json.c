@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Curves and collectives as JSON, the part of cluster profiles that people edit by hand. Every
  * mistake is therefore answered with the path of the element, "curve[3][1] is …". A curve has
  * spreads at all points or at none, because a planner could not use half of them. These functions

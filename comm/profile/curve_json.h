@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file curve_json.h
  * The JSON form of curves and of measured collectives, as docs/cluster-profile.md has them.

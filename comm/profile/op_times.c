@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Times of operators: a roofline (the larger of computing and memory time) corrected by
  * measured ratios. The ratio of measured to ideal time is interpolated between the nearest
  * measured sizes of the same operator, over the logarithm of the ideal time, since efficiency

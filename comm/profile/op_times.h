@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file op_times.h
  * How long operators really take on a device, next to what its peak rates promise.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Comparing two profiles of one cluster, to find what has become slower since. A row is a
  * number that both have: a rate, or the time of one size on one curve; what only one of them
  * measured cannot be compared and makes no row. A change counts as significant when it is

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file profile_compare.h
  * What has changed between two profiles of a cluster.

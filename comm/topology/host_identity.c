@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which ranks share a host, and which a machine. A host's name alone does not tell: containers
  * and cloned machines have equal names, so the kernel's boot id is added. XM_HOST replaces the
  * host's identity but not the machine's: that is how one machine emulates several hosts,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file host_identity.h
  * What tells hosts and machines apart. Internal.

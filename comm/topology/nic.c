@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a topology tells of its NICs: names, speed, state, kind of network, virtual functions.
  * Interface and RDMA device of one NIC describe the same hardware and contradict each other now
  * and then, so for each question one of them is believed first: the RDMA port about its state,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which NICs each rank of a host uses. The nearest ones are not always best: ranks must not all
  * take the same, a far NIC may carry far more than a near one, and several NICs may share a PCI
  * link. So each rank gets a list of near NICs, ranks are placed one after the other on the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file nic_choice.h
  * Which NICs of a host its local ranks use, and why.

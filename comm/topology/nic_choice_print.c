@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The table of a choice. Users and scripts read it, and golden tables in tests/fixtures/hwloc
  * hold it in place, so its words and columns change only on purpose. It says for each NIC that
  * is not used why not, because that is what people ask. */

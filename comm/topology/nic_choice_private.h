@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file nic_choice_private.h
  * A choice's state, shared by its making (nic_choice.c), what makes a NIC suitable

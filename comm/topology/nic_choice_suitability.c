@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which NICs of a host are suitable at all. A rejected NIC keeps its first reason, which is
  * printed, so tests go from the device itself to comparisons with others. In doubt a NIC is
  * kept: leaving out the only one that works would be worse than a slow rail. All NICs that

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which network a NIC is in, as one number that ranks can compare: equal keys mean that the two
  * reach each other. For IP it is the subnet, for InfiniBand the subnet prefix of the port, and
  * RDMA over Ethernet without an address counts as one network, since nothing better is known.

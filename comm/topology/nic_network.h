@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file nic_network.h
  * Which network a NIC of this machine is in, as a number that hosts compare. Internal.

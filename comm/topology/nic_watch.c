@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Watches whether the NICs of a transport are up. The kernel announces changes over netlink, so
  * nothing is polled; the message itself is not parsed: it is only a reason to look at all
  * interfaces anew, which is simpler and cannot miss one. A NIC is down when it has lost its

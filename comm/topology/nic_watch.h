@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file nic_watch.h
  * Hears from the kernel when network interfaces go up or down, or lose their addresses. Internal.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Reading XM_NICS. A device must exist, and its rate is taken from the text or from sysfs; a
  * mistake is answered with the list of devices that there are. RDMA ports and interfaces are
  * told apart by the colon, as UCX names them. The root of sysfs is a parameter, so that tests

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file nics.h
  * The network devices that a rank uses towards other machines (XM_NICS). Internal.

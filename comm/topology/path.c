@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What lies between the devices of a topology, and which links they share on the way. Distance
  * is a question of the lowest common ancestor in hwloc's tree: a bridge, a NUMA node, a package
  * or the whole machine. Shared links matter as much, because two NICs behind one uplink do not

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Printing a topology for people. What is unknown is a dash and never a zero, because a speed of 0
  * would be read as a fact. A GPU's row names the NICs that are nearest to it, since this is what
  * people look up when a NIC choice surprises them. */

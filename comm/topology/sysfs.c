@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What sysfs knows of NICs and hwloc does not: speed, link state, link layer, virtual
  * functions. It is added to hwloc's objects as info attributes, so that it travels with
  * exported XML and a topology from a file knows as much as a live one. Nothing here fails: a

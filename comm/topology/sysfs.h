@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file comm/topology/sysfs.h
  * What hwloc does not collect of NICs, read from the live machine's /sys. Internal.

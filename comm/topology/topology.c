@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A machine's topology, read by hwloc from the live machine or from XML, reduced to what
  * choosing NICs needs: NUMA nodes, NICs, GPUs and the PCI links above them. Devices are in PCI
  * order, which is the same on every run, so numbers can be used in settings and tables. Every

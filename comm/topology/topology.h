@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file topology.h
  * What is in a host: packages, NUMA nodes, cores, network adapters and GPUs, and how near they are.

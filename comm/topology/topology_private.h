@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file topology_private.h
  * A topology's state, shared by its creation (topology.c), what tells NICs apart

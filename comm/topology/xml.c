@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A check of hwloc XML before hwloc reads it. hwloc trusts its input: a text that contradicts
  * itself (an object without its sets, a child that is not inside its parent) makes it read
  * where nothing is, and a set that is no mask ends the process; but topologies come from other

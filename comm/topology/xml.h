@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file comm/topology/xml.h
  * Looks at hwloc XML before hwloc does: hwloc trusts what it reads, and a description that

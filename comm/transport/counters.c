@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The counters of a rank: operations by peer, fragments by NIC. The communicating thread counts
  * with plain relaxed additions, since a locked one for each message would be felt; any other
  * thread may read at any time. What a reader sees is therefore no snapshot, and the order of

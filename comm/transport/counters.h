@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file counters.h
  * The object that a worker's counts (crossmesh/counters.h) live in.

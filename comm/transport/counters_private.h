@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file counters_private.h
  * How counters are counted: by one thread, with plain additions that another thread may watch. Not

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file sim.h
  * A simulated fabric: many ranks in one process, a virtual clock, real bytes.

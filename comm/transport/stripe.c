@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How messages are spread over the rails between two ranks. Both ends compute the same shares
  * from the rates they exchanged, in integers only, so that no difference in floating point can
  * make them cut a message at different places; nothing about the cut travels with a message.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file stripe.h
  * How messages between two ranks are spread over the rails between them. Internal.

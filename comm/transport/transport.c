@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What all transports share: counting. Operations are counted where they are posted and where
  * they end, once for each peer, whichever transport moves them; fragments are counted by the
  * transports, which alone know the NIC. After a shrink ranks are renumbered, so counters are

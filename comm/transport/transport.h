@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file transport.h
  * Moves tagged messages between ranks. One ops table, several implementations (UCX, RDMA verbs, a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file ucx.h
  * The face of comm/transport/ucx/: other rooms include this header and none of the folder. The

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file verbs.h
  * The transport over RDMA verbs (libibverbs): InfiniBand and RoCE version 2.

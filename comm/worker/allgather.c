@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* An allgather in three steps, for callers that look after other things meanwhile, such as an
  * event loop of their own. They only check their arguments and pass on: the bootstrap keeps the
  * state. */

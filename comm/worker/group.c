@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Aborting and shrinking a group. After a failure the survivors need a transport in which no
  * message of the past can appear, so a new group gets everything anew: bootstrap, transport,
  * path probe. The old ones are kept until the new ones work, because a failed attempt must

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The list of a worker's guests. */
 #include "comm/worker/guest.h"
 

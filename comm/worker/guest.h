@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file comm/worker/guest.h
  * Guests of a worker: objects above the transport (reshards) whose work goes on whenever the worker

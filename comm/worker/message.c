@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Messages as objects, for bindings to other languages: they own the operation, so a caller
  * whose buffers are managed by a garbage collector has one handle to hold. The status with its
  * sentence is kept from the callback, because the caller asks later. Tags are of a channel of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file message.h
  * Messages between two ranks (crossmesh/message.h), and which tags they have (transport.h).

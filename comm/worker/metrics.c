@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Metrics as a text file in the Prometheus format, for a node exporter's text collector or
  * anything else that reads it. The rank writes it from its own waits, in the communicating
  * thread, so there is no thread and no lock, and a rank that computes writes late. A file that

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file metrics.h
  * A rank's counters as a text file for Prometheus, as its node exporter collects them (textfile

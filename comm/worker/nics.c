@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Choosing the NICs that a rank uses when nobody names them. A choice by each host alone would
  * be wrong: rail i joins the i-th NICs of both ranks, so all hosts must list networks in the
  * same order, and use only those that all of them reach. So the ranks exchange what each host

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file comm/worker/nics.h
  * The NICs that a rank of a job uses when nobody names them: the ranks of all hosts agree on a kind

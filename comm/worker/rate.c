@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Rates of hosts, from the topologies that the ranks have exchanged. */
 #include "comm/worker/rate.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file comm/worker/rate.h
  * How fast the hosts of a worker are, by their topologies. Internal.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The hosts and machines of all ranks. Ranks share a host when their identity is equal, and a
  * machine when its boot id is; the two differ in emulated clusters. Cards of all ranks are
  * exchanged once, and all ranks number hosts by their lowest rank, so the numbers agree.

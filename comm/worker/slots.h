@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file comm/worker/slots.h
  * Who sits where: the hosts and machines of all ranks, their settings and topologies, exchanged

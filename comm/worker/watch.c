@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a worker tells of itself: counters, metrics, the line at the start. Counters are kept by
  * rank of the job as it began, so they outlive shrinks and their peers keep their numbers. Any
  * thread may read them; metrics are written by the communicating thread only. Mistakes in

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The worker: bootstrap, transport, heartbeat and path probe of one rank, and the one place
  * where it blocks. xm_worker_wait() watches all of them together, because a wait that listened
  * to the transport alone would never end after a death elsewhere. The first fault stays: it

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file worker.h
  * What else of a worker (crossmesh/worker.h) the rooms use: its bootstrap, its transport, what it

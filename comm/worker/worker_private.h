@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file worker_private.h
  * A worker's state, shared by its waits (worker.c) and the changes of its group (group.c).

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file api.h
  * What all of libautopar has in common: marks, failures, texts that callers free.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file cost.h
  * What compute and communication cost on a logical mesh: two models behind one interface.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file explain.h
  * Why a plan is what it is: for each main decision what was chosen, what came second and at which

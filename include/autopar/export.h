@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file export.h
  * Shardings and plans in the words of JAX, XLA and PyTorch, as text that ap_free() ends.

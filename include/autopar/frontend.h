@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file frontend.h
  * Where graphs come from: built-in models, and files or texts of HLO, ONNX and JSON.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file graph.h
  * The operator graph: what a model computes, tensor by tensor.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file like.h
  * Plans a model as a published planner would, and judges every planner's plan alike.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file plan.h
  * Parallel plan: which layers run where, how every tensor is sharded there, what passes between

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file planner.h
  * From a model and a cluster profile to the parallel plan with the smallest predicted step time.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file autopar/planner_library.h
  * The host's side of planner plug-ins: loads a library that exports `autopar_planner_v1`

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file autopar/planner_plugin.h
  * Planners as plug-ins: the table that a shared library exports to be loaded by

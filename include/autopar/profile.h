@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file profile.h
  * A cluster profile: what the devices of a cluster compute and what its links carry, measured once

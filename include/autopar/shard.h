@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file shard.h
  * Shardings: how every tensor and operator of a graph is cut over one logical mesh (Alpa's

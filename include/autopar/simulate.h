@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file simulate.h
  * A parallel plan under a pipeline schedule, simulated event by event in whole nanoseconds.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file verify.h
  * Whether a plan answers a question: it may come from another planner, or from an old file.

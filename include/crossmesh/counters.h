@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file counters.h
  * What a rank has sent and received, per peer and per NIC, and how that ended.

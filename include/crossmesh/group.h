@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file group.h
  * A worker's group when something has gone wrong: ends what is under way on all ranks, and goes on

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file job.h
  * How the ranks of a job find each other: through the environment, or through the caller.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file layout.h
  * Layout: how one tensor lies on one mesh. Mesh + sharding spec + partition rule + tensor shape.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file mesh.h
  * Device mesh: an N-dimensional array of ranks.

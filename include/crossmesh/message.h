@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file message.h
  * Messages between two ranks of a worker, besides reshards: small tables, tokens, ready signals.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file network.h
  * What schedulers, bounds and simulations know of the network: which rank is on which host, and the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file plan.h
  * Reshard plan: which bytes go from where to where, in which order, to turn source layouts into

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file reshard.h
  * Moves tensors from the layouts they have into the layouts that are wanted, as often as wanted.

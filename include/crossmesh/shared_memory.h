@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file shared_memory.h
  * Memory that other processes of this host can map: buffers in it move between two ranks of a host

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file status.h
  * Status codes, and the sentence that goes with the last failure.

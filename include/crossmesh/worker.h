@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file worker.h
  * This process's place in a job: rank, hosts of all ranks, and the one place where a rank waits.

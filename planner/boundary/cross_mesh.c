@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Prices of the tensors between pipeline stages: each is planned and simulated as the runtime would
  * execute it, instead of being taken from a formula, because broadcasts, shared NICs and shared

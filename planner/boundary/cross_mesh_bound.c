@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A lower bound on the time of a resharding between two stages. The stage search asks for the
  * boundary of every pair of candidate stages, and the real answer costs a plan and its simulation,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file cross_mesh_bound.h
  * What the resharding between two stages takes at least, without planning it: a microsecond where a

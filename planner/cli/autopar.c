@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The entry of the program autopar: it finds the sub-command by its name and hands the rest of the
  * command line over. Each sub-command lives in a file of its own and parses its own options, so

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What several sub-commands of autopar share: a cluster profile in the size that the command asks
  * for, and numbers in lists and ranges. They lie here so that every sub-command takes the same

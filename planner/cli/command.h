@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file command.h
  * The sub-commands of autopar. Each takes its own arguments (argv[0] is its name) and returns the

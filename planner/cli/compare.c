@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * autopar compare: plans the model as each row of the table of published planners would, and judges
  * all the plans with our one cost model. Predicted times of different planners cannot be compared

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * autopar explain: says why a plan is what it is. The plan file holds the decisions but not the
  * costs of what was rejected, so the command needs the cluster profile of the planning again and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * autopar export: writes the shardings of a finished plan in the language of another system.
  * Standard output gets the export itself, so that it can be piped, and JSON about what was written

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * autopar import: reads a model of any of the kinds that the frontends know and writes it as our
  * JSON graph, with the training step derived if that is asked for. The command shows what the

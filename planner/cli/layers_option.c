@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Reads the option --layers, which is "auto", a number of layers, or a file that names the
  * operators at which layers begin. One option serves for all three, because they answer the same

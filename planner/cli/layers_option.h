@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file layers_option.h
  * `--layers auto|COUNT|FILE` and `--layer-pattern REGEX`: how a model file's operators become

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Writes an output of a command so that a reader never sees half of it: the text goes to a
  * temporary file in the same directory, which then takes the place of the target by rename(), and

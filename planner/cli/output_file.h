@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file output_file.h
  * A file that a command writes: whole, or not at all.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * autopar plan: a model and a cluster profile go in, the parallel plan with the smallest predicted
  * step time comes out. The same question can be put to three planners: our own, a row of the table

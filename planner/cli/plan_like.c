@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Solves the input file of another planner with our version of its algorithm: Piper's graph of
  * layers, or the operator graph of DNN-partitioning. The files carry their own costs, in their own

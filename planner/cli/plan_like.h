@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file plan_like.h
  * autopar plan --like: problems of other planners, from their own input files.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * autopar probe: measures the links and devices of a cluster and writes them as a cluster profile.
  * The same command line serves in two ways: started by hand it launches local ranks, started by

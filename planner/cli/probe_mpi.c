@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * autopar-probe-mpi: measures what the collectives of this MPI cost on every kind of mesh axis that
  * the ranks of mpirun make up, without any other transport. It is a program of its own because the

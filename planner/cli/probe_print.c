@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Prints a measured cluster profile as a table, as JSON, or as the differences between two
  * profiles. Each curve is shown by the numbers that a person compares, latency and bandwidth,

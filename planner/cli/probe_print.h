@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file probe_print.h
  * What autopar probe prints: a profile, and what has changed between two.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * autopar shard: finds the sharding of one model over one device mesh, without a pipeline. This is
  * the inner problem of the planner laid open: the mesh, the cost model and the solver are all

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What autopar shard says about a solution besides the strategies themselves: the files for other
  * systems, the curve of memory over the operators, and the collectives that the shardings cause.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file shard_output.h
  * What autopar shard says about a solution: the table of collectives and memory, the same as JSON,

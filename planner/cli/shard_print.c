@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Prints the strategies that autopar shard has chosen, as a table or as JSON. Names of operators
  * come from files of others, so the table of strategies and the line about memory let through only

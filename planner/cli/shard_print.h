@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file shard_print.h
  * What autopar shard prints of a plan: a table with the strategy of every node, or JSON.

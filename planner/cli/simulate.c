@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * autopar simulate: runs the pipeline of a plan under a schedule, event by event, and prints what
  * each mesh does meanwhile. The closed formula of the search knows only sums and maxima of stage

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * autopar solve: the solver on its own, on a cost function network in the format of the ASPLOS'25
  * contest. The contest gives a file and a number of seconds and reads the last line of standard

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Sets of mesh axes: how they cut a tensor, and collectives over several of them. On a mesh of
  * hosts and devices, an all-reduce over both axes is cheapest when it is scattered inside the hosts

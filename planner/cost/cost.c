@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Cost models, and logical meshes that they are bound to. Binding is where geometry is worked out,
  * once: how the groups of each axis lie on hosts, how many of their links share a host's NICs, and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The inside of cost models and cost meshes: cost.c, planner/cost/ring.c, planner/cost/reshard.c.
  */
 #ifndef AP_PLANNER_COST_COST_PRIVATE_H

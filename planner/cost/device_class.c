@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Classes of hosts whose devices count as equal. A stage runs in lock-step, so its submesh is as
  * fast as its slowest device and as roomy as its smallest; any run of consecutive hosts thus

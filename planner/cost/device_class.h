@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file device_class.h
  * Hosts whose devices differ, as a stage sees them: the hosts of a submesh do what the slowest of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Inside, the profile of the public headers is comm's: both names are of one structure, so that no
  * pointer needs a cast. Comes before every public header that names it. */
 #ifndef AP_PLANNER_COST_PROFILE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Resharding between specs: a shortest path over the specs of one tensor. Its edges are single
  * steps over one mesh axis: a slice, an all-gather, an all-to-all. A path of several steps is often

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * All-pairs resharding costs of the tensors on one mesh, computed a row at a time when first asked
  * for. Most tensors of a model have one of a few shapes, and a search asks for the same pair again

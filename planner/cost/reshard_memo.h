@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* All-pairs resharding costs of the tensors on one cost mesh, each row computed once. Private. */
 #ifndef AP_PLANNER_COST_RESHARD_MEMO_H
 #define AP_PLANNER_COST_RESHARD_MEMO_H

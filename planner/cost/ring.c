@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Collectives on the profile that it has not measured: rings whose steps come from the measured
  * point-to-point curves, with what shares a link on top. A ring is what libraries use for large

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The ways to shard one operator, derived from its rule. Alpa lists strategies per kind of operator
  * by hand; here each mesh axis goes to one factor or to none, and specs, partial sums and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file strategy.h
  * The ways to shard one operator, derived from its rule alone.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The public functions of libautopar that only pass on: names of states, memory that callers free,
  * and what turns a FILE-writing inside function into a string. They stand here so that inside

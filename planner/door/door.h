@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* For functions that only the public headers have: what the inside prints becomes text. */
 #ifndef AP_PLANNER_DOOR_DOOR_H
 #define AP_PLANNER_DOOR_DOOR_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Plans at the public door: searched, in tables, exported, as published planners make them. */
 #include <stddef.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Shardings at the public door: problem, plan and solution are one object there. */
 #include <stdlib.h>
 

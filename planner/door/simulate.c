@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Simulated plans at the public door: the schedule and its run are one object there. */
 #include <stdlib.h>
 

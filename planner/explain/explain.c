@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Explanations of a plan, by asking the planner again. A plan holds what was chosen and not what
  * was rejected, so each decision's runner-up is found by a search of its own on the same prices:

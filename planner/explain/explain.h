@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file explain.h
  * The decisions of an explanation one by one; the public header has what they are about.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file explain_private.h
  * What the files that make explanations share. Not installed.

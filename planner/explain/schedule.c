@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Why the pipeline schedule: what the same plan would take under each of the others. Stages are not
  * sliced anew for them, so the comparison is of schedules alone; slicing for another schedule could

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Why a stage is what it is: its logical mesh, whether it recomputes, how its dearest operators are
  * cut. Each is answered by pricing the stage again with one thing changed, in the same context that

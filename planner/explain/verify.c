@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Checks a plan that somebody else made. It need not be the plan that our search finds, or price
  * its stages as we do; but it must be possible, and must not be better than possible. So for each

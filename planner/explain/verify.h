@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Verification: the public header, with the profile of the inside. */
 #ifndef AP_PLANNER_EXPLAIN_VERIFY_H
 #define AP_PLANNER_EXPLAIN_VERIFY_H

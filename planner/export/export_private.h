@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The inside of the HLO export: planner/export/hlo.c (instructions), planner/export/hlo_loops.c
  * (what loops carry).
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Writes shardings into HLO text. The text is edited and not printed anew: everything that the
  * parser skipped (literals, layouts, metadata) stays byte for byte, so XLA reads the same module

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file planner/export/hlo.h
  * A copy of an HLO module with the shardings of a solution written into it.

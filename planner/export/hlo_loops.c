@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What loops carry, in the HLO export. A loop's state has one sharding for all rounds; XLA
  * propagates shardings through loops by rules of its own and would settle on others. So the loop,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A solution as seen from a place in HLO text. The graph has one tensor where the text may have
  * several names for it, and a loop carries an array in one spec whatever spec it arrived in; so the

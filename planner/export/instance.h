@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Solutions looked at from a place in HLO text. Private to the exports. */
 #ifndef AP_PLANNER_EXPORT_INSTANCE_H
 #define AP_PLANNER_EXPORT_INSTANCE_H

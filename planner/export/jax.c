@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Writes a solution as a Python module for JAX. The tables are printed here: specs of parameters
  * and results, then one row per operator in the order of the program, with the path of each

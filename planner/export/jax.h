@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file planner/export/jax.h
  * A solution as a Python module for JAX.

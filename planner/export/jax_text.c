@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The part of the exported Python module that is the same for every plan: it traces the user's
  * function, finds the operators of the tables again in the order of the program, puts constraints

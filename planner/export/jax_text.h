@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Python that every exported module for JAX ends with. Private to planner/export/jax.c. */
 #ifndef AP_PLANNER_EXPORT_JAX_TEXT_H
 #define AP_PLANNER_EXPORT_JAX_TEXT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A parallel plan in the words of JAX, PyTorch and XLA. A plan's specs are translated one by one by
  * planner/export/spec.c; here are the two document forms, JSON for torch and hlo, a Python module

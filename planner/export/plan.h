@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file planner/export/plan.h
  * A parallel plan (plan.h) in the words of JAX, PyTorch and XLA: per stage its mesh, its devices

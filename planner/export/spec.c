@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One sharding spec in three notations. They agree on what a spec says (which mesh axes cut which
  * dimension, in ascending order) and differ in what they list: JAX axes per dimension, DTensor

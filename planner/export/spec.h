@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file planner/export/spec.h
  * One sharding spec in the words of JAX, XLA and PyTorch.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A solution as DTensor placements, in JSON. DTensor can hold partial sums, so a result has two
  * entries: as the operator computes it, with Partial() where it sums over an axis, and as it is

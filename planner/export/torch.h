@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file planner/export/torch.h
  * A solution as DTensor placements: JSON that a PyTorch program applies by name.

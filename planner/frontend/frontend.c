@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One entry point for all front ends: decides by the beginning of a file what it is, and hands it
  * on. Contents decide and not the file's name, because dumps of XLA are called .txt and models come

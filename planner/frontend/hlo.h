@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file hlo.h
  * The face of planner/frontend/hlo/: other rooms include this header and none of the folder. Reads

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file json.h
  * Operator graphs as JSON: written by any front end of ours, or by hand or another program.

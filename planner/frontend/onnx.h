@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file onnx.h
  * Operator graphs from ONNX models, as torch.onnx.export and others write them.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Copying operators between graphs, for the passes that derive graphs from graphs: layering,
  * fusion, and the search for the forward pass. They differ in what they take and in which order, so

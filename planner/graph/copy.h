@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file planner/graph/copy.h
  * Moving operators from one graph into another, for the passes that derive graphs from graphs. Not

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The operator graph while it is built: tensors and operators in two growing arrays, named by their
  * index. Indices and not pointers, because the arrays move when they grow, and because passes copy

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file graph.h
  * The operator graph as passes, prices and searches look at it: its tensors and operators. How one

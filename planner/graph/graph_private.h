@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The inside of a graph: shared by graph.c (building), planner/graph/layers.c (validation, layers)
  * and what makes graphs of graphs. */
 #ifndef AP_PLANNER_GRAPH_GRAPH_PRIVATE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a finished graph guarantees about its layers. The planner cuts a model between layers, and a
  * pipeline boundary is priced for one tensor; so exactly one activation may pass from each layer to

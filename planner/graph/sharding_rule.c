@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Sharding rules: the text form `bsh,hf->bsf` with its factors, read and checked against shapes.
  * The notion of factors and their kinds is that of Shardy, XLA's partitioner; a factor is a loop of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file sharding_rule.h
  * How the dimensions of an operator's operands and results hang together.

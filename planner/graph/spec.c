@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Sharding specs as single words: byte d is the set of mesh axes that cut dimension d. Searches
  * compare, hash and store millions of specs, so a word that compares with == is worth more than a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file spec.h
  * Sharding specs as the planner handles them: which axes of a logical mesh cut which dimension.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Builds the graph of all stages that a plan below a threshold can have. A node is a place: devices
  * left, layers done, and where memory or stage limits ask for it the number of stages left. An edge

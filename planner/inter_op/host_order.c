@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Which orders of hosts are worth planning. Stages take consecutive devices, so the order decides
  * which hosts can share a stage, but n! orders are out of reach; and most are equal, as only the

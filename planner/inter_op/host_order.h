@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file host_order.h
  * Orders in which the hosts of a cluster can stand, as far as they differ: hosts with the same

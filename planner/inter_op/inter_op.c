@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Stage slicing, the outermost loop: thresholds on T, and for each threshold the walk along the
  * Pareto front of (sum, longest station). inter_op.h states the problem and why the result is

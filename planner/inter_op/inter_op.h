@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file inter_op.h
  * Stage slicing: which consecutive layers form a pipeline stage, and on which part of the cluster

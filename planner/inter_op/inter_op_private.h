@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file inter_op_private.h
  * The search behind inter_op.h: the space of a problem, the stages of it that can still matter, and

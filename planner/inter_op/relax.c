@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The relaxed programme that bounds everything: a stage costs its cheapest configuration, whatever
  * its neighbours, and boundaries are free. What is left is a shortest path over places (devices

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Runs the dynamic programme over a graph of stages. The value of a node and an output layout is
  * the minimum cost from there on, if the stage before leaves its output in that layout; the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A stage-slicing problem laid out for searching: where each submesh can stand, the configurations
  * of each range that can matter, and the boundary costs that have been asked for so far. The tables

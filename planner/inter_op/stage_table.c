@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The stage table: what stages there could be, where they can stand, and how the tables are
  * numbered. The parts are stage_table_bounding_pass.c (bounds), stage_table_fill.c (prices) and

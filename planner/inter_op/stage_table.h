@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file stage_table.h
  * Every stage a pipeline of one model could have, with its cost: the table that stage slicing

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The questions that a stage table puts to stage.h, and what their answers leave room for. The
  * arithmetic of memory is here and nowhere else: how many stages may follow one whose micro-batches

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The bounding pass of a stage table: every kind of range is planned freely once on every submesh
  * and shape, without demands on its ends and without a memory limit. Nothing that a search could

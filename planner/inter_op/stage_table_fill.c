@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A stage table's prices: the configurations of the stages that can matter. For each range, submesh
  * and logical shape, the specs that free plans like at their ends are demanded in all combinations,

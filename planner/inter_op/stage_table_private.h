@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The inside of a stage table: stage_table.c (what there is), stage_table_ask.c (questions to
  * stage.h), stage_table_bounding_pass.c (bounds, specs), stage_table_fill.c (prices),
  * stage_table_slice.c (searches). Not installed. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Stage slicing over a table: what a boundary costs, bounds, the search with its thresholds, and
  * what a result's stages are. The search runs on stages priced so far. Whether those are enough is

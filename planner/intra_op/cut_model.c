@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Maximises the minimum of a few linear functions over a box of prices: the master problem of
  * Kelley's cutting planes (1960), of at most 64 planes and 16 prices. That is a linear program of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A concave function of a few prices, seen from above: the least of the linear functions that are
  * known to be above it. Private to the planner.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * How a network of variables, wires and uses becomes arrays: shared by
  * planner/intra_op/network_emit.c (nodes and edges) and planner/intra_op/network_loads.c (usage

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The inside of a sharding problem: shared by planner/intra_op/problem.c (nodes and wires),
  * planner/intra_op/set.c (strategies and their prices) and what makes a cost function network of it

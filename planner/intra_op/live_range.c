@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * When tensors are in memory, and which of them can be given up and computed again. The order of
  * operators is fixed, so a tensor's live range is an interval, and rematerialisation cuts a gap

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * When the tensors of a graph are in memory: operators run in the order of the graph, operator o at
  * time o. Private.

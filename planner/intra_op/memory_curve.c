@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A memory curve as a value: its sums and its peak, for figures. The command fills it in from what
  * planner/intra_op/network.c counts for the solver.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file memory_curve.h
  * How many bytes of one device are in use while each operator runs, by what they are used for.

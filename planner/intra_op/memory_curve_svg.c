@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A memory curve as an SVG figure of stacked areas. A graph can have more operators than the figure
  * has pixels; each column then shows the operator with the most memory in it, because averages

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A sharding problem as variables with options, memory buffers and their uses over time.
  * planner/intra_op/network_emit.c turns that into the arrays of a cost function network. The step

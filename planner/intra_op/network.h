@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A sharding problem as a cost function network (planner/solver/network/network.h). Private;
  * planner/intra_op/plan.h solves it.

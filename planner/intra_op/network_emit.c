@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * From variables, edges and uses to the arrays of a cost function network. Costs become integers,
  * edges between the same terms of the same classes become one table, an edge from a class to itself

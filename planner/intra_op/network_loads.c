@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the variables of a network use over time, and the nodes of the network that do so. A node of
  * a cost function network has one usage by value over one interval, but a variable has several: its

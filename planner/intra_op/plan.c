@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Solves a sharding problem: chooses networks and solvers, divides the time between them, and reads
  * the result back. Without a limit one network is solved, which is easy. Under a limit three views

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file planner/intra_op/plan.h
  * Solving a sharding problem (planner/intra_op/problem.h): a strategy for every node, within a

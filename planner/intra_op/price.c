@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Plans within a memory limit by Lagrangian prices on memory. The limit couples all tensors that
  * are live at a time, and makes the network hard; prices at a few moments take its place, and the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The nodes and edges of a sharding problem. Every operator, input and parameter is a node of its
  * own, since here, unlike in layer_problem.h, forward, backward and update may be sharded

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file planner/intra_op/problem.h
  * A whole operator graph on one logical mesh as an intra-operator problem: every operator, input

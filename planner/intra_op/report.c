@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a solved sharding makes the devices say to each other. The report is made from the finished
  * solution, not from the solver's tables: the exports use it to predict what a compiler will emit,

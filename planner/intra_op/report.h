@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file planner/intra_op/report.h
  * What a solved sharding makes the devices say to each other: which collectives run, what they move

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Strategies of the nodes of a sharding problem, and what they cost: one table for all nodes that
  * look the same. A table is found by a hash and confirmed by a comparison of everything that enters

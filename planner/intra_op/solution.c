@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A solution in the form that reports and exports read: the spec in which every tensor is made and
  * the strategy of every operator, copied out of a problem and a choice. Exports so depend on

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file planner/intra_op/solution.h
  * A solved sharding: the spec every tensor is made in and the strategy of every operator.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Finds the layers that repeat, so that one choice serves all of them. Graphs from HLO carry no
  * layer marks, so the period is found in the sequence of operators: positions vote for the

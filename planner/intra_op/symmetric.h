@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Which nodes of a sharding problem are alike, so that one choice serves them all. Private.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Finds the times at which a memory limit can bind. A graph has a time per operator, but between
  * two ends of live ranges memory only grows, so one time per end is enough; and of symmetric

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The times at which a memory limit must be checked, and who uses memory then. Private.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Fuses elementwise operators of a forward graph as compilers do. Front ends give GELU as eight
  * operators; a compiler makes one kernel of them, which reads its operands once and keeps nothing

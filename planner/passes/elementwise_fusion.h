@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file elementwise_fusion.h
  * Fuses element-wise operators of a forward graph as compilers do: so that what is kept for the

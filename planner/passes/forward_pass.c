@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Finds the forward pass in a whole training step that names no loss, as JAX lowers one. Names are
  * no help: marks of differentiation are optional and differ between frameworks. What holds for

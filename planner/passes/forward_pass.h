@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file forward_pass.h
  * The forward pass of a model, whatever its graph holds: what stages are planned from.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Decides where the layers of a forward graph begin: as told by a pattern or by marks, by number,
  * or by itself. Where they may begin, and what layers are made of, is in layering_sequence.c;

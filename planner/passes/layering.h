@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file layering.h
  * Gives a forward graph its layers: what pipeline stages are made of.

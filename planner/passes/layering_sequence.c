@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The operators that layers are cut from, in order, and the places where a cut is possible. A cut
  * needs exactly one tensor to pass, but masks, positions and weights in another type would pass

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Cuts a sequence of operators into layers by dynamic programming, exactly as Alpa's equation 5
  * asks (OSDI'22, section 5.2): the least bottleneck of received bytes, with an evenness constraint

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file operator_clustering.h
  * Cuts a sequence of operators into layers: consecutive ones, with as few bytes as possible between

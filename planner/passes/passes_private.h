@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The sequence of a forward graph's operators that layers are cut from: layering.c decides where,
  * layering_sequence.c makes the sequence and copies from it. Not installed.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * From a forward graph to the training step, by reverse accumulation over operators: backwards
  * through the forward pass, each operator adds what computes its operands' gradients from its

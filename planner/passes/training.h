@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file training.h
  * From a forward graph to the training step: backward and update phases derived from the rules.

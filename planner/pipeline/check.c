@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Proves a schedule safe without knowing how it was made. Ten makers of schedules share some code,
  * and a mistake there would be in all plans; so the checker shares none of it and reads nothing but

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file planner/pipeline/check.h
  * Whether a pipeline schedule is safe, found without knowing how it was made.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The orders of passes of the published schedules, one device at a time. An order is all that
  * distinguishes them: sends, receives, updates and memory follow from it by rules that are the same

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file planner/pipeline/order.h
  * The orders of passes that make the schedules, device by device. Sends, receives, updates and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Schedules as lists of what each device does. Lists cost some memory (a few million entries at
  * most), but whatever looks at a schedule (checker, simulator, figure, runtime) needs no knowledge

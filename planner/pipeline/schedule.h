@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file planner/pipeline/schedule.h
  * Pipeline schedules as data: for every device the list of what it does in one training step, in

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Messages that share links, in max-min fair pace by progressive filling. The textbook algorithm
  * (Bertsekas and Gallager, Data Networks) visits all flows at every event; here only the channels

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file planner/pipeline/share.h
  * Messages between pipeline stages that share what lies between hosts: NICs and uplinks.

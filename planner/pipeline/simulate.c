@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Runs the lists of a schedule on given times, event by event. Devices and channels are the only
  * actors; each has at most one thing to do next, so the queue of events has one entry per actor.

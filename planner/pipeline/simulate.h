@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file planner/pipeline/simulate.h
  * Runs a pipeline schedule on given times, event by event, in whole nanoseconds.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A simulated schedule as a figure, as a Chrome trace and as JSON. The figure draws everything to
  * scale and stops where passes could not be told apart, because a step of thousands of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file planner/pipeline/timeline.h
  * A simulated pipeline schedule for people and tools: as a figure, as a trace that Chrome and

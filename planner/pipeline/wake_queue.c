@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A binary heap of numbered sleepers with their places noted, so that a sleeper can be moved when
  * its time changes. The simulator moves the end of every message whose pace changes; a heap without

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file wake_queue.h
  * Who does something next: a queue of numbered sleepers by the time at which each wakes, at most

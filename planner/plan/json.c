@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A plan as a JSON document, written and read with jansson's format strings, so that the keys stand
  * in one line each way. Reading is strict: a `!` in the format refuses keys that nobody knows,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Plans whose stages take the hosts in an order of their own. The search numbers hosts in the order
  * it tries, which keeps every other part of the planner free of permutations; this file translates

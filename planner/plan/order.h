@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file planner/plan/order.h
  * Plans whose stages take the cluster's hosts in an order of their own, and how those who read a

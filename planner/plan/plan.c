@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A plan, checked as a whole. Whoever holds an ap_plan_t may rely on it: layers without gap or
  * overlap, every rank at most once, specs that fit their meshes, numbers that are finite. There is

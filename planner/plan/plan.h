@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file plan.h
  * How a plan comes into being. What it holds is in the public header.

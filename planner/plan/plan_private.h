@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file plan_private.h
  * What plan.c and planner/plan/json.c share. Not installed.

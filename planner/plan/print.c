@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A plan as aligned text for people. Every column is a number that the plan holds; nothing is
  * computed here but sums that the plan defines, so the table cannot disagree with the file. Lines

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file planner/plan/print.h
  * A plan for people: as an aligned table, and as a figure.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A plan under a pipeline schedule. The plan has seconds per stage and boundary; the simulator
  * wants whole nanoseconds per part, a list of passes, and shares of links. This file translates,

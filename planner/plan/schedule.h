@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file planner/plan/schedule.h
  * A parallel plan under a pipeline schedule: its stages' times and its reshardings, simulated event

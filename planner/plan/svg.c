@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A figure of a plan: hosts and devices from top to bottom, stages on their devices, reshardings
  * between them, the first micro-batches below. The timeline is the simulation of the plan's own

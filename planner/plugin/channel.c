@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Messages over a socket with a deadline for every byte. The other end is a plug-in that may hang,
  * crash or write nonsense; so nothing blocks for longer than asked, a closed socket is an error and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file planner/plugin/channel.h
  * Messages between a program and the process in which a planner plug-in runs

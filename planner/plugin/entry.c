@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Our own planner behind the table that planner plug-ins export, so that any host of such plug-ins
  * can load libautopar.so as one. The request is parsed, planned and answered as text, like any

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The host's side of planner plug-ins. A plug-in is foreign code that may crash, hang or write
  * beyond its arrays, and must not take the host with it; so it is loaded in a forked child, which

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A question to a planner as one JSON document. It holds the whole model and the whole cluster
  * profile, so that a plug-in needs no file of the asker's and an answer can be repeated from the

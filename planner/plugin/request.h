@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file planner/plugin/request.h
  * A question to a planner as JSON: what passes to a planner plug-in (autopar/planner_plugin.h).

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The inside of the process in which a plug-in runs: loads the library, checks its table, and
  * answers messages until it is told to end. Nothing here is protected against the plug-in, which

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file planner/plugin/service.h
  * The inside of the process in which a planner plug-in runs (autopar/planner_library.h): loads the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file choice.h
  * The face of planner/published/choice/: other rooms include this header and none of the folder.

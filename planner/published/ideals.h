@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file ideals.h
  * All down-sets of a directed acyclic graph: the sets of nodes that hold every predecessor of what

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file like.h
  * Plans a model as another planner would (planner/published/like/row.h), and judges every planner's

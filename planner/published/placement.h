@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file placement.h
  * The face of planner/published/placement/: other rooms include this header and none of the folder.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Types of values as front ends see them before there is a graph: arrays, and tuples that may nest.
  * A graph has only arrays; tuples are taken apart on the way.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file operand_type.h
  * Types of what an operator takes and makes: arrays and (nested) tuples of them, whatever front end

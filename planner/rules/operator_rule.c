@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Builds the rule of one operator dimension by dimension, then writes it as the text that graphs
  * take. Front ends fill in rules over all operands, with up to 64 factors; only when it is known

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file planner/rules/operator_rule.h
  * Building the sharding rule of one operator, dimension by dimension, for all front ends.

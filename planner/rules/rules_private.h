@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Shared by the files of shape_rule.h. */
 #ifndef AP_PLANNER_RULES_RULES_PRIVATE_H
 #define AP_PLANNER_RULES_RULES_PRIVATE_H

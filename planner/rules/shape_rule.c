@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Result shapes and sharding rules of the common operators, derived from operand shapes. ONNX and
  * JSON files name operators and not factors; both come here, so that one operator has one rule

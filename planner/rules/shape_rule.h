@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file shape_rule.h
  * Operators that are told by shapes and a few numbers: their result shapes and sharding rules.

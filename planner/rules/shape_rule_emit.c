@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Adds what a shape rule describes to a graph. A graph's operator has at most 4 operands, 3 results
  * and 8 factors; an operator of a model may have more. There are three forms, tried in turn: the

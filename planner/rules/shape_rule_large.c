@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Rules of the operators that take more than a few lines: einsum equations, normalisations,
  * convolutions and pooling. As everywhere in shape_rule.c, a dimension gets a factor only where

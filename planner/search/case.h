@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file planner/search/case.h
  * A planning question taken apart, for all who answer or judge it (the search, explanations,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Orders of hosts, for clusters whose hosts differ. A stage table is priced by classes of devices
  * and not by hosts, so one table serves all orders, as long as it knows the classes of them all;

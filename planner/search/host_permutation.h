@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file planner/search/host_permutation.h
  * Hosts lined up in an order: what a planner run knows of a cluster whose hosts stand so. Not

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Why there is no plan, in one sentence with the smallest change that would help. "No solution"
  * leaves a user to try limits by hand; the planner can try them faster. It asks the same search

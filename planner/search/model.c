@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A model file as the planner takes it: read, reduced to its forward pass, cut into layers, fused.
  * The four passes know nothing of each other; this file is the order in which they must run. Fusion

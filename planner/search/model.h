@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file planner/search/model.h
  * A model file as the planner takes it: the forward pass of one micro-batch, in layers.

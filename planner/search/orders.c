@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One case of a planner run with its hosts in every order. Orders are bounded first and planned in
  * the order of their bounds, each only if it can still beat what was found; where there are too

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What is asked of a planner, in structures of this library's size. Callers may have been compiled
  * with other versions of the headers; everything behind this file sees the full, defaulted

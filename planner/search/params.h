@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What is asked of planners, as callers of another version may ask it. */
 #ifndef AP_PLANNER_SEARCH_PARAMS_H
 #define AP_PLANNER_SEARCH_PARAMS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Makes a plan of stages that a search has found. The search works with prices only; here each
  * stage is solved once more for what its operators do, boundaries are planned for their bytes and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file plan_build.h
  * Makes a plan of stages that a search has found. Not installed.

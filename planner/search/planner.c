@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The planner's outer search, over cases: numbers of micro-batches, schedules, ways to recompute.
  * Bounding a case is much cheaper than solving it; so all are bounded, the most promising are

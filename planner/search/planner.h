@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file planner.h
  * The search for plans: ap_planner_plan() with all that it finds out on the way (stage.h prices

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of the planner's search share: planner.c (the run), planner/search/infeasible.c
  * (why there is no plan). Not installed. */
 #ifndef AP_PLANNER_SEARCH_SEARCH_PRIVATE_H

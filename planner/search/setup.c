@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A planning question taken apart: what holds for the whole run (model file, classes of devices,
  * boundary prices) is opened once as a setup, what depends on the number of micro-batches as a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One case of a planner run: bounded without a single configuration priced, then planned. Bounds
  * and plans are of the objective that the search can count; where the plan's schedule is simulated,

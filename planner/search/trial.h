@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file planner/search/trial.h
  * One case of a planner run: a number of micro-batches, a schedule and a way to recompute, first

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A lower bound of a core's optimum, by moving costs between variables and links and by pricing
  * usage. Private to the solver.

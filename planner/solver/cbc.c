@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Solves a cost function network with the integer program solver CBC, as an independent check of
  * our own solver. The program is the usual linearisation over the local polytope: a 0-1 variable

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file planner/solver/cbc.h
  * A cost function network solved by CBC (Debian package coinor-cbc), as a cross-check.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file elimination.h
  * The face of planner/solver/elimination/: other rooms include this header and none of the folder.

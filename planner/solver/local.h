@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Anytime search for cheap solutions of a core: large neighbourhoods, one after the other, each
  * solved by planner/solver/local/region.h at the shared prices. Private to the solver.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file network.h
  * The face of planner/solver/network/: other rooms include this header and none of the folder. Cost

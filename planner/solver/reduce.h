@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Exact presolve of a cost function network: a smaller problem (planner/solver/network/core.h) with
  * the same optimum, and the way back. Private to the solver.

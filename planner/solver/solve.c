@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The solver's outermost loop: presolve, threads, and the result. Thread 0 raises the bound, then
  * dives and proves; all others search neighbourhoods from the first moment, and thread 0 joins them

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file planner/solver/solve.h
  * Solves a cost function network under a usage limit (planner/solver/network/network.h), anytime

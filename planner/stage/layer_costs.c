@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What one strategy of a forward operator costs, with its backward operators and parameters. A
  * forward operator, its backward operators and its parameters share one assignment of axes to

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One layer as a problem of choosing a strategy per forward operator: nodes with classes of
  * strategies, edges with resharding costs. The number of strategies on a mesh of two axes is in the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One layer of a model on one logical mesh, as a problem of choosing a strategy per forward
  * operator. Private to the stage object.

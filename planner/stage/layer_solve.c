@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The exact table of a layer: the cost of the best plan for every input and output spec. All nodes
  * but the two boundary tensors are eliminated (elimination.h); the trace then gives, for each cell,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file planner/stage/layers.h
  * A stage from within, for what chooses or checks the strategies of its operators itself: the

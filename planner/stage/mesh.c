@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The tables behind a stage context, made on first use and kept. For each submesh in a logical
  * shape: layer problems; for each memory price on it: the exact table of each distinct layer, and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What was chosen for each operator of a stage, what came second, and where the costs come from. A
  * plan keeps only cells of tables, because tables are asked for many thousand stages and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Parts of the space of plans. Planners from the literature differ mostly in what they allow on a
  * mesh axis, so a part is described by roles of axes (data, sequence, tensor), not by operator

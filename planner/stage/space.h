@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file space.h
  * A part of the space of parallel plans: which ways of sharding, pipelining and keeping parameters

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One pipeline stage: the best plan of a range of layers on a submesh, within a memory limit.
  * Without the limit it is one look into the tables of planner/stage/mesh.c. With one, memory is

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file stage.h
  * What one pipeline stage costs: a range of layers on a submesh, under the best intra-operator

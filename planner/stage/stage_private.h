@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The inside of a stage context: stage.c (queries), planner/stage/mesh.c (tables per submesh and
  * price), planner/stage/solution.c (what was chosen).

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file nccl_abi.h
  * The binary interface between NCCL (up to 2.30) and its plugins, as far as this plugin speaks it:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The devices that NCCL sees: this host's NICs, one by one or merged, and virtual devices
  * that NCCL makes of several. They are found once in a process and shared by all

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file net.h
  * NCCL's network plugin on crossmesh's pipes (plugins/nccl/pipe/pipe.h): the one implementation

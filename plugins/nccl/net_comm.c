@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The connections of NCCL and the messages on them, in terms of pipes (plugins/nccl/pipe/pipe.h).
  * NCCL's calls must not block: connecting and accepting return without a connection until

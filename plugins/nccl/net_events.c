@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Events for NCCL's profiler, one for each NIC that carries a part of a message. They
  * have the form of NCCL's own InfiniBand transport, which profilers know. Events cost

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file net_events.h
  * Events for profilers: one for each NIC that carries a part of a message, from the moment that

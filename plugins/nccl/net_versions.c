@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The tables that NCCL looks for, v6 to v12: what each version calls, in terms of net.h.
  * NCCL takes the newest version that it knows; older ones are thin wrappers that widen

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file pipe.h
  * The face of plugins/nccl/pipe/: other rooms include this header and none of the folder.

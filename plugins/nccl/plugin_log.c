@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Messages through NCCL's logger, and statuses as NCCL's results. The logger may be
  * called from any thread, so the pointer to it is atomic; before NCCL gives one, messages

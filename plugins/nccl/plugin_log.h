@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file plugin_log.h
  * Lines in NCCL's log (NCCL_DEBUG), and failures in its terms. Internal to the plugin.

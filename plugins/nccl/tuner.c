@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* NCCL's tuner: picks algorithm and protocol of each collective from the measured cluster
  * profile (XM_PROFILE), and leaves NCCL's own choice where that says nothing. */
 #include <limits.h>

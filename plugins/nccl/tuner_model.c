@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The cost model behind the tuner (tuner_model.h has the formulas): steps times latency
  * plus bytes over bandwidth, corrected where NCCL itself was measured on this axis.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file tuner_model.h
  * What a collective of NCCL costs by algorithm and protocol, from what was measured. Internal.

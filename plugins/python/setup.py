@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Puts the compiled library into the wheel; everything else stands in pyproject.toml.
 
 No compiler is needed: CROSSMESH_LIBRARY names a libcrossmesh.so that was built before. Without it the wheel has

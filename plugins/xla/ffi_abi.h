@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file ffi_abi.h
  * The part of XLA's FFI, its C interface for custom calls, that ffi_transfer.c uses.

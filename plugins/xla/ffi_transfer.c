@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Reshards inside compiled XLA programs. XLA calls the handler from its own threads,
  * which must not wait; so it queues the run, returns a future, and a thread for each

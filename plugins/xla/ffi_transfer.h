@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file ffi_transfer.h
  * Reshards inside of compiled XLA programs: a custom call (FFI handler) that sends the shard it is

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file resharding/execute/carrier.h
  * Carriers: the ways in which a hop's chunks get from the sender's tile into the receiver's. The

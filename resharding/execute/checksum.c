@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Verifies a run end to end by hashes (checksum.h): the holder's hash of each box travels
  * to every receiver and is compared there with what lies in the destination tile. It

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file checksum.h
  * Proves after a run that every destination holds what the sources hold, end to end.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Makes, abandons and frees an executor. Everything that a run needs is made here, in the order in
  * which one thing needs another: hops from the plan, lanes from the hops, the turns between hops,

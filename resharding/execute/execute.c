@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The core of an executor: which chunk is posted when, and what follows from its end. How a chunk
  * gets from one tile to the other is its carrier's task (resharding/execute/carrier.h), whether a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file execute.h
  * Runs a plan on a transport, from one rank's point of view.

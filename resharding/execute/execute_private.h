@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file execute_private.h
  * The parts of an executor, for the files that make it and run it. Not installed.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * From the plan to what this rank has to do: its hops, in plan order, and its lanes, one for each
  * peer and direction. Both ends of a lane enumerate its hops alike, from the plan alone; that is

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The user's buffers: checks them at creation, when a mistake can still be explained, and registers
  * them with the transport once, because that is expensive. Also keeps what may not be freed because

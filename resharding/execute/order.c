@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Which lane's chunk goes next. A lane is ready when its next chunk is here, has a free slot and
  * may begin (resharding/execute/turns.h); what is missing announces itself, so a lane is considered

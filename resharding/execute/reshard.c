@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Runs a reshard on a worker and waits for it: progress, sleep, deadline, watchdog, and
  * the sentence when it fails. The executor only advances as far as it can without

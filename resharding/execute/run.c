@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a run has come to. Everything that moves data reports here: the first failure, chunks and
  * hops that are over, lanes that the core should look at again, and signals in flight. Nothing here

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Pack buffers: where chunks that are not contiguous in a tile, or that the transport cannot reach
  * there, are sent from and received into. All have the size of the longest such chunk and lie in

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a run is doing, for people: the watchdog's lines (execute.h), and the one thing that a rank
  * waits for, for the sentence of a passed deadline. It reads what the executor has anyway; nothing

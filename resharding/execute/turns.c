@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Turns: hops between hosts that wait for those before them in the plan (execute.h).
  *

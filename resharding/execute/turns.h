@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file resharding/execute/turns.h
  * The gate of turns (execute.h): hops between hosts begin in the plan's order, each when those

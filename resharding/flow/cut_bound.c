@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The cut bound: how soon data can have left its holders when each byte may leave from
  * any of them. The answer is the largest, over all sets of nodes, of what only the set

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file cut_bound.h
  * How soon data can have left those that hold it, when each byte may leave from any of its holders.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Maximum flow by Dinic's algorithm: breadth-first levels of the residual graph, then
  * paths along rising levels until none is left, and new levels, until the sink is out of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file flow.h
  * Maximum flow with integer capacities (Dinic's algorithm), and the minimum cut it proves. Not

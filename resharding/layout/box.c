@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Boxes of tensor elements: half-open intervals, one for each dimension. Volumes fit 63
  * bits because layouts refuse larger tensors (check_shape() in layout.c).

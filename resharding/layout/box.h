@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file box.h
  * What is done with boxes of tensor elements (crossmesh/layout.h).

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A layout: how a mesh cuts a tensor and which ranks hold each piece. All answers are
  * tables made at creation (cut points by dimension, ranks by tile), because plans ask

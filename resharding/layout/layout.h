@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file layout.h
  * What else the rooms ask a layout (crossmesh/layout.h). Layouts are counted by reference, so cheap

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A layout from texts, for who has no mesh or spec yet. */
 #include <crossmesh/reshard.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A device mesh: ranks on a grid. Two directions are asked often, position to rank and
  * rank to position; the first is an array, the second a hash table, because ranks can be

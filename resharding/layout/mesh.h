@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file mesh.h
  * What else the rooms ask a mesh (crossmesh/mesh.h). Meshes are counted by reference, so cheap to

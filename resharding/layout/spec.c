@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Sharding specs as text: "S01R" says that dimension 0 is split over mesh axes 0 and 1,
  * the first outermost, and dimension 1 is whole. This is Alpa's notation. Parsing needs

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file spec.h
  * What is done with sharding specs (crossmesh/layout.h).

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A copy for what is too long for any cache, by stores that go past the caches
  * (stream_copy.h has the measurements). Such stores need aligned targets and pay off for

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file stream_copy.h
  * Copies what is too long for any cache. Not installed.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The decomposition of a resharding into unit tasks (MLSys'23, section 3.1): along each
  * dimension the cut points of source and destination are merged, and each box between

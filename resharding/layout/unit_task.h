@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file unit_task.h
  * Unit communication tasks: the slices of the common refinement of two layouts, each with its

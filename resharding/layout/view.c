@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Moves ranges of a box in and out of a tile's buffer. A view merges the dimensions that
  * are contiguous in the tile, so the innermost extent is the longest run that one copy

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file view.h
  * A box seen inside the buffer of a tile: where its elements lie, and how to pack, unpack and copy

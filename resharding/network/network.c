@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The network model that planning and simulation share: hosts with egress and ingress
  * rates, device ports, racks with uplinks, latencies. It is a table of rates and nothing

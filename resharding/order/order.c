@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The plan's messages in the order in which the network is to serve them. The numbers follow the
  * rule of order.h, transfer by transfer, chunk by chunk, hop by hop, so an executor can compute a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a plan answers. The functions are plain reads: a plan never changes after
  * creation, so any thread may ask without a lock, and pointers live as long as the plan.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The plan builder: collects what a scheduler decides, which is routes, transfers and
  * chunks. Routes are interned by content, because schedules of millions of hops use few

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The lower bound of a plan, computed on its classes of tasks rather than on the tasks: a
  * model of thousands of tensors has few classes, and tasks of one class load the same

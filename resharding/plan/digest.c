@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The digest of a plan: a hash of everything that decides which bytes move where. Ranks
  * compare it to know that they made the same plan, so it must not depend on the machine,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Makes transfers for the strategies, and all transfers that cost no NIC. The emitter
  * counts what each rank has sent and taken in so far, so that work spreads over the

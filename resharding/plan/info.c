@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What users of a plan see of it: its numbers, its hops with their times, and JSON. These
  * calls cross the library's boundary, so they check their pointers and copy into the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Writes a plan as JSON (docs/reshard-plan.md has the format, with a schema). Every
  * builder function lets a failed value pass as NULL up to the root, where it is checked

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Makes a plan from layouts: checks the batch, lists its unit tasks, groups them into
  * classes, computes the bound, asks the scheduler, and has the result verified by

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file plan.h
  * What a plan (crossmesh/plan.h) consists of, for those who check, simulate, and run it.

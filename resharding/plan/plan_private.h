@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file plan_private.h
  * The parts of a plan, for the files of this folder that build and check it. Not installed.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Turns a plan's tasks into transfers: chooses a strategy for each task, asks a scheduler
  * for the order, fills the plan builder and simulates the result. `auto` does this with

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Puts openshop to work for tasks: bundles go to the scheduler as demands, and the hops
  * that come back are turned into transfers of the tasks in them. openshop knows hosts and

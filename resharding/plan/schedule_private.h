@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file schedule_private.h
  * What the scheduling of whole tasks and that of parts share. Not installed.

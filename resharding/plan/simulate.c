@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The exclusive simulation: every resource serves its messages one at a time, in plan
  * order. The whole is linear in (max, +), so running the messages in plan order and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file simulate.h
  * Runs a plan on a model of the network: makespan, and when each hop runs.

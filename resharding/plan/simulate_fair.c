@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The fair simulation: all pairs of ranks work at once, and what is moving shares its
  * resources max-min fairly, as flows under congestion control do. It advances from event

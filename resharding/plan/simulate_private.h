@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file simulate_private.h
  * What messages occupy, numbered: shared by the two disciplines of simulate.h. Not installed.

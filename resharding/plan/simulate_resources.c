@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The resources of both simulations, numbered: NIC directions by host, uplink directions
  * by rack, port directions by rank. A message inside a host occupies two ports and no

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Names of strategies, the cost model that `auto` chooses by, and the length of chunks.
  * In the model a pipelined chain costs one pass over its slowest stage plus filling. It

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The allgather strategy, as chains: no collective is called, since a plan consists of
  * point-to-point hops only and may span hosts that share no communicator.

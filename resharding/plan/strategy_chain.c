@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Pipelined chains, which the broadcast and allgather strategies and the parts of
  * openshop are made of. A chain takes one NIC direction per host and chunk, and with many

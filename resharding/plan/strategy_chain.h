@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file strategy_chain.h
  * A pipelined chain over receiving hosts, with a chain inside each: what broadcast and allgather

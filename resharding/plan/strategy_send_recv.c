@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The send_recv strategy: one message per receiver, from the least loaded rank of the
  * sending host. It is the baseline of the paper, and the best choice where there is one

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Sorts unit tasks into classes: those with the same holders and the same receivers,
  * which are one thing to a scheduler. A batch of hundreds of tensors has thousands of

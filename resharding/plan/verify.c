@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The verifier: checks that a plan delivers every element exactly once, from ranks that
  * have it. It shares no code with the makers of plans and trusts no index in the plan,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The agreement before a run: all ranks compare what they are about to do before a byte
  * moves. Ranks that planned differently would deadlock or overwrite each other's data,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file agree.h
  * What a rank intends to do, in a form that ranks can compare: a list of strings, its hash, and the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One allgather of heads: version, status, free channels, hash of what is intended. */
 #include "resharding/reshard/agreement.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file agreement.h
  * How all ranks of a worker settle on making one reshard: each says whether it can, what it intends

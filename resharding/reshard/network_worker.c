@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The network as a worker knows it: the hosts of its ranks, and the rates of their NICs. */
 #include <crossmesh/reshard.h>
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The reshard object: a plan, this rank's executor, and the agreement that made them.
  *

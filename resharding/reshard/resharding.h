@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file resharding.h
  * Cross-mesh resharding: everything of this folder that programs use.

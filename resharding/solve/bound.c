@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The lower bound of bound.h: the best of several conditions that every schedule must
  * meet, each of them exact in whole bytes and whole nanoseconds. Every condition counts

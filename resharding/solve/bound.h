@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file bound.h
  * Lower bound of the time of any resharding, from what NICs, uplinks and devices must carry.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The bound on all copies together (bound_relay.h has the statement and the proof), and
  * the maximum flow behind it that openshop also asks for amounts to send. Demands with

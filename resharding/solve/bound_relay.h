@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file bound_relay.h
  * Lower bound of the makespan of a problem whose demands may be cut and relayed. Not installed.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The `dfs` scheduler: the paper's depth-first search with pruning (MLSys'23, section
  * 3.2), put together from greedy, the lower bound and the search of exclusive_search.c.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A bounded memory of search states for branch and bound. A state is dominated when one
  * with the same things left and no later time anywhere was seen: whatever completes the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file dominance.h
  * What a search has been through: states, each a set of at most 64 things left to do and a vector

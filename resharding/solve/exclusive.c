@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Lays a problem out for the schedulers of the exclusive-host model: flat arrays over
  * senders and receivers instead of lists of hosts, with all durations computed once. The

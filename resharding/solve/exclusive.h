@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file exclusive.h
  * A problem in the exclusive-host model (problem.h), laid out for its schedulers. Not installed.

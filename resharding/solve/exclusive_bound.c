@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The lower bound of the exclusive-host model (docs/resharding.md, "Exclusive hosts"). A
  * set of senders must send by itself whatever is held only inside it. All sets would be

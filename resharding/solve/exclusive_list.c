@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * List scheduling in the exclusive-host model, event by event: whenever a host becomes
  * free, the demands that could start are sorted by how much work their hosts still have,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Branch and bound for the exclusive-host model (the paper's DFS with pruning, MLSys'23,
  * section 3.2), with a bound that never cuts the optimum off. Schedules are built in the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The randomised greedy scheduler of the paper (MLSys'23, section 3.2), and more: it
  * tries up to 30 schedules of several kinds (balance, naive, list schedules with noise,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The openshop scheduler (docs/openshop.md): a preemptive open shop with relays, which
  * may cut demands and let receivers pass parts on. It first computes the relay bound and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file openshop.h
  * The parts of the `openshop` scheduler (docs/openshop.md). Not installed.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Orders one turn of openshop: a preemptive open shop at a common rate, solved exactly.
  * The transfers are the edges of a weighted bipartite graph of senders and receivers, and

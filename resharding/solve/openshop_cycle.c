@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Orders transfers for schedules that repeat, where rates differ and matchings do not
  * apply. When every transfer sends a small share of itself in a fixed order, again and

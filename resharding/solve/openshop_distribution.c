@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The all-to-all distribution of openshop, for problems in which turns would need too
  * many hops: pieces spread from receiver to receiver in rounds, as files do among peers

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The list rule of openshop for NICs of several rates. It records piece by piece: of the
  * directions that are free next, the one that would be done last chooses, from the

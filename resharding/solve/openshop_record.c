@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Records a schedule. The builders of openshop choose an order only; here every part gets
  * the earliest start behind what was recorded before on its two directions and behind the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Turns amounts into transfers: who sends which range of a group to whom. The flow of the
  * relay bound says only how much each host sends; these ranges carry it out so that every

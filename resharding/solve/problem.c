@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The paper's exclusive-host model (MLSys'23, section 3.2): how long one demand takes,
  * and how long a list of them. A list of steps is the whole representation of a schedule

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file problem.h
  * A resharding as the network's hosts see it: what schedulers and bounds work on. Not installed.

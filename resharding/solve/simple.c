@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The two baselines that the paper compares with. They choose senders only and leave the
  * order as given, so both are linear, and `balance` is what `auto` asks first in large

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The driver's calls: devices, contexts, memory, kernels. */
 #include "tests/cuda_double/cuda_double.h"
 

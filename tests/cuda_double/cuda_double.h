@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file cuda_double.h
  * A stand-in for CUDA's driver (libcuda.so.1) on machines without a device, for tests only: they

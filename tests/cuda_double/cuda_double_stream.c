@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Streams, each with a thread, and events. */
 #include <stdlib.h>
 #include <string.h>

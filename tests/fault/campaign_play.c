@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/fault/campaign_play.h"
 
 #include <stdio.h>

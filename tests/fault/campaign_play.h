@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file campaign_play.h
  * A reshard of six simulated ranks with a fault at one of its steps, on a virtual clock that also

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Faults in the middle of reshards of real processes over UCX, one job for each: who notices and
  * when, how it ends, what was written, and whether the survivors go on. */
 #include <netinet/in.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Faults at every step of reshards on a simulated fabric: who notices, how it ends, what was
  * written, and whether it goes on. */
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/fault/counting_transport.h"
 
 #include "xm_test.h"

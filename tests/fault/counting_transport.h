@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file counting_transport.h
  * Watches the operations of simulated transports: every one that was posted ends exactly once.

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The examples as a stranger builds them: against an installation, by pkg-config; and docs/tutorial-c.md as it stands.
 
 Environment: SOURCE_DIR, BUILD_DIR, CC, CXX.

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Compiles every public header alone, and every piece of code in its comments.
 
     test_headers.py INCLUDE_DIR GENERATED_DIR

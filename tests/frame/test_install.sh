@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Installs into a scratch folder, moves that elsewhere, and uses it as a stranger would: by pkg-config, by find_package,
 # from C and from C++, the man pages, the commands; and looks at what lies there.
 set -eu

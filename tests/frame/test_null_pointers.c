@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Every exported function with NULL in each of its required pointers: a sentence that names it, and
  * an error. The table covers each name of cmake/libcrossmesh.map; the last test compares. */
 #include <crossmesh.h>

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # scripts/check-words finds nothing here, and finds a retired word in a comment, in an identifier and in the plural.
 set -eu
 check=$SOURCE_DIR/scripts/check-words

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes a stranger may send: each decoder refuses them, or makes a value that encodes to the
  * same bytes again. */
 #include <stdint.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes: the reader refuses them with a sentence, or makes a problem that the solver solves:
  * within the limit, at no less than the bound, or says that there is no solution. */
 #include <stdint.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes: the importer refuses them with a sentence, or makes curves that a profile may hold. */
 #include <stdint.h>
 #include <stdlib.h>

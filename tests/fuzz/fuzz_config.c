@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Any text NAME=VALUE as a setting XM_NAME: it is refused with a sentence that names the setting,
  * or gives a value in its range; a refused one counts as the default. A list of NICs is also

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes that a rank may send when a job is examined: refused, or a record that encodes to the
  * same bytes again. The first byte says which record. */
 #include <stdint.h>

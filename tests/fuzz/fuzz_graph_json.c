@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes: the front end refuses them with a sentence that names the place, or makes a graph that
  * can be written, read back and trained, or says why not. */
 #include <stdint.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Any datagram that a stranger may send, and any that a member with the key may: refused, or a
  * value that encodes to the same bytes again. */
 #include <stdint.h>

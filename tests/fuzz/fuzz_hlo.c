@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes: the front end refuses them with a sentence that names the place, or makes a graph
  * whose operators have sound rules. */
 #include <stdint.h>

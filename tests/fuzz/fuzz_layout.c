@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Any text as a layout, one word to a line: mesh shape, ranks, sharding spec, tensor shape,
  * partition, strategy. Each is refused with a sentence, or makes a value that is written

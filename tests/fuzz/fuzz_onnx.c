@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes: the front end refuses them with a sentence, or makes a graph whose operators have
  * sound rules, and that can be trained, or says why not. */
 #include <stdint.h>

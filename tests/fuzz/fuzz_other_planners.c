@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes: the importers of other planners' inputs refuse them with a sentence, or make a problem
  * that is solved: the answer's loads are those of the definition. */
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What strangers may write to a pipe's listener or to who connects to it, and what the other end
  * may announce: refused, or a value that reads the same when it is written again. The first byte
  * says what the rest is. */

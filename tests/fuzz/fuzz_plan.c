@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes: the reader of parallel plans refuses them with a sentence, or makes a plan that
  * survives writing and reading. */
 #include <stdint.h>

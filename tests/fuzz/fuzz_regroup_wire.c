@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes that a stranger may send to the gathering socket, and any that a member with the key
  * may: refused, waited for, or a value that encodes to the same bytes again. The first byte is the
  * number of ranks. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Bytes that choose a resharding problem: meshes that may overlap, specs, partitions, element
  * sizes, several tensors, hosts and rates, strategy and scheduler. The planner refuses it with a

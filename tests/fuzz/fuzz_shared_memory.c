@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes as a key, and any change of a right one: what is mapped is as long as it says. */
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Any text: hwloc and we refuse it with a sentence, or make a topology of which NICs can be chosen
  * and which survives writing and reading. */
 #include <stdint.h>

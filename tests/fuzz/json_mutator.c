@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/fuzz/json_mutator.h"
 
 #include <jansson.h>

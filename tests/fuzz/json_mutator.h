@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file json_mutator.h
  * Mutations that leave a JSON document well-formed, so that what lies behind the JSON parser is

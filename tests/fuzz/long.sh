@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # The long run of the fuzz targets: ninja fuzz-long. Every target gets SLICE seconds, in turns, some at a time, until all
 # have had TURNS turns, since some are a thousand times quicker than others, and together EXECUTIONS executions; then a
 # table and one line that sums it up. What the targets learn stays in the build tree, and the next run goes on from there;

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The guest's kernel: Debian's own, fetched with apt, unpacked into the cache and never installed.
 
 Of the package (70 MB) the cache keeps the kernel as an ELF file and the few modules that a guest loads. An initramfs of

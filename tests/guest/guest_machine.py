@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Virtual machines that run one job each: starting them, passing on what they print, and ending them in time.
 
 A machine shares a folder of this process with its guest (mounted at /run/guest there):

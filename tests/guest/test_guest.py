@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The tool itself: what it returns, what it refuses to call a success, and that nothing is left of it."""
 import glob
 import os

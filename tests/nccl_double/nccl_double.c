@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* NCCL's calls: communicators, groups, collectives. */
 #include "tests/nccl_double/nccl_double.h"
 

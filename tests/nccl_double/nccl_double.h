@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file nccl_double.h
  * A stand-in for NCCL (libnccl.so.2) on machines without a device, for tests only: they put its

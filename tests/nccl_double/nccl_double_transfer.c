@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Bytes between ranks, through the rings of the shared file. */
 #include <string.h>
 #include <unistd.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The simulated fabric's clock and resources. A message occupies a fixed set of resources (NIC
  * directions, uplinks, ports), starts when all are free, and leaves each when that one's time
  * has passed. Times are computed once, when it starts, and rounded up to nanoseconds, so a

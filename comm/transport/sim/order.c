@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Executing messages in a given order. A plan's schedule says which message each NIC, uplink
  * and port serves next; this file makes the fabric keep to it, even if another message is ready
  * earlier, so that a plan's predicted time can be checked to the nanosecond. Each resource has

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The simulated fabric's transports: all ranks are in one process and time is virtual, so a
  * whole job runs deterministically, in one thread. A send is matched only when its receive is
  * posted, and nothing is buffered: what waits for ever on a network without eager buffers waits

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file transport_sim_private.h
  * The simulated fabric's parts: comm/transport/sim/sim.c has the transports and the matching of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The end of a UCX transport. The difficulty is to leave without losing anything: what was sent
  * must reach its peer, peers that still read must not see a reset, and UCX 1.13 aborts the
  * process if a worker is destroyed while connections are half made or requests have owners. So

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Making a UCX transport: opening the rails, then exchanging addresses. It is two steps, open
  * and join, with the exchange between them left to the caller, because pipes exchange addresses
  * without a bootstrap. Both ends of a pair compute the rails and the shares between them from

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Failover of the multi-rail channel: finding rails that are lost, and going on without them.
  * The problem is to tell a dead rail from a dead peer, a slow peer and a rank that did not
  * look: each of them is silent. A rail is blamed only if the peer answers on another one

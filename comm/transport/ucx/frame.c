@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The header of the multi-rail channel's frames: 48 bytes, little-endian, of fixed size, sent
  * as the header of a UCX active message. A fixed form of little-endian numbers keeps encoding
  * free of compilers' struct layouts, and decoding checks every number that makes sense without

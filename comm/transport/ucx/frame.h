@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file comm/transport/ucx/frame.h
  * The frames in which messages travel over several TCP rails (comm/transport/ucx/multirail.h), as

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Where frames of the multi-rail channel arrive from UCX, and where channels are taken apart.
  * One handler for all peers is registered on each worker, because UCX's active messages do not
  * tell the sender: the frame does. The handler runs inside ucp_worker_progress(), so it may

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Registered memory of the UCX transport. A handle of UCX belongs to one context, and each rail
  * has its own, so a registration is one handle for each open rail; a message then finds that of
  * the rail it takes. All registrations are in a ring, because UCX aborts the process if a

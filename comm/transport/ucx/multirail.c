@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Packets of the multi-rail channel: what UCX is given, when, and on which rail. UCX holds a
  * reference to the packet, never to the user's memory: pack() reads the bytes when UCX has
  * room, and reads zeros if the message has ended meanwhile. So a rail that is stuck cannot keep

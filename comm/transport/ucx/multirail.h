@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file comm/transport/ucx/multirail.h
  * Messages between two ranks that several TCP rails join, so that they survive the loss of a rail.

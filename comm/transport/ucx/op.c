@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The fragments of operations over UCX's own messages, and how operations end. A message that
  * is split over rails is several requests of UCX, each with a fragment object that lives from
  * its post until UCX's callback; the operation ends when the last one is gone. Callbacks come

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file comm/transport/ucx/op.h
  * The fragments of operations, for those who post them (comm/transport/ucx/post.c) and those who

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The endpoints of a peer, and what UCX reports of them. An endpoint is made at the first
  * message, not at the start: connecting all ranks to all others would cost descriptors and
  * memory for pairs that never talk. Error callbacks run inside UCX's progress, where endpoints

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Posting operations, and taking them back. A send or receive is cut into fragments here, one
  * for each rail in use if it is long enough, and both ends cut alike because both compute it
  * from the length. UCX may complete a fragment inside the posting call, and the peer may fail

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One rail: a UCX context restricted to one kind of path or one device, and its worker. A
  * context for each NIC is needed because UCX's own multi-rail counts every TCP address as
  * reachable from every interface (docs/transport.md), and because a rail that is lost must be

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file comm/transport/ucx/rail.h
  * One way through UCX: a context, a worker, its address. Internal.

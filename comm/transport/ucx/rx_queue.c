@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Receive queue of the multi-rail channel. Frames of one message arrive in any order, by any
  * rail and more than once, and receives must still match in the order in which messages were
  * sent. So messages are numbered: `base` … `started` … in a ring of slots indexed by number,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The timer of the multi-rail channel. Rails are judged by time, but a rank that waits sleeps
  * until a descriptor is ready, and a lost rail makes none ready. So a timer runs while messages
  * are unfinished or a link is in doubt, eight ticks within the timeout, and not otherwise: an

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file transport_ucx_private.h
  * The UCX transport's state, shared by its files. Internal.

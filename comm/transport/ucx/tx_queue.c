@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Send queue of the multi-rail channel. A message stays on the list `unfinished` until the peer
  * has acknowledged it, because until then any rail may turn out to be lost and its bytes have
  * to be sent again: from the caller's buffer, or from a copy for short ones, whose sends end at

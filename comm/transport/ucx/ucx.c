@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The ops table of the UCX transport: progress, sleeping, fencing, and what happens when a peer
  * fails. Everything that ends is only queued by UCX's callbacks and by posts; the caller's
  * `done` runs from progress alone (xm_ucx_deliver()), so no caller code ever runs inside UCX,

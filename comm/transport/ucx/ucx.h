@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file comm/transport/ucx/ucx.h
  * The transport over UCX's tag-matching interface (UCP), the default one.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Closing the connections with failed peers, and all of them at the end. The order is what
  * keeps user memory safe: a queue pair is put into the error state, then the device gives back
  * every request, then the queue pair is destroyed, and only then do the operations end and the

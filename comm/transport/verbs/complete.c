@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What completions mean. Every work request is signalled, so each gives back exactly one
  * completion, which carries all there is to know in its number: the lane, the kind of request,
  * and a slot or message number. So no list of outstanding requests is needed. Failures of a

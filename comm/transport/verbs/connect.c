@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Agreeing with all ranks on the way to each, and connecting. All connections are made at the
  * start, in two allgathers: offers (ports, addresses, slots), then the numbers of the queue
  * pairs. Connecting at the first message would need a second, unreliable channel, since a

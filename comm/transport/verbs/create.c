@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Opening ports and connecting to all ranks. Memory is locked for as long as the transport
  * lives, so the sizes are chosen first, from the number of ranks: slots are per peer, and with
  * a thousand peers the most generous choice would lock gigabytes. Everything that can fail is

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Finding RDMA ports that can be used, and saying why others cannot. A port is usable if it is
  * active and can be addressed: by a LID on InfiniBand, by a GID of RoCE version 2 on Ethernet.
  * The GID is chosen by its kind and never by a fixed index, because tables are ordered by when

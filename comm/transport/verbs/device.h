@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file comm/transport/verbs/device.h
  * The ports of RDMA devices that a rank uses: which, with which addresses, and opening them.

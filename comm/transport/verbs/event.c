@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sleeping, asynchronous events of the devices, and heartbeats. Sleepers wait on one epoll
  * descriptor that holds the completion channels, the event descriptors and a timer. The timer
  * exists because RDMA is silent about a dead peer as long as this rank sends nothing to it:

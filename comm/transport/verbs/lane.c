@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One connection: what it sends, and its credits. A sender spends a credit for each header and
  * for the last write of each fragment, both of which use up a receive slot of the peer; slots
  * come back with every header the other way, or by a header of their own. One credit and two

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What comes from a peer meets the receives that were posted for it. Receives and stored
  * messages are two lists in order, of which at most one has entries of a given tag, so the
  * first with the tag is always the right one. Short messages are copied; for longer ones the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Registered memory of the verbs transport. The caller's registrations live until they are
  * given back. Buffers of operations without one are registered from post to end, and only
  * operations on exactly the same bytes share that: there is no cache beyond, since a cache has

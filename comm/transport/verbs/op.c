@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How operations of the verbs transport end. There is one way only: off the ring, registration
  * and message number given back, on to the ring `ended`; `done` is called later, from
  * xm_verbs_deliver(). So every operation ends exactly once, and the callback may post again or

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* That a peer has failed, and why. Failing only takes a note: completions are being handled,
  * and closing would handle more of them inside. xm_verbs_close_failed() acts on it later in the
  * same progress call. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Pools of work requests that wait and of messages in rendezvous. Posting must not allocate in
  * the usual case, so blocks are kept until the end and the pools grow only while more is in
  * flight than ever before. A rendezvous has a number that goes over the wire: its place in the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The completion queue and the slots of a port. One completion queue serves all peers of a
  * port, so progress polls once for each port and not for each peer; it is as large as
  * everything that can be posted, because a queue that overflows destroys the connections. Slots

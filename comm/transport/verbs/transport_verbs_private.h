@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file transport_verbs_private.h
  * The verbs transport's state, shared by its files. Internal.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The ops table of the verbs transport: posting, cancelling, progress. It does by hand what UCX
  * does elsewhere, because over RDMA three promises can be kept exactly that way: a send is
  * never refused for want of receive buffers (credits), long messages are written into the

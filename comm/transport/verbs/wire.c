@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The bytes of the verbs transport: offers at the start, headers of messages. They are written
  * field by field and little-endian, so compilers and machines need not agree on the layout of
  * structs. Decoding accepts only what encoding can make: a peer with another build is found out

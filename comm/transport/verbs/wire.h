@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file comm/transport/verbs/wire.h
  * What ranks on verbs say to each other: fixed-width little-endian records. Internal.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A bump allocator for what is parsed from one file. A module of 100,000 instructions makes as many
  * small lists that all live exactly as long as the module; handing them out of 64 KiB chunks saves

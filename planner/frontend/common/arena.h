@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file planner/frontend/common/arena.h
  * Memory of one model that is being read: handed out piece by piece, freed at once.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Maps a model's file. Dumps of real models hold literals of many megabytes that no rule looks at;
  * a private read-only mapping lets the parser skip them without the pages ever being read.

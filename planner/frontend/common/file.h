@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A model's file, mapped and not loaded. */
 #ifndef AP_PLANNER_FRONTEND_COMMON_FILE_H
 #define AP_PLANNER_FRONTEND_COMMON_FILE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A list of operators that a front end has no rule for, with how often each came. A user should see
  * why a plan gathers where he expected cuts; a list of a few names tells it better than a warning

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file planner/frontend/common/notes.h
  * What a front end could not understand: operators without a rule and how often they come. They

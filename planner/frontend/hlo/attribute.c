@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Reads the attributes of HLO instructions when a rule asks for them. The parser keeps attributes
  * as text, because most are never looked at and each has a grammar of its own; so a new kind of

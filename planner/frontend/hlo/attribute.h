@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file planner/frontend/hlo/attribute.h
  * What the attributes of an instruction say, read when a rule asks.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * From an HLO module to operators of a graph, by evaluating it: every computation is run on values
  * that stand for tensors, and each instruction that computes on data adds an operator. So calls,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file planner/frontend/hlo/build.h
  * From an HLO module to operators of a graph: values, and what makes them.

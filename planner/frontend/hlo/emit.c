@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Adds the operators of HLO instructions to the graph. A rule may have more operands, results or
  * factors than a graph's operator can; such an instruction becomes several operators or an opaque

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Loops and conditionals of HLO. A loop with a known trip count is its body, with every operator
  * counted that many times; the state that it carries must have one sharding from round to round,

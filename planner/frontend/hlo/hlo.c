@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * From HLO text to a graph: the parameters and results of the entry computation, and which of them
  * share storage. What lies between is evaluated by planner/frontend/hlo/build.c.

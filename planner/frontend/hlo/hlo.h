@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file planner/frontend/hlo/hlo.h
  * Operator graphs from HLO text, as JAX (`lower(…).as_text(dialect="hlo")`) and XLA

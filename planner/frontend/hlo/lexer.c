@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A cursor over HLO text, and errors with line and column. The text may be a mapping of hundreds of
  * megabytes, so nothing is copied: words and values are slices of it, and line numbers are counted

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file planner/frontend/hlo/lexer.h
  * A cursor over HLO text: words, numbers, balanced brackets, and errors with line and column.

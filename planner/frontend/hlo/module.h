@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file planner/frontend/hlo/module.h
  * An HLO module as parsed: computations of instructions, whose operands are already resolved.

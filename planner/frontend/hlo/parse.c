@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The parser of HLO text: header, computations, instructions. The grammar is that of XLA's printer,
  * in the long form with types of operands and in the short one without. Attributes and literals are

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The sharding rule of each HLO operator. A rule says which dimensions may be cut without changing
  * what is computed, in one framework for all: open a factor, put it into each term that shares the

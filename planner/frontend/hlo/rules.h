@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file planner/frontend/hlo/rules.h
  * The sharding rule of each HLO operator.

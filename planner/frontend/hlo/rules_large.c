@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Rules of HLO operators with dimension numbers of their own: dot, convolution, gather, scatter.
  * The meaning of the numbers is that of XLA's operation semantics; each rule follows it dimension

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The way back from a graph into the HLO text: which instruction, in which call, made which
  * operators and tensors. Exports need it to write shardings where the text has the instructions;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file planner/frontend/hlo/source.h
  * Where a graph's operators and tensors stand in the HLO text they were read from.

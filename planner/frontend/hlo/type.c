@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Reads the types of HLO values: element type, dimensions, layout, and tuples of them. Layouts are
  * skipped, because the planner decides about devices and not about memory order. Types come from

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * From JSON to a graph: tensors, operators in order, what updates what, the loss. The format is for
  * other programs and for hand-written files, so errors matter more than speed: each has line,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The inside of the JSON front end: shared by planner/frontend/json/json.c,
  * planner/frontend/json/kinds.c and json_read.c. */
 #ifndef AP_PLANNER_FRONTEND_JSON_JSON_PRIVATE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Operators of a JSON graph that say what they are and not how they may be cut: rule, results and
  * FLOPs are derived by shape_rule.h, as for ONNX. Each kind reads its own members and calls one

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Where a value stands in a JSON text. jansson tells line and column of a syntax error and forgets
  * them for everything that parses; but a wrong shape in a file of a thousand operators needs a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Where a value stands in a JSON text: jansson tells line and column of what it cannot parse, this
  * tells them of what it could.

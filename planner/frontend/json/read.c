@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Strict reading of the members of JSON objects. Strict means: a member of another type, out of
  * range or unknown is an error and never a default, because a misspelt key in a file written by

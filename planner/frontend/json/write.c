@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Writes a graph as JSON, every operator with its rule: whoever reads it back gets the same
  * operators and costs, whatever front end the graph came from. Names are the only thing that may

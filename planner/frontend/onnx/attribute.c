@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What an ONNX node is given: attributes, inputs, and the numbers among them. Over ONNX's versions
  * many parameters moved from attributes to inputs; the readers here take them from either, so the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * From the nodes of an ONNX graph to operators. Every name stands for a value with a type; a value
  * holds data, or numbers that are known, or nothing. Shapes are inferred node by node, and what the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * From the nodes of an ONNX graph to operators: values, attributes, and what every operator's
  * reader needs. Private to the ONNX front end.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Computes with the numbers that shapes are made of. Exporters write shapes as small graphs of
  * Shape, Gather, Mul, Concat and the like that end in a Reshape; folding them while nodes are read

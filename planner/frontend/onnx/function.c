@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Functions of an ONNX model: looked through, as if their nodes stood in place of each call. Names
  * within a function are its own, so a call exchanges the builder's tables of names for empty ones,

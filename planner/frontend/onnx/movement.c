@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * ONNX operators that move elements without computing: reshapes, slices, gathers. Each turns ONNX's
  * way of saying what it does (axes from the end, implied sizes, lists in inputs) into one of the

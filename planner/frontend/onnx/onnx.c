@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * From an ONNX model to a forward graph: initialisers, inputs, nodes in order, and the loss. ONNX
  * says nothing about training, so two conventions stand for it: floating-point initialisers of more

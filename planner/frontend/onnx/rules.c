@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What each ONNX operator does to shapes, and its rule: elementwise operators, products,
  * reductions, constants. The tables name operators of the default domain; anything else has no

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * ONNX operators on images and layers of networks: windows, normalisations, losses. The attributes
  * of windows come in several forms that may contradict each other; the number of entries is checked

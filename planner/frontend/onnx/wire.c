@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Copies a serialised ONNX model without its weights, before the schema parses it. A parser
  * generated from the schema would copy every byte of data into memory of its own: gigabytes that no

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * An ONNX model without its weights: what is parsed by the schema must not hold gigabytes that
  * nobody looks at.

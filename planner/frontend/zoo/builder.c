@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Building blocks of the built-in models. The first failure sticks and later calls do nothing, so
  * that a model's source reads as the list of its operators; the ids that are passed on after a

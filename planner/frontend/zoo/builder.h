@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Building a model of the zoo: operators by name and rule. The first failure sticks and later calls
  * do nothing, so that a model reads as the list of its operators. Private to the zoo.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Convolutional models: Wide-ResNet (Alpa, OSDI'22) and the U-Transformer of the resharding paper
  * (MLSys'23), as their benchmarks build them. Images are b, x, y, channels. Spatial dimensions

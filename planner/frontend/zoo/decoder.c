@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Decoders of today: RMS norm, rotary positions, grouped queries, SwiGLU; dense, or with experts.
  * Attention is one operator, because its kernels are: taken apart, the scores would be charged as

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * GPT (Alpa, OSDI'22, table 4, and its code) and GShard's mixture of experts on the same blocks.
  * Operators are those of Alpa's benchmark, biases and dropout-free residuals included, so that

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Built-in models by name: several families, each a table of sizes with a function that builds.
  * They exist so that the planner can be used and measured without any file, on the models of the

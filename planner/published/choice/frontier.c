@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The curve of time over memory (TensorOpt, Cai, TPDS'21): variable elimination over pairs of
  * seconds and bytes, of which each cell keeps those that no other pair of the cell beats. Sums of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file planner/published/choice/frontier.h
  * The assignments between which seconds and bytes are a matter of choice (TensorOpt, Cai,

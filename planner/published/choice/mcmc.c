@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * FlexFlow's random walk (Jia, SysML'19) over a choice network. A proposal changes one variable, so
  * its cost is that of the variable's edges and not of the network; the sums are kept up to date and

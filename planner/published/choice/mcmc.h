@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file planner/published/choice/mcmc.h
  * Metropolis-Hastings over assignments (FlexFlow, Jia, SysML'19): a random variable is proposed a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The common problem of the published searches, with its sums. It is kept free of graphs, meshes
  * and costs, so that a search is a file about searching, and can be tested on random networks

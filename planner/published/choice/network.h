@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file planner/published/choice/network.h
  * The problem that published searches over shardings share: variables with a few values each, which

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * PaSE's dynamic programme over an order of the operators (Elango, IPDPS'21). Deciding each
  * operator for every combination of the later ones that it depends on is variable elimination,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file planner/published/choice/ordering.h
  * The assignment with the least seconds by dynamic programming over an order of the variables

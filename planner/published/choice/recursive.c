@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One mesh axis after the other. Tofu (EuroSys'19) halves the devices recursively and solves each
  * level by itself; Double Recursive (Euro-Par'21) does so greedily. Each level is a network of its

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file planner/published/choice/recursive.h
  * One mesh axis after the other: the first is decided as if there were no others, then the next

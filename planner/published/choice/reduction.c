@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * OptCNN's node and edge elimination (Jia, ICML'18): a variable between two others becomes an edge
  * that holds the minimum over its values, parallel edges become their sum. Both keep the optimum,

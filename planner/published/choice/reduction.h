@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file planner/published/choice/reduction.h
  * The assignment with the least seconds by shrinking the graph (OptCNN, Jia, ICML'18): a variable

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Enumerates all down-sets of a graph, in the order of their sizes: from each set, every node whose
  * predecessors are in it gives a set with one node more. Sets are bit strings in a hash table, so a

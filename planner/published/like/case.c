@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What every search of a row does: open one case after the other, lay out stages in it, and have
  * the plans that it finds judged. A case is a number of micro-batches with or without

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Rows that shard the whole model over the whole cluster: one stage, a choice network, a search.
  * OptCNN, PaSE, FlexFlow, Tofu, Double Recursive and TensorOpt get the same network

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Where two plans of one model differ, in a few words, for the table of a comparison. Differences
  * are named from the outside in (stages, micro-batches, recomputation, hosts, schedule, then single

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Rows whose pipelines have equal stages. Megatron, GPipe and PipeDream-2BW have so few
  * combinations of degrees that each is judged; a bound leaves out those that cannot win. Galvatron

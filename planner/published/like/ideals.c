@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Rows that pose a problem of their own on the chain of layers: Piper's, and device placement's.
  * Both were published for general graphs of operators with given times; here a node is a layer with

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Plans as another planner would: narrows the question to the row's space, runs the row's search,
  * and keeps what the judge finds best. Searches differ, the judge does not: every plan is priced

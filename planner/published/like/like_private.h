@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file like_private.h
  * What the searches of like.h share: the run, its cases, and the judge. Not installed.

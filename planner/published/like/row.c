@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Published planners as constant data. What distinguishes them is which plans they can express, how
  * they search, for which schedule, and which costs they see; each of these exists once as code and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file planner/published/like/row.h
  * Published planners as rows of a table. A row has four independent parts:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A stage as a flat network of choices, for the searches of other published planners (random walks,
  * other eliminations). They get the very costs that our own search uses, so a comparison with them

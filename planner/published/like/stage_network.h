@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file stage_network.h
  * A stage as a choice network (planner/published/choice/network.h), for the searches of other

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Reads Piper's inputs (NeurIPS'21). A layer's costs are given per tensor-parallel degree and
  * variant, with the bytes that each cut edge would synchronise; so edges are read before costs, and

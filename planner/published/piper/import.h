@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file planner/published/piper/import.h
  * Reads Piper's JSON inputs (NeurIPS'21): maxMemoryPerDevice, maxDevices, bandwidth, mbsInBatch (or

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Piper's problem (Tarnawski et al., NeurIPS'21), solved exactly. Their dynamic programme minimises
  * time over down-sets, devices and replicas; here it is turned round: for a limit on the time, each

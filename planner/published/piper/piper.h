@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file piper.h
  * Piper's planning problem (Tarnawski et al., "Piper: Multidimensional Planner for DNN

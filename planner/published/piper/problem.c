@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The end of Piper problems and plans. It is a file of its own because both the solver and the
  * importer make them halfway before they fail, and free them the same way.

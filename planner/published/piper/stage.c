@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a stage takes on t * d devices within a memory: a knapsack over its layers, of which each
  * may run a slower way that holds less. Models repeat one block, so layers that are alike in all

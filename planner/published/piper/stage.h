@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file planner/published/piper/stage.h
  * What a stage takes on t * d devices, for every number of micro-batches in flight. Not installed.

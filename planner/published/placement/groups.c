@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Which operators a placement keeps together, and what parting them from others costs. The problem
  * asks for operators of one colour on one device; backward operators mirror the forward graph; and

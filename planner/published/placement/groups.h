@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file planner/published/placement/groups.h
  * The operators that a placement keeps together, and what it costs to part them from others. Not

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Reads the inputs of Tarnawski et al.'s placement programs (NeurIPS'20). The files were written
  * for their C++ reader, which asks nothing; so everything that a solver relies on is checked here:

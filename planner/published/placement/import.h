@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file planner/published/placement/import.h
  * Reads the JSON inputs of Tarnawski et al.'s device placement programs (NeurIPS'20):

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a placement loads each device with, straight from the definition in the paper. The solver
  * and the local search update loads in their own ways; both answers are computed again here before

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Device placement for pipelines (Tarnawski et al., NeurIPS'20): the contiguous optimum by dynamic
  * programming over down-sets, as theirs. The number of pairs of down-sets is what it costs, so most

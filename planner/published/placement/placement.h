@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file placement.h
  * Device placement for pipelined training or inference, as in Tarnawski et al., "Efficient

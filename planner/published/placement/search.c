@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Local search over placements that need not be contiguous. There is no bound for these, and a
  * dynamic programme does not apply; so it descends by the best move of one group, then moves a few

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The lower bound: the dual of the local linear relaxation, with Lagrangian prices on usage. The
  * sources are in planner/solver/bound.h. A simplex solver on the same relaxation would give a

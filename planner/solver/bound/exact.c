@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Exact minimisation of a core at given prices, by bucket elimination (Dechter, 1999) in min-size
  * greedy order. elimination.h offers the same method for general tables; this one exists because

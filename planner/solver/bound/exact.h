@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The least cost of a core at given prices, exactly: its variables are eliminated one after the
  * other along an order of small tables (elimination.h tells the method). Private to the solver.

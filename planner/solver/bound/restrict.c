@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A core and its dual with fewer values, for a node of the search tree. The new core is a copy and
  * not a view: most nodes lose a large part of their values, and a sweep over a compact core is

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Exact minimisation of a sum of tables by bucket elimination; elimination.h names the sources.
  * This is the general form: tables of up to twelve variables, variables that are kept, and a trace

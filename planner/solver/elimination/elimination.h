@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file elimination.h
  * Minimising a sum of tables over discrete variables by eliminating one variable after another.

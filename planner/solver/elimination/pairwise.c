@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The solver for problems without memory: presolve, then elimination, exactly; where tables would
  * be too large, a dual bound by diffusion and a decoded choice. planner/solver/solve.h treats usage

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file planner/solver/elimination/pairwise.h
  * Choosing one strategy per node so that node costs plus edge costs are smallest.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The bound for wide problems: min-sum diffusion (see Werner, "A linear programming approach to
  * max-sum problem: a review", 2007), which moves costs between nodes and edges until neighbouring

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * For problems too wide to eliminate at once: a lower bound by moving costs between nodes and edges
  * (min-sum diffusion), a good choice decoded from it, and with both the strategies that no better

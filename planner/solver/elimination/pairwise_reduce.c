@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Presolve of the intra-operator problem: dominance (dead-end elimination, Goldstein
  * 1994) and merging of followers. Transformers have many operators whose layout simply follows from

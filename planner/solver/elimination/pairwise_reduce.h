@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A smaller problem with the same optimum: dominated strategies dropped, followers merged. Private
  * to the intra-operator solver.

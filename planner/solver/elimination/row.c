@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The inner loop of an elimination: one row of a message, that is the minimum over the values of
  * the variable that goes, for all values of the last variable of the scope at once. A row and not a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file planner/solver/elimination/row.h
  * The inner loop of elimination.h: one row of a message. Not installed.

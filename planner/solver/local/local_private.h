@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The parts of a region, shared by its elimination and its prices. Internal. */
 #ifndef AP_PLANNER_SOLVER_LOCAL_LOCAL_PRIVATE_H
 #define AP_PLANNER_SOLVER_LOCAL_LOCAL_PRIVATE_H

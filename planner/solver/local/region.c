@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Large-neighbourhood moves: the best values of up to 128 variables while all others keep theirs. A
  * local search that moves one variable at a time is stuck at once, because tensors that a table

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The best values of a few variables, given those of all others. Private to the solver.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Elimination on a region's variables: the order, the tables, the minimum. The method is that of
  * planner/solver/bound/exact.c, but the constraints differ: thousands of regions are solved each

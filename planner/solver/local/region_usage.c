@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a region uses over time, and what that costs. A core can have thousands of times, but a
  * region of a few variables has few segments. Between two ends of those nothing that the region

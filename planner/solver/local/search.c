@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The anytime search: large-neighbourhood search around one state per thread. Each step picks a set
  * of 3 to 96 variables and lets planner/solver/local/region.c find their best values. Which sets

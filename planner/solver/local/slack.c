@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A segment tree over time, with range additions that are not pushed down: a node's value is the
  * minimum of its subtree including what was added to the subtree as a whole, but without what its

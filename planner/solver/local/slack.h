@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What is left of the capacity at every time: a tree over time for sums on ranges and minima of
  * ranges, both in O(log times). Private to the solver.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * An assignment with its cost and slack kept up to date. A step of the search changes a few
  * variables of many, so both are changed by differences: a variable costs its links and, per

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * An assignment of all variables of a core, with its cost and its slack over time kept up to date.
  * Private to the solver.

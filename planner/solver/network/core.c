@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Storage of a core: the small problem that is left after the presolve. A core is built once, in
  * order, and never changes afterwards, so all values, usages, cells and segments lie in one array

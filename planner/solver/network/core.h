@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The problem that is left after the presolve of a cost function network
  * (planner/solver/reduce.h): variables with costs, links between two of them, and usage over

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Checks and evaluates cost function networks in the form of the ASPLOS'25 contest (IOPDDL). This
  * file works on the problem as it was given, in 64-bit integers with 128-bit totals, and shares no

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file planner/solver/network/network.h
  * A cost function network with a usage limit: the general form of "one strategy per operator".

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The searches' generator: xorshift64* (Vigna, "An experimental exploration of Marsaglia's
  * xorshift generators", 2016). Not installed.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Reads the contest's JSON as a stream of events (yajl), piece by piece through zlib. Files can
  * have hundreds of megabytes of numbers; a document tree as a JSON library builds it would take

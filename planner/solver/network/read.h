@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file planner/solver/network/read.h
  * Reads a cost function network from the JSON of the ASPLOS'25 contest (IOPDDL), gzipped or not.

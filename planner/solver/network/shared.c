@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the threads of one solve share. One mutex guards all of it: threads come here seldom
  * compared with the work that they do in between, and each time only copy a few thousand numbers,

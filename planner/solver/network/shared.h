@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the threads of one solve share: the best solution, the best bound, the prices, and when to
  * stop. Private to the solver. All calls may come from any thread.

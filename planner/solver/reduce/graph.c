@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Arc consistency and functional contraction on the presolve's graph. Both work from one list of
  * edges to look at again, as AC-3 (Mackworth, 1977) does: an edge is put on it when one of its ends

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The presolve's frame: builds the graph from the problem, runs the steps in order, writes what is
  * left as a core, and turns solutions back. planner/solver/reduce.h lists the steps. Contest

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The state of the presolve, shared by its steps. Internal.
  *

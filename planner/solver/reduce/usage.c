@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The presolve's view of time: which times matter, and what each node uses at them. Intervals are
  * given in integers of any size, but the set of live nodes changes only at their ends, and of those

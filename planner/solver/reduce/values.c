@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The presolve's last step: dominated values, and nodes that nothing but their neighbours see. It
  * comes last because usage decides about both: a value dominates another only if it uses no more at

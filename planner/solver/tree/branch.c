@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Depth-first branch and bound over a core. Breadth-first or best-first search would keep a dual
  * with its messages for every open node; depth first keeps one per level, and the child's dual

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Branch and bound on a core whose dual has converged: proves the best solution optimal, or finds
  * the optimum. Private to the solver.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Finds solutions by diving: a depth-first descent without backtracking that settles a part of the
  * variables at a time and improves the dual of the rest in between. Rounding all variables at once

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Solutions from the dual: the surest variables are settled, the dual of the rest is improved, and
  * so on down to the last. Private to the solver.

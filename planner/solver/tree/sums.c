@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Lowers capacities to sums that can really occur. This is a subset-sum problem with a choice per
  * variable, for each priced time; it is solved over ranges of sums instead of single sums. Ranges

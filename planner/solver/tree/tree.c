@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Nodes of a search tree, shared by branch and bound and by dives. A node owns a small core and
  * dual of its own, with the numbers of the root's variables and values, so that what it settles can

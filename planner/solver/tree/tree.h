@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Nodes of a search tree over a core: its variables and values that are left, with a dual of its
  * own. Private to the solver; branch and bound (planner/solver/tree/branch.h) and dives

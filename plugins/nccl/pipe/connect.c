@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How a pipe is made: the listener, and the handshake of both ends, none of which blocks. The
  * listener's handle carries a random number; both ends prove by a keyed hash that they have it,
  * so the open port admits nobody else. Then each opens a UCX transport of two ranks, sends the

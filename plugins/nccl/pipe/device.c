@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The devices that NCCL's plug-in offers: the NICs of XM_NICS, or those that are suitable, or
  * one called "auto" where UCX chooses. NCCL compares PCI paths to find NICs near a GPU, and
  * GUIDs to find ports of one card, so both are read from sysfs, or invented where a device has

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file plugins/nccl/pipe/device.h
  * The network devices of this machine that pipes (pipe.h) can be bound to.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Why a pipe cannot go on: the first failure with its sentence, which every later call repeats.
  * Noting is all that happens here, so that it can be done from callbacks; the pipe's own calls draw
  * the conclusions. */

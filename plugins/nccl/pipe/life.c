@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The beginning and the end of a pipe. Ending is the harder part: a sender has to wait until
  * its last messages have been taken, a receiver to acknowledge what it has, and the last byte
  * over the TCP connection tells the other whether this was an orderly end. All waits have a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The messages of a pipe: how a sender starts them, and a receiver brings them and its receives
  * together. Every message has a number and a header of fixed size, which carries short ones
  * completely. The receiver keeps receives for the next headers posted, so a header never waits

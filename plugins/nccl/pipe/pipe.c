@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A pipe's requests: sends, receives and tests, each under the pipe's lock. Requests are taken
  * from a fixed set, so nothing is allocated after the pipe is open; when they are used up, or
  * the window is full, the caller gets XM_IN_PROGRESS and tries again. A request stays the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file pipe.h
  * A pipe: messages one way, from one process to another, without a job around them.

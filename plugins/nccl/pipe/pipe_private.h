@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file pipe_private.h
  * A pipe's state, shared by its functions (pipe.c), its messages (plugins/nccl/pipe/message.c) and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How a pipe moves, and how it learns of the other end. Each use of a pipe makes progress on
  * the transport and, every 10 ms, looks at the TCP connection, by whose end a death is known
  * within milliseconds. A byte on it says that the other end has closed in order; then what is

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The progress thread of sending pipes. A send that has ended may still have bytes in this
  * process, which leave only when somebody makes progress; and a runtime that is done with its
  * messages does not. So one thread for all pipes looks after those with unacknowledged

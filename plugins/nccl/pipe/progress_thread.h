@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file plugins/nccl/pipe/progress_thread.h
  * Keeps senders moving that nobody tests. Internal.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The bytes of a pipe's handshake and headers. Handle, challenge and hello begin with a magic
  * number and a version, because they come from somebody unknown; message headers do not, for
  * they come over a transport whose ends have proved themselves. The proof of a hello covers all

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file plugins/nccl/pipe/wire.h
  * What the two ends of a pipe (pipe.h) write to each other, byte for byte. Internal.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The copy carrier: what a rank both holds and needs goes from its source tile to its destination
  * tile. Nobody else waits for that, so it takes what the other carriers leave of an advance.

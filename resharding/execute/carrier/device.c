@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Tiles in the memory of a CUDA device (execute.h).
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file resharding/execute/carrier/device.h
  * The CUDA device of an executor, as a service to the carriers: found and made at creation

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Finds out which tiles are on a CUDA device, by their addresses, and makes what runs with them
  * need: three queues, a mark for every slot, and the buffers by which chunks reach a transport that

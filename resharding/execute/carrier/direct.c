@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The direct carrier: a rank copies what a neighbour on its host sends straight out of the
  * neighbour's tile, where that is in shared memory (comm/memory/shared_memory.h). One copy instead

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file resharding/execute/carrier/direct.h
  * What resharding/execute/carrier/direct.c (which hops may go directly, and their chunks) and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Which hops go directly in a run (resharding/execute/carrier/direct.c has the picture). The sender
  * of a lane offers the keys of the tiles that its hops read, the receiver maps them and answers

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The device IPC carrier: device tiles of ranks on one host. The receiver copies out of the
  * sender's tile (CUDA IPC; inside a process, without). Nothing is packed and nothing crosses the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The message carrier: a chunk is a message of the transport. It is sent from, or received into,
  * the tile itself where it is contiguous there and the transport can reach it, and otherwise a pack

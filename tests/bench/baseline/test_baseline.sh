@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # The programs that reshard-bench is compared with: right bytes, well-formed rows, one sentence on bad input.
 set -u
 . "$(dirname "$0")/../reshard_bench/reshard_bench_checks.sh"

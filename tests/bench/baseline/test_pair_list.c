@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "bench/baseline/pair_list.h"
 
 #include "xm_test.h"

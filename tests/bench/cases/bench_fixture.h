@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file bench_fixture.h
  * Suite cases by name, planned on emulated hosts with NICs of 1 GiB/s, so that times in seconds are

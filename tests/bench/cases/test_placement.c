@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "bench/cases/placement.h"
 
 #include "tests/bench/cases/bench_fixture.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which cases, in which variants, a command line asks for. */
 #include "bench/cases/select.h"
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the tests of emulated clusters share: running the commands, looking for what is left of them."""
 import glob
 import json

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """copy_rate.py receive PORT | send ADDRESS PORT BYTES: how fast one TCP connection is.
 
 The receiver prints "ready", and at the end the bits per second from its first megabyte on: what came before was

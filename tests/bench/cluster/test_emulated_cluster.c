@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The emulated cluster from C: processes move into hosts, and UCX finds there what it would find on
  * machines. */
 #include "bench/cluster/emulated_cluster.h"

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """emulated-cluster: what a host looks like, what `exec` passes on, how fast NICs are, what is left after any end."""
 import os
 import shutil

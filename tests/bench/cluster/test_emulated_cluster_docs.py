@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """emulated-cluster --help, emulated-cluster(1) and docs/emulated-cluster.md list the same options; the page is clean."""
 import os
 import re

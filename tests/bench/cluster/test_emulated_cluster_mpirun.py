@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """reshard-bench under Open MPI's mpirun, which starts its daemons on emulated hosts through `exec`."""
 import os
 import shutil

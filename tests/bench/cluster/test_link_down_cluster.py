@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Links and hosts that fail in an emulated cluster: found in 5 s at default settings, by everybody, with a name."""
 import os
 import re

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """NICs that are lost in the middle of reshards in an emulated cluster of two NICs a host: the others take over, and it is said."""
 import json
 import os

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """pipeline-bench between hosts of an emulated cluster: right bytes, and a step that shows the NICs' speed."""
 import json
 import os

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """autopar probe in an emulated cluster: the NICs of hosts that differ, several NICs, an interrupted probe that goes on.
 
 The rates are held to a wide tolerance here, because the machine may be busy; bench/probe.sh holds them to 3 %."""

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """reshard-bench in an emulated cluster: right bytes, rates and hosts as asked for, nothing left after any end."""
 import json
 import os

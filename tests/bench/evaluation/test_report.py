@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """report.py on small documents written by hand: figures in the tables, what is missing, verdicts, figures as files."""
 import json
 import os

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file model_fixture.h
  * Files of the model tests: the recorded ones by name, and small ones written for one test.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Parallel configurations and sharding tables: files, defaults, refusals. */
 #include "bench/model/sharding.h"
 #include "bench/model/parallel_config.h"

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # reshard-peer-mpi: every method moves every byte of the paper's cases and of uneven ones.
 set -u
 . "$(dirname "$0")/../reshard_bench/reshard_bench_checks.sh"

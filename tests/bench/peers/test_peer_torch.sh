@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # torch_peer.py: its layouts are reshard-bench's, and both methods move every byte.
 set -u
 . "$(dirname "$0")/../reshard_bench/reshard_bench_checks.sh"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "bench/pipeline/compute.h"
 
 #include "xm_test.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What pipeline-bench makes of a plan before anything runs. */
 #include "bench/pipeline/pipeline.h"
 

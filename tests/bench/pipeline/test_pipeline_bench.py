@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """pipeline-bench on real processes: every schedule a plan can have, right bytes, times that passes allow, one sentence
 on bad input, and pages that know its options."""
 import json

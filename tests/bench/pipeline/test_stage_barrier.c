@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks of a stage that wait for each other, on a simulated fabric. */
 #include "bench/pipeline/stage_barrier.h"
 

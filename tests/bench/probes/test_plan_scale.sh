@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Planning stays small as devices grow: a 70B model between 512 and 512 hosts of 8 devices within 5 s of processor time and 2 GiB, and one
 # 2 GiB tensor within 5 ms, by the quickest of several runs: what else the machine does meanwhile only adds to it. The limits
 # are several times what is measured, so that only a change of order fails.

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # transport-bench over UCX: well-formed rows, right bytes, one sentence on bad input, and pages that know its options.
 set -u
 . "$(dirname "$0")/../reshard_bench/reshard_bench_checks.sh"

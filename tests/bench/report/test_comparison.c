@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Statistics of one result, and what results say next to each other. */
 #include "bench/report/comparison.h"
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Prints a port where nobody listens, for the rank 0 of a test: below the range from which kernels pick ports of their own
 accord, and, from the process on, another one for each test that asks at the same time."""
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The text format of Prometheus, version 0.0.4, read strictly: what its own parsers would refuse or misread is an error."""
 import re
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What the tests of reshard-bench's outputs share; they read it with ".".
 # shellcheck shell=sh
 : "${RESHARD_BENCH:?}"

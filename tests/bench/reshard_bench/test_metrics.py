@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """XM_METRICS_FILE: what the ranks of reshard-bench write is well-formed, and has the bytes that their plan says."""
 import json
 import os

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Written plans keep docs/reshard-plan.schema.json, and a few rules that a schema cannot say.
 set -u
 : "${RESHARD_BENCH:?}" "${SOURCE_DIR:?}"

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Bad input ends with status 2 and exactly one sentence that names the numbers, before anything moves.
 set -u
 : "${RESHARD_BENCH:?}"

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """reshard-bench --check: the table and the document of this machine, of local ranks, of ranks that differ."""
 import json
 import os

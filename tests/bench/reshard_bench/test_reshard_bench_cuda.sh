@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Tiles on CUDA devices: every case right, and what goes wrong said in one sentence. The devices are those of a
 # stand-in for CUDA's driver, or, with GPU=1, real ones.
 set -u

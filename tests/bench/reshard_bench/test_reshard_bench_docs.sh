@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # The man page and docs/reshard-bench.md know every option of reshard-bench, and no other.
 set -u
 : "${RESHARD_BENCH:?}" "${SOURCE_DIR:?}"

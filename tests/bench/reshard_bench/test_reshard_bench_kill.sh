@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # kill -9 of a rank in the middle of a run: all others end at once, with a sentence that names it.
 set -u
 : "${RESHARD_BENCH:?}"

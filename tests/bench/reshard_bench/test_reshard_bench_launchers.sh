@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # reshard-bench under other launchers than its own, on this machine: with the variables that srun sets, with torchrun's
 # and a secret, and under mpirun, where the ranks meet through PMIx or at a port that they derive.
 set -u

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Real ranks of this machine: every case right, every output well-formed.
 set -u
 . "$(dirname "$0")/reshard_bench_checks.sh"

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Models: built in and from files, on real processes, simulated ranks and in plans only.
 set -u
 . "$(dirname "$0")/reshard_bench_checks.sh"

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Simulated ranks and plans without ranks: nothing here depends on the machine.
 set -u
 . "$(dirname "$0")/reshard_bench_checks.sh"

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Several strategies and schedulers in one run, the paper's protocol, and what is said of them.
 set -u
 . "$(dirname "$0")/reshard_bench_checks.sh"

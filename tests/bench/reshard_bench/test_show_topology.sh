@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # reshard-bench --show-topology prints the golden tables, and refuses what it cannot do.
 set -u
 : "${RESHARD_BENCH:?}" "${SOURCE_DIR:?}"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Bounds and makespans of the suites at full size, against what the paper's model predicts. */
 #include "tests/bench/cases/bench_fixture.h"
 

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Where /dev/shm is small, as in containers, the ranks of a host share memory without it; also when one of them is killed,
 # nothing stays in the system.
 set -u

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # bench/transport.sh runs, gives a row for each demand, and says by its status whether all are met; and the arithmetic of
 # the scripts that measure in turns. Nothing is timed here.
 set -eu

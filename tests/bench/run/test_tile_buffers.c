@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "bench/run/tile_buffers.h"
 
 #include "bench/run/pattern.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Faults that no connection tells of: stopped ranks, busy ranks, slow ranks; with real processes.
  */
 #include <netinet/in.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Regroupings of small jobs that start out with everything but a worker. */
 #include "comm/fault/regroup.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file local_job.h
  * Tests with real processes: forks the ranks of a small job on this machine and collects them.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One rank of a job that mpirun starts: pmix_rank ROLE. Run by test_bootstrap_pmix.sh. */
 #include <dirent.h>
 #include <dlfcn.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file relay_table.h
  * A caller's allgather for tests: every rank has a socket to one more process, the relay, which

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A caller's own allgather: used for everything, or once, to build the relay. */
 #include <arpa/inet.h>
 #include <poll.h>

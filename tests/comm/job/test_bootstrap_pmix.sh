@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Ranks that mpirun starts meet through PMIx, without an address in the environment.
 set -u
 : "${PMIX_RANK_PROGRAM:?}"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A large job: rank 0 is this process, the others are threads of one more process, each with the
  * real client code. What is checked is that it works; bench/bootstrap_bench says how fast. */
 #include <arpa/inet.h>

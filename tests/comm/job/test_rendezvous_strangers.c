@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Whoever connects to rank 0's port without being a rank of the job; and the job's secret. */
 #include <arpa/inet.h>
 #include <errno.h>

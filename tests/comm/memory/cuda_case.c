@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/comm/memory/cuda_case.h"
 
 #include <stdio.h>

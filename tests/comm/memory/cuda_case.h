@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file cuda_case.h
  * What tests of CUDA memory share: they run with a stand-in for the driver (tests/cuda_double), and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Collectives through NCCL: with stand-ins for NCCL and CUDA's driver (tests/nccl_double,
  * tests/cuda_double), without any library, and under the label gpu with the real ones where there

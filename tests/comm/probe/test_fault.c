@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks that die while a probe runs. ctest silences UCX here: it reports every broken connection.
  */
 #include "comm/probe/probe.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/comm/topology/random_machine.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file random_machine.h
  * Random hosts as hwloc XML, for properties that must hold on any: packages, NUMA nodes, switches

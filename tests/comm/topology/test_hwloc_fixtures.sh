@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # The machine descriptions in tests/fixtures/hwloc/own are what their generator writes.
 set -eu
 : "${SOURCE_DIR:?}"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "comm/topology/nic_choice.h"
 
 #include <hwloc.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file transport_conformance.h
  * What every transport must do, as cases written against the ops table only.

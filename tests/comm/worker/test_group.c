@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Abort and shrink with real processes; resharding among survivors is in tests/resharding. */
 #include <crossmesh/group.h>
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What the jobs of the guests' tests share; they read it with ".". They run in a guest, where `wire`, `ranks` and
 # `counters` are commands.
 # shellcheck shell=sh

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # faults.sh TRANSPORT: what a job does when the cable between its hosts loses packets, when a port goes down and comes
 # back, and when the cable is cut. The ranks' bootstrap does not use the cable, so nobody but the transport can notice.
 set -eu

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # reshard.sh TRANSPORT: reshards between two hosts of two ranks each, in one guest or in two. Every byte is checked by
 # reshard-bench, and the packet counters prove that the bytes took the RDMA devices.
 set -eu

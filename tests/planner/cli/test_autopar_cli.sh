@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # autopar as a user meets it: results, and for every bad input one sentence and exit status 2.
 set -u
 work=$(mktemp -d) || exit 1

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """autopar --help, autopar(1) and docs/autopar.md list the same options, and the manual page is clean."""
 import os
 import re

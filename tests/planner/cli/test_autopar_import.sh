@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # autopar import, and autopar shard on files of every kind: told by what is in them, written as the schema says, with the
 # same optimum on every way, refused with the place and exit status 2.
 set -u

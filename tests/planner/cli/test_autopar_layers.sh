@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # autopar plan on model files and with other planners, as a user meets them.
 set -u
 work=$(mktemp -d) || exit 1

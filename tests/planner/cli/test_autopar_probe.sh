@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # autopar probe on real local ranks, then a plan from what it measured.
 set -eu
 work=$(mktemp -d)

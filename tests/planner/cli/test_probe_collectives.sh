@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # autopar probe --collectives: NCCL (a stand-in for it, and for CUDA's driver), MPI where it is, neither.
 set -eu
 work=$(mktemp -d)

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # autopar-probe-mpi: curves of every axis of two hosts, checked data, and a profile that takes them.
 set -eu
 for need in "$PROBE_MPI" mpirun; do

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A small invented cluster for planner tests: 2 hosts of 4 devices, latencies and bandwidths in
  * round numbers. */
 #ifndef XM_TESTS_PLANNER_COST_PROFILE_FIXTURE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/planner/cost/profile_fixture.h"
 
 #include "planner/cost/reshard_memo.h"

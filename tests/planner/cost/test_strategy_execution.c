@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Strategies checked by running them: every device computes an einsum on its tiles of the operands;
  * summed over the axes that the strategy calls partial, the results must be the tiles of the whole

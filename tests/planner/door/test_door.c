@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* libautopar's door: NULL in each required pointer of each function, and structures that callers of
  * other versions have made. */
 #include <autopar.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Dumps of real training steps: Alpa's golden objectives, Megatron's pattern. */
 #include "planner/frontend/hlo/hlo.h"
 #include "planner/intra_op/plan.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "planner/inter_op/inter_op.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Stage tables whose stages choose whether to recompute, under every schedule's memory and bubble,
  * against trying all cuts and choices. */
 #include "planner/inter_op/stage_table.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A sharding problem as full tables between all its nodes, solved without the network of
  * planner/intra_op/: what the product's way is held against. */
 #ifndef TESTS_PLANNER_INTRA_OP_TABLES_FIXTURE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The largest value of the least of some planes: no point of a fine grid is above it. */
 #include <check.h>
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Plans for whole graphs: known optima, memory over time, ZeRO and recomputation as answers. */
 #include "tests/planner/cost/profile_fixture.h"
 

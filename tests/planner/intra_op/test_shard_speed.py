@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """autopar shard on the training steps of a 32-layer GPT and of an 8B decoder: 2 s and 1 GiB each at most. Then the GPT
 under a limit that binds, with layers of their own: a plan that keeps it, or a sentence, in the time that was given.
 

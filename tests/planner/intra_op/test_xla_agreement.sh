@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Exported shardings under the real XLA: the predicted collectives, the unsharded results.
 set -u
 python=$XLA_VENV/bin/python

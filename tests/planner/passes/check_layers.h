@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Checks the layers of a graph of one pass or of a whole training step. */
 #ifndef TESTS_PLANNER_PASSES_CHECK_LAYERS_H
 #define TESTS_PLANNER_PASSES_CHECK_LAYERS_H

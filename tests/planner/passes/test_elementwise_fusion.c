@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "planner/passes/elementwise_fusion.h"
 
 #include "planner/passes/forward_pass.h"

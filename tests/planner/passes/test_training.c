@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "xm_test.h"
 
 #include "planner/frontend/zoo.h"

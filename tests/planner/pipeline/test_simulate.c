@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Simulated schedules against the published formulas (pipeline_schedule.h cites them), and against
  * the cost of transfers on a pipeline as the model of equal stages has it. */
 #include "planner/pipeline/simulate.h"

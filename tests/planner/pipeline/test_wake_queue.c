@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "planner/pipeline/wake_queue.h"
 
 #include "xm_test.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Planner plug-ins for tests, compiled several times: one that does as its environment says, one of
  * another version, one with a hole in its table, and a library that is no planner.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file choice_fixture.h
  * Random choice networks, and the answers that trying every assignment gives.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Every operator's rule checked by running it on small SPMD devices. What an operator computes is
  * told here once more, as an equation that the rule knows nothing of. Under every strategy of the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/planner/search/planner_fixture.h"
 
 #include "xm_test.h"

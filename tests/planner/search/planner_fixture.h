@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file planner_fixture.h
  * A cluster profile with round numbers for the planner's tests.

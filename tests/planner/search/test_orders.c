@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Plans whose stages take unequal hosts in an order of their own. */
 #include <jansson.h>
 #include <math.h>

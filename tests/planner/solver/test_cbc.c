@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The solver of cost function networks against CBC on random problems of middle size, half of them
  * with a usage limit that binds. CBC_NODES and CBC_PROBLEMS make them larger or more.

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # autopar solve on two problems of the contest: proved optimal, and the printed list says so to an
 # independent evaluator. Bad input: one sentence, exit 2.
 set -eu

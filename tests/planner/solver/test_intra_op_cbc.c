@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Cross-check against CBC: the same problems as a MILP with marginalised edges (z >= 0 per pair of
  * strategies, row sums = x of one end, column sums = x of the other).

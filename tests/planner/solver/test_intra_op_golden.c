@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Objectives that Alpa's own solver printed, and the formulas behind them (tolerance 0.1 %). */
 #include "xm_test.h"
 

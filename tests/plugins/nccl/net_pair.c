@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/plugins/nccl/net_pair.h"
 
 #include <sched.h>

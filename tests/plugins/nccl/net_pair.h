@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file net_pair.h
  * Two processes joined by a connection of the plugin: rank 0 sends, rank 1 receives.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file net_table.h
  * One version of a network plugin's table, opened as NCCL opens it, and called as that version of

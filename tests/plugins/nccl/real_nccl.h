@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file real_nccl.h
  * NCCL's own functions that open a plugin. They are not exported, so they are looked up in the

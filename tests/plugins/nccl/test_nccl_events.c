@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What profilers hear of the network plugin: an event for each NIC that carries a part of a
  * message. */
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The other process is killed: whatever waits for it ends with an error, soon. */
 #include <signal.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How NCCL finds the plugin, what it finds there, and what it is told about the devices. */
 #include <dlfcn.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* NCCL's network plugin by its tables: everything that NCCL does with one, between two processes.
  */
 #include <arpa/inet.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* NCCL's tuner: what it answers from a cluster profile, and that it leaves everything else alone.
  */
 #include <dlfcn.h>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the tests of crossmesh.adapters share: a small decoder, as it is trained (TP2 x PP2) and as it is served (TP2),
 and weights whose every element depends on its place."""
 

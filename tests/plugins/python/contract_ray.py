@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ray's registry of tensor transports, as small as it can be: not Ray, but the classes, methods and signatures of its
 version 2.60, for machines without it; and how Ray runs a transfer between two actors, which here are processes that a
 Crew calls. `install()` puts it where Ray has it; where the real Ray is installed the test compares the two."""

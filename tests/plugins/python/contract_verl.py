@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """verl's registry of checkpoint engines, as small as it can be: not verl, but the class, methods and signatures of its
 version 0.9, for machines without it; and the calls that its manager makes for an update. `install()` puts the registry
 where verl has it; where the real verl is installed the test compares the two."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """vLLM's registries of weight transfer engines, as small as they can be: not vLLM, but the classes, methods and
 signatures that version 0.33 and its documentation of custom engines give, for machines without it. `install()` puts
 them where vLLM has them; where the real vLLM is installed the test compares the two."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A small transformer, as its author would write it: nothing in it knows of ranks."""
 
 import torch

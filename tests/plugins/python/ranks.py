@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs the ranks of a small job as forked processes and collects them."""
 
 import multiprocessing

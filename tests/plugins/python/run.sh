@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Runs a test of the Python package: run.sh "SCRIPT [ARGUMENT…]" [MODULE…]; skipped where a module is not there.
 set -u
 : "${SOURCE_DIR:?}" "${PYTHON:?}"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The package's view of the C interface is what the headers say: it is made of them again, and the compiler compares
 sizes and numbers."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ray's tensor transport: over a registry made for the test, with actors that are processes; and under the real Ray."""
 
 import functools

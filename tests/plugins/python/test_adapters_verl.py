@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """verl's checkpoint engine: four actor ranks and four rollout ranks in processes of their own."""
 
 import asyncio

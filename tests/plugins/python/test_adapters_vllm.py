@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """vLLM's weight transfer: four trainers (TP2 x PP2) and four workers (TP2 x DP2) in processes of their own."""
 
 import functools

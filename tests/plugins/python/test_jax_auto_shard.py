@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """auto_shard(): a transformer that is trained on 8 devices has the losses that it has on one."""
 
 import os

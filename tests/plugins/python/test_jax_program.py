@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Transfer: arrays between compiled programs that run at the same time."""
 
 import concurrent.futures

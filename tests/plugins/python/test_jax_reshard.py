@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """crossmesh.jax against the whole arrays, bit for bit, on processes of two CPU devices each."""
 
 import collections

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Jobs of several processes: what is moved, several requests at once, threads, Ctrl-C, deaths."""
 
 import multiprocessing

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The package in one process: importing, meshes, layouts, plans, buffers, errors."""
 
 import ctypes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """torch.distributed over the backend "crossmesh"."""
 
 import multiprocessing

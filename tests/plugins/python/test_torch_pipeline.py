@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A pipeline whose stages have different numbers of ranks trains as one process does."""
 
 import sys

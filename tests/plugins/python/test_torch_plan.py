@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Models of PyTorch, planned and run as planned."""
 
 import itertools

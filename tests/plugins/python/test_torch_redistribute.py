@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """redistribute() against torch's own full-tensor reference, bit for bit."""
 
 import collections

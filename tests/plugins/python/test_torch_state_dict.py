@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """State dicts between a training and a serving part of one job."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs a tutorial as it stands: files are written, commands run, outputs compared.
 
     test_tutorial.py NAME.md

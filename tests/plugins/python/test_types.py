@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The annotations: right under mypy's strictest rules, and of use to programs that are checked with them."""
 
 import os

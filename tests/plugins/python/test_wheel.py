@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`pip wheel` makes a wheel with the library in it, which works where nothing else of crossmesh is."""
 
 import os

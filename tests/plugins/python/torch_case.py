@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random DTensors for tests, their shards computed by torch itself from the whole tensor."""
 
 import math

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The custom call, by a runtime of our own in XLA's place: two processes with two transfers. What
  * XLA itself makes of it is for tests/plugins/python. */
 #include "plugins/xla/ffi_transfer.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/resharding/execute/cuda_transport.h"
 
 #include "xm_test.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file cuda_transport.h
  * Makes any transport one that takes device memory, as a UCX with CUDA does: messages from and to a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/resharding/execute/sim_job.h"
 
 #include <stdio.h>

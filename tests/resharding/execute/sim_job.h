@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file sim_job.h
  * Random batches, and jobs that run their plans in this process on a simulated fabric.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "resharding/execute/checksum.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tiles on a CUDA device, on a simulated fabric: every byte, whatever the path. */
 #include <stdio.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Direct hops between real processes: what is copied out of a neighbour's memory, what is not, and
  * how it ends. */
 #include <signal.h>

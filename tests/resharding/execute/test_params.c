@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Structs of callers that were compiled with older and newer headers, for every struct with a
  * struct_size. */
 #include "comm/base/params.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "resharding/layout/layout.h"
 
 #include <pthread.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "resharding/layout/unit_task.h"
 
 #include "tests/resharding/plan/random_case.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/resharding/plan/message_trace.h"
 
 #include <math.h>

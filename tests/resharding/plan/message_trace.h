@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file message_trace.h
  * All messages of a plan, one chunk of one hop each, in plan order, and what each occupies in the

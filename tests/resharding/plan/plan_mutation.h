@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file plan_mutation.h
  * Every way to break one thing of a right plan.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file random_case.h
  * Seeded random resharding problems, the pattern that fills their tensors, and a naive reference

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/resharding/plan/random_relay.h"
 
 #include "xm_test.h"

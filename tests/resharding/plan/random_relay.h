@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file random_relay.h
  * Right plans of any form, made from any plan: transfers that start from what other transfers

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The microbenchmarks of MLSys'23 (section 5.1) at full size, on hosts of 4 devices with one 10
  * Gb/s NIC. The expected times are those of the paper's model (a host sends one unit task and

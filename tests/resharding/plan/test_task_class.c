@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/resharding/plan/random_case.h"
 #include "resharding/plan/plan_private.h"
 #include "xm_test.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The reshard object on real processes: many runs, several at once, ranks that disagree, refuse,
  * cancel and die. */
 #include <crossmesh/group.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A whole job over the caller's own allgather: worker, transport, reshard, every byte checked. */
 #include <stdio.h>
 #include <stdlib.h>

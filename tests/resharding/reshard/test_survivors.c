@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks die in the middle of reshards; the others shrink the group and reshard among themselves. */
 #include <signal.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The watchdog's lines: who waits for whom, once per stall. */
 #include <stdatomic.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/resharding/solve/shop_case.h"
 
 #include <stdlib.h>

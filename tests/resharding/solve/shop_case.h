@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Random problems for the tests of schedulers that work on hosts, and a check of what they return.
  */
 #ifndef XM_TESTS_RESHARDING_SOLVE_SHOP_CASE_H

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Moves sharded tensors between device meshes.
 
     >>> import crossmesh

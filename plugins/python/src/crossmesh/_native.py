@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """libcrossmesh.so: where it is, and what this package calls in it.
 
 Prototypes, structures and numbers are in _abi.py, which is made of the headers. Functions are declared when they are

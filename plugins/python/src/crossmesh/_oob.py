@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The caller's own allgather, through which the ranks of a job can meet, as the table of functions that C wants."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """libautopar.so: shardings for a program's operators, found by the planner."""
 
 from __future__ import annotations

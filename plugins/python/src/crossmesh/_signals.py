@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ctrl-C at times when it does no harm.
 
 Python may raise KeyboardInterrupt after any call, also between one that takes a lock and the statement that would give

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """libautopar.so: pipelines of sharded stages for an operator graph."""
 
 from __future__ import annotations

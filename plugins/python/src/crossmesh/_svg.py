@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pictures: of a plan, when each sender is busy, on the simulation's time axis, with the lower bound; of a layout, which
 ranks hold which part."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where a tile lies: memory of NumPy, PyTorch, JAX, CuPy, or of anything that speaks one of their protocols.
 
 `Buffer.of()` understands `__cuda_array_interface__`, `__dlpack__`, `__array_interface__` and Python's buffer

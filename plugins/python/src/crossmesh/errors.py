@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What can go wrong, as exceptions. Their text is the library's sentence."""
 
 from __future__ import annotations

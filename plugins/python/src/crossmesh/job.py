@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A job: the ranks that move tensors among each other, and this process's slot among them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Meshes and layouts: where tensors are, and where they should be. They never change."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NCCL's network plugin: where it is, and whether NCCL will find it and it works on this machine, without a GPU.
 
     export NCCL_NET_PLUGIN=$(python3 -m crossmesh.nccl path)    # what belongs to this package

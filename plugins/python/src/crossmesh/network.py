@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What plans know of the network: hosts, rates and latencies."""
 
 from __future__ import annotations

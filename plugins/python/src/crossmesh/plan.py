@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plans: which bytes go where, in which order. They never change."""
 
 from __future__ import annotations

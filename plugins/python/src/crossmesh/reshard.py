@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Persistent reshards: made once for a plan and buffers, run as often as the buffers' contents change."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/comm/transport/ucx/lane_strike.h"
 
 #include <arpa/inet.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file lane_strike.h
  * Breaks connections of two ranks whose UCX transport has two rails over the loopback interface.

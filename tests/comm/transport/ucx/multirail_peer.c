@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/comm/transport/ucx/multirail_peer.h"
 
 #include <stdlib.h>

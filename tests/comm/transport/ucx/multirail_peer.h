@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file multirail_peer.h
  * A rank of a UCX transport that has multirail with all others (comm/transport/ucx/multirail.h),

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The end of a UCX transport with two rails: what was sent and what was answered gets out, and
  * nothing wakes anybody any more. */
 #include <poll.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Two ranks over two rails, which are two connections over the loopback interface; one of them is
  * cut, or swallows what it gets, while messages of all sizes go both ways. */
 #include <poll.h>

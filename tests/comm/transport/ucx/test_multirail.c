@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Multirail of the UCX transport without UCX: frames are put in by hand, and what would be sent
  * stays on its lists, where it is looked at. */
 #include <stdlib.h>

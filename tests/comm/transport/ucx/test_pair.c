@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Two ranks' multirail over three lanes without UCX, whose place this test takes: frames are packed
  * and arrive when chance says so, in order on each lane; lanes die, one way or both, and come back
  * too late. Whatever happens, every message arrives once, whole, and in the order of its tag. */

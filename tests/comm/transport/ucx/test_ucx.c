@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "comm/transport/ucx/ucx.h"
 
 #include <signal.h>

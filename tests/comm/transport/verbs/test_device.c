@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "comm/transport/verbs/device.h"
 
 #include <arpa/inet.h>

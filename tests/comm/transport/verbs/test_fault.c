@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What only the verbs transport can get wrong: credits, registrations, and broken connections. */
 #include <linux/capability.h>
 #include <poll.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/comm/transport/verbs/verbs_slot.h"
 
 #include <infiniband/verbs.h>

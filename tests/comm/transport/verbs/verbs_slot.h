@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file verbs_slot.h
  * What the tests of the verbs transport share: the RDMA devices of the machine, and a rank's slot

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Rules of HLO operators from small texts, control flow, parameters, and refusals. */
 #include <stdio.h>
 

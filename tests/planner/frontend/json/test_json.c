@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* JSON graphs: what is read, what is refused and where, and that writing loses nothing. */
 #include <stdio.h>
 

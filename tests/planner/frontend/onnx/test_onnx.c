@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ONNX models: PyTorch's exports, small models made here, and what is refused. */
 #include <stdarg.h>
 #include <stdio.h>

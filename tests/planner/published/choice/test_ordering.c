@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "planner/published/choice/ordering.h"
 
 #include "tests/planner/published/choice_fixture.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "planner/published/placement/placement.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Elimination on whole cores: the minimum and every value's marginal, against brute force. */
 #include <check.h>
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The solver of cost function networks against brute force, and its reader against bad input. */
 #include <check.h>
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Lowered capacities: no sum of usages is lost, and what lies between two sums goes. */
 #include <check.h>
 #include <stdlib.h>

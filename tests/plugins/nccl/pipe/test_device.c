@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "plugins/nccl/pipe/device.h"
 
 #include <limits.h>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Entries for the registries of other frameworks, which move weights by crossmesh.
 
     crossmesh.adapters.vllm     weight transfer backend "crossmesh"

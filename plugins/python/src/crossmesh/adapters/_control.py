@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls of a framework's control plane while this rank does its part of the transfer."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How the ranks of two programs, which have no process group in common, become one job: at a TCPStore."""
 
 from __future__ import annotations

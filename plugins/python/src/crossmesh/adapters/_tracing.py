@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which part of every weight a serving rank keeps, found out by asking its model.
 
 A serving model's `load_weights()` is given whole weights and copies what belongs to its rank: rows of a fused

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Weights of one program into those of another: the part that is the same for all frameworks."""
 
 from __future__ import annotations

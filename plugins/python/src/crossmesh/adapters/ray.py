@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ray's tensor transport "crossmesh": objects of actors go from actor to actor by crossmesh's transport.
 
 In the driver, before the actors are made:

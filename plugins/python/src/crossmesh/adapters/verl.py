@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """verl's checkpoint engine "crossmesh": weights stream from all actor ranks to all rollout ranks, bucket by bucket.
 
     actor_rollout_ref.rollout.checkpoint_engine.backend=crossmesh

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """vLLM's weight transfer backend "crossmesh": shards of the trainers go to where the workers' models keep them.
 
 In the serving processes (`pip install` registers it as a plugin of vLLM; otherwise call `register()`):

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """JAX arrays between device meshes and processes.
 
     >>> import jax, crossmesh.jax

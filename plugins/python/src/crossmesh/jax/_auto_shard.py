@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Programs whose shardings the planner finds."""
 
 from __future__ import annotations

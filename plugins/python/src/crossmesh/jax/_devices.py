@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The job that the devices of a JAX program make up: one rank for each device."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arrays that go from one compiled program to another, on other devices, while both run."""
 
 from __future__ import annotations

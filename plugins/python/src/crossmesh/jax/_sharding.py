@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """JAX shardings of every kind as crossmesh's layouts."""
 
 from __future__ import annotations

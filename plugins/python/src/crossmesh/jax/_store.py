@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where the ranks of a JAX job meet: the service of jax.distributed, or this process alone."""
 
 from __future__ import annotations

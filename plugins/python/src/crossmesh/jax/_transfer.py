@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arrays and trees of them, from wherever they lie to other shardings."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """libcrossmesh-xla.so: the custom call, and what it needs to know of this JAX."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """crossmesh for PyTorch: DTensors and state dicts between different DeviceMeshes of one job.
 
     >>> from crossmesh.torch import redistribute

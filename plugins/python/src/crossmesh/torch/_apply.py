@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plans on the ranks of a job: this rank's stage with its parameters as DTensors, and the schedule that runs it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """DTensors as crossmesh's layouts, and what every rank tells the others of its tensors."""
 
 from __future__ import annotations

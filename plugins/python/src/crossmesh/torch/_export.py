@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From a module to the planner's operator graph, by torch.export."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The job that a process group's ranks make up."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Operators of torch.export's graphs as the planner's: a function for each name of ATen's. Those that only move
 elements are in _movement.py."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Operators that move elements, as the planner's: reshapes, transpositions, parts and what is put together of parts."""
 
 from __future__ import annotations

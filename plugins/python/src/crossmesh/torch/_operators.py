@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the planner and the ranks have to know of an operator: which of its dimensions belong together.
 
 A *term* has a string of letters for each dimension of a tensor, as in planner/graph/sharding_rule.h: letters name factors,

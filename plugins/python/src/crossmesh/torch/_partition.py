@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A stage's operators on the ranks of its mesh: each runs on parts, as planned, with its collectives around it.
 
 Everything is known before the first step: which part of a tensor a rank has, what an operator makes of the parts it is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parallel plans for modules: torch.export's graph, planned by libautopar.so."""
 
 from __future__ import annotations

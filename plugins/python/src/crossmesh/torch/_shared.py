@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parameters that several stages use, as a table of tokens that is also the last layer's: each stage has one of its
 own, with placements of its own, and they stay equal because each adds the gradients of all."""
 

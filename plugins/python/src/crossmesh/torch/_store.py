@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The allgather of a job's own torch.distributed Store, through which crossmesh's ranks meet."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Batches of DTensors between device meshes."""
 
 from __future__ import annotations

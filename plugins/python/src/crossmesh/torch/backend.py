@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """torch.distributed's backend "crossmesh": point-to-point messages of libcrossmesh, and what can be made of them.
 
     >>> import crossmesh.torch.backend

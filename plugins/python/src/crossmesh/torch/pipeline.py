@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stages for torch.distributed.pipelining whose meshes differ: each has its own number of ranks and its own placements.
 
 torch's PipelineStage sends what a rank has to one rank of the next stage, so all stages need as many ranks, and the same
