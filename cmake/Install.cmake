@@ -38,3 +38,5 @@ xm_pkg_config(crossmesh "Cross-mesh resharding transport" "")
 xm_pkg_config(autopar "Planner of inter- and intra-operator parallelism" "")
 install(FILES docs/man/autopar.1 docs/man/emulated-cluster.1 docs/man/reshard-bench.1
         docs/man/pipeline-bench.1 docs/man/transport-bench.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DOCDIR})

@@ -6,7 +6,7 @@
  * cluster (profile.h), and ask for a pipeline plan (planner.h, plan.h) or for the sharding of one
  * mesh (shard.h). A plan can be simulated (simulate.h), explained (explain.h), verified (verify.h)
  * and compared with published planners' (like.h); plans and shardings are exported to JAX, XLA and
- * PyTorch (export.h). Other planners plug in (planner/plugin/plugin.h, planner/plugin/library.h).
+ * PyTorch (export.h). Other planners plug in (autopar/planner_plugin.h, autopar/planner_library.h).
  * What all functions have in common is in api.h.
  *
  * @code

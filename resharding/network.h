@@ -1,7 +1,7 @@
 /**
  * @file network.h
  * What else the rooms ask a network (crossmesh/network.h, which has the model). simulate.h and the
- * simulated transport (comm/transport/sim/sim.h) both follow it to the nanosecond.
+ * simulated transport (comm/transport/sim.h) both follow it to the nanosecond.
  */
 #ifndef XM_RESHARDING_NETWORK_H
 #define XM_RESHARDING_NETWORK_H

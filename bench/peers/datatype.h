@@ -10,10 +10,10 @@
 #include "bench/peers/moves.h"
 #include "bench/peers/slot.h"
 
-/** The committed type of non-empty @p box inside the slot's source tile: count 1 at its start. */
+/** The committed type of non-empty @p box inside the rank's source tile: count 1 at its start. */
 MPI_Datatype rb_peer_datatype_src(const rb_peer_slot_t *slot, const xm_box_t *box);
 
-/** The same inside the slot's destination tile. */
+/** The same inside the rank's destination tile. */
 MPI_Datatype rb_peer_datatype_dst(const rb_peer_slot_t *slot, const xm_box_t *box);
 
 #endif

@@ -15,12 +15,12 @@
  * stage channel and the run, are written just before it leaves, and compared when it is taken.
  *
  * @code
- *     rb_stage_channel_begin(stage_channel, messages, checked, run);   // on all ranks, which then
- * meet rb_stage_channel_offer(stage_channel);                           // a sender, once a message
- *     while (rb_stage_channel_advance(stage_channel), !rb_stage_channel_has_arrived(stage_channel,
- * &when)) { xm_worker_wait(worker, deadline);                // a receiver
+ *     rb_stage_channel_begin(channel, checked, run);  // on all ranks, which then meet
+ *     rb_stage_channel_offer(channel);                // a sender, once a message
+ *     while (rb_stage_channel_advance(channel), !rb_stage_channel_has_arrived(channel, &when)) {
+ *         xm_worker_wait(worker, deadline);           // a receiver
  *     }
- *     rb_stage_channel_take(stage_channel);
+ *     rb_stage_channel_take(channel);
  * @endcode
  *
  * Threads: that of the worker.

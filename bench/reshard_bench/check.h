@@ -1,6 +1,6 @@
 /**
  * @file check.h
- * reshard-bench --check: the doctor (comm/doctor/job.h), as a table or a JSON document.
+ * reshard-bench --check: the doctor (comm/doctor.h), as a table or a JSON document.
  */
 #ifndef RB_BENCH_RESHARD_BENCH_CHECK_H
 #define RB_BENCH_RESHARD_BENCH_CHECK_H

@@ -57,7 +57,7 @@ static void check_synchronisation(xm_doctor_t *doctor)
      * a row. */
     double bound = 1e-3;
 
-    if (!doctor->facts->clock_told) {
+    if (!doctor->facts->clock_known) {
         xm_doctor_note(doctor, XM_SEVERITY_ABSENT, subject, "", "the kernel does not tell");
     } else if (!doctor->facts->clock_synchronised) {
         xm_doctor_note(doctor, XM_SEVERITY_WARN, subject,

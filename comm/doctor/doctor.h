@@ -54,7 +54,7 @@ enum { XM_DOCTOR_PORTS = 32, XM_DOCTOR_NAME_SIZE = 64, XM_DOCTOR_TEXT_SIZE = 512
 /** What no file tells. Zero means that nobody knows, unless another value is named. */
 typedef struct xm_doctor_facts {
     double clock_resolution; /**< seconds, of CLOCK_MONOTONIC */
-    bool clock_told;         /**< the kernel says whether the clock is synchronised: */
+    bool clock_known;        /**< the kernel says whether the clock is synchronised: */
     bool clock_synchronised;
     double clock_error; /**< seconds: how wrong it may be, as the kernel estimates */
     bool has_shm;       /**< /dev/shm can be asked for its size: */

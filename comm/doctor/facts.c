@@ -21,13 +21,14 @@ static void read_clock(xm_doctor_facts_t *facts)
 {
     struct timespec step;
     struct timex state = {0};
-    int told = adjtimex(&state);
+    int state_code = adjtimex(&state);
 
     if (clock_getres(CLOCK_MONOTONIC, &step) == 0) {
         facts->clock_resolution = (double)step.tv_sec + (double)step.tv_nsec * 1e-9;
     }
-    facts->clock_told = told >= 0;
-    facts->clock_synchronised = told >= 0 && told != TIME_ERROR && (state.status & STA_UNSYNC) == 0;
+    facts->clock_known = state_code >= 0;
+    facts->clock_synchronised =
+        state_code >= 0 && state_code != TIME_ERROR && (state.status & STA_UNSYNC) == 0;
     facts->clock_error = (double)state.maxerror * 1e-6;
 }
 

@@ -298,19 +298,19 @@ static xm_status_t compare(xm_report_t *self)
  * what counts is what those of a host have together. */
 static void count_local(const xm_report_t *self, int rank, xm_doctor_params_t *params)
 {
-    bool marks[XM_DOCTOR_CORES] = {false}, told = true;
+    bool marks[XM_DOCTOR_CORES] = {false}, given = true;
 
     params->ranks = self->ranks;
     params->local_ranks = params->local_cores = 0;
     for (int r = 0; r < self->ranks; ++r) {
         if (strcmp(self->cards[r].host, self->cards[rank].host) == 0) {
             ++params->local_ranks;
-            told =
+            given =
                 xm_doctor_mark_list(self->cards[r].text[XM_ASPECT_CORES], marks, XM_DOCTOR_CORES) &&
-                told;
+                given;
         }
     }
-    for (int i = 0; told && i < XM_DOCTOR_CORES; ++i) {
+    for (int i = 0; given && i < XM_DOCTOR_CORES; ++i) {
         params->local_cores += marks[i];
     }
 }

@@ -7,9 +7,10 @@
  *     offset 0   u32 magic "XMH1"        offset 24  u64 activity of the sender
  *     offset 4   u16 version (1)         offset 32  u32 generation of the group
  *     offset 6   u16 type                offset 36  u32 probe
- *     offset 8   u32 sender              FAULT_STATUS only: u32 rank, i32 status, u16 length,
- * sentence offset 12  u32 receiver            end        u64 SipHash of everything before, by the
- * job's key offset 16  u64 question
+ *     offset 8   u32 sender              end        u64 SipHash of everything before,
+ *     offset 12  u32 receiver                       by the job's key
+ *     offset 16  u64 question            FAULT_STATUS only, behind offset 36:
+ *                                        u32 rank, i32 status, u16 length, sentence
  * @endcode
  * Ranks are those of the job as it began. PING asks with a number, PONG answers it. Anybody can
  * send datagrams to an open port, so nothing is looked at before the hash is found right.

@@ -12,7 +12,7 @@
  *   (post, test, free), the number of ranks and the own rank. xm_bootstrap_create_relay() uses it
  *   once, to tell where rank 0 listens; xm_bootstrap_create_oob() uses it for everything.
  *
- * All but the last end in a relay of TCP connections around rank 0. The relay's connections stay
+ * All but the last end in TCP connections to rank 0, which relays. The relay's connections stay
  * open for the life of the job and carry faults: when a process ends, its kernel closes the socket,
  * rank 0 notices within milliseconds and tells the others which rank it was; when rank 0 ends,
  * everybody notices by himself. A rank that leaves in order (xm_bootstrap_destroy() after success)

@@ -17,9 +17,9 @@
 
 #include "comm/base.h"
 
-/* EVENTS: taken in one poll. FAREWELL_MS: how long a leaving rank waits for the kernel to take
+/* EVENTS: taken in one poll. FIN_MS: how long a leaving rank waits for the kernel to take
  * its last frames. */
-enum { EVENTS = 64, FAREWELL_MS = 1000 };
+enum { EVENTS = 64, FIN_MS = 1000 };
 
 static void send_fault(xm_bootstrap_link_t *link, xm_bootstrap_type_t type,
                        const xm_bootstrap_fault_t *fault)
@@ -531,7 +531,7 @@ static void tcp_mark_failed(xm_bootstrap_t *bootstrap, const xm_bootstrap_fault_
 
 /* Says goodbye and waits a little until the kernel has taken what is queued: without the
  * goodbye the others would take the end of the connection for a death. */
-static void farewell(xm_bootstrap_link_t *link, double deadline)
+static void send_fin(xm_bootstrap_link_t *link, double deadline)
 {
     char discarded[4096];
 
@@ -557,12 +557,12 @@ static void farewell(xm_bootstrap_link_t *link, double deadline)
  * together. */
 void xm_bootstrap_tcp_destroy(xm_bootstrap_tcp_t *self)
 {
-    double deadline = xm_clock_seconds() + FAREWELL_MS * 1e-3;
+    double deadline = xm_clock_seconds() + FIN_MS * 1e-3;
 
     for (int rank = 0; rank < self->peer_count; ++rank) {
         xm_bootstrap_peer_t *peer = &self->peers[rank];
 
-        farewell(&peer->link, deadline);
+        send_fin(&peer->link, deadline);
         xm_bootstrap_link_close(&peer->link);
         free(peer->host);
         free(peer->block);

@@ -99,7 +99,7 @@ static xm_status_t measure_one(void *arg, const xm_collective_axis_t *axis, xm_c
                                      .repetitions = probe->params.repetitions,
                                      .seconds = probe->collective_budget / (visit->curves * sizes)};
     double span = (1 / probe->links_part - 1) / visit->curves; /* of the progress */
-    double numbers[POINT_NUMBERS * XM_PROBE_MAX_POINTS];
+    double numbers[POINT_NUMBERS * XM_CURVE_MAX_POINTS];
     xm_collective_points_t measured;
     char step[STEP];
     xm_status_t status;

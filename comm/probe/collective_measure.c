@@ -408,8 +408,8 @@ static xm_status_t sample(trial_t *trial, const xm_collective_effort_t *effort, 
             double sorted[MAX_SAMPLES];
 
             memcpy(sorted, times, (size_t)count * sizeof(double));
-            *seconds = xm_probe_median(sorted, count);
-            *spread = xm_probe_spread(sorted, count);
+            *seconds = xm_curve_median(sorted, count);
+            *spread = xm_curve_spread(sorted, count);
         }
     } while (count < MAX_SAMPLES &&
              (count < least || (*spread > XM_PROBE_TIGHT && spent < effort->seconds)));
@@ -454,7 +454,7 @@ xm_status_t xm_collective_measure(const xm_collective_job_t *job, xm_collective_
     bool too_long = false;
 
     for (uint64_t bytes = XM_COLLECTIVE_MIN_BYTES;
-         bytes <= effort->max_bytes && count < XM_PROBE_MAX_POINTS && !too_long;
+         bytes <= effort->max_bytes && count < XM_CURVE_MAX_POINTS && !too_long;
          bytes *= XM_COLLECTIVE_GROWTH) {
         size_t whole = whole_of(bytes, axis->size);
         trial_t trial = {.job = job, .library = library, .axis = axis, .call.kind = kind};
@@ -479,7 +479,7 @@ xm_status_t xm_collective_measure(const xm_collective_job_t *job, xm_collective_
                             "curve needs two",
                             (unsigned long long)effort->max_bytes, axis->size);
     }
-    measured->count = xm_probe_smooth(measured->points, measured->spread, count);
+    measured->count = xm_curve_smooth(measured->points, measured->spread, count);
     return XM_OK;
 }
 

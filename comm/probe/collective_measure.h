@@ -26,8 +26,8 @@ typedef struct xm_collective_effort {
 
 /** A curve with room for its points. */
 typedef struct xm_collective_points {
-    xm_curve_point_t points[XM_PROBE_MAX_POINTS];
-    double spread[XM_PROBE_MAX_POINTS];
+    xm_curve_point_t points[XM_CURVE_MAX_POINTS];
+    double spread[XM_CURVE_MAX_POINTS];
     int count; /**< at least 2 */
 } xm_collective_points_t;
 

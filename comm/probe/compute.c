@@ -154,7 +154,7 @@ double xm_probe_copy_seconds(void *to, const void *from, size_t bytes, int repet
         }
         times[i++] = elapsed / (double)batch;
     }
-    median = xm_probe_median(times, count);
-    *spread = xm_probe_spread(times, count);
+    median = xm_curve_median(times, count);
+    *spread = xm_curve_spread(times, count);
     return median;
 }

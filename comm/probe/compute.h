@@ -26,7 +26,7 @@ const char *xm_probe_flops_kind(void);
 double xm_probe_copy_bandwidth(void *to, const void *from, size_t bytes, double seconds);
 
 /** Seconds of one copy of @p bytes: median of @p repetitions, each long enough for the clock, and
- * how well they tell it (xm_probe_spread()). */
+ * how well they tell it (xm_curve_spread()). */
 double xm_probe_copy_seconds(void *to, const void *from, size_t bytes, int repetitions,
                              double *spread);
 

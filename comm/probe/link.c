@@ -289,8 +289,8 @@ static xm_status_t sample(xm_probe_link_t *link, const xm_probe_ping_t *ping, si
             return status;
         }
         count += next;
-        *seconds = xm_probe_median(times, count);
-        *spread = xm_probe_spread(times, count);
+        *seconds = xm_curve_median(times, count);
+        *spread = xm_curve_spread(times, count);
         /* Next come as many as are needed, then half as many again, as far as the budget allows. */
         next = count < least ? least - count : count / 2;
         next = next < MAX_SAMPLES - count ? next : MAX_SAMPLES - count;

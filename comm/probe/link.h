@@ -66,7 +66,7 @@ xm_status_t xm_probe_link_create(xm_worker_t *worker, int peer, size_t max_bytes
 
 /**
  * Measures one-way times (half of round trips). The data of one round trip per size is compared;
- * a difference is XM_ERR_CORRUPT. @p seconds and @p spread (xm_probe_spread()) have size_count
+ * a difference is XM_ERR_CORRUPT. @p seconds and @p spread (xm_curve_spread()) have size_count
  * entries; *points are filled.
  */
 xm_status_t xm_probe_link_ping(xm_probe_link_t *link, const xm_probe_ping_t *ping, double *seconds,

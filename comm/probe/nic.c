@@ -61,18 +61,18 @@ typedef struct {
 
 /* Judges a round by the median of the slower group's windows, and the widest spread. Nothing is
  * known of a window in which nothing ended: its bytes are those of a message that was held up. */
-static rate_t judge(xm_probe_windows_t *windows, int groups)
+static rate_t evaluate(xm_probe_windows_t *windows, int groups)
 {
-    rate_t judged = {.rate = INFINITY};
+    rate_t rate = {.rate = INFINITY};
 
     for (int g = 0; g < groups; ++g) {
         for (int w = 0; w < XM_PROBE_WINDOWS; ++w) {
-            judged.spread = windows->messages[g][w] < 1 ? 1 : judged.spread;
+            rate.spread = windows->messages[g][w] < 1 ? 1 : rate.spread;
         }
-        judged.rate = fmin(judged.rate, xm_probe_median(windows->rate[g], XM_PROBE_WINDOWS));
-        judged.spread = fmax(judged.spread, xm_probe_spread(windows->rate[g], XM_PROBE_WINDOWS));
+        rate.rate = fmin(rate.rate, xm_curve_median(windows->rate[g], XM_PROBE_WINDOWS));
+        rate.spread = fmax(rate.spread, xm_curve_spread(windows->rate[g], XM_PROBE_WINDOWS));
     }
-    return judged;
+    return rate;
 }
 
 /* The faster round, or the calmer one of two that are about as fast. */
@@ -113,7 +113,7 @@ static xm_status_t settle_rate(xm_probe_t *probe, const xm_probe_flow_t *flows, 
             return status;
         }
         probe->elapsed = elapsed;
-        best = better(best, judge(&windows, groups));
+        best = better(best, evaluate(&windows, groups));
         if (best.spread <= XM_PROBE_TIGHT || time_left(probe) < 0 ||
             probe->elapsed - started > share) {
             break;

@@ -232,7 +232,7 @@ free_buffers:
 /* Only rank 0 copies; the others wait at the end of the step. */
 static xm_status_t measure_self(xm_probe_t *probe)
 {
-    double numbers[2 * XM_PROBE_MAX_POINTS];
+    double numbers[2 * XM_CURVE_MAX_POINTS];
     xm_status_t status;
 
     if (xm_probe_is_done(probe, "self")) {
@@ -262,7 +262,7 @@ static xm_status_t ping_pong(xm_probe_t *probe, int peer, bool begins, double *n
                              size_t *count)
 {
     double timeout = xm_worker_timeout(probe->worker);
-    double seconds[XM_PROBE_MAX_POINTS], spread[XM_PROBE_MAX_POINTS];
+    double seconds[XM_CURVE_MAX_POINTS], spread[XM_CURVE_MAX_POINTS];
     xm_probe_ping_t ping = {.sizes = probe->sizes,
                             .size_count = probe->size_count,
                             .repetitions = probe->params.repetitions,
@@ -295,7 +295,7 @@ static xm_status_t measure_link(xm_probe_t *probe, xm_link_class_t class, const 
                                 double start, double end)
 {
     const char *step = xm_link_class_name(class);
-    double numbers[2 * XM_PROBE_MAX_POINTS];
+    double numbers[2 * XM_CURVE_MAX_POINTS];
     size_t count = 0;
     int a, b;
     xm_status_t status;
@@ -597,7 +597,7 @@ xm_status_t xm_probe_run(xm_worker_t *worker, const xm_probe_params_t *params,
     probe.rank = xm_worker_rank(worker);
     probe.ranks = xm_worker_size(worker);
     probe.hosts = xm_worker_host_count(worker);
-    probe.size_count = xm_probe_sizes(probe.params.max_bytes, probe.sizes);
+    probe.size_count = xm_curve_sizes(probe.params.max_bytes, probe.sizes);
     probe.host_of = calloc((size_t)probe.ranks, sizeof(int));
     if (probe.host_of == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "probe: out of memory");

@@ -13,7 +13,7 @@ typedef struct xm_probe {
     xm_probe_params_t params;
     int rank, ranks, hosts;
     int *host_of;
-    uint64_t sizes[XM_PROBE_MAX_POINTS];
+    uint64_t sizes[XM_CURVE_MAX_POINTS];
     int size_count;
     xm_probe_state_t *state;
     double started; /* this rank's clock */

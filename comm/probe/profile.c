@@ -82,7 +82,7 @@ static double median_of(const xm_probe_summary_t *summary, double *values, size_
     for (int rank = 0; rank < summary->ranks; ++rank) {
         memcpy(&values[rank], (const char *)&summary->devices[rank] + offset, sizeof(double));
     }
-    return xm_probe_median(values, summary->ranks);
+    return xm_curve_median(values, summary->ranks);
 }
 
 /* Devices are the medians of all ranks, and memory is that of the tightest host, so that a plan
@@ -218,7 +218,7 @@ static bool host_rates(const xm_probe_summary_t *summary, double *rates, double 
         return false;
     }
     /* The median sorts the rates, so the ends of the array are the extremes. */
-    *typical = xm_probe_median(rates, measured);
+    *typical = xm_curve_median(rates, measured);
     *differ = rates[measured - 1] > noise(summary) * rates[0];
     if (measured < summary->hosts) {
         say(provenance,
@@ -306,7 +306,7 @@ xm_status_t xm_probe_profile(const xm_probe_summary_t *summary, xm_cluster_profi
     for (int link = 0; link < XM_LINK_CLASS_COUNT; ++link) {
         if (curves[link].count > 0) {
             curves[link].count =
-                xm_probe_smooth(curves[link].points, curves[link].spread, curves[link].count);
+                xm_curve_smooth(curves[link].points, curves[link].spread, curves[link].count);
         }
     }
     substitute(curves, &provenance);

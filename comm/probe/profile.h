@@ -16,8 +16,8 @@ typedef struct xm_probe_device {
 } xm_probe_device_t;
 
 typedef struct xm_probe_curve {
-    xm_curve_point_t points[XM_PROBE_MAX_POINTS];
-    double spread[XM_PROBE_MAX_POINTS];
+    xm_curve_point_t points[XM_CURVE_MAX_POINTS];
+    double spread[XM_CURVE_MAX_POINTS];
     int count; /**< 0: not measured */
 } xm_probe_curve_t;
 

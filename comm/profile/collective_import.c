@@ -223,7 +223,7 @@ static xm_status_t finish(xm_collective_table_t *table, const xm_collective_hint
     }
     /* The curve borrows the rows; xm_collective_curve_copy() makes its own. */
     curve.points = table->rows;
-    curve.count = (size_t)xm_probe_smooth(table->rows, spread, (int)table->count);
+    curve.count = (size_t)xm_curve_smooth(table->rows, spread, (int)table->count);
     status = xm_collective_curve_check("the curve", &curve);
     if (status < 0) {
         return status;

@@ -11,12 +11,12 @@
 #define FASTEST_LINK 1e12
 
 /* Sizes grow by a factor of four: enough points for a curve, few enough for a short probe. */
-int xm_probe_sizes(uint64_t max_bytes, uint64_t sizes[XM_PROBE_MAX_POINTS])
+int xm_curve_sizes(uint64_t max_bytes, uint64_t sizes[XM_CURVE_MAX_POINTS])
 {
     int count = 0;
 
     sizes[count++] = 8;
-    for (uint64_t size = 64; size <= max_bytes && count < XM_PROBE_MAX_POINTS; size *= 4) {
+    for (uint64_t size = 64; size <= max_bytes && count < XM_CURVE_MAX_POINTS; size *= 4) {
         sizes[count++] = size;
     }
     return count;
@@ -30,7 +30,7 @@ static int compare_doubles(const void *a, const void *b)
 }
 
 /* Sorts the values, which the caller uses afterwards. */
-double xm_probe_median(double *values, int count)
+double xm_curve_median(double *values, int count)
 {
     qsort(values, (size_t)count, sizeof(double), compare_doubles);
     return (values[(count - 1) / 2] + values[count / 2]) / 2;
@@ -39,7 +39,7 @@ double xm_probe_median(double *values, int count)
 /* Half the width of a 95 % confidence interval of the median, relative to it. It comes from
  * order statistics alone and assumes no distribution. With fewer than two values nothing is
  * known, which is 1. */
-double xm_probe_spread(const double *sorted, int count)
+double xm_curve_spread(const double *sorted, int count)
 {
     double median = (sorted[(count - 1) / 2] + sorted[count / 2]) / 2;
     double part = pow(0.5, count), below = part; /* P(Binomial(count, 1/2) <= skipped) */
@@ -65,7 +65,7 @@ double xm_probe_spread(const double *sorted, int count)
  * by the mean, until the pools rise; then each point gets its pool's mean. Points of the last
  * pool are reduced to one, so that the last slope is positive. Returns the number of points
  * left. */
-int xm_probe_smooth(xm_curve_point_t *curve, double *spread, int points)
+int xm_curve_smooth(xm_curve_point_t *curve, double *spread, int points)
 {
     struct {
         double mean;

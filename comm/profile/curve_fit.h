@@ -8,21 +8,21 @@
 #include "comm/profile/curve.h"
 
 /* Points of a curve that the probe measures, and of one that can be smoothed. */
-enum { XM_PROBE_MAX_POINTS = 24, XM_PROBE_MAX_SMOOTH = 256 };
+enum { XM_CURVE_MAX_POINTS = 24, XM_PROBE_MAX_SMOOTH = 256 };
 
 /** Sizes 8, 64, 256, … × 4 up to @p max_bytes (at least 64); returns how many. */
-int xm_probe_sizes(uint64_t max_bytes, uint64_t sizes[XM_PROBE_MAX_POINTS]);
+int xm_curve_sizes(uint64_t max_bytes, uint64_t sizes[XM_CURVE_MAX_POINTS]);
 
 /** Median (mean of the middle two); sorts @p values. */
-double xm_probe_median(double *values, int count);
+double xm_curve_median(double *values, int count);
 
 /**
- * How well @p count values (sorted, as xm_probe_median() leaves them) tell their median: half the
+ * How well @p count values (sorted, as xm_curve_median() leaves them) tell their median: half the
  * width of the distribution-free 95 % confidence interval (order statistics), as a part of the
  * median, at most 1. Fewer than 6 values cannot give 95 %; their whole range counts, and of one
  * value nothing is known: 1.
  */
-double xm_probe_spread(const double *sorted, int count);
+double xm_curve_spread(const double *sorted, int count);
 
 /** A median counts as known when its interval is within ± this part of it. */
 #define XM_PROBE_TIGHT 0.02
@@ -33,6 +33,6 @@ double xm_probe_spread(const double *sorted, int count);
  * largest size of them is kept, so that the curve ends rising. @p spread, of each point, follows
  * what is dropped. Returns the new number of points.
  */
-int xm_probe_smooth(xm_curve_point_t *curve, double *spread, int points);
+int xm_curve_smooth(xm_curve_point_t *curve, double *spread, int points);
 
 #endif

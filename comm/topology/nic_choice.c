@@ -131,12 +131,13 @@ static double fullness(const xm_nic_choice_t *choice, const xm_nic_way_t *way, i
     return (choice->nics[way->nic].load + more) / worth_of(choice, way);
 }
 
-static const xm_nic_way_t *emptiest(const xm_nic_choice_t *choice, const xm_nic_seated_t *seated)
+static const xm_nic_way_t *emptiest(const xm_nic_choice_t *choice,
+                                    const xm_nic_assignment_t *assigned)
 {
     const xm_nic_way_t *best = NULL;
 
-    for (int i = 0; i < seated->near_count; ++i) {
-        const xm_nic_way_t *way = &seated->near[i];
+    for (int i = 0; i < assigned->near_count; ++i) {
+        const xm_nic_way_t *way = &assigned->near[i];
 
         if (best == NULL || fullness(choice, way, 1) < fullness(choice, best, 1) * (1 - rounding)) {
             best = way;
@@ -151,12 +152,12 @@ static void slot_all(xm_nic_choice_t *choice)
 {
     for (int near = 1; near <= choice->nic_count; ++near) {
         for (int i = 0; i < choice->slot_count; ++i) {
-            xm_nic_seated_t *seated = &choice->slots[i];
+            xm_nic_assignment_t *assigned = &choice->slots[i];
 
-            if (seated->near_count == near) {
-                seated->way[0] = *emptiest(choice, seated);
-                seated->count = 1;
-                ++choice->nics[seated->way[0].nic].load;
+            if (assigned->near_count == near) {
+                assigned->way[0] = *emptiest(choice, assigned);
+                assigned->count = 1;
+                ++choice->nics[assigned->way[0].nic].load;
             }
         }
     }
@@ -172,14 +173,14 @@ static void even_out(xm_nic_choice_t *choice)
     for (int round = 0; moved && round <= choice->slot_count; ++round) {
         moved = false;
         for (int i = 0; i < choice->slot_count; ++i) {
-            xm_nic_seated_t *seated = &choice->slots[i];
-            const xm_nic_way_t *better = seated->count > 0 ? emptiest(choice, seated) : NULL;
+            xm_nic_assignment_t *assigned = &choice->slots[i];
+            const xm_nic_way_t *better = assigned->count > 0 ? emptiest(choice, assigned) : NULL;
 
-            if (better != NULL && better->nic != seated->way[0].nic &&
+            if (better != NULL && better->nic != assigned->way[0].nic &&
                 fullness(choice, better, 1) <
-                    fullness(choice, &seated->way[0], 0) * (1 - rounding)) {
-                --choice->nics[seated->way[0].nic].load;
-                seated->way[0] = *better;
+                    fullness(choice, &assigned->way[0], 0) * (1 - rounding)) {
+                --choice->nics[assigned->way[0].nic].load;
+                assigned->way[0] = *better;
                 ++choice->nics[better->nic].load;
                 moved = true;
             }
@@ -191,20 +192,20 @@ static void even_out(xm_nic_choice_t *choice)
 static void add_rails(xm_nic_choice_t *choice)
 {
     for (int nic = 0; nic < choice->nic_count; ++nic) {
-        xm_nic_seated_t *chosen = NULL;
+        xm_nic_assignment_t *chosen = NULL;
         const xm_nic_way_t *way = NULL;
 
         if (!choice->nics[nic].suitable || choice->nics[nic].load > 0) {
             continue;
         }
         for (int i = 0; i < choice->slot_count; ++i) {
-            xm_nic_seated_t *seated = &choice->slots[i];
+            xm_nic_assignment_t *assigned = &choice->slots[i];
 
-            for (int near = 0; near < seated->near_count; ++near) {
-                if (seated->near[near].nic == nic && seated->count < XM_NIC_CHOICE_MAX &&
-                    (chosen == NULL || seated->count < chosen->count)) {
-                    chosen = seated;
-                    way = &seated->near[near];
+            for (int near = 0; near < assigned->near_count; ++near) {
+                if (assigned->near[near].nic == nic && assigned->count < XM_NIC_CHOICE_MAX &&
+                    (chosen == NULL || assigned->count < chosen->count)) {
+                    chosen = assigned;
+                    way = &assigned->near[near];
                 }
             }
         }
@@ -287,7 +288,7 @@ xm_status_t xm_nic_choice_create(const xm_nic_choice_params_t *params, xm_nic_ch
     choice->topology = params->topology;
     choice->nic_count = (int)nics;
     choice->slot_count = params->slot_count;
-    status = xm_nic_choice_judge(choice, params);
+    status = xm_nic_choice_evaluate(choice, params);
     if (status < 0) {
         xm_nic_choice_destroy(choice);
         return status;

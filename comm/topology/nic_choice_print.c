@@ -158,13 +158,13 @@ static const char *why_unused(const xm_nic_choice_t *choice, int nic)
     bool ranks = choice->slots[0].slot.rank >= 0, nearer = true;
 
     for (int i = 0; i < choice->slot_count && nearer; ++i) {
-        const xm_nic_seated_t *seated = &choice->slots[i];
-        xm_topology_path_t path =
-            seated->slot.gpu >= 0
-                ? xm_topology_path(choice->topology, nic, seated->slot.gpu)
-                : xm_topology_path_to_node(choice->topology, XM_DEVICE_NIC, nic, seated->slot.node);
+        const xm_nic_assignment_t *assigned = &choice->slots[i];
+        xm_topology_path_t path = assigned->slot.gpu >= 0
+                                      ? xm_topology_path(choice->topology, nic, assigned->slot.gpu)
+                                      : xm_topology_path_to_node(choice->topology, XM_DEVICE_NIC,
+                                                                 nic, assigned->slot.node);
 
-        nearer = seated->way[0].path <= path;
+        nearer = assigned->way[0].path <= path;
     }
     if (nearer) {
         return ranks ? "others are nearer to every rank" : "others are nearer to every GPU";

@@ -108,8 +108,8 @@ static double rate_of(const xm_topology_device_t *nic, double measured)
 }
 
 /* Judges a NIC by its own description. */
-static void judge_alone(xm_nic_choice_t *choice, int nic, const xm_nic_choice_params_t *params,
-                        bool names_told)
+static void evaluate_alone(xm_nic_choice_t *choice, int nic, const xm_nic_choice_params_t *params,
+                           bool names_given)
 {
     const xm_topology_device_t *device = device_of(choice, nic);
     xm_nic_suitability_t *suitability = &choice->nics[nic];
@@ -122,7 +122,7 @@ static void judge_alone(xm_nic_choice_t *choice, int nic, const xm_nic_choice_pa
     if (names_device(params->unwanted, device)) {
         reject(choice, nic, "XM_NICS leaves it out");
     }
-    if (names_told && !has_name(device)) {
+    if (names_given && !has_name(device)) {
         reject(choice, nic, "no driver: neither an interface nor an RDMA device");
     }
     if (device->down) {
@@ -300,15 +300,15 @@ static xm_status_t check_unwanted(const xm_nic_choice_t *choice, const char *unw
 
 /* Judges all NICs. The order matters: each test compares only those that have passed the ones
  * before. */
-xm_status_t xm_nic_choice_judge(xm_nic_choice_t *choice, const xm_nic_choice_params_t *params)
+xm_status_t xm_nic_choice_evaluate(xm_nic_choice_t *choice, const xm_nic_choice_params_t *params)
 {
-    bool names_told = false;
+    bool names_given = false;
 
     for (int nic = 0; nic < choice->nic_count; ++nic) {
-        names_told = names_told || has_name(device_of(choice, nic));
+        names_given = names_given || has_name(device_of(choice, nic));
     }
     for (int nic = 0; nic < choice->nic_count; ++nic) {
-        judge_alone(choice, nic, params, names_told);
+        evaluate_alone(choice, nic, params, names_given);
     }
     reject_wireless(choice);
     reject_slow(choice);

@@ -47,7 +47,7 @@ struct xm_op {
     void (*done)(xm_op_t *op, xm_status_t status);
     void *arg;
     /** Identifies a send's message in an order set on a simulated fabric
-     * (comm/transport/sim/sim.h); 0, and on other transports: none. */
+     * (comm/transport/sim.h); 0, and on other transports: none. */
     uint64_t order;
 
     /* Private to the transport while the operation is in flight. */

@@ -189,7 +189,7 @@ static xm_status_t look_around(xm_worker_t *worker, int64_t *next)
 /* The transport lost a peer. The fault channel knows better which rank died first: when one
  * rank dies, others leave because of it, and their connections break as well. So it gets a
  * quarter of a second, and only then the lost peer is blamed. */
-static xm_status_t judge_lost_peer(xm_worker_t *worker)
+static xm_status_t check_lost_peer(xm_worker_t *worker)
 {
     struct pollfd entry = {.fd = xm_bootstrap_fd(worker->bootstrap), .events = POLLIN};
     int64_t deadline = xm_worker_now(worker) + fault_status_grace_ns;
@@ -226,7 +226,7 @@ static xm_status_t advance(xm_worker_t *worker, bool *moved)
     *moved = xm_transport_progress(worker->transport) > 0;
     *moved = xm_worker_advance_guests(worker) || *moved;
     if (worker->transport->failed_peer >= 0) {
-        return judge_lost_peer(worker);
+        return check_lost_peer(worker);
     }
     if (++worker->calls % FAULT_POLL_EVERY == 0) {
         int64_t next;

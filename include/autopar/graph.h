@@ -25,14 +25,13 @@
  *     {
  *         const ap_shape_t data = {2, {1024, 512}}, weights = {2, {512, 512}};
  *         ap_op_params_t op = AP_OP_PARAMS_INIT;
- *         int *w = &op.operands[1], h;
+ *         int *x = &op.operands[0], *w = &op.operands[1], h;
  *         xm_status_t status =
- *             ap_graph_add_tensor(graph, "x", AP_TENSOR_INPUT, &data, AP_DTYPE_F32,
- * &op.operands[0]);
+ *             ap_graph_add_tensor(graph, "x", AP_TENSOR_INPUT, &data, AP_DTYPE_F32, x);
  *
  *         if (status == XM_OK) {
- *             status = ap_graph_add_tensor(graph, "w", AP_TENSOR_PARAMETER, &weights, AP_DTYPE_F32,
- * w);
+ *             status = ap_graph_add_tensor(graph, "w", AP_TENSOR_PARAMETER, &weights,
+ *                                          AP_DTYPE_F32, w);
  *         }
  *         op.kind = AP_OP_EINSUM;
  *         op.name = "h";

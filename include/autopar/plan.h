@@ -63,7 +63,7 @@ typedef struct ap_plan_layers {
 } ap_plan_layers_t;
 
 /** One pipeline stage. */
-typedef struct ap_plan_stage {
+typedef struct {
     int first_layer, last_layer;
     int hosts, devices_per_host; /**< submesh */
     int shape[2];                /**< logical mesh shape */
@@ -104,7 +104,7 @@ typedef struct ap_link_load {
  * The tensor that passes from one stage to the next, for one micro-batch. Its gradient takes the
  * way back with source and destination exchanged.
  */
-typedef struct ap_plan_boundary {
+typedef struct {
     const char *tensor;
     int rank;
     int64_t shape[AP_MAX_RANK];
@@ -136,7 +136,7 @@ typedef struct ap_plan_reading {
 } ap_plan_reading_t;
 
 /** What concerns the whole plan. */
-typedef struct ap_plan_info {
+typedef struct {
     const char *model;
     ap_plan_reading_t reading;
     int layers;

@@ -1,7 +1,7 @@
 /**
- * @file planner/plugin/library.h
+ * @file autopar/planner_library.h
  * The host's side of planner plug-ins: loads a library that exports `autopar_planner_v1`
- * (planner/plugin/plugin.h), asks it, and verifies what it answers.
+ * (autopar/planner_plugin.h), asks it, and verifies what it answers.
  *
  * The library is loaded by a child process, a fork, and all its functions run there. One that
  * hangs is killed when its time is up, together with what it has started; one that crashes takes
@@ -41,12 +41,12 @@ enum { AP_PLANNER_NAME_MOST = 64 /**< characters of a planner's name */ };
 /**
  * Loads and initialises. @p path goes to dlopen(): a name without a slash is looked for as
  * libraries are. @p host may be NULL; it is copied, and called back in this process. Starting, and
- * later finalising, may take @p patience seconds; 0: 30. XM_ERR_NOT_FOUND: no such library;
+ * later finalising, may take @p timeout seconds; 0: 30. XM_ERR_NOT_FOUND: no such library;
  * XM_ERR_UNSUPPORTED: it exports no table, one of another version, or one with holes;
  * XM_ERR_INTERNAL: init failed, or crashed; XM_ERR_TIMEOUT: it did not return.
  */
 XM_API xm_status_t ap_planner_library_open(const char *path, const autopar_planner_host_v1_t *host,
-                                           double patience, ap_planner_library_t **library);
+                                           double timeout, ap_planner_library_t **library);
 
 /** The planner's name. */
 XM_API const char *ap_planner_library_name(const ap_planner_library_t *library);

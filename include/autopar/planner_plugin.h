@@ -1,5 +1,5 @@
 /**
- * @file planner/plugin/plugin.h
+ * @file autopar/planner_plugin.h
  * Planners as plug-ins: the table that a shared library exports to be loaded by
  * `autopar plan --planner LIBRARY`, and that libautopar.so exports to be called by others.
  *

@@ -61,7 +61,7 @@ typedef struct ap_simulation_params {
         sizeof(ap_simulation_params_t), NULL, 0, 0, 0, 0, false, NULL                              \
     }
 
-typedef struct ap_simulation_result {
+typedef struct {
     int64_t makespan_ns;
     /** Of one batch: the makespan, or with several batches the mean distance of their ends. */
     int64_t step_ns;

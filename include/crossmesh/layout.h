@@ -1,6 +1,6 @@
 /**
  * @file layout.h
- * Layout: how one tensor lies on one mesh. Mesh + sharding spec + partition flavour + tensor shape.
+ * Layout: how one tensor lies on one mesh. Mesh + sharding spec + partition rule + tensor shape.
  *
  * A *sharding spec* says for every tensor dimension which mesh axes split it, first axis outermost.
  * It is written as Alpa and the MLSys'23 paper do, one token per dimension: `R` (not split), or `S`
@@ -11,7 +11,7 @@
  * Along a dimension split into p *parts* the layout has p + 1 *cut points*; the cross product of
  * the dimensions' parts are the *tiles*, numbered row-major. A device at a mesh position holds
  * exactly one tile; positions that differ only in axes the spec does not use hold the same tile
- * (*replicas*). A tile may be empty. Partition flavours:
+ * (*replicas*). A tile may be empty. Partition rules:
  *  - even: every split dimension must divide;
  *  - chunk: torch's rule. Along each axis, outermost first, a range of n is cut into pieces of
  *    ceil(n / p), so last pieces are shorter or empty;
@@ -87,8 +87,8 @@ typedef struct xm_layout xm_layout_t;
 XM_API xm_status_t xm_spec_parse(const char *text, xm_spec_t *spec);
 
 /**
- * The flavour named "even", "chunk" or "balanced"; unknown names fail with the nearest match.
- * "explicit" fails too: a name carries no offsets, see xm_layout_create_explicit().
+ * The partition rule named "even", "chunk" or "balanced"; unknown names fail with the nearest
+ * match. "explicit" fails too: a name carries no offsets, see xm_layout_create_explicit().
  */
 XM_API xm_status_t xm_partition_parse(const char *name, xm_partition_t *partition);
 

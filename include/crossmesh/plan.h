@@ -30,7 +30,7 @@
  *         params.strategy = XM_STRATEGY_AUTO;
  *         params.scheduler = XM_SCHEDULER_AUTO;
  *         params.network = network;
- *         if (xm_plan_create(&params, plan) < 0 || xm_plan_info(*plan, &info) < 0) {
+ *         if (xm_plan_create(&params, plan) < 0 || xm_plan_get_info(*plan, &info) < 0) {
  *             return 0.0;
  *         }
  *         return (double)info.bound_ns / (double)info.makespan_ns; // 1 is optimal
@@ -173,7 +173,7 @@ XM_API xm_status_t xm_plan_create(const xm_plan_params_t *params, xm_plan_t **pl
 XM_API void xm_plan_destroy(xm_plan_t *plan);
 
 /** Fills in @p info, as far as its struct_size says that there is room. */
-XM_API xm_status_t xm_plan_info(const xm_plan_t *plan, xm_plan_info_t *info);
+XM_API xm_status_t xm_plan_get_info(const xm_plan_t *plan, xm_plan_info_t *info);
 
 /**
  * Simulates @p plan on @p network, which may be another than it was made for, and lists its hops in

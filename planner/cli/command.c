@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -94,7 +95,7 @@ xm_status_t ap_command_parse_list(const char *what, const char *text, int64_t *v
 
 /* Reads "4" as exactly four stages and "2-8" as a range. Both results are set even where the range
  * is upside down, but the caller then gets an error and uses neither. */
-xm_status_t ap_command_parse_stages(const char *text, int *minimum, int *maximum)
+static xm_status_t parse_stages(const char *text, int *minimum, int *maximum)
 {
     size_t length = strcspn(text, "-");
     char word[16];
@@ -118,4 +119,47 @@ xm_status_t ap_command_parse_stages(const char *text, int *minimum, int *maximum
     return low <= high ? XM_OK
                        : xm_error_set(XM_ERR_INVALID_ARGUMENT,
                                       "--stages: %s is not a range from low to high", text);
+}
+
+/* A limit of 0 bytes is refused here: inside the planner 0 means that the profile says how much
+ * there is. */
+xm_status_t ap_command_search_params(const ap_command_search_t *search, int64_t *micro_batches,
+                                     size_t capacity, ap_planner_params_t *params)
+{
+    xm_status_t status = XM_OK;
+
+    if (search->model == NULL || search->cluster == NULL) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--%s is needed",
+                            search->model == NULL ? "model" : "cluster");
+    }
+    if (search->memory_limit == 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--memory-limit: a device needs some memory");
+    }
+    params->model = search->model;
+    params->global_batch = search->global_batch;
+    params->memory_limit =
+        search->memory_limit == AP_COMMAND_NOT_GIVEN ? 0.0 : (double)search->memory_limit;
+    params->recompute = (ap_recompute_t)search->recompute;
+    if (search->micro_batches != NULL) {
+        params->micro_batches = micro_batches;
+        status = ap_command_parse_list("--micro-batches", search->micro_batches, micro_batches,
+                                       capacity, &params->micro_batch_count);
+    }
+    if (status == XM_OK && search->stages != NULL) {
+        status = parse_stages(search->stages, &params->min_stages, &params->max_stages);
+    }
+    return status;
+}
+
+xm_status_t ap_command_print_json(json_t *document)
+{
+    char *text = document != NULL ? json_dumps(document, JSON_INDENT(1)) : NULL;
+
+    json_decref(document);
+    if (text == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for JSON");
+    }
+    (void)puts(text);
+    free(text);
+    return xm_cli_flush();
 }

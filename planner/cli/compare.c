@@ -19,12 +19,10 @@
 enum { MAX_ROWS = 64, TEXT = 32, RECOMPUTE_TEXT = 64, DIFFERENCE = 160 };
 
 static const char program[] = "autopar compare";
-static const uint64_t not_given = UINT64_MAX;
 
 typedef struct compare_options {
-    const char *model, *cluster, *like, *micro_batches, *stages;
-    int hosts, devices_per_host, global_batch, recompute;
-    uint64_t memory_limit;
+    const char *like;
+    ap_command_search_t search;
     bool json, list;
 } compare_options_t;
 
@@ -42,56 +40,10 @@ static xm_status_t parse_options(int argc, char *const *argv, compare_options_t 
          .help = "Print the planners: space, search, schedule and costs of each."},
         {.name = "model",
          .kind = XM_CLI_STRING,
-         .target = &o->model,
+         .target = &o->search.model,
          .argument = "NAME",
          .help = "Built-in model; autopar import lists them."},
-        {.name = "cluster",
-         .kind = XM_CLI_STRING,
-         .target = &o->cluster,
-         .argument = "FILE",
-         .help = "Cluster profile, as autopar probe writes it."},
-        {.name = "hosts",
-         .kind = XM_CLI_INT,
-         .target = &o->hosts,
-         .argument = "HOSTS",
-         .minimum = 1,
-         .maximum = 4096,
-         .help = "Plan for this many such hosts instead of the profile's."},
-        {.name = "devices-per-host",
-         .kind = XM_CLI_INT,
-         .target = &o->devices_per_host,
-         .argument = "DEVICES",
-         .minimum = 1,
-         .maximum = 64,
-         .help = "Plan for this many such devices a host."},
-        {.name = "global-batch",
-         .kind = XM_CLI_INT,
-         .target = &o->global_batch,
-         .argument = "SAMPLES",
-         .minimum = 1,
-         .maximum = 1 << 30,
-         .help = "Samples of one training step (default 1024)."},
-        {.name = "micro-batches",
-         .kind = XM_CLI_STRING,
-         .target = &o->micro_batches,
-         .argument = "LIST",
-         .help = "Numbers of micro-batches to try, e.g. 16,32 (default: powers of two to 1024)."},
-        {.name = "stages",
-         .kind = XM_CLI_STRING,
-         .target = &o->stages,
-         .argument = "MIN-MAX",
-         .help = "Number of pipeline stages, e.g. 2 or 2-4 (default: any)."},
-        {.name = "memory-limit",
-         .kind = XM_CLI_BYTES,
-         .target = &o->memory_limit,
-         .argument = "BYTES",
-         .help = "Memory of one device, e.g. 16GiB (default: the profile's)."},
-        {.name = "recompute",
-         .kind = XM_CLI_CHOICE,
-         .target = &o->recompute,
-         .argument = "auto|off|on|uniform",
-         .help = "Run the forward pass of layers again in the backward pass: auto lets each stage\n"
-                 "choose, uniform all together (default auto)."},
+        AP_COMMAND_SEARCH_OPTIONS(&o->search),
         {.name = "json",
          .letter = 'J',
          .kind = XM_CLI_FLAG,
@@ -188,36 +140,6 @@ static xm_status_t choose_rows(const char *names, const ap_planner_preset_t **ch
     return status;
 }
 
-/* Turns the options into the parameters of the planner. The numbers of micro-batches lie in memory
- * of the caller, because the parameters only point to them. A limit of 0 bytes is refused here:
- * inside the planner 0 means that the profile says how much there is. */
-static xm_status_t fill_params(const compare_options_t *o, int64_t *micro_batches,
-                               ap_planner_params_t *params)
-{
-    xm_status_t status = XM_OK;
-
-    if (o->model == NULL || o->cluster == NULL) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--%s is needed",
-                            o->model == NULL ? "model" : "cluster");
-    }
-    if (o->memory_limit == 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--memory-limit: a device needs some memory");
-    }
-    params->model = o->model;
-    params->global_batch = o->global_batch;
-    params->memory_limit = o->memory_limit == not_given ? 0.0 : (double)o->memory_limit;
-    params->recompute = (ap_recompute_t)o->recompute;
-    if (o->micro_batches != NULL) {
-        params->micro_batches = micro_batches;
-        status = ap_command_parse_list("--micro-batches", o->micro_batches, micro_batches, MAX_ROWS,
-                                       &params->micro_batch_count);
-    }
-    if (status == XM_OK && o->stages != NULL) {
-        status = ap_command_parse_stages(o->stages, &params->min_stages, &params->max_stages);
-    }
-    return status;
-}
-
 /* Prints one planner's result. A row without a plan says why instead, and still says how long its
  * search was; where our own planner has found no plan there is no ratio and no difference to
  * print. */
@@ -268,7 +190,7 @@ static void print_table(const compare_options_t *o, const ap_planner_params_t *p
 {
     const ap_like_result_t *ours = &results[count - 1];
 
-    (void)printf("# %s on %s, %d x %d devices, batch %" PRId64 "\n", o->model,
+    (void)printf("# %s on %s, %d x %d devices, batch %" PRId64 "\n", o->search.model,
                  xm_cluster_profile_name(params->profile),
                  xm_cluster_profile_hosts(params->profile),
                  xm_cluster_profile_devices_per_host(params->profile),
@@ -348,7 +270,7 @@ static json_t *to_json(const compare_options_t *o, const ap_planner_params_t *pa
     for (int i = 0; i < count; ++i) {
         (void)json_array_append_new(rows, row_to_json(&results[i], &results[count - 1]));
     }
-    return json_pack("{s:i, s:s, s:s, s:i, s:i, s:I, s:o}", "version", 1, "model", o->model,
+    return json_pack("{s:i, s:s, s:s, s:i, s:i, s:I, s:o}", "version", 1, "model", o->search.model,
                      "cluster", xm_cluster_profile_name(params->profile), "hosts",
                      xm_cluster_profile_hosts(params->profile), "devices_per_host",
                      xm_cluster_profile_devices_per_host(params->profile), "global_batch",
@@ -391,10 +313,11 @@ static xm_status_t run(const compare_options_t *o)
     xm_status_t status = choose_rows(o->like, rows, &count);
 
     if (status == XM_OK) {
-        status = fill_params(o, micro_batches, &params);
+        status = ap_command_search_params(&o->search, micro_batches, MAX_ROWS, &params);
     }
     if (status == XM_OK) {
-        status = ap_command_load_cluster(o->cluster, o->hosts, o->devices_per_host, &profile);
+        status = ap_command_load_cluster(o->search.cluster, o->search.hosts,
+                                         o->search.devices_per_host, &profile);
     }
     if (status != XM_OK) {
         return status;
@@ -419,7 +342,7 @@ static xm_status_t run(const compare_options_t *o)
 
 int ap_command_compare(int argc, char *const *argv)
 {
-    compare_options_t options = {.memory_limit = not_given};
+    compare_options_t options = {.search.memory_limit = AP_COMMAND_NOT_GIVEN};
     xm_cli_t *cli = NULL;
     xm_status_t status = parse_options(argc, argv, &options, &cli);
 

@@ -83,18 +83,10 @@ static xm_status_t write_plan(const export_job_t *job, const char *output)
 static xm_status_t print_written(const ap_plan_t *plan, const export_options_t *o)
 {
     static const char *const forms[] = {"jax", "hlo", "torch"};
-    json_t *document =
-        json_pack("{s:i, s:s, s:s, s:s, s:i}", "version", 1, "model", ap_plan_info(plan)->model,
-                  "to", forms[o->form], "output", o->output, "stages", ap_plan_stages(plan));
-    char *text = document != NULL ? json_dumps(document, JSON_INDENT(1)) : NULL;
 
-    json_decref(document);
-    if (text == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for JSON");
-    }
-    (void)puts(text);
-    free(text);
-    return xm_cli_flush();
+    return ap_command_print_json(json_pack("{s:i, s:s, s:s, s:s, s:i}", "version", 1, "model",
+                                           ap_plan_info(plan)->model, "to", forms[o->form],
+                                           "output", o->output, "stages", ap_plan_stages(plan)));
 }
 
 /* Options that contradict each other are refused before the plan is read, so that a long file does

@@ -95,21 +95,6 @@ static xm_status_t parse_options(int argc, char *const *argv, import_options_t *
     return xm_cli_parse(&command, argc, argv, cli);
 }
 
-/* Takes over the document, and NULL means that building it ran out of memory: callers hand in the
- * result of json_pack() without a look at it. */
-static xm_status_t print_document(json_t *document)
-{
-    char *text = document != NULL ? json_dumps(document, JSON_INDENT(1)) : NULL;
-
-    json_decref(document);
-    if (text == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for JSON");
-    }
-    (void)puts(text);
-    free(text);
-    return xm_cli_flush();
-}
-
 /* Builds every model of the zoo to count its parameters, rather than keep a table of numbers that
  * could differ from what the builders do. */
 static xm_status_t list_models(bool json)
@@ -140,7 +125,7 @@ static xm_status_t list_models(bool json)
         ap_graph_destroy(graph);
     }
     if (json) {
-        return print_document(json_pack("{s:i, s:o}", "version", 1, "models", models));
+        return ap_command_print_json(json_pack("{s:i, s:o}", "version", 1, "models", models));
     }
     json_decref(models);
     (void)printf("  %-18s (N square weights; see --hidden)\n", "mlpN");
@@ -189,11 +174,11 @@ static xm_status_t print_graph_json(const ap_graph_t *graph, const ap_frontend_n
 
         (void)json_array_append_new(unknown, json_pack("{s:s, s:i}", "name", name, "count", count));
     }
-    return print_document(json_pack("{s:i, s:s, s:i, s:i, s:f, s:i, s:o, s:o}", "version", 1,
-                                    "name", ap_graph_name(graph), "inputs", c.inputs, "parameters",
-                                    c.parameters, "parameter_elements", ap_graph_parameters(graph),
-                                    "layers", ap_graph_layers(graph), "phases", phases,
-                                    "unknown_operators", unknown));
+    return ap_command_print_json(
+        json_pack("{s:i, s:s, s:i, s:i, s:f, s:i, s:o, s:o}", "version", 1, "name",
+                  ap_graph_name(graph), "inputs", c.inputs, "parameters", c.parameters,
+                  "parameter_elements", ap_graph_parameters(graph), "layers",
+                  ap_graph_layers(graph), "phases", phases, "unknown_operators", unknown));
 }
 
 static xm_status_t print_graph(const ap_graph_t *graph, const ap_frontend_notes_t *notes)

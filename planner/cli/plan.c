@@ -22,14 +22,14 @@
 enum { MAX_MICRO_BATCHES = 64 };
 
 static const char program[] = "autopar plan";
-static const uint64_t not_given = UINT64_MAX;
 
 typedef struct plan_options {
-    const char *model, *cluster, *output, *plot, *micro_batches, *stages, *schedule, *like;
+    ap_command_search_t search;
+    const char *output, *plot, *schedule, *like;
     const char *layers, *layer_pattern, *planner;
     xm_cli_list_t dims;
-    int hosts, devices_per_host, global_batch, recompute, devices, submeshes;
-    uint64_t memory_limit, bandwidth;
+    int devices, submeshes;
+    uint64_t bandwidth;
     double overlap, time_limit;
     bool json, no_cross_mesh, keep_host_order;
 } plan_options_t;
@@ -39,7 +39,7 @@ static xm_status_t parse_options(int argc, char *const *argv, plan_options_t *o,
     const xm_cli_option_t options[] = {
         {.name = "model",
          .kind = XM_CLI_STRING,
-         .target = &o->model,
+         .target = &o->search.model,
          .argument = "NAME|FILE",
          .help =
              "Built-in model (autopar import lists them), HLO text, ONNX model or JSON graph of "
@@ -61,53 +61,7 @@ static xm_status_t parse_options(int argc, char *const *argv, plan_options_t *o,
          .target = &o->dims,
          .argument = "NAME=SIZE",
          .help = "Size of a symbolic dimension of an ONNX model; once for each."},
-        {.name = "cluster",
-         .kind = XM_CLI_STRING,
-         .target = &o->cluster,
-         .argument = "FILE",
-         .help = "Cluster profile, as autopar probe writes it."},
-        {.name = "hosts",
-         .kind = XM_CLI_INT,
-         .target = &o->hosts,
-         .argument = "HOSTS",
-         .minimum = 1,
-         .maximum = 4096,
-         .help = "Plan for this many such hosts instead of the profile's."},
-        {.name = "devices-per-host",
-         .kind = XM_CLI_INT,
-         .target = &o->devices_per_host,
-         .argument = "DEVICES",
-         .minimum = 1,
-         .maximum = 64,
-         .help = "Plan for this many such devices a host."},
-        {.name = "global-batch",
-         .kind = XM_CLI_INT,
-         .target = &o->global_batch,
-         .argument = "SAMPLES",
-         .minimum = 1,
-         .maximum = 1 << 30,
-         .help = "Samples of one training step (default 1024)."},
-        {.name = "micro-batches",
-         .kind = XM_CLI_STRING,
-         .target = &o->micro_batches,
-         .argument = "LIST",
-         .help = "Numbers of micro-batches to try, e.g. 16,32 (default: powers of two to 1024)."},
-        {.name = "stages",
-         .kind = XM_CLI_STRING,
-         .target = &o->stages,
-         .argument = "MIN-MAX",
-         .help = "Number of pipeline stages, e.g. 2 or 2-4 (default: any)."},
-        {.name = "memory-limit",
-         .kind = XM_CLI_BYTES,
-         .target = &o->memory_limit,
-         .argument = "BYTES",
-         .help = "Memory of one device, e.g. 16GiB (default: the profile's)."},
-        {.name = "recompute",
-         .kind = XM_CLI_CHOICE,
-         .target = &o->recompute,
-         .argument = "auto|off|on|uniform",
-         .help = "Run the forward pass of layers again in the backward pass: auto lets each stage\n"
-                 "choose, uniform all together (default auto)."},
+        AP_COMMAND_SEARCH_OPTIONS(&o->search),
         {.name = "overlap",
          .kind = XM_CLI_DOUBLE,
          .target = &o->overlap,
@@ -260,19 +214,6 @@ static xm_status_t write_plan(const ap_plan_t *plan, const plan_options_t *o)
 static xm_status_t fill_params(const plan_options_t *o, int64_t *micro_batches,
                                ap_planner_params_t *params)
 {
-    xm_status_t status = XM_OK;
-
-    if (o->model == NULL || o->cluster == NULL) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--%s is needed",
-                            o->model == NULL ? "model" : "cluster");
-    }
-    params->model = o->model;
-    params->global_batch = o->global_batch;
-    if (o->memory_limit == 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--memory-limit: a device needs some memory");
-    }
-    params->memory_limit = o->memory_limit == not_given ? 0.0 : (double)o->memory_limit;
-    params->recompute = (ap_recompute_t)o->recompute;
     params->schedule = o->schedule;
     params->all_submeshes = o->submeshes == 1;
     params->keep_host_order = o->keep_host_order;
@@ -280,15 +221,7 @@ static xm_status_t fill_params(const plan_options_t *o, int64_t *micro_batches,
     params->time_limit = o->time_limit;
     params->dims = o->dims.items;
     params->dim_count = o->dims.count;
-    if (o->micro_batches != NULL) {
-        params->micro_batches = micro_batches;
-        status = ap_command_parse_list("--micro-batches", o->micro_batches, micro_batches,
-                                       MAX_MICRO_BATCHES, &params->micro_batch_count);
-    }
-    if (status == XM_OK && o->stages != NULL) {
-        status = ap_command_parse_stages(o->stages, &params->min_stages, &params->max_stages);
-    }
-    return status;
+    return ap_command_search_params(&o->search, micro_batches, MAX_MICRO_BATCHES, params);
 }
 
 /* Makes the plan that another planner would make of the model. A plan that does not fit into memory
@@ -383,7 +316,7 @@ static xm_status_t plan_and_write(const plan_options_t *o, ap_planner_params_t *
                       program, 100.0 * (1.0 - result.bound / result.objective));
     }
     if (status == XM_OK && result.read.graph != NULL && !o->json) {
-        print_model(o->model, &result.read);
+        print_model(o->search.model, &result.read);
     }
     if (status == XM_OK && o->planner == NULL && o->like == NULL && !o->json) {
         print_orders(&result, params->schedule);
@@ -407,7 +340,8 @@ static xm_status_t run(const plan_options_t *o)
         status = ap_layers_option_read(o->layers, o->layer_pattern, &layers, &params.layering);
     }
     if (status == XM_OK) {
-        status = ap_command_load_cluster(o->cluster, o->hosts, o->devices_per_host, &profile);
+        status = ap_command_load_cluster(o->search.cluster, o->search.hosts,
+                                         o->search.devices_per_host, &profile);
     }
     if (status == XM_OK) {
         status = ap_command_set_overlap(o->overlap, &profile);
@@ -451,10 +385,11 @@ static xm_status_t run_like(const xm_cli_t *cli, const plan_options_t *o)
     like.input = arguments[0];
     like.output = o->output;
     like.bandwidth = (double)o->bandwidth;
-    like.memory = o->memory_limit == not_given ? 0.0 : (double)o->memory_limit;
-    if (o->micro_batches != NULL) {
-        status =
-            ap_command_parse_list("--micro-batches", o->micro_batches, micro_batches, 1, &count);
+    like.memory =
+        o->search.memory_limit == AP_COMMAND_NOT_GIVEN ? 0.0 : (double)o->search.memory_limit;
+    if (o->search.micro_batches != NULL) {
+        status = ap_command_parse_list("--micro-batches", o->search.micro_batches, micro_batches, 1,
+                                       &count);
         if (status != XM_OK) {
             return status;
         }
@@ -486,7 +421,8 @@ static xm_status_t run_own(const xm_cli_t *cli, const plan_options_t *o)
 
 int ap_command_plan(int argc, char *const *argv)
 {
-    plan_options_t options = {.memory_limit = not_given, .overlap = AP_COMMAND_NO_OVERLAP};
+    plan_options_t options = {.search.memory_limit = AP_COMMAND_NOT_GIVEN,
+                              .overlap = AP_COMMAND_NO_OVERLAP};
     xm_cli_t *cli = NULL;
     xm_status_t status = parse_options(argc, argv, &options, &cli);
 
@@ -494,7 +430,7 @@ int ap_command_plan(int argc, char *const *argv)
         size_t inputs;
 
         (void)xm_cli_arguments(cli, &inputs);
-        status = options.like != NULL && (inputs > 0 || options.model == NULL)
+        status = options.like != NULL && (inputs > 0 || options.search.model == NULL)
                      ? run_like(cli, &options)
                      : run_own(cli, &options);
     }

@@ -225,6 +225,10 @@ static xm_status_t resolve(const probe_options_t *o, int *ranks, int *ranks_per_
         *ranks = hosts * *ranks_per_host;
         return XM_OK;
     }
+    if (*ranks < hosts) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%d ranks are too few for %d emulated hosts",
+                            *ranks, hosts);
+    }
     if (*ranks_per_host == 0) {
         *ranks_per_host = *ranks / hosts;
     }

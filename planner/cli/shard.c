@@ -344,8 +344,7 @@ static xm_status_t put_out(const shard_options_t *o, const char *name, const ap_
     return status;
 }
 
-/* Builds the problem and solves it. The tables of planner/solver/elimination/pairwise.h are left
- * out, because the solvers used here work without them. */
+/* Builds the problem and solves it. */
 static xm_status_t solve(const shard_options_t *o, const char *name, const ap_graph_t *graph,
                          double state_bytes, const ap_frontend_notes_t *notes,
                          const ap_cost_mesh_t *mesh, bool seconds)
@@ -361,7 +360,6 @@ static xm_status_t solve(const shard_options_t *o, const char *name, const ap_gr
     params.mesh = mesh;
     params.micro_batches = o->micro_batches;
     params.state_bytes = state_bytes;
-    params.without_tables = true;
     if (o->memory_limit == 0) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--memory-limit: a device needs some memory");
     }

@@ -116,7 +116,7 @@ static json_t *total_json(ap_cfn_total_t total)
 static xm_status_t print_json(const ap_cfn_t *cfn, const ap_cfn_result_t *result, const int *choice)
 {
     json_t *list = json_array(), *document;
-    char name[sizeof(cfn->name)], *text;
+    char name[sizeof(cfn->name)];
 
     for (size_t node = 0; node < cfn->nodes; ++node) {
         (void)json_array_append_new(list, json_integer(choice[node]));
@@ -131,14 +131,7 @@ static xm_status_t print_json(const ap_cfn_t *cfn, const ap_cfn_result_t *result
     if (document != NULL && cfn->limited) {
         (void)json_object_set_new(document, "usage_limit", json_integer(cfn->limit));
     }
-    text = document != NULL ? json_dumps(document, JSON_INDENT(1)) : NULL;
-    json_decref(document);
-    if (text == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu strategies", cfn->nodes);
-    }
-    (void)puts(text);
-    free(text);
-    return XM_OK;
+    return ap_command_print_json(document);
 }
 
 /* Gives what is left of the time for the work itself. The given time is for everything, also for

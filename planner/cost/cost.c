@@ -90,11 +90,6 @@ xm_status_t ap_cost_model_create_alpa(const ap_alpa_params_t *params, ap_cost_mo
     return create(NULL, params, model);
 }
 
-const xm_cluster_profile_t *ap_cost_model_profile(const ap_cost_model_t *model)
-{
-    return model->profile;
-}
-
 bool ap_cost_model_is_alpa(const ap_cost_model_t *model)
 {
     return model->profile == NULL;
@@ -399,7 +394,7 @@ double ap_cost_collective(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind,
 }
 
 /* A roofline: whichever of arithmetic and memory takes longer hides the other. */
-double ap_cost_compute(const ap_cost_mesh_t *mesh, double flops, double bytes)
+static double compute_seconds(const ap_cost_mesh_t *mesh, double flops, double bytes)
 {
     const xm_cluster_device_t *device = &mesh->model->device;
 
@@ -415,7 +410,7 @@ double ap_cost_op(const ap_cost_mesh_t *mesh, ap_op_kind_t kind, double flops, d
         return 0;
     }
     const xm_cluster_profile_t *profile = mesh->model->profile;
-    double measured, roofline, here = ap_cost_compute(mesh, flops, bytes);
+    double measured, roofline, here = compute_seconds(mesh, flops, bytes);
 
     if (profile == NULL) {
         return 0;
@@ -473,7 +468,7 @@ char *ap_cost_explain_op(const ap_cost_mesh_t *mesh, ap_op_kind_t kind, double f
         (void)snprintf(buffer, size, "compute is free in the alpa model");
         return buffer;
     }
-    best = ap_cost_compute(mesh, flops, bytes);
+    best = compute_seconds(mesh, flops, bytes);
     (void)xm_text_format_seconds(seconds, text, sizeof(text));
     if (flops / device->flops >= bytes / device->memory_bandwidth) {
         length = snprintf(buffer, size, "%s: %.3g FLOP at %.3g FLOP/s", text, flops, device->flops);

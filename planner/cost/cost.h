@@ -45,8 +45,6 @@ const char *ap_collective_name(ap_collective_kind_t kind);
 /** The same with devices that are not the profile's typical ones. */
 xm_status_t ap_cost_model_create_device(const xm_cluster_profile_t *profile,
                                         const xm_cluster_device_t *device, ap_cost_model_t **model);
-/** The profile, or NULL for the alpa model. */
-const xm_cluster_profile_t *ap_cost_model_profile(const ap_cost_model_t *model);
 bool ap_cost_model_is_alpa(const ap_cost_model_t *model);
 bool ap_cost_model_forces_data_parallel(const ap_cost_model_t *model);
 
@@ -78,10 +76,6 @@ const ap_cost_model_t *ap_cost_mesh_model(const ap_cost_mesh_t *mesh);
  */
 double ap_cost_collective_over(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind, unsigned axes,
                                double bytes);
-
-/** Cost of one device's share of an operator, by the device's peak rates: FLOPs, and bytes read
- * plus written. */
-double ap_cost_compute(const ap_cost_mesh_t *mesh, double flops, double bytes);
 
 /** Part of the time of a gradient's collective that counts: what does not hide behind the backward
  * pass. 1 for the alpa model. */

@@ -46,7 +46,7 @@ typedef struct ap_strategy {
 } ap_strategy_t;
 
 /** An operator as strategies see it. */
-typedef struct ap_strategy_site {
+typedef struct ap_strategy_context {
     const ap_sharding_rule_t *rule;
     const ap_cost_mesh_t *mesh;
     double element_bytes[AP_MAX_TERMS]; /**< per term of the rule */

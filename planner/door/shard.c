@@ -25,7 +25,6 @@ static xm_status_t solve(const ap_sharding_params_t *params, ap_sharding_t *shar
     asked.mesh = params->mesh;
     asked.micro_batches = params->micro_batches;
     asked.state_bytes = params->state_bytes;
-    asked.without_tables = params->solver != AP_SHARD_DP;
     options.solver = params->solver;
     options.seconds = params->time_limit;
     options.threads = params->threads;

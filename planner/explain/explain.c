@@ -465,21 +465,6 @@ close_view:
     return status;
 }
 
-const char *ap_explanation_costs(const ap_explanation_t *explanation)
-{
-    return explanation->costs;
-}
-
-int ap_explanation_decisions(const ap_explanation_t *explanation)
-{
-    return explanation->count;
-}
-
-const ap_decision_t *ap_explanation_decision(const ap_explanation_t *explanation, int index)
-{
-    return &explanation->decisions[index];
-}
-
 void ap_explanation_print(const ap_explanation_t *explanation, FILE *stream)
 {
     for (int i = 0; i < explanation->count; ++i) {

@@ -26,12 +26,6 @@ typedef struct ap_decision {
     double runner_up_seconds; /**< INFINITY when there is none */
 } ap_decision_t;
 
-/** How the costs behind all decisions came about: the profile's provenance. */
-const char *ap_explanation_costs(const ap_explanation_t *explanation);
-
-int ap_explanation_decisions(const ap_explanation_t *explanation);
-const ap_decision_t *ap_explanation_decision(const ap_explanation_t *explanation, int index);
-
 /** Writes it as aligned text. */
 void ap_explanation_print(const ap_explanation_t *explanation, FILE *stream);
 

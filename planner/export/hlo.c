@@ -448,13 +448,13 @@ xm_status_t ap_export_hlo(const ap_shard_solution_t *solution, const ap_frontend
 xm_status_t ap_export_hlo_file(const ap_shard_solution_t *solution,
                                const ap_frontend_notes_t *notes, const char *path, FILE *stream)
 {
-    hlo_file_t file;
-    xm_status_t status = hlo_file_map(path, &file);
+    ap_frontend_file_t file;
+    xm_status_t status = ap_frontend_file_map(path, "HLO text", &file);
 
     if (status != XM_OK) {
         return status;
     }
     status = ap_export_hlo(solution, notes, file.bytes, file.size, path, stream);
-    hlo_file_unmap(&file);
+    ap_frontend_file_unmap(&file);
     return status;
 }

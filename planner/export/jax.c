@@ -167,7 +167,7 @@ static bool stands_in(const exporter_t *e, int context, const hlo_loop_t *loop)
 /* Whether a instance of a loop's body, or with NULL of none, says something about how its operator
  * is sharded. Products, convolutions, gathers, scatters and reductions are listed even without
  * data, because they are what the order is counted by. */
-static bool is_told(const exporter_t *e, const hlo_instance_t *instance, const hlo_loop_t *loop)
+static bool is_given(const exporter_t *e, const hlo_instance_t *instance, const hlo_loop_t *loop)
 {
     static const char *const anchors[] = {"dot", "convolution", "gather", "scatter", "reduce"};
 
@@ -206,7 +206,7 @@ static xm_status_t put_operators(const exporter_t *e, const hlo_loop_t *loop, in
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d operators", source->instance_count);
     }
     for (int s = 0; s < source->instance_count; ++s) {
-        if (is_told(e, &source->instances[s], loop)) {
+        if (is_given(e, &source->instances[s], loop)) {
             list[count++] = (ordered_t){.source = source, .instance = &source->instances[s]};
         }
     }

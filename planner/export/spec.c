@@ -21,7 +21,7 @@ ap_export_mesh_t ap_export_mesh_of(const ap_cost_mesh_t *mesh)
     return made;
 }
 
-const char *ap_export_axis_name(int axis)
+static const char *axis_name(int axis)
 {
     static const char *const names[AP_MAX_MESH_RANK] = {"x", "y", "z"};
 
@@ -31,8 +31,7 @@ const char *ap_export_axis_name(int axis)
 void ap_export_put_mesh(FILE *stream, const ap_export_mesh_t *mesh)
 {
     for (int a = 0; a < mesh->rank; ++a) {
-        (void)fprintf(stream, "%s\"%s\": %d", a == 0 ? "{" : ", ", ap_export_axis_name(a),
-                      mesh->size[a]);
+        (void)fprintf(stream, "%s\"%s\": %d", a == 0 ? "{" : ", ", axis_name(a), mesh->size[a]);
     }
     (void)putc('}', stream);
 }
@@ -70,7 +69,7 @@ void ap_export_put_partition_spec(FILE *stream, const ap_export_mesh_t *mesh, ap
         (void)fputs(cut == 0 ? "None" : several ? "(" : "", stream);
         for (int a = 0; a < mesh->rank; ++a) {
             if ((cut >> a & 1U) != 0) {
-                (void)fprintf(stream, "%s\"%s\"", first ? "" : ", ", ap_export_axis_name(a));
+                (void)fprintf(stream, "%s\"%s\"", first ? "" : ", ", axis_name(a));
                 first = false;
             }
         }
@@ -216,7 +215,7 @@ json_t *ap_export_mesh_json(const ap_export_mesh_t *mesh)
 
     for (int a = 0; a < mesh->rank; ++a) {
         (void)json_array_append_new(shape, json_integer(mesh->size[a]));
-        (void)json_array_append_new(names, json_string(ap_export_axis_name(a)));
+        (void)json_array_append_new(names, json_string(axis_name(a)));
     }
     return json_pack("{s:o, s:o}", "shape", shape, "mesh_dim_names", names);
 }

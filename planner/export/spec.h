@@ -21,9 +21,6 @@ enum { AP_HLO_SHARDING_TEXT = 256 };
 /** The mesh that costs are bound to. */
 ap_export_mesh_t ap_export_mesh_of(const ap_cost_mesh_t *mesh);
 
-/** Names of the mesh axes: "x", "y", "z". */
-const char *ap_export_axis_name(int axis);
-
 /** Writes `{"x": 2, "y": 4}`. */
 void ap_export_put_mesh(FILE *stream, const ap_export_mesh_t *mesh);
 

@@ -7,7 +7,6 @@
 #define AP_PLANNER_FRONTEND_HLO_H
 
 #include "planner/frontend/hlo/attribute.h"
-#include "planner/frontend/hlo/file.h"
 #include "planner/frontend/hlo/hlo.h"
 #include "planner/frontend/hlo/source.h"
 

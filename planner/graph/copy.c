@@ -25,7 +25,8 @@ xm_status_t ap_graph_copy_open(const ap_graph_t *from, ap_graph_copy_t *copy)
     }
     made.tensor = malloc(((size_t)from->tensor_count + 1) * sizeof(*made.tensor));
     if (made.tensor == NULL) {
-        ap_graph_copy_close(&made);
+        ap_graph_destroy(made.to);
+        free(made.tensor);
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a copy of the graph '%s'", from->name);
     }
     for (int t = 0; t < from->tensor_count; ++t) {
@@ -35,12 +36,19 @@ xm_status_t ap_graph_copy_open(const ap_graph_t *from, ap_graph_copy_t *copy)
     return XM_OK;
 }
 
-/* The graph goes with the map unless a caller took it: destroying NULL does nothing. */
-void ap_graph_copy_close(ap_graph_copy_t *copy)
+xm_status_t ap_graph_copy_close(ap_graph_copy_t *copy, xm_status_t status, ap_graph_t **graph)
 {
-    ap_graph_destroy(copy->to);
+    if (status == XM_OK) {
+        status = ap_graph_finish(copy->to);
+    }
+    if (status == XM_OK) {
+        *graph = copy->to;
+    } else {
+        ap_graph_destroy(copy->to);
+    }
     free(copy->tensor);
     *copy = (ap_graph_copy_t){0};
+    return status;
 }
 
 xm_status_t ap_graph_copy_source(ap_graph_copy_t *copy, int tensor)

@@ -18,8 +18,9 @@ typedef struct ap_graph_copy {
 /** Starts an empty graph of the same name. */
 xm_status_t ap_graph_copy_open(const ap_graph_t *from, ap_graph_copy_t *copy);
 
-/** Frees the graph unless it was taken (`to` set to NULL), and the map. */
-void ap_graph_copy_close(ap_graph_copy_t *copy);
+/** Ends a copy: finishes the graph and hands it out, or, where @p status is a failure already,
+ * frees it and returns that. */
+xm_status_t ap_graph_copy_close(ap_graph_copy_t *copy, xm_status_t status, ap_graph_t **graph);
 
 /** An input or a parameter, unless it is there. */
 xm_status_t ap_graph_copy_source(ap_graph_copy_t *copy, int tensor);

@@ -32,6 +32,12 @@ int ap_dtype_bytes(ap_dtype_t dtype)
     return bytes[dtype];
 }
 
+bool ap_dtype_is_smooth(ap_dtype_t dtype)
+{
+    return dtype == AP_DTYPE_F16 || dtype == AP_DTYPE_BF16 || dtype == AP_DTYPE_F32 ||
+           dtype == AP_DTYPE_F64 || dtype == AP_DTYPE_C128;
+}
+
 const char *ap_op_kind_name(ap_op_kind_t kind)
 {
     static const char *const names[AP_OP_KIND_COUNT] = {
@@ -237,7 +243,7 @@ static xm_status_t make_rule(const ap_graph_t *graph, const ap_op_params_t *para
 static xm_status_t set_touched(const ap_op_params_t *params, ap_op_t *op)
 {
     const int terms = op->rule.operands + op->rule.results;
-    bool told = false;
+    bool given = false;
 
     for (int t = 0; t < terms; ++t) {
         if (params->touched[t] < AP_TOUCHES_NONE || params->touched[t] > terms) {
@@ -246,9 +252,9 @@ static xm_status_t set_touched(const ap_op_params_t *params, ap_op_t *op)
                                 t, params->touched[t] - 1, terms);
         }
         op->touched[t] = params->touched[t];
-        told = told || params->touched[t] != AP_TOUCHES_ALL;
+        given = given || params->touched[t] != AP_TOUCHES_ALL;
     }
-    if (params->kind == AP_OP_EMBEDDING && op->rule.operands == 2 && !told) {
+    if (params->kind == AP_OP_EMBEDDING && op->rule.operands == 2 && !given) {
         op->touched[1] = 2 + 1;
     }
     return XM_OK;
@@ -474,39 +480,6 @@ double ap_graph_tensor_bytes(const ap_graph_t *graph, int tensor)
         bytes *= (double)t->shape.dims[d];
     }
     return bytes;
-}
-
-static void print_shape(FILE *stream, const ap_tensor_t *tensor)
-{
-    (void)fprintf(stream, "%s[", tensor->name);
-    for (int d = 0; d < tensor->shape.rank; ++d) {
-        (void)fprintf(stream, d == 0 ? "%" PRId64 : ",%" PRId64, tensor->shape.dims[d]);
-    }
-    (void)fprintf(stream, "]");
-}
-
-void ap_graph_print(const ap_graph_t *graph, FILE *stream)
-{
-    static const char *const phases[] = {"forward", "backward", "update"};
-
-    (void)fprintf(stream, "# graph %s: %d tensors, %d operators, %.0f parameters\n", graph->name,
-                  graph->tensor_count, graph->op_count, ap_graph_parameters(graph));
-    for (int o = 0; o < graph->op_count; ++o) {
-        const ap_op_t *op = &graph->ops[o];
-
-        (void)fprintf(stream, "layer %d %s %s %s '%s' (", op->layer, phases[op->phase],
-                      ap_op_kind_name(op->kind), op->name, op->rule.text);
-        for (int i = 0; i < op->operand_count; ++i) {
-            (void)fprintf(stream, i == 0 ? "" : ", ");
-            print_shape(stream, &graph->tensors[op->operands[i]]);
-        }
-        (void)fprintf(stream, ") -> (");
-        for (int r = 0; r < op->result_count; ++r) {
-            (void)fprintf(stream, r == 0 ? "" : ", ");
-            print_shape(stream, &graph->tensors[op->results[r]]);
-        }
-        (void)fprintf(stream, ") %.6g FLOP\n", op->flops);
-    }
 }
 
 /* A tensor that is overwritten inside a loop gets a new value with every round, though the operator

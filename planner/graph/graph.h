@@ -21,6 +21,8 @@
  * "complex128". */
 const char *ap_dtype_name(ap_dtype_t dtype);
 int ap_dtype_bytes(ap_dtype_t dtype);
+/** Whether it can have a derivative: whole numbers and truth values have none. */
+bool ap_dtype_is_smooth(ap_dtype_t dtype);
 
 /** "einsum", "layer_norm", … */
 const char *ap_op_kind_name(ap_op_kind_t kind);
@@ -80,8 +82,5 @@ double ap_graph_layer_flops(const ap_graph_t *graph, int layer);
  * names; two layers with one hash cost the same. Needs a finished graph.
  */
 uint64_t ap_graph_layer_hash(const ap_graph_t *graph, int layer);
-
-/** One line per operator: layer, phase, name, kind, rule, operand and result shapes, FLOPs. */
-void ap_graph_print(const ap_graph_t *graph, FILE *stream);
 
 #endif

@@ -13,14 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *ap_factor_kind_name(ap_factor_kind_t kind)
-{
-    static const char *const names[] = {"pass-through", "reduction", "need-replication",
-                                        "permutation"};
-
-    return names[kind];
-}
-
 int ap_sharding_rule_factor(const ap_sharding_rule_t *rule, char letter)
 {
     for (int f = 0; f < rule->factors; ++f) {

@@ -43,9 +43,6 @@ typedef enum ap_factor_kind {
     AP_FACTOR_PERMUTATION
 } ap_factor_kind_t;
 
-/** "pass-through", "reduction", "need-replication", "permutation". */
-const char *ap_factor_kind_name(ap_factor_kind_t kind);
-
 typedef struct ap_factor {
     char letter;
     ap_factor_kind_t kind;

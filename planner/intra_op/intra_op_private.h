@@ -10,7 +10,7 @@
 #include "planner/intra_op/problem.h"
 
 /* What nodes that look the same have in common: their strategies, and what those cost. */
-typedef struct ap_shard_set {
+typedef struct ap_strategy_table {
     uint64_t hash;
     int op, tensor; /* the first node of it: an operator, or an input or parameter; the other: -1 */
     int count;      /* of strategies */
@@ -41,12 +41,6 @@ struct ap_shard_problem {
     ap_strategy_table_t *set;
     ap_shard_wire_t *wire;
     int *op_node, *tensor_node; /* -1 = none */
-    /* The problem for planner/solver/elimination/pairwise.h; empty when the parameters say so. */
-    ap_intra_op_problem_t problem;
-    int *counts;
-    const double **costs;
-    double **memory;
-    ap_intra_op_edge_t *edges;
 };
 
 static inline const ap_strategy_table_t *ap_strategy_table_of(const ap_shard_problem_t *p, int node)
@@ -60,8 +54,8 @@ static inline ap_spec_t ap_shard_spec_at(const ap_strategy_table_t *set, int str
 }
 
 /* Finds or makes the set of an operator (op >= 0), or of an input or parameter. */
-xm_status_t ap_shard_set_find(ap_shard_problem_t *p, int op, int tensor, int *set);
-void ap_shard_set_release(ap_strategy_table_t *set);
+xm_status_t ap_strategy_table_find(ap_shard_problem_t *p, int op, int tensor, int *set);
+void ap_strategy_table_release(ap_strategy_table_t *set);
 
 /* Share of once-per-iteration work that one micro-batch bears. */
 double ap_shard_per_iteration(const ap_shard_problem_t *p);
@@ -78,9 +72,6 @@ double ap_shard_moved_bytes(const ap_strategy_context_t *site, const ap_graph_t 
 
 /* Whether a term of an operator is the gradient of a parameter: communicated once per iteration. */
 bool ap_shard_is_parameter_gradient(const ap_graph_t *graph, const ap_op_t *op, int term);
-
-/* Whether the operator writes what takes over a parameter's storage. */
-bool ap_shard_updates_parameter(const ap_graph_t *graph, const ap_op_t *op);
 
 /* Cost of resharding along a wire; AP_COST_INFINITE or more when that must not be. */
 double ap_shard_wire_cost(const ap_shard_problem_t *p, const ap_shard_wire_t *wire, ap_spec_t made,

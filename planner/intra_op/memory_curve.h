@@ -2,13 +2,7 @@
  * @file memory_curve.h
  * How many bytes of one device are in use while each operator runs, by what they are used for.
  *
- * ap_memory_curve_create() follows the operators in the order of the graph. Inputs and parameters
- * are there all the time; a result live ranges until its last use, and to the end when nothing uses
- * it; a tensor that takes over another's storage needs none; a resharded copy live ranges from its
- * first to its last use; what is reduce-scattered is there whole before. Nothing is assumed to be
- * fused.
- *
- * A curve can also be filled in by hand, for what knows better. Threads: values.
+ * The caller fills a curve in. Threads: values.
  */
 #ifndef AP_PLANNER_INTRA_OP_MEMORY_CURVE_H
 #define AP_PLANNER_INTRA_OP_MEMORY_CURVE_H
@@ -23,10 +17,6 @@ typedef struct ap_memory_curve {
     const char *name[AP_MEMORY_PARTS]; /**< of each part; static */
     double *bytes[AP_MEMORY_PARTS];    /**< per point */
 } ap_memory_curve_t;
-
-/** "inputs and parameters", "results of operators", "copies and partial sums". */
-xm_status_t ap_memory_curve_create(const ap_shard_solution_t *solution,
-                                   const ap_shard_report_t *report, ap_memory_curve_t **curve);
 
 /** Bytes of the parts up to @p parts at one point; all of them with curve->parts. */
 double ap_memory_curve_sum(const ap_memory_curve_t *curve, int point, int parts);

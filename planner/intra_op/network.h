@@ -54,7 +54,7 @@ typedef struct ap_shard_variable {
 } ap_shard_variable_t;
 
 /* Memory that one choice decides. */
-typedef struct ap_shard_row {
+typedef struct ap_shard_buffer {
     int variable;
     ap_shard_part_t part;
     double *bytes; /* per option */

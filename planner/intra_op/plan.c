@@ -17,6 +17,7 @@
 
 #include "comm/base.h"
 #include "planner/solver.h"
+#include "planner/solver/elimination.h"
 #include "planner/intra_op/network.h"
 #include "planner/intra_op/price.h"
 
@@ -75,8 +76,7 @@ double ap_shard_memory_sum(const ap_shard_memory_t *memory)
  * the independent second solver of the tests. */
 static xm_status_t solve_dp(const ap_cfn_t *cfn, int *choice, ap_cfn_result_t *result)
 {
-    const ap_intra_op_options_t options = AP_INTRA_OP_OPTIONS_INIT;
-    ap_intra_op_problem_t problem = AP_INTRA_OP_PROBLEM_INIT;
+    ap_intra_op_problem_t problem;
     ap_intra_op_result_t found;
     size_t values = cfn->node_at[cfn->nodes], cells = cfn->cell_at[cfn->edges];
     double *numbers = malloc((values + cells + 1) * sizeof(*numbers));
@@ -105,12 +105,12 @@ static xm_status_t solve_dp(const ap_cfn_t *cfn, int *choice, ap_cfn_result_t *r
                                         .b = cfn->scope[2 * e + 1],
                                         .costs = numbers + values + cfn->cell_at[e]};
     }
-    problem.nodes = (int)cfn->nodes;
-    problem.strategies = counts;
-    problem.costs = costs;
-    problem.edges = (int)cfn->edges;
-    problem.edge = edges;
-    status = ap_intra_op_solve(&problem, &options, choice, &found);
+    problem = (ap_intra_op_problem_t){.nodes = (int)cfn->nodes,
+                                      .strategies = counts,
+                                      .costs = costs,
+                                      .edges = (int)cfn->edges,
+                                      .edge = edges};
+    status = ap_intra_op_solve(&problem, 0, choice, &found);
     if (status == XM_OK) {
         status = ap_cfn_evaluate(cfn, choice, &result->value);
     }

@@ -4,9 +4,6 @@
  * independently. Nodes that look the same share one strategy table (planner/intra_op/set.c), so a
  * model of many layers has few tables, and an edge's costs are computed only when someone asks for
  * them.
- *
- * The tables of planner/solver/elimination/pairwise.h at the end are for that solver and the tests;
- * planner/intra_op/network.c works from nodes and edges.
  */
 
 #include "planner/intra_op/problem.h"
@@ -28,123 +25,15 @@ void ap_shard_problem_destroy(ap_shard_problem_t *problem)
         return;
     }
     for (int s = 0; s < problem->sets; ++s) {
-        ap_shard_set_release(&problem->set[s]);
-    }
-    for (int n = 0; n < problem->nodes && problem->memory != NULL; ++n) {
-        free(problem->memory[n]);
-    }
-    for (int e = 0; e < problem->problem.edges; ++e) {
-        free((double *)problem->edges[e].costs);
+        ap_strategy_table_release(&problem->set[s]);
     }
     free(problem->set);
     free(problem->node);
     free(problem->wire);
     free(problem->op_node);
     free(problem->tensor_node);
-    free(problem->counts);
-    free(problem->costs);
-    free(problem->memory);
-    free(problem->edges);
     ap_reshard_memo_destroy(problem->memo);
     free(problem);
-}
-
-/* Finds the tensors that the forward phase makes and the backward phase reads. */
-static xm_status_t find_saved(const ap_graph_t *graph, bool **saved)
-{
-    *saved = calloc((size_t)ap_graph_tensors(graph) + 1, sizeof(bool));
-    if (*saved == NULL) {
-        return no_memory();
-    }
-    for (int o = 0; o < ap_graph_ops(graph); ++o) {
-        const ap_op_t *op = ap_graph_op(graph, o);
-
-        for (int i = 0; i < op->operand_count && op->phase == AP_PHASE_BACKWARD; ++i) {
-            int producer = ap_graph_tensor(graph, op->operands[i])->producer;
-
-            if (producer >= 0 && ap_graph_op(graph, producer)->phase == AP_PHASE_FORWARD) {
-                (*saved)[op->operands[i]] = true;
-            }
-        }
-    }
-    return XM_OK;
-}
-
-/* Memory of a node's strategies as planner/solver/elimination/pairwise.h has it: one sum without
- * time. Parameters count with gradient and optimizer state, activations if they are saved;
- * everything else comes and goes. */
-static xm_status_t fill_memory(ap_shard_problem_t *p, int n, const bool *saved)
-{
-    const ap_graph_t *graph = p->params.graph;
-    const ap_strategy_table_t *set = ap_strategy_table_of(p, n);
-    const ap_shard_node_t *node = &p->node[n];
-    const ap_op_t *op = node->op >= 0 ? ap_graph_op(graph, node->op) : NULL;
-    double *memory = p->memory[n] = calloc((size_t)set->count, sizeof(*memory));
-
-    if (memory == NULL) {
-        return no_memory();
-    }
-    if (op == NULL) {
-        const ap_tensor_t *tensor = ap_graph_tensor(graph, node->tensor);
-
-        for (int s = 0; s < set->count && tensor->kind == AP_TENSOR_PARAMETER; ++s) {
-            double bytes = ap_shard_local_bytes(p, node->tensor, set->specs[s]);
-
-            memory[s] = 2 * bytes + p->params.state_bytes * bytes / ap_dtype_bytes(tensor->dtype);
-        }
-        return XM_OK;
-    }
-    for (int r = 0; r < op->result_count; ++r) {
-        for (int s = 0; s < set->count && saved[op->results[r]]; ++s) {
-            memory[s] += ap_shard_local_bytes(p, op->results[r],
-                                              ap_shard_spec_at(set, s, op->operand_count + r));
-        }
-    }
-    return XM_OK;
-}
-
-/* Makes the tables of planner/solver/elimination/pairwise.h: every edge gets its full table, also
- * between equal layers. */
-static xm_status_t fill_tables(ap_shard_problem_t *p)
-{
-    size_t nodes = (size_t)p->nodes + 1;
-    bool *saved = NULL;
-    xm_status_t status;
-
-    p->counts = calloc(nodes, sizeof(int));
-    p->costs = calloc(nodes, sizeof(*p->costs));
-    p->memory = calloc(nodes, sizeof(*p->memory));
-    p->edges = calloc((size_t)p->wires + 1, sizeof(*p->edges));
-    if (p->counts == NULL || p->costs == NULL || p->memory == NULL || p->edges == NULL) {
-        return no_memory();
-    }
-    status = find_saved(p->params.graph, &saved);
-    for (int n = 0; n < p->nodes && status == XM_OK; ++n) {
-        p->counts[n] = ap_strategy_table_of(p, n)->count;
-        p->costs[n] = ap_strategy_table_of(p, n)->costs;
-        status = fill_memory(p, n, saved);
-    }
-    free(saved);
-    for (int w = 0; w < p->wires && status == XM_OK; ++w) {
-        const ap_shard_wire_t *wire = &p->wire[w];
-        size_t cells = (size_t)p->counts[wire->from] * (size_t)p->counts[wire->to];
-        double *costs = malloc(cells * sizeof(*costs));
-
-        if (costs == NULL) {
-            return no_memory();
-        }
-        /* The edge owns its table from here on, so a failure later frees it with the problem. */
-        p->edges[w] = (ap_intra_op_edge_t){.a = wire->from, .b = wire->to, .costs = costs};
-        ++p->problem.edges;
-        status = ap_shard_wire_costs(p, wire, costs);
-    }
-    p->problem.nodes = p->nodes;
-    p->problem.strategies = p->counts;
-    p->problem.costs = p->costs;
-    p->problem.memory = (const double *const *)p->memory;
-    p->problem.edge = p->edges;
-    p->problem.memory_limit = p->params.memory_limit;
-    return status;
 }
 
 /* Adds a node for an operator or for a tensor that no operator makes. */
@@ -159,7 +48,7 @@ static xm_status_t add_node(ap_shard_problem_t *p, int op, int tensor)
     } else {
         p->tensor_node[tensor] = n;
     }
-    return ap_shard_set_find(p, op, tensor, &p->node[n].set);
+    return ap_strategy_table_find(p, op, tensor, &p->node[n].set);
 }
 
 /* The node and the term that make a tensor. */
@@ -272,16 +161,12 @@ xm_status_t ap_shard_problem_create(const ap_shard_params_t *params, ap_shard_pr
         return no_memory();
     }
     made->params = *params;
-    made->problem = (ap_intra_op_problem_t)AP_INTRA_OP_PROBLEM_INIT;
     status = allocate(made);
     if (status == XM_OK) {
         status = add_nodes(made);
     }
     if (status == XM_OK) {
         add_wires(made);
-    }
-    if (status == XM_OK && !params->without_tables) {
-        status = fill_tables(made);
     }
     if (status != XM_OK) {
         ap_shard_problem_destroy(made);
@@ -291,29 +176,14 @@ xm_status_t ap_shard_problem_create(const ap_shard_params_t *params, ap_shard_pr
     return XM_OK;
 }
 
-const ap_intra_op_problem_t *ap_shard_problem_get(const ap_shard_problem_t *problem)
-{
-    return &problem->problem;
-}
-
 int ap_shard_problem_nodes(const ap_shard_problem_t *problem)
 {
     return problem->nodes;
 }
 
-int ap_shard_problem_op_node(const ap_shard_problem_t *problem, int op)
-{
-    return problem->op_node[op];
-}
-
 int ap_shard_problem_node_op(const ap_shard_problem_t *problem, int node)
 {
     return problem->node[node].op;
-}
-
-int ap_shard_problem_tensor_node(const ap_shard_problem_t *problem, int tensor)
-{
-    return problem->tensor_node[tensor];
 }
 
 const char *ap_shard_problem_node_name(const ap_shard_problem_t *problem, int node)

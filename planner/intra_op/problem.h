@@ -19,7 +19,6 @@
 
 #include "planner/cost.h"
 #include "planner/graph.h"
-#include "planner/solver/elimination.h"
 
 typedef struct ap_shard_problem ap_shard_problem_t;
 
@@ -27,12 +26,8 @@ typedef struct ap_shard_params {
     size_t struct_size;
     const ap_graph_t *graph; /**< finished; usually the training step */
     const ap_cost_mesh_t *mesh;
-    int micro_batches;   /**< per-iteration costs are divided by it; 0 = 1 */
-    double memory_limit; /**< bytes per device, 0 = none: parameters, their gradients and state, and
-                              activations that the backward phase reads */
-    double state_bytes;  /**< per parameter element besides weight and gradient, see training.h */
-    bool without_tables; /**< leave the problem for planner/solver/elimination/pairwise.h out;
-                            planner/intra_op/plan.h does not need it */
+    int micro_batches;  /**< per-iteration costs are divided by it; 0 = 1 */
+    double state_bytes; /**< per parameter element besides weight and gradient, see training.h */
 } ap_shard_params_t;
 
 #define AP_SHARD_PARAMS_INIT                                                                       \
@@ -45,12 +40,6 @@ xm_status_t ap_shard_problem_create(const ap_shard_params_t *params, ap_shard_pr
 /** Operators, inputs and parameters; the strategies of each are numbered from 0. */
 int ap_shard_problem_nodes(const ap_shard_problem_t *problem);
 
-/** The problem to hand to ap_intra_op_solve(); owned by @p problem. */
-const ap_intra_op_problem_t *ap_shard_problem_get(const ap_shard_problem_t *problem);
-
-/** Node of an operator, or of an input or parameter; -1 when it is neither. */
-int ap_shard_problem_op_node(const ap_shard_problem_t *problem, int op);
-int ap_shard_problem_tensor_node(const ap_shard_problem_t *problem, int tensor);
 /** Operator of a node, -1 for an input or parameter. */
 int ap_shard_problem_node_op(const ap_shard_problem_t *problem, int node);
 

@@ -43,7 +43,7 @@ static int tensor_of(const ap_op_t *op, int term)
 }
 
 /* Only such operators read and write optimizer state. */
-bool ap_shard_updates_parameter(const ap_graph_t *graph, const ap_op_t *op)
+static bool updates_parameter(const ap_graph_t *graph, const ap_op_t *op)
 {
     int old = ap_graph_tensor(graph, op->results[0])->alias_of;
 
@@ -86,7 +86,7 @@ static bool same_op(const ap_graph_t *graph, const ap_op_t *a, const ap_op_t *b)
     if (a->kind != b->kind || a->phase != b->phase || !same_number(a->flops, b->flops) ||
         !same_number(a->repeat, b->repeat) || strcmp(a->rule.text, b->rule.text) != 0 ||
         memcmp(a->touched, b->touched, sizeof(a->touched)) != 0 ||
-        ap_shard_updates_parameter(graph, a) != ap_shard_updates_parameter(graph, b)) {
+        updates_parameter(graph, a) != updates_parameter(graph, b)) {
         return false;
     }
     for (int f = 0; f < a->rule.factors; ++f) {
@@ -161,7 +161,7 @@ double ap_shard_moved_bytes(const ap_strategy_context_t *site, const ap_graph_t 
 {
     double bytes = ap_strategy_moved_bytes(site, strategy->spec);
 
-    if (ap_shard_updates_parameter(graph, op)) { /* reads and writes the optimizer's state */
+    if (updates_parameter(graph, op)) { /* reads and writes the optimizer's state */
         bytes +=
             2 * state_bytes / site->element_bytes[op->operand_count] *
             ap_strategy_local_bytes(site, op->operand_count, strategy->spec[op->operand_count]);
@@ -261,7 +261,7 @@ static bool belongs(const ap_shard_problem_t *p, const ap_strategy_table_t *set,
 
 /* Finds or makes the table of a node. A linear search is enough for dozens of tables. Pointers to
  * tables are not kept, as the array moves when it grows. */
-xm_status_t ap_shard_set_find(ap_shard_problem_t *p, int op, int tensor, int *set)
+xm_status_t ap_strategy_table_find(ap_shard_problem_t *p, int op, int tensor, int *set)
 {
     const ap_graph_t *graph = p->params.graph;
     uint64_t hash = op >= 0 ? hash_op(graph, ap_graph_op(graph, op))
@@ -287,7 +287,7 @@ xm_status_t ap_shard_set_find(ap_shard_problem_t *p, int op, int tensor, int *se
     }
     status = op >= 0 ? fill_op(p, &made) : fill_tensor(p, &made);
     if (status != XM_OK) {
-        ap_shard_set_release(&made);
+        ap_strategy_table_release(&made);
         return status;
     }
     *set = p->sets;
@@ -295,7 +295,7 @@ xm_status_t ap_shard_set_find(ap_shard_problem_t *p, int op, int tensor, int *se
     return XM_OK;
 }
 
-void ap_shard_set_release(ap_strategy_table_t *set)
+void ap_strategy_table_release(ap_strategy_table_t *set)
 {
     ap_strategy_list_free(&set->strategies);
     free(set->specs);

@@ -247,7 +247,7 @@ static xm_status_t add_fused(const fusion_t *f, int o, ap_graph_copy_t *copy)
     ap_op_params_t params = AP_OP_PARAMS_INIT;
     char rule[AP_RULE_TEXT], sizes[AP_MAX_RANK * 24];
     size_t length = 0, sized = 0;
-    unsigned told = 0; /* dimensions of the result that an operand has */
+    unsigned covered = 0; /* dimensions of the result that an operand has */
     int results[AP_MAX_RESULTS];
     xm_status_t status = XM_OK;
 
@@ -260,7 +260,7 @@ static xm_status_t add_fused(const fusion_t *f, int o, ap_graph_copy_t *copy)
         }
         for (int d = 0; d < of->shape.rank; ++d) {
             rule[length++] = letters[reading->dim[d]];
-            told |= 1U << reading->dim[d];
+            covered |= 1U << reading->dim[d];
         }
         if (of->kind != AP_TENSOR_ACTIVATION) {
             status = ap_graph_copy_source(copy, reading->tensor);
@@ -269,7 +269,7 @@ static xm_status_t add_fused(const fusion_t *f, int o, ap_graph_copy_t *copy)
     }
     sizes[0] = '\0';
     for (int d = 0; d < result->shape.rank; ++d) {
-        if ((told >> d & 1U) != 0) {
+        if ((covered >> d & 1U) != 0) {
             continue;
         }
         sized +=
@@ -328,7 +328,7 @@ static xm_status_t copy_fused(const fusion_t *f, ap_graph_copy_t *copy)
     if (status == XM_OK && output >= 0) {
         status = ap_graph_set_gradient(copy->to, copy->tensor[loss], copy->tensor[output]);
     }
-    return status == XM_OK ? ap_graph_finish(copy->to) : status;
+    return status;
 }
 
 /* What spreads goes where it has become part of all that used it. Users are counted once more,
@@ -376,13 +376,7 @@ static xm_status_t fuse(fusion_t *f, ap_graph_t **fused)
     if (status != XM_OK) {
         return status;
     }
-    status = copy_fused(f, &copy);
-    if (status == XM_OK) {
-        *fused = copy.to;
-        copy.to = NULL;
-    }
-    ap_graph_copy_close(&copy);
-    return status;
+    return ap_graph_copy_close(&copy, copy_fused(f, &copy), fused);
 }
 
 xm_status_t ap_elementwise_fuse(const ap_graph_t *forward, ap_graph_t **fused)

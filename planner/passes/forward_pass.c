@@ -77,12 +77,6 @@ static double elements(const extraction_t *x, int tensor)
            ap_dtype_bytes(ap_graph_tensor(x->graph, tensor)->dtype);
 }
 
-static bool is_smooth(ap_dtype_t dtype)
-{
-    return dtype == AP_DTYPE_F16 || dtype == AP_DTYPE_BF16 || dtype == AP_DTYPE_F32 ||
-           dtype == AP_DTYPE_F64 || dtype == AP_DTYPE_C128;
-}
-
 /* Numbers a gradient, or, where they are numbered, ticks it off. */
 static void note_target(extraction_t *x, int tensor, bool *ticked)
 {
@@ -183,7 +177,7 @@ static int updated_weight(const extraction_t *x, int tensor)
 {
     const ap_tensor_t *updated = ap_graph_tensor(x->graph, tensor);
 
-    return updated->alias_of >= 0 && updated->producer >= 0 && is_smooth(updated->dtype) &&
+    return updated->alias_of >= 0 && updated->producer >= 0 && ap_dtype_is_smooth(updated->dtype) &&
                    ap_graph_tensor(x->graph, updated->alias_of)->kind == AP_TENSOR_PARAMETER
                ? updated->alias_of
                : -1;
@@ -390,7 +384,7 @@ static bool is_weight(const extraction_t *x, int tensor)
         }
         of = ap_graph_tensor(x->graph, op->operands[0]);
     }
-    return of->kind == AP_TENSOR_PARAMETER && is_smooth(of->dtype);
+    return of->kind == AP_TENSOR_PARAMETER && ap_dtype_is_smooth(of->dtype);
 }
 
 static bool same_shape(const ap_tensor_t *a, const ap_tensor_t *b)
@@ -456,15 +450,7 @@ static xm_status_t copy_pass(extraction_t *x, int end, bool is_gradient, int out
     if (status == XM_OK && output >= 0) {
         status = ap_graph_set_gradient(copy.to, copy.tensor[end], copy.tensor[output]);
     }
-    if (status == XM_OK) {
-        status = ap_graph_finish(copy.to);
-    }
-    if (status == XM_OK) {
-        *forward = copy.to;
-        copy.to = NULL;
-    }
-    ap_graph_copy_close(&copy);
-    return status;
+    return ap_graph_copy_close(&copy, status, forward);
 }
 
 static xm_status_t from_loss(extraction_t *x, int loss, bool is_gradient, ap_graph_t **forward)

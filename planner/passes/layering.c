@@ -33,7 +33,7 @@ static const char *label_of(const ap_op_t *op)
 /* Makes the graph with layers that begin at these places of the sequence. */
 static xm_status_t build(const ap_sequence_t *s, const int *first, int layers, ap_graph_t **layered)
 {
-    ap_graph_copy_t copy;
+    ap_graph_copy_t copy = {0};
     int layer = 0;
     xm_status_t status = ap_sequence_copy_open(s, &copy);
 
@@ -48,15 +48,7 @@ static xm_status_t build(const ap_sequence_t *s, const int *first, int layers, a
     if (status == XM_OK) {
         status = ap_sequence_copy_loss(s, &copy);
     }
-    if (status == XM_OK) {
-        status = ap_graph_finish(copy.to);
-    }
-    if (status == XM_OK) {
-        *layered = copy.to;
-        copy.to = NULL;
-    }
-    ap_graph_copy_close(&copy);
-    return status;
+    return ap_graph_copy_close(&copy, status, layered);
 }
 
 /* The usual excess over the mean, or what the largest part that cannot be cut needs. */
@@ -123,6 +115,30 @@ static xm_status_t by_count(const ap_sequence_t *s, int layers, ap_graph_t **lay
     return status;
 }
 
+/* Without memory all layers count as different, which is slower and never wrong. */
+static int count_distinct(const ap_graph_t *graph)
+{
+    int layers = ap_graph_layers(graph), distinct = 0;
+    uint64_t *hashes = malloc((size_t)layers * sizeof(*hashes));
+
+    if (hashes == NULL) {
+        return layers;
+    }
+    for (int layer = 0; layer < layers; ++layer) {
+        uint64_t hash = ap_graph_layer_hash(graph, layer);
+        int i = 0;
+
+        while (i < distinct && hashes[i] != hash) {
+            ++i;
+        }
+        if (i == distinct) {
+            hashes[distinct++] = hash;
+        }
+    }
+    free(hashes);
+    return distinct;
+}
+
 /* How far layers are from being one and the same: their share of different ones, times how much the
  * largest inner layer exceeds the mean of the inner layers. Embedding and head are left out, for
  * they are different in every model. */
@@ -137,8 +153,7 @@ static double unlikeness(const ap_graph_t *layered)
         total += flops;
         largest = fmax(largest, flops);
     }
-    return (double)ap_layering_distinct(layered) / layers *
-           (total > 0 ? largest * inner / total : 1);
+    return (double)count_distinct(layered) / layers * (total > 0 ? largest * inner / total : 1);
 }
 
 /* Tries every number up to a limit and keeps the least unlike; of equals the largest number, which
@@ -315,7 +330,7 @@ static xm_status_t by_marks(const ap_sequence_t *s, const ap_layering_t *how, in
 }
 
 /* A layer may be told twice at one place; it begins once. */
-static xm_status_t as_told(const ap_sequence_t *s, const ap_layering_t *how, ap_graph_t **layered)
+static xm_status_t as_given(const ap_sequence_t *s, const ap_layering_t *how, ap_graph_t **layered)
 {
     int *first = malloc(((size_t)s->count + how->mark_count + 1) * sizeof(*first));
     int layers = 0;
@@ -341,7 +356,7 @@ void ap_layering_describe(const ap_graph_t *layered, ap_layering_info_t *info)
     double largest = 0, total = 0;
 
     *info = (ap_layering_info_t){.layers = ap_graph_layers(layered),
-                                 .distinct = ap_layering_distinct(layered)};
+                                 .distinct = count_distinct(layered)};
     for (int layer = 0; layer < info->layers; ++layer) {
         double flops = ap_graph_layer_flops(layered, layer);
 
@@ -374,7 +389,7 @@ xm_status_t ap_layering_apply(const ap_graph_t *forward, const ap_layering_t *ho
         return status;
     }
     if (how->pattern != NULL || how->marks != NULL) {
-        status = as_told(&s, how, layered);
+        status = as_given(&s, how, layered);
     } else {
         status = how->layers > 0 ? by_count(&s, how->layers, layered) : automatic(&s, layered);
     }
@@ -384,75 +399,4 @@ xm_status_t ap_layering_apply(const ap_graph_t *forward, const ap_layering_t *ho
     }
     ap_sequence_clear(&s);
     return status;
-}
-
-/* Without memory all layers count as different, which is slower and never wrong. */
-int ap_layering_distinct(const ap_graph_t *graph)
-{
-    int layers = ap_graph_layers(graph), distinct = 0;
-    uint64_t *hashes = malloc((size_t)layers * sizeof(*hashes));
-
-    if (hashes == NULL) {
-        return layers;
-    }
-    for (int layer = 0; layer < layers; ++layer) {
-        uint64_t hash = ap_graph_layer_hash(graph, layer);
-        int i = 0;
-
-        while (i < distinct && hashes[i] != hash) {
-            ++i;
-        }
-        if (i == distinct) {
-            hashes[distinct++] = hash;
-        }
-    }
-    free(hashes);
-    return distinct;
-}
-
-/* The layer that an operator must be in by what it belongs to, or -1 for any. */
-static int due_layer(const ap_graph_t *graph, const ap_op_t *op)
-{
-    if (op->phase == AP_PHASE_BACKWARD && op->forward >= 0) {
-        return ap_graph_op(graph, op->forward)->layer;
-    }
-    for (int r = 0; r < op->result_count && op->phase == AP_PHASE_UPDATE; ++r) {
-        const ap_tensor_t *updated = ap_graph_tensor(graph, op->results[r]);
-
-        if (updated->alias_of >= 0) {
-            return ap_graph_tensor(graph, updated->alias_of)->layer;
-        }
-    }
-    return -1;
-}
-
-/* A check that a test or a caller can run on any graph; derived graphs keep to it by
- * construction. */
-xm_status_t ap_layering_check(const ap_graph_t *graph)
-{
-    for (int o = 0; o < ap_graph_ops(graph); ++o) {
-        const ap_op_t *op = ap_graph_op(graph, o);
-        int due = due_layer(graph, op);
-
-        if (op->layer < 0 || op->layer >= ap_graph_layers(graph)) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "operator '%s' is in layer %d of a graph of %d", op->name,
-                                op->layer, ap_graph_layers(graph));
-        }
-        if (due >= 0 && due != op->layer) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "operator '%s' is in layer %d, what it belongs to in layer %d",
-                                op->name, op->layer, due);
-        }
-        for (int i = 0; i < op->operand_count && op->phase == AP_PHASE_FORWARD; ++i) {
-            const ap_tensor_t *operand = ap_graph_tensor(graph, op->operands[i]);
-
-            if (operand->kind == AP_TENSOR_ACTIVATION && operand->layer > op->layer) {
-                return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                    "operator '%s' of layer %d uses '%s' of layer %d", op->name,
-                                    op->layer, operand->name, operand->layer);
-            }
-        }
-    }
-    return XM_OK;
 }

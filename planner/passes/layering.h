@@ -49,18 +49,7 @@ typedef struct ap_layering_info {
 xm_status_t ap_layering_apply(const ap_graph_t *forward, const ap_layering_t *how,
                               ap_graph_t **layered, ap_layering_info_t *info);
 
-/**
- * Checks a graph of one pass or of a whole training step: every operator is in one of the layers,
- * forward operators use tensors of their own and of earlier layers, backward operators belong to
- * the layer of their forward operator, updates to that of their parameter. The sentence names the
- * first that is not so.
- */
-xm_status_t ap_layering_check(const ap_graph_t *graph);
-
 /** Describes a graph that has layers; `places` is not known then, and 0. */
 void ap_layering_describe(const ap_graph_t *graph, ap_layering_info_t *info);
-
-/** Layers that differ from each other, by ap_graph_layer_hash(). */
-int ap_layering_distinct(const ap_graph_t *graph);
 
 #endif

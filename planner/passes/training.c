@@ -400,13 +400,6 @@ static xm_status_t op_backward(expansion_t *x, int id)
                         ap_op_kind_name(op.kind));
 }
 
-/* Whole numbers and truth values have no derivative. */
-static bool is_smooth(ap_dtype_t dtype)
-{
-    return dtype == AP_DTYPE_F16 || dtype == AP_DTYPE_BF16 || dtype == AP_DTYPE_F32 ||
-           dtype == AP_DTYPE_F64 || dtype == AP_DTYPE_C128;
-}
-
 /* A tensor needs a gradient if a parameter has a part in it. One pass is enough, for operators
  * stand in order. */
 static void mark_needs(expansion_t *x)
@@ -414,7 +407,7 @@ static void mark_needs(expansion_t *x)
     for (int t = 0; t < x->forward_tensors; ++t) {
         x->gradient[t] = -1;
         x->needs[t] = ap_graph_tensor(x->graph, t)->kind == AP_TENSOR_PARAMETER &&
-                      is_smooth(ap_graph_tensor(x->graph, t)->dtype);
+                      ap_dtype_is_smooth(ap_graph_tensor(x->graph, t)->dtype);
     }
     for (int o = 0; o < x->forward_ops; ++o) {
         const ap_op_t *op = ap_graph_op(x->graph, o);
@@ -425,7 +418,7 @@ static void mark_needs(expansion_t *x)
         }
         for (int r = 0; r < op->result_count; ++r) {
             x->needs[op->results[r]] =
-                needs && is_smooth(ap_graph_tensor(x->graph, op->results[r])->dtype);
+                needs && ap_dtype_is_smooth(ap_graph_tensor(x->graph, op->results[r])->dtype);
         }
     }
 }

@@ -8,19 +8,23 @@
  * the way back. The schedules, with p devices, m micro-batches, and the times F of a forward pass,
  * B of a backward pass's input half and W of its weight half:
  *
- * | name            | idle time of a device        | activations on device i | published in |
- * |-----------------|------------------------------|--------------------------|--------------|
- * | gpipe           | (p - 1)(F + B + W)           | m                        | Huang, NeurIPS'19 |
- * | 1f1b            | (p - 1)(F + B + W)           | min(m, p - i)            | Fan (DAPPLE),
- * PPoPP'21 | | interleaved     | (p - 1)(F + B + W) / v       | min(mv, 2(p - i - 1) + (v - 1)p +
- * 1), each 1 / v | Narayanan, SC'21 | | eager-1f1b      | (p - 1)(F + B + W)           | min(m, 2(p
- * - i) - 1)     | Zhuang, MLSys'23 | | eager-1f1b-w    | (p - 1)(F + B)               | min(m, 2(p
- * - i) - 1)     | Zhuang, MLSys'23 | | chimera, m = p  | (p - 2)(B + W)               | min(p/2, p
- * - i) + min(p/2, i + 1) | Li, SC'21 | | zb-h1           | (p - 1)(F + B - W)           | p - i,
- * and i for W       | Qi, ICLR'24 | | zb-h2           | (p - 1)(F + B - 2W)          | 2(p - i) -
- * 1, and 2i for W | Qi, ICLR'24 | | terapipe        | (p - 1)(max f + max b), slice by slice | all
- * | Li, ICML'21 | | pipedream-2bw   | none once full               | min(m, p - i), two versions of
- * the parameters | Narayanan, ICML'21 |
+ * | name           | idle time of a device            | activations on device i          |
+ * |----------------|----------------------------------|----------------------------------|
+ * | gpipe          | (p - 1)(F + B + W)               | m                                |
+ * | 1f1b           | (p - 1)(F + B + W)               | min(m, p - i)                    |
+ * | interleaved    | (p - 1)(F + B + W) / v           | of 1 / v: min(mv, 2(p - i - 1) + |
+ * |                |                                  | (v - 1)p + 1)                    |
+ * | eager-1f1b     | (p - 1)(F + B + W)               | min(m, 2(p - i) - 1)             |
+ * | eager-1f1b-w   | (p - 1)(F + B)                   | min(m, 2(p - i) - 1)             |
+ * | chimera, m = p | (p - 2)(B + W)                   | min(p/2, p - i) + min(p/2, i + 1) |
+ * | zb-h1          | (p - 1)(F + B - W)               | p - i, and i for W               |
+ * | zb-h2          | (p - 1)(F + B - 2W)              | 2(p - i) - 1, and 2i for W       |
+ * | terapipe       | (p - 1)(max f + max b), by slice | all                              |
+ * | pipedream-2bw  | none once full                   | min(m, p - i), parameters twice  |
+ *
+ * Published by: gpipe Huang, NeurIPS'19; 1f1b Fan (DAPPLE), PPoPP'21; interleaved Narayanan, SC'21;
+ * eager-1f1b and -w Zhuang, MLSys'23; chimera Li, SC'21; zb-h1 and zb-h2 Qi, ICLR'24; terapipe Li,
+ * ICML'21; pipedream-2bw Narayanan, ICML'21.
  *
  * The formulas take transfers as free and B, W as near enough to F (zb: W <= B, W <= F). v stages
  * to a device are "virtual stages". zb-h2's idle time is that inside a device's own first to last

@@ -300,7 +300,7 @@ bool ap_plan_can_have(ap_schedule_kind_t kind)
            kind != AP_SCHEDULE_TERAPIPE;
 }
 
-xm_status_t ap_plan_check(const ap_plan_t *plan)
+static xm_status_t check_plan(const ap_plan_t *plan)
 {
     xm_status_t status = check_info(plan);
     int *taken;
@@ -374,7 +374,7 @@ static xm_status_t plan_from_document(json_t *document, ap_plan_t **result)
         status = ap_plan_from_json(plan);
     }
     if (status == XM_OK) {
-        status = ap_plan_check(plan);
+        status = check_plan(plan);
     }
     if (status != XM_OK) {
         ap_plan_destroy(plan);
@@ -470,39 +470,20 @@ char *ap_plan_text(const ap_plan_t *plan)
     return json_dumps(plan->document, JSON_INDENT(1));
 }
 
-/* The file is complete or not there. */
 xm_status_t ap_plan_save(const ap_plan_t *plan, const char *path)
 {
     if (XM_IS_NULL(plan) || XM_IS_NULL(path)) {
         return XM_ERR_INVALID_ARGUMENT;
     }
-    size_t size = strlen(path) + 16;
-    char *temporary = malloc(size), *text = ap_plan_text(plan);
-    xm_status_t status = XM_OK;
-    FILE *file;
+    char *text = ap_plan_text(plan);
+    xm_status_t status;
 
-    if (temporary == NULL || text == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the text of the plan");
-        goto free_text;
+    if (text == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the text of the plan");
     }
-    (void)snprintf(temporary, size, "%s.tmp", path);
-    file = fopen(temporary, "wb");
-    if (file == NULL) {
-        status = xm_error_set(XM_ERR_IO, "cannot write %s: %s", temporary, strerror(errno));
-        goto free_text;
-    }
-    if (fputs(text, file) == EOF || putc('\n', file) == EOF) {
-        status = XM_ERR_IO;
-    }
-    if (fclose(file) != 0 || status != XM_OK || rename(temporary, path) != 0) {
-        status = xm_error_set(XM_ERR_IO, "cannot write %s: %s", path, strerror(errno));
-        (void)remove(temporary);
-    }
-
-free_text:
+    status = xm_text_save(path, text);
     free(text);
-    free(temporary);
-    return status;
+    return status == XM_OK ? XM_OK : xm_error_prefix(status, "cannot write");
 }
 
 const ap_plan_info_t *ap_plan_info(const ap_plan_t *plan)

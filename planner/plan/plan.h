@@ -12,7 +12,6 @@
 #include <stdint.h>
 
 #include "comm/base.h"
-#include <autopar/plan.h>
 #include "planner/pipeline.h"
 #include "planner/graph.h"
 

@@ -33,7 +33,4 @@ json_t *ap_plan_to_json(const ap_plan_params_t *params);
 /* Fills the structures from plan->document. The sentence names the place. */
 xm_status_t ap_plan_from_json(ap_plan_t *plan);
 
-/* Checks what the structures say against each other. */
-xm_status_t ap_plan_check(const ap_plan_t *plan);
-
 #endif

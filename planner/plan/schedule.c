@@ -479,18 +479,18 @@ xm_status_t ap_plan_reschedule(const ap_plan_t *plan, ap_schedule_kind_t kind, a
     return reschedule(plan, kind, &terms, result);
 }
 
-xm_status_t ap_plan_evaluate(const ap_plan_t *plan, const ap_plan_judgement_t *judgement,
+xm_status_t ap_plan_evaluate(const ap_plan_t *plan, const ap_plan_evaluation_t *evaluation,
                              ap_plan_t **result)
 {
-    terms_t terms = {.version_share = judgement->version_share,
-                     .stash = judgement->stash,
-                     .memory_limit = judgement->memory_limit};
+    terms_t terms = {.version_share = evaluation->version_share,
+                     .stash = evaluation->stash,
+                     .memory_limit = evaluation->memory_limit};
 
-    if (judgement->struct_size < sizeof(*judgement)) {
+    if (evaluation->struct_size < sizeof(*evaluation)) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "a judgement needs AP_PLAN_JUDGEMENT_INIT to start from");
+                            "an evaluation needs AP_PLAN_EVALUATION_INIT to start from");
     }
-    return reschedule(plan, judgement->kind, &terms, result);
+    return reschedule(plan, evaluation->kind, &terms, result);
 }
 
 /* 1f1b comes first and only a strictly shorter step replaces a plan, so equal schedules give 1f1b.

@@ -56,24 +56,24 @@ xm_status_t ap_plan_check_schedule(ap_schedule_kind_t kind);
 xm_status_t ap_plan_reschedule(const ap_plan_t *plan, ap_schedule_kind_t kind, ap_plan_t **result);
 
 /** What ap_plan_evaluate() holds a plan against. */
-typedef struct ap_plan_judgement {
+typedef struct ap_plan_evaluation {
     size_t struct_size;
     ap_schedule_kind_t kind;
     bool stash; /**< a version of the parameters for every micro-batch in flight (PipeDream) */
     double version_share; /**< of a stage's state, for one more version of the parameters */
     double memory_limit;  /**< of a device, bytes */
-} ap_plan_judgement_t;
+} ap_plan_evaluation_t;
 
-#define AP_PLAN_JUDGEMENT_INIT                                                                     \
+#define AP_PLAN_EVALUATION_INIT                                                                    \
     {                                                                                              \
-        .struct_size = sizeof(ap_plan_judgement_t), .kind = AP_SCHEDULE_1F1B                       \
+        .struct_size = sizeof(ap_plan_evaluation_t), .kind = AP_SCHEDULE_1F1B                      \
     }
 
 /**
  * The same plan under a schedule, simulated, whether or not its memory fits: ap_plan_stage_memory()
  * tells. XM_ERR_NO_SOLUTION as of ap_plan_reschedule() only for too few micro-batches.
  */
-xm_status_t ap_plan_evaluate(const ap_plan_t *plan, const ap_plan_judgement_t *judgement,
+xm_status_t ap_plan_evaluate(const ap_plan_t *plan, const ap_plan_evaluation_t *evaluation,
                              ap_plan_t **result);
 
 /**

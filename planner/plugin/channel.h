@@ -1,8 +1,9 @@
 /**
  * @file planner/plugin/channel.h
  * Messages between a program and the process in which a planner plug-in runs
- * (planner/plugin/library.h): a kind, a number or two and a text, over a socket that both ends made
- * non-blocking. Both are the same program, so messages are as they lie in memory. Not installed.
+ * (autopar/planner_library.h): a kind, a number or two and a text, over a socket that both ends
+ * made non-blocking. Both are the same program, so messages are as they lie in memory. Not
+ * installed.
  */
 #ifndef AP_PLANNER_PLUGIN_CHANNEL_H
 #define AP_PLANNER_PLUGIN_CHANNEL_H

@@ -1,6 +1,6 @@
 /**
  * @file planner/plugin/request.h
- * A question to a planner as JSON: what passes to a planner plug-in (planner/plugin/plugin.h).
+ * A question to a planner as JSON: what passes to a planner plug-in (autopar/planner_plugin.h).
  *
  * The document, version 1 of the format `autopar-request`, holds the whole model and the whole
  * cluster profile: whoever answers needs no file of the asker. docs/planner-plugin.md has every

@@ -1,6 +1,6 @@
 /**
  * @file planner/plugin/service.h
- * The inside of the process in which a planner plug-in runs (planner/plugin/library.h): loads the
+ * The inside of the process in which a planner plug-in runs (autopar/planner_library.h): loads the
  * library and answers over a socket. Not installed.
  */
 #ifndef AP_PLANNER_PLUGIN_SERVICE_H

@@ -13,7 +13,7 @@
 #include <string.h>
 
 /* The first failure is kept, because later ones usually follow from it. */
-void hlo_rule_fail(hlo_rule_t *rule, const char *format, ...)
+void operator_rule_fail(operator_rule_t *rule, const char *format, ...)
 {
     char sentence[400];
     va_list arguments;
@@ -31,19 +31,19 @@ void hlo_rule_fail(hlo_rule_t *rule, const char *format, ...)
 
 /* Running out of factors is no failure: the rule becomes opaque and is filled in to the end without
  * effect. */
-int hlo_rule_factor(hlo_rule_t *rule, int64_t size)
+int operator_rule_factor(operator_rule_t *rule, int64_t size)
 {
-    if (rule->factors == HLO_MAX_FACTORS) {
+    if (rule->factors == OPERATOR_MAX_FACTORS) {
         rule->opaque = true;
         return 0;
     }
-    rule->factor[rule->factors] = (hlo_factor_t){.size = size};
+    rule->factor[rule->factors] = (operator_factor_t){.size = size};
     return rule->factors++;
 }
 
-int hlo_rule_whole(hlo_rule_t *rule, int64_t size)
+int operator_rule_whole(operator_rule_t *rule, int64_t size)
 {
-    int factor = hlo_rule_factor(rule, size);
+    int factor = operator_rule_factor(rule, size);
 
     if (!rule->opaque) {
         rule->factor[factor].whole = true;
@@ -51,7 +51,7 @@ int hlo_rule_whole(hlo_rule_t *rule, int64_t size)
     return factor;
 }
 
-static void term_name(const hlo_rule_t *rule, int term, char *name, size_t size)
+static void term_name(const operator_rule_t *rule, int term, char *name, size_t size)
 {
     if (term < rule->operands) {
         (void)snprintf(name, size, "operand %d", term);
@@ -61,7 +61,7 @@ static void term_name(const hlo_rule_t *rule, int term, char *name, size_t size)
     }
 }
 
-bool hlo_rule_rank(hlo_rule_t *rule, int term, int rank)
+bool operator_rule_rank(operator_rule_t *rule, int term, int rank)
 {
     char name[32];
 
@@ -70,22 +70,22 @@ bool hlo_rule_rank(hlo_rule_t *rule, int term, int rank)
     }
     term_name(rule, term, name, sizeof(name));
     if (rule->type[term]->tuple) {
-        hlo_rule_fail(rule, "%s is a tuple", name);
+        operator_rule_fail(rule, "%s is a tuple", name);
         return false;
     }
     if (rule->type[term]->shape.rank != rank) {
-        hlo_rule_fail(rule, "%s has %d dimensions, %d are expected", name,
-                      rule->type[term]->shape.rank, rank);
+        operator_rule_fail(rule, "%s has %d dimensions, %d are expected", name,
+                           rule->type[term]->shape.rank, rank);
         return false;
     }
     return true;
 }
 
-/* Unlike hlo_rule_put() this does not compare sizes: the parts of a compound dimension fill it
+/* Unlike operator_rule_put() this does not compare sizes: the parts of a compound dimension fill it
  * together. */
-void hlo_rule_append(hlo_rule_t *rule, int term, int dim, int factor)
+void operator_rule_append(operator_rule_t *rule, int term, int dim, int factor)
 {
-    hlo_rule_dim_t *at = &rule->dim[term][dim];
+    operator_rule_dim_t *at = &rule->dim[term][dim];
 
     if (at->count == AP_MAX_RANK) {
         rule->opaque = true;
@@ -94,7 +94,7 @@ void hlo_rule_append(hlo_rule_t *rule, int term, int dim, int factor)
     at->factor[at->count++] = factor;
 }
 
-void hlo_rule_put(hlo_rule_t *rule, int term, int dim, int factor)
+void operator_rule_put(operator_rule_t *rule, int term, int dim, int factor)
 {
     int64_t extent, size = rule->factor[factor].size;
     char name[32];
@@ -104,20 +104,20 @@ void hlo_rule_put(hlo_rule_t *rule, int term, int dim, int factor)
     }
     term_name(rule, term, name, sizeof(name));
     if (rule->type[term]->tuple || dim < 0 || dim >= rule->type[term]->shape.rank) {
-        hlo_rule_fail(rule, "%s has no dimension %d", name, dim);
+        operator_rule_fail(rule, "%s has no dimension %d", name, dim);
         return;
     }
     extent = rule->type[term]->shape.dims[dim];
     if (extent != size) {
-        hlo_rule_fail(rule, "dimension %d of %s is %" PRId64 ", %" PRId64 " is expected", dim, name,
-                      extent, size);
+        operator_rule_fail(rule, "dimension %d of %s is %" PRId64 ", %" PRId64 " is expected", dim,
+                           name, extent, size);
         return;
     }
     rule->dim[term][dim].count = 1;
     rule->dim[term][dim].factor[0] = factor;
 }
 
-int hlo_rule_open(hlo_rule_t *rule, int term, int dim)
+int operator_rule_open(operator_rule_t *rule, int term, int dim)
 {
     int64_t size = 1;
     int factor;
@@ -125,31 +125,31 @@ int hlo_rule_open(hlo_rule_t *rule, int term, int dim)
     if (!rule->type[term]->tuple && dim >= 0 && dim < rule->type[term]->shape.rank) {
         size = rule->type[term]->shape.dims[dim];
     }
-    factor = hlo_rule_factor(rule, size);
-    hlo_rule_put(rule, term, dim, factor);
+    factor = operator_rule_factor(rule, size);
+    operator_rule_put(rule, term, dim, factor);
     return factor;
 }
 
 /* Whatever no rule has claimed must not be cut. */
-void hlo_rule_close(hlo_rule_t *rule)
+void operator_rule_close(operator_rule_t *rule)
 {
     for (int t = 0; t < rule->operands + rule->results; ++t) {
         for (int d = 0; d < rule->type[t]->shape.rank && !rule->ignored[t]; ++d) {
             if (rule->dim[t][d].count == 0) {
                 int64_t extent = rule->type[t]->shape.dims[d];
 
-                hlo_rule_put(rule, t, d, hlo_rule_whole(rule, extent));
+                operator_rule_put(rule, t, d, operator_rule_whole(rule, extent));
             }
         }
     }
 }
 
-static int rank_of(const hlo_rule_t *rule, int term)
+static int rank_of(const operator_rule_t *rule, int term)
 {
     return rule->type[term]->shape.rank;
 }
 
-static int64_t extent_of(const hlo_rule_t *rule, int term, int dim)
+static int64_t extent_of(const operator_rule_t *rule, int term, int dim)
 {
     return rule->type[term]->shape.dims[dim];
 }
@@ -158,7 +158,7 @@ static int64_t extent_of(const hlo_rule_t *rule, int term, int dim)
  * into common pieces at every place where either has a border: [6,4] and [2,12] meet at 2, 3 and 4.
  * Where a border does not divide, the pieces so far are undone and false is returned; these
  * dimensions then stay whole. */
-static bool refine(hlo_rule_t *rule, const int *from, const int *to)
+static bool refine(operator_rule_t *rule, const int *from, const int *to)
 {
     int dim[2] = {from[0], from[1]};
     int64_t left[2] = {1, 1};
@@ -174,9 +174,9 @@ static bool refine(hlo_rule_t *rule, const int *from, const int *to)
         if (left[0] % piece != 0 || left[1] % piece != 0) {
             break;
         }
-        factor = hlo_rule_factor(rule, piece);
+        factor = operator_rule_factor(rule, piece);
         for (int side = 0; side < 2; ++side) {
-            hlo_rule_append(rule, side, dim[side], factor);
+            operator_rule_append(rule, side, dim[side], factor);
             left[side] /= piece;
             /* A used-up dimension is left behind together with dimensions of 1 after it, which get
              * a factor of their own. */
@@ -184,7 +184,7 @@ static bool refine(hlo_rule_t *rule, const int *from, const int *to)
                 ++dim[side];
                 left[side] = dim[side] < to[side] ? extent_of(rule, side, dim[side]) : 1;
                 if (left[side] == 1 && dim[side] < to[side]) {
-                    hlo_rule_append(rule, side, dim[side], hlo_rule_factor(rule, 1));
+                    operator_rule_append(rule, side, dim[side], operator_rule_factor(rule, 1));
                 }
             }
         }
@@ -204,7 +204,7 @@ static bool refine(hlo_rule_t *rule, const int *from, const int *to)
 /* A reshape keeps dimensions apart that can be told apart: it is divided into the smallest runs
  * with equal products, and each run is refined by itself. Only the major piece of a merged or split
  * dimension can be cut later (strategy.h), because the elements of minor ones lie scattered. */
-void hlo_rule_reshape(hlo_rule_t *rule)
+void operator_rule_reshape(operator_rule_t *rule)
 {
     int from[2] = {0, 0}, to[2];
 
@@ -213,8 +213,9 @@ void hlo_rule_reshape(hlo_rule_t *rule)
         return;
     }
     if (operand_type_elements(rule->type[0]) != operand_type_elements(rule->type[1])) {
-        hlo_rule_fail(rule, "%.0f elements do not make %.0f", operand_type_elements(rule->type[0]),
-                      operand_type_elements(rule->type[1]));
+        operator_rule_fail(rule, "%.0f elements do not make %.0f",
+                           operand_type_elements(rule->type[0]),
+                           operand_type_elements(rule->type[1]));
         return;
     }
     if (rule->type[0]->empty || rule->type[1]->empty) {
@@ -226,7 +227,7 @@ void hlo_rule_reshape(hlo_rule_t *rule)
 
         for (int side = 0; side < 2; ++side) {
             while (from[side] < rank_of(rule, side) && extent_of(rule, side, from[side]) == 1) {
-                (void)hlo_rule_open(rule, side, from[side]++);
+                (void)operator_rule_open(rule, side, from[side]++);
             }
             to[side] = from[side];
         }
@@ -242,7 +243,7 @@ void hlo_rule_reshape(hlo_rule_t *rule)
             int side = product[0] < product[1] ? 0 : 1;
 
             if (to[side] == rank_of(rule, side)) {
-                hlo_rule_fail(rule, "the shapes do not have as many elements");
+                operator_rule_fail(rule, "the shapes do not have as many elements");
                 return;
             }
             product[side] *= extent_of(rule, side, to[side]++);
@@ -253,22 +254,22 @@ void hlo_rule_reshape(hlo_rule_t *rule)
     }
 }
 
-void hlo_rule_make_opaque(hlo_rule_t *rule)
+void operator_rule_make_opaque(operator_rule_t *rule)
 {
     memset(rule->dim, 0, sizeof(rule->dim));
     memset(rule->touched, 0, sizeof(rule->touched));
     rule->factors = 0;
     rule->opaque = false;
     rule->linear = false;
-    hlo_rule_close(rule);
+    operator_rule_close(rule);
 }
 
 /* Gives factors letters in the order of their appearance. Whole factors of one size share one:
  * nothing is ever decided about them, and a graph's rule has room for 8. */
 typedef struct writer {
-    const hlo_rule_t *rule;
-    hlo_rule_text_t *text;
-    int letter[HLO_MAX_FACTORS]; /* -1 = none yet */
+    const operator_rule_t *rule;
+    operator_rule_text_t *text;
+    int letter[OPERATOR_MAX_FACTORS]; /* -1 = none yet */
     int count;
     int64_t size[AP_MAX_FACTORS];
     bool whole[AP_MAX_FACTORS];
@@ -280,7 +281,7 @@ typedef struct writer {
  * does not fit; any letter will do from then on. */
 static int letter_of(writer_t *w, int factor)
 {
-    const hlo_factor_t *of = &w->rule->factor[factor];
+    const operator_factor_t *of = &w->rule->factor[factor];
     bool whole = of->whole || of->size == 1;
 
     if (w->letter[factor] >= 0) {
@@ -318,7 +319,7 @@ static void put(writer_t *w, char c)
 static void write_term(writer_t *w, int term)
 {
     for (int d = 0; d < w->rule->type[term]->shape.rank && w->fits; ++d) {
-        const hlo_rule_dim_t *dim = &w->rule->dim[term][d];
+        const operator_rule_dim_t *dim = &w->rule->dim[term][d];
 
         w->fits = dim->count <= AP_MAX_DIM_FACTORS;
         if (dim->count > 1) {
@@ -333,7 +334,7 @@ static void write_term(writer_t *w, int term)
     }
 }
 
-static bool same_term(const hlo_rule_t *rule, int a, int b)
+static bool same_term(const operator_rule_t *rule, int a, int b)
 {
     return rule->type[a]->shape.rank == rule->type[b]->shape.rank &&
            memcmp(rule->dim[a], rule->dim[b], sizeof(rule->dim[a])) == 0;
@@ -341,7 +342,7 @@ static bool same_term(const hlo_rule_t *rule, int a, int b)
 
 /* Whether an operand reads a tensor in the very same way as one before it (x * x). Such an operand
  * is left out: it moves no more bytes and constrains nothing. */
-static bool is_repeated(const hlo_rule_t *rule, const int *tensors, int operand)
+static bool is_repeated(const operator_rule_t *rule, const int *tensors, int operand)
 {
     for (int o = 0; o < operand; ++o) {
         if (tensors[o] == tensors[operand] && !rule->ignored[o] && same_term(rule, o, operand)) {
@@ -351,7 +352,7 @@ static bool is_repeated(const hlo_rule_t *rule, const int *tensors, int operand)
     return false;
 }
 
-double hlo_rule_points(const hlo_rule_text_t *text)
+static double points_of(const operator_rule_text_t *text)
 {
     double points = 1;
 
@@ -366,10 +367,30 @@ double hlo_rule_points(const hlo_rule_text_t *text)
     return points;
 }
 
+/* FLOPs are given for the whole operator and stored per point of the written rule, whose points can
+ * be fewer than the original's: factors of left-out operands are gone. */
+ap_op_params_t operator_rule_params(const operator_rule_t *rule, const operator_rule_text_t *text)
+{
+    ap_op_params_t params = AP_OP_PARAMS_INIT;
+
+    params.kind = rule->kind;
+    params.rule = text->text;
+    params.replicated = text->replicated;
+    params.permuted = text->permuted;
+    params.sizes = text->sizes[0] != '\0' ? text->sizes : NULL;
+    params.operand_count = text->operand_count;
+    memcpy(params.operands, text->operands, sizeof(params.operands));
+    memcpy(params.touched, text->touched, sizeof(params.touched));
+    params.result_dtype = rule->type[rule->operands]->dtype;
+    params.flops_per_point = rule->flops / points_of(text);
+    params.linear = rule->linear;
+    return params;
+}
+
 /* Translates what is touched to the numbers of the written terms; at[] has them, -1 for a term that
  * was left out. A term that touches no more than a left-out one is taken to be touched as a
  * whole. */
-static void write_touched(const hlo_rule_t *rule, const int *at, hlo_rule_text_t *text)
+static void write_touched(const operator_rule_t *rule, const int *at, operator_rule_text_t *text)
 {
     for (int t = 0; t < rule->operands + rule->results; ++t) {
         int touched = (int)rule->touched[t];
@@ -389,22 +410,23 @@ static void write_touched(const hlo_rule_t *rule, const int *at, hlo_rule_text_t
 
 /* Writes only what holds data. A rule that does not fit returns false, and the text is then of no
  * use. */
-bool hlo_rule_write(const hlo_rule_t *rule, const int *tensors, hlo_rule_text_t *text)
+bool operator_rule_write(const operator_rule_t *rule, const int *tensors,
+                         operator_rule_text_t *text)
 {
     writer_t w = {.rule = rule, .text = text, .fits = !rule->opaque};
-    int at[HLO_MAX_TERMS];
+    int at[OPERATOR_MAX_TERMS];
     size_t length = 0;
 
     memset(text, 0, sizeof(*text));
-    for (int f = 0; f < HLO_MAX_FACTORS; ++f) {
+    for (int f = 0; f < OPERATOR_MAX_FACTORS; ++f) {
         w.letter[f] = -1;
     }
-    for (int t = 0; t < HLO_MAX_TERMS; ++t) {
+    for (int t = 0; t < OPERATOR_MAX_TERMS; ++t) {
         at[t] = -1;
     }
     w.fits = w.fits && rule->results <= AP_MAX_RESULTS;
     for (int o = 0; o < rule->operands && w.fits; ++o) {
-        if (tensors[o] == HLO_FREE_OPERAND || rule->ignored[o] || is_repeated(rule, tensors, o)) {
+        if (tensors[o] == OPERATOR_NO_TENSOR || rule->ignored[o] || is_repeated(rule, tensors, o)) {
             continue;
         }
         if (text->operand_count == AP_MAX_OPERANDS) {

@@ -24,8 +24,8 @@ void shape_rule_begin(shape_rule_t *op, const char *place, const operand_type_t 
     memset(op, 0, sizeof(*op));
     op->rule.place = place;
     op->rule.kind = AP_OP_ELEMENTWISE;
-    if (count > HLO_MAX_OPERANDS) {
-        hlo_rule_fail(&op->rule, "%d operands, %d are handled", count, HLO_MAX_OPERANDS);
+    if (count > OPERATOR_MAX_OPERANDS) {
+        operator_rule_fail(&op->rule, "%d operands, %d are handled", count, OPERATOR_MAX_OPERANDS);
         count = 0;
     }
     op->rule.operands = count;
@@ -47,10 +47,10 @@ void shape_rule_result(shape_rule_t *op, int index, ap_dtype_t dtype, const ap_s
         made->empty = made->empty || shape->dims[d] == 0;
         if (shape->dims[d] < 0 ||
             (shape->dims[d] > 0 && __builtin_mul_overflow(elements, shape->dims[d], &elements))) {
-            hlo_rule_fail(&op->rule,
-                          "dimension %d of result %d is %" PRId64
-                          ", or it has more than 2^63 elements",
-                          d, index, shape->dims[d]);
+            operator_rule_fail(&op->rule,
+                               "dimension %d of result %d is %" PRId64
+                               ", or it has more than 2^63 elements",
+                               d, index, shape->dims[d]);
             made->shape.dims[d] = 1;
         }
     }
@@ -73,8 +73,8 @@ int64_t shape_extent(const shape_rule_t *op, int term, int dim)
 bool shape_need_operands(shape_rule_t *op, int least, int most)
 {
     if (op->rule.status == XM_OK && (op->rule.operands < least || op->rule.operands > most)) {
-        hlo_rule_fail(&op->rule, "%d operands, %d to %d are needed", op->rule.operands, least,
-                      most);
+        operator_rule_fail(&op->rule, "%d operands, %d to %d are needed", op->rule.operands, least,
+                           most);
     }
     return op->rule.status == XM_OK;
 }
@@ -97,10 +97,11 @@ static bool broadcast_shape(shape_rule_t *op, int first, int last, ap_shape_t *s
                 continue;
             }
             if (shape->dims[d] != 1) {
-                hlo_rule_fail(&op->rule,
-                              "dimension %d of operand %d is %" PRId64 " and does not broadcast "
-                              "with %" PRId64,
-                              at, t, extent, shape->dims[d]);
+                operator_rule_fail(&op->rule,
+                                   "dimension %d of operand %d is %" PRId64
+                                   " and does not broadcast "
+                                   "with %" PRId64,
+                                   at, t, extent, shape->dims[d]);
                 return false;
             }
             shape->dims[d] = extent;
@@ -117,7 +118,7 @@ static void tie_broadcast(shape_rule_t *op, int term, int out)
 
     for (int d = 0; d < shape_rank(op, term); ++d) {
         if (shape_extent(op, term, d) == shape_extent(op, out, d + shift)) {
-            hlo_rule_put(&op->rule, term, d, op->rule.dim[out][d + shift].factor[0]);
+            operator_rule_put(&op->rule, term, d, op->rule.dim[out][d + shift].factor[0]);
         }
     }
 }
@@ -125,7 +126,7 @@ static void tie_broadcast(shape_rule_t *op, int term, int out)
 static void open_all(shape_rule_t *op, int term)
 {
     for (int d = 0; d < shape_rank(op, term); ++d) {
-        (void)hlo_rule_open(&op->rule, term, d);
+        (void)operator_rule_open(&op->rule, term, d);
     }
 }
 
@@ -134,7 +135,8 @@ void shape_rule_elementwise(shape_rule_t *op, double flops, bool linear)
     int out = op->rule.operands;
     ap_shape_t shape;
 
-    if (!shape_need_operands(op, 1, HLO_MAX_OPERANDS) || !broadcast_shape(op, 0, out, &shape)) {
+    if (!shape_need_operands(op, 1, OPERATOR_MAX_OPERANDS) ||
+        !broadcast_shape(op, 0, out, &shape)) {
         return;
     }
     shape_rule_result(op, 0, op->rule.type[0]->dtype, &shape);
@@ -144,7 +146,7 @@ void shape_rule_elementwise(shape_rule_t *op, double flops, bool linear)
     for (int t = 0; t < out; ++t) {
         tie_broadcast(op, t, out);
     }
-    hlo_rule_close(&op->rule);
+    operator_rule_close(&op->rule);
 }
 
 /* The target is taken for a second operand while the shape is inferred, and the result replaces it
@@ -166,7 +168,7 @@ void shape_rule_expand(shape_rule_t *op, const ap_shape_t *to)
     op->rule.kind = AP_OP_RESHAPE;
     open_all(op, 1);
     tie_broadcast(op, 0, 1);
-    hlo_rule_close(&op->rule);
+    operator_rule_close(&op->rule);
 }
 
 /* numpy's matmul. Batch dimensions of both operands broadcast, then come the row of the first and
@@ -186,7 +188,8 @@ void shape_rule_matmul(shape_rule_t *op)
     inner = rank_a - 1;
     inner_b = rank_b < 2 ? 0 : rank_b - 2;
     if (rank_a == 0 || rank_b == 0 || shape_extent(op, 0, inner) != shape_extent(op, 1, inner_b)) {
-        hlo_rule_fail(&op->rule, "the inner dimensions of the operands differ, or one is a scalar");
+        operator_rule_fail(&op->rule,
+                           "the inner dimensions of the operands differ, or one is a scalar");
         return;
     }
     /* The batch dimensions are compared alone: both operands are replaced by their leading
@@ -207,7 +210,7 @@ void shape_rule_matmul(shape_rule_t *op)
         return;
     }
     if (shape.rank + 2 > AP_MAX_RANK) {
-        hlo_rule_fail(&op->rule, "more than %d dimensions are not handled", AP_MAX_RANK);
+        operator_rule_fail(&op->rule, "more than %d dimensions are not handled", AP_MAX_RANK);
         return;
     }
     /* Every dimension of the result opens a factor, which goes into the operands' dimensions of the
@@ -225,25 +228,25 @@ void shape_rule_matmul(shape_rule_t *op)
         op->rule.kind = AP_OP_EINSUM;
         op->rule.flops =
             2 * operand_type_elements(&op->made[0]) * (double)shape_extent(op, 0, inner);
-        hlo_rule_put(&op->rule, 1, inner_b, hlo_rule_open(&op->rule, 0, inner));
+        operator_rule_put(&op->rule, 1, inner_b, operator_rule_open(&op->rule, 0, inner));
         for (int d = 0; d < shape.rank; ++d) {
-            int factor = hlo_rule_open(&op->rule, out, d);
+            int factor = operator_rule_open(&op->rule, out, d);
 
             for (int side = 0; side < 2 && d < batch; ++side) {
                 int leading = side == 0 ? (row > 0 ? row : 0) : inner_b, at = d - batch + leading;
 
                 if (at >= 0 && shape_extent(op, side, at) == shape.dims[d]) {
-                    hlo_rule_put(&op->rule, side, at, factor);
+                    operator_rule_put(&op->rule, side, at, factor);
                 }
             }
             if (d == batch && row >= 0) {
-                hlo_rule_put(&op->rule, 0, row, factor);
+                operator_rule_put(&op->rule, 0, row, factor);
             } else if (d >= batch) {
-                hlo_rule_put(&op->rule, 1, column, factor);
+                operator_rule_put(&op->rule, 1, column, factor);
             }
         }
     }
-    hlo_rule_close(&op->rule);
+    operator_rule_close(&op->rule);
 }
 
 void shape_rule_gemm(shape_rule_t *op, bool transpose_a, bool transpose_b)
@@ -252,8 +255,8 @@ void shape_rule_gemm(shape_rule_t *op, bool transpose_a, bool transpose_b)
     ap_shape_t shape = {.rank = 2};
     int k;
 
-    if (!shape_need_operands(op, 2, 2) || !hlo_rule_rank(&op->rule, 0, 2) ||
-        !hlo_rule_rank(&op->rule, 1, 2)) {
+    if (!shape_need_operands(op, 2, 2) || !operator_rule_rank(&op->rule, 0, 2) ||
+        !operator_rule_rank(&op->rule, 1, 2)) {
         return;
     }
     shape.dims[0] = shape_extent(op, 0, 1 - k_of_a);
@@ -261,36 +264,36 @@ void shape_rule_gemm(shape_rule_t *op, bool transpose_a, bool transpose_b)
     shape_rule_result(op, 0, op->rule.type[0]->dtype, &shape);
     op->rule.kind = AP_OP_EINSUM;
     op->rule.flops = 2 * operand_type_elements(&op->made[0]) * (double)shape_extent(op, 0, k_of_a);
-    k = hlo_rule_open(&op->rule, 0, k_of_a);
-    hlo_rule_put(&op->rule, 1, k_of_b, k);
-    hlo_rule_put(&op->rule, 2, 0, hlo_rule_open(&op->rule, 0, 1 - k_of_a));
-    hlo_rule_put(&op->rule, 2, 1, hlo_rule_open(&op->rule, 1, 1 - k_of_b));
-    hlo_rule_close(&op->rule);
+    k = operator_rule_open(&op->rule, 0, k_of_a);
+    operator_rule_put(&op->rule, 1, k_of_b, k);
+    operator_rule_put(&op->rule, 2, 0, operator_rule_open(&op->rule, 0, 1 - k_of_a));
+    operator_rule_put(&op->rule, 2, 1, operator_rule_open(&op->rule, 1, 1 - k_of_b));
+    operator_rule_close(&op->rule);
 }
 
 /* The vector shares one factor with the dimension it is added along, so cutting that dimension cuts
  * the vector, too. */
 void shape_rule_bias(shape_rule_t *op, int dim)
 {
-    if (!shape_need_operands(op, 2, 2) || !hlo_rule_rank(&op->rule, 1, 1)) {
+    if (!shape_need_operands(op, 2, 2) || !operator_rule_rank(&op->rule, 1, 1)) {
         return;
     }
     if (dim < 0 || dim >= shape_rank(op, 0)) {
-        hlo_rule_fail(&op->rule, "there is no dimension %d", dim);
+        operator_rule_fail(&op->rule, "there is no dimension %d", dim);
         return;
     }
     shape_rule_result(op, 0, op->rule.type[0]->dtype, &op->rule.type[0]->shape);
     op->rule.linear = true;
     op->rule.flops = operand_type_elements(&op->made[0]);
     for (int d = 0; d < shape_rank(op, 0); ++d) {
-        int factor = hlo_rule_open(&op->rule, 0, d);
+        int factor = operator_rule_open(&op->rule, 0, d);
 
-        hlo_rule_put(&op->rule, 2, d, factor);
+        operator_rule_put(&op->rule, 2, d, factor);
         if (d == dim) {
-            hlo_rule_put(&op->rule, 1, 0, factor);
+            operator_rule_put(&op->rule, 1, 0, factor);
         }
     }
-    hlo_rule_close(&op->rule);
+    operator_rule_close(&op->rule);
 }
 
 /* With `parts`, a reduced dimension keeps a factor of its own, which the result lacks: cutting it
@@ -313,13 +316,13 @@ void shape_rule_reduce(shape_rule_t *op, const bool *reduced, bool keep, bool pa
     op->rule.flops = operand_type_elements(op->rule.type[0]);
     for (int d = 0; d < shape_rank(op, 0); ++d) {
         if (!reduced[d]) {
-            hlo_rule_put(&op->rule, 1, kept, hlo_rule_open(&op->rule, 0, d));
+            operator_rule_put(&op->rule, 1, kept, operator_rule_open(&op->rule, 0, d));
         } else if (parts) {
-            (void)hlo_rule_open(&op->rule, 0, d);
+            (void)operator_rule_open(&op->rule, 0, d);
         }
         kept += !reduced[d] || keep;
     }
-    hlo_rule_close(&op->rule);
+    operator_rule_close(&op->rule);
 }
 
 /* Dimensions that are not whole pass through all terms; the work along the whole ones needs all of
@@ -328,7 +331,7 @@ void shape_rule_along(shape_rule_t *op, int results, const bool *whole, double f
 {
     const operand_type_t *of = op->rule.type[0];
 
-    if (!shape_need_operands(op, 1, HLO_MAX_OPERANDS)) {
+    if (!shape_need_operands(op, 1, OPERATOR_MAX_OPERANDS)) {
         return;
     }
     for (int r = 0; r < results; ++r) {
@@ -336,15 +339,15 @@ void shape_rule_along(shape_rule_t *op, int results, const bool *whole, double f
     }
     op->rule.flops = flops * operand_type_elements(of);
     for (int d = 0; d < of->shape.rank; ++d) {
-        int factor = whole[d] ? -1 : hlo_rule_open(&op->rule, 0, d);
+        int factor = whole[d] ? -1 : operator_rule_open(&op->rule, 0, d);
 
         for (int t = 1; t < op->rule.operands + results && factor >= 0; ++t) {
-            if (hlo_rule_rank(&op->rule, t, of->shape.rank)) {
-                hlo_rule_put(&op->rule, t, d, factor);
+            if (operator_rule_rank(&op->rule, t, of->shape.rank)) {
+                operator_rule_put(&op->rule, t, d, factor);
             }
         }
     }
-    hlo_rule_close(&op->rule);
+    operator_rule_close(&op->rule);
 }
 
 void shape_rule_softmax(shape_rule_t *op, int dim)
@@ -355,7 +358,7 @@ void shape_rule_softmax(shape_rule_t *op, int dim)
         return;
     }
     if (dim < 0 || dim >= shape_rank(op, 0)) {
-        hlo_rule_fail(&op->rule, "there is no dimension %d", dim);
+        operator_rule_fail(&op->rule, "there is no dimension %d", dim);
         return;
     }
     /* Six FLOPs an element: maximum, difference, exponential, sum, reciprocal, product. */
@@ -369,13 +372,13 @@ void shape_rule_transpose(shape_rule_t *op, const int64_t *order, int count)
     bool seen[AP_MAX_RANK] = {false};
     ap_shape_t shape = {.rank = count};
 
-    if (!shape_need_operands(op, 1, 1) || !hlo_rule_rank(&op->rule, 0, count)) {
+    if (!shape_need_operands(op, 1, 1) || !operator_rule_rank(&op->rule, 0, count)) {
         return;
     }
     for (int d = 0; d < count; ++d) {
         if (order[d] < 0 || order[d] >= count || seen[order[d]]) {
-            hlo_rule_fail(&op->rule, "the order of dimensions names %" PRId64 " wrongly or twice",
-                          order[d]);
+            operator_rule_fail(
+                &op->rule, "the order of dimensions names %" PRId64 " wrongly or twice", order[d]);
             return;
         }
         seen[order[d]] = true;
@@ -384,9 +387,9 @@ void shape_rule_transpose(shape_rule_t *op, const int64_t *order, int count)
     shape_rule_result(op, 0, op->rule.type[0]->dtype, &shape);
     op->rule.kind = AP_OP_RESHAPE;
     for (int d = 0; d < count; ++d) {
-        hlo_rule_put(&op->rule, 1, d, hlo_rule_open(&op->rule, 0, (int)order[d]));
+        operator_rule_put(&op->rule, 1, d, operator_rule_open(&op->rule, 0, (int)order[d]));
     }
-    hlo_rule_close(&op->rule);
+    operator_rule_close(&op->rule);
 }
 
 void shape_rule_reshape(shape_rule_t *op, const ap_shape_t *to)
@@ -395,8 +398,8 @@ void shape_rule_reshape(shape_rule_t *op, const ap_shape_t *to)
         return;
     }
     shape_rule_result(op, 0, op->rule.type[0]->dtype, to);
-    hlo_rule_reshape(&op->rule);
-    hlo_rule_close(&op->rule);
+    operator_rule_reshape(&op->rule);
+    operator_rule_close(&op->rule);
 }
 
 /* A slice or a pad: dimensions that keep their extent pass, the others are whole, because cut parts
@@ -404,7 +407,8 @@ void shape_rule_reshape(shape_rule_t *op, const ap_shape_t *to)
  * result has. */
 void shape_rule_window_of(shape_rule_t *op, const ap_shape_t *to)
 {
-    if (!shape_need_operands(op, 1, HLO_MAX_OPERANDS) || !hlo_rule_rank(&op->rule, 0, to->rank)) {
+    if (!shape_need_operands(op, 1, OPERATOR_MAX_OPERANDS) ||
+        !operator_rule_rank(&op->rule, 0, to->rank)) {
         return;
     }
     shape_rule_result(op, 0, op->rule.type[0]->dtype, to);
@@ -415,10 +419,10 @@ void shape_rule_window_of(shape_rule_t *op, const ap_shape_t *to)
     }
     for (int d = 0; d < to->rank; ++d) {
         if (shape_extent(op, 0, d) == to->dims[d]) {
-            hlo_rule_put(&op->rule, op->rule.operands, d, hlo_rule_open(&op->rule, 0, d));
+            operator_rule_put(&op->rule, op->rule.operands, d, operator_rule_open(&op->rule, 0, d));
         }
     }
-    hlo_rule_close(&op->rule);
+    operator_rule_close(&op->rule);
 }
 
 void shape_rule_concat(shape_rule_t *op, int dim)
@@ -426,15 +430,15 @@ void shape_rule_concat(shape_rule_t *op, int dim)
     int out = op->rule.operands;
     ap_shape_t shape;
 
-    if (!shape_need_operands(op, 1, HLO_MAX_OPERANDS)) {
+    if (!shape_need_operands(op, 1, OPERATOR_MAX_OPERANDS)) {
         return;
     }
     shape = op->rule.type[0]->shape;
     if (dim < 0 || dim >= shape.rank) {
-        hlo_rule_fail(&op->rule, "there is no dimension %d", dim);
+        operator_rule_fail(&op->rule, "there is no dimension %d", dim);
         return;
     }
-    for (int t = 1; t < out && hlo_rule_rank(&op->rule, t, shape.rank); ++t) {
+    for (int t = 1; t < out && operator_rule_rank(&op->rule, t, shape.rank); ++t) {
         /* An overflow becomes -1, which shape_rule_result() refuses in a sentence. */
         if (__builtin_add_overflow(shape.dims[dim], shape_extent(op, t, dim), &shape.dims[dim])) {
             shape.dims[dim] = -1;
@@ -446,13 +450,13 @@ void shape_rule_concat(shape_rule_t *op, int dim)
     shape_rule_result(op, 0, op->rule.type[0]->dtype, &shape);
     op->rule.kind = AP_OP_RESHAPE;
     for (int d = 0; d < shape.rank; ++d) {
-        int factor = d == dim && out > 1 ? -1 : hlo_rule_open(&op->rule, out, d);
+        int factor = d == dim && out > 1 ? -1 : operator_rule_open(&op->rule, out, d);
 
         for (int t = 0; t < out && factor >= 0; ++t) {
-            hlo_rule_put(&op->rule, t, d, factor);
+            operator_rule_put(&op->rule, t, d, factor);
         }
     }
-    hlo_rule_close(&op->rule);
+    operator_rule_close(&op->rule);
 }
 
 /* Every part gets the dimensions of the operand but the one that is cut, which stays whole: parts
@@ -467,7 +471,8 @@ void shape_rule_split(shape_rule_t *op, int dim, const int64_t *parts, int count
     }
     shape = op->rule.type[0]->shape;
     if (dim < 0 || dim >= shape.rank || count > SHAPE_MAX_RESULTS) {
-        hlo_rule_fail(&op->rule, "there is no dimension %d, or %d parts are too many", dim, count);
+        operator_rule_fail(&op->rule, "there is no dimension %d, or %d parts are too many", dim,
+                           count);
         return;
     }
     for (int r = 0; r < count; ++r) {
@@ -479,19 +484,19 @@ void shape_rule_split(shape_rule_t *op, int dim, const int64_t *parts, int count
         }
     }
     if (sum != shape_extent(op, 0, dim)) {
-        hlo_rule_fail(&op->rule, "the parts do not make the %" PRId64 " of dimension %d",
-                      shape_extent(op, 0, dim), dim);
+        operator_rule_fail(&op->rule, "the parts do not make the %" PRId64 " of dimension %d",
+                           shape_extent(op, 0, dim), dim);
         return;
     }
     op->rule.kind = AP_OP_SPLIT;
     for (int d = 0; d < shape.rank; ++d) {
-        int factor = d == dim ? -1 : hlo_rule_open(&op->rule, 0, d);
+        int factor = d == dim ? -1 : operator_rule_open(&op->rule, 0, d);
 
         for (int r = 0; r < count && factor >= 0; ++r) {
-            hlo_rule_put(&op->rule, 1 + r, d, factor);
+            operator_rule_put(&op->rule, 1 + r, d, factor);
         }
     }
-    hlo_rule_close(&op->rule);
+    operator_rule_close(&op->rule);
 }
 
 /* A look-up. Indices stand in the place of the dimension that they index, and the result's
@@ -508,7 +513,7 @@ void shape_rule_gather(shape_rule_t *op, int dim)
     indices = shape_rank(op, 0);
     rank = shape_rank(op, 1);
     if (dim < 0 || dim >= rank || indices + rank - 1 > AP_MAX_RANK) {
-        hlo_rule_fail(&op->rule, "there is no dimension %d, or the result has too many", dim);
+        operator_rule_fail(&op->rule, "there is no dimension %d, or the result has too many", dim);
         return;
     }
     shape.rank = indices + rank - 1;
@@ -520,15 +525,15 @@ void shape_rule_gather(shape_rule_t *op, int dim)
     shape_rule_result(op, 0, op->rule.type[1]->dtype, &shape);
     op->rule.kind = AP_OP_EMBEDDING;
     for (int d = 0; d < shape.rank; ++d) {
-        int factor = hlo_rule_open(&op->rule, 2, d);
+        int factor = operator_rule_open(&op->rule, 2, d);
         bool index = d >= dim && d < dim + indices;
 
-        hlo_rule_put(&op->rule, index ? 0 : 1, index ? d - dim : (d < dim ? d : d - indices + 1),
-                     factor);
+        operator_rule_put(&op->rule, index ? 0 : 1,
+                          index ? d - dim : (d < dim ? d : d - indices + 1), factor);
     }
-    (void)hlo_rule_open(&op->rule, 1, dim); /* each part looks up what it has */
+    (void)operator_rule_open(&op->rule, 1, dim); /* each part looks up what it has */
     op->rule.touched[1] = 2 + 1;
-    hlo_rule_close(&op->rule);
+    operator_rule_close(&op->rule);
 }
 
 void shape_rule_opaque(shape_rule_t *op, int results)
@@ -538,5 +543,5 @@ void shape_rule_opaque(shape_rule_t *op, int results)
     }
     op->rule.kind = AP_OP_CUSTOM;
     op->rule.results = results;
-    hlo_rule_make_opaque(&op->rule);
+    operator_rule_make_opaque(&op->rule);
 }

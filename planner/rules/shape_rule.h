@@ -23,7 +23,7 @@
 enum { SHAPE_MAX_RESULTS = 16 };
 
 typedef struct shape_rule {
-    hlo_rule_t rule;
+    operator_rule_t rule;
     operand_type_t made[SHAPE_MAX_RESULTS]; /**< types of the results */
 } shape_rule_t;
 
@@ -37,7 +37,8 @@ typedef struct shape_window {
     bool ceiling; /**< a last window may hang over */
 } shape_window_t;
 
-/** @p place (kept, not copied) names the operator in sentences. At most HLO_MAX_OPERANDS types. */
+/** @p place (kept, not copied) names the operator in sentences. At most OPERATOR_MAX_OPERANDS
+ * types. */
 void shape_rule_begin(shape_rule_t *op, const char *place, const operand_type_t *const *types,
                       int count);
 
@@ -93,7 +94,7 @@ void shape_rule_opaque(shape_rule_t *op, int results);
 typedef struct shape_emission {
     const char *name;
     const char *label;  /**< NULL: none */
-    const int *tensors; /**< per operand, or HLO_FREE_OPERAND */
+    const int *tensors; /**< per operand, or OPERATOR_NO_TENSOR */
     double repeat;      /**< 0 = 1 */
     ap_phase_t phase;
     bool opaque; /**< written: the rule was too large, or unknown; everything is whole */

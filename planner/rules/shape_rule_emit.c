@@ -11,46 +11,33 @@
 
 static const operand_type_t scalar = {.dtype = AP_DTYPE_F32};
 
-/* FLOPs are given for the whole operator and stored per point of the written rule, whose points can
- * be fewer than the original's: factors of left-out operands are gone. */
-static xm_status_t add(const hlo_rule_t *rule, const hlo_rule_text_t *text, ap_graph_t *graph,
-                       const shape_emission_t *emission, int *results)
+static xm_status_t add(const operator_rule_t *rule, const operator_rule_text_t *text,
+                       ap_graph_t *graph, const shape_emission_t *emission, int *results)
 {
-    ap_op_params_t params = AP_OP_PARAMS_INIT;
+    ap_op_params_t params = operator_rule_params(rule, text);
     xm_status_t status;
 
-    params.kind = rule->kind;
     params.phase = emission->phase;
     params.name = emission->name;
     params.label = emission->label;
-    params.rule = text->text;
-    params.replicated = text->replicated;
-    params.permuted = text->permuted;
-    params.sizes = text->sizes[0] != '\0' ? text->sizes : NULL;
-    params.operand_count = text->operand_count;
-    memcpy(params.operands, text->operands, sizeof(params.operands));
-    memcpy(params.touched, text->touched, sizeof(params.touched));
-    params.result_dtype = rule->type[rule->operands]->dtype;
-    params.flops_per_point = rule->flops / hlo_rule_points(text);
     params.repeat = emission->repeat;
-    params.linear = rule->linear;
     status = ap_graph_add_op(graph, &params, results);
     return status == XM_OK ? XM_OK : xm_error_prefix(status, "%s", rule->place);
 }
 
 /* Adds one operator that needs all of everything, when it fits the graph's limits. *fits tells
  * whether it was added; not to fit is no failure here. */
-static xm_status_t add_whole(const hlo_rule_t *like, const operand_type_t *const *types,
+static xm_status_t add_whole(const operator_rule_t *like, const operand_type_t *const *types,
                              const int *tensors, int operands, const operand_type_t *const *made,
                              int results, ap_graph_t *graph, const shape_emission_t *emission,
                              int *ids, bool *fits)
 {
-    hlo_rule_t rule = {.place = like->place,
-                       .kind = AP_OP_CUSTOM,
-                       .operands = operands,
-                       .results = results,
-                       .flops = like->flops};
-    hlo_rule_text_t text;
+    operator_rule_t rule = {.place = like->place,
+                            .kind = AP_OP_CUSTOM,
+                            .operands = operands,
+                            .results = results,
+                            .flops = like->flops};
+    operator_rule_text_t text;
 
     *fits = operands <= AP_MAX_OPERANDS && results <= AP_MAX_RESULTS;
     if (!*fits) {
@@ -59,22 +46,22 @@ static xm_status_t add_whole(const hlo_rule_t *like, const operand_type_t *const
     for (int t = 0; t < operands + results; ++t) {
         rule.type[t] = t < operands ? types[t] : made[t - operands];
     }
-    hlo_rule_make_opaque(&rule);
+    operator_rule_make_opaque(&rule);
     if (rule.status != XM_OK) {
         return rule.status;
     }
-    *fits = hlo_rule_write(&rule, tensors, &text) && text.operand_count > 0;
+    *fits = operator_rule_write(&rule, tensors, &text) && text.operand_count > 0;
     return *fits ? add(&rule, &text, graph, emission, ids) : XM_OK;
 }
 
 /* What is too large for one operator: each operand is read whole into a token, a scalar that stands
  * for having read it, and every result comes from the last token. So results depend on all
  * operands, and each operand is gathered once. */
-static xm_status_t add_chain(const hlo_rule_t *rule, ap_graph_t *graph,
+static xm_status_t add_chain(const operator_rule_t *rule, ap_graph_t *graph,
                              const shape_emission_t *emission, int *results)
 {
     const operand_type_t *token = &scalar;
-    int chain = HLO_FREE_OPERAND;
+    int chain = OPERATOR_NO_TENSOR;
     bool fits = true;
     xm_status_t status = XM_OK;
 
@@ -82,7 +69,7 @@ static xm_status_t add_chain(const hlo_rule_t *rule, ap_graph_t *graph,
         const operand_type_t *const read[] = {rule->type[o], token};
         const int pair[] = {emission->tensors[o], chain};
 
-        if (pair[0] != HLO_FREE_OPERAND) {
+        if (pair[0] != OPERATOR_NO_TENSOR) {
             status = add_whole(rule, read, pair, 2, &token, 1, graph, emission, &chain, &fits);
         }
     }
@@ -102,8 +89,8 @@ static xm_status_t add_chain(const hlo_rule_t *rule, ap_graph_t *graph,
 xm_status_t shape_rule_emit(shape_rule_t *op, ap_graph_t *graph, shape_emission_t *emission,
                             int *results)
 {
-    hlo_rule_t *rule = &op->rule;
-    hlo_rule_text_t text;
+    operator_rule_t *rule = &op->rule;
+    operator_rule_text_t text;
     bool fits;
     xm_status_t status;
 
@@ -111,7 +98,7 @@ xm_status_t shape_rule_emit(shape_rule_t *op, ap_graph_t *graph, shape_emission_
         return rule->status;
     }
     emission->opaque = false;
-    if (rule->results <= AP_MAX_RESULTS && hlo_rule_write(rule, emission->tensors, &text) &&
+    if (rule->results <= AP_MAX_RESULTS && operator_rule_write(rule, emission->tensors, &text) &&
         text.operand_count > 0) {
         return add(rule, &text, graph, emission, results);
     }

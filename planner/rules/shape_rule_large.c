@@ -13,7 +13,7 @@
 
 #include "planner/rules/rules_private.h"
 
-enum { MAX_TERMS = HLO_MAX_OPERANDS + 1, MAX_LETTERS = 52, ELLIPSIS = 64 };
+enum { MAX_TERMS = OPERATOR_MAX_OPERANDS + 1, MAX_LETTERS = 52, ELLIPSIS = 64 };
 
 /* An equation: per term the labels of its dimensions. Letters are numbered from 'A', and dimension
  * i of an ellipsis, counted from its end, is ELLIPSIS + i, which no letter reaches. */
@@ -27,12 +27,14 @@ typedef struct equation {
 static bool add_label(shape_rule_t *op, equation_t *e, int term, int label)
 {
     if (e->count[term] == AP_MAX_RANK) {
-        hlo_rule_fail(&op->rule, "a term of the equation has more than %d dimensions", AP_MAX_RANK);
+        operator_rule_fail(&op->rule, "a term of the equation has more than %d dimensions",
+                           AP_MAX_RANK);
         return false;
     }
     for (int d = 0; d < e->count[term]; ++d) {
         if (e->at[term][d] == label) {
-            hlo_rule_fail(&op->rule, "a letter comes twice in one term; diagonals are not handled");
+            operator_rule_fail(&op->rule,
+                               "a letter comes twice in one term; diagonals are not handled");
             return false;
         }
     }
@@ -54,15 +56,15 @@ static bool read_term(shape_rule_t *op, equation_t *e, int term, const char *tex
     }
     rank = term < op->rule.operands ? shape_rank(op, term) : letters + (dots > 0 ? *dotted : 0);
     if ((dots != 0 && dots != 3) || letters > rank || (dots == 0 && letters != rank)) {
-        hlo_rule_fail(&op->rule,
-                      "term %d of the equation has %d letters, its operand %d "
-                      "dimensions",
-                      term, letters, rank);
+        operator_rule_fail(&op->rule,
+                           "term %d of the equation has %d letters, its operand %d "
+                           "dimensions",
+                           term, letters, rank);
         return false;
     }
     for (size_t i = 0; i < length; ++i) {
         if (text[i] == '.' && (i + 2 >= length || text[i + 1] != '.' || text[i + 2] != '.')) {
-            hlo_rule_fail(&op->rule, "the equation has dots that are no '...'");
+            operator_rule_fail(&op->rule, "the equation has dots that are no '...'");
             return false;
         }
         if (text[i] == '.') {
@@ -80,8 +82,8 @@ static bool read_term(shape_rule_t *op, equation_t *e, int term, const char *tex
                 return false;
             }
         } else if (text[i] != ' ') {
-            hlo_rule_fail(&op->rule, "the equation has a '%c'",
-                          isprint((unsigned char)text[i]) ? text[i] : '?');
+            operator_rule_fail(&op->rule, "the equation has a '%c'",
+                               isprint((unsigned char)text[i]) ? text[i] : '?');
             return false;
         }
     }
@@ -134,8 +136,8 @@ static bool read_equation(shape_rule_t *op, equation_t *e, const char *text)
         if (term == op->rule.operands ||
             !read_term(op, e, term, text + start, i - start, &dotted)) {
             if (term == op->rule.operands) {
-                hlo_rule_fail(&op->rule, "the equation '%.60s' is for more than %d operands", text,
-                              op->rule.operands);
+                operator_rule_fail(&op->rule, "the equation '%.60s' is for more than %d operands",
+                                   text, op->rule.operands);
             }
             return false;
         }
@@ -143,8 +145,8 @@ static bool read_equation(shape_rule_t *op, equation_t *e, const char *text)
         start = i + 1;
     }
     if (term != op->rule.operands) {
-        hlo_rule_fail(&op->rule, "the equation '%.60s' is for %d operands, not %d", text, term,
-                      op->rule.operands);
+        operator_rule_fail(&op->rule, "the equation '%.60s' is for %d operands, not %d", text, term,
+                           op->rule.operands);
         return false;
     }
     return arrow == NULL ? implied_result(op, e, dotted)
@@ -163,16 +165,17 @@ static bool extent_of_label(shape_rule_t *op, const equation_t *e, int label, in
                 continue;
             }
             if (*extent > 1 && has != 1) {
-                hlo_rule_fail(&op->rule,
-                              "dimension %d of operand %d is %" PRId64 ", %" PRId64 " is expected",
-                              d, t, has, *extent);
+                operator_rule_fail(
+                    &op->rule, "dimension %d of operand %d is %" PRId64 ", %" PRId64 " is expected",
+                    d, t, has, *extent);
                 return false;
             }
             *extent = has > *extent ? has : *extent;
         }
     }
     if (*extent == 0) {
-        hlo_rule_fail(&op->rule, "the result of the equation has a letter that no operand has");
+        operator_rule_fail(&op->rule,
+                           "the result of the equation has a letter that no operand has");
     }
     return *extent > 0;
 }
@@ -187,7 +190,7 @@ void shape_rule_einsum(shape_rule_t *op, const char *equation)
     double points = 1;
     ap_shape_t shape = {0};
 
-    if (!shape_need_operands(op, 1, HLO_MAX_OPERANDS) || !read_equation(op, &e, equation)) {
+    if (!shape_need_operands(op, 1, OPERATOR_MAX_OPERANDS) || !read_equation(op, &e, equation)) {
         return;
     }
     shape.rank = e.count[out];
@@ -209,18 +212,18 @@ void shape_rule_einsum(shape_rule_t *op, const char *equation)
                 return;
             }
             if (factor[label] < 0) {
-                factor[label] = hlo_rule_factor(&op->rule, extent);
+                factor[label] = operator_rule_factor(&op->rule, extent);
                 points *= (double)extent;
             }
             if (shape_extent(op, t, d) == extent) {
-                hlo_rule_put(&op->rule, t, d, factor[label]);
+                operator_rule_put(&op->rule, t, d, factor[label]);
             }
         }
     }
     op->rule.kind = AP_OP_EINSUM;
     /* With one operand there is a sum and no product. */
     op->rule.flops = (out > 1 ? 2 : 1) * points;
-    hlo_rule_close(&op->rule);
+    operator_rule_close(&op->rule);
 }
 
 /* Parameters have the last dimensions of operand 0, or fewer and broadcast. */
@@ -230,11 +233,11 @@ static void tie_last(shape_rule_t *op, int term)
 
     for (int d = 0; shift >= 0 && d < shape_rank(op, term); ++d) {
         if (shape_extent(op, term, d) != 1) {
-            hlo_rule_put(&op->rule, term, d, op->rule.dim[0][d + shift].factor[0]);
+            operator_rule_put(&op->rule, term, d, op->rule.dim[0][d + shift].factor[0]);
         }
     }
     if (shift < 0) {
-        hlo_rule_fail(&op->rule, "operand %d has more dimensions than operand 0", term);
+        operator_rule_fail(&op->rule, "operand %d has more dimensions than operand 0", term);
     }
 }
 
@@ -249,24 +252,24 @@ void shape_rule_layer_norm(shape_rule_t *op, int first)
         return;
     }
     if (first < 0 || first >= of->shape.rank) {
-        hlo_rule_fail(&op->rule, "there is no dimension %d", first);
+        operator_rule_fail(&op->rule, "there is no dimension %d", first);
         return;
     }
     shape_rule_result(op, 0, of->dtype, &of->shape);
     op->rule.kind = AP_OP_LAYER_NORM;
     op->rule.flops = 8 * operand_type_elements(of);
     for (int d = 0; d < of->shape.rank; ++d) {
-        int factor = hlo_rule_open(&op->rule, 0, d);
+        int factor = operator_rule_open(&op->rule, 0, d);
 
         if (d >= first && !op->rule.opaque) {
             op->rule.factor[factor].whole = true;
         }
-        hlo_rule_put(&op->rule, op->rule.operands, d, factor);
+        operator_rule_put(&op->rule, op->rule.operands, d, factor);
     }
     for (int t = 1; t < op->rule.operands; ++t) {
         tie_last(op, t);
     }
-    hlo_rule_close(&op->rule);
+    operator_rule_close(&op->rule);
 }
 
 /* Groups are a major factor of the channels that can be cut, because statistics never cross a
@@ -276,52 +279,53 @@ void shape_rule_layer_norm(shape_rule_t *op, int first)
 void shape_rule_channel_norm(shape_rule_t *op, int64_t groups)
 {
     const operand_type_t *of = op->rule.type[0];
-    hlo_rule_t *rule = &op->rule;
+    operator_rule_t *rule = &op->rule;
     int group = -1, channel, out = rule->operands;
 
     if (!shape_need_operands(op, 1, 3)) {
         return;
     }
     if (of->shape.rank < 2 || groups < 0 || (groups > 0 && of->shape.dims[1] % groups != 0)) {
-        hlo_rule_fail(rule, "channels are missing, or do not divide into %" PRId64 " groups",
-                      groups);
+        operator_rule_fail(rule, "channels are missing, or do not divide into %" PRId64 " groups",
+                           groups);
         return;
     }
     shape_rule_result(op, 0, of->dtype, &of->shape);
     rule->kind = AP_OP_LAYER_NORM;
     rule->flops = 8 * operand_type_elements(of);
     if (groups > 0) {
-        group = hlo_rule_factor(rule, groups);
-        channel = hlo_rule_whole(rule, of->shape.dims[1] / groups);
+        group = operator_rule_factor(rule, groups);
+        channel = operator_rule_whole(rule, of->shape.dims[1] / groups);
     } else {
-        channel = hlo_rule_factor(rule, of->shape.dims[1]);
+        channel = operator_rule_factor(rule, of->shape.dims[1]);
     }
     for (int t = 0; t <= out; ++t) {
         int dim = t == 0 || t == out ? 1 : 0;
 
         if (t > 0 && t < out) {
             /* Scale and shift are vectors over the channels, whatever the rank of operand 0. */
-            (void)hlo_rule_rank(rule, t, 1);
+            (void)operator_rule_rank(rule, t, 1);
         }
         if (rule->status != XM_OK || shape_extent(op, t, dim) != of->shape.dims[1]) {
-            hlo_rule_fail(rule, "operand %d does not have a value for each channel", t);
+            operator_rule_fail(rule, "operand %d does not have a value for each channel", t);
             return;
         }
         if (group >= 0) {
-            hlo_rule_append(rule, t, dim, group);
-            hlo_rule_append(rule, t, dim, channel);
+            operator_rule_append(rule, t, dim, group);
+            operator_rule_append(rule, t, dim, channel);
         } else {
-            hlo_rule_put(rule, t, dim, channel);
+            operator_rule_put(rule, t, dim, channel);
         }
     }
-    hlo_rule_put(rule, out, 0, hlo_rule_open(rule, 0, 0));
+    operator_rule_put(rule, out, 0, operator_rule_open(rule, 0, 0));
     for (int d = 2; d < of->shape.rank; ++d) {
-        hlo_rule_put(rule, out, d, hlo_rule_whole(rule, of->shape.dims[d]));
+        operator_rule_put(rule, out, d, operator_rule_whole(rule, of->shape.dims[d]));
     }
     for (int d = 2; d < of->shape.rank; ++d) {
-        hlo_rule_put(rule, 0, d, rule->dim[out][d].count > 0 ? rule->dim[out][d].factor[0] : 0);
+        operator_rule_put(rule, 0, d,
+                          rule->dim[out][d].count > 0 ? rule->dim[out][d].factor[0] : 0);
     }
-    hlo_rule_close(rule);
+    operator_rule_close(rule);
 }
 
 /* Whether the numbers of a window are such that nothing overflows. */
@@ -374,16 +378,16 @@ static bool spatial_shape(shape_rule_t *op, const shape_window_t *window, bool b
     const operand_type_t *of = op->rule.type[0];
 
     if (of->shape.rank != window->rank + 2) {
-        hlo_rule_fail(&op->rule, "the window has %d dimensions, operand 0 has %d", window->rank,
-                      of->shape.rank);
+        operator_rule_fail(&op->rule, "the window has %d dimensions, operand 0 has %d",
+                           window->rank, of->shape.rank);
         return false;
     }
     for (int s = 0; s < window->rank; ++s) {
         shape->dims[s + 2] = back ? pixels_under(window, s, of->shape.dims[s + 2])
                                   : windows_over(window, s, of->shape.dims[s + 2]);
         if (shape->dims[s + 2] <= 0) {
-            hlo_rule_fail(&op->rule, "the window does not fit into dimension %d, %" PRId64, s + 2,
-                          of->shape.dims[s + 2]);
+            operator_rule_fail(&op->rule, "the window does not fit into dimension %d, %" PRId64,
+                               s + 2, of->shape.dims[s + 2]);
             return false;
         }
     }
@@ -392,29 +396,29 @@ static bool spatial_shape(shape_rule_t *op, const shape_window_t *window, bool b
 
 /* Channels of x[n,c,…], w and the result, which operand 0 gives and the weight's dimension
  * `in_dim` consumes; groups are one more batch dimension, major where channels are not by group. */
-static void tie_channels(hlo_rule_t *rule, int64_t groups, int64_t in, int64_t out, int in_dim)
+static void tie_channels(operator_rule_t *rule, int64_t groups, int64_t in, int64_t out, int in_dim)
 {
     const int result = 2, out_dim = 1 - in_dim;
     int g, c, o;
 
-    hlo_rule_put(rule, result, 0, hlo_rule_open(rule, 0, 0));
+    operator_rule_put(rule, result, 0, operator_rule_open(rule, 0, 0));
     if (groups == 1) {
-        c = hlo_rule_open(rule, 0, 1);
-        hlo_rule_put(rule, 1, in_dim, c);
-        o = hlo_rule_open(rule, 1, out_dim);
-        hlo_rule_put(rule, result, 1, o);
+        c = operator_rule_open(rule, 0, 1);
+        operator_rule_put(rule, 1, in_dim, c);
+        o = operator_rule_open(rule, 1, out_dim);
+        operator_rule_put(rule, result, 1, o);
         return;
     }
-    g = hlo_rule_factor(rule, groups);
-    c = hlo_rule_factor(rule, in / groups);
-    o = hlo_rule_factor(rule, out / groups);
-    hlo_rule_append(rule, 0, 1, g);
-    hlo_rule_append(rule, 0, 1, c);
-    hlo_rule_append(rule, 1, 0, g); /* the weight's first dimension has all groups */
-    hlo_rule_append(rule, 1, 0, in_dim == 0 ? c : o);
-    hlo_rule_put(rule, 1, 1, in_dim == 0 ? o : c);
-    hlo_rule_append(rule, result, 1, g);
-    hlo_rule_append(rule, result, 1, o);
+    g = operator_rule_factor(rule, groups);
+    c = operator_rule_factor(rule, in / groups);
+    o = operator_rule_factor(rule, out / groups);
+    operator_rule_append(rule, 0, 1, g);
+    operator_rule_append(rule, 0, 1, c);
+    operator_rule_append(rule, 1, 0, g); /* the weight's first dimension has all groups */
+    operator_rule_append(rule, 1, 0, in_dim == 0 ? c : o);
+    operator_rule_put(rule, 1, 1, in_dim == 0 ? o : c);
+    operator_rule_append(rule, result, 1, g);
+    operator_rule_append(rule, result, 1, o);
 }
 
 /* A convolution and its transpose share everything but which dimension of the weight consumes
@@ -422,24 +426,24 @@ static void tie_channels(hlo_rule_t *rule, int64_t groups, int64_t in, int64_t o
 static void convolve(shape_rule_t *op, const shape_window_t *window, int64_t groups,
                      bool transposed)
 {
-    hlo_rule_t *rule = &op->rule;
+    operator_rule_t *rule = &op->rule;
     const operand_type_t *x = rule->type[0], *w = rule->type[1];
     const int in_dim = transposed ? 0 : 1;
     int64_t in, out;
     ap_shape_t shape;
 
-    if (!shape_need_operands(op, 2, 2) || !hlo_rule_rank(rule, 0, window->rank + 2) ||
-        !hlo_rule_rank(rule, 1, window->rank + 2)) {
+    if (!shape_need_operands(op, 2, 2) || !operator_rule_rank(rule, 0, window->rank + 2) ||
+        !operator_rule_rank(rule, 1, window->rank + 2)) {
         return;
     }
     in = x->shape.dims[1];
     if (groups < 1 || in % groups != 0 || w->shape.dims[0] % groups != 0 ||
         w->shape.dims[in_dim] != (transposed ? in : in / groups) ||
         __builtin_mul_overflow(w->shape.dims[1 - in_dim], transposed ? groups : 1, &out)) {
-        hlo_rule_fail(rule,
-                      "%" PRId64 " channels in %" PRId64
-                      " groups do not go with a weight for %" PRId64 " of them",
-                      in, groups, w->shape.dims[in_dim]);
+        operator_rule_fail(rule,
+                           "%" PRId64 " channels in %" PRId64
+                           " groups do not go with a weight for %" PRId64 " of them",
+                           in, groups, w->shape.dims[in_dim]);
         return;
     }
     shape = x->shape;
@@ -455,7 +459,7 @@ static void convolve(shape_rule_t *op, const shape_window_t *window, int64_t gro
         rule->flops *= (double)w->shape.dims[2 + s];
     }
     tie_channels(rule, groups, in, out, in_dim);
-    hlo_rule_close(rule);
+    operator_rule_close(rule);
 }
 
 void shape_rule_convolution(shape_rule_t *op, const shape_window_t *window, int64_t groups)
@@ -470,7 +474,7 @@ void shape_rule_convolution_back(shape_rule_t *op, const shape_window_t *window,
 
 void shape_rule_pool(shape_rule_t *op, const shape_window_t *window)
 {
-    hlo_rule_t *rule = &op->rule;
+    operator_rule_t *rule = &op->rule;
     ap_shape_t shape;
 
     if (!shape_need_operands(op, 1, 1)) {
@@ -487,9 +491,9 @@ void shape_rule_pool(shape_rule_t *op, const shape_window_t *window)
         rule->flops *= (double)window->size[s];
     }
     for (int d = 0; d < 2; ++d) {
-        hlo_rule_put(rule, 1, d, hlo_rule_open(rule, 0, d));
+        operator_rule_put(rule, 1, d, operator_rule_open(rule, 0, d));
     }
-    hlo_rule_close(rule);
+    operator_rule_close(rule);
 }
 
 /* Classes have a factor that the loss lacks. Cutting it is cheap, because devices exchange a
@@ -502,7 +506,7 @@ void shape_rule_cross_entropy(shape_rule_t *op, int dim)
         return;
     }
     if (dim < 0 || dim >= shape_rank(op, 0)) {
-        hlo_rule_fail(&op->rule, "there is no dimension %d", dim);
+        operator_rule_fail(&op->rule, "there is no dimension %d", dim);
         return;
     }
     for (int d = 0; d < shape_rank(op, 0); ++d) {
@@ -510,19 +514,19 @@ void shape_rule_cross_entropy(shape_rule_t *op, int dim)
             shape.dims[shape.rank++] = shape_extent(op, 0, d);
         }
     }
-    if (!hlo_rule_rank(&op->rule, 1, shape.rank)) {
+    if (!operator_rule_rank(&op->rule, 1, shape.rank)) {
         return;
     }
     shape_rule_result(op, 0, op->rule.type[0]->dtype, &shape);
     op->rule.kind = AP_OP_CROSS_ENTROPY;
     op->rule.flops = 4 * operand_type_elements(op->rule.type[0]);
     for (int d = 0, kept = 0; d < shape_rank(op, 0); ++d) {
-        int factor = hlo_rule_open(&op->rule, 0, d); /* classes: only statistics are summed */
+        int factor = operator_rule_open(&op->rule, 0, d); /* classes: only statistics are summed */
 
         if (d != dim) {
-            hlo_rule_put(&op->rule, 1, kept, factor);
-            hlo_rule_put(&op->rule, 2, kept++, factor);
+            operator_rule_put(&op->rule, 1, kept, factor);
+            operator_rule_put(&op->rule, 2, kept++, factor);
         }
     }
-    hlo_rule_close(&op->rule);
+    operator_rule_close(&op->rule);
 }

@@ -12,7 +12,7 @@
 #include "planner/passes.h"
 #include "planner/frontend.h"
 
-bool ap_planner_model_is_told(const ap_layering_t *how)
+bool ap_planner_model_is_given(const ap_layering_t *how)
 {
     return how->layers != 0 || how->pattern != NULL || how->marks != NULL;
 }
@@ -39,7 +39,7 @@ xm_status_t ap_planner_model_read(const char *path, const char *const *dims, siz
         goto destroy_file;
     }
     made.forward_ops = ap_graph_ops(forward);
-    made.own_layers = ap_graph_layers(forward) > 1 && !ap_planner_model_is_told(how);
+    made.own_layers = ap_graph_layers(forward) > 1 && !ap_planner_model_is_given(how);
     if (made.own_layers) {
         made.graph = forward;
         forward = NULL;

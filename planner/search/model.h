@@ -31,7 +31,7 @@ xm_status_t ap_planner_model_read(const char *path, const char *const *dims, siz
 int64_t ap_planner_model_samples(const ap_graph_t *forward);
 
 /** Whether anything is said about layers. */
-bool ap_planner_model_is_told(const ap_layering_t *how);
+bool ap_planner_model_is_given(const ap_layering_t *how);
 
 /** NULL and an all-zero model are accepted. */
 void ap_planner_model_clear(ap_planner_model_t *model);

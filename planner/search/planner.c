@@ -122,8 +122,8 @@ static void *work_on(void *arg)
             return NULL;
         }
         work = batch->work[next];
-        work->status = work->surveyed ? ap_planner_solve(batch->run, work)
-                                      : ap_planner_bounding_pass(batch->run, work);
+        work->status = work->bounded ? ap_planner_solve(batch->run, work)
+                                     : ap_planner_bounding_pass(batch->run, work);
         if (work->status != XM_OK) {
             (void)snprintf(work->error, sizeof(work->error), "%s", xm_last_error());
         }
@@ -154,7 +154,7 @@ static void pass_on_bound(ap_planner_run_t *run, const ap_planner_work_t *work)
     for (int i = 0; i < run->result.trial_count; ++i) {
         ap_planner_trial_t *trial = &run->result.trials[i];
 
-        if (!run->work[i].surveyed && trial->recompute == AP_RECOMPUTE_ON &&
+        if (!run->work[i].bounded && trial->recompute == AP_RECOMPUTE_ON &&
             trial->schedule == work->trial->schedule &&
             trial->micro_batches == work->trial->micro_batches &&
             work->trial->recompute == AP_RECOMPUTE_OFF) {
@@ -178,8 +178,8 @@ static xm_status_t take_in(ap_planner_run_t *run, batch_t *batch)
         if (work->status != XM_OK && status == XM_OK) {
             status = xm_error_set(work->status, "%s", work->error);
         }
-        if (!work->surveyed) {
-            work->surveyed = true;
+        if (!work->bounded) {
+            work->bounded = true;
             work->trial->exact = !(work->trial->bound < INFINITY);
             pass_on_bound(run, work);
             continue;
@@ -215,7 +215,7 @@ static bool waits(const ap_planner_run_t *run, const ap_planner_work_t *work)
         const ap_planner_trial_t *trial = &run->result.trials[i];
 
         if (work->trial->recompute == AP_RECOMPUTE_ON && trial->recompute == AP_RECOMPUTE_OFF &&
-            !run->work[i].surveyed && trial->schedule == work->trial->schedule &&
+            !run->work[i].bounded && trial->schedule == work->trial->schedule &&
             trial->micro_batches == work->trial->micro_batches) {
             return true;
         }
@@ -228,12 +228,12 @@ static bool waits(const ap_planner_run_t *run, const ap_planner_work_t *work)
 static bool is_open(const ap_planner_run_t *run, const ap_planner_work_t *work)
 {
     return !work->trial->exact && promise(work) < ap_planner_cutoff(run) &&
-           (work->surveyed || !waits(run, work));
+           (work->bounded || !waits(run, work));
 }
 
 /* Adds the most promising cases of those bounded or not yet, up to so many and below a bound. Cases
  * of which nothing is known are put in a batch by themselves. */
-static void fill_batch(ap_planner_run_t *run, batch_t *batch, bool surveyed, int most, double below)
+static void fill_batch(ap_planner_run_t *run, batch_t *batch, bool bounded, int most, double below)
 {
     while (batch->count < most) {
         ap_planner_work_t *best = NULL;
@@ -246,8 +246,8 @@ static void fill_batch(ap_planner_run_t *run, batch_t *batch, bool surveyed, int
             for (int w = 0; w < batch->count; ++w) {
                 taken = taken || batch->work[w] == work;
             }
-            if (!taken && is_open(run, work) && work->surveyed == surveyed &&
-                promise(work) < below && (best == NULL || promise(work) < promise(best))) {
+            if (!taken && is_open(run, work) && work->bounded == bounded && promise(work) < below &&
+                (best == NULL || promise(work) < promise(best))) {
                 best = work;
             }
         }

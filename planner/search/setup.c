@@ -49,7 +49,7 @@ static xm_status_t open_graph(ap_planner_setup_t *setup)
         status = ap_planner_model_read(params->model, params->dims, params->dim_count,
                                        &params->layering, &setup->read);
         setup->graph = setup->read.graph;
-    } else if (params->dim_count > 0 || ap_planner_model_is_told(&params->layering)) {
+    } else if (params->dim_count > 0 || ap_planner_model_is_given(&params->layering)) {
         status = xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s are told for files; %s has its own",
                               params->dim_count > 0 ? "dimensions" : "layers", params->model);
     }

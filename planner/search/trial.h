@@ -12,7 +12,7 @@
 /* A trial at work. Bounds are of the objective, with boundaries for free. */
 typedef struct ap_planner_work {
     ap_planner_trial_t *trial;
-    bool surveyed;       /* trial->bound is its own; before, that of a faster case */
+    bool bounded;        /* trial->bound is its own; before, that of a faster case */
     double slower_bound; /* of the same case with recomputation */
     double estimate;     /* of a simulated step: as the search counts, boundaries for free */
     double *order_bound; /* of the objective with the hosts in each order of the run, or NULL */
@@ -51,7 +51,7 @@ typedef struct ap_planner_bounds {
 } ap_planner_bounds_t;
 
 /* A case being planned. */
-typedef struct ap_planner_attempt {
+typedef struct ap_planner_candidate {
     ap_planner_run_t *run;
     ap_planner_work_t *work;
     ap_planner_case_t one;

@@ -230,17 +230,6 @@ static int run_program(char *const *argv, const char *output)
     return WEXITSTATUS(wait_status);
 }
 
-/* Starts `cbc quit`, which ends at once. 127 is what a shell, or a spawn that fails in the child,
- * reports for a missing program. */
-bool ap_cfn_cbc_is_there(void)
-{
-    char cbc[] = "cbc", quit[] = "quit";
-    char *const argv[] = {cbc, quit, NULL};
-    int status = run_program(argv, "/dev/null");
-
-    return status >= 0 && status != 127;
-}
-
 /* CBC may use what is left of the time. Its gaps are set to 0, so that "optimal" means optimal. */
 static xm_status_t run_cbc(program_t *p)
 {

@@ -14,9 +14,6 @@
 
 #include "planner/solver/solve.h"
 
-/** Whether there is a program cbc. */
-bool ap_cfn_cbc_is_there(void);
-
 /**
  * As ap_cfn_solve(), in at most about @p seconds (0 = 60). A result that is not `optimal` is the
  * best that was found in time; its bound is the smallest sum that CBC proved, or 0.

@@ -3,7 +3,7 @@
  * Solves a cost function network under a usage limit (planner/solver/network/network.h), anytime
  * and with a bound.
  *
- * The problem is first made smaller without losing its optimum (planner/solver/reduce/reduce.h).
+ * The problem is first made smaller without losing its optimum (planner/solver/reduce.h).
  * One thread then improves a lower bound by message passing and prices on usage, and proves
  * optimality by branch and bound where that is in reach; the others, and it when it has done,
  * search neighbourhoods whose best values they find by elimination.

@@ -191,9 +191,9 @@ xm_status_t ap_stage_layer_problem(ap_stage_context_t *context, const ap_stage_q
 }
 
 /* Solves a layer at a price, the first time that anyone asks. */
-xm_status_t ap_stage_table_get(ap_stage_context_t *context, ap_stage_mesh_t *mesh,
-                               ap_stage_multiplier_t *multiplier, int layer,
-                               const ap_layer_table_t **table)
+static xm_status_t table_of(ap_stage_context_t *context, ap_stage_mesh_t *mesh,
+                            ap_stage_multiplier_t *multiplier, int layer,
+                            const ap_layer_table_t **table)
 {
     int distinct = context->distinct_of[layer];
     const ap_layer_problem_t *problem;
@@ -205,7 +205,6 @@ xm_status_t ap_stage_table_get(ap_stage_context_t *context, ap_stage_mesh_t *mes
             status =
                 ap_layer_problem_solve(problem, &multiplier->weights, &multiplier->table[distinct]);
         }
-        context->tables += status == XM_OK;
     }
     *table = multiplier->table[distinct];
     return status;
@@ -310,7 +309,7 @@ xm_status_t ap_stage_prefix_get(ap_stage_context_t *context, ap_stage_mesh_t *me
 {
     ap_stage_prefix_t *of = &multiplier->chain[first];
     const ap_layer_table_t *start, *layer;
-    xm_status_t status = ap_stage_table_get(context, mesh, multiplier, first, &start);
+    xm_status_t status = table_of(context, mesh, multiplier, first, &start);
 
     if (status == XM_OK && of->cost == NULL) {
         of->cost = calloc((size_t)(context->layers - first), sizeof(double *));
@@ -324,7 +323,7 @@ xm_status_t ap_stage_prefix_get(ap_stage_context_t *context, ap_stage_mesh_t *me
         if (status != XM_OK || done) {
             continue;
         }
-        status = ap_stage_table_get(context, mesh, multiplier, first + of->rows, &layer);
+        status = table_of(context, mesh, multiplier, first + of->rows, &layer);
         if (status == XM_OK) {
             status = extend(of, start->in_count, layer);
         }

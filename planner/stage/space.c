@@ -9,28 +9,6 @@
 
 #include <stdlib.h>
 
-ap_space_t ap_space_all(void)
-{
-    return (ap_space_t)AP_SPACE_INIT;
-}
-
-/* A part allows no more than the whole in any respect; options that demand something (one axis, cut
- * products) must be demanded by the part if the whole demands them. */
-bool ap_space_contains(const ap_space_t *whole, const ap_space_t *part)
-{
-    bool inside = (part->parameter_modes & ~whole->parameter_modes) == 0 &&
-                  whole->scatter >= part->scatter && whole->pipeline >= part->pipeline &&
-                  part->cut_products >= whole->cut_products &&
-                  whole->recompute >= part->recompute && whole->keep >= part->keep &&
-                  whole->mixed >= part->mixed && (!whole->one_axis || part->one_axis);
-
-    for (int axis = 0; axis < AP_MAX_MESH_RANK; ++axis) {
-        inside = inside && (part->roles[axis] & ~whole->roles[axis]) == 0;
-    }
-    return inside && (whole->stage_devices == 0 ||
-                      (part->stage_devices > 0 && part->stage_devices <= whole->stage_devices));
-}
-
 /* The role of every dimension of a tensor; 0 where nothing is known, as for parameters. */
 typedef struct dim_roles {
     uint8_t role[AP_MAX_RANK];

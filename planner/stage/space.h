@@ -36,12 +36,6 @@ typedef struct ap_factor_roles {
     uint8_t role[AP_MAX_FACTORS];
 } ap_factor_roles_t;
 
-/** Everything that the planner knows: what a NULL pointer to a space means as well. */
-ap_space_t ap_space_all(void);
-
-/** Whether every plan of @p part is a plan of @p whole. */
-bool ap_space_contains(const ap_space_t *whole, const ap_space_t *part);
-
 /** Per operator of a graph: the roles of its factors. The caller frees the array. */
 xm_status_t ap_space_roles(const ap_graph_t *graph, ap_factor_roles_t **roles);
 

@@ -120,11 +120,6 @@ void ap_stage_context_destroy(ap_stage_context_t *context)
     free(context);
 }
 
-size_t ap_stage_context_tables(const ap_stage_context_t *context)
-{
-    return context->tables;
-}
-
 const ap_graph_t *ap_stage_training(const ap_stage_context_t *context)
 {
     return context->training;

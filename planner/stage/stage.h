@@ -138,9 +138,6 @@ int ap_stage_solution_choices(const ap_stage_solution_t *solution);
 const ap_stage_choice_t *ap_stage_solution_choice(const ap_stage_solution_t *solution, int index);
 void ap_stage_solution_destroy(ap_stage_solution_t *solution);
 
-/** Number of layer tables solved so far (each a distinct layer x submesh x shape x price). */
-size_t ap_stage_context_tables(const ap_stage_context_t *context);
-
 void ap_stage_context_destroy(ap_stage_context_t *context);
 
 #endif

@@ -17,7 +17,7 @@
 enum { AP_STAGE_MULTIPLIERS = 90 };
 
 /* All ranges that start at one layer: row `last - first` is a table [in][out]. */
-typedef struct ap_stage_chain {
+typedef struct ap_stage_prefix {
     int rows;
     double **cost;
     uint16_t **through; /* spec index of the boundary before the row's last layer */
@@ -56,7 +56,6 @@ struct ap_stage_context {
     int *example;     /* per distinct layer: the first such layer */
     int meshes;
     ap_stage_mesh_t **mesh;
-    size_t tables;
 };
 
 /* A plan of a range: per layer the cell of the table of a multiplier. */
@@ -80,9 +79,6 @@ xm_status_t ap_stage_multiplier_get(ap_stage_context_t *context, ap_stage_mesh_t
                                     int multiplier, int in_flight, ap_stage_multiplier_t **found);
 xm_status_t ap_stage_problem_get(ap_stage_context_t *context, ap_stage_mesh_t *mesh, int layer,
                                  const ap_layer_problem_t **problem);
-xm_status_t ap_stage_table_get(ap_stage_context_t *context, ap_stage_mesh_t *mesh,
-                               ap_stage_multiplier_t *multiplier, int layer,
-                               const ap_layer_table_t **table);
 /* Extends the chain of a first layer up to `last`. */
 xm_status_t ap_stage_prefix_get(ap_stage_context_t *context, ap_stage_mesh_t *mesh,
                                 ap_stage_multiplier_t *multiplier, int first, int last,

@@ -34,7 +34,7 @@ void plugin_log_write(int level, unsigned long subjects, const char *file, int l
 
 /* NCCL has a result of its own for faults of the other side, and the caller's mistakes
  * are invalid arguments. */
-nccl_result_t plugin_result(xm_status_t status)
+static nccl_result_t result_of(xm_status_t status)
 {
     switch (status) {
     case XM_OK:
@@ -56,5 +56,5 @@ nccl_result_t plugin_result(xm_status_t status)
 nccl_result_t plugin_fail(xm_status_t status, const char *what)
 {
     plugin_warn(NCCL_SUBJECT_NET, "NET/crossmesh: %s: %s", what, xm_last_error());
-    return plugin_result(status);
+    return result_of(status);
 }

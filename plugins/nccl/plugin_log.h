@@ -19,9 +19,6 @@ void plugin_log_write(int level, unsigned long subjects, const char *file, int l
 #define plugin_info(subject, ...)                                                                  \
     plugin_log_write(NCCL_LOG_INFO, (subject), __FILE__, __LINE__, __VA_ARGS__)
 
-/** A status in NCCL's terms: the caller's fault, the other end's, this system's, or ours. */
-nccl_result_t plugin_result(xm_status_t status);
-
 /** Writes the sentence of a failure behind @p what and returns its result. */
 nccl_result_t plugin_fail(xm_status_t status, const char *what);
 

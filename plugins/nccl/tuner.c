@@ -17,9 +17,9 @@ enum { NO_PROFILE, BAD_PROFILE, ONE_HOST, REASONS };
 
 static void tell_once(int reason, const char *sentence)
 {
-    static atomic_flag told[REASONS] = {ATOMIC_FLAG_INIT, ATOMIC_FLAG_INIT, ATOMIC_FLAG_INIT};
+    static atomic_flag logged[REASONS] = {ATOMIC_FLAG_INIT, ATOMIC_FLAG_INIT, ATOMIC_FLAG_INIT};
 
-    if (!atomic_flag_test_and_set(&told[reason])) {
+    if (!atomic_flag_test_and_set(&logged[reason])) {
         plugin_log_write(reason == BAD_PROFILE ? NCCL_LOG_WARN : NCCL_LOG_INFO, NCCL_SUBJECT_TUNING,
                          __FILE__, __LINE__, "TUNER/crossmesh: %s; NCCL's own choice stays",
                          sentence);

@@ -43,10 +43,10 @@ struct xm_xla_slot {
     pthread_mutex_t lock; /* who has it has the worker and what the parts say of it */
     pthread_mutex_t bell; /* of the next four */
     pthread_cond_t rings;
-    unsigned rung; /* how often */
-    int wanted;    /* threads that want the worker */
-    bool closing;  /* the thread is to end */
-    part_t *parts; /* the list, and each part's runs, change under the registry's lock */
+    unsigned signals; /* how often */
+    int wanted;       /* threads that want the worker */
+    bool closing;     /* the thread is to end */
+    part_t *parts;    /* the list, and each part's runs, change under the registry's lock */
 };
 
 /* The parts of this process: the handler knows numbers only. Locks are taken in the
@@ -219,7 +219,7 @@ static bool go_on(xm_xla_slot_t *slot)
 static void ring(xm_xla_slot_t *slot, int wanted, bool closing)
 {
     (void)pthread_mutex_lock(&slot->bell);
-    slot->rung++;
+    slot->signals++;
     slot->wanted += wanted;
     slot->closing = slot->closing || closing;
     (void)pthread_cond_signal(&slot->rings);
@@ -233,10 +233,10 @@ static bool may_go_on(xm_xla_slot_t *slot, bool idle, unsigned *seen)
     bool closing;
 
     (void)pthread_mutex_lock(&slot->bell);
-    while (!slot->closing && (slot->wanted > 0 || (idle && *seen == slot->rung))) {
+    while (!slot->closing && (slot->wanted > 0 || (idle && *seen == slot->signals))) {
         (void)pthread_cond_wait(&slot->rings, &slot->bell);
     }
-    *seen = slot->rung;
+    *seen = slot->signals;
     closing = slot->closing;
     (void)pthread_mutex_unlock(&slot->bell);
     return !closing;

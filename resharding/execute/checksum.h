@@ -14,8 +14,8 @@
  * @code
  *     status = xm_executor_run(worker, executor, deadline);
  *     if (status == XM_OK) {
- *         status = xm_executor_verify(worker, executor, deadline);   // XM_ERR_CORRUPT names the
- * box
+ *         // XM_ERR_CORRUPT: the sentence names the box
+ *         status = xm_executor_verify(worker, executor, deadline);
  *     }
  * @endcode
  *

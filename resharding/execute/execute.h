@@ -96,7 +96,7 @@ typedef struct xm_executor_params {
      *  takes xm_simulate()'s time to the nanosecond, as long as the window covers the latency. */
     bool ordered;
     /** Take all steps of a run but leave the buffers alone, for a simulated fabric that does
-     *  (comm/transport/sim/sim.h). */
+     *  (comm/transport/sim.h). */
     bool no_copy;
     /**
      * Called from xm_executor_advance() once per run and tensor, as soon as this rank's part of the

@@ -189,7 +189,7 @@ typedef struct {
     int64_t start_ns; /* of the first wait for it */
     int64_t since_ns; /* nothing has moved since then */
     uint64_t steps;   /* executor->steps as it was then */
-    bool told;        /* the watchdog has described this stall */
+    bool reported;    /* the watchdog has described this stall */
 } watch_t;
 
 struct xm_executor {

@@ -60,9 +60,9 @@ static void look_for_stall(int64_t limit, const xm_worker_t *worker, xm_executor
     if (watch->steps != executor->steps) {
         watch->steps = executor->steps;
         watch->since_ns = now;
-        watch->told = false;
-    } else if (!watch->told && now - watch->since_ns >= limit) {
-        watch->told = true;
+        watch->reported = false;
+    } else if (!watch->reported && now - watch->since_ns >= limit) {
+        watch->reported = true;
         xm_log_warn("watchdog: rank %d: nothing of a reshard has moved for %.1f s", rank,
                     (double)(now - watch->since_ns) * 1e-9);
         xm_executor_describe(executor, worker, log_line, &rank);
@@ -81,7 +81,7 @@ static xm_status_t wait_watched(xm_worker_t *worker, xm_executor_t *executor, in
     if (!xm_executor_may_sleep(executor)) {
         status = xm_worker_progress(worker);
     } else {
-        if (limit > 0 && !watch->told && watch->since_ns + limit < until) {
+        if (limit > 0 && !watch->reported && watch->since_ns + limit < until) {
             until = watch->since_ns + limit;
         }
         status = xm_worker_wait(worker, until);

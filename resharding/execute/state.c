@@ -115,13 +115,13 @@ static void describe_turns(report_t *report)
 
 static bool describe_carriers(const xm_executor_t *executor, char *buffer, size_t size)
 {
-    bool told = false;
+    bool described = false;
 
-    for (int c = 0; c < CARRIERS && !told; ++c) {
-        told = executor->carriers[c]->describe != NULL &&
-               executor->carriers[c]->describe(executor, buffer, size);
+    for (int c = 0; c < CARRIERS && !described; ++c) {
+        described = executor->carriers[c]->describe != NULL &&
+                    executor->carriers[c]->describe(executor, buffer, size);
     }
-    return told;
+    return described;
 }
 
 void xm_executor_describe(const xm_executor_t *executor, const xm_worker_t *worker,

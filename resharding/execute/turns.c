@@ -1,9 +1,9 @@
 /*
  * Turns: hops between hosts that wait for those before them in the plan (execute.h).
  *
- * At creation the plan is surveyed once: for each direction of this host's NICs, which transfer has
+ * At creation the plan is read once: for each direction of this host's NICs, which transfer has
  * to be how far before which other may begin. Both ends of that may be hops of this rank; otherwise
- * the turn is a signal between two ranks of the host. The ranks survey alike, so the turns between
+ * the turn is a signal between two ranks of the host. All ranks read it alike, so the turns between
  * two of them are numbered, and nothing else need be said about them.
  *
  * In a run a hop counts what it still waits for: at zero it may begin. There is no other state,
@@ -73,7 +73,7 @@ typedef struct {
     uint32_t *counts; /* by rank: turns awaited from it, then turns for it, so far */
     uint64_t ahead;   /* bytes that may be left when the next one begins */
     bool list;        /* second pass: fill the turns in; first: count them */
-} survey_t;
+} turn_builder_t;
 
 /* One hop between hosts. */
 typedef struct {
@@ -99,15 +99,15 @@ static bool crossing_of(const xm_plan_t *plan, int64_t transfer, int place, cros
  * the other end is slower, this one has capacity left: the next hop may begin when as much time has
  * passed as the hop would take at this end's own rate (network.h).
  */
-static int64_t freeing_chunk(const survey_t *survey, const hop_t *hop, direction_t direction,
+static int64_t freeing_chunk(const turn_builder_t *builder, const hop_t *hop, direction_t direction,
                              const crossing_t *crossing, uint64_t ahead)
 {
-    const xm_network_t *network = xm_plan_network(survey->executor->plan);
+    const xm_network_t *network = xm_plan_network(builder->executor->plan);
     double egress = xm_network_egress(network, xm_network_host_of(network, crossing->end[EGRESS]));
     double ingress =
         xm_network_ingress(network, xm_network_host_of(network, crossing->end[INGRESS]));
     double share = fmin(egress, ingress) / (direction == EGRESS ? egress : ingress);
-    int64_t chunk = hop->chunk * survey->executor->tensors[hop->tensor].element_size;
+    int64_t chunk = hop->chunk * builder->executor->tensors[hop->tensor].element_size;
     int64_t at = (int64_t)ceil(share * (double)hop->chunks) - 1 - (int64_t)ahead / chunk;
 
     return at > 0 ? at : 0;
@@ -116,15 +116,15 @@ static int64_t freeing_chunk(const survey_t *survey, const hop_t *hop, direction
 static void on_turn(signal_t *signal);
 
 /* Counts or fills in a turn that the rank's hop `owner` awaits or gives (after chunk `at`). */
-static void add_turn(survey_t *survey, int64_t owner, bool awaited, int peer, int64_t successor,
-                     int64_t at)
+static void add_turn(turn_builder_t *builder, int64_t owner, bool awaited, int peer,
+                     int64_t successor, int64_t at)
 {
-    turns_t *turns = survey->turns;
+    turns_t *turns = builder->turns;
     gate_t *gate = &turns->gates[owner];
     int64_t *count = awaited ? &gate->await_count : &gate->tell_count;
-    uint32_t *sequence = &survey->counts[2 * peer + !awaited];
+    uint32_t *sequence = &builder->counts[2 * peer + !awaited];
 
-    if (survey->list) {
+    if (builder->list) {
         turn_t *turn = &turns->turns[(awaited ? gate->awaits : gate->tells) + *count];
 
         *turn = (turn_t){
@@ -133,15 +133,15 @@ static void add_turn(survey_t *survey, int64_t owner, bool awaited, int peer, in
             .owner = turn, .ended = awaited ? on_turn : NULL, .peer = peer, .sends = !awaited};
     }
     ++*count;
-    *sequence += peer != survey->executor->transport->rank;
+    *sequence += peer != builder->executor->transport->rank;
 }
 
 /* The end of `before`, all but for `ahead` bytes, lets `next` have the NIC: this rank's part in
  * that. */
-static void order_crossings(survey_t *survey, direction_t direction, const crossing_t *before,
-                            const crossing_t *next, uint64_t ahead)
+static void order_crossings(turn_builder_t *builder, direction_t direction,
+                            const crossing_t *before, const crossing_t *next, uint64_t ahead)
 {
-    const xm_executor_t *executor = survey->executor;
+    const xm_executor_t *executor = builder->executor;
     int rank = executor->transport->rank;
     int from = before->end[direction], to = next->end[direction];
     int64_t giver = from == rank ? xm_executor_find_hop(executor, before->number) : -1;
@@ -151,30 +151,31 @@ static void order_crossings(survey_t *survey, direction_t direction, const cross
         return; /* one lane, which keeps the order */
     }
     if (giver >= 0) {
-        at = freeing_chunk(survey, &executor->hops[giver], direction, before, ahead);
-        add_turn(survey, giver, false, to, taker, at);
+        at = freeing_chunk(builder, &executor->hops[giver], direction, before, ahead);
+        add_turn(builder, giver, false, to, taker, at);
         if (taker >= 0) {
-            ++survey->turns->gates[taker].local;
+            ++builder->turns->gates[taker].local;
         }
     } else if (taker >= 0) {
-        add_turn(survey, taker, true, from, taker, at);
+        add_turn(builder, taker, true, from, taker, at);
     }
 }
 
 /* True when the hop uses that direction of this host's NICs. */
-static bool is_here(const survey_t *survey, const crossing_t *crossing, direction_t direction)
+static bool is_here(const turn_builder_t *builder, const crossing_t *crossing,
+                    direction_t direction)
 {
-    return xm_plan_host_of(survey->executor->plan, crossing->end[direction]) == survey->host;
+    return xm_plan_host_of(builder->executor->plan, crossing->end[direction]) == builder->host;
 }
 
 /* `next` follows the latest transfer through the NIC before which no more than `ahead`
  * bytes are left; those after it may be under way together with `next`. */
-static void add_turns(survey_t *survey, direction_t direction, const crossing_t *next)
+static void add_turns(turn_builder_t *builder, direction_t direction, const crossing_t *next)
 {
-    const xm_plan_t *plan = survey->executor->plan;
-    const recent_t *recent = &survey->recent[direction];
+    const xm_plan_t *plan = builder->executor->plan;
+    const recent_t *recent = &builder->recent[direction];
     int known = (int)(recent->count < RECENT ? recent->count : RECENT);
-    uint64_t ahead = survey->ahead;
+    uint64_t ahead = builder->ahead;
 
     for (int back = 1; back <= known; ++back) {
         const user_t *before = &recent->users[(recent->count - back) % RECENT];
@@ -190,8 +191,8 @@ static void add_turns(survey_t *survey, direction_t direction, const crossing_t 
             crossing_t crossing;
 
             if (crossing_of(plan, before->transfer, place, &crossing) &&
-                is_here(survey, &crossing, direction)) {
-                order_crossings(survey, direction, &crossing, next, ahead);
+                is_here(builder, &crossing, direction)) {
+                order_crossings(builder, direction, &crossing, next, ahead);
             }
         }
         return;
@@ -209,14 +210,14 @@ static void remember(recent_t *recent, int64_t transfer, uint64_t bytes)
     latest->bytes += bytes;
 }
 
-static void survey_transfer(survey_t *survey, int64_t transfer)
+static void add_transfer(turn_builder_t *builder, int64_t transfer)
 {
-    const xm_plan_t *plan = survey->executor->plan;
+    const xm_plan_t *plan = builder->executor->plan;
     int64_t count;
     const xm_transfer_t *one = &xm_plan_transfers(plan, &count)[transfer];
     const xm_route_t *route = xm_plan_route(plan, one->route);
 
-    if (!survey->touches[one->route] && xm_plan_host_of(plan, one->sender) != survey->host) {
+    if (!builder->touches[one->route] && xm_plan_host_of(plan, one->sender) != builder->host) {
         return;
     }
     /* Hops of one transfer do not wait for each other: first what they wait for, then they. */
@@ -228,13 +229,13 @@ static void survey_transfer(survey_t *survey, int64_t transfer)
                 continue;
             }
             for (int d = 0; d < DIRECTIONS; ++d) {
-                if (!is_here(survey, &crossing, (direction_t)d)) {
+                if (!is_here(builder, &crossing, (direction_t)d)) {
                     continue;
                 }
                 if (pass == 0) {
-                    add_turns(survey, (direction_t)d, &crossing);
+                    add_turns(builder, (direction_t)d, &crossing);
                 } else {
-                    remember(&survey->recent[d], transfer, xm_plan_transfer_bytes(plan, transfer));
+                    remember(&builder->recent[d], transfer, xm_plan_transfer_bytes(plan, transfer));
                 }
             }
         }
@@ -255,29 +256,29 @@ static void number_turns(turns_t *turns)
     }
 }
 
-static void survey_plan(survey_t *survey, bool list)
+static void add_plan(turn_builder_t *builder, bool list)
 {
     int64_t count;
 
-    survey->list = list;
-    memset(survey->counts, 0,
-           2 * (size_t)survey->executor->transport->size * sizeof(*survey->counts));
-    memset(survey->recent, 0, sizeof(survey->recent));
-    (void)xm_plan_transfers(survey->executor->plan, &count);
+    builder->list = list;
+    memset(builder->counts, 0,
+           2 * (size_t)builder->executor->transport->size * sizeof(*builder->counts));
+    memset(builder->recent, 0, sizeof(builder->recent));
+    (void)xm_plan_transfers(builder->executor->plan, &count);
     for (int64_t t = 0; t < count; ++t) {
-        survey_transfer(survey, t);
+        add_transfer(builder, t);
     }
 }
 
-static void find_routes(survey_t *survey)
+static void find_routes(turn_builder_t *builder)
 {
-    const xm_plan_t *plan = survey->executor->plan;
+    const xm_plan_t *plan = builder->executor->plan;
 
     for (int r = 0; r < xm_plan_routes(plan); ++r) {
         const xm_route_t *route = xm_plan_route(plan, r);
 
-        for (int i = 0; i < route->count && !survey->touches[r]; ++i) {
-            survey->touches[r] = xm_plan_host_of(plan, route->ranks[i]) == survey->host;
+        for (int i = 0; i < route->count && !builder->touches[r]; ++i) {
+            builder->touches[r] = xm_plan_host_of(plan, route->ranks[i]) == builder->host;
         }
     }
 }
@@ -288,33 +289,33 @@ static xm_status_t no_memory(const xm_executor_t *executor)
                         executor->transport->rank);
 }
 
-/* Surveys the plan twice: first to count the turns, then to fill them in. */
+/* Reads the plan twice: first to count the turns, then to fill them in. */
 static xm_status_t list_turns(turns_t *turns, uint64_t ahead)
 {
     xm_executor_t *executor = turns->executor;
-    survey_t survey = {
+    turn_builder_t builder = {
         .turns = turns, .executor = executor, .ahead = ahead > 0 ? ahead : DEFAULT_AHEAD};
     int rank = executor->transport->rank;
     xm_status_t status = XM_OK;
 
-    survey.touches = calloc((size_t)xm_plan_routes(executor->plan) + 1, sizeof(*survey.touches));
-    survey.counts = malloc(2 * (size_t)executor->transport->size * sizeof(*survey.counts));
-    if (survey.touches == NULL || survey.counts == NULL) {
+    builder.touches = calloc((size_t)xm_plan_routes(executor->plan) + 1, sizeof(*builder.touches));
+    builder.counts = malloc(2 * (size_t)executor->transport->size * sizeof(*builder.counts));
+    if (builder.touches == NULL || builder.counts == NULL) {
         status = no_memory(executor);
     } else if (rank < xm_plan_ranks(executor->plan)) {
-        survey.host = xm_plan_host_of(executor->plan, rank);
-        find_routes(&survey);
-        survey_plan(&survey, false);
+        builder.host = xm_plan_host_of(executor->plan, rank);
+        find_routes(&builder);
+        add_plan(&builder, false);
         number_turns(turns);
         turns->turns = calloc((size_t)turns->count + 1, sizeof(*turns->turns));
         if (turns->turns == NULL) {
             status = no_memory(executor);
         } else {
-            survey_plan(&survey, true);
+            add_plan(&builder, true);
         }
     }
-    free(survey.counts);
-    free(survey.touches);
+    free(builder.counts);
+    free(builder.touches);
     return status;
 }
 

@@ -144,7 +144,7 @@ static xm_status_t check_divides(const xm_layout_t *layout, int dim)
                         layout->shape[dim], layout->parts[dim]);
 }
 
-/* Cuts a dimension by the flavour's rule, or as `given` says where that is not NULL. */
+/* Cuts a dimension by the partition's rule, or as `given` says where that is not NULL. */
 static xm_status_t cut_dimension(xm_layout_t *layout, int dim, const int64_t *given)
 {
     int parts = xm_spec_parts(&layout->spec, layout->mesh, dim);

@@ -10,9 +10,9 @@
 #include "resharding/plan/plan_private.h"
 
 /* One emitter serves one schedule: the counts begin at 0 for each. */
-xm_status_t xm_emitter_init(xm_transfer_emitter_t *emitter, const xm_plan_t *plan,
-                            const xm_network_t *network, const xm_classes_t *classes,
-                            xm_builder_t *builder)
+xm_status_t xm_transfer_emitter_init(xm_transfer_emitter_t *emitter, const xm_plan_t *plan,
+                                     const xm_network_t *network, const xm_classes_t *classes,
+                                     xm_builder_t *builder)
 {
     size_t ranks = (size_t)xm_network_ranks(network), hosts = (size_t)xm_network_hosts(network);
 
@@ -27,13 +27,13 @@ xm_status_t xm_emitter_init(xm_transfer_emitter_t *emitter, const xm_plan_t *pla
                                        .order = malloc(hosts * sizeof(*emitter->order))};
     if (emitter->sent == NULL || emitter->taken == NULL || emitter->ranks == NULL ||
         emitter->parents == NULL || emitter->order == NULL) {
-        xm_emitter_clear(emitter);
+        xm_transfer_emitter_clear(emitter);
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory to plan for %zu ranks", ranks);
     }
     return XM_OK;
 }
 
-void xm_emitter_clear(xm_transfer_emitter_t *emitter)
+void xm_transfer_emitter_clear(xm_transfer_emitter_t *emitter)
 {
     free(emitter->order);
     free(emitter->parents);
@@ -45,7 +45,8 @@ void xm_emitter_clear(xm_transfer_emitter_t *emitter)
 
 /* The ranks are sorted by host, so the host's run is found by halves and only its ranks
  * are looked at. Every plan is deterministic, so ties go to the first. */
-int xm_emitter_pick(const xm_transfer_emitter_t *emitter, const int *ranks, int count, int host)
+int xm_transfer_emitter_pick(const xm_transfer_emitter_t *emitter, const int *ranks, int count,
+                             int host)
 {
     int low = 0, high = count, best;
 
@@ -103,7 +104,7 @@ static xm_status_t emit_beside(xm_transfer_emitter_t *emitter, const xm_class_t 
     xm_status_t status = XM_OK;
 
     if (strategy != XM_STRATEGY_SEND_RECV) {
-        int sender = xm_emitter_pick(emitter, class->holders, class->holder_count, host);
+        int sender = xm_transfer_emitter_pick(emitter, class->holders, class->holder_count, host);
 
         for (int i = first; i < end; ++i) {
             emitter->ranks[i - first] = class->near_ranks[i];
@@ -113,9 +114,10 @@ static xm_status_t emit_beside(xm_transfer_emitter_t *emitter, const xm_class_t 
         return append_route(emitter, task, sender, end - first);
     }
     for (int i = first; status == XM_OK && i < end; ++i) {
-        status = xm_emit_single(emitter, task,
-                                xm_emitter_pick(emitter, class->holders, class->holder_count, host),
-                                class->near_ranks[i]);
+        status = xm_emit_single(
+            emitter, task,
+            xm_transfer_emitter_pick(emitter, class->holders, class->holder_count, host),
+            class->near_ranks[i]);
     }
     return status;
 }

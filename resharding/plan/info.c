@@ -12,7 +12,7 @@
 #include "resharding/plan/plan_private.h"
 #include "resharding/plan/simulate.h"
 
-xm_status_t xm_plan_info(const xm_plan_t *plan, xm_plan_info_t *info)
+xm_status_t xm_plan_get_info(const xm_plan_t *plan, xm_plan_info_t *info)
 {
     xm_plan_info_t own = XM_PLAN_INFO_INIT;
 

@@ -24,7 +24,7 @@
  *
  * Order: hops are ordered by transfer, then by chunk, then by their place in the route; this is the
  * order in which every NIC direction and every device port serves them (simulate.h, and a fabric of
- * comm/transport/sim/sim.h that is given the order). A rank posts its hops with each peer in this
+ * comm/transport/sim.h that is given the order). A rank posts its hops with each peer in this
  * order and prefers earlier ones among peers.
  *
  * Source: MLSys'23 sections 3 and 4; docs/resharding.md.

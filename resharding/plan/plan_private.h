@@ -126,13 +126,14 @@ typedef struct {
     int64_t *order;       /* room for one list of hosts */
 } xm_transfer_emitter_t;
 
-xm_status_t xm_emitter_init(xm_transfer_emitter_t *emitter, const xm_plan_t *plan,
-                            const xm_network_t *network, const xm_classes_t *classes,
-                            xm_builder_t *builder);
-void xm_emitter_clear(xm_transfer_emitter_t *emitter);
+xm_status_t xm_transfer_emitter_init(xm_transfer_emitter_t *emitter, const xm_plan_t *plan,
+                                     const xm_network_t *network, const xm_classes_t *classes,
+                                     xm_builder_t *builder);
+void xm_transfer_emitter_clear(xm_transfer_emitter_t *emitter);
 
 /* The least loaded rank of a host among ranks that are sorted by host; ties go to the first. */
-int xm_emitter_pick(const xm_transfer_emitter_t *emitter, const int *ranks, int count, int host);
+int xm_transfer_emitter_pick(const xm_transfer_emitter_t *emitter, const int *ranks, int count,
+                             int host);
 
 /* All of a task from one rank to one other, or a copy inside one. */
 xm_status_t xm_emit_single(xm_transfer_emitter_t *emitter, int64_t task, int sender, int receiver);

@@ -275,7 +275,8 @@ static xm_status_t make_builder(xm_scheduling_t *s, xm_scheduler_t scheduler)
     if (status < 0) {
         return status;
     }
-    status = xm_emitter_init(&emitter, plan, s->params->network, s->classes, &plan->builder);
+    status =
+        xm_transfer_emitter_init(&emitter, plan, s->params->network, s->classes, &plan->builder);
     if (status < 0) {
         goto clear_builder;
     }
@@ -295,7 +296,7 @@ static xm_status_t make_builder(xm_scheduling_t *s, xm_scheduler_t scheduler)
         status =
             xm_simulate(plan, s->params->network, XM_SHARING_EXCLUSIVE, NULL, &plan->makespan_ns);
     }
-    xm_emitter_clear(&emitter);
+    xm_transfer_emitter_clear(&emitter);
     if (status == XM_OK) {
         return XM_OK;
     }

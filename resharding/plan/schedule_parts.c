@@ -361,7 +361,7 @@ static xm_status_t emit_entry(parts_t *p, const xm_hop_t *hop, const entry_t *en
             xm_builder_route_of(builder, &builder->transfers[transfer.parent])->ranks[0];
     } else {
         transfer.sender =
-            xm_emitter_pick(p->emitter, class->holders, class->holder_count, hop->sender);
+            xm_transfer_emitter_pick(p->emitter, class->holders, class->holder_count, hop->sender);
     }
     /* The count lets later picks spread the work over the devices of the sending host. */
     p->emitter->sent[transfer.sender] += (transfer.end - transfer.first) * size;

@@ -76,12 +76,12 @@ xm_status_t xm_chain_emit(xm_transfer_emitter_t *emitter, int64_t task, int send
 {
     const xm_class_t *class = &emitter->classes->classes[emitter->classes->class_of[task]];
     const xm_planned_tensor_t *tensor = &emitter->plan->tensors[emitter->plan->tasks[task].tensor];
-    xm_transfer_t transfer = {
-        .task = task,
-        .parent = -1,
-        .first = first,
-        .end = end,
-        .sender = xm_emitter_pick(emitter, class->holders, class->holder_count, sender_host)};
+    xm_transfer_t transfer = {.task = task,
+                              .parent = -1,
+                              .first = first,
+                              .end = end,
+                              .sender = xm_transfer_emitter_pick(emitter, class->holders,
+                                                                 class->holder_count, sender_host)};
     int64_t bytes = (end - first) * tensor->element_size;
     int at = 0, previous = -1;
     xm_status_t status;

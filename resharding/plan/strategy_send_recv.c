@@ -11,6 +11,7 @@ xm_status_t xm_strategy_send_recv_emit(xm_transfer_emitter_t *emitter, int64_t t
     const xm_class_t *class = &emitter->classes->classes[emitter->classes->class_of[task]];
 
     return xm_emit_single(
-        emitter, task, xm_emitter_pick(emitter, class->holders, class->holder_count, sender_host),
+        emitter, task,
+        xm_transfer_emitter_pick(emitter, class->holders, class->holder_count, sender_host),
         receiver);
 }

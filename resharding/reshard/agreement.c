@@ -143,7 +143,7 @@ static xm_status_t learn(const xm_agreement_t *self, int odd)
 }
 
 /* All ranks have all heads, so all come to the same result. */
-static xm_status_t judge(const xm_agreement_t *self, int *channel)
+static xm_status_t evaluate(const xm_agreement_t *self, int *channel)
 {
     int size = xm_worker_size(self->worker);
     uint64_t channels[WORDS] = {UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX};
@@ -177,7 +177,7 @@ xm_status_t xm_agreement_wait(xm_agreement_t *agreement, int64_t until, int *cha
         return status;
     }
     agreement->posted = false;
-    return status < 0 ? status : judge(agreement, channel);
+    return status < 0 ? status : evaluate(agreement, channel);
 }
 
 void xm_agreement_destroy(xm_agreement_t *agreement)

@@ -10,7 +10,7 @@
  *    ordered by streams, events or polling happens in the wrong order.
  *  - Calls that need a current context fail without one.
  *  - Kernels check alignment and run the units in the arithmetic of the real ones
- *    (memory_cuda_kernel.h).
+ *    (comm/memory/cuda_kernel.h).
  *  - Another process's memory can only be opened by its handle, and not by its owner.
  *
  * Besides what crossmesh itself uses there is what a stand-in for a library on top of CUDA needs

@@ -54,7 +54,7 @@ static void check_bytes(const play_t *play, const slot_t *slot)
     const unsigned char *got = buffers->dst, *arena = (unsigned char *)play->job.arena[slot->rank];
     uint64_t seed = play->job.seed * SIM_MAX_TENSORS;
     unsigned char *right = malloc(buffers->dst_bytes);
-    int64_t wrong = 0, missing = 0, strayed = 0;
+    int64_t wrong = 0, missing = 0, outside = 0;
 
     ck_assert_ptr_nonnull(right);
     pattern_fill(dst, slot->rank, 4, seed, right);
@@ -78,10 +78,10 @@ static void check_bytes(const play_t *play, const slot_t *slot)
         bool inside = (at >= src && at < src + buffers->src_bytes) ||
                       (at >= got && at < got + buffers->dst_bytes);
 
-        strayed += !inside && *at != GAP;
+        outside += !inside && *at != GAP;
     }
-    ck_assert_msg(strayed == 0, "rank %d wrote %lld bytes between its buffers: %s", slot->rank,
-                  (long long)strayed, play->text);
+    ck_assert_msg(outside == 0, "rank %d wrote %lld bytes between its buffers: %s", slot->rank,
+                  (long long)outside, play->text);
 }
 
 static void check(const play_t *play, tally_t *tally)
@@ -220,7 +220,7 @@ static void regroup(play_t *play)
     for (int r = 0; r < RANKS; ++r) {
         xm_transport_fence(play->job.transport[r]);
         if (play->slots[r].dead) {
-            counting_transport_bury(r);
+            counting_transport_forget(r);
         }
     }
     for (int r = 0; r < RANKS; ++r) {

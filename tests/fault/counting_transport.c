@@ -114,7 +114,7 @@ int counting_transport_in_flight(int rank)
     return count;
 }
 
-void counting_transport_bury(int rank)
+void counting_transport_forget(int rank)
 {
     for (int i = 0; i < used_count; ++i) {
         watched_t *watched = &slots[used[i]];

@@ -18,7 +18,7 @@ void counting_transport_wrap(xm_transport_t *transport);
 int counting_transport_in_flight(int rank);
 
 /* Ends the operations that a killed rank took along, so that its memory can be freed. */
-void counting_transport_bury(int rank);
+void counting_transport_forget(int rank);
 
 /* Calls of `done` for operations that were not in flight, since the program began. */
 int counting_transport_surplus(void);

@@ -17,7 +17,7 @@ import unittest
 
 INCLUDE, GENERATED = sys.argv.pop(1), sys.argv.pop(1)
 LIBRARIES = [name for name in ("crossmesh", "autopar") if os.path.isdir(f"{INCLUDE}/{name}")]
-WARNINGS = ["-pedantic-errors", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function", "-fsyntax-only"]
+WARNINGS = ["-pedantic-errors", "-Wall", "-Wextra", "-Wshadow", "-Werror", "-Wno-unused-function", "-fsyntax-only"]
 COMPILERS = [[os.environ.get(name), language, standard]
              for name, language, standard in (("CC", "c", "c11"), ("CLANG", "c", "c11"), ("CXX", "c++", "c++17"))
              if os.path.exists(os.environ.get(name, "") or "-")]  # fmt: skip

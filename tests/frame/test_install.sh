@@ -91,4 +91,5 @@ for command in autopar reshard-bench; do
     "$prefix/bin/$command" --version | grep -q "$VERSION" || fail "$command --version"
     [ -s "$prefix/share/man/man1/$command.1" ] || fail "no man page of $command"
 done
+cmp "$SOURCE_DIR/LICENSE" "$prefix/share/doc/crossmesh/LICENSE" || fail "not our licence"
 echo "installed, moved, linked and run"

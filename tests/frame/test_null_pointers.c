@@ -277,8 +277,8 @@ START_TEST(plans)
     FAILS("the source layout of a tensor", xm_plan_create(&params, &made));
     tensor = (xm_tensor_t){"t", layout, NULL, 32};
     FAILS("the destination layout of a tensor", xm_plan_create(&params, &made));
-    FAILS("plan", xm_plan_info(NULL, &info));
-    FAILS("info", xm_plan_info(plan, NULL));
+    FAILS("plan", xm_plan_get_info(NULL, &info));
+    FAILS("info", xm_plan_get_info(plan, NULL));
     FAILS("plan", xm_plan_simulate(NULL, network, XM_SHARING_FAIR, NULL, &makespan));
     FAILS("network", xm_plan_simulate(plan, NULL, XM_SHARING_FAIR, NULL, &makespan));
     FAILS("makespan_ns", xm_plan_simulate(plan, network, XM_SHARING_FAIR, NULL, NULL));

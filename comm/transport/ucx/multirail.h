@@ -270,7 +270,7 @@ void xm_ucx_failover_look(xm_ucx_transport_t *self);
 void xm_ucx_failover_arm(xm_ucx_transport_t *self);
 /** There is nothing any more. */
 void xm_ucx_failover_unwind(xm_ucx_transport_t *self);
-/** Before sleeping: true when the clock has rung, or a NIC has changed. */
+/** Before sleeping: true when the timer has fired, or a NIC has changed. */
 bool xm_ucx_failover_rings(xm_ucx_transport_t *self);
 
 #endif

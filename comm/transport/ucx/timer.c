@@ -37,7 +37,7 @@ void xm_ucx_failover_unwind(xm_ucx_transport_t *self)
 }
 
 /* Asked before sleeping. Reading the timer clears it, and the caller makes progress if it had
- * rung. A changed link starts the timer, because whether it stays down has to be checked later. */
+ * fired. A changed link starts the timer, because whether it stays down has to be checked later. */
 bool xm_ucx_failover_rings(xm_ucx_transport_t *self)
 {
     uint64_t times;

@@ -30,7 +30,7 @@
  * generation in its upper bits, so that a number of the past means nothing.
  *
  * An *wr* is something that a lane is to send and could not yet: it waits for a credit, room in
- * the send queue, or a send slot. A lane keeps the order of its wrs.
+ * the send queue, or a send slot. A lane keeps the order of its work requests.
  */
 #ifndef XM_COMM_TRANSPORT_VERBS_TRANSPORT_VERBS_PRIVATE_H
 #define XM_COMM_TRANSPORT_VERBS_TRANSPORT_VERBS_PRIVATE_H
@@ -80,12 +80,12 @@ struct xm_verbs_rndv {
     xm_verbs_grant_t grant;
 };
 
-/* What an wr sends: a message of that kind, or a piece of a rndv. */
+/* What a work request sends: a message of that kind, or a piece of a rendezvous. */
 enum { XM_VERBS_PIECE = XM_VERBS_CREDIT + 1 };
 
 /*
  * A request's number: the lane in the upper half, then what it was, then for a message the send
- * slot, for the last write of a piece the rndv.
+ * slot, for the last write of a piece the rendezvous.
  */
 enum {
     XM_VERBS_WORK_MESSAGE,
@@ -212,7 +212,7 @@ xm_verbs_wr_t *xm_verbs_take_wr(xm_verbs_transport_t *self);
 void xm_verbs_give_wr(xm_verbs_transport_t *self, xm_verbs_wr_t *wr);
 xm_verbs_rndv_t *xm_verbs_take_rndv(xm_verbs_transport_t *self, xm_op_t *op);
 
-/** Gives the rndv and its memory back. */
+/** Gives the rendezvous and its memory back. */
 void xm_verbs_give_rndv(xm_verbs_transport_t *self, xm_verbs_rndv_t *rndv);
 
 /** The rndv in use with that number and peer, or NULL. */

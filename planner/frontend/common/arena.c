@@ -14,8 +14,8 @@
 
 enum { CHUNK_BYTES = 1 << 16 };
 
-struct hlo_chunk {
-    hlo_chunk_t *next;
+struct arena_chunk {
+    arena_chunk_t *next;
     size_t used, size;
     alignas(max_align_t) unsigned char bytes[];
 };
@@ -23,10 +23,10 @@ struct hlo_chunk {
 /* The test keeps `bytes` and the chunk's header from overflowing. Chunks are zeroed when they are
  * made and pieces are never returned, so every piece is zeroed. What is left of a chunk that is too
  * full is wasted. */
-void *hlo_arena_get(hlo_arena_t *arena, size_t count, size_t size)
+void *arena_get(arena_t *arena, size_t count, size_t size)
 {
     const size_t unit = alignof(max_align_t);
-    hlo_chunk_t *chunk = arena->last;
+    arena_chunk_t *chunk = arena->last;
     size_t bytes;
 
     if (size != 0 && count > (SIZE_MAX - sizeof(*chunk)) / 2 / size) {
@@ -49,10 +49,10 @@ void *hlo_arena_get(hlo_arena_t *arena, size_t count, size_t size)
     return chunk->bytes + chunk->used - bytes;
 }
 
-void hlo_arena_clear(hlo_arena_t *arena)
+void arena_clear(arena_t *arena)
 {
     while (arena->last != NULL) {
-        hlo_chunk_t *next = arena->last->next;
+        arena_chunk_t *next = arena->last->next;
 
         free(arena->last);
         arena->last = next;

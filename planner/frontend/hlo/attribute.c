@@ -77,10 +77,10 @@ static xm_status_t read_list(hlo_cursor_t *cursor, int64_t limit, const char *ke
             return hlo_error(cursor->text, at, "%s: there is no dimension %lld", key,
                              (long long)value);
         }
-        if (list->count == HLO_MAX_LIST || (limit >= 0 && hlo_list_has(list, value))) {
+        if (list->count == OPERATOR_MAX_LIST || (limit >= 0 && hlo_list_has(list, value))) {
             return hlo_error(cursor->text, at, "%s: %s", key,
-                             list->count == HLO_MAX_LIST ? "too many numbers"
-                                                         : "a dimension comes twice");
+                             list->count == OPERATOR_MAX_LIST ? "too many numbers"
+                                                              : "a dimension comes twice");
         }
         list->values[list->count++] = value;
         if (!hlo_accept(cursor, ",")) {

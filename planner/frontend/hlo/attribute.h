@@ -7,11 +7,11 @@
 
 #include "planner/frontend/hlo/module.h"
 
-enum { HLO_MAX_LIST = 16 };
+enum { OPERATOR_MAX_LIST = 16 };
 
 typedef struct hlo_list {
     int count;
-    int64_t values[HLO_MAX_LIST];
+    int64_t values[OPERATOR_MAX_LIST];
 } hlo_list_t;
 
 /** One dimension of a window: its size and whether it looks at nothing but its own place. */

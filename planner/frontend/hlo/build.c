@@ -40,7 +40,7 @@ xm_status_t hlo_build_note(hlo_build_t *b, const char *prefix, hlo_slice_t name)
 /* A tensor and a free array differ in their kind only. */
 hlo_value_t *hlo_value_tensor(hlo_build_t *b, const operand_type_t *type, int tensor)
 {
-    hlo_value_t *made = hlo_arena_get(&b->module->arena, 1, sizeof(*made));
+    hlo_value_t *made = arena_get(&b->module->arena, 1, sizeof(*made));
 
     if (made != NULL) {
         made->kind = HLO_VALUE_TENSOR;
@@ -52,7 +52,7 @@ hlo_value_t *hlo_value_tensor(hlo_build_t *b, const operand_type_t *type, int te
 
 static hlo_value_t *make_tuple(hlo_build_t *b, const operand_type_t *type)
 {
-    hlo_value_t *made = hlo_arena_get(&b->module->arena, 1, sizeof(*made));
+    hlo_value_t *made = arena_get(&b->module->arena, 1, sizeof(*made));
 
     if (made == NULL) {
         return NULL;
@@ -60,7 +60,7 @@ static hlo_value_t *make_tuple(hlo_build_t *b, const operand_type_t *type)
     made->kind = HLO_VALUE_TUPLE;
     made->type = type;
     made->count = type->count;
-    made->elements = hlo_arena_get(&b->module->arena, (size_t)type->count, sizeof(hlo_value_t *));
+    made->elements = arena_get(&b->module->arena, (size_t)type->count, sizeof(hlo_value_t *));
     return made->elements == NULL ? NULL : made;
 }
 
@@ -70,7 +70,7 @@ hlo_value_t *hlo_value_free(hlo_build_t *b, const operand_type_t *type)
     hlo_value_t *made;
 
     if (!type->tuple) {
-        made = hlo_value_tensor(b, type, HLO_FREE_OPERAND);
+        made = hlo_value_tensor(b, type, OPERATOR_NO_TENSOR);
         if (made != NULL) {
             made->kind = HLO_VALUE_FREE;
         }
@@ -114,8 +114,8 @@ static hlo_value_t *value_of(hlo_build_t *b, const operand_type_t *type, const i
     if (!type->tuple) {
         int id = ids[(*next)++];
 
-        return id == HLO_FREE_OPERAND || type->empty ? hlo_value_free(b, type)
-                                                     : hlo_value_tensor(b, type, id);
+        return id == OPERATOR_NO_TENSOR || type->empty ? hlo_value_free(b, type)
+                                                       : hlo_value_tensor(b, type, id);
     }
     made = make_tuple(b, type);
     for (int i = 0; made != NULL && i < type->count; ++i) {
@@ -133,7 +133,7 @@ static hlo_value_t *value_of(hlo_build_t *b, const operand_type_t *type, const i
 static xm_status_t build_unknown(hlo_build_t *b, const hlo_instruction_t *of,
                                  hlo_value_t *const *operands, hlo_value_t **result)
 {
-    hlo_arena_t *arena = &b->module->arena;
+    arena_t *arena = &b->module->arena;
     hlo_value_t *made = hlo_value_free(b, of->type), **leaves;
     const operand_type_t **types;
     int *ids, *spread;
@@ -148,10 +148,10 @@ static xm_status_t build_unknown(hlo_build_t *b, const hlo_instruction_t *of,
     }
     results = hlo_value_leaves(made, NULL, 0);
     size = operand_leaves + results;
-    leaves = hlo_arena_get(arena, (size_t)size, sizeof(hlo_value_t *));
-    types = hlo_arena_get(arena, (size_t)size, sizeof(const operand_type_t *));
-    ids = hlo_arena_get(arena, (size_t)size, sizeof(int));
-    spread = hlo_arena_get(arena, (size_t)results, sizeof(int));
+    leaves = arena_get(arena, (size_t)size, sizeof(hlo_value_t *));
+    types = arena_get(arena, (size_t)size, sizeof(const operand_type_t *));
+    ids = arena_get(arena, (size_t)size, sizeof(int));
+    spread = arena_get(arena, (size_t)results, sizeof(int));
     if (leaves == NULL || types == NULL || ids == NULL || spread == NULL) {
         /* The name of a custom call says nothing; what it calls does. */
         return hlo_no_memory();
@@ -188,7 +188,7 @@ static xm_status_t build_unknown(hlo_build_t *b, const hlo_instruction_t *of,
     }
     count = 0;
     for (int i = 0; i < results; ++i) { /* tokens hold no data */
-        spread[i] = leaves[i]->type->empty ? HLO_FREE_OPERAND : ids[read + count++];
+        spread[i] = leaves[i]->type->empty ? OPERATOR_NO_TENSOR : ids[read + count++];
     }
     *result = value_of(b, of->type, spread, &next);
     return *result == NULL ? hlo_no_memory() : XM_OK;
@@ -201,10 +201,10 @@ static xm_status_t build_operator(hlo_build_t *b, const hlo_computation_t *in,
                                   const hlo_instruction_t *of, hlo_value_t *const *operands,
                                   hlo_value_t **result)
 {
-    int tensors[HLO_MAX_TERMS], ids[HLO_MAX_TERMS], next = 0;
+    int tensors[OPERATOR_MAX_TERMS], ids[OPERATOR_MAX_TERMS], next = 0;
     bool known, reads = false;
     hlo_operator_t made;
-    hlo_rule_t *rule = &made.rule;
+    operator_rule_t *rule = &made.rule;
     xm_status_t status = hlo_rules_make(b->module, in, of, &made, &known);
 
     if (status != XM_OK) {
@@ -214,8 +214,9 @@ static xm_status_t build_operator(hlo_build_t *b, const hlo_computation_t *in,
         return build_unknown(b, of, operands, result);
     }
     for (int o = 0; o < rule->operands; ++o) {
-        tensors[o] = operands[o]->kind == HLO_VALUE_TENSOR ? operands[o]->tensor : HLO_FREE_OPERAND;
-        reads = reads || (tensors[o] != HLO_FREE_OPERAND && !rule->ignored[o]);
+        tensors[o] =
+            operands[o]->kind == HLO_VALUE_TENSOR ? operands[o]->tensor : OPERATOR_NO_TENSOR;
+        reads = reads || (tensors[o] != OPERATOR_NO_TENSOR && !rule->ignored[o]);
     }
     /* A result without elements holds no data. */
     for (int r = 0; r < rule->results; ++r) {
@@ -444,8 +445,7 @@ static xm_status_t build_all(hlo_build_t *b, const hlo_computation_t *in,
             }
             continue;
         }
-        operands =
-            hlo_arena_get(&b->module->arena, (size_t)of->operand_count, sizeof(hlo_value_t *));
+        operands = arena_get(&b->module->arena, (size_t)of->operand_count, sizeof(hlo_value_t *));
         if (operands == NULL) {
             return hlo_no_memory();
         }
@@ -471,8 +471,7 @@ xm_status_t hlo_build_computation(hlo_build_t *b, int computation, hlo_value_t *
                                   int count, size_t at, hlo_value_t **result)
 {
     const hlo_computation_t *in = &b->module->computations[computation];
-    hlo_value_t **values =
-        hlo_arena_get(&b->module->arena, (size_t)in->count, sizeof(hlo_value_t *));
+    hlo_value_t **values = arena_get(&b->module->arena, (size_t)in->count, sizeof(hlo_value_t *));
     const int context = b->context;
     xm_status_t status = XM_OK;
 

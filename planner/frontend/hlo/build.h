@@ -63,7 +63,7 @@ int hlo_value_leaves(hlo_value_t *value, hlo_value_t **leaves, int room);
 
 /** Adds the operator of an instruction by its rule; @p tensors per operand. Writes one tensor per
  * result. */
-xm_status_t hlo_emit(hlo_build_t *b, const hlo_instruction_t *of, hlo_rule_t *rule,
+xm_status_t hlo_emit(hlo_build_t *b, const hlo_instruction_t *of, operator_rule_t *rule,
                      const int *tensors, int *results);
 /** An operator that needs all of its operands everywhere; any number of operands and results. */
 xm_status_t hlo_emit_opaque(hlo_build_t *b, const hlo_instruction_t *of,

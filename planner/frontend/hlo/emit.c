@@ -45,10 +45,10 @@ static const char *label_of(const hlo_module_t *module, const hlo_instruction_t 
     return length > 0 ? label : NULL;
 }
 
-static xm_status_t add(hlo_build_t *b, const hlo_instruction_t *of, const hlo_rule_t *rule,
-                       const hlo_rule_text_t *text, int *results)
+static xm_status_t add(hlo_build_t *b, const hlo_instruction_t *of, const operator_rule_t *rule,
+                       const operator_rule_text_t *text, int *results)
 {
-    ap_op_params_t params = AP_OP_PARAMS_INIT;
+    ap_op_params_t params = operator_rule_params(rule, text);
     char name[200], label[200];
     xm_status_t status;
 
@@ -57,18 +57,9 @@ static xm_status_t add(hlo_build_t *b, const hlo_instruction_t *of, const hlo_ru
         return XM_OK;
     }
     (void)snprintf(name, sizeof(name), "%.*s", (int)of->name.length, of->name.at);
-    params.kind = rule->kind;
     params.phase = phase_of(b->module, of);
     params.name = name;
     params.label = label_of(b->module, of, label, sizeof(label));
-    params.rule = text->text;
-    params.replicated = text->replicated;
-    params.permuted = text->permuted;
-    params.sizes = text->sizes[0] != '\0' ? text->sizes : NULL;
-    params.operand_count = text->operand_count;
-    memcpy(params.operands, text->operands, sizeof(params.operands));
-    memcpy(params.touched, text->touched, sizeof(params.touched));
-    params.result_dtype = rule->type[rule->operands]->dtype;
     /* A graph has one element type for all results of an operator; the widest one overestimates the
      * others rather than underestimating them. */
     for (int r = 1; r < rule->results; ++r) {
@@ -78,9 +69,7 @@ static xm_status_t add(hlo_build_t *b, const hlo_instruction_t *of, const hlo_ru
                                   ? other
                                   : params.result_dtype;
     }
-    params.flops_per_point = rule->flops / hlo_rule_points(text);
     params.repeat = b->repeat;
-    params.linear = rule->linear;
     status = ap_graph_add_op(b->graph, &params, results);
     return status == XM_OK ? XM_OK : hlo_error(&b->module->text, of->at, "%s", xm_last_error());
 }
@@ -88,16 +77,17 @@ static xm_status_t add(hlo_build_t *b, const hlo_instruction_t *of, const hlo_ru
 /* A concatenation of many: a few operands at a time are written into the result, which the next
  * piece takes as its first operand. Every piece has the dimensions of the whole, so all can be cut
  * alike. */
-static xm_status_t emit_pieces(hlo_build_t *b, const hlo_instruction_t *of, const hlo_rule_t *rule,
-                               const int *tensors, int *result, bool *fits)
+static xm_status_t emit_pieces(hlo_build_t *b, const hlo_instruction_t *of,
+                               const operator_rule_t *rule, const int *tensors, int *result,
+                               bool *fits)
 {
     const int out = rule->operands;
     int done = 0;
 
     *fits = true;
     while (done < rule->operands && *fits) {
-        hlo_rule_t piece = *rule;
-        hlo_rule_text_t text;
+        operator_rule_t piece = *rule;
+        operator_rule_text_t text;
         int operands[AP_MAX_OPERANDS], count = 0;
         xm_status_t status;
 
@@ -115,7 +105,7 @@ static xm_status_t emit_pieces(hlo_build_t *b, const hlo_instruction_t *of, cons
         piece.type[count] = rule->type[out];
         memcpy(piece.dim[count], rule->dim[out], sizeof(piece.dim[0]));
         memset(piece.ignored, 0, sizeof(piece.ignored));
-        *fits = hlo_rule_write(&piece, operands, &text);
+        *fits = operator_rule_write(&piece, operands, &text);
         if (*fits && text.operand_count > 0) {
             status = add(b, of, &piece, &text, result);
             if (status != XM_OK) {
@@ -126,24 +116,24 @@ static xm_status_t emit_pieces(hlo_build_t *b, const hlo_instruction_t *of, cons
     return XM_OK;
 }
 
-xm_status_t hlo_emit(hlo_build_t *b, const hlo_instruction_t *of, hlo_rule_t *rule,
+xm_status_t hlo_emit(hlo_build_t *b, const hlo_instruction_t *of, operator_rule_t *rule,
                      const int *tensors, int *results)
 {
-    hlo_rule_text_t text;
+    operator_rule_text_t text;
     xm_status_t status;
     bool fits;
 
-    if (hlo_rule_write(rule, tensors, &text)) {
+    if (operator_rule_write(rule, tensors, &text)) {
         return add(b, of, rule, &text, results);
     }
     /* Operands without data are left out first: what each device fills in for itself is part of no
      * transfer. */
     if (hlo_slice_is(of->opcode, "concatenate") && !rule->opaque) {
-        int data[HLO_MAX_OPERANDS], count = 0;
-        hlo_rule_t packed = *rule;
+        int data[OPERATOR_MAX_OPERANDS], count = 0;
+        operator_rule_t packed = *rule;
 
-        for (int o = 0; o < rule->operands && count < HLO_MAX_OPERANDS; ++o) {
-            if (tensors[o] != HLO_FREE_OPERAND) {
+        for (int o = 0; o < rule->operands && count < OPERATOR_MAX_OPERANDS; ++o) {
+            if (tensors[o] != OPERATOR_NO_TENSOR) {
                 packed.type[count] = rule->type[o];
                 memcpy(packed.dim[count], rule->dim[o], sizeof(packed.dim[0]));
                 data[count++] = tensors[o];
@@ -170,8 +160,8 @@ static xm_status_t emit_whole(hlo_build_t *b, const hlo_instruction_t *of,
                               const operand_type_t **types, const int *tensors, int operands,
                               const operand_type_t **made, int results, int *ids, bool *fits)
 {
-    hlo_rule_t rule = {.kind = AP_OP_RESHAPE, .operands = operands, .results = results};
-    hlo_rule_text_t text;
+    operator_rule_t rule = {.kind = AP_OP_RESHAPE, .operands = operands, .results = results};
+    operator_rule_text_t text;
 
     *fits = operands <= AP_MAX_OPERANDS && results <= AP_MAX_RESULTS;
     if (!*fits) {
@@ -183,11 +173,11 @@ static xm_status_t emit_whole(hlo_build_t *b, const hlo_instruction_t *of,
     for (int r = 0; r < results; ++r) {
         rule.type[operands + r] = made[r];
     }
-    hlo_rule_make_opaque(&rule);
+    operator_rule_make_opaque(&rule);
     if (rule.status != XM_OK) {
         return rule.status;
     }
-    *fits = hlo_rule_write(&rule, tensors, &text) && text.operand_count > 0;
+    *fits = operator_rule_write(&rule, tensors, &text) && text.operand_count > 0;
     return *fits ? add(b, of, &rule, &text, ids) : XM_OK;
 }
 
@@ -196,7 +186,7 @@ xm_status_t hlo_emit_opaque(hlo_build_t *b, const hlo_instruction_t *of,
                             const operand_type_t **made, int results, int *ids)
 {
     const operand_type_t *token = &scalar;
-    int chain = HLO_FREE_OPERAND;
+    int chain = OPERATOR_NO_TENSOR;
     bool fits;
     xm_status_t status = emit_whole(b, of, types, tensors, operands, made, results, ids, &fits);
 
@@ -209,7 +199,7 @@ xm_status_t hlo_emit_opaque(hlo_build_t *b, const hlo_instruction_t *of,
         const operand_type_t *read[] = {types[o], token};
         const int pair[] = {tensors[o], chain};
 
-        if (tensors[o] == HLO_FREE_OPERAND) {
+        if (tensors[o] == OPERATOR_NO_TENSOR) {
             continue;
         }
         status = emit_whole(b, of, read, pair, 2, &token, 1, &chain, &fits);
@@ -231,7 +221,7 @@ xm_status_t hlo_emit_opaque(hlo_build_t *b, const hlo_instruction_t *of,
 xm_status_t hlo_emit_alike(hlo_build_t *b, const hlo_instruction_t *of, const operand_type_t *type,
                            const int *tensors, int operands, bool passes_on, int *result)
 {
-    hlo_rule_t rule = {
+    operator_rule_t rule = {
         .kind = AP_OP_ELEMENTWISE, .operands = operands, .results = 1, .linear = true};
 
     for (int t = 0; t <= operands; ++t) {
@@ -239,10 +229,10 @@ xm_status_t hlo_emit_alike(hlo_build_t *b, const hlo_instruction_t *of, const op
         rule.touched[t] = passes_on ? AP_TOUCHES_NONE : AP_TOUCHES_ALL;
     }
     for (int d = 0; d < type->shape.rank; ++d) {
-        int factor = hlo_rule_open(&rule, 0, d);
+        int factor = operator_rule_open(&rule, 0, d);
 
         for (int t = 1; t <= operands; ++t) {
-            hlo_rule_put(&rule, t, d, factor);
+            operator_rule_put(&rule, t, d, factor);
         }
     }
     return rule.status == XM_OK ? hlo_emit(b, of, &rule, tensors, result) : rule.status;

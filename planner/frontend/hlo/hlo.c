@@ -16,7 +16,6 @@
 
 #include "comm/base.h"
 #include "planner/frontend/hlo/build.h"
-#include "planner/frontend/hlo/file.h"
 
 enum { NAME_LENGTH = 100 };
 
@@ -39,7 +38,7 @@ static xm_status_t read_path(hlo_cursor_t *cursor, hlo_list_t *path)
 
     path->count = 0;
     while (status == XM_OK && hlo_peek(cursor) != '}') {
-        if (path->count == HLO_MAX_LIST) {
+        if (path->count == OPERATOR_MAX_LIST) {
             return hlo_error(cursor->text, cursor->at, "tuples are nested too deep here");
         }
         status = hlo_integer(cursor, &path->values[path->count]);
@@ -215,7 +214,7 @@ static xm_status_t add_parameter(hlo_build_t *b, const hlo_instruction_t *of,
         for (int i = 0; i < value->count; ++i) {
             xm_status_t status;
 
-            if (path->count == HLO_MAX_LIST) {
+            if (path->count == OPERATOR_MAX_LIST) {
                 return hlo_error(&b->module->text, of->at, "this parameter is nested too deep");
             }
             path->values[path->count++] = i;
@@ -320,7 +319,7 @@ static xm_status_t add_aliases(hlo_build_t *b, const hlo_computation_t *entry,
 static xm_status_t add_results(hlo_build_t *b, hlo_value_t *result)
 {
     int count = hlo_value_leaves(result, NULL, 0);
-    hlo_value_t **leaves = hlo_arena_get(&b->module->arena, (size_t)count, sizeof(hlo_value_t *));
+    hlo_value_t **leaves = arena_get(&b->module->arena, (size_t)count, sizeof(hlo_value_t *));
     xm_status_t status = XM_OK;
 
     if (leaves == NULL) {
@@ -341,7 +340,7 @@ static xm_status_t build(hlo_build_t *b)
 {
     const hlo_computation_t *entry = &b->module->computations[b->module->entry];
     hlo_value_t **arguments =
-        hlo_arena_get(&b->module->arena, (size_t)entry->parameter_count, sizeof(hlo_value_t *));
+        arena_get(&b->module->arena, (size_t)entry->parameter_count, sizeof(hlo_value_t *));
     donations_t donations = {0};
     hlo_value_t *result;
     xm_status_t status = arguments == NULL ? hlo_no_memory() : XM_OK;
@@ -423,13 +422,13 @@ xm_status_t ap_hlo_from_text(const char *text, size_t size, const char *name, ap
 
 xm_status_t ap_hlo_from_file(const char *path, ap_graph_t **graph, ap_frontend_notes_t **notes)
 {
-    hlo_file_t file;
-    xm_status_t status = hlo_file_map(path, &file);
+    ap_frontend_file_t file;
+    xm_status_t status = ap_frontend_file_map(path, "HLO text", &file);
 
     if (status != XM_OK) {
         return status;
     }
     status = ap_hlo_from_text(file.bytes, file.size, path, graph, notes);
-    hlo_file_unmap(&file);
+    ap_frontend_file_unmap(&file);
     return status;
 }

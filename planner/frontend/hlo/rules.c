@@ -13,7 +13,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-hlo_list_t hlo_rules_dims(hlo_rule_t *rule, const char *key, int limit)
+hlo_list_t hlo_rules_dims(operator_rule_t *rule, const char *key, int limit)
 {
     hlo_list_t list = {0};
 
@@ -26,7 +26,7 @@ hlo_list_t hlo_rules_dims(hlo_rule_t *rule, const char *key, int limit)
 
 /* The opcode of the combiner's root stands for what the combiner does. That is exact for combiners
  * of one operation, which is what JAX writes for plain reductions. */
-hlo_slice_t hlo_rules_combiner(hlo_rule_t *rule)
+hlo_slice_t hlo_rules_combiner(operator_rule_t *rule)
 {
     int computation = -1;
 
@@ -43,12 +43,12 @@ hlo_slice_t hlo_rules_combiner(hlo_rule_t *rule)
         .opcode;
 }
 
-static int rank_of(const hlo_rule_t *rule, int term)
+static int rank_of(const operator_rule_t *rule, int term)
 {
     return rule->type[term]->shape.rank;
 }
 
-static int64_t extent_of(const hlo_rule_t *rule, int term, int dim)
+static int64_t extent_of(const operator_rule_t *rule, int term, int dim)
 {
     return rule->type[term]->shape.dims[dim];
 }
@@ -65,19 +65,19 @@ static bool is_one_of(hlo_slice_t word, const char *const *names, size_t count)
 
 /* Bits as numbers of another width: one dimension more or less at the end, or all the same. The
  * extra dimension stays whole. */
-static void bitcast_convert(hlo_rule_t *rule)
+static void bitcast_convert(operator_rule_t *rule)
 {
     int shared = rank_of(rule, 0) < rank_of(rule, 1) ? rank_of(rule, 0) : rank_of(rule, 1);
 
     rule->kind = AP_OP_RESHAPE;
     for (int d = 0; d < shared; ++d) {
-        hlo_rule_put(rule, 1, d, hlo_rule_open(rule, 0, d));
+        operator_rule_put(rule, 1, d, operator_rule_open(rule, 0, d));
     }
 }
 
 /* Every term that is not a scalar has the same dimensions; a scalar goes with anything, as the
  * predicate of a select does. */
-static void elementwise(hlo_rule_t *rule)
+static void elementwise(operator_rule_t *rule)
 {
     static const char *const linear[] = {"add", "subtract", "copy", "convert", "negate"};
     int out = rule->operands;
@@ -86,58 +86,58 @@ static void elementwise(hlo_rule_t *rule)
         is_one_of(hlo_operator(rule)->of->opcode, linear, sizeof(linear) / sizeof(linear[0]));
     rule->flops = operand_type_elements(rule->type[out]);
     for (int d = 0; d < rank_of(rule, out); ++d) {
-        int factor = hlo_rule_open(rule, out, d);
+        int factor = operator_rule_open(rule, out, d);
 
         for (int t = 0; t < rule->operands + rule->results; ++t) {
             if (t == out || (t < rule->operands && rank_of(rule, t) == 0 && !rule->type[t]->tuple &&
                              rule->operands > 1)) {
                 continue;
             }
-            if (hlo_rule_rank(rule, t, rank_of(rule, out))) {
-                hlo_rule_put(rule, t, d, factor);
+            if (operator_rule_rank(rule, t, rank_of(rule, out))) {
+                operator_rule_put(rule, t, d, factor);
             }
         }
     }
     for (int t = 0; t < rule->operands && rank_of(rule, out) == 0; ++t) {
-        (void)hlo_rule_rank(rule, t, 0);
+        (void)operator_rule_rank(rule, t, 0);
     }
 }
 
 /* Dimensions that the operand lacks are free to be cut: every device repeats its part. */
-static void broadcast(hlo_rule_t *rule)
+static void broadcast(operator_rule_t *rule)
 {
     hlo_list_t dims = hlo_rules_dims(rule, "dimensions", rank_of(rule, 1));
 
-    if (!hlo_rule_rank(rule, 0, dims.count)) {
+    if (!operator_rule_rank(rule, 0, dims.count)) {
         return;
     }
     rule->flops = 0;
     for (int d = 0; d < dims.count; ++d) {
-        hlo_rule_put(rule, 1, (int)dims.values[d], hlo_rule_open(rule, 0, d));
+        operator_rule_put(rule, 1, (int)dims.values[d], operator_rule_open(rule, 0, d));
     }
     for (int d = 0; d < rank_of(rule, 1); ++d) {
         if (!hlo_list_has(&dims, d)) {
-            (void)hlo_rule_open(rule, 1, d);
+            (void)operator_rule_open(rule, 1, d);
         }
     }
 }
 
-static void transpose(hlo_rule_t *rule)
+static void transpose(operator_rule_t *rule)
 {
     hlo_list_t dims = hlo_rules_dims(rule, "dimensions", rank_of(rule, 0));
 
-    if (!hlo_rule_rank(rule, 0, dims.count) || !hlo_rule_rank(rule, 1, dims.count)) {
+    if (!operator_rule_rank(rule, 0, dims.count) || !operator_rule_rank(rule, 1, dims.count)) {
         return;
     }
     for (int d = 0; d < dims.count; ++d) {
-        hlo_rule_put(rule, 1, d, hlo_rule_open(rule, 0, (int)dims.values[d]));
+        operator_rule_put(rule, 1, d, operator_rule_open(rule, 0, (int)dims.values[d]));
     }
 }
 
 /* A plain reduction can be done in any order and in parts, so a reduced dimension may be cut and
  * leaves partial results. Any other combiner may depend on the order and keeps it whole. Start
  * values are scalars beside the point. */
-static void reduce(hlo_rule_t *rule)
+static void reduce(operator_rule_t *rule)
 {
     static const char *const plain[] = {"add", "multiply", "maximum", "minimum", "and", "or"};
     hlo_slice_t combiner = hlo_rules_combiner(rule);
@@ -146,27 +146,27 @@ static void reduce(hlo_rule_t *rule)
     bool parts = is_one_of(combiner, plain, sizeof(plain) / sizeof(plain[0]));
 
     if (rule->status == XM_OK && (rule->operands % 2 != 0 || inputs != rule->results)) {
-        hlo_rule_fail(rule, "%d operands do not reduce to %d results", rule->operands,
-                      rule->results);
+        operator_rule_fail(rule, "%d operands do not reduce to %d results", rule->operands,
+                           rule->results);
         return;
     }
     rule->kind = AP_OP_REDUCE;
     rule->flops = operand_type_elements(rule->type[0]);
     for (int i = 0; i < inputs; ++i) {
-        (void)hlo_rule_rank(rule, inputs + i, 0);
-        (void)hlo_rule_rank(rule, i, rank_of(rule, 0));
-        (void)hlo_rule_rank(rule, out + i, rank_of(rule, 0) - dims.count);
+        (void)operator_rule_rank(rule, inputs + i, 0);
+        (void)operator_rule_rank(rule, i, rank_of(rule, 0));
+        (void)operator_rule_rank(rule, out + i, rank_of(rule, 0) - dims.count);
         rule->ignored[inputs + i] = true;
     }
     for (int d = 0; d < rank_of(rule, 0) && rule->status == XM_OK; ++d) {
         bool reduced = hlo_list_has(&dims, d);
-        int factor = reduced && !parts ? hlo_rule_whole(rule, extent_of(rule, 0, d))
-                                       : hlo_rule_factor(rule, extent_of(rule, 0, d));
+        int factor = reduced && !parts ? operator_rule_whole(rule, extent_of(rule, 0, d))
+                                       : operator_rule_factor(rule, extent_of(rule, 0, d));
 
         for (int i = 0; i < inputs; ++i) {
-            hlo_rule_put(rule, i, d, factor);
+            operator_rule_put(rule, i, d, factor);
             if (!reduced) {
-                hlo_rule_put(rule, out + i, kept, factor);
+                operator_rule_put(rule, out + i, kept, factor);
             }
         }
         kept += !reduced;
@@ -176,9 +176,9 @@ static void reduce(hlo_rule_t *rule)
 /* Dimensions of `a` and `b` of one extent that are not touched are the same; all others stay whole.
  * An extent that happens to be equal where a window moved things must be marked as touched by the
  * caller. */
-static void same_where_equal(hlo_rule_t *rule, int a, int b, const bool *touched)
+static void same_where_equal(operator_rule_t *rule, int a, int b, const bool *touched)
 {
-    if (!hlo_rule_rank(rule, b, rank_of(rule, a))) {
+    if (!operator_rule_rank(rule, b, rank_of(rule, a))) {
         return;
     }
     for (int d = 0; d < rank_of(rule, a); ++d) {
@@ -186,24 +186,24 @@ static void same_where_equal(hlo_rule_t *rule, int a, int b, const bool *touched
             continue;
         }
         if (rule->dim[a][d].count == 0) {
-            (void)hlo_rule_open(rule, a, d);
+            (void)operator_rule_open(rule, a, d);
         }
-        hlo_rule_put(rule, b, d, rule->dim[a][d].factor[0]);
+        operator_rule_put(rule, b, d, rule->dim[a][d].factor[0]);
     }
 }
 
 /* A slice that keeps the extent of a dimension keeps all of it. Only as many bytes are read as the
  * result has. */
-static void slice(hlo_rule_t *rule)
+static void slice(operator_rule_t *rule)
 {
     const bool none[AP_MAX_RANK] = {false};
 
     for (int d = 0; d < rank_of(rule, 0) && d < rank_of(rule, 1); ++d) {
         if (extent_of(rule, 1, d) > extent_of(rule, 0, d)) {
-            hlo_rule_fail(rule,
-                          "dimension %d of the slice, %" PRId64 ", is larger than what it is "
-                          "cut from, %" PRId64,
-                          d, extent_of(rule, 1, d), extent_of(rule, 0, d));
+            operator_rule_fail(rule,
+                               "dimension %d of the slice, %" PRId64 ", is larger than what it is "
+                               "cut from, %" PRId64,
+                               d, extent_of(rule, 1, d), extent_of(rule, 0, d));
         }
     }
     rule->kind = AP_OP_RESHAPE;
@@ -211,19 +211,19 @@ static void slice(hlo_rule_t *rule)
     same_where_equal(rule, 0, 1, none);
 }
 
-static void pad(hlo_rule_t *rule)
+static void pad(operator_rule_t *rule)
 {
     const bool none[AP_MAX_RANK] = {false};
 
     rule->kind = AP_OP_RESHAPE;
-    (void)hlo_rule_rank(rule, 1, 0);
+    (void)operator_rule_rank(rule, 1, 0);
     rule->ignored[1] = true;
     same_where_equal(rule, 0, 2, none);
 }
 
 /* A cut dimension that is reversed sends whole shards to the mirrored device, which is a
  * permutation. */
-static void reverse(hlo_rule_t *rule)
+static void reverse(operator_rule_t *rule)
 {
     hlo_list_t dims = hlo_rules_dims(rule, "dimensions", rank_of(rule, 0));
 
@@ -235,41 +235,41 @@ static void reverse(hlo_rule_t *rule)
 }
 
 /* The concatenated dimension stays whole, for its parts do not begin where devices do. */
-static void concatenate(hlo_rule_t *rule)
+static void concatenate(operator_rule_t *rule)
 {
     int out = rule->operands;
     hlo_list_t dims = hlo_rules_dims(rule, "dimensions", rank_of(rule, out));
     int64_t sum = 0;
 
     if (rule->status == XM_OK && (dims.count != 1 || rule->operands == 0)) {
-        hlo_rule_fail(rule, "exactly one dimension and at least one operand are needed");
+        operator_rule_fail(rule, "exactly one dimension and at least one operand are needed");
     }
     rule->kind = AP_OP_RESHAPE;
-    for (int t = 0; t < rule->operands && hlo_rule_rank(rule, t, rank_of(rule, out)); ++t) {
+    for (int t = 0; t < rule->operands && operator_rule_rank(rule, t, rank_of(rule, out)); ++t) {
         sum += extent_of(rule, t, (int)dims.values[0]);
     }
     if (rule->status == XM_OK && sum != extent_of(rule, out, (int)dims.values[0])) {
-        hlo_rule_fail(rule, "dimension %d of the operands sums to %" PRId64 ", not %" PRId64,
-                      (int)dims.values[0], sum, extent_of(rule, out, (int)dims.values[0]));
+        operator_rule_fail(rule, "dimension %d of the operands sums to %" PRId64 ", not %" PRId64,
+                           (int)dims.values[0], sum, extent_of(rule, out, (int)dims.values[0]));
     }
     for (int d = 0; d < rank_of(rule, out) && rule->status == XM_OK; ++d) {
-        int factor = d == dims.values[0] ? -1 : hlo_rule_open(rule, out, d);
+        int factor = d == dims.values[0] ? -1 : operator_rule_open(rule, out, d);
 
         for (int t = 0; t < rule->operands && factor >= 0; ++t) {
-            hlo_rule_put(rule, t, d, factor);
+            operator_rule_put(rule, t, d, factor);
         }
     }
 }
 
 /* Scalar indices from an operand on. */
-static void ignore_from(hlo_rule_t *rule, int first)
+static void ignore_from(operator_rule_t *rule, int first)
 {
     for (int t = first; t < rule->operands; ++t) {
         rule->ignored[t] = true;
     }
 }
 
-static void dynamic_slice(hlo_rule_t *rule)
+static void dynamic_slice(operator_rule_t *rule)
 {
     int out = rule->operands;
     const bool none[AP_MAX_RANK] = {false};
@@ -282,13 +282,13 @@ static void dynamic_slice(hlo_rule_t *rule)
 
 /* The update is written in place where the operand is stored, so neither the operand nor the rest
  * of the result is touched. Dimensions that the update covers only in part stay whole. */
-static void dynamic_update_slice(hlo_rule_t *rule)
+static void dynamic_update_slice(operator_rule_t *rule)
 {
     int out = rule->operands;
     bool touched[AP_MAX_RANK] = {false};
 
     if (rule->operands < 2) {
-        hlo_rule_fail(rule, "at least two operands are needed");
+        operator_rule_fail(rule, "at least two operands are needed");
         return;
     }
     ignore_from(rule, 2);
@@ -296,14 +296,14 @@ static void dynamic_update_slice(hlo_rule_t *rule)
     rule->in_place = true;
     rule->touched[0] = AP_TOUCHES_NONE;
     rule->touched[out] = 1 + 1;
-    for (int d = 0; hlo_rule_rank(rule, 1, rank_of(rule, 0)) && d < rank_of(rule, 0); ++d) {
+    for (int d = 0; operator_rule_rank(rule, 1, rank_of(rule, 0)) && d < rank_of(rule, 0); ++d) {
         touched[d] = extent_of(rule, 0, d) != extent_of(rule, 1, d);
     }
     same_where_equal(rule, 0, 1, touched);
     same_where_equal(rule, 0, out, touched);
 }
 
-static void reduce_window(hlo_rule_t *rule)
+static void reduce_window(operator_rule_t *rule)
 {
     int inputs = rule->operands / 2, out = rule->operands;
     bool touched[AP_MAX_RANK];
@@ -312,8 +312,8 @@ static void reduce_window(hlo_rule_t *rule)
     rule->status =
         hlo_attribute_window(hlo_operator(rule)->module, hlo_operator(rule)->of, &window);
     if (rule->status == XM_OK && (rule->operands % 2 != 0 || inputs != rule->results)) {
-        hlo_rule_fail(rule, "%d operands do not reduce to %d results", rule->operands,
-                      rule->results);
+        operator_rule_fail(rule, "%d operands do not reduce to %d results", rule->operands,
+                           rule->results);
     }
     rule->kind = AP_OP_REDUCE;
     rule->flops = operand_type_elements(rule->type[out]);
@@ -331,7 +331,7 @@ static void reduce_window(hlo_rule_t *rule)
 }
 
 /* The gradient of pooling: operand, source and result share what the window leaves alone. */
-static void select_and_scatter(hlo_rule_t *rule)
+static void select_and_scatter(operator_rule_t *rule)
 {
     bool touched[AP_MAX_RANK];
     hlo_window_t window = {0};
@@ -349,32 +349,32 @@ static void select_and_scatter(hlo_rule_t *rule)
 
 /* All terms have one shape; the dimensions from `first` to `last` are needed whole, the others pass
  * through. */
-static void whole_dims(hlo_rule_t *rule, int first, int last)
+static void whole_dims(operator_rule_t *rule, int first, int last)
 {
     for (int d = 0; d < rank_of(rule, 0); ++d) {
-        int factor = d >= first && d <= last ? -1 : hlo_rule_open(rule, 0, d);
+        int factor = d >= first && d <= last ? -1 : operator_rule_open(rule, 0, d);
 
         for (int t = 1; t < rule->operands + rule->results && factor >= 0; ++t) {
-            if (hlo_rule_rank(rule, t, rank_of(rule, 0))) {
-                hlo_rule_put(rule, t, d, factor);
+            if (operator_rule_rank(rule, t, rank_of(rule, 0))) {
+                operator_rule_put(rule, t, d, factor);
             }
         }
     }
 }
 
-static void sort(hlo_rule_t *rule)
+static void sort(operator_rule_t *rule)
 {
     hlo_list_t dims = hlo_rules_dims(rule, "dimensions", rank_of(rule, 0));
 
     if (rule->status == XM_OK && dims.count != 1) {
-        hlo_rule_fail(rule, "exactly one dimension is needed");
+        operator_rule_fail(rule, "exactly one dimension is needed");
     }
     rule->flops = operand_type_elements(rule->type[0]);
     whole_dims(rule, (int)dims.values[0], (int)dims.values[0]);
 }
 
 /* Top-k needs its last dimension whole, a decomposition of matrices the last two. */
-static void whole_last(hlo_rule_t *rule)
+static void whole_last(operator_rule_t *rule)
 {
     bool top = hlo_slice_is(hlo_operator(rule)->of->opcode, "topk") ||
                hlo_slice_is(hlo_operator(rule)->of->opcode, "custom-call");
@@ -383,7 +383,7 @@ static void whole_last(hlo_rule_t *rule)
     whole_dims(rule, rank_of(rule, 0) - (top ? 1 : 2), rank_of(rule, 0) - 1);
 }
 
-static void fft(hlo_rule_t *rule)
+static void fft(operator_rule_t *rule)
 {
     hlo_list_t length = {0};
 
@@ -397,7 +397,7 @@ static void fft(hlo_rule_t *rule)
 
 /* A sharding annotation by the author: what it leaves whole stays whole, what it cuts may be cut,
  * by whatever axes the plan chooses. */
-static void sharding(hlo_rule_t *rule)
+static void sharding(operator_rule_t *rule)
 {
     int64_t tiles[AP_MAX_RANK];
 
@@ -412,35 +412,35 @@ static void sharding(hlo_rule_t *rule)
     }
 }
 
-typedef struct operator_rule {
+typedef struct hlo_op_rule {
     const char *opcode;
-    void (*fill)(hlo_rule_t *rule);
+    void (*fill)(operator_rule_t *rule);
     int operands; /* exactly so many, or at least so many when negative */
-} operator_rule_t;
+} hlo_op_rule_t;
 
-static const operator_rule_t operators[] = {{"broadcast", broadcast, 1},
-                                            {"bitcast-convert", bitcast_convert, 1},
-                                            {"transpose", transpose, 1},
-                                            {"reshape", hlo_rule_reshape, 1},
-                                            {"bitcast", hlo_rule_reshape, 1},
-                                            {"dot", hlo_rules_dot, 2},
-                                            {"convolution", hlo_rules_convolution, 2},
-                                            {"reduce", reduce, -2},
-                                            {"slice", slice, 1},
-                                            {"pad", pad, 2},
-                                            {"reverse", reverse, 1},
-                                            {"concatenate", concatenate, -1},
-                                            {"dynamic-slice", dynamic_slice, -1},
-                                            {"dynamic-update-slice", dynamic_update_slice, -2},
-                                            {"gather", hlo_rules_gather, 2},
-                                            {"scatter", hlo_rules_scatter, -3},
-                                            {"reduce-window", reduce_window, -2},
-                                            {"select-and-scatter", select_and_scatter, 3},
-                                            {"sort", sort, -1},
-                                            {"topk", whole_last, 1},
-                                            {"cholesky", whole_last, 1},
-                                            {"triangular-solve", whole_last, 2},
-                                            {"fft", fft, 1}};
+static const hlo_op_rule_t operators[] = {{"broadcast", broadcast, 1},
+                                          {"bitcast-convert", bitcast_convert, 1},
+                                          {"transpose", transpose, 1},
+                                          {"reshape", operator_rule_reshape, 1},
+                                          {"bitcast", operator_rule_reshape, 1},
+                                          {"dot", hlo_rules_dot, 2},
+                                          {"convolution", hlo_rules_convolution, 2},
+                                          {"reduce", reduce, -2},
+                                          {"slice", slice, 1},
+                                          {"pad", pad, 2},
+                                          {"reverse", reverse, 1},
+                                          {"concatenate", concatenate, -1},
+                                          {"dynamic-slice", dynamic_slice, -1},
+                                          {"dynamic-update-slice", dynamic_update_slice, -2},
+                                          {"gather", hlo_rules_gather, 2},
+                                          {"scatter", hlo_rules_scatter, -3},
+                                          {"reduce-window", reduce_window, -2},
+                                          {"select-and-scatter", select_and_scatter, 3},
+                                          {"sort", sort, -1},
+                                          {"topk", whole_last, 1},
+                                          {"cholesky", whole_last, 1},
+                                          {"triangular-solve", whole_last, 2},
+                                          {"fft", fft, 1}};
 
 static const char *const elementwise_opcodes[] = {"abs",
                                                   "add",
@@ -495,7 +495,7 @@ static const char *const elementwise_opcodes[] = {"abs",
 
 /* Custom calls are known by their target. Everything else is looked up in the tables; a linear
  * search is cheap beside writing the rule. */
-static bool fill(hlo_rule_t *rule)
+static bool fill(operator_rule_t *rule)
 {
     hlo_slice_t opcode = hlo_operator(rule)->of->opcode;
 
@@ -518,7 +518,7 @@ static bool fill(hlo_rule_t *rule)
         }
         if (operators[i].operands < 0 ? rule->operands < -operators[i].operands
                                       : rule->operands != operators[i].operands) {
-            hlo_rule_fail(rule, "%d operands are too few or too many", rule->operands);
+            operator_rule_fail(rule, "%d operands are too few or too many", rule->operands);
         } else {
             operators[i].fill(rule);
         }
@@ -527,7 +527,7 @@ static bool fill(hlo_rule_t *rule)
     if (is_one_of(opcode, elementwise_opcodes,
                   sizeof(elementwise_opcodes) / sizeof(elementwise_opcodes[0]))) {
         if (rule->operands < 1) {
-            hlo_rule_fail(rule, "an operand is needed");
+            operator_rule_fail(rule, "an operand is needed");
         } else {
             elementwise(rule);
         }
@@ -550,7 +550,7 @@ static xm_status_t refused_at(const hlo_operator_t *made)
 xm_status_t hlo_rules_make(const hlo_module_t *module, const hlo_computation_t *in,
                            const hlo_instruction_t *of, hlo_operator_t *made, bool *known)
 {
-    hlo_rule_t *rule = &made->rule;
+    operator_rule_t *rule = &made->rule;
     bool flat = true;
 
     memset(made, 0, sizeof(*made));
@@ -560,7 +560,7 @@ xm_status_t hlo_rules_make(const hlo_module_t *module, const hlo_computation_t *
     rule->operands = of->operand_count;
     rule->results = of->type->tuple ? of->type->count : 1;
     *known = false;
-    if (rule->operands + rule->results > HLO_MAX_TERMS) {
+    if (rule->operands + rule->results > OPERATOR_MAX_TERMS) {
         rule->operands = rule->results = 0;
         rule->opaque = true;
         return XM_OK;
@@ -573,10 +573,10 @@ xm_status_t hlo_rules_make(const hlo_module_t *module, const hlo_computation_t *
     }
     *known = flat && rule->results > 0 && fill(rule);
     if (rule->status == XM_OK && (!*known || rule->opaque)) {
-        hlo_rule_make_opaque(rule);
+        operator_rule_make_opaque(rule);
     }
     if (rule->status == XM_OK) {
-        hlo_rule_close(rule);
+        operator_rule_close(rule);
     }
     return rule->refused ? refused_at(made) : rule->status;
 }

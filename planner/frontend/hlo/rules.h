@@ -19,13 +19,13 @@
 
 /** A rule being filled in, and the instruction whose it is. */
 typedef struct hlo_operator {
-    hlo_rule_t rule; /**< first: see hlo_operator() */
+    operator_rule_t rule; /**< first: see hlo_operator() */
     const hlo_module_t *module;
     const hlo_instruction_t *of;
 } hlo_operator_t;
 
 /** The operator that a rule of hlo_rules_make() is part of. */
-static inline const hlo_operator_t *hlo_operator(const hlo_rule_t *rule)
+static inline const hlo_operator_t *hlo_operator(const operator_rule_t *rule)
 {
     return (const hlo_operator_t *)rule;
 }
@@ -38,13 +38,13 @@ xm_status_t hlo_rules_make(const hlo_module_t *module, const hlo_computation_t *
                            const hlo_instruction_t *of, hlo_operator_t *made, bool *known);
 
 /** Operators with a rule of more than a few lines, for planner/frontend/hlo/rules.c. */
-void hlo_rules_dot(hlo_rule_t *rule);
-void hlo_rules_convolution(hlo_rule_t *rule);
-void hlo_rules_gather(hlo_rule_t *rule);
-void hlo_rules_scatter(hlo_rule_t *rule);
+void hlo_rules_dot(operator_rule_t *rule);
+void hlo_rules_convolution(operator_rule_t *rule);
+void hlo_rules_gather(operator_rule_t *rule);
+void hlo_rules_scatter(operator_rule_t *rule);
 /** Opcode of the root of the computation that to_apply names, e.g. "add". */
-hlo_slice_t hlo_rules_combiner(hlo_rule_t *rule);
+hlo_slice_t hlo_rules_combiner(operator_rule_t *rule);
 /** A list of dimensions, each once and below @p limit; a failure is noted in the rule. */
-hlo_list_t hlo_rules_dims(hlo_rule_t *rule, const char *key, int limit);
+hlo_list_t hlo_rules_dims(operator_rule_t *rule, const char *key, int limit);
 
 #endif

@@ -8,19 +8,19 @@
 
 #include "planner/frontend/hlo/rules.h"
 
-static int rank_of(const hlo_rule_t *rule, int term)
+static int rank_of(const operator_rule_t *rule, int term)
 {
     return rule->type[term]->shape.rank;
 }
 
-static int64_t extent_of(const hlo_rule_t *rule, int term, int dim)
+static int64_t extent_of(const operator_rule_t *rule, int term, int dim)
 {
     return rule->type[term]->shape.dims[dim];
 }
 
 /* The result of a dot has the batch dimensions first, then what is left of the first operand, then
  * of the second. Contracted dimensions are missing there, so cutting them leaves partial sums. */
-void hlo_rules_dot(hlo_rule_t *rule)
+void hlo_rules_dot(operator_rule_t *rule)
 {
     hlo_list_t batch[2], contracting[2];
     int out = 2, dim = 0;
@@ -32,63 +32,64 @@ void hlo_rules_dot(hlo_rule_t *rule)
     contracting[1] = hlo_rules_dims(rule, "rhs_contracting_dims", rank_of(rule, 1));
     if (rule->status == XM_OK && (rule->operands != 2 || batch[0].count != batch[1].count ||
                                   contracting[0].count != contracting[1].count)) {
-        hlo_rule_fail(rule, "the operands have different numbers of batch or contracting "
-                            "dimensions");
+        operator_rule_fail(rule, "the operands have different numbers of batch or contracting "
+                                 "dimensions");
         return;
     }
     rule->flops = 2 * operand_type_elements(rule->type[out]);
     for (int i = 0; i < batch[0].count; ++i) {
-        int factor = hlo_rule_open(rule, 0, (int)batch[0].values[i]);
+        int factor = operator_rule_open(rule, 0, (int)batch[0].values[i]);
 
-        hlo_rule_put(rule, 1, (int)batch[1].values[i], factor);
-        hlo_rule_put(rule, out, dim++, factor);
+        operator_rule_put(rule, 1, (int)batch[1].values[i], factor);
+        operator_rule_put(rule, out, dim++, factor);
     }
     for (int i = 0; i < contracting[0].count; ++i) {
-        hlo_rule_put(rule, 1, (int)contracting[1].values[i],
-                     hlo_rule_open(rule, 0, (int)contracting[0].values[i]));
+        operator_rule_put(rule, 1, (int)contracting[1].values[i],
+                          operator_rule_open(rule, 0, (int)contracting[0].values[i]));
         rule->flops *= (double)extent_of(rule, 0, (int)contracting[0].values[i]);
     }
     for (int side = 0; side < 2; ++side) {
         for (int d = 0; d < rank_of(rule, side); ++d) {
             if (!hlo_list_has(&batch[side], d) && !hlo_list_has(&contracting[side], d)) {
-                hlo_rule_put(rule, out, dim++, hlo_rule_open(rule, side, d));
+                operator_rule_put(rule, out, dim++, operator_rule_open(rule, side, d));
             }
         }
     }
-    (void)hlo_rule_rank(rule, out, dim);
+    (void)operator_rule_rank(rule, out, dim);
 }
 
 /* Spatial dimensions are the same only where the window looks at one place; else a cut one would
  * exchange the borders of its neighbours, and it stays whole. */
-static void spatial_dims(hlo_rule_t *rule, const hlo_conv_dims_t *dims, const hlo_window_t *window)
+static void spatial_dims(operator_rule_t *rule, const hlo_conv_dims_t *dims,
+                         const hlo_window_t *window)
 {
     for (int s = 0; s < dims->spatial; ++s) {
         if (window->trivial[s] &&
             extent_of(rule, 0, dims->lhs_spatial[s]) == extent_of(rule, 2, dims->out_spatial[s])) {
-            hlo_rule_put(rule, 2, dims->out_spatial[s],
-                         hlo_rule_open(rule, 0, dims->lhs_spatial[s]));
+            operator_rule_put(rule, 2, dims->out_spatial[s],
+                              operator_rule_open(rule, 0, dims->lhs_spatial[s]));
         }
         rule->flops *= (double)extent_of(rule, 1, dims->rhs_spatial[s]);
     }
 }
 
 /* Whether a dimension is `groups` times something; a failure is noted. */
-static bool divides(hlo_rule_t *rule, int term, int dim, int64_t groups)
+static bool divides(operator_rule_t *rule, int term, int dim, int64_t groups)
 {
     if (groups <= 0 || extent_of(rule, term, dim) % groups != 0) {
-        hlo_rule_fail(rule,
-                      "dimension %d of operand or result %d, %" PRId64
-                      ", does not divide into %" PRId64 " groups",
-                      dim, term, extent_of(rule, term, dim), groups);
+        operator_rule_fail(rule,
+                           "dimension %d of operand or result %d, %" PRId64
+                           ", does not divide into %" PRId64 " groups",
+                           dim, term, extent_of(rule, term, dim), groups);
         return false;
     }
     return true;
 }
 
-static void need_extent(hlo_rule_t *rule, int term, int dim, int64_t extent)
+static void need_extent(operator_rule_t *rule, int term, int dim, int64_t extent)
 {
     if (extent_of(rule, term, dim) != extent) {
-        hlo_rule_fail(
+        operator_rule_fail(
             rule, "dimension %d of operand or result %d is %" PRId64 ", %" PRId64 " is expected",
             dim, term, extent_of(rule, term, dim), extent);
     }
@@ -96,33 +97,33 @@ static void need_extent(hlo_rule_t *rule, int term, int dim, int64_t extent)
 
 /* Groups are one more batch dimension, major in the features that they divide, or with `batch` in
  * the batch (as in the gradient of a grouped convolution's weight). */
-static void grouped(hlo_rule_t *rule, const hlo_conv_dims_t *dims, int64_t groups, bool batch)
+static void grouped(operator_rule_t *rule, const hlo_conv_dims_t *dims, int64_t groups, bool batch)
 {
     int split = batch ? dims->lhs[0] : dims->lhs[1], g, in, out;
 
     if (!divides(rule, 0, split, groups) || !divides(rule, 1, dims->rhs[1], groups)) {
         return;
     }
-    g = hlo_rule_factor(rule, groups);
-    in = hlo_rule_factor(rule, extent_of(rule, 0, split) / groups);
-    out = hlo_rule_factor(rule, extent_of(rule, 1, dims->rhs[1]) / groups);
-    hlo_rule_append(rule, 0, split, g);
-    hlo_rule_append(rule, 0, split, in);
-    hlo_rule_append(rule, 1, dims->rhs[1], g);
-    hlo_rule_append(rule, 1, dims->rhs[1], out);
+    g = operator_rule_factor(rule, groups);
+    in = operator_rule_factor(rule, extent_of(rule, 0, split) / groups);
+    out = operator_rule_factor(rule, extent_of(rule, 1, dims->rhs[1]) / groups);
+    operator_rule_append(rule, 0, split, g);
+    operator_rule_append(rule, 0, split, in);
+    operator_rule_append(rule, 1, dims->rhs[1], g);
+    operator_rule_append(rule, 1, dims->rhs[1], out);
     need_extent(rule, 2, dims->out[1], extent_of(rule, 1, dims->rhs[1]));
-    hlo_rule_append(rule, 2, dims->out[1], g);
-    hlo_rule_append(rule, 2, dims->out[1], out);
+    operator_rule_append(rule, 2, dims->out[1], g);
+    operator_rule_append(rule, 2, dims->out[1], out);
     if (batch) {
-        hlo_rule_put(rule, 2, dims->out[0], in);
-        hlo_rule_put(rule, 1, dims->rhs[0], hlo_rule_open(rule, 0, dims->lhs[1]));
+        operator_rule_put(rule, 2, dims->out[0], in);
+        operator_rule_put(rule, 1, dims->rhs[0], operator_rule_open(rule, 0, dims->lhs[1]));
     } else {
-        hlo_rule_put(rule, 1, dims->rhs[0], in);
-        hlo_rule_put(rule, 2, dims->out[0], hlo_rule_open(rule, 0, dims->lhs[0]));
+        operator_rule_put(rule, 1, dims->rhs[0], in);
+        operator_rule_put(rule, 2, dims->out[0], operator_rule_open(rule, 0, dims->lhs[0]));
     }
 }
 
-void hlo_rules_convolution(hlo_rule_t *rule)
+void hlo_rules_convolution(operator_rule_t *rule)
 {
     hlo_conv_dims_t dims = {0};
     hlo_window_t window = {0};
@@ -144,11 +145,11 @@ void hlo_rules_convolution(hlo_rule_t *rule)
                                             "batch_group_count", 1, &batch_groups);
     }
     for (int t = 0; t < 3; ++t) {
-        (void)hlo_rule_rank(rule, t, dims.spatial + 2);
+        (void)operator_rule_rank(rule, t, dims.spatial + 2);
     }
     if (rule->status == XM_OK && window.rank != dims.spatial) {
-        hlo_rule_fail(rule, "the window has %d dimensions, dim_labels name %d spatial ones",
-                      window.rank, dims.spatial);
+        operator_rule_fail(rule, "the window has %d dimensions, dim_labels name %d spatial ones",
+                           window.rank, dims.spatial);
     }
     if (rule->status != XM_OK) {
         return;
@@ -164,16 +165,16 @@ void hlo_rules_convolution(hlo_rule_t *rule)
         grouped(rule, &dims, feature_groups != 1 ? feature_groups : batch_groups,
                 feature_groups == 1);
     } else {
-        hlo_rule_put(rule, 2, dims.out[0], hlo_rule_open(rule, 0, dims.lhs[0]));
-        hlo_rule_put(rule, 1, dims.rhs[0], hlo_rule_open(rule, 0, dims.lhs[1]));
-        hlo_rule_put(rule, 2, dims.out[1], hlo_rule_open(rule, 1, dims.rhs[1]));
+        operator_rule_put(rule, 2, dims.out[0], operator_rule_open(rule, 0, dims.lhs[0]));
+        operator_rule_put(rule, 1, dims.rhs[0], operator_rule_open(rule, 0, dims.lhs[1]));
+        operator_rule_put(rule, 2, dims.out[1], operator_rule_open(rule, 1, dims.rhs[1]));
     }
     spatial_dims(rule, &dims, &window);
 }
 
 /* The dimensions of a gather's indices that are not the index vector, in order. The vector may be
  * implied behind the last dimension. */
-static int index_dims(hlo_rule_t *rule, int indices, int *dims)
+static int index_dims(operator_rule_t *rule, int indices, int *dims)
 {
     int64_t vector = rank_of(rule, indices);
     int count = 0;
@@ -191,7 +192,7 @@ static int index_dims(hlo_rule_t *rule, int indices, int *dims)
 }
 
 /* The i-th dimension of a term that is not in a list, or -1. */
-static int other_dim(const hlo_rule_t *rule, int term, const hlo_list_t *list, int i)
+static int other_dim(const operator_rule_t *rule, int term, const hlo_list_t *list, int i)
 {
     for (int d = 0; d < rank_of(rule, term); ++d) {
         if (!hlo_list_has(list, d) && i-- == 0) {
@@ -204,7 +205,7 @@ static int other_dim(const hlo_rule_t *rule, int term, const hlo_list_t *list, i
 /* Three kinds of operand dimensions: batching ones go with those of the indices; collapsed ones are
  * looked up, and each part answers for the indices it has while the others contribute zero; window
  * dimensions pass through where the whole extent is taken. */
-void hlo_rules_gather(hlo_rule_t *rule)
+void hlo_rules_gather(operator_rule_t *rule)
 {
     int rank = rank_of(rule, 0), out = 2, index[AP_MAX_RANK], window = 0;
     hlo_list_t offset = hlo_rules_dims(rule, "offset_dims", rank_of(rule, out));
@@ -224,35 +225,36 @@ void hlo_rules_gather(hlo_rule_t *rule)
         (rule->operands != 2 || sizes.count != rank || batching.count != index_batching.count ||
          offset.count != rank - collapsed.count - batching.count ||
          rank_of(rule, out) != indices + offset.count)) {
-        hlo_rule_fail(rule, "the dimension numbers do not go with the shapes");
+        operator_rule_fail(rule, "the dimension numbers do not go with the shapes");
     }
     rule->kind = AP_OP_EMBEDDING;
     rule->touched[0] = (int8_t)(out + 1);
     for (int i = 0; i < indices && rule->status == XM_OK; ++i) {
-        hlo_rule_put(rule, out, other_dim(rule, out, &offset, i), hlo_rule_open(rule, 1, index[i]));
+        operator_rule_put(rule, out, other_dim(rule, out, &offset, i),
+                          operator_rule_open(rule, 1, index[i]));
     }
     for (int d = 0; d < rank && rule->status == XM_OK; ++d) {
         int64_t extent = extent_of(rule, 0, d);
 
         for (int i = 0; i < batching.count; ++i) {
             if (batching.values[i] == d && rule->dim[1][index_batching.values[i]].count > 0) {
-                hlo_rule_put(rule, 0, d, rule->dim[1][index_batching.values[i]].factor[0]);
+                operator_rule_put(rule, 0, d, rule->dim[1][index_batching.values[i]].factor[0]);
             }
         }
         if (sizes.values[d] > extent) {
-            hlo_rule_fail(rule, "slice size %d is %" PRId64 ", the dimension only %" PRId64, d,
-                          sizes.values[d], extent);
+            operator_rule_fail(rule, "slice size %d is %" PRId64 ", the dimension only %" PRId64, d,
+                               sizes.values[d], extent);
         }
         if (hlo_list_has(&collapsed, d)) {
             /* Each part looks up the indices that are its own; the parts are summed. */
             if (hlo_list_has(&mapped, d)) {
-                (void)hlo_rule_open(rule, 0, d);
+                (void)operator_rule_open(rule, 0, d);
             }
         } else if (!hlo_list_has(&batching, d)) {
             int at = (int)offset.values[window++];
 
             if (sizes.values[d] == extent) {
-                hlo_rule_put(rule, out, at, hlo_rule_open(rule, 0, d));
+                operator_rule_put(rule, out, at, operator_rule_open(rule, 0, d));
             }
         }
     }
@@ -261,7 +263,7 @@ void hlo_rules_gather(hlo_rule_t *rule)
 /* The update of a scatter has index dimensions and window dimensions, as a gather's result does.
  * Sums can be scattered in parts; a scatter that replaces must see all updates of a place in order,
  * so its index dimensions stay whole. */
-void hlo_rules_scatter(hlo_rule_t *rule)
+void hlo_rules_scatter(operator_rule_t *rule)
 {
     int rank = rank_of(rule, 0), out = 3, index[AP_MAX_RANK], window = 0;
     hlo_list_t windows = hlo_rules_dims(rule, "update_window_dims", rank_of(rule, 2));
@@ -280,7 +282,7 @@ void hlo_rules_scatter(hlo_rule_t *rule)
     if (rule->status == XM_OK &&
         (windows.count != rank - inserted.count - batching.count ||
          batching.count != index_batching.count || rank_of(rule, 2) != indices + windows.count)) {
-        hlo_rule_fail(rule, "the dimension numbers do not go with the shapes");
+        operator_rule_fail(rule, "the dimension numbers do not go with the shapes");
     }
     rule->flops = operand_type_elements(rule->type[2]);
     rule->in_place = true;
@@ -291,13 +293,13 @@ void hlo_rules_scatter(hlo_rule_t *rule)
         /* Updates can be summed in parts; anything else must see them in order. */
         int at = other_dim(rule, 2, &windows, i);
         bool batch = hlo_list_has(&index_batching, index[i]);
-        int factor = sums || batch ? hlo_rule_open(rule, 1, index[i])
-                                   : hlo_rule_whole(rule, extent_of(rule, 1, index[i]));
+        int factor = sums || batch ? operator_rule_open(rule, 1, index[i])
+                                   : operator_rule_whole(rule, extent_of(rule, 1, index[i]));
 
-        hlo_rule_put(rule, 1, index[i], factor);
-        hlo_rule_put(rule, 2, at, factor);
+        operator_rule_put(rule, 1, index[i], factor);
+        operator_rule_put(rule, 2, at, factor);
     }
-    for (int d = 0; d < rank && hlo_rule_rank(rule, out, rank); ++d) {
+    for (int d = 0; d < rank && operator_rule_rank(rule, out, rank); ++d) {
         int factor = -1;
 
         for (int i = 0; i < batching.count; ++i) {
@@ -306,17 +308,17 @@ void hlo_rules_scatter(hlo_rule_t *rule)
             }
         }
         if (hlo_list_has(&batching, d) && factor >= 0) {
-            hlo_rule_put(rule, 0, d, factor);
-            hlo_rule_put(rule, out, d, factor);
+            operator_rule_put(rule, 0, d, factor);
+            operator_rule_put(rule, out, d, factor);
         } else if (hlo_list_has(&inserted, d)) {
-            hlo_rule_put(rule, out, d, hlo_rule_open(rule, 0, d));
+            operator_rule_put(rule, out, d, operator_rule_open(rule, 0, d));
         } else if (!hlo_list_has(&batching, d)) {
             int at = (int)windows.values[window++];
 
             if (extent_of(rule, 2, at) == extent_of(rule, 0, d)) {
-                factor = hlo_rule_open(rule, 0, d);
-                hlo_rule_put(rule, 2, at, factor);
-                hlo_rule_put(rule, out, d, factor);
+                factor = operator_rule_open(rule, 0, d);
+                operator_rule_put(rule, 2, at, factor);
+                operator_rule_put(rule, out, d, factor);
             }
         }
     }

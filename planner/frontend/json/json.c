@@ -9,17 +9,13 @@
 
 #include "planner/frontend/json.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "comm/base.h"
+#include "planner/frontend/common.h"
 #include "planner/frontend/json/json_private.h"
 
 enum { LAYERS_MOST = 1 << 20 };
@@ -594,29 +590,12 @@ xm_status_t ap_json_from_text(const char *text, size_t size, const char *name, a
 
 xm_status_t ap_json_from_file(const char *path, ap_graph_t **graph)
 {
-    int file = open(path, O_RDONLY | O_CLOEXEC);
-    struct stat about;
-    void *text;
-    xm_status_t status;
+    ap_frontend_file_t file;
+    xm_status_t status = ap_frontend_file_map(path, "a JSON graph", &file);
 
-    if (file < 0 || fstat(file, &about) != 0) {
-        status = xm_error_set(XM_ERR_NOT_FOUND, "cannot read %s: %s", path, strerror(errno));
-        if (file >= 0) {
-            (void)close(file);
-        }
-        return status;
+    if (status == XM_OK) {
+        status = ap_json_from_text(file.bytes, file.size, path, graph);
+        ap_frontend_file_unmap(&file);
     }
-    if (!S_ISREG(about.st_mode) || about.st_size == 0) {
-        (void)close(file);
-        return xm_error_set(XM_ERR_PARSE, "%s is %s, not a JSON graph", path,
-                            S_ISREG(about.st_mode) ? "empty" : "no regular file");
-    }
-    text = mmap(NULL, (size_t)about.st_size, PROT_READ, MAP_PRIVATE, file, 0);
-    (void)close(file);
-    if (text == MAP_FAILED) {
-        return xm_error_set(XM_ERR_IO, "cannot map %s: %s", path, strerror(errno));
-    }
-    status = ap_json_from_text(text, (size_t)about.st_size, path, graph);
-    (void)munmap(text, (size_t)about.st_size);
     return status;
 }

@@ -7,13 +7,10 @@
  * NULL and fail, so nothing has to be checked in between.
  */
 
-#include <errno.h>
 #include <jansson.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "comm/base.h"
 #include "planner/frontend/json.h"
@@ -317,34 +314,16 @@ release:
     return text;
 }
 
-/* The file is complete or not there: it is written beside its place, under a name with the
- * process's number, and renamed. */
 xm_status_t ap_json_save(const ap_graph_t *graph, const char *path)
 {
-    char *text = ap_json_text(graph), temporary[PATH_MAX];
-    FILE *file = NULL;
-    xm_status_t status = XM_OK;
+    char *text = ap_json_text(graph);
+    xm_status_t status;
 
     if (text == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the text of the graph '%s'",
                             ap_graph_name(graph));
     }
-    if (snprintf(temporary, sizeof(temporary), "%s.%d.tmp", path, (int)getpid()) >=
-        (int)sizeof(temporary)) {
-        free(text);
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "path of %zu bytes is too long", strlen(path));
-    }
-    file = fopen(temporary, "we");
-    if (file == NULL) {
-        status = xm_error_set(XM_ERR_IO, "%s: %s", path, strerror(errno));
-    } else {
-        bool written = fputs(text, file) >= 0 && fputc('\n', file) != EOF;
-
-        if (fclose(file) != 0 || !written || rename(temporary, path) != 0) {
-            status = xm_error_set(XM_ERR_IO, "%s: %s", path, strerror(errno));
-            (void)unlink(temporary);
-        }
-    }
+    status = xm_text_save(path, text);
     free(text);
     return status;
 }

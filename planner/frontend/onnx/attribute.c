@@ -197,11 +197,11 @@ int onnx_axis(onnx_node_t *n, int of, const char *name, int64_t otherwise)
  * rule points at them. */
 bool onnx_begin(onnx_node_t *n, const int *inputs, int count)
 {
-    const operand_type_t *types[HLO_MAX_OPERANDS];
+    const operand_type_t *types[OPERATOR_MAX_OPERANDS];
 
     n->reads = 0;
-    if (count > HLO_MAX_OPERANDS) {
-        onnx_fail(n, "%d inputs, %d are handled", count, HLO_MAX_OPERANDS);
+    if (count > OPERATOR_MAX_OPERANDS) {
+        onnx_fail(n, "%d inputs, %d are handled", count, OPERATOR_MAX_OPERANDS);
     }
     for (int i = 0; i < count && n->status == XM_OK; ++i) {
         onnx_value_t *value = onnx_need(n, inputs[i]);
@@ -226,10 +226,10 @@ bool onnx_begin1(onnx_node_t *n, int input)
 /* Inputs that were left out are skipped, so the operands of the rule are numbered without them. */
 bool onnx_begin_all(onnx_node_t *n)
 {
-    int inputs[HLO_MAX_OPERANDS], count = 0;
+    int inputs[OPERATOR_MAX_OPERANDS], count = 0;
 
-    if (n->inputs > HLO_MAX_OPERANDS) {
-        onnx_fail(n, "%d inputs, %d are handled", n->inputs, HLO_MAX_OPERANDS);
+    if (n->inputs > OPERATOR_MAX_OPERANDS) {
+        onnx_fail(n, "%d inputs, %d are handled", n->inputs, OPERATOR_MAX_OPERANDS);
         return false;
     }
     for (int i = 0; i < n->inputs; ++i) {

@@ -30,14 +30,14 @@ static xm_status_t no_memory(const onnx_build_t *b)
 /* Values are never moved, only the list of them is, so pointers to values stay valid. */
 onnx_value_t *onnx_value(onnx_build_t *b, const char *name)
 {
-    onnx_value_t *made = hlo_arena_get(&b->arena, 1, sizeof(*made));
+    onnx_value_t *made = arena_get(&b->arena, 1, sizeof(*made));
 
     if (made == NULL) {
         return NULL;
     }
     if (b->count == b->room) {
         int room = b->room == 0 ? 256 : 2 * b->room;
-        onnx_value_t **grown = hlo_arena_get(&b->arena, (size_t)room, sizeof(*grown));
+        onnx_value_t **grown = arena_get(&b->arena, (size_t)room, sizeof(*grown));
 
         if (grown == NULL) {
             return NULL;
@@ -49,7 +49,7 @@ onnx_value_t *onnx_value(onnx_build_t *b, const char *name)
         b->room = room;
     }
     made->name = name;
-    made->tensor = HLO_FREE_OPERAND;
+    made->tensor = OPERATOR_NO_TENSOR;
     b->values[b->count++] = made;
     return made;
 }
@@ -145,7 +145,7 @@ xm_status_t onnx_read_type(onnx_build_t *b, const Onnx__ValueInfoProto *info, op
 
 /* A declaration that cannot be read counts as none: inference decides, and only operators without a
  * rule depend on what is declared. */
-bool onnx_declared(onnx_build_t *b, const char *name, operand_type_t *type)
+static bool declared_type(onnx_build_t *b, const char *name, operand_type_t *type)
 {
     const json_t *at = json_object_get(b->declared, name);
     const Onnx__ValueInfoProto *info;
@@ -165,7 +165,7 @@ xm_status_t onnx_tensor(onnx_build_t *b, onnx_value_t *value, int *tensor)
 {
     xm_status_t status = XM_OK;
 
-    if (value->tensor == HLO_FREE_OPERAND && value->input && !value->type.empty) {
+    if (value->tensor == OPERATOR_NO_TENSOR && value->input && !value->type.empty) {
         status = ap_graph_add_tensor(b->graph, value->name,
                                      value->parameter ? AP_TENSOR_PARAMETER : AP_TENSOR_INPUT,
                                      &value->type.shape, value->type.dtype, &value->tensor);
@@ -179,7 +179,7 @@ xm_status_t onnx_tensor(onnx_build_t *b, onnx_value_t *value, int *tensor)
 
 static bool has_data(const onnx_value_t *value)
 {
-    return !value->type.empty && (value->input || value->tensor != HLO_FREE_OPERAND);
+    return !value->type.empty && (value->input || value->tensor != OPERATOR_NO_TENSOR);
 }
 
 /* What the file declares must be what was inferred. A difference is a fault of the file or of a
@@ -188,7 +188,7 @@ static void check_declared(onnx_node_t *n, const char *name, const operand_type_
 {
     operand_type_t declared;
 
-    if (!onnx_declared(n->b, name, &declared) || operand_type_same(&declared, made)) {
+    if (!declared_type(n->b, name, &declared) || operand_type_same(&declared, made)) {
         return;
     }
     {
@@ -205,7 +205,7 @@ static void check_declared(onnx_node_t *n, const char *name, const operand_type_
  * written into the graph as a node. */
 static xm_status_t add_operator(onnx_node_t *n, const char *name, onnx_value_t **made)
 {
-    int tensors[HLO_MAX_OPERANDS], results[SHAPE_MAX_RESULTS];
+    int tensors[OPERATOR_MAX_OPERANDS], results[SHAPE_MAX_RESULTS];
     shape_emission_t emission = {.name = name, .tensors = tensors};
     bool data = false, empty = false;
     xm_status_t status = n->op.rule.status;
@@ -256,7 +256,7 @@ xm_status_t onnx_bind_results(onnx_node_t *n, onnx_value_t *const *made, int res
             continue;
         }
         if (value == NULL) {
-            if (!onnx_declared(n->b, name, &type)) {
+            if (!declared_type(n->b, name, &type)) {
                 continue;
             }
             value = onnx_value(n->b, name);
@@ -282,13 +282,13 @@ static void unknown(onnx_node_t *n)
     int results = 0;
 
     n->reads = 0;
-    for (int i = 0; i < n->inputs && n->reads < HLO_MAX_OPERANDS; ++i) {
+    for (int i = 0; i < n->inputs && n->reads < OPERATOR_MAX_OPERANDS; ++i) {
         if (n->in[i] != NULL) {
             n->read[n->reads++] = n->in[i];
         }
     }
     {
-        const operand_type_t *types[HLO_MAX_OPERANDS];
+        const operand_type_t *types[OPERATOR_MAX_OPERANDS];
 
         for (int i = 0; i < n->reads; ++i) {
             types[i] = &n->read[i]->type;
@@ -301,7 +301,7 @@ static void unknown(onnx_node_t *n)
         if (n->proto->output[r][0] == '\0') {
             break;
         }
-        if (!onnx_declared(n->b, n->proto->output[r], &type)) {
+        if (!declared_type(n->b, n->proto->output[r], &type)) {
             onnx_fail(n,
                       "there is no rule for this operator, and the file does not tell the shape "
                       "of its result '%.80s'",
@@ -331,7 +331,7 @@ static xm_status_t note_unknown(onnx_node_t *n)
 static void keep_numbers(onnx_node_t *n, onnx_value_t *made)
 {
     onnx_fold(n);
-    if (made != NULL && made->tensor == HLO_FREE_OPERAND) {
+    if (made != NULL && made->tensor == OPERATOR_NO_TENSOR) {
         made->numbers = n->numbers;
     }
     n->numbers = NULL;
@@ -492,7 +492,7 @@ static xm_status_t find_inputs(onnx_node_t *n, size_t index)
 {
     const Onnx__NodeProto *proto = n->proto;
 
-    n->in = hlo_arena_get(&n->b->arena, proto->n_input, sizeof(onnx_value_t *));
+    n->in = arena_get(&n->b->arena, proto->n_input, sizeof(onnx_value_t *));
     if (n->in == NULL && proto->n_input > 0) {
         return no_memory(n->b);
     }

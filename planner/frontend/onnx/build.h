@@ -21,7 +21,7 @@ enum {
 typedef struct onnx_value {
     const char *name;
     operand_type_t type;
-    int tensor; /* of the graph; HLO_FREE_OPERAND: none (yet) */
+    int tensor; /* of the graph; OPERATOR_NO_TENSOR: none (yet) */
     bool input; /* becomes an input or a parameter when it is first read as data */
     bool parameter;
     bool literal;    /* written into the graph as a node: a weight where a product reads it */
@@ -39,7 +39,7 @@ typedef struct onnx_build {
     int64_t opset;
     ap_graph_t *graph;
     ap_frontend_notes_t *notes;
-    hlo_arena_t arena;
+    arena_t arena;
     json_t *names;    /* value numbers by name */
     json_t *declared; /* value_info numbers by name */
     onnx_value_t **values;
@@ -59,7 +59,7 @@ typedef struct onnx_node {
     onnx_value_t **in; /* NULL: left out */
     int inputs;
     shape_rule_t op;
-    onnx_value_t *read[HLO_MAX_OPERANDS]; /* operands of `op` */
+    onnx_value_t *read[OPERATOR_MAX_OPERANDS]; /* operands of `op` */
     int reads;
     double *numbers;     /* of result 0, when they are known */
     onnx_value_t *alias; /* result 0 is this value as it is */
@@ -124,8 +124,6 @@ xm_status_t onnx_bind_results(onnx_node_t *n, onnx_value_t *const *made, int res
 const Onnx__FunctionProto *onnx_find_function(const onnx_build_t *b, const Onnx__NodeProto *proto);
 xm_status_t onnx_call_function(onnx_node_t *n, const Onnx__FunctionProto *function);
 
-/* The type that the file declares for a name; false when it declares none, or not all of it. */
-bool onnx_declared(onnx_build_t *b, const char *name, operand_type_t *type);
 /* Reads a ValueInfo's type; a failure names the dimension. */
 xm_status_t onnx_read_type(onnx_build_t *b, const Onnx__ValueInfoProto *info, operand_type_t *type);
 

@@ -83,7 +83,7 @@ double *onnx_tensor_numbers(onnx_build_t *b, const Onnx__TensorProto *tensor,
     if (elements > ONNX_MAX_NUMBERS || tensor->n_external_data > 0) {
         return NULL;
     }
-    numbers = hlo_arena_get(&b->arena, (size_t)elements + 1, sizeof(double));
+    numbers = arena_get(&b->arena, (size_t)elements + 1, sizeof(double));
     for (int64_t i = 0; numbers != NULL && i < elements; ++i) {
         if (!stored(tensor, i, &numbers[i]) && !raw(tensor, i, &numbers[i])) {
             return NULL;
@@ -200,7 +200,7 @@ static bool fold_elementwise(onnx_node_t *n, int64_t elements)
     const ap_shape_t *to = &n->op.made[0].shape;
 
     for (int64_t i = 0; i < elements; ++i) {
-        double x[HLO_MAX_OPERANDS];
+        double x[OPERATOR_MAX_OPERANDS];
 
         for (int k = 0; k < n->reads; ++k) {
             x[k] = n->read[k]->numbers[broadcast_at(&n->read[k]->type.shape, to, i)];
@@ -371,7 +371,7 @@ void onnx_fold(onnx_node_t *n)
             return;
         }
     }
-    numbers = hlo_arena_get(&n->b->arena, (size_t)elements + 1, sizeof(double));
+    numbers = arena_get(&n->b->arena, (size_t)elements + 1, sizeof(double));
     if (numbers == NULL) {
         return;
     }

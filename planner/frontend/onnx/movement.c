@@ -360,13 +360,13 @@ static void rule_one_hot(onnx_node_t *n)
     shape_rule_result(&n->op, 0, onnx_input(n, 2) != NULL ? n->in[2]->type.dtype : AP_DTYPE_F32,
                       &to);
     for (int d = 0; d < to.rank; ++d) {
-        int factor = hlo_rule_open(&n->op.rule, 1, d);
+        int factor = operator_rule_open(&n->op.rule, 1, d);
 
         if (d != at) {
-            hlo_rule_put(&n->op.rule, 0, d - (d > at), factor);
+            operator_rule_put(&n->op.rule, 0, d - (d > at), factor);
         }
     }
-    hlo_rule_close(&n->op.rule);
+    operator_rule_close(&n->op.rule);
 }
 
 /* Elements picked or written one by one: the result is like an input, and all of it is needed

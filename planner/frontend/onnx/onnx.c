@@ -11,16 +11,12 @@
 
 #include "planner/frontend/onnx.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "comm/base.h"
+#include "planner/frontend/common.h"
 #include "planner/frontend/onnx/build.h"
 #include "planner/frontend/onnx/wire.h"
 
@@ -130,7 +126,7 @@ static xm_status_t set_loss(onnx_build_t *b)
             return xm_error_set(XM_ERR_PARSE, "%s: output %zu, '%.120s', is made by nothing",
                                 b->file, i, name != NULL ? name : "");
         }
-        if (!is_floating(value->type.dtype) || value->tensor == HLO_FREE_OPERAND) {
+        if (!is_floating(value->type.dtype) || value->tensor == OPERATOR_NO_TENSOR) {
             continue;
         }
         if (loss == NULL || (value->type.shape.rank == 0 && loss->type.shape.rank > 0)) {
@@ -237,7 +233,7 @@ static xm_status_t read_model(const Onnx__ModelProto *model, const char *name,
     json_decref(b.names);
     json_decref(b.declared);
     free(b.bound);
-    hlo_arena_clear(&b.arena);
+    arena_clear(&b.arena);
     if (status != XM_OK) {
         ap_graph_destroy(b.graph);
         return status;
@@ -301,29 +297,12 @@ xm_status_t ap_onnx_from_bytes(const void *bytes, size_t size, const char *name,
 xm_status_t ap_onnx_from_file(const char *path, const ap_onnx_params_t *params, ap_graph_t **graph,
                               ap_frontend_notes_t **notes)
 {
-    int file = open(path, O_RDONLY | O_CLOEXEC);
-    struct stat about;
-    void *bytes;
-    xm_status_t status;
+    ap_frontend_file_t file;
+    xm_status_t status = ap_frontend_file_map(path, "an ONNX model", &file);
 
-    if (file < 0 || fstat(file, &about) != 0) {
-        status = xm_error_set(XM_ERR_NOT_FOUND, "cannot read %s: %s", path, strerror(errno));
-        if (file >= 0) {
-            (void)close(file);
-        }
-        return status;
+    if (status == XM_OK) {
+        status = ap_onnx_from_bytes(file.bytes, file.size, path, params, graph, notes);
+        ap_frontend_file_unmap(&file);
     }
-    if (!S_ISREG(about.st_mode) || about.st_size == 0) {
-        (void)close(file);
-        return xm_error_set(XM_ERR_PARSE, "%s is %s, not an ONNX model", path,
-                            S_ISREG(about.st_mode) ? "empty" : "no regular file");
-    }
-    bytes = mmap(NULL, (size_t)about.st_size, PROT_READ, MAP_PRIVATE, file, 0);
-    (void)close(file);
-    if (bytes == MAP_FAILED) {
-        return xm_error_set(XM_ERR_IO, "cannot map %s: %s", path, strerror(errno));
-    }
-    status = ap_onnx_from_bytes(bytes, (size_t)about.st_size, path, params, graph, notes);
-    (void)munmap(bytes, (size_t)about.st_size);
     return status;
 }

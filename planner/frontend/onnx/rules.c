@@ -275,13 +275,13 @@ static void rule_top_k(onnx_node_t *n)
     n->op.rule.kind = AP_OP_CUSTOM;
     n->op.rule.flops = 8 * operand_type_elements(&n->in[0]->type);
     for (int d = 0; d < shape.rank; ++d) {
-        int factor = d == axis ? -1 : hlo_rule_open(&n->op.rule, 0, d);
+        int factor = d == axis ? -1 : operator_rule_open(&n->op.rule, 0, d);
 
         for (int r = 1; r <= 2 && factor >= 0; ++r) {
-            hlo_rule_put(&n->op.rule, r, d, factor);
+            operator_rule_put(&n->op.rule, r, d, factor);
         }
     }
-    hlo_rule_close(&n->op.rule);
+    operator_rule_close(&n->op.rule);
 }
 
 /* A result that needs no data: its type, and its elements when there are few. */
@@ -297,7 +297,7 @@ static void constant(onnx_node_t *n, ap_dtype_t dtype, const ap_shape_t *shape, 
     if (elements > ONNX_MAX_NUMBERS || n->op.rule.status != XM_OK) {
         return;
     }
-    n->numbers = hlo_arena_get(&n->b->arena, (size_t)elements + 1, sizeof(double));
+    n->numbers = arena_get(&n->b->arena, (size_t)elements + 1, sizeof(double));
     for (int64_t i = 0; n->numbers != NULL && i < elements; ++i) {
         n->numbers[i] = fill;
     }

@@ -72,8 +72,8 @@ static int add(zoo_builder_t *b, ap_op_params_t *params, const char *name, const
     return results[0];
 }
 
-int zoo_op(zoo_builder_t *b, ap_op_kind_t kind, const char *name, const char *rule, double flops,
-           const int *operands, int count)
+static int add_op(zoo_builder_t *b, ap_op_kind_t kind, const char *name, const char *rule,
+                  double flops, const int *operands, int count)
 {
     ap_op_params_t params = AP_OP_PARAMS_INIT;
     int results[AP_MAX_RESULTS] = {-1, -1, -1};
@@ -95,7 +95,7 @@ int zoo_op(zoo_builder_t *b, ap_op_kind_t kind, const char *name, const char *ru
 int zoo_op1(zoo_builder_t *b, ap_op_kind_t kind, const char *name, const char *rule, double flops,
             int operand)
 {
-    return zoo_op(b, kind, name, rule, flops, &operand, 1);
+    return add_op(b, kind, name, rule, flops, &operand, 1);
 }
 
 int zoo_op2(zoo_builder_t *b, ap_op_kind_t kind, const char *name, const char *rule, double flops,
@@ -103,7 +103,7 @@ int zoo_op2(zoo_builder_t *b, ap_op_kind_t kind, const char *name, const char *r
 {
     const int operands[] = {first, second};
 
-    return zoo_op(b, kind, name, rule, flops, operands, 2);
+    return add_op(b, kind, name, rule, flops, operands, 2);
 }
 
 /* The points of a rule on these operands, because a zoo_op's FLOPs are for all of them together. A
@@ -172,7 +172,7 @@ int zoo_norm(zoo_builder_t *b, const char *name, const char *rule, int64_t size,
         (void)snprintf(part, sizeof(part), "%s.shift", name);
         operands[2] = zoo_parameter1(b, part, size);
     }
-    return zoo_op(b, AP_OP_LAYER_NORM, name, rule, shift ? 8 : 5, operands, shift ? 3 : 2);
+    return add_op(b, AP_OP_LAYER_NORM, name, rule, shift ? 8 : 5, operands, shift ? 3 : 2);
 }
 
 int zoo_linear(zoo_builder_t *b, const char *name, const char *rule, int rank, const int64_t *dims,

@@ -31,8 +31,6 @@ int zoo_parameter1(zoo_builder_t *b, const char *name, int64_t size);
  * Operators with one result and `flops` per point of the rule. Of a layer norm the factors h and d
  * are needed whole, of a softmax t; an elementwise operator on two tensors is linear.
  */
-int zoo_op(zoo_builder_t *b, ap_op_kind_t kind, const char *name, const char *rule, double flops,
-           const int *operands, int count);
 int zoo_op1(zoo_builder_t *b, ap_op_kind_t kind, const char *name, const char *rule, double flops,
             int operand);
 int zoo_op2(zoo_builder_t *b, ap_op_kind_t kind, const char *name, const char *rule, double flops,
@@ -69,11 +67,6 @@ const zoo_model_t *zoo_moe_model(size_t index);
 const zoo_model_t *zoo_wresnet_model(size_t index);
 const zoo_model_t *zoo_unet_model(size_t index);
 
-/* Parts of a GPT block, which the mixture of experts shares. */
-int zoo_gpt_begin(zoo_builder_t *b, const zoo_model_t *model, const ap_zoo_params_t *params,
-                  int *words);
-int zoo_gpt_attention(zoo_builder_t *b, const zoo_model_t *model, int x);
-int zoo_gpt_feed_forward(zoo_builder_t *b, const zoo_model_t *model, int x);
 /* Final norm, head and cross entropy; `words` < 0: a head of its own. */
 void zoo_language_head(zoo_builder_t *b, const zoo_model_t *model, const ap_zoo_params_t *params,
                        bool shift, int words, int x);

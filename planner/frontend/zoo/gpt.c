@@ -19,7 +19,6 @@ enum {
 };
 
 static void build_gpt(zoo_builder_t *b, const zoo_model_t *model, const ap_zoo_params_t *params);
-static void build_moe(zoo_builder_t *b, const zoo_model_t *model, const ap_zoo_params_t *params);
 
 #define GPT(label, width, depth, number)                                                           \
     {                                                                                              \
@@ -29,7 +28,7 @@ static void build_moe(zoo_builder_t *b, const zoo_model_t *model, const ap_zoo_p
     }
 #define MOE(label, width, depth, number)                                                           \
     {                                                                                              \
-        .name = (label), .build = build_moe, .hidden = (width), .layers = (depth),                 \
+        .name = (label), .build = build_gpt, .hidden = (width), .layers = (depth),                 \
         .heads = MOE_HEADS, .feed_forward = MOE_WIDTH * (width), .experts = (number),              \
         .used_experts = 2, .vocabulary = MOE_WORDS, .sequence = SEQUENCE                           \
     }
@@ -70,7 +69,7 @@ static void split_heads(zoo_builder_t *b, int64_t width, int qkv, int *parts)
     (void)zoo_any(b, &split, operands, parts);
 }
 
-int zoo_gpt_attention(zoo_builder_t *b, const zoo_model_t *model, int x)
+static int attention(zoo_builder_t *b, const zoo_model_t *model, int x)
 {
     const int64_t hidden = model->hidden, heads = model->heads, width = hidden / heads;
     const int64_t qkv_dims[] = {hidden, heads, 3 * width}, qkv_bias[] = {heads, 3 * width};
@@ -87,7 +86,7 @@ int zoo_gpt_attention(zoo_builder_t *b, const zoo_model_t *model, int x)
     return zoo_bias(b, "out", "bsh,h->bsh", 1, &hidden, y);
 }
 
-int zoo_gpt_feed_forward(zoo_builder_t *b, const zoo_model_t *model, int x)
+static int feed_forward(zoo_builder_t *b, const zoo_model_t *model, int x)
 {
     const int64_t hidden = model->hidden, wide = model->feed_forward;
     const int64_t up[] = {hidden, wide}, down[] = {wide, hidden};
@@ -100,8 +99,8 @@ int zoo_gpt_feed_forward(zoo_builder_t *b, const zoo_model_t *model, int x)
     return zoo_bias(b, "down", "bsh,h->bsh", 1, &hidden, y);
 }
 
-int zoo_gpt_begin(zoo_builder_t *b, const zoo_model_t *model, const ap_zoo_params_t *params,
-                  int *words)
+static int begin(zoo_builder_t *b, const zoo_model_t *model, const ap_zoo_params_t *params,
+                 int *words)
 {
     const int64_t tokens[] = {params->batch > 0 ? params->batch : 1, model->sequence};
     const int64_t table[] = {model->vocabulary, model->hidden};
@@ -138,26 +137,6 @@ void zoo_language_head(zoo_builder_t *b, const zoo_model_t *model, const ap_zoo_
 static int residual(zoo_builder_t *b, const char *name, int x, int y)
 {
     return zoo_op2(b, AP_OP_ELEMENTWISE, name, "bsh,bsh->bsh", 1, x, y);
-}
-
-static void build_gpt(zoo_builder_t *b, const zoo_model_t *model, const ap_zoo_params_t *params)
-{
-    const int layers = params->layers > 0 ? params->layers : model->layers;
-    int words, x = zoo_gpt_begin(b, model, params, &words);
-
-    b->prefix = "block";
-    for (b->block = 1; b->block <= layers; ++b->block) {
-        int y;
-
-        zoo_layer(b, b->block);
-        y = zoo_norm(b, "norm1", "bsh,h,h->bsh", model->hidden, true, x);
-        x = residual(b, "residual1", x, zoo_gpt_attention(b, model, y));
-        y = zoo_norm(b, "norm2", "bsh,h,h->bsh", model->hidden, true, x);
-        x = residual(b, "residual2", x, zoo_gpt_feed_forward(b, model, y));
-    }
-    b->prefix = NULL;
-    zoo_layer(b, layers + 1);
-    zoo_language_head(b, model, params, true, params->tied_embeddings ? words : -1, x);
 }
 
 /* GShard's layer: each group of tokens is sent to the places that its two best experts have for it,
@@ -214,12 +193,14 @@ static int experts(zoo_builder_t *b, const zoo_model_t *model, int64_t batch, in
     return several ? zoo_any1(b, &ungroup, y) : y;
 }
 
-/* Every second block has experts in place of its feed-forward layer. */
-static void build_moe(zoo_builder_t *b, const zoo_model_t *model, const ap_zoo_params_t *params)
+/* In a mixture, every second block has experts in place of its feed-forward layer, and the head has
+ * the words of the embedding. */
+static void build_gpt(zoo_builder_t *b, const zoo_model_t *model, const ap_zoo_params_t *params)
 {
     const int layers = params->layers > 0 ? params->layers : model->layers;
     const int64_t batch = params->batch > 0 ? params->batch : 1;
-    int words, x = zoo_gpt_begin(b, model, params, &words);
+    const bool mixture = model->experts > 0;
+    int words, x = begin(b, model, params, &words);
 
     b->prefix = "block";
     for (b->block = 1; b->block <= layers; ++b->block) {
@@ -227,12 +208,12 @@ static void build_moe(zoo_builder_t *b, const zoo_model_t *model, const ap_zoo_p
 
         zoo_layer(b, b->block);
         y = zoo_norm(b, "norm1", "bsh,h,h->bsh", model->hidden, true, x);
-        x = residual(b, "residual1", x, zoo_gpt_attention(b, model, y));
+        x = residual(b, "residual1", x, attention(b, model, y));
         y = zoo_norm(b, "norm2", "bsh,h,h->bsh", model->hidden, true, x);
-        y = b->block % 2 == 0 ? experts(b, model, batch, y) : zoo_gpt_feed_forward(b, model, y);
+        y = mixture && b->block % 2 == 0 ? experts(b, model, batch, y) : feed_forward(b, model, y);
         x = residual(b, "residual2", x, y);
     }
     b->prefix = NULL;
     zoo_layer(b, layers + 1);
-    zoo_language_head(b, model, params, true, words, x);
+    zoo_language_head(b, model, params, true, mixture || params->tied_embeddings ? words : -1, x);
 }

@@ -93,7 +93,7 @@ void ap_choice_network_destroy(ap_choice_network_t *network)
     }
 }
 
-double ap_choice_edge_seconds(const ap_choice_network_t *network, int edge, const int *assignment)
+static double edge_seconds(const ap_choice_network_t *network, int edge, const int *assignment)
 {
     const ap_choice_edge_t *of = &network->edges[edge];
 
@@ -109,7 +109,7 @@ double ap_choice_network_seconds(const ap_choice_network_t *network, const int *
         sum += network->variables[v].seconds[assignment[v]];
     }
     for (int e = 0; e < network->edge_count; ++e) {
-        sum += ap_choice_edge_seconds(network, e, assignment);
+        sum += edge_seconds(network, e, assignment);
     }
     return sum;
 }

@@ -50,9 +50,6 @@ xm_status_t ap_choice_network_create(const ap_choice_variable_t *variables, int 
 double ap_choice_network_seconds(const ap_choice_network_t *network, const int *assignment);
 double ap_choice_network_bytes(const ap_choice_network_t *network, const int *assignment);
 
-/** Seconds of an edge between the values of an assignment. */
-double ap_choice_edge_seconds(const ap_choice_network_t *network, int edge, const int *assignment);
-
 /** Seconds of one variable's value with all its edges, the other variables as assigned. */
 double ap_choice_local_seconds(const ap_choice_network_t *network, int variable, int value,
                                const int *assignment);

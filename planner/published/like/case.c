@@ -64,13 +64,13 @@ bool ap_like_can_improve(const ap_like_t *like, double step)
  * micro-batches for the schedule is a reason and no failure. */
 xm_status_t ap_like_consider_plan(ap_like_t *like, ap_plan_t *plan, bool *kept)
 {
-    ap_plan_judgement_t judgement = AP_PLAN_JUDGEMENT_INIT;
+    ap_plan_evaluation_t evaluation = AP_PLAN_EVALUATION_INIT;
     const char *kind = strcmp(like->row->schedule.kind, "auto") == 0 ? ap_plan_info(plan)->schedule
                                                                      : like->row->schedule.kind;
-    ap_plan_t *judged = NULL;
+    ap_plan_t *evaluated = NULL;
     ap_graph_t *made = NULL;
     const ap_graph_t *graph = NULL;
-    xm_status_t status = ap_schedule_find(kind, &judgement.kind);
+    xm_status_t status = ap_schedule_find(kind, &evaluation.kind);
 
     *kept = false;
     if (status == XM_OK) {
@@ -78,31 +78,31 @@ xm_status_t ap_like_consider_plan(ap_like_t *like, ap_plan_t *plan, bool *kept)
             ap_planner_graph_open(&like->setup, ap_plan_info(plan)->micro_batches, &graph, &made);
     }
     if (status == XM_OK) {
-        judgement.stash = like->row->schedule.stash;
-        judgement.version_share = version_share(graph);
-        judgement.memory_limit = like->limit;
+        evaluation.stash = like->row->schedule.stash;
+        evaluation.version_share = version_share(graph);
+        evaluation.memory_limit = like->limit;
         ++like->result->judged;
-        status = ap_plan_evaluate(plan, &judgement, &judged);
+        status = ap_plan_evaluate(plan, &evaluation, &evaluated);
     }
     if (status == XM_OK) {
-        double step = ap_plan_info(judged)->step, memory = fullest(judged);
+        double step = ap_plan_info(evaluated)->step, memory = fullest(evaluated);
         double over = fmax(0.0, memory - like->limit);
 
         if (is_better(like, step, over)) {
             ap_plan_t *worse = like->result->plan;
 
-            like->result->plan = judged;
+            like->result->plan = evaluated;
             like->result->step = step;
             like->result->memory = memory;
             like->result->over_bytes = over;
-            judged = worse;
+            evaluated = worse;
             *kept = true;
         }
     } else if (status == XM_ERR_NO_SOLUTION) { /* too few micro-batches for this schedule */
         (void)snprintf(like->result->why, sizeof(like->result->why), "%s", xm_last_error());
         status = XM_OK;
     }
-    ap_plan_destroy(judged);
+    ap_plan_destroy(evaluated);
     ap_plan_destroy(plan);
     ap_graph_destroy(made);
     return status;

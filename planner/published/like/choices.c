@@ -24,7 +24,7 @@ typedef struct site {
     ap_stage_network_t *network;
 } site_t;
 
-static xm_status_t judge_assignment(const site_t *site, const int *assignment, bool *kept)
+static xm_status_t evaluate_assignment(const site_t *site, const int *assignment, bool *kept)
 {
     ap_plan_part_t part = {.query = site->query, .first_device = 0};
     xm_status_t status;
@@ -103,7 +103,7 @@ static xm_status_t walk_frontier(const site_t *site, const ap_frontier_t *fronti
         bool kept, fits = judged[i].memory <= site->like->limit;
 
         if (fits || i == frontier->count - 1) {
-            status = judge_assignment(site, frontier->points[i].assignment, &kept);
+            status = evaluate_assignment(site, frontier->points[i].assignment, &kept);
             any = any || kept;
             break; /* slower ones are of no use */
         }
@@ -176,7 +176,7 @@ static xm_status_t search_site(const site_t *site)
     }
     status = search_one(site, assignment);
     if (status == XM_OK) {
-        status = judge_assignment(site, assignment, &kept);
+        status = evaluate_assignment(site, assignment, &kept);
     }
     free(assignment);
     return status;

@@ -49,8 +49,8 @@ static bool is_hopeless(const ap_like_t *like, double bound, double memory)
 }
 
 /* The solutions are freed here, judged or not. */
-static xm_status_t judge_parts(ap_like_t *like, const ap_like_case_t *one, ap_plan_part_t *parts,
-                               int count, xm_status_t status)
+static xm_status_t evaluate_parts(ap_like_t *like, const ap_like_case_t *one, ap_plan_part_t *parts,
+                                  int count, xm_status_t status)
 {
     bool kept;
 
@@ -103,7 +103,7 @@ static xm_status_t try_degrees(ap_like_t *like, const ap_like_case_t *one, int s
         set_layers(like, stages, i, &parts[i].query);
         status = ap_stage_solve(one->context, &parts[i].query, &parts[i].solution);
     }
-    return judge_parts(like, one, parts, stages, status);
+    return evaluate_parts(like, one, parts, stages, status);
 }
 
 typedef xm_status_t try_fn(ap_like_t *like, const ap_like_case_t *one, int stages,
@@ -388,7 +388,7 @@ static xm_status_t try_layerwise(ap_like_t *like, const ap_like_case_t *one, int
             status = is_hopeless(like, bound, 0.0) ? XM_ERR_NO_SOLUTION : XM_OK;
         }
     }
-    return judge_parts(like, one, parts, stages, status);
+    return evaluate_parts(like, one, parts, stages, status);
 }
 
 xm_status_t ap_like_layerwise(ap_like_t *like, ap_like_case_t *one)

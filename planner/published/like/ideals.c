@@ -193,8 +193,8 @@ static xm_status_t place(const ap_like_t *like, ap_plan_part_t *parts, int count
 }
 
 /* Solves the stages, which know their layers and shapes, and has the plan judged. */
-static xm_status_t judge(ap_like_t *like, const ap_like_case_t *one, ap_plan_part_t *parts,
-                         int count)
+static xm_status_t evaluate(ap_like_t *like, const ap_like_case_t *one, ap_plan_part_t *parts,
+                            int count)
 {
     bool kept;
     xm_status_t status = place(like, parts, count);
@@ -256,7 +256,7 @@ xm_status_t ap_like_ideals(ap_like_t *like, ap_like_case_t *one)
         status = parts == NULL ? no_memory(like) : read_piper(like, &plan, parts);
     }
     if (status == XM_OK) {
-        status = judge(like, one, parts, plan.stage_count);
+        status = evaluate(like, one, parts, plan.stage_count);
     }
     free(parts);
     ap_piper_plan_clear(&plan);
@@ -333,7 +333,7 @@ xm_status_t ap_like_placement(ap_like_t *like, ap_like_case_t *one)
         status = ap_placement_solve(&problem, &placement);
     }
     if (status == XM_OK) {
-        status = judge(like, one, parts, read_placement(like, &placement, parts));
+        status = evaluate(like, one, parts, read_placement(like, &placement, parts));
     }
     free(parts);
     ap_placement_clear(&placement);

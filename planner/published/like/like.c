@@ -30,7 +30,7 @@ void ap_like_result_clear(ap_like_result_t *result)
 
 /* Our planner in the row's space. Under 1f1b its own objective chooses among all numbers of
  * micro-batches; otherwise it plans for each, and the judge chooses. */
-xm_status_t ap_like_stages(ap_like_t *like)
+static xm_status_t like_stages(ap_like_t *like)
 {
     bool together = strcmp(like->row->schedule.kind, "1f1b") == 0 ||
                     strcmp(like->row->schedule.kind, "auto") == 0;
@@ -85,7 +85,7 @@ static xm_status_t search(ap_like_t *like)
     };
     ap_like_case_fn *const of_case = searches[like->row->search];
 
-    return of_case == NULL ? ap_like_stages(like) : ap_like_each_case(like, of_case);
+    return of_case == NULL ? like_stages(like) : ap_like_each_case(like, of_case);
 }
 
 /* Narrows the caller's limits on stages and recomputation to the row's; a contradiction between the

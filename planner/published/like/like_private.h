@@ -59,7 +59,6 @@ xm_status_t ap_like_consider_plan(ap_like_t *like, ap_plan_t *plan, bool *kept);
 bool ap_like_can_improve(const ap_like_t *like, double step);
 
 /* The searches. */
-xm_status_t ap_like_stages(ap_like_t *like);
 ap_like_case_fn ap_like_grid, ap_like_choices, ap_like_layerwise, ap_like_ideals, ap_like_placement;
 
 #endif

@@ -48,7 +48,7 @@ typedef struct ap_row_costs {
     bool steady;    /**< it counts the bottleneck only, not filling and emptying the pipeline */
 } ap_row_costs_t;
 
-typedef struct ap_planner_row {
+typedef struct ap_planner_preset {
     const char *name;
     const char *source; /**< authors, venue and year */
     ap_space_t space;

@@ -1,6 +1,6 @@
 /*
  * The lower bound: the dual of the local linear relaxation, with Lagrangian prices on usage. The
- * sources are in planner/solver/bound/dual.h. A simplex solver on the same relaxation would give a
+ * sources are in planner/solver/bound.h. A simplex solver on the same relaxation would give a
  * bound at least as good, but these problems have millions of cells, and a sweep here is one pass
  * over them without any memory besides a message per value and link.
  *

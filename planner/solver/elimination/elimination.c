@@ -50,7 +50,6 @@ struct ap_elimination {
     int table_count, table_capacity;
     decision_t *decisions;
     int decision_count;
-    size_t width;
 };
 
 /* Every price begins as stale; ap_elimination_run() computes it when it first compares. */
@@ -455,7 +454,6 @@ static xm_status_t eliminate(ap_elimination_t *e, int variable, const int *scope
     /* The trace back looks a variable's best value up in its message. */
     e->decisions[e->decision_count++] =
         (decision_t){.variable = variable, .message = e->table_count, .best = best};
-    e->width = cells > e->width ? cells : e->width;
     status = append_table(e, scope, count, values);
 
 release:
@@ -554,9 +552,4 @@ void ap_elimination_trace(const ap_elimination_t *elimination, int *assignment)
 
         assignment[decision->variable] = decision->best[cell_of(elimination, message, assignment)];
     }
-}
-
-size_t ap_elimination_width(const ap_elimination_t *elimination)
-{
-    return elimination->width;
 }

@@ -44,9 +44,6 @@ double ap_elimination_minimum(const ap_elimination_t *elimination, const int *as
 /** After a run: completes @p assignment, whose kept variables are set, to one that attains it. */
 void ap_elimination_trace(const ap_elimination_t *elimination, int *assignment);
 
-/** Cells of the largest table a run made. */
-size_t ap_elimination_width(const ap_elimination_t *elimination);
-
 void ap_elimination_destroy(ap_elimination_t *elimination);
 
 #endif

@@ -1,9 +1,9 @@
 /*
- * Presolve of the intra-operator problem at one price: dominance (dead-end elimination, Goldstein
+ * Presolve of the intra-operator problem: dominance (dead-end elimination, Goldstein
  * 1994) and merging of followers. Transformers have many operators whose layout simply follows from
  * a neighbour's; without merging, elimination would carry each of them as a variable of its own.
  * Both steps keep the optimum exactly, and run until neither finds anything.
- * planner/solver/reduce/reduce.h does more of this for problems with usage over time.
+ * planner/solver/reduce.h does more of this for problems with usage over time.
  */
 
 #include "planner/solver/elimination/pairwise_reduce.h"
@@ -112,9 +112,7 @@ static xm_status_t new_edge(ap_reduced_t *r, int a, int b, ap_reduced_edge_t **e
     return status == XM_OK ? link_edge(&r->node[b], r->edges - 1) : status;
 }
 
-/* Copies the nodes, with the price of their memory among the costs: all that follows knows costs
- * only. */
-static xm_status_t copy_nodes(const ap_intra_op_problem_t *problem, double price, ap_reduced_t *r)
+static xm_status_t copy_nodes(const ap_intra_op_problem_t *problem, ap_reduced_t *r)
 {
     r->node = calloc((size_t)problem->nodes + 1, sizeof(*r->node));
     r->merge = calloc((size_t)problem->nodes + 1, sizeof(*r->merge));
@@ -134,7 +132,6 @@ static xm_status_t copy_nodes(const ap_intra_op_problem_t *problem, double price
         }
         for (int s = 0; s < node->size; ++s) {
             node->cost[s] = problem->costs[n][s];
-            node->cost[s] += problem->memory != NULL ? price * problem->memory[n][s] : 0;
             node->original[s] = s;
         }
     }
@@ -402,8 +399,7 @@ static xm_status_t merge_follower(ap_reduced_t *r, int n, bool *changed)
 /* Dominance and merging take turns until neither changes anything: a merge may make strategies
  * comparable, and a dropped strategy may make a neighbour a follower. Every change removes a
  * strategy or a node, so this ends. */
-xm_status_t ap_reduced_create(const ap_intra_op_problem_t *problem, double price,
-                              ap_reduced_t **reduced)
+xm_status_t ap_reduced_create(const ap_intra_op_problem_t *problem, ap_reduced_t **reduced)
 {
     ap_reduced_t *r = calloc(1, sizeof(*r));
     bool changed = true;
@@ -412,7 +408,7 @@ xm_status_t ap_reduced_create(const ap_intra_op_problem_t *problem, double price
     if (r == NULL) {
         return no_memory();
     }
-    status = copy_nodes(problem, price, r);
+    status = copy_nodes(problem, r);
     if (status == XM_OK) {
         status = copy_edges(problem, r);
     }

@@ -34,9 +34,7 @@ typedef struct ap_reduced {
     ap_reduced_merge_t *merge;
 } ap_reduced_t;
 
-/* Reduces the problem with `price` times memory added to the costs. */
-xm_status_t ap_reduced_create(const ap_intra_op_problem_t *problem, double price,
-                              ap_reduced_t **reduced);
+xm_status_t ap_reduced_create(const ap_intra_op_problem_t *problem, ap_reduced_t **reduced);
 
 /* Keeps only the strategies of a node that are marked. */
 void ap_reduced_keep(ap_reduced_t *reduced, int node, const bool *keep);

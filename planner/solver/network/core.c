@@ -184,16 +184,6 @@ double ap_cfn_core_cost(const ap_cfn_core_t *core, const int *value)
     return cost;
 }
 
-double ap_cfn_core_excess(const ap_cfn_core_t *core, const double *load)
-{
-    double excess = 0.0;
-
-    for (int t = 0; t < core->times; ++t) {
-        excess += load[t] > core->capacity[t] ? load[t] - core->capacity[t] : 0.0;
-    }
-    return excess;
-}
-
 void ap_cfn_core_destroy(ap_cfn_core_t *core)
 {
     if (core != NULL) {

@@ -1,6 +1,6 @@
 /*
  * The problem that is left after the presolve of a cost function network
- * (planner/solver/reduce/reduce.h): variables with costs, links between two of them, and usage over
+ * (planner/solver/reduce.h): variables with costs, links between two of them, and usage over
  * a short list of times. Private to the solver.
  *
  * Costs are doubles that hold integers (exact below 2^53); HUGE_VAL forbids a cell. Every variable
@@ -96,9 +96,6 @@ static inline void ap_cfn_core_load(const ap_cfn_core_t *core, int variable, int
 
 /* Whether an assignment uses no more than the capacities; `load` (times + 1) is scratch. */
 bool ap_cfn_core_fits(const ap_cfn_core_t *core, const int *value, double *load);
-
-/* Sum over all times of what exceeds the capacity. */
-double ap_cfn_core_excess(const ap_cfn_core_t *core, const double *load);
 
 void ap_cfn_core_destroy(ap_cfn_core_t *core);
 

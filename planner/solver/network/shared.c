@@ -99,17 +99,6 @@ double ap_cfn_shared_offer(ap_cfn_shared_t *shared, const int *value, double cos
     return cost;
 }
 
-double ap_cfn_shared_fetch(ap_cfn_shared_t *shared, int *value, double cost)
-{
-    (void)pthread_mutex_lock(&shared->mutex);
-    if (shared->cost < cost) {
-        memcpy(value, shared->best, (size_t)shared->core->variables * sizeof(int));
-    }
-    cost = shared->cost;
-    (void)pthread_mutex_unlock(&shared->mutex);
-    return cost;
-}
-
 /* Publishes prices as prefix sums, because that is how regions read them. `start` is what the dual
  * suggests; it need not be a solution. */
 void ap_cfn_shared_publish(ap_cfn_shared_t *shared, const double *price, const int *start)

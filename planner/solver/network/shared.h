@@ -39,7 +39,6 @@ double ap_cfn_shared_cost(ap_cfn_shared_t *shared);
 /* Takes a solution that is cheaper than the best, or copies the best (if there is one and it is
  * cheaper than `cost`) to `value`; returns the best's cost. */
 double ap_cfn_shared_offer(ap_cfn_shared_t *shared, const int *value, double cost);
-double ap_cfn_shared_fetch(ap_cfn_shared_t *shared, int *value, double cost);
 
 /* Publishes prices (per time) and an assignment found at them. */
 void ap_cfn_shared_publish(ap_cfn_shared_t *shared, const double *price, const int *start);

@@ -52,7 +52,7 @@ xm_status_t ap_reduce_touch(ap_cfn_reduction_t *self, int edge)
     return XM_OK;
 }
 
-xm_status_t ap_reduce_touch_node(ap_cfn_reduction_t *self, int node)
+static xm_status_t touch_node(ap_cfn_reduction_t *self, int node)
 {
     xm_status_t status = XM_OK;
 
@@ -195,7 +195,7 @@ xm_status_t ap_reduce_shrink(ap_cfn_reduction_t *self, int node, const bool *kee
     /* Neighbours may have lost their only partners, so every edge of this node is looked at
      * again. */
     n->size = kept;
-    return ap_reduce_touch_node(self, node);
+    return touch_node(self, node);
 }
 
 /* Removes the values of both ends that have no finite partner. Such a value can be in no solution

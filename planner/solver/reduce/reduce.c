@@ -1,6 +1,6 @@
 /*
  * The presolve's frame: builds the graph from the problem, runs the steps in order, writes what is
- * left as a core, and turns solutions back. planner/solver/reduce/reduce.h lists the steps. Contest
+ * left as a core, and turns solutions back. planner/solver/reduce.h lists the steps. Contest
  * problems have tens of thousands of nodes of which most merely copy a neighbour's choice, so the
  * presolve, not the search, decides whether a problem is tractable.
  *

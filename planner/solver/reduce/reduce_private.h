@@ -70,7 +70,6 @@ xm_status_t ap_reduce_add_edge(ap_cfn_reduction_t *self, int a, int b, double *t
 
 /* Puts an edge on the work list. */
 xm_status_t ap_reduce_touch(ap_cfn_reduction_t *self, int edge);
-xm_status_t ap_reduce_touch_node(ap_cfn_reduction_t *self, int node);
 
 /* Keeps the marked values of a node. XM_ERR_NO_SOLUTION when that is none. */
 xm_status_t ap_reduce_shrink(ap_cfn_reduction_t *self, int node, const bool *keep);

@@ -219,19 +219,26 @@ static xm_status_t check_capacity(const ap_cfn_reduction_t *self)
     return XM_OK;
 }
 
+/* How many values scratch of any node needs. A node made of an edge may have more of them than a
+ * problem's node has strategies. */
+static size_t most_values(const ap_cfn_reduction_t *self)
+{
+    int largest = 1;
+
+    for (int n = 0; n < self->nodes; ++n) {
+        largest = self->node[n].size > largest ? self->node[n].size : largest;
+    }
+    return (size_t)largest;
+}
+
 /* Drops values that use more at some time than is left when all else uses its minimum. Usages are
  * relative to the minimum already, and so are the capacities, so the test is a comparison. No
  * solution is lost, because no choice of the others could make room. */
 static xm_status_t drop_misfits(ap_cfn_reduction_t *self)
 {
     xm_status_t status = XM_OK;
-    int largest = 1;
-    bool *keep;
+    bool *keep = malloc(most_values(self) * sizeof(*keep));
 
-    for (int n = 0; n < self->nodes; ++n) {
-        largest = self->node[n].size > largest ? self->node[n].size : largest;
-    }
-    keep = malloc((size_t)largest * sizeof(*keep));
     if (keep == NULL) {
         return no_memory();
     }
@@ -424,7 +431,7 @@ static xm_status_t sum_members(ap_cfn_reduction_t *self, int root, const members
 static xm_status_t gather(ap_cfn_reduction_t *self, const members_t *members)
 {
     boundary_t *at = malloc((2 * (size_t)self->nodes + 1) * sizeof(*at));
-    double *sum = malloc((AP_CFN_STRATEGIES + 1) * sizeof(*sum));
+    double *sum = malloc(most_values(self) * sizeof(*sum));
     double *change = calloc((size_t)self->times + 1, sizeof(*change));
     xm_status_t status = XM_OK;
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # The programs that reshard-bench is compared with: right bytes, well-formed rows, one sentence on bad input.
 set -u
-. "$(dirname "$0")/reshard_bench_checks.sh"
+. "$(dirname "$0")/../reshard_bench/reshard_bench_checks.sh"
 : "${SOCKET_COPY:?}" "${MEMORY_COPY:?}" "${SOURCE_DIR:?}"
 # row FIELDS CONDITION COMMAND...: status 0 and one row with so many fields, for which the awk condition holds.
 row() {
@@ -33,7 +33,7 @@ row 8 '$1 == 8 * 1048577 && $2 > 0 && $2 <= $3 && $3 <= $4 && $6 > 0 && $8 == 0'
 row 8 '$1 == 1 && $8 == 0' "$SOCKET_COPY" -n 2 --pairs 1:0 -b 1 -w 0 -i 1
 # Ranks without a part, and a launcher's ranks.
 row 8 '$1 == 65536 && $8 == 0' "$SOCKET_COPY" -n 4 --pairs 1:2 -b 65536 -i 2
-port=$("$(dirname "$0")/free_port.py")
+port=$("$(dirname "$0")/../reshard_bench/free_port.py")
 RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port timeout 60 "$SOCKET_COPY" -p 0:1 -b 4kB -i 2 >"$directory/other" 2>&1 &
 export RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT="$port"
 row 8 '$1 == 4000 && $8 == 0' "$SOCKET_COPY" -p 0:1 -b 4kB -i 2

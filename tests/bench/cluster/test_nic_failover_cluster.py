@@ -77,7 +77,7 @@ def survives(what, mib, strike):
         expect(processes[rank].returncode == 0, what, "rank", rank, processes[rank].returncode, errors)
         for line in errors.splitlines():
             print("   ", line.partition(" WARN ")[2] or line)
-        said = re.findall(rf"rank {rank}: NIC nic1 towards rank (\d) is lost \(.+\): (\d+) pieces of messages were moved to nic0",
+        said = re.findall(rf"rank {rank}: NIC nic1 towards rank (\d) is lost \(.+\): (\d+) fragments of messages were moved to nic0",
                           errors)
         # Each rank has exchanged messages with both of the other host.
         expect(sorted(peer for peer, _ in said) == (["2", "3"] if rank < 2 else ["0", "1"]), what, "rank", rank, "said", said)

@@ -1,7 +1,7 @@
 #!/bin/sh
 # reshard-peer-mpi: every method moves every byte of the paper's cases and of uneven ones.
 set -u
-. "$(dirname "$0")/reshard_bench_checks.sh"
+. "$(dirname "$0")/../reshard_bench/reshard_bench_checks.sh"
 : "${PEER_MPI:?}"
 for need in "$PEER_MPI" mpirun; do
     command -v "$need" >/dev/null || {

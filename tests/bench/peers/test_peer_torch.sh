@@ -1,7 +1,7 @@
 #!/bin/sh
 # torch_peer.py: its layouts are reshard-bench's, and both methods move every byte.
 set -u
-. "$(dirname "$0")/reshard_bench_checks.sh"
+. "$(dirname "$0")/../reshard_bench/reshard_bench_checks.sh"
 : "${SOURCE_DIR:?}"
 peer=$SOURCE_DIR/bench/peers/torch_peer.py
 PYTHON=${PYTHON:-/usr/bin/python3}
@@ -127,7 +127,7 @@ END
 
 # Under a launcher's environment.
 cases two -n 2 --src-mesh 1 --dst-mesh 1 --src-spec R --dst-spec R --shape 1000
-port=$("$(dirname "$0")/free_port.py")
+port=$("$(dirname "$0")/../reshard_bench/free_port.py")
 export MASTER_ADDR=127.0.0.1 MASTER_PORT="$port" WORLD_SIZE=2
 RANK=1 timeout 120 "$PYTHON" "$peer" "$directory/two.json" >"$directory/rank1" 2>&1 &
 RANK=0

@@ -1,7 +1,7 @@
 #!/bin/sh
 # transport-bench over UCX: well-formed rows, right bytes, one sentence on bad input, and pages that know its options.
 set -u
-. "$(dirname "$0")/reshard_bench_checks.sh"
+. "$(dirname "$0")/../reshard_bench/reshard_bench_checks.sh"
 : "${TRANSPORT_BENCH:?}" "${SOURCE_DIR:?}"
 
 # rows COUNT ARGUMENTS...: status 0 and so many rows of numbers without a wrong byte.

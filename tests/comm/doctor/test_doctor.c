@@ -109,8 +109,8 @@ static void set_fact(xm_doctor_facts_t *facts, const char *fact)
         facts->ports = 0;
     } else if ((value = after(fact, "clock_resolution ")) != NULL) {
         facts->clock_resolution = atof(value);
-    } else if ((value = after(fact, "clock_told ")) != NULL) {
-        facts->clock_told = atoi(value) != 0;
+    } else if ((value = after(fact, "clock_known ")) != NULL) {
+        facts->clock_known = atoi(value) != 0;
     } else if ((value = after(fact, "clock_synchronised ")) != NULL) {
         facts->clock_synchronised = atoi(value) != 0;
     } else if ((value = after(fact, "clock_error ")) != NULL) {

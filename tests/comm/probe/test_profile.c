@@ -8,16 +8,16 @@
 
 START_TEST(sizes_grow_by_four)
 {
-    uint64_t sizes[XM_PROBE_MAX_POINTS];
+    uint64_t sizes[XM_CURVE_MAX_POINTS];
 
-    ck_assert_int_eq(xm_probe_sizes(UINT64_C(64) << 20, sizes), 12);
+    ck_assert_int_eq(xm_curve_sizes(UINT64_C(64) << 20, sizes), 12);
     ck_assert_uint_eq(sizes[0], 8);
     ck_assert_uint_eq(sizes[1], 64);
     ck_assert_uint_eq(sizes[2], 256);
     ck_assert_uint_eq(sizes[11], UINT64_C(64) << 20);
-    ck_assert_int_eq(xm_probe_sizes(100000, sizes), 7);
+    ck_assert_int_eq(xm_curve_sizes(100000, sizes), 7);
     ck_assert_uint_eq(sizes[6], 65536);
-    ck_assert_int_le(xm_probe_sizes(UINT64_MAX, sizes), XM_PROBE_MAX_POINTS);
+    ck_assert_int_le(xm_curve_sizes(UINT64_MAX, sizes), XM_CURVE_MAX_POINTS);
 }
 END_TEST
 
@@ -25,9 +25,9 @@ START_TEST(median_of_odd_and_even_counts)
 {
     double values[] = {5, 1, 9, 3};
 
-    ck_assert_double_eq(xm_probe_median(values, 1), 5);
-    ck_assert_double_eq(xm_probe_median(values, 3), 5);
-    ck_assert_double_eq(xm_probe_median(values, 4), 4);
+    ck_assert_double_eq(xm_curve_median(values, 1), 5);
+    ck_assert_double_eq(xm_curve_median(values, 3), 5);
+    ck_assert_double_eq(xm_curve_median(values, 4), 4);
 }
 END_TEST
 
@@ -39,10 +39,10 @@ START_TEST(the_spread_is_a_95_percent_interval)
     const double alike[] = {2, 2, 2, 2, 2, 2}, one[] = {3}, six[] = {9, 10, 10, 10, 10, 12};
     unsigned state = 99;
 
-    ck_assert_double_eq(xm_probe_spread(alike, 6), 0);
-    ck_assert_double_eq(xm_probe_spread(one, 1), 1);
+    ck_assert_double_eq(xm_curve_spread(alike, 6), 0);
+    ck_assert_double_eq(xm_curve_spread(one, 1), 1);
     /* Six values: from the smallest to the largest. */
-    ck_assert_double_eq_tol(xm_probe_spread(six, 6), 0.2, 1e-12);
+    ck_assert_double_eq_tol(xm_curve_spread(six, 6), 0.2, 1e-12);
     for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); ++c) {
         int missed = 0;
 
@@ -53,8 +53,8 @@ START_TEST(the_spread_is_a_95_percent_interval)
                 state = state * 1664525U + 1013904223U;
                 values[i] = 1 + (double)(state >> 8) / (1 << 24);
             }
-            median = xm_probe_median(values, counts[c]);
-            spread = xm_probe_spread(values, counts[c]);
+            median = xm_curve_median(values, counts[c]);
+            spread = xm_curve_spread(values, counts[c]);
             missed += fabs(median - 1.5) > spread * median;
         }
         /* The half-width is the larger of the two sides, so it may miss less often. */
@@ -66,17 +66,17 @@ END_TEST
 
 static int smooth(const double *seconds, int points, xm_curve_point_t *curve)
 {
-    double spread[XM_PROBE_MAX_POINTS] = {0};
+    double spread[XM_CURVE_MAX_POINTS] = {0};
 
     for (int i = 0; i < points; ++i) {
         curve[i] = (xm_curve_point_t){(uint64_t)i + 1, seconds[i]};
     }
-    return xm_probe_smooth(curve, spread, points);
+    return xm_curve_smooth(curve, spread, points);
 }
 
 START_TEST(falling_times_are_pooled)
 {
-    xm_curve_point_t curve[XM_PROBE_MAX_POINTS];
+    xm_curve_point_t curve[XM_CURVE_MAX_POINTS];
 
     ck_assert_int_eq(smooth((const double[]){1, 2, 3}, 3, curve), 3);
     ck_assert_double_eq(curve[1].seconds, 2);
@@ -109,7 +109,7 @@ START_TEST(pooling_is_the_nearest_monotone_curve)
 
     for (int round = 0; round < 200; ++round) {
         double seconds[POINTS], best[LEVELS] = {0}, pooled = 0, optimum = INFINITY;
-        xm_curve_point_t curve[XM_PROBE_MAX_POINTS];
+        xm_curve_point_t curve[XM_CURVE_MAX_POINTS];
         int kept;
 
         for (int i = 0; i < POINTS; ++i) {

@@ -365,6 +365,7 @@ bad "probe: ranks" "--ranks: 0 is outside 1" "$AUTOPAR" probe -n 0
 bad "probe: contradiction" "2 hosts of 2 ranks are not 3 ranks" \
     "$AUTOPAR" probe -n 3 --hosts 2 --ranks-per-host 2
 bad "probe: uneven" "3 ranks do not fill 2 emulated hosts evenly" "$AUTOPAR" probe -n 3 --hosts 2
+bad "probe: hosts" "2 ranks are too few for 4 emulated hosts" "$AUTOPAR" probe -n 2 --hosts 4
 
 "$AUTOPAR" plan --model gpt-125m --cluster "$cluster" >/dev/full 2>"$work/err"
 [ $? -eq 1 ] || fail "a full disk goes unnoticed"

@@ -1,4 +1,4 @@
-#include "planner/explain/explain.h"
+#include "planner/explain/explain_private.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -30,8 +30,8 @@ static ap_plan_t *make_plan(const xm_cluster_profile_t *profile, int stages)
 
 static const ap_decision_t *find(const ap_explanation_t *explanation, const char *subject)
 {
-    for (int i = 0; i < ap_explanation_decisions(explanation); ++i) {
-        const ap_decision_t *decision = ap_explanation_decision(explanation, i);
+    for (int i = 0; i < explanation->count; ++i) {
+        const ap_decision_t *decision = &explanation->decisions[i];
 
         if (strncmp(decision->subject, subject, strlen(subject)) == 0) {
             return decision;
@@ -72,7 +72,7 @@ START_TEST(every_decision_has_its_numbers)
     ck_assert_double_gt(find(explanation, "stage 1: operator")->chosen_seconds, 0.0);
     decision = find(explanation, "boundary 0-1");
     ck_assert_ptr_nonnull(strstr(decision->decided_by, "link class inter_host"));
-    ck_assert_ptr_nonnull(strstr(ap_explanation_costs(explanation), "assumed for tests"));
+    ck_assert_ptr_nonnull(strstr(explanation->costs, "assumed for tests"));
     ap_explanation_destroy(explanation);
     ap_explanation_destroy(NULL);
     ap_plan_destroy(plan);
@@ -117,7 +117,7 @@ START_TEST(json_holds_the_same)
     document = json_loads(text, 0, NULL);
     ck_assert_ptr_nonnull(document);
     ck_assert_int_eq((int)json_array_size(json_object_get(document, "decisions")),
-                     ap_explanation_decisions(explanation));
+                     explanation->count);
     ap_explanation_print(explanation, sink);
     (void)fclose(sink);
     json_decref(document);

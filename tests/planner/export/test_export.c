@@ -6,7 +6,7 @@
 #include "planner/export/jax.h"
 #include "planner/export/spec.h"
 #include "planner/export/torch.h"
-#include "planner/intra_op/memory_curve.h"
+#include "planner/intra_op/report.h"
 #include "tests/planner/cost/profile_fixture.h"
 #include "xm_test.h"
 
@@ -524,36 +524,6 @@ START_TEST(reports_price_a_sum_over_several_axes_as_one)
 }
 END_TEST
 
-START_TEST(memory_follows_the_operators)
-{
-    enum { STATE, RESULTS, COPIES };
-    ap_shard_report_t *report;
-    ap_memory_curve_t *curve;
-    fixture_t f;
-
-    set_up(&f);
-    shard(&f);
-    ck_assert_xm_ok(ap_shard_report_create(&f.solution, &report));
-    ck_assert_xm_ok(ap_memory_curve_create(&f.solution, report, &curve));
-    ck_assert_int_eq(curve->points, OPS);
-    for (int o = 0; o < OPS; ++o) {
-        ck_assert_double_eq(curve->bytes[STATE][o], 512.0 / 8 + 2048.0 / 4);
-    }
-    ck_assert_double_eq(curve->bytes[RESULTS][OP_DOT], 512);
-    ck_assert_double_eq(curve->bytes[COPIES][OP_DOT], 0);
-    ck_assert_double_eq(curve->bytes[RESULTS][OP_EXP], 512 + 1024);
-    ck_assert_double_eq(curve->bytes[COPIES][OP_EXP], 1024); /* the gathered product */
-    ck_assert_double_eq(curve->bytes[RESULTS][OP_FIRST], 512 + 1024 + 512);
-    ck_assert_double_eq(curve->bytes[COPIES][OP_FIRST], 0);
-    ck_assert_double_eq(curve->bytes[RESULTS][OP_SECOND], 1024 + 512 + 1024);
-    ck_assert_int_eq(ap_memory_curve_peak(curve), OP_EXP);
-    ck_assert_double_eq(ap_memory_curve_sum(curve, OP_EXP, curve->parts), 576 + 512 + 1024 + 1024);
-    ap_memory_curve_destroy(curve);
-    ap_shard_report_destroy(report);
-    tear_down(&f);
-}
-END_TEST
-
 int main(void)
 {
     Suite *suite = suite_create("export");
@@ -568,7 +538,6 @@ int main(void)
     tcase_add_test(tcase, torch_gets_placements_per_mesh_axis);
     tcase_add_test(tcase, reports_count_a_shared_resharding_once);
     tcase_add_test(tcase, reports_price_a_sum_over_several_axes_as_one);
-    tcase_add_test(tcase, memory_follows_the_operators);
     suite_add_tcase(suite, tcase);
     return xm_test_run(suite);
 }

@@ -2,6 +2,7 @@
 #include "planner/frontend/hlo/hlo.h"
 #include "planner/intra_op/plan.h"
 #include "planner/intra_op/report.h"
+#include "tests/planner/intra_op/tables_fixture.h"
 #include "xm_test.h"
 
 static const int shape_4x1[] = {4, 1}, shape_1x4[] = {1, 4};
@@ -19,7 +20,6 @@ static void solve(const char *file, const int *shape, bool force_data_parallel, 
 {
     ap_alpa_params_t alpa = AP_ALPA_PARAMS_INIT;
     ap_shard_params_t params = AP_SHARD_PARAMS_INIT;
-    ap_intra_op_options_t options = AP_INTRA_OP_OPTIONS_INIT;
     ap_intra_op_result_t result;
     ap_frontend_notes_t *notes;
     char path[128];
@@ -35,9 +35,7 @@ static void solve(const char *file, const int *shape, bool force_data_parallel, 
     params.graph = s->graph;
     params.mesh = s->mesh;
     ck_assert_xm_ok(ap_shard_problem_create(&params, &s->problem));
-    s->choice = calloc((size_t)ap_shard_problem_get(s->problem)->nodes, sizeof(int));
-    ck_assert_xm_ok(
-        ap_intra_op_solve(ap_shard_problem_get(s->problem), &options, s->choice, &result));
+    s->choice = tables_solve(s->problem, &result);
     s->objective = result.objective;
 }
 

@@ -152,18 +152,12 @@ START_TEST(layers_must_be_a_chain)
 }
 END_TEST
 
-START_TEST(a_finished_graph_is_closed_and_prints)
+START_TEST(a_finished_graph_is_closed)
 {
     ap_graph_t *graph = chain(1);
-    char text[512] = "";
-    FILE *stream = fmemopen(text, sizeof(text), "w");
 
     ck_assert_xm_ok(ap_graph_finish(graph));
     ck_assert_xm_fails(ap_graph_set_layer(graph, 1), XM_ERR_INVALID_ARGUMENT, "finished");
-    ap_graph_print(graph, stream);
-    (void)fclose(stream);
-    ck_assert_ptr_nonnull(strstr(text, "# graph chain: 3 tensors, 1 operators, 16 parameters"));
-    ck_assert_ptr_nonnull(strstr(text, "'bk,kn->bn' (x[8,4], w[4,4]) -> (h[8,4]) 256 FLOP"));
     ap_graph_destroy(graph);
 }
 END_TEST
@@ -177,7 +171,7 @@ int main(void)
     tcase_add_test(tcase, equal_layers_have_equal_hashes);
     tcase_add_test(tcase, bad_graphs_are_refused);
     tcase_add_test(tcase, layers_must_be_a_chain);
-    tcase_add_test(tcase, a_finished_graph_is_closed_and_prints);
+    tcase_add_test(tcase, a_finished_graph_is_closed);
     suite_add_tcase(suite, tcase);
     return xm_test_run(suite);
 }

@@ -42,8 +42,6 @@ START_TEST(marked_factors_keep_their_mark)
     ck_assert_xm_ok(ap_sharding_rule_create("bsh,h->bsh", "h", "s", NULL, operands, 2, &rule));
     ck_assert_int_eq(kind(&rule, 'h'), AP_FACTOR_NEED_REPLICATION);
     ck_assert_int_eq(kind(&rule, 's'), AP_FACTOR_PERMUTATION);
-    ck_assert_str_eq(ap_factor_kind_name(AP_FACTOR_NEED_REPLICATION), "need-replication");
-    ck_assert_str_eq(ap_factor_kind_name(AP_FACTOR_PERMUTATION), "permutation");
 }
 END_TEST
 

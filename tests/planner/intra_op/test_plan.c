@@ -62,7 +62,6 @@ static void set_up(fixture_t *f, const setting_t *s)
     f->params.graph = f->training;
     f->params.mesh = f->mesh;
     f->params.micro_batches = s->micro_batches;
-    f->params.without_tables = true;
     for (int t = 0; t < ap_graph_tensors(f->training); ++t) {
         if (ap_graph_tensor(f->training, t)->kind == AP_TENSOR_PARAMETER) {
             f->params.state_bytes =
@@ -181,10 +180,11 @@ START_TEST(cbc_agrees)
 {
     static const setting_t setting = {"mlp3", 1024,  512, 0,     1, {4},
                                       false,  false, {0}, false, 4, AP_OPTIMIZER_ADAM};
+    bool have_cbc = system("command -v cbc > /dev/null 2>&1") == 0;
     fixture_t f;
 
     set_up(&f, &setting);
-    for (int round = 0; round < 2 && ap_cfn_cbc_is_there(); ++round) {
+    for (int round = 0; round < 2 && have_cbc; ++round) {
         double objective;
 
         solve(&f);

@@ -1,7 +1,7 @@
 #include "tests/planner/cost/profile_fixture.h"
 
 #include "planner/frontend/zoo.h"
-#include "planner/intra_op/problem.h"
+#include "tests/planner/intra_op/tables_fixture.h"
 #include "planner/intra_op/report.h"
 #include "planner/passes/training.h"
 
@@ -44,12 +44,10 @@ static void tear_down(fixture_t *f)
 /* Solves; the caller frees choice and problem. */
 static ap_shard_problem_t *solve(const fixture_t *f, int **choice, ap_intra_op_result_t *result)
 {
-    const ap_intra_op_options_t options = AP_INTRA_OP_OPTIONS_INIT;
     ap_shard_problem_t *shard;
 
     ck_assert_xm_ok(ap_shard_problem_create(&f->params, &shard));
-    *choice = calloc((size_t)ap_shard_problem_get(shard)->nodes, sizeof(int));
-    ck_assert_xm_ok(ap_intra_op_solve(ap_shard_problem_get(shard), &options, *choice, result));
+    *choice = tables_solve(shard, result);
     return shard;
 }
 
@@ -62,7 +60,7 @@ START_TEST(every_operator_input_and_parameter_is_a_node)
     set_up(&f, "gpt-125m", 1, 2, 2);
     ck_assert_xm_ok(ap_shard_problem_create(&f.params, &shard));
     for (int t = 0; t < ap_graph_tensors(f.training); ++t) {
-        int node = ap_shard_problem_tensor_node(shard, t);
+        int node = shard->tensor_node[t];
 
         ck_assert((node >= 0) == (ap_graph_tensor(f.training, t)->producer < 0));
         nodes += node >= 0;
@@ -74,14 +72,13 @@ START_TEST(every_operator_input_and_parameter_is_a_node)
     for (int o = 0; o < ap_graph_ops(f.training); ++o) {
         char text[192];
 
-        ck_assert_str_eq(ap_shard_problem_node_name(shard, ap_shard_problem_op_node(shard, o)),
+        ck_assert_str_eq(ap_shard_problem_node_name(shard, shard->op_node[o]),
                          ap_graph_op(f.training, o)->name);
-        (void)ap_shard_problem_strategy(shard, ap_shard_problem_op_node(shard, o), 0, text,
-                                        sizeof(text));
+        (void)ap_shard_problem_strategy(shard, shard->op_node[o], 0, text, sizeof(text));
         ck_assert_ptr_nonnull(strstr(text, "->"));
         ++nodes;
     }
-    ck_assert_int_eq(nodes, ap_shard_problem_get(shard)->nodes);
+    ck_assert_int_eq(nodes, ap_shard_problem_nodes(shard));
     ap_shard_problem_destroy(shard);
     ap_shard_problem_destroy(NULL);
     tear_down(&f);
@@ -115,46 +112,20 @@ START_TEST(new_weights_go_back_to_where_the_old_are)
 }
 END_TEST
 
-/* A limit below what the free choice takes shards more, at a price. */
-START_TEST(a_memory_limit_shards_parameters)
-{
-    ap_shard_problem_t *shard;
-    ap_intra_op_result_t unlimited, limited;
-    int *choice;
-    fixture_t f;
-
-    set_up(&f, "gpt-125m", 1, 1, 4);
-    shard = solve(&f, &choice, &unlimited);
-    free(choice);
-    ap_shard_problem_destroy(shard);
-    f.params.memory_limit = 0.9 * unlimited.memory;
-    shard = solve(&f, &choice, &limited);
-    ck_assert_double_le(limited.memory, f.params.memory_limit);
-    ck_assert_double_gt(limited.objective, unlimited.objective);
-    ck_assert_double_le(limited.bound, limited.objective * (1 + 1e-9));
-    ck_assert_double_ge(limited.bound, unlimited.objective * (1 - 1e-9));
-    free(choice);
-    ap_shard_problem_destroy(shard);
-    tear_down(&f);
-}
-END_TEST
-
 /* On one device there is nothing to choose: the objective is the compute time of all operators. */
 START_TEST(one_device_has_one_plan)
 {
     ap_shard_problem_t *shard;
     ap_intra_op_result_t result;
-    const ap_intra_op_problem_t *problem;
     double sum = 0;
     int *choice;
     fixture_t f;
 
     set_up(&f, "gpt-125m", 1, 1, 1);
     shard = solve(&f, &choice, &result);
-    problem = ap_shard_problem_get(shard);
-    for (int n = 0; n < problem->nodes; ++n) {
-        ck_assert_int_eq(problem->strategies[n], 1);
-        sum += problem->costs[n][0];
+    for (int n = 0; n < ap_shard_problem_nodes(shard); ++n) {
+        ck_assert_int_eq(ap_strategy_table_of(shard, n)->count, 1);
+        sum += ap_strategy_table_of(shard, n)->costs[0];
     }
     ck_assert_double_eq_tol(result.objective, sum, 1e-12);
     free(choice);
@@ -217,7 +188,6 @@ int main(void)
     tcase_set_timeout(tcase, 50);
     tcase_add_test(tcase, every_operator_input_and_parameter_is_a_node);
     tcase_add_test(tcase, new_weights_go_back_to_where_the_old_are);
-    tcase_add_test(tcase, a_memory_limit_shards_parameters);
     tcase_add_test(tcase, one_device_has_one_plan);
     tcase_add_test(tcase, a_look_up_costs_its_rows);
     suite_add_tcase(suite, tcase);

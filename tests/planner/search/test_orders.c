@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "planner/explain/explain.h"
+#include "planner/explain/explain_private.h"
 #include "planner/plan/schedule.h"
 #include "planner/explain/verify.h"
 #include "planner/search/planner.h"
@@ -294,8 +294,8 @@ START_TEST(readers_agree_on_moved_hosts)
     ck_assert_str_eq(ap_plan_digest(again), ap_plan_digest(plan));
     (void)unlink(path);
     ck_assert_xm_ok(ap_explanation_create(again, profile, 1, &explanation));
-    for (int d = 0; d < ap_explanation_decisions(explanation); ++d) {
-        const ap_decision_t *decision = ap_explanation_decision(explanation, d);
+    for (int d = 0; d < explanation->count; ++d) {
+        const ap_decision_t *decision = &explanation->decisions[d];
 
         if (strcmp(decision->subject, "order of hosts") == 0) {
             told = true;

@@ -166,7 +166,7 @@ int main(void)
     Suite *suite = suite_create("cfn_cbc");
     TCase *tcase = tcase_create("all");
 
-    if (!ap_cfn_cbc_is_there()) {
+    if (system("command -v cbc > /dev/null 2>&1") != 0) {
         printf("skipped: no cbc in PATH (Debian package coinor-cbc)\n");
         return 77;
     }

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "planner/frontend/zoo.h"
-#include "planner/intra_op/problem.h"
+#include "tests/planner/intra_op/tables_fixture.h"
 #include "planner/passes/training.h"
 
 static bool have_cbc(void)
@@ -110,9 +110,9 @@ static double run_cbc(const char *lp_path)
 static void compare(const char *model, const ap_zoo_params_t *zoo, const ap_cost_model_t *cost,
                     const int *shape)
 {
-    const ap_intra_op_options_t options = AP_INTRA_OP_OPTIONS_INIT;
     ap_shard_params_t params = AP_SHARD_PARAMS_INIT;
     const ap_intra_op_problem_t *problem;
+    tables_t tables;
     ap_graph_t *forward, *training;
     ap_cost_mesh_t *mesh;
     ap_shard_problem_t *shard;
@@ -130,9 +130,10 @@ static void compare(const char *model, const ap_zoo_params_t *zoo, const ap_cost
     params.mesh = mesh;
     params.micro_batches = 4;
     ck_assert_xm_ok(ap_shard_problem_create(&params, &shard));
-    problem = ap_shard_problem_get(shard);
+    tables_open(shard, &tables);
+    problem = &tables.problem;
     choice = calloc((size_t)problem->nodes, sizeof(int));
-    ck_assert_xm_ok(ap_intra_op_solve(problem, &options, choice, &result));
+    ck_assert_xm_ok(ap_intra_op_solve(problem, 0, choice, &result));
     ck_assert(result.eliminated);
     scale = 1000 / result.objective; /* CBC's tolerances are absolute */
     write_lp(path, problem, scale);
@@ -142,6 +143,7 @@ static void compare(const char *model, const ap_zoo_params_t *zoo, const ap_cost
            problem->nodes, result.objective, cbc);
     ck_assert_double_eq_tol(result.objective, cbc, 1e-6 * cbc);
     free(choice);
+    tables_close(&tables);
     ap_shard_problem_destroy(shard);
     ap_cost_mesh_destroy(mesh);
     ap_graph_destroy(training);

@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 #include "planner/frontend/zoo.h"
-#include "planner/intra_op/problem.h"
+#include "tests/planner/intra_op/tables_fixture.h"
 #include "planner/passes/training.h"
 
 typedef struct golden {
@@ -46,7 +46,6 @@ static solved_t solve(const golden_t *row)
     ap_zoo_params_t zoo = AP_ZOO_PARAMS_INIT;
     ap_alpa_params_t alpa = AP_ALPA_PARAMS_INIT;
     ap_shard_params_t params = AP_SHARD_PARAMS_INIT;
-    ap_intra_op_options_t options = AP_INTRA_OP_OPTIONS_INIT;
     solved_t s = {0};
 
     zoo.batch = row->batch;
@@ -61,11 +60,8 @@ static solved_t solve(const golden_t *row)
         ap_cost_mesh_create(s.model, row->shape[0], row->shape[1], row->shape, 2, &s.mesh));
     params.graph = s.training;
     params.mesh = s.mesh;
-    params.memory_limit = 1000e6;
     ck_assert_xm_ok(ap_shard_problem_create(&params, &s.shard));
-    s.choice = calloc((size_t)ap_shard_problem_get(s.shard)->nodes, sizeof(int));
-    ck_assert_xm_ok(
-        ap_intra_op_solve(ap_shard_problem_get(s.shard), &options, s.choice, &s.result));
+    s.choice = tables_solve(s.shard, &s.result);
     return s;
 }
 
@@ -82,13 +78,12 @@ static void release(solved_t *s)
 /* The penalties in a choice: what parameters and inputs cost by themselves. */
 static double penalties(const solved_t *s)
 {
-    const ap_intra_op_problem_t *problem = ap_shard_problem_get(s->shard);
     double sum = 0;
 
     for (int t = 0; t < ap_graph_tensors(s->training); ++t) {
-        int node = ap_shard_problem_tensor_node(s->shard, t);
+        int node = s->shard->tensor_node[t];
 
-        sum += node >= 0 ? problem->costs[node][s->choice[node]] : 0;
+        sum += node >= 0 ? ap_strategy_table_of(s->shard, node)->costs[s->choice[node]] : 0;
     }
     return sum;
 }

@@ -388,9 +388,7 @@ START_TEST(all_ranges_of_a_model_are_quick)
         }
     }
     seconds = (double)(clock() - start) / CLOCKS_PER_SEC;
-    printf("3510 stages in %.1f ms, %zu tables\n", 1e3 * seconds,
-           ap_stage_context_tables(f.context));
-    ck_assert_uint_eq(ap_stage_context_tables(f.context), 30);
+    printf("3510 stages in %.1f ms\n", 1e3 * seconds);
     ck_assert_double_lt(seconds, 3 * (slower != NULL ? strtod(slower, NULL) : 1));
     tear_down(&f);
 }

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import unittest
 import zipfile
@@ -30,10 +31,19 @@ print(crossmesh.__version__)
 """
 
 
-def build(folder, library):
-    """The wheel of a copy of the sources, as building leaves files there."""
+with open(os.path.join(os.environ["SOURCE_DIR"], "LICENSE"), "rb") as file:
+    LICENSE = file.read()
+
+
+def copy_sources(folder):
+    """A copy of the sources, as building leaves files there."""
     sources = os.path.join(folder, "sources")
     shutil.copytree(PACKAGE, sources, ignore=shutil.ignore_patterns("build", "*.egg-info", "__pycache__"))
+    return sources
+
+
+def build(folder, library):
+    sources = copy_sources(folder)
     environment = {name: value for name, value in os.environ.items() if name != "CROSSMESH_LIBRARY"}
     environment.pop("PYTHONPATH")
     environment.update(OFFLINE)
@@ -56,6 +66,8 @@ class Wheel(unittest.TestCase):
             subprocess.run(command, check=True, env={**os.environ, **OFFLINE})
             with zipfile.ZipFile(wheel) as archive:
                 names = archive.namelist()
+                licenses = [name for name in names if re.search(r"\.dist-info/(licenses/)?LICENSE$", name)]
+                self.assertEqual([archive.read(name) for name in licenses], [LICENSE])
             libraries = ("libcrossmesh.so.0", "libautopar.so", "libcrossmesh-xla.so", "libnccl-net-crossmesh.so")
             for name in ("py.typed", "torch/__init__.py", *(f"lib/{library}" for library in libraries)):
                 self.assertIn(f"crossmesh/{name}", names)
@@ -80,6 +92,17 @@ class Wheel(unittest.TestCase):
             self.assertEqual(os.path.basename(wheel), "crossmesh-0.2.0-py3-none-any.whl")
             with zipfile.ZipFile(wheel) as archive:
                 self.assertFalse([name for name in archive.namelist() if ".so" in name])
+
+    def test_sources_have_the_license(self):
+        with tempfile.TemporaryDirectory() as folder:
+            command = [sys.executable, "setup.py", "-q", "sdist", "--formats", "gztar", "-d", folder]
+            environment = {name: value for name, value in os.environ.items() if name != "CROSSMESH_LIBRARY"}
+            result = subprocess.run(
+                command, cwd=copy_sources(folder), capture_output=True, text=True, env=environment
+            )
+            self.assertEqual(result.returncode, 0, result.stderr)
+            with tarfile.open(os.path.join(folder, "crossmesh-0.2.0.tar.gz")) as archive:
+                self.assertEqual(archive.extractfile("crossmesh-0.2.0/LICENSE").read(), LICENSE)
 
     def test_a_library_that_is_not_there(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -271,7 +271,7 @@ START_TEST(what_is_filled_in_fits_older_and_newer_callers)
     } newer;
     xm_plan_info_t info = XM_PLAN_INFO_INIT, older;
 
-    ck_assert_xm_ok(xm_plan_info(plan, &info));
+    ck_assert_xm_ok(xm_plan_get_info(plan, &info));
     ck_assert_uint_eq(info.bytes, 32);
     ck_assert_uint_eq(strlen(info.digest), 32);
     ck_assert_str_eq(info.strategy_name, "broadcast");
@@ -279,7 +279,7 @@ START_TEST(what_is_filled_in_fits_older_and_newer_callers)
 
     memset(&newer, 0x55, sizeof(newer));
     newer.known.struct_size = sizeof(newer);
-    ck_assert_xm_ok(xm_plan_info(plan, &newer.known));
+    ck_assert_xm_ok(xm_plan_get_info(plan, &newer.known));
     ck_assert_uint_eq(newer.known.struct_size, sizeof(newer));
     ck_assert_str_eq(newer.known.digest, info.digest);
     for (int i = 0; i < EXTRA; ++i) {
@@ -288,11 +288,11 @@ START_TEST(what_is_filled_in_fits_older_and_newer_callers)
 
     memset(&older, 0x55, sizeof(older));
     older.struct_size = offsetof(xm_plan_info_t, bound_ns);
-    ck_assert_xm_ok(xm_plan_info(plan, &older));
+    ck_assert_xm_ok(xm_plan_get_info(plan, &older));
     ck_assert_uint_eq(older.net_bytes, info.net_bytes);
     ck_assert_int_eq(older.bound_ns, 0x5555555555555555);
     older.struct_size = 3;
-    ck_assert_xm_fails(xm_plan_info(plan, &older), XM_ERR_INVALID_ARGUMENT,
+    ck_assert_xm_fails(xm_plan_get_info(plan, &older), XM_ERR_INVALID_ARGUMENT,
                        "struct_size of xm_plan_info_t is 3");
 }
 END_TEST

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The C interface for ctypes. scripts/generate-python-abi makes this file of the public headers: change those."""
 # ruff: noqa
 
@@ -834,7 +835,7 @@ CROSSMESH: dict[str, tuple[bool, Any, tuple[Any, ...]]] = {
     "xm_scheduler_parse": (True, c_int, (c_char_p, POINTER(c_int))),
     "xm_plan_create": (True, c_int, (POINTER(PlanParams), POINTER(c_void_p))),
     "xm_plan_destroy": (False, None, (c_void_p,)),
-    "xm_plan_info": (True, c_int, (c_void_p, POINTER(PlanInfo))),
+    "xm_plan_get_info": (True, c_int, (c_void_p, POINTER(PlanInfo))),
     "xm_plan_simulate": (True, c_int, (c_void_p, c_void_p, c_int, POINTER(PlanHop), POINTER(c_int64))),
     "xm_plan_verify": (True, c_int, (c_void_p,)),
     "xm_plan_to_json": (True, c_int, (c_void_p, POINTER(c_void_p))),

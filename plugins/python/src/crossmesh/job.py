@@ -41,7 +41,7 @@ def _count_fork() -> None:
 os.register_at_fork(after_in_child=_count_fork)
 
 
-class _Errand:
+class _BackgroundCall:
     """A call that waits in C, where nobody looks at signals: another thread makes it, so that Ctrl-C is heard. What it
     gives to nobody is undone."""
 
@@ -64,7 +64,7 @@ class _Errand:
 
     def result(self) -> tuple[int, str]:
         """Status and sentence. In a shield."""
-        threading.Thread(target=self._run, name="crossmesh-errand", daemon=True).start()
+        threading.Thread(target=self._run, name="crossmesh-call", daemon=True).start()
         try:
             while self._result is None:
                 hear()
@@ -100,10 +100,10 @@ class Job:
     _gate: threading.Lock  # who has it comes next
     _slot_lock: threading.Lock  # who has it has the worker
     _wake_lock: threading.Lock  # so that nobody wakes a worker that is being destroyed
-    _seated: int  # the thread that has the worker
+    _owner_thread: int  # the thread that has the worker
     _requests: list[Request]  # that have not ended
     _posted: threading.Condition  # there are some
-    _graves: list[tuple[int, Any]]  # reshards that nobody has any more, and what they use
+    _orphans: list[tuple[int, Any]]  # reshards that nobody has any more, and what they use
     _reshards: weakref.WeakSet[Reshard]
     _slice: int
     _thread: threading.Thread | None
@@ -191,11 +191,11 @@ class Job:
             table.raise_pending()
         with shielded():
             if table is None:
-                errand = _Errand(
+                call = _BackgroundCall(
                     lambda: int(raw.xm_worker_create(env, params, worker)),
                     lambda: raw.xm_worker_destroy(worker, b"interrupted while the job was made"),
                 )
-                status, sentence = errand.result()
+                status, sentence = call.result()
             if status < 0:
                 raise from_status(status, sentence)
             self._take(worker.value, table, progress_thread, oob_only)
@@ -206,8 +206,8 @@ class Job:
         self._worker, self._table, self._forks = worker, table, _forks
         self._gate, self._slot_lock = threading.Lock(), threading.Lock()
         self._wake_lock, self._posted = threading.Lock(), threading.Condition(threading.Lock())
-        self._seated = 0
-        self._requests, self._graves = [], []
+        self._owner_thread = 0
+        self._requests, self._orphans = [], []
         self._reshards = weakref.WeakSet()
         self._slice = OOB_SLICE_NS if oob_only else SLICE_NS
         self._read_slots()
@@ -240,7 +240,7 @@ class Job:
         """The worker, for this thread alone. The progress thread is asked to make room. Ctrl-C is heard at the end."""
         self._check()
         assert self._worker is not None
-        if self._seated == threading.get_ident():
+        if self._owner_thread == threading.get_ident():
             yield self._worker
             return
         with shielded():
@@ -251,19 +251,19 @@ class Job:
                         if self._worker is not None:
                             raw.xm_worker_wake(self._worker)
                     self._slot_lock.acquire()
-            self._seated = threading.get_ident()
+            self._owner_thread = threading.get_ident()
             try:
                 self._check()
-                self._bury()
+                self._destroy_orphans()
                 yield self._worker
             finally:
-                self._seated = 0
+                self._owner_thread = 0
                 self._slot_lock.release()
 
-    def _bury(self) -> None:
+    def _destroy_orphans(self) -> None:
         """Destroys reshards that nobody has any more; the collector may not, as it may come at any time."""
-        while self._graves:
-            reshard, _kept = self._graves.pop()
+        while self._orphans:
+            reshard, _kept = self._orphans.pop()
             raw.xm_reshard_destroy(reshard)
 
     def _now(self) -> int:
@@ -394,7 +394,7 @@ class Job:
             reshard.close()
         for request in list(self._requests):
             request._drop()
-        self._bury()
+        self._destroy_orphans()
 
     def shrink(self, timeout: float | None = None) -> None:
         """Makes a group of the ranks that are alive, with new numbers; `rank`, `size` and hosts change. Reshards of the

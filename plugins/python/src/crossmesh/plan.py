@@ -87,7 +87,7 @@ class Plan:
         self._handle = handle.value
         weakref.finalize(self, lib.xm_plan_destroy, self._handle).atexit = False
         self._info = _native.PlanInfo(struct_size=ctypes.sizeof(_native.PlanInfo))
-        lib.xm_plan_info(self._handle, self._info)
+        lib.xm_plan_get_info(self._handle, self._info)
 
     @property
     def bytes(self) -> int:

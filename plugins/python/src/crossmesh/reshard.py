@@ -161,7 +161,7 @@ class Reshard:
             )
             self._buffers = sources, targets
             self._request: Request | None = None
-            self._finalizer = weakref.finalize(self, _bequeath, job, self._handle, (plan, self._buffers))
+            self._finalizer = weakref.finalize(self, _orphan, job, self._handle, (plan, self._buffers))
             self._finalizer.atexit = False
             job._reshards.add(self)
 
@@ -248,7 +248,7 @@ class Reshard:
                 if not self._request.done:
                     self._request._finish(AbortedError("the reshard was closed while it ran"))
             self._finalizer()
-            job._bury()
+            job._destroy_orphans()
             self._handle = None
 
     def __enter__(self) -> Reshard:
@@ -261,6 +261,6 @@ class Reshard:
         return f"<Reshard of {self.plan!r}>"
 
 
-def _bequeath(job: Job, reshard: int, kept: tuple[Any, ...]) -> None:
+def _orphan(job: Job, reshard: int, kept: tuple[Any, ...]) -> None:
     """The collector may call this at any time, so the reshard is only put aside. Buffers stay until it is gone."""
-    job._graves.append((reshard, kept))
+    job._orphans.append((reshard, kept))

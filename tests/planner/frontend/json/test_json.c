@@ -4,7 +4,7 @@
 #include "planner/frontend.h"
 #include "planner/passes/training.h"
 #include "planner/frontend/json.h"
-#include "planner/intra_op/problem.h"
+#include "tests/planner/intra_op/tables_fixture.h"
 #include "xm_test.h"
 
 static ap_graph_t *load(const char *model)
@@ -41,12 +41,10 @@ static double optimum(const ap_graph_t *graph)
     static const int shape[] = {1, 4};
     ap_alpa_params_t alpa = AP_ALPA_PARAMS_INIT;
     ap_shard_params_t params = AP_SHARD_PARAMS_INIT;
-    ap_intra_op_options_t options = AP_INTRA_OP_OPTIONS_INIT;
     ap_intra_op_result_t result;
     ap_cost_model_t *model;
     ap_cost_mesh_t *mesh;
     ap_shard_problem_t *problem;
-    int *choice;
 
     alpa.beta[0] = alpa.beta[1] = 1;
     ck_assert_xm_ok(ap_cost_model_create_alpa(&alpa, &model));
@@ -54,10 +52,7 @@ static double optimum(const ap_graph_t *graph)
     params.graph = graph;
     params.mesh = mesh;
     ck_assert_xm_ok(ap_shard_problem_create(&params, &problem));
-    choice = calloc((size_t)ap_shard_problem_get(problem)->nodes, sizeof(int));
-    ck_assert_ptr_nonnull(choice);
-    ck_assert_xm_ok(ap_intra_op_solve(ap_shard_problem_get(problem), &options, choice, &result));
-    free(choice);
+    free(tables_solve(problem, &result));
     ap_shard_problem_destroy(problem);
     ap_cost_mesh_destroy(mesh);
     ap_cost_model_destroy(model);

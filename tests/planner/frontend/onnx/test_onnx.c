@@ -7,7 +7,7 @@
 #include "planner/frontend/onnx.h"
 #include "planner/frontend/onnx/schema/onnx.pb-c.h"
 #include "planner/frontend/onnx/wire.h"
-#include "planner/intra_op/problem.h"
+#include "tests/planner/intra_op/tables_fixture.h"
 #include "xm_test.h"
 
 enum { MOST = 32 };
@@ -452,7 +452,6 @@ static double optimum(const ap_graph_t *graph, int a, int b, char *spec, const c
     const int shape[] = {a, b};
     ap_alpa_params_t alpa = AP_ALPA_PARAMS_INIT;
     ap_shard_params_t params = AP_SHARD_PARAMS_INIT;
-    ap_intra_op_options_t options = AP_INTRA_OP_OPTIONS_INIT;
     ap_intra_op_result_t result;
     ap_cost_model_t *model;
     ap_cost_mesh_t *mesh;
@@ -465,9 +464,7 @@ static double optimum(const ap_graph_t *graph, int a, int b, char *spec, const c
     params.graph = graph;
     params.mesh = mesh;
     ck_assert_xm_ok(ap_shard_problem_create(&params, &problem));
-    choice = calloc((size_t)ap_shard_problem_get(problem)->nodes, sizeof(int));
-    ck_assert_ptr_nonnull(choice);
-    ck_assert_xm_ok(ap_intra_op_solve(ap_shard_problem_get(problem), &options, choice, &result));
+    choice = tables_solve(problem, &result);
     for (int t = 0; t < ap_graph_tensors(graph) && tensor != NULL; ++t) {
         if (strcmp(ap_graph_tensor(graph, t)->name, tensor) == 0) {
             (void)ap_spec_format(ap_shard_problem_spec(problem, choice, t),

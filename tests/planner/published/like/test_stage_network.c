@@ -84,7 +84,7 @@ static void check_exact(const char *model, const ap_space_t *space, bool recompu
 
 START_TEST(exact_searches_find_the_plan_of_the_layer_tables)
 {
-    ap_space_t space = ap_space_all();
+    ap_space_t space = AP_SPACE_INIT;
 
     space.scatter = false;
     space.parameter_modes = 1U << AP_PARAMETER_REPLICATED;
@@ -96,7 +96,7 @@ END_TEST
 
 START_TEST(the_data_parallel_start_moves_nothing_between_layers)
 {
-    ap_space_t space = ap_space_all();
+    ap_space_t space = AP_SPACE_INIT;
     int assignment[MOST];
     ap_stage_solution_t *solution;
     site_t site;

@@ -244,6 +244,52 @@ START_TEST(a_proved_choice_is_the_same_in_every_run)
 }
 END_TEST
 
+/* Edges of three nodes become nodes, of more values than a node of the problem may have; those of
+ * live nodes have segments of usage. */
+START_TEST(an_edge_has_more_values_than_a_node)
+{
+    enum { NODES = 3, EACH = 40 };
+    static const int scope[NODES] = {0, 1, 2};
+    ap_cfn_options_t options = AP_CFN_OPTIONS_INIT;
+    ap_cfn_t *cfn = array(1, sizeof(*cfn));
+    int choice[NODES];
+    ap_cfn_result_t result;
+
+    cfn->nodes = NODES;
+    cfn->node_at = array(NODES + 1, sizeof(size_t));
+    cfn->interval = array(2 * NODES, sizeof(int64_t));
+    cfn->costs = array(NODES * EACH, sizeof(int64_t));
+    cfn->usages = array(NODES * EACH, sizeof(int64_t));
+    for (int n = 0; n < NODES; ++n) {
+        cfn->node_at[n + 1] = cfn->node_at[n] + EACH;
+        cfn->interval[2 * n + 1] = 1;
+        for (int x = 0; x < EACH; ++x) {
+            cfn->usages[n * EACH + x] = EACH - x;
+        }
+    }
+    cfn->edges = 1;
+    cfn->scope_at = array(2, sizeof(size_t));
+    cfn->cell_at = array(2, sizeof(size_t));
+    cfn->scope = array(NODES, sizeof(int));
+    memcpy(cfn->scope, scope, sizeof(scope));
+    cfn->scope_at[1] = NODES;
+    cfn->cell_at[1] = EACH * EACH * EACH;
+    cfn->cells = array(cfn->cell_at[1], sizeof(int64_t));
+    /* The more is used, the less it costs. */
+    for (size_t c = 0; c < cfn->cell_at[1]; ++c) {
+        cfn->cells[c] = (int64_t)(c % EACH + c / EACH % EACH + c / (EACH * EACH));
+    }
+    cfn->limited = true;
+    cfn->limit = 2 * EACH;
+    options.seconds = 30.0;
+    ck_assert_int_eq(ap_cfn_check(cfn), XM_OK);
+    ck_assert_xm_ok(ap_cfn_solve(cfn, &options, choice, &result));
+    ck_assert(result.optimal && result.value.feasible);
+    ck_assert_int_eq((int)result.value.cost, EACH);
+    ap_cfn_destroy(cfn);
+}
+END_TEST
+
 /* What a large problem takes of the processor is no more than the time that it was given. */
 START_TEST(the_time_is_kept)
 {
@@ -346,6 +392,7 @@ int main(void)
     tcase_add_test(search, equals_brute_force_without_limit);
     tcase_add_test(search, equals_brute_force_with_limit);
     tcase_add_test(search, a_proved_choice_is_the_same_in_every_run);
+    tcase_add_test(search, an_edge_has_more_values_than_a_node);
     tcase_add_test(search, the_time_is_kept);
     tcase_add_test(reader, reads_the_format);
     tcase_add_test(reader, refuses_bad_text);

@@ -1,9 +1,9 @@
 /*
- * Maps a file of HLO text. Dumps of real models hold literals of many megabytes that no rule looks
- * at; a private read-only mapping lets the parser skip them without the pages ever being read.
+ * Maps a model's file. Dumps of real models hold literals of many megabytes that no rule looks at;
+ * a private read-only mapping lets the parser skip them without the pages ever being read.
  */
 
-#include "planner/frontend/hlo/file.h"
+#include "planner/frontend/common/file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-xm_status_t hlo_file_map(const char *path, hlo_file_t *file)
+xm_status_t ap_frontend_file_map(const char *path, const char *format, ap_frontend_file_t *file)
 {
     int descriptor = open(path, O_RDONLY | O_CLOEXEC);
     struct stat about;
@@ -29,8 +29,8 @@ xm_status_t hlo_file_map(const char *path, hlo_file_t *file)
     /* Mapping nothing fails with a sentence that would not help, and a pipe cannot be mapped. */
     if (!S_ISREG(about.st_mode) || about.st_size == 0) {
         (void)close(descriptor);
-        return xm_error_set(XM_ERR_PARSE, "%s is %s, not HLO text", path,
-                            S_ISREG(about.st_mode) ? "empty" : "no regular file");
+        return xm_error_set(XM_ERR_PARSE, "%s is %s, not %s", path,
+                            S_ISREG(about.st_mode) ? "empty" : "no regular file", format);
     }
     text = mmap(NULL, (size_t)about.st_size, PROT_READ, MAP_PRIVATE, descriptor, 0);
     (void)close(descriptor);
@@ -42,7 +42,7 @@ xm_status_t hlo_file_map(const char *path, hlo_file_t *file)
     return XM_OK;
 }
 
-void hlo_file_unmap(hlo_file_t *file)
+void ap_frontend_file_unmap(ap_frontend_file_t *file)
 {
     (void)munmap(file->bytes, file->size);
 }
