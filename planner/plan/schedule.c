@@ -313,8 +313,7 @@ xm_status_t ap_plan_simulate(const ap_plan_t *plan, const ap_plan_simulation_t *
     ap_schedule_t *schedule = NULL;
     xm_status_t status;
 
-    if (simulation->struct_size < sizeof(*simulation) || chunks > (1 << 20) / devices ||
-        arrays.slices > (1 << 20) / arrays.stages) {
+    if (chunks > (1 << 20) / devices || arrays.slices > (1 << 20) / arrays.stages) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                             "%d virtual stages and %d slices on %d stages are too many", chunks,
                             arrays.slices, devices);
@@ -486,10 +485,6 @@ xm_status_t ap_plan_evaluate(const ap_plan_t *plan, const ap_plan_judgement_t *j
                      .stash = judgement->stash,
                      .memory_limit = judgement->memory_limit};
 
-    if (judgement->struct_size < sizeof(*judgement)) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "a judgement needs AP_PLAN_JUDGEMENT_INIT to start from");
-    }
     return reschedule(plan, judgement->kind, &terms, result);
 }
 
