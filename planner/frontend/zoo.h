@@ -31,7 +31,6 @@
 #include "planner/graph.h"
 
 typedef struct ap_zoo_params {
-    size_t struct_size;
     int64_t batch;        /**< samples of one micro-batch; 0 = 1, mlp 1024 */
     int64_t hidden;       /**< mlp only; 0 = 128 */
     int layers;           /**< language models: blocks, 0 = what the table says */
@@ -41,7 +40,7 @@ typedef struct ap_zoo_params {
 
 #define AP_ZOO_PARAMS_INIT                                                                         \
     {                                                                                              \
-        .struct_size = sizeof(ap_zoo_params_t)                                                     \
+        0                                                                                          \
     }
 
 /** XM_ERR_NOT_FOUND with the nearest name when there is no such model. */

@@ -342,11 +342,6 @@ static xm_status_t check_problem(const ap_inter_op_problem_t *problem)
 {
     int hosts = problem->hosts, per_host = problem->devices_per_host;
 
-    if (problem->struct_size < sizeof(*problem)) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "struct_size is %zu, not %zu: start from AP_INTER_OP_PROBLEM_INIT",
-                            problem->struct_size, sizeof(*problem));
-    }
     if (problem->layers < 1 || hosts < 1 || per_host < 1 || problem->submesh_count < 1 ||
         problem->config_count < 1 || problem->cost == NULL || problem->submeshes == NULL) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,

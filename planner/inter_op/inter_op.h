@@ -59,7 +59,6 @@ typedef struct ap_inter_op_boundary {
 typedef double (*ap_inter_op_boundary_fn)(void *arg, const ap_inter_op_boundary_t *boundary);
 
 typedef struct ap_inter_op_problem {
-    size_t struct_size;
     int layers;           /**< K */
     int hosts;            /**< N */
     int devices_per_host; /**< M */
@@ -113,7 +112,7 @@ typedef struct ap_inter_op_problem {
 
 #define AP_INTER_OP_PROBLEM_INIT                                                                   \
     {                                                                                              \
-        .struct_size = sizeof(ap_inter_op_problem_t)                                               \
+        0                                                                                          \
     }
 
 typedef struct ap_inter_op_stage {

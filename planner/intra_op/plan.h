@@ -37,7 +37,6 @@
 const char *ap_shard_solver_name(ap_shard_solver_t solver);
 
 typedef struct ap_shard_options {
-    size_t struct_size;
     ap_shard_solver_t solver;
     double seconds; /**< for the solver, kept to; 0 = 1, or up to 60 until there is a plan */
     int threads;    /**< 0 = one per core */
@@ -52,7 +51,7 @@ typedef struct ap_shard_options {
 
 #define AP_SHARD_OPTIONS_INIT                                                                      \
     {                                                                                              \
-        .struct_size = sizeof(ap_shard_options_t), .seed = 1                                       \
+        .seed = 1                                                                                  \
     }
 
 /** What memory is used for. */

@@ -24,7 +24,6 @@
 typedef struct ap_shard_problem ap_shard_problem_t;
 
 typedef struct ap_shard_params {
-    size_t struct_size;
     const ap_graph_t *graph; /**< finished; usually the training step */
     const ap_cost_mesh_t *mesh;
     int micro_batches;  /**< per-iteration costs are divided by it; 0 = 1 */
@@ -33,7 +32,7 @@ typedef struct ap_shard_params {
 
 #define AP_SHARD_PARAMS_INIT                                                                       \
     {                                                                                              \
-        .struct_size = sizeof(ap_shard_params_t)                                                   \
+        0                                                                                          \
     }
 
 xm_status_t ap_shard_problem_create(const ap_shard_params_t *params, ap_shard_problem_t **problem);

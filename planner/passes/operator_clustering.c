@@ -211,8 +211,7 @@ static xm_status_t refuse(const solver_t *s, double total)
 
 static xm_status_t check(const ap_operator_clustering_t *problem)
 {
-    if (problem->struct_size < sizeof(*problem) || problem->ops < 1 || problem->layers < 1 ||
-        !(problem->delta >= 0)) {
+    if (problem->ops < 1 || problem->layers < 1 || !(problem->delta >= 0)) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                             "%d operators in %d layers with FLOPs up to %g above the mean: there "
                             "must be one of each, and nothing below",

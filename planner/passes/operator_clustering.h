@@ -36,7 +36,6 @@
 
 /** Everything is borrowed. */
 typedef struct ap_operator_clustering {
-    size_t struct_size;
     int ops;
     const double *flops;   /**< per operator, not negative */
     const bool *heavy;     /**< per operator: counts for min_heavy; NULL: none does */
@@ -54,7 +53,7 @@ typedef struct ap_operator_clustering {
 
 #define AP_OPERATOR_CLUSTERING_INIT                                                                \
     {                                                                                              \
-        .struct_size = sizeof(ap_operator_clustering_t), .delta = 0.5                              \
+        .delta = 0.5                                                                               \
     }
 
 typedef struct ap_operator_clusters {

@@ -254,10 +254,8 @@ static xm_status_t check_numbers(const ap_schedule_params_t *params)
 {
     const char *name;
 
-    if (params->struct_size < sizeof(*params) || (int)params->kind < 0 ||
-        (int)params->kind >= AP_SCHEDULE_KINDS) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "a schedule needs a kind, and AP_SCHEDULE_PARAMS_INIT to start from");
+    if ((int)params->kind < 0 || (int)params->kind >= AP_SCHEDULE_KINDS) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "a schedule needs a kind");
     }
     name = names[params->kind];
     if (params->devices < 1 || params->devices > MOST_DEVICES || params->micro_batches < 1) {

@@ -108,7 +108,6 @@ typedef struct ap_schedule {
 } ap_schedule_t;
 
 typedef struct ap_schedule_params {
-    size_t struct_size;
     ap_schedule_kind_t kind;
     int devices;
     int micro_batches;
@@ -123,7 +122,7 @@ typedef struct ap_schedule_params {
 
 #define AP_SCHEDULE_PARAMS_INIT                                                                    \
     {                                                                                              \
-        .struct_size = sizeof(ap_schedule_params_t)                                                \
+        0                                                                                          \
     }
 
 /** "gpipe", "1f1b", … as in the table above. */

@@ -367,11 +367,9 @@ static xm_status_t check_all_times(const ap_schedule_t *schedule, const ap_pipel
                 {"update", times->update, schedule->stages}};
     double total = 0.0;
 
-    if (times->struct_size < sizeof(*times) || times->forward == NULL || times->backward == NULL ||
-        times->weight == NULL) {
+    if (times->forward == NULL || times->backward == NULL || times->weight == NULL) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "times of forward, backward and weight passes are needed, and "
-                            "AP_PIPELINE_TIMES_INIT to start from");
+                            "times of forward, backward and weight passes are needed");
     }
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); ++i) {
         xm_status_t status = check_times(rows[i].what, rows[i].times, rows[i].count, &total);

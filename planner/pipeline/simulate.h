@@ -35,7 +35,6 @@
 
 /** What passes and transfers take, in nanoseconds. Borrowed for the call. */
 typedef struct ap_pipeline_times {
-    size_t struct_size;
     const int64_t *forward;  /**< [stages][slices] */
     const int64_t *backward; /**< [stages][slices]: the input half */
     const int64_t *weight;   /**< [stages][slices]: the weight half; both run as one unless split */
@@ -50,7 +49,7 @@ typedef struct ap_pipeline_times {
 
 #define AP_PIPELINE_TIMES_INIT                                                                     \
     {                                                                                              \
-        .struct_size = sizeof(ap_pipeline_times_t)                                                 \
+        0                                                                                          \
     }
 
 /** When an entry ran. Of an overlapped send, when the channel carried it; of a receive, the wait.

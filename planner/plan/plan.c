@@ -393,8 +393,8 @@ xm_status_t ap_plan_create(const ap_plan_params_t *params, ap_plan_t **plan)
 {
     json_t *document;
 
-    if (params->struct_size < sizeof(*params) || params->stage_count < 1 ||
-        params->stages == NULL || (params->stage_count > 1 && params->boundaries == NULL)) {
+    if (params->stage_count < 1 || params->stages == NULL ||
+        (params->stage_count > 1 && params->boundaries == NULL)) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                             "a plan needs its stages and the boundaries between them (%d stages)",
                             params->stage_count);

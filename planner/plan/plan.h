@@ -18,7 +18,6 @@
 
 /** Everything a plan holds, to create one. Copied. There is one boundary less than stages. */
 typedef struct ap_plan_params {
-    size_t struct_size;
     ap_plan_info_t info;
     const ap_plan_stage_t *stages;
     int stage_count;
@@ -27,7 +26,7 @@ typedef struct ap_plan_params {
 
 #define AP_PLAN_PARAMS_INIT                                                                        \
     {                                                                                              \
-        .struct_size = sizeof(ap_plan_params_t)                                                    \
+        0                                                                                          \
     }
 
 xm_status_t ap_plan_create(const ap_plan_params_t *params, ap_plan_t **plan);

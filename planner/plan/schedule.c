@@ -314,8 +314,7 @@ xm_status_t ap_plan_simulate(const ap_plan_t *plan, const ap_plan_simulation_t *
     ap_schedule_t *schedule = NULL;
     xm_status_t status;
 
-    if (simulation->struct_size < sizeof(*simulation) || chunks > (1 << 20) / devices ||
-        arrays.slices > (1 << 20) / arrays.stages) {
+    if (chunks > (1 << 20) / devices || arrays.slices > (1 << 20) / arrays.stages) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                             "%d virtual stages and %d slices on %d stages are too many", chunks,
                             arrays.slices, devices);
@@ -487,10 +486,6 @@ xm_status_t ap_plan_evaluate(const ap_plan_t *plan, const ap_plan_evaluation_t *
                      .stash = evaluation->stash,
                      .memory_limit = evaluation->memory_limit};
 
-    if (evaluation->struct_size < sizeof(*evaluation)) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "an evaluation needs AP_PLAN_EVALUATION_INIT to start from");
-    }
     return reschedule(plan, evaluation->kind, &terms, result);
 }
 

@@ -19,7 +19,6 @@
 #include "planner/plan/plan.h"
 
 typedef struct ap_plan_simulation {
-    size_t struct_size;
     ap_schedule_kind_t kind;
     int64_t micro_batches; /**< of the plan's size; 0: as many as the plan has */
     int virtual_stages;    /**< interleaved: parts that every stage is cut into; equal in time */
@@ -33,7 +32,7 @@ typedef struct ap_plan_simulation {
 
 #define AP_PLAN_SIMULATION_INIT                                                                    \
     {                                                                                              \
-        .struct_size = sizeof(ap_plan_simulation_t), .kind = AP_SCHEDULE_1F1B                      \
+        .kind = AP_SCHEDULE_1F1B                                                                   \
     }
 
 /**
@@ -58,7 +57,6 @@ xm_status_t ap_plan_reschedule(const ap_plan_t *plan, ap_schedule_kind_t kind, a
 
 /** What ap_plan_evaluate() holds a plan against. */
 typedef struct ap_plan_evaluation {
-    size_t struct_size;
     ap_schedule_kind_t kind;
     bool stash; /**< a version of the parameters for every micro-batch in flight (PipeDream) */
     double version_share; /**< of a stage's state, for one more version of the parameters */
@@ -67,7 +65,7 @@ typedef struct ap_plan_evaluation {
 
 #define AP_PLAN_EVALUATION_INIT                                                                    \
     {                                                                                              \
-        .struct_size = sizeof(ap_plan_evaluation_t), .kind = AP_SCHEDULE_1F1B                      \
+        .kind = AP_SCHEDULE_1F1B                                                                   \
     }
 
 /**

@@ -27,7 +27,6 @@ typedef struct ap_cfn_progress {
 } ap_cfn_progress_t;
 
 typedef struct ap_cfn_options {
-    size_t struct_size;
     double seconds; /**< for everything; 0 means 60 */
     bool any;       /**< any of the optima will do: nothing is done to return the same again */
     int threads;    /**< 0 means one per core that the process may use */
@@ -41,7 +40,7 @@ typedef struct ap_cfn_options {
 
 #define AP_CFN_OPTIONS_INIT                                                                        \
     {                                                                                              \
-        .struct_size = sizeof(ap_cfn_options_t)                                                    \
+        0                                                                                          \
     }
 
 typedef struct ap_cfn_result {

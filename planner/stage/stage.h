@@ -46,7 +46,6 @@ typedef struct ap_stage_solution ap_stage_solution_t;
 
 /** The model and its cost model are borrowed and must outlive the context. */
 typedef struct ap_stage_context_params {
-    size_t struct_size;
     const ap_graph_t *graph;     /**< forward graph with layer marks, sized for one micro-batch */
     const ap_cost_model_t *cost; /**< a cost model on a cluster profile */
     int micro_batches;  /**< B: per-iteration costs (gradient synchronisation) are divided by it */
@@ -56,12 +55,11 @@ typedef struct ap_stage_context_params {
 
 #define AP_STAGE_CONTEXT_PARAMS_INIT                                                               \
     {                                                                                              \
-        .struct_size = sizeof(ap_stage_context_params_t), .micro_batches = 1                       \
+        .micro_batches = 1                                                                         \
     }
 
 /** One question. Layers are inclusive, 0 … ap_graph_layers() - 1. */
 typedef struct ap_stage_query {
-    size_t struct_size;
     int first, last;
     int hosts, devices;  /**< submesh: that many hosts, that many devices of each */
     int shape[2];        /**< logical shape; shape[0]·shape[1] = hosts·devices */
@@ -74,7 +72,7 @@ typedef struct ap_stage_query {
 
 #define AP_STAGE_QUERY_INIT                                                                        \
     {                                                                                              \
-        .struct_size = sizeof(ap_stage_query_t), .in_flight = 1                                    \
+        .in_flight = 1                                                                             \
     }
 
 /** The answer. Per device = the worst device; the plan is symmetric, so every device. */

@@ -157,11 +157,9 @@ xm_status_t ap_search_mcmc(const ap_choice_network_t *network, const ap_mcmc_par
     int64_t timeout = params->proposals / 10 + 1, stale = 0;
     double best;
 
-    if (params->struct_size < sizeof(*params) || params->seed == 0 || params->proposals < 0 ||
-        !(params->beta >= 0.0)) {
+    if (params->seed == 0 || params->proposals < 0 || !(params->beta >= 0.0)) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "a random walk needs AP_MCMC_PARAMS_INIT to start from, a seed other "
-                            "than 0 and a beta of 0 or more");
+                            "a random walk needs a seed other than 0 and a beta of 0 or more");
     }
     if (network->variable_count == 0) {
         return XM_OK;

@@ -17,7 +17,6 @@
 #include "planner/published/choice/network.h"
 
 typedef struct ap_mcmc_params {
-    size_t struct_size;
     uint64_t seed;       /**< not 0 */
     int64_t proposals;   /**< the budget */
     double beta;         /**< how unwilling it is to get worse */
@@ -27,8 +26,7 @@ typedef struct ap_mcmc_params {
 
 #define AP_MCMC_PARAMS_INIT                                                                        \
     {                                                                                              \
-        .struct_size = sizeof(ap_mcmc_params_t), .seed = 1, .proposals = 20000, .beta = 1000,      \
-        .byte_penalty = 1e-9                                                                       \
+        .seed = 1, .proposals = 20000, .beta = 1000, .byte_penalty = 1e-9                          \
     }
 
 /** @p assignment holds the start, then the best found. */

@@ -578,10 +578,6 @@ START_TEST(bad_problems_are_refused)
     int32_t successors[8];
 
     small(&problem, cost, successors);
-    problem.struct_size = 0;
-    ck_assert_xm_fails(ap_inter_op_solve(&problem, &result), XM_ERR_INVALID_ARGUMENT,
-                       "AP_INTER_OP_PROBLEM_INIT");
-    small(&problem, cost, successors);
     problem.layers = 0;
     ck_assert_xm_fails(ap_inter_op_solve(&problem, &result), XM_ERR_INVALID_ARGUMENT, "0 layers");
     small(&problem, cost, successors);

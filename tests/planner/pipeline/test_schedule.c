@@ -63,8 +63,7 @@ static void random_numbers(uint64_t *state, numbers_t *numbers, ap_pipeline_time
         numbers->gradient[i] = random_in(state, 0, 100);
         numbers->update[i] = random_in(state, 0, 100);
     }
-    *times = (ap_pipeline_times_t){.struct_size = sizeof(*times),
-                                   .forward = numbers->forward,
+    *times = (ap_pipeline_times_t){.forward = numbers->forward,
                                    .backward = numbers->backward,
                                    .weight = numbers->weight,
                                    .activation = numbers->activation,
