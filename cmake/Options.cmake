@@ -58,7 +58,7 @@ function(xm_rooms_library target library)
 endfunction()
 
 # Rises with each break of the binary interface (docs/abi.md).
-set(XM_SOVERSION 0)
+set(XM_SOVERSION 1)
 
 # xm_shared_library(target map): version, symbol map, install name.
 function(xm_shared_library target map)

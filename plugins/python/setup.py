@@ -30,7 +30,7 @@ class BuildWithLibrary(build_py):
         if LIBRARY:
             os.makedirs(target)
             # By the name under which the others look for it beside them.
-            shutil.copyfile(LIBRARY, os.path.join(target, "libcrossmesh.so.0"))
+            shutil.copyfile(LIBRARY, os.path.join(target, "libcrossmesh.so.1"))
             for name in ("libautopar.so", "libcrossmesh-xla.so", "libnccl-net-crossmesh.so"):
                 other = os.path.join(os.path.dirname(LIBRARY), name)
                 if os.path.isfile(other):

@@ -69,7 +69,7 @@ class Wheel(unittest.TestCase):
                 names = archive.namelist()
                 licenses = [name for name in names if re.search(r"\.dist-info/(licenses/)?LICENSE$", name)]
                 self.assertEqual([archive.read(name) for name in licenses], [LICENSE])
-            libraries = ("libcrossmesh.so.0", "libautopar.so", "libcrossmesh-xla.so", "libnccl-net-crossmesh.so")
+            libraries = ("libcrossmesh.so.1", "libautopar.so", "libcrossmesh-xla.so", "libnccl-net-crossmesh.so")
             for name in ("py.typed", "torch/__init__.py", *(f"lib/{library}" for library in libraries)):
                 self.assertIn(f"crossmesh/{name}", names)
             # The libraries find each other, and do not look where they were built.

@@ -42,8 +42,8 @@ def _candidates() -> list[str]:
     given = os.environ.get("CROSSMESH_LIBRARY")
     if given:
         return [given]
-    bundled = os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib", "libcrossmesh.so.0")
-    return ([bundled] if os.path.exists(bundled) else []) + ["libcrossmesh.so.0", "libcrossmesh.so"]
+    bundled = os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib", "libcrossmesh.so.1")
+    return ([bundled] if os.path.exists(bundled) else []) + ["libcrossmesh.so.1", "libcrossmesh.so"]
 
 
 def _load() -> ctypes.CDLL:
