@@ -16,6 +16,7 @@
 
 #include "comm/base.h"
 #include "comm/doctor/doctor_private.h"
+#include "comm/transport/ucx.h"
 
 static void read_clock(xm_doctor_facts_t *facts)
 {
@@ -92,19 +93,6 @@ static void read_ports(xm_doctor_facts_t *facts)
     }
 }
 
-/* Appends a word that the text does not have yet. */
-static void append_word(char *text, size_t size, const char *word, size_t length)
-{
-    size_t used = strlen(text);
-
-    for (const char *at = text; *at != '\0'; at += strcspn(at, " "), at += *at == ' ') {
-        if (strcspn(at, " ") == length && strncmp(at, word, length) == 0) {
-            return;
-        }
-    }
-    (void)snprintf(text + used, size - used, "%s%.*s", used > 0 ? " " : "", (int)length, word);
-}
-
 /* Finds the transports in UCX's report of a context, which has lines "#      resource 1  :  md
  * 1  dev 1  flags -- tcp/eth0". */
 static void read_transports(xm_doctor_facts_t *facts, ucp_context_h context)
@@ -126,8 +114,8 @@ static void read_transports(xm_doctor_facts_t *facts, ucp_context_h context)
                 --word;
             }
             if (word != NULL) {
-                append_word(facts->ucx_transports, sizeof(facts->ucx_transports), word,
-                            (size_t)(slash - word));
+                xm_ucx_append_word(facts->ucx_transports, sizeof(facts->ucx_transports), word,
+                                   (size_t)(slash - word));
             }
         }
     }

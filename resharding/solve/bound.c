@@ -58,11 +58,7 @@ static xm_status_t bound_receivers(const xm_problem_t *problem, xm_bound_t *boun
     for (int h = 0; h < hosts; ++h) {
         int64_t ns = xm_cut_bound_single(xm_network_ingress(problem->network, h), received[h]);
 
-        if (ns > bound->receive_ns) {
-            bound->receive_ns = ns;
-            bound->receive_bytes = (uint64_t)received[h];
-            bound->receive_host = h;
-        }
+        bound->receive_ns = ns > bound->receive_ns ? ns : bound->receive_ns;
     }
     free(received);
     return XM_OK;
@@ -213,7 +209,7 @@ static xm_status_t bound_uplinks(const xm_problem_t *problem, xm_bound_t *bound)
 
 xm_status_t xm_bound_compute_problem(const xm_problem_t *problem, xm_bound_t *bound)
 {
-    xm_bound_t result = {.receive_host = -1};
+    xm_bound_t result = {0};
     xm_status_t status;
 
     /* First the senders: they add all bytes up and refuse sums that do not fit. */

@@ -53,8 +53,6 @@ typedef struct xm_bound {
      */
     int64_t relay_ns;
     xm_bound_limit_t limit; /**< which of the five is `ns` */
-    uint64_t receive_bytes; /**< bytes that receive_host must receive */
-    int receive_host;       /**< host of receive_ns, or −1 when nothing must cross */
 } xm_bound_t;
 
 /** Adds the devices' condition to a bound of the hosts. */

@@ -245,8 +245,7 @@ static char *report_of(ucp_context_h context, ucp_ep_h ep)
     return report;
 }
 
-/* Appends `word` (not terminated) unless the text has it. */
-static void append_word(char *text, size_t size, const char *word, size_t length)
+void xm_ucx_append_word(char *text, size_t size, const char *word, size_t length)
 {
     size_t used = strlen(text);
 
@@ -372,7 +371,7 @@ xm_status_t xm_ucx_rail_devices(char **devices)
     size = strlen(report) + 1;
     *devices = calloc(1, size);
     for (const char *at = report; *devices != NULL && (at = next_device(at, &length)) != NULL;) {
-        append_word(*devices, size, at, length);
+        xm_ucx_append_word(*devices, size, at, length);
     }
     free(report);
     return *devices != NULL ? XM_OK : xm_error_set(XM_ERR_NO_MEMORY, "no memory for device names");
@@ -484,7 +483,7 @@ xm_status_t xm_ucx_rail_lanes(ucp_ep_h ep, char *buffer, size_t size)
         name += strspn(name, "0123456789:");
         slash = strchr(name, '/');
         if (slash != NULL && slash < name + strcspn(name, " \n")) {
-            append_word(buffer, size, name, strcspn(name, ". \n"));
+            xm_ucx_append_word(buffer, size, name, strcspn(name, ". \n"));
         }
     }
     free(report);

@@ -83,6 +83,9 @@ void xm_ucx_rail_close(xm_ucx_rail_t *rail);
  */
 xm_status_t xm_ucx_rail_lanes(ucp_ep_h ep, char *buffer, size_t size);
 
+/** Appends @p word (not terminated) to words with blanks between, unless the text has it. */
+void xm_ucx_append_word(char *text, size_t size, const char *word, size_t length);
+
 /** UCX's status as ours. @p peer_failed says what a cancelled operation means. */
 xm_status_t xm_ucx_status(ucs_status_t status, bool peer_failed);
 

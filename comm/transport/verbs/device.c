@@ -125,7 +125,6 @@ static bool query(xm_verbs_port_t *port, char why[WHY_SIZE])
      * one fails long after, when the first large message is written. */
     port->offer.mtu = (uint8_t)attr.active_mtu;
     port->max_message = attr.max_msg_sz < LONGEST_WRITE ? attr.max_msg_sz : LONGEST_WRITE;
-    port->max_wr = device.max_qp_wr;
     port->max_cqe = device.max_cqe;
     port->offer.infiniband = attr.link_layer == IBV_LINK_LAYER_INFINIBAND;
     if (!port->offer.infiniband) {

@@ -24,7 +24,6 @@ typedef struct xm_verbs_port {
     int gid_index[XM_VERBS_GID_KINDS]; /**< -1: none */
     uint8_t number;                    /**< of the port on its device */
     uint32_t max_message;              /**< bytes of one RDMA WRITE */
-    int max_wr;                        /**< requests of a queue */
     int max_cqe;                       /**< entries of a completion queue */
     struct ibv_context *context;
     struct ibv_pd *pd;

@@ -181,7 +181,6 @@ START_TEST(the_bound_is_that_of_all_subsets)
         ck_assert_int_eq(bound.receive_ns, receive);
         ck_assert_int_eq(bound.uplink_ns, larger(up, down));
         ck_assert_int_eq(bound.ns, larger(larger(send, receive), larger(up, down)));
-        ck_assert(c.problem.count > 0 ? bound.receive_host >= 0 : bound.receive_host == -1);
         ++decided[bound.limit];
         xm_network_destroy(c.network);
     }
@@ -350,8 +349,6 @@ START_TEST(devices_and_sums)
 
     ck_assert_xm_ok(xm_bound_compute_problem(&problem, &bound));
     ck_assert_int_eq(bound.ns, 1000);
-    ck_assert_int_eq(bound.receive_host, 1);
-    ck_assert_uint_eq(bound.receive_bytes, 1000);
     xm_bound_set_device(&bound, 1000);
     ck_assert(bound.device_ns == 1000 && bound.limit == XM_BOUND_RECEIVE);
     xm_bound_set_device(&bound, 1001);
