@@ -120,17 +120,15 @@ static int run_up(int argc, char *const *argv)
          "Rate of a rack's uplink per direction; needs --racks."},
         {"mtu", 0, XM_CLI_INT, &o.mtu, "BYTES", 576, 65521, "MTU of the NICs (default 1500)."},
     };
-    xm_cli_command_t command = XM_CLI_COMMAND_INIT;
+    xm_cli_command_t command =
+        XM_CLI_COMMAND("emulated-cluster up", NULL,
+                       "Makes a cluster, which stays until 'emulated-cluster down'.", table, 0, 0);
     rb_emulated_cluster_params_t params = {0};
     rb_emulated_cluster_t *cluster = NULL;
     rb_cluster_shape_t shape;
     xm_cli_t *cli;
     xm_status_t status;
 
-    command.program = "emulated-cluster up";
-    command.summary = "Makes a cluster, which stays until 'emulated-cluster down'.";
-    command.options = table;
-    command.option_count = sizeof(table) / sizeof(table[0]);
     status = xm_cli_parse(&command, argc, argv, &cli);
     if (status < 0) {
         return xm_cli_fail(program, status);

@@ -37,43 +37,24 @@ typedef struct {
 static xm_status_t parse(int argc, char **argv, options_t *o, xm_cli_t **cli)
 {
     const xm_cli_option_t options[] = {
-        {.name = "output",
-         .letter = 'o',
-         .kind = XM_CLI_STRING,
-         .target = &o->output,
-         .argument = "FILE",
-         .help = "Write the curves, for autopar probe --import."},
-        {.name = "max-bytes",
-         .kind = XM_CLI_BYTES,
-         .target = &o->max_bytes,
-         .argument = "BYTES",
-         .help = "Largest tensor (default 16MiB)."},
-        {.name = "repetitions",
-         .kind = XM_CLI_INT,
-         .target = &o->repetitions,
-         .argument = "COUNT",
-         .minimum = 1,
-         .maximum = MAX_REPETITIONS,
-         .help = "At least so many measurements whose median counts (default 6)."},
-        {.name = "budget",
-         .kind = XM_CLI_DOUBLE,
-         .target = &o->budget,
-         .argument = "SECONDS",
-         .minimum = 1,
-         .maximum = 86400,
-         .help = "Time to spend, about (default 60)."},
+        {"output", 'o', XM_CLI_STRING, &o->output, "FILE", 0, 0,
+         "Write the curves, for autopar probe --import."},
+        {"max-bytes", 0, XM_CLI_BYTES, &o->max_bytes, "BYTES", 0, 0,
+         "Largest tensor (default 16MiB)."},
+        {"repetitions", 0, XM_CLI_INT, &o->repetitions, "COUNT", 1, MAX_REPETITIONS,
+         "At least so many measurements whose median counts (default 6)."},
+        {"budget", 0, XM_CLI_DOUBLE, &o->budget, "SECONDS", 1, 86400,
+         "Time to spend, about (default 60)."},
     };
-    xm_cli_command_t command = XM_CLI_COMMAND_INIT;
-    xm_status_t status;
-
-    command.program = program;
-    command.summary =
+    xm_cli_command_t command = XM_CLI_COMMAND(
+        program, NULL,
         "Measures the collectives of this MPI inside hosts, across hosts and over all "
         "ranks.\nStart it with mpirun, one rank per device, equally many on each "
-        "host.";
+        "host.",
+        options, 0, 0);
+    xm_status_t status;
+
     command.version = XM_VERSION_STRING;
-    command.options = options;
-    command.option_count = sizeof(options) / sizeof(options[0]);
     status = xm_cli_parse(&command, argc, argv, cli);
     if (status == XM_OK && !xm_cli_finished(*cli) && o->output == NULL) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "-o must say where the curves go");
