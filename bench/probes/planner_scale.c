@@ -175,7 +175,7 @@ int main(int argc, char **argv)
         {"repeat", 0, XM_CLI_INT, &options.repeat, "TIMES", 1, 1000,
          "Plan each row so often; the least time counts (1)."},
     };
-    xm_cli_command_t command = XM_CLI_COMMAND(
+    const xm_cli_command_t command = XM_CLI_COMMAND(
         program, NULL, "Times planning as layers, hosts and devices grow.", table, 0, 0);
 
     return xm_cli_main(&command, argc, argv, run, &options);

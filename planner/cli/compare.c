@@ -251,20 +251,10 @@ static json_t *to_json(const compare_options_t *o, const ap_planner_params_t *pa
 static xm_status_t give(const compare_options_t *o, const ap_planner_params_t *params,
                         const ap_like_result_t *results, int count)
 {
-    json_t *document;
-
-    if (!o->json) {
-        print_table(o, params, results, count);
-        return xm_cli_flush();
+    if (o->json) {
+        return ap_command_print_json(to_json(o, params, results, count));
     }
-    document = to_json(o, params, results, count);
-    if (document == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the comparison");
-    }
-    if (json_dumpf(document, stdout, JSON_INDENT(1)) == 0) {
-        (void)putchar('\n');
-    }
-    json_decref(document);
+    print_table(o, params, results, count);
     return xm_cli_flush();
 }
 
