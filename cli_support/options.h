@@ -97,6 +97,14 @@ typedef struct xm_cli_command {
         .struct_size = sizeof(xm_cli_command_t)                                                    \
     }
 
+/** A command whose options are the array @p table, with @p least to @p most arguments. */
+#define XM_CLI_COMMAND(name, usage, text, table, least, most)                                      \
+    {                                                                                              \
+        .struct_size = sizeof(xm_cli_command_t), .program = (name), .arguments = (usage),          \
+        .summary = (text), .options = (table), .option_count = sizeof(table) / sizeof((table)[0]), \
+        .min_arguments = (least), .max_arguments = (most)                                          \
+    }
+
 typedef struct xm_cli xm_cli_t;
 
 /**

@@ -222,12 +222,8 @@ int main(int argc, char **argv)
          "Processes that copy at the same time (default 1)."},
         {"runs", 'i', XM_CLI_INT, &options.runs, "I", 1, MOST_RUNS, "Timed runs (default 5)."},
     };
-    xm_cli_command_t command = XM_CLI_COMMAND_INIT;
+    xm_cli_command_t command = XM_CLI_COMMAND(program, NULL, summary, table, 0, 0);
 
-    command.program = program;
-    command.summary = summary;
     command.version = "memory_copy " XM_VERSION_STRING;
-    command.options = table;
-    command.option_count = sizeof(table) / sizeof(table[0]);
     return xm_cli_main(&command, argc, argv, run, &options);
 }

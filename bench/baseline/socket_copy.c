@@ -206,17 +206,13 @@ int main(int argc, char **argv)
         {"iterations", 'i', XM_CLI_INT, &options.runs, "I", 1, MOST_RUNS,
          "Timed runs (default 5)."},
     };
-    xm_cli_command_t command = XM_CLI_COMMAND_INIT;
+    xm_cli_command_t command = XM_CLI_COMMAND(program, NULL, summary, table, 0, 0);
     xm_cli_t *cli = NULL;
     xm_job_env_t env;
     int exit_status = EXIT_SUCCESS;
     xm_status_t status = xm_job_env_read(&env);
 
-    command.program = program;
-    command.summary = summary;
     command.version = "socket_copy " XM_VERSION_STRING;
-    command.options = table;
-    command.option_count = sizeof(table) / sizeof(table[0]);
     if (status == XM_OK) {
         status = xm_config_check();
     }

@@ -43,19 +43,13 @@ xm_status_t rb_pipeline_options_parse(int argc, char *const *argv, rb_pipeline_o
         {"json", 0, XM_CLI_FLAG, &o->json, NULL, 0, 0, "Print JSON instead of a table."},
         {"json-file", 'J', XM_CLI_STRING, &o->json_path, "FILE", 0, 0, "Write the JSON, too."},
     };
-    xm_cli_command_t command = XM_CLI_COMMAND_INIT;
+    xm_cli_command_t command =
+        XM_CLI_COMMAND("pipeline-bench", "PLAN.json ...", summary, table, 1, 4096);
     xm_status_t status;
 
     *o = (rb_pipeline_options_t){
         .argc = argc, .argv = argv, .checked = 1, .warmup = 1, .iterations = 5};
-    command.program = "pipeline-bench";
-    command.arguments = "PLAN.json ...";
-    command.summary = summary;
     command.version = "pipeline-bench " XM_VERSION_STRING;
-    command.options = table;
-    command.option_count = sizeof(table) / sizeof(table[0]);
-    command.min_arguments = 1;
-    command.max_arguments = 4096;
     status = xm_cli_parse(&command, argc, argv, &o->cli);
     if (status < 0) {
         return status;

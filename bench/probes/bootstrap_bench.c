@@ -228,11 +228,8 @@ int main(int argc, char **argv)
         {"repeat", 0, XM_CLI_INT, &options.repeat, "TIMES", 1, 1000,
          "Jobs, one after the other (5)."},
     };
-    xm_cli_command_t command = XM_CLI_COMMAND_INIT;
+    xm_cli_command_t command =
+        XM_CLI_COMMAND(program, NULL, "Times the bootstrap of a job with many ranks.", table, 0, 0);
 
-    command.program = program;
-    command.summary = "Times the bootstrap of a job with many ranks.";
-    command.options = table;
-    command.option_count = sizeof(table) / sizeof(table[0]);
     return xm_cli_main(&command, argc, argv, run, &options);
 }

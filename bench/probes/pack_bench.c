@@ -310,11 +310,7 @@ int main(int argc, char **argv)
         {"repeat", 'r', XM_CLI_INT, &options.repeat, "N", 1, MAX_REPEAT,
          "Copies that are timed in a row (default 20)."},
     };
-    xm_cli_command_t command = XM_CLI_COMMAND_INIT;
+    const xm_cli_command_t command = XM_CLI_COMMAND(program, NULL, summary, table, 0, 0);
 
-    command.program = program;
-    command.summary = summary;
-    command.options = table;
-    command.option_count = sizeof(table) / sizeof(table[0]);
     return xm_cli_main(&command, argc, argv, run, &options);
 }

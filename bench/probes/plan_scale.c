@@ -261,11 +261,8 @@ int main(int argc, char **argv)
         {"scheduler", 0, XM_CLI_CHOICE, &options.scheduler,
          "naive|balance|dfs|greedy|openshop|auto", 0, 0, "Scheduler (auto)."},
     };
-    xm_cli_command_t command = XM_CLI_COMMAND_INIT;
+    const xm_cli_command_t command = XM_CLI_COMMAND(
+        program, NULL, "Times planning as devices, tensors and unit tasks grow.", table, 0, 0);
 
-    command.program = program;
-    command.summary = "Times planning as devices, tensors and unit tasks grow.";
-    command.options = table;
-    command.option_count = sizeof(table) / sizeof(table[0]);
     return xm_cli_main(&command, argc, argv, run, &options);
 }

@@ -175,11 +175,8 @@ int main(int argc, char **argv)
         {"repeat", 0, XM_CLI_INT, &options.repeat, "TIMES", 1, 1000,
          "Plan each row so often; the least time counts (1)."},
     };
-    xm_cli_command_t command = XM_CLI_COMMAND_INIT;
+    const xm_cli_command_t command = XM_CLI_COMMAND(
+        program, NULL, "Times planning as layers, hosts and devices grow.", table, 0, 0);
 
-    command.program = program;
-    command.summary = "Times planning as layers, hosts and devices grow.";
-    command.options = table;
-    command.option_count = sizeof(table) / sizeof(table[0]);
     return xm_cli_main(&command, argc, argv, run, &options);
 }

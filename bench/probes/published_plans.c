@@ -294,15 +294,12 @@ int main(int argc, char **argv)
         {"devices", 0, XM_CLI_INT, &options.devices, "DEVICES", 1, 64,
          "Only rows with at most so many devices (64)."},
     };
-    xm_cli_command_t command = XM_CLI_COMMAND_INIT;
-    int exit_status;
-
-    command.program = program;
-    command.summary =
+    const xm_cli_command_t command = XM_CLI_COMMAND(
+        program, NULL,
         "Compares Alpa's published plans with ours under one cost model, as a table in\n"
-        "Markdown. Exit status 1 when a published plan is faster.";
-    command.options = table;
-    command.option_count = sizeof(table) / sizeof(table[0]);
-    exit_status = xm_cli_main(&command, argc, argv, run, &options);
+        "Markdown. Exit status 1 when a published plan is faster.",
+        table, 0, 0);
+    int exit_status = xm_cli_main(&command, argc, argv, run, &options);
+
     return exit_status == EXIT_SUCCESS && options.worse ? EXIT_FAILURE : exit_status;
 }

@@ -435,14 +435,10 @@ static xm_status_t parse(int argc, char *const *argv, options_t *o)
         {"one-buffer", 0, XM_CLI_FLAG, &o->one_buffer, NULL, 0, 0,
          "All messages in flight have one buffer, as in ucx_perftest and ib_write_bw."},
     };
-    xm_cli_command_t command = XM_CLI_COMMAND_INIT;
+    xm_cli_command_t command = XM_CLI_COMMAND(program, NULL, summary, table, 0, 0);
     xm_status_t status;
 
-    command.program = program;
-    command.summary = summary;
     command.version = "transport-bench " XM_VERSION_STRING;
-    command.options = table;
-    command.option_count = sizeof(table) / sizeof(table[0]);
     status = xm_cli_parse(&command, argc, argv, &o->cli);
     if (status == XM_OK && !xm_cli_finished(o->cli)) {
         status = parse_sizes(o);

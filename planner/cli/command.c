@@ -15,13 +15,35 @@
 
 #include "comm/base.h"
 
-/* Loads a profile and gives it the size asked for, 0 meaning the profile's own. The caller owns
- * what it gets. The file is tried with access() first, because a path that cannot be read is the
- * commonest mistake and deserves the sentence of the system about it. */
-xm_status_t ap_command_load_cluster(const char *path, int hosts, int devices,
+/* Runs a sub-command after its options are parsed, unless they asked for the help only. */
+int ap_command_run(const xm_cli_command_t *command, int argc, char *const *argv,
+                   xm_status_t (*run)(const xm_cli_t *cli, void *options), void *options)
+{
+    xm_cli_t *cli = NULL;
+    xm_status_t status = xm_cli_parse(command, argc, argv, &cli);
+
+    if (status == XM_OK && !xm_cli_finished(cli)) {
+        status = run(cli, options);
+    }
+    xm_cli_destroy(cli);
+    return status == XM_OK ? 0 : xm_cli_fail(command->program, status);
+}
+
+const char *ap_command_argument(const xm_cli_t *cli, size_t index)
+{
+    size_t count;
+    const char *const *arguments = xm_cli_arguments(cli, &count);
+
+    return index < count ? arguments[index] : NULL;
+}
+
+/* Profiles are immutable, so another size or another overlap means another profile. The file is
+ * tried with access() first, because a path that cannot be read is the commonest mistake and
+ * deserves the sentence of the system about it. */
+xm_status_t ap_command_load_cluster(const char *path, int hosts, int devices, double overlap,
                                     xm_cluster_profile_t **profile)
 {
-    xm_cluster_profile_t *loaded;
+    xm_cluster_profile_t *loaded, *other;
     xm_status_t status;
 
     if (access(path, R_OK) != 0) {
@@ -34,31 +56,19 @@ xm_status_t ap_command_load_cluster(const char *path, int hosts, int devices,
     }
     hosts = hosts > 0 ? hosts : xm_cluster_profile_hosts(loaded);
     devices = devices > 0 ? devices : xm_cluster_profile_devices_per_host(loaded);
-    if (hosts == xm_cluster_profile_hosts(loaded) &&
-        devices == xm_cluster_profile_devices_per_host(loaded)) {
-        *profile = loaded;
-        return XM_OK;
+    if (hosts != xm_cluster_profile_hosts(loaded) ||
+        devices != xm_cluster_profile_devices_per_host(loaded)) {
+        status = xm_cluster_profile_resize(loaded, hosts, devices, &other);
+        xm_cluster_profile_destroy(loaded);
+        loaded = other;
     }
-    status = xm_cluster_profile_resize(loaded, hosts, devices, profile);
-    xm_cluster_profile_destroy(loaded);
-    return status;
-}
-
-/* Profiles are immutable, so another overlap means another profile, which takes the place of the
- * caller's; a negative overlap means that the option was not given. A failure leaves the caller its
- * old profile to destroy. */
-xm_status_t ap_command_set_overlap(double overlap, xm_cluster_profile_t **profile)
-{
-    xm_cluster_profile_t *changed;
-    xm_status_t status;
-
-    if (overlap < 0) {
-        return XM_OK;
+    if (status == XM_OK && overlap >= 0) {
+        status = xm_cluster_profile_set_gradient_overlap(loaded, overlap, &other);
+        xm_cluster_profile_destroy(loaded);
+        loaded = other;
     }
-    status = xm_cluster_profile_set_gradient_overlap(*profile, overlap, &changed);
     if (status == XM_OK) {
-        xm_cluster_profile_destroy(*profile);
-        *profile = changed;
+        *profile = loaded;
     }
     return status;
 }
@@ -152,15 +162,21 @@ xm_status_t ap_command_search_params(const ap_command_search_t *search, int64_t 
     return status;
 }
 
-xm_status_t ap_command_print_json(json_t *document)
+xm_status_t ap_command_print_text(char *text, const char *what)
 {
-    char *text = document != NULL ? json_dumps(document, JSON_INDENT(1)) : NULL;
-
-    json_decref(document);
     if (text == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for JSON");
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %s", what);
     }
     (void)puts(text);
     free(text);
-    return xm_cli_flush();
+    return XM_OK;
+}
+
+xm_status_t ap_command_print_json(json_t *document)
+{
+    xm_status_t status = ap_command_print_text(
+        document != NULL ? json_dumps(document, JSON_INDENT(1)) : NULL, "JSON");
+
+    json_decref(document);
+    return status == XM_OK ? xm_cli_flush() : status;
 }

@@ -25,8 +25,21 @@ int ap_command_simulate(int argc, char *const *argv);
 int ap_command_export(int argc, char *const *argv);
 int ap_command_compare(int argc, char *const *argv);
 
-/** Loads a cluster profile and, where @p hosts or @p devices are not 0, resizes it. */
-xm_status_t ap_command_load_cluster(const char *path, int hosts, int devices,
+/** Parses and calls @p run with @p options, unless --help was given. Returns the exit status. */
+int ap_command_run(const xm_cli_command_t *command, int argc, char *const *argv,
+                   xm_status_t (*run)(const xm_cli_t *cli, void *options), void *options);
+
+/** A positional argument, or NULL where there are fewer. */
+const char *ap_command_argument(const xm_cli_t *cli, size_t index);
+
+/** Value of an --overlap that was not given. */
+#define AP_COMMAND_NO_OVERLAP (-1.0)
+
+/**
+ * Loads a cluster profile, resizes it where @p hosts or @p devices are not 0, and gives it another
+ * overlap where that is not negative. After a failure @p profile is unchanged.
+ */
+xm_status_t ap_command_load_cluster(const char *path, int hosts, int devices, double overlap,
                                     xm_cluster_profile_t **profile);
 
 /** What a plan is searched for; its options, for the list of a command. */
@@ -39,55 +52,31 @@ typedef struct ap_command_search {
 /** Value of a --memory-limit that was not given. */
 #define AP_COMMAND_NOT_GIVEN UINT64_MAX
 
-#define AP_COMMAND_SEARCH_OPTIONS(o)                                                               \
-    {.name = "cluster",                                                                            \
-     .kind = XM_CLI_STRING,                                                                        \
-     .target = &(o)->cluster,                                                                      \
-     .argument = "FILE",                                                                           \
-     .help = "Cluster profile, as autopar probe writes it."},                                      \
-        {.name = "hosts",                                                                          \
-         .kind = XM_CLI_INT,                                                                       \
-         .target = &(o)->hosts,                                                                    \
-         .argument = "HOSTS",                                                                      \
-         .minimum = 1,                                                                             \
-         .maximum = 4096,                                                                          \
-         .help = "Plan for this many such hosts instead of the profile's."},                       \
-        {.name = "devices-per-host",                                                               \
-         .kind = XM_CLI_INT,                                                                       \
-         .target = &(o)->devices_per_host,                                                         \
-         .argument = "DEVICES",                                                                    \
-         .minimum = 1,                                                                             \
-         .maximum = 64,                                                                            \
-         .help = "Plan for this many such devices a host."},                                       \
-        {.name = "global-batch",                                                                   \
-         .kind = XM_CLI_INT,                                                                       \
-         .target = &(o)->global_batch,                                                             \
-         .argument = "SAMPLES",                                                                    \
-         .minimum = 1,                                                                             \
-         .maximum = 1 << 30,                                                                       \
-         .help = "Samples of one training step (default 1024)."},                                  \
-        {.name = "micro-batches",                                                                  \
-         .kind = XM_CLI_STRING,                                                                    \
-         .target = &(o)->micro_batches,                                                            \
-         .argument = "LIST",                                                                       \
-         .help = "Numbers of micro-batches to try, e.g. 16,32 (default: powers of two to 1024)."}, \
-        {.name = "stages",                                                                         \
-         .kind = XM_CLI_STRING,                                                                    \
-         .target = &(o)->stages,                                                                   \
-         .argument = "MIN-MAX",                                                                    \
-         .help = "Number of pipeline stages, e.g. 2 or 2-4 (default: any)."},                      \
-        {.name = "memory-limit",                                                                   \
-         .kind = XM_CLI_BYTES,                                                                     \
-         .target = &(o)->memory_limit,                                                             \
-         .argument = "BYTES",                                                                      \
-         .help = "Memory of one device, e.g. 16GiB (default: the profile's)."},                    \
+/* Without this clang-format takes the first row of a list in a macro for a block. */
+#define AP_COMMAND_ROW(...)                                                                        \
     {                                                                                              \
-        .name = "recompute", .kind = XM_CLI_CHOICE, .target = &(o)->recompute,                     \
-        .argument = "auto|off|on|uniform",                                                         \
-        .help =                                                                                    \
-            "Run the forward pass of layers again in the backward pass: auto lets each stage\n"    \
-            "choose, uniform all together (default auto)."                                         \
+        __VA_ARGS__                                                                                \
     }
+#define AP_COMMAND_SEARCH_OPTIONS(o)                                                               \
+    AP_COMMAND_ROW("cluster", 0, XM_CLI_STRING, &(o)->cluster, "FILE", 0, 0,                       \
+                   "Cluster profile, as autopar probe writes it."),                                \
+        AP_COMMAND_ROW("hosts", 0, XM_CLI_INT, &(o)->hosts, "HOSTS", 1, 4096,                      \
+                       "Plan for this many such hosts instead of the profile's."),                 \
+        AP_COMMAND_ROW("devices-per-host", 0, XM_CLI_INT, &(o)->devices_per_host, "DEVICES", 1,    \
+                       64, "Plan for this many such devices a host."),                             \
+        AP_COMMAND_ROW("global-batch", 0, XM_CLI_INT, &(o)->global_batch, "SAMPLES", 1, 1 << 30,   \
+                       "Samples of one training step (default 1024)."),                            \
+        AP_COMMAND_ROW(                                                                            \
+            "micro-batches", 0, XM_CLI_STRING, &(o)->micro_batches, "LIST", 0, 0,                  \
+            "Numbers of micro-batches to try, e.g. 16,32 (default: powers of two to 1024)."),      \
+        AP_COMMAND_ROW("stages", 0, XM_CLI_STRING, &(o)->stages, "MIN-MAX", 0, 0,                  \
+                       "Number of pipeline stages, e.g. 2 or 2-4 (default: any)."),                \
+        AP_COMMAND_ROW("memory-limit", 0, XM_CLI_BYTES, &(o)->memory_limit, "BYTES", 0, 0,         \
+                       "Memory of one device, e.g. 16GiB (default: the profile's)."),              \
+        AP_COMMAND_ROW(                                                                            \
+            "recompute", 0, XM_CLI_CHOICE, &(o)->recompute, "auto|off|on|uniform", 0, 0,           \
+            "Run the forward pass of layers again in the backward pass: auto lets each stage\n"    \
+            "choose, uniform all together (default auto).")
 
 /**
  * Sets the planner's parameters from the options. The numbers of micro-batches lie in memory of the
@@ -96,11 +85,8 @@ typedef struct ap_command_search {
 xm_status_t ap_command_search_params(const ap_command_search_t *search, int64_t *micro_batches,
                                      size_t capacity, ap_planner_params_t *params);
 
-/** Value of an --overlap that was not given. */
-#define AP_COMMAND_NO_OVERLAP (-1.0)
-
-/** Replaces @p profile by one with the overlap of an option, unless that was not given. */
-xm_status_t ap_command_set_overlap(double overlap, xm_cluster_profile_t **profile);
+/** Prints a text, which it frees. NULL means that memory was short for @p what. */
+xm_status_t ap_command_print_text(char *text, const char *what);
 
 /** Prints a document, which it takes over. NULL means that building it ran out of memory: callers
  *  hand in the result of json_pack() without a look at it. */

@@ -20,46 +20,15 @@
 enum { MAX_ROWS = 64, TEXT = 32, RECOMPUTE_TEXT = 64, DIFFERENCE = 160 };
 
 static const char program[] = "autopar compare";
+static const char summary[] =
+    "Plans a model as published planners would, and as we do, from the same\n"
+    "costs, and judges all plans alike.";
 
 typedef struct compare_options {
     const char *like;
     ap_command_search_t search;
     bool json, list;
 } compare_options_t;
-
-static xm_status_t parse_options(int argc, char *const *argv, compare_options_t *o, xm_cli_t **cli)
-{
-    const xm_cli_option_t options[] = {
-        {.name = "like",
-         .kind = XM_CLI_STRING,
-         .target = &o->like,
-         .argument = "NAMES",
-         .help = "Planners to compare, e.g. megatron,alpa (default: all); ours is always there."},
-        {.name = "list",
-         .kind = XM_CLI_FLAG,
-         .target = &o->list,
-         .help = "Print the planners: space, search, schedule and costs of each."},
-        {.name = "model",
-         .kind = XM_CLI_STRING,
-         .target = &o->search.model,
-         .argument = "NAME",
-         .help = "Built-in model; autopar import lists them."},
-        AP_COMMAND_SEARCH_OPTIONS(&o->search),
-        {.name = "json",
-         .letter = 'J',
-         .kind = XM_CLI_FLAG,
-         .target = &o->json,
-         .help = "Print the comparison as JSON instead of a table."},
-    };
-    xm_cli_command_t command = XM_CLI_COMMAND_INIT;
-
-    command.program = program;
-    command.summary = "Plans a model as published planners would, and as we do, from the same\n"
-                      "costs, and judges all plans alike.";
-    command.options = options;
-    command.option_count = sizeof(options) / sizeof(options[0]);
-    return xm_cli_parse(&command, argc, argv, cli);
-}
 
 /* Says what the two mesh axes of a row may do. A set of roles is the index into the names; sets for
  * which no row of the table exists have empty names. */
@@ -282,28 +251,19 @@ static json_t *to_json(const compare_options_t *o, const ap_planner_params_t *pa
 static xm_status_t give(const compare_options_t *o, const ap_planner_params_t *params,
                         const ap_like_result_t *results, int count)
 {
-    json_t *document;
-
-    if (!o->json) {
-        print_table(o, params, results, count);
-        return xm_cli_flush();
+    if (o->json) {
+        return ap_command_print_json(to_json(o, params, results, count));
     }
-    document = to_json(o, params, results, count);
-    if (document == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the comparison");
-    }
-    if (json_dumpf(document, stdout, JSON_INDENT(1)) == 0) {
-        (void)putchar('\n');
-    }
-    json_decref(document);
+    print_table(o, params, results, count);
     return xm_cli_flush();
 }
 
 /* Runs the rows one after the other, so that no search slows another down and their times can be
  * compared. Everything is printed at the end, because each row is compared with the last. Results
  * that were never filled are zero, so that all of them can be cleared after a failure half-way. */
-static xm_status_t run(const compare_options_t *o)
+static xm_status_t run(const xm_cli_t *cli, void *options)
 {
+    const compare_options_t *o = options;
     const ap_planner_preset_t *rows[MAX_ROWS];
     ap_like_result_t results[MAX_ROWS] = {0};
     int64_t micro_batches[MAX_ROWS];
@@ -311,14 +271,20 @@ static xm_status_t run(const compare_options_t *o)
     xm_cluster_profile_t *profile = NULL;
     xm_cli_progress_t *progress;
     int count;
-    xm_status_t status = choose_rows(o->like, rows, &count);
+    xm_status_t status;
 
+    (void)cli;
+    if (o->list) {
+        return list_rows();
+    }
+    status = choose_rows(o->like, rows, &count);
     if (status == XM_OK) {
         status = ap_command_search_params(&o->search, micro_batches, MAX_ROWS, &params);
     }
     if (status == XM_OK) {
-        status = ap_command_load_cluster(o->search.cluster, o->search.hosts,
-                                         o->search.devices_per_host, &profile);
+        status =
+            ap_command_load_cluster(o->search.cluster, o->search.hosts, o->search.devices_per_host,
+                                    AP_COMMAND_NO_OVERLAP, &profile);
     }
     if (status != XM_OK) {
         return status;
@@ -343,13 +309,19 @@ static xm_status_t run(const compare_options_t *o)
 
 int ap_command_compare(int argc, char *const *argv)
 {
-    compare_options_t options = {.search.memory_limit = AP_COMMAND_NOT_GIVEN};
-    xm_cli_t *cli = NULL;
-    xm_status_t status = parse_options(argc, argv, &options, &cli);
+    compare_options_t o = {.search.memory_limit = AP_COMMAND_NOT_GIVEN};
+    const xm_cli_option_t table[] = {
+        {"like", 0, XM_CLI_STRING, &o.like, "NAMES", 0, 0,
+         "Planners to compare, e.g. megatron,alpa (default: all); ours is always there."},
+        {"list", 0, XM_CLI_FLAG, &o.list, NULL, 0, 0,
+         "Print the planners: space, search, schedule and costs of each."},
+        {"model", 0, XM_CLI_STRING, &o.search.model, "NAME", 0, 0,
+         "Built-in model; autopar import lists them."},
+        AP_COMMAND_SEARCH_OPTIONS(&o.search),
+        {"json", 'J', XM_CLI_FLAG, &o.json, NULL, 0, 0,
+         "Print the comparison as JSON instead of a table."},
+    };
+    const xm_cli_command_t command = XM_CLI_COMMAND(program, NULL, summary, table, 0, 0);
 
-    if (status == XM_OK && !xm_cli_finished(cli)) {
-        status = options.list ? list_rows() : run(&options);
-    }
-    xm_cli_destroy(cli);
-    return status == XM_OK ? 0 : xm_cli_fail(program, status);
+    return ap_command_run(&command, argc, argv, run, &o);
 }

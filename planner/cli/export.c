@@ -16,45 +16,15 @@
 enum { FORM_NOT_GIVEN = -1 };
 
 static const char program[] = "autopar export";
+static const char summary[] =
+    "Writes the shardings of a plan's stages as JAX, XLA or PyTorch call them.\n"
+    "autopar shard --export-jax and its like do it for one mesh and a file of HLO text.";
 
 typedef struct export_options {
     const char *output;
     int form;
     bool json;
 } export_options_t;
-
-static xm_status_t parse_options(int argc, char *const *argv, export_options_t *o, xm_cli_t **cli)
-{
-    const xm_cli_option_t options[] = {
-        {.name = "to",
-         .kind = XM_CLI_CHOICE,
-         .target = &o->form,
-         .argument = "jax|hlo|torch",
-         .help = "PartitionSpecs, XLA's sharding attributes, or DTensor placements."},
-        {.name = "output",
-         .letter = 'o',
-         .kind = XM_CLI_STRING,
-         .target = &o->output,
-         .argument = "FILE",
-         .help = "Write to a file (default: standard output)."},
-        {.name = "json",
-         .kind = XM_CLI_FLAG,
-         .target = &o->json,
-         .help = "With --output: print as JSON what was written."},
-    };
-    xm_cli_command_t command = XM_CLI_COMMAND_INIT;
-
-    command.program = program;
-    command.arguments = "PLAN.json";
-    command.summary =
-        "Writes the shardings of a plan's stages as JAX, XLA or PyTorch call them.\n"
-        "autopar shard --export-jax and its like do it for one mesh and a file of HLO text.";
-    command.options = options;
-    command.option_count = sizeof(options) / sizeof(options[0]);
-    command.min_arguments = 1;
-    command.max_arguments = 1;
-    return xm_cli_parse(&command, argc, argv, cli);
-}
 
 typedef struct export_job {
     const ap_plan_t *plan;
@@ -92,8 +62,10 @@ static xm_status_t print_written(const ap_plan_t *plan, const export_options_t *
 
 /* Options that contradict each other are refused before the plan is read, so that a long file does
  * not delay the answer. */
-static xm_status_t run(const char *path, const export_options_t *o)
+static xm_status_t run(const xm_cli_t *cli, void *options)
 {
+    const char *path = ap_command_argument(cli, 0);
+    const export_options_t *o = options;
     ap_plan_t *plan;
     xm_status_t status;
 
@@ -119,15 +91,16 @@ static xm_status_t run(const char *path, const export_options_t *o)
 
 int ap_command_export(int argc, char *const *argv)
 {
-    export_options_t options = {.form = FORM_NOT_GIVEN};
-    xm_cli_t *cli = NULL;
-    xm_status_t status = parse_options(argc, argv, &options, &cli);
+    export_options_t o = {.form = FORM_NOT_GIVEN};
+    const xm_cli_option_t table[] = {
+        {"to", 0, XM_CLI_CHOICE, &o.form, "jax|hlo|torch", 0, 0,
+         "PartitionSpecs, XLA's sharding attributes, or DTensor placements."},
+        {"output", 'o', XM_CLI_STRING, &o.output, "FILE", 0, 0,
+         "Write to a file (default: standard output)."},
+        {"json", 0, XM_CLI_FLAG, &o.json, NULL, 0, 0,
+         "With --output: print as JSON what was written."},
+    };
+    const xm_cli_command_t command = XM_CLI_COMMAND(program, "PLAN.json", summary, table, 1, 1);
 
-    if (status == XM_OK && !xm_cli_finished(cli)) {
-        size_t count;
-
-        status = run(xm_cli_arguments(cli, &count)[0], &options);
-    }
-    xm_cli_destroy(cli);
-    return status == XM_OK ? 0 : xm_cli_fail(program, status);
+    return ap_command_run(&command, argc, argv, run, &o);
 }

@@ -18,6 +18,9 @@
 #include "planner/frontend/zoo.h"
 
 static const char program[] = "autopar import";
+static const char summary[] =
+    "Reads a built-in model, HLO text, an ONNX model or a JSON graph, says what is\n"
+    "in it, and writes it as a JSON graph.";
 enum { TRAINING_NONE, TRAINING_SGD, TRAINING_ADAM };
 
 typedef struct import_options {
@@ -26,75 +29,6 @@ typedef struct import_options {
     int batch, hidden, layers, sequence, training;
     bool list, json;
 } import_options_t;
-
-static xm_status_t parse_options(int argc, char *const *argv, import_options_t *o, xm_cli_t **cli)
-{
-    const xm_cli_option_t options[] = {
-        {.name = "output",
-         .letter = 'o',
-         .kind = XM_CLI_STRING,
-         .target = &o->output,
-         .argument = "FILE",
-         .help = "Write the graph as JSON (docs/graph.md)."},
-        {.name = "dim",
-         .kind = XM_CLI_LIST,
-         .target = &o->dims,
-         .argument = "NAME=SIZE",
-         .help = "Size of a symbolic dimension of an ONNX model; once for each."},
-        {.name = "training",
-         .kind = XM_CLI_CHOICE,
-         .target = &o->training,
-         .argument = "none|sgd|adam",
-         .help = "Derive the training step of a forward graph (default none)."},
-        {.name = "batch",
-         .kind = XM_CLI_INT,
-         .target = &o->batch,
-         .argument = "SAMPLES",
-         .minimum = 1,
-         .maximum = 1 << 30,
-         .help = "Samples of a built-in model (default: 1, mlp 1024)."},
-        {.name = "hidden",
-         .kind = XM_CLI_INT,
-         .target = &o->hidden,
-         .argument = "SIZE",
-         .minimum = 1,
-         .maximum = 1 << 24,
-         .help = "Width of an mlp's layers (default 128)."},
-        {.name = "layers",
-         .kind = XM_CLI_INT,
-         .target = &o->layers,
-         .argument = "BLOCKS",
-         .minimum = 1,
-         .maximum = 1 << 16,
-         .help = "Blocks of a built-in language model (default: its own)."},
-        {.name = "sequence",
-         .kind = XM_CLI_INT,
-         .target = &o->sequence,
-         .argument = "TOKENS",
-         .minimum = 1,
-         .maximum = 1 << 24,
-         .help = "Tokens a sample of a built-in language model (default: its own)."},
-        {.name = "list-models",
-         .kind = XM_CLI_FLAG,
-         .target = &o->list,
-         .help = "List the built-in models with their parameters."},
-        {.name = "json",
-         .kind = XM_CLI_FLAG,
-         .target = &o->json,
-         .help = "Print JSON instead of text."},
-    };
-    xm_cli_command_t command = XM_CLI_COMMAND_INIT;
-
-    command.program = program;
-    command.arguments = "MODEL|FILE";
-    command.summary =
-        "Reads a built-in model, HLO text, an ONNX model or a JSON graph, says what is\n"
-        "in it, and writes it as a JSON graph.";
-    command.options = options;
-    command.option_count = sizeof(options) / sizeof(options[0]);
-    command.max_arguments = 1;
-    return xm_cli_parse(&command, argc, argv, cli);
-}
 
 /* Builds every model of the zoo to count its parameters, rather than keep a table of numbers that
  * could differ from what the builders do. */
@@ -206,13 +140,22 @@ static xm_status_t print_graph(const ap_graph_t *graph, const ap_frontend_notes_
     return xm_cli_flush();
 }
 
-static xm_status_t run(const char *model, const import_options_t *o)
+static xm_status_t run(const xm_cli_t *cli, void *options)
 {
+    const char *model = ap_command_argument(cli, 0);
+    const import_options_t *o = options;
     ap_frontend_params_t params = AP_FRONTEND_PARAMS_INIT;
     ap_frontend_notes_t *notes = NULL;
     ap_graph_t *graph = NULL;
     xm_status_t status;
 
+    if (o->list) {
+        return list_models(o->json);
+    }
+    if (model == NULL) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "a model or file is needed (--list-models names the models)");
+    }
     params.batch = o->batch;
     params.hidden = o->hidden;
     params.layers = o->layers;
@@ -240,23 +183,27 @@ static xm_status_t run(const char *model, const import_options_t *o)
 
 int ap_command_import(int argc, char *const *argv)
 {
-    import_options_t options = {.training = TRAINING_NONE};
-    xm_cli_t *cli = NULL;
-    xm_status_t status = parse_options(argc, argv, &options, &cli);
+    import_options_t o = {.training = TRAINING_NONE};
+    const xm_cli_option_t table[] = {
+        {"output", 'o', XM_CLI_STRING, &o.output, "FILE", 0, 0,
+         "Write the graph as JSON (docs/graph.md)."},
+        {"dim", 0, XM_CLI_LIST, &o.dims, "NAME=SIZE", 0, 0,
+         "Size of a symbolic dimension of an ONNX model; once for each."},
+        {"training", 0, XM_CLI_CHOICE, &o.training, "none|sgd|adam", 0, 0,
+         "Derive the training step of a forward graph (default none)."},
+        {"batch", 0, XM_CLI_INT, &o.batch, "SAMPLES", 1, 1 << 30,
+         "Samples of a built-in model (default: 1, mlp 1024)."},
+        {"hidden", 0, XM_CLI_INT, &o.hidden, "SIZE", 1, 1 << 24,
+         "Width of an mlp's layers (default 128)."},
+        {"layers", 0, XM_CLI_INT, &o.layers, "BLOCKS", 1, 1 << 16,
+         "Blocks of a built-in language model (default: its own)."},
+        {"sequence", 0, XM_CLI_INT, &o.sequence, "TOKENS", 1, 1 << 24,
+         "Tokens a sample of a built-in language model (default: its own)."},
+        {"list-models", 0, XM_CLI_FLAG, &o.list, NULL, 0, 0,
+         "List the built-in models with their parameters."},
+        {"json", 0, XM_CLI_FLAG, &o.json, NULL, 0, 0, "Print JSON instead of text."},
+    };
+    const xm_cli_command_t command = XM_CLI_COMMAND(program, "MODEL|FILE", summary, table, 0, 1);
 
-    if (status == XM_OK && !xm_cli_finished(cli)) {
-        size_t count;
-        const char *const *arguments = xm_cli_arguments(cli, &count);
-
-        if (options.list) {
-            status = list_models(options.json);
-        } else if (count == 0) {
-            status = xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                  "a model or file is needed (--list-models names the models)");
-        } else {
-            status = run(arguments[0], &options);
-        }
-    }
-    xm_cli_destroy(cli);
-    return status == XM_OK ? 0 : xm_cli_fail(program, status);
+    return ap_command_run(&command, argc, argv, run, &o);
 }

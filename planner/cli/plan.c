@@ -23,6 +23,9 @@
 enum { MAX_MICRO_BATCHES = 64 };
 
 static const char program[] = "autopar plan";
+static const char summary[] =
+    "Finds the pipeline stages, shardings and micro-batches with the smallest\n"
+    "predicted step time and prints them.";
 
 typedef struct plan_options {
     ap_command_search_t search;
@@ -34,123 +37,6 @@ typedef struct plan_options {
     double overlap, time_limit;
     bool json, no_cross_mesh, keep_host_order;
 } plan_options_t;
-
-static xm_status_t parse_options(int argc, char *const *argv, plan_options_t *o, xm_cli_t **cli)
-{
-    const xm_cli_option_t options[] = {
-        {.name = "model",
-         .kind = XM_CLI_STRING,
-         .target = &o->search.model,
-         .argument = "NAME|FILE",
-         .help =
-             "Built-in model (autopar import lists them), HLO text, ONNX model or JSON graph of "
-             "one micro-batch."},
-        {.name = "layers",
-         .kind = XM_CLI_STRING,
-         .target = &o->layers,
-         .argument = "auto|COUNT|FILE",
-         .help = "Layers of a model file that stages are made of: automatic, so many, or beginning "
-                 "with the operators that FILE lists (default: the file's own, else auto)."},
-        {.name = "layer-pattern",
-         .kind = XM_CLI_STRING,
-         .target = &o->layer_pattern,
-         .argument = "REGEX",
-         .help = "Layers of a model file by the names of its operators: one for each text that the "
-                 "expression's first group matches, e.g. 'layers/([0-9]+)'."},
-        {.name = "dim",
-         .kind = XM_CLI_LIST,
-         .target = &o->dims,
-         .argument = "NAME=SIZE",
-         .help = "Size of a symbolic dimension of an ONNX model; once for each."},
-        AP_COMMAND_SEARCH_OPTIONS(&o->search),
-        {.name = "overlap",
-         .kind = XM_CLI_DOUBLE,
-         .target = &o->overlap,
-         .argument = "PART",
-         .minimum = 0,
-         .maximum = 1,
-         .help = "Part of the gradients' collectives that hides behind the backward pass, 0 to 1\n"
-                 "(default: the profile's)."},
-        {.name = "schedule",
-         .kind = XM_CLI_STRING,
-         .target = &o->schedule,
-         .argument = "NAME",
-         .help = "Pipeline schedule: 1f1b (default), auto, gpipe, eager-1f1b, eager-1f1b-w, zb-h1, "
-                 "zb-h2 or pipedream-2bw."},
-        {.name = "submeshes",
-         .kind = XM_CLI_CHOICE,
-         .target = &o->submeshes,
-         .argument = "regular|all",
-         .help = "Hosts and devices a stage may take: powers of two and divisors of the "
-                 "cluster's (default), or any number."},
-        {.name = "keep-host-order",
-         .kind = XM_CLI_FLAG,
-         .target = &o->keep_host_order,
-         .help = "Let stages take the hosts in the profile's order, also where hosts differ and\n"
-                 "another would be faster."},
-        {.name = "no-cross-mesh",
-         .kind = XM_CLI_FLAG,
-         .target = &o->no_cross_mesh,
-         .help = "Choose stages as if transfers between them took no time, as Alpa does."},
-        {.name = "time-limit",
-         .kind = XM_CLI_DOUBLE,
-         .target = &o->time_limit,
-         .argument = "SECONDS",
-         .minimum = 0,
-         .maximum = 1000000,
-         .help = "Stop after this time with the best plan so far and say how good it is. A\n"
-                 "--planner is ended then (default 600)."},
-        {.name = "planner",
-         .kind = XM_CLI_STRING,
-         .target = &o->planner,
-         .argument = "LIBRARY",
-         .help = "Let another planner plan: a shared library that exports autopar_planner_v1. It\n"
-                 "runs in a process of its own, and its plan is verified."},
-        {.name = "like",
-         .kind = XM_CLI_STRING,
-         .target = &o->like,
-         .argument = "NAME",
-         .help = "Plan the model as another planner would (autopar compare --list), or an\n"
-                 "INPUT.json of piper or dnn-partitioning as they pose the problem."},
-        {.name = "devices",
-         .kind = XM_CLI_INT,
-         .target = &o->devices,
-         .argument = "COUNT",
-         .minimum = 1,
-         .maximum = 10000,
-         .help = "With --like: devices, instead of the input's."},
-        {.name = "bandwidth",
-         .kind = XM_CLI_BYTES,
-         .target = &o->bandwidth,
-         .argument = "BYTES",
-         .help = "With --like piper: bytes per second between devices, instead of the input's."},
-        {.name = "output",
-         .letter = 'o',
-         .kind = XM_CLI_STRING,
-         .target = &o->output,
-         .argument = "FILE",
-         .help = "Write the plan as JSON."},
-        {.name = "plot",
-         .kind = XM_CLI_STRING,
-         .target = &o->plot,
-         .argument = "FILE",
-         .help = "Write a figure of the plan as SVG."},
-        {.name = "json",
-         .kind = XM_CLI_FLAG,
-         .target = &o->json,
-         .help = "Print the plan as JSON instead of a table."},
-    };
-    xm_cli_command_t command = XM_CLI_COMMAND_INIT;
-
-    command.program = program;
-    command.arguments = "[INPUT.json]";
-    command.max_arguments = 1;
-    command.summary = "Finds the pipeline stages, shardings and micro-batches with the smallest\n"
-                      "predicted step time and prints them.";
-    command.options = options;
-    command.option_count = sizeof(options) / sizeof(options[0]);
-    return xm_cli_parse(&command, argc, argv, cli);
-}
 
 /* Says what a model file was read as: a cut into layers that is uneven or crosses large tensors
  * explains a bad plan better than the plan itself does. */
@@ -193,17 +79,11 @@ static xm_status_t write_plan(const ap_plan_t *plan, const plan_options_t *o)
     xm_status_t status = XM_OK;
 
     if (o->json) {
-        char *text = ap_plan_text(plan);
-
-        if (text == NULL) {
-            return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the text of the plan");
-        }
-        (void)puts(text);
-        free(text);
+        status = ap_command_print_text(ap_plan_text(plan), "the text of the plan");
     } else {
         ap_plan_print(plan, stdout);
     }
-    if (o->output != NULL) {
+    if (status == XM_OK && o->output != NULL) {
         status = ap_plan_save(plan, o->output);
     }
     if (status == XM_OK && o->plot != NULL) {
@@ -329,7 +209,7 @@ static xm_status_t plan_and_write(const plan_options_t *o, ap_planner_params_t *
     return status;
 }
 
-static xm_status_t run(const plan_options_t *o)
+static xm_status_t search(const plan_options_t *o)
 {
     ap_planner_params_t params = AP_PLANNER_PARAMS_INIT;
     int64_t micro_batches[MAX_MICRO_BATCHES];
@@ -342,10 +222,7 @@ static xm_status_t run(const plan_options_t *o)
     }
     if (status == XM_OK) {
         status = ap_command_load_cluster(o->search.cluster, o->search.hosts,
-                                         o->search.devices_per_host, &profile);
-    }
-    if (status == XM_OK) {
-        status = ap_command_set_overlap(o->overlap, &profile);
+                                         o->search.devices_per_host, o->overlap, &profile);
     }
     if (status == XM_OK) {
         params.profile = profile;
@@ -365,13 +242,15 @@ static xm_status_t run_like(const xm_cli_t *cli, const plan_options_t *o)
         "plot",         "layers",         "layer-pattern", "dim",
         "planner",      "overlap",        "submeshes",     "no-cross-mesh",
         "time-limit",   "keep-host-order"};
-    ap_plan_like_t like = {.planner = o->like, .devices = o->devices, .json = o->json};
+    ap_plan_like_t like = {.planner = o->like,
+                           .input = ap_command_argument(cli, 0),
+                           .devices = o->devices,
+                           .json = o->json};
     int64_t micro_batches[1];
     size_t count;
-    const char *const *arguments = xm_cli_arguments(cli, &count);
     xm_status_t status;
 
-    if (count != 1) {
+    if (like.input == NULL) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                             "--like %s needs --model, or an input file of piper or "
                             "dnn-partitioning",
@@ -383,7 +262,6 @@ static xm_status_t run_like(const xm_cli_t *cli, const plan_options_t *o)
                                 ours[i]);
         }
     }
-    like.input = arguments[0];
     like.output = o->output;
     like.bandwidth = (double)o->bandwidth;
     like.memory =
@@ -403,11 +281,10 @@ static xm_status_t run_like(const xm_cli_t *cli, const plan_options_t *o)
  * would let the user believe that the cluster had been changed. */
 static xm_status_t run_own(const xm_cli_t *cli, const plan_options_t *o)
 {
-    size_t count;
-    const char *const *arguments = xm_cli_arguments(cli, &count);
+    const char *unexpected = ap_command_argument(cli, 0);
 
-    if (count != 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "unexpected argument '%s'", arguments[0]);
+    if (unexpected != NULL) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "unexpected argument '%s'", unexpected);
     }
     if (o->devices != 0 || o->bandwidth != 0) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
@@ -417,24 +294,66 @@ static xm_status_t run_own(const xm_cli_t *cli, const plan_options_t *o)
     if (o->like != NULL && o->planner != NULL) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--planner has no meaning with --like");
     }
-    return run(o);
+    return search(o);
+}
+
+static xm_status_t run(const xm_cli_t *cli, void *options)
+{
+    const plan_options_t *o = options;
+    bool input = ap_command_argument(cli, 0) != NULL || o->search.model == NULL;
+
+    return o->like != NULL && input ? run_like(cli, o) : run_own(cli, o);
 }
 
 int ap_command_plan(int argc, char *const *argv)
 {
-    plan_options_t options = {.search.memory_limit = AP_COMMAND_NOT_GIVEN,
-                              .overlap = AP_COMMAND_NO_OVERLAP};
-    xm_cli_t *cli = NULL;
-    xm_status_t status = parse_options(argc, argv, &options, &cli);
+    plan_options_t o = {.search.memory_limit = AP_COMMAND_NOT_GIVEN,
+                        .overlap = AP_COMMAND_NO_OVERLAP};
+    const xm_cli_option_t table[] = {
+        {"model", 0, XM_CLI_STRING, &o.search.model, "NAME|FILE", 0, 0,
+         "Built-in model (autopar import lists them), HLO text, ONNX model or JSON graph of "
+         "one micro-batch."},
+        {"layers", 0, XM_CLI_STRING, &o.layers, "auto|COUNT|FILE", 0, 0,
+         "Layers of a model file that stages are made of: automatic, so many, or beginning "
+         "with the operators that FILE lists (default: the file's own, else auto)."},
+        {"layer-pattern", 0, XM_CLI_STRING, &o.layer_pattern, "REGEX", 0, 0,
+         "Layers of a model file by the names of its operators: one for each text that the "
+         "expression's first group matches, e.g. 'layers/([0-9]+)'."},
+        {"dim", 0, XM_CLI_LIST, &o.dims, "NAME=SIZE", 0, 0,
+         "Size of a symbolic dimension of an ONNX model; once for each."},
+        AP_COMMAND_SEARCH_OPTIONS(&o.search),
+        {"overlap", 0, XM_CLI_DOUBLE, &o.overlap, "PART", 0, 1,
+         "Part of the gradients' collectives that hides behind the backward pass, 0 to 1\n"
+         "(default: the profile's)."},
+        {"schedule", 0, XM_CLI_STRING, &o.schedule, "NAME", 0, 0,
+         "Pipeline schedule: 1f1b (default), auto, gpipe, eager-1f1b, eager-1f1b-w, zb-h1, "
+         "zb-h2 or pipedream-2bw."},
+        {"submeshes", 0, XM_CLI_CHOICE, &o.submeshes, "regular|all", 0, 0,
+         "Hosts and devices a stage may take: powers of two and divisors of the "
+         "cluster's (default), or any number."},
+        {"keep-host-order", 0, XM_CLI_FLAG, &o.keep_host_order, NULL, 0, 0,
+         "Let stages take the hosts in the profile's order, also where hosts differ and\n"
+         "another would be faster."},
+        {"no-cross-mesh", 0, XM_CLI_FLAG, &o.no_cross_mesh, NULL, 0, 0,
+         "Choose stages as if transfers between them took no time, as Alpa does."},
+        {"time-limit", 0, XM_CLI_DOUBLE, &o.time_limit, "SECONDS", 0, 1000000,
+         "Stop after this time with the best plan so far and say how good it is. A\n"
+         "--planner is ended then (default 600)."},
+        {"planner", 0, XM_CLI_STRING, &o.planner, "LIBRARY", 0, 0,
+         "Let another planner plan: a shared library that exports autopar_planner_v1. It\n"
+         "runs in a process of its own, and its plan is verified."},
+        {"like", 0, XM_CLI_STRING, &o.like, "NAME", 0, 0,
+         "Plan the model as another planner would (autopar compare --list), or an\n"
+         "INPUT.json of piper or dnn-partitioning as they pose the problem."},
+        {"devices", 0, XM_CLI_INT, &o.devices, "COUNT", 1, 10000,
+         "With --like: devices, instead of the input's."},
+        {"bandwidth", 0, XM_CLI_BYTES, &o.bandwidth, "BYTES", 0, 0,
+         "With --like piper: bytes per second between devices, instead of the input's."},
+        {"output", 'o', XM_CLI_STRING, &o.output, "FILE", 0, 0, "Write the plan as JSON."},
+        {"plot", 0, XM_CLI_STRING, &o.plot, "FILE", 0, 0, "Write a figure of the plan as SVG."},
+        {"json", 0, XM_CLI_FLAG, &o.json, NULL, 0, 0, "Print the plan as JSON instead of a table."},
+    };
+    const xm_cli_command_t command = XM_CLI_COMMAND(program, "[INPUT.json]", summary, table, 0, 1);
 
-    if (status == XM_OK && !xm_cli_finished(cli)) {
-        size_t inputs;
-
-        (void)xm_cli_arguments(cli, &inputs);
-        status = options.like != NULL && (inputs > 0 || options.search.model == NULL)
-                     ? run_like(cli, &options)
-                     : run_own(cli, &options);
-    }
-    xm_cli_destroy(cli);
-    return status == XM_OK ? 0 : xm_cli_fail(program, status);
+    return ap_command_run(&command, argc, argv, run, &o);
 }

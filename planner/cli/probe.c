@@ -30,6 +30,11 @@ enum {
 };
 
 static const char program[] = "autopar probe";
+static const char summary[] =
+    "Measures latency and bandwidth of every link class and the speed of a device.\n"
+    "Under mpirun, srun or torchrun it joins the job; -n, --hosts and\n"
+    "--ranks-per-host are for starting local ranks and are not needed then.\n"
+    "With NEW.json or --import nothing is measured.";
 
 typedef struct probe_options {
     const char *output;
@@ -42,9 +47,10 @@ typedef struct probe_options {
     const char *import, *cluster, *axis, *collective;
     const char *collectives; /* what of them to measure */
     bool json;
+    int argc; /* the command line, for the local ranks */
+    char *const *argv;
+    int code; /* the exit status, unless there is an error */
 } probe_options_t;
-
-static const double default_threshold = 10;
 
 /* Options that need each other. */
 static xm_status_t check_options(const probe_options_t *o)
@@ -79,132 +85,12 @@ static xm_status_t check_options(const probe_options_t *o)
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                             "--cluster, --axis and --collective are for --import");
     }
-    return XM_OK;
-}
-
-static xm_status_t parse_options(int argc, char *const *argv, probe_options_t *o, xm_cli_t **cli)
-{
-    const xm_cli_option_t options[] = {
-        {.name = "output",
-         .letter = 'o',
-         .kind = XM_CLI_STRING,
-         .target = &o->output,
-         .argument = "FILE",
-         .help = "Write the cluster profile as JSON."},
-        {.name = "ranks",
-         .letter = 'n',
-         .kind = XM_CLI_INT,
-         .target = &o->ranks,
-         .argument = "RANKS",
-         .minimum = 1,
-         .maximum = 1024,
-         .help = "Start this many local ranks, all on this host."},
-        {.name = "hosts",
-         .kind = XM_CLI_INT,
-         .target = &o->hosts,
-         .argument = "HOSTS",
-         .minimum = 1,
-         .maximum = 1024,
-         .help = "Emulate this many hosts, whose ranks talk over TCP (default 2)."},
-        {.name = "ranks-per-host",
-         .kind = XM_CLI_INT,
-         .target = &o->ranks_per_host,
-         .argument = "RANKS",
-         .minimum = 1,
-         .maximum = 256,
-         .help = "Ranks of each emulated host (default 2)."},
-        {.name = "max-bytes",
-         .kind = XM_CLI_BYTES,
-         .target = &o->max_bytes,
-         .argument = "BYTES",
-         .help = "Largest message (default 64MiB)."},
-        {.name = "repetitions",
-         .kind = XM_CLI_INT,
-         .target = &o->repetitions,
-         .argument = "COUNT",
-         .minimum = 1,
-         .maximum = 1000,
-         .help = "At least so many measurements whose median counts (default 6)."},
-        {.name = "budget",
-         .kind = XM_CLI_DOUBLE,
-         .target = &o->budget,
-         .argument = "SECONDS",
-         .minimum = 1,
-         .maximum = 86400,
-         .help = "Time to spend, about (default 60); what is not well known then is named."},
-        {.name = "collectives",
-         .kind = XM_CLI_STRING,
-         .target = &o->collectives,
-         .argument = "nccl|mpi|auto|none",
-         .help = "Measure collectives, too, of NCCL on GPUs or of MPI (default none)."},
-        {.name = "resume",
-         .kind = XM_CLI_FLAG,
-         .target = &o->resume,
-         .help = "Go on where a probe with the same -o FILE was interrupted."},
-        {.name = "compare",
-         .kind = XM_CLI_STRING,
-         .target = &o->before,
-         .argument = "OLD.json",
-         .help = "Compare a profile with NEW.json, or with what this probe measures."},
-        {.name = "threshold",
-         .kind = XM_CLI_DOUBLE,
-         .target = &o->threshold,
-         .argument = "PERCENT",
-         .minimum = 0.1,
-         .maximum = 1000,
-         .help = "A significant change of more makes --compare exit with 1 (default 10)."},
-        {.name = "import",
-         .kind = XM_CLI_STRING,
-         .target = &o->import,
-         .argument = "RESULTS",
-         .help = "Add collectives measured by nccl-tests, OSU or autopar-probe-mpi to a profile."},
-        {.name = "cluster",
-         .kind = XM_CLI_STRING,
-         .target = &o->cluster,
-         .argument = "FILE",
-         .help = "The profile that --import adds to; -o FILE gets the result."},
-        {.name = "axis",
-         .kind = XM_CLI_STRING,
-         .target = &o->axis,
-         .argument = "inside|across|all|HxDxG",
-         .help = "Groups measured: D devices on each of H hosts, G groups to a host."},
-        {.name = "collective",
-         .kind = XM_CLI_STRING,
-         .target = &o->collective,
-         .argument = "NAME",
-         .help = "all-gather, all-reduce, reduce-scatter or all-to-all, if RESULTS do not tell."},
-        {.name = "json",
-         .kind = XM_CLI_FLAG,
-         .target = &o->json,
-         .help = "Print the profile as JSON instead of a table."},
-    };
-    xm_cli_command_t command = XM_CLI_COMMAND_INIT;
-    xm_status_t status;
-
-    command.program = program;
-    command.summary =
-        "Measures latency and bandwidth of every link class and the speed of a device.\n"
-        "Under mpirun, srun or torchrun it joins the job; -n, --hosts and\n"
-        "--ranks-per-host are for starting local ranks and are not needed then.\n"
-        "With NEW.json or --import nothing is measured.";
-    command.arguments = "[NEW.json]";
-    command.max_arguments = 1;
-    command.options = options;
-    command.option_count = sizeof(options) / sizeof(options[0]);
-    status = xm_cli_parse(&command, argc, argv, cli);
-    if (status == XM_OK && !xm_cli_finished(*cli)) {
-        size_t count;
-        const char *const *arguments = xm_cli_arguments(*cli, &count);
-
-        o->after = count > 0 ? arguments[0] : NULL;
-        status = check_options(o);
-    }
-    if (status == XM_OK && o->ranks > 0 && o->hosts > 0 && o->ranks_per_host > 0 &&
+    if (o->ranks > 0 && o->hosts > 0 && o->ranks_per_host > 0 &&
         o->hosts * o->ranks_per_host != o->ranks) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%d hosts of %d ranks are not %d ranks",
                             o->hosts, o->ranks_per_host, o->ranks);
     }
-    return status;
+    return XM_OK;
 }
 
 /* Settles how many ranks there are and how many stand on one emulated host. With -n alone they all
@@ -243,7 +129,7 @@ static xm_status_t resolve(const probe_options_t *o, int *ranks, int *ranks_per_
 
 /* Starts the local ranks: each of them is this program with the same arguments, and finds in its
  * environment that it is a rank. The exit code is that of the rank that failed. */
-static int launch(const probe_options_t *o, int argc, char *const *argv)
+static int launch(const probe_options_t *o)
 {
     xm_launch_params_t params = XM_LAUNCH_PARAMS_INIT;
     char *arguments[MAX_ARGUMENTS + 2] = {0};
@@ -251,15 +137,15 @@ static int launch(const probe_options_t *o, int argc, char *const *argv)
     int exit_code = 1;
     xm_status_t status = resolve(o, &params.ranks, &params.ranks_per_host);
 
-    if (status == XM_OK && argc > MAX_ARGUMENTS) {
+    if (status == XM_OK && o->argc > MAX_ARGUMENTS) {
         status = xm_error_set(XM_ERR_INVALID_ARGUMENT, "more than %d arguments", MAX_ARGUMENTS);
     }
     if (status != XM_OK) {
         return xm_cli_fail(program, status);
     }
     arguments[0] = name;
-    for (int i = 0; i < argc; ++i) {
-        arguments[i + 1] = argv[i];
+    for (int i = 0; i < o->argc; ++i) {
+        arguments[i + 1] = o->argv[i];
     }
     params.argv = arguments;
     status = xm_launch(&params, &exit_code);
@@ -273,24 +159,24 @@ static int launch(const probe_options_t *o, int argc, char *const *argv)
     return exit_code != 0 ? exit_code : 1;
 }
 
-/* Prints what has changed; *changed tells whether it is more than the threshold allows. */
-static xm_status_t compare(const char *old_path, const char *new_path, double threshold,
-                           bool *changed)
+/* Prints what has changed since the profile before, which is an exit status of its own where it is
+ * more than the threshold allows. */
+static xm_status_t compare(probe_options_t *o)
 {
     xm_cluster_profile_t *before = NULL, *after = NULL;
     xm_profile_compare_t *differences = NULL;
-    xm_status_t status = xm_cluster_profile_load(old_path, &before);
+    double threshold = o->threshold / 100;
+    xm_status_t status = xm_cluster_profile_load(o->before, &before);
 
-    threshold = (threshold > 0 ? threshold : default_threshold) / 100;
     if (status == XM_OK) {
-        status = xm_cluster_profile_load(new_path, &after);
+        status = xm_cluster_profile_load(o->after != NULL ? o->after : o->output, &after);
     }
     if (status == XM_OK) {
         status = xm_profile_compare_create(before, after, &differences);
     }
     if (status == XM_OK) {
         ap_probe_print_compare(differences, threshold);
-        *changed = xm_profile_compare_beyond(differences, threshold) > 0;
+        o->code = xm_profile_compare_beyond(differences, threshold) > 0 ? CHANGED : 0;
         status = xm_cli_flush();
     }
     xm_profile_compare_destroy(differences);
@@ -398,11 +284,7 @@ static xm_status_t import(const probe_options_t *o)
         status = xm_cluster_profile_save(extended, o->output);
     }
     if (status == XM_OK) {
-        if (o->json) {
-            status = ap_probe_print_json(extended);
-        } else {
-            ap_probe_print_profile(extended);
-        }
+        status = ap_probe_print_profile(extended, o->json);
     }
     if (status == XM_OK) {
         status = xm_cli_flush();
@@ -453,11 +335,7 @@ static xm_status_t measure(xm_worker_t *worker, const probe_options_t *o)
         return status;
     }
     if (first) {
-        if (o->json) {
-            status = ap_probe_print_json(profile);
-        } else {
-            ap_probe_print_profile(profile);
-        }
+        status = ap_probe_print_profile(profile, o->json);
         if (status == XM_OK && o->output != NULL) {
             status = xm_cluster_profile_save(profile, o->output);
             if (status == XM_OK) {
@@ -493,20 +371,10 @@ static xm_status_t join(const xm_job_env_t *env, const probe_options_t *o, bool 
     return status;
 }
 
-static xm_status_t compare_files(const probe_options_t *o, int *code)
-{
-    bool changed = false;
-    xm_status_t status =
-        compare(o->before, o->after != NULL ? o->after : o->output, o->threshold, &changed);
-
-    *code = changed ? CHANGED : 0;
-    return status;
-}
-
 /* Starts local ranks or is one. The comparison must happen once, after the profile is saved: where
  * we launched the ranks, the parent makes it, and where a foreign launcher did, rank 0 does. A rank
  * that was launched by us leaves it to the parent. */
-static xm_status_t probe(const probe_options_t *o, int argc, char *const *argv, int *code)
+static xm_status_t probe(probe_options_t *o)
 {
     bool quiet = false;
     xm_job_env_t env;
@@ -517,32 +385,72 @@ static xm_status_t probe(const probe_options_t *o, int argc, char *const *argv, 
         return status;
     }
     if (env.rank < 0) {
-        *code = launch(o, argc, argv);
-        return *code == 0 && o->before != NULL ? compare_files(o, code) : XM_OK;
+        o->code = launch(o);
+        return o->code == 0 && o->before != NULL ? compare(o) : XM_OK;
     }
     status = join(&env, o, &quiet);
     if (quiet) {
-        *code = CALLER;
+        o->code = CALLER;
         return XM_OK;
     }
     if (status != XM_OK) {
         return xm_error_prefix(status, "rank %d", env.rank);
     }
-    return env.rank == 0 && o->before != NULL && !child ? compare_files(o, code) : XM_OK;
+    return env.rank == 0 && o->before != NULL && !child ? compare(o) : XM_OK;
+}
+
+static xm_status_t run(const xm_cli_t *cli, void *options)
+{
+    probe_options_t *o = options;
+    xm_status_t status;
+
+    o->after = ap_command_argument(cli, 0);
+    status = check_options(o);
+    if (status != XM_OK) {
+        return status;
+    }
+    return o->after != NULL ? compare(o) : o->import != NULL ? import(o) : probe(o);
 }
 
 int ap_command_probe(int argc, char *const *argv)
 {
-    probe_options_t options = {0};
-    xm_cli_t *cli = NULL;
-    xm_status_t status = parse_options(argc, argv, &options, &cli);
-    int code = 0;
+    probe_options_t o = {.argc = argc, .argv = argv, .threshold = 10};
+    const xm_cli_option_t table[] = {
+        {"output", 'o', XM_CLI_STRING, &o.output, "FILE", 0, 0,
+         "Write the cluster profile as JSON."},
+        {"ranks", 'n', XM_CLI_INT, &o.ranks, "RANKS", 1, 1024,
+         "Start this many local ranks, all on this host."},
+        {"hosts", 0, XM_CLI_INT, &o.hosts, "HOSTS", 1, 1024,
+         "Emulate this many hosts, whose ranks talk over TCP (default 2)."},
+        {"ranks-per-host", 0, XM_CLI_INT, &o.ranks_per_host, "RANKS", 1, 256,
+         "Ranks of each emulated host (default 2)."},
+        {"max-bytes", 0, XM_CLI_BYTES, &o.max_bytes, "BYTES", 0, 0,
+         "Largest message (default 64MiB)."},
+        {"repetitions", 0, XM_CLI_INT, &o.repetitions, "COUNT", 1, 1000,
+         "At least so many measurements whose median counts (default 6)."},
+        {"budget", 0, XM_CLI_DOUBLE, &o.budget, "SECONDS", 1, 86400,
+         "Time to spend, about (default 60); what is not well known then is named."},
+        {"collectives", 0, XM_CLI_STRING, &o.collectives, "nccl|mpi|auto|none", 0, 0,
+         "Measure collectives, too, of NCCL on GPUs or of MPI (default none)."},
+        {"resume", 0, XM_CLI_FLAG, &o.resume, NULL, 0, 0,
+         "Go on where a probe with the same -o FILE was interrupted."},
+        {"compare", 0, XM_CLI_STRING, &o.before, "OLD.json", 0, 0,
+         "Compare a profile with NEW.json, or with what this probe measures."},
+        {"threshold", 0, XM_CLI_DOUBLE, &o.threshold, "PERCENT", 0.1, 1000,
+         "A significant change of more makes --compare exit with 1 (default 10)."},
+        {"import", 0, XM_CLI_STRING, &o.import, "RESULTS", 0, 0,
+         "Add collectives measured by nccl-tests, OSU or autopar-probe-mpi to a profile."},
+        {"cluster", 0, XM_CLI_STRING, &o.cluster, "FILE", 0, 0,
+         "The profile that --import adds to; -o FILE gets the result."},
+        {"axis", 0, XM_CLI_STRING, &o.axis, "inside|across|all|HxDxG", 0, 0,
+         "Groups measured: D devices on each of H hosts, G groups to a host."},
+        {"collective", 0, XM_CLI_STRING, &o.collective, "NAME", 0, 0,
+         "all-gather, all-reduce, reduce-scatter or all-to-all, if RESULTS do not tell."},
+        {"json", 0, XM_CLI_FLAG, &o.json, NULL, 0, 0,
+         "Print the profile as JSON instead of a table."},
+    };
+    const xm_cli_command_t command = XM_CLI_COMMAND(program, "[NEW.json]", summary, table, 0, 1);
+    int failed = ap_command_run(&command, argc, argv, run, &o);
 
-    if (status == XM_OK && !xm_cli_finished(cli)) {
-        status = options.after != NULL    ? compare_files(&options, &code)
-                 : options.import != NULL ? import(&options)
-                                          : probe(&options, argc, argv, &code);
-    }
-    xm_cli_destroy(cli);
-    return status == XM_OK ? code : xm_cli_fail(program, status);
+    return failed != 0 ? failed : o.code;
 }

@@ -26,6 +26,10 @@ enum {
 };
 
 static const char program[] = "autopar-probe-mpi";
+static const char summary[] =
+    "Measures the collectives of this MPI inside hosts, across hosts and over all "
+    "ranks.\nStart it with mpirun, one rank per device, equally many on each "
+    "host.";
 
 typedef struct {
     const char *output;
@@ -34,57 +38,18 @@ typedef struct {
     double budget;
 } options_t;
 
-static xm_status_t parse(int argc, char **argv, options_t *o, xm_cli_t **cli)
+static xm_status_t check(const options_t *o)
 {
-    const xm_cli_option_t options[] = {
-        {.name = "output",
-         .letter = 'o',
-         .kind = XM_CLI_STRING,
-         .target = &o->output,
-         .argument = "FILE",
-         .help = "Write the curves, for autopar probe --import."},
-        {.name = "max-bytes",
-         .kind = XM_CLI_BYTES,
-         .target = &o->max_bytes,
-         .argument = "BYTES",
-         .help = "Largest tensor (default 16MiB)."},
-        {.name = "repetitions",
-         .kind = XM_CLI_INT,
-         .target = &o->repetitions,
-         .argument = "COUNT",
-         .minimum = 1,
-         .maximum = MAX_REPETITIONS,
-         .help = "At least so many measurements whose median counts (default 6)."},
-        {.name = "budget",
-         .kind = XM_CLI_DOUBLE,
-         .target = &o->budget,
-         .argument = "SECONDS",
-         .minimum = 1,
-         .maximum = 86400,
-         .help = "Time to spend, about (default 60)."},
-    };
-    xm_cli_command_t command = XM_CLI_COMMAND_INIT;
-    xm_status_t status;
-
-    command.program = program;
-    command.summary =
-        "Measures the collectives of this MPI inside hosts, across hosts and over all "
-        "ranks.\nStart it with mpirun, one rank per device, equally many on each "
-        "host.";
-    command.version = XM_VERSION_STRING;
-    command.options = options;
-    command.option_count = sizeof(options) / sizeof(options[0]);
-    status = xm_cli_parse(&command, argc, argv, cli);
-    if (status == XM_OK && !xm_cli_finished(*cli) && o->output == NULL) {
+    if (o->output == NULL) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "-o must say where the curves go");
     }
-    if (status == XM_OK && (o->max_bytes < SMALLEST_MAX || o->max_bytes > INT32_MAX)) {
+    if (o->max_bytes < SMALLEST_MAX || o->max_bytes > INT32_MAX) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                             "--max-bytes must be %d to %d, because a curve has two points and MPI "
                             "counts in 32 bits",
                             SMALLEST_MAX, INT32_MAX);
     }
-    return status;
+    return xm_config_check();
 }
 
 /* Numbers the hosts by their lowest rank. Every rank gathers the names of all hosts and counts by
@@ -239,27 +204,41 @@ static xm_status_t run_job(const options_t *o)
     return status;
 }
 
+static xm_status_t run(void *options)
+{
+    xm_status_t status = check(options);
+
+    if (status < 0) {
+        return status;
+    }
+    xm_collective_mpi_deadline(xm_config_seconds(XM_CONFIG_TIMEOUT));
+    (void)MPI_Init(NULL, NULL);
+    xm_collective_mpi_deadline(0);
+    status = run_job(options);
+    if (status < 0) {
+        /* The other ranks may wait inside a collective that this one will never enter, so only an
+         * abort of the whole job ends them. */
+        (void)MPI_Abort(MPI_COMM_WORLD, xm_cli_fail(program, status));
+    }
+    (void)MPI_Finalize();
+    return status;
+}
+
 int main(int argc, char **argv)
 {
-    options_t options = {.max_bytes = 16 << 20, .repetitions = 6, .budget = 60};
-    xm_cli_t *cli = NULL;
-    xm_status_t status = parse(argc, argv, &options, &cli);
+    options_t o = {.max_bytes = 16 << 20, .repetitions = 6, .budget = 60};
+    const xm_cli_option_t table[] = {
+        {"output", 'o', XM_CLI_STRING, &o.output, "FILE", 0, 0,
+         "Write the curves, for autopar probe --import."},
+        {"max-bytes", 0, XM_CLI_BYTES, &o.max_bytes, "BYTES", 0, 0,
+         "Largest tensor (default 16MiB)."},
+        {"repetitions", 0, XM_CLI_INT, &o.repetitions, "COUNT", 1, MAX_REPETITIONS,
+         "At least so many measurements whose median counts (default 6)."},
+        {"budget", 0, XM_CLI_DOUBLE, &o.budget, "SECONDS", 1, 86400,
+         "Time to spend, about (default 60)."},
+    };
+    xm_cli_command_t command = XM_CLI_COMMAND(program, NULL, summary, table, 0, 0);
 
-    if (status == XM_OK && !xm_cli_finished(cli)) {
-        status = xm_config_check();
-        if (status == XM_OK) {
-            xm_collective_mpi_deadline(xm_config_seconds(XM_CONFIG_TIMEOUT));
-            (void)MPI_Init(NULL, NULL);
-            xm_collective_mpi_deadline(0);
-            status = run_job(&options);
-            if (status < 0) {
-                /* The other ranks may wait inside a collective that this one will never enter, so
-                 * only an abort of the whole job ends them. */
-                (void)MPI_Abort(MPI_COMM_WORLD, xm_cli_fail(program, status));
-            }
-            (void)MPI_Finalize();
-        }
-    }
-    xm_cli_destroy(cli);
-    return status == XM_OK ? 0 : xm_cli_fail(program, status);
+    command.version = XM_VERSION_STRING;
+    return xm_cli_main(&command, argc, argv, run, &o);
 }

@@ -105,7 +105,7 @@ static void print_collectives(const xm_cluster_profile_t *profile)
     }
 }
 
-void ap_probe_print_profile(const xm_cluster_profile_t *profile)
+static void print_table(const xm_cluster_profile_t *profile)
 {
     char text[TEXT];
 
@@ -122,12 +122,14 @@ void ap_probe_print_profile(const xm_cluster_profile_t *profile)
     print_collectives(profile);
 }
 
-xm_status_t ap_probe_print_json(const xm_cluster_profile_t *profile)
+xm_status_t ap_probe_print_profile(const xm_cluster_profile_t *profile, bool json)
 {
     char *text = NULL;
-    xm_status_t status = xm_cluster_profile_to_text(profile, &text);
+    xm_status_t status = XM_OK;
 
-    if (status == XM_OK) {
+    if (!json) {
+        print_table(profile);
+    } else if ((status = xm_cluster_profile_to_text(profile, &text)) == XM_OK) {
         (void)printf("%s\n", text);
     }
     free(text);

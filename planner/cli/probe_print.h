@@ -8,11 +8,8 @@
 
 #include "comm/profile.h"
 
-/** The profile as a table, and which numbers are not well known. */
-void ap_probe_print_profile(const xm_cluster_profile_t *profile);
-
-/** The profile as its file holds it. */
-xm_status_t ap_probe_print_json(const xm_cluster_profile_t *profile);
+/** The profile as a table with how well its numbers are known, or as its file holds it. */
+xm_status_t ap_probe_print_profile(const xm_cluster_profile_t *profile, bool json);
 
 /** One line for each number; those that changed significantly by more than @p threshold have a '*'.
  */

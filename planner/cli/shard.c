@@ -23,6 +23,10 @@ enum { MODEL_ALPA, MODEL_PROFILE };
 enum { OPTIMIZER_SGD, OPTIMIZER_ADAM };
 
 static const char program[] = "autopar shard";
+static const char summary[] =
+    "Shards the training step of a built-in model (autopar import --list-models), of\n"
+    "an ONNX model or a JSON graph, or what a file of HLO text computes, over one mesh;\n"
+    "prints the objective and the strategy of every operator.";
 static const uint64_t not_given = UINT64_MAX;
 
 typedef struct shard_options {
@@ -41,169 +45,6 @@ typedef struct shard_mesh {
     int shape[AP_MAX_MESH_RANK];
     int hosts, devices;
 } shard_mesh_t;
-
-static xm_status_t parse_options(int argc, char *const *argv, shard_options_t *o, xm_cli_t **cli)
-{
-    const xm_cli_option_t options[] = {
-        {.name = "mesh",
-         .kind = XM_CLI_STRING,
-         .target = &o->mesh,
-         .argument = "SHAPE",
-         .help = "Logical mesh of 1 to 3 axes, e.g. 8, 2x4 or 2x2x2."},
-        {.name = "hosts",
-         .kind = XM_CLI_INT,
-         .target = &o->hosts,
-         .argument = "COUNT",
-         .minimum = 1,
-         .maximum = 1 << 20,
-         .help = "Hosts that the mesh lies on, row by row (default: axis 0 of a mesh of several\n"
-                 "axes, else 1)."},
-        {.name = "cost-model",
-         .kind = XM_CLI_CHOICE,
-         .target = &o->cost_model,
-         .argument = "alpa|profile",
-         .help = "Alpa's alpha-beta constants (default), or seconds from --cluster."},
-        {.name = "alpha",
-         .kind = XM_CLI_STRING,
-         .target = &o->alpha,
-         .argument = "LIST",
-         .help = "Alpa's latency per mesh axis (default 1,1)."},
-        {.name = "beta",
-         .kind = XM_CLI_STRING,
-         .target = &o->beta,
-         .argument = "LIST",
-         .help = "Alpa's cost per byte and mesh axis (default 1,0.1)."},
-        {.name = "cluster",
-         .kind = XM_CLI_STRING,
-         .target = &o->cluster,
-         .argument = "FILE",
-         .help = "Cluster profile; implies --cost-model profile."},
-        {.name = "overlap",
-         .kind = XM_CLI_DOUBLE,
-         .target = &o->overlap,
-         .argument = "PART",
-         .minimum = 0,
-         .maximum = 1,
-         .help = "Part of the gradients' collectives that hides behind the backward pass, 0 to 1\n"
-                 "(default: the profile's)."},
-        {.name = "batch",
-         .kind = XM_CLI_INT,
-         .target = &o->batch,
-         .argument = "SAMPLES",
-         .minimum = 1,
-         .maximum = 1 << 30,
-         .help = "Samples of one step (default: 1 for gpt, 1024 for mlp)."},
-        {.name = "hidden",
-         .kind = XM_CLI_INT,
-         .target = &o->hidden,
-         .argument = "SIZE",
-         .minimum = 1,
-         .maximum = 1 << 24,
-         .help = "Width of an mlp's layers (default 128)."},
-        {.name = "dim",
-         .kind = XM_CLI_LIST,
-         .target = &o->dims,
-         .argument = "NAME=SIZE",
-         .help = "Size of a symbolic dimension of an ONNX model; once for each."},
-        {.name = "memory-limit",
-         .kind = XM_CLI_BYTES,
-         .target = &o->memory_limit,
-         .argument = "BYTES",
-         .help = "Memory of one device at any time, e.g. 16GiB (default: no limit)."},
-        {.name = "no-recompute",
-         .kind = XM_CLI_FLAG,
-         .target = &o->no_recompute,
-         .help = "Under a limit, keep what the backward pass needs; never compute it twice."},
-        {.name = "micro-batches",
-         .kind = XM_CLI_INT,
-         .target = &o->micro_batches,
-         .argument = "COUNT",
-         .minimum = 1,
-         .maximum = 1 << 20,
-         .help = "Micro-batches that gradients are summed over, built-in models (default 1)."},
-        {.name = "optimizer",
-         .kind = XM_CLI_CHOICE,
-         .target = &o->optimizer,
-         .argument = "sgd|adam",
-         .help = "Optimizer of a built-in model (default sgd)."},
-        {.name = "solver",
-         .kind = XM_CLI_CHOICE,
-         .target = &o->solver,
-         .argument = "cfn|cbc|dp",
-         .help = "Cost function network (default), the program cbc, or elimination without limit."},
-        {.name = "time-limit",
-         .kind = XM_CLI_DOUBLE,
-         .target = &o->time_limit,
-         .argument = "SECONDS",
-         .minimum = 0.01,
-         .maximum = 1e6,
-         .help = "Time for the solver (default 1, more while there is no plan); proving ends it."},
-        {.name = "even",
-         .kind = XM_CLI_FLAG,
-         .target = &o->even,
-         .help = "Cut only what divides by the devices; otherwise (profile) the rest is padded."},
-        {.name = "every-layer",
-         .kind = XM_CLI_FLAG,
-         .target = &o->every_layer,
-         .help = "Let layers of one structure be sharded differently."},
-        {.name = "threads",
-         .kind = XM_CLI_INT,
-         .target = &o->threads,
-         .argument = "COUNT",
-         .minimum = 1,
-         .maximum = 64,
-         .help = "Threads of the solver (default: one per core)."},
-        {.name = "seed",
-         .kind = XM_CLI_INT,
-         .target = &o->seed,
-         .argument = "NUMBER",
-         .minimum = 0,
-         .maximum = 1 << 30,
-         .help = "Seed of the solver (default 1)."},
-        {.name = "force-data-parallel",
-         .kind = XM_CLI_FLAG,
-         .target = &o->force_data_parallel,
-         .help = "Only data parallelism (alpa cost model)."},
-        {.name = "plot",
-         .kind = XM_CLI_STRING,
-         .target = &o->files.plot,
-         .argument = "FILE",
-         .help = "Write the memory of a device over the operators as SVG."},
-        {.name = "export-jax",
-         .kind = XM_CLI_STRING,
-         .target = &o->files.jax,
-         .argument = "FILE",
-         .help = "Write the shardings as a Python module for JAX."},
-        {.name = "export-hlo",
-         .kind = XM_CLI_STRING,
-         .target = &o->files.hlo,
-         .argument = "FILE",
-         .help = "Write a copy of the HLO text with the shardings in it."},
-        {.name = "export-torch",
-         .kind = XM_CLI_STRING,
-         .target = &o->files.torch,
-         .argument = "FILE",
-         .help = "Write the shardings as DTensor placements in JSON."},
-        {.name = "json",
-         .letter = 'J',
-         .kind = XM_CLI_FLAG,
-         .target = &o->json,
-         .help = "Print JSON instead of a table."},
-    };
-    xm_cli_command_t command = XM_CLI_COMMAND_INIT;
-
-    command.program = program;
-    command.arguments = "MODEL|FILE";
-    command.summary =
-        "Shards the training step of a built-in model (autopar import --list-models), of\n"
-        "an ONNX model or a JSON graph, or what a file of HLO text computes, over one mesh;\n"
-        "prints the objective and the strategy of every operator.";
-    command.options = options;
-    command.option_count = sizeof(options) / sizeof(options[0]);
-    command.min_arguments = 1;
-    command.max_arguments = 1;
-    return xm_cli_parse(&command, argc, argv, cli);
-}
 
 /* Reads "1,0.1" into one number per mesh axis. There must be exactly as many as the mesh has axes,
  * so that nobody has to guess which axis a lone number is for. */
@@ -288,10 +129,8 @@ static xm_status_t make_cost_model(const shard_options_t *o, const shard_mesh_t 
                                 "--alpha, --beta and --force-data-parallel are for --cost-model "
                                 "alpa");
         }
-        status = ap_command_load_cluster(o->cluster, mesh->hosts, mesh->devices, profile);
-        if (status == XM_OK) {
-            status = ap_command_set_overlap(o->overlap, profile);
-        }
+        status =
+            ap_command_load_cluster(o->cluster, mesh->hosts, mesh->devices, o->overlap, profile);
         return status == XM_OK ? ap_cost_model_create_profile(*profile, model) : status;
     }
     if (o->overlap >= 0) {
@@ -439,8 +278,10 @@ static xm_status_t make_training_graph(const char *name, const shard_options_t *
     return status;
 }
 
-static xm_status_t run(const char *name, const shard_options_t *o)
+static xm_status_t run(const xm_cli_t *cli, void *options)
 {
+    const char *name = ap_command_argument(cli, 0);
+    const shard_options_t *o = options;
     xm_cluster_profile_t *profile = NULL;
     ap_cost_model_t *model = NULL;
     ap_cost_mesh_t *mesh = NULL;
@@ -478,18 +319,65 @@ static xm_status_t run(const char *name, const shard_options_t *o)
 
 int ap_command_shard(int argc, char *const *argv)
 {
-    shard_options_t options = {.cost_model = MODEL_ALPA,
-                               .memory_limit = not_given,
-                               .seed = 1,
-                               .overlap = AP_COMMAND_NO_OVERLAP};
-    xm_cli_t *cli = NULL;
-    xm_status_t status = parse_options(argc, argv, &options, &cli);
+    shard_options_t o = {.cost_model = MODEL_ALPA,
+                         .memory_limit = not_given,
+                         .seed = 1,
+                         .overlap = AP_COMMAND_NO_OVERLAP};
+    const xm_cli_option_t table[] = {
+        {"mesh", 0, XM_CLI_STRING, &o.mesh, "SHAPE", 0, 0,
+         "Logical mesh of 1 to 3 axes, e.g. 8, 2x4 or 2x2x2."},
+        {"hosts", 0, XM_CLI_INT, &o.hosts, "COUNT", 1, 1 << 20,
+         "Hosts that the mesh lies on, row by row (default: axis 0 of a mesh of several\n"
+         "axes, else 1)."},
+        {"cost-model", 0, XM_CLI_CHOICE, &o.cost_model, "alpa|profile", 0, 0,
+         "Alpa's alpha-beta constants (default), or seconds from --cluster."},
+        {"alpha", 0, XM_CLI_STRING, &o.alpha, "LIST", 0, 0,
+         "Alpa's latency per mesh axis (default 1,1)."},
+        {"beta", 0, XM_CLI_STRING, &o.beta, "LIST", 0, 0,
+         "Alpa's cost per byte and mesh axis (default 1,0.1)."},
+        {"cluster", 0, XM_CLI_STRING, &o.cluster, "FILE", 0, 0,
+         "Cluster profile; implies --cost-model profile."},
+        {"overlap", 0, XM_CLI_DOUBLE, &o.overlap, "PART", 0, 1,
+         "Part of the gradients' collectives that hides behind the backward pass, 0 to 1\n"
+         "(default: the profile's)."},
+        {"batch", 0, XM_CLI_INT, &o.batch, "SAMPLES", 1, 1 << 30,
+         "Samples of one step (default: 1 for gpt, 1024 for mlp)."},
+        {"hidden", 0, XM_CLI_INT, &o.hidden, "SIZE", 1, 1 << 24,
+         "Width of an mlp's layers (default 128)."},
+        {"dim", 0, XM_CLI_LIST, &o.dims, "NAME=SIZE", 0, 0,
+         "Size of a symbolic dimension of an ONNX model; once for each."},
+        {"memory-limit", 0, XM_CLI_BYTES, &o.memory_limit, "BYTES", 0, 0,
+         "Memory of one device at any time, e.g. 16GiB (default: no limit)."},
+        {"no-recompute", 0, XM_CLI_FLAG, &o.no_recompute, NULL, 0, 0,
+         "Under a limit, keep what the backward pass needs; never compute it twice."},
+        {"micro-batches", 0, XM_CLI_INT, &o.micro_batches, "COUNT", 1, 1 << 20,
+         "Micro-batches that gradients are summed over, built-in models (default 1)."},
+        {"optimizer", 0, XM_CLI_CHOICE, &o.optimizer, "sgd|adam", 0, 0,
+         "Optimizer of a built-in model (default sgd)."},
+        {"solver", 0, XM_CLI_CHOICE, &o.solver, "cfn|cbc|dp", 0, 0,
+         "Cost function network (default), the program cbc, or elimination without limit."},
+        {"time-limit", 0, XM_CLI_DOUBLE, &o.time_limit, "SECONDS", 0.01, 1e6,
+         "Time for the solver (default 1, more while there is no plan); proving ends it."},
+        {"even", 0, XM_CLI_FLAG, &o.even, NULL, 0, 0,
+         "Cut only what divides by the devices; otherwise (profile) the rest is padded."},
+        {"every-layer", 0, XM_CLI_FLAG, &o.every_layer, NULL, 0, 0,
+         "Let layers of one structure be sharded differently."},
+        {"threads", 0, XM_CLI_INT, &o.threads, "COUNT", 1, 64,
+         "Threads of the solver (default: one per core)."},
+        {"seed", 0, XM_CLI_INT, &o.seed, "NUMBER", 0, 1 << 30, "Seed of the solver (default 1)."},
+        {"force-data-parallel", 0, XM_CLI_FLAG, &o.force_data_parallel, NULL, 0, 0,
+         "Only data parallelism (alpa cost model)."},
+        {"plot", 0, XM_CLI_STRING, &o.files.plot, "FILE", 0, 0,
+         "Write the memory of a device over the operators as SVG."},
+        {"export-jax", 0, XM_CLI_STRING, &o.files.jax, "FILE", 0, 0,
+         "Write the shardings as a Python module for JAX."},
+        {"export-hlo", 0, XM_CLI_STRING, &o.files.hlo, "FILE", 0, 0,
+         "Write a copy of the HLO text with the shardings in it."},
+        {"export-torch", 0, XM_CLI_STRING, &o.files.torch, "FILE", 0, 0,
+         "Write the shardings as DTensor placements in JSON."},
+        {"json", 'J', XM_CLI_FLAG, &o.json, NULL, 0, 0, "Print JSON instead of a table."},
+    };
+    const xm_cli_command_t command = XM_CLI_COMMAND(program, "MODEL|FILE", summary, table, 1, 1);
 
-    if (status == XM_OK && !xm_cli_finished(cli)) {
-        size_t count;
-
-        status = run(xm_cli_arguments(cli, &count)[0], &options);
-    }
-    xm_cli_destroy(cli);
-    return status == XM_OK ? 0 : xm_cli_fail(program, status);
+    return ap_command_run(&command, argc, argv, run, &o);
 }

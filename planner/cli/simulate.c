@@ -19,86 +19,15 @@
 enum { TEXT = 32, TITLE = 160 };
 
 static const char program[] = "autopar simulate";
+static const char summary[] =
+    "Runs the plan's pipeline under a schedule, event by event, with its\n"
+    "reshardings: step time, idle time, activations held.";
 
 typedef struct simulate_options {
     const char *schedule, *cluster, *trace, *plot;
     int micro_batches, virtual_stages, slices, batches;
     bool blocking, json;
 } simulate_options_t;
-
-static xm_status_t parse_options(int argc, char *const *argv, simulate_options_t *o, xm_cli_t **cli)
-{
-    const xm_cli_option_t options[] = {
-        {.name = "schedule",
-         .kind = XM_CLI_STRING,
-         .target = &o->schedule,
-         .argument = "NAME",
-         .help = "gpipe, 1f1b, interleaved, eager-1f1b, eager-1f1b-w, chimera, zb-h1, zb-h2, "
-                 "terapipe or pipedream-2bw (default: the plan's)."},
-        {.name = "micro-batches",
-         .kind = XM_CLI_INT,
-         .target = &o->micro_batches,
-         .argument = "COUNT",
-         .minimum = 1,
-         .maximum = 1 << 20,
-         .help = "So many micro-batches of the plan's size (default: as many as the plan has)."},
-        {.name = "virtual-stages",
-         .kind = XM_CLI_INT,
-         .target = &o->virtual_stages,
-         .argument = "COUNT",
-         .minimum = 1,
-         .maximum = 1024,
-         .help = "interleaved: equal parts of every stage (default 2)."},
-        {.name = "slices",
-         .kind = XM_CLI_INT,
-         .target = &o->slices,
-         .argument = "COUNT",
-         .minimum = 1,
-         .maximum = 65536,
-         .help = "terapipe: equal slices of every micro-batch (default 1)."},
-        {.name = "batches",
-         .kind = XM_CLI_INT,
-         .target = &o->batches,
-         .argument = "COUNT",
-         .minimum = 1,
-         .maximum = 1024,
-         .help = "pipedream-2bw: steps to simulate (default 3)."},
-        {.name = "blocking",
-         .kind = XM_CLI_FLAG,
-         .target = &o->blocking,
-         .help = "Transfers keep their devices busy instead of overlapping with passes."},
-        {.name = "cluster",
-         .kind = XM_CLI_STRING,
-         .target = &o->cluster,
-         .argument = "FILE",
-         .help = "Price the reshardings on this cluster profile (default: as the plan predicts)."},
-        {.name = "trace",
-         .kind = XM_CLI_STRING,
-         .target = &o->trace,
-         .argument = "FILE",
-         .help = "Write the timeline as a Chrome trace."},
-        {.name = "plot",
-         .kind = XM_CLI_STRING,
-         .target = &o->plot,
-         .argument = "FILE",
-         .help = "Write the timeline as SVG."},
-        {.name = "json",
-         .kind = XM_CLI_FLAG,
-         .target = &o->json,
-         .help = "Print every pass with its times as JSON instead of a table."},
-    };
-    xm_cli_command_t command = XM_CLI_COMMAND_INIT;
-
-    command.program = program;
-    command.arguments = "PLAN.json";
-    command.summary = "Runs the plan's pipeline under a schedule, event by event, with its\n"
-                      "reshardings: step time, idle time, activations held.";
-    command.options = options;
-    command.option_count = sizeof(options) / sizeof(options[0]);
-    command.min_arguments = 1;
-    command.max_arguments = 1;
-    return xm_cli_parse(&command, argc, argv, cli);
-}
 
 static const char *seconds_text(int64_t nanoseconds, char *text)
 {
@@ -141,17 +70,11 @@ static xm_status_t write_run(const simulate_options_t *o, const ap_plan_t *plan,
     xm_status_t status = XM_OK;
 
     if (o->json) {
-        char *text = ap_pipeline_text(schedule, run);
-
-        if (text == NULL) {
-            return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the text of the timeline");
-        }
-        (void)puts(text);
-        free(text);
+        status = ap_command_print_text(ap_pipeline_text(schedule, run), "the text of the timeline");
     } else {
         print_table(plan, schedule, run);
     }
-    if (o->trace != NULL) {
+    if (status == XM_OK && o->trace != NULL) {
         status = ap_pipeline_trace(schedule, run, o->trace);
     }
     if (status == XM_OK && o->plot != NULL) {
@@ -179,8 +102,10 @@ static xm_status_t find_kind(const simulate_options_t *o, const ap_plan_t *plan,
 
 /* All destroy functions take NULL, so that one way out serves every failure after the plan is
  * loaded. */
-static xm_status_t run(const char *path, const simulate_options_t *o)
+static xm_status_t run(const xm_cli_t *cli, void *options)
 {
+    const char *path = ap_command_argument(cli, 0);
+    const simulate_options_t *o = options;
     ap_plan_simulation_t simulation = AP_PLAN_SIMULATION_INIT;
     xm_cluster_profile_t *profile = NULL;
     ap_schedule_t *schedule = NULL;
@@ -194,7 +119,8 @@ static xm_status_t run(const char *path, const simulate_options_t *o)
     status = find_kind(o, plan, &simulation);
     if (status == XM_OK && o->cluster != NULL) {
         status = ap_command_load_cluster(o->cluster, ap_plan_info(plan)->hosts,
-                                         ap_plan_info(plan)->devices_per_host, &profile);
+                                         ap_plan_info(plan)->devices_per_host,
+                                         AP_COMMAND_NO_OVERLAP, &profile);
         simulation.profile = profile;
     }
     if (status == XM_OK) {
@@ -212,15 +138,30 @@ static xm_status_t run(const char *path, const simulate_options_t *o)
 
 int ap_command_simulate(int argc, char *const *argv)
 {
-    simulate_options_t options = {0};
-    xm_cli_t *cli = NULL;
-    xm_status_t status = parse_options(argc, argv, &options, &cli);
+    simulate_options_t o = {0};
+    const xm_cli_option_t table[] = {
+        {"schedule", 0, XM_CLI_STRING, &o.schedule, "NAME", 0, 0,
+         "gpipe, 1f1b, interleaved, eager-1f1b, eager-1f1b-w, chimera, zb-h1, zb-h2, "
+         "terapipe or pipedream-2bw (default: the plan's)."},
+        {"micro-batches", 0, XM_CLI_INT, &o.micro_batches, "COUNT", 1, 1 << 20,
+         "So many micro-batches of the plan's size (default: as many as the plan has)."},
+        {"virtual-stages", 0, XM_CLI_INT, &o.virtual_stages, "COUNT", 1, 1024,
+         "interleaved: equal parts of every stage (default 2)."},
+        {"slices", 0, XM_CLI_INT, &o.slices, "COUNT", 1, 65536,
+         "terapipe: equal slices of every micro-batch (default 1)."},
+        {"batches", 0, XM_CLI_INT, &o.batches, "COUNT", 1, 1024,
+         "pipedream-2bw: steps to simulate (default 3)."},
+        {"blocking", 0, XM_CLI_FLAG, &o.blocking, NULL, 0, 0,
+         "Transfers keep their devices busy instead of overlapping with passes."},
+        {"cluster", 0, XM_CLI_STRING, &o.cluster, "FILE", 0, 0,
+         "Price the reshardings on this cluster profile (default: as the plan predicts)."},
+        {"trace", 0, XM_CLI_STRING, &o.trace, "FILE", 0, 0,
+         "Write the timeline as a Chrome trace."},
+        {"plot", 0, XM_CLI_STRING, &o.plot, "FILE", 0, 0, "Write the timeline as SVG."},
+        {"json", 0, XM_CLI_FLAG, &o.json, NULL, 0, 0,
+         "Print every pass with its times as JSON instead of a table."},
+    };
+    const xm_cli_command_t command = XM_CLI_COMMAND(program, "PLAN.json", summary, table, 1, 1);
 
-    if (status == XM_OK && !xm_cli_finished(cli)) {
-        size_t count;
-
-        status = run(xm_cli_arguments(cli, &count)[0], &options);
-    }
-    xm_cli_destroy(cli);
-    return status == XM_OK ? 0 : xm_cli_fail(program, status);
+    return ap_command_run(&command, argc, argv, run, &o);
 }

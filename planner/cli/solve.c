@@ -18,51 +18,14 @@
 #include "planner/cli/command.h"
 
 static const char program[] = "autopar solve";
+static const char summary[] =
+    "Chooses one strategy per node of a JSON problem (may be gzipped) within the\n"
+    "given time; the last line of output is the list of strategies.";
 
 typedef struct solve_options {
     int threads, seed;
     bool quiet, json;
 } solve_options_t;
-
-static xm_status_t parse_options(int argc, char *const *argv, solve_options_t *o, xm_cli_t **cli)
-{
-    const xm_cli_option_t options[] = {
-        {.name = "threads",
-         .kind = XM_CLI_INT,
-         .target = &o->threads,
-         .argument = "COUNT",
-         .minimum = 1,
-         .maximum = 64,
-         .help = "Threads (default: one per core)."},
-        {.name = "seed",
-         .kind = XM_CLI_INT,
-         .target = &o->seed,
-         .argument = "NUMBER",
-         .minimum = 0,
-         .maximum = 1 << 30,
-         .help = "Seed of the search (default 1)."},
-        {.name = "quiet",
-         .kind = XM_CLI_FLAG,
-         .target = &o->quiet,
-         .help = "No progress on standard error."},
-        {.name = "json",
-         .kind = XM_CLI_FLAG,
-         .target = &o->json,
-         .help = "Print JSON instead of the contest's lines."},
-    };
-    xm_cli_command_t command = XM_CLI_COMMAND_INIT;
-
-    command.program = program;
-    command.arguments = "PROBLEM SECONDS";
-    command.summary =
-        "Chooses one strategy per node of a JSON problem (may be gzipped) within the\n"
-        "given time; the last line of output is the list of strategies.";
-    command.options = options;
-    command.option_count = sizeof(options) / sizeof(options[0]);
-    command.min_arguments = 2;
-    command.max_arguments = 2;
-    return xm_cli_parse(&command, argc, argv, cli);
-}
 
 /* Progress goes to standard error, since the contest reads standard output. Before the first
  * solution there is no gap to print. */
@@ -147,14 +110,17 @@ static double time_left(double seconds, double used)
 
 /* The clock starts before the file is opened, and reading is itself limited by the time: a file
  * that takes too long to read ends with an error in time instead of an answer too late. */
-static xm_status_t run(const char *path, const char *limit, const solve_options_t *o)
+static xm_status_t run(const xm_cli_t *cli, void *context)
 {
+    const char *path = ap_command_argument(cli, 0);
+    const solve_options_t *o = context;
     ap_cfn_options_t options = AP_CFN_OPTIONS_INIT;
     ap_cfn_result_t result;
     ap_cfn_t *cfn = NULL;
     int *choice = NULL;
     double begin = xm_clock_seconds(), seconds;
-    xm_status_t status = xm_text_parse_double("SECONDS", limit, 0.01, 1e6, &seconds);
+    xm_status_t status =
+        xm_text_parse_double("SECONDS", ap_command_argument(cli, 1), 0.01, 1e6, &seconds);
 
     if (status == XM_OK) {
         status = ap_cfn_read(path, time_left(seconds, 0.0), &cfn);
@@ -190,16 +156,15 @@ static xm_status_t run(const char *path, const char *limit, const solve_options_
 
 int ap_command_solve(int argc, char *const *argv)
 {
-    solve_options_t options = {.seed = 1};
-    xm_cli_t *cli = NULL;
-    xm_status_t status = parse_options(argc, argv, &options, &cli);
+    solve_options_t o = {.seed = 1};
+    const xm_cli_option_t table[] = {
+        {"threads", 0, XM_CLI_INT, &o.threads, "COUNT", 1, 64, "Threads (default: one per core)."},
+        {"seed", 0, XM_CLI_INT, &o.seed, "NUMBER", 0, 1 << 30, "Seed of the search (default 1)."},
+        {"quiet", 0, XM_CLI_FLAG, &o.quiet, NULL, 0, 0, "No progress on standard error."},
+        {"json", 0, XM_CLI_FLAG, &o.json, NULL, 0, 0, "Print JSON instead of the contest's lines."},
+    };
+    const xm_cli_command_t command =
+        XM_CLI_COMMAND(program, "PROBLEM SECONDS", summary, table, 2, 2);
 
-    if (status == XM_OK && !xm_cli_finished(cli)) {
-        size_t count;
-        const char *const *arguments = xm_cli_arguments(cli, &count);
-
-        status = run(arguments[0], arguments[1], &options);
-    }
-    xm_cli_destroy(cli);
-    return status == XM_OK ? 0 : xm_cli_fail(program, status);
+    return ap_command_run(&command, argc, argv, run, &o);
 }
