@@ -14,21 +14,17 @@
  *     int ranks = 0;
  *     uint64_t limit = 0;
  *     int strategy = 0;
- *     const xm_cli_option_t options[] = {
- *         {.name = "json", .kind = XM_CLI_FLAG, .target = &json, .help = "Print JSON."},
- *         {.name = "ranks", .letter = 'n', .kind = XM_CLI_INT, .target = &ranks,
- *          .argument = "RANKS", .minimum = 1, .maximum = 4096, .help = "Local ranks to start."},
- *         {.name = "limit", .kind = XM_CLI_BYTES, .target = &limit, .argument = "BYTES",
- *          .help = "Memory limit."},
- *         {.name = "strategy", .kind = XM_CLI_CHOICE, .target = &strategy,
- *          .argument = "send_recv|broadcast", .help = "Strategy of every unit task."},
+ *     const xm_cli_option_t table[] = {
+ *         {"json", 0, XM_CLI_FLAG, &json, NULL, 0, 0, "Print JSON."},
+ *         {"ranks", 'n', XM_CLI_INT, &ranks, "RANKS", 1, 4096, "Local ranks to start."},
+ *         {"limit", 0, XM_CLI_BYTES, &limit, "BYTES", 0, 0, "Memory limit."},
+ *         {"strategy", 0, XM_CLI_CHOICE, &strategy, "send_recv|broadcast", 0, 0,
+ *          "Strategy of every unit task."},
  *     };
- *     xm_cli_command_t command = XM_CLI_COMMAND_INIT;
+ *     const xm_cli_command_t command =
+ *         XM_CLI_COMMAND("reshard-bench", NULL, "Moves tensors.", table, 0, 0);
  *     xm_cli_t *cli;
  *
- *     command.program = "reshard-bench";
- *     command.options = options;
- *     command.option_count = sizeof(options) / sizeof(options[0]);
  *     status = xm_cli_parse(&command, argc, argv, &cli);
  *     if (status != XM_OK) {
  *         return xm_cli_fail(command.program, status);

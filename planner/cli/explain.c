@@ -6,7 +6,6 @@
  * asked about many times.
  */
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "cli_support.h"
 #include "planner/cli/command.h"

@@ -7,7 +7,6 @@
  */
 #include <jansson.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "cli_support.h"
 #include "comm/base.h"

@@ -7,7 +7,6 @@
  * was. Progress and warnings go to standard error, and standard output holds only the plan.
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "cli_support.h"

@@ -27,7 +27,6 @@ static const char summary[] =
     "Shards the training step of a built-in model (autopar import --list-models), of\n"
     "an ONNX model or a JSON graph, or what a file of HLO text computes, over one mesh;\n"
     "prints the objective and the strategy of every operator.";
-static const uint64_t not_given = UINT64_MAX;
 
 typedef struct shard_options {
     const char *mesh, *alpha, *beta, *cluster;
@@ -203,7 +202,7 @@ static xm_status_t solve(const shard_options_t *o, const char *name, const ap_gr
     if (o->memory_limit == 0) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--memory-limit: a device needs some memory");
     }
-    options.memory_limit = o->memory_limit == not_given ? 0.0 : (double)o->memory_limit;
+    options.memory_limit = o->memory_limit == AP_COMMAND_NOT_GIVEN ? 0.0 : (double)o->memory_limit;
     options.solver = (ap_shard_solver_t)o->solver;
     options.seconds = o->time_limit;
     options.threads = o->threads;
@@ -320,7 +319,7 @@ static xm_status_t run(const xm_cli_t *cli, void *options)
 int ap_command_shard(int argc, char *const *argv)
 {
     shard_options_t o = {.cost_model = MODEL_ALPA,
-                         .memory_limit = not_given,
+                         .memory_limit = AP_COMMAND_NOT_GIVEN,
                          .seed = 1,
                          .overlap = AP_COMMAND_NO_OVERLAP};
     const xm_cli_option_t table[] = {

@@ -130,6 +130,15 @@ xm_status_t onnx_read_type(onnx_build_t *b, const Onnx__ValueInfoProto *info, op
 
 /* Fills in n->op, or n->alias, or n->numbers with a type; false: there is no rule. */
 bool onnx_rule(onnx_node_t *n);
+
+/* A table of rules, each for one kind of operator. */
+typedef struct {
+    const char *op;
+    void (*fill)(onnx_node_t *n);
+} onnx_rule_t;
+
+/* Applies the rule of the node's operator; false: the table has none. */
+bool onnx_rule_of(onnx_node_t *n, const onnx_rule_t *rules, size_t count);
 bool onnx_rule_movement(onnx_node_t *n);
 bool onnx_rule_window(onnx_node_t *n);
 /* Elements of result 0, when those of the inputs are known. */

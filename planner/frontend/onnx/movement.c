@@ -383,33 +383,24 @@ static void rule_scattered(onnx_node_t *n)
     }
 }
 
-static const struct {
-    const char *op;
-    void (*fill)(onnx_node_t *n);
-} rules[] = {{"Reshape", rule_reshape},
-             {"Flatten", rule_flatten},
-             {"Squeeze", rule_squeeze},
-             {"Unsqueeze", rule_unsqueeze},
-             {"Transpose", rule_transpose},
-             {"Expand", rule_expand},
-             {"Tile", rule_tile},
-             {"Concat", rule_concat},
-             {"Split", rule_split},
-             {"Slice", rule_slice},
-             {"Pad", rule_pad},
-             {"Gather", rule_gather},
-             {"OneHot", rule_one_hot},
-             {"GatherElements", rule_scattered},
-             {"ScatterElements", rule_scattered},
-             {"ScatterND", rule_scattered}};
+static const onnx_rule_t rules[] = {{"Reshape", rule_reshape},
+                                    {"Flatten", rule_flatten},
+                                    {"Squeeze", rule_squeeze},
+                                    {"Unsqueeze", rule_unsqueeze},
+                                    {"Transpose", rule_transpose},
+                                    {"Expand", rule_expand},
+                                    {"Tile", rule_tile},
+                                    {"Concat", rule_concat},
+                                    {"Split", rule_split},
+                                    {"Slice", rule_slice},
+                                    {"Pad", rule_pad},
+                                    {"Gather", rule_gather},
+                                    {"OneHot", rule_one_hot},
+                                    {"GatherElements", rule_scattered},
+                                    {"ScatterElements", rule_scattered},
+                                    {"ScatterND", rule_scattered}};
 
 bool onnx_rule_movement(onnx_node_t *n)
 {
-    for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); ++i) {
-        if (strcmp(rules[i].op, n->proto->op_type) == 0) {
-            rules[i].fill(n);
-            return true;
-        }
-    }
-    return false;
+    return onnx_rule_of(n, rules, sizeof(rules) / sizeof(rules[0]));
 }

@@ -430,36 +430,44 @@ static void rule_like(onnx_node_t *n)
     }
 }
 
-static const struct {
-    const char *op;
-    void (*fill)(onnx_node_t *n);
-} rules[] = {{"Where", rule_where},
-             {"Clip", rule_clip},
-             {"Cast", rule_cast},
-             {"CastLike", rule_cast},
-             {"Identity", rule_pass},
-             {"Dropout", rule_pass},
-             {"MatMul", rule_matmul},
-             {"Gemm", rule_gemm},
-             {"Einsum", rule_einsum},
-             {"ArgMax", rule_arg},
-             {"ArgMin", rule_arg},
-             {"Softmax", rule_softmax},
-             {"LogSoftmax", rule_softmax},
-             {"Hardmax", rule_softmax},
-             {"CumSum", rule_along},
-             {"Trilu", rule_along},
-             {"TopK", rule_top_k},
-             {"Shape", rule_shape},
-             {"Size", rule_shape},
-             {"Constant", rule_constant},
-             {"ConstantOfShape", rule_constant_of_shape},
-             {"Range", rule_range},
-             {"EyeLike", rule_like},
-             {"RandomNormalLike", rule_like},
-             {"RandomUniformLike", rule_like}};
+static const onnx_rule_t plain[] = {{"Where", rule_where},
+                                    {"Clip", rule_clip},
+                                    {"Cast", rule_cast},
+                                    {"CastLike", rule_cast},
+                                    {"Identity", rule_pass},
+                                    {"Dropout", rule_pass},
+                                    {"MatMul", rule_matmul},
+                                    {"Gemm", rule_gemm},
+                                    {"Einsum", rule_einsum},
+                                    {"ArgMax", rule_arg},
+                                    {"ArgMin", rule_arg},
+                                    {"Softmax", rule_softmax},
+                                    {"LogSoftmax", rule_softmax},
+                                    {"Hardmax", rule_softmax},
+                                    {"CumSum", rule_along},
+                                    {"Trilu", rule_along},
+                                    {"TopK", rule_top_k},
+                                    {"Shape", rule_shape},
+                                    {"Size", rule_shape},
+                                    {"Constant", rule_constant},
+                                    {"ConstantOfShape", rule_constant_of_shape},
+                                    {"Range", rule_range},
+                                    {"EyeLike", rule_like},
+                                    {"RandomNormalLike", rule_like},
+                                    {"RandomUniformLike", rule_like}};
 
 /* A linear search through a few tables, once per node. */
+bool onnx_rule_of(onnx_node_t *n, const onnx_rule_t *rules, size_t count)
+{
+    for (size_t i = 0; i < count; ++i) {
+        if (strcmp(rules[i].op, n->proto->op_type) == 0) {
+            rules[i].fill(n);
+            return true;
+        }
+    }
+    return false;
+}
+
 bool onnx_rule(onnx_node_t *n)
 {
     const char *domain = n->proto->domain;
@@ -469,11 +477,6 @@ bool onnx_rule(onnx_node_t *n)
     if (domain != NULL && domain[0] != '\0' && strcmp(domain, "ai.onnx") != 0) {
         return false;
     }
-    for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); ++i) {
-        if (strcmp(rules[i].op, n->proto->op_type) == 0) {
-            rules[i].fill(n);
-            return true;
-        }
-    }
-    return rule_elementwise(n) || rule_reduce(n) || onnx_rule_movement(n) || onnx_rule_window(n);
+    return onnx_rule_of(n, plain, sizeof(plain) / sizeof(plain[0])) || rule_elementwise(n) ||
+           rule_reduce(n) || onnx_rule_movement(n) || onnx_rule_window(n);
 }

@@ -211,33 +211,24 @@ static void rule_resize(onnx_node_t *n)
     }
 }
 
-static const struct {
-    const char *op;
-    void (*fill)(onnx_node_t *n);
-} rules[] = {{"Conv", rule_convolution},
-             {"ConvTranspose", rule_convolution},
-             {"MaxPool", rule_pool},
-             {"AveragePool", rule_pool},
-             {"LpPool", rule_pool},
-             {"GlobalAveragePool", rule_global_pool},
-             {"GlobalMaxPool", rule_global_pool},
-             {"LayerNormalization", rule_layer_norm},
-             {"RMSNormalization", rule_layer_norm},
-             {"BatchNormalization", rule_channel_norm},
-             {"GroupNormalization", rule_channel_norm},
-             {"InstanceNormalization", rule_channel_norm},
-             {"SoftmaxCrossEntropyLoss", rule_loss},
-             {"NegativeLogLikelihoodLoss", rule_loss},
-             {"Resize", rule_resize},
-             {"Upsample", rule_resize}};
+static const onnx_rule_t rules[] = {{"Conv", rule_convolution},
+                                    {"ConvTranspose", rule_convolution},
+                                    {"MaxPool", rule_pool},
+                                    {"AveragePool", rule_pool},
+                                    {"LpPool", rule_pool},
+                                    {"GlobalAveragePool", rule_global_pool},
+                                    {"GlobalMaxPool", rule_global_pool},
+                                    {"LayerNormalization", rule_layer_norm},
+                                    {"RMSNormalization", rule_layer_norm},
+                                    {"BatchNormalization", rule_channel_norm},
+                                    {"GroupNormalization", rule_channel_norm},
+                                    {"InstanceNormalization", rule_channel_norm},
+                                    {"SoftmaxCrossEntropyLoss", rule_loss},
+                                    {"NegativeLogLikelihoodLoss", rule_loss},
+                                    {"Resize", rule_resize},
+                                    {"Upsample", rule_resize}};
 
 bool onnx_rule_window(onnx_node_t *n)
 {
-    for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); ++i) {
-        if (strcmp(rules[i].op, n->proto->op_type) == 0) {
-            rules[i].fill(n);
-            return true;
-        }
-    }
-    return false;
+    return onnx_rule_of(n, rules, sizeof(rules) / sizeof(rules[0]));
 }

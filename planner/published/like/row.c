@@ -18,173 +18,75 @@ enum {
     ANY_MODE = (1U << AP_PARAMETER_MODES) - 1U
 };
 
-#define DATA_ONLY                                                                                  \
+/* The spaces of several rows: data parallel stages; those with tensor parallel layers, too; stages
+ * of any shardings; and any shardings without stages. */
+#define DATA_PIPELINE(...)                                                                         \
     {                                                                                              \
-        AP_ROLE_DATA, AP_ROLE_DATA, AP_ROLE_DATA                                                   \
+        .roles = {AP_ROLE_DATA, AP_ROLE_DATA, AP_ROLE_DATA}, .parameter_modes = REPLICATED,        \
+        .one_axis = true, .pipeline = true, __VA_ARGS__                                            \
     }
-#define DATA_AND_TENSOR                                                                            \
+#define TENSOR_PIPELINE                                                                            \
     {                                                                                              \
-        AP_ROLE_DATA, AP_ROLE_TENSOR, AP_ROLE_TENSOR                                               \
+        .roles = {AP_ROLE_DATA, AP_ROLE_TENSOR, AP_ROLE_TENSOR}, .parameter_modes = REPLICATED,    \
+        .pipeline = true, .recompute = true, .keep = true                                          \
     }
-#define EVERYTHING                                                                                 \
+#define ANY_PIPELINE(...)                                                                          \
     {                                                                                              \
-        AP_ROLES_ALL, AP_ROLES_ALL, AP_ROLES_ALL                                                   \
+        .roles = {AP_ROLES_ALL, AP_ROLES_ALL, AP_ROLES_ALL}, .pipeline = true, .recompute = true,  \
+        .keep = true, __VA_ARGS__                                                                  \
+    }
+#define OPERATORS                                                                                  \
+    {                                                                                              \
+        .roles = {AP_ROLES_ALL, AP_ROLES_ALL, AP_ROLES_ALL}, .parameter_modes = REPLICATED,        \
+        .keep = true                                                                               \
+    }
+
+/* PipeDream keeps a version of the weights for each micro-batch in flight. */
+#define STASHED "pipedream-2bw", .stash = true
+
+/* What a planner sees of the costs stands at the end, 0 where it sees none of these. */
+#define ROW(label, paper, of, how, named, ...)                                                     \
+    {                                                                                              \
+        .name = (label), .source = (paper), .space = of, .search = (how),                          \
+        .schedule = {.kind = named}, .costs = {                                                    \
+            __VA_ARGS__                                                                            \
+        }                                                                                          \
     }
 
 static const ap_planner_preset_t rows[] = {
     /* A lattice of (pipeline, data, tensor) degrees; equal stages; the layers' own pattern. */
-    {.name = "megatron",
-     .source = "Narayanan, SC'21",
-     .space = {.roles = DATA_AND_TENSOR,
-               .parameter_modes = REPLICATED,
-               .pipeline = true,
-               .recompute = true,
-               .keep = true},
-     .search = AP_SEARCH_GRID,
-     .schedule = {.kind = "1f1b"},
-     .costs = {.memory = true}},
+    ROW("megatron", "Narayanan, SC'21", TENSOR_PIPELINE, AP_SEARCH_GRID, "1f1b", .memory = true),
     /* One device to a stage, equal numbers of layers, activations recomputed. */
-    {.name = "gpipe",
-     .source = "Huang, NeurIPS'19",
-     .space = {.roles = DATA_ONLY,
-               .parameter_modes = REPLICATED,
-               .one_axis = true,
-               .pipeline = true,
-               .stage_devices = 1,
-               .recompute = true},
-     .search = AP_SEARCH_GRID,
-     .schedule = {.kind = "gpipe"}},
+    ROW("gpipe", "Huang, NeurIPS'19", DATA_PIPELINE(.stage_devices = 1, .recompute = true),
+        AP_SEARCH_GRID, "gpipe", 0),
     /* The same with stages balanced by time. */
-    {.name = "torchgpipe",
-     .source = "Kim, 2020",
-     .space = {.roles = DATA_ONLY,
-               .parameter_modes = REPLICATED,
-               .one_axis = true,
-               .pipeline = true,
-               .stage_devices = 1,
-               .recompute = true},
-     .search = AP_SEARCH_STAGES,
-     .schedule = {.kind = "gpipe"},
-     .costs = {.steady = true}},
-    {.name = "pipedream",
-     .source = "Narayanan, SOSP'19",
-     .space = {.roles = DATA_ONLY,
-               .parameter_modes = REPLICATED,
-               .one_axis = true,
-               .pipeline = true,
-               .keep = true},
-     .search = AP_SEARCH_STAGES,
-     .schedule = {.kind = "pipedream-2bw", .stash = true},
-     .costs = {.transfers = true, .steady = true}},
-    {.name = "pipedream-2bw",
-     .source = "Narayanan, ICML'21",
-     .space = {.roles = DATA_ONLY,
-               .parameter_modes = REPLICATED,
-               .one_axis = true,
-               .pipeline = true,
-               .recompute = true,
-               .keep = true},
-     .search = AP_SEARCH_GRID,
-     .schedule = {.kind = "pipedream-2bw"},
-     .costs = {.transfers = true, .memory = true}},
-    {.name = "dapple",
-     .source = "Fan, PPoPP'21",
-     .space = {.roles = DATA_ONLY,
-               .parameter_modes = REPLICATED,
-               .one_axis = true,
-               .pipeline = true,
-               .recompute = true,
-               .keep = true},
-     .search = AP_SEARCH_STAGES,
-     .schedule = {.kind = "1f1b"},
-     .costs = {.transfers = true, .memory = true}},
-    {.name = "dnn-partitioning",
-     .source = "Tarnawski, NeurIPS'20",
-     .space = {.roles = DATA_ONLY,
-               .parameter_modes = REPLICATED,
-               .one_axis = true,
-               .pipeline = true,
-               .stage_devices = 1,
-               .keep = true},
-     .search = AP_SEARCH_PLACEMENT,
-     .schedule = {.kind = "pipedream-2bw", .stash = true},
-     .costs = {.transfers = true, .memory = true, .steady = true}},
-    {.name = "piper",
-     .source = "Tarnawski, NeurIPS'21",
-     .space = {.roles = DATA_AND_TENSOR,
-               .parameter_modes = REPLICATED,
-               .pipeline = true,
-               .recompute = true,
-               .keep = true},
-     .search = AP_SEARCH_IDEALS,
-     .schedule = {.kind = "1f1b"},
-     .costs = {.transfers = true, .memory = true, .steady = true}},
-    {.name = "optcnn",
-     .source = "Jia, ICML'18",
-     .space = {.roles = EVERYTHING, .parameter_modes = REPLICATED, .keep = true},
-     .search = AP_SEARCH_REDUCTION,
-     .schedule = {.kind = "1f1b"}},
-    {.name = "pase",
-     .source = "Elango, IPDPS'21",
-     .space = {.roles = EVERYTHING, .parameter_modes = REPLICATED, .keep = true},
-     .search = AP_SEARCH_ORDERING,
-     .schedule = {.kind = "1f1b"}},
-    {.name = "flexflow",
-     .source = "Jia, SysML'19",
-     .space = {.roles = EVERYTHING, .parameter_modes = REPLICATED, .keep = true},
-     .search = AP_SEARCH_MCMC,
-     .schedule = {.kind = "1f1b"},
-     .costs = {.memory = true}},
-    {.name = "tofu",
-     .source = "Wang, EuroSys'19",
-     .space = {.roles = EVERYTHING, .parameter_modes = REPLICATED, .keep = true},
-     .search = AP_SEARCH_RECURSIVE,
-     .schedule = {.kind = "1f1b"}},
-    {.name = "double-recursive",
-     .source = "Wang, Euro-Par'21",
-     .space = {.roles = EVERYTHING, .parameter_modes = REPLICATED, .keep = true},
-     .search = AP_SEARCH_GREEDY,
-     .schedule = {.kind = "1f1b"}},
-    {.name = "tensoropt",
-     .source = "Cai, TPDS'21",
-     .space = {.roles = EVERYTHING, .parameter_modes = REPLICATED, .keep = true},
-     .search = AP_SEARCH_FRONTIER,
-     .schedule = {.kind = "1f1b"},
-     .costs = {.memory = true}},
+    ROW("torchgpipe", "Kim, 2020", DATA_PIPELINE(.stage_devices = 1, .recompute = true),
+        AP_SEARCH_STAGES, "gpipe", .steady = true),
+    ROW("pipedream", "Narayanan, SOSP'19", DATA_PIPELINE(.keep = true), AP_SEARCH_STAGES, STASHED,
+        .transfers = true, .steady = true),
+    ROW("pipedream-2bw", "Narayanan, ICML'21", DATA_PIPELINE(.recompute = true, .keep = true),
+        AP_SEARCH_GRID, "pipedream-2bw", .transfers = true, .memory = true),
+    ROW("dapple", "Fan, PPoPP'21", DATA_PIPELINE(.recompute = true, .keep = true), AP_SEARCH_STAGES,
+        "1f1b", .transfers = true, .memory = true),
+    ROW("dnn-partitioning", "Tarnawski, NeurIPS'20",
+        DATA_PIPELINE(.stage_devices = 1, .keep = true), AP_SEARCH_PLACEMENT, STASHED,
+        .transfers = true, .memory = true, .steady = true),
+    ROW("piper", "Tarnawski, NeurIPS'21", TENSOR_PIPELINE, AP_SEARCH_IDEALS, "1f1b",
+        .transfers = true, .memory = true, .steady = true),
+    ROW("optcnn", "Jia, ICML'18", OPERATORS, AP_SEARCH_REDUCTION, "1f1b", 0),
+    ROW("pase", "Elango, IPDPS'21", OPERATORS, AP_SEARCH_ORDERING, "1f1b", 0),
+    ROW("flexflow", "Jia, SysML'19", OPERATORS, AP_SEARCH_MCMC, "1f1b", .memory = true),
+    ROW("tofu", "Wang, EuroSys'19", OPERATORS, AP_SEARCH_RECURSIVE, "1f1b", 0),
+    ROW("double-recursive", "Wang, Euro-Par'21", OPERATORS, AP_SEARCH_GREEDY, "1f1b", 0),
+    ROW("tensoropt", "Cai, TPDS'21", OPERATORS, AP_SEARCH_FRONTIER, "1f1b", .memory = true),
     /* Each layer data parallel, sharded data parallel (ZeRO-3) or tensor parallel on each axis. */
-    {.name = "galvatron",
-     .source = "Miao, VLDB'23",
-     .space = {.roles = EVERYTHING,
-               .parameter_modes = REPLICATED | SHARDED,
-               .pipeline = true,
-               .recompute = true,
-               .keep = true},
-     .search = AP_SEARCH_LAYERWISE,
-     .schedule = {.kind = "1f1b"},
-     .costs = {.memory = true}},
-    {.name = "alpa",
-     .source = "Zheng, OSDI'22",
-     .space = {.roles = EVERYTHING,
-               .parameter_modes = ANY_MODE,
-               .scatter = true,
-               .pipeline = true,
-               .recompute = true,
-               .keep = true},
-     .search = AP_SEARCH_STAGES,
-     .schedule = {.kind = "1f1b"},
-     .costs = {.memory = true}},
-    {.name = "default",
-     .source = "crossmesh",
-     .space = {.roles = EVERYTHING,
-               .parameter_modes = ANY_MODE,
-               .scatter = true,
-               .pipeline = true,
-               .recompute = true,
-               .keep = true,
-               .mixed = true},
-     .search = AP_SEARCH_STAGES,
-     .schedule = {.kind = "auto"},
-     .costs = {.transfers = true, .memory = true}},
+    ROW("galvatron", "Miao, VLDB'23", ANY_PIPELINE(.parameter_modes = REPLICATED | SHARDED),
+        AP_SEARCH_LAYERWISE, "1f1b", .memory = true),
+    ROW("alpa", "Zheng, OSDI'22", ANY_PIPELINE(.parameter_modes = ANY_MODE, .scatter = true),
+        AP_SEARCH_STAGES, "1f1b", .memory = true),
+    ROW("default", "crossmesh",
+        ANY_PIPELINE(.parameter_modes = ANY_MODE, .scatter = true, .mixed = true), AP_SEARCH_STAGES,
+        "auto", .transfers = true, .memory = true),
 };
 
 enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
