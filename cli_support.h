@@ -4,10 +4,7 @@
  * The face of cli_support/: other rooms include this header and none of the folder. What the
  * commands share: options by popt, progress on a terminal.
  */
-#ifndef XM_CLI_SUPPORT_H
-#define XM_CLI_SUPPORT_H
+#pragma once
 
 #include "cli_support/options.h"
 #include "cli_support/progress.h"
-
-#endif

@@ -4,8 +4,7 @@
  * The face of bench/cases/: other rooms include this header and none of the folder. Which
  * resharding is asked for: suites, options, placements, and the plan made of them.
  */
-#ifndef RB_BENCH_CASES_H
-#define RB_BENCH_CASES_H
+#pragma once
 
 #include "bench/cases/case.h"
 #include "bench/cases/host_map.h"
@@ -14,5 +13,3 @@
 #include "bench/cases/prepared.h"
 #include "bench/cases/prepared_list.h"
 #include "bench/cases/select.h"
-
-#endif

@@ -4,11 +4,8 @@
  * The face of bench/cluster/: other rooms include this header and none of the folder.
  * emulated-cluster: hosts as network namespaces with shaped NICs.
  */
-#ifndef RB_BENCH_CLUSTER_H
-#define RB_BENCH_CLUSTER_H
+#pragma once
 
 #include "bench/cluster/emulated_cluster.h"
 #include "bench/cluster/nic_rate.h"
 #include "bench/cluster/shape.h"
-
-#endif

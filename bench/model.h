@@ -22,8 +22,7 @@
  * cut points of its own. It stays several tensors here, each of which says where in the rank's
  * buffer its tile starts.
  */
-#ifndef RB_BENCH_MODEL_H
-#define RB_BENCH_MODEL_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -91,5 +90,3 @@ uint64_t rb_model_tile_bytes(const xm_layout_t *layout, int rank, int element_bi
 /** The built-in cases. */
 int rb_model_cases(void);
 const char *rb_model_case_name(int index);
-
-#endif

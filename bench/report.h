@@ -4,10 +4,7 @@
  * The face of bench/report/: other rooms include this header and none of the folder. Results as
  * tables, JSON, timelines and traces.
  */
-#ifndef RB_BENCH_REPORT_H
-#define RB_BENCH_REPORT_H
+#pragma once
 
 #include "bench/report/report.h"
 #include "bench/report/table.h"
-
-#endif

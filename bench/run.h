@@ -4,8 +4,7 @@
  * The face of bench/run/: other rooms include this header and none of the folder. Runs a case on
  * real or simulated ranks: buffers, patterns, rates, records.
  */
-#ifndef RB_BENCH_RUN_H
-#define RB_BENCH_RUN_H
+#pragma once
 
 #include "bench/run/cluster.h"
 #include "bench/run/collective.h"
@@ -17,5 +16,3 @@
 #include "bench/run/records.h"
 #include "bench/run/result.h"
 #include "bench/run/tile_buffers.h"
-
-#endif

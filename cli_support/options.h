@@ -37,8 +37,7 @@
  *
  * Link `xm_cli` and, after it, crossmesh. Threads: one thread at a time per object.
  */
-#ifndef XM_CLI_OPTIONS_H
-#define XM_CLI_OPTIONS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -141,5 +140,3 @@ int xm_cli_main(const xm_cli_command_t *command, int argc, char *const *argv,
  * that a command whose output was lost does not exit with 0.
  */
 xm_status_t xm_cli_flush(void);
-
-#endif

@@ -7,8 +7,7 @@
  * creation; the line is redrawn at most ten times a second and erased at the end. So output that is
  * piped or quick never sees it.
  */
-#ifndef XM_CLI_PROGRESS_H
-#define XM_CLI_PROGRESS_H
+#pragma once
 
 typedef struct xm_cli_progress xm_cli_progress_t;
 
@@ -24,5 +23,3 @@ void xm_cli_progress_update(void *progress, double fraction, const char *what);
 
 /** Erases the line and frees the object. NULL is accepted. */
 void xm_cli_progress_destroy(xm_cli_progress_t *progress);
-
-#endif

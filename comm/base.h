@@ -6,8 +6,7 @@
  * generator, text and little-endian numbers, the reader of JSON, and the table of the library's
  * environment variables.
  */
-#ifndef XM_COMM_BASE_H
-#define XM_COMM_BASE_H
+#pragma once
 
 #include "comm/base/clock.h"
 #include "comm/base/config.h"
@@ -22,5 +21,3 @@
 #include "comm/base/text.h"
 #include "comm/base/text_file.h"
 #include "comm/base/versions.h"
-
-#endif

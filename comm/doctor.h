@@ -12,8 +12,7 @@
  *
  * Only the bootstrap is used, so that a job is examined whose transport would not start.
  */
-#ifndef XM_COMM_DOCTOR_H
-#define XM_COMM_DOCTOR_H
+#pragma once
 
 #include "comm/job.h"
 #include "comm/doctor/doctor.h"
@@ -47,5 +46,3 @@ int xm_report_count(const xm_report_t *report, xm_severity_t severity);
 
 /** NULL is accepted. */
 void xm_report_destroy(xm_report_t *report);
-
-#endif

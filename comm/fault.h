@@ -4,11 +4,8 @@
  * The face of comm/fault/: other rooms include this header and none of the folder. Who is alive:
  * heartbeats, probes of paths, and how the ranks that are left agree on a smaller group.
  */
-#ifndef XM_COMM_FAULT_H
-#define XM_COMM_FAULT_H
+#pragma once
 
 #include "comm/fault/heartbeat.h"
 #include "comm/fault/regroup.h"
 #include "comm/fault/path_probe.h"
-
-#endif

@@ -5,8 +5,7 @@
  * job meet: their own launcher, TCP rendezvous, PMIx or a table of the caller's; allgather and
  * barrier until they part.
  */
-#ifndef XM_COMM_JOB_H
-#define XM_COMM_JOB_H
+#pragma once
 
 #include "comm/job/bootstrap.h"
 #include "comm/job/bootstrap_listen.h"
@@ -16,5 +15,3 @@
 #include "comm/job/job_secret.h"
 #include "comm/job/launcher.h"
 #include "comm/job/resolve.h"
-
-#endif

@@ -5,12 +5,9 @@
  * bytes are moved in: of the host, shared between the ranks of a host, of CUDA devices; copies of
  * strided boxes.
  */
-#ifndef XM_COMM_MEMORY_H
-#define XM_COMM_MEMORY_H
+#pragma once
 
 #include "comm/memory/cuda_private.h"
 #include "comm/memory/memory.h"
 #include "comm/memory/shared_memory.h"
 #include "comm/memory/strided.h"
-
-#endif

@@ -5,12 +5,9 @@
  * cluster and writes its profile: links, NICs, FLOP rates, collectives of MPI and NCCL. A library
  * of its own; no runtime links it.
  */
-#ifndef XM_COMM_PROBE_H
-#define XM_COMM_PROBE_H
+#pragma once
 
 #include "comm/probe/collective_library.h"
 #include "comm/probe/collective_measure.h"
 #include "comm/probe/collective_mpi.h"
 #include "comm/probe/probe.h"
-
-#endif

@@ -4,13 +4,10 @@
  * The face of comm/profile/: other rooms include this header and none of the folder. Cluster
  * profiles: curves of links, collectives and operators, read, written, interpolated and compared.
  */
-#ifndef XM_COMM_PROFILE_H
-#define XM_COMM_PROFILE_H
+#pragma once
 
 #include "comm/profile/cluster_profile.h"
 #include "comm/profile/collective_curve.h"
 #include "comm/profile/collective_import.h"
 #include "comm/profile/curve_fit.h"
 #include "comm/profile/profile_compare.h"
-
-#endif

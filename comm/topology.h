@@ -4,8 +4,7 @@
  * The face of comm/topology/: other rooms include this header and none of the folder. What a host
  * is made of (hwloc, sysfs) and which NICs each of its ranks uses.
  */
-#ifndef XM_COMM_TOPOLOGY_H
-#define XM_COMM_TOPOLOGY_H
+#pragma once
 
 #include "comm/topology/host_identity.h"
 #include "comm/topology/nic_choice.h"
@@ -13,5 +12,3 @@
 #include "comm/topology/nic_watch.h"
 #include "comm/topology/nics.h"
 #include "comm/topology/topology.h"
-
-#endif

@@ -5,12 +5,9 @@
  * transport offers: tagged messages between ranks, one table of operations, counters, and how a
  * message is striped over NICs.
  */
-#ifndef XM_COMM_TRANSPORT_H
-#define XM_COMM_TRANSPORT_H
+#pragma once
 
 #include "comm/transport/counters.h"
 #include "comm/transport/counters_private.h"
 #include "comm/transport/stripe.h"
 #include "comm/transport/transport.h"
-
-#endif

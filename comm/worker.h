@@ -4,11 +4,8 @@
  * The face of comm/worker/: other rooms include this header and none of the folder. A rank's share
  * in a job: the transport it chose, its group, its deadlines, control messages and metrics.
  */
-#ifndef XM_COMM_WORKER_H
-#define XM_COMM_WORKER_H
+#pragma once
 
 #include "comm/worker/guest.h"
 #include "comm/worker/rate.h"
 #include "comm/worker/worker.h"
-
-#endif

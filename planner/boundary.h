@@ -14,8 +14,7 @@
  * Threads: an object may be used by several, and works for them at the same time; what it has found
  * is known to all.
  */
-#ifndef AP_PLANNER_BOUNDARY_H
-#define AP_PLANNER_BOUNDARY_H
+#pragma once
 
 #include <stdint.h>
 
@@ -82,5 +81,3 @@ const char *ap_cross_mesh_scheduler(void);
 
 /** NULL is accepted. */
 void ap_cross_mesh_destroy(ap_cross_mesh_t *cross_mesh);
-
-#endif

@@ -5,13 +5,10 @@
  * computation, collectives and resharding of tensors cost on a mesh, by Alpa's constants or by a
  * measured profile.
  */
-#ifndef AP_PLANNER_COST_H
-#define AP_PLANNER_COST_H
+#pragma once
 
 #include "planner/cost/cost.h"
 #include "planner/cost/device_class.h"
 #include "planner/cost/profile.h"
 #include "planner/cost/reshard_memo.h"
 #include "planner/cost/strategy.h"
-
-#endif

@@ -4,10 +4,7 @@
  * The face of planner/explain/: other rooms include this header and none of the folder. Why a plan
  * is what it is, what came second; and an independent check that a plan is one.
  */
-#ifndef AP_PLANNER_EXPLAIN_H
-#define AP_PLANNER_EXPLAIN_H
+#pragma once
 
 #include "planner/explain/explain.h"
 #include "planner/explain/verify.h"
-
-#endif

@@ -4,12 +4,9 @@
  * The face of planner/export/: other rooms include this header and none of the folder. Writes a
  * plan's shardings for JAX, XLA and PyTorch.
  */
-#ifndef AP_PLANNER_EXPORT_H
-#define AP_PLANNER_EXPORT_H
+#pragma once
 
 #include "planner/export/hlo.h"
 #include "planner/export/jax.h"
 #include "planner/export/plan.h"
 #include "planner/export/torch.h"
-
-#endif

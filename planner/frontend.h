@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* All front ends behind one function: the public header, and what the tools ask besides. */
-#ifndef AP_PLANNER_FRONTEND_H
-#define AP_PLANNER_FRONTEND_H
+#pragma once
 
 #include <autopar/frontend.h>
 
@@ -10,5 +9,3 @@
 
 /** Whether a model is a file, or was meant to be one, rather than the name of a built-in model. */
 bool ap_frontend_is_file(const char *model);
-
-#endif

@@ -4,12 +4,9 @@
  * The face of planner/graph/: other rooms include this header and none of the folder. The operator
  * graph: tensors, operators, and the sharding rules that tie their dimensions together.
  */
-#ifndef AP_PLANNER_GRAPH_H
-#define AP_PLANNER_GRAPH_H
+#pragma once
 
 #include "planner/graph/copy.h"
 #include "planner/graph/graph.h"
 #include "planner/graph/sharding_rule.h"
 #include "planner/graph/spec.h"
-
-#endif

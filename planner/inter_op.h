@@ -4,10 +4,7 @@
  * The face of planner/inter_op/: other rooms include this header and none of the folder. Cuts
  * layers into stages and gives them submeshes: Alpa's dynamic programme, exact, with bounds.
  */
-#ifndef AP_PLANNER_INTER_OP_H
-#define AP_PLANNER_INTER_OP_H
+#pragma once
 
 #include "planner/inter_op/host_order.h"
 #include "planner/inter_op/stage_table.h"
-
-#endif

@@ -5,11 +5,8 @@
  * graph over one mesh: options of every operator, the network that prices them, the solution with
  * its memory over time.
  */
-#ifndef AP_PLANNER_INTRA_OP_H
-#define AP_PLANNER_INTRA_OP_H
+#pragma once
 
 #include "planner/intra_op/memory_curve.h"
 #include "planner/intra_op/plan.h"
 #include "planner/intra_op/solution.h"
-
-#endif

@@ -4,12 +4,9 @@
  * The face of planner/passes/: other rooms include this header and none of the folder. What makes
  * one graph of another: training step, forward pass, fusion of elementwise operators, layers.
  */
-#ifndef AP_PLANNER_PASSES_H
-#define AP_PLANNER_PASSES_H
+#pragma once
 
 #include "planner/passes/elementwise_fusion.h"
 #include "planner/passes/forward_pass.h"
 #include "planner/passes/layering.h"
 #include "planner/passes/training.h"
-
-#endif

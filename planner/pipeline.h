@@ -4,12 +4,9 @@
  * The face of planner/pipeline/: other rooms include this header and none of the folder. Pipeline
  * schedules as data: made, checked, simulated, drawn.
  */
-#ifndef AP_PLANNER_PIPELINE_H
-#define AP_PLANNER_PIPELINE_H
+#pragma once
 
 #include "planner/pipeline/check.h"
 #include "planner/pipeline/schedule.h"
 #include "planner/pipeline/simulate.h"
 #include "planner/pipeline/timeline.h"
-
-#endif

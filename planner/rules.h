@@ -4,11 +4,8 @@
  * The face of planner/rules/: other rooms include this header and none of the folder. Which
  * sharding rule each kind of operator has, whatever format it was read from.
  */
-#ifndef AP_PLANNER_RULES_H
-#define AP_PLANNER_RULES_H
+#pragma once
 
 #include "planner/rules/operand_type.h"
 #include "planner/rules/operator_rule.h"
 #include "planner/rules/shape_rule.h"
-
-#endif

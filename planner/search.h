@@ -4,11 +4,8 @@
  * The face of planner/search/: other rooms include this header and none of the folder. The search
  * for the best plan: micro-batches, orders of hosts, cases in batches.
  */
-#ifndef AP_PLANNER_SEARCH_H
-#define AP_PLANNER_SEARCH_H
+#pragma once
 
 #include "planner/search/case.h"
 #include "planner/search/params.h"
 #include "planner/search/planner.h"
-
-#endif

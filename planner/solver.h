@@ -4,10 +4,7 @@
  * The face of planner/solver/: other rooms include this header and none of the folder. The
  * intra-operator solver: a cost function network is reduced, bounded, searched and proved.
  */
-#ifndef AP_PLANNER_SOLVER_H
-#define AP_PLANNER_SOLVER_H
+#pragma once
 
 #include "planner/solver/cbc.h"
 #include "planner/solver/solve.h"
-
-#endif

@@ -4,11 +4,8 @@
  * The face of planner/stage/: other rooms include this header and none of the folder. What a range
  * of layers costs as a pipeline stage on a submesh.
  */
-#ifndef AP_PLANNER_STAGE_H
-#define AP_PLANNER_STAGE_H
+#pragma once
 
 #include "planner/stage/layers.h"
 #include "planner/stage/space.h"
 #include "planner/stage/stage.h"
-
-#endif

@@ -5,10 +5,7 @@
  * plan on a transport: lanes, pack buffers, pacing of NICs, copies inside a host; through one table
  * of carriers.
  */
-#ifndef XM_RESHARDING_EXECUTE_H
-#define XM_RESHARDING_EXECUTE_H
+#pragma once
 
 #include "resharding/execute/checksum.h"
 #include "resharding/execute/execute.h"
-
-#endif

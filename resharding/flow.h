@@ -4,10 +4,7 @@
  * The face of resharding/flow/: other rooms include this header and none of the folder. Maximum
  * flow, and the bound on a distribution that a cut of its network gives.
  */
-#ifndef XM_RESHARDING_FLOW_H
-#define XM_RESHARDING_FLOW_H
+#pragma once
 
 #include "resharding/flow/flow.h"
 #include "resharding/flow/cut_bound.h"
-
-#endif

@@ -5,8 +5,7 @@
  * elements of a tensor lie: device meshes, sharding specs, partitions, tiles, and the unit tasks
  * between two layouts.
  */
-#ifndef XM_RESHARDING_LAYOUT_H
-#define XM_RESHARDING_LAYOUT_H
+#pragma once
 
 #include "resharding/layout/box.h"
 #include "resharding/layout/layout.h"
@@ -14,5 +13,3 @@
 #include "resharding/layout/spec.h"
 #include "resharding/layout/unit_task.h"
 #include "resharding/layout/view.h"
-
-#endif

@@ -4,8 +4,7 @@
  * What else the rooms ask a network (crossmesh/network.h, which has the model). simulate.h and the
  * simulated transport (comm/transport/sim.h) both follow it to the nanosecond.
  */
-#ifndef XM_RESHARDING_NETWORK_H
-#define XM_RESHARDING_NETWORK_H
+#pragma once
 
 #include <crossmesh/network.h>
 
@@ -33,5 +32,3 @@ double xm_network_uplink_bandwidth(const xm_network_t *network);
 /** Nanoseconds that @p bytes occupy a host's egress, its ingress (no latency). */
 int64_t xm_network_egress_ns(const xm_network_t *network, int host, uint64_t bytes);
 int64_t xm_network_ingress_ns(const xm_network_t *network, int host, uint64_t bytes);
-
-#endif

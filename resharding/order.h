@@ -12,8 +12,7 @@
  * fabric that is given the list serves every NIC direction and device port in it, and then takes
  * the time that xm_simulate() says for XM_SHARING_EXCLUSIVE.
  */
-#ifndef XM_RESHARDING_ORDER_H
-#define XM_RESHARDING_ORDER_H
+#pragma once
 
 #include "comm/transport/sim.h"
 #include "resharding/plan.h"
@@ -21,5 +20,3 @@
 /** Lists all messages in plan order, for xm_sim_fabric_set_order(), into a malloc'ed array the
  * caller frees. */
 xm_status_t xm_plan_messages(const xm_plan_t *plan, xm_sim_slot_t **messages, int64_t *count);
-
-#endif

@@ -5,10 +5,7 @@
  * byte moves: strategies make transfers of tasks, a schedule orders them, a verifier checks them, a
  * simulator times them.
  */
-#ifndef XM_RESHARDING_PLAN_H
-#define XM_RESHARDING_PLAN_H
+#pragma once
 
 #include "resharding/plan/plan.h"
 #include "resharding/plan/simulate.h"
-
-#endif

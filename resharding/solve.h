@@ -5,11 +5,8 @@
  * scheduling problem without tensors: bounds, and its solvers (naive, balance, DFS with pruning,
  * randomised greedy, open shop).
  */
-#ifndef XM_RESHARDING_SOLVE_H
-#define XM_RESHARDING_SOLVE_H
+#pragma once
 
 #include "resharding/solve/bound.h"
 #include "resharding/solve/bound_relay.h"
 #include "resharding/solve/problem.h"
-
-#endif

@@ -4,8 +4,7 @@
  * What every Check test program shares: a main loop, and assertions on statuses that print the
  * sentence.
  */
-#ifndef XM_TEST_H
-#define XM_TEST_H
+#pragma once
 
 #include <check.h>
 #include <stdlib.h>
@@ -40,5 +39,3 @@ int xm_test_rounds(int all);
 
 /* Path of a file below the source tree, e.g. "tests/fixtures/x.json". Static buffer. */
 const char *xm_test_source_path(const char *relative);
-
-#endif

@@ -4,8 +4,7 @@
  * Which rank sends to which: "0:4,1:5", or "0-3:4-7" for every rank of the one range with every
  * rank of the other.
  */
-#ifndef RB_BASELINE_PAIR_LIST_H
-#define RB_BASELINE_PAIR_LIST_H
+#pragma once
 
 #include "comm/base.h"
 
@@ -23,5 +22,3 @@ typedef struct rb_pair_list {
 xm_status_t rb_pair_list_parse(const char *text, int ranks, rb_pair_list_t *list);
 
 void rb_pair_list_clear(rb_pair_list_t *list);
-
-#endif

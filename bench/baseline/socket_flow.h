@@ -4,8 +4,7 @@
  * Plain TCP between the ranks of a job: a connection for each pair, its bytes sent with send() and
  * received with recv() by one poll() loop a rank. Nothing is packed, scheduled or pipelined.
  */
-#ifndef RB_BASELINE_SOCKET_FLOW_H
-#define RB_BASELINE_SOCKET_FLOW_H
+#pragma once
 
 #include <stdint.h>
 
@@ -33,5 +32,3 @@ xm_status_t rb_socket_flow_create(xm_bootstrap_t *bootstrap, const xm_job_env_t 
 xm_status_t rb_socket_flow_run(rb_socket_flow_t *flow, int run, rb_flow_sample_t *sample);
 
 void rb_socket_flow_destroy(rb_socket_flow_t *flow);
-
-#endif

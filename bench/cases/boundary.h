@@ -3,8 +3,7 @@
  * @file boundary.h
  * The resharding between two stages of a parallel plan, as a case.
  */
-#ifndef RB_BENCH_CASES_BOUNDARY_H
-#define RB_BENCH_CASES_BOUNDARY_H
+#pragma once
 
 #include "bench/cases/case.h"
 
@@ -13,5 +12,3 @@
  * (docs/plan.md). Ranks, mesh shapes, specs, tensor, strategy and scheduler are the plan's.
  */
 xm_status_t rb_boundary_load(const char *path, int index, rb_case_t *result);
-
-#endif

@@ -15,8 +15,7 @@
  *    and t4, t5 and t6 are pairs that differ in Alpa only in its local all-gather;
  *  - model: all tensors of a model, from its training to its serving ranks (model.h).
  */
-#ifndef RB_BENCH_CASES_CASE_H
-#define RB_BENCH_CASES_CASE_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -98,5 +97,3 @@ char *rb_side_format(const rb_side_t *side, char *buffer, size_t size);
 char *rb_case_format_shape(const rb_case_t *one, char *buffer, size_t size);
 
 void rb_case_clear(rb_case_t *cleared);
-
-#endif

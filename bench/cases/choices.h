@@ -3,8 +3,7 @@
  * @file choices.h
  * Options that name several of a set: "send_recv,broadcast", or "all".
  */
-#ifndef RB_BENCH_CASES_CHOICES_H
-#define RB_BENCH_CASES_CHOICES_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -24,5 +23,3 @@ typedef struct rb_choices {
  */
 xm_status_t rb_choices_parse(const char *option, const char *names, const char *text,
                              rb_choices_t *choices);
-
-#endif

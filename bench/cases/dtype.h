@@ -4,8 +4,7 @@
  * Element types by name. Only their size matters to a resharding: bytes are moved, never
  * interpreted.
  */
-#ifndef RB_BENCH_CASES_DTYPE_H
-#define RB_BENCH_CASES_DTYPE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -16,5 +15,3 @@ enum { RB_DTYPE_TEXT = 16 };
 
 /** Bytes of an element of that type; unknown names fail with the nearest match. */
 xm_status_t rb_dtype_parse(const char *name, int64_t *bytes);
-
-#endif

@@ -4,8 +4,7 @@
  * Which rank is on which host: from a launched job, or of an emulated cluster with equally many
  * ranks on every host (the last may have fewer).
  */
-#ifndef RB_BENCH_CASES_HOST_MAP_H
-#define RB_BENCH_CASES_HOST_MAP_H
+#pragma once
 
 #include "comm/base.h"
 #include "comm/worker.h"
@@ -29,5 +28,3 @@ int rb_host_map_members(const rb_host_map_t *map, int host);
 int rb_host_map_member(const rb_host_map_t *map, int host, int index);
 
 void rb_host_map_clear(rb_host_map_t *map);
-
-#endif

@@ -3,8 +3,7 @@
  * @file options.h
  * The command line of reshard-bench.
  */
-#ifndef RB_BENCH_CASES_OPTIONS_H
-#define RB_BENCH_CASES_OPTIONS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -74,5 +73,3 @@ const char *rb_transport_name(rb_transport_t transport);
 bool rb_options_emulate(const rb_options_t *options);
 
 void rb_options_clear(rb_options_t *options);
-
-#endif

@@ -10,8 +10,7 @@
  * destination takes the last ranks of the last hosts, so that the meshes share hosts and, where it
  * cannot be helped, ranks.
  */
-#ifndef RB_BENCH_CASES_PLACEMENT_H
-#define RB_BENCH_CASES_PLACEMENT_H
+#pragma once
 
 #include "bench/cases/case.h"
 #include "bench/cases/host_map.h"
@@ -26,5 +25,3 @@ int rb_place_needs(const rb_case_t *one, int ranks_per_host);
  */
 xm_status_t rb_place(const rb_case_t *one, const rb_host_map_t *hosts, xm_mesh_t **src,
                      xm_mesh_t **dst, bool *shared);
-
-#endif

@@ -3,8 +3,7 @@
  * @file prepared.h
  * A case on the ranks of a job: its plan.
  */
-#ifndef RB_BENCH_CASES_PREPARED_H
-#define RB_BENCH_CASES_PREPARED_H
+#pragma once
 
 #include "bench/cases/case.h"
 #include "bench/cases/host_map.h"
@@ -37,5 +36,3 @@ xm_status_t rb_prepare(const rb_case_t *one, const rb_host_map_t *hosts,
                        const xm_network_t *network, rb_prepared_t *prepared);
 
 void rb_prepared_clear(rb_prepared_t *prepared);
-
-#endif

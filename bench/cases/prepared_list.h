@@ -5,8 +5,7 @@
  * before anything moves. A plan is made once and handed on. Plans of models are large and their
  * layouts known to be right once they are loaded: they are made when their turn comes.
  */
-#ifndef RB_BENCH_CASES_PREPARED_LIST_H
-#define RB_BENCH_CASES_PREPARED_LIST_H
+#pragma once
 
 #include "bench/cases/prepared.h"
 #include "bench/cases/select.h"
@@ -26,5 +25,3 @@ xm_status_t rb_prepared_list_create(const rb_selection_t *selection, const rb_ho
 xm_status_t rb_prepared_list_take(rb_prepared_list_t *list, int index, rb_prepared_t *prepared);
 
 void rb_prepared_list_clear(rb_prepared_list_t *list);
-
-#endif

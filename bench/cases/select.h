@@ -3,8 +3,7 @@
  * @file select.h
  * The cases that a command line asks for.
  */
-#ifndef RB_BENCH_CASES_SELECT_H
-#define RB_BENCH_CASES_SELECT_H
+#pragma once
 
 #include "bench/cases/case.h"
 #include "bench/cases/options.h"
@@ -27,5 +26,3 @@ xm_status_t rb_select(const rb_options_t *options, rb_selection_t *selection);
 int rb_selection_cases(const rb_selection_t *selection);
 
 void rb_selection_clear(rb_selection_t *selection);
-
-#endif

@@ -37,8 +37,7 @@
  * Threads: one thread at a time per cluster; creating and entering fork, so the process should have
  * one thread only.
  */
-#ifndef RB_EMULATED_CLUSTER_H
-#define RB_EMULATED_CLUSTER_H
+#pragma once
 
 #include "bench/cluster/shape.h"
 #include "bench/cluster/state.h"
@@ -88,5 +87,3 @@ xm_status_t rb_emulated_cluster_end(rb_emulated_cluster_t *cluster);
 
 /** Frees the object, and ends the cluster unless it is a lasting one. NULL is accepted. */
 void rb_emulated_cluster_destroy(rb_emulated_cluster_t *cluster);
-
-#endif

@@ -3,8 +3,7 @@
  * @file bench/cluster/holder.h
  * The process that owns an emulated cluster: it makes the namespaces, waits, and ends them.
  */
-#ifndef RB_BENCH_CLUSTER_HOLDER_H
-#define RB_BENCH_CLUSTER_HOLDER_H
+#pragma once
 
 #include "bench/cluster/state.h"
 
@@ -20,5 +19,3 @@ typedef struct rb_holder_report {
  */
 void rb_cluster_hold(const rb_cluster_shape_t *shape, const rb_cluster_claim_t *claim,
                      int report_fd) __attribute__((noreturn));
-
-#endif

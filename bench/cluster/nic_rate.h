@@ -5,8 +5,7 @@
  *
  * Rates are bits per second on the wire, frames with their headers. Threads: no shared state.
  */
-#ifndef RB_NIC_RATE_H
-#define RB_NIC_RATE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -33,5 +32,3 @@ char *rb_nic_rate_format(int64_t rate, char *buffer, size_t size);
  * header (14 bytes), 52 bytes are headers of IP and TCP. 0.9564 of the rate at an MTU of 1500.
  */
 double rb_nic_rate_payload(double rate, int mtu);
-
-#endif

@@ -15,8 +15,7 @@
  * 500 Mbit/s, and at least 256 KiB. A burst is what passes at once after a pause, so what is
  * measured must be much larger.
  */
-#ifndef RB_BENCH_CLUSTER_SHAPE_H
-#define RB_BENCH_CLUSTER_SHAPE_H
+#pragma once
 
 #include <stdint.h>
 #include <stdio.h>
@@ -78,5 +77,3 @@ void rb_cluster_shape_switch_queues(const rb_cluster_shape_t *shape, FILE *order
 /** Orders for `ip -batch` and `tc -batch` in a host, after those of the switch's links. */
 void rb_cluster_shape_host_links(const rb_cluster_shape_t *shape, int host, FILE *orders);
 void rb_cluster_shape_host_queues(const rb_cluster_shape_t *shape, int host, FILE *orders);
-
-#endif

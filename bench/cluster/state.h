@@ -10,8 +10,7 @@
  * The files are in $EMULATED_CLUSTER_DIR when it is set, else in `emulated-cluster` under
  * $XDG_RUNTIME_DIR or (root) /run, else in /tmp/emulated-cluster-<uid>.
  */
-#ifndef RB_BENCH_CLUSTER_STATE_H
-#define RB_BENCH_CLUSTER_STATE_H
+#pragma once
 
 #include <limits.h>
 
@@ -50,5 +49,3 @@ xm_status_t rb_cluster_state_read(const char *name, rb_cluster_members_t *member
 
 /** The cluster as a JSON document, to be freed; NULL when memory is short. */
 char *rb_cluster_state_dump(const rb_cluster_members_t *members);
-
-#endif

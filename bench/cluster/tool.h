@@ -3,8 +3,7 @@
  * @file tool.h
  * Runs a command of the system, such as ip(8), with orders on its standard input.
  */
-#ifndef RB_TOOL_H
-#define RB_TOOL_H
+#pragma once
 
 #include <stdio.h>
 
@@ -28,5 +27,3 @@ xm_status_t rb_orders_open(rb_orders_t *orders);
  * when its status is not 0. Frees the orders in any case.
  */
 xm_status_t rb_tool_run_orders(const char *const *argv, rb_orders_t *orders);
-
-#endif

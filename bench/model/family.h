@@ -5,8 +5,7 @@
  * (docs/model-suite.md lists the sizes and where they are from). Names are those of the published
  * checkpoints.
  */
-#ifndef RB_BENCH_MODEL_FAMILY_H
-#define RB_BENCH_MODEL_FAMILY_H
+#pragma once
 
 #include "bench/model/tensor_list.h"
 
@@ -20,5 +19,3 @@ typedef enum rb_family {
 
 /** Fills the zero-initialised @p list, which the caller clears. */
 xm_status_t rb_model_family(rb_family_t family, rb_tensor_list_t *list);
-
-#endif

@@ -4,8 +4,7 @@
  * A tensor list from a JSON file: {"name": {"shape": [rows, columns], "dtype": "BF16"}, …}, the
  * form of nccl_m2n's model configurations and of safetensors headers (docs/model-suite.md).
  */
-#ifndef RB_BENCH_MODEL_FILE_H
-#define RB_BENCH_MODEL_FILE_H
+#pragma once
 
 #include "bench/model/tensor_list.h"
 
@@ -18,5 +17,3 @@ xm_status_t rb_model_file_read(const char *path, rb_tensor_list_t *list);
 /** Bits of an element of a type such as "BF16", "F8_E4M3", "I4" or "torch.bfloat16"; unknown names
  * fail with the nearest match. */
 xm_status_t rb_model_dtype_bits(const char *name, int *bits);
-
-#endif

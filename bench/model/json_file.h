@@ -5,8 +5,7 @@
  * sentences that name the file's place, the key and the number. Keys that start with "_" are
  * comments everywhere.
  */
-#ifndef RB_BENCH_MODEL_JSON_FILE_H
-#define RB_BENCH_MODEL_JSON_FILE_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -31,5 +30,3 @@ xm_status_t rb_json_check_keys(const json_t *object, const char *where, const ch
 /** An integer in [minimum, maximum]; @p value is left alone when @p key is absent. */
 xm_status_t rb_json_int(const json_t *object, const char *where, const char *key, int64_t minimum,
                         int64_t maximum, int64_t *value);
-
-#endif

@@ -8,8 +8,7 @@
  * along dimension 0 (inside what tp leaves of it, as torch's FSDP does); it is replicated along the
  * other axes. docs/model-suite.md draws the meshes.
  */
-#ifndef RB_BENCH_MODEL_LAYOUT_H
-#define RB_BENCH_MODEL_LAYOUT_H
+#pragma once
 
 #include "bench/model/layout_pool.h"
 #include "bench/model/sharding.h"
@@ -29,5 +28,3 @@ typedef struct rb_model_frame {
 xm_status_t rb_model_layout(rb_layout_pool_t *pool, const rb_parallel_t *side, int first_rank,
                             const rb_model_frame_t *frame, const rb_tensor_t *tensor,
                             const rb_shard_rule_t *rule, const xm_layout_t **layout);
-
-#endif

@@ -3,8 +3,7 @@
  * @file layout_pool.h
  * Layouts made once and shared: the tensors of a model have few different ones.
  */
-#ifndef RB_BENCH_MODEL_LAYOUT_POOL_H
-#define RB_BENCH_MODEL_LAYOUT_POOL_H
+#pragma once
 
 #include "resharding/layout.h"
 
@@ -35,5 +34,3 @@ xm_status_t rb_layout_pool_get(rb_layout_pool_t *pool, const rb_layout_key_t *ke
 
 /** Destroys the layouts too. NULL is accepted. */
 void rb_layout_pool_destroy(rb_layout_pool_t *pool);
-
-#endif

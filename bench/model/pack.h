@@ -3,8 +3,7 @@
  * @file bench/model/pack.h
  * Finds the packed parameters of a model while it is made; what model.h offers of them is here too.
  */
-#ifndef RB_BENCH_MODEL_PACK_H
-#define RB_BENCH_MODEL_PACK_H
+#pragma once
 
 #include "bench/model.h"
 
@@ -14,5 +13,3 @@
  * lie on different ranks, or when a tile does not end on a whole byte.
  */
 xm_status_t rb_model_pack(rb_model_t *model, const rb_shard_rule_t *const *rules);
-
-#endif

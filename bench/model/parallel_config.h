@@ -9,8 +9,7 @@
  * ranks of a stage are the array (expert data, ep, etp) instead: ep groups hold different experts,
  * etp splits each of them.
  */
-#ifndef RB_BENCH_MODEL_PARALLEL_CONFIG_H
-#define RB_BENCH_MODEL_PARALLEL_CONFIG_H
+#pragma once
 
 #include "comm/base.h"
 
@@ -36,5 +35,3 @@ xm_status_t rb_parallel_resolve(rb_parallel_t *parallel);
 /** Reads {"train": {…}, "generation": {…}}, the form of nccl_m2n's system configurations
  * (docs/model-suite.md), and resolves both. */
 xm_status_t rb_parallel_read(const char *path, rb_parallel_t *train, rb_parallel_t *generation);
-
-#endif

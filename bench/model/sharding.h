@@ -8,8 +8,7 @@
  * come before the built-in ones; the first match counts. docs/model-suite.md lists the built-in
  * entries and the file's format. In patterns `*` stands for any characters, `?` for one.
  */
-#ifndef RB_BENCH_MODEL_SHARDING_H
-#define RB_BENCH_MODEL_SHARDING_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -49,5 +48,3 @@ xm_status_t rb_shard_table_find(const rb_shard_table_t *table, const rb_tensor_t
 
 /** Most parts of a packed parameter. */
 enum { RB_MAX_PARTS = 8 };
-
-#endif

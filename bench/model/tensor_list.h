@@ -6,8 +6,7 @@
  * Names follow the usual hierarchy of modules, parts joined by dots. Two numbers in them matter: a
  * layer's, after a part "layers", "layer", "blocks" or "h", and an expert's, after "experts".
  */
-#ifndef RB_BENCH_MODEL_TENSOR_LIST_H
-#define RB_BENCH_MODEL_TENSOR_LIST_H
+#pragma once
 
 #include <stdint.h>
 
@@ -55,5 +54,3 @@ int rb_tensor_list_experts(const rb_tensor_list_t *list);
  * and heads stay as many as they were. Fails when the scale does not divide the head size.
  */
 xm_status_t rb_tensor_list_scale(rb_tensor_list_t *list, int64_t scale, int min_layers);
-
-#endif

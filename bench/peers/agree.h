@@ -3,8 +3,7 @@
  * @file agree.h
  * Agreement of all ranks of MPI_COMM_WORLD on whether something went well.
  */
-#ifndef RB_PEERS_AGREE_H
-#define RB_PEERS_AGREE_H
+#pragma once
 
 #include "comm/base.h"
 
@@ -13,5 +12,3 @@
  * on every rank, the failure of the lowest rank that has one, with that rank's sentence.
  */
 xm_status_t rb_peer_agree(xm_status_t mine);
-
-#endif

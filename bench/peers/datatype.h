@@ -3,8 +3,7 @@
  * @file datatype.h
  * MPI datatypes of boxes: what lets MPI take a box out of a tile and put it into another.
  */
-#ifndef RB_PEERS_DATATYPE_H
-#define RB_PEERS_DATATYPE_H
+#pragma once
 
 #include <mpi.h>
 
@@ -16,5 +15,3 @@ MPI_Datatype rb_peer_datatype_src(const rb_peer_slot_t *slot, const xm_box_t *bo
 
 /** The same inside the rank's destination tile. */
 MPI_Datatype rb_peer_datatype_dst(const rb_peer_slot_t *slot, const xm_box_t *box);
-
-#endif

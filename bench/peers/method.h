@@ -6,8 +6,7 @@
  * An error inside MPI ends the job with MPI's own message (MPI_ERRORS_ARE_FATAL); what can go wrong
  * before is a status.
  */
-#ifndef RB_PEERS_METHOD_H
-#define RB_PEERS_METHOD_H
+#pragma once
 
 #include "bench/peers/slot.h"
 
@@ -29,5 +28,3 @@ extern const rb_peer_method_t rb_peer_bcast;     /**< one MPI_Bcast a slice */
 
 /** Method @p index from 0 on, or NULL after the last. */
 const rb_peer_method_t *rb_peer_method(int index);
-
-#endif

@@ -4,8 +4,7 @@
  * What has to pass between ranks when every destination rank fetches every box it lacks from one
  * rank that holds it: the plan that a user of MPI or of torch.distributed writes by hand.
  */
-#ifndef RB_PEERS_MOVES_H
-#define RB_PEERS_MOVES_H
+#pragma once
 
 #include <stddef.h>
 
@@ -30,5 +29,3 @@ int rb_peer_sender(const xm_layout_t *src, const xm_layout_t *dst, const xm_unit
  */
 xm_status_t rb_peer_moves_create(const xm_layout_t *src, const xm_layout_t *dst, int rank,
                                  rb_peer_move_t **moves, size_t *count);
-
-#endif

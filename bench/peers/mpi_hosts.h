@@ -3,8 +3,7 @@
  * @file mpi_hosts.h
  * Which rank of MPI_COMM_WORLD is on which host.
  */
-#ifndef RB_PEERS_MPI_HOSTS_H
-#define RB_PEERS_MPI_HOSTS_H
+#pragma once
 
 #include "bench/cases.h"
 #include "bench/run.h"
@@ -17,5 +16,3 @@
  * (free() it) has the names.
  */
 xm_status_t rb_peer_hosts(int ranks_per_host, rb_host_map_t *map, rb_rank_info_t **ranks);
-
-#endif

@@ -4,8 +4,7 @@
  * What rank 0 of reshard-peer-mpi says: a table on standard output, or a JSON document with the
  * keys of reshard-bench's.
  */
-#ifndef RB_PEERS_REPORT_H
-#define RB_PEERS_REPORT_H
+#pragma once
 
 #include "bench/run.h"
 #include "bench/peers/timing.h"
@@ -26,5 +25,3 @@ xm_status_t rb_peer_report_add(rb_peer_report_t *report, const rb_case_t *one,
 /** Prints the end, or the document, and writes the file of -J. */
 xm_status_t rb_peer_report_finish(rb_peer_report_t *report);
 void rb_peer_report_destroy(rb_peer_report_t *report);
-
-#endif

@@ -4,8 +4,7 @@
  * The command line of reshard-peer-mpi: methods, then the options of reshard-bench that say what is
  * moved, how often, and where the result goes.
  */
-#ifndef RB_PEERS_REQUEST_H
-#define RB_PEERS_REQUEST_H
+#pragma once
 
 #include "bench/cases.h"
 #include "bench/peers/method.h"
@@ -28,5 +27,3 @@ typedef struct rb_peer_request {
 xm_status_t rb_peer_request_parse(int argc, char **argv, bool speaks, rb_peer_request_t *request);
 
 void rb_peer_request_clear(rb_peer_request_t *request);
-
-#endif

@@ -4,8 +4,7 @@
  * One rank's place in one case: the layouts, and its source and destination tiles filled and
  * checked by the pattern of reshard-bench.
  */
-#ifndef RB_PEERS_SLOT_H
-#define RB_PEERS_SLOT_H
+#pragma once
 
 #include "bench/cases.h"
 #include "resharding/layout.h"
@@ -32,5 +31,3 @@ void rb_peer_slot_clear(rb_peer_slot_t *slot);
 
 /** Bytes of the whole tensor. */
 uint64_t rb_peer_case_bytes(const rb_case_t *one);
-
-#endif

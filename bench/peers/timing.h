@@ -3,8 +3,7 @@
  * @file timing.h
  * One method on one case: warm-ups, timed runs, every byte checked.
  */
-#ifndef RB_PEERS_TIMING_H
-#define RB_PEERS_TIMING_H
+#pragma once
 
 #include "bench/cases.h"
 #include "bench/peers/method.h"
@@ -26,5 +25,3 @@ xm_status_t rb_peer_time(const rb_peer_slot_t *slot, const rb_peer_method_t *met
                          const rb_options_t *options, int index, rb_peer_result_t *result);
 
 void rb_peer_result_clear(rb_peer_result_t *result);
-
-#endif

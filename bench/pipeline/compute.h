@@ -11,8 +11,7 @@
  *
  * Threads: one thread at a time per object.
  */
-#ifndef RB_PIPELINE_COMPUTE_H
-#define RB_PIPELINE_COMPUTE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -50,5 +49,3 @@ void rb_compute_unit(rb_compute_t *compute);
 
 /** NULL is accepted. */
 void rb_compute_destroy(rb_compute_t *compute);
-
-#endif

@@ -4,8 +4,7 @@
  * One rank's part in a job of pipeline-bench: joins, agrees on what to do, runs the plans one after
  * the other, and on rank 0 reports.
  */
-#ifndef RB_BENCH_PIPELINE_JOB_H
-#define RB_BENCH_PIPELINE_JOB_H
+#pragma once
 
 #include "bench/pipeline/options.h"
 #include "comm/job.h"
@@ -17,5 +16,3 @@
  */
 int rb_pipeline_job_run(const rb_pipeline_options_t *options, xm_status_t parsed,
                         const xm_job_env_t *env);
-
-#endif

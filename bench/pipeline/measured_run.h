@@ -3,8 +3,7 @@
  * @file measured_run.h
  * The timeline of a run as it was measured, in the simulation's form, so that it is drawn like one.
  */
-#ifndef RB_PIPELINE_MEASURED_RUN_H
-#define RB_PIPELINE_MEASURED_RUN_H
+#pragma once
 
 #include "bench/pipeline/pipeline.h"
 
@@ -16,5 +15,3 @@ typedef struct rb_timeline_files {
 /** Writes the files of a run whose entries ran at spans[stage][entry]; @p step_s is its step. */
 xm_status_t rb_measured_run_write(const rb_pipeline_t *pipeline, ap_pipeline_span_t *const *spans,
                                   double step_s, const rb_timeline_files_t *files);
-
-#endif

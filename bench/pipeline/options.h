@@ -3,8 +3,7 @@
  * @file bench/pipeline/options.h
  * The command line of pipeline-bench.
  */
-#ifndef RB_BENCH_PIPELINE_OPTIONS_H
-#define RB_BENCH_PIPELINE_OPTIONS_H
+#pragma once
 
 #include "bench/cases.h"
 #include "bench/pipeline/compute.h"
@@ -35,5 +34,3 @@ void rb_pipeline_options_cluster(const rb_pipeline_options_t *options, int hosts
                                  rb_options_t *cluster);
 
 void rb_pipeline_options_clear(rb_pipeline_options_t *options);
-
-#endif

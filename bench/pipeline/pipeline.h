@@ -9,8 +9,7 @@
  *
  * Immutable. Units: nanoseconds. Threads: shared freely.
  */
-#ifndef RB_PIPELINE_H
-#define RB_PIPELINE_H
+#pragma once
 
 #include "comm/profile.h"
 #include "planner/plan.h"
@@ -56,5 +55,3 @@ uint64_t rb_pipeline_net_bytes(const rb_pipeline_t *pipeline);
 
 /** NULL is accepted. */
 void rb_pipeline_destroy(rb_pipeline_t *pipeline);
-
-#endif

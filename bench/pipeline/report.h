@@ -4,8 +4,7 @@
  * What pipeline-bench prints: a row for each plan, and the same as a JSON document
  * (docs/pipeline-bench.md lists columns and keys).
  */
-#ifndef RB_BENCH_PIPELINE_REPORT_H
-#define RB_BENCH_PIPELINE_REPORT_H
+#pragma once
 
 #include "bench/cases.h"
 #include "bench/pipeline/pipeline.h"
@@ -42,5 +41,3 @@ xm_status_t rb_pipeline_report_finish(rb_pipeline_report_t *report);
 
 /** NULL is accepted. */
 void rb_pipeline_report_destroy(rb_pipeline_report_t *report);
-
-#endif

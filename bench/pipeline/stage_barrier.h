@@ -18,8 +18,7 @@
  *
  * Threads: that of the transport.
  */
-#ifndef RB_PIPELINE_STAGE_BARRIER_H
-#define RB_PIPELINE_STAGE_BARRIER_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -57,5 +56,3 @@ bool rb_stage_barrier_is_idle(const rb_stage_barrier_t *stage_barrier, int slot)
 
 /** Ends what is in flight. NULL is accepted. */
 void rb_stage_barrier_destroy(rb_stage_barrier_t *stage_barrier);
-
-#endif

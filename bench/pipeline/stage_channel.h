@@ -26,8 +26,7 @@
  *
  * Threads: that of the worker.
  */
-#ifndef RB_PIPELINE_STAGE_CHANNEL_H
-#define RB_PIPELINE_STAGE_CHANNEL_H
+#pragma once
 
 #include "bench/pipeline/pipeline.h"
 #include "comm/worker.h"
@@ -74,5 +73,3 @@ uint64_t rb_stage_channel_wrong(const rb_stage_channel_t *stage_channel);
 
 /** Ends what is in flight. NULL is accepted. */
 void rb_stage_channel_destroy(rb_stage_channel_t *stage_channel);
-
-#endif

@@ -15,8 +15,7 @@
  *
  * Threads: that of the worker.
  */
-#ifndef RB_PIPELINE_STAGE_RANK_H
-#define RB_PIPELINE_STAGE_RANK_H
+#pragma once
 
 #include "bench/pipeline/compute.h"
 #include "bench/pipeline/pipeline.h"
@@ -48,5 +47,3 @@ const ap_pipeline_span_t *rb_stage_rank_spans(const rb_stage_rank_t *rank, int *
 
 /** NULL is accepted. */
 void rb_stage_rank_destroy(rb_stage_rank_t *rank);
-
-#endif

@@ -4,8 +4,7 @@
  * What the results of a run say next to each other: how the variants of a case compare, and how far
  * the simulation was off.
  */
-#ifndef RB_BENCH_REPORT_COMPARISON_H
-#define RB_BENCH_REPORT_COMPARISON_H
+#pragma once
 
 #include <stdio.h>
 
@@ -51,5 +50,3 @@ void rb_comparison_print_ratios(FILE *file, const rb_comparison_t *comparison);
 void rb_comparison_print_prediction(FILE *file, const rb_comparison_t *comparison);
 
 void rb_comparison_clear(rb_comparison_t *comparison);
-
-#endif

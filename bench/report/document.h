@@ -4,8 +4,7 @@
  * The report for programs: one JSON document, of --json and -J. docs/reshard-bench.md lists the
  * keys.
  */
-#ifndef RB_BENCH_REPORT_DOCUMENT_H
-#define RB_BENCH_REPORT_DOCUMENT_H
+#pragma once
 
 #include <stdio.h>
 
@@ -23,5 +22,3 @@ xm_status_t rb_document_add(rb_document_t *document, const rb_result_t *result);
 xm_status_t rb_document_write(const rb_document_t *document);
 
 void rb_document_destroy(rb_document_t *document);
-
-#endif

@@ -3,8 +3,7 @@
  * @file lanes.h
  * Bars on lanes of a time axis: what a figure of transfers is made of.
  */
-#ifndef RB_BENCH_REPORT_LANES_H
-#define RB_BENCH_REPORT_LANES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -53,5 +52,3 @@ size_t rb_lanes_bars(const rb_lanes_t *lanes);
 int64_t rb_lanes_end(const rb_lanes_t *lanes);
 
 void rb_lanes_clear(rb_lanes_t *lanes);
-
-#endif

@@ -4,8 +4,7 @@
  * Everything a run of reshard-bench puts out: the table or JSON on standard output, and the files
  * that were asked for.
  */
-#ifndef RB_BENCH_REPORT_REPORT_H
-#define RB_BENCH_REPORT_REPORT_H
+#pragma once
 
 #include "bench/run.h"
 
@@ -30,5 +29,3 @@ xm_status_t rb_report_finish(rb_report_t *report);
 uint64_t rb_report_wrong(const rb_report_t *report);
 
 void rb_report_destroy(rb_report_t *report);
-
-#endif

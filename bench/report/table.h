@@ -4,8 +4,7 @@
  * The report for people: a header of lines that start with '#', one row per case in fixed columns,
  * and a summary, after the habits of nccl-tests. docs/reshard-bench.md explains the columns.
  */
-#ifndef RB_BENCH_REPORT_TABLE_H
-#define RB_BENCH_REPORT_TABLE_H
+#pragma once
 
 #include <stdio.h>
 
@@ -29,5 +28,3 @@ void rb_table_summary(FILE *file, const rb_job_info_t *job, const rb_totals_t *t
 
 /** The cases of --list. */
 xm_status_t rb_table_list(FILE *file, const rb_selection_t *selection);
-
-#endif

@@ -4,8 +4,7 @@
  * A figure of one case: when each host's NIC is busy in either direction, as planned and as
  * measured, on one time axis, with the lower bound.
  */
-#ifndef RB_BENCH_REPORT_TIMELINE_H
-#define RB_BENCH_REPORT_TIMELINE_H
+#pragma once
 
 #include "bench/run.h"
 
@@ -16,5 +15,3 @@
  * drawn.
  */
 xm_status_t rb_timeline_write(const char *path, const rb_result_t *result);
-
-#endif

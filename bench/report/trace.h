@@ -5,8 +5,7 @@
  * process per rank with a row for what it sends and one for what it receives. Cases follow each
  * other on the time axis. Times are microseconds from the start of each rank's run.
  */
-#ifndef RB_BENCH_REPORT_TRACE_H
-#define RB_BENCH_REPORT_TRACE_H
+#pragma once
 
 #include "bench/run.h"
 
@@ -16,5 +15,3 @@ xm_status_t rb_trace_create(rb_trace_t **trace);
 xm_status_t rb_trace_add(rb_trace_t *trace, const rb_result_t *result);
 xm_status_t rb_trace_write(const rb_trace_t *trace, const char *path);
 void rb_trace_destroy(rb_trace_t *trace);
-
-#endif

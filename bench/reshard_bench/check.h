@@ -3,8 +3,7 @@
  * @file check.h
  * reshard-bench --check: the doctor (comm/doctor.h), as a table or a JSON document.
  */
-#ifndef RB_BENCH_RESHARD_BENCH_CHECK_H
-#define RB_BENCH_RESHARD_BENCH_CHECK_H
+#pragma once
 
 #include "bench/cases.h"
 #include "comm/job.h"
@@ -15,5 +14,3 @@
  * launcher reports what rank 0 found.
  */
 int rb_check_run(const rb_options_t *options, const xm_job_env_t *env);
-
-#endif

@@ -3,12 +3,9 @@
  * @file dry_run.h
  * Plans, bounds and simulates the selected cases without starting a rank.
  */
-#ifndef RB_BENCH_RESHARD_BENCH_DRY_RUN_H
-#define RB_BENCH_RESHARD_BENCH_DRY_RUN_H
+#pragma once
 
 #include "bench/cases.h"
 
 xm_status_t rb_dry_run(const rb_options_t *options, const rb_selection_t *selection,
                        const rb_host_map_t *hosts);
-
-#endif

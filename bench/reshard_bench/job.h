@@ -4,8 +4,7 @@
  * One rank's part in a job of real processes: joins, agrees on what to do, runs the cases, and on
  * rank 0 reports.
  */
-#ifndef RB_BENCH_RESHARD_BENCH_JOB_H
-#define RB_BENCH_RESHARD_BENCH_JOB_H
+#pragma once
 
 #include "bench/cases.h"
 #include "comm/job.h"
@@ -16,5 +15,3 @@
  * failures itself: in an orderly job only the lowest rank alive does.
  */
 int rb_job_run(const rb_options_t *options, xm_status_t parsed, const xm_job_env_t *env);
-
-#endif

@@ -4,8 +4,7 @@
  * What --dry-run and --transport sim share: one process, no job; rates from the options or assumed,
  * a report, and every selected case in turn.
  */
-#ifndef RB_BENCH_RESHARD_BENCH_OFFLINE_H
-#define RB_BENCH_RESHARD_BENCH_OFFLINE_H
+#pragma once
 
 #include "bench/run.h"
 #include "bench/report.h"
@@ -19,5 +18,3 @@ typedef xm_status_t rb_offline_case_t(const rb_job_info_t *job, int index,
 xm_status_t rb_offline_run(const rb_options_t *options, const rb_selection_t *selection,
                            const rb_host_map_t *hosts, rb_offline_case_t *run_case,
                            uint64_t *wrong);
-
-#endif

@@ -3,8 +3,7 @@
  * @file show_topology.h
  * reshard-bench --show-topology: what a host is made of, and which NICs its ranks would use.
  */
-#ifndef RB_BENCH_RESHARD_BENCH_SHOW_TOPOLOGY_H
-#define RB_BENCH_RESHARD_BENCH_SHOW_TOPOLOGY_H
+#pragma once
 
 #include <stdio.h>
 
@@ -15,5 +14,3 @@
  * describes, else of this one. --uneven and --nic-gbps count as measured rates of its NICs.
  */
 xm_status_t rb_show_topology(const rb_options_t *options, FILE *stream);
-
-#endif

@@ -4,8 +4,7 @@
  * The emulated cluster of ranks that this machine starts or simulates: how many ranks, on which
  * hosts, and whether the selected cases fit.
  */
-#ifndef RB_BENCH_RUN_CLUSTER_H
-#define RB_BENCH_RUN_CLUSTER_H
+#pragma once
 
 #include "bench/cases.h"
 
@@ -25,5 +24,3 @@ xm_status_t rb_cluster_create(const rb_options_t *options, const rb_selection_t 
 
 /** rb_prepare_check() of all selected cases. */
 xm_status_t rb_cluster_check(const rb_selection_t *selection, const rb_host_map_t *hosts);
-
-#endif

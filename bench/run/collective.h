@@ -3,8 +3,7 @@
  * @file collective.h
  * Agreement of all ranks on whether something went well.
  */
-#ifndef RB_BENCH_RUN_COLLECTIVE_H
-#define RB_BENCH_RUN_COLLECTIVE_H
+#pragma once
 
 #include "comm/worker.h"
 
@@ -14,5 +13,3 @@
  * sentence names the rank unless it is rank 0 or all ranks say the same.
  */
 xm_status_t rb_share_status(xm_worker_t *worker, xm_status_t mine);
-
-#endif

@@ -4,8 +4,7 @@
  * The tiles of one rank in the memory of a CUDA device, laid out like those of tile_buffers.h,
  * which fill and check them by way of the host.
  */
-#ifndef RB_BENCH_RUN_DEVICE_BUFFERS_H
-#define RB_BENCH_RUN_DEVICE_BUFFERS_H
+#pragma once
 
 #include "bench/run/tile_buffers.h"
 #include "comm/memory.h"
@@ -26,5 +25,3 @@ xm_status_t rb_device_buffers_upload(const rb_device_buffers_t *buffers);
 /** Copies the destination tiles to the host. */
 xm_status_t rb_device_buffers_download(const rb_device_buffers_t *buffers);
 void rb_device_buffers_clear(rb_device_buffers_t *buffers);
-
-#endif

@@ -4,8 +4,7 @@
  * Runs the ranks of reshard-bench or pipeline-bench in an emulated cluster, which --hosts with
  * --nic-gbps (or --uneven) describes.
  */
-#ifndef RB_BENCH_RUN_EMULATION_H
-#define RB_BENCH_RUN_EMULATION_H
+#pragma once
 
 #include "bench/cluster.h"
 #include "bench/cases.h"
@@ -27,5 +26,3 @@ int rb_launch(const char *program, const rb_options_t *options, int ranks_per_ho
 /** Writes e.g. "4 hosts, NICs of a host: 1 Gbit/s + 500 Mbit/s" into @p buffer, which is returned.
  */
 char *rb_emulation_describe(const rb_options_t *options, char *buffer, size_t size);
-
-#endif

@@ -4,8 +4,7 @@
  * One case on real processes, in all its variants: run by run they take turns, so that whatever
  * disturbs the machine disturbs all alike and their ratios hold.
  */
-#ifndef RB_BENCH_RUN_JOB_CASE_H
-#define RB_BENCH_RUN_JOB_CASE_H
+#pragma once
 
 #include "bench/run/job_info.h"
 #include "bench/run/result.h"
@@ -19,5 +18,3 @@
  */
 xm_status_t rb_job_case(xm_worker_t *worker, const rb_job_info_t *job, int first, int count,
                         const rb_prepared_t *prepared, rb_result_t *results);
-
-#endif

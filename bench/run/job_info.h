@@ -3,8 +3,7 @@
  * @file job_info.h
  * What reports say of the job as a whole.
  */
-#ifndef RB_BENCH_RUN_JOB_INFO_H
-#define RB_BENCH_RUN_JOB_INFO_H
+#pragma once
 
 #include "bench/cases.h"
 #include "bench/run/rates.h"
@@ -29,5 +28,3 @@ typedef struct rb_job_info {
 
 /** "ucx", "verbs", "sim", or "none" under --dry-run. */
 const char *rb_job_transport(const rb_job_info_t *job);
-
-#endif

@@ -9,8 +9,7 @@
  * are poisoned with the complement of what they should get, so a byte that nobody wrote is always
  * wrong.
  */
-#ifndef RB_BENCH_RUN_PATTERN_H
-#define RB_BENCH_RUN_PATTERN_H
+#pragma once
 
 #include <stdint.h>
 
@@ -33,5 +32,3 @@ uint64_t rb_pattern_tensor_salt(uint64_t salt, int tensor);
 
 /** The salt of run @p run of case @p index under a seed. */
 uint64_t rb_pattern_salt(int seed, int index, int run);
-
-#endif

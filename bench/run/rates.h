@@ -3,8 +3,7 @@
  * @file rates.h
  * The network's rates that plans, bounds and simulations of a job use, and where they come from.
  */
-#ifndef RB_BENCH_RUN_RATES_H
-#define RB_BENCH_RUN_RATES_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -44,5 +43,3 @@ char *rb_rates_format_nic(const rb_rates_t *rates, char *buffer, size_t size);
 /** The network of these rates and hosts. Fails when there are more racks than hosts. */
 xm_status_t rb_rates_network(const rb_rates_t *rates, const rb_host_map_t *hosts,
                              xm_network_t **network);
-
-#endif

@@ -3,8 +3,7 @@
  * @file records.h
  * When the hops of one rank ran.
  */
-#ifndef RB_BENCH_RUN_RECORDS_H
-#define RB_BENCH_RUN_RECORDS_H
+#pragma once
 
 #include "bench/run/result.h"
 #include "resharding/execute.h"
@@ -15,5 +14,3 @@
  */
 xm_status_t rb_records_take(const xm_plan_t *plan, const xm_executor_t *executor, int rank,
                             int64_t start_ns, rb_record_t **records, size_t *count);
-
-#endif

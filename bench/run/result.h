@@ -3,8 +3,7 @@
  * @file result.h
  * What came out of one case.
  */
-#ifndef RB_BENCH_RUN_RESULT_H
-#define RB_BENCH_RUN_RESULT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -56,5 +55,3 @@ double rb_result_sim_error(const rb_result_t *result);
 
 /** Frees the arrays. */
 void rb_result_clear(rb_result_t *result);
-
-#endif

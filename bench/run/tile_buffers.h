@@ -6,8 +6,7 @@
  * memory (comm/memory/shared_memory.h), where the system lets them. The tensors of a model's packed
  * parameter follow each other without a gap, as a serving engine has them.
  */
-#ifndef RB_BENCH_RUN_TILE_BUFFERS_H
-#define RB_BENCH_RUN_TILE_BUFFERS_H
+#pragma once
 
 #include "bench/cases.h"
 #include "comm/memory.h"
@@ -28,5 +27,3 @@ void rb_tile_buffers_fill(const rb_tile_buffers_t *buffers, uint64_t salt);
 /** Number of wrong bytes in the destination tiles. */
 uint64_t rb_tile_buffers_check(const rb_tile_buffers_t *buffers, uint64_t salt);
 void rb_tile_buffers_clear(rb_tile_buffers_t *buffers);
-
-#endif

@@ -3,12 +3,9 @@
  * @file api.h
  * What declarations are marked with.
  */
-#ifndef XM_COMM_BASE_API_H
-#define XM_COMM_BASE_API_H
+#pragma once
 
 #include <crossmesh/api.h>
 
 /** Lets the compiler check printf-style arguments. @p fmt and @p args are 1-based positions. */
 #define XM_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
-
-#endif

@@ -9,8 +9,7 @@
  *
  * Internal, not installed. Threads: any.
  */
-#ifndef XM_COMM_BASE_CLOCK_H
-#define XM_COMM_BASE_CLOCK_H
+#pragma once
 
 #include <stdint.h>
 #include <time.h>
@@ -48,5 +47,3 @@ static inline double xm_clock_cpu_seconds(void)
 {
     return 1e-9 * (double)xm_clock_cpu_ns();
 }
-
-#endif

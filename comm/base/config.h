@@ -12,8 +12,7 @@
  * Threads: reads the environment only; safe as long as nobody calls setenv() meanwhile. Strings
  * belong to the environment.
  */
-#ifndef XM_COMM_BASE_CONFIG_H
-#define XM_COMM_BASE_CONFIG_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -133,5 +132,3 @@ int xm_config_choice(xm_config_id_t id);
  * @p size bytes including the terminator and returns @p buffer.
  */
 char *xm_config_fingerprint(char *buffer, size_t size);
-
-#endif

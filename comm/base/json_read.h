@@ -3,8 +3,7 @@
  * @file json_read.h
  * Strict reading of JSON objects, with sentences that name the key and what was expected. Internal.
  */
-#ifndef XM_COMM_BASE_JSON_READ_H
-#define XM_COMM_BASE_JSON_READ_H
+#pragma once
 
 #include <jansson.h>
 #include <stddef.h>
@@ -32,5 +31,3 @@ xm_status_t xm_json_number(const json_t *parent, const char *path, double *numbe
 
 /** Like xm_json_number(), for a key that may be missing: *number is then left as it is. */
 xm_status_t xm_json_optional_number(const json_t *parent, const char *path, double *number);
-
-#endif

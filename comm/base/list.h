@@ -24,8 +24,7 @@
  * own nothing. Threads: the caller's lock. Installed only because operations (transport.h) embed a
  * link.
  */
-#ifndef XM_COMM_BASE_LIST_H
-#define XM_COMM_BASE_LIST_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -95,5 +94,3 @@ static inline xm_list_t *xm_list_next(const xm_list_t *list, const xm_list_t *li
 {
     return link->next != list ? link->next : NULL;
 }
-
-#endif

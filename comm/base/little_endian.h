@@ -3,8 +3,7 @@
  * @file little_endian.h
  * Integers as they travel: the lowest byte first, 1 to 8 bytes, at any address. Internal.
  */
-#ifndef XM_COMM_BASE_LITTLE_ENDIAN_H
-#define XM_COMM_BASE_LITTLE_ENDIAN_H
+#pragma once
 
 #include <stdint.h>
 
@@ -24,5 +23,3 @@ static inline uint64_t xm_get_le(const uint8_t *bytes, int size)
     }
     return value;
 }
-
-#endif

@@ -12,8 +12,7 @@
  *
  * Threads: callable from any thread; a line is written with one write.
  */
-#ifndef XM_COMM_BASE_LOG_H
-#define XM_COMM_BASE_LOG_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -40,5 +39,3 @@ void xm_log_set_rank(int rank);
 #define xm_log_info(...)  xm_log_write(XM_LOG_INFO, __FILE__, __LINE__, __VA_ARGS__)
 #define xm_log_debug(...) xm_log_write(XM_LOG_DEBUG, __FILE__, __LINE__, __VA_ARGS__)
 #define xm_log_trace(...) xm_log_write(XM_LOG_TRACE, __FILE__, __LINE__, __VA_ARGS__)
-
-#endif

@@ -7,8 +7,7 @@
  * level without a subject is that of all subjects that are not named (warn when there is none). A
  * line's subject follows from the source file that it is written in.
  */
-#ifndef XM_COMM_BASE_LOG_FILTER_H
-#define XM_COMM_BASE_LOG_FILTER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -57,5 +56,3 @@ xm_log_subject_t xm_log_subject_of(const char *file);
  * part of the text that means nothing.
  */
 bool xm_log_filter_parse(const char *text, xm_log_filter_t *filter, const char **bad, int *length);
-
-#endif

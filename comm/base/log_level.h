@@ -3,8 +3,7 @@
  * @file log_level.h
  * The levels of the log (log.h), for those who read them without writing any line.
  */
-#ifndef XM_COMM_BASE_LOG_LEVEL_H
-#define XM_COMM_BASE_LOG_LEVEL_H
+#pragma once
 
 typedef enum xm_log_level {
     XM_LOG_ERROR,
@@ -14,5 +13,3 @@ typedef enum xm_log_level {
     XM_LOG_TRACE,
     XM_LOG_LEVEL_COUNT
 } xm_log_level_t;
-
-#endif

@@ -10,8 +10,7 @@
  *
  * Threads: any.
  */
-#ifndef XM_COMM_BASE_PARAMS_H
-#define XM_COMM_BASE_PARAMS_H
+#pragma once
 
 #include <stddef.h>
 
@@ -49,5 +48,3 @@ static inline bool xm_is_null(const char *function, const char *argument, const 
 
 /** The same for an argument of this function, which is named as it stands here. */
 #define XM_IS_NULL(argument) xm_is_null(__func__, #argument, (argument))
-
-#endif

@@ -5,8 +5,7 @@
  *
  * `%r` stands for the rank, `%h` for the host, `%p` for the process id, `%%` for a percent sign.
  */
-#ifndef XM_COMM_BASE_PATH_PATTERN_H
-#define XM_COMM_BASE_PATH_PATTERN_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -21,5 +20,3 @@ bool xm_path_pattern_has(const char *pattern, char letter);
  * when the path does not fit or the pattern is not valid. */
 bool xm_path_pattern_expand(const char *pattern, int rank, const char *host, char *path,
                             size_t size);
-
-#endif

@@ -12,8 +12,7 @@
  *
  * Internal, not installed. Threads: one per generator.
  */
-#ifndef XM_COMM_BASE_RANDOM_H
-#define XM_COMM_BASE_RANDOM_H
+#pragma once
 
 #include <stdint.h>
 
@@ -88,5 +87,3 @@ static inline uint64_t xm_hash_list(uint64_t hash, const int *list, int count)
     }
     return hash;
 }
-
-#endif

@@ -5,8 +5,7 @@
  *
  * Threads: the sentence is per thread.
  */
-#ifndef XM_COMM_BASE_STATUS_H
-#define XM_COMM_BASE_STATUS_H
+#pragma once
 
 #include <stdbool.h>
 #include <string.h>
@@ -46,5 +45,3 @@ static inline xm_status_t xm_error_restore(const xm_error_t *error)
 {
     return xm_error_set(error->status, "%s", error->sentence);
 }
-
-#endif

@@ -7,8 +7,7 @@
  * Strict means: the whole string must be consumed, leading blanks are refused, overflow is refused,
  * and the failure sentence quotes the text. Threads: no shared state.
  */
-#ifndef XM_COMM_BASE_TEXT_H
-#define XM_COMM_BASE_TEXT_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -74,5 +73,3 @@ char *xm_text_printable(const char *text, char *buffer, size_t size);
 /** Writes @p text for XML: special characters are escaped, control characters left out. Names from
  * models' files may hold anything. */
 void xm_text_put_xml(FILE *file, const char *text);
-
-#endif

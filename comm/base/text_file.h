@@ -3,8 +3,7 @@
  * @file text_file.h
  * Whole files of text: read at once, or replaced at once. Internal.
  */
-#ifndef XM_COMM_BASE_TEXT_FILE_H
-#define XM_COMM_BASE_TEXT_FILE_H
+#pragma once
 
 #include <stddef.h>
 
@@ -21,5 +20,3 @@ xm_status_t xm_text_replace(const char *path, const char *text, size_t length);
 /** Reads a file of at most 256 MiB. *text ends with a 0 that *length does not count; freed with
  * free(). */
 xm_status_t xm_text_load(const char *path, char **text, size_t *length);
-
-#endif

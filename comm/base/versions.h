@@ -5,8 +5,7 @@
  *
  * Threads: read once, then shared freely.
  */
-#ifndef XM_COMM_BASE_VERSIONS_H
-#define XM_COMM_BASE_VERSIONS_H
+#pragma once
 
 #include <stddef.h>
 
@@ -30,5 +29,3 @@ void xm_versions_read(const char *root, xm_versions_t *versions);
 /** "UCX 1.13.1, libibverbs 1.14.44.0, hwloc 2.9.0, Linux 6.1.0-18-amd64": what crossmesh stands
  * on. Returns @p buffer. */
 char *xm_versions_format(const xm_versions_t *versions, char *buffer, size_t size);
-
-#endif

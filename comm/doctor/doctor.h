@@ -18,8 +18,7 @@
  *
  * Threads: no shared state; findings are immutable.
  */
-#ifndef XM_COMM_DOCTOR_DOCTOR_H
-#define XM_COMM_DOCTOR_DOCTOR_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -99,5 +98,3 @@ const xm_finding_t *xm_findings_get(const xm_findings_t *findings, int index);
 
 /** NULL is accepted. */
 void xm_findings_destroy(xm_findings_t *findings);
-
-#endif

@@ -15,8 +15,7 @@
  * | comm/doctor/compare.c | what differs between ranks |
  * | comm/doctor/job.c | all ranks of a job |
  */
-#ifndef XM_COMM_DOCTOR_DOCTOR_PRIVATE_H
-#define XM_COMM_DOCTOR_DOCTOR_PRIVATE_H
+#pragma once
 
 #include "comm/doctor/doctor.h"
 
@@ -69,5 +68,3 @@ void xm_doctor_check_process(xm_doctor_t *doctor);
 void xm_doctor_check_network(xm_doctor_t *doctor);
 void xm_doctor_check_devices(xm_doctor_t *doctor);
 void xm_doctor_check_clocks(xm_doctor_t *doctor);
-
-#endif

@@ -8,8 +8,7 @@
  * fixed width. Texts end with a 0 and are zero behind it. Decoders take any bytes: what they accept
  * encodes to the same bytes again.
  */
-#ifndef XM_COMM_DOCTOR_WIRE_H
-#define XM_COMM_DOCTOR_WIRE_H
+#pragma once
 
 #include "comm/doctor/doctor.h"
 
@@ -47,5 +46,3 @@ bool xm_card_decode(const uint8_t *bytes, size_t size, xm_card_t *card);
 
 void xm_finding_encode(const xm_finding_t *finding, uint8_t bytes[XM_FINDING_SIZE]);
 bool xm_finding_decode(const uint8_t *bytes, size_t size, xm_finding_t *finding);
-
-#endif

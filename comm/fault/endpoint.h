@@ -14,8 +14,7 @@
  * The job's key, random bytes of rank 0, authenticates what comes through these sockets. It travels
  * over the bootstrap and is as secret as that is.
  */
-#ifndef XM_COMM_FAULT_ENDPOINT_H
-#define XM_COMM_FAULT_ENDPOINT_H
+#pragma once
 
 #include <sys/socket.h>
 
@@ -49,5 +48,3 @@ void xm_endpoints_align(xm_endpoints_t *endpoints);
 /** The address of one of a rank's sockets. */
 void xm_endpoint_datagram(const xm_endpoint_t *endpoint, struct sockaddr_storage *address);
 void xm_endpoint_gathering(const xm_endpoint_t *endpoint, struct sockaddr_storage *address);
-
-#endif

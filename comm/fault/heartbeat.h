@@ -18,8 +18,7 @@
  * Ranks here are those of the job as it began. Threads: all functions may be called from one thread
  * beside the heartbeat's own. The thread has all signals blocked.
  */
-#ifndef XM_COMM_FAULT_HEARTBEAT_H
-#define XM_COMM_FAULT_HEARTBEAT_H
+#pragma once
 
 #include "comm/fault/endpoint.h"
 
@@ -82,5 +81,3 @@ bool xm_heartbeat_is_ready(xm_heartbeat_t *heartbeat, int rank, uint32_t probe);
 bool xm_heartbeat_wanted(xm_heartbeat_t *heartbeat, int *rank, uint32_t *probe);
 /** Says that this rank is ready for a probe of @p rank. */
 void xm_heartbeat_set_ready(xm_heartbeat_t *heartbeat, int rank, uint32_t probe);
-
-#endif

@@ -16,8 +16,7 @@
  * Ranks are those of the job as it began. PING asks with a number, PONG answers it. Anybody can
  * send datagrams to an open port, so nothing is looked at before the hash is found right.
  */
-#ifndef XM_COMM_FAULT_HEARTBEAT_WIRE_H
-#define XM_COMM_FAULT_HEARTBEAT_WIRE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -58,5 +57,3 @@ size_t xm_heartbeat_encode(const xm_heartbeat_frame_t *frame,
 xm_status_t xm_heartbeat_decode(const uint8_t *bytes, size_t length,
                                 const uint8_t key[XM_SIPHASH_KEY_SIZE],
                                 xm_heartbeat_frame_t *frame);
-
-#endif

@@ -14,8 +14,7 @@
  * thread) cannot tell silence from its own deafness: whenever it comes later than it meant to, that
  * time does not count against the others.
  */
-#ifndef XM_COMM_FAULT_LIVENESS_H
-#define XM_COMM_FAULT_LIVENESS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -48,5 +47,3 @@ bool xm_liveness_answered(xm_liveness_t *liveness, int rank, uint64_t question, 
 /** Does what is due and returns when the next thing will be; INT64_MAX: nothing is watched. */
 int64_t xm_liveness_tick(xm_liveness_t *liveness, int64_t now,
                          const xm_liveness_actions_t *actions);
-
-#endif

@@ -25,8 +25,7 @@
  *
  * Both sides act from inside their waits (worker.h) only: the transport belongs to that thread.
  */
-#ifndef XM_COMM_FAULT_PATH_PROBE_H
-#define XM_COMM_FAULT_PATH_PROBE_H
+#pragma once
 
 #include "comm/fault/heartbeat.h"
 #include "comm/transport.h"
@@ -49,5 +48,3 @@ int64_t xm_path_probe_look(xm_path_probe_t *path_probe, int64_t now, xm_bootstra
 void xm_path_probe_on_news(xm_path_probe_t *path_probe);
 
 void xm_path_probe_destroy(xm_path_probe_t *path_probe);
-
-#endif

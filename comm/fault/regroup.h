@@ -23,8 +23,7 @@
  *
  * There is no quorum: where a network falls into halves, two groups may form. Each knows its size.
  */
-#ifndef XM_COMM_FAULT_REGROUP_H
-#define XM_COMM_FAULT_REGROUP_H
+#pragma once
 
 #include "comm/fault/endpoint.h"
 #include "comm/fault/heartbeat.h"
@@ -45,5 +44,3 @@ typedef struct xm_regroup_params {
  */
 xm_status_t xm_regroup(const xm_regroup_params_t *params, bool *dead, xm_bootstrap_t **bootstrap,
                        uint32_t *generation);
-
-#endif

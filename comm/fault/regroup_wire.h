@@ -13,8 +13,7 @@
  * HELLO carries the set of ranks that the sender takes for dead, WELCOME the members of the new
  * group (a bit per rank of the job, bit r % 8 of byte r / 8; unused bits are 0), REFUSAL a fault.
  */
-#ifndef XM_COMM_FAULT_REGROUP_WIRE_H
-#define XM_COMM_FAULT_REGROUP_WIRE_H
+#pragma once
 
 #include "comm/job.h"
 #include "comm/fault/siphash.h"
@@ -55,5 +54,3 @@ size_t xm_regroup_wants(const uint8_t *bytes, size_t length, int ranks);
 xm_status_t xm_regroup_decode(const uint8_t *bytes, size_t length, int ranks,
                               const uint8_t key[XM_SIPHASH_KEY_SIZE], xm_regroup_frame_t *frame,
                               size_t *used);
-
-#endif

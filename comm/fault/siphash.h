@@ -6,8 +6,7 @@
  * Authenticates the datagrams of the heartbeat and the frames of a regrouping. Source: J.-P.
  * Aumasson, D. J. Bernstein, "SipHash: a fast short-input PRF", 2012, section 2.
  */
-#ifndef XM_COMM_FAULT_SIPHASH_H
-#define XM_COMM_FAULT_SIPHASH_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -15,5 +14,3 @@
 enum { XM_SIPHASH_KEY_SIZE = 16 };
 
 uint64_t xm_siphash(const uint8_t key[XM_SIPHASH_KEY_SIZE], const uint8_t *bytes, size_t length);
-
-#endif

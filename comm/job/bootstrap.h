@@ -21,8 +21,7 @@
  *
  * Threads: one thread at a time per object.
  */
-#ifndef XM_COMM_JOB_BOOTSTRAP_H
-#define XM_COMM_JOB_BOOTSTRAP_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -116,5 +115,3 @@ int xm_bootstrap_fd(const xm_bootstrap_t *bootstrap);
 
 /** Says goodbye and closes. NULL is accepted. */
 void xm_bootstrap_destroy(xm_bootstrap_t *bootstrap);
-
-#endif

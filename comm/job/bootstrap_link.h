@@ -6,8 +6,7 @@
  * The owner registers the descriptor with an epoll instance of its own; xm_bootstrap_link_flush()
  * keeps the interest in writability right. Nothing here waits.
  */
-#ifndef XM_COMM_JOB_BOOTSTRAP_LINK_H
-#define XM_COMM_JOB_BOOTSTRAP_LINK_H
+#pragma once
 
 #include "comm/job/bootstrap_wire.h"
 
@@ -62,5 +61,3 @@ xm_status_t xm_bootstrap_link_receive(xm_bootstrap_link_t *link);
 
 /** Removes it from epoll, closes, frees. Idempotent. */
 void xm_bootstrap_link_close(xm_bootstrap_link_t *link);
-
-#endif

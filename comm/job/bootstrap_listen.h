@@ -3,8 +3,7 @@
  * @file bootstrap_listen.h
  * Where rank 0 of the TCP bootstrap listens. Internal.
  */
-#ifndef XM_COMM_JOB_BOOTSTRAP_LISTEN_H
-#define XM_COMM_JOB_BOOTSTRAP_LISTEN_H
+#pragma once
 
 #include "comm/job/bootstrap.h"
 #include "comm/job/resolve.h"
@@ -23,5 +22,3 @@ xm_status_t xm_bootstrap_listen_master(const xm_job_env_t *env, double deadline,
  * @p addresses gets those under which the others should try, with the port.
  */
 xm_status_t xm_bootstrap_listen_free(bool local, int *fd, xm_addresses_t *addresses);
-
-#endif

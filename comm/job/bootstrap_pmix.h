@@ -9,8 +9,7 @@
  * listens and a random secret; then the TCP relay takes over. The connection to the launcher stays
  * until the process exits, shared with an MPI that the process may use before or after.
  */
-#ifndef XM_COMM_JOB_BOOTSTRAP_PMIX_H
-#define XM_COMM_JOB_BOOTSTRAP_PMIX_H
+#pragma once
 
 #include "comm/job/bootstrap.h"
 
@@ -18,5 +17,3 @@
  * XM_ERR_UNSUPPORTED when this build or machine has no PMIx. */
 xm_status_t xm_bootstrap_create_pmix(const xm_job_env_t *env, double timeout,
                                      xm_bootstrap_t **bootstrap);
-
-#endif

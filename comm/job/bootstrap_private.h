@@ -3,8 +3,7 @@
  * @file bootstrap_private.h
  * What the kinds of bootstrap (TCP, a caller's table) share. Internal.
  */
-#ifndef XM_COMM_JOB_BOOTSTRAP_PRIVATE_H
-#define XM_COMM_JOB_BOOTSTRAP_PRIVATE_H
+#pragma once
 
 #include "comm/job/bootstrap.h"
 #include "comm/job/bootstrap_wire.h"
@@ -43,5 +42,3 @@ void xm_bootstrap_mark_failed(xm_bootstrap_t *bootstrap, const xm_bootstrap_faul
 
 /** The name this rank's host goes by in sentences: XM_HOST, else the host name. */
 void xm_bootstrap_own_host(char *host, size_t size);
-
-#endif

@@ -7,8 +7,7 @@
  * A relay: rank 0 has a link to every other rank, the others have one link, to rank 0. Rank 0
  * relays allgathers and faults from inside its own calls; there is no thread.
  */
-#ifndef XM_COMM_JOB_BOOTSTRAP_TCP_H
-#define XM_COMM_JOB_BOOTSTRAP_TCP_H
+#pragma once
 
 #include <sys/socket.h>
 
@@ -108,5 +107,3 @@ char *xm_bootstrap_peer_name(const xm_bootstrap_tcp_t *self, int rank, char *buf
 int xm_bootstrap_list_ranks(const xm_bootstrap_tcp_t *self,
                             bool (*missing)(const xm_bootstrap_peer_t *peer), char *text,
                             size_t size);
-
-#endif

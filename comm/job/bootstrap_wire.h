@@ -17,8 +17,7 @@
  * (magic, version, type, the length that the type allows, text without control characters), because
  * anybody can connect to an open port.
  */
-#ifndef XM_COMM_JOB_BOOTSTRAP_WIRE_H
-#define XM_COMM_JOB_BOOTSTRAP_WIRE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -147,5 +146,3 @@ size_t xm_bootstrap_fault_encode(const xm_bootstrap_fault_t *fault,
                                  uint8_t bytes[XM_BOOTSTRAP_FAULT_SIZE]);
 xm_status_t xm_bootstrap_fault_decode(const uint8_t *bytes, size_t length,
                                       xm_bootstrap_fault_t *fault);
-
-#endif

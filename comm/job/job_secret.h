@@ -9,8 +9,7 @@
  * A job without one makes the same proofs with an empty key; they show only that nothing was
  * garbled.
  */
-#ifndef XM_COMM_JOB_JOB_SECRET_H
-#define XM_COMM_JOB_JOB_SECRET_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -54,5 +53,3 @@ void xm_job_secret_prove(const xm_job_secret_t *secret, const char *role,
 
 /** Compares in a time that does not depend on where they differ. */
 bool xm_job_secret_equal(const uint8_t a[XM_JOB_PROOF_SIZE], const uint8_t b[XM_JOB_PROOF_SIZE]);
-
-#endif

@@ -17,8 +17,7 @@
  * by the caller's `enter`. The loopback interface of this process means nothing to them, so they
  * are given the address of rank 0, which then listens by itself.
  */
-#ifndef XM_COMM_JOB_LAUNCHER_H
-#define XM_COMM_JOB_LAUNCHER_H
+#pragma once
 
 #include <stddef.h>
 
@@ -59,5 +58,3 @@ xm_status_t xm_launch(const xm_launch_params_t *params, int *exit_code);
 
 /** In a launched rank: the inherited listening socket of rank 0 (closes on exec), else -1. */
 int xm_launch_listen_fd(void);
-
-#endif

@@ -7,8 +7,7 @@
  * so names are looked up by a thread of their own, which is left behind when time is up. Numeric
  * addresses need neither.
  */
-#ifndef XM_COMM_JOB_RESOLVE_H
-#define XM_COMM_JOB_RESOLVE_H
+#pragma once
 
 #include <sys/socket.h>
 
@@ -44,5 +43,3 @@ void xm_address_set_port(xm_address_t *address, int port);
 
 /** The port of a socket address. */
 int xm_address_port(const xm_address_t *address);
-
-#endif

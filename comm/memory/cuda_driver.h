@@ -5,8 +5,7 @@
  * of CUDA is needed to build; the declarations below follow its binary interface (versions 11 to
  * 13). Not installed.
  */
-#ifndef XM_COMM_MEMORY_CUDA_DRIVER_H
-#define XM_COMM_MEMORY_CUDA_DRIVER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -124,5 +123,3 @@ void xm_cuda_driver_close(xm_cuda_driver_t *driver);
 /** The status of a result that is no success, with a sentence "CUDA device 0: WHAT: NAME (text)".
  * Device -1: none in particular. */
 xm_status_t xm_cuda_error(const xm_cuda_driver_t *driver, int device, const char *what, int result);
-
-#endif

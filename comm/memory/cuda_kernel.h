@@ -8,8 +8,7 @@
  * divided by the extents leaves as remainders; divisions are multiplications with prepared numbers
  * (Granlund and Montgomery, PLDI'94): u / d = (hi32(u * magic) + u) >> shift, for u < 2^31.
  */
-#ifndef XM_COMM_MEMORY_CUDA_KERNEL_H
-#define XM_COMM_MEMORY_CUDA_KERNEL_H
+#pragma once
 
 #ifdef __CUDACC__
 #define XM_KERNEL_INLINE static __device__ __forceinline__
@@ -74,5 +73,3 @@ XM_KERNEL_INLINE void xm_kernel_locate(const xm_kernel_args_t *args, int dims, u
     *from += (unsigned long long)from_offset;
     *to += (unsigned long long)to_offset;
 }
-
-#endif

@@ -5,8 +5,7 @@
  * comm/memory/cuda_share.c (other processes' memory), comm/memory/cuda_copy.c (strided copies). Not
  * installed.
  */
-#ifndef XM_COMM_MEMORY_CUDA_PRIVATE_H
-#define XM_COMM_MEMORY_CUDA_PRIVATE_H
+#pragma once
 
 #include "comm/memory/memory.h"
 #include "comm/memory/cuda_driver.h"
@@ -69,5 +68,3 @@ xm_status_t xm_cuda_queue_copy(xm_memory_queue_t *queue, const xm_strided_copy_t
 xm_status_t xm_cuda_share(xm_memory_space_t *space, const void *address, xm_memory_share_t *share);
 xm_status_t xm_cuda_open(xm_memory_space_t *space, const xm_memory_share_t *share, void **address);
 void xm_cuda_close_all(xm_cuda_space_t *space); /* with the context entered */
-
-#endif

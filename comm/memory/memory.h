@@ -28,8 +28,7 @@
  *
  * Threads: one at a time per space, and whatever belongs to it.
  */
-#ifndef XM_COMM_MEMORY_MEMORY_H
-#define XM_COMM_MEMORY_MEMORY_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -241,5 +240,3 @@ static inline void xm_memory_space_destroy(xm_memory_space_t *space)
         space->ops->destroy(space);
     }
 }
-
-#endif

@@ -16,8 +16,7 @@
  *
  * Threads: any function from any thread; an object belongs to one thread at a time.
  */
-#ifndef XM_COMM_MEMORY_SHARED_MEMORY_H
-#define XM_COMM_MEMORY_SHARED_MEMORY_H
+#pragma once
 
 #include <stdint.h>
 
@@ -62,5 +61,3 @@ xm_status_t xm_shared_memory_attach(const unsigned char key[XM_SHARED_MEMORY_KEY
 
 /** Unmaps a view and zeroes it. A zeroed view is accepted. */
 void xm_shared_memory_detach(xm_shared_view_t *view);
-
-#endif

@@ -4,8 +4,7 @@
  * What whoever executes a strided copy (memory.h) needs to know of it: its rows, and what can be
  * moved at once. Not installed.
  */
-#ifndef XM_COMM_MEMORY_STRIDED_H
-#define XM_COMM_MEMORY_STRIDED_H
+#pragma once
 
 #include "comm/memory/memory.h"
 
@@ -37,5 +36,3 @@ int xm_strided_next(xm_strided_cursor_t *cursor, xm_strided_rows_t *rows);
 
 /* Copies in host memory. */
 void xm_strided_run(const xm_strided_copy_t *copy);
-
-#endif

@@ -11,8 +11,7 @@
  *
  * Threads: one at a time.
  */
-#ifndef XM_COMM_PROBE_COLLECTIVE_LIBRARY_H
-#define XM_COMM_PROBE_COLLECTIVE_LIBRARY_H
+#pragma once
 
 #include <stdint.h>
 
@@ -113,5 +112,3 @@ static inline void xm_collective_library_destroy(xm_collective_library_t *librar
         library->ops->destroy(library);
     }
 }
-
-#endif

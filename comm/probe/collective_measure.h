@@ -5,8 +5,7 @@
  * inside hosts, across hosts (one group for each rank of a host, all at once), and all ranks.
  * Internal to the probe.
  */
-#ifndef XM_COMM_PROBE_COLLECTIVE_MEASURE_H
-#define XM_COMM_PROBE_COLLECTIVE_MEASURE_H
+#pragma once
 
 #include "comm/probe/collective_library.h"
 #include "comm/profile.h"
@@ -48,5 +47,3 @@ xm_status_t xm_collective_visit(const xm_collective_job_t *job, xm_collective_li
                                 xm_status_t (*visit)(void *arg, const xm_collective_axis_t *axis,
                                                      xm_collective_t kind),
                                 void *arg);
-
-#endif

@@ -8,8 +8,7 @@
  * MPI has no deadlines: a call that takes longer than the job's time limit ends the process with a
  * sentence, and the launcher ends the others.
  */
-#ifndef XM_COMM_PROBE_COLLECTIVE_MPI_H
-#define XM_COMM_PROBE_COLLECTIVE_MPI_H
+#pragma once
 
 #include "comm/probe/collective_library.h"
 
@@ -28,5 +27,3 @@ XM_API xm_status_t xm_collective_mpi_open(const xm_collective_host_t *host,
 
 /** From now on MPI has so many seconds; 0: as many as it likes. */
 void xm_collective_mpi_deadline(double seconds);
-
-#endif

@@ -11,8 +11,7 @@
  * late is aborted at once, so that nothing hangs. NCCL_COMM_BLOCKING=1 in the environment would
  * take that away and is refused.
  */
-#ifndef XM_COMM_PROBE_COLLECTIVE_NCCL_H
-#define XM_COMM_PROBE_COLLECTIVE_NCCL_H
+#pragma once
 
 #include "comm/probe/collective_library.h"
 
@@ -20,5 +19,3 @@
  * outlive the library. Collective, same result on all ranks. */
 xm_status_t xm_collective_nccl_open(const xm_collective_job_t *job,
                                     xm_collective_library_t **library);
-
-#endif

@@ -4,8 +4,7 @@
  * What one CPU core does: multiply-adds and copies per second; and which machine it is in. Internal
  * to the probe.
  */
-#ifndef XM_COMM_PROBE_COMPUTE_H
-#define XM_COMM_PROBE_COMPUTE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -30,5 +29,3 @@ double xm_probe_copy_bandwidth(void *to, const void *from, size_t bytes, double 
  * how well they tell it (xm_curve_spread()). */
 double xm_probe_copy_seconds(void *to, const void *from, size_t bytes, int repetitions,
                              double *spread);
-
-#endif

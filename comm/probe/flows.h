@@ -8,8 +8,7 @@
  * through at any speed (token buckets of clouds and of traffic shapers). A message's bytes are
  * spread evenly over the time since the one before, so windows may be shorter than messages take.
  */
-#ifndef XM_COMM_PROBE_FLOWS_H
-#define XM_COMM_PROBE_FLOWS_H
+#pragma once
 
 #include <stddef.h>
 
@@ -45,5 +44,3 @@ typedef struct xm_probe_windows {
  */
 xm_status_t xm_probe_flows_run(xm_worker_t *worker, const xm_probe_flows_t *run,
                                xm_probe_windows_t *windows);
-
-#endif

@@ -7,8 +7,7 @@
  * The two ends call the matching functions; everything else of the job is idle. All waits have the
  * worker's deadline. After a failure the link can only be destroyed.
  */
-#ifndef XM_COMM_PROBE_LINK_H
-#define XM_COMM_PROBE_LINK_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -78,5 +77,3 @@ xm_status_t xm_probe_link_pong(xm_probe_link_t *link);
 
 /** Cancels what is in flight. What the transport does not give back stays allocated. */
 void xm_probe_link_destroy(xm_probe_link_t *link);
-
-#endif

@@ -5,8 +5,7 @@
  * build; the declarations below follow its binary interface, which has been stable since 2.14 (the
  * first that can be used without blocking). Not installed.
  */
-#ifndef XM_COMM_PROBE_NCCL_LIBRARY_H
-#define XM_COMM_PROBE_NCCL_LIBRARY_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -82,5 +81,3 @@ xm_status_t xm_nccl_library_open(xm_nccl_library_t *nccl);
 /** The status of a result that is no success, with a sentence "NCCL: WHAT: text (detail)". @p comm
  * may be NULL. */
 xm_status_t xm_nccl_error(const xm_nccl_library_t *nccl, void *comm, const char *what, int result);
-
-#endif

@@ -28,8 +28,7 @@
  *
  * Collective: every rank of the worker calls it; the result is the same on all ranks.
  */
-#ifndef XM_COMM_PROBE_PROBE_H
-#define XM_COMM_PROBE_PROBE_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -61,5 +60,3 @@ typedef struct xm_probe_params {
 
 xm_status_t xm_probe_run(xm_worker_t *worker, const xm_probe_params_t *params,
                          xm_cluster_profile_t **profile);
-
-#endif

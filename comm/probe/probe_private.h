@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The inside of a probe: probe.c (order, sharing, profile), comm/probe/nic.c (streams),
  * comm/probe/collective.c (collectives). */
-#ifndef XM_COMM_PROBE_PROBE_PRIVATE_H
-#define XM_COMM_PROBE_PROBE_PRIVATE_H
+#pragma once
 
 #include "comm/probe/collective_library.h"
 #include "comm/probe/probe.h"
@@ -57,5 +56,3 @@ xm_status_t xm_probe_add_collectives(xm_probe_t *probe, xm_cluster_profile_t **p
 
 /* Name of the step of a host's direction. */
 char *xm_probe_nic_step(int host, bool out, char *buffer, size_t size);
-
-#endif

@@ -3,8 +3,7 @@
  * @file comm/probe/profile.h
  * From what was measured to a cluster profile. Internal to the probe; no communication.
  */
-#ifndef XM_COMM_PROBE_PROFILE_H
-#define XM_COMM_PROBE_PROFILE_H
+#pragma once
 
 #include "comm/profile.h"
 
@@ -54,5 +53,3 @@ bool xm_probe_pair(const int *host_of, int ranks, int hosts, xm_link_class_t lin
  * substituted, what was not measured, and how many points are not known to XM_PROBE_TIGHT.
  */
 xm_status_t xm_probe_profile(const xm_probe_summary_t *summary, xm_cluster_profile_t **profile);
-
-#endif

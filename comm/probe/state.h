@@ -8,8 +8,7 @@
  * interrupted goes on where it was. As JSON: {"probe": 1, "job": "…", "steps": {"inter_host":
  * [1e-5, …], …}}; the job's text says for which ranks and sizes the numbers are good.
  */
-#ifndef XM_COMM_PROBE_STATE_H
-#define XM_COMM_PROBE_STATE_H
+#pragma once
 
 #include <stddef.h>
 
@@ -35,5 +34,3 @@ xm_status_t xm_probe_state_from_text(const char *text, size_t length, const char
                                      const char *job, xm_probe_state_t **state);
 
 void xm_probe_state_destroy(xm_probe_state_t *state);
-
-#endif

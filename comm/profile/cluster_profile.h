@@ -11,8 +11,7 @@
  * Units: seconds, bytes, bytes per second, FLOP per second. GB in texts is 1e9 bytes.
  * Threads: immutable after creation, so shared freely.
  */
-#ifndef XM_COMM_PROFILE_CLUSTER_PROFILE_H
-#define XM_COMM_PROFILE_CLUSTER_PROFILE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -175,5 +174,3 @@ double xm_cluster_profile_latency(const xm_cluster_profile_t *profile, xm_link_c
 
 /** Highest bytes/s among the points of a class. */
 double xm_cluster_profile_bandwidth(const xm_cluster_profile_t *profile, xm_link_class_t link);
-
-#endif

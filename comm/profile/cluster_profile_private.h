@@ -3,12 +3,9 @@
  * @file cluster_profile_private.h
  * What the files that make profiles of profiles share. Not installed.
  */
-#ifndef XM_COMM_PROFILE_CLUSTER_PROFILE_PRIVATE_H
-#define XM_COMM_PROFILE_CLUSTER_PROFILE_PRIVATE_H
+#pragma once
 
 #include "comm/profile/cluster_profile.h"
 
 /** Everything of a profile, borrowed. */
 xm_cluster_profile_params_t xm_cluster_profile_params_of(const xm_cluster_profile_t *profile);
-
-#endif

@@ -13,8 +13,7 @@
  * the operand of an all-reduce or a reduce-scatter, n times a device's buffer for an all-to-all of
  * n devices.
  */
-#ifndef XM_COMM_PROFILE_COLLECTIVE_CURVE_H
-#define XM_COMM_PROFILE_COLLECTIVE_CURVE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -61,5 +60,3 @@ void xm_collective_curve_release(xm_collective_curve_t *copy);
 
 /** Releases @p count copies and frees their array; NULL is accepted. */
 XM_API void xm_collective_curves_free(xm_collective_curve_t *curves, size_t count);
-
-#endif

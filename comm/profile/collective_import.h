@@ -13,8 +13,7 @@
  * Strict: before the table's head any line may stand (launchers are talkative), behind it nothing
  * but rows. Sentences name file, line and what was expected. Threads: no shared state.
  */
-#ifndef XM_COMM_PROFILE_COLLECTIVE_IMPORT_H
-#define XM_COMM_PROFILE_COLLECTIVE_IMPORT_H
+#pragma once
 
 #include "comm/profile/collective_curve.h"
 
@@ -41,5 +40,3 @@ xm_status_t xm_collective_export(const xm_collective_curve_t *curves, size_t cou
 /** The same as xm_collective_import() from a file. */
 xm_status_t xm_collective_import_file(const char *path, const xm_collective_hint_t *hint,
                                       xm_collective_curve_t **curves, size_t *count);
-
-#endif

@@ -3,8 +3,7 @@
  * @file collective_table.h
  * What an importer has read of one benchmark: rows, ranks, the collective. Internal to the import.
  */
-#ifndef XM_COMM_PROFILE_COLLECTIVE_TABLE_H
-#define XM_COMM_PROFILE_COLLECTIVE_TABLE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -43,5 +42,3 @@ void xm_table_nccl_version(xm_collective_table_t *table, long version);
 /** Readers of the formats. Sentences name the line. */
 xm_status_t xm_table_read_nccl_text(const char *text, size_t length, xm_collective_table_t *table);
 xm_status_t xm_table_read_osu_text(const char *text, size_t length, xm_collective_table_t *table);
-
-#endif

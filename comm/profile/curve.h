@@ -9,8 +9,7 @@
  *
  * Threads: no shared state.
  */
-#ifndef XM_COMM_PROFILE_CURVE_H
-#define XM_COMM_PROFILE_CURVE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -34,5 +33,3 @@ double xm_curve_seconds(const xm_curve_point_t *points, size_t count, double byt
 
 /** @p value as a file holds it: 12 significant digits. */
 double xm_curve_rounded(double value);
-
-#endif

@@ -3,8 +3,7 @@
  * @file curve_fit.h
  * From single times to a curve: sizes, median and its confidence, monotone smoothing. Internal.
  */
-#ifndef XM_COMM_PROFILE_CURVE_FIT_H
-#define XM_COMM_PROFILE_CURVE_FIT_H
+#pragma once
 
 #include "comm/profile/curve.h"
 
@@ -35,5 +34,3 @@ double xm_curve_spread(const double *sorted, int count);
  * what is dropped. Returns the new number of points.
  */
 int xm_curve_smooth(xm_curve_point_t *curve, double *spread, int points);
-
-#endif

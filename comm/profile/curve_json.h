@@ -4,8 +4,7 @@
  * The JSON form of curves and of measured collectives, as docs/cluster-profile.md has them.
  * Internal.
  */
-#ifndef XM_COMM_PROFILE_CURVE_JSON_H
-#define XM_COMM_PROFILE_CURVE_JSON_H
+#pragma once
 
 #include <jansson.h>
 
@@ -29,5 +28,3 @@ xm_status_t xm_collectives_from_json(const json_t *array, xm_collective_curve_t 
                                      size_t *count);
 
 json_t *xm_collective_to_json(const xm_collective_curve_t *curve);
-
-#endif

@@ -12,8 +12,7 @@
  *
  * Threads: values, no shared state.
  */
-#ifndef XM_COMM_PROFILE_OP_TIMES_H
-#define XM_COMM_PROFILE_OP_TIMES_H
+#pragma once
 
 #include <stddef.h>
 
@@ -47,5 +46,3 @@ void xm_op_times_free(xm_op_time_t *entries, size_t count);
 /** Seconds of an operator, from entries in the order of xm_op_times_copy(). */
 double xm_op_times_seconds(const xm_op_time_t *entries, size_t count, xm_roofline_t roofline,
                            const char *op, double flops, double bytes);
-
-#endif

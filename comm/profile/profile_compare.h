@@ -10,8 +10,7 @@
  *
  * Threads: immutable after creation.
  */
-#ifndef XM_COMM_PROFILE_PROFILE_COMPARE_H
-#define XM_COMM_PROFILE_PROFILE_COMPARE_H
+#pragma once
 
 #include "comm/profile/cluster_profile.h"
 
@@ -39,5 +38,3 @@ const xm_profile_change_t *xm_profile_compare_row(const xm_profile_compare_t *co
 size_t xm_profile_compare_beyond(const xm_profile_compare_t *compare, double threshold);
 
 void xm_profile_compare_destroy(xm_profile_compare_t *compare);
-
-#endif

@@ -7,8 +7,7 @@
  * its boot id, clones of an image do not. A host is a machine, unless a name says otherwise
  * (XM_HOST). Identities carry their kind, so that no host name can be taken for a machine.
  */
-#ifndef XM_COMM_TOPOLOGY_HOST_IDENTITY_H
-#define XM_COMM_TOPOLOGY_HOST_IDENTITY_H
+#pragma once
 
 enum { XM_HOST_NAME_SIZE = 256, XM_HOST_IDENTITY_SIZE = XM_HOST_NAME_SIZE + 80 };
 
@@ -21,5 +20,3 @@ typedef struct xm_host_identity {
 /** Of this process. @p host: the host's name; NULL or empty means XM_HOST, else the machine's own.
  */
 void xm_host_identity_read(const char *host, xm_host_identity_t *identity);
-
-#endif

@@ -21,8 +21,7 @@
  *
  * Threads: immutable after creation, so shared freely.
  */
-#ifndef XM_COMM_TOPOLOGY_NIC_CHOICE_H
-#define XM_COMM_TOPOLOGY_NIC_CHOICE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -123,5 +122,3 @@ int xm_nic_choice_near(const xm_nic_choice_t *choice, const xm_nic_slot_t *slot,
 xm_status_t xm_nic_choice_print(const xm_nic_choice_t *choice, FILE *stream);
 
 void xm_nic_choice_destroy(xm_nic_choice_t *choice);
-
-#endif

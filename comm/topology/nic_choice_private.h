@@ -4,8 +4,7 @@
  * A choice's state, shared by its making (nic_choice.c), what makes a NIC suitable
  * (nic_choice_suitability.c) and its table (nic_choice_print.c). Internal.
  */
-#ifndef XM_COMM_TOPOLOGY_NIC_CHOICE_PRIVATE_H
-#define XM_COMM_TOPOLOGY_NIC_CHOICE_PRIVATE_H
+#pragma once
 
 #include "comm/topology/nic_choice.h"
 
@@ -38,5 +37,3 @@ static inline double xm_nic_choice_assumed(const xm_nic_choice_t *choice, int ni
 {
     return choice->nics[nic].rate > 0 ? choice->nics[nic].rate : choice->fastest;
 }
-
-#endif

@@ -7,8 +7,7 @@
  * its identifier), or, for RDMA devices without an interface of their own, one for all. NICs of one
  * network are taken to reach each other.
  */
-#ifndef XM_COMM_TOPOLOGY_NIC_NETWORK_H
-#define XM_COMM_TOPOLOGY_NIC_NETWORK_H
+#pragma once
 
 #include <stdint.h>
 #include <sys/socket.h>
@@ -30,5 +29,3 @@ bool xm_nic_network_subnet(const struct sockaddr *address, const struct sockaddr
                            size_t size);
 
 void xm_nic_networks_destroy(xm_nic_networks_t *networks);
-
-#endif

@@ -6,8 +6,7 @@
  * One netlink socket; what it says is only taken as the reason to look at all interfaces anew, so
  * lost messages do no harm. Without netlink (a sandbox that forbids it) nothing is ever down.
  */
-#ifndef XM_COMM_TOPOLOGY_NIC_WATCH_H
-#define XM_COMM_TOPOLOGY_NIC_WATCH_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -27,5 +26,3 @@ void xm_nic_watch_close(xm_nic_watch_t *watch);
 
 /** Reads news, if there is any; true when `down` has changed. */
 bool xm_nic_watch_read(xm_nic_watch_t *watch, const xm_nics_t *nics);
-
-#endif

@@ -7,8 +7,7 @@
  * interface and `mlx5_0:1` for a port of an RDMA device (`mlx5_0`: its first); rates in bit/s. A
  * device may be named twice: two connections over one NIC.
  */
-#ifndef XM_COMM_TOPOLOGY_NICS_H
-#define XM_COMM_TOPOLOGY_NICS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -36,5 +35,3 @@ typedef struct xm_nics {
  * is).
  */
 xm_status_t xm_nics_parse(const char *text, int rank, const char *sysfs, xm_nics_t *nics);
-
-#endif

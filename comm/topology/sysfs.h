@@ -3,8 +3,7 @@
  * @file comm/topology/sysfs.h
  * What hwloc does not collect of NICs, read from the live machine's /sys. Internal.
  */
-#ifndef XM_COMM_TOPOLOGY_SYSFS_H
-#define XM_COMM_TOPOLOGY_SYSFS_H
+#pragma once
 
 #include <hwloc.h>
 
@@ -34,5 +33,3 @@ void xm_topology_sysfs_annotate(hwloc_topology_t topology, const char *sysfs);
  */
 double xm_topology_sysfs_parse_net_speed(const char *text);
 double xm_topology_sysfs_parse_rdma_rate(const char *text);
-
-#endif

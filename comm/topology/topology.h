@@ -23,8 +23,7 @@
  *
  * Threads: immutable after creation, so shared freely. Strings belong to the topology.
  */
-#ifndef XM_COMM_TOPOLOGY_TOPOLOGY_H
-#define XM_COMM_TOPOLOGY_TOPOLOGY_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -153,5 +152,3 @@ bool xm_topology_uplink_holds(const xm_topology_t *topology, int uplink, xm_devi
 void xm_topology_print(const xm_topology_t *topology, FILE *stream);
 
 void xm_topology_destroy(xm_topology_t *topology);
-
-#endif

@@ -4,8 +4,7 @@
  * A topology's state, shared by its creation (topology.c), what tells NICs apart
  * (comm/topology/nic.c) and its paths and uplinks (comm/topology/path.c). Internal.
  */
-#ifndef XM_COMM_TOPOLOGY_TOPOLOGY_PRIVATE_H
-#define XM_COMM_TOPOLOGY_TOPOLOGY_PRIVATE_H
+#pragma once
 
 #include <hwloc.h>
 #include <stdbool.h>
@@ -69,5 +68,3 @@ void xm_topology_tie_functions(xm_topology_t *topology);
 
 /** Collects the uplinks. All devices have been collected. */
 xm_status_t xm_topology_collect_uplinks(xm_topology_t *topology);
-
-#endif

@@ -5,8 +5,7 @@
  * contradicts itself (an object without its sets of processors, a child that is not inside its
  * parent) makes it read where nothing is. Internal.
  */
-#ifndef XM_COMM_TOPOLOGY_XML_H
-#define XM_COMM_TOPOLOGY_XML_H
+#pragma once
 
 #include "comm/base.h"
 
@@ -15,5 +14,3 @@
  * is wrong. @p source names the text in the sentence. Comments must have been removed.
  */
 xm_status_t xm_topology_check_xml(const char *source, const char *xml);
-
-#endif

@@ -8,8 +8,7 @@
  *
  * Threads: the functions that read may be called from any thread as long as the object lives.
  */
-#ifndef XM_COMM_TRANSPORT_COUNTERS_H
-#define XM_COMM_TRANSPORT_COUNTERS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -48,5 +47,3 @@ void xm_counters_rank(const xm_counters_t *counters, xm_rank_counts_t *counts);
 
 /** NULL is accepted. */
 void xm_counters_destroy(xm_counters_t *counters);
-
-#endif

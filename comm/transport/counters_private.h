@@ -4,8 +4,7 @@
  * How counters are counted: by one thread, with plain additions that another thread may watch. Not
  * installed.
  */
-#ifndef XM_COMM_TRANSPORT_COUNTERS_PRIVATE_H
-#define XM_COMM_TRANSPORT_COUNTERS_PRIVATE_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -146,5 +145,3 @@ static inline void xm_count_sleep(xm_counters_t *counters, int64_t nanoseconds)
     xm_count(&counters->sleeps, 1);
     xm_count(&counters->slept_ns, nanoseconds > 0 ? (uint64_t)nanoseconds : 0);
 }
-
-#endif

@@ -33,8 +33,7 @@
  * (stopped or slow ones). A rank that was fenced (xm_transport_fence()) can have a new transport
  * once the old one is destroyed; ranks exchange messages only with those that were fenced as often.
  */
-#ifndef XM_COMM_TRANSPORT_SIM_H
-#define XM_COMM_TRANSPORT_SIM_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -108,5 +107,3 @@ void xm_sim_fabric_kill(xm_sim_fabric_t *fabric, int rank);
 xm_status_t xm_sim_fabric_cut(xm_sim_fabric_t *fabric, int host, int other, bool down);
 
 void xm_sim_fabric_destroy(xm_sim_fabric_t *fabric);
-
-#endif

@@ -11,8 +11,7 @@
  *  - a shorter one goes whole over one rail, chosen by a hash of its tag, so that many of them
  *    load the rails in proportion too.
  */
-#ifndef XM_COMM_TRANSPORT_STRIPE_H
-#define XM_COMM_TRANSPORT_STRIPE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -59,5 +58,3 @@ int xm_stripe_rail(const xm_stripe_t *stripe, uint64_t tag);
 /** Where the piece of rail @p rail ends in a message that is split: it begins where that of the
  * rail before ends. No piece of a rail in use is empty. */
 size_t xm_stripe_end(const xm_stripe_t *stripe, size_t length, int rail);
-
-#endif

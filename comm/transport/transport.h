@@ -24,8 +24,7 @@
  *
  * Threads: a transport is used by one thread at a time.
  */
-#ifndef XM_COMM_TRANSPORT_TRANSPORT_H
-#define XM_COMM_TRANSPORT_TRANSPORT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -282,5 +281,3 @@ static inline void xm_transport_destroy(xm_transport_t *transport)
         transport->ops->destroy(transport);
     }
 }
-
-#endif

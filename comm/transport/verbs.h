@@ -34,8 +34,7 @@
  * been granted; these end when their peer answers or fails, or the transport is destroyed. One of a
  * rank's ports that goes down takes its peers with it. Host memory only.
  */
-#ifndef XM_COMM_TRANSPORT_VERBS_H
-#define XM_COMM_TRANSPORT_VERBS_H
+#pragma once
 
 #include "comm/job.h"
 #include "comm/transport.h"
@@ -69,5 +68,3 @@ xm_status_t xm_transport_verbs_create(xm_bootstrap_t *bootstrap,
  */
 xm_status_t xm_transport_verbs_lanes(xm_transport_t *transport, int peer, char *buffer,
                                      size_t size);
-
-#endif

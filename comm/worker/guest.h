@@ -8,8 +8,7 @@
  * Without this, two ranks that wait for the same two reshards in different orders would wait for
  * each other until the deadline: each would only move the one that the other does not.
  */
-#ifndef XM_COMM_WORKER_GUEST_H
-#define XM_COMM_WORKER_GUEST_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -46,5 +45,3 @@ void xm_worker_dismiss_guests(xm_worker_t *worker);
  * passed before. The worker's timeout counts from @p start; then it is given up.
  */
 xm_status_t xm_worker_allgather_wait(xm_worker_t *worker, int64_t start, int64_t until);
-
-#endif

@@ -3,12 +3,9 @@
  * @file message.h
  * Messages between two ranks (crossmesh/message.h), and which tags they have (transport.h).
  */
-#ifndef XM_COMM_WORKER_MESSAGE_H
-#define XM_COMM_WORKER_MESSAGE_H
+#pragma once
 
 #include <crossmesh/message.h>
 
 /** The channel of all messages: no executor of the same worker may have it. */
 enum { XM_MESSAGE_CHANNEL = 0 };
-
-#endif

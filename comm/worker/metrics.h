@@ -7,8 +7,7 @@
  * The file is replaced as a whole. It names peers with which there was something to count, so a
  * rank of a large job does not list them all.
  */
-#ifndef XM_COMM_WORKER_METRICS_H
-#define XM_COMM_WORKER_METRICS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -43,5 +42,3 @@ void xm_metrics_print(const xm_metrics_t *metrics, FILE *file);
 
 /** Writes no file. NULL is accepted. */
 void xm_metrics_destroy(xm_metrics_t *metrics);
-
-#endif

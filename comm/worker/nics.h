@@ -18,8 +18,7 @@
  * XM_NICS=^… leaves some out it must not: one NIC is then enough for a choice, and the others of
  * these cases are failures.
  */
-#ifndef XM_COMM_WORKER_NICS_H
-#define XM_COMM_WORKER_NICS_H
+#pragma once
 
 #include "comm/job.h"
 #include "comm/topology.h"
@@ -33,5 +32,3 @@ enum { XM_WORKER_NICS_SIZE = XM_NICS_MAX * (XM_NICS_NAME_SIZE + 24) };
  */
 xm_status_t xm_worker_nics_choose(const xm_worker_slots_t *slots, xm_bootstrap_t *bootstrap,
                                   double timeout, char text[XM_WORKER_NICS_SIZE]);
-
-#endif

@@ -3,8 +3,7 @@
  * @file comm/worker/rate.h
  * How fast the hosts of a worker are, by their topologies. Internal.
  */
-#ifndef XM_COMM_WORKER_RATE_H
-#define XM_COMM_WORKER_RATE_H
+#pragma once
 
 #include "comm/worker/worker.h"
 
@@ -14,5 +13,3 @@
  * have the same topologies. Read once; valid until the group changes.
  */
 xm_status_t xm_worker_nic_rates(xm_worker_t *worker, const double **rates);
-
-#endif

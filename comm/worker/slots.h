@@ -4,8 +4,7 @@
  * Who sits where: the hosts and machines of all ranks, their settings and topologies, exchanged
  * when a worker is created. Internal.
  */
-#ifndef XM_COMM_WORKER_SLOTS_H
-#define XM_COMM_WORKER_SLOTS_H
+#pragma once
 
 #include "comm/job.h"
 
@@ -28,5 +27,3 @@ xm_status_t xm_worker_slots_exchange(xm_worker_slots_t *slots, xm_bootstrap_t *b
                                      const char *host, double timeout);
 
 void xm_worker_slots_free(xm_worker_slots_t *slots);
-
-#endif

@@ -6,8 +6,7 @@
  *
  * Threads: one thread at a time per worker.
  */
-#ifndef XM_COMM_WORKER_WORKER_H
-#define XM_COMM_WORKER_WORKER_H
+#pragma once
 
 #include <crossmesh/worker.h>
 
@@ -37,5 +36,3 @@ xm_status_t xm_worker_barrier(xm_worker_t *worker);
  * of that first and end with another status. Returns @p status, with its sentence.
  */
 xm_status_t xm_worker_fail_together(xm_worker_t *worker, xm_status_t status);
-
-#endif

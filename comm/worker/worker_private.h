@@ -4,8 +4,7 @@
  * A worker's state, shared by its waits (worker.c) and the changes of its group (group.c).
  * Internal.
  */
-#ifndef XM_COMM_WORKER_WORKER_PRIVATE_H
-#define XM_COMM_WORKER_WORKER_PRIVATE_H
+#pragma once
 
 #include "comm/transport.h"
 #include "comm/fault.h"
@@ -60,5 +59,3 @@ xm_status_t xm_worker_poll_faults(xm_worker_t *worker);
 /* Makes a failure the fault status: ends the operations with the rank that is gone (all of them
  * after an abort), and tells the others. The sentence is the thread's last. */
 xm_status_t xm_worker_mark_failed(xm_worker_t *worker, xm_status_t status, int failed_rank);
-
-#endif

@@ -4,8 +4,7 @@
  * What the resharding between two stages takes at least, without planning it: a microsecond where a
  * plan takes milliseconds. Not installed.
  */
-#ifndef AP_PLANNER_BOUNDARY_CROSS_MESH_BOUND_H
-#define AP_PLANNER_BOUNDARY_CROSS_MESH_BOUND_H
+#pragma once
 
 #include "planner/boundary.h"
 
@@ -17,5 +16,3 @@
 double ap_cross_mesh_bound(const xm_cluster_profile_t *profile, const ap_shape_t *shape,
                            int element_size, const ap_cross_mesh_side_t *from,
                            const ap_cross_mesh_side_t *to);
-
-#endif

@@ -4,8 +4,7 @@
  * The sub-commands of autopar. Each takes its own arguments (argv[0] is its name) and returns the
  * exit status: 0, 2 when the caller's input was wrong, 1 otherwise.
  */
-#ifndef AP_CLI_COMMAND_H
-#define AP_CLI_COMMAND_H
+#pragma once
 
 #include <jansson.h>
 #include <stddef.h>
@@ -95,5 +94,3 @@ xm_status_t ap_command_print_json(json_t *document);
 /** Parses "8,16,32" into at most @p capacity positive integers. */
 xm_status_t ap_command_parse_list(const char *what, const char *text, int64_t *values,
                                   size_t capacity, size_t *count);
-
-#endif

@@ -4,8 +4,7 @@
  * `--layers auto|COUNT|FILE` and `--layer-pattern REGEX`: how a model file's operators become
  * layers.
  */
-#ifndef AP_CLI_LAYERS_OPTION_H
-#define AP_CLI_LAYERS_OPTION_H
+#pragma once
 
 #include "planner/passes.h"
 
@@ -23,5 +22,3 @@ xm_status_t ap_layers_option_read(const char *layers, const char *pattern,
                                   ap_layers_option_t *option, ap_layering_t *how);
 
 void ap_layers_option_clear(ap_layers_option_t *option);
-
-#endif

@@ -11,8 +11,7 @@
  *     status = ap_output_file_write("plan.py", put_plan, plan);
  * @endcode
  */
-#ifndef AP_CLI_OUTPUT_FILE_H
-#define AP_CLI_OUTPUT_FILE_H
+#pragma once
 
 #include <stdio.h>
 
@@ -22,5 +21,3 @@
 typedef xm_status_t ap_output_put_t(const void *context, FILE *stream);
 
 xm_status_t ap_output_file_write(const char *path, ap_output_put_t *put, const void *context);
-
-#endif

@@ -3,8 +3,7 @@
  * @file plan_like.h
  * autopar plan --like: problems of other planners, from their own input files.
  */
-#ifndef AP_CLI_PLAN_LIKE_H
-#define AP_CLI_PLAN_LIKE_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -23,5 +22,3 @@ typedef struct ap_plan_like {
 
 /** Reads the input, solves it, prints the answer. */
 xm_status_t ap_plan_like_run(const ap_plan_like_t *like);
-
-#endif

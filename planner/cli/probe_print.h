@@ -3,8 +3,7 @@
  * @file probe_print.h
  * What autopar probe prints: a profile, and what has changed between two.
  */
-#ifndef AP_CLI_PROBE_PRINT_H
-#define AP_CLI_PROBE_PRINT_H
+#pragma once
 
 #include "comm/profile.h"
 
@@ -14,5 +13,3 @@ xm_status_t ap_probe_print_profile(const xm_cluster_profile_t *profile, bool jso
 /** One line for each number; those that changed significantly by more than @p threshold have a '*'.
  */
 void ap_probe_print_compare(const xm_profile_compare_t *compare, double threshold);
-
-#endif

@@ -4,8 +4,7 @@
  * What autopar shard says about a solution: the table of collectives and memory, the same as JSON,
  * the figure, and the exports.
  */
-#ifndef AP_CLI_SHARD_OUTPUT_H
-#define AP_CLI_SHARD_OUTPUT_H
+#pragma once
 
 #include <jansson.h>
 
@@ -39,5 +38,3 @@ xm_status_t ap_shard_report_json(const ap_shard_report_t *report,
 /** Adds "memory". */
 xm_status_t ap_memory_curve_json(const ap_memory_curve_t *curve, const ap_graph_t *graph,
                                  json_t *document);
-
-#endif

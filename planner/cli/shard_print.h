@@ -3,8 +3,7 @@
  * @file shard_print.h
  * What autopar shard prints of a plan: a table with the strategy of every node, or JSON.
  */
-#ifndef AP_CLI_SHARD_PRINT_H
-#define AP_CLI_SHARD_PRINT_H
+#pragma once
 
 #include <jansson.h>
 
@@ -19,5 +18,3 @@ void ap_shard_print(const ap_graph_t *graph, const ap_shard_problem_t *problem,
 xm_status_t ap_shard_print_json(const ap_graph_t *graph, const ap_shard_problem_t *problem,
                                 const ap_shard_plan_t *plan, const ap_frontend_notes_t *notes,
                                 json_t *more);
-
-#endif

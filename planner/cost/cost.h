@@ -23,8 +23,7 @@
  *
  * A cost model is made once; an ap_cost_mesh_t binds it to a logical mesh. Threads: both immutable.
  */
-#ifndef AP_PLANNER_COST_COST_H
-#define AP_PLANNER_COST_COST_H
+#pragma once
 
 #include "planner/cost/profile.h"
 
@@ -113,5 +112,3 @@ void ap_cost_reshard_many(const ap_cost_mesh_t *mesh, const ap_shape_t *shape, d
  * measured of such operators. */
 char *ap_cost_explain_op(const ap_cost_mesh_t *mesh, ap_op_kind_t kind, double flops, double bytes,
                          char *buffer, size_t size);
-
-#endif

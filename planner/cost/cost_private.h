@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The inside of cost models and cost meshes: cost.c, planner/cost/ring.c, planner/cost/reshard.c.
  */
-#ifndef AP_PLANNER_COST_COST_PRIVATE_H
-#define AP_PLANNER_COST_COST_PRIVATE_H
+#pragma once
 
 #include "planner/cost/cost.h"
 
@@ -39,5 +38,3 @@ const xm_collective_curve_t *ap_cost_measured(const ap_cost_mesh_t *mesh, ap_col
 double ap_cost_ring(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind, int axis, double bytes);
 char *ap_cost_ring_explain(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind, int axis,
                            double bytes, char *buffer, size_t size);
-
-#endif

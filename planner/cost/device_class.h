@@ -10,8 +10,7 @@
  *
  * Threads: immutable after creation. Not installed.
  */
-#ifndef AP_PLANNER_COST_DEVICE_CLASS_H
-#define AP_PLANNER_COST_DEVICE_CLASS_H
+#pragma once
 
 #include "comm/profile.h"
 #include "planner/cost/cost.h"
@@ -52,5 +51,3 @@ int ap_device_classes_find(const ap_device_classes_t *classes, int first_host, i
 
 /** NULL is accepted. */
 void ap_device_classes_destroy(ap_device_classes_t *classes);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* All-pairs resharding costs of the tensors on one cost mesh, each row computed once. Private. */
-#ifndef AP_PLANNER_COST_RESHARD_MEMO_H
-#define AP_PLANNER_COST_RESHARD_MEMO_H
+#pragma once
 
 #include "planner/cost/cost.h"
 
@@ -31,5 +30,3 @@ double ap_reshard_memo_reduce(ap_reshard_memo_t *memo, int tensor, ap_spec_t fro
                               ap_spec_t to);
 
 void ap_reshard_memo_destroy(ap_reshard_memo_t *memo);
-
-#endif

@@ -18,8 +18,7 @@
  *
  * Threads: lists are immutable.
  */
-#ifndef AP_PLANNER_COST_STRATEGY_H
-#define AP_PLANNER_COST_STRATEGY_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -95,5 +94,3 @@ char *ap_strategy_format(const ap_sharding_rule_t *rule, const ap_strategy_t *st
                          char *buffer, size_t size);
 
 void ap_strategy_list_free(ap_strategy_list_t *list);
-
-#endif

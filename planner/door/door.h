@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* For functions that only the public headers have: what the inside prints becomes text. */
-#ifndef AP_PLANNER_DOOR_DOOR_H
-#define AP_PLANNER_DOOR_DOOR_H
+#pragma once
 
 #include <stdio.h>
 
@@ -19,5 +18,3 @@ xm_status_t ap_door_text_open(ap_door_text_t *door, const char *function, char *
 
 /* Closes it: with XM_OK the text is the caller's, otherwise `status` is passed on. */
 xm_status_t ap_door_text_close(ap_door_text_t *door, xm_status_t status, char **text);
-
-#endif

@@ -3,8 +3,7 @@
  * @file explain.h
  * The decisions of an explanation one by one; the public header has what they are about.
  */
-#ifndef AP_PLANNER_EXPLAIN_EXPLAIN_H
-#define AP_PLANNER_EXPLAIN_EXPLAIN_H
+#pragma once
 
 #include "planner/cost.h"
 
@@ -29,5 +28,3 @@ typedef struct ap_decision {
 
 /** Writes it as aligned text. */
 void ap_explanation_print(const ap_explanation_t *explanation, FILE *stream);
-
-#endif

@@ -3,8 +3,7 @@
  * @file explain_private.h
  * What the files that make explanations share. Not installed.
  */
-#ifndef AP_PLANNER_EXPLAIN_EXPLAIN_PRIVATE_H
-#define AP_PLANNER_EXPLAIN_EXPLAIN_PRIVATE_H
+#pragma once
 
 #include "planner/explain/explain.h"
 #include "planner/search.h"
@@ -36,5 +35,3 @@ xm_status_t ap_explain_stage(ap_explain_context_t *context, int index,
 
 /* The pipeline schedule. */
 xm_status_t ap_explain_schedule(const ap_explain_context_t *context, ap_explanation_t *explanation);
-
-#endif

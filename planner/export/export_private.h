@@ -2,8 +2,7 @@
 /* The inside of the HLO export: planner/export/hlo.c (instructions), planner/export/hlo_loops.c
  * (what loops carry).
  */
-#ifndef AP_PLANNER_EXPORT_EXPORT_PRIVATE_H
-#define AP_PLANNER_EXPORT_EXPORT_PRIVATE_H
+#pragma once
 
 #include "planner/export/hlo.h"
 #include "planner/export/spec.h"
@@ -53,5 +52,3 @@ xm_status_t ap_hlo_annotate_loop(ap_hlo_exporter_t *e, const hlo_computation_t *
  * in, and what comes through an optimisation barrier to `spec`. */
 xm_status_t ap_hlo_pin_carried(ap_hlo_exporter_t *e, const hlo_computation_t *in,
                                const hlo_instruction_t *of, ap_spec_t spec);
-
-#endif

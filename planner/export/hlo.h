@@ -12,8 +12,7 @@
  *
  * Device k of the assignment is logical device k of the mesh, row-major.
  */
-#ifndef AP_PLANNER_EXPORT_HLO_H
-#define AP_PLANNER_EXPORT_HLO_H
+#pragma once
 
 #include <stdio.h>
 
@@ -30,5 +29,3 @@ xm_status_t ap_export_hlo(const ap_shard_solution_t *solution, const ap_frontend
 /** As ap_export_hlo(), from the file @p path. */
 xm_status_t ap_export_hlo_file(const ap_shard_solution_t *solution,
                                const ap_frontend_notes_t *notes, const char *path, FILE *stream);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Solutions looked at from a place in HLO text. Private to the exports. */
-#ifndef AP_PLANNER_EXPORT_INSTANCE_H
-#define AP_PLANNER_EXPORT_INSTANCE_H
+#pragma once
 
 #include "planner/frontend/hlo.h"
 #include "planner/intra_op.h"
@@ -37,5 +36,3 @@ ap_spec_t ap_export_instance_found(const ap_shard_solution_t *solution, const hl
  */
 int ap_export_instance_path(const ap_shard_solution_t *solution, int tensor, ap_spec_t found,
                             ap_spec_t used, ap_spec_t *path);
-
-#endif

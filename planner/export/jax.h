@@ -15,8 +15,7 @@
  * plan's sharding from round to round. Operators in the bodies of `while_loop` and `cond` get no
  * constraint: XLA derives their shardings from what goes in.
  */
-#ifndef AP_PLANNER_EXPORT_JAX_H
-#define AP_PLANNER_EXPORT_JAX_H
+#pragma once
 
 #include <stdio.h>
 
@@ -27,5 +26,3 @@
  * specs by name, and no `lower`. */
 xm_status_t ap_export_jax(const ap_shard_solution_t *solution, const ap_frontend_notes_t *notes,
                           FILE *stream);
-
-#endif

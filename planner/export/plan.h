@@ -7,8 +7,7 @@
  * `jax` is a Python module with PartitionSpecs, `torch` JSON with DTensor placements, `hlo` the
  * same JSON with XLA's sharding attributes. Operators are told by layer and name, as in the plan.
  */
-#ifndef AP_PLANNER_EXPORT_PLAN_H
-#define AP_PLANNER_EXPORT_PLAN_H
+#pragma once
 
 #include "planner/cost.h"
 
@@ -19,5 +18,3 @@
 #include "planner/plan.h"
 
 xm_status_t ap_export_plan(const ap_plan_t *plan, ap_export_form_t form, FILE *stream);
-
-#endif

@@ -3,8 +3,7 @@
  * @file planner/export/spec.h
  * One sharding spec in the words of JAX, XLA and PyTorch.
  */
-#ifndef AP_PLANNER_EXPORT_SPEC_H
-#define AP_PLANNER_EXPORT_SPEC_H
+#pragma once
 
 #include <jansson.h>
 #include <stdio.h>
@@ -45,5 +44,3 @@ json_t *ap_export_placements(const ap_export_mesh_t *mesh, ap_spec_t spec, int r
 
 /** `{"shape": [2, 4], "mesh_dim_names": ["x", "y"]}` */
 json_t *ap_export_mesh_json(const ap_export_mesh_t *mesh);
-
-#endif

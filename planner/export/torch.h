@@ -18,13 +18,10 @@
  *                                  "placements": ["Shard(0)", "Replicate()"]}]}]}
  * @endcode
  */
-#ifndef AP_PLANNER_EXPORT_TORCH_H
-#define AP_PLANNER_EXPORT_TORCH_H
+#pragma once
 
 #include <stdio.h>
 
 #include "planner/intra_op.h"
 
 xm_status_t ap_export_torch(const ap_shard_solution_t *solution, FILE *stream);
-
-#endif

@@ -5,11 +5,8 @@
  * What the readers of several formats share: an arena, mapped files, and notes on what a model's
  * file left open.
  */
-#ifndef AP_PLANNER_FRONTEND_COMMON_H
-#define AP_PLANNER_FRONTEND_COMMON_H
+#pragma once
 
 #include "planner/frontend/common/arena.h"
 #include "planner/frontend/common/file.h"
 #include "planner/frontend/common/notes.h"
-
-#endif

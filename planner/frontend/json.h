@@ -15,8 +15,7 @@
  *
  * Ownership: texts are not kept. Threads: no shared state.
  */
-#ifndef AP_PLANNER_FRONTEND_JSON_H
-#define AP_PLANNER_FRONTEND_JSON_H
+#pragma once
 
 #include <autopar/frontend.h>
 
@@ -28,5 +27,3 @@ xm_status_t ap_json_from_file(const char *path, ap_graph_t **graph);
 
 /** Writes the text beside @p path and renames it: a reader sees all of it, or the old file. */
 xm_status_t ap_json_save(const ap_graph_t *graph, const char *path);
-
-#endif

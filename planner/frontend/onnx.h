@@ -12,8 +12,7 @@
  *
  * Ownership: the bytes are not kept. Threads: no shared state.
  */
-#ifndef AP_PLANNER_FRONTEND_ONNX_H
-#define AP_PLANNER_FRONTEND_ONNX_H
+#pragma once
 
 #include <autopar/frontend.h>
 
@@ -23,5 +22,3 @@
 /** As ap_onnx_from_bytes(); the file is mapped. */
 xm_status_t ap_onnx_from_file(const char *path, const ap_onnx_params_t *params, ap_graph_t **graph,
                               ap_frontend_notes_t **notes);
-
-#endif

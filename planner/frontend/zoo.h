@@ -23,8 +23,7 @@
  *
  * The result is a finished forward graph with its loss named; training.h expands it.
  */
-#ifndef AP_PLANNER_FRONTEND_ZOO_H
-#define AP_PLANNER_FRONTEND_ZOO_H
+#pragma once
 
 #include <autopar/frontend.h>
 
@@ -45,5 +44,3 @@ typedef struct ap_zoo_params {
 
 /** XM_ERR_NOT_FOUND with the nearest name when there is no such model. */
 xm_status_t ap_zoo_create(const char *name, const ap_zoo_params_t *params, ap_graph_t **graph);
-
-#endif

@@ -4,8 +4,7 @@
  * Moving operators from one graph into another, for the passes that derive graphs from graphs. Not
  * installed.
  */
-#ifndef AP_PLANNER_GRAPH_COPY_H
-#define AP_PLANNER_GRAPH_COPY_H
+#pragma once
 
 #include "planner/graph/graph.h"
 
@@ -35,5 +34,3 @@ xm_status_t ap_graph_copy_op(ap_graph_copy_t *copy, int op);
 
 /** A whole graph, unfinished, so that operators can be added; its operators have no labels. */
 xm_status_t ap_graph_copy_whole(const ap_graph_t *from, ap_graph_t **copy);
-
-#endif

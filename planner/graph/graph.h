@@ -4,8 +4,7 @@
  * The operator graph as passes, prices and searches look at it: its tensors and operators. How one
  * is built, and what its kinds mean, is in the public header.
  */
-#ifndef AP_PLANNER_GRAPH_GRAPH_H
-#define AP_PLANNER_GRAPH_GRAPH_H
+#pragma once
 
 #include <autopar/graph.h>
 
@@ -83,5 +82,3 @@ double ap_graph_layer_flops(const ap_graph_t *graph, int layer);
  * names; two layers with one hash cost the same. Needs a finished graph.
  */
 uint64_t ap_graph_layer_hash(const ap_graph_t *graph, int layer);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The inside of a graph: shared by graph.c (building), planner/graph/layers.c (validation, layers)
  * and what makes graphs of graphs. */
-#ifndef AP_PLANNER_GRAPH_GRAPH_PRIVATE_H
-#define AP_PLANNER_GRAPH_GRAPH_PRIVATE_H
+#pragma once
 
 #include "planner/graph/graph.h"
 
@@ -26,5 +25,3 @@ xm_status_t ap_graph_append_tensor(ap_graph_t *graph, const ap_tensor_t *tensor,
 
 /* Makes room for one more operator. */
 xm_status_t ap_graph_reserve_op(ap_graph_t *graph);
-
-#endif

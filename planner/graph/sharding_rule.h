@@ -19,8 +19,7 @@
  * One rule type serves every operator: strategies (strategy.h), collectives and the backward
  * operators (training.h) all come from it. Threads: values, no shared state.
  */
-#ifndef AP_PLANNER_GRAPH_SHARDING_RULE_H
-#define AP_PLANNER_GRAPH_SHARDING_RULE_H
+#pragma once
 
 #include <autopar/graph.h>
 
@@ -93,5 +92,3 @@ double ap_sharding_rule_points(const ap_sharding_rule_t *rule);
  * backward operator. @p buffer of AP_RULE_TEXT bytes; returned.
  */
 char *ap_sharding_rule_term(const ap_sharding_rule_t *rule, int term, char *buffer, size_t size);
-
-#endif

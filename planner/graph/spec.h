@@ -9,8 +9,7 @@
  *
  * Threads: values only, no shared state.
  */
-#ifndef AP_PLANNER_GRAPH_SPEC_H
-#define AP_PLANNER_GRAPH_SPEC_H
+#pragma once
 
 #include <autopar/graph.h>
 
@@ -43,5 +42,3 @@ char *ap_spec_format(ap_spec_t spec, int rank, char *buffer, size_t size);
  * axis twice, axes not ascending.
  */
 xm_status_t ap_spec_parse(const char *text, int rank, int mesh_rank, ap_spec_t *spec);
-
-#endif

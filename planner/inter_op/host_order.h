@@ -11,8 +11,7 @@
  *
  * Threads: immutable after creation. Not installed.
  */
-#ifndef AP_PLANNER_INTER_OP_HOST_ORDER_H
-#define AP_PLANNER_INTER_OP_HOST_ORDER_H
+#pragma once
 
 #include "comm/profile.h"
 
@@ -50,5 +49,3 @@ bool ap_host_orders_same(const ap_host_orders_t *orders, const int *a, const int
 
 /** NULL is accepted. */
 void ap_host_orders_destroy(ap_host_orders_t *orders);
-
-#endif

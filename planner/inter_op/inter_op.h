@@ -31,8 +31,7 @@
  * Threads: no shared state. Deterministic, unless `stop` ends it: ties are broken by the order of
  * the table.
  */
-#ifndef AP_PLANNER_INTER_OP_INTER_OP_H
-#define AP_PLANNER_INTER_OP_INTER_OP_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -160,5 +159,3 @@ xm_status_t ap_inter_op_useful(const ap_inter_op_problem_t *problem, double thre
 
 /** Frees what the result owns. NULL and an all-zero result are accepted. */
 void ap_inter_op_result_clear(ap_inter_op_result_t *result);
-
-#endif

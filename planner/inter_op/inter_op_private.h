@@ -9,8 +9,7 @@
  * through it is not below the threshold is left out. If the best plan of what remains is below the
  * threshold, it is the best of all; otherwise the threshold is raised.
  */
-#ifndef AP_PLANNER_INTER_OP_INTER_OP_PRIVATE_H
-#define AP_PLANNER_INTER_OP_INTER_OP_PRIVATE_H
+#pragma once
 
 #include "planner/inter_op/inter_op.h"
 
@@ -195,5 +194,3 @@ xm_status_t ap_inter_op_graph_settle(ap_inter_op_graph_t *graph, int start, doub
 /* Repeats the choices of the last run from a node on; returns the number of stages. */
 int ap_inter_op_graph_trace(const ap_inter_op_graph_t *graph, int start,
                             ap_inter_op_stage_t *stages);
-
-#endif

@@ -23,8 +23,7 @@
  * be part of a plan fast enough, by the bounds of inter_op.h. Threads: one at a time per object.
  * Not installed.
  */
-#ifndef AP_PLANNER_INTER_OP_STAGE_TABLE_H
-#define AP_PLANNER_INTER_OP_STAGE_TABLE_H
+#pragma once
 
 #include "planner/boundary.h"
 #include "planner/cost.h"
@@ -132,5 +131,3 @@ int64_t ap_stage_table_evaluated(const ap_stage_table_t *table);
 
 /** NULL is accepted. */
 void ap_stage_table_destroy(ap_stage_table_t *table);
-
-#endif

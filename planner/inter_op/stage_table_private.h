@@ -2,8 +2,7 @@
 /* The inside of a stage table: stage_table.c (what there is), stage_table_ask.c (questions to
  * stage.h), stage_table_bounding_pass.c (bounds, specs), stage_table_fill.c (prices),
  * stage_table_slice.c (searches). Not installed. */
-#ifndef AP_PLANNER_INTER_OP_STAGE_TABLE_PRIVATE_H
-#define AP_PLANNER_INTER_OP_STAGE_TABLE_PRIVATE_H
+#pragma once
 
 #include "planner/inter_op/stage_table.h"
 
@@ -118,5 +117,3 @@ void ap_stage_table_problem(ap_stage_table_t *table, ap_inter_op_problem_t *prob
 
 /* Prices the stages that a plan with T below @p threshold can have. */
 xm_status_t ap_stage_table_reach(ap_stage_table_t *table, double threshold);
-
-#endif

@@ -7,8 +7,7 @@
  * prices at which the least of them is largest are the next to be tried (cutting planes: Kelley,
  * "The cutting-plane method for solving convex programs", 1960).
  */
-#ifndef AP_PLANNER_INTRA_OP_CUT_MODEL_H
-#define AP_PLANNER_INTRA_OP_CUT_MODEL_H
+#pragma once
 
 enum { AP_CUT_PRICES = 16, AP_CUT_PLANES = 64 };
 
@@ -21,5 +20,3 @@ typedef struct ap_cut_model {
 /* The model's largest value where every price is between 0 and its ceiling (above 0), and prices
  * that attain it. There must be a plane. */
 double ap_cut_model_maximise(const ap_cut_model_t *model, const double *ceiling, double *price);
-
-#endif

@@ -4,8 +4,7 @@
  * planner/intra_op/network_emit.c (nodes and edges) and planner/intra_op/network_loads.c (usage
  * over time). Private.
  */
-#ifndef AP_PLANNER_INTRA_OP_EMIT_H
-#define AP_PLANNER_INTRA_OP_EMIT_H
+#pragma once
 
 #include "planner/intra_op/network.h"
 
@@ -81,5 +80,3 @@ int64_t *ap_shard_emit_table(ap_cfn_t *cfn, int a, int b);
 /* What variables use at the times that matter, and the nodes that use it. */
 xm_status_t ap_shard_gather_loads(ap_shard_emission_t *e);
 void ap_shard_emit_loads(ap_shard_emission_t *e);
-
-#endif

@@ -4,8 +4,7 @@
  * planner/intra_op/set.c (strategies and their prices) and what makes a cost function network of it
  * (planner/intra_op/network.c).
  */
-#ifndef AP_PLANNER_INTRA_OP_INTRA_OP_PRIVATE_H
-#define AP_PLANNER_INTRA_OP_INTRA_OP_PRIVATE_H
+#pragma once
 
 #include "planner/cost.h"
 #include "planner/intra_op/problem.h"
@@ -81,5 +80,3 @@ double ap_shard_wire_cost(const ap_shard_problem_t *p, const ap_shard_wire_t *wi
 /* The same for every pair of strategies; [from][to]. */
 xm_status_t ap_shard_wire_costs(const ap_shard_problem_t *p, const ap_shard_wire_t *wire,
                                 double *costs);
-
-#endif

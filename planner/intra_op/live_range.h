@@ -11,8 +11,7 @@
  * last use in the forward part, and *computed again* at `resume`, just before the segment's
  * backward part. Its operands must be there then: computed again with the same segment, or kept.
  */
-#ifndef AP_PLANNER_INTRA_OP_LIVE_RANGE_H
-#define AP_PLANNER_INTRA_OP_LIVE_RANGE_H
+#pragma once
 
 #include "planner/intra_op/symmetric.h"
 
@@ -38,5 +37,3 @@ xm_status_t ap_shard_live_ranges_create(const ap_shard_problem_t *problem,
                                         const ap_shard_symmetric_t *alike, double least_bytes,
                                         ap_shard_live_ranges_t *live_ranges);
 void ap_shard_live_ranges_release(ap_shard_live_ranges_t *live_ranges);
-
-#endif

@@ -5,8 +5,7 @@
  *
  * The caller fills a curve in. Threads: values.
  */
-#ifndef AP_PLANNER_INTRA_OP_MEMORY_CURVE_H
-#define AP_PLANNER_INTRA_OP_MEMORY_CURVE_H
+#pragma once
 
 #include "planner/intra_op/report.h"
 
@@ -30,5 +29,3 @@ xm_status_t ap_memory_curve_plot(const ap_memory_curve_t *curve, const ap_graph_
                                  const char *title, const char *path);
 
 void ap_memory_curve_destroy(ap_memory_curve_t *curve);
-
-#endif

@@ -16,8 +16,7 @@
  * large tensor that is used in another spec than it is kept in has a copy then, a variable of its
  * own.
  */
-#ifndef AP_PLANNER_INTRA_OP_NETWORK_H
-#define AP_PLANNER_INTRA_OP_NETWORK_H
+#pragma once
 
 #include "planner/solver/network.h"
 #include "planner/intra_op/live_range.h"
@@ -107,5 +106,3 @@ xm_status_t ap_shard_use_add(ap_shard_network_t *network, int row, int first, in
 
 /* Fills `cfn` of a network whose variables and uses are there (planner/intra_op/network_emit.c). */
 xm_status_t ap_shard_network_emit(ap_shard_network_t *network, double memory_limit);
-
-#endif

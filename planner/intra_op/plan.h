@@ -22,8 +22,7 @@
  *     ap_shard_problem_spec(problem, ap_shard_plan_strategies(plan), tensor);
  * @endcode
  */
-#ifndef AP_PLANNER_INTRA_OP_PLAN_H
-#define AP_PLANNER_INTRA_OP_PLAN_H
+#pragma once
 
 #include "planner/cost.h"
 
@@ -103,5 +102,3 @@ const ap_shard_memory_t *ap_shard_plan_memory(const ap_shard_plan_t *plan, int o
 int ap_shard_plan_zero_stage(const ap_shard_plan_t *plan, int tensor);
 
 void ap_shard_plan_destroy(ap_shard_plan_t *plan);
-
-#endif

@@ -8,8 +8,7 @@
  * would pay. The best prices are found by cutting planes (cut_model.h): what the plans so far would
  * cost at other prices tells which to try next.
  */
-#ifndef AP_PLANNER_INTRA_OP_PRICE_H
-#define AP_PLANNER_INTRA_OP_PRICE_H
+#pragma once
 
 #include "planner/solver.h"
 #include "planner/intra_op/network.h"
@@ -38,5 +37,3 @@ xm_status_t ap_shard_price_solve(const ap_shard_network_t *network,
                                  const ap_shard_options_t *options, double seconds,
                                  ap_shard_prices_t *prices, int *choice, ap_cfn_result_t *result,
                                  double *bound);
-
-#endif

@@ -15,8 +15,7 @@
  *
  * Ownership: graph and mesh are borrowed and must outlive the problem. Threads: immutable.
  */
-#ifndef AP_PLANNER_INTRA_OP_PROBLEM_H
-#define AP_PLANNER_INTRA_OP_PROBLEM_H
+#pragma once
 
 #include "planner/cost.h"
 #include "planner/graph.h"
@@ -59,5 +58,3 @@ const ap_strategy_t *ap_shard_problem_op_strategy(const ap_shard_problem_t *prob
 ap_spec_t ap_shard_problem_spec(const ap_shard_problem_t *problem, const int *choice, int tensor);
 
 void ap_shard_problem_destroy(ap_shard_problem_t *problem);
-
-#endif

@@ -15,8 +15,7 @@
  *
  * Ownership: a report keeps no pointer to the solution. Threads: immutable.
  */
-#ifndef AP_PLANNER_INTRA_OP_REPORT_H
-#define AP_PLANNER_INTRA_OP_REPORT_H
+#pragma once
 
 #include "planner/intra_op/solution.h"
 
@@ -50,5 +49,3 @@ typedef struct ap_shard_report {
 xm_status_t ap_shard_report_create(const ap_shard_solution_t *solution, ap_shard_report_t **report);
 
 void ap_shard_report_destroy(ap_shard_report_t *report);
-
-#endif

@@ -10,8 +10,7 @@
  * Ownership: graph and mesh are borrowed and must outlive the solution. Threads: immutable once
  * filled in.
  */
-#ifndef AP_PLANNER_INTRA_OP_SOLUTION_H
-#define AP_PLANNER_INTRA_OP_SOLUTION_H
+#pragma once
 
 #include "planner/graph.h"
 #include "planner/intra_op/problem.h"
@@ -49,5 +48,3 @@ double ap_shard_solution_times(const ap_shard_solution_t *solution, int op);
 double ap_shard_solution_runs(const ap_shard_solution_t *solution, int tensor, int op);
 
 void ap_shard_solution_destroy(ap_shard_solution_t *solution);
-
-#endif

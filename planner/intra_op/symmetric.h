@@ -7,8 +7,7 @@
  * class, with the inputs and parameters that only they read. Any such classes make a valid, smaller
  * problem: all it loses are plans that treat like layers differently.
  */
-#ifndef AP_PLANNER_INTRA_OP_ALIKE_H
-#define AP_PLANNER_INTRA_OP_ALIKE_H
+#pragma once
 
 #include "planner/intra_op/intra_op_private.h"
 
@@ -23,5 +22,3 @@ typedef struct ap_shard_symmetric {
 xm_status_t ap_shard_symmetric_create(const ap_shard_problem_t *problem, bool tie,
                                       ap_shard_symmetric_t *alike);
 void ap_shard_symmetric_release(ap_shard_symmetric_t *alike);
-
-#endif

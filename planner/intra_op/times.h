@@ -7,8 +7,7 @@
  * begins can have the largest sum; of layers alike only those matter at which no other time has as
  * much or more of every row.
  */
-#ifndef AP_PLANNER_INTRA_OP_TIMES_H
-#define AP_PLANNER_INTRA_OP_TIMES_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -30,5 +29,3 @@ typedef struct ap_shard_span {
  */
 xm_status_t ap_shard_spans_find(const ap_shard_use_t *uses, int count, int rows, int times,
                                 const int *like, ap_shard_span_t **spans, int *span_count);
-
-#endif

@@ -13,12 +13,9 @@
  *
  * Threads: no shared state. Not installed.
  */
-#ifndef AP_PLANNER_PASSES_ELEMENTWISE_FUSION_H
-#define AP_PLANNER_PASSES_ELEMENTWISE_FUSION_H
+#pragma once
 
 #include "planner/graph.h"
 
 /** Makes a finished graph of a finished forward graph that names its loss; layers are kept. */
 xm_status_t ap_elementwise_fuse(const ap_graph_t *forward, ap_graph_t **fused);
-
-#endif

@@ -16,8 +16,7 @@
  * Marks of differentiation in operator names are not needed. Not told apart: a model with several
  * losses for separate weights. Threads: no shared state.
  */
-#ifndef AP_PLANNER_PASSES_FORWARD_PASS_H
-#define AP_PLANNER_PASSES_FORWARD_PASS_H
+#pragma once
 
 #include "planner/graph.h"
 
@@ -28,5 +27,3 @@
  * or whose forward pass cannot be told.
  */
 xm_status_t ap_forward_pass(const ap_graph_t *graph, ap_graph_t **forward);
-
-#endif

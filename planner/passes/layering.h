@@ -24,8 +24,7 @@
  *     status = ap_layering_apply(forward, &how, &layered, &info);
  * @endcode
  */
-#ifndef AP_PLANNER_PASSES_LAYERING_H
-#define AP_PLANNER_PASSES_LAYERING_H
+#pragma once
 
 #include <autopar/graph.h>
 
@@ -52,5 +51,3 @@ xm_status_t ap_layering_apply(const ap_graph_t *forward, const ap_layering_t *ho
 
 /** Describes a graph that has layers; `places` is not known then, and 0. */
 void ap_layering_describe(const ap_graph_t *graph, ap_layering_info_t *info);
-
-#endif

@@ -26,8 +26,7 @@
  *     status = ap_operator_clustering_solve(&problem, &result);
  * @endcode
  */
-#ifndef AP_PLANNER_PASSES_OPERATOR_CLUSTERING_H
-#define AP_PLANNER_PASSES_OPERATOR_CLUSTERING_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -73,5 +72,3 @@ xm_status_t ap_operator_clustering_solve(const ap_operator_clustering_t *problem
 
 /** NULL and an all-zero result are accepted. */
 void ap_operator_clusters_clear(ap_operator_clusters_t *result);
-
-#endif

@@ -3,8 +3,7 @@
  * The sequence of a forward graph's operators that layers are cut from: layering.c decides where,
  * layering_sequence.c makes the sequence and copies from it. Not installed.
  */
-#ifndef AP_PLANNER_PASSES_PASSES_PRIVATE_H
-#define AP_PLANNER_PASSES_PASSES_PRIVATE_H
+#pragma once
 
 #include "planner/graph.h"
 
@@ -40,5 +39,3 @@ xm_status_t ap_sequence_copy_op(const ap_sequence_t *sequence, int place, int la
                                 ap_graph_copy_t *copy);
 
 xm_status_t ap_sequence_copy_loss(const ap_sequence_t *sequence, ap_graph_copy_t *copy);
-
-#endif

@@ -24,8 +24,7 @@
  * Gradients of a tensor with several users are summed by elementwise operators without `forward`;
  * updates have none either. The scalar loss stands for its own gradient 1.
  */
-#ifndef AP_PLANNER_PASSES_TRAINING_H
-#define AP_PLANNER_PASSES_TRAINING_H
+#pragma once
 
 #include <autopar/frontend.h>
 
@@ -49,5 +48,3 @@ double ap_training_update_bytes(ap_optimizer_t optimizer, ap_dtype_t dtype);
 
 /** Why no training step is derived from a graph, in words that follow its name; NULL: one is. */
 const char *ap_frontend_untrainable(const ap_graph_t *graph);
-
-#endif

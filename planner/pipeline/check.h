@@ -14,8 +14,7 @@
  *
  * Threads: no shared state.
  */
-#ifndef AP_PLANNER_PIPELINE_CHECK_H
-#define AP_PLANNER_PIPELINE_CHECK_H
+#pragma once
 
 #include "planner/pipeline/schedule.h"
 
@@ -25,5 +24,3 @@
  * pass.
  */
 xm_status_t ap_schedule_check(const ap_schedule_t *schedule, const int64_t *limits);
-
-#endif

@@ -4,8 +4,7 @@
  * The orders of passes that make the schedules, device by device. Sends, receives, updates and
  * memory are added by planner/pipeline/schedule.c. Not installed.
  */
-#ifndef AP_PLANNER_PIPELINE_ORDER_H
-#define AP_PLANNER_PIPELINE_ORDER_H
+#pragma once
 
 #include "planner/pipeline/schedule.h"
 
@@ -30,5 +29,3 @@ void ap_order_interleaved(const ap_schedule_t *schedule, int device, const ap_or
 /* Two pipelines in opposite directions. XM_ERR_NO_MEMORY is its only failure. */
 xm_status_t ap_order_chimera(const ap_schedule_t *schedule, int device,
                              const ap_order_sink_t *sink);
-
-#endif

@@ -41,8 +41,7 @@
  * planner/pipeline/simulate.h runs it. Units: bytes. Ownership: a schedule owns its lists. Threads:
  * shared freely.
  */
-#ifndef AP_PLANNER_PIPELINE_SCHEDULE_H
-#define AP_PLANNER_PIPELINE_SCHEDULE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -161,5 +160,3 @@ double ap_schedule_fill_share(ap_schedule_kind_t kind, double weight);
 
 /** NULL is accepted. */
 void ap_schedule_destroy(ap_schedule_t *schedule);
-
-#endif

@@ -26,8 +26,7 @@
  *
  * Threads: no shared state.
  */
-#ifndef AP_PLANNER_PIPELINE_SHARE_H
-#define AP_PLANNER_PIPELINE_SHARE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -61,5 +60,3 @@ void ap_pipeline_share_end(ap_pipeline_share_t *share, int channel, int64_t now,
 
 /** NULL is accepted. */
 void ap_pipeline_share_destroy(ap_pipeline_share_t *share);
-
-#endif

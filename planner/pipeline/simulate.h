@@ -27,8 +27,7 @@
  *     printf("%.1f %% idle\n", 100.0 * run->bubble);
  * @endcode
  */
-#ifndef AP_PLANNER_PIPELINE_SIMULATE_H
-#define AP_PLANNER_PIPELINE_SIMULATE_H
+#pragma once
 
 #include "planner/pipeline/schedule.h"
 #include "planner/pipeline/share.h"
@@ -88,5 +87,3 @@ xm_status_t ap_pipeline_simulate(const ap_schedule_t *schedule, const ap_pipelin
 
 /** NULL is accepted. */
 void ap_pipeline_run_destroy(ap_pipeline_run_t *run);
-
-#endif

@@ -6,8 +6,7 @@
  *
  * Threads: no shared state.
  */
-#ifndef AP_PLANNER_PIPELINE_TIMELINE_H
-#define AP_PLANNER_PIPELINE_TIMELINE_H
+#pragma once
 
 #include "planner/pipeline/simulate.h"
 
@@ -27,5 +26,3 @@ xm_status_t ap_pipeline_trace(const ap_schedule_t *schedule, const ap_pipeline_r
 /** The lists with their times as a JSON document that the caller frees with free(); NULL when
  * memory is short. Its keys are in docs/pipeline-schedules.md. */
 char *ap_pipeline_text(const ap_schedule_t *schedule, const ap_pipeline_run_t *run);
-
-#endif

@@ -6,8 +6,7 @@
  *
  * Setting, moving and taking cost O(log n). Threads: no shared state.
  */
-#ifndef AP_PLANNER_PIPELINE_WAKE_QUEUE_H
-#define AP_PLANNER_PIPELINE_WAKE_QUEUE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -34,5 +33,3 @@ void ap_wake_queue_remove(ap_wake_queue_t *queue, int sleeper);
 bool ap_wake_queue_take(ap_wake_queue_t *queue, int *sleeper, int64_t *time);
 
 void ap_wake_queue_clear(ap_wake_queue_t *queue);
-
-#endif

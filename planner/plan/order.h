@@ -9,8 +9,7 @@
  * the order; what is printed and run has the cluster's own ranks. Threads: no shared state. Not
  * installed.
  */
-#ifndef AP_PLANNER_PLAN_ORDER_H
-#define AP_PLANNER_PLAN_ORDER_H
+#pragma once
 
 #include "comm/profile.h"
 #include "planner/plan/plan.h"
@@ -39,5 +38,3 @@ xm_status_t ap_plan_place(const ap_plan_t *plan, const int *order, int per_rack,
 
 /** The same plan with another line on how it was found. */
 xm_status_t ap_plan_note(const ap_plan_t *plan, const char *optimiser, ap_plan_t **result);
-
-#endif

@@ -3,8 +3,7 @@
  * @file plan.h
  * How a plan comes into being. What it holds is in the public header.
  */
-#ifndef AP_PLANNER_PLAN_PLAN_H
-#define AP_PLANNER_PLAN_PLAN_H
+#pragma once
 
 #include <autopar/plan.h>
 
@@ -40,5 +39,3 @@ const char *ap_plan_recompute_text(const ap_plan_t *plan, char *text, size_t siz
 
 /** Whether a plan can say how a schedule of this kind places its layers: one stage on a device. */
 bool ap_plan_can_have(ap_schedule_kind_t kind);
-
-#endif

@@ -3,8 +3,7 @@
  * @file plan_private.h
  * What plan.c and planner/plan/json.c share. Not installed.
  */
-#ifndef AP_PLANNER_PLAN_PLAN_PRIVATE_H
-#define AP_PLANNER_PLAN_PLAN_PRIVATE_H
+#pragma once
 
 #include <jansson.h>
 
@@ -33,5 +32,3 @@ json_t *ap_plan_to_json(const ap_plan_params_t *params);
 
 /* Fills the structures from plan->document. The sentence names the place. */
 xm_status_t ap_plan_from_json(ap_plan_t *plan);
-
-#endif

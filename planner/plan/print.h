@@ -5,8 +5,7 @@
  *
  * Threads: no shared state.
  */
-#ifndef AP_PLANNER_PLAN_PRINT_H
-#define AP_PLANNER_PLAN_PRINT_H
+#pragma once
 
 #include <autopar/plan.h>
 
@@ -16,5 +15,3 @@
 
 /** Writes the plan as a table: settings, one line per stage, one per resharding, the totals. */
 void ap_plan_print(const ap_plan_t *plan, FILE *stream);
-
-#endif

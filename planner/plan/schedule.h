@@ -11,8 +11,7 @@
  *
  * Threads: no shared state.
  */
-#ifndef AP_PLANNER_PLAN_SCHEDULE_H
-#define AP_PLANNER_PLAN_SCHEDULE_H
+#pragma once
 
 #include "comm/profile.h"
 #include "planner/pipeline.h"
@@ -81,5 +80,3 @@ xm_status_t ap_plan_evaluate(const ap_plan_t *plan, const ap_plan_evaluation_t *
  * before all. XM_ERR_NO_SOLUTION: none fits.
  */
 xm_status_t ap_plan_reschedule_best(const ap_plan_t *plan, ap_plan_t **result);
-
-#endif

@@ -6,8 +6,7 @@
  * made non-blocking. Both are the same program, so messages are as they lie in memory. Not
  * installed.
  */
-#ifndef AP_PLANNER_PLUGIN_CHANNEL_H
-#define AP_PLANNER_PLUGIN_CHANNEL_H
+#pragma once
 
 #include <stdint.h>
 
@@ -44,5 +43,3 @@ xm_status_t ap_channel_send(int socket, double deadline, const ap_message_t *mes
  * XM_ERR_CORRUPT: what came is no message.
  */
 xm_status_t ap_channel_receive(int socket, double deadline, ap_message_t *message, char **text);
-
-#endif

@@ -7,8 +7,7 @@
  * cluster profile: whoever answers needs no file of the asker. docs/planner-plugin.md has every
  * key. Reading is strict. Not installed.
  */
-#ifndef AP_PLANNER_PLUGIN_REQUEST_H
-#define AP_PLANNER_PLUGIN_REQUEST_H
+#pragma once
 
 #include "planner/search.h"
 
@@ -32,5 +31,3 @@ xm_status_t ap_planner_request_parse(const char *text, size_t length,
 
 /** NULL and an all-zero request are accepted. */
 void ap_planner_request_clear(ap_planner_request_t *request);
-
-#endif

@@ -4,8 +4,7 @@
  * The inside of the process in which a planner plug-in runs (autopar/planner_library.h): loads the
  * library and answers over a socket. Not installed.
  */
-#ifndef AP_PLANNER_PLUGIN_SERVICE_H
-#define AP_PLANNER_PLUGIN_SERVICE_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -18,5 +17,3 @@ typedef struct ap_planner_service {
 
 /** Serves until it is told to end, or nobody is left to tell. Returns the exit status. */
 int ap_planner_serve(const ap_planner_service_t *service);
-
-#endif

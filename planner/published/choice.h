@@ -4,8 +4,7 @@
  * The face of planner/published/choice/: other rooms include this header and none of the folder.
  * Searches over networks of choices: frontier, MCMC, ordering, recursion, reduction.
  */
-#ifndef AP_PLANNER_PUBLISHED_CHOICE_H
-#define AP_PLANNER_PUBLISHED_CHOICE_H
+#pragma once
 
 #include "planner/published/choice/frontier.h"
 #include "planner/published/choice/mcmc.h"
@@ -13,5 +12,3 @@
 #include "planner/published/choice/ordering.h"
 #include "planner/published/choice/recursive.h"
 #include "planner/published/choice/reduction.h"
-
-#endif

@@ -9,8 +9,7 @@
  * Down-sets are numbered by size: 0 is empty, the last has every node. Each has links to those with
  * one node less. Threads: immutable once made.
  */
-#ifndef AP_PLANNER_PUBLISHED_IDEALS_H
-#define AP_PLANNER_PUBLISHED_IDEALS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -47,5 +46,3 @@ const ap_ideal_link_t *ap_ideals_below(const ap_ideals_t *ideals, int ideal, int
 
 /** NULL is accepted. */
 void ap_ideals_destroy(ap_ideals_t *ideals);
-
-#endif

@@ -23,8 +23,7 @@
  *     ap_like_result_clear(&result);
  * @endcode
  */
-#ifndef AP_PLANNER_PUBLISHED_LIKE_H
-#define AP_PLANNER_PUBLISHED_LIKE_H
+#pragma once
 
 #include "planner/cost.h"
 
@@ -64,5 +63,3 @@ xm_status_t ap_like_run(const ap_planner_preset_t *row, const ap_planner_params_
 
 /** Frees what it owns. NULL and all-zero are accepted. */
 void ap_like_result_clear(ap_like_result_t *result);
-
-#endif

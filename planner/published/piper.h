@@ -4,10 +4,7 @@
  * The face of planner/published/piper/: other rooms include this header and none of the folder.
  * Piper's two-level search and its input files.
  */
-#ifndef AP_PLANNER_PUBLISHED_PIPER_H
-#define AP_PLANNER_PUBLISHED_PIPER_H
+#pragma once
 
 #include "planner/published/piper/import.h"
 #include "planner/published/piper/piper.h"
-
-#endif

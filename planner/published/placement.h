@@ -4,10 +4,7 @@
  * The face of planner/published/placement/: other rooms include this header and none of the folder.
  * Device placement of DAGs (Tarnawski and others) and its input files.
  */
-#ifndef AP_PLANNER_PUBLISHED_PLACEMENT_H
-#define AP_PLANNER_PUBLISHED_PLACEMENT_H
+#pragma once
 
 #include "planner/published/placement/import.h"
 #include "planner/published/placement/placement.h"
-
-#endif

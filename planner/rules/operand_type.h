@@ -4,8 +4,7 @@
  * Types of what an operator takes and makes: arrays and (nested) tuples of them, whatever front end
  * read them.
  */
-#ifndef AP_PLANNER_RULES_OPERAND_TYPE_H
-#define AP_PLANNER_RULES_OPERAND_TYPE_H
+#pragma once
 
 #include "planner/graph.h"
 
@@ -30,5 +29,3 @@ char *operand_type_format(const operand_type_t *type, char *buffer, size_t size)
 
 /** Number of elements of an array; 1 for a scalar. */
 double operand_type_elements(const operand_type_t *type);
-
-#endif

@@ -7,8 +7,7 @@
  * (more than 4 operands, 8 factors) is found out at the end, when those operands that need no data
  * (constants, iotas) have been left out.
  */
-#ifndef AP_PLANNER_RULES_OPERATOR_RULE_H
-#define AP_PLANNER_RULES_OPERATOR_RULE_H
+#pragma once
 
 #include "planner/rules/operand_type.h"
 
@@ -92,5 +91,3 @@ ap_op_params_t operator_rule_params(const operator_rule_t *rule, const operator_
 
 /** The rule of an operator that needs all of everything: a factor per dimension, all whole. */
 void operator_rule_make_opaque(operator_rule_t *rule);
-
-#endif

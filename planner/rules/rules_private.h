@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shared by the files of shape_rule.h. */
-#ifndef AP_PLANNER_RULES_RULES_PRIVATE_H
-#define AP_PLANNER_RULES_RULES_PRIVATE_H
+#pragma once
 
 #include "planner/rules/shape_rule.h"
 
@@ -9,5 +8,3 @@ int shape_rank(const shape_rule_t *op, int term);
 int64_t shape_extent(const shape_rule_t *op, int term, int dim);
 /* Notes a failure unless there are so many operands. */
 bool shape_need_operands(shape_rule_t *op, int least, int most);
-
-#endif

@@ -16,8 +16,7 @@
  *
  * Internal. Threads: values.
  */
-#ifndef AP_PLANNER_RULES_SHAPE_RULE_H
-#define AP_PLANNER_RULES_SHAPE_RULE_H
+#pragma once
 
 #include "planner/rules/operator_rule.h"
 
@@ -104,5 +103,3 @@ typedef struct shape_emission {
 /** Adds the operator; writes a tensor per result. At least one operand must be a tensor. */
 xm_status_t shape_rule_emit(shape_rule_t *op, ap_graph_t *graph, shape_emission_t *emission,
                             int *results);
-
-#endif

@@ -8,8 +8,7 @@
  *
  * Threads: a setup may be read by several once it is open; one at a time per case. Not installed.
  */
-#ifndef AP_PLANNER_SEARCH_CASE_H
-#define AP_PLANNER_SEARCH_CASE_H
+#pragma once
 
 #include "planner/cost.h"
 #include "planner/search/plan_build.h"
@@ -69,5 +68,3 @@ typedef struct ap_planner_case_options {
 xm_status_t ap_planner_case_open(const ap_planner_setup_t *setup,
                                  const ap_planner_case_options_t *options, ap_planner_case_t *one);
 void ap_planner_case_close(ap_planner_case_t *one);
-
-#endif

@@ -4,8 +4,7 @@
  * Hosts lined up in an order: what a planner run knows of a cluster whose hosts stand so. Not
  * installed.
  */
-#ifndef AP_PLANNER_SEARCH_HOST_PERMUTATION_H
-#define AP_PLANNER_SEARCH_HOST_PERMUTATION_H
+#pragma once
 
 #include "planner/inter_op.h"
 #include "planner/search/case.h"
@@ -47,5 +46,3 @@ void ap_host_permutation_close(const ap_planner_setup_t *setup,
 /* Reshardings simulated on networks of their own. */
 int64_t ap_host_permutations_simulated(const ap_planner_setup_t *setup,
                                        const ap_host_permutations_t *host_permutations);
-
-#endif

@@ -9,8 +9,7 @@
  * where layers are made, element-wise operators are fused within them (elementwise_fusion.h), as a
  * compiler would. Threads: no shared state.
  */
-#ifndef AP_PLANNER_SEARCH_MODEL_H
-#define AP_PLANNER_SEARCH_MODEL_H
+#pragma once
 
 #include "planner/graph.h"
 #include "planner/passes.h"
@@ -36,5 +35,3 @@ bool ap_planner_model_is_given(const ap_layering_t *how);
 
 /** NULL and an all-zero model are accepted. */
 void ap_planner_model_clear(ap_planner_model_t *model);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is asked of planners, as callers of another version may ask it. */
-#ifndef AP_PLANNER_SEARCH_PARAMS_H
-#define AP_PLANNER_SEARCH_PARAMS_H
+#pragma once
 
 #include "planner/search/planner.h"
 
@@ -14,5 +13,3 @@ typedef struct ap_door_planner {
 /* Takes over what `given` asks `function`. Borrows what the structures point at. */
 xm_status_t ap_door_planner_params(ap_door_planner_t *door, const char *function,
                                    const ap_planner_params_t *given);
-
-#endif

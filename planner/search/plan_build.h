@@ -3,8 +3,7 @@
  * @file plan_build.h
  * Makes a plan of stages that a search has found. Not installed.
  */
-#ifndef AP_PLANNER_SEARCH_PLAN_BUILD_H
-#define AP_PLANNER_SEARCH_PLAN_BUILD_H
+#pragma once
 
 #include "planner/plan.h"
 #include "planner/inter_op.h"
@@ -41,5 +40,3 @@ xm_status_t ap_plan_assemble(const ap_plan_recipe_t *recipe, const ap_plan_info_
  */
 xm_status_t ap_plan_build(ap_stage_table_t *table, const ap_inter_op_result_t *result,
                           const ap_plan_info_t *info, ap_plan_t **plan);
-
-#endif

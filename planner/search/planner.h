@@ -18,8 +18,7 @@
  *     }
  * @endcode
  */
-#ifndef AP_PLANNER_SEARCH_PLANNER_H
-#define AP_PLANNER_SEARCH_PLANNER_H
+#pragma once
 
 #include "planner/cost.h"
 
@@ -67,5 +66,3 @@ xm_status_t ap_planner_run(const ap_planner_params_t *params, ap_planner_result_
 
 /** Frees what the result owns. NULL and an all-zero result are accepted. */
 void ap_planner_result_clear(ap_planner_result_t *result);
-
-#endif

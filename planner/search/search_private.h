@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of the planner's search share: planner.c (the run), planner/search/infeasible.c
  * (why there is no plan). Not installed. */
-#ifndef AP_PLANNER_SEARCH_SEARCH_PRIVATE_H
-#define AP_PLANNER_SEARCH_SEARCH_PRIVATE_H
+#pragma once
 
 #include "planner/search/case.h"
 
@@ -11,5 +10,3 @@
  * would help, found with @p micro_batches micro-batches.
  */
 xm_status_t ap_planner_explain_infeasible(const ap_planner_setup_t *setup, int64_t micro_batches);
-
-#endif

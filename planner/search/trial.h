@@ -4,8 +4,7 @@
  * One case of a planner run: a number of micro-batches, a schedule and a way to recompute, first
  * bounded, then planned. Not installed.
  */
-#ifndef AP_PLANNER_SEARCH_TRIAL_H
-#define AP_PLANNER_SEARCH_TRIAL_H
+#pragma once
 
 #include "planner/search/host_permutation.h"
 #include "planner/search/case.h"
@@ -93,5 +92,3 @@ xm_status_t ap_planner_bounding_pass(ap_planner_run_t *run, ap_planner_work_t *w
 
 /* Then its best plan. Finding none is not a failure here. */
 xm_status_t ap_planner_solve(ap_planner_run_t *run, ap_planner_work_t *work);
-
-#endif

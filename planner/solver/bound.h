@@ -15,8 +15,7 @@
  *
  * Every state is a valid bound, whatever the prices and messages.
  */
-#ifndef AP_PLANNER_SOLVER_BOUND_H
-#define AP_PLANNER_SOLVER_BOUND_H
+#pragma once
 
 #include <stdint.h>
 
@@ -80,5 +79,3 @@ xm_status_t ap_cfn_dual_restrict(const ap_cfn_dual_t *dual, const bool *keep, ap
                                  ap_cfn_dual_t **restricted, int *number);
 
 void ap_cfn_dual_destroy(ap_cfn_dual_t *dual);
-
-#endif

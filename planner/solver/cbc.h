@@ -10,8 +10,7 @@
  * Starts the program `cbc` found in PATH, with files in the directory for temporary ones. Threads:
  * no shared state.
  */
-#ifndef AP_PLANNER_SOLVER_CBC_H
-#define AP_PLANNER_SOLVER_CBC_H
+#pragma once
 
 #include "planner/solver/solve.h"
 
@@ -22,5 +21,3 @@
  */
 xm_status_t ap_cfn_cbc_solve(const ap_cfn_t *cfn, double seconds, int *choice,
                              ap_cfn_result_t *result);
-
-#endif

@@ -3,8 +3,7 @@
  * Anytime search for cheap solutions of a core: large neighbourhoods, one after the other, each
  * solved by planner/solver/local/region.h at the shared prices. Private to the solver.
  */
-#ifndef AP_PLANNER_SOLVER_LOCAL_H
-#define AP_PLANNER_SOLVER_LOCAL_H
+#pragma once
 
 #include "planner/solver/network.h"
 
@@ -18,5 +17,3 @@ xm_status_t ap_cfn_search_create(ap_cfn_shared_t *shared, uint64_t seed, ap_cfn_
 xm_status_t ap_cfn_search_run(ap_cfn_search_t *search, int64_t until);
 
 void ap_cfn_search_destroy(ap_cfn_search_t *search);
-
-#endif

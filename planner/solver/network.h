@@ -4,13 +4,10 @@
  * The face of planner/solver/network/: other rooms include this header and none of the folder. Cost
  * function networks: variables, unary and pair costs, limits of memory over time; their readers.
  */
-#ifndef AP_PLANNER_SOLVER_NETWORK_H
-#define AP_PLANNER_SOLVER_NETWORK_H
+#pragma once
 
 #include "planner/solver/network/core.h"
 #include "planner/solver/network/network.h"
 #include "planner/solver/network/random.h"
 #include "planner/solver/network/read.h"
 #include "planner/solver/network/shared.h"
-
-#endif

@@ -15,8 +15,7 @@
  * What happened is kept in a log whose reversal turns a solution of the core into one of the
  * original problem.
  */
-#ifndef AP_PLANNER_SOLVER_REDUCE_H
-#define AP_PLANNER_SOLVER_REDUCE_H
+#pragma once
 
 #include "planner/solver/network.h"
 
@@ -37,5 +36,3 @@ void ap_cfn_restore(const ap_cfn_reduction_t *reduction, const int *value, int *
 void ap_cfn_adopt(const ap_cfn_reduction_t *reduction, const int *choice, int *value);
 
 void ap_cfn_reduction_destroy(ap_cfn_reduction_t *reduction);
-
-#endif

@@ -13,8 +13,7 @@
  * differs from run to run. Where the optimum is proved, one of those that cost the same is chosen
  * that depends on the problem alone, if it is found soon.
  */
-#ifndef AP_PLANNER_SOLVER_SOLVE_H
-#define AP_PLANNER_SOLVER_SOLVE_H
+#pragma once
 
 #include "planner/solver/network.h"
 
@@ -59,5 +58,3 @@ typedef struct ap_cfn_result {
  */
 xm_status_t ap_cfn_solve(const ap_cfn_t *cfn, const ap_cfn_options_t *options, int *choice,
                          ap_cfn_result_t *result);
-
-#endif

@@ -4,10 +4,7 @@
  * The face of planner/solver/tree/: other rooms include this header and none of the folder. Solves
  * networks whose tree width is small, region by region.
  */
-#ifndef AP_PLANNER_SOLVER_TREE_H
-#define AP_PLANNER_SOLVER_TREE_H
+#pragma once
 
 #include "planner/solver/tree/branch.h"
 #include "planner/solver/tree/dive.h"
-
-#endif

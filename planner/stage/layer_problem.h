@@ -9,8 +9,7 @@
  * cheapest of a class matters. Edges carry the resharding of an activation one way and of its
  * gradient the other way.
  */
-#ifndef AP_PLANNER_STAGE_LAYER_PROBLEM_H
-#define AP_PLANNER_STAGE_LAYER_PROBLEM_H
+#pragma once
 
 #include "planner/graph.h"
 #include "planner/cost.h"
@@ -130,5 +129,3 @@ void ap_layer_table_destroy(ap_layer_table_t *table);
 xm_status_t ap_layer_problem_trace(const ap_layer_problem_t *problem,
                                    const ap_layer_weights_t *weights, int in, int out,
                                    int *strategies);
-
-#endif

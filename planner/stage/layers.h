@@ -7,8 +7,7 @@
  *
  * Threads: as stage.h. Not installed.
  */
-#ifndef AP_PLANNER_STAGE_LAYERS_H
-#define AP_PLANNER_STAGE_LAYERS_H
+#pragma once
 
 #include "planner/stage/layer_problem.h"
 #include "planner/stage/stage.h"
@@ -44,5 +43,3 @@ xm_status_t ap_stage_solve_assigned(ap_stage_context_t *context, const ap_stage_
 /** One solution of consecutive ones: costs added, choices after one another. */
 xm_status_t ap_stage_solution_join(ap_stage_solution_t *const *parts, int count,
                                    ap_stage_solution_t **solution);
-
-#endif

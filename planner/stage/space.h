@@ -20,8 +20,7 @@
  *
  * Threads: no state.
  */
-#ifndef AP_PLANNER_STAGE_SPACE_H
-#define AP_PLANNER_STAGE_SPACE_H
+#pragma once
 
 #include "planner/cost.h"
 
@@ -51,5 +50,3 @@ unsigned ap_space_role(const ap_sharding_rule_t *rule, const ap_factor_roles_t *
 bool ap_space_filter(const ap_space_t *space, const ap_sharding_rule_t *rule,
                      const ap_factor_roles_t *roles, const ap_cost_mesh_t *mesh,
                      ap_strategy_list_t *list);
-
-#endif

@@ -28,8 +28,7 @@
  *     status = ap_stage_evaluate(context, &query, &cost);   // XM_ERR_NO_SOLUTION: does not fit
  * @endcode
  */
-#ifndef AP_PLANNER_STAGE_STAGE_H
-#define AP_PLANNER_STAGE_STAGE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -138,5 +137,3 @@ const ap_stage_choice_t *ap_stage_solution_choice(const ap_stage_solution_t *sol
 void ap_stage_solution_destroy(ap_stage_solution_t *solution);
 
 void ap_stage_context_destroy(ap_stage_context_t *context);
-
-#endif

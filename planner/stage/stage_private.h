@@ -3,8 +3,7 @@
  * The inside of a stage context: stage.c (queries), planner/stage/mesh.c (tables per submesh and
  * price), planner/stage/solution.c (what was chosen).
  */
-#ifndef AP_PLANNER_STAGE_STAGE_PRIVATE_H
-#define AP_PLANNER_STAGE_STAGE_PRIVATE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -92,5 +91,3 @@ xm_status_t ap_stage_plan(ap_stage_context_t *context, const ap_stage_query_t *q
 void ap_stage_plan_cost(const ap_stage_context_t *context, const ap_stage_plan_t *plan,
                         ap_stage_cost_t *cost);
 void ap_stage_plan_free(ap_stage_plan_t *plan);
-
-#endif

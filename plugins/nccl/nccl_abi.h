@@ -14,8 +14,7 @@
  *   v11 a context from init to finalize, which takes the configuration; attributes
  *   v12 virtual devices of up to 8 members; rail and plane
  */
-#ifndef NCCL_PLUGIN_ABI_H
-#define NCCL_PLUGIN_ABI_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -377,5 +376,3 @@ typedef struct nccl_tuner_v5 {
                                 int *channels);
     nccl_result_t (*finalize)(void *context);
 } nccl_tuner_v5_t;
-
-#endif

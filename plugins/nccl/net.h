@@ -10,8 +10,7 @@
  * NCCL calls from several threads: of each communicator one that makes progress and others that
  * connect and register memory. What is shared has a lock here, or is a pipe, which has its own.
  */
-#ifndef NCCL_PLUGIN_NET_H
-#define NCCL_PLUGIN_NET_H
+#pragma once
 
 #include "plugins/nccl/pipe.h"
 #include "plugins/nccl/nccl_abi.h"
@@ -77,5 +76,3 @@ nccl_result_t net_close_listen(void *comm);
 
 /** Forgets connections that were begun and never finished. */
 void net_forget_pending(void);
-
-#endif

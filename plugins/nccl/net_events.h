@@ -11,8 +11,7 @@
  * and 128 for a receive (IBV_WR_SEND, IBV_WC_RECV). The lengths of a receive are at first those of
  * its slots, and at the end those of the messages.
  */
-#ifndef NCCL_PLUGIN_NET_EVENTS_H
-#define NCCL_PLUGIN_NET_EVENTS_H
+#pragma once
 
 #include "plugins/nccl/net.h"
 
@@ -35,5 +34,3 @@ void net_events_stop(net_events_t *events, const size_t *lengths);
 
 /** Ends all that are left. */
 void net_events_stop_all(net_events_list_t *list);
-
-#endif

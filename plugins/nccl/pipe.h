@@ -4,10 +4,7 @@
  * The face of plugins/nccl/pipe/: other rooms include this header and none of the folder.
  * Connections as NCCL wants them: one sender, one receiver, messages in order over a transport.
  */
-#ifndef XM_PLUGINS_NCCL_PIPE_H
-#define XM_PLUGINS_NCCL_PIPE_H
+#pragma once
 
 #include "plugins/nccl/pipe/device.h"
 #include "plugins/nccl/pipe/pipe.h"
-
-#endif

@@ -3,8 +3,7 @@
  * @file plugin_log.h
  * Lines in NCCL's log (NCCL_DEBUG), and failures in its terms. Internal to the plugin.
  */
-#ifndef NCCL_PLUGIN_LOG_H
-#define NCCL_PLUGIN_LOG_H
+#pragma once
 
 #include "comm/base.h"
 #include "plugins/nccl/nccl_abi.h"
@@ -22,5 +21,3 @@ void plugin_log_write(int level, unsigned long subjects, const char *file, int l
 
 /** Writes the sentence of a failure behind @p what and returns its result. */
 nccl_result_t plugin_fail(xm_status_t status, const char *what);
-
-#endif

@@ -17,8 +17,7 @@
  * bandwidth), LL128 one with every 120 (15/16), Simple none; what their handshakes cost more than
  * LL's is what NCCL says of itself (its table of latencies).
  */
-#ifndef NCCL_PLUGIN_TUNER_MODEL_H
-#define NCCL_PLUGIN_TUNER_MODEL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -48,5 +47,3 @@ void tuner_model_init(tuner_model_t *model, const xm_cluster_profile_t *profile,
  * the latency one after the other. */
 double tuner_model_seconds(const tuner_model_t *model, int collective, int algorithm, int protocol,
                            double bytes, int operations);
-
-#endif

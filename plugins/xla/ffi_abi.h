@@ -10,8 +10,7 @@
  *
  * Source: xla/ffi/api/c_api.h of OpenXLA; jaxlib carries a copy (jax.ffi.include_dir()).
  */
-#ifndef XM_PLUGINS_XLA_FFI_ABI_H
-#define XM_PLUGINS_XLA_FFI_ABI_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -124,5 +123,3 @@ typedef struct xla_call_frame {
     xla_attributes_t attributes;
     xla_future_t *future; /* out */
 } xla_call_frame_t;
-
-#endif

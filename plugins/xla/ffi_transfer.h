@@ -28,8 +28,7 @@
  *
  * Threads: the handler, and xm_xla_lock(), may be called by any thread.
  */
-#ifndef XM_PLUGINS_XLA_FFI_TRANSFER_H
-#define XM_PLUGINS_XLA_FFI_TRANSFER_H
+#pragma once
 
 #include <crossmesh/reshard.h>
 #include <stdbool.h>
@@ -74,5 +73,3 @@ XM_API void xm_xla_slot_close(xm_xla_slot_t *slot);
 /** The handler: XLA_FFI_Handler of the custom call. */
 struct xla_call_frame;
 XM_API struct xla_error *xm_xla_transfer(struct xla_call_frame *frame);
-
-#endif

@@ -26,8 +26,7 @@
  * A failed run takes the same way: what is under way is cancelled and ends with a failure, nothing
  * new is posted, and `ended` is asked for each chunk once more, so that everything is given back.
  */
-#ifndef XM_RESHARDING_EXECUTE_CARRIER_H
-#define XM_RESHARDING_EXECUTE_CARRIER_H
+#pragma once
 
 #include "resharding/execute/execute_private.h"
 
@@ -91,5 +90,3 @@ void xm_executor_chunk_ended(slot_t *slot, xm_status_t status);
 
 /* A hop is over whose `finish` did not say so. */
 void xm_executor_hop_finished(xm_executor_t *executor, hop_t *hop);
-
-#endif

@@ -22,8 +22,7 @@
  *
  * Threads: as the executor's.
  */
-#ifndef XM_RESHARDING_EXECUTE_CHECKSUM_H
-#define XM_RESHARDING_EXECUTE_CHECKSUM_H
+#pragma once
 
 #include "resharding/execute/execute.h"
 
@@ -51,5 +50,3 @@ XM_API bool xm_checksum_may_sleep(const xm_checksum_t *checksum);
 /** Frees the object; what is in flight is ended first, as xm_executor_destroy() does. NULL is
  *  accepted. */
 XM_API void xm_checksum_destroy(xm_checksum_t *checksum);
-
-#endif

@@ -59,8 +59,7 @@
  *
  * Threads: one thread at a time per transport and its executors.
  */
-#ifndef XM_RESHARDING_EXECUTE_EXECUTE_H
-#define XM_RESHARDING_EXECUTE_EXECUTE_H
+#pragma once
 
 #include <crossmesh/reshard.h>
 
@@ -195,5 +194,3 @@ XM_API xm_status_t xm_executor_wait(xm_worker_t *worker, xm_executor_t *executor
 
 /** Gives an executor that has not run yet another channel than it was created on. */
 void xm_executor_take_channel(xm_executor_t *executor, int channel);
-
-#endif

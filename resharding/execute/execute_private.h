@@ -14,8 +14,7 @@
  * them, ends runs execute_state, _create            describes an executor; makes, abandons and
  * frees one
  */
-#ifndef XM_RESHARDING_EXECUTE_EXECUTE_PRIVATE_H
-#define XM_RESHARDING_EXECUTE_EXECUTE_PRIVATE_H
+#pragma once
 
 #include "comm/memory.h"
 #include "resharding/execute/execute.h"
@@ -399,5 +398,3 @@ void xm_executor_abandon(xm_executor_t *executor);
  * speak.
  */
 xm_status_t xm_reshard_name_culprit(xm_worker_t *worker, xm_status_t status);
-
-#endif

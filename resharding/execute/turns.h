@@ -9,8 +9,7 @@
  * other ranks of this host the gate tells theirs, by signals, and what follows here it tells the
  * core by looking at the hop's lane again.
  */
-#ifndef XM_RESHARDING_EXECUTE_TURNS_H
-#define XM_RESHARDING_EXECUTE_TURNS_H
+#pragma once
 
 #include "resharding/execute/execute_private.h"
 
@@ -42,5 +41,3 @@ bool xm_turns_next(const turns_t *turns, int64_t *next, xm_turn_t *turn);
 
 /* @p turns may be NULL. */
 void xm_turns_destroy(turns_t *turns);
-
-#endif

@@ -9,8 +9,7 @@
  * enumerating them: whether T is enough is a flow (bytes to holders to capacities), and when it is
  * not, the minimum cut is a set that needs more, from which to go on (Dinkelbach's method).
  */
-#ifndef XM_RESHARDING_FLOW_CUT_BOUND_H
-#define XM_RESHARDING_FLOW_CUT_BOUND_H
+#pragma once
 
 #include <stdint.h>
 
@@ -41,5 +40,3 @@ int64_t xm_cut_bound_capacity(double rate, int64_t ns, int64_t limit);
 
 /** Smallest ns with xm_cut_bound_capacity(rate, ns) of at least @p bytes. */
 int64_t xm_cut_bound_single(double rate, int64_t bytes);
-
-#endif

@@ -4,8 +4,7 @@
  * Maximum flow with integer capacities (Dinic's algorithm), and the minimum cut it proves. Not
  * installed.
  */
-#ifndef XM_RESHARDING_FLOW_FLOW_H
-#define XM_RESHARDING_FLOW_FLOW_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -32,5 +31,3 @@ int64_t xm_flow_along(const xm_flow_t *flow, int edge);
 
 /** After xm_flow_maximise(): whether a node is on the source's side of a minimum cut. */
 bool xm_flow_on_source_side(const xm_flow_t *flow, int node);
-
-#endif

@@ -3,8 +3,7 @@
  * @file box.h
  * What is done with boxes of tensor elements (crossmesh/layout.h).
  */
-#ifndef XM_RESHARDING_LAYOUT_BOX_H
-#define XM_RESHARDING_LAYOUT_BOX_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -21,5 +20,3 @@ bool xm_box_intersect(const xm_box_t *a, const xm_box_t *b, xm_box_t *common);
 
 /** Text such as "[0:4,8:16]" ("[]" for a scalar); cut at @p size. Returns @p buffer. */
 char *xm_box_format(const xm_box_t *box, char *buffer, size_t size);
-
-#endif

@@ -7,8 +7,7 @@
  * Elements smaller than a byte (1, 2 or 4 bits, packed along the innermost dimension) are moved as
  * bytes: xm_layout_pack_innermost() turns their layout into one of bytes.
  */
-#ifndef XM_RESHARDING_LAYOUT_LAYOUT_H
-#define XM_RESHARDING_LAYOUT_LAYOUT_H
+#pragma once
 
 #include <crossmesh/layout.h>
 
@@ -56,5 +55,3 @@ char *xm_layout_format_partition(const xm_layout_t *layout, char *buffer, size_t
 char *xm_shape_format(int dims, const int64_t *shape, char *buffer, size_t size);
 /** Parses "1024x1024x512" into at most XM_MAX_DIMS extents (each ≥ 0). */
 xm_status_t xm_shape_parse(const char *text, int *dims, int64_t *shape);
-
-#endif

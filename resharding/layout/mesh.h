@@ -4,8 +4,7 @@
  * What else the rooms ask a mesh (crossmesh/mesh.h). Meshes are counted by reference, so cheap to
  * keep.
  */
-#ifndef XM_RESHARDING_LAYOUT_MESH_H
-#define XM_RESHARDING_LAYOUT_MESH_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -37,5 +36,3 @@ char *xm_mesh_format_ranks(const xm_mesh_t *mesh, char *buffer, size_t size);
  * @p what names the option in failure sentences.
  */
 xm_status_t xm_rank_list_parse(const char *what, const char *text, int **ranks, int *count);
-
-#endif

@@ -3,8 +3,7 @@
  * @file spec.h
  * What is done with sharding specs (crossmesh/layout.h).
  */
-#ifndef XM_RESHARDING_LAYOUT_SPEC_H
-#define XM_RESHARDING_LAYOUT_SPEC_H
+#pragma once
 
 #include <stdint.h>
 
@@ -23,5 +22,3 @@ int xm_spec_parts(const xm_spec_t *spec, const xm_mesh_t *mesh, int dim);
 
 /** Writes the text form into @p buffer (XM_SPEC_TEXT bytes) and returns it. */
 char *xm_spec_format(const xm_spec_t *spec, char *buffer);
-
-#endif

@@ -9,12 +9,9 @@
  * out of 512 MiB at 10.6 GB/s this way, at 7.9 with such stores on one page after the other, and at
  * 6.5 by memcpy(), which takes a long copy in pieces for short ones.
  */
-#ifndef XM_RESHARDING_LAYOUT_STREAM_COPY_H
-#define XM_RESHARDING_LAYOUT_STREAM_COPY_H
+#pragma once
 
 #include <stddef.h>
 
 /** Copies @p bytes that do not overlap. Other processors see them when they see any later store. */
 void xm_stream_copy(void *to, const void *from, size_t bytes);
-
-#endif

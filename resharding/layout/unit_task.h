@@ -14,8 +14,7 @@
  * destination tile. Tasks come in the paper's order: by destination tile, then by source slice
  * within it. Plain values. Source: MLSys'23 section 3.1 (decomposition into unit tasks).
  */
-#ifndef XM_RESHARDING_LAYOUT_UNIT_TASK_H
-#define XM_RESHARDING_LAYOUT_UNIT_TASK_H
+#pragma once
 
 #include "resharding/layout/layout.h"
 
@@ -37,5 +36,3 @@ void xm_unit_task_box(const xm_layout_t *src, const xm_layout_t *dst, const xm_u
  */
 xm_status_t xm_unit_tasks_create(const xm_layout_t *src, const xm_layout_t *dst, int tensor,
                                  xm_unit_task_t **tasks, int64_t *count);
-
-#endif

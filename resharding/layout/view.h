@@ -8,8 +8,7 @@
  * what a chunk is. Dimensions that are contiguous in the tile are merged, so the innermost extent
  * is the longest run of bytes that can be moved at once.
  */
-#ifndef XM_RESHARDING_LAYOUT_VIEW_H
-#define XM_RESHARDING_LAYOUT_VIEW_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -66,5 +65,3 @@ void xm_view_unpack_copy(const xm_view_t *view, uint64_t to, int64_t first, int6
                          uint64_t from, xm_strided_copy_t *copy);
 void xm_view_tile_copy(const xm_view_t *from_view, uint64_t from, const xm_view_t *to_view,
                        uint64_t to, int64_t first, int64_t count, xm_strided_copy_t *copy);
-
-#endif

@@ -30,8 +30,7 @@
  *
  * Source: MLSys'23 sections 3 and 4; docs/resharding.md.
  */
-#ifndef XM_RESHARDING_PLAN_PLAN_H
-#define XM_RESHARDING_PLAN_PLAN_H
+#pragma once
 
 #include <stdio.h>
 
@@ -126,5 +125,3 @@ const char *xm_plan_digest(const xm_plan_t *plan);
 
 /** Writes the plan as JSON (docs/reshard-plan.md). */
 xm_status_t xm_plan_write_json(const xm_plan_t *plan, FILE *file);
-
-#endif

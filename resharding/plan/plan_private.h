@@ -3,8 +3,7 @@
  * @file plan_private.h
  * The parts of a plan, for the files of this folder that build and check it. Not installed.
  */
-#ifndef XM_RESHARDING_PLAN_PLAN_PRIVATE_H
-#define XM_RESHARDING_PLAN_PLAN_PRIVATE_H
+#pragma once
 
 #include "resharding/solve.h"
 #include "resharding/plan/plan.h"
@@ -177,5 +176,3 @@ xm_status_t xm_schedule(xm_plan_t *plan, const xm_plan_params_t *params,
 
 /* Computes the digest of a finished plan. */
 xm_status_t xm_plan_hash(xm_plan_t *plan);
-
-#endif

@@ -3,8 +3,7 @@
  * @file schedule_private.h
  * What the scheduling of whole tasks and that of parts share. Not installed.
  */
-#ifndef XM_RESHARDING_PLAN_SCHEDULE_PRIVATE_H
-#define XM_RESHARDING_PLAN_SCHEDULE_PRIVATE_H
+#pragma once
 
 #include "resharding/plan/plan_private.h"
 
@@ -30,5 +29,3 @@ void xm_scheduling_set_chunk(const xm_scheduling_t *s, xm_builder_t *builder, in
 
 /* Cuts the tasks by openshop and appends the transfers. */
 xm_status_t xm_schedule_parts(xm_scheduling_t *s, xm_transfer_emitter_t *emitter);
-
-#endif

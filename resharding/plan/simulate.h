@@ -17,8 +17,7 @@
  * Exclusive costs one step per message at most (chunks that only repeat the one before are
  * skipped), fair one per message, resource and pair of ranks that has one on the way.
  */
-#ifndef XM_RESHARDING_PLAN_SIMULATE_H
-#define XM_RESHARDING_PLAN_SIMULATE_H
+#pragma once
 
 #include "resharding/plan/plan.h"
 
@@ -39,5 +38,3 @@ int64_t xm_plan_first_hop(const xm_plan_t *plan, int64_t transfer);
  */
 xm_status_t xm_simulate(const xm_plan_t *plan, const xm_network_t *network, xm_sharing_t sharing,
                         xm_span_t *spans, int64_t *makespan_ns);
-
-#endif

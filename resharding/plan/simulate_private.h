@@ -3,8 +3,7 @@
  * @file simulate_private.h
  * What messages occupy, numbered: shared by the two disciplines of simulate.h. Not installed.
  */
-#ifndef XM_RESHARDING_PLAN_SIMULATE_PRIVATE_H
-#define XM_RESHARDING_PLAN_SIMULATE_PRIVATE_H
+#pragma once
 
 #include "resharding/plan/simulate.h"
 
@@ -33,5 +32,3 @@ int64_t xm_resource_ns(const xm_resources_t *resources, int resource, uint64_t b
 
 xm_status_t xm_simulate_fair(const xm_plan_t *plan, const xm_network_t *network, xm_span_t *spans,
                              int64_t *makespan_ns);
-
-#endif

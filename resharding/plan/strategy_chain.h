@@ -4,8 +4,7 @@
  * A pipelined chain over receiving hosts, with a chain inside each: what broadcast and allgather
  * are made of. Not installed.
  */
-#ifndef XM_RESHARDING_PLAN_STRATEGY_CHAIN_H
-#define XM_RESHARDING_PLAN_STRATEGY_CHAIN_H
+#pragma once
 
 #include "resharding/plan/plan_private.h"
 
@@ -24,5 +23,3 @@ xm_status_t xm_chain_emit(xm_transfer_emitter_t *emitter, int64_t task, int send
  */
 int xm_chain_host(xm_transfer_emitter_t *emitter, const int *ranks, int count, int64_t bytes,
                   int at, int parent);
-
-#endif

@@ -4,8 +4,7 @@
  * What a rank intends to do, in a form that ranks can compare: a list of strings, its hash, and the
  * sentence about the first difference. Internal.
  */
-#ifndef XM_RESHARDING_RESHARD_AGREE_H
-#define XM_RESHARDING_RESHARD_AGREE_H
+#pragma once
 
 #include "resharding/execute.h"
 
@@ -20,5 +19,3 @@ void xm_agree_hash(const char *strings, size_t length, unsigned char hash[XM_AGR
 /** Collective: rank 0 and rank @p odd, the first whose hash differs, tell everybody their strings.
  *  XM_ERR_MISMATCH names the first difference. */
 xm_status_t xm_agree_explain(xm_worker_t *worker, int odd, const char *strings, size_t length);
-
-#endif

@@ -5,8 +5,7 @@
  * to do and which channels it has free, and all come to the same result. One allgather when all is
  * well; another one carries the sentence when it is not. Internal.
  */
-#ifndef XM_RESHARDING_RESHARD_AGREEMENT_H
-#define XM_RESHARDING_RESHARD_AGREEMENT_H
+#pragma once
 
 #include "comm/worker.h"
 #include "resharding/plan.h"
@@ -35,5 +34,3 @@ xm_status_t xm_agreement_wait(xm_agreement_t *agreement, int64_t until, int *cha
 
 /** Gives it up when it has not ended; then the worker's bootstrap is unusable. NULL is accepted. */
 void xm_agreement_destroy(xm_agreement_t *agreement);
-
-#endif

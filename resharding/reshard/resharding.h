@@ -61,13 +61,10 @@
  * transport. Units: bytes, elements, ranks, nanoseconds (seconds and bytes per second where a
  * network is described). Errors: comm/base/status.h.
  */
-#ifndef XM_RESHARDING_RESHARD_RESHARDING_H
-#define XM_RESHARDING_RESHARD_RESHARDING_H
+#pragma once
 
 #include "resharding/solve.h"
 #include "resharding/layout.h"
 #include "resharding/execute.h"
 #include "resharding/network.h"
 #include "resharding/plan.h"
-
-#endif

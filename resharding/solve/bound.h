@@ -19,8 +19,7 @@
  *
  * Source: docs/resharding.md, "Lower bound".
  */
-#ifndef XM_RESHARDING_SOLVE_BOUND_H
-#define XM_RESHARDING_SOLVE_BOUND_H
+#pragma once
 
 #include "resharding/solve/problem.h"
 
@@ -63,5 +62,3 @@ void xm_bound_set_relay(xm_bound_t *bound, int64_t relay_ns);
 /** Computes the bound of any schedule of the problem, relays and parts included; device_ns and
  * relay_ns are left 0. */
 xm_status_t xm_bound_compute_problem(const xm_problem_t *problem, xm_bound_t *bound);
-
-#endif

@@ -29,11 +29,8 @@
  * The bound is tight in the limit of small pieces when all NICs have one rate (docs/openshop.md).
  * Uplinks and latency are not counted.
  */
-#ifndef XM_RESHARDING_SOLVE_BOUND_RELAY_H
-#define XM_RESHARDING_SOLVE_BOUND_RELAY_H
+#pragma once
 
 #include "resharding/solve/problem.h"
 
 xm_status_t xm_bound_relay(const xm_problem_t *problem, int64_t *ns);
-
-#endif

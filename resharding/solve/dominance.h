@@ -5,8 +5,7 @@
  * of times, where smaller is better. Of bounded size: old states make room for new ones. Not
  * installed.
  */
-#ifndef XM_RESHARDING_SOLVE_DOMINANCE_H
-#define XM_RESHARDING_SOLVE_DOMINANCE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -22,5 +21,3 @@ void xm_dominance_destroy(xm_dominance_t *dominance);
 /* True when a state with the same things left and no later time was seen; else remembers this one.
  */
 bool xm_dominance_seen(xm_dominance_t *dominance, uint64_t left, const int64_t *times);
-
-#endif

@@ -6,8 +6,7 @@
  * Hosts that hold something are numbered anew as senders, hosts that need something as receivers,
  * so that a host in both roles is two resources: its egress and its ingress.
  */
-#ifndef XM_RESHARDING_SOLVE_EXCLUSIVE_H
-#define XM_RESHARDING_SOLVE_EXCLUSIVE_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -77,5 +76,3 @@ xm_status_t xm_exclusive_list(const xm_exclusive_t *exclusive, const xm_list_par
  */
 xm_status_t xm_exclusive_search(const xm_exclusive_t *exclusive, int64_t node_budget,
                                 int64_t bound_ns, xm_step_t *steps, int64_t best_ns, bool *optimal);
-
-#endif

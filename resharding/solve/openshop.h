@@ -10,8 +10,7 @@
  * an order of their choice, and the recorder gives each the earliest
  * start behind what was recorded before it.
  */
-#ifndef XM_RESHARDING_SOLVE_OPENSHOP_H
-#define XM_RESHARDING_SOLVE_OPENSHOP_H
+#pragma once
 
 #include "resharding/solve/problem.h"
 
@@ -149,5 +148,3 @@ xm_status_t xm_shop_cycle(const xm_shop_t *shop, const xm_shop_transfers_t *tran
  */
 xm_status_t xm_shop_distribution(const xm_shop_t *shop, int64_t piece_bytes, uint64_t seed,
                                  xm_shop_transfers_t *transfers);
-
-#endif

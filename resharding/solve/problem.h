@@ -11,8 +11,7 @@
  *
  * Plain values; the arrays belong to whoever made the problem.
  */
-#ifndef XM_RESHARDING_SOLVE_PROBLEM_H
-#define XM_RESHARDING_SOLVE_PROBLEM_H
+#pragma once
 
 #include <stdint.h>
 
@@ -92,5 +91,3 @@ typedef struct xm_openshop_params {
  */
 xm_status_t xm_schedule_openshop(const xm_problem_t *problem, const xm_openshop_params_t *params,
                                  xm_hop_t **hops, int64_t *count, int64_t *makespan_ns);
-
-#endif

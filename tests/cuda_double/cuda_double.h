@@ -22,8 +22,7 @@
  * these results, from the third call on in the second example. "step=700@5" is no call: the fifth
  * step of all streams fails, and with it the device for good.
  */
-#ifndef CUDA_DOUBLE_H
-#define CUDA_DOUBLE_H
+#pragma once
 
 #include <pthread.h>
 
@@ -136,5 +135,3 @@ void double_settle(void);
 double_stream_t *double_stream_make(void);
 /* Puts a step into a stream (NULL: the default stream); takes a copy of it. With the lock. */
 int double_put(void *stream, const double_step_t *step);
-
-#endif

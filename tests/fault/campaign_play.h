@@ -4,8 +4,7 @@
  * A reshard of six simulated ranks with a fault at one of its steps, on a virtual clock that also
  * drives their heartbeats.
  */
-#ifndef XM_CAMPAIGN_PLAY_H
-#define XM_CAMPAIGN_PLAY_H
+#pragma once
 
 #include "comm/fault/liveness.h"
 #include "tests/resharding/execute/sim_job.h"
@@ -64,5 +63,3 @@ int play_host_of(const play_t *play, int rank);
 void play_begin(play_t *play);
 /* Until every living rank has ended, the fault and what follows from it included. */
 void play_run(play_t *play);
-
-#endif

@@ -4,8 +4,7 @@
  * Watches the operations of simulated transports: every one that was posted ends exactly once.
  * One process, one set of transports at a time.
  */
-#ifndef XM_COUNTING_TRANSPORT_H
-#define XM_COUNTING_TRANSPORT_H
+#pragma once
 
 #include "comm/transport/transport.h"
 
@@ -23,5 +22,3 @@ void counting_transport_forget(int rank);
 
 /* Calls of `done` for operations that were not in flight, since the program began. */
 int counting_transport_surplus(void);
-
-#endif

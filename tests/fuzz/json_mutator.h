@@ -5,13 +5,10 @@
  * reached: a value becomes another one, vanishes, or is put in twice. Every fourth mutation is
  * libFuzzer's own, of the bytes.
  */
-#ifndef JSON_MUTATOR_H
-#define JSON_MUTATOR_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
 
 /* What a target's LLVMFuzzerCustomMutator returns. */
 size_t json_mutate(uint8_t *data, size_t size, size_t max_size, unsigned seed);
-
-#endif

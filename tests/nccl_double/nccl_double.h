@@ -20,8 +20,7 @@
  * on in the second example; NCCL_DOUBLE_HANG, "init" or the name of a call: it never ends;
  * NCCL_DOUBLE_WRONG, the name of a call: one byte of its result is wrong.
  */
-#ifndef NCCL_DOUBLE_H
-#define NCCL_DOUBLE_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -82,5 +81,3 @@ void nccl_double_add(nccl_exchange_t *exchange, int peer, bool send, const void 
 
 /* Until all is done, or the communicator aborted: false. */
 bool nccl_double_run(nccl_comm_t *comm, nccl_exchange_t *exchange);
-
-#endif

@@ -5,8 +5,7 @@
  * sends and receives, comm/transport/sim/fabric.c the resources and the clock,
  * comm/transport/sim/order.c the order in which resources serve. Not installed.
  */
-#ifndef XM_COMM_TRANSPORT_SIM_TRANSPORT_SIM_PRIVATE_H
-#define XM_COMM_TRANSPORT_SIM_TRANSPORT_SIM_PRIVATE_H
+#pragma once
 
 #include "comm/transport.h"
 #include "comm/transport/sim.h"
@@ -130,5 +129,3 @@ void xm_sim_order_recall(xm_sim_fabric_t *fabric, int rank);
 void xm_sim_order_pass_dead(xm_sim_fabric_t *fabric);
 
 void xm_sim_order_destroy(xm_sim_order_t *order);
-
-#endif

@@ -15,8 +15,7 @@
  * They are the headers of UCX's active messages. EAGER and CHUNK have bytes besides, and after them
  * one more byte that says whether they are what they should be.
  */
-#ifndef XM_COMM_TRANSPORT_UCX_FRAME_H
-#define XM_COMM_TRANSPORT_UCX_FRAME_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -57,5 +56,3 @@ void xm_ucx_frame_encode(const xm_ucx_frame_t *frame, uint8_t bytes[XM_UCX_FRAME
 
 /** XM_ERR_CORRUPT when the bytes are no frame, or one with impossible numbers. */
 xm_status_t xm_ucx_frame_decode(const void *bytes, size_t length, xm_ucx_frame_t *frame);
-
-#endif

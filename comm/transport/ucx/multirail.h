@@ -57,8 +57,7 @@
  *
  * Threads: as transport.h.
  */
-#ifndef XM_COMM_TRANSPORT_UCX_MULTIRAIL_H
-#define XM_COMM_TRANSPORT_UCX_MULTIRAIL_H
+#pragma once
 
 #include "comm/transport/ucx/frame.h"
 #include "comm/transport/ucx/transport_ucx_private.h"
@@ -273,5 +272,3 @@ void xm_ucx_failover_arm(xm_ucx_transport_t *self);
 void xm_ucx_failover_unwind(xm_ucx_transport_t *self);
 /** Before sleeping: true when the timer has fired, or a NIC has changed. */
 bool xm_ucx_failover_rings(xm_ucx_transport_t *self);
-
-#endif

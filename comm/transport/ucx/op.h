@@ -5,8 +5,7 @@
  * end them (comm/transport/ucx/op.c). What every message passes is here, so that it costs no calls.
  * Internal.
  */
-#ifndef XM_COMM_TRANSPORT_UCX_OP_H
-#define XM_COMM_TRANSPORT_UCX_OP_H
+#pragma once
 
 #include "comm/transport/ucx/transport_ucx_private.h"
 
@@ -88,5 +87,3 @@ static inline void xm_ucx_give_fragment(xm_ucx_fragment_t *fragment)
     fragment->next = self->free_fragments;
     self->free_fragments = fragment;
 }
-
-#endif

@@ -3,8 +3,7 @@
  * @file comm/transport/ucx/rail.h
  * One way through UCX: a context, a worker, its address. Internal.
  */
-#ifndef XM_COMM_TRANSPORT_UCX_RAIL_H
-#define XM_COMM_TRANSPORT_UCX_RAIL_H
+#pragma once
 
 #include <ucp/api/ucp.h>
 
@@ -88,5 +87,3 @@ void xm_ucx_append_word(char *text, size_t size, const char *word, size_t length
 
 /** UCX's status as ours. @p peer_failed says what a cancelled operation means. */
 xm_status_t xm_ucx_status(ucs_status_t status, bool peer_failed);
-
-#endif

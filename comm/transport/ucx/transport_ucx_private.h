@@ -29,8 +29,7 @@
  * Messages with a peer that several TCP rails reach are no such requests but travel in frames, see
  * comm/transport/ucx/multirail.h.
  */
-#ifndef XM_COMM_TRANSPORT_UCX_TRANSPORT_UCX_PRIVATE_H
-#define XM_COMM_TRANSPORT_UCX_TRANSPORT_UCX_PRIVATE_H
+#pragma once
 
 #include "comm/transport.h"
 #include "comm/topology.h"
@@ -214,5 +213,3 @@ void xm_ucx_memory_deregister(xm_transport_t *transport, xm_memory_t *memory);
 /** Ends what is in flight with a peer that UCX does not watch, and forgets its endpoints. */
 void xm_ucx_abandon(xm_ucx_peer_t *peer);
 void xm_ucx_destroy(xm_transport_t *transport);
-
-#endif

@@ -43,8 +43,7 @@
  * Cancelling a send that waits for its receiver has no effect in UCX; it ends when the
  * receiver takes it, the peer fails, or the transport is destroyed.
  */
-#ifndef XM_COMM_TRANSPORT_UCX_UCX_H
-#define XM_COMM_TRANSPORT_UCX_UCX_H
+#pragma once
 
 #include "comm/job.h"
 #include "comm/transport.h"
@@ -110,5 +109,3 @@ int xm_transport_ucx_shares(const xm_transport_t *transport, int peer, uint64_t 
  * connection. For reports and tests.
  */
 xm_status_t xm_transport_ucx_lanes(xm_transport_t *transport, int peer, char *buffer, size_t size);
-
-#endif

@@ -11,8 +11,7 @@
  * switch forwards (127.x.x.x, 169.254.x.x) only when there is no other. Two ranks then use the best
  * kind that both have.
  */
-#ifndef XM_COMM_TRANSPORT_VERBS_DEVICE_H
-#define XM_COMM_TRANSPORT_VERBS_DEVICE_H
+#pragma once
 
 #include <infiniband/verbs.h>
 
@@ -61,5 +60,3 @@ xm_status_t xm_verbs_ports_open(const char *nics, int rank, xm_verbs_port_t port
                                 int *count);
 
 void xm_verbs_ports_close(xm_verbs_port_t *ports, int count);
-
-#endif

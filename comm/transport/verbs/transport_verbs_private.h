@@ -33,8 +33,7 @@
  * An *wr* is something that a lane is to send and could not yet: it waits for a credit, room in
  * the send queue, or a send slot. A lane keeps the order of its work requests.
  */
-#ifndef XM_COMM_TRANSPORT_VERBS_TRANSPORT_VERBS_PRIVATE_H
-#define XM_COMM_TRANSPORT_VERBS_TRANSPORT_VERBS_PRIVATE_H
+#pragma once
 
 #include "comm/transport.h"
 #include "comm/transport/verbs.h"
@@ -313,5 +312,3 @@ xm_status_t xm_verbs_equip_port(xm_verbs_transport_t *self, xm_verbs_port_t *por
 
 /** Takes the slots from a port; the completion queue goes with the port. */
 void xm_verbs_strip_port(xm_verbs_port_t *port);
-
-#endif

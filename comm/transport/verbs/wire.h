@@ -22,8 +22,7 @@
  *
  * Decoders take any bytes: what they accept encodes to the same bytes again.
  */
-#ifndef XM_COMM_TRANSPORT_VERBS_WIRE_H
-#define XM_COMM_TRANSPORT_VERBS_WIRE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -103,5 +102,3 @@ bool xm_verbs_header_decode(const uint8_t *bytes, size_t size, xm_verbs_header_t
 /** Returns the bytes written, at most XM_VERBS_OFFER_SIZE. */
 size_t xm_verbs_offer_encode(const xm_verbs_offer_t *offer, uint8_t *bytes);
 bool xm_verbs_offer_decode(const uint8_t *bytes, size_t size, xm_verbs_offer_t *offer);
-
-#endif

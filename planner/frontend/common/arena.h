@@ -3,8 +3,7 @@
  * @file planner/frontend/common/arena.h
  * Memory of one model that is being read: handed out piece by piece, freed at once.
  */
-#ifndef AP_PLANNER_FRONTEND_COMMON_ARENA_H
-#define AP_PLANNER_FRONTEND_COMMON_ARENA_H
+#pragma once
 
 #include <stddef.h>
 
@@ -18,5 +17,3 @@ typedef struct arena {
 void *arena_get(arena_t *arena, size_t count, size_t size);
 
 void arena_clear(arena_t *arena);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A model's file, mapped and not loaded. */
-#ifndef AP_PLANNER_FRONTEND_COMMON_FILE_H
-#define AP_PLANNER_FRONTEND_COMMON_FILE_H
+#pragma once
 
 #include <stddef.h>
 
@@ -17,5 +16,3 @@ typedef struct ap_frontend_file {
 xm_status_t ap_frontend_file_map(const char *path, const char *format, ap_frontend_file_t *file);
 
 void ap_frontend_file_unmap(ap_frontend_file_t *file);
-
-#endif

@@ -6,8 +6,7 @@
  *
  * Threads: one at a time per object.
  */
-#ifndef AP_PLANNER_FRONTEND_COMMON_NOTES_H
-#define AP_PLANNER_FRONTEND_COMMON_NOTES_H
+#pragma once
 
 #include <autopar/frontend.h>
 
@@ -24,5 +23,3 @@ xm_status_t ap_frontend_notes_add(ap_frontend_notes_t *notes, const char *name);
 void ap_frontend_notes_keep(ap_frontend_notes_t *notes, void *source,
                             void (*destroy)(void *source));
 const void *ap_frontend_notes_source(const ap_frontend_notes_t *notes);
-
-#endif

@@ -3,8 +3,7 @@
  * @file planner/frontend/hlo/attribute.h
  * What the attributes of an instruction say, read when a rule asks.
  */
-#ifndef AP_PLANNER_FRONTEND_HLO_ATTRIBUTE_H
-#define AP_PLANNER_FRONTEND_HLO_ATTRIBUTE_H
+#pragma once
 
 #include "planner/frontend/hlo/module.h"
 
@@ -66,5 +65,3 @@ xm_status_t hlo_attribute_computation(const hlo_module_t *module, const hlo_inst
  */
 bool hlo_sharding_tiles(const hlo_module_t *module, const hlo_instruction_t *of, int rank,
                         int64_t *tiles);
-
-#endif

@@ -3,8 +3,7 @@
  * @file planner/frontend/hlo/build.h
  * From an HLO module to operators of a graph: values, and what makes them.
  */
-#ifndef AP_PLANNER_FRONTEND_HLO_BUILD_H
-#define AP_PLANNER_FRONTEND_HLO_BUILD_H
+#pragma once
 
 #include "planner/frontend/common.h"
 #include "planner/frontend/hlo/attribute.h"
@@ -76,5 +75,3 @@ xm_status_t hlo_emit_alike(hlo_build_t *b, const hlo_instruction_t *of, const op
                            const int *tensors, int operands, bool passes_on, int *result);
 
 xm_status_t hlo_no_memory(void);
-
-#endif

@@ -12,8 +12,7 @@
  *
  * Ownership: the text is not kept. Threads: no shared state.
  */
-#ifndef AP_PLANNER_FRONTEND_HLO_HLO_H
-#define AP_PLANNER_FRONTEND_HLO_HLO_H
+#pragma once
 
 #include <autopar/frontend.h>
 
@@ -22,5 +21,3 @@
 
 /** As ap_hlo_from_text(); the file is mapped, not loaded, so literals in it cost no memory. */
 xm_status_t ap_hlo_from_file(const char *path, ap_graph_t **graph, ap_frontend_notes_t **notes);
-
-#endif

@@ -6,8 +6,7 @@
  * The text is borrowed and never copied: what is read are slices of it. Blanks and comments of the
  * forms used by XLA are skipped between tokens.
  */
-#ifndef AP_PLANNER_FRONTEND_HLO_LEXER_H
-#define AP_PLANNER_FRONTEND_HLO_LEXER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -58,5 +57,3 @@ xm_status_t hlo_integer(hlo_cursor_t *cursor, int64_t *value);
 xm_status_t hlo_value(hlo_cursor_t *cursor, hlo_slice_t *value);
 /** Skips from an opening bracket, which is next, past the one that closes it. */
 xm_status_t hlo_balanced(hlo_cursor_t *cursor, hlo_slice_t *inside);
-
-#endif

@@ -7,8 +7,7 @@
  * where they are. Everything lives in the module's arena and points into the text, which must
  * outlive it.
  */
-#ifndef AP_PLANNER_FRONTEND_HLO_MODULE_H
-#define AP_PLANNER_FRONTEND_HLO_MODULE_H
+#pragma once
 
 #include "planner/frontend/hlo/type.h"
 
@@ -62,5 +61,3 @@ xm_status_t hlo_module_parse(const hlo_text_t *text, hlo_module_t **module);
 int hlo_module_find(const hlo_module_t *module, hlo_slice_t name);
 
 void hlo_module_destroy(hlo_module_t *module);
-
-#endif

@@ -12,8 +12,7 @@
  * | slice, pad, concatenate, dynamic slices, reduce-window, sort, fft | those left untouched |
  * | gather, scatter | indices, window dimensions taken whole, and the indexed ones (masked) |
  */
-#ifndef AP_PLANNER_FRONTEND_HLO_RULES_H
-#define AP_PLANNER_FRONTEND_HLO_RULES_H
+#pragma once
 
 #include "planner/frontend/hlo/attribute.h"
 #include "planner/rules.h"
@@ -47,5 +46,3 @@ void hlo_rules_scatter(operator_rule_t *rule);
 hlo_slice_t hlo_rules_combiner(operator_rule_t *rule);
 /** A list of dimensions, each once and below @p limit; a failure is noted in the rule. */
 hlo_list_t hlo_rules_dims(operator_rule_t *rule, const char *key, int limit);
-
-#endif

@@ -10,8 +10,7 @@
  *
  * Offsets are into the text; the text itself is not kept.
  */
-#ifndef AP_PLANNER_FRONTEND_HLO_SOURCE_H
-#define AP_PLANNER_FRONTEND_HLO_SOURCE_H
+#pragma once
 
 #include "planner/frontend/hlo/module.h"
 
@@ -110,5 +109,3 @@ bool hlo_source_loop_before(const hlo_source_t *source, const hlo_loop_t *a, con
 
 /** @p source is an hlo_source_t of malloc(); see ap_frontend_notes_keep(). */
 void hlo_source_destroy(void *source);
-
-#endif

@@ -3,8 +3,7 @@
  * @file planner/frontend/hlo/type.h
  * Reading the types of HLO values.
  */
-#ifndef AP_PLANNER_FRONTEND_HLO_TYPE_H
-#define AP_PLANNER_FRONTEND_HLO_TYPE_H
+#pragma once
 
 #include "planner/frontend/common.h"
 #include "planner/frontend/hlo/lexer.h"
@@ -12,5 +11,3 @@
 
 /** Reads a type with its layouts: `f32[8,128]{1,0:T(8,128)}`, `(s32[], (f32[2], pred[]))`. */
 xm_status_t hlo_type_parse(hlo_cursor_t *cursor, arena_t *arena, const operand_type_t **type);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The inside of the JSON front end: shared by planner/frontend/json/json.c,
  * planner/frontend/json/kinds.c and json_read.c. */
-#ifndef AP_PLANNER_FRONTEND_JSON_JSON_PRIVATE_H
-#define AP_PLANNER_FRONTEND_JSON_JSON_PRIVATE_H
+#pragma once
 
 #include <jansson.h>
 
@@ -52,5 +51,3 @@ typedef struct json_op {
 /* Adds an operator by what it is; its results go into `results`, their number into `made`. */
 xm_status_t json_add_by_kind(json_reader_t *r, const json_t *object, const json_op_t *op,
                              int *results, int *made);
-
-#endif

@@ -3,8 +3,7 @@
  * Where a value stands in a JSON text: jansson tells line and column of what it cannot parse, this
  * tells them of what it could.
  */
-#ifndef AP_PLANNER_FRONTEND_JSON_PLACE_H
-#define AP_PLANNER_FRONTEND_JSON_PLACE_H
+#pragma once
 
 #include <stddef.h>
 
@@ -29,5 +28,3 @@ void json_place_leave(json_place_t *place);
  */
 void json_place_find(const json_place_t *place, const char *text, size_t size, int *line,
                      int *column);
-
-#endif

@@ -3,8 +3,7 @@
  * From the nodes of an ONNX graph to operators: values, attributes, and what every operator's
  * reader needs. Private to the ONNX front end.
  */
-#ifndef AP_PLANNER_FRONTEND_ONNX_BUILD_H
-#define AP_PLANNER_FRONTEND_ONNX_BUILD_H
+#pragma once
 
 #include <jansson.h>
 
@@ -143,5 +142,3 @@ bool onnx_rule_movement(onnx_node_t *n);
 bool onnx_rule_window(onnx_node_t *n);
 /* Elements of result 0, when those of the inputs are known. */
 void onnx_fold(onnx_node_t *n);
-
-#endif

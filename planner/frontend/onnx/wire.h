@@ -3,8 +3,7 @@
  * An ONNX model without its weights: what is parsed by the schema must not hold gigabytes that
  * nobody looks at.
  */
-#ifndef AP_PLANNER_FRONTEND_ONNX_WIRE_H
-#define AP_PLANNER_FRONTEND_ONNX_WIRE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -19,5 +18,3 @@ enum { ONNX_KEPT_BYTES = 16 << 10 /* data of a tensor up to this size stays */ }
  */
 xm_status_t onnx_wire_shrink(const void *bytes, size_t size, const char *name, uint8_t **shrunk,
                              size_t *length);
-
-#endif

@@ -3,8 +3,7 @@
  * Building a model of the zoo: operators by name and rule. The first failure sticks and later calls
  * do nothing, so that a model reads as the list of its operators. Private to the zoo.
  */
-#ifndef AP_PLANNER_FRONTEND_ZOO_BUILDER_H
-#define AP_PLANNER_FRONTEND_ZOO_BUILDER_H
+#pragma once
 
 #include "planner/frontend/zoo.h"
 
@@ -71,5 +70,3 @@ const zoo_model_t *zoo_unet_model(size_t index);
 /* Final norm, head and cross entropy; `words` < 0: a head of its own. */
 void zoo_language_head(zoo_builder_t *b, const zoo_model_t *model, const ap_zoo_params_t *params,
                        bool shift, int words, int x);
-
-#endif

@@ -12,8 +12,7 @@
  *
  * XM_ERR_UNSUPPORTED when a table would exceed 2^20 cells. Threads: no shared state.
  */
-#ifndef AP_PLANNER_PUBLISHED_CHOICE_FRONTIER_H
-#define AP_PLANNER_PUBLISHED_CHOICE_FRONTIER_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -37,5 +36,3 @@ xm_status_t ap_search_frontier(const ap_choice_network_t *network, int points,
 
 /** Frees what it owns. NULL and all-zero are accepted. */
 void ap_frontier_clear(ap_frontier_t *frontier);
-
-#endif

@@ -11,8 +11,7 @@
  *
  * Deterministic by seed; never worse than the start. Threads: no shared state.
  */
-#ifndef AP_PLANNER_PUBLISHED_CHOICE_MCMC_H
-#define AP_PLANNER_PUBLISHED_CHOICE_MCMC_H
+#pragma once
 
 #include "planner/published/choice/network.h"
 
@@ -32,5 +31,3 @@ typedef struct ap_mcmc_params {
 /** @p assignment holds the start, then the best found. */
 xm_status_t ap_search_mcmc(const ap_choice_network_t *network, const ap_mcmc_params_t *params,
                            int *assignment);
-
-#endif

@@ -11,8 +11,7 @@
  * Units: seconds, bytes. Ownership: tables are borrowed and must outlive the network; many edges
  * may share one. Threads: shared freely once made.
  */
-#ifndef AP_PLANNER_PUBLISHED_CHOICE_NETWORK_H
-#define AP_PLANNER_PUBLISHED_CHOICE_NETWORK_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -57,5 +56,3 @@ double ap_choice_local_seconds(const ap_choice_network_t *network, int variable,
 
 /** NULL is accepted. */
 void ap_choice_network_destroy(ap_choice_network_t *network);
-
-#endif

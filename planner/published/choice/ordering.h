@@ -7,11 +7,8 @@
  *
  * Exact. XM_ERR_UNSUPPORTED when a table would exceed 2^24 cells. Threads: no shared state.
  */
-#ifndef AP_PLANNER_PUBLISHED_CHOICE_ORDERING_H
-#define AP_PLANNER_PUBLISHED_CHOICE_ORDERING_H
+#pragma once
 
 #include "planner/published/choice/network.h"
 
 xm_status_t ap_search_ordering(const ap_choice_network_t *network, int *assignment);
-
-#endif

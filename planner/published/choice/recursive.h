@@ -10,8 +10,7 @@
  * Not exact: a first axis is never taken back. With one axis the exact form is an optimum.
  * Deterministic. Threads: no shared state.
  */
-#ifndef AP_PLANNER_PUBLISHED_CHOICE_RECURSIVE_H
-#define AP_PLANNER_PUBLISHED_CHOICE_RECURSIVE_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -20,5 +19,3 @@
 /** The first @p levels of ap_choice_variable_t's `part` are decided in order. */
 xm_status_t ap_search_recursive(const ap_choice_network_t *network, int levels, bool greedy,
                                 int *assignment);
-
-#endif

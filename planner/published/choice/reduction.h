@@ -9,12 +9,9 @@
  * Exact. What takes more than 2^18 steps to enumerate, as mixtures of experts do, goes to
  * planner/published/choice/ordering.h instead, which may refuse it. Threads: no shared state.
  */
-#ifndef AP_PLANNER_PUBLISHED_CHOICE_REDUCTION_H
-#define AP_PLANNER_PUBLISHED_CHOICE_REDUCTION_H
+#pragma once
 
 #include "planner/published/choice/network.h"
 
 /** @p left (may be NULL): variables that could not be eliminated. */
 xm_status_t ap_search_reduction(const ap_choice_network_t *network, int *assignment, int *left);
-
-#endif

@@ -3,8 +3,7 @@
  * @file like_private.h
  * What the searches of like.h share: the run, its cases, and the judge. Not installed.
  */
-#ifndef AP_PLANNER_PUBLISHED_LIKE_LIKE_PRIVATE_H
-#define AP_PLANNER_PUBLISHED_LIKE_LIKE_PRIVATE_H
+#pragma once
 
 #include "planner/published/like.h"
 #include "planner/search.h"
@@ -61,5 +60,3 @@ bool ap_like_can_improve(const ap_like_t *like, double step);
 
 /* The searches. */
 ap_like_case_fn ap_like_grid, ap_like_choices, ap_like_layerwise, ap_like_ideals, ap_like_placement;
-
-#endif

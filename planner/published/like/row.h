@@ -14,8 +14,7 @@
  *
  * Constant data, shared freely.
  */
-#ifndef AP_PLANNER_PUBLISHED_LIKE_ROW_H
-#define AP_PLANNER_PUBLISHED_LIKE_ROW_H
+#pragma once
 
 #include "planner/stage.h"
 
@@ -66,5 +65,3 @@ xm_status_t ap_planner_preset_find(const char *name, const ap_planner_preset_t *
 
 /** "stage slicing", "grid", … */
 const char *ap_search_kind_name(ap_search_kind_t kind);
-
-#endif

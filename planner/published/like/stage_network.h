@@ -10,8 +10,7 @@
  *
  * Borrowed: the context. Not installed.
  */
-#ifndef AP_PLANNER_PUBLISHED_LIKE_STAGE_NETWORK_H
-#define AP_PLANNER_PUBLISHED_LIKE_STAGE_NETWORK_H
+#pragma once
 
 #include "planner/published/choice.h"
 #include "planner/stage.h"
@@ -34,5 +33,3 @@ xm_status_t ap_stage_network_solution(ap_stage_network_t *network, const int *as
 
 /** NULL is accepted. */
 void ap_stage_network_destroy(ap_stage_network_t *network);
-
-#endif

@@ -8,8 +8,7 @@
  *
  * Other keys (name) are passed over. Threads: no shared state.
  */
-#ifndef AP_PLANNER_PUBLISHED_PIPER_IMPORT_H
-#define AP_PLANNER_PUBLISHED_PIPER_IMPORT_H
+#pragma once
 
 #include <stddef.h>
 
@@ -22,5 +21,3 @@
  */
 xm_status_t ap_import_piper(const char *name, const char *text, size_t length,
                             ap_piper_problem_t *problem);
-
-#endif

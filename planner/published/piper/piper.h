@@ -19,8 +19,7 @@
  *
  * Deterministic. Threads: no shared state.
  */
-#ifndef AP_PLANNER_PUBLISHED_PIPER_PIPER_H
-#define AP_PLANNER_PUBLISHED_PIPER_PIPER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -95,5 +94,3 @@ xm_status_t ap_piper_solve(const ap_piper_problem_t *problem, ap_piper_plan_t *p
 /** Frees what it owns. NULL and all-zero are accepted. */
 void ap_piper_plan_clear(ap_piper_plan_t *plan);
 void ap_piper_problem_clear(ap_piper_problem_t *problem);
-
-#endif

@@ -7,8 +7,7 @@
  * many layers and few kinds, and how many layers of each kind run the slower way is all that a
  * knapsack has to choose.
  */
-#ifndef AP_PLANNER_PUBLISHED_PIPER_STAGE_H
-#define AP_PLANNER_PUBLISHED_PIPER_STAGE_H
+#pragma once
 
 #include "planner/published/piper/piper.h"
 
@@ -70,5 +69,3 @@ double ap_piper_pricing_best(ap_piper_pricing_t *pricing, int in_flight, int mos
 double ap_piper_pricing_memory(const ap_piper_pricing_t *pricing, int in_flight);
 /* Writes the variant of every layer in the last answer, in the order of `nodes`. */
 void ap_piper_pricing_variants(const ap_piper_pricing_t *pricing, int *variants);
-
-#endif

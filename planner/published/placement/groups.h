@@ -4,8 +4,7 @@
  * The operators that a placement keeps together, and what it costs to part them from others. Not
  * installed.
  */
-#ifndef AP_PLANNER_PUBLISHED_PLACEMENT_GROUPS_H
-#define AP_PLANNER_PUBLISHED_PLACEMENT_GROUPS_H
+#pragma once
 
 #include "planner/published/placement/placement.h"
 
@@ -38,5 +37,3 @@ typedef struct ap_placement_groups {
 xm_status_t ap_placement_groups_create(const ap_placement_problem_t *problem, bool absorb,
                                        ap_placement_groups_t *groups);
 void ap_placement_groups_clear(ap_placement_groups_t *groups);
-
-#endif

@@ -7,8 +7,7 @@
  *
  * Other keys (name, layerId) are passed over. Threads: no shared state.
  */
-#ifndef AP_PLANNER_PUBLISHED_PLACEMENT_IMPORT_H
-#define AP_PLANNER_PUBLISHED_PLACEMENT_IMPORT_H
+#pragma once
 
 #include <stddef.h>
 
@@ -21,5 +20,3 @@
  */
 xm_status_t ap_import_dnn_partitioning(const char *name, const char *text, size_t length,
                                        ap_placement_problem_t *problem);
-
-#endif

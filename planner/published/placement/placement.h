@@ -18,8 +18,7 @@
  *
  * Units: those of the input. Deterministic. Threads: no shared state.
  */
-#ifndef AP_PLANNER_PUBLISHED_PLACEMENT_PLACEMENT_H
-#define AP_PLANNER_PUBLISHED_PLACEMENT_PLACEMENT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -80,5 +79,3 @@ xm_status_t ap_placement_loads(const ap_placement_problem_t *problem, const int 
 /** Frees what it owns. NULL and all-zero are accepted. */
 void ap_placement_clear(ap_placement_t *placement);
 void ap_placement_problem_clear(ap_placement_problem_t *problem);
-
-#endif

@@ -7,8 +7,7 @@
  * not. Going back through the tables gives every value's *marginal*: the least cost of an
  * assignment that has it. Usage is not looked at; its prices are among the costs.
  */
-#ifndef AP_PLANNER_SOLVER_BOUND_EXACT_H
-#define AP_PLANNER_SOLVER_BOUND_EXACT_H
+#pragma once
 
 #include "planner/solver/network.h"
 
@@ -31,5 +30,3 @@ void ap_cfn_exact_marginals(ap_cfn_exact_t *exact, const double *cost, const siz
                             double *marginal);
 
 void ap_cfn_exact_destroy(ap_cfn_exact_t *exact);
-
-#endif

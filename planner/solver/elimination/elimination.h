@@ -14,8 +14,7 @@
  * Deterministic: of equal values the lowest wins. A forbidden combination is simply very expensive.
  * Threads: one object by one thread at a time.
  */
-#ifndef AP_PLANNER_SOLVER_ELIMINATION_ELIMINATION_H
-#define AP_PLANNER_SOLVER_ELIMINATION_ELIMINATION_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -46,5 +45,3 @@ double ap_elimination_minimum(const ap_elimination_t *elimination, const int *as
 void ap_elimination_trace(const ap_elimination_t *elimination, int *assignment);
 
 void ap_elimination_destroy(ap_elimination_t *elimination);
-
-#endif

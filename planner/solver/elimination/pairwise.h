@@ -20,8 +20,7 @@
  *     printf("%g, at least %g\n", result.objective, result.bound);
  * @endcode
  */
-#ifndef AP_PLANNER_SOLVER_ELIMINATION_PAIRWISE_H
-#define AP_PLANNER_SOLVER_ELIMINATION_PAIRWISE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -59,5 +58,3 @@ xm_status_t ap_intra_op_solve(const ap_intra_op_problem_t *problem, size_t max_c
 
 /** Cost of a choice. */
 double ap_intra_op_cost(const ap_intra_op_problem_t *problem, const int *choice);
-
-#endif

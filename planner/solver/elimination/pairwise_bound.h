@@ -4,8 +4,7 @@
  * (min-sum diffusion), a good choice decoded from it, and with both the strategies that no better
  * choice can contain. Private to the intra-operator solver.
  */
-#ifndef AP_PLANNER_SOLVER_ELIMINATION_PAIRWISE_BOUND_H
-#define AP_PLANNER_SOLVER_ELIMINATION_PAIRWISE_BOUND_H
+#pragma once
 
 #include "planner/solver/elimination/pairwise_reduce.h"
 
@@ -23,5 +22,3 @@ xm_status_t ap_intra_op_diffuse(ap_reduced_t *reduced, double tolerance, int *as
  * Strategies are renumbered.
  */
 xm_status_t ap_intra_op_fix(ap_reduced_t *reduced, double cost);
-
-#endif

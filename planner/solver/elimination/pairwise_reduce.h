@@ -3,8 +3,7 @@
  * A smaller problem with the same optimum: dominated strategies dropped, followers merged. Private
  * to the intra-operator solver.
  */
-#ifndef AP_PLANNER_SOLVER_ELIMINATION_PAIRWISE_REDUCE_H
-#define AP_PLANNER_SOLVER_ELIMINATION_PAIRWISE_REDUCE_H
+#pragma once
 
 #include "planner/solver/elimination/pairwise.h"
 
@@ -45,5 +44,3 @@ void ap_reduced_keep(ap_reduced_t *reduced, int node, const bool *keep);
 void ap_reduced_restore(const ap_reduced_t *reduced, const int *assignment, int *choice);
 
 void ap_reduced_destroy(ap_reduced_t *reduced);
-
-#endif

@@ -3,8 +3,7 @@
  * @file planner/solver/elimination/row.h
  * The inner loop of elimination.h: one row of a message. Not installed.
  */
-#ifndef AP_PLANNER_SOLVER_ELIMINATION_ROW_H
-#define AP_PLANNER_SOLVER_ELIMINATION_ROW_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -36,5 +35,3 @@ typedef struct ap_elimination_row {
  */
 void ap_elimination_minimise(const ap_elimination_source_t *sources, int source_count, int size,
                              const uint16_t *before, const ap_elimination_row_t *row);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The parts of a region, shared by its elimination and its prices. Internal. */
-#ifndef AP_PLANNER_SOLVER_LOCAL_LOCAL_PRIVATE_H
-#define AP_PLANNER_SOLVER_LOCAL_LOCAL_PRIVATE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -88,5 +87,3 @@ void ap_region_price(ap_cfn_region_t *self);
 
 /* What `value` uses in the intervals; returns its excess over `truth`. */
 double ap_region_use(ap_cfn_region_t *self, const int *value);
-
-#endif

@@ -7,8 +7,7 @@
  * exceed the slack, usage is priced by a few steps of a Lagrangian dual of just this region, whose
  * bound also tells when nothing better is there to be found.
  */
-#ifndef AP_PLANNER_SOLVER_LOCAL_REGION_H
-#define AP_PLANNER_SOLVER_LOCAL_REGION_H
+#pragma once
 
 #include <stdint.h>
 
@@ -43,5 +42,3 @@ xm_status_t ap_cfn_region_improve(ap_cfn_region_t *region, ap_cfn_state_t *state
                                   int count, bool *changed, bool *better);
 
 void ap_cfn_region_destroy(ap_cfn_region_t *region);
-
-#endif

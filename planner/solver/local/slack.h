@@ -3,8 +3,7 @@
  * What is left of the capacity at every time: a tree over time for sums on ranges and minima of
  * ranges, both in O(log times). Private to the solver.
  */
-#ifndef AP_PLANNER_SOLVER_LOCAL_SLACK_H
-#define AP_PLANNER_SOLVER_LOCAL_SLACK_H
+#pragma once
 
 #include "comm/base.h"
 
@@ -27,5 +26,3 @@ double ap_cfn_slack_least(const ap_cfn_slack_t *slack, int from, int to);
 int ap_cfn_slack_first_below(const ap_cfn_slack_t *slack, int from, int to, double limit);
 
 void ap_cfn_slack_destroy(ap_cfn_slack_t *slack);
-
-#endif

@@ -6,8 +6,7 @@
  * A forbidden cell counts as `forbidden`, a large number, so that bad assignments can be compared
  * and left step by step.
  */
-#ifndef AP_PLANNER_SOLVER_LOCAL_STATE_H
-#define AP_PLANNER_SOLVER_LOCAL_STATE_H
+#pragma once
 
 #include "planner/solver/network.h"
 #include "planner/solver/local/slack.h"
@@ -33,5 +32,3 @@ double ap_cfn_state_least_slack(const ap_cfn_state_t *state);
 bool ap_cfn_state_is_solution(const ap_cfn_state_t *state);
 
 void ap_cfn_state_destroy(ap_cfn_state_t *state);
-
-#endif

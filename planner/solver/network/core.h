@@ -8,8 +8,7 @@
  * has at least one value, all of finite cost. A variable's usage is given by segments: ranges of
  * times during which value x uses usage[x]; they do not overlap and ascend.
  */
-#ifndef AP_PLANNER_SOLVER_NETWORK_CORE_H
-#define AP_PLANNER_SOLVER_NETWORK_CORE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -99,5 +98,3 @@ static inline void ap_cfn_core_load(const ap_cfn_core_t *core, int variable, int
 bool ap_cfn_core_fits(const ap_cfn_core_t *core, const int *value, double *load);
 
 void ap_cfn_core_destroy(ap_cfn_core_t *core);
-
-#endif

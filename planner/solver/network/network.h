@@ -15,8 +15,7 @@
  * Storage is flat: node n's values are [node_at[n], node_at[n + 1]) of `costs` and `usages`.
  * Ownership: the arrays belong to the object. Threads: immutable once finished.
  */
-#ifndef AP_PLANNER_SOLVER_NETWORK_NETWORK_H
-#define AP_PLANNER_SOLVER_NETWORK_NETWORK_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -92,5 +91,3 @@ char *ap_cfn_format(ap_cfn_total_t total, char *buffer);
 
 /** Frees the arrays and the object. NULL is accepted. */
 void ap_cfn_destroy(ap_cfn_t *cfn);
-
-#endif

@@ -3,8 +3,7 @@
  * The searches' generator: xorshift64* (Vigna, "An experimental exploration of Marsaglia's
  * xorshift generators", 2016). Not installed.
  */
-#ifndef AP_PLANNER_SOLVER_NETWORK_RANDOM_H
-#define AP_PLANNER_SOLVER_NETWORK_RANDOM_H
+#pragma once
 
 #include <stdint.h>
 
@@ -24,5 +23,3 @@ static inline double ap_cfn_random_unit(uint64_t *state)
 {
     return xm_random_unit(ap_cfn_random(state));
 }
-
-#endif

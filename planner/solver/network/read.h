@@ -10,8 +10,7 @@
  *
  * The text is streamed: memory is that of the numbers, 8 bytes each.
  */
-#ifndef AP_PLANNER_SOLVER_NETWORK_READ_H
-#define AP_PLANNER_SOLVER_NETWORK_READ_H
+#pragma once
 
 #include "planner/solver/network/network.h"
 
@@ -22,5 +21,3 @@ xm_status_t ap_cfn_read(const char *path, double seconds, ap_cfn_t **cfn);
 
 /** The same from text in memory. */
 xm_status_t ap_cfn_read_text(const char *text, size_t length, ap_cfn_t **cfn);
-
-#endif

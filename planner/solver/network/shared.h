@@ -3,8 +3,7 @@
  * What the threads of one solve share: the best solution, the best bound, the prices, and when to
  * stop. Private to the solver. All calls may come from any thread.
  */
-#ifndef AP_PLANNER_SOLVER_NETWORK_SHARED_H
-#define AP_PLANNER_SOLVER_NETWORK_SHARED_H
+#pragma once
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -55,5 +54,3 @@ void ap_cfn_shared_raise(ap_cfn_shared_t *shared, double bound);
 double ap_cfn_rounding(double cost);
 
 void ap_cfn_shared_destroy(ap_cfn_shared_t *shared);
-
-#endif

@@ -5,8 +5,7 @@
  * A node's values are numbered 0 … size - 1 and renumbered when some go; `origin` has their
  * strategies in the original problem, by which the log speaks.
  */
-#ifndef AP_PLANNER_SOLVER_REDUCE_REDUCE_PRIVATE_H
-#define AP_PLANNER_SOLVER_REDUCE_REDUCE_PRIVATE_H
+#pragma once
 
 #include "planner/solver/reduce.h"
 
@@ -114,5 +113,3 @@ xm_status_t ap_reduce_profile(ap_cfn_reduction_t *self);
 
 /* Dominated values and nodes of degree up to two without usage, until there are none. */
 xm_status_t ap_reduce_values(ap_cfn_reduction_t *self);
-
-#endif

@@ -7,8 +7,7 @@
  * prices, values that no better solution can have are dropped, and variables with one value go; a
  * branch takes the cheapest value of a variable, its sibling all others.
  */
-#ifndef AP_PLANNER_SOLVER_TREE_BRANCH_H
-#define AP_PLANNER_SOLVER_TREE_BRANCH_H
+#pragma once
 
 #include "planner/solver/bound.h"
 #include "planner/solver/network.h"
@@ -21,5 +20,3 @@
  */
 xm_status_t ap_cfn_branch(const ap_cfn_dual_t *root, ap_cfn_shared_t *shared, int64_t most,
                           int64_t *nodes);
-
-#endif

@@ -6,8 +6,7 @@
  * are large there are gaps between the sums. A capacity inside a gap may as well be the gap's lower
  * end: no assignment is lost, and a price on usage then gives a better bound.
  */
-#ifndef AP_PLANNER_SOLVER_TREE_SUMS_H
-#define AP_PLANNER_SOLVER_TREE_SUMS_H
+#pragma once
 
 #include "planner/solver/network.h"
 
@@ -19,5 +18,3 @@
  */
 xm_status_t ap_cfn_lower_capacities(const ap_cfn_core_t *core, const size_t *at, const bool *keep,
                                     const double *price, size_t work, double *capacity);
-
-#endif

@@ -4,8 +4,7 @@
  * own. Private to the solver; branch and bound (planner/solver/tree/branch.h) and dives
  * (planner/solver/tree/dive.h) are made of it.
  */
-#ifndef AP_PLANNER_SOLVER_TREE_TREE_H
-#define AP_PLANNER_SOLVER_TREE_TREE_H
+#pragma once
 
 #include "planner/solver/bound.h"
 #include "planner/solver/network.h"
@@ -49,5 +48,3 @@ void ap_cfn_node_offer(ap_cfn_tree_t *tree, const ap_cfn_node_t *node);
 double ap_cfn_tree_goal(ap_cfn_tree_t *tree);
 
 void ap_cfn_node_destroy(ap_cfn_node_t *node);
-
-#endif

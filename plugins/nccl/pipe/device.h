@@ -8,8 +8,7 @@
  * (nic_choice.h; those of XM_NICS=^… left out), in PCI order; one device that stands for whatever
  * UCX chooses.
  */
-#ifndef XM_PLUGINS_NCCL_PIPE_DEVICE_H
-#define XM_PLUGINS_NCCL_PIPE_DEVICE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -35,5 +34,3 @@ xm_status_t xm_pipe_devices_list(const char *sysfs, xm_pipe_device_t *devices, i
  * off, so that "…/0000:3b:00.0/virtio1" becomes "…/0000:3b:00.0". False when there is none.
  */
 bool xm_pipe_device_pci_path(char *path);
-
-#endif

@@ -42,8 +42,7 @@
  * Threads: a pipe may be used by several threads at once; each call takes its lock. A listener is
  * used by one thread at a time. Requests belong to the pipe.
  */
-#ifndef XM_PLUGINS_NCCL_PIPE_PIPE_H
-#define XM_PLUGINS_NCCL_PIPE_PIPE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -137,5 +136,3 @@ char *xm_pipe_peer(const xm_pipe_t *pipe, char *buffer, size_t size);
  * takes it within 2 seconds. NULL is accepted.
  */
 void xm_pipe_destroy(xm_pipe_t *pipe);
-
-#endif

@@ -7,8 +7,7 @@
  * The sender is rank 0 of the transport, the receiver rank 1. What callbacks of the transport find
  * wrong is only noted (xm_pipe_mark_failed()); the transport is fenced outside of them.
  */
-#ifndef XM_PLUGINS_NCCL_PIPE_PIPE_PRIVATE_H
-#define XM_PLUGINS_NCCL_PIPE_PIPE_PRIVATE_H
+#pragma once
 
 #include <pthread.h>
 
@@ -181,5 +180,3 @@ xm_status_t xm_pipe_acknowledge(xm_pipe_t *pipe, bool due);
 
 /** Takes a receive off the list of those that wait for messages. */
 void xm_pipe_remove_posted(xm_pipe_t *pipe, const xm_pipe_request_t *request);
-
-#endif

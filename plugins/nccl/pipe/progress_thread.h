@@ -9,8 +9,7 @@
  * thread looks, every few milliseconds, after the senders whose messages have not all been
  * acknowledged, as long as there are such; otherwise it sleeps. Without senders there is no thread.
  */
-#ifndef XM_PLUGINS_NCCL_PIPE_PROGRESS_THREAD_H
-#define XM_PLUGINS_NCCL_PIPE_PROGRESS_THREAD_H
+#pragma once
 
 #include "plugins/nccl/pipe/pipe_private.h"
 
@@ -22,5 +21,3 @@ void xm_pipe_progress_thread_remove(xm_pipe_t *pipe);
 
 /** Says that a sender has sent something. */
 void xm_pipe_progress_thread_wake(void);
-
-#endif

@@ -16,8 +16,7 @@
  *
  * Integers are little-endian.
  */
-#ifndef XM_PLUGINS_NCCL_PIPE_WIRE_H
-#define XM_PLUGINS_NCCL_PIPE_WIRE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -98,5 +97,3 @@ void xm_pipe_pack_header(const xm_pipe_header_t *header, const void *data,
 /** Reads one; @p data points at the bytes of a short message behind it, else is NULL. */
 void xm_pipe_read_header(const uint8_t bytes[XM_PIPE_HEADER_SIZE], xm_pipe_header_t *header,
                          const uint8_t **data);
-
-#endif

@@ -8,8 +8,7 @@
  * Where all memory is the host's, executor->device is NULL; functions that are given the executor
  * then do nothing, or say so.
  */
-#ifndef XM_RESHARDING_EXECUTE_CARRIER_DEVICE_H
-#define XM_RESHARDING_EXECUTE_CARRIER_DEVICE_H
+#pragma once
 
 #include "resharding/execute/execute_private.h"
 
@@ -79,5 +78,3 @@ bool xm_device_is_busy(const xm_executor_t *executor);
 /* Waits for a range of a tile there and lends its bytes: at most *count elements, which it says. */
 xm_status_t xm_device_read(xm_executor_t *executor, const xm_view_t *view, const void *tile,
                            int64_t first, int64_t *count, const char **bytes);
-
-#endif

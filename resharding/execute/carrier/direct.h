@@ -5,8 +5,7 @@
  * resharding/execute/carrier/direct_offer.c (which of them do, in a run) know together. Not
  * installed.
  */
-#ifndef XM_RESHARDING_EXECUTE_CARRIER_DIRECT_H
-#define XM_RESHARDING_EXECUTE_CARRIER_DIRECT_H
+#pragma once
 
 #include <stdatomic.h>
 
@@ -91,5 +90,3 @@ void xm_direct_write_offers(xm_executor_t *executor);
 
 /* A run begins: the ends of every such lane agree which hops go directly. */
 void xm_direct_offer(xm_executor_t *executor);
-
-#endif

@@ -4,8 +4,7 @@
  * Suite cases by name, planned on emulated hosts with NICs of 1 GiB/s, so that times in seconds are
  * GiB through one NIC.
  */
-#ifndef XM_TESTS_BENCH_CASES_BENCH_FIXTURE_H
-#define XM_TESTS_BENCH_CASES_BENCH_FIXTURE_H
+#pragma once
 
 #include "bench/cases/prepared.h"
 #include "bench/run/rates.h"
@@ -52,5 +51,3 @@ static inline void bench_fixture_close(bench_fixture_t *fixture)
     rb_host_map_clear(&fixture->hosts);
     rb_case_clear(&fixture->one);
 }
-
-#endif

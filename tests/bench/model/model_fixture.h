@@ -3,8 +3,7 @@
  * @file model_fixture.h
  * Files of the model tests: the recorded ones by name, and small ones written for one test.
  */
-#ifndef XM_TESTS_BENCH_MODEL_MODEL_FIXTURE_H
-#define XM_TESTS_BENCH_MODEL_MODEL_FIXTURE_H
+#pragma once
 
 #include <stdio.h>
 #include <unistd.h>
@@ -39,5 +38,3 @@ static inline const char *model_fixture_write(const char *text, char path[MODEL_
     ck_assert_int_eq(fclose(file), 0);
     return path;
 }
-
-#endif

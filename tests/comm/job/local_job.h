@@ -7,8 +7,7 @@
  * rank with status 1. A rank that runs longer than the job's deadline is killed and counts as
  * failed, so no test hangs.
  */
-#ifndef XM_TESTS_COMM_JOB_LOCAL_JOB_H
-#define XM_TESTS_COMM_JOB_LOCAL_JOB_H
+#pragma once
 
 #include <stdatomic.h>
 #include <sys/types.h>
@@ -85,5 +84,3 @@ void local_fail(const char *file, int line, const char *format, ...)
         local_expect(strstr(xm_last_error(), (text)) != NULL, "%s: '%s' lacks '%s'", #call,        \
                      xm_last_error(), (text));                                                     \
     } while (0)
-
-#endif

@@ -4,8 +4,7 @@
  * A caller's allgather for tests: every rank has a socket to one more process, the relay, which
  * collects a block from each and sends all of them back. Nothing of crossmesh is used.
  */
-#ifndef XM_TESTS_COMM_JOB_RELAY_TABLE_H
-#define XM_TESTS_COMM_JOB_RELAY_TABLE_H
+#pragma once
 
 #include "comm/job/bootstrap.h"
 #include "tests/comm/job/local_job.h"
@@ -32,5 +31,3 @@ typedef struct relay_slot {
 
 /* In a rank: its table, over `slot`. */
 xm_oob_t relay_table(const relay_t *relay, int rank, relay_slot_t *slot);
-
-#endif

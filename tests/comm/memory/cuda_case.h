@@ -4,8 +4,7 @@
  * What tests of CUDA memory share: they run with a stand-in for the driver (tests/cuda_double), and
  * under the label gpu with the real one where there is a device.
  */
-#ifndef XM_TESTS_COMM_MEMORY_CUDA_CASE_H
-#define XM_TESTS_COMM_MEMORY_CUDA_CASE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -29,5 +28,3 @@ bool cuda_logged(const char *text);
 
 /* Puts a copy into CUDA's default stream and does not wait for it. */
 void cuda_copy_on_default_stream(const void *to, const void *from, size_t bytes);
-
-#endif

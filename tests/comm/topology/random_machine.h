@@ -4,8 +4,7 @@
  * Random hosts as hwloc XML, for properties that must hold on any: packages, NUMA nodes, switches
  * in switches, GPUs, and NICs of all kinds, speeds and states.
  */
-#ifndef XM_TESTS_COMM_TOPOLOGY_RANDOM_MACHINE_H
-#define XM_TESTS_COMM_TOPOLOGY_RANDOM_MACHINE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -18,5 +17,3 @@ typedef struct random_machine_params {
 
 /* The same text for the same parameters. To be freed. */
 char *random_machine_xml(const random_machine_params_t *params);
-
-#endif

@@ -7,8 +7,7 @@
  * ranks (processes, usually), gives each a slot with its transport, and runs the case's function
  * on it; the case reports with local_expect().
  */
-#ifndef XM_TESTS_COMM_TRANSPORT_CONFORMANCE_H
-#define XM_TESTS_COMM_TRANSPORT_CONFORMANCE_H
+#pragma once
 
 #include "comm/transport/transport.h"
 
@@ -38,5 +37,3 @@ void conformance_check_counters(const xm_counters_t *counters, bool nics);
 
 extern const conformance_case_t conformance_cases[];
 extern const int conformance_case_count;
-
-#endif

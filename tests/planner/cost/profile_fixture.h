@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A small invented cluster for planner tests: 2 hosts of 4 devices, latencies and bandwidths in
  * round numbers. */
-#ifndef XM_TESTS_PLANNER_COST_PROFILE_FIXTURE_H
-#define XM_TESTS_PLANNER_COST_PROFILE_FIXTURE_H
+#pragma once
 
 #include "comm/profile/cluster_profile.h"
 #include "xm_test.h"
@@ -51,5 +50,3 @@ static inline unsigned fixture_random(unsigned *state)
     *state = *state * 1664525U + 1013904223U;
     return *state >> 8;
 }
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A sharding problem as full tables between all its nodes, solved without the network of
  * planner/intra_op/: what the product's way is held against. */
-#ifndef TESTS_PLANNER_INTRA_OP_TABLES_FIXTURE_H
-#define TESTS_PLANNER_INTRA_OP_TABLES_FIXTURE_H
+#pragma once
 
 #include <stdlib.h>
 
@@ -68,5 +67,3 @@ static inline int *tables_solve(const ap_shard_problem_t *p, ap_intra_op_result_
     tables_close(&t);
     return choice;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Checks the layers of a graph of one pass or of a whole training step. */
-#ifndef TESTS_PLANNER_PASSES_CHECK_LAYERS_H
-#define TESTS_PLANNER_PASSES_CHECK_LAYERS_H
+#pragma once
 
 #include "planner/graph.h"
 #include "xm_test.h"
@@ -44,5 +43,3 @@ static void check_layers(const ap_graph_t *graph)
         }
     }
 }
-
-#endif

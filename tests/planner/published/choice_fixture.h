@@ -3,8 +3,7 @@
  * @file choice_fixture.h
  * Random choice networks, and the answers that trying every assignment gives.
  */
-#ifndef XM_TESTS_PLANNER_PUBLISHED_CHOICE_FIXTURE_H
-#define XM_TESTS_PLANNER_PUBLISHED_CHOICE_FIXTURE_H
+#pragma once
 
 #include "planner/published/choice/network.h"
 
@@ -30,5 +29,3 @@ bool choice_fixture_next(const ap_choice_network_t *network, int *assignment);
 
 /** Least seconds over all assignments. */
 double choice_fixture_least(const ap_choice_network_t *network);
-
-#endif

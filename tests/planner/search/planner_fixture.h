@@ -3,8 +3,7 @@
  * @file planner_fixture.h
  * A cluster profile with round numbers for the planner's tests.
  */
-#ifndef XM_TESTS_PLANNER_SEARCH_PLANNER_FIXTURE_H
-#define XM_TESTS_PLANNER_SEARCH_PLANNER_FIXTURE_H
+#pragma once
 
 #include "comm/profile/cluster_profile.h"
 #include "planner/plan/schedule.h"
@@ -30,5 +29,3 @@ xm_cluster_profile_t *planner_fixture_unequal(int hosts, int devices, double mem
 /** The step of a plan under a schedule, simulated; @p profile as in ap_plan_simulation_t. */
 int64_t planner_fixture_step_ns(const ap_plan_t *plan, ap_schedule_kind_t kind,
                                 const xm_cluster_profile_t *profile);
-
-#endif

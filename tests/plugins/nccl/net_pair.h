@@ -3,8 +3,7 @@
  * @file net_pair.h
  * Two processes joined by a connection of the plugin: rank 0 sends, rank 1 receives.
  */
-#ifndef NET_PAIR_H
-#define NET_PAIR_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdint.h>
@@ -68,5 +67,3 @@ nccl_result_t pair_wait(pair_t *pair, void *request, int *sizes);
 /* Bytes that depend on where they are. */
 void pair_fill(uint8_t *bytes, size_t size, uint32_t seed);
 void pair_check(const uint8_t *bytes, size_t size, uint32_t seed);
-
-#endif

@@ -4,8 +4,7 @@
  * One version of a network plugin's table, opened as NCCL opens it, and called as that version of
  * NCCL calls it. Tests of all versions are written once with it.
  */
-#ifndef NET_TABLE_H
-#define NET_TABLE_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -56,5 +55,3 @@ nccl_result_t net_close_receive(const net_table_t *net, void *comm);
 nccl_result_t net_close_listen(const net_table_t *net, void *comm);
 /* From v9 on. */
 nccl_result_t net_make_virtual(const net_table_t *net, int *device, int count, const int *members);
-
-#endif

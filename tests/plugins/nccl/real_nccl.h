@@ -5,8 +5,7 @@
  * symbol table of a libnccl.so.2 that was not stripped, of the version whose tables are
  * known: 2.28. None of them needs a GPU.
  */
-#ifndef REAL_NCCL_H
-#define REAL_NCCL_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -24,5 +23,3 @@ const void *real_nccl_table(const char *path, int version, void *plugin);
 
 /* Likewise getNcclTuner_v5(). */
 const void *real_nccl_tuner(const char *path, void *plugin);
-
-#endif

@@ -4,8 +4,7 @@
  * Makes any transport one that takes device memory, as a UCX with CUDA does: messages from and to a
  * device go by way of the host.
  */
-#ifndef XM_TESTS_RESHARDING_EXECUTE_CUDA_TRANSPORT_H
-#define XM_TESTS_RESHARDING_EXECUTE_CUDA_TRANSPORT_H
+#pragma once
 
 #include "comm/memory/memory.h"
 #include "comm/transport/transport.h"
@@ -15,5 +14,3 @@ void cuda_transport_wrap(xm_memory_space_t *space, xm_transport_t **transport);
 
 /* Messages that a wrapper had from or to a device. */
 int64_t cuda_transport_messages(const xm_transport_t *transport);
-
-#endif

@@ -3,8 +3,7 @@
  * @file sim_job.h
  * Random batches, and jobs that run their plans in this process on a simulated fabric.
  */
-#ifndef XM_TESTS_RESHARDING_EXECUTE_SIM_JOB_H
-#define XM_TESTS_RESHARDING_EXECUTE_SIM_JOB_H
+#pragma once
 
 #include "comm/memory/memory.h"
 #include "comm/transport/sim.h"
@@ -84,5 +83,3 @@ void sim_job_fill(sim_job_t *job, uint64_t seed);
 void sim_job_check(const sim_job_t *job, const char *text);
 /* Runs until every rank has ended; false when the fabric stands still before that. */
 bool sim_job_run(sim_job_t *job, xm_status_t *results);
-
-#endif

@@ -4,8 +4,7 @@
  * All messages of a plan, one chunk of one hop each, in plan order, and what each occupies in the
  * words of network.h: what naive simulations work on.
  */
-#ifndef XM_TESTS_RESHARDING_PLAN_MESSAGE_TRACE_H
-#define XM_TESTS_RESHARDING_PLAN_MESSAGE_TRACE_H
+#pragma once
 
 #include "tests/resharding/plan/random_case.h"
 #include "resharding/plan/plan_private.h"
@@ -53,5 +52,3 @@ int64_t message_trace_source(const message_trace_t *trace, const traced_message_
 
 /* First start and last arrival of every hop, from the messages; the caller frees it. */
 xm_span_t *message_trace_spans(const message_trace_t *trace);
-
-#endif

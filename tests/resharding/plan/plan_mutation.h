@@ -3,8 +3,7 @@
  * @file plan_mutation.h
  * Every way to break one thing of a right plan.
  */
-#ifndef XM_TESTS_RESHARDING_PLAN_PLAN_MUTATION_H
-#define XM_TESTS_RESHARDING_PLAN_PLAN_MUTATION_H
+#pragma once
 
 #include "tests/resharding/plan/random_case.h"
 #include "resharding/plan/plan_private.h"
@@ -35,5 +34,3 @@ const xm_route_t *plan_route_of(const xm_plan_t *plan, const xm_transfer_t *tran
 xm_route_t *plan_own_route(xm_plan_t *plan, xm_transfer_t *transfer);
 int *route_ranks(xm_route_t *route);
 int *route_parents(xm_route_t *route);
-
-#endif

@@ -4,8 +4,7 @@
  * Seeded random resharding problems, the pattern that fills their tensors, and a naive reference
  * check.
  */
-#ifndef XM_TESTS_RESHARDING_PLAN_RANDOM_CASE_H
-#define XM_TESTS_RESHARDING_PLAN_RANDOM_CASE_H
+#pragma once
 
 #include "comm/base/random.h"
 #include "resharding/plan/plan.h"
@@ -85,5 +84,3 @@ static inline const xm_unit_task_t *plan_task_at(const xm_plan_t *plan, int64_t 
 
     return &xm_plan_tasks(plan, &count)[index];
 }
-
-#endif

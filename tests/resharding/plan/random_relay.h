@@ -4,8 +4,7 @@
  * Right plans of any form, made from any plan: transfers that start from what other transfers
  * brought, routes that are any tree, chunks of any size.
  */
-#ifndef XM_TESTS_RESHARDING_PLAN_RANDOM_RELAY_H
-#define XM_TESTS_RESHARDING_PLAN_RANDOM_RELAY_H
+#pragma once
 
 #include "tests/resharding/plan/random_case.h"
 #include "resharding/plan/plan_private.h"
@@ -22,5 +21,3 @@ void random_trees(random_t *random, xm_plan_t *plan);
 
 /* Cuts every task into up to `most` chunks. */
 void random_chunks(random_t *random, xm_plan_t *plan, int most);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Random problems for the tests of schedulers that work on hosts, and a check of what they return.
  */
-#ifndef XM_TESTS_RESHARDING_SOLVE_SHOP_CASE_H
-#define XM_TESTS_RESHARDING_SOLVE_SHOP_CASE_H
+#pragma once
 
 #include "resharding/solve/problem.h"
 
@@ -28,5 +27,3 @@ void shop_case_destroy(shop_case_t *c);
 /* Fails the test unless the hops are a valid schedule of the problem that ends at the makespan. */
 void shop_check(const xm_problem_t *problem, const xm_hop_t *hops, int64_t count,
                 int64_t makespan_ns);
-
-#endif

@@ -6,8 +6,7 @@
  * A rank calls lane_strike_begin(), opens its transport, and calls lane_strike_learn(). From then
  * on lane_strike() finds the sockets of a lane by the ports at which the rails listen.
  */
-#ifndef XM_TESTS_COMM_TRANSPORT_UCX_LANE_STRIKE_H
-#define XM_TESTS_COMM_TRANSPORT_UCX_LANE_STRIKE_H
+#pragma once
 
 #include "comm/job/bootstrap.h"
 
@@ -26,5 +25,3 @@ int lane_strike(int rank, int lane, void (*strike)(int fd));
 void lane_cut(int fd);
 void lane_swallow(int fd);
 void lane_let_through(int fd);
-
-#endif

@@ -4,8 +4,7 @@
  * A rank of a UCX transport that has multirail with all others (comm/transport/ucx/multirail.h),
  * and nothing of UCX: for tests that put frames in by hand, or stand in for UCX.
  */
-#ifndef XM_TESTS_COMM_TRANSPORT_UCX_MULTIRAIL_PEER_H
-#define XM_TESTS_COMM_TRANSPORT_UCX_MULTIRAIL_PEER_H
+#pragma once
 
 #include "comm/transport/ucx/multirail.h"
 
@@ -20,5 +19,3 @@ multirail_peer_t *multirail_peer_open(int rank, int ranks, int lanes);
 
 /* Ends what is in flight. */
 void multirail_peer_close(multirail_peer_t *slot);
-
-#endif

@@ -4,8 +4,7 @@
  * What the tests of the verbs transport share: the RDMA devices of the machine, and a rank's slot
  * on them. Without a device they are skipped, with status 77.
  */
-#ifndef XM_TESTS_COMM_TRANSPORT_VERBS_VERBS_SLOT_H
-#define XM_TESTS_COMM_TRANSPORT_VERBS_VERBS_SLOT_H
+#pragma once
 
 #include "tests/comm/job/local_job.h"
 #include "tests/comm/transport/conformance.h"
@@ -40,5 +39,3 @@ TCase *verbs_add_case(Suite *suite, const char *name);
 
 /* Makes the suite with a device, runs it, and fails when nothing went over the device. */
 int verbs_run(void (*fill)(Suite *suite), const char *name);
-
-#endif
