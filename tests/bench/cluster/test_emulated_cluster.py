@@ -10,7 +10,7 @@ import sys
 import cluster_lab as lab
 from cluster_lab import expect, on, up
 
-COPY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../baseline/copy_rate.py")
+COPY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "copy_rate.py")
 PAYLOAD = (1500 - 52) / (1500 + 14)
 
 
