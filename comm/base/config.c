@@ -97,10 +97,8 @@ static xm_status_t check_levels(const xm_config_row_t *row, const char *text)
         return XM_OK;
     }
     for (int s = 0; s < XM_LOG_SUBJECT_COUNT; ++s) {
-        size_t used = strlen(names);
-
-        (void)snprintf(names + used, sizeof(names) - used, "%s%s", s > 0 ? ", " : "",
-                       xm_log_subject_name((xm_log_subject_t)s));
+        xm_text_list_add(names, sizeof(names), ", ", "%s",
+                         xm_log_subject_name((xm_log_subject_t)s));
     }
     return xm_error_set(
         XM_ERR_PARSE,
