@@ -34,7 +34,7 @@ xm_status_t ap_planner_model_read(const char *path, const char *const *dims, siz
         return status;
     }
     made.file_ops = ap_graph_ops(file);
-    status = ap_forward_pass(file, &forward);
+    status = ap_forward_pass(file, &forward, &made.step);
     if (status != XM_OK) {
         status = xm_error_prefix(status, "%s", path);
         goto destroy_file;

@@ -18,6 +18,7 @@ typedef struct ap_planner_model {
     ap_graph_t *graph;           /**< finished, with its loss named */
     int file_ops;                /**< operators that the file holds */
     int forward_ops;             /**< of these, the forward pass */
+    ap_forward_info_t step;      /**< what else the file is seen to do */
     bool own_layers;             /**< as the file has them */
     ap_layering_info_t layering; /**< of `graph` */
 } ap_planner_model_t;
