@@ -31,6 +31,10 @@ xm_status_t ap_planner_model_read(const char *path, const char *const *dims, siz
  * inputs have; 1 without inputs. */
 int64_t ap_planner_model_samples(const ap_graph_t *forward);
 
+/** Whether the file's own step keeps little more of a layer than its input: it computes more than
+ * half of its forward products again. */
+bool ap_planner_model_recomputes(const ap_planner_model_t *model);
+
 /** Whether anything is said about layers. */
 bool ap_planner_model_is_given(const ap_layering_t *how);
 
