@@ -241,7 +241,7 @@ def main():
             except Unreadable as error:
                 sys.exit(f"{name} on {'x'.join(map(str, mesh))}: {error}")
             results += made
-            print(details(made), summary(made), sep="\n\n", end="\n\n", flush=True)
+            print(details(made), end="\n\n", flush=True)
     text = summary(results) + "\n\n" + details(results) + "\n"
     if given.markdown:
         given.markdown.write_text(text, encoding="utf-8")
