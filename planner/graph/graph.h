@@ -16,6 +16,9 @@
 #include "comm/base.h"
 #include "planner/graph/sharding_rule.h"
 
+/** No real tensor has as many elements; sums of bytes and FLOPs over a whole graph fit 64 bits. */
+#define AP_MOST_ELEMENTS (INT64_C(1) << 48)
+
 /**
  * "float16", "bfloat16", "float32", "float64", "int32", "int8", "int16", "int64",
  * "complex128". */
