@@ -18,7 +18,6 @@
 
 #include "comm/base.h"
 #include "planner/solver.h"
-#include "planner/solver/elimination.h"
 #include "planner/intra_op/network.h"
 #include "planner/intra_op/price.h"
 
@@ -50,7 +49,7 @@ struct ap_shard_plan {
 
 const char *ap_shard_solver_name(ap_shard_solver_t solver)
 {
-    static const char *const names[AP_SHARD_SOLVERS] = {"cfn", "cbc", "dp"};
+    static const char *const names[AP_SHARD_SOLVERS] = {"cfn", "cbc"};
 
     return names[solver];
 }
@@ -71,63 +70,6 @@ double ap_shard_memory_sum(const ap_shard_memory_t *memory)
         sum += memory->part[part];
     }
     return sum;
-}
-
-/* Solves the network by planner/solver/elimination/pairwise.h: costs as doubles, no usage. This is
- * the independent second solver of the tests. */
-static xm_status_t solve_dp(const ap_cfn_t *cfn, int *choice, ap_cfn_result_t *result)
-{
-    ap_intra_op_problem_t problem;
-    ap_intra_op_result_t found;
-    size_t values = cfn->node_at[cfn->nodes], cells = cfn->cell_at[cfn->edges];
-    double *numbers = malloc((values + cells + 1) * sizeof(*numbers));
-    int *counts = malloc((cfn->nodes + 1) * sizeof(*counts));
-    const double **costs = malloc((cfn->nodes + 1) * sizeof(*costs));
-    ap_intra_op_edge_t *edges = malloc((cfn->edges + 1) * sizeof(*edges));
-    xm_status_t status;
-
-    if (numbers == NULL || counts == NULL || costs == NULL || edges == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu nodes", cfn->nodes);
-        goto release;
-    }
-    /* What planner/solver/elimination/pairwise.h forbids is less than the network's largest costs,
-     * so costs are scaled down and forbidden ones set apart. */
-    for (size_t k = 0; k < values + cells; ++k) {
-        int64_t cost = k < values ? cfn->costs[k] : cfn->cells[k - values];
-
-        numbers[k] = cost < AP_CFN_INFINITE ? 1e-4 * (double)cost : 2 * AP_INTRA_OP_INFINITE;
-    }
-    for (size_t n = 0; n < cfn->nodes; ++n) {
-        counts[n] = (int)ap_cfn_strategies(cfn, n);
-        costs[n] = numbers + cfn->node_at[n];
-    }
-    for (size_t e = 0; e < cfn->edges; ++e) {
-        edges[e] = (ap_intra_op_edge_t){.a = cfn->scope[2 * e],
-                                        .b = cfn->scope[2 * e + 1],
-                                        .costs = numbers + values + cfn->cell_at[e]};
-    }
-    problem = (ap_intra_op_problem_t){.nodes = (int)cfn->nodes,
-                                      .strategies = counts,
-                                      .costs = costs,
-                                      .edges = (int)cfn->edges,
-                                      .edge = edges};
-    status = ap_intra_op_solve(&problem, 0, choice, &found);
-    if (status == XM_OK) {
-        status = ap_cfn_evaluate(cfn, choice, &result->value);
-    }
-    if (status == XM_OK) {
-        result->variables = found.nodes_left;
-        /* A bound can exceed the cost by rounding; it never may in the result. */
-        result->bound = fmin(1e4 * found.bound, (double)result->value.cost);
-        result->optimal = found.objective - found.bound <= 1e-9 * fabs(found.objective);
-    }
-
-release:
-    free(numbers);
-    free(counts);
-    free(costs);
-    free(edges);
-    return status;
 }
 
 /* Largest memory at any operator, and which. */
@@ -232,14 +174,11 @@ static xm_status_t solve_cfn(const ap_shard_network_t *network, const ap_shard_o
     return status;
 }
 
-/* dp and cbc have their own time and no prices. */
+/* CBC has its own time and no prices. */
 static xm_status_t solve_network(const ap_shard_network_t *network,
                                  const ap_shard_options_t *options, double end,
                                  ap_shard_prices_t *prices, int *choice, ap_cfn_result_t *result)
 {
-    if (options->solver == AP_SHARD_DP) {
-        return solve_dp(network->cfn, choice, result);
-    }
     if (options->solver == AP_SHARD_CBC) {
         return ap_cfn_cbc_solve(network->cfn, options->seconds, choice, result);
     }
@@ -491,10 +430,6 @@ xm_status_t ap_shard_solve(const ap_shard_problem_t *problem, const ap_shard_opt
     ap_shard_prices_t prices = {.moments = 0};
     xm_status_t status;
 
-    if (options->solver == AP_SHARD_DP && options->memory_limit > 0) {
-        return xm_error_set(XM_ERR_UNSUPPORTED,
-                            "the solver dp knows no memory limit; cfn and cbc do");
-    }
     used.every_layer = options->every_layer ||
                        ap_graph_ops(problem->params.graph) <
                            (options->memory_limit > 0 ? LAYERS_MATTER_LIMITED : LAYERS_MATTER);

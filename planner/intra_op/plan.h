@@ -32,7 +32,7 @@
 
 #include "planner/intra_op/problem.h"
 
-/** "cfn", "cbc", "dp". */
+/** "cfn", "cbc". */
 const char *ap_shard_solver_name(ap_shard_solver_t solver);
 
 typedef struct ap_shard_options {

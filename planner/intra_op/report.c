@@ -75,9 +75,9 @@ static xm_status_t add_op(builder_t *b, int o)
     const ap_strategy_context_t site = ap_shard_site(graph, b->solution->mesh, op);
     double bytes = ap_shard_moved_bytes(&site, graph, op, strategy, b->solution->state_bytes);
 
-    b->report->compute +=
-        times * op->repeat *
-        ap_cost_op(b->solution->mesh, op->kind, op->flops / op->repeat / strategy->devices, bytes);
+    b->report->compute += times * op->repeat *
+                          ap_cost_op(b->solution->mesh, op->kind, ap_graph_op_dtype(graph, op),
+                                     op->flops / op->repeat / strategy->devices, bytes);
     for (int c = 0; c < strategy->collective_count; ++c) {
         const ap_collective_t *on = &strategy->collective[c];
         int tensor = on->term < op->operand_count ? op->operands[on->term]

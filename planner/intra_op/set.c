@@ -194,9 +194,9 @@ static void price_op(const ap_shard_problem_t *p, ap_strategy_table_t *set,
     double rare = ap_shard_per_iteration(p);
     double bytes = ap_shard_moved_bytes(site, graph, op, strategy, p->params.state_bytes);
 
-    set->costs[s] =
-        (op->phase == AP_PHASE_UPDATE ? rare : 1) * op->repeat *
-        ap_cost_op(p->params.mesh, op->kind, op->flops / op->repeat / strategy->devices, bytes);
+    set->costs[s] = (op->phase == AP_PHASE_UPDATE ? rare : 1) * op->repeat *
+                    ap_cost_op(p->params.mesh, op->kind, ap_graph_op_dtype(graph, op),
+                               op->flops / op->repeat / strategy->devices, bytes);
     for (int c = 0; c < strategy->collective_count; ++c) {
         const ap_collective_t *on = &strategy->collective[c];
 

@@ -40,6 +40,7 @@ void ap_parts_add(ap_parts_t *sum, const ap_parts_t *parts)
 /* An operator of the training graph with the context for pricing it. */
 typedef struct priced_op {
     const ap_op_t *op;
+    ap_dtype_t dtype; /* that it computes in */
     ap_strategy_context_t site;
 } priced_op_t;
 
@@ -49,6 +50,7 @@ static priced_op_t priced_op(const ap_graph_t *graph, const ap_cost_mesh_t *mesh
 {
     priced_op_t made = {.op = ap_graph_op(graph, id)};
 
+    made.dtype = ap_graph_op_dtype(graph, made.op);
     made.site.rule = &made.op->rule;
     made.site.mesh = mesh;
     made.site.touched = made.op->touched;
@@ -73,7 +75,7 @@ static void price_forward(const priced_op_t *op, const ap_strategy_t *strategy, 
     const ap_cost_mesh_t *mesh = op->site.mesh;
     double bytes = ap_strategy_moved_bytes(&op->site, strategy->spec);
 
-    *compute = ap_cost_op(mesh, op->op->kind, op->op->flops / strategy->devices, bytes);
+    *compute = ap_cost_op(mesh, op->op->kind, op->dtype, op->op->flops / strategy->devices, bytes);
     parts->forward += *compute;
     parts->mem_work = fmax(parts->mem_work, bytes);
     for (int c = 0; c < strategy->collective_count; ++c) {
@@ -131,12 +133,13 @@ static void price_parameter(const priced_op_t *op, const ap_tensor_t *tensor, in
         }
     }
     modes[AP_PARAMETER_REPLICATED].sync = reduce;
-    modes[AP_PARAMETER_REPLICATED].update = ap_cost_op(mesh, AP_OP_UPDATE, 12 * elements, moved);
+    modes[AP_PARAMETER_REPLICATED].update =
+        ap_cost_op(mesh, AP_OP_UPDATE, AP_DTYPE_F32, 12 * elements, moved);
     /* Weight and gradient in the weight's own type, and the optimizer's state. */
     modes[AP_PARAMETER_REPLICATED].mem_stage = 2 * weight + state;
     modes[AP_PARAMETER_STATE_SHARDED].sync = scatter + gather;
     modes[AP_PARAMETER_STATE_SHARDED].update =
-        ap_cost_op(mesh, AP_OP_UPDATE, 12 * elements / shards, moved / shards);
+        ap_cost_op(mesh, AP_OP_UPDATE, AP_DTYPE_F32, 12 * elements / shards, moved / shards);
     modes[AP_PARAMETER_STATE_SHARDED].mem_stage = 2 * weight + state / shards;
     modes[AP_PARAMETER_SHARDED].sync = scatter;
     /* An update of a part touches a part of the state, which is what makes sharded state cheaper
@@ -235,7 +238,7 @@ static void price_backward(const node_facts_t *facts, ap_layer_node_t *node, int
             continue;
         }
         bytes = ap_strategy_moved_bytes(&backward->site, carried.spec);
-        seconds = ap_cost_op(backward->site.mesh, backward->op->kind,
+        seconds = ap_cost_op(backward->site.mesh, backward->op->kind, backward->dtype,
                              backward->op->flops / carried.devices, bytes);
         parts->backward += seconds;
         node->compute[s] += seconds;
@@ -253,6 +256,7 @@ static void price_backward(const node_facts_t *facts, ap_layer_node_t *node, int
         double bytes = ap_strategy_local_bytes(&facts->forward.site, term, strategy->spec[term]);
         double seconds =
             facts->sums[r] * ap_cost_op(facts->forward.site.mesh, AP_OP_ELEMENTWISE,
+                                        facts->forward.dtype,
                                         bytes / facts->forward.site.element_bytes[term], 3 * bytes);
 
         parts->backward += seconds;

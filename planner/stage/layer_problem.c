@@ -309,10 +309,12 @@ static xm_status_t price_input(const ap_graph_t *training, const ap_layer_ops_t 
     for (int s = 0; s < problem->in_count && tensor >= 0; ++s) {
         double bytes = ap_graph_tensor_bytes(training, tensor) /
                        ap_cost_mesh_devices(mesh, ap_spec_used_axes(problem->in_specs[s]));
-        double elements = bytes / ap_dtype_bytes(ap_graph_tensor(training, tensor)->dtype);
+        ap_dtype_t dtype = ap_graph_tensor(training, tensor)->dtype;
+        double elements = bytes / ap_dtype_bytes(dtype);
 
-        problem->in_parts[s].backward = ap_layer_gradient_sums(training, ops, tensor) *
-                                        ap_cost_op(mesh, AP_OP_ELEMENTWISE, elements, 3 * bytes);
+        problem->in_parts[s].backward =
+            ap_layer_gradient_sums(training, ops, tensor) *
+            ap_cost_op(mesh, AP_OP_ELEMENTWISE, dtype, elements, 3 * bytes);
         problem->in_parts[s].mem_act = rematerialize ? bytes : 0;
     }
     return XM_OK;

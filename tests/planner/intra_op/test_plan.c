@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Plans for whole graphs: known optima, memory over time, ZeRO and recomputation as answers. */
 #include "tests/planner/cost/profile_fixture.h"
+#include "tests/planner/intra_op/tables_fixture.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -132,7 +133,7 @@ static const struct {
 
 START_TEST(objectives_are_alpas)
 {
-    ap_shard_plan_t *none;
+    ap_intra_op_result_t eliminated;
     fixture_t f;
 
     set_up(&f, &goldens[_i].setting);
@@ -140,12 +141,9 @@ START_TEST(objectives_are_alpas)
     ck_assert_double_eq_tol(f.result->objective, goldens[_i].printed, 1e-4 * goldens[_i].printed);
     ck_assert(f.result->optimal);
     ck_assert_double_eq_tol(f.result->objective, f.result->bound, 1e-6 * goldens[_i].printed);
-    f.options.solver = AP_SHARD_DP;
-    solve(&f);
-    ck_assert_double_eq_tol(f.result->objective, goldens[_i].printed, 1e-4 * goldens[_i].printed);
+    free(tables_solve(f.problem, &eliminated));
+    ck_assert_double_eq_tol(eliminated.objective, goldens[_i].printed, 1e-4 * goldens[_i].printed);
     f.options.memory_limit = 1000e6;
-    ck_assert_int_eq(ap_shard_solve(f.problem, &f.options, &none), XM_ERR_UNSUPPORTED);
-    f.options.solver = AP_SHARD_CFN;
     solve(&f);
     ck_assert_double_eq_tol(f.result->objective, goldens[_i].printed, 1e-4 * goldens[_i].printed);
     tear_down(&f);
@@ -158,6 +156,7 @@ static const setting_t block = {"gpt-125m", 4,     0,   1,     2, {2, 2},
 /* Elimination and the network agree on a block of GPT; a limit that is no limit changes nothing. */
 START_TEST(elimination_agrees)
 {
+    ap_intra_op_result_t eliminated;
     double free_objective, limit;
     fixture_t f;
 
@@ -165,10 +164,8 @@ START_TEST(elimination_agrees)
     solve(&f);
     free_objective = f.result->objective;
     limit = f.result->peak;
-    f.options.solver = AP_SHARD_DP;
-    solve(&f);
-    ck_assert_double_eq_tol(f.result->objective, free_objective, 1e-6 * free_objective);
-    f.options.solver = AP_SHARD_CFN;
+    free(tables_solve(f.problem, &eliminated));
+    ck_assert_double_eq_tol(eliminated.objective, free_objective, 1e-6 * free_objective);
     f.options.memory_limit = limit; /* it fits already: nothing changes */
     solve(&f);
     ck_assert_double_le(f.result->objective, free_objective * (1 + 1e-6));
