@@ -315,7 +315,8 @@ static void forbid_modes(unsigned allowed, ap_layer_node_t *node)
     }
 }
 
-/* Prices all strategies of a node. Where the space leaves none at all, the node keeps its list, but
+/* Prices all strategies of a node. Where the space, or what the model's author demands, leaves none
+ * at all, the node keeps its list, but
  * every strategy gets the forbidding cost; so the stage has no plan, without a special case in the
  * solver. */
 xm_status_t ap_layer_node_price(const ap_graph_t *training, const ap_layer_ops_t *ops,
@@ -350,8 +351,10 @@ xm_status_t ap_layer_node_price(const ap_graph_t *training, const ap_layer_ops_t
     if (status != XM_OK) {
         return status;
     }
-    possible = space == NULL || ap_space_filter(space->space, &op->rule, &space->roles[node->op],
-                                                mesh, &node->strategies);
+    possible = ap_strategy_list_demand(training, op, mesh, true, &node->strategies);
+    possible = (space == NULL || ap_space_filter(space->space, &op->rule, &space->roles[node->op],
+                                                 mesh, &node->strategies)) &&
+               possible;
     count = (size_t)node->strategies.count;
     node->base = calloc(count, sizeof(*node->base));
     node->compute = calloc(count, sizeof(*node->compute));

@@ -239,6 +239,9 @@ static xm_status_t add_parameter(hlo_build_t *b, const hlo_instruction_t *of,
                                      is_donated(donations, of->number, path) ? AP_TENSOR_PARAMETER
                                                                              : AP_TENSOR_INPUT,
                                      &value->type->shape, value->type->dtype, &value->tensor);
+        if (status == XM_OK) {
+            status = hlo_build_demand(b, of, value->tensor);
+        }
         if (status != XM_OK) {
             return status;
         }
