@@ -162,7 +162,7 @@ static int keep_met(const ap_shard_problem_t *p, const ap_tensor_t *tensor, ap_s
     int kept = 0;
 
     for (int s = 0; s < count; ++s) {
-        if (ap_strategy_meets(p->params.mesh, tensor, specs[s])) {
+        if (ap_strategy_meets(p->params.mesh, tensor, specs[s], 0)) {
             specs[kept++] = specs[s];
         }
     }
@@ -273,7 +273,7 @@ static xm_status_t fill_op(const ap_shard_problem_t *p, ap_strategy_table_t *set
     if (status != XM_OK) {
         return status;
     }
-    if (!ap_strategy_list_demand(graph, op, p->params.mesh, false, &set->strategies) &&
+    if (!ap_strategy_list_demand(graph, op, p->params.mesh, &set->strategies) &&
         set->strategies.count > 0) {
         return unmet(p, op->results[0]);
     }

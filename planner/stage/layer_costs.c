@@ -148,6 +148,13 @@ static void price_parameter(const priced_op_t *op, const ap_tensor_t *tensor, in
     modes[AP_PARAMETER_SHARDED].mem_stage = weight + (weight + state) / shards;
     /* The gathered weight exists while one operator runs. */
     modes[AP_PARAMETER_SHARDED].mem_work = weight;
+    /* What is kept must lie as the model's author demands. */
+    for (int m = 0; m < AP_PARAMETER_MODES; ++m) {
+        if (!ap_strategy_meets(mesh, tensor, strategy->spec[operand],
+                               m == AP_PARAMETER_SHARDED ? partial : 0)) {
+            modes[m].forward += AP_COST_INFINITE;
+        }
+    }
     modes[AP_PARAMETER_SHARDED].forward = gather;
     modes[AP_PARAMETER_SHARDED].backward = gather;
 }
@@ -351,7 +358,7 @@ xm_status_t ap_layer_node_price(const ap_graph_t *training, const ap_layer_ops_t
     if (status != XM_OK) {
         return status;
     }
-    possible = ap_strategy_list_demand(training, op, mesh, true, &node->strategies);
+    possible = ap_strategy_list_demand(training, op, mesh, &node->strategies);
     possible = (space == NULL || ap_space_filter(space->space, &op->rule, &space->roles[node->op],
                                                  mesh, &node->strategies)) &&
                possible;
