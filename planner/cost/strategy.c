@@ -336,7 +336,7 @@ static bool meets_all(const ap_graph_t *graph, const ap_op_t *op, const ap_cost_
 }
 
 bool ap_strategy_list_demand(const ap_graph_t *graph, const ap_op_t *op, const ap_cost_mesh_t *mesh,
-                             bool sources, ap_strategy_list_t *list)
+                             ap_strategy_list_t *list)
 {
     int kept = 0, left = 0;
 
