@@ -148,6 +148,8 @@ static void price_parameter(const priced_op_t *op, const ap_tensor_t *tensor, in
     modes[AP_PARAMETER_SHARDED].mem_stage = weight + (weight + state) / shards;
     /* The gathered weight exists while one operator runs. */
     modes[AP_PARAMETER_SHARDED].mem_work = weight;
+    modes[AP_PARAMETER_SHARDED].forward = gather;
+    modes[AP_PARAMETER_SHARDED].backward = gather;
     /* What is kept must lie as the model's author demands. */
     for (int m = 0; m < AP_PARAMETER_MODES; ++m) {
         if (!ap_strategy_meets(mesh, tensor, strategy->spec[operand],
@@ -155,8 +157,6 @@ static void price_parameter(const priced_op_t *op, const ap_tensor_t *tensor, in
             modes[m].forward += AP_COST_INFINITE;
         }
     }
-    modes[AP_PARAMETER_SHARDED].forward = gather;
-    modes[AP_PARAMETER_SHARDED].backward = gather;
 }
 
 /* The first forward operator whose backward operators read `tensor`; -1 when none does. A kept
