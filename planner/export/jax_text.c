@@ -318,6 +318,18 @@ const char ap_export_jax_text[] =
     "            given[consts + carried:], length=length, reverse=reverse)\n"
     "        return self.carry(made, keeps), [row[3] for row in rows]\n"
     "\n"
+    /* A gather that fills is several operators to XLA; the last of them selects. */
+    "    def filled(self, value, name):\n"
+    "        \"\"\"What a gather makes, and its number: after the selection that fills in what it did "
+    "not find.\"\"\"\n"
+    "        for (opcode, operands, shape), rows in self.others.items():\n"
+    "            if opcode == \"select\" and name in operands and shape == value.shape:\n"
+    "                made, spec, paths = self.first(rows)\n"
+    "                for step in (*paths.get(name, ()), spec):\n"
+    "                    value = self.pin(value, step)\n"
+    "                return value, made\n"
+    "        return value, name\n"
+    "\n"
     /* Puts the constraints around a primitive: first on the operands, along the way that the plan
      * reshards them, then on the first result. An operator that was not found runs without
      * constraints and makes values of unknown name; behind these, only anchors are found again. */
@@ -327,6 +339,9 @@ const char ap_export_jax_text[] =
     "        for i, operand in enumerate(operands):\n"
     "            for spec in found[2].get(i if anchor else operand, ()) if found else ():\n"
     "                given[i] = self.pin(given[i], spec)\n"
+    "        if found and eqn.primitive.name.startswith(\"scatter\") and operands[0] is None:\n"
+    "            given[0] = self.pin(given[0], found[1])  # XLA cuts the updates as it finds what "
+    "they go into\n"
     "        made = eqn.primitive.bind(*given, **eqn.params)\n"
     "        made = list(made) if isinstance(made, (list, tuple)) else [made]\n"
     "        free = all(o is None for o in operands)\n"
@@ -338,6 +353,9 @@ const char ap_export_jax_text[] =
     "        called = [None if free else _UNKNOWN] * len(made)\n"
     "        if found and found[0] is not None:\n"
     "            called[0] = found[0]\n"
+    "        if found and eqn.primitive.name == \"gather\" and str(eqn.params[\"mode\"]).endswith("
+    "\"FILL_OR_DROP\"):\n"
+    "            made[0], called[0] = self.filled(made[0], called[0])\n"
     "        return made, called\n"
     "\n"
     "\n"

@@ -494,6 +494,24 @@ double ap_graph_tensor_turns(const ap_graph_t *graph, int tensor)
     return next >= 0 && graph->ops[next].repeat > made ? graph->ops[next].repeat : made;
 }
 
+ap_dtype_t ap_graph_op_dtype(const ap_graph_t *graph, const ap_op_t *op)
+{
+    const int *tensors = op->operand_count > 0 ? op->operands : op->results;
+    int count = op->operand_count > 0 ? op->operand_count : op->result_count;
+    ap_dtype_t widest = graph->tensors[tensors[0]].dtype;
+
+    for (int t = 1; t < count; ++t) {
+        ap_dtype_t dtype = graph->tensors[tensors[t]].dtype;
+        bool smooth = ap_dtype_is_smooth(dtype);
+
+        if (smooth != ap_dtype_is_smooth(widest) ? smooth
+                                                 : ap_dtype_bytes(dtype) > ap_dtype_bytes(widest)) {
+            widest = dtype;
+        }
+    }
+    return widest;
+}
+
 bool ap_op_passes_on(const ap_op_t *op)
 {
     for (int t = 0; t < op->operand_count + op->result_count; ++t) {

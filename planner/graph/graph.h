@@ -68,6 +68,9 @@ int ap_graph_loss(const ap_graph_t *graph, bool *is_gradient);
  * a loop carries, as often as the loop does.
  */
 double ap_graph_tensor_turns(const ap_graph_t *graph, int tensor);
+/** Type of the numbers that an operator computes in: the widest that it reads, whole numbers aside
+ * where it reads others; of one that reads nothing, the widest that it writes. */
+ap_dtype_t ap_graph_op_dtype(const ap_graph_t *graph, const ap_op_t *op);
 /** Whether an operator touches nothing: it gives another name to what is there. */
 bool ap_op_passes_on(const ap_op_t *op);
 /** Bytes of a whole tensor. */

@@ -94,18 +94,18 @@ static double scattering(const ap_shard_problem_t *p, const ap_strategy_t *strat
 
 /* What scattering gradients after every micro-batch costs more than once per iteration. The cheap
  * way keeps all of the sum until the end, the expensive one only a part of it. */
-static double early_extra(const ap_shard_problem_t *p, const ap_op_t *op,
-                          const ap_strategy_t *strategy)
+static double early_extra(const ap_shard_problem_t *p, int op, const ap_strategy_t *strategy)
 {
+    const ap_priced_op_t priced =
+        ap_price_op(p->params.graph, p->params.mesh, op, p->params.state_bytes);
     double extra = 0;
 
     for (int c = 0; c < strategy->collective_count; ++c) {
         const ap_collective_t *on = &strategy->collective[c];
 
         if (on->kind == AP_REDUCE_SCATTER &&
-            ap_shard_is_parameter_gradient(p->params.graph, op, on->term)) {
-            extra += (1 - ap_shard_per_iteration(p)) * ap_cost_gradient_share(p->params.mesh) *
-                     op->repeat * ap_cost_collective(p->params.mesh, on->kind, on->axis, on->bytes);
+            ap_price_is_parameter_gradient(p->params.graph, priced.op, on->term)) {
+            extra += (1 - ap_shard_per_iteration(p)) * ap_price_collective(&priced, on);
         }
     }
     return extra;
@@ -136,7 +136,7 @@ static xm_status_t make_options(ap_shard_network_t *n, ap_shard_variable_t *v, b
         return no_memory();
     }
     for (int s = 0; s < set->count; ++s) {
-        double extra = op >= 0 ? early_extra(p, op_of(n, v->node), &set->strategies.items[s]) : 0;
+        double extra = op >= 0 ? early_extra(p, op, &set->strategies.items[s]) : 0;
 
         add_option(v, s, AP_SHARD_KEPT, false, set->costs[s]);
         if (extra > 0) {
@@ -262,7 +262,7 @@ static xm_status_t make_result_rows(ap_shard_network_t *n, int class, int r)
     const ap_op_t *op = op_of(n, v->node);
     int term = op->operand_count + r, tensor = op->results[r];
     bool sums =
-        p->params.micro_batches > 1 && ap_shard_is_parameter_gradient(p->params.graph, op, term);
+        p->params.micro_batches > 1 && ap_price_is_parameter_gradient(p->params.graph, op, term);
     ap_shard_part_t part = n->gradient[tensor] ? AP_SHARD_GRADIENTS : AP_SHARD_ACTIVATIONS;
     xm_status_t status;
 

@@ -150,6 +150,16 @@ xm_status_t ap_planner_graph_open(const ap_planner_setup_t *setup, int64_t micro
     return status;
 }
 
+/* What a file's own step computes again is what its author wants; a search without a limit of
+ * memory would drop it. */
+ap_recompute_t ap_planner_recompute(const ap_planner_setup_t *setup)
+{
+    bool own =
+        setup->params->recompute == AP_RECOMPUTE_AUTO && ap_planner_model_recomputes(&setup->read);
+
+    return own ? AP_RECOMPUTE_ON : setup->params->recompute;
+}
+
 xm_status_t ap_planner_case_open(const ap_planner_setup_t *setup,
                                  const ap_planner_case_options_t *options, ap_planner_case_t *one)
 {

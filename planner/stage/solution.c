@@ -178,8 +178,9 @@ static void explain(const traced_layer_t *t, int n, choice_entry_t *entry)
                                                  sizeof(text)));
     }
     if (op->kind == AP_OP_EINSUM) {
-        append(entry, ap_cost_explain_op(t->mesh, op->kind, op->flops / strategy->devices, 0, text,
-                                         sizeof(text)));
+        append(entry,
+               ap_cost_explain_op(t->mesh, op->kind, ap_graph_op_dtype(t->context->training, op),
+                                  op->flops / strategy->devices, 0, text, sizeof(text)));
     }
     explain_parameters(t, n, entry);
 }

@@ -894,7 +894,7 @@ AUTOPAR: dict[str, tuple[bool, Any, tuple[Any, ...]]] = {
     "ap_cost_mesh_allow_uneven": (False, None, (c_void_p,)),
     "ap_cost_mesh_destroy": (False, None, (c_void_p,)),
     "ap_cost_collective": (False, c_double, (c_void_p, c_int, c_int, c_double)),
-    "ap_cost_op": (False, c_double, (c_void_p, c_int, c_double, c_double)),
+    "ap_cost_op": (False, c_double, (c_void_p, c_int, c_int, c_double, c_double)),
     "ap_cost_explain_collective": (False, c_void_p, (c_void_p, c_int, c_int, c_double, c_char_p, c_size_t)),
     "ap_plan_load": (True, c_int, (c_char_p, POINTER(c_void_p))),
     "ap_plan_parse": (True, c_int, (c_char_p, c_char_p, c_size_t, POINTER(c_void_p))),
