@@ -21,11 +21,11 @@ static xm_status_t no_memory(void)
     return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the network of a sharding problem");
 }
 
-/* Activations whose copies could matter have at least this part of the limit. Every copy is a
+/* Activations whose copies could matter have at least this part of the yardstick. Every copy is a
  * variable of its own, so counting all of them would make the problem several times larger. */
 static const double copied_part = 1.0 / 32;
 /* What is worth computing again: the whole tensors of a class together have at least this part of
- * the limit. */
+ * the yardstick. */
 static const double recomputed_part = 1.0 / 1024;
 
 static const ap_op_t *op_of(const ap_shard_network_t *n, int node)
@@ -418,13 +418,14 @@ xm_status_t ap_shard_network_create(const ap_shard_problem_t *problem,
                                     ap_shard_network_t **network)
 {
     ap_shard_network_t *made = calloc(1, sizeof(*made));
+    double yardstick = options->yardstick > 0 ? options->yardstick : options->memory_limit;
     xm_status_t status;
 
     if (made == NULL) {
         return no_memory();
     }
     made->problem = problem;
-    made->copied_bytes = options->memory_limit > 0 ? copied_part * options->memory_limit : HUGE_VAL;
+    made->copied_bytes = options->memory_limit > 0 ? copied_part * yardstick : HUGE_VAL;
     status = ap_shard_symmetric_create(problem, !options->every_layer, &made->alike);
     if (status == XM_OK) {
         /* Alpa charges every reader. */
@@ -435,7 +436,7 @@ xm_status_t ap_shard_network_create(const ap_shard_problem_t *problem,
     if (status == XM_OK) {
         status = ap_shard_live_ranges_create(
             problem, &made->alike,
-            limited && options->recompute ? recomputed_part * options->memory_limit : HUGE_VAL,
+            limited && options->recompute ? recomputed_part * yardstick : HUGE_VAL,
             &made->live_ranges);
     }
     if (status == XM_OK) {
