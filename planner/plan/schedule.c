@@ -106,22 +106,24 @@ static void fill_stages(const ap_plan_t *plan, arrays_t *arrays)
 static xm_status_t price(ap_cross_mesh_t *cross_mesh, const ap_plan_boundary_t *like,
                          const ap_plan_side_t *src, const ap_plan_side_t *dst, passing_t *passing)
 {
-    ap_cross_mesh_side_t from = {src->devices[0], {src->shape[0], src->shape[1]}, 0};
-    ap_cross_mesh_side_t to = {dst->devices[0], {dst->shape[0], dst->shape[1]}, 0};
-    ap_shape_t shape = {.rank = like->rank};
-    xm_status_t status = ap_spec_parse(src->spec, like->rank, 2, &from.spec);
+    ap_cross_mesh_tensor_t tensor = {.shape = {.rank = like->rank},
+                                     .element_size = (int)like->element_size};
+    const ap_cross_mesh_transfer_t transfer = {
+        .src = {src->devices[0], {src->shape[0], src->shape[1]}},
+        .dst = {dst->devices[0], {dst->shape[0], dst->shape[1]}},
+        .tensors = &tensor,
+        .count = 1};
+    xm_status_t status = ap_spec_parse(src->spec, like->rank, 2, &tensor.src);
 
     if (status == XM_OK) {
-        status = ap_spec_parse(dst->spec, like->rank, 2, &to.spec);
+        status = ap_spec_parse(dst->spec, like->rank, 2, &tensor.dst);
     }
-    memcpy(shape.dims, like->shape, (size_t)like->rank * sizeof(shape.dims[0]));
+    memcpy(tensor.shape.dims, like->shape, (size_t)like->rank * sizeof(like->shape[0]));
     if (status == XM_OK) {
-        status = ap_cross_mesh_cost(cross_mesh, &shape, (int)like->element_size, &from, &to,
-                                    &passing->cost);
+        status = ap_cross_mesh_cost(cross_mesh, &transfer, &passing->cost);
     }
     if (status == XM_OK) {
-        status = ap_cross_mesh_loads(cross_mesh, &shape, (int)like->element_size, &from, &to,
-                                     &passing->priced, &passing->link_count);
+        status = ap_cross_mesh_loads(cross_mesh, &transfer, &passing->priced, &passing->link_count);
         passing->links = passing->priced;
     }
     return status;
