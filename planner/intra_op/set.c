@@ -191,9 +191,9 @@ static xm_status_t fill_op(const ap_shard_problem_t *p, ap_strategy_table_t *set
     if (status != XM_OK) {
         return status;
     }
-    if (!ap_strategy_list_demand(graph, op, p->params.mesh, &set->strategies) &&
-        set->strategies.count > 0) {
-        return unmet(p, op->results[0]);
+    if (!ap_strategy_list_demand(p->params.graph, op.op, p->params.mesh, &set->strategies) &&
+        set->strategies.count != 0) {
+        return unmet(p, op.op->results[0]);
     }
     set->count = set->strategies.count;
     set->costs = calloc((size_t)set->count, sizeof(*set->costs));
