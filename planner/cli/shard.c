@@ -110,9 +110,9 @@ static xm_status_t parse_mesh(const shard_options_t *o, shard_mesh_t *mesh)
     return XM_OK;
 }
 
-/* Makes the cost model of the options; a profile is loaded in the size of the mesh. Options of the
- * other model are refused instead of ignored, since an objective under the wrong unit costs looks
- * as good as any. */
+/* Makes the cost model of the options; a mesh must be a part of the profile's cluster. Options of
+ * the other model are refused instead of ignored, since an objective under the wrong unit costs
+ * looks as good as any. */
 static xm_status_t make_cost_model(const shard_options_t *o, const shard_mesh_t *mesh,
                                    xm_cluster_profile_t **profile, ap_cost_model_t **model)
 {
@@ -128,8 +128,15 @@ static xm_status_t make_cost_model(const shard_options_t *o, const shard_mesh_t 
                                 "--alpha, --beta and --force-data-parallel are for --cost-model "
                                 "alpa");
         }
-        status =
-            ap_command_load_cluster(o->cluster, mesh->hosts, mesh->devices, o->overlap, profile);
+        status = ap_command_load_cluster(o->cluster, 0, 0, o->overlap, profile);
+        if (status == XM_OK && (mesh->hosts > xm_cluster_profile_hosts(*profile) ||
+                                mesh->devices > xm_cluster_profile_devices_per_host(*profile))) {
+            return xm_error_set(
+                XM_ERR_INVALID_ARGUMENT,
+                "--mesh: %s is %d hosts x %d devices, the cluster of %s has %d x %d", o->mesh,
+                mesh->hosts, mesh->devices, o->cluster, xm_cluster_profile_hosts(*profile),
+                xm_cluster_profile_devices_per_host(*profile));
+        }
         return status == XM_OK ? ap_cost_model_create_profile(*profile, model) : status;
     }
     if (o->overlap >= 0) {

@@ -152,27 +152,36 @@ static void explain_collective(const traced_layer_t *t, ap_collective_kind_t kin
     }
 }
 
-/* Says in words which parameters' state is sharded over their replicas. */
+/* Says in words how the gradients of parameters are summed, and which parameters' state is sharded
+ * over their replicas. */
 static void explain_parameters(const traced_layer_t *t, int n, choice_entry_t *entry)
 {
     const ap_layer_node_t *node = &t->problem->node[n];
     const ap_op_t *op = op_of(t, n);
 
     for (int p = 0; p < node->parameters; ++p) {
+        int at = t->strategies[n] * node->parameters + p, operand = node->parameter_operand[p];
         int mode = ap_layer_parameter_mode(node, t->strategies[n], p, t->weights);
-        const ap_parts_t *parts =
-            &node->modes[(t->strategies[n] * node->parameters + p) * AP_PARAMETER_MODES];
-        const char *name =
-            ap_graph_tensor(t->context->training, op->operands[node->parameter_operand[p]])->name;
+        const ap_tensor_t *of = ap_graph_tensor(t->context->training, op->operands[operand]);
         char text[160];
 
-        if (mode == AP_PARAMETER_REPLICATED || parts[0].sync <= 0) {
+        if (node->modes[at * AP_PARAMETER_MODES].sync <= 0) {
             continue; /* no replicas: all modes are one */
         }
-        (void)snprintf(text, sizeof(text), "%s%s sharded over its replicas%s",
-                       mode == AP_PARAMETER_STATE_SHARDED ? "optimizer state of " : "", name,
-                       mode == AP_PARAMETER_SHARDED ? " and gathered in every pass" : "");
-        append(entry, text);
+        if (mode != AP_PARAMETER_REPLICATED) {
+            (void)snprintf(text, sizeof(text), "%s%s sharded over its replicas%s",
+                           mode == AP_PARAMETER_STATE_SHARDED ? "optimizer state of " : "",
+                           of->name,
+                           mode == AP_PARAMETER_SHARDED ? " and gathered in every pass" : "");
+            append(entry, text);
+        }
+        explain_collective(t, mode == AP_PARAMETER_REPLICATED ? AP_ALL_REDUCE : AP_REDUCE_SCATTER,
+                           node->partial[at],
+                           ap_cost_mesh_local_bytes(
+                               t->mesh, &of->shape,
+                               ap_graph_tensor_bytes(t->context->training, op->operands[operand]),
+                               node->strategies.items[t->strategies[n]].spec[operand]),
+                           entry);
     }
 }
 
