@@ -210,6 +210,7 @@ class PlanOp(Base):
         ("rule", c_char_p),
         ("operands", c_char_p),
         ("results", c_char_p),
+        ("sums", c_char_p),
     ]
 
 
@@ -240,6 +241,7 @@ class PlanStage(Base):
         ("activation_bytes", c_double),
         ("work_bytes", c_double),
         ("in_flight", c_int),
+        ("repeated", c_double * 2),
         ("recompute", c_bool),
         ("layer_count", c_int),
         ("layers", POINTER(PlanLayers)),
