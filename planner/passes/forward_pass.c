@@ -429,6 +429,12 @@ static xm_status_t find_pass(extraction_t *x, int *end)
 {
     xm_status_t status = ap_step_find(x->graph, &x->step);
 
+    for (int t = 0; t < x->tensors && status == XM_OK && x->step.targets == 0; ++t) {
+        if (x->step.retaught[t]) {
+            return untold(x, "no weight has a part in the gradients of most others, as if each "
+                             "followed from a loss of its own");
+        }
+    }
     if (status == XM_OK && x->step.targets == 0) {
         return xm_error_set(XM_ERR_UNSUPPORTED,
                             "'%s' names no loss and gives no weight back with a gradient in it: "

@@ -78,6 +78,12 @@ static void flow_back(const ap_step_t *step, unsigned char *bits)
     }
 }
 
+/* FLOPs of a product, also where a file leaves them out. */
+static double flops_of(const ap_op_t *op)
+{
+    return op->flops > 0 ? op->flops : 2 * op->repeat * ap_sharding_rule_points(&op->rule);
+}
+
 /* A product for each operand that a weight has a part in, if the loss is computed from it. */
 static double backward_flops(const ap_op_t *op, const unsigned char *bits, bool all)
 {
@@ -86,7 +92,7 @@ static double backward_flops(const ap_op_t *op, const unsigned char *bits, bool 
     for (int i = 0; i < op->operand_count; ++i) {
         needed += (bits[op->operands[i]] & FROM_WEIGHT) != 0;
     }
-    return all || (bits[op->results[0]] & TO_OUTPUT) != 0 ? needed * op->flops : 0;
+    return all || (bits[op->results[0]] & TO_OUTPUT) != 0 ? needed * flops_of(op) : 0;
 }
 
 static void count(const ap_op_t *op, const unsigned char *bits, ap_step_flops_t *flops)
@@ -98,13 +104,13 @@ static void count(const ap_op_t *op, const unsigned char *bits, ap_step_flops_t 
         updates = updates || (bits[op->operands[i]] & FROM_GRADIENT) != 0;
     }
     if (updates) {
-        flops->update += op->flops;
+        flops->update += flops_of(op);
     } else if ((made & TO_GRADIENT) == 0) {
-        flops->beside += op->flops;
+        flops->beside += flops_of(op);
     } else if ((made & FROM_END) != 0) {
-        flops->backward += op->flops;
+        flops->backward += flops_of(op);
     } else {
-        flops->again += op->flops;
+        flops->again += flops_of(op);
     }
 }
 
@@ -132,9 +138,9 @@ xm_status_t ap_step_account(const ap_step_t *step, const bool *forward, int end,
         if (op->kind != AP_OP_EINSUM) {
             continue;
         }
-        flops->all += op->flops;
+        flops->all += flops_of(op);
         if (forward[o]) {
-            flops->forward += op->flops;
+            flops->forward += flops_of(op);
             flops->expected += backward_flops(op, bits, output < 0);
         } else {
             count(op, bits, flops);
