@@ -51,6 +51,9 @@ static void print_model(const char *path, const ap_planner_model_t *model)
         model->own_layers ? " of its own" : "", layering->distinct,
         xm_text_format_bytes((uint64_t)layering->largest_bytes, bytes, sizeof(bytes)),
         layering->imbalance);
+    if (model->fixed[0] != '\0') {
+        (void)printf("# micro-batches of the file's own size only: %s\n", model->fixed);
+    }
 }
 
 /* Says what becomes of activation checkpointing that the file's step has. A stage recomputes whole

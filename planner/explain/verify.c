@@ -60,7 +60,7 @@ static bool is_asked(const verification_t *v)
 {
     const ap_planner_params_t *params = v->setup.params;
 
-    if (v->setup.graph != NULL) {
+    if (v->setup.micro_batches != 0) {
         return v->info->micro_batches == v->setup.micro_batches;
     }
     for (size_t i = 0; i < params->micro_batch_count; ++i) {

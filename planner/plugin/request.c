@@ -42,7 +42,7 @@ static json_t *counts_json(const ap_planner_setup_t *setup)
     const ap_planner_params_t *params = setup->params;
     json_t *counts = json_array();
 
-    if (setup->graph != NULL) {
+    if (setup->micro_batches != 0) {
         (void)json_array_append_new(counts, json_integer(setup->micro_batches));
         return counts;
     }
@@ -75,7 +75,7 @@ static json_t *options_json(const ap_planner_setup_t *setup)
 static xm_status_t model_json(const ap_planner_setup_t *setup, json_t **model)
 {
     const ap_planner_params_t *params = setup->params;
-    int64_t count = setup->graph != NULL            ? setup->micro_batches
+    int64_t count = setup->micro_batches != 0       ? setup->micro_batches
                     : params->micro_batch_count > 0 ? params->micro_batches[0]
                                                     : 1;
     const ap_graph_t *graph;

@@ -25,8 +25,9 @@ typedef struct ap_planner_setup {
     ap_device_classes_t *classes;
     ap_cross_mesh_t *cross_mesh;
     ap_planner_model_t read; /* of a file */
-    const ap_graph_t *graph; /* of one micro-batch, whatever their number; NULL: a built-in model */
-    int64_t micro_batches;   /* that the graph is one of */
+    const ap_graph_t *graph; /* of one micro-batch of `samples`; NULL: a built-in model */
+    int64_t samples;
+    int64_t micro_batches; /* that the graph is one of; 0: there are others, of other sizes */
 } ap_planner_setup_t;
 
 xm_status_t ap_planner_setup_open(const ap_planner_params_t *params, ap_planner_setup_t *setup);

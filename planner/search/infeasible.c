@@ -220,8 +220,8 @@ static int64_t more_micro_batches(const ap_planner_setup_t *setup, int64_t micro
 {
     int64_t most = 0;
 
-    for (int64_t b = 1;
-         setup->graph == NULL && b <= AP_PLANNER_MOST_MICRO_BATCHES && setup->global_batch % b == 0;
+    for (int64_t b = 1; setup->micro_batches == 0 && b <= AP_PLANNER_MOST_MICRO_BATCHES &&
+                        setup->global_batch % b == 0;
          b *= 2) {
         most = b;
     }
