@@ -118,23 +118,21 @@ static void add_collective(ap_strategy_t *strategy, ap_collective_kind_t kind, i
         .kind = kind, .axis = axis, .axes = 1U << axis, .term = term, .bytes = bytes};
 }
 
-/* All-reduces of what is still partial, on the bytes that are left after scattering: one per axis,
- * or one over all. */
+/* One all-reduce of what is still partial, on the bytes that are left after scattering. */
 static void all_reduce(const ap_strategy_context_t *site, ap_strategy_t *strategy, int result,
-                       unsigned axes, bool together)
+                       unsigned axes)
 {
-    int term = site->rule->operands + result;
+    int term = site->rule->operands + result, first = 0;
 
-    for (int a = 0; a < ap_cost_mesh_rank(site->mesh); ++a) {
-        if ((axes >> a & 1U) != 0) {
-            add_collective(strategy, AP_ALL_REDUCE, a, term,
-                           ap_strategy_local_bytes(site, term, strategy->spec[term]));
-            if (together) {
-                strategy->collective[strategy->collective_count - 1].axes = axes;
-                return;
-            }
-        }
+    if (axes == 0) {
+        return;
     }
+    while ((axes >> first & 1U) == 0) {
+        ++first;
+    }
+    add_collective(strategy, AP_ALL_REDUCE, first, term,
+                   ap_strategy_local_bytes(site, term, strategy->spec[term]));
+    strategy->collective[strategy->collective_count - 1].axes = axes;
 }
 
 /* A cut permutation factor sends each device's shard of the first operand to a neighbour. */
@@ -178,6 +176,16 @@ static bool assign(const ap_strategy_context_t *site, const unsigned *axes, ap_s
     return true;
 }
 
+unsigned ap_strategy_axes(const ap_sharding_rule_t *rule, const ap_strategy_t *strategy)
+{
+    unsigned axes = 0;
+
+    for (int f = 0; f < rule->factors; ++f) {
+        axes |= strategy->axes[f];
+    }
+    return axes;
+}
+
 bool ap_strategy_assign(const ap_strategy_context_t *site, const unsigned *axes,
                         ap_strategy_t *strategy)
 {
@@ -185,7 +193,7 @@ bool ap_strategy_assign(const ap_strategy_context_t *site, const unsigned *axes,
         return false;
     }
     for (int r = 0; r < site->rule->results; ++r) {
-        all_reduce(site, strategy, r, strategy->partial[r], false);
+        all_reduce(site, strategy, r, strategy->partial[r]);
     }
     return true;
 }
@@ -230,9 +238,9 @@ static xm_status_t finish_result(enumeration_t *e, const ap_strategy_t *strategy
     if (axis == rank) {
         ap_strategy_t whole = *strategy;
 
-        all_reduce(e->site, &whole, 0, reduced, e->options->axis_sets);
+        all_reduce(e->site, &whole, 0, reduced);
         for (int r = 1; r < rule->results; ++r) {
-            all_reduce(e->site, &whole, r, whole.partial[r], e->options->axis_sets);
+            all_reduce(e->site, &whole, r, whole.partial[r]);
         }
         return append(e->list, &e->capacity, &whole);
     }
@@ -272,10 +280,31 @@ static xm_status_t assign_axis(enumeration_t *e, unsigned *axes, int axis)
         status = assign_axis(e, axes, axis - 1);
         axes[f] &= ~(1U << axis);
     }
-    if (!e->options->all_axes && status == XM_OK) {
-        status = assign_axis(e, axes, axis - 1);
+    return status == XM_OK ? assign_axis(e, axes, axis - 1) : status;
+}
+
+/* Drops strategies that let an axis repeat the work where another one cuts all that they cut and
+ * that axis too. */
+static void drop_repeating(const ap_sharding_rule_t *rule, ap_strategy_list_t *list)
+{
+    bool cut[1U << AP_MAX_MESH_RANK] = {false}; /* per set of axes: some strategy cuts by it */
+    int kept = 0;
+
+    for (int s = 0; s < list->count; ++s) {
+        cut[ap_strategy_axes(rule, &list->items[s])] = true;
     }
-    return status;
+    for (int s = 0; s < list->count; ++s) {
+        unsigned axes = ap_strategy_axes(rule, &list->items[s]);
+        bool more = false;
+
+        for (unsigned other = axes + 1; other < 1U << AP_MAX_MESH_RANK; ++other) {
+            more = more || (cut[other] && (other & axes) == axes);
+        }
+        if (!more) {
+            list->items[kept++] = list->items[s];
+        }
+    }
+    list->count = kept;
 }
 
 xm_status_t ap_strategy_enumerate(const ap_strategy_context_t *site,
@@ -289,6 +318,9 @@ xm_status_t ap_strategy_enumerate(const ap_strategy_context_t *site,
     if (status != XM_OK) {
         ap_strategy_list_free(&made);
         return status;
+    }
+    if (options->all_axes) {
+        drop_repeating(site->rule, &made);
     }
     *list = made;
     return XM_OK;

@@ -7,7 +7,8 @@
  * the work). From the assignment follow the spec of every operand and result, which results are
  * partial sums over which axes (an axis on a factor that the result lacks), and the communication:
  *
- *  - a partial result is all-reduced, or reduce-scattered into one of its dimensions;
+ *  - a partial result is all-reduced over all its axes at once, or reduce-scattered into one of its
+ * dimensions;
  *  - a cut permutation factor exchanges whole shards with a neighbour;
  *  - pass-through factors cost nothing, need-replication factors are never cut.
  *
@@ -31,7 +32,7 @@ enum { AP_MAX_COLLECTIVES = AP_MAX_MESH_RANK * AP_MAX_RESULTS + AP_MAX_MESH_RANK
 typedef struct ap_collective {
     ap_collective_kind_t kind;
     int axis;      /**< the first of `axes` */
-    unsigned axes; /**< that it is over: one, or several for an all-reduce (`axis_sets`) */
+    unsigned axes; /**< that it is over: one, or several for an all-reduce */
     int term;      /**< of the rule, whose bytes move */
     double bytes;  /**< as cost.h defines them for the kind */
 } ap_collective_t;
@@ -53,11 +54,13 @@ typedef struct ap_strategy_context {
     const int8_t *touched;              /**< per term, as ap_op_t has it; NULL: all of each */
 } ap_strategy_context_t;
 
+/** The axes that cut some factor; every other one repeats the work. */
+unsigned ap_strategy_axes(const ap_sharding_rule_t *rule, const ap_strategy_t *strategy);
+
 /** What to enumerate. */
 typedef struct ap_strategy_options {
-    bool scatter;   /**< also reduce-scatter partial results into each of their dimensions */
-    bool all_axes;  /**< every axis must cut a factor: no repeated work */
-    bool axis_sets; /**< one all-reduce over all axes of a result instead of one per axis */
+    bool scatter;  /**< also reduce-scatter partial results into each of their dimensions */
+    bool all_axes; /**< an axis repeats work only where it cannot be cut with the others */
 } ap_strategy_options_t;
 
 typedef struct ap_strategy_list {

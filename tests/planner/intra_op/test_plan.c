@@ -352,6 +352,43 @@ START_TEST(a_limit_forces_recomputation)
 }
 END_TEST
 
+/* With hardly any time there is a plan, under every limit above one that has one. */
+START_TEST(more_memory_never_loses_the_plan)
+{
+    static const char *const models[] = {"gpt-125m", "moe-380m", "wresnet-250m"};
+    setting_t s = {.model = models[_i],
+                   .batch = 8,
+                   .shape = {2, 4},
+                   .rank = 2,
+                   .uneven = true,
+                   .optimizer = AP_OPTIMIZER_ADAM};
+    bool found = false;
+    fixture_t f;
+
+    set_up(&f, &s);
+    f.options.seconds = 0.1;
+    f.options.recompute = true;
+    solve(&f);
+    f.options.memory_limit = 0.3 * f.result->peak;
+    for (int i = 0; i < 10; ++i, f.options.memory_limit *= 1.15) {
+        ap_shard_plan_t *plan = NULL;
+        double begin = xm_clock_seconds();
+        xm_status_t status = ap_shard_solve(f.problem, &f.options, &plan);
+
+        ck_assert(status == XM_OK || !found);
+        ck_assert(status == XM_OK || status == XM_ERR_TIMEOUT || status == XM_ERR_NO_SOLUTION);
+        ck_assert(xm_clock_seconds() - begin < 5);
+        found = status == XM_OK;
+        if (found) {
+            ck_assert_double_le(ap_shard_plan_result(plan)->peak, f.options.memory_limit);
+        }
+        ap_shard_plan_destroy(plan);
+    }
+    ck_assert(found);
+    tear_down(&f);
+}
+END_TEST
+
 /* Twelve layers as one problem of one layer: the cost is that of every layer for itself. */
 START_TEST(layers_alike_are_solved_once)
 {
@@ -420,6 +457,7 @@ int main(void)
     tcase_add_test(tcase, gradients_are_scattered_late_when_there_is_room);
     tcase_add_test(tcase, a_limit_forces_recomputation);
     tcase_add_test(tcase, layers_alike_are_solved_once);
+    tcase_add_loop_test(tcase, more_memory_never_loses_the_plan, 0, 3);
     tcase_add_loop_test(tcase, any_mesh_will_do, 0, 4);
     suite_add_tcase(suite, tcase);
     return xm_test_run(suite);
