@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models of PyTorch, planned and run as planned."""
 
+import functools
 import itertools
 import sys
 import unittest
+import warnings
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as functional
 from torch import nn
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from torch.utils.checkpoint import checkpoint
 
 import plan_case
 import ranks
@@ -251,6 +254,22 @@ class Plans(unittest.TestCase):
                          "[Replicate(), Shard(1)]", "to stage 1: (4, 8, 32)"):  # fmt: skip
             self.assertIn(expected, text)
         self.assertEqual(make_plan(stages=2, data_parallel=2, tensor_parallel=2).digest, made.digest)
+
+    def test_checkpointed_blocks_are_told(self):
+        """They are planned as blocks without are, and that is said, once."""
+        options = {"loss": plan_case.loss_of, "micro_batches": (1, 2), "stages": 2, "data_parallel": 4}
+        ids, target = next(plan_case.batches(1, BATCH))
+        model = plan_case.make_model()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            plain = plan(model, [ids], plan_case.CLUSTER, target=target, **options)
+        for block in model.blocks:
+            block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)
+        with self.assertWarnsRegex(UserWarning, f"Transformer calls torch.utils.checkpoint {plan_case.BLOCKS} times") as caught:
+            again = plan(model, [ids], plan_case.CLUSTER, target=target, **options)
+        self.assertEqual(len(caught.warnings), 1)
+        self.assertEqual([stage.memory for stage in again.stages], [stage.memory for stage in plain.stages])
+        self.assertEqual(again.step_seconds, plain.step_seconds)
 
     def test_others(self):
         whole = make_plan(stages=1, data_parallel=8, micro_batches=2)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -330,4 +331,10 @@ def plan(
         if best is None or made.step_seconds < best.step_seconds:
             best = made
     assert best is not None
+    if best.program.checkpoints > 0:
+        warnings.warn(
+            f"{best.program.name} calls torch.utils.checkpoint {best.program.checkpoints} times in a micro-batch; "
+            "stages of this plan keep all activations instead, in the plan's memory and when they run",
+            stacklevel=2,
+        )
     return best
