@@ -376,7 +376,7 @@ int ap_command_shard(int argc, char *const *argv)
          "Micro-batches that gradients are summed over, built-in models (default 1)."},
         {"optimizer", 0, XM_CLI_CHOICE, &o.optimizer, "sgd|adam", 0, 0,
          "Optimizer of a built-in model (default sgd)."},
-        {"solver", 0, XM_CLI_CHOICE, &o.solver, "cfn|cbc|dp", 0, 0,
+        {"solver", 0, XM_CLI_CHOICE, &o.solver, "cfn|cbc", 0, 0,
          "Cost function network (default), the program cbc, or elimination without limit."},
         {"time-limit", 0, XM_CLI_DOUBLE, &o.time_limit, "SECONDS", 0.01, 1e6,
          "Time for the solver (default 1, more while there is no plan); proving ends it."},

@@ -65,7 +65,7 @@ static void report(const ap_planner_run_t *run, double fraction, const ap_planne
  * the search counts; a simulation may favour that all do the same. */
 static int list_ways(const ap_planner_run_t *run, ap_recompute_t *ways)
 {
-    ap_recompute_t asked = run->params->recompute;
+    ap_recompute_t asked = ap_planner_recompute(&run->setup);
     bool simulated = run->automatic || run->schedules[0] != AP_SCHEDULE_1F1B;
 
     if (asked == AP_RECOMPUTE_UNIFORM || (asked == AP_RECOMPUTE_AUTO && simulated)) {
