@@ -116,8 +116,8 @@ typedef struct ap_planner_params {
     int layers;           /**< built-in language models: blocks, 0 = the model's own */
     int64_t global_batch; /**< samples of one step; 0 means 1024, or near that for a file */
     /** Numbers of micro-batches to try, each a divisor of the batch; NULL means the powers of two
-     *  from 1 to 1024 that divide it. A file holds one micro-batch of its own size (the dimension
-     * its inputs start with), so there is one number, which the batch and this must agree on. */
+     *  from 1 to 1024 that divide it. A file of which the samples (the dimension that its inputs
+     * start with) cannot be followed has one number, which the batch and this must agree on. */
     const int64_t *micro_batches;
     size_t micro_batch_count;
     int min_stages, max_stages; /**< 0: no limit */

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models of PyTorch, planned and run as planned."""
 
+import collections
+import contextlib
 import functools
 import itertools
 import sys
 import unittest
 import warnings
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -18,7 +21,7 @@ import plan_case
 import ranks
 import torch_case
 from crossmesh import errors
-from crossmesh.torch import apply, plan
+from crossmesh.torch import _sums, apply, plan
 from crossmesh.torch._export import export_program
 from crossmesh.torch._operators import Local
 
@@ -345,6 +348,39 @@ def as_planned(rank, made, expected):
     torch_case.leave()
 
 
+def counted(rank, made, expected):
+    """The collectives of sums are those of the plan: of a parameter's gradient once a step, of a result in each
+    micro-batch."""
+    torch_case.join()
+    found = collections.Counter()
+    ids, target = next(plan_case.batches(1, BATCH))
+    applied = apply(plan_case.make_model(), made)
+    axes = [dist.get_process_group_ranks(applied.mesh.get_group(axis)) for axis in range(2)]
+    assert axes[0] != axes[1]
+    with contextlib.ExitStack() as stack:
+        for kind in ("reduce-scatter", "all-reduce", "all-gather"):
+            name = "_" + kind.replace("-", "_")
+
+            def count(*args, kind=kind, real=getattr(_sums, name), group):
+                found[kind, axes.index(dist.get_process_group_ranks(group))] += 1
+                return real(*args, group=group)
+
+            stack.enter_context(mock.patch.object(_sums, name, count))
+        loss = applied.step(ids, target).item()
+    assert abs(loss - expected[0][0]) < 1e-5 * abs(loss), (loss, expected[0][0])
+    for name, parameter in applied.named_parameters():
+        torch.testing.assert_close(parameter.grad.full_tensor(), expected[1][name], rtol=1e-4, atol=1e-6)
+    planned = collections.Counter()
+    for placed in made.stages[0].operators:
+        for term, steps in placed.sums.items():
+            times = made.micro_batches if term == len(placed.operator.planned) else 1
+            planned.update(step for step in steps for _ in range(times))
+    assert {axis for _, axis in planned} == {0, 1}, planned
+    assert found == planned, (found, planned)
+    applied.close()
+    torch_case.leave()
+
+
 def several(rank, plans, expected):
     torch_case.join()
     for made in plans:
@@ -432,6 +468,10 @@ class Training(unittest.TestCase):
     def test_two_stages_of_two_by_two(self):
         made = make_plan(stages=2, data_parallel=2, tensor_parallel=2)
         ranks.run(8, as_planned, made, self.expected, timeout=3 * ranks.TIMEOUT)
+
+    def test_sums_are_made_as_priced(self):
+        made = make_plan(hosts=2, devices_per_host=2, stages=1, micro_batches=2)
+        ranks.run(4, counted, made, self.expected, timeout=3 * ranks.TIMEOUT)
 
     def test_other_plans(self):
         """Whatever the planner finds on four devices, one stage, no data parallelism, another schedule."""
