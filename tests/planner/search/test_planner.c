@@ -403,6 +403,36 @@ START_TEST(stages_fill_the_hosts_in_order)
 }
 END_TEST
 
+/* Every device of a large plan keeps room for its runtime: what is asked for, or by default
+ * context, communication and fragmentation. */
+START_TEST(plans_leave_the_reserve)
+{
+    static const double asked[] = {AP_MEMORY_RESERVE_DEFAULT, 0.0, 0.25, 30e9};
+    const double device = 80e9, kept[] = {(512 + 240) * 1048576.0 + 0.05 * 80e9, 0.0, 20e9, 30e9};
+    xm_cluster_profile_t *profile = planner_fixture_profile(8, 8, device);
+    ap_planner_params_t params = params_of(profile);
+    ap_planner_result_t result;
+
+    params.model = "llama3-70b";
+    params.global_batch = 1024;
+    params.memory_reserve = asked[_i];
+    ck_assert_xm_ok(ap_planner_run(&params, &result));
+    ck_assert_double_eq_tol(ap_plan_info(result.plan)->memory_reserve, kept[_i], 1);
+    ck_assert_double_eq_tol(ap_plan_info(result.plan)->memory_limit, device - kept[_i], 1);
+    for (int i = 0; i < ap_plan_stages(result.plan); ++i) {
+        ck_assert_double_le(ap_plan_stage_memory(ap_plan_stage(result.plan, i)),
+                            device - kept[_i] + 1);
+    }
+    ap_planner_result_clear(&result);
+    params.memory_reserve = 80e9;
+    ck_assert_xm_fails(ap_planner_run(&params, &result), XM_ERR_INVALID_ARGUMENT,
+                       "leaves nothing of 74.51 GiB per device");
+    params.memory_reserve = NAN;
+    ck_assert_xm_fails(ap_planner_run(&params, &result), XM_ERR_INVALID_ARGUMENT, "no number");
+    xm_cluster_profile_destroy(profile);
+}
+END_TEST
+
 /* What the sentence asks for is enough, and a tenth less is not. */
 START_TEST(the_memory_asked_for_is_what_it_takes)
 {
@@ -413,8 +443,10 @@ START_TEST(the_memory_asked_for_is_what_it_takes)
     double needed;
 
     params.recompute = AP_RECOMPUTE_ON;
-    ck_assert_xm_fails(ap_planner_run(&params, &result), XM_ERR_NO_SOLUTION,
-                       "gpt-125m does not fit into 190.73 MiB per device on 1 x 2 devices");
+    ck_assert_xm_fails(
+        ap_planner_run(&params, &result), XM_ERR_NO_SOLUTION,
+        "gpt-125m does not fit into 162.12 MiB per device (and 28.61 MiB in reserve) on "
+        "1 x 2 devices");
     needs = strstr(xm_last_error(), "it needs ");
     ck_assert_ptr_nonnull(needs);
     ck_assert_int_eq(sscanf(needs, "it needs %lf GiB", &needed), 1);
@@ -523,6 +555,7 @@ int main(void)
     tcase_add_test(tcase, more_choices_never_make_it_slower);
     tcase_add_test(tcase, runs_are_deterministic);
     tcase_add_test(tcase, stages_fill_the_hosts_in_order);
+    tcase_add_loop_test(tcase, plans_leave_the_reserve, 0, 4);
     tcase_add_test(tcase, the_memory_asked_for_is_what_it_takes);
     tcase_add_test(tcase, bad_requests_are_refused);
     tcase_add_test(tcase, table_and_figure_show_every_stage);
