@@ -70,6 +70,21 @@ static void print_again(const plan_options_t *o, const ap_planner_model_t *model
             : "replaced, each stage recomputes its layers or keeps all");
 }
 
+/* Says in what else the plan's step differs from the file's. */
+static void print_step(const plan_options_t *o, const ap_planner_model_t *model)
+{
+    print_again(o, model);
+    if (model->step.update > 0.01) {
+        (void)printf("# the optimizer's own products, %.0f %% of the FLOPs of all products of the "
+                     "file's step, are left out: it counts as Adam\n",
+                     100.0 * model->step.update);
+    }
+    if (model->step.untrained > 0) {
+        (void)printf("# %d weights that the file's step gives back as they were count as trained\n",
+                     model->step.untrained);
+    }
+}
+
 /* Says how far the search over the orders of hosts went, so that nobody takes the best of some
  * orders for the best of all. Under 1F1B a bound proves the choice; under a simulated schedule no
  * order is left out but for an estimate, which is no proof, and the claim is only "found". */
@@ -214,7 +229,7 @@ static xm_status_t plan_and_write(const plan_options_t *o, ap_planner_params_t *
     }
     if (status == XM_OK && result.read.graph != NULL && !o->json) {
         print_model(o->search.model, &result.read);
-        print_again(o, &result.read);
+        print_step(o, &result.read);
     }
     if (status == XM_OK && o->planner == NULL && o->like == NULL && !o->json) {
         print_orders(&result, params->schedule);

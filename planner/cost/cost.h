@@ -84,6 +84,21 @@ const ap_cost_model_t *ap_cost_mesh_model(const ap_cost_mesh_t *mesh);
 double ap_cost_collective_over(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind, unsigned axes,
                                double bytes);
 
+/** A collective over one axis, as a part of one over several. */
+typedef struct ap_collective_step {
+    ap_collective_kind_t kind;
+    int axis;
+    double bytes;
+} ap_collective_step_t;
+
+enum { AP_MAX_COLLECTIVE_STEPS = 2 * AP_MAX_MESH_RANK };
+
+/** The same, with the steps of the cheapest form (AP_MAX_COLLECTIVE_STEPS entries) in their
+ * order. */
+double ap_cost_collective_steps(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind,
+                                unsigned axes, double bytes, ap_collective_step_t *steps,
+                                int *count);
+
 /** Part of the time of a gradient's collective that counts: what does not hide behind the backward
  * pass. 1 for the alpa model. */
 double ap_cost_gradient_share(const ap_cost_mesh_t *mesh);

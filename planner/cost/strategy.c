@@ -326,6 +326,64 @@ xm_status_t ap_strategy_enumerate(const ap_strategy_context_t *site,
     return XM_OK;
 }
 
+/* The recursion gives one axis of `more` after the other to a dimension, and goes up by an axis
+ * each time. */
+bool ap_strategy_meets(const ap_cost_mesh_t *mesh, const ap_tensor_t *tensor, ap_spec_t spec,
+                       unsigned more)
+{
+    int axis = 0;
+
+    if (more != 0) {
+        while ((more >> axis & 1U) == 0) {
+            ++axis;
+        }
+        for (int d = 0; d < tensor->shape.rank; ++d) {
+            ap_spec_t with = ap_spec_with(spec, d, ap_spec_axes(spec, d) | 1U << axis);
+
+            if (ap_strategy_meets(mesh, tensor, with, more & ~(1U << axis))) {
+                return true;
+            }
+        }
+        return false;
+    }
+    for (int d = 0; d < tensor->shape.rank; ++d) {
+        if (tensor->parts[d] != 0 &&
+            ap_cost_mesh_devices(mesh, ap_spec_axes(spec, d)) != tensor->parts[d]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool meets_all(const ap_graph_t *graph, const ap_op_t *op, const ap_cost_mesh_t *mesh,
+                      const ap_strategy_t *strategy)
+{
+    for (int r = 0; r < op->result_count; ++r) {
+        if (!ap_strategy_meets(mesh, ap_graph_tensor(graph, op->results[r]),
+                               strategy->spec[op->operand_count + r], 0)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool ap_strategy_list_demand(const ap_graph_t *graph, const ap_op_t *op, const ap_cost_mesh_t *mesh,
+                             ap_strategy_list_t *list)
+{
+    int kept = 0, left = 0;
+
+    for (int s = 0; s < list->count; ++s) {
+        left += meets_all(graph, op, mesh, &list->items[s]);
+    }
+    for (int s = 0; s < list->count && left > 0; ++s) {
+        if (meets_all(graph, op, mesh, &list->items[s])) {
+            list->items[kept++] = list->items[s];
+        }
+    }
+    list->count = left > 0 ? left : list->count;
+    return left > 0;
+}
+
 char *ap_strategy_format(const ap_sharding_rule_t *rule, const ap_strategy_t *strategy,
                          char *buffer, size_t size)
 {

@@ -83,6 +83,16 @@ bool ap_strategy_assign(const ap_strategy_context_t *site, const unsigned *axes,
 xm_status_t ap_strategy_enumerate(const ap_strategy_context_t *site,
                                   const ap_strategy_options_t *options, ap_strategy_list_t *list);
 
+/** Whether a spec cuts a tensor into the parts that are demanded of it, if the axes @p more cut
+ * some of its dimensions as well. */
+bool ap_strategy_meets(const ap_cost_mesh_t *mesh, const ap_tensor_t *tensor, ap_spec_t spec,
+                       unsigned more);
+
+/** Removes from the list of an operator's strategies those whose results are not cut as is
+ * demanded. False when none would be left; the list is then as it was. */
+bool ap_strategy_list_demand(const ap_graph_t *graph, const ap_op_t *op, const ap_cost_mesh_t *mesh,
+                             ap_strategy_list_t *list);
+
 /** Local bytes of a term under a spec. */
 double ap_strategy_local_bytes(const ap_strategy_context_t *site, int term, ap_spec_t spec);
 

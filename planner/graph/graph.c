@@ -132,12 +132,20 @@ static xm_status_t reserve(void **array, int count, int *capacity, size_t size)
 xm_status_t ap_graph_append_tensor(ap_graph_t *graph, const ap_tensor_t *tensor, const char *name,
                                    int *id)
 {
+    double elements = 1;
     xm_status_t status = reserve((void **)&graph->tensors, graph->tensor_count,
                                  &graph->tensor_capacity, sizeof(*graph->tensors));
     char *copy;
 
     if (status != XM_OK) {
         return status;
+    }
+    for (int d = 0; d < tensor->shape.rank; ++d) {
+        elements *= (double)tensor->shape.dims[d];
+    }
+    if (elements > (double)AP_MOST_ELEMENTS) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "tensor '%s' has more than 2^48 elements",
+                            name);
     }
     copy = copy_name(name);
     if (copy == NULL) {

@@ -428,6 +428,12 @@ xm_status_t ap_shard_network_create(const ap_shard_problem_t *problem,
     made->copied_bytes = options->memory_limit > 0 ? copied_part * yardstick : HUGE_VAL;
     status = ap_shard_symmetric_create(problem, !options->every_layer, &made->alike);
     if (status == XM_OK) {
+        /* Alpa charges every reader. */
+        bool share = !limited && !ap_cost_model_is_alpa(ap_cost_mesh_model(problem->params.mesh));
+
+        status = ap_shard_sharing_create(problem, &made->alike, share, &made->sharing);
+    }
+    if (status == XM_OK) {
         status = ap_shard_live_ranges_create(
             problem, &made->alike,
             limited && options->recompute ? recomputed_part * yardstick : HUGE_VAL,
@@ -498,8 +504,20 @@ void ap_shard_network_memory(const ap_shard_network_t *n, const int *choice,
 
         if (ap_shard_has_copies(n, wire) &&
             spec_of(n, choice, wire->from, wire->from_term) != used) {
-            memory[n->problem->node[wire->to].op].part[AP_SHARD_TEMPORARIES] +=
-                ap_shard_local_bytes(n->problem, wire->tensor, used);
+            int next = n->sharing.covers[w] ? n->sharing.next[w] : -1;
+            int op = n->problem->node[wire->to].op, end = op + 1;
+
+            /* A copy that serves a later reader as well waits for it. */
+            while (next >= 0 &&
+                   (!n->sharing.covers[next] || spec_of(n, choice, n->problem->wire[next].to,
+                                                        n->problem->wire[next].to_term) != used)) {
+                next = n->sharing.next[next];
+            }
+            end = next >= 0 ? n->problem->node[n->problem->wire[next].to].op : end;
+            for (; op < end; ++op) {
+                memory[op].part[AP_SHARD_TEMPORARIES] +=
+                    ap_shard_local_bytes(n->problem, wire->tensor, used);
+            }
         }
     }
 }
@@ -547,8 +565,25 @@ double ap_shard_network_cost(const ap_shard_network_t *n, const int *choice)
     for (int c = 0; c < n->alike.classes; ++c) {
         cost += n->variable[c].option[choice[c]].cost;
     }
+    for (int g = 0; g < n->sharing.groups; ++g) {
+        const ap_shard_shared_t *group = &n->sharing.group[g];
+        const ap_shard_wire_t *first = &n->problem->wire[group->wire[0]];
+
+        for (int r = 0; r < group->readers; ++r) {
+            const ap_shard_wire_t *wire = &n->problem->wire[group->wire[r]];
+
+            n->sharing.used[r] = spec_of(n, choice, wire->to, wire->to_term);
+        }
+        cost += group->count *
+                ap_shard_shared_cost(group, spec_of(n, choice, first->from, first->from_term),
+                                     n->sharing.used);
+    }
     for (int w = 0; w < n->problem->wires; ++w) {
         const ap_shard_wire_t *wire = &n->problem->wire[w];
+
+        if (n->sharing.covers[w]) {
+            continue;
+        }
         bool twice = option_of(n, choice, wire->to)->keep == AP_SHARD_REMATERIALISED;
 
         cost +=
@@ -577,6 +612,7 @@ void ap_shard_network_destroy(ap_shard_network_t *network)
     free(network->state);
     ap_shard_live_ranges_release(&network->live_ranges);
     ap_shard_symmetric_release(&network->alike);
+    ap_shard_sharing_release(&network->sharing);
     ap_cfn_destroy(network->cfn);
     free(network);
 }

@@ -17,7 +17,7 @@
 #include <string.h>
 
 #include "comm/base.h"
-#include "planner/intra_op/cut_model.h"
+#include "planner/solver.h"
 
 enum { ROUNDS = AP_CUT_PLANES };
 _Static_assert((int)AP_SHARD_MOMENTS <= (int)AP_CUT_PRICES, "the model has a price per moment");

@@ -6,6 +6,7 @@
  * A graph of 14,000 operators has some dozens of tables.
  */
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -74,6 +75,13 @@ static bool same_op(const ap_graph_t *graph, const ap_op_t *a, const ap_op_t *b)
             return false;
         }
     }
+    for (int r = 0; r < a->result_count; ++r) {
+        if (memcmp(ap_graph_tensor(graph, a->results[r])->parts,
+                   ap_graph_tensor(graph, b->results[r])->parts,
+                   sizeof(ap_graph_tensor(graph, 0)->parts)) != 0) {
+            return false;
+        }
+    }
     for (int t = 0; t < a->operand_count + a->result_count; ++t) {
         if (ap_graph_tensor(graph, tensor_of(a, t))->dtype !=
                 ap_graph_tensor(graph, tensor_of(b, t))->dtype ||
@@ -99,12 +107,44 @@ static bool same_tensor(const ap_tensor_t *a, const ap_tensor_t *b)
 {
     return a->kind == b->kind && a->dtype == b->dtype && a->shape.rank == b->shape.rank &&
            memcmp(a->shape.dims, b->shape.dims, (size_t)a->shape.rank * sizeof(a->shape.dims[0])) ==
-               0;
+               0 &&
+           memcmp(a->parts, b->parts, sizeof(a->parts)) == 0;
 }
 
 static xm_status_t no_memory(void)
 {
     return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the strategies of a graph");
+}
+
+/* What the author demands of a tensor and no axes of the mesh give. */
+static xm_status_t unmet(const ap_shard_problem_t *p, int tensor)
+{
+    const ap_tensor_t *of = ap_graph_tensor(p->params.graph, tensor);
+    char parts[AP_SPEC_TEXT], mesh[AP_SPEC_TEXT];
+    int length = 0;
+
+    for (int a = 0; a < ap_cost_mesh_rank(p->params.mesh); ++a) {
+        length += snprintf(mesh + length, sizeof(mesh) - (size_t)length, "%s%d", a > 0 ? "x" : "",
+                           ap_cost_mesh_size(p->params.mesh, a));
+    }
+    return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                        "the model's annotation cuts '%s' into %s parts, which no axes of the mesh "
+                        "%s do",
+                        of->name, ap_tensor_parts(of, parts, sizeof(parts)), mesh);
+}
+
+/* Keeps the specs that meet what is demanded. */
+static int keep_met(const ap_shard_problem_t *p, const ap_tensor_t *tensor, ap_spec_t *specs,
+                    int count)
+{
+    int kept = 0;
+
+    for (int s = 0; s < count; ++s) {
+        if (ap_strategy_meets(p->params.mesh, tensor, specs[s], 0)) {
+            specs[kept++] = specs[s];
+        }
+    }
+    return kept;
 }
 
 /* An input or parameter has one strategy per spec. The costs are 0 but for the replicated spec
@@ -118,6 +158,10 @@ static xm_status_t fill_tensor(const ap_shard_problem_t *p, ap_strategy_table_t 
     set->count = ap_specs_enumerate(p->params.mesh, &tensor->shape, specs);
     if (tensor->kind == AP_TENSOR_PARAMETER && ap_cost_model_forces_data_parallel(model)) {
         set->count = 1; /* the first spec is the replicated one */
+    }
+    set->count = keep_met(p, tensor, specs, set->count);
+    if (set->count == 0) {
+        return unmet(p, set->tensor);
     }
     set->specs = malloc((size_t)set->count * sizeof(*set->specs));
     set->costs = calloc((size_t)set->count, sizeof(*set->costs));
@@ -146,6 +190,10 @@ static xm_status_t fill_op(const ap_shard_problem_t *p, ap_strategy_table_t *set
 
     if (status != XM_OK) {
         return status;
+    }
+    if (!ap_strategy_list_demand(p->params.graph, op.op, p->params.mesh, &set->strategies) &&
+        set->strategies.count != 0) {
+        return unmet(p, op.op->results[0]);
     }
     set->count = set->strategies.count;
     set->costs = calloc((size_t)set->count, sizeof(*set->costs));

@@ -35,6 +35,8 @@ typedef struct arrays {
     int64_t *forward, *backward, *weight, *update, *activation, *gradient, *bytes;
     ap_pipeline_use_t *uses;
     int use_count;
+    ap_pipeline_skip_t *skips;
+    int skip_count;
 } arrays_t;
 
 /* What passes from a device to the next: seconds both ways, and the links it needs for that. */
@@ -55,6 +57,7 @@ static void free_arrays(arrays_t *arrays)
     free(arrays->gradient);
     free(arrays->bytes);
     free(arrays->uses);
+    free(arrays->skips);
 }
 
 static bool allocate_arrays(arrays_t *arrays)
@@ -68,9 +71,10 @@ static bool allocate_arrays(arrays_t *arrays)
     arrays->activation = calloc(parts, sizeof(int64_t));
     arrays->gradient = calloc(parts, sizeof(int64_t));
     arrays->bytes = calloc(parts, sizeof(int64_t));
+    arrays->skips = calloc((size_t)arrays->skip_count + 1, sizeof(*arrays->skips));
     return arrays->forward != NULL && arrays->backward != NULL && arrays->weight != NULL &&
            arrays->update != NULL && arrays->activation != NULL && arrays->gradient != NULL &&
-           arrays->bytes != NULL;
+           arrays->bytes != NULL && arrays->skips != NULL;
 }
 
 /* Seconds that are beyond any step become a number that the simulator refuses by its sum. */
@@ -102,29 +106,59 @@ static void fill_stages(const ap_plan_t *plan, arrays_t *arrays)
     }
 }
 
-/* Prices a tensor from the mesh of one stage to that of another, with the layouts of @p like. */
+static xm_status_t read_tensor(const ap_plan_tensor_t *tensor, ap_cross_mesh_tensor_t *read)
+{
+    xm_status_t status = ap_spec_parse(tensor->src, tensor->rank, 2, &read->src);
+
+    read->shape.rank = tensor->rank;
+    read->element_size = (int)tensor->element_size;
+    memcpy(read->shape.dims, tensor->shape, (size_t)tensor->rank * sizeof(tensor->shape[0]));
+    return status == XM_OK ? ap_spec_parse(tensor->dst, tensor->rank, 2, &read->dst) : status;
+}
+
+/* Prices the tensors of @p like, in their layouts, from the mesh of one stage to that of another.
+ */
 static xm_status_t price(ap_cross_mesh_t *cross_mesh, const ap_plan_boundary_t *like,
                          const ap_plan_side_t *src, const ap_plan_side_t *dst, passing_t *passing)
 {
-    ap_cross_mesh_side_t from = {src->devices[0], {src->shape[0], src->shape[1]}, 0};
-    ap_cross_mesh_side_t to = {dst->devices[0], {dst->shape[0], dst->shape[1]}, 0};
-    ap_shape_t shape = {.rank = like->rank};
-    xm_status_t status = ap_spec_parse(src->spec, like->rank, 2, &from.spec);
+    ap_cross_mesh_tensor_t *tensors = calloc((size_t)like->more_count + 1, sizeof(*tensors));
+    const ap_cross_mesh_transfer_t transfer = {
+        .src = {src->devices[0], {src->shape[0], src->shape[1]}},
+        .dst = {dst->devices[0], {dst->shape[0], dst->shape[1]}},
+        .tensors = tensors,
+        .count = like->more_count + 1};
+    xm_status_t status = XM_OK;
 
-    if (status == XM_OK) {
-        status = ap_spec_parse(dst->spec, like->rank, 2, &to.spec);
+    if (tensors == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the tensors of a resharding");
     }
-    memcpy(shape.dims, like->shape, (size_t)like->rank * sizeof(shape.dims[0]));
-    if (status == XM_OK) {
-        status = ap_cross_mesh_cost(cross_mesh, &shape, (int)like->element_size, &from, &to,
-                                    &passing->cost);
+    for (int i = 0; i < transfer.count && status == XM_OK; ++i) {
+        const ap_plan_tensor_t tensor = ap_plan_boundary_tensor(like, i);
+
+        status = read_tensor(&tensor, &tensors[i]);
     }
     if (status == XM_OK) {
-        status = ap_cross_mesh_loads(cross_mesh, &shape, (int)like->element_size, &from, &to,
-                                     &passing->priced, &passing->link_count);
+        status = ap_cross_mesh_cost(cross_mesh, &transfer, &passing->cost);
+    }
+    if (status == XM_OK) {
+        status = ap_cross_mesh_loads(cross_mesh, &transfer, &passing->priced, &passing->link_count);
         passing->links = passing->priced;
     }
+    free(tensors);
     return status;
+}
+
+/* What a boundary of the plan takes, as the plan says or anew. */
+static xm_status_t find_boundary(const ap_plan_boundary_t *boundary, ap_cross_mesh_t *cross_mesh,
+                                 passing_t *passing)
+{
+    if (cross_mesh != NULL) {
+        return price(cross_mesh, boundary, &boundary->src, &boundary->dst, passing);
+    }
+    *passing = (passing_t){.cost = {.forward = boundary->forward, .backward = boundary->backward},
+                           .links = boundary->links,
+                           .link_count = boundary->link_count};
+    return XM_OK;
 }
 
 /* What passes from device @p device to the next: its boundary, or from the last back to the first,
@@ -134,20 +168,11 @@ static xm_status_t find_passing(const ap_plan_t *plan, ap_cross_mesh_t *cross_me
                                 passing_t *passing)
 {
     ap_cross_mesh_cost_t *cost = &passing->cost;
-    int boundaries = ap_plan_boundaries(plan);
+    int boundaries = ap_plan_stages(plan) - 1;
     const ap_plan_boundary_t *last;
 
     if (device < boundaries) {
-        const ap_plan_boundary_t *boundary = ap_plan_boundary(plan, device);
-
-        if (cross_mesh != NULL) {
-            return price(cross_mesh, boundary, &boundary->src, &boundary->dst, passing);
-        }
-        *passing =
-            (passing_t){.cost = {.forward = boundary->forward, .backward = boundary->backward},
-                        .links = boundary->links,
-                        .link_count = boundary->link_count};
-        return XM_OK;
+        return find_boundary(ap_plan_boundary(plan, device), cross_mesh, passing);
     }
     if (boundaries == 0) {
         return XM_OK;
@@ -177,11 +202,9 @@ static void add_use(arrays_t *arrays, int channel, const ap_link_load_t *link, i
     }
 }
 
-static xm_status_t add_uses(const passing_t *passing, int devices, int device, arrays_t *arrays)
+/* Notes the links of messages that pass in channel @p there, and of their gradients in @p back. */
+static xm_status_t add_uses(const passing_t *passing, int there, int back, arrays_t *arrays)
 {
-    int to = (device + 1) % devices;
-    int there = ap_pipeline_channel(devices, device, to),
-        back = ap_pipeline_channel(devices, to, device);
     size_t most =
         (size_t)arrays->use_count + 2 * AP_LINK_DIRECTIONS * (size_t)passing->link_count + 1;
     ap_pipeline_use_t *grown = realloc(arrays->uses, most * sizeof(*grown));
@@ -196,6 +219,31 @@ static xm_status_t add_uses(const passing_t *passing, int devices, int device, a
         for (int d = 0; d < AP_LINK_DIRECTIONS; ++d) {
             add_use(arrays, there, link, d, link->forward[d], passing->cost.forward);
             add_use(arrays, back, link, d, link->backward[d], passing->cost.backward);
+        }
+    }
+    return XM_OK;
+}
+
+/* What passes over stages has channels of its own. */
+static xm_status_t fill_skips(const ap_plan_t *plan, ap_cross_mesh_t *cross_mesh, arrays_t *arrays)
+{
+    int devices = ap_plan_stages(plan);
+
+    for (int i = 0; i < arrays->skip_count; ++i) {
+        const ap_plan_boundary_t *boundary = ap_plan_boundary(plan, devices - 1 + i);
+        passing_t passing = {0};
+        xm_status_t status = find_boundary(boundary, cross_mesh, &passing);
+
+        if (status == XM_OK) {
+            arrays->skips[i] = (ap_pipeline_skip_t){boundary->from, boundary->to,
+                                                    nanoseconds(passing.cost.forward),
+                                                    nanoseconds(passing.cost.backward)};
+            status = add_uses(&passing, ap_pipeline_skip_channel(devices, i, false),
+                              ap_pipeline_skip_channel(devices, i, true), arrays);
+        }
+        free(passing.priced);
+        if (status != XM_OK) {
+            return xm_error_prefix(status, "resharding %d", devices - 1 + i);
         }
     }
     return XM_OK;
@@ -220,14 +268,17 @@ static xm_status_t fill_boundaries(const ap_plan_t *plan, ap_cross_mesh_t *cross
         /* Further parts of a stage use its channels as well, and so does the way back from the
          * second of two devices; each channel's uses are added once. */
         if (stage + 1 < devices || (stage < devices && devices > 2)) {
-            status = add_uses(&passing, devices, stage, arrays);
+            int to = (stage + 1) % devices;
+
+            status = add_uses(&passing, ap_pipeline_channel(devices, stage, to),
+                              ap_pipeline_channel(devices, to, stage), arrays);
         }
         free(passing.priced);
         if (status != XM_OK) {
             return status;
         }
     }
-    return XM_OK;
+    return fill_skips(plan, cross_mesh, arrays);
 }
 
 /* Prices boundaries as the plan predicts, or anew on a profile, on which meshes are looked at in
@@ -296,6 +347,8 @@ static xm_status_t run_schedule(const ap_plan_simulation_t *simulation, const ar
     times.update = arrays->update;
     times.uses = arrays->uses;
     times.use_count = arrays->use_count;
+    times.skips = arrays->skips;
+    times.skip_count = arrays->skip_count;
     times.blocking = simulation->blocking;
     return ap_pipeline_simulate(schedule, &times, run);
 }
@@ -310,7 +363,8 @@ xm_status_t ap_plan_simulate(const ap_plan_t *plan, const ap_plan_simulation_t *
                  : simulation->kind == AP_SCHEDULE_INTERLEAVED ? 2
                                                                : 1;
     arrays_t arrays = {.stages = devices * chunks,
-                       .slices = simulation->slices > 0 ? simulation->slices : 1};
+                       .slices = simulation->slices > 0 ? simulation->slices : 1,
+                       .skip_count = ap_plan_boundaries(plan) + 1 - devices};
     ap_schedule_t *schedule = NULL;
     xm_status_t status;
 
@@ -398,7 +452,8 @@ static xm_status_t rebuild(const ap_plan_t *plan, const ap_schedule_t *schedule,
     int count = ap_plan_stages(plan);
     ap_plan_params_t params = AP_PLAN_PARAMS_INIT;
     ap_plan_stage_t *stages = calloc((size_t)count, sizeof(*stages));
-    ap_plan_boundary_t *boundaries = calloc((size_t)count, sizeof(*boundaries));
+    ap_plan_boundary_t *boundaries =
+        calloc((size_t)ap_plan_boundaries(plan) + 1, sizeof(*boundaries));
     char optimiser[256];
     xm_status_t status = XM_OK;
 
@@ -430,6 +485,7 @@ static xm_status_t rebuild(const ap_plan_t *plan, const ap_schedule_t *schedule,
     params.stages = stages;
     params.stage_count = count;
     params.boundaries = boundaries;
+    params.skip_count = ap_plan_boundaries(plan) + 1 - count;
     if (status == XM_OK) {
         status = ap_plan_create(&params, result);
     }

@@ -56,7 +56,7 @@ static void list_specs(const ap_graph_t *graph, const int *tensors, const ap_spe
 static bool ops_alike(const ap_plan_op_t *a, const ap_plan_op_t *b)
 {
     return strcmp(a->rule, b->rule) == 0 && strcmp(a->operands, b->operands) == 0 &&
-           strcmp(a->results, b->results) == 0;
+           strcmp(a->sums, b->sums) == 0 && strcmp(a->results, b->results) == 0;
 }
 
 /* Whether the last group has the same operators as the @p count operators from @p ops on. Names are
@@ -121,11 +121,44 @@ static xm_status_t build_ops(const ap_graph_t *graph, const ap_stage_solution_t 
         parts->ops[i] = (ap_plan_op_t){.name = op->name,
                                        .rule = choice->rule,
                                        .operands = parts->texts[i].operands,
-                                       .results = parts->texts[i].results};
+                                       .results = parts->texts[i].results,
+                                       .sums = choice->sums};
     }
     stage->layer_count = group_layers(graph, solution, parts->ops, parts->layers);
     stage->layers = parts->layers;
     return XM_OK;
+}
+
+/* The share of a device's FLOPs that the devices of an axis all perform alike: of operators that
+ * the axis does not cut, whose backward operators are cut as they are. */
+static void find_repeated(const ap_graph_t *graph, const ap_stage_solution_t *solution,
+                          ap_plan_stage_t *stage)
+{
+    double all = 0, alike[2] = {0};
+
+    for (int i = 0; i < ap_stage_solution_choices(solution); ++i) {
+        const ap_stage_choice_t *choice = ap_stage_solution_choice(solution, i);
+        const ap_op_t *op = ap_graph_op(graph, choice->op);
+        double flops = op->flops;
+        unsigned axes = 0;
+
+        for (int o = 0; o < op->operand_count; ++o) {
+            axes |= ap_spec_used_axes(choice->operands[o]);
+        }
+        for (int r = 0; r < op->result_count; ++r) {
+            axes |= ap_spec_used_axes(choice->results[r]);
+        }
+        for (int a = 0; a < 2; ++a) {
+            flops /= (axes >> a & 1U) != 0 ? stage->shape[a] : 1;
+        }
+        all += flops;
+        for (int a = 0; a < 2; ++a) {
+            alike[a] += (axes >> a & 1U) != 0 || stage->shape[a] == 1 ? 0 : flops;
+        }
+    }
+    for (int a = 0; a < 2 && all > 0; ++a) {
+        stage->repeated[a] = alike[a] / all;
+    }
 }
 
 static xm_status_t build_stage(const ap_plan_recipe_t *recipe, int index, stage_parts_t *parts,
@@ -159,6 +192,7 @@ static xm_status_t build_stage(const ap_plan_recipe_t *recipe, int index, stage_
                           .work_bytes = cost->mem_work,
                           .recompute = cost->recompute,
                           .in_flight = left < recipe->micro_batches ? left : recipe->micro_batches};
+    find_repeated(recipe->graph, part->solution, stage);
     return build_ops(recipe->graph, part->solution, parts, stage);
 }
 
@@ -169,34 +203,36 @@ static xm_status_t build_boundary(const ap_plan_recipe_t *recipe, int index,
     const ap_plan_stage_t *from = &stages[index], *to = &stages[index + 1];
     const ap_tensor_t *tensor =
         ap_graph_tensor(recipe->graph, ap_graph_boundary(recipe->graph, from->last_layer));
-    ap_cross_mesh_side_t src = {from->devices[0],
-                                {from->shape[0], from->shape[1]},
-                                ap_stage_solution_cost(recipe->parts[index].solution)->output};
-    ap_cross_mesh_side_t dst = {to->devices[0],
-                                {to->shape[0], to->shape[1]},
-                                ap_stage_solution_cost(recipe->parts[index + 1].solution)->input};
+    const ap_cross_mesh_tensor_t passing = {
+        .shape = tensor->shape,
+        .element_size = ap_dtype_bytes(tensor->dtype),
+        .src = ap_stage_solution_cost(recipe->parts[index].solution)->output,
+        .dst = ap_stage_solution_cost(recipe->parts[index + 1].solution)->input};
+    const ap_cross_mesh_transfer_t transfer = {
+        .src = {from->devices[0], {from->shape[0], from->shape[1]}},
+        .dst = {to->devices[0], {to->shape[0], to->shape[1]}},
+        .tensors = &passing,
+        .count = 1};
     int devices = from->shape[0] * from->shape[1], dst_devices = to->shape[0] * to->shape[1];
     ap_cross_mesh_cost_t cost;
-    xm_status_t status = ap_cross_mesh_cost(recipe->cross_mesh, &tensor->shape,
-                                            ap_dtype_bytes(tensor->dtype), &src, &dst, &cost);
+    xm_status_t status = ap_cross_mesh_cost(recipe->cross_mesh, &transfer, &cost);
 
     if (status == XM_OK) {
         status =
-            ap_cross_mesh_loads(recipe->cross_mesh, &tensor->shape, ap_dtype_bytes(tensor->dtype),
-                                &src, &dst, &parts->links, &parts->link_count);
+            ap_cross_mesh_loads(recipe->cross_mesh, &transfer, &parts->links, &parts->link_count);
     }
     if (status != XM_OK) {
         return status;
     }
-    (void)ap_spec_format(src.spec, tensor->shape.rank, parts->src_spec, sizeof(parts->src_spec));
-    (void)ap_spec_format(dst.spec, tensor->shape.rank, parts->dst_spec, sizeof(parts->dst_spec));
+    (void)ap_spec_format(passing.src, tensor->shape.rank, parts->src_spec, sizeof(parts->src_spec));
+    (void)ap_spec_format(passing.dst, tensor->shape.rank, parts->dst_spec, sizeof(parts->dst_spec));
     *boundary = (ap_plan_boundary_t){
         .tensor = tensor->name,
         .rank = tensor->shape.rank,
         .dtype = ap_dtype_name(tensor->dtype),
         .element_size = ap_dtype_bytes(tensor->dtype),
-        .src = {{src.shape[0], src.shape[1]}, devices, from->devices, parts->src_spec},
-        .dst = {{dst.shape[0], dst.shape[1]}, dst_devices, to->devices, parts->dst_spec},
+        .src = {{from->shape[0], from->shape[1]}, devices, from->devices, parts->src_spec},
+        .dst = {{to->shape[0], to->shape[1]}, dst_devices, to->devices, parts->dst_spec},
         .bytes = ap_dtype_bytes(tensor->dtype),
         .net_bytes = cost.net_bytes,
         .forward = cost.forward,

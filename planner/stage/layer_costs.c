@@ -101,6 +101,13 @@ static void parameter_modes(const ap_priced_op_t *op, int operand, const ap_stra
     modes[AP_PARAMETER_SHARDED].mem_work = weight;
     modes[AP_PARAMETER_SHARDED].forward = price.gather;
     modes[AP_PARAMETER_SHARDED].backward = price.gather;
+    /* What is kept must lie as the model's author demands. */
+    for (int m = 0; m < AP_PARAMETER_MODES; ++m) {
+        if (!ap_strategy_meets(op->site.mesh, ap_graph_tensor(op->graph, op->op->operands[operand]),
+                               strategy->spec[operand], m == AP_PARAMETER_SHARDED ? partial : 0)) {
+            modes[m].forward += AP_COST_INFINITE;
+        }
+    }
 }
 
 /* The first forward operator whose backward operators read `tensor`; -1 when none does. A kept
@@ -236,6 +243,7 @@ static void price_strategy(const ap_graph_t *graph, const node_facts_t *facts,
 
         ap_priced_op_t with = facts->forward;
 
+        node->partial[s * node->parameters + p] = partial[operand];
         with.state_bytes = ap_training_state_bytes(
             facts->optimizer, ap_graph_tensor(graph, op->operands[operand])->dtype);
         parameter_modes(&with, operand, strategy, partial[operand],
@@ -267,7 +275,8 @@ static void forbid_modes(unsigned allowed, ap_layer_node_t *node)
     }
 }
 
-/* Prices all strategies of a node. Where the space leaves none at all, the node keeps its list, but
+/* Prices all strategies of a node. Where the space, or what the model's author demands, leaves none
+ * at all, the node keeps its list, but
  * every strategy gets the forbidding cost; so the stage has no plan, without a special case in the
  * solver. */
 xm_status_t ap_layer_node_price(const ap_graph_t *training, const ap_layer_ops_t *ops,
@@ -303,16 +312,19 @@ xm_status_t ap_layer_node_price(const ap_graph_t *training, const ap_layer_ops_t
     if (status != XM_OK) {
         return status;
     }
-    possible = space == NULL || ap_space_filter(space->space, &op->rule, &space->roles[node->op],
-                                                mesh, &node->strategies);
+    possible = ap_strategy_list_demand(training, op, mesh, &node->strategies);
+    possible = (space == NULL || ap_space_filter(space->space, &op->rule, &space->roles[node->op],
+                                                 mesh, &node->strategies)) &&
+               possible;
     count = (size_t)node->strategies.count;
     node->base = calloc(count, sizeof(*node->base));
     node->compute = calloc(count, sizeof(*node->compute));
+    node->partial = calloc(count * (size_t)(node->parameters + 1), sizeof(*node->partial));
     node->modes =
         calloc(count * (size_t)(node->parameters + 1) * AP_PARAMETER_MODES, sizeof(*node->modes));
     node->interface = calloc(count, sizeof(*node->interface));
-    if (node->base == NULL || node->compute == NULL || node->modes == NULL ||
-        node->interface == NULL) {
+    if (node->base == NULL || node->compute == NULL || node->partial == NULL ||
+        node->modes == NULL || node->interface == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu strategies", count);
     }
     for (int s = 0; s < node->strategies.count; ++s) {

@@ -30,6 +30,7 @@ void ap_layer_problem_destroy(ap_layer_problem_t *problem)
         ap_strategy_list_free(&node->strategies);
         free(node->base);
         free(node->compute);
+        free(node->partial);
         free(node->modes);
         free(node->class_of);
         free(node->interface);

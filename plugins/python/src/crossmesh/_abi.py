@@ -211,6 +211,7 @@ class PlanOp(Base):
         ("rule", c_char_p),
         ("operands", c_char_p),
         ("results", c_char_p),
+        ("sums", c_char_p),
     ]
 
 
@@ -241,6 +242,7 @@ class PlanStage(Base):
         ("activation_bytes", c_double),
         ("work_bytes", c_double),
         ("in_flight", c_int),
+        ("repeated", c_double * 2),
         ("recompute", c_bool),
         ("layer_count", c_int),
         ("layers", POINTER(PlanLayers)),
@@ -267,9 +269,25 @@ class LinkLoad(Base):
     ]
 
 
+class PlanTensor(Base):
+    c_name = "ap_plan_tensor_t"
+    _fields_ = [
+        ("tensor", c_char_p),
+        ("rank", c_int),
+        ("shape", c_int64 * 8),
+        ("dtype", c_char_p),
+        ("element_size", c_int64),
+        ("bytes", c_int64),
+        ("src", c_char_p),
+        ("dst", c_char_p),
+    ]
+
+
 class PlanBoundary(Base):
     c_name = "ap_plan_boundary_t"
     _fields_ = [
+        ("from", c_int),
+        ("to", c_int),
         ("tensor", c_char_p),
         ("rank", c_int),
         ("shape", c_int64 * 8),
@@ -278,6 +296,8 @@ class PlanBoundary(Base):
         ("src", PlanSide),
         ("dst", PlanSide),
         ("bytes", c_int64),
+        ("more", POINTER(PlanTensor)),
+        ("more_count", c_int),
         ("net_bytes", c_int64),
         ("forward", c_double),
         ("backward", c_double),
@@ -768,7 +788,7 @@ class XlaPart(Base):
 XlaPart.defaults = {"struct_size": ctypes.sizeof(XlaPart)}
 
 
-STRUCTURES: tuple[type[Base], ...] = (Shape, OpParams, Layering, AlpaParams, PlanOp, PlanLayers, PlanStage, PlanSide, LinkLoad, PlanBoundary, PlanReading, ApPlanInfo, FrontendParams, OnnxParams, ShardingParams, ShardResult, Space, PlannerPin, PlannerParams, PlannerInfo, LikeInfo, SimulationParams, SimulationResult, Oob, JobEnv, WorkerParams, PeerCounts, NicCounts, RankCounts, Box, Spec, NetworkParams, Tensor, PlanParams, PlanInfo, PlanHop, TensorBuffers, ReshardParams, XlaPart)
+STRUCTURES: tuple[type[Base], ...] = (Shape, OpParams, Layering, AlpaParams, PlanOp, PlanLayers, PlanStage, PlanSide, LinkLoad, PlanTensor, PlanBoundary, PlanReading, ApPlanInfo, FrontendParams, OnnxParams, ShardingParams, ShardResult, Space, PlannerPin, PlannerParams, PlannerInfo, LikeInfo, SimulationParams, SimulationResult, Oob, JobEnv, WorkerParams, PeerCounts, NicCounts, RankCounts, Box, Spec, NetworkParams, Tensor, PlanParams, PlanInfo, PlanHop, TensorBuffers, ReshardParams, XlaPart)
 HEADERS = ("autopar/api.h", "autopar/cost.h", "autopar/explain.h", "autopar/export.h", "autopar/frontend.h", "autopar/graph.h", "autopar/like.h", "autopar/plan.h", "autopar/planner.h", "autopar/planner_library.h", "autopar/planner_plugin.h", "autopar/profile.h", "autopar/shard.h", "autopar/simulate.h", "autopar/verify.h", "crossmesh/api.h", "crossmesh/counters.h", "crossmesh/group.h", "crossmesh/job.h", "crossmesh/layout.h", "crossmesh/mesh.h", "crossmesh/message.h", "crossmesh/network.h", "crossmesh/plan.h", "crossmesh/profile.h", "crossmesh/reshard.h", "crossmesh/shared_memory.h", "crossmesh/status.h", "crossmesh/worker.h", "plugins/xla/ffi_transfer.h")
 
 # Of each function: whether it returns a status, its result, its arguments.

@@ -15,6 +15,7 @@ from .. import _stage_planner
 from ..errors import InputError, InternalError
 from ._export import Loss, batch_of, export_program, micro_batch
 from ._operators import Operator, Program, Term
+from ._sums import Steps, read_sums
 
 __all__ = ["Boundary", "Plan", "Stage", "plan"]
 
@@ -54,6 +55,7 @@ class Placed:
     operands: tuple[str, ...]  # without constants
     cut: Cut
     result: tuple[Placement, ...]  # after its collectives
+    sums: dict[int, Steps]  # by term: how a parameter's gradient, or the result, is summed; without: by one all-reduce
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,8 @@ class Boundary:
     src: tuple[Placement, ...]
     dst: tuple[Placement, ...]
     seconds: float  # there and, as a gradient, back
+    strategy: str  # of the resharding that the seconds are for, which apply() runs
+    scheduler: str
 
 
 @dataclass(frozen=True)
@@ -199,7 +203,8 @@ def _place(program: Program, layered: Mapping[str, Any], stage: Mapping[str, Any
                 operator = known[op["name"].partition("~")[0]]
                 result = _read_spec(planned["results"])
                 cut = _cut_of(operator, _read_specs(planned["operands"]), result)
-                placed.append(Placed(operator, op["name"], tuple(op["operands"]), cut, placements_of(result)))
+                sums = read_sums(planned.get("sums", ""))
+                placed.append(Placed(operator, op["name"], tuple(op["operands"]), cut, placements_of(result), sums))
     return placed
 
 
@@ -247,6 +252,8 @@ def _boundary(program: Program, entry: Mapping[str, Any]) -> Boundary:
         src=placements_of(_read_spec(entry["src"]["spec"])),
         dst=placements_of(_read_spec(entry["dst"]["spec"])),
         seconds=entry["predicted"]["forward_s"] + entry["predicted"]["backward_s"],
+        strategy=entry["predicted"]["strategy"],
+        scheduler=entry["predicted"]["scheduler"],
     )
 
 
