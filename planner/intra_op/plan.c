@@ -521,7 +521,11 @@ xm_status_t ap_shard_solve(const ap_shard_problem_t *problem, const ap_shard_opt
     ap_shard_plan_t *roomy;
     xm_status_t status;
 
-    if (options->memory_limit > 0 || (!(options->memory.limit > 0) && !(has > 0))) {
+    if (!isfinite(options->seconds) || options->seconds < 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "a time limit of %g s: 0 or more",
+                            options->seconds);
+    }
+    if (options->memory_limit > 0 || (options->memory.limit == 0 && !(has > 0))) {
         return solve_within(problem, options, plan);
     }
     status = ap_memory_budget_check(&options->memory, has);

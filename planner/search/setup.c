@@ -27,6 +27,10 @@ static xm_status_t check_params(const ap_planner_params_t *params)
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "the stage limits %d to %d are not a range",
                             params->min_stages, params->max_stages);
     }
+    if (!isfinite(params->time_limit) || params->time_limit < 0.0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "a time limit of %g s: 0 or more",
+                            params->time_limit);
+    }
     if (params->global_batch < 0 || params->micro_batch_count > AP_PLANNER_MICRO_BATCHES) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                             "a batch of %" PRId64 " in one of %zu numbers of micro-batches: "
