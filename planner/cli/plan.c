@@ -272,11 +272,11 @@ static xm_status_t search(const plan_options_t *o)
 static xm_status_t run_like(const xm_cli_t *cli, const plan_options_t *o)
 {
     static const char *const ours[] = {
-        "model",        "cluster",        "hosts",         "devices-per-host",
-        "global-batch", "stages",         "schedule",      "recompute",
-        "plot",         "layers",         "layer-pattern", "dim",
-        "planner",      "overlap",        "submeshes",     "no-cross-mesh",
-        "time-limit",   "keep-host-order"};
+        "model",        "cluster",         "hosts",         "devices-per-host",
+        "global-batch", "stages",          "schedule",      "recompute",
+        "plot",         "layers",          "layer-pattern", "dim",
+        "planner",      "overlap",         "submeshes",     "no-cross-mesh",
+        "time-limit",   "keep-host-order", "memory-reserve"};
     ap_plan_like_t like = {.planner = o->like,
                            .input = ap_command_argument(cli, 0),
                            .devices = o->devices,

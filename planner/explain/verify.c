@@ -403,9 +403,7 @@ static xm_status_t check_stage(verification_t *v, int index)
     if (stage->activation_bytes < least.activations * (1 - slack) - 1) {
         return too_good(place, "activation_bytes", stage->activation_bytes, least.activations);
     }
-    memory = v->setup.params->memory_limit > 0.0
-                 ? v->setup.params->memory_limit
-                 : v->setup.classes->classes[class_of(v, stage)].device.memory_bytes;
+    memory = v->setup.classes->classes[class_of(v, stage)].device.memory_bytes;
     if (ap_plan_stage_memory(stage) > memory * (1 + slack) + 1) {
         return xm_error_set(XM_ERR_MISMATCH, "%s needs %.0f bytes a device, %.0f are there", place,
                             ap_plan_stage_memory(stage), memory);

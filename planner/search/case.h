@@ -21,7 +21,8 @@ enum { AP_PLANNER_MOST_MICRO_BATCHES = 1024 };
 typedef struct ap_planner_setup {
     const ap_planner_params_t *params;
     int64_t global_batch;
-    double memory_limit; /* of the device with the most */
+    ap_memory_budget_t budget;
+    double memory_limit, memory_reserve; /* of the device with the most, and kept free of it */
     ap_device_classes_t *classes;
     ap_cross_mesh_t *cross_mesh;
     ap_planner_model_t read; /* of a file */

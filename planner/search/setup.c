@@ -27,6 +27,10 @@ static xm_status_t check_params(const ap_planner_params_t *params)
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "the stage limits %d to %d are not a range",
                             params->min_stages, params->max_stages);
     }
+    if (!isfinite(params->time_limit) || params->time_limit < 0.0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "a time limit of %g s: 0 or more",
+                            params->time_limit);
+    }
     if (params->global_batch < 0 || params->micro_batch_count > AP_PLANNER_MICRO_BATCHES) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                             "a batch of %" PRId64 " in one of %zu numbers of micro-batches: "
@@ -142,6 +146,23 @@ static xm_status_t open_graph(ap_planner_setup_t *setup)
     return find_batch(setup);
 }
 
+/* What plans may use of the device with the most memory, and what they leave. */
+static xm_status_t find_memory(ap_planner_setup_t *setup)
+{
+    const xm_cluster_profile_t *profile = setup->params->profile;
+    double most = 0.0, least = INFINITY;
+
+    for (int host = 0; host < xm_cluster_profile_hosts(profile); ++host) {
+        double bytes = xm_cluster_profile_host_device(profile, host).memory_bytes;
+
+        most = fmax(most, bytes);
+        least = fmin(least, bytes);
+    }
+    setup->memory_limit = ap_memory_budget_usable(&setup->budget, most);
+    setup->memory_reserve = ap_memory_budget_reserve(&setup->budget, most);
+    return ap_memory_budget_check(&setup->budget, least);
+}
+
 /* On failure the setup holds what was opened so far, and is closed like any other. */
 xm_status_t ap_planner_setup_open(const ap_planner_params_t *params, ap_planner_setup_t *setup)
 {
@@ -154,11 +175,11 @@ xm_status_t ap_planner_setup_open(const ap_planner_params_t *params, ap_planner_
     setup->global_batch = params->global_batch > 0 ? params->global_batch : DEFAULT_BATCH;
     status = open_graph(setup);
     if (status == XM_OK) {
-        status = ap_device_classes_create(params->profile, params->memory_limit, &setup->classes);
+        setup->budget = (ap_memory_budget_t){params->memory_limit, params->memory_reserve};
+        status = find_memory(setup);
     }
-    for (int i = 0; status == XM_OK && i < setup->classes->count; ++i) {
-        setup->memory_limit =
-            fmax(setup->memory_limit, setup->classes->classes[i].device.memory_bytes);
+    if (status == XM_OK) {
+        status = ap_device_classes_create(params->profile, setup->budget, &setup->classes);
     }
     if (status == XM_OK) {
         status = ap_cross_mesh_create(params->profile, &setup->cross_mesh);
@@ -182,7 +203,8 @@ ap_plan_info_t ap_planner_info(const ap_planner_setup_t *setup)
     ap_plan_info_t info = {.model = params->model,
                            .global_batch = setup->global_batch,
                            .cluster = xm_cluster_profile_name(params->profile),
-                           .cluster_provenance = xm_cluster_profile_provenance(params->profile)};
+                           .cluster_provenance = xm_cluster_profile_provenance(params->profile),
+                           .memory_reserve = setup->memory_reserve};
 
     if (setup->graph != NULL && params->graph == NULL) { /* of a file that can be read again */
         info.reading = (ap_plan_reading_t){.layers = how->layers,
