@@ -8,7 +8,8 @@
  * which validates it and makes it immutable. A forward graph holds the forward pass of one
  * micro-batch; ap_frontend_train() (frontend.h) adds the backward and update phases.
  *
- * Between layer k and k+1 exactly one activation may pass (the *boundary* tensor); inputs of the
+ * Between layer k and k+1 at least one activation passes: the *boundary* tensor, and others that
+ * skip layers, as in a U-Net, or an encoder's output for every block of the decoder; inputs of the
  * data set and parameters are not boundaries.
  *
  * What an operator does is told by a *rule*, as in einsum: "bsh,hf->bsf" says that dimension 2 of
@@ -185,7 +186,7 @@ XM_API xm_status_t ap_graph_set_loss(ap_graph_t *graph, int tensor, bool is_grad
 
 /**
  * Validates and freezes the graph. Refused, naming operator and layer: forward layers that do not
- * ascend from 0 without a gap, a cut that more or fewer than one activation crosses, a graph
+ * ascend from 0 without a gap, a cut that no activation crosses, a graph
  * without operators.
  */
 XM_API xm_status_t ap_graph_finish(ap_graph_t *graph);
