@@ -15,6 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "planner/search/tied_weights.h"
+
 enum { SPEC_LIST_TEXT = AP_MAX_OPERANDS * (AP_SPEC_TEXT + 1) };
 
 /* The texts of one operator's specs, which its ap_plan_op_t points at. */
@@ -341,14 +343,14 @@ static xm_status_t build_boundaries(const ap_plan_recipe_t *recipe, const ap_pla
 
 /* Adds up sum, bottleneck and step as inter_op.h defines them, from what stages and boundaries
  * take. */
-static void add_up(const ap_plan_recipe_t *recipe, const ap_plan_boundary_t *boundaries,
-                   ap_plan_info_t *info)
+static void add_up(const ap_plan_recipe_t *recipe, const ap_plan_stage_t *stages,
+                   const ap_plan_boundary_t *boundaries, ap_plan_info_t *info)
 {
     info->sum = 0.0;
     info->bottleneck = 0.0;
     for (int i = 0; i < recipe->part_count; ++i) {
-        double stage = ap_stage_objective(ap_stage_solution_cost(recipe->parts[i].solution),
-                                          recipe->micro_batches);
+        double stage = stages[i].forward + stages[i].backward +
+                       (stages[i].sync + stages[i].update) / recipe->micro_batches;
         double transfer = i > 0 ? boundaries[i - 1].forward + boundaries[i - 1].backward : 0.0;
 
         info->sum += stage + transfer;
@@ -384,7 +386,7 @@ static xm_status_t create_plan(const ap_plan_recipe_t *recipe, const ap_plan_inf
     parts.info.devices_per_host = recipe->devices_per_host;
     parts.info.memory_limit = recipe->memory_limit;
     parts.info.optimiser = recipe->optimiser;
-    add_up(recipe, boundaries, &parts.info);
+    add_up(recipe, stages, boundaries, &parts.info);
     parts.stages = stages;
     parts.stage_count = recipe->part_count;
     parts.boundaries = boundaries;
@@ -410,6 +412,9 @@ xm_status_t ap_plan_assemble(const ap_plan_recipe_t *recipe, const ap_plan_info_
     }
     for (int i = 0; i < recipe->part_count && status == XM_OK; ++i) {
         status = build_stage(recipe, i, &stage_parts[i], &stages[i]);
+    }
+    if (status == XM_OK) {
+        status = ap_tied_weights_add(recipe, stages);
     }
     if (status == XM_OK) {
         status = build_boundaries(recipe, stages, boundary_parts, boundaries, &skips);
