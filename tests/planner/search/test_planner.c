@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "planner/frontend/zoo.h"
@@ -48,6 +49,54 @@ static void check_step(const ap_plan_t *plan)
     ck_assert_double_eq_tol(info->bottleneck, largest, 1e-9 * sum);
     ck_assert_double_eq_tol(info->step, sum + (double)(info->micro_batches - 1) * largest,
                             1e-9 * info->step);
+}
+
+static int stage_of(const ap_plan_t *plan, int layer)
+{
+    int stage = 0;
+
+    while (ap_plan_stage(plan, stage)->last_layer < layer) {
+        ++stage;
+    }
+    return stage;
+}
+
+/* How often the plan passes the tensor of this name from one stage to another. */
+static int passes(const ap_plan_t *plan, int from, int to, const char *name)
+{
+    int count = 0;
+
+    for (int b = 0; b < ap_plan_boundaries(plan); ++b) {
+        const ap_plan_boundary_t *boundary = ap_plan_boundary(plan, b);
+
+        for (int i = -1; i < boundary->more_count; ++i) {
+            const char *tensor = i < 0 ? boundary->tensor : boundary->more[i].tensor;
+
+            count += boundary->from == from && boundary->to == to && strcmp(tensor, name) == 0;
+        }
+    }
+    return count;
+}
+
+/* Looks at operators alone: what an operator reads of another stage must come from there. */
+static void check_passing(const ap_plan_t *plan, const ap_graph_t *graph)
+{
+    for (int o = 0; o < ap_graph_ops(graph); ++o) {
+        const ap_op_t *op = ap_graph_op(graph, o);
+        int here = stage_of(plan, op->layer);
+
+        for (int i = 0; i < op->operand_count; ++i) {
+            const ap_tensor_t *tensor = ap_graph_tensor(graph, op->operands[i]);
+            int there = stage_of(plan, tensor->layer);
+
+            if (tensor->kind == AP_TENSOR_ACTIVATION && there != here) {
+                ck_assert_int_lt(there, here);
+                ck_assert_msg(passes(plan, there, here, tensor->name) >= 1,
+                              "'%s' does not come from stage %d to stage %d", tensor->name, there,
+                              here);
+            }
+        }
+    }
 }
 
 START_TEST(plans_add_up_for_every_number_of_stages)
@@ -476,6 +525,71 @@ START_TEST(the_memory_asked_for_is_what_it_takes)
 }
 END_TEST
 
+/* The head of a mixture has the embedding's table: both stages, a host each, get the gradients of
+ * the other's, all of it over a NIC, once a step. Inside a host there is no NIC to wait for. */
+START_TEST(stages_pay_for_weights_that_they_share)
+{
+    static const double rate = 1e9, table = 32000.0 * 768 * 2;
+    static const int hosts[] = {2, 1};
+    double sync[2][2];
+
+    for (int i = 0; i < 2; ++i) {
+        xm_cluster_profile_t *profile = planner_fixture_profile(hosts[i], 2, 64e9);
+        ap_planner_params_t params = params_of(profile);
+        ap_planner_result_t result;
+
+        params.model = "moe-380m";
+        params.min_stages = params.max_stages = 2;
+        ck_assert_xm_ok(ap_planner_run(&params, &result));
+        for (int s = 0; s < 2; ++s) {
+            sync[i][s] = ap_plan_stage(result.plan, s)->sync;
+        }
+        ap_planner_result_clear(&result);
+        xm_cluster_profile_destroy(profile);
+    }
+    for (int s = 0; s < 2; ++s) {
+        ck_assert_double_ge(sync[0][s], table / rate);
+        ck_assert_double_lt(sync[1][s], 0.5 * table / rate);
+        ck_assert_double_gt(sync[1][s], 0.0); /* one device each: nothing but the table */
+    }
+}
+END_TEST
+
+/* The work is all there however a U-Net is cut, and whatever a stage reads of another comes from
+ * there. */
+START_TEST(a_u_net_is_cut_anywhere)
+{
+    xm_cluster_profile_t *profile = planner_fixture_profile(2, 4, 64e9);
+    ap_planner_params_t params = params_of(profile);
+    double whole = 0.0;
+
+    params.model = "unet-470m";
+    for (int stages = 1; stages <= 8; stages *= 2) {
+        ap_planner_result_t result;
+        ap_zoo_params_t zoo = AP_ZOO_PARAMS_INIT;
+        double seconds = 0.0;
+        ap_graph_t *graph;
+
+        params.profile = profile;
+        params.min_stages = params.max_stages = stages;
+        ck_assert_xm_ok(ap_planner_run(&params, &result));
+        zoo.batch = 4;
+        ck_assert_xm_ok(ap_zoo_create("unet-470m", &zoo, &graph));
+        for (int i = 0; i < stages; ++i) {
+            const ap_plan_stage_t *stage = ap_plan_stage(result.plan, i);
+
+            seconds += stage->shape[0] * stage->shape[1] * (stage->forward + stage->backward);
+        }
+        whole = stages == 1 ? seconds : whole;
+        ck_assert_double_ge(seconds, 0.3 * whole);
+        check_passing(result.plan, graph);
+        ap_graph_destroy(graph);
+        ap_planner_result_clear(&result);
+    }
+    xm_cluster_profile_destroy(profile);
+}
+END_TEST
+
 START_TEST(bad_requests_are_refused)
 {
     static const int64_t b3[] = {3};
@@ -561,6 +675,8 @@ int main(void)
 
     tcase_set_timeout(tcase, 100);
     tcase_add_test(tcase, plans_add_up_for_every_number_of_stages);
+    tcase_add_test(tcase, stages_pay_for_weights_that_they_share);
+    tcase_add_test(tcase, a_u_net_is_cut_anywhere);
     tcase_add_test(tcase, two_stages_match_trying_every_cut);
     tcase_add_test(tcase, unequal_devices_match_trying_every_cut);
     tcase_add_test(tcase, each_kind_keeps_to_its_own_memory);

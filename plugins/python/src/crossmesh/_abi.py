@@ -184,6 +184,7 @@ class Layering(Base):
         ("pattern", c_char_p),
         ("marks", POINTER(c_char_p)),
         ("mark_count", c_size_t),
+        ("one_tensor", c_bool),
     ]
 
 

@@ -75,6 +75,7 @@ class _Planning:
         text, self.name = json.dumps(document).encode(), str(document["name"]).encode()
         forward = self._made("ap_graph_destroy", lib.ap_json_from_text, text, len(text), b"the model")
         how = Layering()
+        how.one_tensor = True  # what torch's stages hand on
         if isinstance(self._options.layers, str):
             how.pattern = self._options.layers.encode()
         else:

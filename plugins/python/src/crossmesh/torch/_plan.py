@@ -245,6 +245,11 @@ def _stage(program: Program, layered: Mapping[str, Any], stage: Mapping[str, Any
 
 
 def _boundary(program: Program, entry: Mapping[str, Any]) -> Boundary:
+    if "more" in entry or "stages" in entry:
+        raise InputError(
+            f"'{entry['tensor']}' and others pass between stages together, or over stages; stages of PyTorch models hand on "
+            "one tensor, to the next"
+        )
     made = {operator.name: operator for operator in program.operators}[entry["tensor"].partition("~")[0]]
     return Boundary(
         tensor=entry["tensor"],
