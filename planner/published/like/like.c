@@ -121,6 +121,8 @@ static xm_status_t narrow(ap_like_t *like)
     if (!space->recompute || !space->keep) {
         params->recompute = space->keep ? AP_RECOMPUTE_OFF : AP_RECOMPUTE_ON;
     }
+    /* What the model's own step does holds for all rows alike, as far as they can. */
+    params->recompute = ap_planner_recompute(&like->setup);
     if (!space->mixed && params->recompute == AP_RECOMPUTE_AUTO) {
         params->recompute = AP_RECOMPUTE_UNIFORM;
     }
