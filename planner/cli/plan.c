@@ -54,17 +54,15 @@ static void print_model(const char *path, const ap_planner_model_t *model)
 }
 
 /* Says how far the search over the orders of hosts went, so that nobody takes the best of some
- * orders for the best of all. Under 1F1B a bound proves the choice; under a simulated schedule no
- * order is left out but for an estimate, which is no proof, and the claim is only "found". */
-static void print_orders(const ap_planner_result_t *result, const char *schedule)
+ * orders for the best of all. No order is left out but for an estimate, which is no proof, and the
+ * claim is only "found". */
+static void print_orders(const ap_planner_result_t *result)
 {
     bool moved = ap_plan_info(result->plan)->host_order != NULL;
-    bool proved = schedule == NULL || strcmp(schedule, "1f1b") == 0;
 
     if (result->host_orders > 1) {
-        (void)printf("# hosts differ: %s is the best%s of all %d orders\n",
-                     moved ? "the order below" : "the profile's order", proved ? "" : " found",
-                     result->host_orders);
+        (void)printf("# hosts differ: %s is the best found of all %d orders\n",
+                     moved ? "the order below" : "the profile's order", result->host_orders);
     } else if (result->host_orders == 0) {
         (void)printf("# hosts differ: %s is the best of those tried, which are not all\n",
                      moved ? "the order below" : "the profile's order");
@@ -199,7 +197,7 @@ static xm_status_t plan_and_write(const plan_options_t *o, ap_planner_params_t *
         print_model(o->search.model, &result.read);
     }
     if (status == XM_OK && o->planner == NULL && o->like == NULL && !o->json) {
-        print_orders(&result, params->schedule);
+        print_orders(&result);
     }
     if (status == XM_OK) {
         status = write_plan(result.plan, o);

@@ -16,8 +16,6 @@
 
 enum { TEXT = 32, RANKS_TEXT = 64, SHAPE_TEXT = 96 };
 
-static const double EQUAL = 1e-9;
-
 /* A run of consecutive ranks is written as its ends; other lists in full, as far as the text has
  * room. */
 static const char *ranks_text(const int *ranks, int count, char *text, size_t size)
@@ -145,17 +143,12 @@ void ap_plan_print(const ap_plan_t *plan, FILE *stream)
                   info->schedule, ap_plan_recompute_text(plan, recompute, sizeof(recompute)));
     print_stages(plan, stream);
     print_boundaries(plan, stream);
-    /* A step from the simulation of a schedule is no such sum. */
-    if (fabs(info->step - info->sum - (double)(info->micro_batches - 1) * info->bottleneck) >
-        EQUAL * info->step) {
-        (void)fprintf(stream,
-                      "predicted step %s, simulated; once through %s, bottleneck %s; digest %s\n",
-                      seconds_text(info->step, step), seconds_text(info->sum, sum),
-                      seconds_text(info->bottleneck, bottleneck), ap_plan_digest(plan));
-        return;
+    (void)fprintf(stream, "predicted step %s", seconds_text(info->step, step));
+    if (info->bound > 0.0) {
+        (void)fprintf(stream, ", at most %.1f %% above the best",
+                      100.0 * fmax(0.0, info->step / info->bound - 1.0));
     }
-    (void)fprintf(
-        stream, "predicted step %s = once through %s + %" PRId64 " x bottleneck %s; digest %s\n",
-        seconds_text(info->step, step), seconds_text(info->sum, sum), info->micro_batches - 1,
-        seconds_text(info->bottleneck, bottleneck), ap_plan_digest(plan));
+    (void)fprintf(stream, "; once through %s, longest station %s; digest %s\n",
+                  seconds_text(info->sum, sum), seconds_text(info->bottleneck, bottleneck),
+                  ap_plan_digest(plan));
 }

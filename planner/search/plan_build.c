@@ -213,8 +213,8 @@ static xm_status_t build_boundary(const ap_plan_recipe_t *recipe, int index,
     return XM_OK;
 }
 
-/* Adds up sum, bottleneck and step as inter_op.h defines them, from what stages and boundaries
- * take. */
+/* Adds up what stages and boundaries take. What a step takes is for the simulation to say
+ * (planner/plan/schedule.h). */
 static void add_up(const ap_plan_recipe_t *recipe, const ap_plan_boundary_t *boundaries,
                    ap_plan_info_t *info)
 {
@@ -228,7 +228,7 @@ static void add_up(const ap_plan_recipe_t *recipe, const ap_plan_boundary_t *bou
         info->sum += stage + transfer;
         info->bottleneck = fmax(info->bottleneck, fmax(stage, transfer));
     }
-    info->step = info->sum + (double)(recipe->micro_batches - 1) * info->bottleneck;
+    info->step = 0.0;
 }
 
 static xm_status_t create_plan(const ap_plan_recipe_t *recipe, const ap_plan_info_t *info,

@@ -319,6 +319,7 @@ class ApPlanInfo(Base):
         ("host_order", POINTER(c_int)),
         ("memory_limit", c_double),
         ("step", c_double),
+        ("bound", c_double),
         ("sum", c_double),
         ("bottleneck", c_double),
         ("optimiser", c_char_p),
