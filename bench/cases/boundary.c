@@ -35,6 +35,12 @@ static xm_status_t take(const ap_plan_t *plan, int index, rb_case_t *result)
     xm_scheduler_t scheduler;
     xm_status_t status = rb_dtype_parse(boundary->dtype, &result->element_size);
 
+    if (boundary->more_count > 0) {
+        return xm_error_set(XM_ERR_UNSUPPORTED,
+                            "%d tensors pass there together, and a case is of one; pipeline-bench "
+                            "runs them",
+                            boundary->more_count + 1);
+    }
     (void)snprintf(result->name, sizeof(result->name), "%s:%d", ap_plan_info(plan)->model, index);
     (void)snprintf(result->dtype, sizeof(result->dtype), "%s", boundary->dtype);
     result->ranks_per_host = ap_plan_info(plan)->devices_per_host;
@@ -69,7 +75,7 @@ xm_status_t rb_boundary_load(const char *path, int index, rb_case_t *result)
     }
     if (index >= ap_plan_boundaries(plan)) {
         status = xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                              "%s has %d stages, so %d boundaries; there is no boundary %d", path,
+                              "%s has %d stages and %d boundaries; there is no boundary %d", path,
                               ap_plan_stages(plan), ap_plan_boundaries(plan), index);
         goto destroy_plan;
     }

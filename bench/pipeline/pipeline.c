@@ -8,34 +8,36 @@
 #include "bench/pipeline/pipeline.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-/* The way that a transfer takes, by its number in the pipeline; −1 for passes. */
-static int way_of(const ap_schedule_op_t *op, bool *sends)
+/* Whether an entry of the schedule's lists hands over, or takes, a message of a way. */
+static bool is_of_way(const ap_schedule_op_t *op, const rb_way_t *way)
 {
-    *sends = op->pass == AP_PASS_SEND_ACTIVATION || op->pass == AP_PASS_SEND_GRADIENT;
+    bool gradients = way->from > way->to;
+
     switch (op->pass) {
     case AP_PASS_SEND_ACTIVATION:
-        return 2 * op->stage;
+        return !gradients && op->stage == way->from;
     case AP_PASS_RECEIVE_ACTIVATION:
-        return 2 * (op->stage - 1);
+        return !gradients && op->stage == way->to;
     case AP_PASS_SEND_GRADIENT:
-        return 2 * (op->stage - 1) + 1;
+        return gradients && op->stage == way->from;
     case AP_PASS_RECEIVE_GRADIENT:
-        return 2 * op->stage + 1;
+        return gradients && op->stage == way->to;
     default:
-        return -1;
+        return false;
     }
 }
 
 /* The micro-batch of message @p number of a way in a stage's list; −1 past the last. */
-static int message_at(const ap_schedule_t *schedule, int stage, int way, int number)
+static int message_at(const ap_schedule_t *schedule, int stage, const rb_way_t *way, int number)
 {
     for (int i = 0; i < schedule->op_count[stage]; ++i) {
         const ap_schedule_op_t *op = &schedule->ops[stage][i];
-        bool sends;
 
-        if (way_of(op, &sends) == way && number-- == 0) {
+        if (is_of_way(op, way) && number-- == 0) {
             return op->micro_batch;
         }
     }
@@ -44,11 +46,11 @@ static int message_at(const ap_schedule_t *schedule, int stage, int way, int num
 
 /* Counts a way's messages. They are told apart by their number only, so both ends must
  * have the same order. Quadratic in the length of a list, which is short. */
-static xm_status_t count_messages(const ap_schedule_t *schedule, int index, rb_way_t *way)
+static xm_status_t count_messages(const ap_schedule_t *schedule, rb_way_t *way)
 {
     for (;;) {
-        int sent = message_at(schedule, way->from, index, way->messages);
-        int received = message_at(schedule, way->to, index, way->messages);
+        int sent = message_at(schedule, way->from, way, way->messages);
+        int received = message_at(schedule, way->to, way, way->messages);
 
         if (sent != received) {
             return xm_error_set(XM_ERR_UNSUPPORTED,
@@ -65,9 +67,10 @@ static xm_status_t count_messages(const ap_schedule_t *schedule, int index, rb_w
 }
 
 /* A boundary's meshes have two axes, as the planner's have. */
-static xm_status_t make_layout(const ap_plan_boundary_t *boundary, const ap_plan_side_t *side,
-                               xm_layout_t **layout)
+static xm_status_t make_layout(const ap_plan_side_t *side, const char *cuts, const int64_t *shape,
+                               const xm_layout_t **layout)
 {
+    xm_layout_t *made = NULL;
     xm_mesh_t *mesh;
     xm_spec_t spec;
     xm_status_t status = xm_mesh_create(2, side->shape, side->devices, &mesh);
@@ -75,11 +78,34 @@ static xm_status_t make_layout(const ap_plan_boundary_t *boundary, const ap_plan
     if (status < 0) {
         return status;
     }
-    status = xm_spec_parse(side->spec, &spec);
+    status = xm_spec_parse(cuts, &spec);
     if (status == XM_OK) {
-        status = xm_layout_create(mesh, &spec, XM_PARTITION_EVEN, boundary->shape, layout);
+        status = xm_layout_create(mesh, &spec, XM_PARTITION_EVEN, shape, &made);
     }
     xm_mesh_destroy(mesh);
+    *layout = made;
+    return status;
+}
+
+/* The batch of a way: all tensors of the boundary, in its direction. */
+static xm_status_t fill_batch(const ap_plan_boundary_t *boundary, rb_way_t *way, xm_tensor_t *batch)
+{
+    bool back = way->from > way->to;
+    xm_status_t status = XM_OK;
+
+    for (int i = 0; i <= boundary->more_count && status == XM_OK; ++i) {
+        const ap_plan_tensor_t tensor = ap_plan_boundary_tensor(boundary, i);
+        size_t length = strlen(way->dtype);
+
+        (void)snprintf(way->dtype + length, sizeof(way->dtype) - length, "%s%s", i > 0 ? "," : "",
+                       tensor.dtype);
+        batch[i].element_bits = 8 * (int)tensor.element_size;
+        status = make_layout(way->src, back ? tensor.dst : tensor.src, tensor.shape, &batch[i].src);
+        if (status == XM_OK) {
+            status =
+                make_layout(way->dst, back ? tensor.src : tensor.dst, tensor.shape, &batch[i].dst);
+        }
+    }
     return status;
 }
 
@@ -88,27 +114,29 @@ static xm_status_t plan_way(const ap_plan_boundary_t *boundary, const xm_network
                             rb_way_t *way)
 {
     xm_plan_params_t params = XM_PLAN_PARAMS_INIT;
-    xm_layout_t *src = NULL, *dst = NULL;
+    xm_tensor_t *batch = calloc((size_t)boundary->more_count + 1, sizeof(*batch));
     xm_status_t status = xm_strategy_parse(boundary->strategy, &params.strategy);
 
+    if (batch == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d tensors", boundary->more_count + 1);
+    }
     if (status == XM_OK) {
         status = xm_scheduler_parse(boundary->scheduler, &params.scheduler);
     }
     if (status == XM_OK) {
-        status = make_layout(boundary, way->src, &src);
+        status = fill_batch(boundary, way, batch);
     }
     if (status == XM_OK) {
-        status = make_layout(boundary, way->dst, &dst);
-    }
-    if (status == XM_OK) {
-        params.src = src;
-        params.dst = dst;
-        params.element_size = boundary->element_size;
+        params.tensors = batch;
+        params.tensor_count = boundary->more_count + 1;
         params.network = network;
         status = xm_plan_create(&params, &way->plan);
     }
-    xm_layout_destroy(dst);
-    xm_layout_destroy(src);
+    for (int i = 0; i <= boundary->more_count; ++i) {
+        xm_layout_destroy((xm_layout_t *)batch[i].dst);
+        xm_layout_destroy((xm_layout_t *)batch[i].src);
+    }
+    free(batch);
     return status;
 }
 
@@ -128,14 +156,13 @@ static xm_status_t make_ways(const rb_pipeline_params_t *params, rb_pipeline_t *
         bool back = w % 2 == 1;
         rb_way_t *way = &pipeline->ways[w];
 
-        way->dtype = boundary->dtype;
         way->src = back ? &boundary->dst : &boundary->src;
         way->dst = back ? &boundary->src : &boundary->dst;
-        way->from = back ? w / 2 + 1 : w / 2;
-        way->to = back ? w / 2 : w / 2 + 1;
+        way->from = back ? boundary->to : boundary->from;
+        way->to = back ? boundary->from : boundary->to;
         status = plan_way(boundary, params->network, way);
         if (status == XM_OK) {
-            status = count_messages(pipeline->schedule, w, way);
+            status = count_messages(pipeline->schedule, way);
         }
         if (status < 0) {
             status = xm_error_prefix(status, "boundary %d", w / 2);

@@ -15,10 +15,10 @@
 #include "planner/plan.h"
 #include "resharding/plan.h"
 
-/** One direction between two neighbouring stages: activations, or gradients. */
+/** One direction between two stages: activations, or gradients. */
 typedef struct rb_way {
-    xm_plan_t *plan;           /**< of one micro-batch's tensor */
-    const char *dtype;         /**< the plan's name of its elements */
+    xm_plan_t *plan;           /**< of one micro-batch's tensors */
+    char dtype[512];           /**< the plan's names of their elements, comma-separated */
     const ap_plan_side_t *src; /**< the plan's; its first device is the stage's first rank */
     const ap_plan_side_t *dst;
     int from, to; /**< stages */

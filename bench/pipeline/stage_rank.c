@@ -11,16 +11,24 @@
 
 #include "bench/pipeline/stage_channel.h"
 
-/* The channels of a stage, in the order of the entries that use them, from
- * AP_PASS_SEND_ACTIVATION on. */
-enum { SEND_ACTIVATION, RECEIVE_ACTIVATION, SEND_GRADIENT, RECEIVE_GRADIENT, STAGE_CHANNELS };
+/* What a channel is for, as the entries are numbered that use it, from AP_PASS_SEND_ACTIVATION
+ * on. */
+enum { SEND_ACTIVATION, RECEIVE_ACTIVATION, SEND_GRADIENT, RECEIVE_GRADIENT };
+
+/* A way that this rank's stage is at one end of. */
+typedef struct end {
+    rb_stage_channel_t *channel;
+    int use;
+    int sent; /* messages whose transfers have been looked at */
+} end_t;
 
 struct rb_stage_rank {
     xm_worker_t *worker;
     const rb_pipeline_t *pipeline;
     rb_compute_t *compute;
     int stage;
-    rb_stage_channel_t *stage_channels[STAGE_CHANNELS]; /* NULL at the ends of the pipeline */
+    end_t *ends;
+    int end_count;
     ap_pipeline_span_t *spans;
     int count;
     int64_t start;    /* of the run */
@@ -28,15 +36,28 @@ struct rb_stage_rank {
     int64_t deadline; /* of the run */
 };
 
-/* The way of a channel, −1 where the pipeline ends. */
-static int way_index(const rb_stage_rank_t *rank, int stage_channel)
+/* Makes a channel of every way that begins or ends at the rank's stage. */
+static xm_status_t make_ends(rb_stage_rank_t *rank)
 {
-    int last = ap_plan_stages(rank->pipeline->plan) - 1;
-    bool after = stage_channel == SEND_ACTIVATION || stage_channel == RECEIVE_GRADIENT;
-    bool gradient = stage_channel == SEND_GRADIENT || stage_channel == RECEIVE_GRADIENT;
-    int boundary = after ? rank->stage : rank->stage - 1;
+    const rb_pipeline_t *pipeline = rank->pipeline;
+    xm_status_t status = XM_OK;
 
-    return boundary >= 0 && boundary < last ? 2 * boundary + (gradient ? 1 : 0) : -1;
+    rank->ends = calloc((size_t)pipeline->way_count + 1, sizeof(*rank->ends));
+    if (rank->ends == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d channels", pipeline->way_count);
+    }
+    for (int w = 0; w < pipeline->way_count && status == XM_OK; ++w) {
+        const rb_way_t *way = &pipeline->ways[w];
+        end_t *end = &rank->ends[rank->end_count];
+
+        if (way->from == rank->stage || way->to == rank->stage) {
+            end->use = (way->from > way->to ? SEND_GRADIENT : SEND_ACTIVATION) +
+                       (way->to == rank->stage ? 1 : 0);
+            status = rb_stage_channel_create(rank->worker, pipeline, w, &end->channel);
+            rank->end_count += status == XM_OK;
+        }
+    }
+    return status;
 }
 
 /* A rank of no stage has nothing, and its run ends at once. */
@@ -55,8 +76,9 @@ xm_status_t rb_stage_rank_create(xm_worker_t *worker, const rb_pipeline_t *pipel
     rank->compute = compute;
     rank->stage = rb_pipeline_stage_of(pipeline, xm_worker_rank(worker), &first);
     if (pipeline->way_count > RB_STAGE_CHANNEL_WAYS) {
-        status = xm_error_set(XM_ERR_UNSUPPORTED, "%d stages are too many to run: at most %d",
-                              ap_plan_stages(pipeline->plan), RB_STAGE_CHANNEL_WAYS / 2 + 1);
+        status = xm_error_set(
+            XM_ERR_UNSUPPORTED, "%d stages with %d reshardings are too many to run: at most %d",
+            ap_plan_stages(pipeline->plan), pipeline->way_count / 2, RB_STAGE_CHANNEL_WAYS / 2);
     }
     if (status == XM_OK && rank->stage >= 0) {
         rank->count = pipeline->schedule->op_count[rank->stage];
@@ -66,12 +88,8 @@ xm_status_t rb_stage_rank_create(xm_worker_t *worker, const rb_pipeline_t *pipel
                 xm_error_set(XM_ERR_NO_MEMORY, "no memory for the times of %d passes", rank->count);
         }
     }
-    for (int i = 0; i < STAGE_CHANNELS && rank->stage >= 0 && status == XM_OK; ++i) {
-        int way = way_index(rank, i);
-
-        if (way >= 0) {
-            status = rb_stage_channel_create(worker, pipeline, way, &rank->stage_channels[i]);
-        }
+    if (status == XM_OK && rank->stage >= 0) {
+        status = make_ends(rank);
     }
     if (status < 0) {
         rb_stage_rank_destroy(rank);
@@ -87,11 +105,9 @@ static xm_status_t advance(rb_stage_rank_t *rank, bool *may_sleep)
     xm_status_t status = XM_OK;
 
     *may_sleep = true;
-    for (int i = 0; i < STAGE_CHANNELS && status == XM_OK; ++i) {
-        if (rank->stage_channels[i] != NULL) {
-            status = rb_stage_channel_advance(rank->stage_channels[i]);
-            *may_sleep = *may_sleep && rb_stage_channel_may_sleep(rank->stage_channels[i]);
-        }
+    for (int i = 0; i < rank->end_count && status == XM_OK; ++i) {
+        status = rb_stage_channel_advance(rank->ends[i].channel);
+        *may_sleep = *may_sleep && rb_stage_channel_may_sleep(rank->ends[i].channel);
     }
     return status;
 }
@@ -157,24 +173,34 @@ static xm_status_t receive(rb_stage_rank_t *rank, rb_stage_channel_t *stage_chan
     return status;
 }
 
-/* A send is handed over and costs the device nothing. */
+/* A send is handed over and costs the device nothing. What passes over stages goes and comes with
+ * what the neighbours get and give. */
+static xm_status_t run_transfers(rb_stage_rank_t *rank, int use)
+{
+    bool sends = use == SEND_ACTIVATION || use == SEND_GRADIENT, may_sleep;
+    xm_status_t status = XM_OK;
+
+    for (int i = 0; i < rank->end_count && status == XM_OK; ++i) {
+        if (rank->ends[i].use != use) {
+            continue;
+        }
+        if (sends) {
+            rb_stage_channel_offer(rank->ends[i].channel);
+        } else {
+            status = receive(rank, rank->ends[i].channel);
+        }
+    }
+    return status == XM_OK && sends ? advance(rank, &may_sleep) : status;
+}
+
 static xm_status_t run_entry(rb_stage_rank_t *rank, int index)
 {
     const ap_schedule_op_t *op = &rank->pipeline->schedule->ops[rank->stage][index];
     const ap_pipeline_span_t *planned = &rank->pipeline->predicted->spans[rank->stage][index];
-    bool may_sleep;
 
-    switch (op->pass) {
-    case AP_PASS_SEND_ACTIVATION:
-    case AP_PASS_SEND_GRADIENT:
-        rb_stage_channel_offer(rank->stage_channels[op->pass - AP_PASS_SEND_ACTIVATION]);
-        return advance(rank, &may_sleep);
-    case AP_PASS_RECEIVE_ACTIVATION:
-    case AP_PASS_RECEIVE_GRADIENT:
-        return receive(rank, rank->stage_channels[op->pass - AP_PASS_SEND_ACTIVATION]);
-    default:
-        return compute(rank, planned->end_ns - planned->start_ns);
-    }
+    return op->pass >= AP_PASS_SEND_ACTIVATION
+               ? run_transfers(rank, (int)op->pass - AP_PASS_SEND_ACTIVATION)
+               : compute(rank, planned->end_ns - planned->start_ns);
 }
 
 /* Messages that this rank has taken are done; those that it sent have arrived. */
@@ -182,9 +208,8 @@ static bool is_done(const rb_stage_rank_t *rank)
 {
     bool done = true;
 
-    for (int i = 0; i < STAGE_CHANNELS; ++i) {
-        done = done && (rank->stage_channels[i] == NULL ||
-                        rb_stage_channel_is_done(rank->stage_channels[i]));
+    for (int i = 0; i < rank->end_count; ++i) {
+        done = done && rb_stage_channel_is_done(rank->ends[i].channel);
     }
     return done;
 }
@@ -222,21 +247,35 @@ static xm_status_t go_through(rb_stage_rank_t *rank, rb_stage_run_t *result)
     return status;
 }
 
+/* The span of what an entry sends: from the first transfer's start to the end of the last. */
+static ap_pipeline_span_t transfer_of(rb_stage_rank_t *rank, int use)
+{
+    ap_pipeline_span_t all = {INT64_MAX, 0};
+
+    for (int i = 0; i < rank->end_count; ++i) {
+        end_t *end = &rank->ends[i];
+
+        if (end->use == use) {
+            ap_pipeline_span_t span = rb_stage_channel_span(end->channel, end->sent++);
+
+            all.start_ns = span.start_ns < all.start_ns ? span.start_ns : all.start_ns;
+            all.end_ns = span.end_ns > all.end_ns ? span.end_ns : all.end_ns;
+        }
+    }
+    return (ap_pipeline_span_t){all.start_ns - rank->start, all.end_ns - rank->start};
+}
+
 /* Replaces the spans of sends by those of their transfers. */
 static void take_transfers(rb_stage_rank_t *rank)
 {
     const ap_schedule_op_t *ops = rank->pipeline->schedule->ops[rank->stage];
-    int sent[STAGE_CHANNELS] = {0};
 
+    for (int i = 0; i < rank->end_count; ++i) {
+        rank->ends[i].sent = 0;
+    }
     for (int i = 0; i < rank->count; ++i) {
-        int stage_channel = (int)ops[i].pass - AP_PASS_SEND_ACTIVATION;
-
-        if (stage_channel == SEND_ACTIVATION || stage_channel == SEND_GRADIENT) {
-            ap_pipeline_span_t span =
-                rb_stage_channel_span(rank->stage_channels[stage_channel], sent[stage_channel]++);
-
-            rank->spans[i] =
-                (ap_pipeline_span_t){span.start_ns - rank->start, span.end_ns - rank->start};
+        if (ops[i].pass == AP_PASS_SEND_ACTIVATION || ops[i].pass == AP_PASS_SEND_GRADIENT) {
+            rank->spans[i] = transfer_of(rank, (int)ops[i].pass - AP_PASS_SEND_ACTIVATION);
         }
     }
 }
@@ -251,10 +290,8 @@ xm_status_t rb_stage_rank_run(rb_stage_rank_t *rank, bool checked, int number,
     if (rank->stage < 0) {
         return XM_OK;
     }
-    for (int i = 0; i < STAGE_CHANNELS; ++i) {
-        if (rank->stage_channels[i] != NULL) {
-            rb_stage_channel_begin(rank->stage_channels[i], checked, number);
-        }
+    for (int i = 0; i < rank->end_count; ++i) {
+        rb_stage_channel_begin(rank->ends[i].channel, checked, number);
     }
     rank->start = rank->clock = xm_worker_now(rank->worker);
     /* The timeout comes on top of twice the predicted time, since waiting for a slow
@@ -266,9 +303,8 @@ xm_status_t rb_stage_rank_run(rb_stage_rank_t *rank, bool checked, int number,
         return status;
     }
     take_transfers(rank);
-    for (int i = 0; i < STAGE_CHANNELS; ++i) {
-        result->wrong +=
-            rank->stage_channels[i] != NULL ? rb_stage_channel_wrong(rank->stage_channels[i]) : 0;
+    for (int i = 0; i < rank->end_count; ++i) {
+        result->wrong += rb_stage_channel_wrong(rank->ends[i].channel);
     }
     return XM_OK;
 }
@@ -284,9 +320,10 @@ void rb_stage_rank_destroy(rb_stage_rank_t *rank)
     if (rank == NULL) {
         return;
     }
-    for (int i = 0; i < STAGE_CHANNELS; ++i) {
-        rb_stage_channel_destroy(rank->stage_channels[i]);
+    for (int i = 0; i < rank->end_count; ++i) {
+        rb_stage_channel_destroy(rank->ends[i].channel);
     }
+    free(rank->ends);
     free(rank->spans);
     free(rank);
 }

@@ -101,18 +101,32 @@ typedef struct ap_link_load {
     double backward[AP_LINK_DIRECTIONS]; /**< by its gradient, the way back */
 } ap_link_load_t;
 
+/** One more tensor of a boundary, whose meshes are the boundary's. */
+typedef struct ap_plan_tensor {
+    const char *tensor;
+    int rank;
+    int64_t shape[AP_MAX_RANK];
+    const char *dtype;
+    int64_t element_size;
+    int64_t bytes;         /**< of the whole tensor */
+    const char *src, *dst; /**< specs */
+} ap_plan_tensor_t;
+
 /**
- * The tensor that passes from one stage to the next, for one micro-batch. Its gradient takes the
- * way back with source and destination exchanged.
+ * What passes from one stage to a later one, for one micro-batch: a tensor, mostly, or several that
+ * are resharded together. Gradients take the way back with source and destination exchanged.
  */
 typedef struct {
+    int from, to; /**< stages */
     const char *tensor;
     int rank;
     int64_t shape[AP_MAX_RANK];
     const char *dtype; /**< "float16", "float32", … */
     int64_t element_size;
     ap_plan_side_t src, dst;
-    int64_t bytes;         /**< of the whole tensor */
+    int64_t bytes;                /**< of the whole tensor */
+    const ap_plan_tensor_t *more; /**< that pass with it */
+    int more_count;
     int64_t net_bytes;     /**< that cross from host to host, forward */
     double forward;        /**< predicted seconds */
     double backward;       /**< predicted seconds of the gradient */
@@ -185,9 +199,11 @@ XM_API xm_status_t ap_plan_plot(const ap_plan_t *plan, const char *path);
 XM_API const ap_plan_info_t *ap_plan_info(const ap_plan_t *plan);
 XM_API int ap_plan_stages(const ap_plan_t *plan);
 XM_API const ap_plan_stage_t *ap_plan_stage(const ap_plan_t *plan, int index);
-/** Number of stages minus one. */
+/** Number of stages minus one, and one for each two stages between which tensors pass over
+ * others. */
 XM_API int ap_plan_boundaries(const ap_plan_t *plan);
-/** Boundary @p index lies between stages index and index + 1. */
+/** Boundary @p index lies between stages index and index + 1; those over stages follow, ordered by
+ * `from`, then `to`. */
 XM_API const ap_plan_boundary_t *ap_plan_boundary(const ap_plan_t *plan, int index);
 
 /** Bytes a stage needs on each of its devices. */

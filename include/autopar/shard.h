@@ -53,7 +53,6 @@ typedef struct ap_sharding ap_sharding_t;
 typedef enum ap_shard_solver {
     AP_SHARD_CFN, /**< branch and bound on a cost function network, anytime */
     AP_SHARD_CBC, /**< the program cbc, which must be installed */
-    AP_SHARD_DP,  /**< elimination; knows no memory limit */
     AP_SHARD_SOLVERS
 } ap_shard_solver_t;
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Prices of the tensors between pipeline stages: each is planned and simulated as the runtime would
- * execute it, instead of being taken from a formula, because broadcasts, shared NICs and shared
- * hosts make formulas wrong by factors. A plan costs milliseconds and the search asks thousands of
- * times, so answers are kept under a canonical key: where all hosts are alike, only whether the two
- * stages share a host matters, not where they stand.
+ * Prices of the tensors between pipeline stages: all that pass together are planned and simulated
+ * as the runtime would execute them, instead of being taken from a formula, because broadcasts,
+ * shared NICs and shared hosts make formulas wrong by factors. A plan costs milliseconds and the
+ * search asks thousands of times, so answers are kept under a canonical key: where all hosts are
+ * alike, only whether the two stages share a host matters, not where they stand.
  *
  * Several threads work at once. The lock is held to look up and to store, never while planning; two
  * threads may thus plan the same resharding, and the first to finish keeps it.
@@ -23,21 +23,20 @@
 
 enum { FIRST_SLOTS = 256 };
 
-static const xm_strategy_t used_strategy = XM_STRATEGY_BROADCAST;
-static const xm_scheduler_t used_scheduler = XM_SCHEDULER_BALANCE;
+static const xm_strategy_t used_strategy = XM_STRATEGY_AUTO;
+static const xm_scheduler_t used_scheduler = XM_SCHEDULER_AUTO;
 
-/* All that a cost depends on. There is no padding, and unused entries are zero, so keys compare as
- * memory. */
+/* All that a cost depends on. There is no padding, so keys compare as memory. */
 typedef struct cost_key {
-    int64_t dims[AP_MAX_RANK];
-    ap_spec_t src_spec, dst_spec;
-    int rank, element_size;
+    XXH128_hash_t tensors; /* shapes, element sizes and specs: a list too long for a key */
+    int count;             /* tensors; 0: free slot */
     int src_shape[2], dst_shape[2];
     int src_first, dst_first; /* of the same hosts from the first on, where all are alike */
+    int reserved;
 } cost_key_t;
 
 typedef struct cost_entry {
-    cost_key_t key; /* rank 0: free slot */
+    cost_key_t key;
     ap_cross_mesh_cost_t cost;
     ap_link_load_t *links; /* in the hosts of the key */
     int link_count;
@@ -86,7 +85,7 @@ static cost_entry_t *find_slot(cost_entry_t *slots, size_t slot_count, const cos
 {
     size_t slot = (size_t)XXH3_64bits(key, sizeof(*key)) & (slot_count - 1);
 
-    while (slots[slot].key.rank != 0 && memcmp(&slots[slot].key, key, sizeof(*key)) != 0) {
+    while (slots[slot].key.count != 0 && memcmp(&slots[slot].key, key, sizeof(*key)) != 0) {
         slot = (slot + 1) & (slot_count - 1);
     }
     return &slots[slot];
@@ -106,7 +105,7 @@ static xm_status_t make_room(ap_cross_mesh_t *cross_mesh)
         return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu boundary costs", count);
     }
     for (size_t i = 0; i < cross_mesh->slot_count; ++i) {
-        if (cross_mesh->slots[i].key.rank != 0) {
+        if (cross_mesh->slots[i].key.count != 0) {
             *find_slot(slots, count, &cross_mesh->slots[i].key) = cross_mesh->slots[i];
         }
     }
@@ -116,14 +115,10 @@ static xm_status_t make_room(ap_cross_mesh_t *cross_mesh)
     return XM_OK;
 }
 
-static xm_status_t make_layout(const cost_key_t *key, bool src, xm_layout_t **layout)
+static xm_status_t make_mesh(const int *shape, int first, xm_mesh_t **mesh)
 {
-    const int *shape = src ? key->src_shape : key->dst_shape;
-    int first = src ? key->src_first : key->dst_first, count = shape[0] * shape[1];
+    int count = shape[0] * shape[1];
     int *ranks = malloc((size_t)count * sizeof(*ranks));
-    xm_mesh_t *mesh = NULL;
-    char text[AP_SPEC_TEXT];
-    xm_spec_t spec;
     xm_status_t status;
 
     if (ranks == NULL) {
@@ -132,18 +127,22 @@ static xm_status_t make_layout(const cost_key_t *key, bool src, xm_layout_t **la
     for (int i = 0; i < count; ++i) {
         ranks[i] = first + i;
     }
-    status = xm_mesh_create(2, shape, ranks, &mesh);
+    status = xm_mesh_create(2, shape, ranks, mesh);
     free(ranks);
-    if (status != XM_OK) {
-        return status;
-    }
-    (void)ap_spec_format(src ? key->src_spec : key->dst_spec, key->rank, text, sizeof(text));
-    status = xm_spec_parse(text, &spec);
-    if (status == XM_OK) {
-        status = xm_layout_create(mesh, &spec, XM_PARTITION_EVEN, key->dims, layout);
-    }
-    xm_mesh_destroy(mesh);
     return status;
+}
+
+static xm_status_t make_layout(const xm_mesh_t *mesh, const ap_shape_t *shape, ap_spec_t cuts,
+                               xm_layout_t **layout)
+{
+    char text[AP_SPEC_TEXT];
+    xm_spec_t spec;
+    xm_status_t status;
+
+    (void)ap_spec_format(cuts, shape->rank, text, sizeof(text));
+    status = xm_spec_parse(text, &spec);
+    return status == XM_OK ? xm_layout_create(mesh, &spec, XM_PARTITION_EVEN, shape->dims, layout)
+                           : status;
 }
 
 static xm_status_t make_network(const ap_cross_mesh_t *cross_mesh, int ranks,
@@ -263,17 +262,27 @@ static xm_status_t one_way(bounding_pass_t *bounding_pass, const xm_plan_params_
     return status;
 }
 
-static xm_status_t both_ways(bounding_pass_t *bounding_pass, const xm_layout_t *src,
-                             const xm_layout_t *dst, int element_size, ap_cross_mesh_cost_t *cost)
+/* The tensors with source and destination exchanged: the gradients' way. */
+static void turn_round(xm_tensor_t *tensors, int count)
+{
+    for (int i = 0; i < count; ++i) {
+        const xm_layout_t *src = tensors[i].src;
+
+        tensors[i].src = tensors[i].dst;
+        tensors[i].dst = src;
+    }
+}
+
+static xm_status_t both_ways(bounding_pass_t *bounding_pass, xm_tensor_t *tensors, int count,
+                             ap_cross_mesh_cost_t *cost)
 {
     xm_plan_params_t params = XM_PLAN_PARAMS_INIT;
     double bound;
     int64_t net_bytes;
     xm_status_t status;
 
-    params.src = src;
-    params.dst = dst;
-    params.element_size = element_size;
+    params.tensors = tensors;
+    params.tensor_count = count;
     params.strategy = used_strategy;
     params.scheduler = used_scheduler;
     params.network = bounding_pass->network;
@@ -282,8 +291,7 @@ static xm_status_t both_ways(bounding_pass_t *bounding_pass, const xm_layout_t *
     if (status != XM_OK) {
         return status;
     }
-    params.src = dst;
-    params.dst = src;
+    turn_round(tensors, count);
     bounding_pass->back = true;
     return one_way(bounding_pass, &params, &cost->backward, &bound, &net_bytes);
 }
@@ -296,9 +304,8 @@ static bool is_idle(const ap_link_load_t *link)
 }
 
 /* Costs of both directions, and the links that they occupy. */
-static xm_status_t look_at_both(const ap_cross_mesh_t *cross_mesh, const xm_layout_t *src,
-                                const xm_layout_t *dst, const xm_network_t *network,
-                                cost_entry_t *entry)
+static xm_status_t look_at_both(const ap_cross_mesh_t *cross_mesh, xm_tensor_t *tensors,
+                                const xm_network_t *network, cost_entry_t *entry)
 {
     int hosts = xm_network_hosts(network), links = hosts + xm_network_racks(network);
     bounding_pass_t bounding_pass = {.cross_mesh = cross_mesh,
@@ -309,7 +316,7 @@ static xm_status_t look_at_both(const ap_cross_mesh_t *cross_mesh, const xm_layo
     if (bounding_pass.links == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the NICs of %d hosts", hosts);
     }
-    status = both_ways(&bounding_pass, src, dst, entry->key.element_size, &entry->cost);
+    status = both_ways(&bounding_pass, tensors, entry->key.count, &entry->cost);
     if (status != XM_OK) {
         free(bounding_pass.links);
         return status;
@@ -333,49 +340,108 @@ static xm_status_t look_at_both(const ap_cross_mesh_t *cross_mesh, const xm_layo
     return XM_OK;
 }
 
-/* Fills in what follows from the entry's key. */
-static xm_status_t compute(const ap_cross_mesh_t *cross_mesh, cost_entry_t *entry)
+/* The batch of a transfer, where the entry's key has its meshes. The layouts are the caller's also
+ * after a failure. */
+static xm_status_t make_batch(const ap_cross_mesh_transfer_t *transfer, const cost_key_t *key,
+                              xm_layout_t **layouts, xm_tensor_t *batch)
 {
-    const cost_key_t *key = &entry->key;
-    xm_layout_t *src, *dst;
-    xm_network_t *network;
-    int src_end, dst_end;
-    xm_status_t status = make_layout(key, true, &src);
+    xm_mesh_t *src = NULL, *dst = NULL;
+    xm_status_t status = make_mesh(key->src_shape, key->src_first, &src);
 
-    if (status != XM_OK) {
-        return status;
+    if (status == XM_OK) {
+        status = make_mesh(key->dst_shape, key->dst_first, &dst);
     }
-    status = make_layout(key, false, &dst);
-    if (status != XM_OK) {
-        goto destroy_src;
-    }
-    src_end = key->src_first + key->src_shape[0] * key->src_shape[1];
-    dst_end = key->dst_first + key->dst_shape[0] * key->dst_shape[1];
-    status = make_network(cross_mesh, src_end > dst_end ? src_end : dst_end, &network);
-    if (status != XM_OK) {
-        goto destroy_dst;
-    }
-    status = look_at_both(cross_mesh, src, dst, network, entry);
-    xm_network_destroy(network);
+    for (int i = 0; i < transfer->count && status == XM_OK; ++i) {
+        const ap_cross_mesh_tensor_t *tensor = &transfer->tensors[i];
+        xm_layout_t **pair = &layouts[2 * i];
 
-destroy_dst:
-    xm_layout_destroy(dst);
-destroy_src:
-    xm_layout_destroy(src);
+        status = make_layout(src, &tensor->shape, tensor->src, &pair[0]);
+        if (status == XM_OK) {
+            status = make_layout(dst, &tensor->shape, tensor->dst, &pair[1]);
+        }
+        batch[i] =
+            (xm_tensor_t){.src = pair[0], .dst = pair[1], .element_bits = 8 * tensor->element_size};
+    }
+    xm_mesh_destroy(dst);
+    xm_mesh_destroy(src);
     return status;
 }
 
-/* Where the later stage begins when the earlier one is moved to device 0: right behind it when they
- * share a host, else on the next host. */
-static int canonical_first(int per_host, int src_first, int src_size, int dst_first, int dst_size)
+/* Fills in what the entry's key stands for. */
+static xm_status_t compute(const ap_cross_mesh_t *cross_mesh,
+                           const ap_cross_mesh_transfer_t *transfer, cost_entry_t *entry)
 {
-    int src_last = src_first + src_size - 1, dst_last = dst_first + dst_size - 1;
+    const cost_key_t *key = &entry->key;
+    size_t count = (size_t)transfer->count;
+    int src_end = key->src_first + key->src_shape[0] * key->src_shape[1];
+    int dst_end = key->dst_first + key->dst_shape[0] * key->dst_shape[1];
+    xm_layout_t **layouts = calloc(2 * count, sizeof(*layouts));
+    xm_tensor_t *batch = calloc(count, sizeof(*batch));
+    xm_network_t *network = NULL;
+    xm_status_t status;
 
-    if (src_first / per_host == dst_last / per_host ||
-        src_last / per_host == dst_first / per_host) {
-        return src_size;
+    if (layouts == NULL || batch == NULL) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu tensors", count);
+    } else {
+        status = make_batch(transfer, key, layouts, batch);
     }
-    return (src_size + per_host - 1) / per_host * per_host;
+    if (status == XM_OK) {
+        status = make_network(cross_mesh, src_end > dst_end ? src_end : dst_end, &network);
+    }
+    if (status == XM_OK) {
+        status = look_at_both(cross_mesh, batch, network, entry);
+    }
+    xm_network_destroy(network);
+    for (size_t i = 0; layouts != NULL && i < 2 * count; ++i) {
+        xm_layout_destroy(layouts[i]);
+    }
+    free(batch);
+    free(layouts);
+    return status;
+}
+
+/* How hosts of a transfer were renumbered for its key. */
+typedef struct moved_hosts {
+    int src_host, dst_host; /* first true hosts */
+    int src_hosts;          /* hosts of the source side, which come first; 0: the sides share hosts
+                               and were moved together, to begin with the lower of both */
+} moved_hosts_t;
+
+/* Moves both sides to the front of the cluster: only what they share, and where they begin on their
+ * hosts, matters where all hosts are alike. */
+static moved_hosts_t move_sides(int per_host, const ap_cross_mesh_transfer_t *transfer,
+                                cost_key_t *key)
+{
+    int src_size = transfer->src.shape[0] * transfer->src.shape[1];
+    int dst_size = transfer->dst.shape[0] * transfer->dst.shape[1];
+    int src = transfer->src.first_device, dst = transfer->dst.first_device;
+    int src_last = (src + src_size - 1) / per_host, dst_last = (dst + dst_size - 1) / per_host;
+    moved_hosts_t moved = {src / per_host, dst / per_host, 0};
+    int lower = moved.src_host < moved.dst_host ? moved.src_host : moved.dst_host;
+
+    if (src_last == dst_last && moved.src_host == src_last && moved.dst_host == dst_last) {
+        key->src_first = 0;
+        key->dst_first = src_size;
+    } else if (moved.src_host <= dst_last && moved.dst_host <= src_last) {
+        key->src_first = src - lower * per_host;
+        key->dst_first = dst - lower * per_host;
+    } else {
+        moved.src_hosts = src_last - moved.src_host + 1;
+        key->src_first = moved.src_hosts == 1 ? 0 : src % per_host;
+        key->dst_first =
+            moved.src_hosts * per_host + (dst_last == moved.dst_host ? 0 : dst % per_host);
+        return moved;
+    }
+    moved.src_host = lower;
+    return moved;
+}
+
+/* Translates a host of a key back to the true one. */
+static int true_host(const moved_hosts_t *moved, int host)
+{
+    return moved->src_hosts == 0 || host < moved->src_hosts
+               ? host + moved->src_host
+               : host - moved->src_hosts + moved->dst_host;
 }
 
 int ap_cross_mesh_place(const ap_cross_mesh_t *cross_mesh, int first_device)
@@ -388,10 +454,37 @@ int ap_cross_mesh_place(const ap_cross_mesh_t *cross_mesh, int first_device)
     return first_device % per_host != 0 ? 1 : 0; /* with or without the stage before on the host */
 }
 
-static xm_status_t make_key(const ap_cross_mesh_t *cross_mesh, const ap_shape_t *shape,
-                            int element_size, const ap_cross_mesh_side_t *src,
-                            const ap_cross_mesh_side_t *dst, cost_key_t *key)
+/* A hash of the list of tensors, each with what it needs of its fixed arrays. */
+static XXH128_hash_t hash_tensors(const ap_cross_mesh_transfer_t *transfer)
 {
+    XXH128_hash_t hash = {0, 0};
+
+    for (int i = 0; i < transfer->count; ++i) {
+        const ap_cross_mesh_tensor_t *tensor = &transfer->tensors[i];
+        struct {
+            XXH128_hash_t before;
+            int64_t dims[AP_MAX_RANK];
+            ap_spec_t src, dst;
+            int rank, element_size;
+        } item;
+
+        memset(&item, 0, sizeof(item));
+        item.before = hash;
+        memcpy(item.dims, tensor->shape.dims, (size_t)tensor->shape.rank * sizeof(item.dims[0]));
+        item.src = tensor->src;
+        item.dst = tensor->dst;
+        item.rank = tensor->shape.rank;
+        item.element_size = tensor->element_size;
+        hash = XXH3_128bits(&item, sizeof(item));
+    }
+    return hash;
+}
+
+static xm_status_t make_key(const ap_cross_mesh_t *cross_mesh,
+                            const ap_cross_mesh_transfer_t *transfer, cost_key_t *key,
+                            moved_hosts_t *moved)
+{
+    const ap_cross_mesh_side_t *src = &transfer->src, *dst = &transfer->dst;
     int src_size = src->shape[0] * src->shape[1], dst_size = dst->shape[0] * dst->shape[1];
 
     if (src->first_device < dst->first_device + dst_size &&
@@ -402,18 +495,17 @@ static xm_status_t make_key(const ap_cross_mesh_t *cross_mesh, const ap_shape_t 
                             dst->first_device + dst_size - 1);
     }
     memset(key, 0, sizeof(*key));
-    memcpy(key->dims, shape->dims, (size_t)shape->rank * sizeof(key->dims[0]));
-    key->rank = shape->rank;
-    key->element_size = element_size;
-    key->src_spec = src->spec;
-    key->dst_spec = dst->spec;
+    key->tensors = hash_tensors(transfer);
+    key->count = transfer->count;
     memcpy(key->src_shape, src->shape, sizeof(key->src_shape));
     memcpy(key->dst_shape, dst->shape, sizeof(key->dst_shape));
-    key->src_first = cross_mesh->alike ? 0 : src->first_device;
-    key->dst_first = cross_mesh->alike
-                         ? canonical_first(xm_cluster_profile_devices_per_host(cross_mesh->profile),
-                                           src->first_device, src_size, dst->first_device, dst_size)
-                         : dst->first_device;
+    key->src_first = src->first_device;
+    key->dst_first = dst->first_device;
+    *moved = (moved_hosts_t){0, 0, 0};
+    if (cross_mesh->alike) {
+        *moved =
+            move_sides(xm_cluster_profile_devices_per_host(cross_mesh->profile), transfer, key);
+    }
     return XM_OK;
 }
 
@@ -426,7 +518,7 @@ static bool recall(ap_cross_mesh_t *cross_mesh, const cost_key_t *key, ap_cross_
     if (cross_mesh->slot_count > 0) {
         const cost_entry_t *slot = find_slot(cross_mesh->slots, cross_mesh->slot_count, key);
 
-        known = slot->key.rank != 0;
+        known = slot->key.count != 0;
         *cost = slot->cost;
     }
     (void)pthread_mutex_unlock(&cross_mesh->mutex);
@@ -445,7 +537,7 @@ static xm_status_t keep(ap_cross_mesh_t *cross_mesh, const cost_entry_t *entry)
     if (status == XM_OK) {
         cost_entry_t *slot = find_slot(cross_mesh->slots, cross_mesh->slot_count, &entry->key);
 
-        taken = slot->key.rank == 0;
+        taken = slot->key.count == 0;
         if (taken) {
             *slot = *entry;
             ++cross_mesh->used;
@@ -459,8 +551,8 @@ static xm_status_t keep(ap_cross_mesh_t *cross_mesh, const cost_entry_t *entry)
 }
 
 /* What is behind a key, from the cache or made now, which others need not wait for. */
-static xm_status_t look_up(ap_cross_mesh_t *cross_mesh, const cost_key_t *key,
-                           ap_cross_mesh_cost_t *cost)
+static xm_status_t look_up(ap_cross_mesh_t *cross_mesh, const ap_cross_mesh_transfer_t *transfer,
+                           const cost_key_t *key, ap_cross_mesh_cost_t *cost)
 {
     cost_entry_t entry = {.key = *key};
     xm_status_t status;
@@ -468,7 +560,7 @@ static xm_status_t look_up(ap_cross_mesh_t *cross_mesh, const cost_key_t *key,
     if (recall(cross_mesh, key, cost)) {
         return XM_OK;
     }
-    status = compute(cross_mesh, &entry);
+    status = compute(cross_mesh, transfer, &entry);
     if (status != XM_OK) {
         return status;
     }
@@ -476,85 +568,92 @@ static xm_status_t look_up(ap_cross_mesh_t *cross_mesh, const cost_key_t *key,
     return keep(cross_mesh, &entry);
 }
 
-xm_status_t ap_cross_mesh_cost(ap_cross_mesh_t *cross_mesh, const ap_shape_t *shape,
-                               int element_size, const ap_cross_mesh_side_t *src,
-                               const ap_cross_mesh_side_t *dst, ap_cross_mesh_cost_t *cost)
+/* Nothing takes no time. */
+xm_status_t ap_cross_mesh_cost(ap_cross_mesh_t *cross_mesh,
+                               const ap_cross_mesh_transfer_t *transfer, ap_cross_mesh_cost_t *cost)
 {
+    moved_hosts_t moved;
     cost_key_t key;
-    xm_status_t status = make_key(cross_mesh, shape, element_size, src, dst, &key);
+    xm_status_t status = make_key(cross_mesh, transfer, &key, &moved);
 
-    return status == XM_OK ? look_up(cross_mesh, &key, cost) : status;
+    if (status == XM_OK && transfer->count == 0) {
+        *cost = (ap_cross_mesh_cost_t){0};
+        return XM_OK;
+    }
+    return status == XM_OK ? look_up(cross_mesh, transfer, &key, cost) : status;
 }
 
-/* A cost that is known is the best bound of itself. */
-xm_status_t ap_cross_mesh_lower_bound(ap_cross_mesh_t *cross_mesh, const ap_shape_t *shape,
-                                      int element_size, const ap_cross_mesh_side_t *src,
-                                      const ap_cross_mesh_side_t *dst, double *seconds)
+/* A cost that is known is the best bound of itself. Of several tensors, the slowest alone is a
+ * bound. */
+xm_status_t ap_cross_mesh_lower_bound(ap_cross_mesh_t *cross_mesh,
+                                      const ap_cross_mesh_transfer_t *transfer, double *seconds)
 {
     ap_cross_mesh_cost_t cost;
+    moved_hosts_t moved;
     cost_key_t key;
-    xm_status_t status = make_key(cross_mesh, shape, element_size, src, dst, &key);
+    xm_status_t status = make_key(cross_mesh, transfer, &key, &moved);
 
-    if (status == XM_OK) {
-        *seconds =
-            recall(cross_mesh, &key, &cost)
-                ? cost.forward + cost.backward
-                : ap_cross_mesh_bound(cross_mesh->profile, shape, element_size, src, dst) +
-                      ap_cross_mesh_bound(cross_mesh->profile, shape, element_size, dst, src);
+    if (status != XM_OK) {
+        return status;
     }
-    return status;
+    if (recall(cross_mesh, &key, &cost)) {
+        *seconds = cost.forward + cost.backward;
+        return XM_OK;
+    }
+    *seconds = 0.0;
+    for (int i = 0; i < transfer->count; ++i) {
+        double bound = ap_cross_mesh_bound(cross_mesh->profile, transfer, i, false) +
+                       ap_cross_mesh_bound(cross_mesh->profile, transfer, i, true);
+
+        *seconds = bound > *seconds ? bound : *seconds;
+    }
+    return XM_OK;
 }
 
-/* Translates a host of a key, whose sides were moved to the front of the cluster, back to the true
- * one. */
-static int true_host(int per_host, const cost_key_t *key, const ap_cross_mesh_side_t *src,
-                     const ap_cross_mesh_side_t *dst, int host)
+xm_status_t ap_cross_mesh_loads(ap_cross_mesh_t *cross_mesh,
+                                const ap_cross_mesh_transfer_t *transfer, ap_link_load_t **loads,
+                                int *count)
 {
-    int src_end = key->src_first + key->src_shape[0] * key->src_shape[1];
-
-    return host < (src_end + per_host - 1) / per_host
-               ? host - key->src_first / per_host + src->first_device / per_host
-               : host - key->dst_first / per_host + dst->first_device / per_host;
-}
-
-xm_status_t ap_cross_mesh_loads(ap_cross_mesh_t *cross_mesh, const ap_shape_t *shape,
-                                int element_size, const ap_cross_mesh_side_t *src,
-                                const ap_cross_mesh_side_t *dst, ap_link_load_t **loads, int *count)
-{
-    int per_host = xm_cluster_profile_devices_per_host(cross_mesh->profile);
     ap_link_load_t *copy = NULL;
     const cost_entry_t *entry;
     ap_cross_mesh_cost_t cost;
+    moved_hosts_t moved;
     cost_key_t key;
-    xm_status_t status = make_key(cross_mesh, shape, element_size, src, dst, &key);
+    xm_status_t status = make_key(cross_mesh, transfer, &key, &moved);
 
-    if (status == XM_OK) {
-        status = look_up(cross_mesh, &key, &cost);
+    *count = 0;
+    *loads = NULL;
+    if (status != XM_OK || transfer->count == 0) {
+        return status;
     }
+    status = look_up(cross_mesh, transfer, &key, &cost);
     if (status != XM_OK) {
         return status;
     }
     (void)pthread_mutex_lock(&cross_mesh->mutex); /* the table may move */
     entry = find_slot(cross_mesh->slots, cross_mesh->slot_count, &key);
-    *count = entry->link_count;
-    copy = malloc(((size_t)*count + 1) * sizeof(*copy));
+    copy = malloc(((size_t)entry->link_count + 1) * sizeof(*copy));
     if (copy == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d NICs", *count);
+        status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d NICs", entry->link_count);
     }
-    for (int i = 0; status == XM_OK && i < *count; ++i) {
+    for (int i = 0; status == XM_OK && i < entry->link_count; ++i) {
         copy[i] = entry->links[i];
-        if (cross_mesh->alike) {
-            copy[i].index = true_host(per_host, &key, src, dst, copy[i].index);
-        }
+        copy[i].index = true_host(&moved, copy[i].index);
+        *count = i + 1;
     }
     (void)pthread_mutex_unlock(&cross_mesh->mutex);
     *loads = copy;
     return status;
 }
 
-size_t ap_cross_mesh_simulated(const ap_cross_mesh_t *cross_mesh)
+size_t ap_cross_mesh_simulated(ap_cross_mesh_t *cross_mesh)
 {
-    return cross_mesh->used;
+    size_t used;
+
+    (void)pthread_mutex_lock(&cross_mesh->mutex);
+    used = cross_mesh->used;
+    (void)pthread_mutex_unlock(&cross_mesh->mutex);
+    return used;
 }
 
 const char *ap_cross_mesh_strategy(void)

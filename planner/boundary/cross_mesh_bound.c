@@ -19,6 +19,7 @@ static const double ROUNDING = 1e-9;
 /* One side: its devices, and the tiles that its spec makes. */
 typedef struct extent {
     const ap_cross_mesh_side_t *side;
+    ap_spec_t spec;
     int first, end;           /* devices */
     int first_host, end_host; /* hosts */
     unsigned axes;            /* that cut the tensor */
@@ -28,12 +29,13 @@ typedef struct extent {
 /* Reads off one side once what the bound asks for repeatedly. Devices are numbered host by host, so
  * the hosts of a side are a range like its devices. Axes of the mesh that cut no dimension leave
  * copies, and do not add to the number of tiles. */
-static extent_t extent_of(const ap_cross_mesh_side_t *side, int per_host)
+static extent_t extent_of(const ap_cross_mesh_side_t *side, ap_spec_t spec, int per_host)
 {
     extent_t extent = {.side = side,
+                       .spec = spec,
                        .first = side->first_device,
                        .end = side->first_device + side->shape[0] * side->shape[1],
-                       .axes = ap_spec_used_axes(side->spec),
+                       .axes = ap_spec_used_axes(spec),
                        .tiles = 1};
 
     extent.first_host = extent.first / per_host;
@@ -62,17 +64,18 @@ static int tiles_between(const extent_t *extent, int first, int end)
 }
 
 /* How many parts one dimension of the tensor is cut into on this side. */
-static int parts_of(const ap_cross_mesh_side_t *side, int dim)
+static int parts_of(const extent_t *extent, int dim)
 {
-    unsigned axes = ap_spec_axes(side->spec, dim);
+    unsigned axes = ap_spec_axes(extent->spec, dim);
+    const int *shape = extent->side->shape;
 
-    return ((axes & 1U) != 0 ? side->shape[0] : 1) * ((axes & 2U) != 0 ? side->shape[1] : 1);
+    return ((axes & 1U) != 0 ? shape[0] : 1) * ((axes & 2U) != 0 ? shape[1] : 1);
 }
 
 /* Counts the pieces in which a tile of @p to arrives, one from each tile of @p from that it meets.
  * Where neither number of cuts divides the other the pieces are of different sizes, and the answer
  * 0 says that the count means nothing. */
-static int pieces_of(const ap_cross_mesh_side_t *from, const ap_cross_mesh_side_t *to, int rank)
+static int pieces_of(const extent_t *from, const extent_t *to, int rank)
 {
     int pieces = 1;
 
@@ -142,18 +145,25 @@ static double devices(const xm_cluster_profile_t *profile, const extent_t *from,
  * unless both sides lie on one and the same host and all messages are inside it. The rounding is
  * taken off at the end, so that the bound stays below a simulation that rounds its times to
  * nanoseconds. */
-double ap_cross_mesh_bound(const xm_cluster_profile_t *profile, const ap_shape_t *shape,
-                           int element_size, const ap_cross_mesh_side_t *from,
-                           const ap_cross_mesh_side_t *to)
+double ap_cross_mesh_bound(const xm_cluster_profile_t *profile,
+                           const ap_cross_mesh_transfer_t *transfer, int tensor, bool back)
 {
+    const ap_cross_mesh_tensor_t *of = &transfer->tensors[tensor];
+    const ap_shape_t *shape = &of->shape;
     int per_host = xm_cluster_profile_devices_per_host(profile);
-    extent_t source = extent_of(from, per_host), target = extent_of(to, per_host);
-    int pieces = pieces_of(from, to, shape->rank);
-    bool beside = source.first_host < target.end_host && target.first_host < source.end_host;
-    bool one_host =
-        source.end_host - source.first_host == 1 && target.end_host - target.first_host == 1;
-    double tile = element_size, seconds = 0.0;
+    extent_t source = extent_of(&transfer->src, of->src, per_host),
+             target = extent_of(&transfer->dst, of->dst, per_host), swapped = source;
+    int pieces;
+    bool beside, one_host;
+    double tile = of->element_size, seconds = 0.0;
 
+    if (back) {
+        source = target;
+        target = swapped;
+    }
+    pieces = pieces_of(&source, &target, shape->rank);
+    beside = source.first_host < target.end_host && target.first_host < source.end_host;
+    one_host = source.end_host - source.first_host == 1 && target.end_host - target.first_host == 1;
     for (int d = 0; d < shape->rank; ++d) {
         tile *= (double)shape->dims[d];
     }

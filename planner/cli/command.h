@@ -62,7 +62,7 @@ typedef struct ap_command_search {
         AP_COMMAND_ROW("hosts", 0, XM_CLI_INT, &(o)->hosts, "HOSTS", 1, 4096,                      \
                        "Plan for this many such hosts instead of the profile's."),                 \
         AP_COMMAND_ROW("devices-per-host", 0, XM_CLI_INT, &(o)->devices_per_host, "DEVICES", 1,    \
-                       64, "Plan for this many such devices a host."),                             \
+                       4096, "Plan for this many such devices a host."),                           \
         AP_COMMAND_ROW("global-batch", 0, XM_CLI_INT, &(o)->global_batch, "SAMPLES", 1, 1 << 30,   \
                        "Samples of one training step (default 1024)."),                            \
         AP_COMMAND_ROW(                                                                            \

@@ -53,6 +53,23 @@ static void print_model(const char *path, const ap_planner_model_t *model)
         layering->imbalance);
 }
 
+/* Says what becomes of activation checkpointing that the file's step has. A stage recomputes whole
+ * layers or nothing, so a policy that keeps products has no counterpart. */
+static void print_again(const plan_options_t *o, const ap_planner_model_t *model)
+{
+    if (model->step.again < 0.01) {
+        return;
+    }
+    (void)printf(
+        "# the file's step computes %.0f %% of its forward products again for the backward "
+        "pass (activation checkpointing): %s\n",
+        100.0 * model->step.again,
+        o->search.recompute != AP_RECOMPUTE_AUTO ? "as --recompute says instead"
+        : ap_planner_model_recomputes(model)
+            ? "kept, layers keep their input only; --recompute off plans without it"
+            : "replaced, each stage recomputes its layers or keeps all");
+}
+
 /* Says how far the search over the orders of hosts went, so that nobody takes the best of some
  * orders for the best of all. No order is left out but for an estimate, which is no proof, and the
  * claim is only "found". */
@@ -195,6 +212,7 @@ static xm_status_t plan_and_write(const plan_options_t *o, ap_planner_params_t *
     }
     if (status == XM_OK && result.read.graph != NULL && !o->json) {
         print_model(o->search.model, &result.read);
+        print_again(o, &result.read);
     }
     if (status == XM_OK && o->planner == NULL && o->like == NULL && !o->json) {
         print_orders(&result);

@@ -91,8 +91,9 @@ static xm_status_t parse_mesh(const shard_options_t *o, shard_mesh_t *mesh)
         }
         mesh->shape[mesh->rank++] = (int)size;
         if (size > (1 << 20) / all) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--mesh: %s has too many devices",
-                                o->mesh);
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                                "--mesh: %s has too many devices; the most is %d", o->mesh,
+                                1 << 20);
         }
         all *= (int)size;
         text = end;
@@ -110,7 +111,27 @@ static xm_status_t parse_mesh(const shard_options_t *o, shard_mesh_t *mesh)
     return XM_OK;
 }
 
-/* Makes the cost model of the options; a profile is loaded in the size of the mesh. Options of the
+/* A mesh lies on the cluster as it is: prices of more hosts, or of larger ones, would be those of
+ * hardware that nobody has measured. */
+static xm_status_t check_fits(const shard_options_t *o, const shard_mesh_t *mesh,
+                              const xm_cluster_profile_t *profile)
+{
+    int hosts = xm_cluster_profile_hosts(profile);
+    int devices = xm_cluster_profile_devices_per_host(profile);
+
+    if (mesh->hosts <= hosts && mesh->devices <= devices) {
+        return XM_OK;
+    }
+    return xm_error_set(
+        XM_ERR_INVALID_ARGUMENT,
+        "--mesh: %s lies on %d host%s of %d device%s; cluster %s has %d of %d%s", o->mesh,
+        mesh->hosts, mesh->hosts > 1 ? "s" : "", mesh->devices, mesh->devices > 1 ? "s" : "",
+        xm_cluster_profile_name(profile), hosts, devices,
+        mesh->hosts * mesh->devices <= hosts * devices ? " (--hosts says on how many it lies)"
+                                                       : "");
+}
+
+/* Makes the cost model of the options. Options of the
  * other model are refused instead of ignored, since an objective under the wrong unit costs looks
  * as good as any. */
 static xm_status_t make_cost_model(const shard_options_t *o, const shard_mesh_t *mesh,
@@ -128,8 +149,10 @@ static xm_status_t make_cost_model(const shard_options_t *o, const shard_mesh_t 
                                 "--alpha, --beta and --force-data-parallel are for --cost-model "
                                 "alpa");
         }
-        status =
-            ap_command_load_cluster(o->cluster, mesh->hosts, mesh->devices, o->overlap, profile);
+        status = ap_command_load_cluster(o->cluster, 0, 0, o->overlap, profile);
+        if (status == XM_OK) {
+            status = check_fits(o, mesh, *profile);
+        }
         return status == XM_OK ? ap_cost_model_create_profile(*profile, model) : status;
     }
     if (o->overlap >= 0) {
@@ -353,7 +376,7 @@ int ap_command_shard(int argc, char *const *argv)
          "Micro-batches that gradients are summed over, built-in models (default 1)."},
         {"optimizer", 0, XM_CLI_CHOICE, &o.optimizer, "sgd|adam", 0, 0,
          "Optimizer of a built-in model (default sgd)."},
-        {"solver", 0, XM_CLI_CHOICE, &o.solver, "cfn|cbc|dp", 0, 0,
+        {"solver", 0, XM_CLI_CHOICE, &o.solver, "cfn|cbc", 0, 0,
          "Cost function network (default), the program cbc, or elimination without limit."},
         {"time-limit", 0, XM_CLI_DOUBLE, &o.time_limit, "SECONDS", 0.01, 1e6,
          "Time for the solver (default 1, more while there is no plan); proving ends it."},

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Classes of hosts whose devices count as equal. A stage runs in lock-step, so its submesh is as
- * fast as its slowest device and as roomy as its smallest; any run of consecutive hosts thus
- * reduces to one minimal device, and runs with the same minimum share all their stage prices. A
- * cluster of two kinds has few classes, whatever its size.
+ * Classes of hosts whose devices and NICs count as equal. A stage runs in lock-step, so its submesh
+ * is as fast as its slowest device, as roomy as its smallest, and its collectives between hosts
+ * take what the slowest NIC makes of them; any run of consecutive hosts thus reduces to one minimal
+ * device and one NIC, and runs with the same minimum share all their stage prices. A cluster of two
+ * kinds has few classes, whatever its size. The NICs of a host alone do not matter to a stage.
  *
  * Numbers are compared for equality: they come from one profile, unchanged, and two that differ in
  * a digit are different devices.
@@ -15,27 +16,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool alike(const xm_cluster_device_t *a, const xm_cluster_device_t *b)
-{
-    return a->flops == b->flops && a->memory_bytes == b->memory_bytes &&
-           a->memory_bandwidth == b->memory_bandwidth;
-}
-
-/* The index of the class of such devices; `count` where there is none. */
-static int find_class(const ap_device_classes_t *classes, const xm_cluster_device_t *device)
+/* The index of the class of such hosts; `count` where there is none. */
+static int find_class(const ap_device_classes_t *classes, const xm_cluster_device_t *device,
+                      double nic)
 {
     int index = 0;
 
-    while (index < classes->count && !alike(&classes->classes[index].device, device)) {
+    while (index < classes->count &&
+           (!xm_cluster_device_same(&classes->classes[index].device, device) ||
+            classes->classes[index].nic != nic)) {
         ++index;
     }
     return index;
 }
 
-/* Adds the class of such devices. The arrays grow before the count does, so a failure leaves the
+/* Adds the class of such hosts. The arrays grow before the count does, so a failure leaves the
  * object as it was. */
 static xm_status_t add_class(ap_device_classes_t *classes, const xm_cluster_profile_t *profile,
-                             const xm_cluster_device_t *device)
+                             const xm_cluster_device_t *device, double nic)
 {
     size_t count = (size_t)classes->count, hosts = (size_t)classes->hosts;
     ap_device_class_t *grown = realloc(classes->classes, (count + 1) * sizeof(*grown));
@@ -52,16 +50,10 @@ static xm_status_t add_class(ap_device_classes_t *classes, const xm_cluster_prof
     }
     classes->some = some;
     memset(some + count * hosts, 0, hosts * sizeof(*some));
-    grown[count] = (ap_device_class_t){.device = *device};
-    status = ap_cost_model_create_device(profile, device, &grown[count].cost);
+    grown[count] = (ap_device_class_t){.device = *device, .nic = nic};
+    status = ap_cost_model_create_hosts(profile, device, nic, &grown[count].cost);
     classes->count += status == XM_OK;
     return status;
-}
-
-static xm_cluster_device_t device_of(const xm_cluster_profile_t *profile, const int *order,
-                                     int place)
-{
-    return xm_cluster_profile_host_device(profile, order != NULL ? order[place] : place);
 }
 
 /* Finds the class of every run of an order; adds those that are missing, or fails. The minimum over
@@ -72,28 +64,32 @@ static xm_status_t classify(ap_device_classes_t *classes, const xm_cluster_profi
     int hosts = classes->hosts;
 
     for (int first = 0; first < hosts; ++first) {
-        xm_cluster_device_t least = device_of(profile, order, first);
+        xm_cluster_device_t least = {0};
+        double slowest = INFINITY;
 
         for (int count = 1; count <= hosts; ++count) {
             int *class = &of[first * hosts + count - 1];
+            int place = first + count - 1, host;
             xm_cluster_device_t device;
+            double nic;
 
             *class = -1;
-            if (first + count > hosts) {
+            if (place >= hosts) {
                 continue;
             }
-            device = device_of(profile, order, first + count - 1);
-            least.flops = fmin(least.flops, device.flops);
-            least.memory_bytes = fmin(least.memory_bytes, device.memory_bytes);
-            least.memory_bandwidth = fmin(least.memory_bandwidth, device.memory_bandwidth);
+            host = order != NULL ? order[place] : place;
+            device = xm_cluster_profile_host_device(profile, host);
+            least = count > 1 ? xm_cluster_device_least(&least, &device) : device;
             device = least;
+            slowest = fmin(slowest, xm_cluster_profile_host_nic_bandwidth(profile, host));
+            nic = count > 1 ? slowest : xm_cluster_profile_nic_bandwidth(profile);
             /* A limit from outside holds for all devices, whatever they have. */
             if (memory_limit > 0.0) {
                 device.memory_bytes = memory_limit;
             }
-            *class = find_class(classes, &device);
+            *class = find_class(classes, &device, nic);
             if (may_add && *class == classes->count) {
-                xm_status_t status = add_class(classes, profile, &device);
+                xm_status_t status = add_class(classes, profile, &device, nic);
 
                 if (status != XM_OK) {
                     return status;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file device_class.h
- * Hosts whose devices differ, as a stage sees them: the hosts of a submesh do what the slowest of
- * them does, in the memory of the smallest. Every run of hosts belongs to a class of runs that are
- * alike in this; where all devices are of one kind there is one class.
+ * Hosts whose devices or NICs differ, as a stage sees them: the hosts of a submesh do what the
+ * slowest of them does, in the memory of the smallest, and send what its slowest NIC sends. Every
+ * run of hosts belongs to a class of runs that are alike in this; where all hosts are of one kind
+ * there is one class.
  *
  * Hosts may stand in several orders: then there are the classes of them all, and one object says
  * which runs of one order are of which class.
@@ -17,6 +18,7 @@
 
 typedef struct ap_device_class {
     xm_cluster_device_t device; /**< what each device of such hosts counts as */
+    double nic;                 /**< bytes/s of the slowest NICs; of a host alone the typical */
     ap_cost_model_t *cost;
 } ap_device_class_t;
 

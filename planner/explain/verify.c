@@ -427,21 +427,23 @@ static int first_of_run(const ap_plan_side_t *side)
 static xm_status_t check_boundary_cost(const verification_t *v, const ap_plan_boundary_t *boundary,
                                        const ap_tensor_t *tensor, const char *place)
 {
-    ap_cross_mesh_side_t src = {.first_device = first_of_run(&boundary->src),
-                                .shape = {boundary->src.shape[0], boundary->src.shape[1]}};
-    ap_cross_mesh_side_t dst = {.first_device = first_of_run(&boundary->dst),
-                                .shape = {boundary->dst.shape[0], boundary->dst.shape[1]}};
+    ap_cross_mesh_tensor_t passing = {.shape = tensor->shape,
+                                      .element_size = ap_dtype_bytes(tensor->dtype)};
+    ap_cross_mesh_transfer_t transfer = {
+        .src = {first_of_run(&boundary->src), {boundary->src.shape[0], boundary->src.shape[1]}},
+        .dst = {first_of_run(&boundary->dst), {boundary->dst.shape[0], boundary->dst.shape[1]}},
+        .tensors = &passing,
+        .count = 1};
     ap_cross_mesh_cost_t cost;
-    xm_status_t status = read_side(boundary, &boundary->src, &src.spec);
+    xm_status_t status = read_side(boundary, &boundary->src, &passing.src);
 
     if (status == XM_OK) {
-        status = read_side(boundary, &boundary->dst, &dst.spec);
+        status = read_side(boundary, &boundary->dst, &passing.dst);
     }
-    if (status != XM_OK || src.first_device < 0 || dst.first_device < 0) {
+    if (status != XM_OK || transfer.src.first_device < 0 || transfer.dst.first_device < 0) {
         return status; /* scattered ranks: the bound below is all that is known */
     }
-    status = ap_cross_mesh_cost(v->setup.cross_mesh, &tensor->shape, ap_dtype_bytes(tensor->dtype),
-                                &src, &dst, &cost);
+    status = ap_cross_mesh_cost(v->setup.cross_mesh, &transfer, &cost);
     if (status == XM_OK && boundary->forward < cost.bound * (1 - slack)) {
         return too_good(place, "forward_s", boundary->forward, cost.bound);
     }

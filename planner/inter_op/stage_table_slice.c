@@ -18,7 +18,7 @@
 static const double NOTHING = 1.0 / 1024.0;
 
 /* Port = (submesh * variants + variant) * specs + spec; see number_ports() in stage_table.c. */
-static void side_of_port(const ap_stage_table_t *table, int port, ap_cross_mesh_side_t *side)
+static ap_spec_t side_of_port(const ap_stage_table_t *table, int port, ap_cross_mesh_side_t *side)
 {
     int shape = port / table->max_specs;
     const ap_stage_variant_t *variant =
@@ -26,7 +26,7 @@ static void side_of_port(const ap_stage_table_t *table, int port, ap_cross_mesh_
 
     side->shape[0] = variant->shape[0];
     side->shape[1] = variant->shape[1];
-    side->spec = variant->specs[port % table->max_specs];
+    return variant->specs[port % table->max_specs];
 }
 
 /* Numbers are given out for the largest variant and the most specs, so some of them stand for
@@ -40,22 +40,27 @@ static bool port_exists(const ap_stage_table_t *table, int port)
            port % table->max_specs < table->variants[submesh][v].spec_count;
 }
 
-/* Finds the tensor and the sides of a boundary; false: there is none of that kind. Stages take
+/* Finds what passes a boundary, one tensor; false: there is no boundary of that kind. Stages take
  * consecutive devices, so the earlier one ends where the later one begins. */
-static bool find_sides(const ap_stage_table_t *table, const ap_inter_op_boundary_t *at,
-                       const ap_tensor_t **tensor, ap_cross_mesh_side_t *src,
-                       ap_cross_mesh_side_t *dst)
+static bool find_transfer(const ap_stage_table_t *table, const ap_inter_op_boundary_t *at,
+                          ap_cross_mesh_tensor_t *passing, ap_cross_mesh_transfer_t *transfer)
 {
     const ap_graph_t *graph = table->params.graph;
+    const ap_tensor_t *tensor;
 
     if (table->failed || !port_exists(table, at->src_port) || !port_exists(table, at->dst_port)) {
         return false;
     }
-    *tensor = ap_graph_tensor(graph, ap_graph_boundary(graph, at->layer - 1));
-    side_of_port(table, at->src_port, src);
-    side_of_port(table, at->dst_port, dst);
-    dst->first_device = at->dst_first_device;
-    src->first_device = at->dst_first_device - src->shape[0] * src->shape[1];
+    tensor = ap_graph_tensor(graph, ap_graph_boundary(graph, at->layer - 1));
+    passing->shape = tensor->shape;
+    passing->element_size = ap_dtype_bytes(tensor->dtype);
+    passing->src = side_of_port(table, at->src_port, &transfer->src);
+    passing->dst = side_of_port(table, at->dst_port, &transfer->dst);
+    transfer->dst.first_device = at->dst_first_device;
+    transfer->src.first_device =
+        at->dst_first_device - transfer->src.shape[0] * transfer->src.shape[1];
+    transfer->tensors = passing;
+    transfer->count = 1;
     return true;
 }
 
@@ -73,15 +78,14 @@ static double boundary_failed(ap_stage_table_t *table)
 static double boundary_seconds(void *arg, const ap_inter_op_boundary_t *at)
 {
     ap_stage_table_t *table = arg;
-    const ap_tensor_t *tensor;
-    ap_cross_mesh_side_t src, dst;
+    ap_cross_mesh_tensor_t tensor;
+    ap_cross_mesh_transfer_t transfer;
     ap_cross_mesh_cost_t cost;
 
-    if (!find_sides(table, at, &tensor, &src, &dst)) {
+    if (!find_transfer(table, at, &tensor, &transfer)) {
         return INFINITY;
     }
-    if (ap_cross_mesh_cost(table->params.cross_mesh, &tensor->shape, ap_dtype_bytes(tensor->dtype),
-                           &src, &dst, &cost) != XM_OK) {
+    if (ap_cross_mesh_cost(table->params.cross_mesh, &transfer, &cost) != XM_OK) {
         return boundary_failed(table);
     }
     return cost.forward + cost.backward;
@@ -92,15 +96,14 @@ static double boundary_seconds(void *arg, const ap_inter_op_boundary_t *at)
 static double boundary_lower_bound(void *arg, const ap_inter_op_boundary_t *at)
 {
     ap_stage_table_t *table = arg;
-    const ap_tensor_t *tensor;
-    ap_cross_mesh_side_t src, dst;
+    ap_cross_mesh_tensor_t tensor;
+    ap_cross_mesh_transfer_t transfer;
     double seconds;
 
-    if (!find_sides(table, at, &tensor, &src, &dst)) {
+    if (!find_transfer(table, at, &tensor, &transfer)) {
         return INFINITY;
     }
-    if (ap_cross_mesh_lower_bound(table->params.cross_mesh, &tensor->shape,
-                                  ap_dtype_bytes(tensor->dtype), &src, &dst, &seconds) != XM_OK) {
+    if (ap_cross_mesh_lower_bound(table->params.cross_mesh, &transfer, &seconds) != XM_OK) {
         return boundary_failed(table);
     }
     return seconds;
@@ -185,8 +188,8 @@ typedef struct slicing {
     ap_pipeline_transfer_t *transfers;
 } slicing_t;
 
-static xm_status_t find_transfer(ap_stage_table_t *table, const ap_inter_op_stage_t *stages,
-                                 int index, ap_pipeline_transfer_t *transfer)
+static xm_status_t price_transfer(ap_stage_table_t *table, const ap_inter_op_stage_t *stages,
+                                  int index, ap_pipeline_transfer_t *priced)
 {
     const ap_inter_op_stage_t *source = &stages[index], *target = &stages[index + 1];
     ap_inter_op_boundary_t at = {
@@ -194,25 +197,23 @@ static xm_status_t find_transfer(ap_stage_table_t *table, const ap_inter_op_stag
         table->out_port[source->submesh * table->config_count + source->config],
         table->in_port[target->submesh * table->config_count + target->config],
         target->first_device};
-    const ap_tensor_t *tensor;
-    ap_cross_mesh_side_t src, dst;
+    ap_cross_mesh_tensor_t tensor;
+    ap_cross_mesh_transfer_t transfer = {.count = 0};
     ap_cross_mesh_cost_t cost;
     ap_link_load_t *links;
     xm_status_t status;
 
-    (void)find_sides(table, &at, &tensor, &src, &dst);
-    status = ap_cross_mesh_cost(table->params.cross_mesh, &tensor->shape,
-                                ap_dtype_bytes(tensor->dtype), &src, &dst, &cost);
-    *transfer = (ap_pipeline_transfer_t){.from = index, .to = index + 1};
+    (void)find_transfer(table, &at, &tensor, &transfer);
+    status = ap_cross_mesh_cost(table->params.cross_mesh, &transfer, &cost);
+    *priced = (ap_pipeline_transfer_t){.from = index, .to = index + 1};
     if (status == XM_OK) {
-        status = ap_cross_mesh_loads(table->params.cross_mesh, &tensor->shape,
-                                     ap_dtype_bytes(tensor->dtype), &src, &dst, &links,
-                                     &transfer->link_count);
+        status =
+            ap_cross_mesh_loads(table->params.cross_mesh, &transfer, &links, &priced->link_count);
     }
     if (status == XM_OK) {
-        transfer->links = links;
-        transfer->forward = cost.forward;
-        transfer->backward = cost.backward;
+        priced->links = links;
+        priced->forward = cost.forward;
+        priced->backward = cost.backward;
     }
     return status;
 }
@@ -257,8 +258,8 @@ static double judge(void *arg, const ap_inter_op_stage_t *stages, int count)
         fill_stage(table, &stages[i], &slicing->stages[i]);
     }
     while (step.transfer_count < count - 1 && status == XM_OK) {
-        status = find_transfer(table, stages, step.transfer_count,
-                               &slicing->transfers[step.transfer_count]);
+        status = price_transfer(table, stages, step.transfer_count,
+                                &slicing->transfers[step.transfer_count]);
         ++step.transfer_count;
     }
     if (status == XM_OK) {
@@ -498,14 +499,14 @@ void ap_stage_table_config(const ap_stage_table_t *table, const ap_inter_op_stag
     const ap_stage_level_t *level = &table->levels[stage->config % table->level_count];
     int state = stage->submesh * table->config_count + stage->config;
     ap_cross_mesh_side_t in, out;
+    ap_spec_t input = side_of_port(table, table->in_port[state], &in);
+    ap_spec_t output = side_of_port(table, table->out_port[state], &out);
 
-    side_of_port(table, table->in_port[state], &in);
-    side_of_port(table, table->out_port[state], &out);
     *config = (ap_stage_config_t){.submesh = table->submeshes[stage->submesh],
                                   .shape = {in.shape[0], in.shape[1]},
                                   .has_input = stage->first_layer > 0,
                                   .has_output = stage->last_layer < table->layers - 1,
-                                  .input = in.spec,
-                                  .output = out.spec,
+                                  .input = input,
+                                  .output = output,
                                   .recompute = table->recomputes[level->recompute_mode]};
 }

@@ -21,6 +21,7 @@
 #include "planner/solver/network.h"
 #include "planner/intra_op/live_range.h"
 #include "planner/intra_op/plan.h"
+#include "planner/intra_op/share.h"
 #include "planner/intra_op/times.h"
 
 typedef enum ap_shard_keep {
@@ -64,6 +65,7 @@ typedef struct ap_shard_network {
     const ap_shard_problem_t *problem;
     ap_shard_symmetric_t alike;
     ap_shard_live_ranges_t live_ranges;
+    ap_shard_sharing_t sharing;
     ap_shard_variable_t *variable; /* per class */
     bool *gradient;                /* per tensor: of a parameter */
     bool *state;                   /* per tensor: the optimizer's */

@@ -32,7 +32,7 @@
 
 #include "planner/intra_op/problem.h"
 
-/** "cfn", "cbc", "dp". */
+/** "cfn", "cbc". */
 const char *ap_shard_solver_name(ap_shard_solver_t solver);
 
 typedef struct ap_shard_options {
@@ -41,6 +41,7 @@ typedef struct ap_shard_options {
     int threads;    /**< 0 = one per core */
     uint64_t seed;
     double memory_limit; /**< bytes per device; 0 = none */
+    double yardstick;    /**< bytes that tensors are large or small against; 0 = the limit */
     bool recompute;      /**< tensors of the forward pass may be computed a second time */
     bool every_layer;    /**< layers of one structure may get different plans */
     /** Called about once a second while the cfn solver runs; may be NULL. */

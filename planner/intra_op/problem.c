@@ -73,11 +73,9 @@ static int maker(const ap_shard_problem_t *p, int tensor, int *term)
  * outside; for an update once per iteration, of which a micro-batch bears its share. */
 static double runs_of(const ap_shard_problem_t *p, int tensor, int to)
 {
-    const ap_graph_t *graph = p->params.graph;
-    const ap_op_t *user = ap_graph_op(graph, p->node[to].op);
-    double made = ap_graph_tensor_turns(graph, tensor);
+    const ap_op_t *user = ap_graph_op(p->params.graph, p->node[to].op);
 
-    return (made < user->repeat ? made : user->repeat) *
+    return ap_price_reshard_runs(p->params.graph, tensor, user) *
            (user->phase == AP_PHASE_UPDATE ? ap_shard_per_iteration(p) : 1);
 }
 

@@ -64,26 +64,23 @@ static xm_status_t add_transfer(builder_t *b, ap_shard_transfer_t transfer)
     return XM_OK;
 }
 
-/* Adds the collectives of an operator's strategy, and what it computes. FLOPs of an operator are
- * those of all its runs; bytes are those of one. */
+/* Adds the collectives of an operator's strategy, and what it computes. */
 static xm_status_t add_op(builder_t *b, int o)
 {
     const ap_graph_t *graph = b->solution->graph;
-    const ap_op_t *op = ap_graph_op(graph, o);
+    const ap_priced_op_t priced =
+        ap_price_op(graph, b->solution->mesh, o, b->solution->state_bytes);
+    const ap_op_t *op = priced.op;
     const ap_strategy_t *strategy = &b->solution->ops[o];
     const double times = ap_shard_solution_times(b->solution, o);
-    const ap_strategy_context_t site = ap_shard_site(graph, b->solution->mesh, op);
-    double bytes = ap_shard_moved_bytes(&site, graph, op, strategy, b->solution->state_bytes);
 
-    b->report->compute +=
-        times * op->repeat *
-        ap_cost_op(b->solution->mesh, op->kind, op->flops / op->repeat / strategy->devices, bytes);
+    b->report->compute += times * ap_price_compute(&priced, strategy);
     for (int c = 0; c < strategy->collective_count; ++c) {
         const ap_collective_t *on = &strategy->collective[c];
         int tensor = on->term < op->operand_count ? op->operands[on->term]
                                                   : op->results[on->term - op->operand_count];
         /* Gradients are summed over the micro-batches first, so their collectives run once. */
-        bool once = ap_shard_is_parameter_gradient(graph, op, on->term);
+        bool once = ap_price_is_parameter_gradient(graph, op, on->term);
         xm_status_t status =
             add_transfer(b, (ap_shard_transfer_t){.kind = on->kind,
                                                   .axes = on->axes,

@@ -16,7 +16,7 @@
 
 #include "planner/pipeline/wake_queue.h"
 
-/* A message from a stage to the next (activation) or the one before (gradient). */
+/* A message from a stage to the next (activation) or the one before (gradient), or over stages. */
 typedef struct message {
     int64_t time;             /* that it takes alone */
     int64_t start, end;       /* on the channel; end -1: not there yet */
@@ -37,8 +37,9 @@ typedef struct simulation {
     ap_pipeline_run_t *run;
     ap_wake_queue_t queue;
     ap_pipeline_share_t *share;
-    message_t *messages; /* [direction][sending stage][micro-batch][slice] */
-    channel_t *channels; /* [2 * devices] */
+    message_t *messages; /* [direction][sending stage][micro-batch][slice]; then of skips,
+                            [skip][direction][micro-batch] */
+    channel_t *channels; /* [2 * devices], then two for each skip */
     int64_t *passed;     /* [forward, backward][stage][micro-batch][slice]: end, -1: not run */
     int64_t *clock;      /* [device]: until when it is busy, or since when it waits */
     int64_t *batch_end;  /* [batch] */
@@ -149,6 +150,39 @@ static void wake_channel(void *arg, int channel, int64_t end)
     ap_wake_queue_set(&simulation->queue, simulation->schedule->devices + channel, end);
 }
 
+/* Message @p number of those that an entry sends or receives: 0 is that to or from the neighbour,
+ * then come those over stages that end where the entry does. NULL: there are no more. */
+static message_t *message_of(const simulation_t *simulation, const ap_schedule_op_t *op, int number,
+                             int *skip)
+{
+    const ap_schedule_t *schedule = simulation->schedule;
+    const ap_pipeline_times_t *times = simulation->times;
+    bool sends = op->pass == AP_PASS_SEND_ACTIVATION || op->pass == AP_PASS_SEND_GRADIENT;
+    int direction = op->pass == AP_PASS_SEND_ACTIVATION || op->pass == AP_PASS_RECEIVE_ACTIVATION
+                        ? ACTIVATION
+                        : GRADIENT;
+    size_t parts = (size_t)parts_of_stage(schedule);
+
+    *skip = -1;
+    if (number == 0) {
+        int from = sends ? op->stage : op->stage + (direction == ACTIVATION ? -1 : 1);
+
+        return &simulation->messages[part_of(schedule, direction, from, op)];
+    }
+    while (++*skip < times->skip_count) {
+        const ap_pipeline_skip_t *at = &times->skips[*skip];
+
+        if ((sends == (direction == ACTIVATION) ? at->from : at->to) == op->stage &&
+            --number == 0) {
+            return &simulation->messages[(2 * ((size_t)schedule->stages + (size_t)*skip) +
+                                          (size_t)direction) *
+                                             parts +
+                                         (size_t)op->micro_batch];
+        }
+    }
+    return NULL;
+}
+
 /* The first message of a channel leaves. */
 static void start_message(simulation_t *simulation, int channel)
 {
@@ -159,17 +193,27 @@ static void start_message(simulation_t *simulation, int channel)
                             wake_channel, simulation);
 }
 
-static void hand_over(simulation_t *simulation, int device, const ap_schedule_op_t *op,
+/* Queues a message in its channel: the neighbour's, or that of a skip. */
+static void hand_over(simulation_t *simulation, int device, const ap_schedule_op_t *op, int skip,
                       message_t *message)
 {
     const ap_schedule_t *schedule = simulation->schedule;
-    int step = op->pass == AP_PASS_SEND_ACTIVATION ? 1 : -1;
-    const int64_t *times = step > 0 ? simulation->times->activation : simulation->times->gradient;
-    int boundary = step > 0 ? op->stage : op->stage - 1, channel;
-    int to = schedule->device_of[op->pipeline * schedule->stages + op->stage + step];
+    int step = op->pass == AP_PASS_SEND_ACTIVATION ? 1 : -1, channel;
 
-    message->time = times != NULL ? times[boundary * schedule->slices + op->slice] : 0;
-    channel = ap_pipeline_channel(schedule->devices, device, to);
+    if (skip >= 0) {
+        const ap_pipeline_skip_t *at = &simulation->times->skips[skip];
+
+        message->time = step > 0 ? at->activation : at->gradient;
+        channel = ap_pipeline_skip_channel(schedule->devices, skip, step < 0);
+    } else {
+        const int64_t *times =
+            step > 0 ? simulation->times->activation : simulation->times->gradient;
+        int boundary = step > 0 ? op->stage : op->stage - 1;
+        int to = schedule->device_of[op->pipeline * schedule->stages + op->stage + step];
+
+        message->time = times != NULL ? times[boundary * schedule->slices + op->slice] : 0;
+        channel = ap_pipeline_channel(schedule->devices, device, to);
+    }
     if (simulation->channels[channel].first != NULL) {
         simulation->channels[channel].last->next = message;
         simulation->channels[channel].last = message;
@@ -179,50 +223,57 @@ static void hand_over(simulation_t *simulation, int device, const ap_schedule_op
     start_message(simulation, channel);
 }
 
-/* Sends; false while the message keeps its device busy, which is only when transfers block. */
+/* Sends; false while a message keeps its device busy, which is only when transfers block. */
 static bool run_send(simulation_t *simulation, int device, const ap_schedule_op_t *op,
                      ap_pipeline_span_t *span)
 {
-    int direction = op->pass == AP_PASS_SEND_ACTIVATION ? ACTIVATION : GRADIENT;
-    message_t *message =
-        &simulation->messages[part_of(simulation->schedule, direction, op->stage, op)];
+    int64_t start = INT64_MAX, end = 0;
+    message_t *message;
+    int skip;
 
-    if (message->span == NULL) {
-        message->span = span;
-        hand_over(simulation, device, op, message);
+    for (int i = 0; (message = message_of(simulation, op, i, &skip)) != NULL; ++i) {
+        if (message->span == NULL) {
+            message->span = span;
+            hand_over(simulation, device, op, skip, message);
+        }
+        if (simulation->times->blocking) {
+            if (message->end < 0) {
+                return false;
+            }
+            start = message->start < start ? message->start : start;
+            end = later(end, message->end);
+        }
     }
-    if (!simulation->times->blocking) {
-        return true;
+    if (simulation->times->blocking) {
+        simulation->run->device[device].transfer_ns += end - start;
+        simulation->clock[device] = end;
     }
-    if (message->end < 0) {
-        return false;
-    }
-    simulation->run->device[device].transfer_ns += message->end - message->start;
-    simulation->clock[device] = message->end;
     return true;
 }
 
+/* Receives; false while any of the messages is not there. */
 static bool run_receive(simulation_t *simulation, int device, const ap_schedule_op_t *op,
                         ap_pipeline_span_t *span)
 {
-    int direction = op->pass == AP_PASS_RECEIVE_ACTIVATION ? ACTIVATION : GRADIENT;
-    int from = op->stage + (direction == ACTIVATION ? -1 : 1);
-    const message_t *message =
-        &simulation->messages[part_of(simulation->schedule, direction, from, op)];
-    int64_t *clock = &simulation->clock[device];
-    /* Of a message that has not left, the difference means nothing, and is not used. */
-    int64_t time = message->end - message->start;
+    int64_t *clock = &simulation->clock[device], start = 0, end = 0, time = 0;
+    const message_t *message;
+    int skip;
 
-    if (message->end < 0) {
-        return false;
+    for (int i = 0; (message = message_of(simulation, op, i, &skip)) != NULL; ++i) {
+        if (message->end < 0) {
+            return false;
+        }
+        start = i == 0 || message->start < start ? message->start : start;
+        end = later(end, message->end);
+        time = end - start;
     }
     span->start_ns = *clock;
     if (simulation->times->blocking) {
-        span->start_ns = later(*clock, message->start);
+        span->start_ns = later(*clock, start);
         simulation->run->device[device].transfer_ns += time;
         *clock = span->start_ns + time;
     } else {
-        *clock = later(*clock, message->end);
+        *clock = later(*clock, end);
     }
     span->end_ns = *clock;
     return true;
@@ -259,16 +310,36 @@ static void advance(simulation_t *simulation, int device)
     }
 }
 
+/* The devices at the ends of a channel. */
+static void ends_of(const simulation_t *simulation, int channel, int *from, int *to)
+{
+    int devices = simulation->schedule->devices, skip = channel / 2 - devices;
+
+    if (skip >= 0) {
+        const ap_pipeline_skip_t *at = &simulation->times->skips[skip];
+
+        *from = channel % 2 == 0 ? at->from : at->to;
+        *to = channel % 2 == 0 ? at->to : at->from;
+        return;
+    }
+    *from = channel / 2;
+    *to = channel % 2 == 1 ? (*from + 1) % devices : (*from + devices - 1) % devices;
+}
+
 /* A message is there; the next one may leave. The receiver may wait for it, and so may a blocked
- * sender. */
+ * sender. The span of several messages that left together is from the first to the last. */
 static void end_message(simulation_t *simulation, int index)
 {
     channel_t *channel = &simulation->channels[index];
     message_t *message = channel->first;
-    int devices = simulation->schedule->devices, from = index / 2;
+    ap_pipeline_span_t *span = message->span;
+    int from, to;
 
+    ends_of(simulation, index, &from, &to);
     message->end = simulation->now;
-    *message->span = (ap_pipeline_span_t){message->start, message->end};
+    span->start_ns =
+        span->end_ns == 0 || message->start < span->start_ns ? message->start : span->start_ns;
+    span->end_ns = message->end;
     ap_pipeline_share_end(simulation->share, index, simulation->now, wake_channel, simulation);
     channel->first = message->next;
     if (channel->first != NULL) {
@@ -277,7 +348,7 @@ static void end_message(simulation_t *simulation, int index)
     if (simulation->times->blocking) {
         advance(simulation, from);
     }
-    advance(simulation, index % 2 == 1 ? (from + 1) % devices : (from + devices - 1) % devices);
+    advance(simulation, to);
 }
 
 /* When nobody wakes any more, a list that has not ended never will. */
@@ -367,6 +438,19 @@ static xm_status_t check_all_times(const ap_schedule_t *schedule, const ap_pipel
                 {"update", times->update, schedule->stages}};
     double total = 0.0;
 
+    for (int i = 0; i < times->skip_count; ++i) {
+        const ap_pipeline_skip_t *skip = &times->skips[i];
+
+        if (schedule->stages != schedule->devices || schedule->pipelines > 1 ||
+            schedule->slices > 1 || skip->from < 0 || skip->from + 1 >= skip->to ||
+            skip->to >= schedule->stages || skip->activation < 0 || skip->gradient < 0) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                                "%s: what passes from stage %d to stage %d over others needs one "
+                                "stage on a device and whole micro-batches",
+                                ap_schedule_name(schedule->kind), skip->from, skip->to);
+        }
+        total += (double)skip->activation + (double)skip->gradient;
+    }
     if (times->forward == NULL || times->backward == NULL || times->weight == NULL) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                             "times of forward, backward and weight passes are needed");
@@ -396,11 +480,18 @@ int ap_pipeline_channel(int devices, int from, int to)
     return 2 * from + (to == (from + 1) % devices ? 1 : 0);
 }
 
+int ap_pipeline_skip_channel(int devices, int skip, bool gradient)
+{
+    return 2 * (devices + skip) + (gradient ? 1 : 0);
+}
+
 static bool allocate(simulation_t *simulation)
 {
     const ap_schedule_t *schedule = simulation->schedule;
     size_t devices = (size_t)schedule->devices;
+    size_t skips = (size_t)simulation->times->skip_count;
     size_t parts = 2 * (size_t)schedule->stages * (size_t)parts_of_stage(schedule);
+    size_t messages = parts + 2 * skips * (size_t)parts_of_stage(schedule);
     ap_pipeline_run_t *run = calloc(1, sizeof(*run));
     bool all;
 
@@ -410,8 +501,8 @@ static bool allocate(simulation_t *simulation)
     }
     run->device = calloc(devices, sizeof(*run->device));
     run->spans = calloc(devices, sizeof(*run->spans));
-    simulation->messages = calloc(parts, sizeof(*simulation->messages));
-    simulation->channels = calloc(2 * devices, sizeof(*simulation->channels));
+    simulation->messages = calloc(messages, sizeof(*simulation->messages));
+    simulation->channels = calloc(2 * (devices + skips), sizeof(*simulation->channels));
     simulation->passed = malloc(parts * sizeof(int64_t));
     simulation->clock = calloc(devices, sizeof(int64_t));
     simulation->batch_end = calloc((size_t)schedule->batches, sizeof(int64_t));
@@ -428,8 +519,10 @@ static bool allocate(simulation_t *simulation)
         run->device[device].first_ns = -1;
         all = run->spans[device] != NULL;
     }
-    for (size_t i = 0; all && i < parts; ++i) {
+    for (size_t i = 0; all && i < messages; ++i) {
         simulation->messages[i].end = -1;
+    }
+    for (size_t i = 0; all && i < parts; ++i) {
         simulation->passed[i] = -1;
     }
     return all;
@@ -444,10 +537,10 @@ xm_status_t ap_pipeline_simulate(const ap_schedule_t *schedule, const ap_pipelin
     if (status != XM_OK) {
         return status;
     }
-    status = ap_wake_queue_init(&simulation.queue, 3 * schedule->devices);
+    status = ap_wake_queue_init(&simulation.queue, 3 * schedule->devices + 2 * times->skip_count);
     if (status == XM_OK) {
-        status = ap_pipeline_share_create(2 * schedule->devices, times->uses, times->use_count,
-                                          &simulation.share);
+        status = ap_pipeline_share_create(2 * (schedule->devices + times->skip_count), times->uses,
+                                          times->use_count, &simulation.share);
     }
     if (status == XM_OK && !allocate(&simulation)) {
         status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory to simulate a schedule");

@@ -4,7 +4,8 @@
  * Runs a pipeline schedule on given times, event by event, in whole nanoseconds.
  *
  * Each device does its list in order, one entry at a time. Between two devices there is one channel
- * in each direction; it carries one message at a time, in the order in which they are sent.
+ * in each direction; it carries one message at a time, in the order in which they are sent. What
+ * passes over stages (`skips`) belongs to the entries that send to and receive from the neighbours.
  * Channels may share links, such as the NICs of a host (`uses`): messages that are on the way
  * together and want more of a link than there is take longer (planner/pipeline/share.h). Without,
  * each takes its own time.
@@ -32,6 +33,14 @@
 #include "planner/pipeline/schedule.h"
 #include "planner/pipeline/share.h"
 
+/** What passes over the stages between two, in nanoseconds: one message a micro-batch each way, in
+ * channels of its own. It leaves with what the sender gives its neighbour, and the receiver waits
+ * for it where it waits for its own neighbour. */
+typedef struct ap_pipeline_skip {
+    int from, to; /**< stages, from + 1 < to */
+    int64_t activation, gradient;
+} ap_pipeline_skip_t;
+
 /** What passes and transfers take, in nanoseconds. Borrowed for the call. */
 typedef struct ap_pipeline_times {
     const int64_t *forward;  /**< [stages][slices] */
@@ -40,6 +49,9 @@ typedef struct ap_pipeline_times {
     const int64_t *activation; /**< [stages - 1][slices]: from a stage to the next; NULL: no time */
     const int64_t *gradient;   /**< [stages - 1][slices]: the way back; NULL: no time */
     const int64_t *update;     /**< [stages], once a batch; NULL: no time */
+    /** Only where each device has one stage of one pipeline, and micro-batches are whole. */
+    const ap_pipeline_skip_t *skips;
+    int skip_count;
     /** What messages take of shared links; channels as by ap_pipeline_channel(). */
     const ap_pipeline_use_t *uses;
     int use_count;
@@ -77,6 +89,9 @@ typedef struct ap_pipeline_run {
 
 /** The channel from a device to the next or the one before, round the ring of @p devices. */
 int ap_pipeline_channel(int devices, int from, int to);
+
+/** The channel of a skip's activations, or gradients: behind those of the ring. */
+int ap_pipeline_skip_channel(int devices, int skip, bool gradient);
 
 /**
  * Simulates. A schedule that cannot run to its end (see planner/pipeline/check.h) is an error, and

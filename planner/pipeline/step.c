@@ -21,6 +21,8 @@ typedef struct arrays {
     int64_t *forward, *backward, *weight, *update, *activation, *gradient, *bytes;
     ap_pipeline_use_t *uses;
     int use_count;
+    ap_pipeline_skip_t *skips;
+    int skip_count;
 } arrays_t;
 
 /* All seven tables lie in one block, which `forward` begins. */
@@ -33,7 +35,8 @@ static bool allocate(const ap_pipeline_step_t *step, arrays_t *arrays)
     }
     arrays->forward = calloc(7 * parts, sizeof(int64_t));
     arrays->uses = malloc(uses * sizeof(*arrays->uses));
-    if (arrays->forward == NULL || arrays->uses == NULL) {
+    arrays->skips = calloc((size_t)step->transfer_count + 1, sizeof(*arrays->skips));
+    if (arrays->forward == NULL || arrays->uses == NULL || arrays->skips == NULL) {
         return false;
     }
     arrays->backward = arrays->forward + parts;
@@ -85,6 +88,32 @@ static void add_use(arrays_t *arrays, int channel, const ap_link_load_t *link, i
     }
 }
 
+/* Notes the links of messages that pass in channel @p there, and of their gradients in @p back. */
+static void add_uses(arrays_t *arrays, const ap_pipeline_transfer_t *transfer, int there, int back)
+{
+    for (int i = 0; i < transfer->link_count; ++i) {
+        const ap_link_load_t *link = &transfer->links[i];
+
+        for (int d = 0; d < AP_LINK_DIRECTIONS; ++d) {
+            add_use(arrays, there, link, d, link->forward[d], transfer->forward);
+            add_use(arrays, back, link, d, link->backward[d], transfer->backward);
+        }
+    }
+}
+
+/* What passes over stages has channels of its own. */
+static void add_skip(const ap_pipeline_step_t *step, const ap_pipeline_transfer_t *transfer,
+                     arrays_t *arrays)
+{
+    int skip = arrays->skip_count++;
+
+    arrays->skips[skip] =
+        (ap_pipeline_skip_t){transfer->from, transfer->to, nanoseconds(transfer->forward),
+                             nanoseconds(transfer->backward)};
+    add_uses(arrays, transfer, ap_pipeline_skip_channel(step->stage_count, skip, false),
+             ap_pipeline_skip_channel(step->stage_count, skip, true));
+}
+
 /* Further parts of a stage use its channels as well, and so does the way back from the second of
  * two stages; each channel's uses are added once. */
 static void fill_transfers(const ap_pipeline_step_t *step, arrays_t *arrays)
@@ -93,23 +122,20 @@ static void fill_transfers(const ap_pipeline_step_t *step, arrays_t *arrays)
 
     for (int t = 0; t < step->transfer_count; ++t) {
         const ap_pipeline_transfer_t *transfer = &step->transfers[t];
-        int there = ap_pipeline_channel(devices, transfer->from, transfer->to);
-        int back = ap_pipeline_channel(devices, transfer->to, transfer->from);
 
+        if (transfer->to > transfer->from + 1) {
+            add_skip(step, transfer, arrays);
+            continue;
+        }
         for (int stage = transfer->from; stage + 1 < arrays->stages; stage += devices) {
             for (int i = stage * arrays->slices; i < (stage + 1) * arrays->slices; ++i) {
                 arrays->activation[i] = nanoseconds(transfer->forward / arrays->slices);
                 arrays->gradient[i] = nanoseconds(transfer->backward / arrays->slices);
             }
         }
-        for (int i = 0; i < transfer->link_count && (transfer->from < transfer->to || devices > 2);
-             ++i) {
-            const ap_link_load_t *link = &transfer->links[i];
-
-            for (int d = 0; d < AP_LINK_DIRECTIONS; ++d) {
-                add_use(arrays, there, link, d, link->forward[d], transfer->forward);
-                add_use(arrays, back, link, d, link->backward[d], transfer->backward);
-            }
+        if (transfer->from < transfer->to || devices > 2) {
+            add_uses(arrays, transfer, ap_pipeline_channel(devices, transfer->from, transfer->to),
+                     ap_pipeline_channel(devices, transfer->to, transfer->from));
         }
     }
 }
@@ -132,6 +158,8 @@ static xm_status_t simulate(const ap_pipeline_step_t *step, const arrays_t *arra
                                  .update = arrays->update,
                                  .uses = arrays->uses,
                                  .use_count = arrays->use_count,
+                                 .skips = arrays->skips,
+                                 .skip_count = arrays->skip_count,
                                  .blocking = step->blocking};
     ap_schedule_t *schedule = NULL;
     xm_status_t status = ap_schedule_create(&params, &schedule);
@@ -171,6 +199,7 @@ xm_status_t ap_pipeline_step_run(const ap_pipeline_step_t *step, ap_schedule_t *
     } else {
         status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d stages", arrays.stages);
     }
+    free(arrays.skips);
     free(arrays.uses);
     free(arrays.forward);
     return status;

@@ -51,8 +51,8 @@ typedef struct ap_pipeline_step {
     bool blocking;      /**< transfers keep devices busy */
     const ap_pipeline_stage_t *stages;
     int stage_count;
-    /** At most one between two stages; from a stage to the next, and with virtual stages from the
-     * last to the first. */
+    /** At most one between two stages; from a stage to the next or one behind that, and with
+     * virtual stages from the last to the first. */
     const ap_pipeline_transfer_t *transfers;
     int transfer_count;
 } ap_pipeline_step_t;

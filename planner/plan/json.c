@@ -116,33 +116,68 @@ static json_t *link_to_json(const ap_link_load_t *link)
                      "backward_s", link->backward[AP_LINK_OUT], link->backward[AP_LINK_IN]);
 }
 
-static json_t *boundary_to_json(const ap_plan_boundary_t *boundary)
+static json_t *shape_to_json(const int64_t *dims, int rank)
 {
-    json_t *shape = json_array(), *links = json_array();
+    json_t *shape = json_array();
 
-    for (int d = 0; d < boundary->rank; ++d) {
-        if (!append(shape, json_integer(boundary->shape[d]))) {
-            goto release;
+    for (int d = 0; d < rank; ++d) {
+        if (!append(shape, json_integer(dims[d]))) {
+            json_decref(shape);
+            return NULL;
         }
     }
+    return shape;
+}
+
+static json_t *tensor_to_json(const ap_plan_tensor_t *tensor)
+{
+    return json_pack("{s:s, s:o, s:s, s:I, s:I, s:s, s:s}", "tensor", tensor->tensor, "shape",
+                     shape_to_json(tensor->shape, tensor->rank), "dtype", tensor->dtype,
+                     "element_size", (json_int_t)tensor->element_size, "bytes",
+                     (json_int_t)tensor->bytes, "src", tensor->src, "dst", tensor->dst);
+}
+
+/* What only some boundaries have: a way over stages, more tensors. Plans without are written as
+ * they always were. */
+static bool add_rest(json_t *entry, const ap_plan_boundary_t *boundary, bool skips)
+{
+    json_t *more = boundary->more_count > 0 ? json_array() : NULL;
+
+    for (int i = 0; i < boundary->more_count; ++i) {
+        if (!append(more, tensor_to_json(&boundary->more[i]))) {
+            json_decref(more);
+            return false;
+        }
+    }
+    return entry != NULL && (more == NULL || json_object_set_new(entry, "more", more) == 0) &&
+           (!skips || json_object_set_new(entry, "stages",
+                                          json_pack("[i, i]", boundary->from, boundary->to)) == 0);
+}
+
+static json_t *boundary_to_json(const ap_plan_boundary_t *boundary, bool skips)
+{
+    json_t *links = json_array(), *entry;
+
     for (int i = 0; i < boundary->link_count; ++i) {
         if (!append(links, link_to_json(&boundary->links[i]))) {
-            goto release;
+            json_decref(links);
+            return NULL;
         }
     }
-    return json_pack("{s:s, s:o, s:s, s:I, s:I, s:o, s:o, s:{s:f, s:f, s:f, s:I, s:s, s:s, s:o}}",
-                     "tensor", boundary->tensor, "shape", shape, "dtype", boundary->dtype,
-                     "element_size", (json_int_t)boundary->element_size, "bytes",
-                     (json_int_t)boundary->bytes, "src", side_to_json(&boundary->src), "dst",
-                     side_to_json(&boundary->dst), "predicted", "forward_s", boundary->forward,
-                     "backward_s", boundary->backward, "bound_s", boundary->bound, "net_bytes",
-                     (json_int_t)boundary->net_bytes, "strategy", boundary->strategy, "scheduler",
-                     boundary->scheduler, "links", links);
-
-release:
-    json_decref(links);
-    json_decref(shape);
-    return NULL;
+    entry = json_pack("{s:s, s:o, s:s, s:I, s:I, s:o, s:o, s:{s:f, s:f, s:f, s:I, s:s, s:s, s:o}}",
+                      "tensor", boundary->tensor, "shape",
+                      shape_to_json(boundary->shape, boundary->rank), "dtype", boundary->dtype,
+                      "element_size", (json_int_t)boundary->element_size, "bytes",
+                      (json_int_t)boundary->bytes, "src", side_to_json(&boundary->src), "dst",
+                      side_to_json(&boundary->dst), "predicted", "forward_s", boundary->forward,
+                      "backward_s", boundary->backward, "bound_s", boundary->bound, "net_bytes",
+                      (json_int_t)boundary->net_bytes, "strategy", boundary->strategy, "scheduler",
+                      boundary->scheduler, "links", links);
+    if (!add_rest(entry, boundary, skips)) {
+        json_decref(entry);
+        return NULL;
+    }
+    return entry;
 }
 
 /* Names in a list; NULL also for none, whose key is then left out. */
@@ -193,10 +228,14 @@ json_t *ap_plan_to_json(const ap_plan_params_t *params)
         json_t *stage = stage_to_json(&params->stages[i]);
 
         if (!add_recompute(stage, params->stages[i].recompute, mixed) || !append(stages, stage) ||
-            (i > 0 && !append(boundaries, boundary_to_json(&params->boundaries[i - 1])))) {
-            json_decref(stages);
-            json_decref(boundaries);
-            return NULL;
+            (i > 0 && !append(boundaries, boundary_to_json(&params->boundaries[i - 1], false)))) {
+            goto release;
+        }
+    }
+    for (int i = 0; i < params->skip_count; ++i) {
+        if (!append(boundaries,
+                    boundary_to_json(&params->boundaries[params->stage_count - 1 + i], true))) {
+            goto release;
         }
     }
     return json_pack("{s:s, s:i, s:{s:s, s:i, s:I, s:o*}, s:{s:s, s:s, s:i, s:i, s:o*, s:I}, "
@@ -213,6 +252,11 @@ json_t *ap_plan_to_json(const ap_plan_params_t *params)
                      "bound_s", info->bound > 0.0 ? json_real(info->bound) : NULL, "sum_s",
                      info->sum, "bottleneck_s", info->bottleneck, "optimiser", info->optimiser,
                      "stages", stages, "reshardings", boundaries);
+
+release:
+    json_decref(stages);
+    json_decref(boundaries);
+    return NULL;
 }
 
 /* The block is entered in the list before anything is read into it, so a failure halfway leaks
@@ -433,7 +477,7 @@ static xm_status_t read_side(ap_plan_t *plan, const char *place, json_t *item, a
     return read_ranks(plan, place, ranks, side->device_count, &side->devices);
 }
 
-static xm_status_t read_shape(const char *place, const json_t *array, ap_plan_boundary_t *boundary)
+static xm_status_t read_shape(const char *place, const json_t *array, int *of_rank, int64_t *dims)
 {
     size_t rank = json_array_size(array);
 
@@ -441,10 +485,10 @@ static xm_status_t read_shape(const char *place, const json_t *array, ap_plan_bo
         return xm_error_set(XM_ERR_PARSE, "%s: shape must be a list of 1 to %d dimensions", place,
                             AP_MAX_RANK);
     }
-    boundary->rank = (int)rank;
+    *of_rank = (int)rank;
     for (size_t d = 0; d < rank; ++d) {
-        boundary->shape[d] = json_integer_value(json_array_get(array, d));
-        if (boundary->shape[d] < 1) {
+        dims[d] = json_integer_value(json_array_get(array, d));
+        if (dims[d] < 1) {
             return xm_error_set(XM_ERR_PARSE,
                                 "%s: dimension %zu of shape is not a positive integer", place, d);
         }
@@ -494,30 +538,74 @@ static xm_status_t read_links(ap_plan_t *plan, const char *place, const json_t *
     return status;
 }
 
+static xm_status_t read_tensor(const char *place, json_t *item, ap_plan_tensor_t *tensor)
+{
+    json_int_t element_size, bytes;
+    json_error_t error;
+    json_t *shape;
+
+    if (json_unpack_ex(item, &error, 0, "{s:s, s:o, s:s, s:I, s:I, s:s, s:s !}", "tensor",
+                       &tensor->tensor, "shape", &shape, "dtype", &tensor->dtype, "element_size",
+                       &element_size, "bytes", &bytes, "src", &tensor->src, "dst",
+                       &tensor->dst) != 0) {
+        return unpack_failed(place, &error);
+    }
+    tensor->element_size = element_size;
+    tensor->bytes = bytes;
+    return read_shape(place, shape, &tensor->rank, tensor->shape);
+}
+
+static xm_status_t read_more(ap_plan_t *plan, const char *place, const json_t *list,
+                             ap_plan_boundary_t *boundary)
+{
+    ap_plan_tensor_t *more;
+    xm_status_t status = list != NULL ? check_list(place, "more", list) : XM_OK;
+
+    if (list == NULL || status != XM_OK) {
+        return status;
+    }
+    boundary->more_count = (int)json_array_size(list);
+    more = allocate(plan, (size_t)boundary->more_count, sizeof(*more));
+    if (more == NULL) {
+        return no_memory();
+    }
+    boundary->more = more;
+    for (int i = 0; i < boundary->more_count && status == XM_OK; ++i) {
+        char inner[PLACE_TEXT];
+
+        (void)snprintf(inner, sizeof(inner), "%.40s.more[%d]", place, i);
+        status = read_tensor(inner, json_array_get(list, (size_t)i), &more[i]);
+    }
+    return status;
+}
+
 static xm_status_t read_boundary(ap_plan_t *plan, const char *place, json_t *item,
                                  ap_plan_boundary_t *boundary)
 {
     json_error_t error;
-    json_t *shape, *src, *dst, *links = NULL;
+    json_t *shape, *src, *dst, *links = NULL, *more = NULL;
     json_int_t element_size, bytes, net_bytes;
     char inner[PLACE_TEXT];
     xm_status_t status;
 
     if (json_unpack_ex(item, &error, 0,
                        "{s:s, s:o, s:s, s:I, s:I, s:o, s:o, "
-                       "s:{s:F, s:F, s:F, s:I, s:s, s:s, s?o !} !}",
+                       "s:{s:F, s:F, s:F, s:I, s:s, s:s, s?o !}, s?o, s?[i, i!] !}",
                        "tensor", &boundary->tensor, "shape", &shape, "dtype", &boundary->dtype,
                        "element_size", &element_size, "bytes", &bytes, "src", &src, "dst", &dst,
                        "predicted", "forward_s", &boundary->forward, "backward_s",
                        &boundary->backward, "bound_s", &boundary->bound, "net_bytes", &net_bytes,
                        "strategy", &boundary->strategy, "scheduler", &boundary->scheduler, "links",
-                       &links) != 0) {
+                       &links, "more", &more, "stages", &boundary->from, &boundary->to) != 0) {
         return unpack_failed(place, &error);
     }
     boundary->element_size = element_size;
     boundary->bytes = bytes;
     boundary->net_bytes = net_bytes;
-    status = read_shape(place, shape, boundary);
+    status = read_shape(place, shape, &boundary->rank, boundary->shape);
+    if (status == XM_OK) {
+        status = read_more(plan, place, more, boundary);
+    }
     if (status == XM_OK && links != NULL) {
         status = read_links(plan, place, links, boundary);
     }
@@ -557,6 +645,9 @@ static xm_status_t read_lists(ap_plan_t *plan, const json_t *stages, const json_
     }
     for (int i = 0; i < plan->boundary_count && status == XM_OK; ++i) {
         (void)snprintf(place, sizeof(place), "reshardings[%d]", i);
+        /* Between neighbours, unless the entry says otherwise. */
+        plan->boundaries[i].from = i;
+        plan->boundaries[i].to = i + 1;
         status =
             read_boundary(plan, place, json_array_get(boundaries, (size_t)i), &plan->boundaries[i]);
     }

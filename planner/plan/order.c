@@ -35,6 +35,7 @@ static void close_parts(parts_t *parts)
 static xm_status_t open_parts(const ap_plan_t *plan, parts_t *parts)
 {
     size_t stages = (size_t)ap_plan_stages(plan), devices = 0, links = 0;
+    size_t boundaries = (size_t)ap_plan_boundaries(plan);
     const ap_plan_params_t start = AP_PLAN_PARAMS_INIT;
 
     *parts = (parts_t){.params = start};
@@ -47,7 +48,7 @@ static xm_status_t open_parts(const ap_plan_t *plan, parts_t *parts)
         links += (size_t)ap_plan_boundary(plan, i)->link_count;
     }
     parts->stages = calloc(stages, sizeof(*parts->stages));
-    parts->boundaries = calloc(stages, sizeof(*parts->boundaries));
+    parts->boundaries = calloc(boundaries + 1, sizeof(*parts->boundaries));
     parts->devices = calloc(devices, sizeof(*parts->devices));
     parts->links = calloc(links + 1, sizeof(*parts->links));
     if (parts->stages == NULL || parts->boundaries == NULL || parts->devices == NULL ||
@@ -58,6 +59,7 @@ static xm_status_t open_parts(const ap_plan_t *plan, parts_t *parts)
     parts->params.stages = parts->stages;
     parts->params.stage_count = (int)stages;
     parts->params.boundaries = parts->boundaries;
+    parts->params.skip_count = (int)(boundaries + 1 - stages);
     return XM_OK;
 }
 
@@ -94,8 +96,8 @@ static void renumber(const ap_plan_t *plan, const int *map, int per_rack, parts_
         ap_plan_boundary_t *boundary = &parts->boundaries[i];
 
         *boundary = *ap_plan_boundary(plan, i);
-        boundary->src.devices = parts->stages[i].devices;
-        boundary->dst.devices = parts->stages[i + 1].devices;
+        boundary->src.devices = parts->stages[boundary->from].devices;
+        boundary->dst.devices = parts->stages[boundary->to].devices;
         for (int l = 0; l < boundary->link_count; ++l) {
             int index = boundary->links[l].index;
 
@@ -142,6 +144,7 @@ xm_status_t ap_plan_note(const ap_plan_t *plan, const char *optimiser, double bo
     params.stages = plan->stages;
     params.stage_count = plan->stage_count;
     params.boundaries = plan->boundaries;
+    params.skip_count = plan->boundary_count - plan->stage_count + 1;
     return ap_plan_create(&params, result);
 }
 

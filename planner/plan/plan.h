@@ -15,12 +15,14 @@
 #include "planner/pipeline.h"
 #include "planner/graph.h"
 
-/** Everything a plan holds, to create one. Copied. There is one boundary less than stages. */
+/** Everything a plan holds, to create one. Copied. There is one boundary less than stages, and then
+ * those over stages; `from` and `to` of the others need not be set. */
 typedef struct ap_plan_params {
     ap_plan_info_t info;
     const ap_plan_stage_t *stages;
     int stage_count;
     const ap_plan_boundary_t *boundaries;
+    int skip_count; /**< boundaries over stages */
 } ap_plan_params_t;
 
 #define AP_PLAN_PARAMS_INIT                                                                        \
@@ -33,6 +35,12 @@ xm_status_t ap_plan_create(const ap_plan_params_t *params, ap_plan_t **plan);
 /** Seconds a stage takes per micro-batch as the optimiser counts them: forward + backward +
  * (sync + update) / micro-batches. */
 double ap_plan_stage_seconds(const ap_plan_t *plan, int index);
+
+/** Tensor @p index of those that pass a boundary together: 0 is its first, more_count the last. */
+ap_plan_tensor_t ap_plan_boundary_tensor(const ap_plan_boundary_t *boundary, int index);
+
+/** Bytes of all of them. */
+int64_t ap_plan_boundary_bytes(const ap_plan_boundary_t *boundary);
 
 /** Which stages recompute: "on", "off", or "in stages 0-3" as far as @p size allows. */
 const char *ap_plan_recompute_text(const ap_plan_t *plan, char *text, size_t size);

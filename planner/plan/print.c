@@ -71,6 +71,29 @@ static void print_stages(const ap_plan_t *plan, FILE *stream)
     }
 }
 
+/* One tensor of a boundary; only with the first stand the times, which are those of all. */
+static void print_tensor(const ap_plan_boundary_t *boundary, int index, FILE *stream)
+{
+    const ap_plan_tensor_t tensor = ap_plan_boundary_tensor(boundary, index);
+    char edge[TEXT], shape[SHAPE_TEXT] = "", specs[SHAPE_TEXT];
+    char bytes[TEXT], forward[TEXT], backward[TEXT];
+
+    for (int d = 0; d < tensor.rank; ++d) {
+        size_t length = strlen(shape);
+
+        (void)snprintf(shape + length, sizeof(shape) - length, "%s%" PRId64, d > 0 ? "x" : "",
+                       tensor.shape[d]);
+    }
+    (void)snprintf(edge, sizeof(edge), "%d-%d", boundary->from, boundary->to);
+    (void)snprintf(specs, sizeof(specs), "%s(%dx%d)>%s(%dx%d)", tensor.src, boundary->src.shape[0],
+                   boundary->src.shape[1], tensor.dst, boundary->dst.shape[0],
+                   boundary->dst.shape[1]);
+    (void)fprintf(stream, "  %5s %20s %16s %9s %22s %12s %12s %12s\n", edge, tensor.tensor, shape,
+                  tensor.dtype, specs, bytes_text((double)tensor.bytes, bytes),
+                  index > 0 ? "with it" : seconds_text(boundary->forward, forward),
+                  index > 0 ? "with it" : seconds_text(boundary->backward, backward));
+}
+
 /* A transfer's two sides are shown as specs on their meshes, because neither says anything without
  * the other. */
 static void print_boundaries(const ap_plan_t *plan, FILE *stream)
@@ -82,23 +105,10 @@ static void print_boundaries(const ap_plan_t *plan, FILE *stream)
                   "dtype", "spec (mesh)", "bytes", "forward", "backward");
     for (int i = 0; i < ap_plan_boundaries(plan); ++i) {
         const ap_plan_boundary_t *boundary = ap_plan_boundary(plan, i);
-        char edge[TEXT], shape[SHAPE_TEXT] = "", specs[SHAPE_TEXT];
-        char bytes[TEXT], forward[TEXT], backward[TEXT];
 
-        for (int d = 0; d < boundary->rank; ++d) {
-            size_t length = strlen(shape);
-
-            (void)snprintf(shape + length, sizeof(shape) - length, "%s%" PRId64, d > 0 ? "x" : "",
-                           boundary->shape[d]);
+        for (int t = 0; t <= boundary->more_count; ++t) {
+            print_tensor(boundary, t, stream);
         }
-        (void)snprintf(edge, sizeof(edge), "%d-%d", i, i + 1);
-        (void)snprintf(specs, sizeof(specs), "%s(%dx%d)>%s(%dx%d)", boundary->src.spec,
-                       boundary->src.shape[0], boundary->src.shape[1], boundary->dst.spec,
-                       boundary->dst.shape[0], boundary->dst.shape[1]);
-        (void)fprintf(stream, "  %5s %20s %16s %9s %22s %12s %12s %12s\n", edge, boundary->tensor,
-                      shape, boundary->dtype, specs, bytes_text((double)boundary->bytes, bytes),
-                      seconds_text(boundary->forward, forward),
-                      seconds_text(boundary->backward, backward));
     }
 }
 

@@ -24,60 +24,81 @@ static const double VERSION_SHARE = 0.5;
 
 enum { TEXT = 32 };
 
-/* Prices a tensor from the mesh of one stage to that of another, with the layouts of @p like. The
- * links are the caller's to free. */
+static xm_status_t read_tensor(const ap_plan_tensor_t *tensor, ap_cross_mesh_tensor_t *read)
+{
+    xm_status_t status = ap_spec_parse(tensor->src, tensor->rank, 2, &read->src);
+
+    read->shape.rank = tensor->rank;
+    read->element_size = (int)tensor->element_size;
+    memcpy(read->shape.dims, tensor->shape, (size_t)tensor->rank * sizeof(tensor->shape[0]));
+    return status == XM_OK ? ap_spec_parse(tensor->dst, tensor->rank, 2, &read->dst) : status;
+}
+
+/* Prices the tensors of @p like, in their layouts, from the mesh of one stage to that of another.
+ * The links are the caller's to free. */
 static xm_status_t price(ap_cross_mesh_t *cross_mesh, const ap_plan_boundary_t *like,
                          const ap_plan_side_t *src, const ap_plan_side_t *dst,
                          ap_pipeline_transfer_t *transfer)
 {
-    ap_cross_mesh_side_t from = {src->devices[0], {src->shape[0], src->shape[1]}, 0};
-    ap_cross_mesh_side_t to = {dst->devices[0], {dst->shape[0], dst->shape[1]}, 0};
-    ap_shape_t shape = {.rank = like->rank};
+    ap_cross_mesh_tensor_t *tensors = calloc((size_t)like->more_count + 1, sizeof(*tensors));
+    const ap_cross_mesh_transfer_t passing = {
+        .src = {src->devices[0], {src->shape[0], src->shape[1]}},
+        .dst = {dst->devices[0], {dst->shape[0], dst->shape[1]}},
+        .tensors = tensors,
+        .count = like->more_count + 1};
     ap_cross_mesh_cost_t cost;
     ap_link_load_t *links = NULL;
-    xm_status_t status = ap_spec_parse(src->spec, like->rank, 2, &from.spec);
+    xm_status_t status = XM_OK;
 
-    if (status == XM_OK) {
-        status = ap_spec_parse(dst->spec, like->rank, 2, &to.spec);
+    if (tensors == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the tensors of a resharding");
     }
-    memcpy(shape.dims, like->shape, (size_t)like->rank * sizeof(shape.dims[0]));
-    if (status == XM_OK) {
-        status = ap_cross_mesh_cost(cross_mesh, &shape, (int)like->element_size, &from, &to, &cost);
+    for (int i = 0; i < passing.count && status == XM_OK; ++i) {
+        const ap_plan_tensor_t tensor = ap_plan_boundary_tensor(like, i);
+
+        status = read_tensor(&tensor, &tensors[i]);
     }
     if (status == XM_OK) {
-        status = ap_cross_mesh_loads(cross_mesh, &shape, (int)like->element_size, &from, &to,
-                                     &links, &transfer->link_count);
+        status = ap_cross_mesh_cost(cross_mesh, &passing, &cost);
+    }
+    if (status == XM_OK) {
+        status = ap_cross_mesh_loads(cross_mesh, &passing, &links, &transfer->link_count);
     }
     if (status == XM_OK) {
         transfer->forward = cost.forward;
         transfer->backward = cost.backward;
         transfer->links = links;
     }
+    free(tensors);
     return status;
 }
 
-/* What passes from stage @p from to the next, or from the last back to the first, for virtual
- * stages. Without a profile, the way back is taken to cost what the largest boundary does. */
-static xm_status_t find_transfer(const ap_plan_t *plan, ap_cross_mesh_t *cross_mesh, int from,
+/* What a boundary of the plan takes, as the plan says or anew. */
+static xm_status_t find_boundary(const ap_plan_boundary_t *boundary, ap_cross_mesh_t *cross_mesh,
                                  ap_pipeline_transfer_t *transfer)
 {
-    int boundaries = ap_plan_boundaries(plan);
-    const ap_plan_boundary_t *last;
-
-    *transfer = (ap_pipeline_transfer_t){.from = from, .to = (from + 1) % ap_plan_stages(plan)};
-    if (from < boundaries) {
-        const ap_plan_boundary_t *boundary = ap_plan_boundary(plan, from);
-
-        if (cross_mesh != NULL) {
-            return price(cross_mesh, boundary, &boundary->src, &boundary->dst, transfer);
-        }
-        transfer->forward = boundary->forward;
-        transfer->backward = boundary->backward;
-        transfer->links = boundary->links;
-        transfer->link_count = boundary->link_count;
-        return XM_OK;
+    transfer->from = boundary->from;
+    transfer->to = boundary->to;
+    if (cross_mesh != NULL) {
+        return price(cross_mesh, boundary, &boundary->src, &boundary->dst, transfer);
     }
-    last = ap_plan_boundary(plan, boundaries - 1);
+    transfer->forward = boundary->forward;
+    transfer->backward = boundary->backward;
+    transfer->links = boundary->links;
+    transfer->link_count = boundary->link_count;
+    return XM_OK;
+}
+
+/* What passes from the last stage back to the first, for virtual stages. Without a profile, it is
+ * taken to cost what the largest boundary between neighbours does. */
+static xm_status_t find_way_back(const ap_plan_t *plan, ap_cross_mesh_t *cross_mesh,
+                                 ap_pipeline_transfer_t *transfer)
+{
+    int boundaries = ap_plan_stages(plan) - 1;
+    const ap_plan_boundary_t *last = ap_plan_boundary(plan, boundaries - 1);
+
+    transfer->from = boundaries;
+    transfer->to = 0;
     if (cross_mesh != NULL) {
         return price(cross_mesh, last, &last->dst, &ap_plan_boundary(plan, 0)->src, transfer);
     }
@@ -106,12 +127,12 @@ static xm_status_t run_plan(const ap_plan_t *plan, ap_cross_mesh_t *cross_mesh,
                             ap_pipeline_step_t *step, ap_schedule_t **schedule,
                             ap_pipeline_run_t **run)
 {
-    size_t count = (size_t)ap_plan_stages(plan);
+    size_t count = (size_t)ap_plan_stages(plan), boundaries = (size_t)ap_plan_boundaries(plan);
     ap_pipeline_stage_t *stages = calloc(count, sizeof(*stages));
-    ap_pipeline_transfer_t *transfers = calloc(count, sizeof(*transfers));
+    ap_pipeline_transfer_t *transfers = calloc(boundaries + 1, sizeof(*transfers));
     xm_status_t status = XM_OK;
     /* Virtual stages go round the ring; of one stage nothing passes. */
-    int wanted = count == 1 ? 0 : step->virtual_stages > 1 ? (int)count : (int)count - 1;
+    int wanted = (int)boundaries + (count > 1 && step->virtual_stages > 1 ? 1 : 0);
 
     if (stages == NULL || transfers == NULL) {
         status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu stages", count);
@@ -122,10 +143,13 @@ static xm_status_t run_plan(const ap_plan_t *plan, ap_cross_mesh_t *cross_mesh,
     step->stage_count = (int)count;
     step->transfers = transfers;
     for (; step->transfer_count < wanted && status == XM_OK; ++step->transfer_count) {
-        status =
-            find_transfer(plan, cross_mesh, step->transfer_count, &transfers[step->transfer_count]);
+        int i = step->transfer_count;
+
+        status = i < (int)boundaries
+                     ? find_boundary(ap_plan_boundary(plan, i), cross_mesh, &transfers[i])
+                     : find_way_back(plan, cross_mesh, &transfers[i]);
         if (status != XM_OK) {
-            status = xm_error_prefix(status, "resharding %d", step->transfer_count);
+            status = xm_error_prefix(status, "resharding %d", i);
         }
     }
     if (status == XM_OK) {

@@ -229,6 +229,26 @@ static void draw_stage(const figure_t *figure, int index)
              xm_text_format_bytes((uint64_t)ap_plan_stage_memory(stage), memory, sizeof(memory)));
 }
 
+/* What passes over stages is an arc below their boxes. */
+static void draw_skip(const figure_t *figure, const ap_plan_boundary_t *boundary)
+{
+    double left = box_left(boundary->from) + 0.5 * BOX_WIDTH;
+    double right = box_left(boundary->to) + 0.5 * BOX_WIDTH;
+    int top, height, last_top, last_height;
+    char bytes[TEXT];
+
+    (void)box_middle(figure, boundary->from, &top, &height);
+    (void)box_middle(figure, boundary->to, &last_top, &last_height);
+    (void)fprintf(
+        figure->file,
+        "<path d=\"M%.1f,%d C%.1f,%d %.1f,%d %.1f,%d\" fill=\"none\" stroke=\"#999\" "
+        "stroke-dasharray=\"4 3\" marker-end=\"url(#head)\"><title>stage %d to %d, "
+        "%d tensors, %s</title></path>\n",
+        left, top + height, left, top + height + GAP, right, last_top + last_height + GAP, right,
+        last_top + last_height, boundary->from, boundary->to, boundary->more_count + 1,
+        xm_text_format_bytes((uint64_t)ap_plan_boundary_bytes(boundary), bytes, sizeof(bytes)));
+}
+
 static void draw_boundary(const figure_t *figure, int index)
 {
     const ap_plan_boundary_t *boundary = ap_plan_boundary(figure->plan, index);
@@ -246,9 +266,11 @@ static void draw_boundary(const figure_t *figure, int index)
                   left, from, x, from, x, to, left + GAP, to, x - 0.5 * (GAP - 22), y - 33,
                   GAP - 22);
     put_text(figure, x, y - 18, 11, "middle", "%s", boundary->dtype);
-    put_text(figure, x, y - 4, 11, "middle", "%s to %s", boundary->src.spec, boundary->dst.spec);
-    put_text(figure, x, y + 10, 11, "middle", "%s",
-             xm_text_format_bytes((uint64_t)boundary->bytes, bytes, sizeof(bytes)));
+    put_text(figure, x, y - 4, 11, "middle", "%s to %s%s", boundary->src.spec, boundary->dst.spec,
+             boundary->more_count > 0 ? ", …" : "");
+    put_text(
+        figure, x, y + 10, 11, "middle", "%s",
+        xm_text_format_bytes((uint64_t)ap_plan_boundary_bytes(boundary), bytes, sizeof(bytes)));
     put_text(figure, x, y + 24, 10, "middle", "%s, back %s",
              xm_text_format_seconds(boundary->forward, forward, sizeof(forward)),
              xm_text_format_seconds(boundary->backward, backward, sizeof(backward)));
@@ -375,6 +397,10 @@ xm_status_t ap_plan_plot(const ap_plan_t *plan, const char *path)
         draw_stage(&figure, i);
     }
     for (int i = 0; i < ap_plan_boundaries(plan); ++i) {
+        if (i >= ap_plan_stages(plan) - 1) {
+            draw_skip(&figure, ap_plan_boundary(plan, i));
+            continue;
+        }
         draw_boundary(&figure, i);
     }
     status = draw_timeline(&figure);

@@ -65,7 +65,7 @@ static json_t *options_json(const ap_planner_setup_t *setup)
                      (json_int_t)setup->global_batch, "micro_batches", counts_json(setup), "stages",
                      params->min_stages, params->max_stages, "memory_limit_bytes",
                      (json_int_t)llround(setup->memory_limit), "recompute",
-                     recompute_names[params->recompute], "schedule",
+                     recompute_names[ap_planner_recompute(setup)], "schedule",
                      params->schedule != NULL ? params->schedule : "1f1b", "keep_host_order",
                      params->keep_host_order ? json_true() : NULL);
 }

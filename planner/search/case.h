@@ -39,6 +39,9 @@ ap_plan_info_t ap_planner_info(const ap_planner_setup_t *setup);
 
 enum { AP_PLANNER_MICRO_BATCHES = 64 /* numbers of them that one run may try */ };
 
+/* How stages recompute: as is asked for; where nothing is, as the model does it. */
+ap_recompute_t ap_planner_recompute(const ap_planner_setup_t *setup);
+
 /* The numbers of micro-batches to try: those asked for, or the usual powers of two. */
 xm_status_t ap_planner_micro_batches(const ap_planner_setup_t *setup, int64_t *values, int *count);
 

@@ -186,6 +186,7 @@ static xm_status_t blame_stages(const ap_planner_setup_t *setup, int64_t micro_b
     int per_host = xm_cluster_profile_devices_per_host(params->profile);
     char limits[TEXT];
     int stages;
+    bool demands = false;
     xm_status_t status = nearest_stages(setup, micro_batches, &stages);
 
     if (status != XM_OK) {
@@ -198,11 +199,15 @@ static xm_status_t blame_stages(const ap_planner_setup_t *setup, int64_t micro_b
     } else {
         (void)snprintf(limits, sizeof(limits), "%d to %d", params->min_stages, params->max_stages);
     }
+    for (int t = 0; setup->graph != NULL && t < ap_graph_tensors(setup->graph); ++t) {
+        demands = demands || ap_tensor_demands(ap_graph_tensor(setup->graph, t));
+    }
     if (stages == 0) {
         return xm_error_set(XM_ERR_NO_SOLUTION,
                             "%s cannot be planned on %d x %d devices with a batch of %" PRId64
-                            " in %" PRId64 " micro-batches: no stage has a sharding that divides",
-                            params->model, hosts, per_host, setup->global_batch, micro_batches);
+                            " in %" PRId64 " micro-batches: no stage has a sharding that divides%s",
+                            params->model, hosts, per_host, setup->global_batch, micro_batches,
+                            demands ? " and is as the model's annotations demand" : "");
     }
     return xm_error_set(XM_ERR_NO_SOLUTION,
                         "%s cannot be divided into %s stages on %d x %d devices; the nearest "

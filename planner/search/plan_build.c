@@ -169,34 +169,36 @@ static xm_status_t build_boundary(const ap_plan_recipe_t *recipe, int index,
     const ap_plan_stage_t *from = &stages[index], *to = &stages[index + 1];
     const ap_tensor_t *tensor =
         ap_graph_tensor(recipe->graph, ap_graph_boundary(recipe->graph, from->last_layer));
-    ap_cross_mesh_side_t src = {from->devices[0],
-                                {from->shape[0], from->shape[1]},
-                                ap_stage_solution_cost(recipe->parts[index].solution)->output};
-    ap_cross_mesh_side_t dst = {to->devices[0],
-                                {to->shape[0], to->shape[1]},
-                                ap_stage_solution_cost(recipe->parts[index + 1].solution)->input};
+    const ap_cross_mesh_tensor_t passing = {
+        .shape = tensor->shape,
+        .element_size = ap_dtype_bytes(tensor->dtype),
+        .src = ap_stage_solution_cost(recipe->parts[index].solution)->output,
+        .dst = ap_stage_solution_cost(recipe->parts[index + 1].solution)->input};
+    const ap_cross_mesh_transfer_t transfer = {
+        .src = {from->devices[0], {from->shape[0], from->shape[1]}},
+        .dst = {to->devices[0], {to->shape[0], to->shape[1]}},
+        .tensors = &passing,
+        .count = 1};
     int devices = from->shape[0] * from->shape[1], dst_devices = to->shape[0] * to->shape[1];
     ap_cross_mesh_cost_t cost;
-    xm_status_t status = ap_cross_mesh_cost(recipe->cross_mesh, &tensor->shape,
-                                            ap_dtype_bytes(tensor->dtype), &src, &dst, &cost);
+    xm_status_t status = ap_cross_mesh_cost(recipe->cross_mesh, &transfer, &cost);
 
     if (status == XM_OK) {
         status =
-            ap_cross_mesh_loads(recipe->cross_mesh, &tensor->shape, ap_dtype_bytes(tensor->dtype),
-                                &src, &dst, &parts->links, &parts->link_count);
+            ap_cross_mesh_loads(recipe->cross_mesh, &transfer, &parts->links, &parts->link_count);
     }
     if (status != XM_OK) {
         return status;
     }
-    (void)ap_spec_format(src.spec, tensor->shape.rank, parts->src_spec, sizeof(parts->src_spec));
-    (void)ap_spec_format(dst.spec, tensor->shape.rank, parts->dst_spec, sizeof(parts->dst_spec));
+    (void)ap_spec_format(passing.src, tensor->shape.rank, parts->src_spec, sizeof(parts->src_spec));
+    (void)ap_spec_format(passing.dst, tensor->shape.rank, parts->dst_spec, sizeof(parts->dst_spec));
     *boundary = (ap_plan_boundary_t){
         .tensor = tensor->name,
         .rank = tensor->shape.rank,
         .dtype = ap_dtype_name(tensor->dtype),
         .element_size = ap_dtype_bytes(tensor->dtype),
-        .src = {{src.shape[0], src.shape[1]}, devices, from->devices, parts->src_spec},
-        .dst = {{dst.shape[0], dst.shape[1]}, dst_devices, to->devices, parts->dst_spec},
+        .src = {{from->shape[0], from->shape[1]}, devices, from->devices, parts->src_spec},
+        .dst = {{to->shape[0], to->shape[1]}, dst_devices, to->devices, parts->dst_spec},
         .bytes = ap_dtype_bytes(tensor->dtype),
         .net_bytes = cost.net_bytes,
         .forward = cost.forward,

@@ -64,9 +64,10 @@ static void report(const ap_planner_run_t *run, double fraction, const ap_planne
 /* The ways to recompute that are searched apart. */
 static int list_ways(const ap_planner_run_t *run, ap_recompute_t *ways)
 {
-    bool uniform = run->params->recompute == AP_RECOMPUTE_UNIFORM;
+    ap_recompute_t asked = ap_planner_recompute(&run->setup);
+    bool uniform = asked == AP_RECOMPUTE_UNIFORM;
 
-    ways[0] = uniform ? AP_RECOMPUTE_OFF : run->params->recompute;
+    ways[0] = uniform ? AP_RECOMPUTE_OFF : asked;
     ways[1] = AP_RECOMPUTE_ON;
     return uniform ? 2 : 1;
 }

@@ -37,6 +37,40 @@ static xm_status_t check_params(const ap_planner_params_t *params)
     return XM_OK;
 }
 
+/* Whether stages may have so many devices, or a multiple. */
+static bool may_have(const ap_planner_params_t *params, int64_t devices)
+{
+    int64_t all = (int64_t)xm_cluster_profile_hosts(params->profile) *
+                  xm_cluster_profile_devices_per_host(params->profile);
+
+    return devices <= all &&
+           (params->all_submeshes || all % devices == 0 || (devices & (devices - 1)) == 0);
+}
+
+/* What a model's author demands must be possible in some stage. */
+static xm_status_t check_demands(const ap_planner_params_t *params, const ap_graph_t *graph)
+{
+    for (int t = 0; t < ap_graph_tensors(graph); ++t) {
+        const ap_tensor_t *tensor = ap_graph_tensor(graph, t);
+        int64_t devices = 1;
+        char parts[AP_SPEC_TEXT];
+
+        for (int d = 0; d < tensor->shape.rank && may_have(params, devices); ++d) {
+            devices *= tensor->parts[d] > 0 ? tensor->parts[d] : 1;
+        }
+        if (!may_have(params, devices)) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                                "%s: the model's annotation cuts '%s' into %s parts, which no "
+                                "stage on %d hosts of %d devices can have",
+                                params->model, tensor->name,
+                                ap_tensor_parts(tensor, parts, sizeof(parts)),
+                                xm_cluster_profile_hosts(params->profile),
+                                xm_cluster_profile_devices_per_host(params->profile));
+        }
+    }
+    return XM_OK;
+}
+
 /* Reads a file, once for all cases, and counts how many of its kind make a step. The file fixes the
  * size of a micro-batch, so the batch decides their number. */
 static xm_status_t open_graph(ap_planner_setup_t *setup)
@@ -55,6 +89,10 @@ static xm_status_t open_graph(ap_planner_setup_t *setup)
                               params->dim_count > 0 ? "dimensions" : "layers", params->model);
     }
     if (status != XM_OK || setup->graph == NULL) {
+        return status;
+    }
+    status = check_demands(params, setup->graph);
+    if (status != XM_OK) {
         return status;
     }
     samples = ap_planner_model_samples(setup->graph);
@@ -148,6 +186,16 @@ xm_status_t ap_planner_graph_open(const ap_planner_setup_t *setup, int64_t micro
     status = ap_zoo_create(setup->params->model, &zoo, made);
     *graph = *made;
     return status;
+}
+
+/* What a file's own step computes again is what its author wants; a search without a limit of
+ * memory would drop it. */
+ap_recompute_t ap_planner_recompute(const ap_planner_setup_t *setup)
+{
+    bool own =
+        setup->params->recompute == AP_RECOMPUTE_AUTO && ap_planner_model_recomputes(&setup->read);
+
+    return own ? AP_RECOMPUTE_ON : setup->params->recompute;
 }
 
 xm_status_t ap_planner_case_open(const ap_planner_setup_t *setup,

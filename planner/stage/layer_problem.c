@@ -171,10 +171,10 @@ static int distinct(const ap_layer_problem_t *problem, int end, int term, int co
  * the activation goes from the producer's spec to the reader's. Backwards, the gradient goes from
  * the reader's spec to the producer's, and partial axes are reduced on the way: by a reduce-scatter
  * where the producer cuts along them, otherwise by an all-reduce. */
-static void fill_edge(ap_reshard_memo_t *memo, int tensor, ap_layer_edge_t *edge,
-                      const uint64_t *from_values, const int *from_index, int from_distinct,
-                      const uint64_t *to_values, const int *to_index, int to_distinct,
-                      double *scratch)
+static void fill_edge(ap_reshard_memo_t *memo, int tensor, bool learns, double runs,
+                      ap_layer_edge_t *edge, const uint64_t *from_values, const int *from_index,
+                      int from_distinct, const uint64_t *to_values, const int *to_index,
+                      int to_distinct, double *scratch)
 {
     double *forward = scratch, *backward = scratch + from_distinct * to_distinct;
     /* The bits where price_strategy() of layer_costs.c puts the partial axes. */
@@ -185,9 +185,11 @@ static void fill_edge(ap_reshard_memo_t *memo, int tensor, ap_layer_edge_t *edge
             ap_spec_t spec = to_values[t] & ~partial_bits;
             unsigned partial = (unsigned)((to_values[t] & partial_bits) >> 4);
 
-            forward[f * to_distinct + t] = ap_reshard_memo_cost(memo, tensor, from_values[f], spec);
+            forward[f * to_distinct + t] =
+                runs * ap_reshard_memo_cost(memo, tensor, from_values[f], spec);
             backward[f * to_distinct + t] =
-                ap_reshard_memo_reduce(memo, tensor, spec, partial, from_values[f]);
+                learns ? runs * ap_reshard_memo_reduce(memo, tensor, spec, partial, from_values[f])
+                       : 0;
         }
     }
     for (int f = 0; f < edge->from_count; ++f) {
@@ -201,9 +203,14 @@ static void fill_edge(ap_reshard_memo_t *memo, int tensor, ap_layer_edge_t *edge
 }
 
 /* The memo knows reshardings by shape, so edges of equal tensors are priced once per mesh. */
-static xm_status_t price_edge(const ap_graph_t *training, const ap_layer_problem_t *problem,
-                              ap_reshard_memo_t *memo, ap_layer_edge_t *edge)
+static xm_status_t price_edge(const ap_graph_t *training, const ap_layer_ops_t *ops,
+                              const ap_layer_problem_t *problem, ap_reshard_memo_t *memo,
+                              ap_layer_edge_t *edge)
 {
+    double runs = edge->to < 0
+                      ? 1
+                      : ap_price_reshard_runs(training, edge->tensor,
+                                              ap_graph_op(training, problem->node[edge->to].op));
     const ap_tensor_t *tensor = ap_graph_tensor(training, edge->tensor);
     size_t from = (size_t)edge->from_count, to = (size_t)edge->to_count;
     uint64_t *values = malloc((from + to) * sizeof(*values));
@@ -225,8 +232,8 @@ static xm_status_t price_edge(const ap_graph_t *training, const ap_layer_problem
         int to_distinct =
             distinct(problem, edge->to, edge->to_term, edge->to_count, values + from, index + from);
 
-        fill_edge(memo, handle, edge, values, index, from_distinct, values + from, index + from,
-                  to_distinct, scratch);
+        fill_edge(memo, handle, ops->learns[edge->tensor], runs, edge, values, index, from_distinct,
+                  values + from, index + from, to_distinct, scratch);
     }
     free(values);
     free(index);
@@ -236,8 +243,9 @@ static xm_status_t price_edge(const ap_graph_t *training, const ap_layer_problem
 
 /* An edge from a tensor to one reader. Several readers of a tensor make several edges, each with
  * its own resharding. */
-static xm_status_t add_edge(const ap_graph_t *training, ap_layer_problem_t *problem,
-                            ap_reshard_memo_t *memo, int tensor, int to, int to_term)
+static xm_status_t add_edge(const ap_graph_t *training, const ap_layer_ops_t *ops,
+                            ap_layer_problem_t *problem, ap_reshard_memo_t *memo, int tensor,
+                            int to, int to_term)
 {
     ap_layer_edge_t *edge = &problem->edge[problem->edges++];
     int from = node_of(training, problem, tensor);
@@ -250,13 +258,13 @@ static xm_status_t add_edge(const ap_graph_t *training, ap_layer_problem_t *prob
     edge->tensor = tensor;
     edge->from_count = end_count(problem, from);
     edge->to_count = end_count(problem, to);
-    return price_edge(training, problem, memo, edge);
+    return price_edge(training, ops, problem, memo, edge);
 }
 
 /* Edges for all activations that operators read, and one from the last tensor to the boundary after
  * the layer. Parameters have no edges: they lie where their reader wants them. */
-static xm_status_t make_edges(const ap_graph_t *training, ap_layer_problem_t *problem,
-                              ap_reshard_memo_t *memo)
+static xm_status_t make_edges(const ap_graph_t *training, const ap_layer_ops_t *ops,
+                              ap_layer_problem_t *problem, ap_reshard_memo_t *memo)
 {
     xm_status_t status = XM_OK;
 
@@ -269,12 +277,12 @@ static xm_status_t make_edges(const ap_graph_t *training, ap_layer_problem_t *pr
 
         for (int i = 0; i < op->operand_count && status == XM_OK; ++i) {
             if (ap_graph_tensor(training, op->operands[i])->kind == AP_TENSOR_ACTIVATION) {
-                status = add_edge(training, problem, memo, op->operands[i], n, i);
+                status = add_edge(training, ops, problem, memo, op->operands[i], n, i);
             }
         }
     }
     if (status == XM_OK && ap_graph_boundary(training, problem->layer) >= 0) {
-        status = add_edge(training, problem, memo, ap_graph_boundary(training, problem->layer),
+        status = add_edge(training, ops, problem, memo, ap_graph_boundary(training, problem->layer),
                           AP_OUT, 0);
     }
     return status;
@@ -307,15 +315,36 @@ static xm_status_t price_input(const ap_graph_t *training, const ap_layer_ops_t 
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for boundary specs");
     }
     for (int s = 0; s < problem->in_count && tensor >= 0; ++s) {
-        double bytes = ap_graph_tensor_bytes(training, tensor) /
-                       ap_cost_mesh_devices(mesh, ap_spec_used_axes(problem->in_specs[s]));
-        double elements = bytes / ap_dtype_bytes(ap_graph_tensor(training, tensor)->dtype);
+        double bytes =
+            ap_cost_mesh_local_bytes(mesh, &ap_graph_tensor(training, tensor)->shape,
+                                     ap_graph_tensor_bytes(training, tensor), problem->in_specs[s]);
 
-        problem->in_parts[s].backward = ap_layer_gradient_sums(training, ops, tensor) *
-                                        ap_cost_op(mesh, AP_OP_ELEMENTWISE, elements, 3 * bytes);
+        problem->in_parts[s].backward =
+            ap_layer_gradient_sums(training, ops, tensor) *
+            ap_price_gradient_sum(training, mesh, tensor, problem->in_specs[s]);
         problem->in_parts[s].mem_act = rematerialize ? bytes : 0;
     }
     return XM_OK;
+}
+
+/* Which tensors a parameter has a part in; operators stand in order. */
+static void mark_learning(const ap_graph_t *training, bool *learns)
+{
+    for (int t = 0; t < ap_graph_tensors(training); ++t) {
+        learns[t] = ap_graph_tensor(training, t)->kind == AP_TENSOR_PARAMETER;
+    }
+    for (int o = 0; o < ap_graph_ops(training); ++o) {
+        const ap_op_t *op = ap_graph_op(training, o);
+        bool any = false;
+
+        for (int i = 0; i < op->operand_count; ++i) {
+            any = any || learns[op->operands[i]];
+        }
+        for (int r = 0; r < op->result_count; ++r) {
+            learns[op->results[r]] =
+                any && ap_dtype_is_smooth(ap_graph_tensor(training, op->results[r])->dtype);
+        }
+    }
 }
 
 /* The operators of a layer, of all phases, in the order of the graph. */
@@ -323,9 +352,11 @@ static xm_status_t list_ops(const ap_graph_t *training, int layer, ap_layer_ops_
 {
     ops->count = 0;
     ops->ids = malloc((size_t)ap_graph_ops(training) * sizeof(int));
-    if (ops->ids == NULL) {
+    ops->learns = malloc(((size_t)ap_graph_tensors(training) + 1) * sizeof(bool));
+    if (ops->ids == NULL || ops->learns == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the operators of layer %d", layer);
     }
+    mark_learning(training, ops->learns);
     for (int o = 0; o < ap_graph_ops(training); ++o) {
         if (ap_graph_op(training, o)->layer == layer) {
             ops->ids[ops->count++] = o;
@@ -364,9 +395,10 @@ xm_status_t ap_layer_problem_create(const ap_graph_t *training, int layer,
         status = make_nodes(training, &ops, mesh, optimizer, rematerialize, space, made);
     }
     if (status == XM_OK) {
-        status = make_edges(training, made, memo);
+        status = make_edges(training, &ops, made, memo);
     }
     free(ops.ids);
+    free(ops.learns);
     if (status != XM_OK) {
         ap_layer_problem_destroy(made);
         return status;

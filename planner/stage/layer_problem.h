@@ -27,6 +27,7 @@ typedef struct ap_parts {
 typedef struct ap_layer_ops {
     int count;
     int *ids;
+    bool *learns; /* per tensor of the graph: a parameter has a part in it, so it has a gradient */
 } ap_layer_ops_t;
 
 /* The part of the space that strategies are taken from. NULL in its place: all of it. */

@@ -137,6 +137,21 @@ static void append(choice_entry_t *entry, const char *text)
                    text);
 }
 
+/* Explains a collective by the steps that it is made of. */
+static void explain_collective(const traced_layer_t *t, ap_collective_kind_t kind, unsigned axes,
+                               double bytes, choice_entry_t *entry)
+{
+    ap_collective_step_t steps[AP_MAX_COLLECTIVE_STEPS];
+    int count;
+    char text[512];
+
+    (void)ap_cost_collective_steps(t->mesh, kind, axes, bytes, steps, &count);
+    for (int s = 0; s < count; ++s) {
+        append(entry, ap_cost_explain_collective(t->mesh, steps[s].kind, steps[s].axis,
+                                                 steps[s].bytes, text, sizeof(text)));
+    }
+}
+
 /* Says in words which parameters' state is sharded over their replicas. */
 static void explain_parameters(const traced_layer_t *t, int n, choice_entry_t *entry)
 {
@@ -174,12 +189,12 @@ static void explain(const traced_layer_t *t, int n, choice_entry_t *entry)
     for (int c = 0; c < strategy->collective_count; ++c) {
         const ap_collective_t *on = &strategy->collective[c];
 
-        append(entry, ap_cost_explain_collective(t->mesh, on->kind, on->axis, on->bytes, text,
-                                                 sizeof(text)));
+        explain_collective(t, on->kind, on->axes, on->bytes, entry);
     }
     if (op->kind == AP_OP_EINSUM) {
-        append(entry, ap_cost_explain_op(t->mesh, op->kind, op->flops / strategy->devices, 0, text,
-                                         sizeof(text)));
+        append(entry,
+               ap_cost_explain_op(t->mesh, op->kind, ap_graph_op_dtype(t->context->training, op),
+                                  op->flops / strategy->devices, 0, text, sizeof(text)));
     }
     explain_parameters(t, n, entry);
 }

@@ -58,10 +58,3 @@ xm_status_t hlo_attribute_conv_dims(const hlo_module_t *module, const hlo_instru
 /** The computation that an attribute names. Refused when there is none. */
 xm_status_t hlo_attribute_computation(const hlo_module_t *module, const hlo_instruction_t *of,
                                       const char *key, int *computation);
-
-/**
- * How many parts `sharding={…}` cuts every dimension of a tensor of @p rank into. False when it
- * does not tile the tensor over devices or replicate it: a manual, maximal or malformed annotation.
- */
-bool hlo_sharding_tiles(const hlo_module_t *module, const hlo_instruction_t *of, int rank,
-                        int64_t *tiles);

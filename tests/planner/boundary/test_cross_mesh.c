@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "resharding/plan.h"
 #include "tests/planner/search/planner_fixture.h"
 #include "xm_test.h"
 
@@ -17,22 +18,42 @@ static ap_spec_t spec(const char *text)
     return value;
 }
 
+/* A transfer of one tensor; of() points it at it. */
+typedef struct moved {
+    ap_cross_mesh_tensor_t tensor;
+    ap_cross_mesh_transfer_t transfer;
+} case_t;
+
+static case_t make_case(const ap_shape_t *dims, int element_size, ap_cross_mesh_side_t src,
+                        const char *src_spec, ap_cross_mesh_side_t dst, const char *dst_spec)
+{
+    return (case_t){{*dims, element_size, spec(src_spec), spec(dst_spec)}, {src, dst, NULL, 1}};
+}
+
+static const ap_cross_mesh_transfer_t *of(case_t *c, const ap_shape_t *dims)
+{
+    c->tensor.shape = *dims;
+    c->transfer.tensors = &c->tensor;
+    return &c->transfer;
+}
+
 START_TEST(a_tensor_between_hosts_takes_its_bytes_over_the_nic)
 {
     xm_cluster_profile_t *profile = planner_fixture_profile(2, 4, 1e9);
-    ap_cross_mesh_side_t src = {0, {1, 4}, spec("S1RR")}, dst = {4, {1, 4}, spec("S1RR")};
+    case_t c = make_case(&shape, 4, (ap_cross_mesh_side_t){0, {1, 4}}, "S1RR",
+                         (ap_cross_mesh_side_t){4, {1, 4}}, "S1RR");
     ap_cross_mesh_cost_t cost;
     ap_cross_mesh_t *cross_mesh;
 
     ck_assert_xm_ok(ap_cross_mesh_create(profile, &cross_mesh));
-    ck_assert_xm_ok(ap_cross_mesh_cost(cross_mesh, &shape, 4, &src, &dst, &cost));
+    ck_assert_xm_ok(ap_cross_mesh_cost(cross_mesh, of(&c, &shape), &cost));
     ck_assert_int_eq(cost.net_bytes, (int64_t)bytes);
     ck_assert_double_eq_tol(cost.bound, bytes / 1e9, 1e-7);
     ck_assert_double_eq_tol(cost.forward, bytes / 1e9 + 2e-5, 1e-5);
     ck_assert_double_eq_tol(cost.backward, cost.forward, 1e-9);
     /* Replicas at the destination cost no NIC, but every device receives the whole tensor. */
-    dst.spec = spec("RRR");
-    ck_assert_xm_ok(ap_cross_mesh_cost(cross_mesh, &shape, 4, &src, &dst, &cost));
+    c.tensor.dst = spec("RRR");
+    ck_assert_xm_ok(ap_cross_mesh_cost(cross_mesh, of(&c, &shape), &cost));
     ck_assert_int_eq(cost.net_bytes, (int64_t)bytes);
     ck_assert_double_ge(cost.forward, bytes / 1e9);
     ap_cross_mesh_destroy(cross_mesh);
@@ -43,12 +64,13 @@ END_TEST
 START_TEST(inside_a_host_the_intra_host_curve_counts)
 {
     xm_cluster_profile_t *profile = planner_fixture_profile(1, 4, 1e9);
-    ap_cross_mesh_side_t src = {0, {1, 2}, spec("S1RR")}, dst = {2, {1, 2}, spec("S1RR")};
+    case_t c = make_case(&shape, 4, (ap_cross_mesh_side_t){0, {1, 2}}, "S1RR",
+                         (ap_cross_mesh_side_t){2, {1, 2}}, "S1RR");
     ap_cross_mesh_cost_t cost;
     ap_cross_mesh_t *cross_mesh;
 
     ck_assert_xm_ok(ap_cross_mesh_create(profile, &cross_mesh));
-    ck_assert_xm_ok(ap_cross_mesh_cost(cross_mesh, &shape, 4, &src, &dst, &cost));
+    ck_assert_xm_ok(ap_cross_mesh_cost(cross_mesh, of(&c, &shape), &cost));
     ck_assert_int_eq(cost.net_bytes, 0);
     /* Both devices could take data in through their ports and the NIC at once. */
     ck_assert_double_eq_tol(
@@ -65,24 +87,25 @@ END_TEST
 START_TEST(equal_places_are_simulated_once)
 {
     xm_cluster_profile_t *profile = planner_fixture_profile(4, 2, 1e9);
-    ap_cross_mesh_side_t src = {0, {1, 2}, spec("S1RR")}, dst = {2, {1, 2}, spec("RRR")};
+    case_t c = make_case(&shape, 4, (ap_cross_mesh_side_t){0, {1, 2}}, "S1RR",
+                         (ap_cross_mesh_side_t){2, {1, 2}}, "RRR");
     ap_cross_mesh_cost_t first, again;
     ap_cross_mesh_t *cross_mesh;
 
     ck_assert_xm_ok(ap_cross_mesh_create(profile, &cross_mesh));
-    ck_assert_xm_ok(ap_cross_mesh_cost(cross_mesh, &shape, 4, &src, &dst, &first));
-    src.first_device = 4;
-    dst.first_device = 6;
-    ck_assert_xm_ok(ap_cross_mesh_cost(cross_mesh, &shape, 4, &src, &dst, &again));
+    ck_assert_xm_ok(ap_cross_mesh_cost(cross_mesh, of(&c, &shape), &first));
+    c.transfer.src.first_device = 4;
+    c.transfer.dst.first_device = 6;
+    ck_assert_xm_ok(ap_cross_mesh_cost(cross_mesh, of(&c, &shape), &again));
     ck_assert_uint_eq(ap_cross_mesh_simulated(cross_mesh), 1);
     ck_assert_double_eq(first.forward, again.forward);
     for (int width = 1; width <= 300; ++width) { /* the cache grows */
         ap_shape_t other = {3, {16, 1024, width}};
 
-        ck_assert_xm_ok(ap_cross_mesh_cost(cross_mesh, &other, 4, &src, &dst, &again));
+        ck_assert_xm_ok(ap_cross_mesh_cost(cross_mesh, of(&c, &other), &again));
     }
     ck_assert_uint_eq(ap_cross_mesh_simulated(cross_mesh), 300);
-    ck_assert_xm_ok(ap_cross_mesh_cost(cross_mesh, &shape, 4, &src, &dst, &again));
+    ck_assert_xm_ok(ap_cross_mesh_cost(cross_mesh, of(&c, &shape), &again));
     ck_assert_uint_eq(ap_cross_mesh_simulated(cross_mesh), 300);
     ck_assert_double_eq(first.forward, again.forward);
     ap_cross_mesh_destroy(cross_mesh);
@@ -97,8 +120,8 @@ static int next_below(uint32_t *state, int end)
     return (int)((*state >> 16) % (uint32_t)end);
 }
 
-/* A mesh of 1 to 16 devices and a spec on it. */
-static void make_side(uint32_t *state, ap_cross_mesh_side_t *side)
+/* A mesh of 1 to 16 devices; returns a spec on it. */
+static ap_spec_t make_side(uint32_t *state, ap_cross_mesh_side_t *side)
 {
     static const char *const specs[] = {"RRR",   "S0RR",  "S1RR",  "RS0R", "RS1R",
                                         "S0S1R", "S1RS0", "S01RR", "RRS1", "S1S0R"};
@@ -108,7 +131,7 @@ static void make_side(uint32_t *state, ap_cross_mesh_side_t *side)
     if (next_below(state, 8) == 0) {
         side->shape[1] = 3;
     }
-    side->spec = spec(specs[next_below(state, (int)(sizeof(specs) / sizeof(specs[0])))]);
+    return spec(specs[next_below(state, (int)(sizeof(specs) / sizeof(specs[0])))]);
 }
 
 /* Where a stage of so many devices can stand at the earliest. */
@@ -130,19 +153,20 @@ static void check_least(const xm_cluster_profile_t *profile, uint32_t seed)
     ck_assert_xm_ok(ap_cross_mesh_create(profile, &cross_mesh));
     for (int round = 0; round < 400; ++round) {
         ap_shape_t small = {3, {48 << next_below(&state, 3), 48, 48 << next_below(&state, 6)}};
-        ap_cross_mesh_side_t src, dst;
+        case_t c = {.tensor = {.element_size = 2}, .transfer = {.count = 1}};
+        ap_cross_mesh_side_t *src = &c.transfer.src, *dst = &c.transfer.dst;
         ap_cross_mesh_cost_t cost;
         double least, known;
 
-        make_side(&state, &src);
-        make_side(&state, &dst);
-        src.first_device =
-            place_after(next_below(&state, 2 * per_host), src.shape[0] * src.shape[1], per_host);
-        dst.first_device = place_after(src.first_device + src.shape[0] * src.shape[1],
-                                       dst.shape[0] * dst.shape[1], per_host);
-        ck_assert_xm_ok(ap_cross_mesh_lower_bound(cross_mesh, &small, 2, &src, &dst, &least));
-        ck_assert_xm_ok(ap_cross_mesh_cost(cross_mesh, &small, 2, &src, &dst, &cost));
-        ck_assert_xm_ok(ap_cross_mesh_lower_bound(cross_mesh, &small, 2, &src, &dst, &known));
+        c.tensor.src = make_side(&state, src);
+        c.tensor.dst = make_side(&state, dst);
+        src->first_device =
+            place_after(next_below(&state, 2 * per_host), src->shape[0] * src->shape[1], per_host);
+        dst->first_device = place_after(src->first_device + src->shape[0] * src->shape[1],
+                                        dst->shape[0] * dst->shape[1], per_host);
+        ck_assert_xm_ok(ap_cross_mesh_lower_bound(cross_mesh, of(&c, &small), &least));
+        ck_assert_xm_ok(ap_cross_mesh_cost(cross_mesh, of(&c, &small), &cost));
+        ck_assert_xm_ok(ap_cross_mesh_lower_bound(cross_mesh, of(&c, &small), &known));
         ck_assert_msg(least >= 0.0 && least <= cost.forward + cost.backward,
                       "round %d: %.12g is no bound of %.12g + %.12g", round, least, cost.forward,
                       cost.backward);
@@ -170,6 +194,109 @@ START_TEST(the_least_is_below_every_cost)
 }
 END_TEST
 
+static xm_layout_t *layout_of(const ap_cross_mesh_side_t *side, const ap_shape_t *dims,
+                              ap_spec_t cuts)
+{
+    int ranks[64], count = side->shape[0] * side->shape[1];
+    char text[AP_SPEC_TEXT];
+    xm_layout_t *layout;
+    xm_spec_t parsed;
+    xm_mesh_t *mesh;
+
+    for (int i = 0; i < count; ++i) {
+        ranks[i] = side->first_device + i;
+    }
+    ck_assert_xm_ok(xm_mesh_create(2, side->shape, ranks, &mesh));
+    ck_assert_xm_ok(xm_spec_parse(ap_spec_format(cuts, dims->rank, text, sizeof(text)), &parsed));
+    ck_assert_xm_ok(xm_layout_create(mesh, &parsed, XM_PARTITION_EVEN, dims->dims, &layout));
+    xm_mesh_destroy(mesh);
+    return layout;
+}
+
+/* What resharding says by itself of a transfer, with the recorded strategy and scheduler. */
+static void simulate_alone(const xm_cluster_profile_t *profile,
+                           const ap_cross_mesh_transfer_t *transfer, xm_plan_info_t *info)
+{
+    int per_host = xm_cluster_profile_devices_per_host(profile);
+    const ap_cross_mesh_side_t *dst = &transfer->dst;
+    int ranks = dst->first_device + dst->shape[0] * dst->shape[1], host_of[256];
+    xm_plan_params_t params = XM_PLAN_PARAMS_INIT;
+    xm_tensor_t batch[2] = {0};
+    xm_network_t *network;
+    xm_plan_t *plan;
+
+    ck_assert_int_le(ranks, 256);
+    for (int r = 0; r < ranks; ++r) {
+        host_of[r] = r / per_host;
+    }
+    for (int t = 0; t < transfer->count; ++t) {
+        const ap_cross_mesh_tensor_t *tensor = &transfer->tensors[t];
+
+        batch[t].src = layout_of(&transfer->src, &tensor->shape, tensor->src);
+        batch[t].dst = layout_of(&transfer->dst, &tensor->shape, tensor->dst);
+        batch[t].element_bits = 8 * tensor->element_size;
+    }
+    ck_assert_xm_ok(xm_network_from_profile(profile, ranks, host_of, &network));
+    ck_assert_xm_ok(xm_strategy_parse(ap_cross_mesh_strategy(), &params.strategy));
+    ck_assert_xm_ok(xm_scheduler_parse(ap_cross_mesh_scheduler(), &params.scheduler));
+    params.tensors = batch;
+    params.tensor_count = transfer->count;
+    params.network = network;
+    ck_assert_xm_ok(xm_plan_create(&params, &plan));
+    ck_assert_xm_ok(xm_plan_get_info(plan, info));
+    xm_plan_destroy(plan);
+    xm_network_destroy(network);
+    for (int t = 0; t < transfer->count; ++t) {
+        xm_layout_destroy((xm_layout_t *)batch[t].src);
+        xm_layout_destroy((xm_layout_t *)batch[t].dst);
+    }
+}
+
+/* A price is what resharding simulates, but where one device's messages, by the measured curves,
+ * take longer than the network: then it is more. The bound is below both. */
+START_TEST(prices_are_those_of_the_resharding_that_runs)
+{
+    xm_cluster_profile_t *profile = planner_fixture_profile(12, 4, 1e9);
+    uint32_t state = 11;
+    ap_cross_mesh_t *cross_mesh;
+    int equal = 0, rounds = 150;
+
+    ck_assert_xm_ok(ap_cross_mesh_create(profile, &cross_mesh));
+    for (int round = 0; round < rounds; ++round) {
+        ap_cross_mesh_tensor_t tensors[2];
+        ap_cross_mesh_transfer_t transfer = {.tensors = tensors,
+                                             .count = 1 + next_below(&state, 2)};
+        ap_cross_mesh_side_t *src = &transfer.src, *dst = &transfer.dst;
+        xm_plan_info_t there = XM_PLAN_INFO_INIT;
+        ap_cross_mesh_cost_t cost;
+        double least;
+
+        for (int t = 0; t < 2; ++t) { /* the second of other extents, and whole on every device */
+            tensors[t] =
+                (ap_cross_mesh_tensor_t){.shape = {3, {48, 48 << t, 48 << next_below(&state, 5)}},
+                                         .element_size = t == 0 ? 2 : 4};
+        }
+        tensors[0].src = make_side(&state, src);
+        tensors[0].dst = make_side(&state, dst);
+        src->first_device = 0;
+        dst->first_device =
+            place_after(src->shape[0] * src->shape[1], dst->shape[0] * dst->shape[1], 4);
+        ck_assert_xm_ok(ap_cross_mesh_lower_bound(cross_mesh, &transfer, &least));
+        ck_assert_xm_ok(ap_cross_mesh_cost(cross_mesh, &transfer, &cost));
+        simulate_alone(profile, &transfer, &there);
+        ck_assert_double_le(least, cost.forward + cost.backward);
+        ck_assert_double_eq_tol(cost.bound, 1e-9 * (double)there.bound_ns, 1e-12);
+        ck_assert_double_le(cost.bound, 1e-9 * (double)there.makespan_ns + 1e-12);
+        ck_assert_double_ge(cost.forward, 1e-9 * (double)there.makespan_ns - 1e-12);
+        ck_assert_int_eq(cost.net_bytes, (int64_t)there.net_bytes);
+        equal += cost.forward <= 1e-9 * (double)there.makespan_ns * 1.001;
+    }
+    ck_assert_msg(2 * equal > rounds, "only %d of %d prices are the simulated time", equal, rounds);
+    ap_cross_mesh_destroy(cross_mesh);
+    xm_cluster_profile_destroy(profile);
+}
+END_TEST
+
 static const ap_link_load_t *load_of(const ap_link_load_t *loads, int count, bool rack, int index)
 {
     for (int i = 0; i < count; ++i) {
@@ -191,7 +318,8 @@ static void check_load(const double *load, double out, double in)
 START_TEST(loads_are_those_of_the_stages_own_hosts)
 {
     xm_cluster_profile_t *profile = planner_fixture_profile(6, 2, 1e9);
-    ap_cross_mesh_side_t src = {4, {1, 2}, spec("RRR")}, dst = {6, {2, 2}, spec("RRR")};
+    case_t c = make_case(&shape, 4, (ap_cross_mesh_side_t){4, {1, 2}}, "RRR",
+                         (ap_cross_mesh_side_t){6, {2, 2}}, "RRR");
     const ap_link_load_t *sender, *receivers[2];
     double time = bytes / 1e9;
     ap_cross_mesh_cost_t cost;
@@ -200,7 +328,7 @@ START_TEST(loads_are_those_of_the_stages_own_hosts)
     int count;
 
     ck_assert_xm_ok(ap_cross_mesh_create(profile, &cross_mesh));
-    ck_assert_xm_ok(ap_cross_mesh_loads(cross_mesh, &shape, 4, &src, &dst, &loads, &count));
+    ck_assert_xm_ok(ap_cross_mesh_loads(cross_mesh, of(&c, &shape), &loads, &count));
     ck_assert_int_eq(count, 3);
     sender = load_of(loads, count, false, 2);
     receivers[0] = load_of(loads, count, false, 3);
@@ -213,7 +341,7 @@ START_TEST(loads_are_those_of_the_stages_own_hosts)
     ck_assert_double_eq_tol(
         receivers[0]->backward[AP_LINK_OUT] + receivers[1]->backward[AP_LINK_OUT], time, 1e-12);
     /* Never busy for longer than the resharding takes. */
-    ck_assert_xm_ok(ap_cross_mesh_cost(cross_mesh, &shape, 4, &src, &dst, &cost));
+    ck_assert_xm_ok(ap_cross_mesh_cost(cross_mesh, of(&c, &shape), &cost));
     for (int i = 0; i < count; ++i) {
         for (int d = 0; d < AP_LINK_DIRECTIONS; ++d) {
             ck_assert_double_le(loads[i].forward[d], cost.forward);
@@ -223,9 +351,9 @@ START_TEST(loads_are_those_of_the_stages_own_hosts)
     ck_assert_uint_eq(ap_cross_mesh_simulated(cross_mesh), 1);
     free(loads);
     /* Inside a host there is nothing to share. */
-    src = (ap_cross_mesh_side_t){4, {1, 1}, spec("RRR")};
-    dst = (ap_cross_mesh_side_t){5, {1, 1}, spec("RRR")};
-    ck_assert_xm_ok(ap_cross_mesh_loads(cross_mesh, &shape, 4, &src, &dst, &loads, &count));
+    c = make_case(&shape, 4, (ap_cross_mesh_side_t){4, {1, 1}}, "RRR",
+                  (ap_cross_mesh_side_t){5, {1, 1}}, "RRR");
+    ck_assert_xm_ok(ap_cross_mesh_loads(cross_mesh, of(&c, &shape), &loads, &count));
     ck_assert_int_eq(count, 0);
     free(loads);
     ap_cross_mesh_destroy(cross_mesh);
@@ -236,17 +364,18 @@ END_TEST
 START_TEST(bad_sides_are_refused)
 {
     xm_cluster_profile_t *profile = planner_fixture_profile(2, 4, 1e9);
-    ap_cross_mesh_side_t src = {0, {1, 4}, spec("S1RR")}, dst = {2, {1, 4}, spec("S1RR")};
+    case_t c = make_case(&shape, 4, (ap_cross_mesh_side_t){0, {1, 4}}, "S1RR",
+                         (ap_cross_mesh_side_t){2, {1, 4}}, "S1RR");
     ap_shape_t odd = {3, {3, 5, 7}};
     ap_cross_mesh_cost_t cost;
     ap_cross_mesh_t *cross_mesh;
 
     ck_assert_xm_ok(ap_cross_mesh_create(profile, &cross_mesh));
-    ck_assert_xm_fails(ap_cross_mesh_cost(cross_mesh, &shape, 4, &src, &dst, &cost),
+    ck_assert_xm_fails(ap_cross_mesh_cost(cross_mesh, of(&c, &shape), &cost),
                        XM_ERR_INVALID_ARGUMENT, "devices 0 to 3 and 2 to 5 of two stages overlap");
-    dst.first_device = 4;
-    ck_assert_xm_fails(ap_cross_mesh_cost(cross_mesh, &odd, 4, &src, &dst, &cost),
-                       XM_ERR_INVALID_ARGUMENT, "3");
+    c.transfer.dst.first_device = 4;
+    ck_assert_xm_fails(ap_cross_mesh_cost(cross_mesh, of(&c, &odd), &cost), XM_ERR_INVALID_ARGUMENT,
+                       "3");
     ap_cross_mesh_destroy(cross_mesh);
     ap_cross_mesh_destroy(NULL);
     xm_cluster_profile_destroy(profile);
@@ -262,6 +391,7 @@ int main(void)
     tcase_add_test(tcase, inside_a_host_the_intra_host_curve_counts);
     tcase_add_test(tcase, equal_places_are_simulated_once);
     tcase_add_test(tcase, the_least_is_below_every_cost);
+    tcase_add_test(tcase, prices_are_those_of_the_resharding_that_runs);
     tcase_add_test(tcase, loads_are_those_of_the_stages_own_hosts);
     tcase_add_test(tcase, bad_sides_are_refused);
     suite_add_tcase(suite, tcase);

@@ -194,7 +194,6 @@ good "shard: forced" "objective 12582918" "$AUTOPAR" shard mlp2 --mesh 4x1 --bat
 good "shard: one axis" "objective 196614.02" "$AUTOPAR" shard mlp2 --mesh 4 --batch 1024 \
     --hidden 128 --beta 1
 good "shard: three axes" "proved optimal" "$AUTOPAR" shard mlp2 --mesh 2x2x2 --beta 1,1,1
-good "shard: dp" "solver dp" "$AUTOPAR" shard mlp2 --mesh 4x1 --solver dp
 good "shard: limit" "solver cfn" "$AUTOPAR" shard mlp2 --mesh 4x1 --cluster "$cluster" --hosts 1 \
     --optimizer adam --micro-batches 4 --memory-limit 1GiB --time-limit 20
 good "shard: profile" "objective" "$AUTOPAR" shard mlp2 --mesh 2x2 --cluster "$cluster"
@@ -349,8 +348,6 @@ bad "shard: mesh" "--mesh: '4by2' is not a mesh of 1 to 3 axes such as 2x4" \
 bad "shard: mesh of four axes" "is not a mesh of 1 to 3 axes" "$AUTOPAR" shard mlp2 --mesh 2x2x2x2
 bad "shard: hosts" "the 4 devices of mesh 4 do not spread evenly over 3 hosts" \
     "$AUTOPAR" shard mlp2 --mesh 4 --hosts 3
-bad "shard: dp and a limit" "the solver dp knows no memory limit" \
-    "$AUTOPAR" shard mlp2 --mesh 4 --solver dp --memory-limit 1GiB
 bad "shard: micro-batches of a file" "--micro-batches and --optimizer are for models of which the training step is derived" \
     "$AUTOPAR" shard "$hlo/moe.hlo" --mesh 4 --micro-batches 2
 bad "shard: alpha" "--alpha: one number for each of the 2 mesh axes" \

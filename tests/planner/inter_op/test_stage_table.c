@@ -66,12 +66,13 @@ static void price(model_t *model)
     }
     for (int layer = 1; layer < LAYERS; ++layer) {
         const ap_tensor_t *tensor = ap_graph_tensor(graph, ap_graph_boundary(graph, layer - 1));
-        ap_cross_mesh_side_t src = {0, {1, 1}, model->cost[0][layer - 1][0].output};
-        ap_cross_mesh_side_t dst = {1, {1, 1}, model->cost[layer][LAYERS - 1][0].input};
+        const ap_cross_mesh_tensor_t passing = {tensor->shape, ap_dtype_bytes(tensor->dtype),
+                                                model->cost[0][layer - 1][0].output,
+                                                model->cost[layer][LAYERS - 1][0].input};
+        const ap_cross_mesh_transfer_t transfer = {{0, {1, 1}}, {1, {1, 1}}, &passing, 1};
         ap_cross_mesh_cost_t cost;
 
-        ck_assert_xm_ok(ap_cross_mesh_cost(model->setup.cross_mesh, &tensor->shape,
-                                           ap_dtype_bytes(tensor->dtype), &src, &dst, &cost));
+        ck_assert_xm_ok(ap_cross_mesh_cost(model->setup.cross_mesh, &transfer, &cost));
         model->transfer[layer] =
             (ap_pipeline_transfer_t){.forward = cost.forward, .backward = cost.backward};
     }

@@ -24,7 +24,7 @@ static ap_graph_t *forward_of(const ap_graph_t *graph)
 {
     ap_graph_t *forward;
 
-    ck_assert_xm_ok(ap_forward_pass(graph, &forward));
+    ck_assert_xm_ok(ap_forward_pass(graph, &forward, NULL));
     return forward;
 }
 
@@ -183,7 +183,7 @@ START_TEST(what_trains_nothing_is_refused)
     ck_assert_ptr_nonnull(aliases);
     (void)snprintf(aliases, 2, "}");
     ck_assert_xm_ok(ap_json_from_text(text, strlen(text), "text", &graph));
-    ck_assert_xm_fails(ap_forward_pass(graph, &forward), XM_ERR_UNSUPPORTED,
+    ck_assert_xm_fails(ap_forward_pass(graph, &forward, NULL), XM_ERR_UNSUPPORTED,
                        "'clipped' names no loss and gives no weight back");
     ap_graph_destroy(graph);
 }

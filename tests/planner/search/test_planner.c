@@ -172,7 +172,7 @@ START_TEST(unequal_devices_match_trying_every_cut)
         ap_stage_context_params_t context_params = AP_STAGE_CONTEXT_PARAMS_INIT;
         xm_cluster_device_t device = xm_cluster_profile_host_device(profile, i);
 
-        ck_assert_xm_ok(ap_cost_model_create_device(profile, &device, &cost[i]));
+        ck_assert_xm_ok(ap_cost_model_create_hosts(profile, &device, 1e9, &cost[i]));
         context_params.graph = graph;
         context_params.cost = cost[i];
         context_params.micro_batches = 16;

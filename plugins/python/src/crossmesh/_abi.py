@@ -88,8 +88,7 @@ AP_OPTIMIZER_SGD = 0
 AP_OPTIMIZER_ADAM = 1
 AP_SHARD_CFN = 0
 AP_SHARD_CBC = 1
-AP_SHARD_DP = 2
-AP_SHARD_SOLVERS = 3
+AP_SHARD_SOLVERS = 2
 AP_EXPORT_JAX = 0
 AP_EXPORT_HLO = 1
 AP_EXPORT_TORCH = 2
@@ -267,9 +266,25 @@ class LinkLoad(Base):
     ]
 
 
+class PlanTensor(Base):
+    c_name = "ap_plan_tensor_t"
+    _fields_ = [
+        ("tensor", c_char_p),
+        ("rank", c_int),
+        ("shape", c_int64 * 8),
+        ("dtype", c_char_p),
+        ("element_size", c_int64),
+        ("bytes", c_int64),
+        ("src", c_char_p),
+        ("dst", c_char_p),
+    ]
+
+
 class PlanBoundary(Base):
     c_name = "ap_plan_boundary_t"
     _fields_ = [
+        ("from", c_int),
+        ("to", c_int),
         ("tensor", c_char_p),
         ("rank", c_int),
         ("shape", c_int64 * 8),
@@ -278,6 +293,8 @@ class PlanBoundary(Base):
         ("src", PlanSide),
         ("dst", PlanSide),
         ("bytes", c_int64),
+        ("more", POINTER(PlanTensor)),
+        ("more_count", c_int),
         ("net_bytes", c_int64),
         ("forward", c_double),
         ("backward", c_double),
@@ -766,7 +783,7 @@ class XlaPart(Base):
 XlaPart.defaults = {"struct_size": ctypes.sizeof(XlaPart)}
 
 
-STRUCTURES: tuple[type[Base], ...] = (Shape, OpParams, Layering, AlpaParams, PlanOp, PlanLayers, PlanStage, PlanSide, LinkLoad, PlanBoundary, PlanReading, ApPlanInfo, FrontendParams, OnnxParams, ShardingParams, ShardResult, Space, PlannerPin, PlannerParams, PlannerInfo, LikeInfo, SimulationParams, SimulationResult, Oob, JobEnv, WorkerParams, PeerCounts, NicCounts, RankCounts, Box, Spec, NetworkParams, Tensor, PlanParams, PlanInfo, PlanHop, TensorBuffers, ReshardParams, XlaPart)
+STRUCTURES: tuple[type[Base], ...] = (Shape, OpParams, Layering, AlpaParams, PlanOp, PlanLayers, PlanStage, PlanSide, LinkLoad, PlanTensor, PlanBoundary, PlanReading, ApPlanInfo, FrontendParams, OnnxParams, ShardingParams, ShardResult, Space, PlannerPin, PlannerParams, PlannerInfo, LikeInfo, SimulationParams, SimulationResult, Oob, JobEnv, WorkerParams, PeerCounts, NicCounts, RankCounts, Box, Spec, NetworkParams, Tensor, PlanParams, PlanInfo, PlanHop, TensorBuffers, ReshardParams, XlaPart)
 HEADERS = ("autopar/api.h", "autopar/cost.h", "autopar/explain.h", "autopar/export.h", "autopar/frontend.h", "autopar/graph.h", "autopar/like.h", "autopar/plan.h", "autopar/planner.h", "autopar/planner_library.h", "autopar/planner_plugin.h", "autopar/profile.h", "autopar/shard.h", "autopar/simulate.h", "autopar/verify.h", "crossmesh/api.h", "crossmesh/counters.h", "crossmesh/group.h", "crossmesh/job.h", "crossmesh/layout.h", "crossmesh/mesh.h", "crossmesh/message.h", "crossmesh/network.h", "crossmesh/plan.h", "crossmesh/profile.h", "crossmesh/reshard.h", "crossmesh/shared_memory.h", "crossmesh/status.h", "crossmesh/worker.h", "plugins/xla/ffi_transfer.h")
 
 # Of each function: whether it returns a status, its result, its arguments.
@@ -896,7 +913,7 @@ AUTOPAR: dict[str, tuple[bool, Any, tuple[Any, ...]]] = {
     "ap_cost_mesh_allow_uneven": (False, None, (c_void_p,)),
     "ap_cost_mesh_destroy": (False, None, (c_void_p,)),
     "ap_cost_collective": (False, c_double, (c_void_p, c_int, c_int, c_double)),
-    "ap_cost_op": (False, c_double, (c_void_p, c_int, c_double, c_double)),
+    "ap_cost_op": (False, c_double, (c_void_p, c_int, c_int, c_double, c_double)),
     "ap_cost_explain_collective": (False, c_void_p, (c_void_p, c_int, c_int, c_double, c_char_p, c_size_t)),
     "ap_plan_load": (True, c_int, (c_char_p, POINTER(c_void_p))),
     "ap_plan_parse": (True, c_int, (c_char_p, c_char_p, c_size_t, POINTER(c_void_p))),

@@ -450,7 +450,10 @@ static const struct {
 } bad_lines[] = {
     {"  x = f32[2 parameter(0)\n", "test: line 14, column 13: ']' is expected here, not 'p'"},
     {"  x = f33[2] parameter(0)\n", "line 14, column 7: 'f33' is not an element type"},
-    {"  x = f32[4294967296,4294967296] parameter(0)\n", "more than 2^63 elements"},
+    {"  x = f32[4294967296,4294967296] parameter(0)\n", "more than 2^48 elements"},
+    {"  x = f32[2305843009213693952] parameter(0)\n", "more than 2^48 elements"},
+    {"  x = f32[0,9223372036854775807] parameter(0)\n", "more than 2^48 elements"},
+    {"  x = f32[281474976710656,2] parameter(0)\n", "more than 2^48 elements"},
     {"  x = f32[99999999999999999999] parameter(0)\n", "does not fit into 64 bits"},
     {"  x = f32[1,1,1,1,1,1,1,1,1] parameter(0)\n", "more than 8 dimensions"},
     {"  x = f32[2] parameter(1)\n", "are not 0 to 0"},

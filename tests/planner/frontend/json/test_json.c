@@ -277,7 +277,7 @@ static const struct {
      "line 2, column 57: entry 1 of 'shape' is no integer in 1 to"},
     {HEAD "\"tensors\": [{\"name\": \"x\", \"kind\": \"input\",\n"
           "\"shape\": [4294967296, 4294967296]}], \"ops\": []}",
-     "line 3, column 10: 'shape' has more than 2^62 elements"},
+     "line 3, column 10: 'shape' has more than 2^48 elements"},
     {HEAD "\"tensors\": [{\"name\": \"x\", \"kind\": \"weight\", \"shape\": []}], \"ops\": []}",
      "unknown kind 'weight'"},
     {HEAD "\"tensors\": [{\"name\": \"x\", \"kind\": \"input\", \"shape\": [], \"dtype\": "

@@ -209,7 +209,9 @@ def apply(
         device=place, seed=seed,
     )  # fmt: skip
     boundaries = [
-        pipeline.Boundary(entry.shape, entry.dtype, (meshes[n], entry.src), (meshes[n + 1], entry.dst))
+        pipeline.Boundary(
+            entry.shape, entry.dtype, (meshes[n], entry.src), (meshes[n + 1], entry.dst), entry.strategy, entry.scheduler
+        )
         for n, entry in enumerate(plan.boundaries)
     ]
     stage = pipeline.Stage(module, number, boundaries, place, job=job, timeout=timeout, profile=profile)

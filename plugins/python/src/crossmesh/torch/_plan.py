@@ -66,6 +66,8 @@ class Boundary:
     src: tuple[Placement, ...]
     dst: tuple[Placement, ...]
     seconds: float  # there and, as a gradient, back
+    strategy: str  # of the resharding that the seconds are for, which apply() runs
+    scheduler: str
 
 
 @dataclass(frozen=True)
@@ -247,6 +249,8 @@ def _boundary(program: Program, entry: Mapping[str, Any]) -> Boundary:
         src=placements_of(_read_spec(entry["src"]["spec"])),
         dst=placements_of(_read_spec(entry["dst"]["spec"])),
         seconds=entry["predicted"]["forward_s"] + entry["predicted"]["backward_s"],
+        strategy=entry["predicted"]["strategy"],
+        scheduler=entry["predicted"]["scheduler"],
     )
 
 

@@ -45,6 +45,8 @@ class Boundary:
     dtype: torch.dtype
     src: Place
     dst: Place
+    strategy: str = "auto"  # of the resharding, see crossmesh.Plan
+    scheduler: str = "auto"
 
     def layouts(self) -> tuple[Layout, Layout]:
         made = []
@@ -126,8 +128,6 @@ class Stage(PipelineStage):  # type: ignore[misc]
         output_args: Any = None,
         job: Job | None = None,
         timeout: float | None = None,
-        strategy: str = "auto",
-        scheduler: str = "auto",
         profile: str | None = None,
     ) -> None:
         self._job = job or default_job(progress_thread=True)
@@ -139,9 +139,10 @@ class Stage(PipelineStage):  # type: ignore[misc]
         for number, boundary in enumerate(boundaries):
             src, dst = boundary.layouts()
             bits = 8 * boundary.dtype.itemsize
+            how = {"strategy": boundary.strategy, "scheduler": boundary.scheduler}
             self._plans.append((
-                Plan([TensorSpec(src, dst, bits, f"activation {number}")], network, strategy=strategy, scheduler=scheduler),
-                Plan([TensorSpec(dst, src, bits, f"gradient {number}")], network, strategy=strategy, scheduler=scheduler),
+                Plan([TensorSpec(src, dst, bits, f"activation {number}")], network, **how),
+                Plan([TensorSpec(dst, src, bits, f"gradient {number}")], network, **how),
             ))  # fmt: skip
         self._inputs: list[_Way] = []
         self._outputs: list[_Way] = []
