@@ -31,9 +31,9 @@
 
 typedef struct ap_stage_table ap_stage_table_t;
 
-/** Steps are below the estimates of the search by a few hundredths at most: what stages other than
- * the first do once a step may hide behind the passes of those before them. */
-#define AP_STAGE_TABLE_ESTIMATED 0.97
+/** Steps are below the estimates of the search by a hundredth at most: forward passes of an early
+ * stage may run while the first micro-batch is on its way. */
+#define AP_STAGE_TABLE_ESTIMATED 0.99
 
 /** What is borrowed must outlive the table. */
 typedef struct ap_stage_table_params {

@@ -389,7 +389,7 @@ xm_status_t ap_stage_table_estimate(ap_stage_table_t *table, int min_stages, int
     xm_status_t status;
 
     ap_stage_table_problem(table, share, &problem);
-    status = outline(table, table->least, min_stages, max_stages, &problem, seconds);
+    status = outline(table, table->least_certain, min_stages, max_stages, &problem, seconds);
     *seconds *= share;
     return status;
 }

@@ -226,17 +226,19 @@ static void fill_batch(ap_planner_run_t *run, batch_t *batch, bool bounded, int 
 static void pick_batch(ap_planner_run_t *run, batch_t *batch)
 {
     enum { MOST_BOUNDING_PASSES = MOST_AT_ONCE, MOST_SOLVES = 2 };
+    /* The first plan of all tells the other cases what to stay below. */
+    int most = run->best < INFINITY ? MOST_SOLVES : 1;
     double below = INFINITY;
 
     batch->count = batch->next = 0;
-    fill_batch(run, batch, true, MOST_SOLVES, INFINITY);
-    if (batch->count == (int)MOST_SOLVES) {
-        below = promise(batch->work[MOST_SOLVES - 1]);
+    fill_batch(run, batch, true, most, INFINITY);
+    if (batch->count == most) {
+        below = promise(batch->work[most - 1]);
     }
     batch->count = 0;
     fill_batch(run, batch, false, MOST_BOUNDING_PASSES, below);
     if (batch->count == 0) {
-        fill_batch(run, batch, true, MOST_SOLVES, INFINITY);
+        fill_batch(run, batch, true, most, INFINITY);
     }
 }
 
