@@ -136,6 +136,8 @@ typedef struct ap_planner_params {
     /** Stages take the hosts in the profile's order. Otherwise, where hosts differ, other orders
      * are tried as well; with `pins` they are not. */
     bool keep_host_order;
+    /** Stages take all hosts. Otherwise hosts are left out where that is faster. */
+    bool all_devices;
     /** Stages are chosen as if transfers between them took no time, as Alpa does; the plan's times
      *  contain them all the same. */
     bool free_boundaries;
@@ -157,7 +159,7 @@ typedef struct ap_planner_params {
 #define AP_PLANNER_PARAMS_INIT                                                                     \
     {                                                                                              \
         sizeof(ap_planner_params_t), NULL, NULL, AP_LAYERING_INIT, NULL, 0, NULL, 0, 0, NULL, 0,   \
-            0, 0, 0, AP_RECOMPUTE_AUTO, NULL, false, NULL, false, false, false, NULL, 0, 0, 0,     \
+            0, 0, 0, AP_RECOMPUTE_AUTO, NULL, false, NULL, false, false, false, false, NULL, 0, 0, 0,     \
             NULL, NULL                                                                             \
     }
 

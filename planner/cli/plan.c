@@ -34,7 +34,7 @@ typedef struct plan_options {
     int devices, submeshes;
     uint64_t bandwidth;
     double overlap, time_limit;
-    bool json, no_cross_mesh, keep_host_order;
+    bool json, no_cross_mesh, keep_host_order, all_devices;
 } plan_options_t;
 
 /* Says what a model file was read as: a cut into layers that is uneven or crosses large tensors
@@ -112,6 +112,7 @@ static xm_status_t fill_params(const plan_options_t *o, int64_t *micro_batches,
     params->schedule = o->schedule;
     params->all_submeshes = o->submeshes == 1;
     params->keep_host_order = o->keep_host_order;
+    params->all_devices = o->all_devices;
     params->free_boundaries = o->no_cross_mesh;
     params->time_limit = o->time_limit;
     params->dims = o->dims.items;
@@ -252,11 +253,11 @@ static xm_status_t search(const plan_options_t *o)
 static xm_status_t run_like(const xm_cli_t *cli, const plan_options_t *o)
 {
     static const char *const ours[] = {
-        "model",        "cluster",        "hosts",         "devices-per-host",
-        "global-batch", "stages",         "schedule",      "recompute",
-        "plot",         "layers",         "layer-pattern", "dim",
-        "planner",      "overlap",        "submeshes",     "no-cross-mesh",
-        "time-limit",   "keep-host-order"};
+        "model",        "cluster",         "hosts",         "devices-per-host",
+        "global-batch", "stages",          "schedule",      "recompute",
+        "plot",         "layers",          "layer-pattern", "dim",
+        "planner",      "overlap",         "submeshes",     "no-cross-mesh",
+        "time-limit",   "keep-host-order", "all-devices"};
     ap_plan_like_t like = {.planner = o->like,
                            .input = ap_command_argument(cli, 0),
                            .devices = o->devices,
@@ -349,6 +350,8 @@ int ap_command_plan(int argc, char *const *argv)
         {"keep-host-order", 0, XM_CLI_FLAG, &o.keep_host_order, NULL, 0, 0,
          "Let stages take the hosts in the profile's order, also where hosts differ and\n"
          "another would be faster."},
+        {"all-devices", 0, XM_CLI_FLAG, &o.all_devices, NULL, 0, 0,
+         "Use all hosts, also where leaving some out is faster."},
         {"no-cross-mesh", 0, XM_CLI_FLAG, &o.no_cross_mesh, NULL, 0, 0,
          "Choose stages as if transfers between them took no time, as Alpa does."},
         {"time-limit", 0, XM_CLI_DOUBLE, &o.time_limit, "SECONDS", 0, 1000000,

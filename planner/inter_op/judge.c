@@ -73,6 +73,33 @@ static bool fits_memory(const ap_inter_op_problem_t *problem, const ap_inter_op_
     return true;
 }
 
+static int devices_of(const ap_inter_op_problem_t *problem, const ap_inter_op_stage_t *stages,
+                      int count)
+{
+    int devices = 0;
+
+    for (int i = 0; i < count; ++i) {
+        const ap_submesh_t *shape = &problem->submeshes[stages[i].submesh];
+
+        devices += shape->hosts * shape->devices;
+    }
+    return devices;
+}
+
+/* Of plans that are as fast, the one that leaves more hosts out. */
+static bool is_better(const ap_inter_op_problem_t *problem, const ap_inter_op_stage_t *stages,
+                      const ap_inter_op_result_t *found, const ap_inter_op_result_t *best)
+{
+    static const double EQUAL = 1e-6;
+
+    if (!problem->spare_hosts || best->stage_count == 0 ||
+        fabs(found->seconds - best->seconds) > EQUAL * best->seconds) {
+        return found->seconds < best->seconds;
+    }
+    return devices_of(problem, stages, found->stage_count) <
+           devices_of(problem, best->stages, best->stage_count);
+}
+
 void ap_inter_op_consider(ap_inter_op_judge_t *judge, const ap_inter_op_stage_t *stages,
                           const ap_inter_op_result_t *measured)
 {
@@ -90,7 +117,7 @@ void ap_inter_op_consider(ap_inter_op_judge_t *judge, const ap_inter_op_stage_t 
     found.seconds = problem->judge != NULL
                         ? problem->judge(problem->judge_arg, stages, measured->stage_count)
                         : measured->objective;
-    if (found.seconds < best->seconds) {
+    if (is_better(problem, stages, &found, best)) {
         memcpy(best->stages, stages, (size_t)found.stage_count * sizeof(*stages));
         found.stages = best->stages;
         found.limits_tried = best->limits_tried;

@@ -152,6 +152,7 @@ static xm_status_t make_tables(ap_stage_table_t *table)
     table->cost = malloc(count * sizeof(*table->cost));
     table->certain = malloc(count * sizeof(*table->certain));
     table->forward = malloc(count * sizeof(*table->forward));
+    table->backward = malloc(count * sizeof(*table->backward));
     table->once = malloc(count * sizeof(*table->once));
     table->successors = calloc(count, sizeof(*table->successors));
     table->in_port = malloc(states * sizeof(*table->in_port));
@@ -159,8 +160,9 @@ static xm_status_t make_tables(ap_stage_table_t *table)
     table->boundary_kind = calloc((size_t)table->layers, sizeof(int));
     table->boundary_place = calloc(devices, sizeof(int));
     if (table->cost == NULL || table->certain == NULL || table->forward == NULL ||
-        table->once == NULL || table->successors == NULL || table->in_port == NULL ||
-        table->out_port == NULL || table->boundary_kind == NULL || table->boundary_place == NULL) {
+        table->backward == NULL || table->once == NULL || table->successors == NULL ||
+        table->in_port == NULL || table->out_port == NULL || table->boundary_kind == NULL ||
+        table->boundary_place == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu stage costs", count);
     }
     for (size_t i = 0; i < count; ++i) {
@@ -440,6 +442,7 @@ void ap_stage_table_destroy(ap_stage_table_t *table)
     free(table->in_port);
     free(table->successors);
     free(table->once);
+    free(table->backward);
     free(table->forward);
     free(table->certain);
     free(table->cost);

@@ -55,7 +55,9 @@ static void store(ap_stage_table_t *table, const ap_stage_query_t *query, int su
 
     table->forward_share =
         fmax(table->forward_share, cost->forward / (cost->forward + cost->backward));
-    table->cost[at] = objective;
+    table->cost[at] =
+        objective * (1.0 + (table->params.spare_hosts ? AP_TABLE_HOST * query->hosts : 0.0));
+    table->backward[at] = cost->backward;
     table->forward[at] = cost->forward;
     table->once[at] = cost->sync + cost->update;
     /* What the first stage does once a step comes after all else; that of others may hide behind

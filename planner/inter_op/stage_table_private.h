@@ -58,8 +58,8 @@ struct ap_stage_table {
         room; /* [row][submesh][recompute mode]: stages that any plan could allow after it, or -1 */
     bool *filled; /* [row][submesh]: its configurations are in the tables */
     /* [row][submesh][configuration]: seconds for each micro-batch, its share of what happens once a
-     * step included; seconds that a step has for certain; forward passes; what happens once. */
-    double *cost, *certain, *forward, *once;
+     * step included; seconds that a step has for certain; passes; what happens once. */
+    double *cost, *certain, *forward, *backward, *once;
     int32_t *successors;
     int *in_port, *out_port;
     int *boundary_kind, *boundary_place;
@@ -114,6 +114,10 @@ xm_status_t ap_stage_table_bounding_pass(ap_stage_table_t *table);
 /* Micro-batches in flight that a level plans for. */
 int ap_stage_table_level_in_flight(const ap_stage_table_t *table, const ap_stage_query_t *query,
                                    int level);
+
+/* What a stage's cost has more than its seconds, for each host: of plans that are as fast, the one
+ * that leaves hosts out comes first. */
+static const double AP_TABLE_HOST = 1e-7;
 
 /* The table as a problem of stage slicing. */
 void ap_stage_table_problem(const ap_stage_table_t *table, double share,

@@ -227,8 +227,7 @@ static void fill_stage(const ap_stage_table_t *table, const ap_inter_op_stage_t 
 
     *filled = (ap_pipeline_stage_t){
         .forward = table->forward[at],
-        .backward =
-            table->cost[at] - table->forward[at] - table->once[at] / table->params.micro_batches,
+        .backward = table->backward[at],
         .once = table->once[at],
         .recompute =
             table->recomputes[table->levels[stage->config % table->level_count].recompute_mode]};

@@ -134,6 +134,44 @@ static void print_host_order(const ap_plan_info_t *info, FILE *stream)
     (void)fputc('\n', stream);
 }
 
+static bool is_used(const ap_plan_t *plan, int host)
+{
+    bool used = false;
+
+    for (int i = 0; i < ap_plan_stages(plan); ++i) {
+        const ap_plan_stage_t *stage = ap_plan_stage(plan, i);
+
+        for (int d = 0; d < stage->hosts * stage->devices_per_host; ++d) {
+            used = used || stage->devices[d] / ap_plan_info(plan)->devices_per_host == host;
+        }
+    }
+    return used;
+}
+
+/* Says which hosts no stage stands on, so that nobody waits for them to work. */
+static void print_left_out(const ap_plan_t *plan, FILE *stream)
+{
+    const ap_plan_info_t *info = ap_plan_info(plan);
+    const char *between = ": host ";
+    int left = 0;
+
+    for (int host = 0; host < info->hosts; ++host) {
+        left += !is_used(plan, host);
+    }
+    if (left == 0) {
+        return;
+    }
+    (void)fprintf(stream, "# %d of %d hosts %s left out", left, info->hosts,
+                  left == 1 ? "is" : "are");
+    for (int host = 0; host < info->hosts; ++host) {
+        if (!is_used(plan, host)) {
+            (void)fprintf(stream, "%s%d", between, host);
+            between = ", ";
+        }
+    }
+    (void)fputs("; using more makes the step no shorter\n", stream);
+}
+
 void ap_plan_print(const ap_plan_t *plan, FILE *stream)
 {
     const ap_plan_info_t *info = ap_plan_info(plan);
@@ -146,6 +184,7 @@ void ap_plan_print(const ap_plan_t *plan, FILE *stream)
                   info->devices_per_host, bytes_text(info->memory_limit, limit));
     (void)fprintf(stream, "# costs: %s\n", info->cluster_provenance);
     print_host_order(info, stream);
+    print_left_out(plan, stream);
     (void)fprintf(stream,
                   "# batch %" PRId64 " in %" PRId64 " micro-batches of %" PRId64
                   ", schedule %s, recomputation %s\n",

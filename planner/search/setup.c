@@ -222,6 +222,7 @@ xm_status_t ap_planner_case_open(const ap_planner_setup_t *setup,
     params.memory_limit = options->memory_limit;
     params.lean_plans = true;
     params.all_submeshes = asked->all_submeshes;
+    params.spare_hosts = !asked->all_devices && asked->pins == NULL;
     params.space = asked->space;
     params.free_boundaries = asked->free_boundaries;
     params.pins = asked->pins;

@@ -46,6 +46,8 @@ static xm_status_t like_stages(ap_like_t *like)
         params.space = &like->row->space;
         params.keep_host_order =
             params.keep_host_order || strcmp(like->row->name, "default") != 0; /* but ours */
+        params.all_devices =
+            params.all_devices || strcmp(like->row->name, "default") != 0; /* all but ours */
         params.memory_limit = like->row->costs.memory ? like->limit : ENDLESS;
         params.free_boundaries = !like->row->costs.transfers;
         params.steady = like->row->costs.steady;

@@ -470,6 +470,7 @@ class PlannerParams(Base):
         ("all_submeshes", c_bool),
         ("space", POINTER(Space)),
         ("keep_host_order", c_bool),
+        ("all_devices", c_bool),
         ("free_boundaries", c_bool),
         ("steady", c_bool),
         ("pins", POINTER(PlannerPin)),
