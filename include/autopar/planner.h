@@ -141,8 +141,6 @@ typedef struct ap_planner_params {
     /** Stages are chosen as if transfers between them took no time, as Alpa does; the plan's times
      *  contain them all the same. */
     bool free_boundaries;
-    /** Look for the least bottleneck, as a pipeline that is never emptied would (PipeDream). */
-    bool steady;
     /** The stages of the plan, in order, all of them: only shardings, micro-batches and
      * recomputation are left to find. NULL: none. */
     const ap_planner_pin_t *pins;
@@ -159,7 +157,7 @@ typedef struct ap_planner_params {
 #define AP_PLANNER_PARAMS_INIT                                                                     \
     {                                                                                              \
         sizeof(ap_planner_params_t), NULL, NULL, AP_LAYERING_INIT, NULL, 0, NULL, 0, 0, NULL, 0,   \
-            0, 0, 0, AP_RECOMPUTE_AUTO, NULL, false, NULL, false, false, false, false, NULL, 0, 0, 0,     \
+            0, 0, 0, AP_RECOMPUTE_AUTO, NULL, false, NULL, false, false, false, NULL, 0, 0, 0,     \
             NULL, NULL                                                                             \
     }
 

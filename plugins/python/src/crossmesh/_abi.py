@@ -472,7 +472,6 @@ class PlannerParams(Base):
         ("keep_host_order", c_bool),
         ("all_devices", c_bool),
         ("free_boundaries", c_bool),
-        ("steady", c_bool),
         ("pins", POINTER(PlannerPin)),
         ("pin_count", c_int),
         ("time_limit", c_double),
