@@ -9,4 +9,5 @@
 #include "planner/pipeline/check.h"
 #include "planner/pipeline/schedule.h"
 #include "planner/pipeline/simulate.h"
+#include "planner/pipeline/step.h"
 #include "planner/pipeline/timeline.h"

@@ -53,7 +53,7 @@ typedef struct ap_like_info {
 XM_API const char *ap_like_name(size_t index);
 
 /**
- * Plans like planner @p name. Of @p params `space`, `free_boundaries`, `steady` and `schedule` are
+ * Plans like planner @p name. Of @p params `space`, `free_boundaries` and `schedule` are
  * that planner's; numbers of stages and recomputation are those that both allow. A planner that
  * does not look at memory may give a plan that does not fit. @p info may be NULL. XM_ERR_NOT_FOUND
  * gives the nearest name; XM_ERR_NO_SOLUTION: it finds no plan at all, the sentence says why.

@@ -172,9 +172,8 @@ typedef struct {
      * cluster all the same. */
     const int *host_order;
     double memory_limit; /**< bytes one device may use */
-    /** predicted seconds of one training step: under 1f1b sum + (micro_batches - 1) * bottleneck,
-     * as the optimiser counts; under other schedules simulated (simulate.h) */
-    double step;
+    double step;           /**< predicted seconds of one training step: the schedule simulated */
+    double bound;          /**< no plan that was looked for has a step below; 0: not known */
     double sum;            /**< stages and boundaries once through */
     double bottleneck;     /**< largest stage or boundary */
     const char *optimiser; /**< how the plan was found, one line */

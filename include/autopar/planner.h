@@ -136,11 +136,11 @@ typedef struct ap_planner_params {
     /** Stages take the hosts in the profile's order. Otherwise, where hosts differ, other orders
      * are tried as well; with `pins` they are not. */
     bool keep_host_order;
+    /** Stages take all hosts. Otherwise hosts are left out where that is faster. */
+    bool all_devices;
     /** Stages are chosen as if transfers between them took no time, as Alpa does; the plan's times
      *  contain them all the same. */
     bool free_boundaries;
-    /** Look for the least bottleneck, as a pipeline that is never emptied would (PipeDream). */
-    bool steady;
     /** The stages of the plan, in order, all of them: only shardings, micro-batches and
      * recomputation are left to find. NULL: none. */
     const ap_planner_pin_t *pins;

@@ -34,7 +34,7 @@ typedef struct plan_options {
     int devices, submeshes;
     uint64_t bandwidth;
     double overlap, time_limit;
-    bool json, no_cross_mesh, keep_host_order;
+    bool json, no_cross_mesh, keep_host_order, all_devices;
 } plan_options_t;
 
 /* Says what a model file was read as: a cut into layers that is uneven or crosses large tensors
@@ -89,17 +89,15 @@ static void print_step(const plan_options_t *o, const ap_planner_model_t *model)
 }
 
 /* Says how far the search over the orders of hosts went, so that nobody takes the best of some
- * orders for the best of all. Under 1F1B a bound proves the choice; under a simulated schedule no
- * order is left out but for an estimate, which is no proof, and the claim is only "found". */
-static void print_orders(const ap_planner_result_t *result, const char *schedule)
+ * orders for the best of all. No order is left out but for an estimate, which is no proof, and the
+ * claim is only "found". */
+static void print_orders(const ap_planner_result_t *result)
 {
     bool moved = ap_plan_info(result->plan)->host_order != NULL;
-    bool proved = schedule == NULL || strcmp(schedule, "1f1b") == 0;
 
     if (result->host_orders > 1) {
-        (void)printf("# hosts differ: %s is the best%s of all %d orders\n",
-                     moved ? "the order below" : "the profile's order", proved ? "" : " found",
-                     result->host_orders);
+        (void)printf("# hosts differ: %s is the best found of all %d orders\n",
+                     moved ? "the order below" : "the profile's order", result->host_orders);
     } else if (result->host_orders == 0) {
         (void)printf("# hosts differ: %s is the best of those tried, which are not all\n",
                      moved ? "the order below" : "the profile's order");
@@ -132,6 +130,7 @@ static xm_status_t fill_params(const plan_options_t *o, int64_t *micro_batches,
     params->schedule = o->schedule;
     params->all_submeshes = o->submeshes == 1;
     params->keep_host_order = o->keep_host_order;
+    params->all_devices = o->all_devices;
     params->free_boundaries = o->no_cross_mesh;
     params->time_limit = o->time_limit;
     params->dims = o->dims.items;
@@ -235,7 +234,7 @@ static xm_status_t plan_and_write(const plan_options_t *o, ap_planner_params_t *
         print_step(o, &result.read);
     }
     if (status == XM_OK && o->planner == NULL && o->like == NULL && !o->json) {
-        print_orders(&result, params->schedule);
+        print_orders(&result);
     }
     if (status == XM_OK) {
         status = write_plan(result.plan, o);
@@ -272,11 +271,11 @@ static xm_status_t search(const plan_options_t *o)
 static xm_status_t run_like(const xm_cli_t *cli, const plan_options_t *o)
 {
     static const char *const ours[] = {
-        "model",        "cluster",         "hosts",         "devices-per-host",
-        "global-batch", "stages",          "schedule",      "recompute",
-        "plot",         "layers",          "layer-pattern", "dim",
-        "planner",      "overlap",         "submeshes",     "no-cross-mesh",
-        "time-limit",   "keep-host-order", "memory-reserve"};
+        "model",        "cluster",         "hosts",          "devices-per-host",
+        "global-batch", "stages",          "schedule",       "recompute",
+        "plot",         "layers",          "layer-pattern",  "dim",
+        "planner",      "overlap",         "submeshes",      "no-cross-mesh",
+        "time-limit",   "keep-host-order", "memory-reserve", "all-devices"};
     ap_plan_like_t like = {.planner = o->like,
                            .input = ap_command_argument(cli, 0),
                            .devices = o->devices,
@@ -369,6 +368,8 @@ int ap_command_plan(int argc, char *const *argv)
         {"keep-host-order", 0, XM_CLI_FLAG, &o.keep_host_order, NULL, 0, 0,
          "Let stages take the hosts in the profile's order, also where hosts differ and\n"
          "another would be faster."},
+        {"all-devices", 0, XM_CLI_FLAG, &o.all_devices, NULL, 0, 0,
+         "Use all hosts, also where leaving some out is faster."},
         {"no-cross-mesh", 0, XM_CLI_FLAG, &o.no_cross_mesh, NULL, 0, 0,
          "Choose stages as if transfers between them took no time, as Alpa does."},
         {"time-limit", 0, XM_CLI_DOUBLE, &o.time_limit, "SECONDS", 0, 1000000,

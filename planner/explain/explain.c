@@ -80,7 +80,7 @@ static xm_status_t explain_batches(const ap_explain_context_t *context,
     ap_decision_t *decision = ap_explanation_add(explanation);
     const ap_planner_trial_t *other;
     ap_planner_result_t result;
-    char sum[TEXT], bottleneck[TEXT];
+    char sum[TEXT], bottleneck[TEXT], bound[TEXT];
     xm_status_t status;
 
     if (decision == NULL) {
@@ -100,10 +100,11 @@ static xm_status_t explain_batches(const ap_explain_context_t *context,
         decision->runner_up_seconds = other->step;
     }
     (void)snprintf(decision->decided_by, sizeof(decision->decided_by),
-                   "once through %s + %" PRId64 " x bottleneck %s; a device does %.3f GFLOP/s and "
-                   "%.3f GB/s",
-                   xm_text_format_seconds(info->sum, sum, sizeof(sum)), info->micro_batches - 1,
+                   "simulated steps; once through %s, longest station %s; no plan is below %s; a "
+                   "device does %.3f GFLOP/s and %.3f GB/s",
+                   xm_text_format_seconds(info->sum, sum, sizeof(sum)),
                    xm_text_format_seconds(info->bottleneck, bottleneck, sizeof(bottleneck)),
+                   xm_text_format_seconds(result.bound, bound, sizeof(bound)),
                    1e-9 * xm_cluster_profile_device_flops(context->profile),
                    1e-9 * xm_cluster_profile_device_memory_bandwidth(context->profile));
     ap_planner_result_clear(&result);
@@ -130,8 +131,7 @@ static double plan_crossing_seconds(const ap_plan_t *plan)
     return seconds;
 }
 
-/* The step of what was found, under the plan's schedule: 1f1b's is the objective. *step is infinite
- * if it does not fit. */
+/* The step of what was found, under the plan's schedule. *step is infinite if it does not fit. */
 static xm_status_t step_of(const ap_explain_context_t *context, const ap_inter_op_result_t *found,
                            double *step)
 {
@@ -140,11 +140,9 @@ static xm_status_t step_of(const ap_explain_context_t *context, const ap_inter_o
     ap_schedule_kind_t kind;
     xm_status_t status = ap_schedule_find(ap_plan_info(context->plan)->schedule, &kind);
 
-    *step = found->objective;
-    if (status != XM_OK || kind == AP_SCHEDULE_1F1B) {
-        return status;
+    if (status == XM_OK) {
+        status = ap_plan_build(context->one.table, found, &info, &plan);
     }
-    status = ap_plan_build(context->one.table, found, &info, &plan);
     if (status == XM_OK) {
         status = ap_plan_reschedule(plan, kind, &scheduled);
     }
@@ -198,7 +196,7 @@ static xm_status_t explain_count(const ap_explain_context_t *context, ap_explana
     const ap_plan_info_t *info = ap_plan_info(context->plan);
     ap_decision_t *decision = ap_explanation_add(explanation);
     ap_inter_op_result_t other = {0};
-    char a[TEXT], b[TEXT], c[TEXT], d[TEXT];
+    char a[TEXT], b[TEXT];
     double step = INFINITY;
     xm_status_t status;
 
@@ -216,13 +214,11 @@ static xm_status_t explain_count(const ap_explain_context_t *context, ap_explana
     if (other.stage_count > 0) {
         (void)snprintf(decision->runner_up, sizeof(decision->runner_up), "%d", other.stage_count);
         decision->runner_up_seconds = step;
-        (void)snprintf(decision->decided_by, sizeof(decision->decided_by),
-                       "bottleneck %s against %s, and transfers between stages %s against %s, per "
-                       "micro-batch",
-                       xm_text_format_seconds(info->bottleneck, a, sizeof(a)),
-                       xm_text_format_seconds(other.bottleneck, b, sizeof(b)),
-                       xm_text_format_seconds(plan_crossing_seconds(context->plan), c, sizeof(c)),
-                       xm_text_format_seconds(crossing_seconds(&other), d, sizeof(d)));
+        (void)snprintf(
+            decision->decided_by, sizeof(decision->decided_by),
+            "simulated steps; transfers between stages take %s against %s per micro-batch",
+            xm_text_format_seconds(plan_crossing_seconds(context->plan), a, sizeof(a)),
+            xm_text_format_seconds(crossing_seconds(&other), b, sizeof(b)));
     } else {
         (void)snprintf(decision->decided_by, sizeof(decision->decided_by),
                        "no other number of stages divides the %d layers over the devices within "
@@ -315,7 +311,7 @@ static xm_status_t explain_order(const ap_explain_context_t *context, ap_explana
         (void)snprintf(decision->runner_up, sizeof(decision->runner_up), "the profile's");
         decision->runner_up_seconds = other->step;
         (void)snprintf(decision->decided_by, sizeof(decision->decided_by),
-                       "bottleneck %s against %s, once through %s against %s in %" PRId64
+                       "longest station %s against %s, once through %s against %s in %" PRId64
                        " micro-batches",
                        xm_text_format_seconds(info->bottleneck, a, sizeof(a)),
                        xm_text_format_seconds(other->bottleneck, b, sizeof(b)),

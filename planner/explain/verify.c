@@ -545,37 +545,21 @@ static xm_status_t check_boundary(const verification_t *v, int index)
 static xm_status_t check_step(const verification_t *v)
 {
     ap_plan_simulation_t simulation = AP_PLAN_SIMULATION_INIT;
-    double sum = 0, largest = 0, step;
     ap_schedule_t *schedule;
     ap_pipeline_run_t *run;
+    double step;
     xm_status_t status;
 
-    for (int i = 0; i < ap_plan_stages(v->plan); ++i) {
-        double seconds = ap_plan_stage_seconds(v->plan, i);
-
-        sum += seconds;
-        largest = fmax(largest, seconds);
-        if (i + 1 < ap_plan_stages(v->plan)) {
-            const ap_plan_boundary_t *boundary = ap_plan_boundary(v->plan, i);
-
-            sum += boundary->forward + boundary->backward;
-            largest = fmax(largest, boundary->forward + boundary->backward);
-        }
+    status = ap_schedule_find(v->info->schedule, &simulation.kind);
+    if (status == XM_OK) {
+        status = ap_plan_simulate(v->plan, &simulation, &schedule, &run);
     }
-    step = sum + (double)(v->info->micro_batches - 1) * largest;
-    if (strcmp(v->info->schedule, "1f1b") != 0 ||
-        ap_plan_boundaries(v->plan) >= ap_plan_stages(v->plan)) {
-        status = ap_schedule_find(v->info->schedule, &simulation.kind);
-        if (status == XM_OK) {
-            status = ap_plan_simulate(v->plan, &simulation, &schedule, &run);
-        }
-        if (status != XM_OK) {
-            return status;
-        }
-        step = 1e-9 * (double)run->step_ns;
-        ap_pipeline_run_destroy(run);
-        ap_schedule_destroy(schedule);
+    if (status != XM_OK) {
+        return status;
     }
+    step = 1e-9 * (double)run->step_ns;
+    ap_pipeline_run_destroy(run);
+    ap_schedule_destroy(schedule);
     return v->info->step < step * (1 - slack) ? too_good("predicted", "step_s", v->info->step, step)
                                               : XM_OK;
 }

@@ -137,10 +137,8 @@ static void fill_after(builder_t *b)
     for (size_t i = 0; i < b->band.size; ++i) {
         b->after[i] = INFINITY;
     }
-    /* At level 0 nothing is left: all layers are done and no device is left over. */
-    if (b->band.high[0] == b->space->layers) {
-        b->after[ap_inter_op_band_at(&b->band, 0, b->space->layers)] = 0.0;
-    }
+    /* At level 0 nothing is left: all layers are done. */
+    ap_inter_op_relax_end(b->space, &b->band, b->after);
     for (int level = 1; level < b->levels; ++level) {
         /* With one stage less to follow, more configurations fit; so each level has costs of its
          * own. */
@@ -399,8 +397,8 @@ static xm_status_t finish(builder_t *b)
     }
     graph->in_port = calloc((size_t)ins + 1, sizeof(int));
     graph->out_port = calloc((size_t)outs + 1, sizeof(int));
-    graph->value = calloc((size_t)outs + 1, sizeof(double));
-    graph->first = calloc((size_t)widest, sizeof(double));
+    graph->value = calloc((size_t)outs + 1, sizeof(*graph->value));
+    graph->first = calloc((size_t)widest, sizeof(*graph->first));
     if (graph->in_port == NULL || graph->out_port == NULL || graph->value == NULL ||
         graph->first == NULL) {
         return no_room();
@@ -409,6 +407,10 @@ static xm_status_t finish(builder_t *b)
         ap_inter_op_node_t *node = &graph->nodes[n];
         const uint64_t *in = b->in_bits + (size_t)n * (size_t)b->in_words;
 
+        /* At the end of the pipeline nothing is left to pay. */
+        for (int o = 0; node->layer == b->space->layers && o < node->out_count; ++o) {
+            graph->value[node->first_out + o].count = 1;
+        }
         list_bits(in, b->in_words, graph->in_port + node->first_in);
         list_bits(b->out_bits + (size_t)n * (size_t)b->out_words, b->out_words,
                   graph->out_port + node->first_out);
@@ -512,7 +514,7 @@ xm_status_t ap_inter_op_graph_build(ap_inter_op_space_t *space, const ap_inter_o
                    .out_words = (space->out_ports + WORD - 1) / WORD};
     xm_status_t status;
 
-    *graph = (ap_inter_op_graph_t){.space = space, .limit = INFINITY};
+    *graph = (ap_inter_op_graph_t){.space = space, .levels = build->levels, .limit = INFINITY};
     status = allocate(&b);
     if (status == XM_OK) {
         fill_after(&b);

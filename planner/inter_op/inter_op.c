@@ -45,57 +45,35 @@ int ap_inter_op_submeshes(int hosts, int devices_per_host, bool all, ap_submesh_
     return count;
 }
 
-/* A graph of stages, where its plans are traced to, and the best plan so far. `stopped` stays true
- * once the caller has asked to stop, so the question is not asked again. */
+/* How far a walk goes down at least where labels were merged, or where the judge chooses: plans
+ * with so similar periods are as good as equal to him. */
+static const double MERGED = 1e-4, SIMILAR = 2e-3;
+
+/* A graph of stages, where its plans are traced to, and the smallest objective so far. */
 typedef struct walk {
     const ap_inter_op_problem_t *problem;
+    ap_inter_op_judge_t judge;
     ap_inter_op_graph_t graph;
     ap_inter_op_stage_t *scratch;
-    ap_inter_op_result_t *best;
-    bool stopped;
-    xm_status_t status; /* of asking for boundaries */
+    double lowest;
+    bool above; /* what is looked for is what the judge likes best, not the smallest objective */
 } walk_t;
-
-/* Evaluates T of a plan from its stages, not from the programme's value: that one is a sum in
- * another order, or a maximum. */
-static void measure(const ap_inter_op_problem_t *problem, const ap_inter_op_stage_t *stages,
-                    int count, ap_inter_op_result_t *result)
-{
-    result->sum = 0.0;
-    result->bottleneck = 0.0;
-    for (int i = 0; i < count; ++i) {
-        result->sum += stages[i].seconds + stages[i].boundary_seconds;
-        result->bottleneck = fmax(result->bottleneck, stages[i].seconds);
-        result->bottleneck = fmax(result->bottleneck, stages[i].boundary_seconds);
-    }
-    result->objective = result->sum + (double)(problem->micro_batches - 1) * result->bottleneck;
-    result->stage_count = count;
-}
-
-/* The caller's stop function may look at a clock, so it is asked once per point and per threshold
- * only. */
-static bool must_stop(walk_t *walk)
-{
-    walk->stopped = walk->stopped ||
-                    (walk->problem->stop != NULL && walk->problem->stop(walk->problem->stop_arg));
-    return walk->stopped;
-}
 
 /* The minimum cost of the graph under its limit; INFINITY: there is no plan. Boundaries are lower
  * bounds at first. Those of the best plan are replaced by their true costs, which may make another
  * plan the best, and so on until the best plan has true costs only. Then no plan is better, because
  * all others cost no less than by their bounds. It ends because each round makes at least one more
  * boundary true. */
-static double run_graph(walk_t *walk, int *start)
+static double run_graph(walk_t *walk, ap_inter_op_start_t *start)
 {
     for (;;) {
         double value = ap_inter_op_graph_run(&walk->graph, start);
         bool changed = false;
 
-        if (value < INFINITY && walk->status == XM_OK) {
-            walk->status = ap_inter_op_graph_settle(&walk->graph, *start, value, &changed);
+        if (value < INFINITY && walk->judge.status == XM_OK) {
+            walk->judge.status = ap_inter_op_graph_settle(&walk->graph, start, value, &changed);
         }
-        if (walk->status != XM_OK) {
+        if (walk->judge.status != XM_OK) {
             return INFINITY;
         }
         if (!changed) {
@@ -104,12 +82,20 @@ static double run_graph(walk_t *walk, int *start)
     }
 }
 
-/* One run with stations up to @p limit. False: there is no plan. Otherwise the plan is kept if it
- * is the best so far; of equal ones the first stays. */
-static bool try_limit(walk_t *walk, double limit, double *sum, double *bottleneck)
+/* What plans of the walk must stay below. */
+static double goal(const walk_t *walk)
+{
+    double seconds = walk->judge.best->seconds;
+
+    return walk->above ? seconds : fmin(seconds, walk->lowest);
+}
+
+/* One run under a limit on the period. False: there is no plan. Otherwise the plan is judged. Its
+ * period may be above the limit where labels were merged; the sum is a lower bound all the same. */
+static bool try_limit(walk_t *walk, double limit, double *sum, double *period)
 {
     ap_inter_op_result_t found = {0};
-    int start;
+    ap_inter_op_start_t start;
 
     walk->graph.use_max = false;
     walk->graph.limit = limit;
@@ -117,31 +103,24 @@ static bool try_limit(walk_t *walk, double limit, double *sum, double *bottlenec
     if (!(*sum < INFINITY)) {
         return false;
     }
-    ++walk->best->limits_tried;
-    measure(walk->problem, walk->scratch,
-            ap_inter_op_graph_trace(&walk->graph, start, walk->scratch), &found);
-    if (found.objective < walk->best->objective) {
-        memcpy(walk->best->stages, walk->scratch,
-               (size_t)found.stage_count * sizeof(*walk->scratch));
-        found.stages = walk->best->stages;
-        found.limits_tried = walk->best->limits_tried;
-        *walk->best = found;
-    }
-    *bottleneck = found.bottleneck;
-    return true;
+    ap_inter_op_measure(walk->problem, walk->scratch,
+                        ap_inter_op_graph_trace(&walk->graph, &start, walk->scratch), &found);
+    ap_inter_op_consider(&walk->judge, walk->scratch, &found);
+    walk->lowest = fmin(walk->lowest, found.objective);
+    *period = found.period <= limit ? found.period : limit * (1.0 - MERGED);
+    return walk->graph.levels || !walk->judge.misfit;
 }
 
-/* Walks the Pareto front of (sum, bottleneck) downwards from the smallest sum. After a point (S,
- * m), every plan with a bottleneck of at least m has a sum of at least S, so its T is no better,
- * and the limit may go just below m. Good plans lie where the bottleneck is not much above its
- * minimum m0, so a few limits there are tried first: the better their T, the further down the walk
- * can start. */
+/* Walks the Pareto front of (sum, period) downwards from the smallest sum. After a point (S, m),
+ * every plan with a period of at least m has a sum of at least S, so its T is no better, and the
+ * limit may go just below m. Good plans lie where the period is not much above its minimum m0, so a
+ * few limits there are tried first: the better their T, the further down the walk can start. */
 static void walk_front(walk_t *walk)
 {
     static const double probes[] = {1.0, 1.01, 1.05, 1.2, 1.5};
     double rounds = (double)(walk->problem->micro_batches - 1);
-    double m0, smallest_sum, sum, bottleneck, limit;
-    int start;
+    double m0, smallest_sum, sum, period, limit;
+    ap_inter_op_start_t start;
 
     /* The smallest bottleneck of all plans: the same programme with max in place of sum. */
     walk->graph.use_max = true;
@@ -149,30 +128,29 @@ static void walk_front(walk_t *walk)
     m0 = run_graph(walk, &start);
     /* Either no plan's T can be below the best one, by m0 alone or by the smallest sum together
      * with m0, or the first point of the front is known now. */
-    if (!(m0 + rounds * m0 < walk->best->objective) ||
-        !try_limit(walk, INFINITY, &smallest_sum, &bottleneck) ||
-        !(smallest_sum + rounds * m0 < walk->best->objective)) { /* no plan is better */
+    if (!(m0 + rounds * m0 < goal(walk)) || !try_limit(walk, INFINITY, &smallest_sum, &period) ||
+        !(smallest_sum + rounds * m0 < goal(walk))) { /* no plan is better */
         return;
     }
     /* With a good T known early, most of the front can be skipped. */
-    for (size_t i = 0; i < sizeof(probes) / sizeof(probes[0]) && m0 * probes[i] < bottleneck; ++i) {
+    for (size_t i = 0; i < sizeof(probes) / sizeof(probes[0]) && m0 * probes[i] < period; ++i) {
         double probed;
 
         (void)try_limit(walk, m0 * probes[i], &sum, &probed);
     }
-    limit = nextafter(bottleneck, 0.0);
-    /* With a bottleneck above this even the smallest sum of all gives no better T. The factor
-     * covers rounding. */
+    limit = nextafter(period, 0.0);
+    /* With a period above this even the smallest sum of all gives no better T. The factor covers
+     * rounding. */
     if (rounds > 0.0) {
-        double hopeless = (walk->best->objective - smallest_sum) / rounds * (1.0 + 1e-9);
+        double hopeless = (goal(walk) - smallest_sum) / rounds * (1.0 + 1e-9);
 
         limit = hopeless < limit ? hopeless : limit;
     }
-    /* With one micro-batch the bottleneck does not count, so the smallest sum was the answer. Else
-     * the walk ends below m0, or where the sum is so large that m0 could not make up for it. */
-    while (rounds > 0.0 && limit >= m0 && !must_stop(walk) &&
-           try_limit(walk, limit, &sum, &bottleneck) && sum + rounds * m0 < walk->best->objective) {
-        limit = nextafter(bottleneck, 0.0);
+    /* With one micro-batch the period does not count, so the smallest sum was the answer. Else the
+     * walk ends below m0, or where the sum is so large that m0 could not make up for it. */
+    while (rounds > 0.0 && limit >= m0 && !ap_inter_op_must_stop(&walk->judge) &&
+           try_limit(walk, limit, &sum, &period) && sum + rounds * m0 < goal(walk)) {
+        limit = walk->above ? period * (1.0 - SIMILAR) : nextafter(period, 0.0);
     }
 }
 
@@ -218,28 +196,52 @@ static xm_status_t look_out(ap_inter_op_space_t *space, outlook_t *outlook)
     return XM_OK;
 }
 
+/* Builds a graph, thinned to one configuration per range and submesh where it grows too large. */
+static xm_status_t build_graph(walk_t *walk, ap_inter_op_space_t *space, ap_inter_op_build_t *build)
+{
+    enum { LARGEST = 64 << 20 };
+    bool too_large;
+    xm_status_t status = ap_inter_op_graph_build(space, build, &walk->graph, &too_large);
+
+    if (status == XM_OK && too_large) {
+        /* Thinned, it may become eight times as large before the search gives up. */
+        build->thin = true;
+        build->most_edges = LARGEST;
+        status = ap_inter_op_graph_build(space, build, &walk->graph, &too_large);
+    }
+    if (status == XM_OK && too_large) {
+        status = xm_error_set(XM_ERR_NO_MEMORY,
+                              "more than %d stages of %d layers on %d devices matter: too many to "
+                              "search",
+                              LARGEST, space->layers, space->total);
+    }
+    return status;
+}
+
 /* Raises the threshold from the guess on until a plan is below it. The graph holds all plans below
- * the threshold, so if its best plan is below the threshold itself, it is the best of all. If no
- * plan is, the threshold is a proved bound. A graph that grows too large is thinned to one
- * configuration per range and submesh; its plan is not proved best, only that no plan is below the
- * threshold before. */
+ * the threshold, so if the best objective is below the threshold itself, it is the best of all. If
+ * no plan is, the threshold is a proved bound. The plan of a thinned graph is not proved best, only
+ * that no plan is below the threshold before. */
 static xm_status_t raise_threshold(walk_t *walk, ap_inter_op_space_t *space, bool levels,
                                    const outlook_t *outlook)
 {
     /* Steps grow, since a guess that fails at once was far off. The last one holds every plan. */
     static const double factors[] = {1.004, 1.015, 1.04, 1.1, 1.25, 1.6, 2.5, 5.0, 25.0, INFINITY};
-    enum { MOST_EDGES = 8 << 20, LARGEST = 64 << 20 };
+    enum { MOST_EDGES = 8 << 20 };
     ap_inter_op_build_t build = {
         .least_max = outlook->least_max, .levels = levels, .most_edges = MOST_EDGES};
+    ap_inter_op_result_t *best = walk->judge.best;
     double proved = outlook->bound;
-    xm_status_t status = XM_OK;
 
     /* Where only plans better than `worth` are asked for, an imaginary plan of that T is the best
      * so far. */
-    walk->best->objective = walk->problem->worth > 0.0 ? walk->problem->worth : INFINITY;
-    walk->best->stage_count = 0; /* as if there were a plan to beat */
-    for (size_t i = 0; i < sizeof(factors) / sizeof(factors[0]) && !must_stop(walk); ++i) {
-        bool too_large, last;
+    best->seconds = walk->problem->worth > 0.0 ? walk->problem->worth : INFINITY;
+    best->stage_count = 0; /* as if there were a plan to beat */
+    walk->lowest = INFINITY;
+    for (size_t i = 0;
+         i < sizeof(factors) / sizeof(factors[0]) && !ap_inter_op_must_stop(&walk->judge); ++i) {
+        xm_status_t status;
+        bool last;
 
         build.threshold = outlook->guess * factors[i];
         /* Infinity times a factor can be NaN if the guess is 0 or infinite; then everything is
@@ -252,64 +254,69 @@ static xm_status_t raise_threshold(walk_t *walk, ap_inter_op_space_t *space, boo
         /* No threshold above `worth` is needed: nothing above it is asked for. */
         last = walk->problem->worth > 0.0 && build.threshold >= walk->problem->worth;
         build.threshold = last ? walk->problem->worth : build.threshold;
-        status = ap_inter_op_graph_build(space, &build, &walk->graph, &too_large);
-        if (status == XM_OK && too_large) {
-            /* Thinned, it may become eight times as large before the search gives up. */
-            build.thin = true;
-            build.most_edges = LARGEST;
-            status = ap_inter_op_graph_build(space, &build, &walk->graph, &too_large);
-        }
-        if (status == XM_OK && too_large) {
-            status = xm_error_set(XM_ERR_NO_MEMORY,
-                                  "more than %d stages of %d layers on %d devices matter: too many "
-                                  "to search",
-                                  LARGEST, space->layers, space->total);
-        }
+        status = build_graph(walk, space, &build);
         if (status != XM_OK) {
             return status;
         }
         walk_front(walk);
         ap_inter_op_graph_free(&walk->graph);
-        if (walk->status != XM_OK) {
-            return walk->status;
+        if (walk->judge.status != XM_OK) {
+            return walk->judge.status;
         }
         /* The factor keeps a plan that equals the threshold by rounding from counting as below
          * it. */
-        if (!build.thin && !walk->stopped &&
-            walk->best->objective < build.threshold * (1.0 - 1e-12)) {
-            proved = walk->best->objective;
+        if (!build.thin && !walk->judge.stopped && walk->lowest < build.threshold * (1.0 - 1e-12)) {
+            proved = walk->lowest;
             break;
         }
-        if (build.thin && walk->best->stage_count > 0) {
+        if (build.thin && walk->lowest < INFINITY) {
             break;
         }
         /* Nothing was found below this threshold, which is a bound from now on. A thin graph or one
          * whose search was stopped proves nothing. */
-        proved = build.thin || walk->stopped ? proved : build.threshold;
+        proved = build.thin || walk->judge.stopped ? proved : build.threshold;
         if (last) {
             break;
         }
     }
     /* With a plan that was proved the best, bound and objective are equal. */
-    walk->best->bound = fmin(proved, walk->best->objective);
+    best->bound = fmin(proved, walk->lowest);
     return XM_OK;
 }
 
-/* Whether every stage of a plan may have as many stages after it as it has. The plan was found
- * without looking at memory. */
-static bool fits_memory(const ap_inter_op_problem_t *problem, const ap_inter_op_result_t *result)
+/* Judges what else could be faster than the best that was judged: all plans whose objective is
+ * below that, or as many of them as make no larger a graph than this. */
+static xm_status_t search_above(walk_t *walk, ap_inter_op_space_t *space, bool levels,
+                                const outlook_t *outlook)
 {
-    for (int i = 0; problem->max_successors != NULL && i < result->stage_count; ++i) {
-        const ap_inter_op_stage_t *stage = &result->stages[i];
-        size_t cell =
-            ap_inter_op_cell(problem, stage->first_layer, stage->last_layer, stage->submesh);
-        size_t entry = cell * (size_t)problem->config_count + (size_t)stage->config;
+    enum { MOST_EDGES = 1 << 17, ATTEMPTS = 5 };
+    ap_inter_op_result_t *best = walk->judge.best;
+    ap_inter_op_build_t build = {.least_max = outlook->least_max,
+                                 .levels = levels,
+                                 .most_edges = MOST_EDGES,
+                                 .threshold = best->seconds};
+    bool too_large = true;
 
-        if (problem->max_successors[entry] < result->stage_count - 1 - i) {
-            return false;
+    for (int i = 0; too_large && i < ATTEMPTS; ++i) {
+        xm_status_t status = ap_inter_op_graph_build(space, &build, &walk->graph, &too_large);
+
+        if (status != XM_OK) {
+            return status;
+        }
+        if (too_large) {
+            build.threshold = best->bound + 0.25 * (build.threshold - best->bound);
         }
     }
-    return true;
+    if (too_large) {
+        return XM_OK;
+    }
+    walk->above = true;
+    walk_front(walk);
+    best->bound =
+        fmax(best->bound, fmin(build.threshold, ap_inter_op_enumerate(&walk->judge, &walk->graph,
+                                                                      walk->problem->judgements)));
+    ap_inter_op_graph_free(&walk->graph);
+    return walk->judge.status;
 }
 
 /* Finds the best plan. Telling places apart by the number of stages left multiplies the graph by
@@ -319,21 +326,29 @@ static bool fits_memory(const ap_inter_op_problem_t *problem, const ap_inter_op_
 static xm_status_t find_best(walk_t *walk, ap_inter_op_space_t *space)
 {
     outlook_t outlook = {0};
+    ap_inter_op_result_t *best = walk->judge.best;
+    bool levels = space->counts_stages;
     xm_status_t status = look_out(space, &outlook);
 
+    best->bound = outlook.bound;
     if (status != XM_OK || !(outlook.least_max < INFINITY)) {
         return status;
     }
-    if (!space->counts_stages) {
+    if (!levels) {
         status = raise_threshold(walk, space, false, &outlook);
-        if (status != XM_OK || walk->best->stage_count == 0 ||
-            fits_memory(walk->problem, walk->best)) {
-            return status;
-        }
-        outlook.bound = fmax(outlook.bound, walk->best->bound);
-        outlook.guess = fmax(outlook.guess, walk->best->bound);
+        levels = walk->judge.misfit;
+        outlook.bound = fmax(outlook.bound, best->bound);
+        outlook.guess = fmax(outlook.guess, best->bound);
+        walk->judge.misfit = false;
     }
-    return raise_threshold(walk, space, true, &outlook);
+    if (status == XM_OK && levels) {
+        status = raise_threshold(walk, space, true, &outlook);
+    }
+    if (status == XM_OK && walk->problem->judge != NULL && !walk->judge.stopped &&
+        best->bound < best->seconds) {
+        status = search_above(walk, space, levels, &outlook);
+    }
+    return status;
 }
 
 /* Checks what would lead outside of arrays or has no meaning, before anything is allocated. The
@@ -386,18 +401,19 @@ static xm_status_t explain_infeasible(const ap_inter_op_problem_t *problem)
 
     if (problem->max_successors != NULL) {
         ap_inter_op_problem_t roomy = *problem;
-        ap_inter_op_result_t found = {.objective = INFINITY};
+        ap_inter_op_result_t found = {0};
         bool stopped;
         xm_status_t status;
 
         /* Without memory the same problem shows whether memory was the reason. */
         roomy.max_successors = NULL;
+        roomy.judge = NULL;
         status = solve(&roomy, &found, &stopped);
         free(found.stages);
         if (status != XM_OK) {
             return status;
         }
-        if (found.objective < INFINITY) {
+        if (found.stage_count > 0) {
             return xm_error_set(
                 XM_ERR_NO_SOLUTION,
                 "no division of %d layers over %d x %d devices fits the device memory", layers,
@@ -419,16 +435,16 @@ static xm_status_t explain_infeasible(const ap_inter_op_problem_t *problem)
                         layers, hosts, per_host);
 }
 
-/* Finds the best plan; its objective is INFINITY when there is none. The stages are the caller's,
- * also after a failure. */
+/* Finds the best plan; it has no stages when there is none. The stages are the caller's, also after
+ * a failure. */
 static xm_status_t solve(const ap_inter_op_problem_t *problem, ap_inter_op_result_t *best,
                          bool *stopped)
 {
     ap_inter_op_space_t space;
-    walk_t walk = {.problem = problem, .best = best};
+    walk_t walk = {.problem = problem, .judge = {.problem = problem, .best = best}};
     xm_status_t status = ap_inter_op_space_open(&space, problem);
 
-    best->objective = INFINITY;
+    *best = (ap_inter_op_result_t){.objective = INFINITY, .seconds = INFINITY};
     if (status == XM_OK) {
         best->stages = calloc((size_t)problem->layers, sizeof(*best->stages));
         walk.scratch = calloc((size_t)problem->layers, sizeof(*walk.scratch));
@@ -439,7 +455,7 @@ static xm_status_t solve(const ap_inter_op_problem_t *problem, ap_inter_op_resul
     if (status == XM_OK) {
         status = find_best(&walk, &space);
     }
-    *stopped = walk.stopped;
+    *stopped = walk.judge.stopped;
     free(walk.scratch);
     ap_inter_op_space_close(&space);
     return status;
@@ -455,11 +471,7 @@ xm_status_t ap_inter_op_solve(const ap_inter_op_problem_t *problem, ap_inter_op_
     if (status == XM_OK) {
         status = solve(problem, &best, &stopped);
     }
-    /* With `worth` the objective is that of the imaginary plan when nothing was found. */
-    if (best.stage_count == 0) {
-        best.objective = INFINITY;
-    }
-    if (status == XM_OK && !(best.objective < INFINITY)) {
+    if (status == XM_OK && best.stage_count == 0) {
         status =
             stopped ? xm_error_set(XM_ERR_TIMEOUT, "stopped before there was a plan")
             : problem->worth > 0.0
@@ -468,6 +480,7 @@ xm_status_t ap_inter_op_solve(const ap_inter_op_problem_t *problem, ap_inter_op_
     }
     if (status != XM_OK) {
         free(best.stages);
+        *result = (ap_inter_op_result_t){.bound = best.bound};
         return status;
     }
     *result = best;

@@ -45,6 +45,16 @@ typedef struct ap_submesh {
     int devices;
 } ap_submesh_t;
 
+/** How a schedule lets micro-batches overlap, as far as the objective sees it. */
+typedef struct ap_inter_op_clock {
+    /** So many micro-batches more than the stage after it a stage may have in flight: 1 under 1f1b,
+     *  2 under eager-1f1b. 0: all of them. */
+    int ahead;
+    double delayed; /**< part of a stage's seconds that no other stage waits for */
+    double station; /**< part of a boundary's seconds for which one channel is busy */
+    double certain; /**< part of a boundary's seconds that counts in a window */
+} ap_inter_op_clock_t;
+
 /** Where two consecutive stages meet, as the boundary function sees it. */
 typedef struct ap_inter_op_boundary {
     int layer;            /**< first layer of the later stage */
@@ -56,6 +66,12 @@ typedef struct ap_inter_op_boundary {
 
 /** Seconds for one micro-batch (both directions) across a boundary; INFINITY forbids it. */
 typedef double (*ap_inter_op_boundary_fn)(void *arg, const ap_inter_op_boundary_t *boundary);
+
+struct ap_inter_op_stage;
+
+/** Seconds that a plan takes; INFINITY: it cannot be had. */
+typedef double (*ap_inter_op_judge_fn)(void *arg, const struct ap_inter_op_stage *stages,
+                                       int count);
 
 typedef struct ap_inter_op_problem {
     int layers;           /**< K */
@@ -78,6 +94,13 @@ typedef struct ap_inter_op_problem {
     /** Stages occupy consecutive devices in order, no stage straddles a host that it does not fill.
      *  Off: only device counts matter, as in Alpa. */
     bool ordered;
+    /** With `ordered`: hosts behind the last stage may be left out. */
+    bool spare_hosts;
+    ap_inter_op_clock_t clock;
+    /** What a plan really takes: of those near the smallest T the fastest is chosen. NULL: T. */
+    ap_inter_op_judge_fn judge;
+    void *judge_arg;
+    int judgements;                   /**< that may be made besides those of the best plans by T */
     ap_inter_op_boundary_fn boundary; /**< NULL: transfers are free */
     /** Seconds that `boundary` is never below, quicker to have: `boundary` itself is then asked
      * only for what decides. NULL: for all that can matter. */
@@ -125,10 +148,12 @@ typedef struct ap_inter_op_stage {
 } ap_inter_op_stage_t;
 
 typedef struct ap_inter_op_result {
-    double objective;  /**< T, seconds */
-    double sum;        /**< sum of stages and boundaries */
-    double bottleneck; /**< largest stage or boundary */
-    double bound; /**< no plan has a smaller T; equals `objective` unless stopped or too large */
+    double objective; /**< T, seconds */
+    double sum;       /**< sum of stages and boundaries */
+    double period;    /**< seconds from one micro-batch to the next */
+    double seconds;   /**< what the judge says; T without a judge */
+    double bound;     /**< no plan has a smaller T; equals `objective` unless stopped, too large, or
+                         judged */
     int stage_count;
     ap_inter_op_stage_t *stages; /**< in pipeline order; owned by the result */
     int64_t limits_tried;        /**< points of the Pareto front that were computed */

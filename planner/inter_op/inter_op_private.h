@@ -82,6 +82,13 @@ typedef struct ap_inter_op_space {
                               many flags: it is the cost itself, not a bound of it; or NULL */
 } ap_inter_op_space_t;
 
+/* Whether a plan may end with so many devices left: all are used, or whole hosts are left out. */
+static inline bool ap_inter_op_may_end(const ap_inter_op_space_t *space, int devices)
+{
+    return devices == 0 ||
+           (space->problem->spare_hosts && devices % space->problem->devices_per_host == 0);
+}
+
 /* Checks the tables of a checked problem and lays them out; close() also after a failure. */
 xm_status_t ap_inter_op_space_open(ap_inter_op_space_t *space,
                                    const ap_inter_op_problem_t *problem);
@@ -131,6 +138,9 @@ double ap_inter_op_relax_before(const ap_inter_op_space_t *space, bool use_max, 
 /* The longest stage that a plan with T below @p threshold can have: the rest of the plan costs
  * something, too. Asks about those below it, whatever follows, and leaves the costs up to there. */
 double ap_inter_op_relax_limit(ap_inter_op_space_t *space, double threshold, double *before);
+/* Sets the places of a band where a plan may end to 0. */
+void ap_inter_op_relax_end(const ap_inter_op_space_t *space, const ap_inter_op_band_t *band,
+                           double *values);
 /* Cost from there on, over a band; @p after is that of the stages one level later, or @p values
  * itself. Places where @p hopeful is infinite are left infinite. */
 void ap_inter_op_relax_after(const ap_inter_op_space_t *space, const ap_inter_op_band_t *band,
@@ -143,6 +153,20 @@ typedef struct ap_inter_op_edge {
     int after; /* index of the value behind it */
     int last, state;
 } ap_inter_op_edge_t;
+
+enum { AP_INTER_OP_LABELS = 6 };
+
+/* A rest of a pipeline: its cost, and how much longer than the period micro-batches of its window
+ * take to come back; and what it begins with. */
+typedef struct ap_inter_op_label {
+    double cost, wait;
+    int edge, next; /* the label behind the edge */
+} ap_inter_op_label_t;
+
+typedef struct ap_inter_op_labels {
+    int count;
+    ap_inter_op_label_t label[AP_INTER_OP_LABELS];
+} ap_inter_op_labels_t;
 
 /* A place where a stage begins. */
 typedef struct ap_inter_op_node {
@@ -162,11 +186,18 @@ typedef struct ap_inter_op_graph {
     ap_inter_op_edge_t *edges;
     size_t edge_count, edge_capacity;
     int *in_port, *out_port;
-    double *value; /* per out port of a node: least cost from there on */
-    double *first; /* scratch, per in port */
-    double limit;  /* stages and boundaries above it are not used */
-    bool use_max;  /* combine by max (smallest bottleneck) instead of sum */
+    ap_inter_op_labels_t *value; /* per out port of a node: what is from there on */
+    ap_inter_op_labels_t *first; /* scratch, per in port */
+    bool levels;                 /* nodes are told apart by the stages that follow */
+    double limit;                /* of the period */
+    bool use_max; /* combine by max (smallest bottleneck, windows aside) instead of sum */
 } ap_inter_op_graph_t;
+
+/* A whole pipeline of the last run. */
+typedef struct ap_inter_op_start {
+    int node; /* -1: there is none */
+    int label;
+} ap_inter_op_start_t;
 
 /* How large a graph may be, and which plans it must hold. */
 typedef struct ap_inter_op_build {
@@ -182,15 +213,47 @@ xm_status_t ap_inter_op_graph_build(ap_inter_op_space_t *space, const ap_inter_o
                                     ap_inter_op_graph_t *graph, bool *too_large);
 void ap_inter_op_graph_free(ap_inter_op_graph_t *graph);
 
-/* Runs the programme under graph->limit; returns the least cost (INFINITY: none) and in *start the
- * node that gives it. */
-double ap_inter_op_graph_run(ap_inter_op_graph_t *graph, int *start);
+/* Runs the programme under graph->limit; returns the least cost (INFINITY: none) and in *start what
+ * has it. */
+double ap_inter_op_graph_run(ap_inter_op_graph_t *graph, ap_inter_op_start_t *start);
 
-/* Asks for the costs of the boundaries that the last run crosses from a node on, of which only the
+/* Asks for the costs of the boundaries that a pipeline of the last run crosses, of which only the
  * least were known. *changed: that run counts no longer, for they are above. */
-xm_status_t ap_inter_op_graph_settle(ap_inter_op_graph_t *graph, int start, double value,
-                                     bool *changed);
+xm_status_t ap_inter_op_graph_settle(ap_inter_op_graph_t *graph, const ap_inter_op_start_t *start,
+                                     double value, bool *changed);
+/* The same for one boundary; *above: it costs more than its bound and than @p known. */
+xm_status_t ap_inter_op_settle_one(const ap_inter_op_graph_t *graph, const ap_inter_op_node_t *node,
+                                   int out, int in, double known, bool *above);
 
-/* Repeats the choices of the last run from a node on; returns the number of stages. */
-int ap_inter_op_graph_trace(const ap_inter_op_graph_t *graph, int start,
+/* Writes a pipeline of the last run as stages and returns their number. */
+int ap_inter_op_graph_trace(const ap_inter_op_graph_t *graph, const ap_inter_op_start_t *start,
                             ap_inter_op_stage_t *stages);
+
+/* The node that a value belongs to. */
+int ap_inter_op_node_behind(const ap_inter_op_graph_t *graph, int value);
+
+/* The stage that an edge is, after a stage that leaves its output so. */
+void ap_inter_op_stage_of(const ap_inter_op_graph_t *graph, const ap_inter_op_node_t *node, int out,
+                          const ap_inter_op_edge_t *edge, ap_inter_op_stage_t *stage);
+
+/* Fills in sum, period and objective of a plan. */
+void ap_inter_op_measure(const ap_inter_op_problem_t *problem, const ap_inter_op_stage_t *stages,
+                         int count, ap_inter_op_result_t *result);
+
+/* Plans judged and kept (planner/inter_op/judge.c). */
+typedef struct ap_inter_op_judge {
+    const ap_inter_op_problem_t *problem;
+    ap_inter_op_result_t *best; /* the fastest so far */
+    bool stopped;               /* the caller has asked to stop; it is not asked again */
+    bool misfit;                /* some plan was left out as its memory does not allow it */
+    xm_status_t status;
+} ap_inter_op_judge_t;
+
+bool ap_inter_op_must_stop(ap_inter_op_judge_t *judge);
+/* Keeps a measured plan if it is the best so far; of equal ones the first stays. */
+void ap_inter_op_consider(ap_inter_op_judge_t *judge, const ap_inter_op_stage_t *stages,
+                          const ap_inter_op_result_t *measured);
+
+/* Judges the plans of a graph in the order of their objectives, as far as @p budget simulations go;
+ * returns what the objectives of all others are not below. */
+double ap_inter_op_enumerate(ap_inter_op_judge_t *judge, ap_inter_op_graph_t *graph, int budget);

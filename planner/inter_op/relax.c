@@ -114,14 +114,15 @@ double *ap_inter_op_relax_alloc(const ap_inter_op_space_t *space)
 }
 
 /* The last layers that a stage can have so that neither layers are left without devices nor devices
- * without layers: with no device left it must end the model, otherwise it must not. */
+ * without layers: with no device left it must end the model, otherwise it must not, unless the rest
+ * may be left out. */
 static void last_layers(const ap_inter_op_space_t *space, int submesh, int layer, int left,
                         int *begin, int *end)
 {
     int reach = space->reach[submesh * space->layers + layer];
 
     *begin = left == 0 ? space->layers - 1 : layer;
-    *end = left == 0 ? space->layers : space->layers - 1;
+    *end = ap_inter_op_may_end(space, left) ? space->layers : space->layers - 1;
     *end = reach < *end ? reach : *end;
 }
 
@@ -161,6 +162,7 @@ static void spread(const ap_inter_op_space_t *space, int submesh, int devices, b
 double ap_inter_op_relax_before(const ap_inter_op_space_t *space, bool use_max, double *before)
 {
     const ap_inter_op_band_t *all = &space->everywhere;
+    double least = INFINITY;
 
     for (size_t i = 0; i < all->size; ++i) {
         before[i] = INFINITY;
@@ -174,7 +176,23 @@ double ap_inter_op_relax_before(const ap_inter_op_space_t *space, bool use_max, 
             }
         }
     }
-    return before[ap_inter_op_band_at(all, 0, space->layers)];
+    for (int left = 0; left < space->total; ++left) {
+        if (ap_inter_op_may_end(space, left)) {
+            least = fmin(least, before[ap_inter_op_band_at(all, left, space->layers)]);
+        }
+    }
+    return least;
+}
+
+void ap_inter_op_relax_end(const ap_inter_op_space_t *space, const ap_inter_op_band_t *band,
+                           double *values)
+{
+    for (int left = 0; left < space->total; ++left) {
+        if (ap_inter_op_may_end(space, left) && band->low[left] <= space->layers &&
+            band->high[left] == space->layers) {
+            values[ap_inter_op_band_at(band, left, space->layers)] = 0.0;
+        }
+    }
 }
 
 /* The minimum cost from one place on, over all submeshes and last layers. The window of finite
@@ -214,8 +232,8 @@ void ap_inter_op_relax_after(const ap_inter_op_space_t *space, const ap_inter_op
     for (size_t i = 0; i < band->size; ++i) {
         values[i] = INFINITY;
     }
-    if (in_place && band->high[0] == space->layers) {
-        values[ap_inter_op_band_at(band, 0, space->layers)] = 0.0;
+    if (in_place) {
+        ap_inter_op_relax_end(space, band, values);
     }
     find_window(space, band, after, 0, space->low, space->high);
     for (int devices = 1; devices <= space->total; ++devices) {

@@ -89,8 +89,6 @@ static xm_status_t find_equal_ranges(ap_stage_table_t *table)
     return XM_OK;
 }
 
-/* Asks stage.h; every question counts, as a measure of the work in the tests and in the timing
- * tables. */
 /* Numbers the boundary layouts. A state is ((submesh, variant), input, output, memory level),
  * and its two boundary layouts (ports in the identifiers) are all that its neighbours see: the
  * logical shape with the spec of the input, or of the output. All memory levels have the same
@@ -152,17 +150,23 @@ static xm_status_t make_tables(ap_stage_table_t *table)
     size_t devices = (size_t)table->params.hosts * (size_t)table->params.devices_per_host;
 
     table->cost = malloc(count * sizeof(*table->cost));
+    table->certain = malloc(count * sizeof(*table->certain));
+    table->forward = malloc(count * sizeof(*table->forward));
+    table->backward = malloc(count * sizeof(*table->backward));
+    table->once = malloc(count * sizeof(*table->once));
     table->successors = calloc(count, sizeof(*table->successors));
     table->in_port = malloc(states * sizeof(*table->in_port));
     table->out_port = malloc(states * sizeof(*table->out_port));
     table->boundary_kind = calloc((size_t)table->layers, sizeof(int));
     table->boundary_place = calloc(devices, sizeof(int));
-    if (table->cost == NULL || table->successors == NULL || table->in_port == NULL ||
-        table->out_port == NULL || table->boundary_kind == NULL || table->boundary_place == NULL) {
+    if (table->cost == NULL || table->certain == NULL || table->forward == NULL ||
+        table->backward == NULL || table->once == NULL || table->successors == NULL ||
+        table->in_port == NULL || table->out_port == NULL || table->boundary_kind == NULL ||
+        table->boundary_place == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu stage costs", count);
     }
     for (size_t i = 0; i < count; ++i) {
-        table->cost[i] = INFINITY;
+        table->cost[i] = table->certain[i] = INFINITY;
     }
     number_ports(table, (int)states);
     number_boundaries(table);
@@ -188,15 +192,16 @@ static xm_status_t make_rows(ap_stage_table_t *table)
     cells = (size_t)table->rows * (size_t)table->submesh_count;
     bounds = cells * (size_t)table->recompute_modes;
     table->least = malloc(bounds * sizeof(*table->least));
+    table->least_certain = malloc(bounds * sizeof(*table->least_certain));
     table->again = calloc(cells, sizeof(*table->again));
     table->room = malloc(bounds * sizeof(*table->room));
     table->filled = calloc(cells, sizeof(*table->filled));
-    if (table->least == NULL || table->again == NULL || table->room == NULL ||
-        table->filled == NULL) {
+    if (table->least == NULL || table->least_certain == NULL || table->again == NULL ||
+        table->room == NULL || table->filled == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu stages", cells);
     }
     for (size_t i = 0; i < bounds; ++i) {
-        table->least[i] = INFINITY;
+        table->least[i] = table->least_certain[i] = INFINITY;
         table->room[i] = -1;
     }
     return XM_OK;
@@ -287,20 +292,12 @@ static xm_status_t open_contexts(ap_stage_table_t *table)
     return status;
 }
 
-/* Lists the recompute modes that stages may choose between, and the objective of the schedule: the
- * weight half of a backward pass is a third of a stage's time, or a quarter where all stages run
- * the forward pass twice. `rounds` is B / fill; 1e-9 keeps a quotient that is whole from being
- * rounded down by floating-point error. */
+/* Lists the recompute modes that stages may choose between. */
 static void list_recompute_modes(ap_stage_table_t *table)
 {
-    const ap_stage_table_params_t *params = &table->params;
-    double weight = params->recompute == AP_RECOMPUTE_ON ? 0.25 : 1.0 / 3.0;
-
-    table->recompute_modes = params->recompute == AP_RECOMPUTE_AUTO ? 2 : 1;
-    table->recomputes[0] = params->recompute == AP_RECOMPUTE_ON;
+    table->recompute_modes = table->params.recompute == AP_RECOMPUTE_AUTO ? 2 : 1;
+    table->recomputes[0] = table->params.recompute == AP_RECOMPUTE_ON;
     table->recomputes[1] = true;
-    table->fill = ap_schedule_fill_share(params->schedule, weight);
-    table->rounds = (int64_t)floor(params->micro_batches / table->fill + 1e-9);
 }
 
 bool ap_stage_table_has_room(const ap_device_classes_t *classes, int devices_per_host,
@@ -444,10 +441,15 @@ void ap_stage_table_destroy(ap_stage_table_t *table)
     free(table->out_port);
     free(table->in_port);
     free(table->successors);
+    free(table->once);
+    free(table->backward);
+    free(table->forward);
+    free(table->certain);
     free(table->cost);
     free(table->filled);
     free(table->room);
     free(table->again);
+    free(table->least_certain);
     free(table->least);
     free(table->row);
     free(table->same_as);

@@ -11,13 +11,11 @@
  * memory limits how many stages may follow, plans that need less memory are configurations as well
  * (`lean_plans`), among them those that recompute, if stages may choose.
  *
- * The objective is that of the schedule for m micro-batches and stages t_i with transfers b_i,
- *
- *     T = a (sum t_i + sum b_i) + (m - a) max(t_i, b_i)
- *
- * where a is what filling the pipeline costs (ap_schedule_fill_share()): 1 under 1f1b, so this is
- * inter_op.h's. For others it is an estimate, exact for equal stages; the simulation has the last
- * word. The search rounds m / a down, which can cost it one bottleneck times a.
+ * Stages are chosen in two searches. The first proposes: with the objective of inter_op.h, in which
+ * a stage's time contains its share of what happens once a step, and which for schedules that fill
+ * the pipeline faster counts the share of the sum that ap_schedule_fill_share() says. The second
+ * proves: its objective has only what every step contains for certain, so it is a bound. Both have
+ * their plans simulated (planner/pipeline/step.h), and the fastest is taken.
  *
  * Ranges of equal layers (by ap_graph_layer_hash()) are asked for once, and only where a stage can
  * be part of a plan fast enough, by the bounds of inter_op.h. Threads: one at a time per object.
@@ -32,6 +30,10 @@
 #include "planner/stage.h"
 
 typedef struct ap_stage_table ap_stage_table_t;
+
+/** Steps are below the estimates of the search by a hundredth at most: forward passes of an early
+ * stage may run while the first micro-batch is on its way. */
+#define AP_STAGE_TABLE_ESTIMATED 0.99
 
 /** What is borrowed must outlive the table. */
 typedef struct ap_stage_table_params {
@@ -49,12 +51,10 @@ typedef struct ap_stage_table_params {
     bool lean_plans;      /**< where memory binds, plan for less memory as well (dearer to make) */
     bool all_submeshes;   /**< every number of hosts and devices, see ap_inter_op_submeshes() */
     bool free_boundaries; /**< slice as if transfers between stages took no time */
-    bool steady;          /**< look for the least bottleneck, the sum second */
+    bool spare_hosts;     /**< hosts may be left out, the last in the order */
     const ap_space_t *space;      /**< part of the space to search, NULL: all */
     const ap_planner_pin_t *pins; /**< the only stages there are; NULL: all */
     int pin_count;
-    double worth; /**< only plans whose objective is below are of interest, in seconds; 0: all.
-                     Stages that none of them can have are not priced. */
     bool (*stop)(void *arg); /**< as in ap_inter_op_problem_t */
     void *stop_arg;
 } ap_stage_table_params_t;
@@ -83,35 +83,31 @@ xm_status_t ap_stage_table_create(const ap_stage_table_params_t *params, ap_stag
 void ap_stage_table_arrange(ap_stage_table_t *table, const ap_device_classes_t *classes,
                             ap_cross_mesh_t *cross_mesh);
 
-/** From now on only plans with an objective below @p seconds are looked for: solving ends early,
- * with XM_ERR_NO_SOLUTION, where there is none. 0: all are. */
+/** From now on only plans with a step below @p seconds are looked for: solving ends early, with
+ * XM_ERR_NO_SOLUTION, where there is none. 0: all are. */
 void ap_stage_table_beat(ap_stage_table_t *table, double seconds);
 
 /**
  * Stage slicing over the table; stage limits as in ap_inter_op_problem_t. Prices the stages that
- * can matter as it goes. XM_ERR_NO_SOLUTION also when no plan is worth it.
+ * can matter as it goes. In the result `seconds` is the simulated step, and `bound` a step that no
+ * plan of these stages is below. XM_ERR_NO_SOLUTION also when no plan is worth it; `bound` is set
+ * then, too.
  */
 xm_status_t ap_stage_table_solve(ap_stage_table_t *table, int min_stages, int max_stages,
                                  ap_inter_op_result_t *result);
 
 /**
- * A bound, cheap to have: no plan of this table is faster. Boundaries take no time, a stage is as
- * fast as without a memory limit, and what it keeps is divided among its devices without waste.
- * XM_ERR_NO_SOLUTION: not even so is there a plan.
+ * An estimate of the best step, cheap to have: the objective where boundaries take no time, a stage
+ * is as fast as without a memory limit, and what it keeps is divided among its devices without
+ * waste. XM_ERR_NO_SOLUTION: not even so is there a plan.
  */
+xm_status_t ap_stage_table_estimate(ap_stage_table_t *table, int min_stages, int max_stages,
+                                    double *seconds);
+
+/** A bound, cheap to have: no step of this table is below, as far as the stages that are planned
+ * freely do the least for each micro-batch. */
 xm_status_t ap_stage_table_bound(ap_stage_table_t *table, int min_stages, int max_stages,
                                  double *seconds);
-
-/** A bound for any schedule: the devices of the busiest stage work this long. */
-xm_status_t ap_stage_table_busy_bound(ap_stage_table_t *table, int min_stages, int max_stages,
-                                      double *seconds);
-
-/**
- * The first bound for the table of the same case with recomputation, if this one is without: every
- * stage runs its forward pass again, in no less than its FLOP take. Memory is not looked at.
- */
-xm_status_t ap_stage_table_bound_recomputing(ap_stage_table_t *table, int min_stages,
-                                             int max_stages, double *seconds);
 
 /** What a stage of the result is. */
 void ap_stage_table_config(const ap_stage_table_t *table, const ap_inter_op_stage_t *stage,

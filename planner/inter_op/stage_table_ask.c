@@ -13,7 +13,10 @@ int ap_stage_table_most_successors(const ap_stage_table_t *table, int first, int
     int left = total - table->submeshes[submesh].hosts * table->submeshes[submesh].devices;
     bool all_layers = first == 0 && last == table->layers - 1;
 
-    if ((left == 0) != all_layers) {
+    if (all_layers) {
+        return left == 0 || table->params.spare_hosts ? 0 : -1;
+    }
+    if (left == 0) {
         return -1;
     }
     return table->layers - 1 - last < left ? table->layers - 1 - last : left;

@@ -41,11 +41,16 @@ static void count_spec(ap_stage_variant_t *variant, ap_spec_t spec)
 }
 
 /* A bound over all logical shapes. */
-static void keep_least(ap_stage_table_t *table, size_t cell, const ap_stage_cost_t *cost)
+static void keep_least(ap_stage_table_t *table, int first, size_t cell, const ap_stage_cost_t *cost)
 {
-    double *least = &table->least[cell * (size_t)table->recompute_modes];
+    double objective = ap_stage_objective(cost, table->params.micro_batches);
+    double certain = first == 0 ? objective : cost->forward + cost->backward;
 
-    *least = fmin(*least, ap_stage_objective(cost, table->params.micro_batches));
+    table->forward_share =
+        fmax(table->forward_share, cost->forward / (cost->forward + cost->backward));
+    cell *= (size_t)table->recompute_modes;
+    table->least[cell] = fmin(table->least[cell], objective);
+    table->least_certain[cell] = fmin(table->least_certain[cell], certain);
 }
 
 /* Finds how many stages could follow each stage at best. What any plan keeps on all its devices
@@ -130,7 +135,7 @@ static xm_status_t bounding_pass_range(ap_stage_table_t *table, int first, int l
             }
             table->memory_binds = table->memory_binds ||
                                   ap_stage_table_successors(table, first, submesh, &cost) < most;
-            keep_least(table, ap_stage_table_cell(table, first, last, submesh), &cost);
+            keep_least(table, first, ap_stage_table_cell(table, first, last, submesh), &cost);
         }
     }
     return XM_OK;
@@ -146,10 +151,12 @@ static xm_status_t bound_recomputing(ap_stage_table_t *table, int first, int las
     for (int submesh = 0; submesh < table->submesh_count && status == XM_OK; ++submesh) {
         size_t cell = ap_stage_table_cell(table, first, last, submesh);
         double *least = &table->least[cell * (size_t)table->recompute_modes];
+        double *certain = &table->least_certain[cell * (size_t)table->recompute_modes];
 
         least[1] = least[0] + table->again[cell];
+        certain[1] = certain[0] + table->again[cell];
         if (table->room[cell * (size_t)table->recompute_modes] < 0) {
-            least[0] = INFINITY;
+            least[0] = certain[0] = INFINITY;
         }
     }
     return status;

@@ -51,7 +51,18 @@ static void store(ap_stage_table_t *table, const ap_stage_query_t *query, int su
                     (size_t)table->config_count +
                 (size_t)config;
 
-    table->cost[at] = ap_stage_objective(cost, table->params.micro_batches);
+    double objective = ap_stage_objective(cost, table->params.micro_batches);
+
+    table->forward_share =
+        fmax(table->forward_share, cost->forward / (cost->forward + cost->backward));
+    table->cost[at] =
+        objective * (1.0 + (table->params.spare_hosts ? AP_TABLE_HOST * query->hosts : 0.0));
+    table->backward[at] = cost->backward;
+    table->forward[at] = cost->forward;
+    table->once[at] = cost->sync + cost->update;
+    /* What the first stage does once a step comes after all else; that of others may hide behind
+     * the passes of those before them. */
+    table->certain[at] = query->first == 0 ? objective : cost->forward + cost->backward;
     table->successors[at] = ap_stage_table_successors(table, query->first, submesh, cost);
 }
 
@@ -249,11 +260,11 @@ xm_status_t ap_stage_table_reach(ap_stage_table_t *table, double threshold)
     }
     /* The problem of the bounds: recompute modes are its configurations, and boundaries are
      * free. */
-    ap_stage_table_problem(table, &problem);
+    ap_stage_table_problem(table, ap_stage_table_share(table), &problem);
     problem.config_count = table->recompute_modes;
     problem.cost = table->least;
     /* Every stage of every plan below the threshold is marked. */
-    status = ap_inter_op_useful(&problem, threshold, useful);
+    status = ap_inter_op_useful(&problem, threshold / ap_stage_table_share(table), useful);
     for (int range = 0; range < layers * layers && status == XM_OK; ++range) {
         /* A range that equals an earlier one is priced there. */
         int same = table->same_as[range];

@@ -34,8 +34,6 @@ struct ap_stage_table {
     ap_stage_context_t **context; /* [recompute mode][class of devices] */
     bool recomputes[AP_TABLE_RECOMPUTE_MODES];
     int recompute_modes;
-    double fill;    /* share of the stages' times that filling the pipeline costs */
-    int64_t rounds; /* T / fill = sum + (rounds - 1) * bottleneck, rounded down */
     int layers;
     ap_submesh_t submeshes[AP_TABLE_SUBMESHES];
     int class_of[AP_TABLE_SUBMESHES]; /* devices of such a submesh */
@@ -54,15 +52,20 @@ struct ap_stage_table {
     int rows;
     double *least; /* [row][submesh][recompute mode]: seconds of the best plan, specs and memory
                       aside */
+    double *least_certain; /* the same without what is done once a step, but by the first stage */
     double *again; /* [row][submesh]: seconds that running the forward pass again takes at least */
     int32_t *
         room; /* [row][submesh][recompute mode]: stages that any plan could allow after it, or -1 */
     bool *filled; /* [row][submesh]: its configurations are in the tables */
-    double *cost; /* [row][submesh][configuration] */
+    /* [row][submesh][configuration]: seconds for each micro-batch, its share of what happens once a
+     * step included; seconds that a step has for certain; passes; what happens once. */
+    double *cost, *certain, *forward, *backward, *once;
     int32_t *successors;
     int *in_port, *out_port;
     int *boundary_kind, *boundary_place;
-    double beat; /* only objectives below are looked for; 0: all */
+    double forward_share; /* the most of a stage's passes that are forward */
+    bool paced;           /* which of two bounds is the better one, see make_bound() */
+    double beat;          /* only steps below are looked for; 0: all */
     int64_t evaluated;
     bool failed; /* a boundary cost could not be computed; why */
     char failure[512];
@@ -112,8 +115,16 @@ xm_status_t ap_stage_table_bounding_pass(ap_stage_table_t *table);
 int ap_stage_table_level_in_flight(const ap_stage_table_t *table, const ap_stage_query_t *query,
                                    int level);
 
-/* The table as a problem of stage slicing. */
-void ap_stage_table_problem(ap_stage_table_t *table, ap_inter_op_problem_t *problem);
+/* What a stage's cost has more than its seconds, for each host: of plans that are as fast, the one
+ * that leaves hosts out comes first. */
+static const double AP_TABLE_HOST = 1e-7;
 
-/* Prices the stages that a plan with T below @p threshold can have. */
+/* The table as a problem of stage slicing. */
+void ap_stage_table_problem(const ap_stage_table_t *table, double share,
+                            ap_inter_op_problem_t *problem);
+
+/* The share of the sum in the objective of the search that proposes. */
+double ap_stage_table_share(const ap_stage_table_t *table);
+
+/* Prices the stages that a plan estimated below @p threshold seconds can have. */
 xm_status_t ap_stage_table_reach(ap_stage_table_t *table, double threshold);

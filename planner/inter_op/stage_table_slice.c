@@ -4,9 +4,6 @@
  * what a result's stages are. The search runs on stages priced so far. Whether those are enough is
  * proved, not assumed: a plan below the threshold that was used to price is the best of all,
  * because every stage of a faster plan was priced as well.
- *
- * Searches are in units of T / fill, as inter_op.h knows only sum + (rounds - 1) * bottleneck;
- * results are turned back at the end.
  */
 
 #include <math.h>
@@ -17,8 +14,8 @@
 #include "planner/inter_op/stage_table.h"
 #include "planner/inter_op/stage_table_private.h"
 
-/* So many micro-batches that the sum counts for nothing beside the bottleneck. */
-static const int64_t STEADY = 1 << 30;
+/* The share of the sum that a bound counts where filling the pipeline may cost next to nothing. */
+static const double NOTHING = 1.0 / 1024.0;
 
 /* Port = (submesh * variants + variant) * specs + spec; see number_ports() in stage_table.c. */
 static ap_spec_t side_of_port(const ap_stage_table_t *table, int port, ap_cross_mesh_side_t *side)
@@ -112,9 +109,56 @@ static double boundary_lower_bound(void *arg, const ap_inter_op_boundary_t *at)
     return seconds;
 }
 
-/* What all searches over this table have in common. */
-void ap_stage_table_problem(ap_stage_table_t *table, ap_inter_op_problem_t *problem)
+/* The smallest part of a transfer that counts in a window: a window of d micro-batches goes by
+ * whole times only. */
+static double certain_part(const ap_stage_table_t *table, int most_stages)
 {
+    int rounds = table->params.micro_batches - 1;
+    int most = ap_schedule_ahead(table->params.schedule) * (most_stages - 1) + 1;
+    double part = 1.0;
+
+    for (int d = 1; d <= most && rounds > 0; ++d) {
+        part = fmin(part, (double)(rounds / d * d) / rounds);
+    }
+    return part;
+}
+
+/* The share of the sum that the first search counts. The weight half of a backward pass is a third
+ * of a stage's time, or a quarter where all stages run the forward pass twice. */
+double ap_stage_table_share(const ap_stage_table_t *table)
+{
+    bool twice = table->params.recompute == AP_RECOMPUTE_ON;
+
+    return ap_schedule_fill_share(table->params.schedule, twice ? 0.25 : 1.0 / 3.0);
+}
+
+/* Makes the objective of a problem a bound of steps. Under gpipe it is as it stands, for all
+ * forward passes come before all backward passes. Under other schedules forward passes of the
+ * busiest stage may run while the first micro-batch is on its way: either the whole sum counts and
+ * the forward passes after the first do not (@p paced), or all the passes of the busiest stage
+ * count and next to nothing of the sum. Returns the share of the sum. */
+static double make_bound(const ap_stage_table_t *table, bool paced, ap_inter_op_problem_t *problem)
+{
+    ap_schedule_kind_t kind = table->params.schedule;
+    double share = kind == AP_SCHEDULE_GPIPE || paced ? 1.0 : NOTHING;
+
+    ap_stage_table_problem(table, share, problem);
+    if (paced) {
+        problem->micro_batches =
+            1 + (int64_t)((table->params.micro_batches - 1) * (1.0 - table->forward_share));
+    }
+    problem->clock.delayed = ap_schedule_splits(kind) ? 0.5 : 0.0;
+    return share;
+}
+
+/* What all searches over this table have in common. A sum that counts for a share of its own makes
+ * other units: T / share = sum + (B / share - 1) * period, B / share rounded down; 1e-9 keeps a
+ * quotient that is whole from being rounded down by floating-point error. */
+void ap_stage_table_problem(const ap_stage_table_t *table, double share,
+                            ap_inter_op_problem_t *problem)
+{
+    ap_schedule_kind_t kind = table->params.schedule;
+
     *problem = (ap_inter_op_problem_t)AP_INTER_OP_PROBLEM_INIT;
     problem->layers = table->layers;
     problem->hosts = table->params.hosts;
@@ -126,37 +170,138 @@ void ap_stage_table_problem(ap_stage_table_t *table, ap_inter_op_problem_t *prob
     problem->max_successors = table->successors;
     problem->range_row = table->row;
     problem->allowed = table->allowed;
-    problem->micro_batches = table->rounds;
+    problem->micro_batches = (int64_t)floor(table->params.micro_batches / share + 1e-9);
+    problem->clock = (ap_inter_op_clock_t){.ahead = ap_schedule_ahead(kind),
+                                           .station = kind == AP_SCHEDULE_GPIPE ? 1.0 : 0.5,
+                                           .certain = 1.0};
     problem->ordered = true;
+    problem->spare_hosts = table->params.spare_hosts;
     problem->stop = table->params.stop;
     problem->stop_arg = table->params.stop_arg;
 }
 
-/* Searches once over what is priced by now. With `steady`, the bottleneck is all that counts; the
- * objective is then computed for the true number of micro-batches. */
-static xm_status_t slice(ap_stage_table_t *table, int min_stages, int max_stages, double known,
-                         ap_inter_op_result_t *result)
+/* A search over this table at work. */
+typedef struct slicing {
+    ap_stage_table_t *table;
+    double share;
+    ap_pipeline_stage_t *stages; /* scratch of the judge */
+    ap_pipeline_transfer_t *transfers;
+} slicing_t;
+
+static xm_status_t price_transfer(ap_stage_table_t *table, const ap_inter_op_stage_t *stages,
+                                  int index, ap_pipeline_transfer_t *priced)
 {
-    ap_inter_op_problem_t problem;
+    const ap_inter_op_stage_t *source = &stages[index], *target = &stages[index + 1];
+    ap_inter_op_boundary_t at = {
+        target->first_layer,
+        table->out_port[source->submesh * table->config_count + source->config],
+        table->in_port[target->submesh * table->config_count + target->config],
+        target->first_device};
+    ap_cross_mesh_tensor_t tensor;
+    ap_cross_mesh_transfer_t transfer = {.count = 0};
+    ap_cross_mesh_cost_t cost;
+    ap_link_load_t *links;
     xm_status_t status;
 
-    ap_stage_table_problem(table, &problem);
-    problem.min_stages = min_stages;
-    problem.max_stages = max_stages;
-    problem.known = known;
-    /* The cutoff only holds for the objective T, not for the bottleneck alone. */
-    problem.worth = table->params.steady ? 0.0 : table->beat / table->fill;
-    problem.micro_batches = table->params.steady ? STEADY : table->rounds;
-    if (!table->params.free_boundaries) {
-        problem.boundary = boundary_seconds;
-        problem.boundary_lower_bound = boundary_lower_bound;
-        problem.boundary_arg = table;
-        problem.boundary_kind = table->boundary_kind;
-        problem.boundary_place = table->boundary_place;
-        problem.in_port = table->in_port;
-        problem.out_port = table->out_port;
+    (void)find_transfer(table, &at, &tensor, &transfer);
+    status = ap_cross_mesh_cost(table->params.cross_mesh, &transfer, &cost);
+    *priced = (ap_pipeline_transfer_t){.from = index, .to = index + 1};
+    if (status == XM_OK) {
+        status =
+            ap_cross_mesh_loads(table->params.cross_mesh, &transfer, &links, &priced->link_count);
     }
-    status = ap_inter_op_solve(&problem, result);
+    if (status == XM_OK) {
+        priced->links = links;
+        priced->forward = cost.forward;
+        priced->backward = cost.backward;
+    }
+    return status;
+}
+
+static void fill_stage(const ap_stage_table_t *table, const ap_inter_op_stage_t *stage,
+                       ap_pipeline_stage_t *filled)
+{
+    size_t at = ap_stage_table_cell(table, stage->first_layer, stage->last_layer, stage->submesh) *
+                    (size_t)table->config_count +
+                (size_t)stage->config;
+
+    *filled = (ap_pipeline_stage_t){
+        .forward = table->forward[at],
+        .backward = table->backward[at],
+        .once = table->once[at],
+        .recompute =
+            table->recomputes[table->levels[stage->config % table->level_count].recompute_mode]};
+}
+
+/* Seconds that stand for a plan that its schedule cannot have. */
+static const double LAST_RESORT = 1e15;
+
+/* Simulates a plan of the search under its schedule, in the search's units. */
+static double judge(void *arg, const ap_inter_op_stage_t *stages, int count)
+{
+    const slicing_t *slicing = arg;
+    ap_stage_table_t *table = slicing->table;
+    ap_pipeline_step_t step = {.kind = table->params.schedule,
+                               .micro_batches = table->params.micro_batches,
+                               .stages = slicing->stages,
+                               .stage_count = count,
+                               .transfers = slicing->transfers};
+    double seconds = INFINITY;
+    xm_status_t status = XM_OK;
+
+    /* Whoever puts the plan under the schedule says what is wrong; any other plan is better. */
+    if (step.kind == AP_SCHEDULE_PIPEDREAM_2BW && count > step.micro_batches) {
+        return LAST_RESORT;
+    }
+    for (int i = 0; i < count; ++i) {
+        fill_stage(table, &stages[i], &slicing->stages[i]);
+    }
+    while (step.transfer_count < count - 1 && status == XM_OK) {
+        status = price_transfer(table, stages, step.transfer_count,
+                                &slicing->transfers[step.transfer_count]);
+        ++step.transfer_count;
+    }
+    if (status == XM_OK) {
+        status = ap_pipeline_step_seconds(&step, &seconds);
+    }
+    for (int i = 0; i < step.transfer_count; ++i) {
+        free((void *)slicing->transfers[i].links);
+    }
+    return status == XM_OK ? seconds / slicing->share : boundary_failed(table);
+}
+
+/* Simulations of a search besides those of its best plans: so many that a long step takes no longer
+ * than a short one. */
+static int judgements(const ap_stage_table_t *table)
+{
+    enum { PASSES = 1 << 18, MOST = 4096 };
+    int most = (int)(PASSES / ((int64_t)4 * table->params.micro_batches));
+
+    return most < MOST ? most : MOST;
+}
+
+/* Searches once over what is priced by now. *result is in seconds. */
+static xm_status_t run(slicing_t *slicing, ap_inter_op_problem_t *problem,
+                       ap_inter_op_result_t *result)
+{
+    ap_stage_table_t *table = slicing->table;
+    xm_status_t status;
+
+    if (!table->params.free_boundaries) {
+        problem->boundary = boundary_seconds;
+        problem->boundary_lower_bound = boundary_lower_bound;
+        problem->boundary_arg = table;
+        problem->boundary_kind = table->boundary_kind;
+        problem->boundary_place = table->boundary_place;
+        problem->in_port = table->in_port;
+        problem->out_port = table->out_port;
+    }
+    problem->judge = table->params.free_boundaries ? NULL : judge;
+    problem->judge_arg = slicing;
+    status = ap_inter_op_solve(problem, result);
+    result->bound *= slicing->share;
+    result->objective *= slicing->share;
+    result->seconds *= slicing->share;
     /* A boundary that could not be priced makes any result worthless. */
     if (table->failed) {
         if (status == XM_OK) {
@@ -164,28 +309,70 @@ static xm_status_t slice(ap_stage_table_t *table, int min_stages, int max_stages
         }
         return xm_error_set(XM_ERR_INTERNAL, "the cost of a stage boundary: %s", table->failure);
     }
-    if (status == XM_OK) {
-        result->objective = result->sum + (double)(table->rounds - 1) * result->bottleneck;
-    }
     return status;
 }
 
-/* Bounds the objective by a search over given costs without boundaries, in the units of the search
- * (objectives over `fill`). */
-static xm_status_t bound(ap_stage_table_t *table, const double *cost, const int32_t *successors,
-                         int min_stages, int max_stages, double *seconds)
+/* The search that proposes. */
+static xm_status_t propose(slicing_t *slicing, int min_stages, int max_stages, double known,
+                           ap_inter_op_result_t *result)
 {
+    ap_stage_table_t *table = slicing->table;
     ap_inter_op_problem_t problem;
+
+    slicing->share = ap_stage_table_share(table);
+    ap_stage_table_problem(table, slicing->share, &problem);
+    problem.min_stages = min_stages;
+    problem.max_stages = max_stages;
+    problem.known = known / slicing->share;
+    problem.worth = table->beat / slicing->share;
+    return run(slicing, &problem, result);
+}
+
+/* The search that proves: no step of the stages priced is below *bound. It may find a faster plan,
+ * which then takes the place of the other; there is none to begin with where it has no stages. */
+static xm_status_t prove(slicing_t *slicing, int min_stages, int max_stages,
+                         ap_inter_op_result_t *result)
+{
+    ap_stage_table_t *table = slicing->table;
+    int most = ap_stage_table_most_stages(table);
+    ap_inter_op_result_t found = {0};
+    ap_inter_op_problem_t problem;
+    xm_status_t status;
+
+    slicing->share = make_bound(table, table->paced, &problem);
+    problem.cost = table->certain;
+    problem.clock.certain =
+        certain_part(table, max_stages > 0 && max_stages < most ? max_stages : most);
+    problem.min_stages = min_stages;
+    problem.max_stages = max_stages;
+    problem.worth = (result->stage_count > 0 ? result->seconds : table->beat) / slicing->share;
+    problem.judgements = judgements(table);
+    status = run(slicing, &problem, &found);
+    if (status == XM_ERR_TIMEOUT || (status == XM_ERR_NO_SOLUTION && result->stage_count > 0)) {
+        status = XM_OK;
+    }
+    if (found.stage_count > 0) {
+        ap_inter_op_result_clear(result);
+        *result = found;
+    }
+    result->bound = (1.0 - (slicing->share < 1.0 ? NOTHING : 0.0)) * found.bound;
+    return status;
+}
+
+/* Searches over the costs of the bounding pass, without boundaries. How many stages each could
+ * allow at best is part of the problem. */
+static xm_status_t outline(ap_stage_table_t *table, const double *cost, int min_stages,
+                           int max_stages, ap_inter_op_problem_t *problem, double *seconds)
+{
     ap_inter_op_result_t result;
     xm_status_t status;
 
-    ap_stage_table_problem(table, &problem);
-    problem.config_count = table->recompute_modes;
-    problem.cost = cost;
-    problem.max_successors = successors;
-    problem.min_stages = min_stages;
-    problem.max_stages = max_stages;
-    status = ap_inter_op_solve(&problem, &result);
+    problem->config_count = table->recompute_modes;
+    problem->cost = cost;
+    problem->max_successors = table->room;
+    problem->min_stages = min_stages;
+    problem->max_stages = max_stages;
+    status = ap_inter_op_solve(problem, &result);
     if (status == XM_OK) {
         *seconds = result.bound;
         ap_inter_op_result_clear(&result);
@@ -193,111 +380,42 @@ static xm_status_t bound(ap_stage_table_t *table, const double *cost, const int3
     return status;
 }
 
-/* Bounds with memory: how many stages each could allow at best is part of the problem. */
+xm_status_t ap_stage_table_estimate(ap_stage_table_t *table, int min_stages, int max_stages,
+                                    double *seconds)
+{
+    double share = ap_stage_table_share(table);
+    ap_inter_op_problem_t problem;
+    xm_status_t status;
+
+    ap_stage_table_problem(table, share, &problem);
+    status = outline(table, table->least_certain, min_stages, max_stages, &problem, seconds);
+    *seconds *= share;
+    return status;
+}
+
+/* The better of the two bounds is also the one that is worth proving. Where splitting backward
+ * passes leaves weight halves for the end, only the busiest stage counts. */
 xm_status_t ap_stage_table_bound(ap_stage_table_t *table, int min_stages, int max_stages,
                                  double *seconds)
 {
-    xm_status_t status = bound(table, table->least, table->room, min_stages, max_stages, seconds);
+    bool one = table->params.schedule == AP_SCHEDULE_GPIPE ||
+               ap_schedule_splits(table->params.schedule) ||
+               !ap_schedule_is_synchronous(table->params.schedule);
+    xm_status_t status = XM_OK;
 
-    if (status == XM_OK) {
-        *seconds *= table->fill;
-    }
-    return status;
-}
+    *seconds = 0.0;
+    for (int paced = 0; paced < (one ? 1 : 2) && status == XM_OK; ++paced) {
+        ap_inter_op_problem_t problem;
+        double share = make_bound(table, paced == 1, &problem), found = 0.0;
 
-/* The devices of the busiest stage work through all micro-batches under every schedule, so B times
- * the smallest bottleneck bounds them all. */
-xm_status_t ap_stage_table_busy_bound(ap_stage_table_t *table, int min_stages, int max_stages,
-                                      double *seconds)
-{
-    ap_inter_op_problem_t problem;
-    ap_inter_op_result_t result;
-    xm_status_t status;
-
-    ap_stage_table_problem(table, &problem);
-    problem.config_count = table->recompute_modes;
-    problem.cost = table->least;
-    problem.max_successors = table->room;
-    problem.min_stages = min_stages;
-    problem.max_stages = max_stages;
-    problem.micro_batches = STEADY;
-    status = ap_inter_op_solve(&problem, &result);
-    if (status == XM_OK) {
-        /* The bound has the sum in it, which is at most the number of stages times the bottleneck;
-         * over 2^30 micro-batches that is less than the factor takes off. */
-        *seconds = fmin(result.bottleneck, result.bound / (double)STEADY) * (1.0 - 1e-6) *
-                   table->params.micro_batches;
-        ap_inter_op_result_clear(&result);
-    }
-    return status;
-}
-
-/* Bounds the case with recomputation by the table without it, so that many such cases never need a
- * table of their own. Recomputing takes at least the forward pass' FLOPs at full speed. Memory is
- * dropped, as that other case needs less of it. */
-xm_status_t ap_stage_table_bound_recomputing(ap_stage_table_t *table, int min_stages,
-                                             int max_stages, double *seconds)
-{
-    size_t cells = (size_t)table->rows * (size_t)table->submesh_count;
-    double *cost = malloc(cells * sizeof(*cost));
-    xm_status_t status;
-
-    if (table->recompute_modes > 1 || table->recomputes[0]) {
-        free(cost);
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "the table has stages that recompute");
-    }
-
-    if (cost == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu stages", cells);
-    }
-    for (size_t cell = 0; cell < cells; ++cell) {
-        cost[cell] = table->least[cell] + table->again[cell];
-    }
-    status = bound(table, cost, NULL, min_stages, max_stages, seconds);
-    if (status == XM_OK) {
-        *seconds *= table->fill;
-    }
-    free(cost);
-    return status;
-}
-
-/* Adds the transfers that the search was told to leave out: they are part of the plan all the
- * same. */
-static void add_boundaries(ap_stage_table_t *table, ap_inter_op_result_t *result)
-{
-    result->sum = 0.0;
-    result->bottleneck = 0.0;
-    for (int i = 0; i < result->stage_count; ++i) {
-        ap_inter_op_stage_t *stage = &result->stages[i];
-
-        if (i > 0) {
-            const ap_inter_op_stage_t *source = &result->stages[i - 1];
-            int from = source->submesh * table->config_count + source->config;
-            int to = stage->submesh * table->config_count + stage->config;
-            ap_inter_op_boundary_t at = {stage->first_layer, table->out_port[from],
-                                         table->in_port[to], stage->first_device};
-
-            stage->boundary_seconds = boundary_seconds(table, &at);
+        status = outline(table, table->least_certain, min_stages, max_stages, &problem, &found);
+        found *= share < 1.0 ? share * (1.0 - NOTHING) : 1.0;
+        if (status == XM_OK && found > *seconds) {
+            table->paced = paced == 1;
+            *seconds = found;
         }
-        result->sum += stage->seconds + stage->boundary_seconds;
-        result->bottleneck =
-            fmax(result->bottleneck, fmax(stage->seconds, stage->boundary_seconds));
     }
-    result->objective = result->sum + (double)(table->rounds - 1) * result->bottleneck;
-}
-
-/* What plans must stay below, in the units of the search. It is the smaller of the limit that the
- * table was made with and the best plan that other cases have found by now. */
-static double worth_of(const ap_stage_table_t *table)
-{
-    double worth = table->params.worth > 0.0 ? table->params.worth : INFINITY;
-
-    /* A search for the smallest bottleneck has another objective than T, so no bound on T may leave
-     * stages out: all are priced. */
-    if (table->params.steady) {
-        return INFINITY;
-    }
-    return fmin(worth, table->beat > 0.0 ? table->beat : INFINITY) / table->fill;
+    return status;
 }
 
 /* Prices and searches with a rising threshold. Only stages that can be part of a plan below the
@@ -305,40 +423,33 @@ static double worth_of(const ap_stage_table_t *table)
  * itself; otherwise its T is the next threshold, since no better plan can lie above that, and
  * without a plan the threshold rises by a half. After a few rounds it goes to the limit at once, so
  * the loop ends. */
-xm_status_t ap_stage_table_solve(ap_stage_table_t *table, int min_stages, int max_stages,
-                                 ap_inter_op_result_t *result)
+static xm_status_t reach_and_propose(slicing_t *slicing, int min_stages, int max_stages,
+                                     ap_inter_op_result_t *result)
 {
     enum { ROUNDS = 8 };
-    bool steady = table->params.steady;
-    double worth = worth_of(table);
-    double threshold = 0.0;
-    double known = 0.0;
-    xm_status_t status =
-        bound(table, table->least, table->room, min_stages, max_stages, &threshold);
+    ap_stage_table_t *table = slicing->table;
+    double worth = table->beat > 0.0 ? table->beat / AP_STAGE_TABLE_ESTIMATED : INFINITY;
+    double threshold = 0.0, known = 0.0;
+    xm_status_t status = ap_stage_table_estimate(table, min_stages, max_stages, &threshold);
 
-    if (status != XM_OK) {
+    if (status != XM_OK) { /* there is no plan at all */
         return status;
     }
     /* Boundaries and memory usually cost a few per cent over the bound without them. */
-    threshold = steady ? INFINITY : 1.06 * threshold;
+    threshold *= 1.06;
     for (int i = 0;; ++i) {
         threshold = threshold < worth && i < ROUNDS ? threshold : worth;
         /* Price first, then search; stages priced for an earlier threshold are still there. */
         status = ap_stage_table_reach(table, threshold);
         if (status == XM_OK) {
-            status = slice(table, min_stages, max_stages, known, result);
+            status = propose(slicing, min_stages, max_stages, known, result);
         }
-        if (status != XM_OK && status != XM_ERR_NO_SOLUTION) {
+        if ((status != XM_OK && status != XM_ERR_NO_SOLUTION) || threshold >= worth ||
+            table->params.pins != NULL || (status == XM_OK && result->objective <= threshold) ||
+            (table->params.stop != NULL && table->params.stop(table->params.stop_arg))) {
             return status;
         }
-        if (threshold >= worth || table->params.pins != NULL ||
-            (status == XM_OK && result->objective <= threshold)) {
-            break;
-        }
         if (status == XM_OK) {
-            if (table->params.stop != NULL && table->params.stop(table->params.stop_arg)) {
-                break;
-            }
             /* A plan with this T exists, so the next search needs no guess of its own. */
             known = threshold = result->objective;
             ap_inter_op_result_clear(result);
@@ -347,16 +458,35 @@ xm_status_t ap_stage_table_solve(ap_stage_table_t *table, int min_stages, int ma
             threshold *= 1.5;
         }
     }
-    /* Everything below the threshold was priced, so the threshold bounds what was not. */
-    if (status == XM_OK) {
-        result->bound = fmin(result->bound, threshold);
-        if (table->params.free_boundaries) {
-            add_boundaries(table, result);
-        }
-        result->objective = table->fill * result->sum +
-                            (table->params.micro_batches - table->fill) * result->bottleneck;
-        result->bound = fmin(table->fill * result->bound, result->objective);
+}
+
+xm_status_t ap_stage_table_solve(ap_stage_table_t *table, int min_stages, int max_stages,
+                                 ap_inter_op_result_t *result)
+{
+    size_t most = (size_t)ap_stage_table_most_stages(table);
+    slicing_t slicing = {.table = table,
+                         .stages = calloc(most, sizeof(*slicing.stages)),
+                         .transfers = calloc(most, sizeof(*slicing.transfers))};
+    xm_status_t status;
+
+    *result = (ap_inter_op_result_t){0};
+    if (slicing.stages == NULL || slicing.transfers == NULL) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu stages", most);
+    } else {
+        status = reach_and_propose(&slicing, min_stages, max_stages, result);
     }
+    if (status == XM_OK && table->params.pins == NULL) {
+        status = ap_stage_table_reach(table, fmin(result->seconds, 1.2 * result->objective));
+    }
+    if ((status == XM_OK || (status == XM_ERR_NO_SOLUTION && table->beat > 0.0)) &&
+        !table->params.free_boundaries) {
+        double least;
+
+        (void)ap_stage_table_bound(table, min_stages, max_stages, &least); /* sets `paced` */
+        status = prove(&slicing, min_stages, max_stages, result);
+    }
+    free(slicing.transfers);
+    free(slicing.stages);
     return status;
 }
 

@@ -32,16 +32,7 @@ void ap_order_flush(const ap_schedule_t *schedule, int device, const ap_order_si
  * leaves each transfer the time of a pass to hide behind. */
 static int forwards_ahead(const ap_schedule_t *schedule, int device)
 {
-    int after = schedule->devices - device;
-
-    switch (schedule->kind) {
-    case AP_SCHEDULE_EAGER_1F1B:
-    case AP_SCHEDULE_EAGER_1F1B_W:
-    case AP_SCHEDULE_ZB_H2:
-        return 2 * after - 1;
-    default:
-        return after;
-    }
+    return ap_schedule_ahead(schedule->kind) * (schedule->devices - device - 1) + 1;
 }
 
 /* Backward passes that run between the halves of one micro-batch: the weight halves that fill the

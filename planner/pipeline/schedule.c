@@ -87,6 +87,26 @@ int64_t ap_schedule_in_flight(ap_schedule_kind_t kind, int before, int after, in
     return held < micro_batches ? held : micro_batches;
 }
 
+int ap_schedule_ahead(ap_schedule_kind_t kind)
+{
+    switch (kind) {
+    case AP_SCHEDULE_GPIPE:
+        return 0;
+    case AP_SCHEDULE_EAGER_1F1B:
+    case AP_SCHEDULE_EAGER_1F1B_W:
+    case AP_SCHEDULE_ZB_H2:
+        return 2;
+    default:
+        return 1;
+    }
+}
+
+bool ap_schedule_splits(ap_schedule_kind_t kind)
+{
+    return kind == AP_SCHEDULE_EAGER_1F1B_W || kind == AP_SCHEDULE_ZB_H1 ||
+           kind == AP_SCHEDULE_ZB_H2;
+}
+
 double ap_schedule_fill_share(ap_schedule_kind_t kind, double weight)
 {
     switch (kind) {
@@ -378,8 +398,7 @@ static void set_numbers(const ap_schedule_params_t *params, ap_schedule_t *sched
                         : kind == AP_SCHEDULE_PIPEDREAM_2BW ? DEFAULT_BATCHES
                                                             : 1;
     schedule->versions = kind == AP_SCHEDULE_PIPEDREAM_2BW ? 2 : 1;
-    schedule->split =
-        kind == AP_SCHEDULE_EAGER_1F1B_W || kind == AP_SCHEDULE_ZB_H1 || kind == AP_SCHEDULE_ZB_H2;
+    schedule->split = ap_schedule_splits(schedule->kind);
 }
 
 xm_status_t ap_schedule_create(const ap_schedule_params_t *params, ap_schedule_t **result)

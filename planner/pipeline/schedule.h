@@ -151,6 +151,13 @@ bool ap_schedule_is_synchronous(ap_schedule_kind_t kind);
 int64_t ap_schedule_in_flight(ap_schedule_kind_t kind, int before, int after,
                               int64_t micro_batches);
 
+/** So many micro-batches more than the device after it a device may have in flight: 0 says that
+ * nothing limits them. Kinds with one stage to a device and whole micro-batches only. */
+int ap_schedule_ahead(ap_schedule_kind_t kind);
+
+/** Whether backward passes come in halves. */
+bool ap_schedule_splits(ap_schedule_kind_t kind);
+
 /**
  * What filling and draining the pipeline costs, as a share of the stages' times: p equal stages of
  * t seconds take m t + share (p - 1) t. @p weight is the weight half's share of a stage's time: a

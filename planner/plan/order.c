@@ -133,12 +133,14 @@ xm_status_t ap_plan_place(const ap_plan_t *plan, const int *order, int per_rack,
 }
 
 /* The document is made anew, because the digest covers the line. */
-xm_status_t ap_plan_note(const ap_plan_t *plan, const char *optimiser, ap_plan_t **result)
+xm_status_t ap_plan_note(const ap_plan_t *plan, const char *optimiser, double bound,
+                         ap_plan_t **result)
 {
     ap_plan_params_t params = AP_PLAN_PARAMS_INIT;
 
     params.info = *ap_plan_info(plan);
     params.info.optimiser = optimiser;
+    params.info.bound = bound;
     params.stages = plan->stages;
     params.stage_count = plan->stage_count;
     params.boundaries = plan->boundaries;

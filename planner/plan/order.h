@@ -37,4 +37,5 @@ xm_status_t ap_plan_place(const ap_plan_t *plan, const int *order, int per_rack,
                           ap_plan_t **result);
 
 /** The same plan with another line on how it was found. */
-xm_status_t ap_plan_note(const ap_plan_t *plan, const char *optimiser, ap_plan_t **result);
+xm_status_t ap_plan_note(const ap_plan_t *plan, const char *optimiser, double bound,
+                         ap_plan_t **result);

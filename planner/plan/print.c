@@ -17,8 +17,6 @@
 
 enum { TEXT = 32, RANKS_TEXT = 64, SHAPE_TEXT = 96 };
 
-static const double EQUAL = 1e-9;
-
 /* A run of consecutive ranks is written as its ends; other lists in full, as far as the text has
  * room. */
 static const char *ranks_text(const int *ranks, int count, char *text, size_t size)
@@ -157,6 +155,44 @@ static void print_host_order(const ap_plan_info_t *info, FILE *stream)
     (void)fputc('\n', stream);
 }
 
+static bool is_used(const ap_plan_t *plan, int host)
+{
+    bool used = false;
+
+    for (int i = 0; i < ap_plan_stages(plan); ++i) {
+        const ap_plan_stage_t *stage = ap_plan_stage(plan, i);
+
+        for (int d = 0; d < stage->hosts * stage->devices_per_host; ++d) {
+            used = used || stage->devices[d] / ap_plan_info(plan)->devices_per_host == host;
+        }
+    }
+    return used;
+}
+
+/* Says which hosts no stage stands on, so that nobody waits for them to work. */
+static void print_left_out(const ap_plan_t *plan, FILE *stream)
+{
+    const ap_plan_info_t *info = ap_plan_info(plan);
+    const char *between = ": host ";
+    int left = 0;
+
+    for (int host = 0; host < info->hosts; ++host) {
+        left += !is_used(plan, host);
+    }
+    if (left == 0) {
+        return;
+    }
+    (void)fprintf(stream, "# %d of %d hosts %s left out", left, info->hosts,
+                  left == 1 ? "is" : "are");
+    for (int host = 0; host < info->hosts; ++host) {
+        if (!is_used(plan, host)) {
+            (void)fprintf(stream, "%s%d", between, host);
+            between = ", ";
+        }
+    }
+    (void)fputs("; using more makes the step no shorter\n", stream);
+}
+
 void ap_plan_print(const ap_plan_t *plan, FILE *stream)
 {
     const ap_plan_info_t *info = ap_plan_info(plan);
@@ -174,6 +210,7 @@ void ap_plan_print(const ap_plan_t *plan, FILE *stream)
     (void)fprintf(
         stream, "# memory: %s\n",
         ap_memory_budget_format(info->memory_limit, info->memory_reserve, memory, sizeof(memory)));
+    print_left_out(plan, stream);
     (void)fprintf(stream,
                   "# batch %" PRId64 " in %" PRId64 " micro-batches of %" PRId64
                   ", schedule %s, recomputation %s\n",
@@ -182,17 +219,12 @@ void ap_plan_print(const ap_plan_t *plan, FILE *stream)
     print_stages(plan, stream);
     print_repeated(plan, stream);
     print_boundaries(plan, stream);
-    /* A step from the simulation of a schedule is no such sum. */
-    if (fabs(info->step - info->sum - (double)(info->micro_batches - 1) * info->bottleneck) >
-        EQUAL * info->step) {
-        (void)fprintf(stream,
-                      "predicted step %s, simulated; once through %s, bottleneck %s; digest %s\n",
-                      seconds_text(info->step, step), seconds_text(info->sum, sum),
-                      seconds_text(info->bottleneck, bottleneck), ap_plan_digest(plan));
-        return;
+    (void)fprintf(stream, "predicted step %s", seconds_text(info->step, step));
+    if (info->bound > 0.0) {
+        (void)fprintf(stream, ", at most %.1f %% above the best",
+                      100.0 * fmax(0.0, info->step / info->bound - 1.0));
     }
-    (void)fprintf(
-        stream, "predicted step %s = once through %s + %" PRId64 " x bottleneck %s; digest %s\n",
-        seconds_text(info->step, step), seconds_text(info->sum, sum), info->micro_batches - 1,
-        seconds_text(info->bottleneck, bottleneck), ap_plan_digest(plan));
+    (void)fprintf(stream, "; once through %s, longest station %s; digest %s\n",
+                  seconds_text(info->sum, sum), seconds_text(info->bottleneck, bottleneck),
+                  ap_plan_digest(plan));
 }

@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A plan under a pipeline schedule. The plan has seconds per stage and boundary; the simulator
- * wants whole nanoseconds per part, a list of passes, and shares of links. This file translates,
- * runs the simulation, and for a new schedule makes a new plan with the step and the micro-batches
+ * A plan under a pipeline schedule: its stages and boundaries given to the simulation
+ * (planner/pipeline/step.h), and for a new schedule a new plan with the step and the micro-batches
  * in flight that came out.
- *
- * A schedule is checked every time before it is simulated: that costs little, and a step of an
- * unsafe schedule would be a number without meaning.
  */
 
 #include "planner/plan/schedule.h"
@@ -28,84 +24,6 @@ static const double VERSION_SHARE = 0.5;
 
 enum { TEXT = 32 };
 
-/* Everything of a simulation that is an array; [stages][slices], [stages] or [stages - 1][slices];
- * and what messages take of hosts' NICs and racks' uplinks. */
-typedef struct arrays {
-    int stages, slices;
-    int64_t *forward, *backward, *weight, *update, *activation, *gradient, *bytes;
-    ap_pipeline_use_t *uses;
-    int use_count;
-    ap_pipeline_skip_t *skips;
-    int skip_count;
-} arrays_t;
-
-/* What passes from a device to the next: seconds both ways, and the links it needs for that. */
-typedef struct passing {
-    ap_cross_mesh_cost_t cost;
-    const ap_link_load_t *links;
-    int link_count;
-    ap_link_load_t *priced; /* the links, where they are not the plan's */
-} passing_t;
-
-static void free_arrays(arrays_t *arrays)
-{
-    free(arrays->forward);
-    free(arrays->backward);
-    free(arrays->weight);
-    free(arrays->update);
-    free(arrays->activation);
-    free(arrays->gradient);
-    free(arrays->bytes);
-    free(arrays->uses);
-    free(arrays->skips);
-}
-
-static bool allocate_arrays(arrays_t *arrays)
-{
-    size_t parts = (size_t)arrays->stages * (size_t)arrays->slices;
-
-    arrays->forward = calloc(parts, sizeof(int64_t));
-    arrays->backward = calloc(parts, sizeof(int64_t));
-    arrays->weight = calloc(parts, sizeof(int64_t));
-    arrays->update = calloc(parts, sizeof(int64_t));
-    arrays->activation = calloc(parts, sizeof(int64_t));
-    arrays->gradient = calloc(parts, sizeof(int64_t));
-    arrays->bytes = calloc(parts, sizeof(int64_t));
-    arrays->skips = calloc((size_t)arrays->skip_count + 1, sizeof(*arrays->skips));
-    return arrays->forward != NULL && arrays->backward != NULL && arrays->weight != NULL &&
-           arrays->update != NULL && arrays->activation != NULL && arrays->gradient != NULL &&
-           arrays->bytes != NULL && arrays->skips != NULL;
-}
-
-/* Seconds that are beyond any step become a number that the simulator refuses by its sum. */
-static int64_t nanoseconds(double seconds)
-{
-    return seconds < 9e9 ? llround(1e9 * seconds) : INT64_MAX / 4;
-}
-
-/* The halves of a backward pass are taken to be equal, without the forward pass that recomputing
- * repeats. Virtual stages and slices divide times and bytes evenly: the plan does not know
- * better. */
-static void fill_stages(const ap_plan_t *plan, arrays_t *arrays)
-{
-    int devices = ap_plan_stages(plan), chunks = arrays->stages / devices;
-    double parts = (double)chunks * arrays->slices;
-
-    for (int stage = 0; stage < arrays->stages; ++stage) {
-        const ap_plan_stage_t *of = ap_plan_stage(plan, stage % devices);
-        double weight = 0.5 * (of->backward - (of->recompute ? of->forward : 0.0));
-
-        weight = weight > 0.0 ? weight : 0.0;
-        arrays->update[stage] = nanoseconds((of->sync + of->update) / chunks);
-        for (int i = stage * arrays->slices; i < (stage + 1) * arrays->slices; ++i) {
-            arrays->forward[i] = nanoseconds(of->forward / parts);
-            arrays->weight[i] = nanoseconds(weight / parts);
-            arrays->backward[i] = nanoseconds((of->backward - weight) / parts);
-            arrays->bytes[i] = (int64_t)llround(of->activation_bytes / parts);
-        }
-    }
-}
-
 static xm_status_t read_tensor(const ap_plan_tensor_t *tensor, ap_cross_mesh_tensor_t *read)
 {
     xm_status_t status = ap_spec_parse(tensor->src, tensor->rank, 2, &read->src);
@@ -117,32 +35,39 @@ static xm_status_t read_tensor(const ap_plan_tensor_t *tensor, ap_cross_mesh_ten
 }
 
 /* Prices the tensors of @p like, in their layouts, from the mesh of one stage to that of another.
- */
+ * The links are the caller's to free. */
 static xm_status_t price(ap_cross_mesh_t *cross_mesh, const ap_plan_boundary_t *like,
-                         const ap_plan_side_t *src, const ap_plan_side_t *dst, passing_t *passing)
+                         const ap_plan_side_t *src, const ap_plan_side_t *dst,
+                         ap_pipeline_transfer_t *transfer)
 {
     ap_cross_mesh_tensor_t *tensors = calloc((size_t)like->more_count + 1, sizeof(*tensors));
-    const ap_cross_mesh_transfer_t transfer = {
+    const ap_cross_mesh_transfer_t passing = {
         .src = {src->devices[0], {src->shape[0], src->shape[1]}},
         .dst = {dst->devices[0], {dst->shape[0], dst->shape[1]}},
         .tensors = tensors,
         .count = like->more_count + 1};
+    ap_cross_mesh_cost_t cost;
+    ap_link_load_t *links = NULL;
     xm_status_t status = XM_OK;
 
     if (tensors == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the tensors of a resharding");
     }
-    for (int i = 0; i < transfer.count && status == XM_OK; ++i) {
+    for (int i = 0; i < passing.count && status == XM_OK; ++i) {
         const ap_plan_tensor_t tensor = ap_plan_boundary_tensor(like, i);
 
         status = read_tensor(&tensor, &tensors[i]);
     }
     if (status == XM_OK) {
-        status = ap_cross_mesh_cost(cross_mesh, &transfer, &passing->cost);
+        status = ap_cross_mesh_cost(cross_mesh, &passing, &cost);
     }
     if (status == XM_OK) {
-        status = ap_cross_mesh_loads(cross_mesh, &transfer, &passing->priced, &passing->link_count);
-        passing->links = passing->priced;
+        status = ap_cross_mesh_loads(cross_mesh, &passing, &links, &transfer->link_count);
+    }
+    if (status == XM_OK) {
+        transfer->forward = cost.forward;
+        transfer->backward = cost.backward;
+        transfer->links = links;
     }
     free(tensors);
     return status;
@@ -150,247 +75,131 @@ static xm_status_t price(ap_cross_mesh_t *cross_mesh, const ap_plan_boundary_t *
 
 /* What a boundary of the plan takes, as the plan says or anew. */
 static xm_status_t find_boundary(const ap_plan_boundary_t *boundary, ap_cross_mesh_t *cross_mesh,
-                                 passing_t *passing)
+                                 ap_pipeline_transfer_t *transfer)
 {
+    transfer->from = boundary->from;
+    transfer->to = boundary->to;
     if (cross_mesh != NULL) {
-        return price(cross_mesh, boundary, &boundary->src, &boundary->dst, passing);
+        return price(cross_mesh, boundary, &boundary->src, &boundary->dst, transfer);
     }
-    *passing = (passing_t){.cost = {.forward = boundary->forward, .backward = boundary->backward},
-                           .links = boundary->links,
-                           .link_count = boundary->link_count};
+    transfer->forward = boundary->forward;
+    transfer->backward = boundary->backward;
+    transfer->links = boundary->links;
+    transfer->link_count = boundary->link_count;
     return XM_OK;
 }
 
-/* What passes from device @p device to the next: its boundary, or from the last back to the first,
- * for virtual stages. Without a profile, the way back is taken to cost what the largest boundary
- * does. */
-static xm_status_t find_passing(const ap_plan_t *plan, ap_cross_mesh_t *cross_mesh, int device,
-                                passing_t *passing)
+/* What passes from the last stage back to the first, for virtual stages. Without a profile, it is
+ * taken to cost what the largest boundary between neighbours does. */
+static xm_status_t find_way_back(const ap_plan_t *plan, ap_cross_mesh_t *cross_mesh,
+                                 ap_pipeline_transfer_t *transfer)
 {
-    ap_cross_mesh_cost_t *cost = &passing->cost;
     int boundaries = ap_plan_stages(plan) - 1;
-    const ap_plan_boundary_t *last;
+    const ap_plan_boundary_t *last = ap_plan_boundary(plan, boundaries - 1);
 
-    if (device < boundaries) {
-        return find_boundary(ap_plan_boundary(plan, device), cross_mesh, passing);
-    }
-    if (boundaries == 0) {
-        return XM_OK;
-    }
-    last = ap_plan_boundary(plan, boundaries - 1);
+    transfer->from = boundaries;
+    transfer->to = 0;
     if (cross_mesh != NULL) {
-        return price(cross_mesh, last, &last->dst, &ap_plan_boundary(plan, 0)->src, passing);
+        return price(cross_mesh, last, &last->dst, &ap_plan_boundary(plan, 0)->src, transfer);
     }
     for (int i = 0; i < boundaries; ++i) {
-        cost->forward = fmax(cost->forward, ap_plan_boundary(plan, i)->forward);
-        cost->backward = fmax(cost->backward, ap_plan_boundary(plan, i)->backward);
+        transfer->forward = fmax(transfer->forward, ap_plan_boundary(plan, i)->forward);
+        transfer->backward = fmax(transfer->backward, ap_plan_boundary(plan, i)->backward);
     }
     return XM_OK;
 }
 
-/* Adds the share of a NIC's or uplink's direction that the messages of a channel take while alone.
- * Links are numbered so that host and rack of one index, and both directions, differ. */
-static void add_use(arrays_t *arrays, int channel, const ap_link_load_t *link, int direction,
-                    double busy, double seconds)
+static void fill_stages(const ap_plan_t *plan, ap_pipeline_stage_t *stages)
 {
-    if (busy > 0.0 && seconds > 0.0) {
-        arrays->uses[arrays->use_count++] =
-            (ap_pipeline_use_t){.channel = channel,
-                                .link = 2 * AP_LINK_DIRECTIONS * link->index +
-                                        (link->rack ? AP_LINK_DIRECTIONS : 0) + direction,
-                                .share = busy / seconds};
+    for (int i = 0; i < ap_plan_stages(plan); ++i) {
+        const ap_plan_stage_t *of = ap_plan_stage(plan, i);
+
+        stages[i] = (ap_pipeline_stage_t){.forward = of->forward,
+                                          .backward = of->backward,
+                                          .once = of->sync + of->update,
+                                          .activation_bytes = of->activation_bytes,
+                                          .recompute = of->recompute};
     }
 }
 
-/* Notes the links of messages that pass in channel @p there, and of their gradients in @p back. */
-static xm_status_t add_uses(const passing_t *passing, int there, int back, arrays_t *arrays)
+/* Runs a plan whose boundaries are priced as it predicts, or anew by @p cross_mesh. */
+static xm_status_t run_plan(const ap_plan_t *plan, ap_cross_mesh_t *cross_mesh,
+                            ap_pipeline_step_t *step, ap_schedule_t **schedule,
+                            ap_pipeline_run_t **run)
 {
-    size_t most =
-        (size_t)arrays->use_count + 2 * AP_LINK_DIRECTIONS * (size_t)passing->link_count + 1;
-    ap_pipeline_use_t *grown = realloc(arrays->uses, most * sizeof(*grown));
+    size_t count = (size_t)ap_plan_stages(plan), boundaries = (size_t)ap_plan_boundaries(plan);
+    ap_pipeline_stage_t *stages = calloc(count, sizeof(*stages));
+    ap_pipeline_transfer_t *transfers = calloc(boundaries + 1, sizeof(*transfers));
+    xm_status_t status = XM_OK;
+    /* Virtual stages go round the ring; of one stage nothing passes. */
+    int wanted = (int)boundaries + (count > 1 && step->virtual_stages > 1 ? 1 : 0);
 
-    if (grown == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d NICs", passing->link_count);
+    if (stages == NULL || transfers == NULL) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu stages", count);
+        goto free_parts;
     }
-    arrays->uses = grown;
-    for (int i = 0; i < passing->link_count; ++i) {
-        const ap_link_load_t *link = &passing->links[i];
+    fill_stages(plan, stages);
+    step->stages = stages;
+    step->stage_count = (int)count;
+    step->transfers = transfers;
+    for (; step->transfer_count < wanted && status == XM_OK; ++step->transfer_count) {
+        int i = step->transfer_count;
 
-        for (int d = 0; d < AP_LINK_DIRECTIONS; ++d) {
-            add_use(arrays, there, link, d, link->forward[d], passing->cost.forward);
-            add_use(arrays, back, link, d, link->backward[d], passing->cost.backward);
-        }
-    }
-    return XM_OK;
-}
-
-/* What passes over stages has channels of its own. */
-static xm_status_t fill_skips(const ap_plan_t *plan, ap_cross_mesh_t *cross_mesh, arrays_t *arrays)
-{
-    int devices = ap_plan_stages(plan);
-
-    for (int i = 0; i < arrays->skip_count; ++i) {
-        const ap_plan_boundary_t *boundary = ap_plan_boundary(plan, devices - 1 + i);
-        passing_t passing = {0};
-        xm_status_t status = find_boundary(boundary, cross_mesh, &passing);
-
-        if (status == XM_OK) {
-            arrays->skips[i] = (ap_pipeline_skip_t){boundary->from, boundary->to,
-                                                    nanoseconds(passing.cost.forward),
-                                                    nanoseconds(passing.cost.backward)};
-            status = add_uses(&passing, ap_pipeline_skip_channel(devices, i, false),
-                              ap_pipeline_skip_channel(devices, i, true), arrays);
-        }
-        free(passing.priced);
+        status = i < (int)boundaries
+                     ? find_boundary(ap_plan_boundary(plan, i), cross_mesh, &transfers[i])
+                     : find_way_back(plan, cross_mesh, &transfers[i]);
         if (status != XM_OK) {
-            return xm_error_prefix(status, "resharding %d", devices - 1 + i);
+            status = xm_error_prefix(status, "resharding %d", i);
         }
-    }
-    return XM_OK;
-}
-
-static xm_status_t fill_boundaries(const ap_plan_t *plan, ap_cross_mesh_t *cross_mesh,
-                                   arrays_t *arrays)
-{
-    int devices = ap_plan_stages(plan);
-
-    for (int stage = 0; stage + 1 < arrays->stages; ++stage) {
-        passing_t passing = {0};
-        xm_status_t status = find_passing(plan, cross_mesh, stage % devices, &passing);
-
-        if (status != XM_OK) {
-            return xm_error_prefix(status, "resharding %d", stage);
-        }
-        for (int i = stage * arrays->slices; i < (stage + 1) * arrays->slices; ++i) {
-            arrays->activation[i] = nanoseconds(passing.cost.forward / arrays->slices);
-            arrays->gradient[i] = nanoseconds(passing.cost.backward / arrays->slices);
-        }
-        /* Further parts of a stage use its channels as well, and so does the way back from the
-         * second of two devices; each channel's uses are added once. */
-        if (stage + 1 < devices || (stage < devices && devices > 2)) {
-            int to = (stage + 1) % devices;
-
-            status = add_uses(&passing, ap_pipeline_channel(devices, stage, to),
-                              ap_pipeline_channel(devices, to, stage), arrays);
-        }
-        free(passing.priced);
-        if (status != XM_OK) {
-            return status;
-        }
-    }
-    return fill_skips(plan, cross_mesh, arrays);
-}
-
-/* Prices boundaries as the plan predicts, or anew on a profile, on which meshes are looked at in
- * the plan's order of hosts. */
-static xm_status_t price_boundaries(const ap_plan_t *plan, const xm_cluster_profile_t *profile,
-                                    arrays_t *arrays)
-{
-    ap_cross_mesh_t *cross_mesh = NULL;
-    ap_plan_view_t view;
-    xm_status_t status;
-
-    if (profile == NULL) {
-        return fill_boundaries(plan, NULL, arrays);
-    }
-    status = ap_plan_view_open(plan, profile, &view);
-    if (status == XM_OK) {
-        status = ap_cross_mesh_create(view.profile, &cross_mesh);
     }
     if (status == XM_OK) {
-        status = fill_boundaries(view.plan, cross_mesh, arrays);
+        status = ap_pipeline_step_run(step, schedule, run);
     }
-    ap_cross_mesh_destroy(cross_mesh);
-    ap_plan_view_close(&view);
+    for (int i = 0; cross_mesh != NULL && i < wanted; ++i) {
+        free((void *)transfers[i].links);
+    }
+
+free_parts:
+    free(transfers);
+    free(stages);
     return status;
 }
 
-static xm_status_t make_schedule(const ap_plan_t *plan, const ap_plan_simulation_t *simulation,
-                                 const arrays_t *arrays, ap_schedule_t **schedule)
+/* On a profile, meshes are looked at in the plan's order of hosts. */
+xm_status_t ap_plan_simulate(const ap_plan_t *plan, const ap_plan_simulation_t *simulation,
+                             ap_schedule_t **schedule, ap_pipeline_run_t **run)
 {
-    ap_schedule_params_t params = AP_SCHEDULE_PARAMS_INIT;
     int64_t micro_batches = simulation->micro_batches > 0 ? simulation->micro_batches
                                                           : ap_plan_info(plan)->micro_batches;
+    ap_pipeline_step_t step = {.kind = simulation->kind,
+                               .micro_batches = (int)micro_batches,
+                               .virtual_stages = simulation->virtual_stages > 0
+                                                     ? simulation->virtual_stages
+                                                 : simulation->kind == AP_SCHEDULE_INTERLEAVED ? 2
+                                                                                               : 1,
+                               .slices = simulation->slices,
+                               .batches = simulation->batches,
+                               .blocking = simulation->blocking};
+    ap_cross_mesh_t *cross_mesh = NULL;
+    ap_plan_view_t view;
     xm_status_t status;
 
     if (micro_batches > INT32_MAX) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%" PRId64 " micro-batches are too many",
                             micro_batches);
     }
-    params.kind = simulation->kind;
-    params.devices = ap_plan_stages(plan);
-    params.micro_batches = (int)micro_batches;
-    params.virtual_stages = arrays->stages / params.devices;
-    params.slices = arrays->slices;
-    params.batches = simulation->batches;
-    params.activation_bytes = arrays->bytes;
-    status = ap_schedule_create(&params, schedule);
+    if (simulation->profile == NULL) {
+        return run_plan(plan, NULL, &step, schedule, run);
+    }
+    status = ap_plan_view_open(plan, simulation->profile, &view);
     if (status == XM_OK) {
-        status = ap_schedule_check(*schedule, NULL);
-        if (status != XM_OK) {
-            ap_schedule_destroy(*schedule);
-        }
-    }
-    return status;
-}
-
-static xm_status_t run_schedule(const ap_plan_simulation_t *simulation, const arrays_t *arrays,
-                                ap_schedule_t *schedule, ap_pipeline_run_t **run)
-{
-    ap_pipeline_times_t times = AP_PIPELINE_TIMES_INIT;
-
-    times.forward = arrays->forward;
-    times.backward = arrays->backward;
-    times.weight = arrays->weight;
-    times.activation = arrays->activation;
-    times.gradient = arrays->gradient;
-    times.update = arrays->update;
-    times.uses = arrays->uses;
-    times.use_count = arrays->use_count;
-    times.skips = arrays->skips;
-    times.skip_count = arrays->skip_count;
-    times.blocking = simulation->blocking;
-    return ap_pipeline_simulate(schedule, &times, run);
-}
-
-/* The numbers of parts are bounded before their product is used. The caller gets schedule and run
- * only together. */
-xm_status_t ap_plan_simulate(const ap_plan_t *plan, const ap_plan_simulation_t *simulation,
-                             ap_schedule_t **result, ap_pipeline_run_t **run)
-{
-    int devices = ap_plan_stages(plan);
-    int chunks = simulation->virtual_stages > 0                ? simulation->virtual_stages
-                 : simulation->kind == AP_SCHEDULE_INTERLEAVED ? 2
-                                                               : 1;
-    arrays_t arrays = {.stages = devices * chunks,
-                       .slices = simulation->slices > 0 ? simulation->slices : 1,
-                       .skip_count = ap_plan_boundaries(plan) + 1 - devices};
-    ap_schedule_t *schedule = NULL;
-    xm_status_t status;
-
-    if (chunks > (1 << 20) / devices || arrays.slices > (1 << 20) / arrays.stages) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "%d virtual stages and %d slices on %d stages are too many", chunks,
-                            arrays.slices, devices);
-    }
-    if (allocate_arrays(&arrays)) {
-        fill_stages(plan, &arrays);
-        status = price_boundaries(plan, simulation->profile, &arrays);
-    } else {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d stages", arrays.stages);
+        status = ap_cross_mesh_create(view.profile, &cross_mesh);
     }
     if (status == XM_OK) {
-        status = make_schedule(plan, simulation, &arrays, &schedule);
+        status = run_plan(view.plan, cross_mesh, &step, schedule, run);
     }
-    if (status == XM_OK) {
-        status = run_schedule(simulation, &arrays, schedule, run);
-        if (status == XM_OK) {
-            *result = schedule;
-        } else {
-            ap_schedule_destroy(schedule);
-        }
-    }
-    free_arrays(&arrays);
+    ap_cross_mesh_destroy(cross_mesh);
+    ap_plan_view_close(&view);
     return status;
 }
 
@@ -445,16 +254,14 @@ typedef struct terms {
 } terms_t;
 
 /* Only what a schedule changes is changed: micro-batches in flight, versions of the parameters, the
- * step. The search's own sum and bottleneck stay, for they say how the plan was found. */
+ * step. What bounded the step under another schedule says nothing about this one. */
 static xm_status_t rebuild(const ap_plan_t *plan, const ap_schedule_t *schedule,
                            const ap_pipeline_run_t *run, const terms_t *terms, ap_plan_t **result)
 {
     int count = ap_plan_stages(plan);
     ap_plan_params_t params = AP_PLAN_PARAMS_INIT;
     ap_plan_stage_t *stages = calloc((size_t)count, sizeof(*stages));
-    ap_plan_boundary_t *boundaries =
-        calloc((size_t)ap_plan_boundaries(plan) + 1, sizeof(*boundaries));
-    char optimiser[256];
+    ap_plan_boundary_t *boundaries = calloc((size_t)count, sizeof(*boundaries));
     xm_status_t status = XM_OK;
 
     if (stages == NULL || boundaries == NULL) {
@@ -476,16 +283,13 @@ static xm_status_t rebuild(const ap_plan_t *plan, const ap_schedule_t *schedule,
         boundaries[i] = *ap_plan_boundary(plan, i);
     }
     params.info = *ap_plan_info(plan);
-    (void)snprintf(optimiser, sizeof(optimiser), "%.200s; schedule simulated",
-                   params.info.optimiser);
-    params.info.optimiser = optimiser;
     params.info.schedule = ap_schedule_name(schedule->kind);
     params.info.memory_limit = terms->memory_limit;
     params.info.step = 1e-9 * (double)run->step_ns;
+    params.info.bound = 0.0;
     params.stages = stages;
     params.stage_count = count;
     params.boundaries = boundaries;
-    params.skip_count = ap_plan_boundaries(plan) + 1 - count;
     if (status == XM_OK) {
         status = ap_plan_create(&params, result);
     }

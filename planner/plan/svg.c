@@ -129,7 +129,7 @@ static void draw_header(const figure_t *figure)
              info->model, info->cluster, info->hosts, info->devices_per_host);
     put_text(figure, MARGIN, MARGIN + 34, 12, "start",
              "batch %" PRId64 " in %" PRId64 " micro-batches of %" PRId64
-             ", %s, recomputation %s; predicted step %s, bottleneck %s",
+             ", %s, recomputation %s; predicted step %s, longest station %s",
              info->global_batch, info->micro_batches, info->global_batch / info->micro_batches,
              info->schedule, ap_plan_recompute_text(figure->plan, recompute, sizeof(recompute)),
              xm_text_format_seconds(info->step, step, sizeof(step)),

@@ -55,7 +55,7 @@ typedef struct ap_like_result {
 } ap_like_result_t;
 
 /**
- * Runs a row. Of @p params `space`, `free_boundaries`, `steady` and `schedule` are the row's;
+ * Runs a row. Of @p params `space`, `all_devices` and `schedule` are the row's;
  * numbers of stages and recomputation are those that both allow.
  */
 xm_status_t ap_like_run(const ap_planner_preset_t *row, const ap_planner_params_t *params,

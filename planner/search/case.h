@@ -65,7 +65,6 @@ typedef struct ap_planner_case_options {
     ap_schedule_kind_t schedule; /* see stage_table.h; these two as well */
     int stages;
     double memory_limit;     /* 0: the setup's */
-    double worth;            /* as in ap_stage_table_params_t */
     bool (*stop)(void *arg); /* likewise */
     void *stop_arg;
 } ap_planner_case_options_t;

@@ -21,7 +21,7 @@ xm_status_t ap_planner_bound_orders(ap_planner_run_t *run, ap_planner_work_t *wo
     ap_planner_bounds_t bounds = {0};
     xm_status_t status = XM_OK;
 
-    *least = (ap_planner_bounds_t){INFINITY, INFINITY, INFINITY};
+    *least = (ap_planner_bounds_t){INFINITY, INFINITY};
     for (int i = 0; i < host_permutations->count && status == XM_OK; ++i) {
         const ap_host_permutation_t *host_permutation = &host_permutations->items[i];
 
@@ -32,17 +32,16 @@ xm_status_t ap_planner_bound_orders(ap_planner_run_t *run, ap_planner_work_t *wo
         if (i == 0 || memcmp(host_permutation->classes->of, host_permutation[-1].classes->of,
                              runs * sizeof(int)) != 0) {
             ap_stage_table_arrange(table, host_permutation->classes, host_permutation->cross_mesh);
-            status = ap_planner_find_bounds(run, work, table, &bounds);
+            status = ap_planner_find_bounds(run, table, &bounds);
         }
-        work->order_bound[i] = bounds.objective;
+        work->order_estimate[i] = bounds.objective;
         least->objective = fmin(least->objective, bounds.objective);
         least->step = fmin(least->step, bounds.step);
-        least->slower = fmin(least->slower, bounds.slower);
     }
     return status;
 }
 
-/* What an order of hosts must stay below, as the search counts: moving hosts must pay, so that
+/* What an order of hosts must stay below: moving hosts must pay, so that
  * equal orders leave them where they are. */
 static double order_limit(const ap_planner_candidate_t *attempt)
 {
@@ -54,20 +53,18 @@ static double order_limit(const ap_planner_candidate_t *attempt)
     if (trial->solved) {
         limit = fmin(limit, trial->step * (1.0 - MOVING));
     }
-    return ap_planner_is_simulated(run, attempt->work) ? limit / AP_PLANNER_ESTIMATED : limit;
+    return limit;
 }
 
-/* Plans with the hosts in an order if that may pay. *bound is of this order, before and after.
- * XM_ERR_NO_SOLUTION says that it does not pay. */
+/* Plans with the hosts in an order if that may pay. XM_ERR_NO_SOLUTION says that it does not. */
 static xm_status_t try_order(ap_planner_candidate_t *attempt,
-                             const ap_host_permutation_t *host_permutation, double *bound,
+                             const ap_host_permutation_t *host_permutation, double estimate,
                              bool *better)
 {
-    double limit = order_limit(attempt), found = *bound;
-    xm_status_t status;
+    double limit = order_limit(attempt), bound;
 
     *better = false;
-    if (*bound >= limit) {
+    if (AP_STAGE_TABLE_ESTIMATED * estimate >= limit) {
         return XM_ERR_NO_SOLUTION;
     }
     if (ap_planner_out_of_time(attempt->run)) {
@@ -76,11 +73,7 @@ static xm_status_t try_order(ap_planner_candidate_t *attempt,
     ap_stage_table_arrange(attempt->one.table, host_permutation->classes,
                            host_permutation->cross_mesh);
     ap_stage_table_beat(attempt->one.table, limit < INFINITY ? limit : 0.0);
-    status = ap_planner_slice(attempt, host_permutation, &found, better);
-    if (status == XM_OK || status == XM_ERR_NO_SOLUTION) {
-        *bound = fmax(*bound, status == XM_OK ? fmin(found, limit) : limit);
-    }
-    return status;
+    return ap_planner_slice(attempt, host_permutation, &bound, better);
 }
 
 /* An order of hosts that is a step away from another. */
@@ -153,7 +146,7 @@ static xm_status_t look_around(climb_t *climb)
             ++climb->neighbour_count;
             ap_stage_table_arrange(table, neighbour->host_permutation.classes,
                                    neighbour->host_permutation.cross_mesh);
-            status = ap_planner_find_bounds(run, climb->attempt->work, table, &bounds);
+            status = ap_planner_find_bounds(run, table, &bounds);
             neighbour->bound = bounds.objective;
         }
     }
@@ -176,11 +169,12 @@ static xm_status_t take_step(climb_t *climb, bool *better)
                                                                                         : best;
         }
         best->done = true;
-        if (climb->solves == 0 || best->bound >= order_limit(climb->attempt)) {
+        if (climb->solves == 0 ||
+            AP_STAGE_TABLE_ESTIMATED * best->bound >= order_limit(climb->attempt)) {
             break;
         }
         --climb->solves;
-        status = try_order(climb->attempt, &best->host_permutation, &best->bound, better);
+        status = try_order(climb->attempt, &best->host_permutation, best->bound, better);
         status = status == XM_ERR_NO_SOLUTION ? XM_OK : status;
         if (*better) {
             memcpy(climb->here, best->host_permutation.order,
@@ -190,8 +184,7 @@ static xm_status_t take_step(climb_t *climb, bool *better)
     return status;
 }
 
-/* Goes from the best order so far to one near it, as long as that pays. Bounds of orders that were
- * never seen are not known, so the case's bound then is its own step. */
+/* Goes from the best order so far to one near it, as long as that pays. */
 static xm_status_t climb(ap_planner_candidate_t *attempt)
 {
     enum { MOST_SOLVES = 16 };
@@ -229,9 +222,6 @@ static xm_status_t climb(ap_planner_candidate_t *attempt)
             ap_host_permutation_close(&run->setup, &climb.neighbours[i].host_permutation);
         }
     }
-    if (!ap_planner_is_simulated(run, attempt->work)) {
-        attempt->work->trial->bound = fmin(attempt->work->trial->bound, attempt->work->trial->step);
-    }
     free(climb.neighbours);
     free(climb.here);
     free(climb.near);
@@ -244,41 +234,30 @@ static xm_status_t climb(ap_planner_candidate_t *attempt)
 xm_status_t ap_planner_try_orders(ap_planner_candidate_t *attempt)
 {
     const ap_host_permutations_t *host_permutations = &attempt->run->host_permutations;
-    double least = INFINITY, *bound = malloc((size_t)host_permutations->count * sizeof(*bound));
+    const double *estimate = attempt->work->order_estimate;
     bool *done = calloc((size_t)host_permutations->count, sizeof(*done)), any = false;
     xm_status_t status = XM_OK;
 
-    if (bound == NULL || done == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d orders of hosts",
-                              host_permutations->count);
-        goto free_arrays;
+    if (done == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d orders of hosts",
+                            host_permutations->count);
     }
-    memcpy(bound, attempt->work->order_bound, (size_t)host_permutations->count * sizeof(*bound));
     for (int turn = 0; turn < host_permutations->count && status == XM_OK; ++turn) {
         int best = turn == 0 ? 0 : -1;
         bool better;
 
         for (int i = 0; turn > 0 && i < host_permutations->count; ++i) {
-            best = !done[i] && (best < 0 || bound[i] < bound[best]) ? i : best;
+            best = !done[i] && (best < 0 || estimate[i] < estimate[best]) ? i : best;
         }
         done[best] = true;
-        status = try_order(attempt, &host_permutations->items[best], &bound[best], &better);
+        status = try_order(attempt, &host_permutations->items[best], estimate[best], &better);
         any = any || status == XM_OK;
         status = status == XM_ERR_NO_SOLUTION ? XM_OK : status;
-    }
-    for (int i = 0; i < host_permutations->count; ++i) {
-        least = fmin(least, bound[i]);
-    }
-    if (!ap_planner_is_simulated(attempt->run, attempt->work)) {
-        attempt->work->trial->bound = fmax(attempt->work->trial->bound, least);
     }
     if (status == XM_OK && any && !host_permutations->all) {
         status = climb(attempt);
     }
     status = status == XM_OK && !any ? XM_ERR_NO_SOLUTION : status;
-
-free_arrays:
     free(done);
-    free(bound);
     return status;
 }

@@ -375,8 +375,8 @@ static xm_status_t build_boundaries(const ap_plan_recipe_t *recipe, const ap_pla
     return status;
 }
 
-/* Adds up sum, bottleneck and step as inter_op.h defines them, from what stages and boundaries
- * take. */
+/* Adds up what stages and boundaries take. What a step takes is for the simulation to say
+ * (planner/plan/schedule.h). */
 static void add_up(const ap_plan_recipe_t *recipe, const ap_plan_stage_t *stages,
                    const ap_plan_boundary_t *boundaries, ap_plan_info_t *info)
 {
@@ -390,18 +390,7 @@ static void add_up(const ap_plan_recipe_t *recipe, const ap_plan_stage_t *stages
         info->sum += stage + transfer;
         info->bottleneck = fmax(info->bottleneck, fmax(stage, transfer));
     }
-    info->step = info->sum + (double)(recipe->micro_batches - 1) * info->bottleneck;
-}
-
-/* What passes over stages is in no sum: such a plan's step is simulated. */
-static xm_status_t simulate_step(ap_plan_t **plan)
-{
-    ap_plan_t *simulated;
-    xm_status_t status = ap_plan_reschedule(*plan, AP_SCHEDULE_1F1B, &simulated);
-
-    ap_plan_destroy(*plan);
-    *plan = status == XM_OK ? simulated : NULL;
-    return status;
+    info->step = 0.0;
 }
 
 static xm_status_t create_plan(const ap_plan_recipe_t *recipe, const ap_plan_info_t *info,
@@ -409,7 +398,6 @@ static xm_status_t create_plan(const ap_plan_recipe_t *recipe, const ap_plan_inf
                                int skips, ap_plan_t **plan)
 {
     ap_plan_params_t parts = AP_PLAN_PARAMS_INIT;
-    xm_status_t status;
 
     parts.info = *info;
     parts.info.layers = ap_graph_layers(recipe->graph);
@@ -425,8 +413,7 @@ static xm_status_t create_plan(const ap_plan_recipe_t *recipe, const ap_plan_inf
     parts.stage_count = recipe->part_count;
     parts.boundaries = boundaries;
     parts.skip_count = skips;
-    status = ap_plan_create(&parts, plan);
-    return status == XM_OK && skips > 0 ? simulate_step(plan) : status;
+    return ap_plan_create(&parts, plan);
 }
 
 xm_status_t ap_plan_assemble(const ap_plan_recipe_t *recipe, const ap_plan_info_t *info,

@@ -61,20 +61,15 @@ static void report(const ap_planner_run_t *run, double fraction, const ap_planne
     }
 }
 
-/* The ways to recompute that are searched apart. Stages that choose one by one are best for what
- * the search counts; a simulation may favour that all do the same. */
+/* The ways to recompute that are searched apart. */
 static int list_ways(const ap_planner_run_t *run, ap_recompute_t *ways)
 {
     ap_recompute_t asked = ap_planner_recompute(&run->setup);
-    bool simulated = run->automatic || run->schedules[0] != AP_SCHEDULE_1F1B;
+    bool uniform = asked == AP_RECOMPUTE_UNIFORM;
 
-    if (asked == AP_RECOMPUTE_UNIFORM || (asked == AP_RECOMPUTE_AUTO && simulated)) {
-        ways[0] = asked == AP_RECOMPUTE_UNIFORM ? AP_RECOMPUTE_OFF : asked;
-        ways[1] = AP_RECOMPUTE_ON;
-        return 2;
-    }
-    ways[0] = asked;
-    return 1;
+    ways[0] = uniform ? AP_RECOMPUTE_OFF : asked;
+    ways[1] = AP_RECOMPUTE_ON;
+    return uniform ? 2 : 1;
 }
 
 static xm_status_t list_trials(ap_planner_run_t *run)
@@ -149,21 +144,6 @@ static void run_batch(batch_t *batch)
     }
 }
 
-/* What was found for a case without recomputation bounds the same case with it. */
-static void pass_on_bound(ap_planner_run_t *run, const ap_planner_work_t *work)
-{
-    for (int i = 0; i < run->result.trial_count; ++i) {
-        ap_planner_trial_t *trial = &run->result.trials[i];
-
-        if (!run->work[i].bounded && trial->recompute == AP_RECOMPUTE_ON &&
-            trial->schedule == work->trial->schedule &&
-            trial->micro_batches == work->trial->micro_batches &&
-            work->trial->recompute == AP_RECOMPUTE_OFF) {
-            trial->bound = work->slower_bound;
-        }
-    }
-}
-
 /* Takes in the results of a batch in the order of its cases. The first failure counts; plans that
  * are not better are freed. */
 static xm_status_t take_in(ap_planner_run_t *run, batch_t *batch)
@@ -182,7 +162,6 @@ static xm_status_t take_in(ap_planner_run_t *run, batch_t *batch)
         if (!work->bounded) {
             work->bounded = true;
             work->trial->exact = !(work->trial->bound < INFINITY);
-            pass_on_bound(run, work);
             continue;
         }
         if (work->refused) { /* by its schedule: no bound for the others */
@@ -208,28 +187,11 @@ static double promise(const ap_planner_work_t *work)
     return fmax(work->trial->bound, work->estimate);
 }
 
-/* A case that recomputes waits until the one that does not is bounded, for that gives its bound,
- * too. */
-static bool waits(const ap_planner_run_t *run, const ap_planner_work_t *work)
-{
-    for (int i = 0; i < run->result.trial_count; ++i) {
-        const ap_planner_trial_t *trial = &run->result.trials[i];
-
-        if (work->trial->recompute == AP_RECOMPUTE_ON && trial->recompute == AP_RECOMPUTE_OFF &&
-            !run->work[i].bounded && trial->schedule == work->trial->schedule &&
-            trial->micro_batches == work->trial->micro_batches) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* Whether a case still has to be bounded or solved, and no bound says that it cannot be worth
  * it. */
 static bool is_open(const ap_planner_run_t *run, const ap_planner_work_t *work)
 {
-    return !work->trial->exact && promise(work) < ap_planner_cutoff(run) &&
-           (work->bounded || !waits(run, work));
+    return !work->trial->exact && promise(work) < ap_planner_cutoff(run);
 }
 
 /* Adds the most promising cases of those bounded or not yet, up to so many and below a bound. Cases
@@ -264,17 +226,19 @@ static void fill_batch(ap_planner_run_t *run, batch_t *batch, bool bounded, int 
 static void pick_batch(ap_planner_run_t *run, batch_t *batch)
 {
     enum { MOST_BOUNDING_PASSES = MOST_AT_ONCE, MOST_SOLVES = 2 };
+    /* The first plan of all tells the other cases what to stay below. */
+    int most = run->best < INFINITY ? MOST_SOLVES : 1;
     double below = INFINITY;
 
     batch->count = batch->next = 0;
-    fill_batch(run, batch, true, MOST_SOLVES, INFINITY);
-    if (batch->count == (int)MOST_SOLVES) {
-        below = promise(batch->work[MOST_SOLVES - 1]);
+    fill_batch(run, batch, true, most, INFINITY);
+    if (batch->count == most) {
+        below = promise(batch->work[most - 1]);
     }
     batch->count = 0;
     fill_batch(run, batch, false, MOST_BOUNDING_PASSES, below);
     if (batch->count == 0) {
-        fill_batch(run, batch, true, MOST_SOLVES, INFINITY);
+        fill_batch(run, batch, true, most, INFINITY);
     }
 }
 
@@ -296,9 +260,9 @@ static xm_status_t open_work(ap_planner_run_t *run)
 
     for (int i = 0; i < run->result.trial_count; ++i) {
         run->work[i].trial = &run->result.trials[i];
-        run->work[i].order_bound =
-            orders > 0 ? calloc((size_t)orders, sizeof(*run->work[i].order_bound)) : NULL;
-        if (orders > 0 && run->work[i].order_bound == NULL) {
+        run->work[i].order_estimate =
+            orders > 0 ? calloc((size_t)orders, sizeof(*run->work[i].order_estimate)) : NULL;
+        if (orders > 0 && run->work[i].order_estimate == NULL) {
             return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d orders of hosts", orders);
         }
     }
@@ -308,7 +272,7 @@ static xm_status_t open_work(ap_planner_run_t *run)
 static void close_work(ap_planner_run_t *run)
 {
     for (int i = 0; run->work != NULL && i < run->result.trial_count; ++i) {
-        free(run->work[i].order_bound);
+        free(run->work[i].order_estimate);
     }
     free(run->work);
 }
@@ -334,15 +298,13 @@ static xm_status_t list_orders(ap_planner_run_t *run)
     return ap_host_permutations_open(&run->setup, run->layers, &run->host_permutations);
 }
 
-/* Says in the plan whether another order of the hosts could be better. */
-static xm_status_t note_orders(ap_planner_run_t *run)
+/* Says in the plan how near the best it is, and whether another order of the hosts could be
+ * better. */
+static xm_status_t note_search(ap_planner_run_t *run)
 {
     const ap_host_permutations_t *host_permutations = &run->host_permutations;
     bool all = host_permutations->all && (host_permutations->count == 0 || !run->stopped);
-    /* A simulated step is not what orders are bounded by, but for an estimate; so the best order is
-     * then found, not proved. */
-    bool proved = !run->automatic &&
-                  (run->params->schedule == NULL || strcmp(run->params->schedule, "1f1b") == 0);
+    const char *optimiser = ap_plan_info(run->result.plan)->optimiser;
     ap_plan_t *noted;
     char text[256];
     xm_status_t status;
@@ -351,17 +313,15 @@ static xm_status_t note_orders(ap_planner_run_t *run)
                               : host_permutations->count > 0 ? host_permutations->count
                                                              : 1;
     if (host_permutations->count == 0) {
-        return XM_OK;
-    }
-    if (all) {
-        (void)snprintf(text, sizeof(text), "%.160s; hosts in the best%s of all %d orders",
-                       ap_plan_info(run->result.plan)->optimiser, proved ? "" : " found",
-                       host_permutations->count);
+        (void)snprintf(text, sizeof(text), "%.250s", optimiser);
+    } else if (all) {
+        (void)snprintf(text, sizeof(text), "%.160s; hosts in the best found of all %d orders",
+                       optimiser, host_permutations->count);
     } else {
         (void)snprintf(text, sizeof(text), "%.160s; hosts in the best of the orders tried",
-                       ap_plan_info(run->result.plan)->optimiser);
+                       optimiser);
     }
-    status = ap_plan_note(run->result.plan, text, &noted);
+    status = ap_plan_note(run->result.plan, text, run->result.bound, &noted);
     if (status == XM_OK) {
         ap_plan_destroy(run->result.plan);
         run->result.plan = noted;
@@ -480,7 +440,7 @@ xm_status_t ap_planner_run(const ap_planner_params_t *params, ap_planner_result_
         status = ap_planner_explain_infeasible(&run.setup, most_micro_batches(&run));
     }
     if (status == XM_OK) {
-        status = note_orders(&run);
+        status = note_search(&run);
     }
     close_work(&run);
     if (status == XM_OK) {

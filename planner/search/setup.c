@@ -275,12 +275,11 @@ xm_status_t ap_planner_case_open(const ap_planner_setup_t *setup,
     params.memory_limit = options->memory_limit;
     params.lean_plans = true;
     params.all_submeshes = asked->all_submeshes;
+    params.spare_hosts = !asked->all_devices && asked->pins == NULL;
     params.space = asked->space;
     params.free_boundaries = asked->free_boundaries;
-    params.steady = asked->steady;
     params.pins = asked->pins;
     params.pin_count = asked->pin_count;
-    params.worth = options->worth;
     params.stop = options->stop;
     params.stop_arg = options->stop_arg;
     status = ap_stage_table_create(&params, &one->table);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One case of a planner run: bounded without a single configuration priced, then planned. Bounds
- * and plans are of the objective that the search can count; where the plan's schedule is simulated,
- * the step is the simulation's, and the objective is only an estimate of it. Both kinds of number
- * are kept apart throughout, because a bound of one is none of the other.
+ * One case of a planner run: bounded without a single configuration priced, then planned. The
+ * search counts with an objective; a plan's step is what the simulation of its schedule says, and
+ * the objective is only an estimate of it. Both kinds of number are kept apart throughout, because
+ * a bound of one is none of the other.
  */
 
 #include "planner/search/trial.h"
@@ -17,12 +17,6 @@
 /* The share of the step that a case must be able to save to be taken up again. */
 static const double WORTHWHILE = 1e-3;
 
-/* Whether steps come from the simulation; 1f1b alone has its objective for a step. */
-bool ap_planner_is_simulated(const ap_planner_run_t *run, const ap_planner_work_t *work)
-{
-    return run->automatic || work->trial->schedule != AP_SCHEDULE_1F1B;
-}
-
 /* Puts the plan under its schedule, or under the fastest if it may choose. A plan whose memory that
  * exceeds is none: *plan is NULL then. `refused` says that the schedule it was made for is
  * exceeded. */
@@ -30,12 +24,8 @@ static xm_status_t apply_schedule(const ap_planner_run_t *run, ap_planner_work_t
                                   ap_plan_t **plan)
 {
     ap_plan_t *own = NULL, *scheduled = NULL;
-    xm_status_t status;
+    xm_status_t status = ap_plan_reschedule(*plan, work->trial->schedule, &own);
 
-    if (!ap_planner_is_simulated(run, work)) {
-        return XM_OK;
-    }
-    status = ap_plan_reschedule(*plan, work->trial->schedule, &own);
     if (status == XM_ERR_NO_SOLUTION) {
         work->refused = true;
         (void)snprintf(work->error, sizeof(work->error), "%s", xm_last_error());
@@ -88,7 +78,7 @@ static xm_status_t build_plan(const ap_planner_run_t *run, ap_planner_work_t *wo
     if (status != XM_OK || plan == NULL) {
         return status;
     }
-    step = ap_planner_is_simulated(run, work) ? ap_plan_info(plan)->step : found->objective;
+    step = ap_plan_info(plan)->step;
     *better = !trial->solved || step < trial->step;
     if (*better) {
         ap_plan_t *worse = work->plan;
@@ -125,33 +115,21 @@ static xm_status_t open_trial(ap_planner_run_t *run, const ap_planner_work_t *wo
                                          .stop = ap_planner_out_of_time,
                                          .stop_arg = run};
 
-    /* What a simulation gives is no objective to stay below. */
-    if (run->best < INFINITY && !ap_planner_is_simulated(run, work)) {
-        options.worth = fmax(run->best, ap_planner_cutoff(run));
-    }
     return ap_planner_case_open(&run->setup, &options, one);
 }
 
-xm_status_t ap_planner_find_bounds(const ap_planner_run_t *run, const ap_planner_work_t *work,
-                                   ap_stage_table_t *table, ap_planner_bounds_t *bounds)
+xm_status_t ap_planner_find_bounds(const ap_planner_run_t *run, ap_stage_table_t *table,
+                                   ap_planner_bounds_t *bounds)
 {
     const ap_planner_params_t *params = run->params;
-    bool simulated = ap_planner_is_simulated(run, work);
     xm_status_t status;
 
     *bounds = (ap_planner_bounds_t){.objective = INFINITY};
     status =
-        ap_stage_table_bound(table, params->min_stages, params->max_stages, &bounds->objective);
+        ap_stage_table_estimate(table, params->min_stages, params->max_stages, &bounds->objective);
     bounds->step = bounds->objective;
-    if (status == XM_OK && simulated) {
-        status =
-            ap_stage_table_busy_bound(table, params->min_stages, params->max_stages, &bounds->step);
-    }
-    if ((status == XM_OK || status == XM_ERR_NO_SOLUTION) && !simulated &&
-        work->trial->recompute == AP_RECOMPUTE_OFF) {
-        bounds->slower = INFINITY;
-        status = ap_stage_table_bound_recomputing(table, params->min_stages, params->max_stages,
-                                                  &bounds->slower);
+    if (status == XM_OK) {
+        status = ap_stage_table_bound(table, params->min_stages, params->max_stages, &bounds->step);
     }
     return status == XM_ERR_NO_SOLUTION ? XM_OK : status;
 }
@@ -168,57 +146,15 @@ xm_status_t ap_planner_bounding_pass(ap_planner_run_t *run, ap_planner_work_t *w
     }
     status = run->host_permutations.count > 0
                  ? ap_planner_bound_orders(run, work, one.table, &bounds)
-                 : ap_planner_find_bounds(run, work, one.table, &bounds);
+                 : ap_planner_find_bounds(run, one.table, &bounds);
     if (status == XM_OK) {
         work->trial->bound = bounds.step;
-        work->slower_bound = bounds.slower;
-        if (ap_planner_is_simulated(run, work) && bounds.objective < INFINITY) {
-            work->estimate = AP_PLANNER_ESTIMATED * bounds.objective;
-        }
+        work->estimate = AP_STAGE_TABLE_ESTIMATED * bounds.objective;
     } else if (status == XM_ERR_TIMEOUT) { /* no more is known than before */
-        work->slower_bound = work->trial->bound;
         status = XM_OK;
     }
     work->priced = ap_stage_table_evaluated(one.table);
     ap_planner_case_close(&one);
-    return status;
-}
-
-/* Tries the best plans with fewer stages, then with more, as long as each takes a shorter simulated
- * step than the one before: the search counts every transfer as a station of its own, while the
- * simulation knows which of them share NICs. */
-static xm_status_t try_neighbours(ap_planner_run_t *run, ap_planner_work_t *work,
-                                  ap_planner_case_t *one,
-                                  const ap_host_permutation_t *host_permutation, int stages)
-{
-    const ap_planner_params_t *params = run->params;
-    bool refused = work->refused; /* not of these, which are extra */
-    xm_status_t status = XM_OK;
-
-    for (int step = -1; step <= 1 && status == XM_OK; step += 2) {
-        bool better = true;
-
-        for (int count = stages + step; better && count >= 1; count += step) {
-            ap_inter_op_result_t found = {0};
-
-            better = false;
-            if (count < params->min_stages ||
-                (params->max_stages > 0 && count > params->max_stages) ||
-                ap_planner_out_of_time(run)) {
-                break;
-            }
-            status = ap_stage_table_solve(one->table, count, count, &found);
-            if (status == XM_OK) {
-                status = build_plan(run, work, one, host_permutation, &found, &better);
-            }
-            ap_inter_op_result_clear(&found);
-            if (status != XM_OK) {
-                break;
-            }
-        }
-        status = status == XM_ERR_NO_SOLUTION || status == XM_ERR_TIMEOUT ? XM_OK : status;
-    }
-    work->refused = refused;
     return status;
 }
 
@@ -236,13 +172,9 @@ xm_status_t ap_planner_slice(ap_planner_candidate_t *attempt,
     most = attempt->stages > 0 && (most == 0 || attempt->stages < most) ? attempt->stages : most;
     status = ap_stage_table_solve(attempt->one.table, run->params->min_stages, most, &found);
     attempt->count = status == XM_OK ? found.stage_count : attempt->count;
+    *bound = found.bound;
     if (status == XM_OK) {
-        *bound = fmin(found.bound, found.objective);
         status = build_plan(run, work, &attempt->one, host_permutation, &found, better);
-        if (status == XM_OK && *better && attempt->stages == 0 &&
-            ap_planner_is_simulated(run, work) && run->params->pins == NULL) {
-            status = try_neighbours(run, work, &attempt->one, host_permutation, found.stage_count);
-        }
     }
     ap_inter_op_result_clear(&found);
     return status;
@@ -264,8 +196,11 @@ static xm_status_t solve_once(ap_planner_run_t *run, ap_planner_work_t *work, in
     if (run->host_permutations.count > 0) {
         status = ap_planner_try_orders(&attempt);
     } else {
+        if (run->best < INFINITY && !run->automatic) {
+            ap_stage_table_beat(attempt.one.table, fmax(run->best, ap_planner_cutoff(run)));
+        }
         status = ap_planner_slice(&attempt, NULL, &bound, &better);
-        if (!ap_planner_is_simulated(run, work)) {
+        if (stages == 0 && (status == XM_OK || status == XM_ERR_NO_SOLUTION)) {
             work->trial->bound = fmax(work->trial->bound, bound);
         }
     }
@@ -286,10 +221,6 @@ xm_status_t ap_planner_solve(ap_planner_run_t *run, ap_planner_work_t *work)
 
     work->priced = 0;
     status = solve_once(run, work, 0, &stages);
-    if (status == XM_ERR_NO_SOLUTION && !ap_planner_is_simulated(run, work)) {
-        work->trial->bound =
-            fmax(work->trial->bound, run->best); /* none is better than what there was */
-    }
     refused = work->refused;
     while (status == XM_OK && refused && stages > 1 && stages >= run->params->min_stages) {
         int unused;

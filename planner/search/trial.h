@@ -9,14 +9,13 @@
 #include "planner/search/host_permutation.h"
 #include "planner/search/case.h"
 
-/* A trial at work. Bounds are of the objective, with boundaries for free. */
+/* A trial at work. */
 typedef struct ap_planner_work {
     ap_planner_trial_t *trial;
-    bool bounded;        /* trial->bound is its own; before, that of a faster case */
-    double slower_bound; /* of the same case with recomputation */
-    double estimate;     /* of a simulated step: as the search counts, boundaries for free */
-    double *order_bound; /* of the objective with the hosts in each order of the run, or NULL */
-    ap_plan_t *plan;     /* of this batch, or NULL */
+    bool bounded;
+    double estimate;        /* of the step: as the search counts, boundaries for free */
+    double *order_estimate; /* of the objective with the hosts in each order of the run, or NULL */
+    ap_plan_t *plan;        /* of this batch, or NULL */
     int64_t priced;
     bool refused; /* its plan does not fit under its schedule */
     bool cut;     /* time was up before its search had ended */
@@ -47,7 +46,6 @@ typedef struct ap_planner_run {
 typedef struct ap_planner_bounds {
     double objective; /* as the search counts, boundaries for free; INFINITY: there is no plan */
     double step;
-    double slower; /* of the same case with recomputation */
 } ap_planner_bounds_t;
 
 /* A case being planned. */
@@ -59,12 +57,6 @@ typedef struct ap_planner_candidate {
     int count;  /* stages of the last plan */
 } ap_planner_candidate_t;
 
-/* Simulated steps are below their estimates by a few hundredths at most. */
-#define AP_PLANNER_ESTIMATED 0.97
-
-/* Whether steps come from the simulation; 1f1b alone has its objective for a step. */
-bool ap_planner_is_simulated(const ap_planner_run_t *run, const ap_planner_work_t *work);
-
 /* Whether the time of an ap_planner_run_t is over; for ap_planner_case_options_t.stop. */
 bool ap_planner_out_of_time(void *arg);
 
@@ -72,8 +64,8 @@ bool ap_planner_out_of_time(void *arg);
 double ap_planner_cutoff(const ap_planner_run_t *run);
 
 /* Bounds of a case as its table stands. */
-xm_status_t ap_planner_find_bounds(const ap_planner_run_t *run, const ap_planner_work_t *work,
-                                   ap_stage_table_t *table, ap_planner_bounds_t *bounds);
+xm_status_t ap_planner_find_bounds(const ap_planner_run_t *run, ap_stage_table_t *table,
+                                   ap_planner_bounds_t *bounds);
 /* Slices the case with its hosts as they stand; with a host permutation, in that. *bound: no plan
  * of theirs is faster. XM_ERR_NO_SOLUTION: there is no plan, or none that is fast enough. */
 xm_status_t ap_planner_slice(ap_planner_candidate_t *attempt,

@@ -29,43 +29,31 @@ void ap_like_result_clear(ap_like_result_t *result)
     }
 }
 
-/* Our planner in the row's space. Under 1f1b its own objective chooses among all numbers of
- * micro-batches; otherwise it plans for each, and the judge chooses. */
+/* Our planner in the row's space and under its schedule: like all rows', its plans are chosen by
+ * the simulation, whatever the row's own planner looks at. */
 static xm_status_t like_stages(ap_like_t *like)
 {
-    bool together = strcmp(like->row->schedule.kind, "1f1b") == 0 ||
-                    strcmp(like->row->schedule.kind, "auto") == 0;
-    int runs = together ? 1 : like->micro_batch_count;
-    xm_status_t status = XM_OK;
+    bool ours = strcmp(like->row->name, "default") == 0;
+    ap_planner_params_t params = like->params;
+    ap_planner_result_t found;
+    xm_status_t status;
+    bool kept;
 
-    for (int i = 0; i < runs && status == XM_OK; ++i) {
-        ap_planner_params_t params = like->params;
-        ap_planner_result_t found;
-        bool kept;
-
-        params.space = &like->row->space;
-        params.keep_host_order =
-            params.keep_host_order || strcmp(like->row->name, "default") != 0; /* but ours */
-        params.memory_limit = like->row->costs.memory ? like->limit : ENDLESS;
-        params.memory_reserve = 0.0; /* the limit is without it */
-        params.free_boundaries = !like->row->costs.transfers;
-        params.steady = like->row->costs.steady;
-        params.schedule = together ? like->row->schedule.kind : NULL;
-        if (!together) {
-            params.micro_batches = &like->micro_batches[i];
-            params.micro_batch_count = 1;
-        }
-        status = ap_planner_run(&params, &found);
-        if (status == XM_ERR_NO_SOLUTION) {
-            (void)snprintf(like->result->why, sizeof(like->result->why), "%s", xm_last_error());
-            status = XM_OK;
-            continue;
-        }
-        if (status == XM_OK) {
-            status = ap_like_consider_plan(like, found.plan, &kept);
-            found.plan = NULL;
-            ap_planner_result_clear(&found);
-        }
+    params.space = &like->row->space;
+    params.keep_host_order = params.keep_host_order || !ours;
+    params.all_devices = params.all_devices || !ours;
+    params.memory_limit = like->row->costs.memory ? like->limit : ENDLESS;
+    params.memory_reserve = 0.0; /* the limit is without it */
+    params.schedule = like->row->schedule.kind;
+    status = ap_planner_run(&params, &found);
+    if (status == XM_ERR_NO_SOLUTION) {
+        (void)snprintf(like->result->why, sizeof(like->result->why), "%s", xm_last_error());
+        return XM_OK;
+    }
+    if (status == XM_OK) {
+        status = ap_like_consider_plan(like, found.plan, &kept);
+        found.plan = NULL;
+        ap_planner_result_clear(&found);
     }
     return status;
 }

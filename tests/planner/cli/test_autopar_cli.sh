@@ -63,7 +63,7 @@ sed 's/"version": 1,/"version": 2,/; s/"nic": {"bytes_per_s": 1.195e9}/"nic": {"
 turned="--model gpt-125m --cluster $work/turns.json --hosts 4 --devices-per-host 1 --global-batch 32 --micro-batches 8 --stages 4"
 # shellcheck disable=SC2086 # a list of options
 {
-    good "plan: host order" "# hosts differ: the order below is the best of all 6 orders" "$AUTOPAR" plan $turned \
+    good "plan: host order" "# hosts differ: the order below is the best found of all 6 orders" "$AUTOPAR" plan $turned \
         -o "$work/turned.json" --plot "$work/turned.svg"
     grep -q "^# hosts in the order " "$work/out" || fail "the order of hosts is not printed: $(cat "$work/out")"
     grep -q '"host_order": \[' "$work/turned.json" || fail "the plan lacks its order of hosts"

@@ -145,7 +145,7 @@ START_TEST(like_hosts_come_together)
     ck_assert_double_lt(ap_plan_info(result.plan)->step, 0.8 * kept);
     ck_assert_int_eq(result.host_orders, 6);
     ck_assert_ptr_nonnull(
-        strstr(ap_plan_info(result.plan)->optimiser, "; hosts in the best of all 6 orders"));
+        strstr(ap_plan_info(result.plan)->optimiser, "; hosts in the best found of all 6 orders"));
     ap_planner_result_clear(&result);
     xm_cluster_profile_destroy(profile);
 }

@@ -26,29 +26,24 @@ static ap_planner_params_t params_of(const xm_cluster_profile_t *profile)
     return params;
 }
 
-/* The plan's own numbers give its step time by the formula of inter_op.h. */
+/* The plan's step is that of its own numbers, simulated. */
 static void check_step(const ap_plan_t *plan)
 {
     const ap_plan_info_t *info = ap_plan_info(plan);
-    double sum = 0.0, largest = 0.0;
+    ap_plan_simulation_t simulation = AP_PLAN_SIMULATION_INIT;
+    ap_schedule_t *schedule;
+    ap_pipeline_run_t *run;
 
     for (int i = 0; i < ap_plan_stages(plan); ++i) {
-        double seconds = ap_plan_stage_seconds(plan, i);
-
-        sum += seconds;
-        largest = fmax(largest, seconds);
         ck_assert_double_le(ap_plan_stage_memory(ap_plan_stage(plan, i)), info->memory_limit + 8);
     }
-    for (int i = 0; i < ap_plan_boundaries(plan); ++i) {
-        double seconds = ap_plan_boundary(plan, i)->forward + ap_plan_boundary(plan, i)->backward;
-
-        sum += seconds;
-        largest = fmax(largest, seconds);
-    }
-    ck_assert_double_eq_tol(info->sum, sum, 1e-9 * sum);
-    ck_assert_double_eq_tol(info->bottleneck, largest, 1e-9 * sum);
-    ck_assert_double_eq_tol(info->step, sum + (double)(info->micro_batches - 1) * largest,
-                            1e-9 * info->step);
+    ck_assert_xm_ok(ap_schedule_find(info->schedule, &simulation.kind));
+    ck_assert_xm_ok(ap_plan_simulate(plan, &simulation, &schedule, &run));
+    ck_assert_double_eq_tol(info->step, 1e-9 * (double)run->step_ns, 1e-3 * info->step);
+    ck_assert_double_gt(info->bound, 0.0);
+    ck_assert_double_le(info->bound, info->step * (1.0 + 1e-9));
+    ap_pipeline_run_destroy(run);
+    ap_schedule_destroy(schedule);
 }
 
 static int stage_of(const ap_plan_t *plan, int layer)
@@ -125,6 +120,35 @@ START_TEST(plans_add_up_for_every_number_of_stages)
 }
 END_TEST
 
+static ap_pipeline_stage_t part_of_step(const ap_stage_cost_t *cost)
+{
+    return (ap_pipeline_stage_t){.forward = cost->forward,
+                                 .backward = cost->backward,
+                                 .once = cost->sync + cost->update,
+                                 .recompute = cost->recompute};
+}
+
+/* The step of two stages with what passes between those of a plan. */
+static double step_of_two(const ap_plan_t *plan, const ap_pipeline_stage_t *stages)
+{
+    const ap_plan_boundary_t *boundary = ap_plan_boundary(plan, 0);
+    ap_pipeline_transfer_t transfer = {.to = 1,
+                                       .forward = boundary->forward,
+                                       .backward = boundary->backward,
+                                       .links = boundary->links,
+                                       .link_count = boundary->link_count};
+    ap_pipeline_step_t step = {.kind = AP_SCHEDULE_1F1B,
+                               .micro_batches = 16,
+                               .stages = stages,
+                               .stage_count = 2,
+                               .transfers = &transfer,
+                               .transfer_count = 1};
+    double seconds;
+
+    ck_assert_xm_ok(ap_pipeline_step_seconds(&step, &seconds));
+    return seconds;
+}
+
 /* Two stages on two devices: every cut and every pair of boundary specs, priced here by hand. */
 START_TEST(two_stages_match_trying_every_cut)
 {
@@ -132,7 +156,7 @@ START_TEST(two_stages_match_trying_every_cut)
     ap_planner_params_t params = params_of(profile);
     ap_stage_context_params_t context_params = AP_STAGE_CONTEXT_PARAMS_INIT;
     ap_zoo_params_t zoo = AP_ZOO_PARAMS_INIT;
-    double best = INFINITY, transfer;
+    double best = INFINITY;
     ap_planner_result_t result;
     ap_stage_context_t *context;
     ap_cost_model_t *cost;
@@ -150,10 +174,8 @@ START_TEST(two_stages_match_trying_every_cut)
     context_params.micro_batches = 16;
     ck_assert_xm_ok(ap_stage_context_create(&context_params, &context));
     layers = ap_graph_layers(graph);
-    transfer =
-        ap_plan_boundary(result.plan, 0)->forward + ap_plan_boundary(result.plan, 0)->backward;
     for (int cut = 0; cut + 1 < layers; ++cut) {
-        double seconds[2];
+        ap_pipeline_stage_t stages[2];
 
         for (int i = 0; i < 2; ++i) {
             ap_stage_query_t query = AP_STAGE_QUERY_INIT;
@@ -163,12 +185,11 @@ START_TEST(two_stages_match_trying_every_cut)
             query.last = i == 0 ? cut : layers - 1;
             query.hosts = query.devices = query.shape[0] = query.shape[1] = 1;
             ck_assert_xm_ok(ap_stage_evaluate(context, &query, &stage));
-            seconds[i] = ap_stage_objective(&stage, 16);
+            stages[i] = part_of_step(&stage);
         }
-        best = fmin(best, seconds[0] + seconds[1] + transfer +
-                              15.0 * fmax(transfer, fmax(seconds[0], seconds[1])));
+        best = fmin(best, step_of_two(result.plan, stages));
     }
-    ck_assert_double_eq_tol(ap_plan_info(result.plan)->step, best, 1e-9 * best);
+    ck_assert_double_eq_tol(ap_plan_info(result.plan)->step, best, 1e-8 * best);
     ap_stage_context_destroy(context);
     ap_cost_model_destroy(cost);
     ap_graph_destroy(graph);
@@ -185,7 +206,7 @@ START_TEST(unequal_devices_match_trying_every_cut)
     ap_zoo_params_t zoo = AP_ZOO_PARAMS_INIT;
     ap_stage_context_t *context[2];
     ap_cost_model_t *cost[2];
-    double best = INFINITY, transfer;
+    double best = INFINITY;
     ap_planner_result_t result;
     ap_graph_t *graph;
     int layers, best_cut = -1;
@@ -193,8 +214,6 @@ START_TEST(unequal_devices_match_trying_every_cut)
     params.min_stages = params.max_stages = 2;
     params.recompute = AP_RECOMPUTE_OFF;
     ck_assert_xm_ok(ap_planner_run(&params, &result));
-    transfer =
-        ap_plan_boundary(result.plan, 0)->forward + ap_plan_boundary(result.plan, 0)->backward;
     zoo.batch = 4;
     ck_assert_xm_ok(ap_zoo_create("gpt-125m", &zoo, &graph));
     layers = ap_graph_layers(graph);
@@ -209,7 +228,8 @@ START_TEST(unequal_devices_match_trying_every_cut)
         ck_assert_xm_ok(ap_stage_context_create(&context_params, &context[i]));
     }
     for (int cut = 0; cut + 1 < layers; ++cut) {
-        double seconds[2], whole;
+        ap_pipeline_stage_t stages[2];
+        double whole;
 
         for (int i = 0; i < 2; ++i) {
             ap_stage_query_t query = AP_STAGE_QUERY_INIT;
@@ -219,16 +239,15 @@ START_TEST(unequal_devices_match_trying_every_cut)
             query.last = i == 0 ? cut : layers - 1;
             query.hosts = query.devices = query.shape[0] = query.shape[1] = 1;
             ck_assert_xm_ok(ap_stage_evaluate(context[i], &query, &stage));
-            seconds[i] = ap_stage_objective(&stage, 16);
+            stages[i] = part_of_step(&stage);
         }
-        whole = seconds[0] + seconds[1] + transfer +
-                15.0 * fmax(transfer, fmax(seconds[0], seconds[1]));
+        whole = step_of_two(result.plan, stages);
         if (whole < best) {
             best = whole;
             best_cut = cut;
         }
     }
-    ck_assert_double_eq_tol(ap_plan_info(result.plan)->step, best, 1e-9 * best);
+    ck_assert_double_eq_tol(ap_plan_info(result.plan)->step, best, 1e-8 * best);
     ck_assert_int_eq(ap_plan_stage(result.plan, 0)->last_layer, best_cut);
     ck_assert_int_ge(best_cut, layers / 2);
     ap_planner_result_clear(&result);
@@ -391,7 +410,7 @@ START_TEST(more_choices_never_make_it_slower)
     /* A thousandth is what the second round may leave on the table. */
     ck_assert_double_le(ap_plan_info(all.plan)->step, ap_plan_info(one.plan)->step * 1.001);
     for (int i = 0; i < all.trial_count; ++i) {
-        ck_assert_double_le(all.trials[i].bound, all.trials[i].step * (1 + 1e-12));
+        ck_assert_double_le(all.trials[i].bound, all.trials[i].step * (1 + 1e-9));
         ck_assert_double_ge(all.trials[i].step * (1 + 1e-12), ap_plan_info(all.plan)->step);
     }
     ap_planner_result_clear(&one);

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Translates a pipeline in seconds for the simulator, which wants whole nanoseconds per part, a
+ * list of passes, and shares of links.
+ *
+ * A schedule is checked every time before it is simulated: that costs little, and a step of an
+ * unsafe schedule would be a number without meaning.
+ */
+
+#include "planner/pipeline/step.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "planner/pipeline/check.h"
+
+/* Everything of a simulation that is an array; [stages][slices], [stages] or [stages - 1][slices];
+ * and what messages take of hosts' NICs and racks' uplinks. */
+typedef struct arrays {
+    int stages, slices;
+    int64_t *forward, *backward, *weight, *update, *activation, *gradient, *bytes;
+    ap_pipeline_use_t *uses;
+    int use_count;
+    ap_pipeline_skip_t *skips;
+    int skip_count;
+} arrays_t;
+
+/* All seven tables lie in one block, which `forward` begins. */
+static bool allocate(const ap_pipeline_step_t *step, arrays_t *arrays)
+{
+    size_t parts = (size_t)arrays->stages * (size_t)arrays->slices, uses = 1;
+
+    for (int i = 0; i < step->transfer_count; ++i) {
+        uses += 2 * AP_LINK_DIRECTIONS * (size_t)step->transfers[i].link_count;
+    }
+    arrays->forward = calloc(7 * parts, sizeof(int64_t));
+    arrays->uses = malloc(uses * sizeof(*arrays->uses));
+    arrays->skips = calloc((size_t)step->transfer_count + 1, sizeof(*arrays->skips));
+    if (arrays->forward == NULL || arrays->uses == NULL || arrays->skips == NULL) {
+        return false;
+    }
+    arrays->backward = arrays->forward + parts;
+    arrays->weight = arrays->backward + parts;
+    arrays->update = arrays->weight + parts;
+    arrays->activation = arrays->update + parts;
+    arrays->gradient = arrays->activation + parts;
+    arrays->bytes = arrays->gradient + parts;
+    return true;
+}
+
+/* Seconds that are beyond any step become a number that the simulator refuses by its sum. */
+static int64_t nanoseconds(double seconds)
+{
+    return seconds < 9e9 ? llround(1e9 * seconds) : INT64_MAX / 4;
+}
+
+static void fill_stages(const ap_pipeline_step_t *step, arrays_t *arrays)
+{
+    int chunks = arrays->stages / step->stage_count;
+    double parts = (double)chunks * arrays->slices;
+
+    for (int stage = 0; stage < arrays->stages; ++stage) {
+        const ap_pipeline_stage_t *of = &step->stages[stage % step->stage_count];
+        double weight = 0.5 * (of->backward - (of->recompute ? of->forward : 0.0));
+
+        weight = weight > 0.0 ? weight : 0.0;
+        arrays->update[stage] = nanoseconds(of->once / chunks);
+        for (int i = stage * arrays->slices; i < (stage + 1) * arrays->slices; ++i) {
+            arrays->forward[i] = nanoseconds(of->forward / parts);
+            arrays->weight[i] = nanoseconds(weight / parts);
+            arrays->backward[i] = nanoseconds((of->backward - weight) / parts);
+            arrays->bytes[i] = (int64_t)llround(of->activation_bytes / parts);
+        }
+    }
+}
+
+/* Adds the share of a NIC's or uplink's direction that the messages of a channel take while alone.
+ * Links are numbered so that host and rack of one index, and both directions, differ. */
+static void add_use(arrays_t *arrays, int channel, const ap_link_load_t *link, int direction,
+                    double busy, double seconds)
+{
+    if (busy > 0.0 && seconds > 0.0) {
+        arrays->uses[arrays->use_count++] =
+            (ap_pipeline_use_t){.channel = channel,
+                                .link = 2 * AP_LINK_DIRECTIONS * link->index +
+                                        (link->rack ? AP_LINK_DIRECTIONS : 0) + direction,
+                                .share = busy / seconds};
+    }
+}
+
+/* Notes the links of messages that pass in channel @p there, and of their gradients in @p back. */
+static void add_uses(arrays_t *arrays, const ap_pipeline_transfer_t *transfer, int there, int back)
+{
+    for (int i = 0; i < transfer->link_count; ++i) {
+        const ap_link_load_t *link = &transfer->links[i];
+
+        for (int d = 0; d < AP_LINK_DIRECTIONS; ++d) {
+            add_use(arrays, there, link, d, link->forward[d], transfer->forward);
+            add_use(arrays, back, link, d, link->backward[d], transfer->backward);
+        }
+    }
+}
+
+/* What passes over stages has channels of its own. */
+static void add_skip(const ap_pipeline_step_t *step, const ap_pipeline_transfer_t *transfer,
+                     arrays_t *arrays)
+{
+    int skip = arrays->skip_count++;
+
+    arrays->skips[skip] =
+        (ap_pipeline_skip_t){transfer->from, transfer->to, nanoseconds(transfer->forward),
+                             nanoseconds(transfer->backward)};
+    add_uses(arrays, transfer, ap_pipeline_skip_channel(step->stage_count, skip, false),
+             ap_pipeline_skip_channel(step->stage_count, skip, true));
+}
+
+/* Further parts of a stage use its channels as well, and so does the way back from the second of
+ * two stages; each channel's uses are added once. */
+static void fill_transfers(const ap_pipeline_step_t *step, arrays_t *arrays)
+{
+    int devices = step->stage_count;
+
+    for (int t = 0; t < step->transfer_count; ++t) {
+        const ap_pipeline_transfer_t *transfer = &step->transfers[t];
+
+        if (transfer->to > transfer->from + 1) {
+            add_skip(step, transfer, arrays);
+            continue;
+        }
+        for (int stage = transfer->from; stage + 1 < arrays->stages; stage += devices) {
+            for (int i = stage * arrays->slices; i < (stage + 1) * arrays->slices; ++i) {
+                arrays->activation[i] = nanoseconds(transfer->forward / arrays->slices);
+                arrays->gradient[i] = nanoseconds(transfer->backward / arrays->slices);
+            }
+        }
+        if (transfer->from < transfer->to || devices > 2) {
+            add_uses(arrays, transfer, ap_pipeline_channel(devices, transfer->from, transfer->to),
+                     ap_pipeline_channel(devices, transfer->to, transfer->from));
+        }
+    }
+}
+
+static xm_status_t simulate(const ap_pipeline_step_t *step, const arrays_t *arrays,
+                            ap_schedule_t **result, ap_pipeline_run_t **run)
+{
+    ap_schedule_params_t params = {.kind = step->kind,
+                                   .devices = step->stage_count,
+                                   .micro_batches = step->micro_batches,
+                                   .virtual_stages = arrays->stages / step->stage_count,
+                                   .slices = arrays->slices,
+                                   .batches = step->batches,
+                                   .activation_bytes = arrays->bytes};
+    ap_pipeline_times_t times = {.forward = arrays->forward,
+                                 .backward = arrays->backward,
+                                 .weight = arrays->weight,
+                                 .activation = arrays->activation,
+                                 .gradient = arrays->gradient,
+                                 .update = arrays->update,
+                                 .uses = arrays->uses,
+                                 .use_count = arrays->use_count,
+                                 .skips = arrays->skips,
+                                 .skip_count = arrays->skip_count,
+                                 .blocking = step->blocking};
+    ap_schedule_t *schedule = NULL;
+    xm_status_t status = ap_schedule_create(&params, &schedule);
+
+    if (status == XM_OK) {
+        status = ap_schedule_check(schedule, NULL);
+    }
+    if (status == XM_OK) {
+        status = ap_pipeline_simulate(schedule, &times, run);
+    }
+    if (status == XM_OK) {
+        *result = schedule;
+    } else {
+        ap_schedule_destroy(schedule);
+    }
+    return status;
+}
+
+/* The numbers of parts are bounded before their product is used. */
+xm_status_t ap_pipeline_step_run(const ap_pipeline_step_t *step, ap_schedule_t **schedule,
+                                 ap_pipeline_run_t **run)
+{
+    int chunks = step->virtual_stages > 0 ? step->virtual_stages : 1;
+    arrays_t arrays = {.stages = step->stage_count * chunks,
+                       .slices = step->slices > 0 ? step->slices : 1};
+    xm_status_t status;
+
+    if (chunks > (1 << 20) / step->stage_count || arrays.slices > (1 << 20) / arrays.stages) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "%d virtual stages and %d slices on %d stages are too many", chunks,
+                            arrays.slices, step->stage_count);
+    }
+    if (allocate(step, &arrays)) {
+        fill_stages(step, &arrays);
+        fill_transfers(step, &arrays);
+        status = simulate(step, &arrays, schedule, run);
+    } else {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d stages", arrays.stages);
+    }
+    free(arrays.skips);
+    free(arrays.uses);
+    free(arrays.forward);
+    return status;
+}
+
+xm_status_t ap_pipeline_step_seconds(const ap_pipeline_step_t *step, double *seconds)
+{
+    ap_schedule_t *schedule;
+    ap_pipeline_run_t *run;
+    xm_status_t status = ap_pipeline_step_run(step, &schedule, &run);
+
+    if (status == XM_OK) {
+        *seconds = 1e-9 * (double)run->step_ns;
+        ap_pipeline_run_destroy(run);
+        ap_schedule_destroy(schedule);
+    }
+    return status;
+}

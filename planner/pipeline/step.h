@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * @file planner/pipeline/step.h
+ * What one training step of a pipeline takes: stages and transfers in seconds, put under a schedule
+ * and simulated. Whoever says what a step takes asks here, the search as well as the reader of a
+ * finished plan, so there is one answer.
+ *
+ * The two halves of a backward pass cost the same where layers are products of matrices: without
+ * recomputation each is half of it; with recomputation the forward pass runs again in the input
+ * half, and the rest is divided. Virtual stages and slices divide times and bytes evenly.
+ *
+ * @code
+ *     ap_pipeline_step_t step = {.kind = AP_SCHEDULE_1F1B, .micro_batches = 32};
+ *
+ *     step.stages = stages, step.stage_count = 4, step.transfers = transfers;
+ *     step.transfer_count = 3;
+ *     status = ap_pipeline_step_seconds(&step, &seconds);
+ * @endcode
+ *
+ * Units: seconds, bytes. Threads: no shared state.
+ */
+#pragma once
+
+#include <autopar/plan.h>
+
+#include "planner/pipeline/simulate.h"
+
+/** A stage, which has a device of the schedule to itself. */
+typedef struct ap_pipeline_stage {
+    double forward, backward; /**< of one micro-batch */
+    double once;              /**< gradient synchronisation and update, once a step */
+    double activation_bytes;  /**< of one micro-batch */
+    bool recompute;           /**< the forward pass is part of `backward` as well */
+} ap_pipeline_stage_t;
+
+/** What passes from a stage to another for each micro-batch, and its gradient the way back. */
+typedef struct ap_pipeline_transfer {
+    int from, to;
+    double forward, backward;
+    const ap_link_load_t *links; /**< that it keeps busy while it is alone */
+    int link_count;
+} ap_pipeline_transfer_t;
+
+/** One pipeline. What it points at is borrowed for the call. */
+typedef struct ap_pipeline_step {
+    ap_schedule_kind_t kind;
+    int micro_batches;
+    int virtual_stages; /**< to a stage, 0: 1 */
+    int slices;         /**< 0: 1 */
+    int batches;        /**< as in ap_schedule_params_t */
+    bool blocking;      /**< transfers keep devices busy */
+    const ap_pipeline_stage_t *stages;
+    int stage_count;
+    /** At most one between two stages; from a stage to the next or one behind that, and with
+     * virtual stages from the last to the first. */
+    const ap_pipeline_transfer_t *transfers;
+    int transfer_count;
+} ap_pipeline_step_t;
+
+/** Makes the schedule, checks it (planner/pipeline/check.h) and simulates it. The caller destroys
+ * both. */
+xm_status_t ap_pipeline_step_run(const ap_pipeline_step_t *step, ap_schedule_t **schedule,
+                                 ap_pipeline_run_t **run);
+
+/** Seconds of the step alone. */
+xm_status_t ap_pipeline_step_seconds(const ap_pipeline_step_t *step, double *seconds);
