@@ -178,6 +178,7 @@ typedef struct {
     double sum;            /**< stages and boundaries once through */
     double bottleneck;     /**< largest stage or boundary */
     const char *optimiser; /**< how the plan was found, one line */
+    double memory_reserve; /**< bytes of a device that are left free for its runtime */
 } ap_plan_info_t;
 
 /** Reads a file. Errors name the file, and the line and column or the place in the document. */

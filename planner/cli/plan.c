@@ -51,6 +51,9 @@ static void print_model(const char *path, const ap_planner_model_t *model)
         model->own_layers ? " of its own" : "", layering->distinct,
         xm_text_format_bytes((uint64_t)layering->largest_bytes, bytes, sizeof(bytes)),
         layering->imbalance);
+    if (model->fixed[0] != '\0') {
+        (void)printf("# micro-batches of the file's own size only: %s\n", model->fixed);
+    }
 }
 
 /* Says what becomes of activation checkpointing that the file's step has. A stage recomputes whole
@@ -269,11 +272,11 @@ static xm_status_t search(const plan_options_t *o)
 static xm_status_t run_like(const xm_cli_t *cli, const plan_options_t *o)
 {
     static const char *const ours[] = {
-        "model",        "cluster",        "hosts",         "devices-per-host",
-        "global-batch", "stages",         "schedule",      "recompute",
-        "plot",         "layers",         "layer-pattern", "dim",
-        "planner",      "overlap",        "submeshes",     "no-cross-mesh",
-        "time-limit",   "keep-host-order"};
+        "model",        "cluster",         "hosts",         "devices-per-host",
+        "global-batch", "stages",          "schedule",      "recompute",
+        "plot",         "layers",          "layer-pattern", "dim",
+        "planner",      "overlap",         "submeshes",     "no-cross-mesh",
+        "time-limit",   "keep-host-order", "memory-reserve"};
     ap_plan_like_t like = {.planner = o->like,
                            .input = ap_command_argument(cli, 0),
                            .devices = o->devices,

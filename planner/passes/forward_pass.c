@@ -22,7 +22,7 @@
 #include "planner/graph.h"
 #include "planner/passes/step.h"
 
-enum { WORD = 64, ENDS_MOST = 64, WORK_MOST = 1 << 27, SENTENCE = 1000 };
+enum { WORD = 64, ENDS_MOST = 64, WORK_MOST = 1 << 25, SENTENCE = 1000 };
 
 /* Of the FLOPs of all products. Backward products of convolutions count the borders that they pad
  * otherwise than forward ones. */

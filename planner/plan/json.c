@@ -253,19 +253,20 @@ json_t *ap_plan_to_json(const ap_plan_params_t *params)
             goto release;
         }
     }
-    return json_pack("{s:s, s:i, s:{s:s, s:i, s:I, s:o*}, s:{s:s, s:s, s:i, s:i, s:o*, s:I}, "
-                     "s:{s:s, s:I, s:I, s:b}, s:{s:f, s:f, s:f}, s:s, s:o, s:o}",
-                     "format", format_name, "version", FORMAT_VERSION, "model", "name", info->model,
-                     "layers", info->layers, "parameters", whole(info->parameters), "reading",
-                     reading_to_json(&info->reading), "cluster", "name", info->cluster,
-                     "provenance", info->cluster_provenance, "hosts", info->hosts,
-                     "devices_per_host", info->devices_per_host, "host_order", order_to_json(info),
-                     "memory_limit_bytes", whole(info->memory_limit), "schedule", "kind",
-                     info->schedule, "global_batch", (json_int_t)info->global_batch,
-                     "micro_batches", (json_int_t)info->micro_batches, "rematerialize",
-                     recomputing == params->stage_count, "predicted", "step_s", info->step, "sum_s",
-                     info->sum, "bottleneck_s", info->bottleneck, "optimiser", info->optimiser,
-                     "stages", stages, "reshardings", boundaries);
+    return json_pack(
+        "{s:s, s:i, s:{s:s, s:i, s:I, s:o*}, s:{s:s, s:s, s:i, s:i, s:o*, s:I, s:o*}, "
+        "s:{s:s, s:I, s:I, s:b}, s:{s:f, s:f, s:f}, s:s, s:o, s:o}",
+        "format", format_name, "version", FORMAT_VERSION, "model", "name", info->model, "layers",
+        info->layers, "parameters", whole(info->parameters), "reading",
+        reading_to_json(&info->reading), "cluster", "name", info->cluster, "provenance",
+        info->cluster_provenance, "hosts", info->hosts, "devices_per_host", info->devices_per_host,
+        "host_order", order_to_json(info), "memory_limit_bytes", whole(info->memory_limit),
+        "memory_reserve_bytes",
+        info->memory_reserve > 0.0 ? json_integer(whole(info->memory_reserve)) : NULL, "schedule",
+        "kind", info->schedule, "global_batch", (json_int_t)info->global_batch, "micro_batches",
+        (json_int_t)info->micro_batches, "rematerialize", recomputing == params->stage_count,
+        "predicted", "step_s", info->step, "sum_s", info->sum, "bottleneck_s", info->bottleneck,
+        "optimiser", info->optimiser, "stages", stages, "reshardings", boundaries);
 
 release:
     json_decref(stages);
@@ -758,7 +759,8 @@ static xm_status_t read_host_order(ap_plan_t *plan, const json_t *list)
 xm_status_t ap_plan_from_json(ap_plan_t *plan)
 {
     ap_plan_info_t *info = &plan->info;
-    json_int_t layers, parameters, hosts, devices, memory_limit, global_batch, micro_batches;
+    json_int_t layers, parameters, hosts, devices, memory_limit, memory_reserve = 0, global_batch,
+                                                                 micro_batches;
     const char *format = "", *digest = NULL;
     json_t *stages, *boundaries, *reading = NULL, *host_order = NULL;
     json_error_t error;
@@ -775,20 +777,22 @@ xm_status_t ap_plan_from_json(ap_plan_t *plan)
     }
     if (json_unpack_ex(
             plan->document, &error, 0,
-            "{s:s, s:i, s?s, s:{s:s, s:I, s:I, s?o !}, s:{s:s, s:s, s:I, s:I, s?o, s:I !}, "
+            "{s:s, s:i, s?s, s:{s:s, s:I, s:I, s?o !}, s:{s:s, s:s, s:I, s:I, s?o, s:I, s?I !}, "
             "s:{s:s, s:I, s:I, s:b !}, s:{s:F, s:F, s:F !}, s:s, s:o, s:o !}",
             "format", &format, "version", &version, "digest", &digest, "model", "name",
             &info->model, "layers", &layers, "parameters", &parameters, "reading", &reading,
             "cluster", "name", &info->cluster, "provenance", &info->cluster_provenance, "hosts",
             &hosts, "devices_per_host", &devices, "host_order", &host_order, "memory_limit_bytes",
-            &memory_limit, "schedule", "kind", &info->schedule, "global_batch", &global_batch,
-            "micro_batches", &micro_batches, "rematerialize", &rematerialize, "predicted", "step_s",
-            &info->step, "sum_s", &info->sum, "bottleneck_s", &info->bottleneck, "optimiser",
-            &info->optimiser, "stages", &stages, "reshardings", &boundaries) != 0) {
+            &memory_limit, "memory_reserve_bytes", &memory_reserve, "schedule", "kind",
+            &info->schedule, "global_batch", &global_batch, "micro_batches", &micro_batches,
+            "rematerialize", &rematerialize, "predicted", "step_s", &info->step, "sum_s",
+            &info->sum, "bottleneck_s", &info->bottleneck, "optimiser", &info->optimiser, "stages",
+            &stages, "reshardings", &boundaries) != 0) {
         return unpack_failed("the plan", &error);
     }
     info->parameters = (double)parameters;
     info->memory_limit = (double)memory_limit;
+    info->memory_reserve = (double)memory_reserve;
     info->global_batch = global_batch;
     info->micro_batches = micro_batches;
     info->rematerialize = rematerialize != 0;

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "comm/base.h"
+#include "planner/cost.h"
 
 enum { TEXT = 32, RANKS_TEXT = 64, SHAPE_TEXT = 96 };
 
@@ -160,14 +161,19 @@ void ap_plan_print(const ap_plan_t *plan, FILE *stream)
 {
     const ap_plan_info_t *info = ap_plan_info(plan);
     char step[TEXT], sum[TEXT], bottleneck[TEXT], limit[TEXT], recompute[SHAPE_TEXT];
+    char memory[AP_MEMORY_BUDGET_TEXT];
 
     (void)fprintf(stream,
                   "# model %s (%d layers, %.3g parameters) on cluster %s: %d hosts x %d devices, "
                   "%s each\n",
                   info->model, info->layers, info->parameters, info->cluster, info->hosts,
-                  info->devices_per_host, bytes_text(info->memory_limit, limit));
+                  info->devices_per_host,
+                  bytes_text(info->memory_limit + info->memory_reserve, limit));
     (void)fprintf(stream, "# costs: %s\n", info->cluster_provenance);
     print_host_order(info, stream);
+    (void)fprintf(
+        stream, "# memory: %s\n",
+        ap_memory_budget_format(info->memory_limit, info->memory_reserve, memory, sizeof(memory)));
     (void)fprintf(stream,
                   "# batch %" PRId64 " in %" PRId64 " micro-batches of %" PRId64
                   ", schedule %s, recomputation %s\n",

@@ -51,9 +51,11 @@ static void make_cluster(cluster_t *c, unsigned *state)
     params.host_nic_bandwidth = c->nic;
     params.host_device = c->device;
     ck_assert_xm_ok(xm_cluster_profile_create(&params, &c->profile));
-    ck_assert_xm_ok(ap_device_classes_create(c->profile, 0, &c->whole));
-    ck_assert_xm_ok(ap_device_classes_widen(c->whole, c->profile, 0, c->order));
-    ck_assert_xm_ok(ap_device_classes_arrange(c->whole, c->profile, 0, c->order, &c->classes));
+    ck_assert_xm_ok(ap_device_classes_create(c->profile, (ap_memory_budget_t){0}, &c->whole));
+    ck_assert_xm_ok(
+        ap_device_classes_widen(c->whole, c->profile, (ap_memory_budget_t){0}, c->order));
+    ck_assert_xm_ok(ap_device_classes_arrange(c->whole, c->profile, (ap_memory_budget_t){0},
+                                              c->order, &c->classes));
 }
 
 static void free_cluster(cluster_t *c)

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import pathlib
+import re
 import subprocess
 import tempfile
 import unittest
@@ -156,6 +157,56 @@ class Steps(unittest.TestCase):
         self.assertEqual(made.returncode, 2, made.stdout)
         self.assertRegex(made.stderr, r"^[^\n]*no weight has a part in the gradients of most others[^\n]*\n$")
 
+    def small(self, update, returned=lambda weights, x: ()):
+        """A step of two products: what it tells, or why it is refused."""
+
+        def loss(weights, x):
+            return jnp.mean((jnp.tanh(x @ weights[0]) @ weights[1]) ** 2)
+
+        def step(weights, x):
+            made = update(weights, jax.grad(loss)(weights, x))
+            return made, returned(loss, made, x)
+
+        text = jax.jit(step, donate_argnums=0).lower([struct(64, 64), struct(64, 64)], struct(32, 64)).as_text("hlo")
+        return self.autopar("plan", text, "--cluster", CLUSTER, "--global-batch", "32")
+
+    def test_what_a_plan_leaves_out_is_told(self):
+        def muon(weights, gradients):
+            return [w - 1.5 * g + 0.5 * (g @ g.T) @ g for w, g in zip(weights, gradients, strict=True)]
+
+        def last_alone(weights, gradients):
+            return [weights[0], weights[1] - gradients[1]]
+
+        def sgd(weights, gradients):
+            return [w - g for w, g in zip(weights, gradients, strict=True)]
+
+        none = lambda *_: ()  # noqa: E731
+        # Forward 2 products of 32 x 64 x 64, backward 3; of 64 x 64 x 64 the optimizer has 4.
+        self.assertIn(f"{100 * 8 / (5 + 8):.0f} % of the FLOPs of all products", self.small(muon, none).stdout)
+        self.assertIn("# 1 weights that the file's step gives back as they were", self.small(last_alone, none).stdout)
+        self.assertNotIn("the file's step", self.small(sgd, none).stdout)
+        # The loss of the new weights: 2 products more that lead to no weight.
+        made = self.small(sgd, lambda loss, weights, x: loss(weights, x))
+        self.assertEqual(made.returncode, 2, made.stdout)
+        self.assertIn(f"{100 * 2 / 7:.0f} % of the FLOPs of its products are not explained", made.stderr)
+
+    def test_strides_are_explained(self):
+        """The gradient of a strided convolution multiplies as much as it does, whatever zeros are written between."""
+
+        def loss(weights, x, y):
+            for w in weights[:-1]:
+                x = jax.lax.conv_general_dilated(x, w, (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+                x = jax.nn.relu((x - x.mean((0, 1, 2))) * jax.lax.rsqrt(x.var((0, 1, 2)) + 1e-5))
+            return jnp.mean((x.mean((1, 2)) @ weights[-1] - y) ** 2)
+
+        def step(weights, x, y):
+            return [w - 0.1 * g for w, g in zip(weights, jax.grad(loss)(weights, x, y), strict=True)]
+
+        weights = [struct(3, 3, 4, 32), struct(3, 3, 32, 64), struct(3, 3, 64, 64), struct(64, 10)]
+        text = jax.jit(step, donate_argnums=0).lower(weights, struct(8, 64, 64, 4), struct(8, 10)).as_text("hlo")
+        plan, _ = self.plan(text, *self.batch(8))
+        self.assertEqual(plan["model"]["parameters"], sum(math.prod(w.shape) for w in weights))
+
     def annotated(self, **constraint):
         """Two products; the second weight is left to the plan."""
         mesh = jax.make_mesh((2, 4), ("x", "y"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
@@ -198,6 +249,38 @@ class Steps(unittest.TestCase):
         self.assertTrue(pins)
         for spec in pins:
             self.assertIn(spec, ("RS01", "RS1") if plan["stages"][0]["mesh"] != "2x4" else ("RS01",))
+
+    def test_weights_in_other_forms_lie_as_demanded(self):
+        """Cast and transposed: rows of what is stored are columns of what is used. Or they are gathered for use."""
+        mesh = jax.make_mesh((8,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
+
+        def loss(weights, x):
+            first, second = (w.astype(jnp.bfloat16) for w in weights)
+            return jnp.sum((jnp.tanh(x.astype(jnp.bfloat16) @ first.T) @ second).astype(jnp.float32) ** 2)
+
+        def step(weights, x):
+            return [w - 0.1 * g for w, g in zip(weights, jax.grad(loss)(weights, x), strict=True)]
+
+        for spec in (PartitionSpec("x", None), PartitionSpec(None, "x")):
+            weights = [struct(256, 64, sharding=NamedSharding(mesh, spec)), struct(256, 64)]
+            text = jax.jit(step, donate_argnums=0).lower(weights, struct(64, 64)).as_text("hlo")
+            plan, _ = self.plan(text, *self.batch(64), "--stages", "1")
+            (product,) = (op for part in plan["stages"][0]["sharding"] for op in part["ops"] if op["name"] == "dot_general.5")
+            used = product["operands"].split(",")[1]  # of 64 x 256
+            cut, whole = (1, 0) if spec[0] == "x" else (0, 1)
+            tokens = re.findall("[RS][0-9]*", used)
+            self.assertEqual(tokens[whole], "R")
+            if plan["stages"][0]["mesh"] == "2x4" and tokens[cut] != "S01":
+                # Its gradient is partial over the other axis, over which the weight is then kept in parts.
+                self.assertIn("S", product["operands"].split(",")[0])
+
+    def test_what_is_exported_is_read_as_it_was_meant(self):
+        with tempfile.TemporaryDirectory() as directory:
+            path = str(pathlib.Path(directory) / "sharded.hlo")
+            text = Gpt(8, 64, 512, layers=1, adam=False).text
+            first = json.loads(self.autopar("shard", text, "--mesh", "2x4", "--json", "--export-hlo", path).stdout)
+            again = json.loads(self.autopar("shard", pathlib.Path(path).read_text(), "--mesh", "2x4", "--json").stdout)
+        self.assertAlmostEqual(again["objective"] / first["objective"], 1, delta=1e-6)
 
     def test_annotations_that_cannot_hold_are_refused(self):
         text = self.annotated()

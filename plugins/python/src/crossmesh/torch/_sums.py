@@ -11,6 +11,11 @@ import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DeviceMesh
 
+# Newer releases of torch have other names for them.
+_all_reduce = dist.all_reduce
+_reduce_scatter = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
+_all_gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
+
 __all__ = ["Steps", "add_up", "axes_of", "read_sums"]
 
 Steps = tuple[tuple[str, int], ...]  # a collective and the mesh axis that it is over
@@ -42,15 +47,15 @@ def add_up(local: torch.Tensor, mesh: DeviceMesh, steps: Steps) -> torch.Tensor:
         group = mesh.get_group(axis)
         if kind == "all-reduce":
             parts = parts.contiguous()
-            dist.all_reduce(parts, group=group)
+            _all_reduce(parts, group=group)
             continue
         dim = scattered.index(axis)
         given = parts.movedim(dim, 0).contiguous()
         if kind == "reduce-scatter":
             made = torch.empty_like(given[:1])
-            dist.reduce_scatter_tensor(made, given, group=group)
+            _reduce_scatter(made, given, group=group)
         else:
             made = given.new_empty((mesh.size(axis), *given.shape[1:]))
-            dist.all_gather_into_tensor(made, given, group=group)
+            _all_gather(made, given, group=group)
         parts = made.movedim(0, dim)
     return parts.reshape(-1)[: local.numel()].reshape(local.shape)
