@@ -71,8 +71,9 @@ def shard_hlo(
     """The best sharding of a program, given as HLO text, for a mesh of 1 to 3 axes on `hosts` hosts.
 
     `cluster`: a measured profile (`autopar probe`); without one Alpa's constants rank the collectives. `memory_limit`:
-    bytes that a plan may use of a device (None: what the profile says). `memory_reserve`: bytes of a device that are left
-    free, below 1 a part (None: what runtimes need, nothing of a `memory_limit`). The solver takes `time_limit` seconds at most (0: one second, more if it has no plan yet).
+    bytes that a plan may use of a device (None: what the profile says). `memory_reserve`: bytes of a device that are
+    left free, below 1 a part (None: what runtimes need, nothing of a `memory_limit`). The solver takes `time_limit`
+    seconds at most (0: one second, more if it has no plan yet).
     """
     shape, size = tuple(mesh_shape), 1
     for extent in shape:

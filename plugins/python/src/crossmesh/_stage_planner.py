@@ -114,7 +114,9 @@ class _Planning:
             min_stages=stages or 0,
             max_stages=stages or 0,
             memory_limit=asked.memory_limit or 0.0,
-            memory_reserve=_abi.AP_MEMORY_RESERVE_DEFAULT if asked.memory_reserve is None else asked.memory_reserve,
+            memory_reserve=(
+                _abi.AP_MEMORY_RESERVE_DEFAULT if asked.memory_reserve is None else asked.memory_reserve
+            ),
             recompute=_abi.AP_RECOMPUTE_OFF,
             schedule=asked.schedule.encode(),
             space=ctypes.pointer(space if space is not None else _space()),

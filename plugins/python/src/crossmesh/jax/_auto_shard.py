@@ -92,9 +92,15 @@ def auto_shard(
 
     `cluster` is a profile that `autopar probe` has measured; without it Alpa's constants rank the collectives.
     `memory_limit`: bytes that a plan may use of a device; `memory_reserve`: bytes that it leaves free, below 1 a part
-    (None: what runtimes need of the profile's memory). The names of the mesh's axes mean nothing here. Processes count as hosts unless
-    `hosts` says how many there are. All arguments are positional; `donate_argnums` is jax.jit's, and what is donated is
-    taken to be the model's parameters.
+    (None: what runtimes need of the profile's memory). The names of the mesh's axes mean nothing here. Processes count
+    as hosts unless `hosts` says how many there are. All arguments are positional; `donate_argnums` is jax.jit's, and
+    what is donated is taken to be the model's parameters.
     """
-    planning = {"cluster": cluster, "memory_limit": memory_limit, "memory_reserve": memory_reserve, "time_limit": time_limit, "hosts": hosts}
+    planning = {
+        "cluster": cluster,
+        "memory_limit": memory_limit,
+        "memory_reserve": memory_reserve,
+        "time_limit": time_limit,
+        "hosts": hosts,
+    }
     return AutoSharded(function, mesh, {"donate_argnums": donate_argnums}, planning)
