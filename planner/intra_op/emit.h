@@ -6,6 +6,8 @@
  */
 #pragma once
 
+#include <math.h>
+
 #include "planner/intra_op/network.h"
 
 /* Wires between the same terms of the same classes. */
@@ -73,11 +75,35 @@ static inline int ap_shard_class_of(const ap_shard_emission_t *e, int node)
     return e->n->alike.class_of[node];
 }
 
-/* A node with so many strategies, and a table for two nodes; the arrays are large enough. */
-size_t ap_shard_emit_node(ap_cfn_t *cfn, int options);
-int64_t *ap_shard_emit_table(ap_cfn_t *cfn, int a, int b);
+/* Appends a node; the arrays were counted before, so there is room. */
+static inline size_t ap_shard_emit_node(ap_cfn_t *cfn, int options)
+{
+    size_t at = cfn->node_at[cfn->nodes];
 
-int64_t ap_shard_emit_cost(const ap_shard_emission_t *e, double cost);
+    ++cfn->nodes;
+    cfn->node_at[cfn->nodes] = at + (size_t)options;
+    return at;
+}
+
+/* Appends a table between two nodes; the caller fills the cells in order. */
+static inline int64_t *ap_shard_emit_table(ap_cfn_t *cfn, int a, int b)
+{
+    size_t at = cfn->cell_at[cfn->edges];
+
+    cfn->scope[2 * cfn->edges] = a;
+    cfn->scope[2 * cfn->edges + 1] = b;
+    ++cfn->edges;
+    cfn->scope_at[cfn->edges] = 2 * cfn->edges;
+    cfn->cell_at[cfn->edges] =
+        at + ap_cfn_strategies(cfn, (size_t)a) * ap_cfn_strategies(cfn, (size_t)b);
+    return cfn->cells + at;
+}
+
+static inline int64_t ap_shard_emit_cost(const ap_shard_emission_t *e, double cost)
+{
+    /* Rounded down, so that a bound on the integers is one on the costs. */
+    return cost >= AP_COST_INFINITE ? AP_CFN_INFINITE : (int64_t)floor(cost * e->n->scale);
+}
 
 /* A shared tensor's node and its tables, and a bound on what it costs
  * (planner/intra_op/network_share.c). */

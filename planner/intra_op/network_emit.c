@@ -286,12 +286,6 @@ static void choose_scale(ap_shard_emission_t *e)
     e->n->scale = sum > 0 ? largest_sum / sum : 1;
 }
 
-int64_t ap_shard_emit_cost(const ap_shard_emission_t *e, double cost)
-{
-    /* Rounded down, so that a bound on the integers is one on the costs. */
-    return cost >= AP_COST_INFINITE ? AP_CFN_INFINITE : (int64_t)floor(cost * e->n->scale);
-}
-
 /* Counts what will be written, then allocates once. An edge with a copy is two tables, over the
  * copy; a second stretch of usage of a variable is a node and a table. */
 static xm_status_t allocate(ap_shard_emission_t *e)
@@ -355,30 +349,6 @@ static xm_status_t allocate(ap_shard_emission_t *e)
         return no_memory();
     }
     return XM_OK;
-}
-
-/* Appends a node; the arrays were counted before, so there is room. */
-size_t ap_shard_emit_node(ap_cfn_t *cfn, int options)
-{
-    size_t at = cfn->node_at[cfn->nodes];
-
-    ++cfn->nodes;
-    cfn->node_at[cfn->nodes] = at + (size_t)options;
-    return at;
-}
-
-/* Appends a table between two nodes; the caller fills the cells in order. */
-int64_t *ap_shard_emit_table(ap_cfn_t *cfn, int a, int b)
-{
-    size_t at = cfn->cell_at[cfn->edges];
-
-    cfn->scope[2 * cfn->edges] = a;
-    cfn->scope[2 * cfn->edges + 1] = b;
-    ++cfn->edges;
-    cfn->scope_at[cfn->edges] = 2 * cfn->edges;
-    cfn->cell_at[cfn->edges] =
-        at + ap_cfn_strategies(cfn, (size_t)a) * ap_cfn_strategies(cfn, (size_t)b);
-    return cfn->cells + at;
 }
 
 /* Nodes of classes come first and those of copies after them, so a choice begins with the
