@@ -6,17 +6,15 @@
 
 Each model is lowered by JAX, sharded by autopar, exported, compiled by XLA for 8 CPU devices with
 the exported shardings, and run. What is compared, by which rules, is told in docs/xla-agreement.md.
-Needs JAX (`bench/xla_requirements.txt`). Exit status 1: something disagrees.
+Needs the JAX of `packaging/python-packages.txt`. Exit status 1: something disagrees.
 """
 import argparse
 import collections
 import importlib.util
-import itertools
 import json
 import math
 import os
 import pathlib
-import re
 import subprocess
 import sys
 import tempfile
@@ -30,139 +28,12 @@ import jax  # noqa: E402
 import numpy as np  # noqa: E402
 
 import xla_models  # noqa: E402
+from xla_collectives import Unreadable, per_axis, performed, price  # noqa: E402
 
 SMALL = [name for name in xla_models.MODELS if name not in ("gpt-32-layers", "decoder-8b")]
-KINDS = ("all-gather", "all-reduce", "reduce-scatter", "all-to-all", "collective-permute")
-ITEM_BYTES = {"pred": 1, "s8": 1, "u8": 1, "s16": 2, "u16": 2, "f16": 2, "bf16": 2, "s32": 4,
-              "u32": 4, "f32": 4, "s64": 8, "u64": 8, "f64": 8, "c64": 8, "c128": 16}
 BYTES_WITHIN = 0.05
-
-
-# What XLA does: the collectives of a compiled module.
-
-def computations(text):
-    """Name -> instructions; the entry's name is None."""
-    found, name = {}, None
-    for line in text.splitlines():
-        start = re.match(r"(ENTRY )?%?([\w.-]+) .*\{$", line)
-        if start and not line.startswith(" "):
-            name = None if start.group(1) else start.group(2)
-            found[name] = []
-        elif line.startswith(" ") and " = " in line:
-            found[name].append(line.strip())
-    return found
-
-
-def trip_count(lines, line):
-    known = re.search(r'"known_trip_count":\{"n":"(\d+)"\}', line)
-    if known:
-        return int(known.group(1))
-    condition = re.search(r"condition=%?([\w.-]+)", line).group(1)
-    return max((int(n) for text in lines[condition]
-                for n in re.findall(r"s32\[\] constant\((\d+)\)", text)), default=1)
-
-
-def runs(lines):
-    """How often each computation runs in one call of the module."""
-    total = collections.Counter()
-
-    def visit(name, times):
-        total[name] += times
-        for line in lines[name]:
-            called = re.findall(r"(?:body|to_apply|calls)=%?([\w.-]+)", line)
-            called += re.findall(r"%?([\w.-]+)", "".join(
-                re.findall(r"(?:branch_computations|called_computations)=\{([^}]*)\}", line)))
-            for other in called:
-                visit(other, times * (trip_count(lines, line) if " while(" in line else 1))
-
-    visit(None, 1)
-    return total
-
-
-def groups_of(line):
-    """The replica groups of a collective, as lists of devices."""
-    pairs = re.search(r"source_target_pairs=\{(\{.*?\})\}", line)
-    if pairs:
-        return [[int(n) for n in pair.split(",")]
-                for pair in re.findall(r"\{([\d,]+)\}", pairs.group(1))]
-    listed = re.search(r"replica_groups=\{(\{.*?\})\}", line)
-    if listed:
-        return [[int(n) for n in group.split(",")]
-                for group in re.findall(r"\{([\d,]+)\}", listed.group(1))]
-    iota = re.search(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?", line)
-    if iota:
-        shape, dims = ([int(n) for n in iota.group(i).split(",")] for i in (1, 2))
-        order = np.arange(math.prod(dims)).reshape(dims)
-        if iota.group(3):
-            order = order.transpose([int(n) for n in iota.group(3).split(",")])
-        return order.reshape(shape).tolist()
-    return [list(range(DEVICES))]
-
-
-def axes_of(groups, mesh):
-    """The mesh axes along which the devices of a group differ."""
-    places = list(itertools.product(*(range(n) for n in mesh)))
-    return tuple(a for a in range(len(mesh))
-                 if any(len({places[d][a] for d in group}) > 1 for group in groups))
-
-
-def shapes_of(text):
-    """Bytes of every array in a type."""
-    return [ITEM_BYTES[kind] * math.prod(int(n) for n in dims.split(",") if n)
-            for kind, dims in re.findall(r"(\w+)\[([\d,]*)\]", text) if kind in ITEM_BYTES]
-
-
-def of_data(listed):
-    """The instructions that depend on an argument; the others are constants to XLA."""
-    depend = set()
-    for line in listed:
-        match = re.match(r"(?:ROOT )?%?([\w.-]+) = .*? ([\w-]+)\((.*)", line)
-        if match and (match.group(2) == "parameter" or
-                      depend & set(re.findall(r"%([\w.-]+)", match.group(3)))):
-            depend.add(match.group(1))
-    return depend
-
-
-def performed(text, mesh):
-    """(kind, axes) -> [count, bytes], as docs/xla-agreement.md defines them."""
-    lines = computations(text)
-    times = runs(lines)
-    found = collections.defaultdict(lambda: [0, 0.0])
-    pattern = re.compile(r"= (.*?) (" + "|".join(KINDS) + r")(?:-start)?\(")
-    for name, listed in lines.items():
-        depend = of_data(listed)
-        for line in listed:
-            match = pattern.search(line)
-            if (not match or not times[name] or
-                    re.match(r"(?:ROOT )?%?([\w.-]+)", line).group(1) not in depend):
-                continue
-            kind, groups = match.group(2), groups_of(line)
-            axes, parts = axes_of(groups, mesh), shapes_of(match.group(1))
-            size = len(groups[0])
-            if kind == "all-to-all":
-                parts = [sum(parts) * size]
-            elif kind == "reduce-scatter":
-                parts = [part * size for part in parts]
-            if not axes:
-                continue
-            entry = found[kind.replace("collective-", ""), axes]
-            entry[0] += len(parts) * times[name]
-            entry[1] += sum(parts) * times[name]
-    return found
-
-
-def per_axis(found, mesh):
-    """Collectives over several axes as what they amount to, axis by axis, the last one first."""
-    made = collections.defaultdict(lambda: [0, 0.0])
-    for (kind, axes), (count, size) in found.items():
-        for axis in reversed(axes):
-            entry = made[kind, axis]
-            entry[0] += count
-            entry[1] += size / (math.prod(mesh[a] for a in axes if a < axis)
-                                if kind == "all-gather" else 1)
-            if kind == "reduce-scatter":
-                size /= mesh[axis]
-    return made
+COST_WITHIN = MEMORY_WITHIN = 0.10
+ERROR_WITHIN = 1e-3
 
 
 # What autopar predicts.
@@ -211,37 +82,44 @@ def data_of(arguments):
     return data
 
 
+def copy_of(data):
+    """Donated arrays are gone after a run."""
+    return jax.tree_util.tree_map(np.array, data)
+
+
 def through_jax(module, mesh, step, arguments):
-    compiled = module.lower(step, mesh, *arguments).compile()
-    return compiled.as_text(), lambda data: compiled(*data)
+    compiled = module.lower(step, mesh, *arguments, donate_argnums=0).compile()
+    return compiled.as_text(), compiled.memory_analysis(), lambda data: compiled(*data)
 
 
 def through_hlo(module, mesh, text, step, arguments):
-    """Hands the annotated text itself to XLA."""
-    from jax._src.lib import xla_client as xc  # pylint: disable=import-outside-toplevel
+    """Hands the annotated text itself to XLA, and to its GSPMD: Shardy reads no HLO."""
+    from jax._src.lib import _jax, hlo, xla_client as xc  # pylint: disable=import-outside-toplevel
     from jax.sharding import NamedSharding  # pylint: disable=import-outside-toplevel
-    proto = xc._xla.hlo_module_from_text(text).as_serialized_hlo_module_proto()
-    program = xc._xla.mlir.xla_computation_to_mlir_module(xc.XlaComputation(proto))
+    proto = hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()
+    program = _jax.mlir.xla_computation_to_mlir_module(hlo.XlaComputation(proto))
     options = xc.CompileOptions()
     options.num_replicas, options.num_partitions = 1, DEVICES
     build = options.executable_build_options
     build.use_spmd_partitioning = True
+    build.use_shardy_partitioner = False
     build.num_replicas, build.num_partitions = 1, DEVICES
     build.device_assignment = xc.DeviceAssignment.create(np.arange(DEVICES).reshape(1, DEVICES))
-    compiled = jax.devices()[0].client.compile(program, options)
+    compiled = jax.devices()[0].client.compile_and_load(
+        program, xc.DeviceList(tuple(jax.devices())), options)
     tree = jax.tree_util.tree_structure(jax.eval_shape(step, *arguments))
 
     def run(data):
         leaves = jax.tree_util.tree_leaves(data)
         places = [NamedSharding(mesh, row[2]) for row in module.PARAMETERS]
-        given = [jax.device_put(x, place) for x, place in zip(leaves, places, strict=True)]
-        made = compiled.execute_sharded([[s.data for s in x.addressable_shards] for x in given])
+        made = compiled.execute_sharded(
+            [jax.device_put(x, place) for x, place in zip(leaves, places, strict=True)])
         parts = made.disassemble_into_single_device_arrays()
         return jax.tree_util.tree_unflatten(tree, [
             jax.make_array_from_single_device_arrays(row[1], NamedSharding(mesh, row[2]), part)
             for row, part in zip(module.RESULTS, parts, strict=True)])
 
-    return compiled.hlo_modules()[0].to_string(), run
+    return compiled.hlo_modules()[0].to_string(), compiled.get_compiled_memory_stats(), run
 
 
 def worst_error(got, wanted):
@@ -258,42 +136,86 @@ def agree(expected, found):
             abs(expected[1] - found[1]) <= BYTES_WITHIN * max(expected[1], found[1]))
 
 
+def ratio(found, expected):
+    """What XLA does over what is predicted."""
+    return found / expected if expected > 0 else math.inf if found > 0 else 1.0
+
+
+def within(part, limit):
+    return 1 / (1 + limit) <= part <= 1 + limit
+
+
+def lowered(module, devices, folder, route, step, arguments):
+    return (through_jax(module, devices, step, arguments) if route == "jax" else
+            through_hlo(module, devices, (folder / "sharded.hlo").read_text(), step, arguments))
+
+
+Result = collections.namedtuple(
+    "Result", "model mesh route expected found memory buffers error")
+
+
 def examine(build, name, mesh, routes, options, keep):
-    """Rows of the table: (model, mesh, route, kind, axis, predicted, found, error)."""
+    """A Result per route: collectives, memory and largest error of one model on one mesh."""
     step, arguments = xla_models.MODELS[name]()
     text = jax.jit(step, donate_argnums=0).lower(*arguments).as_text(dialect="hlo")
     data = data_of(arguments)
     wanted = jax.jit(step)(*data)
-    rows = []
+    results = []
     with tempfile.TemporaryDirectory() as directory:
         folder = pathlib.Path(keep or directory)
-        expected = per_axis(predicted(shard(build, text, mesh, folder, options)), mesh)
+        report = shard(build, text, mesh, folder, options)
         module = load(folder / "shardings.py")
-        devices = module.make_mesh()
         for route in routes:
-            optimised, run = (
-                through_jax(module, devices, step, arguments) if route == "jax" else
-                through_hlo(module, devices, (folder / "sharded.hlo").read_text(), step, arguments))
+            optimised, memory, run = lowered(module, module.make_mesh(), folder, route, step,
+                                             arguments)
             if keep:
                 (folder / f"optimised-{route}.hlo").write_text(optimised, encoding="utf-8")
-            found = per_axis(performed(optimised, mesh), mesh)
-            error = worst_error(run(data), wanted)
-            for key in sorted(set(expected) | set(found)):
-                rows.append((name, mesh, route, *key, expected.get(key, [0, 0.0]),
-                             found.get(key, [0, 0.0]), error))
-            if not expected and not found:
-                rows.append((name, mesh, route, "-", 0, [0, 0.0], [0, 0.0], error))
-    return rows
+            results.append(Result(
+                name, "x".join(map(str, mesh)), route, per_axis(predicted(report), mesh),
+                per_axis(performed(optimised, mesh), mesh), report["memory_bytes"],
+                memory.argument_size_in_bytes + memory.output_size_in_bytes -
+                memory.alias_size_in_bytes + memory.temp_size_in_bytes,
+                worst_error(run(copy_of(data)), wanted)))
+    return results
 
 
-def show(rows):
-    lines = ["| model | mesh | route | collective | axis | predicted | XLA | predicted bytes | XLA bytes | "
-             "agree | error |", "|---|---|---|---|---|---|---|---|---|---|---|"]
-    for name, mesh, route, kind, axis, expected, found, error in rows:
-        lines.append(f"| {name} | {'x'.join(map(str, mesh))} | {route} | {kind} | {axis} | "
-                     f"{expected[0]} | {found[0]} | {expected[1]:.0f} | {found[1]:.0f} | "
-                     f"{'yes' if agree(expected, found) else '**no**'} | {error:.1e} |")
-    return "\n".join(lines)
+def costs(result):
+    """Predicted and performed, with the constants of Alpa's model."""
+    mesh = tuple(int(n) for n in result.mesh.split("x"))
+    return price(result.expected, mesh), price(result.found, mesh)
+
+
+def holds(result, memory):
+    expected, found = costs(result)
+    return (within(ratio(found, expected), COST_WITHIN) and result.error <= ERROR_WITHIN and
+            (not memory or within(ratio(result.buffers, result.memory), MEMORY_WITHIN)))
+
+
+def table(head, rows):
+    return "\n".join("| " + " | ".join(map(str, row)) + " |"
+                     for row in (head, ["---"] * len(head), *rows))
+
+
+def summary(results):
+    def row(r):
+        expected, found = costs(r)
+        return (r.model, r.mesh, r.route, f"{expected:.0f}", f"{found:.0f}",
+                f"{ratio(found, expected):.2f}", f"{r.memory:.0f}", f"{r.buffers}",
+                f"{ratio(r.buffers, r.memory):.2f}", f"{r.error:.0e}")
+    return table(("model", "mesh", "route", "predicted cost", "XLA's", "ratio", "predicted memory",
+                  "XLA's", "ratio", "error"), map(row, results))
+
+
+def details(results):
+    rows = []
+    for r in results:
+        for kind, axis in sorted(set(r.expected) | set(r.found)):
+            expected, found = (side.get((kind, axis), [0, 0.0]) for side in (r.expected, r.found))
+            rows.append((r.model, r.mesh, r.route, kind, axis, expected[0], found[0],
+                         f"{expected[1]:.0f}", f"{found[1]:.0f}",
+                         "yes" if agree(expected, found) else "**no**"))
+    return table(("model", "mesh", "route", "collective", "axis", "predicted", "XLA",
+                  "predicted bytes", "XLA bytes", "agree"), rows)
 
 
 def main():
@@ -302,25 +224,31 @@ def main():
     parser.add_argument("model", nargs="*", help="one of " + ", ".join(SMALL))
     parser.add_argument("--mesh", action="append", help="e.g. 2x4 (default: 2x4 and 1x8)")
     parser.add_argument("--route", action="append", choices=("jax", "hlo"))
-    parser.add_argument("--markdown", type=pathlib.Path, help="write the table here, too")
+    parser.add_argument("--memory", action="store_true", help="fail on the memory, too")
+    parser.add_argument("--markdown", type=pathlib.Path, help="write both tables here, too")
     parser.add_argument("--keep", help="folder for the text of the last model")
     parser.add_argument("--option", action="append", default=[], help="of autopar shard")
     given = parser.parse_intermixed_args()
     for name in set(given.model) - set(SMALL):
         parser.error(f"no model is called {name}")
     meshes = [tuple(int(n) for n in text.split("x")) for text in given.mesh or ("2x4", "1x8")]
-    rows = []
+    results = []
     for name in given.model or SMALL:
         for mesh in meshes:
-            made = examine(given.build, name, mesh, given.route or ("jax", "hlo"), given.option,
-                           given.keep)
-            rows += made
-            print(show(made) if not rows[len(made):] else "\n".join(show(made).splitlines()[2:]),
-                  flush=True)
+            try:
+                made = examine(given.build, name, mesh, given.route or ("jax", "hlo"),
+                               given.option, given.keep)
+            except Unreadable as error:
+                sys.exit(f"{name} on {'x'.join(map(str, mesh))}: {error}")
+            results += made
+            print(details(made), end="\n\n", flush=True)
+    text = summary(results) + "\n\n" + details(results) + "\n"
     if given.markdown:
-        given.markdown.write_text(show(rows) + "\n", encoding="utf-8")
-    wrong = [row for row in rows if not agree(row[5], row[6]) or row[7] > 1e-3]
-    print(f"{len(rows) - len(wrong)} of {len(rows)} agree")
+        given.markdown.write_text(text, encoding="utf-8")
+    wrong = [f"{r.model} {r.mesh} {r.route}" for r in results if not holds(r, given.memory)]
+    print(summary(results))
+    print(f"{len(results) - len(wrong)} of {len(results)} agree" +
+          (": not " + ", ".join(wrong) if wrong else ""))
     return 1 if wrong else 0
 
 

@@ -255,6 +255,131 @@ def scan_blocks(layers, batch, sequence, hidden, heads):
     return sgd(scan_blocks_loss), (weights, x, x)
 
 
+# Embedding tables, as recommendation models have them: looked up in pieces of one row each.
+
+def embeddings_loss(p, features, labels):
+    found = [table[features[:, i]] for i, table in enumerate(p["tables"])]
+    h = jax.nn.relu(jnp.concatenate(found, axis=-1) @ p["up"])
+    return squared_error(h @ p["down"], labels)
+
+
+def embeddings(tables, batch, rows, width, hidden):
+    weights = {"tables": [struct(rows, width)] * tables, "up": struct(tables * width, hidden),
+               "down": struct(hidden, 16)}
+    return (sgd(embeddings_loss),
+            (weights, struct(batch, tables, dtype=jnp.int32), struct(batch, 16)))
+
+
+# Experts by scatter and gather: each token goes to its best expert's next free place.
+
+def routed_experts_loss(p, x, y):
+    count, places = p["up"].shape[0], 2 * x.shape[0] // p["up"].shape[0]
+    gates = jax.nn.softmax(x @ p["gate"], axis=-1)
+    expert = jnp.argmax(gates, axis=-1)
+    chosen = jax.nn.one_hot(expert, count, dtype=jnp.int32)
+    place = jnp.sum(jnp.cumsum(chosen, axis=0) * chosen, axis=-1) - 1
+    given = jnp.zeros((count, places, x.shape[1]), x.dtype).at[expert, place].add(x, mode="drop")
+    made = jnp.einsum("epf,efh->eph", jax.nn.relu(jnp.einsum("eph,ehf->epf", given, p["up"])),
+                      p["down"])
+    made = made.at[expert, place].get(mode="fill", fill_value=0)
+    return squared_error(made * jnp.max(gates, axis=-1, keepdims=True), y)
+
+
+def routed_experts(tokens, hidden, count):
+    x = struct(tokens, hidden)
+    weights = {"gate": struct(hidden, count), "up": struct(count, hidden, 4 * hidden),
+               "down": struct(count, 4 * hidden, hidden)}
+    return sgd(routed_experts_loss), (weights, x, x)
+
+
+# A graph network: messages along edges, summed at the nodes that they lead to.
+
+def graph_loss(weights, nodes, senders, receivers, y):
+    h = nodes
+    for p in weights:
+        messages = jax.nn.relu(h[senders] @ p["message"])
+        sums = jax.ops.segment_sum(messages, receivers, num_segments=h.shape[0])
+        h = h + jnp.tanh(sums @ p["update"])
+    return squared_error(h, y)
+
+
+def graph_network(layers, nodes, edges, hidden):
+    weights = [{"message": struct(hidden, hidden), "update": struct(hidden, hidden)}] * layers
+    x, ends = struct(nodes, hidden), struct(edges, dtype=jnp.int32)
+    return sgd(graph_loss), (weights, x, ends, ends, x)
+
+
+# Depthwise separable convolutions.
+
+def depthwise_loss(p, images, labels):
+    numbers = ("NHWC", "HWIO", "NHWC")
+    x = images
+    for block in p["blocks"]:
+        x = jax.lax.conv_general_dilated(x, block["depth"], (1, 1), "SAME",
+                                         dimension_numbers=numbers, feature_group_count=x.shape[-1])
+        x = jax.nn.relu(x)
+        x = jax.nn.relu(jax.lax.conv_general_dilated(x, block["point"], (1, 1), "SAME",
+                                                     dimension_numbers=numbers))
+    return cross_entropy(jnp.mean(x, axis=(1, 2)) @ p["head"], labels)
+
+
+def depthwise(batch, width, blocks):
+    weights = {"blocks": [{"depth": struct(3, 3, 1, width), "point": struct(1, 1, width, width)}
+                          for _ in range(blocks)], "head": struct(width, 16)}
+    return sgd(depthwise_loss), (weights, struct(batch, 8, 8, width),
+                                 struct(batch, dtype=jnp.int32))
+
+
+# An LSTM as a loop over the positions of a sequence.
+
+def lstm_loss(p, x, y):
+    def cell(state, given):
+        h, c = state
+        parts = given @ p["input"] + h @ p["hidden"] + p["bias"]
+        i, f, g, o = jnp.split(parts, 4, axis=-1)
+        c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
+        h = jax.nn.sigmoid(o) * jnp.tanh(c)
+        return (h, c), h
+
+    start = jnp.zeros((x.shape[1], p["hidden"].shape[0]), x.dtype)
+    _, made = jax.lax.scan(cell, (start, start), x)
+    return squared_error(made @ p["out"], y)
+
+
+def lstm(length, batch, width, hidden):
+    weights = {"input": struct(width, 4 * hidden), "hidden": struct(hidden, 4 * hidden),
+               "bias": struct(4 * hidden), "out": struct(hidden, width)}
+    x = struct(length, batch, width)
+    return sgd(lstm_loss), (weights, x, x)
+
+
+# A state-space model: a linear recurrence per channel, computed as a loop, between projections.
+
+def state_space_loss(weights, x, y):
+    def layer(h, p):
+        u = jax.nn.silu(h @ p["in"])
+        keep = jax.nn.sigmoid(u @ p["step"])
+
+        def step(state, now):
+            state = now[1] * state + (1 - now[1]) * now[0]
+            return state, state
+
+        _, states = jax.lax.scan(step, jnp.zeros(u.shape[::2], u.dtype),
+                                 (jnp.swapaxes(u, 0, 1), jnp.swapaxes(keep, 0, 1)))
+        return h + (jnp.swapaxes(states, 0, 1) * u) @ p["out"]
+
+    for p in weights:
+        x = layer(x, p)
+    return squared_error(x, y)
+
+
+def state_space(layers, batch, length, hidden):
+    x = struct(batch, length, hidden)
+    weights = [{"in": struct(hidden, 2 * hidden), "step": struct(2 * hidden, 2 * hidden),
+                "out": struct(2 * hidden, hidden)}] * layers
+    return sgd(state_space_loss), (weights, x, x)
+
+
 MODELS = {
     "mlp-wide": lambda: mlp(4, 64, 512),
     "mlp-deep-batch": lambda: mlp(4, 4096, 128),
@@ -266,6 +391,12 @@ MODELS = {
     "convnet": lambda: convnet(64, 32),
     "scan": lambda: scan(12, 64, 256),
     "scan-blocks": lambda: scan_blocks(3, 16, 32, 128, 8),
+    "embeddings": lambda: embeddings(8, 512, 4096, 64, 256),
+    "routed-experts": lambda: routed_experts(512, 64, 8),
+    "graph": lambda: graph_network(2, 1024, 4096, 64),
+    "depthwise": lambda: depthwise(64, 64, 2),
+    "lstm": lambda: lstm(8, 64, 64, 128),
+    "state-space": lambda: state_space(2, 16, 16, 64),
     # For timing the planner only: nothing of this size is run.
     "gpt-32-layers": lambda: gpt(32, 8, 1024, 2560, 32, 51200),
     "decoder-8b": lambda: decoder(32, 8, 2048, 4096, 32, 8, 14336, 128256),

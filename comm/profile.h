@@ -10,4 +10,5 @@
 #include "comm/profile/collective_curve.h"
 #include "comm/profile/collective_import.h"
 #include "comm/profile/curve_fit.h"
+#include "comm/profile/device.h"
 #include "comm/profile/profile_compare.h"

@@ -6,6 +6,7 @@
  */
 #pragma once
 
+#include "planner/graph/batch.h"
 #include "planner/graph/copy.h"
 #include "planner/graph/graph.h"
 #include "planner/graph/sharding_rule.h"

@@ -98,8 +98,13 @@ static xm_status_t set_devices(const xm_probe_summary_t *summary,
     if (values == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "probe: out of memory");
     }
-    params->device_flops = median_of(summary, values, offsetof(xm_probe_device_t, flops));
-    params->device_memory_bandwidth =
+    params->device.flops = median_of(summary, values, offsetof(xm_probe_device_t, flops));
+    params->device.number_flops[XM_NUMBER_FLOAT32] = params->device.flops;
+    params->device.number_flops[XM_NUMBER_BFLOAT16] =
+        median_of(summary, values, offsetof(xm_probe_device_t, bfloat16_flops));
+    params->device.number_flops[XM_NUMBER_FLOAT16] =
+        median_of(summary, values, offsetof(xm_probe_device_t, float16_flops));
+    params->device.memory_bandwidth =
         median_of(summary, values, offsetof(xm_probe_device_t, copy_bandwidth));
     free(values);
     params->hosts = summary->hosts;
@@ -118,8 +123,8 @@ static xm_status_t set_devices(const xm_probe_summary_t *summary,
         double bytes = usable_memory * device->host_memory /
                        xm_probe_ranks_on(summary->host_of, summary->ranks, host);
 
-        if (rank == 0 || bytes < params->device_memory_bytes) {
-            params->device_memory_bytes = bytes;
+        if (rank == 0 || bytes < params->device.memory_bytes) {
+            params->device.memory_bytes = bytes;
         }
         shared = shared ||
                  (host != summary->host_of[0] && device->machine == summary->devices[0].machine);

@@ -20,7 +20,8 @@ enum { MAX_DEVICES = 1 << 24, MAX_COLLECTIVES = 4096, MAX_OP_TIMES = 65536, RESI
 struct xm_cluster_profile {
     char *name, *provenance;
     int hosts, devices_per_host;
-    double device_flops, device_memory_bytes, device_memory_bandwidth, nic_bandwidth;
+    xm_cluster_device_t device; /* a typical one */
+    double nic_bandwidth;
     double *host_nic_bandwidth; /* by host, or NULL */
     int host_nic_count;
     xm_cluster_device_t *host_device; /* by host, or NULL */
@@ -83,25 +84,16 @@ static xm_status_t check_sizes(int hosts, int devices_per_host)
     return XM_OK;
 }
 
-/* Checks the devices of hosts that differ. */
+/* Checks the typical device, and those of hosts that differ. */
 static xm_status_t check_devices(const xm_cluster_profile_params_t *params)
 {
-    xm_status_t status = XM_OK;
+    xm_status_t status = xm_cluster_device_check("device", &params->device);
 
     for (int h = 0; params->host_device != NULL && h < params->hosts && status == XM_OK; ++h) {
-        const xm_cluster_device_t *device = &params->host_device[h];
-        char key[64];
+        char path[40];
 
-        (void)snprintf(key, sizeof(key), "device.hosts[%d].flop_per_s", h);
-        status = check_positive(key, device->flops);
-        if (status == XM_OK) {
-            (void)snprintf(key, sizeof(key), "device.hosts[%d].memory_bytes", h);
-            status = check_positive(key, device->memory_bytes);
-        }
-        if (status == XM_OK) {
-            (void)snprintf(key, sizeof(key), "device.hosts[%d].memory_bytes_per_s", h);
-            status = check_positive(key, device->memory_bandwidth);
-        }
+        (void)snprintf(path, sizeof(path), "device.hosts[%d]", h);
+        status = xm_cluster_device_check(path, &params->host_device[h]);
     }
     return status;
 }
@@ -205,14 +197,7 @@ static xm_status_t check_curves(const xm_cluster_profile_params_t *params)
 /* Checks everything; the sentence has the JSON path of the first mistake, whoever made it. */
 static xm_status_t check(const xm_cluster_profile_params_t *params)
 {
-    const struct {
-        const char *key;
-        double value;
-    } numbers[] = {{"device.flop_per_s", params->device_flops},
-                   {"device.memory_bytes", params->device_memory_bytes},
-                   {"device.memory_bytes_per_s", params->device_memory_bandwidth},
-                   {"nic.bytes_per_s", params->nic_bandwidth}};
-    xm_status_t status = XM_OK;
+    xm_status_t status;
 
     if (params->name == NULL || params->name[0] == '\0') {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "name is empty; it must say which cluster");
@@ -223,11 +208,11 @@ static xm_status_t check(const xm_cluster_profile_params_t *params)
                             "provenance is empty; it must say how the numbers came about");
     }
     status = check_sizes(params->hosts, params->devices_per_host);
-    for (size_t i = 0; status == XM_OK && i < sizeof(numbers) / sizeof(numbers[0]); ++i) {
-        status = check_positive(numbers[i].key, numbers[i].value);
-    }
     if (status == XM_OK) {
         status = check_devices(params);
+    }
+    if (status == XM_OK) {
+        status = check_positive("nic.bytes_per_s", params->nic_bandwidth);
     }
     if (status == XM_OK) {
         status = check_network(params);
@@ -277,13 +262,6 @@ static bool copy_curves(const xm_cluster_profile_params_t *params, xm_cluster_pr
     return true;
 }
 
-/* What an operation takes if its time was not measured: compute or memory, whichever is slower. */
-static xm_roofline_t roofline_of(const xm_cluster_profile_t *profile)
-{
-    return (xm_roofline_t){.flops = profile->device_flops,
-                           .bandwidth = profile->device_memory_bandwidth};
-}
-
 /* Creates a profile. There is one failure after the checks, want of memory, and one exit for it. */
 xm_status_t xm_cluster_profile_create(const xm_cluster_profile_params_t *given,
                                       xm_cluster_profile_t **profile)
@@ -310,9 +288,7 @@ xm_status_t xm_cluster_profile_create(const xm_cluster_profile_params_t *given,
     }
     made->hosts = params->hosts;
     made->devices_per_host = params->devices_per_host;
-    made->device_flops = xm_curve_rounded(params->device_flops);
-    made->device_memory_bytes = xm_curve_rounded(params->device_memory_bytes);
-    made->device_memory_bandwidth = xm_curve_rounded(params->device_memory_bandwidth);
+    made->device = xm_cluster_device_rounded(&params->device);
     made->nic_bandwidth = xm_curve_rounded(params->nic_bandwidth);
     made->hosts_per_rack = params->hosts_per_rack;
     /* Without racks the uplink's rate has no meaning, and equal profiles should have equal
@@ -336,21 +312,15 @@ xm_status_t xm_cluster_profile_create(const xm_cluster_profile_params_t *given,
             goto destroy_made;
         }
         for (int h = 0; h < params->hosts; ++h) {
-            const xm_cluster_device_t *device = &params->host_device[h];
-
-            made->host_device[h] = (xm_cluster_device_t){
-                .flops = xm_curve_rounded(device->flops),
-                .memory_bytes = xm_curve_rounded(device->memory_bytes),
-                .memory_bandwidth = xm_curve_rounded(device->memory_bandwidth)};
+            made->host_device[h] = xm_cluster_device_rounded(&params->host_device[h]);
         }
     }
     made->nic_spread = xm_curve_rounded(params->nic_spread);
     made->nic_both_ways = xm_curve_rounded(params->nic_both_ways);
     made->host_fabric = xm_curve_rounded(params->host_fabric);
     made->gradient_overlap = xm_curve_rounded(params->gradient_overlap);
-    if (!copy_curves(params, made) ||
-        xm_op_times_copy(params->op_times, params->op_time_count, roofline_of(made),
-                         &made->op_times) != XM_OK) {
+    if (!copy_curves(params, made) || xm_op_times_copy(params->op_times, params->op_time_count,
+                                                       &made->device, &made->op_times) != XM_OK) {
         goto destroy_made;
     }
     made->op_time_count = params->op_time_count;
@@ -372,9 +342,7 @@ xm_cluster_profile_params_t xm_cluster_profile_params_of(const xm_cluster_profil
     params.provenance = profile->provenance;
     params.hosts = profile->hosts;
     params.devices_per_host = profile->devices_per_host;
-    params.device_flops = profile->device_flops;
-    params.device_memory_bytes = profile->device_memory_bytes;
-    params.device_memory_bandwidth = profile->device_memory_bandwidth;
+    params.device = profile->device;
     params.nic_bandwidth = profile->nic_bandwidth;
     params.host_nic_bandwidth = profile->host_nic_bandwidth;
     params.host_device = profile->host_device;
@@ -432,7 +400,7 @@ xm_status_t xm_cluster_profile_resize(const xm_cluster_profile_t *profile, int h
     if (devices_per_host > profile->devices_per_host) {
         share = (double)profile->devices_per_host / devices_per_host;
     }
-    params.device_memory_bytes *= share;
+    params.device.memory_bytes *= share;
     for (int h = 0; h < hosts; ++h) {
         rates[h] = xm_cluster_profile_host_nic_bandwidth(profile, h);
         devices[h] = xm_cluster_profile_host_device(profile, h);
@@ -510,10 +478,10 @@ double xm_cluster_profile_gradient_overlap(const xm_cluster_profile_t *profile)
 
 /* The measured time of a similar operation, or the roofline's if there is none. */
 double xm_cluster_profile_op_seconds(const xm_cluster_profile_t *profile, const char *op,
-                                     double flops, double bytes)
+                                     xm_number_t number, double flops, double bytes)
 {
-    return xm_op_times_seconds(profile->op_times, profile->op_time_count, roofline_of(profile), op,
-                               flops, bytes);
+    return xm_op_times_seconds(profile->op_times, profile->op_time_count, &profile->device, op,
+                               number, flops, bytes);
 }
 
 const xm_op_time_t *xm_cluster_profile_op_times(const xm_cluster_profile_t *profile, size_t *count)
@@ -548,19 +516,24 @@ int xm_cluster_profile_devices_per_host(const xm_cluster_profile_t *profile)
     return profile->devices_per_host;
 }
 
+xm_cluster_device_t xm_cluster_profile_device(const xm_cluster_profile_t *profile)
+{
+    return profile->device;
+}
+
 double xm_cluster_profile_device_flops(const xm_cluster_profile_t *profile)
 {
-    return profile->device_flops;
+    return profile->device.flops;
 }
 
 double xm_cluster_profile_device_memory_bytes(const xm_cluster_profile_t *profile)
 {
-    return profile->device_memory_bytes;
+    return profile->device.memory_bytes;
 }
 
 double xm_cluster_profile_device_memory_bandwidth(const xm_cluster_profile_t *profile)
 {
-    return profile->device_memory_bandwidth;
+    return profile->device.memory_bandwidth;
 }
 
 double xm_cluster_profile_nic_bandwidth(const xm_cluster_profile_t *profile)
@@ -578,11 +551,8 @@ double xm_cluster_profile_host_nic_bandwidth(const xm_cluster_profile_t *profile
 
 xm_cluster_device_t xm_cluster_profile_host_device(const xm_cluster_profile_t *profile, int host)
 {
-    return profile->host_device != NULL
-               ? profile->host_device[host % profile->host_device_count]
-               : (xm_cluster_device_t){.flops = profile->device_flops,
-                                       .memory_bytes = profile->device_memory_bytes,
-                                       .memory_bandwidth = profile->device_memory_bandwidth};
+    return profile->host_device != NULL ? profile->host_device[host % profile->host_device_count]
+                                        : profile->device;
 }
 
 /* True if there is a list, even one of equal entries, so that saving keeps it. */

@@ -21,6 +21,7 @@
 
 #include "comm/profile/collective_curve.h"
 #include "comm/profile/curve.h"
+#include "comm/profile/device.h"
 #include "comm/profile/op_times.h"
 #include "comm/base.h"
 
@@ -35,13 +36,6 @@ typedef enum xm_link_class {
 /** "self", "intra_host", "inter_host". */
 const char *xm_link_class_name(xm_link_class_t link);
 
-/** What one device can do. */
-typedef struct xm_cluster_device {
-    double flops;            /**< attainable FLOP/s */
-    double memory_bytes;     /**< memory it may use */
-    double memory_bandwidth; /**< bytes/s it reads plus writes */
-} xm_cluster_device_t;
-
 /** Everything a profile holds, to create one. Arrays are copied. */
 typedef struct xm_cluster_profile_params {
     size_t struct_size;
@@ -49,11 +43,8 @@ typedef struct xm_cluster_profile_params {
     const char *provenance; /**< "measured …", "assumed …": how the numbers came about */
     int hosts;
     int devices_per_host;
-    double device_flops; /**< attainable FLOP/s of one device (32-bit multiply-add counts 2) */
-    double device_memory_bytes;     /**< memory one device may use */
-    double device_memory_bandwidth; /**< bytes/s one device reads plus writes */
-    /** The same three of each host where hosts have devices of different kinds, `hosts` entries
-     * (the numbers above are then those of a typical device); or NULL. */
+    xm_cluster_device_t device; /**< a typical one (a multiply-add counts 2) */
+    /** Those of each host where hosts have devices of different kinds, `hosts` entries; or NULL. */
     const xm_cluster_device_t *host_device;
     double
         nic_bandwidth; /**< payload bytes/s of one host's NICs together, per direction, all flows */
@@ -104,6 +95,8 @@ xm_status_t xm_cluster_profile_reorder(const xm_cluster_profile_t *profile, cons
 
 const char *xm_cluster_profile_name(const xm_cluster_profile_t *profile);
 const char *xm_cluster_profile_provenance(const xm_cluster_profile_t *profile);
+/** A typical device, and numbers of it. */
+xm_cluster_device_t xm_cluster_profile_device(const xm_cluster_profile_t *profile);
 double xm_cluster_profile_device_flops(const xm_cluster_profile_t *profile);
 double xm_cluster_profile_device_memory_bytes(const xm_cluster_profile_t *profile);
 double xm_cluster_profile_device_memory_bandwidth(const xm_cluster_profile_t *profile);
@@ -153,9 +146,10 @@ xm_status_t xm_cluster_profile_add_collectives(const xm_cluster_profile_t *profi
                                                const xm_collective_curve_t *added, size_t count,
                                                const char *note, xm_cluster_profile_t **extended);
 
-/** Seconds of an operator of a kind on one device: measured (op_times.h), or its roofline. */
+/** Seconds of an operator of a kind, on numbers of a type, on a typical device: measured
+ * (op_times.h), or its roofline. */
 double xm_cluster_profile_op_seconds(const xm_cluster_profile_t *profile, const char *op,
-                                     double flops, double bytes);
+                                     xm_number_t number, double flops, double bytes);
 /** The measured operators, by kind and roofline (owned by the profile), and their number. */
 const xm_op_time_t *xm_cluster_profile_op_times(const xm_cluster_profile_t *profile, size_t *count);
 

@@ -31,6 +31,61 @@ static xm_status_t check_version(const json_t *root)
     return status;
 }
 
+/* Reads the rates of types of numbers, which may be missing. @p place ends in a dot. */
+static xm_status_t read_number_rates(const json_t *object, const char *place,
+                                     xm_cluster_device_t *device)
+{
+    json_t *rates = json_object_get(object, "flop_per_s_of"), *rate;
+    char path[PATH_SIZE];
+    const char *name;
+
+    (void)snprintf(path, sizeof(path), "%sflop_per_s_of", place);
+    if (rates != NULL && !json_is_object(rates)) {
+        return xm_json_wrong_type(path, "an object", rates);
+    }
+    json_object_foreach(rates, name, rate)
+    {
+        xm_number_t number;
+
+        if (!xm_number_find(name, &number)) {
+            return xm_error_set(XM_ERR_PARSE,
+                                "%s has '%s'; types of numbers are float16, bfloat16, float32, "
+                                "float64 and int8",
+                                path, name);
+        }
+        (void)snprintf(path, sizeof(path), "%sflop_per_s_of.%s", place, name);
+        if (!json_is_number(rate)) {
+            return xm_json_wrong_type(path, "a number", rate);
+        }
+        device->number_flops[number] = json_number_value(rate);
+        /* Parameters use 0 for "no rate of its own", so a file must not write it. */
+        if (!(device->number_flops[number] > 0)) {
+            return xm_error_set(XM_ERR_PARSE, "%s is %g; it must be positive", path,
+                                device->number_flops[number]);
+        }
+    }
+    return XM_OK;
+}
+
+/* Reads a device; @p place ends in a dot, since the check of keys appends the key that it
+ * refuses. The typical device is followed by those of hosts. */
+static xm_status_t read_device(const json_t *object, const char *place, bool typical,
+                               xm_cluster_device_t *device)
+{
+    static const char *const keys[] = {"flop_per_s", "memory_bytes", "memory_bytes_per_s",
+                                       "flop_per_s_of", "hosts"};
+    double *values[] = {&device->flops, &device->memory_bytes, &device->memory_bandwidth};
+    xm_status_t status = xm_json_check_keys(object, place, keys, typical ? 5 : 4);
+
+    for (int i = 0; i < 3 && status == XM_OK; ++i) {
+        char path[PATH_SIZE];
+
+        (void)snprintf(path, sizeof(path), "%s%s", place, keys[i]);
+        status = xm_json_number(object, path, values[i]);
+    }
+    return status == XM_OK ? read_number_rates(object, place, device) : status;
+}
+
 /* Reads everything but the curves. Strings stay the document's. */
 static xm_status_t read_head(const json_t *root, xm_cluster_profile_params_t *params)
 {
@@ -38,8 +93,6 @@ static xm_status_t read_head(const json_t *root, xm_cluster_profile_params_t *pa
                                             "devices_per_host", "device", "nic",         "fabric",
                                             "uplink",           "curves", "collectives", "op_times",
                                             "gradient_overlap"};
-    static const char *const device_keys[] = {"flop_per_s", "memory_bytes", "memory_bytes_per_s",
-                                              "hosts"};
     static const char *const nic_keys[] = {"bytes_per_s", "hosts", "spread",
                                            "both_ways_bytes_per_s"};
     const json_t *device, *nic;
@@ -58,12 +111,7 @@ static xm_status_t read_head(const json_t *root, xm_cluster_profile_params_t *pa
         (status = xm_json_int(root, "hosts", &params->hosts)) < 0 ||
         (status = xm_json_int(root, "devices_per_host", &params->devices_per_host)) < 0 ||
         (status = xm_json_object(root, "device", &device)) < 0 ||
-        (status = xm_json_check_keys(device, "device.", device_keys, 4)) < 0 ||
-        (status = xm_json_number(device, "device.flop_per_s", &params->device_flops)) < 0 ||
-        (status = xm_json_number(device, "device.memory_bytes", &params->device_memory_bytes)) <
-            0 ||
-        (status = xm_json_number(device, "device.memory_bytes_per_s",
-                                 &params->device_memory_bandwidth)) < 0 ||
+        (status = read_device(device, "device.", true, &params->device)) < 0 ||
         (status = xm_json_object(root, "nic", &nic)) < 0 ||
         (status = xm_json_check_keys(nic, "nic.", nic_keys, 4)) < 0 ||
         (status = xm_json_optional_number(nic, "nic.spread", &params->nic_spread)) < 0 ||
@@ -113,7 +161,6 @@ static xm_status_t read_host_rates(const json_t *root, int hosts, double **rates
  * to free. */
 static xm_status_t read_host_devices(const json_t *root, int hosts, xm_cluster_device_t **devices)
 {
-    static const char *const keys[] = {"flop_per_s", "memory_bytes", "memory_bytes_per_s"};
     const json_t *array = json_object_get(json_object_get(root, "device"), "hosts");
     xm_status_t status = XM_OK;
 
@@ -134,18 +181,11 @@ static xm_status_t read_host_devices(const json_t *root, int hosts, xm_cluster_d
     }
     for (int h = 0; h < hosts && status == XM_OK; ++h) {
         const json_t *object = json_array_get(array, (size_t)h);
-        double *values[] = {&(*devices)[h].flops, &(*devices)[h].memory_bytes,
-                            &(*devices)[h].memory_bandwidth};
         char path[PATH_SIZE];
 
-        /* The path ends in a dot, since the check of keys appends the key that it refuses. */
         (void)snprintf(path, sizeof(path), "device.hosts[%d].", h);
-        status = json_is_object(object) ? xm_json_check_keys(object, path, keys, 3)
+        status = json_is_object(object) ? read_device(object, path, false, &(*devices)[h])
                                         : xm_json_wrong_type(path, "an object", object);
-        for (int i = 0; i < 3 && status == XM_OK; ++i) {
-            (void)snprintf(path, sizeof(path), "device.hosts[%d].%s", h, keys[i]);
-            status = xm_json_number(object, path, values[i]);
-        }
     }
     return status;
 }
@@ -190,11 +230,30 @@ static xm_status_t read_fabric(const json_t *root, xm_cluster_profile_params_t *
     return xm_json_number(fabric, "fabric.bytes_per_s", &params->host_fabric);
 }
 
+/* Reads the type of an entry, which may be missing. */
+static xm_status_t read_type(const json_t *entry, const char *place, xm_number_t *number)
+{
+    const json_t *type = json_object_get(entry, "type");
+    char path[PATH_SIZE];
+
+    (void)snprintf(path, sizeof(path), "%stype", place);
+    if (type != NULL && !json_is_string(type)) {
+        return xm_json_wrong_type(path, "a string", type);
+    }
+    if (type != NULL && !xm_number_find(json_string_value(type), number)) {
+        return xm_error_set(XM_ERR_PARSE,
+                            "%s is '%s'; types of numbers are float16, bfloat16, float32, float64 "
+                            "and int8",
+                            path, json_string_value(type));
+    }
+    return XM_OK;
+}
+
 /* Reads op_times, which may be missing. Names stay the document's, the array is the caller's to
  * free. */
 static xm_status_t read_op_times(const json_t *root, xm_op_time_t **entries, size_t *count)
 {
-    static const char *const keys[] = {"op", "flops", "bytes", "seconds"};
+    static const char *const keys[] = {"op", "flops", "bytes", "seconds", "type"};
     const json_t *array = json_object_get(root, "op_times");
     size_t size = json_array_size(array);
     xm_status_t status = XM_OK;
@@ -219,9 +278,12 @@ static xm_status_t read_op_times(const json_t *root, xm_op_time_t **entries, siz
             return xm_json_wrong_type(place, "an object", entry);
         }
         (void)strcat(place, ".");
-        status = xm_json_check_keys(entry, place, keys, 4);
+        status = xm_json_check_keys(entry, place, keys, 5);
         if (status == XM_OK) {
             status = xm_json_string(entry, "op", &into->op);
+        }
+        if (status == XM_OK) {
+            status = read_type(entry, place, &into->number);
         }
         for (int k = 1; status == XM_OK && k < 4; ++k) {
             double *const numbers[] = {NULL, &into->flops, &into->bytes, &into->seconds};
@@ -355,6 +417,22 @@ static void add_positive(json_t *object, const char *key, double value)
     }
 }
 
+static json_t *device_to_json(xm_cluster_device_t device)
+{
+    json_t *object = json_pack("{s:f,s:f,s:f}", "flop_per_s", device.flops, "memory_bytes",
+                               device.memory_bytes, "memory_bytes_per_s", device.memory_bandwidth);
+    json_t *rates = json_object();
+
+    for (int n = 0; n < XM_NUMBER_COUNT; ++n) {
+        add_positive(rates, xm_number_name((xm_number_t)n), device.number_flops[n]);
+    }
+    if (json_object_size(rates) > 0) {
+        (void)json_object_set(object, "flop_per_s_of", rates);
+    }
+    json_decref(rates);
+    return object;
+}
+
 /* Adds the parts that a profile may leave out. */
 static void add_optional(const xm_cluster_profile_t *profile, json_t *root)
 {
@@ -375,12 +453,8 @@ static void add_optional(const xm_cluster_profile_t *profile, json_t *root)
         json_t *devices = json_array();
 
         for (int h = 0; h < xm_cluster_profile_hosts(profile); ++h) {
-            xm_cluster_device_t device = xm_cluster_profile_host_device(profile, h);
-
             (void)json_array_append_new(devices,
-                                        json_pack("{s:f,s:f,s:f}", "flop_per_s", device.flops,
-                                                  "memory_bytes", device.memory_bytes,
-                                                  "memory_bytes_per_s", device.memory_bandwidth));
+                                        device_to_json(xm_cluster_profile_host_device(profile, h)));
         }
         (void)json_object_set_new(json_object_get(root, "device"), "hosts", devices);
     }
@@ -405,10 +479,15 @@ static void add_optional(const xm_cluster_profile_t *profile, json_t *root)
         json_t *list = json_array();
 
         for (size_t i = 0; i < count; ++i) {
-            (void)json_array_append_new(list, json_pack("{s:s,s:f,s:f,s:f}", "op", op_times[i].op,
-                                                        "flops", op_times[i].flops, "bytes",
-                                                        op_times[i].bytes, "seconds",
-                                                        op_times[i].seconds));
+            json_t *entry =
+                json_pack("{s:s,s:f,s:f,s:f}", "op", op_times[i].op, "flops", op_times[i].flops,
+                          "bytes", op_times[i].bytes, "seconds", op_times[i].seconds);
+
+            if (op_times[i].number != XM_NUMBER_ANY) {
+                (void)json_object_set_new(entry, "type",
+                                          json_string(xm_number_name(op_times[i].number)));
+            }
+            (void)json_array_append_new(list, entry);
         }
         (void)json_object_set_new(root, "op_times", list);
     }
@@ -426,13 +505,11 @@ xm_status_t xm_cluster_profile_to_text(const xm_cluster_profile_t *profile, char
 {
     json_error_t error;
     json_t *root = json_pack_ex(
-        &error, 0, "{s:i,s:s,s:s,s:i,s:i,s:{s:f,s:f,s:f},s:{s:f},s:{s:o,s:o,s:o}}", "version",
-        FORMAT_VERSION, "name", xm_cluster_profile_name(profile), "provenance",
+        &error, 0, "{s:i,s:s,s:s,s:i,s:i,s:o,s:{s:f},s:{s:o,s:o,s:o}}", "version", FORMAT_VERSION,
+        "name", xm_cluster_profile_name(profile), "provenance",
         xm_cluster_profile_provenance(profile), "hosts", xm_cluster_profile_hosts(profile),
-        "devices_per_host", xm_cluster_profile_devices_per_host(profile), "device", "flop_per_s",
-        xm_cluster_profile_device_flops(profile), "memory_bytes",
-        xm_cluster_profile_device_memory_bytes(profile), "memory_bytes_per_s",
-        xm_cluster_profile_device_memory_bandwidth(profile), "nic", "bytes_per_s",
+        "devices_per_host", xm_cluster_profile_devices_per_host(profile), "device",
+        device_to_json(xm_cluster_profile_device(profile)), "nic", "bytes_per_s",
         xm_cluster_profile_nic_bandwidth(profile), "curves", xm_link_class_name(XM_LINK_SELF),
         curve_to_json(profile, XM_LINK_SELF), xm_link_class_name(XM_LINK_INTRA_HOST),
         curve_to_json(profile, XM_LINK_INTRA_HOST), xm_link_class_name(XM_LINK_INTER_HOST),

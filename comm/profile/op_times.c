@@ -14,13 +14,6 @@
 
 enum { NAME_LENGTH = 31 };
 
-/* An operator is limited by arithmetic or by memory; overlap of the two is assumed to be
- * complete. */
-double xm_roofline_seconds(xm_roofline_t roofline, double flops, double bytes)
-{
-    return fmax(flops / roofline.flops, bytes / roofline.bandwidth);
-}
-
 /* Checks an entry; one without work could be compared with nothing. */
 xm_status_t xm_op_time_check(const char *name, const xm_op_time_t *entry)
 {
@@ -50,6 +43,11 @@ xm_status_t xm_op_time_check(const char *name, const xm_op_time_t *entry)
     return XM_OK;
 }
 
+static double roofline(const xm_cluster_device_t *device, const xm_op_time_t *entry)
+{
+    return xm_cluster_device_roofline(device, entry->number, entry->flops, entry->bytes);
+}
+
 /* An entry with its ideal time, for sorting. */
 typedef struct placed {
     xm_op_time_t entry;
@@ -64,16 +62,19 @@ static int by_place(const void *left, const void *right)
     if (names != 0) {
         return names;
     }
+    if (a->entry.number != b->entry.number) {
+        return a->entry.number < b->entry.number ? -1 : 1;
+    }
     if (a->roofline != b->roofline) {
         return a->roofline < b->roofline ? -1 : 1;
     }
     return (a->entry.seconds > b->entry.seconds) - (a->entry.seconds < b->entry.seconds);
 }
 
-/* Copies the entries in the order of operator and ideal time, which the look-up relies on.
+/* Copies the entries in the order of operator, type and ideal time, which the look-up relies on.
  * Numbers are rounded as a file would, so a saved profile answers the same. */
-xm_status_t xm_op_times_copy(const xm_op_time_t *entries, size_t count, xm_roofline_t roofline,
-                             xm_op_time_t **copy)
+xm_status_t xm_op_times_copy(const xm_op_time_t *entries, size_t count,
+                             const xm_cluster_device_t *device, xm_op_time_t **copy)
 {
     placed_t *placed = calloc(count + 1, sizeof(*placed));
     xm_op_time_t *made = calloc(count + 1, sizeof(*made));
@@ -85,9 +86,9 @@ xm_status_t xm_op_times_copy(const xm_op_time_t *entries, size_t count, xm_roofl
         placed[i].entry = (xm_op_time_t){.op = entries[i].op,
                                          .flops = xm_curve_rounded(entries[i].flops),
                                          .bytes = xm_curve_rounded(entries[i].bytes),
-                                         .seconds = xm_curve_rounded(entries[i].seconds)};
-        placed[i].roofline =
-            xm_roofline_seconds(roofline, placed[i].entry.flops, placed[i].entry.bytes);
+                                         .seconds = xm_curve_rounded(entries[i].seconds),
+                                         .number = entries[i].number};
+        placed[i].roofline = roofline(device, &placed[i].entry);
     }
     if (count > 0) {
         qsort(placed, count, sizeof(*placed), by_place);
@@ -117,11 +118,25 @@ void xm_op_times_free(xm_op_time_t *entries, size_t count)
     free(entries);
 }
 
-/* Looks for the nearest entries below and above, in one pass over the sorted list. */
-double xm_op_times_seconds(const xm_op_time_t *entries, size_t count, xm_roofline_t roofline,
-                           const char *op, double flops, double bytes)
+/* The type of the entries that count for an operator on numbers of a type. */
+static xm_number_t entries_for(const xm_op_time_t *entries, size_t count, const char *op,
+                               xm_number_t number)
 {
-    const double best = xm_roofline_seconds(roofline, flops, bytes);
+    for (size_t i = 0; i < count; ++i) {
+        if (entries[i].number == number && strcmp(entries[i].op, op) == 0) {
+            return number;
+        }
+    }
+    return XM_NUMBER_ANY;
+}
+
+/* Looks for the nearest entries below and above, in one pass over the sorted list. */
+double xm_op_times_seconds(const xm_op_time_t *entries, size_t count,
+                           const xm_cluster_device_t *device, const char *op, xm_number_t number,
+                           double flops, double bytes)
+{
+    const double best = xm_cluster_device_roofline(device, number, flops, bytes);
+    const xm_number_t counts = entries_for(entries, count, op, number);
     double below = 0, above = 0, ratio_below = 0, ratio_above = 0;
 
     if (!(best > 0)) {
@@ -130,10 +145,10 @@ double xm_op_times_seconds(const xm_op_time_t *entries, size_t count, xm_rooflin
     for (size_t i = 0; i < count; ++i) {
         double at, ratio;
 
-        if (strcmp(entries[i].op, op) != 0) {
+        if (entries[i].number != counts || strcmp(entries[i].op, op) != 0) {
             continue;
         }
-        at = xm_roofline_seconds(roofline, entries[i].flops, entries[i].bytes);
+        at = roofline(device, &entries[i]);
         ratio = entries[i].seconds / at;
         if (at <= best) {
             below = at;

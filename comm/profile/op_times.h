@@ -3,12 +3,13 @@
  * @file op_times.h
  * How long operators really take on a device, next to what its peak rates promise.
  *
- * An entry is one measured run of a kind of operator on one device: what it computes, what it reads
- * and writes, and the seconds it took. The *roofline* of an operator is the longer of FLOPs over
- * the device's FLOP/s and bytes over its memory bandwidth. An operator of a kind that was measured
- * takes its roofline times the ratio of measured to roofline, interpolated over the logarithm of
- * the roofline between the two nearest entries, and that of the nearest one beyond them; others
- * take their roofline.
+ * An entry is one measured run of a kind of operator on one device: what it computes, on numbers of
+ * which type, what it reads and writes, and the seconds it took. The *roofline* of an operator is
+ * the longer of FLOPs over the device's FLOP/s of that type and bytes over its memory bandwidth. An
+ * operator of a kind that was measured takes its roofline times the ratio of measured to roofline,
+ * interpolated over the logarithm of the roofline between the two nearest entries, and that of the
+ * nearest one beyond them; others take their roofline. Entries of the operator's type count, and
+ * where there are none, those that name no type.
  *
  * Threads: values, no shared state.
  */
@@ -17,20 +18,14 @@
 #include <stddef.h>
 
 #include "comm/base.h"
+#include "comm/profile/device.h"
 
 typedef struct xm_op_time {
     const char *op;      /**< kind of operator, e.g. "einsum" (docs/graph.md names them) */
     double flops, bytes; /**< of the run */
     double seconds;
+    xm_number_t number; /**< type of the numbers; XM_NUMBER_ANY: of any that has no entries */
 } xm_op_time_t;
-
-/** What a device could do at best. */
-typedef struct xm_roofline {
-    double flops, bandwidth; /**< FLOP/s, bytes/s */
-} xm_roofline_t;
-
-/** The longer of computing and moving. */
-double xm_roofline_seconds(xm_roofline_t roofline, double flops, double bytes);
 
 /** Refuses an entry without a name, with negative or infinite numbers, that does nothing or takes
  * no time. The sentence starts with @p name. */
@@ -38,11 +33,12 @@ xm_status_t xm_op_time_check(const char *name, const xm_op_time_t *entry);
 
 /** A copy with texts of its own, by operator and roofline, rounded as a file holds them; freed with
  * xm_op_times_free(). */
-xm_status_t xm_op_times_copy(const xm_op_time_t *entries, size_t count, xm_roofline_t roofline,
-                             xm_op_time_t **copy);
+xm_status_t xm_op_times_copy(const xm_op_time_t *entries, size_t count,
+                             const xm_cluster_device_t *device, xm_op_time_t **copy);
 /** Frees a copy; NULL is accepted. */
 void xm_op_times_free(xm_op_time_t *entries, size_t count);
 
 /** Seconds of an operator, from entries in the order of xm_op_times_copy(). */
-double xm_op_times_seconds(const xm_op_time_t *entries, size_t count, xm_roofline_t roofline,
-                           const char *op, double flops, double bytes);
+double xm_op_times_seconds(const xm_op_time_t *entries, size_t count,
+                           const xm_cluster_device_t *device, const char *op, xm_number_t number,
+                           double flops, double bytes);

@@ -101,9 +101,11 @@ XM_API void ap_cost_mesh_destroy(ap_cost_mesh_t *mesh);
 XM_API double ap_cost_collective(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind, int axis,
                                  double bytes);
 
-/** Cost of one device's share of an operator, from what was measured of that kind, else by the
- * device's peak rates: FLOPs, and bytes read plus written. */
-XM_API double ap_cost_op(const ap_cost_mesh_t *mesh, ap_op_kind_t kind, double flops, double bytes);
+/** Cost of one device's share of an operator that computes in numbers of @p dtype, from what was
+ * measured of that kind and type, else by the device's peak rates: FLOPs, and bytes read plus
+ * written. */
+XM_API double ap_cost_op(const ap_cost_mesh_t *mesh, ap_op_kind_t kind, ap_dtype_t dtype,
+                         double flops, double bytes);
 
 /** One sentence on where the cost of a collective comes from: ring steps, link class, measured
  * point or interpolation, shared NIC. Returns @p buffer. */

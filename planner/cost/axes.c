@@ -66,44 +66,88 @@ double ap_cost_mesh_local_bytes(const ap_cost_mesh_t *mesh, const ap_shape_t *sh
     return bytes;
 }
 
+/* Puts a step at a place, if anybody wants to know. */
+static void put(ap_collective_step_t *steps, int at, ap_collective_kind_t kind, int axis,
+                double bytes)
+{
+    if (steps != NULL) {
+        steps[at] = (ap_collective_step_t){.kind = kind, .axis = axis, .bytes = bytes};
+    }
+}
+
 /* One axis after the other, each on all the bytes. */
 static double in_turn(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind, unsigned axes,
-                      double bytes)
+                      double bytes, ap_collective_step_t *steps, int *count)
 {
     double cost = 0;
 
+    *count = 0;
     for (int a = 0; a < mesh->rank; ++a) {
-        cost += (axes >> a & 1U) != 0 ? ap_cost_collective(mesh, kind, a, bytes) : 0;
+        if ((axes >> a & 1U) != 0) {
+            cost += ap_cost_collective(mesh, kind, a, bytes);
+            put(steps, (*count)++, kind, a, bytes);
+        }
     }
     return cost;
 }
 
-/* The recursion removes an axis from the set with every step. On the remaining axes the tensor is
- * as much smaller as the removed one has devices. */
+/* Begins with one axis and takes the cheapest way for the rest, on which the tensor is as much
+ * smaller as that axis has devices. The first scattering sees all bytes, and so does the last
+ * gathering. */
+static double begin_with(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind, unsigned axes,
+                         int axis, double bytes, ap_collective_step_t *steps, int *count)
+{
+    bool gathers = kind == AP_ALL_GATHER, sums = kind == AP_ALL_REDUCE;
+    double cost =
+        ap_cost_collective_steps(mesh, kind, axes & ~(1U << axis), bytes / mesh->axis[axis].size,
+                                 steps == NULL || gathers ? steps : steps + 1, count);
+
+    if (!gathers) {
+        cost += ap_cost_collective(mesh, AP_REDUCE_SCATTER, axis, bytes);
+        put(steps, 0, AP_REDUCE_SCATTER, axis, bytes);
+        ++*count;
+    }
+    if (gathers || sums) {
+        cost += ap_cost_collective(mesh, AP_ALL_GATHER, axis, bytes);
+        put(steps, (*count)++, AP_ALL_GATHER, axis, bytes);
+    }
+    return cost;
+}
+
+/* The recursion removes an axis from the set with every step. */
+double ap_cost_collective_steps(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind,
+                                unsigned axes, double bytes, ap_collective_step_t *steps,
+                                int *count)
+{
+    int best = -1;
+    double least;
+
+    axes &= ap_cost_mesh_axes(mesh);
+    least = in_turn(mesh, kind, axes, bytes, steps, count);
+    if ((axes & (axes - 1)) == 0 || ap_cost_model_is_alpa(mesh->model) ||
+        (kind != AP_ALL_GATHER && kind != AP_REDUCE_SCATTER && kind != AP_ALL_REDUCE)) {
+        return least;
+    }
+    for (int a = 0; a < mesh->rank; ++a) {
+        int unused;
+        double cost = (axes >> a & 1U) != 0 ? begin_with(mesh, kind, axes, a, bytes, NULL, &unused)
+                                            : HUGE_VAL;
+
+        if (cost < least) {
+            least = cost;
+            best = a;
+        }
+    }
+    if (best >= 0 && steps != NULL) {
+        (void)begin_with(mesh, kind, axes, best, bytes, steps, count);
+    }
+    return least;
+}
+
 double ap_cost_collective_over(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind, unsigned axes,
                                double bytes)
 {
-    bool shrinks = kind == AP_ALL_GATHER || kind == AP_REDUCE_SCATTER;
-    double best;
+    int count;
 
-    axes &= ap_cost_mesh_axes(mesh);
-    best = in_turn(mesh, kind, axes, bytes);
-    if ((axes & (axes - 1)) == 0 || ap_cost_model_is_alpa(mesh->model) ||
-        (!shrinks && kind != AP_ALL_REDUCE)) {
-        return best;
-    }
-    for (int a = 0; a < mesh->rank; ++a) {
-        double rest, cost;
-
-        if ((axes >> a & 1U) == 0) {
-            continue;
-        }
-        rest = ap_cost_collective_over(mesh, kind, axes & ~(1U << a), bytes / mesh->axis[a].size);
-        /* The first scattering sees all bytes, and so does the last gathering. */
-        cost = shrinks ? ap_cost_collective(mesh, kind, a, bytes)
-                       : ap_cost_collective(mesh, AP_REDUCE_SCATTER, a, bytes) +
-                             ap_cost_collective(mesh, AP_ALL_GATHER, a, bytes);
-        best = fmin(best, cost + rest);
-    }
-    return best;
+    return ap_cost_collective_steps(mesh, kind, axes, bytes, NULL, &count);
 }

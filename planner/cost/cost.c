@@ -49,21 +49,19 @@ xm_status_t ap_cost_model_create_profile(const xm_cluster_profile_t *profile,
     if (XM_IS_NULL(profile) || XM_IS_NULL(model)) {
         return XM_ERR_INVALID_ARGUMENT;
     }
-    const xm_cluster_device_t device = {
-        .flops = xm_cluster_profile_device_flops(profile),
-        .memory_bytes = xm_cluster_profile_device_memory_bytes(profile),
-        .memory_bandwidth = xm_cluster_profile_device_memory_bandwidth(profile)};
-
-    return ap_cost_model_create_device(profile, &device, model);
+    return create(profile, NULL, model);
 }
 
-xm_status_t ap_cost_model_create_device(const xm_cluster_profile_t *profile,
-                                        const xm_cluster_device_t *device, ap_cost_model_t **model)
+xm_status_t ap_cost_model_create_hosts(const xm_cluster_profile_t *profile,
+                                       const xm_cluster_device_t *device, double nic,
+                                       ap_cost_model_t **model)
 {
     xm_status_t status = create(profile, NULL, model);
 
     if (status == XM_OK) {
+        (*model)->chosen = true;
         (*model)->device = *device;
+        (*model)->nic = nic;
     }
     return status;
 }
@@ -253,6 +251,26 @@ static xm_status_t check_mesh(const ap_cost_model_t *model, int hosts, int devic
     return XM_OK;
 }
 
+/* Finds what the devices and NICs of the submesh count as. */
+static void find_hosts(ap_cost_mesh_t *mesh)
+{
+    const ap_cost_model_t *model = mesh->model;
+
+    if (model->chosen || model->profile == NULL) {
+        mesh->device = model->device;
+        mesh->nic = model->nic;
+        return;
+    }
+    mesh->device = xm_cluster_profile_host_device(model->profile, 0);
+    mesh->nic = xm_cluster_profile_host_nic_bandwidth(model->profile, 0);
+    for (int h = 1; h < mesh->hosts; ++h) {
+        xm_cluster_device_t device = xm_cluster_profile_host_device(model->profile, h);
+
+        mesh->device = xm_cluster_device_least(&mesh->device, &device);
+        mesh->nic = fmin(mesh->nic, xm_cluster_profile_host_nic_bandwidth(model->profile, h));
+    }
+}
+
 /* Logical devices are numbered row-major, so the last axis has stride 1. */
 xm_status_t ap_cost_mesh_create(const ap_cost_model_t *model, int hosts, int devices,
                                 const int *shape, int rank, ap_cost_mesh_t **mesh)
@@ -275,6 +293,7 @@ xm_status_t ap_cost_mesh_create(const ap_cost_model_t *model, int hosts, int dev
     made->hosts = hosts;
     made->devices = devices;
     made->rank = rank;
+    find_hosts(made);
     for (int a = rank - 1; a >= 0; --a) {
         made->axis[a].size = shape[a];
         status = place_axis(made, a, stride);
@@ -317,6 +336,11 @@ unsigned ap_cost_mesh_axes(const ap_cost_mesh_t *mesh)
         axes |= mesh->axis[a].size > 1 ? 1U << a : 0;
     }
     return axes;
+}
+
+double ap_cost_mesh_memory(const ap_cost_mesh_t *mesh)
+{
+    return ap_cost_model_is_alpa(mesh->model) ? 0 : mesh->device.memory_bytes;
 }
 
 const ap_cost_model_t *ap_cost_mesh_model(const ap_cost_mesh_t *mesh)
@@ -388,37 +412,42 @@ double ap_cost_collective(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind,
         return 0;
     }
     if (measured != NULL) {
-        return xm_curve_seconds(measured->points, measured->count, bytes);
+        return xm_curve_seconds(measured->points, measured->count, bytes) *
+               ap_cost_ring_slowdown(mesh, kind, axis, bytes);
     }
     return mesh->model->profile == NULL ? alpa_collective(mesh, kind, axis, bytes)
                                         : ap_cost_ring(mesh, kind, axis, bytes);
 }
 
-/* A roofline: whichever of arithmetic and memory takes longer hides the other. */
-static double compute_seconds(const ap_cost_mesh_t *mesh, double flops, double bytes)
+/* The type of numbers whose rate an operator computes at. */
+static xm_number_t number_of(ap_dtype_t dtype)
 {
-    const xm_cluster_device_t *device = &mesh->model->device;
+    static const xm_number_t numbers[AP_DTYPE_COUNT] = {
+        [AP_DTYPE_F16] = XM_NUMBER_FLOAT16, [AP_DTYPE_BF16] = XM_NUMBER_BFLOAT16,
+        [AP_DTYPE_F32] = XM_NUMBER_FLOAT32, [AP_DTYPE_F64] = XM_NUMBER_FLOAT64,
+        [AP_DTYPE_I8] = XM_NUMBER_INT8,     [AP_DTYPE_C128] = XM_NUMBER_FLOAT64};
 
-    if (mesh->model->profile == NULL) {
-        return 0;
-    }
-    return fmax(flops / device->flops, bytes / device->memory_bandwidth);
+    return numbers[dtype];
 }
 
-double ap_cost_op(const ap_cost_mesh_t *mesh, ap_op_kind_t kind, double flops, double bytes)
+double ap_cost_op(const ap_cost_mesh_t *mesh, ap_op_kind_t kind, ap_dtype_t dtype, double flops,
+                  double bytes)
 {
     if (XM_IS_NULL(mesh)) {
         return 0;
     }
     const xm_cluster_profile_t *profile = mesh->model->profile;
-    double measured, roofline, here = compute_seconds(mesh, flops, bytes);
+    const xm_number_t number = number_of(dtype);
+    double measured, roofline, here;
+    xm_cluster_device_t typical;
 
     if (profile == NULL) {
         return 0;
     }
-    measured = xm_cluster_profile_op_seconds(profile, ap_op_kind_name(kind), flops, bytes);
-    roofline = fmax(flops / xm_cluster_profile_device_flops(profile),
-                    bytes / xm_cluster_profile_device_memory_bandwidth(profile));
+    typical = xm_cluster_profile_device(profile);
+    here = xm_cluster_device_roofline(&mesh->device, number, flops, bytes);
+    measured = xm_cluster_profile_op_seconds(profile, ap_op_kind_name(kind), number, flops, bytes);
+    roofline = xm_cluster_device_roofline(&typical, number, flops, bytes);
     /* What was measured is for the profile's typical device; others are taken to be as much slower
      * or faster as their rooflines are. */
     return roofline > 0 && here != roofline ? measured * (here / roofline) : measured;
@@ -457,11 +486,10 @@ char *ap_cost_explain_collective(const ap_cost_mesh_t *mesh, ap_collective_kind_
 }
 
 /* Which of the two bounds holds is told by the comparison that the cost itself makes. */
-char *ap_cost_explain_op(const ap_cost_mesh_t *mesh, ap_op_kind_t kind, double flops, double bytes,
-                         char *buffer, size_t size)
+char *ap_cost_explain_op(const ap_cost_mesh_t *mesh, ap_op_kind_t kind, ap_dtype_t dtype,
+                         double flops, double bytes, char *buffer, size_t size)
 {
-    const xm_cluster_device_t *device = &mesh->model->device;
-    double seconds = ap_cost_op(mesh, kind, flops, bytes), best;
+    double seconds = ap_cost_op(mesh, kind, dtype, flops, bytes), best, rate;
     char text[32], moved[32];
     int length;
 
@@ -469,14 +497,15 @@ char *ap_cost_explain_op(const ap_cost_mesh_t *mesh, ap_op_kind_t kind, double f
         (void)snprintf(buffer, size, "compute is free in the alpa model");
         return buffer;
     }
-    best = compute_seconds(mesh, flops, bytes);
+    rate = xm_cluster_device_flops(&mesh->device, number_of(dtype));
+    best = xm_cluster_device_roofline(&mesh->device, number_of(dtype), flops, bytes);
     (void)xm_text_format_seconds(seconds, text, sizeof(text));
-    if (flops / device->flops >= bytes / device->memory_bandwidth) {
-        length = snprintf(buffer, size, "%s: %.3g FLOP at %.3g FLOP/s", text, flops, device->flops);
+    if (flops / rate >= bytes / mesh->device.memory_bandwidth) {
+        length = snprintf(buffer, size, "%s: %.3g FLOP at %.3g FLOP/s", text, flops, rate);
     } else {
         length = snprintf(buffer, size, "%s: %s at %.3g B/s of memory bandwidth", text,
                           xm_text_format_bytes((uint64_t)bytes, moved, sizeof(moved)),
-                          device->memory_bandwidth);
+                          mesh->device.memory_bandwidth);
     }
     if (length > 0 && (size_t)length < size && fabs(seconds - best) > 1e-9 * best) {
         (void)snprintf(buffer + length, size - (size_t)length, ", times %.3g as %s was measured",

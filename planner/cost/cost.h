@@ -11,7 +11,7 @@
  *    (collective_curve.h). What was not measured counts as a ring whose steps come from the
  *    measured point-to-point curves; an axis inside a host uses the
  *    intra-host curve, one that crosses hosts the inter-host curve, and the rings of a host that
- *    cross at once share its NICs.
+ *    cross at once share its NICs: those of the slowest host of the mesh, as steps end together.
  *  - *alpa*: the alpha-beta constants of Alpa (OSDI'22) with its tie-breakers, for golden tests and
  *    comparison: all-gather a + b(n-1)/n·B + 0.1, all-reduce a + 2b(n-1)/n·B + 0.01, reduce-scatter
  *    a + b(n-1)/n·B + 0.001, all-to-all a + b(n-1)/n²·B·(n/2) + 0.001; compute is free, a
@@ -42,9 +42,14 @@
 /** "all-gather", "all-reduce", "reduce-scatter", "all-to-all", "permute". */
 const char *ap_collective_name(ap_collective_kind_t kind);
 
-/** The same with devices that are not the profile's typical ones. */
-xm_status_t ap_cost_model_create_device(const xm_cluster_profile_t *profile,
-                                        const xm_cluster_device_t *device, ap_cost_model_t **model);
+/**
+ * The same for hosts with such devices and at least such NICs (bytes/s), wherever they stand. A
+ * model of the whole profile binds meshes to the profile's first hosts: a mesh computes as the
+ * least of their devices and communicates as the slowest of their NICs.
+ */
+xm_status_t ap_cost_model_create_hosts(const xm_cluster_profile_t *profile,
+                                       const xm_cluster_device_t *device, double nic,
+                                       ap_cost_model_t **model);
 bool ap_cost_model_is_alpa(const ap_cost_model_t *model);
 bool ap_cost_model_forces_data_parallel(const ap_cost_model_t *model);
 
@@ -64,6 +69,8 @@ int64_t ap_cost_mesh_share(const ap_cost_mesh_t *mesh, int64_t extent, unsigned 
 /** Bytes on one device of a tensor of @p bytes, padding included. */
 double ap_cost_mesh_local_bytes(const ap_cost_mesh_t *mesh, const ap_shape_t *shape, double bytes,
                                 ap_spec_t spec);
+/** Memory of a device of the mesh; 0: the model knows none (alpa). */
+double ap_cost_mesh_memory(const ap_cost_mesh_t *mesh);
 /** Set of the axes with more than one device. */
 unsigned ap_cost_mesh_axes(const ap_cost_mesh_t *mesh);
 const ap_cost_model_t *ap_cost_mesh_model(const ap_cost_mesh_t *mesh);
@@ -76,6 +83,21 @@ const ap_cost_model_t *ap_cost_mesh_model(const ap_cost_mesh_t *mesh);
  */
 double ap_cost_collective_over(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind, unsigned axes,
                                double bytes);
+
+/** A collective over one axis, as a part of one over several. */
+typedef struct ap_collective_step {
+    ap_collective_kind_t kind;
+    int axis;
+    double bytes;
+} ap_collective_step_t;
+
+enum { AP_MAX_COLLECTIVE_STEPS = 2 * AP_MAX_MESH_RANK };
+
+/** The same, with the steps of the cheapest form (AP_MAX_COLLECTIVE_STEPS entries) in their
+ * order. */
+double ap_cost_collective_steps(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind,
+                                unsigned axes, double bytes, ap_collective_step_t *steps,
+                                int *count);
 
 /** Part of the time of a gradient's collective that counts: what does not hide behind the backward
  * pass. 1 for the alpa model. */
@@ -110,5 +132,5 @@ void ap_cost_reshard_many(const ap_cost_mesh_t *mesh, const ap_shape_t *shape, d
 
 /** One sentence on a compute cost: which of FLOPs and memory bandwidth bounds it, and what was
  * measured of such operators. */
-char *ap_cost_explain_op(const ap_cost_mesh_t *mesh, ap_op_kind_t kind, double flops, double bytes,
-                         char *buffer, size_t size);
+char *ap_cost_explain_op(const ap_cost_mesh_t *mesh, ap_op_kind_t kind, ap_dtype_t dtype,
+                         double flops, double bytes, char *buffer, size_t size);

@@ -7,7 +7,9 @@
 
 struct ap_cost_model {
     const xm_cluster_profile_t *profile; /* NULL: alpa */
-    xm_cluster_device_t device;          /* of the profile, or one of its hosts' */
+    bool chosen;                         /* the hosts are like these, wherever they stand: */
+    xm_cluster_device_t device;          /* what each device counts as */
+    double nic;                          /* bytes/s of the slowest NICs of a host */
     ap_alpa_params_t alpa;
 };
 
@@ -26,7 +28,9 @@ struct ap_cost_mesh {
     const ap_cost_model_t *model;
     int hosts, devices;
     int rank;
-    bool uneven; /* dimensions that do not divide are padded */
+    xm_cluster_device_t device; /* of the model, or the least of the profile's first hosts */
+    double nic;                 /* likewise, bytes/s of the slowest host of the submesh */
+    bool uneven;                /* dimensions that do not divide are padded */
     ap_cost_axis_t axis[AP_MAX_MESH_RANK];
 };
 
@@ -36,5 +40,9 @@ const xm_collective_curve_t *ap_cost_measured(const ap_cost_mesh_t *mesh, ap_col
 
 /* Seconds of a collective as a ring of messages, and where any of a profile's costs comes from. */
 double ap_cost_ring(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind, int axis, double bytes);
+/* How much longer it takes with the mesh's NICs than with the profile's typical ones, which is what
+ * measured collectives are of; never below 1. */
+double ap_cost_ring_slowdown(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind, int axis,
+                             double bytes);
 char *ap_cost_ring_explain(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind, int axis,
                            double bytes, char *buffer, size_t size);

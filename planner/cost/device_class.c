@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Classes of hosts whose devices count as equal. A stage runs in lock-step, so its submesh is as
- * fast as its slowest device and as roomy as its smallest; any run of consecutive hosts thus
- * reduces to one minimal device, and runs with the same minimum share all their stage prices. A
- * cluster of two kinds has few classes, whatever its size.
+ * Classes of hosts whose devices and NICs count as equal. A stage runs in lock-step, so its submesh
+ * is as fast as its slowest device, as roomy as its smallest, and its collectives between hosts
+ * take what the slowest NIC makes of them; any run of consecutive hosts thus reduces to one minimal
+ * device and one NIC, and runs with the same minimum share all their stage prices. A cluster of two
+ * kinds has few classes, whatever its size. The NICs of a host alone do not matter to a stage.
  *
  * Numbers are compared for equality: they come from one profile, unchanged, and two that differ in
  * a digit are different devices.
@@ -15,27 +16,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool alike(const xm_cluster_device_t *a, const xm_cluster_device_t *b)
-{
-    return a->flops == b->flops && a->memory_bytes == b->memory_bytes &&
-           a->memory_bandwidth == b->memory_bandwidth;
-}
-
-/* The index of the class of such devices; `count` where there is none. */
-static int find_class(const ap_device_classes_t *classes, const xm_cluster_device_t *device)
+/* The index of the class of such hosts; `count` where there is none. */
+static int find_class(const ap_device_classes_t *classes, const xm_cluster_device_t *device,
+                      double nic)
 {
     int index = 0;
 
-    while (index < classes->count && !alike(&classes->classes[index].device, device)) {
+    while (index < classes->count &&
+           (!xm_cluster_device_same(&classes->classes[index].device, device) ||
+            classes->classes[index].nic != nic)) {
         ++index;
     }
     return index;
 }
 
-/* Adds the class of such devices. The arrays grow before the count does, so a failure leaves the
+/* Adds the class of such hosts. The arrays grow before the count does, so a failure leaves the
  * object as it was. */
 static xm_status_t add_class(ap_device_classes_t *classes, const xm_cluster_profile_t *profile,
-                             const xm_cluster_device_t *device)
+                             const xm_cluster_device_t *device, double nic)
 {
     size_t count = (size_t)classes->count, hosts = (size_t)classes->hosts;
     ap_device_class_t *grown = realloc(classes->classes, (count + 1) * sizeof(*grown));
@@ -52,48 +50,43 @@ static xm_status_t add_class(ap_device_classes_t *classes, const xm_cluster_prof
     }
     classes->some = some;
     memset(some + count * hosts, 0, hosts * sizeof(*some));
-    grown[count] = (ap_device_class_t){.device = *device};
-    status = ap_cost_model_create_device(profile, device, &grown[count].cost);
+    grown[count] = (ap_device_class_t){.device = *device, .nic = nic};
+    status = ap_cost_model_create_hosts(profile, device, nic, &grown[count].cost);
     classes->count += status == XM_OK;
     return status;
-}
-
-static xm_cluster_device_t device_of(const xm_cluster_profile_t *profile, const int *order,
-                                     int place)
-{
-    return xm_cluster_profile_host_device(profile, order != NULL ? order[place] : place);
 }
 
 /* Finds the class of every run of an order; adds those that are missing, or fails. The minimum over
  * a run follows from that of the run without its last host. */
 static xm_status_t classify(ap_device_classes_t *classes, const xm_cluster_profile_t *profile,
-                            double memory_limit, const int *order, bool may_add, int *of)
+                            ap_memory_budget_t budget, const int *order, bool may_add, int *of)
 {
     int hosts = classes->hosts;
 
     for (int first = 0; first < hosts; ++first) {
-        xm_cluster_device_t least = device_of(profile, order, first);
+        xm_cluster_device_t least = {0};
+        double slowest = INFINITY;
 
         for (int count = 1; count <= hosts; ++count) {
             int *class = &of[first * hosts + count - 1];
+            int place = first + count - 1, host;
             xm_cluster_device_t device;
+            double nic;
 
             *class = -1;
-            if (first + count > hosts) {
+            if (place >= hosts) {
                 continue;
             }
-            device = device_of(profile, order, first + count - 1);
-            least.flops = fmin(least.flops, device.flops);
-            least.memory_bytes = fmin(least.memory_bytes, device.memory_bytes);
-            least.memory_bandwidth = fmin(least.memory_bandwidth, device.memory_bandwidth);
+            host = order != NULL ? order[place] : place;
+            device = xm_cluster_profile_host_device(profile, host);
+            least = count > 1 ? xm_cluster_device_least(&least, &device) : device;
             device = least;
-            /* A limit from outside holds for all devices, whatever they have. */
-            if (memory_limit > 0.0) {
-                device.memory_bytes = memory_limit;
-            }
-            *class = find_class(classes, &device);
+            slowest = fmin(slowest, xm_cluster_profile_host_nic_bandwidth(profile, host));
+            nic = count > 1 ? slowest : xm_cluster_profile_nic_bandwidth(profile);
+            device.memory_bytes = ap_memory_budget_usable(&budget, device.memory_bytes);
+            *class = find_class(classes, &device, nic);
             if (may_add && *class == classes->count) {
-                xm_status_t status = add_class(classes, profile, &device);
+                xm_status_t status = add_class(classes, profile, &device, nic);
 
                 if (status != XM_OK) {
                     return status;
@@ -128,7 +121,7 @@ static xm_status_t make(const xm_cluster_profile_t *profile, ap_device_classes_t
     return XM_OK;
 }
 
-xm_status_t ap_device_classes_create(const xm_cluster_profile_t *profile, double memory_limit,
+xm_status_t ap_device_classes_create(const xm_cluster_profile_t *profile, ap_memory_budget_t budget,
                                      ap_device_classes_t **classes)
 {
     ap_device_classes_t *made;
@@ -137,7 +130,7 @@ xm_status_t ap_device_classes_create(const xm_cluster_profile_t *profile, double
     if (status != XM_OK) {
         return status;
     }
-    status = classify(made, profile, memory_limit, NULL, true, made->of);
+    status = classify(made, profile, budget, NULL, true, made->of);
     if (status != XM_OK) {
         ap_device_classes_destroy(made);
         return status;
@@ -148,7 +141,7 @@ xm_status_t ap_device_classes_create(const xm_cluster_profile_t *profile, double
 
 /* The class of each run is of no use here: only which classes there are. */
 xm_status_t ap_device_classes_widen(ap_device_classes_t *classes,
-                                    const xm_cluster_profile_t *profile, double memory_limit,
+                                    const xm_cluster_profile_t *profile, ap_memory_budget_t budget,
                                     const int *order)
 {
     size_t hosts = (size_t)classes->hosts;
@@ -158,15 +151,16 @@ xm_status_t ap_device_classes_widen(ap_device_classes_t *classes,
     if (of == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu hosts", hosts);
     }
-    status = classify(classes, profile, memory_limit, order, true, of);
+    status = classify(classes, profile, budget, order, true, of);
     free(of);
     return status;
 }
 
 /* Borrows the classes of the whole, so that one stage table serves all orders. */
 xm_status_t ap_device_classes_arrange(const ap_device_classes_t *whole,
-                                      const xm_cluster_profile_t *profile, double memory_limit,
-                                      const int *order, ap_device_classes_t **classes)
+                                      const xm_cluster_profile_t *profile,
+                                      ap_memory_budget_t budget, const int *order,
+                                      ap_device_classes_t **classes)
 {
     ap_device_classes_t *made;
     xm_status_t status = make(profile, &made);
@@ -178,7 +172,7 @@ xm_status_t ap_device_classes_arrange(const ap_device_classes_t *whole,
     made->count = whole->count;
     made->classes = whole->classes;
     made->some = whole->some;
-    status = classify(made, profile, memory_limit, order, false, made->of);
+    status = classify(made, profile, budget, order, false, made->of);
     if (status != XM_OK) {
         ap_device_classes_destroy(made);
         return status;

@@ -7,6 +7,7 @@
 
 #include "planner/cost/reshard_memo.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,7 +16,7 @@ typedef struct entry {
     double bytes;
     int count;
     ap_spec_t *specs;
-    double **rows; /* NULL until asked for */
+    double **rows; /* [partial][spec], each a cost per target; NULL until asked for */
 } entry_t;
 
 struct ap_reshard_memo {
@@ -94,7 +95,7 @@ xm_status_t ap_reshard_memo_tensor(ap_reshard_memo_t *memo, const ap_shape_t *sh
     }
     made.count = ap_specs_enumerate(memo->mesh, shape, specs);
     made.specs = malloc((size_t)made.count * sizeof(*made.specs));
-    made.rows = calloc((size_t)made.count, sizeof(*made.rows));
+    made.rows = calloc((size_t)made.count << AP_MAX_MESH_RANK, sizeof(*made.rows));
     if (made.specs == NULL || made.rows == NULL) {
         free(made.specs);
         free(made.rows);
@@ -116,64 +117,75 @@ static int find_spec(const entry_t *entry, ap_spec_t spec)
     return -1;
 }
 
-double ap_reshard_memo_cost(ap_reshard_memo_t *memo, int tensor, ap_spec_t from, ap_spec_t to)
-{
-    entry_t *entry = &memo->entries[tensor];
-    int source, target;
+static const double *row_of(ap_reshard_memo_t *memo, entry_t *entry, int source, unsigned partial);
 
-    if (from == to) {
-        return 0;
+/* Lowers a row by what it costs to reduce over `partial`, from the axis `axis` on: each is
+ * reduce-scattered into a dimension of which it becomes the minor-most axis, or all-reduced with
+ * the others that are. Just so strategies end in their operators (planner/cost/strategy.c). */
+static void reduce(ap_reshard_memo_t *memo, entry_t *entry, ap_spec_t from, unsigned partial,
+                   unsigned together, double cost, int axis, double *row)
+{
+    double bytes = ap_cost_mesh_local_bytes(memo->mesh, &entry->shape, entry->bytes, from);
+
+    while (axis < ap_cost_mesh_rank(memo->mesh) && (partial >> axis & 1U) == 0) {
+        ++axis;
     }
-    source = find_spec(entry, from);
-    target = find_spec(entry, to);
-    if (source < 0 || target < 0) {
-        return AP_COST_INFINITE;
-    }
-    if (entry->rows[source] == NULL) {
-        entry->rows[source] = malloc((size_t)entry->count * sizeof(double));
-        /* Infinite instead of an error: the search then avoids this edge, which is right even if
-         * memory is only short for a moment. */
-        if (entry->rows[source] == NULL) {
-            return AP_COST_INFINITE;
+    if (axis == ap_cost_mesh_rank(memo->mesh)) {
+        const double *on = row_of(memo, entry, find_spec(entry, from), 0);
+
+        cost += ap_cost_collective_over(memo->mesh, AP_ALL_REDUCE, together, bytes);
+        for (int t = 0; t < entry->count && on != NULL; ++t) {
+            row[t] = fmin(row[t], cost + on[t]);
         }
-        ap_cost_reshard_many(memo->mesh, &entry->shape, entry->bytes, from, entry->specs,
-                             entry->count, entry->rows[source]);
+        return;
     }
-    return entry->rows[source][target];
+    reduce(memo, entry, from, partial, together | 1U << axis, cost, axis + 1, row);
+    for (int d = 0; d < entry->shape.rank; ++d) {
+        ap_spec_t scattered = ap_spec_with(from, d, ap_spec_axes(from, d) | 1U << axis);
+
+        if (ap_spec_axes(from, d) >> axis == 0 && find_spec(entry, scattered) >= 0) {
+            reduce(memo, entry, scattered, partial, together,
+                   cost + ap_cost_collective(memo->mesh, AP_REDUCE_SCATTER, axis, bytes), axis + 1,
+                   row);
+        }
+    }
 }
 
-/* Axes are taken in ascending order, as specs have them, so an axis can be scattered only while no
- * higher one cuts that dimension. Scattering comes first, so that all-reduces see fewer bytes. */
+/* The costs from a spec, with a sum that is partial over a set of axes, to every spec. NULL instead
+ * of an error: the search then takes it for infinite and avoids the edge, which is right even if
+ * memory is only short for a moment. */
+static const double *row_of(ap_reshard_memo_t *memo, entry_t *entry, int source, unsigned partial)
+{
+    double **row = &entry->rows[partial * (unsigned)entry->count + (unsigned)source];
+
+    if (*row == NULL) {
+        *row = malloc((size_t)entry->count * sizeof(double));
+        for (int t = 0; t < entry->count && *row != NULL; ++t) {
+            (*row)[t] = HUGE_VAL;
+        }
+        if (*row != NULL && partial == 0) {
+            ap_cost_reshard_many(memo->mesh, &entry->shape, entry->bytes, entry->specs[source],
+                                 entry->specs, entry->count, *row);
+        } else if (*row != NULL) {
+            reduce(memo, entry, entry->specs[source], partial, 0, 0, 0, *row);
+        }
+    }
+    return *row;
+}
+
 double ap_reshard_memo_reduce(ap_reshard_memo_t *memo, int tensor, ap_spec_t from, unsigned partial,
                               ap_spec_t to)
 {
-    const entry_t *entry = &memo->entries[tensor];
-    double cost = 0, bytes;
+    entry_t *entry = &memo->entries[tensor];
+    int source = find_spec(entry, from), target = find_spec(entry, to);
+    const double *row = source < 0 || target < 0 ? NULL : row_of(memo, entry, source, partial);
 
-    for (int a = 0; a < ap_cost_mesh_rank(memo->mesh); ++a) {
-        if ((partial >> a & 1U) == 0) {
-            continue;
-        }
-        for (int d = 0; d < entry->shape.rank && (partial >> a & 1U) != 0; ++d) {
-            ap_spec_t scattered = ap_spec_with(from, d, ap_spec_axes(from, d) | 1U << a);
+    return row == NULL ? AP_COST_INFINITE : row[target];
+}
 
-            if ((ap_spec_axes(to, d) >> a & 1U) == 0 || ap_spec_axes(from, d) >> a != 0 ||
-                find_spec(entry, scattered) < 0) {
-                continue;
-            }
-            bytes = entry->bytes / ap_cost_mesh_devices(memo->mesh, ap_spec_used_axes(from));
-            cost += ap_cost_collective(memo->mesh, AP_REDUCE_SCATTER, a, bytes);
-            from = scattered;
-            partial &= ~(1U << a);
-        }
-    }
-    bytes = entry->bytes / ap_cost_mesh_devices(memo->mesh, ap_spec_used_axes(from));
-    for (int a = 0; a < ap_cost_mesh_rank(memo->mesh); ++a) {
-        if ((partial >> a & 1U) != 0) {
-            cost += ap_cost_collective(memo->mesh, AP_ALL_REDUCE, a, bytes);
-        }
-    }
-    return cost + ap_reshard_memo_cost(memo, tensor, from, to);
+double ap_reshard_memo_cost(ap_reshard_memo_t *memo, int tensor, ap_spec_t from, ap_spec_t to)
+{
+    return from == to ? 0 : ap_reshard_memo_reduce(memo, tensor, from, 0, to);
 }
 
 void ap_reshard_memo_destroy(ap_reshard_memo_t *memo)
@@ -182,7 +194,7 @@ void ap_reshard_memo_destroy(ap_reshard_memo_t *memo)
         return;
     }
     for (int e = 0; e < memo->count; ++e) {
-        for (int s = 0; s < memo->entries[e].count; ++s) {
+        for (int s = 0; s < memo->entries[e].count << AP_MAX_MESH_RANK; ++s) {
             free(memo->entries[e].rows[s]);
         }
         free(memo->entries[e].rows);

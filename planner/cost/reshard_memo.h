@@ -23,8 +23,8 @@ double ap_reshard_memo_cost(ap_reshard_memo_t *memo, int tensor, ap_spec_t from,
 
 /*
  * Cost of turning a tensor with spec `from`, of which every device holds only a partial sum over
- * the axes `partial`, into `to`: an axis that `to` adds as the minor-most of a dimension is
- * reduce-scattered there, others are all-reduced, the rest is resharded.
+ * the axes `partial`, into `to`: the cheapest way to reduce-scatter some of the axes, all-reduce
+ * over the rest, and reshard.
  */
 double ap_reshard_memo_reduce(ap_reshard_memo_t *memo, int tensor, ap_spec_t from, unsigned partial,
                               ap_spec_t to);

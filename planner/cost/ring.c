@@ -12,14 +12,15 @@
 #include "comm/base.h"
 #include "planner/cost/cost_private.h"
 
-/* Seconds until `messages` messages of `bytes`, of which `flows` share a host's NICs, are across:
- * each device's own messages one after the other, or all flows through the NICs at full rate,
- * whichever is slower. */
-static double across(const xm_cluster_profile_t *profile, int messages, int64_t flows, double bytes)
+/* Seconds until `messages` messages of `bytes`, of which `flows` share a host's NICs of that many
+ * bytes/s, are across: each device's own messages one after the other, or all flows through the
+ * NICs at full rate, whichever is slower. */
+static double across(const xm_cluster_profile_t *profile, double nic, int messages, int64_t flows,
+                     double bytes)
 {
     double alone = messages * xm_cluster_profile_seconds(profile, XM_LINK_INTER_HOST, bytes);
-    double shared = xm_cluster_profile_latency(profile, XM_LINK_INTER_HOST) +
-                    (double)flows * bytes / xm_cluster_profile_nic_bandwidth(profile);
+    double shared =
+        xm_cluster_profile_latency(profile, XM_LINK_INTER_HOST) + (double)flows * bytes / nic;
 
     return fmax(alone, shared);
 }
@@ -41,7 +42,8 @@ static double inside(const ap_cost_mesh_t *mesh, double bytes)
 
 /* One ring step: every device sends `bytes` to its neighbour. Steps end together, so the slowest
  * link decides. */
-static double ring_step(const ap_cost_mesh_t *mesh, const ap_cost_axis_t *axis, double bytes)
+static double ring_step(const ap_cost_mesh_t *mesh, const ap_cost_axis_t *axis, double nic,
+                        double bytes)
 {
     const xm_cluster_profile_t *profile = mesh->model->profile;
     double seconds = 0;
@@ -50,7 +52,7 @@ static double ring_step(const ap_cost_mesh_t *mesh, const ap_cost_axis_t *axis, 
         seconds = inside(mesh, bytes);
     }
     if (axis->ring_flows > 0) {
-        seconds = fmax(seconds, across(profile, 1, axis->ring_flows, bytes));
+        seconds = fmax(seconds, across(profile, nic, 1, axis->ring_flows, bytes));
     }
     return seconds;
 }
@@ -80,20 +82,37 @@ static int ring_steps(const ap_cost_axis_t *axis, ap_collective_kind_t kind, dou
 
 /* An all-to-all has messages of its own for each peer: those inside the host one after the other,
  * then those that cross. */
-double ap_cost_ring(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind, int axis, double bytes)
+static double ring(const ap_cost_mesh_t *mesh, double nic, ap_collective_kind_t kind, int axis,
+                   double bytes)
 {
     const ap_cost_axis_t *on = &mesh->axis[axis];
     double step_bytes, seconds;
     int steps = ring_steps(on, kind, bytes, &step_bytes);
 
     if (kind != AP_ALL_TO_ALL) {
-        return steps * ring_step(mesh, on, step_bytes);
+        return steps * ring_step(mesh, on, nic, step_bytes);
     }
     seconds = (steps - on->far_peers) * inside(mesh, step_bytes);
     if (on->far_peers > 0) {
-        seconds += across(mesh->model->profile, on->far_peers, on->all_to_all_flows, step_bytes);
+        seconds +=
+            across(mesh->model->profile, nic, on->far_peers, on->all_to_all_flows, step_bytes);
     }
     return seconds;
+}
+
+double ap_cost_ring(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind, int axis, double bytes)
+{
+    return ring(mesh, mesh->nic, kind, axis, bytes);
+}
+
+double ap_cost_ring_slowdown(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind, int axis,
+                             double bytes)
+{
+    double typical = xm_cluster_profile_nic_bandwidth(mesh->model->profile);
+
+    return mesh->nic < typical && mesh->axis[axis].far_peers > 0
+               ? ring(mesh, mesh->nic, kind, axis, bytes) / ring(mesh, typical, kind, axis, bytes)
+               : 1;
 }
 
 /* Names the part of a curve that a size falls on: "the point at 1.00 MiB", "between the points at

@@ -118,23 +118,21 @@ static void add_collective(ap_strategy_t *strategy, ap_collective_kind_t kind, i
         .kind = kind, .axis = axis, .axes = 1U << axis, .term = term, .bytes = bytes};
 }
 
-/* All-reduces of what is still partial, on the bytes that are left after scattering: one per axis,
- * or one over all. */
+/* One all-reduce of what is still partial, on the bytes that are left after scattering. */
 static void all_reduce(const ap_strategy_context_t *site, ap_strategy_t *strategy, int result,
-                       unsigned axes, bool together)
+                       unsigned axes)
 {
-    int term = site->rule->operands + result;
+    int term = site->rule->operands + result, first = 0;
 
-    for (int a = 0; a < ap_cost_mesh_rank(site->mesh); ++a) {
-        if ((axes >> a & 1U) != 0) {
-            add_collective(strategy, AP_ALL_REDUCE, a, term,
-                           ap_strategy_local_bytes(site, term, strategy->spec[term]));
-            if (together) {
-                strategy->collective[strategy->collective_count - 1].axes = axes;
-                return;
-            }
-        }
+    if (axes == 0) {
+        return;
     }
+    while ((axes >> first & 1U) == 0) {
+        ++first;
+    }
+    add_collective(strategy, AP_ALL_REDUCE, first, term,
+                   ap_strategy_local_bytes(site, term, strategy->spec[term]));
+    strategy->collective[strategy->collective_count - 1].axes = axes;
 }
 
 /* A cut permutation factor sends each device's shard of the first operand to a neighbour. */
@@ -178,6 +176,16 @@ static bool assign(const ap_strategy_context_t *site, const unsigned *axes, ap_s
     return true;
 }
 
+unsigned ap_strategy_axes(const ap_sharding_rule_t *rule, const ap_strategy_t *strategy)
+{
+    unsigned axes = 0;
+
+    for (int f = 0; f < rule->factors; ++f) {
+        axes |= strategy->axes[f];
+    }
+    return axes;
+}
+
 bool ap_strategy_assign(const ap_strategy_context_t *site, const unsigned *axes,
                         ap_strategy_t *strategy)
 {
@@ -185,7 +193,7 @@ bool ap_strategy_assign(const ap_strategy_context_t *site, const unsigned *axes,
         return false;
     }
     for (int r = 0; r < site->rule->results; ++r) {
-        all_reduce(site, strategy, r, strategy->partial[r], false);
+        all_reduce(site, strategy, r, strategy->partial[r]);
     }
     return true;
 }
@@ -230,9 +238,9 @@ static xm_status_t finish_result(enumeration_t *e, const ap_strategy_t *strategy
     if (axis == rank) {
         ap_strategy_t whole = *strategy;
 
-        all_reduce(e->site, &whole, 0, reduced, e->options->axis_sets);
+        all_reduce(e->site, &whole, 0, reduced);
         for (int r = 1; r < rule->results; ++r) {
-            all_reduce(e->site, &whole, r, whole.partial[r], e->options->axis_sets);
+            all_reduce(e->site, &whole, r, whole.partial[r]);
         }
         return append(e->list, &e->capacity, &whole);
     }
@@ -272,10 +280,31 @@ static xm_status_t assign_axis(enumeration_t *e, unsigned *axes, int axis)
         status = assign_axis(e, axes, axis - 1);
         axes[f] &= ~(1U << axis);
     }
-    if (!e->options->all_axes && status == XM_OK) {
-        status = assign_axis(e, axes, axis - 1);
+    return status == XM_OK ? assign_axis(e, axes, axis - 1) : status;
+}
+
+/* Drops strategies that let an axis repeat the work where another one cuts all that they cut and
+ * that axis too. */
+static void drop_repeating(const ap_sharding_rule_t *rule, ap_strategy_list_t *list)
+{
+    bool cut[1U << AP_MAX_MESH_RANK] = {false}; /* per set of axes: some strategy cuts by it */
+    int kept = 0;
+
+    for (int s = 0; s < list->count; ++s) {
+        cut[ap_strategy_axes(rule, &list->items[s])] = true;
     }
-    return status;
+    for (int s = 0; s < list->count; ++s) {
+        unsigned axes = ap_strategy_axes(rule, &list->items[s]);
+        bool more = false;
+
+        for (unsigned other = axes + 1; other < 1U << AP_MAX_MESH_RANK; ++other) {
+            more = more || (cut[other] && (other & axes) == axes);
+        }
+        if (!more) {
+            list->items[kept++] = list->items[s];
+        }
+    }
+    list->count = kept;
 }
 
 xm_status_t ap_strategy_enumerate(const ap_strategy_context_t *site,
@@ -290,8 +319,69 @@ xm_status_t ap_strategy_enumerate(const ap_strategy_context_t *site,
         ap_strategy_list_free(&made);
         return status;
     }
+    if (options->all_axes) {
+        drop_repeating(site->rule, &made);
+    }
     *list = made;
     return XM_OK;
+}
+
+/* The recursion gives one axis of `more` after the other to a dimension, and goes up by an axis
+ * each time. */
+bool ap_strategy_meets(const ap_cost_mesh_t *mesh, const ap_tensor_t *tensor, ap_spec_t spec,
+                       unsigned more)
+{
+    int axis = 0;
+
+    if (more != 0) {
+        while ((more >> axis & 1U) == 0) {
+            ++axis;
+        }
+        for (int d = 0; d < tensor->shape.rank; ++d) {
+            ap_spec_t with = ap_spec_with(spec, d, ap_spec_axes(spec, d) | 1U << axis);
+
+            if (ap_strategy_meets(mesh, tensor, with, more & ~(1U << axis))) {
+                return true;
+            }
+        }
+        return false;
+    }
+    for (int d = 0; d < tensor->shape.rank; ++d) {
+        if (tensor->parts[d] != 0 &&
+            ap_cost_mesh_devices(mesh, ap_spec_axes(spec, d)) != tensor->parts[d]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool meets_all(const ap_graph_t *graph, const ap_op_t *op, const ap_cost_mesh_t *mesh,
+                      const ap_strategy_t *strategy)
+{
+    for (int r = 0; r < op->result_count; ++r) {
+        if (!ap_strategy_meets(mesh, ap_graph_tensor(graph, op->results[r]),
+                               strategy->spec[op->operand_count + r], 0)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool ap_strategy_list_demand(const ap_graph_t *graph, const ap_op_t *op, const ap_cost_mesh_t *mesh,
+                             ap_strategy_list_t *list)
+{
+    int kept = 0, left = 0;
+
+    for (int s = 0; s < list->count; ++s) {
+        left += meets_all(graph, op, mesh, &list->items[s]);
+    }
+    for (int s = 0; s < list->count && left > 0; ++s) {
+        if (meets_all(graph, op, mesh, &list->items[s])) {
+            list->items[kept++] = list->items[s];
+        }
+    }
+    list->count = left > 0 ? left : list->count;
+    return left > 0;
 }
 
 char *ap_strategy_format(const ap_sharding_rule_t *rule, const ap_strategy_t *strategy,

@@ -7,7 +7,8 @@
  * the work). From the assignment follow the spec of every operand and result, which results are
  * partial sums over which axes (an axis on a factor that the result lacks), and the communication:
  *
- *  - a partial result is all-reduced, or reduce-scattered into one of its dimensions;
+ *  - a partial result is all-reduced over all its axes at once, or reduce-scattered into one of its
+ * dimensions;
  *  - a cut permutation factor exchanges whole shards with a neighbour;
  *  - pass-through factors cost nothing, need-replication factors are never cut.
  *
@@ -31,7 +32,7 @@ enum { AP_MAX_COLLECTIVES = AP_MAX_MESH_RANK * AP_MAX_RESULTS + AP_MAX_MESH_RANK
 typedef struct ap_collective {
     ap_collective_kind_t kind;
     int axis;      /**< the first of `axes` */
-    unsigned axes; /**< that it is over: one, or several for an all-reduce (`axis_sets`) */
+    unsigned axes; /**< that it is over: one, or several for an all-reduce */
     int term;      /**< of the rule, whose bytes move */
     double bytes;  /**< as cost.h defines them for the kind */
 } ap_collective_t;
@@ -53,11 +54,13 @@ typedef struct ap_strategy_context {
     const int8_t *touched;              /**< per term, as ap_op_t has it; NULL: all of each */
 } ap_strategy_context_t;
 
+/** The axes that cut some factor; every other one repeats the work. */
+unsigned ap_strategy_axes(const ap_sharding_rule_t *rule, const ap_strategy_t *strategy);
+
 /** What to enumerate. */
 typedef struct ap_strategy_options {
-    bool scatter;   /**< also reduce-scatter partial results into each of their dimensions */
-    bool all_axes;  /**< every axis must cut a factor: no repeated work */
-    bool axis_sets; /**< one all-reduce over all axes of a result instead of one per axis */
+    bool scatter;  /**< also reduce-scatter partial results into each of their dimensions */
+    bool all_axes; /**< an axis repeats work only where it cannot be cut with the others */
 } ap_strategy_options_t;
 
 typedef struct ap_strategy_list {
@@ -79,6 +82,16 @@ bool ap_strategy_assign(const ap_strategy_context_t *site, const unsigned *axes,
  */
 xm_status_t ap_strategy_enumerate(const ap_strategy_context_t *site,
                                   const ap_strategy_options_t *options, ap_strategy_list_t *list);
+
+/** Whether a spec cuts a tensor into the parts that are demanded of it, if the axes @p more cut
+ * some of its dimensions as well. */
+bool ap_strategy_meets(const ap_cost_mesh_t *mesh, const ap_tensor_t *tensor, ap_spec_t spec,
+                       unsigned more);
+
+/** Removes from the list of an operator's strategies those whose results are not cut as is
+ * demanded. False when none would be left; the list is then as it was. */
+bool ap_strategy_list_demand(const ap_graph_t *graph, const ap_op_t *op, const ap_cost_mesh_t *mesh,
+                             ap_strategy_list_t *list);
 
 /** Local bytes of a term under a spec. */
 double ap_strategy_local_bytes(const ap_strategy_context_t *site, int term, ap_spec_t spec);

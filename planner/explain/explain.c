@@ -438,6 +438,7 @@ xm_status_t ap_explanation_create(const ap_plan_t *plan, const xm_cluster_profil
     params.keep_host_order = true; /* that of the plan */
     params.global_batch = info->global_batch;
     params.memory_limit = xm_cluster_profile_devices_differ(profile) ? 0.0 : info->memory_limit;
+    params.memory_reserve = params.memory_limit > 0.0 ? 0.0 : info->memory_reserve;
     params.margin = RUNNERS_UP;
     options.micro_batches = info->micro_batches;
     status = ap_schedule_find(info->schedule, &options.schedule);

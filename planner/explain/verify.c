@@ -60,7 +60,7 @@ static bool is_asked(const verification_t *v)
 {
     const ap_planner_params_t *params = v->setup.params;
 
-    if (v->setup.graph != NULL) {
+    if (v->setup.micro_batches != 0) {
         return v->info->micro_batches == v->setup.micro_batches;
     }
     for (size_t i = 0; i < params->micro_batch_count; ++i) {
@@ -403,9 +403,7 @@ static xm_status_t check_stage(verification_t *v, int index)
     if (stage->activation_bytes < least.activations * (1 - slack) - 1) {
         return too_good(place, "activation_bytes", stage->activation_bytes, least.activations);
     }
-    memory = v->setup.params->memory_limit > 0.0
-                 ? v->setup.params->memory_limit
-                 : v->setup.classes->classes[class_of(v, stage)].device.memory_bytes;
+    memory = v->setup.classes->classes[class_of(v, stage)].device.memory_bytes;
     if (ap_plan_stage_memory(stage) > memory * (1 + slack) + 1) {
         return xm_error_set(XM_ERR_MISMATCH, "%s needs %.0f bytes a device, %.0f are there", place,
                             ap_plan_stage_memory(stage), memory);

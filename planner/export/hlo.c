@@ -90,11 +90,6 @@ xm_status_t ap_hlo_annotate(ap_hlo_exporter_t *e, const hlo_instruction_t *of, c
     return ap_hlo_edit(e, of->end, 0, ap_hlo_print(", sharding=%s", sharding));
 }
 
-static int rank_of(const ap_hlo_exporter_t *e, int tensor)
-{
-    return ap_graph_tensor(e->solution->graph, tensor)->shape.rank;
-}
-
 /* The sharding that all instances of an instruction agree on. What needs no data is whole
  * everywhere: every user takes its part without asking another device. */
 static bool common_spec(const ap_hlo_exporter_t *e, const place_t *place, ap_spec_t *spec)
@@ -204,29 +199,26 @@ hlo_slice_t ap_hlo_type_text(const ap_hlo_exporter_t *e, const hlo_instruction_t
  * XLA keeps: custom calls to Sharding. Each step reads the one before, and the instruction reads
  * the last; names are derived from the instruction's, so they are new. */
 static xm_status_t add_steps(ap_hlo_exporter_t *e, const place_t *place, int operand,
-                             ap_spec_t found, ap_spec_t used, hlo_slice_t name)
+                             const ap_spec_t *path, int count, hlo_slice_t name)
 {
-    const int tensor = e->source->instances[place->instances[0]].operands[operand];
     const hlo_instruction_t *of = &place->in->instructions[place->of->operands[operand]];
     const hlo_text_t *text = &e->module->text;
     const hlo_slice_t type = ap_hlo_type_text(e, of), own = place->of->name;
     const char *percent = name.at[0] == '%' ? "%" : "";
-    ap_spec_t path[AP_MAX_RESHARD_STEPS + 1];
-    int count = ap_export_instance_path(e->solution, tensor, found, used, path);
     char *previous = ap_hlo_print("%.*s", (int)name.length, name.at);
     xm_status_t status = XM_OK;
 
-    for (int s = 1; s < count && previous != NULL && status == XM_OK; ++s) {
+    for (int s = 0; s < count && previous != NULL && status == XM_OK; ++s) {
         char sharding[AP_HLO_SHARDING_TEXT];
-        char *next =
-            ap_hlo_print("%s%.*s.operand%d.step%d", percent, (int)own.length, own.at, operand, s);
+        char *next = ap_hlo_print("%s%.*s.operand%d.step%d", percent, (int)own.length, own.at,
+                                  operand, s + 1);
 
         status =
             ap_hlo_edit(e, ap_hlo_start(text, place->of->at), 0,
                         ap_hlo_print("%s = %.*s custom-call(%s), custom_call_target=\"Sharding\", "
                                      "sharding=%s\n  ",
                                      next, (int)type.length, type.at, previous,
-                                     ap_export_hlo_sharding(&e->mesh, path[s], rank_of(e, tensor),
+                                     ap_export_hlo_sharding(&e->mesh, path[s], of->type->shape.rank,
                                                             sharding, sizeof(sharding))));
         free(previous);
         previous = next;
@@ -254,6 +246,18 @@ static bool has_own_operators(const hlo_instruction_t *of)
     return true;
 }
 
+/* XLA cuts the updates of a scatter as it finds what they go into. If that needs no data, several
+ * operators may share it, so each pins it for itself. */
+static bool scatters_into_constant(const ap_hlo_exporter_t *e, const place_t *place)
+{
+    for (int i = 0; i < place->count; ++i) {
+        if (e->source->instances[place->instances[i]].operands[0] >= 0) {
+            return false;
+        }
+    }
+    return hlo_slice_is(place->of->opcode, "scatter") && !place->of->type->tuple;
+}
+
 /* Adds the reshardings on the way into an instruction, where all of its instances agree. */
 static xm_status_t add_reshardings(ap_hlo_exporter_t *e, const place_t *place)
 {
@@ -278,7 +282,14 @@ static xm_status_t add_reshardings(ap_hlo_exporter_t *e, const place_t *place)
             }
         }
         if (agree) {
-            status = add_steps(e, place, o, found, used, names[o]);
+            ap_spec_t path[AP_MAX_RESHARD_STEPS + 1];
+            int count = ap_export_instance_path(
+                e->solution, e->source->instances[place->instances[0]].operands[o], found, used,
+                path);
+
+            status = add_steps(e, place, o, path + 1, count - 1, names[o]);
+        } else if (o == 0 && scatters_into_constant(e, place) && common_spec(e, place, &used)) {
+            status = add_steps(e, place, o, &used, 1, names[o]);
         }
     }
     free(names);

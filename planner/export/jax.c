@@ -309,9 +309,10 @@ xm_status_t ap_export_jax(const ap_shard_solution_t *solution, const ap_frontend
 
     (void)fputs("\"\"\"Shardings found and written by autopar.\"\"\"\n", stream);
     if (e.source != NULL) {
-        (void)fputs("import itertools\nimport math\n\nimport jax\nimport numpy as np\n"
-                    "from jax.interpreters import partial_eval\n",
-                    stream);
+        (void)fputs(
+            "import functools\nimport itertools\nimport math\n\nimport jax\nimport numpy as np\n"
+            "from jax.interpreters import partial_eval\n",
+            stream);
     }
     (void)fputs(head, stream);
     ap_export_put_string(stream, ap_graph_name(solution->graph));
@@ -342,8 +343,10 @@ xm_status_t ap_export_jax(const ap_shard_solution_t *solution, const ap_frontend
     (void)fputs(
         ")\n\n# Opcode, operands (tensors by number, as in the last column above), shape of the "
         "result, the result,\n# its sharding, and the way of each operand to the one it "
-        "is used in; in the order of the program.\nOPERATORS = (\n",
+        "is used in; in the order of the program.\n",
         stream);
+    (void)fprintf(stream, "MOST = %d  # operands that are listed\nOPERATORS = (\n",
+                  HLO_INSTANCE_OPERANDS);
     status = put_operators(&e, NULL, 4);
     (void)fputs(
         ")\n\n# Each loop: the arrays that it carries (shape, number outside, in the body and "

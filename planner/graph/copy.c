@@ -55,12 +55,17 @@ xm_status_t ap_graph_copy_close(ap_graph_copy_t *copy, xm_status_t status, ap_gr
 xm_status_t ap_graph_copy_source(ap_graph_copy_t *copy, int tensor)
 {
     const ap_tensor_t *of = &copy->from->tensors[tensor];
+    xm_status_t status;
 
     if (copy->tensor[tensor] >= 0) {
         return XM_OK;
     }
-    return ap_graph_add_tensor(copy->to, of->name, of->kind, &of->shape, of->dtype,
-                               &copy->tensor[tensor]);
+    status = ap_graph_add_tensor(copy->to, of->name, of->kind, &of->shape, of->dtype,
+                                 &copy->tensor[tensor]);
+    if (status == XM_OK) {
+        ap_graph_demand_parts(copy->to, copy->tensor[tensor], of->parts);
+    }
+    return status;
 }
 
 /* Rewrites operand numbers from those of the old graph to those of the new. An activation must be
@@ -103,7 +108,7 @@ static xm_status_t copy_results(ap_graph_copy_t *copy, int id, ap_op_t *op)
 
         made.producer = id;
         made.layer = op->layer;
-        made.alias_of = -1;
+        made.alias_of = made.taken_by = -1;
         made.gradient_of = -1;
         status =
             ap_graph_append_tensor(copy->to, &made, copy->from->tensors[old].name, &op->results[r]);

@@ -133,12 +133,20 @@ static xm_status_t reserve(void **array, int count, int *capacity, size_t size)
 xm_status_t ap_graph_append_tensor(ap_graph_t *graph, const ap_tensor_t *tensor, const char *name,
                                    int *id)
 {
+    double elements = 1;
     xm_status_t status = reserve((void **)&graph->tensors, graph->tensor_count,
                                  &graph->tensor_capacity, sizeof(*graph->tensors));
     char *copy;
 
     if (status != XM_OK) {
         return status;
+    }
+    for (int d = 0; d < tensor->shape.rank; ++d) {
+        elements *= (double)tensor->shape.dims[d];
+    }
+    if (elements > (double)AP_MOST_ELEMENTS) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "tensor '%s' has more than 2^48 elements",
+                            name);
     }
     copy = copy_name(name);
     if (copy == NULL) {
@@ -493,6 +501,24 @@ double ap_graph_tensor_turns(const ap_graph_t *graph, int tensor)
     double made = of->producer >= 0 ? graph->ops[of->producer].repeat : 1;
 
     return next >= 0 && graph->ops[next].repeat > made ? graph->ops[next].repeat : made;
+}
+
+ap_dtype_t ap_graph_op_dtype(const ap_graph_t *graph, const ap_op_t *op)
+{
+    const int *tensors = op->operand_count > 0 ? op->operands : op->results;
+    int count = op->operand_count > 0 ? op->operand_count : op->result_count;
+    ap_dtype_t widest = graph->tensors[tensors[0]].dtype;
+
+    for (int t = 1; t < count; ++t) {
+        ap_dtype_t dtype = graph->tensors[tensors[t]].dtype;
+        bool smooth = ap_dtype_is_smooth(dtype);
+
+        if (smooth != ap_dtype_is_smooth(widest) ? smooth
+                                                 : ap_dtype_bytes(dtype) > ap_dtype_bytes(widest)) {
+            widest = dtype;
+        }
+    }
+    return widest;
 }
 
 bool ap_op_passes_on(const ap_op_t *op)

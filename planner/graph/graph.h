@@ -16,6 +16,9 @@
 #include "comm/base.h"
 #include "planner/graph/sharding_rule.h"
 
+/** No real tensor has as many elements; sums of bytes and FLOPs over a whole graph fit 64 bits. */
+#define AP_MOST_ELEMENTS (INT64_C(1) << 48)
+
 /**
  * "float16", "bfloat16", "float32", "float64", "int32", "int8", "int16", "int64",
  * "complex128". */
@@ -37,6 +40,8 @@ typedef struct ap_tensor {
     int alias_of;    /**< tensor whose storage this one takes over (new_w of w), or -1 */
     int taken_by;    /**< tensor that takes over this one's storage, or -1 */
     int gradient_of; /**< tensor this is the gradient of, or -1 */
+    /** parts that each dimension must be cut into, as the model's author demands; 0: any number */
+    int parts[AP_MAX_RANK];
 } ap_tensor_t;
 
 typedef struct ap_op {
@@ -68,10 +73,21 @@ int ap_graph_loss(const ap_graph_t *graph, bool *is_gradient);
  * a loop carries, as often as the loop does.
  */
 double ap_graph_tensor_turns(const ap_graph_t *graph, int tensor);
+/** Type of the numbers that an operator computes in: the widest that it reads, whole numbers aside
+ * where it reads others; of one that reads nothing, the widest that it writes. */
+ap_dtype_t ap_graph_op_dtype(const ap_graph_t *graph, const ap_op_t *op);
 /** Whether an operator touches nothing: it gives another name to what is there. */
 bool ap_op_passes_on(const ap_op_t *op);
 /** Bytes of a whole tensor. */
 double ap_graph_tensor_bytes(const ap_graph_t *graph, int tensor);
+/** Demands the parts of each dimension of a tensor, AP_MAX_RANK numbers; see ap_tensor_t. */
+void ap_graph_demand_parts(ap_graph_t *graph, int tensor, const int *parts);
+/** What a demand on the only operand of an operator is for its result. */
+void ap_graph_carry_parts(const ap_op_t *op, const ap_tensor_t *operand, int *parts);
+/** Whether anything is demanded of a tensor. */
+bool ap_tensor_demands(const ap_tensor_t *tensor);
+/** "1x8", with "?" for what is not demanded; of AP_SPEC_TEXT bytes. */
+char *ap_tensor_parts(const ap_tensor_t *tensor, char *buffer, size_t size);
 /** The activation that passes from @p layer to layer + 1, the boundary; -1 for the last layer.
  * Where several pass, that of them which the next layer needs of this one. */
 int ap_graph_boundary(const ap_graph_t *graph, int layer);

@@ -77,6 +77,13 @@ static inline int ap_shard_class_of(const ap_shard_emission_t *e, int node)
 size_t ap_shard_emit_node(ap_cfn_t *cfn, int options);
 int64_t *ap_shard_emit_table(ap_cfn_t *cfn, int a, int b);
 
+int64_t ap_shard_emit_cost(const ap_shard_emission_t *e, double cost);
+
+/* A shared tensor's node and its tables, and a bound on what it costs
+ * (planner/intra_op/network_share.c). */
+void ap_shard_emit_shared(ap_shard_emission_t *e, int group);
+double ap_shard_shared_largest(const ap_shard_emission_t *e, int group);
+
 /* What variables use at the times that matter, and the nodes that use it. */
 xm_status_t ap_shard_gather_loads(ap_shard_emission_t *e);
 void ap_shard_emit_loads(ap_shard_emission_t *e);

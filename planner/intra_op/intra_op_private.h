@@ -63,16 +63,6 @@ double ap_shard_per_iteration(const ap_shard_problem_t *p);
 /* Bytes of a tensor on one device under a spec. */
 double ap_shard_local_bytes(const ap_shard_problem_t *p, int tensor, ap_spec_t spec);
 
-/* An operator as strategies see it, and what one device reads and writes under one of them: also
- * `state_bytes` of the optimizer per element of a parameter that is updated. */
-ap_strategy_context_t ap_shard_site(const ap_graph_t *graph, const ap_cost_mesh_t *mesh,
-                                    const ap_op_t *op);
-double ap_shard_moved_bytes(const ap_strategy_context_t *site, const ap_graph_t *graph,
-                            const ap_op_t *op, const ap_strategy_t *strategy, double state_bytes);
-
-/* Whether a term of an operator is the gradient of a parameter: communicated once per iteration. */
-bool ap_shard_is_parameter_gradient(const ap_graph_t *graph, const ap_op_t *op, int term);
-
 /* Cost of resharding along a wire; AP_COST_INFINITE or more when that must not be. */
 double ap_shard_wire_cost(const ap_shard_problem_t *p, const ap_shard_wire_t *wire, ap_spec_t made,
                           ap_spec_t used);

@@ -292,8 +292,41 @@ static xm_status_t find_candidates(maker_t *m, double least_bytes)
     return XM_OK;
 }
 
+/* Stretches a range over all uses of a tensor. What only passes its storage on takes it over. */
+static void cover_uses(const maker_t *m, int tensor, ap_shard_live_range_t *live_range)
+{
+    for (int u = m->first[tensor]; u < m->first[tensor + 1]; ++u) {
+        int user = m->user[u], end = user + !ap_op_passes_on(ap_graph_op(m->p->params.graph, user));
+
+        live_range->begin = user < live_range->begin ? user : live_range->begin;
+        live_range->end = end > live_range->end ? end : live_range->end;
+    }
+}
+
+/* What starts a loop without data is an input of the graph, and replaced there; nobody holds it
+ * before the loop, and behind it others have what the loop made. */
+static void find_started(const maker_t *m)
+{
+    const ap_graph_t *graph = m->p->params.graph;
+
+    for (int t = 0; t < ap_graph_tensors(graph); ++t) {
+        int start = ap_graph_tensor(graph, t)->alias_of;
+        ap_shard_live_range_t live_range = {.begin = m->ops};
+
+        if (start < 0 || ap_graph_tensor(graph, start)->producer >= 0 ||
+            ap_graph_tensor(graph, start)->kind != AP_TENSOR_INPUT ||
+            m->first[t] == m->first[t + 1]) {
+            continue;
+        }
+        cover_uses(m, start, &live_range);
+        cover_uses(m, t, &live_range);
+        live_range.pause = live_range.resume = live_range.end;
+        m->live_ranges->of[start] = live_range;
+    }
+}
+
 /* Inputs, parameters, and what the gradients of several micro-batches are summed into are live all
- * the time. */
+ * the time; what starts a loop without data is no such input. */
 static void find_lasting(maker_t *m)
 {
     const ap_graph_t *graph = m->p->params.graph;
@@ -350,6 +383,7 @@ xm_status_t ap_shard_live_ranges_create(const ap_shard_problem_t *problem,
     if (status == XM_OK) {
         settle_spare(&m);
         find_lasting(&m);
+        find_started(&m);
     }
 
 release:

@@ -21,11 +21,11 @@ static xm_status_t no_memory(void)
     return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the network of a sharding problem");
 }
 
-/* Activations whose copies could matter have at least this part of the limit. Every copy is a
+/* Activations whose copies could matter have at least this part of the yardstick. Every copy is a
  * variable of its own, so counting all of them would make the problem several times larger. */
 static const double copied_part = 1.0 / 32;
 /* What is worth computing again: the whole tensors of a class together have at least this part of
- * the limit. */
+ * the yardstick. */
 static const double recomputed_part = 1.0 / 1024;
 
 static const ap_op_t *op_of(const ap_shard_network_t *n, int node)
@@ -94,18 +94,18 @@ static double scattering(const ap_shard_problem_t *p, const ap_strategy_t *strat
 
 /* What scattering gradients after every micro-batch costs more than once per iteration. The cheap
  * way keeps all of the sum until the end, the expensive one only a part of it. */
-static double early_extra(const ap_shard_problem_t *p, const ap_op_t *op,
-                          const ap_strategy_t *strategy)
+static double early_extra(const ap_shard_problem_t *p, int op, const ap_strategy_t *strategy)
 {
+    const ap_priced_op_t priced =
+        ap_price_op(p->params.graph, p->params.mesh, op, p->params.state_bytes);
     double extra = 0;
 
     for (int c = 0; c < strategy->collective_count; ++c) {
         const ap_collective_t *on = &strategy->collective[c];
 
         if (on->kind == AP_REDUCE_SCATTER &&
-            ap_shard_is_parameter_gradient(p->params.graph, op, on->term)) {
-            extra += (1 - ap_shard_per_iteration(p)) * ap_cost_gradient_share(p->params.mesh) *
-                     op->repeat * ap_cost_collective(p->params.mesh, on->kind, on->axis, on->bytes);
+            ap_price_is_parameter_gradient(p->params.graph, priced.op, on->term)) {
+            extra += (1 - ap_shard_per_iteration(p)) * ap_price_collective(&priced, on);
         }
     }
     return extra;
@@ -136,7 +136,7 @@ static xm_status_t make_options(ap_shard_network_t *n, ap_shard_variable_t *v, b
         return no_memory();
     }
     for (int s = 0; s < set->count; ++s) {
-        double extra = op >= 0 ? early_extra(p, op_of(n, v->node), &set->strategies.items[s]) : 0;
+        double extra = op >= 0 ? early_extra(p, op, &set->strategies.items[s]) : 0;
 
         add_option(v, s, AP_SHARD_KEPT, false, set->costs[s]);
         if (extra > 0) {
@@ -230,7 +230,7 @@ xm_status_t ap_shard_use_add(ap_shard_network_t *n, int row, int first, int end)
     return XM_OK;
 }
 
-/* An input or parameter has its local bytes under each spec, all the time. What only the optimizer
+/* An input or parameter has its local bytes under each spec. What only the optimizer
  * reads is reported as state. */
 static xm_status_t make_tensor_row(ap_shard_network_t *n, int class)
 {
@@ -262,7 +262,7 @@ static xm_status_t make_result_rows(ap_shard_network_t *n, int class, int r)
     const ap_op_t *op = op_of(n, v->node);
     int term = op->operand_count + r, tensor = op->results[r];
     bool sums =
-        p->params.micro_batches > 1 && ap_shard_is_parameter_gradient(p->params.graph, op, term);
+        p->params.micro_batches > 1 && ap_price_is_parameter_gradient(p->params.graph, op, term);
     ap_shard_part_t part = n->gradient[tensor] ? AP_SHARD_GRADIENTS : AP_SHARD_ACTIVATIONS;
     xm_status_t status;
 
@@ -369,7 +369,9 @@ static xm_status_t use_node(ap_shard_network_t *n, int node)
     xm_status_t status;
 
     if (op < 0) {
-        return ap_shard_use_add(n, v->rows.result[0], 0, ops);
+        const ap_shard_live_range_t *live_range = &n->live_ranges.of[p->node[node].tensor];
+
+        return ap_shard_use_add(n, v->rows.result[0], live_range->begin, live_range->end);
     }
     status = ap_shard_use_add(n, v->rows.passing, op, op + 1);
     if (status == XM_OK) {
@@ -418,18 +420,25 @@ xm_status_t ap_shard_network_create(const ap_shard_problem_t *problem,
                                     ap_shard_network_t **network)
 {
     ap_shard_network_t *made = calloc(1, sizeof(*made));
+    double yardstick = options->yardstick > 0 ? options->yardstick : options->memory_limit;
     xm_status_t status;
 
     if (made == NULL) {
         return no_memory();
     }
     made->problem = problem;
-    made->copied_bytes = options->memory_limit > 0 ? copied_part * options->memory_limit : HUGE_VAL;
+    made->copied_bytes = options->memory_limit > 0 ? copied_part * yardstick : HUGE_VAL;
     status = ap_shard_symmetric_create(problem, !options->every_layer, &made->alike);
+    if (status == XM_OK) {
+        /* Alpa charges every reader. */
+        bool share = !limited && !ap_cost_model_is_alpa(ap_cost_mesh_model(problem->params.mesh));
+
+        status = ap_shard_sharing_create(problem, &made->alike, share, &made->sharing);
+    }
     if (status == XM_OK) {
         status = ap_shard_live_ranges_create(
             problem, &made->alike,
-            limited && options->recompute ? recomputed_part * options->memory_limit : HUGE_VAL,
+            limited && options->recompute ? recomputed_part * yardstick : HUGE_VAL,
             &made->live_ranges);
     }
     if (status == XM_OK) {
@@ -497,8 +506,20 @@ void ap_shard_network_memory(const ap_shard_network_t *n, const int *choice,
 
         if (ap_shard_has_copies(n, wire) &&
             spec_of(n, choice, wire->from, wire->from_term) != used) {
-            memory[n->problem->node[wire->to].op].part[AP_SHARD_TEMPORARIES] +=
-                ap_shard_local_bytes(n->problem, wire->tensor, used);
+            int next = n->sharing.covers[w] ? n->sharing.next[w] : -1;
+            int op = n->problem->node[wire->to].op, end = op + 1;
+
+            /* A copy that serves a later reader as well waits for it. */
+            while (next >= 0 &&
+                   (!n->sharing.covers[next] || spec_of(n, choice, n->problem->wire[next].to,
+                                                        n->problem->wire[next].to_term) != used)) {
+                next = n->sharing.next[next];
+            }
+            end = next >= 0 ? n->problem->node[n->problem->wire[next].to].op : end;
+            for (; op < end; ++op) {
+                memory[op].part[AP_SHARD_TEMPORARIES] +=
+                    ap_shard_local_bytes(n->problem, wire->tensor, used);
+            }
         }
     }
 }
@@ -546,8 +567,25 @@ double ap_shard_network_cost(const ap_shard_network_t *n, const int *choice)
     for (int c = 0; c < n->alike.classes; ++c) {
         cost += n->variable[c].option[choice[c]].cost;
     }
+    for (int g = 0; g < n->sharing.groups; ++g) {
+        const ap_shard_shared_t *group = &n->sharing.group[g];
+        const ap_shard_wire_t *first = &n->problem->wire[group->wire[0]];
+
+        for (int r = 0; r < group->readers; ++r) {
+            const ap_shard_wire_t *wire = &n->problem->wire[group->wire[r]];
+
+            n->sharing.used[r] = spec_of(n, choice, wire->to, wire->to_term);
+        }
+        cost += group->count *
+                ap_shard_shared_cost(group, spec_of(n, choice, first->from, first->from_term),
+                                     n->sharing.used);
+    }
     for (int w = 0; w < n->problem->wires; ++w) {
         const ap_shard_wire_t *wire = &n->problem->wire[w];
+
+        if (n->sharing.covers[w]) {
+            continue;
+        }
         bool twice = option_of(n, choice, wire->to)->keep == AP_SHARD_REMATERIALISED;
 
         cost +=
@@ -576,6 +614,7 @@ void ap_shard_network_destroy(ap_shard_network_t *network)
     free(network->state);
     ap_shard_live_ranges_release(&network->live_ranges);
     ap_shard_symmetric_release(&network->alike);
+    ap_shard_sharing_release(&network->sharing);
     ap_cfn_destroy(network->cfn);
     free(network);
 }

@@ -92,6 +92,9 @@ static xm_status_t gather_edges(ap_shard_emission_t *e)
         unsigned hash = hash_wire(e, &p->wire[w]);
         int k = e->head[hash];
 
+        if (e->n->sharing.covers[w]) {
+            continue;
+        }
         while (k >= 0 && !same_wire(e, &p->wire[w], &p->wire[e->edge[k].wire])) {
             k = e->next[k];
         }
@@ -277,10 +280,13 @@ static void choose_scale(ap_shard_emission_t *e)
         }
         sum += 2 * e->edge[k].count * largest;
     }
+    for (int g = 0; g < e->n->sharing.groups; ++g) {
+        sum += ap_shard_shared_largest(e, g);
+    }
     e->n->scale = sum > 0 ? largest_sum / sum : 1;
 }
 
-static int64_t scaled(const ap_shard_emission_t *e, double cost)
+int64_t ap_shard_emit_cost(const ap_shard_emission_t *e, double cost)
 {
     /* Rounded down, so that a bound on the integers is one on the costs. */
     return cost >= AP_COST_INFINITE ? AP_CFN_INFINITE : (int64_t)floor(cost * e->n->scale);
@@ -312,6 +318,19 @@ static xm_status_t allocate(ap_shard_emission_t *e)
             edges += 2;
             cells += (from + to) * (size_t)ap_shard_options_of(e, e->edge[k].copy);
         }
+    }
+    for (int g = 0; g < e->n->sharing.groups; ++g) {
+        const ap_shard_shared_t *group = &e->n->sharing.group[g];
+        const ap_shard_wire_t *wire = &e->n->problem->wire[group->wire[0]];
+        int ends = variable(e, wire->from)->options;
+
+        for (int r = 0; r < group->readers; ++r) {
+            ends += variable(e, e->n->problem->wire[group->wire[r]].to)->options;
+        }
+        ++nodes;
+        edges += 1 + (size_t)group->readers;
+        values += (size_t)group->options;
+        cells += (size_t)group->options * (size_t)ends;
     }
     for (int l = 0; l < e->loads; ++l) {
         if (!e->load[l].own) {
@@ -375,9 +394,9 @@ static void emit_variables(ap_shard_emission_t *e)
         for (int o = 0; o < v->options; ++o) {
             double loop = e->unary[e->unary_at[c] + (size_t)v->option[o].strategy];
 
-            cfn->costs[at + (size_t)o] =
-                scaled(e, v->option[o].cost +
-                              (v->option[o].keep == AP_SHARD_REMATERIALISED ? 2 : 1) * loop);
+            cfn->costs[at + (size_t)o] = ap_shard_emit_cost(
+                e,
+                v->option[o].cost + (v->option[o].keep == AP_SHARD_REMATERIALISED ? 2 : 1) * loop);
         }
     }
     for (int k = 0; k < e->copies; ++k) {
@@ -399,7 +418,7 @@ static int64_t pair_cost(const ap_shard_emission_t *e, const ap_shard_edge_t *ed
     if (cost >= AP_COST_INFINITE || (again && !there)) {
         return AP_CFN_INFINITE;
     }
-    return scaled(e, (again ? 2 : 1) * edge->count * cost);
+    return ap_shard_emit_cost(e, (again ? 2 : 1) * edge->count * cost);
 }
 
 /* An edge without a copy is one table over the options of both ends. An update takes its old value
@@ -513,6 +532,9 @@ xm_status_t ap_shard_network_emit(ap_shard_network_t *network, double memory_lim
             } else if (e.edge[k].costs != NULL) {
                 emit_copied_edge(&e, &e.edge[k]);
             }
+        }
+        for (int g = 0; g < network->sharing.groups; ++g) {
+            ap_shard_emit_shared(&e, g);
         }
         ap_shard_emit_loads(&e);
         network->cfn->limited = e.limited;

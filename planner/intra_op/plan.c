@@ -18,7 +18,6 @@
 
 #include "comm/base.h"
 #include "planner/solver.h"
-#include "planner/solver/elimination.h"
 #include "planner/intra_op/network.h"
 #include "planner/intra_op/price.h"
 
@@ -27,13 +26,16 @@
 enum { LAYERS_MATTER = 256, LAYERS_MATTER_LIMITED = 1024 };
 /* Time where none is given: to improve a plan, and to find one. */
 enum { QUICK_SECONDS = 1, PATIENT_SECONDS = 60 };
+/* The part of the time in which there shall be a first plan. */
+static const double first_part = 0.1;
 /* The part of the time in which a plan is sought without the limit. */
 static const double unlimited_part = 0.3;
 /* The part of the rest for symmetric layers tied, where they may differ. */
 static const double alike_part = 0.35;
 /* The part of the rest in which plans are made by prices on memory. */
 static const double priced_part = 0.6;
-/* Where there is less time, it all goes to a plan within the limit. */
+/* Where there is less time, layers of one structure are alike, and without a first plan all of it
+ * goes to one within the limit. */
 static const double brief = 0.5;
 /* The part of its time after which the solver is to return. */
 static const double returning = 0.96;
@@ -50,7 +52,7 @@ struct ap_shard_plan {
 
 const char *ap_shard_solver_name(ap_shard_solver_t solver)
 {
-    static const char *const names[AP_SHARD_SOLVERS] = {"cfn", "cbc", "dp"};
+    static const char *const names[AP_SHARD_SOLVERS] = {"cfn", "cbc"};
 
     return names[solver];
 }
@@ -71,63 +73,6 @@ double ap_shard_memory_sum(const ap_shard_memory_t *memory)
         sum += memory->part[part];
     }
     return sum;
-}
-
-/* Solves the network by planner/solver/elimination/pairwise.h: costs as doubles, no usage. This is
- * the independent second solver of the tests. */
-static xm_status_t solve_dp(const ap_cfn_t *cfn, int *choice, ap_cfn_result_t *result)
-{
-    ap_intra_op_problem_t problem;
-    ap_intra_op_result_t found;
-    size_t values = cfn->node_at[cfn->nodes], cells = cfn->cell_at[cfn->edges];
-    double *numbers = malloc((values + cells + 1) * sizeof(*numbers));
-    int *counts = malloc((cfn->nodes + 1) * sizeof(*counts));
-    const double **costs = malloc((cfn->nodes + 1) * sizeof(*costs));
-    ap_intra_op_edge_t *edges = malloc((cfn->edges + 1) * sizeof(*edges));
-    xm_status_t status;
-
-    if (numbers == NULL || counts == NULL || costs == NULL || edges == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu nodes", cfn->nodes);
-        goto release;
-    }
-    /* What planner/solver/elimination/pairwise.h forbids is less than the network's largest costs,
-     * so costs are scaled down and forbidden ones set apart. */
-    for (size_t k = 0; k < values + cells; ++k) {
-        int64_t cost = k < values ? cfn->costs[k] : cfn->cells[k - values];
-
-        numbers[k] = cost < AP_CFN_INFINITE ? 1e-4 * (double)cost : 2 * AP_INTRA_OP_INFINITE;
-    }
-    for (size_t n = 0; n < cfn->nodes; ++n) {
-        counts[n] = (int)ap_cfn_strategies(cfn, n);
-        costs[n] = numbers + cfn->node_at[n];
-    }
-    for (size_t e = 0; e < cfn->edges; ++e) {
-        edges[e] = (ap_intra_op_edge_t){.a = cfn->scope[2 * e],
-                                        .b = cfn->scope[2 * e + 1],
-                                        .costs = numbers + values + cfn->cell_at[e]};
-    }
-    problem = (ap_intra_op_problem_t){.nodes = (int)cfn->nodes,
-                                      .strategies = counts,
-                                      .costs = costs,
-                                      .edges = (int)cfn->edges,
-                                      .edge = edges};
-    status = ap_intra_op_solve(&problem, 0, choice, &found);
-    if (status == XM_OK) {
-        status = ap_cfn_evaluate(cfn, choice, &result->value);
-    }
-    if (status == XM_OK) {
-        result->variables = found.nodes_left;
-        /* A bound can exceed the cost by rounding; it never may in the result. */
-        result->bound = fmin(1e4 * found.bound, (double)result->value.cost);
-        result->optimal = found.objective - found.bound <= 1e-9 * fabs(found.objective);
-    }
-
-release:
-    free(numbers);
-    free(counts);
-    free(costs);
-    free(edges);
-    return status;
 }
 
 /* Largest memory at any operator, and which. */
@@ -222,24 +167,24 @@ static xm_status_t solve_cfn(const ap_shard_network_t *network, const ap_shard_o
         result->bound = fmin(fmax(bound, result->bound), (double)result->value.cost);
     } else {
         status = ap_cfn_solve(cfn, &cfn_options, choice, result);
-        /* Nobody set a time and there is no plan yet, so it may take longer. */
-        if (status == XM_ERR_TIMEOUT && !(options->seconds > 0)) {
-            cfn_options.seconds = watch.seconds = PATIENT_SECONDS;
-            status = ap_cfn_solve(cfn, &cfn_options, choice, result);
-        }
     }
     free(other);
     return status;
 }
 
-/* dp and cbc have their own time and no prices. */
+static xm_status_t solve_least(const ap_shard_network_t *network, const ap_shard_options_t *options,
+                               double end, ap_shard_prices_t *prices, int *choice,
+                               ap_cfn_result_t *result)
+{
+    (void)prices;
+    return ap_shard_price_least(network, options, end, choice, result);
+}
+
+/* CBC has its own time and no prices. */
 static xm_status_t solve_network(const ap_shard_network_t *network,
                                  const ap_shard_options_t *options, double end,
                                  ap_shard_prices_t *prices, int *choice, ap_cfn_result_t *result)
 {
-    if (options->solver == AP_SHARD_DP) {
-        return solve_dp(network->cfn, choice, result);
-    }
     if (options->solver == AP_SHARD_CBC) {
         return ap_cfn_cbc_solve(network->cfn, options->seconds, choice, result);
     }
@@ -328,10 +273,15 @@ static xm_status_t read_choice(ap_shard_plan_t *plan, const ap_shard_network_t *
     return XM_OK;
 }
 
-/* Solves one network into a plan. The network live ranges only here: the plan keeps strategies, not
+/* A way to solve a network until `end`. */
+typedef xm_status_t solve_fn(const ap_shard_network_t *network, const ap_shard_options_t *options,
+                             double end, ap_shard_prices_t *prices, int *choice,
+                             ap_cfn_result_t *result);
+
+/* Solves one network into a plan. The network lives only here: the plan keeps strategies, not
  * options. */
 static xm_status_t solve_once(const ap_shard_problem_t *problem, const ap_shard_options_t *options,
-                              bool limited, double end, ap_shard_prices_t *prices,
+                              solve_fn *solve, bool limited, double end, ap_shard_prices_t *prices,
                               ap_shard_plan_t **plan)
 {
     ap_shard_network_t *network;
@@ -349,12 +299,6 @@ static xm_status_t solve_once(const ap_shard_problem_t *problem, const ap_shard_
     if (status != XM_OK) {
         return status;
     }
-    /* A large graph takes a while to be set up. */
-    if (options->seconds > 0 && xm_clock_seconds() > end) {
-        ap_shard_network_destroy(network);
-        return xm_error_set(XM_ERR_TIMEOUT, "%g s were over before the %d nodes were set up",
-                            options->seconds, problem->nodes);
-    }
     made = calloc(1, sizeof(*made));
     choice = calloc(network->cfn->nodes + 1, sizeof(*choice));
     if (made == NULL || choice == NULL) {
@@ -365,7 +309,7 @@ static xm_status_t solve_once(const ap_shard_problem_t *problem, const ap_shard_
     made->problem = problem;
     made->result.solver = options->solver;
     status = explain_failure(network, limited ? options->memory_limit : 0,
-                             solve_network(network, options, end, prices, choice, &found));
+                             solve(network, options, end, prices, choice, &found));
     if (status == XM_OK) {
         status = read_choice(made, network, choice, &found);
     }
@@ -386,7 +330,7 @@ release:
 static void take_cheaper(ap_shard_plan_t **plan, ap_shard_plan_t **other)
 {
     if (*plan == NULL ||
-        (*other != NULL && (*other)->result.objective < (*plan)->result.objective)) {
+        (*other != NULL && (*other)->result.objective <= (*plan)->result.objective)) {
         ap_shard_plan_t *less = *plan;
 
         *plan = *other;
@@ -399,13 +343,14 @@ static void take_cheaper(ap_shard_plan_t **plan, ap_shard_plan_t **other)
 /* Finds a plan with symmetric layers tied, for a problem where they may differ. *plan may stay
  * NULL: not finding one is no failure here. */
 static xm_status_t solve_alike(const ap_shard_problem_t *problem, const ap_shard_options_t *options,
-                               double end, ap_shard_prices_t *prices, ap_shard_plan_t **plan)
+                               solve_fn *solve, double end, ap_shard_prices_t *prices,
+                               ap_shard_plan_t **plan)
 {
     ap_shard_options_t tied = *options;
     xm_status_t status;
 
     tied.every_layer = false;
-    status = solve_once(problem, &tied, true, end, prices, plan);
+    status = solve_once(problem, &tied, solve, true, end, prices, plan);
     if (status == XM_ERR_TIMEOUT || status == XM_ERR_NO_SOLUTION) {
         return XM_OK;
     }
@@ -414,98 +359,190 @@ static xm_status_t solve_alike(const ap_shard_problem_t *problem, const ap_shard
 
         result->bound = 0;
         result->optimal = result->repeatable = false;
-        result->variables += result->alike;
-        result->alike = 0;
+        if (options->every_layer) {
+            result->variables += result->alike;
+            result->alike = 0;
+        }
     }
     return status;
+}
+
+/* What every plan holds at least, whatever the limit: parameters, inputs and the largest tensor,
+ * cut over all devices. What is large is told by it in the first candidate, which must not depend
+ * on the limit. */
+static double held_bytes(const ap_shard_problem_t *problem)
+{
+    const ap_graph_t *graph = problem->params.graph;
+    double kept = 0, largest = 0;
+
+    for (int t = 0; t < ap_graph_tensors(graph); ++t) {
+        double bytes = ap_graph_tensor_bytes(graph, t);
+
+        kept += ap_graph_tensor(graph, t)->producer < 0 ? bytes : 0;
+        largest = fmax(largest, bytes);
+    }
+    return (kept + largest) / ap_cost_mesh_devices(problem->params.mesh, ~0U);
+}
+
+/* The first candidate: the plan of the least memory, found before anything else is tried. */
+static xm_status_t solve_first(const ap_shard_problem_t *problem, const ap_shard_options_t *options,
+                               double end, ap_shard_plan_t **plan)
+{
+    ap_shard_options_t first = *options;
+    ap_shard_prices_t prices = {.moments = 0};
+
+    first.yardstick = held_bytes(problem);
+    return solve_alike(problem, &first, solve_least, end, &prices, plan);
+}
+
+/* Solves without the limit: *plan is what fits, or stays NULL. The bound holds in any case. */
+static xm_status_t solve_unlimited(const ap_shard_problem_t *problem,
+                                   const ap_shard_options_t *options, double end, double *bound,
+                                   ap_shard_plan_t **plan)
+{
+    ap_shard_prices_t prices = {.moments = 0};
+    xm_status_t status = solve_once(problem, options, solve_network, false, end, &prices, plan);
+
+    if (status == XM_OK) {
+        *bound = (*plan)->result.bound;
+        if ((*plan)->result.peak > options->memory_limit) {
+            ap_shard_plan_destroy(*plan);
+            *plan = NULL;
+        }
+    }
+    return status == XM_ERR_TIMEOUT ? XM_OK : status;
 }
 
 /* Solves first without the limit, which is easy: what is found may fit, and its bound holds anyway.
  * Then with the limit, in the time that is left. A large graph whose layers are free is solved with
  * symmetric layers tied in between: that plan is a plan for free layers too, and the prices on
- * memory are nearly right for them. */
-static xm_status_t solve_limited(const ap_shard_problem_t *problem,
-                                 const ap_shard_options_t *options, double begin, double end,
-                                 ap_shard_plan_t **plan)
+ * memory are nearly right for them. *best has the cheapest plan so far, if any. */
+static xm_status_t improve(const ap_shard_problem_t *problem, const ap_shard_options_t *options,
+                           double begin, double end, ap_shard_plan_t **best)
 {
-    ap_shard_plan_t *unlimited = NULL, *limited = NULL, *alike = NULL;
     ap_shard_prices_t prices = {.moments = 0};
+    ap_shard_plan_t *other = NULL;
     double bound = 0;
     xm_status_t status = XM_OK;
 
-    if (end - begin >= brief) {
-        status = solve_once(problem, options, false, begin + unlimited_part * (end - begin),
-                            &prices, &unlimited);
+    if (*best != NULL || end - begin >= brief) {
+        status = solve_unlimited(problem, options, begin + unlimited_part * (end - begin), &bound,
+                                 &other);
+        take_cheaper(best, &other);
     }
-    if (status != XM_OK && status != XM_ERR_TIMEOUT) {
-        return status;
-    }
-    /* A plan that does not fit leaves its bound; one that fits and is proved is the answer. */
-    if (unlimited != NULL) {
-        bound = unlimited->result.bound;
-        if (unlimited->result.peak > options->memory_limit) {
-            ap_shard_plan_destroy(unlimited);
-            unlimited = NULL;
-        } else if (unlimited->result.optimal) {
-            *plan = unlimited;
-            return XM_OK;
-        }
-    }
-    if (options->every_layer && end - begin >= brief &&
-        ap_graph_ops(problem->params.graph) >= LAYERS_MATTER_LIMITED) {
-        status = solve_alike(problem, options,
+    if (status == XM_OK && (*best == NULL || !(*best)->result.optimal) && options->every_layer &&
+        end - begin >= brief && ap_graph_ops(problem->params.graph) >= LAYERS_MATTER_LIMITED) {
+        status = solve_alike(problem, options, solve_network,
                              xm_clock_seconds() + alike_part * (end - xm_clock_seconds()), &prices,
-                             &alike);
-        if (status != XM_OK) {
-            ap_shard_plan_destroy(unlimited);
-            return status;
-        }
+                             &other);
+        take_cheaper(best, &other);
+    }
+    if (status != XM_OK ||
+        (*best != NULL && ((*best)->result.optimal || xm_clock_seconds() >= end))) {
+        return status;
     }
     /* The last run takes all the time that is left; the cheapest plan of all runs is the answer,
      * with the best bound that holds for the problem itself. */
-    status = solve_once(problem, options, true, end, &prices, &limited);
-    take_cheaper(&unlimited, &alike);
-    if (unlimited != NULL &&
-        (status != XM_OK || limited->result.objective > unlimited->result.objective)) {
-        bound = status == XM_OK ? fmax(bound, limited->result.bound) : bound;
-        ap_shard_plan_destroy(status == XM_OK ? limited : NULL);
-        limited = unlimited;
+    status = solve_once(problem, options, solve_network, true, end, &prices, &other);
+    if (status == XM_OK) {
+        bound = fmax(bound, other->result.bound);
+        take_cheaper(best, &other);
+    }
+    if (*best != NULL && (status == XM_ERR_TIMEOUT || status == XM_ERR_NO_SOLUTION)) {
         status = XM_OK;
-    } else {
-        ap_shard_plan_destroy(unlimited);
     }
     if (status == XM_OK) {
-        limited->result.bound = fmin(fmax(limited->result.bound, bound), limited->result.objective);
-        *plan = limited;
+        ap_shard_result_t *result = &(*best)->result;
+
+        result->bound = fmin(fmax(bound, result->bound), result->objective);
+        result->optimal = result->optimal ||
+                          result->objective - result->bound <= proved * fabs(result->objective);
     }
     return status;
 }
 
-/* Whether layers may differ is decided by the size of the graph unless the caller says so. */
-xm_status_t ap_shard_solve(const ap_shard_problem_t *problem, const ap_shard_options_t *options,
-                           ap_shard_plan_t **plan)
+/* There is a plan from the first moment on, wherever prices on memory find one; all the rest
+ * improves it. */
+static xm_status_t solve_limited(const ap_shard_problem_t *problem,
+                                 const ap_shard_options_t *options, double begin, double end,
+                                 ap_shard_plan_t **plan)
+{
+    ap_shard_plan_t *best = NULL;
+    xm_status_t status = solve_first(problem, options, begin + first_part * (end - begin), &best);
+
+    if (status == XM_OK) {
+        status = improve(problem, options, begin, end, &best);
+    }
+    if (status == XM_OK) {
+        *plan = best;
+    } else {
+        ap_shard_plan_destroy(best);
+    }
+    return status;
+}
+
+/* Whether layers may differ is decided by the size of the graph and the time unless the caller says
+ * so. Where nobody has set a time, or no limit is in the way of a plan, the search takes as long as
+ * it needs to find one. */
+static xm_status_t solve_within(const ap_shard_problem_t *problem,
+                                const ap_shard_options_t *options, ap_shard_plan_t **plan)
 {
     ap_shard_options_t used = *options;
+    bool limited = options->memory_limit > 0;
+    bool patient = options->solver == AP_SHARD_CFN && !(limited && options->seconds > 0);
     double begin = xm_clock_seconds(),
            seconds = options->seconds > 0 ? options->seconds : QUICK_SECONDS;
     ap_shard_prices_t prices = {.moments = 0};
     xm_status_t status;
 
-    if (options->solver == AP_SHARD_DP && options->memory_limit > 0) {
-        return xm_error_set(XM_ERR_UNSUPPORTED,
-                            "the solver dp knows no memory limit; cfn and cbc do");
-    }
     used.every_layer = options->every_layer ||
-                       ap_graph_ops(problem->params.graph) <
-                           (options->memory_limit > 0 ? LAYERS_MATTER_LIMITED : LAYERS_MATTER);
-    status =
-        options->solver == AP_SHARD_CFN && options->memory_limit > 0
-            ? solve_limited(problem, &used, begin, begin + seconds, plan)
-            : solve_once(problem, &used, options->memory_limit > 0, begin + seconds, &prices, plan);
+                       (seconds >= brief && ap_graph_ops(problem->params.graph) <
+                                                (limited ? LAYERS_MATTER_LIMITED : LAYERS_MATTER));
+    do {
+        double now = xm_clock_seconds(), end = now + seconds;
+
+        status = options->solver == AP_SHARD_CFN && limited
+                     ? solve_limited(problem, &used, now, end, plan)
+                     : solve_once(problem, &used, solve_network, limited, end, &prices, plan);
+        seconds *= 2;
+    } while (status == XM_ERR_TIMEOUT && patient && seconds < PATIENT_SECONDS);
     if (status == XM_OK) {
         (*plan)->result.seconds = xm_clock_seconds() - begin;
     }
     return status;
+}
+
+/* Without a limit the devices have one, which is looked at only where the plan exceeds it. */
+xm_status_t ap_shard_solve(const ap_shard_problem_t *problem, const ap_shard_options_t *options,
+                           ap_shard_plan_t **plan)
+{
+    ap_shard_options_t within = *options;
+    double has = ap_cost_mesh_memory(problem->params.mesh), usable;
+    ap_shard_plan_t *roomy;
+    xm_status_t status;
+
+    if (!isfinite(options->seconds) || options->seconds < 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "a time limit of %g s: 0 or more",
+                            options->seconds);
+    }
+    if (options->memory_limit > 0 || (options->memory.limit == 0 && !(has > 0))) {
+        return solve_within(problem, options, plan);
+    }
+    status = ap_memory_budget_check(&options->memory, has);
+    if (status != XM_OK) {
+        return status;
+    }
+    usable = ap_memory_budget_usable(&options->memory, has);
+    if (!(options->memory.limit > 0)) {
+        status = solve_within(problem, options, &roomy);
+        if (status != XM_OK || roomy->result.peak <= usable) {
+            *plan = status == XM_OK ? roomy : *plan;
+            return status;
+        }
+        ap_shard_plan_destroy(roomy);
+    }
+    within.memory_limit = usable;
+    return solve_within(problem, &within, plan);
 }
 
 const ap_shard_result_t *ap_shard_plan_result(const ap_shard_plan_t *plan)

@@ -17,7 +17,7 @@
 #include <string.h>
 
 #include "comm/base.h"
-#include "planner/intra_op/cut_model.h"
+#include "planner/solver.h"
 
 enum { ROUNDS = AP_CUT_PLANES };
 _Static_assert((int)AP_SHARD_MOMENTS <= (int)AP_CUT_PRICES, "the model has a price per moment");
@@ -41,6 +41,9 @@ static const double priced_part = 0.75;
 /* The most that a tensor's memory may cost: more than any plan, and far from what is forbidden, so
  * that sums of prices never forbid anything. */
 static const double dearest = 1e14;
+
+/* A plan whose memory is within this part of the least one is as good as that. */
+static const double near = 0.02;
 
 typedef struct pricing {
     const ap_shard_network_t *network;
@@ -339,6 +342,103 @@ static xm_status_t combine(pricing_t *p, const ap_shard_options_t *options, doub
     return any ? XM_OK : status;
 }
 
+static void release(pricing_t *p)
+{
+    free(p->priced.costs);
+    free(p->trial);
+    free(p->memory);
+    free(p->met);
+    free(p->curve);
+}
+
+static xm_status_t open_pricing(const ap_shard_network_t *network,
+                                const ap_shard_options_t *options, pricing_t *p)
+{
+    const ap_cfn_t *cfn = network->cfn;
+    int ops = ap_graph_ops(network->problem->params.graph);
+
+    *p = (pricing_t){.network = network,
+                     .priced = *cfn,
+                     .ops = ops,
+                     .limit = options->memory_limit,
+                     .factor = 1};
+    p->priced.limited = false;
+    p->priced.costs = malloc((cfn->node_at[cfn->nodes] + 1) * sizeof(int64_t));
+    p->trial = malloc((cfn->nodes + 1) * sizeof(*p->trial));
+    p->memory = calloc((size_t)ops + 1, sizeof(*p->memory));
+    p->met = calloc(cfn->node_at[cfn->nodes] + 1, sizeof(*p->met));
+    p->curve = malloc(((size_t)ops * ROUNDS + 1) * sizeof(*p->curve));
+    return p->priced.costs == NULL || p->trial == NULL || p->memory == NULL || p->met == NULL ||
+                   p->curve == NULL
+               ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for prices")
+               : XM_OK;
+}
+
+/* Lets memory cost so much that the plan's own cost hardly counts: a buffer pays by how long it
+ * lives, and half of the price is that of the moments of the peaks so far. */
+static void set_least_prices(pricing_t *p, double least, const int *peaks, int count)
+{
+    const ap_shard_network_t *n = p->network;
+
+    memcpy(p->priced.costs, n->cfn->costs, n->cfn->node_at[n->cfn->nodes] * sizeof(int64_t));
+    for (int u = 0; u < n->uses; ++u) {
+        const ap_shard_use_t *use = &n->use[u];
+        const ap_shard_buffer_t *row = &n->row[use->row];
+        size_t at = n->cfn->node_at[row->variable];
+        size_t options = ap_cfn_strategies(n->cfn, (size_t)row->variable);
+        double weight = (double)(use->end - use->first) / p->ops;
+
+        for (int k = 0; k < count; ++k) {
+            weight += use->first <= peaks[k] && peaks[k] < use->end ? 1.0 / count : 0;
+        }
+        for (size_t o = 0; o < options; ++o) {
+            if (p->priced.costs[at + o] < AP_CFN_INFINITE) {
+                p->priced.costs[at + o] += (int64_t)(dearest * weight * row->bytes[o] / least);
+            }
+        }
+    }
+}
+
+/* One thread, and as much time as one plan takes, so that the same plans come out in every run. */
+xm_status_t ap_shard_price_least(const ap_shard_network_t *network,
+                                 const ap_shard_options_t *options, double end, int *choice,
+                                 ap_cfn_result_t *result)
+{
+    enum { PEAKS = 12 };
+    ap_cfn_options_t cfn_options = AP_CFN_OPTIONS_INIT;
+    int peaks[PEAKS];
+    double least, peak = HUGE_VAL;
+    pricing_t p;
+    xm_status_t status = open_pricing(network, options, &p);
+
+    if (status == XM_OK) {
+        status = ap_shard_network_lower_bound(network, &least, &peaks[0]);
+    }
+    cfn_options.any = true;
+    cfn_options.gap = near;
+    cfn_options.threads = 1;
+    cfn_options.seed = 1;
+    for (int count = 1; status == XM_OK && peak > p.limit; ++count) {
+        if (count == PEAKS || (count > 1 && xm_clock_seconds() > end)) {
+            status = xm_error_set(XM_ERR_TIMEOUT, "no plan within the limit was found in time");
+            break;
+        }
+        set_least_prices(&p, fmax(least, 1), peaks, count);
+        status = ap_cfn_solve(&p.priced, &cfn_options, p.trial, result);
+        if (status == XM_OK) {
+            peaks[count] = peak_of(&p, &peak);
+        }
+    }
+    if (status == XM_OK) {
+        memcpy(choice, p.trial, network->cfn->nodes * sizeof(*choice));
+        result->bound = 0;
+        result->optimal = result->repeatable = false;
+        status = ap_cfn_evaluate(network->cfn, choice, &result->value);
+    }
+    release(&p);
+    return status;
+}
+
 /* The bound is raised whether or not a plan fits. Plans by prices are never called optimal here;
  * whoever compares their cost with the bound may do so. */
 xm_status_t ap_shard_price_solve(const ap_shard_network_t *network,
@@ -346,28 +446,15 @@ xm_status_t ap_shard_price_solve(const ap_shard_network_t *network,
                                  ap_shard_prices_t *prices, int *choice, ap_cfn_result_t *result,
                                  double *bound)
 {
-    const ap_cfn_t *cfn = network->cfn;
-    int ops = ap_graph_ops(network->problem->params.graph);
-    pricing_t p = {.network = network,
-                   .priced = *cfn,
-                   .ops = ops,
-                   .limit = options->memory_limit,
-                   .factor = 1};
     double begin = xm_clock_seconds();
-    xm_status_t status;
+    pricing_t p;
+    xm_status_t status = open_pricing(network, options, &p);
 
-    take_prices(&p, prices);
-    p.priced.limited = false;
-    p.priced.costs = malloc((cfn->node_at[cfn->nodes] + 1) * sizeof(int64_t));
-    p.trial = malloc((cfn->nodes + 1) * sizeof(*p.trial));
-    p.memory = calloc((size_t)ops + 1, sizeof(*p.memory));
-    p.met = calloc(cfn->node_at[cfn->nodes] + 1, sizeof(*p.met));
-    p.curve = malloc(((size_t)ops * ROUNDS + 1) * sizeof(*p.curve));
-    status = p.priced.costs == NULL || p.trial == NULL || p.memory == NULL || p.met == NULL ||
-                     p.curve == NULL
-                 ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for prices")
-                 : search(&p, options, begin + priced_part * seconds, begin + seconds, choice,
-                          result, bound);
+    if (status == XM_OK) {
+        take_prices(&p, prices);
+        status = search(&p, options, begin + priced_part * seconds, begin + seconds, choice, result,
+                        bound);
+    }
     if (p.model.planes > 0 && (status == XM_OK || status == XM_ERR_TIMEOUT)) {
         status = combine(&p, options, fmax(0.001, begin + seconds - xm_clock_seconds()),
                          status == XM_OK, choice, result);
@@ -377,10 +464,6 @@ xm_status_t ap_shard_price_solve(const ap_shard_network_t *network,
         result->bound = *bound;
         result->optimal = result->repeatable = false;
     }
-    free(p.priced.costs);
-    free(p.trial);
-    free(p.memory);
-    free(p.met);
-    free(p.curve);
+    release(&p);
     return status;
 }

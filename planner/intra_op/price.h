@@ -37,3 +37,13 @@ xm_status_t ap_shard_price_solve(const ap_shard_network_t *network,
                                  const ap_shard_options_t *options, double seconds,
                                  ap_shard_prices_t *prices, int *choice, ap_cfn_result_t *result,
                                  double *bound);
+
+/*
+ * The plan of the least memory that prices find: prices stand for nothing but memory, and go where
+ * the plans so far have their peaks. It is one sequence of plans whatever the limit, which only
+ * ends it; so where one fits a limit, one fits every larger limit. At least one is made, and none
+ * after `end`. XM_ERR_TIMEOUT: none fits.
+ */
+xm_status_t ap_shard_price_least(const ap_shard_network_t *network,
+                                 const ap_shard_options_t *options, double end, int *choice,
+                                 ap_cfn_result_t *result);

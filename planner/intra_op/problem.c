@@ -73,11 +73,9 @@ static int maker(const ap_shard_problem_t *p, int tensor, int *term)
  * outside; for an update once per iteration, of which a micro-batch bears its share. */
 static double runs_of(const ap_shard_problem_t *p, int tensor, int to)
 {
-    const ap_graph_t *graph = p->params.graph;
-    const ap_op_t *user = ap_graph_op(graph, p->node[to].op);
-    double made = ap_graph_tensor_turns(graph, tensor);
+    const ap_op_t *user = ap_graph_op(p->params.graph, p->node[to].op);
 
-    return (made < user->repeat ? made : user->repeat) *
+    return ap_price_reshard_runs(p->params.graph, tensor, user) *
            (user->phase == AP_PHASE_UPDATE ? ap_shard_per_iteration(p) : 1);
 }
 
@@ -209,6 +207,21 @@ char *ap_shard_problem_strategy(const ap_shard_problem_t *problem, int node, int
     return ap_spec_format(set->specs[strategy],
                           ap_graph_tensor(problem->params.graph, of->tensor)->shape.rank, buffer,
                           size);
+}
+
+unsigned ap_shard_problem_axes(const ap_shard_problem_t *problem)
+{
+    unsigned axes = 0;
+
+    for (int t = 0; t < problem->sets; ++t) {
+        const ap_strategy_table_t *set = &problem->set[t];
+
+        for (int s = 0; s < set->count && set->op >= 0; ++s) {
+            axes |= ap_strategy_axes(&ap_graph_op(problem->params.graph, set->op)->rule,
+                                     &set->strategies.items[s]);
+        }
+    }
+    return axes;
 }
 
 const ap_shard_params_t *ap_shard_problem_params(const ap_shard_problem_t *problem)

@@ -25,6 +25,7 @@ typedef struct builder {
     int room;
     reuse_t *uses;
     int use_count;
+    double flops; /* of one device */
 } builder_t;
 
 static xm_status_t no_memory(void)
@@ -64,26 +65,31 @@ static xm_status_t add_transfer(builder_t *b, ap_shard_transfer_t transfer)
     return XM_OK;
 }
 
-/* Adds the collectives of an operator's strategy, and what it computes. FLOPs of an operator are
- * those of all its runs; bytes are those of one. */
+/* Adds the collectives of an operator's strategy, and what it computes. */
 static xm_status_t add_op(builder_t *b, int o)
 {
     const ap_graph_t *graph = b->solution->graph;
-    const ap_op_t *op = ap_graph_op(graph, o);
+    const ap_priced_op_t priced =
+        ap_price_op(graph, b->solution->mesh, o, b->solution->state_bytes);
+    const ap_op_t *op = priced.op;
     const ap_strategy_t *strategy = &b->solution->ops[o];
     const double times = ap_shard_solution_times(b->solution, o);
-    const ap_strategy_context_t site = ap_shard_site(graph, b->solution->mesh, op);
-    double bytes = ap_shard_moved_bytes(&site, graph, op, strategy, b->solution->state_bytes);
 
-    b->report->compute +=
-        times * op->repeat *
-        ap_cost_op(b->solution->mesh, op->kind, op->flops / op->repeat / strategy->devices, bytes);
+    double flops = times * op->flops / strategy->devices;
+    unsigned cut = ap_strategy_axes(&op->rule, strategy);
+
+    b->report->compute += times * ap_price_compute(&priced, strategy);
+    b->flops += flops;
+    for (int a = 0; a < ap_cost_mesh_rank(b->solution->mesh); ++a) {
+        b->report->repeated[a] +=
+            ((ap_cost_mesh_axes(b->solution->mesh) & ~cut) >> a & 1U) != 0 ? flops : 0;
+    }
     for (int c = 0; c < strategy->collective_count; ++c) {
         const ap_collective_t *on = &strategy->collective[c];
         int tensor = on->term < op->operand_count ? op->operands[on->term]
                                                   : op->results[on->term - op->operand_count];
         /* Gradients are summed over the micro-batches first, so their collectives run once. */
-        bool once = ap_shard_is_parameter_gradient(graph, op, on->term);
+        bool once = ap_price_is_parameter_gradient(graph, op, on->term);
         xm_status_t status =
             add_transfer(b, (ap_shard_transfer_t){.kind = on->kind,
                                                   .axes = on->axes,
@@ -242,6 +248,9 @@ xm_status_t ap_shard_report_create(const ap_shard_solution_t *solution, ap_shard
     if (status == XM_OK && b.report->transfer_count > 0) {
         qsort(b.report->transfers, (size_t)b.report->transfer_count, sizeof(*b.report->transfers),
               by_op);
+    }
+    for (int a = 0; a < AP_MAX_MESH_RANK && status == XM_OK && b.flops > 0; ++a) {
+        b.report->repeated[a] /= b.flops;
     }
     free(b.uses);
     if (status != XM_OK) {

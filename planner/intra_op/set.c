@@ -6,6 +6,7 @@
  * A graph of 14,000 operators has some dozens of tables.
  */
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,31 +26,9 @@ double ap_shard_local_bytes(const ap_shard_problem_t *p, int tensor, ap_spec_t s
                                     ap_graph_tensor_bytes(p->params.graph, tensor), spec);
 }
 
-/* Whether a term is made as the gradient of a parameter; operands never are, as they are made
- * elsewhere. */
-bool ap_shard_is_parameter_gradient(const ap_graph_t *graph, const ap_op_t *op, int term)
-{
-    int of;
-
-    if (term < op->operand_count) {
-        return false;
-    }
-    of = ap_graph_tensor(graph, op->results[term - op->operand_count])->gradient_of;
-    return of >= 0 && ap_graph_tensor(graph, of)->kind == AP_TENSOR_PARAMETER;
-}
-
 static int tensor_of(const ap_op_t *op, int term)
 {
     return term < op->operand_count ? op->operands[term] : op->results[term - op->operand_count];
-}
-
-/* Only such operators read and write optimizer state. */
-static bool updates_parameter(const ap_graph_t *graph, const ap_op_t *op)
-{
-    int old = ap_graph_tensor(graph, op->results[0])->alias_of;
-
-    return op->phase == AP_PHASE_UPDATE && old >= 0 &&
-           ap_graph_tensor(graph, old)->kind == AP_TENSOR_PARAMETER;
 }
 
 /* All that must be equal for two operators to have the same strategies and costs, apart from FLOPs
@@ -87,7 +66,7 @@ static bool same_op(const ap_graph_t *graph, const ap_op_t *a, const ap_op_t *b)
     if (a->kind != b->kind || a->phase != b->phase || !same_number(a->flops, b->flops) ||
         !same_number(a->repeat, b->repeat) || strcmp(a->rule.text, b->rule.text) != 0 ||
         memcmp(a->touched, b->touched, sizeof(a->touched)) != 0 ||
-        updates_parameter(graph, a) != updates_parameter(graph, b)) {
+        ap_price_updates_parameter(graph, a) != ap_price_updates_parameter(graph, b)) {
         return false;
     }
     for (int f = 0; f < a->rule.factors; ++f) {
@@ -96,11 +75,18 @@ static bool same_op(const ap_graph_t *graph, const ap_op_t *a, const ap_op_t *b)
             return false;
         }
     }
+    for (int r = 0; r < a->result_count; ++r) {
+        if (memcmp(ap_graph_tensor(graph, a->results[r])->parts,
+                   ap_graph_tensor(graph, b->results[r])->parts,
+                   sizeof(ap_graph_tensor(graph, 0)->parts)) != 0) {
+            return false;
+        }
+    }
     for (int t = 0; t < a->operand_count + a->result_count; ++t) {
         if (ap_graph_tensor(graph, tensor_of(a, t))->dtype !=
                 ap_graph_tensor(graph, tensor_of(b, t))->dtype ||
-            ap_shard_is_parameter_gradient(graph, a, t) !=
-                ap_shard_is_parameter_gradient(graph, b, t)) {
+            ap_price_is_parameter_gradient(graph, a, t) !=
+                ap_price_is_parameter_gradient(graph, b, t)) {
             return false;
         }
     }
@@ -121,12 +107,44 @@ static bool same_tensor(const ap_tensor_t *a, const ap_tensor_t *b)
 {
     return a->kind == b->kind && a->dtype == b->dtype && a->shape.rank == b->shape.rank &&
            memcmp(a->shape.dims, b->shape.dims, (size_t)a->shape.rank * sizeof(a->shape.dims[0])) ==
-               0;
+               0 &&
+           memcmp(a->parts, b->parts, sizeof(a->parts)) == 0;
 }
 
 static xm_status_t no_memory(void)
 {
     return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the strategies of a graph");
+}
+
+/* What the author demands of a tensor and no axes of the mesh give. */
+static xm_status_t unmet(const ap_shard_problem_t *p, int tensor)
+{
+    const ap_tensor_t *of = ap_graph_tensor(p->params.graph, tensor);
+    char parts[AP_SPEC_TEXT], mesh[AP_SPEC_TEXT];
+    int length = 0;
+
+    for (int a = 0; a < ap_cost_mesh_rank(p->params.mesh); ++a) {
+        length += snprintf(mesh + length, sizeof(mesh) - (size_t)length, "%s%d", a > 0 ? "x" : "",
+                           ap_cost_mesh_size(p->params.mesh, a));
+    }
+    return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                        "the model's annotation cuts '%s' into %s parts, which no axes of the mesh "
+                        "%s do",
+                        of->name, ap_tensor_parts(of, parts, sizeof(parts)), mesh);
+}
+
+/* Keeps the specs that meet what is demanded. */
+static int keep_met(const ap_shard_problem_t *p, const ap_tensor_t *tensor, ap_spec_t *specs,
+                    int count)
+{
+    int kept = 0;
+
+    for (int s = 0; s < count; ++s) {
+        if (ap_strategy_meets(p->params.mesh, tensor, specs[s], 0)) {
+            specs[kept++] = specs[s];
+        }
+    }
+    return kept;
 }
 
 /* An input or parameter has one strategy per spec. The costs are 0 but for the replicated spec
@@ -140,6 +158,10 @@ static xm_status_t fill_tensor(const ap_shard_problem_t *p, ap_strategy_table_t 
     set->count = ap_specs_enumerate(p->params.mesh, &tensor->shape, specs);
     if (tensor->kind == AP_TENSOR_PARAMETER && ap_cost_model_forces_data_parallel(model)) {
         set->count = 1; /* the first spec is the replicated one */
+    }
+    set->count = keep_met(p, tensor, specs, set->count);
+    if (set->count == 0) {
+        return unmet(p, set->tensor);
     }
     set->specs = malloc((size_t)set->count * sizeof(*set->specs));
     set->costs = calloc((size_t)set->count, sizeof(*set->costs));
@@ -155,93 +177,34 @@ static xm_status_t fill_tensor(const ap_shard_problem_t *p, ap_strategy_table_t 
     return XM_OK;
 }
 
-/* What an operator reads and writes on one device; an update also reads and writes the optimizer's
- * state. */
-double ap_shard_moved_bytes(const ap_strategy_context_t *site, const ap_graph_t *graph,
-                            const ap_op_t *op, const ap_strategy_t *strategy, double state_bytes)
-{
-    double bytes = ap_strategy_moved_bytes(site, strategy->spec);
-
-    if (updates_parameter(graph, op)) { /* reads and writes the optimizer's state */
-        bytes +=
-            2 * state_bytes / site->element_bytes[op->operand_count] *
-            ap_strategy_local_bytes(site, op->operand_count, strategy->spec[op->operand_count]);
-    }
-    return bytes;
-}
-
-/* What pricing needs to know of an operator. */
-ap_strategy_context_t ap_shard_site(const ap_graph_t *graph, const ap_cost_mesh_t *mesh,
-                                    const ap_op_t *op)
-{
-    ap_strategy_context_t site = {.rule = &op->rule, .mesh = mesh, .touched = op->touched};
-
-    for (int t = 0; t < op->operand_count + op->result_count; ++t) {
-        site.element_bytes[t] = ap_dtype_bytes(ap_graph_tensor(graph, tensor_of(op, t))->dtype);
-    }
-    return site;
-}
-
-/* Prices one strategy: compute, then each collective. Updates and gradients of parameters happen
- * once per iteration; only the part of a gradient's collective that the backward pass does not hide
- * is charged. */
-static void price_op(const ap_shard_problem_t *p, ap_strategy_table_t *set,
-                     const ap_strategy_context_t *site, int s)
-{
-    const ap_graph_t *graph = p->params.graph;
-    const ap_op_t *op = ap_graph_op(graph, set->op);
-    const ap_strategy_t *strategy = &set->strategies.items[s];
-    double rare = ap_shard_per_iteration(p);
-    double bytes = ap_shard_moved_bytes(site, graph, op, strategy, p->params.state_bytes);
-
-    set->costs[s] =
-        (op->phase == AP_PHASE_UPDATE ? rare : 1) * op->repeat *
-        ap_cost_op(p->params.mesh, op->kind, op->flops / op->repeat / strategy->devices, bytes);
-    for (int c = 0; c < strategy->collective_count; ++c) {
-        const ap_collective_t *on = &strategy->collective[c];
-
-        set->costs[s] += (ap_shard_is_parameter_gradient(graph, op, on->term)
-                              ? rare * ap_cost_gradient_share(p->params.mesh)
-                              : 1) *
-                         op->repeat *
-                         ap_cost_collective_over(p->params.mesh, on->kind, on->axes, on->bytes);
-    }
-}
-
 /* Enumerates and prices the strategies of an operator. Alpa's space differs from ours: every
- * axis must cut an einsum, partial results are never scattered, and each axis of a result has an
- * all-reduce of its own in place of one over all axes. */
+ * axis that can cut an einsum must, and partial results are never scattered. */
 static xm_status_t fill_op(const ap_shard_problem_t *p, ap_strategy_table_t *set)
 {
-    const ap_graph_t *graph = p->params.graph;
-    const ap_op_t *op = ap_graph_op(graph, set->op);
     bool alpa = ap_cost_model_is_alpa(ap_cost_mesh_model(p->params.mesh));
-    ap_strategy_options_t options = {
-        .scatter = !alpa, .all_axes = alpa && op->kind == AP_OP_EINSUM, .axis_sets = !alpa};
-    ap_strategy_context_t site = ap_shard_site(graph, p->params.mesh, op);
-    xm_status_t status = ap_strategy_enumerate(&site, &options, &set->strategies);
+    ap_priced_op_t op =
+        ap_price_op(p->params.graph, p->params.mesh, set->op, p->params.state_bytes);
+    const ap_strategy_options_t options = {.scatter = !alpa,
+                                           .all_axes = alpa && op.op->kind == AP_OP_EINSUM};
+    xm_status_t status = ap_strategy_enumerate(&op.site, &options, &set->strategies);
 
-    if (status == XM_OK && set->strategies.count == 0 && options.all_axes) {
-        /* It is too small or too odd to occupy every axis, so some must repeat the work. */
-        options.all_axes = false;
-        status = ap_strategy_enumerate(&site, &options, &set->strategies);
-    }
     if (status != XM_OK) {
         return status;
     }
-    set->count = set->strategies.count;
-    if (set->count == 0) {
-        return xm_error_set(
-            XM_ERR_NO_SOLUTION,
-            "operator '%s' cannot be sharded: no factor of '%s' divides by the mesh", op->name,
-            op->rule.text);
+    if (!ap_strategy_list_demand(p->params.graph, op.op, p->params.mesh, &set->strategies) &&
+        set->strategies.count != 0) {
+        return unmet(p, op.op->results[0]);
     }
+    set->count = set->strategies.count;
     set->costs = calloc((size_t)set->count, sizeof(*set->costs));
     if (set->costs == NULL) {
         return no_memory();
     }
     for (int s = 0; s < set->count; ++s) {
-        price_op(p, set, &site, s);
+        double micro_batch, iteration;
+
+        ap_price_strategy(&op, &set->strategies.items[s], &micro_batch, &iteration);
+        set->costs[s] = micro_batch + ap_shard_per_iteration(p) * iteration;
     }
     return XM_OK;
 }

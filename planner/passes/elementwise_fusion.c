@@ -171,7 +171,8 @@ static bool may_join(const fusion_t *f, int user, int tensor)
     int producer = ap_graph_tensor(f->graph, tensor)->producer;
     const ap_op_t *part;
 
-    if (producer < 0 || !f->op[producer].fits || f->op[producer].gone) {
+    if (producer < 0 || !f->op[producer].fits || f->op[producer].gone ||
+        ap_tensor_demands(ap_graph_tensor(f->graph, tensor))) {
         return false;
     }
     part = ap_graph_op(f->graph, producer);

@@ -2,34 +2,37 @@
 /*
  * Finds the forward pass in a whole training step that names no loss, as JAX lowers one. Names are
  * no help: marks of differentiation are optional and differ between frameworks. What holds for
- * every step is its flow of data, and three facts of it are used: each weight's new value is made,
- * elementwise, from the old one and a gradient; the whole forward pass leads to all gradients;
- * nothing of the backward pass behind the first weight does. So the last operator that all
- * gradients depend on is the boundary.
+ * every step is its flow of data: the whole forward pass leads to all gradients (step.h finds
+ * these), and nothing of the backward pass behind the first weight does. So the last operator that
+ * all gradients depend on is the boundary.
  *
- * Where the facts do not hold, such as with several losses for separate weights, the answer is a
- * refusal and not a guess. The cost is a pass over the operators with a bit per weight.
+ * What was found has to prove itself: each weight must be in it, and its products must explain the
+ * FLOPs of the step's products. Where it does not, such as with several losses for separate
+ * weights, the answer is a refusal and not a guess.
  */
 
 #include "planner/passes/forward_pass.h"
 
+#include <math.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "planner/graph.h"
+#include "planner/passes/step.h"
 
-enum { WORD = 64, ENDS_MOST = 64 };
+enum { WORD = 64, ENDS_MOST = 64, WORK_MOST = 1 << 25, SENTENCE = 1000 };
+
+/* Of the FLOPs of all products. Backward products of convolutions count the borders that they pad
+ * otherwise than forward ones. */
+static const double unexplained_most = 0.05;
 
 typedef struct extraction {
     const ap_graph_t *graph;
     int ops, tensors;
-    int *target; /* per tensor: number of the gradient it is, -1: none */
-    int targets;
-    int *stack; /* of tensors or operators, for walks */
-    int *seen;  /* per tensor, per walk */
-    int walk;
+    ap_step_t step; /* of a step that names no loss */
+    int *stack;     /* of operators, for walks */
     size_t words;
     uint64_t *reached; /* per tensor: the gradients that depend on it */
     int *order;        /* operators of the forward pass */
@@ -39,9 +42,8 @@ typedef struct extraction {
 
 static void extraction_free(extraction_t *x)
 {
-    free(x->target);
+    ap_step_clear(&x->step);
     free(x->stack);
-    free(x->seen);
     free(x->reached);
     free(x->order);
     free(x->taken);
@@ -49,151 +51,20 @@ static void extraction_free(extraction_t *x)
 
 static xm_status_t extraction_init(extraction_t *x, const ap_graph_t *graph)
 {
-    size_t ops, tensors;
+    size_t ops;
 
     *x = (extraction_t){
         .graph = graph, .ops = ap_graph_ops(graph), .tensors = ap_graph_tensors(graph)};
     ops = (size_t)x->ops + 1;
-    tensors = (size_t)x->tensors + 1;
-    x->target = malloc(tensors * sizeof(*x->target));
     /* A walk pushes each operand of each operator at most once. */
-    x->stack = malloc((ops * (AP_MAX_OPERANDS + 1) + tensors) * sizeof(*x->stack));
-    x->seen = calloc(tensors, sizeof(*x->seen));
+    x->stack = malloc(ops * (AP_MAX_OPERANDS + 1) * sizeof(*x->stack));
     x->order = malloc(ops * sizeof(*x->order));
     x->taken = calloc(ops, sizeof(*x->taken));
-    if (x->target == NULL || x->stack == NULL || x->seen == NULL || x->order == NULL ||
-        x->taken == NULL) {
+    if (x->stack == NULL || x->order == NULL || x->taken == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the %d operators of '%s'", x->ops,
                             ap_graph_name(graph));
     }
-    for (int t = 0; t < x->tensors; ++t) {
-        x->target[t] = -1;
-    }
     return XM_OK;
-}
-
-static double elements(const extraction_t *x, int tensor)
-{
-    return ap_graph_tensor_bytes(x->graph, tensor) /
-           ap_dtype_bytes(ap_graph_tensor(x->graph, tensor)->dtype);
-}
-
-/* Numbers a gradient, or, where they are numbered, ticks it off. */
-static void note_target(extraction_t *x, int tensor, bool *ticked)
-{
-    if (ticked == NULL && x->target[tensor] < 0) {
-        x->target[tensor] = x->targets++;
-    } else if (ticked != NULL && x->target[tensor] >= 0) {
-        ticked[x->target[tensor]] = true;
-    }
-}
-
-/* Whether an operator may stand between a weight's new value and its gradient. Movements keep the
- * number of elements, and so do elementwise operators but for scalars. What is put together of
- * several is none of these. */
-static bool passes_on(const ap_op_t *op)
-{
-    return op->kind == AP_OP_ELEMENTWISE || op->kind == AP_OP_UPDATE ||
-           (op->kind == AP_OP_RESHAPE && op->operand_count == 1);
-}
-
-/* Walks back from the new value of a weight over operators of its size to what was computed in some
- * other way: its gradient. Moments and the old weight are inputs, where the walk ends by itself.
- * What was spread from less is a constant or a rate, and counts as the gradient only where there is
- * nothing else (pieces written into an array by a loop). No tensor is pushed twice in a walk, so it
- * ends. */
-static void find_gradients(extraction_t *x, int weight, int updated, bool *ticked)
-{
-    double size = elements(x, weight);
-    int top = 0, spread = -1;
-    bool found = false;
-
-    ++x->walk;
-    x->stack[top++] = updated;
-    x->seen[updated] = x->walk;
-    while (top > 0) {
-        int tensor = x->stack[--top];
-        const ap_op_t *op = ap_graph_op(x->graph, ap_graph_tensor(x->graph, tensor)->producer);
-        bool other_size = false, same_size = false;
-
-        for (int i = 0; i < op->operand_count && passes_on(op); ++i) {
-            int operand = op->operands[i];
-            bool made = ap_graph_tensor(x->graph, operand)->kind == AP_TENSOR_ACTIVATION;
-            double operand_size = elements(x, operand);
-
-            if (operand_size < size || operand_size > size) {
-                other_size = other_size || (made && operand_size > 1);
-                continue;
-            }
-            same_size = true;
-            if (made && x->seen[operand] != x->walk) {
-                x->seen[operand] = x->walk;
-                x->stack[top++] = operand;
-            }
-        }
-        if (!passes_on(op)) {
-            note_target(x, tensor, ticked);
-            found = true;
-        } else if (op->kind == AP_OP_RESHAPE && other_size && !same_size) {
-            spread = tensor;
-        }
-    }
-    if (!found && spread >= 0) {
-        note_target(x, spread, ticked);
-    }
-}
-
-/* What depends on a gradient is none: norms for clipping, checks for overflow. Gradients are
- * renumbered without these. */
-static xm_status_t drop_late_targets(extraction_t *x)
-{
-    bool *late = calloc((size_t)x->tensors + 1, sizeof(*late));
-
-    if (late == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d tensors", x->tensors);
-    }
-    x->targets = 0;
-    for (int o = 0; o < x->ops; ++o) {
-        const ap_op_t *op = ap_graph_op(x->graph, o);
-        bool depends = false;
-
-        for (int i = 0; i < op->operand_count; ++i) {
-            depends = depends || late[op->operands[i]] || x->target[op->operands[i]] >= 0;
-        }
-        for (int r = 0; r < op->result_count; ++r) {
-            int tensor = op->results[r];
-
-            late[tensor] = depends;
-            if (x->target[tensor] >= 0) {
-                x->target[tensor] = depends ? -1 : x->targets++;
-            }
-        }
-    }
-    free(late);
-    return XM_OK;
-}
-
-/* The parameter that a tensor is the new value of, or -1. */
-static int updated_weight(const extraction_t *x, int tensor)
-{
-    const ap_tensor_t *updated = ap_graph_tensor(x->graph, tensor);
-
-    return updated->alias_of >= 0 && updated->producer >= 0 && ap_dtype_is_smooth(updated->dtype) &&
-                   ap_graph_tensor(x->graph, updated->alias_of)->kind == AP_TENSOR_PARAMETER
-               ? updated->alias_of
-               : -1;
-}
-
-static xm_status_t find_targets(extraction_t *x)
-{
-    for (int t = 0; t < x->tensors; ++t) {
-        int weight = updated_weight(x, t);
-
-        if (weight >= 0) {
-            find_gradients(x, weight, t, NULL);
-        }
-    }
-    return drop_late_targets(x);
 }
 
 static uint64_t *row(const extraction_t *x, int tensor)
@@ -207,20 +78,20 @@ static xm_status_t reach_back(extraction_t *x)
 {
     uint64_t *of_op;
 
-    x->words = ((size_t)x->targets + WORD - 1) / WORD;
+    x->words = ((size_t)x->step.targets + WORD - 1) / WORD;
     x->reached = calloc(((size_t)x->tensors + 1) * x->words, sizeof(*x->reached));
     of_op = malloc(x->words * sizeof(*of_op));
     if (x->reached == NULL || of_op == NULL) {
         free(of_op);
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the gradients of %d weights",
-                            x->targets);
+                            x->step.targets);
     }
     for (int o = x->ops - 1; o >= 0; --o) {
         const ap_op_t *op = ap_graph_op(x->graph, o);
 
         memset(of_op, 0, x->words * sizeof(*of_op));
         for (int r = 0; r < op->result_count; ++r) {
-            int tensor = op->results[r], target = x->target[tensor];
+            int tensor = op->results[r], target = x->step.target[tensor];
 
             if (target >= 0) {
                 row(x, tensor)[target / WORD] = UINT64_C(1) << (target % WORD);
@@ -230,7 +101,7 @@ static xm_status_t reach_back(extraction_t *x)
             }
         }
         for (int i = 0; i < op->operand_count; ++i) {
-            for (size_t w = 0; w < x->words && x->target[op->operands[i]] < 0; ++w) {
+            for (size_t w = 0; w < x->words && x->step.target[op->operands[i]] < 0; ++w) {
                 row(x, op->operands[i])[w] |= of_op[w];
             }
         }
@@ -246,7 +117,17 @@ static bool reaches_all(const extraction_t *x, int tensor)
     for (size_t w = 0; w < x->words; ++w) {
         count += __builtin_popcountll(row(x, tensor)[w]);
     }
-    return count == x->targets;
+    return count == x->step.targets;
+}
+
+static bool reaches_any(const extraction_t *x, int tensor)
+{
+    for (size_t w = 0; w < x->words; ++w) {
+        if (row(x, tensor)[w] != 0) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* Lists what a tensor is computed from, each operator after those it needs and as late as that
@@ -332,14 +213,12 @@ static xm_status_t untold(const extraction_t *x, const char *why)
                         ap_graph_name(x->graph), why);
 }
 
-/* Every gradient must be that of a weight which the forward pass uses; else what was found is only
- * a part, and planning it would leave out work. */
-static xm_status_t check_weights(extraction_t *x)
+/* Counts the weights that have no part in the operators that are listed. */
+static xm_status_t find_missing(const extraction_t *x, int *missing, int *first)
 {
-    bool *used = calloc((size_t)x->tensors + (size_t)x->targets + 1, sizeof(*used));
-    bool *ticked = used + x->tensors;
-    xm_status_t status = XM_OK;
+    bool *used = calloc((size_t)x->tensors + 1, sizeof(*used));
 
+    *missing = 0;
     if (used == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d tensors", x->tensors);
     }
@@ -351,23 +230,30 @@ static xm_status_t check_weights(extraction_t *x)
         }
     }
     for (int t = 0; t < x->tensors; ++t) {
-        int weight = updated_weight(x, t);
-
-        if (weight >= 0 && used[weight]) {
-            find_gradients(x, weight, t, ticked);
-        }
-    }
-    for (int t = 0; t < x->tensors && status == XM_OK; ++t) {
-        if (x->target[t] >= 0 && !ticked[x->target[t]]) {
-            char why[300];
-
-            (void)snprintf(why, sizeof(why), "no weight with the gradient '%s' has a part in it",
-                           ap_graph_tensor(x->graph, t)->name);
-            status = untold(x, why);
+        if (!used[t] && (x->step.weight[t] || x->step.retaught[t])) {
+            *first = (*missing)++ == 0 ? t : *first;
         }
     }
     free(used);
-    return status;
+    return XM_OK;
+}
+
+/* Every weight must have a part in what was found; else that is only a piece of the forward pass,
+ * and planning it would leave out work. */
+static xm_status_t check_weights(const extraction_t *x)
+{
+    int missing, first = -1;
+    char why[300];
+    xm_status_t status = find_missing(x, &missing, &first);
+
+    if (status != XM_OK || missing == 0) {
+        return status;
+    }
+    (void)snprintf(why, sizeof(why),
+                   "%d weight%s that it updates have no part in what leads to all gradients, "
+                   "the first of them '%s'",
+                   missing, missing == 1 ? "" : "s", ap_graph_tensor(x->graph, first)->name);
+    return untold(x, why);
 }
 
 /* Whether a tensor is a weight, or a weight in another type or order. The loop ends at a parameter
@@ -470,13 +356,118 @@ static xm_status_t from_loss(extraction_t *x, int loss, bool is_gradient, ap_gra
                      forward);
 }
 
-/* Weights are donated buffers; a step that gives none back cannot be told from inference. */
-static xm_status_t from_step(extraction_t *x, ap_graph_t **forward)
+/* Lists the forward pass up to `end` and says where the FLOPs of the step are then. */
+static xm_status_t account(extraction_t *x, int end, ap_step_flops_t *flops)
 {
-    int end = -1;
-    xm_status_t status = find_targets(x);
+    (void)list_ancestors(x, end);
+    return ap_step_account(&x->step, x->taken, end, find_output(x, end), flops);
+}
 
-    if (status == XM_OK && x->targets == 0) {
+static double unexplained(const ap_step_flops_t *flops)
+{
+    return fabs(flops->backward - flops->expected) + flops->beside;
+}
+
+/* Where one weight is all there is, or the backward pass begins with what all gradients need, the
+ * last operator with a part in all of them is too late: it lacks products of the backward pass. The
+ * end is then the one before it that explains most, as long as all weights lead to it. */
+static xm_status_t step_back(extraction_t *x, int *end, ap_step_flops_t *flops)
+{
+    int last = ap_graph_tensor(x->graph, *end)->producer, best = *end;
+    bool *before = malloc((size_t)x->ops + 1);
+    ap_step_flops_t tried = *flops;
+    xm_status_t status = XM_OK;
+
+    if (before == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d operators", x->ops);
+    }
+    memcpy(before, x->taken, (size_t)x->ops);
+    for (int o = last - 1, tries = 0;
+         o >= 0 && tries < WORK_MOST / x->ops && tried.expected > tried.backward && status == XM_OK;
+         --o) {
+        int tensor = ap_graph_op(x->graph, o)->results[0], missing = 1, first;
+
+        if (!before[o] || !reaches_all(x, tensor)) {
+            continue;
+        }
+        ++tries;
+        (void)list_ancestors(x, tensor);
+        status = find_missing(x, &missing, &first);
+        if (status == XM_OK && missing == 0) {
+            status = account(x, tensor, &tried);
+            if (status == XM_OK && unexplained(&tried) < unexplained(flops)) {
+                *flops = tried;
+                best = tensor;
+            }
+        }
+    }
+    free(before);
+    *end = best;
+    (void)list_ancestors(x, best);
+    return status;
+}
+
+/* Weights of the forward pass that the step gives back as they were: the derived step trains them
+ * as well. */
+static int count_untrained(const extraction_t *x)
+{
+    int count = 0;
+
+    for (int t = 0; t < x->tensors; ++t) {
+        const ap_tensor_t *of = ap_graph_tensor(x->graph, t);
+
+        count += of->kind == AP_TENSOR_PARAMETER && of->taken_by < 0 && reaches_any(x, t) &&
+                 ap_dtype_is_smooth(of->dtype);
+    }
+    return count;
+}
+
+/* The FLOPs of all products of the step must be those of this forward pass, of its backward pass,
+ * of what is computed again, or of the optimizer. */
+static xm_status_t check_flops(extraction_t *x, int *end, ap_forward_info_t *info)
+{
+    ap_step_flops_t flops;
+    xm_status_t status = account(x, *end, &flops);
+    char why[300];
+
+    if (status == XM_OK && flops.expected > flops.backward) {
+        status = step_back(x, end, &flops);
+    }
+    if (status != XM_OK) {
+        return status;
+    }
+    if (unexplained(&flops) > unexplained_most * flops.all) {
+        (void)snprintf(why, sizeof(why),
+                       "its weights are all in what leads to all gradients, but %.0f %% of the "
+                       "FLOPs of its products are not explained: %.3g forward would have %.3g "
+                       "backward, there are %.3g, and %.3g beside",
+                       100 * unexplained(&flops) / flops.all, flops.forward, flops.expected,
+                       flops.backward, flops.beside);
+        return untold(x, why);
+    }
+    info->again = flops.forward > 0 ? flops.again / flops.forward : 0;
+    info->update = flops.all > 0 ? flops.update / flops.all : 0;
+    info->untrained = count_untrained(x);
+    return XM_OK;
+}
+
+/* Weights are donated buffers; a step that gives none back cannot be told from inference. */
+static xm_status_t find_pass(extraction_t *x, bool numbers, int *end)
+{
+    xm_status_t status;
+
+    free(x->reached);
+    x->reached = NULL;
+    ap_step_clear(&x->step);
+    status = ap_step_find(x->graph, numbers, &x->step);
+
+    for (int t = 0; t < x->tensors && status == XM_OK && x->step.targets == 0; ++t) {
+        if (x->step.retaught[t]) {
+            return untold(x, "no weight has a part in the gradients of most others, as if each "
+                             "followed from a loss of its own");
+        }
+    }
+    if (status == XM_OK && x->step.targets == 0) {
         return xm_error_set(XM_ERR_UNSUPPORTED,
                             "'%s' names no loss and gives no weight back with a gradient in it: "
                             "nothing can be trained (JAX: donate the weights, donate_argnums)",
@@ -486,27 +477,55 @@ static xm_status_t from_step(extraction_t *x, ap_graph_t **forward)
         status = reach_back(x);
     }
     if (status == XM_OK) {
-        status = find_end(x, &end);
+        status = find_end(x, end);
     }
-    if (status == XM_OK && end < 0) {
+    if (status == XM_OK && *end < 0) {
         return untold(x, "no operator has a part in the gradients of all weights");
     }
     if (status == XM_OK) {
-        (void)list_ancestors(x, end);
+        (void)list_ancestors(x, *end);
         status = check_weights(x);
+    }
+    return status;
+}
+
+/* Where gradients that are tied by single numbers explain the step, and others do not, the loss is
+ * of that kind. The sentence of a refusal is that of the usual case. */
+static xm_status_t from_step(extraction_t *x, ap_graph_t **forward, ap_forward_info_t *info)
+{
+    char sentence[SENTENCE];
+    int end = -1;
+    xm_status_t status = XM_ERR_UNSUPPORTED;
+
+    for (int numbers = 0; numbers < 2 && status == XM_ERR_UNSUPPORTED; ++numbers) {
+        status = find_pass(x, numbers == 1, &end);
+        if (status == XM_OK) {
+            status = check_flops(x, &end, info);
+        }
+        if (numbers == 0) {
+            (void)snprintf(sentence, sizeof(sentence), "%s", xm_last_error());
+        }
+    }
+    if (status == XM_ERR_UNSUPPORTED) {
+        return xm_error_set(status, "%s", sentence);
     }
     return status == XM_OK ? copy_pass(x, end, true, find_output(x, end), forward) : status;
 }
 
-xm_status_t ap_forward_pass(const ap_graph_t *graph, ap_graph_t **forward)
+xm_status_t ap_forward_pass(const ap_graph_t *graph, ap_graph_t **forward, ap_forward_info_t *info)
 {
     bool is_gradient;
     int loss = ap_graph_loss(graph, &is_gradient);
+    ap_forward_info_t found = {0};
     extraction_t x;
     xm_status_t status = extraction_init(&x, graph);
 
     if (status == XM_OK) {
-        status = loss >= 0 ? from_loss(&x, loss, is_gradient, forward) : from_step(&x, forward);
+        status =
+            loss >= 0 ? from_loss(&x, loss, is_gradient, forward) : from_step(&x, forward, &found);
+    }
+    if (status == XM_OK && info != NULL) {
+        *info = found;
     }
     extraction_free(&x);
     return status;

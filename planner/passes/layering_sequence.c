@@ -339,6 +339,28 @@ xm_status_t ap_sequence_create(const ap_graph_t *forward, ap_sequence_t *sequenc
     return XM_OK;
 }
 
+/* What is demanded of a weight holds for its form, as far as that has the same dimensions. */
+static void demand_form(const ap_sequence_t *s, int weight, ap_graph_copy_t *copy)
+{
+    ap_tensor_t of = *ap_graph_tensor(s->graph, weight);
+    int tensor = weight;
+
+    while (tensor != s->form[weight]) {
+        for (int o = 0; o < ap_graph_ops(s->graph); ++o) {
+            const ap_op_t *op = ap_graph_op(s->graph, o);
+
+            if (s->kind[o] == KIND_FORM && op->operands[0] == tensor) {
+                int parts[AP_MAX_RANK];
+
+                ap_graph_carry_parts(op, &of, parts);
+                memcpy(of.parts, parts, sizeof(of.parts));
+                tensor = op->results[0];
+            }
+        }
+    }
+    ap_graph_demand_parts(copy->to, copy->tensor[tensor], of.parts);
+}
+
 /* A weight in another form enters under its own name and with the form's type. */
 xm_status_t ap_sequence_copy_open(const ap_sequence_t *s, ap_graph_copy_t *copy)
 {
@@ -352,6 +374,9 @@ xm_status_t ap_sequence_copy_open(const ap_sequence_t *s, ap_graph_copy_t *copy)
             status = ap_graph_add_tensor(copy->to, ap_graph_tensor(s->graph, t)->name,
                                          AP_TENSOR_PARAMETER, &form->shape, form->dtype,
                                          &copy->tensor[s->form[t]]);
+            if (status == XM_OK) {
+                demand_form(s, t, copy);
+            }
         }
     }
     return status;

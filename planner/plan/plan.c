@@ -114,15 +114,17 @@ static xm_status_t check_stage(const ap_plan_t *plan, int index, int *taken)
 static xm_status_t check_info(const ap_plan_t *plan)
 {
     const ap_plan_info_t *info = &plan->info;
-    const double times[] = {info->step, info->sum, info->bottleneck, info->memory_limit,
-                            info->parameters};
+    const double times[] = {info->step,           info->sum,
+                            info->bottleneck,     info->memory_limit,
+                            info->memory_reserve, info->parameters};
     ap_schedule_kind_t kind;
 
     /* Bounds on the cluster keep the number of ranks within an int. */
     if (info->hosts < 1 || info->devices_per_host < 1 || info->hosts > 1 << 16 ||
-        info->devices_per_host > 1 << 8) {
-        return xm_error_set(XM_ERR_PARSE, "cluster: %d hosts of %d devices", info->hosts,
-                            info->devices_per_host);
+        info->devices_per_host > 1 << 12) {
+        return xm_error_set(XM_ERR_PARSE,
+                            "cluster: %d hosts of %d devices; a plan is for at most %d of %d",
+                            info->hosts, info->devices_per_host, 1 << 16, 1 << 12);
     }
     if (info->micro_batches < 1 || info->global_batch < 1 ||
         info->global_batch % info->micro_batches != 0) {

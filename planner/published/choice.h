@@ -2,7 +2,7 @@
 /**
  * @file choice.h
  * The face of planner/published/choice/: other rooms include this header and none of the folder.
- * Searches over networks of choices: frontier, MCMC, ordering, recursion, reduction.
+ * Searches over networks of choices: frontier, MCMC, ordering, recursion.
  */
 #pragma once
 
@@ -11,4 +11,3 @@
 #include "planner/published/choice/network.h"
 #include "planner/published/choice/ordering.h"
 #include "planner/published/choice/recursive.h"
-#include "planner/published/choice/reduction.h"

@@ -18,6 +18,11 @@ bool ap_planner_model_is_given(const ap_layering_t *how)
     return how->layers != 0 || how->pattern != NULL || how->marks != NULL;
 }
 
+bool ap_planner_model_recomputes(const ap_planner_model_t *model)
+{
+    return model->step.again > 0.5;
+}
+
 /* Each graph is freed once it has been turned into the next; destroying NULL does nothing. */
 xm_status_t ap_planner_model_read(const char *path, const char *const *dims, size_t dim_count,
                                   const ap_layering_t *how, ap_planner_model_t *model)
@@ -34,7 +39,7 @@ xm_status_t ap_planner_model_read(const char *path, const char *const *dims, siz
         return status;
     }
     made.file_ops = ap_graph_ops(file);
-    status = ap_forward_pass(file, &forward);
+    status = ap_forward_pass(file, &forward, &made.step);
     if (status != XM_OK) {
         status = xm_error_prefix(status, "%s", path);
         goto destroy_file;

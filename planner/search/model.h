@@ -18,8 +18,10 @@ typedef struct ap_planner_model {
     ap_graph_t *graph;           /**< finished, with its loss named */
     int file_ops;                /**< operators that the file holds */
     int forward_ops;             /**< of these, the forward pass */
+    ap_forward_info_t step;      /**< what else the file is seen to do */
     bool own_layers;             /**< as the file has them */
     ap_layering_info_t layering; /**< of `graph` */
+    char fixed[256];             /**< why its micro-batch has one size only; "": it has any */
 } ap_planner_model_t;
 
 /** Reads a file; @p dims as in ap_frontend_params_t. */
@@ -29,6 +31,10 @@ xm_status_t ap_planner_model_read(const char *path, const char *const *dims, siz
 /** Samples of the micro-batch that a forward graph holds: the first dimension that most of its
  * inputs have; 1 without inputs. */
 int64_t ap_planner_model_samples(const ap_graph_t *forward);
+
+/** Whether the file's own step keeps little more of a layer than its input: it computes more than
+ * half of its forward products again. */
+bool ap_planner_model_recomputes(const ap_planner_model_t *model);
 
 /** Whether anything is said about layers. */
 bool ap_planner_model_is_given(const ap_layering_t *how);

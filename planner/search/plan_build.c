@@ -66,7 +66,7 @@ static void list_specs(const ap_graph_t *graph, const int *tensors, const ap_spe
 static bool ops_alike(const ap_plan_op_t *a, const ap_plan_op_t *b)
 {
     return strcmp(a->rule, b->rule) == 0 && strcmp(a->operands, b->operands) == 0 &&
-           strcmp(a->results, b->results) == 0;
+           strcmp(a->sums, b->sums) == 0 && strcmp(a->results, b->results) == 0;
 }
 
 /* Whether the last group has the same operators as the @p count operators from @p ops on. Names are
@@ -131,11 +131,44 @@ static xm_status_t build_ops(const ap_graph_t *graph, const ap_stage_solution_t 
         parts->ops[i] = (ap_plan_op_t){.name = op->name,
                                        .rule = choice->rule,
                                        .operands = parts->texts[i].operands,
-                                       .results = parts->texts[i].results};
+                                       .results = parts->texts[i].results,
+                                       .sums = choice->sums};
     }
     stage->layer_count = group_layers(graph, solution, parts->ops, parts->layers);
     stage->layers = parts->layers;
     return XM_OK;
+}
+
+/* The share of a device's FLOPs that the devices of an axis all perform alike: of operators that
+ * the axis does not cut, whose backward operators are cut as they are. */
+static void find_repeated(const ap_graph_t *graph, const ap_stage_solution_t *solution,
+                          ap_plan_stage_t *stage)
+{
+    double all = 0, alike[2] = {0};
+
+    for (int i = 0; i < ap_stage_solution_choices(solution); ++i) {
+        const ap_stage_choice_t *choice = ap_stage_solution_choice(solution, i);
+        const ap_op_t *op = ap_graph_op(graph, choice->op);
+        double flops = op->flops;
+        unsigned axes = 0;
+
+        for (int o = 0; o < op->operand_count; ++o) {
+            axes |= ap_spec_used_axes(choice->operands[o]);
+        }
+        for (int r = 0; r < op->result_count; ++r) {
+            axes |= ap_spec_used_axes(choice->results[r]);
+        }
+        for (int a = 0; a < 2; ++a) {
+            flops /= (axes >> a & 1U) != 0 ? stage->shape[a] : 1;
+        }
+        all += flops;
+        for (int a = 0; a < 2; ++a) {
+            alike[a] += (axes >> a & 1U) != 0 || stage->shape[a] == 1 ? 0 : flops;
+        }
+    }
+    for (int a = 0; a < 2 && all > 0; ++a) {
+        stage->repeated[a] = alike[a] / all;
+    }
 }
 
 static xm_status_t build_stage(const ap_plan_recipe_t *recipe, int index, stage_parts_t *parts,
@@ -169,6 +202,7 @@ static xm_status_t build_stage(const ap_plan_recipe_t *recipe, int index, stage_
                           .work_bytes = cost->mem_work,
                           .recompute = cost->recompute,
                           .in_flight = left < recipe->micro_batches ? left : recipe->micro_batches};
+    find_repeated(recipe->graph, part->solution, stage);
     return build_ops(recipe->graph, part->solution, parts, stage);
 }
 

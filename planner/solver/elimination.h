@@ -7,4 +7,3 @@
 #pragma once
 
 #include "planner/solver/elimination/elimination.h"
-#include "planner/solver/elimination/pairwise.h"

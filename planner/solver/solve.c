@@ -470,6 +470,7 @@ xm_status_t ap_cfn_solve(const ap_cfn_t *cfn, const ap_cfn_options_t *options, i
     }
     status = ap_cfn_shared_create(ap_cfn_reduction_core(reduction),
                                   solve->begin + (int64_t)(1e9 * seconds), &solve->shared);
+    solve->shared.gap = options->gap;
     if (status == XM_OK && options->start != NULL) {
         status = begin_with(solve, reduction, options->start);
     }

@@ -27,6 +27,7 @@ typedef struct ap_cfn_progress {
 
 typedef struct ap_cfn_options {
     double seconds; /**< for everything; 0 means 60 */
+    double gap;     /**< a solution within this part of the bound ends the search; 0: a proof */
     bool any;       /**< any of the optima will do: nothing is done to return the same again */
     int threads;    /**< 0 means one per core that the process may use */
     uint64_t seed;

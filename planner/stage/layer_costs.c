@@ -37,63 +37,30 @@ void ap_parts_add(ap_parts_t *sum, const ap_parts_t *parts)
     sum->mem_work = fmax(sum->mem_work, parts->mem_work);
 }
 
-/* An operator of the training graph with the context for pricing it. */
-typedef struct priced_op {
-    const ap_op_t *op;
-    ap_strategy_context_t site;
-} priced_op_t;
-
-/* What pricing needs to know of an operator: its rule, the mesh, and the bytes of an element of
- * each tensor. */
-static priced_op_t priced_op(const ap_graph_t *graph, const ap_cost_mesh_t *mesh, int id)
-{
-    priced_op_t made = {.op = ap_graph_op(graph, id)};
-
-    made.site.rule = &made.op->rule;
-    made.site.mesh = mesh;
-    made.site.touched = made.op->touched;
-    for (int o = 0; o < made.op->operand_count; ++o) {
-        made.site.element_bytes[o] =
-            ap_dtype_bytes(ap_graph_tensor(graph, made.op->operands[o])->dtype);
-    }
-    for (int r = 0; r < made.op->result_count; ++r) {
-        made.site.element_bytes[made.op->operand_count + r] =
-            ap_dtype_bytes(ap_graph_tensor(graph, made.op->results[r])->dtype);
-    }
-    return made;
-}
-
 /* Prices the forward operator: compute on the local part, then the collectives of its partial
- * results. What a collective does forwards, its opposite does backwards to the gradient: a
- * reduce-scatter is followed by an all-gather, a permute by one in the other direction; an
- * all-reduce leaves a whole result, whose gradient is whole as well. */
-static void price_forward(const priced_op_t *op, const ap_strategy_t *strategy, ap_parts_t *parts,
-                          double *compute)
+ * results. What a collective does forwards, its opposite does backwards to the gradient, if there
+ * is one: a reduce-scatter is followed by an all-gather, a permute by one in the other direction;
+ * an all-reduce leaves a whole result, whose gradient is whole as well. */
+static void price_forward(const ap_priced_op_t *op, const ap_strategy_t *strategy, bool learns,
+                          ap_parts_t *parts, double *compute)
 {
-    const ap_cost_mesh_t *mesh = op->site.mesh;
-    double bytes = ap_strategy_moved_bytes(&op->site, strategy->spec);
-
-    *compute = ap_cost_op(mesh, op->op->kind, op->op->flops / strategy->devices, bytes);
+    *compute = ap_price_compute(op, strategy);
     parts->forward += *compute;
-    parts->mem_work = fmax(parts->mem_work, bytes);
+    parts->mem_work = fmax(parts->mem_work, ap_price_bytes(op, strategy));
     for (int c = 0; c < strategy->collective_count; ++c) {
-        const ap_collective_t *on = &strategy->collective[c];
+        ap_collective_t on = strategy->collective[c];
 
-        parts->forward += ap_cost_collective(mesh, on->kind, on->axis, on->bytes);
-        if (on->kind == AP_REDUCE_SCATTER) {
-            /* Backward, the gradient of the scattered result is gathered again. */
-            parts->backward += ap_cost_collective(mesh, AP_ALL_GATHER, on->axis, on->bytes);
-        } else if (on->kind == AP_PERMUTE) {
-            parts->backward += ap_cost_collective(mesh, on->kind, on->axis, on->bytes);
-        }
+        parts->forward += ap_price_collective(op, &on);
+        on.kind = on.kind == AP_REDUCE_SCATTER ? AP_ALL_GATHER : on.kind;
+        parts->backward += learns && on.kind != AP_ALL_REDUCE ? ap_price_collective(op, &on) : 0;
     }
 }
 
 /* Carries the assignment of a forward strategy over to a backward operator, letter by letter:
  * training.c writes backward rules over the letters of the forward rule. False: the axes do not
  * divide there. */
-static bool carry_over(const priced_op_t *forward, const ap_strategy_t *strategy,
-                       const priced_op_t *backward, ap_strategy_t *carried)
+static bool carry_over(const ap_priced_op_t *forward, const ap_strategy_t *strategy,
+                       const ap_priced_op_t *backward, ap_strategy_t *carried)
 {
     unsigned axes[AP_MAX_FACTORS];
 
@@ -105,48 +72,42 @@ static bool carry_over(const priced_op_t *forward, const ap_strategy_t *strategy
     return ap_strategy_assign(&backward->site, axes, carried);
 }
 
-/* Prices the three ways to keep one parameter, whose gradient is partial over the axes `partial`:
+/* The three ways to keep one parameter, whose gradient is partial over the axes `partial`:
  * replicated; with its optimizer state sharded over those axes (ZeRO-1); with the weight sharded as
- * well and gathered in every pass (ZeRO-3). Only a part of the gradient's collectives is charged,
- * as the profile says how much of them hides behind the backward pass; gathering weights hides
- * behind nothing. */
-static void price_parameter(const priced_op_t *op, const ap_tensor_t *tensor, int operand,
-                            const ap_strategy_t *strategy, unsigned partial,
-                            ap_optimizer_t optimizer, ap_parts_t *modes)
+ * well and gathered in every pass (ZeRO-3). */
+static void parameter_modes(const ap_priced_op_t *op, int operand, const ap_strategy_t *strategy,
+                            unsigned partial, ap_parts_t *modes)
 {
-    const ap_cost_mesh_t *mesh = op->site.mesh;
+    const ap_price_parameter_t price =
+        ap_price_parameter(op, operand, strategy->spec[operand], partial);
     double weight = ap_strategy_local_bytes(&op->site, operand, strategy->spec[operand]);
-    double elements = weight / ap_dtype_bytes(tensor->dtype);
-    double state = elements * ap_training_state_bytes(optimizer, tensor->dtype);
-    double moved = elements * ap_training_update_bytes(optimizer, tensor->dtype);
-    double shards = ap_cost_mesh_devices(mesh, partial);
-    double reduce = 0, scatter = 0, gather = 0, share = ap_cost_gradient_share(mesh);
+    double state = weight / op->site.element_bytes[operand] * op->state_bytes;
+    double shards = ap_cost_mesh_devices(op->site.mesh, partial);
 
     memset(modes, 0, AP_PARAMETER_MODES * sizeof(*modes));
-    for (int a = 0; a < ap_cost_mesh_rank(mesh); ++a) {
-        if ((partial >> a & 1U) != 0) {
-            reduce += share * ap_cost_collective(mesh, AP_ALL_REDUCE, a, weight);
-            scatter += share * ap_cost_collective(mesh, AP_REDUCE_SCATTER, a, weight);
-            gather += ap_cost_collective(mesh, AP_ALL_GATHER, a, weight);
-        }
-    }
-    modes[AP_PARAMETER_REPLICATED].sync = reduce;
-    modes[AP_PARAMETER_REPLICATED].update = ap_cost_op(mesh, AP_OP_UPDATE, 12 * elements, moved);
+    modes[AP_PARAMETER_REPLICATED].sync = price.reduce;
+    modes[AP_PARAMETER_REPLICATED].update = price.update;
     /* Weight and gradient in the weight's own type, and the optimizer's state. */
     modes[AP_PARAMETER_REPLICATED].mem_stage = 2 * weight + state;
-    modes[AP_PARAMETER_STATE_SHARDED].sync = scatter + gather;
-    modes[AP_PARAMETER_STATE_SHARDED].update =
-        ap_cost_op(mesh, AP_OP_UPDATE, 12 * elements / shards, moved / shards);
+    modes[AP_PARAMETER_STATE_SHARDED].sync = price.scatter + price.gather;
+    modes[AP_PARAMETER_STATE_SHARDED].update = price.update_part;
     modes[AP_PARAMETER_STATE_SHARDED].mem_stage = 2 * weight + state / shards;
-    modes[AP_PARAMETER_SHARDED].sync = scatter;
+    modes[AP_PARAMETER_SHARDED].sync = price.scatter;
     /* An update of a part touches a part of the state, which is what makes sharded state cheaper
      * even where memory is no matter. */
-    modes[AP_PARAMETER_SHARDED].update = modes[AP_PARAMETER_STATE_SHARDED].update;
+    modes[AP_PARAMETER_SHARDED].update = price.update_part;
     modes[AP_PARAMETER_SHARDED].mem_stage = weight + (weight + state) / shards;
     /* The gathered weight exists while one operator runs. */
     modes[AP_PARAMETER_SHARDED].mem_work = weight;
-    modes[AP_PARAMETER_SHARDED].forward = gather;
-    modes[AP_PARAMETER_SHARDED].backward = gather;
+    modes[AP_PARAMETER_SHARDED].forward = price.gather;
+    modes[AP_PARAMETER_SHARDED].backward = price.gather;
+    /* What is kept must lie as the model's author demands. */
+    for (int m = 0; m < AP_PARAMETER_MODES; ++m) {
+        if (!ap_strategy_meets(op->site.mesh, ap_graph_tensor(op->graph, op->op->operands[operand]),
+                               strategy->spec[operand], m == AP_PARAMETER_SHARDED ? partial : 0)) {
+            modes[m].forward += AP_COST_INFINITE;
+        }
+    }
 }
 
 /* The first forward operator whose backward operators read `tensor`; -1 when none does. A kept
@@ -207,9 +168,10 @@ int ap_layer_gradient_sums(const ap_graph_t *training, const ap_layer_ops_t *ops
 
 /* What does not depend on the strategy, found once per node. */
 typedef struct node_facts {
-    priced_op_t forward;
+    ap_priced_op_t forward;
     int backward_count;
-    priced_op_t backward[AP_MAX_OPERANDS + 1];
+    ap_priced_op_t backward[AP_MAX_OPERANDS + 1];
+    bool learns; /* the results have gradients */
     unsigned saved;
     int sums[AP_MAX_RESULTS];
     ap_optimizer_t optimizer;
@@ -225,35 +187,33 @@ static void price_backward(const node_facts_t *facts, ap_layer_node_t *node, int
     ap_parts_t *parts = &node->base[s];
 
     for (int b = 0; b < facts->backward_count; ++b) {
-        const priced_op_t *backward = &facts->backward[b];
+        const ap_priced_op_t *backward = &facts->backward[b];
         ap_strategy_t carried;
-        double bytes, seconds;
+        double seconds;
 
         /* A strategy whose axes do not divide a backward operator is no strategy. */
         if (!carry_over(&facts->forward, strategy, backward, &carried)) {
             parts->backward += AP_COST_INFINITE;
             continue;
         }
-        bytes = ap_strategy_moved_bytes(&backward->site, carried.spec);
-        seconds = ap_cost_op(backward->site.mesh, backward->op->kind,
-                             backward->op->flops / carried.devices, bytes);
+        seconds = ap_price_compute(backward, &carried);
         parts->backward += seconds;
         node->compute[s] += seconds;
-        parts->mem_work = fmax(parts->mem_work, bytes);
+        parts->mem_work = fmax(parts->mem_work, ap_price_bytes(backward, &carried));
         for (int r = 0; r < backward->op->result_count; ++r) {
             /* Partial gradients of operands: the edges must reduce them, and so must the
              * parameters. */
             partial[backward->op->differentiates[r]] |= carried.partial[r];
         }
     }
-    /* Sums of gradients of this operator's results read two tensors and write one, hence three
-     * times its bytes. */
     for (int r = 0; r < facts->forward.op->result_count; ++r) {
-        int term = facts->forward.op->operand_count + r;
-        double bytes = ap_strategy_local_bytes(&facts->forward.site, term, strategy->spec[term]);
         double seconds =
-            facts->sums[r] * ap_cost_op(facts->forward.site.mesh, AP_OP_ELEMENTWISE,
-                                        bytes / facts->forward.site.element_bytes[term], 3 * bytes);
+            facts->sums[r] == 0
+                ? 0
+                : facts->sums[r] *
+                      ap_price_gradient_sum(facts->forward.graph, facts->forward.site.mesh,
+                                            facts->forward.op->results[r],
+                                            strategy->spec[facts->forward.op->operand_count + r]);
 
         parts->backward += seconds;
         node->compute[s] += seconds;
@@ -269,7 +229,7 @@ static void price_strategy(const ap_graph_t *graph, const node_facts_t *facts,
     const ap_strategy_t *strategy = &node->strategies.items[s];
     unsigned partial[AP_MAX_OPERANDS] = {0};
 
-    price_forward(&facts->forward, strategy, &node->base[s], &node->compute[s]);
+    price_forward(&facts->forward, strategy, facts->learns, &node->base[s], &node->compute[s]);
     price_backward(facts, node, s, partial);
     for (int t = 0; t < op->operand_count + op->result_count; ++t) {
         double *kept = facts->rematerialize ? &node->base[s].mem_layer : &node->base[s].mem_act;
@@ -281,8 +241,12 @@ static void price_strategy(const ap_graph_t *graph, const node_facts_t *facts,
     for (int p = 0; p < node->parameters; ++p) {
         int operand = node->parameter_operand[p];
 
-        price_parameter(&facts->forward, ap_graph_tensor(graph, op->operands[operand]), operand,
-                        strategy, partial[operand], facts->optimizer,
+        ap_priced_op_t with = facts->forward;
+
+        node->partial[s * node->parameters + p] = partial[operand];
+        with.state_bytes = ap_training_state_bytes(
+            facts->optimizer, ap_graph_tensor(graph, op->operands[operand])->dtype);
+        parameter_modes(&with, operand, strategy, partial[operand],
                         &node->modes[(s * node->parameters + p) * AP_PARAMETER_MODES]);
     }
     for (int t = 0; t < op->operand_count + op->result_count; ++t) {
@@ -311,7 +275,8 @@ static void forbid_modes(unsigned allowed, ap_layer_node_t *node)
     }
 }
 
-/* Prices all strategies of a node. Where the space leaves none at all, the node keeps its list, but
+/* Prices all strategies of a node. Where the space, or what the model's author demands, leaves none
+ * at all, the node keeps its list, but
  * every strategy gets the forbidding cost; so the stage has no plan, without a special case in the
  * solver. */
 xm_status_t ap_layer_node_price(const ap_graph_t *training, const ap_layer_ops_t *ops,
@@ -326,15 +291,16 @@ xm_status_t ap_layer_node_price(const ap_graph_t *training, const ap_layer_ops_t
     size_t count;
     xm_status_t status;
 
-    facts.forward = priced_op(training, mesh, node->op);
+    facts.forward = ap_price_op(training, mesh, node->op, 0);
     for (int b = 0; b < ops->count; ++b) {
         if (ap_graph_op(training, ops->ids[b])->forward == node->op &&
             facts.backward_count <= AP_MAX_OPERANDS) {
-            facts.backward[facts.backward_count++] = priced_op(training, mesh, ops->ids[b]);
+            facts.backward[facts.backward_count++] = ap_price_op(training, mesh, ops->ids[b], 0);
         }
     }
     facts.saved = saved_terms(training, ops, node->op);
     for (int r = 0; r < op->result_count; ++r) {
+        facts.learns = facts.learns || ops->learns[op->results[r]];
         facts.sums[r] = ap_layer_gradient_sums(training, ops, op->results[r]);
     }
     for (int o = 0; o < op->operand_count; ++o) {
@@ -346,16 +312,19 @@ xm_status_t ap_layer_node_price(const ap_graph_t *training, const ap_layer_ops_t
     if (status != XM_OK) {
         return status;
     }
-    possible = space == NULL || ap_space_filter(space->space, &op->rule, &space->roles[node->op],
-                                                mesh, &node->strategies);
+    possible = ap_strategy_list_demand(training, op, mesh, &node->strategies);
+    possible = (space == NULL || ap_space_filter(space->space, &op->rule, &space->roles[node->op],
+                                                 mesh, &node->strategies)) &&
+               possible;
     count = (size_t)node->strategies.count;
     node->base = calloc(count, sizeof(*node->base));
     node->compute = calloc(count, sizeof(*node->compute));
+    node->partial = calloc(count * (size_t)(node->parameters + 1), sizeof(*node->partial));
     node->modes =
         calloc(count * (size_t)(node->parameters + 1) * AP_PARAMETER_MODES, sizeof(*node->modes));
     node->interface = calloc(count, sizeof(*node->interface));
-    if (node->base == NULL || node->compute == NULL || node->modes == NULL ||
-        node->interface == NULL) {
+    if (node->base == NULL || node->compute == NULL || node->partial == NULL ||
+        node->modes == NULL || node->interface == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu strategies", count);
     }
     for (int s = 0; s < node->strategies.count; ++s) {

@@ -33,6 +33,7 @@ void ap_layer_problem_destroy(ap_layer_problem_t *problem)
         ap_strategy_list_free(&node->strategies);
         free(node->base);
         free(node->compute);
+        free(node->partial);
         free(node->modes);
         free(node->class_of);
         free(node->interface);
@@ -174,10 +175,10 @@ static int distinct(const ap_layer_problem_t *problem, int end, int term, int co
  * the activation goes from the producer's spec to the reader's. Backwards, the gradient goes from
  * the reader's spec to the producer's, and partial axes are reduced on the way: by a reduce-scatter
  * where the producer cuts along them, otherwise by an all-reduce. */
-static void fill_edge(ap_reshard_memo_t *memo, int tensor, ap_layer_edge_t *edge,
-                      const uint64_t *from_values, const int *from_index, int from_distinct,
-                      const uint64_t *to_values, const int *to_index, int to_distinct,
-                      double *scratch)
+static void fill_edge(ap_reshard_memo_t *memo, int tensor, bool learns, double runs,
+                      ap_layer_edge_t *edge, const uint64_t *from_values, const int *from_index,
+                      int from_distinct, const uint64_t *to_values, const int *to_index,
+                      int to_distinct, double *scratch)
 {
     double *forward = scratch, *backward = scratch + from_distinct * to_distinct;
     for (int f = 0; f < from_distinct; ++f) {
@@ -185,9 +186,11 @@ static void fill_edge(ap_reshard_memo_t *memo, int tensor, ap_layer_edge_t *edge
             ap_spec_t spec = to_values[t] & ~partial_bits;
             unsigned partial = (unsigned)((to_values[t] & partial_bits) >> 4);
 
-            forward[f * to_distinct + t] = ap_reshard_memo_cost(memo, tensor, from_values[f], spec);
+            forward[f * to_distinct + t] =
+                runs * ap_reshard_memo_cost(memo, tensor, from_values[f], spec);
             backward[f * to_distinct + t] =
-                ap_reshard_memo_reduce(memo, tensor, spec, partial, from_values[f]);
+                learns ? runs * ap_reshard_memo_reduce(memo, tensor, spec, partial, from_values[f])
+                       : 0;
         }
     }
     for (int f = 0; f < edge->from_count; ++f) {
@@ -201,9 +204,14 @@ static void fill_edge(ap_reshard_memo_t *memo, int tensor, ap_layer_edge_t *edge
 }
 
 /* The memo knows reshardings by shape, so edges of equal tensors are priced once per mesh. */
-static xm_status_t price_edge(const ap_graph_t *training, const ap_layer_problem_t *problem,
-                              ap_reshard_memo_t *memo, ap_layer_edge_t *edge)
+static xm_status_t price_edge(const ap_graph_t *training, const ap_layer_ops_t *ops,
+                              const ap_layer_problem_t *problem, ap_reshard_memo_t *memo,
+                              ap_layer_edge_t *edge)
 {
+    double runs = edge->to < 0
+                      ? 1
+                      : ap_price_reshard_runs(training, edge->tensor,
+                                              ap_graph_op(training, problem->node[edge->to].op));
     const ap_tensor_t *tensor = ap_graph_tensor(training, edge->tensor);
     size_t from = (size_t)edge->from_count, to = (size_t)edge->to_count;
     uint64_t *values = malloc((from + to) * sizeof(*values));
@@ -225,8 +233,8 @@ static xm_status_t price_edge(const ap_graph_t *training, const ap_layer_problem
         int to_distinct =
             distinct(problem, edge->to, edge->to_term, edge->to_count, values + from, index + from);
 
-        fill_edge(memo, handle, edge, values, index, from_distinct, values + from, index + from,
-                  to_distinct, scratch);
+        fill_edge(memo, handle, ops->learns[edge->tensor], runs, edge, values, index, from_distinct,
+                  values + from, index + from, to_distinct, scratch);
     }
     free(values);
     free(index);
@@ -236,8 +244,9 @@ static xm_status_t price_edge(const ap_graph_t *training, const ap_layer_problem
 
 /* An edge from a tensor to one reader. Several readers of a tensor make several edges, each with
  * its own resharding. */
-static xm_status_t add_edge(const ap_graph_t *training, ap_layer_problem_t *problem,
-                            ap_reshard_memo_t *memo, int tensor, int to, int to_term)
+static xm_status_t add_edge(const ap_graph_t *training, const ap_layer_ops_t *ops,
+                            ap_layer_problem_t *problem, ap_reshard_memo_t *memo, int tensor,
+                            int to, int to_term)
 {
     ap_layer_edge_t *edge = &problem->edge[problem->edges++];
     int from = node_of(training, problem, tensor);
@@ -250,7 +259,7 @@ static xm_status_t add_edge(const ap_graph_t *training, ap_layer_problem_t *prob
     edge->tensor = tensor;
     edge->from_count = end_count(problem, from);
     edge->to_count = end_count(problem, to);
-    return price_edge(training, problem, memo, edge);
+    return price_edge(training, ops, problem, memo, edge);
 }
 
 /* Prices an input: the sums of its gradients, and with recomputation the memory to keep it, as its
@@ -259,13 +268,13 @@ static ap_parts_t input_parts(const ap_graph_t *training, const ap_layer_ops_t *
                               const ap_cost_mesh_t *mesh, int tensor, ap_spec_t spec,
                               bool rematerialize)
 {
-    double bytes = ap_graph_tensor_bytes(training, tensor) /
-                   ap_cost_mesh_devices(mesh, ap_spec_used_axes(spec));
-    double elements = bytes / ap_dtype_bytes(ap_graph_tensor(training, tensor)->dtype);
-
-    return (ap_parts_t){.backward = ap_layer_gradient_sums(training, ops, tensor) *
-                                    ap_cost_op(mesh, AP_OP_ELEMENTWISE, elements, 3 * bytes),
-                        .mem_act = rematerialize ? bytes : 0};
+    return (ap_parts_t){
+        .backward = ap_layer_gradient_sums(training, ops, tensor) *
+                    ap_price_gradient_sum(training, mesh, tensor, spec),
+        .mem_act = rematerialize
+                       ? ap_cost_mesh_local_bytes(mesh, &ap_graph_tensor(training, tensor)->shape,
+                                                  ap_graph_tensor_bytes(training, tensor), spec)
+                       : 0};
 }
 
 static ap_spec_t resting_spec(const ap_graph_t *training, const ap_cost_mesh_t *mesh, int tensor)
@@ -278,10 +287,13 @@ static ap_spec_t resting_spec(const ap_graph_t *training, const ap_cost_mesh_t *
 
 /* Adds the resharding between a node's term and the resting copy of its tensor, and of the gradient
  * the other way, to the node's strategies. A resting copy has one cut, so this is no edge. */
-static xm_status_t add_rest(const ap_graph_t *training, const ap_cost_mesh_t *mesh,
-                            ap_reshard_memo_t *memo, ap_layer_node_t *node, int term, int tensor,
-                            bool reads)
+static xm_status_t add_rest(const ap_graph_t *training, const ap_layer_ops_t *ops,
+                            const ap_cost_mesh_t *mesh, ap_reshard_memo_t *memo,
+                            ap_layer_node_t *node, int term, int tensor, bool reads)
 {
+    double runs =
+        reads ? ap_price_reshard_runs(training, tensor, ap_graph_op(training, node->op)) : 1;
+    double learns = ops->learns[tensor] ? runs : 0;
     ap_spec_t rest = resting_spec(training, mesh, tensor);
     int handle;
     xm_status_t status = ap_reshard_memo_tensor(memo, &ap_graph_tensor(training, tensor)->shape,
@@ -292,10 +304,11 @@ static xm_status_t add_rest(const ap_graph_t *training, const ap_cost_mesh_t *me
         ap_spec_t spec = seen & ~partial_bits;
         unsigned partial = (unsigned)((seen & partial_bits) >> 4);
 
-        node->base[s].forward += reads ? ap_reshard_memo_cost(memo, handle, rest, spec)
-                                       : ap_reshard_memo_cost(memo, handle, spec, rest);
-        node->base[s].backward += reads ? ap_reshard_memo_reduce(memo, handle, spec, partial, rest)
-                                        : ap_reshard_memo_reduce(memo, handle, rest, 0, spec);
+        node->base[s].forward += runs * (reads ? ap_reshard_memo_cost(memo, handle, rest, spec)
+                                               : ap_reshard_memo_cost(memo, handle, spec, rest));
+        node->base[s].backward +=
+            learns * (reads ? ap_reshard_memo_reduce(memo, handle, spec, partial, rest)
+                            : ap_reshard_memo_reduce(memo, handle, rest, 0, spec));
     }
     return status;
 }
@@ -341,7 +354,7 @@ static xm_status_t add_rests(const ap_graph_t *training, const ap_layer_ops_t *o
 
     for (int i = 0; i < op->operand_count && status == XM_OK; ++i) {
         if (ap_graph_reads_rest(training, problem->layer, op->operands[i])) {
-            status = add_rest(training, mesh, memo, node, i, op->operands[i], true);
+            status = add_rest(training, ops, mesh, memo, node, i, op->operands[i], true);
             if (!read_before(training, problem, n, op->operands[i])) {
                 add_rest_input(training, ops, mesh, rematerialize, op->operands[i], node);
             }
@@ -349,8 +362,8 @@ static xm_status_t add_rests(const ap_graph_t *training, const ap_layer_ops_t *o
     }
     for (int i = 0; i < op->result_count && status == XM_OK; ++i) {
         if (ap_graph_rests_until(training, op->results[i]) > problem->layer) {
-            status =
-                add_rest(training, mesh, memo, node, op->operand_count + i, op->results[i], false);
+            status = add_rest(training, ops, mesh, memo, node, op->operand_count + i,
+                              op->results[i], false);
         }
     }
     return status;
@@ -358,8 +371,8 @@ static xm_status_t add_rests(const ap_graph_t *training, const ap_layer_ops_t *o
 
 /* Edges for all activations that operators read, and one from the last tensor to the boundary after
  * the layer. Parameters have no edges: they lie where their reader wants them. */
-static xm_status_t make_edges(const ap_graph_t *training, ap_layer_problem_t *problem,
-                              ap_reshard_memo_t *memo)
+static xm_status_t make_edges(const ap_graph_t *training, const ap_layer_ops_t *ops,
+                              ap_layer_problem_t *problem, ap_reshard_memo_t *memo)
 {
     xm_status_t status = XM_OK;
 
@@ -373,13 +386,13 @@ static xm_status_t make_edges(const ap_graph_t *training, ap_layer_problem_t *pr
         for (int i = 0; i < op->operand_count && status == XM_OK; ++i) {
             if (ap_graph_tensor(training, op->operands[i])->kind == AP_TENSOR_ACTIVATION &&
                 !ap_graph_reads_rest(training, problem->layer, op->operands[i])) {
-                status = add_edge(training, problem, memo, op->operands[i], n, i);
+                status = add_edge(training, ops, problem, memo, op->operands[i], n, i);
             }
         }
     }
     if (status == XM_OK && ap_graph_boundary(training, problem->layer) >= 0 &&
         !ap_graph_boundary_rests(training, problem->layer)) {
-        status = add_edge(training, problem, memo, ap_graph_boundary(training, problem->layer),
+        status = add_edge(training, ops, problem, memo, ap_graph_boundary(training, problem->layer),
                           AP_OUT, 0);
     }
     return status;
@@ -420,14 +433,36 @@ static xm_status_t price_input(const ap_graph_t *training, const ap_layer_ops_t 
     return XM_OK;
 }
 
+/* Which tensors a parameter has a part in; operators stand in order. */
+static void mark_learning(const ap_graph_t *training, bool *learns)
+{
+    for (int t = 0; t < ap_graph_tensors(training); ++t) {
+        learns[t] = ap_graph_tensor(training, t)->kind == AP_TENSOR_PARAMETER;
+    }
+    for (int o = 0; o < ap_graph_ops(training); ++o) {
+        const ap_op_t *op = ap_graph_op(training, o);
+        bool any = false;
+
+        for (int i = 0; i < op->operand_count; ++i) {
+            any = any || learns[op->operands[i]];
+        }
+        for (int r = 0; r < op->result_count; ++r) {
+            learns[op->results[r]] =
+                any && ap_dtype_is_smooth(ap_graph_tensor(training, op->results[r])->dtype);
+        }
+    }
+}
+
 /* The operators of a layer, of all phases, in the order of the graph. */
 static xm_status_t list_ops(const ap_graph_t *training, int layer, ap_layer_ops_t *ops)
 {
     ops->count = 0;
     ops->ids = malloc((size_t)ap_graph_ops(training) * sizeof(int));
-    if (ops->ids == NULL) {
+    ops->learns = malloc(((size_t)ap_graph_tensors(training) + 1) * sizeof(bool));
+    if (ops->ids == NULL || ops->learns == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the operators of layer %d", layer);
     }
+    mark_learning(training, ops->learns);
     for (int o = 0; o < ap_graph_ops(training); ++o) {
         if (ap_graph_op(training, o)->layer == layer) {
             ops->ids[ops->count++] = o;
@@ -468,9 +503,10 @@ xm_status_t ap_layer_problem_create(const ap_graph_t *training, int layer,
         status = add_rests(training, &ops, mesh, memo, rematerialize, made, n);
     }
     if (status == XM_OK) {
-        status = make_edges(training, made, memo);
+        status = make_edges(training, &ops, made, memo);
     }
     free(ops.ids);
+    free(ops.learns);
     if (status != XM_OK) {
         ap_layer_problem_destroy(made);
         return status;

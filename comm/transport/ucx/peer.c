@@ -59,9 +59,17 @@ xm_status_t xm_ucx_peer_error(const xm_ucx_peer_t *peer)
                         ucs_status_string(peer->reason));
 }
 
+/* True for what UCX says of a peer whose memory or port is gone, and not of one that it has no
+ * transport for. */
+static bool means_gone(ucs_status_t status)
+{
+    return status == UCS_ERR_SHMEM_SEGMENT || xm_ucx_status(status, false) == XM_ERR_PEER_DIED;
+}
+
 /* Makes the endpoints that are missing. Lanes that have one already, after a failure half way,
  * keep it. A path that UCX does not find is an error for the peer, but for a channel only that
- * of a rail: the others may do. */
+ * of a rail: the others may do. A rank that died before its first message is reported like one
+ * that died later. */
 xm_status_t xm_ucx_connect(xm_ucx_peer_t *peer)
 {
     ucp_ep_params_t params = {
@@ -88,6 +96,13 @@ xm_status_t xm_ucx_connect(xm_ucx_peer_t *peer)
             if (peer->multirail != NULL) {
                 xm_ucx_failover_broken(peer, i, status); /* other lanes may do */
                 continue;
+            }
+            if (means_gone(status)) {
+                xm_ucx_report(peer, status);
+                if (peer->owner->base.failed_peer < 0) {
+                    peer->owner->base.failed_peer = peer->rank;
+                }
+                return xm_ucx_peer_error(peer);
             }
             return xm_error_set(XM_ERR_UNREACHABLE, "rank %d: UCX has no path to rank %d: %s%s%s",
                                 peer->owner->base.rank, peer->rank, ucs_status_string(status),

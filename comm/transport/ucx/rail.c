@@ -38,6 +38,16 @@ static const setting_t settings[] = {
      * when its peer dies between a put and its acknowledgement. Active messages carry the same
      * bytes. */
     {"UCX_TCP_PUT_ENABLE", "PUT_ENABLE", "n", TCP},
+    /* A rank answers a connection that its dead peer had opened, or opens one to it: the send
+     * fails, and so does the connection that UCX 1.13 then tries instead, if it waits for it. It
+     * schedules the endpoint's end before it counts it as one that sends, and aborts over that
+     * (tcp_ep.c, CTX_TYPE_TX). A connection that is not waited for fails later, when it counts. Nor
+     * does a rank stand still while a host that is gone does not answer. */
+    {"UCX_TCP_CONN_NB", "CONN_NB", "y", TCP},
+    /* What a peer's death does to one endpoint can close another, whose event UCX 1.13 has taken
+     * from the kernel already; that event aborts the process (tcp_iface.c, CONN_STATE_CLOSED). So
+     * events are taken one at a time. */
+    {"UCX_TCP_MAX_POLL", "MAX_POLL", "1", TCP},
 };
 
 /*

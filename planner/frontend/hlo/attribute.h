@@ -18,7 +18,8 @@ typedef struct hlo_list {
 typedef struct hlo_window {
     int rank;
     int64_t size[AP_MAX_RANK];
-    bool trivial[AP_MAX_RANK]; /**< size 1, stride 1, no padding, no dilation */
+    int64_t spread[AP_MAX_RANK]; /**< lhs_dilate: one place of so many holds data */
+    bool trivial[AP_MAX_RANK];   /**< size 1, stride 1, no padding, no dilation */
 } hlo_window_t;
 
 /** Where a convolution keeps what: dimension numbers of batch, feature and the spatial ones. */
@@ -58,10 +59,3 @@ xm_status_t hlo_attribute_conv_dims(const hlo_module_t *module, const hlo_instru
 /** The computation that an attribute names. Refused when there is none. */
 xm_status_t hlo_attribute_computation(const hlo_module_t *module, const hlo_instruction_t *of,
                                       const char *key, int *computation);
-
-/**
- * How many parts `sharding={…}` cuts every dimension of a tensor of @p rank into. False when it
- * does not tile the tensor over devices or replicate it: a manual, maximal or malformed annotation.
- */
-bool hlo_sharding_tiles(const hlo_module_t *module, const hlo_instruction_t *of, int rank,
-                        int64_t *tiles);

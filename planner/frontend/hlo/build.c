@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "planner/frontend/hlo/rules.h"
+#include "planner/frontend/hlo/sharding.h"
 
 enum { MAX_DEPTH = 64, MAX_WORK = 1 << 21 };
 
@@ -195,6 +196,19 @@ static xm_status_t build_unknown(hlo_build_t *b, const hlo_instruction_t *of,
     return *result == NULL ? hlo_no_memory() : XM_OK;
 }
 
+xm_status_t hlo_build_demand(hlo_build_t *b, const hlo_instruction_t *of, int tensor)
+{
+    hlo_sharding_t sharding;
+    xm_status_t status = b->dry || of->type->tuple
+                             ? XM_OK
+                             : hlo_sharding_read(b->module, of, &of->type->shape, &sharding);
+
+    if (status == XM_OK && !b->dry && !of->type->tuple && sharding.demands) {
+        ap_graph_demand_parts(b->graph, tensor, sharding.parts);
+    }
+    return status;
+}
+
 /* An operator whose operands are all free needs no device to send anything: each can compute any
  * part of the result from nothing. The same holds where all data go in beside the point, such as
  * the start value of a reduction. */
@@ -228,6 +242,9 @@ static xm_status_t build_operator(hlo_build_t *b, const hlo_computation_t *in,
         return *result == NULL ? hlo_no_memory() : XM_OK;
     }
     status = hlo_emit(b, of, rule, tensors, ids);
+    if (status == XM_OK && hlo_slice_is(of->opcode, "custom-call")) {
+        status = hlo_build_demand(b, of, ids[0]);
+    }
     if (status != XM_OK) {
         return status;
     }

@@ -52,6 +52,9 @@ xm_status_t hlo_build_while(hlo_build_t *b, const hlo_computation_t *in,
 xm_status_t hlo_build_conditional(hlo_build_t *b, const hlo_instruction_t *of,
                                   hlo_value_t *const *operands, hlo_value_t **result);
 
+/** Demands of a tensor what the instruction's annotation says, if it has one. */
+xm_status_t hlo_build_demand(hlo_build_t *b, const hlo_instruction_t *of, int tensor);
+
 /** Counts an operator without a rule. */
 xm_status_t hlo_build_note(hlo_build_t *b, const char *prefix, hlo_slice_t name);
 

@@ -239,6 +239,9 @@ static xm_status_t add_parameter(hlo_build_t *b, const hlo_instruction_t *of,
                                      is_donated(donations, of->number, path) ? AP_TENSOR_PARAMETER
                                                                              : AP_TENSOR_INPUT,
                                      &value->type->shape, value->type->dtype, &value->tensor);
+        if (status == XM_OK) {
+            status = hlo_build_demand(b, of, value->tensor);
+        }
         if (status != XM_OK) {
             return status;
         }
@@ -267,53 +270,105 @@ static xm_status_t add_parameters(hlo_build_t *b, const hlo_computation_t *entry
     return XM_OK;
 }
 
+/* The leaves of the result, and which of them take over the storage of a parameter. */
+typedef struct outputs {
+    hlo_value_t **leaf;
+    bool *taken;
+    int count;
+} outputs_t;
+
+static xm_status_t list_outputs(hlo_build_t *b, hlo_value_t *result, outputs_t *outputs)
+{
+    arena_t *arena = &b->module->arena;
+    size_t count;
+
+    outputs->count = hlo_value_leaves(result, NULL, 0);
+    count = (size_t)outputs->count;
+    outputs->leaf = arena_get(arena, count, sizeof(hlo_value_t *));
+    outputs->taken = arena_get(arena, count, sizeof(bool));
+    if (outputs->leaf == NULL || outputs->taken == NULL) {
+        return hlo_no_memory();
+    }
+    memset(outputs->taken, 0, count * sizeof(bool));
+    (void)hlo_value_leaves(result, outputs->leaf, outputs->count);
+    return XM_OK;
+}
+
+/* The result that a donated buffer is used for, where the header leaves that to the compiler, as it
+ * does for steps with shardings: the first one of its type that is not taken, as XLA pairs them.
+ * Both lists are in the order of the same tree. */
+static int donated_output(const outputs_t *outputs, const hlo_value_t *input)
+{
+    for (int i = 0; i < outputs->count; ++i) {
+        if (!outputs->taken[i] && outputs->leaf[i]->kind == HLO_VALUE_TENSOR &&
+            operand_type_same(outputs->leaf[i]->type, input->type)) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+/* Declares that leaf number `leaf` of the result takes over the storage of a parameter. */
+static xm_status_t add_alias(hlo_build_t *b, const hlo_computation_t *entry,
+                             const hlo_value_t *input, const outputs_t *outputs, int leaf)
+{
+    const hlo_value_t *output = outputs->leaf[leaf];
+    const ap_tensor_t *made;
+    int tensor = output->tensor;
+    xm_status_t status;
+
+    outputs->taken[leaf] = true;
+    if (output->kind != HLO_VALUE_TENSOR || input->kind != HLO_VALUE_TENSOR ||
+        tensor == input->tensor || !operand_type_same(output->type, input->type)) {
+        return XM_OK;
+    }
+    made = ap_graph_tensor(b->graph, tensor);
+    /* An alias ties the sharding of its producer to that of the parameter. Where the producer is
+     * not elementwise, a copy in between keeps the two apart. */
+    if (made->producer < 0 || made->alias_of >= 0 ||
+        ap_graph_op(b->graph, made->producer)->kind != AP_OP_ELEMENTWISE ||
+        ap_op_passes_on(ap_graph_op(b->graph, made->producer))) {
+        /* The copy can have any sharding, whatever the operator behind it can do. */
+        status = hlo_emit_alike(b, &entry->instructions[entry->root], output->type, &output->tensor,
+                                1, false, &tensor);
+        if (status != XM_OK) {
+            return status;
+        }
+    }
+    b->source->results[leaf].tensor = tensor;
+    return ap_graph_set_alias(b->graph, tensor, input->tensor);
+}
+
 /* Declares the results that take over the storage of parameters. The header comes from a file, so
- * parameters and results that it names may not be there. */
+ * parameters and results that it names may not be there. Aliases come before donations in the
+ * list, so what the header says is taken when the rest is paired. */
 static xm_status_t add_aliases(hlo_build_t *b, const hlo_computation_t *entry,
                                const donations_t *donations, hlo_value_t *const *arguments,
                                hlo_value_t *result)
 {
-    for (int i = 0; i < donations->count; ++i) {
+    outputs_t outputs;
+    xm_status_t status = list_outputs(b, result, &outputs);
+
+    for (int i = 0; i < donations->count && status == XM_OK; ++i) {
         const donation_t *of = &donations->list[i];
-        hlo_value_t *output = of->aliased ? value_at(result, &of->output) : NULL, *input = NULL;
-        const ap_tensor_t *made;
-        int tensor;
-        xm_status_t status;
+        hlo_value_t *input = NULL;
+        int leaf;
 
         if (of->parameter >= 0 && of->parameter < entry->parameter_count) {
             input = value_at(arguments[of->parameter], &of->path);
         }
-        if (input == NULL || (of->aliased && output == NULL)) {
+        if (input == NULL || (of->aliased && value_at(result, &of->output) == NULL)) {
             return hlo_error(&b->module->text, 0,
                              "the header aliases or donates parameter %lld, which, or whose "
                              "result, is not there",
                              (long long)of->parameter);
         }
-        if (output == NULL || output->kind != HLO_VALUE_TENSOR || input->kind != HLO_VALUE_TENSOR ||
-            output->tensor == input->tensor || !operand_type_same(output->type, input->type)) {
-            continue;
-        }
-        tensor = output->tensor;
-        made = ap_graph_tensor(b->graph, tensor);
-        /* An alias ties the sharding of its producer to that of the parameter. Where the producer
-         * is not elementwise, a copy in between keeps the two apart. */
-        if (made->producer < 0 || made->alias_of >= 0 ||
-            ap_graph_op(b->graph, made->producer)->kind != AP_OP_ELEMENTWISE ||
-            ap_op_passes_on(ap_graph_op(b->graph, made->producer))) {
-            /* The copy can have any sharding, whatever the operator behind it can do. */
-            status = hlo_emit_alike(b, &entry->instructions[entry->root], output->type,
-                                    &output->tensor, 1, false, &tensor);
-            if (status != XM_OK) {
-                return status;
-            }
-        }
-        b->source->results[leaf_index(result, &of->output)].tensor = tensor;
-        status = ap_graph_set_alias(b->graph, tensor, input->tensor);
-        if (status != XM_OK) {
-            return status;
+        leaf = of->aliased ? leaf_index(result, &of->output) : donated_output(&outputs, input);
+        if (leaf >= 0) {
+            status = add_alias(b, entry, input, &outputs, leaf);
         }
     }
-    return XM_OK;
+    return status;
 }
 
 /* The leaves of the result, in order. */

@@ -396,21 +396,11 @@ static void fft(operator_rule_t *rule)
     whole_dims(rule, rank_of(rule, 0) - length.count, rank_of(rule, 0) - 1);
 }
 
-/* A sharding annotation by the author: what it leaves whole stays whole, what it cuts may be cut,
- * by whatever axes the plan chooses. */
+/* A sharding annotation by the author: a copy, of which a sharding is demanded (build.c). */
 static void sharding(operator_rule_t *rule)
 {
-    int64_t tiles[AP_MAX_RANK];
-
     elementwise(rule);
     rule->flops = 0;
-    if (!hlo_sharding_tiles(hlo_operator(rule)->module, hlo_operator(rule)->of, rank_of(rule, 0),
-                            tiles)) {
-        return;
-    }
-    for (int d = 0; d < rank_of(rule, 0) && rule->status == XM_OK && !rule->opaque; ++d) {
-        rule->factor[rule->dim[0][d].factor[0]].whole = tiles[d] == 1;
-    }
 }
 
 typedef struct hlo_op_rule {

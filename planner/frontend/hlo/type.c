@@ -33,7 +33,8 @@ static const struct {
               {"f8e3m4", AP_DTYPE_I8},     {"f8e4m3b11fnuz", AP_DTYPE_I8},
               {"f8e8m0fnu", AP_DTYPE_I8},  {"f4e2m1fn", AP_DTYPE_I8}};
 
-/* Extents and their product fit 64 bits. A dimension of 0 is allowed and makes the value empty. */
+/* The number of elements is bounded by a division, for a product might not fit 64 bits. A dimension
+ * of 0 is allowed and makes the value empty. */
 static xm_status_t parse_dimensions(hlo_cursor_t *cursor, operand_type_t *type)
 {
     int64_t elements = 1;
@@ -55,9 +56,10 @@ static xm_status_t parse_dimensions(hlo_cursor_t *cursor, operand_type_t *type)
         if (extent < 0) {
             return hlo_error(cursor->text, at, "dimension %d is negative", type->shape.rank);
         }
-        if (extent > 0 && __builtin_mul_overflow(elements, extent, &elements)) {
-            return hlo_error(cursor->text, at, "this type has more than 2^63 elements");
+        if (extent > AP_MOST_ELEMENTS || (extent > 0 && elements > AP_MOST_ELEMENTS / extent)) {
+            return hlo_error(cursor->text, at, "this type has more than 2^48 elements");
         }
+        elements *= extent > 0 ? extent : 1;
         type->empty = type->empty || extent == 0;
         type->shape.dims[type->shape.rank++] = extent;
         if (!hlo_accept(cursor, ",")) {

@@ -378,6 +378,9 @@ static xm_status_t read_op(json_reader_t *r, const json_t *ops, size_t position)
     if (status == XM_OK) {
         status = json_get_number(r, object, "repeat", &op.repeat);
     }
+    if (status == XM_OK && op.repeat < 1) {
+        return json_refuse(r, "repeat", "an operator runs at least once, not %g times", op.repeat);
+    }
     if (status == XM_OK) {
         status = json_get_int(r, object, "layer", 0, LAYERS_MOST, &layer);
     }

@@ -27,7 +27,7 @@ xm_status_t json_get_int(json_reader_t *r, const json_t *object, const char *key
 /* At most `room` integers in range. */
 xm_status_t json_get_ints(json_reader_t *r, const json_t *object, const char *key, int64_t minimum,
                           int64_t maximum, int room, int64_t *numbers, int *count);
-/* Dimensions of a shape: positive, and not more than 2^62 elements. */
+/* Dimensions of a shape: positive, and not more than 2^48 elements. */
 xm_status_t json_get_shape(json_reader_t *r, const json_t *object, const char *key,
                            ap_shape_t *shape);
 xm_status_t json_get_dtype(json_reader_t *r, const json_t *object, const char *key,

@@ -159,11 +159,9 @@ xm_status_t json_get_shape(json_reader_t *r, const json_t *object, const char *k
     memset(shape, 0, sizeof(*shape));
     status = json_get_ints(r, object, key, 1, INT64_MAX, AP_MAX_RANK, shape->dims, &shape->rank);
     for (int d = 0; d < shape->rank && status == XM_OK; ++d) {
-        /* The number of elements stays below 2^62, so that bytes fit 64 bits and doubles for all
-         * that is computed from it. */
-        if (__builtin_mul_overflow(elements, shape->dims[d], &elements) || elements > (int64_t)1
-                                                                                          << 62) {
-            return json_refuse(r, key, "'%s' has more than 2^62 elements", key);
+        if (__builtin_mul_overflow(elements, shape->dims[d], &elements) ||
+            elements > AP_MOST_ELEMENTS) {
+            return json_refuse(r, key, "'%s' has more than 2^48 elements", key);
         }
     }
     return status;

@@ -149,8 +149,9 @@ static xm_status_t search_one(const site_t *site, int *assignment)
     const ap_choice_network_t *choices = ap_stage_network_choices(site->network);
 
     switch (site->like->row->search) {
+    /* OptCNN's node elimination takes a variable between two others out, and its edge elimination
+     * adds tables up: both are steps of eliminating in an order, so both rows have one search. */
     case AP_SEARCH_REDUCTION:
-        return ap_search_reduction(choices, assignment, NULL);
     case AP_SEARCH_ORDERING:
         return ap_search_ordering(choices, assignment);
     case AP_SEARCH_MCMC:

@@ -47,6 +47,7 @@ static xm_status_t like_stages(ap_like_t *like)
         params.keep_host_order =
             params.keep_host_order || strcmp(like->row->name, "default") != 0; /* but ours */
         params.memory_limit = like->row->costs.memory ? like->limit : ENDLESS;
+        params.memory_reserve = 0.0; /* the limit is without it */
         params.free_boundaries = !like->row->costs.transfers;
         params.steady = like->row->costs.steady;
         params.schedule = together ? like->row->schedule.kind : NULL;

@@ -21,7 +21,7 @@
 typedef enum ap_search_kind {
     AP_SEARCH_STAGES,    /**< stage slicing over exact plans of layers (planner.h) */
     AP_SEARCH_GRID,      /**< equal stages, every combination of degrees judged */
-    AP_SEARCH_REDUCTION, /**< node and edge elimination (planner/published/choice/reduction.h) */
+    AP_SEARCH_REDUCTION, /**< node and edge elimination (OptCNN, Jia, ICML'18) */
     AP_SEARCH_ORDERING, /**< DP over an order of the operators (planner/published/choice/ordering.h)
                          */
     AP_SEARCH_MCMC,     /**< random walk from data parallelism (planner/published/choice/mcmc.h) */

@@ -46,6 +46,12 @@ xm_status_t ap_cfn_shared_create(const ap_cfn_core_t *core, int64_t deadline,
     return XM_OK;
 }
 
+/* Whether the bound is so near that nothing better is looked for. Called with the mutex held. */
+static bool is_enough(const ap_cfn_shared_t *shared)
+{
+    return shared->bound >= (1.0 - shared->gap) * shared->cost;
+}
+
 /* Tells whether no solution can be cheaper, or there is none. Costs are integers, so a bound above
  * cost - 1 is enough. Called with the mutex held. */
 static bool is_proved(const ap_cfn_shared_t *shared)
@@ -91,7 +97,7 @@ double ap_cfn_shared_offer(ap_cfn_shared_t *shared, const int *value, double cos
     if (cost < shared->cost) {
         memcpy(shared->best, value, (size_t)shared->core->variables * sizeof(int));
         shared->cost = cost;
-        if (is_proved(shared)) {
+        if (is_proved(shared) || is_enough(shared)) {
             atomic_store(&shared->stop, true);
         }
     }
@@ -138,7 +144,7 @@ void ap_cfn_shared_raise(ap_cfn_shared_t *shared, double bound)
 {
     (void)pthread_mutex_lock(&shared->mutex);
     shared->bound = bound > shared->bound ? bound : shared->bound;
-    if (is_proved(shared)) {
+    if (is_proved(shared) || is_enough(shared)) {
         atomic_store(&shared->stop, true);
     }
     (void)pthread_mutex_unlock(&shared->mutex);

@@ -22,6 +22,7 @@ typedef struct ap_cfn_shared {
     double *sums;     /* per time: prices of the times before it */
     int prices;       /* counts their changes; 0: there are none yet */
     int64_t deadline; /* monotonic nanoseconds */
+    double gap;       /* a solution within this part of the bound is enough */
     atomic_bool stop;
 } ap_cfn_shared_t;
 

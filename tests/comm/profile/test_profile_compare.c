@@ -33,9 +33,9 @@ static xm_cluster_profile_t *profile_of(const shape_t *shape)
     params.provenance = "assumed";
     params.hosts = shape->hosts;
     params.devices_per_host = 2;
-    params.device_flops = 1e12;
-    params.device_memory_bytes = 1e9;
-    params.device_memory_bandwidth = 1e10;
+    params.device.flops = 1e12;
+    params.device.memory_bytes = 1e9;
+    params.device.memory_bandwidth = 1e10;
     params.nic_bandwidth = shape->nic;
     params.nic_spread = shape->spread;
     params.host_nic_bandwidth = shape->host_rates[0] > 0 ? shape->host_rates : NULL;

@@ -194,10 +194,16 @@ good "shard: forced" "objective 12582918" "$AUTOPAR" shard mlp2 --mesh 4x1 --bat
 good "shard: one axis" "objective 196614.02" "$AUTOPAR" shard mlp2 --mesh 4 --batch 1024 \
     --hidden 128 --beta 1
 good "shard: three axes" "proved optimal" "$AUTOPAR" shard mlp2 --mesh 2x2x2 --beta 1,1,1
-good "shard: dp" "solver dp" "$AUTOPAR" shard mlp2 --mesh 4x1 --solver dp
 good "shard: limit" "solver cfn" "$AUTOPAR" shard mlp2 --mesh 4x1 --cluster "$cluster" --hosts 1 \
     --optimizer adam --micro-batches 4 --memory-limit 1GiB --time-limit 20
 good "shard: profile" "objective" "$AUTOPAR" shard mlp2 --mesh 2x2 --cluster "$cluster"
+bad "shard: no such hosts" "8x8 lies on 8 hosts of 8 devices; cluster lab-2x4 has 2 of 4" "$AUTOPAR" shard mlp2 \
+    --mesh 8x8 --cluster "$cluster"
+bad "shard: one host" "8 lies on 1 host of 8 devices; cluster lab-2x4 has 2 of 4 (--hosts says" "$AUTOPAR" shard mlp2 \
+    --mesh 8 --cluster "$cluster"
+bad "shard: too many" "has too many devices; the most is 1048576" "$AUTOPAR" shard mlp2 --mesh 99999x99999
+good "plan: 72 devices" "predicted step" "$AUTOPAR" plan --model gpt-125m --cluster "$cluster" --hosts 1 \
+    --devices-per-host 72 --global-batch 144 --micro-batches 2
 
 # A sum over all devices is one all-reduce.
 good "shard: several axes" "all-reduce        0,1        2        392 B" "$AUTOPAR" shard mlp2 \
@@ -349,8 +355,6 @@ bad "shard: mesh" "--mesh: '4by2' is not a mesh of 1 to 3 axes such as 2x4" \
 bad "shard: mesh of four axes" "is not a mesh of 1 to 3 axes" "$AUTOPAR" shard mlp2 --mesh 2x2x2x2
 bad "shard: hosts" "the 4 devices of mesh 4 do not spread evenly over 3 hosts" \
     "$AUTOPAR" shard mlp2 --mesh 4 --hosts 3
-bad "shard: dp and a limit" "the solver dp knows no memory limit" \
-    "$AUTOPAR" shard mlp2 --mesh 4 --solver dp --memory-limit 1GiB
 bad "shard: micro-batches of a file" "--micro-batches and --optimizer are for models of which the training step is derived" \
     "$AUTOPAR" shard "$hlo/moe.hlo" --mesh 4 --micro-batches 2
 bad "shard: alpha" "--alpha: one number for each of the 2 mesh axes" \

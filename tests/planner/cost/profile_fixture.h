@@ -16,9 +16,9 @@ static inline void fixture_params(xm_cluster_profile_params_t *params)
     params->provenance = "assumed for a test";
     params->hosts = 2;
     params->devices_per_host = 4;
-    params->device_flops = 1e13;
-    params->device_memory_bytes = 16e9;
-    params->device_memory_bandwidth = 5e11;
+    params->device.flops = 1e13;
+    params->device.memory_bytes = 16e9;
+    params->device.memory_bandwidth = 5e11;
     params->nic_bandwidth = 3e9;
     params->curve[XM_LINK_SELF] = fixture_self;
     params->curve_points[XM_LINK_SELF] = 2;
@@ -34,7 +34,7 @@ static inline xm_cluster_profile_t *fixture_profile_with(double memory_bandwidth
     xm_cluster_profile_t *profile;
 
     fixture_params(&params);
-    params.device_memory_bandwidth = memory_bandwidth;
+    params.device.memory_bandwidth = memory_bandwidth;
     ck_assert_xm_ok(xm_cluster_profile_create(&params, &profile));
     return profile;
 }

@@ -40,7 +40,7 @@ START_TEST(alpa_formulas_have_their_constants)
                             1 + 3.0 / 16 * 1600 * 2 + 0.001, 1e-9);
     ck_assert_double_eq_tol(ap_cost_collective(mesh, AP_ALL_REDUCE, 1, 800),
                             1 + 0.1 * 2 * 7 / 8 * 800 + 0.01, 1e-9);
-    ck_assert_double_eq_tol(ap_cost_op(mesh, AP_OP_EINSUM, 1e12, 1e12), 0, 1e-12);
+    ck_assert_double_eq_tol(ap_cost_op(mesh, AP_OP_EINSUM, AP_DTYPE_F32, 1e12, 1e12), 0, 1e-12);
     ck_assert_double_eq_tol(ap_cost_replicated(mesh), 2, 1e-12);
     ck_assert(ap_cost_model_is_alpa(model));
     ap_cost_mesh_destroy(mesh);
@@ -282,7 +282,7 @@ START_TEST(devices_of_a_host_share_its_fabric)
     params.provenance = "assumed for a test";
     params.hosts = 2;
     params.devices_per_host = 4;
-    params.device_flops = params.device_memory_bytes = params.device_memory_bandwidth = 1e12;
+    params.device.flops = params.device.memory_bytes = params.device.memory_bandwidth = 1e12;
     params.nic_bandwidth = 3e9;
     params.host_fabric = 8e9; /* one device alone has 10 GB/s */
     for (int link = 0; link < XM_LINK_CLASS_COUNT; ++link) {
@@ -310,12 +310,12 @@ START_TEST(compute_is_a_roofline_and_explains_itself)
 
     ck_assert_xm_ok(ap_cost_model_create_profile(profile, &model));
     ck_assert_xm_ok(ap_cost_mesh_create(model, 1, 4, shape, 2, &mesh));
-    ck_assert_double_eq_tol(ap_cost_op(mesh, AP_OP_EINSUM, 1e13, 1e3), 1, 1e-9);
-    ck_assert_double_eq_tol(ap_cost_op(mesh, AP_OP_EINSUM, 1e3, 5e11), 1, 1e-9);
+    ck_assert_double_eq_tol(ap_cost_op(mesh, AP_OP_EINSUM, AP_DTYPE_F32, 1e13, 1e3), 1, 1e-9);
+    ck_assert_double_eq_tol(ap_cost_op(mesh, AP_OP_EINSUM, AP_DTYPE_F32, 1e3, 5e11), 1, 1e-9);
     ck_assert_double_eq_tol(ap_cost_replicated(mesh), 0, 1e-15);
-    (void)ap_cost_explain_op(mesh, AP_OP_EINSUM, 1e13, 1e3, text, sizeof(text));
+    (void)ap_cost_explain_op(mesh, AP_OP_EINSUM, AP_DTYPE_F32, 1e13, 1e3, text, sizeof(text));
     ck_assert_ptr_nonnull(strstr(text, "FLOP/s"));
-    (void)ap_cost_explain_op(mesh, AP_OP_EINSUM, 1, 5e11, text, sizeof(text));
+    (void)ap_cost_explain_op(mesh, AP_OP_EINSUM, AP_DTYPE_F32, 1, 5e11, text, sizeof(text));
     ck_assert_ptr_nonnull(strstr(text, "memory bandwidth"));
     (void)ap_cost_explain_collective(mesh, AP_ALL_REDUCE, 1, 1 << 22, text, sizeof(text));
     ck_assert_ptr_nonnull(strstr(text, "all-reduce of 4.00 MiB over axis 1 (4 devices): 6 steps"));
@@ -329,7 +329,9 @@ END_TEST
 /* Measured operators correct the roofline of their kind, and of no other. */
 START_TEST(measured_operators_correct_the_roofline)
 {
-    static const xm_op_time_t measured[] = {{"einsum", 1e11, 1, 0.04}, {"einsum", 1e9, 1, 1e-3}};
+    static const xm_op_time_t measured[] = {
+        {.op = "einsum", .flops = 1e11, .bytes = 1, .seconds = 0.04},
+        {.op = "einsum", .flops = 1e9, .bytes = 1, .seconds = 1e-3}};
     xm_cluster_profile_params_t params = XM_CLUSTER_PROFILE_PARAMS_INIT;
     const int shape[] = {1, 4};
     xm_cluster_profile_t *profile;
@@ -345,13 +347,13 @@ START_TEST(measured_operators_correct_the_roofline)
     ck_assert_xm_ok(ap_cost_model_create_profile(profile, &model));
     ck_assert_xm_ok(ap_cost_mesh_create(model, 1, 4, shape, 2, &mesh));
     /* 10 and 4 times slower than 10 TFLOP/s at 1 and 100 GFLOP; half-way between, 7 times. */
-    ck_assert_double_eq_tol(ap_cost_op(mesh, AP_OP_EINSUM, 1e9, 1), 1e-3, 1e-9);
-    ck_assert_double_eq_tol(ap_cost_op(mesh, AP_OP_EINSUM, 1e10, 1), 7e-3, 1e-9);
-    ck_assert_double_eq_tol(ap_cost_op(mesh, AP_OP_EINSUM, 1e13, 1), 4, 1e-9);
-    ck_assert_double_eq_tol(ap_cost_op(mesh, AP_OP_EINSUM, 1e6, 1), 1e-6, 1e-12);
-    ck_assert_double_eq_tol(ap_cost_op(mesh, AP_OP_EINSUM, 0, 0), 0, 1e-12);
-    ck_assert_double_eq_tol(ap_cost_op(mesh, AP_OP_SOFTMAX, 1e9, 1), 1e-4, 1e-9);
-    (void)ap_cost_explain_op(mesh, AP_OP_EINSUM, 1e10, 1, text, sizeof(text));
+    ck_assert_double_eq_tol(ap_cost_op(mesh, AP_OP_EINSUM, AP_DTYPE_F32, 1e9, 1), 1e-3, 1e-9);
+    ck_assert_double_eq_tol(ap_cost_op(mesh, AP_OP_EINSUM, AP_DTYPE_F32, 1e10, 1), 7e-3, 1e-9);
+    ck_assert_double_eq_tol(ap_cost_op(mesh, AP_OP_EINSUM, AP_DTYPE_F32, 1e13, 1), 4, 1e-9);
+    ck_assert_double_eq_tol(ap_cost_op(mesh, AP_OP_EINSUM, AP_DTYPE_F32, 1e6, 1), 1e-6, 1e-12);
+    ck_assert_double_eq_tol(ap_cost_op(mesh, AP_OP_EINSUM, AP_DTYPE_F32, 0, 0), 0, 1e-12);
+    ck_assert_double_eq_tol(ap_cost_op(mesh, AP_OP_SOFTMAX, AP_DTYPE_F32, 1e9, 1), 1e-4, 1e-9);
+    (void)ap_cost_explain_op(mesh, AP_OP_EINSUM, AP_DTYPE_F32, 1e10, 1, text, sizeof(text));
     ck_assert_ptr_nonnull(strstr(text, "times 7 as einsum was measured"));
     ck_assert_double_eq_tol(ap_cost_gradient_share(mesh), 0.25, 1e-12);
     ap_cost_mesh_destroy(mesh);

@@ -149,7 +149,7 @@ START_TEST(what_is_read_of_nothing_is_nothing)
     GIVES(NULL, "mesh", ap_cost_explain_collective(NULL, AP_ALL_REDUCE, 0, 0, some, 0));
     GIVES(NULL, "buffer", ap_cost_explain_collective(some, AP_ALL_REDUCE, 0, 0, NULL, 0));
     LEAVES("mesh", ap_cost_mesh_allow_uneven(NULL));
-    GIVES(0, "mesh", ap_cost_op(NULL, AP_OP_EINSUM, 0, 0));
+    GIVES(0, "mesh", ap_cost_op(NULL, AP_OP_EINSUM, AP_DTYPE_F32, 0, 0));
     GIVES(NULL, "explanation", ap_explanation_text(NULL));
     GIVES(0, "notes", ap_frontend_notes_count(NULL));
     GIVES(NULL, "notes", ap_frontend_notes_get(NULL, 0, some));

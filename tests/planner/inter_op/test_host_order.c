@@ -88,7 +88,9 @@ END_TEST
 START_TEST(a_limit_takes_the_place_of_memory)
 {
     static const xm_curve_point_t curve[] = {{8, 1e-7}, {1 << 20, 1e-4}};
-    const xm_cluster_device_t devices[] = {{1e10, 1e9, 1e9}, {1e10, 2e9, 1e9}};
+    const xm_cluster_device_t devices[] = {
+        {.flops = 1e10, .memory_bytes = 1e9, .memory_bandwidth = 1e9},
+        {.flops = 1e10, .memory_bytes = 2e9, .memory_bandwidth = 1e9}};
     xm_cluster_profile_params_t params = XM_CLUSTER_PROFILE_PARAMS_INIT;
     xm_cluster_profile_t *profile;
     ap_host_orders_t *orders;
@@ -96,8 +98,8 @@ START_TEST(a_limit_takes_the_place_of_memory)
     params.name = params.provenance = "test";
     params.hosts = 2;
     params.devices_per_host = 1;
-    params.device_flops = 1e10;
-    params.device_memory_bytes = params.device_memory_bandwidth = params.nic_bandwidth = 1e9;
+    params.device.flops = 1e10;
+    params.device.memory_bytes = params.device.memory_bandwidth = params.nic_bandwidth = 1e9;
     params.host_device = devices;
     for (int link = 0; link < XM_LINK_CLASS_COUNT; ++link) {
         params.curve[link] = curve;

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "planner/intra_op/intra_op_private.h"
-#include "planner/solver/elimination.h"
+#include "tests/planner/solver/elimination/pairwise.h"
 #include "xm_test.h"
 
 typedef struct tables {

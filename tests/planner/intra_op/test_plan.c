@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Plans for whole graphs: known optima, memory over time, ZeRO and recomputation as answers. */
 #include "tests/planner/cost/profile_fixture.h"
+#include "tests/planner/intra_op/tables_fixture.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -132,7 +133,7 @@ static const struct {
 
 START_TEST(objectives_are_alpas)
 {
-    ap_shard_plan_t *none;
+    ap_intra_op_result_t eliminated;
     fixture_t f;
 
     set_up(&f, &goldens[_i].setting);
@@ -140,12 +141,9 @@ START_TEST(objectives_are_alpas)
     ck_assert_double_eq_tol(f.result->objective, goldens[_i].printed, 1e-4 * goldens[_i].printed);
     ck_assert(f.result->optimal);
     ck_assert_double_eq_tol(f.result->objective, f.result->bound, 1e-6 * goldens[_i].printed);
-    f.options.solver = AP_SHARD_DP;
-    solve(&f);
-    ck_assert_double_eq_tol(f.result->objective, goldens[_i].printed, 1e-4 * goldens[_i].printed);
+    free(tables_solve(f.problem, &eliminated));
+    ck_assert_double_eq_tol(eliminated.objective, goldens[_i].printed, 1e-4 * goldens[_i].printed);
     f.options.memory_limit = 1000e6;
-    ck_assert_int_eq(ap_shard_solve(f.problem, &f.options, &none), XM_ERR_UNSUPPORTED);
-    f.options.solver = AP_SHARD_CFN;
     solve(&f);
     ck_assert_double_eq_tol(f.result->objective, goldens[_i].printed, 1e-4 * goldens[_i].printed);
     tear_down(&f);
@@ -158,6 +156,7 @@ static const setting_t block = {"gpt-125m", 4,     0,   1,     2, {2, 2},
 /* Elimination and the network agree on a block of GPT; a limit that is no limit changes nothing. */
 START_TEST(elimination_agrees)
 {
+    ap_intra_op_result_t eliminated;
     double free_objective, limit;
     fixture_t f;
 
@@ -165,10 +164,8 @@ START_TEST(elimination_agrees)
     solve(&f);
     free_objective = f.result->objective;
     limit = f.result->peak;
-    f.options.solver = AP_SHARD_DP;
-    solve(&f);
-    ck_assert_double_eq_tol(f.result->objective, free_objective, 1e-6 * free_objective);
-    f.options.solver = AP_SHARD_CFN;
+    free(tables_solve(f.problem, &eliminated));
+    ck_assert_double_eq_tol(eliminated.objective, free_objective, 1e-6 * free_objective);
     f.options.memory_limit = limit; /* it fits already: nothing changes */
     solve(&f);
     ck_assert_double_le(f.result->objective, free_objective * (1 + 1e-6));
@@ -355,6 +352,43 @@ START_TEST(a_limit_forces_recomputation)
 }
 END_TEST
 
+/* With hardly any time there is a plan, under every limit above one that has one. */
+START_TEST(more_memory_never_loses_the_plan)
+{
+    static const char *const models[] = {"gpt-125m", "moe-380m", "wresnet-250m"};
+    setting_t s = {.model = models[_i],
+                   .batch = 8,
+                   .shape = {2, 4},
+                   .rank = 2,
+                   .uneven = true,
+                   .optimizer = AP_OPTIMIZER_ADAM};
+    bool found = false;
+    fixture_t f;
+
+    set_up(&f, &s);
+    f.options.seconds = 0.1;
+    f.options.recompute = true;
+    solve(&f);
+    f.options.memory_limit = 0.3 * f.result->peak;
+    for (int i = 0; i < 10; ++i, f.options.memory_limit *= 1.15) {
+        ap_shard_plan_t *plan = NULL;
+        double begin = xm_clock_seconds();
+        xm_status_t status = ap_shard_solve(f.problem, &f.options, &plan);
+
+        ck_assert(status == XM_OK || !found);
+        ck_assert(status == XM_OK || status == XM_ERR_TIMEOUT || status == XM_ERR_NO_SOLUTION);
+        ck_assert(xm_clock_seconds() - begin < 5);
+        found = status == XM_OK;
+        if (found) {
+            ck_assert_double_le(ap_shard_plan_result(plan)->peak, f.options.memory_limit);
+        }
+        ap_shard_plan_destroy(plan);
+    }
+    ck_assert(found);
+    tear_down(&f);
+}
+END_TEST
+
 /* Twelve layers as one problem of one layer: the cost is that of every layer for itself. */
 START_TEST(layers_alike_are_solved_once)
 {
@@ -423,6 +457,7 @@ int main(void)
     tcase_add_test(tcase, gradients_are_scattered_late_when_there_is_room);
     tcase_add_test(tcase, a_limit_forces_recomputation);
     tcase_add_test(tcase, layers_alike_are_solved_once);
+    tcase_add_loop_test(tcase, more_memory_never_loses_the_plan, 0, 3);
     tcase_add_loop_test(tcase, any_mesh_will_do, 0, 4);
     suite_add_tcase(suite, tcase);
     return xm_test_run(suite);

@@ -81,7 +81,7 @@ START_TEST(layers_stay_what_they_are)
     ap_graph_t *file, *forward, *layered, *fused, *training;
 
     ck_assert_xm_ok(ap_frontend_load(xm_test_source_path(files[_i]), &params, &file, NULL));
-    ck_assert_xm_ok(ap_forward_pass(file, &forward));
+    ck_assert_xm_ok(ap_forward_pass(file, &forward, NULL));
     ck_assert_xm_ok(ap_layering_apply(forward, &how, &layered, NULL));
     ck_assert_xm_ok(ap_elementwise_fuse(layered, &fused));
     check_layers(fused);

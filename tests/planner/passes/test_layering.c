@@ -19,7 +19,7 @@ static ap_graph_t *forward_of(const char *file)
 
     (void)snprintf(path, sizeof(path), "tests/fixtures/%s", file);
     ck_assert_xm_ok(ap_frontend_load(xm_test_source_path(path), &params, &graph, NULL));
-    ck_assert_xm_ok(ap_forward_pass(graph, &forward));
+    ck_assert_xm_ok(ap_forward_pass(graph, &forward, NULL));
     ap_graph_destroy(graph);
     return forward;
 }

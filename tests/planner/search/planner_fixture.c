@@ -17,9 +17,9 @@ static xm_cluster_profile_t *make_profile(int hosts, int devices, double memory,
     params.provenance = "assumed for tests";
     params.hosts = hosts;
     params.devices_per_host = devices;
-    params.device_flops = 5e10;
-    params.device_memory_bytes = memory;
-    params.device_memory_bandwidth = 1e10;
+    params.device.flops = 5e10;
+    params.device.memory_bytes = memory;
+    params.device.memory_bandwidth = 1e10;
     params.host_device = kinds;
     params.nic_bandwidth = 1e9;
     params.host_nic_bandwidth = nics;

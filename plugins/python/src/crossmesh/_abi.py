@@ -37,6 +37,7 @@ XM_ERR_TIMEOUT = -61
 XM_ERR_CANCELED = -62
 XM_ERR_INTERNAL = -80
 XM_ERR_CORRUPT = -81
+AP_MEMORY_RESERVE_DEFAULT = -1
 AP_MAX_RANK = 8
 AP_MAX_MESH_RANK = 3
 AP_SPEC_TEXT = 48
@@ -88,8 +89,7 @@ AP_OPTIMIZER_SGD = 0
 AP_OPTIMIZER_ADAM = 1
 AP_SHARD_CFN = 0
 AP_SHARD_CBC = 1
-AP_SHARD_DP = 2
-AP_SHARD_SOLVERS = 3
+AP_SHARD_SOLVERS = 2
 AP_EXPORT_JAX = 0
 AP_EXPORT_HLO = 1
 AP_EXPORT_TORCH = 2
@@ -212,6 +212,7 @@ class PlanOp(Base):
         ("rule", c_char_p),
         ("operands", c_char_p),
         ("results", c_char_p),
+        ("sums", c_char_p),
     ]
 
 
@@ -242,6 +243,7 @@ class PlanStage(Base):
         ("activation_bytes", c_double),
         ("work_bytes", c_double),
         ("in_flight", c_int),
+        ("repeated", c_double * 2),
         ("recompute", c_bool),
         ("layer_count", c_int),
         ("layers", POINTER(PlanLayers)),
@@ -341,6 +343,7 @@ class ApPlanInfo(Base):
         ("sum", c_double),
         ("bottleneck", c_double),
         ("optimiser", c_char_p),
+        ("memory_reserve", c_double),
     ]
 
 
@@ -392,10 +395,11 @@ class ShardingParams(Base):
         ("seed", c_uint64),
         ("progress", SHARDING_PARAMS_PROGRESS),
         ("progress_arg", c_void_p),
+        ("memory_reserve", c_double),
     ]
 
 
-ShardingParams.defaults = {"struct_size": ctypes.sizeof(ShardingParams), "solver": AP_SHARD_CFN, "seed": 1}
+ShardingParams.defaults = {"struct_size": ctypes.sizeof(ShardingParams), "solver": AP_SHARD_CFN, "seed": 1, "memory_reserve": AP_MEMORY_RESERVE_DEFAULT}
 
 
 class ShardResult(Base):
@@ -479,10 +483,11 @@ class PlannerParams(Base):
         ("margin", c_double),
         ("progress", PLANNER_PARAMS_PROGRESS),
         ("progress_arg", c_void_p),
+        ("memory_reserve", c_double),
     ]
 
 
-PlannerParams.defaults = {"struct_size": ctypes.sizeof(PlannerParams), "layering": Layering(), "recompute": AP_RECOMPUTE_AUTO}
+PlannerParams.defaults = {"struct_size": ctypes.sizeof(PlannerParams), "layering": Layering(), "recompute": AP_RECOMPUTE_AUTO, "memory_reserve": AP_MEMORY_RESERVE_DEFAULT}
 
 
 class PlannerInfo(Base):
@@ -914,7 +919,7 @@ AUTOPAR: dict[str, tuple[bool, Any, tuple[Any, ...]]] = {
     "ap_cost_mesh_allow_uneven": (False, None, (c_void_p,)),
     "ap_cost_mesh_destroy": (False, None, (c_void_p,)),
     "ap_cost_collective": (False, c_double, (c_void_p, c_int, c_int, c_double)),
-    "ap_cost_op": (False, c_double, (c_void_p, c_int, c_double, c_double)),
+    "ap_cost_op": (False, c_double, (c_void_p, c_int, c_int, c_double, c_double)),
     "ap_cost_explain_collective": (False, c_void_p, (c_void_p, c_int, c_int, c_double, c_char_p, c_size_t)),
     "ap_plan_load": (True, c_int, (c_char_p, POINTER(c_void_p))),
     "ap_plan_parse": (True, c_int, (c_char_p, c_char_p, c_size_t, POINTER(c_void_p))),

@@ -36,6 +36,7 @@ class Options:
     hosts: int | None = None
     devices_per_host: int | None = None
     memory_limit: float | None = None
+    memory_reserve: float | None = None
     schedule: str = "1f1b"
     time_limit: float = 0.0
 
@@ -113,6 +114,7 @@ class _Planning:
             min_stages=stages or 0,
             max_stages=stages or 0,
             memory_limit=asked.memory_limit or 0.0,
+            memory_reserve=_abi.AP_MEMORY_RESERVE_DEFAULT if asked.memory_reserve is None else asked.memory_reserve,
             recompute=_abi.AP_RECOMPUTE_OFF,
             schedule=asked.schedule.encode(),
             space=ctypes.pointer(space if space is not None else _space()),

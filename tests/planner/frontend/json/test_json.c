@@ -277,7 +277,7 @@ static const struct {
      "line 2, column 57: entry 1 of 'shape' is no integer in 1 to"},
     {HEAD "\"tensors\": [{\"name\": \"x\", \"kind\": \"input\",\n"
           "\"shape\": [4294967296, 4294967296]}], \"ops\": []}",
-     "line 3, column 10: 'shape' has more than 2^62 elements"},
+     "line 3, column 10: 'shape' has more than 2^48 elements"},
     {HEAD "\"tensors\": [{\"name\": \"x\", \"kind\": \"weight\", \"shape\": []}], \"ops\": []}",
      "unknown kind 'weight'"},
     {HEAD "\"tensors\": [{\"name\": \"x\", \"kind\": \"input\", \"shape\": [], \"dtype\": "
@@ -326,6 +326,9 @@ static const struct {
      "32 elements do not make 35"},
     {HEAD TENSORS "\"ops\": [{\"name\": \"a\", \"kind\": \"custom\", \"operands\": [\"x\"]}]}",
      "needs 'results'"},
+    {HEAD TENSORS "\"ops\": [{\"name\": \"a\", \"kind\": \"elementwise\", \"operands\": [\"x\"],\n"
+                  " \"repeat\": 0}]}",
+     "line 5, column 12: an operator runs at least once, not 0 times"},
     {HEAD TENSORS "\"ops\": [], \"loss\": {\"tensor\": \"x\"}}", "line 4, column 20: the loss 'x'"},
     {HEAD TENSORS "\"ops\": []}", "no operators"},
     {HEAD TENSORS "\"ops\": [{\"name\": \"a\", \"kind\": \"elementwise\", \"operands\": [\"x\"], "

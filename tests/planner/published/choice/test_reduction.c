@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "planner/published/choice/reduction.h"
+#include "tests/planner/published/choice/reduction.h"
 
 #include "tests/planner/published/choice_fixture.h"
 #include "planner/published/choice/ordering.h"

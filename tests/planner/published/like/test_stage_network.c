@@ -5,7 +5,7 @@
 
 #include "planner/frontend/zoo.h"
 #include "planner/published/choice/ordering.h"
-#include "planner/published/choice/reduction.h"
+#include "tests/planner/published/choice/reduction.h"
 #include "tests/planner/search/planner_fixture.h"
 #include "xm_test.h"
 

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "planner/solver/elimination/pairwise.h"
+#include "tests/planner/solver/elimination/pairwise.h"
 
 enum { MAX_NODES = 6, MAX_EDGES = 10, MAX_STRATEGIES = 4 };
 

@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "planner/solver/elimination/pairwise.h"
+#include "tests/planner/solver/elimination/pairwise.h"
 
 typedef struct ap_reduced_node {
     bool gone; /* merged into another */

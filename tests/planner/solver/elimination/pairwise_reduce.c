@@ -7,7 +7,7 @@
  * planner/solver/reduce.h does more of this for problems with usage over time.
  */
 
-#include "planner/solver/elimination/pairwise_reduce.h"
+#include "tests/planner/solver/elimination/pairwise_reduce.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
  * gives the same answer.
  */
 
-#include "planner/solver/elimination/pairwise.h"
+#include "tests/planner/solver/elimination/pairwise.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -14,8 +14,8 @@
 
 #include "comm/base.h"
 #include "planner/solver/elimination/elimination.h"
-#include "planner/solver/elimination/pairwise_bound.h"
-#include "planner/solver/elimination/pairwise_reduce.h"
+#include "tests/planner/solver/elimination/pairwise_bound.h"
+#include "tests/planner/solver/elimination/pairwise_reduce.h"
 
 /* Tables up to QUICK_CELLS are cheaper than a bound that might make them smaller. */
 enum { DEFAULT_MAX_CELLS = 4 << 20, QUICK_CELLS = 1 << 15 };

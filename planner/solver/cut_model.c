@@ -10,7 +10,7 @@
  * prices of 0 are a feasible corner to begin with.
  */
 
-#include "planner/intra_op/cut_model.h"
+#include "planner/solver/cut_model.h"
 
 #include <math.h>
 #include <stdbool.h>

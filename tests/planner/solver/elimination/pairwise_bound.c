@@ -7,7 +7,7 @@
  * leaves it reparametrised, so that elimination and ap_intra_op_fix() can go on with it.
  */
 
-#include "planner/solver/elimination/pairwise_bound.h"
+#include "tests/planner/solver/elimination/pairwise_bound.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * @file planner/published/choice/reduction.h
+ * @file tests/planner/published/choice/reduction.h
  * The assignment with the least seconds by shrinking the graph (OptCNN, Jia, ICML'18): a variable
  * between two others is *eliminated* into an edge that holds the least over its values, parallel
  * edges are merged into their sum, until nothing changes; what is left (two variables for chains

@@ -6,7 +6,7 @@
  */
 #pragma once
 
-#include "planner/solver/elimination/pairwise_reduce.h"
+#include "tests/planner/solver/elimination/pairwise_reduce.h"
 
 /*
  * Reparametrises `reduced`: costs move, the cost of every assignment stays. Writes an assignment

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdint.h>
 
-#include "planner/intra_op/cut_model.h"
+#include "planner/solver/cut_model.h"
 #include "tests/xm_test.h"
 
 enum { MODELS = 500, GRID = 9 };

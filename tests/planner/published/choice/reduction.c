@@ -7,7 +7,7 @@
  * well.
  */
 
-#include "planner/published/choice/reduction.h"
+#include "tests/planner/published/choice/reduction.h"
 
 #include <math.h>
 #include <stdlib.h>

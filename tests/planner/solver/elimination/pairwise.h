@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * @file planner/solver/elimination/pairwise.h
+ * @file tests/planner/solver/elimination/pairwise.h
  * Choosing one strategy per node so that node costs plus edge costs are smallest.
  *
  * The general form of the intra-operator problem without memory (Alpa, OSDI'22, section 4.2): node
