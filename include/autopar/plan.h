@@ -167,7 +167,7 @@ typedef struct {
      * one that comes next, …, each once; NULL: in their order. Ranks everywhere are those of the
      * cluster all the same. */
     const int *host_order;
-    double memory_limit; /**< bytes one device may use */
+    double memory_limit;   /**< bytes one device may use */
     double step;           /**< predicted seconds of one training step: the schedule simulated */
     double bound;          /**< no plan that was looked for has a step below; 0: not known */
     double sum;            /**< stages and boundaries once through */
