@@ -73,6 +73,7 @@ static bool fits_memory(const ap_inter_op_problem_t *problem, const ap_inter_op_
     return true;
 }
 
+/* How many devices a plan uses. */
 static int devices_of(const ap_inter_op_problem_t *problem, const ap_inter_op_stage_t *stages,
                       int count)
 {
@@ -145,6 +146,8 @@ typedef struct fronts {
     ap_inter_op_stage_t *stages; /* scratch */
 } fronts_t;
 
+/* Of fronts with equal bounds the older one comes first, so that the order depends on the tables
+ * alone. */
 static bool before(const fronts_t *fronts, int a, int b)
 {
     double left = fronts->front[a].bound, right = fronts->front[b].bound;

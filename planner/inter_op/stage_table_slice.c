@@ -249,6 +249,7 @@ static double judge(void *arg, const ap_inter_op_stage_t *stages, int count)
                                .stages = slicing->stages,
                                .stage_count = count,
                                .transfers = slicing->transfers};
+    /* What was not simulated is no plan. */
     double seconds = INFINITY;
     xm_status_t status = XM_OK;
 
