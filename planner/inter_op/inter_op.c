@@ -118,6 +118,7 @@ static bool try_limit(walk_t *walk, double limit, double *sum, double *period)
 static void walk_front(walk_t *walk)
 {
     static const double probes[] = {1.0, 1.01, 1.05, 1.2, 1.5};
+    enum { POINTS = 64 }; /* that the judge is shown */
     double rounds = (double)(walk->problem->micro_batches - 1);
     double m0, smallest_sum, sum, period, limit;
     ap_inter_op_start_t start;
@@ -148,8 +149,10 @@ static void walk_front(walk_t *walk)
     }
     /* With one micro-batch the period does not count, so the smallest sum was the answer. Else the
      * walk ends below m0, or where the sum is so large that m0 could not make up for it. */
-    while (rounds > 0.0 && limit >= m0 && !ap_inter_op_must_stop(&walk->judge) &&
-           try_limit(walk, limit, &sum, &period) && sum + rounds * m0 < goal(walk)) {
+    for (int point = 0; rounds > 0.0 && limit >= m0 && !ap_inter_op_must_stop(&walk->judge) &&
+                        (!walk->above || point < (int)POINTS) &&
+                        try_limit(walk, limit, &sum, &period) && sum + rounds * m0 < goal(walk);
+         ++point) {
         limit = walk->above ? period * (1.0 - SIMILAR) : nextafter(period, 0.0);
     }
 }
@@ -314,7 +317,7 @@ static xm_status_t search_above(walk_t *walk, ap_inter_op_space_t *space, bool l
     walk_front(walk);
     best->bound =
         fmax(best->bound, fmin(build.threshold, ap_inter_op_enumerate(&walk->judge, &walk->graph,
-                                                                      walk->problem->judgements)));
+                                                                      walk->problem->evaluations)));
     ap_inter_op_graph_free(&walk->graph);
     return walk->judge.status;
 }

@@ -100,7 +100,7 @@ typedef struct ap_inter_op_problem {
     /** What a plan really takes: of those near the smallest T the fastest is chosen. NULL: T. */
     ap_inter_op_judge_fn judge;
     void *judge_arg;
-    int judgements;                   /**< that may be made besides those of the best plans by T */
+    int evaluations;                  /**< that may be made besides those of the best plans by T */
     ap_inter_op_boundary_fn boundary; /**< NULL: transfers are free */
     /** Seconds that `boundary` is never below, quicker to have: `boundary` itself is then asked
      * only for what decides. NULL: for all that can matter. */

@@ -73,6 +73,7 @@ static bool fits_memory(const ap_inter_op_problem_t *problem, const ap_inter_op_
     return true;
 }
 
+/* How many devices a plan uses. */
 static int devices_of(const ap_inter_op_problem_t *problem, const ap_inter_op_stage_t *stages,
                       int count)
 {
@@ -145,6 +146,8 @@ typedef struct fronts {
     ap_inter_op_stage_t *stages; /* scratch */
 } fronts_t;
 
+/* Of fronts with equal bounds the older one comes first, so that the order depends on the tables
+ * alone. */
 static bool before(const fronts_t *fronts, int a, int b)
 {
     double left = fronts->front[a].bound, right = fronts->front[b].bound;
@@ -152,6 +155,7 @@ static bool before(const fronts_t *fronts, int a, int b)
     return left < right || (left == right && a < b);
 }
 
+/* Takes a front in. The caller has made room for it. */
 static void push(fronts_t *fronts, const front_t *front)
 {
     int at = fronts->waiting++;
@@ -164,6 +168,8 @@ static void push(fronts_t *fronts, const front_t *front)
     fronts->heap[at] = fronts->count++;
 }
 
+/* Takes the front with the least bound from the heap; it stays in the array, for others name it as
+ * their parent. */
 static int pop(fronts_t *fronts)
 {
     int top = fronts->heap[0], moved = fronts->heap[--fronts->waiting], at = 0;
@@ -183,6 +189,7 @@ static int pop(fronts_t *fronts)
     return top;
 }
 
+/* Makes room for so many more; false: no memory. What there is stays in any case. */
 static bool reserve(fronts_t *fronts, int more)
 {
     int capacity = 2 * (fronts->count + more);
@@ -300,7 +307,7 @@ static bool bound_rests(fronts_t *fronts)
  * stages are looked at. What is still waiting at the end bounds what was not looked at. */
 static double search(fronts_t *fronts, int budget)
 {
-    enum { MOST_FRONTS = 1 << 16 };
+    enum { MOST_FRONTS = 1 << 14 };
     ap_inter_op_judge_t *judge = fronts->judge;
     const ap_inter_op_graph_t *graph = fronts->graph;
 
@@ -334,6 +341,8 @@ static double search(fronts_t *fronts, int budget)
                                : judge->best->seconds;
 }
 
+/* A failure for want of memory bounds nothing, and is none for the caller: what was found before
+ * stays. */
 double ap_inter_op_enumerate(ap_inter_op_judge_t *judge, ap_inter_op_graph_t *graph, int budget)
 {
     fronts_t fronts = {.judge = judge, .graph = graph};

@@ -184,6 +184,7 @@ double ap_inter_op_relax_before(const ap_inter_op_space_t *space, bool use_max, 
     return least;
 }
 
+/* Nothing is left to pay where a plan may end, whichever devices it leaves. */
 void ap_inter_op_relax_end(const ap_inter_op_space_t *space, const ap_inter_op_band_t *band,
                            double *values)
 {

@@ -188,6 +188,8 @@ typedef struct slicing {
     ap_pipeline_transfer_t *transfers;
 } slicing_t;
 
+/* What passes from a stage to the next, priced as everywhere; the links are the caller's to free.
+ */
 static xm_status_t price_transfer(ap_stage_table_t *table, const ap_inter_op_stage_t *stages,
                                   int index, ap_pipeline_transfer_t *priced)
 {
@@ -218,6 +220,7 @@ static xm_status_t price_transfer(ap_stage_table_t *table, const ap_inter_op_sta
     return status;
 }
 
+/* The seconds of a stage as they were priced, not as a search counts them. */
 static void fill_stage(const ap_stage_table_t *table, const ap_inter_op_stage_t *stage,
                        ap_pipeline_stage_t *filled)
 {
@@ -246,6 +249,7 @@ static double judge(void *arg, const ap_inter_op_stage_t *stages, int count)
                                .stages = slicing->stages,
                                .stage_count = count,
                                .transfers = slicing->transfers};
+    /* What was not simulated is no plan. */
     double seconds = INFINITY;
     xm_status_t status = XM_OK;
 
@@ -272,9 +276,9 @@ static double judge(void *arg, const ap_inter_op_stage_t *stages, int count)
 
 /* Simulations of a search besides those of its best plans: so many that a long step takes no longer
  * than a short one. */
-static int judgements(const ap_stage_table_t *table)
+static int evaluations(const ap_stage_table_t *table)
 {
-    enum { PASSES = 1 << 18, MOST = 4096 };
+    enum { PASSES = 1 << 16, MOST = 4096 };
     int most = (int)(PASSES / ((int64_t)4 * table->params.micro_batches));
 
     return most < MOST ? most : MOST;
@@ -346,7 +350,7 @@ static xm_status_t prove(slicing_t *slicing, int min_stages, int max_stages,
     problem.min_stages = min_stages;
     problem.max_stages = max_stages;
     problem.worth = (result->stage_count > 0 ? result->seconds : table->beat) / slicing->share;
-    problem.judgements = judgements(table);
+    problem.evaluations = evaluations(table);
     status = run(slicing, &problem, &found);
     if (status == XM_ERR_TIMEOUT || (status == XM_ERR_NO_SOLUTION && result->stage_count > 0)) {
         status = XM_OK;
@@ -380,6 +384,7 @@ static xm_status_t outline(ap_stage_table_t *table, const double *cost, int min_
     return status;
 }
 
+/* The objective of the search that proposes, without transfers. */
 xm_status_t ap_stage_table_estimate(ap_stage_table_t *table, int min_stages, int max_stages,
                                     double *seconds)
 {
@@ -460,6 +465,8 @@ static xm_status_t reach_and_propose(slicing_t *slicing, int min_stages, int max
     }
 }
 
+/* Stages whose estimate is below the best step are priced before the second search, as far as they
+ * are not much above the objective: only then does its bound hold for them. */
 xm_status_t ap_stage_table_solve(ap_stage_table_t *table, int min_stages, int max_stages,
                                  ap_inter_op_result_t *result)
 {

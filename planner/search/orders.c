@@ -35,6 +35,7 @@ xm_status_t ap_planner_bound_orders(ap_planner_run_t *run, ap_planner_work_t *wo
             status = ap_planner_find_bounds(run, table, &bounds);
         }
         work->order_estimate[i] = bounds.objective;
+        work->order_bound[i] = bounds.step;
         least->objective = fmin(least->objective, bounds.objective);
         least->step = fmin(least->step, bounds.step);
     }
@@ -59,9 +60,10 @@ static double order_limit(const ap_planner_candidate_t *attempt)
 /* Plans with the hosts in an order if that may pay. XM_ERR_NO_SOLUTION says that it does not. */
 static xm_status_t try_order(ap_planner_candidate_t *attempt,
                              const ap_host_permutation_t *host_permutation, double estimate,
-                             bool *better)
+                             double *bound, bool *better)
 {
-    double limit = order_limit(attempt), bound;
+    double limit = order_limit(attempt), found = 0.0;
+    xm_status_t status;
 
     *better = false;
     if (AP_STAGE_TABLE_ESTIMATED * estimate >= limit) {
@@ -73,7 +75,9 @@ static xm_status_t try_order(ap_planner_candidate_t *attempt,
     ap_stage_table_arrange(attempt->one.table, host_permutation->classes,
                            host_permutation->cross_mesh);
     ap_stage_table_beat(attempt->one.table, limit < INFINITY ? limit : 0.0);
-    return ap_planner_slice(attempt, host_permutation, &bound, better);
+    status = ap_planner_slice(attempt, host_permutation, &found, better);
+    *bound = fmax(*bound, found);
+    return status;
 }
 
 /* An order of hosts that is a step away from another. */
@@ -156,6 +160,7 @@ static xm_status_t look_around(climb_t *climb)
 /* Plans with the neighbours in the order of their bounds, until one pays. */
 static xm_status_t take_step(climb_t *climb, bool *better)
 {
+    double proved = 0.0; /* of an order that is not one of the run's */
     xm_status_t status = XM_OK;
 
     *better = false;
@@ -174,7 +179,7 @@ static xm_status_t take_step(climb_t *climb, bool *better)
             break;
         }
         --climb->solves;
-        status = try_order(climb->attempt, &best->host_permutation, best->bound, better);
+        status = try_order(climb->attempt, &best->host_permutation, best->bound, &proved, better);
         status = status == XM_ERR_NO_SOLUTION ? XM_OK : status;
         if (*better) {
             memcpy(climb->here, best->host_permutation.order,
@@ -235,6 +240,7 @@ xm_status_t ap_planner_try_orders(ap_planner_candidate_t *attempt)
 {
     const ap_host_permutations_t *host_permutations = &attempt->run->host_permutations;
     const double *estimate = attempt->work->order_estimate;
+    double least = INFINITY;
     bool *done = calloc((size_t)host_permutations->count, sizeof(*done)), any = false;
     xm_status_t status = XM_OK;
 
@@ -250,9 +256,16 @@ xm_status_t ap_planner_try_orders(ap_planner_candidate_t *attempt)
             best = !done[i] && (best < 0 || estimate[i] < estimate[best]) ? i : best;
         }
         done[best] = true;
-        status = try_order(attempt, &host_permutations->items[best], estimate[best], &better);
+        status = try_order(attempt, &host_permutations->items[best], estimate[best],
+                           &attempt->work->order_bound[best], &better);
         any = any || status == XM_OK;
         status = status == XM_ERR_NO_SOLUTION ? XM_OK : status;
+    }
+    for (int i = 0; i < host_permutations->count; ++i) {
+        least = fmin(least, attempt->work->order_bound[i]);
+    }
+    if (attempt->stages == 0) { /* of all numbers of stages */
+        attempt->work->trial->bound = fmax(attempt->work->trial->bound, least);
     }
     if (status == XM_OK && any && !host_permutations->all) {
         status = climb(attempt);

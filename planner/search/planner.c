@@ -261,9 +261,12 @@ static xm_status_t open_work(ap_planner_run_t *run)
     for (int i = 0; i < run->result.trial_count; ++i) {
         run->work[i].trial = &run->result.trials[i];
         run->work[i].order_estimate =
-            orders > 0 ? calloc((size_t)orders, sizeof(*run->work[i].order_estimate)) : NULL;
+            orders > 0 ? calloc(2 * (size_t)orders, sizeof(*run->work[i].order_estimate)) : NULL;
         if (orders > 0 && run->work[i].order_estimate == NULL) {
             return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d orders of hosts", orders);
+        }
+        if (orders > 0) { /* they share a block */
+            run->work[i].order_bound = run->work[i].order_estimate + orders;
         }
     }
     return XM_OK;

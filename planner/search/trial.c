@@ -105,6 +105,9 @@ double ap_planner_cutoff(const ap_planner_run_t *run)
     return run->best * (1.0 + (run->params->margin > 0.0 ? run->params->margin : -WORTHWHILE));
 }
 
+/* What a plan may gain by another schedule of the kind that it was sliced for. */
+static const double RELATED = 0.05;
+
 static xm_status_t open_trial(ap_planner_run_t *run, const ap_planner_work_t *work, int stages,
                               ap_planner_case_t *one)
 {
@@ -196,8 +199,9 @@ static xm_status_t solve_once(ap_planner_run_t *run, ap_planner_work_t *work, in
     if (run->host_permutations.count > 0) {
         status = ap_planner_try_orders(&attempt);
     } else {
-        if (run->best < INFINITY && !run->automatic) {
-            ap_stage_table_beat(attempt.one.table, fmax(run->best, ap_planner_cutoff(run)));
+        if (run->best < INFINITY) {
+            ap_stage_table_beat(attempt.one.table, fmax(run->best, ap_planner_cutoff(run)) *
+                                                       (run->automatic ? 1.0 + RELATED : 1.0));
         }
         status = ap_planner_slice(&attempt, NULL, &bound, &better);
         if (stages == 0 && (status == XM_OK || status == XM_ERR_NO_SOLUTION)) {

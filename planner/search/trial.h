@@ -15,6 +15,7 @@ typedef struct ap_planner_work {
     bool bounded;
     double estimate;        /* of the step: as the search counts, boundaries for free */
     double *order_estimate; /* of the objective with the hosts in each order of the run, or NULL */
+    double *order_bound;    /* of the step, likewise */
     ap_plan_t *plan;        /* of this batch, or NULL */
     int64_t priced;
     bool refused; /* its plan does not fit under its schedule */

@@ -94,6 +94,77 @@ static void check_passing(const ap_plan_t *plan, const ap_graph_t *graph)
     }
 }
 
+/* Every schedule that plans, on every profile: the step is that of the plan simulated anew. */
+START_TEST(steps_are_simulated_on_all_profiles)
+{
+    static const char *const profiles[] = {"fast-links-4x4", "gigabit-links-4x4", "lab-2x4",
+                                           "p3-16xlarge-8x8", "slow-links-4x4"};
+    static const char *const schedules[] = {"1f1b",  "gpipe", "eager-1f1b",   "eager-1f1b-w",
+                                            "zb-h1", "zb-h2", "pipedream-2bw"};
+    static const int64_t counts[] = {8};
+
+    for (size_t p = 0; p < sizeof(profiles) / sizeof(profiles[0]); ++p) {
+        xm_cluster_profile_t *profile;
+        char path[96];
+
+        (void)snprintf(path, sizeof(path), "tests/fixtures/profiles/%s.json", profiles[p]);
+        ck_assert_xm_ok(xm_cluster_profile_load(xm_test_source_path(path), &profile));
+        for (size_t i = 0; i < sizeof(schedules) / sizeof(schedules[0]); ++i) {
+            ap_planner_params_t params = params_of(profile);
+            ap_planner_result_t result;
+
+            params.layers = 6;
+            params.schedule = schedules[i];
+            params.micro_batches = counts;
+            ck_assert_xm_ok(ap_planner_run(&params, &result));
+            check_step(result.plan);
+            ap_planner_result_clear(&result);
+        }
+        xm_cluster_profile_destroy(profile);
+    }
+}
+END_TEST
+
+/* Where transfers take as long as stages and windows are small, they do not hide; 6.731 s is a plan
+ * that was found by trying. */
+START_TEST(transfers_that_do_not_hide_are_counted)
+{
+    ap_planner_params_t params = AP_PLANNER_PARAMS_INIT;
+    xm_cluster_profile_t *profile;
+    ap_planner_result_t result;
+
+    ck_assert_xm_ok(xm_cluster_profile_load(
+        xm_test_source_path("tests/fixtures/profiles/gigabit-links-4x4.json"), &profile));
+    params.model = "gpt-350m";
+    params.profile = profile;
+    params.global_batch = 128;
+    ck_assert_xm_ok(ap_planner_run(&params, &result));
+    check_step(result.plan);
+    ck_assert_double_le(ap_plan_info(result.plan)->step, 6.74);
+    ap_planner_result_clear(&result);
+    xm_cluster_profile_destroy(profile);
+}
+END_TEST
+
+/* A host more never makes the step longer: it may be left out. */
+START_TEST(a_host_more_is_no_harm)
+{
+    xm_cluster_profile_t *healthy = planner_fixture_profile(2, 4, 64e9);
+    xm_cluster_profile_t *bad = planner_fixture_profile(3, 4, 64e9);
+    ap_planner_params_t params = params_of(healthy);
+    ap_planner_result_t without, with;
+
+    ck_assert_xm_ok(ap_planner_run(&params, &without));
+    params.profile = bad;
+    ck_assert_xm_ok(ap_planner_run(&params, &with));
+    ck_assert_double_le(ap_plan_info(with.plan)->step, ap_plan_info(without.plan)->step * 1.001);
+    ap_planner_result_clear(&with);
+    ap_planner_result_clear(&without);
+    xm_cluster_profile_destroy(bad);
+    xm_cluster_profile_destroy(healthy);
+}
+END_TEST
+
 START_TEST(plans_add_up_for_every_number_of_stages)
 {
     xm_cluster_profile_t *profile = planner_fixture_profile(2, 4, 64e9);
@@ -693,6 +764,9 @@ int main(void)
     TCase *tcase = tcase_create("all");
 
     tcase_set_timeout(tcase, 100);
+    tcase_add_test(tcase, steps_are_simulated_on_all_profiles);
+    tcase_add_test(tcase, transfers_that_do_not_hide_are_counted);
+    tcase_add_test(tcase, a_host_more_is_no_harm);
     tcase_add_test(tcase, plans_add_up_for_every_number_of_stages);
     tcase_add_test(tcase, stages_pay_for_weights_that_they_share);
     tcase_add_test(tcase, a_u_net_is_cut_anywhere);
