@@ -6,7 +6,7 @@
 
 Each model is lowered by JAX, sharded by autopar, exported, compiled by XLA for 8 CPU devices with
 the exported shardings, and run. What is compared, by which rules, is told in docs/xla-agreement.md.
-Needs JAX (`bench/xla_requirements.txt`). Exit status 1: something disagrees.
+Needs the JAX of `packaging/python-packages.txt`. Exit status 1: something disagrees.
 """
 import argparse
 import collections

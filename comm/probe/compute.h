@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "comm/profile.h"
+
 /** Digest of this machine's boot id: equal for all processes of a machine. */
 uint64_t xm_probe_machine(void);
 
@@ -18,7 +20,14 @@ uint64_t xm_probe_machine(void);
  */
 double xm_probe_flops(double seconds);
 
-/** What the loop above is made of on this CPU, e.g. "AVX2 multiply-add". */
+/**
+ * The same in numbers of 16 bits, XM_NUMBER_BFLOAT16 or XM_NUMBER_FLOAT16: products of the type
+ * where the CPU has them, of numbers widened to 32 bits where it has not. 0: neither is known for
+ * this kind of CPU.
+ */
+double xm_probe_half_flops(xm_number_t number, double seconds);
+
+/** What the first loop above is made of on this CPU, e.g. "AVX2 multiply-add". */
 const char *xm_probe_flops_kind(void);
 
 /** Copies @p bytes from @p from to @p to for about @p seconds; returns bytes read plus written per

@@ -177,6 +177,8 @@ static xm_status_t measure_device(xm_probe_t *probe)
     status = xm_probe_enter(probe, "FLOP/s", 0, 0.1);
     if (status == XM_OK) {
         own.flops = xm_probe_flops(compute_seconds);
+        own.bfloat16_flops = xm_probe_half_flops(XM_NUMBER_BFLOAT16, compute_seconds);
+        own.float16_flops = xm_probe_half_flops(XM_NUMBER_FLOAT16, compute_seconds);
         status = xm_probe_enter(probe, "memory bandwidth", 0.1, 0.2);
     }
     if (status == XM_OK) {

@@ -99,6 +99,11 @@ static xm_status_t set_devices(const xm_probe_summary_t *summary,
         return xm_error_set(XM_ERR_NO_MEMORY, "probe: out of memory");
     }
     params->device.flops = median_of(summary, values, offsetof(xm_probe_device_t, flops));
+    params->device.number_flops[XM_NUMBER_FLOAT32] = params->device.flops;
+    params->device.number_flops[XM_NUMBER_BFLOAT16] =
+        median_of(summary, values, offsetof(xm_probe_device_t, bfloat16_flops));
+    params->device.number_flops[XM_NUMBER_FLOAT16] =
+        median_of(summary, values, offsetof(xm_probe_device_t, float16_flops));
     params->device.memory_bandwidth =
         median_of(summary, values, offsetof(xm_probe_device_t, copy_bandwidth));
     free(values);

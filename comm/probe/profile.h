@@ -10,6 +10,8 @@
 /** What a rank has measured by itself. */
 typedef struct xm_probe_device {
     double flops;          /**< FLOP/s with all ranks computing */
+    double bfloat16_flops; /**< the same in 16 bits; 0: not measured */
+    double float16_flops;
     double copy_bandwidth; /**< bytes/s read plus written with all ranks copying */
     double host_memory;    /**< bytes of physical memory */
     double machine;        /**< digest of the machine's boot id: equal on one machine */

@@ -140,6 +140,15 @@ static void add_rates(xm_profile_compare_t *compare, const xm_cluster_profile_t 
 
     add(compare, false, xm_cluster_profile_device_flops(before),
         xm_cluster_profile_device_flops(after), unknown, "device FLOP/s");
+    for (int n = 0; n < XM_NUMBER_COUNT; ++n) {
+        xm_cluster_device_t old = xm_cluster_profile_device(before);
+        xm_cluster_device_t new = xm_cluster_profile_device(after);
+
+        if (old.number_flops[n] > 0 && new.number_flops[n] > 0) {
+            add(compare, false, old.number_flops[n], new.number_flops[n], unknown,
+                "device FLOP/s in %s", xm_number_name((xm_number_t)n));
+        }
+    }
     add(compare, false, xm_cluster_profile_device_memory_bandwidth(before),
         xm_cluster_profile_device_memory_bandwidth(after), unknown, "device memory B/s");
     add(compare, false, xm_cluster_profile_host_fabric(before),

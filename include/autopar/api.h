@@ -44,6 +44,9 @@
 extern "C" {
 #endif
 
+/** Planners leave free of a device's memory what its runtime needs (docs/planner.md). */
+enum { AP_MEMORY_RESERVE_DEFAULT = -1 };
+
 /** The sentence of the last failure of this library on this thread; "" when there was none. It is
  * valid until the next failure on the thread. */
 XM_API const char *ap_last_error(void);

@@ -8,7 +8,8 @@
  * which validates it and makes it immutable. A forward graph holds the forward pass of one
  * micro-batch; ap_frontend_train() (frontend.h) adds the backward and update phases.
  *
- * Between layer k and k+1 exactly one activation may pass (the *boundary* tensor); inputs of the
+ * Between layer k and k+1 at least one activation passes: the *boundary* tensor, and others that
+ * skip layers, as in a U-Net, or an encoder's output for every block of the decoder; inputs of the
  * data set and parameters are not boundaries.
  *
  * What an operator does is told by a *rule*, as in einsum: "bsh,hf->bsf" says that dimension 2 of
@@ -185,7 +186,7 @@ XM_API xm_status_t ap_graph_set_loss(ap_graph_t *graph, int tensor, bool is_grad
 
 /**
  * Validates and freezes the graph. Refused, naming operator and layer: forward layers that do not
- * ascend from 0 without a gap, a cut that more or fewer than one activation crosses, a graph
+ * ascend from 0 without a gap, a cut that no activation crosses, a graph
  * without operators.
  */
 XM_API xm_status_t ap_graph_finish(ap_graph_t *graph);
@@ -203,10 +204,10 @@ XM_API void ap_graph_destroy(ap_graph_t *graph);
 enum { AP_LAYERING_AUTOMATIC = -1 };
 
 /**
- * How a forward graph gets its layers, which pipeline stages are made of. Between two layers one
- * tensor may pass, so layers begin only where one does. Where of these they begin is told (marks, a
- * pattern), or found: a number of layers of nearly equal FLOPs, or automatically, so that repeated
- * blocks become layers.
+ * How a forward graph gets its layers, which pipeline stages are made of. Layers begin where one
+ * tensor passes, and where that leaves more than half of the work in one part, also where several
+ * do. Where of these they begin is told (marks, a pattern, anywhere that tensors pass), or found: a
+ * number of layers of nearly equal FLOPs, or automatically, so that repeated blocks become layers.
  */
 typedef struct ap_layering {
     size_t struct_size;
@@ -218,18 +219,19 @@ typedef struct ap_layering {
     /** Names or labels of operators that layers begin with; NULL: none are given. */
     const char *const *marks;
     size_t mark_count;
+    bool one_tensor; /**< only where one tensor passes, for those who move no more */
 } ap_layering_t;
 
 #define AP_LAYERING_INIT                                                                           \
     {                                                                                              \
-        sizeof(ap_layering_t), 0, NULL, NULL, 0                                                    \
+        sizeof(ap_layering_t), 0, NULL, NULL, 0, false                                             \
     }
 
 /**
  * Makes a finished graph with layers of a finished forward graph that names its loss; layers that
  * it has are forgotten. XM_ERR_NO_SOLUTION: the model has fewer places to cut, or a mark stands
- * where not one tensor passes; XM_ERR_INVALID_ARGUMENT: a pattern that is none, a mark of no
- * operator.
+ * where no tensor passes, or not one if that is asked for; XM_ERR_INVALID_ARGUMENT: a pattern that
+ * is none, a mark of no operator.
  */
 XM_API xm_status_t ap_graph_make_layers(const ap_graph_t *forward, const ap_layering_t *how,
                                         ap_graph_t **layered);

@@ -54,6 +54,9 @@ typedef struct ap_plan_op {
     const char *rule;     /**< factors, e.g. "bsh,hf->bsf" */
     const char *operands; /**< specs, comma-separated, e.g. "S0RR,RS1" */
     const char *results;
+    /** how what is partial over several axes is summed, by the rule's term, e.g.
+     * "1: reduce-scatter 1, all-reduce 0, all-gather 1"; "" where one all-reduce does */
+    const char *sums;
 } ap_plan_op_t;
 
 /** Consecutive layers of a stage whose operators are all sharded alike. */
@@ -77,8 +80,9 @@ typedef struct {
     double activation_bytes;     /**< of one device and one micro-batch in flight */
     double work_bytes;           /**< temporaries of the largest layer */
     int in_flight;               /**< micro-batches whose activations live at once */
-    bool recompute;  /**< layers keep their input only and run their forward pass again */
-    int layer_count; /**< groups in `layers` */
+    double repeated[2]; /**< per mesh axis: share of the FLOPs that its devices all perform alike */
+    bool recompute;     /**< layers keep their input only and run their forward pass again */
+    int layer_count;    /**< groups in `layers` */
     const ap_plan_layers_t *layers;
 } ap_plan_stage_t;
 
@@ -173,6 +177,7 @@ typedef struct {
     double sum;            /**< stages and boundaries once through */
     double bottleneck;     /**< largest stage or boundary */
     const char *optimiser; /**< how the plan was found, one line */
+    double memory_reserve; /**< bytes of a device that are left free for its runtime */
 } ap_plan_info_t;
 
 /** Reads a file. Errors name the file, and the line and column or the place in the document. */

@@ -116,8 +116,8 @@ typedef struct ap_planner_params {
     int layers;           /**< built-in language models: blocks, 0 = the model's own */
     int64_t global_batch; /**< samples of one step; 0 means 1024, or near that for a file */
     /** Numbers of micro-batches to try, each a divisor of the batch; NULL means the powers of two
-     *  from 1 to 1024 that divide it. A file holds one micro-batch of its own size (the dimension
-     * its inputs start with), so there is one number, which the batch and this must agree on. */
+     *  from 1 to 1024 that divide it. A file of which the samples (the dimension that its inputs
+     * start with) cannot be followed has one number, which the batch and this must agree on. */
     const int64_t *micro_batches;
     size_t micro_batch_count;
     int min_stages, max_stages; /**< 0: no limit */
@@ -152,13 +152,17 @@ typedef struct ap_planner_params {
     /** Progress report, may be NULL: fraction done in [0, 1] and what is planned now. */
     void (*progress)(void *arg, double fraction, const char *what);
     void *progress_arg;
+    /** What plans leave free of a device's memory for its context, for communication and for
+     * fragmentation: bytes, or below 1 a part. AP_MEMORY_RESERVE_DEFAULT: what runtimes need, of
+     * the profile's memory; nothing of a `memory_limit`. */
+    double memory_reserve;
 } ap_planner_params_t;
 
 #define AP_PLANNER_PARAMS_INIT                                                                     \
     {                                                                                              \
         sizeof(ap_planner_params_t), NULL, NULL, AP_LAYERING_INIT, NULL, 0, NULL, 0, 0, NULL, 0,   \
             0, 0, 0, AP_RECOMPUTE_AUTO, NULL, false, NULL, false, false, false, NULL, 0, 0, 0,     \
-            NULL, NULL                                                                             \
+            NULL, NULL, AP_MEMORY_RESERVE_DEFAULT                                                  \
     }
 
 /** How a search went. Filled in as far as the caller's `struct_size` reaches. */

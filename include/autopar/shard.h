@@ -60,11 +60,12 @@ typedef struct ap_sharding_params {
     size_t struct_size;
     const ap_graph_t *graph; /**< finished; usually the training step */
     const ap_cost_mesh_t *mesh;
-    int micro_batches;   /**< of a step: what happens once a step is divided by it; 0 = 1 */
-    double memory_limit; /**< bytes per device; 0 = none */
-    double state_bytes;  /**< of an optimizer that the graph does not have, per parameter element */
-    bool recompute;      /**< tensors of the forward pass may be computed a second time */
-    bool every_layer;    /**< layers of one structure may get different plans */
+    int micro_batches; /**< of a step: what happens once a step is divided by it; 0 = 1 */
+    double
+        memory_limit; /**< bytes per device; 0: what the profile's devices have, if there is one */
+    double state_bytes; /**< of an optimizer that the graph does not have, per parameter element */
+    bool recompute;     /**< tensors of the forward pass may be computed a second time */
+    bool every_layer;   /**< layers of one structure may get different plans */
     ap_shard_solver_t solver;
     double time_limit; /**< seconds of the solver, kept to; 0 = 1, or up to 60 until there is one */
     int threads;       /**< 0 = one per core */
@@ -73,12 +74,15 @@ typedef struct ap_sharding_params {
      * now. May be NULL. */
     void (*progress)(void *arg, double fraction, const char *what);
     void *progress_arg;
+    /** What the plan leaves free of a device's memory: bytes, or below 1 a part, as in planner.h.
+     */
+    double memory_reserve;
 } ap_sharding_params_t;
 
 #define AP_SHARDING_PARAMS_INIT                                                                    \
     {                                                                                              \
         sizeof(ap_sharding_params_t), NULL, NULL, 0, 0, 0, false, false, AP_SHARD_CFN, 0, 0, 1,    \
-            NULL, NULL                                                                             \
+            NULL, NULL, AP_MEMORY_RESERVE_DEFAULT                                                  \
     }
 
 typedef struct ap_shard_result {

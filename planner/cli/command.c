@@ -132,6 +132,30 @@ static xm_status_t parse_stages(const char *text, int *minimum, int *maximum)
                                       "--stages: %s is not a range from low to high", text);
 }
 
+/* A part is below 1 in the parameters, and bytes are whole numbers. */
+xm_status_t ap_command_parse_reserve(const char *text, double *reserve)
+{
+    static const char what[] = "--memory-reserve";
+    size_t length = text != NULL ? strlen(text) : 0;
+    char number[32];
+    uint64_t bytes;
+    xm_status_t status;
+
+    *reserve = AP_MEMORY_RESERVE_DEFAULT;
+    if (text == NULL) {
+        return XM_OK;
+    }
+    if (length > 1 && length < sizeof(number) && text[length - 1] == '%') {
+        (void)snprintf(number, sizeof(number), "%.*s", (int)length - 1, text);
+        status = xm_text_parse_double(what, number, 0, 99, reserve);
+        *reserve *= 0.01;
+        return status;
+    }
+    status = xm_text_parse_bytes(what, text, &bytes);
+    *reserve = (double)bytes;
+    return status;
+}
+
 /* A limit of 0 bytes is refused here: inside the planner 0 means that the profile says how much
  * there is. */
 xm_status_t ap_command_search_params(const ap_command_search_t *search, int64_t *micro_batches,
@@ -151,7 +175,8 @@ xm_status_t ap_command_search_params(const ap_command_search_t *search, int64_t 
     params->memory_limit =
         search->memory_limit == AP_COMMAND_NOT_GIVEN ? 0.0 : (double)search->memory_limit;
     params->recompute = (ap_recompute_t)search->recompute;
-    if (search->micro_batches != NULL) {
+    status = ap_command_parse_reserve(search->memory_reserve, &params->memory_reserve);
+    if (status == XM_OK && search->micro_batches != NULL) {
         params->micro_batches = micro_batches;
         status = ap_command_parse_list("--micro-batches", search->micro_batches, micro_batches,
                                        capacity, &params->micro_batch_count);

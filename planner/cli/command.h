@@ -46,6 +46,7 @@ typedef struct ap_command_search {
     const char *model, *cluster, *micro_batches, *stages;
     int hosts, devices_per_host, global_batch, recompute;
     uint64_t memory_limit;
+    const char *memory_reserve;
 } ap_command_search_t;
 
 /** Value of a --memory-limit that was not given. */
@@ -56,6 +57,11 @@ typedef struct ap_command_search {
     {                                                                                              \
         __VA_ARGS__                                                                                \
     }
+#define AP_COMMAND_MEMORY_RESERVE(text)                                                            \
+    AP_COMMAND_ROW(                                                                                \
+        "memory-reserve", 0, XM_CLI_STRING, text, "BYTES|PART%", 0, 0,                             \
+        "Memory of a device that plans leave free, e.g. 4GiB or 10%; 0: none (default:\n"          \
+        "for context, communication and fragmentation; nothing of a --memory-limit).")
 #define AP_COMMAND_SEARCH_OPTIONS(o)                                                               \
     AP_COMMAND_ROW("cluster", 0, XM_CLI_STRING, &(o)->cluster, "FILE", 0, 0,                       \
                    "Cluster profile, as autopar probe writes it."),                                \
@@ -70,8 +76,10 @@ typedef struct ap_command_search {
             "Numbers of micro-batches to try, e.g. 16,32 (default: powers of two to 1024)."),      \
         AP_COMMAND_ROW("stages", 0, XM_CLI_STRING, &(o)->stages, "MIN-MAX", 0, 0,                  \
                        "Number of pipeline stages, e.g. 2 or 2-4 (default: any)."),                \
-        AP_COMMAND_ROW("memory-limit", 0, XM_CLI_BYTES, &(o)->memory_limit, "BYTES", 0, 0,         \
-                       "Memory of one device, e.g. 16GiB (default: the profile's)."),              \
+        AP_COMMAND_ROW(                                                                            \
+            "memory-limit", 0, XM_CLI_BYTES, &(o)->memory_limit, "BYTES", 0, 0,                    \
+            "Memory of one device that a plan may use, e.g. 16GiB (default: the profile's)."),     \
+        AP_COMMAND_MEMORY_RESERVE(&(o)->memory_reserve),                                           \
         AP_COMMAND_ROW(                                                                            \
             "recompute", 0, XM_CLI_CHOICE, &(o)->recompute, "auto|off|on|uniform", 0, 0,           \
             "Run the forward pass of layers again in the backward pass: auto lets each stage\n"    \
@@ -83,6 +91,9 @@ typedef struct ap_command_search {
  */
 xm_status_t ap_command_search_params(const ap_command_search_t *search, int64_t *micro_batches,
                                      size_t capacity, ap_planner_params_t *params);
+
+/** Reads "4GiB" or "10%" as the parameters of planners have it; NULL: the default. */
+xm_status_t ap_command_parse_reserve(const char *text, double *reserve);
 
 /** Prints a text, which it frees. NULL means that memory was short for @p what. */
 xm_status_t ap_command_print_text(char *text, const char *what);

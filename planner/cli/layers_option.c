@@ -25,6 +25,7 @@ static xm_status_t read_file(const char *path, char **text)
     FILE *file = fopen(path, "re");
     char *bytes;
     size_t size;
+    bool more;
 
     if (file == NULL) {
         return xm_error_set(XM_ERR_NOT_FOUND,
@@ -38,7 +39,13 @@ static xm_status_t read_file(const char *path, char **text)
     }
     size = fread(bytes, 1, MOST_BYTES, file);
     bytes[size] = '\0';
+    more = fgetc(file) != EOF;
     (void)fclose(file);
+    if (more) {
+        free(bytes);
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--layers %s: more than %d MiB", path,
+                            MOST_BYTES >> 20);
+    }
     *text = bytes;
     return XM_OK;
 }

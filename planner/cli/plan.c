@@ -51,6 +51,9 @@ static void print_model(const char *path, const ap_planner_model_t *model)
         model->own_layers ? " of its own" : "", layering->distinct,
         xm_text_format_bytes((uint64_t)layering->largest_bytes, bytes, sizeof(bytes)),
         layering->imbalance);
+    if (model->fixed[0] != '\0') {
+        (void)printf("# micro-batches of the file's own size only: %s\n", model->fixed);
+    }
 }
 
 /* Says what becomes of activation checkpointing that the file's step has. A stage recomputes whole
@@ -68,6 +71,21 @@ static void print_again(const plan_options_t *o, const ap_planner_model_t *model
         : ap_planner_model_recomputes(model)
             ? "kept, layers keep their input only; --recompute off plans without it"
             : "replaced, each stage recomputes its layers or keeps all");
+}
+
+/* Says in what else the plan's step differs from the file's. */
+static void print_step(const plan_options_t *o, const ap_planner_model_t *model)
+{
+    print_again(o, model);
+    if (model->step.update > 0.01) {
+        (void)printf("# the optimizer's own products, %.0f %% of the FLOPs of all products of the "
+                     "file's step, are left out: it counts as Adam\n",
+                     100.0 * model->step.update);
+    }
+    if (model->step.untrained > 0) {
+        (void)printf("# %d weights that the file's step gives back as they were count as trained\n",
+                     model->step.untrained);
+    }
 }
 
 /* Says how far the search over the orders of hosts went, so that nobody takes the best of some
@@ -213,7 +231,7 @@ static xm_status_t plan_and_write(const plan_options_t *o, ap_planner_params_t *
     }
     if (status == XM_OK && result.read.graph != NULL && !o->json) {
         print_model(o->search.model, &result.read);
-        print_again(o, &result.read);
+        print_step(o, &result.read);
     }
     if (status == XM_OK && o->planner == NULL && o->like == NULL && !o->json) {
         print_orders(&result);
@@ -253,11 +271,11 @@ static xm_status_t search(const plan_options_t *o)
 static xm_status_t run_like(const xm_cli_t *cli, const plan_options_t *o)
 {
     static const char *const ours[] = {
-        "model",        "cluster",         "hosts",         "devices-per-host",
-        "global-batch", "stages",          "schedule",      "recompute",
-        "plot",         "layers",          "layer-pattern", "dim",
-        "planner",      "overlap",         "submeshes",     "no-cross-mesh",
-        "time-limit",   "keep-host-order", "all-devices"};
+        "model",        "cluster",         "hosts",          "devices-per-host",
+        "global-batch", "stages",          "schedule",       "recompute",
+        "plot",         "layers",          "layer-pattern",  "dim",
+        "planner",      "overlap",         "submeshes",      "no-cross-mesh",
+        "time-limit",   "keep-host-order", "memory-reserve", "all-devices"};
     ap_plan_like_t like = {.planner = o->like,
                            .input = ap_command_argument(cli, 0),
                            .devices = o->devices,

@@ -105,6 +105,19 @@ static void print_collectives(const xm_cluster_profile_t *profile)
     }
 }
 
+/* A type without a rate of its own counts with that of the device, which has its line. */
+static void print_number_rates(const xm_cluster_profile_t *profile)
+{
+    xm_cluster_device_t device = xm_cluster_profile_device(profile);
+
+    for (int n = 0; n < XM_NUMBER_COUNT; ++n) {
+        if (device.number_flops[n] > 0) {
+            (void)printf("  device in %-8s %.3f GFLOP/s\n", xm_number_name((xm_number_t)n),
+                         1e-9 * device.number_flops[n]);
+        }
+    }
+}
+
 static void print_table(const xm_cluster_profile_t *profile)
 {
     char text[TEXT];
@@ -114,6 +127,7 @@ static void print_table(const xm_cluster_profile_t *profile)
                  xm_cluster_profile_provenance(profile));
     print_links(profile);
     print_nics(profile);
+    print_number_rates(profile);
     (void)printf("  device %.3f GFLOP/s, memory %.3f GB/s, %s\n",
                  1e-9 * xm_cluster_profile_device_flops(profile),
                  1e-9 * xm_cluster_profile_device_memory_bandwidth(profile),

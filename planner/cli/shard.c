@@ -33,6 +33,7 @@ typedef struct shard_options {
     int cost_model, batch, hidden, hosts, micro_batches, optimizer, solver, threads, seed;
     double time_limit, overlap;
     uint64_t memory_limit;
+    const char *memory_reserve;
     xm_cli_list_t dims;
     bool force_data_parallel, even, every_layer, no_recompute, json;
     ap_shard_files_t files;
@@ -171,9 +172,23 @@ static xm_status_t make_cost_model(const shard_options_t *o, const shard_mesh_t 
 
 /* Gives out everything that is said about a plan. All of it is computed before the first line is
  * printed, so that a lack of memory leaves no half report; files come last. */
+/* What the plan was allowed to use, where anything says so. */
+static void print_budget(const ap_shard_problem_t *problem, const ap_memory_budget_t *budget)
+{
+    double has = ap_cost_mesh_memory(ap_shard_problem_params(problem)->mesh);
+    char text[AP_MEMORY_BUDGET_TEXT];
+
+    if (has > 0 || budget->limit > 0) {
+        (void)printf("memory: %s\n", ap_memory_budget_format(ap_memory_budget_usable(budget, has),
+                                                             ap_memory_budget_reserve(budget, has),
+                                                             text, sizeof(text)));
+    }
+}
+
 static xm_status_t put_out(const shard_options_t *o, const char *name, const ap_graph_t *graph,
                            const ap_shard_problem_t *problem, const ap_shard_plan_t *plan,
-                           const ap_frontend_notes_t *notes, bool seconds)
+                           const ap_frontend_notes_t *notes, const ap_memory_budget_t *budget,
+                           bool seconds)
 {
     ap_shard_solution_t *solution = NULL;
     ap_shard_report_t *report = NULL;
@@ -194,6 +209,7 @@ static xm_status_t put_out(const shard_options_t *o, const char *name, const ap_
         status = status == XM_OK ? ap_shard_print_json(graph, problem, plan, notes, more) : status;
     } else if (status == XM_OK) {
         ap_shard_print(graph, problem, plan, notes, seconds);
+        print_budget(problem, budget);
         ap_shard_report_print(report, seconds);
     }
     if (status == XM_OK) {
@@ -225,14 +241,17 @@ static xm_status_t solve(const shard_options_t *o, const char *name, const ap_gr
     if (o->memory_limit == 0) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--memory-limit: a device needs some memory");
     }
-    options.memory_limit = o->memory_limit == AP_COMMAND_NOT_GIVEN ? 0.0 : (double)o->memory_limit;
+    options.memory.limit = o->memory_limit == AP_COMMAND_NOT_GIVEN ? 0.0 : (double)o->memory_limit;
     options.solver = (ap_shard_solver_t)o->solver;
     options.seconds = o->time_limit;
     options.threads = o->threads;
     options.seed = (uint64_t)o->seed;
     options.recompute = !o->no_recompute;
     options.every_layer = o->every_layer;
-    status = ap_shard_problem_create(&params, &problem);
+    status = ap_command_parse_reserve(o->memory_reserve, &options.memory.reserve);
+    if (status == XM_OK) {
+        status = ap_shard_problem_create(&params, &problem);
+    }
     if (status != XM_OK) {
         return status;
     }
@@ -242,7 +261,7 @@ static xm_status_t solve(const shard_options_t *o, const char *name, const ap_gr
     status = ap_shard_solve(problem, &options, &plan);
     xm_cli_progress_destroy(progress);
     if (status == XM_OK) {
-        status = put_out(o, name, graph, problem, plan, notes, seconds);
+        status = put_out(o, name, graph, problem, plan, notes, &options.memory, seconds);
     }
     if (status == XM_OK) {
         status = xm_cli_flush();
@@ -369,7 +388,9 @@ int ap_command_shard(int argc, char *const *argv)
         {"dim", 0, XM_CLI_LIST, &o.dims, "NAME=SIZE", 0, 0,
          "Size of a symbolic dimension of an ONNX model; once for each."},
         {"memory-limit", 0, XM_CLI_BYTES, &o.memory_limit, "BYTES", 0, 0,
-         "Memory of one device at any time, e.g. 16GiB (default: no limit)."},
+         "Memory of one device that a plan may use at any time, e.g. 16GiB (default: the\n"
+         "profile's; none without a profile)."},
+        AP_COMMAND_MEMORY_RESERVE(&o.memory_reserve),
         {"no-recompute", 0, XM_CLI_FLAG, &o.no_recompute, NULL, 0, 0,
          "Under a limit, keep what the backward pass needs; never compute it twice."},
         {"micro-batches", 0, XM_CLI_INT, &o.micro_batches, "COUNT", 1, 1 << 20,

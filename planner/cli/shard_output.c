@@ -134,6 +134,9 @@ static json_t *axes_json(unsigned axes)
 /* Prints the sums per kind of collective and set of axes. Counts are reals, as an operator that
  * stands for repeated layers counts for each of them. A model that needs no communication says so,
  * which is a result and not an empty table. */
+/* A smaller share of repeated work is left unsaid. */
+static const double repeated_share = 0.005;
+
 void ap_shard_report_print(const ap_shard_report_t *report, bool seconds)
 {
     char bytes[BYTES_TEXT], axes[AXES_TEXT];
@@ -159,6 +162,12 @@ void ap_shard_report_print(const ap_shard_report_t *report, bool seconds)
     }
     if (!any) {
         (void)printf("# no communication\n");
+    }
+    for (int a = 0; a < AP_MAX_MESH_RANK; ++a) {
+        if (report->repeated[a] >= repeated_share) {
+            (void)printf("# the devices of axis %d all perform %.3g %% of their FLOPs alike\n", a,
+                         100 * report->repeated[a]);
+        }
     }
 }
 
@@ -224,13 +233,15 @@ xm_status_t ap_memory_curve_json(const ap_memory_curve_t *curve, const ap_graph_
 xm_status_t ap_shard_report_json(const ap_shard_report_t *report,
                                  const ap_shard_solution_t *solution, json_t *document)
 {
-    json_t *mesh = json_array();
+    json_t *mesh = json_array(), *repeated = json_array();
     int failed;
 
     for (int a = 0; a < ap_cost_mesh_rank(solution->mesh); ++a) {
         (void)json_array_append_new(mesh, json_integer(ap_cost_mesh_size(solution->mesh, a)));
+        (void)json_array_append_new(repeated, json_real(report->repeated[a]));
     }
     failed = json_object_set_new(document, "mesh", mesh) |
+             json_object_set_new(document, "repeated_flops", repeated) |
              json_object_set_new(document, "compute", json_real(report->compute)) |
              json_object_set_new(document, "collectives", totals_json(report)) |
              json_object_set_new(document, "transfers", transfers_json(report, solution));

@@ -37,6 +37,20 @@ static void print_memory(const ap_graph_t *graph, const ap_shard_plan_t *plan)
     (void)printf("\n");
 }
 
+/* An axis whose size divides nothing makes all its devices do the same. */
+static void print_useless_axes(const ap_shard_problem_t *problem)
+{
+    const ap_cost_mesh_t *mesh = ap_shard_problem_params(problem)->mesh;
+    unsigned useless = ap_cost_mesh_axes(mesh) & ~ap_shard_problem_axes(problem);
+
+    for (int a = 0; a < ap_cost_mesh_rank(mesh); ++a) {
+        if ((useless >> a & 1U) != 0) {
+            (void)printf("no operator can be cut by axis %d: its %d devices all do the same\n", a,
+                         ap_cost_mesh_size(mesh, a));
+        }
+    }
+}
+
 /* Says how many of the updated parameters are kept in which of ZeRO's ways. The solver chooses
  * shardings of parameters, gradients and states freely, so the stage of ZeRO is read off the
  * solution for each parameter; it is not an option that was set. */
@@ -91,6 +105,7 @@ void ap_shard_print(const ap_graph_t *graph, const ap_shard_problem_t *problem,
             ap_shard_problem_strategy(problem, node, choice[node], strategy, sizeof(strategy)),
             op >= 0 && ap_shard_plan_recomputes(plan, op) ? " twice" : "");
     }
+    print_useless_axes(problem);
     print_memory(graph, plan);
     print_stages(graph, plan);
     if (result->recomputed > 0) {

@@ -338,6 +338,11 @@ unsigned ap_cost_mesh_axes(const ap_cost_mesh_t *mesh)
     return axes;
 }
 
+double ap_cost_mesh_memory(const ap_cost_mesh_t *mesh)
+{
+    return ap_cost_model_is_alpa(mesh->model) ? 0 : mesh->device.memory_bytes;
+}
+
 const ap_cost_model_t *ap_cost_mesh_model(const ap_cost_mesh_t *mesh)
 {
     return mesh->model;

@@ -69,6 +69,8 @@ int64_t ap_cost_mesh_share(const ap_cost_mesh_t *mesh, int64_t extent, unsigned 
 /** Bytes on one device of a tensor of @p bytes, padding included. */
 double ap_cost_mesh_local_bytes(const ap_cost_mesh_t *mesh, const ap_shape_t *shape, double bytes,
                                 ap_spec_t spec);
+/** Memory of a device of the mesh; 0: the model knows none (alpa). */
+double ap_cost_mesh_memory(const ap_cost_mesh_t *mesh);
 /** Set of the axes with more than one device. */
 unsigned ap_cost_mesh_axes(const ap_cost_mesh_t *mesh);
 const ap_cost_model_t *ap_cost_mesh_model(const ap_cost_mesh_t *mesh);

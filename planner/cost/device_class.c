@@ -59,7 +59,7 @@ static xm_status_t add_class(ap_device_classes_t *classes, const xm_cluster_prof
 /* Finds the class of every run of an order; adds those that are missing, or fails. The minimum over
  * a run follows from that of the run without its last host. */
 static xm_status_t classify(ap_device_classes_t *classes, const xm_cluster_profile_t *profile,
-                            double memory_limit, const int *order, bool may_add, int *of)
+                            ap_memory_budget_t budget, const int *order, bool may_add, int *of)
 {
     int hosts = classes->hosts;
 
@@ -83,10 +83,7 @@ static xm_status_t classify(ap_device_classes_t *classes, const xm_cluster_profi
             device = least;
             slowest = fmin(slowest, xm_cluster_profile_host_nic_bandwidth(profile, host));
             nic = count > 1 ? slowest : xm_cluster_profile_nic_bandwidth(profile);
-            /* A limit from outside holds for all devices, whatever they have. */
-            if (memory_limit > 0.0) {
-                device.memory_bytes = memory_limit;
-            }
+            device.memory_bytes = ap_memory_budget_usable(&budget, device.memory_bytes);
             *class = find_class(classes, &device, nic);
             if (may_add && *class == classes->count) {
                 xm_status_t status = add_class(classes, profile, &device, nic);
@@ -124,7 +121,7 @@ static xm_status_t make(const xm_cluster_profile_t *profile, ap_device_classes_t
     return XM_OK;
 }
 
-xm_status_t ap_device_classes_create(const xm_cluster_profile_t *profile, double memory_limit,
+xm_status_t ap_device_classes_create(const xm_cluster_profile_t *profile, ap_memory_budget_t budget,
                                      ap_device_classes_t **classes)
 {
     ap_device_classes_t *made;
@@ -133,7 +130,7 @@ xm_status_t ap_device_classes_create(const xm_cluster_profile_t *profile, double
     if (status != XM_OK) {
         return status;
     }
-    status = classify(made, profile, memory_limit, NULL, true, made->of);
+    status = classify(made, profile, budget, NULL, true, made->of);
     if (status != XM_OK) {
         ap_device_classes_destroy(made);
         return status;
@@ -144,7 +141,7 @@ xm_status_t ap_device_classes_create(const xm_cluster_profile_t *profile, double
 
 /* The class of each run is of no use here: only which classes there are. */
 xm_status_t ap_device_classes_widen(ap_device_classes_t *classes,
-                                    const xm_cluster_profile_t *profile, double memory_limit,
+                                    const xm_cluster_profile_t *profile, ap_memory_budget_t budget,
                                     const int *order)
 {
     size_t hosts = (size_t)classes->hosts;
@@ -154,15 +151,16 @@ xm_status_t ap_device_classes_widen(ap_device_classes_t *classes,
     if (of == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu hosts", hosts);
     }
-    status = classify(classes, profile, memory_limit, order, true, of);
+    status = classify(classes, profile, budget, order, true, of);
     free(of);
     return status;
 }
 
 /* Borrows the classes of the whole, so that one stage table serves all orders. */
 xm_status_t ap_device_classes_arrange(const ap_device_classes_t *whole,
-                                      const xm_cluster_profile_t *profile, double memory_limit,
-                                      const int *order, ap_device_classes_t **classes)
+                                      const xm_cluster_profile_t *profile,
+                                      ap_memory_budget_t budget, const int *order,
+                                      ap_device_classes_t **classes)
 {
     ap_device_classes_t *made;
     xm_status_t status = make(profile, &made);
@@ -174,7 +172,7 @@ xm_status_t ap_device_classes_arrange(const ap_device_classes_t *whole,
     made->count = whole->count;
     made->classes = whole->classes;
     made->some = whole->some;
-    status = classify(made, profile, memory_limit, order, false, made->of);
+    status = classify(made, profile, budget, order, false, made->of);
     if (status != XM_OK) {
         ap_device_classes_destroy(made);
         return status;

@@ -15,6 +15,7 @@
 
 #include "comm/profile.h"
 #include "planner/cost/cost.h"
+#include "planner/cost/memory_budget.h"
 
 typedef struct ap_device_class {
     xm_cluster_device_t device; /**< what each device of such hosts counts as */
@@ -30,14 +31,14 @@ typedef struct ap_device_classes {
     const struct ap_device_classes *whole; /**< whose classes these are; NULL: its own */
 } ap_device_classes_t;
 
-/** @p profile is borrowed. @p memory_limit: bytes one device may use, 0 for the profile's. */
-xm_status_t ap_device_classes_create(const xm_cluster_profile_t *profile, double memory_limit,
+/** @p profile is borrowed. Classes count with what plans may use of their devices' memory. */
+xm_status_t ap_device_classes_create(const xm_cluster_profile_t *profile, ap_memory_budget_t budget,
                                      ap_device_classes_t **classes);
 
 /** Adds the classes that there are with host @p order[i] in place i. Not while there are objects of
  * ap_device_classes_arrange(). */
 xm_status_t ap_device_classes_widen(ap_device_classes_t *classes,
-                                    const xm_cluster_profile_t *profile, double memory_limit,
+                                    const xm_cluster_profile_t *profile, ap_memory_budget_t budget,
                                     const int *order);
 
 /**
@@ -45,8 +46,9 @@ xm_status_t ap_device_classes_widen(ap_device_classes_t *classes,
  * it has runs of a class, or of a class in a length, that @p whole was not widened for.
  */
 xm_status_t ap_device_classes_arrange(const ap_device_classes_t *whole,
-                                      const xm_cluster_profile_t *profile, double memory_limit,
-                                      const int *order, ap_device_classes_t **classes);
+                                      const xm_cluster_profile_t *profile,
+                                      ap_memory_budget_t budget, const int *order,
+                                      ap_device_classes_t **classes);
 
 /** Class of the run of @p hosts hosts from @p first_host on. */
 int ap_device_classes_find(const ap_device_classes_t *classes, int first_host, int hosts);

@@ -139,20 +139,31 @@ static void explain_point(const xm_curve_point_t *curve, size_t points, double b
                    xm_text_format_bytes(curve[points - 1].bytes, high, sizeof(high)));
 }
 
+/* Names the NICs that decide where they are not the profile's typical ones; else nothing. */
+static char *explain_nic(const ap_cost_mesh_t *mesh, int axis, char *buffer, size_t size)
+{
+    buffer[0] = '\0';
+    if (mesh->axis[axis].far_peers > 0 &&
+        mesh->nic != xm_cluster_profile_nic_bandwidth(mesh->model->profile)) {
+        (void)snprintf(buffer, size, ", the slowest host's NICs carry %.3g GB/s", 1e-9 * mesh->nic);
+    }
+    return buffer;
+}
+
 static char *explain_measured(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind, int axis,
                               double bytes, char *buffer, size_t size)
 {
     const xm_collective_curve_t *curve = ap_cost_measured(mesh, kind, axis);
-    char whole[32], seconds[32], point[96];
+    char whole[32], seconds[32], point[96], nic[64];
 
     explain_point(curve->points, curve->count, bytes, point, sizeof(point));
-    (void)snprintf(buffer, size, "%s of %s over axis %d (%d devices): %s, measured with %s, %s",
+    (void)snprintf(buffer, size, "%s of %s over axis %d (%d devices): %s, measured with %s, %s%s",
                    ap_collective_name(kind),
                    xm_text_format_bytes((uint64_t)bytes, whole, sizeof(whole)), axis,
                    mesh->axis[axis].size,
                    xm_text_format_seconds(ap_cost_collective(mesh, kind, axis, bytes), seconds,
                                           sizeof(seconds)),
-                   curve->library, point);
+                   curve->library, point, explain_nic(mesh, axis, nic, sizeof(nic)));
     return buffer;
 }
 
@@ -164,7 +175,7 @@ char *ap_cost_ring_explain(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind
     const ap_cost_axis_t *on = &mesh->axis[axis];
     xm_link_class_t link =
         on->ring_flows > 0 || on->far_peers > 0 ? XM_LINK_INTER_HOST : XM_LINK_INTRA_HOST;
-    char whole[32], part[32], seconds[32], step_seconds[32], point[96], shared[64] = "";
+    char whole[32], part[32], seconds[32], step_seconds[32], point[96], shared[64] = "", nic[64];
     double step_bytes;
     int steps = ring_steps(on, kind, bytes, &step_bytes);
     const xm_curve_point_t *curve;
@@ -180,12 +191,12 @@ char *ap_cost_ring_explain(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind
     }
     (void)snprintf(
         buffer, size,
-        "%s of %s over axis %d (%d devices): %d steps of %s in %s, together %s; %s curve, %s%s",
+        "%s of %s over axis %d (%d devices): %d steps of %s in %s, together %s; %s curve, %s%s%s",
         ap_collective_name(kind), xm_text_format_bytes((uint64_t)bytes, whole, sizeof(whole)), axis,
         on->size, steps, xm_text_format_bytes((uint64_t)step_bytes, part, sizeof(part)),
         xm_text_format_seconds(ap_cost_ring(mesh, kind, axis, bytes) / steps, step_seconds,
                                sizeof(step_seconds)),
         xm_text_format_seconds(ap_cost_ring(mesh, kind, axis, bytes), seconds, sizeof(seconds)),
-        xm_link_class_name(link), point, shared);
+        xm_link_class_name(link), point, shared, explain_nic(mesh, axis, nic, sizeof(nic)));
     return buffer;
 }

@@ -236,17 +236,22 @@ static xm_status_t explain_boundary(const ap_explain_context_t *context, int ind
     const ap_plan_boundary_t *boundary = ap_plan_boundary(context->plan, index);
     ap_decision_t *decision = ap_explanation_add(explanation);
     xm_link_class_t link = boundary->net_bytes > 0 ? XM_LINK_INTER_HOST : XM_LINK_INTRA_HOST;
-    double moved = (double)(boundary->net_bytes > 0 ? boundary->net_bytes : boundary->bytes);
+    double moved =
+        (double)(boundary->net_bytes > 0 ? boundary->net_bytes : ap_plan_boundary_bytes(boundary));
+    char with[TEXT] = "";
     char bytes[TEXT], bound[TEXT], single[TEXT];
 
     if (decision == NULL) {
         return XM_ERR_NO_MEMORY;
     }
     (void)snprintf(decision->subject, sizeof(decision->subject), "boundary %d-%d: resharding",
-                   index, index + 1);
+                   boundary->from, boundary->to);
+    if (boundary->more_count > 0) {
+        (void)snprintf(with, sizeof(with), " and %d more", boundary->more_count);
+    }
     (void)snprintf(decision->unit, sizeof(decision->unit), "micro-batch");
-    (void)snprintf(decision->chosen, sizeof(decision->chosen), "%s %s(%dx%d) to %s(%dx%d), %s",
-                   boundary->tensor, boundary->src.spec, boundary->src.shape[0],
+    (void)snprintf(decision->chosen, sizeof(decision->chosen), "%s%s %s(%dx%d) to %s(%dx%d), %s",
+                   boundary->tensor, with, boundary->src.spec, boundary->src.shape[0],
                    boundary->src.shape[1], boundary->dst.spec, boundary->dst.shape[0],
                    boundary->dst.shape[1], boundary->strategy);
     decision->chosen_seconds = boundary->forward + boundary->backward;
@@ -429,6 +434,7 @@ xm_status_t ap_explanation_create(const ap_plan_t *plan, const xm_cluster_profil
     params.keep_host_order = true; /* that of the plan */
     params.global_batch = info->global_batch;
     params.memory_limit = xm_cluster_profile_devices_differ(profile) ? 0.0 : info->memory_limit;
+    params.memory_reserve = params.memory_limit > 0.0 ? 0.0 : info->memory_reserve;
     params.margin = RUNNERS_UP;
     options.micro_batches = info->micro_batches;
     status = ap_schedule_find(info->schedule, &options.schedule);

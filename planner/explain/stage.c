@@ -39,7 +39,7 @@ static xm_status_t stage_query(const ap_explain_context_t *context, int index,
         query->fix_input = true;
         status = ap_spec_parse(boundary->dst.spec, boundary->rank, 2, &query->input);
     }
-    if (status == XM_OK && index < ap_plan_boundaries(plan)) {
+    if (status == XM_OK && index + 1 < ap_plan_stages(plan)) {
         const ap_plan_boundary_t *boundary = ap_plan_boundary(plan, index);
 
         query->fix_output = true;

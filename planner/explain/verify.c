@@ -60,7 +60,7 @@ static bool is_asked(const verification_t *v)
 {
     const ap_planner_params_t *params = v->setup.params;
 
-    if (v->setup.graph != NULL) {
+    if (v->setup.micro_batches != 0) {
         return v->info->micro_batches == v->setup.micro_batches;
     }
     for (size_t i = 0; i < params->micro_batch_count; ++i) {
@@ -403,9 +403,7 @@ static xm_status_t check_stage(verification_t *v, int index)
     if (stage->activation_bytes < least.activations * (1 - slack) - 1) {
         return too_good(place, "activation_bytes", stage->activation_bytes, least.activations);
     }
-    memory = v->setup.params->memory_limit > 0.0
-                 ? v->setup.params->memory_limit
-                 : v->setup.classes->classes[class_of(v, stage)].device.memory_bytes;
+    memory = v->setup.classes->classes[class_of(v, stage)].device.memory_bytes;
     if (ap_plan_stage_memory(stage) > memory * (1 + slack) + 1) {
         return xm_error_set(XM_ERR_MISMATCH, "%s needs %.0f bytes a device, %.0f are there", place,
                             ap_plan_stage_memory(stage), memory);
@@ -425,51 +423,121 @@ static int first_of_run(const ap_plan_side_t *side)
 }
 
 static xm_status_t check_boundary_cost(const verification_t *v, const ap_plan_boundary_t *boundary,
-                                       const ap_tensor_t *tensor, const char *place)
+                                       const char *place)
 {
-    ap_cross_mesh_tensor_t passing = {.shape = tensor->shape,
-                                      .element_size = ap_dtype_bytes(tensor->dtype)};
+    ap_cross_mesh_tensor_t *tensors = calloc((size_t)boundary->more_count + 1, sizeof(*tensors));
     ap_cross_mesh_transfer_t transfer = {
         .src = {first_of_run(&boundary->src), {boundary->src.shape[0], boundary->src.shape[1]}},
         .dst = {first_of_run(&boundary->dst), {boundary->dst.shape[0], boundary->dst.shape[1]}},
-        .tensors = &passing,
-        .count = 1};
+        .tensors = tensors,
+        .count = boundary->more_count + 1};
     ap_cross_mesh_cost_t cost;
-    xm_status_t status = read_side(boundary, &boundary->src, &passing.src);
+    xm_status_t status = XM_OK;
 
-    if (status == XM_OK) {
-        status = read_side(boundary, &boundary->dst, &passing.dst);
+    if (tensors == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d tensors", transfer.count);
     }
-    if (status != XM_OK || transfer.src.first_device < 0 || transfer.dst.first_device < 0) {
-        return status; /* scattered ranks: the bound below is all that is known */
+    for (int i = 0; i < transfer.count && status == XM_OK; ++i) {
+        const ap_plan_tensor_t tensor = ap_plan_boundary_tensor(boundary, i);
+
+        tensors[i].shape.rank = tensor.rank;
+        memcpy(tensors[i].shape.dims, tensor.shape, sizeof(tensor.shape));
+        tensors[i].element_size = (int)tensor.element_size;
+        status = ap_spec_parse(tensor.src, tensor.rank, 2, &tensors[i].src);
+        if (status == XM_OK) {
+            status = ap_spec_parse(tensor.dst, tensor.rank, 2, &tensors[i].dst);
+        }
     }
-    status = ap_cross_mesh_cost(v->setup.cross_mesh, &transfer, &cost);
-    if (status == XM_OK && boundary->forward < cost.bound * (1 - slack)) {
-        return too_good(place, "forward_s", boundary->forward, cost.bound);
+    /* Of scattered ranks the bound of the stages is all that is known. */
+    if (status == XM_OK && transfer.src.first_device >= 0 && transfer.dst.first_device >= 0) {
+        status = ap_cross_mesh_cost(v->setup.cross_mesh, &transfer, &cost);
+        if (status == XM_OK && boundary->forward < cost.bound * (1 - slack)) {
+            status = too_good(place, "forward_s", boundary->forward, cost.bound);
+        }
     }
+    free(tensors);
+    return status;
+}
+
+static bool is_tensor(const ap_plan_tensor_t *passing, const ap_tensor_t *tensor)
+{
+    bool same = passing->rank == tensor->shape.rank &&
+                strcmp(passing->dtype, ap_dtype_name(tensor->dtype)) == 0 &&
+                passing->element_size == ap_dtype_bytes(tensor->dtype);
+
+    for (int d = 0; d < passing->rank && same; ++d) {
+        same = passing->shape[d] == tensor->shape.dims[d];
+    }
+    return same;
+}
+
+/* Whether the plan passes a tensor, by name, from one stage to another. */
+static bool passes(const ap_plan_t *plan, int from, int to, const ap_tensor_t *tensor)
+{
+    for (int b = 0; b < ap_plan_boundaries(plan); ++b) {
+        const ap_plan_boundary_t *boundary = ap_plan_boundary(plan, b);
+
+        for (int i = 0; i <= boundary->more_count && boundary->from == from && boundary->to == to;
+             ++i) {
+            const ap_plan_tensor_t passing = ap_plan_boundary_tensor(boundary, i);
+
+            if (strcmp(passing.tensor, tensor->name) == 0 && is_tensor(&passing, tensor)) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* Every resting copy that a stage reads must come to it from the stage that makes it. */
+static xm_status_t check_resting(const verification_t *v)
+{
+    int *resting = malloc(((size_t)ap_graph_tensors(v->graph) + 1) * sizeof(*resting));
+    int stages = ap_plan_stages(v->plan);
+    xm_status_t status = XM_OK;
+
+    if (resting == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the tensors between stages");
+    }
+    for (int pair = 0; pair < stages * stages; ++pair) {
+        int from = pair / stages, to = pair % stages, count = 0;
+        const ap_plan_stage_t *src = ap_plan_stage(v->plan, from),
+                              *dst = ap_plan_stage(v->plan, to);
+
+        if (from < to) {
+            count = ap_graph_resting(v->graph, (int[]){src->first_layer, src->last_layer},
+                                     (int[]){dst->first_layer, dst->last_layer}, resting);
+        }
+        for (int i = 0; i < count && status == XM_OK; ++i) {
+            const ap_tensor_t *tensor = ap_graph_tensor(v->graph, resting[i]);
+
+            if (!passes(v->plan, from, to, tensor)) {
+                status = xm_error_set(XM_ERR_MISMATCH,
+                                      "reshardings: '%s' does not pass from stage %d, which makes "
+                                      "it, to stage %d, which reads it",
+                                      tensor->name, from, to);
+            }
+        }
+    }
+    free(resting);
     return status;
 }
 
 static xm_status_t check_boundary(const verification_t *v, int index)
 {
     const ap_plan_boundary_t *boundary = ap_plan_boundary(v->plan, index);
-    int layer = ap_plan_stage(v->plan, index)->last_layer;
+    const ap_plan_tensor_t first = ap_plan_boundary_tensor(boundary, 0);
+    int layer = ap_plan_stage(v->plan, boundary->from)->last_layer;
     const ap_tensor_t *tensor = ap_graph_tensor(v->graph, ap_graph_boundary(v->graph, layer));
-    bool same = boundary->rank == tensor->shape.rank &&
-                strcmp(boundary->dtype, ap_dtype_name(tensor->dtype)) == 0 &&
-                boundary->element_size == ap_dtype_bytes(tensor->dtype);
     char place[PLACE];
 
     (void)snprintf(place, sizeof(place), "reshardings[%d]", index);
-    for (int d = 0; d < boundary->rank && same; ++d) {
-        same = boundary->shape[d] == tensor->shape.dims[d];
-    }
-    if (!same) {
+    if (boundary->to == boundary->from + 1 && !is_tensor(&first, tensor)) {
         return xm_error_set(XM_ERR_MISMATCH,
                             "%s: shape or type are not those of '%s', which passes after layer %d",
                             place, tensor->name, layer);
     }
-    return check_boundary_cost(v, boundary, tensor, place);
+    return check_boundary_cost(v, boundary, place);
 }
 
 /* Checks the step against what the plan's own stages and reshardings take under its schedule. The
@@ -558,6 +626,9 @@ static xm_status_t verify(verification_t *v)
     }
     for (int i = 0; i < ap_plan_boundaries(v->plan) && status == XM_OK; ++i) {
         status = check_boundary(v, i);
+    }
+    if (status == XM_OK) {
+        status = check_resting(v);
     }
     if (status == XM_OK) {
         status = check_in_flight(v);

@@ -80,6 +80,26 @@ static xm_status_t mark_dim(marks_t *marks, int o, int term, int d)
     return XM_OK;
 }
 
+/* Two dimensions that hold the batch are mostly one that is only as large as it (as many positions
+ * as samples), and nobody can tell which. */
+static xm_status_t check_once(const marks_t *marks)
+{
+    for (int t = 0; t < marks->graph->tensor_count; ++t) {
+        int held = 0;
+
+        for (int d = 0; d < marks->graph->tensors[t].shape.rank; ++d) {
+            held += marks->dim[t][d];
+        }
+        if (held > 1) {
+            return xm_error_set(XM_ERR_UNSUPPORTED,
+                                "several dimensions of '%s' hang together with the %" PRId64
+                                " samples, so their number cannot change",
+                                marks->graph->tensors[t].name, marks->from);
+        }
+    }
+    return XM_OK;
+}
+
 static xm_status_t mark_op(marks_t *marks, int o)
 {
     const ap_sharding_rule_t *rule = &marks->graph->ops[o].rule;
@@ -155,6 +175,9 @@ xm_status_t ap_graph_with_batch(const ap_graph_t *graph, int64_t from, int64_t t
     status = marks.dim == NULL || marks.factor == NULL
                  ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu operators", ops)
                  : mark_all(&marks);
+    if (status == XM_OK) {
+        status = check_once(&marks);
+    }
     if (status == XM_OK) {
         status = ap_graph_copy_whole(graph, &copy);
     }

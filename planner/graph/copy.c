@@ -108,7 +108,7 @@ static xm_status_t copy_results(ap_graph_copy_t *copy, int id, ap_op_t *op)
 
         made.producer = id;
         made.layer = op->layer;
-        made.alias_of = -1;
+        made.alias_of = made.taken_by = -1;
         made.gradient_of = -1;
         status =
             ap_graph_append_tensor(copy->to, &made, copy->from->tensors[old].name, &op->results[r]);

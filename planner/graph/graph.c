@@ -88,6 +88,7 @@ void ap_graph_destroy(ap_graph_t *graph)
     free(graph->tensors);
     free(graph->ops);
     free(graph->boundary);
+    free(graph->rest_until);
     free(graph->name);
     free(graph);
 }

@@ -88,8 +88,23 @@ void ap_graph_carry_parts(const ap_op_t *op, const ap_tensor_t *operand, int *pa
 bool ap_tensor_demands(const ap_tensor_t *tensor);
 /** "1x8", with "?" for what is not demanded; of AP_SPEC_TEXT bytes. */
 char *ap_tensor_parts(const ap_tensor_t *tensor, char *buffer, size_t size);
-/** The activation that passes from @p layer to layer + 1; -1 for the last layer. */
+/** The activation that passes from @p layer to layer + 1, the boundary; -1 for the last layer.
+ * Where several pass, that of them which the next layer needs of this one. */
 int ap_graph_boundary(const ap_graph_t *graph, int layer);
+
+/*
+ * What else passes: an activation that a layer reads other than as the boundary before it rests
+ * from its maker to there, in a copy that every stage cuts as ap_spec_resting() says.
+ */
+/** The last layer that reads the resting copy of a tensor; -1: there is none. */
+int ap_graph_rests_until(const ap_graph_t *graph, int tensor);
+/** Whether an operand of this layer is a resting copy. */
+bool ap_graph_reads_rest(const ap_graph_t *graph, int layer, int tensor);
+/** Whether the boundary after a layer was its resting copy before; it is then cut as that. */
+bool ap_graph_boundary_rests(const ap_graph_t *graph, int layer);
+/** Lists the tensors, at most as many as the graph has, that layers from[0] … from[1] make and of
+ * which layers to[0] … to[1] read the resting copy; returns how many. */
+int ap_graph_resting(const ap_graph_t *graph, const int from[2], const int to[2], int *tensors);
 /** FLOPs of all operators of one layer, every phase. */
 double ap_graph_layer_flops(const ap_graph_t *graph, int layer);
 

@@ -16,7 +16,8 @@ struct ap_graph {
     bool loss_is_gradient;
     bool finished;
     int layers;
-    int *boundary; /* per layer, when finished */
+    int *boundary;   /* per layer, when finished */
+    int *rest_until; /* per tensor, likewise */
 };
 
 /* Appends a tensor of this name; it copies the name. */

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a finished graph guarantees about its layers. The planner cuts a model between layers, and a
- * pipeline boundary is priced for one tensor; so exactly one activation may pass from each layer to
- * the next, and this is checked once, here, and relied on everywhere else.
+ * What a finished graph knows about its layers: what passes between them. Where one activation
+ * passes, it is the boundary, and stages may cut it as they like. Where several do, one of them is
+ * the boundary, that which the next layer needs of the layer before; the others, which skip layers,
+ * pass as resting copies, whose cut does not depend on the stages, so that the cost of a stage does
+ * not depend on where they come from or go to.
  *
  * The hash of a layer is what makes a model of 96 blocks as cheap to plan as one of three: layers
  * of equal hash share their tables. It must see everything that a cost depends on and must not see
@@ -39,59 +41,160 @@ static xm_status_t check_layers(ap_graph_t *graph)
     return XM_OK;
 }
 
-/* Records the activation that one forward operand carries over cuts; a second one is refused. A
- * tensor that is used several layers later passes all the cuts between, and occupies each of
- * them. */
-static xm_status_t cross_cuts(ap_graph_t *graph, const ap_op_t *op, int tensor)
+/* Notes the last layer that uses each activation; `used` says of each tensor whether an operator of
+ * @p layer does. */
+static void find_uses(const ap_graph_t *graph, int *last, int layer, bool *used)
 {
-    const ap_tensor_t *crossing = &graph->tensors[tensor];
-
-    if (crossing->kind != AP_TENSOR_ACTIVATION) {
-        return XM_OK;
-    }
-    for (int layer = crossing->layer; layer < op->layer; ++layer) {
-        if (graph->boundary[layer] >= 0 && graph->boundary[layer] != tensor) {
-            return xm_error_set(
-                XM_ERR_INVALID_ARGUMENT,
-                "graph '%s': both '%s' and '%s' pass from layer %d to layer %d (used by '%s')",
-                graph->name, graph->tensors[graph->boundary[layer]].name, crossing->name, layer,
-                layer + 1, op->name);
-        }
-        graph->boundary[layer] = tensor;
-    }
-    return XM_OK;
-}
-
-/* The forward operators alone decide: gradients pass the same cuts the other way, under the same
- * tensors. */
-static xm_status_t find_boundaries(ap_graph_t *graph)
-{
-    graph->boundary = malloc((size_t)graph->layers * sizeof(int));
-    if (graph->boundary == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d layers", graph->layers);
-    }
-    for (int layer = 0; layer < graph->layers; ++layer) {
-        graph->boundary[layer] = -1;
+    for (int t = 0; t < graph->tensor_count; ++t) {
+        used[t] = false;
     }
     for (int o = 0; o < graph->op_count; ++o) {
         const ap_op_t *op = &graph->ops[o];
 
         for (int i = 0; i < op->operand_count && op->phase == AP_PHASE_FORWARD; ++i) {
-            xm_status_t status = cross_cuts(graph, op, op->operands[i]);
+            int tensor = op->operands[i];
 
-            if (status != XM_OK) {
-                return status;
+            last[tensor] = op->layer > last[tensor] ? op->layer : last[tensor];
+            used[tensor] = used[tensor] || op->layer == layer;
+        }
+    }
+}
+
+/* How well a tensor that passes after a layer stands for what passes there: best is what this layer
+ * makes for the next, then what came as the boundary already. */
+static int suits(const ap_graph_t *graph, int layer, int tensor, const bool *used)
+{
+    if (!used[tensor]) {
+        return 1;
+    }
+    if (graph->tensors[tensor].layer == layer) {
+        return 4;
+    }
+    return layer > 0 && graph->boundary[layer - 1] == tensor ? 3 : 2;
+}
+
+/* The boundary after a layer: of equals the tensor that is made last. The forward operators alone
+ * decide: gradients pass the same cuts the other way, under the same tensors. */
+static xm_status_t find_boundary(ap_graph_t *graph, int layer, int *last, bool *used)
+{
+    int best = 0;
+
+    find_uses(graph, last, layer + 1, used);
+    for (int t = 0; t < graph->tensor_count; ++t) {
+        const ap_tensor_t *tensor = &graph->tensors[t];
+
+        if (tensor->kind == AP_TENSOR_ACTIVATION && tensor->layer <= layer && last[t] > layer &&
+            suits(graph, layer, t, used) >= best) {
+            best = suits(graph, layer, t, used);
+            graph->boundary[layer] = t;
+        }
+    }
+    return best > 0 ? XM_OK
+                    : xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                                   "graph '%s': nothing passes from layer %d to layer %d",
+                                   graph->name, layer, layer + 1);
+}
+
+bool ap_graph_boundary_rests(const ap_graph_t *graph, int layer)
+{
+    int tensor = graph->boundary[layer];
+
+    return tensor >= 0 && graph->tensors[tensor].layer < layer &&
+           graph->boundary[layer - 1] != tensor;
+}
+
+bool ap_graph_reads_rest(const ap_graph_t *graph, int layer, int tensor)
+{
+    const ap_tensor_t *of = &graph->tensors[tensor];
+
+    return of->kind == AP_TENSOR_ACTIVATION && of->layer < layer &&
+           graph->boundary[layer - 1] != tensor;
+}
+
+static void note_rest(ap_graph_t *graph, int layer, int tensor)
+{
+    graph->rest_until[tensor] =
+        layer > graph->rest_until[tensor] ? layer : graph->rest_until[tensor];
+}
+
+/* Finds the tensors that layers read other than as their boundary. */
+static void find_rests(ap_graph_t *graph)
+{
+    for (int t = 0; t < graph->tensor_count; ++t) {
+        graph->rest_until[t] = -1;
+    }
+    for (int o = 0; o < graph->op_count; ++o) {
+        const ap_op_t *op = &graph->ops[o];
+
+        for (int i = 0; i < op->operand_count && op->phase == AP_PHASE_FORWARD; ++i) {
+            if (ap_graph_reads_rest(graph, op->layer, op->operands[i])) {
+                note_rest(graph, op->layer, op->operands[i]);
             }
         }
     }
     for (int layer = 0; layer + 1 < graph->layers; ++layer) {
-        if (graph->boundary[layer] < 0) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "graph '%s': nothing passes from layer %d to layer %d", graph->name,
-                                layer, layer + 1);
+        if (ap_graph_boundary_rests(graph, layer)) {
+            note_rest(graph, layer, graph->boundary[layer]);
         }
     }
-    return XM_OK;
+}
+
+static xm_status_t find_boundaries(ap_graph_t *graph)
+{
+    int *last = calloc((size_t)graph->tensor_count + 1, sizeof(*last));
+    bool *used = calloc((size_t)graph->tensor_count + 1, sizeof(*used));
+    xm_status_t status = XM_OK;
+
+    graph->boundary = malloc((size_t)graph->layers * sizeof(int));
+    graph->rest_until = malloc(((size_t)graph->tensor_count + 1) * sizeof(int));
+    if (graph->boundary == NULL || graph->rest_until == NULL || last == NULL || used == NULL) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d layers", graph->layers);
+    } else {
+        graph->boundary[graph->layers - 1] = -1;
+    }
+    for (int layer = 0; layer + 1 < graph->layers && status == XM_OK; ++layer) {
+        status = find_boundary(graph, layer, last, used);
+    }
+    if (status == XM_OK) {
+        find_rests(graph);
+    }
+    free(used);
+    free(last);
+    return status;
+}
+
+/* Whether a layer of a range reads a resting copy: of an operand, or to hand it on as boundary. */
+static bool range_reads(const ap_graph_t *graph, int first, int last, int tensor)
+{
+    for (int layer = first; layer <= last; ++layer) {
+        if (graph->boundary[layer] == tensor && ap_graph_boundary_rests(graph, layer)) {
+            return true;
+        }
+    }
+    for (int o = 0; o < graph->op_count; ++o) {
+        const ap_op_t *op = &graph->ops[o];
+
+        for (int i = 0; i < op->operand_count && op->phase == AP_PHASE_FORWARD; ++i) {
+            if (op->operands[i] == tensor && op->layer >= first && op->layer <= last &&
+                ap_graph_reads_rest(graph, op->layer, tensor)) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+int ap_graph_resting(const ap_graph_t *graph, const int from[2], const int to[2], int *tensors)
+{
+    int count = 0;
+
+    for (int t = 0; t < graph->tensor_count; ++t) {
+        if (graph->rest_until[t] >= to[0] && graph->tensors[t].layer >= from[0] &&
+            graph->tensors[t].layer <= from[1] && range_reads(graph, to[0], to[1], t)) {
+            tensors[count++] = t;
+        }
+    }
+    return count;
 }
 
 /* May be called again after a failure, with the graph changed in between. */
@@ -112,7 +215,8 @@ xm_status_t ap_graph_finish(ap_graph_t *graph)
     status = check_layers(graph);
     if (status == XM_OK) {
         free(graph->boundary);
-        graph->boundary = NULL;
+        free(graph->rest_until);
+        graph->boundary = graph->rest_until = NULL;
         status = find_boundaries(graph);
     }
     graph->finished = status == XM_OK;
@@ -130,6 +234,11 @@ int ap_graph_layers(const ap_graph_t *graph)
 int ap_graph_boundary(const ap_graph_t *graph, int layer)
 {
     return graph->boundary[layer];
+}
+
+int ap_graph_rests_until(const ap_graph_t *graph, int tensor)
+{
+    return graph->rest_until[tensor];
 }
 
 double ap_graph_layer_flops(const ap_graph_t *graph, int layer)
@@ -186,6 +295,7 @@ static uint64_t mix_tensor(const ap_graph_t *graph, int layer, int tensor, numbe
         hash = mix_int(hash, t->kind);
         hash = mix_int(hash, t->dtype);
         hash = mix_int(hash, t->kind == AP_TENSOR_ACTIVATION && t->layer != layer);
+        hash = mix_int(hash, layer > 0 && ap_graph_reads_rest(graph, layer, tensor));
         hash = mix(hash, t->shape.dims, (size_t)t->shape.rank * sizeof(t->shape.dims[0]));
         if (ap_tensor_demands(t)) {
             hash = mix(hash, t->parts, sizeof(t->parts));
@@ -218,8 +328,23 @@ static uint64_t mix_op(const ap_graph_t *graph, int layer, const ap_op_t *op,
         /* Which result leaves the layer decides what crosses the boundary, so it is part of the
          * structure. */
         hash = mix_int(hash, graph->boundary[layer] == op->results[r]);
+        hash = mix_int(hash, graph->rest_until[op->results[r]] > layer);
     }
     return hash;
+}
+
+/* The boundary after a layer, which need not be a tensor that the layer touches. */
+static uint64_t mix_boundary(const ap_graph_t *graph, int layer, uint64_t hash)
+{
+    const ap_tensor_t *t;
+
+    if (layer < 0 || graph->boundary[layer] < 0) {
+        return mix_int(hash, -1);
+    }
+    t = &graph->tensors[graph->boundary[layer]];
+    hash = mix_int(hash, t->dtype);
+    hash = mix_int(hash, ap_graph_boundary_rests(graph, layer));
+    return mix(hash, t->shape.dims, (size_t)t->shape.rank * sizeof(t->shape.dims[0]));
 }
 
 /* A collision would give a layer the costs of another one. With 64 bits and at most some hundreds
@@ -241,5 +366,6 @@ uint64_t ap_graph_layer_hash(const ap_graph_t *graph, int layer)
         }
     }
     free(numbering.local);
-    return hash;
+    hash = mix_boundary(graph, layer - 1, hash);
+    return mix_boundary(graph, layer, hash);
 }

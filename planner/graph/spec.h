@@ -37,6 +37,12 @@ unsigned ap_spec_used_axes(ap_spec_t spec);
 char *ap_spec_format(ap_spec_t spec, int rank, char *buffer, size_t size);
 
 /**
+ * How a tensor of these extents rests on a mesh of two axes: cut by its first dimension, the batch,
+ * over as many axes as divide it; a tensor of one dimension, which has no batch, is whole.
+ */
+ap_spec_t ap_spec_resting(int rank, const int64_t *dims, const int mesh[2]);
+
+/**
  * Reads "S01RR" of a tensor of @p rank dimensions on a mesh of @p mesh_rank axes. Refused with the
  * dimension in the sentence: other letters, too few or many tokens, an axis outside the mesh, an
  * axis twice, axes not ascending.

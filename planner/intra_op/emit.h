@@ -79,7 +79,8 @@ int64_t *ap_shard_emit_table(ap_cfn_t *cfn, int a, int b);
 
 int64_t ap_shard_emit_cost(const ap_shard_emission_t *e, double cost);
 
-/* A shared tensor's node and its tables, and a bound on what it costs (share.c). */
+/* A shared tensor's node and its tables, and a bound on what it costs
+ * (planner/intra_op/network_share.c). */
 void ap_shard_emit_shared(ap_shard_emission_t *e, int group);
 double ap_shard_shared_largest(const ap_shard_emission_t *e, int group);
 

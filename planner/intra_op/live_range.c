@@ -23,10 +23,11 @@ typedef struct maker {
     const ap_shard_problem_t *p;
     const ap_shard_symmetric_t *alike;
     ap_shard_live_ranges_t *live_ranges;
-    int *first;   /* per tensor: its users in `user` */
-    int *user;    /* operators */
-    bool *barred; /* per class: may not be computed again */
-    int *epoch;   /* per segment: when its backward part begins */
+    int *first;                  /* per tensor: its users in `user` */
+    int *user;                   /* operators */
+    bool *barred;                /* per class: may not be computed again */
+    int *epoch;                  /* per segment: when its backward part begins */
+    int *loop_first, *loop_last; /* per operator: see find_loops() */
     int ops, segments;
 } maker_t;
 
@@ -158,6 +159,47 @@ static xm_status_t find_epochs(maker_t *m)
     return XM_OK;
 }
 
+/* Finds, per operator, the first and the last one of the loop that it stands in: of its neighbours
+ * that run several times, too. Outside of loops, both are the operator itself. */
+static xm_status_t find_loops(maker_t *m)
+{
+    const ap_graph_t *graph = m->p->params.graph;
+
+    m->loop_first = malloc(((size_t)m->ops + 1) * sizeof(int));
+    m->loop_last = malloc(((size_t)m->ops + 1) * sizeof(int));
+    if (m->loop_first == NULL || m->loop_last == NULL) {
+        return no_memory();
+    }
+    for (int o = 0; o < m->ops; ++o) {
+        bool inside =
+            o > 0 && ap_graph_op(graph, o)->repeat > 1 && ap_graph_op(graph, o - 1)->repeat > 1;
+
+        m->loop_first[o] = inside ? m->loop_first[o - 1] : o;
+    }
+    for (int o = m->ops - 1; o >= 0; --o) {
+        bool inside = o + 1 < m->ops && m->loop_first[o + 1] == m->loop_first[o];
+
+        m->loop_last[o] = inside ? m->loop_last[o + 1] : o;
+    }
+    return XM_OK;
+}
+
+/* When a reader is through with a tensor: behind the loop that it stands in, unless the tensor is
+ * made in every round of it. */
+static int read_until(const maker_t *m, int user, int producer)
+{
+    return m->loop_last[producer] == m->loop_last[user] ? user : m->loop_last[user];
+}
+
+/* Whether what an operator makes lies where a tensor is: what a loop carries on, or a stack or a
+ * table of which some rows are written. It needs no second buffer if nobody else reads the
+ * tensor. */
+static bool takes_over(const ap_op_t *op, int tensor)
+{
+    return ap_op_passes_on(op) ||
+           (op->operands[0] == tensor && op->touched[op->operand_count] > AP_TOUCHES_ALL);
+}
+
 /* The live range of what an operator makes, when it is known which of its readers may be computed
  * again. *wanted_again tells whether it is of any use to compute it again: the backward part reads
  * it, or a reader of the same segment needs it when it is computed again. */
@@ -170,22 +212,24 @@ static ap_shard_live_range_t live_range_of(const maker_t *m, int op, int tensor,
 
     *wanted_again = false;
     for (int u = m->first[tensor]; u < m->first[tensor + 1]; ++u) {
-        int user = m->user[u];
+        int reader = m->user[u], user = read_until(m, reader, op);
 
         /* Only readers in the backward part make a gap; all others need the tensor before it. */
-        if (forward && user >= m->live_ranges->turn) {
+        if (forward && reader >= m->live_ranges->turn) {
             live_range.needed = true;
             last = user > last ? user : last;
         } else {
-            live_range.pause = user + 1 > live_range.pause ? user + 1 : live_range.pause;
+            int end = user + !takes_over(ap_graph_op(graph, user), tensor);
+
+            live_range.pause = end > live_range.pause ? end : live_range.pause;
         }
         /* A reader that may be computed again reads this tensor again, when its segment is. */
-        if (m->live_ranges->again[user]) {
-            int epoch = m->epoch[m->live_ranges->segment[user]];
+        if (m->live_ranges->again[reader]) {
+            int epoch = m->epoch[m->live_ranges->segment[reader]];
 
             last = epoch > last ? epoch : last;
             *wanted_again =
-                *wanted_again || m->live_ranges->segment[user] == m->live_ranges->segment[op];
+                *wanted_again || m->live_ranges->segment[reader] == m->live_ranges->segment[op];
         }
     }
     *wanted_again = *wanted_again || live_range.needed;
@@ -292,8 +336,66 @@ static xm_status_t find_candidates(maker_t *m, double least_bytes)
     return XM_OK;
 }
 
+/* Stretches a range over all uses of a tensor. What only passes its storage on takes it over. */
+static void cover_uses(const maker_t *m, int tensor, ap_shard_live_range_t *live_range)
+{
+    for (int u = m->first[tensor]; u < m->first[tensor + 1]; ++u) {
+        int user = m->user[u];
+        int end = m->loop_last[user] + 1, begin = m->loop_first[user];
+
+        if (end == user + 1) {
+            end -= takes_over(ap_graph_op(m->p->params.graph, user), tensor);
+        }
+        live_range->begin = begin < live_range->begin ? begin : live_range->begin;
+        live_range->end = end > live_range->end ? end : live_range->end;
+    }
+}
+
+/* What is written into a loop's state and handed on as the state of the next round is nothing
+ * beside it. */
+static void find_written(const maker_t *m, int state)
+{
+    const ap_graph_t *graph = m->p->params.graph;
+
+    for (int u = m->first[state]; u < m->first[state + 1]; ++u) {
+        const ap_op_t *op = ap_graph_op(graph, m->user[u]);
+        int made = op->results[0];
+        bool handed_on = takes_over(op, state) && !m->live_ranges->again[m->user[u]];
+
+        for (int v = m->first[made]; v < m->first[made + 1]; ++v) {
+            handed_on = handed_on && ap_op_passes_on(ap_graph_op(graph, m->user[v]));
+        }
+        if (handed_on && m->first[made] < m->first[made + 1]) {
+            m->live_ranges->of[made] = (ap_shard_live_range_t){0};
+        }
+    }
+}
+
+/* What starts a loop without data is an input of the graph, and replaced there; nobody holds it
+ * before the loop, and behind it others have what the loop made. */
+static void find_started(const maker_t *m)
+{
+    const ap_graph_t *graph = m->p->params.graph;
+
+    for (int t = 0; t < ap_graph_tensors(graph); ++t) {
+        int start = ap_graph_tensor(graph, t)->alias_of;
+        ap_shard_live_range_t live_range = {.begin = m->ops};
+
+        if (start < 0 || ap_graph_tensor(graph, start)->producer >= 0 ||
+            ap_graph_tensor(graph, start)->kind != AP_TENSOR_INPUT ||
+            m->first[t] == m->first[t + 1]) {
+            continue;
+        }
+        cover_uses(m, start, &live_range);
+        cover_uses(m, t, &live_range);
+        live_range.pause = live_range.resume = live_range.end;
+        m->live_ranges->of[start] = live_range;
+        find_written(m, start);
+    }
+}
+
 /* Inputs, parameters, and what the gradients of several micro-batches are summed into are live all
- * the time. */
+ * the time; what starts a loop without data is no such input. */
 static void find_lasting(maker_t *m)
 {
     const ap_graph_t *graph = m->p->params.graph;
@@ -338,7 +440,10 @@ xm_status_t ap_shard_live_ranges_create(const ap_shard_problem_t *problem,
             break;
         }
     }
-    status = cut_segments(&m);
+    status = find_loops(&m);
+    if (status == XM_OK) {
+        status = cut_segments(&m);
+    }
     if (status == XM_OK) {
         status = find_epochs(&m);
     }
@@ -350,6 +455,7 @@ xm_status_t ap_shard_live_ranges_create(const ap_shard_problem_t *problem,
     if (status == XM_OK) {
         settle_spare(&m);
         find_lasting(&m);
+        find_started(&m);
     }
 
 release:
@@ -357,6 +463,8 @@ release:
     free(m.user);
     free(m.barred);
     free(m.epoch);
+    free(m.loop_first);
+    free(m.loop_last);
     if (status != XM_OK) {
         ap_shard_live_ranges_release(live_ranges);
     }

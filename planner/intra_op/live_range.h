@@ -3,7 +3,8 @@
  * When the tensors of a graph are in memory: operators run in the order of the graph, operator o at
  * time o. Private.
  *
- * What an operator makes live ranges from then to its last use; inputs and parameters all the time;
+ * What an operator makes live ranges from then to its last use; inputs and parameters all the time,
+ * but what a loop starts from without data only while the loop runs;
  * gradients of parameters all the time when several micro-batches are summed into them.
  *
  * The forward part is cut into *segments* where little passes on: layers, if there are any. What

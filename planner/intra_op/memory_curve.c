@@ -1,12 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A memory curve as a value: its sums and its peak, for figures. The command fills it in from what
- * planner/intra_op/network.c counts for the solver.
+ * A memory curve as a value, which the command fills in from what planner/intra_op/network.c counts
+ * for the solver, and as an SVG figure of stacked areas. A graph can have more operators than the
+ * figure has pixels; each column then shows the operator with the most memory in it, because
+ * averages would hide the peaks that the figure is for.
  */
 
 #include "planner/intra_op/memory_curve.h"
 
+#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+
+#include "comm/base.h"
 
 double ap_memory_curve_sum(const ap_memory_curve_t *curve, int point, int parts)
 {
@@ -43,4 +50,163 @@ void ap_memory_curve_destroy(ap_memory_curve_t *curve)
         }
         free(curve);
     }
+}
+
+/* Lengths in user units (pixels at 100 %). */
+enum {
+    WIDTH = 960,
+    HEIGHT = 420,
+    LEFT = 90,
+    RIGHT = 20,
+    TOP = 70,
+    BOTTOM = 70,
+    COLUMNS = WIDTH - LEFT - RIGHT, /* more points are drawn as the largest of each column */
+    TICKS = 5,
+    TEXT = 32
+};
+
+static const char *const fills[AP_MEMORY_PARTS] = {"#b9cfe4", "#7fb28a", "#e0a458",
+                                                   "#cfcfcf", "#c9a0c8", "#d98880"};
+
+typedef struct figure {
+    const ap_memory_curve_t *curve;
+    FILE *file;
+    int peak;
+    double most; /* bytes there */
+} figure_t;
+
+static void put_text(FILE *file, double x, double y, const char *anchor, const char *text)
+{
+    (void)fprintf(file, "<text x=\"%.1f\" y=\"%.1f\" font-size=\"12\" text-anchor=\"%s\">", x, y,
+                  anchor);
+    xm_text_put_xml(file, text);
+    (void)fputs("</text>\n", file);
+}
+
+/* One column per point as long as there is a pixel for each. */
+static int columns_of(const figure_t *figure)
+{
+    return figure->curve->points < COLUMNS ? figure->curve->points : COLUMNS;
+}
+
+/* The point of a column with the most bytes. */
+static int fullest(const figure_t *figure, int column)
+{
+    const ap_memory_curve_t *curve = figure->curve;
+    int columns = columns_of(figure);
+    int first = (int)((int64_t)column * curve->points / columns);
+    int end = (int)((int64_t)(column + 1) * curve->points / columns), best = first;
+
+    for (int o = first + 1; o < end; ++o) {
+        if (ap_memory_curve_sum(curve, o, curve->parts) >
+            ap_memory_curve_sum(curve, best, curve->parts)) {
+            best = o;
+        }
+    }
+    return best;
+}
+
+/* The peak fills the height. */
+static double height_of(const figure_t *figure, double bytes)
+{
+    return figure->most > 0 ? bytes / figure->most * (HEIGHT - TOP - BOTTOM) : 0;
+}
+
+static double x_of(const figure_t *figure, int column)
+{
+    return LEFT + (double)column * COLUMNS / columns_of(figure);
+}
+
+/* Draws one part on top of those before it, as steps from the base line. Later parts are drawn
+ * first and earlier ones cover them, so each area needs one sum only. */
+static void draw_part(const figure_t *figure, int part)
+{
+    (void)fprintf(figure->file, "<path fill=\"%s\" d=\"M%d,%d", fills[part], LEFT, HEIGHT - BOTTOM);
+    for (int c = 0; c < columns_of(figure); ++c) {
+        double bytes = ap_memory_curve_sum(figure->curve, fullest(figure, c), part + 1);
+        double y = HEIGHT - BOTTOM - height_of(figure, bytes);
+
+        (void)fprintf(figure->file, "L%.1f,%.1fL%.1f,%.1f", x_of(figure, c), y, x_of(figure, c + 1),
+                      y);
+    }
+    (void)fprintf(figure->file, "L%d,%dZ\"/>\n", WIDTH - RIGHT, HEIGHT - BOTTOM);
+}
+
+/* The axes: bytes in five steps of the peak, and the numbers of the first and last operator. */
+static void draw_axes(const figure_t *figure)
+{
+    char text[TEXT];
+
+    for (int i = 0; i <= TICKS; ++i) {
+        double y = HEIGHT - BOTTOM - (double)i / TICKS * (HEIGHT - TOP - BOTTOM);
+
+        (void)fprintf(figure->file, "<path stroke=\"#ccc\" d=\"M%d,%.1fH%d\"/>\n", LEFT, y,
+                      WIDTH - RIGHT);
+        put_text(figure->file, LEFT - 6, y + 4, "end",
+                 xm_text_format_bytes((uint64_t)(figure->most * i / TICKS), text, sizeof(text)));
+    }
+    put_text(figure->file, LEFT, HEIGHT - BOTTOM + 18, "start", "operator 0");
+    (void)snprintf(text, sizeof(text), "%d", figure->curve->points - 1);
+    put_text(figure->file, WIDTH - RIGHT, HEIGHT - BOTTOM + 18, "end", text);
+}
+
+/* The width of a name is estimated, as SVG tells it only to the viewer. */
+static void draw_legend(const figure_t *figure)
+{
+    double x = LEFT;
+
+    for (int part = 0; part < figure->curve->parts; ++part) {
+        (void)fprintf(figure->file,
+                      "<rect x=\"%.1f\" y=\"%d\" width=\"12\" height=\"12\" fill=\"%s\"/>\n", x,
+                      HEIGHT - 32, fills[part]);
+        put_text(figure->file, x + 18, HEIGHT - 22, "start", figure->curve->name[part]);
+        x += 40 + 7 * (double)strlen(figure->curve->name[part]);
+    }
+}
+
+/* The text is on the side of the line where there is room. */
+static void draw_peak(const figure_t *figure, const ap_graph_t *graph)
+{
+    double x = LEFT + (figure->peak + 0.5) * COLUMNS / figure->curve->points;
+    char bytes[TEXT], text[256];
+
+    (void)snprintf(text, sizeof(text), "peak %s at %s",
+                   xm_text_format_bytes((uint64_t)figure->most, bytes, sizeof(bytes)),
+                   ap_graph_op(graph, figure->peak)->name);
+    (void)fprintf(figure->file,
+                  "<path stroke=\"#a33\" stroke-dasharray=\"4 3\" d=\"M%.1f,%dV%d\"/>\n", x,
+                  TOP - 6, HEIGHT - BOTTOM);
+    put_text(figure->file, x, TOP - 12, x < LEFT + COLUMNS / 3.0 ? "start" : "end", text);
+}
+
+/* Errors of writing show when the file is closed, so only that is checked. */
+xm_status_t ap_memory_curve_plot(const ap_memory_curve_t *curve, const ap_graph_t *graph,
+                                 const char *title, const char *path)
+{
+    figure_t figure = {.curve = curve, .file = fopen(path, "wb")};
+    char text[256];
+
+    if (figure.file == NULL) {
+        return xm_error_set(XM_ERR_IO, "cannot write %s: %s", path, strerror(errno));
+    }
+    figure.peak = ap_memory_curve_peak(curve);
+    figure.most = ap_memory_curve_sum(curve, figure.peak, curve->parts);
+    (void)fprintf(figure.file,
+                  "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" "
+                  "height=\"%d\" font-family=\"sans-serif\">\n<rect width=\"%d\" height=\"%d\" "
+                  "fill=\"#fff\"/>\n",
+                  WIDTH, HEIGHT, WIDTH, HEIGHT, WIDTH, HEIGHT);
+    (void)snprintf(text, sizeof(text), "%s: memory of one device while each operator runs", title);
+    put_text(figure.file, LEFT, 26, "start", text);
+    draw_axes(&figure);
+    for (int part = curve->parts - 1; part >= 0; --part) {
+        draw_part(&figure, part);
+    }
+    draw_peak(&figure, graph);
+    draw_legend(&figure);
+    (void)fputs("</svg>\n", figure.file);
+    if (fclose(figure.file) != 0) {
+        return xm_error_set(XM_ERR_IO, "cannot write %s: %s", path, strerror(errno));
+    }
+    return XM_OK;
 }

@@ -230,7 +230,7 @@ xm_status_t ap_shard_use_add(ap_shard_network_t *n, int row, int first, int end)
     return XM_OK;
 }
 
-/* An input or parameter has its local bytes under each spec, all the time. What only the optimizer
+/* An input or parameter has its local bytes under each spec. What only the optimizer
  * reads is reported as state. */
 static xm_status_t make_tensor_row(ap_shard_network_t *n, int class)
 {
@@ -369,7 +369,9 @@ static xm_status_t use_node(ap_shard_network_t *n, int node)
     xm_status_t status;
 
     if (op < 0) {
-        return ap_shard_use_add(n, v->rows.result[0], 0, ops);
+        const ap_shard_live_range_t *live_range = &n->live_ranges.of[p->node[node].tensor];
+
+        return ap_shard_use_add(n, v->rows.result[0], live_range->begin, live_range->end);
     }
     status = ap_shard_use_add(n, v->rows.passing, op, op + 1);
     if (status == XM_OK) {

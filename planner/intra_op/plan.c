@@ -484,8 +484,8 @@ static xm_status_t solve_limited(const ap_shard_problem_t *problem,
 /* Whether layers may differ is decided by the size of the graph and the time unless the caller says
  * so. Where nobody has set a time, or no limit is in the way of a plan, the search takes as long as
  * it needs to find one. */
-xm_status_t ap_shard_solve(const ap_shard_problem_t *problem, const ap_shard_options_t *options,
-                           ap_shard_plan_t **plan)
+static xm_status_t solve_within(const ap_shard_problem_t *problem,
+                                const ap_shard_options_t *options, ap_shard_plan_t **plan)
 {
     ap_shard_options_t used = *options;
     bool limited = options->memory_limit > 0;
@@ -510,6 +510,39 @@ xm_status_t ap_shard_solve(const ap_shard_problem_t *problem, const ap_shard_opt
         (*plan)->result.seconds = xm_clock_seconds() - begin;
     }
     return status;
+}
+
+/* Without a limit the devices have one, which is looked at only where the plan exceeds it. */
+xm_status_t ap_shard_solve(const ap_shard_problem_t *problem, const ap_shard_options_t *options,
+                           ap_shard_plan_t **plan)
+{
+    ap_shard_options_t within = *options;
+    double has = ap_cost_mesh_memory(problem->params.mesh), usable;
+    ap_shard_plan_t *roomy;
+    xm_status_t status;
+
+    if (!isfinite(options->seconds) || options->seconds < 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "a time limit of %g s: 0 or more",
+                            options->seconds);
+    }
+    if (options->memory_limit > 0 || (options->memory.limit == 0 && !(has > 0))) {
+        return solve_within(problem, options, plan);
+    }
+    status = ap_memory_budget_check(&options->memory, has);
+    if (status != XM_OK) {
+        return status;
+    }
+    usable = ap_memory_budget_usable(&options->memory, has);
+    if (!(options->memory.limit > 0)) {
+        status = solve_within(problem, options, &roomy);
+        if (status != XM_OK || roomy->result.peak <= usable) {
+            *plan = status == XM_OK ? roomy : *plan;
+            return status;
+        }
+        ap_shard_plan_destroy(roomy);
+    }
+    within.memory_limit = usable;
+    return solve_within(problem, &within, plan);
 }
 
 const ap_shard_result_t *ap_shard_plan_result(const ap_shard_plan_t *plan)

@@ -40,10 +40,11 @@ typedef struct ap_shard_options {
     double seconds; /**< for the solver, kept to; 0 = 1, or up to 60 until there is a plan */
     int threads;    /**< 0 = one per core */
     uint64_t seed;
-    double memory_limit; /**< bytes per device; 0 = none */
-    double yardstick;    /**< bytes that tensors are large or small against; 0 = the limit */
-    bool recompute;      /**< tensors of the forward pass may be computed a second time */
-    bool every_layer;    /**< layers of one structure may get different plans */
+    ap_memory_budget_t memory; /**< of a device; without a limit the mesh's model says how much */
+    double memory_limit;       /**< that comes of it, bytes per device; 0 = none */
+    double yardstick;          /**< bytes that tensors are large or small against; 0 = the limit */
+    bool recompute;            /**< tensors of the forward pass may be computed a second time */
+    bool every_layer;          /**< layers of one structure may get different plans */
     /** Called about once a second while the cfn solver runs; may be NULL. */
     void (*progress)(void *arg, double fraction, const char *what);
     void *progress_arg;
@@ -51,7 +52,7 @@ typedef struct ap_shard_options {
 
 #define AP_SHARD_OPTIONS_INIT                                                                      \
     {                                                                                              \
-        .seed = 1                                                                                  \
+        .seed = 1, .memory = {.reserve = AP_MEMORY_RESERVE_DEFAULT }                               \
     }
 
 /** What memory is used for. */

@@ -209,6 +209,21 @@ char *ap_shard_problem_strategy(const ap_shard_problem_t *problem, int node, int
                           size);
 }
 
+unsigned ap_shard_problem_axes(const ap_shard_problem_t *problem)
+{
+    unsigned axes = 0;
+
+    for (int t = 0; t < problem->sets; ++t) {
+        const ap_strategy_table_t *set = &problem->set[t];
+
+        for (int s = 0; s < set->count && set->op >= 0; ++s) {
+            axes |= ap_strategy_axes(&ap_graph_op(problem->params.graph, set->op)->rule,
+                                     &set->strategies.items[s]);
+        }
+    }
+    return axes;
+}
+
 const ap_shard_params_t *ap_shard_problem_params(const ap_shard_problem_t *problem)
 {
     return &problem->params;

@@ -47,6 +47,9 @@ const char *ap_shard_problem_node_name(const ap_shard_problem_t *problem, int no
 char *ap_shard_problem_strategy(const ap_shard_problem_t *problem, int node, int strategy,
                                 char *buffer, size_t size);
 
+/** The mesh axes that some strategy of some operator cuts; the others are of no use to it. */
+unsigned ap_shard_problem_axes(const ap_shard_problem_t *problem);
+
 /** What the problem was made of. */
 const ap_shard_params_t *ap_shard_problem_params(const ap_shard_problem_t *problem);
 

@@ -25,6 +25,7 @@ typedef struct builder {
     int room;
     reuse_t *uses;
     int use_count;
+    double flops; /* of one device */
 } builder_t;
 
 static xm_status_t no_memory(void)
@@ -74,7 +75,15 @@ static xm_status_t add_op(builder_t *b, int o)
     const ap_strategy_t *strategy = &b->solution->ops[o];
     const double times = ap_shard_solution_times(b->solution, o);
 
+    double flops = times * op->flops / strategy->devices;
+    unsigned cut = ap_strategy_axes(&op->rule, strategy);
+
     b->report->compute += times * ap_price_compute(&priced, strategy);
+    b->flops += flops;
+    for (int a = 0; a < ap_cost_mesh_rank(b->solution->mesh); ++a) {
+        b->report->repeated[a] +=
+            ((ap_cost_mesh_axes(b->solution->mesh) & ~cut) >> a & 1U) != 0 ? flops : 0;
+    }
     for (int c = 0; c < strategy->collective_count; ++c) {
         const ap_collective_t *on = &strategy->collective[c];
         int tensor = on->term < op->operand_count ? op->operands[on->term]
@@ -239,6 +248,9 @@ xm_status_t ap_shard_report_create(const ap_shard_solution_t *solution, ap_shard
     if (status == XM_OK && b.report->transfer_count > 0) {
         qsort(b.report->transfers, (size_t)b.report->transfer_count, sizeof(*b.report->transfers),
               by_op);
+    }
+    for (int a = 0; a < AP_MAX_MESH_RANK && status == XM_OK && b.flops > 0; ++a) {
+        b.report->repeated[a] /= b.flops;
     }
     free(b.uses);
     if (status != XM_OK) {

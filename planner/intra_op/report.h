@@ -44,6 +44,8 @@ typedef struct ap_shard_report {
     ap_shard_transfer_t *transfers; /**< by operator */
     ap_shard_total_t total[AP_COLLECTIVE_COUNT][AP_AXIS_SETS];
     double compute; /**< cost of all operators without their collectives */
+    /** per mesh axis: share of a device's FLOPs that the devices of the axis all perform alike */
+    double repeated[AP_MAX_MESH_RANK];
 } ap_shard_report_t;
 
 xm_status_t ap_shard_report_create(const ap_shard_solution_t *solution, ap_shard_report_t **report);

@@ -22,7 +22,7 @@
 #include "planner/graph.h"
 #include "planner/passes/step.h"
 
-enum { WORD = 64, ENDS_MOST = 64, WORK_MOST = 1 << 27 };
+enum { WORD = 64, ENDS_MOST = 64, WORK_MOST = 1 << 25, SENTENCE = 1000 };
 
 /* Of the FLOPs of all products. Backward products of convolutions count the borders that they pad
  * otherwise than forward ones. */
@@ -118,6 +118,16 @@ static bool reaches_all(const extraction_t *x, int tensor)
         count += __builtin_popcountll(row(x, tensor)[w]);
     }
     return count == x->step.targets;
+}
+
+static bool reaches_any(const extraction_t *x, int tensor)
+{
+    for (size_t w = 0; w < x->words; ++w) {
+        if (row(x, tensor)[w] != 0) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* Lists what a tensor is computed from, each operator after those it needs and as late as that
@@ -397,6 +407,21 @@ static xm_status_t step_back(extraction_t *x, int *end, ap_step_flops_t *flops)
     return status;
 }
 
+/* Weights of the forward pass that the step gives back as they were: the derived step trains them
+ * as well. */
+static int count_untrained(const extraction_t *x)
+{
+    int count = 0;
+
+    for (int t = 0; t < x->tensors; ++t) {
+        const ap_tensor_t *of = ap_graph_tensor(x->graph, t);
+
+        count += of->kind == AP_TENSOR_PARAMETER && of->taken_by < 0 && reaches_any(x, t) &&
+                 ap_dtype_is_smooth(of->dtype);
+    }
+    return count;
+}
+
 /* The FLOPs of all products of the step must be those of this forward pass, of its backward pass,
  * of what is computed again, or of the optimizer. */
 static xm_status_t check_flops(extraction_t *x, int *end, ap_forward_info_t *info)
@@ -421,14 +446,27 @@ static xm_status_t check_flops(extraction_t *x, int *end, ap_forward_info_t *inf
         return untold(x, why);
     }
     info->again = flops.forward > 0 ? flops.again / flops.forward : 0;
+    info->update = flops.all > 0 ? flops.update / flops.all : 0;
+    info->untrained = count_untrained(x);
     return XM_OK;
 }
 
 /* Weights are donated buffers; a step that gives none back cannot be told from inference. */
-static xm_status_t find_pass(extraction_t *x, int *end)
+static xm_status_t find_pass(extraction_t *x, bool numbers, int *end)
 {
-    xm_status_t status = ap_step_find(x->graph, &x->step);
+    xm_status_t status;
 
+    free(x->reached);
+    x->reached = NULL;
+    ap_step_clear(&x->step);
+    status = ap_step_find(x->graph, numbers, &x->step);
+
+    for (int t = 0; t < x->tensors && status == XM_OK && x->step.targets == 0; ++t) {
+        if (x->step.retaught[t]) {
+            return untold(x, "no weight has a part in the gradients of most others, as if each "
+                             "followed from a loss of its own");
+        }
+    }
     if (status == XM_OK && x->step.targets == 0) {
         return xm_error_set(XM_ERR_UNSUPPORTED,
                             "'%s' names no loss and gives no weight back with a gradient in it: "
@@ -451,13 +489,25 @@ static xm_status_t find_pass(extraction_t *x, int *end)
     return status;
 }
 
+/* Where gradients that are tied by single numbers explain the step, and others do not, the loss is
+ * of that kind. The sentence of a refusal is that of the usual case. */
 static xm_status_t from_step(extraction_t *x, ap_graph_t **forward, ap_forward_info_t *info)
 {
+    char sentence[SENTENCE];
     int end = -1;
-    xm_status_t status = find_pass(x, &end);
+    xm_status_t status = XM_ERR_UNSUPPORTED;
 
-    if (status == XM_OK) {
-        status = check_flops(x, &end, info);
+    for (int numbers = 0; numbers < 2 && status == XM_ERR_UNSUPPORTED; ++numbers) {
+        status = find_pass(x, numbers == 1, &end);
+        if (status == XM_OK) {
+            status = check_flops(x, &end, info);
+        }
+        if (numbers == 0) {
+            (void)snprintf(sentence, sizeof(sentence), "%s", xm_last_error());
+        }
+    }
+    if (status == XM_ERR_UNSUPPORTED) {
+        return xm_error_set(status, "%s", sentence);
     }
     return status == XM_OK ? copy_pass(x, end, true, find_output(x, end), forward) : status;
 }

@@ -23,10 +23,12 @@
 
 #include "planner/graph.h"
 
-/** What a step is seen to do beside. */
+/** What a step is seen to do beside; all 0 where a loss is named. */
 typedef struct ap_forward_info {
-    double again; /**< FLOPs of the forward products that are computed again for the backward pass,
-                     over those of all forward products; 0 where a loss is named */
+    double again;  /**< FLOPs of the forward products that are computed again for the backward pass,
+                      over those of all forward products */
+    double update; /**< FLOPs of the optimizer's own products over those of all products */
+    int untrained; /**< weights that the step uses and gives back as they were */
 } ap_forward_info_t;
 
 /**

@@ -22,9 +22,18 @@
 #include "planner/passes/passes_private.h"
 #include "planner/passes/operator_clustering.h"
 
-enum { MIN_HEAVY = 3, MOST_AUTOMATIC = 64, MESSAGE = 200 };
+enum {
+    MIN_HEAVY = 3,
+    MOST_AUTOMATIC = 64,
+    WIDE_LAYERS = 16, /* of a model that is cut where several tensors pass, unless told */
+    MESSAGE = 200
+};
 
 static const double usual_delta = 0.5;
+
+/* A part with more of the FLOPs than this is cut also where several tensors pass: a U-Net would
+ * else be one layer. */
+static const double most_share = 0.5;
 
 static const char *label_of(const ap_op_t *op)
 {
@@ -52,8 +61,8 @@ static xm_status_t build(const ap_sequence_t *s, const int *first, int layers, a
     return ap_graph_copy_close(&copy, status, layered);
 }
 
-/* The usual excess over the mean, or what the largest part that cannot be cut needs. */
-static double least_delta(const ap_sequence_t *s, int layers)
+/* The share of the FLOPs that the largest part has that cannot be cut. */
+static double largest_share(const ap_sequence_t *s)
 {
     double total = 0, part = 0, largest = 0;
 
@@ -62,7 +71,13 @@ static double least_delta(const ap_sequence_t *s, int layers)
         largest = fmax(largest, part);
         total += s->flops[p];
     }
-    return total > 0 ? fmax(usual_delta, largest * layers / total - 1) : usual_delta;
+    return total > 0 ? largest / total : 0;
+}
+
+/* The usual excess over the mean, or what the largest part that cannot be cut needs. */
+static double least_delta(const ap_sequence_t *s, int layers)
+{
+    return fmax(usual_delta, largest_share(s) * layers - 1);
 }
 
 static xm_status_t cluster(const ap_sequence_t *s, int layers, double delta, int min_heavy,
@@ -87,7 +102,7 @@ static xm_status_t cluster(const ap_sequence_t *s, int layers, double delta, int
 
 /* Makes so many layers, whatever rules have to be given up for it: first the number of products in
  * each, then the evenness, whose tolerance doubles until any cut is allowed. */
-static xm_status_t cluster_somehow(const ap_sequence_t *s, int layers,
+static xm_status_t cluster_somehow(const ap_sequence_t *s, bool wide, int layers,
                                    ap_operator_clusters_t *found)
 {
     xm_status_t status = cluster(s, layers, least_delta(s, layers), MIN_HEAVY, found);
@@ -98,22 +113,35 @@ static xm_status_t cluster_somehow(const ap_sequence_t *s, int layers,
     }
     return status == XM_ERR_NO_SOLUTION
                ? xm_error_set(XM_ERR_NO_SOLUTION,
-                              "'%s' does not make %d layers: there are %d places where one tensor "
-                              "passes, for at most %d",
-                              ap_graph_name(s->graph), layers, s->places, s->places + 1)
+                              "'%s' does not make %d layers: there are %d places where %s, for at "
+                              "most %d",
+                              ap_graph_name(s->graph), layers, s->places,
+                              wide ? "tensors pass" : "one tensor passes", s->places + 1)
                : status;
 }
 
-static xm_status_t by_count(const ap_sequence_t *s, int layers, ap_graph_t **layered)
+static xm_status_t into_layers(const ap_sequence_t *s, bool wide, int layers, ap_graph_t **layered)
 {
     ap_operator_clusters_t found = {0};
-    xm_status_t status = cluster_somehow(s, layers, &found);
+    xm_status_t status = cluster_somehow(s, wide, layers, &found);
 
     if (status == XM_OK) {
         status = build(s, found.first, layers, layered);
     }
     ap_operator_clusters_clear(&found);
     return status;
+}
+
+/* Places where several tensors pass are taken where the others do not do: cuts there cost more
+ * resharding. */
+static xm_status_t by_count(ap_sequence_t *s, const ap_layering_t *how, ap_graph_t **layered)
+{
+    int layers = how->layers;
+    bool wide = !how->one_tensor &&
+                (s->places + 1 < layers || largest_share(s) > fmax(most_share, 2.0 / layers)) &&
+                ap_sequence_widen(s);
+
+    return into_layers(s, wide, layers, layered);
 }
 
 /* Without memory all layers count as different, which is slower and never wrong. */
@@ -159,14 +187,21 @@ static double unlikeness(const ap_graph_t *layered)
 
 /* Tries every number up to a limit and keeps the least unlike; of equals the largest number, which
  * leaves the pipeline most freedom. One layer is where it starts, and what remains when nothing
- * keeps to the rules. */
-static xm_status_t automatic(const ap_sequence_t *s, ap_graph_t **layered)
+ * keeps to the rules. A model that has to be cut where several tensors pass has no layers that are
+ * alike to look for. */
+static xm_status_t automatic(ap_sequence_t *s, const ap_layering_t *how, ap_graph_t **layered)
 {
     const int one = 0;
     int most = s->places + 1 < MOST_AUTOMATIC ? s->places + 1 : MOST_AUTOMATIC;
     double least = 1;
     ap_graph_t *best = NULL;
-    xm_status_t status = build(s, &one, 1, &best);
+    xm_status_t status;
+
+    if (!how->one_tensor && largest_share(s) > most_share && ap_sequence_widen(s)) {
+        return into_layers(s, true, s->places + 1 < WIDE_LAYERS ? s->places + 1 : WIDE_LAYERS,
+                           layered);
+    }
+    status = build(s, &one, 1, &best);
 
     for (int layers = 2; layers <= most && status == XM_OK; ++layers) {
         ap_operator_clusters_t found = {0};
@@ -203,20 +238,21 @@ static xm_status_t automatic(const ap_sequence_t *s, ap_graph_t **layered)
     return XM_OK;
 }
 
-/* Checks that one tensor passes before each layer; the sentence says which layer cannot begin where
- * it was told to. */
-static xm_status_t check_places(const ap_sequence_t *s, const int *first, int layers)
+/* Checks that tensors pass before each layer, or one tensor; the sentence says which layer cannot
+ * begin where it was told to. */
+static xm_status_t check_places(const ap_sequence_t *s, bool one_tensor, const int *first,
+                                int layers)
 {
     for (int layer = 1; layer < layers; ++layer) {
         const ap_op_t *op = ap_graph_op(s->graph, s->op[first[layer]]);
 
-        if (!s->may_begin[first[layer]]) {
+        if (!(one_tensor ? s->may_begin : s->possible)[first[layer]]) {
             return xm_error_set(
                 XM_ERR_NO_SOLUTION, "layer %d of '%s' cannot begin with operator '%s': %s", layer,
                 ap_graph_name(s->graph), op->name,
-                s->crossing[first[layer]] == 1
-                    ? "what follows is the start of the backward pass"
-                    : "not one tensor passes there but several, one number or none");
+                s->crossing[first[layer]] == 1 ? "what follows is the start of the backward pass"
+                : one_tensor ? "not one tensor passes there but several, one number or none"
+                             : "one number passes there, or nothing");
         }
     }
     return XM_OK;
@@ -343,7 +379,7 @@ static xm_status_t as_given(const ap_sequence_t *s, const ap_layering_t *how, ap
     status = how->pattern != NULL ? by_pattern(s, how->pattern, first, &layers)
                                   : by_marks(s, how, first, &layers);
     if (status == XM_OK) {
-        status = check_places(s, first, layers);
+        status = check_places(s, how->one_tensor, first, layers);
     }
     if (status == XM_OK) {
         status = build(s, first, layers, layered);
@@ -392,7 +428,7 @@ xm_status_t ap_layering_apply(const ap_graph_t *forward, const ap_layering_t *ho
     if (how->pattern != NULL || how->marks != NULL) {
         status = as_given(&s, how, layered);
     } else {
-        status = how->layers > 0 ? by_count(&s, how->layers, layered) : automatic(&s, layered);
+        status = how->layers > 0 ? by_count(&s, how, layered) : automatic(&s, how, layered);
     }
     if (status == XM_OK && info != NULL) {
         ap_layering_describe(*layered, info);

@@ -3,9 +3,11 @@
  * @file layering.h
  * Gives a forward graph its layers: what pipeline stages are made of.
  *
- * Between two layers one tensor may pass, so layers begin only where one does, and where it has
- * dimensions: in a transformer before and after each residual block. Where of these they begin is
- * told by the caller, by a pattern that names operators, or found:
+ * Layers begin where one tensor passes that has dimensions: in a transformer before and after each
+ * residual block. Where that leaves more than half of the work in one part, as in a U-Net, whose
+ * skipped tensors pass everywhere, they begin also where several do. Layers are intervals of the
+ * operators in the order in which the loss needs them, so any of these cuts is a convex one. Where
+ * layers begin is told by the caller, by a pattern that names operators, or found:
  *
  *  - a number of layers: the cheapest cuts of that many (operator_clustering.h). Layers have at
  * most half more FLOPs than the mean, or what cannot be cut, and, but for the ends, three products

@@ -19,6 +19,9 @@ enum {
     KIND_FORM  /* makes the only form of a weight that is used: part of the weight */
 };
 
+/* More than any number of tensors; and about how many places are taken where several pass. */
+enum { NUMBER = 1 << 20, MOST_PLACES = 256 };
+
 /* What a tensor is computed from, as a set. */
 enum { FROM_DATA = 1, FROM_WEIGHTS = 2, FROM_BOTH = 3 };
 
@@ -28,7 +31,9 @@ void ap_sequence_clear(ap_sequence_t *s)
     free(s->flops);
     free(s->heavy);
     free(s->may_begin);
+    free(s->possible);
     free(s->crossing);
+    free(s->passing);
     free(s->bytes);
     free(s->maker);
     free(s->use_begin);
@@ -49,7 +54,9 @@ static xm_status_t allocate(ap_sequence_t *s)
     s->flops = malloc(ops * sizeof(*s->flops));
     s->heavy = calloc(ops, sizeof(*s->heavy));
     s->may_begin = calloc(ops, sizeof(*s->may_begin));
+    s->possible = calloc(ops, sizeof(*s->possible));
     s->crossing = calloc(ops, sizeof(*s->crossing));
+    s->passing = calloc(ops, sizeof(*s->passing));
     s->bytes = malloc(tensors * sizeof(*s->bytes));
     s->maker = malloc(tensors * sizeof(*s->maker));
     s->use_begin = malloc((ops + 1) * sizeof(*s->use_begin));
@@ -59,9 +66,9 @@ static xm_status_t allocate(ap_sequence_t *s)
     s->stamp = calloc(ops, sizeof(*s->stamp));
     s->stack = malloc(ops * sizeof(*s->stack));
     if (s->op == NULL || s->flops == NULL || s->heavy == NULL || s->may_begin == NULL ||
-        s->crossing == NULL || s->bytes == NULL || s->maker == NULL || s->use_begin == NULL ||
-        s->use_tensor == NULL || s->kind == NULL || s->form == NULL || s->stamp == NULL ||
-        s->stack == NULL) {
+        s->possible == NULL || s->crossing == NULL || s->passing == NULL || s->bytes == NULL ||
+        s->maker == NULL || s->use_begin == NULL || s->use_tensor == NULL || s->kind == NULL ||
+        s->form == NULL || s->stamp == NULL || s->stack == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the %d operators of '%s'",
                             ap_graph_ops(s->graph), ap_graph_name(s->graph));
     }
@@ -235,6 +242,7 @@ static bool is_number(const ap_sequence_t *s, int tensor)
 static void find_places(ap_sequence_t *s, int *last)
 {
     int end = last_place(s), passing = 0;
+    double bytes = 0;
 
     for (int t = 0; t < s->tensors; ++t) {
         last[t] = s->maker[t];
@@ -244,23 +252,55 @@ static void find_places(ap_sequence_t *s, int *last)
             last[s->use_tensor[u]] = p;
         }
     }
-    /* A tensor passes the places behind its maker up to its last user. A single number is counted
-     * double and so is never alone: what comes after it is the tail of a loss, and there is nothing
+    /* A tensor passes the places behind its maker up to its last user. A single number counts as
+     * more than any place may have: what comes after it is the tail of a loss, and there is nothing
      * to reshard. */
     for (int t = 0; t < s->tensors; ++t) {
-        int weight = is_number(s, t) ? 2 : 1;
+        int weight = is_number(s, t) ? NUMBER : 1;
 
         if (last[t] > s->maker[t]) {
             s->crossing[s->maker[t] + 1] += weight;
             s->crossing[last[t] + 1] -= weight;
+            s->passing[s->maker[t] + 1] += s->bytes[t];
+            s->passing[last[t] + 1] -= s->bytes[t];
         }
     }
     for (int p = 0; p < s->count; ++p) {
         passing += s->crossing[p];
         s->crossing[p] = passing;
-        s->may_begin[p] = p > 0 && passing == 1 && p <= end;
+        bytes += s->passing[p];
+        s->passing[p] = bytes;
+        s->possible[p] = p > 0 && passing >= 1 && passing < NUMBER && p <= end;
+        s->may_begin[p] = s->possible[p] && passing == 1;
         s->places += s->may_begin[p];
     }
+}
+
+/* Whether no place nearby has fewer bytes; of equal ones the first counts. */
+static bool is_narrowest(const ap_sequence_t *s, int place)
+{
+    int reach = 1 + s->count / MOST_PLACES;
+
+    for (int p = place - reach; p <= place + reach; ++p) {
+        if (p > 0 && p < s->count && s->possible[p] &&
+            (p < place ? s->passing[p] <= s->passing[place] : s->passing[p] < s->passing[place])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool ap_sequence_widen(ap_sequence_t *s)
+{
+    int before = s->places;
+
+    for (int p = 0; p < s->count; ++p) {
+        if (s->possible[p] && !s->may_begin[p] && is_narrowest(s, p)) {
+            s->may_begin[p] = true;
+            ++s->places;
+        }
+    }
+    return s->places > before;
 }
 
 xm_status_t ap_sequence_create(const ap_graph_t *forward, ap_sequence_t *sequence)

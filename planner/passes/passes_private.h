@@ -15,8 +15,10 @@ typedef struct ap_sequence {
     int *op;         /* per place: operator of the graph */
     double *flops;   /* per place */
     bool *heavy;     /* per place: a product of matrices or a convolution */
-    bool *may_begin; /* per place: a layer can begin here */
+    bool *may_begin; /* per place: a layer can begin here; at first where one tensor passes */
+    bool *possible;  /* per place: the same, also where several do */
     int *crossing;   /* per place: tensors that pass it */
+    double *passing; /* per place: their bytes */
     int places;      /* that a layer can begin at, but for the first */
     int tensors;     /* made by an operator of the sequence and used by a later one */
     double *bytes;
@@ -30,6 +32,10 @@ typedef struct ap_sequence {
 
 xm_status_t ap_sequence_create(const ap_graph_t *forward, ap_sequence_t *sequence);
 void ap_sequence_clear(ap_sequence_t *sequence);
+
+/* Lets layers begin also where several tensors pass, at the places with fewest bytes around; false:
+ * there are none. */
+bool ap_sequence_widen(ap_sequence_t *sequence);
 
 /* Starts a graph of the sequence's operators: weights in their forms are there. */
 xm_status_t ap_sequence_copy_open(const ap_sequence_t *sequence, ap_graph_copy_t *copy);

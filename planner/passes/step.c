@@ -316,7 +316,7 @@ static xm_status_t step_init(ap_step_t *step, const ap_graph_t *graph)
     return XM_OK;
 }
 
-xm_status_t ap_step_find(const ap_graph_t *graph, ap_step_t *step)
+xm_status_t ap_step_find(const ap_graph_t *graph, bool numbers, ap_step_t *step)
 {
     reach_t r = {0};
     xm_status_t status = step_init(step, graph);
@@ -324,9 +324,8 @@ xm_status_t ap_step_find(const ap_graph_t *graph, ap_step_t *step)
     if (status == XM_OK) {
         status = reach_init(&r, step);
     }
-    /* A loss that all gradients follow from by a single number is seen the second time. */
-    for (int pass = 0; pass < 2 && status == XM_OK && step->weights == 0; ++pass) {
-        r.numbers = pass == 1;
+    if (status == XM_OK) {
+        r.numbers = numbers;
         reach_back(&r);
         find_weights(&r);
     }

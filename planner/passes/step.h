@@ -7,7 +7,7 @@
  * values by ways that are more than pointwise, for all gradients follow from the loss; an
  * optimizer's state or a running mean has not. Single numbers (a step count, a common norm that
  * gradients are clipped by, a flag for overflow) tie everything to everything, so these ways do not
- * lead through them, unless there are no others.
+ * lead through them, unless the caller says so: the derivative of some losses is a single number.
  *
  * The *gradient* of a weight is what its new value is a pointwise function of, followed back to
  * where it is made otherwise (a product, a sum over the batch, a scatter), or from what other
@@ -28,8 +28,8 @@ typedef struct ap_step {
     int targets;
 } ap_step_t;
 
-/** Without any weight `weights` is 0. */
-xm_status_t ap_step_find(const ap_graph_t *graph, ap_step_t *step);
+/** @p numbers: ways lead through single numbers. Without any weight `weights` is 0. */
+xm_status_t ap_step_find(const ap_graph_t *graph, bool numbers, ap_step_t *step);
 
 /** An all-zero step is accepted. */
 void ap_step_clear(ap_step_t *step);

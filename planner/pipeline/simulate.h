@@ -12,8 +12,8 @@
  *
  * Overlapped: a send is handed to the channel and costs the device nothing; a receive waits until
  * the message is there. Blocking, as when transfers run on the device's only stream: a send keeps
- * its device busy for the message's time, so does a receive, from when both the message is on its
- * way and the device has come to it.
+ * its device busy for the message's time, for that of several one after the other; so does a
+ * receive, from when both the message is on its way and the device has come to it.
  *
  * Integers only: the same input gives the same times on every machine. Threads: no shared state.
  *

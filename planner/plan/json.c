@@ -60,8 +60,13 @@ static json_t *layers_to_json(const ap_plan_layers_t *layers)
     for (int i = 0; i < layers->op_count; ++i) {
         const ap_plan_op_t *op = &layers->ops[i];
 
-        if (!append(ops, json_pack("{s:s, s:s, s:s, s:s}", "name", op->name, "rule", op->rule,
-                                   "operands", op->operands, "results", op->results))) {
+        json_t *made = json_pack("{s:s, s:s, s:s, s:s}", "name", op->name, "rule", op->rule,
+                                 "operands", op->operands, "results", op->results);
+
+        if (made != NULL && op->sums != NULL && op->sums[0] != '\0') {
+            (void)json_object_set_new(made, "sums", json_string(op->sums));
+        }
+        if (!append(ops, made)) {
             json_decref(ops);
             return NULL;
         }
@@ -76,6 +81,15 @@ static bool add_recompute(json_t *stage, bool recompute, bool mixed)
 {
     return stage != NULL &&
            (!mixed || json_object_set_new(stage, "recompute", json_boolean(recompute)) == 0);
+}
+
+/* The key is there only where devices repeat work. */
+static bool add_repeated(json_t *stage, const double *repeated)
+{
+    return stage != NULL &&
+           ((repeated[0] <= 0 && repeated[1] <= 0) ||
+            json_object_set_new(stage, "repeated", json_pack("[f, f]", repeated[0], repeated[1])) ==
+                0);
 }
 
 static json_t *stage_to_json(const ap_plan_stage_t *stage)
@@ -227,7 +241,8 @@ json_t *ap_plan_to_json(const ap_plan_params_t *params)
     for (int i = 0; i < params->stage_count; ++i) {
         json_t *stage = stage_to_json(&params->stages[i]);
 
-        if (!add_recompute(stage, params->stages[i].recompute, mixed) || !append(stages, stage) ||
+        if (!add_repeated(stage, params->stages[i].repeated) ||
+            !add_recompute(stage, params->stages[i].recompute, mixed) || !append(stages, stage) ||
             (i > 0 && !append(boundaries, boundary_to_json(&params->boundaries[i - 1], false)))) {
             goto release;
         }
@@ -238,16 +253,18 @@ json_t *ap_plan_to_json(const ap_plan_params_t *params)
             goto release;
         }
     }
-    return json_pack("{s:s, s:i, s:{s:s, s:i, s:I, s:o*}, s:{s:s, s:s, s:i, s:i, s:o*, s:I}, "
+    return json_pack("{s:s, s:i, s:{s:s, s:i, s:I, s:o*}, s:{s:s, s:s, s:i, s:i, s:o*, s:I, s:o*}, "
                      "s:{s:s, s:I, s:I, s:b}, s:{s:f, s:o*, s:f, s:f}, s:s, s:o, s:o}",
                      "format", format_name, "version", FORMAT_VERSION, "model", "name", info->model,
                      "layers", info->layers, "parameters", whole(info->parameters), "reading",
                      reading_to_json(&info->reading), "cluster", "name", info->cluster,
                      "provenance", info->cluster_provenance, "hosts", info->hosts,
                      "devices_per_host", info->devices_per_host, "host_order", order_to_json(info),
-                     "memory_limit_bytes", whole(info->memory_limit), "schedule", "kind",
-                     info->schedule, "global_batch", (json_int_t)info->global_batch,
-                     "micro_batches", (json_int_t)info->micro_batches, "rematerialize",
+                     "memory_limit_bytes", whole(info->memory_limit), "memory_reserve_bytes",
+                     info->memory_reserve > 0.0 ? json_integer(whole(info->memory_reserve)) : NULL,
+                     "schedule", "kind", info->schedule, "global_batch",
+                     (json_int_t)info->global_batch, "micro_batches",
+                     (json_int_t)info->micro_batches, "rematerialize",
                      recomputing == params->stage_count, "predicted", "step_s", info->step,
                      "bound_s", info->bound > 0.0 ? json_real(info->bound) : NULL, "sum_s",
                      info->sum, "bottleneck_s", info->bottleneck, "optimiser", info->optimiser,
@@ -377,9 +394,11 @@ static xm_status_t read_layers(ap_plan_t *plan, const char *place, json_t *item,
     }
     layers->ops = ops;
     for (int i = 0; i < layers->op_count; ++i) {
-        if (json_unpack_ex(json_array_get(list, (size_t)i), &error, 0, "{s:s, s:s, s:s, s:s !}",
-                           "name", &ops[i].name, "rule", &ops[i].rule, "operands", &ops[i].operands,
-                           "results", &ops[i].results) != 0) {
+        ops[i].sums = "";
+        if (json_unpack_ex(json_array_get(list, (size_t)i), &error, 0,
+                           "{s:s, s:s, s:s, s:s, s?s !}", "name", &ops[i].name, "rule",
+                           &ops[i].rule, "operands", &ops[i].operands, "results", &ops[i].results,
+                           "sums", &ops[i].sums) != 0) {
             return xm_error_set(XM_ERR_PARSE, "%s, operator %d: %s", place, i, error.text);
         }
     }
@@ -426,13 +445,13 @@ static xm_status_t read_stage(ap_plan_t *plan, const char *place, json_t *item,
 
     if (json_unpack_ex(item, &error, 0,
                        "{s:[I, I!], s:s, s:s, s:o, s:{s:F, s:F, s:F, s:F !}, "
-                       "s:{s:I, s:I, s:I, s:I !}, s?b, s:o !}",
+                       "s:{s:I, s:I, s:I, s:I !}, s?b, s?[F, F!], s:o !}",
                        "layers", &first, &last, "submesh", &submesh_text, "mesh", &shape_text,
                        "ranks", &ranks, "seconds", "forward", &stage->forward, "backward",
                        &stage->backward, "sync", &stage->sync, "update", &stage->update, "memory",
                        "state_bytes", &state, "activation_bytes", &activation, "work_bytes", &work,
-                       "in_flight", &in_flight, "recompute", &recompute, "sharding",
-                       &sharding) != 0) {
+                       "in_flight", &in_flight, "recompute", &recompute, "repeated",
+                       &stage->repeated[0], &stage->repeated[1], "sharding", &sharding) != 0) {
         return unpack_failed(place, &error);
     }
     stage->recompute = recompute != 0;
@@ -742,7 +761,8 @@ static xm_status_t read_host_order(ap_plan_t *plan, const json_t *list)
 xm_status_t ap_plan_from_json(ap_plan_t *plan)
 {
     ap_plan_info_t *info = &plan->info;
-    json_int_t layers, parameters, hosts, devices, memory_limit, global_batch, micro_batches;
+    json_int_t layers, parameters, hosts, devices, memory_limit, memory_reserve = 0, global_batch,
+                                                                 micro_batches;
     const char *format = "", *digest = NULL;
     json_t *stages, *boundaries, *reading = NULL, *host_order = NULL;
     json_error_t error;
@@ -759,21 +779,22 @@ xm_status_t ap_plan_from_json(ap_plan_t *plan)
     }
     if (json_unpack_ex(
             plan->document, &error, 0,
-            "{s:s, s:i, s?s, s:{s:s, s:I, s:I, s?o !}, s:{s:s, s:s, s:I, s:I, s?o, s:I !}, "
+            "{s:s, s:i, s?s, s:{s:s, s:I, s:I, s?o !}, s:{s:s, s:s, s:I, s:I, s?o, s:I, s?I !}, "
             "s:{s:s, s:I, s:I, s:b !}, s:{s:F, s?F, s:F, s:F !}, s:s, s:o, s:o !}",
             "format", &format, "version", &version, "digest", &digest, "model", "name",
             &info->model, "layers", &layers, "parameters", &parameters, "reading", &reading,
             "cluster", "name", &info->cluster, "provenance", &info->cluster_provenance, "hosts",
             &hosts, "devices_per_host", &devices, "host_order", &host_order, "memory_limit_bytes",
-            &memory_limit, "schedule", "kind", &info->schedule, "global_batch", &global_batch,
-            "micro_batches", &micro_batches, "rematerialize", &rematerialize, "predicted", "step_s",
-            &info->step, "bound_s", &info->bound, "sum_s", &info->sum, "bottleneck_s",
-            &info->bottleneck, "optimiser", &info->optimiser, "stages", &stages, "reshardings",
-            &boundaries) != 0) {
+            &memory_limit, "memory_reserve_bytes", &memory_reserve, "schedule", "kind",
+            &info->schedule, "global_batch", &global_batch, "micro_batches", &micro_batches,
+            "rematerialize", &rematerialize, "predicted", "step_s", &info->step, "bound_s",
+            &info->bound, "sum_s", &info->sum, "bottleneck_s", &info->bottleneck, "optimiser",
+            &info->optimiser, "stages", &stages, "reshardings", &boundaries) != 0) {
         return unpack_failed("the plan", &error);
     }
     info->parameters = (double)parameters;
     info->memory_limit = (double)memory_limit;
+    info->memory_reserve = (double)memory_reserve;
     info->global_batch = global_batch;
     info->micro_batches = micro_batches;
     info->rematerialize = rematerialize != 0;

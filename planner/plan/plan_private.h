@@ -30,5 +30,11 @@ struct ap_plan {
 /* Builds the document (without digest) from parameters; NULL when memory is short. */
 json_t *ap_plan_to_json(const ap_plan_params_t *params);
 
+/* Refuses numbers of seconds or bytes that are none; the sentence begins with the place. */
+xm_status_t ap_plan_check_times(const char *place, const double *seconds, int count);
+
+/* Checks boundary @p index of a plan whose stages are right. */
+xm_status_t ap_plan_check_boundary(const ap_plan_t *plan, int index);
+
 /* Fills the structures from plan->document. The sentence names the place. */
 xm_status_t ap_plan_from_json(ap_plan_t *plan);

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "comm/base.h"
+#include "planner/cost.h"
 
 enum { TEXT = 32, RANKS_TEXT = 64, SHAPE_TEXT = 96 };
 
@@ -92,6 +93,26 @@ static void print_tensor(const ap_plan_boundary_t *boundary, int index, FILE *st
                   tensor.dtype, specs, bytes_text((double)tensor.bytes, bytes),
                   index > 0 ? "with it" : seconds_text(boundary->forward, forward),
                   index > 0 ? "with it" : seconds_text(boundary->backward, backward));
+}
+
+/* Work that the devices of an axis all do alike is work that more devices do not make faster; less
+ * than this share is left unsaid. */
+static const double repeated_share = 0.005;
+
+static void print_repeated(const ap_plan_t *plan, FILE *stream)
+{
+    for (int i = 0; i < ap_plan_stages(plan); ++i) {
+        const ap_plan_stage_t *stage = ap_plan_stage(plan, i);
+
+        for (int a = 0; a < 2; ++a) {
+            if (stage->repeated[a] >= repeated_share) {
+                (void)fprintf(stream,
+                              "# stage %d: the %d devices of axis %d all perform %.3g %% of their "
+                              "FLOPs alike\n",
+                              i, stage->shape[a], a, 100 * stage->repeated[a]);
+            }
+        }
+    }
 }
 
 /* A transfer's two sides are shown as specs on their meshes, because neither says anything without
@@ -176,14 +197,19 @@ void ap_plan_print(const ap_plan_t *plan, FILE *stream)
 {
     const ap_plan_info_t *info = ap_plan_info(plan);
     char step[TEXT], sum[TEXT], bottleneck[TEXT], limit[TEXT], recompute[SHAPE_TEXT];
+    char memory[AP_MEMORY_BUDGET_TEXT];
 
     (void)fprintf(stream,
                   "# model %s (%d layers, %.3g parameters) on cluster %s: %d hosts x %d devices, "
                   "%s each\n",
                   info->model, info->layers, info->parameters, info->cluster, info->hosts,
-                  info->devices_per_host, bytes_text(info->memory_limit, limit));
+                  info->devices_per_host,
+                  bytes_text(info->memory_limit + info->memory_reserve, limit));
     (void)fprintf(stream, "# costs: %s\n", info->cluster_provenance);
     print_host_order(info, stream);
+    (void)fprintf(
+        stream, "# memory: %s\n",
+        ap_memory_budget_format(info->memory_limit, info->memory_reserve, memory, sizeof(memory)));
     print_left_out(plan, stream);
     (void)fprintf(stream,
                   "# batch %" PRId64 " in %" PRId64 " micro-batches of %" PRId64
@@ -191,6 +217,7 @@ void ap_plan_print(const ap_plan_t *plan, FILE *stream)
                   info->global_batch, info->micro_batches, info->global_batch / info->micro_batches,
                   info->schedule, ap_plan_recompute_text(plan, recompute, sizeof(recompute)));
     print_stages(plan, stream);
+    print_repeated(plan, stream);
     print_boundaries(plan, stream);
     (void)fprintf(stream, "predicted step %s", seconds_text(info->step, step));
     if (info->bound > 0.0) {

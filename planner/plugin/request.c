@@ -42,7 +42,7 @@ static json_t *counts_json(const ap_planner_setup_t *setup)
     const ap_planner_params_t *params = setup->params;
     json_t *counts = json_array();
 
-    if (setup->graph != NULL) {
+    if (setup->micro_batches != 0) {
         (void)json_array_append_new(counts, json_integer(setup->micro_batches));
         return counts;
     }
@@ -61,10 +61,11 @@ static json_t *options_json(const ap_planner_setup_t *setup)
 {
     const ap_planner_params_t *params = setup->params;
 
-    return json_pack("{s:I, s:o, s:[i,i], s:I, s:s, s:s, s:o*}", "global_batch",
+    return json_pack("{s:I, s:o, s:[i,i], s:I, s:I, s:s, s:s, s:o*}", "global_batch",
                      (json_int_t)setup->global_batch, "micro_batches", counts_json(setup), "stages",
                      params->min_stages, params->max_stages, "memory_limit_bytes",
-                     (json_int_t)llround(setup->memory_limit), "recompute",
+                     (json_int_t)llround(setup->memory_limit), "memory_reserve_bytes",
+                     (json_int_t)llround(setup->memory_reserve), "recompute",
                      recompute_names[ap_planner_recompute(setup)], "schedule",
                      params->schedule != NULL ? params->schedule : "1f1b", "keep_host_order",
                      params->keep_host_order ? json_true() : NULL);
@@ -75,7 +76,7 @@ static json_t *options_json(const ap_planner_setup_t *setup)
 static xm_status_t model_json(const ap_planner_setup_t *setup, json_t **model)
 {
     const ap_planner_params_t *params = setup->params;
-    int64_t count = setup->graph != NULL            ? setup->micro_batches
+    int64_t count = setup->micro_batches != 0       ? setup->micro_batches
                     : params->micro_batch_count > 0 ? params->micro_batches[0]
                                                     : 1;
     const ap_graph_t *graph;
@@ -186,23 +187,23 @@ static xm_status_t read_counts(const json_t *counts, ap_planner_request_t *reque
 static xm_status_t read_options(const json_t *options, ap_planner_request_t *request)
 {
     ap_planner_params_t *params = &request->params;
-    json_int_t batch, memory;
+    json_int_t batch, memory, reserve = 0;
     const char *recompute, *schedule;
     json_error_t error;
     json_t *counts;
     int choice = 0, keep = 0;
 
     if (json_unpack_ex((json_t *)options, &error, JSON_STRICT,
-                       "{s:I, s:o, s:[i,i!], s:I, s:s, s:s, s?b}", "global_batch", &batch,
+                       "{s:I, s:o, s:[i,i!], s:I, s?I, s:s, s:s, s?b}", "global_batch", &batch,
                        "micro_batches", &counts, "stages", &params->min_stages, &params->max_stages,
-                       "memory_limit_bytes", &memory, "recompute", &recompute, "schedule",
-                       &schedule, "keep_host_order", &keep) != 0) {
+                       "memory_limit_bytes", &memory, "memory_reserve_bytes", &reserve, "recompute",
+                       &recompute, "schedule", &schedule, "keep_host_order", &keep) != 0) {
         return xm_error_set(XM_ERR_PARSE, "%s: options: %s", source_name, error.text);
     }
     while (choice < RECOMPUTE_NAMES && strcmp(recompute_names[choice], recompute) != 0) {
         ++choice;
     }
-    if (choice == RECOMPUTE_NAMES || batch < 1 || memory < 1) {
+    if (choice == RECOMPUTE_NAMES || batch < 1 || memory < 1 || reserve < 0) {
         return xm_error_set(XM_ERR_PARSE,
                             "%s: options: recompute '%s', a batch of %" PRId64 " and %" PRId64
                             " bytes: auto, off, on or uniform, and positive numbers",
@@ -216,7 +217,8 @@ static xm_status_t read_options(const json_t *options, ap_planner_request_t *req
     params->recompute = (ap_recompute_t)choice;
     params->keep_host_order = keep != 0;
     params->global_batch = batch;
-    params->memory_limit = (double)memory;
+    params->memory_limit = (double)(memory + reserve);
+    params->memory_reserve = (double)reserve;
     return read_counts(counts, request);
 }
 

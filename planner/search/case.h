@@ -21,12 +21,14 @@ enum { AP_PLANNER_MOST_MICRO_BATCHES = 1024 };
 typedef struct ap_planner_setup {
     const ap_planner_params_t *params;
     int64_t global_batch;
-    double memory_limit; /* of the device with the most */
+    ap_memory_budget_t budget;
+    double memory_limit, memory_reserve; /* of the device with the most, and kept free of it */
     ap_device_classes_t *classes;
     ap_cross_mesh_t *cross_mesh;
     ap_planner_model_t read; /* of a file */
-    const ap_graph_t *graph; /* of one micro-batch, whatever their number; NULL: a built-in model */
-    int64_t micro_batches;   /* that the graph is one of */
+    const ap_graph_t *graph; /* of one micro-batch of `samples`; NULL: a built-in model */
+    int64_t samples;
+    int64_t micro_batches; /* that the graph is one of; 0: there are others, of other sizes */
 } ap_planner_setup_t;
 
 xm_status_t ap_planner_setup_open(const ap_planner_params_t *params, ap_planner_setup_t *setup);

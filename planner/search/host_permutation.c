@@ -45,7 +45,7 @@ xm_status_t ap_host_permutation_open(const ap_planner_setup_t *setup, const int 
         return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for an order of hosts");
     }
     memcpy(host_permutation->order, order, size);
-    status = ap_device_classes_arrange(setup->classes, profile, setup->params->memory_limit, order,
+    status = ap_device_classes_arrange(setup->classes, profile, setup->budget, order,
                                        &host_permutation->classes);
     if (one_network) {
         host_permutation->cross_mesh = setup->cross_mesh;
@@ -80,14 +80,14 @@ static xm_status_t widen(ap_planner_setup_t *setup, const int *list, int count, 
     const ap_planner_params_t *params = setup->params;
     size_t hosts = (size_t)xm_cluster_profile_hosts(params->profile);
     ap_device_classes_t *classes;
-    xm_status_t status = ap_device_classes_create(params->profile, params->memory_limit, &classes);
+    xm_status_t status = ap_device_classes_create(params->profile, setup->budget, &classes);
 
     *fit = false;
     if (status != XM_OK) {
         return status;
     }
     for (int i = 1; i < count && status == XM_OK; ++i) {
-        status = ap_device_classes_widen(classes, params->profile, params->memory_limit,
+        status = ap_device_classes_widen(classes, params->profile, setup->budget,
                                          list + (size_t)i * hosts);
     }
     *fit = status == XM_OK &&

@@ -220,8 +220,8 @@ static int64_t more_micro_batches(const ap_planner_setup_t *setup, int64_t micro
 {
     int64_t most = 0;
 
-    for (int64_t b = 1;
-         setup->graph == NULL && b <= AP_PLANNER_MOST_MICRO_BATCHES && setup->global_batch % b == 0;
+    for (int64_t b = 1; setup->micro_batches == 0 && b <= AP_PLANNER_MOST_MICRO_BATCHES &&
+                        setup->global_batch % b == 0;
          b *= 2) {
         most = b;
     }
@@ -279,7 +279,8 @@ xm_status_t ap_planner_explain_infeasible(const ap_planner_setup_t *setup, int64
     const ap_planner_params_t *params = setup->params;
     question_t question = as_asked(setup, micro_batches);
     double needed;
-    char has_text[TEXT], needs_text[TEXT], more_text[TEXT], where[LONG_TEXT], changes[LONG_TEXT];
+    char has_text[TEXT], needs_text[TEXT], more_text[TEXT],
+        reserve[2 * TEXT] = "", where[LONG_TEXT], changes[LONG_TEXT];
     xm_status_t status;
 
     question.options.memory_limit = INFINITY;
@@ -300,10 +301,14 @@ xm_status_t ap_planner_explain_infeasible(const ap_planner_setup_t *setup, int64
     if (status != XM_OK) {
         return status;
     }
+    if (setup->memory_reserve > 0.0) {
+        (void)snprintf(reserve, sizeof(reserve), " (and %s in reserve)",
+                       bytes_text(setup->memory_reserve, more_text));
+    }
     return xm_error_set(XM_ERR_NO_SOLUTION,
-                        "%s does not fit into %s per device on %d x %d devices: with %" PRId64
+                        "%s does not fit into %s per device%s on %d x %d devices: with %" PRId64
                         " micro-batch%s%s under %s it needs %s, %s more, in %s%s",
-                        params->model, bytes_text(setup->memory_limit, has_text),
+                        params->model, bytes_text(setup->memory_limit, has_text), reserve,
                         xm_cluster_profile_hosts(params->profile),
                         xm_cluster_profile_devices_per_host(params->profile), micro_batches,
                         micro_batches == 1 ? "" : "es",

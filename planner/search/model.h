@@ -21,6 +21,7 @@ typedef struct ap_planner_model {
     ap_forward_info_t step;      /**< what else the file is seen to do */
     bool own_layers;             /**< as the file has them */
     ap_layering_info_t layering; /**< of `graph` */
+    char fixed[256];             /**< why its micro-batch has one size only; "": it has any */
 } ap_planner_model_t;
 
 /** Reads a file; @p dims as in ap_frontend_params_t. */

@@ -15,6 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "planner/search/tied_weights.h"
+
 enum { SPEC_LIST_TEXT = AP_MAX_OPERANDS * (AP_SPEC_TEXT + 1) };
 
 /* The texts of one operator's specs, which its ap_plan_op_t points at. */
@@ -31,10 +33,18 @@ typedef struct stage_parts {
     int *devices;
 } stage_parts_t;
 
+/* A tensor that passes a boundary, and how both sides cut it. */
+typedef struct passing {
+    int tensor;
+    char src[AP_SPEC_TEXT], dst[AP_SPEC_TEXT];
+} passing_t;
+
 typedef struct boundary_parts {
-    char src_spec[AP_SPEC_TEXT], dst_spec[AP_SPEC_TEXT];
+    passing_t *passing;
+    ap_cross_mesh_tensor_t *priced; /* the same, to price them */
+    ap_plan_tensor_t *more;         /* the same without the first */
     ap_link_load_t *links;
-    int link_count;
+    int count, link_count;
 } boundary_parts_t;
 
 static void list_specs(const ap_graph_t *graph, const int *tensors, const ap_spec_t *specs,
@@ -56,7 +66,7 @@ static void list_specs(const ap_graph_t *graph, const int *tensors, const ap_spe
 static bool ops_alike(const ap_plan_op_t *a, const ap_plan_op_t *b)
 {
     return strcmp(a->rule, b->rule) == 0 && strcmp(a->operands, b->operands) == 0 &&
-           strcmp(a->results, b->results) == 0;
+           strcmp(a->sums, b->sums) == 0 && strcmp(a->results, b->results) == 0;
 }
 
 /* Whether the last group has the same operators as the @p count operators from @p ops on. Names are
@@ -121,11 +131,44 @@ static xm_status_t build_ops(const ap_graph_t *graph, const ap_stage_solution_t 
         parts->ops[i] = (ap_plan_op_t){.name = op->name,
                                        .rule = choice->rule,
                                        .operands = parts->texts[i].operands,
-                                       .results = parts->texts[i].results};
+                                       .results = parts->texts[i].results,
+                                       .sums = choice->sums};
     }
     stage->layer_count = group_layers(graph, solution, parts->ops, parts->layers);
     stage->layers = parts->layers;
     return XM_OK;
+}
+
+/* The share of a device's FLOPs that the devices of an axis all perform alike: of operators that
+ * the axis does not cut, whose backward operators are cut as they are. */
+static void find_repeated(const ap_graph_t *graph, const ap_stage_solution_t *solution,
+                          ap_plan_stage_t *stage)
+{
+    double all = 0, alike[2] = {0};
+
+    for (int i = 0; i < ap_stage_solution_choices(solution); ++i) {
+        const ap_stage_choice_t *choice = ap_stage_solution_choice(solution, i);
+        const ap_op_t *op = ap_graph_op(graph, choice->op);
+        double flops = op->flops;
+        unsigned axes = 0;
+
+        for (int o = 0; o < op->operand_count; ++o) {
+            axes |= ap_spec_used_axes(choice->operands[o]);
+        }
+        for (int r = 0; r < op->result_count; ++r) {
+            axes |= ap_spec_used_axes(choice->results[r]);
+        }
+        for (int a = 0; a < 2; ++a) {
+            flops /= (axes >> a & 1U) != 0 ? stage->shape[a] : 1;
+        }
+        all += flops;
+        for (int a = 0; a < 2; ++a) {
+            alike[a] += (axes >> a & 1U) != 0 || stage->shape[a] == 1 ? 0 : flops;
+        }
+    }
+    for (int a = 0; a < 2 && all > 0; ++a) {
+        stage->repeated[a] = alike[a] / all;
+    }
 }
 
 static xm_status_t build_stage(const ap_plan_recipe_t *recipe, int index, stage_parts_t *parts,
@@ -159,30 +202,111 @@ static xm_status_t build_stage(const ap_plan_recipe_t *recipe, int index, stage_
                           .work_bytes = cost->mem_work,
                           .recompute = cost->recompute,
                           .in_flight = left < recipe->micro_batches ? left : recipe->micro_batches};
+    find_repeated(recipe->graph, part->solution, stage);
     return build_ops(recipe->graph, part->solution, parts, stage);
 }
 
-static xm_status_t build_boundary(const ap_plan_recipe_t *recipe, int index,
+static void add_passing(const ap_graph_t *graph, int tensor, ap_spec_t src, ap_spec_t dst,
+                        boundary_parts_t *parts)
+{
+    const ap_tensor_t *of = ap_graph_tensor(graph, tensor);
+    passing_t *passing = &parts->passing[parts->count];
+
+    for (int i = 0; i < parts->count; ++i) {
+        if (parts->passing[i].tensor == tensor && parts->priced[i].src == src &&
+            parts->priced[i].dst == dst) {
+            return; /* the boundary lies as the resting copy does: it goes once */
+        }
+    }
+    passing->tensor = tensor;
+    (void)ap_spec_format(src, of->shape.rank, passing->src, sizeof(passing->src));
+    (void)ap_spec_format(dst, of->shape.rank, passing->dst, sizeof(passing->dst));
+    parts->priced[parts->count++] = (ap_cross_mesh_tensor_t){
+        .shape = of->shape, .element_size = ap_dtype_bytes(of->dtype), .src = src, .dst = dst};
+}
+
+/* Lists what passes from a stage to a later one: between neighbours the boundary, and then every
+ * tensor of the one stage of which the other reads the resting copy. */
+static xm_status_t list_passing(const ap_plan_recipe_t *recipe, const ap_plan_stage_t *stages,
+                                int from, int to, boundary_parts_t *parts)
+{
+    const ap_graph_t *graph = recipe->graph;
+    const int there[] = {stages[from].first_layer, stages[from].last_layer};
+    const int here[] = {stages[to].first_layer, stages[to].last_layer};
+    size_t most = (size_t)ap_graph_tensors(graph) + 1;
+    int *resting = malloc(most * sizeof(*resting)), count;
+
+    if (resting == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu tensors", most);
+    }
+    count = ap_graph_resting(graph, there, here, resting);
+    parts->passing = calloc((size_t)count + 1, sizeof(*parts->passing));
+    parts->priced = calloc((size_t)count + 1, sizeof(*parts->priced));
+    parts->more = calloc((size_t)count + 1, sizeof(*parts->more));
+    if (parts->passing == NULL || parts->priced == NULL || parts->more == NULL) {
+        free(resting);
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d tensors", count + 1);
+    }
+    if (to == from + 1) {
+        add_passing(graph, ap_graph_boundary(graph, there[1]),
+                    ap_stage_solution_cost(recipe->parts[from].solution)->output,
+                    ap_stage_solution_cost(recipe->parts[to].solution)->input, parts);
+    }
+    for (int i = 0; i < count; ++i) {
+        const ap_shape_t *shape = &ap_graph_tensor(graph, resting[i])->shape;
+
+        add_passing(graph, resting[i],
+                    ap_spec_resting(shape->rank, shape->dims, stages[from].shape),
+                    ap_spec_resting(shape->rank, shape->dims, stages[to].shape), parts);
+    }
+    free(resting);
+    return XM_OK;
+}
+
+static ap_plan_tensor_t describe(const ap_graph_t *graph, const passing_t *passing)
+{
+    const ap_tensor_t *tensor = ap_graph_tensor(graph, passing->tensor);
+    ap_plan_tensor_t made = {.tensor = tensor->name,
+                             .rank = tensor->shape.rank,
+                             .dtype = ap_dtype_name(tensor->dtype),
+                             .element_size = ap_dtype_bytes(tensor->dtype),
+                             .bytes = ap_dtype_bytes(tensor->dtype),
+                             .src = passing->src,
+                             .dst = passing->dst};
+
+    for (int d = 0; d < tensor->shape.rank; ++d) {
+        made.shape[d] = tensor->shape.dims[d];
+        made.bytes *= tensor->shape.dims[d];
+    }
+    return made;
+}
+
+static ap_plan_side_t side_of(const ap_plan_stage_t *stage, const char *spec)
+{
+    return (ap_plan_side_t){{stage->shape[0], stage->shape[1]},
+                            stage->shape[0] * stage->shape[1],
+                            stage->devices,
+                            spec};
+}
+
+/* Plans the resharding of all tensors from a stage to a later one. None: `parts->count` is 0. */
+static xm_status_t build_boundary(const ap_plan_recipe_t *recipe, int from, int to,
                                   const ap_plan_stage_t *stages, boundary_parts_t *parts,
                                   ap_plan_boundary_t *boundary)
 {
-    const ap_plan_stage_t *from = &stages[index], *to = &stages[index + 1];
-    const ap_tensor_t *tensor =
-        ap_graph_tensor(recipe->graph, ap_graph_boundary(recipe->graph, from->last_layer));
-    const ap_cross_mesh_tensor_t passing = {
-        .shape = tensor->shape,
-        .element_size = ap_dtype_bytes(tensor->dtype),
-        .src = ap_stage_solution_cost(recipe->parts[index].solution)->output,
-        .dst = ap_stage_solution_cost(recipe->parts[index + 1].solution)->input};
-    const ap_cross_mesh_transfer_t transfer = {
-        .src = {from->devices[0], {from->shape[0], from->shape[1]}},
-        .dst = {to->devices[0], {to->shape[0], to->shape[1]}},
-        .tensors = &passing,
-        .count = 1};
-    int devices = from->shape[0] * from->shape[1], dst_devices = to->shape[0] * to->shape[1];
+    const ap_plan_stage_t *src = &stages[from], *dst = &stages[to];
+    ap_cross_mesh_transfer_t transfer = {.src = {src->devices[0], {src->shape[0], src->shape[1]}},
+                                         .dst = {dst->devices[0], {dst->shape[0], dst->shape[1]}}};
     ap_cross_mesh_cost_t cost;
-    xm_status_t status = ap_cross_mesh_cost(recipe->cross_mesh, &transfer, &cost);
+    ap_plan_tensor_t first;
+    xm_status_t status = list_passing(recipe, stages, from, to, parts);
 
+    if (status != XM_OK || parts->count == 0) {
+        return status;
+    }
+    transfer.tensors = parts->priced;
+    transfer.count = parts->count;
+    status = ap_cross_mesh_cost(recipe->cross_mesh, &transfer, &cost);
     if (status == XM_OK) {
         status =
             ap_cross_mesh_loads(recipe->cross_mesh, &transfer, &parts->links, &parts->link_count);
@@ -190,41 +314,77 @@ static xm_status_t build_boundary(const ap_plan_recipe_t *recipe, int index,
     if (status != XM_OK) {
         return status;
     }
-    (void)ap_spec_format(passing.src, tensor->shape.rank, parts->src_spec, sizeof(parts->src_spec));
-    (void)ap_spec_format(passing.dst, tensor->shape.rank, parts->dst_spec, sizeof(parts->dst_spec));
-    *boundary = (ap_plan_boundary_t){
-        .tensor = tensor->name,
-        .rank = tensor->shape.rank,
-        .dtype = ap_dtype_name(tensor->dtype),
-        .element_size = ap_dtype_bytes(tensor->dtype),
-        .src = {{from->shape[0], from->shape[1]}, devices, from->devices, parts->src_spec},
-        .dst = {{to->shape[0], to->shape[1]}, dst_devices, to->devices, parts->dst_spec},
-        .bytes = ap_dtype_bytes(tensor->dtype),
-        .net_bytes = cost.net_bytes,
-        .forward = cost.forward,
-        .backward = cost.backward,
-        .bound = cost.bound,
-        .strategy = ap_cross_mesh_strategy(),
-        .scheduler = ap_cross_mesh_scheduler(),
-        .links = parts->links,
-        .link_count = parts->link_count};
-    for (int d = 0; d < tensor->shape.rank; ++d) {
-        boundary->shape[d] = tensor->shape.dims[d];
-        boundary->bytes *= tensor->shape.dims[d];
+    first = describe(recipe->graph, &parts->passing[0]);
+    for (int i = 1; i < parts->count; ++i) {
+        parts->more[i - 1] = describe(recipe->graph, &parts->passing[i]);
     }
+    *boundary = (ap_plan_boundary_t){.from = from,
+                                     .to = to,
+                                     .tensor = first.tensor,
+                                     .rank = first.rank,
+                                     .dtype = first.dtype,
+                                     .element_size = first.element_size,
+                                     .src = side_of(src, parts->passing[0].src),
+                                     .dst = side_of(dst, parts->passing[0].dst),
+                                     .bytes = first.bytes,
+                                     .more = parts->more,
+                                     .more_count = parts->count - 1,
+                                     .net_bytes = cost.net_bytes,
+                                     .forward = cost.forward,
+                                     .backward = cost.backward,
+                                     .bound = cost.bound,
+                                     .strategy = ap_cross_mesh_strategy(),
+                                     .scheduler = ap_cross_mesh_scheduler(),
+                                     .links = parts->links,
+                                     .link_count = parts->link_count};
+    memcpy(boundary->shape, first.shape, sizeof(first.shape));
     return XM_OK;
+}
+
+static void free_boundary(boundary_parts_t *parts)
+{
+    free(parts->passing);
+    free(parts->priced);
+    free(parts->more);
+    free(parts->links);
+}
+
+/* Neighbours first, then what passes over stages; there is room for every pair. */
+static xm_status_t build_boundaries(const ap_plan_recipe_t *recipe, const ap_plan_stage_t *stages,
+                                    boundary_parts_t *parts, ap_plan_boundary_t *boundaries,
+                                    int *skips)
+{
+    int count = recipe->part_count, next = count - 1;
+    xm_status_t status = XM_OK;
+
+    for (int i = 0; i + 1 < count && status == XM_OK; ++i) {
+        status = build_boundary(recipe, i, i + 1, stages, &parts[i], &boundaries[i]);
+    }
+    for (int from = 0; from < count; ++from) {
+        for (int to = from + 2; to < count && status == XM_OK; ++to) {
+            status = build_boundary(recipe, from, to, stages, &parts[next], &boundaries[next]);
+            if (parts[next].count > 0) {
+                ++next;
+            } else {
+                free_boundary(&parts[next]);
+                parts[next] = (boundary_parts_t){0};
+            }
+        }
+    }
+    *skips = next - (count - 1);
+    return status;
 }
 
 /* Adds up what stages and boundaries take. What a step takes is for the simulation to say
  * (planner/plan/schedule.h). */
-static void add_up(const ap_plan_recipe_t *recipe, const ap_plan_boundary_t *boundaries,
-                   ap_plan_info_t *info)
+static void add_up(const ap_plan_recipe_t *recipe, const ap_plan_stage_t *stages,
+                   const ap_plan_boundary_t *boundaries, ap_plan_info_t *info)
 {
     info->sum = 0.0;
     info->bottleneck = 0.0;
     for (int i = 0; i < recipe->part_count; ++i) {
-        double stage = ap_stage_objective(ap_stage_solution_cost(recipe->parts[i].solution),
-                                          recipe->micro_batches);
+        double stage = stages[i].forward + stages[i].backward +
+                       (stages[i].sync + stages[i].update) / recipe->micro_batches;
         double transfer = i > 0 ? boundaries[i - 1].forward + boundaries[i - 1].backward : 0.0;
 
         info->sum += stage + transfer;
@@ -235,7 +395,7 @@ static void add_up(const ap_plan_recipe_t *recipe, const ap_plan_boundary_t *bou
 
 static xm_status_t create_plan(const ap_plan_recipe_t *recipe, const ap_plan_info_t *info,
                                const ap_plan_stage_t *stages, const ap_plan_boundary_t *boundaries,
-                               ap_plan_t **plan)
+                               int skips, ap_plan_t **plan)
 {
     ap_plan_params_t parts = AP_PLAN_PARAMS_INIT;
 
@@ -248,22 +408,24 @@ static xm_status_t create_plan(const ap_plan_recipe_t *recipe, const ap_plan_inf
     parts.info.devices_per_host = recipe->devices_per_host;
     parts.info.memory_limit = recipe->memory_limit;
     parts.info.optimiser = recipe->optimiser;
-    add_up(recipe, boundaries, &parts.info);
+    add_up(recipe, stages, boundaries, &parts.info);
     parts.stages = stages;
     parts.stage_count = recipe->part_count;
     parts.boundaries = boundaries;
+    parts.skip_count = skips;
     return ap_plan_create(&parts, plan);
 }
 
 xm_status_t ap_plan_assemble(const ap_plan_recipe_t *recipe, const ap_plan_info_t *info,
                              ap_plan_t **plan)
 {
-    size_t count = (size_t)recipe->part_count;
+    size_t count = (size_t)recipe->part_count, pairs = count * (count + 1) / 2;
     ap_plan_stage_t *stages = calloc(count, sizeof(*stages));
-    ap_plan_boundary_t *boundaries = calloc(count, sizeof(*boundaries));
+    ap_plan_boundary_t *boundaries = calloc(pairs, sizeof(*boundaries));
     stage_parts_t *stage_parts = calloc(count, sizeof(*stage_parts));
-    boundary_parts_t *boundary_parts = calloc(count, sizeof(*boundary_parts));
+    boundary_parts_t *boundary_parts = calloc(pairs, sizeof(*boundary_parts));
     xm_status_t status = XM_OK;
+    int skips = 0;
 
     if (stages == NULL || boundaries == NULL || stage_parts == NULL || boundary_parts == NULL) {
         status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for a plan of %zu stages", count);
@@ -272,14 +434,19 @@ xm_status_t ap_plan_assemble(const ap_plan_recipe_t *recipe, const ap_plan_info_
     for (int i = 0; i < recipe->part_count && status == XM_OK; ++i) {
         status = build_stage(recipe, i, &stage_parts[i], &stages[i]);
     }
-    for (int i = 0; i + 1 < recipe->part_count && status == XM_OK; ++i) {
-        status = build_boundary(recipe, i, stages, &boundary_parts[i], &boundaries[i]);
+    if (status == XM_OK) {
+        status = ap_tied_weights_add(recipe, stages);
     }
     if (status == XM_OK) {
-        status = create_plan(recipe, info, stages, boundaries, plan);
+        status = build_boundaries(recipe, stages, boundary_parts, boundaries, &skips);
+    }
+    if (status == XM_OK) {
+        status = create_plan(recipe, info, stages, boundaries, skips, plan);
+    }
+    for (size_t i = 0; i < pairs; ++i) {
+        free_boundary(&boundary_parts[i]);
     }
     for (size_t i = 0; i < count; ++i) {
-        free(boundary_parts[i].links);
         free(stage_parts[i].texts);
         free(stage_parts[i].ops);
         free(stage_parts[i].layers);

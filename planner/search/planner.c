@@ -332,6 +332,43 @@ static xm_status_t note_search(ap_planner_run_t *run)
     return status;
 }
 
+/* The most micro-batches of those to try: the smallest ones need the least memory. */
+static int64_t most_micro_batches(const ap_planner_run_t *run)
+{
+    int64_t most = 0;
+
+    for (int i = 0; i < run->count; ++i) {
+        most = run->micro_batches[i] > most ? run->micro_batches[i] : most;
+    }
+    return most;
+}
+
+/* The first plan under a time limit: the case of the least memory, which fits if any does, with the
+ * hosts as they stand. Its micro-batches are the smallest and its stages all recompute, so it is
+ * the quickest to plan as well; no clock ends it, so that there is a plan whatever the limit. */
+static xm_status_t try_first(ap_planner_run_t *run)
+{
+    ap_recompute_t asked = run->params->recompute;
+    ap_planner_trial_t trial = {.micro_batches = most_micro_batches(run),
+                                .recompute = asked == AP_RECOMPUTE_OFF ? asked : AP_RECOMPUTE_ON,
+                                .schedule = run->schedules[0],
+                                .step = INFINITY};
+    ap_planner_work_t work = {.trial = &trial};
+    double deadline = run->deadline;
+    int orders = run->host_permutations.count;
+    xm_status_t status;
+
+    run->deadline = INFINITY;
+    run->host_permutations.count = 0;
+    status = ap_planner_solve(run, &work);
+    run->deadline = deadline;
+    run->host_permutations.count = orders;
+    run->result.plan = work.plan;
+    run->result.stages_priced += work.priced;
+    run->best = trial.step;
+    return status;
+}
+
 /* Every batch solves or bounds at least one case for good, so the loop ends. The time limit is
  * looked at between batches here, and within them by the searches themselves. */
 static xm_status_t try_all(ap_planner_run_t *run)
@@ -349,6 +386,9 @@ static xm_status_t try_all(ap_planner_run_t *run)
                             run->result.trial_count);
     }
     status = open_work(run);
+    if (status == XM_OK && run->params->time_limit > 0.0) {
+        status = try_first(run);
+    }
     for (;;) {
         pick_batch(run, &batch);
         if (batch.count == 0 || status != XM_OK) {
@@ -368,17 +408,6 @@ static xm_status_t try_all(ap_planner_run_t *run)
     run->result.bound = proved_bound(run);
     run->result.stopped = run->stopped;
     return status;
-}
-
-/* The most micro-batches of those to try: the smallest ones need the least memory. */
-static int64_t most_micro_batches(const ap_planner_run_t *run)
-{
-    int64_t most = 0;
-
-    for (int i = 0; i < run->count; ++i) {
-        most = run->micro_batches[i] > most ? run->micro_batches[i] : most;
-    }
-    return most;
 }
 
 /* When nothing was found, the reason is told in the order time, schedule, memory: the first that

@@ -27,6 +27,10 @@ static xm_status_t check_params(const ap_planner_params_t *params)
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "the stage limits %d to %d are not a range",
                             params->min_stages, params->max_stages);
     }
+    if (!isfinite(params->time_limit) || params->time_limit < 0.0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "a time limit of %g s: 0 or more",
+                            params->time_limit);
+    }
     if (params->global_batch < 0 || params->micro_batch_count > AP_PLANNER_MICRO_BATCHES) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                             "a batch of %" PRId64 " in one of %zu numbers of micro-batches: "
@@ -71,12 +75,54 @@ static xm_status_t check_demands(const ap_planner_params_t *params, const ap_gra
     return XM_OK;
 }
 
-/* Reads a file, once for all cases, and counts how many of its kind make a step. The file fixes the
- * size of a micro-batch, so the batch decides their number. */
+/* The batch of a step: what is asked for, or what the file's own micro-batch makes of the number
+ * asked for, or of the usual batch. Where micro-batches can have no other size, the batch decides
+ * their number. */
+static xm_status_t find_batch(ap_planner_setup_t *setup)
+{
+    const ap_planner_params_t *params = setup->params;
+    int64_t samples = setup->samples;
+    int64_t count = params->global_batch > 0 ? params->global_batch / samples
+                    : params->micro_batch_count == 1 && params->micro_batches[0] > 0
+                        ? params->micro_batches[0]
+                    : samples < DEFAULT_BATCH ? DEFAULT_BATCH / samples
+                                              : 1;
+
+    if (setup->read.fixed[0] != '\0' && params->global_batch % samples != 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "%s is a micro-batch of %" PRId64 " samples: a batch of %" PRId64
+                            " is not a number of them, and %s",
+                            params->model, samples, params->global_batch, setup->read.fixed);
+    }
+    if (count > MOST_SAMPLES / samples) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "%" PRId64 " micro-batches of %" PRId64
+                            " samples: a step has at most %d samples",
+                            count, samples, MOST_SAMPLES);
+    }
+    setup->global_batch = params->global_batch > 0 ? params->global_batch : count * samples;
+    setup->micro_batches = setup->read.fixed[0] != '\0' ? count : 0;
+    return XM_OK;
+}
+
+/* Whether the graph can have micro-batches of other sizes is found by making one. */
+static void try_another_batch(ap_planner_setup_t *setup)
+{
+    ap_graph_t *made = NULL;
+
+    if (setup->samples < 2) {
+        (void)snprintf(setup->read.fixed, sizeof(setup->read.fixed),
+                       "which dimension of a single sample is the batch cannot be told");
+    } else if (ap_graph_with_batch(setup->graph, setup->samples, 1, &made) != XM_OK) {
+        (void)snprintf(setup->read.fixed, sizeof(setup->read.fixed), "%s", xm_last_error());
+    }
+    ap_graph_destroy(made);
+}
+
+/* Reads a file, once for all cases. */
 static xm_status_t open_graph(ap_planner_setup_t *setup)
 {
     const ap_planner_params_t *params = setup->params;
-    int64_t samples;
     xm_status_t status = XM_OK;
 
     setup->graph = params->graph;
@@ -95,26 +141,26 @@ static xm_status_t open_graph(ap_planner_setup_t *setup)
     if (status != XM_OK) {
         return status;
     }
-    samples = ap_planner_model_samples(setup->graph);
-    if (params->global_batch > 0 && params->global_batch % samples != 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "%s is a micro-batch of %" PRId64 " samples: a batch of %" PRId64
-                            " is not a number of them",
-                            params->model, samples, params->global_batch);
+    setup->samples = ap_planner_model_samples(setup->graph);
+    try_another_batch(setup);
+    return find_batch(setup);
+}
+
+/* What plans may use of the device with the most memory, and what they leave. */
+static xm_status_t find_memory(ap_planner_setup_t *setup)
+{
+    const xm_cluster_profile_t *profile = setup->params->profile;
+    double most = 0.0, least = INFINITY;
+
+    for (int host = 0; host < xm_cluster_profile_hosts(profile); ++host) {
+        double bytes = xm_cluster_profile_host_device(profile, host).memory_bytes;
+
+        most = fmax(most, bytes);
+        least = fmin(least, bytes);
     }
-    setup->micro_batches = params->global_batch > 0 ? params->global_batch / samples
-                           : params->micro_batch_count == 1 && params->micro_batches[0] > 0
-                               ? params->micro_batches[0]
-                           : samples < DEFAULT_BATCH ? DEFAULT_BATCH / samples
-                                                     : 1;
-    if (setup->micro_batches > MOST_SAMPLES / samples) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "%" PRId64 " micro-batches of %" PRId64
-                            " samples: a step has at most %d samples",
-                            setup->micro_batches, samples, MOST_SAMPLES);
-    }
-    setup->global_batch = setup->micro_batches * samples;
-    return XM_OK;
+    setup->memory_limit = ap_memory_budget_usable(&setup->budget, most);
+    setup->memory_reserve = ap_memory_budget_reserve(&setup->budget, most);
+    return ap_memory_budget_check(&setup->budget, least);
 }
 
 /* On failure the setup holds what was opened so far, and is closed like any other. */
@@ -129,11 +175,11 @@ xm_status_t ap_planner_setup_open(const ap_planner_params_t *params, ap_planner_
     setup->global_batch = params->global_batch > 0 ? params->global_batch : DEFAULT_BATCH;
     status = open_graph(setup);
     if (status == XM_OK) {
-        status = ap_device_classes_create(params->profile, params->memory_limit, &setup->classes);
+        setup->budget = (ap_memory_budget_t){params->memory_limit, params->memory_reserve};
+        status = find_memory(setup);
     }
-    for (int i = 0; status == XM_OK && i < setup->classes->count; ++i) {
-        setup->memory_limit =
-            fmax(setup->memory_limit, setup->classes->classes[i].device.memory_bytes);
+    if (status == XM_OK) {
+        status = ap_device_classes_create(params->profile, setup->budget, &setup->classes);
     }
     if (status == XM_OK) {
         status = ap_cross_mesh_create(params->profile, &setup->cross_mesh);
@@ -157,7 +203,8 @@ ap_plan_info_t ap_planner_info(const ap_planner_setup_t *setup)
     ap_plan_info_t info = {.model = params->model,
                            .global_batch = setup->global_batch,
                            .cluster = xm_cluster_profile_name(params->profile),
-                           .cluster_provenance = xm_cluster_profile_provenance(params->profile)};
+                           .cluster_provenance = xm_cluster_profile_provenance(params->profile),
+                           .memory_reserve = setup->memory_reserve};
 
     if (setup->graph != NULL && params->graph == NULL) { /* of a file that can be read again */
         info.reading = (ap_plan_reading_t){.layers = how->layers,
@@ -178,8 +225,14 @@ xm_status_t ap_planner_graph_open(const ap_planner_setup_t *setup, int64_t micro
 
     *made = NULL;
     *graph = setup->graph;
-    if (setup->graph != NULL) {
+    if (setup->graph != NULL && setup->samples * micro_batches == setup->global_batch) {
         return XM_OK;
+    }
+    if (setup->graph != NULL) {
+        status = ap_graph_with_batch(setup->graph, setup->samples,
+                                     setup->global_batch / micro_batches, made);
+        *graph = *made;
+        return status;
     }
     zoo.layers = setup->params->layers;
     zoo.batch = setup->global_batch / micro_batches;
@@ -252,11 +305,11 @@ xm_status_t ap_planner_check_counts(const ap_planner_setup_t *setup)
     for (size_t i = 0; i < params->micro_batch_count; ++i) {
         int64_t b = params->micro_batches[i];
 
-        if (setup->graph != NULL && b != own) {
+        if (own != 0 && b != own) {
             return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                                 "%s is a micro-batch of %" PRId64 " samples, so a batch of %" PRId64
-                                " has %" PRId64 " micro-batches, not %" PRId64,
-                                params->model, batch / own, batch, own, b);
+                                " has %" PRId64 " micro-batches, not %" PRId64 ": %s",
+                                params->model, batch / own, batch, own, b, setup->read.fixed);
         }
         if (b < 1 || batch % b != 0) {
             return xm_error_set(
@@ -274,7 +327,7 @@ xm_status_t ap_planner_micro_batches(const ap_planner_setup_t *setup, int64_t *v
     int64_t batch = setup->global_batch;
 
     *count = 0;
-    if (setup->graph != NULL) {
+    if (setup->micro_batches != 0) {
         values[(*count)++] = setup->micro_batches;
     } else if (params->micro_batch_count == 0) {
         for (int64_t b = 1; b <= AP_PLANNER_MOST_MICRO_BATCHES && batch % b == 0; b *= 2) {

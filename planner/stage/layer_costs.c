@@ -243,6 +243,7 @@ static void price_strategy(const ap_graph_t *graph, const node_facts_t *facts,
 
         ap_priced_op_t with = facts->forward;
 
+        node->partial[s * node->parameters + p] = partial[operand];
         with.state_bytes = ap_training_state_bytes(
             facts->optimizer, ap_graph_tensor(graph, op->operands[operand])->dtype);
         parameter_modes(&with, operand, strategy, partial[operand],
@@ -318,11 +319,12 @@ xm_status_t ap_layer_node_price(const ap_graph_t *training, const ap_layer_ops_t
     count = (size_t)node->strategies.count;
     node->base = calloc(count, sizeof(*node->base));
     node->compute = calloc(count, sizeof(*node->compute));
+    node->partial = calloc(count * (size_t)(node->parameters + 1), sizeof(*node->partial));
     node->modes =
         calloc(count * (size_t)(node->parameters + 1) * AP_PARAMETER_MODES, sizeof(*node->modes));
     node->interface = calloc(count, sizeof(*node->interface));
-    if (node->base == NULL || node->compute == NULL || node->modes == NULL ||
-        node->interface == NULL) {
+    if (node->base == NULL || node->compute == NULL || node->partial == NULL ||
+        node->modes == NULL || node->interface == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu strategies", count);
     }
     for (int s = 0; s < node->strategies.count; ++s) {

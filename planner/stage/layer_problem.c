@@ -12,6 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The bits where price_strategy() of layer_costs.c puts the partial axes. */
+static const uint64_t partial_bits = 0x70;
+
 ap_parts_t ap_layer_edge_parts(const ap_layer_edge_t *edge, int from_class, int to_class)
 {
     int cell = from_class * edge->to_count + to_class;
@@ -30,6 +33,7 @@ void ap_layer_problem_destroy(ap_layer_problem_t *problem)
         ap_strategy_list_free(&node->strategies);
         free(node->base);
         free(node->compute);
+        free(node->partial);
         free(node->modes);
         free(node->class_of);
         free(node->interface);
@@ -177,9 +181,6 @@ static void fill_edge(ap_reshard_memo_t *memo, int tensor, bool learns, double r
                       int to_distinct, double *scratch)
 {
     double *forward = scratch, *backward = scratch + from_distinct * to_distinct;
-    /* The bits where price_strategy() of layer_costs.c puts the partial axes. */
-    const uint64_t partial_bits = 0x70;
-
     for (int f = 0; f < from_distinct; ++f) {
         for (int t = 0; t < to_distinct; ++t) {
             ap_spec_t spec = to_values[t] & ~partial_bits;
@@ -261,6 +262,113 @@ static xm_status_t add_edge(const ap_graph_t *training, const ap_layer_ops_t *op
     return price_edge(training, ops, problem, memo, edge);
 }
 
+/* Prices an input: the sums of its gradients, and with recomputation the memory to keep it, as its
+ * inputs are all that a layer then keeps. */
+static ap_parts_t input_parts(const ap_graph_t *training, const ap_layer_ops_t *ops,
+                              const ap_cost_mesh_t *mesh, int tensor, ap_spec_t spec,
+                              bool rematerialize)
+{
+    double bytes = ap_cost_mesh_local_bytes(mesh, &ap_graph_tensor(training, tensor)->shape,
+                                            ap_graph_tensor_bytes(training, tensor), spec);
+
+    return (ap_parts_t){.backward = ap_layer_gradient_sums(training, ops, tensor) *
+                                    ap_price_gradient_sum(training, mesh, tensor, spec),
+                        .mem_act = rematerialize ? bytes : 0};
+}
+
+static ap_spec_t resting_spec(const ap_graph_t *training, const ap_cost_mesh_t *mesh, int tensor)
+{
+    const ap_shape_t *shape = &ap_graph_tensor(training, tensor)->shape;
+    const int axes[] = {ap_cost_mesh_devices(mesh, 1U), ap_cost_mesh_devices(mesh, 2U)};
+
+    return ap_spec_resting(shape->rank, shape->dims, axes);
+}
+
+/* Adds the resharding between a node's term and the resting copy of its tensor, and of the gradient
+ * the other way, to the node's strategies. A resting copy has one cut, so this is no edge. */
+static xm_status_t add_rest(const ap_graph_t *training, const ap_layer_ops_t *ops,
+                            const ap_cost_mesh_t *mesh, ap_reshard_memo_t *memo,
+                            ap_layer_node_t *node, int term, int tensor, bool reads)
+{
+    double runs = reads ? ap_price_reshard_runs(training, tensor, ap_graph_op(training, node->op))
+                        : ap_graph_tensor_turns(training, tensor);
+    ap_spec_t rest = resting_spec(training, mesh, tensor);
+    int handle;
+    xm_status_t status = ap_reshard_memo_tensor(memo, &ap_graph_tensor(training, tensor)->shape,
+                                                ap_graph_tensor_bytes(training, tensor), &handle);
+
+    for (int s = 0; s < node->strategies.count && status == XM_OK; ++s) {
+        uint64_t seen = node->interface[s][term];
+        ap_spec_t spec = seen & ~partial_bits;
+        unsigned partial = (unsigned)((seen & partial_bits) >> 4);
+
+        node->base[s].forward += runs * (reads ? ap_reshard_memo_cost(memo, handle, rest, spec)
+                                               : ap_reshard_memo_cost(memo, handle, spec, rest));
+        if (ops->learns[tensor]) {
+            node->base[s].backward +=
+                runs * (reads ? ap_reshard_memo_reduce(memo, handle, spec, partial, rest)
+                              : ap_reshard_memo_reduce(memo, handle, rest, 0, spec));
+        }
+    }
+    return status;
+}
+
+/* What keeping a resting copy costs a layer, once: the sums of its gradients, and with
+ * recomputation its memory, for it is an input. */
+static void add_rest_input(const ap_graph_t *training, const ap_layer_ops_t *ops,
+                           const ap_cost_mesh_t *mesh, bool rematerialize, int tensor,
+                           ap_layer_node_t *node)
+{
+    ap_parts_t parts = input_parts(training, ops, mesh, tensor,
+                                   resting_spec(training, mesh, tensor), rematerialize);
+
+    for (int s = 0; s < node->strategies.count; ++s) {
+        ap_parts_add(&node->base[s], &parts);
+    }
+}
+
+/* Whether an operator before node n of the layer reads the tensor as well. */
+static bool read_before(const ap_graph_t *training, const ap_layer_problem_t *problem, int n,
+                        int tensor)
+{
+    for (int m = 0; m < n; ++m) {
+        const ap_op_t *op = ap_graph_op(training, problem->node[m].op);
+
+        for (int i = 0; i < op->operand_count; ++i) {
+            if (op->operands[i] == tensor) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* The resting copies that a node reads and makes. */
+static xm_status_t add_rests(const ap_graph_t *training, const ap_layer_ops_t *ops,
+                             const ap_cost_mesh_t *mesh, ap_reshard_memo_t *memo,
+                             bool rematerialize, ap_layer_problem_t *problem, int n)
+{
+    ap_layer_node_t *node = &problem->node[n];
+    const ap_op_t *op = ap_graph_op(training, node->op);
+    xm_status_t status = XM_OK;
+
+    for (int i = 0; i < op->operand_count && status == XM_OK; ++i) {
+        if (ap_graph_reads_rest(training, problem->layer, op->operands[i])) {
+            status = add_rest(training, ops, mesh, memo, node, i, op->operands[i], true);
+            if (!read_before(training, problem, n, op->operands[i])) {
+                add_rest_input(training, ops, mesh, rematerialize, op->operands[i], node);
+            }
+        }
+    }
+    for (int i = 0; i < op->result_count && status == XM_OK; ++i) {
+        if (ap_graph_rests_until(training, op->results[i]) > problem->layer) {
+            status = add_rest(training, ops, mesh, memo, node, op->operand_count + i,
+                              op->results[i], false);
+        }
+    }
+    return status;
+}
+
 /* Edges for all activations that operators read, and one from the last tensor to the boundary after
  * the layer. Parameters have no edges: they lie where their reader wants them. */
 static xm_status_t make_edges(const ap_graph_t *training, const ap_layer_ops_t *ops,
@@ -276,36 +384,40 @@ static xm_status_t make_edges(const ap_graph_t *training, const ap_layer_ops_t *
         const ap_op_t *op = ap_graph_op(training, problem->node[n].op);
 
         for (int i = 0; i < op->operand_count && status == XM_OK; ++i) {
-            if (ap_graph_tensor(training, op->operands[i])->kind == AP_TENSOR_ACTIVATION) {
+            if (ap_graph_tensor(training, op->operands[i])->kind == AP_TENSOR_ACTIVATION &&
+                !ap_graph_reads_rest(training, problem->layer, op->operands[i])) {
                 status = add_edge(training, ops, problem, memo, op->operands[i], n, i);
             }
         }
     }
-    if (status == XM_OK && ap_graph_boundary(training, problem->layer) >= 0) {
+    if (status == XM_OK && ap_graph_boundary(training, problem->layer) >= 0 &&
+        !ap_graph_boundary_rests(training, problem->layer)) {
         status = add_edge(training, ops, problem, memo, ap_graph_boundary(training, problem->layer),
                           AP_OUT, 0);
     }
     return status;
 }
 
-/* Lists the specs of a boundary tensor; one replicated dummy when there is none, so that the ends
- * of a model need no special case. */
-static xm_status_t boundary_specs(const ap_graph_t *training, const ap_cost_mesh_t *mesh,
-                                  int tensor, ap_spec_t **specs, int *count)
+/* Lists the specs of the boundary after a layer; one replicated dummy when there is none, so that
+ * the ends of a model need no special case. */
+static xm_status_t boundary_specs(const ap_graph_t *training, const ap_cost_mesh_t *mesh, int layer,
+                                  ap_spec_t **specs, int *count)
 {
+    int tensor = layer >= 0 ? ap_graph_boundary(training, layer) : -1;
+
     *specs = calloc(AP_MAX_SPECS, sizeof(**specs));
     if (*specs == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for boundary specs");
     }
     *count = 1;
-    if (tensor >= 0) {
+    if (tensor >= 0 && ap_graph_boundary_rests(training, layer)) {
+        (*specs)[0] = resting_spec(training, mesh, tensor);
+    } else if (tensor >= 0) {
         *count = ap_specs_enumerate(mesh, &ap_graph_tensor(training, tensor)->shape, *specs);
     }
     return XM_OK;
 }
 
-/* Prices the input: the sums of its gradients, and with recomputation the memory to keep it, as it
- * is all that a layer then keeps. */
 static xm_status_t price_input(const ap_graph_t *training, const ap_layer_ops_t *ops,
                                const ap_cost_mesh_t *mesh, int tensor, bool rematerialize,
                                ap_layer_problem_t *problem)
@@ -315,14 +427,8 @@ static xm_status_t price_input(const ap_graph_t *training, const ap_layer_ops_t 
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for boundary specs");
     }
     for (int s = 0; s < problem->in_count && tensor >= 0; ++s) {
-        double bytes =
-            ap_cost_mesh_local_bytes(mesh, &ap_graph_tensor(training, tensor)->shape,
-                                     ap_graph_tensor_bytes(training, tensor), problem->in_specs[s]);
-
-        problem->in_parts[s].backward =
-            ap_layer_gradient_sums(training, ops, tensor) *
-            ap_price_gradient_sum(training, mesh, tensor, problem->in_specs[s]);
-        problem->in_parts[s].mem_act = rematerialize ? bytes : 0;
+        problem->in_parts[s] =
+            input_parts(training, ops, mesh, tensor, problem->in_specs[s], rematerialize);
     }
     return XM_OK;
 }
@@ -382,17 +488,19 @@ xm_status_t ap_layer_problem_create(const ap_graph_t *training, int layer,
     made->layer = layer;
     status = list_ops(training, layer, &ops);
     if (status == XM_OK) {
-        status = boundary_specs(training, mesh, input, &made->in_specs, &made->in_count);
+        status = boundary_specs(training, mesh, layer - 1, &made->in_specs, &made->in_count);
     }
     if (status == XM_OK) {
-        status = boundary_specs(training, mesh, ap_graph_boundary(training, layer),
-                                &made->out_specs, &made->out_count);
+        status = boundary_specs(training, mesh, layer, &made->out_specs, &made->out_count);
     }
     if (status == XM_OK) {
         status = price_input(training, &ops, mesh, input, rematerialize, made);
     }
     if (status == XM_OK) {
         status = make_nodes(training, &ops, mesh, optimizer, rematerialize, space, made);
+    }
+    for (int n = 0; n < made->nodes && status == XM_OK; ++n) {
+        status = add_rests(training, &ops, mesh, memo, rematerialize, made, n);
     }
     if (status == XM_OK) {
         status = make_edges(training, &ops, made, memo);

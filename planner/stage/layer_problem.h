@@ -45,8 +45,9 @@ typedef struct ap_layer_node {
     double *compute;  /* per strategy: the part of forward + backward that is compute */
     int parameters;
     int parameter_operand[AP_MAX_OPERANDS];
-    ap_parts_t *modes;                   /* [strategy][parameter][mode] */
-    int *class_of;                       /* per strategy */
+    unsigned *partial; /* [strategy][parameter]: axes that gradients are summed over */
+    ap_parts_t *modes; /* [strategy][parameter][mode] */
+    int *class_of;     /* per strategy */
     uint64_t (*interface)[AP_MAX_TERMS]; /* per strategy: what a class is made of */
     int classes;
     int *first_of; /* per class: its first strategy */

@@ -14,11 +14,12 @@
 
 #include "planner/stage/stage_private.h"
 
-enum { WHY_TEXT = 1024, RUNNER_UP_TEXT = 192 };
+enum { WHY_TEXT = 1024, RUNNER_UP_TEXT = 192, SUM_TEXT = 128, SUMS_TEXT = 512 };
 
 typedef struct choice_entry {
     ap_stage_choice_t choice;
     char rule[AP_RULE_TEXT];
+    char sums[SUMS_TEXT];
     char why[WHY_TEXT];
     char runner_up[RUNNER_UP_TEXT];
 } choice_entry_t;
@@ -152,27 +153,101 @@ static void explain_collective(const traced_layer_t *t, ap_collective_kind_t kin
     }
 }
 
-/* Says in words which parameters' state is sharded over their replicas. */
+/* Appends the steps of a collective over several axes, "reduce-scatter 1, all-gather 1". */
+static void append_steps(const traced_layer_t *t, ap_collective_kind_t kind, unsigned axes,
+                         double bytes, char *text, size_t size, int *total)
+{
+    ap_collective_step_t steps[AP_MAX_COLLECTIVE_STEPS];
+    int count;
+
+    (void)ap_cost_collective_steps(t->mesh, kind, axes, bytes, steps, &count);
+    for (int s = 0; s < count; ++s) {
+        size_t length = strlen(text);
+
+        (void)snprintf(text + length, size - length, "%s%s %d", (*total)++ > 0 ? ", " : " ",
+                       ap_collective_name(steps[s].kind), steps[s].axis);
+    }
+}
+
+/* Adds what sums a term to the choice, unless one all-reduce does. */
+static void add_sum(int term, const char *steps, int count, choice_entry_t *entry)
+{
+    size_t length = strlen(entry->sums);
+
+    if (count > 1) {
+        (void)snprintf(entry->sums + length, sizeof(entry->sums) - length, "%s%d:%s",
+                       length > 0 ? "; " : "", term, steps);
+    }
+}
+
+/* Writes down how sums are made: gradients of parameters, whose optimizer state may be sharded, and
+ * results that are summed whole. Just so they were priced. */
+static void describe_sums(const traced_layer_t *t, int n, choice_entry_t *entry)
+{
+    const ap_layer_node_t *node = &t->problem->node[n];
+    const ap_strategy_t *strategy = &node->strategies.items[t->strategies[n]];
+    const ap_op_t *op = op_of(t, n);
+
+    for (int p = 0; p < node->parameters; ++p) {
+        int operand = node->parameter_operand[p], count = 0;
+        int tensor = op->operands[operand];
+        bool whole = ap_layer_parameter_mode(node, t->strategies[n], p, t->weights) ==
+                     AP_PARAMETER_REPLICATED;
+        unsigned axes = node->partial[t->strategies[n] * node->parameters + p];
+        double bytes = ap_cost_mesh_local_bytes(
+            t->mesh, &ap_graph_tensor(t->context->training, tensor)->shape,
+            ap_graph_tensor_bytes(t->context->training, tensor), strategy->spec[operand]);
+        char text[SUM_TEXT] = "";
+
+        append_steps(t, whole ? AP_ALL_REDUCE : AP_REDUCE_SCATTER, axes, bytes, text, sizeof(text),
+                     &count);
+        if (!whole) {
+            append_steps(t, AP_ALL_GATHER, axes, bytes, text, sizeof(text), &count);
+        }
+        add_sum(operand, text, count, entry);
+    }
+    for (int c = 0; c < strategy->collective_count; ++c) {
+        const ap_collective_t *on = &strategy->collective[c];
+        char text[SUM_TEXT] = "";
+        int count = 0;
+
+        if (on->kind == AP_ALL_REDUCE) {
+            append_steps(t, on->kind, on->axes, on->bytes, text, sizeof(text), &count);
+            add_sum(on->term, text, count, entry);
+        }
+    }
+}
+
+/* Says in words how the gradients of parameters are summed, and which parameters' state is sharded
+ * over their replicas. */
 static void explain_parameters(const traced_layer_t *t, int n, choice_entry_t *entry)
 {
     const ap_layer_node_t *node = &t->problem->node[n];
     const ap_op_t *op = op_of(t, n);
 
     for (int p = 0; p < node->parameters; ++p) {
+        int at = t->strategies[n] * node->parameters + p, operand = node->parameter_operand[p];
         int mode = ap_layer_parameter_mode(node, t->strategies[n], p, t->weights);
-        const ap_parts_t *parts =
-            &node->modes[(t->strategies[n] * node->parameters + p) * AP_PARAMETER_MODES];
-        const char *name =
-            ap_graph_tensor(t->context->training, op->operands[node->parameter_operand[p]])->name;
+        const ap_tensor_t *of = ap_graph_tensor(t->context->training, op->operands[operand]);
         char text[160];
 
-        if (mode == AP_PARAMETER_REPLICATED || parts[0].sync <= 0) {
+        if (node->modes[at * AP_PARAMETER_MODES].sync <= 0) {
             continue; /* no replicas: all modes are one */
         }
-        (void)snprintf(text, sizeof(text), "%s%s sharded over its replicas%s",
-                       mode == AP_PARAMETER_STATE_SHARDED ? "optimizer state of " : "", name,
-                       mode == AP_PARAMETER_SHARDED ? " and gathered in every pass" : "");
-        append(entry, text);
+        if (mode != AP_PARAMETER_REPLICATED) {
+            (void)snprintf(text, sizeof(text), "%s%s sharded over its replicas%s",
+                           mode == AP_PARAMETER_STATE_SHARDED ? "optimizer state of " : "",
+                           of->name,
+                           mode == AP_PARAMETER_SHARDED ? " and gathered in every pass" : "");
+            append(entry, text);
+        }
+        explain_collective(t, mode == AP_PARAMETER_REPLICATED ? AP_ALL_REDUCE : AP_REDUCE_SCATTER,
+                           node->partial[at],
+                           ap_cost_mesh_local_bytes(
+                               t->mesh, &of->shape,
+                               ap_graph_tensor_bytes(t->context->training, op->operands[operand]),
+                               node->strategies.items[t->strategies[n]].spec[operand]),
+                           entry);
     }
 }
 
@@ -220,6 +295,7 @@ static void fill_choice(const traced_layer_t *t, int n, choice_entry_t *entry)
     choice->sync = all.sync;
     choice->memory = all.mem_stage;
     choice->act = all.mem_act;
+    describe_sums(t, n, entry);
     explain(t, n, entry);
     find_runner_up(t, n, entry);
 }
@@ -300,6 +376,7 @@ static void point_at_texts(ap_stage_solution_t *solution)
 
         entry->choice.rule = entry->rule;
         entry->choice.why = entry->why;
+        entry->choice.sums = entry->sums;
         entry->choice.runner_up = entry->runner_up;
     }
 }

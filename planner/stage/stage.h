@@ -119,12 +119,15 @@ typedef struct ap_stage_choice {
     const char *rule; /**< the operator's factors, e.g. "bsh,hf->bsf" */
     ap_spec_t operands[AP_MAX_OPERANDS];
     ap_spec_t results[AP_MAX_RESULTS];
-    double compute;  /**< seconds per micro-batch, forward and backward */
-    double comm;     /**< seconds of collectives per micro-batch, forward and backward */
-    double reshard;  /**< seconds per micro-batch to bring operands into these specs, and back */
-    double sync;     /**< seconds per iteration, gradients of its parameters */
-    double memory;   /**< bytes of its parameters' state */
-    double act;      /**< bytes of its operands kept per micro-batch */
+    double compute; /**< seconds per micro-batch, forward and backward */
+    double comm;    /**< seconds of collectives per micro-batch, forward and backward */
+    double reshard; /**< seconds per micro-batch to bring operands into these specs, and back */
+    double sync;    /**< seconds per iteration, gradients of its parameters */
+    double memory;  /**< bytes of its parameters' state */
+    double act;     /**< bytes of its operands kept per micro-batch */
+    /** How gradients and results are summed that take several collectives, by the rule's term:
+     * "1: reduce-scatter 1, all-reduce 0, all-gather 1"; "" where one all-reduce does. */
+    const char *sums;
     const char *why; /**< collectives with axis, bytes and where the numbers come from; may be "" */
     const char *runner_up;  /**< next best choice of this operator, the others kept; "" if none */
     double runner_up_extra; /**< how much more seconds of objective it would cost */

@@ -136,7 +136,7 @@ bool hlo_list_has(const hlo_list_t *list, int64_t value)
 /* Reads a field such as "3x3" or "1_1x0_0": one or two numbers for each dimension. A dimension
  * stays trivial as long as all of its numbers, in all fields, are `neutral`. */
 static xm_status_t read_window_field(hlo_cursor_t *cursor, hlo_window_t *window, int64_t neutral,
-                                     bool sizes)
+                                     int64_t *values)
 {
     for (int d = 0; d < AP_MAX_RANK; ++d) {
         do {
@@ -147,9 +147,11 @@ static xm_status_t read_window_field(hlo_cursor_t *cursor, hlo_window_t *window,
                 return status;
             }
             window->trivial[d] = window->trivial[d] && value == neutral;
-            window->size[d] = sizes ? value : window->size[d];
+            if (values != NULL) {
+                values[d] = value;
+            }
         } while (hlo_accept(cursor, "_"));
-        window->rank = sizes ? d + 1 : window->rank;
+        window->rank = values == window->size ? d + 1 : window->rank;
         if (!hlo_accept(cursor, "x")) {
             return XM_OK;
         }
@@ -162,15 +164,20 @@ static xm_status_t read_window_field(hlo_cursor_t *cursor, hlo_window_t *window,
 xm_status_t hlo_attribute_window(const hlo_module_t *module, const hlo_instruction_t *of,
                                  hlo_window_t *window)
 {
-    static const struct {
+    const struct {
         const char *name;
         int64_t neutral;
-    } fields[] = {{"size", 1},       {"stride", 1},     {"pad", 0},
-                  {"lhs_dilate", 1}, {"rhs_dilate", 1}, {"rhs_reversal", 0}};
+        int64_t *values; /* where they are kept; NULL: they are not */
+    } fields[] = {{"size", 1, window->size}, {"stride", 1, NULL},
+                  {"pad", 0, NULL},          {"lhs_dilate", 1, window->spread},
+                  {"rhs_dilate", 1, NULL},   {"rhs_reversal", 0, NULL}};
     hlo_cursor_t cursor = hlo_cursor_of(&module->text, hlo_attribute(of, "window"));
 
     memset(window, 0, sizeof(*window));
     memset(window->trivial, true, sizeof(window->trivial));
+    for (int d = 0; d < AP_MAX_RANK; ++d) {
+        window->spread[d] = 1;
+    }
     if (!hlo_accept(&cursor, "{")) {
         return XM_OK;
     }
@@ -182,7 +189,7 @@ xm_status_t hlo_attribute_window(const hlo_module_t *module, const hlo_instructi
 
         for (size_t f = 0; f < sizeof(fields) / sizeof(fields[0]) && status == XM_OK; ++f) {
             if (hlo_slice_is(word, fields[f].name)) {
-                status = read_window_field(&cursor, window, fields[f].neutral, f == 0);
+                status = read_window_field(&cursor, window, fields[f].neutral, fields[f].values);
                 known = true;
             }
         }
@@ -195,8 +202,9 @@ xm_status_t hlo_attribute_window(const hlo_module_t *module, const hlo_instructi
         }
     }
     for (int d = 0; d < window->rank; ++d) {
-        if (window->size[d] <= 0) {
-            return hlo_error(&module->text, of->at, "size %d of the window is not positive", d);
+        if (window->size[d] <= 0 || window->spread[d] <= 0) {
+            return hlo_error(&module->text, of->at, "%s %d of the window is not positive",
+                             window->size[d] <= 0 ? "size" : "lhs_dilate", d);
         }
     }
     return XM_OK;

@@ -18,7 +18,8 @@ typedef struct hlo_list {
 typedef struct hlo_window {
     int rank;
     int64_t size[AP_MAX_RANK];
-    bool trivial[AP_MAX_RANK]; /**< size 1, stride 1, no padding, no dilation */
+    int64_t spread[AP_MAX_RANK]; /**< lhs_dilate: one place of so many holds data */
+    bool trivial[AP_MAX_RANK];   /**< size 1, stride 1, no padding, no dilation */
 } hlo_window_t;
 
 /** Where a convolution keeps what: dimension numbers of batch, feature and the spatial ones. */

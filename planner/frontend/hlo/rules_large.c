@@ -70,7 +70,9 @@ static void spatial_dims(operator_rule_t *rule, const hlo_conv_dims_t *dims,
             operator_rule_put(rule, 2, dims->out_spatial[s],
                               operator_rule_open(rule, 0, dims->lhs_spatial[s]));
         }
-        rule->flops *= (double)extent_of(rule, 1, dims->rhs_spatial[s]);
+        /* Zeros between the data, as a strided convolution's gradient has them, are not multiplied
+         * by any kernel worth its name. */
+        rule->flops *= (double)extent_of(rule, 1, dims->rhs_spatial[s]) / (double)window->spread[s];
     }
 }
 

@@ -66,6 +66,7 @@ const zoo_model_t *zoo_decoder_model(size_t index);
 const zoo_model_t *zoo_moe_model(size_t index);
 const zoo_model_t *zoo_wresnet_model(size_t index);
 const zoo_model_t *zoo_unet_model(size_t index);
+const zoo_model_t *zoo_t5_model(size_t index);
 
 /* Final norm, head and cross entropy; `words` < 0: a head of its own. */
 void zoo_language_head(zoo_builder_t *b, const zoo_model_t *model, const ap_zoo_params_t *params,

@@ -18,6 +18,8 @@ enum {
     UNET_HEADS = 8,
     UNET_BLOCKS = 4,
     UNET_SKIPS = 2 * UNET_BLOCKS,
+    UNET_MIDDLE = 2 * UNET_BLOCKS, /* its first layer: each block down has two, the last one */
+    UNET_UP = UNET_MIDDLE + 3,
     TEXT_TEXT = 64
 };
 
@@ -322,10 +324,12 @@ static int go_down(zoo_builder_t *b, const zoo_model_t *model, int time, int con
         const int64_t out = last ? channels : (int64_t)model->hidden << i;
         char name[TEXT_TEXT];
 
+        zoo_layer(b, 2 * i + 1);
         (void)snprintf(name, sizeof(name), "down%d.block", i + 1);
         x = residual_block(b, name, out, out != channels, time, x);
         channels = out;
         if (!last) {
+            zoo_layer(b, 2 * i + 2);
             (void)snprintf(name, sizeof(name), "down%d.transformer", i + 1);
             x = transformer(b, name, context, x);
         }
@@ -351,6 +355,7 @@ static int go_up(zoo_builder_t *b, const zoo_model_t *model, int time, int conte
         char name[TEXT_TEXT];
 
         for (int k = 0; k < (i == 0 ? 2 : 1); ++k) {
+            zoo_layer(b, UNET_UP + 2 * i + k);
             (void)snprintf(name, sizeof(name), "up%d.join%d", i + 1, k + 1);
             x = join(b, name, x, skips->tensor[skips->count - 1 - k]);
             (void)snprintf(name, sizeof(name), "up%d.block%d", i + 1, k + 1);
@@ -358,6 +363,7 @@ static int go_up(zoo_builder_t *b, const zoo_model_t *model, int time, int conte
         }
         skips->count -= 2;
         if (i > 0) {
+            zoo_layer(b, UNET_UP + 2 * i + 1);
             (void)snprintf(name, sizeof(name), "up%d.transformer", i + 1);
             x = transformer(b, name, context, x);
         }
@@ -370,7 +376,8 @@ static int go_up(zoo_builder_t *b, const zoo_model_t *model, int time, int conte
     return x;
 }
 
-/* One layer: the skipped tensors cross any cut, and a boundary passes one tensor only. */
+/* Every residual block and every transformer is a layer. The skipped tensors, and the time step's,
+ * pass over the layers between. */
 static void build_unet(zoo_builder_t *b, const zoo_model_t *model, const ap_zoo_params_t *params)
 {
     const int64_t batch = params->batch > 0 ? params->batch : 1, channels = model->hidden;
@@ -388,8 +395,11 @@ static void build_unet(zoo_builder_t *b, const zoo_model_t *model, const ap_zoo_
     time = zoo_op1(b, AP_OP_ELEMENTWISE, "time.silu", "c->c", 5, time);
     time = dense(b, "time2", 4 * channels, time);
     x = go_down(b, model, time, context, &skips, biased_convolution(b, "in", channels, 3, 1, x));
+    zoo_layer(b, UNET_MIDDLE);
     x = residual_block(b, "middle.block1", 4 * channels, false, time, x);
+    zoo_layer(b, UNET_MIDDLE + 1);
     x = transformer(b, "middle.transformer", context, x);
+    zoo_layer(b, UNET_MIDDLE + 2);
     x = residual_block(b, "middle.block2", 4 * channels, false, time, x);
     b->prefix = NULL;
     x = go_up(b, model, time, context, &skips, x);

@@ -19,8 +19,9 @@
 
 enum { MAX_MLP = 1000, MAX_NAMES = 64 };
 
-static const zoo_model_t *(*const families[])(size_t index) = {
-    zoo_gpt_model, zoo_moe_model, zoo_wresnet_model, zoo_unet_model, zoo_decoder_model};
+static const zoo_model_t *(*const families[])(size_t index) = {zoo_gpt_model,     zoo_moe_model,
+                                                               zoo_wresnet_model, zoo_unet_model,
+                                                               zoo_decoder_model, zoo_t5_model};
 
 enum { FAMILIES = sizeof(families) / sizeof(families[0]) };
 

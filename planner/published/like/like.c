@@ -43,6 +43,7 @@ static xm_status_t like_stages(ap_like_t *like)
     params.keep_host_order = params.keep_host_order || !ours;
     params.all_devices = params.all_devices || !ours;
     params.memory_limit = like->row->costs.memory ? like->limit : ENDLESS;
+    params.memory_reserve = 0.0; /* the limit is without it */
     params.schedule = like->row->schedule.kind;
     status = ap_planner_run(&params, &found);
     if (status == XM_ERR_NO_SOLUTION) {
@@ -108,6 +109,8 @@ static xm_status_t narrow(ap_like_t *like)
     if (!space->recompute || !space->keep) {
         params->recompute = space->keep ? AP_RECOMPUTE_OFF : AP_RECOMPUTE_ON;
     }
+    /* What the model's own step does holds for all rows alike, as far as they can. */
+    params->recompute = ap_planner_recompute(&like->setup);
     if (!space->mixed && params->recompute == AP_RECOMPUTE_AUTO) {
         params->recompute = AP_RECOMPUTE_UNIFORM;
     }

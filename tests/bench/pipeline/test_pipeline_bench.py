@@ -190,6 +190,26 @@ def bad_input_is_refused():
     refuse("the job has 1 ranks", two, RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="29711")
 
 
+def tensors_that_skip_stages():
+    """A U-Net and an encoder with a decoder: several tensors between stages, and some over stages."""
+    cluster = write_profile("skips", 2, 4, 1e13)
+    for name, stages, options in (("unet-470m", 2, ()), ("unet-470m", 4, ()), ("unet-470m", 8, ()), ("t5-60m", 4, ())):
+        file = path(f"{name}-{stages}.json")
+        made = command(AUTOPAR, "plan", "--model", name, "--cluster", cluster, "--global-batch", 4, "--micro-batches", 2,
+                       "--stages", stages, "-o", file, *options)
+        expect(made.returncode == 0, "plan", name, stages, made.stderr)
+        with open(file, encoding="utf-8") as text:
+            entries = json.load(text)["reshardings"]
+        several = [entry for entry in entries if "more" in entry]
+        over = [entry["stages"] for entry in entries if "stages" in entry]
+        expect(several or over, name, stages, "passes one tensor at a time")
+        expect(stages == 2 or over, name, stages, "passes nothing over stages")
+        result = bench(file, "--checked", 1, "--warmup", 0, "--iterations", 1, "--profile", cluster, "--json")
+        expect(result.returncode == 0, name, stages, result.stderr)
+        if result.returncode == 0:
+            expect(json.loads(result.stdout)["results"][0]["wrong"] == 0, name, stages, "moves wrong bytes")
+
+
 def pages_know_the_options():
     listed = set(re.findall(r"^ +(?:-[a-zA-Z], |    )(--[a-z-]+)", bench("--help").stdout, re.MULTILINE))
     with open(os.path.join(SOURCE, "docs/man/pipeline-bench.1"), encoding="utf-8") as file:
@@ -201,7 +221,7 @@ def pages_know_the_options():
 
 
 for test in (every_schedule, hosts_in_an_order_of_their_own, three_stages_within_a_host, real_work, a_killed_rank_ends_the_job, bad_input_is_refused,
-             pages_know_the_options):
+             tensors_that_skip_stages, pages_know_the_options):
     print(test.__name__, flush=True)
     test()
 scratch.cleanup()

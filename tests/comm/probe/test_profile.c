@@ -197,6 +197,7 @@ START_TEST(a_profile_takes_medians_and_the_smallest_host)
 
     for (int rank = 0; rank < 5; ++rank) {
         devices[rank].flops = 1e9 * (rank + 1);
+        devices[rank].bfloat16_flops = 2e9 * (rank + 1);
         devices[rank].copy_bandwidth = 1e10 * (5 - rank);
         devices[rank].host_memory = host_of[rank] == 0 ? 30e9 : 10e9;
         devices[rank].machine = host_of[rank];
@@ -213,6 +214,10 @@ START_TEST(a_profile_takes_medians_and_the_smallest_host)
     ck_assert_int_eq(xm_cluster_profile_hosts(profile), 2);
     ck_assert_int_eq(xm_cluster_profile_devices_per_host(profile), 2);
     ck_assert_double_eq(xm_cluster_profile_device_flops(profile), 3e9);
+    ck_assert_double_eq(xm_cluster_profile_device(profile).number_flops[XM_NUMBER_FLOAT32], 3e9);
+    ck_assert_double_eq(xm_cluster_profile_device(profile).number_flops[XM_NUMBER_BFLOAT16], 6e9);
+    /* What no rank has measured is not in the profile. */
+    ck_assert_double_eq(xm_cluster_profile_device(profile).number_flops[XM_NUMBER_FLOAT16], 0);
     ck_assert_double_eq(xm_cluster_profile_device_memory_bandwidth(profile), 3e10);
     ck_assert_double_eq(xm_cluster_profile_device_memory_bytes(profile), 4e9);
     ck_assert_double_eq(xm_cluster_profile_nic_bandwidth(profile), 5.025e9);
@@ -252,7 +257,7 @@ START_TEST(hosts_that_differ_have_rates_of_their_own)
     const char *told;
 
     for (int rank = 0; rank < 4; ++rank) {
-        devices[rank] = (xm_probe_device_t){1, 1, 1e9, rank};
+        devices[rank] = (xm_probe_device_t){1, 1, 1, 1, 1e9, rank};
     }
     set_curve(&summary, XM_LINK_SELF, 1e-9);
     set_curve(&summary, XM_LINK_INTER_HOST, 1e-5);
@@ -285,7 +290,7 @@ END_TEST
 START_TEST(a_burst_is_not_the_capacity)
 {
     const int host_of[] = {0, 1};
-    const xm_probe_device_t devices[2] = {{1, 1, 1e9, 0}, {1, 1, 1e9, 1}};
+    const xm_probe_device_t devices[2] = {{1, 1, 1, 1, 1e9, 0}, {1, 1, 1, 1, 1e9, 1}};
     xm_probe_summary_t summary = summary_of(devices, host_of, 2, 2);
     xm_probe_curve_t *curve = &summary.curve[XM_LINK_INTER_HOST];
     xm_cluster_profile_t *profile = NULL;
@@ -304,7 +309,7 @@ END_TEST
 START_TEST(substitutes_are_chosen_and_named)
 {
     const int host_of[] = {0};
-    const xm_probe_device_t device = {1, 1, 1e9, 1};
+    const xm_probe_device_t device = {1, 1, 1, 1, 1e9, 1};
     xm_probe_summary_t summary = summary_of(&device, host_of, 1, 1);
     xm_cluster_profile_t *profile = NULL;
 
@@ -337,6 +342,13 @@ START_TEST(one_core_computes_and_copies)
     ck_assert_double_gt(flops, 1e7);
     ck_assert_double_lt(flops, 2e12);
     ck_assert_ptr_nonnull(strstr(xm_probe_flops_kind(), "multiply-add"));
+    for (int n = XM_NUMBER_FLOAT16; n <= XM_NUMBER_BFLOAT16; ++n) {
+        double half = xm_probe_half_flops((xm_number_t)n, 0.02);
+
+        /* Widening costs a few operations, hardware gains a factor of 2 or 4. */
+        ck_assert_msg(half == 0 || (half > flops / 20 && half < flops * 20), "%s: %g of %g",
+                      xm_number_name((xm_number_t)n), half, flops);
+    }
     ck_assert_double_gt(xm_probe_copy_bandwidth(to, from, sizeof(from), 0.01), 1e6);
     ck_assert_mem_eq(to, from, sizeof(from));
     ck_assert_double_lt(xm_probe_copy_seconds(to, from, 8, 5, &spread),

@@ -197,6 +197,13 @@ good "shard: three axes" "proved optimal" "$AUTOPAR" shard mlp2 --mesh 2x2x2 --b
 good "shard: limit" "solver cfn" "$AUTOPAR" shard mlp2 --mesh 4x1 --cluster "$cluster" --hosts 1 \
     --optimizer adam --micro-batches 4 --memory-limit 1GiB --time-limit 20
 good "shard: profile" "objective" "$AUTOPAR" shard mlp2 --mesh 2x2 --cluster "$cluster"
+bad "shard: no such hosts" "8x8 lies on 8 hosts of 8 devices; cluster lab-2x4 has 2 of 4" "$AUTOPAR" shard mlp2 \
+    --mesh 8x8 --cluster "$cluster"
+bad "shard: one host" "8 lies on 1 host of 8 devices; cluster lab-2x4 has 2 of 4 (--hosts says" "$AUTOPAR" shard mlp2 \
+    --mesh 8 --cluster "$cluster"
+bad "shard: too many" "has too many devices; the most is 1048576" "$AUTOPAR" shard mlp2 --mesh 99999x99999
+good "plan: 72 devices" "predicted step" "$AUTOPAR" plan --model gpt-125m --cluster "$cluster" --hosts 1 \
+    --devices-per-host 72 --global-batch 144 --micro-batches 2
 
 # A sum over all devices is one all-reduce.
 good "shard: several axes" "all-reduce        0,1        2        392 B" "$AUTOPAR" shard mlp2 \

@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "planner/cost/device_class.h"
 
@@ -50,9 +51,11 @@ static void make_cluster(cluster_t *c, unsigned *state)
     params.host_nic_bandwidth = c->nic;
     params.host_device = c->device;
     ck_assert_xm_ok(xm_cluster_profile_create(&params, &c->profile));
-    ck_assert_xm_ok(ap_device_classes_create(c->profile, 0, &c->whole));
-    ck_assert_xm_ok(ap_device_classes_widen(c->whole, c->profile, 0, c->order));
-    ck_assert_xm_ok(ap_device_classes_arrange(c->whole, c->profile, 0, c->order, &c->classes));
+    ck_assert_xm_ok(ap_device_classes_create(c->profile, (ap_memory_budget_t){0}, &c->whole));
+    ck_assert_xm_ok(
+        ap_device_classes_widen(c->whole, c->profile, (ap_memory_budget_t){0}, c->order));
+    ck_assert_xm_ok(ap_device_classes_arrange(c->whole, c->profile, (ap_memory_budget_t){0},
+                                              c->order, &c->classes));
 }
 
 static void free_cluster(cluster_t *c)
@@ -201,6 +204,7 @@ START_TEST(measured_collectives_slow_down_with_the_nic)
                                    .count = 2};
     xm_cluster_profile_params_t params = XM_CLUSTER_PROFILE_PARAMS_INIT;
     const double nics[] = {3e9, 3e7}, half = 1 << 19;
+    char text[512];
     const int shape[] = {2, 1};
     xm_cluster_profile_t *profile;
     ap_cost_model_t *model;
@@ -214,6 +218,10 @@ START_TEST(measured_collectives_slow_down_with_the_nic)
     ck_assert_xm_ok(xm_cluster_profile_create(&params, &profile));
     ck_assert_xm_ok(ap_cost_model_create_profile(profile, &model));
     ck_assert_xm_ok(ap_cost_mesh_create(model, 2, 1, shape, 2, &mesh));
+    (void)ap_cost_explain_collective(mesh, AP_ALL_REDUCE, 0, 2 * half, text, sizeof(text));
+    ck_assert_ptr_nonnull(strstr(text, "the slowest host's NICs carry 0.03 GB/s"));
+    (void)ap_cost_explain_collective(mesh, AP_ALL_GATHER, 0, 2 * half, text, sizeof(text));
+    ck_assert_ptr_nonnull(strstr(text, "the slowest host's NICs carry 0.03 GB/s"));
     ck_assert_double_eq_tol(ap_cost_collective(mesh, AP_ALL_REDUCE, 0, 2 * half),
                             7e-3 * (2e-5 + half / 3e7) /
                                 xm_cluster_profile_seconds(profile, XM_LINK_INTER_HOST, half),

@@ -163,6 +163,36 @@ START_TEST(plans_under_other_schedules_and_with_recomputation_hold)
 }
 END_TEST
 
+/* Every tensor that skips stages must have its way: one that is taken out is missed, by name. */
+START_TEST(tensors_that_skip_stages_must_pass)
+{
+    static const int64_t b4[] = {4};
+    xm_cluster_profile_t *profile = planner_fixture_profile(2, 2, 64e9);
+    ap_planner_params_t params = params_of(profile);
+    json_t *document, *reshardings;
+    size_t count;
+
+    params.model = "unet-470m";
+    params.micro_batches = b4;
+    params.min_stages = params.max_stages = 4;
+    document = own_document(&params);
+    reshardings = json_object_get(document, "reshardings");
+    count = json_array_size(reshardings);
+    ck_assert_uint_gt(count, 3);
+    (void)json_array_remove(reshardings, count - 1);
+    ck_assert_xm_fails(verify(&params, document), XM_ERR_MISMATCH, "does not pass from stage");
+    json_decref(document);
+    document = own_document(&params);
+    reshardings = json_object_get(document, "reshardings");
+    for (size_t i = 0; i < count; ++i) {
+        (void)json_object_del(json_array_get(reshardings, i), "more");
+    }
+    ck_assert_xm_fails(verify(&params, document), XM_ERR_MISMATCH, "does not pass from stage");
+    json_decref(document);
+    xm_cluster_profile_destroy(profile);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("plan_verify");
@@ -173,6 +203,7 @@ int main(void)
                         (int)(sizeof(changes) / sizeof(changes[0])));
     tcase_add_test(tcase, a_plan_may_be_pessimistic);
     tcase_add_test(tcase, limits_of_the_question_count);
+    tcase_add_test(tcase, tensors_that_skip_stages_must_pass);
     tcase_add_loop_test(tcase, plans_under_other_schedules_and_with_recomputation_hold, 0, 4);
     suite_add_tcase(suite, tcase);
     return xm_test_run(suite);

@@ -122,25 +122,53 @@ START_TEST(bad_graphs_are_refused)
 }
 END_TEST
 
-START_TEST(layers_must_be_a_chain)
+/* By hand: layer 3 adds what layers 0, 1 and 2 made. Only the last is the boundary before it. */
+START_TEST(tensors_that_skip_layers_rest)
 {
-    ap_graph_t *graph = chain(2);
-    int early = ap_graph_op(graph, 0)->results[0], late = ap_graph_op(graph, 1)->results[0];
+    ap_graph_t *graph = chain(3);
+    int made[3], all[16], sum, result;
     ap_op_params_t params = AP_OP_PARAMS_INIT;
-    int result;
 
-    /* Layer 2 uses what layers 0 and 1 made: two tensors pass the second cut. */
-    ck_assert_xm_ok(ap_graph_set_layer(graph, 2));
+    for (int i = 0; i < 3; ++i) {
+        made[i] = ap_graph_op(graph, i)->results[0];
+    }
+    ck_assert_xm_ok(ap_graph_set_layer(graph, 3));
     params.kind = AP_OP_ELEMENTWISE;
     params.name = "sum";
     params.rule = "bn,bn->bn";
     params.operand_count = 2;
-    params.operands[0] = early;
-    params.operands[1] = late;
+    params.operands[0] = made[0];
+    params.operands[1] = made[2];
     params.result_dtype = AP_DTYPE_F32;
+    ck_assert_xm_ok(ap_graph_add_op(graph, &params, &sum));
+    params.name = "sum2";
+    params.operands[0] = sum;
+    params.operands[1] = made[1];
     ck_assert_xm_ok(ap_graph_add_op(graph, &params, &result));
+    ck_assert_xm_ok(ap_graph_finish(graph));
+    for (int i = 0; i < 3; ++i) {
+        ck_assert_int_eq(ap_graph_boundary(graph, i), made[i]);
+        ck_assert_int_eq(ap_graph_rests_until(graph, made[i]), i < 2 ? 3 : -1);
+        ck_assert_int_eq(ap_graph_reads_rest(graph, 3, made[i]), i < 2);
+    }
+    ck_assert(!ap_graph_reads_rest(graph, 1, made[0]));
+    ck_assert_int_eq(ap_graph_resting(graph, (int[]){0, 0}, (int[]){3, 3}, all), 1);
+    ck_assert_int_eq(all[0], made[0]);
+    ck_assert_int_eq(ap_graph_resting(graph, (int[]){0, 2}, (int[]){3, 3}, all), 2);
+    ck_assert_int_eq(ap_graph_resting(graph, (int[]){0, 0}, (int[]){1, 2}, all), 0);
+    ap_graph_destroy(graph);
+}
+END_TEST
+
+START_TEST(layers_must_follow_each_other)
+{
+    ap_graph_t *graph = chain(2);
+
+    ck_assert_xm_ok(ap_graph_set_layer(graph, 2));
+    (void)einsum(graph, "apart", tensor(graph, "x2", AP_TENSOR_INPUT, 8, 4),
+                 tensor(graph, "w2", AP_TENSOR_PARAMETER, 4, 4));
     ck_assert_xm_fails(ap_graph_finish(graph), XM_ERR_INVALID_ARGUMENT,
-                       "pass from layer 1 to layer 2");
+                       "nothing passes from layer 1 to layer 2");
     ap_graph_destroy(graph);
 
     graph = chain(1);
@@ -171,7 +199,8 @@ int main(void)
     tcase_add_test(tcase, operators_tensors_and_layers_are_recorded);
     tcase_add_test(tcase, equal_layers_have_equal_hashes);
     tcase_add_test(tcase, bad_graphs_are_refused);
-    tcase_add_test(tcase, layers_must_be_a_chain);
+    tcase_add_test(tcase, tensors_that_skip_layers_rest);
+    tcase_add_test(tcase, layers_must_follow_each_other);
     tcase_add_test(tcase, a_finished_graph_is_closed);
     suite_add_tcase(suite, tcase);
     return xm_test_run(suite);

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Exported shardings under the real XLA: the predicted collectives, the unsharded results.
 set -u
-python=$XLA_VENV/bin/python
-if ! "$python" -c 'import jax' 2>/dev/null; then
-    echo "there is no JAX in $XLA_VENV (scripts/xla-venv makes it): skipped"
+: "${SOURCE_DIR:?}" "${BUILD_DIR:?}" "${PYTHON:?}"
+if ! "$PYTHON" -c 'import jax' 2>/dev/null; then
+    echo "skipped: $PYTHON has no jax (./test installs it into build/python)"
     exit 77
 fi
-exec "$python" "$SOURCE_DIR/bench/xla_agreement.py" "$BUILD_DIR" "$@"
+exec "$PYTHON" "$SOURCE_DIR/bench/xla_agreement.py" "$BUILD_DIR" "$@"

@@ -76,6 +76,20 @@ START_TEST(a_step_has_its_forward_pass_in_it)
 }
 END_TEST
 
+/* A loop over one stacked weight, in which nothing but the loss tells forward from backward. */
+START_TEST(one_weight_is_enough)
+{
+    ap_graph_t *step = load("hlo/scan12-b1024-h128.hlo"), *forward;
+    ap_forward_info_t info;
+
+    ck_assert_xm_ok(ap_forward_pass(step, &forward, &info));
+    ck_assert_double_eq_tol(product_flops(forward), 12 * 2.0 * 1024 * 128 * 128, 1);
+    ck_assert_double_eq(info.again, 0);
+    ap_graph_destroy(forward);
+    ap_graph_destroy(step);
+}
+END_TEST
+
 /* Convolutions, gathers and loops: at least every weight has its part. */
 START_TEST(every_weight_has_a_part)
 {
@@ -152,6 +166,55 @@ START_TEST(clipping_by_a_common_norm_hides_nothing)
 }
 END_TEST
 
+/* The clipped step with something else instead of its last product for the first weight. */
+static xm_status_t change(const char *from, const char *to, ap_graph_t **forward,
+                          ap_forward_info_t *info)
+{
+    char text[2 * sizeof(clipped)];
+    const char *at = strstr(clipped, from);
+    ap_graph_t *step;
+    xm_status_t status;
+
+    ck_assert_ptr_nonnull(at);
+    (void)snprintf(text, sizeof(text), "%.*s%s%s", (int)(at - clipped), clipped, to,
+                   at + strlen(from));
+    ck_assert_xm_ok(ap_json_from_text(text, strlen(text), "changed", &step));
+    status = ap_forward_pass(step, forward, info);
+    ap_graph_destroy(step);
+    return status;
+}
+
+/* The first product once more for the second weight's gradient: one of two. */
+START_TEST(what_is_computed_again_is_counted)
+{
+    ap_forward_info_t info;
+    ap_graph_t *forward;
+
+    ck_assert_xm_ok(
+        change("{\"name\": \"g2\", \"kind\": \"einsum\", \"operands\": [\"h1\", \"e\"]",
+               "{\"name\": \"again\", \"kind\": \"einsum\", \"operands\": [\"x\", "
+               "\"w1\"], \"rule\": \"bk,kn->bn\"},"
+               "{\"name\": \"g2\", \"kind\": \"einsum\", \"operands\": [\"again\", \"e\"]",
+               &forward, &info));
+    ck_assert_int_eq(ap_graph_ops(forward), 3);
+    ck_assert_double_eq_tol(info.again, 0.5, 1e-9);
+    ap_graph_destroy(forward);
+}
+END_TEST
+
+/* Of five products (two forward, three backward) and one that belongs to neither. */
+START_TEST(work_that_is_not_explained_is_refused)
+{
+    ap_graph_t *forward;
+
+    ck_assert_xm_fails(change("{\"name\": \"n1\"",
+                              "{\"name\": \"beside\", \"kind\": \"einsum\", \"operands\": [\"h2\", "
+                              "\"w2\"], \"rule\": \"bn,kn->bk\"},{\"name\": \"n1\"",
+                              &forward, NULL),
+                       XM_ERR_UNSUPPORTED, "17 % of the FLOPs of its products are not explained");
+}
+END_TEST
+
 START_TEST(a_model_with_a_loss_is_what_leads_to_it)
 {
     ap_zoo_params_t zoo = AP_ZOO_PARAMS_INIT;
@@ -197,7 +260,10 @@ int main(void)
     tcase_add_loop_test(tcase, a_step_has_its_forward_pass_in_it, 0,
                         (int)(sizeof(steps) / sizeof(steps[0])));
     tcase_add_loop_test(tcase, every_weight_has_a_part, 0, 6);
+    tcase_add_test(tcase, one_weight_is_enough);
     tcase_add_test(tcase, clipping_by_a_common_norm_hides_nothing);
+    tcase_add_test(tcase, what_is_computed_again_is_counted);
+    tcase_add_test(tcase, work_that_is_not_explained_is_refused);
     tcase_add_test(tcase, a_model_with_a_loss_is_what_leads_to_it);
     tcase_add_test(tcase, what_trains_nothing_is_refused);
     suite_add_tcase(suite, tcase);

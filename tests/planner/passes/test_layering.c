@@ -188,8 +188,10 @@ START_TEST(marks_begin_layers)
 }
 END_TEST
 
-START_TEST(a_mark_must_stand_where_one_tensor_passes)
+START_TEST(a_mark_may_stand_where_several_tensors_pass)
 {
+    ap_layering_info_t info;
+    int resting[1024];
     ap_layering_t how = AP_LAYERING_INIT;
     ap_graph_t *forward = forward_of("hlo/transformer2.hlo"), *layered;
     const char *mark = NULL;
@@ -201,6 +203,11 @@ START_TEST(a_mark_must_stand_where_one_tensor_passes)
     }
     how.marks = &mark;
     how.mark_count = 1;
+    layered = apply(forward, &how, &info);
+    ck_assert_int_eq(ap_graph_layers(layered), 2);
+    ck_assert_int_ge(ap_graph_resting(layered, (int[]){0, 0}, (int[]){1, 1}, resting), 1);
+    ap_graph_destroy(layered);
+    how.one_tensor = true;
     ck_assert_xm_fails(ap_layering_apply(forward, &how, &layered, NULL), XM_ERR_NO_SOLUTION,
                        "layer 1 of 'jit_step' cannot begin with operator");
     ap_graph_destroy(forward);
@@ -316,7 +323,7 @@ int main(void)
     tcase_add_test(tcase, blocks_become_layers_by_themselves);
     tcase_add_test(tcase, names_tell_layers);
     tcase_add_test(tcase, marks_begin_layers);
-    tcase_add_test(tcase, a_mark_must_stand_where_one_tensor_passes);
+    tcase_add_test(tcase, a_mark_may_stand_where_several_tensors_pass);
     tcase_add_test(tcase, random_chains_keep_their_parts);
     suite_add_tcase(suite, tcase);
     return xm_test_run(suite);

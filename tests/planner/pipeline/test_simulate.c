@@ -511,6 +511,54 @@ START_TEST(a_shared_nic_carries_everything_in_turn)
 }
 END_TEST
 
+/* One micro-batch on three devices, by hand. Stage 2 waits for the long way over stage 1 until 110,
+ * computes until 140; its gradients are with stage 1 at 141, and over it with stage 0 at 190. */
+START_TEST(what_passes_over_stages_is_waited_for)
+{
+    const int64_t forward[] = {10, 10, 10}, backward[] = {20, 20, 20}, none[] = {0, 0, 0};
+    const int64_t transfer[] = {1, 1};
+    const ap_pipeline_skip_t skip = {0, 2, 100, 50}, near = {0, 1, 1, 1};
+    const ap_pipeline_use_t uses[] = {{ap_pipeline_skip_channel(3, 0, false), 0, 1.0},
+                                      {ap_pipeline_channel(3, 0, 1), 0, 1.0}};
+    ap_pipeline_times_t times = {.forward = forward,
+                                 .backward = backward,
+                                 .weight = none,
+                                 .activation = transfer,
+                                 .gradient = transfer,
+                                 .skips = &skip,
+                                 .skip_count = 1};
+    ap_schedule_params_t params = AP_SCHEDULE_PARAMS_INIT;
+    ap_schedule_t *schedule;
+    ap_pipeline_run_t *run;
+
+    params.kind = AP_SCHEDULE_1F1B;
+    params.devices = 3;
+    params.micro_batches = 1;
+    ck_assert_xm_ok(ap_schedule_create(&params, &schedule));
+    ck_assert_xm_ok(ap_pipeline_simulate(schedule, &times, &run));
+    ck_assert_int_eq(run->makespan_ns, 210);
+    ap_pipeline_run_destroy(run);
+    /* Both messages of stage 0 want all of one NIC: each takes twice as long while both are there,
+     * so the short one ends at 12 and the long one at 111. */
+    times.uses = uses;
+    times.use_count = 2;
+    ck_assert_xm_ok(ap_pipeline_simulate(schedule, &times, &run));
+    ck_assert_int_eq(run->makespan_ns, 211);
+    ap_pipeline_run_destroy(run);
+    /* A blocked sender sends one after the other: the long message leaves at 11, and its gradient
+     * at 142. */
+    times.use_count = 0;
+    times.blocking = true;
+    ck_assert_xm_ok(ap_pipeline_simulate(schedule, &times, &run));
+    ck_assert_int_eq(run->makespan_ns, 212);
+    ap_pipeline_run_destroy(run);
+    times.skips = &near;
+    ck_assert_xm_fails(ap_pipeline_simulate(schedule, &times, &run), XM_ERR_INVALID_ARGUMENT,
+                       "what passes from stage 0 to stage 1 over others");
+    ap_schedule_destroy(schedule);
+}
+END_TEST
+
 START_TEST(bad_times_have_a_sentence)
 {
     ap_schedule_params_t params = AP_SCHEDULE_PARAMS_INIT;
@@ -560,6 +608,7 @@ int main(void)
     tcase_add_test(unit, forward_and_backward_at_once_share_a_nic);
     tcase_add_test(unit, disjoint_hosts_take_the_times_that_they_took);
     tcase_add_test(unit, a_shared_nic_carries_everything_in_turn);
+    tcase_add_test(unit, what_passes_over_stages_is_waited_for);
     tcase_add_test(unit, bad_times_have_a_sentence);
     suite_add_tcase(suite, unit);
     return xm_test_run(suite);

@@ -48,8 +48,9 @@ static void fill_stages(sample_t *sample)
 static void fill_sample(sample_t *sample)
 {
     *sample = (sample_t){0};
-    sample->ops[0] = (ap_plan_op_t){"qkv", "bsh,hf->bsf", "S0RR,RS1", "S0RS1"};
-    sample->ops[1] = (ap_plan_op_t){"add", "bsh,bsh->bsh", "S0RR,S0RR", "S0RR"};
+    sample->ops[0] = (ap_plan_op_t){"qkv", "bsh,hf->bsf", "S0RR,RS1", "S0RS1",
+                                    "1: reduce-scatter 0, all-gather 0"};
+    sample->ops[1] = (ap_plan_op_t){"add", "bsh,bsh->bsh", "S0RR,S0RR", "S0RR", ""};
     sample->layers[0] = (ap_plan_layers_t){0, 0, 1, sample->ops};
     sample->layers[1] = (ap_plan_layers_t){1, 2, 2, sample->ops};
     sample->layers[2] = (ap_plan_layers_t){3, 5, 2, sample->ops};

@@ -11,10 +11,11 @@
 #include "tests/planner/search/planner_fixture.h"
 #include "xm_test.h"
 
-/* A built-in model written as a file is the same model. */
+/* A built-in model written as a file is the same model, in whatever micro-batches: one that is
+ * asked for, or any. */
 START_TEST(a_file_plans_as_the_model_in_it)
 {
-    static const int64_t b8[] = {8};
+    static const int64_t b16[] = {16};
     xm_cluster_profile_t *profile = planner_fixture_profile(2, 2, 8e9);
     ap_planner_params_t params = AP_PLANNER_PARAMS_INIT;
     ap_planner_result_t by_name, by_file;
@@ -31,21 +32,22 @@ START_TEST(a_file_plans_as_the_model_in_it)
     ap_graph_destroy(graph);
     params.profile = profile;
     params.global_batch = 32;
-    params.micro_batches = b8;
-    params.micro_batch_count = 1;
-    params.model = "gpt-125m";
-    ck_assert_xm_ok(ap_planner_run(&params, &by_name));
-    params.model = path;
-    params.micro_batch_count = 0;
-    ck_assert_xm_ok(ap_planner_run(&params, &by_file));
-    ck_assert_double_eq_tol(ap_plan_info(by_file.plan)->step, ap_plan_info(by_name.plan)->step,
-                            1e-9 * ap_plan_info(by_name.plan)->step);
-    ck_assert_int_eq(ap_plan_info(by_file.plan)->micro_batches, 8);
-    ck_assert_int_eq(ap_plan_stages(by_file.plan), ap_plan_stages(by_name.plan));
-    ck_assert(by_file.read.own_layers);
-    ck_assert_ptr_null(by_name.read.graph);
-    ap_planner_result_clear(&by_file);
-    ap_planner_result_clear(&by_name);
+    params.micro_batches = b16;
+    for (params.micro_batch_count = 0; params.micro_batch_count < 2; ++params.micro_batch_count) {
+        params.model = "gpt-125m";
+        ck_assert_xm_ok(ap_planner_run(&params, &by_name));
+        params.model = path;
+        ck_assert_xm_ok(ap_planner_run(&params, &by_file));
+        ck_assert_double_eq_tol(ap_plan_info(by_file.plan)->step, ap_plan_info(by_name.plan)->step,
+                                1e-9 * ap_plan_info(by_name.plan)->step);
+        ck_assert_int_eq(ap_plan_info(by_file.plan)->micro_batches,
+                         ap_plan_info(by_name.plan)->micro_batches);
+        ck_assert_int_eq(ap_plan_stages(by_file.plan), ap_plan_stages(by_name.plan));
+        ck_assert(by_file.read.own_layers);
+        ck_assert_ptr_null(by_name.read.graph);
+        ap_planner_result_clear(&by_file);
+        ap_planner_result_clear(&by_name);
+    }
     (void)unlink(path);
     xm_cluster_profile_destroy(profile);
 }
@@ -147,18 +149,65 @@ START_TEST(layers_cut_by_hand_are_explained_as_they_are)
 }
 END_TEST
 
-START_TEST(a_file_is_one_micro_batch)
+START_TEST(a_file_has_micro_batches_of_any_size)
 {
-    static const int64_t several[] = {4, 8};
+    static const int64_t four[] = {4}, five[] = {5};
     xm_cluster_profile_t *profile = planner_fixture_profile(1, 2, 8e9);
     ap_planner_params_t params = AP_PLANNER_PARAMS_INIT;
     ap_planner_result_t result;
 
-    params.model = xm_test_source_path("tests/fixtures/hlo/transformer2.hlo");
+    params.model = xm_test_source_path("tests/fixtures/hlo/transformer2.hlo"); /* 8 samples */
     params.profile = profile;
-    ck_assert_xm_ok(ap_planner_run(&params, &result)); /* 8 samples: 128 of 1024 */
-    ck_assert_int_eq(ap_plan_info(result.plan)->micro_batches, 128);
+    ck_assert_xm_ok(ap_planner_run(&params, &result));
     ck_assert_int_eq(ap_plan_info(result.plan)->global_batch, 1024);
+    ap_planner_result_clear(&result);
+    params.global_batch = 33;
+    ck_assert_xm_ok(ap_planner_run(&params, &result));
+    ck_assert_int_eq(ap_plan_info(result.plan)->global_batch, 33);
+    ap_planner_result_clear(&result);
+    params.micro_batches = five;
+    params.micro_batch_count = 1;
+    ck_assert_xm_fails(ap_planner_run(&params, &result), XM_ERR_INVALID_ARGUMENT,
+                       "a batch of 33 does not divide into 5 micro-batches");
+    params.micro_batches = four;
+    params.global_batch = 0;
+    ck_assert_xm_ok(ap_planner_run(&params, &result));
+    ck_assert_int_eq(ap_plan_info(result.plan)->global_batch, 32);
+    ap_planner_result_clear(&result);
+    params.model = "gpt-125m";
+    params.layering.layers = 4;
+    ck_assert_xm_fails(ap_planner_run(&params, &result), XM_ERR_INVALID_ARGUMENT,
+                       "layers are told for files; gpt-125m has its own");
+    xm_cluster_profile_destroy(profile);
+}
+END_TEST
+
+/* As many experts' groups as divide no micro-batch: the plan is for the file's own one, and says
+ * why. */
+START_TEST(a_file_whose_samples_are_grouped_is_one_micro_batch)
+{
+    static const int64_t several[] = {4, 8};
+    xm_cluster_profile_t *profile = planner_fixture_profile(1, 2, 8e9);
+    ap_planner_params_t params = AP_PLANNER_PARAMS_INIT;
+    ap_zoo_params_t zoo = AP_ZOO_PARAMS_INIT;
+    char path[] = "/tmp/test-planner-model-XXXXXX.json";
+    ap_planner_result_t result;
+    ap_graph_t *graph;
+    int file = mkstemps(path, 5);
+
+    ck_assert_int_ge(file, 0);
+    (void)close(file);
+    zoo.batch = 8;
+    zoo.layers = 2;
+    ck_assert_xm_ok(ap_zoo_create("moe-380m", &zoo, &graph));
+    ck_assert_xm_ok(ap_json_save(graph, path));
+    ap_graph_destroy(graph);
+    params.model = path;
+    params.profile = profile;
+    params.global_batch = 32;
+    ck_assert_xm_ok(ap_planner_run(&params, &result));
+    ck_assert_int_eq(ap_plan_info(result.plan)->micro_batches, 4);
+    ck_assert_ptr_nonnull(strstr(result.read.fixed, "so their number cannot change"));
     ap_planner_result_clear(&result);
     params.global_batch = 33;
     ck_assert_xm_fails(ap_planner_run(&params, &result), XM_ERR_INVALID_ARGUMENT,
@@ -168,15 +217,7 @@ START_TEST(a_file_is_one_micro_batch)
     params.micro_batch_count = 2;
     ck_assert_xm_fails(ap_planner_run(&params, &result), XM_ERR_INVALID_ARGUMENT,
                        "so a batch of 32 has 4 micro-batches, not 8");
-    params.micro_batch_count = 1;
-    params.global_batch = 0;
-    ck_assert_xm_ok(ap_planner_run(&params, &result));
-    ck_assert_int_eq(ap_plan_info(result.plan)->global_batch, 32);
-    ap_planner_result_clear(&result);
-    params.model = "gpt-125m";
-    params.layering.layers = 4;
-    ck_assert_xm_fails(ap_planner_run(&params, &result), XM_ERR_INVALID_ARGUMENT,
-                       "layers are told for files; gpt-125m has its own");
+    (void)unlink(path);
     xm_cluster_profile_destroy(profile);
 }
 END_TEST
@@ -191,7 +232,8 @@ int main(void)
     tcase_add_loop_test(tcase, files_of_every_front_end_are_planned, 0,
                         (int)(sizeof(files) / sizeof(files[0])));
     tcase_add_test(tcase, layers_cut_by_hand_are_explained_as_they_are);
-    tcase_add_test(tcase, a_file_is_one_micro_batch);
+    tcase_add_test(tcase, a_file_has_micro_batches_of_any_size);
+    tcase_add_test(tcase, a_file_whose_samples_are_grouped_is_one_micro_batch);
     suite_add_tcase(suite, tcase);
     return xm_test_run(suite);
 }

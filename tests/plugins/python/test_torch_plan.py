@@ -1,21 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models of PyTorch, planned and run as planned."""
 
+import collections
+import contextlib
+import functools
 import itertools
 import sys
 import unittest
+import warnings
+from unittest import mock
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as functional
 from torch import nn
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from torch.utils.checkpoint import checkpoint
 
 import plan_case
 import ranks
 import torch_case
 from crossmesh import errors
-from crossmesh.torch import apply, plan
+from crossmesh.torch import _sums, apply, plan
 from crossmesh.torch._export import export_program
 from crossmesh.torch._operators import Local
 
@@ -252,6 +258,22 @@ class Plans(unittest.TestCase):
             self.assertIn(expected, text)
         self.assertEqual(make_plan(stages=2, data_parallel=2, tensor_parallel=2).digest, made.digest)
 
+    def test_checkpointed_blocks_are_told(self):
+        """They are planned as blocks without are, and that is said, once."""
+        options = {"loss": plan_case.loss_of, "micro_batches": (1, 2), "stages": 2, "data_parallel": 4}
+        ids, target = next(plan_case.batches(1, BATCH))
+        model = plan_case.make_model()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            plain = plan(model, [ids], plan_case.CLUSTER, target=target, **options)
+        for block in model.blocks:
+            block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)
+        with self.assertWarnsRegex(UserWarning, f"Transformer calls torch.utils.checkpoint {plan_case.BLOCKS} times") as caught:
+            again = plan(model, [ids], plan_case.CLUSTER, target=target, **options)
+        self.assertEqual(len(caught.warnings), 1)
+        self.assertEqual([stage.memory for stage in again.stages], [stage.memory for stage in plain.stages])
+        self.assertEqual(again.step_seconds, plain.step_seconds)
+
     def test_others(self):
         whole = make_plan(stages=1, data_parallel=8, micro_batches=2)
         self.assertEqual([stage.ranks for stage in whole.stages], [tuple(range(8))])
@@ -322,6 +344,39 @@ def as_planned(rank, made, expected):
             raise AssertionError(f"not refused: {text}")
         except errors.InputError as error:
             assert text in str(error), error
+    applied.close()
+    torch_case.leave()
+
+
+def counted(rank, made, expected):
+    """The collectives of sums are those of the plan: of a parameter's gradient once a step, of a result in each
+    micro-batch."""
+    torch_case.join()
+    found = collections.Counter()
+    ids, target = next(plan_case.batches(1, BATCH))
+    applied = apply(plan_case.make_model(), made)
+    axes = [dist.get_process_group_ranks(applied.mesh.get_group(axis)) for axis in range(2)]
+    assert axes[0] != axes[1]
+    with contextlib.ExitStack() as stack:
+        for kind in ("reduce-scatter", "all-reduce", "all-gather"):
+            name = "_" + kind.replace("-", "_")
+
+            def count(*args, kind=kind, real=getattr(_sums, name), group):
+                found[kind, axes.index(dist.get_process_group_ranks(group))] += 1
+                return real(*args, group=group)
+
+            stack.enter_context(mock.patch.object(_sums, name, count))
+        loss = applied.step(ids, target).item()
+    assert abs(loss - expected[0][0]) < 1e-5 * abs(loss), (loss, expected[0][0])
+    for name, parameter in applied.named_parameters():
+        torch.testing.assert_close(parameter.grad.full_tensor(), expected[1][name], rtol=1e-4, atol=1e-6)
+    planned = collections.Counter()
+    for placed in made.stages[0].operators:
+        for term, steps in placed.sums.items():
+            times = made.micro_batches if term == len(placed.operator.planned) else 1
+            planned.update(step for step in steps for _ in range(times))
+    assert {axis for _, axis in planned} == {0, 1}, planned
+    assert found == planned, (found, planned)
     applied.close()
     torch_case.leave()
 
@@ -413,6 +468,10 @@ class Training(unittest.TestCase):
     def test_two_stages_of_two_by_two(self):
         made = make_plan(stages=2, data_parallel=2, tensor_parallel=2)
         ranks.run(8, as_planned, made, self.expected, timeout=3 * ranks.TIMEOUT)
+
+    def test_sums_are_made_as_priced(self):
+        made = make_plan(hosts=2, devices_per_host=2, stages=1, micro_batches=2)
+        ranks.run(4, counted, made, self.expected, timeout=3 * ranks.TIMEOUT)
 
     def test_other_plans(self):
         """Whatever the planner finds on four devices, one stage, no data parallelism, another schedule."""

@@ -37,6 +37,7 @@ XM_ERR_TIMEOUT = -61
 XM_ERR_CANCELED = -62
 XM_ERR_INTERNAL = -80
 XM_ERR_CORRUPT = -81
+AP_MEMORY_RESERVE_DEFAULT = -1
 AP_MAX_RANK = 8
 AP_MAX_MESH_RANK = 3
 AP_SPEC_TEXT = 48
@@ -183,6 +184,7 @@ class Layering(Base):
         ("pattern", c_char_p),
         ("marks", POINTER(c_char_p)),
         ("mark_count", c_size_t),
+        ("one_tensor", c_bool),
     ]
 
 
@@ -210,6 +212,7 @@ class PlanOp(Base):
         ("rule", c_char_p),
         ("operands", c_char_p),
         ("results", c_char_p),
+        ("sums", c_char_p),
     ]
 
 
@@ -240,6 +243,7 @@ class PlanStage(Base):
         ("activation_bytes", c_double),
         ("work_bytes", c_double),
         ("in_flight", c_int),
+        ("repeated", c_double * 2),
         ("recompute", c_bool),
         ("layer_count", c_int),
         ("layers", POINTER(PlanLayers)),
@@ -340,6 +344,7 @@ class ApPlanInfo(Base):
         ("sum", c_double),
         ("bottleneck", c_double),
         ("optimiser", c_char_p),
+        ("memory_reserve", c_double),
     ]
 
 
@@ -391,10 +396,11 @@ class ShardingParams(Base):
         ("seed", c_uint64),
         ("progress", SHARDING_PARAMS_PROGRESS),
         ("progress_arg", c_void_p),
+        ("memory_reserve", c_double),
     ]
 
 
-ShardingParams.defaults = {"struct_size": ctypes.sizeof(ShardingParams), "solver": AP_SHARD_CFN, "seed": 1}
+ShardingParams.defaults = {"struct_size": ctypes.sizeof(ShardingParams), "solver": AP_SHARD_CFN, "seed": 1, "memory_reserve": AP_MEMORY_RESERVE_DEFAULT}
 
 
 class ShardResult(Base):
@@ -478,10 +484,11 @@ class PlannerParams(Base):
         ("margin", c_double),
         ("progress", PLANNER_PARAMS_PROGRESS),
         ("progress_arg", c_void_p),
+        ("memory_reserve", c_double),
     ]
 
 
-PlannerParams.defaults = {"struct_size": ctypes.sizeof(PlannerParams), "layering": Layering(), "recompute": AP_RECOMPUTE_AUTO}
+PlannerParams.defaults = {"struct_size": ctypes.sizeof(PlannerParams), "layering": Layering(), "recompute": AP_RECOMPUTE_AUTO, "memory_reserve": AP_MEMORY_RESERVE_DEFAULT}
 
 
 class PlannerInfo(Base):

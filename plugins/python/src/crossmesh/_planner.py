@@ -62,6 +62,7 @@ def shard_hlo(
     hosts: int = 1,
     cluster: str | os.PathLike[str] | None = None,
     memory_limit: float | None = None,
+    memory_reserve: float | None = None,
     time_limit: float = 0.0,
     threads: int = 0,
     seed: int = 1,
@@ -70,7 +71,9 @@ def shard_hlo(
     """The best sharding of a program, given as HLO text, for a mesh of 1 to 3 axes on `hosts` hosts.
 
     `cluster`: a measured profile (`autopar probe`); without one Alpa's constants rank the collectives. `memory_limit`:
-    bytes that a device has. The solver takes `time_limit` seconds at most (0: one second, more if it has no plan yet).
+    bytes that a plan may use of a device (None: what the profile says). `memory_reserve`: bytes of a device that are
+    left free, below 1 a part (None: what runtimes need, nothing of a `memory_limit`). The solver takes `time_limit`
+    seconds at most (0: one second, more if it has no plan yet).
     """
     shape, size = tuple(mesh_shape), 1
     for extent in shape:
@@ -107,6 +110,7 @@ def shard_hlo(
             threads=threads,
             seed=seed,
             memory_limit=memory_limit or 0.0,
+            memory_reserve=_abi.AP_MEMORY_RESERVE_DEFAULT if memory_reserve is None else memory_reserve,
             recompute=recompute,
         )
         sharding = made("ap_sharding_destroy", lib.ap_sharding_create, params)

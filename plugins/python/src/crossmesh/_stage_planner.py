@@ -36,6 +36,7 @@ class Options:
     hosts: int | None = None
     devices_per_host: int | None = None
     memory_limit: float | None = None
+    memory_reserve: float | None = None
     schedule: str = "1f1b"
     time_limit: float = 0.0
 
@@ -74,6 +75,7 @@ class _Planning:
         text, self.name = json.dumps(document).encode(), str(document["name"]).encode()
         forward = self._made("ap_graph_destroy", lib.ap_json_from_text, text, len(text), b"the model")
         how = Layering()
+        how.one_tensor = True  # what torch's stages hand on
         if isinstance(self._options.layers, str):
             how.pattern = self._options.layers.encode()
         else:
@@ -112,6 +114,9 @@ class _Planning:
             min_stages=stages or 0,
             max_stages=stages or 0,
             memory_limit=asked.memory_limit or 0.0,
+            memory_reserve=(
+                _abi.AP_MEMORY_RESERVE_DEFAULT if asked.memory_reserve is None else asked.memory_reserve
+            ),
             recompute=_abi.AP_RECOMPUTE_OFF,
             schedule=asked.schedule.encode(),
             space=ctypes.pointer(space if space is not None else _space()),

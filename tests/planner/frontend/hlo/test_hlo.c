@@ -95,12 +95,11 @@ static const struct {
      ""},
     {"fft(x), fft_type=FFT, fft_length={8}", "abc->abc", "c", ""},
     {"custom-call(x), custom_call_target=\"Sharding\", sharding={devices=[4,1,1]<=[4]}", "abc->abc",
-     "bc", ""},
-    {"custom-call(x), custom_call_target=\"Sharding\", sharding={replicated}", "abc->abc", "abc",
-     ""},
+     "", ""},
+    {"custom-call(x), custom_call_target=\"Sharding\", sharding={replicated}", "abc->abc", "", ""},
     {"custom-call(x), custom_call_target=\"Sharding\", sharding={devices=[1,2,1,2]0,1,2,3 "
      "last_tile_dim_replicate}",
-     "abc->abc", "ac", ""},
+     "abc->abc", "", ""},
     {"custom-call(x), custom_call_target=\"mystery\"", "abc->abc", "abc", ""},
     {"convolution(m, k), window={size=3x3}, dim_labels=b01f_01io->b01f", "abbc,ddce->affe", "bdf",
      "c"},
@@ -395,6 +394,96 @@ START_TEST(donated_arguments_are_parameters)
 }
 END_TEST
 
+/* What annotations demand of the parameter x and of the constraint on it, "?" where it is open. */
+static const struct {
+    const char *of_x, *of_call, *x, *call;
+} annotated[] = {
+    {"{devices=[4,1]<=[4]}", "{devices=[1,4]0,1,2,3}", "4x1", "1x4"},
+    {"{replicated}", "{devices=[2,1,4]<=[8] last_tile_dim_replicate}", "1x1", "2x1"},
+    {"{devices=[2,1,2,2]<=[4,2]T(1,0) last_tile_dims={manual, replicated}}", "{manual}", "?x?",
+     "?x?"},
+    {"{devices=[2,4]<=[8] metadata={op_name=\"a\"}}", "{maximal device=3}", "2x4", "?x?"},
+    {"{replicated}, frontend_attributes={xla.sdy.sharding=\"#sdy.sharding<@mesh, [{?}, {}]>\"}",
+     "{devices=[1,8]<=[8]}, backend_config=\"unspecified_dims=[0]\"", "?x1", "?x8"},
+    {"{devices=[1,8]<=[8]}, "
+     "frontend_attributes={xla.sdy.sharding=\"#sdy.sharding<@mesh, [{}, {\\\"x\\\"}]>\"}",
+     "{devices=[1,8]<=[8]}, "
+     "frontend_attributes={xla.sdy.sharding=\"#sdy.sharding_per_value<[<@mesh, [{?}, "
+     "{\\\"x\\\"}]>]>\"}",
+     "1x8", "?x8"},
+};
+
+START_TEST(annotations_demand_parts)
+{
+    char lines[1024], parts[AP_SPEC_TEXT];
+    ap_graph_t *graph;
+
+    (void)snprintf(lines, sizeof(lines),
+                   "  x = f32[16,8] parameter(0), sharding=%s\n  ROOT r = f32[16,8] "
+                   "custom-call(x), custom_call_target=\"Sharding\", sharding=%s\n",
+                   annotated[_i].of_x, annotated[_i].of_call);
+    ck_assert_xm_ok(read_lines(lines, &graph, NULL));
+    ck_assert_str_eq(ap_tensor_parts(ap_graph_tensor(graph, 0), parts, sizeof(parts)),
+                     annotated[_i].x);
+    ck_assert_str_eq(ap_tensor_parts(ap_graph_tensor(graph, ap_graph_op(graph, 0)->results[0]),
+                                     parts, sizeof(parts)),
+                     annotated[_i].call);
+    ap_graph_destroy(graph);
+}
+END_TEST
+
+/* Of such a matrix no annotation can hold on any devices. */
+static const struct {
+    const char *text, *sentence;
+} impossible[] = {
+    {"{devices=[1,7]<=[8]}", "7 tiles do not lie on 8 devices"},
+    {"{devices=[2,2]0,1,2}", "4 tiles do not lie on 3 devices"},
+    {"{devices=[8]<=[8]}", "1 numbers of tiles do not go with 2 dimensions"},
+    {"{devices=[2,2,2]<=[8]}", "3 numbers of tiles do not go with 2 dimensions"},
+    {"{devices=[2,2] last_tile_dim_replicate}", "a number is expected here"},
+    {"{devices=[1,16]<=[16]}", "dimension 1 of 8 elements cannot be cut into 16"},
+    {"{devices=[0,2]<=[2]}", "positive numbers"},
+    {"{devices=[4294967296,4294967296]<=[1]}", "positive numbers"},
+    {"{devices=[1,9223372036854775808]<=[8]}", "does not fit into 64 bits"},
+    {"{scattered}", "sharding: '{scattered}' is none"},
+};
+
+START_TEST(impossible_annotations_are_refused)
+{
+    char lines[1024];
+    ap_graph_t *graph;
+
+    (void)snprintf(lines, sizeof(lines),
+                   "  x = f32[16,8] parameter(0), sharding=%s\n  ROOT r = f32[16,8] negate(x)\n",
+                   impossible[_i].text);
+    ck_assert_xm_fails(read_lines(lines, &graph, NULL), XM_ERR_PARSE, impossible[_i].sentence);
+}
+END_TEST
+
+/* Donated buffers that the header pairs with no result go to those of their type, in order. */
+START_TEST(donated_buffers_find_their_results)
+{
+    static const char text[] =
+        "HloModule step, buffer_donor={ (0, {}), (1, {}), (2, {}) }\n"
+        "ENTRY main {\n"
+        "  a = f32[4] parameter(0)\n  b = f32[4] parameter(1)\n  c = f32[8] parameter(2)\n"
+        "  x = f32[4] add(a, b)\n  y = f32[4] multiply(a, b)\n  l = f32[8] negate(c)\n"
+        "  ROOT r = (f32[4], f32[8], f32[4]) tuple(x, l, y)\n"
+        "}\n";
+    static const char *const made[] = {"x", "y", "l"};
+    ap_graph_t *graph;
+
+    ck_assert_xm_ok(read_text(text, &graph, NULL));
+    for (int t = 0; t < 3; ++t) {
+        int taken_by = ap_graph_tensor(graph, t)->taken_by;
+
+        ck_assert_int_ge(taken_by, 0);
+        ck_assert_str_eq(ap_graph_tensor(graph, taken_by)->name, made[t]);
+    }
+    ap_graph_destroy(graph);
+}
+END_TEST
+
 START_TEST(unknown_operators_are_listed_and_whole)
 {
     ap_frontend_notes_t *notes;
@@ -582,6 +671,11 @@ int main(void)
     tcase_add_test(tcase, calls_tuples_and_branches_are_looked_through);
     tcase_add_test(tcase, loops_run_their_body);
     tcase_add_test(tcase, donated_arguments_are_parameters);
+    tcase_add_loop_test(tcase, annotations_demand_parts, 0,
+                        (int)(sizeof(annotated) / sizeof(annotated[0])));
+    tcase_add_loop_test(tcase, impossible_annotations_are_refused, 0,
+                        (int)(sizeof(impossible) / sizeof(impossible[0])));
+    tcase_add_test(tcase, donated_buffers_find_their_results);
     tcase_add_test(tcase, unknown_operators_are_listed_and_whole);
     tcase_add_test(tcase, long_concatenations_are_cut_up);
     tcase_add_loop_test(tcase, bad_text_is_refused, 0,

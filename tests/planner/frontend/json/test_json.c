@@ -326,6 +326,9 @@ static const struct {
      "32 elements do not make 35"},
     {HEAD TENSORS "\"ops\": [{\"name\": \"a\", \"kind\": \"custom\", \"operands\": [\"x\"]}]}",
      "needs 'results'"},
+    {HEAD TENSORS "\"ops\": [{\"name\": \"a\", \"kind\": \"elementwise\", \"operands\": [\"x\"],\n"
+                  " \"repeat\": 0}]}",
+     "line 5, column 12: an operator runs at least once, not 0 times"},
     {HEAD TENSORS "\"ops\": [], \"loss\": {\"tensor\": \"x\"}}", "line 4, column 20: the loss 'x'"},
     {HEAD TENSORS "\"ops\": []}", "no operators"},
     {HEAD TENSORS "\"ops\": [{\"name\": \"a\", \"kind\": \"elementwise\", \"operands\": [\"x\"], "

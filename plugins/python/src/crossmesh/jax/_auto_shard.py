@@ -82,6 +82,7 @@ def auto_shard(
     cluster: str | os.PathLike[str] | None = None,
     *,
     memory_limit: float | None = None,
+    memory_reserve: float | None = None,
     time_limit: float = 0.0,
     hosts: int | None = None,
     donate_argnums: int | Sequence[int] = (),
@@ -90,9 +91,16 @@ def auto_shard(
     planned together (`autopar shard`), and it is jitted with the planned shardings of arguments, results and operators.
 
     `cluster` is a profile that `autopar probe` has measured; without it Alpa's constants rank the collectives.
-    `memory_limit`: bytes of a device. The names of the mesh's axes mean nothing here. Processes count as hosts unless
-    `hosts` says how many there are. All arguments are positional; `donate_argnums` is jax.jit's, and what is donated is
-    taken to be the model's parameters.
+    `memory_limit`: bytes that a plan may use of a device; `memory_reserve`: bytes that it leaves free, below 1 a part
+    (None: what runtimes need of the profile's memory). The names of the mesh's axes mean nothing here. Processes count
+    as hosts unless `hosts` says how many there are. All arguments are positional; `donate_argnums` is jax.jit's, and
+    what is donated is taken to be the model's parameters.
     """
-    planning = {"cluster": cluster, "memory_limit": memory_limit, "time_limit": time_limit, "hosts": hosts}
+    planning = {
+        "cluster": cluster,
+        "memory_limit": memory_limit,
+        "memory_reserve": memory_reserve,
+        "time_limit": time_limit,
+        "hosts": hosts,
+    }
     return AutoSharded(function, mesh, {"donate_argnums": donate_argnums}, planning)

@@ -191,9 +191,6 @@ def apply(
         DeviceMesh(place.type, torch.tensor(stage.ranks).reshape(stage.mesh), mesh_dim_names=("x", "y"))
         for stage in plan.stages
     ]
-    for mesh in meshes:
-        if min(mesh.shape) > 1:
-            mesh._flatten("xy")  # for sums over both axes at once
     number = next(n for n, stage in enumerate(plan.stages) if dist.get_rank() in stage.ranks)
     mine, mesh = plan.stages[number], meshes[number]
     before = plan.boundaries[number - 1] if number > 0 else None

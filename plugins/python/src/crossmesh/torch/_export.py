@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 import torch.export
+import torch.utils.checkpoint
 
 from ..errors import InputError
 from . import _movement  # noqa: F401  (its operators are in HANDLERS)
@@ -52,6 +54,27 @@ def micro_batch(inputs: Sequence[torch.Tensor], batch: int, count: int, number: 
     return [
         value.narrow(0, number * size, size) if value.ndim > 0 and value.shape[0] == batch else value for value in inputs
     ]
+
+
+@contextlib.contextmanager
+def _checkpoints() -> Iterator[list[str]]:
+    """The calls of torch.utils.checkpoint inside: torch.export traces through them and leaves nothing of them."""
+    calls: list[str] = []
+    module = torch.utils.checkpoint
+    with contextlib.ExitStack() as stack:
+        for owner, name in ((module, "_checkpoint_without_reentrant_generator"), (module.CheckpointFunction, "apply")):
+            way = getattr(owner, name, None)
+            if way is None:
+                continue
+
+            def counted(*args: Any, _way: Any = way, _name: str = name, **kwargs: Any) -> Any:
+                calls.append(_name)
+                return _way(*args, **kwargs)
+
+            own = name in vars(owner)
+            setattr(owner, name, counted)
+            stack.callback(*((setattr, owner, name, way) if own else (delattr, owner, name)))
+        yield calls
 
 
 def _exported(model: torch.nn.Module, inputs: Sequence[torch.Tensor], loss: Loss | None) -> Any:
@@ -198,7 +221,10 @@ def export_program(model: torch.nn.Module, inputs: Sequence[torch.Tensor], loss:
         if not isinstance(value, torch.Tensor):
             raise InputError(f"an argument of the model is {type(value).__name__}, not a tensor: bind it before planning")
     program = Program(type(model).__name__)
-    reader = _Reader(model, program, _exported(model, inputs, loss))
+    with _checkpoints() as calls:
+        exported = _exported(model, inputs, loss)
+    program.checkpoints = len(calls)
+    reader = _Reader(model, program, exported)
     reader.read()
     program.arguments = list(program.inputs)
     program.prune()

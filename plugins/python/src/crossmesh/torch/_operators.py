@@ -127,6 +127,7 @@ class Program:
     operators: list[Operator] = field(default_factory=list)
     loss: str = ""
     aliases: dict[str, str] = field(default_factory=dict)  # other names of parameters
+    checkpoints: int = 0  # calls of torch.utils.checkpoint that were traced through
 
     @property
     def flops(self) -> float:

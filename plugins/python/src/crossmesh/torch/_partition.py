@@ -19,6 +19,7 @@ from torch.distributed.tensor import DeviceMesh, DTensor, Partial, Placement, Re
 from ..errors import InputError
 from ._operators import Local, Operand, Run, Term
 from ._plan import Cut, Placed, Stage, axes_of_term, placements_of
+from ._sums import Steps, add_up, axes_of
 
 __all__ = ["StageModule", "cut_out"]
 
@@ -36,7 +37,16 @@ def cut_out(whole: torch.Tensor, mesh: DeviceMesh, placements: Sequence[Placemen
     return whole
 
 
-def _redistributed(local: torch.Tensor, mesh: DeviceMesh, src: Placements, dst: Placements) -> torch.Tensor:
+def _redistributed(
+    local: torch.Tensor, mesh: DeviceMesh, src: Placements, dst: Placements, steps: Steps = ()
+) -> torch.Tensor:
+    """`steps` add up what is partial over their axes and not scattered on the way."""
+    axes = axes_of(steps)
+    if axes and all(isinstance(src[axis], Partial) and not isinstance(dst[axis], Partial) for axis in axes):
+        # What is scattered is so first, so that fewer bytes are summed.
+        between = tuple(place if axis in axes else dst[axis] for axis, place in enumerate(src))
+        local = add_up(_redistributed(local, mesh, src, between), mesh, steps)
+        src = _summed(between)
     if src == dst:
         return local
     there = DTensor.from_local(local.contiguous(), mesh, src, run_check=False).redistribute(placements=dst)
@@ -47,15 +57,14 @@ class _Move(torch.autograd.Function):  # type: ignore[misc]
     """From one layout to another; the gradient comes in a layout of its own and leaves in another."""
 
     @staticmethod
-    def forward(ctx: Any, local: torch.Tensor, mesh: DeviceMesh, there: tuple[Placements, Placements],
-                back: tuple[Placements, Placements]) -> torch.Tensor:  # fmt: skip
-        ctx.mesh, ctx.back = mesh, back
-        moved = _redistributed(local, mesh, *there)
+    def forward(ctx: Any, local: torch.Tensor, way: _Way) -> torch.Tensor:
+        ctx.way = way
+        moved = _redistributed(local, way.mesh, *way.there, way.steps)
         return moved.view_as(moved) if moved is local else moved
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> Any:
-        return _redistributed(grads[0], ctx.mesh, *ctx.back), None, None, None
+        return _redistributed(grads[0], ctx.way.mesh, *ctx.way.back, ctx.way.back_steps), None
 
 
 @dataclass(frozen=True)
@@ -63,15 +72,21 @@ class _Way:
     mesh: DeviceMesh
     there: tuple[Placements, Placements]
     back: tuple[Placements, Placements]
+    steps: Steps = ()  # of sums, there and back
+    back_steps: Steps = ()
 
     def __call__(self, local: torch.Tensor) -> torch.Tensor:
-        moved: torch.Tensor = _Move.apply(local, self.mesh, self.there, self.back)
+        moved: torch.Tensor = _Move.apply(local, self)
         return moved
 
 
-def _way(mesh: DeviceMesh, src: Placements, dst: Placements, grad_src: Placements, grad_dst: Placements) -> _Way | None:
+def _way(
+    mesh: DeviceMesh, src: Placements, dst: Placements, grad_src: Placements, grad_dst: Placements,
+    steps: Steps = (), back_steps: Steps = (),
+) -> _Way | None:  # fmt: skip
     """None where nothing moves."""
-    return None if src == dst and grad_src == grad_dst else _Way(mesh, (src, dst), (grad_src, grad_dst))
+    still = src == dst and grad_src == grad_dst
+    return None if still else _Way(mesh, (src, dst), (grad_src, grad_dst), steps, back_steps)
 
 
 def _summed(placements: Placements) -> Placements:
@@ -114,8 +129,8 @@ class _Step:
 class _Parameter:
     """A parameter's part, what a step has found of its gradient, and where that has to go."""
 
-    def __init__(self, whole: torch.nn.Parameter, placements: Placements, grad: Placements) -> None:
-        self.dtensor, self.placements, self.grad = whole, placements, grad
+    def __init__(self, whole: torch.nn.Parameter, placements: Placements, grad: Placements, steps: Steps) -> None:
+        self.dtensor, self.placements, self.grad, self.steps = whole, placements, grad, steps
         self.leaf: torch.Tensor | None = None
 
     def lend(self) -> torch.Tensor:
@@ -129,7 +144,7 @@ class _Parameter:
         leaf, self.leaf = self.leaf, None
         if leaf is None or leaf.grad is None:
             return None
-        local = _redistributed(leaf.grad.mul_(scale), mesh, self.grad, self.placements)
+        local = _redistributed(leaf.grad.mul_(scale), mesh, self.grad, self.placements, self.steps)
         return DTensor.from_local(local, mesh, self.placements, run_check=False)
 
 
@@ -182,14 +197,15 @@ class StageModule(torch.nn.Module):  # type: ignore[misc]
             home = home.get_submodule(part)
         home.register_parameter(last, parameter)
 
-    def _uses(self, stage: Stage) -> dict[str, list[tuple[Placements, Placements]]]:
-        """Per parameter, the layout of each use and that of its gradient there."""
-        uses: dict[str, list[tuple[Placements, Placements]]] = {}
+    def _uses(self, stage: Stage) -> dict[str, list[tuple[Placements, Placements, Steps]]]:
+        """Per parameter, the layout of each use and that of its gradient there, and how that is summed."""
+        uses: dict[str, list[tuple[Placements, Placements, Steps]]] = {}
         for placed in stage.operators:
-            for operand in placed.operator.operands:
+            for term, operand in enumerate(placed.operator.planned):
                 if operand.kind == "parameter":
                     layout = placements_of(axes_of_term(operand.term, placed.cut))
-                    uses.setdefault(operand.name, []).append((layout, _gradient(operand.term, placed.cut, self.mesh.ndim)))
+                    grad = _gradient(operand.term, placed.cut, self.mesh.ndim)
+                    uses.setdefault(operand.name, []).append((layout, grad, placed.sums.get(term, ())))
         return uses
 
     def _compile(self, stage: Stage, parameters: dict[str, torch.nn.Parameter]) -> list[_Step]:
@@ -199,8 +215,8 @@ class StageModule(torch.nn.Module):  # type: ignore[misc]
         for name, uses in self._uses(stage).items():
             # One sum at the end of the step is enough where all uses see the parameter alike.
             places = stage.parameters[name]
-            alike = all(use == (places, uses[0][1]) for use in uses)
-            self._own[name] = _Parameter(parameters[name], places, uses[0][1] if alike else places)
+            alike = all(use[:2] == (places, uses[0][1]) for use in uses)
+            self._own[name] = _Parameter(parameters[name], places, uses[0][1] if alike else places, uses[0][2])
         steps = []
         for placed in stage.operators:
             steps.append(self._step(placed, kept))
@@ -235,7 +251,7 @@ class StageModule(torch.nn.Module):  # type: ignore[misc]
                 reads.append(_Read(key, operand.kind, operand, places=layout))
             elif operand.kind == "parameter":
                 own = self._own[operand.name]
-                way = _way(self.mesh, own.placements, layout, grad, own.grad)
+                way = _way(self.mesh, own.placements, layout, grad, own.grad, back_steps=own.steps)
                 reads.append(_Read(operand.name, operand.kind, operand, way))
             else:
                 reads.append(_Read(key, operand.kind, operand, _way(self.mesh, kept[key], layout, grad, kept[key])))
@@ -254,7 +270,8 @@ class StageModule(torch.nn.Module):  # type: ignore[misc]
         assert coordinate is not None
         place = tuple(coordinate[axis] if isinstance(p, Shard) else -1 for axis, p in enumerate(computed))
         local = Local(sizes, self.draws.source(operator.name, place))
-        way = _way(self.mesh, computed, placed.result, placed.result, _summed(computed))
+        steps = placed.sums.get(len(operator.planned), ())
+        way = _way(self.mesh, computed, placed.result, placed.result, _summed(computed), steps)
         return _Step(placed.name, operator.run, reads, local, way, [])
 
     def _get(self, read: _Read, results: dict[str, torch.Tensor], inputs: dict[str, torch.Tensor]) -> torch.Tensor:

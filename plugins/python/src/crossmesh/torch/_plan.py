@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +16,7 @@ from .. import _stage_planner
 from ..errors import InputError, InternalError
 from ._export import Loss, batch_of, export_program, micro_batch
 from ._operators import Operator, Program, Term
+from ._sums import Steps, read_sums
 
 __all__ = ["Boundary", "Plan", "Stage", "plan"]
 
@@ -54,6 +56,7 @@ class Placed:
     operands: tuple[str, ...]  # without constants
     cut: Cut
     result: tuple[Placement, ...]  # after its collectives
+    sums: dict[int, Steps]  # by term: how a parameter's gradient, or the result, is summed; without: by one all-reduce
 
 
 @dataclass(frozen=True)
@@ -201,7 +204,8 @@ def _place(program: Program, layered: Mapping[str, Any], stage: Mapping[str, Any
                 operator = known[op["name"].partition("~")[0]]
                 result = _read_spec(planned["results"])
                 cut = _cut_of(operator, _read_specs(planned["operands"]), result)
-                placed.append(Placed(operator, op["name"], tuple(op["operands"]), cut, placements_of(result)))
+                sums = read_sums(planned.get("sums", ""))
+                placed.append(Placed(operator, op["name"], tuple(op["operands"]), cut, placements_of(result), sums))
     return placed
 
 
@@ -241,6 +245,11 @@ def _stage(program: Program, layered: Mapping[str, Any], stage: Mapping[str, Any
 
 
 def _boundary(program: Program, entry: Mapping[str, Any]) -> Boundary:
+    if "more" in entry or "stages" in entry:
+        raise InputError(
+            f"'{entry['tensor']}' and others pass between stages together, or over stages; stages of PyTorch models hand on "
+            "one tensor, to the next"
+        )
     made = {operator.name: operator for operator in program.operators}[entry["tensor"].partition("~")[0]]
     return Boundary(
         tensor=entry["tensor"],
@@ -279,6 +288,7 @@ def plan(
     hosts: int | None = None,
     devices_per_host: int | None = None,
     memory_limit: float | None = None,
+    memory_reserve: float | None = None,
     schedule: str = "1f1b",
     time_limit: float = 0.0,
 ) -> Plan:
@@ -294,7 +304,8 @@ def plan(
     and 8, as far as they divide). `stages` and the mesh of each, `data_parallel` x `tensor_parallel`, are looked for unless
     given: on such a mesh the first axis cuts the batch, the second one features, heads and the like. `layers`: how many
     parts the stages are made of, or a pattern of modules' paths with one part for each text that matches ("blocks/[0-9]+").
-    `memory_limit`: bytes of a device. `schedule`: "1f1b" or "gpipe".
+    `memory_limit`: bytes that a plan may use of a device; `memory_reserve`: bytes that it leaves free, below 1 a part
+    (None: what runtimes need of the profile's memory). `schedule`: "1f1b" or "gpipe".
 
     Equal models, arguments and options give equal plans on all ranks, unless a `time_limit` in seconds ends the search.
     """
@@ -310,7 +321,7 @@ def plan(
         options = _stage_planner.Options(
             global_batch=batch, micro_batches=count, stages=stages, data_parallel=data_parallel,
             tensor_parallel=tensor_parallel, layers=layers, hosts=hosts, devices_per_host=devices_per_host,
-            memory_limit=memory_limit, schedule=schedule, time_limit=time_limit,
+            memory_limit=memory_limit, memory_reserve=memory_reserve, schedule=schedule, time_limit=time_limit,
         )  # fmt: skip
         layered, document = _stage_planner.plan_stages(program.to_graph(), cluster, options)
         made = Plan(
@@ -327,4 +338,10 @@ def plan(
         if best is None or made.step_seconds < best.step_seconds:
             best = made
     assert best is not None
+    if best.program.checkpoints > 0:
+        warnings.warn(
+            f"{best.program.name} calls torch.utils.checkpoint {best.program.checkpoints} times in a micro-batch; "
+            "stages of this plan keep all activations instead, in the plan's memory and when they run",
+            stacklevel=2,
+        )
     return best

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* FLOP/s of one core on 16-bit numbers. A processor that multiplies them does so here; another
+ * widens what it loads to 32 bits first, which is what its libraries do as well. This file is
+ * compiled like compute.c, with -O3 in every build type. */
+#include "comm/probe/compute.h"
+
+#include "comm/base.h"
+
+#ifdef __x86_64__
+#include <immintrin.h>
+
+/* As in compute.c: independent chains hide the latency of an operation. */
+enum { CHAINS = 10, ROUNDS = 20000 };
+
+/* Sums start at what the compiler cannot know, so that it computes them. */
+static volatile const float origin = 2;
+
+/* 0.75 and 0.25 of each type; a chain of 0.75 x + 0.25 converges to 1. */
+enum { BFLOAT16_FACTOR = 0x3F40, FLOAT16_FACTOR = 0x3A00, FLOAT16_ADDEND = 0x3400 };
+
+__attribute__((target("avx512f,avx512bf16"))) static float bfloat16_products(void)
+{
+    const __m512bh factor = (__m512bh)_mm512_set1_epi16(BFLOAT16_FACTOR);
+    __m512 sum[CHAINS], all = _mm512_setzero_ps();
+
+    for (int c = 0; c < CHAINS; ++c) {
+        sum[c] = _mm512_set1_ps(origin + (float)c);
+    }
+    for (int round = 0; round < ROUNDS; ++round) {
+        for (int c = 0; c < CHAINS; ++c) {
+            sum[c] = _mm512_dpbf16_ps(sum[c], factor, factor);
+        }
+    }
+    for (int c = 0; c < CHAINS; ++c) {
+        all = _mm512_add_ps(all, sum[c]);
+    }
+    return _mm512_reduce_add_ps(all);
+}
+
+__attribute__((target("avx512f,avx512bw,avx512fp16"))) static float float16_products(void)
+{
+    const __m512h factor = (__m512h)_mm512_set1_epi16(FLOAT16_FACTOR);
+    const __m512h addend = (__m512h)_mm512_set1_epi16(FLOAT16_ADDEND);
+    __m512h chain[CHAINS], all = (__m512h)_mm512_setzero_si512();
+
+    for (int c = 0; c < CHAINS; ++c) {
+        chain[c] = _mm512_set1_ph((_Float16)(origin + (float)c));
+    }
+    for (int round = 0; round < ROUNDS; ++round) {
+        for (int c = 0; c < CHAINS; ++c) {
+            chain[c] = _mm512_fmadd_ph(chain[c], factor, addend);
+        }
+    }
+    for (int c = 0; c < CHAINS; ++c) {
+        all = _mm512_add_ph(all, chain[c]);
+    }
+    return (float)_mm512_reduce_add_ph(all);
+}
+
+/* Eight numbers of a row that the compiler must load anew in every round. */
+__attribute__((target("avx2,fma,f16c"))) static float widened(const __m128i *row, bool half)
+{
+    const __m256 addend = _mm256_set1_ps(0.25F);
+    __m256 chain[CHAINS], all = _mm256_setzero_ps();
+    float lanes[8];
+
+    for (int c = 0; c < CHAINS; ++c) {
+        chain[c] = _mm256_set1_ps(origin + (float)c);
+    }
+    for (int round = 0; round < ROUNDS; ++round) {
+        __asm__ volatile("" : : "r"(row) : "memory");
+        for (int c = 0; c < CHAINS; ++c) {
+            __m128i packed = _mm_load_si128(&row[c]);
+            __m256 factor =
+                half ? _mm256_cvtph_ps(packed)
+                     : _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(packed), 16));
+
+            chain[c] = _mm256_fmadd_ps(chain[c], factor, addend);
+        }
+    }
+    for (int c = 0; c < CHAINS; ++c) {
+        all = _mm256_add_ps(all, chain[c]);
+    }
+    _mm256_storeu_ps(lanes, all);
+    return lanes[0];
+}
+
+static float bfloat16_widened(void)
+{
+    __m128i row[CHAINS];
+
+    for (int c = 0; c < CHAINS; ++c) {
+        row[c] = _mm_set1_epi16(BFLOAT16_FACTOR);
+    }
+    return widened(row, false);
+}
+
+static float float16_widened(void)
+{
+    __m128i row[CHAINS];
+
+    for (int c = 0; c < CHAINS; ++c) {
+        row[c] = _mm_set1_epi16(FLOAT16_FACTOR);
+    }
+    return widened(row, true);
+}
+
+typedef struct {
+    float (*run)(void); /* NULL: this processor has nothing for the type */
+    int lanes;          /* products of an operation */
+} kernel_t;
+
+static kernel_t best_kernel(xm_number_t number)
+{
+    bool wide = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                __builtin_cpu_supports("f16c");
+
+    if (number == XM_NUMBER_BFLOAT16 && __builtin_cpu_supports("avx512bf16")) {
+        return (kernel_t){bfloat16_products, 32};
+    }
+    if (number == XM_NUMBER_FLOAT16 && __builtin_cpu_supports("avx512fp16")) {
+        return (kernel_t){float16_products, 32};
+    }
+    return (kernel_t){!wide                          ? NULL
+                      : number == XM_NUMBER_BFLOAT16 ? bfloat16_widened
+                                                     : float16_widened,
+                      8};
+}
+
+double xm_probe_half_flops(xm_number_t number, double seconds)
+{
+    kernel_t kernel = best_kernel(number);
+    double start, elapsed, runs = 0;
+    volatile float sink;
+
+    if (kernel.run == NULL) {
+        return 0;
+    }
+    sink = kernel.run(); /* not timed, as in compute.c */
+    start = xm_clock_seconds();
+    do {
+        sink = kernel.run();
+        ++runs;
+        elapsed = xm_clock_seconds() - start;
+    } while (elapsed < seconds);
+    (void)sink;
+    return runs * ROUNDS * CHAINS * kernel.lanes * 2 / elapsed;
+}
+#else
+double xm_probe_half_flops(xm_number_t number, double seconds)
+{
+    (void)number;
+    (void)seconds;
+    return 0;
+}
+#endif

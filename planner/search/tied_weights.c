@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Gradients of weights in several stages. A stage's own price knows its own uses of a weight only,
+ * and the search does not know which stages will share one; so this is added to the plan that was
+ * found. It is what crossmesh.torch.apply does: a resharding between every two stages of one
+ * weight.
+ */
+
+#include "planner/search/tied_weights.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* How each stage cuts each weight that it uses. */
+typedef struct uses {
+    int tensors;
+    bool *used;      /* [stage][tensor] */
+    ap_spec_t *spec; /* [stage][tensor]: of the first use */
+} uses_t;
+
+static void note_uses(const ap_plan_recipe_t *recipe, int stage, const uses_t *uses)
+{
+    const ap_stage_solution_t *solution = recipe->parts[stage].solution;
+
+    for (int c = 0; c < ap_stage_solution_choices(solution); ++c) {
+        const ap_stage_choice_t *choice = ap_stage_solution_choice(solution, c);
+        const ap_op_t *op = ap_graph_op(recipe->graph, choice->op);
+
+        for (int i = 0; i < op->operand_count; ++i) {
+            size_t at = (size_t)stage * (size_t)uses->tensors + (size_t)op->operands[i];
+
+            if (ap_graph_tensor(recipe->graph, op->operands[i])->kind == AP_TENSOR_PARAMETER &&
+                !uses->used[at]) {
+                uses->used[at] = true;
+                uses->spec[at] = choice->operands[i];
+            }
+        }
+    }
+}
+
+/* Prices the exchange between two stages; `common` has room for all tensors. */
+static xm_status_t add_pair(const ap_plan_recipe_t *recipe, const uses_t *uses, int from, int to,
+                            ap_cross_mesh_tensor_t *common, ap_plan_stage_t *stages)
+{
+    const ap_plan_stage_t *src = &stages[from], *dst = &stages[to];
+    ap_cross_mesh_transfer_t transfer = {.src = {src->devices[0], {src->shape[0], src->shape[1]}},
+                                         .dst = {dst->devices[0], {dst->shape[0], dst->shape[1]}},
+                                         .tensors = common};
+    ap_cross_mesh_cost_t cost;
+    xm_status_t status;
+
+    for (int t = 0; t < uses->tensors; ++t) {
+        size_t there = (size_t)from * (size_t)uses->tensors + (size_t)t;
+        size_t here = (size_t)to * (size_t)uses->tensors + (size_t)t;
+        const ap_tensor_t *tensor = ap_graph_tensor(recipe->graph, t);
+
+        if (uses->used[there] && uses->used[here]) {
+            common[transfer.count++] = (ap_cross_mesh_tensor_t){
+                tensor->shape, ap_dtype_bytes(tensor->dtype), uses->spec[there], uses->spec[here]};
+        }
+    }
+    status = ap_cross_mesh_cost(recipe->cross_mesh, &transfer, &cost);
+    if (status == XM_OK) {
+        stages[from].sync += fmax(cost.forward, cost.backward);
+        stages[to].sync += fmax(cost.forward, cost.backward);
+    }
+    return status;
+}
+
+xm_status_t ap_tied_weights_add(const ap_plan_recipe_t *recipe, ap_plan_stage_t *stages)
+{
+    int count = recipe->part_count;
+    uses_t uses = {.tensors = ap_graph_tensors(recipe->graph)};
+    size_t cells = (size_t)count * (size_t)uses.tensors + 1;
+    ap_cross_mesh_tensor_t *common = calloc((size_t)uses.tensors + 1, sizeof(*common));
+    xm_status_t status = XM_OK;
+
+    uses.used = calloc(cells, sizeof(*uses.used));
+    uses.spec = calloc(cells, sizeof(*uses.spec));
+    if (common == NULL || uses.used == NULL || uses.spec == NULL) {
+        status =
+            xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the weights of %d stages", count);
+    }
+    for (int i = 0; i < count && status == XM_OK; ++i) {
+        note_uses(recipe, i, &uses);
+    }
+    for (int from = 0; from < count; ++from) {
+        for (int to = from + 1; to < count && status == XM_OK; ++to) {
+            status = add_pair(recipe, &uses, from, to, common, stages);
+        }
+    }
+    free(uses.spec);
+    free(uses.used);
+    free(common);
+    return status;
+}

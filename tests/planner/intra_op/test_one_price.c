@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The two solvers of a mesh, that of stages and that of whole graphs, against each other: they
+ * share the price of a strategy and nothing else. */
+#include "tests/planner/cost/profile_fixture.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "comm/base/random.h"
+#include "planner/frontend/zoo.h"
+#include "planner/intra_op/plan.h"
+#include "planner/passes/training.h"
+#include "planner/stage/stage.h"
+
+static const struct {
+    const char *profile;
+    int hosts, devices;
+} meshes[] = {{"lab-2x4", 2, 4}, {"p3-16xlarge-8x8", 2, 8}, {"p3-16xlarge-8x8", 8, 8}};
+
+enum { MESHES = 3 };
+
+static const struct {
+    const char *name;
+    int layers; /* 0: all */
+} models[] = {{"gpt-125m", 0}, {"gpt-350m", 0},  {"gpt-760m", 0},  {"gpt-1.3b", 0},
+              {"gpt-2.6b", 0}, {"llama2-7b", 2}, {"llama3-8b", 2}, {"qwen3-32b", 2}};
+
+/* The best of one stage on a mesh, in one micro-batch and without a memory limit. */
+static double by_stages(const ap_cost_model_t *model, const ap_graph_t *graph, int hosts,
+                        int devices)
+{
+    ap_stage_context_params_t params = AP_STAGE_CONTEXT_PARAMS_INIT;
+    ap_stage_query_t query = AP_STAGE_QUERY_INIT;
+    ap_stage_context_t *context;
+    ap_stage_cost_t cost;
+
+    params.graph = graph;
+    params.cost = model;
+    ck_assert_xm_ok(ap_stage_context_create(&params, &context));
+    query.last = ap_graph_layers(graph) - 1;
+    query.hosts = query.shape[0] = hosts;
+    query.devices = query.shape[1] = devices;
+    query.in_flight = 1;
+    ck_assert_xm_ok(ap_stage_evaluate(context, &query, &cost));
+    ap_stage_context_destroy(context);
+    return ap_stage_objective(&cost, 1);
+}
+
+/* The best of the whole graph; `training` is what is planned. */
+static double by_graph(const ap_cost_model_t *model, const ap_graph_t *training, int hosts,
+                       int devices)
+{
+    const int shape[] = {hosts, devices};
+    ap_shard_params_t params = AP_SHARD_PARAMS_INIT;
+    ap_shard_options_t options = AP_SHARD_OPTIONS_INIT;
+    ap_shard_problem_t *problem;
+    ap_shard_plan_t *plan;
+    ap_cost_mesh_t *mesh;
+    double objective;
+
+    ck_assert_xm_ok(ap_cost_mesh_create(model, hosts, devices, shape, 2, &mesh));
+    params.graph = training;
+    params.mesh = mesh;
+    params.micro_batches = 1;
+    params.state_bytes = 12;
+    options.seconds = 60;
+    ck_assert_xm_ok(ap_shard_problem_create(&params, &problem));
+    ck_assert_xm_ok(ap_shard_solve(problem, &options, &plan));
+    objective = ap_shard_plan_result(plan)->objective;
+    ck_assert(ap_shard_plan_result(plan)->optimal);
+    ap_shard_plan_destroy(plan);
+    ap_shard_problem_destroy(problem);
+    ap_cost_mesh_destroy(mesh);
+    return objective;
+}
+
+static ap_cost_model_t *model_of(const char *name, xm_cluster_profile_t **profile)
+{
+    ap_cost_model_t *model;
+    char path[96];
+
+    (void)snprintf(path, sizeof(path), "tests/fixtures/profiles/%s.json", name);
+    ck_assert_xm_ok(xm_cluster_profile_load(xm_test_source_path(path), profile));
+    ck_assert_xm_ok(ap_cost_model_create_profile(*profile, &model));
+    return model;
+}
+
+/* Backward operators of a stage are cut as their forward operators are; apart from that little
+ * difference both find the same. */
+START_TEST(stages_and_graphs_agree)
+{
+    ap_zoo_params_t zoo = AP_ZOO_PARAMS_INIT;
+    ap_graph_t *graph, *training;
+
+    zoo.layers = models[_i].layers;
+    for (int m = 0; m < MESHES; ++m) {
+        xm_cluster_profile_t *profile;
+        ap_cost_model_t *model = model_of(meshes[m].profile, &profile);
+        double stages, whole;
+
+        zoo.batch = meshes[m].hosts * meshes[m].devices * 8;
+        ck_assert_xm_ok(ap_zoo_create(models[_i].name, &zoo, &graph));
+        ck_assert_xm_ok(ap_training_expand(graph, AP_OPTIMIZER_ADAM, &training));
+        stages = by_stages(model, graph, meshes[m].hosts, meshes[m].devices);
+        whole = by_graph(model, training, meshes[m].hosts, meshes[m].devices);
+        ck_assert_double_eq_tol(stages, whole, 0.005 * whole);
+        ap_graph_destroy(training);
+        ap_graph_destroy(graph);
+        ap_cost_model_destroy(model);
+        xm_cluster_profile_destroy(profile);
+    }
+}
+END_TEST
+
+static int add_input(ap_graph_t *graph, int64_t rows, int64_t columns)
+{
+    const ap_shape_t shape = {2, {rows, columns}};
+    int tensor;
+
+    ck_assert_xm_ok(
+        ap_graph_add_tensor(graph, "x", AP_TENSOR_INPUT, &shape, AP_DTYPE_F32, &tensor));
+    return tensor;
+}
+
+/* An operator of the forward pass on one tensor or two. */
+static int add_op(ap_graph_t *graph, const char *rule, int left, int right, int repeat)
+{
+    ap_op_params_t op = AP_OP_PARAMS_INIT;
+    int result[AP_MAX_RESULTS];
+
+    op.kind = right < 0 ? AP_OP_CUSTOM : AP_OP_EINSUM;
+    op.name = rule;
+    op.rule = rule;
+    op.operand_count = right < 0 ? 1 : 2;
+    op.operands[0] = left;
+    op.operands[1] = right;
+    op.flops_per_point = 2;
+    op.repeat = repeat;
+    op.result_dtype = AP_DTYPE_F32;
+    ck_assert_xm_ok(ap_graph_add_op(graph, &op, result));
+    return result[0];
+}
+
+/* A random expression of rows x columns, in which every tensor is read once. */
+static int add_expression(ap_graph_t *graph, xm_random_t *random, int depth, int64_t rows,
+                          int64_t columns)
+{
+    int64_t inner = INT64_C(64) << xm_random_below(random, 6);
+    int repeat = 1 + (int)xm_random_below(random, 3), left;
+
+    if (depth == 0) {
+        return add_input(graph, rows, columns);
+    }
+    switch (xm_random_below(random, 4)) {
+    case 0:
+        left = add_expression(graph, random, depth - 1, rows, columns);
+        return add_op(graph, "ab->ab", left, -1, repeat);
+    case 1:
+        left = add_expression(graph, random, depth - 1, columns, rows);
+        return add_op(graph, "ab->ba", left, -1, repeat);
+    default:
+        left = add_expression(graph, random, depth - 1, rows, inner);
+        return add_op(graph, "ab,bc->ac", left,
+                      add_expression(graph, random, depth - 1, inner, columns), repeat);
+    }
+}
+
+/* Without parameters there is no backward operator that another one could hold: every operator is
+ * free in both solvers. */
+START_TEST(with_every_operator_free_they_are_equal)
+{
+    xm_cluster_profile_t *profile;
+    ap_cost_model_t *model = model_of("lab-2x4", &profile);
+    xm_random_t random = {.state = 7};
+
+    for (int round = 0; round < 40; ++round) {
+        ap_graph_t *graph;
+        double stages, whole;
+
+        ck_assert_xm_ok(ap_graph_create("free", &graph));
+        ck_assert_xm_ok(ap_graph_set_loss(
+            graph, add_expression(graph, &random, 1 + round % 4, 512, 1024), true));
+        ck_assert_xm_ok(ap_graph_finish(graph));
+        stages = by_stages(model, graph, 2, 4);
+        whole = by_graph(model, graph, 2, 4);
+        ck_assert_double_eq_tol(stages, whole, 1e-6 * whole);
+        ap_graph_destroy(graph);
+    }
+    ap_cost_model_destroy(model);
+    xm_cluster_profile_destroy(profile);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("one_price");
+    TCase *all = tcase_create("all");
+
+    tcase_set_timeout(all, 120);
+    tcase_add_loop_test(all, stages_and_graphs_agree, 0, (int)(sizeof(models) / sizeof(*models)));
+    tcase_add_test(all, with_every_operator_free_they_are_equal);
+    suite_add_tcase(suite, all);
+    return xm_test_run(suite);
+}
