@@ -261,7 +261,8 @@ static xm_status_t rebuild(const ap_plan_t *plan, const ap_schedule_t *schedule,
     int count = ap_plan_stages(plan);
     ap_plan_params_t params = AP_PLAN_PARAMS_INIT;
     ap_plan_stage_t *stages = calloc((size_t)count, sizeof(*stages));
-    ap_plan_boundary_t *boundaries = calloc((size_t)count, sizeof(*boundaries));
+    ap_plan_boundary_t *boundaries =
+        calloc((size_t)ap_plan_boundaries(plan) + 1, sizeof(*boundaries));
     xm_status_t status = XM_OK;
 
     if (stages == NULL || boundaries == NULL) {
@@ -289,6 +290,7 @@ static xm_status_t rebuild(const ap_plan_t *plan, const ap_schedule_t *schedule,
     params.info.bound = 0.0;
     params.stages = stages;
     params.stage_count = count;
+    params.skip_count = ap_plan_boundaries(plan) + 1 - count;
     params.boundaries = boundaries;
     if (status == XM_OK) {
         status = ap_plan_create(&params, result);
