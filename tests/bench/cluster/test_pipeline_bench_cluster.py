@@ -27,7 +27,8 @@ def plan(name):
     with open(cluster, "w", encoding="utf-8") as file:
         json.dump(profile, file)
     result = lab.command(AUTOPAR, "plan", "--model", "mlp4", "--cluster", cluster, "--global-batch",
-                         1024 * MICRO_BATCHES, "--micro-batches", MICRO_BATCHES, "--stages", 2, "-o", path)
+                         1024 * MICRO_BATCHES, "--micro-batches", MICRO_BATCHES, "--stages", 2, "--all-devices",
+                         "-o", path)
     expect(result.returncode == 0, result.stderr)
     return path
 

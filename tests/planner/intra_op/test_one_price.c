@@ -76,14 +76,19 @@ static double by_graph(const ap_cost_model_t *model, const ap_graph_t *training,
     return objective;
 }
 
+/* The devices have so much memory that none of the two is short of it. */
 static ap_cost_model_t *model_of(const char *name, xm_cluster_profile_t **profile)
 {
+    xm_cluster_device_t device;
     ap_cost_model_t *model;
     char path[96];
 
     (void)snprintf(path, sizeof(path), "tests/fixtures/profiles/%s.json", name);
     ck_assert_xm_ok(xm_cluster_profile_load(xm_test_source_path(path), profile));
-    ck_assert_xm_ok(ap_cost_model_create_profile(*profile, &model));
+    device = xm_cluster_profile_device(*profile);
+    device.memory_bytes = 1e15;
+    ck_assert_xm_ok(ap_cost_model_create_hosts(*profile, &device,
+                                               xm_cluster_profile_nic_bandwidth(*profile), &model));
     return model;
 }
 

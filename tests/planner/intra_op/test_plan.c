@@ -153,7 +153,9 @@ END_TEST
 static const setting_t block = {"gpt-125m", 4,     0,   1,     2, {2, 2},
                                 false,      false, {0}, false, 4, AP_OPTIMIZER_ADAM};
 
-/* Elimination and the network agree on a block of GPT; a limit that is no limit changes nothing. */
+/* Elimination, which prices every reader's resharding on its own, finds nothing cheaper than the
+ * network does, where readers of one tensor share one: the difference is what query, key and value
+ * share of their input. A limit that is no limit changes nothing. */
 START_TEST(elimination_agrees)
 {
     ap_intra_op_result_t eliminated;
@@ -165,7 +167,8 @@ START_TEST(elimination_agrees)
     free_objective = f.result->objective;
     limit = f.result->peak;
     free(tables_solve(f.problem, &eliminated));
-    ck_assert_double_eq_tol(eliminated.objective, free_objective, 1e-6 * free_objective);
+    ck_assert_double_le(free_objective, eliminated.objective * (1 + 1e-6));
+    ck_assert_double_ge(free_objective, eliminated.objective * (1 - 0.005));
     f.options.memory_limit = limit; /* it fits already: nothing changes */
     solve(&f);
     ck_assert_double_le(f.result->objective, free_objective * (1 + 1e-6));

@@ -64,7 +64,8 @@ class _Move(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> Any:
-        return _redistributed(grads[0], ctx.way.mesh, *ctx.way.back, ctx.way.back_steps), None
+        src, dst = ctx.way.back
+        return _redistributed(grads[0], ctx.way.mesh, src, dst, ctx.way.back_steps), None
 
 
 @dataclass(frozen=True)

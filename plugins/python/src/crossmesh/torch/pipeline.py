@@ -139,7 +139,7 @@ class Stage(PipelineStage):  # type: ignore[misc]
         for number, boundary in enumerate(boundaries):
             src, dst = boundary.layouts()
             bits = 8 * boundary.dtype.itemsize
-            how = {"strategy": boundary.strategy, "scheduler": boundary.scheduler}
+            how: dict[str, Any] = {"strategy": boundary.strategy, "scheduler": boundary.scheduler}
             self._plans.append((
                 Plan([TensorSpec(src, dst, bits, f"activation {number}")], network, **how),
                 Plan([TensorSpec(dst, src, bits, f"gradient {number}")], network, **how),
