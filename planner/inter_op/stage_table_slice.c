@@ -118,7 +118,7 @@ static double certain_part(const ap_stage_table_t *table, int most_stages)
     double part = 1.0;
 
     for (int d = 1; d <= most && rounds > 0; ++d) {
-        part = fmin(part, (double)(rounds / d * d) / rounds);
+        part = fmin(part, (double)(rounds - rounds % d) / rounds);
     }
     return part;
 }
