@@ -375,8 +375,12 @@ START_TEST(more_memory_never_loses_the_plan)
     f.options.memory_limit = 0.3 * f.result->peak;
     for (int i = 0; i < 10; ++i, f.options.memory_limit *= 1.15) {
         ap_shard_plan_t *plan = NULL;
-        xm_status_t status = ap_shard_solve(f.problem, &f.options, &plan);
+        xm_status_t status;
 
+        if (getenv("TEST_FEW") != NULL && i % 3 != 0) {
+            continue;
+        }
+        status = ap_shard_solve(f.problem, &f.options, &plan);
         ck_assert(status == XM_OK || !found);
         ck_assert(status == XM_OK || status == XM_ERR_TIMEOUT || status == XM_ERR_NO_SOLUTION);
         found = status == XM_OK;
