@@ -124,20 +124,25 @@ const char *xm_probe_flops_kind(void)
     return best_kernel().name;
 }
 
-/* The first run is not timed: it brings the core to its working frequency. */
-double xm_probe_flops(double seconds)
+double xm_probe_calls(float (*run)(void), double seconds)
 {
-    kernel_t kernel = best_kernel();
-    volatile float sink = kernel.run(); /* also brings the core to its working frequency */
+    volatile float sink = run();
     double start = xm_clock_seconds(), elapsed, runs = 0;
 
     do {
-        sink = kernel.run();
+        sink = run();
         ++runs;
         elapsed = xm_clock_seconds() - start;
     } while (elapsed < seconds);
     (void)sink;
-    return runs * ROUNDS * CHAINS * kernel.lanes * 2 / elapsed;
+    return runs / elapsed;
+}
+
+double xm_probe_flops(double seconds)
+{
+    kernel_t kernel = best_kernel();
+
+    return xm_probe_calls(kernel.run, seconds) * ROUNDS * CHAINS * kernel.lanes * 2;
 }
 
 enum { COPY_PIECE = 256 * 1024 };

@@ -20,8 +20,12 @@ uint64_t xm_probe_machine(void);
  */
 double xm_probe_flops(double seconds);
 
+/** Calls per second of @p run, repeated for about @p seconds. The first call is not timed: it
+ * brings the core to its working frequency. */
+double xm_probe_calls(float (*run)(void), double seconds);
+
 /**
- * The same in numbers of 16 bits, XM_NUMBER_BFLOAT16 or XM_NUMBER_FLOAT16: products of the type
+ * FLOP/s in numbers of 16 bits, XM_NUMBER_BFLOAT16 or XM_NUMBER_FLOAT16: products of the type
  * where the CPU has them, of numbers widened to 32 bits where it has not. 0: neither is known for
  * this kind of CPU.
  */

@@ -4,8 +4,6 @@
  * compiled like compute.c, with -O3 in every build type. */
 #include "comm/probe/compute.h"
 
-#include "comm/base.h"
-
 #ifdef __x86_64__
 #include <immintrin.h>
 
@@ -148,21 +146,10 @@ static kernel_t best_kernel(xm_number_t number)
 double xm_probe_half_flops(xm_number_t number, double seconds)
 {
     kernel_t kernel = best_kernel(number);
-    double start, elapsed, runs = 0;
-    volatile float sink;
 
-    if (kernel.run == NULL) {
-        return 0;
-    }
-    sink = kernel.run(); /* not timed, as in compute.c */
-    start = xm_clock_seconds();
-    do {
-        sink = kernel.run();
-        ++runs;
-        elapsed = xm_clock_seconds() - start;
-    } while (elapsed < seconds);
-    (void)sink;
-    return runs * ROUNDS * CHAINS * kernel.lanes * 2 / elapsed;
+    return kernel.run == NULL
+               ? 0
+               : xm_probe_calls(kernel.run, seconds) * ROUNDS * CHAINS * kernel.lanes * 2;
 }
 #else
 double xm_probe_half_flops(xm_number_t number, double seconds)

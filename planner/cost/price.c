@@ -10,11 +10,6 @@
 /* FLOPs of Adam per element, as the pass that derives a training step has them. */
 static const double update_flops = 12;
 
-static int tensor_of(const ap_op_t *op, int term)
-{
-    return term < op->operand_count ? op->operands[term] : op->results[term - op->operand_count];
-}
-
 ap_priced_op_t ap_price_op(const ap_graph_t *graph, const ap_cost_mesh_t *mesh, int op,
                            double state_bytes)
 {
@@ -26,7 +21,7 @@ ap_priced_op_t ap_price_op(const ap_graph_t *graph, const ap_cost_mesh_t *mesh, 
     made.site.touched = made.op->touched;
     for (int t = 0; t < made.op->operand_count + made.op->result_count; ++t) {
         made.site.element_bytes[t] =
-            ap_dtype_bytes(ap_graph_tensor(graph, tensor_of(made.op, t))->dtype);
+            ap_dtype_bytes(ap_graph_tensor(graph, ap_op_tensor(made.op, t))->dtype);
     }
     return made;
 }

@@ -22,11 +22,6 @@ typedef struct marks {
     bool changed;
 } marks_t;
 
-static int tensor_of(const ap_op_t *op, int term)
-{
-    return term < op->operand_count ? op->operands[term] : op->results[term - op->operand_count];
-}
-
 /* The factor of a dimension that holds the batch: of several, one that is as large as the batch,
  * else the outermost that is a multiple of it. -1: none can be. */
 static int carrier(const marks_t *marks, const ap_sharding_rule_t *rule, const ap_rule_dim_t *dim)
@@ -49,8 +44,8 @@ static xm_status_t mark_dim(marks_t *marks, int o, int term, int d)
 {
     const ap_op_t *op = &marks->graph->ops[o];
     const ap_rule_dim_t *dim = &op->rule.dim[term][d];
-    const ap_tensor_t *tensor = &marks->graph->tensors[tensor_of(op, term)];
-    bool *holds = &marks->dim[tensor_of(op, term)][d], carried = false;
+    const ap_tensor_t *tensor = &marks->graph->tensors[ap_op_tensor(op, term)];
+    bool *holds = &marks->dim[ap_op_tensor(op, term)][d], carried = false;
     int factor;
 
     for (int k = 0; k < dim->count; ++k) {

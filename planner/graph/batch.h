@@ -15,8 +15,7 @@
  *
  * XM_ERR_UNSUPPORTED with the operator in the sentence where the batch is lost track of: a
  * dimension of it that no factor of the operator's rule carries, one of a weight, or a second one
- * in a tensor. Inputs without
- * that first dimension (positions, masks) do not change.
+ * in a tensor. Inputs without that first dimension (positions, masks) do not change.
  */
 xm_status_t ap_graph_with_batch(const ap_graph_t *graph, int64_t from, int64_t to,
                                 ap_graph_t **made);

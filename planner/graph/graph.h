@@ -76,6 +76,12 @@ double ap_graph_tensor_turns(const ap_graph_t *graph, int tensor);
 /** Type of the numbers that an operator computes in: the widest that it reads, whole numbers aside
  * where it reads others; of one that reads nothing, the widest that it writes. */
 ap_dtype_t ap_graph_op_dtype(const ap_graph_t *graph, const ap_op_t *op);
+/** The tensor of a term of an operator's rule: operands first, then results. */
+static inline int ap_op_tensor(const ap_op_t *op, int term)
+{
+    return term < op->operand_count ? op->operands[term] : op->results[term - op->operand_count];
+}
+
 /** Whether an operator touches nothing: it gives another name to what is there. */
 bool ap_op_passes_on(const ap_op_t *op);
 /** Bytes of a whole tensor. */

@@ -86,8 +86,7 @@ static xm_status_t add_op(builder_t *b, int o)
     }
     for (int c = 0; c < strategy->collective_count; ++c) {
         const ap_collective_t *on = &strategy->collective[c];
-        int tensor = on->term < op->operand_count ? op->operands[on->term]
-                                                  : op->results[on->term - op->operand_count];
+        int tensor = ap_op_tensor(op, on->term);
         /* Gradients are summed over the micro-batches first, so their collectives run once. */
         bool once = ap_price_is_parameter_gradient(graph, op, on->term);
         xm_status_t status =

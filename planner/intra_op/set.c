@@ -26,11 +26,6 @@ double ap_shard_local_bytes(const ap_shard_problem_t *p, int tensor, ap_spec_t s
                                     ap_graph_tensor_bytes(p->params.graph, tensor), spec);
 }
 
-static int tensor_of(const ap_op_t *op, int term)
-{
-    return term < op->operand_count ? op->operands[term] : op->results[term - op->operand_count];
-}
-
 /* All that must be equal for two operators to have the same strategies and costs, apart from FLOPs
  * and roles of tensors, which same_op() compares. */
 static uint64_t hash_op(const ap_graph_t *graph, const ap_op_t *op)
@@ -44,7 +39,7 @@ static uint64_t hash_op(const ap_graph_t *graph, const ap_op_t *op)
         hash = xm_hash_mix(hash, (uint64_t)op->rule.factor[f].size << 2 | op->rule.factor[f].kind);
     }
     for (int t = 0; t < op->operand_count + op->result_count; ++t) {
-        hash = xm_hash_mix(hash, (uint64_t)ap_graph_tensor(graph, tensor_of(op, t))->dtype);
+        hash = xm_hash_mix(hash, (uint64_t)ap_graph_tensor(graph, ap_op_tensor(op, t))->dtype);
     }
     for (int t = 0; t < AP_MAX_TERMS; ++t) {
         hash = xm_hash_mix(hash, (uint64_t)op->touched[t]);
@@ -83,8 +78,8 @@ static bool same_op(const ap_graph_t *graph, const ap_op_t *a, const ap_op_t *b)
         }
     }
     for (int t = 0; t < a->operand_count + a->result_count; ++t) {
-        if (ap_graph_tensor(graph, tensor_of(a, t))->dtype !=
-                ap_graph_tensor(graph, tensor_of(b, t))->dtype ||
+        if (ap_graph_tensor(graph, ap_op_tensor(a, t))->dtype !=
+                ap_graph_tensor(graph, ap_op_tensor(b, t))->dtype ||
             ap_price_is_parameter_gradient(graph, a, t) !=
                 ap_price_is_parameter_gradient(graph, b, t)) {
             return false;

@@ -191,8 +191,7 @@ static void read_saved(reading_t *reading, const ap_op_t *op, int term)
     if (reading->count == AP_MAX_OPERANDS) {
         return;
     }
-    reading->operands[reading->count++] =
-        term < op->operand_count ? op->operands[term] : op->results[term - op->operand_count];
+    reading->operands[reading->count++] = ap_op_tensor(op, term);
     append_term(reading->rule, &op->rule, term, false);
 }
 

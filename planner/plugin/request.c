@@ -39,20 +39,13 @@ static json_t *parsed(char *text)
 /* The numbers of micro-batches to choose from. */
 static json_t *counts_json(const ap_planner_setup_t *setup)
 {
-    const ap_planner_params_t *params = setup->params;
+    int64_t values[AP_PLANNER_MICRO_BATCHES];
     json_t *counts = json_array();
+    int count;
 
-    if (setup->micro_batches != 0) {
-        (void)json_array_append_new(counts, json_integer(setup->micro_batches));
-        return counts;
-    }
-    for (size_t i = 0; i < params->micro_batch_count; ++i) {
-        (void)json_array_append_new(counts, json_integer(params->micro_batches[i]));
-    }
-    for (int64_t b = 1; params->micro_batch_count == 0 && b <= AP_PLANNER_MOST_MICRO_BATCHES &&
-                        setup->global_batch % b == 0;
-         b *= 2) {
-        (void)json_array_append_new(counts, json_integer(b));
+    (void)ap_planner_micro_batches(setup, values, &count); /* whoever asks has checked them */
+    for (int i = 0; i < count; ++i) {
+        (void)json_array_append_new(counts, json_integer(values[i]));
     }
     return counts;
 }

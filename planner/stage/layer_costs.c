@@ -141,7 +141,7 @@ static unsigned saved_terms(const ap_graph_t *graph, const ap_layer_ops_t *ops, 
     unsigned saved = 0;
 
     for (int t = 0; t < op->operand_count + op->result_count; ++t) {
-        int tensor = t < op->operand_count ? op->operands[t] : op->results[t - op->operand_count];
+        int tensor = ap_op_tensor(op, t);
 
         if (ap_graph_tensor(graph, tensor)->kind != AP_TENSOR_PARAMETER &&
             first_saver(graph, ops, tensor) == id) {
