@@ -56,7 +56,7 @@ struct ap_stage_table {
     double *again; /* [row][submesh]: seconds that running the forward pass again takes at least */
     int32_t *
         room; /* [row][submesh][recompute mode]: stages that any plan could allow after it, or -1 */
-    bool *filled; /* [row][submesh]: its configurations are in the tables */
+    double *filled; /* [row][submesh]: its configurations that take no longer are in the tables */
     /* [row][submesh][configuration]: seconds for each micro-batch, its share of what happens once a
      * step included; seconds that a step has for certain; passes; what happens once. */
     double *cost, *certain, *forward, *backward, *once;

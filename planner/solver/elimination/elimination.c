@@ -247,6 +247,10 @@ xm_status_t ap_elimination_add(ap_elimination_t *elimination, const int *variabl
     if (copy == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a table of %zu cells", cells);
     }
+    if (memcmp(scope, variables, (size_t)count * sizeof(*scope)) == 0) { /* laid out so already */
+        memcpy(copy, values, cells * sizeof(*copy));
+        return append_table(elimination, scope, count, copy);
+    }
     for (size_t c = 0; c < cells; ++c) {
         copy[c] = values[offset];
         advance(elimination, scope, count, value, strides, &offset);
@@ -298,34 +302,20 @@ static void update_price(ap_elimination_t *e, int variable)
     }
 }
 
-/* Finds the minimum of a table for each value of a variable: what the rest of the table cannot
- * undercut. planner/solver/elimination/row.c leaves values out by these. */
-static bool find_low(const ap_elimination_t *e, const table_t *table, int variable,
-                     ap_elimination_source_t *source)
+/* Finds the least of every row of a source, whose values stand row by row: what no value can undercut
+ * in a row. planner/solver/elimination/row.c leaves values out by these. */
+static bool find_low(size_t cells, size_t width, ap_elimination_source_t *source)
 {
-    size_t cells = cells_of(e, table->scope, table->count);
-    size_t size = (size_t)e->domain[variable];
-    size_t step = stride_of(e, table->scope, table->count, variable), cell = 0;
+    source->low = malloc(cells / width * sizeof(*source->low));
+    for (size_t first = 0; source->low != NULL && first < cells; first += width) {
+        double low = source->values[first];
 
-    source->low = malloc(size * sizeof(*source->low));
-    if (source->low == NULL) {
-        return false;
-    }
-    for (size_t value = 0; value < size; ++value) {
-        source->low[value] = HUGE_VAL;
-    }
-    /* Cells come in blocks of `step` with one value of the variable each, so one pass in memory
-     * order is enough. */
-    while (cell < cells) {
-        for (size_t value = 0; value < size; ++value) {
-            for (size_t i = 0; i < step; ++i, ++cell) {
-                double cost = table->values[cell];
-
-                source->low[value] = cost < source->low[value] ? cost : source->low[value];
-            }
+        for (size_t i = 1; i < width; ++i) {
+            low = source->values[first + i] < low ? source->values[first + i] : low;
         }
+        source->low[first / width] = low;
     }
-    return true;
+    return source->low != NULL;
 }
 
 /* Copies a table so that the values of one variable stand side by side. The copy costs one pass
@@ -359,6 +349,7 @@ static bool open_source(const ap_elimination_t *e, const table_t *table, int var
                         const int *scope, int count, ap_elimination_source_t *source)
 {
     size_t step = count > 0 ? stride_of(e, table->scope, table->count, scope[count - 1]) : 0;
+    size_t width;
 
     source->values = table->values;
     /* A table that lacks a variable has stride 0 for it and so repeats its row. */
@@ -366,21 +357,20 @@ static bool open_source(const ap_elimination_t *e, const table_t *table, int var
     for (int i = 0; i < count; ++i) {
         source->strides[i] = stride_of(e, table->scope, table->count, scope[i]);
     }
-    if (!find_low(e, table, variable, source)) {
-        return false;
-    }
-    /* The last variable of the message already varies fastest, or the table lacks it. */
-    if (step <= 1) {
+    /* A table without the last variable is the same all along a row. */
+    if (step == 0) {
         return true;
     }
     /* The turned table has the last variable innermost; what varied faster before now goes on by
-     * its whole size. */
-    source->stride *= source->stride < step ? (size_t)e->domain[scope[count - 1]] : 1;
+     * its whole size. Where it already varies fastest, nothing changes. */
+    width = (size_t)e->domain[scope[count - 1]];
+    source->stride *= source->stride < step ? width : 1;
     for (int i = 0; i < count - 1; ++i) {
-        source->strides[i] *= source->strides[i] < step ? (size_t)e->domain[scope[count - 1]] : 1;
+        source->strides[i] *= source->strides[i] < step ? width : 1;
     }
     source->strides[count - 1] = 1;
-    return turn(e, table, scope[count - 1], source);
+    return (step == 1 || turn(e, table, scope[count - 1], source)) &&
+           find_low(cells_of(e, table->scope, table->count), width, source);
 }
 
 /* Fills the message row by row: a row holds the cells that differ only in the last variable of the

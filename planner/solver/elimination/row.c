@@ -81,7 +81,10 @@ static double low_of(const ap_elimination_source_t *sources, int source_count, i
     double low = 0.0;
 
     for (int s = 0; s < source_count; ++s) {
-        low += is_level(&sources[s], row) ? *cells_at(&sources[s], value) : sources[s].low[value];
+        size_t at = sources[s].offset + (size_t)value * sources[s].stride;
+
+        low += sources[s].low == NULL ? sources[s].values[at]
+                                      : sources[s].low[at / (size_t)row->width];
     }
     return low;
 }

@@ -15,7 +15,7 @@
 typedef struct ap_elimination_source {
     const double *values;
     double *turned; /**< owned: the values with the last variable of the message side by side */
-    double *low;    /**< owned: by value of the variable that goes, the least of all cells */
+    double *low;    /**< owned: the least of every row; NULL: all along a row it is the same */
     size_t offset, stride;                /**< stride: of the variable that goes */
     size_t strides[AP_ELIMINATION_SCOPE]; /**< of the message's variables; of the last 1 or 0 */
 } ap_elimination_source_t;
