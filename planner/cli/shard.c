@@ -366,7 +366,7 @@ int ap_command_shard(int argc, char *const *argv)
                          .overlap = AP_COMMAND_NO_OVERLAP};
     const xm_cli_option_t table[] = {
         {"mesh", 0, XM_CLI_STRING, &o.mesh, "SHAPE", 0, 0,
-         "Logical mesh of 1 to 3 axes, e.g. 8, 2x4 or 2x2x2."},
+         "Logical mesh of 1 to 4 axes, e.g. 8, 2x4 or 2x2x2."},
         {"hosts", 0, XM_CLI_INT, &o.hosts, "COUNT", 1, 1 << 20,
          "Hosts that the mesh lies on, row by row (default: axis 0 of a mesh of several\n"
          "axes, else 1)."},

@@ -255,7 +255,7 @@ static void price_strategy(const ap_graph_t *graph, const node_facts_t *facts,
         if (operand && ap_graph_tensor(graph, op->operands[t])->kind != AP_TENSOR_ACTIVATION) {
             continue;
         }
-        /* Axes fill 3 bits of a byte, so the partial axes of an operand's gradient fit beside those
+        /* Axes fill 4 bits of a byte, so the partial axes of an operand's gradient fit beside those
          * of dimension 0. Neighbours see both: where the tensor is wanted and what its gradient
          * still lacks. */
         node->interface[s][t] =

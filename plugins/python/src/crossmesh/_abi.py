@@ -39,7 +39,7 @@ XM_ERR_INTERNAL = -80
 XM_ERR_CORRUPT = -81
 AP_MEMORY_RESERVE_DEFAULT = -1
 AP_MAX_RANK = 8
-AP_MAX_MESH_RANK = 3
+AP_MAX_MESH_RANK = 4
 AP_SPEC_TEXT = 48
 AP_MAX_OPERANDS = 4
 AP_MAX_RESULTS = 3
@@ -195,14 +195,14 @@ class AlpaParams(Base):
     c_name = "ap_alpa_params_t"
     _fields_ = [
         ("struct_size", c_size_t),
-        ("alpha", c_double * 3),
-        ("beta", c_double * 3),
+        ("alpha", c_double * 4),
+        ("beta", c_double * 4),
         ("replicated_penalty", c_double),
         ("force_data_parallel", c_bool),
     ]
 
 
-AlpaParams.defaults = {"struct_size": ctypes.sizeof(AlpaParams), "alpha": (1, 1, 1,), "beta": (1, 0.1, 0.1,), "replicated_penalty": 2}
+AlpaParams.defaults = {"struct_size": ctypes.sizeof(AlpaParams), "alpha": (1, 1, 1, 1,), "beta": (1, 0.1, 0.1, 0.1,), "replicated_penalty": 2}
 
 
 class PlanOp(Base):
@@ -424,7 +424,7 @@ class Space(Base):
     c_name = "ap_space_t"
     _fields_ = [
         ("struct_size", c_size_t),
-        ("roles", c_uint * 3),
+        ("roles", c_uint * 4),
         ("parameter_modes", c_uint),
         ("scatter", c_bool),
         ("one_axis", c_bool),
@@ -437,7 +437,7 @@ class Space(Base):
     ]
 
 
-Space.defaults = {"struct_size": ctypes.sizeof(Space), "roles": (AP_ROLES_ALL, AP_ROLES_ALL, AP_ROLES_ALL,), "parameter_modes": (1 << AP_PARAMETER_MODES) - 1, "scatter": True, "pipeline": True, "recompute": True, "keep": True, "mixed": True}
+Space.defaults = {"struct_size": ctypes.sizeof(Space), "roles": (AP_ROLES_ALL, AP_ROLES_ALL, AP_ROLES_ALL, AP_ROLES_ALL,), "parameter_modes": (1 << AP_PARAMETER_MODES) - 1, "scatter": True, "pipeline": True, "recompute": True, "keep": True, "mixed": True}
 
 
 class PlannerPin(Base):
