@@ -105,8 +105,6 @@ AP_PARAMETER_REPLICATED = 0
 AP_PARAMETER_STATE_SHARDED = 1
 AP_PARAMETER_SHARDED = 2
 AP_PARAMETER_MODES = 3
-AUTOPAR_PLANNER_NO_SOLUTION = 2
-AP_PLANNER_NAME_MOST = 64
 XM_SENT = 0
 XM_RECEIVED = 1
 XM_DIRECTION_COUNT = 2
@@ -791,7 +789,7 @@ XlaPart.defaults = {"struct_size": ctypes.sizeof(XlaPart)}
 
 
 STRUCTURES: tuple[type[Base], ...] = (Shape, OpParams, Layering, AlpaParams, PlanOp, PlanLayers, PlanStage, PlanSide, LinkLoad, PlanTensor, PlanBoundary, PlanReading, ApPlanInfo, FrontendParams, OnnxParams, ShardingParams, ShardResult, Space, PlannerPin, PlannerParams, PlannerInfo, LikeInfo, SimulationParams, SimulationResult, Oob, JobEnv, WorkerParams, PeerCounts, NicCounts, RankCounts, Box, Spec, NetworkParams, Tensor, PlanParams, PlanInfo, PlanHop, TensorBuffers, ReshardParams, XlaPart)
-HEADERS = ("autopar/api.h", "autopar/cost.h", "autopar/explain.h", "autopar/export.h", "autopar/frontend.h", "autopar/graph.h", "autopar/like.h", "autopar/plan.h", "autopar/planner.h", "autopar/planner_library.h", "autopar/planner_plugin.h", "autopar/profile.h", "autopar/shard.h", "autopar/simulate.h", "autopar/verify.h", "crossmesh/api.h", "crossmesh/counters.h", "crossmesh/group.h", "crossmesh/job.h", "crossmesh/layout.h", "crossmesh/mesh.h", "crossmesh/message.h", "crossmesh/network.h", "crossmesh/plan.h", "crossmesh/profile.h", "crossmesh/reshard.h", "crossmesh/shared_memory.h", "crossmesh/status.h", "crossmesh/worker.h", "plugins/xla/ffi_transfer.h")
+HEADERS = ("autopar/api.h", "autopar/cost.h", "autopar/explain.h", "autopar/export.h", "autopar/frontend.h", "autopar/graph.h", "autopar/like.h", "autopar/plan.h", "autopar/planner.h", "autopar/planner_command.h", "autopar/profile.h", "autopar/shard.h", "autopar/simulate.h", "autopar/verify.h", "crossmesh/api.h", "crossmesh/counters.h", "crossmesh/group.h", "crossmesh/job.h", "crossmesh/layout.h", "crossmesh/mesh.h", "crossmesh/message.h", "crossmesh/network.h", "crossmesh/plan.h", "crossmesh/profile.h", "crossmesh/reshard.h", "crossmesh/shared_memory.h", "crossmesh/status.h", "crossmesh/worker.h", "plugins/xla/ffi_transfer.h")
 
 # Of each function: whether it returns a status, its result, its arguments.
 CROSSMESH: dict[str, tuple[bool, Any, tuple[Any, ...]]] = {
@@ -962,10 +960,7 @@ AUTOPAR: dict[str, tuple[bool, Any, tuple[Any, ...]]] = {
     "ap_like_name": (False, c_char_p, (c_size_t,)),
     "ap_like_plan": (True, c_int, (c_char_p, POINTER(PlannerParams), POINTER(c_void_p), POINTER(LikeInfo))),
     "ap_like_difference": (False, c_void_p, (c_void_p, c_void_p, c_char_p, c_size_t)),
-    "ap_planner_library_open": (True, c_int, (c_char_p, c_void_p, c_double, POINTER(c_void_p))),
-    "ap_planner_library_name": (False, c_char_p, (c_void_p,)),
-    "ap_planner_library_plan": (True, c_int, (c_void_p, POINTER(PlannerParams), POINTER(c_void_p))),
-    "ap_planner_library_close": (False, None, (c_void_p,)),
+    "ap_planner_command_plan": (True, c_int, (c_char_p, POINTER(PlannerParams), CFUNCTYPE(None, c_void_p, c_char_p), c_void_p, POINTER(c_void_p))),
     "ap_simulation_create": (True, c_int, (c_void_p, POINTER(SimulationParams), POINTER(c_void_p))),
     "ap_simulation_result": (False, POINTER(SimulationResult), (c_void_p,)),
     "ap_simulation_text": (True, c_int, (c_void_p, POINTER(c_void_p))),
