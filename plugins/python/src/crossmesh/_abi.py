@@ -87,9 +87,6 @@ AP_LINK_IN = 1
 AP_LINK_DIRECTIONS = 2
 AP_OPTIMIZER_SGD = 0
 AP_OPTIMIZER_ADAM = 1
-AP_SHARD_CFN = 0
-AP_SHARD_CBC = 1
-AP_SHARD_SOLVERS = 2
 AP_EXPORT_JAX = 0
 AP_EXPORT_HLO = 1
 AP_EXPORT_TORCH = 2
@@ -388,7 +385,6 @@ class ShardingParams(Base):
         ("state_bytes", c_double),
         ("recompute", c_bool),
         ("every_layer", c_bool),
-        ("solver", c_int),
         ("time_limit", c_double),
         ("threads", c_int),
         ("seed", c_uint64),
@@ -398,13 +394,12 @@ class ShardingParams(Base):
     ]
 
 
-ShardingParams.defaults = {"struct_size": ctypes.sizeof(ShardingParams), "solver": AP_SHARD_CFN, "seed": 1, "memory_reserve": AP_MEMORY_RESERVE_DEFAULT}
+ShardingParams.defaults = {"struct_size": ctypes.sizeof(ShardingParams), "seed": 1, "memory_reserve": AP_MEMORY_RESERVE_DEFAULT}
 
 
 class ShardResult(Base):
     c_name = "ap_shard_result_t"
     _fields_ = [
-        ("solver", c_int),
         ("objective", c_double),
         ("bound", c_double),
         ("optimal", c_bool),
