@@ -232,6 +232,9 @@ static bool may_be(const ap_layer_problem_t *problem, const fitting_t *fits, int
         return fixed_out == NULL || problem->out_specs[index] == *fixed_out;
     }
     node = &problem->node[end];
+    if (end >= problem->op_nodes) {
+        return true; /* plans do not say what readers share */
+    }
     for (int s = 0; s < node->strategies.count; ++s) {
         if (fits[end].strategy[s] && node->class_of[s] == index) {
             return true;
@@ -272,11 +275,11 @@ static xm_status_t least_of_layer(const verification_t *v, const ap_layer_proble
     if (fits == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d operators", problem->nodes);
     }
-    if (group->op_count != problem->nodes) {
+    if (group->op_count != problem->op_nodes) {
         status = xm_error_set(XM_ERR_MISMATCH, "%s: %d operators where the model has %d", place,
-                              group->op_count, problem->nodes);
+                              group->op_count, problem->op_nodes);
     }
-    for (int n = 0; n < problem->nodes && status == XM_OK; ++n) {
+    for (int n = 0; n < problem->op_nodes && status == XM_OK; ++n) {
         const ap_layer_node_t *node = &problem->node[n];
 
         status = fit_node(node, ap_graph_op(ap_stage_training(v->context[0]), node->op),
@@ -292,7 +295,7 @@ static xm_status_t least_of_layer(const verification_t *v, const ap_layer_proble
     for (int e = 0; e < problem->edges && status == XM_OK; ++e) {
         sum->seconds += least_of_edge(v, problem, &problem->edge[e], fits, fixed_in, fixed_out);
     }
-    for (int n = 0; n < problem->nodes; ++n) {
+    for (int n = 0; n < problem->op_nodes; ++n) {
         free(fits[n].strategy);
     }
     free(fits);

@@ -256,8 +256,8 @@ static void price_strategy(const ap_graph_t *graph, const node_facts_t *facts,
             continue;
         }
         /* Axes fill 4 bits of a byte, so the partial axes of an operand's gradient fit beside those
-         * of dimension 0. Neighbours see both: where the tensor is wanted and what its gradient
-         * still lacks. */
+         * of dimension 0 (ap_layer_seen_partial()). Neighbours see both: where the tensor is wanted
+         * and what its gradient still lacks. */
         node->interface[s][t] =
             strategy->spec[t] | (operand ? (uint64_t)partial[t] << 4 : (uint64_t)0);
     }

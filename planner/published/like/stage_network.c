@@ -8,6 +8,7 @@
 
 #include "planner/published/like/stage_network.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -104,7 +105,6 @@ static bool is_beaten(const ap_layer_node_t *node, const double *seconds, const 
 static xm_status_t list_values(ap_stage_network_t *n, layer_tables_t *tables, int index)
 {
     const ap_layer_node_t *node = &tables->problem->node[index];
-    const ap_op_t *op = ap_graph_op(ap_stage_training(n->context), node->op);
     size_t count = (size_t)node->strategies.count;
     double *all_seconds = allocate(n, count, sizeof(double));
     double *all_bytes = allocate(n, count, sizeof(double));
@@ -128,8 +128,11 @@ static xm_status_t list_values(ap_stage_network_t *n, layer_tables_t *tables, in
             strategy[domain] = s;
             seconds[domain] = all_seconds[s];
             bytes[domain] = all_bytes[s];
-            strategy_parts(&node->strategies.items[s], op->rule.factors,
-                           &part[domain * AP_CHOICE_LEVELS]);
+            if (index < tables->problem->op_nodes) {
+                strategy_parts(&node->strategies.items[s],
+                               ap_graph_op(ap_stage_training(n->context), node->op)->rule.factors,
+                               &part[domain * AP_CHOICE_LEVELS]);
+            }
             ++domain;
         }
     }
@@ -325,6 +328,43 @@ static int data_axes(const ap_stage_network_t *n, const ap_layer_node_t *node,
     return axes;
 }
 
+/* Gives a variable the value that is the cheapest beside those of the others. */
+static void take_cheapest(const ap_stage_network_t *n, int variable, int *assignment)
+{
+    double least = ap_choice_local_seconds(n->choices, variable, 0, assignment);
+
+    for (int x = 1; x < n->choices->variables[variable].domain; ++x) {
+        double seconds = ap_choice_local_seconds(n->choices, variable, x, assignment);
+
+        assignment[variable] = seconds < least ? x : assignment[variable];
+        least = seconds < least ? seconds : least;
+    }
+}
+
+/* Gives a tensor with several readers the value that is the cheapest for them. */
+static void serve_readers(const ap_stage_network_t *n, int layer, int hub, int *assignment)
+{
+    const layer_tables_t *tables = tables_of(n, layer);
+    const ap_layer_problem_t *problem = tables->problem;
+    double least = HUGE_VAL;
+
+    for (int x = 0; x < tables->nodes[hub].domain; ++x) {
+        double seconds = 0;
+
+        for (int e = 0; e < problem->edges; ++e) {
+            int to = problem->edge[e].to;
+
+            if (problem->edge[e].from == hub && to >= 0) {
+                seconds += tables->edge_table[e][x * tables->nodes[to].domain +
+                                                 assignment[n->first_node[layer] + to]];
+            }
+        }
+        assignment[n->first_node[layer] + hub] =
+            seconds < least ? x : assignment[n->first_node[layer] + hub];
+        least = fmin(least, seconds);
+    }
+}
+
 /* Data parallelism as far as each operator allows it. */
 void ap_stage_network_data_parallel(const ap_stage_network_t *n, int *assignment)
 {
@@ -334,7 +374,7 @@ void ap_stage_network_data_parallel(const ap_stage_network_t *n, int *assignment
     for (int i = 0; i < n->layers; ++i) {
         const layer_tables_t *tables = tables_of(n, i);
 
-        for (int v = 0; v < tables->problem->nodes; ++v) {
+        for (int v = 0; v < tables->problem->op_nodes; ++v) {
             const ap_layer_node_t *node = &tables->problem->node[v];
             int most = -1;
 
@@ -348,15 +388,22 @@ void ap_stage_network_data_parallel(const ap_stage_network_t *n, int *assignment
             }
         }
     }
-    /* The specs between layers are then the cheapest ones beside these operators. */
-    for (int i = 0; i <= n->layers; ++i) {
-        double least = ap_choice_local_seconds(n->choices, i, 0, assignment);
+    /* What several of them read is as they want it, the specs between layers are the cheapest ones
+     * beside that, and so is what is copied. */
+    for (int round = 0; round < 2; ++round) {
+        for (int i = 0; i < n->layers; ++i) {
+            const ap_layer_problem_t *problem = tables_of(n, i)->problem;
 
-        for (int x = 1; x < n->choices->variables[i].domain; ++x) {
-            double seconds = ap_choice_local_seconds(n->choices, i, x, assignment);
-
-            assignment[i] = seconds < least ? x : assignment[i];
-            least = seconds < least ? seconds : least;
+            for (int v = problem->op_nodes; v < problem->nodes; ++v) {
+                if (round == 0) {
+                    serve_readers(n, i, v, assignment);
+                } else {
+                    take_cheapest(n, n->first_node[i] + v, assignment);
+                }
+            }
+        }
+        for (int i = 0; i <= n->layers && round == 0; ++i) {
+            take_cheapest(n, i, assignment);
         }
     }
 }
