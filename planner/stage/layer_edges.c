@@ -295,7 +295,7 @@ static xm_status_t add_edges(const site_t *x, int tensor)
                           .rank = of->shape.rank,
                           .specs = ap_specs_enumerate(x->mesh, &of->shape, specs),
                           .spec = specs};
-    int from = node_of(x, tensor), hub = x->problem->nodes;
+    int from = node_of(x, tensor), node = x->problem->nodes;
     int term =
         from < 0 ? 0 : result_term(ap_graph_op(x->training, x->problem->node[from].op), tensor);
     readers_t readers;
@@ -309,9 +309,9 @@ static xm_status_t add_edges(const site_t *x, int tensor)
     if (status == XM_OK && readers.count > 1 && readers.most_runs <= readers.least_runs) {
         status = add_shared(x, &readers, from, term, &shared);
         if (status == XM_OK) {
-            status = add_edge(x, &shared, tensor, from, term, hub, 0);
+            status = add_edge(x, &shared, tensor, from, term, node, 0);
         }
-        from = hub;
+        from = node;
         term = 0;
     }
     for (int r = 0; r < readers.count && status == XM_OK; ++r) {
