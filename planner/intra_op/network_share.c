@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "planner/intra_op/emit.h"
+#include "planner/intra_op/gradient_sum.h"
 
 static xm_status_t no_memory(void)
 {
@@ -113,36 +114,13 @@ static xm_status_t fill_tensor(const ap_shard_problem_t *p, int tensor, double w
     return XM_OK;
 }
 
-/* How a strategy sums a result: the spec at the end, and the axes of an all-reduce and of
- * reduce-scatters. */
-typedef struct reduction {
-    ap_spec_t spec;
-    unsigned partial, whole;
-    double seconds;
-} reduction_t;
-
-static reduction_t reduction_of(const ap_shard_problem_t *p, const ap_shard_end_t *end, int s)
+static ap_reduction_t reduction_of(const ap_shard_problem_t *p, const ap_shard_end_t *end, int s)
 {
     const ap_priced_op_t op =
         ap_price_op(p->params.graph, p->params.mesh, p->node[end->node].op, p->params.state_bytes);
-    const ap_strategy_t *strategy = &ap_strategy_table_of(p, end->node)->strategies.items[s];
-    reduction_t made = {.spec = strategy->spec[end->term]};
 
-    for (int c = 0; c < strategy->collective_count; ++c) {
-        const ap_collective_t *on = &strategy->collective[c];
-
-        if (on->term == end->term && (on->kind == AP_ALL_REDUCE || on->kind == AP_REDUCE_SCATTER)) {
-            made.partial |= on->axes;
-            made.whole |= on->kind == AP_ALL_REDUCE ? on->axes : 0;
-            made.seconds += ap_price_collective(&op, on);
-        }
-    }
-    return made;
-}
-
-static bool same_reduction(const reduction_t *a, const reduction_t *b)
-{
-    return a->spec == b->spec && a->partial == b->partial && a->whole == b->whole;
+    return ap_reduction_of(&op, &ap_strategy_table_of(p, end->node)->strategies.items[s],
+                           end->term);
 }
 
 double ap_shard_reduction_seconds(const ap_shard_sharing_t *sharing, const ap_shard_problem_t *p,
@@ -159,7 +137,7 @@ double ap_shard_reduction_seconds(const ap_shard_sharing_t *sharing, const ap_sh
 }
 
 /* By how much an addition takes longer before the gradients are scattered than after. */
-static double extra_addition(const ap_shard_problem_t *p, int tensor, const reduction_t *of)
+static double extra_addition(const ap_shard_problem_t *p, int tensor, const ap_reduction_t *of)
 {
     ap_spec_t before = of->spec;
 
@@ -172,17 +150,17 @@ static double extra_addition(const ap_shard_problem_t *p, int tensor, const redu
 
 /* The different reductions that strategies of the ends have; the first one is none. */
 static int list_reductions(const ap_shard_problem_t *p, const ap_shard_shared_t *group,
-                           bool scatters, reduction_t *list, int most)
+                           bool scatters, ap_reduction_t *list, int most)
 {
     int count = 1;
 
-    list[0] = (reduction_t){0};
+    list[0] = (ap_reduction_t){0};
     for (int e = 0; e < group->ends; ++e) {
         for (int s = 0; s < ap_strategy_table_of(p, group->end[e].node)->count; ++s) {
-            reduction_t of = reduction_of(p, &group->end[e], s);
+            ap_reduction_t of = reduction_of(p, &group->end[e], s);
             int at = 0;
 
-            while (at < count && !same_reduction(&list[at], &of)) {
+            while (at < count && !ap_reduction_equal(&list[at], &of)) {
                 ++at;
             }
             if (at == count && count < most && of.seconds > 0 &&
@@ -201,7 +179,7 @@ enum { MOST_REDUCTIONS = 128 };
 static xm_status_t fill_sum(const ap_shard_problem_t *p, bool scatters, ap_shard_shared_t *group)
 {
     int tensor = ap_graph_op(p->params.graph, p->node[group->end[0].node].op)->results[0];
-    reduction_t list[MOST_REDUCTIONS];
+    ap_reduction_t list[MOST_REDUCTIONS];
     xm_status_t status;
 
     group->options = list_reductions(p, group, scatters, list, MOST_REDUCTIONS);
@@ -211,11 +189,11 @@ static xm_status_t fill_sum(const ap_shard_problem_t *p, bool scatters, ap_shard
     }
     for (int e = 0; e < group->ends && status == XM_OK; ++e) {
         for (int s = 0; s < ap_strategy_table_of(p, group->end[e].node)->count; ++s) {
-            reduction_t of = reduction_of(p, &group->end[e], s);
+            ap_reduction_t of = reduction_of(p, &group->end[e], s);
 
             for (int o = 0; o < group->options; ++o) {
                 group->end[e].cost[s * group->options + o] =
-                    o > 0 && same_reduction(&of, &list[o])
+                    o > 0 && ap_reduction_equal(&of, &list[o])
                         ? fmin(of.seconds, extra_addition(p, tensor, &of))
                         : of.seconds;
             }
@@ -264,64 +242,51 @@ static xm_status_t add_tensor(const ap_shard_symmetric_t *alike, ap_shard_shared
     return XM_OK;
 }
 
-static bool is_gradient_sum(const ap_graph_t *graph, const ap_op_t *op)
-{
-    return op->kind == AP_OP_ELEMENTWISE && op->phase == AP_PHASE_BACKWARD && op->forward < 0 &&
-           op->operand_count == 2 && ap_graph_tensor(graph, op->results[0])->gradient_of >= 0;
-}
-
-/* The only wire of a tensor, or -1. */
-static int only_wire(const ap_shard_sharing_t *sharing, int tensor)
-{
-    int w = sharing->first[tensor];
-
-    return w >= 0 && sharing->next[w] < 0 ? w : -1;
-}
-
-/* Collects the gradients that a chain of sums adds, as far as no one else reads them. */
-static void collect(const ap_shard_problem_t *p, const ap_shard_sharing_t *sharing,
-                    const ap_op_t *sum, ap_shard_shared_t *group)
-{
-    for (int i = 0; i < sum->operand_count; ++i) {
-        int w = only_wire(sharing, sum->operands[i]);
-        int op = w < 0 ? -1 : p->node[p->wire[w].from].op;
-
-        if (op < 0 || ap_graph_op(p->params.graph, op)->phase != AP_PHASE_BACKWARD) {
-            continue;
-        }
-        if (is_gradient_sum(p->params.graph, ap_graph_op(p->params.graph, op))) {
-            collect(p, sharing, ap_graph_op(p->params.graph, op), group);
-        } else {
-            group->end[group->ends++] =
-                (ap_shard_end_t){.node = p->wire[w].from, .term = p->wire[w].from_term};
-        }
-    }
-}
-
-/* A chain of sums is found by its last one. */
-static xm_status_t add_sum(const ap_shard_problem_t *p, const ap_shard_symmetric_t *alike, int o,
-                           bool scatters, ap_shard_end_t *ends, ap_shard_sharing_t *sharing)
+/* Adds the gradients of a sum, of which tensor `t` is the first. Sums themselves are among its
+ * parts, and have nothing to reduce. */
+static xm_status_t add_sum(const ap_shard_problem_t *p, const ap_shard_symmetric_t *alike,
+                           const int *sum_of, int t, bool scatters, ap_shard_end_t *ends,
+                           ap_shard_sharing_t *sharing)
 {
     const ap_graph_t *graph = p->params.graph;
-    const ap_op_t *op = ap_graph_op(graph, o);
-    ap_shard_shared_t group = {.sums = true, .weight = op->repeat, .end = ends};
-    int after, g;
+    ap_shard_shared_t group = {.sums = true, .end = ends};
     bool begun;
+    int g;
     xm_status_t status;
 
-    if (!is_gradient_sum(graph, op)) {
-        return XM_OK;
+    for (int part = t; part < sum_of[t]; ++part) {
+        const ap_tensor_t *of = ap_graph_tensor(graph, part);
+
+        if (sum_of[part] == sum_of[t] && ap_graph_op(graph, of->producer)->forward >= 0) {
+            ends[group.ends++] =
+                (ap_shard_end_t){.node = p->op_node[of->producer],
+                                 .term = ap_op_result_term(ap_graph_op(graph, of->producer), part)};
+        }
     }
-    after = only_wire(sharing, op->results[0]);
-    if (after >= 0 && is_gradient_sum(graph, ap_graph_op(graph, p->node[p->wire[after].to].op))) {
-        return XM_OK;
-    }
-    collect(p, sharing, op, &group);
     if (group.ends < 2) {
         return XM_OK;
     }
     status = add_tensor(alike, &group, sharing, &g, &begun);
     return status == XM_OK && begun ? fill_sum(p, scatters, &sharing->group[g]) : status;
+}
+
+static xm_status_t add_sums(const ap_shard_problem_t *p, const ap_shard_symmetric_t *alike,
+                            bool scatters, ap_shard_end_t *ends, ap_shard_sharing_t *sharing)
+{
+    int tensors = ap_graph_tensors(p->params.graph), *sum_of = NULL;
+    bool *seen = calloc((size_t)tensors + 1, sizeof(*seen));
+    xm_status_t status =
+        seen == NULL ? no_memory() : ap_gradient_sums_find(p->params.graph, &sum_of);
+
+    for (int t = 0; t < tensors && status == XM_OK; ++t) {
+        if (sum_of[t] >= 0 && !seen[sum_of[t]]) {
+            seen[sum_of[t]] = true;
+            status = add_sum(p, alike, sum_of, t, scatters, ends, sharing);
+        }
+    }
+    free(seen);
+    free(sum_of);
+    return status;
 }
 
 /* Adds a tensor by those of its wires that are resharded equally often, and with `phases` in the
@@ -433,8 +398,8 @@ xm_status_t ap_shard_sharing_create(const ap_shard_problem_t *problem,
     for (int w = 0; w < problem->wires && share && status == XM_OK; ++w) {
         status = add_read(problem, alike, w, limited ? turn : 0, ends, sharing);
     }
-    for (int o = 0; o < ap_graph_ops(graph) && share && status == XM_OK; ++o) {
-        status = add_sum(problem, alike, o, !limited, ends, sharing);
+    if (status == XM_OK && share) {
+        status = add_sums(problem, alike, !limited, ends, sharing);
     }
     if (status == XM_OK) {
         drop_partial(problem, alike, sharing);
