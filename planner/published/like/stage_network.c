@@ -342,25 +342,25 @@ static void take_cheapest(const ap_stage_network_t *n, int variable, int *assign
 }
 
 /* Gives a tensor with several readers the value that is the cheapest for them. */
-static void serve_readers(const ap_stage_network_t *n, int layer, int hub, int *assignment)
+static void serve_readers(const ap_stage_network_t *n, int layer, int shared, int *assignment)
 {
     const layer_tables_t *tables = tables_of(n, layer);
     const ap_layer_problem_t *problem = tables->problem;
     double least = HUGE_VAL;
 
-    for (int x = 0; x < tables->nodes[hub].domain; ++x) {
+    for (int x = 0; x < tables->nodes[shared].domain; ++x) {
         double seconds = 0;
 
         for (int e = 0; e < problem->edges; ++e) {
             int to = problem->edge[e].to;
 
-            if (problem->edge[e].from == hub && to >= 0) {
+            if (problem->edge[e].from == shared && to >= 0) {
                 seconds += tables->edge_table[e][x * tables->nodes[to].domain +
                                                  assignment[n->first_node[layer] + to]];
             }
         }
-        assignment[n->first_node[layer] + hub] =
-            seconds < least ? x : assignment[n->first_node[layer] + hub];
+        assignment[n->first_node[layer] + shared] =
+            seconds < least ? x : assignment[n->first_node[layer] + shared];
         least = fmin(least, seconds);
     }
 }
