@@ -279,13 +279,13 @@ typedef struct outputs {
 
 static xm_status_t list_outputs(hlo_build_t *b, hlo_value_t *result, outputs_t *outputs)
 {
-    arena_t *arena = &b->module->arena;
+    xm_arena_t *arena = &b->module->arena;
     size_t count;
 
     outputs->count = hlo_value_leaves(result, NULL, 0);
     count = (size_t)outputs->count;
-    outputs->leaf = arena_get(arena, count, sizeof(hlo_value_t *));
-    outputs->taken = arena_get(arena, count, sizeof(bool));
+    outputs->leaf = xm_arena_get(arena, count, sizeof(hlo_value_t *));
+    outputs->taken = xm_arena_get(arena, count, sizeof(bool));
     if (outputs->leaf == NULL || outputs->taken == NULL) {
         return hlo_no_memory();
     }
@@ -375,7 +375,7 @@ static xm_status_t add_aliases(hlo_build_t *b, const hlo_computation_t *entry,
 static xm_status_t add_results(hlo_build_t *b, hlo_value_t *result)
 {
     int count = hlo_value_leaves(result, NULL, 0);
-    hlo_value_t **leaves = arena_get(&b->module->arena, (size_t)count, sizeof(hlo_value_t *));
+    hlo_value_t **leaves = xm_arena_get(&b->module->arena, (size_t)count, sizeof(hlo_value_t *));
     xm_status_t status = XM_OK;
 
     if (leaves == NULL) {
@@ -396,7 +396,7 @@ static xm_status_t build(hlo_build_t *b)
 {
     const hlo_computation_t *entry = &b->module->computations[b->module->entry];
     hlo_value_t **arguments =
-        arena_get(&b->module->arena, (size_t)entry->parameter_count, sizeof(hlo_value_t *));
+        xm_arena_get(&b->module->arena, (size_t)entry->parameter_count, sizeof(hlo_value_t *));
     donations_t donations = {0};
     hlo_value_t *result;
     xm_status_t status = arguments == NULL ? hlo_no_memory() : XM_OK;

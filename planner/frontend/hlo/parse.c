@@ -40,12 +40,12 @@ static int printable(hlo_slice_t slice)
 }
 
 /* Doubles an array of the arena when it is full; the old one stays where it is. */
-static void *grow(arena_t *arena, const void *array, int count, int *room, size_t size)
+static void *grow(xm_arena_t *arena, const void *array, int count, int *room, size_t size)
 {
     void *grown;
 
     *room = *room == 0 ? 16 : 2 * *room;
-    grown = arena_get(arena, (size_t)*room, size);
+    grown = xm_arena_get(arena, (size_t)*room, size);
     if (grown != NULL && count > 0) {
         memcpy(grown, array, (size_t)count * size);
     }
@@ -272,7 +272,7 @@ static xm_status_t finish_computation(parser_t *p, hlo_computation_t *in)
     for (int i = 0; i < in->count; ++i) {
         in->parameter_count += hlo_slice_is(in->instructions[i].opcode, "parameter");
     }
-    in->parameters = arena_get(&p->module->arena, (size_t)in->parameter_count, sizeof(int));
+    in->parameters = xm_arena_get(&p->module->arena, (size_t)in->parameter_count, sizeof(int));
     if (in->parameters == NULL) {
         return no_memory();
     }
@@ -456,7 +456,7 @@ int hlo_module_find(const hlo_module_t *module, hlo_slice_t name)
 void hlo_module_destroy(hlo_module_t *module)
 {
     if (module != NULL) {
-        arena_clear(&module->arena);
+        xm_arena_clear(&module->arena);
         free(module);
     }
 }

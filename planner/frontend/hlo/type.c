@@ -100,12 +100,12 @@ static xm_status_t parse_array(hlo_cursor_t *cursor, operand_type_t *type)
     return status;
 }
 
-static xm_status_t parse_type(hlo_cursor_t *cursor, arena_t *arena, int depth,
+static xm_status_t parse_type(hlo_cursor_t *cursor, xm_arena_t *arena, int depth,
                               const operand_type_t **type);
 
 /* The list of elements doubles within the arena; what it outgrows stays there until the module is
  * freed. */
-static xm_status_t parse_tuple(hlo_cursor_t *cursor, arena_t *arena, int depth,
+static xm_status_t parse_tuple(hlo_cursor_t *cursor, xm_arena_t *arena, int depth,
                                operand_type_t *type)
 {
     const operand_type_t *element;
@@ -126,7 +126,7 @@ static xm_status_t parse_tuple(hlo_cursor_t *cursor, arena_t *arena, int depth,
             const operand_type_t **grown;
 
             room = room == 0 ? 8 : 2 * room;
-            grown = arena_get(arena, (size_t)room, sizeof(const operand_type_t *));
+            grown = xm_arena_get(arena, (size_t)room, sizeof(const operand_type_t *));
             if (grown == NULL) {
                 return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a tuple type");
             }
@@ -144,10 +144,10 @@ static xm_status_t parse_tuple(hlo_cursor_t *cursor, arena_t *arena, int depth,
 }
 
 /* Types nest, but only MAX_DEPTH deep. NOLINTNEXTLINE(misc-no-recursion) */
-static xm_status_t parse_type(hlo_cursor_t *cursor, arena_t *arena, int depth,
+static xm_status_t parse_type(hlo_cursor_t *cursor, xm_arena_t *arena, int depth,
                               const operand_type_t **type)
 {
-    operand_type_t *made = arena_get(arena, 1, sizeof(*made));
+    operand_type_t *made = xm_arena_get(arena, 1, sizeof(*made));
     xm_status_t status;
 
     if (made == NULL) {
@@ -166,7 +166,7 @@ static xm_status_t parse_type(hlo_cursor_t *cursor, arena_t *arena, int depth,
     return status;
 }
 
-xm_status_t hlo_type_parse(hlo_cursor_t *cursor, arena_t *arena, const operand_type_t **type)
+xm_status_t hlo_type_parse(hlo_cursor_t *cursor, xm_arena_t *arena, const operand_type_t **type)
 {
     return parse_type(cursor, arena, 0, type);
 }

@@ -46,7 +46,7 @@ static bool is_hopeless(const ap_like_t *like, double bound, double memory)
 
     return best->plan != NULL &&
            (!ap_like_can_improve(like, bound) ||
-            (like->row->costs.memory && best->over_bytes <= 0.0 && memory > like->limit));
+            (like->row->memory && best->over_bytes <= 0.0 && memory > like->limit));
 }
 
 /* The solutions are freed here, judged or not. */
