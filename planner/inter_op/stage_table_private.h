@@ -9,7 +9,7 @@
 enum {
     AP_TABLE_SUBMESHES = 128, /* shapes on classes of devices */
     AP_TABLE_VARIANTS = 32,   /* logical shapes of one submesh */
-    AP_TABLE_SPECS = 3,       /* specs of a passing tensor that are tried on one logical shape */
+    AP_TABLE_SPECS = 3,       /* specs of a passing tensor that large tables try on a shape */
     AP_TABLE_TALLY = 16,
     AP_TABLE_RECOMPUTE_MODES = 2, /* without recomputation, with it */
     AP_TABLE_LEVELS = 32          /* ways to trade time for memory, all recompute modes together */
