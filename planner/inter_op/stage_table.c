@@ -328,6 +328,9 @@ xm_status_t ap_stage_table_create(const ap_stage_table_params_t *params, ap_stag
     }
     table->params = *params;
     table->layers = ap_graph_layers(params->graph);
+    for (int t = 0; t < ap_graph_tensors(params->graph); ++t) {
+        table->skips = table->skips || ap_graph_rests_until(params->graph, t) >= 0;
+    }
     list_recompute_modes(table);
     status = list_submeshes(table);
     if (status == XM_OK) {
