@@ -101,6 +101,11 @@ int ap_stage_table_in_flight(const ap_stage_table_t *table, int first, int succe
 int32_t ap_stage_table_fitting(const ap_stage_table_t *table, int first, double bytes,
                                double activations, double limit);
 
+/* Whether there may be stages of a range on a submesh in a logical shape: pins leave out most. With
+ * a submesh of -1: on any. */
+bool ap_stage_table_may_have(const ap_stage_table_t *table, int first, int last, int submesh,
+                             const ap_stage_variant_t *variant);
+
 /* The question for a range on a logical shape, specs and memory aside; and its answer. */
 ap_stage_query_t ap_stage_table_ask_for(const ap_stage_table_t *table, int first, int last,
                                         int submesh, const ap_stage_variant_t *variant);

@@ -504,6 +504,7 @@ xm_status_t ap_stage_table_solve(ap_stage_table_t *table, int min_stages, int ma
                          .stages = calloc(most, sizeof(*slicing.stages)),
                          .transfers = calloc(pairs, sizeof(*slicing.transfers))};
     xm_status_t status = ap_passing_open(table->params.graph, &slicing.passing);
+    bool proves = !table->params.free_boundaries;
 
     *result = (ap_inter_op_result_t){0};
     if (status == XM_OK && (slicing.stages == NULL || slicing.transfers == NULL)) {
@@ -514,9 +515,13 @@ xm_status_t ap_stage_table_solve(ap_stage_table_t *table, int min_stages, int ma
     }
     if (status == XM_OK && table->params.pins == NULL) {
         status = ap_stage_table_reach(table, fmin(result->seconds, 1.2 * result->objective));
+        if (status == XM_ERR_TIMEOUT) { /* the plan is one, and nothing is proved */
+            result->bound = 0.0;
+            proves = false;
+            status = XM_OK;
+        }
     }
-    if ((status == XM_OK || (status == XM_ERR_NO_SOLUTION && table->beat > 0.0)) &&
-        !table->params.free_boundaries) {
+    if ((status == XM_OK || (status == XM_ERR_NO_SOLUTION && table->beat > 0.0)) && proves) {
         double least;
 
         (void)ap_stage_table_bound(table, min_stages, max_stages, &least); /* sets `paced` */

@@ -302,8 +302,8 @@ static void update_price(ap_elimination_t *e, int variable)
     }
 }
 
-/* Finds the least of every row of a source, whose values stand row by row: what no value can undercut
- * in a row. planner/solver/elimination/row.c leaves values out by these. */
+/* Finds the least of every row of a source, whose values stand row by row: what no value can
+ * undercut in a row. planner/solver/elimination/row.c leaves values out by these. */
 static bool find_low(size_t cells, size_t width, ap_elimination_source_t *source)
 {
     source->low = malloc(cells / width * sizeof(*source->low));
