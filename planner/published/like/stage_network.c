@@ -330,7 +330,7 @@ void ap_stage_network_data_parallel(const ap_stage_network_t *n, int *assignment
 {
     /* Every operator cuts the batch over as many axes as it can; of equal ones the first strategy
      * wins. */
-    memset(assignment, 0, (size_t)n->choices->variable_count * sizeof(*assignment));
+    memset(assignment, 0, (size_t)n->choices->core->variables * sizeof(*assignment));
     for (int i = 0; i < n->layers; ++i) {
         const layer_tables_t *tables = tables_of(n, i);
 
@@ -350,10 +350,10 @@ void ap_stage_network_data_parallel(const ap_stage_network_t *n, int *assignment
     }
     /* The specs between layers are then the cheapest ones beside these operators. */
     for (int i = 0; i <= n->layers; ++i) {
-        double least = ap_choice_local_seconds(n->choices, i, 0, assignment);
+        double least = ap_cfn_core_cost_of(n->choices->core, i, 0, assignment);
 
-        for (int x = 1; x < n->choices->variables[i].domain; ++x) {
-            double seconds = ap_choice_local_seconds(n->choices, i, x, assignment);
+        for (int x = 1; x < n->choices->core->variable[i].size; ++x) {
+            double seconds = ap_cfn_core_cost_of(n->choices->core, i, x, assignment);
 
             assignment[i] = seconds < least ? x : assignment[i];
             least = seconds < least ? seconds : least;
@@ -365,7 +365,7 @@ void ap_stage_network_data_parallel(const ap_stage_network_t *n, int *assignment
 xm_status_t ap_stage_network_solution(ap_stage_network_t *n, const int *assignment,
                                       ap_stage_solution_t **solution)
 {
-    size_t nodes = (size_t)n->choices->variable_count;
+    size_t nodes = (size_t)n->choices->core->variables;
     int *strategies = malloc((nodes + 1) * sizeof(*strategies)), used = 0;
     const int **of_layer = malloc((size_t)n->layers * sizeof(*of_layer));
     xm_status_t status;

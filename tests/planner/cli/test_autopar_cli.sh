@@ -194,7 +194,7 @@ good "shard: forced" "objective 12582918" "$AUTOPAR" shard mlp2 --mesh 4x1 --bat
 good "shard: one axis" "objective 196614.02" "$AUTOPAR" shard mlp2 --mesh 4 --batch 1024 \
     --hidden 128 --beta 1
 good "shard: three axes" "proved optimal" "$AUTOPAR" shard mlp2 --mesh 2x2x2 --beta 1,1,1
-good "shard: limit" "choices for" "$AUTOPAR" shard mlp2 --mesh 4x1 --cluster "$cluster" --hosts 1 \
+good "shard: limit" "solver cfn" "$AUTOPAR" shard mlp2 --mesh 4x1 --cluster "$cluster" --hosts 1 \
     --optimizer adam --micro-batches 4 --memory-limit 1GiB --time-limit 20
 good "shard: profile" "objective" "$AUTOPAR" shard mlp2 --mesh 2x2 --cluster "$cluster"
 bad "shard: no such hosts" "8x8 lies on 8 hosts of 8 devices; cluster lab-2x4 has 2 of 4" "$AUTOPAR" shard mlp2 \
