@@ -331,10 +331,10 @@ static int data_axes(const ap_stage_network_t *n, const ap_layer_node_t *node,
 /* Gives a variable the value that is the cheapest beside those of the others. */
 static void take_cheapest(const ap_stage_network_t *n, int variable, int *assignment)
 {
-    double least = ap_choice_local_seconds(n->choices, variable, 0, assignment);
+    double least = ap_cfn_core_cost_of(n->choices->core, variable, 0, assignment);
 
-    for (int x = 1; x < n->choices->variables[variable].domain; ++x) {
-        double seconds = ap_choice_local_seconds(n->choices, variable, x, assignment);
+    for (int x = 1; x < n->choices->core->variable[variable].size; ++x) {
+        double seconds = ap_cfn_core_cost_of(n->choices->core, variable, x, assignment);
 
         assignment[variable] = seconds < least ? x : assignment[variable];
         least = seconds < least ? seconds : least;
@@ -370,7 +370,7 @@ void ap_stage_network_data_parallel(const ap_stage_network_t *n, int *assignment
 {
     /* Every operator cuts the batch over as many axes as it can; of equal ones the first strategy
      * wins. */
-    memset(assignment, 0, (size_t)n->choices->variable_count * sizeof(*assignment));
+    memset(assignment, 0, (size_t)n->choices->core->variables * sizeof(*assignment));
     for (int i = 0; i < n->layers; ++i) {
         const layer_tables_t *tables = tables_of(n, i);
 
@@ -412,7 +412,7 @@ void ap_stage_network_data_parallel(const ap_stage_network_t *n, int *assignment
 xm_status_t ap_stage_network_solution(ap_stage_network_t *n, const int *assignment,
                                       ap_stage_solution_t **solution)
 {
-    size_t nodes = (size_t)n->choices->variable_count;
+    size_t nodes = (size_t)n->choices->core->variables;
     int *strategies = malloc((nodes + 1) * sizeof(*strategies)), used = 0;
     const int **of_layer = malloc((size_t)n->layers * sizeof(*of_layer));
     xm_status_t status;

@@ -23,6 +23,9 @@ static const double newest = 0.1;
 /* After so many steps without a better bound, the step length is halved, down to its smallest
  * factor. */
 enum { TIMEOUT = 10 };
+/* The order of an elimination is found in time quadratic in the variables, so larger cores are left
+ * to message passing; their tables would hardly be small. */
+enum { ELIMINATED_MAX = 4096 };
 static const double least_factor = 1e-4;
 static const double first_factor = 0.3;
 
@@ -94,21 +97,26 @@ xm_status_t ap_cfn_dual_create(const ap_cfn_core_t *core, ap_cfn_dual_t **dual)
 xm_status_t ap_cfn_dual_eliminate(ap_cfn_dual_t *self, double work)
 {
     const ap_cfn_core_t *core = self->core;
-    xm_status_t status = ap_cfn_exact_create(core, work, &self->exact);
+    const ap_elimination_params_t params = {.work = work, .marginals = true};
+    xm_status_t status;
 
-    if (self->exact != NULL) {
-        size_t values = 0;
-
-        for (int v = 0; v < core->variables; ++v) {
-            values += (size_t)core->variable[v].size;
-        }
-        self->marginal = malloc((values + 1) * sizeof(double));
-        if (self->marginal == NULL) {
-            return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a bound of %d variables",
-                                core->variables);
-        }
+    if (core->variables > ELIMINATED_MAX) {
+        return XM_OK;
     }
-    return status;
+    status = ap_elimination_create(core, &self->exact);
+    if (status == XM_OK) {
+        status = ap_elimination_plan(self->exact, &params);
+    }
+    if (status == XM_OK) {
+        self->marginal = malloc((self->exact->at[core->variables] + 1) * sizeof(double));
+        return self->marginal != NULL
+                   ? XM_OK
+                   : xm_error_set(XM_ERR_NO_MEMORY, "no memory for a bound of %d variables",
+                                  core->variables);
+    }
+    ap_elimination_destroy(self->exact);
+    self->exact = NULL;
+    return status == XM_ERR_UNSUPPORTED ? XM_OK : status;
 }
 
 /* Prices enter as costs of values: a segment costs its usage times the sum of the prices of its
@@ -300,7 +308,7 @@ double ap_cfn_dual_sweep(ap_cfn_dual_t *self)
     if (self->exact != NULL) {
         /* Elimination gives the exact minimum at these prices: no bound from messages could be
          * better, and `choice` attains it. */
-        bound += ap_cfn_exact_solve(self->exact, self->priced, self->at, self->choice);
+        bound += ap_elimination_solve(self->exact, self->priced, self->choice);
         note_bound(self, bound);
         return bound;
     }
@@ -326,7 +334,7 @@ static int fix_exactly(ap_cfn_dual_t *self, double upper, bool *keep)
     if (!(bound < HUGE_VAL)) {
         return 0; /* nothing is allowed: the bound says so */
     }
-    ap_cfn_exact_marginals(self->exact, self->priced, self->at, self->marginal);
+    ap_elimination_marginals(self->exact, self->priced, self->marginal);
     for (int v = 0; v < core->variables; ++v) {
         const double *marginal = self->marginal + self->at[v];
         double second = HUGE_VAL;
@@ -511,6 +519,6 @@ void ap_cfn_dual_destroy(ap_cfn_dual_t *dual)
     free(dual->sums);
     free(dual->scratch);
     free(dual->marginal);
-    ap_cfn_exact_destroy(dual->exact);
+    ap_elimination_destroy(dual->exact);
     free(dual);
 }

@@ -132,16 +132,6 @@ static bool find_times(restriction_t *r)
     return true;
 }
 
-/* Copies the kept entries of a vector by value; to a row of a table as well. */
-static void copy_kept(const bool *keep, const double *from, int size, double *to)
-{
-    for (int x = 0; x < size; ++x) {
-        if (keep[x]) {
-            *to++ = from[x];
-        }
-    }
-}
-
 /* Writes the new core. The order of variables and links is that of the old one, so a pass takes
  * them in the same order and ties are decided alike. */
 static xm_status_t build_core(restriction_t *r, ap_cfn_core_size_t *size, double constant,
@@ -183,35 +173,27 @@ static xm_status_t build_core(restriction_t *r, ap_cfn_core_size_t *size, double
         for (int x = 0; x < variable->size; ++x) {
             kept += keep[x];
         }
-        copy_kept(keep, r->constant_costs + r->from->at[v], variable->size,
-                  ap_cfn_core_add_variable(&maker, kept));
+        (void)ap_cfn_copy_kept(keep, r->constant_costs + r->from->at[v], variable->size,
+                               ap_cfn_core_add_variable(&maker, kept));
         for (int k = 0; k < variable->segments; ++k) {
             const ap_cfn_segment_t *segment = &variable->segment[k];
             int from = r->time[segment->from], to = r->time[segment->to];
 
             if (from < to) {
-                copy_kept(keep, segment->usage, variable->size,
-                          ap_cfn_core_add_segment(&maker, from, to));
+                (void)ap_cfn_copy_kept(keep, segment->usage, variable->size,
+                                       ap_cfn_core_add_segment(&maker, from, to));
             }
         }
     }
     for (int k = 0; k < core->links; ++k) {
         const ap_cfn_link_t *link = &core->link[k];
-        int columns = core->variable[link->b].size;
 
         if (r->number[link->a] >= 0 && r->number[link->b] >= 0) {
             /* Numbers rise with the old ones, so a < b still holds. */
             double *table = ap_cfn_core_add_link(&maker, r->number[link->a], r->number[link->b]);
-            const bool *rows = r->keep + r->from->at[link->a];
-            int width = maker.core->variable[r->number[link->b]].size;
 
-            for (int x = 0; x < core->variable[link->a].size; ++x) {
-                if (rows[x]) {
-                    copy_kept(r->keep + r->from->at[link->b],
-                              link->table + (size_t)x * (size_t)columns, columns, table);
-                    table += width;
-                }
-            }
+            ap_cfn_copy_table(core, link, r->keep + r->from->at[link->a],
+                              r->keep + r->from->at[link->b], table);
         }
     }
     *made = ap_cfn_core_finish(&maker);
@@ -232,10 +214,10 @@ static void copy_dual(const restriction_t *r, ap_cfn_dual_t *to)
 
         if (r->number[link->a] >= 0 && r->number[link->b] >= 0) {
             /* Links of the new core come in the order in which build_core() made them. */
-            copy_kept(r->keep + r->from->at[link->a], r->from->to_a[k],
-                      core->variable[link->a].size, to->to_a[next]);
-            copy_kept(r->keep + r->from->at[link->b], r->from->to_b[k],
-                      core->variable[link->b].size, to->to_b[next]);
+            (void)ap_cfn_copy_kept(r->keep + r->from->at[link->a], r->from->to_a[k],
+                                   core->variable[link->a].size, to->to_a[next]);
+            (void)ap_cfn_copy_kept(r->keep + r->from->at[link->b], r->from->to_b[k],
+                                   core->variable[link->b].size, to->to_b[next]);
             ++next;
         }
     }
@@ -298,7 +280,7 @@ xm_status_t ap_cfn_dual_restrict(const ap_cfn_dual_t *dual, const bool *keep, ap
     }
     copy_dual(&r, *restricted);
     if (dual->exact != NULL) {
-        status = ap_cfn_dual_eliminate(*restricted, 2.0 * ap_cfn_exact_work(dual->exact));
+        status = ap_cfn_dual_eliminate(*restricted, 2.0 * dual->exact->work);
         if (status != XM_OK) {
             ap_cfn_dual_destroy(*restricted);
             ap_cfn_core_destroy(*core);

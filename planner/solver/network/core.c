@@ -101,9 +101,14 @@ double *ap_cfn_core_add_link(ap_cfn_core_maker_t *maker, int a, int b)
     const ap_cfn_variable_t *variable = maker->core->variable;
     double *table = maker->cell;
 
-    maker->core->link[maker->core->links++] = (ap_cfn_link_t){a, b, table};
+    ap_cfn_core_borrow_link(maker, a, b, table);
     maker->cell += (size_t)variable[a].size * (size_t)variable[b].size;
     return table;
+}
+
+void ap_cfn_core_borrow_link(ap_cfn_core_maker_t *maker, int a, int b, const double *table)
+{
+    maker->core->link[maker->core->links++] = (ap_cfn_link_t){a, b, table};
 }
 
 /* Lists the links of every variable by a counting sort: degrees first, then the start of each
@@ -168,6 +173,18 @@ bool ap_cfn_core_fits(const ap_cfn_core_t *core, const int *value, double *load)
     return true;
 }
 
+void ap_cfn_copy_table(const ap_cfn_core_t *core, const ap_cfn_link_t *link, const bool *rows,
+                       const bool *columns, double *to)
+{
+    int width = core->variable[link->b].size;
+
+    for (int x = 0; x < core->variable[link->a].size; ++x) {
+        if (rows[x]) {
+            to = ap_cfn_copy_kept(columns, link->table + (size_t)x * (size_t)width, width, to);
+        }
+    }
+}
+
 /* HUGE_VAL in any cell makes the sum HUGE_VAL: forbidden cells need no test of their own. */
 double ap_cfn_core_cost(const ap_cfn_core_t *core, const int *value)
 {
@@ -181,6 +198,21 @@ double ap_cfn_core_cost(const ap_cfn_core_t *core, const int *value)
 
         cost += link->table[(size_t)value[link->a] * (size_t)core->variable[link->b].size +
                             (size_t)value[link->b]];
+    }
+    return cost;
+}
+
+/* The cost of changing one variable is a difference of two such sums. */
+double ap_cfn_core_cost_of(const ap_cfn_core_t *core, int variable, int x, const int *value)
+{
+    double cost = core->variable[variable].cost[x];
+
+    for (int k = 0; k < core->variable[variable].degree; ++k) {
+        const ap_cfn_link_t *link = &core->link[core->variable[variable].link[k]];
+        int a = link->a == variable ? x : value[link->a];
+        int b = link->b == variable ? x : value[link->b];
+
+        cost += link->table[(size_t)a * (size_t)core->variable[link->b].size + (size_t)b];
     }
     return cost;
 }

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Memory that is taken piece by piece and given back at once: an elimination has hundreds of small
+ * arrays, and thousands of eliminations are made each second. Private to the solver.
+ */
+#pragma once
+
+#include <stddef.h>
+
+typedef struct ap_pool_chunk ap_pool_chunk_t;
+
+typedef struct ap_pool {
+    ap_pool_chunk_t *last;
+    size_t wanted; /* bytes of the next chunk, at least */
+} ap_pool_t;
+
+/* `bytes` bytes that begin at a cache line, not zeroed; NULL when memory ran out. */
+void *ap_pool_take(ap_pool_t *pool, size_t bytes);
+
+/* Takes all pieces back. What is taken next lies in one chunk as large as all were. */
+void ap_pool_reset(ap_pool_t *pool);
+
+void ap_pool_close(ap_pool_t *pool);
