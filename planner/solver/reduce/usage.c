@@ -309,33 +309,22 @@ xm_status_t ap_reduce_fit(ap_cfn_reduction_t *self)
 typedef struct members {
     int *first, *next; /* lists by root; -1 ends */
     int **follows;     /* per node: its strategy for every value of its root */
+    ap_pool_t pool;    /* all of them */
 } members_t;
-
-static void free_members(const ap_cfn_reduction_t *self, members_t *members)
-{
-    for (int n = 0; members->follows != NULL && n < self->nodes; ++n) {
-        free(members->follows[n]);
-    }
-    free(members->follows);
-    free(members->first);
-    free(members->next);
-}
 
 /* Finds the members of every node that is left. The log is read from its end, so a step's leader
  * has its root and its strategies already. So far every step has one leader; nodes with two are
  * eliminated only after the profile. */
 static xm_status_t find_members(const ap_cfn_reduction_t *self, members_t *members)
 {
-    size_t nodes = (size_t)self->nodes + 1;
-    int *root = malloc(nodes * sizeof(*root));
-    xm_status_t status = XM_OK;
+    size_t nodes = (size_t)self->nodes;
+    ap_pool_t *pool = &members->pool;
+    int *root = ap_pool_take(pool, nodes * sizeof(*root));
 
-    members->first = malloc(nodes * sizeof(int));
-    members->next = malloc(nodes * sizeof(int));
-    members->follows = calloc(nodes, sizeof(int *));
-    if (root == NULL || members->first == NULL || members->next == NULL ||
-        members->follows == NULL) {
-        free(root);
+    members->first = ap_pool_take(pool, nodes * sizeof(int));
+    members->next = ap_pool_take(pool, nodes * sizeof(int));
+    members->follows = ap_pool_take(pool, nodes * sizeof(int *));
+    if (pool->failed) {
         return no_memory();
     }
     for (int n = 0; n < self->nodes; ++n) {
@@ -344,16 +333,15 @@ static xm_status_t find_members(const ap_cfn_reduction_t *self, members_t *membe
             size_t bytes = (size_t)self->node[n].size * sizeof(int);
 
             root[n] = n;
-            members->follows[n] = malloc(bytes);
-            if (members->follows[n] == NULL) {
-                status = no_memory();
-                break;
+            members->follows[n] = ap_pool_take(pool, bytes);
+            if (pool->failed) {
+                return no_memory();
             }
             /* A node that is left follows from itself. */
             memcpy(members->follows[n], self->node[n].origin, bytes);
         }
     }
-    for (int k = self->steps - 1; status == XM_OK && k >= 0; --k) {
+    for (int k = self->steps - 1; k >= 0; --k) {
         const ap_reduce_step_t *step = &self->step[k];
         int size, leader = step->leader[0];
 
@@ -361,21 +349,19 @@ static xm_status_t find_members(const ap_cfn_reduction_t *self, members_t *membe
          * through the leader's. */
         root[step->node] = root[leader];
         size = self->node[root[leader]].size;
-        members->follows[step->node] = malloc((size_t)size * sizeof(int));
-        if (members->follows[step->node] == NULL) {
-            status = no_memory();
-            break;
+        members->follows[step->node] = ap_pool_take(pool, (size_t)size * sizeof(int));
+        if (pool->failed) {
+            return no_memory();
         }
         for (int s = 0; s < size; ++s) {
             members->follows[step->node][s] = step->value[members->follows[leader][s]];
         }
     }
-    for (int n = 0; status == XM_OK && n < self->nodes; ++n) {
+    for (int n = 0; n < self->nodes; ++n) {
         members->next[n] = members->first[root[n]];
         members->first[root[n]] = n;
     }
-    free(root);
-    return status;
+    return XM_OK;
 }
 
 /* Adds up the usage of a node and all that follow from it, by a sweep over their ranges: between
@@ -429,16 +415,14 @@ static xm_status_t sum_members(ap_cfn_reduction_t *self, int root, const members
 
 /* Makes the segments of every node that is left, with those of all that follow from it, and the
  * capacities anew from the limit. `sum` is scratch of a node's values. */
-static xm_status_t gather(ap_cfn_reduction_t *self, const members_t *members)
+static xm_status_t gather(ap_cfn_reduction_t *self, members_t *members)
 {
-    boundary_t *at = malloc((2 * (size_t)self->nodes + 1) * sizeof(*at));
-    double *sum = malloc(most_values(self) * sizeof(*sum));
-    double *change = calloc((size_t)self->times + 1, sizeof(*change));
-    xm_status_t status = XM_OK;
+    boundary_t *at = ap_pool_take(&members->pool, 2 * (size_t)self->nodes * sizeof(*at));
+    double *sum = ap_pool_take(&members->pool, most_values(self) * sizeof(*sum));
+    double *change =
+        ap_pool_take_zeros(&members->pool, ((size_t)self->times + 1) * sizeof(*change));
+    xm_status_t status = members->pool.failed ? no_memory() : XM_OK;
 
-    if (at == NULL || sum == NULL || change == NULL) {
-        status = no_memory();
-    }
     for (int n = 0; status == XM_OK && n < self->nodes; ++n) {
         /* The segments of the first look are replaced. */
         free_segments(&self->node[n]);
@@ -453,27 +437,22 @@ static xm_status_t gather(ap_cfn_reduction_t *self, const members_t *members)
             self->capacity[t] -= change[t];
         }
     }
-    free(at);
-    free(sum);
-    free(change);
     return status;
 }
 
 /* Keeps one time of each run of times at which the same segments are live, the tightest, and keeps
  * it only if the largest usages together could exceed it; renumbers the segments. Fewer times are
  * fewer prices, and so better steps of the dual. */
-static xm_status_t thin_times(ap_cfn_reduction_t *self)
+static xm_status_t thin_times(ap_cfn_reduction_t *self, ap_pool_t *pool)
 {
     size_t room = (size_t)self->times + 2;
-    double *worst = calloc(room, sizeof(*worst));
-    bool *cut = calloc(room, sizeof(*cut));
-    int *number = malloc(room * sizeof(*number)); /* of the first kept time at or after */
+    double *worst = ap_pool_take_zeros(pool, room * sizeof(*worst));
+    bool *cut = ap_pool_take_zeros(pool, room * sizeof(*cut));
+    int *number =
+        ap_pool_take(pool, room * sizeof(*number)); /* of the first kept time at or after */
     int kept = 0;
 
-    if (worst == NULL || cut == NULL || number == NULL) {
-        free(worst);
-        free(cut);
-        free(number);
+    if (pool->failed) {
         return no_memory();
     }
     for (int n = 0; n < self->nodes; ++n) {
@@ -529,9 +508,6 @@ static xm_status_t thin_times(ap_cfn_reduction_t *self)
     }
     /* The capacities of the kept times have moved to the front already. */
     self->times = kept;
-    free(worst);
-    free(cut);
-    free(number);
     return XM_OK;
 }
 
@@ -539,7 +515,7 @@ static xm_status_t thin_times(ap_cfn_reduction_t *self)
  * leaves nodes with usage where they are. */
 xm_status_t ap_reduce_profile(ap_cfn_reduction_t *self)
 {
-    members_t members = {NULL, NULL, NULL};
+    members_t members = {.first = NULL};
     xm_status_t status;
 
     /* Also without a limit, where no node has segments and contraction may go on. */
@@ -552,12 +528,15 @@ xm_status_t ap_reduce_profile(ap_cfn_reduction_t *self)
     if (status == XM_OK) {
         status = gather(self, &members);
     }
-    free_members(self, &members);
     if (status == XM_OK) {
         status = check_capacity(self);
     }
     if (status == XM_OK) {
         status = drop_misfits(self);
     }
-    return status == XM_OK ? thin_times(self) : status;
+    if (status == XM_OK) {
+        status = thin_times(self, &members.pool);
+    }
+    ap_pool_close(&members.pool);
+    return status;
 }
