@@ -112,20 +112,21 @@ static void accumulate(double *change, int times)
 
 /* Appends a segment and hands its array of usages out to be filled. The segments of a node
  * ascend, because callers go through time in order. */
-static xm_status_t add_segment(ap_reduce_node_t *node, int *room, int from, int to, double **usage)
+static xm_status_t add_segment(ap_cfn_reduction_t *self, ap_reduce_node_t *node, int *room,
+                               int from, int to, double **usage)
 {
     if (node->segments == *room) {
-        int larger = *room > 0 ? 2 * *room : 1;
-        ap_reduce_segment_t *grown = realloc(node->segment, (size_t)larger * sizeof(*grown));
+        ap_reduce_segment_t *grown;
 
-        if (grown == NULL) {
-            return no_memory();
+        *room = *room > 0 ? 2 * *room : 1;
+        grown = ap_pool_take(&self->graph, (size_t)*room * sizeof(*grown));
+        if (grown != NULL && node->segments > 0) {
+            memcpy(grown, node->segment, (size_t)node->segments * sizeof(*grown));
         }
         node->segment = grown;
-        *room = larger;
     }
-    *usage = malloc((size_t)node->size * sizeof(double));
-    if (*usage == NULL) {
+    *usage = ap_pool_take(&self->graph, (size_t)node->size * sizeof(double));
+    if (self->graph.failed) {
         return no_memory();
     }
     node->segment[node->segments++] = (ap_reduce_segment_t){from, to, *usage};
@@ -145,7 +146,7 @@ static xm_status_t make_segments(ap_cfn_reduction_t *self)
         int room = 0;
 
         if (range[0] < range[1]) {
-            status = add_segment(node, &room, range[0], range[1], &usage);
+            status = add_segment(self, node, &room, range[0], range[1], &usage);
             for (int s = 0; status == XM_OK && s < node->size; ++s) {
                 usage[s] =
                     (double)self->cfn->usages[self->cfn->node_at[n] + (size_t)node->origin[s]];
@@ -153,16 +154,6 @@ static xm_status_t make_segments(ap_cfn_reduction_t *self)
         }
     }
     return status;
-}
-
-static void free_segments(ap_reduce_node_t *node)
-{
-    for (int k = 0; k < node->segments; ++k) {
-        free(node->segment[k].usage);
-    }
-    free(node->segment);
-    node->segment = NULL;
-    node->segments = 0;
 }
 
 static void reset_capacity(ap_cfn_reduction_t *self)
@@ -193,8 +184,6 @@ static void settle(ap_cfn_reduction_t *self, double *change)
             /* Equal usages cannot be influenced; their sum is in the capacity now. */
             if (most(segment.usage, node->size) > 0.0) {
                 node->segment[kept++] = segment;
-            } else {
-                free(segment.usage);
             }
         }
         node->segments = node->gone ? node->segments : kept;
@@ -220,29 +209,14 @@ static xm_status_t check_capacity(const ap_cfn_reduction_t *self)
     return XM_OK;
 }
 
-/* How many values scratch of any node needs. A node made of an edge may have more of them than a
- * problem's node has strategies. */
-static size_t most_values(const ap_cfn_reduction_t *self)
-{
-    int largest = 1;
-
-    for (int n = 0; n < self->nodes; ++n) {
-        largest = self->node[n].size > largest ? self->node[n].size : largest;
-    }
-    return (size_t)largest;
-}
-
 /* Drops values that use more at some time than is left when all else uses its minimum. Usages are
  * relative to the minimum already, and so are the capacities, so the test is a comparison. No
  * solution is lost, because no choice of the others could make room. */
 static xm_status_t drop_misfits(ap_cfn_reduction_t *self)
 {
     xm_status_t status = XM_OK;
-    bool *keep = malloc(most_values(self) * sizeof(*keep));
+    bool *keep = self->keep;
 
-    if (keep == NULL) {
-        return no_memory();
-    }
     for (int n = 0; status == XM_OK && n < self->nodes; ++n) {
         const ap_reduce_node_t *node = &self->node[n];
 
@@ -263,7 +237,6 @@ static xm_status_t drop_misfits(ap_cfn_reduction_t *self)
         }
         status = ap_reduce_shrink(self, n, keep);
     }
-    free(keep);
     return status;
 }
 
@@ -277,8 +250,8 @@ xm_status_t ap_reduce_fit(ap_cfn_reduction_t *self)
     if (!self->cfn->limited) {
         return XM_OK;
     }
-    self->range = malloc(((size_t)self->nodes + 1) * sizeof(*self->range));
-    if (self->range == NULL) {
+    self->range = ap_pool_take(&self->graph, (size_t)self->nodes * sizeof(*self->range));
+    if (self->graph.failed) {
         return no_memory();
     }
     /* Times are found once; contraction does not change them, as every original node keeps its
@@ -287,10 +260,9 @@ xm_status_t ap_reduce_fit(ap_cfn_reduction_t *self)
     if (status != XM_OK) {
         return status;
     }
-    self->capacity = malloc(((size_t)self->times + 1) * sizeof(double));
-    change = malloc(((size_t)self->times + 1) * sizeof(*change));
-    if (self->capacity == NULL || change == NULL) {
-        free(change);
+    self->capacity = ap_pool_take(&self->graph, ((size_t)self->times + 1) * sizeof(double));
+    change = ap_pool_take(&self->graph, ((size_t)self->times + 1) * sizeof(*change));
+    if (self->graph.failed) {
         return no_memory();
     }
     reset_capacity(self);
@@ -300,7 +272,6 @@ xm_status_t ap_reduce_fit(ap_cfn_reduction_t *self)
         settle(self, change);
         status = check_capacity(self);
     }
-    free(change);
     return status == XM_OK ? drop_misfits(self) : status;
 }
 
@@ -404,7 +375,7 @@ static xm_status_t sum_members(ap_cfn_reduction_t *self, int root, const members
         change[at[k].time] += base;
         change[at[k + 1].time] -= base;
         if (most(sum, node->size) > base) {
-            status = add_segment(node, &room, (int)at[k].time, (int)at[k + 1].time, &into);
+            status = add_segment(self, node, &room, (int)at[k].time, (int)at[k + 1].time, &into);
             for (int s = 0; status == XM_OK && s < node->size; ++s) {
                 into[s] = sum[s] - base;
             }
@@ -418,14 +389,14 @@ static xm_status_t sum_members(ap_cfn_reduction_t *self, int root, const members
 static xm_status_t gather(ap_cfn_reduction_t *self, members_t *members)
 {
     boundary_t *at = ap_pool_take(&members->pool, 2 * (size_t)self->nodes * sizeof(*at));
-    double *sum = ap_pool_take(&members->pool, most_values(self) * sizeof(*sum));
+    double *sum = ap_pool_take(&members->pool, (size_t)self->largest * sizeof(*sum));
     double *change =
         ap_pool_take_zeros(&members->pool, ((size_t)self->times + 1) * sizeof(*change));
     xm_status_t status = members->pool.failed ? no_memory() : XM_OK;
 
     for (int n = 0; status == XM_OK && n < self->nodes; ++n) {
         /* The segments of the first look are replaced. */
-        free_segments(&self->node[n]);
+        self->node[n].segments = 0;
         if (!self->node[n].gone) {
             status = sum_members(self, n, members, at, sum, change);
         }
@@ -500,8 +471,6 @@ static xm_status_t thin_times(ap_cfn_reduction_t *self, ap_pool_t *pool)
             segment.to = number[segment.to];
             if (segment.from < segment.to) {
                 node->segment[count++] = segment;
-            } else {
-                free(segment.usage);
             }
         }
         node->segments = node->gone ? node->segments : count;
