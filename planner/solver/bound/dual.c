@@ -40,39 +40,36 @@ static double *message_to(const ap_cfn_dual_t *self, int link, int variable)
 xm_status_t ap_cfn_dual_create(const ap_cfn_core_t *core, ap_cfn_dual_t **dual)
 {
     ap_cfn_dual_t *made = calloc(1, sizeof(*made));
-    size_t values = 0, messages = 0, variables = (size_t)core->variables + 1;
-    size_t times = (size_t)core->times + 1, links = (size_t)core->links + 1;
+    size_t values = 0, messages = 0, variables = (size_t)core->variables;
+    size_t times = (size_t)core->times + 1, links = (size_t)core->links;
+    ap_pool_t *pool;
     int largest = 1;
 
     if (made == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a bound");
     }
     made->core = core;
-    made->at = malloc(variables * sizeof(size_t));
-    if (made->at != NULL) {
-        for (int v = 0; v < core->variables; ++v) {
-            made->at[v] = values;
-            values += (size_t)core->variable[v].size;
-            messages += (size_t)core->variable[v].size * (size_t)core->variable[v].degree;
-            largest = core->variable[v].size > largest ? core->variable[v].size : largest;
-        }
+    pool = &made->pool;
+    made->at = ap_pool_take(pool, variables * sizeof(size_t));
+    for (int v = 0; v < core->variables && !pool->failed; ++v) {
+        made->at[v] = values;
+        values += (size_t)core->variable[v].size;
+        messages += (size_t)core->variable[v].size * (size_t)core->variable[v].degree;
+        largest = core->variable[v].size > largest ? core->variable[v].size : largest;
     }
-    made->priced = malloc((values + 1) * sizeof(double));
-    made->messages = calloc(messages + 1, sizeof(double));
-    made->to_a = malloc(links * sizeof(double *));
-    made->to_b = malloc(links * sizeof(double *));
-    made->choice = calloc(variables, sizeof(int));
-    made->margin = calloc(variables, sizeof(double));
-    made->price = calloc(times, sizeof(double));
-    made->best_price = calloc(times, sizeof(double));
-    made->slope = calloc(times, sizeof(double));
-    made->load = calloc(times, sizeof(double));
-    made->sums = calloc(times, sizeof(double));
-    made->scratch = malloc((size_t)largest * sizeof(double));
-    if (made->at == NULL || made->priced == NULL || made->messages == NULL || made->to_a == NULL ||
-        made->to_b == NULL || made->choice == NULL || made->margin == NULL || made->price == NULL ||
-        made->best_price == NULL || made->slope == NULL || made->load == NULL ||
-        made->sums == NULL || made->scratch == NULL) {
+    made->priced = ap_pool_take(pool, values * sizeof(double));
+    made->messages = ap_pool_take_zeros(pool, messages * sizeof(double));
+    made->to_a = ap_pool_take(pool, links * sizeof(double *));
+    made->to_b = ap_pool_take(pool, links * sizeof(double *));
+    made->choice = ap_pool_take_zeros(pool, variables * sizeof(int));
+    made->margin = ap_pool_take_zeros(pool, variables * sizeof(double));
+    made->price = ap_pool_take_zeros(pool, times * sizeof(double));
+    made->best_price = ap_pool_take_zeros(pool, times * sizeof(double));
+    made->slope = ap_pool_take_zeros(pool, times * sizeof(double));
+    made->load = ap_pool_take_zeros(pool, times * sizeof(double));
+    made->sums = ap_pool_take_zeros(pool, times * sizeof(double));
+    made->scratch = ap_pool_take(pool, (size_t)largest * sizeof(double));
+    if (pool->failed) {
         ap_cfn_dual_destroy(made);
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a bound of %d variables",
                             core->variables);
@@ -108,7 +105,8 @@ xm_status_t ap_cfn_dual_eliminate(ap_cfn_dual_t *self, double work)
         status = ap_elimination_plan(self->exact, &params);
     }
     if (status == XM_OK) {
-        self->marginal = malloc((self->exact->at[core->variables] + 1) * sizeof(double));
+        self->marginal =
+            ap_pool_take(&self->pool, self->exact->at[core->variables] * sizeof(double));
         return self->marginal != NULL
                    ? XM_OK
                    : xm_error_set(XM_ERR_NO_MEMORY, "no memory for a bound of %d variables",
@@ -505,20 +503,7 @@ void ap_cfn_dual_destroy(ap_cfn_dual_t *dual)
     if (dual == NULL) {
         return;
     }
-    free(dual->at);
-    free(dual->priced);
-    free(dual->messages);
-    free(dual->to_a);
-    free(dual->to_b);
-    free(dual->choice);
-    free(dual->margin);
-    free(dual->price);
-    free(dual->best_price);
-    free(dual->slope);
-    free(dual->load);
-    free(dual->sums);
-    free(dual->scratch);
-    free(dual->marginal);
+    ap_pool_close(&dual->pool);
     ap_elimination_destroy(dual->exact);
     free(dual);
 }

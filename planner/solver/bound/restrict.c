@@ -22,6 +22,7 @@ typedef struct restriction {
     int *number;            /* per variable: its new number, or -1 - value */
     double *capacity;       /* per time, of what is left */
     double *constant_costs; /* costs by value, with those of links to settled variables */
+    double *most;           /* per time: scratch */
     int *time;              /* per time: number of the first kept one at or after */
     int times;
 } restriction_t;
@@ -97,14 +98,12 @@ static double add_links(restriction_t *r)
 
 /* Finds the times at which the variables that are left could use too much. A capacity below 0 is
  * kept as a time even if no variable is left that uses any: it says that the node does not fit. */
-static bool find_times(restriction_t *r)
+static void find_times(restriction_t *r)
 {
     const ap_cfn_core_t *core = r->core;
-    double *most = calloc((size_t)core->times + 1, sizeof(*most)), sum = 0.0;
+    double *most = r->most, sum = 0.0;
 
-    if (most == NULL) {
-        return false;
-    }
+    memset(most, 0, ((size_t)core->times + 1) * sizeof(*most));
     for (int v = 0; v < core->variables; ++v) {
         const bool *keep = r->keep + r->from->at[v];
 
@@ -128,8 +127,6 @@ static bool find_times(restriction_t *r)
         r->times += sum > r->capacity[t];
     }
     r->time[core->times] = r->times;
-    free(most);
-    return true;
 }
 
 /* Writes the new core. The order of variables and links is that of the old one, so a pass takes
@@ -242,17 +239,19 @@ xm_status_t ap_cfn_dual_restrict(const ap_cfn_dual_t *dual, const bool *keep, ap
     const ap_cfn_core_t *from = dual->core;
     restriction_t r = {.from = dual, .core = from, .keep = keep, .number = number};
     ap_cfn_core_size_t size = {.variables = 0};
+    ap_pool_t pool = {0};
     size_t values = 0;
     double constant;
     xm_status_t status;
 
+    r.capacity = ap_pool_take(&pool, ((size_t)from->times + 1) * sizeof(double));
+    r.most = ap_pool_take(&pool, ((size_t)from->times + 1) * sizeof(double));
+    r.time = ap_pool_take(&pool, ((size_t)from->times + 1) * sizeof(int));
     for (int v = 0; v < from->variables; ++v) {
         values += (size_t)from->variable[v].size;
     }
-    r.capacity = malloc(((size_t)from->times + 1) * sizeof(double));
-    r.time = malloc(((size_t)from->times + 1) * sizeof(int));
-    r.constant_costs = malloc((values + 1) * sizeof(double));
-    if (r.capacity == NULL || r.time == NULL || r.constant_costs == NULL) {
+    r.constant_costs = ap_pool_take(&pool, values * sizeof(double));
+    if (pool.failed) {
         status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for a branch");
         goto done;
     }
@@ -264,10 +263,7 @@ xm_status_t ap_cfn_dual_restrict(const ap_cfn_dual_t *dual, const bool *keep, ap
     /* First what has only one value, then the links to it, then the times that are left over. */
     constant = settle(&r, &size);
     constant += add_links(&r);
-    if (!find_times(&r)) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for a branch");
-        goto done;
-    }
+    find_times(&r);
     status = build_core(&r, &size, constant, core);
     if (status != XM_OK) {
         goto done;
@@ -287,8 +283,6 @@ xm_status_t ap_cfn_dual_restrict(const ap_cfn_dual_t *dual, const bool *keep, ap
         }
     }
 done:
-    free(r.capacity);
-    free(r.time);
-    free(r.constant_costs);
+    ap_pool_close(&pool);
     return status;
 }

@@ -24,7 +24,6 @@
 
 #include <stdint.h>
 
-#include "planner/solver/elimination/pool.h"
 #include "planner/solver/network.h"
 
 enum { AP_ELIMINATION_SCOPE = 12 /**< variables of one table */ };

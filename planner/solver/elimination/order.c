@@ -86,8 +86,7 @@ static xm_status_t list_variables(ap_elimination_t *e, const ap_elimination_para
     e->at = ap_pool_take(&e->pool, (count + 1) * sizeof(*e->at));
     e->position = ap_pool_take(&e->pool, count * sizeof(*e->position));
     e->step = ap_pool_take(&e->pool, count * sizeof(*e->step));
-    if (e->id == NULL || e->size == NULL || e->at == NULL || e->position == NULL ||
-        e->step == NULL) {
+    if (e->pool.failed) {
         return no_memory(e);
     }
     e->at[0] = 0;
@@ -111,12 +110,11 @@ static xm_status_t make_graph(ap_elimination_t *e, graph_t *graph)
 
     graph->words = e->count / 64 + 1;
     bytes = (size_t)e->count * (size_t)graph->words * sizeof(uint64_t);
-    graph->set = ap_pool_take(&e->pool, bytes);
+    graph->set = ap_pool_take_zeros(&e->pool, bytes);
     graph->price = ap_pool_take(&e->pool, (size_t)e->count * sizeof(double));
-    if (graph->set == NULL || graph->price == NULL) {
+    if (e->pool.failed) {
         return no_memory(e);
     }
-    memset(graph->set, 0, bytes);
     for (int v = 0; v < e->count; ++v) {
         const ap_cfn_variable_t *variable = &e->core->variable[e->id[v]];
 
@@ -387,13 +385,9 @@ static xm_status_t lay_out(ap_elimination_t *e, const ap_elimination_params_t *p
                                 ? ap_pool_take(&e->pool, step->rows * sizeof(*step->outside))
                                 : NULL;
         }
-        if (k < e->steps && (step->least == NULL || step->best == NULL ||
-                             (params->marginals && step->outside == NULL))) {
-            return no_memory(e);
-        }
         largest = e->size[step->variable] > largest ? e->size[step->variable] : largest;
     }
-    if (first == NULL || next == NULL) {
+    if (e->pool.failed) {
         return no_memory(e);
     }
     list_children(e, first, next);
@@ -405,7 +399,7 @@ static xm_status_t lay_out(ap_elimination_t *e, const ap_elimination_params_t *p
     }
     e->sum = ap_pool_take(&e->pool, (size_t)largest * sizeof(*e->sum));
     e->rows = ap_pool_take(&e->pool, (size_t)most * sizeof(*e->rows));
-    return e->sum == NULL || e->rows == NULL ? no_memory(e) : XM_OK;
+    return e->pool.failed ? no_memory(e) : XM_OK;
 }
 
 xm_status_t ap_elimination_plan(ap_elimination_t *elimination,

@@ -4,10 +4,11 @@
  * replaces several chunks by one, so a pool that is used again and again soon never allocates.
  */
 
-#include "planner/solver/elimination/pool.h"
+#include "planner/solver/network/pool.h"
 
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { LINE = 64, FIRST_BYTES = 1 << 16 };
 
@@ -28,6 +29,7 @@ void *ap_pool_take(ap_pool_t *pool, size_t bytes)
     size_t needed;
 
     if (bytes > SIZE_MAX / 4) {
+        pool->failed = true;
         return NULL;
     }
     needed = whole_lines(bytes);
@@ -37,6 +39,7 @@ void *ap_pool_take(ap_pool_t *pool, size_t bytes)
         room = whole_lines(room > needed + LINE ? room : needed + LINE);
         chunk = aligned_alloc(LINE, room);
         if (chunk == NULL) {
+            pool->failed = true;
             return NULL;
         }
         *chunk = (ap_pool_chunk_t){pool->last, LINE, room};
@@ -47,8 +50,16 @@ void *ap_pool_take(ap_pool_t *pool, size_t bytes)
     return (char *)chunk + chunk->used - needed;
 }
 
+void *ap_pool_take_zeros(ap_pool_t *pool, size_t bytes)
+{
+    void *piece = ap_pool_take(pool, bytes);
+
+    return piece != NULL ? memset(piece, 0, bytes) : NULL;
+}
+
 void ap_pool_reset(ap_pool_t *pool)
 {
+    pool->failed = false;
     if (pool->last != NULL && pool->last->next != NULL) {
         size_t all = 0;
 
