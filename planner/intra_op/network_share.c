@@ -114,13 +114,18 @@ static xm_status_t fill_tensor(const ap_shard_problem_t *p, int tensor, double w
     return XM_OK;
 }
 
+/* Per micro-batch, as all costs here. */
 static ap_reduction_t reduction_of(const ap_shard_problem_t *p, const ap_shard_end_t *end, int s)
 {
     const ap_priced_op_t op =
         ap_price_op(p->params.graph, p->params.mesh, p->node[end->node].op, p->params.state_bytes);
+    ap_reduction_t made =
+        ap_reduction_of(&op, &ap_strategy_table_of(p, end->node)->strategies.items[s], end->term);
 
-    return ap_reduction_of(&op, &ap_strategy_table_of(p, end->node)->strategies.items[s],
-                           end->term);
+    if (ap_price_is_parameter_gradient(p->params.graph, op.op, end->term)) {
+        made.seconds *= ap_shard_per_iteration(p);
+    }
+    return made;
 }
 
 double ap_shard_reduction_seconds(const ap_shard_sharing_t *sharing, const ap_shard_problem_t *p,
