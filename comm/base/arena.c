@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A bump allocator. A module of 100,000 instructions makes as many small lists that all live
- * exactly as long as the module; handing them out of 64 KiB chunks saves both the bookkeeping of
+ * exactly as long as the module; handing them out of chunks saves both the bookkeeping of
  * each and a destructor that walks them. A solver's tables end together as well.
  *
  * Chunks are never moved, so pointers into them stay valid until the arena is cleared.
@@ -13,7 +13,8 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-enum { CHUNK_BYTES = 1 << 16 };
+/* Chunks double, so that a small arena stays one. */
+enum { FIRST_CHUNK_BYTES = 1 << 10, CHUNK_BYTES = 1 << 16 };
 
 struct xm_arena_chunk {
     xm_arena_chunk_t *next;
@@ -37,8 +38,11 @@ void *xm_arena_get(xm_arena_t *arena, size_t count, size_t size)
     bytes = (count * size + unit - 1) / unit * unit;
     bytes = bytes == 0 ? unit : bytes;
     if (chunk == NULL || chunk->size - chunk->used < bytes) {
-        size_t room = bytes > CHUNK_BYTES ? bytes : CHUNK_BYTES;
+        size_t room = chunk == NULL                    ? FIRST_CHUNK_BYTES
+                      : chunk->size >= CHUNK_BYTES / 2 ? CHUNK_BYTES
+                                                       : 2 * chunk->size;
 
+        room = bytes > room ? bytes : room;
         chunk = calloc(1, sizeof(*chunk) + room);
         if (chunk == NULL) {
             arena->failed = true;

@@ -262,8 +262,8 @@ static xm_status_t build_constant(hlo_build_t *b, const hlo_instruction_t *of, h
         return hlo_no_memory();
     }
     if (!of->type->tuple && of->type->shape.rank == 0 && of->literal.length < 24) {
-        (*result)->known =
-            hlo_integer(&cursor, &(*result)->number) == XM_OK && hlo_peek(&cursor) == '\0';
+        (*result)->number = hlo_integer(&cursor);
+        (*result)->known = cursor.status == XM_OK && hlo_peek(&cursor) == '\0';
     }
     return XM_OK;
 }

@@ -45,8 +45,11 @@ static bool literal_of(const hlo_build_t *b, const hlo_instruction_t *of, int64_
 {
     hlo_cursor_t cursor = hlo_cursor_of(&b->module->text, of->literal);
 
-    return hlo_slice_is(of->opcode, "constant") && of->literal.length < 24 &&
-           hlo_integer(&cursor, number) == XM_OK;
+    if (!hlo_slice_is(of->opcode, "constant") || of->literal.length >= 24) {
+        return false;
+    }
+    *number = hlo_integer(&cursor);
+    return cursor.status == XM_OK;
 }
 
 /* The value of an instruction of the condition: a constant, or an element of the state that the

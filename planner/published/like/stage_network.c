@@ -30,31 +30,12 @@ struct ap_stage_network {
     int layers;
     int *first_node; /* per layer: variable of its first node */
     ap_choice_network_t *choices;
-    void **blocks;
-    size_t block_count, block_capacity;
+    xm_arena_t arena;
 };
 
 static xm_status_t no_memory(void)
 {
     return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the choices of a stage");
-}
-
-/* Zeroed memory that lives as long as the network, or NULL. There are many small arrays of one
- * lifetime, so they are freed together. */
-static void *allocate(ap_stage_network_t *n, size_t count, size_t size)
-{
-    if (n->block_count == n->block_capacity) {
-        size_t wanted = n->block_capacity == 0 ? 64 : 2 * n->block_capacity;
-        void **grown = realloc(n->blocks, wanted * sizeof(*grown));
-
-        if (grown == NULL) {
-            return NULL;
-        }
-        n->blocks = grown;
-        n->block_capacity = wanted;
-    }
-    n->blocks[n->block_count] = calloc(count + 1, size);
-    return n->blocks[n->block_count] == NULL ? NULL : n->blocks[n->block_count++];
 }
 
 /* Bytes that a search sees: state and kept activations. Buffers are left out, since they do not add
@@ -106,12 +87,12 @@ static xm_status_t list_values(ap_stage_network_t *n, layer_tables_t *tables, in
 {
     const ap_layer_node_t *node = &tables->problem->node[index];
     size_t count = (size_t)node->strategies.count;
-    double *all_seconds = allocate(n, count, sizeof(double));
-    double *all_bytes = allocate(n, count, sizeof(double));
-    double *seconds = allocate(n, count, sizeof(double));
-    double *bytes = allocate(n, count, sizeof(double));
-    uint8_t *part = allocate(n, count, AP_CHOICE_LEVELS);
-    int *strategy = allocate(n, count, sizeof(int)), domain = 0;
+    double *all_seconds = xm_arena_get(&n->arena, count, sizeof(double));
+    double *all_bytes = xm_arena_get(&n->arena, count, sizeof(double));
+    double *seconds = xm_arena_get(&n->arena, count, sizeof(double));
+    double *bytes = xm_arena_get(&n->arena, count, sizeof(double));
+    uint8_t *part = xm_arena_get(&n->arena, count, AP_CHOICE_LEVELS);
+    int *strategy = xm_arena_get(&n->arena, count, sizeof(int)), domain = 0;
 
     if (all_seconds == NULL || all_bytes == NULL || seconds == NULL || bytes == NULL ||
         part == NULL || strategy == NULL) {
@@ -145,9 +126,9 @@ static xm_status_t list_values(ap_stage_network_t *n, layer_tables_t *tables, in
 static xm_status_t list_specs(ap_stage_network_t *n, const ap_spec_t *specs, int count,
                               const ap_parts_t *parts, ap_choice_variable_t *variable)
 {
-    double *seconds = allocate(n, (size_t)count, sizeof(double));
-    double *bytes = allocate(n, (size_t)count, sizeof(double));
-    uint8_t *part = allocate(n, (size_t)count, AP_CHOICE_LEVELS);
+    double *seconds = xm_arena_get(&n->arena, (size_t)count, sizeof(double));
+    double *bytes = xm_arena_get(&n->arena, (size_t)count, sizeof(double));
+    uint8_t *part = xm_arena_get(&n->arena, (size_t)count, AP_CHOICE_LEVELS);
 
     if (seconds == NULL || bytes == NULL || part == NULL) {
         return no_memory();
@@ -178,7 +159,7 @@ static xm_status_t spread_edge(ap_stage_network_t *n, layer_tables_t *tables, in
     const ap_layer_edge_t *edge = &tables->problem->edge[e];
     int rows = end_domain(tables, edge->from, edge->from_count);
     int columns = end_domain(tables, edge->to, edge->to_count);
-    double *table = allocate(n, (size_t)rows * (size_t)columns, sizeof(double));
+    double *table = xm_arena_get(&n->arena, (size_t)rows * (size_t)columns, sizeof(double));
 
     if (table == NULL) {
         return no_memory();
@@ -210,9 +191,10 @@ static xm_status_t make_tables(ap_stage_network_t *n, int layer)
         return status;
     }
     tables->problem = problem;
-    tables->nodes = allocate(n, (size_t)problem->nodes, sizeof(*tables->nodes));
-    tables->strategy = allocate(n, (size_t)problem->nodes, sizeof(*tables->strategy));
-    tables->edge_table = allocate(n, (size_t)problem->edges, sizeof(*tables->edge_table));
+    tables->nodes = xm_arena_get(&n->arena, (size_t)problem->nodes, sizeof(*tables->nodes));
+    tables->strategy = xm_arena_get(&n->arena, (size_t)problem->nodes, sizeof(*tables->strategy));
+    tables->edge_table =
+        xm_arena_get(&n->arena, (size_t)problem->edges, sizeof(*tables->edge_table));
     if (tables->nodes == NULL || tables->strategy == NULL || tables->edge_table == NULL) {
         return no_memory();
     }
@@ -240,7 +222,7 @@ static xm_status_t connect(ap_stage_network_t *n)
     ap_choice_variable_t *variables;
     ap_choice_edge_t *edges;
 
-    n->first_node = allocate(n, (size_t)n->layers, sizeof(int));
+    n->first_node = xm_arena_get(&n->arena, (size_t)n->layers, sizeof(int));
     if (n->first_node == NULL) {
         return no_memory();
     }
@@ -249,8 +231,8 @@ static xm_status_t connect(ap_stage_network_t *n)
         variable_count += (size_t)tables_of(n, i)->problem->nodes;
         edge_count += (size_t)tables_of(n, i)->problem->edges;
     }
-    variables = allocate(n, variable_count, sizeof(*variables));
-    edges = allocate(n, edge_count, sizeof(*edges));
+    variables = xm_arena_get(&n->arena, variable_count, sizeof(*variables));
+    edges = xm_arena_get(&n->arena, edge_count, sizeof(*edges));
     if (variables == NULL || edges == NULL) {
         return no_memory();
     }
@@ -289,7 +271,8 @@ xm_status_t ap_stage_network_create(ap_stage_context_t *context, const ap_stage_
     n->query = *query;
     n->layers = query->last - query->first + 1;
     n->weights = ap_stage_weights(context);
-    n->distinct = allocate(n, (size_t)ap_stage_layer_kinds(context), sizeof(*n->distinct));
+    n->distinct =
+        xm_arena_get(&n->arena, (size_t)ap_stage_layer_kinds(context), sizeof(*n->distinct));
     status = n->distinct == NULL ? no_memory() : XM_OK;
     for (int layer = query->first; layer <= query->last && status == XM_OK; ++layer) {
         status = make_tables(n, layer);
@@ -442,9 +425,6 @@ void ap_stage_network_destroy(ap_stage_network_t *network)
         return;
     }
     ap_choice_network_destroy(network->choices);
-    for (size_t i = 0; i < network->block_count; ++i) {
-        free(network->blocks[i]);
-    }
-    free(network->blocks);
+    xm_arena_clear(&network->arena);
     free(network);
 }
