@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "comm/base.h"
+#include "planner/explain/explain_private.h"
 #include "planner/search.h"
 #include "planner/plan.h"
 #include "planner/stage.h"
@@ -139,22 +140,6 @@ static xm_status_t check_submesh(const verification_t *v, const ap_plan_stage_t 
     return XM_OK;
 }
 
-/* The specs of the terms first … first + count - 1, as a plan writes them: "S0RR,RS1". */
-static void list_terms(const ap_sharding_rule_t *rule, const ap_strategy_t *strategy, int first,
-                       int count, char *text)
-{
-    size_t length = 0;
-
-    text[0] = '\0';
-    for (int t = first; t < first + count; ++t) {
-        char spec[AP_SPEC_TEXT];
-
-        (void)ap_spec_format(strategy->spec[t], rule->rank[t], spec, sizeof(spec));
-        length +=
-            (size_t)snprintf(text + length, TERM_LIST - length, "%s%s", t > first ? "," : "", spec);
-    }
-}
-
 /* Specs are compared as texts, because that is what the plan has. At least one strategy must fit,
  * or the operator cannot run that way. */
 static xm_status_t fit_node(const ap_layer_node_t *node, const ap_op_t *op,
@@ -174,8 +159,9 @@ static xm_status_t fit_node(const ap_layer_node_t *node, const ap_op_t *op,
     for (int s = 0; s < node->strategies.count; ++s) {
         const ap_strategy_t *strategy = &node->strategies.items[s];
 
-        list_terms(&op->rule, strategy, 0, op->operand_count, operands);
-        list_terms(&op->rule, strategy, op->operand_count, op->result_count, results);
+        ap_spec_list(strategy->spec, op->rule.rank, op->operand_count, operands, sizeof(operands));
+        ap_spec_list(strategy->spec + op->operand_count, op->rule.rank + op->operand_count,
+                     op->result_count, results, sizeof(results));
         fit->strategy[s] =
             strcmp(operands, planned->operands) == 0 && strcmp(results, planned->results) == 0;
         fit->count += fit->strategy[s];
@@ -305,12 +291,6 @@ static xm_status_t too_good(const char *place, const char *what, double says, do
                         says, least);
 }
 
-static xm_status_t read_side(const ap_plan_boundary_t *boundary, const ap_plan_side_t *side,
-                             ap_spec_t *spec)
-{
-    return ap_spec_parse(side->spec, boundary->rank, 2, spec);
-}
-
 /* The class of devices that a stage stands on; scattered hosts count as the slowest there is, for
  * whom the bound is not exact. A stage whose run of hosts would end beyond the cluster is one of
  * them. */
@@ -331,27 +311,11 @@ static int class_of(const verification_t *v, const ap_plan_stage_t *stage)
 static xm_status_t sum_layers(const verification_t *v, const ap_plan_stage_t *stage, int index,
                               least_t *sum)
 {
-    ap_stage_query_t query = AP_STAGE_QUERY_INIT;
-    ap_spec_t in = 0, out = 0;
-    bool has_in = index > 0, has_out = index + 1 < ap_plan_stages(v->plan);
     ap_stage_context_t *context =
         v->context[class_of(v, stage) + (stage->recompute ? v->setup.classes->count : 0)];
-    xm_status_t status = XM_OK;
+    ap_stage_query_t query;
+    xm_status_t status = ap_plan_stage_query(v->plan, index, &query);
 
-    query.hosts = stage->hosts;
-    query.devices = stage->devices_per_host;
-    query.shape[0] = stage->shape[0];
-    query.shape[1] = stage->shape[1];
-    if (has_in) {
-        const ap_plan_boundary_t *boundary = ap_plan_boundary(v->plan, index - 1);
-
-        status = read_side(boundary, &boundary->dst, &in);
-    }
-    if (status == XM_OK && has_out) {
-        const ap_plan_boundary_t *boundary = ap_plan_boundary(v->plan, index);
-
-        status = read_side(boundary, &boundary->src, &out);
-    }
     for (int g = 0; g < stage->layer_count && status == XM_OK; ++g) {
         const ap_plan_layers_t *group = &stage->layers[g];
 
@@ -364,8 +328,10 @@ static xm_status_t sum_layers(const verification_t *v, const ap_plan_stage_t *st
             status = ap_stage_layer_problem(context, &query, layer, &problem);
             if (status == XM_OK) {
                 status = least_of_layer(
-                    v, problem, group, has_in && layer == stage->first_layer ? &in : NULL,
-                    has_out && layer == stage->last_layer ? &out : NULL, place, sum);
+                    v, problem, group,
+                    query.fix_input && layer == stage->first_layer ? &query.input : NULL,
+                    query.fix_output && layer == stage->last_layer ? &query.output : NULL, place,
+                    sum);
             }
         }
     }
@@ -411,51 +377,36 @@ static xm_status_t check_stage(verification_t *v, int index)
     return XM_OK;
 }
 
-/* The first device of a mesh whose ranks follow each other; -1 when they do not. */
-static int first_of_run(const ap_plan_side_t *side)
+/* Whether the ranks of a mesh follow each other. */
+static bool is_run(const ap_plan_side_t *side)
 {
-    for (int d = 1; d < side->device_count; ++d) {
-        if (side->devices[d] != side->devices[0] + d) {
-            return -1;
-        }
+    int d = 1;
+
+    while (d < side->device_count && side->devices[d] == side->devices[0] + d) {
+        ++d;
     }
-    return side->devices[0];
+    return d >= side->device_count;
 }
 
+/* Of scattered ranks the bound of the stages is all that is known. */
 static xm_status_t check_boundary_cost(const verification_t *v, const ap_plan_boundary_t *boundary,
                                        const char *place)
 {
-    ap_cross_mesh_tensor_t *tensors = calloc((size_t)boundary->more_count + 1, sizeof(*tensors));
-    ap_cross_mesh_transfer_t transfer = {
-        .src = {first_of_run(&boundary->src), {boundary->src.shape[0], boundary->src.shape[1]}},
-        .dst = {first_of_run(&boundary->dst), {boundary->dst.shape[0], boundary->dst.shape[1]}},
-        .tensors = tensors,
-        .count = boundary->more_count + 1};
+    ap_cross_mesh_transfer_t transfer;
     ap_cross_mesh_cost_t cost;
-    xm_status_t status = XM_OK;
+    xm_status_t status;
 
-    if (tensors == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d tensors", transfer.count);
+    if (!is_run(&boundary->src) || !is_run(&boundary->dst)) {
+        return XM_OK;
     }
-    for (int i = 0; i < transfer.count && status == XM_OK; ++i) {
-        const ap_plan_tensor_t tensor = ap_plan_boundary_tensor(boundary, i);
-
-        tensors[i].shape.rank = tensor.rank;
-        memcpy(tensors[i].shape.dims, tensor.shape, sizeof(tensor.shape));
-        tensors[i].element_size = (int)tensor.element_size;
-        status = ap_spec_parse(tensor.src, tensor.rank, 2, &tensors[i].src);
-        if (status == XM_OK) {
-            status = ap_spec_parse(tensor.dst, tensor.rank, 2, &tensors[i].dst);
-        }
-    }
-    /* Of scattered ranks the bound of the stages is all that is known. */
-    if (status == XM_OK && transfer.src.first_device >= 0 && transfer.dst.first_device >= 0) {
+    status = ap_plan_transfer_open(boundary, &boundary->src, &boundary->dst, &transfer);
+    if (status == XM_OK) {
         status = ap_cross_mesh_cost(v->setup.cross_mesh, &transfer, &cost);
-        if (status == XM_OK && boundary->forward < cost.bound * (1 - slack)) {
-            status = too_good(place, "forward_s", boundary->forward, cost.bound);
-        }
     }
-    free(tensors);
+    if (status == XM_OK && boundary->forward < cost.bound * (1 - slack)) {
+        status = too_good(place, "forward_s", boundary->forward, cost.bound);
+    }
+    ap_plan_transfer_close(&transfer);
     return status;
 }
 
