@@ -93,7 +93,7 @@ grep -A1 "^stage 0: recomputation" "$work/out" | grep -q "chosen      on" ||
 bad "another's stages when none may" "recomputation is in stages 0-2 in the plan" $mixed --recompute off \
     --memory-limit 16GiB --planner "cat $work/plan.json"
 # shellcheck disable=SC2086
-bad "no command" "$work/none: not found" $same --planner "$work/none"
+bad "no command" "$work/none: " $same --planner "$work/none"
 # shellcheck disable=SC2086
 bad "no JSON" "planner echo {: its plan: line 2, column" $same --planner "echo {"
 python3 - "$work/through" "$work/too-good.json" <<'END' || fail "the plan is no JSON"

@@ -181,7 +181,7 @@ static const struct {
      "planner cat: its plan: this is not a plan: format is 'autopar-req"},
     {NULL, "exec cat /dev/stdin", XM_ERR_PARSE, "its plan: this is not a plan"},
     {NULL, "kill -9 $$", XM_ERR_INTERNAL, "planner kill -9 $$: it died of signal 9 (Killed)"},
-    {NULL, "/nonexistent/planner", XM_ERR_INTERNAL, "/nonexistent/planner: not found"},
+    {NULL, "/nonexistent/planner", XM_ERR_INTERNAL, "/nonexistent/planner: "},
     {NULL, "", XM_ERR_PARSE, "planner : it wrote no plan"},
 };
 

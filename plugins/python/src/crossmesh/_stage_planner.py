@@ -40,81 +40,27 @@ class Options:
     time_limit: float = 0.0
 
 
-class _Planning:
-    """The handles of one search."""
+def _layering(layers: int | str | None) -> Layering:
+    how = Layering(one_tensor=True)  # what torch's stages hand on
+    if isinstance(layers, str):
+        how.pattern = layers.encode()
+    else:
+        how.layers = layers or 0
+    return how
 
-    def __init__(self, stack: contextlib.ExitStack, options: Options) -> None:
-        self._stack, self._options = stack, options
-        self.graph = self.profile = c_void_p()
-        self.name = b""
-        self.hosts = self.devices_per_host = 0
 
-    def _made(self, destroy: str, call: Any, *arguments: Any) -> c_void_p:
-        handle = c_void_p()
-        call(*arguments, handle)
-        self._stack.callback(getattr(lib, destroy), handle)
-        return handle
-
-    def read_cluster(self, cluster: Cluster) -> None:
-        asked, free = self._options, "ap_profile_destroy"
-        if isinstance(cluster, Mapping):
-            text = json.dumps(dict(cluster)).encode()
-            self.profile = self._made(free, lib.ap_profile_from_text, text, len(text), b"cluster")
-        else:
-            self.profile = self._made(free, lib.ap_profile_load, os.fsencode(cluster))
-        self.hosts = asked.hosts or lib.ap_profile_hosts(self.profile)
-        self.devices_per_host = asked.devices_per_host or lib.ap_profile_devices_per_host(self.profile)
-        if asked.hosts or asked.devices_per_host:
-            self.profile = self._made(
-                free, lib.ap_profile_resize, self.profile, self.hosts, self.devices_per_host
-            )
-
-    def read_graph(self, document: Mapping[str, Any]) -> Any:
-        """The graph in layers, which is what comes back."""
-        text, self.name = json.dumps(document).encode(), str(document["name"]).encode()
-        forward = self._made("ap_graph_destroy", lib.ap_json_from_text, text, len(text), b"the model")
-        how = Layering()
-        how.one_tensor = True  # what torch's stages hand on
-        if isinstance(self._options.layers, str):
-            how.pattern = self._options.layers.encode()
-        else:
-            how.layers = self._options.layers or 0
-        self.graph = self._made("ap_graph_destroy", lib.ap_graph_make_layers, forward, how)
-        return json.loads(text_of(lib.ap_json_text(self.graph)))
-
-    def stage_mesh(self) -> tuple[int, int] | None:
-        """The mesh of every stage, where it is given."""
-        asked = self._options
-        if asked.data_parallel is None and asked.tensor_parallel is None:
-            return None
-        return asked.data_parallel or 1, asked.tensor_parallel or 1
-
-    def search(self, space: Space, stages: int | None) -> Any:
-        asked, plan = self._options, c_void_p()
-        counts = asked.micro_batches or ()
-        params = PlannerParams(
-            model=self.name,
-            graph=self.graph,
-            profile=self.profile,
-            global_batch=asked.global_batch,
-            micro_batches=(c_int64 * len(counts))(*counts) if counts else None,
-            micro_batch_count=len(counts),
-            min_stages=stages or 0,
-            max_stages=stages or 0,
-            memory_limit=asked.memory_limit or 0.0,
-            memory_reserve=(
-                _abi.AP_MEMORY_RESERVE_DEFAULT if asked.memory_reserve is None else asked.memory_reserve
-            ),
-            recompute=_abi.AP_RECOMPUTE_OFF,
-            schedule=asked.schedule.encode(),
-            space=ctypes.pointer(space),
-            time_limit=asked.time_limit,
+def _mesh(asked: Options, devices: int) -> tuple[tuple[int, int] | None, int]:
+    """The mesh of every stage, where it is given, and how many there are; 0: to be found."""
+    if asked.data_parallel is None and asked.tensor_parallel is None:
+        return None, asked.stages or 0
+    mesh = asked.data_parallel or 1, asked.tensor_parallel or 1
+    size = mesh[0] * mesh[1]
+    stages = asked.stages or devices // size
+    if stages * size != devices:
+        raise InputError(
+            f"{stages} stages of {mesh[0]} x {mesh[1]} devices are {stages * size} devices, and the cluster has {devices}"
         )
-        lib.ap_planner_plan(params, plan, None)
-        try:
-            return json.loads(text_of(lib.ap_plan_text(plan)))
-        finally:
-            lib.ap_plan_destroy(plan)
+    return mesh, stages
 
 
 def _space(mesh: tuple[int, int] | None) -> Space:
@@ -130,18 +76,45 @@ def _space(mesh: tuple[int, int] | None) -> Space:
     )  # fmt: skip
 
 
-def plan_stages(document: Mapping[str, Any], cluster: Cluster, options: Options) -> tuple[Any, Any]:
+def plan_stages(document: Mapping[str, Any], cluster: Cluster, asked: Options) -> tuple[Any, Any]:
     """The graph in layers (docs/graph.md) and the plan for it (docs/plan.md)."""
     with contextlib.ExitStack() as stack:
-        planning = _Planning(stack, options)
-        planning.read_cluster(cluster)
-        layered, mesh, stages = planning.read_graph(document), planning.stage_mesh(), options.stages
-        if mesh is not None:
-            size, devices = mesh[0] * mesh[1], planning.hosts * planning.devices_per_host
-            stages = stages or devices // size
-            if stages * size != devices:
-                raise InputError(
-                    f"{stages} stages of {mesh[0]} x {mesh[1]} devices are {stages * size} devices, and the cluster has "
-                    f"{devices}"
-                )
-        return layered, planning.search(_space(mesh), stages)
+
+        def made(kind: str, call: Any, *arguments: Any) -> c_void_p:
+            handle = c_void_p()
+            call(*arguments, handle)
+            stack.callback(getattr(lib, f"ap_{kind}_destroy"), handle)
+            return handle
+
+        if isinstance(cluster, Mapping):
+            text = json.dumps(dict(cluster)).encode()
+            profile = made("profile", lib.ap_profile_from_text, text, len(text), b"cluster")
+        else:
+            profile = made("profile", lib.ap_profile_load, os.fsencode(cluster))
+        hosts = asked.hosts or lib.ap_profile_hosts(profile)
+        each = asked.devices_per_host or lib.ap_profile_devices_per_host(profile)
+        if asked.hosts or asked.devices_per_host:
+            profile = made("profile", lib.ap_profile_resize, profile, hosts, each)
+        text = json.dumps(document).encode()
+        forward = made("graph", lib.ap_json_from_text, text, len(text), b"the model")
+        graph = made("graph", lib.ap_graph_make_layers, forward, _layering(asked.layers))
+        mesh, stages = _mesh(asked, hosts * each)
+        counts, reserve = asked.micro_batches or (), asked.memory_reserve
+        params = PlannerParams(
+            model=str(document["name"]).encode(),
+            graph=graph,
+            profile=profile,
+            global_batch=asked.global_batch,
+            micro_batches=(c_int64 * len(counts))(*counts) if counts else None,
+            micro_batch_count=len(counts),
+            min_stages=stages,
+            max_stages=stages,
+            memory_limit=asked.memory_limit or 0.0,
+            memory_reserve=_abi.AP_MEMORY_RESERVE_DEFAULT if reserve is None else reserve,
+            recompute=_abi.AP_RECOMPUTE_OFF,
+            schedule=asked.schedule.encode(),
+            space=ctypes.pointer(_space(mesh)),
+            time_limit=asked.time_limit,
+        )
+        plan = made("plan", lambda params, plan: lib.ap_planner_plan(params, plan, None), params)
+        return json.loads(text_of(lib.ap_json_text(graph))), json.loads(text_of(lib.ap_plan_text(plan)))
