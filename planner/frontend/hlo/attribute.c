@@ -81,8 +81,8 @@ static void read_list(hlo_cursor_t *cursor, int64_t limit, const char *key, hlo_
     }
 }
 
-static xm_status_t attribute_list(const hlo_module_t *module, const hlo_instruction_t *of,
-                                  const char *key, int64_t limit, hlo_list_t *list)
+xm_status_t hlo_attribute_dims(const hlo_module_t *module, const hlo_instruction_t *of,
+                               const char *key, int limit, hlo_list_t *list)
 {
     hlo_slice_t value = hlo_attribute(of, key);
     hlo_cursor_t cursor = hlo_cursor_of(&module->text, value);
@@ -92,18 +92,6 @@ static xm_status_t attribute_list(const hlo_module_t *module, const hlo_instruct
         read_list(&cursor, limit, key, list);
     }
     return cursor.status;
-}
-
-xm_status_t hlo_attribute_dims(const hlo_module_t *module, const hlo_instruction_t *of,
-                               const char *key, int limit, hlo_list_t *list)
-{
-    return attribute_list(module, of, key, limit, list);
-}
-
-xm_status_t hlo_attribute_list(const hlo_module_t *module, const hlo_instruction_t *of,
-                               const char *key, hlo_list_t *list)
-{
-    return attribute_list(module, of, key, -1, list);
 }
 
 xm_status_t hlo_attribute_number(const hlo_module_t *module, const hlo_instruction_t *of,

@@ -55,28 +55,42 @@ static int compare_colours(const void *a, const void *b)
     return (left->node > right->node) - (left->node < right->node);
 }
 
-static xm_status_t join_colours(const ap_placement_problem_t *problem, int *parent)
+int *ap_placement_by_colour(const ap_placement_problem_t *problem, xm_arena_t *arena)
 {
-    int count = problem->node_count;
-    coloured_t *nodes = malloc((size_t)count * sizeof(*nodes));
+    size_t count = (size_t)problem->node_count;
+    coloured_t *nodes = xm_arena_get(arena, count, sizeof(*nodes));
+    int *order = xm_arena_get(arena, count, sizeof(*order));
 
-    if (nodes == NULL) {
-        return no_memory(count);
+    if (nodes == NULL || order == NULL) {
+        return NULL;
     }
-    for (int i = 0; i < count; ++i) {
-        nodes[i] = (coloured_t){problem->nodes[i].colour, i};
+    for (size_t i = 0; i < count; ++i) {
+        nodes[i] = (coloured_t){problem->nodes[i].colour, (int)i};
     }
-    qsort(nodes, (size_t)count, sizeof(*nodes), compare_colours);
-    for (int i = 1; i < count; ++i) {
-        if (nodes[i].colour == nodes[i - 1].colour) {
-            join(parent, nodes[i].node, nodes[i - 1].node);
+    qsort(nodes, count, sizeof(*nodes), compare_colours);
+    for (size_t i = 0; i < count; ++i) {
+        order[i] = nodes[i].node;
+    }
+    return order;
+}
+
+static xm_status_t join_colours(const ap_placement_problem_t *problem, int *parent,
+                                xm_arena_t *arena)
+{
+    const int *order = ap_placement_by_colour(problem, arena);
+
+    if (order == NULL) {
+        return no_memory(problem->node_count);
+    }
+    for (int i = 1; i < problem->node_count; ++i) {
+        if (problem->nodes[order[i]].colour == problem->nodes[order[i - 1]].colour) {
+            join(parent, order[i], order[i - 1]);
         }
     }
-    free(nodes);
     return XM_OK;
 }
 
-static int compare_edges(const void *a, const void *b)
+int ap_precedence_compare(const void *a, const void *b)
 {
     const ap_precedence_t *left = a, *right = b;
 
@@ -107,9 +121,9 @@ static int forward_edges(const ap_placement_problem_t *problem, int *parent, con
             edges[count++] = (ap_precedence_t){after, before};
         }
     }
-    qsort(edges, (size_t)count, sizeof(*edges), compare_edges);
+    qsort(edges, (size_t)count, sizeof(*edges), ap_precedence_compare);
     for (int i = 0; i < count; ++i) {
-        if (kept == 0 || compare_edges(&edges[kept - 1], &edges[i]) != 0) {
+        if (kept == 0 || ap_precedence_compare(&edges[kept - 1], &edges[i]) != 0) {
             edges[kept++] = edges[i];
         }
     }
@@ -231,10 +245,11 @@ static int only_neighbour(const ap_placement_problem_t *problem, int *parent, in
 
 /* A group without time of its own that touches one other group only is best placed with it. Joining
  * may leave another such group, so it is repeated until nothing joins. */
-static xm_status_t absorb_free(const ap_placement_problem_t *problem, int *parent)
+static xm_status_t absorb_free(const ap_placement_problem_t *problem, int *parent,
+                               xm_arena_t *arena)
 {
     int count = problem->node_count;
-    double *time = malloc((size_t)count * sizeof(*time));
+    double *time = xm_arena_get(arena, (size_t)count, sizeof(*time));
     bool again = true;
 
     if (time == NULL) {
@@ -257,7 +272,6 @@ static xm_status_t absorb_free(const ap_placement_problem_t *problem, int *paren
             }
         }
     }
-    free(time);
     return XM_OK;
 }
 
@@ -303,13 +317,14 @@ static xm_status_t list_sources(const ap_placement_problem_t *problem,
         edges[i] =
             (ap_precedence_t){problem->edges[i].before, groups->group_of[problem->edges[i].after]};
     }
-    qsort(edges, (size_t)count, sizeof(*edges), compare_edges);
+    qsort(edges, (size_t)count, sizeof(*edges), ap_precedence_compare);
     for (int i = 0; i < count; ++i) {
         int node = edges[i].before, group = groups->group_of[node];
         ap_group_source_t *last =
             groups->source_count > 0 ? &groups->sources[groups->source_count - 1] : NULL;
 
-        if (edges[i].after == group || (i > 0 && compare_edges(&edges[i - 1], &edges[i]) == 0)) {
+        if (edges[i].after == group ||
+            (i > 0 && ap_precedence_compare(&edges[i - 1], &edges[i]) == 0)) {
             continue;
         }
         if (last == NULL || last->node != node) {
@@ -367,7 +382,7 @@ static xm_status_t index_sources(ap_placement_groups_t *groups)
 static xm_status_t find_groups(const ap_placement_problem_t *problem, bool absorb, int *parent,
                                bool *forward, ap_placement_groups_t *groups)
 {
-    xm_status_t status = join_colours(problem, parent);
+    xm_status_t status = join_colours(problem, parent, &groups->arena);
 
     if (status != XM_OK) {
         return status;
@@ -381,7 +396,7 @@ static xm_status_t find_groups(const ap_placement_problem_t *problem, bool absor
     status = join_cycles(parent, problem->node_count, groups->order, groups->order_count,
                          &groups->arena);
     if (status == XM_OK && absorb) {
-        status = absorb_free(problem, parent);
+        status = absorb_free(problem, parent, &groups->arena);
     }
     if (status == XM_OK) {
         status = number_groups(problem, parent, groups);
