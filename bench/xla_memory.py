@@ -15,7 +15,7 @@ from xla_collectives import ITEM_BYTES, Unreadable
 MOVES = ("copy", "bitcast", "transpose", "reshape")
 # The order that all backends know. By default this one orders breadth-first, for its threads.
 FLAGS = ("--xla_cpu_scheduler_type=CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED "
-         "--xla_disable_hlo_passes=cpu-all-reduce-combiner")
+         "--xla_disable_hlo_passes=cpu-all-reduce-combiner,dot-library-rewriter")
 
 Instruction = collections.namedtuple("Instruction", "name type opcode operands line")
 Allocation = collections.namedtuple("Allocation", "bytes parameter values")
@@ -127,8 +127,8 @@ def layout(kind):
 
 
 def same_values(found):
-    """Value -> the earlier one that it repeats: in another layout, because it will be overwritten
-    (an argument that is donated), or as the sum over devices of what nobody else reads."""
+    """Value -> the earlier one that it is but for its layout, or that is kept from being overwritten
+    (an argument that is donated), or that it is the sum of over devices."""
     same = {}
     for body in found.values():
         first = {}
@@ -143,6 +143,8 @@ def same_values(found):
 
         # What a loop or the caller takes must be a buffer of its own.
         taken = {o for made in body.values() if made.opcode == "tuple" for o in made.operands}
+        convolved = {o for made in body.values() if made.opcode == "convolution"
+                     for o in made.operands}
         for name, made in body.items():
             if name in taken:
                 continue
@@ -161,10 +163,10 @@ def same_values(found):
                                           made.line.split("(", 1)[1].split(")")[0]))])
                 if isinstance(key, str):
                     same[name + "{}"] = key
-                elif (key, type_bytes(made.type)) in first:
-                    same[name + "{}"] = first[key, type_bytes(made.type)]
+                elif name not in convolved or key not in first:
+                    first.setdefault(key, name + "{}")
                 else:
-                    first[key, type_bytes(made.type)] = name + "{}"
+                    same[name + "{}"] = first[key]
     return same
 
 

@@ -203,8 +203,8 @@ static bool takes_over(const ap_op_t *op, int tensor)
            (op->operands[0] == tensor && op->touched[op->operand_count] > AP_TOUCHES_ALL);
 }
 
-/* A reader whose result has no buffer reads when that would be read. Returns its last reading in the
- * part that it stands in; what the result is needed for behind a gap counts for the operand. */
+/* A reader whose result has no buffer reads when that would be read. Returns its last reading in
+ * the part that it stands in; what the result is needed for behind a gap counts for the operand. */
 static int read_through(const maker_t *m, int result, int user, ap_shard_live_range_t *live_range,
                         int *last, bool *wanted_again)
 {

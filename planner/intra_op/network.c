@@ -12,7 +12,6 @@
 
 #include "planner/intra_op/network.h"
 
-#include <stdio.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -404,14 +403,13 @@ bool ap_shard_same_segment(const ap_shard_network_t *n, const ap_shard_wire_t *w
 }
 
 /* A parameter, or a large tensor, that is read in another spec needs memory for a copy while its
- * reader runs. Smaller ones are not counted: see copied_part. */
+ * reader runs. Under a limit smaller ones are not counted: see copied_part. */
 bool ap_shard_has_copies(const ap_shard_network_t *n, const ap_shard_wire_t *wire)
 {
     const ap_graph_t *graph = n->problem->params.graph;
 
-    return !wire->alias &&
-           (ap_graph_tensor(graph, wire->tensor)->kind == AP_TENSOR_PARAMETER ||
-            ap_graph_tensor_bytes(graph, wire->tensor) >= n->copied_bytes);
+    return !wire->alias && (ap_graph_tensor(graph, wire->tensor)->kind == AP_TENSOR_PARAMETER ||
+                            ap_graph_tensor_bytes(graph, wire->tensor) >= n->copied_bytes);
 }
 
 /* Builds the network. Without a limit there is no point in computing anything again, so no operator
@@ -500,35 +498,18 @@ void ap_shard_network_memory(const ap_shard_network_t *n, const int *choice,
             memory[o].part[part] += memory[o - 1].part[part];
         }
     }
-    if (getenv("AP_DEBUG") != NULL) { /* DEBUG */
-        int best = 0;
-        for (int o = 0; o < ops; ++o) {
-            if (ap_shard_memory_sum(&memory[o]) > ap_shard_memory_sum(&memory[best])) best = o;
-        }
-        if (atoi(getenv("AP_DEBUG")) > 0) best = atoi(getenv("AP_DEBUG"));
-        fprintf(stderr, "peak at %d %s: %.0f\n", best, ap_graph_op(n->problem->params.graph, best)->name, ap_shard_memory_sum(&memory[best]));
-        for (int node = 0; node < n->problem->nodes; ++node) {
-            const ap_shard_variable_t *v = &n->variable[n->alike.class_of[node]];
-            int op = n->problem->node[node].op;
-            int k = choice[n->alike.class_of[node]];
-            if (op < 0) { fprintf(stderr, "  in %s %.0f\n", ap_shard_problem_node_name(n->problem, node), n->row[v->rows.result[0]].bytes[k]); continue; }
-            for (int r = 0; r < op_of(n, node)->result_count; ++r) {
-                const ap_shard_live_range_t *l = &n->live_ranges.of[op_of(n, node)->results[r]];
-                char b[200];
-                fprintf(stderr, "%s %d %s [%d,%d) %.0f f%d k%d rep%.0f %s ops", l->begin <= best && best < l->end ? "*" : " ", op, op_of(n, node)->name, l->begin, l->end, v->rows.result[r] < 0 ? 0 : n->row[v->rows.result[r]].bytes[k], op_of(n,node)->fusion, op_of(n,node)->kind, op_of(n,node)->repeat, ap_shard_problem_strategy(n->problem, node, v->option[k].strategy, b, sizeof b));
-                for (int i = 0; i < op_of(n,node)->operand_count; ++i) fprintf(stderr, " %s", ap_graph_tensor(n->problem->params.graph, op_of(n,node)->operands[i])->name);
-                fprintf(stderr, "\n");
-            }
-            if (v->rows.passing >= 0 && op == best) fprintf(stderr, "* passing %.0f\n", n->row[v->rows.passing].bytes[k]);
-        }
-    } /* END DEBUG */
     for (int w = 0; w < n->problem->wires; ++w) {
         const ap_shard_wire_t *wire = &n->problem->wire[w];
 
-        ap_spec_t used = spec_of(n, choice, wire->to, wire->to_term);
+        ap_spec_t made = spec_of(n, choice, wire->from, wire->from_term),
+                  used = spec_of(n, choice, wire->to, wire->to_term);
+        double bytes = ap_shard_local_bytes(n->problem, wire->tensor, used);
+        /* A slice is cut out by its reader. Under a limit the solver counts it, and so does this.
+         */
+        bool cut =
+            n->copied_bytes <= 0 && bytes < ap_shard_local_bytes(n->problem, wire->tensor, made);
 
-        if (ap_shard_has_copies(n, wire) &&
-            spec_of(n, choice, wire->from, wire->from_term) != used) {
+        if (ap_shard_has_copies(n, wire) && made != used && !cut) {
             int next = n->sharing.covers[w] ? n->sharing.next[w] : -1;
             int op = n->problem->node[wire->to].op, end = op + 1;
 
@@ -539,10 +520,8 @@ void ap_shard_network_memory(const ap_shard_network_t *n, const int *choice,
                 next = n->sharing.next[next];
             }
             end = next >= 0 ? n->problem->node[n->problem->wire[next].to].op : end;
-            if (n->copied_bytes <= 0 && ap_shard_local_bytes(n->problem, wire->tensor, used) < ap_shard_local_bytes(n->problem, wire->tensor, spec_of(n, choice, wire->from, wire->from_term))) end = op;
             for (; op < end; ++op) {
-                memory[op].part[AP_SHARD_TEMPORARIES] +=
-                    ap_shard_local_bytes(n->problem, wire->tensor, used);
+                memory[op].part[AP_SHARD_TEMPORARIES] += bytes;
             }
         }
     }

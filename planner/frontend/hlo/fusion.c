@@ -11,25 +11,40 @@
 static const char *const views[] = {"bitcast", "reshape", "transpose"};
 
 /* Computing these once more costs about as much as storing the result would. */
-static const char *const cheap[] = {
-    "abs",         "add",         "and",
-    "broadcast",   "ceil",        "clamp",
-    "compare",     "complex",     "concatenate",
-    "convert",     "copy",        "floor",
-    "imag",        "is-finite",   "maximum",
-    "minimum",     "multiply",    "negate",
-    "not",         "or",          "pad",
-    "popcnt",      "real",        "reduce-precision",
-    "reverse",     "select",      "shift-left",
-    "sign",        "slice",       "shift-right-arithmetic",
-    "subtract",    "xor",         "shift-right-logical",
-    "dynamic-slice"};
+static const char *const cheap[] = {"abs",          "add",       "and",
+                                    "broadcast",    "ceil",      "clamp",
+                                    "compare",      "complex",   "concatenate",
+                                    "convert",      "copy",      "floor",
+                                    "imag",         "is-finite", "maximum",
+                                    "minimum",      "multiply",  "negate",
+                                    "not",          "or",        "pad",
+                                    "popcnt",       "real",      "reduce-precision",
+                                    "reverse",      "select",    "shift-left",
+                                    "sign",         "slice",     "shift-right-arithmetic",
+                                    "subtract",     "xor",       "shift-right-logical",
+                                    "dynamic-slice"};
 
 /* These are not cheap, but loops over elements all the same. */
-static const char *const dear[] = {
-    "atan2", "cbrt",         "cosine",   "divide", "erf",  "exponential", "exponential-minus-one",
-    "gather", "log",         "logistic", "power",  "rsqrt", "log-plus-one", "remainder",
-    "sine",  "round-nearest-afz", "round-nearest-even", "sqrt", "tan", "tanh"};
+static const char *const dear[] = {"atan2",
+                                   "cbrt",
+                                   "cosine",
+                                   "divide",
+                                   "erf",
+                                   "exponential",
+                                   "exponential-minus-one",
+                                   "gather",
+                                   "log",
+                                   "logistic",
+                                   "power",
+                                   "rsqrt",
+                                   "log-plus-one",
+                                   "remainder",
+                                   "sine",
+                                   "round-nearest-afz",
+                                   "round-nearest-even",
+                                   "sqrt",
+                                   "tan",
+                                   "tanh"};
 
 static bool is_in(hlo_slice_t opcode, const char *const *names, size_t count)
 {
