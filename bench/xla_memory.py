@@ -36,9 +36,18 @@ def instructions(text):
             operands = re.findall(r"%?([A-Za-z_][\w.-]*)", re.sub(r"/\*.*?\*/", "",
                                                                   rest.split(")")[0]))
             inside = found[computation]
-            inside[name] = Instruction(name, kind, opcode, [
-                o for o in dict.fromkeys(operands) if o in inside], line)
+            inside[name] = Instruction(name, kind, opcode, [o for o in operands if o in inside],
+                                       line)
     return found
+
+
+def root_of(body):
+    return next(name for name, made in body.items() if made.line.lstrip().startswith("ROOT"))
+
+
+def readers_of(body):
+    """How many instructions read each."""
+    return collections.Counter(o for made in body.values() for o in set(made.operands))
 
 
 def type_bytes(kind):
@@ -51,7 +60,7 @@ def type_bytes(kind):
 
 def weights(body):
     """Per instruction how many readers it and all before it have beyond one each, and bytes."""
-    readers = collections.Counter(o for made in body.values() for o in made.operands)
+    readers = readers_of(body)
     extra, size, total = {}, {}, 0
     for name, made in body.items():
         if made.opcode in ("parameter", "constant"):
@@ -60,8 +69,8 @@ def weights(body):
         own = type_bytes(made.type)
         total += own
         extra[name] = min(len(body), max(0, readers[name] - 1) +
-                          sum(extra[o] for o in made.operands))
-        size[name] = min(total, own + sum(size[o] for o in made.operands))
+                          sum(extra[o] for o in set(made.operands)))
+        size[name] = min(total, own + sum(size[o] for o in set(made.operands)))
     return extra, size
 
 
@@ -78,8 +87,7 @@ def depth_first(text):
     if len(body) != end - begin:
         raise Unreadable("an instruction of the entry is not on a line of its own")
     order, done = [], set()
-    root = next(name for name, made in body.items() if made.line.lstrip().startswith("ROOT"))
-    stack = [(root, False)]
+    stack = [(root_of(body), False)]
     while stack:
         name, ready = stack.pop()
         if ready:
@@ -117,8 +125,7 @@ def computed(body, name, arguments):
         return made.line.split(" constant(", 1)[1].split(")")[0]
     how = re.search(r"direction=\w+|to_apply=%?[\w.-]+", made.line)
     return (made.opcode, how.group(0) if how else "",
-            *(computed(body, o, arguments) for o in re.findall(
-                r"%([\w.-]+)", re.sub(r"/\*.*?\*/", "", made.line.split("(", 1)[1].split(")")[0]))))
+            *(computed(body, o, arguments) for o in made.operands))
 
 
 def layout(kind):
@@ -126,47 +133,44 @@ def layout(kind):
     return found and found.group(1)
 
 
+def same_in(found, body, same):
+    """Adds those of one computation to `same`, see same_values()."""
+    first, readers = {}, readers_of(body)
+    # What a loop or the caller takes must be a buffer of its own.
+    taken = {o for made in body.values() if made.opcode == "tuple" for o in made.operands}
+    convolved = {o for made in body.values() if made.opcode == "convolution" for o in made.operands}
+
+    def source(name):
+        value = value_of(body, name)
+        while value in same:
+            value = same[value]
+        return value
+
+    for name, made in body.items():
+        of = body[made.operands[0]] if made.operands else None
+        if name in taken or of is None or made.type.startswith("("):
+            continue
+        if (made.opcode == "copy" and (of.opcode == "parameter" or
+                                       layout(made.type) != layout(of.type)) or
+                made.opcode == "all-reduce" and readers[of.name] == 1):
+            same[name + "{}"] = source(of.name)
+        elif made.opcode == "fusion":
+            called = found[re.search(r"calls=%?([\w.-]+)", made.line).group(1)]
+            key = computed(called, root_of(called), [source(o) for o in made.operands])
+            if isinstance(key, str):
+                same[name + "{}"] = key
+            elif name in convolved and key in first:
+                same[name + "{}"] = first[key]
+            else:
+                first.setdefault(key, name + "{}")
+
+
 def same_values(found):
-    """Value -> the earlier one that it is but for its layout, or that is kept from being overwritten
-    (an argument that is donated), or that it is the sum of over devices."""
+    """Value -> the earlier one that it is but for its layout, or that is kept from being
+    overwritten (an argument that is donated), or that it is the sum of over devices."""
     same = {}
     for body in found.values():
-        first = {}
-        arguments = {name for name, made in body.items() if made.opcode == "parameter"}
-        readers = collections.Counter(o for made in body.values() for o in made.operands)
-
-        def source(name, body=body):
-            value = value_of(body, name)
-            while value in same:
-                value = same[value]
-            return value
-
-        # What a loop or the caller takes must be a buffer of its own.
-        taken = {o for made in body.values() if made.opcode == "tuple" for o in made.operands}
-        convolved = {o for made in body.values() if made.opcode == "convolution"
-                     for o in made.operands}
-        for name, made in body.items():
-            if name in taken:
-                continue
-            if made.opcode == "copy" and (
-                    made.operands[0] in arguments or
-                    layout(made.type) != layout(body[made.operands[0]].type)):
-                same[name + "{}"] = source(made.operands[0])
-            elif made.opcode == "all-reduce" and not made.type.startswith("(") and (
-                    readers[made.operands[0]] == 1):
-                same[name + "{}"] = source(made.operands[0])
-            elif made.opcode == "fusion" and not made.type.startswith("("):
-                called = found[re.search(r"calls=%?([\w.-]+)", made.line).group(1)]
-                root = next(n for n, m in called.items() if m.line.lstrip().startswith("ROOT"))
-                key = computed(called, root, [source(o) for o in re.findall(
-                    r"%([\w.-]+)", re.sub(r"/\*.*?\*/", "",
-                                          made.line.split("(", 1)[1].split(")")[0]))])
-                if isinstance(key, str):
-                    same[name + "{}"] = key
-                elif name not in convolved or key not in first:
-                    first.setdefault(key, name + "{}")
-                else:
-                    same[name + "{}"] = first[key]
+        same_in(found, body, same)
     return same
 
 
