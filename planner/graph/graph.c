@@ -530,3 +530,8 @@ bool ap_op_passes_on(const ap_op_t *op)
     }
     return true;
 }
+
+void ap_graph_set_fusion(ap_graph_t *graph, int op, ap_fusion_t fusion)
+{
+    graph->ops[op].fusion = fusion;
+}

@@ -44,6 +44,18 @@ typedef struct ap_tensor {
     int parts[AP_MAX_RANK];
 } ap_tensor_t;
 
+/**
+ * What a compiler makes of an operator's result: a buffer; or nothing, where all that read it can
+ * take the operator in, each of them if it is cheap, the only one otherwise; or another view of the
+ * operand's buffer. What runs operator by operator has a buffer for each.
+ */
+typedef enum ap_fusion {
+    AP_FUSION_NEVER,
+    AP_FUSION_ONCE,
+    AP_FUSION_ANYWHERE,
+    AP_FUSION_VIEW
+} ap_fusion_t;
+
 typedef struct ap_op {
     const char *name;
     const char *label; /**< where the model's author put it ("layers/3/attention"), or NULL */
@@ -62,6 +74,7 @@ typedef struct ap_op {
     int differentiates[AP_MAX_RESULTS];
     /** per term of the rule: how much of it a run reads or writes, see ap_op_params_t */
     int8_t touched[AP_MAX_TERMS];
+    ap_fusion_t fusion;
 } ap_op_t;
 
 const ap_tensor_t *ap_graph_tensor(const ap_graph_t *graph, int tensor);
@@ -95,6 +108,8 @@ static inline int ap_op_result_term(const ap_op_t *op, int tensor)
 
 /** Whether an operator touches nothing: it gives another name to what is there. */
 bool ap_op_passes_on(const ap_op_t *op);
+/** Declares what a compiler makes of an operator, before the graph is finished. */
+void ap_graph_set_fusion(ap_graph_t *graph, int op, ap_fusion_t fusion);
 /** Bytes of a whole tensor. */
 double ap_graph_tensor_bytes(const ap_graph_t *graph, int tensor);
 /** Demands the parts of each dimension of a tensor, AP_MAX_RANK numbers; see ap_tensor_t. */

@@ -13,6 +13,8 @@
 
 #include "planner/intra_op/live_range.h"
 
+#include "planner/intra_op/fusion.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +28,7 @@ typedef struct maker {
     int *first;                  /* per tensor: its users in `user` */
     int *user;                   /* operators */
     bool *barred;                /* per class: may not be computed again */
+    bool *absent;                /* per tensor: has no buffer, see planner/intra_op/fusion.h */
     int *epoch;                  /* per segment: when its backward part begins */
     int *loop_first, *loop_last; /* per operator: see find_loops() */
     int ops, segments;
@@ -200,6 +203,21 @@ static bool takes_over(const ap_op_t *op, int tensor)
            (op->operands[0] == tensor && op->touched[op->operand_count] > AP_TOUCHES_ALL);
 }
 
+/* A reader whose result has no buffer reads when that would be read. Returns its last reading in
+ * the part that it stands in; what the result is needed for behind a gap counts for the operand. */
+static int read_through(const maker_t *m, int result, int user, ap_shard_live_range_t *live_range,
+                        int *last, bool *wanted_again)
+{
+    const ap_shard_live_range_t *through = &m->live_ranges->of[result];
+
+    live_range->needed = live_range->needed || through->needed;
+    if (through->end > through->pause) {
+        *last = through->end - 1 > *last ? through->end - 1 : *last;
+        *wanted_again = true;
+    }
+    return through->pause - 1 > user ? through->pause - 1 : user;
+}
+
 /* The live range of what an operator makes, when it is known which of its readers may be computed
  * again. *wanted_again tells whether it is of any use to compute it again: the backward part reads
  * it, or a reader of the same segment needs it when it is computed again. */
@@ -214,6 +232,10 @@ static ap_shard_live_range_t live_range_of(const maker_t *m, int op, int tensor,
     for (int u = m->first[tensor]; u < m->first[tensor + 1]; ++u) {
         int reader = m->user[u], user = read_until(m, reader, op);
 
+        if (m->absent[ap_graph_op(graph, reader)->results[0]]) {
+            user = read_through(m, ap_graph_op(graph, reader)->results[0], user, &live_range, &last,
+                                wanted_again);
+        }
         /* Only readers in the backward part make a gap; all others need the tensor before it. */
         if (forward && reader >= m->live_ranges->turn) {
             live_range.needed = true;
@@ -329,6 +351,7 @@ static xm_status_t find_candidates(maker_t *m, double least_bytes)
         const ap_op_t *op = ap_graph_op(graph, o);
 
         m->live_ranges->again[o] = op->result_count == 1 && !ap_op_passes_on(op) &&
+                                   !m->absent[op->results[0]] &&
                                    ap_graph_tensor(graph, op->results[0])->alias_of < 0 &&
                                    bytes[m->alike->class_of[m->p->op_node[o]]] >= least_bytes;
     }
@@ -345,6 +368,11 @@ static void cover_uses(const maker_t *m, int tensor, ap_shard_live_range_t *live
 
         if (end == user + 1) {
             end -= takes_over(ap_graph_op(m->p->params.graph, user), tensor);
+        }
+        if (m->absent[ap_graph_op(m->p->params.graph, user)->results[0]]) {
+            int through = m->live_ranges->of[ap_graph_op(m->p->params.graph, user)->results[0]].end;
+
+            end = through > end ? through : end;
         }
         live_range->begin = begin < live_range->begin ? begin : live_range->begin;
         live_range->end = end > live_range->end ? end : live_range->end;
@@ -412,6 +440,46 @@ static void find_lasting(maker_t *m)
     }
 }
 
+/* Whether the buffer of a tensor is free behind the operator at whose time it is last read. */
+typedef struct reading {
+    const maker_t *m;
+    int op;
+} reading_t;
+
+static bool is_free(const void *arg, int tensor)
+{
+    const reading_t *reading = arg;
+    const ap_shard_live_range_t *live_range = &reading->m->live_ranges->of[tensor];
+
+    return ap_graph_tensor(reading->m->p->params.graph, tensor)->producer >= 0 &&
+           live_range->end == reading->op + 1 && live_range->begin < reading->op &&
+           live_range->pause == live_range->end;
+}
+
+/* What has no buffer lives never, and what is written over ends when that is. */
+static void share_buffers(const maker_t *m, const ap_shard_readers_t *readers)
+{
+    const ap_graph_t *graph = m->p->params.graph;
+
+    for (int t = 0; t < ap_graph_tensors(graph); ++t) {
+        if (m->absent[t]) {
+            m->live_ranges->of[t] = (ap_shard_live_range_t){0};
+        }
+    }
+    for (int o = 0; o < m->ops; ++o) {
+        reading_t reading = {m, o};
+        int tensor = m->absent[ap_graph_op(graph, o)->results[0]]
+                         ? -1
+                         : ap_shard_overwrites(readers, m->absent, o, is_free, &reading);
+
+        if (tensor >= 0) {
+            ap_shard_live_range_t *live_range = &m->live_ranges->of[tensor];
+
+            live_range->end = live_range->pause = live_range->resume = o;
+        }
+    }
+}
+
 /* The forward part ends where the first backward operator comes. Each pass of find_live_ranges()
  * that is not the last takes the chance from at least one class, so the loop ends. */
 xm_status_t ap_shard_live_ranges_create(const ap_shard_problem_t *problem,
@@ -421,6 +489,7 @@ xm_status_t ap_shard_live_ranges_create(const ap_shard_problem_t *problem,
     const ap_graph_t *graph = problem->params.graph;
     maker_t m = {
         .p = problem, .alike = alike, .live_ranges = live_ranges, .ops = ap_graph_ops(graph)};
+    ap_shard_readers_t readers;
     xm_status_t status;
 
     live_ranges->of = calloc((size_t)ap_graph_tensors(graph) + 1, sizeof(*live_ranges->of));
@@ -428,8 +497,9 @@ xm_status_t ap_shard_live_ranges_create(const ap_shard_problem_t *problem,
     live_ranges->spare = calloc((size_t)m.ops + 1, sizeof(bool));
     live_ranges->segment = calloc((size_t)m.ops + 1, sizeof(int));
     m.barred = calloc((size_t)alike->classes + 1, sizeof(bool));
+    m.absent = calloc((size_t)ap_graph_tensors(graph) + 1, sizeof(bool));
     status = live_ranges->of == NULL || live_ranges->again == NULL || live_ranges->spare == NULL ||
-                     live_ranges->segment == NULL || m.barred == NULL
+                     live_ranges->segment == NULL || m.barred == NULL || m.absent == NULL
                  ? no_memory()
                  : list_users(&m);
     if (status != XM_OK) {
@@ -441,7 +511,9 @@ xm_status_t ap_shard_live_ranges_create(const ap_shard_problem_t *problem,
         }
     }
     status = find_loops(&m);
+    readers = (ap_shard_readers_t){graph, m.first, m.user, m.loop_first};
     if (status == XM_OK) {
+        ap_shard_find_absent(&readers, m.absent);
         status = cut_segments(&m);
     }
     if (status == XM_OK) {
@@ -456,12 +528,14 @@ xm_status_t ap_shard_live_ranges_create(const ap_shard_problem_t *problem,
         settle_spare(&m);
         find_lasting(&m);
         find_started(&m);
+        share_buffers(&m, &readers);
     }
 
 release:
     free(m.first);
     free(m.user);
     free(m.barred);
+    free(m.absent);
     free(m.epoch);
     free(m.loop_first);
     free(m.loop_last);

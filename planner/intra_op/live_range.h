@@ -5,7 +5,8 @@
  *
  * What an operator makes live ranges from then to its last use; inputs and parameters all the time,
  * but what a loop starts from without data only while the loop runs;
- * gradients of parameters all the time when several micro-batches are summed into them.
+ * gradients of parameters all the time when several micro-batches are summed into them. What has no
+ * buffer (planner/intra_op/fusion.h) lives never.
  *
  * The forward part is cut into *segments* where little passes on: layers, if there are any. What
  * an operator of a segment makes and the rest of the graph needs can be given up at `pause`, its

@@ -405,14 +405,13 @@ bool ap_shard_same_segment(const ap_shard_network_t *n, const ap_shard_wire_t *w
 }
 
 /* A parameter, or a large tensor, that is read in another spec needs memory for a copy while its
- * reader runs. Smaller ones are not counted: see copied_part. */
+ * reader runs. Under a limit smaller ones are not counted: see copied_part. */
 bool ap_shard_has_copies(const ap_shard_network_t *n, const ap_shard_wire_t *wire)
 {
     const ap_graph_t *graph = n->problem->params.graph;
 
-    return !wire->alias && n->copied_bytes < HUGE_VAL &&
-           (ap_graph_tensor(graph, wire->tensor)->kind == AP_TENSOR_PARAMETER ||
-            ap_graph_tensor_bytes(graph, wire->tensor) >= n->copied_bytes);
+    return !wire->alias && (ap_graph_tensor(graph, wire->tensor)->kind == AP_TENSOR_PARAMETER ||
+                            ap_graph_tensor_bytes(graph, wire->tensor) >= n->copied_bytes);
 }
 
 /* Builds the network. Without a limit there is no point in computing anything again, so no operator
@@ -429,7 +428,7 @@ xm_status_t ap_shard_network_create(const ap_shard_problem_t *problem,
         return no_memory();
     }
     made->problem = problem;
-    made->copied_bytes = options->memory_limit > 0 ? copied_part * yardstick : HUGE_VAL;
+    made->copied_bytes = options->memory_limit > 0 ? copied_part * yardstick : 0;
     status = ap_shard_symmetric_create(problem, !options->every_layer, &made->alike);
     if (status == XM_OK) {
         status = ap_shard_live_ranges_create(
@@ -505,17 +504,21 @@ void ap_shard_network_memory(const ap_shard_network_t *n, const int *choice,
     for (int w = 0; w < n->problem->wires; ++w) {
         const ap_shard_wire_t *wire = &n->problem->wire[w];
 
-        ap_spec_t used = spec_of(n, choice, wire->to, wire->to_term);
-
+        ap_spec_t made = spec_of(n, choice, wire->from, wire->from_term),
+                  used = spec_of(n, choice, wire->to, wire->to_term);
+        double bytes = ap_shard_local_bytes(n->problem, wire->tensor, used);
+        /* A slice is cut out by its reader. Under a limit the solver counts it, and so does this.
+         */
+        bool cut =
+            n->copied_bytes <= 0 && bytes < ap_shard_local_bytes(n->problem, wire->tensor, made);
         int op = n->problem->node[wire->to].op, g = n->sharing.group_of[w];
         int next = g < 0 ? -1 : ap_shard_next_reader(&n->sharing, w);
 
-        if (!ap_shard_has_copies(n, wire)) {
+        if (!ap_shard_has_copies(n, wire) || cut) {
             continue;
         }
-        if (spec_of(n, choice, wire->from, wire->from_term) != used) {
-            memory[op].part[AP_SHARD_TEMPORARIES] +=
-                ap_shard_local_bytes(n->problem, wire->tensor, used);
+        if (made != used) {
+            memory[op].part[AP_SHARD_TEMPORARIES] += bytes;
         }
         /* A copy that serves a later reader as well waits for it. */
         for (int o = op + 1; next >= 0 && o < n->problem->node[n->problem->wire[next].to].op; ++o) {

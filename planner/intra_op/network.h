@@ -103,7 +103,7 @@ typedef struct ap_shard_network {
     ap_shard_variable_t *variable; /* per class */
     bool *gradient;                /* per tensor: of a parameter */
     bool *state;                   /* per tensor: the optimizer's */
-    double copied_bytes; /* copies of smaller activations are not counted; HUGE_VAL: none */
+    double copied_bytes;           /* copies of smaller activations are not counted */
     int rows, row_capacity;
     ap_shard_buffer_t *row;
     ap_shard_use_t *use;

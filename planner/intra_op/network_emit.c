@@ -96,7 +96,8 @@ static xm_status_t gather_edges(ap_shard_emission_t *e)
         unsigned hash = hash_wire(e, &p->wire[w]);
         int k = e->head[hash];
 
-        if (e->n->sharing.group_of[w] >= 0 && !ap_shard_has_copies(e->n, &p->wire[w]) &&
+        if (e->n->sharing.group_of[w] >= 0 &&
+            (!e->limited || !ap_shard_has_copies(e->n, &p->wire[w])) &&
             !variable(e, p->wire[w].to)->modes) {
             continue;
         }

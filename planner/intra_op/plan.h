@@ -6,10 +6,11 @@
  *
  * Memory is that of one device over time; operators run in the order of the graph. Parameters,
  * inputs and optimizer state live all the time; so do gradients that several micro-batches are
- * summed into; what operators make live ranges to its last use, what scattering and gathering needs
- * besides while the operator runs. The limit makes the solver shard optimizer state, gradients and
- * parameters (what ZeRO calls its stages 1 to 3), gather parameters where they are used, and, if it
- * may, compute tensors of the forward pass a second time instead of keeping them.
+ * summed into; what operators make, unless a compiler fuses it, lives to its last use, what
+ * scattering and gathering needs besides while the operator runs. The limit makes the solver shard
+ * optimizer state, gradients and parameters (what ZeRO calls its stages 1 to 3), gather parameters
+ * where they are used, and, if it may, compute tensors of the forward pass a second time instead of
+ * keeping them.
  *
  * Layers of one structure get one plan unless the options say otherwise; it is the problem's
  * optimum among such plans that the bound belongs to then.

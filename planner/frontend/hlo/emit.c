@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "planner/frontend/hlo/build.h"
+#include "planner/frontend/hlo/rules.h"
 
 static const operand_type_t scalar = {.dtype = AP_DTYPE_F32};
 
@@ -72,7 +73,13 @@ static xm_status_t add(hlo_build_t *b, const hlo_instruction_t *of, const operat
     }
     params.repeat = b->repeat;
     status = ap_graph_add_op(b->graph, &params, results);
-    return status == XM_OK ? XM_OK : hlo_error(&b->module->text, of->at, "%s", xm_last_error());
+    if (status != XM_OK) {
+        return hlo_error(&b->module->text, of->at, "%s", xm_last_error());
+    }
+    if (rule->results == 1 && !rule->opaque) {
+        ap_graph_set_fusion(b->graph, ap_graph_ops(b->graph) - 1, hlo_fusion(of->opcode));
+    }
+    return XM_OK;
 }
 
 /* A concatenation of many: a few operands at a time are written into the result, which the next

@@ -37,6 +37,9 @@ static inline const hlo_operator_t *hlo_operator(const operator_rule_t *rule)
 xm_status_t hlo_rules_make(const hlo_module_t *module, const hlo_computation_t *in,
                            const hlo_instruction_t *of, hlo_operator_t *made, bool *known);
 
+/** What XLA makes of an operator's result (planner/frontend/hlo/fusion.c). */
+ap_fusion_t hlo_fusion(hlo_slice_t opcode);
+
 /** Operators with a rule of more than a few lines, for planner/frontend/hlo/rules.c. */
 void hlo_rules_dot(operator_rule_t *rule);
 void hlo_rules_convolution(operator_rule_t *rule);
