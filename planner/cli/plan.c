@@ -13,6 +13,7 @@
 #include "comm/base.h"
 #include "planner/cli/command.h"
 #include "planner/cli/layers_option.h"
+#include "planner/cli/pareto.h"
 #include "planner/cli/plan_like.h"
 #include "planner/published/like.h"
 #include "planner/plan.h"
@@ -34,7 +35,7 @@ typedef struct plan_options {
     int devices, submeshes;
     uint64_t bandwidth;
     double overlap, time_limit;
-    bool json, no_cross_mesh, keep_host_order, all_devices;
+    bool json, no_cross_mesh, keep_host_order, all_devices, pareto;
 } plan_options_t;
 
 /* Says what a model file was read as: a cut into layers that is uneven or crosses large tensors
@@ -260,7 +261,8 @@ static xm_status_t search(const plan_options_t *o)
     }
     if (status == XM_OK) {
         params.profile = profile;
-        status = plan_and_write(o, &params);
+        status = o->pareto ? ap_pareto_run(&params, o->json, o->output, o->plot)
+                           : plan_and_write(o, &params);
     }
     ap_layers_option_clear(&layers);
     xm_cluster_profile_destroy(profile);
@@ -275,7 +277,8 @@ static xm_status_t run_like(const xm_cli_t *cli, const plan_options_t *o)
         "global-batch", "stages",          "schedule",       "recompute",
         "plot",         "layers",          "layer-pattern",  "dim",
         "planner",      "overlap",         "submeshes",      "no-cross-mesh",
-        "time-limit",   "keep-host-order", "memory-reserve", "all-devices"};
+        "time-limit",   "keep-host-order", "memory-reserve", "all-devices",
+        "pareto"};
     ap_plan_like_t like = {.planner = o->like,
                            .input = ap_command_argument(cli, 0),
                            .devices = o->devices,
@@ -328,6 +331,10 @@ static xm_status_t run_own(const xm_cli_t *cli, const plan_options_t *o)
     if (o->like != NULL && o->planner != NULL) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--planner has no meaning with --like");
     }
+    if (o->pareto && (o->like != NULL || o->planner != NULL)) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--pareto has no meaning with --%s",
+                            o->like != NULL ? "like" : "planner");
+    }
     return search(o);
 }
 
@@ -375,6 +382,9 @@ int ap_command_plan(int argc, char *const *argv)
         {"time-limit", 0, XM_CLI_DOUBLE, &o.time_limit, "SECONDS", 0, 1000000,
          "Stop after this time with the best plan so far and say how good it is. A\n"
          "--planner is ended then (default 600)."},
+        {"pareto", 0, XM_CLI_FLAG, &o.pareto, NULL, 0, 0,
+         "Find every plan that no other beats in both step time and memory of a device;\n"
+         "--output writes them all, --plot draws the curve."},
         {"planner", 0, XM_CLI_STRING, &o.planner, "LIBRARY", 0, 0,
          "Let another planner plan: a shared library that exports autopar_planner_v1. It\n"
          "runs in a process of its own, and its plan is verified."},

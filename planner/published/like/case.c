@@ -31,16 +31,6 @@ static double version_share(const ap_graph_t *graph)
     return share;
 }
 
-static double fullest(const ap_plan_t *plan)
-{
-    double most = 0.0;
-
-    for (int i = 0; i < ap_plan_stages(plan); ++i) {
-        most = fmax(most, ap_plan_stage_memory(ap_plan_stage(plan, i)));
-    }
-    return most;
-}
-
 /* Whether a plan is better than the best: one that fits comes before one that does not, where the
  * row looks at memory; then the faster; of two that do not fit, the one that needs less. */
 static bool is_better(const ap_like_t *like, double step, double over)
@@ -86,7 +76,7 @@ xm_status_t ap_like_consider_plan(ap_like_t *like, ap_plan_t *plan, bool *kept)
         status = ap_plan_evaluate(plan, &evaluation, &evaluated);
     }
     if (status == XM_OK) {
-        double step = ap_plan_info(evaluated)->step, memory = fullest(evaluated);
+        double step = ap_plan_info(evaluated)->step, memory = ap_plan_memory(evaluated);
         double over = fmax(0.0, memory - like->limit);
 
         if (is_better(like, step, over)) {
