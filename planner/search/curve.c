@@ -36,8 +36,8 @@ static xm_status_t fastest(void *arg, double cap, ap_pareto_point_t *point)
         return xm_error_set(XM_ERR_TIMEOUT, "time is up");
     }
     walk->stopped = result.stopped;
-    *point =
-        (ap_pareto_point_t){ap_plan_memory(result.plan), ap_plan_info(result.plan)->step, result.plan};
+    *point = (ap_pareto_point_t){ap_plan_memory(result.plan), ap_plan_info(result.plan)->step,
+                                 result.plan};
     result.plan = NULL;
     ap_planner_result_clear(&result);
     return XM_OK;
