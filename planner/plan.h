@@ -7,7 +7,6 @@
 #pragma once
 
 #include "planner/plan/order.h"
-#include "planner/plan/pareto.h"
 #include "planner/plan/plan.h"
 #include "planner/plan/print.h"
 #include "planner/plan/schedule.h"

@@ -391,7 +391,7 @@ xm_status_t ap_planner_run_within(const ap_planner_params_t *params, double cap,
 {
     ap_planner_run_t run = {.params = params, .best = INFINITY, .deadline = INFINITY};
     double begin = xm_clock_seconds(); /* reading a model is part of the time */
-    xm_status_t status = ap_planner_setup_open_within(params, cap, &run.setup);
+    xm_status_t status = ap_planner_setup_open(params, cap, &run.setup);
 
     if (status == XM_OK && params->time_limit > 0.0) {
         run.deadline = begin + params->time_limit;

@@ -165,13 +165,8 @@ static xm_status_t find_memory(ap_planner_setup_t *setup)
 }
 
 /* On failure the setup holds what was opened so far, and is closed like any other. */
-xm_status_t ap_planner_setup_open(const ap_planner_params_t *params, ap_planner_setup_t *setup)
-{
-    return ap_planner_setup_open_within(params, 0.0, setup);
-}
-
-xm_status_t ap_planner_setup_open_within(const ap_planner_params_t *params, double cap,
-                                         ap_planner_setup_t *setup)
+xm_status_t ap_planner_setup_open(const ap_planner_params_t *params, double cap,
+                                  ap_planner_setup_t *setup)
 {
     xm_status_t status = check_params(params);
 

@@ -37,24 +37,29 @@ static double fullest(const ap_plan_t *plan)
     return most;
 }
 
-/* Each plan is one that the verification accepts, takes what the curve says, and is beaten by none.
- */
-static void check_points(const ap_planner_params_t *params, const ap_pareto_t *curve)
+static double step_of(const ap_planner_curve_t *curve, int index)
+{
+    return ap_plan_info(curve->plans[index])->step;
+}
+
+/* Each plan is one that the verification accepts, takes what it says, and is beaten by none. */
+static void check_points(const ap_planner_params_t *params, const ap_planner_curve_t *curve)
 {
     for (int i = 0; i < curve->count; ++i) {
-        const ap_pareto_point_t *point = &curve->points[i];
+        const ap_plan_t *plan = curve->plans[i];
 
-        ck_assert_xm_ok(ap_plan_verify(params, point->of));
-        ck_assert_double_eq(fullest(point->of), point->bytes);
+        ck_assert_xm_ok(ap_plan_verify(params, plan));
         ck_assert_double_eq_tol(
-            1e-9 * (double)planner_fixture_step_ns(point->of, AP_SCHEDULE_1F1B, params->profile),
-            point->seconds, 1e-6 * point->seconds);
-        ck_assert(i == 0 || (point[-1].bytes > point->bytes && point[-1].seconds < point->seconds));
+            1e-9 * (double)planner_fixture_step_ns(plan, AP_SCHEDULE_1F1B, params->profile),
+            step_of(curve, i), 1e-6 * step_of(curve, i));
+        ck_assert(i == 0 || (fullest(curve->plans[i - 1]) > fullest(plan) &&
+                             step_of(curve, i - 1) < step_of(curve, i)));
     }
 }
 
 /* No plan under a limit beats the curve, and where the curve ends there is none. */
-static int check_limit(const ap_planner_params_t *params, const ap_pareto_t *curve, double limit)
+static int check_limit(const ap_planner_params_t *params, const ap_planner_curve_t *curve,
+                       double limit)
 {
     ap_planner_params_t within = *params;
     ap_planner_result_t result;
@@ -65,20 +70,20 @@ static int check_limit(const ap_planner_params_t *params, const ap_pareto_t *cur
     within.memory_limit = limit;
     status = ap_planner_run(&within, &result);
     if (status == XM_ERR_NO_SOLUTION) {
-        ck_assert_double_ge(curve->points[curve->count - 1].bytes, limit * (1 - APART));
+        ck_assert_double_ge(fullest(curve->plans[curve->count - 1]), limit * (1 - APART));
         return 0;
     }
     ck_assert_xm_ok(status);
     bytes = fullest(result.plan);
     step = ap_plan_info(result.plan)->step;
     for (int i = 0; i < curve->count; ++i) {
-        held = held || (curve->points[i].bytes <= bytes * (1 + APART) &&
-                        curve->points[i].seconds <= step * (1 + APART));
+        held = held || (fullest(curve->plans[i]) <= bytes * (1 + APART) &&
+                        step_of(curve, i) <= step * (1 + APART));
     }
     ck_assert_msg(held, "%.0f bytes and %.6f s beat the curve", bytes, step);
     /* The other way round: what the curve has within the limit, the search finds. */
     for (int i = 0; i < curve->count; ++i) {
-        ck_assert(curve->points[i].bytes > limit || curve->points[i].seconds >= step * (1 - APART));
+        ck_assert(fullest(curve->plans[i]) > limit || step_of(curve, i) >= step * (1 - APART));
     }
     ap_planner_result_clear(&result);
     return 1;
@@ -92,7 +97,7 @@ START_TEST(no_plan_under_a_limit_beats_the_curve)
         problem->two_kinds ? planner_fixture_two_kinds(problem->hosts, problem->devices, 16e9)
                            : planner_fixture_profile(problem->hosts, problem->devices, 16e9);
     ap_planner_params_t params = AP_PLANNER_PARAMS_INIT;
-    ap_pareto_t curve;
+    ap_planner_curve_t curve;
     double least, most;
     int planned = 0;
 
@@ -107,8 +112,8 @@ START_TEST(no_plan_under_a_limit_beats_the_curve)
     ck_assert_xm_ok(ap_planner_curve(&params, &curve));
     ck_assert(!curve.stopped);
     check_points(&params, &curve);
-    least = 0.9 * curve.points[curve.count - 1].bytes;
-    most = fmin(1.05 * curve.points[0].bytes, problem->two_kinds ? 8e9 : 16e9);
+    least = 0.9 * fullest(curve.plans[curve.count - 1]);
+    most = fmin(1.05 * fullest(curve.plans[0]), problem->two_kinds ? 8e9 : 16e9);
     for (int i = 0; i < LIMITS; ++i) {
         planned += check_limit(&params, &curve,
                                floor(least * pow(most / least, (double)i / (LIMITS - 1))));
@@ -128,7 +133,7 @@ START_TEST(a_curve_may_be_cut_short)
 {
     xm_cluster_profile_t *profile = planner_fixture_profile(2, 2, 16e9);
     ap_planner_params_t params = AP_PLANNER_PARAMS_INIT;
-    ap_pareto_t curve;
+    ap_planner_curve_t curve;
 
     params.model = "gpt-125m";
     params.profile = profile;
