@@ -41,18 +41,22 @@ WIDE static double take_value(const ap_elimination_source_t *sources, int source
 {
     int width = row->width;
     double *restrict sum = row->sum, *restrict least = row->least, *restrict winner = row->winner;
-    double number = value, largest = -HUGE_VAL;
+    double number = value, largest = -HUGE_VAL, same = 0.0;
+    int s = 0;
 
-    /* Terms are added in the order of the sources, with the same rounding for every value. */
-    for (int i = 0; i < width; ++i) {
-        sum[i] = 0.0;
+    /* Terms are added in the order of the sources, with the same rounding for every value; those
+     * before the first that differs along the row once for all. */
+    for (; s < source_count && is_level(&sources[s], row); ++s) {
+        same += *cells_at(&sources[s], value);
     }
-    for (int s = 0; s < source_count; ++s) {
+    for (int i = 0; i < width; ++i) {
+        sum[i] = same;
+    }
+    for (; s < source_count; ++s) {
         const double *restrict from = cells_at(&sources[s], value);
 
         if (is_level(&sources[s], row)) {
-            double same = from[0];
-
+            same = from[0];
             for (int i = 0; i < width; ++i) {
                 sum[i] += same;
             }
