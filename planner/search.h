@@ -7,5 +7,6 @@
 #pragma once
 
 #include "planner/search/case.h"
+#include "planner/search/curve.h"
 #include "planner/search/params.h"
 #include "planner/search/planner.h"

@@ -14,6 +14,7 @@
 #include "comm/base.h"
 #include "planner/cli/command.h"
 #include "planner/cli/layers_option.h"
+#include "planner/cli/pareto.h"
 #include "planner/cli/plan_like.h"
 #include "planner/published/like.h"
 #include "planner/plan.h"
@@ -35,7 +36,7 @@ typedef struct plan_options {
     int devices, submeshes;
     uint64_t bandwidth;
     double overlap, time_limit;
-    bool json, no_cross_mesh, keep_host_order, all_devices;
+    bool json, no_cross_mesh, keep_host_order, all_devices, pareto;
 } plan_options_t;
 
 /* Says what a model file was read as: a cut into layers that is uneven or crosses large tensors
@@ -230,7 +231,8 @@ static xm_status_t search(const plan_options_t *o)
     }
     if (status == XM_OK) {
         params.profile = profile;
-        status = plan_and_write(o, &params);
+        status = o->pareto ? ap_pareto_run(&params, o->json, o->output, o->plot)
+                           : plan_and_write(o, &params);
     }
     ap_layers_option_clear(&layers);
     xm_cluster_profile_destroy(profile);
@@ -275,11 +277,26 @@ static xm_status_t answer(const plan_options_t *o)
 
 /* Options that mean nothing where another one holds the question: those that ask our planner, those
  * that say what else it should do, and those for inputs of other planners. */
-static const char *const asking[] = {
-    "model",     "cluster",       "hosts",           "devices-per-host", "global-batch", "stages",
-    "schedule",  "recompute",     "layers",          "layer-pattern",    "dim",          "planner",
-    "submeshes", "no-cross-mesh", "keep-host-order", "memory-reserve",   "all-devices",  "overlap",
-    NULL};
+static const char *const asking[] = {"model",
+                                     "cluster",
+                                     "hosts",
+                                     "devices-per-host",
+                                     "global-batch",
+                                     "stages",
+                                     "schedule",
+                                     "recompute",
+                                     "layers",
+                                     "layer-pattern",
+                                     "dim",
+                                     "planner",
+                                     "submeshes",
+                                     "no-cross-mesh",
+                                     "keep-host-order",
+                                     "memory-reserve",
+                                     "all-devices",
+                                     "overlap",
+                                     "pareto",
+                                     NULL};
 static const char *const doing[] = {"plot", "time-limit", NULL};
 static const char *const inputs[] = {"like",         "devices",       "bandwidth",
                                      "memory-limit", "micro-batches", NULL};
@@ -350,6 +367,10 @@ static xm_status_t run_own(const xm_cli_t *cli, const plan_options_t *o)
     if (o->like != NULL && o->planner != NULL) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--planner has no meaning with --like");
     }
+    if (o->pareto && (o->like != NULL || o->planner != NULL)) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--pareto has no meaning with --%s",
+                            o->like != NULL ? "like" : "planner");
+    }
     return search(o);
 }
 
@@ -405,6 +426,9 @@ int ap_command_plan(int argc, char *const *argv)
         {"time-limit", 0, XM_CLI_DOUBLE, &o.time_limit, "SECONDS", 0, 1000000,
          "Stop after this time with the best plan so far and say how good it is. A\n"
          "--planner is ended then (default 600)."},
+        {"pareto", 0, XM_CLI_FLAG, &o.pareto, NULL, 0, 0,
+         "Find every plan that no other beats in both step time and memory of a device;\n"
+         "--output writes them all, --plot draws the curve."},
         {"planner", 0, XM_CLI_STRING, &o.planner, "COMMAND", 0, 0,
          "Let another planner plan: a command that reads the question on standard input and\n"
          "writes a plan on standard output. The plan is verified."},

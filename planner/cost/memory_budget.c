@@ -50,7 +50,9 @@ double ap_memory_budget_reserve(const ap_memory_budget_t *budget, double device_
 
 double ap_memory_budget_usable(const ap_memory_budget_t *budget, double device_bytes)
 {
-    return fmax(1, base(budget, device_bytes) - ap_memory_budget_reserve(budget, device_bytes));
+    double usable = base(budget, device_bytes) - ap_memory_budget_reserve(budget, device_bytes);
+
+    return fmax(1, budget->cap > 0 ? fmin(budget->cap, usable) : usable);
 }
 
 xm_status_t ap_memory_budget_check(const ap_memory_budget_t *budget, double device_bytes)

@@ -17,6 +17,7 @@
 typedef struct ap_memory_budget {
     double limit;   /**< of a device, whatever it has; 0: what it has */
     double reserve; /**< bytes, below 1 a part; negative: by default, which is nothing of a limit */
+    double cap;     /**< plans use no more than this, whatever the others leave them; 0: all */
 } ap_memory_budget_t;
 
 /** The terms of the default reserve of a device. */

@@ -29,7 +29,8 @@ static xm_status_t solve(const ap_sharding_params_t *params, ap_sharding_t *shar
     options.seconds = params->time_limit;
     options.threads = params->threads;
     options.seed = params->seed;
-    options.memory = (ap_memory_budget_t){params->memory_limit, params->memory_reserve};
+    options.memory =
+        (ap_memory_budget_t){.limit = params->memory_limit, .reserve = params->memory_reserve};
     options.recompute = params->recompute;
     options.every_layer = params->every_layer;
     options.progress = params->progress;

@@ -361,12 +361,12 @@ static xm_status_t open_model(ap_planner_params_t *params, const ap_plan_info_t 
     params->layering.mark_count = info->reading.mark_count;
     params->dims = info->reading.dims;
     params->dim_count = info->reading.dim_count;
-    status = ap_planner_setup_open(params, setup);
+    status = ap_planner_setup_open(params, 0.0, setup);
 
     if (status == XM_OK && setup->graph != NULL && ap_graph_layers(setup->graph) != info->layers) {
         ap_planner_setup_close(setup);
         params->layering.layers = info->layers;
-        status = ap_planner_setup_open(params, setup);
+        status = ap_planner_setup_open(params, 0.0, setup);
     }
     return status;
 }

@@ -424,7 +424,7 @@ static xm_status_t verify_view(const ap_planner_params_t *asked, const ap_plan_v
     xm_status_t status;
 
     params.profile = view->profile;
-    status = ap_planner_setup_open(&params, &v.setup);
+    status = ap_planner_setup_open(&params, 0.0, &v.setup);
     if (status == XM_OK) {
         status = verify(&v);
     }

@@ -507,6 +507,8 @@ static void mark_place(const ap_inter_op_space_t *space, int submesh, int device
         int end = base[first] < INFINITY ? space->reach[submesh * layers + first] : 0;
 
         for (int last = first; last < end; ++last) {
+            /* What is left for the stage itself, and for it and its rounds where it is the longest
+             * station. */
             double left = threshold - (base[first] + rest[last]), least = left - rounds * least_max;
             double *most = &longest[(first * layers + last) * space->submeshes + submesh];
 

@@ -336,6 +336,7 @@ static xm_status_t check_pins(const ap_stage_table_t *table)
                                 "layers %d to %d are not a range of 0 to %d", pin->first_layer,
                                 pin->last_layer, table->layers - 1);
         }
+        /* The bounding pass would pass a stage that is in no submesh over in silence. */
         for (int s = 0; s < table->submesh_count; ++s) {
             for (int v = 0; v < table->variant_count[s]; ++v) {
                 known = known || ap_stage_table_may_have(table, pin->first_layer, pin->last_layer,

@@ -440,6 +440,16 @@ double ap_plan_stage_seconds(const ap_plan_t *plan, int index)
            (stage->sync + stage->update) / (double)plan->info.micro_batches;
 }
 
+double ap_plan_memory(const ap_plan_t *plan)
+{
+    double most = 0.0;
+
+    for (int i = 0; i < ap_plan_stages(plan); ++i) {
+        most = fmax(most, ap_plan_stage_memory(ap_plan_stage(plan, i)));
+    }
+    return most;
+}
+
 double ap_plan_stage_memory(const ap_plan_stage_t *stage)
 {
     if (XM_IS_NULL(stage)) {

@@ -40,6 +40,9 @@ ap_plan_params_t ap_plan_params(const ap_plan_t *plan);
  * (sync + update) / micro-batches. */
 double ap_plan_stage_seconds(const ap_plan_t *plan, int index);
 
+/** Bytes that the plan takes of its fullest device. */
+double ap_plan_memory(const ap_plan_t *plan);
+
 /** Tensor @p index of those that pass a boundary together: 0 is its first, more_count the last. */
 ap_plan_tensor_t ap_plan_boundary_tensor(const ap_plan_boundary_t *boundary, int index);
 

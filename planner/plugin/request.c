@@ -91,7 +91,7 @@ xm_status_t ap_planner_request_text(const ap_planner_params_t *params, char **te
     ap_planner_setup_t setup;
     json_t *model = NULL, *document;
     char *profile = NULL;
-    xm_status_t status = ap_planner_setup_open(params, &setup);
+    xm_status_t status = ap_planner_setup_open(params, 0.0, &setup);
 
     if (status == XM_OK) {
         status = ap_planner_check_counts(&setup);

@@ -31,7 +31,9 @@ typedef struct ap_planner_setup {
     int64_t micro_batches; /* that the graph is one of; 0: there are others, of other sizes */
 } ap_planner_setup_t;
 
-xm_status_t ap_planner_setup_open(const ap_planner_params_t *params, ap_planner_setup_t *setup);
+/* For plans that take at most @p cap bytes of a device; 0: as much as there is. */
+xm_status_t ap_planner_setup_open(const ap_planner_params_t *params, double cap,
+                                  ap_planner_setup_t *setup);
 /* The numbers of micro-batches asked for must be the model's, or divide the batch. */
 xm_status_t ap_planner_check_counts(const ap_planner_setup_t *setup);
 void ap_planner_setup_close(ap_planner_setup_t *setup);

@@ -386,11 +386,12 @@ static xm_status_t try_all(ap_planner_run_t *run)
 
 /* When nothing was found, the reason is told in the order time, schedule, memory: the first that
  * applies explains the others. */
-xm_status_t ap_planner_run(const ap_planner_params_t *params, ap_planner_result_t *result)
+xm_status_t ap_planner_run_within(const ap_planner_params_t *params, double cap,
+                                  ap_planner_result_t *result)
 {
     ap_planner_run_t run = {.params = params, .best = INFINITY, .deadline = INFINITY};
     double begin = xm_clock_seconds(); /* reading a model is part of the time */
-    xm_status_t status = ap_planner_setup_open(params, &run.setup);
+    xm_status_t status = ap_planner_setup_open(params, cap, &run.setup);
 
     if (status == XM_OK && params->time_limit > 0.0) {
         run.deadline = begin + params->time_limit;
@@ -414,6 +415,9 @@ xm_status_t ap_planner_run(const ap_planner_params_t *params, ap_planner_result_
     } else if (status == XM_OK && run.result.plan == NULL && run.refused[0] != '\0') {
         status = xm_error_set(XM_ERR_NO_SOLUTION, "%s has no plan under that schedule; %s",
                               params->model, run.refused);
+    } else if (status == XM_OK && run.result.plan == NULL && cap > 0.0) {
+        status =
+            xm_error_set(XM_ERR_NO_SOLUTION, "no plan of %s within %.0f bytes", params->model, cap);
     } else if (status == XM_OK && run.result.plan == NULL) {
         status = ap_planner_explain_infeasible(&run.setup, most_micro_batches(&run));
     }
@@ -434,6 +438,11 @@ xm_status_t ap_planner_run(const ap_planner_params_t *params, ap_planner_result_
     ap_host_permutations_close(&run.setup, &run.host_permutations);
     ap_planner_setup_close(&run.setup);
     return status;
+}
+
+xm_status_t ap_planner_run(const ap_planner_params_t *params, ap_planner_result_t *result)
+{
+    return ap_planner_run_within(params, 0.0, result);
 }
 
 void ap_planner_result_clear(ap_planner_result_t *result)

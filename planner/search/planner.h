@@ -64,5 +64,10 @@ typedef struct ap_planner_result {
  */
 xm_status_t ap_planner_run(const ap_planner_params_t *params, ap_planner_result_t *result);
 
+/** The same for plans that take at most @p cap bytes of a device; 0: as much as there is. That
+ * there is none is not explained. */
+xm_status_t ap_planner_run_within(const ap_planner_params_t *params, double cap,
+                                  ap_planner_result_t *result);
+
 /** Frees what the result owns. NULL and an all-zero result are accepted. */
 void ap_planner_result_clear(ap_planner_result_t *result);

@@ -159,12 +159,14 @@ static xm_status_t find_memory(ap_planner_setup_t *setup)
         least = fmin(least, bytes);
     }
     setup->memory_limit = ap_memory_budget_usable(&setup->budget, most);
-    setup->memory_reserve = ap_memory_budget_reserve(&setup->budget, most);
+    setup->memory_reserve =
+        setup->budget.cap > 0.0 ? 0.0 : ap_memory_budget_reserve(&setup->budget, most);
     return ap_memory_budget_check(&setup->budget, least);
 }
 
 /* On failure the setup holds what was opened so far, and is closed like any other. */
-xm_status_t ap_planner_setup_open(const ap_planner_params_t *params, ap_planner_setup_t *setup)
+xm_status_t ap_planner_setup_open(const ap_planner_params_t *params, double cap,
+                                  ap_planner_setup_t *setup)
 {
     xm_status_t status = check_params(params);
 
@@ -175,7 +177,7 @@ xm_status_t ap_planner_setup_open(const ap_planner_params_t *params, ap_planner_
     setup->global_batch = params->global_batch > 0 ? params->global_batch : DEFAULT_BATCH;
     status = open_graph(setup);
     if (status == XM_OK) {
-        setup->budget = (ap_memory_budget_t){params->memory_limit, params->memory_reserve};
+        setup->budget = (ap_memory_budget_t){params->memory_limit, params->memory_reserve, cap};
         status = find_memory(setup);
     }
     if (status == XM_OK) {

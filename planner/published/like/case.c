@@ -12,15 +12,6 @@
 #include "planner/published/like/like_private.h"
 #include "planner/plan.h"
 #include "planner/passes.h"
-
-static double fullest(const ap_plan_t *plan)
-{
-    double most = 0.0;
-
-    for (int i = 0; i < ap_plan_stages(plan); ++i) {
-        most = fmax(most, ap_plan_stage_memory(ap_plan_stage(plan, i)));
-    }
-    return most;
 }
 
 /* Whether a plan is better than the best: one that fits comes before one that does not, where the
@@ -68,7 +59,7 @@ xm_status_t ap_like_consider_plan(ap_like_t *like, ap_plan_t *plan, bool *kept)
         status = ap_plan_evaluate(plan, &evaluation, &evaluated);
     }
     if (status == XM_OK) {
-        double step = ap_plan_info(evaluated)->step, memory = fullest(evaluated);
+        double step = ap_plan_info(evaluated)->step, memory = ap_plan_memory(evaluated);
         double over = fmax(0.0, memory - like->limit);
 
         if (is_better(like, step, over)) {

@@ -121,7 +121,7 @@ static xm_status_t open(ap_like_t *like)
 {
     const ap_graph_t *graph;
     ap_graph_t *made;
-    xm_status_t status = ap_planner_setup_open(&like->params, &like->setup);
+    xm_status_t status = ap_planner_setup_open(&like->params, 0.0, &like->setup);
 
     if (status == XM_OK) {
         like->limit = like->setup.memory_limit;

@@ -214,7 +214,7 @@ START_TEST(equals_trying_all_cuts_and_choices)
         model.params.profile = profile;
         model.params.layers = LAYERS - 2;
         model.params.global_batch = BATCH;
-        ck_assert_xm_ok(ap_planner_setup_open(&model.params, &model.setup));
+        ck_assert_xm_ok(ap_planner_setup_open(&model.params, 0.0, &model.setup));
         for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); ++c) {
             model.micro_batches = counts[c];
             price(&model);

@@ -209,12 +209,12 @@ START_TEST(memory_limits_are_met_with_a_bound)
     ap_stage_query_t q = query(1, 4, 2, 4, 2, 4);
     ap_stage_cost_t free_cost, previous;
     double memory;
+    int refused = 0;
 
     set_up(&f, "gpt-1.3b", 4, _i == 1);
     q.in_flight = 2;
     free_cost = evaluate(&f, &q);
     memory = ap_stage_memory(&free_cost, 2);
-    previous = free_cost;
     for (int percent = 99; percent >= 60; percent -= 3) {
         ap_stage_cost_t cost;
         xm_status_t status;
@@ -229,10 +229,18 @@ START_TEST(memory_limits_are_met_with_a_bound)
         ck_assert_double_ge(ap_stage_objective(&cost, 16),
                             ap_stage_objective(&free_cost, 16) * (1 - 1e-12));
         ck_assert_double_le(cost.bound, ap_stage_objective(&cost, 16) * (1 + 1e-12));
+        /* A plan is not looked for where none can be worth it; where one is, it is the same. */
+        q.worth = ap_stage_objective(&cost, 16) * (1 + 1e-12);
+        previous = evaluate(&f, &q);
+        ck_assert_double_eq(ap_stage_objective(&previous, 16), ap_stage_objective(&cost, 16));
+        q.worth = ap_stage_objective(&free_cost, 16) * (1 - 1e-6);
+        status = ap_stage_evaluate(f.context, &q, &previous);
+        refused += percent < 99 && status == XM_ERR_NO_SOLUTION;
+        q.worth = 0.0;
         /* Bisection visits other prices at another limit, each of which gives a bound. */
         ck_assert_double_ge(cost.bound, free_cost.bound * (1 - 1e-12));
-        previous = cost;
     }
+    ck_assert_int_ge(refused, 1);
     q.memory_limit = 1e6;
     ck_assert_xm_fails(ap_stage_evaluate(f.context, &q, &previous), XM_ERR_NO_SOLUTION,
                        "layers 1 … 4 on 2 x 4 devices (logical 2 x 4) with 2 micro-batches");
