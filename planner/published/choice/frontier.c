@@ -44,7 +44,7 @@ typedef struct table {
 } table_t;
 
 typedef struct frontier_run {
-    const ap_choice_network_t *network;
+    const ap_cfn_core_t *network;
     ap_elimination_t *elimination;
     int limit;              /* points of a cell */
     table_t *tables;        /* per step, then the one that joins all components */
@@ -226,7 +226,7 @@ static xm_status_t store_cell(run_t *run, table_t *table, size_t cell, list_t *l
 /* The sums for one value of the step's variable, in run->now. */
 static bool add_up(run_t *run, const ap_elimination_step_t *step, const double *const *rows, int x)
 {
-    double seconds = run->network->core->variable[step->variable].cost[x];
+    double seconds = run->network->variable[step->variable].cost[x];
     bool filled;
 
     for (int j = 0; j < step->terms; ++j) {
@@ -251,7 +251,7 @@ static xm_status_t fill_cell(void *context, const ap_elimination_step_t *step, s
     bool failed = false;
 
     run->cell.count = 0;
-    for (int x = 0; x < run->network->core->variable[step->variable].size; ++x) {
+    for (int x = 0; x < run->network->variable[step->variable].size; ++x) {
         int place = 0;
 
         failed = failed || !add_up(run, step, rows, x);
@@ -318,13 +318,13 @@ static xm_status_t join(run_t *run)
     return status == XM_OK ? store_cell(run, last, 0, &run->now) : status;
 }
 
-static xm_status_t run_open(run_t *run, const ap_choice_network_t *network, int limit)
+static xm_status_t run_open(run_t *run, const ap_cfn_core_t *network, int limit)
 {
     const ap_elimination_params_t params = {.cells = MAX_CELLS};
     xm_status_t status;
 
     *run = (run_t){.network = network, .limit = limit, .complete = true};
-    status = ap_elimination_create(network->core, &run->elimination);
+    status = ap_elimination_create(network, &run->elimination);
     if (status == XM_OK) {
         status = ap_elimination_plan(run->elimination, &params);
     }
@@ -332,8 +332,8 @@ static xm_status_t run_open(run_t *run, const ap_choice_network_t *network, int 
         status = xm_error_prefix(status, "the graph is too entangled for a frontier");
     }
     if (status == XM_OK) {
-        run->tables = calloc((size_t)network->core->variables + 1, sizeof(*run->tables));
-        run->pick = calloc((size_t)network->core->variables + 1, sizeof(*run->pick));
+        run->tables = calloc((size_t)network->variables + 1, sizeof(*run->tables));
+        run->pick = calloc((size_t)network->variables + 1, sizeof(*run->pick));
         status = run->tables == NULL || run->pick == NULL ? no_memory() : XM_OK;
     }
     return status;
@@ -376,7 +376,7 @@ static xm_status_t read_points(run_t *run, ap_frontier_t *frontier)
     for (size_t i = 0; i < table->first[1]; ++i) {
         ap_frontier_point_t *point = &frontier->points[frontier->count];
 
-        point->assignment = calloc((size_t)run->network->core->variables + 1, sizeof(int));
+        point->assignment = calloc((size_t)run->network->variables + 1, sizeof(int));
         if (point->assignment == NULL) {
             return no_memory();
         }
@@ -388,8 +388,7 @@ static xm_status_t read_points(run_t *run, ap_frontier_t *frontier)
     return XM_OK;
 }
 
-xm_status_t ap_search_frontier(const ap_choice_network_t *network, int points,
-                               ap_frontier_t *frontier)
+xm_status_t ap_search_frontier(const ap_cfn_core_t *network, int points, ap_frontier_t *frontier)
 {
     ap_frontier_t made = {0};
     run_t run;
