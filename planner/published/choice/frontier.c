@@ -33,11 +33,17 @@ typedef struct list {
     int count, capacity;
 } list_t;
 
+/* A point as it is kept. */
+typedef struct kept {
+    double seconds, bytes;
+    int value;
+} kept_t;
+
 /* The points of a step's cells, one cell after the other. */
 typedef struct table {
     size_t *first; /* [rows + 1]: range of a cell's points */
-    double *seconds, *bytes;
-    int *value, *from; /* `from` is [points][parents] */
+    kept_t *kept;
+    int *from; /* [points][parents] */
     size_t capacity;
     int parents;
     int parent[PARENTS]; /* steps */
@@ -62,9 +68,7 @@ static void run_close(run_t *run)
 {
     for (int t = 0; run->tables != NULL && t <= run->elimination->steps; ++t) {
         free(run->tables[t].first);
-        free(run->tables[t].seconds);
-        free(run->tables[t].bytes);
-        free(run->tables[t].value);
+        free(run->tables[t].kept);
         free(run->tables[t].from);
     }
     free(run->tables);
@@ -134,8 +138,8 @@ static bool combine(run_t *run, const table_t *with, size_t cell, int parent)
 
     if (end == first + 1) { /* all are shifted alike */
         for (int i = 0; i < run->now.count; ++i) {
-            run->now.points[i].seconds += with->seconds[first];
-            run->now.points[i].bytes += with->bytes[first];
+            run->now.points[i].seconds += with->kept[first].seconds;
+            run->now.points[i].bytes += with->kept[first].bytes;
         }
         return true;
     }
@@ -145,8 +149,8 @@ static bool combine(run_t *run, const table_t *with, size_t cell, int parent)
 
         for (size_t q = first; q < end && !failed; ++q) {
             const point_t *one = &run->now.points[i];
-            point_t *sum = insert(&run->next, one->seconds + with->seconds[q],
-                                  one->bytes + with->bytes[q], &place, &failed);
+            point_t *sum = insert(&run->next, one->seconds + with->kept[q].seconds,
+                                  one->bytes + with->kept[q].bytes, &place, &failed);
 
             if (sum != NULL) {
                 sum->value = one->value;
@@ -182,22 +186,18 @@ static bool begin(run_t *run, double seconds, double bytes, int value)
 static xm_status_t reserve(const run_t *run, table_t *table, size_t used)
 {
     size_t wanted = used + (size_t)run->limit;
-    double *seconds, *bytes;
-    int *value, *from;
+    kept_t *kept;
+    int *from;
 
     if (wanted <= table->capacity) {
         return XM_OK;
     }
     wanted *= 2;
-    seconds = realloc(table->seconds, wanted * sizeof(*seconds));
-    table->seconds = seconds != NULL ? seconds : table->seconds;
-    bytes = realloc(table->bytes, wanted * sizeof(*bytes));
-    table->bytes = bytes != NULL ? bytes : table->bytes;
-    value = realloc(table->value, wanted * sizeof(*value));
-    table->value = value != NULL ? value : table->value;
+    kept = realloc(table->kept, wanted * sizeof(*kept));
+    table->kept = kept != NULL ? kept : table->kept;
     from = realloc(table->from, (wanted * (size_t)table->parents + 1) * sizeof(*from));
     table->from = from != NULL ? from : table->from;
-    if (seconds == NULL || bytes == NULL || value == NULL || from == NULL) {
+    if (kept == NULL || from == NULL) {
         return no_memory();
     }
     table->capacity = wanted;
@@ -213,10 +213,10 @@ static xm_status_t store_cell(run_t *run, table_t *table, size_t cell, list_t *l
     thin_out(run, list);
     status = reserve(run, table, at);
     for (int i = 0; i < list->count && status == XM_OK; ++i, ++at) {
-        table->seconds[at] = list->points[i].seconds;
-        table->bytes[at] = list->points[i].bytes;
-        table->value[at] = list->points[i].value;
-        memcpy(&table->from[at * (size_t)table->parents], list->points[i].from,
+        const point_t *point = &list->points[i];
+
+        table->kept[at] = (kept_t){point->seconds, point->bytes, point->value};
+        memcpy(&table->from[at * (size_t)table->parents], point->from,
                (size_t)table->parents * sizeof(int));
     }
     table->first[cell + 1] = at;
@@ -359,7 +359,7 @@ static void trace(run_t *run, size_t point, int *assignment)
         const table_t *table = &run->tables[k];
         size_t at = table->first[ap_elimination_row(e, step, assignment)] + (size_t)run->pick[k];
 
-        assignment[step->variable] = table->value[at];
+        assignment[step->variable] = table->kept[at].value;
         pick_parents(run, table, at);
     }
 }
@@ -382,8 +382,8 @@ static xm_status_t read_points(run_t *run, ap_frontier_t *frontier)
         }
         ++frontier->count;
         trace(run, i, point->assignment);
-        point->seconds = table->seconds[i];
-        point->bytes = table->bytes[i];
+        point->seconds = table->kept[i].seconds;
+        point->bytes = table->kept[i].bytes;
     }
     return XM_OK;
 }
