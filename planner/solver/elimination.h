@@ -2,7 +2,8 @@
 /**
  * @file elimination.h
  * The face of planner/solver/elimination/: other rooms include this header and none of the folder.
- * Bucket elimination of variables, row by row.
+ * Exact minimisation over a network, by eliminating its variables: the one kernel of all exact
+ * searches.
  */
 #pragma once
 

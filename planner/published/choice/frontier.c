@@ -33,18 +33,24 @@ typedef struct list {
     int count, capacity;
 } list_t;
 
+/* A point as it is kept. */
+typedef struct kept {
+    double seconds, bytes;
+    int value;
+} kept_t;
+
 /* The points of a step's cells, one cell after the other. */
 typedef struct table {
     size_t *first; /* [rows + 1]: range of a cell's points */
-    double *seconds, *bytes;
-    int *value, *from; /* `from` is [points][parents] */
+    kept_t *kept;
+    int *from; /* [points][parents] */
     size_t capacity;
     int parents;
     int parent[PARENTS]; /* steps */
 } table_t;
 
 typedef struct frontier_run {
-    const ap_choice_network_t *network;
+    const ap_cfn_core_t *network;
     ap_elimination_t *elimination;
     int limit;              /* points of a cell */
     table_t *tables;        /* per step, then the one that joins all components */
@@ -62,9 +68,7 @@ static void run_close(run_t *run)
 {
     for (int t = 0; run->tables != NULL && t <= run->elimination->steps; ++t) {
         free(run->tables[t].first);
-        free(run->tables[t].seconds);
-        free(run->tables[t].bytes);
-        free(run->tables[t].value);
+        free(run->tables[t].kept);
         free(run->tables[t].from);
     }
     free(run->tables);
@@ -134,8 +138,8 @@ static bool combine(run_t *run, const table_t *with, size_t cell, int parent)
 
     if (end == first + 1) { /* all are shifted alike */
         for (int i = 0; i < run->now.count; ++i) {
-            run->now.points[i].seconds += with->seconds[first];
-            run->now.points[i].bytes += with->bytes[first];
+            run->now.points[i].seconds += with->kept[first].seconds;
+            run->now.points[i].bytes += with->kept[first].bytes;
         }
         return true;
     }
@@ -145,8 +149,8 @@ static bool combine(run_t *run, const table_t *with, size_t cell, int parent)
 
         for (size_t q = first; q < end && !failed; ++q) {
             const point_t *one = &run->now.points[i];
-            point_t *sum = insert(&run->next, one->seconds + with->seconds[q],
-                                  one->bytes + with->bytes[q], &place, &failed);
+            point_t *sum = insert(&run->next, one->seconds + with->kept[q].seconds,
+                                  one->bytes + with->kept[q].bytes, &place, &failed);
 
             if (sum != NULL) {
                 sum->value = one->value;
@@ -182,22 +186,18 @@ static bool begin(run_t *run, double seconds, double bytes, int value)
 static xm_status_t reserve(const run_t *run, table_t *table, size_t used)
 {
     size_t wanted = used + (size_t)run->limit;
-    double *seconds, *bytes;
-    int *value, *from;
+    kept_t *kept;
+    int *from;
 
     if (wanted <= table->capacity) {
         return XM_OK;
     }
     wanted *= 2;
-    seconds = realloc(table->seconds, wanted * sizeof(*seconds));
-    table->seconds = seconds != NULL ? seconds : table->seconds;
-    bytes = realloc(table->bytes, wanted * sizeof(*bytes));
-    table->bytes = bytes != NULL ? bytes : table->bytes;
-    value = realloc(table->value, wanted * sizeof(*value));
-    table->value = value != NULL ? value : table->value;
+    kept = realloc(table->kept, wanted * sizeof(*kept));
+    table->kept = kept != NULL ? kept : table->kept;
     from = realloc(table->from, (wanted * (size_t)table->parents + 1) * sizeof(*from));
     table->from = from != NULL ? from : table->from;
-    if (seconds == NULL || bytes == NULL || value == NULL || from == NULL) {
+    if (kept == NULL || from == NULL) {
         return no_memory();
     }
     table->capacity = wanted;
@@ -213,10 +213,10 @@ static xm_status_t store_cell(run_t *run, table_t *table, size_t cell, list_t *l
     thin_out(run, list);
     status = reserve(run, table, at);
     for (int i = 0; i < list->count && status == XM_OK; ++i, ++at) {
-        table->seconds[at] = list->points[i].seconds;
-        table->bytes[at] = list->points[i].bytes;
-        table->value[at] = list->points[i].value;
-        memcpy(&table->from[at * (size_t)table->parents], list->points[i].from,
+        const point_t *point = &list->points[i];
+
+        table->kept[at] = (kept_t){point->seconds, point->bytes, point->value};
+        memcpy(&table->from[at * (size_t)table->parents], point->from,
                (size_t)table->parents * sizeof(int));
     }
     table->first[cell + 1] = at;
@@ -226,7 +226,7 @@ static xm_status_t store_cell(run_t *run, table_t *table, size_t cell, list_t *l
 /* The sums for one value of the step's variable, in run->now. */
 static bool add_up(run_t *run, const ap_elimination_step_t *step, const double *const *rows, int x)
 {
-    double seconds = run->network->core->variable[step->variable].cost[x];
+    double seconds = run->network->variable[step->variable].cost[x];
     bool filled;
 
     for (int j = 0; j < step->terms; ++j) {
@@ -251,7 +251,7 @@ static xm_status_t fill_cell(void *context, const ap_elimination_step_t *step, s
     bool failed = false;
 
     run->cell.count = 0;
-    for (int x = 0; x < run->network->core->variable[step->variable].size; ++x) {
+    for (int x = 0; x < run->network->variable[step->variable].size; ++x) {
         int place = 0;
 
         failed = failed || !add_up(run, step, rows, x);
@@ -318,13 +318,13 @@ static xm_status_t join(run_t *run)
     return status == XM_OK ? store_cell(run, last, 0, &run->now) : status;
 }
 
-static xm_status_t run_open(run_t *run, const ap_choice_network_t *network, int limit)
+static xm_status_t run_open(run_t *run, const ap_cfn_core_t *network, int limit)
 {
     const ap_elimination_params_t params = {.cells = MAX_CELLS};
     xm_status_t status;
 
     *run = (run_t){.network = network, .limit = limit, .complete = true};
-    status = ap_elimination_create(network->core, &run->elimination);
+    status = ap_elimination_create(network, &run->elimination);
     if (status == XM_OK) {
         status = ap_elimination_plan(run->elimination, &params);
     }
@@ -332,8 +332,8 @@ static xm_status_t run_open(run_t *run, const ap_choice_network_t *network, int 
         status = xm_error_prefix(status, "the graph is too entangled for a frontier");
     }
     if (status == XM_OK) {
-        run->tables = calloc((size_t)network->core->variables + 1, sizeof(*run->tables));
-        run->pick = calloc((size_t)network->core->variables + 1, sizeof(*run->pick));
+        run->tables = calloc((size_t)network->variables + 1, sizeof(*run->tables));
+        run->pick = calloc((size_t)network->variables + 1, sizeof(*run->pick));
         status = run->tables == NULL || run->pick == NULL ? no_memory() : XM_OK;
     }
     return status;
@@ -359,7 +359,7 @@ static void trace(run_t *run, size_t point, int *assignment)
         const table_t *table = &run->tables[k];
         size_t at = table->first[ap_elimination_row(e, step, assignment)] + (size_t)run->pick[k];
 
-        assignment[step->variable] = table->value[at];
+        assignment[step->variable] = table->kept[at].value;
         pick_parents(run, table, at);
     }
 }
@@ -376,20 +376,19 @@ static xm_status_t read_points(run_t *run, ap_frontier_t *frontier)
     for (size_t i = 0; i < table->first[1]; ++i) {
         ap_frontier_point_t *point = &frontier->points[frontier->count];
 
-        point->assignment = calloc((size_t)run->network->core->variables + 1, sizeof(int));
+        point->assignment = calloc((size_t)run->network->variables + 1, sizeof(int));
         if (point->assignment == NULL) {
             return no_memory();
         }
         ++frontier->count;
         trace(run, i, point->assignment);
-        point->seconds = table->seconds[i];
-        point->bytes = table->bytes[i];
+        point->seconds = table->kept[i].seconds;
+        point->bytes = table->kept[i].bytes;
     }
     return XM_OK;
 }
 
-xm_status_t ap_search_frontier(const ap_choice_network_t *network, int points,
-                               ap_frontier_t *frontier)
+xm_status_t ap_search_frontier(const ap_cfn_core_t *network, int points, ap_frontier_t *frontier)
 {
     ap_frontier_t made = {0};
     run_t run;

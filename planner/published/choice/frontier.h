@@ -31,8 +31,7 @@ typedef struct ap_frontier {
 } ap_frontier_t;
 
 /** @p points: most of a cell, at least 2. */
-xm_status_t ap_search_frontier(const ap_choice_network_t *network, int points,
-                               ap_frontier_t *frontier);
+xm_status_t ap_search_frontier(const ap_cfn_core_t *network, int points, ap_frontier_t *frontier);
 
 /** Frees what it owns. NULL and all-zero are accepted. */
 void ap_frontier_clear(ap_frontier_t *frontier);

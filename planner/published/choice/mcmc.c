@@ -17,7 +17,7 @@
 enum { PROPAGATED = 12 };
 
 typedef struct walk {
-    const ap_choice_network_t *network;
+    const ap_cfn_core_t *network;
     const ap_mcmc_params_t *params;
     uint64_t random;
     int *at; /* the walk's assignment */
@@ -33,8 +33,8 @@ static double penalty(const ap_mcmc_params_t *params, double bytes)
 
 static void stand_at(walk_t *walk, const int *assignment)
 {
-    memcpy(walk->at, assignment, (size_t)walk->network->core->variables * sizeof(*walk->at));
-    walk->seconds = ap_choice_network_seconds(walk->network, walk->at);
+    memcpy(walk->at, assignment, (size_t)walk->network->variables * sizeof(*walk->at));
+    walk->seconds = ap_cfn_core_cost(walk->network, walk->at);
     walk->bytes = ap_choice_network_bytes(walk->network, walk->at);
 }
 
@@ -54,8 +54,8 @@ static bool takes(walk_t *walk, double change, double scale)
 /* What another value of a variable would add. */
 static double more_seconds(const walk_t *walk, int v, int value)
 {
-    return ap_cfn_core_cost_of(walk->network->core, v, value, walk->at) -
-           ap_cfn_core_cost_of(walk->network->core, v, walk->at[v], walk->at);
+    return ap_cfn_core_cost_of(walk->network, v, value, walk->at) -
+           ap_cfn_core_cost_of(walk->network, v, walk->at[v], walk->at);
 }
 
 static double more_bytes(const walk_t *walk, int v, int value)
@@ -78,8 +78,8 @@ static int best_beside(const walk_t *walk, int v)
     double least = INFINITY;
     int best = walk->at[v];
 
-    for (int x = 0; x < walk->network->core->variable[v].size; ++x) {
-        double cost = ap_cfn_core_cost_of(walk->network->core, v, x, walk->at) +
+    for (int x = 0; x < walk->network->variable[v].size; ++x) {
+        double cost = ap_cfn_core_cost_of(walk->network, v, x, walk->at) +
                       penalty(walk->params, walk->bytes + more_bytes(walk, v, x));
 
         best = cost < least ? x : best;
@@ -93,7 +93,7 @@ static int best_beside(const walk_t *walk, int v)
  * exactly. */
 static void propagate(walk_t *walk, int v, int value, double scale)
 {
-    const ap_cfn_core_t *core = walk->network->core;
+    const ap_cfn_core_t *core = walk->network;
     int changed[PROPAGATED + 1], before[PROPAGATED + 1], count = 1;
     double seconds = walk->seconds, bytes = walk->bytes, start = energy(walk);
 
@@ -131,7 +131,7 @@ static void propagate(walk_t *walk, int v, int value, double scale)
  * proposal, from different bits. */
 static void step(walk_t *walk, double scale)
 {
-    const ap_cfn_core_t *core = walk->network->core;
+    const ap_cfn_core_t *core = walk->network;
     uint64_t drawn = ap_cfn_random(&walk->random);
     int v = (int)((drawn >> 32) % (uint64_t)core->variables);
     int value = (int)((drawn & 0xfffffffU) % (uint64_t)core->variable[v].size);
@@ -151,7 +151,7 @@ static void step(walk_t *walk, double scale)
     }
 }
 
-xm_status_t ap_search_mcmc(const ap_choice_network_t *network, const ap_mcmc_params_t *params,
+xm_status_t ap_search_mcmc(const ap_cfn_core_t *network, const ap_mcmc_params_t *params,
                            int *assignment)
 {
     walk_t walk = {.network = network, .params = params, .random = params->seed};
@@ -162,10 +162,10 @@ xm_status_t ap_search_mcmc(const ap_choice_network_t *network, const ap_mcmc_par
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                             "a random walk needs a seed other than 0 and a beta of 0 or more");
     }
-    if (network->core->variables == 0) {
+    if (network->variables == 0) {
         return XM_OK;
     }
-    walk.at = malloc((size_t)network->core->variables * sizeof(*walk.at));
+    walk.at = malloc((size_t)network->variables * sizeof(*walk.at));
     if (walk.at == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for a random walk");
     }
@@ -175,7 +175,7 @@ xm_status_t ap_search_mcmc(const ap_choice_network_t *network, const ap_mcmc_par
         step(&walk, best > 0.0 ? best : 1.0);
         if (energy(&walk) < best) {
             best = energy(&walk);
-            memcpy(assignment, walk.at, (size_t)network->core->variables * sizeof(*walk.at));
+            memcpy(assignment, walk.at, (size_t)network->variables * sizeof(*walk.at));
             stale = 0;
         } else if (++stale > timeout && i > params->proposals / 2) {
             stand_at(&walk, assignment);

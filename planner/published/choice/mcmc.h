@@ -29,5 +29,5 @@ typedef struct ap_mcmc_params {
     }
 
 /** @p assignment holds the start, then the best found. */
-xm_status_t ap_search_mcmc(const ap_choice_network_t *network, const ap_mcmc_params_t *params,
+xm_status_t ap_search_mcmc(const ap_cfn_core_t *network, const ap_mcmc_params_t *params,
                            int *assignment);

@@ -14,19 +14,18 @@
 
 #include "planner/published/choice/ordering.h"
 
-static uint8_t part_of(const ap_choice_network_t *network, int v, int value, int axis)
+static uint8_t part_of(const uint8_t *part, int value, int axis)
 {
-    return network->part[v] == NULL ? 0 : network->part[v][value * AP_CHOICE_LEVELS + axis];
+    return part == NULL ? 0 : part[value * AP_CHOICE_LEVELS + axis];
 }
 
 /* Whether a value does what was decided with the earlier axes, and nothing with the axes from
  * `axis` + 1 on that are before `until`. */
-static bool may_choose(const ap_choice_network_t *network, int v, int value, int decided, int axis,
-                       int until)
+static bool may_choose(const uint8_t *part, int value, int decided, int axis, int until)
 {
     for (int a = 0; a < until; ++a) {
-        if ((a < axis && part_of(network, v, value, a) != part_of(network, v, decided, a)) ||
-            (a > axis && part_of(network, v, value, a) != 0)) {
+        if ((a < axis && part_of(part, value, a) != part_of(part, decided, a)) ||
+            (a > axis && part_of(part, value, a) != 0)) {
             return false;
         }
     }
@@ -36,14 +35,13 @@ static bool may_choose(const ap_choice_network_t *network, int v, int value, int
 /* Marks the values of a variable that a level may choose from, and returns how many those are.
  * Where every value uses a later axis too, all that agree with the earlier ones are left; the
  * decided value is one of them, so the second round finds some. */
-static int mark_values(const ap_choice_network_t *network, int v, int decided, int axis,
-                       bool *marked)
+static int mark_values(const uint8_t *part, int size, int decided, int axis, bool *marked)
 {
     int count = 0;
 
     for (int until = AP_CHOICE_LEVELS; count == 0; until = axis) {
-        for (int x = 0; x < network->core->variable[v].size; ++x) {
-            marked[x] = may_choose(network, v, x, decided, axis, until);
+        for (int x = 0; x < size; ++x) {
+            marked[x] = may_choose(part, x, decided, axis, until);
             count += marked[x];
         }
     }
@@ -52,10 +50,10 @@ static int mark_values(const ap_choice_network_t *network, int v, int decided, i
 
 /* The network on the values that one level may choose from, which are marked; `at`: where those of
  * a variable begin. */
-static xm_status_t make_level(const ap_choice_network_t *whole, int axis, const int *decided,
-                              const size_t *at, bool *marked, ap_cfn_core_t **level)
+static xm_status_t make_level(const ap_cfn_core_t *core, const uint8_t *const *part, int axis,
+                              const int *decided, const size_t *at, bool *marked,
+                              ap_cfn_core_t **level)
 {
-    const ap_cfn_core_t *core = whole->core;
     ap_cfn_core_size_t size = {.variables = core->variables, .links = core->links};
     ap_cfn_core_maker_t maker;
     xm_status_t status;
@@ -72,7 +70,7 @@ static xm_status_t make_level(const ap_choice_network_t *whole, int axis, const 
         return status;
     }
     for (int v = 0; v < core->variables; ++v) {
-        int count = mark_values(whole, v, decided[v], axis, marked + at[v]);
+        int count = mark_values(part[v], core->variable[v].size, decided[v], axis, marked + at[v]);
 
         (void)ap_cfn_copy_kept(marked + at[v], core->variable[v].cost, core->variable[v].size,
                                ap_cfn_core_add_variable(&maker, count));
@@ -175,11 +173,10 @@ static int find_value(const bool *marked, int number)
     return x;
 }
 
-xm_status_t ap_search_recursive(const ap_choice_network_t *network, int levels, bool greedy,
-                                int *assignment)
+xm_status_t ap_search_recursive(const ap_cfn_core_t *network, const uint8_t *const *part,
+                                int levels, bool greedy, int *assignment)
 {
-    const ap_cfn_core_t *core = network->core;
-    size_t count = (size_t)core->variables, values = 0;
+    size_t count = (size_t)network->variables, values = 0;
     int *chosen = calloc(count + 1, sizeof(*chosen));
     size_t *at = calloc(count + 1, sizeof(*at));
     bool *marked;
@@ -187,7 +184,7 @@ xm_status_t ap_search_recursive(const ap_choice_network_t *network, int levels, 
 
     for (size_t v = 0; v < count && at != NULL; ++v) {
         at[v] = values;
-        values += (size_t)core->variable[v].size;
+        values += (size_t)network->variable[v].size;
     }
     marked = calloc(values + 1, sizeof(*marked));
     if (chosen == NULL || at == NULL || marked == NULL) {
@@ -197,7 +194,7 @@ xm_status_t ap_search_recursive(const ap_choice_network_t *network, int levels, 
     for (int axis = 0; axis < levels && status == XM_OK; ++axis) {
         ap_cfn_core_t *level = NULL;
 
-        status = make_level(network, axis, assignment, at, marked, &level);
+        status = make_level(network, part, axis, assignment, at, marked, &level);
         if (status == XM_OK) {
             status = greedy ? solve_greedily(level, chosen) : ap_search_ordering(level, chosen);
         }

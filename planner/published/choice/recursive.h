@@ -13,9 +13,11 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "planner/published/choice/network.h"
 
-/** The first @p levels of ap_choice_variable_t's `part` are decided in order. */
-xm_status_t ap_search_recursive(const ap_choice_network_t *network, int levels, bool greedy,
-                                int *assignment);
+/** @p part: per variable, [values][AP_CHOICE_LEVELS] what a value does with each mesh axis, 0 =
+ *  nothing; NULL: nothing with any. The first @p levels of them are decided in order. */
+xm_status_t ap_search_recursive(const ap_cfn_core_t *network, const uint8_t *const *part,
+                                int levels, bool greedy, int *assignment);

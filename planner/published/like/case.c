@@ -12,7 +12,6 @@
 #include "planner/published/like/like_private.h"
 #include "planner/plan.h"
 #include "planner/passes.h"
-}
 
 /* Whether a plan is better than the best: one that fits comes before one that does not, where the
  * row looks at memory; then the faster; of two that do not fit, the one that needs less. */

@@ -31,8 +31,7 @@ static xm_status_t evaluate_assignment(const site_t *site, const int *assignment
     xm_status_t status;
 
     *kept = false;
-    if (ap_choice_network_seconds(ap_stage_network_choices(site->network), assignment) >=
-        AP_COST_INFINITE) {
+    if (ap_cfn_core_cost(ap_stage_network_choices(site->network), assignment) >= AP_COST_INFINITE) {
         return xm_error_set(
             XM_ERR_NO_SOLUTION, "no sharding divides on %d x %d devices with %lld micro-batches",
             site->query.shape[0], site->query.shape[1], (long long)site->one->micro_batches);
@@ -128,7 +127,7 @@ static xm_status_t search_curve(const site_t *site)
 /* A random walk from data parallelism. What its temporaries take, the walk may not use. */
 static xm_status_t walk_at_random(const site_t *site, int *assignment)
 {
-    const ap_choice_network_t *choices = ap_stage_network_choices(site->network);
+    const ap_cfn_core_t *choices = ap_stage_network_choices(site->network);
     ap_mcmc_params_t walk = AP_MCMC_PARAMS_INIT;
     ap_stage_solution_t *start;
     xm_status_t status;
@@ -138,7 +137,7 @@ static xm_status_t walk_at_random(const site_t *site, int *assignment)
     if (status != XM_OK) {
         return status;
     }
-    walk.proposals = PROPOSALS * (int64_t)choices->core->variables;
+    walk.proposals = PROPOSALS * (int64_t)choices->variables;
     walk.memory_limit = fmax(1.0, site->like->limit - ap_stage_solution_cost(start)->mem_work);
     ap_stage_solution_destroy(start);
     return ap_search_mcmc(choices, &walk, assignment);
@@ -146,19 +145,19 @@ static xm_status_t walk_at_random(const site_t *site, int *assignment)
 
 static xm_status_t search_one(const site_t *site, int *assignment)
 {
-    const ap_choice_network_t *choices = ap_stage_network_choices(site->network);
+    const ap_cfn_core_t *choices = ap_stage_network_choices(site->network);
 
     switch (site->like->row->search) {
     /* OptCNN's node elimination takes a variable between two others out, and its edge elimination
      * adds tables up: both are steps of eliminating in an order, so both rows have one search. */
     case AP_SEARCH_REDUCTION:
     case AP_SEARCH_ORDERING:
-        return ap_search_ordering(choices->core, assignment);
+        return ap_search_ordering(choices, assignment);
     case AP_SEARCH_MCMC:
         return walk_at_random(site, assignment);
     default:
-        return ap_search_recursive(choices, AXES, site->like->row->search == AP_SEARCH_GREEDY,
-                                   assignment);
+        return ap_search_recursive(choices, ap_stage_network_parts(site->network), AXES,
+                                   site->like->row->search == AP_SEARCH_GREEDY, assignment);
     }
 }
 
@@ -171,8 +170,8 @@ static xm_status_t search_site(const site_t *site)
     if (site->like->row->search == AP_SEARCH_FRONTIER) {
         return search_curve(site);
     }
-    assignment = calloc((size_t)ap_stage_network_choices(site->network)->core->variables + 1,
-                        sizeof(*assignment));
+    assignment =
+        calloc((size_t)ap_stage_network_choices(site->network)->variables + 1, sizeof(*assignment));
     if (assignment == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for an assignment");
     }

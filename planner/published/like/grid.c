@@ -209,14 +209,17 @@ static ap_stage_query_t layer_query(const ap_like_t *like, const uniform_t *u, i
     return query;
 }
 
-/* The tables of one stage's choice network: a variable per layer, an edge to the next. */
+/* One stage's choice network: a variable per layer, a link to the next. */
 typedef struct layer_choices {
-    ap_choice_variable_t *variables;
-    ap_choice_edge_t *edges;
-    double *seconds, *bytes, *work; /* [layers][options] */
-    double *table;                  /* [layers][options][options] */
-    xm_arena_t arena;
+    ap_cfn_core_t *network;
+    double *work; /* [layers][options] */
 } layer_choices_t;
+
+static void choices_close(layer_choices_t *c)
+{
+    ap_cfn_core_destroy(c->network);
+    free(c->work);
+}
 
 /* Seconds of a layer in one option after another; AP_COST_INFINITE where nothing divides. */
 static xm_status_t layer_cost(const ap_like_t *like, const ap_like_case_t *one, const uniform_t *u,
@@ -235,47 +238,50 @@ static xm_status_t layer_cost(const ap_like_t *like, const ap_like_case_t *one, 
     return status == XM_ERR_NO_SOLUTION || status == XM_ERR_INVALID_ARGUMENT ? XM_OK : status;
 }
 
-/* A layer's seconds depend on the option before it, so they stand in the edge to it; only the first
+/* A layer's seconds depend on the option before it, so they stand in the link to it; only the first
  * layer has seconds of its own. Options that are impossible stay infinite in both. */
 static xm_status_t choices_open(const ap_like_t *like, const ap_like_case_t *one,
                                 const uniform_t *u, int first, int layers, int held,
                                 layer_choices_t *c)
 {
     size_t n = (size_t)layers, k = (size_t)u->count;
-    xm_status_t status = XM_OK;
+    const ap_cfn_core_size_t size = {.variables = layers,
+                                     .links = layers - 1,
+                                     .times = 1,
+                                     .values = n * k,
+                                     .segments = n,
+                                     .usages = n * k,
+                                     .cells = (n - 1) * k * k};
+    ap_cfn_core_maker_t maker;
+    xm_status_t status = ap_cfn_core_begin(&size, &maker);
 
-    c->variables = xm_arena_get(&c->arena, n, sizeof(*c->variables));
-    c->edges = xm_arena_get(&c->arena, n, sizeof(*c->edges));
-    c->seconds = xm_arena_get(&c->arena, n * k, sizeof(double));
-    c->bytes = xm_arena_get(&c->arena, n * k, sizeof(double));
-    c->work = xm_arena_get(&c->arena, n * k, sizeof(double));
-    c->table = xm_arena_get(&c->arena, n * k * k, sizeof(double));
-    if (c->arena.failed) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d layers", layers);
+    if (status != XM_OK) {
+        return status;
     }
-    for (int i = 0; i < layers; ++i) {
-        for (int to = 0; to < u->count && status == XM_OK; ++to) {
-            size_t at = (size_t)i * k + (size_t)to;
-            ap_stage_cost_t cost;
-            double seconds;
+    c->work = calloc(n * k, sizeof(double));
+    if (c->work == NULL) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d layers", layers);
+    }
+    for (int i = 0; i < layers && status == XM_OK; ++i) {
+        double *seconds = ap_cfn_core_add_variable(&maker, u->count);
+        double *bytes = ap_cfn_core_add_segment(&maker, 0, 1);
+        double *table = i > 0 ? ap_cfn_core_add_link(&maker, i - 1, i) : NULL;
 
-            status = layer_cost(like, one, u, first + i, u->list[to], u->list[to], &cost, &seconds);
-            c->seconds[at] = i == 0 || seconds >= AP_COST_INFINITE ? seconds : 0.0;
-            c->bytes[at] = cost.mem_stage + held * cost.mem_act;
-            c->work[at] = cost.mem_work;
+        for (int to = 0; to < u->count && status == XM_OK; ++to) {
+            ap_stage_cost_t cost;
+
+            status =
+                layer_cost(like, one, u, first + i, u->list[to], u->list[to], &cost, &seconds[to]);
+            bytes[to] = cost.mem_stage + held * cost.mem_act;
+            c->work[i * u->count + to] = cost.mem_work;
+            seconds[to] = i == 0 || seconds[to] >= AP_COST_INFINITE ? seconds[to] : 0.0;
             for (int from = 0; from < u->count && i > 0 && status == XM_OK; ++from) {
-                status =
-                    layer_cost(like, one, u, first + i, u->list[from], u->list[to], &cost,
-                               &c->table[((size_t)(i - 1) * k + (size_t)from) * k + (size_t)to]);
+                status = layer_cost(like, one, u, first + i, u->list[from], u->list[to], &cost,
+                                    &table[from * u->count + to]);
             }
         }
-        c->variables[i] = (ap_choice_variable_t){.domain = u->count,
-                                                 .seconds = &c->seconds[(size_t)i * k],
-                                                 .bytes = &c->bytes[(size_t)i * k]};
-        if (i > 0) {
-            c->edges[i - 1] = (ap_choice_edge_t){i - 1, i, &c->table[(size_t)(i - 1) * k * k]};
-        }
     }
+    c->network = ap_cfn_core_finish(&maker);
     return status;
 }
 
@@ -328,7 +334,6 @@ static xm_status_t choose_layers(const ap_like_t *like, const ap_like_case_t *on
                                  const uniform_t *u, int stage, ap_plan_part_t *part)
 {
     int first = part->query.first, layers = part->query.last - first + 1;
-    ap_choice_network_t *network = NULL;
     ap_frontier_t frontier = {0};
     layer_choices_t choices = {0};
     const ap_frontier_point_t *point;
@@ -336,11 +341,7 @@ static xm_status_t choose_layers(const ap_like_t *like, const ap_like_case_t *on
         choices_open(like, one, u, first, layers, in_flight(like, one, u->stages, stage), &choices);
 
     if (status == XM_OK) {
-        status = ap_choice_network_create(choices.variables, layers, choices.edges, layers - 1,
-                                          &network);
-    }
-    if (status == XM_OK) {
-        status = ap_search_frontier(network, POINTS, &frontier);
+        status = ap_search_frontier(choices.network, POINTS, &frontier);
     }
     if (status == XM_OK) {
         point = pick(like, u, layers, &choices, &frontier);
@@ -353,8 +354,7 @@ static xm_status_t choose_layers(const ap_like_t *like, const ap_like_case_t *on
                                first, part->query.last, u->degrees.shape[0], u->degrees.shape[1]);
     }
     ap_frontier_clear(&frontier);
-    ap_choice_network_destroy(network);
-    xm_arena_clear(&choices.arena);
+    choices_close(&choices);
     return status;
 }
 

@@ -12,11 +12,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A variable: per value its seconds, its bytes, and what it does with each mesh axis. */
+typedef struct choice {
+    int domain;
+    const double *seconds, *bytes;
+    const uint8_t *part; /* [domain][AP_CHOICE_LEVELS], 0 = nothing */
+} choice_t;
+
 /* A distinct layer: the values and tables that all layers equal to it share. */
 typedef struct layer_tables {
     const ap_layer_problem_t *problem;
-    ap_choice_variable_t input; /* its input tensor */
-    ap_choice_variable_t *nodes;
+    choice_t input; /* its input tensor */
+    choice_t *nodes;
     int **strategy;      /* per node and value */
     double **edge_table; /* per edge, over values */
 } layer_tables_t;
@@ -26,10 +33,11 @@ struct ap_stage_network {
     ap_stage_query_t query;
     ap_layer_weights_t weights;
     layer_tables_t *distinct; /* per kind of layer of the context */
-    ap_choice_variable_t output;
+    choice_t output;
     int layers;
     int *first_node; /* per layer: variable of its first node */
-    ap_choice_network_t *choices;
+    ap_cfn_core_t *choices;
+    const uint8_t **part; /* per variable */
     xm_arena_t arena;
 };
 
@@ -118,13 +126,13 @@ static xm_status_t list_values(ap_stage_network_t *n, layer_tables_t *tables, in
         }
     }
     tables->strategy[index] = strategy;
-    tables->nodes[index] = (ap_choice_variable_t){domain, seconds, bytes, part};
+    tables->nodes[index] = (choice_t){domain, seconds, bytes, part};
     return XM_OK;
 }
 
 /* Makes the variable of a tensor between layers; `parts`: what keeping it costs, NULL: nothing. */
 static xm_status_t list_specs(ap_stage_network_t *n, const ap_spec_t *specs, int count,
-                              const ap_parts_t *parts, ap_choice_variable_t *variable)
+                              const ap_parts_t *parts, choice_t *variable)
 {
     double *seconds = xm_arena_get(&n->arena, (size_t)count, sizeof(double));
     double *bytes = xm_arena_get(&n->arena, (size_t)count, sizeof(double));
@@ -138,7 +146,7 @@ static xm_status_t list_specs(ap_stage_network_t *n, const ap_spec_t *specs, int
         bytes[s] = parts == NULL ? 0.0 : bytes_of(n, &parts[s]);
         spec_parts(specs[s], &part[s * AP_CHOICE_LEVELS]);
     }
-    *variable = (ap_choice_variable_t){count, seconds, bytes, part};
+    *variable = (choice_t){count, seconds, bytes, part};
     return XM_OK;
 }
 
@@ -213,47 +221,75 @@ static const layer_tables_t *tables_of(const ap_stage_network_t *n, int i)
     return &n->distinct[ap_stage_layer_kind(n->context, n->query.first + i)];
 }
 
-/* Connects the network. Variables are numbered: the tensors before the layers and after the last
- * one, then the operators layer by layer; so assignments begin with the specs, which is the form
- * that ap_stage_solve_assigned() takes. */
+static void add_choice(ap_stage_network_t *n, ap_cfn_core_maker_t *maker, const choice_t *choice)
+{
+    size_t bytes = (size_t)choice->domain * sizeof(double);
+
+    n->part[maker->core->variables] = choice->part;
+    memcpy(ap_cfn_core_add_variable(maker, choice->domain), choice->seconds, bytes);
+    memcpy(ap_cfn_core_add_segment(maker, 0, 1), choice->bytes, bytes);
+}
+
+/* Counts what the network has, and numbers the first operator of every layer. Variables are
+ * numbered: the tensors before the layers and after the last one, then the operators layer by
+ * layer; so assignments begin with the specs, which is the form that ap_stage_solve_assigned()
+ * takes. */
+static ap_cfn_core_size_t measure(ap_stage_network_t *n)
+{
+    ap_cfn_core_size_t size = {.variables = n->layers + 1, .times = 1};
+
+    size.values = (size_t)n->output.domain;
+    for (int i = 0; i < n->layers; ++i) {
+        const layer_tables_t *tables = tables_of(n, i);
+
+        n->first_node[i] = size.variables;
+        size.variables += tables->problem->nodes;
+        size.links += tables->problem->edges;
+        size.values += (size_t)tables->input.domain;
+        for (int v = 0; v < tables->problem->nodes; ++v) {
+            size.values += (size_t)tables->nodes[v].domain;
+        }
+    }
+    size.segments = (size_t)size.variables;
+    size.usages = size.values;
+    return size;
+}
+
 static xm_status_t connect(ap_stage_network_t *n)
 {
-    size_t variable_count = (size_t)n->layers + 1, edge_count = 0;
-    ap_choice_variable_t *variables;
-    ap_choice_edge_t *edges;
+    ap_cfn_core_size_t size;
+    ap_cfn_core_maker_t maker;
+    xm_status_t status;
 
     n->first_node = xm_arena_get(&n->arena, (size_t)n->layers, sizeof(int));
     if (n->first_node == NULL) {
         return no_memory();
     }
-    for (int i = 0; i < n->layers; ++i) {
-        n->first_node[i] = (int)variable_count;
-        variable_count += (size_t)tables_of(n, i)->problem->nodes;
-        edge_count += (size_t)tables_of(n, i)->problem->edges;
+    size = measure(n);
+    n->part = xm_arena_get(&n->arena, (size_t)size.variables, sizeof(*n->part));
+    status = n->part == NULL ? no_memory() : ap_cfn_core_begin(&size, &maker);
+    if (status != XM_OK) {
+        return status;
     }
-    variables = xm_arena_get(&n->arena, variable_count, sizeof(*variables));
-    edges = xm_arena_get(&n->arena, edge_count, sizeof(*edges));
-    if (variables == NULL || edges == NULL) {
-        return no_memory();
+    for (int i = 0; i <= n->layers; ++i) {
+        add_choice(n, &maker, i < n->layers ? &tables_of(n, i)->input : &n->output);
     }
-    edge_count = 0;
     for (int i = 0; i < n->layers; ++i) {
         const layer_tables_t *tables = tables_of(n, i);
 
-        variables[i] = tables->input;
-        memcpy(&variables[n->first_node[i]], tables->nodes,
-               (size_t)tables->problem->nodes * sizeof(*variables));
+        for (int v = 0; v < tables->problem->nodes; ++v) {
+            add_choice(n, &maker, &tables->nodes[v]);
+        }
         for (int e = 0; e < tables->problem->edges; ++e) {
             const ap_layer_edge_t *edge = &tables->problem->edge[e];
 
-            edges[edge_count++] = (ap_choice_edge_t){
-                edge->from == AP_IN ? i : n->first_node[i] + edge->from,
-                edge->to == AP_OUT ? i + 1 : n->first_node[i] + edge->to, tables->edge_table[e]};
+            ap_cfn_core_borrow_link(&maker, edge->from == AP_IN ? i : n->first_node[i] + edge->from,
+                                    edge->to == AP_OUT ? i + 1 : n->first_node[i] + edge->to,
+                                    tables->edge_table[e]);
         }
     }
-    variables[n->layers] = n->output;
-    return ap_choice_network_create(variables, (int)variable_count, edges, (int)edge_count,
-                                    &n->choices);
+    n->choices = ap_cfn_core_finish(&maker);
+    return XM_OK;
 }
 
 /* Weights are those of memory at no price: searches hold bytes against their limit themselves. */
@@ -292,9 +328,14 @@ xm_status_t ap_stage_network_create(ap_stage_context_t *context, const ap_stage_
     return XM_OK;
 }
 
-const ap_choice_network_t *ap_stage_network_choices(const ap_stage_network_t *network)
+const ap_cfn_core_t *ap_stage_network_choices(const ap_stage_network_t *network)
 {
     return network->choices;
+}
+
+const uint8_t *const *ap_stage_network_parts(const ap_stage_network_t *network)
+{
+    return network->part;
 }
 
 /* The number of axes of a mesh over which a strategy cuts the batch. */
@@ -314,10 +355,10 @@ static int data_axes(const ap_stage_network_t *n, const ap_layer_node_t *node,
 /* Gives a variable the value that is the cheapest beside those of the others. */
 static void take_cheapest(const ap_stage_network_t *n, int variable, int *assignment)
 {
-    double least = ap_cfn_core_cost_of(n->choices->core, variable, 0, assignment);
+    double least = ap_cfn_core_cost_of(n->choices, variable, 0, assignment);
 
-    for (int x = 1; x < n->choices->core->variable[variable].size; ++x) {
-        double seconds = ap_cfn_core_cost_of(n->choices->core, variable, x, assignment);
+    for (int x = 1; x < n->choices->variable[variable].size; ++x) {
+        double seconds = ap_cfn_core_cost_of(n->choices, variable, x, assignment);
 
         assignment[variable] = seconds < least ? x : assignment[variable];
         least = seconds < least ? seconds : least;
@@ -353,7 +394,7 @@ void ap_stage_network_data_parallel(const ap_stage_network_t *n, int *assignment
 {
     /* Every operator cuts the batch over as many axes as it can; of equal ones the first strategy
      * wins. */
-    memset(assignment, 0, (size_t)n->choices->core->variables * sizeof(*assignment));
+    memset(assignment, 0, (size_t)n->choices->variables * sizeof(*assignment));
     for (int i = 0; i < n->layers; ++i) {
         const layer_tables_t *tables = tables_of(n, i);
 
@@ -395,7 +436,7 @@ void ap_stage_network_data_parallel(const ap_stage_network_t *n, int *assignment
 xm_status_t ap_stage_network_solution(ap_stage_network_t *n, const int *assignment,
                                       ap_stage_solution_t **solution)
 {
-    size_t nodes = (size_t)n->choices->core->variables;
+    size_t nodes = (size_t)n->choices->variables;
     int *strategies = malloc((nodes + 1) * sizeof(*strategies)), used = 0;
     const int **of_layer = malloc((size_t)n->layers * sizeof(*of_layer));
     xm_status_t status;
@@ -424,7 +465,7 @@ void ap_stage_network_destroy(ap_stage_network_t *network)
     if (network == NULL) {
         return;
     }
-    ap_choice_network_destroy(network->choices);
+    ap_cfn_core_destroy(network->choices);
     xm_arena_clear(&network->arena);
     free(network);
 }

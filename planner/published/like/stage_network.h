@@ -21,7 +21,10 @@ typedef struct ap_stage_network ap_stage_network_t;
 xm_status_t ap_stage_network_create(ap_stage_context_t *context, const ap_stage_query_t *query,
                                     ap_stage_network_t **network);
 
-const ap_choice_network_t *ap_stage_network_choices(const ap_stage_network_t *network);
+const ap_cfn_core_t *ap_stage_network_choices(const ap_stage_network_t *network);
+
+/** Per variable: what its values do with each mesh axis (planner/published/choice/recursive.h). */
+const uint8_t *const *ap_stage_network_parts(const ap_stage_network_t *network);
 
 /** An assignment in which every operator has the role `data` on every axis where it can; where a
  * random walk starts. */

@@ -136,13 +136,9 @@ void ap_cfn_dual_prices_changed(ap_cfn_dual_t *self)
         memcpy(priced, variable->cost, (size_t)variable->size * sizeof(double));
         for (int k = 0; k < variable->segments; ++k) {
             const ap_cfn_segment_t *segment = &variable->segment[k];
-            double price = self->sums[segment->to] - self->sums[segment->from];
 
-            if (price > 0.0) {
-                for (int x = 0; x < variable->size; ++x) {
-                    priced[x] += price * segment->usage[x];
-                }
-            }
+            ap_cfn_charge(segment, variable->size,
+                          self->sums[segment->to] - self->sums[segment->from], priced);
         }
     }
 }
@@ -385,27 +381,6 @@ int ap_cfn_dual_fix(ap_cfn_dual_t *self, double upper, bool *keep)
     return dropped;
 }
 
-/* The loads of `choice`, as prefix sums of the changes at the ends of the segments. */
-static void find_load(ap_cfn_dual_t *self)
-{
-    const ap_cfn_core_t *core = self->core;
-    double sum = 0.0;
-
-    memset(self->load, 0, ((size_t)core->times + 1) * sizeof(double));
-    for (int v = 0; v < core->variables; ++v) {
-        for (int k = 0; k < core->variable[v].segments; ++k) {
-            const ap_cfn_segment_t *segment = &core->variable[v].segment[k];
-
-            self->load[segment->from] += segment->usage[self->choice[v]];
-            self->load[segment->to] -= segment->usage[self->choice[v]];
-        }
-    }
-    for (int t = 0; t < core->times; ++t) {
-        sum += self->load[t];
-        self->load[t] = sum;
-    }
-}
-
 bool ap_cfn_dual_choice_fits(ap_cfn_dual_t *self)
 {
     return ap_cfn_core_fits(self->core, self->choice, self->load);
@@ -423,7 +398,7 @@ void ap_cfn_dual_move_prices(ap_cfn_dual_t *self, double upper)
     if (times == 0) {
         return;
     }
-    find_load(self);
+    ap_cfn_core_loads(self->core, self->choice, self->load);
     /* The average replaces the last subgradient, except in the very first step. */
     for (int t = 0; t < times; ++t) {
         double slope = self->load[t] - self->core->capacity[t];

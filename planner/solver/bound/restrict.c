@@ -33,6 +33,16 @@ static int value_of(const restriction_t *r, int variable)
     return -1 - r->number[variable];
 }
 
+/* Takes what a settled variable uses off the capacities. */
+static void take_off(const ap_cfn_variable_t *variable, int value, double *capacity)
+{
+    for (int k = 0; k < variable->segments; ++k) {
+        for (int t = variable->segment[k].from; t < variable->segment[k].to; ++t) {
+            capacity[t] -= variable->segment[k].usage[value];
+        }
+    }
+}
+
 /* Decides which variables are left, counts what they need, and takes the usage of the others off
  * the capacities. Returns their costs and the constant. A variable of which no value is kept
  * gets value 0: the node then is an assignment like any other, with its true costs and usage, so
@@ -60,7 +70,7 @@ static double settle(restriction_t *r, ap_cfn_core_size_t *size)
         } else {
             r->number[v] = -1 - last;
             constant += core->variable[v].cost[last];
-            ap_cfn_core_load(core, v, last, -1.0, r->capacity);
+            take_off(&core->variable[v], last, r->capacity);
         }
     }
     return constant;

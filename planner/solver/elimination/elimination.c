@@ -21,6 +21,8 @@
 #define WIDE
 #endif
 
+enum { WIDE_SIZE = 16 };
+
 xm_status_t ap_elimination_create(const ap_cfn_core_t *core, ap_elimination_t **elimination)
 {
     ap_elimination_t *made = calloc(1, sizeof(*made));
@@ -98,30 +100,49 @@ static inline void lower(double *restrict into, const double *restrict row, int 
 
 /* Fills a step's table: for every row the minimum over the step's own variable, and the first value
  * that attains it. This is the innermost loop of all exact searches. */
-WIDE static void run_step(const ap_elimination_t *e, const ap_elimination_step_t *step,
-                          const double *cost)
+static inline __attribute__((always_inline)) void fill_rows(const ap_elimination_t *e,
+                                                            const ap_elimination_step_t *step,
+                                                            const double *cost, int size)
 {
-    int index[AP_ELIMINATION_SCOPE] = {0}, size = e->size[step->variable];
+    int index[AP_ELIMINATION_SCOPE] = {0};
     const double **rows = e->rows;
-    double *sum = e->sum;
+    double *restrict sum = e->sum;
 
     first_row(step, rows);
     for (size_t row = 0; row < step->rows; ++row) {
         double least = HUGE_VAL;
         int best = 0;
 
-        memcpy(sum, cost, (size_t)size * sizeof(*sum));
-        add_terms(step, rows, size, sum);
-#pragma omp simd reduction(min : least)
         for (int x = 0; x < size; ++x) {
-            least = sum[x] < least ? sum[x] : least;
+            sum[x] = cost[x];
         }
-        while (sum[best] > least) {
-            ++best;
+        add_terms(step, rows, size, sum);
+        for (int x = 0; x < size; ++x) {
+            if (sum[x] < least) {
+                least = sum[x];
+                best = x;
+            }
         }
         step->least[row] = least;
         step->best[row] = (uint16_t)best;
         next_row(e, step, index, rows);
+    }
+}
+
+WIDE static void run_wide(const ap_elimination_t *e, const ap_elimination_step_t *step,
+                          const double *cost)
+{
+    fill_rows(e, step, cost, e->size[step->variable]);
+}
+
+/* Wide vectors only cost time where a variable has few values. */
+static void run_step(const ap_elimination_t *e, const ap_elimination_step_t *step,
+                     const double *cost)
+{
+    if (e->size[step->variable] >= WIDE_SIZE) {
+        run_wide(e, step, cost);
+    } else {
+        fill_rows(e, step, cost, e->size[step->variable]);
     }
 }
 

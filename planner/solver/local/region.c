@@ -92,12 +92,11 @@ static void add_extra(ap_cfn_region_t *self, const ap_cfn_region_params_t *param
 
         for (int k = 0; k < variable->segments && params->worth > 0.0; ++k) {
             const ap_cfn_segment_t *segment = &variable->segment[k];
-            double price = params->worth *
-                           (params->price_sums[segment->to] - params->price_sums[segment->from]);
 
-            for (int x = 0; x < variable->size && price > 0.0; ++x) {
-                extra[x] += price * segment->usage[x];
-            }
+            ap_cfn_charge(segment, variable->size,
+                          params->worth *
+                              (params->price_sums[segment->to] - params->price_sums[segment->from]),
+                          extra);
         }
     }
     for (size_t k = 0; k < e->at[e->count]; ++k) {

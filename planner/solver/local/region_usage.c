@@ -203,11 +203,9 @@ void ap_region_price(ap_cfn_region_t *self)
         double *priced = self->priced + self->elimination->at[v];
 
         for (int k = 0; k < core->segments && self->intervals > 0; ++k) {
-            double price = self->sums[self->range[v][k][1]] - self->sums[self->range[v][k][0]];
-
-            for (int x = 0; x < core->size && price > 0.0; ++x) {
-                priced[x] += price * core->segment[k].usage[x];
-            }
+            ap_cfn_charge(&core->segment[k], core->size,
+                          self->sums[self->range[v][k][1]] - self->sums[self->range[v][k][0]],
+                          priced);
         }
     }
 }

@@ -25,7 +25,7 @@ static double cell(const ap_cfn_state_t *state, int link)
 xm_status_t ap_cfn_state_create(const ap_cfn_core_t *core, const int *value, double forbidden,
                                 ap_cfn_state_t *state)
 {
-    double *load = calloc((size_t)core->times + 1, sizeof(*load));
+    double *load = malloc(((size_t)core->times + 1) * sizeof(*load));
     xm_status_t status = XM_OK;
 
     *state = (ap_cfn_state_t){.core = core, .cost = core->constant, .forbidden = forbidden};
@@ -39,11 +39,11 @@ xm_status_t ap_cfn_state_create(const ap_cfn_core_t *core, const int *value, dou
     memcpy(state->value, value, (size_t)core->variables * sizeof(int));
     for (int v = 0; v < core->variables; ++v) {
         state->cost += core->variable[v].cost[value[v]];
-        ap_cfn_core_load(core, v, value[v], 1.0, load);
     }
     for (int k = 0; k < core->links; ++k) {
         state->cost += cell(state, k);
     }
+    ap_cfn_core_loads(core, value, load);
     for (int t = 0; t < core->times; ++t) {
         /* Slack may be negative: the search may start from what does not fit, and repairs it. */
         load[t] = core->capacity[t] - load[t];

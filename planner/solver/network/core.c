@@ -128,14 +128,11 @@ double *ap_cfn_core_capacity(ap_cfn_core_t *core)
 }
 
 /* Adds up changes at the ends of the segments and then their prefix sums. The cost is the number of
- * segments and of times, not the length of the segments, and it stops at the first time that is
- * exceeded. The loads are sums of integers, so the comparison is exact below 2^53. */
-bool ap_cfn_core_fits(const ap_cfn_core_t *core, const int *value, double *load)
+ * segments and of times, not the length of the segments. */
+void ap_cfn_core_loads(const ap_cfn_core_t *core, const int *value, double *load)
 {
-    double sum = 0.0;
-
     memset(load, 0, ((size_t)core->times + 1) * sizeof(*load));
-    for (int v = 0; v < core->variables; ++v) { /* changes first, then their sums */
+    for (int v = 0; v < core->variables; ++v) {
         for (int k = 0; k < core->variable[v].segments; ++k) {
             const ap_cfn_segment_t *segment = &core->variable[v].segment[k];
 
@@ -143,11 +140,18 @@ bool ap_cfn_core_fits(const ap_cfn_core_t *core, const int *value, double *load)
             load[segment->to] -= segment->usage[value[v]];
         }
     }
+    for (int t = 1; t < core->times; ++t) {
+        load[t] += load[t - 1];
+    }
+}
+
+/* The loads are sums of integers, so the comparison is exact below 2^53. A capacity may be negative
+ * after values were settled; then nothing fits, not even a load of 0. */
+bool ap_cfn_core_fits(const ap_cfn_core_t *core, const int *value, double *load)
+{
+    ap_cfn_core_loads(core, value, load);
     for (int t = 0; t < core->times; ++t) {
-        sum += load[t];
-        /* A capacity may be negative after values were settled; then nothing fits, not even a
-         * load of 0. */
-        if (sum > core->capacity[t]) {
+        if (load[t] > core->capacity[t]) {
             return false;
         }
     }

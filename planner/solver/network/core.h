@@ -88,23 +88,6 @@ double ap_cfn_core_cost(const ap_cfn_core_t *core, const int *value);
 /* What `variable` costs with `x`, with the links to the others as they are. */
 double ap_cfn_core_cost_of(const ap_cfn_core_t *core, int variable, int x, const int *value);
 
-/* Adds what `variable` uses with `value`, `sign` times, to the load of every time. */
-static inline void ap_cfn_core_load(const ap_cfn_core_t *core, int variable, int value, double sign,
-                                    double *load)
-{
-    const ap_cfn_variable_t *v = &core->variable[variable];
-
-    for (int k = 0; k < v->segments; ++k) {
-        double usage = sign * v->segment[k].usage[value];
-
-        if (usage != 0.0) {
-            for (int t = v->segment[k].from; t < v->segment[k].to; ++t) {
-                load[t] += usage;
-            }
-        }
-    }
-}
-
 /* Copies the kept entries of a vector by value; returns where the next ones go. */
 static inline double *ap_cfn_copy_kept(const bool *keep, const double *from, int size, double *to)
 {
@@ -119,6 +102,20 @@ static inline double *ap_cfn_copy_kept(const bool *keep, const double *from, int
 /* Copies the kept cells of a link's table; for the values of its ends. */
 void ap_cfn_copy_table(const ap_cfn_core_t *core, const ap_cfn_link_t *link, const bool *rows,
                        const bool *columns, double *to);
+
+/* The load of every time; `load` has one entry more. */
+void ap_cfn_core_loads(const ap_cfn_core_t *core, const int *value, double *load);
+
+/* Adds what values use in a segment, times a price, to their costs. */
+static inline void ap_cfn_charge(const ap_cfn_segment_t *segment, int size, double price,
+                                 double *cost)
+{
+    if (price > 0.0) {
+        for (int x = 0; x < size; ++x) {
+            cost[x] += price * segment->usage[x];
+        }
+    }
+}
 
 /* Whether an assignment uses no more than the capacities; `load` (times + 1) is scratch. */
 bool ap_cfn_core_fits(const ap_cfn_core_t *core, const int *value, double *load);

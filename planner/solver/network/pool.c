@@ -10,33 +10,33 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LINE = 64, FIRST_BYTES = 1 << 16 };
+enum { LINE = 64, UNIT = 16, SMALL_BYTES = 1024, FIRST_BYTES = 1 << 16 };
 
 struct ap_pool_chunk {
     ap_pool_chunk_t *next;
     size_t used, size; /* of all bytes, with this header */
 };
 
-static size_t whole_lines(size_t bytes)
+static size_t round_up(size_t bytes, size_t unit)
 {
-    return (bytes + LINE - 1) / LINE * LINE;
+    return (bytes + unit - 1) / unit * unit;
 }
 
-/* The header takes the first line of a chunk, so all pieces begin at a line. */
+/* The header takes the first line of a chunk. Small pieces are packed, as lines of their own would
+ * double what they take; a piece of several lines begins at one. */
 void *ap_pool_take(ap_pool_t *pool, size_t bytes)
 {
     ap_pool_chunk_t *chunk = pool->last;
-    size_t needed;
+    size_t unit = bytes < SMALL_BYTES ? UNIT : LINE, first;
 
     if (bytes > SIZE_MAX / 4) {
         pool->failed = true;
         return NULL;
     }
-    needed = whole_lines(bytes);
-    if (chunk == NULL || chunk->size - chunk->used < needed) {
+    if (chunk == NULL || chunk->size < round_up(chunk->used, unit) + bytes) {
         size_t room = pool->wanted > FIRST_BYTES ? pool->wanted : FIRST_BYTES;
 
-        room = whole_lines(room > needed + LINE ? room : needed + LINE);
+        room = round_up(room > bytes + LINE ? room : bytes + LINE, LINE);
         chunk = aligned_alloc(LINE, room);
         if (chunk == NULL) {
             pool->failed = true;
@@ -46,8 +46,9 @@ void *ap_pool_take(ap_pool_t *pool, size_t bytes)
         pool->last = chunk;
         pool->wanted = 2 * room;
     }
-    chunk->used += needed;
-    return (char *)chunk + chunk->used - needed;
+    first = round_up(chunk->used, unit);
+    chunk->used = first + bytes;
+    return (char *)chunk + first;
 }
 
 void *ap_pool_take_zeros(ap_pool_t *pool, size_t bytes)

@@ -17,7 +17,7 @@ typedef struct ap_pool {
     bool failed;   /* memory ran out since it was reset; so one test is enough for many pieces */
 } ap_pool_t;
 
-/* `bytes` bytes that begin at a cache line, not zeroed; NULL when memory ran out. */
+/* `bytes` bytes for any type, not zeroed; NULL when memory ran out. */
 void *ap_pool_take(ap_pool_t *pool, size_t bytes);
 
 void *ap_pool_take_zeros(ap_pool_t *pool, size_t bytes);

@@ -94,6 +94,23 @@ xm_status_t ap_reduce_add_edge(ap_cfn_reduction_t *self, int a, int b, double *t
     return status == XM_OK ? ap_reduce_touch(self, self->edges - 1) : status;
 }
 
+xm_status_t ap_reduce_join(ap_cfn_reduction_t *self, int a, int b, int *edge)
+{
+    double *table;
+    xm_status_t status;
+
+    if (*edge >= 0) {
+        return ap_reduce_touch(self, *edge);
+    }
+    table = calloc((size_t)self->node[a].size * (size_t)self->node[b].size, sizeof(*table));
+    if (table == NULL) {
+        return no_memory();
+    }
+    status = ap_reduce_add_edge(self, a, b, table);
+    *edge = status == XM_OK ? self->edges - 1 : -1;
+    return status;
+}
+
 void ap_reduce_drop_edge(ap_cfn_reduction_t *self, int edge)
 {
     free(self->edge[edge].table);
@@ -284,36 +301,16 @@ static xm_status_t move_edge(ap_cfn_reduction_t *self, int edge, int x, int y)
 {
     const int *f = self->partner;
     int z = ap_reduce_other(&self->edge[edge], y), there = self->mark[z];
-    const ap_reduce_node_t *nx = &self->node[x], *nz = &self->node[z];
-    xm_status_t status = XM_OK;
+    xm_status_t status = ap_reduce_join(self, x, z, &there);
 
-    /* x and z have an edge already: the tables add up, and the edge must be looked at again. */
-    if (there >= 0) {
-        for (int s = 0; s < nx->size; ++s) {
-            for (int t = 0; t < nz->size; ++t) {
-                *ap_reduce_cell(self, &self->edge[there], x, s, t) +=
-                    *ap_reduce_cell(self, &self->edge[edge], y, f[s], t);
-            }
-        }
-        status = ap_reduce_touch(self, there);
-    } else {
-        double *table = malloc((size_t)nx->size * (size_t)nz->size * sizeof(double));
-
-        if (table == NULL) {
-            return no_memory();
-        }
-        for (int s = 0; s < nx->size; ++s) {
-            for (int t = 0; t < nz->size; ++t) {
-                table[(size_t)s * (size_t)nz->size + (size_t)t] =
-                    *ap_reduce_cell(self, &self->edge[edge], y, f[s], t);
-            }
-        }
-        status = ap_reduce_add_edge(self, x, z, table);
-        if (status == XM_OK) {
-            /* A second edge of y to the same z finds this one. */
-            self->mark[z] = self->edges - 1;
+    for (int s = 0; status == XM_OK && s < self->node[x].size; ++s) {
+        for (int t = 0; t < self->node[z].size; ++t) {
+            *ap_reduce_cell(self, &self->edge[there], x, s, t) +=
+                *ap_reduce_cell(self, &self->edge[edge], y, f[s], t);
         }
     }
+    /* A second edge of y to the same z finds this one. */
+    self->mark[z] = there;
     ap_reduce_drop_edge(self, edge);
     return status;
 }

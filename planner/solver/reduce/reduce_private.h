@@ -73,6 +73,10 @@ struct ap_cfn_reduction {
 
 xm_status_t ap_reduce_add_edge(ap_cfn_reduction_t *self, int a, int b, double *table);
 
+/* Makes ready for costs to be added to the edge between two nodes: where *edge is -1, it is made,
+ * of zeros. */
+xm_status_t ap_reduce_join(ap_cfn_reduction_t *self, int a, int b, int *edge);
+
 /* Puts an edge on the work list. */
 xm_status_t ap_reduce_touch(ap_cfn_reduction_t *self, int edge);
 

@@ -93,7 +93,7 @@ static xm_status_t eliminate(ap_cfn_reduction_t *self, int node)
     ap_reduce_step_t step = {.node = node, .leaders = n->degree, .leader = {-1, -1}, .width = 1};
     const ap_reduce_edge_t *edge[2] = {NULL, NULL};
     const ap_reduce_node_t *leader[2] = {NULL, NULL};
-    int size[2] = {1, 1};
+    int size[2] = {1, 1}, there = -1;
     double *table;
     xm_status_t status;
 
@@ -157,20 +157,19 @@ static xm_status_t eliminate(ap_cfn_reduction_t *self, int node)
     /* The table joins the edge between both neighbours, or becomes one. */
     ap_reduce_tidy(self, step.leader[0]);
     for (int k = 0; k < leader[0]->degree; ++k) {
-        int there = leader[0]->edge[k];
-
-        if (ap_reduce_other(&self->edge[there], step.leader[0]) == step.leader[1]) {
-            for (int i = 0; i < size[0]; ++i) {
-                for (int j = 0; j < size[1]; ++j) {
-                    *ap_reduce_cell(self, &self->edge[there], step.leader[0], i, j) +=
-                        table[(size_t)i * (size_t)size[1] + (size_t)j];
-                }
-            }
-            free(table);
-            return ap_reduce_touch(self, there);
+        if (ap_reduce_other(&self->edge[leader[0]->edge[k]], step.leader[0]) == step.leader[1]) {
+            there = leader[0]->edge[k];
         }
     }
-    return ap_reduce_add_edge(self, step.leader[0], step.leader[1], table);
+    status = ap_reduce_join(self, step.leader[0], step.leader[1], &there);
+    for (int i = 0; status == XM_OK && i < size[0]; ++i) {
+        for (int j = 0; j < size[1]; ++j) {
+            *ap_reduce_cell(self, &self->edge[there], step.leader[0], i, j) +=
+                table[(size_t)i * (size_t)size[1] + (size_t)j];
+        }
+    }
+    free(table);
+    return status;
 }
 
 /* Goes on until a round changes nothing: an elimination can make a neighbour's degree small, and a

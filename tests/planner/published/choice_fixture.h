@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "planner/published/choice/network.h"
+#include "tests/planner/published/choice_network.h"
 
 enum { CHOICE_VARIABLES = 8, CHOICE_VALUES = 6, CHOICE_EDGES = 16 };
 

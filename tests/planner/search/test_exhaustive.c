@@ -394,7 +394,7 @@ static void try_order(reference_t *all, const xm_cluster_profile_t *profile)
     ap_graph_t *made;
 
     all->params.profile = profile;
-    ck_assert_xm_ok(ap_planner_setup_open(&all->params, &all->setup));
+    ck_assert_xm_ok(ap_planner_setup_open(&all->params, 0.0, &all->setup));
     ck_assert_xm_ok(ap_planner_graph_open(&all->setup, all->micro_batches, &all->graph, &made));
     all->layers = ap_graph_layers(all->graph);
     all->context = calloc((size_t)all->setup.classes->count, sizeof(ap_stage_context_t *));

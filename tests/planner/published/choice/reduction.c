@@ -32,7 +32,7 @@ typedef struct undo {
 } undo_t;
 
 typedef struct reduction {
-    const ap_choice_network_t *network;
+    const ap_cfn_core_t *network;
     link_t *links;
     int link_count;
     undo_t *undos;
@@ -42,7 +42,7 @@ typedef struct reduction {
 
 static int domain_of(const reduction_t *r, int variable)
 {
-    return r->network->core->variable[variable].size;
+    return r->network->variable[variable].size;
 }
 
 static double link_seconds(const reduction_t *r, const link_t *link, int end, int at, int other)
@@ -70,9 +70,9 @@ static xm_status_t no_memory(void)
     return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for eliminations");
 }
 
-static xm_status_t reduction_open(reduction_t *r, const ap_choice_network_t *network)
+static xm_status_t reduction_open(reduction_t *r, const ap_cfn_core_t *network)
 {
-    size_t variables = (size_t)network->core->variables, edges = (size_t)network->core->links;
+    size_t variables = (size_t)network->variables, edges = (size_t)network->links;
 
     *r = (reduction_t){.network = network};
     /* Every elimination adds a link. */
@@ -82,8 +82,8 @@ static xm_status_t reduction_open(reduction_t *r, const ap_choice_network_t *net
     if (r->links == NULL || r->undos == NULL || r->gone == NULL) {
         return no_memory();
     }
-    for (int e = 0; e < network->core->links; ++e) {
-        const ap_cfn_link_t *edge = &network->core->link[e];
+    for (int e = 0; e < network->links; ++e) {
+        const ap_cfn_link_t *edge = &network->link[e];
         size_t cells = (size_t)domain_of(r, edge->a) * (size_t)domain_of(r, edge->b);
         link_t *link = &r->links[r->link_count++];
 
@@ -163,7 +163,7 @@ static xm_status_t eliminate(reduction_t *r, int variable, link_t *const ends[2]
             int at = 0;
 
             for (int x = 0; x < domain_of(r, variable); ++x) {
-                double cost = r->network->core->variable[variable].cost[x] +
+                double cost = r->network->variable[variable].cost[x] +
                               link_seconds(r, ends[0], variable, x, i) +
                               link_seconds(r, ends[1], variable, x, j);
 
@@ -189,7 +189,7 @@ static xm_status_t shrink(reduction_t *r)
 
     while (changed && status == XM_OK) {
         changed = false;
-        for (int v = 0; v < r->network->core->variables && status == XM_OK; ++v) {
+        for (int v = 0; v < r->network->variables && status == XM_OK; ++v) {
             link_t *ends[2] = {NULL, NULL};
 
             if (!r->gone[v] && settle(r, v, ends) == 2) {
@@ -217,7 +217,7 @@ static double cost_at(const enumeration_t *e, int depth)
 {
     const reduction_t *r = e->reduction;
     int v = e->left[depth];
-    double cost = r->network->core->variable[v].cost[e->at[v]];
+    double cost = r->network->variable[v].cost[e->at[v]];
 
     for (int i = 0; i < r->link_count; ++i) {
         const link_t *link = &r->links[i];
@@ -236,7 +236,7 @@ static void enumerate(enumeration_t *e, int depth, double cost)
 
     if (depth == e->count) {
         e->least = cost;
-        memcpy(e->best, e->at, (size_t)e->reduction->network->core->variables * sizeof(*e->at));
+        memcpy(e->best, e->at, (size_t)e->reduction->network->variables * sizeof(*e->at));
         return;
     }
     v = e->left[depth];
@@ -271,7 +271,7 @@ static void bound_rest(enumeration_t *e)
     e->rest[e->count] = 0.0;
     for (int depth = e->count - 1; depth >= 0; --depth) {
         int v = e->left[depth];
-        const ap_cfn_variable_t *variable = &r->network->core->variable[v];
+        const ap_cfn_variable_t *variable = &r->network->variable[v];
 
         e->rest[depth] = e->rest[depth + 1] + least_of(variable->cost, (size_t)variable->size);
         for (int i = 0; i < r->link_count; ++i) {
@@ -289,7 +289,7 @@ static void bound_rest(enumeration_t *e)
 /* Makes what is left a network of its own, for a dynamic programme over an order. */
 static xm_status_t order_rest(const reduction_t *r, const int *left, int count, int *assignment)
 {
-    size_t variables = (size_t)r->network->core->variables;
+    size_t variables = (size_t)r->network->variables;
     ap_choice_variable_t *variable = malloc((variables + 1) * sizeof(*variable));
     ap_choice_edge_t *edges = malloc(((size_t)r->link_count + 1) * sizeof(*edges));
     int *index = calloc(2 * variables + 2, sizeof(*index)), *values = NULL, edge_count = 0;
@@ -304,7 +304,7 @@ static xm_status_t order_rest(const reduction_t *r, const int *left, int count, 
     for (int i = 0; i < count; ++i) {
         index[left[i]] = i;
         variable[i] = (ap_choice_variable_t){.domain = domain_of(r, left[i]),
-                                             .seconds = r->network->core->variable[left[i]].cost};
+                                             .seconds = r->network->variable[left[i]].cost};
     }
     for (int i = 0; i < r->link_count; ++i) {
         const link_t *link = &r->links[i];
@@ -346,7 +346,7 @@ static void drop_dead_links(reduction_t *r)
 
 static xm_status_t enumerate_rest(const reduction_t *r, int *assignment, int *left)
 {
-    size_t variables = (size_t)r->network->core->variables;
+    size_t variables = (size_t)r->network->variables;
     enumeration_t e = {.reduction = r, .best = assignment, .least = INFINITY};
     xm_status_t status = XM_OK;
 
@@ -357,7 +357,7 @@ static xm_status_t enumerate_rest(const reduction_t *r, int *assignment, int *le
         status = no_memory();
         goto release;
     }
-    for (int v = 0; v < r->network->core->variables; ++v) {
+    for (int v = 0; v < r->network->variables; ++v) {
         e.at[v] = -1;
         if (!r->gone[v]) {
             e.left[e.count++] = v;
@@ -381,7 +381,7 @@ release:
 
 /* Eliminations are undone in reverse, for a variable's neighbours may have been eliminated after
  * it. */
-xm_status_t ap_search_reduction(const ap_choice_network_t *network, int *assignment, int *left)
+xm_status_t ap_search_reduction(const ap_cfn_core_t *network, int *assignment, int *left)
 {
     reduction_t r;
     xm_status_t status = reduction_open(&r, network);

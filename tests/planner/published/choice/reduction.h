@@ -11,7 +11,7 @@
  */
 #pragma once
 
-#include "planner/published/choice/network.h"
+#include "tests/planner/published/choice_network.h"
 
 /** @p left (may be NULL): variables that could not be eliminated. */
-xm_status_t ap_search_reduction(const ap_choice_network_t *network, int *assignment, int *left);
+xm_status_t ap_search_reduction(const ap_cfn_core_t *network, int *assignment, int *left);

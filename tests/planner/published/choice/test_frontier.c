@@ -13,7 +13,8 @@ static void check_curve(const ap_choice_network_t *network, const ap_frontier_t 
         const ap_frontier_point_t *point = &frontier->points[i];
 
         ck_assert_double_eq(ap_choice_network_seconds(network, point->assignment), point->seconds);
-        ck_assert_double_eq(ap_choice_network_bytes(network, point->assignment), point->bytes);
+        ck_assert_double_eq(ap_choice_network_bytes(network->core, point->assignment),
+                            point->bytes);
         if (i > 0) { /* nothing beats anything */
             ck_assert_double_gt(point->seconds, point[-1].seconds);
             ck_assert_double_lt(point->bytes, point[-1].bytes);
@@ -37,7 +38,7 @@ static int count_best(const ap_choice_network_t *network, double *seconds, doubl
         int s = (int)ap_choice_network_seconds(network, assignment);
 
         ck_assert_int_lt(s, COSTS);
-        least[s] = fmin(least[s], ap_choice_network_bytes(network, assignment));
+        least[s] = fmin(least[s], ap_choice_network_bytes(network->core, assignment));
         *seconds = fmin(*seconds, s);
     } while (choice_fixture_next(network, assignment));
     for (int s = 0; s < COSTS; ++s) {
@@ -56,7 +57,7 @@ START_TEST(gives_every_point_that_nothing_beats)
         double seconds, bytes;
 
         choice_fixture_random(&f, seed, (int)(seed % 5));
-        ck_assert_xm_ok(ap_search_frontier(f.network, 256, &frontier));
+        ck_assert_xm_ok(ap_search_frontier(f.network->core, 256, &frontier));
         check_curve(f.network, &frontier);
         ck_assert(frontier.complete);
         ck_assert_int_eq(frontier.count, count_best(f.network, &seconds, &bytes));
@@ -79,7 +80,7 @@ START_TEST(a_thin_curve_keeps_its_ends)
 
         choice_fixture_random(&f, seed, 3);
         (void)count_best(f.network, &seconds, &bytes);
-        ck_assert_xm_ok(ap_search_frontier(f.network, 2, &frontier));
+        ck_assert_xm_ok(ap_search_frontier(f.network->core, 2, &frontier));
         check_curve(f.network, &frontier);
         ck_assert_int_le(frontier.count, 2);
         ck_assert_double_eq(frontier.points[0].seconds, seconds);
@@ -98,7 +99,7 @@ START_TEST(refuses_a_curve_of_one_point)
     ap_frontier_t frontier;
 
     choice_fixture_random(&f, 1, 0);
-    ck_assert_xm_fails(ap_search_frontier(f.network, 1, &frontier), XM_ERR_INVALID_ARGUMENT,
+    ck_assert_xm_fails(ap_search_frontier(f.network->core, 1, &frontier), XM_ERR_INVALID_ARGUMENT,
                        "1 points of a frontier: from 2 to 256");
     ap_choice_network_destroy(f.network);
 }

@@ -22,7 +22,7 @@ START_TEST(never_beats_the_optimum_nor_loses_to_its_start)
         params.beta = 20;
         start = ap_choice_network_seconds(f.network, assignment);
         least = choice_fixture_least(f.network);
-        ck_assert_xm_ok(ap_search_mcmc(f.network, &params, assignment));
+        ck_assert_xm_ok(ap_search_mcmc(f.network->core, &params, assignment));
         ck_assert_double_ge(ap_choice_network_seconds(f.network, assignment), least);
         ck_assert_double_le(ap_choice_network_seconds(f.network, assignment), start);
         found += ap_choice_network_seconds(f.network, assignment) == least;
@@ -40,8 +40,8 @@ START_TEST(one_seed_gives_one_answer)
 
     params.proposals = 50;
     choice_fixture_random(&f, 7, 4);
-    ck_assert_xm_ok(ap_search_mcmc(f.network, &params, first));
-    ck_assert_xm_ok(ap_search_mcmc(f.network, &params, second));
+    ck_assert_xm_ok(ap_search_mcmc(f.network->core, &params, first));
+    ck_assert_xm_ok(ap_search_mcmc(f.network->core, &params, second));
     ck_assert_mem_eq(first, second, sizeof(first));
     ap_choice_network_destroy(f.network);
 }
@@ -58,7 +58,7 @@ START_TEST(heeds_the_memory_limit)
 
         choice_fixture_random(&f, seed, 3);
         do {
-            double bytes = ap_choice_network_bytes(f.network, assignment);
+            double bytes = ap_choice_network_bytes(f.network->core, assignment);
 
             least = bytes < least ? bytes : least;
         } while (choice_fixture_next(f.network, assignment));
@@ -67,8 +67,8 @@ START_TEST(heeds_the_memory_limit)
         params.beta = 20;
         params.memory_limit = least + 5;
         params.byte_penalty = 100;
-        ck_assert_xm_ok(ap_search_mcmc(f.network, &params, assignment));
-        ck_assert_double_le(ap_choice_network_bytes(f.network, assignment), least + 5);
+        ck_assert_xm_ok(ap_search_mcmc(f.network->core, &params, assignment));
+        ck_assert_double_le(ap_choice_network_bytes(f.network->core, assignment), least + 5);
         ap_choice_network_destroy(f.network);
     }
 }
@@ -82,8 +82,8 @@ START_TEST(refuses_a_walk_without_a_seed)
 
     choice_fixture_random(&f, 1, 0);
     params.seed = 0;
-    ck_assert_xm_fails(ap_search_mcmc(f.network, &params, assignment), XM_ERR_INVALID_ARGUMENT,
-                       "a seed other than 0");
+    ck_assert_xm_fails(ap_search_mcmc(f.network->core, &params, assignment),
+                       XM_ERR_INVALID_ARGUMENT, "a seed other than 0");
     ap_choice_network_destroy(f.network);
 }
 END_TEST

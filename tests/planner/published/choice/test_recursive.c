@@ -46,10 +46,10 @@ START_TEST(every_level_is_an_optimum_of_its_own)
         int first[CHOICE_VARIABLES], both[CHOICE_VARIABLES];
 
         choice_fixture_random(&f, seed, 2);
-        ck_assert_xm_ok(ap_search_recursive(f.network, 1, false, first));
+        ck_assert_xm_ok(ap_search_recursive(f.network->core, f.network->part, 1, false, first));
         ck_assert_double_eq(ap_choice_network_seconds(f.network, first),
                             least_within(f.network, 0, 1, first));
-        ck_assert_xm_ok(ap_search_recursive(f.network, 2, false, both));
+        ck_assert_xm_ok(ap_search_recursive(f.network->core, f.network->part, 2, false, both));
         ck_assert_double_eq(ap_choice_network_seconds(f.network, both),
                             least_within(f.network, 1, 2, first));
         not_optimal += ap_choice_network_seconds(f.network, both) > choice_fixture_least(f.network);
@@ -66,8 +66,8 @@ START_TEST(greedy_keeps_the_levels_and_is_not_better)
         int first[CHOICE_VARIABLES], both[CHOICE_VARIABLES];
 
         choice_fixture_random(&f, seed, 2);
-        ck_assert_xm_ok(ap_search_recursive(f.network, 1, true, first));
-        ck_assert_xm_ok(ap_search_recursive(f.network, 2, true, both));
+        ck_assert_xm_ok(ap_search_recursive(f.network->core, f.network->part, 1, true, first));
+        ck_assert_xm_ok(ap_search_recursive(f.network->core, f.network->part, 2, true, both));
         for (int v = 0; v < f.network->core->variables; ++v) {
             ck_assert_uint_eq(part(f.network, v, first[v], 1), 0);
             ck_assert_uint_eq(part(f.network, v, both[v], 0), part(f.network, v, first[v], 0));

@@ -13,7 +13,7 @@ START_TEST(equals_trying_every_assignment)
         int assignment[CHOICE_VARIABLES];
 
         choice_fixture_random(&f, seed, (int)(seed % 8));
-        ck_assert_xm_ok(ap_search_reduction(f.network, assignment, NULL));
+        ck_assert_xm_ok(ap_search_reduction(f.network->core, assignment, NULL));
         ck_assert_double_eq(ap_choice_network_seconds(f.network, assignment),
                             choice_fixture_least(f.network));
         ap_choice_network_destroy(f.network);
@@ -29,7 +29,7 @@ START_TEST(residual_blocks_shrink_to_two_variables)
         int assignment[CHOICE_VARIABLES], left;
 
         choice_fixture_residual(&f, seed);
-        ck_assert_xm_ok(ap_search_reduction(f.network, assignment, &left));
+        ck_assert_xm_ok(ap_search_reduction(f.network->core, assignment, &left));
         ck_assert_int_eq(left, 2);
         ck_assert_double_eq(ap_choice_network_seconds(f.network, assignment),
                             choice_fixture_least(f.network));
@@ -66,7 +66,7 @@ START_TEST(what_is_too_much_to_enumerate_is_ordered)
         }
     }
     ck_assert_xm_ok(ap_choice_network_create(variables, MANY, edges, count, &network));
-    ck_assert_xm_ok(ap_search_reduction(network, first, &left));
+    ck_assert_xm_ok(ap_search_reduction(network->core, first, &left));
     ck_assert_xm_ok(ap_search_ordering(network->core, second));
     ck_assert_int_eq(left, MANY);
     ck_assert_double_eq(ap_choice_network_seconds(network, first),

@@ -55,7 +55,7 @@ static void close_site(site_t *site)
  * made of their assignment costs what the network says. */
 static void check_exact(const char *model, const ap_space_t *space, bool recompute)
 {
-    const ap_choice_network_t *choices;
+    const ap_cfn_core_t *choices;
     int assignment[MOST];
     ap_stage_solution_t *solution;
     const ap_stage_cost_t *cost;
@@ -65,11 +65,11 @@ static void check_exact(const char *model, const ap_space_t *space, bool recompu
 
     open_site(&site, model, space, recompute);
     choices = ap_stage_network_choices(site.network);
-    ck_assert_int_lt(choices->core->variables, MOST);
+    ck_assert_int_lt(choices->variables, MOST);
     ck_assert_xm_ok(ap_stage_evaluate(site.context, &site.query, &best));
     least = ap_stage_objective(&best, MICRO_BATCHES);
-    ck_assert_xm_ok(ap_search_ordering(choices->core, assignment));
-    seconds = ap_choice_network_seconds(choices, assignment);
+    ck_assert_xm_ok(ap_search_ordering(choices, assignment));
+    seconds = ap_cfn_core_cost(choices, assignment);
     ck_assert_double_eq_tol(seconds, least, 1e-9 * least);
     ck_assert_xm_ok(ap_stage_network_solution(site.network, assignment, &solution));
     cost = ap_stage_solution_cost(solution);
@@ -78,7 +78,7 @@ static void check_exact(const char *model, const ap_space_t *space, bool recompu
                             ap_choice_network_bytes(choices, assignment), 1.0);
     ap_stage_solution_destroy(solution);
     ck_assert_xm_ok(ap_search_reduction(choices, assignment, NULL));
-    seconds = ap_choice_network_seconds(choices, assignment);
+    seconds = ap_cfn_core_cost(choices, assignment);
     ck_assert_double_eq_tol(seconds, least, 1e-9 * least);
     close_site(&site);
 }

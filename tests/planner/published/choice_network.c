@@ -1,11 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The common problem of the published searches, with its sums. It is kept free of graphs, meshes
- * and costs, so that a search is a file about searching, and can be tested on random networks
- * against trying everything.
- */
-
-#include "planner/published/choice/network.h"
+#include "tests/planner/published/choice_network.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -89,14 +83,4 @@ void ap_choice_network_destroy(ap_choice_network_t *network)
         free(network->part);
         free(network);
     }
-}
-
-double ap_choice_network_bytes(const ap_choice_network_t *network, const int *assignment)
-{
-    double sum = 0.0;
-
-    for (int v = 0; v < network->core->variables; ++v) {
-        sum += ap_choice_bytes(network, v, assignment[v]);
-    }
-    return sum;
 }
