@@ -246,7 +246,7 @@ static void add_specs(ap_stage_variant_t *variant, const ap_shape_t *shape)
 
 /* How many specs of each variant are kept: all combinations of input and output are priced, so their
  * number counts squared. In a small table all have room; in a large one the most frequent. */
-static int most_specs(const ap_stage_table_t *table)
+static int most_specs(ap_stage_table_t *table)
 {
     enum { ROOM = 1 << 17 };
     size_t each = (size_t)table->rows * (size_t)table->submesh_count *
@@ -256,6 +256,7 @@ static int most_specs(const ap_stage_table_t *table)
     while (most < AP_TABLE_TALLY && each * (most + 1) * (most + 1) <= ROOM) {
         ++most;
     }
+    table->small = each * most * most <= ROOM;
     return (int)most;
 }
 

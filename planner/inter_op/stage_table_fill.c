@@ -238,45 +238,65 @@ static xm_status_t fill_pin(ap_stage_table_t *table, const ap_planner_pin_t *pin
     return status;
 }
 
-/* Prices the stages that a plan below the threshold can have. Which those are follows from the
- * bounds of the bounding pass, so a higher threshold only adds stages; what is priced already
- * stays. With pins, the pinned stages are all there is. */
-xm_status_t ap_stage_table_reach(ap_stage_table_t *table, double threshold)
+/* How many cells of those marked are not priced; with @p fill it prices them. */
+static xm_status_t fill_useful(ap_stage_table_t *table, const bool *useful, bool fill, int *open)
 {
-    ap_inter_op_problem_t problem;
     int layers = table->layers, submeshes = table->submesh_count;
-    bool *useful = calloc((size_t)layers * (size_t)layers * (size_t)submeshes + 1, sizeof(*useful));
+
+    *open = 0;
+    for (int i = 0; i < layers * layers * submeshes; ++i) {
+        int range = i / submeshes, submesh = i % submeshes;
+        /* A range that equals an earlier one is priced there. */
+        int first, last;
+        xm_status_t status;
+
+        if (!useful[i]) {
+            continue;
+        }
+        first = table->same_as[range] / layers;
+        last = table->same_as[range] % layers;
+        *open += !table->filled[ap_stage_table_cell(table, first, last, submesh)];
+        status = fill ? fill_cell(table, first, last, submesh) : XM_OK;
+        if (status != XM_OK) {
+            return status;
+        }
+    }
+    return XM_OK;
+}
+
+static xm_status_t fill_pins(ap_stage_table_t *table)
+{
     xm_status_t status = XM_OK;
 
-    if (useful == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d layers", layers);
-    }
     for (int i = 0; i < table->params.pin_count && status == XM_OK; ++i) {
         status = fill_pin(table, &table->params.pins[i]);
     }
-    if (table->params.pins != NULL || status != XM_OK) {
-        free(useful);
-        return status;
-    }
-    /* The problem of the bounds: recompute modes are its configurations, and boundaries are
-     * free. */
-    ap_stage_table_problem(table, ap_stage_table_share(table), &problem);
-    problem.config_count = table->recompute_modes;
-    problem.cost = table->least;
-    /* Every stage of every plan below the threshold is marked. */
-    status = ap_inter_op_useful(&problem, threshold / ap_stage_table_share(table), useful);
-    for (int range = 0; range < layers * layers && status == XM_OK; ++range) {
-        /* A range that equals an earlier one is priced there. */
-        int same = table->same_as[range];
+    return status;
+}
 
-        if (range / layers > range % layers) {
-            continue;
-        }
-        for (int submesh = 0; submesh < submeshes && status == XM_OK; ++submesh) {
-            if (useful[range * submeshes + submesh]) {
-                status = fill_cell(table, same / layers, same % layers, submesh);
-            }
-        }
+/* Which stages a plan below the threshold can have follows from the bounds of the bounding pass, so
+ * a higher threshold only adds stages; what is priced already stays. With pins, the pinned stages
+ * are all there is. */
+xm_status_t ap_stage_table_reach(ap_stage_table_t *table, const ap_inter_op_problem_t *problem,
+                                 double threshold, bool fill, int *open)
+{
+    size_t cells =
+        (size_t)table->layers * (size_t)table->layers * (size_t)table->submesh_count + 1;
+    bool *useful;
+    xm_status_t status;
+
+    *open = 0;
+    if (table->params.pins != NULL) {
+        return fill_pins(table);
+    }
+    useful = calloc(cells, sizeof(*useful));
+    if (useful == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d layers", table->layers);
+    }
+    /* Every stage of every plan below the threshold is marked. */
+    status = ap_inter_op_useful(problem, threshold, useful);
+    if (status == XM_OK) {
+        status = fill_useful(table, useful, fill, open);
     }
     free(useful);
     return status;

@@ -46,6 +46,7 @@ struct ap_stage_table {
         levels[AP_TABLE_LEVELS]; /* of each recompute mode first the one without a limit */
     int level_count;
     bool memory_binds;
+    bool small; /* there is room for all specs, and time to price all stages */
     bool skips; /* some layer reads what another than the one before it has made */
     int config_count;
     int *same_as; /* [first][last]: index of the earlier range of equal layers, or itself */
@@ -127,5 +128,7 @@ void ap_stage_table_problem(const ap_stage_table_t *table, double share,
 /* The share of the sum in the objective of the search that proposes. */
 double ap_stage_table_share(const ap_stage_table_t *table);
 
-/* Prices the stages that a plan estimated below @p threshold seconds can have. */
-xm_status_t ap_stage_table_reach(ap_stage_table_t *table, double threshold);
+/* Counts the stages that are not priced and that a plan with an objective below @p threshold can
+ * have, by a problem over the costs of the bounding pass; with @p fill it prices them. */
+xm_status_t ap_stage_table_reach(ap_stage_table_t *table, const ap_inter_op_problem_t *problem,
+                                 double threshold, bool fill, int *open);

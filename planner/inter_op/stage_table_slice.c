@@ -129,7 +129,8 @@ double ap_stage_table_share(const ap_stage_table_t *table)
 {
     bool twice = table->params.recompute == AP_RECOMPUTE_ON;
 
-    return ap_schedule_fill_share(table->params.schedule, twice ? 0.25 : 1.0 / 3.0);
+    return fmax(NOTHING,
+                ap_schedule_fill_share(table->params.schedule, twice ? 0.25 : 1.0 / 3.0));
 }
 
 /* Makes the objective of a problem a bound of steps. Under gpipe it is as it stands, for all
@@ -360,9 +361,10 @@ static xm_status_t propose(slicing_t *slicing, int min_stages, int max_stages, d
     return run(slicing, &problem, result);
 }
 
-/* The search that proves: no step of the stages priced is below *bound. It may find a faster plan,
- * which then takes the place of the other; there is none to begin with where it has no stages. */
-static xm_status_t prove(slicing_t *slicing, int min_stages, int max_stages,
+/* The search that proves: no step of the stages priced is below the bound, and none of others below
+ * @p reached. It may find a faster plan, which then takes the place of the other; there is none to
+ * begin with where it has no stages. */
+static xm_status_t prove(slicing_t *slicing, int min_stages, int max_stages, double reached,
                          ap_inter_op_result_t *result)
 {
     ap_stage_table_t *table = slicing->table;
@@ -387,8 +389,17 @@ static xm_status_t prove(slicing_t *slicing, int min_stages, int max_stages,
         ap_inter_op_result_clear(result);
         *result = found;
     }
-    result->bound = (1.0 - (slicing->share < 1.0 ? NOTHING : 0.0)) * found.bound;
+    result->bound = fmin(reached, (1.0 - (slicing->share < 1.0 ? NOTHING : 0.0)) * found.bound);
     return status;
+}
+
+/* The problem of the bounds: recompute modes are its configurations, and boundaries are free. */
+static void outline_problem(const ap_stage_table_t *table, const double *cost,
+                            ap_inter_op_problem_t *problem)
+{
+    problem->config_count = table->recompute_modes;
+    problem->cost = cost;
+    problem->max_successors = table->room;
 }
 
 /* Searches over the costs of the bounding pass, without boundaries. How many stages each could
@@ -399,9 +410,7 @@ static xm_status_t outline(ap_stage_table_t *table, const double *cost, int min_
     ap_inter_op_result_t result;
     xm_status_t status;
 
-    problem->config_count = table->recompute_modes;
-    problem->cost = cost;
-    problem->max_successors = table->room;
+    outline_problem(table, cost, problem);
     problem->min_stages = min_stages;
     problem->max_stages = max_stages;
     status = ap_inter_op_solve(problem, &result);
@@ -451,6 +460,43 @@ xm_status_t ap_stage_table_bound(ap_stage_table_t *table, int min_stages, int ma
     return status;
 }
 
+/* Prices the stages that a plan estimated below so many seconds can have. */
+static xm_status_t reach(ap_stage_table_t *table, double seconds)
+{
+    double share = ap_stage_table_share(table);
+    ap_inter_op_problem_t problem;
+    int open;
+
+    ap_stage_table_problem(table, share, &problem);
+    outline_problem(table, table->least, &problem);
+    return ap_stage_table_reach(table, &problem, seconds / share, true, &open);
+}
+
+/* Lowers *seconds until no stage of a plan with a step below is left to price; in a small table all
+ * of them are priced instead. */
+static xm_status_t reach_bound(ap_stage_table_t *table, double *seconds)
+{
+    enum { ROUNDS = 10 };
+    ap_inter_op_problem_t problem;
+    double share = make_bound(table, table->paced, &problem), low = 0.0, high = *seconds;
+    int open = 0;
+    xm_status_t status;
+
+    outline_problem(table, table->least_certain, &problem);
+    status = ap_stage_table_reach(table, &problem, *seconds / share, table->small, &open);
+    if (table->small || open == 0) {
+        return status;
+    }
+    for (int i = 0; i < ROUNDS && status == XM_OK; ++i) {
+        double middle = 0.5 * (low + high);
+
+        status = ap_stage_table_reach(table, &problem, middle / share, false, &open);
+        *(open == 0 ? &low : &high) = middle;
+    }
+    *seconds = low;
+    return status;
+}
+
 /* Prices and searches with a rising threshold. Only stages that can be part of a plan below the
  * threshold are priced. The best plan of those is the best of all if it is below the threshold
  * itself; otherwise its T is the next threshold, since no better plan can lie above that, and
@@ -473,7 +519,7 @@ static xm_status_t reach_and_propose(slicing_t *slicing, int min_stages, int max
     for (int i = 0;; ++i) {
         threshold = threshold < worth && i < ROUNDS ? threshold : worth;
         /* Price first, then search; stages priced for an earlier threshold are still there. */
-        status = ap_stage_table_reach(table, threshold);
+        status = reach(table, threshold);
         if (status == XM_OK) {
             status = propose(slicing, min_stages, max_stages, known, result);
         }
@@ -494,7 +540,7 @@ static xm_status_t reach_and_propose(slicing_t *slicing, int min_stages, int max
 }
 
 /* Stages whose estimate is below the best step are priced before the second search, as far as they
- * are not much above the objective: only then does its bound hold for them. */
+ * are not much above the objective: its bound holds as far as nothing else could be faster. */
 xm_status_t ap_stage_table_solve(ap_stage_table_t *table, int min_stages, int max_stages,
                                  ap_inter_op_result_t *result)
 {
@@ -512,15 +558,19 @@ xm_status_t ap_stage_table_solve(ap_stage_table_t *table, int min_stages, int ma
     if (status == XM_OK) {
         status = reach_and_propose(&slicing, min_stages, max_stages, result);
     }
-    if (status == XM_OK && table->params.pins == NULL) {
-        status = ap_stage_table_reach(table, fmin(result->seconds, 1.2 * result->objective));
+    if (status == XM_OK) {
+        status = reach(table, fmin(result->seconds, 1.2 * result->objective));
     }
     if ((status == XM_OK || (status == XM_ERR_NO_SOLUTION && table->beat > 0.0)) &&
         !table->params.free_boundaries) {
-        double least;
+        double least, reached = result->stage_count > 0 ? result->seconds : table->beat;
 
         (void)ap_stage_table_bound(table, min_stages, max_stages, &least); /* sets `paced` */
-        status = prove(&slicing, min_stages, max_stages, result);
+        status = reach_bound(table, &reached);
+        if (status == XM_OK) {
+            status = prove(&slicing, min_stages, max_stages, reached, result);
+        }
+        result->bound = fmax(result->bound, least);
     }
     ap_passing_close(&slicing.passing);
     free(slicing.transfers);
