@@ -222,7 +222,9 @@ static void add_specs(ap_stage_variant_t *variant, const ap_shape_t *shape)
     int second = variant->shape[1] > 1 ? ways : 1;
 
     for (int way = 0; way < first * second; ++way) {
-        const int cut[] = {way % first - 1, way / first - 1};
+        /* The last way is not to cut. */
+        const int cut[] = {first > 1 ? way % first : shape->rank,
+                           second > 1 ? way / first : shape->rank};
         ap_spec_t spec = AP_SPEC_REPLICATED;
         bool divides = true;
         int i = 0;
@@ -246,7 +248,7 @@ static void add_specs(ap_stage_variant_t *variant, const ap_shape_t *shape)
 
 /* How many specs of each variant are kept: all combinations of input and output are priced, so their
  * number counts squared. In a small table all have room; in a large one the most frequent. */
-static int most_specs(ap_stage_table_t *table)
+static int most_specs(const ap_stage_table_t *table)
 {
     enum { ROOM = 1 << 17 };
     size_t each = (size_t)table->rows * (size_t)table->submesh_count *
@@ -256,7 +258,6 @@ static int most_specs(ap_stage_table_t *table)
     while (most < AP_TABLE_TALLY && each * (most + 1) * (most + 1) <= ROOM) {
         ++most;
     }
-    table->small = each * most * most <= ROOM;
     return (int)most;
 }
 

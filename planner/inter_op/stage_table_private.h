@@ -46,7 +46,6 @@ struct ap_stage_table {
         levels[AP_TABLE_LEVELS]; /* of each recompute mode first the one without a limit */
     int level_count;
     bool memory_binds;
-    bool small; /* there is room for all specs, and time to price all stages */
     bool skips; /* some layer reads what another than the one before it has made */
     int config_count;
     int *same_as; /* [first][last]: index of the earlier range of equal layers, or itself */

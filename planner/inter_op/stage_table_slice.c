@@ -303,6 +303,67 @@ static double judge(void *arg, const ap_inter_op_stage_t *stages, int count)
     return status == XM_OK ? seconds / slicing->share : boundary_failed(table);
 }
 
+/* What one stage after another takes, as far as a micro-batch has to wait for it on its way to the
+ * last stage and back. */
+static double on_the_way(const ap_pipeline_stage_t *stage, bool split)
+{
+    double weight = 0.5 * (stage->backward - (stage->recompute ? stage->forward : 0.0));
+
+    return stage->forward + stage->backward - (split ? weight : 0.0);
+}
+
+/* Micro-batches that a stage may take up before the first of them is back, whatever follows. */
+static int64_t most_ahead(const ap_stage_table_t *table, const ap_inter_op_stage_t *stages,
+                          int index, int count, bool whole)
+{
+    const ap_inter_op_stage_t *last = &stages[count - 1];
+    const ap_submesh_t *submesh = &table->submeshes[last->submesh];
+    int devices = table->params.hosts * table->params.devices_per_host - last->first_device -
+                  submesh->hosts * submesh->devices;
+    int layers = table->layers - 1 - last->last_layer;
+    int more = whole ? 0 : layers < devices ? layers : devices;
+
+    return ap_schedule_in_flight(table->params.schedule, index + more, count - 1 - index + more,
+                                 table->params.micro_batches);
+}
+
+/* What a step takes at least, in the search's units: a stage waits for its first micro-batch, does
+ * all passes of all, and its last backward pass has the way back to the first stage before it. While
+ * its first micro-batch is on the way to the last stage and back it can do the forward passes that
+ * its window allows, and nothing else. */
+static double step_floor(void *arg, const ap_inter_op_stage_t *stages, int count, double rest)
+{
+    slicing_t *slicing = arg;
+    const ap_stage_table_t *table = slicing->table;
+    bool split = ap_schedule_splits(table->params.schedule), whole = !(rest > 0.0);
+    double before = 0.0, after = split ? 0.5 * rest : rest, forward = 0.0, most = 0.0;
+    double end;
+
+    if (!ap_schedule_is_synchronous(table->params.schedule)) {
+        return 0.0;
+    }
+    for (int i = 0; i < count; ++i) {
+        fill_stage(table, &stages[i], &slicing->stages[i]);
+        after += on_the_way(&slicing->stages[i], split) + stages[i].boundary_seconds;
+    }
+    end = slicing->stages[0].once + slicing->stages[0].forward + slicing->stages[0].backward -
+          on_the_way(&slicing->stages[0], split);
+    for (int i = 0; i < count; ++i) {
+        const ap_pipeline_stage_t *stage = &slicing->stages[i];
+        double passes = on_the_way(stage, split), all = stage->forward + stage->backward, idle;
+
+        before += stages[i].boundary_seconds;
+        after -= passes + stages[i].boundary_seconds;
+        idle = fmax(0.0, after - (double)(most_ahead(table, stages, i, count, whole) - 1) *
+                                     stage->forward);
+        most = fmax(most, before + table->params.micro_batches * passes + idle + end);
+        most = fmax(most, forward + table->params.micro_batches * all + idle + stage->once);
+        before += passes;
+        forward += stage->forward;
+    }
+    return (1.0 - 1e-9) * most / slicing->share;
+}
+
 /* Simulations of a search besides those of its best plans: so many that a long step takes no longer
  * than a short one. */
 static int evaluations(const ap_stage_table_t *table)
@@ -330,6 +391,7 @@ static xm_status_t run(slicing_t *slicing, ap_inter_op_problem_t *problem,
         problem->out_port = table->out_port;
     }
     problem->judge = table->params.free_boundaries ? NULL : judge;
+    problem->floor = step_floor;
     problem->judge_arg = slicing;
     status = ap_inter_op_solve(problem, result);
     result->bound *= slicing->share;
@@ -472,29 +534,26 @@ static xm_status_t reach(ap_stage_table_t *table, double seconds)
     return ap_stage_table_reach(table, &problem, seconds / share, true, &open);
 }
 
-/* Lowers *seconds until no stage of a plan with a step below is left to price; in a small table all
- * of them are priced instead. */
+/* Prices the stages that a plan with a step below *seconds can have; where these are too many,
+ * lowers *seconds until they are not. */
 static xm_status_t reach_bound(ap_stage_table_t *table, double *seconds)
 {
-    enum { ROUNDS = 10 };
+    enum { ROUNDS = 8, QUESTIONS = 1 << 17 };
     ap_inter_op_problem_t problem;
     double share = make_bound(table, table->paced, &problem), low = 0.0, high = *seconds;
-    int open = 0;
-    xm_status_t status;
+    double middle = high;
+    int open, most = QUESTIONS / table->config_count;
+    xm_status_t status = XM_OK;
 
     outline_problem(table, table->least_certain, &problem);
-    status = ap_stage_table_reach(table, &problem, *seconds / share, table->small, &open);
-    if (table->small || open == 0) {
-        return status;
-    }
-    for (int i = 0; i < ROUNDS && status == XM_OK; ++i) {
-        double middle = 0.5 * (low + high);
-
+    for (int i = 0; i < ROUNDS && low < high && status == XM_OK; ++i) {
         status = ap_stage_table_reach(table, &problem, middle / share, false, &open);
-        *(open == 0 ? &low : &high) = middle;
+        *(open <= most ? &low : &high) = middle;
+        middle = 0.5 * (low + high);
     }
     *seconds = low;
-    return status;
+    return status == XM_OK ? ap_stage_table_reach(table, &problem, low / share, true, &open)
+                           : status;
 }
 
 /* Prices and searches with a rising threshold. Only stages that can be part of a plan below the
