@@ -280,8 +280,7 @@ static xm_status_t fill_pins(ap_stage_table_t *table)
 xm_status_t ap_stage_table_reach(ap_stage_table_t *table, const ap_inter_op_problem_t *problem,
                                  double threshold, bool fill, int *open)
 {
-    size_t cells =
-        (size_t)table->layers * (size_t)table->layers * (size_t)table->submesh_count + 1;
+    size_t cells = (size_t)table->layers * (size_t)table->layers * (size_t)table->submesh_count + 1;
     bool *useful;
     xm_status_t status;
 

@@ -129,8 +129,7 @@ double ap_stage_table_share(const ap_stage_table_t *table)
 {
     bool twice = table->params.recompute == AP_RECOMPUTE_ON;
 
-    return fmax(NOTHING,
-                ap_schedule_fill_share(table->params.schedule, twice ? 0.25 : 1.0 / 3.0));
+    return fmax(NOTHING, ap_schedule_fill_share(table->params.schedule, twice ? 0.25 : 1.0 / 3.0));
 }
 
 /* Makes the objective of a problem a bound of steps. Under gpipe it is as it stands, for all
@@ -195,8 +194,7 @@ static ap_passing_stage_t passing_stage(const ap_stage_table_t *table,
                                         const ap_inter_op_stage_t *stage)
 {
     int state = stage->submesh * table->config_count + stage->config;
-    ap_passing_stage_t seen = {.first_layer = stage->first_layer,
-                               .last_layer = stage->last_layer};
+    ap_passing_stage_t seen = {.first_layer = stage->first_layer, .last_layer = stage->last_layer};
 
     seen.input = side_of_port(table, table->in_port[state], &seen.side);
     seen.output = side_of_port(table, table->out_port[state], &seen.side);
@@ -204,8 +202,8 @@ static ap_passing_stage_t passing_stage(const ap_stage_table_t *table,
     return seen;
 }
 
-/* What passes from a stage to a later one, priced as everywhere, if anything does; the links are the
- * caller's to free. */
+/* What passes from a stage to a later one, priced as everywhere, if anything does; the links are
+ * the caller's to free. */
 static xm_status_t price_transfer(slicing_t *slicing, const ap_inter_op_stage_t *stages, int from,
                                   int to, ap_pipeline_step_t *step)
 {
@@ -328,9 +326,9 @@ static int64_t most_ahead(const ap_stage_table_t *table, const ap_inter_op_stage
 }
 
 /* What a step takes at least, in the search's units: a stage waits for its first micro-batch, does
- * all passes of all, and its last backward pass has the way back to the first stage before it. While
- * its first micro-batch is on the way to the last stage and back it can do the forward passes that
- * its window allows, and nothing else. */
+ * all passes of all, and its last backward pass has the way back to the first stage before it.
+ * While its first micro-batch is on the way to the last stage and back it can do the forward passes
+ * that its window allows, and nothing else. */
 static double step_floor(void *arg, const ap_inter_op_stage_t *stages, int count, double rest)
 {
     slicing_t *slicing = arg;
