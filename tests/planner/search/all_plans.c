@@ -82,6 +82,18 @@ static void judge(all_plans_t *all)
 
 static void try_stage(all_plans_t *all, int index, int first, int device);
 
+/* What a stage does in a step, after the first micro-batch has come through the stages before. */
+static double work_alone(const all_plans_t *all, int index)
+{
+    const ap_pipeline_stage_t *stage = &all->stage[index];
+    double seconds = (double)all->micro_batches * (stage->forward + stage->backward) + stage->once;
+
+    for (int i = 0; i < index && all->kind != AP_SCHEDULE_PIPEDREAM_2BW; ++i) {
+        seconds += all->stage[i].forward;
+    }
+    return seconds;
+}
+
 /* A stage with everything said; then whatever may follow. */
 static void try_cost(all_plans_t *all, int index, int device, const ap_stage_cost_t *cost)
 {
@@ -95,9 +107,7 @@ static void try_cost(all_plans_t *all, int index, int device, const ap_stage_cos
                                               .backward = cost->backward,
                                               .once = cost->sync + cost->update,
                                               .recompute = cost->recompute};
-    if (all->prune &&
-        (double)all->micro_batches * (cost->forward + cost->backward) + all->stage[index].once >=
-            all->best) {
+    if (all->prune && work_alone(all, index) >= all->best) {
         return;
     }
     for (int from = 0; from < index; ++from) {
@@ -130,7 +140,33 @@ static int list_specs(const int *shape, bool end, ap_spec_t *specs)
     return first * second;
 }
 
-static void try_specs(all_plans_t *all, int index, int device, ap_stage_context_t *context)
+/* A stage as the stage solver plans it. Running forward passes again is of use only where a stage
+ * that keeps its activations does not fit, or has to be slower to fit. */
+static void try_query(all_plans_t *all, int index, int device)
+{
+    const ap_device_classes_t *classes = all->setup.classes;
+    const ap_stage_query_t *query = &all->query[index];
+    int kind = ap_device_classes_find(classes, device / all->per_host, query->hosts);
+    int m = (int)all->micro_batches;
+    ap_stage_cost_t kept, again;
+    xm_status_t status = ap_stage_evaluate(all->context[kind], query, &kept);
+    bool fits = status == XM_OK;
+
+    ck_assert(fits || status == XM_ERR_NO_SOLUTION);
+    if (fits) {
+        try_cost(all, index, device, &kept);
+    }
+    if (all->params.recompute == AP_RECOMPUTE_AUTO) {
+        status = ap_stage_evaluate(all->context[classes->count + kind], query, &again);
+        ck_assert(status == XM_OK || status == XM_ERR_NO_SOLUTION);
+        if (status == XM_OK &&
+            (!fits || ap_stage_objective(&again, m) < ap_stage_objective(&kept, m))) {
+            try_cost(all, index, device, &again);
+        }
+    }
+}
+
+static void try_specs(all_plans_t *all, int index, int device)
 {
     ap_stage_query_t *query = &all->query[index];
     ap_spec_t inputs[SPECS], outputs[SPECS];
@@ -140,24 +176,15 @@ static void try_specs(all_plans_t *all, int index, int device, ap_stage_context_
     query->fix_input = query->first > 0;
     query->fix_output = query->last < all->layers - 1;
     for (int way = 0; way < ins * outs; ++way) {
-        ap_stage_cost_t cost;
-        xm_status_t status;
-
         query->input = inputs[way % ins];
         query->output = outputs[way / ins];
-        status = ap_stage_evaluate(context, query, &cost);
-        if (status != XM_ERR_NO_SOLUTION) {
-            ck_assert_xm_ok(status);
-            try_cost(all, index, device, &cost);
-        }
+        try_query(all, index, device);
     }
 }
 
-/* All logical shapes of a submesh, with and without recomputation if there is a choice. */
+/* All logical shapes of a submesh. */
 static void try_submesh(all_plans_t *all, int index, int device, int hosts, int devices)
 {
-    const ap_device_classes_t *classes = all->setup.classes;
-    int kind = ap_device_classes_find(classes, device / all->per_host, hosts);
     ap_stage_query_t *query = &all->query[index];
 
     query->hosts = hosts;
@@ -169,10 +196,7 @@ static void try_submesh(all_plans_t *all, int index, int device, int hosts, int 
         if (hosts * devices % d0 == 0) {
             query->shape[0] = d0;
             query->shape[1] = hosts * devices / d0;
-            try_specs(all, index, device, all->context[kind]);
-            if (all->params.recompute == AP_RECOMPUTE_AUTO) {
-                try_specs(all, index, device, all->context[classes->count + kind]);
-            }
+            try_specs(all, index, device);
         }
     }
 }

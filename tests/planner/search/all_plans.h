@@ -15,7 +15,7 @@ typedef struct all_plans {
     ap_planner_params_t params; /**< as the search has them, of which one number is tried: */
     int64_t micro_batches;
     ap_schedule_kind_t kind;
-    /** Leave out plans whose stage would be at work for longer than `best` alone. */
+    /** Leave out plans of which the forward passes before a stage and its own work take `best`. */
     bool prune;
     double best; /**< the least step so far; what it begins with is known */
     long plans;  /**< simulated */

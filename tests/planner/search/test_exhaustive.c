@@ -123,7 +123,7 @@ static void make_problem(problem_t *problem, int index)
     ap_planner_params_t *params = &problem->params;
 
     *problem = (problem_t){.params = AP_PLANNER_PARAMS_INIT, .kind = index % (KINDS + 1)};
-    problem->whole = devices * layers <= 12;
+    problem->whole = devices * layers <= 9;
     problem->graph = random_graph(&state, layers, next_random(&state, 3) == 0);
     problem->profile = random_profile(&state, cluster[0], cluster[1]);
     problem->counts[0] = 1 << next_random(&state, 4);
