@@ -291,7 +291,7 @@ static double judge(void *arg, const ap_inter_op_stage_t *stages, int count)
     for (int i = 0; i < count; ++i) {
         fill_stage(table, &stages[i], &slicing->stages[i]);
     }
-    status = price_transfers(slicing, stages, &step);
+    status = table->params.free_boundaries ? XM_OK : price_transfers(slicing, stages, &step);
     if (status == XM_OK) {
         status = ap_pipeline_step_seconds(&step, &seconds);
     }
@@ -388,7 +388,7 @@ static xm_status_t run(slicing_t *slicing, ap_inter_op_problem_t *problem,
         problem->in_port = table->in_port;
         problem->out_port = table->out_port;
     }
-    problem->judge = table->params.free_boundaries ? NULL : judge;
+    problem->judge = judge;
     problem->floor = step_floor;
     problem->judge_arg = slicing;
     status = ap_inter_op_solve(problem, result);
@@ -618,8 +618,7 @@ xm_status_t ap_stage_table_solve(ap_stage_table_t *table, int min_stages, int ma
     if (status == XM_OK) {
         status = reach(table, fmin(result->seconds, 1.2 * result->objective));
     }
-    if ((status == XM_OK || (status == XM_ERR_NO_SOLUTION && table->beat > 0.0)) &&
-        !table->params.free_boundaries) {
+    if (status == XM_OK || (status == XM_ERR_NO_SOLUTION && table->beat > 0.0)) {
         double least, reached = result->stage_count > 0 ? result->seconds : table->beat;
 
         (void)ap_stage_table_bound(table, min_stages, max_stages, &least); /* sets `paced` */

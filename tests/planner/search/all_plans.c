@@ -50,7 +50,7 @@ static void price_transfer(all_plans_t *all, int from, int to)
                     ap_spec_resting(shape->rank, shape->dims, dst->shape), ids, passing,
                     &moved.count);
     }
-    if (moved.count == 0) {
+    if (moved.count == 0 || all->params.free_boundaries) {
         return;
     }
     ck_assert_xm_ok(ap_cross_mesh_cost(all->setup.cross_mesh, &moved, &cost));
@@ -288,7 +288,7 @@ static void try_orders(all_plans_t *all, int *order, int placed, unsigned taken)
         return;
     }
     for (int host = 0; host < all->hosts; ++host) {
-        bool skip = (taken >> host & 1U) != 0;
+        bool skip = (taken >> host & 1U) != 0 || (all->params.keep_host_order && host != placed);
 
         for (int before = 0; before < host; ++before) {
             skip =

@@ -190,6 +190,52 @@ START_TEST(no_other_plan_is_faster)
 }
 END_TEST
 
+/* What a plan's stages take under its schedule if transfers take no time. */
+static double step_without_transfers(const ap_plan_t *plan, ap_schedule_kind_t kind)
+{
+    ap_pipeline_stage_t stages[ALL_PLANS_LAYERS];
+    ap_pipeline_step_t step = {.kind = kind,
+                               .micro_batches = (int)ap_plan_info(plan)->micro_batches,
+                               .stages = stages,
+                               .stage_count = ap_plan_stages(plan)};
+    double seconds;
+
+    for (int i = 0; i < step.stage_count; ++i) {
+        const ap_plan_stage_t *stage = ap_plan_stage(plan, i);
+
+        stages[i] = (ap_pipeline_stage_t){.forward = stage->forward,
+                                          .backward = stage->backward,
+                                          .once = stage->sync + stage->update,
+                                          .recompute = stage->recompute};
+    }
+    ck_assert_xm_ok(ap_pipeline_step_seconds(&step, &seconds));
+    return seconds;
+}
+
+/* Whoever leaves transfers out has the simulation without them decide. */
+START_TEST(stages_are_the_best_without_transfers)
+{
+    problem_t problem;
+    ap_planner_result_t found;
+    double step, best;
+
+    make_problem(&problem, _i);
+    problem.params.free_boundaries = problem.params.keep_host_order = true;
+    problem.params.micro_batch_count = 1;
+    problem.params.memory_limit = 0.0;
+    if (problem.kind < KINDS) {
+        ck_assert_xm_ok(ap_planner_run(&problem.params, &found));
+        step = step_without_transfers(found.plan, kinds[problem.kind]);
+        best = best_of_all(&problem, problem.whole ? INFINITY : step);
+        ck_assert_msg(step <= 1.01 * best && step >= best * (1.0 - 1e-9),
+                      "problem %d: %g s was found, %g s is the best", _i, step, best);
+        ap_planner_result_clear(&found);
+    }
+    xm_cluster_profile_destroy(problem.profile);
+    ap_graph_destroy(problem.graph);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("exhaustive");
@@ -197,6 +243,8 @@ int main(void)
 
     tcase_set_timeout(tcase, 60);
     tcase_add_loop_test(tcase, no_other_plan_is_faster, 0, xm_test_rounds(PROBLEMS));
+    tcase_add_loop_test(tcase, stages_are_the_best_without_transfers, 0,
+                        xm_test_rounds(PROBLEMS / 4));
     suite_add_tcase(suite, tcase);
     return xm_test_run(suite);
 }
