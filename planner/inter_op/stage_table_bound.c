@@ -118,7 +118,9 @@ static xm_status_t bounding_pass_range(ap_stage_table_t *table, int first, int l
             ap_stage_variant_t *variant = &table->variants[submesh][v];
             ap_stage_query_t query = ap_stage_table_ask_for(table, first, last, submesh, variant);
             ap_stage_cost_t cost;
-            xm_status_t status = ap_stage_table_ask(table, 0, submesh, &query, &cost);
+            xm_status_t status = ap_stage_table_may_have(table, first, last, submesh, variant)
+                                     ? ap_stage_table_ask(table, 0, submesh, &query, &cost)
+                                     : XM_ERR_NO_SOLUTION;
 
             /* Some shapes have no plan, for instance where nothing divides by the axis. */
             if (status == XM_ERR_NO_SOLUTION) {
@@ -162,22 +164,17 @@ static xm_status_t bound_recomputing(ap_stage_table_t *table, int first, int las
     return status;
 }
 
-/* Goes over every kind of range once, unless time is up. The clock is asked once per first
- * layer. */
+/* Goes over every kind of range once, unless time is up. */
 static xm_status_t bounding_pass_all(ap_stage_table_t *table,
                                      xm_status_t (*bounding_pass)(ap_stage_table_t *table,
                                                                   int first, int last))
 {
-    const ap_stage_table_params_t *params = &table->params;
-
     for (int first = 0; first < table->layers; ++first) {
-        if (params->stop != NULL && params->stop(params->stop_arg)) {
-            return xm_error_set(XM_ERR_TIMEOUT, "time is up");
-        }
         for (int last = first; last < table->layers; ++last) {
             int range = first * table->layers + last;
-            xm_status_t status =
-                table->same_as[range] == range ? bounding_pass(table, first, last) : XM_OK;
+            bool asked = table->same_as[range] == range &&
+                         ap_stage_table_may_have(table, first, last, -1, NULL);
+            xm_status_t status = asked ? bounding_pass(table, first, last) : XM_OK;
 
             if (status != XM_OK) {
                 return status;

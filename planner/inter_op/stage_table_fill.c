@@ -83,7 +83,10 @@ static xm_status_t fill_levels(ap_stage_table_t *table, ap_stage_query_t *query,
     xm_status_t status;
 
     /* A second recompute mode costs more time, so it is of use only if it can allow more stages. */
-    if (room < least || (level > 0 && room <= *successors)) {
+    if (room < least || (level > 0 && room <= *successors) ||
+        table->least[ap_stage_table_cell(table, query->first, query->last, submesh) *
+                         (size_t)table->recompute_modes +
+                     (size_t)recompute_mode] > query->worth) {
         return XM_OK;
     }
     query->memory_limit = 0.0;
@@ -100,6 +103,10 @@ static xm_status_t fill_levels(ap_stage_table_t *table, ap_stage_query_t *query,
          ++level) {
         int wanted = table->levels[level].successors;
 
+        /* Leaner plans take no less time. */
+        if (ap_stage_objective(&cost, table->params.micro_batches) > query->worth) {
+            break;
+        }
         /* The last plan allows enough already; or the level is for the end of the pipeline and this
          * stage is not there. */
         if (*successors >= most || wanted <= *successors || wanted < least) {
@@ -145,7 +152,8 @@ static xm_status_t fill_config(ap_stage_table_t *table, ap_stage_query_t *query,
 }
 
 /* The ends of the model have no specs, so one combination stands for them. */
-static xm_status_t fill_variant(ap_stage_table_t *table, int first, int last, int submesh, int v)
+static xm_status_t fill_variant(ap_stage_table_t *table, int first, int last, int submesh, int v,
+                                double worth)
 {
     const ap_stage_variant_t *variant = &table->variants[submesh][v];
     int inputs = first > 0 ? variant->spec_count : 1;
@@ -156,6 +164,7 @@ static xm_status_t fill_variant(ap_stage_table_t *table, int first, int last, in
             ap_stage_query_t query = ap_stage_table_ask_for(table, first, last, submesh, variant);
             xm_status_t status;
 
+            query.worth = worth;
             query.fix_input = first > 0;
             query.input = variant->specs[input];
             query.fix_output = last < table->layers - 1;
@@ -169,134 +178,69 @@ static xm_status_t fill_variant(ap_stage_table_t *table, int first, int last, in
     return XM_OK;
 }
 
-/* Prices the configurations of one kind of range on one submesh, once. */
-static xm_status_t fill_cell(ap_stage_table_t *table, int first, int last, int submesh)
+/* Prices the configurations of one kind of range on one submesh that take no longer than @p worth,
+ * unless they are. */
+static xm_status_t fill_cell(ap_stage_table_t *table, int first, int last, int submesh,
+                             double worth)
 {
-    bool *filled = &table->filled[ap_stage_table_cell(table, first, last, submesh)];
+    double *filled = &table->filled[ap_stage_table_cell(table, first, last, submesh)];
     xm_status_t status = XM_OK;
 
-    for (int v = 0; !*filled && v < table->variant_count[submesh] && status == XM_OK; ++v) {
-        status = fill_variant(table, first, last, submesh, v);
+    for (int v = 0; *filled < worth && v < table->variant_count[submesh] && status == XM_OK; ++v) {
+        if (ap_stage_table_may_have(table, first, last, submesh, &table->variants[submesh][v])) {
+            status = fill_variant(table, first, last, submesh, v, worth);
+        }
     }
-    *filled = true;
+    *filled = fmax(*filled, worth);
     return status;
 }
 
-/* n x 1 and 1 x n are the same shape, and the table has only the latter. */
-static bool same_shape(const int *a, const int *b)
-{
-    int rows_a = a[1] == 1 ? 1 : a[0], rows_b = b[1] == 1 ? 1 : b[0];
-
-    return rows_a == rows_b && a[0] * a[1] == b[0] * b[1];
-}
-
-/* The logical shapes that a pinned stage may have, from @p v on: the one that it names, or all.
- * Returns the first, or the number of variants. */
-static int next_variant(const ap_stage_table_t *table, const ap_planner_pin_t *pin, int submesh,
-                        int v)
-{
-    while (v < table->variant_count[submesh] && pin->shape[0] != 0 &&
-           !same_shape(table->variants[submesh][v].shape, pin->shape)) {
-        ++v;
-    }
-    return v;
-}
-
-/* Prices a pinned stage on its logical shape, or on all of them, on every class of devices on which
- * it can stand. */
-static xm_status_t fill_pin(ap_stage_table_t *table, const ap_planner_pin_t *pin)
-{
-    bool known = false;
-    xm_status_t status = XM_OK;
-
-    if (pin->first_layer < 0 || pin->last_layer < pin->first_layer ||
-        pin->last_layer >= table->layers) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "layers %d to %d are not a range of 0 to %d",
-                            pin->first_layer, pin->last_layer, table->layers - 1);
-    }
-    for (int submesh = 0; submesh < table->submesh_count && status == XM_OK; ++submesh) {
-        bool *filled =
-            &table->filled[ap_stage_table_cell(table, pin->first_layer, pin->last_layer, submesh)];
-        int v = next_variant(table, pin, submesh, 0);
-
-        if (table->submeshes[submesh].hosts != pin->hosts ||
-            table->submeshes[submesh].devices != pin->devices) {
-            continue;
-        }
-        known = known || v < table->variant_count[submesh];
-        while (!*filled && v < table->variant_count[submesh] && status == XM_OK) {
-            status = fill_variant(table, pin->first_layer, pin->last_layer, submesh, v);
-            v = next_variant(table, pin, submesh, v + 1);
-        }
-        *filled = true;
-    }
-    if (status == XM_OK && !known) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "a stage on %d x %d devices in the shape %d x %d is not in the space",
-                            pin->hosts, pin->devices, pin->shape[0], pin->shape[1]);
-    }
-    return status;
-}
-
-/* How many cells of those marked are not priced; with @p fill it prices them. */
-static xm_status_t fill_useful(ap_stage_table_t *table, const bool *useful, bool fill, int *open)
-{
-    int layers = table->layers, submeshes = table->submesh_count;
-
-    *open = 0;
-    for (int i = 0; i < layers * layers * submeshes; ++i) {
-        int range = i / submeshes, submesh = i % submeshes;
-        /* A range that equals an earlier one is priced there. */
-        int first, last;
-        xm_status_t status;
-
-        if (!useful[i]) {
-            continue;
-        }
-        first = table->same_as[range] / layers;
-        last = table->same_as[range] % layers;
-        *open += !table->filled[ap_stage_table_cell(table, first, last, submesh)];
-        status = fill ? fill_cell(table, first, last, submesh) : XM_OK;
-        if (status != XM_OK) {
-            return status;
-        }
-    }
-    return XM_OK;
-}
-
+/* Prices the pinned stages, which are all there is with pins. */
 static xm_status_t fill_pins(ap_stage_table_t *table)
 {
+    int submeshes = table->submesh_count;
     xm_status_t status = XM_OK;
 
-    for (int i = 0; i < table->params.pin_count && status == XM_OK; ++i) {
-        status = fill_pin(table, &table->params.pins[i]);
+    for (int i = 0; i < table->params.pin_count * submeshes && status == XM_OK; ++i) {
+        const ap_planner_pin_t *pin = &table->params.pins[i / submeshes];
+
+        status = fill_cell(table, pin->first_layer, pin->last_layer, i % submeshes, INFINITY);
     }
     return status;
 }
 
-/* Which stages a plan below the threshold can have follows from the bounds of the bounding pass, so
- * a higher threshold only adds stages; what is priced already stays. With pins, the pinned stages
- * are all there is. */
+/* Which stages a plan below the threshold can have, and how long they take, follows from the bounds
+ * of the bounding pass, so a higher threshold only adds stages; what is priced already stays. */
 xm_status_t ap_stage_table_reach(ap_stage_table_t *table, const ap_inter_op_problem_t *problem,
-                                 double threshold, bool fill, int *open)
+                                 double threshold, bool all, int *open)
 {
-    size_t cells = (size_t)table->layers * (size_t)table->layers * (size_t)table->submesh_count + 1;
-    bool *useful;
+    int layers = table->layers, submeshes = table->submesh_count;
+    double *longest;
     xm_status_t status;
 
-    *open = 0;
     if (table->params.pins != NULL) {
         return fill_pins(table);
     }
-    useful = calloc(cells, sizeof(*useful));
-    if (useful == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d layers", table->layers);
+    longest = calloc((size_t)layers * (size_t)layers * (size_t)submeshes + 1, sizeof(*longest));
+    if (longest == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d layers", layers);
     }
-    /* Every stage of every plan below the threshold is marked. */
-    status = ap_inter_op_useful(problem, threshold, useful);
-    if (status == XM_OK) {
-        status = fill_useful(table, useful, fill, open);
+    /* Every stage of every plan below the threshold takes no longer. */
+    status = ap_inter_op_useful(problem, threshold, longest);
+    for (int i = 0; i < layers * layers * submeshes && status == XM_OK; ++i) {
+        /* A range that equals an earlier one is priced there. */
+        int same = table->same_as[i / submeshes], first = same / layers, last = same % layers;
+        double worth = all ? INFINITY : longest[i];
+
+        if (!(longest[i] > 0.0)) {
+            continue;
+        }
+        if (open != NULL) {
+            *open += table->filled[ap_stage_table_cell(table, first, last, i % submeshes)] < worth;
+        } else {
+            status = fill_cell(table, first, last, i % submeshes, worth);
+        }
     }
-    free(useful);
+    free(longest);
     return status;
 }

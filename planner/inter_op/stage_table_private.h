@@ -57,7 +57,7 @@ struct ap_stage_table {
     double *again; /* [row][submesh]: seconds that running the forward pass again takes at least */
     int32_t *
         room; /* [row][submesh][recompute mode]: stages that any plan could allow after it, or -1 */
-    bool *filled; /* [row][submesh]: its configurations are in the tables */
+    double *filled; /* [row][submesh]: its configurations that take no longer are in the tables */
     /* [row][submesh][configuration]: seconds for each micro-batch, its share of what happens once a
      * step included; seconds that a step has for certain; passes; what happens once. */
     double *cost, *certain, *forward, *backward, *once;
@@ -101,6 +101,11 @@ int ap_stage_table_in_flight(const ap_stage_table_t *table, int first, int succe
 int32_t ap_stage_table_fitting(const ap_stage_table_t *table, int first, double bytes,
                                double activations, double limit);
 
+/* Whether there may be stages of a range on a submesh in a logical shape: pins leave out most. With
+ * a submesh of -1: on any. */
+bool ap_stage_table_may_have(const ap_stage_table_t *table, int first, int last, int submesh,
+                             const ap_stage_variant_t *variant);
+
 /* The question for a range on a logical shape, specs and memory aside; and its answer. */
 ap_stage_query_t ap_stage_table_ask_for(const ap_stage_table_t *table, int first, int last,
                                         int submesh, const ap_stage_variant_t *variant);
@@ -127,7 +132,9 @@ void ap_stage_table_problem(const ap_stage_table_t *table, double share,
 /* The share of the sum in the objective of the search that proposes. */
 double ap_stage_table_share(const ap_stage_table_t *table);
 
-/* Counts the stages that are not priced and that a plan with an objective below @p threshold can
- * have, by a problem over the costs of the bounding pass; with @p fill it prices them. */
+/* Prices the stages that a plan with an objective below @p threshold can have, by a problem over
+ * the costs of the bounding pass: all configurations of them, or those only that take no longer.
+ * With
+ * @p open it only adds up how many are not priced. */
 xm_status_t ap_stage_table_reach(ap_stage_table_t *table, const ap_inter_op_problem_t *problem,
-                                 double threshold, bool fill, int *open);
+                                 double threshold, bool all, int *open);

@@ -525,11 +525,10 @@ static xm_status_t reach(ap_stage_table_t *table, double seconds)
 {
     double share = ap_stage_table_share(table);
     ap_inter_op_problem_t problem;
-    int open;
 
     ap_stage_table_problem(table, share, &problem);
     outline_problem(table, table->least, &problem);
-    return ap_stage_table_reach(table, &problem, seconds / share, true, &open);
+    return ap_stage_table_reach(table, &problem, seconds / share, false, NULL);
 }
 
 /* Prices the stages that a plan with a step below *seconds can have; where these are too many,
@@ -540,17 +539,19 @@ static xm_status_t reach_bound(ap_stage_table_t *table, double *seconds)
     ap_inter_op_problem_t problem;
     double share = make_bound(table, table->paced, &problem), low = 0.0, high = *seconds;
     double middle = high;
-    int open, most = QUESTIONS / table->config_count;
+    int most = QUESTIONS / table->config_count;
     xm_status_t status = XM_OK;
 
     outline_problem(table, table->least_certain, &problem);
     for (int i = 0; i < ROUNDS && low < high && status == XM_OK; ++i) {
-        status = ap_stage_table_reach(table, &problem, middle / share, false, &open);
+        int open = 0;
+
+        status = ap_stage_table_reach(table, &problem, middle / share, true, &open);
         *(open <= most ? &low : &high) = middle;
         middle = 0.5 * (low + high);
     }
     *seconds = low;
-    return status == XM_OK ? ap_stage_table_reach(table, &problem, low / share, true, &open)
+    return status == XM_OK ? ap_stage_table_reach(table, &problem, low / share, true, NULL)
                            : status;
 }
 
@@ -607,6 +608,7 @@ xm_status_t ap_stage_table_solve(ap_stage_table_t *table, int min_stages, int ma
                          .stages = calloc(most, sizeof(*slicing.stages)),
                          .transfers = calloc(pairs, sizeof(*slicing.transfers))};
     xm_status_t status = ap_passing_open(table->params.graph, &slicing.passing);
+    bool proves = true;
 
     *result = (ap_inter_op_result_t){0};
     if (status == XM_OK && (slicing.stages == NULL || slicing.transfers == NULL)) {
@@ -615,10 +617,15 @@ xm_status_t ap_stage_table_solve(ap_stage_table_t *table, int min_stages, int ma
     if (status == XM_OK) {
         status = reach_and_propose(&slicing, min_stages, max_stages, result);
     }
-    if (status == XM_OK) {
+    if (status == XM_OK && table->params.pins == NULL) {
         status = reach(table, fmin(result->seconds, 1.2 * result->objective));
+        if (status == XM_ERR_TIMEOUT) { /* the plan is one, and nothing is proved */
+            result->bound = 0.0;
+            proves = false;
+            status = XM_OK;
+        }
     }
-    if (status == XM_OK || (status == XM_ERR_NO_SOLUTION && table->beat > 0.0)) {
+    if ((status == XM_OK || (status == XM_ERR_NO_SOLUTION && table->beat > 0.0)) && proves) {
         double least, reached = result->stage_count > 0 ? result->seconds : table->beat;
 
         (void)ap_stage_table_bound(table, min_stages, max_stages, &least); /* sets `paced` */

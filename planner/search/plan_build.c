@@ -46,22 +46,6 @@ typedef struct boundary_parts {
     int link_count;
 } boundary_parts_t;
 
-static void list_specs(const ap_graph_t *graph, const int *tensors, const ap_spec_t *specs,
-                       int count, char *text)
-{
-    size_t length = 0;
-
-    text[0] = '\0';
-    for (int i = 0; i < count; ++i) {
-        char spec[AP_SPEC_TEXT];
-
-        (void)ap_spec_format(specs[i], ap_graph_tensor(graph, tensors[i])->shape.rank, spec,
-                             sizeof(spec));
-        length += (size_t)snprintf(text + length, SPEC_LIST_TEXT - length, "%s%s", i > 0 ? "," : "",
-                                   spec);
-    }
-}
-
 static bool ops_alike(const ap_plan_op_t *a, const ap_plan_op_t *b)
 {
     return strcmp(a->rule, b->rule) == 0 && strcmp(a->operands, b->operands) == 0 &&
@@ -124,9 +108,10 @@ static xm_status_t build_ops(const ap_graph_t *graph, const ap_stage_solution_t 
         const ap_stage_choice_t *choice = ap_stage_solution_choice(solution, i);
         const ap_op_t *op = ap_graph_op(graph, choice->op);
 
-        list_specs(graph, op->operands, choice->operands, op->operand_count,
-                   parts->texts[i].operands);
-        list_specs(graph, op->results, choice->results, op->result_count, parts->texts[i].results);
+        ap_spec_list(choice->operands, op->rule.rank, op->operand_count, parts->texts[i].operands,
+                     SPEC_LIST_TEXT);
+        ap_spec_list(choice->results, op->rule.rank + op->operand_count, op->result_count,
+                     parts->texts[i].results, SPEC_LIST_TEXT);
         parts->ops[i] = (ap_plan_op_t){.name = op->name,
                                        .rule = choice->rule,
                                        .operands = parts->texts[i].operands,
