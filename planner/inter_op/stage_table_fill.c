@@ -212,7 +212,7 @@ static xm_status_t fill_pins(ap_stage_table_t *table)
 /* Which stages a plan below the threshold can have, and how long they take, follows from the bounds
  * of the bounding pass, so a higher threshold only adds stages; what is priced already stays. */
 xm_status_t ap_stage_table_reach(ap_stage_table_t *table, const ap_inter_op_problem_t *problem,
-                                 double threshold, bool all, int *open)
+                                 double threshold, double most, int *open)
 {
     int layers = table->layers, submeshes = table->submesh_count;
     double *longest;
@@ -230,7 +230,7 @@ xm_status_t ap_stage_table_reach(ap_stage_table_t *table, const ap_inter_op_prob
     for (int i = 0; i < layers * layers * submeshes && status == XM_OK; ++i) {
         /* A range that equals an earlier one is priced there. */
         int same = table->same_as[i / submeshes], first = same / layers, last = same % layers;
-        double worth = all ? INFINITY : longest[i];
+        double worth = most > 0.0 ? most : longest[i];
 
         if (!(longest[i] > 0.0)) {
             continue;

@@ -528,17 +528,17 @@ static xm_status_t reach(ap_stage_table_t *table, double seconds)
 
     ap_stage_table_problem(table, share, &problem);
     outline_problem(table, table->least, &problem);
-    return ap_stage_table_reach(table, &problem, seconds / share, false, NULL);
+    return ap_stage_table_reach(table, &problem, seconds / share, 0.0, NULL);
 }
 
-/* Prices the stages that a plan with a step below *seconds can have; where these are too many,
- * lowers *seconds until they are not. */
+/* Prices the stages that a plan with a step below *seconds can have, which no device does for
+ * longer; where these are too many, lowers *seconds until they are not. */
 static xm_status_t reach_bound(ap_stage_table_t *table, double *seconds)
 {
     enum { ROUNDS = 8, QUESTIONS = 1 << 17 };
     ap_inter_op_problem_t problem;
     double share = make_bound(table, table->paced, &problem), low = 0.0, high = *seconds;
-    double middle = high;
+    double middle = high, rate = (1.0 + 1e-9) / table->params.micro_batches;
     int most = QUESTIONS / table->config_count;
     xm_status_t status = XM_OK;
 
@@ -546,12 +546,12 @@ static xm_status_t reach_bound(ap_stage_table_t *table, double *seconds)
     for (int i = 0; i < ROUNDS && low < high && status == XM_OK; ++i) {
         int open = 0;
 
-        status = ap_stage_table_reach(table, &problem, middle / share, true, &open);
+        status = ap_stage_table_reach(table, &problem, middle / share, middle * rate, &open);
         *(open <= most ? &low : &high) = middle;
         middle = 0.5 * (low + high);
     }
     *seconds = low;
-    return status == XM_OK ? ap_stage_table_reach(table, &problem, low / share, true, NULL)
+    return status == XM_OK ? ap_stage_table_reach(table, &problem, low / share, low * rate, NULL)
                            : status;
 }
 
