@@ -232,7 +232,7 @@ static xm_status_t agree_on_plan(job_t *job, const rb_pipeline_t *pipeline)
 
 /*
  * Makes one run of all ranks; *seconds is its step, as the simulation defines it: the
- * slowest rank's list, or the mean distance of updates where a schedule spans several
+ * slowest rank's list, or the mean distance of a rank's updates where a schedule spans several
  * batches.
  */
 static xm_status_t run_once(job_t *job, const rb_pipeline_t *pipeline, rb_stage_rank_t *rank,
@@ -240,7 +240,7 @@ static xm_status_t run_once(job_t *job, const rb_pipeline_t *pipeline, rb_stage_
 {
     bool checked = number < job->options->checked;
     int batches = pipeline->schedule->batches;
-    int64_t slowest = 0, first = 0, last = 0;
+    int64_t slowest = 0, distance = 0;
     rb_stage_run_t run;
     sample_t own;
     xm_status_t status = xm_worker_barrier(job->worker);
@@ -254,12 +254,13 @@ static xm_status_t run_once(job_t *job, const rb_pipeline_t *pipeline, rb_stage_
     own = (sample_t){run.ns, run.first_update_ns, run.last_update_ns, (int64_t)run.wrong};
     status = xm_worker_allgather(job->worker, &own, all, sizeof(own));
     for (int r = 0; r < xm_worker_size(job->worker) && status == XM_OK; ++r) {
+        int64_t own_distance = all[r].last_update_ns - all[r].first_update_ns;
+
         slowest = all[r].ns > slowest ? all[r].ns : slowest;
-        first = all[r].first_update_ns > first ? all[r].first_update_ns : first;
-        last = all[r].last_update_ns > last ? all[r].last_update_ns : last;
+        distance = own_distance > distance ? own_distance : distance;
         *wrong += (uint64_t)all[r].wrong;
     }
-    *seconds = 1e-9 * (double)(batches > 1 ? (last - first) / (batches - 1) : slowest);
+    *seconds = 1e-9 * (double)(batches > 1 ? distance / (batches - 1) : slowest);
     return status;
 }
 

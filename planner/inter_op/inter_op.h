@@ -73,6 +73,11 @@ struct ap_inter_op_stage;
 typedef double (*ap_inter_op_judge_fn)(void *arg, const struct ap_inter_op_stage *stages,
                                        int count);
 
+/** Seconds that the judge never says less than, of plans that begin with these stages and go on
+ * with some that take @p rest seconds or more in sum, with their boundaries; 0: these are all. */
+typedef double (*ap_inter_op_floor_fn)(void *arg, const struct ap_inter_op_stage *stages, int count,
+                                       double rest);
+
 typedef struct ap_inter_op_problem {
     int layers;           /**< K */
     int hosts;            /**< N */
@@ -99,7 +104,8 @@ typedef struct ap_inter_op_problem {
     ap_inter_op_clock_t clock;
     /** What a plan really takes: of those near the smallest T the fastest is chosen. NULL: T. */
     ap_inter_op_judge_fn judge;
-    void *judge_arg;
+    ap_inter_op_floor_fn floor;       /**< with a judge; NULL: T is all that is known */
+    void *judge_arg;                  /**< of both */
     int evaluations;                  /**< that may be made besides those of the best plans by T */
     ap_inter_op_boundary_fn boundary; /**< NULL: transfers are free */
     /** Seconds that `boundary` is never below, quicker to have: `boundary` itself is then asked

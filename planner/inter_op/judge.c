@@ -101,6 +101,15 @@ static bool is_better(const ap_inter_op_problem_t *problem, const ap_inter_op_st
            devices_of(problem, best->stages, best->stage_count);
 }
 
+/* What plans that begin so take at least. */
+static double floor_of(const ap_inter_op_problem_t *problem, const ap_inter_op_stage_t *stages,
+                       int count, double rest)
+{
+    return problem->judge != NULL && problem->floor != NULL
+               ? problem->floor(problem->judge_arg, stages, count, rest)
+               : 0.0;
+}
+
 void ap_inter_op_consider(ap_inter_op_judge_t *judge, const ap_inter_op_stage_t *stages,
                           const ap_inter_op_result_t *measured)
 {
@@ -112,7 +121,8 @@ void ap_inter_op_consider(ap_inter_op_judge_t *judge, const ap_inter_op_stage_t 
         judge->misfit = true;
         return;
     }
-    if (measured->objective >= best->seconds) {
+    if (measured->objective >= best->seconds ||
+        floor_of(problem, stages, measured->stage_count, 0.0) >= best->seconds) {
         return;
     }
     found.seconds = problem->judge != NULL
@@ -268,6 +278,8 @@ static bool expand(fronts_t *fronts, int index)
         next.period = measured.period;
         next.bound = fmax(front.bound, next.sum + fronts->least_sum[after] +
                                            rounds * fmax(next.period, fronts->least_period[after]));
+        next.bound = fmax(next.bound, floor_of(graph->space->problem, fronts->stages, next.count,
+                                               fronts->least_sum[after]));
         if (next.bound < fronts->judge->best->seconds) {
             push(fronts, &next);
         }
@@ -318,6 +330,7 @@ static double search(fronts_t *fronts, int budget)
             &graph->nodes[ap_inter_op_node_behind(graph, fronts->front[index].value)];
         ap_inter_op_result_t measured = {0};
         bool changed = false;
+        double bound;
 
         if (node->layer < graph->space->layers) {
             if (!expand(fronts, index)) {
@@ -327,10 +340,12 @@ static double search(fronts_t *fronts, int budget)
         }
         judge->status = settle(fronts, index, &changed);
         trace(fronts, index, &measured);
-        if (changed && reserve(fronts, 1)) {
+        bound = fmax(measured.objective,
+                     floor_of(judge->problem, fronts->stages, measured.stage_count, 0.0));
+        if ((changed || bound > fronts->front[index].bound) && reserve(fronts, 1)) {
             front_t again = fronts->front[index];
 
-            again.bound = fmax(again.bound, measured.objective);
+            again.bound = fmax(again.bound, bound);
             push(fronts, &again);
             continue;
         }

@@ -211,23 +211,25 @@ static void list_levels(ap_stage_table_t *table)
     }
 }
 
-/* Adds the specs that a tensor of two mesh axes can have beside those that free plans like: each axis
- * cuts one dimension, or none. */
+/* Adds the specs that a tensor of two mesh axes can have beside those that free plans like: each
+ * axis cuts one dimension, or none. */
 static void add_specs(ap_stage_variant_t *variant, const ap_shape_t *shape)
 {
     int ways = shape->rank + 1, first = variant->shape[0] > 1 ? ways : 1;
     int second = variant->shape[1] > 1 ? ways : 1;
 
     for (int way = 0; way < first * second; ++way) {
-        const int cut[] = {way % first - 1, way / first - 1};
+        /* The last way is not to cut. */
+        const int cut[] = {first > 1 ? way % first : shape->rank,
+                           second > 1 ? way / first : shape->rank};
         ap_spec_t spec = AP_SPEC_REPLICATED;
         bool divides = true;
         int i = 0;
 
         for (int dim = 0; dim < shape->rank; ++dim) {
             unsigned axes = (cut[0] == dim ? 1U : 0U) | (cut[1] == dim ? 2U : 0U);
-            int parts = (cut[0] == dim ? variant->shape[0] : 1) *
-                        (cut[1] == dim ? variant->shape[1] : 1);
+            int parts =
+                (cut[0] == dim ? variant->shape[0] : 1) * (cut[1] == dim ? variant->shape[1] : 1);
 
             divides = divides && shape->dims[dim] % parts == 0;
             spec = ap_spec_with(spec, dim, axes);
@@ -241,13 +243,13 @@ static void add_specs(ap_stage_variant_t *variant, const ap_shape_t *shape)
     }
 }
 
-/* How many specs of each variant are kept: all combinations of input and output are priced, so their
- * number counts squared. In a small table all have room; in a large one the most frequent. */
+/* How many specs of each variant are kept: all combinations of input and output are priced, so
+ * their number counts squared. In a small table all have room; in a large one the most frequent. */
 static int most_specs(const ap_stage_table_t *table)
 {
     enum { ROOM = 1 << 17 };
-    size_t each = (size_t)table->rows * (size_t)table->submesh_count *
-                  (size_t)table->max_variants * (size_t)table->level_count;
+    size_t each = (size_t)table->rows * (size_t)table->submesh_count * (size_t)table->max_variants *
+                  (size_t)table->level_count;
     size_t most = AP_TABLE_SPECS;
 
     while (most < AP_TABLE_TALLY && each * (most + 1) * (most + 1) <= ROOM) {

@@ -195,46 +195,50 @@ static xm_status_t fill_cell(ap_stage_table_t *table, int first, int last, int s
     return status;
 }
 
-/* Prices the stages that a plan below the threshold can have. Which those are follows from the
- * bounds of the bounding pass, so a higher threshold only adds stages; what is priced already
- * stays. With pins, the pinned stages are all there is. */
-xm_status_t ap_stage_table_reach(ap_stage_table_t *table, double threshold)
+/* Prices the pinned stages, which are all there is with pins. */
+static xm_status_t fill_pins(ap_stage_table_t *table)
 {
-    ap_inter_op_problem_t problem;
-    int layers = table->layers, submeshes = table->submesh_count;
-    double *longest =
-        calloc((size_t)layers * (size_t)layers * (size_t)submeshes + 1, sizeof(*longest));
+    int submeshes = table->submesh_count;
     xm_status_t status = XM_OK;
 
-    if (longest == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d layers", layers);
-    }
     for (int i = 0; i < table->params.pin_count * submeshes && status == XM_OK; ++i) {
         const ap_planner_pin_t *pin = &table->params.pins[i / submeshes];
 
         status = fill_cell(table, pin->first_layer, pin->last_layer, i % submeshes, INFINITY);
     }
-    if (table->params.pins != NULL || status != XM_OK) {
-        free(longest);
-        return status;
-    }
-    /* The problem of the bounds: recompute modes are its configurations, and boundaries are
-     * free. */
-    ap_stage_table_problem(table, ap_stage_table_share(table), &problem);
-    problem.config_count = table->recompute_modes;
-    problem.cost = table->least;
-    /* Every stage of every plan below the threshold takes no longer. */
-    status = ap_inter_op_useful(&problem, threshold / ap_stage_table_share(table), longest);
-    for (int range = 0; range < layers * layers && status == XM_OK; ++range) {
-        /* A range that equals an earlier one is priced there. */
-        int same = table->same_as[range];
+    return status;
+}
 
-        if (range / layers > range % layers) {
+/* Which stages a plan below the threshold can have, and how long they take, follows from the bounds
+ * of the bounding pass, so a higher threshold only adds stages; what is priced already stays. */
+xm_status_t ap_stage_table_reach(ap_stage_table_t *table, const ap_inter_op_problem_t *problem,
+                                 double threshold, double most, int *open)
+{
+    int layers = table->layers, submeshes = table->submesh_count;
+    double *longest;
+    xm_status_t status;
+
+    if (table->params.pins != NULL) {
+        return fill_pins(table);
+    }
+    longest = calloc((size_t)layers * (size_t)layers * (size_t)submeshes + 1, sizeof(*longest));
+    if (longest == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d layers", layers);
+    }
+    /* Every stage of every plan below the threshold takes no longer. */
+    status = ap_inter_op_useful(problem, threshold, longest);
+    for (int i = 0; i < layers * layers * submeshes && status == XM_OK; ++i) {
+        /* A range that equals an earlier one is priced there. */
+        int same = table->same_as[i / submeshes], first = same / layers, last = same % layers;
+        double worth = most > 0.0 ? most : longest[i];
+
+        if (!(longest[i] > 0.0)) {
             continue;
         }
-        for (int submesh = 0; submesh < submeshes && status == XM_OK; ++submesh) {
-            status = fill_cell(table, same / layers, same % layers, submesh,
-                               longest[range * submeshes + submesh]);
+        if (open != NULL) {
+            *open += table->filled[ap_stage_table_cell(table, first, last, i % submeshes)] < worth;
+        } else {
+            status = fill_cell(table, first, last, i % submeshes, worth);
         }
     }
     free(longest);

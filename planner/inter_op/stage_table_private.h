@@ -132,5 +132,8 @@ void ap_stage_table_problem(const ap_stage_table_t *table, double share,
 /* The share of the sum in the objective of the search that proposes. */
 double ap_stage_table_share(const ap_stage_table_t *table);
 
-/* Prices the stages that a plan estimated below @p threshold seconds can have. */
-xm_status_t ap_stage_table_reach(ap_stage_table_t *table, double threshold);
+/* Prices the stages that a plan with an objective below @p threshold can have, by a problem over
+ * the costs of the bounding pass, as far as their own cost is at most @p most, or with 0 the
+ * longest that such a plan allows. With @p open it only adds up how many are not priced. */
+xm_status_t ap_stage_table_reach(ap_stage_table_t *table, const ap_inter_op_problem_t *problem,
+                                 double threshold, double most, int *open);

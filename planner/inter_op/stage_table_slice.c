@@ -129,7 +129,7 @@ double ap_stage_table_share(const ap_stage_table_t *table)
 {
     bool twice = table->params.recompute == AP_RECOMPUTE_ON;
 
-    return ap_schedule_fill_share(table->params.schedule, twice ? 0.25 : 1.0 / 3.0);
+    return fmax(NOTHING, ap_schedule_fill_share(table->params.schedule, twice ? 0.25 : 1.0 / 3.0));
 }
 
 /* Makes the objective of a problem a bound of steps. Under gpipe it is as it stands, for all
@@ -194,8 +194,7 @@ static ap_passing_stage_t passing_stage(const ap_stage_table_t *table,
                                         const ap_inter_op_stage_t *stage)
 {
     int state = stage->submesh * table->config_count + stage->config;
-    ap_passing_stage_t seen = {.first_layer = stage->first_layer,
-                               .last_layer = stage->last_layer};
+    ap_passing_stage_t seen = {.first_layer = stage->first_layer, .last_layer = stage->last_layer};
 
     seen.input = side_of_port(table, table->in_port[state], &seen.side);
     seen.output = side_of_port(table, table->out_port[state], &seen.side);
@@ -203,8 +202,8 @@ static ap_passing_stage_t passing_stage(const ap_stage_table_t *table,
     return seen;
 }
 
-/* What passes from a stage to a later one, priced as everywhere, if anything does; the links are the
- * caller's to free. */
+/* What passes from a stage to a later one, priced as everywhere, if anything does; the links are
+ * the caller's to free. */
 static xm_status_t price_transfer(slicing_t *slicing, const ap_inter_op_stage_t *stages, int from,
                                   int to, ap_pipeline_step_t *step)
 {
@@ -292,7 +291,7 @@ static double judge(void *arg, const ap_inter_op_stage_t *stages, int count)
     for (int i = 0; i < count; ++i) {
         fill_stage(table, &stages[i], &slicing->stages[i]);
     }
-    status = price_transfers(slicing, stages, &step);
+    status = table->params.free_boundaries ? XM_OK : price_transfers(slicing, stages, &step);
     if (status == XM_OK) {
         status = ap_pipeline_step_seconds(&step, &seconds);
     }
@@ -300,6 +299,67 @@ static double judge(void *arg, const ap_inter_op_stage_t *stages, int count)
         free((void *)slicing->transfers[i].links);
     }
     return status == XM_OK ? seconds / slicing->share : boundary_failed(table);
+}
+
+/* What one stage after another takes, as far as a micro-batch has to wait for it on its way to the
+ * last stage and back. */
+static double on_the_way(const ap_pipeline_stage_t *stage, bool split)
+{
+    double weight = 0.5 * (stage->backward - (stage->recompute ? stage->forward : 0.0));
+
+    return stage->forward + stage->backward - (split ? weight : 0.0);
+}
+
+/* Micro-batches that a stage may take up before the first of them is back, whatever follows. */
+static int64_t most_ahead(const ap_stage_table_t *table, const ap_inter_op_stage_t *stages,
+                          int index, int count, bool whole)
+{
+    const ap_inter_op_stage_t *last = &stages[count - 1];
+    const ap_submesh_t *submesh = &table->submeshes[last->submesh];
+    int devices = table->params.hosts * table->params.devices_per_host - last->first_device -
+                  submesh->hosts * submesh->devices;
+    int layers = table->layers - 1 - last->last_layer;
+    int more = whole ? 0 : layers < devices ? layers : devices;
+
+    return ap_schedule_in_flight(table->params.schedule, index + more, count - 1 - index + more,
+                                 table->params.micro_batches);
+}
+
+/* What a step takes at least, in the search's units: a stage waits for its first micro-batch, does
+ * all passes of all, and its last backward pass has the way back to the first stage before it.
+ * While its first micro-batch is on the way to the last stage and back it can do the forward passes
+ * that its window allows, and nothing else. */
+static double step_floor(void *arg, const ap_inter_op_stage_t *stages, int count, double rest)
+{
+    slicing_t *slicing = arg;
+    const ap_stage_table_t *table = slicing->table;
+    bool split = ap_schedule_splits(table->params.schedule), whole = !(rest > 0.0);
+    double before = 0.0, after = split ? 0.5 * rest : rest, forward = 0.0, most = 0.0;
+    double end;
+
+    if (!ap_schedule_is_synchronous(table->params.schedule)) {
+        return 0.0;
+    }
+    for (int i = 0; i < count; ++i) {
+        fill_stage(table, &stages[i], &slicing->stages[i]);
+        after += on_the_way(&slicing->stages[i], split) + stages[i].boundary_seconds;
+    }
+    end = slicing->stages[0].once + slicing->stages[0].forward + slicing->stages[0].backward -
+          on_the_way(&slicing->stages[0], split);
+    for (int i = 0; i < count; ++i) {
+        const ap_pipeline_stage_t *stage = &slicing->stages[i];
+        double passes = on_the_way(stage, split), all = stage->forward + stage->backward, idle;
+
+        before += stages[i].boundary_seconds;
+        after -= passes + stages[i].boundary_seconds;
+        idle = fmax(0.0, after - (double)(most_ahead(table, stages, i, count, whole) - 1) *
+                                     stage->forward);
+        most = fmax(most, before + table->params.micro_batches * passes + idle + end);
+        most = fmax(most, forward + table->params.micro_batches * all + idle + stage->once);
+        before += passes;
+        forward += stage->forward;
+    }
+    return (1.0 - 1e-9) * most / slicing->share;
 }
 
 /* Simulations of a search besides those of its best plans: so many that a long step takes no longer
@@ -328,7 +388,8 @@ static xm_status_t run(slicing_t *slicing, ap_inter_op_problem_t *problem,
         problem->in_port = table->in_port;
         problem->out_port = table->out_port;
     }
-    problem->judge = table->params.free_boundaries ? NULL : judge;
+    problem->judge = judge;
+    problem->floor = step_floor;
     problem->judge_arg = slicing;
     status = ap_inter_op_solve(problem, result);
     result->bound *= slicing->share;
@@ -360,9 +421,10 @@ static xm_status_t propose(slicing_t *slicing, int min_stages, int max_stages, d
     return run(slicing, &problem, result);
 }
 
-/* The search that proves: no step of the stages priced is below *bound. It may find a faster plan,
- * which then takes the place of the other; there is none to begin with where it has no stages. */
-static xm_status_t prove(slicing_t *slicing, int min_stages, int max_stages,
+/* The search that proves: no step of the stages priced is below the bound, and none of others below
+ * @p reached. It may find a faster plan, which then takes the place of the other; there is none to
+ * begin with where it has no stages. */
+static xm_status_t prove(slicing_t *slicing, int min_stages, int max_stages, double reached,
                          ap_inter_op_result_t *result)
 {
     ap_stage_table_t *table = slicing->table;
@@ -387,8 +449,17 @@ static xm_status_t prove(slicing_t *slicing, int min_stages, int max_stages,
         ap_inter_op_result_clear(result);
         *result = found;
     }
-    result->bound = (1.0 - (slicing->share < 1.0 ? NOTHING : 0.0)) * found.bound;
+    result->bound = fmin(reached, (1.0 - (slicing->share < 1.0 ? NOTHING : 0.0)) * found.bound);
     return status;
+}
+
+/* The problem of the bounds: recompute modes are its configurations, and boundaries are free. */
+static void outline_problem(const ap_stage_table_t *table, const double *cost,
+                            ap_inter_op_problem_t *problem)
+{
+    problem->config_count = table->recompute_modes;
+    problem->cost = cost;
+    problem->max_successors = table->room;
 }
 
 /* Searches over the costs of the bounding pass, without boundaries. How many stages each could
@@ -399,9 +470,7 @@ static xm_status_t outline(ap_stage_table_t *table, const double *cost, int min_
     ap_inter_op_result_t result;
     xm_status_t status;
 
-    problem->config_count = table->recompute_modes;
-    problem->cost = cost;
-    problem->max_successors = table->room;
+    outline_problem(table, cost, problem);
     problem->min_stages = min_stages;
     problem->max_stages = max_stages;
     status = ap_inter_op_solve(problem, &result);
@@ -451,6 +520,41 @@ xm_status_t ap_stage_table_bound(ap_stage_table_t *table, int min_stages, int ma
     return status;
 }
 
+/* Prices the stages that a plan estimated below so many seconds can have. */
+static xm_status_t reach(ap_stage_table_t *table, double seconds)
+{
+    double share = ap_stage_table_share(table);
+    ap_inter_op_problem_t problem;
+
+    ap_stage_table_problem(table, share, &problem);
+    outline_problem(table, table->least, &problem);
+    return ap_stage_table_reach(table, &problem, seconds / share, 0.0, NULL);
+}
+
+/* Prices the stages that a plan with a step below *seconds can have, which no device does for
+ * longer; where these are too many, lowers *seconds until they are not. */
+static xm_status_t reach_bound(ap_stage_table_t *table, double *seconds)
+{
+    enum { ROUNDS = 8, QUESTIONS = 1 << 17 };
+    ap_inter_op_problem_t problem;
+    double share = make_bound(table, table->paced, &problem), low = 0.0, high = *seconds;
+    double middle = high, rate = (1.0 + 1e-9) / table->params.micro_batches;
+    int most = QUESTIONS / table->config_count;
+    xm_status_t status = XM_OK;
+
+    outline_problem(table, table->least_certain, &problem);
+    for (int i = 0; i < ROUNDS && low < high && status == XM_OK; ++i) {
+        int open = 0;
+
+        status = ap_stage_table_reach(table, &problem, middle / share, middle * rate, &open);
+        *(open <= most ? &low : &high) = middle;
+        middle = 0.5 * (low + high);
+    }
+    *seconds = low;
+    return status == XM_OK ? ap_stage_table_reach(table, &problem, low / share, low * rate, NULL)
+                           : status;
+}
+
 /* Prices and searches with a rising threshold. Only stages that can be part of a plan below the
  * threshold are priced. The best plan of those is the best of all if it is below the threshold
  * itself; otherwise its T is the next threshold, since no better plan can lie above that, and
@@ -473,7 +577,7 @@ static xm_status_t reach_and_propose(slicing_t *slicing, int min_stages, int max
     for (int i = 0;; ++i) {
         threshold = threshold < worth && i < ROUNDS ? threshold : worth;
         /* Price first, then search; stages priced for an earlier threshold are still there. */
-        status = ap_stage_table_reach(table, threshold);
+        status = reach(table, threshold);
         if (status == XM_OK) {
             status = propose(slicing, min_stages, max_stages, known, result);
         }
@@ -494,7 +598,7 @@ static xm_status_t reach_and_propose(slicing_t *slicing, int min_stages, int max
 }
 
 /* Stages whose estimate is below the best step are priced before the second search, as far as they
- * are not much above the objective: only then does its bound hold for them. */
+ * are not much above the objective: its bound holds as far as nothing else could be faster. */
 xm_status_t ap_stage_table_solve(ap_stage_table_t *table, int min_stages, int max_stages,
                                  ap_inter_op_result_t *result)
 {
@@ -504,7 +608,7 @@ xm_status_t ap_stage_table_solve(ap_stage_table_t *table, int min_stages, int ma
                          .stages = calloc(most, sizeof(*slicing.stages)),
                          .transfers = calloc(pairs, sizeof(*slicing.transfers))};
     xm_status_t status = ap_passing_open(table->params.graph, &slicing.passing);
-    bool proves = !table->params.free_boundaries;
+    bool proves = true;
 
     *result = (ap_inter_op_result_t){0};
     if (status == XM_OK && (slicing.stages == NULL || slicing.transfers == NULL)) {
@@ -514,7 +618,7 @@ xm_status_t ap_stage_table_solve(ap_stage_table_t *table, int min_stages, int ma
         status = reach_and_propose(&slicing, min_stages, max_stages, result);
     }
     if (status == XM_OK && table->params.pins == NULL) {
-        status = ap_stage_table_reach(table, fmin(result->seconds, 1.2 * result->objective));
+        status = reach(table, fmin(result->seconds, 1.2 * result->objective));
         if (status == XM_ERR_TIMEOUT) { /* the plan is one, and nothing is proved */
             result->bound = 0.0;
             proves = false;
@@ -522,10 +626,14 @@ xm_status_t ap_stage_table_solve(ap_stage_table_t *table, int min_stages, int ma
         }
     }
     if ((status == XM_OK || (status == XM_ERR_NO_SOLUTION && table->beat > 0.0)) && proves) {
-        double least;
+        double least, reached = result->stage_count > 0 ? result->seconds : table->beat;
 
         (void)ap_stage_table_bound(table, min_stages, max_stages, &least); /* sets `paced` */
-        status = prove(&slicing, min_stages, max_stages, result);
+        status = reach_bound(table, &reached);
+        if (status == XM_OK) {
+            status = prove(&slicing, min_stages, max_stages, reached, result);
+        }
+        result->bound = fmax(result->bound, least);
     }
     ap_passing_close(&slicing.passing);
     free(slicing.transfers);

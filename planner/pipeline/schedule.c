@@ -115,6 +115,8 @@ double ap_schedule_fill_share(ap_schedule_kind_t kind, double weight)
     case AP_SCHEDULE_ZB_H1:
     case AP_SCHEDULE_ZB_H2:
         return 1.0 - 2.0 * weight;
+    case AP_SCHEDULE_PIPEDREAM_2BW:
+        return 0.0;
     default:
         return 1.0;
     }

@@ -42,7 +42,7 @@ typedef struct simulation {
     channel_t *channels; /* [2 * devices], then two for each skip */
     int64_t *passed;     /* [forward, backward][stage][micro-batch][slice]: end, -1: not run */
     int64_t *clock;      /* [device]: until when it is busy, or since when it waits */
-    int64_t *batch_end;  /* [batch] */
+    int64_t *first_end;  /* [device]: of the first batch's update */
     int *next;           /* [device] */
     int *in_flight;
     int64_t now;
@@ -107,6 +107,21 @@ static int64_t pass_time(const simulation_t *simulation, const ap_schedule_op_t 
     }
 }
 
+/* Of several batches the step is the mean distance of the updates of the device that takes longest:
+ * how far devices are apart is no part of it. */
+static void note_update(simulation_t *simulation, int device, int batch, int64_t end)
+{
+    int last = simulation->schedule->batches - 1;
+
+    if (batch == 0) {
+        simulation->first_end[device] = end;
+    }
+    if (batch == last && last > 0) {
+        simulation->run->step_ns =
+            later(simulation->run->step_ns, (end - simulation->first_end[device]) / last);
+    }
+}
+
 /* Runs a pass; false while it has to wait for another device. */
 static bool run_pass(simulation_t *simulation, int device, const ap_schedule_op_t *op,
                      ap_pipeline_span_t *span)
@@ -137,9 +152,7 @@ static bool run_pass(simulation_t *simulation, int device, const ap_schedule_op_
         simulation->passed[part_of(schedule, GRADIENT, op->stage, op)] = span->end_ns;
         --simulation->in_flight[device];
     } else if (op->pass == AP_PASS_UPDATE) {
-        int64_t *end = &simulation->batch_end[op->micro_batch];
-
-        *end = later(*end, span->end_ns);
+        note_update(simulation, device, op->micro_batch, span->end_ns);
     }
     return true;
 }
@@ -405,10 +418,8 @@ static void sum_up(const simulation_t *simulation)
          * draining included. */
         run->bubble = 1.0 - busy / ((double)run->makespan_ns * run->devices);
     }
-    run->step_ns = run->makespan_ns;
-    if (schedule->batches > 1) {
-        run->step_ns = (simulation->batch_end[schedule->batches - 1] - simulation->batch_end[0]) /
-                       (schedule->batches - 1);
+    if (schedule->batches == 1) {
+        run->step_ns = run->makespan_ns;
     }
 }
 
@@ -508,8 +519,7 @@ static bool allocate(simulation_t *simulation)
         xm_arena_get(&simulation->arena, 2 * (devices + skips), sizeof(*simulation->channels));
     simulation->passed = xm_arena_get(&simulation->arena, parts, sizeof(int64_t));
     simulation->clock = xm_arena_get(&simulation->arena, devices, sizeof(int64_t));
-    simulation->batch_end =
-        xm_arena_get(&simulation->arena, (size_t)schedule->batches, sizeof(int64_t));
+    simulation->first_end = xm_arena_get(&simulation->arena, devices, sizeof(int64_t));
     simulation->next = xm_arena_get(&simulation->arena, devices, sizeof(int));
     simulation->in_flight = xm_arena_get(&simulation->arena, devices, sizeof(int));
     all = !run->arena.failed && !simulation->arena.failed;

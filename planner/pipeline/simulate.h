@@ -79,7 +79,8 @@ typedef struct ap_pipeline_device {
 
 typedef struct ap_pipeline_run {
     int64_t makespan_ns;
-    /** Of one batch: the makespan, or with several batches the mean distance of their ends. */
+    /** Of one batch: the makespan, or with several batches the mean distance of a device's updates,
+     * of the device that takes longest. */
     int64_t step_ns;
     double bubble; /**< share of the devices' time in the makespan without pass or update */
     int devices;

@@ -194,12 +194,11 @@ static ap_passing_stage_t passing_stage(const ap_plan_part_t *part)
 {
     const ap_stage_cost_t *cost = ap_stage_solution_cost(part->solution);
 
-    return (ap_passing_stage_t){
-        part->query.first,
-        part->query.last,
-        {part->first_device, {part->query.shape[0], part->query.shape[1]}},
-        cost->input,
-        cost->output};
+    return (ap_passing_stage_t){part->query.first,
+                                part->query.last,
+                                {part->first_device, {part->query.shape[0], part->query.shape[1]}},
+                                cost->input,
+                                cost->output};
 }
 
 /* Lists what passes from a stage to a later one, with its texts. */
@@ -232,8 +231,7 @@ static xm_status_t list_passing(const ap_plan_recipe_t *recipe, int from, int to
 
 static ap_plan_tensor_t describe(const boundary_parts_t *parts, int index)
 {
-    const ap_tensor_t *tensor =
-        ap_graph_tensor(parts->passing.graph, parts->passing.ids[index]);
+    const ap_tensor_t *tensor = ap_graph_tensor(parts->passing.graph, parts->passing.ids[index]);
     ap_plan_tensor_t made = {.tensor = tensor->name,
                              .rank = tensor->shape.rank,
                              .dtype = ap_dtype_name(tensor->dtype),
