@@ -240,7 +240,7 @@ static void try_profile(all_plans_t *all, const xm_cluster_profile_t *profile)
     ap_graph_t *made;
 
     all->params.profile = profile;
-    ck_assert_xm_ok(ap_planner_setup_open(&all->params, &all->setup));
+    ck_assert_xm_ok(ap_planner_setup_open(&all->params, 0.0, &all->setup));
     ck_assert_xm_ok(ap_planner_graph_open(&all->setup, all->micro_batches, &all->graph, &made));
     all->layers = ap_graph_layers(all->graph);
     ck_assert_int_le(all->layers, ALL_PLANS_LAYERS);
