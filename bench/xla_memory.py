@@ -98,7 +98,7 @@ def depth_first(text):
             stack += [(o, False) for o in sorted(
                 body[name].operands, key=lambda o: (-extra[o], -size[o], o), reverse=True)]
     rest = [name for name in body if name not in done]
-    return "\n".join(lines[:begin] + [body[name].line for name in rest + order] + lines[end:])
+    return "\n".join(lines[:begin] + [body[name].line for name in order + rest] + lines[end:])
 
 
 # Values that are the same as others.

@@ -365,14 +365,13 @@ static void cover_uses(const maker_t *m, int tensor, ap_shard_live_range_t *live
     for (int u = m->first[tensor]; u < m->first[tensor + 1]; ++u) {
         int user = m->user[u];
         int end = m->loop_last[user] + 1, begin = m->loop_first[user];
+        int made = ap_graph_op(m->p->params.graph, user)->results[0];
 
         if (end == user + 1) {
             end -= takes_over(ap_graph_op(m->p->params.graph, user), tensor);
         }
-        if (m->absent[ap_graph_op(m->p->params.graph, user)->results[0]]) {
-            int through = m->live_ranges->of[ap_graph_op(m->p->params.graph, user)->results[0]].end;
-
-            end = through > end ? through : end;
+        if (m->absent[made]) {
+            end = m->live_ranges->of[made].end > end ? m->live_ranges->of[made].end : end;
         }
         live_range->begin = begin < live_range->begin ? begin : live_range->begin;
         live_range->end = end > live_range->end ? end : live_range->end;
@@ -440,6 +439,23 @@ static void find_lasting(maker_t *m)
     }
 }
 
+static ap_shard_readers_t readers_of(const maker_t *m)
+{
+    return (ap_shard_readers_t){m->p->params.graph, m->first, m->user, m->loop_first};
+}
+
+static xm_status_t find_absent(maker_t *m)
+{
+    const ap_shard_readers_t readers = readers_of(m);
+
+    m->absent = calloc((size_t)ap_graph_tensors(m->p->params.graph) + 1, sizeof(bool));
+    if (m->absent == NULL) {
+        return no_memory();
+    }
+    ap_shard_find_absent(&readers, m->absent);
+    return XM_OK;
+}
+
 /* Whether the buffer of a tensor is free behind the operator at whose time it is last read. */
 typedef struct reading {
     const maker_t *m;
@@ -457,9 +473,10 @@ static bool is_free(const void *arg, int tensor)
 }
 
 /* What has no buffer lives never, and what is written over ends when that is. */
-static void share_buffers(const maker_t *m, const ap_shard_readers_t *readers)
+static void share_buffers(const maker_t *m)
 {
     const ap_graph_t *graph = m->p->params.graph;
+    const ap_shard_readers_t readers = readers_of(m);
 
     for (int t = 0; t < ap_graph_tensors(graph); ++t) {
         if (m->absent[t]) {
@@ -470,7 +487,7 @@ static void share_buffers(const maker_t *m, const ap_shard_readers_t *readers)
         reading_t reading = {m, o};
         int tensor = m->absent[ap_graph_op(graph, o)->results[0]]
                          ? -1
-                         : ap_shard_overwrites(readers, m->absent, o, is_free, &reading);
+                         : ap_shard_overwrites(&readers, m->absent, o, is_free, &reading);
 
         if (tensor >= 0) {
             ap_shard_live_range_t *live_range = &m->live_ranges->of[tensor];
@@ -489,7 +506,6 @@ xm_status_t ap_shard_live_ranges_create(const ap_shard_problem_t *problem,
     const ap_graph_t *graph = problem->params.graph;
     maker_t m = {
         .p = problem, .alike = alike, .live_ranges = live_ranges, .ops = ap_graph_ops(graph)};
-    ap_shard_readers_t readers;
     xm_status_t status;
 
     live_ranges->of = calloc((size_t)ap_graph_tensors(graph) + 1, sizeof(*live_ranges->of));
@@ -497,9 +513,8 @@ xm_status_t ap_shard_live_ranges_create(const ap_shard_problem_t *problem,
     live_ranges->spare = calloc((size_t)m.ops + 1, sizeof(bool));
     live_ranges->segment = calloc((size_t)m.ops + 1, sizeof(int));
     m.barred = calloc((size_t)alike->classes + 1, sizeof(bool));
-    m.absent = calloc((size_t)ap_graph_tensors(graph) + 1, sizeof(bool));
     status = live_ranges->of == NULL || live_ranges->again == NULL || live_ranges->spare == NULL ||
-                     live_ranges->segment == NULL || m.barred == NULL || m.absent == NULL
+                     live_ranges->segment == NULL || m.barred == NULL
                  ? no_memory()
                  : list_users(&m);
     if (status != XM_OK) {
@@ -511,9 +526,10 @@ xm_status_t ap_shard_live_ranges_create(const ap_shard_problem_t *problem,
         }
     }
     status = find_loops(&m);
-    readers = (ap_shard_readers_t){graph, m.first, m.user, m.loop_first};
     if (status == XM_OK) {
-        ap_shard_find_absent(&readers, m.absent);
+        status = find_absent(&m);
+    }
+    if (status == XM_OK) {
         status = cut_segments(&m);
     }
     if (status == XM_OK) {
@@ -528,7 +544,7 @@ xm_status_t ap_shard_live_ranges_create(const ap_shard_problem_t *problem,
         settle_spare(&m);
         find_lasting(&m);
         find_started(&m);
-        share_buffers(&m, &readers);
+        share_buffers(&m);
     }
 
 release:

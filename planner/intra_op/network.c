@@ -507,7 +507,7 @@ void ap_shard_network_memory(const ap_shard_network_t *n, const int *choice,
         ap_spec_t made = spec_of(n, choice, wire->from, wire->from_term),
                   used = spec_of(n, choice, wire->to, wire->to_term);
         double bytes = ap_shard_local_bytes(n->problem, wire->tensor, used);
-        /* A slice is cut out by its reader. Under a limit the solver counts it, and so does this.
+        /* A reader cuts a slice out itself. Under a limit the solver counts it, and so must this.
          */
         bool cut =
             n->copied_bytes <= 0 && bytes < ap_shard_local_bytes(n->problem, wire->tensor, made);
