@@ -315,50 +315,27 @@ static void free_graph(ap_cfn_reduction_t *self)
     self->work = NULL;
 }
 
-/* Runs the steps. Propagation comes before the profile of usage, because contracted nodes share one
- * profile then, and after it again, because the profile drops values that do not fit. */
+/* First the graph, with edges of two nodes only. Then everything goes that is impossible on its
+ * own: forbidden values, and those too large to fit. Propagation comes before the profile of usage,
+ * because contracted nodes share one profile then, and after it again, because the profile drops
+ * values that do not fit. Dominance needs final usages, since a value that uses less must not be
+ * dropped for one that is only cheaper. What is left goes to the solver. */
+static xm_status_t (*const steps[])(ap_cfn_reduction_t *) = {
+    make_nodes,        make_edges,          drop_infinite,    ap_reduce_fit, ap_reduce_propagate,
+    ap_reduce_profile, ap_reduce_propagate, ap_reduce_values, make_core};
+
 xm_status_t ap_cfn_reduce(const ap_cfn_t *cfn, int64_t deadline, ap_cfn_reduction_t **reduction)
 {
     ap_cfn_reduction_t *self = calloc(1, sizeof(*self));
-    xm_status_t status;
+    xm_status_t status = XM_OK;
 
     if (self == NULL) {
         return no_memory(cfn);
     }
     self->cfn = cfn;
     self->deadline = deadline;
-    /* First the graph, with edges of two nodes only. */
-    status = make_nodes(self);
-    if (status == XM_OK) {
-        status = make_edges(self);
-    }
-    if (status == XM_OK) {
-        /* Then everything that is impossible on its own: forbidden values, and those too large
-         * to fit. */
-        status = drop_infinite(self);
-    }
-    if (status == XM_OK) {
-        status = ap_reduce_fit(self);
-    }
-    if (status == XM_OK) {
-        status = ap_reduce_propagate(self);
-    }
-    if (status == XM_OK) {
-        /* Now one node may stand for many. Their usage over time is added up, and the capacities
-         * are relative to the minimum that is used anyhow. */
-        status = ap_reduce_profile(self);
-    }
-    if (status == XM_OK) {
-        status = ap_reduce_propagate(self); /* values that do not fit are dropped */
-    }
-    if (status == XM_OK) {
-        /* Dominance needs final usages, since a value that uses less must not be dropped for one
-         * that is only cheaper. */
-        status = ap_reduce_values(self);
-    }
-    if (status == XM_OK) {
-        /* What is left goes to the solver. */
-        status = make_core(self);
+    for (size_t k = 0; status == XM_OK && k < sizeof(steps) / sizeof(steps[0]); ++k) {
+        status = steps[k](self);
     }
     free_graph(self);
     if (status != XM_OK) {
