@@ -385,20 +385,17 @@ static xm_status_t begin_with(solve_t *solve, const ap_cfn_reduction_t *reductio
                               const int *choice)
 {
     const ap_cfn_core_t *core = solve->shared.core;
-    int *value = malloc(((size_t)core->variables + 1) * sizeof(*value));
-    double *load = malloc(((size_t)core->times + 1) * sizeof(*load));
-    xm_status_t status = value == NULL || load == NULL
-                             ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for a solution")
-                             : XM_OK;
+    ap_pool_t *pool = &solve->shared.pool;
+    int *value = ap_pool_take(pool, (size_t)core->variables * sizeof(*value));
+    double *load = ap_pool_take(pool, ((size_t)core->times + 1) * sizeof(*load));
 
-    if (status == XM_OK) {
-        ap_cfn_adopt(reduction, choice, value);
-        try(solve, &solve->shared, value, load);
-        solve->shared.warm = solve->shared.cost < HUGE_VAL;
+    if (pool->failed) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a solution");
     }
-    free(value);
-    free(load);
-    return status;
+    ap_cfn_adopt(reduction, choice, value);
+    try(solve, &solve->shared, value, load);
+    solve->shared.warm = solve->shared.cost < HUGE_VAL;
+    return XM_OK;
 }
 
 /* Solves the core, or says why there is no solution: none exists, or none was found in time. The

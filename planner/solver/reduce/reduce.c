@@ -18,11 +18,6 @@
 
 #include "planner/solver/reduce/reduce_private.h"
 
-static xm_status_t no_memory(const ap_cfn_t *cfn)
-{
-    return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu nodes", cfn->nodes);
-}
-
 /* Costs that forbid become infinity, so that sums of them need no clamping. */
 static double to_cost(int64_t cost)
 {
@@ -50,7 +45,7 @@ static xm_status_t make_nodes(ap_cfn_reduction_t *self)
     self->strategies = ap_pool_take(&self->pool, count * sizeof(*self->strategies));
     self->mark = ap_pool_take(&self->pool, count * sizeof(*self->mark));
     if (self->pool.failed) {
-        return no_memory(cfn);
+        return ap_reduce_no_memory();
     }
     self->nodes = (int)count;
     count = 0;
@@ -74,7 +69,7 @@ static xm_status_t make_nodes(ap_cfn_reduction_t *self)
         node->cost = ap_pool_take(&self->graph, (size_t)node->size * sizeof(double));
         node->origin = ap_pool_take(&self->pool, (size_t)node->size * sizeof(int));
         if (self->pool.failed || self->graph.failed) {
-            return no_memory(cfn);
+            return ap_reduce_no_memory();
         }
         for (int s = 0; s < node->size; ++s) {
             node->cost[s] = to_cost(costs[s]);
@@ -85,7 +80,7 @@ static xm_status_t make_nodes(ap_cfn_reduction_t *self)
     /* Nodes only get smaller. */
     self->keep = ap_pool_take(&self->graph, (size_t)self->largest * sizeof(*self->keep));
     self->partner = ap_pool_take(&self->graph, (size_t)self->largest * sizeof(*self->partner));
-    return self->graph.failed ? no_memory(cfn) : XM_OK;
+    return self->graph.failed ? ap_reduce_no_memory() : XM_OK;
 }
 
 /* Ties a node made of an edge's cells to the edge's k-th node: a table that is 0 where the cell has
@@ -98,7 +93,7 @@ static xm_status_t tie(ap_cfn_reduction_t *self, size_t edge, int made, size_t k
     double *table = malloc((size_t)size * (size_t)cells * sizeof(double));
 
     if (table == NULL) {
-        return no_memory(self->cfn);
+        return ap_reduce_no_memory();
     }
     /* The nodes after the k-th vary faster. */
     for (size_t j = k + 1; j < 3; ++j) {
@@ -125,7 +120,7 @@ static xm_status_t join(ap_cfn_reduction_t *self, size_t edge, int a, int b)
                                        : calloc((size_t)rows * (size_t)columns, sizeof(double));
 
     if (table == NULL) {
-        return no_memory(self->cfn);
+        return ap_reduce_no_memory();
     }
     for (int s = 0; s < rows; ++s) {
         for (int t = 0; t < columns; ++t) {
@@ -155,7 +150,7 @@ static xm_status_t make_edges(ap_cfn_reduction_t *self)
     xm_status_t status = XM_OK;
 
     if (self->graph.failed) {
-        return no_memory(cfn);
+        return ap_reduce_no_memory();
     }
     for (size_t n = 0; n < cfn->nodes; ++n) {
         first[n] = -1;
@@ -247,7 +242,7 @@ static xm_status_t make_core(ap_cfn_reduction_t *self)
     }
     self->root = ap_pool_take(&self->pool, (size_t)size.variables * sizeof(*self->root));
     if (self->pool.failed) {
-        return no_memory(self->cfn);
+        return ap_reduce_no_memory();
     }
     status = ap_cfn_core_begin(&size, &maker);
     if (status != XM_OK) {
@@ -330,7 +325,7 @@ xm_status_t ap_cfn_reduce(const ap_cfn_t *cfn, int64_t deadline, ap_cfn_reductio
     xm_status_t status = XM_OK;
 
     if (self == NULL) {
-        return no_memory(cfn);
+        return ap_reduce_no_memory();
     }
     self->cfn = cfn;
     self->deadline = deadline;
