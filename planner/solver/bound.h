@@ -31,6 +31,7 @@ typedef struct ap_cfn_dual {
     size_t *at;            /* of a variable in `priced` */
     double *messages;      /* what to_a and to_b point into */
     int *choice;           /* per variable: its cheapest value at its last visit */
+    int *decoded;          /* per variable: of ap_cfn_dual_decode() */
     double *margin;        /* per variable: how much more its second cheapest cost then */
     double *slope;         /* per time: load less capacity, averaged */
     double *load, *sums, *scratch, *best_price;
@@ -62,9 +63,9 @@ void ap_cfn_dual_prices_changed(ap_cfn_dual_t *dual);
 /* Whether `choice` uses no more than the capacities. */
 bool ap_cfn_dual_choice_fits(ap_cfn_dual_t *dual);
 
-/* An assignment that the messages suggest: each variable in turn takes its best value given the
- * earlier ones. May be forbidden, may not fit. */
-void ap_cfn_dual_decode(const ap_cfn_dual_t *dual, int *value);
+/* Makes `decoded` the assignment that the messages suggest: each variable in turn takes its best
+ * value given the earlier ones. May be forbidden, may not fit. */
+void ap_cfn_dual_decode(ap_cfn_dual_t *dual);
 
 /*
  * A sweep that also tells which values no solution below `upper` can have: keep[at[v] + x] becomes

@@ -114,15 +114,11 @@ static void try(solve_t *solve, ap_cfn_shared_t *shared, const int *value, doubl
 static xm_status_t raise_bound(solve_t *solve, ap_cfn_shared_t *shared, ap_cfn_dual_t *dual,
                                ap_cfn_search_t *search)
 {
-    size_t variables = (size_t)dual->core->variables + 1, times = (size_t)dual->core->times + 1;
     int every = dual->exact != NULL ? 1 : PUBLISH_EVERY;
     int look = dual->exact != NULL ? CONVERGED_EXACT : CONVERGED_STEPS;
-    int *value = malloc(variables * sizeof(*value));
-    double *load = malloc(times * sizeof(*load)), before = -HUGE_VAL;
+    double before = -HUGE_VAL;
     int64_t begin = xm_clock_ns();
-    xm_status_t status = value == NULL || load == NULL
-                             ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for a solution")
-                             : XM_OK;
+    xm_status_t status = XM_OK;
 
     for (int step = 0; status == XM_OK && !ap_cfn_shared_is_over(shared); ++step) {
         (void)ap_cfn_dual_sweep(dual);
@@ -130,9 +126,9 @@ static xm_status_t raise_bound(solve_t *solve, ap_cfn_shared_t *shared, ap_cfn_d
         /* Decoding costs as much as a sweep by messages; after an exact solve the assignment is
          * there already. */
         if (step % every == 0) {
-            ap_cfn_dual_decode(dual, value);
-            ap_cfn_shared_publish(shared, dual->best_price, value);
-            try(solve, shared, value, load);
+            ap_cfn_dual_decode(dual);
+            ap_cfn_shared_publish(shared, dual->best_price, dual->decoded);
+            try(solve, shared, dual->decoded, dual->load);
         }
         if (search != NULL && step % PUBLISH_EVERY == 0 &&
             !(ap_cfn_shared_cost(shared) < HUGE_VAL)) {
@@ -151,11 +147,9 @@ static xm_status_t raise_bound(solve_t *solve, ap_cfn_shared_t *shared, ap_cfn_d
         ap_cfn_dual_move_prices(dual, aim(shared, dual->best));
     }
     if (status == XM_OK) {
-        memcpy(dual->price, dual->best_price, (times - 1) * sizeof(double));
+        memcpy(dual->price, dual->best_price, (size_t)dual->core->times * sizeof(double));
         ap_cfn_dual_prices_changed(dual);
     }
-    free(value);
-    free(load);
     return status;
 }
 
@@ -165,32 +159,32 @@ static xm_status_t raise_bound(solve_t *solve, ap_cfn_shared_t *shared, ap_cfn_d
  * a small gap. The prices are as before afterwards. */
 static xm_status_t scale_prices(solve_t *solve, ap_cfn_dual_t *dual)
 {
-    size_t times = (size_t)dual->core->times + 1;
-    double *base = malloc(2 * times * sizeof(*base)), low = 1.0, high = HUGE_VAL;
+    size_t times = (size_t)dual->core->times;
+    double *base = malloc((times + 1) * sizeof(*base)), low = 1.0, high = HUGE_VAL;
 
     if (base == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for prices");
     }
-    memcpy(base, dual->price, (times - 1) * sizeof(double));
+    memcpy(base, dual->price, times * sizeof(double));
     for (int k = 0; k < SCALINGS && !ap_cfn_shared_is_over(&solve->shared); ++k) {
         /* The distance from 1 grows about fourfold with each step until something fits; then the
          * geometric mean halves the interval in logarithms. */
         double factor = high < HUGE_VAL ? sqrt(low * high) : 1.0 + 4.0 * (low - 0.99);
 
-        for (size_t t = 0; t + 1 < times; ++t) {
+        for (size_t t = 0; t < times; ++t) {
             dual->price[t] = factor * base[t];
         }
         ap_cfn_dual_prices_changed(dual);
         (void)ap_cfn_dual_sweep(dual);
         ap_cfn_shared_raise(&solve->shared, dual->best);
-        try(solve, &solve->shared, dual->choice, base + times);
+        try(solve, &solve->shared, dual->choice, dual->load);
         if (ap_cfn_dual_choice_fits(dual)) {
             high = factor;
         } else {
             low = factor;
         }
     }
-    memcpy(dual->price, base, (times - 1) * sizeof(double));
+    memcpy(dual->price, base, times * sizeof(double));
     ap_cfn_dual_prices_changed(dual);
     free(base);
     return XM_OK;
@@ -391,20 +385,17 @@ static xm_status_t begin_with(solve_t *solve, const ap_cfn_reduction_t *reductio
                               const int *choice)
 {
     const ap_cfn_core_t *core = solve->shared.core;
-    int *value = malloc(((size_t)core->variables + 1) * sizeof(*value));
-    double *load = malloc(((size_t)core->times + 1) * sizeof(*load));
-    xm_status_t status = value == NULL || load == NULL
-                             ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for a solution")
-                             : XM_OK;
+    ap_pool_t *pool = &solve->shared.pool;
+    int *value = ap_pool_take(pool, (size_t)core->variables * sizeof(*value));
+    double *load = ap_pool_take(pool, ((size_t)core->times + 1) * sizeof(*load));
 
-    if (status == XM_OK) {
-        ap_cfn_adopt(reduction, choice, value);
-        try(solve, &solve->shared, value, load);
-        solve->shared.warm = solve->shared.cost < HUGE_VAL;
+    if (pool->failed) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a solution");
     }
-    free(value);
-    free(load);
-    return status;
+    ap_cfn_adopt(reduction, choice, value);
+    try(solve, &solve->shared, value, load);
+    solve->shared.warm = solve->shared.cost < HUGE_VAL;
+    return XM_OK;
 }
 
 /* Solves the core, or says why there is no solution: none exists, or none was found in time. The

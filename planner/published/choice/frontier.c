@@ -52,6 +52,7 @@ typedef struct table {
 typedef struct frontier_run {
     const ap_cfn_core_t *network;
     ap_elimination_t *elimination;
+    ap_pool_t *pool;        /* of the elimination */
     int limit;              /* points of a cell */
     table_t *tables;        /* per step, then the one that joins all components */
     int *pick;              /* per step: scratch of a trace */
@@ -67,12 +68,9 @@ static xm_status_t no_memory(void)
 static void run_close(run_t *run)
 {
     for (int t = 0; run->tables != NULL && t <= run->elimination->steps; ++t) {
-        free(run->tables[t].first);
         free(run->tables[t].kept);
         free(run->tables[t].from);
     }
-    free(run->tables);
-    free(run->pick);
     free(run->now.points);
     free(run->next.points);
     free(run->cell.points);
@@ -290,7 +288,7 @@ static xm_status_t make_table(run_t *run, int k)
             status = add_parent(table, step->term[j].child);
         }
     }
-    table->first = calloc(step->rows + 1, sizeof(*table->first));
+    table->first = ap_pool_take_zeros(run->pool, (step->rows + 1) * sizeof(*table->first));
     if (status == XM_OK && table->first == NULL) {
         status = no_memory();
     }
@@ -303,7 +301,7 @@ static xm_status_t join(run_t *run)
     table_t *last = &run->tables[run->elimination->steps];
     xm_status_t status = XM_OK;
 
-    last->first = calloc(2, sizeof(*last->first));
+    last->first = ap_pool_take_zeros(run->pool, 2 * sizeof(*last->first));
     if (last->first == NULL || !begin(run, 0.0, 0.0, 0)) {
         return no_memory();
     }
@@ -321,6 +319,7 @@ static xm_status_t join(run_t *run)
 static xm_status_t run_open(run_t *run, const ap_cfn_core_t *network, int limit)
 {
     const ap_elimination_params_t params = {.cells = MAX_CELLS};
+    size_t count;
     xm_status_t status;
 
     *run = (run_t){.network = network, .limit = limit, .complete = true};
@@ -332,9 +331,11 @@ static xm_status_t run_open(run_t *run, const ap_cfn_core_t *network, int limit)
         status = xm_error_prefix(status, "the graph is too entangled for a frontier");
     }
     if (status == XM_OK) {
-        run->tables = calloc((size_t)network->variables + 1, sizeof(*run->tables));
-        run->pick = calloc((size_t)network->variables + 1, sizeof(*run->pick));
-        status = run->tables == NULL || run->pick == NULL ? no_memory() : XM_OK;
+        count = (size_t)network->variables + 1;
+        run->pool = &run->elimination->pool;
+        run->tables = ap_pool_take_zeros(run->pool, count * sizeof(*run->tables));
+        run->pick = ap_pool_take(run->pool, count * sizeof(*run->pick));
+        status = run->pool->failed ? no_memory() : XM_OK;
     }
     return status;
 }

@@ -48,19 +48,21 @@ static int mark_values(const uint8_t *part, int size, int decided, int axis, boo
     return count;
 }
 
-/* The network on the values that one level may choose from, which are marked; `at`: where those of
- * a variable begin. */
-static xm_status_t make_level(const ap_cfn_core_t *core, const uint8_t *const *part, int axis,
-                              const int *decided, const size_t *at, bool *marked,
-                              ap_cfn_core_t **level)
+/* The marks of a variable's values, which lie as the costs do. */
+static bool *of_variable(const ap_cfn_core_t *core, bool *marked, int v)
 {
-    ap_cfn_core_size_t size = {.variables = core->variables, .links = core->links};
+    return marked + (core->variable[v].cost - ap_cfn_core_costs(core));
+}
+
+/* The network on the values that one level may choose from, which are marked. */
+static xm_status_t make_level(const ap_cfn_core_t *core, const uint8_t *const *part, int axis,
+                              const int *decided, bool *marked, ap_cfn_core_t **level)
+{
+    ap_cfn_core_size_t size = {
+        .variables = core->variables, .links = core->links, .values = ap_cfn_core_values(core)};
     ap_cfn_core_maker_t maker;
     xm_status_t status;
 
-    for (int v = 0; v < core->variables; ++v) {
-        size.values += (size_t)core->variable[v].size;
-    }
     for (int k = 0; k < core->links; ++k) { /* at most */
         size.cells += (size_t)core->variable[core->link[k].a].size *
                       (size_t)core->variable[core->link[k].b].size;
@@ -70,15 +72,17 @@ static xm_status_t make_level(const ap_cfn_core_t *core, const uint8_t *const *p
         return status;
     }
     for (int v = 0; v < core->variables; ++v) {
-        int count = mark_values(part[v], core->variable[v].size, decided[v], axis, marked + at[v]);
+        int count = mark_values(part[v], core->variable[v].size, decided[v], axis,
+                                of_variable(core, marked, v));
 
-        (void)ap_cfn_copy_kept(marked + at[v], core->variable[v].cost, core->variable[v].size,
-                               ap_cfn_core_add_variable(&maker, count));
+        (void)ap_cfn_copy_kept(of_variable(core, marked, v), core->variable[v].cost,
+                               core->variable[v].size, ap_cfn_core_add_variable(&maker, count));
     }
     for (int k = 0; k < core->links; ++k) {
         const ap_cfn_link_t *link = &core->link[k];
 
-        ap_cfn_copy_table(core, link, marked + at[link->a], marked + at[link->b],
+        ap_cfn_copy_table(core, link, of_variable(core, marked, link->a),
+                          of_variable(core, marked, link->b),
                           ap_cfn_core_add_link(&maker, link->a, link->b));
     }
     *level = ap_cfn_core_finish(&maker);
@@ -176,35 +180,28 @@ static int find_value(const bool *marked, int number)
 xm_status_t ap_search_recursive(const ap_cfn_core_t *network, const uint8_t *const *part,
                                 int levels, bool greedy, int *assignment)
 {
-    size_t count = (size_t)network->variables, values = 0;
-    int *chosen = calloc(count + 1, sizeof(*chosen));
-    size_t *at = calloc(count + 1, sizeof(*at));
-    bool *marked;
+    size_t count = (size_t)network->variables, values = ap_cfn_core_values(network);
+    ap_pool_t pool = {0};
+    int *chosen = ap_pool_take(&pool, count * sizeof(*chosen));
+    bool *marked = ap_pool_take(&pool, values * sizeof(*marked));
     xm_status_t status = XM_OK;
 
-    for (size_t v = 0; v < count && at != NULL; ++v) {
-        at[v] = values;
-        values += (size_t)network->variable[v].size;
-    }
-    marked = calloc(values + 1, sizeof(*marked));
-    if (chosen == NULL || at == NULL || marked == NULL) {
+    if (pool.failed) {
         status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu variables", count);
     }
     memset(assignment, 0, count * sizeof(*assignment));
     for (int axis = 0; axis < levels && status == XM_OK; ++axis) {
         ap_cfn_core_t *level = NULL;
 
-        status = make_level(network, part, axis, assignment, at, marked, &level);
+        status = make_level(network, part, axis, assignment, marked, &level);
         if (status == XM_OK) {
             status = greedy ? solve_greedily(level, chosen) : ap_search_ordering(level, chosen);
         }
-        for (size_t v = 0; v < count && status == XM_OK; ++v) {
-            assignment[v] = find_value(marked + at[v], chosen[v]);
+        for (int v = 0; v < network->variables && status == XM_OK; ++v) {
+            assignment[v] = find_value(of_variable(network, marked, v), chosen[v]);
         }
         ap_cfn_core_destroy(level);
     }
-    free(chosen);
-    free(at);
-    free(marked);
+    ap_pool_close(&pool);
     return status;
 }

@@ -62,6 +62,7 @@ xm_status_t ap_cfn_dual_create(const ap_cfn_core_t *core, ap_cfn_dual_t **dual)
     made->to_a = ap_pool_take(pool, links * sizeof(double *));
     made->to_b = ap_pool_take(pool, links * sizeof(double *));
     made->choice = ap_pool_take_zeros(pool, variables * sizeof(int));
+    made->decoded = ap_pool_take_zeros(pool, variables * sizeof(int));
     made->margin = ap_pool_take_zeros(pool, variables * sizeof(double));
     made->price = ap_pool_take_zeros(pool, times * sizeof(double));
     made->best_price = ap_pool_take_zeros(pool, times * sizeof(double));
@@ -438,9 +439,10 @@ void ap_cfn_dual_move_prices(ap_cfn_dual_t *self, double upper)
 /* Each variable in its order takes the cheapest value, given the values of the earlier ones and the
  * messages of the later ones. This is the usual primal heuristic of sequential message passing; an
  * exact sweep already has an assignment that attains the bound, so that one is used. */
-void ap_cfn_dual_decode(const ap_cfn_dual_t *self, int *value)
+void ap_cfn_dual_decode(ap_cfn_dual_t *self)
 {
     const ap_cfn_core_t *core = self->core;
+    int *value = self->decoded;
 
     if (self->exact != NULL) {
         memcpy(value, self->choice, (size_t)core->variables * sizeof(*value));

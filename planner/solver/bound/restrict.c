@@ -89,17 +89,16 @@ static double add_links(restriction_t *r)
         bool a = r->number[link->a] < 0, b = r->number[link->b] < 0;
 
         if (a && b) {
-            constant += link->table[(size_t)value_of(r, link->a) * (size_t)columns +
-                                    (size_t)value_of(r, link->b)];
+            constant += ap_cfn_cell(core, link, value_of(r, link->a), value_of(r, link->b));
         } else if (a) {
             for (int y = 0; y < columns; ++y) {
                 r->constant_costs[r->from->at[link->b] + (size_t)y] +=
-                    link->table[(size_t)value_of(r, link->a) * (size_t)columns + (size_t)y];
+                    ap_cfn_cell(core, link, value_of(r, link->a), y);
             }
         } else if (b) {
             for (int x = 0; x < core->variable[link->a].size; ++x) {
                 r->constant_costs[r->from->at[link->a] + (size_t)x] +=
-                    link->table[(size_t)x * (size_t)columns + (size_t)value_of(r, link->b)];
+                    ap_cfn_cell(core, link, x, value_of(r, link->b));
             }
         }
     }
@@ -250,26 +249,20 @@ xm_status_t ap_cfn_dual_restrict(const ap_cfn_dual_t *dual, const bool *keep, ap
     restriction_t r = {.from = dual, .core = from, .keep = keep, .number = number};
     ap_cfn_core_size_t size = {.variables = 0};
     ap_pool_t pool = {0};
-    size_t values = 0;
+    size_t values = ap_cfn_core_values(from);
     double constant;
     xm_status_t status;
 
     r.capacity = ap_pool_take(&pool, ((size_t)from->times + 1) * sizeof(double));
     r.most = ap_pool_take(&pool, ((size_t)from->times + 1) * sizeof(double));
     r.time = ap_pool_take(&pool, ((size_t)from->times + 1) * sizeof(int));
-    for (int v = 0; v < from->variables; ++v) {
-        values += (size_t)from->variable[v].size;
-    }
     r.constant_costs = ap_pool_take(&pool, values * sizeof(double));
     if (pool.failed) {
         status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for a branch");
         goto done;
     }
     memcpy(r.capacity, from->capacity, (size_t)from->times * sizeof(double));
-    for (int v = 0; v < from->variables; ++v) {
-        memcpy(r.constant_costs + dual->at[v], from->variable[v].cost,
-               (size_t)from->variable[v].size * sizeof(double));
-    }
+    memcpy(r.constant_costs, ap_cfn_core_costs(from), values * sizeof(double));
     /* First what has only one value, then the links to it, then the times that are left over. */
     constant = settle(&r, &size);
     constant += add_links(&r);

@@ -125,7 +125,7 @@ static bool set_up(ap_cfn_region_t *self, const ap_cfn_state_t *state, const int
     self->unary = ap_pool_take(&e->pool, bytes);
     self->priced = ap_pool_take(&e->pool, bytes);
     self->extra = extra ? ap_pool_take(&e->pool, bytes) : NULL;
-    if (self->unary == NULL || self->priced == NULL || (extra && self->extra == NULL)) {
+    if (e->pool.failed) {
         return false;
     }
     for (int v = 0; v < count; ++v) {
@@ -158,8 +158,7 @@ static double cost_of(const ap_cfn_region_t *self, const ap_cfn_state_t *state, 
             int there = self->elimination->local[other];
             int theirs = there >= 0 ? value[there] : state->value[other];
             int a = link->a == other ? theirs : value[v], b = link->a == other ? value[v] : theirs;
-            double cell =
-                link->table[(size_t)a * (size_t)self->core->variable[link->b].size + (size_t)b];
+            double cell = ap_cfn_cell(self->core, link, a, b);
 
             if (there < 0 || there > v) {
                 cost += cell < HUGE_VAL ? cell : state->forbidden;

@@ -20,8 +20,7 @@ static int compare_ints(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-/* Lists all ends of segments, ascending and without repetition, and returns how many there are; -1
- * when memory ran out. */
+/* Lists all ends of segments, ascending and without repetition, and returns how many there are. */
 static int find_cuts(ap_cfn_region_t *self, int **cuts)
 {
     int count = 0, kept = 0, *cut;
@@ -31,7 +30,7 @@ static int find_cuts(ap_cfn_region_t *self, int **cuts)
     }
     *cuts = cut = ap_pool_take(&self->elimination->pool, ((size_t)count + 1) * sizeof(int));
     if (cut == NULL) {
-        return -1;
+        return 0;
     }
     count = 0;
     for (int v = 0; v < self->elimination->count; ++v) {
@@ -109,13 +108,13 @@ bool ap_region_find_intervals(ap_cfn_region_t *self, const ap_cfn_state_t *state
         for (int v = 0; v < self->elimination->count; ++v) {
             self->range[v] = NULL;
         }
-        return count >= 0;
+        return !self->elimination->pool.failed;
     }
     least = ap_pool_take(&self->elimination->pool, 3 * (size_t)count * sizeof(double));
     number = ap_pool_take(&self->elimination->pool, ((size_t)count + 1) * sizeof(int));
     self->room = ap_pool_take(&self->elimination->pool, 4 * ((size_t)count + 1) * sizeof(double));
     self->sums = ap_pool_take(&self->elimination->pool, ((size_t)count + 1) * sizeof(double));
-    if (least == NULL || number == NULL || self->room == NULL || self->sums == NULL) {
+    if (self->elimination->pool.failed) {
         return false;
     }
     /* Several arrays share an allocation, as the pool rounds each one up to a cache line. */

@@ -66,6 +66,8 @@ struct ap_cfn_search {
     arm_t arm[ARMS];
     int list[AP_CFN_REGION_MAX];
     int count;
+    int *value;     /* per variable: scratch of a start */
+    ap_pool_t pool; /* all arrays per variable and per time */
 };
 
 /* A number below a limit. The upper bits are taken; the lower ones of xorshift64* are weaker. */
@@ -94,12 +96,12 @@ xm_status_t ap_cfn_search_create(ap_cfn_shared_t *shared, uint64_t seed, ap_cfn_
     made->core = core;
     made->created = xm_clock_ns();
     made->random = xm_hash_spread(seed) | 1;
-    made->sums = calloc((size_t)core->times + 1, sizeof(double));
-    made->stamp = calloc((size_t)core->variables + 1, sizeof(int));
-    made->users = malloc(((size_t)core->variables + 1) * sizeof(int));
-    status = made->sums == NULL || made->stamp == NULL || made->users == NULL
-                 ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for a search")
-                 : ap_cfn_region_create(core, &made->region);
+    made->sums = ap_pool_take_zeros(&made->pool, ((size_t)core->times + 1) * sizeof(double));
+    made->stamp = ap_pool_take_zeros(&made->pool, (size_t)core->variables * sizeof(int));
+    made->users = ap_pool_take(&made->pool, (size_t)core->variables * sizeof(int));
+    made->value = ap_pool_take(&made->pool, (size_t)core->variables * sizeof(int));
+    status = made->pool.failed ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for a search")
+                               : ap_cfn_region_create(core, &made->region);
     if (status != XM_OK) {
         ap_cfn_search_destroy(made);
         return status;
@@ -315,12 +317,9 @@ static void begin_cycle(ap_cfn_search_t *self, double worth, double noise)
 static xm_status_t start(ap_cfn_search_t *self, bool from_best)
 {
     ap_cfn_shared_t *shared = self->shared;
-    int *value = malloc(((size_t)self->core->variables + 1) * sizeof(*value));
+    int *value = self->value;
     xm_status_t status;
 
-    if (value == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a search");
-    }
     (void)pthread_mutex_lock(&shared->mutex);
     memcpy(value, from_best ? shared->best : shared->start,
            (size_t)self->core->variables * sizeof(*value));
@@ -328,7 +327,6 @@ static xm_status_t start(ap_cfn_search_t *self, bool from_best)
     (void)pthread_mutex_unlock(&shared->mutex);
     ap_cfn_state_destroy(&self->state);
     status = ap_cfn_state_create(self->core, value, 1e3 + 64.0 * fabs(self->bound), &self->state);
-    free(value);
     self->started = status == XM_OK;
     self->improved = xm_clock_ns();
     self->cycle_begin = self->cycle_end = 0;
@@ -410,8 +408,6 @@ void ap_cfn_search_destroy(ap_cfn_search_t *search)
     }
     ap_cfn_region_destroy(search->region);
     ap_cfn_state_destroy(&search->state);
-    free(search->sums);
-    free(search->stamp);
-    free(search->users);
+    ap_pool_close(&search->pool);
     free(search);
 }

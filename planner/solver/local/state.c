@@ -15,8 +15,7 @@
 static double cell(const ap_cfn_state_t *state, int link)
 {
     const ap_cfn_link_t *l = &state->core->link[link];
-    double cost = l->table[(size_t)state->value[l->a] * (size_t)state->core->variable[l->b].size +
-                           (size_t)state->value[l->b]];
+    double cost = ap_cfn_cell(state->core, l, state->value[l->a], state->value[l->b]);
 
     return cost < HUGE_VAL ? cost : state->forbidden;
 }

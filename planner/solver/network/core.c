@@ -181,8 +181,7 @@ double ap_cfn_core_cost(const ap_cfn_core_t *core, const int *value)
     for (int k = 0; k < core->links; ++k) {
         const ap_cfn_link_t *link = &core->link[k];
 
-        cost += link->table[(size_t)value[link->a] * (size_t)core->variable[link->b].size +
-                            (size_t)value[link->b]];
+        cost += ap_cfn_cell(core, link, value[link->a], value[link->b]);
     }
     return cost;
 }
@@ -197,7 +196,7 @@ double ap_cfn_core_cost_of(const ap_cfn_core_t *core, int variable, int x, const
         int a = link->a == variable ? x : value[link->a];
         int b = link->b == variable ? x : value[link->b];
 
-        cost += link->table[(size_t)a * (size_t)core->variable[link->b].size + (size_t)b];
+        cost += ap_cfn_cell(core, link, a, b);
     }
     return cost;
 }

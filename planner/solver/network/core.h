@@ -63,6 +63,20 @@ static inline const double *ap_cfn_core_costs(const ap_cfn_core_t *core)
     return core->variable[0].cost;
 }
 
+/* Values of all variables. */
+static inline size_t ap_cfn_core_values(const ap_cfn_core_t *core)
+{
+    const ap_cfn_variable_t *last = &core->variable[core->variables - 1];
+
+    return core->variables > 0 ? (size_t)(last->cost - core->variable[0].cost + last->size) : 0;
+}
+
+/* The cell of a link's table for values of its ends. */
+static inline double ap_cfn_cell(const ap_cfn_core_t *core, const ap_cfn_link_t *link, int a, int b)
+{
+    return link->table[(size_t)a * (size_t)core->variable[link->b].size + (size_t)b];
+}
+
 /* Allocates a core. The maker then calls add_variable() and add_segment() for each variable,
  * add_link() for each link, and finish(), which lists the links of every variable. */
 xm_status_t ap_cfn_core_begin(const ap_cfn_core_size_t *size, ap_cfn_core_maker_t *maker);

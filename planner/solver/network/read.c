@@ -294,8 +294,9 @@ static int on_open(reader_t *reader, bool object)
 }
 
 /* The closing bracket of a skipped value ends the skipping; its depth tells which one that is. */
-static int on_close(reader_t *reader)
+static int on_close(void *context)
 {
+    reader_t *reader = context;
     int depth = reader->depth--;
 
     if (reader->skip > 0) {
@@ -319,10 +320,6 @@ static int on_start_array(void *context)
 {
     return on_open(context, false);
 }
-static int on_end(void *context)
-{
-    return on_close(context);
-}
 
 static const yajl_callbacks callbacks = {
     .yajl_null = on_null,
@@ -331,9 +328,9 @@ static const yajl_callbacks callbacks = {
     .yajl_string = on_string,
     .yajl_start_map = on_start_map,
     .yajl_map_key = on_key,
-    .yajl_end_map = on_end,
+    .yajl_end_map = on_close,
     .yajl_start_array = on_start_array,
-    .yajl_end_array = on_end,
+    .yajl_end_array = on_close,
 };
 
 /* Moves the reader's line and column over @p length bytes. memchr() finds the newlines, so this

@@ -10,9 +10,11 @@
 #include <stdint.h>
 
 #include "planner/solver/network/core.h"
+#include "planner/solver/network/pool.h"
 
 typedef struct ap_cfn_shared {
     const ap_cfn_core_t *core;
+    ap_pool_t pool; /* the arrays */
     pthread_mutex_t mutex;
     int *best;        /* values of the core's variables */
     double cost;      /* of `best`; HUGE_VAL: none yet */

@@ -17,7 +17,7 @@
 #include "planner/solver/reduce/reduce_private.h"
 #include "planner/solver/network.h"
 
-static xm_status_t no_memory(void)
+xm_status_t ap_reduce_no_memory(void)
 {
     return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the presolve");
 }
@@ -46,7 +46,7 @@ xm_status_t ap_reduce_touch(ap_cfn_reduction_t *self, int edge)
         return XM_OK;
     }
     if (!grow((void **)&self->work, self->work_count, &self->work_capacity, sizeof(int))) {
-        return no_memory();
+        return ap_reduce_no_memory();
     }
     self->edge[edge].queued = true;
     self->work[self->work_count++] = edge;
@@ -70,7 +70,7 @@ static xm_status_t list_edge(ap_cfn_reduction_t *self, int node, int edge)
     ap_reduce_node_t *n = &self->node[node];
 
     if (!grow((void **)&n->edge, n->degree, &n->capacity, sizeof(int))) {
-        return no_memory();
+        return ap_reduce_no_memory();
     }
     n->edge[n->degree++] = edge;
     return XM_OK;
@@ -84,7 +84,7 @@ xm_status_t ap_reduce_add_edge(ap_cfn_reduction_t *self, int a, int b, double *t
 
     if (!grow((void **)&self->edge, self->edges, &self->edge_capacity, sizeof(*self->edge))) {
         free(table);
-        return no_memory();
+        return ap_reduce_no_memory();
     }
     self->edge[self->edges++] = (ap_reduce_edge_t){.a = a, .b = b, .table = table};
     status = list_edge(self, a, self->edges - 1);
@@ -104,7 +104,7 @@ xm_status_t ap_reduce_join(ap_cfn_reduction_t *self, int a, int b, int *edge)
     }
     table = calloc((size_t)self->node[a].size * (size_t)self->node[b].size, sizeof(*table));
     if (table == NULL) {
-        return no_memory();
+        return ap_reduce_no_memory();
     }
     status = ap_reduce_add_edge(self, a, b, table);
     *edge = status == XM_OK ? self->edges - 1 : -1;
@@ -136,7 +136,7 @@ void ap_reduce_tidy(ap_cfn_reduction_t *self, int node)
 xm_status_t ap_reduce_log(ap_cfn_reduction_t *self, const ap_reduce_step_t *step)
 {
     if (!grow((void **)&self->step, self->steps, &self->step_capacity, sizeof(*self->step))) {
-        return no_memory();
+        return ap_reduce_no_memory();
     }
     self->step[self->steps++] = *step;
     return XM_OK;
@@ -328,7 +328,7 @@ static xm_status_t contract(ap_cfn_reduction_t *self, int edge, int x)
 
     step.value = ap_pool_take(&self->pool, (size_t)self->strategies[x] * sizeof(int));
     if (step.value == NULL) {
-        return no_memory();
+        return ap_reduce_no_memory();
     }
     /* The log speaks of original strategies; those that x does not have any more stay -1. */
     for (int s = 0; s < self->strategies[x]; ++s) {

@@ -18,11 +18,6 @@
 
 #include "planner/solver/reduce/reduce_private.h"
 
-static xm_status_t no_memory(const ap_cfn_t *cfn)
-{
-    return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu nodes", cfn->nodes);
-}
-
 /* Costs that forbid become infinity, so that sums of them need no clamping. */
 static double to_cost(int64_t cost)
 {
@@ -50,7 +45,7 @@ static xm_status_t make_nodes(ap_cfn_reduction_t *self)
     self->strategies = ap_pool_take(&self->pool, count * sizeof(*self->strategies));
     self->mark = ap_pool_take(&self->pool, count * sizeof(*self->mark));
     if (self->pool.failed) {
-        return no_memory(cfn);
+        return ap_reduce_no_memory();
     }
     self->nodes = (int)count;
     count = 0;
@@ -74,7 +69,7 @@ static xm_status_t make_nodes(ap_cfn_reduction_t *self)
         node->cost = ap_pool_take(&self->graph, (size_t)node->size * sizeof(double));
         node->origin = ap_pool_take(&self->pool, (size_t)node->size * sizeof(int));
         if (self->pool.failed || self->graph.failed) {
-            return no_memory(cfn);
+            return ap_reduce_no_memory();
         }
         for (int s = 0; s < node->size; ++s) {
             node->cost[s] = to_cost(costs[s]);
@@ -85,7 +80,7 @@ static xm_status_t make_nodes(ap_cfn_reduction_t *self)
     /* Nodes only get smaller. */
     self->keep = ap_pool_take(&self->graph, (size_t)self->largest * sizeof(*self->keep));
     self->partner = ap_pool_take(&self->graph, (size_t)self->largest * sizeof(*self->partner));
-    return self->graph.failed ? no_memory(cfn) : XM_OK;
+    return self->graph.failed ? ap_reduce_no_memory() : XM_OK;
 }
 
 /* Ties a node made of an edge's cells to the edge's k-th node: a table that is 0 where the cell has
@@ -98,7 +93,7 @@ static xm_status_t tie(ap_cfn_reduction_t *self, size_t edge, int made, size_t k
     double *table = malloc((size_t)size * (size_t)cells * sizeof(double));
 
     if (table == NULL) {
-        return no_memory(self->cfn);
+        return ap_reduce_no_memory();
     }
     /* The nodes after the k-th vary faster. */
     for (size_t j = k + 1; j < 3; ++j) {
@@ -125,7 +120,7 @@ static xm_status_t join(ap_cfn_reduction_t *self, size_t edge, int a, int b)
                                        : calloc((size_t)rows * (size_t)columns, sizeof(double));
 
     if (table == NULL) {
-        return no_memory(self->cfn);
+        return ap_reduce_no_memory();
     }
     for (int s = 0; s < rows; ++s) {
         for (int t = 0; t < columns; ++t) {
@@ -155,7 +150,7 @@ static xm_status_t make_edges(ap_cfn_reduction_t *self)
     xm_status_t status = XM_OK;
 
     if (self->graph.failed) {
-        return no_memory(cfn);
+        return ap_reduce_no_memory();
     }
     for (size_t n = 0; n < cfn->nodes; ++n) {
         first[n] = -1;
@@ -247,7 +242,7 @@ static xm_status_t make_core(ap_cfn_reduction_t *self)
     }
     self->root = ap_pool_take(&self->pool, (size_t)size.variables * sizeof(*self->root));
     if (self->pool.failed) {
-        return no_memory(self->cfn);
+        return ap_reduce_no_memory();
     }
     status = ap_cfn_core_begin(&size, &maker);
     if (status != XM_OK) {
@@ -315,50 +310,27 @@ static void free_graph(ap_cfn_reduction_t *self)
     self->work = NULL;
 }
 
-/* Runs the steps. Propagation comes before the profile of usage, because contracted nodes share one
- * profile then, and after it again, because the profile drops values that do not fit. */
+/* First the graph, with edges of two nodes only. Then everything goes that is impossible on its
+ * own: forbidden values, and those too large to fit. Propagation comes before the profile of usage,
+ * because contracted nodes share one profile then, and after it again, because the profile drops
+ * values that do not fit. Dominance needs final usages, since a value that uses less must not be
+ * dropped for one that is only cheaper. What is left goes to the solver. */
+static xm_status_t (*const steps[])(ap_cfn_reduction_t *) = {
+    make_nodes,        make_edges,          drop_infinite,    ap_reduce_fit, ap_reduce_propagate,
+    ap_reduce_profile, ap_reduce_propagate, ap_reduce_values, make_core};
+
 xm_status_t ap_cfn_reduce(const ap_cfn_t *cfn, int64_t deadline, ap_cfn_reduction_t **reduction)
 {
     ap_cfn_reduction_t *self = calloc(1, sizeof(*self));
-    xm_status_t status;
+    xm_status_t status = XM_OK;
 
     if (self == NULL) {
-        return no_memory(cfn);
+        return ap_reduce_no_memory();
     }
     self->cfn = cfn;
     self->deadline = deadline;
-    /* First the graph, with edges of two nodes only. */
-    status = make_nodes(self);
-    if (status == XM_OK) {
-        status = make_edges(self);
-    }
-    if (status == XM_OK) {
-        /* Then everything that is impossible on its own: forbidden values, and those too large
-         * to fit. */
-        status = drop_infinite(self);
-    }
-    if (status == XM_OK) {
-        status = ap_reduce_fit(self);
-    }
-    if (status == XM_OK) {
-        status = ap_reduce_propagate(self);
-    }
-    if (status == XM_OK) {
-        /* Now one node may stand for many. Their usage over time is added up, and the capacities
-         * are relative to the minimum that is used anyhow. */
-        status = ap_reduce_profile(self);
-    }
-    if (status == XM_OK) {
-        status = ap_reduce_propagate(self); /* values that do not fit are dropped */
-    }
-    if (status == XM_OK) {
-        /* Dominance needs final usages, since a value that uses less must not be dropped for one
-         * that is only cheaper. */
-        status = ap_reduce_values(self);
-    }
-    if (status == XM_OK) {
-        /* What is left goes to the solver. */
-        status = make_core(self);
+    for (size_t k = 0; status == XM_OK && k < sizeof(steps) / sizeof(steps[0]); ++k) {
+        status = steps[k](self);
     }
     free_graph(self);
     if (status != XM_OK) {

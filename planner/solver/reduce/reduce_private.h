@@ -71,6 +71,8 @@ struct ap_cfn_reduction {
 
 /* planner/solver/reduce/graph.c */
 
+xm_status_t ap_reduce_no_memory(void);
+
 xm_status_t ap_reduce_add_edge(ap_cfn_reduction_t *self, int a, int b, double *table);
 
 /* Makes ready for costs to be added to the edge between two nodes: where *edge is -1, it is made,

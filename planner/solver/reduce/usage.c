@@ -22,11 +22,6 @@ typedef struct boundary {
     int node;
 } boundary_t;
 
-static xm_status_t no_memory(void)
-{
-    return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the usage over time");
-}
-
 static bool is_live(const ap_cfn_t *cfn, int node)
 {
     return (size_t)node < cfn->nodes && cfn->interval[2 * node] < cfn->interval[2 * node + 1];
@@ -55,7 +50,7 @@ static xm_status_t find_times(ap_cfn_reduction_t *self, int (*range)[2])
     int count = 0, times = 0;
 
     if (at == NULL) {
-        return no_memory();
+        return ap_reduce_no_memory();
     }
     for (int n = 0; n < self->nodes; ++n) {
         /* Nodes made of edges, and nodes that are never live, have no time. */
@@ -127,7 +122,7 @@ static xm_status_t add_segment(ap_cfn_reduction_t *self, ap_reduce_node_t *node,
     }
     *usage = ap_pool_take(&self->graph, (size_t)node->size * sizeof(double));
     if (self->graph.failed) {
-        return no_memory();
+        return ap_reduce_no_memory();
     }
     node->segment[node->segments++] = (ap_reduce_segment_t){from, to, *usage};
     return XM_OK;
@@ -252,7 +247,7 @@ xm_status_t ap_reduce_fit(ap_cfn_reduction_t *self)
     }
     self->range = ap_pool_take(&self->graph, (size_t)self->nodes * sizeof(*self->range));
     if (self->graph.failed) {
-        return no_memory();
+        return ap_reduce_no_memory();
     }
     /* Times are found once; contraction does not change them, as every original node keeps its
      * range. */
@@ -263,7 +258,7 @@ xm_status_t ap_reduce_fit(ap_cfn_reduction_t *self)
     self->capacity = ap_pool_take(&self->graph, ((size_t)self->times + 1) * sizeof(double));
     change = ap_pool_take(&self->graph, ((size_t)self->times + 1) * sizeof(*change));
     if (self->graph.failed) {
-        return no_memory();
+        return ap_reduce_no_memory();
     }
     reset_capacity(self);
     status = make_segments(self);
@@ -296,7 +291,7 @@ static xm_status_t find_members(const ap_cfn_reduction_t *self, members_t *membe
     members->next = ap_pool_take(pool, nodes * sizeof(int));
     members->follows = ap_pool_take(pool, nodes * sizeof(int *));
     if (pool->failed) {
-        return no_memory();
+        return ap_reduce_no_memory();
     }
     for (int n = 0; n < self->nodes; ++n) {
         members->first[n] = -1;
@@ -306,7 +301,7 @@ static xm_status_t find_members(const ap_cfn_reduction_t *self, members_t *membe
             root[n] = n;
             members->follows[n] = ap_pool_take(pool, bytes);
             if (pool->failed) {
-                return no_memory();
+                return ap_reduce_no_memory();
             }
             /* A node that is left follows from itself. */
             memcpy(members->follows[n], self->node[n].origin, bytes);
@@ -322,7 +317,7 @@ static xm_status_t find_members(const ap_cfn_reduction_t *self, members_t *membe
         size = self->node[root[leader]].size;
         members->follows[step->node] = ap_pool_take(pool, (size_t)size * sizeof(int));
         if (pool->failed) {
-            return no_memory();
+            return ap_reduce_no_memory();
         }
         for (int s = 0; s < size; ++s) {
             members->follows[step->node][s] = step->value[members->follows[leader][s]];
@@ -392,7 +387,7 @@ static xm_status_t gather(ap_cfn_reduction_t *self, members_t *members)
     double *sum = ap_pool_take(&members->pool, (size_t)self->largest * sizeof(*sum));
     double *change =
         ap_pool_take_zeros(&members->pool, ((size_t)self->times + 1) * sizeof(*change));
-    xm_status_t status = members->pool.failed ? no_memory() : XM_OK;
+    xm_status_t status = members->pool.failed ? ap_reduce_no_memory() : XM_OK;
 
     for (int n = 0; status == XM_OK && n < self->nodes; ++n) {
         /* The segments of the first look are replaced. */
@@ -424,7 +419,7 @@ static xm_status_t thin_times(ap_cfn_reduction_t *self, ap_pool_t *pool)
     int kept = 0;
 
     if (pool->failed) {
-        return no_memory();
+        return ap_reduce_no_memory();
     }
     for (int n = 0; n < self->nodes; ++n) {
         const ap_reduce_node_t *node = &self->node[n];

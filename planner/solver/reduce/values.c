@@ -16,11 +16,6 @@
 /* In larger nodes, comparing all pairs of values takes longer than it saves. */
 enum { DOMINANCE_SIZE = 256 };
 
-static xm_status_t no_memory(void)
-{
-    return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the presolve");
-}
-
 /* Tells whether a node's value s never does better than t: dead-end elimination (Goldstein, 1994),
  * with usage. Whatever the neighbours have, replacing s by t saves at least `gain`, and uses no
  * more. The test takes the worst neighbour value of each edge by itself, so it is sufficient but
@@ -111,7 +106,7 @@ static xm_status_t eliminate(ap_cfn_reduction_t *self, int node)
     table = malloc((size_t)size[0] * (size_t)size[1] * sizeof(double));
     if (step.value == NULL || table == NULL) {
         free(table);
-        return no_memory();
+        return ap_reduce_no_memory();
     }
     for (int i = 0; i < size[0]; ++i) {
         for (int j = 0; j < size[1]; ++j) {

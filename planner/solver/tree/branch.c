@@ -102,7 +102,7 @@ static xm_status_t explore(search_t *search, ap_cfn_node_t *node, double inherit
     }
     /* Many values have gone, so a smaller core comes first: its sweeps are cheaper, and variables
      * with one value leave it. */
-    if (10 * dropped > ap_cfn_node_values(node)) {
+    if (10 * dropped > ap_cfn_core_values(node->dual->core)) {
         return descend(search, node, bound, 1, open);
     }
     chosen = choose_variable(node);

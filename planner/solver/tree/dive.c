@@ -12,6 +12,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "planner/solver/network.h"
 #include "planner/solver/tree/tree.h"
@@ -92,7 +93,7 @@ xm_status_t ap_cfn_dive(const ap_cfn_dual_t *root, ap_cfn_shared_t *shared, uint
     }
     while (status == XM_OK && failures < FAILURES && node.dual->core->variables > 0 &&
            !ap_cfn_shared_is_over(shared)) {
-        size_t values = ap_cfn_node_values(&node);
+        size_t values = ap_cfn_core_values(node.dual->core);
         bool *saved = malloc(values * sizeof(*saved));
 
         if (saved == NULL) {
@@ -101,9 +102,7 @@ xm_status_t ap_cfn_dive(const ap_cfn_dual_t *root, ap_cfn_shared_t *shared, uint
         }
         /* The marks are saved, as settling overwrites them and a failed step must take them
          * back. */
-        for (size_t k = 0; k < values; ++k) {
-            saved[k] = node.keep[k];
-        }
+        memcpy(saved, node.keep, values * sizeof(*saved));
         status = settle(&node, part, &seed);
         if (status == XM_OK) {
             status = ap_cfn_node_narrow(&tree, &node, &next);
@@ -112,9 +111,7 @@ xm_status_t ap_cfn_dive(const ap_cfn_dual_t *root, ap_cfn_shared_t *shared, uint
             /* What was settled leaves no better solution: too much was fixed at once. The dive goes
              * back and takes smaller steps from here on; a count of failures ends it. */
             ap_cfn_node_destroy(&next);
-            for (size_t k = 0; k < values; ++k) {
-                node.keep[k] = saved[k];
-            }
+            memcpy(node.keep, saved, values * sizeof(*saved));
             part *= 0.3;
             ++failures;
         } else if (status == XM_OK) {

@@ -19,15 +19,6 @@ enum { ROUNDS_LOOK = 5, SUMS_WORK = 200000 };
 /* A node goes on improving its bound while each check finds this part of the gap closed. */
 static const double worthwhile = 0.05;
 
-/* Values are numbered one variable after the other, so the end of the last variable's is their
- * count. */
-size_t ap_cfn_node_values(const ap_cfn_node_t *node)
-{
-    int last = node->dual->core->variables - 1;
-
-    return last < 0 ? 0 : node->dual->at[last] + (size_t)node->dual->core->variable[last].size;
-}
-
 /* The root's first node borrows its dual; core == NULL says so. */
 void ap_cfn_node_destroy(ap_cfn_node_t *node)
 {
@@ -41,7 +32,7 @@ void ap_cfn_node_destroy(ap_cfn_node_t *node)
 /* Tables of a node, with all values kept. */
 static xm_status_t allocate(ap_cfn_node_t *node)
 {
-    size_t values = ap_cfn_node_values(node);
+    size_t values = ap_cfn_core_values(node->dual->core);
 
     node->root = ap_pool_take(&node->pool, (size_t)node->dual->core->variables * sizeof(int));
     node->root_value = ap_pool_take(&node->pool, values * sizeof(int));
@@ -208,7 +199,8 @@ bool ap_cfn_node_tighten(ap_cfn_tree_t *tree, ap_cfn_node_t *node, int rounds, s
         if (dual->bound >= goal) {
             return true;
         }
-        if (4 * *dropped > ap_cfn_node_values(node) || ap_cfn_shared_is_over(tree->shared)) {
+        if (4 * *dropped > ap_cfn_core_values(node->dual->core) ||
+            ap_cfn_shared_is_over(tree->shared)) {
             return false; /* smaller first */
         }
         /* Looks from time to time whether the bound still rises; the root goes on regardless, since

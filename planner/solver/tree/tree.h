@@ -29,9 +29,6 @@ xm_status_t ap_cfn_tree_create(const ap_cfn_dual_t *dual, ap_cfn_shared_t *share
                                ap_cfn_tree_t *tree, ap_cfn_node_t *root);
 void ap_cfn_tree_destroy(ap_cfn_tree_t *tree);
 
-/* All values of a node's variables. */
-size_t ap_cfn_node_values(const ap_cfn_node_t *node);
-
 /* The node that is left of `from` when only its kept values are. Settled values are noted. */
 xm_status_t ap_cfn_node_narrow(ap_cfn_tree_t *tree, const ap_cfn_node_t *from, ap_cfn_node_t *to);
 
