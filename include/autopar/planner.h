@@ -92,7 +92,7 @@ typedef struct ap_space {
 /** Everything that the planner knows. */
 #define AP_SPACE_INIT                                                                              \
     {                                                                                              \
-        sizeof(ap_space_t), {AP_ROLES_ALL, AP_ROLES_ALL, AP_ROLES_ALL},                            \
+        sizeof(ap_space_t), {AP_ROLES_ALL, AP_ROLES_ALL, AP_ROLES_ALL, AP_ROLES_ALL},              \
             (1U << AP_PARAMETER_MODES) - 1U, true, false, true, 0, true, true, true, false,        \
         {                                                                                          \
             0, 0                                                                                   \

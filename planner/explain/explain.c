@@ -151,7 +151,7 @@ static xm_status_t step_of(const ap_explain_context_t *context, const ap_inter_o
         status = ap_plan_build(context->one.table, found, &info, &plan);
     }
     if (status == XM_OK) {
-        status = ap_plan_reschedule(plan, kind, &scheduled);
+        status = ap_plan_reschedule(plan, kind, context->one.version_share, &scheduled);
     }
     *step = status == XM_OK ? ap_plan_info(scheduled)->step : INFINITY;
     ap_plan_destroy(scheduled);

@@ -107,6 +107,9 @@ static bool may_be(const layer_t *of, int end, int index)
     if (end == AP_OUT) {
         return of->out == NULL || of->problem->out_specs[index] == *of->out;
     }
+    if (end >= of->problem->op_nodes) {
+        return true; /* plans do not say what readers share */
+    }
     node = &of->problem->node[end];
     for (int s = 0; s < node->strategies.count; ++s) {
         if (of->fits[end].strategy[s] && node->class_of[s] == index) {
@@ -142,15 +145,15 @@ static xm_status_t add_layer(layer_t *of, const ap_graph_t *training, const ap_p
     const ap_layer_problem_t *problem = of->problem;
     xm_status_t status = XM_OK;
 
-    of->fits = calloc((size_t)problem->nodes + 1, sizeof(*of->fits));
+    of->fits = calloc((size_t)problem->op_nodes + 1, sizeof(*of->fits));
     if (of->fits == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d operators", problem->nodes);
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d operators", problem->op_nodes);
     }
-    if (group->op_count != problem->nodes) {
+    if (group->op_count != problem->op_nodes) {
         status = xm_error_set(XM_ERR_MISMATCH, "%s: %d operators where the model has %d", place,
-                              group->op_count, problem->nodes);
+                              group->op_count, problem->op_nodes);
     }
-    for (int n = 0; n < problem->nodes && status == XM_OK; ++n) {
+    for (int n = 0; n < problem->op_nodes && status == XM_OK; ++n) {
         const ap_layer_node_t *node = &problem->node[n];
 
         status =
@@ -166,7 +169,7 @@ static xm_status_t add_layer(layer_t *of, const ap_graph_t *training, const ap_p
     for (int e = 0; e < problem->edges && status == XM_OK; ++e) {
         sum->seconds += least_of_edge(of, &problem->edge[e]);
     }
-    for (int n = 0; n < problem->nodes; ++n) {
+    for (int n = 0; n < problem->op_nodes; ++n) {
         free(of->fits[n].strategy);
     }
     free(of->fits);

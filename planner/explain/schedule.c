@@ -43,7 +43,7 @@ static xm_status_t find_runner_up(const ap_plan_t *plan, ap_schedule_kind_t chos
         if (kind == chosen || !ap_plan_can_have(kind) || !ap_schedule_is_synchronous(kind)) {
             continue;
         }
-        status = ap_plan_reschedule(plan, kind, &other);
+        status = ap_plan_reschedule(plan, kind, 0.0, &other);
         if (status == XM_ERR_NO_SOLUTION) {
             continue;
         }

@@ -490,11 +490,11 @@ xm_status_t ap_inter_op_solve(const ap_inter_op_problem_t *problem, ap_inter_op_
     return XM_OK;
 }
 
-/* Marks the stages of one submesh, beginning with so many devices left, that a plan below the
- * threshold can have. before + stage + after bounds the sum of every plan through the stage, and
+/* How long the stages of one submesh, beginning with so many devices left, may take in a plan below
+ * the threshold. before + stage + after bounds the sum of every plan through the stage, and
  * the longest station is at least the stage itself and the smallest bottleneck. */
 static void mark_place(const ap_inter_op_space_t *space, int submesh, int devices, double threshold,
-                       double least_max, const double *before, const double *after, bool *useful)
+                       double least_max, const double *before, const double *after, double *longest)
 {
     double rounds = (double)(space->problem->micro_batches - 1);
     int layers = space->layers;
@@ -507,9 +507,12 @@ static void mark_place(const ap_inter_op_space_t *space, int submesh, int device
         int end = base[first] < INFINITY ? space->reach[submesh * layers + first] : 0;
 
         for (int last = first; last < end; ++last) {
-            if (base[first] + rest[last] + (cost[last] + rounds * fmax(cost[last], least_max)) <
-                threshold) {
-                useful[(first * layers + last) * space->submeshes + submesh] = true;
+            double left = threshold - (base[first] + rest[last]), least = left - rounds * least_max;
+            double *most = &longest[(first * layers + last) * space->submeshes + submesh];
+
+            least = least <= least_max ? least : left / (1.0 + rounds);
+            if (cost[last] < least) {
+                *most = fmax(*most, least);
             }
         }
     }
@@ -517,17 +520,17 @@ static void mark_place(const ap_inter_op_space_t *space, int submesh, int device
 
 /* A stage is useful if it is at some place, so the marks of all places are joined. */
 static void mark_useful(const ap_inter_op_space_t *space, double threshold, double least_max,
-                        const double *before, const double *after, bool *useful)
+                        const double *before, const double *after, double *longest)
 {
     size_t columns = (size_t)space->total + 1;
 
-    memset(useful, 0,
+    memset(longest, 0,
            (size_t)space->layers * (size_t)space->layers * (size_t)space->submeshes *
-               sizeof(*useful));
+               sizeof(*longest));
     for (int s = 0; s < space->submeshes; ++s) {
         for (int devices = space->size[s]; devices <= space->total; ++devices) {
             if (space->fits[(size_t)s * columns + (size_t)devices]) {
-                mark_place(space, s, devices, threshold, least_max, before, after, useful);
+                mark_place(space, s, devices, threshold, least_max, before, after, longest);
             }
         }
     }
@@ -536,7 +539,8 @@ static void mark_useful(const ap_inter_op_space_t *space, double threshold, doub
 /* The same bounds, offered to the stage table, which prices only useful ranges in all
  * configurations. Costs may be lower bounds here: then fewer stages are left out, but never one
  * that matters. Memory and boundaries are dropped, which also only lowers costs. */
-xm_status_t ap_inter_op_useful(const ap_inter_op_problem_t *problem, double threshold, bool *useful)
+xm_status_t ap_inter_op_useful(const ap_inter_op_problem_t *problem, double threshold,
+                               double *longest)
 {
     ap_inter_op_problem_t relaxed = *problem;
     double *before = NULL, *after = NULL, least_max;
@@ -563,7 +567,7 @@ xm_status_t ap_inter_op_useful(const ap_inter_op_problem_t *problem, double thre
         ap_inter_op_relax_after(&space, &space.everywhere, after, before, after);
         /* The limit makes the sums tighter: stages that are longer than any plan below the
          * threshold can have are dropped from the sums before and after. */
-        mark_useful(&space, threshold, least_max, before, after, useful);
+        mark_useful(&space, threshold, least_max, before, after, longest);
     }
     free(before);
     free(after);

@@ -175,12 +175,12 @@ int ap_inter_op_submeshes(int hosts, int devices_per_host, bool all, ap_submesh_
 xm_status_t ap_inter_op_solve(const ap_inter_op_problem_t *problem, ap_inter_op_result_t *result);
 
 /**
- * Which stages a plan with T below @p threshold can have: useful[(first * layers + last) *
- * submesh_count + submesh] of a problem whose costs need be no more than lower bounds. Stage
- * limits, memory and boundaries are not looked at.
+ * How long stages of a plan with T below @p threshold can take: longest[(first * layers + last) *
+ * submesh_count + submesh], 0 where it has none, of a problem whose costs need be no more than
+ * lower bounds. Stage limits, memory and boundaries are not looked at.
  */
 xm_status_t ap_inter_op_useful(const ap_inter_op_problem_t *problem, double threshold,
-                               bool *useful);
+                               double *longest);
 
 /** Frees what the result owns. NULL and an all-zero result are accepted. */
 void ap_inter_op_result_clear(ap_inter_op_result_t *result);

@@ -83,7 +83,10 @@ static xm_status_t fill_levels(ap_stage_table_t *table, ap_stage_query_t *query,
     xm_status_t status;
 
     /* A second recompute mode costs more time, so it is of use only if it can allow more stages. */
-    if (room < least || (level > 0 && room <= *successors)) {
+    if (room < least || (level > 0 && room <= *successors) ||
+        table->least[ap_stage_table_cell(table, query->first, query->last, submesh) *
+                         (size_t)table->recompute_modes +
+                     (size_t)recompute_mode] > query->worth) {
         return XM_OK;
     }
     query->memory_limit = 0.0;
@@ -100,6 +103,10 @@ static xm_status_t fill_levels(ap_stage_table_t *table, ap_stage_query_t *query,
          ++level) {
         int wanted = table->levels[level].successors;
 
+        /* Leaner plans take no less time. */
+        if (ap_stage_objective(&cost, table->params.micro_batches) > query->worth) {
+            break;
+        }
         /* The last plan allows enough already; or the level is for the end of the pipeline and this
          * stage is not there. */
         if (*successors >= most || wanted <= *successors || wanted < least) {
@@ -145,7 +152,8 @@ static xm_status_t fill_config(ap_stage_table_t *table, ap_stage_query_t *query,
 }
 
 /* The ends of the model have no specs, so one combination stands for them. */
-static xm_status_t fill_variant(ap_stage_table_t *table, int first, int last, int submesh, int v)
+static xm_status_t fill_variant(ap_stage_table_t *table, int first, int last, int submesh, int v,
+                                double worth)
 {
     const ap_stage_variant_t *variant = &table->variants[submesh][v];
     int inputs = first > 0 ? variant->spec_count : 1;
@@ -156,6 +164,7 @@ static xm_status_t fill_variant(ap_stage_table_t *table, int first, int last, in
             ap_stage_query_t query = ap_stage_table_ask_for(table, first, last, submesh, variant);
             xm_status_t status;
 
+            query.worth = worth;
             query.fix_input = first > 0;
             query.input = variant->specs[input];
             query.fix_output = last < table->layers - 1;
@@ -169,72 +178,20 @@ static xm_status_t fill_variant(ap_stage_table_t *table, int first, int last, in
     return XM_OK;
 }
 
-/* Prices the configurations of one kind of range on one submesh, once. */
-static xm_status_t fill_cell(ap_stage_table_t *table, int first, int last, int submesh)
+/* Prices the configurations of one kind of range on one submesh that take no longer than @p worth,
+ * unless they are. */
+static xm_status_t fill_cell(ap_stage_table_t *table, int first, int last, int submesh,
+                             double worth)
 {
-    bool *filled = &table->filled[ap_stage_table_cell(table, first, last, submesh)];
+    double *filled = &table->filled[ap_stage_table_cell(table, first, last, submesh)];
     xm_status_t status = XM_OK;
 
-    for (int v = 0; !*filled && v < table->variant_count[submesh] && status == XM_OK; ++v) {
-        status = fill_variant(table, first, last, submesh, v);
-    }
-    *filled = true;
-    return status;
-}
-
-/* n x 1 and 1 x n are the same shape, and the table has only the latter. */
-static bool same_shape(const int *a, const int *b)
-{
-    int rows_a = a[1] == 1 ? 1 : a[0], rows_b = b[1] == 1 ? 1 : b[0];
-
-    return rows_a == rows_b && a[0] * a[1] == b[0] * b[1];
-}
-
-/* The logical shapes that a pinned stage may have, from @p v on: the one that it names, or all.
- * Returns the first, or the number of variants. */
-static int next_variant(const ap_stage_table_t *table, const ap_planner_pin_t *pin, int submesh,
-                        int v)
-{
-    while (v < table->variant_count[submesh] && pin->shape[0] != 0 &&
-           !same_shape(table->variants[submesh][v].shape, pin->shape)) {
-        ++v;
-    }
-    return v;
-}
-
-/* Prices a pinned stage on its logical shape, or on all of them, on every class of devices on which
- * it can stand. */
-static xm_status_t fill_pin(ap_stage_table_t *table, const ap_planner_pin_t *pin)
-{
-    bool known = false;
-    xm_status_t status = XM_OK;
-
-    if (pin->first_layer < 0 || pin->last_layer < pin->first_layer ||
-        pin->last_layer >= table->layers) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "layers %d to %d are not a range of 0 to %d",
-                            pin->first_layer, pin->last_layer, table->layers - 1);
-    }
-    for (int submesh = 0; submesh < table->submesh_count && status == XM_OK; ++submesh) {
-        bool *filled =
-            &table->filled[ap_stage_table_cell(table, pin->first_layer, pin->last_layer, submesh)];
-        int v = next_variant(table, pin, submesh, 0);
-
-        if (table->submeshes[submesh].hosts != pin->hosts ||
-            table->submeshes[submesh].devices != pin->devices) {
-            continue;
+    for (int v = 0; *filled < worth && v < table->variant_count[submesh] && status == XM_OK; ++v) {
+        if (ap_stage_table_may_have(table, first, last, submesh, &table->variants[submesh][v])) {
+            status = fill_variant(table, first, last, submesh, v, worth);
         }
-        known = known || v < table->variant_count[submesh];
-        while (!*filled && v < table->variant_count[submesh] && status == XM_OK) {
-            status = fill_variant(table, pin->first_layer, pin->last_layer, submesh, v);
-            v = next_variant(table, pin, submesh, v + 1);
-        }
-        *filled = true;
     }
-    if (status == XM_OK && !known) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "a stage on %d x %d devices in the shape %d x %d is not in the space",
-                            pin->hosts, pin->devices, pin->shape[0], pin->shape[1]);
-    }
+    *filled = fmax(*filled, worth);
     return status;
 }
 
@@ -245,17 +202,20 @@ xm_status_t ap_stage_table_reach(ap_stage_table_t *table, double threshold)
 {
     ap_inter_op_problem_t problem;
     int layers = table->layers, submeshes = table->submesh_count;
-    bool *useful = calloc((size_t)layers * (size_t)layers * (size_t)submeshes + 1, sizeof(*useful));
+    double *longest =
+        calloc((size_t)layers * (size_t)layers * (size_t)submeshes + 1, sizeof(*longest));
     xm_status_t status = XM_OK;
 
-    if (useful == NULL) {
+    if (longest == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d layers", layers);
     }
-    for (int i = 0; i < table->params.pin_count && status == XM_OK; ++i) {
-        status = fill_pin(table, &table->params.pins[i]);
+    for (int i = 0; i < table->params.pin_count * submeshes && status == XM_OK; ++i) {
+        const ap_planner_pin_t *pin = &table->params.pins[i / submeshes];
+
+        status = fill_cell(table, pin->first_layer, pin->last_layer, i % submeshes, INFINITY);
     }
     if (table->params.pins != NULL || status != XM_OK) {
-        free(useful);
+        free(longest);
         return status;
     }
     /* The problem of the bounds: recompute modes are its configurations, and boundaries are
@@ -263,8 +223,8 @@ xm_status_t ap_stage_table_reach(ap_stage_table_t *table, double threshold)
     ap_stage_table_problem(table, ap_stage_table_share(table), &problem);
     problem.config_count = table->recompute_modes;
     problem.cost = table->least;
-    /* Every stage of every plan below the threshold is marked. */
-    status = ap_inter_op_useful(&problem, threshold / ap_stage_table_share(table), useful);
+    /* Every stage of every plan below the threshold takes no longer. */
+    status = ap_inter_op_useful(&problem, threshold / ap_stage_table_share(table), longest);
     for (int range = 0; range < layers * layers && status == XM_OK; ++range) {
         /* A range that equals an earlier one is priced there. */
         int same = table->same_as[range];
@@ -273,11 +233,10 @@ xm_status_t ap_stage_table_reach(ap_stage_table_t *table, double threshold)
             continue;
         }
         for (int submesh = 0; submesh < submeshes && status == XM_OK; ++submesh) {
-            if (useful[range * submeshes + submesh]) {
-                status = fill_cell(table, same / layers, same % layers, submesh);
-            }
+            status = fill_cell(table, same / layers, same % layers, submesh,
+                               longest[range * submeshes + submesh]);
         }
     }
-    free(useful);
+    free(longest);
     return status;
 }

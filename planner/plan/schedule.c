@@ -18,10 +18,6 @@
 #include "planner/pipeline.h"
 #include "planner/plan/order.h"
 
-/* The share of a stage's state that one more version of the parameters can take: their gradients
- * are as large, so never more than half. */
-static const double VERSION_SHARE = 0.5;
-
 enum { TEXT = 32 };
 
 static xm_status_t read_tensor(const ap_plan_tensor_t *tensor, ap_cross_mesh_tensor_t *read)
@@ -332,9 +328,10 @@ static xm_status_t reschedule(const ap_plan_t *plan, ap_schedule_kind_t kind, co
     return status;
 }
 
-xm_status_t ap_plan_reschedule(const ap_plan_t *plan, ap_schedule_kind_t kind, ap_plan_t **result)
+xm_status_t ap_plan_reschedule(const ap_plan_t *plan, ap_schedule_kind_t kind, double version_share,
+                               ap_plan_t **result)
 {
-    terms_t terms = {.version_share = VERSION_SHARE,
+    terms_t terms = {.version_share = version_share,
                      .refuse = true,
                      .memory_limit = ap_plan_info(plan)->memory_limit};
 
@@ -365,7 +362,7 @@ xm_status_t ap_plan_reschedule_best(const ap_plan_t *plan, ap_plan_t **result)
         if (!ap_plan_can_have(kind) || !ap_schedule_is_synchronous(kind) || i == AP_SCHEDULE_1F1B) {
             continue;
         }
-        status = ap_plan_reschedule(plan, kind, &candidate);
+        status = ap_plan_reschedule(plan, kind, 0.0, &candidate); /* of one version */
         if (status == XM_ERR_NO_SOLUTION) {
             continue;
         }

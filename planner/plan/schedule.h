@@ -57,9 +57,10 @@ xm_status_t ap_plan_check_schedule(ap_schedule_kind_t kind);
  * flight from the list. XM_ERR_NO_SOLUTION when a stage then needs more memory than the plan's
  * limit, the sentence says which, and how much; or when pipedream-2bw has fewer micro-batches than
  * stages. pipedream-2bw's second version of the parameters is
- * charged as half of the state.
+ * charged as @p version_share of the state; synchronous schedules have one.
  */
-xm_status_t ap_plan_reschedule(const ap_plan_t *plan, ap_schedule_kind_t kind, ap_plan_t **result);
+xm_status_t ap_plan_reschedule(const ap_plan_t *plan, ap_schedule_kind_t kind, double version_share,
+                               ap_plan_t **result);
 
 /** What ap_plan_evaluate() holds a plan against. */
 typedef struct ap_plan_evaluation {

@@ -57,6 +57,7 @@ typedef struct ap_planner_case {
     const ap_graph_t *graph;
     ap_graph_t *made; /* the same, of a built-in model */
     ap_stage_table_t *table;
+    double version_share; /* of a stage's state, for one more version of the parameters */
 } ap_planner_case_t;
 
 typedef struct ap_planner_case_options {
@@ -64,6 +65,8 @@ typedef struct ap_planner_case_options {
     ap_recompute_t recompute;    /* not uniform */
     ap_schedule_kind_t schedule; /* see stage_table.h; these two as well */
     int stages;
+    const ap_planner_pin_t *pins; /* stages to plan quickly; NULL: the setup's */
+    int pin_count;
     double memory_limit;     /* 0: the setup's */
     bool (*stop)(void *arg); /* likewise */
     void *stop_arg;

@@ -365,6 +365,11 @@ static xm_status_t meet_limit(ap_stage_context_t *context, const ap_stage_query_
         /* Weak duality: every plan within the limit costs at least this, whatever the price. */
         plan->bound = fmax(plan->bound, priced - plan->cells[0].multiplier->weights.stage_byte *
                                                      query->memory_limit);
+        if (query->worth > 0.0 && plan->bound > query->worth) {
+            return xm_error_set(XM_ERR_NO_SOLUTION,
+                                "layers %d … %d take more than %g s within the memory limit",
+                                query->first, query->last, query->worth);
+        }
         if (memory_of(&plan->parts, query->in_flight) <= query->memory_limit) {
             fits = middle;
         } else {

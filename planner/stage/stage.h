@@ -63,6 +63,7 @@ typedef struct ap_stage_query {
     int hosts, devices;  /**< submesh: that many hosts, that many devices of each */
     int shape[2];        /**< logical shape; shape[0]·shape[1] = hosts·devices */
     double memory_limit; /**< bytes one device may use; 0 = no limit */
+    double worth;        /**< plans with a greater objective are not looked for; 0 = all are */
     int in_flight;       /**< micro-batches whose activations live at once (1F1B: stages from here
                               to the end, at most B) */
     bool fix_input, fix_output; /**< demand these specs of the boundary tensors … */

@@ -39,7 +39,7 @@ XM_ERR_INTERNAL = -80
 XM_ERR_CORRUPT = -81
 AP_MEMORY_RESERVE_DEFAULT = -1
 AP_MAX_RANK = 8
-AP_MAX_MESH_RANK = 3
+AP_MAX_MESH_RANK = 4
 AP_SPEC_TEXT = 48
 AP_MAX_OPERANDS = 4
 AP_MAX_RESULTS = 3
@@ -87,9 +87,6 @@ AP_LINK_IN = 1
 AP_LINK_DIRECTIONS = 2
 AP_OPTIMIZER_SGD = 0
 AP_OPTIMIZER_ADAM = 1
-AP_SHARD_CFN = 0
-AP_SHARD_CBC = 1
-AP_SHARD_SOLVERS = 2
 AP_EXPORT_JAX = 0
 AP_EXPORT_HLO = 1
 AP_EXPORT_TORCH = 2
@@ -193,14 +190,14 @@ class AlpaParams(Base):
     c_name = "ap_alpa_params_t"
     _fields_ = [
         ("struct_size", c_size_t),
-        ("alpha", c_double * 3),
-        ("beta", c_double * 3),
+        ("alpha", c_double * 4),
+        ("beta", c_double * 4),
         ("replicated_penalty", c_double),
         ("force_data_parallel", c_bool),
     ]
 
 
-AlpaParams.defaults = {"struct_size": ctypes.sizeof(AlpaParams), "alpha": (1, 1, 1,), "beta": (1, 0.1, 0.1,), "replicated_penalty": 2}
+AlpaParams.defaults = {"struct_size": ctypes.sizeof(AlpaParams), "alpha": (1, 1, 1, 1,), "beta": (1, 0.1, 0.1, 0.1,), "replicated_penalty": 2}
 
 
 class PlanOp(Base):
@@ -388,7 +385,6 @@ class ShardingParams(Base):
         ("state_bytes", c_double),
         ("recompute", c_bool),
         ("every_layer", c_bool),
-        ("solver", c_int),
         ("time_limit", c_double),
         ("threads", c_int),
         ("seed", c_uint64),
@@ -398,13 +394,12 @@ class ShardingParams(Base):
     ]
 
 
-ShardingParams.defaults = {"struct_size": ctypes.sizeof(ShardingParams), "solver": AP_SHARD_CFN, "seed": 1, "memory_reserve": AP_MEMORY_RESERVE_DEFAULT}
+ShardingParams.defaults = {"struct_size": ctypes.sizeof(ShardingParams), "seed": 1, "memory_reserve": AP_MEMORY_RESERVE_DEFAULT}
 
 
 class ShardResult(Base):
     c_name = "ap_shard_result_t"
     _fields_ = [
-        ("solver", c_int),
         ("objective", c_double),
         ("bound", c_double),
         ("optimal", c_bool),
@@ -422,7 +417,7 @@ class Space(Base):
     c_name = "ap_space_t"
     _fields_ = [
         ("struct_size", c_size_t),
-        ("roles", c_uint * 3),
+        ("roles", c_uint * 4),
         ("parameter_modes", c_uint),
         ("scatter", c_bool),
         ("one_axis", c_bool),
@@ -436,7 +431,7 @@ class Space(Base):
     ]
 
 
-Space.defaults = {"struct_size": ctypes.sizeof(Space), "roles": (AP_ROLES_ALL, AP_ROLES_ALL, AP_ROLES_ALL,), "parameter_modes": (1 << AP_PARAMETER_MODES) - 1, "scatter": True, "pipeline": True, "recompute": True, "keep": True, "mixed": True}
+Space.defaults = {"struct_size": ctypes.sizeof(Space), "roles": (AP_ROLES_ALL, AP_ROLES_ALL, AP_ROLES_ALL, AP_ROLES_ALL,), "parameter_modes": (1 << AP_PARAMETER_MODES) - 1, "scatter": True, "pipeline": True, "recompute": True, "keep": True, "mixed": True}
 
 
 class PlannerPin(Base):
