@@ -403,19 +403,6 @@ static xm_status_t verify(verification_t *v)
     return status == XM_OK ? check_step(v) : status;
 }
 
-static xm_status_t check_size(const ap_plan_info_t *info, const xm_cluster_profile_t *profile)
-{
-    int hosts = xm_cluster_profile_hosts(profile);
-    int devices = xm_cluster_profile_devices_per_host(profile);
-
-    if (info->hosts != hosts) {
-        return wrong_count("hosts", info->hosts, hosts);
-    }
-    return info->devices_per_host == devices
-               ? XM_OK
-               : wrong_count("devices a host", info->devices_per_host, devices);
-}
-
 /* Verifies a plan with its hosts in their order, as asked on the profile in the same order. */
 static xm_status_t verify_view(const ap_planner_params_t *asked, const ap_plan_view_t *view)
 {
@@ -437,7 +424,6 @@ static xm_status_t verify_view(const ap_planner_params_t *asked, const ap_plan_v
     return status;
 }
 
-/* The sizes are compared first, because a view needs them to agree. */
 xm_status_t ap_plan_verify(const ap_planner_params_t *params, const ap_plan_t *plan)
 {
     if (XM_IS_NULL(plan)) {
@@ -453,10 +439,7 @@ xm_status_t ap_plan_verify(const ap_planner_params_t *params, const ap_plan_t *p
     params = &own.params;
     view.profile = params->profile;
     if (params->profile != NULL) { /* the planner's setup says that one is needed */
-        status = check_size(ap_plan_info(plan), params->profile);
-        if (status == XM_OK) {
-            status = ap_plan_view_open(plan, params->profile, &view);
-        }
+        status = ap_plan_view_open(plan, params->profile, &view);
     }
     if (status == XM_OK) {
         status = verify_view(params, &view);

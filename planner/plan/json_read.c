@@ -117,29 +117,44 @@ static xm_status_t read_mesh(const char *place, const char *text, int *shape)
     return XM_OK;
 }
 
-static xm_status_t read_ranks(ap_plan_t *plan, const char *place, const json_t *array, int expected,
-                              const int **ranks)
+/* Integers from 0 to `most`, as many as are expected; `unit` says of what, `one` what each is. */
+typedef struct numbers {
+    const char *place, *key, *unit, *one;
+    int expected, most;
+} numbers_t;
+
+static xm_status_t read_numbers(ap_plan_t *plan, const numbers_t *how, const json_t *array,
+                                const int **numbers)
 {
     int *values;
 
-    if (!json_is_array(array) || json_array_size(array) != (size_t)expected) {
-        return xm_error_set(XM_ERR_PARSE, "%s: ranks must be a list of %d", place, expected);
+    if (!json_is_array(array) || json_array_size(array) != (size_t)how->expected) {
+        return xm_error_set(XM_ERR_PARSE, "%s: %s must be a list of %s%d%s", how->place, how->key,
+                            how->unit[0] != '\0' ? "the " : "", how->expected, how->unit);
     }
-    values = allocate(plan, (size_t)expected, sizeof(*values));
+    values = allocate(plan, (size_t)how->expected, sizeof(*values));
     if (values == NULL) {
         return no_memory();
     }
-    for (int i = 0; i < expected; ++i) {
+    for (int i = 0; i < how->expected; ++i) {
         const json_t *item = json_array_get(array, (size_t)i);
         json_int_t value = json_is_integer(item) ? json_integer_value(item) : -1;
 
-        if (value < 0 || value > MOST) {
-            return xm_error_set(XM_ERR_PARSE, "%s: entry %d of ranks is not a rank", place, i);
+        if (value < 0 || value > how->most) {
+            return xm_error_set(XM_ERR_PARSE, "%s: entry %d of %s is not %s", how->place, i,
+                                how->key, how->one);
         }
         values[i] = (int)value;
     }
-    *ranks = values;
+    *numbers = values;
     return XM_OK;
+}
+
+static xm_status_t read_ranks(ap_plan_t *plan, const char *place, const json_t *array, int expected,
+                              const int **ranks)
+{
+    return read_numbers(plan, &(numbers_t){place, "ranks", "", "a rank", expected, MOST}, array,
+                        ranks);
 }
 
 static xm_status_t read_op(ap_plan_t *plan, const char *place, json_t *item, void *entry)
@@ -402,33 +417,15 @@ static xm_status_t read_reading(ap_plan_t *plan, json_t *object)
 
 static xm_status_t read_host_order(ap_plan_t *plan, const json_t *list)
 {
-    ap_plan_info_t *info = &plan->info;
-    int *order;
+    int hosts = plan->info.hosts;
+    char one[PLACE_TEXT];
 
-    if (list == NULL) {
-        return XM_OK;
-    }
-    if (!json_is_array(list) || json_array_size(list) != (size_t)info->hosts) {
-        return xm_error_set(XM_ERR_PARSE, "cluster: host_order must be a list of the %d hosts",
-                            info->hosts);
-    }
-    order = allocate(plan, (size_t)info->hosts, sizeof(*order));
-    if (order == NULL) {
-        return no_memory();
-    }
-    for (int i = 0; i < info->hosts; ++i) {
-        const json_t *item = json_array_get(list, (size_t)i);
-        json_int_t host = json_is_integer(item) ? json_integer_value(item) : -1;
-
-        if (host < 0 || host >= info->hosts) {
-            return xm_error_set(XM_ERR_PARSE,
-                                "cluster: entry %d of host_order is not one of the hosts 0 to %d",
-                                i, info->hosts - 1);
-        }
-        order[i] = (int)host;
-    }
-    info->host_order = order;
-    return XM_OK;
+    (void)snprintf(one, sizeof(one), "one of the hosts 0 to %d", hosts - 1);
+    return list == NULL
+               ? XM_OK
+               : read_numbers(
+                     plan, &(numbers_t){"cluster", "host_order", " hosts", one, hosts, hosts - 1},
+                     list, &plan->info.host_order);
 }
 
 xm_status_t ap_plan_from_json(ap_plan_t *plan)

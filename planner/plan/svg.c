@@ -83,26 +83,11 @@ static void measure(figure_t *figure)
         figure->timeline + TIMELINE_HEADER + figure->stages * AP_PIPELINE_LANE + 2 * MARGIN;
 }
 
-/* At most @p letters bytes of a text, with an ellipsis when it is longer; never half a
- * character. */
-static void cut_text(const char *text, int letters, char *cut, size_t size)
-{
-    size_t length = strlen(text), most = (size_t)letters < size - 8 ? (size_t)letters : size - 8;
-
-    if (length <= most) {
-        (void)snprintf(cut, size, "%s", text);
-        return;
-    }
-    while (most > 0 && ((unsigned char)text[most] & 0xc0U) == 0x80U) {
-        --most;
-    }
-    (void)snprintf(cut, size, "%.*s ...", (int)most, text);
-}
-
 static void draw_header(const figure_t *figure)
 {
     const ap_plan_info_t *info = ap_plan_info(figure->plan);
     char step[TEXT], bottleneck[TEXT], costs[COSTS_TEXT], recompute[2 * TEXT];
+    size_t letters = (size_t)(figure->width - 2 * MARGIN) / SMALL_LETTER - 6; /* that fit */
 
     (void)fprintf(figure->file,
                   "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
@@ -127,9 +112,12 @@ static void draw_header(const figure_t *figure)
              info->schedule, ap_plan_recompute_text(figure->plan, recompute, sizeof(recompute)),
              xm_text_format_seconds(info->step, step, sizeof(step)),
              xm_text_format_seconds(info->bottleneck, bottleneck, sizeof(bottleneck)));
-    cut_text(info->cluster_provenance, (figure->width - 2 * MARGIN) / SMALL_LETTER - 7, costs,
-             sizeof(costs));
-    put_text(figure, MARGIN, MARGIN + 51, 10, "start", "costs: %s", costs);
+    if (letters > sizeof(costs)) {
+        letters = sizeof(costs);
+    }
+    (void)xm_text_copy(info->cluster_provenance, costs, letters);
+    put_text(figure, MARGIN, MARGIN + 51, 10, "start", "costs: %s%s", costs,
+             strlen(costs) < strlen(info->cluster_provenance) ? " ..." : "");
 }
 
 /* Rows are the devices in the order in which stages take them. */
