@@ -56,6 +56,20 @@ static size_t edit_distance(const char *a, const char *b)
     return previous[length_b];
 }
 
+/* A word with a blank in it is in no list. */
+bool xm_text_in_words(const char *list, const char *word, size_t length)
+{
+    while (*list != '\0') {
+        size_t own = strcspn(list, " ");
+
+        if (own == length && memcmp(list, word, length) == 0) {
+            return length > 0;
+        }
+        list += own + (list[own] == ' ');
+    }
+    return false;
+}
+
 /* The nearest name within a third of the word's length; farther ones would be guesses. */
 const char *xm_text_nearest(const char *word, const char *const *names, size_t count)
 {

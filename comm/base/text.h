@@ -9,11 +9,15 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 
 #include "comm/base/status.h"
+
+/** Whether @p length bytes of @p word are one of the words of @p list, which blanks part. */
+bool xm_text_in_words(const char *list, const char *word, size_t length);
 
 /**
  * The entry of @p names (count entries) that is nearest to @p word by edit distance with

@@ -232,14 +232,7 @@ static xm_status_t add_steps(ap_hlo_exporter_t *e, const place_t *place, int ope
 /* Whether an instruction's operators are its own and not those of what it calls. */
 static bool has_own_operators(const hlo_instruction_t *of)
 {
-    static const char *const others[] = {"call", "fusion", "while", "conditional", "tuple"};
-
-    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); ++i) {
-        if (hlo_slice_is(of->opcode, others[i])) {
-            return false;
-        }
-    }
-    return true;
+    return !hlo_slice_in(of->opcode, "call fusion while conditional tuple");
 }
 
 /* XLA cuts the updates of a scatter as it finds what they go into. If that needs no data, several

@@ -164,14 +164,9 @@ static bool stands_in(const exporter_t *e, int context, const hlo_loop_t *loop)
  * data, because they are what the order is counted by. */
 static bool is_given(const exporter_t *e, const hlo_instance_t *instance, const hlo_loop_t *loop)
 {
-    static const char *const anchors[] = {"dot", "convolution", "gather", "scatter", "reduce"};
-
-    for (size_t a = 0; a < sizeof(anchors) / sizeof(anchors[0]); ++a) {
-        if (strcmp(instance->opcode, anchors[a]) == 0) {
-            return stands_in(e, instance->context, loop);
-        }
-    }
-    return instance->tensor >= 0 && strcmp(instance->opcode, "parameter") != 0 &&
+    return (xm_text_in_words("dot convolution gather scatter reduce", instance->opcode,
+                             strlen(instance->opcode)) ||
+            (instance->tensor >= 0 && strcmp(instance->opcode, "parameter") != 0)) &&
            stands_in(e, instance->context, loop);
 }
 

@@ -55,11 +55,6 @@ double ap_training_version_share(const ap_graph_t *graph)
     return share;
 }
 
-double ap_training_update_bytes(ap_optimizer_t optimizer, ap_dtype_t dtype)
-{
-    return 2 * ap_training_state_bytes(optimizer, dtype) + 3 * ap_dtype_bytes(dtype);
-}
-
 /* Writes the letters of one kind of factor as a string. */
 static void letters_of_kind(const ap_sharding_rule_t *rule, ap_factor_kind_t kind, char *letters)
 {
@@ -235,31 +230,6 @@ static xm_status_t finish_single(expansion_t *x, int id, const ap_op_t *op, read
     return status == XM_OK ? contribute(x, op->operands[operand], result) : status;
 }
 
-/* The gradient of a product is a product with the other operands, over the same factors; what was
- * contracted passes and what passed is contracted. */
-static xm_status_t einsum_backward(expansion_t *x, int id, const ap_op_t *op)
-{
-    for (int i = 0; i < op->operand_count; ++i) {
-        reading_t reading = read_gradient(x, op);
-        xm_status_t status;
-
-        if (!x->needs[op->operands[i]]) {
-            continue;
-        }
-        for (int j = 0; j < op->operand_count; ++j) {
-            if (j != i) {
-                read_saved(&reading, op, j);
-            }
-        }
-        /* 2, or for a convolution what its window makes of it. */
-        status = finish_single(x, id, op, &reading, i, AP_OP_EINSUM, flops_per_point(op));
-        if (status != XM_OK) {
-            return status;
-        }
-    }
-    return XM_OK;
-}
-
 static bool same_term(const ap_sharding_rule_t *rule, int a, int b)
 {
     char left[AP_RULE_TEXT], right[AP_RULE_TEXT];
@@ -268,66 +238,56 @@ static bool same_term(const ap_sharding_rule_t *rule, int a, int b)
                   ap_sharding_rule_term(rule, b, right, sizeof(right))) == 0;
 }
 
-/* The result's gradient itself is that of an operand of a sum with the same dimensions; a broadcast
- * operand sums over what it lacks. */
-static xm_status_t elementwise_backward(expansion_t *x, int id, const ap_op_t *op)
+static void read_operands(reading_t *reading, const ap_op_t *op, int but)
 {
     for (int i = 0; i < op->operand_count; ++i) {
-        reading_t reading = read_gradient(x, op);
-        xm_status_t status;
-
-        if (!x->needs[op->operands[i]]) {
-            continue;
-        }
-        if (op->linear && same_term(&op->rule, i, op->rule.operands)) {
-            status = contribute(x, op->operands[i], reading.operands[0]);
-        } else if (op->linear) {
-            status = finish_single(x, id, op, &reading, i, AP_OP_REDUCE, 1);
-        } else {
-            for (int j = 0; j < op->operand_count; ++j) {
-                read_saved(&reading, op, j);
-            }
-            status = finish_single(x, id, op, &reading, i, AP_OP_GRADIENT, flops_per_point(op) + 1);
-        }
-        if (status != XM_OK) {
-            return status;
+        if (i != but) {
+            read_saved(reading, op, i);
         }
     }
-    return XM_OK;
 }
 
-/* One operator per operand: of the gradient and, unless linear, of all operands. */
-static xm_status_t custom_backward(expansion_t *x, int id, const ap_op_t *op)
+/* The gradient of one operand. Of a product it is a product with the other operands, over the same
+ * factors: what was contracted passes and what passed is contracted. Of a sum it is the result's
+ * itself where the dimensions are the same; a broadcast operand sums over what it lacks. What is
+ * not linear needs all operands again. A movement is reversed, and computes nothing. */
+static xm_status_t operand_backward(expansion_t *x, int id, const ap_op_t *op, int operand)
 {
-    for (int i = 0; i < op->operand_count; ++i) {
-        reading_t reading = read_gradient(x, op);
-        xm_status_t status;
+    reading_t reading = read_gradient(x, op);
+    double flops = flops_per_point(op);
 
-        if (!x->needs[op->operands[i]]) {
-            continue;
+    switch (op->kind) {
+    case AP_OP_EINSUM:
+        read_operands(&reading, op, operand);
+        /* 2, or for a convolution what its window makes of it. */
+        return finish_single(x, id, op, &reading, operand, AP_OP_EINSUM, flops);
+    case AP_OP_ELEMENTWISE:
+        if (op->linear) {
+            return same_term(&op->rule, operand, op->rule.operands)
+                       ? contribute(x, op->operands[operand], reading.operands[0])
+                       : finish_single(x, id, op, &reading, operand, AP_OP_REDUCE, 1);
         }
-        for (int j = 0; j < op->operand_count && !op->linear; ++j) {
-            read_saved(&reading, op, j);
+        read_operands(&reading, op, -1);
+        return finish_single(x, id, op, &reading, operand, AP_OP_GRADIENT, flops + 1);
+    case AP_OP_CUSTOM:
+        if (!op->linear) {
+            read_operands(&reading, op, -1);
         }
-        status = finish_single(x, id, op, &reading, i, AP_OP_GRADIENT, flops_per_point(op));
-        if (status != XM_OK) {
-            return status;
-        }
+        return finish_single(x, id, op, &reading, operand, AP_OP_GRADIENT, flops);
+    default:
+        return finish_single(x, id, op, &reading, operand,
+                             op->kind == AP_OP_RESHAPE ? op->kind : AP_OP_GRADIENT, 0);
     }
-    return XM_OK;
 }
 
-/* The reverse movement, for every operand that was moved. It computes nothing. */
-static xm_status_t movement_backward(expansion_t *x, int id, const ap_op_t *op)
+/* One operator for each operand that needs a gradient. */
+static xm_status_t operands_backward(expansion_t *x, int id, const ap_op_t *op)
 {
     xm_status_t status = XM_OK;
 
     for (int i = 0; i < op->operand_count && status == XM_OK; ++i) {
-        reading_t reading = read_gradient(x, op);
-
         if (x->needs[op->operands[i]]) {
-            status = finish_single(x, id, op, &reading, i,
-                                   op->kind == AP_OP_RESHAPE ? op->kind : AP_OP_GRADIENT, 0);
+            status = operand_backward(x, id, op, i);
         }
     }
     return status;
@@ -384,18 +344,15 @@ static xm_status_t op_backward(expansion_t *x, int id)
     (void)ap_graph_set_layer(x->graph, op.layer);
     switch (op.kind) {
     case AP_OP_EINSUM:
-        return einsum_backward(x, id, &op);
     case AP_OP_ELEMENTWISE:
-        return elementwise_backward(x, id, &op);
+    case AP_OP_CUSTOM:
+    case AP_OP_REDUCE:
+    case AP_OP_RESHAPE:
+        return operands_backward(x, id, &op);
     case AP_OP_LAYER_NORM:
         return layer_norm_backward(x, id, &op);
     case AP_OP_SPLIT:
         return split_backward(x, id, &op);
-    case AP_OP_CUSTOM:
-        return custom_backward(x, id, &op);
-    case AP_OP_REDUCE:
-    case AP_OP_RESHAPE:
-        return movement_backward(x, id, &op);
     case AP_OP_SOFTMAX: /* needs its own result, not its operand */
         read_saved(&reading, &op, op.operand_count);
         return finish_single(x, id, &op, &reading, 0, AP_OP_GRADIENT, points);

@@ -47,8 +47,5 @@ double ap_training_state_bytes(ap_optimizer_t optimizer, ap_dtype_t dtype);
  * Adam's: the largest over the types of the graph's parameters. */
 double ap_training_version_share(const ap_graph_t *graph);
 
-/** Bytes per element that the update reads and writes: the state twice, gradient, weight twice. */
-double ap_training_update_bytes(ap_optimizer_t optimizer, ap_dtype_t dtype);
-
 /** Why no training step is derived from a graph, in words that follow its name; NULL: one is. */
 const char *ap_frontend_untrainable(const ap_graph_t *graph);

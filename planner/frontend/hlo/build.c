@@ -326,44 +326,22 @@ static xm_status_t build_call(hlo_build_t *b, const hlo_instruction_t *of, const
  * one that would need a decision, such as a Sharding annotation, does. */
 static bool is_transparent(const hlo_instruction_t *of, hlo_value_t *const *operands)
 {
-    static const char *const always[] = {
-        "optimization-barrier", "opt-barrier", "copy", "reshape", "bitcast", "domain",
-        "add-dependency",       "copy-done"};
-    static const char *const targets[] = {"xla.sdy.FuncResultSharding", "annotate_device_placement",
-                                          "LayoutConstraint"};
-
     /* A reshape to the same shape is one of them, another reshape is not. */
     if (of->operand_count < 1 || !operand_type_same(of->type, operands[0]->type)) {
         return false;
     }
-    for (size_t i = 0; i < sizeof(always) / sizeof(always[0]); ++i) {
-        if (hlo_slice_is(of->opcode, always[i])) {
-            return true;
-        }
-    }
-    for (size_t i = 0; i < sizeof(targets) / sizeof(targets[0]); ++i) {
-        if (hlo_slice_is(of->opcode, "custom-call") &&
-            hlo_slice_is(hlo_attribute(of, "custom_call_target"), targets[i])) {
-            return true;
-        }
-    }
-    return false;
+    return hlo_slice_in(of->opcode, "optimization-barrier opt-barrier copy reshape bitcast domain "
+                                    "add-dependency copy-done") ||
+           (hlo_slice_is(of->opcode, "custom-call") &&
+            hlo_slice_in(hlo_attribute(of, "custom_call_target"),
+                         "xla.sdy.FuncResultSharding annotate_device_placement LayoutConstraint"));
 }
 
 /* Whether an operator makes something out of nothing, on every device for itself. */
 static bool is_source(const hlo_instruction_t *of)
 {
-    static const char *const sources[] = {"iota",         "rng",
-                                          "partition-id", "replica-id",
-                                          "after-all",    "get-dimension-size",
-                                          "create-token", "rng-get-and-update-state"};
-
-    for (size_t i = 0; i < sizeof(sources) / sizeof(sources[0]); ++i) {
-        if (hlo_slice_is(of->opcode, sources[i])) {
-            return true;
-        }
-    }
-    return false;
+    return hlo_slice_in(of->opcode, "iota rng partition-id replica-id after-all get-dimension-size "
+                                    "create-token rng-get-and-update-state");
 }
 
 /* Opcodes that shape the control flow or the values come first; everything else is an operator with

@@ -63,6 +63,11 @@ bool hlo_slice_is(hlo_slice_t slice, const char *text)
     return slice.length == strlen(text) && memcmp(slice.at, text, slice.length) == 0;
 }
 
+bool hlo_slice_in(hlo_slice_t slice, const char *words)
+{
+    return xm_text_in_words(words, slice.at, slice.length);
+}
+
 bool hlo_slice_equal(hlo_slice_t a, hlo_slice_t b)
 {
     return a.length == b.length && memcmp(a.at, b.at, a.length) == 0;

@@ -42,6 +42,8 @@ xm_status_t hlo_fail(hlo_cursor_t *cursor, size_t at, const char *format, ...) X
 hlo_cursor_t hlo_cursor_of(const hlo_text_t *text, hlo_slice_t slice);
 
 bool hlo_slice_is(hlo_slice_t slice, const char *text);
+/** Whether it is one of the words of a list, which blanks part. */
+bool hlo_slice_in(hlo_slice_t slice, const char *words);
 bool hlo_slice_equal(hlo_slice_t a, hlo_slice_t b);
 
 /** The next character that is neither blank nor comment, '\0' at the end; not consumed. */

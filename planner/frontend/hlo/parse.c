@@ -343,23 +343,18 @@ static xm_status_t parse_computation(parser_t *p, hlo_computation_t *made)
 /* Skips the tables of stack frames that newer versions of XLA print: up to an empty line. */
 static bool skip_table(hlo_cursor_t *cursor)
 {
-    static const char *const tables[] = {"FileNames", "FunctionNames", "FileLocations",
-                                         "StackFrames"};
     hlo_cursor_t ahead = *cursor;
-    hlo_slice_t word = hlo_word(&ahead);
 
-    for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); ++i) {
-        if (hlo_slice_is(word, tables[i])) {
-            while (ahead.at < ahead.end &&
-                   !(ahead.text->bytes[ahead.at] == '\n' && ahead.at + 1 < ahead.end &&
-                     ahead.text->bytes[ahead.at + 1] == '\n')) {
-                ++ahead.at;
-            }
-            *cursor = ahead;
-            return true;
-        }
+    if (!hlo_slice_in(hlo_word(&ahead), "FileNames FunctionNames FileLocations StackFrames")) {
+        return false;
     }
-    return false;
+    while (ahead.at < ahead.end &&
+           !(ahead.text->bytes[ahead.at] == '\n' && ahead.at + 1 < ahead.end &&
+             ahead.text->bytes[ahead.at + 1] == '\n')) {
+        ++ahead.at;
+    }
+    *cursor = ahead;
+    return true;
 }
 
 static xm_status_t parse_module(parser_t *p)

@@ -76,16 +76,6 @@ static int64_t extent_of(const operator_rule_t *rule, int term, int dim)
     return rule->type[term]->shape.dims[dim];
 }
 
-static bool is_one_of(hlo_slice_t word, const char *const *names, size_t count)
-{
-    for (size_t i = 0; i < count; ++i) {
-        if (hlo_slice_is(word, names[i])) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* Bits as numbers of another width: one dimension more or less at the end, or all the same. The
  * extra dimension stays whole. */
 static void bitcast_convert(operator_rule_t *rule)
@@ -102,11 +92,9 @@ static void bitcast_convert(operator_rule_t *rule)
  * predicate of a select does. */
 static void elementwise(operator_rule_t *rule)
 {
-    static const char *const linear[] = {"add", "subtract", "copy", "convert", "negate"};
     int out = rule->operands;
 
-    rule->linear =
-        is_one_of(hlo_operator(rule)->of->opcode, linear, sizeof(linear) / sizeof(linear[0]));
+    rule->linear = hlo_slice_in(hlo_operator(rule)->of->opcode, "add subtract copy convert negate");
     rule->flops = operand_type_elements(rule->type[out]);
     for (int d = 0; d < rank_of(rule, out); ++d) {
         int factor = operator_rule_open(rule, out, d);
@@ -162,11 +150,10 @@ static void transpose(operator_rule_t *rule)
  * values are scalars beside the point. */
 static void reduce(operator_rule_t *rule)
 {
-    static const char *const plain[] = {"add", "multiply", "maximum", "minimum", "and", "or"};
     hlo_slice_t combiner = hlo_rules_combiner(rule);
     int inputs = rule->operands / 2, out = rule->operands, kept = 0;
     hlo_list_t dims = hlo_rules_dims(rule, "dimensions", inputs > 0 ? rank_of(rule, 0) : 0);
-    bool parts = is_one_of(combiner, plain, sizeof(plain) / sizeof(plain[0]));
+    bool parts = hlo_slice_in(combiner, "add multiply maximum minimum and or");
 
     if (rule->status == XM_OK && (rule->operands % 2 != 0 || inputs != rule->results)) {
         operator_rule_fail(rule, "%d operands do not reduce to %d results", rule->operands,
@@ -443,56 +430,13 @@ static const hlo_op_rule_t operators[] = {{"broadcast", broadcast, 1},
                                           {"triangular-solve", whole_last, 2},
                                           {"fft", fft, 1}};
 
-static const char *const elementwise_opcodes[] = {"abs",
-                                                  "add",
-                                                  "and",
-                                                  "atan2",
-                                                  "cbrt",
-                                                  "ceil",
-                                                  "clamp",
-                                                  "compare",
-                                                  "complex",
-                                                  "convert",
-                                                  "copy",
-                                                  "cosine",
-                                                  "count-leading-zeros",
-                                                  "divide",
-                                                  "erf",
-                                                  "exponential",
-                                                  "exponential-minus-one",
-                                                  "floor",
-                                                  "imag",
-                                                  "is-finite",
-                                                  "log",
-                                                  "log-plus-one",
-                                                  "logistic",
-                                                  "map",
-                                                  "maximum",
-                                                  "minimum",
-                                                  "multiply",
-                                                  "negate",
-                                                  "not",
-                                                  "or",
-                                                  "popcnt",
-                                                  "power",
-                                                  "real",
-                                                  "reduce-precision",
-                                                  "remainder",
-                                                  "round-nearest-afz",
-                                                  "round-nearest-even",
-                                                  "rsqrt",
-                                                  "select",
-                                                  "shift-left",
-                                                  "shift-right-arithmetic",
-                                                  "shift-right-logical",
-                                                  "sign",
-                                                  "sine",
-                                                  "sqrt",
-                                                  "stochastic-convert",
-                                                  "subtract",
-                                                  "tan",
-                                                  "tanh",
-                                                  "xor"};
+static const char elementwise_opcodes[] =
+    "abs add and atan2 cbrt ceil clamp compare complex convert copy cosine "
+    "count-leading-zeros divide erf exponential exponential-minus-one floor imag "
+    "is-finite log log-plus-one logistic map maximum minimum multiply negate not or "
+    "popcnt power real reduce-precision remainder round-nearest-afz round-nearest-even "
+    "rsqrt select shift-left shift-right-arithmetic shift-right-logical sign sine sqrt "
+    "stochastic-convert subtract tan tanh xor";
 
 /* Custom calls are known by their target. Everything else is looked up in the tables; a linear
  * search is cheap beside writing the rule. */
@@ -525,8 +469,7 @@ static bool fill(operator_rule_t *rule)
         }
         return true;
     }
-    if (is_one_of(opcode, elementwise_opcodes,
-                  sizeof(elementwise_opcodes) / sizeof(elementwise_opcodes[0]))) {
+    if (hlo_slice_in(opcode, elementwise_opcodes)) {
         if (rule->operands < 1) {
             operator_rule_fail(rule, "an operand is needed");
         } else {

@@ -49,7 +49,6 @@ static int look_up(const json_t *names, const char *name)
 
 static void read_tensor(json_reader_t *r, const json_t *list, size_t position)
 {
-    static const char *const keys[] = {"name", "kind", "shape", "dtype"};
     static const char *const kinds[] = {"input", "parameter"};
     static const ap_tensor_kind_t made[] = {AP_TENSOR_INPUT, AP_TENSOR_PARAMETER};
     const json_t *object = json_array_get(list, position);
@@ -61,7 +60,7 @@ static void read_tensor(json_reader_t *r, const json_t *list, size_t position)
     if (!json_is_object(object)) {
         json_refuse(r, NULL, "a tensor must be an object");
     }
-    json_check_keys(r, object, keys, sizeof(keys) / sizeof(keys[0]));
+    json_check_keys(r, object, "name kind shape dtype");
     name = json_get_string(r, object, "name");
     kind = json_get_choice(r, object, "kind", "kind", kinds, 2);
     shape = json_get_shape(r, object, "shape");
@@ -239,37 +238,6 @@ static int add_by_rule(json_reader_t *r, const json_t *object, const json_op_t *
 /* Keys of all kinds are accepted for each; what matters is that unknown ones are not. */
 static void read_op(json_reader_t *r, const json_t *ops, size_t position)
 {
-    static const char *const keys[] = {"name",
-                                       "kind",
-                                       "operands",
-                                       "phase",
-                                       "layer",
-                                       "label",
-                                       "repeat",
-                                       "flops",
-                                       "dtype",
-                                       "rule",
-                                       "whole",
-                                       "permuted",
-                                       "sizes",
-                                       "linear",
-                                       "touched",
-                                       "forward",
-                                       "equation",
-                                       "dim",
-                                       "dims",
-                                       "keep",
-                                       "groups",
-                                       "differentiates",
-                                       "parts",
-                                       "shape",
-                                       "order",
-                                       "window",
-                                       "stride",
-                                       "padding",
-                                       "dilation",
-                                       "results",
-                                       "flops_per_element"};
     static const char *const phases[] = {"forward", "backward", "update"};
     const json_t *object = json_array_get(ops, position);
     json_op_t op = {.count = 0};
@@ -279,7 +247,11 @@ static void read_op(json_reader_t *r, const json_t *ops, size_t position)
     if (!json_is_object(object)) {
         json_refuse(r, NULL, "an operator must be an object");
     }
-    json_check_keys(r, object, keys, sizeof(keys) / sizeof(keys[0]));
+    json_check_keys(r, object,
+                    "name kind operands phase layer label repeat flops dtype rule whole "
+                    "permuted sizes linear touched forward equation dim dims keep groups "
+                    "differentiates parts shape order window stride padding dilation "
+                    "results flops_per_element");
     op.name = json_get_string(r, object, "name");
     op.kind = json_get_string(r, object, "kind");
     op.label = json_get_optional_string(r, object, "label");
@@ -361,7 +333,6 @@ static void read_pairs(json_reader_t *r, const json_t *document, const char *key
 
 static void read_loss(json_reader_t *r, const json_t *document)
 {
-    static const char *const keys[] = {"tensor", "is_gradient"};
     const json_t *loss = json_object_get(document, "loss");
     bool is_gradient;
     const char *name;
@@ -373,7 +344,7 @@ static void read_loss(json_reader_t *r, const json_t *document)
     if (!json_is_object(loss)) {
         json_refuse(r, NULL, "'loss' must be an object with a tensor");
     }
-    json_check_keys(r, loss, keys, sizeof(keys) / sizeof(keys[0]));
+    json_check_keys(r, loss, "tensor is_gradient");
     name = json_get_string(r, loss, "tensor");
     is_gradient = json_get_bool(r, loss, "is_gradient");
     if (look_up(r->tensors, name) < 0) {
@@ -388,8 +359,6 @@ static void read_loss(json_reader_t *r, const json_t *document)
 
 static void check_header(json_reader_t *r, const json_t *document)
 {
-    static const char *const keys[] = {"format", "version", "name",    "tensors",
-                                       "ops",    "loss",    "aliases", "gradients"};
     const char *format;
     int64_t version;
 
@@ -405,7 +374,7 @@ static void check_header(json_reader_t *r, const json_t *document)
         json_refuse(r, version >= 0 ? "version" : NULL,
                     "version %" PRId64 " is not known, only %d is", version, AP_GRAPH_JSON_VERSION);
     }
-    json_check_keys(r, document, keys, sizeof(keys) / sizeof(keys[0]));
+    json_check_keys(r, document, "format version name tensors ops loss aliases gradients");
 }
 
 static xm_status_t build(json_reader_t *r, const json_t *document)

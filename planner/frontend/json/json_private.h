@@ -36,8 +36,8 @@ int json_get_ints(json_reader_t *r, const json_t *object, const char *key, int64
 ap_shape_t json_get_shape(json_reader_t *r, const json_t *object, const char *key);
 ap_dtype_t json_get_dtype(json_reader_t *r, const json_t *object, const char *key,
                           ap_dtype_t otherwise);
-/* Refuses other keys than these, with the nearest. */
-void json_check_keys(json_reader_t *r, const json_t *object, const char *const *keys, size_t count);
+/* Refuses keys that are not among these words, with the nearest. */
+void json_check_keys(json_reader_t *r, const json_t *object, const char *keys);
 /* A failure at member `key` (or at the object itself when NULL). */
 void json_refuse(json_reader_t *r, const char *key, const char *format, ...) XM_PRINTF(3, 4);
 /* Notes what another room made of member `key`; its sentence is set when it failed. False: it

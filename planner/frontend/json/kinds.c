@@ -198,7 +198,6 @@ static void read_pool(kind_reader_t *k)
 /* Everything whole; "results" gives shapes and element types, for nothing else tells them. */
 static void read_custom(kind_reader_t *k)
 {
-    static const char *const keys[] = {"shape", "dtype"};
     const json_t *results = json_object_get(k->object, "results");
     size_t count = json_array_size(results);
 
@@ -219,7 +218,7 @@ static void read_custom(kind_reader_t *k)
         if (!json_is_object(result)) {
             json_refuse(k->r, NULL, "a result must be an object with a shape");
         }
-        json_check_keys(k->r, result, keys, sizeof(keys) / sizeof(keys[0]));
+        json_check_keys(k->r, result, "shape dtype");
         shape = json_get_shape(k->r, result, "shape");
         dtype =
             json_get_dtype(k->r, result, "dtype", k->count > 0 ? k->types[0].dtype : AP_DTYPE_F32);

@@ -18,6 +18,8 @@
 #include "comm/base.h"
 #include "planner/frontend/json/json_private.h"
 
+enum { KEYS_TEXT = 512, MOST_KEYS = 64 };
+
 void json_refuse(json_reader_t *r, const char *key, const char *format, ...)
 {
     char sentence[400];
@@ -195,26 +197,33 @@ ap_dtype_t json_get_dtype(json_reader_t *r, const json_t *object, const char *ke
 }
 
 /* The nearest known key is told, for most unknown ones are misspelt. */
-void json_check_keys(json_reader_t *r, const json_t *object, const char *const *keys, size_t count)
+static void refuse_key(json_reader_t *r, const char *key, const char *keys)
+{
+    char words[KEYS_TEXT], *rest = NULL;
+    const char *names[MOST_KEYS], *nearest;
+    size_t count = 0;
+
+    (void)snprintf(words, sizeof(words), "%s", keys);
+    for (char *word = strtok_r(words, " ", &rest); word != NULL && count < MOST_KEYS;
+         word = strtok_r(NULL, " ", &rest)) {
+        names[count++] = word;
+    }
+    nearest = xm_text_nearest(key, names, count);
+    if (nearest != NULL) {
+        json_refuse(r, key, "unknown key '%s'; did you mean '%s'?", key, nearest);
+    }
+    json_refuse(r, key, "unknown key '%s'", key);
+}
+
+void json_check_keys(json_reader_t *r, const json_t *object, const char *keys)
 {
     const char *key;
     json_t *value;
 
     json_object_foreach((json_t *)object, key, value)
     {
-        const char *nearest;
-        bool known = false;
-
-        for (size_t i = 0; i < count; ++i) {
-            known = known || strcmp(key, keys[i]) == 0;
+        if (!xm_text_in_words(keys, key, strlen(key))) {
+            refuse_key(r, key, keys);
         }
-        if (known) {
-            continue;
-        }
-        nearest = xm_text_nearest(key, keys, count);
-        if (nearest != NULL) {
-            json_refuse(r, key, "unknown key '%s'; did you mean '%s'?", key, nearest);
-        }
-        json_refuse(r, key, "unknown key '%s'", key);
     }
 }

@@ -47,6 +47,11 @@ static const Onnx__AttributeProto *of_caller(const onnx_node_t *n, const char *n
 }
 
 /* NOLINTNEXTLINE(misc-no-recursion) */
+bool onnx_is(const onnx_node_t *n, const char *operators)
+{
+    return xm_text_in_words(operators, n->proto->op_type, strlen(n->proto->op_type));
+}
+
 const Onnx__AttributeProto *onnx_attribute(const onnx_node_t *n, const char *name)
 {
     for (size_t i = 0; i < n->proto->n_attribute; ++i) {

@@ -316,16 +316,13 @@ static void unknown(onnx_node_t *n)
 
 static xm_status_t note_unknown(onnx_node_t *n)
 {
-    static const char *const bodies[] = {"If", "Loop", "Scan"};
     char text[80];
 
-    for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); ++i) {
-        if (strcmp(n->proto->op_type, bodies[i]) == 0) {
-            (void)snprintf(text, sizeof(text), "%s (its body is not looked into)", bodies[i]);
-            return ap_frontend_notes_add(n->b->notes, text);
-        }
+    if (!onnx_is(n, "If Loop Scan")) {
+        return ap_frontend_notes_add(n->b->notes, n->proto->op_type);
     }
-    return ap_frontend_notes_add(n->b->notes, n->proto->op_type);
+    (void)snprintf(text, sizeof(text), "%s (its body is not looked into)", n->proto->op_type);
+    return ap_frontend_notes_add(n->b->notes, text);
 }
 
 /* Keeps what a result is, where it follows from shapes and constants. */
@@ -342,14 +339,7 @@ static void keep_numbers(onnx_node_t *n, onnx_value_t *made)
  * (the mean is, for costs). */
 static bool is_chain(const onnx_node_t *n)
 {
-    static const char *const kinds[] = {"Concat", "Sum", "Max", "Min", "Mean"};
-
-    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); ++i) {
-        if (strcmp(n->proto->op_type, kinds[i]) == 0) {
-            return n->inputs > PIECE;
-        }
-    }
-    return false;
+    return n->inputs > PIECE && onnx_is(n, "Concat Sum Max Min Mean");
 }
 
 /* Each piece takes the result of the one before as its first input. The node's inputs are exchanged

@@ -71,6 +71,9 @@ typedef struct onnx_node {
 /* Notes a failure with the node's place. */
 void onnx_fail(onnx_node_t *n, const char *format, ...) XM_PRINTF(2, 3);
 
+/* Whether the node's operator is one of these, which blanks part. */
+bool onnx_is(const onnx_node_t *n, const char *operators);
+
 /* Attributes; the value given is for those that are not there. */
 const Onnx__AttributeProto *onnx_attribute(const onnx_node_t *n, const char *name);
 int64_t onnx_int(const onnx_node_t *n, const char *name, int64_t otherwise);

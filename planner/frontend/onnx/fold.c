@@ -93,11 +93,6 @@ double *onnx_tensor_numbers(onnx_build_t *b, const Onnx__TensorProto *tensor,
     return numbers;
 }
 
-static bool is_op(const onnx_node_t *n, const char *name)
-{
-    return strcmp(n->proto->op_type, name) == 0;
-}
-
 static bool is_integer(ap_dtype_t dtype)
 {
     return dtype == AP_DTYPE_I8 || dtype == AP_DTYPE_I16 || dtype == AP_DTYPE_I32 ||
@@ -124,73 +119,73 @@ static double compute(const onnx_node_t *n, const double *x, int count)
 {
     double y = count > 1 ? x[1] : 0;
 
-    if (is_op(n, "Where")) {
+    if (onnx_is(n, "Where")) {
         return x[0] != 0 ? x[1] : x[2];
     }
-    if (is_op(n, "Add") || is_op(n, "Sum")) {
+    if (onnx_is(n, "Add Sum")) {
         return count > 1 ? x[0] + y : x[0];
     }
-    if (is_op(n, "Sub")) {
+    if (onnx_is(n, "Sub")) {
         return x[0] - y;
     }
-    if (is_op(n, "Mul")) {
+    if (onnx_is(n, "Mul")) {
         return x[0] * y;
     }
-    if (is_op(n, "Div")) {
+    if (onnx_is(n, "Div")) {
         return y == 0 ? NAN : (is_integer(n->op.made[0].dtype) ? trunc(x[0] / y) : x[0] / y);
     }
-    if (is_op(n, "Mod")) {
+    if (onnx_is(n, "Mod")) {
         return y == 0 ? NAN : x[0] - y * floor(x[0] / y);
     }
-    if (is_op(n, "Pow")) {
+    if (onnx_is(n, "Pow")) {
         return pow(x[0], y);
     }
-    if (is_op(n, "Min")) {
+    if (onnx_is(n, "Min")) {
         return count > 1 && y < x[0] ? y : x[0];
     }
-    if (is_op(n, "Max")) {
+    if (onnx_is(n, "Max")) {
         return count > 1 && y > x[0] ? y : x[0];
     }
-    if (is_op(n, "Equal")) {
+    if (onnx_is(n, "Equal")) {
         return x[0] == y;
     }
-    if (is_op(n, "Greater")) {
+    if (onnx_is(n, "Greater")) {
         return x[0] > y;
     }
-    if (is_op(n, "GreaterOrEqual")) {
+    if (onnx_is(n, "GreaterOrEqual")) {
         return x[0] >= y;
     }
-    if (is_op(n, "Less")) {
+    if (onnx_is(n, "Less")) {
         return x[0] < y;
     }
-    if (is_op(n, "LessOrEqual")) {
+    if (onnx_is(n, "LessOrEqual")) {
         return x[0] <= y;
     }
-    if (is_op(n, "And")) {
+    if (onnx_is(n, "And")) {
         return x[0] != 0 && y != 0;
     }
-    if (is_op(n, "Or")) {
+    if (onnx_is(n, "Or")) {
         return x[0] != 0 || y != 0;
     }
-    if (is_op(n, "Not")) {
+    if (onnx_is(n, "Not")) {
         return x[0] == 0;
     }
-    if (is_op(n, "Neg")) {
+    if (onnx_is(n, "Neg")) {
         return -x[0];
     }
-    if (is_op(n, "Abs")) {
+    if (onnx_is(n, "Abs")) {
         return fabs(x[0]);
     }
-    if (is_op(n, "Floor")) {
+    if (onnx_is(n, "Floor")) {
         return floor(x[0]);
     }
-    if (is_op(n, "Ceil")) {
+    if (onnx_is(n, "Ceil")) {
         return ceil(x[0]);
     }
-    if (is_op(n, "Sqrt")) {
+    if (onnx_is(n, "Sqrt")) {
         return sqrt(x[0]);
     }
-    if (is_op(n, "Cast") || is_op(n, "CastLike")) {
+    if (onnx_is(n, "Cast CastLike")) {
         return is_integer(n->op.made[0].dtype) ? trunc(x[0]) : x[0];
     }
     return NAN; /* not known */
@@ -207,7 +202,7 @@ static bool fold_elementwise(onnx_node_t *n, int64_t elements)
             x[k] = n->read[k]->numbers[broadcast_at(&n->read[k]->type.shape, to, i)];
         }
         n->numbers[i] =
-            n->reads > 3 || (n->reads > 2 && !is_op(n, "Where")) ? NAN : compute(n, x, n->reads);
+            n->reads > 3 || (n->reads > 2 && !onnx_is(n, "Where")) ? NAN : compute(n, x, n->reads);
         if (isnan(n->numbers[i])) {
             return false;
         }
@@ -304,22 +299,22 @@ static bool fold_reduce(onnx_node_t *n, int64_t elements)
 {
     int64_t count = onnx_elements(&n->read[0]->type);
     const double *x = n->read[0]->numbers;
-    double made = is_op(n, "ReduceProd") ? 1 : (count > 0 ? x[0] : 0);
+    double made = onnx_is(n, "ReduceProd") ? 1 : (count > 0 ? x[0] : 0);
 
     if (elements != 1) {
         return false;
     }
-    if (is_op(n, "ReduceSum")) {
+    if (onnx_is(n, "ReduceSum")) {
         made = 0;
     }
     for (int64_t i = 0; i < count; ++i) {
-        if (is_op(n, "ReduceProd")) {
+        if (onnx_is(n, "ReduceProd")) {
             made *= x[i];
-        } else if (is_op(n, "ReduceSum")) {
+        } else if (onnx_is(n, "ReduceSum")) {
             made += x[i];
-        } else if (is_op(n, "ReduceMax")) {
+        } else if (onnx_is(n, "ReduceMax")) {
             made = fmax(made, x[i]);
-        } else if (is_op(n, "ReduceMin")) {
+        } else if (onnx_is(n, "ReduceMin")) {
             made = fmin(made, x[i]);
         } else {
             return false;
@@ -331,20 +326,19 @@ static bool fold_reduce(onnx_node_t *n, int64_t elements)
 
 static bool fold(onnx_node_t *n, int64_t elements)
 {
-    if (is_op(n, "Reshape") || is_op(n, "Squeeze") || is_op(n, "Unsqueeze") ||
-        is_op(n, "Flatten")) {
+    if (onnx_is(n, "Reshape Squeeze Unsqueeze Flatten")) {
         return fold_same(n, elements);
     }
-    if (is_op(n, "Expand")) {
+    if (onnx_is(n, "Expand")) {
         return fold_expand(n, elements);
     }
-    if (is_op(n, "Concat")) {
+    if (onnx_is(n, "Concat")) {
         return fold_concat(n);
     }
-    if (is_op(n, "Gather")) {
+    if (onnx_is(n, "Gather")) {
         return fold_gather(n, elements);
     }
-    if (is_op(n, "Slice")) {
+    if (onnx_is(n, "Slice")) {
         return fold_slice(n, elements);
     }
     if (strncmp(n->proto->op_type, "Reduce", 6) == 0) {

@@ -92,7 +92,7 @@ static void rule_cast(onnx_node_t *n)
     ap_dtype_t dtype;
     int64_t to = onnx_int(n, "to", 0);
 
-    if (strcmp(n->proto->op_type, "CastLike") == 0 && onnx_need(n, 1) != NULL) {
+    if (onnx_is(n, "CastLike") && onnx_need(n, 1) != NULL) {
         dtype = n->in[1]->type.dtype;
     } else if (to < 0 || to > INT32_MAX || !onnx_dtype((int32_t)to, &dtype)) {
         onnx_fail(n, "there is no element type %" PRId64, to);
@@ -110,8 +110,8 @@ static void rule_pass(onnx_node_t *n)
 {
     onnx_value_t *training = onnx_input(n, 2);
 
-    if (strcmp(n->proto->op_type, "Dropout") == 0 && training != NULL &&
-        training->numbers != NULL && training->numbers[0] != 0) {
+    if (onnx_is(n, "Dropout") && training != NULL && training->numbers != NULL &&
+        training->numbers[0] != 0) {
         if (onnx_begin1(n, 0)) {
             shape_rule_elementwise(&n->op, 2, false);
         }
@@ -176,18 +176,11 @@ static bool reduced_dims(onnx_node_t *n, bool *reduced)
  * not: a part's logarithm is of no use to the others. */
 static bool rule_reduce(onnx_node_t *n)
 {
-    static const char *const parts[] = {"ReduceSum",  "ReduceMean", "ReduceMax",      "ReduceMin",
-                                        "ReduceProd", "ReduceL1",   "ReduceSumSquare"};
-    static const char *const whole[] = {"ReduceL2", "ReduceLogSum", "ReduceLogSumExp"};
-    bool reduced[AP_MAX_RANK] = {false}, adds = false, known = false;
+    bool reduced[AP_MAX_RANK] = {false};
+    bool adds = onnx_is(n, "ReduceSum ReduceMean ReduceMax ReduceMin ReduceProd ReduceL1 "
+                           "ReduceSumSquare");
 
-    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); ++i) {
-        adds = adds || strcmp(n->proto->op_type, parts[i]) == 0;
-    }
-    for (size_t i = 0; i < sizeof(whole) / sizeof(whole[0]); ++i) {
-        known = known || strcmp(n->proto->op_type, whole[i]) == 0;
-    }
-    if (!adds && !known) {
+    if (!adds && !onnx_is(n, "ReduceL2 ReduceLogSum ReduceLogSumExp")) {
         return false;
     }
     if (reduced_dims(n, reduced) && onnx_begin1(n, 0)) {
@@ -240,7 +233,7 @@ static void rule_along(onnx_node_t *n)
         return;
     }
     rank = n->in[0]->type.shape.rank;
-    if (strcmp(n->proto->op_type, "Trilu") == 0) {
+    if (onnx_is(n, "Trilu")) {
         for (int d = rank - 2; d >= 0 && d < rank; ++d) {
             whole[d] = true;
         }
@@ -318,7 +311,7 @@ static void rule_shape(onnx_node_t *n)
     start = start < 0 ? 0 : (start > rank ? rank : start);
     end = end < start ? start : (end > rank ? rank : end);
     shape.dims[0] = end - start;
-    if (strcmp(n->proto->op_type, "Size") == 0) {
+    if (onnx_is(n, "Size")) {
         shape.rank = 0;
         constant(n, AP_DTYPE_I64, &shape, (double)onnx_elements(&of->type));
         return;

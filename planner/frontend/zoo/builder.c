@@ -195,6 +195,11 @@ int zoo_bias(zoo_builder_t *b, const char *name, const char *rule, int rank, con
     return zoo_op2(b, AP_OP_ELEMENTWISE, sum, rule, 1, x, zoo_parameter(b, part, rank, dims));
 }
 
+int zoo_residual(zoo_builder_t *b, const char *name, int x, int y)
+{
+    return zoo_op2(b, AP_OP_ELEMENTWISE, name, "bsh,bsh->bsh", 1, x, y);
+}
+
 void zoo_layer(zoo_builder_t *b, int layer)
 {
     if (b->status == XM_OK) {

@@ -48,6 +48,9 @@ int zoo_linear(zoo_builder_t *b, const char *name, const char *rule, int rank, c
 int zoo_bias(zoo_builder_t *b, const char *name, const char *rule, int rank, const int64_t *dims,
              int x);
 
+/* The sum of two sequences. */
+int zoo_residual(zoo_builder_t *b, const char *name, int x, int y);
+
 void zoo_layer(zoo_builder_t *b, int layer);
 void zoo_loss(zoo_builder_t *b, int loss, bool is_gradient);
 

@@ -94,23 +94,27 @@ static int biased_convolution(zoo_builder_t *b, const char *name, int64_t out, i
     return zoo_bias(b, name, "bxyo,o->bxyo", 1, &out, convolution(b, name, out, window, stride, x));
 }
 
-/* Statistics are each device's own, as they are under data parallelism; so samples can be cut. */
-static int batch_norm(zoo_builder_t *b, const char *name, int x)
+/* A norm of images, by a rule that takes scale and shift. */
+static int image_norm(zoo_builder_t *b, const zoo_op_t *how, int x)
 {
     char part[TEXT_TEXT];
     int operands[4] = {x, -1, -1, -1};
-    const zoo_op_t op = {.kind = AP_OP_LAYER_NORM,
-                         .name = name,
-                         .rule = "bxxc,c,c->bxxc",
-                         .whole = "x",
-                         .flops = 8.0 * (double)(extent(b, x, 0) * extent(b, x, 1)) *
-                                  (double)(extent(b, x, 2) * extent(b, x, 3))};
+    zoo_op_t op = *how;
 
-    (void)snprintf(part, sizeof(part), "%s.scale", name);
+    op.kind = AP_OP_LAYER_NORM;
+    op.flops = 8.0 * (double)(extent(b, x, 0) * extent(b, x, 1)) *
+               (double)(extent(b, x, 2) * extent(b, x, 3));
+    (void)snprintf(part, sizeof(part), "%s.scale", op.name);
     operands[1] = zoo_parameter1(b, part, extent(b, x, 3));
-    (void)snprintf(part, sizeof(part), "%s.shift", name);
+    (void)snprintf(part, sizeof(part), "%s.shift", op.name);
     operands[2] = zoo_parameter1(b, part, extent(b, x, 3));
     return zoo_any(b, &op, operands, NULL);
+}
+
+/* Statistics are each device's own, as they are under data parallelism; so samples can be cut. */
+static int batch_norm(zoo_builder_t *b, const char *name, int x)
+{
+    return image_norm(b, &(zoo_op_t){.name = name, .rule = "bxxc,c,c->bxxc", .whole = "x"}, x);
 }
 
 /* A bottleneck: 1x1, then 3x3 with `width` times the channels, then 1x1 to four times the channels.
@@ -172,22 +176,12 @@ static void build_wresnet(zoo_builder_t *b, const zoo_model_t *model, const ap_z
  * one cannot. */
 static int group_norm(zoo_builder_t *b, const char *name, int groups, int x)
 {
-    char sizes[TEXT_TEXT], part[TEXT_TEXT];
-    int operands[4] = {x, -1, -1, -1};
-    const zoo_op_t op = {.kind = AP_OP_LAYER_NORM,
-                         .name = name,
-                         .rule = "bxx(gc),(gc),(gc)->bxx(gc)",
-                         .whole = "xc",
-                         .sizes = sizes,
-                         .flops = 8.0 * (double)(extent(b, x, 0) * extent(b, x, 1)) *
-                                  (double)(extent(b, x, 2) * extent(b, x, 3))};
+    char sizes[TEXT_TEXT];
+    const zoo_op_t op = {
+        .name = name, .rule = "bxx(gc),(gc),(gc)->bxx(gc)", .whole = "xc", .sizes = sizes};
 
     (void)snprintf(sizes, sizeof(sizes), "g=%d", groups);
-    (void)snprintf(part, sizeof(part), "%s.scale", name);
-    operands[1] = zoo_parameter1(b, part, extent(b, x, 3));
-    (void)snprintf(part, sizeof(part), "%s.shift", name);
-    operands[2] = zoo_parameter1(b, part, extent(b, x, 3));
-    return zoo_any(b, &op, operands, NULL);
+    return image_norm(b, &op, x);
 }
 
 static int dense(zoo_builder_t *b, const char *name, int64_t out, int x)

@@ -149,11 +149,6 @@ static int experts(zoo_builder_t *b, const zoo_model_t *model, int x)
     return zoo_any(b, &combine, operands, NULL);
 }
 
-static int residual(zoo_builder_t *b, const char *name, int x, int y)
-{
-    return zoo_op2(b, AP_OP_ELEMENTWISE, name, "bsh,bsh->bsh", 1, x, y);
-}
-
 /* Layer 0 is the embedding, each block a layer, the last the head. */
 static void build_decoder(zoo_builder_t *b, const zoo_model_t *model, const ap_zoo_params_t *params)
 {
@@ -172,10 +167,10 @@ static void build_decoder(zoo_builder_t *b, const zoo_model_t *model, const ap_z
 
         zoo_layer(b, b->block);
         y = zoo_norm(b, "norm1", "bsh,h->bsh", model->hidden, false, x);
-        x = residual(b, "residual1", x, attention(b, model, y));
+        x = zoo_residual(b, "residual1", x, attention(b, model, y));
         y = zoo_norm(b, "norm2", "bsh,h->bsh", model->hidden, false, x);
-        x = residual(b, "residual2", x,
-                     model->experts > 0 ? experts(b, model, y) : feed_forward(b, model, y));
+        x = zoo_residual(b, "residual2", x,
+                         model->experts > 0 ? experts(b, model, y) : feed_forward(b, model, y));
     }
     b->prefix = NULL;
     zoo_layer(b, layers + 1);

@@ -135,11 +135,6 @@ void zoo_language_head(zoo_builder_t *b, const zoo_model_t *model, const ap_zoo_
     zoo_loss(b, zoo_op1(b, AP_OP_REDUCE, "loss", "bs->", 1, losses), false);
 }
 
-static int residual(zoo_builder_t *b, const char *name, int x, int y)
-{
-    return zoo_op2(b, AP_OP_ELEMENTWISE, name, "bsh,bsh->bsh", 1, x, y);
-}
-
 /* GShard's layer: each group of tokens is sent to the places that its two best experts have for it,
  * by products with 0-1 tensors, as Alpa's model does. The products cost FLOPs that a look-up would
  * not; that is the model's, not ours to improve. */
@@ -209,10 +204,10 @@ static void build_gpt(zoo_builder_t *b, const zoo_model_t *model, const ap_zoo_p
 
         zoo_layer(b, b->block);
         y = zoo_norm(b, "norm1", "bsh,h,h->bsh", model->hidden, true, x);
-        x = residual(b, "residual1", x, attention(b, model, y));
+        x = zoo_residual(b, "residual1", x, attention(b, model, y));
         y = zoo_norm(b, "norm2", "bsh,h,h->bsh", model->hidden, true, x);
         y = mixture && b->block % 2 == 0 ? experts(b, model, batch, y) : feed_forward(b, model, y);
-        x = residual(b, "residual2", x, y);
+        x = zoo_residual(b, "residual2", x, y);
     }
     b->prefix = NULL;
     zoo_layer(b, layers + 1);

@@ -53,7 +53,7 @@ static int attend(zoo_builder_t *b, const zoo_model_t *model, const attention_na
     y = zoo_op1(b, AP_OP_SOFTMAX, names->softmax, "bnst->bnst", 6, y);
     y = zoo_op2(b, AP_OP_EINSUM, names->context, "bnst,btnd->bsnd", 2, y, v);
     y = zoo_linear(b, names->out, "bsnd,ndh->bsh", 3, out, y);
-    return zoo_op2(b, AP_OP_ELEMENTWISE, names->residual, "bsh,bsh->bsh", 1, x, y);
+    return zoo_residual(b, names->residual, x, y);
 }
 
 static int feed_forward(zoo_builder_t *b, const zoo_model_t *model, int x)
@@ -65,7 +65,7 @@ static int feed_forward(zoo_builder_t *b, const zoo_model_t *model, int x)
     y = zoo_linear(b, "up", "bsh,hf->bsf", 2, up, y);
     y = zoo_op1(b, AP_OP_ELEMENTWISE, "relu", "bsf->bsf", 1, y);
     y = zoo_linear(b, "down", "bsf,fh->bsh", 2, down, y);
-    return zoo_op2(b, AP_OP_ELEMENTWISE, "residual2", "bsh,bsh->bsh", 1, x, y);
+    return zoo_residual(b, "residual2", x, y);
 }
 
 /* The first block of the decoder is one layer with its embedding: what precedes it is the encoder's
