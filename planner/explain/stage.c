@@ -247,9 +247,8 @@ static void name_specs(const ap_graph_t *graph, const ap_stage_choice_t *choice,
 
     text[0] = '\0';
     for (int i = 0; i < op->operand_count + op->result_count && length < size; ++i) {
-        bool operand = i < op->operand_count;
         int tensor = ap_op_tensor(op, i);
-        ap_spec_t spec = operand ? choice->operands[i] : choice->results[i - op->operand_count];
+        ap_spec_t spec = choice->specs[i];
         char one[AP_SPEC_TEXT];
 
         length += (size_t)snprintf(

@@ -26,7 +26,7 @@
 /* Sums in another order, and profiles that passed through a text, differ in their last digits. */
 static const double slack = 1e-6;
 
-enum { TERM_LIST = AP_MAX_OPERANDS * (AP_SPEC_TEXT + 1), PLACE = 48 };
+enum { PLACE = 48 };
 
 typedef struct verification {
     const ap_plan_t *plan;
@@ -139,29 +139,31 @@ static xm_status_t check_submesh(const verification_t *v, const ap_plan_stage_t 
     return XM_OK;
 }
 
-/* The specs of the terms first … first + count - 1, as a plan writes them: "S0RR,RS1". */
-static void list_terms(const ap_sharding_rule_t *rule, const ap_strategy_t *strategy, int first,
-                       int count, char *text)
+/* Whether the specs of the terms first … first + count - 1 are what a plan's text says: "S0RR,RS1".
+ */
+static bool terms_are(const ap_sharding_rule_t *rule, const ap_strategy_t *strategy, int first,
+                      int count, const char *text)
 {
-    size_t length = 0;
-
-    text[0] = '\0';
     for (int t = first; t < first + count; ++t) {
         char spec[AP_SPEC_TEXT];
+        size_t length =
+            strlen(ap_spec_format(strategy->spec[t], rule->rank[t], spec, sizeof(spec)));
 
-        (void)ap_spec_format(strategy->spec[t], rule->rank[t], spec, sizeof(spec));
-        length +=
-            (size_t)snprintf(text + length, TERM_LIST - length, "%s%s", t > first ? "," : "", spec);
+        if (strncmp(text, spec, length) != 0) {
+            return false;
+        }
+        text += length;
+        if (t + 1 < first + count && *text++ != ',') {
+            return false;
+        }
     }
+    return *text == '\0';
 }
 
-/* Specs are compared as texts, because that is what the plan has. At least one strategy must fit,
- * or the operator cannot run that way. */
+/* At least one strategy must fit, or the operator cannot run that way. */
 static xm_status_t fit_node(const ap_layer_node_t *node, const ap_op_t *op,
                             const ap_plan_op_t *planned, const char *place, fitting_t *fit)
 {
-    char operands[TERM_LIST], results[TERM_LIST];
-
     if (strcmp(op->rule.text, planned->rule) != 0) {
         return xm_error_set(XM_ERR_MISMATCH, "%s: operator '%s' is '%s' where the model has '%s'",
                             place, planned->name, planned->rule, op->rule.text);
@@ -174,10 +176,9 @@ static xm_status_t fit_node(const ap_layer_node_t *node, const ap_op_t *op,
     for (int s = 0; s < node->strategies.count; ++s) {
         const ap_strategy_t *strategy = &node->strategies.items[s];
 
-        list_terms(&op->rule, strategy, 0, op->operand_count, operands);
-        list_terms(&op->rule, strategy, op->operand_count, op->result_count, results);
         fit->strategy[s] =
-            strcmp(operands, planned->operands) == 0 && strcmp(results, planned->results) == 0;
+            terms_are(&op->rule, strategy, 0, op->operand_count, planned->operands) &&
+            terms_are(&op->rule, strategy, op->operand_count, op->result_count, planned->results);
         fit->count += fit->strategy[s];
     }
     return fit->count > 0

@@ -57,7 +57,7 @@ static xm_status_t extraction_init(extraction_t *x, const ap_graph_t *graph)
         .graph = graph, .ops = ap_graph_ops(graph), .tensors = ap_graph_tensors(graph)};
     ops = (size_t)x->ops + 1;
     /* A walk pushes each operand of each operator at most once. */
-    x->stack = malloc(ops * (AP_MAX_OPERANDS + 1) * sizeof(*x->stack));
+    x->stack = malloc((ops + ap_graph_terms(graph)) * sizeof(*x->stack));
     x->order = malloc(ops * sizeof(*x->order));
     x->taken = calloc(ops, sizeof(*x->taken));
     if (x->stack == NULL || x->order == NULL || x->taken == NULL) {

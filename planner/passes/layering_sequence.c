@@ -60,7 +60,7 @@ static xm_status_t allocate(ap_sequence_t *s)
     s->bytes = malloc(tensors * sizeof(*s->bytes));
     s->maker = malloc(tensors * sizeof(*s->maker));
     s->use_begin = malloc((ops + 1) * sizeof(*s->use_begin));
-    s->use_tensor = malloc(ops * AP_MAX_OPERANDS * sizeof(*s->use_tensor));
+    s->use_tensor = malloc((ap_graph_terms(s->graph) + 1) * sizeof(*s->use_tensor));
     s->kind = calloc(ops, sizeof(*s->kind));
     s->form = malloc(tensors * sizeof(*s->form));
     s->stamp = calloc(ops, sizeof(*s->stamp));

@@ -133,7 +133,7 @@ _Static_assert(sizeof(types) / sizeof(types[0]) == sizeof(rules) / sizeof(rules[
 START_TEST(operators_have_their_rules)
 {
     const size_t n = (size_t)_i;
-    char lines[2048], buffer[AP_MAX_FACTORS + 1];
+    char lines[2048], buffer[64];
     const char *kernel = strstr(rules[n].line, "size=1x1}") ? "f32[1,1,12,20]"
                          : strstr(rules[n].line, "group")   ? "f32[3,3,3,20]"
                                                             : "f32[3,3,12,20]";
