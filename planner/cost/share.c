@@ -5,8 +5,7 @@
 
 #include <math.h>
 
-/* Beyond so many pairs of specs only copies that are one step away are looked at. */
-enum { MOST_PAIRS = 100, SETS = 1 << AP_MAX_MESH_RANK };
+enum { SETS = 1 << AP_MAX_MESH_RANK };
 
 /* Whether spec `b` is `a` after gathering over some axes, or after moving one to another
  * dimension. */
@@ -31,37 +30,31 @@ static int readers_of(const ap_shared_t *s, int spec)
     return readers;
 }
 
-static bool is_pair(const ap_shared_t *s, int made, int copy, bool only_near)
+static bool is_pair(const ap_shared_t *s, int made, int copy)
 {
     return s->made[made] &&
            (made == copy ||
-            (readers_of(s, copy) >= 2 &&
-             (!only_near || is_near(s->spec[made], s->spec[copy], s->rank)) &&
+            (readers_of(s, copy) >= 2 && is_near(s->spec[made], s->spec[copy], s->rank) &&
              ap_reshard_memo_cost(s->memo, s->tensor, s->spec[made], s->spec[copy]) > 0));
 }
 
-static int count_pairs(const ap_shared_t *s)
+/* Whether at least two gradients could be added where the copy is, and it costs something to bring
+ * one from there to the maker. */
+static bool is_worth_a_sum(const ap_shared_t *s, int made, int copy, unsigned partial)
 {
-    int pairs = 0;
-
-    for (int cell = 0; cell < s->specs * s->specs; ++cell) {
-        pairs += is_pair(s, cell / s->specs, cell % s->specs, false);
-    }
-    return pairs;
+    return s->add != NULL && s->wanted[copy * SETS + (int)partial] >= 2 &&
+           ap_reshard_memo_reduce(s->memo, s->tensor, s->spec[copy], partial, s->spec[made]) > 0;
 }
 
-/* Gradients that are whole where the tensor was made need no sum of their own. */
 int ap_shared_values(const ap_shared_t *s, ap_shared_value_t *values)
 {
-    bool only_near = count_pairs(s) > MOST_PAIRS;
     int count = 0;
 
     for (int cell = 0; cell < s->specs * s->specs; ++cell) {
         int made = cell / s->specs, copy = cell % s->specs;
 
-        for (int sum = -1; sum < SETS && is_pair(s, made, copy, only_near); ++sum) {
-            if (sum >= 0 && (s->add == NULL || s->wanted[copy * SETS + sum] < 2 ||
-                             (sum == 0 && made == copy))) {
+        for (int sum = -1; sum < SETS && is_pair(s, made, copy); ++sum) {
+            if (sum >= 0 && !is_worth_a_sum(s, made, copy, (unsigned)sum)) {
                 continue;
             }
             if (values != NULL) {
@@ -75,7 +68,9 @@ int ap_shared_values(const ap_shared_t *s, ap_shared_value_t *values)
 
 static double move(const ap_shared_t *s, ap_spec_t from, ap_spec_t to)
 {
-    return s->runs * ap_reshard_memo_cost(s->memo, s->tensor, from, to);
+    double cost = ap_reshard_memo_cost(s->memo, s->tensor, from, to);
+
+    return cost < AP_COST_INFINITE ? s->runs * cost : cost;
 }
 
 double ap_shared_make(const ap_shared_t *s, const ap_shared_value_t *value, ap_spec_t made)

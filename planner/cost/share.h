@@ -31,7 +31,7 @@ typedef struct ap_shared {
 } ap_shared_t;
 
 /* Lists what may serve; NULL: only counts. A copy that costs nothing or that fewer than two readers
- * want is none; where there are many, only those are looked at that are one step away. */
+ * want is none, and only those are looked at that are one step away. */
 int ap_shared_values(const ap_shared_t *shared, ap_shared_value_t *values);
 
 /* What the copy costs, and bringing the tensor where the value has it from where it is made. */

@@ -344,7 +344,7 @@ xm_status_t ap_export_jax(const ap_shard_solution_t *solution, const ap_frontend
         status = put_loops(&e, NULL, 4);
     }
     (void)fputs(")\n\n_tables = Shardings(MESH, PARAMETERS, RESULTS, OPERATORS, LOOPS)\n"
-                "make_mesh, lower = _tables.make_mesh, _tables.lower\n",
+                "make_mesh = _tables.make_mesh\nlower = _tables.lower\n",
                 stream);
     return status;
 }

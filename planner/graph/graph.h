@@ -88,6 +88,17 @@ xm_status_t ap_graph_add_op_by_rule(ap_graph_t *graph, const ap_op_params_t *par
 /** Operands and results of all operators together. */
 size_t ap_graph_terms(const ap_graph_t *graph);
 
+/* The term of an operator that makes a tensor; -1: none does. */
+static inline int ap_op_result_term(const ap_op_t *op, int tensor)
+{
+    for (int r = 0; r < op->result_count; ++r) {
+        if (op->results[r] == tensor) {
+            return op->operand_count + r;
+        }
+    }
+    return -1;
+}
+
 /** Whether an operator touches nothing: it gives another name to what is there. */
 bool ap_op_passes_on(const ap_op_t *op);
 /** Bytes of a whole tensor. */

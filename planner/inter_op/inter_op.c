@@ -494,8 +494,7 @@ xm_status_t ap_inter_op_solve(const ap_inter_op_problem_t *problem, ap_inter_op_
  * the threshold. before + stage + after bounds the sum of every plan through the stage, and
  * the longest station is at least the stage itself and the smallest bottleneck. */
 static void mark_place(const ap_inter_op_space_t *space, int submesh, int devices, double threshold,
-                       double least_max, const double *before, const double *after,
-                       double *longest)
+                       double least_max, const double *before, const double *after, double *longest)
 {
     double rounds = (double)(space->problem->micro_batches - 1);
     int layers = space->layers;

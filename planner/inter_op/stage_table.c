@@ -20,12 +20,15 @@
 static void list_variants(ap_stage_table_t *table, int submesh)
 {
     int devices = table->submeshes[submesh].hosts * table->submeshes[submesh].devices;
-    bool one_axis = table->params.space != NULL && table->params.space->one_axis;
+    const ap_space_t *space = table->params.space;
+    bool one_axis = space != NULL && space->one_axis;
+    /* Of a mesh that is given; 0: of any. */
+    int rows = space == NULL ? 0 : space->stage_shape[1] == 1 ? 1 : space->stage_shape[0];
     int count = 0;
 
     /* n x 1 is left out, because it is 1 x n with its axis renamed. */
     for (int d0 = 1; (d0 < devices && !one_axis) || d0 == 1; ++d0) {
-        if (devices % d0 == 0 && count < AP_TABLE_VARIANTS) {
+        if (devices % d0 == 0 && count < AP_TABLE_VARIANTS && (rows == 0 || d0 == rows)) {
             table->variants[submesh][count++] = (ap_stage_variant_t){.shape = {d0, devices / d0}};
         }
     }
@@ -36,9 +39,12 @@ static void list_variants(ap_stage_table_t *table, int submesh)
 /* Whether the part of the space that is searched has stages on so many devices. */
 static bool in_space(const ap_stage_table_t *table, const ap_submesh_t *submesh)
 {
-    int most = table->params.space != NULL ? table->params.space->stage_devices : 0;
+    const ap_space_t *space = table->params.space;
+    int devices = submesh->hosts * submesh->devices;
 
-    return most == 0 || submesh->hosts * submesh->devices <= most;
+    return space == NULL || ((space->stage_devices == 0 || devices <= space->stage_devices) &&
+                             (space->stage_shape[0] == 0 ||
+                              devices == space->stage_shape[0] * space->stage_shape[1]));
 }
 
 /* Two ranges are the same problem if their layers are the same, one by one, and both or neither
@@ -81,7 +87,7 @@ static xm_status_t find_equal_ranges(ap_stage_table_t *table)
     for (int range = 0; range < layers * layers; ++range) {
         int first = range / layers, last = range % layers;
 
-        if (first <= last) {
+        if (first <= last && ap_stage_table_may_have(table, first, last, -1, NULL)) {
             table->row[range] =
                 table->same_as[range] == range ? table->rows++ : table->row[table->same_as[range]];
         }
@@ -180,6 +186,7 @@ static xm_status_t make_rows(ap_stage_table_t *table)
     size_t ranges = (size_t)table->layers * (size_t)table->layers, cells, bounds;
     xm_status_t status;
 
+    table->rows = table->params.pins != NULL; /* that of ranges which no stage can have */
     table->same_as = malloc(ranges * sizeof(int));
     table->row = calloc(ranges, sizeof(int));
     if (table->same_as == NULL || table->row == NULL) {
@@ -316,6 +323,35 @@ bool ap_stage_table_has_room(const ap_device_classes_t *classes, int devices_per
     return found <= AP_TABLE_SUBMESHES && count <= AP_TABLE_SUBMESHES;
 }
 
+/* Pinned stages must be among those that there can be. */
+static xm_status_t check_pins(const ap_stage_table_t *table)
+{
+    for (int i = 0; i < table->params.pin_count; ++i) {
+        const ap_planner_pin_t *pin = &table->params.pins[i];
+        bool known = false;
+
+        if (pin->first_layer < 0 || pin->last_layer < pin->first_layer ||
+            pin->last_layer >= table->layers) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                                "layers %d to %d are not a range of 0 to %d", pin->first_layer,
+                                pin->last_layer, table->layers - 1);
+        }
+        for (int s = 0; s < table->submesh_count; ++s) {
+            for (int v = 0; v < table->variant_count[s]; ++v) {
+                known = known || ap_stage_table_may_have(table, pin->first_layer, pin->last_layer,
+                                                         s, &table->variants[s][v]);
+            }
+        }
+        if (!known) {
+            return xm_error_set(
+                XM_ERR_INVALID_ARGUMENT,
+                "a stage on %d x %d devices in the shape %d x %d is not in the space", pin->hosts,
+                pin->devices, pin->shape[0], pin->shape[1]);
+        }
+    }
+    return XM_OK;
+}
+
 /* Creates the table with its bounds; prices come later. The order matters: the bounding pass needs
  * the submeshes and contexts, and it finds the specs that give the number of configurations. */
 xm_status_t ap_stage_table_create(const ap_stage_table_params_t *params, ap_stage_table_t **result)
@@ -328,8 +364,14 @@ xm_status_t ap_stage_table_create(const ap_stage_table_params_t *params, ap_stag
     }
     table->params = *params;
     table->layers = ap_graph_layers(params->graph);
+    for (int t = 0; t < ap_graph_tensors(params->graph); ++t) {
+        table->skips = table->skips || ap_graph_rests_until(params->graph, t) >= 0;
+    }
     list_recompute_modes(table);
     status = list_submeshes(table);
+    if (status == XM_OK) {
+        status = check_pins(table);
+    }
     if (status == XM_OK) {
         status = open_contexts(table);
     }

@@ -58,6 +58,30 @@ int32_t ap_stage_table_successors(const ap_stage_table_t *table, int first, int 
                                   ap_stage_table_memory(table, submesh));
 }
 
+/* n x 1 and 1 x n are the same shape, and the table has only the latter. */
+static bool same_shape(const int *a, const int *b)
+{
+    int rows_a = a[1] == 1 ? 1 : a[0], rows_b = b[1] == 1 ? 1 : b[0];
+
+    return rows_a == rows_b && a[0] * a[1] == b[0] * b[1];
+}
+
+bool ap_stage_table_may_have(const ap_stage_table_t *table, int first, int last, int submesh,
+                             const ap_stage_variant_t *variant)
+{
+    bool may = table->params.pins == NULL;
+
+    for (int i = 0; i < table->params.pin_count && !may; ++i) {
+        const ap_planner_pin_t *pin = &table->params.pins[i];
+
+        may = pin->first_layer == first && pin->last_layer == last &&
+              (submesh < 0 || (table->submeshes[submesh].hosts == pin->hosts &&
+                               table->submeshes[submesh].devices == pin->devices &&
+                               (pin->shape[0] == 0 || same_shape(variant->shape, pin->shape))));
+    }
+    return may;
+}
+
 ap_stage_query_t ap_stage_table_ask_for(const ap_stage_table_t *table, int first, int last,
                                         int submesh, const ap_stage_variant_t *variant)
 {
@@ -72,9 +96,14 @@ ap_stage_query_t ap_stage_table_ask_for(const ap_stage_table_t *table, int first
     return query;
 }
 
+/* The caller's clock is looked at before every question: one may take a tenth of a second, and the
+ * others next to nothing. */
 xm_status_t ap_stage_table_ask(ap_stage_table_t *table, int recompute_mode, int submesh,
                                const ap_stage_query_t *query, ap_stage_cost_t *cost)
 {
+    if (table->params.stop != NULL && table->params.stop(table->params.stop_arg)) {
+        return xm_error_set(XM_ERR_TIMEOUT, "time is up");
+    }
     ++table->evaluated;
     return ap_stage_evaluate(
         table->context[recompute_mode * table->params.classes->count + table->class_of[submesh]],

@@ -187,66 +187,11 @@ static xm_status_t fill_cell(ap_stage_table_t *table, int first, int last, int s
     xm_status_t status = XM_OK;
 
     for (int v = 0; *filled < worth && v < table->variant_count[submesh] && status == XM_OK; ++v) {
-        status = fill_variant(table, first, last, submesh, v, worth);
+        if (ap_stage_table_may_have(table, first, last, submesh, &table->variants[submesh][v])) {
+            status = fill_variant(table, first, last, submesh, v, worth);
+        }
     }
     *filled = fmax(*filled, worth);
-    return status;
-}
-
-/* n x 1 and 1 x n are the same shape, and the table has only the latter. */
-static bool same_shape(const int *a, const int *b)
-{
-    int rows_a = a[1] == 1 ? 1 : a[0], rows_b = b[1] == 1 ? 1 : b[0];
-
-    return rows_a == rows_b && a[0] * a[1] == b[0] * b[1];
-}
-
-/* The logical shapes that a pinned stage may have, from @p v on: the one that it names, or all.
- * Returns the first, or the number of variants. */
-static int next_variant(const ap_stage_table_t *table, const ap_planner_pin_t *pin, int submesh,
-                        int v)
-{
-    while (v < table->variant_count[submesh] && pin->shape[0] != 0 &&
-           !same_shape(table->variants[submesh][v].shape, pin->shape)) {
-        ++v;
-    }
-    return v;
-}
-
-/* Prices a pinned stage on its logical shape, or on all of them, on every class of devices on which
- * it can stand. */
-static xm_status_t fill_pin(ap_stage_table_t *table, const ap_planner_pin_t *pin)
-{
-    bool known = false;
-    xm_status_t status = XM_OK;
-
-    if (pin->first_layer < 0 || pin->last_layer < pin->first_layer ||
-        pin->last_layer >= table->layers) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "layers %d to %d are not a range of 0 to %d",
-                            pin->first_layer, pin->last_layer, table->layers - 1);
-    }
-    for (int submesh = 0; submesh < table->submesh_count && status == XM_OK; ++submesh) {
-        double *filled =
-            &table->filled[ap_stage_table_cell(table, pin->first_layer, pin->last_layer, submesh)];
-        int v = next_variant(table, pin, submesh, 0);
-
-        if (table->submeshes[submesh].hosts != pin->hosts ||
-            table->submeshes[submesh].devices != pin->devices) {
-            continue;
-        }
-        known = known || v < table->variant_count[submesh];
-        while (*filled == 0.0 && v < table->variant_count[submesh] && status == XM_OK) {
-            status =
-                fill_variant(table, pin->first_layer, pin->last_layer, submesh, v, INFINITY);
-            v = next_variant(table, pin, submesh, v + 1);
-        }
-        *filled = INFINITY;
-    }
-    if (status == XM_OK && !known) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "a stage on %d x %d devices in the shape %d x %d is not in the space",
-                            pin->hosts, pin->devices, pin->shape[0], pin->shape[1]);
-    }
     return status;
 }
 
@@ -264,8 +209,10 @@ xm_status_t ap_stage_table_reach(ap_stage_table_t *table, double threshold)
     if (longest == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d layers", layers);
     }
-    for (int i = 0; i < table->params.pin_count && status == XM_OK; ++i) {
-        status = fill_pin(table, &table->params.pins[i]);
+    for (int i = 0; i < table->params.pin_count * submeshes && status == XM_OK; ++i) {
+        const ap_planner_pin_t *pin = &table->params.pins[i / submeshes];
+
+        status = fill_cell(table, pin->first_layer, pin->last_layer, i % submeshes, INFINITY);
     }
     if (table->params.pins != NULL || status != XM_OK) {
         free(longest);

@@ -64,6 +64,8 @@ typedef struct ap_planner_case_options {
     ap_recompute_t recompute;    /* not uniform */
     ap_schedule_kind_t schedule; /* see stage_table.h; these two as well */
     int stages;
+    const ap_planner_pin_t *pins; /* stages to plan quickly; NULL: the setup's */
+    int pin_count;
     double memory_limit;     /* 0: the setup's */
     bool (*stop)(void *arg); /* likewise */
     void *stop_arg;

@@ -343,32 +343,6 @@ static int64_t most_micro_batches(const ap_planner_run_t *run)
     return most;
 }
 
-/* The first plan under a time limit: the case of the least memory, which fits if any does, with the
- * hosts as they stand. Its micro-batches are the smallest and its stages all recompute, so it is
- * the quickest to plan as well; no clock ends it, so that there is a plan whatever the limit. */
-static xm_status_t try_first(ap_planner_run_t *run)
-{
-    ap_recompute_t asked = run->params->recompute;
-    ap_planner_trial_t trial = {.micro_batches = most_micro_batches(run),
-                                .recompute = asked == AP_RECOMPUTE_OFF ? asked : AP_RECOMPUTE_ON,
-                                .schedule = run->schedules[0],
-                                .step = INFINITY};
-    ap_planner_work_t work = {.trial = &trial};
-    double deadline = run->deadline;
-    int orders = run->host_permutations.count;
-    xm_status_t status;
-
-    run->deadline = INFINITY;
-    run->host_permutations.count = 0;
-    status = ap_planner_solve(run, &work);
-    run->deadline = deadline;
-    run->host_permutations.count = orders;
-    run->result.plan = work.plan;
-    run->result.stages_priced += work.priced;
-    run->best = trial.step;
-    return status;
-}
-
 /* Every batch solves or bounds at least one case for good, so the loop ends. The time limit is
  * looked at between batches here, and within them by the searches themselves. */
 static xm_status_t try_all(ap_planner_run_t *run)
@@ -387,7 +361,7 @@ static xm_status_t try_all(ap_planner_run_t *run)
     }
     status = open_work(run);
     if (status == XM_OK && run->params->time_limit > 0.0) {
-        status = try_first(run);
+        status = ap_planner_try_first(run, most_micro_batches(run));
     }
     for (;;) {
         pick_batch(run, &batch);
@@ -420,6 +394,7 @@ xm_status_t ap_planner_run(const ap_planner_params_t *params, ap_planner_result_
 
     if (status == XM_OK && params->time_limit > 0.0) {
         run.deadline = begin + params->time_limit;
+        run.first_deadline = begin + 0.1 * params->time_limit;
     }
     if (status == XM_OK) {
         status = list_schedules(&run);

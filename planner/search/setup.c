@@ -275,11 +275,12 @@ xm_status_t ap_planner_case_open(const ap_planner_setup_t *setup,
     params.memory_limit = options->memory_limit;
     params.lean_plans = true;
     params.all_submeshes = asked->all_submeshes;
-    params.spare_hosts = !asked->all_devices && asked->pins == NULL;
+    params.pins = options->pins != NULL ? options->pins : asked->pins;
+    params.pin_count = options->pins != NULL ? options->pin_count : asked->pin_count;
+    params.spare_hosts = !asked->all_devices && params.pins == NULL;
     params.space = asked->space;
-    params.free_boundaries = asked->free_boundaries;
-    params.pins = asked->pins;
-    params.pin_count = asked->pin_count;
+    /* What passes between stages that are given is looked at once they have a plan. */
+    params.free_boundaries = asked->free_boundaries || options->pins != NULL;
     params.stop = options->stop;
     params.stop_arg = options->stop_arg;
     status = ap_stage_table_create(&params, &one->table);

@@ -115,6 +115,8 @@ static xm_status_t open_trial(ap_planner_run_t *run, const ap_planner_work_t *wo
                                          .recompute = work->trial->recompute,
                                          .schedule = work->trial->schedule,
                                          .stages = stages,
+                                         .pins = work->pins,
+                                         .pin_count = work->pin_count,
                                          .stop = ap_planner_out_of_time,
                                          .stop_arg = run};
 

@@ -12,6 +12,8 @@
 /* A trial at work. */
 typedef struct ap_planner_work {
     ap_planner_trial_t *trial;
+    const ap_planner_pin_t *pins; /* its only stages; NULL: those of the run */
+    int pin_count;
     bool bounded;
     double estimate;        /* of the step: as the search counts, boundaries for free */
     double *order_estimate; /* of the objective with the hosts in each order of the run, or NULL */
@@ -36,6 +38,7 @@ typedef struct ap_planner_run {
     ap_planner_work_t *work; /* per trial */
     double best;             /* smallest objective of a plan so far */
     double deadline;         /* seconds of the monotonic clock; INFINITY: none */
+    double first_deadline;   /* the same, for the first plan */
     bool stopped;
     ap_schedule_kind_t schedules[AP_SCHEDULE_KINDS];
     int schedule_count;
@@ -79,6 +82,9 @@ xm_status_t ap_planner_slice(ap_planner_candidate_t *attempt,
 xm_status_t ap_planner_bound_orders(ap_planner_run_t *run, ap_planner_work_t *work,
                                     ap_stage_table_t *table, ap_planner_bounds_t *least);
 xm_status_t ap_planner_try_orders(ap_planner_candidate_t *attempt);
+
+/* Makes the run's first plan, quickly, in so many micro-batches (planner/search/first.c). */
+xm_status_t ap_planner_try_first(ap_planner_run_t *run, int64_t micro_batches);
 
 /* First a bound, with no configuration priced. */
 xm_status_t ap_planner_bounding_pass(ap_planner_run_t *run, ap_planner_work_t *work);

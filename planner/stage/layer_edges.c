@@ -34,16 +34,6 @@ static int node_of(const site_t *x, int tensor)
     return AP_IN;
 }
 
-static int result_term(const ap_op_t *op, int tensor)
-{
-    for (int r = 0; r < op->result_count; ++r) {
-        if (op->results[r] == tensor) {
-            return op->operand_count + r;
-        }
-    }
-    return -1;
-}
-
 /* What one end of an edge looks like to the other, for a class of its node or for a boundary
  * spec. */
 static uint64_t seen_at(const ap_layer_problem_t *problem, int end, int term, int index)
@@ -308,9 +298,10 @@ static xm_status_t add_edges(const site_t *x, int tensor)
                           .rank = of->shape.rank,
                           .specs = ap_specs_enumerate(x->mesh, &of->shape, specs),
                           .spec = specs};
-    int from = node_of(x, tensor), hub = x->problem->nodes;
-    int term =
-        from < 0 ? 0 : result_term(ap_graph_op(x->training, x->problem->node[from].op), tensor);
+    int from = node_of(x, tensor), node = x->problem->nodes;
+    int term = from < 0
+                   ? 0
+                   : ap_op_result_term(ap_graph_op(x->training, x->problem->node[from].op), tensor);
     readers_t readers;
     xm_status_t status = find_readers(x, tensor, &readers);
 
@@ -322,9 +313,9 @@ static xm_status_t add_edges(const site_t *x, int tensor)
     if (status == XM_OK && readers.count > 1 && readers.most_runs <= readers.least_runs) {
         status = add_shared(x, &readers, from, term, &shared);
         if (status == XM_OK) {
-            status = add_edge(x, &shared, tensor, from, term, hub, 0);
+            status = add_edge(x, &shared, tensor, from, term, node, 0);
         }
-        from = hub;
+        from = node;
         term = 0;
     }
     for (int r = 0; r < readers.count && status == XM_OK; ++r) {

@@ -124,14 +124,14 @@ static double edge_costs(const traced_layer_t *t, int n, int c)
 static double reshard_seconds(const traced_layer_t *t, int n)
 {
     double seconds = 0;
-    int hub = -1;
+    int shared = -1;
 
     for (int e = 0; e < t->problem->edges; ++e) {
         const ap_layer_edge_t *edge = &t->problem->edge[e];
-        bool first = edge->from >= t->problem->op_nodes && edge->from != hub;
+        bool first = edge->from >= t->problem->op_nodes && edge->from != shared;
         ap_parts_t parts;
 
-        hub = first ? edge->from : hub;
+        shared = first ? edge->from : shared;
         if (edge->to == n) {
             parts = ap_layer_edge_parts(edge, class_at(t, edge->from), class_at(t, n));
             seconds += t->weights->forward * parts.forward + parts.backward +

@@ -478,7 +478,7 @@ xm_status_t ap_json_from_text(const char *text, size_t size, const char *name, a
         }
     }
     json_decref(document);
-    arena_clear(&r.arena);
+    xm_arena_clear(&r.arena);
     json_decref(r.tensors);
     json_decref(r.ops);
     if (status != XM_OK) {

@@ -14,7 +14,7 @@ typedef struct json_reader {
     json_place_t place; /* of what is being read */
     ap_graph_t *graph;
     json_t *tensors, *ops; /* ids by name */
-    arena_t arena;         /* of lists */
+    xm_arena_t arena;      /* of lists */
     xm_status_t status;    /* the first failure; nothing is read, entered or refused after it */
 } json_reader_t;
 

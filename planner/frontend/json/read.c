@@ -164,7 +164,7 @@ int json_get_ints(json_reader_t *r, const json_t *object, const char *key, int64
 
 void *json_list(json_reader_t *r, size_t count, size_t size)
 {
-    void *list = r->status == XM_OK ? arena_get(&r->arena, count + 1, size) : NULL;
+    void *list = r->status == XM_OK ? xm_arena_get(&r->arena, count + 1, size) : NULL;
 
     if (list == NULL && r->status == XM_OK) {
         r->status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for a list of %zu", count);

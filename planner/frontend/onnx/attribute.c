@@ -200,10 +200,10 @@ bool onnx_begin(onnx_node_t *n, const int *inputs, int count)
 {
     /* A bias may come to an operator of one operand. */
     const size_t room = (size_t)count + 1;
-    const operand_type_t **types = arena_get(&n->b->arena, room, sizeof(*types));
+    const operand_type_t **types = xm_arena_get(&n->b->arena, room, sizeof(*types));
 
     n->reads = 0;
-    n->read = arena_get(&n->b->arena, room, sizeof(onnx_value_t *));
+    n->read = xm_arena_get(&n->b->arena, room, sizeof(onnx_value_t *));
     if (types == NULL || n->read == NULL) {
         onnx_fail(n, "no memory for %d operands", count);
     }
@@ -230,7 +230,7 @@ bool onnx_begin1(onnx_node_t *n, int input)
 /* Inputs that were left out are skipped, so the operands of the rule are numbered without them. */
 bool onnx_begin_all(onnx_node_t *n)
 {
-    int *inputs = arena_get(&n->b->arena, (size_t)n->inputs + 1, sizeof(int)), count = 0;
+    int *inputs = xm_arena_get(&n->b->arena, (size_t)n->inputs + 1, sizeof(int)), count = 0;
 
     if (inputs == NULL) {
         onnx_fail(n, "no memory for %d operands", n->inputs);

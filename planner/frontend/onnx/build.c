@@ -30,14 +30,14 @@ static xm_status_t no_memory(const onnx_build_t *b)
 /* Values are never moved, only the list of them is, so pointers to values stay valid. */
 onnx_value_t *onnx_value(onnx_build_t *b, const char *name)
 {
-    onnx_value_t *made = arena_get(&b->arena, 1, sizeof(*made));
+    onnx_value_t *made = xm_arena_get(&b->arena, 1, sizeof(*made));
 
     if (made == NULL) {
         return NULL;
     }
     if (b->count == b->room) {
         int room = b->room == 0 ? 256 : 2 * b->room;
-        onnx_value_t **grown = arena_get(&b->arena, (size_t)room, sizeof(*grown));
+        onnx_value_t **grown = xm_arena_get(&b->arena, (size_t)room, sizeof(*grown));
 
         if (grown == NULL) {
             return NULL;
@@ -206,7 +206,7 @@ static void check_declared(onnx_node_t *n, const char *name, const operand_type_
 static xm_status_t add_operator(onnx_node_t *n, const char *name, onnx_value_t **made)
 {
     const size_t terms = (size_t)n->reads + (size_t)n->op.rule.results;
-    int *tensors = arena_get(&n->b->arena, terms + 1, sizeof(int)), *results;
+    int *tensors = xm_arena_get(&n->b->arena, terms + 1, sizeof(int)), *results;
     shape_emission_t emission = {.name = name, .tensors = tensors};
     bool data = false, empty = false;
     xm_status_t status = tensors == NULL ? no_memory(n->b) : n->op.rule.status;
@@ -376,7 +376,7 @@ static xm_status_t finish_node(onnx_node_t *n, bool known)
     if (n->op.rule.status != XM_OK) {
         return n->op.rule.status;
     }
-    made = arena_get(&n->b->arena, (size_t)n->op.rule.results + 1, sizeof(onnx_value_t *));
+    made = xm_arena_get(&n->b->arena, (size_t)n->op.rule.results + 1, sizeof(onnx_value_t *));
     if (made == NULL) {
         return no_memory(n->b);
     }
@@ -412,7 +412,7 @@ static xm_status_t find_inputs(onnx_node_t *n, size_t index)
 {
     const Onnx__NodeProto *proto = n->proto;
 
-    n->in = arena_get(&n->b->arena, proto->n_input, sizeof(onnx_value_t *));
+    n->in = xm_arena_get(&n->b->arena, proto->n_input, sizeof(onnx_value_t *));
     if (n->in == NULL && proto->n_input > 0) {
         return no_memory(n->b);
     }

@@ -213,7 +213,7 @@ static void rule_concat(onnx_node_t *n)
 
 static void rule_split(onnx_node_t *n)
 {
-    int64_t *parts = arena_get(&n->b->arena, (size_t)n->proto->n_output + 1, sizeof(*parts));
+    int64_t *parts = xm_arena_get(&n->b->arena, (size_t)n->proto->n_output + 1, sizeof(*parts));
     int axis = onnx_axis(n, 0, "axis", 0), count, outputs = (int)n->proto->n_output;
 
     if (parts == NULL) {

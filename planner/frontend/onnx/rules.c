@@ -298,7 +298,7 @@ static void constant(onnx_node_t *n, ap_dtype_t dtype, const ap_shape_t *shape, 
     if (elements > ONNX_MAX_NUMBERS || n->op.rule.status != XM_OK) {
         return;
     }
-    n->numbers = arena_get(&n->b->arena, (size_t)elements + 1, sizeof(double));
+    n->numbers = xm_arena_get(&n->b->arena, (size_t)elements + 1, sizeof(double));
     for (int64_t i = 0; n->numbers != NULL && i < elements; ++i) {
         n->numbers[i] = fill;
     }

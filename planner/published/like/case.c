@@ -50,7 +50,7 @@ static bool is_better(const ap_like_t *like, double step, double over)
     if (best->plan == NULL) {
         return true;
     }
-    if (like->row->costs.memory && (over > 0.0 || best->over_bytes > 0.0)) {
+    if (like->row->memory && (over > 0.0 || best->over_bytes > 0.0)) {
         return over < best->over_bytes;
     }
     return step < best->step;

@@ -6,9 +6,10 @@
  */
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 
-#include "planner/published/placement/placement.h"
+#include "planner/published/placement/groups.h"
 
 typedef struct crossing {
     int node, device; /* that pays for the node's output */
@@ -139,20 +140,42 @@ xm_status_t ap_placement_loads(const ap_placement_problem_t *problem, const int 
     return status == XM_OK ? add_transfers(problem, device_of, loads) : status;
 }
 
+/* Zeroed loads and places of an answer. */
+xm_status_t ap_placement_init(const ap_placement_problem_t *problem, ap_placement_t *placement)
+{
+    placement->devices = problem->accelerators + problem->cpus;
+    placement->loads = xm_arena_get(&placement->arena, (size_t)placement->devices, sizeof(double));
+    placement->device_of =
+        xm_arena_get(&placement->arena, (size_t)problem->node_count, sizeof(int));
+    return placement->arena.failed ? xm_error_set(XM_ERR_NO_MEMORY, "out of memory for a placement")
+                                   : XM_OK;
+}
+
+xm_status_t ap_placement_finish(const ap_placement_problem_t *problem,
+                                const ap_placement_groups_t *groups, const int *device_of_group,
+                                ap_placement_t *placement)
+{
+    xm_status_t status;
+
+    placement->groups = groups->count;
+    for (int i = 0; i < problem->node_count; ++i) {
+        placement->device_of[i] = device_of_group[groups->group_of[i]];
+    }
+    status = ap_placement_loads(problem, placement->device_of, placement->loads);
+    for (int device = 0; device < placement->devices; ++device) {
+        placement->load = fmax(placement->load, placement->loads[device]);
+    }
+    return status;
+}
+
 void ap_placement_clear(ap_placement_t *placement)
 {
-    if (placement != NULL) {
-        free(placement->loads);
-        free(placement->device_of);
-        *placement = (ap_placement_t){0};
-    }
+    xm_arena_clear(&placement->arena);
+    *placement = (ap_placement_t){0};
 }
 
 void ap_placement_problem_clear(ap_placement_problem_t *problem)
 {
-    if (problem != NULL) {
-        free(problem->nodes);
-        free(problem->edges);
-        *problem = (ap_placement_problem_t){0};
-    }
+    xm_arena_clear(&problem->arena);
+    *problem = (ap_placement_problem_t){0};
 }

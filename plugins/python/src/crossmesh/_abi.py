@@ -424,6 +424,7 @@ class Space(Base):
         ("keep", c_bool),
         ("mixed", c_bool),
         ("cut_products", c_bool),
+        ("stage_shape", c_int * 2),
     ]
 
 

@@ -8,15 +8,14 @@ import ctypes
 import json
 import os
 from collections.abc import Mapping, Sequence
-from ctypes import c_int, c_int64, c_void_p
+from ctypes import c_int64, c_void_p
 from dataclasses import dataclass
 from typing import Any
 
 from . import _abi
 from ._abi import Layering, PlannerParams, Space
-from ._abi import PlannerPin as Pin
 from ._planner import lib, text_of
-from .errors import InputError, InternalError
+from .errors import InputError
 
 DATA, TENSOR = _abi.AP_ROLE_DATA, _abi.AP_ROLE_TENSOR
 
@@ -28,7 +27,7 @@ class Options:
     """What a pipeline must be like; None: to be found."""
 
     global_batch: int
-    micro_batches: int
+    micro_batches: Sequence[int] | None = None  # numbers of them to choose from
     stages: int | None = None
     data_parallel: int | None = None  # with tensor_parallel: the mesh of every stage
     tensor_parallel: int | None = None
@@ -90,27 +89,16 @@ class _Planning:
             return None
         return asked.data_parallel or 1, asked.tensor_parallel or 1
 
-    def _submesh(self, devices: int) -> tuple[int, int]:
-        """Hosts of a stage, and its devices on each."""
-        if devices <= self.devices_per_host and self.devices_per_host % devices == 0:
-            return 1, devices
-        if devices % self.devices_per_host == 0 and self.hosts % (devices // self.devices_per_host) == 0:
-            return devices // self.devices_per_host, self.devices_per_host
-        raise InputError(
-            f"stages of {devices} devices do not tile {self.hosts} hosts of {self.devices_per_host} devices"
-        )
-
-    def search(self, pins: Sequence[Pin] = (), space: Space | None = None, stages: int | None = None) -> Any:
+    def search(self, space: Space, stages: int | None) -> Any:
         asked, plan = self._options, c_void_p()
-        counts = (c_int64 * 1)(asked.micro_batches)
-        kept = (Pin * max(1, len(pins)))(*pins)
+        counts = asked.micro_batches or ()
         params = PlannerParams(
             model=self.name,
             graph=self.graph,
             profile=self.profile,
             global_batch=asked.global_batch,
-            micro_batches=counts,
-            micro_batch_count=1,
+            micro_batches=(c_int64 * len(counts))(*counts) if counts else None,
+            micro_batch_count=len(counts),
             min_stages=stages or 0,
             max_stages=stages or 0,
             memory_limit=asked.memory_limit or 0.0,
@@ -119,9 +107,7 @@ class _Planning:
             ),
             recompute=_abi.AP_RECOMPUTE_OFF,
             schedule=asked.schedule.encode(),
-            space=ctypes.pointer(space if space is not None else _space()),
-            pins=kept if pins else None,
-            pin_count=len(pins),
+            space=ctypes.pointer(space),
             time_limit=asked.time_limit,
         )
         lib.ap_planner_plan(params, plan, None)
@@ -131,13 +117,16 @@ class _Planning:
             lib.ap_plan_destroy(plan)
 
 
-def _space(roles: tuple[int, int] | None = None, stage_devices: int = 0) -> Space:
-    """Parameters lie as their operators want them, and are kept whole otherwise; nothing is computed twice. With roles,
-    products of matrices are cut over both axes."""
-    roles = roles or (_abi.AP_ROLES_ALL, _abi.AP_ROLES_ALL)
+def _space(mesh: tuple[int, int] | None) -> Space:
+    """Parameters lie as their operators want them, and are kept whole otherwise; nothing is computed twice. On a given mesh
+    the first axis cuts the batch, the second one the rest, and products of matrices are cut over both."""
+    first = second = _abi.AP_ROLES_ALL
+    cut = mesh is not None and mesh != (1, 1)
+    if mesh is not None and cut:
+        first, second = (TENSOR if mesh[0] == 1 else DATA), (DATA if mesh[1] == 1 else TENSOR)
     return Space(
-        parameter_modes=1 << _abi.AP_PARAMETER_REPLICATED, stage_devices=stage_devices, recompute=False, mixed=False,
-        roles=(*roles, _abi.AP_ROLES_ALL), cut_products=roles != (_abi.AP_ROLES_ALL, _abi.AP_ROLES_ALL),
+        parameter_modes=1 << _abi.AP_PARAMETER_REPLICATED, recompute=False, mixed=False, cut_products=cut,
+        roles=(first, second, _abi.AP_ROLES_ALL), stage_shape=mesh or (0, 0),
     )  # fmt: skip
 
 
@@ -146,25 +135,13 @@ def plan_stages(document: Mapping[str, Any], cluster: Cluster, options: Options)
     with contextlib.ExitStack() as stack:
         planning = _Planning(stack, options)
         planning.read_cluster(cluster)
-        layered = planning.read_graph(document)
-        mesh = planning.stage_mesh()
-        if mesh is None:
-            return layered, planning.search(stages=options.stages)
-        size, devices = mesh[0] * mesh[1], planning.hosts * planning.devices_per_host
-        stages = options.stages or devices // size
-        if stages * size != devices:
-            raise InputError(
-                f"{stages} stages of {mesh[0]} x {mesh[1]} devices are {stages * size} devices, and the cluster has "
-                f"{devices}"
-            )
-        hosts, each = planning._submesh(size)
-        roles = (DATA, TENSOR)
-        if mesh[0] == 1 or mesh[1] == 1:
-            roles = (TENSOR, TENSOR) if mesh[0] == 1 else (DATA, DATA)
-        # First where to cut, with stages of that size but free otherwise; then the meshes.
-        free = planning.search(space=_space(stage_devices=size), stages=stages)
-        pins = [Pin(first, last, hosts, each, (c_int * 2)(*mesh)) for first, last in (s["layers"] for s in free["stages"])]
-        submeshes = {s["submesh"] for s in free["stages"]}
-        if submeshes != {f"{hosts}x{each}"}:
-            raise InternalError(f"the planner made stages of {sorted(submeshes)} devices, not of {hosts}x{each}")
-        return layered, planning.search(pins=pins, space=_space(roles), stages=stages)
+        layered, mesh, stages = planning.read_graph(document), planning.stage_mesh(), options.stages
+        if mesh is not None:
+            size, devices = mesh[0] * mesh[1], planning.hosts * planning.devices_per_host
+            stages = stages or devices // size
+            if stages * size != devices:
+                raise InputError(
+                    f"{stages} stages of {mesh[0]} x {mesh[1]} devices are {stages * size} devices, and the cluster has "
+                    f"{devices}"
+                )
+        return layered, planning.search(_space(mesh), stages)
