@@ -11,8 +11,8 @@
  *  - `hlo`: of a sharding, a copy of the HLO text with `sharding={…}` in XLA's V2 form and the
  * steps of every resharding; of a plan, the JSON of `torch` with XLA's attributes.
  *
- * The axes of meshes are called "x", "y", "z", "w"; device k is logical device k of the mesh, row-major.
- * Threads: no shared state.
+ * The axes of meshes are called "x", "y", "z", "w"; device k is logical device k of the mesh,
+ * row-major. Threads: no shared state.
  *
  * @code
  *     xm_status_t print_placements(const ap_sharding_t *sharding)

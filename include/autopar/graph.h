@@ -27,18 +27,19 @@
  *     {
  *         const ap_shape_t data = {2, {1024, 512}}, weights = {2, {512, 512}};
  *         ap_op_params_t op = AP_OP_PARAMS_INIT;
- *         int *x = &op.operands[0], *w = &op.operands[1], h;
+ *         int operands[2], h;
  *         xm_status_t status =
- *             ap_graph_add_tensor(graph, "x", AP_TENSOR_INPUT, &data, AP_DTYPE_F32, x);
+ *             ap_graph_add_tensor(graph, "x", AP_TENSOR_INPUT, &data, AP_DTYPE_F32, &operands[0]);
  *
  *         if (status == XM_OK) {
  *             status = ap_graph_add_tensor(graph, "w", AP_TENSOR_PARAMETER, &weights,
- *                                          AP_DTYPE_F32, w);
+ *                                          AP_DTYPE_F32, &operands[1]);
  *         }
  *         op.kind = AP_OP_EINSUM;
  *         op.name = "h";
  *         op.rule = "bk,kn->bn";
  *         op.operand_count = 2;
+ *         op.operands = operands;
  *         op.result_dtype = AP_DTYPE_F32;
  *         op.flops_per_point = 2;
  *         if (status == XM_OK) {
@@ -63,10 +64,7 @@ extern "C" {
 enum {
     AP_MAX_RANK = 8,      /**< dimensions of a tensor */
     AP_MAX_MESH_RANK = 4, /**< axes of a logical mesh */
-    AP_SPEC_TEXT = 48,    /**< bytes that the text of any sharding spec fits in */
-    AP_MAX_OPERANDS = 4,
-    AP_MAX_RESULTS = 3,
-    AP_MAX_TERMS = AP_MAX_OPERANDS + AP_MAX_RESULTS
+    AP_SPEC_TEXT = 48     /**< bytes that the text of any sharding spec fits in */
 };
 
 typedef struct ap_graph ap_graph_t;
@@ -131,29 +129,26 @@ typedef struct ap_op_params {
     /** Sizes of factors that no operand's dimension tells: "n=32,d=64"; may be NULL. */
     const char *sizes;
     int operand_count;
-    int operands[AP_MAX_OPERANDS]; /**< ids of tensors */
+    const int *operands; /**< ids of tensors; copied, as all that is pointed at */
     ap_dtype_t result_dtype;
     double flops_per_point; /**< FLOPs per point of the iteration space; 2 for an einsum */
     double repeat;          /**< runs in one micro-batch; 0 = 1 */
     bool linear; /**< elementwise, custom: the derivative does not need the operands (add) */
     int forward; /**< forward operator this one is the backward of, or -1 */
-    /** backward: the operand of `forward` that each result is the gradient of */
-    int differentiates[AP_MAX_RESULTS];
+    /** backward: the operand of `forward` that each result is the gradient of; NULL: the first */
+    const int *differentiates;
     /**
      * Per term, operands first: AP_TOUCHES_ALL, AP_TOUCHES_NONE (the result takes its place), or
-     * t + 1 for what is read or written in rows, as a table that is looked up. An embedding of two
-     * operands that says nothing reads as much of the second as it returns.
+     * t + 1 for what is read or written in rows, as a table that is looked up; NULL: all of each.
+     * An embedding of two operands that says nothing reads as much of the second as it returns.
      */
-    int8_t touched[AP_MAX_TERMS];
+    const int *touched;
 } ap_op_params_t;
 
 #define AP_OP_PARAMS_INIT                                                                          \
     {                                                                                              \
         sizeof(ap_op_params_t), AP_OP_EINSUM, AP_PHASE_FORWARD, NULL, NULL, NULL, NULL, NULL,      \
-            NULL, 0, {0, 0, 0, 0}, AP_DTYPE_F16, 0, 0, false, -1, {0, 0, 0},                       \
-        {                                                                                          \
-            0, 0, 0, 0, 0, 0, 0                                                                    \
-        }                                                                                          \
+            NULL, 0, NULL, AP_DTYPE_F16, 0, 0, false, -1, NULL, NULL                               \
     }
 
 /** An empty graph; ap_graph_destroy() ends it. */

@@ -135,14 +135,9 @@ static xm_status_t make_mesh(const int *shape, int first, xm_mesh_t **mesh)
 static xm_status_t make_layout(const xm_mesh_t *mesh, const ap_shape_t *shape, ap_spec_t cuts,
                                xm_layout_t **layout)
 {
-    char text[AP_SPEC_TEXT];
-    xm_spec_t spec;
-    xm_status_t status;
+    const xm_spec_t spec = ap_spec_unpack(cuts, shape->rank);
 
-    (void)ap_spec_format(cuts, shape->rank, text, sizeof(text));
-    status = xm_spec_parse(text, &spec);
-    return status == XM_OK ? xm_layout_create(mesh, &spec, XM_PARTITION_EVEN, shape->dims, layout)
-                           : status;
+    return xm_layout_create(mesh, &spec, XM_PARTITION_EVEN, shape->dims, layout);
 }
 
 static xm_status_t make_network(const ap_cross_mesh_t *cross_mesh, int ranks,

@@ -19,10 +19,8 @@ ap_priced_op_t ap_price_op(const ap_graph_t *graph, const ap_cost_mesh_t *mesh, 
     made.site.rule = &made.op->rule;
     made.site.mesh = mesh;
     made.site.touched = made.op->touched;
-    for (int t = 0; t < made.op->operand_count + made.op->result_count; ++t) {
-        made.site.element_bytes[t] =
-            ap_dtype_bytes(ap_graph_tensor(graph, ap_op_tensor(made.op, t))->dtype);
-    }
+    made.site.graph = graph;
+    made.site.op = made.op;
     return made;
 }
 
@@ -52,7 +50,7 @@ double ap_price_bytes(const ap_priced_op_t *op, const ap_strategy_t *strategy)
     int term = op->op->operand_count;
 
     if (ap_price_updates_parameter(op->graph, op->op)) {
-        bytes += 2 * op->state_bytes / op->site.element_bytes[term] *
+        bytes += 2 * op->state_bytes / ap_strategy_element_bytes(&op->site, term) *
                  ap_strategy_local_bytes(&op->site, term, strategy->spec[term]);
     }
     return bytes;
@@ -103,7 +101,7 @@ ap_price_parameter_t ap_price_parameter(const ap_priced_op_t *op, int operand, a
 {
     const ap_cost_mesh_t *mesh = op->site.mesh;
     double weight = ap_strategy_local_bytes(&op->site, operand, spec);
-    double elements = weight / op->site.element_bytes[operand];
+    double elements = weight / ap_strategy_element_bytes(&op->site, operand);
     /* An update reads and writes the state, and has the gradient and the weight, old and new. */
     double moved = 2 * op->state_bytes * elements + 3 * weight;
     double shards = ap_cost_mesh_devices(mesh, partial);

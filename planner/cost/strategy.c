@@ -15,10 +15,83 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Each axis cuts one permutation factor at most and is scattered over once; what is left of a
+ * result is summed at once. */
+static size_t collectives_most(const ap_sharding_rule_t *rule)
+{
+    return 2 * AP_MAX_MESH_RANK + (size_t)rule->results;
+}
+
+static size_t terms_of(const ap_sharding_rule_t *rule)
+{
+    return (size_t)rule->operands + (size_t)rule->results;
+}
+
+/* Bytes of the block of a strategy; the largest entries come first, so all are aligned. */
+static size_t block_bytes(const ap_sharding_rule_t *rule)
+{
+    size_t bytes = collectives_most(rule) * sizeof(ap_collective_t) +
+                   terms_of(rule) * sizeof(ap_spec_t) +
+                   ((size_t)rule->factors + (size_t)rule->results) * sizeof(unsigned);
+
+    return (bytes + sizeof(double) - 1) / sizeof(double) * sizeof(double);
+}
+
+static void point_into(const ap_sharding_rule_t *rule, void *block, ap_strategy_t *strategy)
+{
+    strategy->collective = block;
+    strategy->spec = (ap_spec_t *)(strategy->collective + collectives_most(rule));
+    strategy->axes = (unsigned *)(strategy->spec + terms_of(rule));
+    strategy->partial = strategy->axes + rule->factors;
+}
+
+static xm_status_t no_memory(void)
+{
+    return xm_error_set(XM_ERR_NO_MEMORY, "no memory for strategies");
+}
+
+xm_status_t ap_strategy_open(const ap_sharding_rule_t *rule, ap_strategy_t *strategy)
+{
+    void *block = calloc(1, block_bytes(rule));
+
+    if (block == NULL) {
+        return no_memory();
+    }
+    *strategy = (ap_strategy_t){.devices = 1};
+    point_into(rule, block, strategy);
+    return XM_OK;
+}
+
+xm_status_t ap_strategy_copy(const ap_sharding_rule_t *rule, const ap_strategy_t *from,
+                             ap_strategy_t *strategy)
+{
+    xm_status_t status = ap_strategy_open(rule, strategy);
+
+    if (status == XM_OK) {
+        memcpy(strategy->collective, from->collective, block_bytes(rule));
+        strategy->devices = from->devices;
+        strategy->collective_count = from->collective_count;
+    }
+    return status;
+}
+
+void ap_strategy_release(ap_strategy_t *strategy)
+{
+    free(strategy->collective);
+    *strategy = (ap_strategy_t){0};
+}
+
+double ap_strategy_element_bytes(const ap_strategy_context_t *site, int term)
+{
+    return site->graph == NULL
+               ? site->element_bytes
+               : ap_dtype_bytes(ap_graph_tensor(site->graph, ap_op_tensor(site->op, term))->dtype);
+}
+
 double ap_strategy_local_bytes(const ap_strategy_context_t *site, int term, ap_spec_t spec)
 {
     ap_shape_t shape = ap_sharding_rule_shape(site->rule, term);
-    double bytes = site->element_bytes[term];
+    double bytes = ap_strategy_element_bytes(site, term);
 
     for (int d = 0; d < shape.rank; ++d) {
         bytes *= (double)ap_cost_mesh_share(site->mesh, shape.dims[d], ap_spec_axes(spec, d));
@@ -154,8 +227,8 @@ static bool assign(const ap_strategy_context_t *site, const unsigned *axes, ap_s
 {
     const ap_sharding_rule_t *rule = site->rule;
 
-    memset(strategy, 0, sizeof(*strategy));
     strategy->devices = 1;
+    strategy->collective_count = 0;
     for (int f = 0; f < rule->factors; ++f) {
         strategy->axes[f] = axes[f];
         if (axes[f] != 0 && !can_cut(site, f, axes[f])) {
@@ -198,37 +271,50 @@ bool ap_strategy_assign(const ap_strategy_context_t *site, const unsigned *axes,
     return true;
 }
 
-static xm_status_t append(ap_strategy_list_t *list, int *capacity, const ap_strategy_t *strategy)
-{
-    if (list->count == *capacity) {
-        int wanted = *capacity == 0 ? 32 : 2 * *capacity;
-        ap_strategy_t *grown = realloc(list->items, (size_t)wanted * sizeof(*grown));
-
-        if (grown == NULL) {
-            return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d strategies", wanted);
-        }
-        list->items = grown;
-        *capacity = wanted;
-    }
-    list->items[list->count++] = *strategy;
-    return XM_OK;
-}
-
 typedef struct enumeration {
     const ap_strategy_context_t *site;
     const ap_strategy_options_t *options;
     ap_strategy_list_t *list;
+    ap_strategy_t strategy; /* being made */
     int capacity;
 } enumeration_t;
 
+/* Adds the strategy as it is. The room moves when it grows, so the items are pointed into it at the
+ * end. */
+static xm_status_t append(enumeration_t *e)
+{
+    const size_t bytes = block_bytes(e->site->rule);
+    ap_strategy_list_t *list = e->list;
+
+    if (list->count == e->capacity) {
+        size_t wanted = e->capacity == 0 ? 32 : 2 * (size_t)e->capacity;
+        ap_strategy_t *items = realloc(list->items, wanted * sizeof(*items));
+        void *room;
+
+        list->items = items != NULL ? items : list->items;
+        room = items != NULL ? realloc(list->room, wanted * bytes) : NULL;
+        if (room == NULL) {
+            return no_memory();
+        }
+        list->room = room;
+        e->capacity = (int)wanted;
+    }
+    memcpy((char *)list->room + (size_t)list->count * bytes, e->strategy.collective, bytes);
+    list->items[list->count++] = e->strategy;
+    return XM_OK;
+}
+
 /* Every way to all-reduce or scatter the first result's partial axes from `axis` on. Only the first
  * result is scattered; operators with several results that are partial are few, and all
- * combinations would be many. The recursion goes up by an axis each time. */
-static xm_status_t finish_result(enumeration_t *e, const ap_strategy_t *strategy, int axis,
-                                 unsigned reduced)
+ * combinations would be many. The recursion goes up by an axis each time, and leaves the strategy
+ * as it was. */
+static xm_status_t finish_result(enumeration_t *e, int axis, unsigned reduced)
 {
     const ap_sharding_rule_t *rule = e->site->rule;
-    int term = rule->operands, rank = ap_cost_mesh_rank(e->site->mesh);
+    ap_strategy_t *strategy = &e->strategy;
+    const int term = rule->operands, rank = ap_cost_mesh_rank(e->site->mesh);
+    const int collectives = strategy->collective_count;
+    const ap_spec_t spec = strategy->spec[term];
     ap_shape_t shape = ap_sharding_rule_shape(rule, term);
     xm_status_t status;
 
@@ -236,28 +322,29 @@ static xm_status_t finish_result(enumeration_t *e, const ap_strategy_t *strategy
         ++axis;
     }
     if (axis == rank) {
-        ap_strategy_t whole = *strategy;
-
-        all_reduce(e->site, &whole, 0, reduced);
+        all_reduce(e->site, strategy, 0, reduced);
         for (int r = 1; r < rule->results; ++r) {
-            all_reduce(e->site, &whole, r, whole.partial[r]);
+            all_reduce(e->site, strategy, r, strategy->partial[r]);
         }
-        return append(e->list, &e->capacity, &whole);
+        status = append(e);
+        strategy->collective_count = collectives;
+        return status;
     }
-    status = finish_result(e, strategy, axis + 1, reduced | 1U << axis);
+    status = finish_result(e, axis + 1, reduced | 1U << axis);
     for (int d = 0; d < shape.rank && e->options->scatter && status == XM_OK; ++d) {
-        unsigned cut = ap_spec_axes(strategy->spec[term], d);
-        ap_strategy_t scattered = *strategy;
+        unsigned cut = ap_spec_axes(spec, d);
 
         if (cut >> axis != 0 ||
             !ap_cost_mesh_cuts(e->site->mesh, shape.dims[d], cut | 1U << axis)) {
             continue;
         }
-        scattered.spec[term] = ap_spec_with(strategy->spec[term], d, cut | 1U << axis);
-        add_collective(&scattered, AP_REDUCE_SCATTER, axis, term,
+        strategy->spec[term] = ap_spec_with(spec, d, cut | 1U << axis);
+        add_collective(strategy, AP_REDUCE_SCATTER, axis, term,
                        ap_cost_mesh_size(e->site->mesh, axis) *
-                           ap_strategy_local_bytes(e->site, term, scattered.spec[term]));
-        status = finish_result(e, &scattered, axis + 1, reduced);
+                           ap_strategy_local_bytes(e->site, term, strategy->spec[term]));
+        status = finish_result(e, axis + 1, reduced);
+        strategy->spec[term] = spec;
+        strategy->collective_count = collectives;
     }
     return status;
 }
@@ -266,11 +353,10 @@ static xm_status_t finish_result(enumeration_t *e, const ap_strategy_t *strategy
 static xm_status_t assign_axis(enumeration_t *e, unsigned *axes, int axis)
 {
     const ap_sharding_rule_t *rule = e->site->rule;
-    ap_strategy_t strategy;
     xm_status_t status = XM_OK;
 
     if (axis < 0) {
-        return assign(e->site, axes, &strategy) ? finish_result(e, &strategy, 0, 0) : XM_OK;
+        return assign(e->site, axes, &e->strategy) ? finish_result(e, 0, 0) : XM_OK;
     }
     if (ap_cost_mesh_size(e->site->mesh, axis) == 1) {
         return assign_axis(e, axes, axis - 1);
@@ -310,17 +396,26 @@ static void drop_repeating(const ap_sharding_rule_t *rule, ap_strategy_list_t *l
 xm_status_t ap_strategy_enumerate(const ap_strategy_context_t *site,
                                   const ap_strategy_options_t *options, ap_strategy_list_t *list)
 {
+    const ap_sharding_rule_t *rule = site->rule;
     ap_strategy_list_t made = {0};
     enumeration_t e = {.site = site, .options = options, .list = &made};
-    unsigned axes[AP_MAX_FACTORS] = {0};
-    xm_status_t status = assign_axis(&e, axes, ap_cost_mesh_rank(site->mesh) - 1);
+    unsigned *axes = calloc((size_t)rule->factors + 1, sizeof(*axes));
+    xm_status_t status = axes == NULL ? no_memory() : ap_strategy_open(rule, &e.strategy);
 
+    if (status == XM_OK) {
+        status = assign_axis(&e, axes, ap_cost_mesh_rank(site->mesh) - 1);
+        ap_strategy_release(&e.strategy);
+    }
+    free(axes);
     if (status != XM_OK) {
         ap_strategy_list_free(&made);
         return status;
     }
+    for (int s = 0; s < made.count; ++s) {
+        point_into(rule, (char *)made.room + (size_t)s * block_bytes(rule), &made.items[s]);
+    }
     if (options->all_axes) {
-        drop_repeating(site->rule, &made);
+        drop_repeating(rule, &made);
     }
     *list = made;
     return XM_OK;
@@ -402,8 +497,11 @@ char *ap_strategy_format(const ap_sharding_rule_t *rule, const ap_strategy_t *st
     for (int f = 0; f < rule->factors; ++f) {
         for (int a = 0; a < AP_MAX_MESH_RANK && length < size; ++a) {
             if ((strategy->axes[f] >> a & 1U) != 0) {
-                length += (size_t)snprintf(buffer + length, size - length, "%s%c:%d",
-                                           first ? " {" : ",", rule->factor[f].letter, a);
+                char name[AP_FACTOR_TEXT];
+
+                length +=
+                    (size_t)snprintf(buffer + length, size - length, "%s%s:%d", first ? " {" : ",",
+                                     ap_factor_name(&rule->factor[f], name, sizeof(name)), a);
                 first = false;
             }
         }
@@ -417,6 +515,6 @@ char *ap_strategy_format(const ap_sharding_rule_t *rule, const ap_strategy_t *st
 void ap_strategy_list_free(ap_strategy_list_t *list)
 {
     free(list->items);
-    list->items = NULL;
-    list->count = 0;
+    free(list->room);
+    *list = (ap_strategy_list_t){0};
 }

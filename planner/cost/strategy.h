@@ -26,8 +26,6 @@
 #include "planner/cost/cost.h"
 #include "planner/graph.h"
 
-enum { AP_MAX_COLLECTIVES = AP_MAX_MESH_RANK * AP_MAX_RESULTS + AP_MAX_MESH_RANK };
-
 /** One collective of a strategy. */
 typedef struct ap_collective {
     ap_collective_kind_t kind;
@@ -37,22 +35,34 @@ typedef struct ap_collective {
     double bytes;  /**< as cost.h defines them for the kind */
 } ap_collective_t;
 
+/** What it points at is one block, which ap_strategy_open() makes; in a list, the list's. */
 typedef struct ap_strategy {
-    unsigned axes[AP_MAX_FACTORS];    /**< per factor: set of mesh axes that cut it */
-    ap_spec_t spec[AP_MAX_TERMS];     /**< per term, after the collectives */
-    unsigned partial[AP_MAX_RESULTS]; /**< per result: axes it is a partial sum over before them */
-    double devices; /**< that share the work: 1 / devices of the FLOPs each, padding included */
+    ap_collective_t *collective;
+    ap_spec_t *spec;   /**< per term, after the collectives */
+    unsigned *axes;    /**< per factor: set of mesh axes that cut it */
+    unsigned *partial; /**< per result: axes it is a partial sum over before the collectives */
+    double devices;    /**< that share the work: 1 / devices of the FLOPs each, padding included */
     int collective_count;
-    ap_collective_t collective[AP_MAX_COLLECTIVES];
 } ap_strategy_t;
 
 /** An operator as strategies see it. */
 typedef struct ap_strategy_context {
     const ap_sharding_rule_t *rule;
     const ap_cost_mesh_t *mesh;
-    double element_bytes[AP_MAX_TERMS]; /**< per term of the rule */
-    const int8_t *touched;              /**< per term, as ap_op_t has it; NULL: all of each */
+    const ap_graph_t *graph; /**< of the operator, for its types; NULL: it is a rule by itself */
+    const ap_op_t *op;
+    double element_bytes; /**< of a rule by itself: of all its terms */
+    const int *touched;   /**< per term, as ap_op_t has it; NULL: all of each */
 } ap_strategy_context_t;
+
+/** Room for a strategy of a rule, whole everywhere; ap_strategy_release() frees it. */
+xm_status_t ap_strategy_open(const ap_sharding_rule_t *rule, ap_strategy_t *strategy);
+xm_status_t ap_strategy_copy(const ap_sharding_rule_t *rule, const ap_strategy_t *from,
+                             ap_strategy_t *strategy);
+void ap_strategy_release(ap_strategy_t *strategy);
+
+/** Bytes of an element of a term. */
+double ap_strategy_element_bytes(const ap_strategy_context_t *site, int term);
 
 /** The axes that cut some factor; every other one repeats the work. */
 unsigned ap_strategy_axes(const ap_sharding_rule_t *rule, const ap_strategy_t *strategy);
@@ -66,10 +76,12 @@ typedef struct ap_strategy_options {
 typedef struct ap_strategy_list {
     int count;
     ap_strategy_t *items;
+    void *room; /**< what the items point at */
 } ap_strategy_list_t;
 
 /**
- * The strategy of one assignment (a set of axes per factor), with partial results all-reduced.
+ * The strategy of one assignment (a set of axes per factor), with partial results all-reduced, into
+ * one that has room.
  * False when it does not divide, cuts a need-replication factor or a minor factor of a compound
  * dimension, or uses an axis twice in a term.
  */

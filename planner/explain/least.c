@@ -15,7 +15,7 @@
 #include "comm/base.h"
 #include "planner/explain/explain_private.h"
 
-enum { TERM_LIST = AP_MAX_OPERANDS * (AP_SPEC_TEXT + 1), PLACE = 48 };
+enum { PLACE = 48 };
 
 /* Which strategies of a node have the specs that the plan names. */
 typedef struct fitting {
@@ -32,13 +32,31 @@ typedef struct layer {
     const ap_spec_t *in, *out;
 } layer_t;
 
-/* Specs are compared as texts, because that is what the plan has. At least one strategy must fit,
- * or the operator cannot run that way. */
+/* Whether the specs of the terms first … first + count - 1 are what a plan's text says: "S0RR,RS1".
+ */
+static bool terms_are(const ap_sharding_rule_t *rule, const ap_strategy_t *strategy, int first,
+                      int count, const char *text)
+{
+    for (int t = first; t < first + count; ++t) {
+        char spec[AP_SPEC_TEXT];
+        size_t length =
+            strlen(ap_spec_format(strategy->spec[t], rule->rank[t], spec, sizeof(spec)));
+
+        if (strncmp(text, spec, length) != 0) {
+            return false;
+        }
+        text += length;
+        if (t + 1 < first + count && *text++ != ',') {
+            return false;
+        }
+    }
+    return *text == '\0';
+}
+
+/* At least one strategy must fit, or the operator cannot run that way. */
 static xm_status_t fit_node(const ap_layer_node_t *node, const ap_op_t *op,
                             const ap_plan_op_t *planned, const char *place, fitting_t *fit)
 {
-    char operands[TERM_LIST], results[TERM_LIST];
-
     if (strcmp(op->rule.text, planned->rule) != 0) {
         return xm_error_set(XM_ERR_MISMATCH, "%s: operator '%s' is '%s' where the model has '%s'",
                             place, planned->name, planned->rule, op->rule.text);
@@ -51,11 +69,9 @@ static xm_status_t fit_node(const ap_layer_node_t *node, const ap_op_t *op,
     for (int s = 0; s < node->strategies.count; ++s) {
         const ap_strategy_t *strategy = &node->strategies.items[s];
 
-        ap_spec_list(strategy->spec, op->rule.rank, op->operand_count, operands, sizeof(operands));
-        ap_spec_list(strategy->spec + op->operand_count, op->rule.rank + op->operand_count,
-                     op->result_count, results, sizeof(results));
         fit->strategy[s] =
-            strcmp(operands, planned->operands) == 0 && strcmp(results, planned->results) == 0;
+            terms_are(&op->rule, strategy, 0, op->operand_count, planned->operands) &&
+            terms_are(&op->rule, strategy, op->operand_count, op->result_count, planned->results);
         fit->count += fit->strategy[s];
     }
     return fit->count > 0

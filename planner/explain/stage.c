@@ -236,12 +236,12 @@ static void name_specs(const ap_op_t *op, const ap_stage_choice_t *choice, char 
 {
     size_t length;
 
-    ap_spec_list(choice->operands, op->rule.rank, op->operand_count, text, size);
+    ap_spec_list(choice->specs, op->rule.rank, op->operand_count, text, size);
     length = strlen(text);
     length += (size_t)snprintf(text + length, size - length, " -> ");
     if (length < size) {
-        ap_spec_list(choice->results, op->rule.rank + op->operand_count, op->result_count,
-                     text + length, size - length);
+        ap_spec_list(choice->specs + op->operand_count, op->rule.rank + op->operand_count,
+                     op->result_count, text + length, size - length);
     }
 }
 

@@ -240,7 +240,9 @@ static bool has_own_operators(const hlo_instruction_t *of)
 static bool scatters_into_constant(const ap_hlo_exporter_t *e, const place_t *place)
 {
     for (int i = 0; i < place->count; ++i) {
-        if (e->source->instances[place->instances[i]].operands[0] >= 0) {
+        const hlo_instance_t *instance = &e->source->instances[place->instances[i]];
+
+        if (instance->operand_count > 0 && instance->operands[0] >= 0) {
             return false;
         }
     }

@@ -16,7 +16,7 @@ bool ap_export_instance_used(const ap_shard_solution_t *solution, const hlo_inst
     const ap_op_t *op;
     int skip = 0, tensor;
 
-    if (operand >= HLO_INSTANCE_OPERANDS || instance->op_count != 1 ||
+    if (operand >= instance->operand_count || instance->op_count != 1 ||
         instance->operands[operand] < 0) {
         return false;
     }

@@ -115,7 +115,7 @@ static void put_path(const exporter_t *e, const hlo_instance_t *instance, int op
 static void put_operator(const exporter_t *e, const hlo_instance_t *instance, int indent)
 {
     const ap_graph_t *graph = e->solution->graph;
-    int operands = HLO_INSTANCE_OPERANDS;
+    int operands = instance->operand_count;
     bool first = true;
 
     (void)fprintf(e->stream, "%*s(", indent, "");
@@ -327,10 +327,8 @@ xm_status_t ap_export_jax(const ap_shard_solution_t *solution, const ap_frontend
     (void)fputs(
         ")\n\n# Opcode, operands (tensors by number, as in the last column above), shape of the "
         "result, the result,\n# its sharding, and the way of each operand to the one it "
-        "is used in; in the order of the program.\n",
+        "is used in; in the order of the program.\nOPERATORS = (\n",
         stream);
-    (void)fprintf(stream, "MOST = %d  # operands that are listed\nOPERATORS = (\n",
-                  HLO_INSTANCE_OPERANDS);
     status = put_operators(&e, NULL, 4);
     (void)fputs(
         ")\n\n# Each loop: the arrays that it carries (shape, number outside, in the body and "
@@ -340,7 +338,7 @@ xm_status_t ap_export_jax(const ap_shard_solution_t *solution, const ap_frontend
     if (status == XM_OK) {
         status = put_loops(&e, NULL, 4);
     }
-    (void)fputs(")\n\n_tables = Shardings(MESH, PARAMETERS, RESULTS, OPERATORS, LOOPS, MOST)\n"
+    (void)fputs(")\n\n_tables = Shardings(MESH, PARAMETERS, RESULTS, OPERATORS, LOOPS)\n"
                 "make_mesh = _tables.make_mesh\nlower = _tables.lower\n",
                 stream);
     return status;

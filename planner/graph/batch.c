@@ -17,8 +17,8 @@
 typedef struct marks {
     const ap_graph_t *graph;
     int64_t from;
-    bool (*dim)[AP_MAX_RANK];       /* per tensor: dimensions that hold the batch */
-    bool (*factor)[AP_MAX_FACTORS]; /* per operator: factors that do */
+    bool (*dim)[AP_MAX_RANK]; /* per tensor: dimensions that hold the batch */
+    bool **factor;            /* per operator: factors that do */
     bool changed;
 } marks_t;
 
@@ -163,11 +163,21 @@ xm_status_t ap_graph_with_batch(const ap_graph_t *graph, int64_t from, int64_t t
     size_t tensors = (size_t)graph->tensor_count + 1, ops = (size_t)graph->op_count + 1;
     marks_t marks = {.graph = graph, .from = from};
     ap_graph_t *copy = NULL;
+    size_t factors = 0;
+    bool *marked;
     xm_status_t status;
 
     marks.dim = calloc(tensors, sizeof(*marks.dim));
+    for (int o = 0; o < graph->op_count; ++o) {
+        factors += (size_t)graph->ops[o].rule.factors;
+    }
     marks.factor = calloc(ops, sizeof(*marks.factor));
-    status = marks.dim == NULL || marks.factor == NULL
+    marked = calloc(factors + 1, sizeof(*marked));
+    for (int o = 0; o < graph->op_count && marks.factor != NULL && marked != NULL; ++o) {
+        factors -= (size_t)graph->ops[o].rule.factors;
+        marks.factor[o] = marked + factors;
+    }
+    status = marks.dim == NULL || marks.factor == NULL || marked == NULL
                  ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu operators", ops)
                  : mark_all(&marks);
     if (status == XM_OK) {
@@ -182,6 +192,7 @@ xm_status_t ap_graph_with_batch(const ap_graph_t *graph, int64_t from, int64_t t
     }
     free(marks.dim);
     free(marks.factor);
+    free(marked);
     if (status != XM_OK) {
         ap_graph_destroy(copy);
         return status;

@@ -121,31 +121,27 @@ static xm_status_t copy_results(ap_graph_copy_t *copy, int id, ap_op_t *op)
 }
 
 /* The layer is that of the graph under construction, and `forward` is cleared, because operator
- * numbers differ between the two graphs. Names are copied last, so that one place frees them on
- * failure. */
+ * numbers differ between the two graphs. */
 xm_status_t ap_graph_copy_op(ap_graph_copy_t *copy, int op)
 {
-    ap_op_t made = copy->from->ops[op];
+    ap_op_t made;
     xm_status_t status = ap_graph_reserve_op(copy->to);
 
-    made.layer = copy->to->layer;
-    made.forward = -1;
     if (status == XM_OK) {
-        status = copy_operands(copy, &made);
-    }
-    if (status == XM_OK) {
-        status = copy_results(copy, copy->to->op_count, &made);
+        status = ap_op_copy(&copy->from->ops[op], &made);
     }
     if (status != XM_OK) {
         return status;
     }
-    made.name = strdup(made.name);
-    made.label = made.label != NULL ? strdup(made.label) : NULL;
-    if (made.name == NULL || (made.label == NULL && copy->from->ops[op].label != NULL)) {
-        free((char *)made.name);
-        free((char *)made.label);
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the operator '%s'",
-                            copy->from->ops[op].name);
+    made.layer = copy->to->layer;
+    made.forward = -1;
+    status = copy_operands(copy, &made);
+    if (status == XM_OK) {
+        status = copy_results(copy, copy->to->op_count, &made);
+    }
+    if (status != XM_OK) {
+        ap_op_release(&made);
+        return status;
     }
     copy->to->ops[copy->to->op_count++] = made;
     return XM_OK;
@@ -177,12 +173,11 @@ xm_status_t ap_graph_copy_whole(const ap_graph_t *from, ap_graph_t **copy)
         }
     }
     for (int o = 0; o < from->op_count; ++o, ++made->op_count) {
-        made->ops[o] = from->ops[o];
-        made->ops[o].name = strdup(from->ops[o].name);
-        made->ops[o].label = NULL;
-        if (made->ops[o].name == NULL) {
+        if (ap_op_copy(&from->ops[o], &made->ops[o]) != XM_OK) {
             goto no_memory;
         }
+        free((char *)made->ops[o].label);
+        made->ops[o].label = NULL;
     }
     made->loss = from->loss;
     made->loss_is_gradient = from->loss_is_gradient;

@@ -73,6 +73,54 @@ xm_status_t ap_graph_create(const char *name, ap_graph_t **graph)
     return XM_OK;
 }
 
+/* The four lists are one block. */
+xm_status_t ap_op_open(ap_op_t *op, int operands, int results)
+{
+    int *lists = calloc(2 * (size_t)operands + 3 * (size_t)results + 1, sizeof(*lists));
+
+    if (lists == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for an operator");
+    }
+    op->operand_count = operands;
+    op->result_count = results;
+    op->operands = lists;
+    op->results = op->operands + operands;
+    op->differentiates = op->results + results;
+    op->touched = op->differentiates + results;
+    return XM_OK;
+}
+
+void ap_op_release(ap_op_t *op)
+{
+    ap_sharding_rule_destroy(&op->rule);
+    free(op->operands);
+    free((char *)op->name);
+    free((char *)op->label);
+}
+
+xm_status_t ap_op_copy(const ap_op_t *from, ap_op_t *op)
+{
+    xm_status_t status;
+
+    *op = *from;
+    op->operands = NULL;
+    op->rule = (ap_sharding_rule_t){0};
+    op->name = strdup(from->name);
+    op->label = from->label != NULL ? strdup(from->label) : NULL;
+    status = op->name == NULL || (op->label == NULL && from->label != NULL)
+                 ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for the operator '%s'", from->name)
+                 : ap_op_open(op, from->operand_count, from->result_count);
+    if (status == XM_OK) {
+        memcpy(op->operands, from->operands,
+               (2 * (size_t)op->operand_count + 3 * (size_t)op->result_count) * sizeof(int));
+        status = ap_sharding_rule_copy(&from->rule, &op->rule);
+    }
+    if (status != XM_OK) {
+        ap_op_release(op);
+    }
+    return status;
+}
+
 void ap_graph_destroy(ap_graph_t *graph)
 {
     if (graph == NULL) {
@@ -82,8 +130,7 @@ void ap_graph_destroy(ap_graph_t *graph)
         free((char *)graph->tensors[t].name);
     }
     for (int o = 0; o < graph->op_count; ++o) {
-        free((char *)graph->ops[o].name);
-        free((char *)graph->ops[o].label);
+        ap_op_release(&graph->ops[o]);
     }
     free(graph->tensors);
     free(graph->ops);
@@ -220,32 +267,45 @@ static xm_status_t append_results(ap_graph_t *graph, ap_op_t *op, int id,
             return status;
         }
     }
-    op->result_count = op->rule.results;
     return XM_OK;
 }
 
-/* Resolves the operands and makes the rule over their shapes. Sentences get the operator's name in
+/* Makes the rule of a text over the shapes of the operands. Sentences get the operator's name in
  * front, for the rule itself does not know whose it is. */
 static xm_status_t make_rule(const ap_graph_t *graph, const ap_op_params_t *params,
                              ap_sharding_rule_t *rule)
 {
-    ap_shape_t shapes[AP_MAX_OPERANDS];
-    xm_status_t status;
+    ap_shape_t *shapes = calloc((size_t)params->operand_count + 1, sizeof(*shapes));
+    xm_status_t status =
+        shapes == NULL
+            ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for the operator '%s'", params->name)
+            : XM_OK;
 
-    if (params->operand_count < 0 || params->operand_count > AP_MAX_OPERANDS) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "operator '%s' has %d operands, 0 … %d can be",
-                            params->name, params->operand_count, AP_MAX_OPERANDS);
+    for (int o = 0; o < params->operand_count && status == XM_OK; ++o) {
+        shapes[o] = graph->tensors[params->operands[o]].shape;
+    }
+    if (status == XM_OK) {
+        status = ap_sharding_rule_create(params->rule, params->replicated, params->permuted,
+                                         params->sizes, shapes, params->operand_count, rule);
+    }
+    free(shapes);
+    return status == XM_OK ? XM_OK : xm_error_prefix(status, "operator '%s'", params->name);
+}
+
+static xm_status_t check_operands(const ap_graph_t *graph, const ap_op_params_t *params)
+{
+    if (params->operand_count < 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "operator '%s' has %d operands", params->name,
+                            params->operand_count);
     }
     for (int o = 0; o < params->operand_count; ++o) {
-        status = check_tensor(graph, params->operands[o]);
+        xm_status_t status = check_tensor(graph, params->operands[o]);
+
         if (status != XM_OK) {
             return xm_error_prefix(status, "operator '%s' operand %d", params->name, o);
         }
-        shapes[o] = graph->tensors[params->operands[o]].shape;
     }
-    status = ap_sharding_rule_create(params->rule, params->replicated, params->permuted,
-                                     params->sizes, shapes, params->operand_count, rule);
-    return status == XM_OK ? XM_OK : xm_error_prefix(status, "operator '%s'", params->name);
+    return XM_OK;
 }
 
 /* How much of each term an operator touches, checked against the number of terms. An embedding of
@@ -255,7 +315,7 @@ static xm_status_t set_touched(const ap_op_params_t *params, ap_op_t *op)
     const int terms = op->rule.operands + op->rule.results;
     bool given = false;
 
-    for (int t = 0; t < terms; ++t) {
+    for (int t = 0; t < terms && params->touched != NULL; ++t) {
         if (params->touched[t] < AP_TOUCHES_NONE || params->touched[t] > terms) {
             return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                                 "operator '%s' touches term %d like term %d, of %d", params->name,
@@ -270,36 +330,13 @@ static xm_status_t set_touched(const ap_op_params_t *params, ap_op_t *op)
     return XM_OK;
 }
 
-/* An operator enters the graph as the last step, when nothing can fail any more. A failure before
- * that may leave result tensors behind, but only when memory is short, and then the caller gives
- * the graph up. */
-xm_status_t ap_graph_add_op(ap_graph_t *graph, const ap_op_params_t *params, int *results)
+/* Fills in an operator that has its rule. */
+static xm_status_t fill_op(ap_graph_t *graph, const ap_op_params_t *params, ap_op_t *op)
 {
-    if (XM_IS_NULL(graph) || XM_IS_NULL(results)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
-    ap_op_params_t own = AP_OP_PARAMS_INIT;
-    xm_status_t taken = XM_PARAMS_COPY(ap_op_params_t, &own, params);
-
-    if (taken != XM_OK) {
-        return taken;
-    }
-    params = &own;
-
-    ap_op_t op = {.kind = params->kind,
-                  .phase = params->phase,
-                  .layer = graph->layer,
-                  .operand_count = params->operand_count,
-                  .linear = params->linear,
-                  .forward = params->forward};
-    int id = graph->op_count;
-    xm_status_t status = check_open(graph);
+    xm_status_t status = ap_op_open(op, op->rule.operands, op->rule.results);
 
     if (status == XM_OK) {
-        status = make_rule(graph, params, &op.rule);
-    }
-    if (status == XM_OK) {
-        status = set_touched(params, &op);
+        status = set_touched(params, op);
     }
     if (status == XM_OK) {
         status = ap_graph_reserve_op(graph);
@@ -307,22 +344,43 @@ xm_status_t ap_graph_add_op(ap_graph_t *graph, const ap_op_params_t *params, int
     if (status != XM_OK) {
         return status;
     }
-    memcpy(op.differentiates, params->differentiates, sizeof(op.differentiates));
-    op.repeat = params->repeat > 0 ? params->repeat : 1;
+    for (int r = 0; r < op->result_count && params->differentiates != NULL; ++r) {
+        op->differentiates[r] = params->differentiates[r];
+    }
+    op->repeat = params->repeat > 0 ? params->repeat : 1;
     /* FLOPs are of all runs in a micro-batch, so that sums over operators need not know of
      * loops. */
-    op.flops = op.repeat * params->flops_per_point * ap_sharding_rule_points(&op.rule);
-    op.name = copy_name(params->name);
-    op.label = params->label != NULL ? copy_name(params->label) : NULL;
-    if (op.name == NULL || (params->label != NULL && op.label == NULL)) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for the operator '%s'", params->name);
+    op->flops = op->repeat * params->flops_per_point * ap_sharding_rule_points(&op->rule);
+    op->name = copy_name(params->name);
+    op->label = params->label != NULL ? copy_name(params->label) : NULL;
+    if (op->name == NULL || (params->label != NULL && op->label == NULL)) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the operator '%s'", params->name);
+    }
+    return append_results(graph, op, graph->op_count, params);
+}
+
+/* An operator enters the graph as the last step, when nothing can fail any more. A failure before
+ * that may leave result tensors behind, but only when memory is short, and then the caller gives
+ * the graph up. */
+xm_status_t ap_graph_add_op_by_rule(ap_graph_t *graph, const ap_op_params_t *params,
+                                    ap_sharding_rule_t *rule, int *results)
+{
+    ap_op_t op = {.kind = params->kind,
+                  .phase = params->phase,
+                  .layer = graph->layer,
+                  .linear = params->linear,
+                  .forward = params->forward,
+                  .rule = *rule};
+    xm_status_t status = check_open(graph);
+
+    if (status == XM_OK) {
+        status = check_operands(graph, params);
     }
     if (status == XM_OK) {
-        status = append_results(graph, &op, id, params);
+        status = fill_op(graph, params, &op);
     }
     if (status != XM_OK) {
-        free((char *)op.name);
-        free((char *)op.label);
+        ap_op_release(&op);
         return status;
     }
     for (int o = 0; o < op.operand_count; ++o) {
@@ -339,6 +397,37 @@ xm_status_t ap_graph_add_op(ap_graph_t *graph, const ap_op_params_t *params, int
         results[r] = op.results[r];
     }
     return XM_OK;
+}
+
+xm_status_t ap_graph_add_op(ap_graph_t *graph, const ap_op_params_t *params, int *results)
+{
+    if (XM_IS_NULL(graph) || XM_IS_NULL(results)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
+    ap_op_params_t own = AP_OP_PARAMS_INIT;
+    xm_status_t status = XM_PARAMS_COPY(ap_op_params_t, &own, params);
+    ap_sharding_rule_t rule;
+
+    if (status == XM_OK) {
+        status = check_open(graph);
+    }
+    if (status == XM_OK) {
+        status = check_operands(graph, &own);
+    }
+    if (status == XM_OK) {
+        status = make_rule(graph, &own, &rule);
+    }
+    return status == XM_OK ? ap_graph_add_op_by_rule(graph, &own, &rule, results) : status;
+}
+
+size_t ap_graph_terms(const ap_graph_t *graph)
+{
+    size_t terms = 0;
+
+    for (int o = 0; o < graph->op_count; ++o) {
+        terms += (size_t)graph->ops[o].operand_count + (size_t)graph->ops[o].result_count;
+    }
+    return terms;
 }
 
 xm_status_t ap_graph_set_layer(ap_graph_t *graph, int layer)

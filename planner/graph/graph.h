@@ -63,17 +63,16 @@ typedef struct ap_op {
     ap_phase_t phase;
     int layer;
     int operand_count, result_count;
-    int operands[AP_MAX_OPERANDS];
-    int results[AP_MAX_RESULTS];
+    int *operands, *results;
     ap_sharding_rule_t rule;
     double flops;  /**< of all its runs */
     double repeat; /**< runs in one micro-batch; more than 1 in the body of a loop */
     bool linear;   /**< elementwise, custom: the derivative does not need the operands (add) */
     int forward;   /**< forward operator this one is the backward of, or -1 */
     /** backward: the operand of `forward` that each result is the gradient of */
-    int differentiates[AP_MAX_RESULTS];
+    int *differentiates;
     /** per term of the rule: how much of it a run reads or writes, see ap_op_params_t */
-    int8_t touched[AP_MAX_TERMS];
+    int *touched;
     ap_fusion_t fusion;
 } ap_op_t;
 
@@ -94,6 +93,13 @@ static inline int ap_op_tensor(const ap_op_t *op, int term)
 {
     return term < op->operand_count ? op->operands[term] : op->results[term - op->operand_count];
 }
+
+/** Adds an operator as ap_graph_add_op() does, by a rule as a value, which the graph takes over:
+ * the params' text, letters and sizes are not looked at. Frees the rule where it fails. */
+xm_status_t ap_graph_add_op_by_rule(ap_graph_t *graph, const ap_op_params_t *params,
+                                    ap_sharding_rule_t *rule, int *results);
+/** Operands and results of all operators together. */
+size_t ap_graph_terms(const ap_graph_t *graph);
 
 /* The term of an operator that makes a tensor; -1: none does. */
 static inline int ap_op_result_term(const ap_op_t *op, int tensor)

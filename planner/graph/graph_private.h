@@ -24,5 +24,13 @@ struct ap_graph {
 xm_status_t ap_graph_append_tensor(ap_graph_t *graph, const ap_tensor_t *tensor, const char *name,
                                    int *id);
 
+/* Makes the lists of an operator of so many operands and results, of which `differentiates` is 0
+ * and all is touched; ap_op_release() frees them, the rule, and its names. */
+xm_status_t ap_op_open(ap_op_t *op, int operands, int results);
+void ap_op_release(ap_op_t *op);
+
+/* Copies an operator with all that it points at. */
+xm_status_t ap_op_copy(const ap_op_t *from, ap_op_t *op);
+
 /* Makes room for one more operator. */
 xm_status_t ap_graph_reserve_op(ap_graph_t *graph);

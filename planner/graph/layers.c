@@ -317,7 +317,8 @@ static uint64_t mix_op(const ap_graph_t *graph, int layer, const ap_op_t *op,
         hash = mix_int(hash, op->rule.factor[f].kind);
         hash = mix_int(hash, op->rule.factor[f].size);
     }
-    hash = mix(hash, op->touched, sizeof(op->touched));
+    hash = mix(hash, op->touched,
+               (size_t)(op->operand_count + op->result_count) * sizeof(*op->touched));
     hash = mix(hash, &op->flops, sizeof(op->flops));
     hash = mix(hash, &op->repeat, sizeof(op->repeat));
     for (int i = 0; i < op->operand_count; ++i) {

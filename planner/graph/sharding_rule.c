@@ -4,24 +4,80 @@
  * The notion of factors and their kinds is that of Shardy, XLA's partitioner; a factor is a loop of
  * the operator, and everything about sharding follows from which terms carry it.
  *
- * The rule is text because that is the form in files and plans. It is parsed once per operator, and
- * strategies work on the parsed form.
+ * Text is the form in files and plans; it is parsed where it enters. Passes and front ends make
+ * rules as values, and their text is written from them.
  */
 
 #include "planner/graph/sharding_rule.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-int ap_sharding_rule_factor(const ap_sharding_rule_t *rule, char letter)
+static xm_status_t no_memory(void)
+{
+    return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a sharding rule");
+}
+
+int ap_sharding_rule_factor(const ap_sharding_rule_t *rule, char letter, int number)
 {
     for (int f = 0; f < rule->factors; ++f) {
-        if (rule->factor[f].letter == letter) {
+        if (rule->factor[f].letter == letter && rule->factor[f].number == number) {
             return f;
         }
     }
     return -1;
+}
+
+char *ap_factor_name(const ap_factor_t *factor, char *buffer, size_t size)
+{
+    (void)snprintf(buffer, size, factor->number > 0 ? "%c%d" : "%c", factor->letter,
+                   factor->number);
+    return buffer;
+}
+
+xm_status_t ap_sharding_rule_open(int operands, int results, int factors, ap_sharding_rule_t *rule)
+{
+    const size_t terms = (size_t)operands + (size_t)results;
+
+    *rule = (ap_sharding_rule_t){.factors = factors, .operands = operands, .results = results};
+    rule->factor = calloc((size_t)factors + 1, sizeof(*rule->factor));
+    rule->rank = calloc(terms + 1, sizeof(*rule->rank));
+    rule->dim = calloc(terms + 1, sizeof(*rule->dim));
+    if (rule->factor == NULL || rule->rank == NULL || rule->dim == NULL) {
+        ap_sharding_rule_destroy(rule);
+        return no_memory();
+    }
+    return XM_OK;
+}
+
+void ap_sharding_rule_destroy(ap_sharding_rule_t *rule)
+{
+    free(rule->text);
+    free(rule->factor);
+    free(rule->rank);
+    free(rule->dim);
+    *rule = (ap_sharding_rule_t){0};
+}
+
+xm_status_t ap_sharding_rule_copy(const ap_sharding_rule_t *from, ap_sharding_rule_t *rule)
+{
+    const size_t terms = (size_t)from->operands + (size_t)from->results;
+    xm_status_t status = ap_sharding_rule_open(from->operands, from->results, from->factors, rule);
+
+    if (status != XM_OK) {
+        return status;
+    }
+    memcpy(rule->factor, from->factor, (size_t)from->factors * sizeof(*rule->factor));
+    memcpy(rule->rank, from->rank, terms * sizeof(*rule->rank));
+    memcpy(rule->dim, from->dim, terms * sizeof(*rule->dim));
+    rule->text = strdup(from->text);
+    if (rule->text == NULL) {
+        ap_sharding_rule_destroy(rule);
+        return no_memory();
+    }
+    return XM_OK;
 }
 
 bool ap_sharding_rule_carries(const ap_sharding_rule_t *rule, int term, int factor)
@@ -60,55 +116,42 @@ double ap_sharding_rule_points(const ap_sharding_rule_t *rule)
     return points;
 }
 
-/* A buffer that is too small gets a shorter term, never an overrun. */
-char *ap_sharding_rule_term(const ap_sharding_rule_t *rule, int term, char *buffer, size_t size)
+/* Reads a name at *cursor, which moves behind it: a letter, and digits where there are more factors
+ * than letters. */
+static xm_status_t read_name(const ap_sharding_rule_t *rule, const char **cursor, ap_factor_t *name)
 {
-    size_t length = 0;
-
-    for (int d = 0; d < rule->rank[term]; ++d) {
-        const ap_rule_dim_t *dim = &rule->dim[term][d];
-
-        if (length + AP_MAX_DIM_FACTORS + 3 > size) {
-            break;
-        }
-        if (dim->count > 1) {
-            buffer[length++] = '(';
-        }
-        for (int k = 0; k < dim->count; ++k) {
-            buffer[length++] = rule->factor[dim->factor[k]].letter;
-        }
-        if (dim->count > 1) {
-            buffer[length++] = ')';
-        }
+    *name = (ap_factor_t){.letter = *(*cursor)++};
+    if (name->letter < 'a' || name->letter > 'z') {
+        return xm_error_set(XM_ERR_PARSE, "rule '%s': '%c' is not a factor (a to z)", rule->text,
+                            name->letter);
     }
-    buffer[length] = '\0';
-    return buffer;
+    while (**cursor >= '0' && **cursor <= '9' && name->number < 1000) {
+        name->number = 10 * name->number + *(*cursor)++ - '0';
+    }
+    return XM_OK;
 }
 
-/* Puts the factor called `letter` into a dimension, making the factor if it is new. Its size is 0
- * until a shape or the list of sizes gives it one. */
-static xm_status_t add_letter(ap_sharding_rule_t *rule, ap_rule_dim_t *dim, char letter)
+/* Puts the factor whose name is at *cursor into a dimension, making the factor if it is new. Its
+ * size is 0 until a shape or the list of sizes gives it one. */
+static xm_status_t add_letter(ap_sharding_rule_t *rule, ap_rule_dim_t *dim, const char **cursor)
 {
-    int f = ap_sharding_rule_factor(rule, letter);
+    ap_factor_t name;
+    xm_status_t status = read_name(rule, cursor, &name);
+    int f = ap_sharding_rule_factor(rule, name.letter, name.number);
 
-    if (letter < 'a' || letter > 'z') {
-        return xm_error_set(XM_ERR_PARSE, "rule '%s': '%c' is not a factor (a to z)", rule->text,
-                            letter);
-    }
-    if (f < 0) {
-        if (rule->factors == AP_MAX_FACTORS) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "rule '%s' has more than %d factors",
-                                rule->text, AP_MAX_FACTORS);
-        }
-        f = rule->factors++;
-        rule->factor[f] = (ap_factor_t){.letter = letter};
+    if (status != XM_OK) {
+        return status;
     }
     if (dim->count == AP_MAX_DIM_FACTORS) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                             "rule '%s' has more than %d factors in one dimension", rule->text,
                             AP_MAX_DIM_FACTORS);
     }
-    dim->factor[dim->count++] = (uint8_t)f;
+    if (f < 0) {
+        f = rule->factors++;
+        rule->factor[f] = name;
+    }
+    dim->factor[dim->count++] = (uint16_t)f;
     return XM_OK;
 }
 
@@ -129,12 +172,12 @@ static xm_status_t parse_term(ap_sharding_rule_t *rule, int term, const char **c
         }
         dim = &rule->dim[term][rule->rank[term]++];
         if (**cursor != '(') {
-            status = add_letter(rule, dim, *(*cursor)++);
+            status = add_letter(rule, dim, cursor);
             continue;
         }
         ++*cursor;
         while (status == XM_OK && **cursor != ')' && **cursor != '\0') {
-            status = add_letter(rule, dim, *(*cursor)++);
+            status = add_letter(rule, dim, cursor);
         }
         if (status == XM_OK && (*(*cursor)++ != ')' || dim->count == 0)) {
             return xm_error_set(XM_ERR_PARSE, "rule '%s' has an unmatched or empty '('",
@@ -144,21 +187,32 @@ static xm_status_t parse_term(ap_sharding_rule_t *rule, int term, const char **c
     return status;
 }
 
-/* Splits a rule into terms. The number of terms is checked after each, so `rule->dim` is never
- * written beyond its end; the exact numbers of operands and results are checked afterwards. */
+/* Splits a rule into terms. There are no more terms than separators and one, and no more factors
+ * than letters, so there is room for all that the text can say. */
 static xm_status_t parse_text(ap_sharding_rule_t *rule, const char *text)
 {
+    const size_t length = strlen(text);
     const char *cursor = text;
-    int arrow = -1, term = 0;
+    int arrow = -1, term = 0, terms = 1;
+    xm_status_t status;
 
-    if (strlen(text) >= sizeof(rule->text)) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "a rule of %zu letters is too long",
-                            strlen(text));
+    if (length > UINT16_MAX) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "a rule of %zu letters is too long", length);
     }
-    (void)strcpy(rule->text, text);
+    for (const char *c = text; *c != '\0'; ++c) {
+        terms += *c == ',' || *c == '-';
+    }
+    status = ap_sharding_rule_open(terms, 0, (int)length, rule);
+    if (status != XM_OK) {
+        return status;
+    }
+    rule->factors = 0;
+    rule->text = strdup(text);
+    if (rule->text == NULL) {
+        return no_memory();
+    }
     for (;;) {
-        xm_status_t status = parse_term(rule, term, &cursor);
-
+        status = parse_term(rule, term, &cursor);
         if (status != XM_OK) {
             return status;
         }
@@ -174,20 +228,12 @@ static xm_status_t parse_text(ap_sharding_rule_t *rule, const char *text)
             ++cursor;
         }
         ++cursor;
-        if (term == AP_MAX_TERMS) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "rule '%s' has too many terms", text);
-        }
     }
     if (arrow < 0) {
         return xm_error_set(XM_ERR_PARSE, "rule '%s' needs exactly one '->'", text);
     }
     rule->operands = arrow;
     rule->results = term - arrow;
-    if (rule->operands > AP_MAX_OPERANDS || rule->results > AP_MAX_RESULTS) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "rule '%s' has more than %d operands or %d results", text,
-                            AP_MAX_OPERANDS, AP_MAX_RESULTS);
-    }
     return XM_OK;
 }
 
@@ -198,15 +244,19 @@ static xm_status_t parse_sizes(ap_sharding_rule_t *rule, const char *sizes)
     const char *cursor = sizes;
 
     while (cursor != NULL && *cursor != '\0') {
-        int f = ap_sharding_rule_factor(rule, *cursor);
+        const char *at = cursor;
+        ap_factor_t name;
+        int f = read_name(rule, &cursor, &name) == XM_OK
+                    ? ap_sharding_rule_factor(rule, name.letter, name.number)
+                    : -1;
         char *end;
         long long size;
 
-        if (f < 0 || cursor[1] != '=') {
+        if (f < 0 || *cursor != '=') {
             return xm_error_set(XM_ERR_PARSE, "rule '%s': sizes '%s' name no factor at '%s'",
-                                rule->text, sizes, cursor);
+                                rule->text, sizes, at);
         }
-        size = strtoll(cursor + 2, &end, 10);
+        size = strtoll(cursor + 1, &end, 10);
         if (size <= 0 || (*end != ',' && *end != '\0')) {
             return xm_error_set(XM_ERR_PARSE, "rule '%s': sizes '%s' are not numbers", rule->text,
                                 sizes);
@@ -276,8 +326,10 @@ static xm_status_t match_shapes(ap_sharding_rule_t *rule, const ap_shape_t *oper
     }
     for (int f = 0; f < rule->factors; ++f) {
         if (rule->factor[f].size <= 0) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "rule '%s': factor %c has no size",
-                                rule->text, rule->factor[f].letter);
+            char name[AP_FACTOR_TEXT];
+
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "rule '%s': factor %s has no size",
+                                rule->text, ap_factor_name(&rule->factor[f], name, sizeof(name)));
         }
     }
     return XM_OK;
@@ -313,35 +365,50 @@ static xm_status_t check_results(const ap_sharding_rule_t *rule)
     return XM_OK;
 }
 
-/* What the caller declares comes first; otherwise a factor that some result lacks is summed
- * over. */
-static ap_factor_kind_t kind_of(const ap_sharding_rule_t *rule, int f, const char *replicated,
-                                const char *permuted)
+/* Notes the kind of the factors that are listed; names that the rule does not have say nothing. */
+static xm_status_t declare(ap_sharding_rule_t *rule, const char *names, ap_factor_kind_t kind)
 {
-    if (replicated != NULL && strchr(replicated, rule->factor[f].letter) != NULL) {
-        return AP_FACTOR_NEED_REPLICATION;
-    }
-    if (permuted != NULL && strchr(permuted, rule->factor[f].letter) != NULL) {
-        return AP_FACTOR_PERMUTATION;
-    }
-    for (int r = 0; r < rule->results; ++r) {
-        if (!ap_sharding_rule_carries(rule, rule->operands + r, f)) {
-            return AP_FACTOR_REDUCTION;
+    while (names != NULL && *names != '\0') {
+        ap_factor_t name;
+        xm_status_t status = read_name(rule, &names, &name);
+        int f = status == XM_OK ? ap_sharding_rule_factor(rule, name.letter, name.number) : -1;
+
+        if (status != XM_OK) {
+            return status;
+        }
+        if (f >= 0) {
+            rule->factor[f].kind = kind;
         }
     }
-    return AP_FACTOR_PASS_THROUGH;
+    return XM_OK;
 }
 
-/* The rule is made in a local and copied at the end, so a failure leaves *rule as it was. */
+/* What was declared comes first; otherwise a factor that some result lacks is summed over. */
+static void find_kinds(ap_sharding_rule_t *rule)
+{
+    for (int f = 0; f < rule->factors; ++f) {
+        ap_factor_kind_t *kind = &rule->factor[f].kind;
+
+        if (*kind == AP_FACTOR_NEED_REPLICATION || *kind == AP_FACTOR_PERMUTATION) {
+            continue;
+        }
+        *kind = AP_FACTOR_PASS_THROUGH;
+        for (int r = 0; r < rule->results; ++r) {
+            if (!ap_sharding_rule_carries(rule, rule->operands + r, f)) {
+                *kind = AP_FACTOR_REDUCTION;
+            }
+        }
+    }
+}
+
+/* The rule is made in a local and handed out at the end, so a failure leaves *rule as it was. */
 xm_status_t ap_sharding_rule_create(const char *text, const char *replicated, const char *permuted,
                                     const char *sizes, const ap_shape_t *operands,
                                     int operand_count, ap_sharding_rule_t *rule)
 {
-    ap_sharding_rule_t made;
-    xm_status_t status;
+    ap_sharding_rule_t made = {0};
+    xm_status_t status = parse_text(&made, text);
 
-    memset(&made, 0, sizeof(made));
-    status = parse_text(&made, text);
     if (status == XM_OK) {
         status = parse_sizes(&made, sizes);
     }
@@ -351,12 +418,104 @@ xm_status_t ap_sharding_rule_create(const char *text, const char *replicated, co
     if (status == XM_OK) {
         status = check_results(&made);
     }
+    if (status == XM_OK) {
+        status = declare(&made, permuted, AP_FACTOR_PERMUTATION);
+    }
+    if (status == XM_OK) {
+        status = declare(&made, replicated, AP_FACTOR_NEED_REPLICATION);
+    }
     if (status != XM_OK) {
+        ap_sharding_rule_destroy(&made);
         return status;
     }
-    for (int f = 0; f < made.factors; ++f) {
-        made.factor[f].kind = kind_of(&made, f, replicated, permuted);
-    }
+    find_kinds(&made);
     *rule = made;
     return XM_OK;
+}
+
+static void write_term(FILE *stream, const ap_sharding_rule_t *rule, int term)
+{
+    for (int d = 0; d < rule->rank[term]; ++d) {
+        const ap_rule_dim_t *dim = &rule->dim[term][d];
+        char name[AP_FACTOR_TEXT];
+
+        (void)fputs(dim->count > 1 ? "(" : "", stream);
+        for (int k = 0; k < dim->count; ++k) {
+            (void)fputs(ap_factor_name(&rule->factor[dim->factor[k]], name, sizeof(name)), stream);
+        }
+        (void)fputs(dim->count > 1 ? ")" : "", stream);
+    }
+}
+
+static xm_status_t write_text(ap_sharding_rule_t *rule)
+{
+    size_t length = 0;
+    FILE *stream = open_memstream(&rule->text, &length);
+    bool written;
+
+    if (stream == NULL) {
+        return no_memory();
+    }
+    for (int t = 0; t < rule->operands + rule->results; ++t) {
+        (void)fputs(t == rule->operands ? "->" : t > 0 ? "," : "", stream);
+        write_term(stream, rule, t);
+    }
+    written = ferror(stream) == 0;
+    return fclose(stream) == 0 && written ? XM_OK : no_memory();
+}
+
+xm_status_t ap_sharding_rule_close(ap_sharding_rule_t *rule)
+{
+    xm_status_t status = check_results(rule);
+
+    for (int f = 0; f < rule->factors; ++f) {
+        if (rule->factor[f].letter == '\0') {
+            rule->factor[f].letter = (char)('a' + f % 26);
+            rule->factor[f].number = f / 26;
+        }
+    }
+    find_kinds(rule);
+    if (status == XM_OK) {
+        status = write_text(rule);
+    }
+    if (status != XM_OK) {
+        ap_sharding_rule_destroy(rule);
+    }
+    return status;
+}
+
+/* Factors are numbered in the order in which the terms bring them. */
+xm_status_t ap_sharding_rule_pick(const ap_sharding_rule_t *from, const int *terms, int operands,
+                                  int results, ap_sharding_rule_t *rule)
+{
+    int *number = malloc(((size_t)from->factors + 1) * sizeof(*number));
+    xm_status_t status = number == NULL
+                             ? no_memory()
+                             : ap_sharding_rule_open(operands, results, from->factors, rule);
+
+    if (status != XM_OK) {
+        free(number);
+        return status;
+    }
+    rule->factors = 0;
+    for (int f = 0; f < from->factors; ++f) {
+        number[f] = -1;
+    }
+    for (int t = 0; t < operands + results; ++t) {
+        rule->rank[t] = from->rank[terms[t]];
+        for (int d = 0; d < rule->rank[t]; ++d) {
+            rule->dim[t][d] = from->dim[terms[t]][d];
+            for (int k = 0; k < rule->dim[t][d].count; ++k) {
+                int of = rule->dim[t][d].factor[k];
+
+                if (number[of] < 0) {
+                    number[of] = rule->factors++;
+                    rule->factor[number[of]] = from->factor[of];
+                }
+                rule->dim[t][d].factor[k] = (uint16_t)number[of];
+            }
+        }
+    }
+    free(number);
+    return ap_sharding_rule_close(rule);
 }

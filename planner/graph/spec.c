@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sharding specs as single words: byte d is the set of mesh axes that cut dimension d. Searches
- * compare, hash and store millions of specs, so a word that compares with == is worth more than a
- * structure that could say more.
+ * Sharding specs packed into words: byte d is the set of mesh axes that cut dimension d. Searches
+ * compare, hash and store millions of specs, so a word that compares with == is worth more than the
+ * structure of resharding/layout/, which can say more. Text is read and written there alone.
  *
  * A set has no order, so axes of a dimension are always ascending (S01, never S10). That halves the
  * space, and what is lost are layouts that differ from an ascending one by a permutation of
@@ -33,29 +33,26 @@ unsigned ap_spec_used_axes(ap_spec_t spec)
     return used;
 }
 
-char *ap_spec_format(ap_spec_t spec, int rank, char *buffer, size_t size)
+xm_spec_t ap_spec_unpack(ap_spec_t spec, int rank)
 {
-    size_t length = 0;
+    xm_spec_t made = {.dims = rank};
 
-    if (size == 0) {
-        return buffer;
-    }
     for (int dim = 0; dim < rank; ++dim) {
-        unsigned axes = ap_spec_axes(spec, dim);
-
-        /* A token needs at most one letter and one digit per axis; a text that does not fit ends
-         * before it. */
-        if (length + 2 + AP_MAX_MESH_RANK > size) {
-            break;
-        }
-        buffer[length++] = axes != 0 ? 'S' : 'R';
         for (int axis = 0; axis < AP_MAX_MESH_RANK; ++axis) {
-            if ((axes >> axis & 1U) != 0) {
-                buffer[length++] = (char)('0' + axis);
+            if ((ap_spec_axes(spec, dim) >> axis & 1U) != 0) {
+                made.axes[dim][made.axis_count[dim]++] = (uint8_t)axis;
             }
         }
     }
-    buffer[length] = '\0';
+    return made;
+}
+
+char *ap_spec_format(ap_spec_t spec, int rank, char *buffer, size_t size)
+{
+    const xm_spec_t unpacked = ap_spec_unpack(spec, rank);
+    char text[XM_SPEC_TEXT];
+
+    (void)snprintf(buffer, size, "%s", xm_spec_format(&unpacked, text));
     return buffer;
 }
 
@@ -72,75 +69,55 @@ void ap_spec_list(const ap_spec_t *specs, const int *ranks, int count, char *tex
     }
 }
 
-/* Reads the axes behind an S at *cursor, which moves past them. The checks are what the word form
- * cannot say: an axis twice, or axes out of order, would be read as another spec. */
-static xm_status_t parse_axes(const char *text, const char **cursor, int dim, int mesh_rank,
-                              unsigned used, unsigned *axes)
+/* Packs a dimension. The checks are what the word cannot say: an axis twice, or axes out of order,
+ * would be read as another spec. */
+static xm_status_t pack_dim(const char *text, const xm_spec_t *parsed, int dim, int mesh_rank,
+                            ap_spec_t *spec)
 {
-    int last = -1;
+    unsigned axes = 0;
 
-    *axes = 0;
-    for (; **cursor >= '0' && **cursor <= '9'; ++*cursor) {
-        int axis = **cursor - '0';
+    for (int i = 0; i < parsed->axis_count[dim]; ++i) {
+        int axis = parsed->axes[dim][i];
 
         if (axis >= mesh_rank) {
             return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                                 "spec '%s': dimension %d is cut over axis %d, the mesh has %d",
                                 text, dim, axis, mesh_rank);
         }
-        if (((used | *axes) >> axis & 1U) != 0) {
+        if (((ap_spec_used_axes(*spec) | axes) >> axis & 1U) != 0) {
             return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                                 "spec '%s': dimension %d uses axis %d a second time", text, dim,
                                 axis);
         }
-        if (axis < last) {
+        if (axes >> axis != 0) {
             return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                                 "spec '%s': the axes of dimension %d do not ascend", text, dim);
         }
-        *axes |= 1U << axis;
-        last = axis;
+        axes |= 1U << axis;
     }
-    if (*axes == 0) {
-        return xm_error_set(XM_ERR_PARSE, "spec '%s': dimension %d has an S without an axis", text,
-                            dim);
-    }
+    *spec = ap_spec_with(*spec, dim, axes);
     return XM_OK;
 }
 
 /* *spec is written only when the whole text is sound. */
 xm_status_t ap_spec_parse(const char *text, int rank, int mesh_rank, ap_spec_t *spec)
 {
-    ap_spec_t parsed = AP_SPEC_REPLICATED;
-    const char *cursor = text;
-    int dim = 0;
+    ap_spec_t packed = AP_SPEC_REPLICATED;
+    xm_spec_t parsed;
+    xm_status_t status = xm_spec_parse(text, &parsed);
 
-    for (; *cursor != '\0'; ++dim) {
-        char token = *cursor++;
-        unsigned axes = 0;
-
-        if (dim == rank) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "spec '%s' has more than the tensor's %d dimensions", text, rank);
-        }
-        if (token == 'S') {
-            xm_status_t status =
-                parse_axes(text, &cursor, dim, mesh_rank, ap_spec_used_axes(parsed), &axes);
-
-            if (status != XM_OK) {
-                return status;
-            }
-        } else if (token != 'R') {
-            return xm_error_set(XM_ERR_PARSE, "spec '%s': dimension %d is '%c', expected R or S…",
-                                text, dim, token);
-        }
-        parsed = ap_spec_with(parsed, dim, axes);
-    }
-    if (dim != rank) {
+    if (status == XM_OK && parsed.dims != rank) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "spec '%s' has %d dimensions, the tensor has %d", text, dim, rank);
+                            "spec '%s' has %d dimensions, the tensor has %d", text, parsed.dims,
+                            rank);
     }
-    *spec = parsed;
-    return XM_OK;
+    for (int dim = 0; dim < rank && status == XM_OK; ++dim) {
+        status = pack_dim(text, &parsed, dim, mesh_rank, &packed);
+    }
+    if (status == XM_OK) {
+        *spec = packed;
+    }
+    return status;
 }
 
 ap_spec_t ap_spec_resting(int rank, const int64_t *dims, const int mesh[2])

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file spec.h
- * Sharding specs as the planner handles them: which axes of a logical mesh cut which dimension.
+ * Sharding specs (crossmesh/layout.h) as the planner handles them: packed.
  *
- * A spec is one machine word: byte d holds the set of mesh axes (bit a = axis a) that dimension d
+ * A packed spec is one machine word: byte d holds the set of mesh axes (bit a = axis a) that dimension d
  * is cut over, always in ascending order of axis. As text: one token per dimension, `R` or `S` with
  * the axes, e.g. "S01RR" (Alpa, OSDI'22, section 4.1). Specs compare with ==.
  *
@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "comm/base.h"
+#include "resharding/layout.h"
 
 typedef uint64_t ap_spec_t;
 
@@ -31,6 +32,9 @@ ap_spec_t ap_spec_with(ap_spec_t spec, int dim, unsigned axes);
 
 /** Union of the axes of all dimensions. */
 unsigned ap_spec_used_axes(ap_spec_t spec);
+
+/** The spec of a tensor of @p rank dimensions, unpacked. */
+xm_spec_t ap_spec_unpack(ap_spec_t spec, int rank);
 
 /** Writes e.g. "S01RR" into @p buffer (AP_SPEC_TEXT bytes) and returns the buffer; "" for rank 0.
  */

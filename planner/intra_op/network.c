@@ -154,6 +154,19 @@ static xm_status_t make_options(ap_shard_network_t *n, ap_shard_variable_t *v, b
     return XM_OK;
 }
 
+/* No rows yet, with room for one per result. */
+static xm_status_t open_rows(const ap_shard_network_t *n, int node, ap_shard_variable_t *v)
+{
+    int results = n->problem->node[node].op >= 0 ? op_of(n, node)->result_count : 1;
+
+    v->node = node;
+    v->rows = (ap_shard_rows_t){malloc((size_t)results * sizeof(int)), -1, -1, -1, -1};
+    for (int r = 0; r < results && v->rows.result != NULL; ++r) {
+        v->rows.result[r] = -1;
+    }
+    return v->rows.result != NULL ? XM_OK : no_memory();
+}
+
 /* Makes a variable for each class; its first node stands for the class, and `copies` counts the
  * rest. */
 static xm_status_t make_variables(ap_shard_network_t *n)
@@ -172,8 +185,10 @@ static xm_status_t make_variables(ap_shard_network_t *n)
         ap_shard_variable_t *v = &n->variable[class];
 
         if (v->copies++ == 0) {
-            v->node = node;
-            v->rows = (ap_shard_rows_t){{-1, -1, -1}, -1, -1, -1, -1};
+            status = open_rows(n, node, v);
+            if (status != XM_OK) {
+                break;
+            }
         }
         /* One node of a class that is needed makes the class needed. */
         needed[class] = needed[class] || (p->node[node].op >= 0 &&
@@ -604,6 +619,7 @@ void ap_shard_network_destroy(ap_shard_network_t *network)
     }
     for (int c = 0; c < network->alike.classes && network->variable != NULL; ++c) {
         free(network->variable[c].option);
+        free(network->variable[c].rows.result);
     }
     for (int r = 0; r < network->rows; ++r) {
         free(network->row[r].bytes);

@@ -38,10 +38,10 @@ typedef struct ap_shard_option {
 
 /* Rows of usage of a variable; -1: none. */
 typedef struct ap_shard_rows {
-    int result[AP_MAX_RESULTS]; /* what live ranges without a pause, or up to it */
-    int kept, late;             /* of the first result: during the pause, after it */
-    int passing;                /* while the operator runs */
-    int state;                  /* of the optimizer, all the time */
+    int *result;    /* per result: what live ranges without a pause, or up to it */
+    int kept, late; /* of the first result: during the pause, after it */
+    int passing;    /* while the operator runs */
+    int state;      /* of the optimizer, all the time */
 } ap_shard_rows_t;
 
 typedef struct ap_shard_variable {

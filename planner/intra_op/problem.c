@@ -139,7 +139,7 @@ static xm_status_t allocate(ap_shard_problem_t *p)
     p->node = calloc(tensors + ops, sizeof(*p->node));
     p->op_node = calloc(ops + 1, sizeof(int));
     p->tensor_node = calloc(tensors + 1, sizeof(int));
-    p->wire = calloc(ops * (AP_MAX_OPERANDS + AP_MAX_RESULTS) + 1, sizeof(*p->wire));
+    p->wire = calloc(ap_graph_terms(graph) + 1, sizeof(*p->wire));
     if (p->node == NULL || p->op_node == NULL || p->tensor_node == NULL || p->wire == NULL) {
         return no_memory();
     }

@@ -151,7 +151,7 @@ static xm_status_t find_uses(builder_t *b)
 {
     const ap_graph_t *graph = b->solution->graph;
 
-    b->uses = calloc((size_t)ap_graph_ops(graph) * AP_MAX_TERMS + 1, sizeof(*b->uses));
+    b->uses = calloc(ap_graph_terms(graph) + 1, sizeof(*b->uses));
     if (b->uses == NULL) {
         return no_memory();
     }

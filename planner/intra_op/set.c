@@ -41,7 +41,7 @@ static uint64_t hash_op(const ap_graph_t *graph, const ap_op_t *op)
     for (int t = 0; t < op->operand_count + op->result_count; ++t) {
         hash = xm_hash_mix(hash, (uint64_t)ap_graph_tensor(graph, ap_op_tensor(op, t))->dtype);
     }
-    for (int t = 0; t < AP_MAX_TERMS; ++t) {
+    for (int t = 0; t < op->operand_count + op->result_count; ++t) {
         hash = xm_hash_mix(hash, (uint64_t)op->touched[t]);
     }
     return xm_hash_mix(hash, (uint64_t)op->repeat);
@@ -60,7 +60,8 @@ static bool same_op(const ap_graph_t *graph, const ap_op_t *a, const ap_op_t *b)
 {
     if (a->kind != b->kind || a->phase != b->phase || !same_number(a->flops, b->flops) ||
         !same_number(a->repeat, b->repeat) || strcmp(a->rule.text, b->rule.text) != 0 ||
-        memcmp(a->touched, b->touched, sizeof(a->touched)) != 0 ||
+        memcmp(a->touched, b->touched,
+               (size_t)(a->operand_count + a->result_count) * sizeof(*a->touched)) != 0 ||
         ap_price_updates_parameter(graph, a) != ap_price_updates_parameter(graph, b)) {
         return false;
     }

@@ -34,7 +34,14 @@ xm_status_t ap_shard_solution_create(const ap_shard_problem_t *problem, const in
         made->made[t] = ap_shard_problem_spec(problem, choice, (int)t);
     }
     for (size_t o = 0; o < ops; ++o) {
-        made->ops[o] = *ap_shard_problem_op_strategy(problem, choice, (int)o);
+        xm_status_t status =
+            ap_strategy_copy(&ap_graph_op(params->graph, (int)o)->rule,
+                             ap_shard_problem_op_strategy(problem, choice, (int)o), &made->ops[o]);
+
+        if (status != XM_OK) {
+            ap_shard_solution_destroy(made);
+            return status;
+        }
     }
     *solution = made;
     return XM_OK;
@@ -68,6 +75,9 @@ double ap_shard_solution_runs(const ap_shard_solution_t *solution, int tensor, i
 void ap_shard_solution_destroy(ap_shard_solution_t *solution)
 {
     if (solution != NULL) {
+        for (int o = 0; solution->ops != NULL && o < ap_graph_ops(solution->graph); ++o) {
+            ap_strategy_release(&solution->ops[o]);
+        }
         free(solution->made);
         free(solution->ops);
         free(solution);

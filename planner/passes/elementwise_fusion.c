@@ -6,7 +6,7 @@
  * choose a sharding for each.
  *
  * One pass in topological order: each operator takes in those of its producers that may join it.
- * The limits of a rule (four operands) bound how far it grows. Layers of equal structure are
+ * Four operands bound how far it grows. Layers of equal structure are
  * treated alike, so equal layers stay equal.
  */
 
@@ -17,6 +17,8 @@
 #include <string.h>
 
 #include "planner/graph.h"
+
+enum { READINGS_MOST = 4 };
 
 /* A tensor that an elementwise operator reads: which dimension of the result each of its own is. */
 typedef struct reading {
@@ -29,7 +31,7 @@ typedef struct fused {
     bool fits; /* of simple element-wise form; else it is copied as it is */
     bool gone; /* part of its users */
     int count;
-    reading_t reading[AP_MAX_OPERANDS];
+    reading_t reading[READINGS_MOST];
     double flops;
     bool linear;
 } fused_t;
@@ -63,7 +65,8 @@ static int result_dim(const ap_sharding_rule_t *rule, const ap_rule_dim_t *dim)
 static bool has_plain_result(const ap_op_t *op)
 {
     const ap_sharding_rule_t *rule = &op->rule;
-    bool plain = op->result_count == 1 && op->operand_count >= 1;
+    bool plain =
+        op->result_count == 1 && op->operand_count >= 1 && op->operand_count <= READINGS_MOST;
 
     for (int f = 0; f < rule->factors; ++f) {
         plain = plain && rule->factor[f].kind == AP_FACTOR_PASS_THROUGH;
@@ -116,7 +119,7 @@ static bool add_reading(const fusion_t *f, fused_t *to, const reading_t *reading
             return true;
         }
     }
-    if (to->count == AP_MAX_OPERANDS) {
+    if (to->count == READINGS_MOST) {
         return false;
     }
     to->reading[to->count++] = *reading;
@@ -247,10 +250,11 @@ static xm_status_t add_fused(const fusion_t *f, int o, ap_graph_copy_t *copy)
     const ap_op_t *op = ap_graph_op(f->graph, o);
     const ap_tensor_t *result = ap_graph_tensor(f->graph, op->results[0]);
     ap_op_params_t params = AP_OP_PARAMS_INIT;
-    char rule[AP_RULE_TEXT], sizes[AP_MAX_RANK * 24];
+    char rule[(READINGS_MOST + 1) * (AP_MAX_RANK + 2)], sizes[AP_MAX_RANK * 24];
+    int operands[READINGS_MOST];
     size_t length = 0, sized = 0;
     unsigned covered = 0; /* dimensions of the result that an operand has */
-    int results[AP_MAX_RESULTS];
+    int results[1];
     xm_status_t status = XM_OK;
 
     for (int i = 0; i < f->op[o].count && status == XM_OK; ++i) {
@@ -267,7 +271,7 @@ static xm_status_t add_fused(const fusion_t *f, int o, ap_graph_copy_t *copy)
         if (of->kind != AP_TENSOR_ACTIVATION) {
             status = ap_graph_copy_source(copy, reading->tensor);
         }
-        params.operands[params.operand_count++] = copy->tensor[reading->tensor];
+        operands[params.operand_count++] = copy->tensor[reading->tensor];
     }
     sizes[0] = '\0';
     for (int d = 0; d < result->shape.rank; ++d) {
@@ -283,6 +287,7 @@ static xm_status_t add_fused(const fusion_t *f, int o, ap_graph_copy_t *copy)
     params.name = op->name;
     params.label = op->label;
     params.rule = rule;
+    params.operands = operands;
     params.sizes = sizes[0] != '\0' ? sizes : NULL;
     params.result_dtype = result->dtype;
     params.repeat = op->repeat;

@@ -55,7 +55,7 @@ static xm_status_t extraction_init(extraction_t *x, const ap_graph_t *graph)
         .graph = graph, .ops = ap_graph_ops(graph), .tensors = ap_graph_tensors(graph)};
     ops = (size_t)x->ops + 1;
     /* A walk pushes each operand of each operator at most once. */
-    x->stack = xm_arena_get(&x->arena, ops * (AP_MAX_OPERANDS + 1), sizeof(*x->stack));
+    x->stack = xm_arena_get(&x->arena, ops + ap_graph_terms(graph), sizeof(*x->stack));
     x->order = xm_arena_get(&x->arena, ops, sizeof(*x->order));
     x->taken = xm_arena_get(&x->arena, ops, sizeof(*x->taken));
     if (x->arena.failed) {

@@ -28,6 +28,9 @@ typedef struct expansion {
     bool *needs;         /* per forward tensor: depends on a parameter */
     int forward_tensors; /* ids below are forward tensors */
     int forward_ops;
+    /* Lists for one backward operator: see reading_t; the operands that its results are gradients
+     * of, and its results. */
+    int *terms, *operands, *differentiates, *made;
 } expansion_t;
 
 /* Adam keeps two moments; 16-bit weights have them, and a master copy, in 32 bits. */
@@ -55,72 +58,46 @@ double ap_training_version_share(const ap_graph_t *graph)
     return share;
 }
 
-/* Writes the letters of one kind of factor as a string. */
-static void letters_of_kind(const ap_sharding_rule_t *rule, ap_factor_kind_t kind, char *letters)
-{
-    for (int f = 0; f < rule->factors; ++f) {
-        if (rule->factor[f].kind == kind) {
-            *letters++ = rule->factor[f].letter;
-        }
-    }
-    *letters = '\0';
-}
-
-/* Writes "b=8,s=1024,…" for those factors of `rule` whose letters stand in `text`. Sizes must be
- * told, because a backward operator's operands need not show those of a reduction. */
-static void sizes_of(const ap_sharding_rule_t *rule, const char *text, char *sizes, size_t size)
-{
-    size_t length = 0;
-
-    sizes[0] = '\0';
-    for (int f = 0; f < rule->factors; ++f) {
-        if (strchr(text, rule->factor[f].letter) != NULL) {
-            int written =
-                snprintf(sizes + length, size - length, "%s%c=%" PRId64, length > 0 ? "," : "",
-                         rule->factor[f].letter, rule->factor[f].size);
-
-            length += written > 0 ? (size_t)written : 0;
-        }
-    }
-}
-
 /* FLOPs per point of one run. */
 static double flops_per_point(const ap_op_t *op)
 {
     return op->flops / op->repeat / ap_sharding_rule_points(&op->rule);
 }
 
-/* Adds a backward operator of `op` over the factors of its rule, with so many FLOPs per point.
- * Result r is the gradient of operand `differentiates` + r. */
-static xm_status_t add_backward(expansion_t *x, int op, ap_op_kind_t kind, const char *rule,
-                                const int *operands, int operand_count, double flops,
-                                const char *name, int differentiates, int *results)
-{
-    const ap_op_t forward = *ap_graph_op(x->graph, op); /* a copy: the array may move */
-    ap_op_params_t params = AP_OP_PARAMS_INIT;
-    char sizes[AP_MAX_FACTORS * 24], replicated[AP_MAX_FACTORS + 1], permuted[AP_MAX_FACTORS + 1];
+/* What one backward operator reads, and then makes: terms of the forward operator's rule, of which
+ * an operand of the reading is the tensor itself or its gradient. The lists are the expansion's. */
+typedef struct reading {
+    int *terms, *operands;
+    int count;
+} reading_t;
 
-    sizes_of(&forward.rule, rule, sizes, sizeof(sizes));
-    letters_of_kind(&forward.rule, AP_FACTOR_NEED_REPLICATION, replicated);
-    letters_of_kind(&forward.rule, AP_FACTOR_PERMUTATION, permuted);
+/* Adds a backward operator of `op`, which reads what `reading` lists and makes the gradients of
+ * `results` operands from `differentiates` on, with so many FLOPs per point. */
+static xm_status_t add_backward(expansion_t *x, int op, ap_op_kind_t kind, reading_t *reading,
+                                int differentiates, int results, double flops, const char *name,
+                                int *made)
+{
+    const ap_op_t *forward = ap_graph_op(x->graph, op);
+    ap_op_params_t params = AP_OP_PARAMS_INIT;
+    ap_sharding_rule_t rule;
+    xm_status_t status;
+
+    for (int r = 0; r < results; ++r) {
+        reading->terms[reading->count + r] = x->differentiates[r] = differentiates + r;
+    }
+    status = ap_sharding_rule_pick(&forward->rule, reading->terms, reading->count, results, &rule);
     params.kind = kind;
     params.phase = AP_PHASE_BACKWARD;
     params.name = name;
-    params.rule = rule;
-    params.sizes = sizes;
-    params.replicated = replicated;
-    params.permuted = permuted;
-    params.operand_count = operand_count;
-    memcpy(params.operands, operands, (size_t)operand_count * sizeof(int));
+    params.operand_count = reading->count;
+    params.operands = reading->operands;
     /* A gradient has the type of what is differentiated. */
-    params.result_dtype = ap_graph_tensor(x->graph, forward.operands[differentiates])->dtype;
+    params.result_dtype = ap_graph_tensor(x->graph, forward->operands[differentiates])->dtype;
     params.flops_per_point = flops;
-    params.repeat = forward.repeat;
+    params.repeat = forward->repeat;
     params.forward = op;
-    for (int r = 0; r < AP_MAX_RESULTS; ++r) {
-        params.differentiates[r] = differentiates + r;
-    }
-    return ap_graph_add_op(x->graph, &params, results);
+    params.differentiates = x->differentiates;
+    return status == XM_OK ? ap_graph_add_op_by_rule(x->graph, &params, &rule, made) : status;
 }
 
 /* Notes `gradient` as the gradient of `tensor`, or as one more part of it; parts are summed by
@@ -150,8 +127,7 @@ static xm_status_t contribute(expansion_t *x, int tensor, int gradient)
     params.name = name;
     params.rule = rule;
     params.operand_count = 2;
-    params.operands[0] = x->gradient[tensor];
-    params.operands[1] = gradient;
+    params.operands = (const int[]){x->gradient[tensor], gradient};
     params.result_dtype = of->dtype;
     params.flops_per_point = 1;
     params.linear = true;
@@ -159,52 +135,24 @@ static xm_status_t contribute(expansion_t *x, int tensor, int gradient)
     return status == XM_OK ? ap_graph_set_gradient(x->graph, x->gradient[tensor], tensor) : status;
 }
 
-/* Appends ",letters" of a term to a rule text (no comma at the start of a list). */
-static void append_term(char *text, const ap_sharding_rule_t *rule, int term, bool first)
-{
-    char letters[AP_RULE_TEXT];
-    size_t length = strlen(text);
-
-    (void)ap_sharding_rule_term(rule, term, letters, sizeof(letters));
-    (void)snprintf(text + length, AP_RULE_TEXT - length, "%s%s", first ? "" : ",", letters);
-}
-
-static void append_arrow(char *text)
-{
-    size_t length = strlen(text);
-
-    (void)snprintf(text + length, AP_RULE_TEXT - length, "->");
-}
-
-/* What one backward operator reads: the gradient, then saved operands of the forward operator. */
-typedef struct reading {
-    char rule[AP_RULE_TEXT];
-    int operands[AP_MAX_OPERANDS];
-    int count;
-} reading_t;
-
 /* Of an operator with several results, the first that has a gradient stands for all. */
 static reading_t read_gradient(const expansion_t *x, const ap_op_t *op)
 {
-    reading_t reading = {.count = 1};
+    reading_t reading = {.terms = x->terms, .operands = x->operands, .count = 1};
     int r = 0;
 
     while (r + 1 < op->result_count && x->gradient[op->results[r]] < 0) {
         ++r;
     }
     reading.operands[0] = x->gradient[op->results[r]];
-    append_term(reading.rule, &op->rule, op->rule.operands + r, true);
+    reading.terms[0] = op->operand_count + r;
     return reading;
 }
 
-/* Saved tensors that do not fit beside the gradient are left out: their bytes are not counted. */
 static void read_saved(reading_t *reading, const ap_op_t *op, int term)
 {
-    if (reading->count == AP_MAX_OPERANDS) {
-        return;
-    }
-    reading->operands[reading->count++] = ap_op_tensor(op, term);
-    append_term(reading->rule, &op->rule, term, false);
+    reading->operands[reading->count] = ap_op_tensor(op, term);
+    reading->terms[reading->count++] = term;
 }
 
 static void backward_name(const ap_op_t *op, const expansion_t *x, int operand, char *name,
@@ -222,20 +170,15 @@ static xm_status_t finish_single(expansion_t *x, int id, const ap_op_t *op, read
     int result;
     xm_status_t status;
 
-    append_arrow(reading->rule);
-    append_term(reading->rule, &op->rule, operand, true);
     backward_name(op, x, operand, name, sizeof(name));
-    status = add_backward(x, id, kind, reading->rule, reading->operands, reading->count, flops,
-                          name, operand, &result);
+    status = add_backward(x, id, kind, reading, operand, 1, flops, name, &result);
     return status == XM_OK ? contribute(x, op->operands[operand], result) : status;
 }
 
 static bool same_term(const ap_sharding_rule_t *rule, int a, int b)
 {
-    char left[AP_RULE_TEXT], right[AP_RULE_TEXT];
-
-    return strcmp(ap_sharding_rule_term(rule, a, left, sizeof(left)),
-                  ap_sharding_rule_term(rule, b, right, sizeof(right))) == 0;
+    return rule->rank[a] == rule->rank[b] &&
+           memcmp(rule->dim[a], rule->dim[b], (size_t)rule->rank[a] * sizeof(rule->dim[a][0])) == 0;
 }
 
 static void read_operands(reading_t *reading, const ap_op_t *op, int but)
@@ -298,22 +241,17 @@ static xm_status_t operands_backward(expansion_t *x, int id, const ap_op_t *op)
 static xm_status_t layer_norm_backward(expansion_t *x, int id, const ap_op_t *op)
 {
     reading_t reading = read_gradient(x, op);
-    int results[AP_MAX_RESULTS];
     char name[256];
     xm_status_t status;
 
     read_saved(&reading, op, 0);
     read_saved(&reading, op, 1);
-    append_arrow(reading.rule);
-    for (int i = 0; i < op->operand_count; ++i) {
-        append_term(reading.rule, &op->rule, i, i == 0);
-    }
     backward_name(op, x, 0, name, sizeof(name));
-    status = add_backward(x, id, AP_OP_GRADIENT, reading.rule, reading.operands, reading.count,
-                          2 * flops_per_point(op), name, 0, results);
+    status = add_backward(x, id, AP_OP_GRADIENT, &reading, 0, op->operand_count,
+                          2 * flops_per_point(op), name, x->made);
     for (int i = 0; i < op->operand_count && status == XM_OK; ++i) {
         if (x->needs[op->operands[i]]) {
-            status = contribute(x, op->operands[i], results[i]);
+            status = contribute(x, op->operands[i], x->made[i]);
         }
     }
     return status;
@@ -323,11 +261,11 @@ static xm_status_t layer_norm_backward(expansion_t *x, int id, const ap_op_t *op
  * nothing. */
 static xm_status_t split_backward(expansion_t *x, int id, const ap_op_t *op)
 {
-    reading_t reading = {.count = 0};
+    reading_t reading = {.terms = x->terms, .operands = x->operands, .count = 0};
 
     for (int r = 0; r < op->result_count; ++r) {
         if (x->gradient[op->results[r]] >= 0) {
-            append_term(reading.rule, &op->rule, op->operand_count + r, reading.count == 0);
+            reading.terms[reading.count] = op->operand_count + r;
             reading.operands[reading.count++] = x->gradient[op->results[r]];
         }
     }
@@ -444,8 +382,7 @@ static xm_status_t add_update(expansion_t *x, int parameter, ap_optimizer_t opti
     params.name = name;
     params.rule = rule;
     params.operand_count = 2;
-    params.operands[0] = parameter;
-    params.operands[1] = x->gradient[parameter];
+    params.operands = (const int[]){parameter, x->gradient[parameter]};
     params.result_dtype = of.dtype;
     params.flops_per_point = optimizer == AP_OPTIMIZER_ADAM ? 12 : 2;
     params.linear = true;
@@ -460,6 +397,7 @@ xm_status_t ap_training_expand(const ap_graph_t *forward, ap_optimizer_t optimiz
 {
     expansion_t x = {.forward_tensors = ap_graph_tensors(forward),
                      .forward_ops = ap_graph_ops(forward)};
+    size_t most = 1; /* terms of an operator */
     xm_status_t status;
 
     if (ap_graph_loss(forward, NULL) < 0) {
@@ -470,9 +408,20 @@ xm_status_t ap_training_expand(const ap_graph_t *forward, ap_optimizer_t optimiz
     if (status != XM_OK) {
         return status;
     }
+    for (int o = 0; o < x.forward_ops; ++o) {
+        const ap_op_t *op = ap_graph_op(forward, o);
+        size_t terms = (size_t)op->operand_count + (size_t)op->result_count;
+
+        most = terms > most ? terms : most;
+    }
     x.gradient = malloc((size_t)ap_graph_tensors(forward) * sizeof(int));
     x.needs = malloc((size_t)ap_graph_tensors(forward) * sizeof(bool));
-    if (x.gradient == NULL || x.needs == NULL) {
+    /* An operator's reading has its gradient beside its terms at most, and makes as many. */
+    x.terms = malloc(4 * (most + 1) * sizeof(int));
+    x.operands = x.terms + 2 * (most + 1);
+    x.differentiates = malloc(2 * (most + 1) * sizeof(int));
+    x.made = x.differentiates + most + 1;
+    if (x.gradient == NULL || x.needs == NULL || x.terms == NULL || x.differentiates == NULL) {
         status =
             xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d gradients", ap_graph_tensors(forward));
         goto release;
@@ -495,6 +444,8 @@ xm_status_t ap_training_expand(const ap_graph_t *forward, ap_optimizer_t optimiz
 release:
     free(x.gradient);
     free(x.needs);
+    free(x.terms);
+    free(x.differentiates);
     ap_graph_destroy(x.graph);
     return status;
 }

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Builds the rule of one operator dimension by dimension, then writes it as the text that graphs
- * take. Front ends fill in rules over all operands, with up to 64 factors; only when it is known
- * which operands hold data does it turn out whether the rule fits the graph's 4 operands and 8
- * factors. What does not fit becomes opaque: correct for any operator, but never cut.
+ * Builds the rule of one operator dimension by dimension, then makes the rule of a graph's operator
+ * of it. Front ends fill in rules over all operands; which of them hold data is known at the end.
+ * What a graph's rule cannot say becomes opaque: correct for any operator, but never cut.
  */
 
 #include "planner/rules/operator_rule.h"
@@ -11,6 +10,7 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* The first failure is kept, because later ones usually follow from it. */
@@ -30,13 +30,79 @@ void operator_rule_fail(operator_rule_t *rule, const char *format, ...)
                                        : xm_error_set(XM_ERR_PARSE, "%s", sentence);
 }
 
-/* Running out of factors is no failure: the rule becomes opaque and is filled in to the end without
- * effect. */
+static void note_no_memory(operator_rule_t *rule)
+{
+    if (rule->status == XM_OK) {
+        rule->status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for the rule of an operator");
+    }
+}
+
+/* Grows one list; what is new is zero. */
+static bool grow(void **list, int from, int to, size_t size)
+{
+    char *grown = realloc(*list, (size_t)to * size);
+
+    if (grown == NULL) {
+        return false;
+    }
+    memset(grown + (size_t)from * size, 0, (size_t)(to - from) * size);
+    *list = grown;
+    return true;
+}
+
+bool operator_rule_room(operator_rule_t *rule, int terms)
+{
+    int from = rule->term_room;
+
+    if (terms <= from) {
+        return true;
+    }
+    if (!grow((void **)&rule->type, from, terms, sizeof(*rule->type)) ||
+        !grow((void **)&rule->dim, from, terms, sizeof(*rule->dim)) ||
+        !grow((void **)&rule->ignored, from, terms, sizeof(*rule->ignored)) ||
+        !grow((void **)&rule->touched, from, terms, sizeof(*rule->touched))) {
+        note_no_memory(rule);
+        return false;
+    }
+    rule->term_room = terms;
+    return true;
+}
+
+/* There is always room for a first factor, so that a failed rule can be filled in to the end. */
+void operator_rule_begin(operator_rule_t *rule, int operands, int results)
+{
+    enum { FACTORS = 16 };
+
+    *rule = (operator_rule_t){.kind = AP_OP_ELEMENTWISE};
+    if (operator_rule_room(rule, operands + results + 1) &&
+        grow((void **)&rule->factor, 0, FACTORS, sizeof(*rule->factor))) {
+        rule->factor_room = FACTORS;
+        rule->operands = operands;
+        rule->results = results;
+    } else {
+        note_no_memory(rule);
+    }
+}
+
+void operator_rule_end(operator_rule_t *rule)
+{
+    free(rule->type);
+    free(rule->dim);
+    free(rule->ignored);
+    free(rule->touched);
+    free(rule->factor);
+    *rule = (operator_rule_t){.status = rule->status};
+}
+
 int operator_rule_factor(operator_rule_t *rule, int64_t size)
 {
-    if (rule->factors == OPERATOR_MAX_FACTORS) {
-        rule->opaque = true;
-        return 0;
+    if (rule->factors == rule->factor_room) {
+        if (!grow((void **)&rule->factor, rule->factors, 2 * rule->factors,
+                  sizeof(*rule->factor))) {
+            note_no_memory(rule);
+            return 0;
+        }
+        rule->factor_room = 2 * rule->factors;
     }
     rule->factor[rule->factors] = (operator_factor_t){.size = size};
     return rule->factors++;
@@ -46,9 +112,7 @@ int operator_rule_whole(operator_rule_t *rule, int64_t size)
 {
     int factor = operator_rule_factor(rule, size);
 
-    if (!rule->opaque) {
-        rule->factor[factor].whole = true;
-    }
+    rule->factor[factor].whole = true;
     return factor;
 }
 
@@ -272,80 +336,74 @@ void operator_rule_reshape(operator_rule_t *rule)
 
 void operator_rule_make_opaque(operator_rule_t *rule)
 {
-    memset(rule->dim, 0, sizeof(rule->dim));
-    memset(rule->touched, 0, sizeof(rule->touched));
+    const size_t terms = (size_t)rule->operands + (size_t)rule->results;
+
+    memset(rule->dim, 0, terms * sizeof(*rule->dim));
+    memset(rule->touched, 0, terms * sizeof(*rule->touched));
+    memset(rule->ignored, 0, terms * sizeof(*rule->ignored));
     rule->factors = 0;
     rule->opaque = false;
     rule->linear = false;
     operator_rule_close(rule);
 }
 
-/* Gives factors letters in the order of their appearance. Whole factors of one size share one:
- * nothing is ever decided about them, and a graph's rule has room for 8. */
-typedef struct writer {
-    const operator_rule_t *rule;
-    operator_rule_text_t *text;
-    int letter[OPERATOR_MAX_FACTORS]; /* -1 = none yet */
-    int count;
-    int64_t size[AP_MAX_FACTORS];
-    bool whole[AP_MAX_FACTORS];
-    size_t length;
-    bool fits;
-} writer_t;
-
-/* A factor of size 1 counts as whole, for there is nothing to cut. With too many letters the rule
- * does not fit; any letter will do from then on. */
-static int letter_of(writer_t *w, int factor)
+bool operator_rule_fits(const operator_rule_t *rule)
 {
-    const operator_factor_t *of = &w->rule->factor[factor];
-    bool whole = of->whole || of->size == 1;
-
-    if (w->letter[factor] >= 0) {
-        return w->letter[factor];
-    }
-    for (int l = 0; l < w->count && whole; ++l) {
-        if (w->whole[l] && w->size[l] == of->size) {
-            return w->letter[factor] = l;
+    for (int t = 0; t < rule->operands + rule->results; ++t) {
+        for (int d = 0; d < rank_of(rule, t); ++d) {
+            if (rule->dim[t][d].count > AP_MAX_DIM_FACTORS) {
+                return false;
+            }
         }
     }
-    if (w->count == AP_MAX_FACTORS) {
-        w->fits = false;
-        return 0;
-    }
-    w->size[w->count] = of->size;
-    w->whole[w->count] = whole;
-    if (whole) {
-        w->text->replicated[strlen(w->text->replicated)] = (char)('a' + w->count);
-    } else if (of->permuted) {
-        w->text->permuted[strlen(w->text->permuted)] = (char)('a' + w->count);
-    }
-    return w->letter[factor] = w->count++;
+    return !rule->opaque;
 }
 
-static void put(writer_t *w, char c)
+/* A rule on its way into a graph. */
+typedef struct writer {
+    const operator_rule_t *rule;
+    ap_sharding_rule_t made;
+    int *number;   /* per factor of the rule: in the made one, -1 = none yet */
+    int *at;       /* per term: in the made rule, -1 = left out */
+    int *operands; /* per operand of the made rule: its tensor */
+    int *touched;  /* per term of the made rule */
+} writer_t;
+
+/* Factors are numbered in the order of their appearance. Whole factors of one size are one: nothing
+ * is ever decided about them. A factor of size 1 counts as whole, for there is nothing to cut. */
+static int number_of(writer_t *w, int factor)
 {
-    if (w->length + 1 >= sizeof(w->text->text)) {
-        w->fits = false;
-        return;
+    const operator_factor_t *of = &w->rule->factor[factor];
+    const bool whole = of->whole || of->size == 1;
+    ap_sharding_rule_t *made = &w->made;
+
+    if (w->number[factor] >= 0) {
+        return w->number[factor];
     }
-    w->text->text[w->length++] = c;
-    w->text->text[w->length] = '\0';
+    for (int f = 0; f < made->factors && whole; ++f) {
+        if (made->factor[f].kind == AP_FACTOR_NEED_REPLICATION &&
+            made->factor[f].size == of->size) {
+            return w->number[factor] = f;
+        }
+    }
+    made->factor[made->factors] = (ap_factor_t){.kind = whole          ? AP_FACTOR_NEED_REPLICATION
+                                                        : of->permuted ? AP_FACTOR_PERMUTATION
+                                                                       : AP_FACTOR_PASS_THROUGH,
+                                                .size = of->size};
+    return w->number[factor] = made->factors++;
 }
 
 static void write_term(writer_t *w, int term)
 {
-    for (int d = 0; d < w->rule->type[term]->shape.rank && w->fits; ++d) {
+    const int to = w->at[term];
+
+    w->made.rank[to] = rank_of(w->rule, term);
+    for (int d = 0; d < w->made.rank[to]; ++d) {
         const operator_rule_dim_t *dim = &w->rule->dim[term][d];
 
-        w->fits = dim->count <= AP_MAX_DIM_FACTORS;
-        if (dim->count > 1) {
-            put(w, '(');
-        }
-        for (int k = 0; k < dim->count && w->fits; ++k) {
-            put(w, (char)('a' + letter_of(w, dim->factor[k])));
-        }
-        if (dim->count > 1) {
-            put(w, ')');
+        w->made.dim[to][d].count = dim->count;
+        for (int k = 0; k < dim->count; ++k) {
+            w->made.dim[to][d].factor[k] = (uint16_t)number_of(w, dim->factor[k]);
         }
     }
 }
@@ -368,108 +426,97 @@ static bool is_repeated(const operator_rule_t *rule, const int *tensors, int ope
     return false;
 }
 
-static double points_of(const operator_rule_text_t *text)
+/* Numbers the terms of the made rule; returns how many operands it has. */
+static int list_terms(writer_t *w, const int *tensors)
 {
-    double points = 1;
+    const operator_rule_t *rule = w->rule;
+    int count = 0;
 
-    for (const char *size = text->sizes; size != NULL && *size != '\0';) {
-        double value = 1;
+    for (int o = 0; o < rule->operands; ++o) {
+        bool read =
+            tensors[o] != OPERATOR_NO_TENSOR && !rule->ignored[o] && !is_repeated(rule, tensors, o);
 
-        (void)sscanf(size, "%*c=%lf", &value); /* our own text. NOLINT(cert-err34-c) */
-        points *= value;
-        size = strchr(size, ',');
-        size = size != NULL ? size + 1 : NULL;
+        w->at[o] = read ? count : -1;
+        w->operands[count] = tensors[o];
+        count += read;
     }
-    return points;
+    for (int r = 0; r < rule->results; ++r) {
+        w->at[rule->operands + r] = count + r;
+    }
+    return count;
 }
 
-/* FLOPs are given for the whole operator and stored per point of the written rule, whose points can
- * be fewer than the original's: factors of left-out operands are gone. */
-ap_op_params_t operator_rule_params(const operator_rule_t *rule, const operator_rule_text_t *text)
+/* Translates what is touched to the numbers of the made terms. A term that touches no more than a
+ * left-out one is taken to be touched as a whole. */
+static void write_touched(writer_t *w)
 {
-    ap_op_params_t params = AP_OP_PARAMS_INIT;
+    const operator_rule_t *rule = w->rule;
 
-    params.kind = rule->kind;
-    params.rule = text->text;
-    params.replicated = text->replicated;
-    params.permuted = text->permuted;
-    params.sizes = text->sizes[0] != '\0' ? text->sizes : NULL;
-    params.operand_count = text->operand_count;
-    memcpy(params.operands, text->operands, sizeof(params.operands));
-    memcpy(params.touched, text->touched, sizeof(params.touched));
-    params.result_dtype = rule->type[rule->operands]->dtype;
-    params.flops_per_point = rule->flops / points_of(text);
-    params.linear = rule->linear;
-    return params;
-}
-
-/* Translates what is touched to the numbers of the written terms; at[] has them, -1 for a term that
- * was left out. A term that touches no more than a left-out one is taken to be touched as a
- * whole. */
-static void write_touched(const operator_rule_t *rule, const int *at, operator_rule_text_t *text)
-{
     for (int t = 0; t < rule->operands + rule->results; ++t) {
-        int touched = (int)rule->touched[t];
+        int touched = rule->touched[t];
 
-        if (at[t] < 0 || touched == AP_TOUCHES_ALL) {
+        if (w->at[t] < 0 || touched == AP_TOUCHES_ALL) {
             continue;
         }
-        if (t >= rule->operands && rule->in_place && at[0] < 0) {
+        if (t >= rule->operands && rule->in_place && w->at[0] < 0) {
             continue; /* there was nothing: all of the result is written */
         }
         if (touched > 0) {
-            touched = at[touched - 1] < 0 ? AP_TOUCHES_ALL : at[touched - 1] + 1;
+            touched = w->at[touched - 1] < 0 ? AP_TOUCHES_ALL : w->at[touched - 1] + 1;
         }
-        text->touched[at[t]] = (int8_t)touched;
+        w->touched[w->at[t]] = touched;
     }
 }
 
-/* Writes only what holds data. A rule that does not fit returns false, and the text is then of no
- * use. */
-bool operator_rule_write(const operator_rule_t *rule, const int *tensors,
-                         operator_rule_text_t *text)
+static xm_status_t write_rule(writer_t *w, int operands)
 {
-    writer_t w = {.rule = rule, .text = text, .fits = !rule->opaque};
-    int at[OPERATOR_MAX_TERMS];
-    size_t length = 0;
+    const operator_rule_t *rule = w->rule;
+    xm_status_t status = ap_sharding_rule_open(operands, rule->results, rule->factors, &w->made);
 
-    memset(text, 0, sizeof(*text));
-    for (int f = 0; f < OPERATOR_MAX_FACTORS; ++f) {
-        w.letter[f] = -1;
+    if (status != XM_OK) {
+        return status;
     }
-    for (int t = 0; t < OPERATOR_MAX_TERMS; ++t) {
-        at[t] = -1;
+    w->made.factors = 0;
+    for (int f = 0; f < rule->factors; ++f) {
+        w->number[f] = -1;
     }
-    w.fits = w.fits && rule->results <= AP_MAX_RESULTS;
-    for (int o = 0; o < rule->operands && w.fits; ++o) {
-        if (tensors[o] == OPERATOR_NO_TENSOR || rule->ignored[o] || is_repeated(rule, tensors, o)) {
-            continue;
+    for (int t = 0; t < rule->operands + rule->results; ++t) {
+        if (w->at[t] >= 0) {
+            write_term(w, t);
         }
-        if (text->operand_count == AP_MAX_OPERANDS) {
-            return false;
-        }
-        if (text->operand_count > 0) {
-            put(&w, ',');
-        }
-        at[o] = text->operand_count;
-        text->operands[text->operand_count++] = tensors[o];
-        write_term(&w, o);
     }
-    put(&w, '-');
-    put(&w, '>');
-    for (int r = 0; r < rule->results && w.fits; ++r) {
-        if (r > 0) {
-            put(&w, ',');
-        }
-        at[rule->operands + r] = text->operand_count + r;
-        write_term(&w, rule->operands + r);
+    write_touched(w);
+    return ap_sharding_rule_close(&w->made);
+}
+
+/* FLOPs are given for the whole operator and stored per point of the made rule, whose points can be
+ * fewer than the original's: factors of left-out operands are gone. */
+xm_status_t operator_rule_add(const operator_rule_t *rule, const int *tensors,
+                              ap_op_params_t *params, ap_graph_t *graph, int *results)
+{
+    const size_t terms = (size_t)rule->operands + (size_t)rule->results;
+    int *lists = calloc(3 * terms + (size_t)rule->factors + 1, sizeof(*lists));
+    writer_t w = {.rule = rule,
+                  .at = lists,
+                  .operands = lists + terms,
+                  .touched = lists + 2 * terms,
+                  .number = lists + 3 * terms};
+    xm_status_t status =
+        lists == NULL ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for the rule of an operator")
+                      : XM_OK;
+
+    if (status == XM_OK) {
+        params->operand_count = list_terms(&w, tensors);
+        status = write_rule(&w, params->operand_count);
     }
-    if (w.fits) {
-        write_touched(rule, at, text);
+    if (status == XM_OK) {
+        params->kind = rule->kind;
+        params->operands = w.operands;
+        params->touched = w.touched;
+        params->flops_per_point = rule->flops / ap_sharding_rule_points(&w.made);
+        params->linear = rule->linear;
+        status = ap_graph_add_op_by_rule(graph, params, &w.made, results);
     }
-    for (int l = 0; l < w.count && w.fits; ++l) {
-        length += (size_t)snprintf(text->sizes + length, sizeof(text->sizes) - length,
-                                   "%s%c=%" PRId64, l > 0 ? "," : "", 'a' + l, w.size[l]);
-    }
-    return w.fits;
+    free(lists);
+    return status;
 }

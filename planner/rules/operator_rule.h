@@ -3,20 +3,14 @@
  * @file planner/rules/operator_rule.h
  * Building the sharding rule of one operator, dimension by dimension, for all front ends.
  *
- * A rule is filled in over all operands and results; what does not fit into the graph's rules
- * (more than 4 operands, 8 factors) is found out at the end, when those operands that need no data
- * (constants, iotas) have been left out.
+ * A rule is filled in over all operands and results, of any number; operands that need no data
+ * (constants, iotas) are left out at the end, when it is added to a graph.
  */
 #pragma once
 
 #include "planner/rules/operand_type.h"
 
-enum {
-    OPERATOR_MAX_OPERANDS = 16, /**< that carry a rule; more are opaque */
-    OPERATOR_MAX_TERMS = 2 * OPERATOR_MAX_OPERANDS,
-    OPERATOR_MAX_FACTORS = 64,
-    OPERATOR_NO_TENSOR = -1 /**< in the list of tensors: needs no data */
-};
+enum { OPERATOR_NO_TENSOR = -1 /**< in the list of tensors: needs no data */ };
 
 typedef struct operator_factor {
     int64_t size;
@@ -35,26 +29,25 @@ typedef struct operator_rule {
     bool linear;
     double flops;
     int operands, results;
-    const operand_type_t *type[OPERATOR_MAX_TERMS]; /**< operands, then results */
-    operator_rule_dim_t dim[OPERATOR_MAX_TERMS][AP_MAX_RANK];
-    bool ignored[OPERATOR_MAX_TERMS];   /**< operands that are scalars beside the point */
-    int8_t touched[OPERATOR_MAX_TERMS]; /**< as ap_op_params_t has it */
+    const operand_type_t **type; /**< operands, then results; so are the three lists after it */
+    operator_rule_dim_t (*dim)[AP_MAX_RANK];
+    bool *ignored; /**< operands that are scalars beside the point */
+    int *touched;  /**< as ap_op_params_t has it */
+    int term_room;
     bool in_place; /**< the result is written where operand 0 is, if that has data */
-    int factors;
-    operator_factor_t factor[OPERATOR_MAX_FACTORS];
-    bool opaque;  /**< too large to write down: everything whole */
+    int factors, factor_room;
+    operator_factor_t *factor;
+    bool opaque;  /**< a dimension of too many factors: everything whole */
     bool refused; /**< operator_rule_fail() made `status`; without a place its text lacks one */
     xm_status_t status; /**< first failure */
 } operator_rule_t;
 
-/** The text form that ap_graph_add_op() takes. */
-typedef struct operator_rule_text {
-    char text[AP_RULE_TEXT], replicated[AP_MAX_FACTORS + 1], permuted[AP_MAX_FACTORS + 1];
-    char sizes[AP_MAX_FACTORS * 24];
-    int operands[AP_MAX_OPERANDS]; /**< tensors */
-    int operand_count;
-    int8_t touched[AP_MAX_TERMS]; /**< per written term */
-} operator_rule_text_t;
+/** Makes room for an empty rule of so many terms, which may grow; operator_rule_end() frees it.
+ * Without memory the rule has failed and has no terms. */
+void operator_rule_begin(operator_rule_t *rule, int operands, int results);
+/** Room for more terms; false, and the rule has failed, without memory. */
+bool operator_rule_room(operator_rule_t *rule, int terms);
+void operator_rule_end(operator_rule_t *rule);
 
 /** A new factor. */
 int operator_rule_factor(operator_rule_t *rule, int64_t size);
@@ -79,18 +72,16 @@ bool operator_rule_rank(operator_rule_t *rule, int term, int rank);
 /** Notes a failure, the rule's place in front of its sentence. */
 void operator_rule_fail(operator_rule_t *rule, const char *format, ...) XM_PRINTF(2, 3);
 
-/**
- * Writes the rule for the operands that have data (@p tensors, OPERATOR_NO_TENSOR for the others).
- * False when it does not fit.
- */
-bool operator_rule_write(const operator_rule_t *rule, const int *tensors,
-                         operator_rule_text_t *text);
+/** Whether a graph's rule can say it: no dimension has too many factors. */
+bool operator_rule_fits(const operator_rule_t *rule);
 
 /**
- * The written rule as parameters of a graph's operator, all but its name, label, phase and repeat;
- * the strings are those of @p text.
+ * Adds the operator to a graph, by a rule over the operands that have data (@p tensors,
+ * OPERATOR_NO_TENSOR for the others), one at least. @p params has name, label, phase and repeat;
+ * kind, FLOPs and all about operands are the rule's. Writes a tensor per result.
  */
-ap_op_params_t operator_rule_params(const operator_rule_t *rule, const operator_rule_text_t *text);
+xm_status_t operator_rule_add(const operator_rule_t *rule, const int *tensors,
+                              ap_op_params_t *params, ap_graph_t *graph, int *results);
 
 /** The rule of an operator that needs all of everything: a factor per dimension, all whole. */
 void operator_rule_make_opaque(operator_rule_t *rule);

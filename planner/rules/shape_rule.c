@@ -13,33 +13,71 @@
 #include "planner/rules/shape_rule.h"
 
 #include <inttypes.h>
+#include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "planner/rules/rules_private.h"
+
+/* Makes room for result `index`; types that move are pointed at anew. */
+static bool add_room(shape_rule_t *op, int index)
+{
+    const int room = 2 * index + 4;
+    operand_type_t *grown;
+
+    if (index < op->made_room) {
+        return true;
+    }
+    grown = realloc(op->made, (size_t)room * sizeof(*grown));
+    if (grown == NULL || !operator_rule_room(&op->rule, op->rule.operands + room)) {
+        op->made = grown != NULL ? grown : op->made;
+        op->rule.status =
+            xm_error_set(XM_ERR_NO_MEMORY, "no memory for the results of %s", op->rule.place);
+        return false;
+    }
+    memset(grown + op->made_room, 0, (size_t)(room - op->made_room) * sizeof(*grown));
+    op->made = grown;
+    op->made_room = room;
+    for (int r = 0; r < op->rule.results; ++r) {
+        op->rule.type[op->rule.operands + r] = &grown[r];
+    }
+    return true;
+}
 
 /* Failures stick: a function that is called after one finds `status` set and returns at once, so a
  * front end checks once, at the end. */
 void shape_rule_begin(shape_rule_t *op, const char *place, const operand_type_t *const *types,
                       int count)
 {
-    memset(op, 0, sizeof(*op));
+    shape_rule_end(op);
+    operator_rule_begin(&op->rule, count, 0);
     op->rule.place = place;
-    op->rule.kind = AP_OP_ELEMENTWISE;
-    if (count > OPERATOR_MAX_OPERANDS) {
-        operator_rule_fail(&op->rule, "%d operands, %d are handled", count, OPERATOR_MAX_OPERANDS);
-        count = 0;
-    }
-    op->rule.operands = count;
-    for (int o = 0; o < count; ++o) {
+    for (int o = 0; o < op->rule.operands; ++o) {
         op->rule.type[o] = types[o];
     }
+    /* The room for the first results: most operators have no more, so they cannot fail later. */
+    if (!add_room(op, 0)) {
+        op->rule.operands = 0;
+    }
+}
+
+void shape_rule_end(shape_rule_t *op)
+{
+    operator_rule_end(&op->rule);
+    free(op->made);
+    op->made = NULL;
+    op->made_room = 0;
 }
 
 void shape_rule_result(shape_rule_t *op, int index, ap_dtype_t dtype, const ap_shape_t *shape)
 {
-    operand_type_t *made = &op->made[index];
+    operand_type_t *made;
     int64_t elements = 1;
 
+    if (!add_room(op, index)) {
+        return;
+    }
+    made = &op->made[index];
     made->dtype = dtype;
     made->shape = *shape;
     /* A dimension of 0 makes an empty result, which is allowed; a negative or overflowing one is an
@@ -136,8 +174,7 @@ void shape_rule_elementwise(shape_rule_t *op, double flops, bool linear)
     int out = op->rule.operands;
     ap_shape_t shape;
 
-    if (!shape_need_operands(op, 1, OPERATOR_MAX_OPERANDS) ||
-        !broadcast_shape(op, 0, out, &shape)) {
+    if (!shape_need_operands(op, 1, INT_MAX) || !broadcast_shape(op, 0, out, &shape)) {
         return;
     }
     shape_rule_result(op, 0, op->rule.type[0]->dtype, &shape);
@@ -332,11 +369,14 @@ void shape_rule_along(shape_rule_t *op, int results, const bool *whole, double f
 {
     const operand_type_t *of = op->rule.type[0];
 
-    if (!shape_need_operands(op, 1, OPERATOR_MAX_OPERANDS)) {
+    if (!shape_need_operands(op, 1, INT_MAX)) {
         return;
     }
     for (int r = 0; r < results; ++r) {
         shape_rule_result(op, r, of->dtype, &of->shape);
+    }
+    if (op->rule.status != XM_OK) {
+        return;
     }
     op->rule.flops = flops * operand_type_elements(of);
     operator_rule_share(&op->rule, 0, whole);
@@ -400,13 +440,12 @@ void shape_rule_reshape(shape_rule_t *op, const ap_shape_t *to)
  * result has. */
 void shape_rule_window_of(shape_rule_t *op, const ap_shape_t *to)
 {
-    if (!shape_need_operands(op, 1, OPERATOR_MAX_OPERANDS) ||
-        !operator_rule_rank(&op->rule, 0, to->rank)) {
+    if (!shape_need_operands(op, 1, INT_MAX) || !operator_rule_rank(&op->rule, 0, to->rank)) {
         return;
     }
     shape_rule_result(op, 0, op->rule.type[0]->dtype, to);
     op->rule.kind = AP_OP_RESHAPE;
-    op->rule.touched[0] = (int8_t)(op->rule.operands + 1);
+    op->rule.touched[0] = op->rule.operands + 1;
     for (int t = 1; t < op->rule.operands; ++t) {
         op->rule.ignored[t] = true;
     }
@@ -424,7 +463,7 @@ void shape_rule_concat(shape_rule_t *op, int dim)
     bool whole[AP_MAX_RANK] = {false};
     ap_shape_t shape;
 
-    if (!shape_need_operands(op, 1, OPERATOR_MAX_OPERANDS)) {
+    if (!shape_need_operands(op, 1, INT_MAX)) {
         return;
     }
     shape = op->rule.type[0]->shape;
@@ -460,14 +499,16 @@ void shape_rule_split(shape_rule_t *op, int dim, const int64_t *parts, int count
         return;
     }
     shape = op->rule.type[0]->shape;
-    if (dim < 0 || dim >= shape.rank || count > SHAPE_MAX_RESULTS) {
-        operator_rule_fail(&op->rule, "there is no dimension %d, or %d parts are too many", dim,
-                           count);
+    if (dim < 0 || dim >= shape.rank) {
+        operator_rule_fail(&op->rule, "there is no dimension %d", dim);
         return;
     }
     for (int r = 0; r < count; ++r) {
         shape.dims[dim] = parts[r];
         shape_rule_result(op, r, op->rule.type[0]->dtype, &shape);
+        if (op->rule.status != XM_OK) {
+            return;
+        }
         if (parts[r] < 0 || __builtin_add_overflow(sum, parts[r], &sum)) {
             sum = -1;
             break;

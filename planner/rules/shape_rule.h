@@ -11,7 +11,8 @@
  * @code
  *     shape_rule_begin(&op, "node 'fc1' (MatMul)", types, 2);
  *     shape_rule_matmul(&op);
- *     status = shape_rule_emit(&op, graph, "fc1", tensors, &emitted);
+ *     status = shape_rule_emit(&op, graph, &emission, results);
+ *     shape_rule_end(&op);
  * @endcode
  *
  * Internal. Threads: values.
@@ -20,11 +21,10 @@
 
 #include "planner/rules/operator_rule.h"
 
-enum { SHAPE_MAX_RESULTS = 16 };
-
 typedef struct shape_rule {
     operator_rule_t rule;
-    operand_type_t made[SHAPE_MAX_RESULTS]; /**< types of the results */
+    operand_type_t *made; /**< types of the results */
+    int made_room;
 } shape_rule_t;
 
 /** A window over spatial dimensions: of a convolution or a pooling. */
@@ -37,10 +37,11 @@ typedef struct shape_window {
     bool ceiling; /**< a last window may hang over */
 } shape_window_t;
 
-/** @p place (kept, not copied) names the operator in sentences. At most OPERATOR_MAX_OPERANDS
- * types. */
+/** @p place (kept, not copied) names the operator in sentences. @p op is zero, or an operator that
+ * is begun anew; shape_rule_end() frees what it holds. */
 void shape_rule_begin(shape_rule_t *op, const char *place, const operand_type_t *const *types,
                       int count);
+void shape_rule_end(shape_rule_t *op);
 
 /** Result @p index: its element type (else operand 0's) and shape. */
 void shape_rule_result(shape_rule_t *op, int index, ap_dtype_t dtype, const ap_shape_t *shape);
@@ -97,7 +98,7 @@ typedef struct shape_emission {
     const int *tensors; /**< per operand, or OPERATOR_NO_TENSOR */
     double repeat;      /**< 0 = 1 */
     ap_phase_t phase;
-    bool opaque; /**< written: the rule was too large, or unknown; everything is whole */
+    bool opaque; /**< written: there is no such rule in a graph; everything is whole */
 } shape_emission_t;
 
 /** Adds the operator; writes a tensor per result. At least one operand must be a tensor. */

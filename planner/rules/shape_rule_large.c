@@ -8,20 +8,21 @@
 
 #include <ctype.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "planner/rules/rules_private.h"
 
-enum { MAX_TERMS = OPERATOR_MAX_OPERANDS + 1, MAX_LETTERS = 52, ELLIPSIS = 64 };
+enum { ELLIPSIS = 64 };
 
 /* An equation: per term the labels of its dimensions. Letters are numbered from 'A', and dimension
  * i of an ellipsis, counted from its end, is ELLIPSIS + i, which no letter reaches. */
 typedef struct equation {
     int terms; /* with the result */
-    int count[MAX_TERMS];
-    unsigned char at[MAX_TERMS][AP_MAX_RANK];
+    int *count;
+    unsigned char (*at)[AP_MAX_RANK];
     bool explicit_result;
 } equation_t;
 
@@ -184,19 +185,18 @@ static bool extent_of_label(shape_rule_t *op, const equation_t *e, int label, in
 /* One factor per label, opened where the label first occurs. A dimension of 1 that another operand
  * stretches gets none. Labels that the result lacks are contracted, so cutting them leaves partial
  * sums. */
-void shape_rule_einsum(shape_rule_t *op, const char *equation)
+static void einsum(shape_rule_t *op, equation_t *e, const char *equation)
 {
-    equation_t e = {.terms = 0};
     int factor[2 * ELLIPSIS + AP_MAX_RANK], out = op->rule.operands;
     double points = 1;
     ap_shape_t shape = {0};
 
-    if (!shape_need_operands(op, 1, OPERATOR_MAX_OPERANDS) || !read_equation(op, &e, equation)) {
+    if (!read_equation(op, e, equation)) {
         return;
     }
-    shape.rank = e.count[out];
+    shape.rank = e->count[out];
     for (int d = 0; d < shape.rank; ++d) {
-        if (!extent_of_label(op, &e, e.at[out][d], &shape.dims[d])) {
+        if (!extent_of_label(op, e, e->at[out][d], &shape.dims[d])) {
             return;
         }
     }
@@ -205,11 +205,11 @@ void shape_rule_einsum(shape_rule_t *op, const char *equation)
         factor[l] = -1;
     }
     for (int t = 0; t <= out; ++t) {
-        for (int d = 0; d < e.count[t]; ++d) {
-            int label = e.at[t][d];
+        for (int d = 0; d < e->count[t]; ++d) {
+            int label = e->at[t][d];
             int64_t extent;
 
-            if (!extent_of_label(op, &e, label, &extent)) {
+            if (!extent_of_label(op, e, label, &extent)) {
                 return;
             }
             if (factor[label] < 0) {
@@ -225,6 +225,20 @@ void shape_rule_einsum(shape_rule_t *op, const char *equation)
     /* With one operand there is a sum and no product. */
     op->rule.flops = (out > 1 ? 2 : 1) * points;
     operator_rule_close(&op->rule);
+}
+
+void shape_rule_einsum(shape_rule_t *op, const char *equation)
+{
+    const size_t terms = (size_t)op->rule.operands + 1;
+    equation_t e = {.count = calloc(terms, sizeof(*e.count)), .at = calloc(terms, sizeof(*e.at))};
+
+    if (e.count == NULL || e.at == NULL) {
+        op->rule.status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for an equation");
+    } else if (shape_need_operands(op, 1, INT_MAX)) {
+        einsum(op, &e, equation);
+    }
+    free(e.count);
+    free(e.at);
 }
 
 /* Parameters have the last dimensions of operand 0, or fewer and broadcast. */

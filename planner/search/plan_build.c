@@ -17,17 +17,9 @@
 
 #include "planner/search/tied_weights.h"
 
-enum { SPEC_LIST_TEXT = AP_MAX_OPERANDS * (AP_SPEC_TEXT + 1) };
-
-/* The texts of one operator's specs, which its ap_plan_op_t points at. */
-typedef struct op_text {
-    char operands[SPEC_LIST_TEXT];
-    char results[SPEC_LIST_TEXT];
-} op_text_t;
-
 /* What one stage's part of the plan points at. */
 typedef struct stage_parts {
-    op_text_t *texts;
+    char *texts; /* of the operators' specs */
     ap_plan_op_t *ops;
     ap_plan_layers_t *layers;
     int *devices;
@@ -96,8 +88,15 @@ static xm_status_t build_ops(const ap_graph_t *graph, const ap_stage_solution_t 
                              stage_parts_t *parts, ap_plan_stage_t *stage)
 {
     int count = ap_stage_solution_choices(solution);
+    size_t room = 1;
+    char *text;
 
-    parts->texts = calloc((size_t)count + 1, sizeof(*parts->texts));
+    for (int i = 0; i < count; ++i) {
+        const ap_op_t *op = ap_graph_op(graph, ap_stage_solution_choice(solution, i)->op);
+
+        room += (size_t)(op->operand_count + op->result_count + 2) * (AP_SPEC_TEXT + 1);
+    }
+    text = parts->texts = malloc(room);
     parts->ops = calloc((size_t)count + 1, sizeof(*parts->ops));
     parts->layers = calloc((size_t)count + 1, sizeof(*parts->layers));
     if (parts->texts == NULL || parts->ops == NULL || parts->layers == NULL) {
@@ -108,15 +107,15 @@ static xm_status_t build_ops(const ap_graph_t *graph, const ap_stage_solution_t 
         const ap_stage_choice_t *choice = ap_stage_solution_choice(solution, i);
         const ap_op_t *op = ap_graph_op(graph, choice->op);
 
-        ap_spec_list(choice->operands, op->rule.rank, op->operand_count, parts->texts[i].operands,
-                     SPEC_LIST_TEXT);
-        ap_spec_list(choice->results, op->rule.rank + op->operand_count, op->result_count,
-                     parts->texts[i].results, SPEC_LIST_TEXT);
-        parts->ops[i] = (ap_plan_op_t){.name = op->name,
-                                       .rule = choice->rule,
-                                       .operands = parts->texts[i].operands,
-                                       .results = parts->texts[i].results,
-                                       .sums = choice->sums};
+        parts->ops[i] = (ap_plan_op_t){
+            .name = op->name, .rule = choice->rule, .operands = text, .sums = choice->sums};
+        ap_spec_list(choice->specs, op->rule.rank, op->operand_count, text,
+                     room - (size_t)(text - parts->texts));
+        text += strlen(text) + 1;
+        parts->ops[i].results = text;
+        ap_spec_list(choice->specs + op->operand_count, op->rule.rank + op->operand_count,
+                     op->result_count, text, room - (size_t)(text - parts->texts));
+        text += strlen(text) + 1;
     }
     stage->layer_count = group_layers(graph, solution, parts->ops, parts->layers);
     stage->layers = parts->layers;
@@ -136,11 +135,8 @@ static void find_repeated(const ap_graph_t *graph, const ap_stage_solution_t *so
         double flops = op->flops;
         unsigned axes = 0;
 
-        for (int o = 0; o < op->operand_count; ++o) {
-            axes |= ap_spec_used_axes(choice->operands[o]);
-        }
-        for (int r = 0; r < op->result_count; ++r) {
-            axes |= ap_spec_used_axes(choice->results[r]);
+        for (int t = 0; t < op->operand_count + op->result_count; ++t) {
+            axes |= ap_spec_used_axes(choice->specs[t]);
         }
         for (int a = 0; a < 2; ++a) {
             flops /= (axes >> a & 1U) != 0 ? stage->shape[a] : 1;

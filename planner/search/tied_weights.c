@@ -32,7 +32,7 @@ static void note_uses(const ap_plan_recipe_t *recipe, int stage, const uses_t *u
             if (ap_graph_tensor(recipe->graph, op->operands[i])->kind == AP_TENSOR_PARAMETER &&
                 !uses->used[at]) {
                 uses->used[at] = true;
-                uses->spec[at] = choice->operands[i];
+                uses->spec[at] = choice->specs[i];
             }
         }
     }

@@ -56,20 +56,28 @@ static void price_forward(const ap_priced_op_t *op, const ap_strategy_t *strateg
     }
 }
 
+/* A backward operator of a node, with room for the strategy that it is priced under. */
+typedef struct backward_op {
+    ap_priced_op_t op;
+    ap_strategy_t carried;
+    unsigned *axes; /* per factor of its rule */
+} backward_op_t;
+
 /* Carries the assignment of a forward strategy over to a backward operator, letter by letter:
- * training.c writes backward rules over the letters of the forward rule. False: the axes do not
+ * training.c makes backward rules over the factors of the forward rule. False: the axes do not
  * divide there. */
 static bool carry_over(const ap_priced_op_t *forward, const ap_strategy_t *strategy,
-                       const ap_priced_op_t *backward, ap_strategy_t *carried)
+                       const backward_op_t *backward, ap_strategy_t *carried)
 {
-    unsigned axes[AP_MAX_FACTORS];
+    const ap_sharding_rule_t *rule = &backward->op.op->rule;
 
-    for (int f = 0; f < backward->op->rule.factors; ++f) {
-        int same = ap_sharding_rule_factor(&forward->op->rule, backward->op->rule.factor[f].letter);
+    for (int f = 0; f < rule->factors; ++f) {
+        int same = ap_sharding_rule_factor(&forward->op->rule, rule->factor[f].letter,
+                                           rule->factor[f].number);
 
-        axes[f] = same < 0 ? 0 : strategy->axes[same];
+        backward->axes[f] = same < 0 ? 0 : strategy->axes[same];
     }
-    return ap_strategy_assign(&backward->site, axes, carried);
+    return ap_strategy_assign(&backward->op.site, backward->axes, carried);
 }
 
 /* The three ways to keep one parameter, whose gradient is partial over the axes `partial`:
@@ -81,7 +89,7 @@ static void parameter_modes(const ap_priced_op_t *op, int operand, const ap_stra
     const ap_price_parameter_t price =
         ap_price_parameter(op, operand, strategy->spec[operand], partial);
     double weight = ap_strategy_local_bytes(&op->site, operand, strategy->spec[operand]);
-    double state = weight / op->site.element_bytes[operand] * op->state_bytes;
+    double state = weight / ap_strategy_element_bytes(&op->site, operand) * op->state_bytes;
     double shards = ap_cost_mesh_devices(op->site.mesh, partial);
 
     memset(modes, 0, AP_PARAMETER_MODES * sizeof(*modes));
@@ -133,22 +141,14 @@ static int first_saver(const ap_graph_t *graph, const ap_layer_ops_t *ops, int t
     return first;
 }
 
-/* The terms of a node's operator whose tensors it keeps for the backward pass, as a set. Parameters
- * are there in any case. */
-static unsigned saved_terms(const ap_graph_t *graph, const ap_layer_ops_t *ops, int id)
+/* Whether a node keeps the tensor of a term of its operator for the backward pass. Parameters are
+ * there in any case. */
+static bool saves_term(const ap_graph_t *graph, const ap_layer_ops_t *ops, int id, int term)
 {
-    const ap_op_t *op = ap_graph_op(graph, id);
-    unsigned saved = 0;
+    int tensor = ap_op_tensor(ap_graph_op(graph, id), term);
 
-    for (int t = 0; t < op->operand_count + op->result_count; ++t) {
-        int tensor = ap_op_tensor(op, t);
-
-        if (ap_graph_tensor(graph, tensor)->kind != AP_TENSOR_PARAMETER &&
-            first_saver(graph, ops, tensor) == id) {
-            saved |= 1U << t;
-        }
-    }
-    return saved;
+    return ap_graph_tensor(graph, tensor)->kind != AP_TENSOR_PARAMETER &&
+           first_saver(graph, ops, tensor) == id;
 }
 
 /* A tensor with several readers gets several gradients, which must be added; these sums are
@@ -170,40 +170,107 @@ int ap_layer_gradient_sums(const ap_graph_t *training, const ap_layer_ops_t *ops
 typedef struct node_facts {
     ap_priced_op_t forward;
     int backward_count;
-    ap_priced_op_t backward[AP_MAX_OPERANDS + 1];
-    bool learns; /* the results have gradients */
-    unsigned saved;
-    int sums[AP_MAX_RESULTS];
+    backward_op_t *backward;
+    bool learns;       /* the results have gradients */
+    bool *saved;       /* per term */
+    int *sums;         /* per result: of gradients, in this layer */
+    unsigned *partial; /* per operand: axes that its gradient is partial over, of one strategy */
     ap_optimizer_t optimizer;
     bool rematerialize;
 } node_facts_t;
 
+static void facts_close(node_facts_t *facts)
+{
+    for (int b = 0; b < facts->backward_count; ++b) {
+        ap_strategy_release(&facts->backward[b].carried);
+        free(facts->backward[b].axes);
+    }
+    free(facts->backward);
+    free(facts->saved);
+    free(facts->sums);
+    free(facts->partial);
+}
+
+static xm_status_t add_backward(node_facts_t *facts, int op)
+{
+    const ap_sharding_rule_t *rule = &ap_graph_op(facts->forward.graph, op)->rule;
+    backward_op_t *made = &facts->backward[facts->backward_count];
+    xm_status_t status = ap_strategy_open(rule, &made->carried);
+
+    if (status != XM_OK) {
+        return status;
+    }
+    made->op = ap_price_op(facts->forward.graph, facts->forward.site.mesh, op, 0);
+    made->axes = calloc((size_t)rule->factors + 1, sizeof(*made->axes));
+    ++facts->backward_count;
+    return made->axes != NULL ? XM_OK
+                              : xm_error_set(XM_ERR_NO_MEMORY, "no memory for an operator's costs");
+}
+
+/* Fills in what is known of the operator before any strategy is. */
+static xm_status_t facts_open(const ap_graph_t *training, const ap_layer_ops_t *ops,
+                              const ap_cost_mesh_t *mesh, int id, node_facts_t *facts)
+{
+    const ap_op_t *op = ap_graph_op(training, id);
+    const size_t terms = (size_t)op->operand_count + (size_t)op->result_count;
+    int backward = 0;
+
+    for (int b = 0; b < ops->count; ++b) {
+        backward += ap_graph_op(training, ops->ids[b])->forward == id;
+    }
+    facts->forward = ap_price_op(training, mesh, id, 0);
+    facts->backward = calloc((size_t)backward + 1, sizeof(*facts->backward));
+    facts->saved = calloc(terms + 1, sizeof(*facts->saved));
+    facts->sums = calloc(terms + 1, sizeof(*facts->sums));
+    facts->partial = calloc(terms + 1, sizeof(*facts->partial));
+    if (facts->backward == NULL || facts->saved == NULL || facts->sums == NULL ||
+        facts->partial == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for an operator's costs");
+    }
+    for (int t = 0; t < (int)terms; ++t) {
+        facts->saved[t] = saves_term(training, ops, id, t);
+    }
+    for (int r = 0; r < op->result_count; ++r) {
+        facts->learns = facts->learns || ops->learns[op->results[r]];
+        facts->sums[r] = ap_layer_gradient_sums(training, ops, op->results[r]);
+    }
+    for (int b = 0; b < ops->count; ++b) {
+        if (ap_graph_op(training, ops->ids[b])->forward == id) {
+            xm_status_t status = add_backward(facts, ops->ids[b]);
+
+            if (status != XM_OK) {
+                return status;
+            }
+        }
+    }
+    return XM_OK;
+}
+
 /* Prices the backward operators under the same assignment, and collects over which axes the
  * gradients of operands stay partial. */
-static void price_backward(const node_facts_t *facts, ap_layer_node_t *node, int s,
-                           unsigned *partial)
+static void price_backward(const node_facts_t *facts, ap_layer_node_t *node, int s)
 {
     const ap_strategy_t *strategy = &node->strategies.items[s];
     ap_parts_t *parts = &node->base[s];
 
     for (int b = 0; b < facts->backward_count; ++b) {
-        const ap_priced_op_t *backward = &facts->backward[b];
-        ap_strategy_t carried;
+        const ap_priced_op_t *backward = &facts->backward[b].op;
+        ap_strategy_t *carried = &facts->backward[b].carried;
         double seconds;
 
         /* A strategy whose axes do not divide a backward operator is no strategy. */
-        if (!carry_over(&facts->forward, strategy, backward, &carried)) {
+        if (!carry_over(&facts->forward, strategy, &facts->backward[b], carried)) {
             parts->backward += AP_COST_INFINITE;
             continue;
         }
-        seconds = ap_price_compute(backward, &carried);
+        seconds = ap_price_compute(backward, carried);
         parts->backward += seconds;
         node->compute[s] += seconds;
-        parts->mem_work = fmax(parts->mem_work, ap_price_bytes(backward, &carried));
+        parts->mem_work = fmax(parts->mem_work, ap_price_bytes(backward, carried));
         for (int r = 0; r < backward->op->result_count; ++r) {
             /* Partial gradients of operands: the edges must reduce them, and so must the
              * parameters. */
-            partial[backward->op->differentiates[r]] |= carried.partial[r];
+            facts->partial[backward->op->differentiates[r]] |= carried->partial[r];
         }
     }
     for (int r = 0; r < facts->forward.op->result_count; ++r) {
@@ -227,14 +294,16 @@ static void price_strategy(const ap_graph_t *graph, const node_facts_t *facts,
 {
     const ap_op_t *op = facts->forward.op;
     const ap_strategy_t *strategy = &node->strategies.items[s];
-    unsigned partial[AP_MAX_OPERANDS] = {0};
+    const int terms = op->operand_count + op->result_count;
+    unsigned *partial = facts->partial;
 
     price_forward(&facts->forward, strategy, facts->learns, &node->base[s], &node->compute[s]);
-    price_backward(facts, node, s, partial);
-    for (int t = 0; t < op->operand_count + op->result_count; ++t) {
+    memset(partial, 0, (size_t)terms * sizeof(*partial));
+    price_backward(facts, node, s);
+    for (int t = 0; t < terms; ++t) {
         double *kept = facts->rematerialize ? &node->base[s].mem_layer : &node->base[s].mem_act;
 
-        if ((facts->saved >> t & 1U) != 0) {
+        if (facts->saved[t]) {
             *kept += ap_strategy_local_bytes(&facts->forward.site, t, strategy->spec[t]);
         }
     }
@@ -249,7 +318,7 @@ static void price_strategy(const ap_graph_t *graph, const node_facts_t *facts,
         parameter_modes(&with, operand, strategy, partial[operand],
                         &node->modes[(s * node->parameters + p) * AP_PARAMETER_MODES]);
     }
-    for (int t = 0; t < op->operand_count + op->result_count; ++t) {
+    for (int t = 0; t < terms; ++t) {
         bool operand = t < op->operand_count;
 
         if (operand && ap_graph_tensor(graph, op->operands[t])->kind != AP_TENSOR_ACTIVATION) {
@@ -258,7 +327,7 @@ static void price_strategy(const ap_graph_t *graph, const node_facts_t *facts,
         /* Axes fill 4 bits of a byte, so the partial axes of an operand's gradient fit beside those
          * of dimension 0 (ap_layer_seen_partial()). Neighbours see both: where the tensor is wanted
          * and what its gradient still lacks. */
-        node->interface[s][t] =
+        node->interface[s * terms + t] =
             strategy->spec[t] | (operand ? (uint64_t)partial[t] << 4 : (uint64_t)0);
     }
 }
@@ -289,27 +358,23 @@ xm_status_t ap_layer_node_price(const ap_graph_t *training, const ap_layer_ops_t
     const ap_op_t *op = ap_graph_op(training, node->op);
     bool possible;
     size_t count;
-    xm_status_t status;
+    xm_status_t status = facts_open(training, ops, mesh, node->op, &facts);
 
-    facts.forward = ap_price_op(training, mesh, node->op, 0);
-    for (int b = 0; b < ops->count; ++b) {
-        if (ap_graph_op(training, ops->ids[b])->forward == node->op &&
-            facts.backward_count <= AP_MAX_OPERANDS) {
-            facts.backward[facts.backward_count++] = ap_price_op(training, mesh, ops->ids[b], 0);
-        }
+    node->parameter_operand =
+        calloc((size_t)op->operand_count + 1, sizeof(*node->parameter_operand));
+    if (status == XM_OK && node->parameter_operand == NULL) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for an operator's costs");
     }
-    facts.saved = saved_terms(training, ops, node->op);
-    for (int r = 0; r < op->result_count; ++r) {
-        facts.learns = facts.learns || ops->learns[op->results[r]];
-        facts.sums[r] = ap_layer_gradient_sums(training, ops, op->results[r]);
-    }
-    for (int o = 0; o < op->operand_count; ++o) {
+    for (int o = 0; o < op->operand_count && status == XM_OK; ++o) {
         if (ap_graph_tensor(training, op->operands[o])->kind == AP_TENSOR_PARAMETER) {
             node->parameter_operand[node->parameters++] = o;
         }
     }
-    status = ap_strategy_enumerate(&facts.forward.site, &options, &node->strategies);
+    if (status == XM_OK) {
+        status = ap_strategy_enumerate(&facts.forward.site, &options, &node->strategies);
+    }
     if (status != XM_OK) {
+        facts_close(&facts);
         return status;
     }
     possible = ap_strategy_list_demand(training, op, mesh, &node->strategies);
@@ -317,14 +382,16 @@ xm_status_t ap_layer_node_price(const ap_graph_t *training, const ap_layer_ops_t
                                                  mesh, &node->strategies)) &&
                possible;
     count = (size_t)node->strategies.count;
+    node->terms = op->operand_count + op->result_count;
     node->base = calloc(count, sizeof(*node->base));
     node->compute = calloc(count, sizeof(*node->compute));
     node->partial = calloc(count * (size_t)(node->parameters + 1), sizeof(*node->partial));
     node->modes =
         calloc(count * (size_t)(node->parameters + 1) * AP_PARAMETER_MODES, sizeof(*node->modes));
-    node->interface = calloc(count, sizeof(*node->interface));
+    node->interface = calloc(count * (size_t)node->terms, sizeof(*node->interface));
     if (node->base == NULL || node->compute == NULL || node->partial == NULL ||
         node->modes == NULL || node->interface == NULL) {
+        facts_close(&facts);
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu strategies", count);
     }
     for (int s = 0; s < node->strategies.count; ++s) {
@@ -334,6 +401,7 @@ xm_status_t ap_layer_node_price(const ap_graph_t *training, const ap_layer_ops_t
     if (space != NULL) {
         forbid_modes(space->space->parameter_modes, node);
     }
+    facts_close(&facts);
     return XM_OK;
 }
 

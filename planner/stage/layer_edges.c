@@ -38,15 +38,17 @@ static int node_of(const site_t *x, int tensor)
  * spec. */
 static uint64_t seen_at(const ap_layer_problem_t *problem, int end, int term, int index)
 {
+    const ap_layer_node_t *node;
+
     if (end == AP_IN) {
         return problem->in_specs[index];
     }
     if (end == AP_OUT) {
         return problem->out_specs[index];
     }
-    return end >= problem->op_nodes
-               ? (uint64_t)index
-               : problem->node[end].interface[problem->node[end].first_of[index]][term];
+    node = &problem->node[end];
+    return end >= problem->op_nodes ? (uint64_t)index
+                                    : node->interface[node->first_of[index] * node->terms + term];
 }
 
 static int end_count(const ap_layer_problem_t *problem, int end)
@@ -164,6 +166,17 @@ static xm_status_t add_edge(const site_t *x, const ap_shared_t *shared, int tens
     return status;
 }
 
+/* The operands of all operators together. */
+static size_t reads_of(const site_t *x)
+{
+    size_t reads = 0;
+
+    for (int n = 0; n < x->problem->op_nodes; ++n) {
+        reads += (size_t)ap_graph_op(x->training, x->problem->node[n].op)->operand_count;
+    }
+    return reads;
+}
+
 /* The readers of an activation: operators' terms, and the boundary after the layer. */
 typedef struct readers {
     int count;
@@ -174,7 +187,7 @@ typedef struct readers {
 static xm_status_t find_readers(const site_t *x, int tensor, readers_t *readers)
 {
     const ap_layer_problem_t *problem = x->problem;
-    size_t most = (size_t)problem->op_nodes * AP_MAX_OPERANDS + 1;
+    size_t most = reads_of(x) + 1;
     int boundary = ap_graph_boundary_rests(x->training, problem->layer)
                        ? -1
                        : ap_graph_boundary(x->training, problem->layer);
@@ -330,8 +343,7 @@ xm_status_t ap_layer_edges_create(const ap_graph_t *training, const ap_layer_ops
     bool *seen = calloc((size_t)ap_graph_tensors(training) + 1, sizeof(bool));
     xm_status_t status = XM_OK;
 
-    problem->edge =
-        calloc(2 * ((size_t)problem->op_nodes * AP_MAX_OPERANDS + 1), sizeof(*problem->edge));
+    problem->edge = calloc(2 * (reads_of(&x) + 1), sizeof(*problem->edge));
     if (problem->edge == NULL || seen == NULL) {
         free(seen);
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for edges");

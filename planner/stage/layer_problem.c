@@ -33,6 +33,7 @@ void ap_layer_problem_destroy(ap_layer_problem_t *problem)
         free(node->modes);
         free(node->class_of);
         free(node->interface);
+        free(node->parameter_operand);
         free(node->first_of);
         free(node->value);
     }
@@ -62,8 +63,9 @@ static xm_status_t make_classes(ap_layer_node_t *node)
     for (int s = 0; s < node->strategies.count; ++s) {
         int c = 0;
 
-        while (c < node->classes && memcmp(node->interface[node->first_of[c]], node->interface[s],
-                                           sizeof(node->interface[s])) != 0) {
+        while (c < node->classes && memcmp(&node->interface[node->first_of[c] * node->terms],
+                                           &node->interface[s * node->terms],
+                                           (size_t)node->terms * sizeof(*node->interface)) != 0) {
             ++c;
         }
         if (c == node->classes) {
@@ -141,7 +143,7 @@ static xm_status_t add_rest(const ap_graph_t *training, const ap_layer_ops_t *op
                                                 ap_graph_tensor_bytes(training, tensor), &handle);
 
     for (int s = 0; s < node->strategies.count && status == XM_OK; ++s) {
-        uint64_t seen = node->interface[s][term];
+        uint64_t seen = node->interface[s * node->terms + term];
         ap_spec_t spec = ap_layer_seen_spec(seen);
         unsigned partial = ap_layer_seen_partial(seen);
 

@@ -47,11 +47,12 @@ typedef struct ap_layer_node {
     ap_parts_t *base; /* per strategy: without parameters */
     double *compute;  /* per strategy: the part of forward + backward that is compute */
     int parameters;
-    int parameter_operand[AP_MAX_OPERANDS];
-    unsigned *partial; /* [strategy][parameter]: axes that gradients are summed over */
-    ap_parts_t *modes; /* [strategy][parameter][mode] */
-    int *class_of;     /* per strategy */
-    uint64_t (*interface)[AP_MAX_TERMS]; /* per strategy: what a class is made of */
+    int *parameter_operand;
+    unsigned *partial;   /* [strategy][parameter]: axes that gradients are summed over */
+    ap_parts_t *modes;   /* [strategy][parameter][mode] */
+    int *class_of;       /* per strategy */
+    int terms;           /* of the operator */
+    uint64_t *interface; /* [strategy][term]: what a class is made of */
     int classes;
     int *first_of;            /* per class: its first strategy */
     ap_shared_value_t *value; /* of an activation with several readers, per strategy */

@@ -18,7 +18,8 @@ enum { WHY_TEXT = 1024, RUNNER_UP_TEXT = 192, SUM_TEXT = 128, SUMS_TEXT = 512 };
 
 typedef struct choice_entry {
     ap_stage_choice_t choice;
-    char rule[AP_RULE_TEXT];
+    int terms;
+    ap_spec_t *specs; /* the choice's; its rule's text is behind them */
     char sums[SUMS_TEXT];
     char why[WHY_TEXT];
     char runner_up[RUNNER_UP_TEXT];
@@ -50,9 +51,28 @@ const ap_stage_choice_t *ap_stage_solution_choice(const ap_stage_solution_t *sol
 void ap_stage_solution_destroy(ap_stage_solution_t *solution)
 {
     if (solution != NULL) {
+        for (int c = 0; c < solution->count; ++c) {
+            free(solution->entries[c].specs);
+        }
         free(solution->entries);
         free(solution);
     }
+}
+
+/* Gives an entry its own copy of an operator's specs and of its rule's text. */
+static xm_status_t own_specs(choice_entry_t *entry, int terms, const ap_spec_t *specs,
+                             const char *rule)
+{
+    const size_t size = (size_t)terms * sizeof(*specs), length = strlen(rule) + 1;
+
+    entry->terms = terms;
+    entry->specs = malloc(size + length);
+    if (entry->specs == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a plan");
+    }
+    memcpy(entry->specs, specs, size);
+    memcpy(entry->specs + terms, rule, length);
+    return XM_OK;
 }
 
 /* One layer of the plan, with what is needed to explain it. */
@@ -295,7 +315,7 @@ static void explain(const traced_layer_t *t, int n, choice_entry_t *entry)
 
 /* Fills in one operator's choice. Communication is what is left of forward and backward seconds
  * after compute; resharding is booked on the operator that reads, so no edge counts twice. */
-static void fill_choice(const traced_layer_t *t, int n, choice_entry_t *entry)
+static xm_status_t fill_choice(const traced_layer_t *t, int n, choice_entry_t *entry)
 {
     const ap_layer_node_t *node = &t->problem->node[n];
     const ap_strategy_t *strategy = &node->strategies.items[t->strategies[n]];
@@ -304,10 +324,6 @@ static void fill_choice(const traced_layer_t *t, int n, choice_entry_t *entry)
     ap_stage_choice_t *choice = &entry->choice;
 
     choice->op = node->op + t->shift;
-    (void)snprintf(entry->rule, sizeof(entry->rule), "%s", op->rule.text);
-    memcpy(choice->operands, strategy->spec, (size_t)op->operand_count * sizeof(ap_spec_t));
-    memcpy(choice->results, strategy->spec + op->operand_count,
-           (size_t)op->result_count * sizeof(ap_spec_t));
     choice->compute = node->compute[t->strategies[n]];
     choice->comm = all.forward + all.backward - choice->compute;
     choice->reshard = reshard_seconds(t, n);
@@ -317,6 +333,7 @@ static void fill_choice(const traced_layer_t *t, int n, choice_entry_t *entry)
     describe_sums(t, n, entry);
     explain(t, n, entry);
     find_runner_up(t, n, entry);
+    return own_specs(entry, op->operand_count + op->result_count, strategy->spec, op->rule.text);
 }
 
 /* Traces one layer. `given` has the strategy of every node of the layer; NULL: those behind the
@@ -353,7 +370,7 @@ static xm_status_t trace_layer(ap_stage_context_t *context, const ap_stage_plan_
         }
     }
     for (int n = 0; n < t.problem->op_nodes && status == XM_OK; ++n) {
-        fill_choice(&t, n, &entries[(*count)++]);
+        status = fill_choice(&t, n, &entries[(*count)++]);
     }
     *strategies = t.strategies;
     return status;
@@ -393,7 +410,8 @@ static void point_at_texts(ap_stage_solution_t *solution)
     for (int c = 0; c < solution->count; ++c) {
         choice_entry_t *entry = &solution->entries[c];
 
-        entry->choice.rule = entry->rule;
+        entry->choice.specs = entry->specs;
+        entry->choice.rule = (const char *)(entry->specs + entry->terms);
         entry->choice.why = entry->why;
         entry->choice.sums = entry->sums;
         entry->choice.runner_up = entry->runner_up;
@@ -536,9 +554,13 @@ xm_status_t ap_stage_solution_join(ap_stage_solution_t *const *parts, int count,
     for (int i = 0; i < count; ++i) {
         const ap_stage_cost_t *cost = &parts[i]->cost;
 
-        memcpy(&made->entries[made->count], parts[i]->entries,
-               (size_t)parts[i]->count * sizeof(*made->entries));
-        made->count += parts[i]->count;
+        for (int c = 0; c < parts[i]->count && status == XM_OK; ++c) {
+            const choice_entry_t *entry = &parts[i]->entries[c];
+
+            made->entries[made->count] = *entry;
+            status = own_specs(&made->entries[made->count++], entry->terms, entry->specs,
+                               (const char *)(entry->specs + entry->terms));
+        }
         if (i == 0) {
             continue;
         }
@@ -549,6 +571,10 @@ xm_status_t ap_stage_solution_join(ap_stage_solution_t *const *parts, int count,
         sum->mem_stage += cost->mem_stage;
         sum->mem_act += cost->mem_act;
         sum->mem_work = fmax(sum->mem_work, cost->mem_work);
+    }
+    if (status != XM_OK) {
+        ap_stage_solution_destroy(made);
+        return status;
     }
     sum->output = last->output;
     sum->output_tensor = last->output_tensor;

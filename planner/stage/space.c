@@ -91,14 +91,23 @@ static void pass_on(const ap_op_t *op, const ap_factor_roles_t *roles, dim_roles
 xm_status_t ap_space_roles(const ap_graph_t *graph, ap_factor_roles_t **roles)
 {
     size_t ops = (size_t)ap_graph_ops(graph), tensors = (size_t)ap_graph_tensors(graph);
-    ap_factor_roles_t *made = calloc(ops + 1, sizeof(*made));
     dim_roles_t *dims = calloc(tensors + 1, sizeof(*dims));
+    ap_factor_roles_t *made;
+    size_t factors = 0;
+    uint8_t *role;
+
+    /* The roles lie behind the pointers to them. */
+    for (int o = 0; o < (int)ops; ++o) {
+        factors += (size_t)ap_graph_op(graph, o)->rule.factors;
+    }
+    made = calloc(1, (ops + 1) * sizeof(*made) + factors);
 
     if (made == NULL || dims == NULL) {
         free(made);
         free(dims);
         return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu operators", ops);
     }
+    role = (uint8_t *)(made + ops + 1);
     for (int t = 0; t < (int)tensors; ++t) {
         for (int d = 0; d < AP_MAX_RANK && ap_graph_tensor(graph, t)->kind == AP_TENSOR_INPUT;
              ++d) {
@@ -108,6 +117,8 @@ xm_status_t ap_space_roles(const ap_graph_t *graph, ap_factor_roles_t **roles)
     for (int o = 0; o < (int)ops; ++o) {
         const ap_op_t *op = ap_graph_op(graph, o);
 
+        made[o].role = role;
+        role += op->rule.factors;
         for (int f = 0; f < op->rule.factors; ++f) {
             made[o].role[f] = factor_role(graph, dims, op, f);
         }

@@ -33,7 +33,7 @@
 
 /** The role of each factor of an operator's rule. */
 typedef struct ap_factor_roles {
-    uint8_t role[AP_MAX_FACTORS];
+    uint8_t *role;
 } ap_factor_roles_t;
 
 /** Per operator of a graph: the roles of its factors. The caller frees the array. */

@@ -116,12 +116,11 @@ xm_status_t ap_stage_solve(ap_stage_context_t *context, const ap_stage_query_t *
 
 /** What one forward operator of the stage (and its backward and update operators) does. */
 typedef struct ap_stage_choice {
-    int op;           /**< id in the graph */
-    const char *rule; /**< the operator's factors, e.g. "bsh,hf->bsf" */
-    ap_spec_t operands[AP_MAX_OPERANDS];
-    ap_spec_t results[AP_MAX_RESULTS];
-    double compute; /**< seconds per micro-batch, forward and backward */
-    double comm;    /**< seconds of collectives per micro-batch, forward and backward */
+    int op;                 /**< id in the graph */
+    const char *rule;       /**< the operator's factors, e.g. "bsh,hf->bsf" */
+    const ap_spec_t *specs; /**< of its operands, then its results */
+    double compute;         /**< seconds per micro-batch, forward and backward */
+    double comm;            /**< seconds of collectives per micro-batch, forward and backward */
     double reshard; /**< seconds per micro-batch to bring operands into these specs, and back */
     double sync;    /**< seconds per iteration, gradients of its parameters */
     double memory;  /**< bytes of its parameters' state */

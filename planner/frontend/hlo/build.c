@@ -212,22 +212,18 @@ xm_status_t hlo_build_demand(hlo_build_t *b, const hlo_instruction_t *of, int te
 /* An operator whose operands are all free needs no device to send anything: each can compute any
  * part of the result from nothing. The same holds where all data go in beside the point, such as
  * the start value of a reduction. */
-static xm_status_t build_operator(hlo_build_t *b, const hlo_computation_t *in,
-                                  const hlo_instruction_t *of, hlo_value_t *const *operands,
-                                  hlo_value_t **result)
+static xm_status_t build_by_rule(hlo_build_t *b, const hlo_instruction_t *of, operator_rule_t *rule,
+                                 hlo_value_t *const *operands, hlo_value_t **result)
 {
-    int tensors[OPERATOR_MAX_TERMS], ids[OPERATOR_MAX_TERMS], next = 0;
-    bool known, reads = false;
-    hlo_operator_t made;
-    operator_rule_t *rule = &made.rule;
-    xm_status_t status = hlo_rules_make(b->module, in, of, &made, &known);
+    const size_t terms = (size_t)rule->operands + (size_t)rule->results;
+    int *tensors = xm_arena_get(&b->module->arena, terms, sizeof(int)), *ids, next = 0;
+    bool reads = false;
+    xm_status_t status;
 
-    if (status != XM_OK) {
-        return status;
+    if (tensors == NULL) {
+        return hlo_no_memory();
     }
-    if (!known) {
-        return build_unknown(b, of, operands, result);
-    }
+    ids = tensors + rule->operands;
     for (int o = 0; o < rule->operands; ++o) {
         tensors[o] =
             operands[o]->kind == HLO_VALUE_TENSOR ? operands[o]->tensor : OPERATOR_NO_TENSOR;
@@ -250,6 +246,22 @@ static xm_status_t build_operator(hlo_build_t *b, const hlo_computation_t *in,
     }
     *result = value_of(b, of->type, ids, &next);
     return *result == NULL ? hlo_no_memory() : XM_OK;
+}
+
+static xm_status_t build_operator(hlo_build_t *b, const hlo_computation_t *in,
+                                  const hlo_instruction_t *of, hlo_value_t *const *operands,
+                                  hlo_value_t **result)
+{
+    bool known;
+    hlo_operator_t made;
+    xm_status_t status = hlo_rules_make(b->module, in, of, &made, &known);
+
+    if (status == XM_OK) {
+        status = known ? build_by_rule(b, of, &made.rule, operands, result)
+                       : build_unknown(b, of, operands, result);
+    }
+    operator_rule_end(&made.rule);
+    return status;
 }
 
 /* Only the numbers of scalars are kept, for the trip counts of loops. */
@@ -403,9 +415,13 @@ static xm_status_t note_instance(hlo_build_t *b, const hlo_instruction_t *of,
     if (b->dry) {
         return XM_OK;
     }
-    for (int o = 0; o < HLO_INSTANCE_OPERANDS; ++o) {
-        instance.operands[o] =
-            tensor_of(o < of->operand_count && of->needed ? values[of->operands[o]] : NULL);
+    instance.operand_count = of->operand_count;
+    instance.operands = xm_arena_get(&b->module->arena, (size_t)of->operand_count + 1, sizeof(int));
+    if (instance.operands == NULL) {
+        return hlo_no_memory();
+    }
+    for (int o = 0; o < of->operand_count; ++o) {
+        instance.operands[o] = tensor_of(of->needed ? values[of->operands[o]] : NULL);
     }
     b->noted_ops = ap_graph_ops(b->graph);
     return hlo_source_add(b->source, of, &instance);

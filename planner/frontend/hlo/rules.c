@@ -284,7 +284,7 @@ static void dynamic_slice(operator_rule_t *rule)
 
     ignore_from(rule, 1);
     rule->kind = AP_OP_RESHAPE;
-    rule->touched[0] = (int8_t)(out + 1);
+    rule->touched[0] = out + 1;
     same_where_equal(rule, 0, out, none);
 }
 
@@ -497,25 +497,17 @@ xm_status_t hlo_rules_make(const hlo_module_t *module, const hlo_computation_t *
     operator_rule_t *rule = &made->rule;
     bool flat = true;
 
-    memset(made, 0, sizeof(*made));
     made->module = module;
     made->of = of;
-    rule->kind = AP_OP_ELEMENTWISE;
-    rule->operands = of->operand_count;
-    rule->results = of->type->tuple ? of->type->count : 1;
+    operator_rule_begin(rule, of->operand_count, of->type->tuple ? of->type->count : 1);
     *known = false;
-    if (rule->operands + rule->results > OPERATOR_MAX_TERMS) {
-        rule->operands = rule->results = 0;
-        rule->opaque = true;
-        return XM_OK;
-    }
     for (int t = 0; t < rule->operands + rule->results; ++t) {
         rule->type[t] = t < rule->operands ? in->instructions[of->operands[t]].type
                         : of->type->tuple  ? of->type->elements[t - rule->operands]
                                            : of->type;
         flat = flat && !rule->type[t]->tuple;
     }
-    *known = flat && rule->results > 0 && fill(rule);
+    *known = rule->status == XM_OK && flat && rule->results > 0 && fill(rule);
     if (rule->status == XM_OK && (!*known || rule->opaque)) {
         operator_rule_make_opaque(rule);
     }

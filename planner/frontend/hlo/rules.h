@@ -32,7 +32,8 @@ static inline const hlo_operator_t *hlo_operator(const operator_rule_t *rule)
 
 /**
  * Fills in the rule of an operator that computes. @p known is false when there is no rule for it
- * (then the rule is the opaque one). Refused: shapes that do not go together.
+ * (then the rule is the opaque one). Refused: shapes that do not go together. The caller ends the
+ * rule in any case.
  */
 xm_status_t hlo_rules_make(const hlo_module_t *module, const hlo_computation_t *in,
                            const hlo_instruction_t *of, hlo_operator_t *made, bool *known);

@@ -214,7 +214,7 @@ void hlo_rules_gather(operator_rule_t *rule)
         operator_rule_fail(rule, "the dimension numbers do not go with the shapes");
     }
     rule->kind = AP_OP_EMBEDDING;
-    rule->touched[0] = (int8_t)(out + 1);
+    rule->touched[0] = out + 1;
     for (int i = 0; i < indices && rule->status == XM_OK; ++i) {
         operator_rule_put(rule, out, other_dim(rule, out, &offset, i),
                           operator_rule_open(rule, 1, index[i]));

@@ -89,14 +89,19 @@ xm_status_t hlo_source_enter(hlo_source_t *source, int parent, const hlo_instruc
 xm_status_t hlo_source_add(hlo_source_t *source, const hlo_instruction_t *of,
                            const hlo_instance_t *instance)
 {
+    const size_t bytes = (size_t)instance->operand_count * sizeof(*instance->operands);
+    int *operands = malloc(bytes + 1);
     hlo_instance_t *made;
 
-    if (!make_room((void **)&source->instances, source->instance_count, &source->instance_room,
-                   sizeof(*source->instances))) {
+    if (operands == NULL || !make_room((void **)&source->instances, source->instance_count,
+                                       &source->instance_room, sizeof(*source->instances))) {
+        free(operands);
         return no_memory();
     }
+    memcpy(operands, instance->operands, bytes);
     made = &source->instances[source->instance_count++];
     *made = *instance;
+    made->operands = operands;
     made->at = of->at;
     made->order = order_of(of->name);
     (void)snprintf(made->opcode, sizeof(made->opcode), "%.*s",
@@ -239,6 +244,9 @@ void hlo_source_destroy(void *of)
         free(source->loops[l].state);
     }
     free(source->loops);
+    for (int i = 0; i < source->instance_count; ++i) {
+        free(source->instances[i].operands);
+    }
     free(source->instances);
     free(source->contexts);
     free(source->parameters);

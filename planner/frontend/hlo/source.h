@@ -14,7 +14,7 @@
 
 #include "planner/frontend/hlo/module.h"
 
-enum { HLO_INSTANCE_OPCODE = 24, HLO_INSTANCE_OPERANDS = AP_MAX_OPERANDS, HLO_INSTANCE_NONE = -1 };
+enum { HLO_INSTANCE_OPCODE = 24, HLO_INSTANCE_NONE = -1 };
 
 /** One look at an instruction. */
 typedef struct hlo_instance {
@@ -24,7 +24,8 @@ typedef struct hlo_instance {
     int tensor;   /**< its value; HLO_INSTANCE_NONE for a tuple, and for what needs no data */
     int first_op; /**< operators of the graph made for it, in a row */
     int op_count;
-    int operands[HLO_INSTANCE_OPERANDS]; /**< tensors, as `tensor`; further operands are left out */
+    int operand_count;
+    int *operands; /**< tensors, as `tensor` */
     char opcode[HLO_INSTANCE_OPCODE];
 } hlo_instance_t;
 
@@ -83,7 +84,8 @@ typedef struct hlo_source {
 xm_status_t hlo_source_enter(hlo_source_t *source, int parent, const hlo_instruction_t *of,
                              int *context);
 
-/** Adds the instance of an instruction; name and opcode of @p instance are filled in here. */
+/** Adds the instance of an instruction; name and opcode of @p instance are filled in here, and its
+ * operands copied. */
 xm_status_t hlo_source_add(hlo_source_t *source, const hlo_instruction_t *of,
                            const hlo_instance_t *instance);
 

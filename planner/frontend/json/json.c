@@ -11,6 +11,7 @@
 #include "planner/frontend/json.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,10 +98,8 @@ static void read_operands(json_reader_t *r, const json_t *ops, size_t position,
     if (!json_is_array(list)) {
         json_refuse(r, list != NULL ? "operands" : NULL,
                     "'operands' must be a list of names of tensors");
-    } else if (json_array_size(list) > AP_MAX_OPERANDS) {
-        json_refuse(r, "operands", "%zu operands, %d are handled", json_array_size(list),
-                    AP_MAX_OPERANDS);
     }
+    op->operands = json_list(r, json_array_size(list), sizeof(*op->operands));
     for (size_t i = 0; i < json_array_size(list) && r->status == XM_OK; ++i) {
         const char *name = json_string_value(json_array_get(list, i));
         int id = name != NULL ? look_up(r->tensors, name) : -1;
@@ -122,38 +121,43 @@ static void read_operands(json_reader_t *r, const json_t *ops, size_t position,
 }
 
 /* Reads {"d": 64} as "d=64", the form that rules take. */
-static void read_sizes(json_reader_t *r, const json_t *object, char *text, size_t size)
+static char *read_sizes(json_reader_t *r, const json_t *object)
 {
     const json_t *sizes = json_object_get(object, "sizes");
     const char *letter;
     json_t *value;
-    size_t length = 0;
+    size_t length = 0, size = 1 + 40 * json_object_size(sizes);
+    char *text = json_list(r, size, 1);
 
-    text[0] = '\0';
     if (sizes != NULL && !json_is_object(sizes)) {
         json_refuse(r, "sizes", "'sizes' must be an object: {\"d\": 64}");
     }
     json_object_foreach((json_t *)sizes, letter, value)
     {
-        if (strlen(letter) != 1 || !json_is_integer(value) || json_integer_value(value) < 1 ||
-            length + 32 > size) {
+        if (r->status != XM_OK) {
+            break;
+        }
+        if (letter[0] == '\0' || strlen(letter) >= AP_FACTOR_TEXT || !json_is_integer(value) ||
+            json_integer_value(value) < 1) {
             json_refuse(r, "sizes",
                         "the size of '%s' must be a positive integer, of a factor of one letter",
                         letter);
-            return;
+            break;
         }
         length += (size_t)snprintf(text + length, size - length, "%s%s=%" JSON_INTEGER_FORMAT,
                                    length > 0 ? "," : "", letter, json_integer_value(value));
     }
+    return text;
 }
 
 /* What a backward operator belongs to: an operator before it, and the operand that each result is
  * the gradient of. */
-static void read_forward(json_reader_t *r, const json_t *object, ap_op_params_t *params)
+static void read_forward(json_reader_t *r, const json_t *object, int results,
+                         ap_op_params_t *params)
 {
     const char *name = json_get_optional_string(r, object, "forward");
-    int64_t operands[AP_MAX_RESULTS];
-    int count;
+    int64_t *operands;
+    int count, *differentiates;
 
     if (name == NULL) {
         return;
@@ -162,51 +166,60 @@ static void read_forward(json_reader_t *r, const json_t *object, ap_op_params_t 
     if (params->forward < 0) {
         json_refuse(r, "forward", "there is no operator '%s' before this one", name);
     }
-    count = json_get_ints(r, object, "differentiates", 0, AP_MAX_OPERANDS - 1, AP_MAX_RESULTS,
-                          operands, 0);
-    for (int i = 0; i < count; ++i) {
-        params->differentiates[i] = (int)operands[i];
+    operands = json_get_list(r, object, "differentiates", 0, INT_MAX, &count);
+    differentiates = json_list(r, (size_t)results, sizeof(*differentiates));
+    for (int i = 0; i < count && i < results && differentiates != NULL; ++i) {
+        differentiates[i] = (int)operands[i];
+        if (params->forward >= 0 &&
+            operands[i] >= ap_graph_op(r->graph, params->forward)->operand_count) {
+            json_refuse(r, "differentiates", "'%s' has no operand %" PRId64, name, operands[i]);
+        }
     }
+    params->differentiates = differentiates;
 }
 
-/* FLOPs of a run, given for all points of the rule together. The rule is made once more to count
- * its points; a fault in it is told at its place in the file. */
-static void read_flops(json_reader_t *r, const json_t *object, ap_op_params_t *params)
+/* Makes the rule; a fault in it is told at its place in the file. */
+static bool read_rule(json_reader_t *r, const json_t *object, const json_op_t *op,
+                      ap_sharding_rule_t *rule)
 {
-    ap_shape_t shapes[AP_MAX_OPERANDS];
-    ap_sharding_rule_t rule;
-    double flops = json_get_number(r, object, "flops", 0);
+    const char *text = json_get_string(r, object, "rule");
+    const char *whole = json_get_optional_string(r, object, "whole");
+    const char *permuted = json_get_optional_string(r, object, "permuted");
+    const char *sizes = read_sizes(r, object);
+    ap_shape_t *shapes = json_list(r, (size_t)op->count, sizeof(*shapes));
 
-    for (int i = 0; i < params->operand_count; ++i) {
-        shapes[i] = ap_graph_tensor(r->graph, params->operands[i])->shape;
+    for (int i = 0; i < op->count && shapes != NULL; ++i) {
+        shapes[i] = ap_graph_tensor(r->graph, op->operands[i])->shape;
     }
-    if (r->status == XM_OK &&
-        json_note(r, "rule",
-                  ap_sharding_rule_create(params->rule, params->replicated, params->permuted,
-                                          params->sizes, shapes, params->operand_count, &rule))) {
-        params->flops_per_point = flops / ap_sharding_rule_points(&rule);
-    }
+    return r->status == XM_OK && json_note(r, "rule",
+                                           ap_sharding_rule_create(text, whole, permuted, sizes,
+                                                                   shapes, op->count, rule));
 }
 
 /* Per term, the term that it is touched like: itself, -1 for not at all, another for its rows. */
-static void read_touched(json_reader_t *r, const json_t *object, ap_op_params_t *params)
+static void read_touched(json_reader_t *r, const json_t *object, int terms, ap_op_params_t *params)
 {
-    int64_t like[AP_MAX_TERMS];
-    int count = json_get_ints(r, object, "touched", -1, AP_MAX_TERMS - 1, AP_MAX_TERMS, like, 0);
+    int count;
+    int64_t *like = json_get_list(r, object, "touched", -1, terms - 1, &count);
+    int *touched = json_list(r, (size_t)terms, sizeof(*touched));
 
-    for (int t = 0; t < count; ++t) {
-        params->touched[t] = like[t] == t  ? AP_TOUCHES_ALL
-                             : like[t] < 0 ? AP_TOUCHES_NONE
-                                           : (int8_t)(like[t] + 1);
+    if (count > terms) {
+        json_refuse(r, "touched", "'touched' has %d entries, the rule %d terms", count, terms);
     }
+    for (int t = 0; t < count && r->status == XM_OK; ++t) {
+        touched[t] = like[t] == t  ? AP_TOUCHES_ALL
+                     : like[t] < 0 ? AP_TOUCHES_NONE
+                                   : (int)like[t] + 1;
+    }
+    params->touched = touched;
 }
 
-/* Returns the number of results. */
-static int add_by_rule(json_reader_t *r, const json_t *object, const json_op_t *op, int *results)
+static void add_by_rule(json_reader_t *r, const json_t *object, const json_op_t *op)
 {
     const char *kinds[AP_OP_KIND_COUNT];
     ap_op_params_t params = AP_OP_PARAMS_INIT;
-    char sizes[AP_MAX_FACTORS * 24];
+    ap_sharding_rule_t rule;
+    int *results;
 
     for (int k = 0; k < AP_OP_KIND_COUNT; ++k) {
         kinds[k] = ap_op_kind_name((ap_op_kind_t)k);
@@ -215,24 +228,41 @@ static int add_by_rule(json_reader_t *r, const json_t *object, const json_op_t *
     params.name = op->name;
     params.label = op->label;
     params.operand_count = op->count;
-    memcpy(params.operands, op->operands, sizeof(params.operands));
+    params.operands = op->operands;
     params.repeat = op->repeat;
     params.kind = (ap_op_kind_t)json_get_choice(r, object, "kind", "kind", kinds, AP_OP_KIND_COUNT);
-    params.rule = json_get_string(r, object, "rule");
-    params.replicated = json_get_optional_string(r, object, "whole");
-    params.permuted = json_get_optional_string(r, object, "permuted");
-    read_sizes(r, object, sizes, sizeof(sizes));
-    params.sizes = sizes;
     params.result_dtype = json_get_dtype(
         r, object, "dtype",
         op->count > 0 ? ap_graph_tensor(r->graph, op->operands[0])->dtype : AP_DTYPE_F32);
     params.linear = json_get_bool(r, object, "linear");
-    read_touched(r, object, &params);
-    read_forward(r, object, &params);
-    read_flops(r, object, &params);
-    return r->status == XM_OK && json_note(r, NULL, ap_graph_add_op(r->graph, &params, results))
-               ? ap_graph_op(r->graph, ap_graph_ops(r->graph) - 1)->result_count
-               : 0;
+    params.flops_per_point = json_get_number(r, object, "flops", 0);
+    if (!read_rule(r, object, op, &rule)) {
+        return;
+    }
+    params.flops_per_point /= ap_sharding_rule_points(&rule);
+    read_touched(r, object, rule.operands + rule.results, &params);
+    read_forward(r, object, rule.results, &params);
+    results = json_list(r, (size_t)rule.results, sizeof(*results));
+    if (r->status == XM_OK) {
+        (void)json_note(r, NULL, ap_graph_add_op_by_rule(r->graph, &params, &rule, results));
+    } else {
+        ap_sharding_rule_destroy(&rule);
+    }
+}
+
+/* Enters the name of the operator that was added last, and those of its results. */
+static void define_op(json_reader_t *r, const json_op_t *op)
+{
+    const int id = ap_graph_ops(r->graph) - 1;
+    const ap_op_t *made = ap_graph_op(r->graph, id);
+
+    define(r, r->ops, op->name, id);
+    for (int i = 0; i < made->result_count; ++i) {
+        char text[300];
+
+        (void)snprintf(text, sizeof(text), i == 0 ? "%s" : "%s.%d", op->name, i);
+        define(r, r->tensors, text, made->results[i]);
+    }
 }
 
 /* Keys of all kinds are accepted for each; what matters is that unknown ones are not. */
@@ -241,7 +271,6 @@ static void read_op(json_reader_t *r, const json_t *ops, size_t position)
     static const char *const phases[] = {"forward", "backward", "update"};
     const json_t *object = json_array_get(ops, position);
     json_op_t op = {.count = 0};
-    int results[AP_MAX_RESULTS + SHAPE_MAX_RESULTS], made = 0;
     int64_t layer;
 
     if (!json_is_object(object)) {
@@ -271,16 +300,13 @@ static void read_op(json_reader_t *r, const json_t *ops, size_t position)
     if (strlen(op.name) > 200) {
         json_refuse(r, "name", "a name of %zu bytes is too long", strlen(op.name));
     }
-    if (r->status == XM_OK) {
-        made = json_object_get(object, "rule") != NULL ? add_by_rule(r, object, &op, results)
-                                                       : json_add_by_kind(r, object, &op, results);
+    if (r->status == XM_OK && json_object_get(object, "rule") != NULL) {
+        add_by_rule(r, object, &op);
+    } else if (r->status == XM_OK) {
+        json_add_by_kind(r, object, &op);
     }
-    define(r, r->ops, op.name, ap_graph_ops(r->graph) - 1);
-    for (int i = 0; i < made; ++i) {
-        char text[300];
-
-        (void)snprintf(text, sizeof(text), i == 0 ? "%s" : "%s.%d", op.name, i);
-        define(r, r->tensors, text, results[i]);
+    if (r->status == XM_OK) {
+        define_op(r, &op);
     }
 }
 
@@ -421,6 +447,7 @@ xm_status_t ap_json_from_text(const char *text, size_t size, const char *name, a
         }
     }
     json_decref(document);
+    xm_arena_clear(&r.arena);
     json_decref(r.tensors);
     json_decref(r.ops);
     if (status != XM_OK) {

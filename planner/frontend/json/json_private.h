@@ -6,6 +6,7 @@
 #include <jansson.h>
 
 #include "planner/graph.h"
+#include "planner/frontend/common.h"
 #include "planner/frontend/json/place.h"
 #include "planner/rules.h"
 
@@ -13,6 +14,7 @@ typedef struct json_reader {
     json_place_t place; /* of what is being read */
     ap_graph_t *graph;
     json_t *tensors, *ops; /* ids by name */
+    xm_arena_t arena;      /* of lists */
     xm_status_t status;    /* the first failure; nothing is read, entered or refused after it */
 } json_reader_t;
 
@@ -32,6 +34,12 @@ int64_t json_get_int(json_reader_t *r, const json_t *object, const char *key, in
 /* At most `room` integers in range; returns their number, or `otherwise` where there is no list. */
 int json_get_ints(json_reader_t *r, const json_t *object, const char *key, int64_t minimum,
                   int64_t maximum, int room, int64_t *numbers, int otherwise);
+/* The same of any number, in a list of the reader's; `count` gets their number, 0 where there is no
+ * list. */
+int64_t *json_get_list(json_reader_t *r, const json_t *object, const char *key, int64_t minimum,
+                       int64_t maximum, int *count);
+/* A list of the reader's; a failure is noted, and then it is NULL. */
+void *json_list(json_reader_t *r, size_t count, size_t size);
 /* Dimensions of a shape: positive, and not more than 2^48 elements. */
 ap_shape_t json_get_shape(json_reader_t *r, const json_t *object, const char *key);
 ap_dtype_t json_get_dtype(json_reader_t *r, const json_t *object, const char *key,
@@ -49,10 +57,10 @@ typedef struct json_op {
     const char *name, *kind;
     const char *label; /* NULL: none */
     ap_phase_t phase;
-    int operands[AP_MAX_OPERANDS];
+    int *operands;
     int count;
     double repeat;
 } json_op_t;
 
-/* Adds an operator by what it is; its results go into `results`. Returns their number. */
-int json_add_by_kind(json_reader_t *r, const json_t *object, const json_op_t *op, int *results);
+/* Adds an operator by what it is. */
+void json_add_by_kind(json_reader_t *r, const json_t *object, const json_op_t *op);

@@ -108,9 +108,8 @@ static void read_embedding(kind_reader_t *k)
 
 static void read_split(kind_reader_t *k)
 {
-    int64_t parts[AP_MAX_RESULTS];
-    int dim = read_dim(k, 0, -1);
-    int count = json_get_ints(k->r, k->object, "parts", 1, INT64_MAX, AP_MAX_RESULTS, parts, 0);
+    int dim = read_dim(k, 0, -1), count;
+    int64_t *parts = json_get_list(k->r, k->object, "parts", 1, INT64_MAX, &count);
 
     if (count == 0) {
         json_refuse(k->r, NULL, "'parts' is missing or empty");
@@ -201,11 +200,10 @@ static void read_custom(kind_reader_t *k)
     const json_t *results = json_object_get(k->object, "results");
     size_t count = json_array_size(results);
 
-    if (!json_is_array(results) || count < 1 || count > AP_MAX_RESULTS) {
+    if (!json_is_array(results) || count < 1) {
         json_refuse(k->r, results != NULL ? "results" : NULL,
-                    "an operator without a rule needs 'results': 1 to %d of {\"shape\": […], "
-                    "\"dtype\": …}",
-                    AP_MAX_RESULTS);
+                    "an operator without a rule needs 'results': a list of {\"shape\": […], "
+                    "\"dtype\": …}");
         return;
     }
     json_place_enter(&k->r->place, "results");
@@ -281,9 +279,9 @@ static void read_kind(kind_reader_t *k, int kind)
 }
 
 /* "flops" and "dtype" override what was derived, for any kind. */
-static void emit(json_reader_t *r, const json_t *object, const json_op_t *of, shape_rule_t *op,
-                 int *results)
+static void emit(json_reader_t *r, const json_t *object, const json_op_t *of, shape_rule_t *op)
 {
+    int *results = json_list(r, (size_t)op->rule.results, sizeof(*results));
     shape_emission_t emission = {.name = of->name,
                                  .label = of->label,
                                  .tensors = of->operands,
@@ -299,13 +297,13 @@ static void emit(json_reader_t *r, const json_t *object, const json_op_t *of, sh
 
 /* The derived failure has the operator's name in its sentence already; the caller adds line and
  * column. */
-int json_add_by_kind(json_reader_t *r, const json_t *object, const json_op_t *of, int *results)
+void json_add_by_kind(json_reader_t *r, const json_t *object, const json_op_t *of)
 {
     const char *names[KINDS];
-    operand_type_t types[AP_MAX_OPERANDS] = {0};
-    const operand_type_t *pointers[AP_MAX_OPERANDS];
+    operand_type_t *types = json_list(r, (size_t)of->count, sizeof(*types));
+    const operand_type_t **pointers = json_list(r, (size_t)of->count, sizeof(*pointers));
     char place[PLACE_TEXT];
-    shape_rule_t op;
+    shape_rule_t op = {0};
     kind_reader_t k = {.r = r, .object = object, .op = &op, .types = types, .count = of->count};
     int kind;
 
@@ -317,7 +315,7 @@ int json_add_by_kind(json_reader_t *r, const json_t *object, const json_op_t *of
         json_refuse(r, "operands", "an operator without a rule needs an operand");
     }
     if (r->status != XM_OK) {
-        return 0;
+        return;
     }
     for (int i = 0; i < of->count; ++i) {
         const ap_tensor_t *tensor = ap_graph_tensor(r->graph, of->operands[i]);
@@ -330,7 +328,7 @@ int json_add_by_kind(json_reader_t *r, const json_t *object, const json_op_t *of
     shape_rule_begin(&op, place, pointers, of->count);
     read_kind(&k, kind);
     if (r->status == XM_OK && json_note(r, NULL, op.rule.status)) {
-        emit(r, object, of, &op, results);
+        emit(r, object, of, &op);
     }
-    return op.rule.results;
+    shape_rule_end(&op);
 }

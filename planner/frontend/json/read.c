@@ -164,6 +164,26 @@ int json_get_ints(json_reader_t *r, const json_t *object, const char *key, int64
     return r->status == XM_OK ? (int)count : 0;
 }
 
+void *json_list(json_reader_t *r, size_t count, size_t size)
+{
+    void *list = r->status == XM_OK ? xm_arena_get(&r->arena, count + 1, size) : NULL;
+
+    if (list == NULL && r->status == XM_OK) {
+        r->status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for a list of %zu", count);
+    }
+    return list;
+}
+
+int64_t *json_get_list(json_reader_t *r, const json_t *object, const char *key, int64_t minimum,
+                       int64_t maximum, int *count)
+{
+    size_t room = json_array_size(json_object_get(object, key));
+    int64_t *list = json_list(r, room, sizeof(*list));
+
+    *count = list != NULL ? json_get_ints(r, object, key, minimum, maximum, (int)room, list, 0) : 0;
+    return list;
+}
+
 ap_shape_t json_get_shape(json_reader_t *r, const json_t *object, const char *key)
 {
     ap_shape_t shape = {0};

@@ -129,18 +129,20 @@ static json_t *tensors_json(json_writer_t *w, const names_t *names)
 static void set_letters(json_writer_t *w, json_t *op, const ap_sharding_rule_t *rule,
                         ap_factor_kind_t kind, const char *key)
 {
-    char letters[AP_MAX_FACTORS + 1];
-    int count = 0;
+    char name[AP_FACTOR_TEXT], *letters;
+    size_t length = 0, room = (size_t)rule->factors * AP_FACTOR_TEXT + 1;
 
-    for (int f = 0; f < rule->factors; ++f) {
+    letters = calloc(1, room);
+    for (int f = 0; f < rule->factors && letters != NULL; ++f) {
         if (rule->factor[f].kind == kind) {
-            letters[count++] = rule->factor[f].letter;
+            length += (size_t)snprintf(letters + length, room - length, "%s",
+                                       ap_factor_name(&rule->factor[f], name, sizeof(name)));
         }
     }
-    letters[count] = '\0';
-    if (count > 0) {
-        set(w, op, key, json_string(letters));
+    if (letters == NULL || length > 0) {
+        set(w, op, key, letters != NULL ? json_string(letters) : NULL);
     }
+    free(letters);
 }
 
 static json_t *sizes_json(json_writer_t *w, const ap_sharding_rule_t *rule)
@@ -148,9 +150,10 @@ static json_t *sizes_json(json_writer_t *w, const ap_sharding_rule_t *rule)
     json_t *sizes = json_object();
 
     for (int f = 0; f < rule->factors; ++f) {
-        const char letter[] = {rule->factor[f].letter, '\0'};
+        char name[AP_FACTOR_TEXT];
 
-        set(w, sizes, letter, json_integer(rule->factor[f].size));
+        set(w, sizes, ap_factor_name(&rule->factor[f], name, sizeof(name)),
+            json_integer(rule->factor[f].size));
     }
     return sizes;
 }

@@ -203,11 +203,14 @@ int onnx_axis(onnx_node_t *n, int of, const char *name, int64_t otherwise)
  * rule points at them. */
 bool onnx_begin(onnx_node_t *n, const int *inputs, int count)
 {
-    const operand_type_t *types[OPERATOR_MAX_OPERANDS];
+    /* A bias may come to an operator of one operand. */
+    const size_t room = (size_t)count + 1;
+    const operand_type_t **types = xm_arena_get(&n->b->arena, room, sizeof(*types));
 
     n->reads = 0;
-    if (count > OPERATOR_MAX_OPERANDS) {
-        onnx_fail(n, "%d inputs, %d are handled", count, OPERATOR_MAX_OPERANDS);
+    n->read = xm_arena_get(&n->b->arena, room, sizeof(onnx_value_t *));
+    if (types == NULL || n->read == NULL) {
+        onnx_fail(n, "no memory for %d operands", count);
     }
     for (int i = 0; i < count && n->status == XM_OK; ++i) {
         onnx_value_t *value = onnx_need(n, inputs[i]);
@@ -232,10 +235,10 @@ bool onnx_begin1(onnx_node_t *n, int input)
 /* Inputs that were left out are skipped, so the operands of the rule are numbered without them. */
 bool onnx_begin_all(onnx_node_t *n)
 {
-    int inputs[OPERATOR_MAX_OPERANDS], count = 0;
+    int *inputs = xm_arena_get(&n->b->arena, (size_t)n->inputs + 1, sizeof(int)), count = 0;
 
-    if (n->inputs > OPERATOR_MAX_OPERANDS) {
-        onnx_fail(n, "%d inputs, %d are handled", n->inputs, OPERATOR_MAX_OPERANDS);
+    if (inputs == NULL) {
+        onnx_fail(n, "no memory for %d operands", n->inputs);
         return false;
     }
     for (int i = 0; i < n->inputs; ++i) {

@@ -18,7 +18,6 @@
 
 enum {
     NAME_TEXT = 200,
-    PIECE = AP_MAX_OPERANDS,
     MAX_OUTPUTS = 4096,
     MAX_WORK = 1 << 20 /* nodes, those of functions each time that they are called */
 };
@@ -206,10 +205,11 @@ static void check_declared(onnx_node_t *n, const char *name, const operand_type_
  * written into the graph as a node. */
 static xm_status_t add_operator(onnx_node_t *n, const char *name, onnx_value_t **made)
 {
-    int tensors[OPERATOR_MAX_OPERANDS], results[SHAPE_MAX_RESULTS];
+    const size_t terms = (size_t)n->reads + (size_t)n->op.rule.results;
+    int *tensors = xm_arena_get(&n->b->arena, terms + 1, sizeof(int)), *results;
     shape_emission_t emission = {.name = name, .tensors = tensors};
     bool data = false, empty = false;
-    xm_status_t status = n->op.rule.status;
+    xm_status_t status = tensors == NULL ? no_memory(n->b) : n->op.rule.status;
 
     for (int r = 0; r < n->op.rule.results && status == XM_OK; ++r) {
         made[r] = onnx_value(n->b, n->proto->op_type); /* results that have a name get it later */
@@ -231,6 +231,7 @@ static xm_status_t add_operator(onnx_node_t *n, const char *name, onnx_value_t *
     for (int i = 0; i < n->reads && status == XM_OK; ++i) {
         status = onnx_tensor(n->b, n->read[i], &tensors[i]);
     }
+    results = tensors + n->reads;
     if (status == XM_OK) {
         status = shape_rule_emit(&n->op, n->b->graph, &emission, results);
     }
@@ -282,21 +283,10 @@ static void unknown(onnx_node_t *n)
 {
     int results = 0;
 
-    n->reads = 0;
-    for (int i = 0; i < n->inputs && n->reads < OPERATOR_MAX_OPERANDS; ++i) {
-        if (n->in[i] != NULL) {
-            n->read[n->reads++] = n->in[i];
-        }
+    if (!onnx_begin_all(n)) {
+        return;
     }
-    {
-        const operand_type_t *types[OPERATOR_MAX_OPERANDS];
-
-        for (int i = 0; i < n->reads; ++i) {
-            types[i] = &n->read[i]->type;
-        }
-        shape_rule_begin(&n->op, n->place, types, n->reads);
-    }
-    for (size_t r = 0; r < n->proto->n_output && results < SHAPE_MAX_RESULTS; ++r) {
+    for (size_t r = 0; r < n->proto->n_output; ++r) {
         operand_type_t type;
 
         if (n->proto->output[r][0] == '\0') {
@@ -333,68 +323,6 @@ static void keep_numbers(onnx_node_t *n, onnx_value_t *made)
         made->numbers = n->numbers;
     }
     n->numbers = NULL;
-}
-
-/* Operators of any number of inputs that can be done a few at a time, because they are associative
- * (the mean is, for costs). */
-static bool is_chain(const onnx_node_t *n)
-{
-    return n->inputs > PIECE && onnx_is(n, "Concat Sum Max Min Mean");
-}
-
-/* Each piece takes the result of the one before as its first input. The node's inputs are exchanged
- * for those of the piece while its rule is made, and put back at the end. */
-static xm_status_t add_chain(onnx_node_t *n)
-{
-    onnx_value_t **all = n->in, *piece[PIECE], *made[SHAPE_MAX_RESULTS] = {NULL};
-    int count = n->inputs, done = 0, step = 0;
-    xm_status_t status = XM_OK;
-
-    while (done < count && status == XM_OK) {
-        char name[NAME_TEXT];
-        int held = 0;
-
-        if (done > 0) {
-            piece[held++] = made[0];
-        }
-        while (held < PIECE && done < count) {
-            piece[held++] = all[done++];
-        }
-        n->in = piece;
-        n->inputs = held;
-        (void)snprintf(name, sizeof(name), done < count ? "%.180s.%d" : "%.180s", n->name, step++);
-        (void)onnx_rule(n);
-        status = n->status == XM_OK ? add_operator(n, name, made) : n->status;
-        if (status == XM_OK) {
-            keep_numbers(n, made[0]);
-        }
-    }
-    n->in = all;
-    n->inputs = count;
-    return status == XM_OK ? onnx_bind_results(n, made, 1) : status;
-}
-
-/* More parts than an operator has results: each is cut out by itself. Cutting is a copy, so it
- * costs as many bytes in all. */
-static xm_status_t add_slices(onnx_node_t *n, const shape_rule_t *split)
-{
-    onnx_value_t *made[SHAPE_MAX_RESULTS], *one[SHAPE_MAX_RESULTS];
-    const int results = split->rule.results;
-    const shape_rule_t parts = *split;
-    xm_status_t status = XM_OK;
-
-    for (int r = 0; r < results && status == XM_OK; ++r) {
-        char name[NAME_TEXT];
-
-        (void)snprintf(name, sizeof(name), r == 0 ? "%.180s" : "%.180s.%d", n->name, r);
-        if (!onnx_begin1(n, 0)) {
-            return n->status;
-        }
-        shape_rule_window_of(&n->op, &parts.made[r].shape);
-        status = add_operator(n, name, one);
-        made[r] = one[0];
-    }
-    return status == XM_OK ? onnx_bind_results(n, made, results) : status;
 }
 
 /* The product first, then the sum: each has its own derivative, and the bias gets its gradient from
@@ -434,22 +362,20 @@ static bool is_weight(const operand_type_t *type)
            onnx_elements(type) > 1;
 }
 
-/* Slices are made from the inferred parts, so a split is checked as a whole before it is taken
- * apart. */
 static xm_status_t finish_node(onnx_node_t *n, bool known)
 {
-    onnx_value_t *made[SHAPE_MAX_RESULTS] = {NULL};
+    onnx_value_t **made;
     xm_status_t status = XM_OK;
 
     if (n->alias != NULL) {
-        made[0] = n->alias;
-        return onnx_bind_results(n, made, 1);
+        return onnx_bind_results(n, &n->alias, 1);
     }
     if (n->op.rule.status != XM_OK) {
         return n->op.rule.status;
     }
-    if (n->op.rule.kind == AP_OP_SPLIT && n->op.rule.results > AP_MAX_RESULTS) {
-        return add_slices(n, &n->op);
+    made = xm_arena_get(&n->b->arena, (size_t)n->op.rule.results + 1, sizeof(onnx_value_t *));
+    if (made == NULL) {
+        return no_memory(n->b);
     }
     status = n->bias != NULL ? add_biased(n, made) : add_operator(n, n->name, made);
     if (status == XM_OK && !known) {
@@ -549,9 +475,6 @@ xm_status_t onnx_build_node(onnx_build_t *b, size_t index, const onnx_node_t *ca
     if (status != XM_OK) {
         return status;
     }
-    if (is_chain(&n)) {
-        return add_chain(&n);
-    }
     called = onnx_find_function(b, proto);
     if (called != NULL) {
         return onnx_call_function(&n, called);
@@ -560,5 +483,7 @@ xm_status_t onnx_build_node(onnx_build_t *b, size_t index, const onnx_node_t *ca
     if (n.status == XM_OK && !known) {
         unknown(&n);
     }
-    return n.status == XM_OK ? finish_node(&n, known) : n.status;
+    status = n.status == XM_OK ? finish_node(&n, known) : n.status;
+    shape_rule_end(&n.op);
+    return status;
 }

@@ -59,7 +59,7 @@ typedef struct onnx_node {
     onnx_value_t **in; /* NULL: left out */
     int inputs;
     shape_rule_t op;
-    onnx_value_t *read[OPERATOR_MAX_OPERANDS]; /* operands of `op` */
+    onnx_value_t **read; /* operands of `op` */
     int reads;
     double *numbers;     /* of result 0, when they are known */
     onnx_value_t *alias; /* result 0 is this value as it is */

@@ -196,9 +196,9 @@ static bool fold_elementwise(onnx_node_t *n, int64_t elements)
     const ap_shape_t *to = &n->op.made[0].shape;
 
     for (int64_t i = 0; i < elements; ++i) {
-        double x[OPERATOR_MAX_OPERANDS];
+        double x[3];
 
-        for (int k = 0; k < n->reads; ++k) {
+        for (int k = 0; k < n->reads && k < 3; ++k) {
             x[k] = n->read[k]->numbers[broadcast_at(&n->read[k]->type.shape, to, i)];
         }
         n->numbers[i] =

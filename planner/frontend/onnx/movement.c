@@ -213,17 +213,20 @@ static void rule_concat(onnx_node_t *n)
 
 static void rule_split(onnx_node_t *n)
 {
-    int64_t parts[SHAPE_MAX_RESULTS];
+    int64_t *parts = xm_arena_get(&n->b->arena, (size_t)n->proto->n_output + 1, sizeof(*parts));
     int axis = onnx_axis(n, 0, "axis", 0), count, outputs = (int)n->proto->n_output;
 
-    if (n->status != XM_OK || !onnx_list(n, "split", 1, parts, SHAPE_MAX_RESULTS, &count)) {
+    if (parts == NULL) {
+        onnx_fail(n, "no memory for %d parts", outputs);
+    }
+    if (n->status != XM_OK || !onnx_list(n, "split", 1, parts, outputs, &count)) {
         return;
     }
     if (count < 0) { /* evenly, the last may be smaller */
         int64_t extent = n->in[0]->type.shape.dims[axis], size;
 
-        if (outputs < 1 || outputs > SHAPE_MAX_RESULTS) {
-            onnx_fail(n, "%d parts, 1 to %d are handled", outputs, SHAPE_MAX_RESULTS);
+        if (outputs < 1) {
+            onnx_fail(n, "a split into no parts");
             return;
         }
         count = outputs;

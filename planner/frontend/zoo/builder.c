@@ -66,7 +66,7 @@ static int add(zoo_builder_t *b, ap_op_params_t *params, const char *name, const
     params->name = full_name(b, name, buffer);
     params->result_dtype = b->dtype;
     params->operand_count = count;
-    memcpy(params->operands, operands, (size_t)count * sizeof(int));
+    params->operands = operands;
     if (b->status == XM_OK) {
         b->status = ap_graph_add_op(b->graph, params, results);
     }
@@ -77,7 +77,7 @@ static int add_op(zoo_builder_t *b, ap_op_kind_t kind, const char *name, const c
                   double flops, const int *operands, int count)
 {
     ap_op_params_t params = AP_OP_PARAMS_INIT;
-    int results[AP_MAX_RESULTS] = {-1, -1, -1};
+    int results[] = {-1};
 
     params.kind = kind;
     params.rule = rule;
@@ -111,8 +111,9 @@ int zoo_op2(zoo_builder_t *b, ap_op_kind_t kind, const char *name, const char *r
  * rule that does not fit gives 1, and adding the operator then fails with the sentence. */
 static double points_of(const zoo_builder_t *b, const zoo_op_t *op, const int *operands, int count)
 {
-    ap_shape_t shapes[AP_MAX_OPERANDS];
+    ap_shape_t shapes[ZOO_OPERANDS];
     ap_sharding_rule_t rule;
+    double points;
 
     for (int i = 0; i < count; ++i) {
         shapes[i] = ap_graph_tensor(b->graph, operands[i])->shape;
@@ -121,15 +122,17 @@ static double points_of(const zoo_builder_t *b, const zoo_op_t *op, const int *o
         XM_OK) {
         return 1; /* adding the operator says so */
     }
-    return ap_sharding_rule_points(&rule);
+    points = ap_sharding_rule_points(&rule);
+    ap_sharding_rule_destroy(&rule);
+    return points;
 }
 
 int zoo_any(zoo_builder_t *b, const zoo_op_t *op, const int *operands, int *results)
 {
     ap_op_params_t params = AP_OP_PARAMS_INIT;
-    int made[AP_MAX_RESULTS] = {-1, -1, -1}, count = 0, first;
+    int made[ZOO_RESULTS] = {-1, -1, -1}, count = 0, first;
 
-    while (count < AP_MAX_OPERANDS && operands[count] >= 0) {
+    while (count < ZOO_OPERANDS && operands[count] >= 0) {
         ++count;
     }
     params.kind = op->kind;

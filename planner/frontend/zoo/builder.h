@@ -35,6 +35,9 @@ int zoo_op1(zoo_builder_t *b, ap_op_kind_t kind, const char *name, const char *r
             int operand);
 int zoo_op2(zoo_builder_t *b, ap_op_kind_t kind, const char *name, const char *rule, double flops,
             int first, int second);
+/* Most of an operator of these models. */
+enum { ZOO_OPERANDS = 4, ZOO_RESULTS = 3 };
+
 /* Any operator; operands end at the first negative id. Returns its first result. */
 int zoo_any(zoo_builder_t *b, const zoo_op_t *op, const int *operands, int *results);
 int zoo_any1(zoo_builder_t *b, const zoo_op_t *op, int operand);

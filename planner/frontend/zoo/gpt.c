@@ -75,7 +75,7 @@ static int attention(zoo_builder_t *b, const zoo_model_t *model, int x)
     const int64_t hidden = model->hidden, heads = model->heads, width = hidden / heads;
     const int64_t qkv_dims[] = {hidden, heads, 3 * width}, qkv_bias[] = {heads, 3 * width};
     const int64_t out_dims[] = {heads, width, hidden};
-    int parts[AP_MAX_RESULTS], y;
+    int parts[ZOO_RESULTS], y;
 
     y = zoo_linear(b, "qkv", "bsh,hne->bsne", 3, qkv_dims, x);
     y = zoo_bias(b, "qkv", "bsne,ne->bsne", 2, qkv_bias, y);

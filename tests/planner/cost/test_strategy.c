@@ -25,15 +25,12 @@ static void set_up(fixture_t *f, const int *shape, int rank, const char *text,
     ck_assert_xm_ok(ap_cost_mesh_create(f->model, 1, devices, shape, rank, &f->mesh));
     ck_assert_xm_ok(
         ap_sharding_rule_create(text, replicated, "r", sizes, operands, count, &f->rule));
-    f->site.rule = &f->rule;
-    f->site.mesh = f->mesh;
-    for (int t = 0; t < AP_MAX_TERMS; ++t) {
-        f->site.element_bytes[t] = 4;
-    }
+    f->site = (ap_strategy_context_t){.rule = &f->rule, .mesh = f->mesh, .element_bytes = 4};
 }
 
 static void tear_down(fixture_t *f)
 {
+    ap_sharding_rule_destroy(&f->rule);
     ap_cost_mesh_destroy(f->mesh);
     ap_cost_model_destroy(f->model);
 }

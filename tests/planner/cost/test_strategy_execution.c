@@ -8,7 +8,7 @@
 
 #include "planner/cost/strategy.h"
 
-enum { MAX_ELEMENTS = 4096, MOST_DEVICES = 16 };
+enum { MAX_ELEMENTS = 4096, MOST_DEVICES = 16, MOST_FACTORS = 8 };
 
 /* The logical meshes that every rule is tried on. */
 typedef struct shape {
@@ -80,7 +80,7 @@ static int64_t index_at(const ap_sharding_rule_t *rule, int term, const int64_t 
 static void einsum(const ap_sharding_rule_t *rule, double operands[][MAX_ELEMENTS],
                    const int64_t *origin, const int64_t *extent, double *result)
 {
-    int64_t sizes[AP_MAX_FACTORS], point[AP_MAX_FACTORS];
+    int64_t sizes[MOST_FACTORS], point[MOST_FACTORS];
     int f = 0;
 
     for (int i = 0; i < rule->factors; ++i) {
@@ -156,7 +156,7 @@ static void check_strategy(const shape_t *mesh, const ap_sharding_rule_t *rule,
 {
     static double local[MOST_DEVICES][MAX_ELEMENTS];
     ap_shape_t shape = ap_sharding_rule_shape(rule, rule->operands);
-    int64_t count = elements(&shape), origin[AP_MAX_FACTORS], extent[AP_MAX_FACTORS], held = 0;
+    int64_t count = elements(&shape), origin[MOST_FACTORS], extent[MOST_FACTORS], held = 0;
 
     memset(local, 0, sizeof(local));
     for (int device = 0; device < mesh->devices; ++device) {
@@ -209,8 +209,8 @@ static int check_case(int which, const shape_t *shape)
     const ap_strategy_options_t options = {.scatter = true};
     ap_alpa_params_t alpa = AP_ALPA_PARAMS_INIT;
     static double operands[2][MAX_ELEMENTS], whole[MAX_ELEMENTS];
-    const int64_t origin[AP_MAX_FACTORS] = {0};
-    int64_t extent[AP_MAX_FACTORS];
+    const int64_t origin[MOST_FACTORS] = {0};
+    int64_t extent[MOST_FACTORS];
     ap_strategy_context_t site = {0};
     ap_sharding_rule_t rule;
     ap_strategy_list_t list;
@@ -253,6 +253,7 @@ static int check_case(int which, const shape_t *shape)
         padded += list.items[s].devices < devices * (1 - 1e-12);
     }
     ap_strategy_list_free(&list);
+    ap_sharding_rule_destroy(&rule);
     ap_cost_mesh_destroy(mesh);
     ap_cost_model_destroy(model);
     return padded;

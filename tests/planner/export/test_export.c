@@ -59,12 +59,15 @@ static void set_up(fixture_t *f)
     f->solution =
         (ap_shard_solution_t){.graph = f->graph, .mesh = f->mesh, .made = f->made, .ops = f->ops};
     for (int o = 0; o < OPS; ++o) {
-        f->ops[o].devices = 1;
+        ck_assert_xm_ok(ap_strategy_open(&ap_graph_op(f->graph, o)->rule, &f->ops[o]));
     }
 }
 
 static void tear_down(fixture_t *f)
 {
+    for (int o = 0; o < OPS; ++o) {
+        ap_strategy_release(&f->ops[o]);
+    }
     ap_frontend_notes_destroy(f->notes);
     ap_graph_destroy(f->graph);
     ap_cost_mesh_destroy(f->mesh);
@@ -80,11 +83,9 @@ static void assign(fixture_t *f, int o, const cut_t *cuts, int count)
 {
     const ap_op_t *op = ap_graph_op(f->graph, o);
     ap_strategy_context_t instance = {.rule = &op->rule, .mesh = f->mesh};
-    unsigned axes[AP_MAX_FACTORS] = {0};
+    unsigned axes[8] = {0};
 
-    for (int t = 0; t < AP_MAX_TERMS; ++t) {
-        instance.element_bytes[t] = 4;
-    }
+    instance.element_bytes = 4;
     for (int c = 0; c < count; ++c) {
         axes[op->rule.dim[cuts[c].term][cuts[c].dim].factor[0]] |= 1U << cuts[c].axis;
     }
@@ -306,7 +307,7 @@ START_TEST(loops_keep_what_they_carry)
     for (int o = 0; o < ap_graph_ops(f.graph); ++o) {
         const ap_op_t *op = ap_graph_op(f.graph, o);
 
-        ops[o].devices = 1;
+        ck_assert_xm_ok(ap_strategy_open(&op->rule, &ops[o]));
         if (o + L_IN == L_IN || o + L_IN >= L_PIN) { /* what x passes through */
             ops[o].spec[0] = ops[o].spec[1] = made[op->results[0]] = rows;
         }

@@ -79,8 +79,7 @@ START_TEST(a_weight_with_the_batch_is_refused)
     op.name = "scale";
     op.rule = "bk,bk->b";
     op.operand_count = 2;
-    op.operands[0] = x;
-    op.operands[1] = w;
+    op.operands = (const int[]){x, w};
     op.result_dtype = AP_DTYPE_F32;
     ck_assert_xm_ok(ap_graph_add_op(graph, &op, &loss));
     ck_assert_xm_ok(ap_graph_finish(graph));

@@ -15,8 +15,7 @@ static int einsum(ap_graph_t *graph, const char *name, int a, int b)
     params.name = name;
     params.rule = "bk,kn->bn";
     params.operand_count = 2;
-    params.operands[0] = a;
-    params.operands[1] = b;
+    params.operands = (const int[]){a, b};
     params.result_dtype = AP_DTYPE_F32;
     params.flops_per_point = 2;
     ck_assert_xm_ok(ap_graph_add_op(graph, &params, &result));
@@ -107,7 +106,7 @@ START_TEST(bad_graphs_are_refused)
     params.name = "op";
     params.rule = "ab->ab";
     params.operand_count = 1;
-    params.operands[0] = 3;
+    params.operands = (const int[]){3};
     ck_assert_xm_fails(ap_graph_add_op(graph, &params, &id), XM_ERR_INVALID_ARGUMENT,
                        "operator 'op' operand 0: the graph 'bad' has no tensor 3");
     ck_assert_xm_fails(ap_graph_set_layer(graph, -1), XM_ERR_INVALID_ARGUMENT, "negative");
@@ -137,13 +136,11 @@ START_TEST(tensors_that_skip_layers_rest)
     params.name = "sum";
     params.rule = "bn,bn->bn";
     params.operand_count = 2;
-    params.operands[0] = made[0];
-    params.operands[1] = made[2];
+    params.operands = (const int[]){made[0], made[2]};
     params.result_dtype = AP_DTYPE_F32;
     ck_assert_xm_ok(ap_graph_add_op(graph, &params, &sum));
     params.name = "sum2";
-    params.operands[0] = sum;
-    params.operands[1] = made[1];
+    params.operands = (const int[]){sum, made[1]};
     ck_assert_xm_ok(ap_graph_add_op(graph, &params, &result));
     ck_assert_xm_ok(ap_graph_finish(graph));
     for (int i = 0; i < 3; ++i) {

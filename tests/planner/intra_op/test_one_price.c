@@ -138,14 +138,13 @@ static int add_input(ap_graph_t *graph, int64_t rows, int64_t columns)
 static int add_op(ap_graph_t *graph, const char *rule, int left, int right, int repeat)
 {
     ap_op_params_t op = AP_OP_PARAMS_INIT;
-    int result[AP_MAX_RESULTS];
+    int result[3];
 
     op.kind = right < 0 ? AP_OP_CUSTOM : AP_OP_EINSUM;
     op.name = rule;
     op.rule = rule;
     op.operand_count = right < 0 ? 1 : 2;
-    op.operands[0] = left;
-    op.operands[1] = right;
+    op.operands = (const int[]){left, right};
     op.flops_per_point = 2;
     op.repeat = repeat;
     op.result_dtype = AP_DTYPE_F32;
@@ -293,7 +292,7 @@ static ap_graph_t *make_block(int64_t rows, int64_t width, int64_t heads, int64_
 {
     const int64_t columns[] = {heads, groups, groups};
     ap_op_params_t op = AP_OP_PARAMS_INIT;
-    int made[AP_MAX_RESULTS], part[3];
+    int made[3], part[3];
     ap_graph_t *graph;
 
     ck_assert_xm_ok(ap_graph_create("block", &graph));
@@ -302,7 +301,7 @@ static ap_graph_t *make_block(int64_t rows, int64_t width, int64_t heads, int64_
     op.rule = "ab->ab";
     op.replicated = "b";
     op.operand_count = 1;
-    op.operands[0] = add_input(graph, rows, width);
+    op.operands = (const int[]){add_input(graph, rows, width)};
     op.flops_per_point = 4;
     op.result_dtype = AP_DTYPE_F32;
     ck_assert_xm_ok(ap_graph_add_op(graph, &op, made));
@@ -313,7 +312,7 @@ static ap_graph_t *make_block(int64_t rows, int64_t width, int64_t heads, int64_
     op.rule = "ab,ac,ac->ab";
     op.replicated = "a";
     op.operand_count = 3;
-    memcpy(op.operands, part, sizeof(part));
+    op.operands = part;
     op.flops_per_point = 100;
     ck_assert_xm_ok(ap_graph_add_op(graph, &op, made));
     ck_assert_xm_ok(ap_graph_set_loss(graph, made[0], true));

@@ -500,8 +500,7 @@ START_TEST(four_axes_agree_with_all_choices)
     product.name = "y";
     product.rule = "bk,kn->bn";
     product.operand_count = 2;
-    product.operands[0] = x;
-    product.operands[1] = w;
+    product.operands = (const int[]){x, w};
     ck_assert_xm_ok(ap_graph_add_op(f.training, &product, &y));
     ck_assert_xm_ok(ap_graph_finish(f.training));
     f.params.graph = f.training;

@@ -160,8 +160,7 @@ START_TEST(a_look_up_costs_its_rows)
     embedding.name = "rows";
     embedding.rule = "b,vh->bh";
     embedding.operand_count = 2;
-    embedding.operands[0] = indices;
-    embedding.operands[1] = table;
+    embedding.operands = (const int[]){indices, table};
     embedding.result_dtype = AP_DTYPE_F32;
     ck_assert_xm_ok(ap_graph_add_op(graph, &embedding, &looked_up));
     ck_assert_xm_ok(ap_graph_finish(graph));

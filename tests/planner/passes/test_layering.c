@@ -228,7 +228,7 @@ static ap_graph_t *random_forward(int *blocks)
     const ap_shape_t activation = {.rank = 2, .dims = {8, 4}}, weight = {.rank = 2, .dims = {4, 4}};
     ap_op_params_t op = AP_OP_PARAMS_INIT;
     ap_graph_t *graph;
-    int x, mask, first, made[AP_MAX_RESULTS], block_count = 1 + pick(6);
+    int x, mask, first, made[3], block_count = 1 + pick(6);
     char name[32];
 
     ck_assert_xm_ok(ap_graph_create("random", &graph));
@@ -238,7 +238,7 @@ static ap_graph_t *random_forward(int *blocks)
     op.name = "mask";
     op.rule = "ab->ab";
     op.operand_count = 1;
-    op.operands[0] = x;
+    op.operands = (const int[]){x};
     op.result_dtype = AP_DTYPE_F32;
     ck_assert_xm_ok(ap_graph_add_op(graph, &op, &mask));
     for (int b = 0; b < block_count; ++b) {
@@ -253,7 +253,7 @@ static ap_graph_t *random_forward(int *blocks)
             op.name = "cast";
             op.rule = "ab->ab";
             op.operand_count = 1;
-            op.operands[0] = w;
+            op.operands = (const int[]){w};
             op.linear = true;
             op.flops_per_point = 0;
             ck_assert_xm_ok(ap_graph_add_op(graph, &op, &made[0]));
@@ -261,16 +261,14 @@ static ap_graph_t *random_forward(int *blocks)
             op.name = "product";
             op.rule = "bk,kn->bn";
             op.operand_count = 2;
-            op.operands[0] = x;
-            op.operands[1] = made[0];
+            op.operands = (const int[]){x, made[0]};
             op.linear = false;
             op.flops_per_point = 2;
             ck_assert_xm_ok(ap_graph_add_op(graph, &op, &x));
             op.kind = AP_OP_ELEMENTWISE;
             op.rule = "ab,ab->ab";
             op.name = "masked";
-            op.operands[0] = x;
-            op.operands[1] = d + 1 < depth ? mask : first;
+            op.operands = (const int[]){x, d + 1 < depth ? mask : first};
             op.flops_per_point = 1;
             ck_assert_xm_ok(ap_graph_add_op(graph, &op, &x));
         }

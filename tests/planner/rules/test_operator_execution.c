@@ -16,7 +16,7 @@
 #include "planner/cost/strategy.h"
 #include "tests/planner/cost/profile_fixture.h"
 
-enum { MOST = 1024, DEVICES = 4, LETTERS = 64 };
+enum { MOST = 1024, DEVICES = 4, LETTERS = 64, MOST_TERMS = 8 };
 
 typedef struct shape {
     int rank;
@@ -39,9 +39,9 @@ typedef enum how {
 /* An equation taken apart. */
 typedef struct equation {
     int terms, operands;
-    int rank[AP_MAX_TERMS];
-    int letters[AP_MAX_TERMS][AP_MAX_RANK];
-    char letter[AP_MAX_TERMS][AP_MAX_RANK][AP_MAX_DIM_FACTORS];
+    int rank[MOST_TERMS];
+    int letters[MOST_TERMS][AP_MAX_RANK];
+    char letter[MOST_TERMS][AP_MAX_RANK][AP_MAX_DIM_FACTORS];
     int64_t size[LETTERS];
 } equation_t;
 
@@ -158,7 +158,7 @@ typedef struct job {
     how_t how;
     const shape_t *mesh;
     const ap_op_t *op;
-    ap_shape_t shape[AP_MAX_TERMS];
+    ap_shape_t shape[MOST_TERMS];
     double (*operand)[MOST];
     int index_term; /* of LOOK_UP: the operand of integers */
     const ap_strategy_t *strategy;
@@ -358,7 +358,7 @@ static void check_strategy(job_t *job, const char *what, double whole[][MOST])
 static int check_operator(const ap_graph_t *graph, const char *what, const char *text,
                           const char *sizes, how_t how, bool uneven)
 {
-    static double operands[AP_MAX_OPERANDS][MOST], whole[AP_MAX_RESULTS][MOST];
+    static double operands[MOST_TERMS][MOST], whole[MOST_TERMS][MOST];
     const ap_strategy_options_t options = {.scatter = false};
     ap_alpa_params_t alpa = AP_ALPA_PARAMS_INIT;
     const ap_op_t *op = ap_graph_op(graph, 0);
@@ -387,8 +387,8 @@ static int check_operator(const ap_graph_t *graph, const char *what, const char 
             operands[t][i] = fixture_random(&seed) % (of->dtype == AP_DTYPE_I32 ? 4 : 9) +
                              (of->dtype == AP_DTYPE_I32 ? 0 : 1);
         }
-        site.element_bytes[t] = 4;
     }
+    site.element_bytes = 4;
     read_equation(&equation, text, sizes, op, job.shape);
     job.equation = &equation;
     for (int r = 0; r < op->result_count; ++r) {

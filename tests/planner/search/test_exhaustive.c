@@ -54,8 +54,7 @@ static int add_op(ap_graph_t *graph, const char *name, const char *rule, int a, 
     op.name = name;
     op.rule = rule;
     op.operand_count = 2;
-    op.operands[0] = a;
-    op.operands[1] = b;
+    op.operands = (const int[]){a, b};
     op.result_dtype = AP_DTYPE_F32;
     op.flops_per_point = 2;
     ck_assert_xm_ok(ap_graph_add_op(graph, &op, &result));

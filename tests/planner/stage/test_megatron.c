@@ -88,7 +88,7 @@ static double stage_seconds(fixture_t *f)
     for (int c = 0; c < ap_stage_solution_choices(solution); ++c) {
         const ap_stage_choice_t *choice = ap_stage_solution_choice(solution, c);
 
-        check_cut(ap_graph_op(f->graph, choice->op)->name, choice->operands[1]);
+        check_cut(ap_graph_op(f->graph, choice->op)->name, choice->specs[1]);
         seconds += choice->comm + choice->reshard;
     }
     ap_stage_solution_destroy(solution);

@@ -41,9 +41,6 @@ AP_MEMORY_RESERVE_DEFAULT = -1
 AP_MAX_RANK = 8
 AP_MAX_MESH_RANK = 4
 AP_SPEC_TEXT = 48
-AP_MAX_OPERANDS = 4
-AP_MAX_RESULTS = 3
-AP_MAX_TERMS = 7
 AP_DTYPE_F16 = 0
 AP_DTYPE_BF16 = 1
 AP_DTYPE_F32 = 2
@@ -157,14 +154,14 @@ class OpParams(Base):
         ("permuted", c_char_p),
         ("sizes", c_char_p),
         ("operand_count", c_int),
-        ("operands", c_int * 4),
+        ("operands", POINTER(c_int)),
         ("result_dtype", c_int),
         ("flops_per_point", c_double),
         ("repeat", c_double),
         ("linear", c_bool),
         ("forward", c_int),
-        ("differentiates", c_int * 3),
-        ("touched", c_int8 * 7),
+        ("differentiates", POINTER(c_int)),
+        ("touched", POINTER(c_int)),
     ]
 
 

@@ -133,7 +133,7 @@ _Static_assert(sizeof(types) / sizeof(types[0]) == sizeof(rules) / sizeof(rules[
 START_TEST(operators_have_their_rules)
 {
     const size_t n = (size_t)_i;
-    char lines[2048], buffer[AP_MAX_FACTORS + 1];
+    char lines[2048], buffer[64];
     const char *kernel = strstr(rules[n].line, "size=1x1}") ? "f32[1,1,12,20]"
                          : strstr(rules[n].line, "group")   ? "f32[3,3,3,20]"
                                                             : "f32[3,3,12,20]";
@@ -518,18 +518,41 @@ START_TEST(unknown_operators_are_listed_and_whole)
 }
 END_TEST
 
-START_TEST(long_concatenations_are_cut_up)
+/* One operator for each, of as many operands and results as it has: concatenated dimensions are
+ * whole, those of one size by one factor, and the others pass from every operand. */
+START_TEST(operators_have_any_number_of_operands)
 {
+    static const char sums[] =
+        "region {\n"
+        "  s0 = f32[] parameter(0)\n  s1 = f32[] parameter(1)\n  s2 = f32[] parameter(2)\n"
+        "  s3 = f32[] parameter(3)\n  s4 = f32[] parameter(4)\n  s5 = f32[] parameter(5)\n"
+        "  s6 = f32[] parameter(6)\n  s7 = f32[] parameter(7)\n  a0 = f32[] add(s0, s4)\n"
+        "  a1 = f32[] add(s1, s5)\n  a2 = f32[] add(s2, s6)\n  a3 = f32[] add(s3, s7)\n"
+        "  ROOT t = (f32[], f32[], f32[], f32[]) tuple(a0, a1, a2, a3)\n}\n\n"
+        "ENTRY main {\n"
+        "  a = f32[2,3] parameter(0)\n  b = f32[2,3] parameter(1)\n  c = f32[2,3] parameter(2)\n"
+        "  d = f32[2,3] parameter(3)\n  z = f32[] constant(0)\n"
+        "  ROOT r = (f32[2], f32[2], f32[2], f32[2]) reduce(a, b, c, d, z, z, z, z), "
+        "dimensions={1}, to_apply=region\n}\n";
     ap_graph_t *graph;
+    char text[2048];
 
     ck_assert_xm_ok(read_lines("  a = f32[2,3] parameter(0)\n  b = f32[2,3] parameter(1)\n"
                                "  c = f32[2,4] parameter(2)\n  d = f32[2,3] parameter(3)\n"
                                "  e = f32[2,1] parameter(4)\n"
                                "  ROOT r = f32[2,14] concatenate(a, b, c, d, e), dimensions={1}\n",
                                &graph, NULL));
-    ck_assert_int_eq(ap_graph_ops(graph), 2);
-    ck_assert_str_eq(ap_graph_op(graph, 0)->rule.text, "ab,ab,ac,ab->ad");
-    ck_assert_int_eq(ap_graph_op(graph, 1)->operands[0], ap_graph_op(graph, 0)->results[0]);
+    ck_assert_int_eq(ap_graph_ops(graph), 1);
+    ck_assert_str_eq(ap_graph_op(graph, 0)->rule.text, "ab,ab,ac,ab,ad->ae");
+    ck_assert_int_eq(ap_graph_op(graph, 0)->rule.factor[0].kind, AP_FACTOR_PASS_THROUGH);
+    ap_graph_destroy(graph);
+
+    (void)snprintf(text, sizeof(text), "HloModule m\n\n%s", sums);
+    ck_assert_xm_ok(read_text(text, &graph, NULL));
+    ck_assert_int_eq(ap_graph_ops(graph), 1);
+    ck_assert_int_eq(ap_graph_op(graph, 0)->operand_count, 4);
+    ck_assert_int_eq(ap_graph_op(graph, 0)->result_count, 4);
+    ck_assert_int_eq(ap_graph_op(graph, 0)->rule.factor[0].kind, AP_FACTOR_PASS_THROUGH);
     ap_graph_destroy(graph);
 }
 END_TEST
@@ -677,7 +700,7 @@ int main(void)
                         (int)(sizeof(impossible) / sizeof(impossible[0])));
     tcase_add_test(tcase, donated_buffers_find_their_results);
     tcase_add_test(tcase, unknown_operators_are_listed_and_whole);
-    tcase_add_test(tcase, long_concatenations_are_cut_up);
+    tcase_add_test(tcase, operators_have_any_number_of_operands);
     tcase_add_loop_test(tcase, bad_text_is_refused, 0,
                         (int)(sizeof(bad_lines) / sizeof(bad_lines[0])));
     tcase_add_test(tcase, bad_modules_are_refused);

@@ -240,7 +240,7 @@ START_TEST(names_survive)
     op.name = "\xce\xa3";
     op.rule = "a->a";
     op.operand_count = 1;
-    op.operands[0] = id;
+    op.operands = (const int[]){id};
     ck_assert_xm_ok(ap_graph_add_op(graph, &op, &result));
     ck_assert_xm_ok(ap_graph_finish(graph));
     again = read_back(graph);

@@ -82,8 +82,8 @@ _AS: dict[str, Callable[..., Any]] = {"integer_pow": _power, "split": _split, "u
 class _Plan:
     """What is left of the plan's operators while a function is traced."""
 
-    def __init__(self, mesh: Mesh, operators: Sequence[Any], loops: Sequence[Any], most: int) -> None:
-        self.mesh, self.most = mesh, most
+    def __init__(self, mesh: Mesh, operators: Sequence[Any], loops: Sequence[Any]) -> None:
+        self.mesh = mesh
         self.anchors: dict[str, list[tuple[Shape | None, Row, set[Name]]]] = {}
         self.others: dict[Any, list[Row]] = {}
         self.moves: dict[Name, list[tuple[Shape, Row]]] = {}
@@ -104,7 +104,6 @@ class _Plan:
     # them: it swaps the operands of commutative operators, and it folds constants, which therefore have no name here.
     def key(self, opcode: str, operands: tuple[Name, ...]) -> tuple[str, tuple[Name, ...]]:
         """What tells an operator: XLA orders some operands anew, and constants are nobody's."""
-        operands = operands[: self.most]
         while operands and operands[-1] is None:
             operands = operands[:-1]
         if opcode in _ANY_ORDER:
@@ -297,7 +296,7 @@ class _Plan:
 
         def a_round(state: Any, parts: Any) -> Any:
             number, values = state
-            plan = _Plan(self.mesh, operators, loops, self.most)
+            plan = _Plan(self.mesh, operators, loops)
             values = plan.carry(values, keeps)
             taken = [plan.part(o, x.shape) if o in kept else (None if o is None else _UNKNOWN, None)
                      for x, o in zip(parts, operands[consts + carried:])]
@@ -372,15 +371,14 @@ def _check(what: str, avals: Iterable[Any], table: Sequence[Any]) -> None:
 
 
 class Shardings:
-    """The tables of an exported module: name and size of each mesh axis, parameters, results, operators, loops, and
-    how many operands of an operator are listed."""
+    """The tables of an exported module: name and size of each mesh axis, parameters, results, operators and loops."""
 
     def __init__(
         self, mesh: dict[str, int], parameters: Sequence[Any], results: Sequence[Any], operators: Sequence[Any],
-        loops: Sequence[Any], most: int,
+        loops: Sequence[Any],
     ) -> None:
         self.mesh, self.parameters, self.results = mesh, parameters, results
-        self.operators, self.loops, self.most = operators, loops, most
+        self.operators, self.loops = operators, loops
 
     def make_mesh(self, devices: Sequence[Any] | None = None) -> Mesh:
         """The mesh of the plan over the first devices, or over those given."""
@@ -404,7 +402,7 @@ class Shardings:
 
         def sharded(*arguments: Any) -> Any:
             given = [a for a, u in zip(jax.tree_util.tree_leaves(arguments), used) if u]
-            plan = _Plan(mesh, self.operators, self.loops, self.most)
+            plan = _Plan(mesh, self.operators, self.loops)
             made, _ = plan.run(
                 jaxpr, [consts[v] for v in jaxpr.constvars], given, [row[3] for row in self.parameters]
             )

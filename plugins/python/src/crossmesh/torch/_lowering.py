@@ -4,6 +4,7 @@ elements are in _movement.py."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import torch
 import torch.nn.functional as functional
 
+from ..errors import InputError
 from ._operators import Local, Recorder, Term, Value, converted, elements
 
 __all__ = ["HANDLERS", "Letters", "handles", "is_pointwise", "lower_pointwise"]
@@ -34,7 +36,10 @@ class Letters:
         self._left: Iterator[str] = iter("abcdefghijklmnopqrstuvwxyz")
 
     def take(self, count: int) -> Term:
-        return tuple(next(self._left) for _ in range(count))
+        taken = tuple(itertools.islice(self._left, count))
+        if len(taken) < count:
+            raise InputError("an operator has more than 26 different dimensions")
+        return taken
 
 
 def _broadcast(letters: Letters, shapes: Sequence[tuple[int, ...]]) -> tuple[list[Term], Term]:

@@ -20,7 +20,7 @@ __all__ = ["Local", "Operand", "Operator", "Program", "Recorder", "Term", "Value
 
 Term = tuple[str, ...]
 
-MAX_FACTORS, MAX_DIM_FACTORS, MAX_RANK, MAX_OPERANDS = 8, 3, 8, 4
+MAX_DIM_FACTORS = 3
 
 
 def elements(shape: Sequence[int]) -> int:
@@ -235,11 +235,6 @@ class Recorder:
             # A sum may be scattered over a dimension of the result: this must not look like a cut of the factor.
             whole += "".join(sorted(made - read))
         whole += "".join(sorted(set(known) - read - made))
-        if len(read | made) > MAX_FACTORS or len(operands) > MAX_OPERANDS:
-            raise self.refuse(
-                f"{self.base} has {len(read | made)} different dimensions and {len(operands)} operands; the planner "
-                f"takes {MAX_FACTORS} and {MAX_OPERANDS}"
-            )
         if kind in ("elementwise", "reshape") and all(operand.kind == "parameter" for operand in operands):
             kind = "custom"  # of weights alone: not one of the forms that layering looks through
         operator = Operator(
