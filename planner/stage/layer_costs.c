@@ -46,7 +46,6 @@ static void price_forward(const ap_priced_op_t *op, const ap_strategy_t *strateg
 {
     *compute = ap_price_compute(op, strategy);
     parts->forward += *compute;
-    parts->mem_work = fmax(parts->mem_work, ap_price_bytes(op, strategy));
     for (int c = 0; c < strategy->collective_count; ++c) {
         ap_collective_t on = strategy->collective[c];
 
@@ -151,6 +150,38 @@ static unsigned saved_terms(const ap_graph_t *graph, const ap_layer_ops_t *ops, 
     return saved;
 }
 
+/* The terms of an operator whose tensors come and go: neither kept nor in the state of parameters,
+ * which are counted there. */
+static unsigned passing_terms(const ap_graph_t *graph, const ap_layer_ops_t *ops, int id)
+{
+    const ap_op_t *op = ap_graph_op(graph, id);
+    unsigned passing = 0;
+
+    for (int t = 0; t < op->operand_count + op->result_count; ++t) {
+        const ap_tensor_t *tensor = ap_graph_tensor(graph, ap_op_tensor(op, t));
+        bool forward =
+            tensor->producer < 0 || ap_graph_op(graph, tensor->producer)->phase == AP_PHASE_FORWARD;
+
+        if (tensor->kind != AP_TENSOR_PARAMETER && !ap_price_is_parameter_gradient(graph, op, t) &&
+            (!forward || first_saver(graph, ops, ap_op_tensor(op, t)) < 0)) {
+            passing |= 1U << t;
+        }
+    }
+    return passing;
+}
+
+static double bytes_of_terms(const ap_priced_op_t *op, const ap_strategy_t *strategy,
+                             unsigned terms)
+{
+    double bytes = 0;
+
+    for (int t = 0; t < op->op->operand_count + op->op->result_count; ++t) {
+        bytes +=
+            (terms >> t & 1U) != 0 ? ap_strategy_local_bytes(&op->site, t, strategy->spec[t]) : 0;
+    }
+    return bytes;
+}
+
 /* A tensor with several readers gets several gradients, which must be added; these sums are
  * operators of no forward operator. */
 int ap_layer_gradient_sums(const ap_graph_t *training, const ap_layer_ops_t *ops, int tensor)
@@ -172,7 +203,7 @@ typedef struct node_facts {
     int backward_count;
     ap_priced_op_t backward[AP_MAX_OPERANDS + 1];
     bool learns; /* the results have gradients */
-    unsigned saved;
+    unsigned saved, passing, backward_passing[AP_MAX_OPERANDS + 1];
     int sums[AP_MAX_RESULTS];
     ap_optimizer_t optimizer;
     bool rematerialize;
@@ -199,7 +230,8 @@ static void price_backward(const node_facts_t *facts, ap_layer_node_t *node, int
         seconds = ap_price_compute(backward, &carried);
         parts->backward += seconds;
         node->compute[s] += seconds;
-        parts->mem_work = fmax(parts->mem_work, ap_price_bytes(backward, &carried));
+        parts->mem_work =
+            fmax(parts->mem_work, bytes_of_terms(backward, &carried, facts->backward_passing[b]));
         for (int r = 0; r < backward->op->result_count; ++r) {
             /* Partial gradients of operands: the edges must reduce them, and so must the
              * parameters. */
@@ -230,14 +262,10 @@ static void price_strategy(const ap_graph_t *graph, const node_facts_t *facts,
     unsigned partial[AP_MAX_OPERANDS] = {0};
 
     price_forward(&facts->forward, strategy, facts->learns, &node->base[s], &node->compute[s]);
+    node->base[s].mem_work = bytes_of_terms(&facts->forward, strategy, facts->passing);
     price_backward(facts, node, s, partial);
-    for (int t = 0; t < op->operand_count + op->result_count; ++t) {
-        double *kept = facts->rematerialize ? &node->base[s].mem_layer : &node->base[s].mem_act;
-
-        if ((facts->saved >> t & 1U) != 0) {
-            *kept += ap_strategy_local_bytes(&facts->forward.site, t, strategy->spec[t]);
-        }
-    }
+    *(facts->rematerialize ? &node->base[s].mem_layer : &node->base[s].mem_act) +=
+        bytes_of_terms(&facts->forward, strategy, facts->saved);
     for (int p = 0; p < node->parameters; ++p) {
         int operand = node->parameter_operand[p];
 
@@ -295,10 +323,13 @@ xm_status_t ap_layer_node_price(const ap_graph_t *training, const ap_layer_ops_t
     for (int b = 0; b < ops->count; ++b) {
         if (ap_graph_op(training, ops->ids[b])->forward == node->op &&
             facts.backward_count <= AP_MAX_OPERANDS) {
+            facts.backward_passing[facts.backward_count] =
+                passing_terms(training, ops, ops->ids[b]);
             facts.backward[facts.backward_count++] = ap_price_op(training, mesh, ops->ids[b], 0);
         }
     }
     facts.saved = saved_terms(training, ops, node->op);
+    facts.passing = passing_terms(training, ops, node->op);
     for (int r = 0; r < op->result_count; ++r) {
         facts.learns = facts.learns || ops->learns[op->results[r]];
         facts.sums[r] = ap_layer_gradient_sums(training, ops, op->results[r]);
