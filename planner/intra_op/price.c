@@ -57,34 +57,43 @@ typedef struct pricing {
     ap_shard_memory_t *memory;
     int *trial;
     double limit;
+    double least;  /* bytes that every plan takes */
     double factor; /* that all prices are multiplied by, once they are the best ones */
 } pricing_t;
 
-/* Writes the network's costs, with the cost of each buffer that is used at a moment added to its
- * variable. Moments are few, so each use looks at all of them. */
-static void set_prices(pricing_t *p)
+/* The price of a byte of a buffer, by when it is used. */
+typedef double price_fn(const pricing_t *p, const ap_shard_use_t *use);
+
+/* Writes the network's costs, with the price of each use of a buffer added to its variable. */
+static void set_prices(pricing_t *p, price_fn *price_of)
 {
     const ap_shard_network_t *n = p->network;
 
     memcpy(p->priced.costs, n->cfn->costs, n->cfn->node_at[n->cfn->nodes] * sizeof(int64_t));
     for (int u = 0; u < n->uses; ++u) {
-        const ap_shard_use_t *use = &n->use[u];
-        const ap_shard_buffer_t *row = &n->row[use->row];
+        const ap_shard_buffer_t *row = &n->row[n->use[u].row];
         size_t at = n->cfn->node_at[row->variable];
         size_t options = ap_cfn_strategies(n->cfn, (size_t)row->variable);
-        double price = 0;
+        double price = price_of(p, &n->use[u]);
 
-        for (int m = 0; m < p->moments; ++m) {
-            price += use->first <= p->moment[m].op && p->moment[m].op < use->end
-                         ? p->moment[m].price
-                         : 0;
-        }
         for (size_t o = 0; o < options && price > 0; ++o) {
             if (p->priced.costs[at + o] < AP_CFN_INFINITE) {
                 p->priced.costs[at + o] += (int64_t)fmin(price * row->bytes[o], dearest);
             }
         }
     }
+}
+
+/* Moments are few, so each use looks at all of them. */
+static double price_at_moments(const pricing_t *p, const ap_shard_use_t *use)
+{
+    double price = 0;
+
+    for (int m = 0; m < p->moments; ++m) {
+        price +=
+            use->first <= p->moment[m].op && p->moment[m].op < use->end ? p->moment[m].price : 0;
+    }
+    return price;
 }
 
 /* What the limit itself would pay at the prices; by weak duality a priced bound less this is a
@@ -215,7 +224,7 @@ static xm_status_t make_plan(pricing_t *p, const ap_shard_options_t *options, do
     ap_cfn_options_t cfn_options = AP_CFN_OPTIONS_INIT;
     xm_status_t status;
 
-    set_prices(p);
+    set_prices(p, price_at_moments);
     cfn_options.seconds = seconds;
     cfn_options.any = true;
     cfn_options.threads = options->threads;
@@ -375,28 +384,12 @@ static xm_status_t open_pricing(const ap_shard_network_t *network,
 }
 
 /* Lets memory cost so much that the plan's own cost hardly counts: a buffer pays by how long it
- * lives, and half of the price is that of the moments of the peaks so far. */
-static void set_least_prices(pricing_t *p, double least, const int *peaks, int count)
+ * lives, and half of the price is that of the moments, which are the peaks so far. */
+static double least_price(const pricing_t *p, const ap_shard_use_t *use)
 {
-    const ap_shard_network_t *n = p->network;
+    double weight = (double)(use->end - use->first) / p->ops;
 
-    memcpy(p->priced.costs, n->cfn->costs, n->cfn->node_at[n->cfn->nodes] * sizeof(int64_t));
-    for (int u = 0; u < n->uses; ++u) {
-        const ap_shard_use_t *use = &n->use[u];
-        const ap_shard_buffer_t *row = &n->row[use->row];
-        size_t at = n->cfn->node_at[row->variable];
-        size_t options = ap_cfn_strategies(n->cfn, (size_t)row->variable);
-        double weight = (double)(use->end - use->first) / p->ops;
-
-        for (int k = 0; k < count; ++k) {
-            weight += use->first <= peaks[k] && peaks[k] < use->end ? 1.0 / count : 0;
-        }
-        for (size_t o = 0; o < options; ++o) {
-            if (p->priced.costs[at + o] < AP_CFN_INFINITE) {
-                p->priced.costs[at + o] += (int64_t)(dearest * weight * row->bytes[o] / least);
-            }
-        }
-    }
+    return dearest / p->least * weight + price_at_moments(p, use);
 }
 
 /* One thread, and as much time as one plan takes, so that the same plans come out in every run. */
@@ -406,13 +399,13 @@ xm_status_t ap_shard_price_least(const ap_shard_network_t *network,
 {
     enum { PEAKS = 12 };
     ap_cfn_options_t cfn_options = AP_CFN_OPTIONS_INIT;
-    int peaks[PEAKS];
-    double least, peak = HUGE_VAL;
+    double peak = HUGE_VAL;
     pricing_t p;
     xm_status_t status = open_pricing(network, options, &p);
 
     if (status == XM_OK) {
-        status = ap_shard_network_lower_bound(network, &least, &peaks[0]);
+        status = ap_shard_network_lower_bound(network, &p.least, &p.moment[0].op);
+        p.least = fmax(p.least, 1);
     }
     cfn_options.any = true;
     cfn_options.gap = near;
@@ -423,10 +416,13 @@ xm_status_t ap_shard_price_least(const ap_shard_network_t *network,
             status = xm_error_set(XM_ERR_TIMEOUT, "no plan within the limit was found in time");
             break;
         }
-        set_least_prices(&p, fmax(least, 1), peaks, count);
+        for (p.moments = 0; p.moments < count; ++p.moments) {
+            p.moment[p.moments].price = dearest / p.least / count;
+        }
+        set_prices(&p, least_price);
         status = ap_cfn_solve(&p.priced, &cfn_options, p.trial, result);
         if (status == XM_OK) {
-            peaks[count] = peak_of(&p, &peak);
+            p.moment[count].op = peak_of(&p, &peak);
         }
     }
     if (status == XM_OK) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a solved sharding makes the devices say to each other. The report is made from the finished
- * solution, not from the solver's tables: the exports use it to predict what a compiler will emit,
- * and there a tensor that several operators want in one spec is resharded once, where the solver
- * charges each of them. Totals by kind and axes are what users compare with traces.
+ * solution, not from the solver's tables: the exports use it to predict what a compiler will emit.
+ * A tensor that several operators want in one spec is resharded once, and gradients that are
+ * reduced alike are added first. Totals by kind and axes are what users compare with traces.
  */
 
 #include "planner/intra_op/report.h"

@@ -46,7 +46,6 @@ static void price_forward(const ap_priced_op_t *op, const ap_strategy_t *strateg
 {
     *compute = ap_price_compute(op, strategy);
     parts->forward += *compute;
-    parts->mem_work = fmax(parts->mem_work, ap_price_bytes(op, strategy));
     for (int c = 0; c < strategy->collective_count; ++c) {
         ap_collective_t on = strategy->collective[c];
 
@@ -151,6 +150,38 @@ static bool saves_term(const ap_graph_t *graph, const ap_layer_ops_t *ops, int i
            first_saver(graph, ops, tensor) == id;
 }
 
+/* The terms of an operator whose tensors come and go: neither kept nor in the state of parameters,
+ * which are counted there. */
+static unsigned passing_terms(const ap_graph_t *graph, const ap_layer_ops_t *ops, int id)
+{
+    const ap_op_t *op = ap_graph_op(graph, id);
+    unsigned passing = 0;
+
+    for (int t = 0; t < op->operand_count + op->result_count; ++t) {
+        const ap_tensor_t *tensor = ap_graph_tensor(graph, ap_op_tensor(op, t));
+        bool forward =
+            tensor->producer < 0 || ap_graph_op(graph, tensor->producer)->phase == AP_PHASE_FORWARD;
+
+        if (tensor->kind != AP_TENSOR_PARAMETER && !ap_price_is_parameter_gradient(graph, op, t) &&
+            (!forward || first_saver(graph, ops, ap_op_tensor(op, t)) < 0)) {
+            passing |= 1U << t;
+        }
+    }
+    return passing;
+}
+
+static double bytes_of_terms(const ap_priced_op_t *op, const ap_strategy_t *strategy,
+                             unsigned terms)
+{
+    double bytes = 0;
+
+    for (int t = 0; t < op->op->operand_count + op->op->result_count; ++t) {
+        bytes +=
+            (terms >> t & 1U) != 0 ? ap_strategy_local_bytes(&op->site, t, strategy->spec[t]) : 0;
+    }
+    return bytes;
+}
+
 /* A tensor with several readers gets several gradients, which must be added; these sums are
  * operators of no forward operator. */
 int ap_layer_gradient_sums(const ap_graph_t *training, const ap_layer_ops_t *ops, int tensor)
@@ -170,11 +201,18 @@ int ap_layer_gradient_sums(const ap_graph_t *training, const ap_layer_ops_t *ops
 typedef struct node_facts {
     ap_priced_op_t forward;
     int backward_count;
+<<<<<<< HEAD
     backward_op_t *backward;
     bool learns;       /* the results have gradients */
     bool *saved;       /* per term */
     int *sums;         /* per result: of gradients, in this layer */
     unsigned *partial; /* per operand: axes that its gradient is partial over, of one strategy */
+=======
+    ap_priced_op_t backward[AP_MAX_OPERANDS + 1];
+    bool learns; /* the results have gradients */
+    unsigned saved, passing, backward_passing[AP_MAX_OPERANDS + 1];
+    int sums[AP_MAX_RESULTS];
+>>>>>>> gqa
     ap_optimizer_t optimizer;
     bool rematerialize;
 } node_facts_t;
@@ -266,7 +304,12 @@ static void price_backward(const node_facts_t *facts, ap_layer_node_t *node, int
         seconds = ap_price_compute(backward, carried);
         parts->backward += seconds;
         node->compute[s] += seconds;
+<<<<<<< HEAD
         parts->mem_work = fmax(parts->mem_work, ap_price_bytes(backward, carried));
+=======
+        parts->mem_work =
+            fmax(parts->mem_work, bytes_of_terms(backward, &carried, facts->backward_passing[b]));
+>>>>>>> gqa
         for (int r = 0; r < backward->op->result_count; ++r) {
             /* Partial gradients of operands: the edges must reduce them, and so must the
              * parameters. */
@@ -298,6 +341,7 @@ static void price_strategy(const ap_graph_t *graph, const node_facts_t *facts,
     unsigned *partial = facts->partial;
 
     price_forward(&facts->forward, strategy, facts->learns, &node->base[s], &node->compute[s]);
+<<<<<<< HEAD
     memset(partial, 0, (size_t)terms * sizeof(*partial));
     price_backward(facts, node, s);
     for (int t = 0; t < terms; ++t) {
@@ -307,6 +351,12 @@ static void price_strategy(const ap_graph_t *graph, const node_facts_t *facts,
             *kept += ap_strategy_local_bytes(&facts->forward.site, t, strategy->spec[t]);
         }
     }
+=======
+    node->base[s].mem_work = bytes_of_terms(&facts->forward, strategy, facts->passing);
+    price_backward(facts, node, s, partial);
+    *(facts->rematerialize ? &node->base[s].mem_layer : &node->base[s].mem_act) +=
+        bytes_of_terms(&facts->forward, strategy, facts->saved);
+>>>>>>> gqa
     for (int p = 0; p < node->parameters; ++p) {
         int operand = node->parameter_operand[p];
 
@@ -360,12 +410,31 @@ xm_status_t ap_layer_node_price(const ap_graph_t *training, const ap_layer_ops_t
     size_t count;
     xm_status_t status = facts_open(training, ops, mesh, node->op, &facts);
 
+<<<<<<< HEAD
     node->parameter_operand =
         calloc((size_t)op->operand_count + 1, sizeof(*node->parameter_operand));
     if (status == XM_OK && node->parameter_operand == NULL) {
         status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for an operator's costs");
     }
     for (int o = 0; o < op->operand_count && status == XM_OK; ++o) {
+=======
+    facts.forward = ap_price_op(training, mesh, node->op, 0);
+    for (int b = 0; b < ops->count; ++b) {
+        if (ap_graph_op(training, ops->ids[b])->forward == node->op &&
+            facts.backward_count <= AP_MAX_OPERANDS) {
+            facts.backward_passing[facts.backward_count] =
+                passing_terms(training, ops, ops->ids[b]);
+            facts.backward[facts.backward_count++] = ap_price_op(training, mesh, ops->ids[b], 0);
+        }
+    }
+    facts.saved = saved_terms(training, ops, node->op);
+    facts.passing = passing_terms(training, ops, node->op);
+    for (int r = 0; r < op->result_count; ++r) {
+        facts.learns = facts.learns || ops->learns[op->results[r]];
+        facts.sums[r] = ap_layer_gradient_sums(training, ops, op->results[r]);
+    }
+    for (int o = 0; o < op->operand_count; ++o) {
+>>>>>>> gqa
         if (ap_graph_tensor(training, op->operands[o])->kind == AP_TENSOR_PARAMETER) {
             node->parameter_operand[node->parameters++] = o;
         }

@@ -83,7 +83,7 @@ typedef struct ap_stage_cost {
     double update;     /**< seconds of the parameter update, once per iteration */
     double mem_stage;  /**< bytes of parameters, gradients and optimizer state */
     double mem_act;    /**< bytes of activations kept per micro-batch in flight */
-    double mem_work;   /**< bytes needed besides, once (largest layer's temporaries) */
+    double mem_work;   /**< bytes needed besides, once (largest operator's temporaries) */
     ap_spec_t input;   /**< spec of the stage's input tensor and of its gradient */
     ap_spec_t output;  /**< spec of the stage's output tensor and of its gradient */
     int input_tensor;  /**< id in the graph; -1 for the first stage, which reads the data set */

@@ -18,7 +18,7 @@ static const ap_schedule_kind_t kinds[] = {AP_SCHEDULE_1F1B,       AP_SCHEDULE_G
 
 enum { KINDS = sizeof(kinds) / sizeof(kinds[0]) };
 
-static uint64_t state = 7;
+static uint64_t state = 5;
 
 static uint32_t random_below(uint32_t limit)
 {
