@@ -24,6 +24,9 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = (os.environ.get("XLA_FLAGS", "") +
                            f" --xla_force_host_platform_device_count={DEVICES}").strip()
 
+# What the exported module imports.
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "plugins" / "python" / "src"))
+
 import jax  # noqa: E402
 import numpy as np  # noqa: E402
 

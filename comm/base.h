@@ -2,12 +2,13 @@
 /**
  * @file base.h
  * The face of comm/base/: other rooms include this header and none of the folder. What every room
- * stands on: status codes and error sentences, the log, the one clock, list and random-number
- * generator, text and little-endian numbers, the reader of JSON, and the table of the library's
- * environment variables.
+ * stands on: status codes and error sentences, the log, the one clock, list, arena and
+ * random-number generator, text and little-endian numbers, the reader of JSON, and the table of the
+ * library's environment variables.
  */
 #pragma once
 
+#include "comm/base/arena.h"
 #include "comm/base/clock.h"
 #include "comm/base/config.h"
 #include "comm/base/json_read.h"

@@ -7,7 +7,7 @@
  * cluster (profile.h), and ask for a pipeline plan (planner.h, plan.h) or for the sharding of one
  * mesh (shard.h). A plan can be simulated (simulate.h), explained (explain.h), verified (verify.h)
  * and compared with published planners' (like.h); plans and shardings are exported to JAX, XLA and
- * PyTorch (export.h). Other planners plug in (autopar/planner_plugin.h, autopar/planner_library.h).
+ * PyTorch (export.h). Other planners plug in (autopar/planner_command.h).
  * What all functions have in common is in api.h.
  *
  * @code
@@ -47,8 +47,7 @@
 #include <autopar/like.h>
 #include <autopar/plan.h>
 #include <autopar/planner.h>
-#include <autopar/planner_library.h>
-#include <autopar/planner_plugin.h>
+#include <autopar/planner_command.h>
 #include <autopar/profile.h>
 #include <autopar/shard.h>
 #include <autopar/simulate.h>

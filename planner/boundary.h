@@ -89,3 +89,5 @@ const char *ap_cross_mesh_scheduler(void);
 
 /** NULL is accepted. */
 void ap_cross_mesh_destroy(ap_cross_mesh_t *cross_mesh);
+
+#include "planner/boundary/passing.h"

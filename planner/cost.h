@@ -13,4 +13,5 @@
 #include "planner/cost/price.h"
 #include "planner/cost/profile.h"
 #include "planner/cost/reshard_memo.h"
+#include "planner/cost/share.h"
 #include "planner/cost/strategy.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The host's side of planner plug-ins: the public header. The library is loaded by a child process,
- * a fork, and all its functions run there. */
+/* Planners as commands, both ways: asking one is in the public header, and what ours answers is a
+ * request. */
 #pragma once
 
-#include "planner/search.h"
+#include "planner/plugin/request.h"
 
-#include <autopar/planner_library.h>
+#include <autopar/planner_command.h>

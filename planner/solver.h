@@ -6,6 +6,5 @@
  */
 #pragma once
 
-#include "planner/solver/cbc.h"
 #include "planner/solver/cut_model.h"
 #include "planner/solver/solve.h"

@@ -68,7 +68,7 @@ typedef struct ap_alpa_params {
 
 #define AP_ALPA_PARAMS_INIT                                                                        \
     {                                                                                              \
-        sizeof(ap_alpa_params_t), {1, 1, 1}, {1, 0.1, 0.1}, 2, false                               \
+        sizeof(ap_alpa_params_t), {1, 1, 1, 1}, {1, 0.1, 0.1, 0.1}, 2, false                               \
     }
 
 /** @p profile is borrowed and must outlive the model. */

@@ -11,7 +11,7 @@
  *  - `hlo`: of a sharding, a copy of the HLO text with `sharding={…}` in XLA's V2 form and the
  * steps of every resharding; of a plan, the JSON of `torch` with XLA's attributes.
  *
- * The axes of meshes are called "x", "y", "z"; device k is logical device k of the mesh, row-major.
+ * The axes of meshes are called "x", "y", "z", "w"; device k is logical device k of the mesh, row-major.
  * Threads: no shared state.
  *
  * @code

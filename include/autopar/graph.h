@@ -62,7 +62,7 @@ extern "C" {
 
 enum {
     AP_MAX_RANK = 8,      /**< dimensions of a tensor */
-    AP_MAX_MESH_RANK = 3, /**< axes of a logical mesh */
+    AP_MAX_MESH_RANK = 4, /**< axes of a logical mesh */
     AP_SPEC_TEXT = 48,    /**< bytes that the text of any sharding spec fits in */
     AP_MAX_OPERANDS = 4,
     AP_MAX_RESULTS = 3,

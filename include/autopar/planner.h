@@ -86,13 +86,17 @@ typedef struct ap_space {
     /** Products of matrices cut a factor over every axis, of a role that the axis has, where any
      * does: what asks for tensor parallelism shall get it, also where repeating is cheaper. */
     bool cut_products;
+    int stage_shape[2]; /**< the logical mesh of every stage; 0 x 0: any */
 } ap_space_t;
 
 /** Everything that the planner knows. */
 #define AP_SPACE_INIT                                                                              \
     {                                                                                              \
-        sizeof(ap_space_t), {AP_ROLES_ALL, AP_ROLES_ALL, AP_ROLES_ALL},                            \
-            (1U << AP_PARAMETER_MODES) - 1U, true, false, true, 0, true, true, true, false         \
+        sizeof(ap_space_t), {AP_ROLES_ALL, AP_ROLES_ALL, AP_ROLES_ALL, AP_ROLES_ALL},              \
+            (1U << AP_PARAMETER_MODES) - 1U, true, false, true, 0, true, true, true, false,        \
+        {                                                                                          \
+            0, 0                                                                                   \
+        }                                                                                          \
     }
 
 /** A stage that is given, not looked for. This structure never grows. */

@@ -50,12 +50,6 @@ extern "C" {
 
 typedef struct ap_sharding ap_sharding_t;
 
-typedef enum ap_shard_solver {
-    AP_SHARD_CFN, /**< branch and bound on a cost function network, anytime */
-    AP_SHARD_CBC, /**< the program cbc, which must be installed */
-    AP_SHARD_SOLVERS
-} ap_shard_solver_t;
-
 typedef struct ap_sharding_params {
     size_t struct_size;
     const ap_graph_t *graph; /**< finished; usually the training step */
@@ -66,7 +60,6 @@ typedef struct ap_sharding_params {
     double state_bytes; /**< of an optimizer that the graph does not have, per parameter element */
     bool recompute;     /**< tensors of the forward pass may be computed a second time */
     bool every_layer;   /**< layers of one structure may get different plans */
-    ap_shard_solver_t solver;
     double time_limit; /**< seconds of the solver, kept to; 0 = 1, or up to 60 until there is one */
     int threads;       /**< 0 = one per core */
     uint64_t seed;
@@ -81,12 +74,11 @@ typedef struct ap_sharding_params {
 
 #define AP_SHARDING_PARAMS_INIT                                                                    \
     {                                                                                              \
-        sizeof(ap_sharding_params_t), NULL, NULL, 0, 0, 0, false, false, AP_SHARD_CFN, 0, 0, 1,    \
-            NULL, NULL, AP_MEMORY_RESERVE_DEFAULT                                                  \
+        sizeof(ap_sharding_params_t), NULL, NULL, 0, 0, 0, false, false, 0, 0, 1, NULL, NULL,      \
+            AP_MEMORY_RESERVE_DEFAULT                                                              \
     }
 
 typedef struct ap_shard_result {
-    ap_shard_solver_t solver;
     double objective; /**< in the unit of the cost model */
     double bound;     /**< no plan within the limit is below */
     bool optimal;     /**< proved, up to a millionth */
@@ -101,7 +93,7 @@ typedef struct ap_shard_result {
 
 /**
  * Finds a sharding. XM_ERR_NO_SOLUTION when nothing fits the limit, XM_ERR_TIMEOUT when nothing was
- * found in time, XM_ERR_UNSUPPORTED when the solver cannot do what the parameters want.
+ * found in time.
  */
 XM_API xm_status_t ap_sharding_create(const ap_sharding_params_t *params, ap_sharding_t **sharding);
 

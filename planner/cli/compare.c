@@ -56,15 +56,15 @@ static xm_status_t list_rows(void)
     const ap_planner_preset_t *rows = ap_planner_presets(&count);
 
     (void)printf("# %-17s %-21s %-12s %9s %10s %9s %-21s %-14s %s\n", "planner", "source", "axes",
-                 "ZeRO", "stages", "recompute", "search", "schedule", "sees");
+                 "ZeRO", "stages", "recompute", "search", "schedule", "memory");
     for (int i = 0; i < count; ++i) {
         const ap_planner_preset_t *row = &rows[i];
         const ap_space_t *space = &row->space;
         char roles[TEXT];
 
         roles_text(space, roles, sizeof(roles));
-        (void)printf("  %-17s %-21s %-12s %9s %10s %9s %-21s %-14s %s%s%s\n", row->name,
-                     row->source, roles,
+        (void)printf("  %-17s %-21s %-12s %9s %10s %9s %-21s %-14s %s\n", row->name, row->source,
+                     roles,
                      (space->parameter_modes >> AP_PARAMETER_STATE_SHARDED & 1U) != 0 ? "1, 3"
                      : (space->parameter_modes >> AP_PARAMETER_SHARDED & 1U) != 0     ? "3"
                                                                                       : "no",
@@ -72,8 +72,7 @@ static xm_status_t list_rows(void)
                      : space->stage_devices == 1 ? "of one"
                                                  : "any",
                      recompute_text(space), ap_search_kind_name(row->search), row->schedule.kind,
-                     row->costs.transfers ? "transfers " : "", row->costs.memory ? "memory " : "",
-                     row->costs.steady ? "bottleneck" : "sum+bottleneck");
+                     row->memory ? "yes" : "no");
     }
     return xm_cli_flush();
 }
@@ -314,7 +313,7 @@ int ap_command_compare(int argc, char *const *argv)
         {"like", 0, XM_CLI_STRING, &o.like, "NAMES", 0, 0,
          "Planners to compare, e.g. megatron,alpa (default: all); ours is always there."},
         {"list", 0, XM_CLI_FLAG, &o.list, NULL, 0, 0,
-         "Print the planners: space, search, schedule and costs of each."},
+         "Print the planners: space, search and schedule of each, and whether it sees memory."},
         {"model", 0, XM_CLI_STRING, &o.search.model, "NAME", 0, 0,
          "Built-in model; autopar import lists them."},
         AP_COMMAND_SEARCH_OPTIONS(&o.search),

@@ -9,45 +9,34 @@
 #include "planner/cli/layers_option.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "comm/base.h"
 
 enum { MOST_LAYERS = 1 << 16, MOST_BYTES = 1 << 24 };
 
-/* Reads the file, up to 16 MiB, and ends it by a zero byte, so that the lines can be cut apart in
- * place. A word that is no number and no file lands here too, hence the sentence that names all
- * three readings of the option. */
+/* Reads the file, up to 16 MiB; the lines are cut apart in place. A word that is no number and no
+ * file lands here too, hence the sentence that names all three readings of the option. */
 static xm_status_t read_file(const char *path, char **text)
 {
-    FILE *file = fopen(path, "re");
-    char *bytes;
-    size_t size;
-    bool more;
+    size_t length = 0;
+    xm_status_t status;
 
-    if (file == NULL) {
+    if (access(path, R_OK) != 0) {
         return xm_error_set(XM_ERR_NOT_FOUND,
                             "--layers %s: neither auto nor a number of layers nor a file: %s", path,
                             strerror(errno));
     }
-    bytes = malloc((size_t)MOST_BYTES + 1);
-    if (bytes == NULL) {
-        (void)fclose(file);
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %s", path);
-    }
-    size = fread(bytes, 1, MOST_BYTES, file);
-    bytes[size] = '\0';
-    more = fgetc(file) != EOF;
-    (void)fclose(file);
-    if (more) {
-        free(bytes);
+    status = xm_text_load(path, text, &length);
+    if (length > MOST_BYTES) {
+        free(*text);
+        *text = NULL;
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--layers %s: more than %d MiB", path,
                             MOST_BYTES >> 20);
     }
-    *text = bytes;
-    return XM_OK;
+    return status;
 }
 
 /* Gives an upper bound on the number of marks, so that their array is allocated once. */

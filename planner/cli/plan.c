@@ -2,11 +2,12 @@
 /*
  * autopar plan: a model and a cluster profile go in, the parallel plan with the smallest predicted
  * step time comes out. The same question can be put to three planners: our own, a row of the table
- * of published planners (--like), or a shared library that somebody else has written (--planner);
+ * of published planners (--like), or a command that somebody else has written (--planner);
  * all three answer with the same kind of plan, so that printing and saving do not care which it
  * was. Progress and warnings go to standard error, and standard output holds only the plan.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cli_support.h"
@@ -30,7 +31,7 @@ static const char summary[] =
 typedef struct plan_options {
     ap_command_search_t search;
     const char *output, *plot, *schedule, *like;
-    const char *layers, *layer_pattern, *planner;
+    const char *layers, *layer_pattern, *planner, *request;
     xm_cli_list_t dims;
     int devices, submeshes;
     uint64_t bandwidth;
@@ -174,43 +175,11 @@ static xm_status_t plan_like(const char *name, const ap_planner_params_t *params
     return status;
 }
 
-/* What the callbacks get as their argument. The library itself runs in a child process; the host's
- * side calls them while it waits for an answer, so this may live on the stack of that call. */
-typedef struct library_host {
-    const plan_options_t *options;
-    xm_cli_progress_t *progress;
-} library_host_t;
-
-static void library_progress(void *arg, double fraction, const char *what)
+/* What another planner's command says besides its plan. */
+static void print_word(void *arg, const char *line)
 {
-    xm_cli_progress_update(((const library_host_t *)arg)->progress, fraction,
-                           what != NULL ? what : "");
-}
-
-static void library_log(void *arg, const char *sentence)
-{
-    const plan_options_t *o = ((const library_host_t *)arg)->options;
-
-    (void)fprintf(stderr, "%s: %s: %s\n", program, o->planner, sentence != NULL ? sentence : "");
-}
-
-/* Puts the same question to a planner in a shared library. The library runs in a child process
- * under a deadline and its answer is verified, so one that crashes or hangs costs this command an
- * error message and nothing more. */
-static xm_status_t run_library(const plan_options_t *o, const ap_planner_params_t *params,
-                               xm_cli_progress_t *progress, ap_plan_t **plan)
-{
-    library_host_t arg = {.options = o, .progress = progress};
-    const autopar_planner_host_v1_t host = {
-        .arg = &arg, .progress = library_progress, .log = library_log};
-    ap_planner_library_t *library;
-    xm_status_t status = ap_planner_library_open(o->planner, &host, 0.0, &library);
-
-    if (status == XM_OK) {
-        status = ap_planner_library_plan(library, params, plan);
-        ap_planner_library_close(library);
-    }
-    return status;
+    (void)arg;
+    (void)fprintf(stderr, "%s: the planner: %s\n", program, line);
 }
 
 static xm_status_t plan_and_write(const plan_options_t *o, ap_planner_params_t *params)
@@ -221,9 +190,10 @@ static xm_status_t plan_and_write(const plan_options_t *o, ap_planner_params_t *
 
     params->progress = xm_cli_progress_update;
     params->progress_arg = progress;
-    status = o->planner != NULL ? run_library(o, params, progress, &result.plan)
-             : o->like != NULL  ? plan_like(o->like, params, &result.plan)
-                                : ap_planner_run(params, &result);
+    status = o->planner != NULL
+                 ? ap_planner_command_plan(o->planner, params, print_word, NULL, &result.plan)
+             : o->like != NULL ? plan_like(o->like, params, &result.plan)
+                               : ap_planner_run(params, &result);
     xm_cli_progress_destroy(progress);
     if (status == XM_OK && result.stopped) {
         (void)fprintf(stderr,
@@ -269,16 +239,66 @@ static xm_status_t search(const plan_options_t *o)
     return status;
 }
 
-/* Options that say how our own planner plans mean nothing to another planner's problem. */
+static void print_progress(void *arg, double fraction, const char *what)
+{
+    (void)arg;
+    (void)fprintf(stderr, "progress %.4f %s\n", fraction, what);
+}
+
+/* Our planner as a command that others ask. */
+static xm_status_t answer(const plan_options_t *o)
+{
+    ap_planner_request_t request = {0};
+    ap_planner_result_t result = {0};
+    plan_options_t printed = *o;
+    size_t length;
+    char *text;
+    xm_status_t status =
+        xm_text_load(strcmp(o->request, "-") == 0 ? "/dev/stdin" : o->request, &text, &length);
+
+    if (status != XM_OK) {
+        return xm_error_prefix(status, "cannot read the request");
+    }
+    status = ap_planner_request_parse(text, length, &request);
+    free(text);
+    if (status == XM_OK) {
+        request.params.time_limit = o->time_limit;
+        request.params.progress = print_progress;
+        status = ap_planner_run(&request.params, &result);
+    }
+    printed.json = true;
+    if (status == XM_OK) {
+        status = write_plan(result.plan, &printed);
+    }
+    ap_planner_result_clear(&result);
+    ap_planner_request_clear(&request);
+    return status;
+}
+
+/* Options that mean nothing where another one holds the question: those that ask our planner, those
+ * that say what else it should do, and those for inputs of other planners. */
+static const char *const asking[] = {
+    "model",     "cluster",       "hosts",           "devices-per-host", "global-batch", "stages",
+    "schedule",  "recompute",     "layers",          "layer-pattern",    "dim",          "planner",
+    "submeshes", "no-cross-mesh", "keep-host-order", "memory-reserve",   "all-devices",  "overlap",
+    NULL};
+static const char *const doing[] = {"plot", "time-limit", "pareto", NULL};
+static const char *const inputs[] = {"like",         "devices",       "bandwidth",
+                                     "memory-limit", "micro-batches", NULL};
+
+static xm_status_t refuse(const xm_cli_t *cli, const char *const *names, const char *other)
+{
+    for (; *names != NULL; ++names) {
+        if (xm_cli_given(cli, *names)) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--%s has no meaning with --%s", *names,
+                                other);
+        }
+    }
+    return XM_OK;
+}
+
 static xm_status_t run_like(const xm_cli_t *cli, const plan_options_t *o)
 {
-    static const char *const ours[] = {
-        "model",        "cluster",         "hosts",          "devices-per-host",
-        "global-batch", "stages",          "schedule",       "recompute",
-        "plot",         "layers",          "layer-pattern",  "dim",
-        "planner",      "overlap",         "submeshes",      "no-cross-mesh",
-        "time-limit",   "keep-host-order", "memory-reserve", "all-devices",
-        "pareto"};
     ap_plan_like_t like = {.planner = o->like,
                            .input = ap_command_argument(cli, 0),
                            .devices = o->devices,
@@ -293,11 +313,12 @@ static xm_status_t run_like(const xm_cli_t *cli, const plan_options_t *o)
                             "dnn-partitioning",
                             o->like);
     }
-    for (size_t i = 0; i < sizeof(ours) / sizeof(ours[0]); ++i) {
-        if (xm_cli_given(cli, ours[i])) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--%s has no meaning with --like",
-                                ours[i]);
-        }
+    status = refuse(cli, asking, "like");
+    if (status == XM_OK) {
+        status = refuse(cli, doing, "like");
+    }
+    if (status != XM_OK) {
+        return status;
     }
     like.output = o->output;
     like.bandwidth = (double)o->bandwidth;
@@ -343,6 +364,14 @@ static xm_status_t run(const xm_cli_t *cli, void *options)
     const plan_options_t *o = options;
     bool input = ap_command_argument(cli, 0) != NULL || o->search.model == NULL;
 
+    if (o->request != NULL) {
+        xm_status_t status = refuse(cli, asking, "request");
+
+        if (status == XM_OK) {
+            status = refuse(cli, inputs, "request");
+        }
+        return status == XM_OK ? answer(o) : status;
+    }
     return o->like != NULL && input ? run_like(cli, o) : run_own(cli, o);
 }
 
@@ -385,9 +414,11 @@ int ap_command_plan(int argc, char *const *argv)
         {"pareto", 0, XM_CLI_FLAG, &o.pareto, NULL, 0, 0,
          "Find every plan that no other beats in both step time and memory of a device;\n"
          "--output writes them all, --plot draws the curve."},
-        {"planner", 0, XM_CLI_STRING, &o.planner, "LIBRARY", 0, 0,
-         "Let another planner plan: a shared library that exports autopar_planner_v1. It\n"
-         "runs in a process of its own, and its plan is verified."},
+        {"planner", 0, XM_CLI_STRING, &o.planner, "COMMAND", 0, 0,
+         "Let another planner plan: a command that reads the question on standard input and\n"
+         "writes a plan on standard output. The plan is verified."},
+        {"request", 0, XM_CLI_STRING, &o.request, "FILE", 0, 0,
+         "Answer the question in a file (-: standard input) as such a command does."},
         {"like", 0, XM_CLI_STRING, &o.like, "NAME", 0, 0,
          "Plan the model as another planner would (autopar compare --list), or an\n"
          "INPUT.json of piper or dnn-partitioning as they pose the problem."},

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli_support.h"
 #include "comm/base.h"
@@ -29,39 +30,11 @@ static const char *const planners[PLANNERS] = {"piper", "dnn-partitioning"};
  * always gives the same placement. */
 static const uint64_t SEED = 1;
 
-/* Reads a whole file without asking for its size, which a pipe does not have. The text is the
- * caller's only after XM_OK. */
 static xm_status_t read_file(const char *path, char **text, size_t *length)
 {
-    FILE *file = fopen(path, "rb");
-    FILE *memory;
-    char buffer[1 << 16];
-    size_t got;
-    xm_status_t status = XM_OK;
-
-    if (file == NULL) {
-        return xm_error_set(XM_ERR_NOT_FOUND, "cannot read %s: %s", path, strerror(errno));
-    }
-    *text = NULL;
-    memory = open_memstream(text, length);
-    if (memory == NULL) {
-        (void)fclose(file);
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %s", path);
-    }
-    while ((got = fread(buffer, 1, sizeof(buffer), file)) > 0) {
-        (void)fwrite(buffer, 1, got, memory);
-    }
-    if (ferror(file) != 0) {
-        status = xm_error_set(XM_ERR_IO, "cannot read %s: %s", path, strerror(errno));
-    }
-    (void)fclose(file);
-    if (fclose(memory) != 0 && status == XM_OK) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %s", path);
-    }
-    if (status != XM_OK) {
-        free(*text);
-    }
-    return status;
+    return access(path, R_OK) == 0
+               ? xm_text_load(path, text, length)
+               : xm_error_set(XM_ERR_NOT_FOUND, "cannot read %s: %s", path, strerror(errno));
 }
 
 /* Prints the document or writes it to the file asked for. Takes it over; NULL: out of memory. */

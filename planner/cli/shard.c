@@ -30,7 +30,7 @@ static const char summary[] =
 
 typedef struct shard_options {
     const char *mesh, *alpha, *beta, *cluster;
-    int cost_model, batch, hidden, hosts, micro_batches, optimizer, solver, threads, seed;
+    int cost_model, batch, hidden, hosts, micro_batches, optimizer, threads, seed;
     double time_limit, overlap;
     uint64_t memory_limit;
     const char *memory_reserve;
@@ -242,7 +242,6 @@ static xm_status_t solve(const shard_options_t *o, const char *name, const ap_gr
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--memory-limit: a device needs some memory");
     }
     options.memory.limit = o->memory_limit == AP_COMMAND_NOT_GIVEN ? 0.0 : (double)o->memory_limit;
-    options.solver = (ap_shard_solver_t)o->solver;
     options.seconds = o->time_limit;
     options.threads = o->threads;
     options.seed = (uint64_t)o->seed;
@@ -366,7 +365,7 @@ int ap_command_shard(int argc, char *const *argv)
                          .overlap = AP_COMMAND_NO_OVERLAP};
     const xm_cli_option_t table[] = {
         {"mesh", 0, XM_CLI_STRING, &o.mesh, "SHAPE", 0, 0,
-         "Logical mesh of 1 to 3 axes, e.g. 8, 2x4 or 2x2x2."},
+         "Logical mesh of 1 to 4 axes, e.g. 8, 2x4 or 2x2x2."},
         {"hosts", 0, XM_CLI_INT, &o.hosts, "COUNT", 1, 1 << 20,
          "Hosts that the mesh lies on, row by row (default: axis 0 of a mesh of several\n"
          "axes, else 1)."},
@@ -397,8 +396,6 @@ int ap_command_shard(int argc, char *const *argv)
          "Micro-batches that gradients are summed over, built-in models (default 1)."},
         {"optimizer", 0, XM_CLI_CHOICE, &o.optimizer, "sgd|adam", 0, 0,
          "Optimizer of a built-in model (default sgd)."},
-        {"solver", 0, XM_CLI_CHOICE, &o.solver, "cfn|cbc", 0, 0,
-         "Cost function network (default), the program cbc, or elimination without limit."},
         {"time-limit", 0, XM_CLI_DOUBLE, &o.time_limit, "SECONDS", 0.01, 1e6,
          "Time for the solver (default 1, more while there is no plan); proving ends it."},
         {"even", 0, XM_CLI_FLAG, &o.even, NULL, 0, 0,

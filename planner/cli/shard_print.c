@@ -124,8 +124,7 @@ void ap_shard_print(const ap_graph_t *graph, const ap_shard_problem_t *problem,
         (void)printf(" when %s: another run may choose otherwise",
                      result->optimal ? "one of several was found" : "the time was over");
     }
-    (void)printf("; solver %s, %d choices for %d nodes, %.2f s\n",
-                 ap_shard_solver_name(result->solver), result->variables,
+    (void)printf("; solver cfn, %d choices for %d nodes, %.2f s\n", result->variables,
                  ap_shard_problem_nodes(problem), result->seconds);
     print_unknown(notes);
 }
@@ -170,14 +169,13 @@ xm_status_t ap_shard_print_json(const ap_graph_t *graph, const ap_shard_problem_
         (void)json_object_set_new(memory, ap_shard_part_name((ap_shard_part_t)part),
                                   json_real(peak->part[part]));
     }
-    document = json_pack("{s:i, s:f, s:f, s:b, s:b, s:s, s:f, s:i, s:i, s:f, s:s, s:o, s:o, s:o}",
-                         "version", 1, "objective", result->objective, "bound", result->bound,
-                         "optimal", result->optimal, "repeatable", result->repeatable, "solver",
-                         ap_shard_solver_name(result->solver), "solver_s", result->seconds,
-                         "choices", result->variables, "recomputed_operators", result->recomputed,
-                         "memory_bytes", result->peak, "memory_peak_in",
-                         ap_graph_op(graph, result->peak_op)->name, "memory_at_peak", memory,
-                         "unknown_operators", unknown_json(notes), "nodes", list);
+    document = json_pack(
+        "{s:i, s:f, s:f, s:b, s:b, s:s, s:f, s:i, s:i, s:f, s:s, s:o, s:o, s:o}", "version", 1,
+        "objective", result->objective, "bound", result->bound, "optimal", result->optimal,
+        "repeatable", result->repeatable, "solver", "cfn", "solver_s", result->seconds, "choices",
+        result->variables, "recomputed_operators", result->recomputed, "memory_bytes", result->peak,
+        "memory_peak_in", ap_graph_op(graph, result->peak_op)->name, "memory_at_peak", memory,
+        "unknown_operators", unknown_json(notes), "nodes", list);
     text = document != NULL && json_object_update(document, more) == 0
                ? json_dumps(document, JSON_INDENT(1))
                : NULL;

@@ -24,8 +24,9 @@ static const char summary[] =
 
 typedef struct simulate_options {
     const char *schedule, *cluster, *trace, *plot;
-    int micro_batches, virtual_stages, slices, batches;
-    bool blocking, json;
+    ap_plan_simulation_t how; /* 0: the default of the schedule */
+    int micro_batches;
+    bool json;
 } simulate_options_t;
 
 static const char *seconds_text(int64_t nanoseconds, char *text)
@@ -84,28 +85,12 @@ static xm_status_t write_run(const simulate_options_t *o, const ap_plan_t *plan,
     return status == XM_OK ? xm_cli_flush() : status;
 }
 
-/* The schedule is the plan's own unless another is named; the numbers go over unchanged, 0 meaning
- * the default of the schedule. */
-static xm_status_t find_kind(const simulate_options_t *o, const ap_plan_t *plan,
-                             ap_plan_simulation_t *simulation)
-{
-    const char *name = o->schedule != NULL ? o->schedule : ap_plan_info(plan)->schedule;
-
-    simulation->micro_batches = o->micro_batches;
-    simulation->virtual_stages = o->virtual_stages;
-    simulation->slices = o->slices;
-    simulation->batches = o->batches;
-    simulation->blocking = o->blocking;
-    return ap_schedule_find(name, &simulation->kind);
-}
-
-/* All destroy functions take NULL, so that one way out serves every failure after the plan is
- * loaded. */
+/* The schedule is the plan's own unless another is named. All destroy functions take NULL, so that
+ * one way out serves every failure after the plan is loaded. */
 static xm_status_t run(const xm_cli_t *cli, void *options)
 {
     const char *path = ap_command_argument(cli, 0);
-    const simulate_options_t *o = options;
-    ap_plan_simulation_t simulation = AP_PLAN_SIMULATION_INIT;
+    simulate_options_t *o = options;
     xm_cluster_profile_t *profile = NULL;
     ap_schedule_t *schedule = NULL;
     ap_pipeline_run_t *done = NULL;
@@ -115,15 +100,17 @@ static xm_status_t run(const xm_cli_t *cli, void *options)
     if (status != XM_OK) {
         return status;
     }
-    status = find_kind(o, plan, &simulation);
+    o->how.micro_batches = o->micro_batches;
+    status = ap_schedule_find(o->schedule != NULL ? o->schedule : ap_plan_info(plan)->schedule,
+                              &o->how.kind);
     if (status == XM_OK && o->cluster != NULL) {
         status = ap_command_load_cluster(o->cluster, ap_plan_info(plan)->hosts,
                                          ap_plan_info(plan)->devices_per_host,
                                          AP_COMMAND_NO_OVERLAP, &profile);
-        simulation.profile = profile;
+        o->how.profile = profile;
     }
     if (status == XM_OK) {
-        status = ap_plan_simulate(plan, &simulation, &schedule, &done);
+        status = ap_plan_simulate(plan, &o->how, &schedule, &done);
     }
     if (status == XM_OK) {
         status = write_run(o, plan, schedule, done);
@@ -137,20 +124,20 @@ static xm_status_t run(const xm_cli_t *cli, void *options)
 
 int ap_command_simulate(int argc, char *const *argv)
 {
-    simulate_options_t o = {0};
+    simulate_options_t o = {.how = AP_PLAN_SIMULATION_INIT};
     const xm_cli_option_t table[] = {
         {"schedule", 0, XM_CLI_STRING, &o.schedule, "NAME", 0, 0,
          "gpipe, 1f1b, interleaved, eager-1f1b, eager-1f1b-w, chimera, zb-h1, zb-h2, "
          "terapipe or pipedream-2bw (default: the plan's)."},
         {"micro-batches", 0, XM_CLI_INT, &o.micro_batches, "COUNT", 1, 1 << 20,
          "So many micro-batches of the plan's size (default: as many as the plan has)."},
-        {"virtual-stages", 0, XM_CLI_INT, &o.virtual_stages, "COUNT", 1, 1024,
+        {"virtual-stages", 0, XM_CLI_INT, &o.how.virtual_stages, "COUNT", 1, 1024,
          "interleaved: equal parts of every stage (default 2)."},
-        {"slices", 0, XM_CLI_INT, &o.slices, "COUNT", 1, 65536,
+        {"slices", 0, XM_CLI_INT, &o.how.slices, "COUNT", 1, 65536,
          "terapipe: equal slices of every micro-batch (default 1)."},
-        {"batches", 0, XM_CLI_INT, &o.batches, "COUNT", 1, 1024,
+        {"batches", 0, XM_CLI_INT, &o.how.batches, "COUNT", 1, 1024,
          "pipedream-2bw: steps to simulate (default 3)."},
-        {"blocking", 0, XM_CLI_FLAG, &o.blocking, NULL, 0, 0,
+        {"blocking", 0, XM_CLI_FLAG, &o.how.blocking, NULL, 0, 0,
          "Transfers keep their devices busy instead of overlapping with passes."},
         {"cluster", 0, XM_CLI_STRING, &o.cluster, "FILE", 0, 0,
          "Price the reshardings on this cluster profile (default: as the plan predicts)."},

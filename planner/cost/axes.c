@@ -3,7 +3,7 @@
  * Sets of mesh axes: how they cut a tensor, and collectives over several of them. On a mesh of
  * hosts and devices, an all-reduce over both axes is cheapest when it is scattered inside the hosts
  * first, so that only a share of the bytes crosses between them; which order is best depends on the
- * curves, so all are tried. With three axes at most, that is a handful.
+ * curves, so all are tried. With four axes at most, that is a handful.
  */
 
 #include <math.h>

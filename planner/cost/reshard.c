@@ -6,15 +6,15 @@
  * axis before gathering over the slow one, and a search finds all of them without anyone listing
  * cases.
  *
- * There are at most 729 specs, so Dijkstra with a linear search for the nearest is fast enough and
+ * There are some hundred specs, so Dijkstra with a linear search for the nearest is fast enough and
  * needs no queue.
  */
 
 #include "planner/cost/cost_private.h"
 
 /* A spec of a tensor of rank r is a number in base r + 1 with one digit per mesh axis: 0 when the
- * axis cuts nothing, d + 1 when it cuts dimension d. 9^3 is the largest count. */
-enum { MAX_STATES = 729 };
+ * axis cuts nothing, d + 1 when it cuts dimension d. 9^4 is the largest count. */
+enum { MAX_STATES = 6561 };
 
 typedef struct walk {
     const ap_cost_mesh_t *mesh;

@@ -4,8 +4,8 @@
 
 #include "planner/cost/cost.h"
 
-/* 9^3 specs is what a tensor of 8 dimensions has on 3 axes. */
-enum { AP_MAX_SPECS = 729 };
+/* 9^4 specs is what a tensor of 8 dimensions has on 4 axes. */
+enum { AP_MAX_SPECS = 6561 };
 
 /* Every spec that the mesh may cut a tensor by, replicated first. Returns their number. */
 int ap_specs_enumerate(const ap_cost_mesh_t *mesh, const ap_shape_t *shape, ap_spec_t *specs);

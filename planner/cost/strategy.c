@@ -2,7 +2,7 @@
 /*
  * The ways to shard one operator, derived from its rule. Alpa lists strategies per kind of operator
  * by hand; here each mesh axis goes to one factor or to none, and specs, partial sums and
- * collectives follow. With three axes and eight factors there are at most 9^3 assignments, so all
+ * collectives follow. With four axes and eight factors there are at most 9^4 assignments, so all
  * are enumerated and invalid ones dropped.
  *
  * The order is fixed, because indices of strategies are part of solutions.

@@ -26,7 +26,6 @@ static xm_status_t solve(const ap_sharding_params_t *params, ap_sharding_t *shar
     asked.mesh = params->mesh;
     asked.micro_batches = params->micro_batches;
     asked.state_bytes = params->state_bytes;
-    options.solver = params->solver;
     options.seconds = params->time_limit;
     options.threads = params->threads;
     options.seed = params->seed;

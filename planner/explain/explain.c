@@ -14,6 +14,7 @@
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,8 +32,12 @@ enum { TEXT = 32, MOST_STAGES = 32 };
 
 /* The decision is entered before it is filled in, so a failure later leaves one with empty texts,
  * and the explanation is then destroyed as a whole. */
-ap_decision_t *ap_explanation_add(ap_explanation_t *explanation)
+ap_decision_t *ap_explanation_add(ap_explanation_t *explanation, const char *unit,
+                                  const char *subject, ...)
 {
+    ap_decision_t *decision;
+    va_list arguments;
+
     if (explanation->count == explanation->capacity) {
         int capacity = explanation->capacity > 0 ? 2 * explanation->capacity : 16;
         ap_decision_t *grown = realloc(explanation->decisions, (size_t)capacity * sizeof(*grown));
@@ -44,9 +49,13 @@ ap_decision_t *ap_explanation_add(ap_explanation_t *explanation)
         explanation->decisions = grown;
         explanation->capacity = capacity;
     }
-    explanation->decisions[explanation->count] =
-        (ap_decision_t){.chosen_seconds = 0.0, .runner_up_seconds = INFINITY};
-    return &explanation->decisions[explanation->count++];
+    decision = &explanation->decisions[explanation->count++];
+    *decision = (ap_decision_t){.runner_up_seconds = INFINITY};
+    (void)snprintf(decision->unit, sizeof(decision->unit), "%s", unit);
+    va_start(arguments, subject);
+    (void)vsnprintf(decision->subject, sizeof(decision->subject), subject, arguments);
+    va_end(arguments);
+    return decision;
 }
 
 static void name_case(const ap_plan_info_t *info, int64_t micro_batches, char *text)
@@ -77,7 +86,7 @@ static xm_status_t explain_batches(const ap_explain_context_t *context,
                                    ap_explanation_t *explanation)
 {
     const ap_plan_info_t *info = ap_plan_info(context->plan);
-    ap_decision_t *decision = ap_explanation_add(explanation);
+    ap_decision_t *decision = ap_explanation_add(explanation, "step", "micro-batches");
     const ap_planner_trial_t *other;
     ap_planner_result_t result;
     char sum[TEXT], bottleneck[TEXT], bound[TEXT];
@@ -91,8 +100,6 @@ static xm_status_t explain_batches(const ap_explain_context_t *context,
         return status;
     }
     other = best_other(&result, info);
-    (void)snprintf(decision->subject, sizeof(decision->subject), "micro-batches");
-    (void)snprintf(decision->unit, sizeof(decision->unit), "step");
     name_case(info, info->micro_batches, decision->chosen);
     decision->chosen_seconds = info->step;
     if (other != NULL) {
@@ -144,7 +151,7 @@ static xm_status_t step_of(const ap_explain_context_t *context, const ap_inter_o
         status = ap_plan_build(context->one.table, found, &info, &plan);
     }
     if (status == XM_OK) {
-        status = ap_plan_reschedule(plan, kind, &scheduled);
+        status = ap_plan_reschedule(plan, kind, context->one.version_share, &scheduled);
     }
     *step = status == XM_OK ? ap_plan_info(scheduled)->step : INFINITY;
     ap_plan_destroy(scheduled);
@@ -194,7 +201,7 @@ static xm_status_t best_other_count(const ap_explain_context_t *context, ap_inte
 static xm_status_t explain_count(const ap_explain_context_t *context, ap_explanation_t *explanation)
 {
     const ap_plan_info_t *info = ap_plan_info(context->plan);
-    ap_decision_t *decision = ap_explanation_add(explanation);
+    ap_decision_t *decision = ap_explanation_add(explanation, "step", "number of stages");
     ap_inter_op_result_t other = {0};
     char a[TEXT], b[TEXT];
     double step = INFINITY;
@@ -207,8 +214,6 @@ static xm_status_t explain_count(const ap_explain_context_t *context, ap_explana
     if (status != XM_OK) {
         return status;
     }
-    (void)snprintf(decision->subject, sizeof(decision->subject), "number of stages");
-    (void)snprintf(decision->unit, sizeof(decision->unit), "step");
     (void)snprintf(decision->chosen, sizeof(decision->chosen), "%d", ap_plan_stages(context->plan));
     decision->chosen_seconds = info->step;
     if (other.stage_count > 0) {
@@ -234,7 +239,8 @@ static xm_status_t explain_boundary(const ap_explain_context_t *context, int ind
                                     ap_explanation_t *explanation)
 {
     const ap_plan_boundary_t *boundary = ap_plan_boundary(context->plan, index);
-    ap_decision_t *decision = ap_explanation_add(explanation);
+    ap_decision_t *decision = ap_explanation_add(
+        explanation, "micro-batch", "boundary %d-%d: resharding", boundary->from, boundary->to);
     xm_link_class_t link = boundary->net_bytes > 0 ? XM_LINK_INTER_HOST : XM_LINK_INTRA_HOST;
     double moved =
         (double)(boundary->net_bytes > 0 ? boundary->net_bytes : ap_plan_boundary_bytes(boundary));
@@ -244,12 +250,9 @@ static xm_status_t explain_boundary(const ap_explain_context_t *context, int ind
     if (decision == NULL) {
         return XM_ERR_NO_MEMORY;
     }
-    (void)snprintf(decision->subject, sizeof(decision->subject), "boundary %d-%d: resharding",
-                   boundary->from, boundary->to);
     if (boundary->more_count > 0) {
         (void)snprintf(with, sizeof(with), " and %d more", boundary->more_count);
     }
-    (void)snprintf(decision->unit, sizeof(decision->unit), "micro-batch");
     (void)snprintf(decision->chosen, sizeof(decision->chosen), "%s%s %s(%dx%d) to %s(%dx%d), %s",
                    boundary->tensor, with, boundary->src.spec, boundary->src.shape[0],
                    boundary->src.shape[1], boundary->dst.spec, boundary->dst.shape[0],
@@ -292,7 +295,7 @@ static xm_status_t explain_order(const ap_explain_context_t *context, ap_explana
     if (info->host_order == NULL) {
         return XM_OK;
     }
-    decision = ap_explanation_add(explanation);
+    decision = ap_explanation_add(explanation, "step", "order of hosts");
     if (decision == NULL) {
         return XM_ERR_NO_MEMORY;
     }
@@ -302,8 +305,6 @@ static xm_status_t explain_order(const ap_explain_context_t *context, ap_explana
     if (status != XM_OK && status != XM_ERR_NO_SOLUTION) {
         return status;
     }
-    (void)snprintf(decision->subject, sizeof(decision->subject), "order of hosts");
-    (void)snprintf(decision->unit, sizeof(decision->unit), "step");
     name_order(info, decision->chosen);
     decision->chosen_seconds = info->step;
     if (status == XM_OK) {

@@ -26,8 +26,14 @@ typedef struct ap_explain_context {
     int operators;
 } ap_explain_context_t;
 
-/* Adds an empty decision without runner-up; NULL when memory is short (the sentence is set). */
-ap_decision_t *ap_explanation_add(ap_explanation_t *explanation);
+/* Adds a decision without runner-up, about a subject, in seconds of a unit; NULL when memory is
+ * short (the sentence is set). */
+ap_decision_t *ap_explanation_add(ap_explanation_t *explanation, const char *unit,
+                                  const char *subject, ...) __attribute__((format(printf, 3, 4)));
+
+/* The question that a stage of a plan answers: its specs at the ends are given, because its
+ * neighbours depend on them. */
+xm_status_t ap_plan_stage_query(const ap_plan_t *plan, int index, ap_stage_query_t *query);
 
 /* Logical mesh and dearest operators of one stage. */
 xm_status_t ap_explain_stage(ap_explain_context_t *context, int index,

@@ -43,7 +43,7 @@ static xm_status_t find_runner_up(const ap_plan_t *plan, ap_schedule_kind_t chos
         if (kind == chosen || !ap_plan_can_have(kind) || !ap_schedule_is_synchronous(kind)) {
             continue;
         }
-        status = ap_plan_reschedule(plan, kind, &other);
+        status = ap_plan_reschedule(plan, kind, 0.0, &other);
         if (status == XM_ERR_NO_SOLUTION) {
             continue;
         }
@@ -63,7 +63,7 @@ static xm_status_t find_runner_up(const ap_plan_t *plan, ap_schedule_kind_t chos
 xm_status_t ap_explain_schedule(const ap_explain_context_t *context, ap_explanation_t *explanation)
 {
     const ap_plan_info_t *info = ap_plan_info(context->plan);
-    ap_decision_t *decision = ap_explanation_add(explanation);
+    ap_decision_t *decision = ap_explanation_add(explanation, "step", "schedule");
     ap_schedule_kind_t kind;
     double idle;
     xm_status_t status;
@@ -71,8 +71,6 @@ xm_status_t ap_explain_schedule(const ap_explain_context_t *context, ap_explanat
     if (decision == NULL) {
         return XM_ERR_NO_MEMORY;
     }
-    (void)snprintf(decision->subject, sizeof(decision->subject), "schedule");
-    (void)snprintf(decision->unit, sizeof(decision->unit), "step");
     (void)snprintf(decision->chosen, sizeof(decision->chosen), "%s", info->schedule);
     status = ap_schedule_find(info->schedule, &kind);
     if (status == XM_OK) {

@@ -15,12 +15,8 @@
 
 enum { TEXT = 32, SPECS_TEXT = 100, WHY_TEXT = 260 };
 
-/* The question that the plan's stage answers: its specs at the ends are given, because its
- * neighbours depend on them. */
-static xm_status_t stage_query(const ap_explain_context_t *context, int index,
-                               ap_stage_query_t *query)
+xm_status_t ap_plan_stage_query(const ap_plan_t *plan, int index, ap_stage_query_t *query)
 {
-    const ap_plan_t *plan = context->plan;
     const ap_plan_stage_t *stage = ap_plan_stage(plan, index);
     xm_status_t status = XM_OK;
 
@@ -94,7 +90,8 @@ static xm_status_t explain_recompute(const ap_explain_context_t *context, int in
     int micro_batches = (int)ap_plan_info(context->plan)->micro_batches;
     ap_stage_context_t *others = ap_stage_table_context(
         context->one.table, stage->devices[0] / per_host, stage->hosts, !stage->recompute);
-    ap_decision_t *decision = ap_explanation_add(explanation);
+    ap_decision_t *decision =
+        ap_explanation_add(explanation, "micro-batch", "stage %d: recomputation", index);
     char memory[TEXT], limit[TEXT], kept[TEXT];
     ap_stage_query_t roomy = *query;
     ap_stage_cost_t other;
@@ -103,8 +100,6 @@ static xm_status_t explain_recompute(const ap_explain_context_t *context, int in
     if (decision == NULL) {
         return XM_ERR_NO_MEMORY;
     }
-    (void)snprintf(decision->subject, sizeof(decision->subject), "stage %d: recomputation", index);
-    (void)snprintf(decision->unit, sizeof(decision->unit), "micro-batch");
     (void)snprintf(decision->chosen, sizeof(decision->chosen), "%s",
                    stage->recompute ? "on" : "off");
     decision->chosen_seconds = ap_stage_objective(cost, micro_batches);
@@ -175,7 +170,9 @@ static xm_status_t explain_mesh(const ap_explain_context_t *context, int index,
                                 const ap_stage_query_t *query, const ap_stage_solution_t *solution,
                                 ap_explanation_t *explanation)
 {
-    ap_decision_t *decision = ap_explanation_add(explanation);
+    ap_decision_t *decision = ap_explanation_add(
+        explanation, "micro-batch", "stage %d (layers %d-%d on %dx%d): logical mesh", index,
+        query->first, query->last, query->hosts, query->devices);
     int micro_batches = (int)ap_plan_info(context->plan)->micro_batches;
     ap_stage_solution_t *other = NULL;
     ap_stage_query_t best;
@@ -189,10 +186,6 @@ static xm_status_t explain_mesh(const ap_explain_context_t *context, int index,
     if (status != XM_OK) {
         return status;
     }
-    (void)snprintf(decision->subject, sizeof(decision->subject),
-                   "stage %d (layers %d-%d on %dx%d): logical mesh", index, query->first,
-                   query->last, query->hosts, query->devices);
-    (void)snprintf(decision->unit, sizeof(decision->unit), "micro-batch");
     (void)snprintf(decision->chosen, sizeof(decision->chosen), "%dx%d", query->shape[0],
                    query->shape[1]);
     decision->chosen_seconds = ap_stage_objective(ap_stage_solution_cost(solution), micro_batches);
@@ -239,43 +232,32 @@ static int next_dearest(const ap_explain_context_t *context, const ap_stage_solu
     return dearest;
 }
 
-static void name_specs(const ap_graph_t *graph, const ap_stage_choice_t *choice, char *text,
-                       size_t size)
+static void name_specs(const ap_op_t *op, const ap_stage_choice_t *choice, char *text, size_t size)
 {
-    const ap_op_t *op = ap_graph_op(graph, choice->op);
-    size_t length = 0;
+    size_t length;
 
-    text[0] = '\0';
-    for (int i = 0; i < op->operand_count + op->result_count && length < size; ++i) {
-        bool operand = i < op->operand_count;
-        int tensor = ap_op_tensor(op, i);
-        ap_spec_t spec = operand ? choice->operands[i] : choice->results[i - op->operand_count];
-        char one[AP_SPEC_TEXT];
-
-        length += (size_t)snprintf(
-            text + length, size - length, "%s%s",
-            i == 0                   ? ""
-            : i == op->operand_count ? " -> "
-                                     : ",",
-            ap_spec_format(spec, ap_graph_tensor(graph, tensor)->shape.rank, one, sizeof(one)));
+    ap_spec_list(choice->operands, op->rule.rank, op->operand_count, text, size);
+    length = strlen(text);
+    length += (size_t)snprintf(text + length, size - length, " -> ");
+    if (length < size) {
+        ap_spec_list(choice->results, op->rule.rank + op->operand_count, op->result_count,
+                     text + length, size - length);
     }
 }
 
 static xm_status_t explain_operator(const ap_explain_context_t *context, int index,
                                     const ap_stage_choice_t *choice, ap_explanation_t *explanation)
 {
-    ap_decision_t *decision = ap_explanation_add(explanation);
+    const ap_op_t *op = ap_graph_op(context->one.graph, choice->op);
+    ap_decision_t *decision =
+        ap_explanation_add(explanation, "micro-batch", "stage %d: operator %.60s", index, op->name);
     double micro_batches = (double)ap_plan_info(context->plan)->micro_batches;
-    const char *name = ap_graph_op(context->one.graph, choice->op)->name;
     char specs[SPECS_TEXT], compute[TEXT], comm[TEXT], sync[TEXT];
 
     if (decision == NULL) {
         return XM_ERR_NO_MEMORY;
     }
-    name_specs(context->one.graph, choice, specs, sizeof(specs));
-    (void)snprintf(decision->subject, sizeof(decision->subject), "stage %d: operator %.60s", index,
-                   name);
-    (void)snprintf(decision->unit, sizeof(decision->unit), "micro-batch");
+    name_specs(op, choice, specs, sizeof(specs));
     (void)snprintf(decision->chosen, sizeof(decision->chosen), "%s  %s", choice->rule, specs);
     decision->chosen_seconds = seconds_of(choice, micro_batches);
     if (choice->runner_up[0] != '\0') {
@@ -325,7 +307,7 @@ xm_status_t ap_explain_stage(ap_explain_context_t *context, int index,
 {
     ap_stage_solution_t *solution;
     ap_stage_query_t query;
-    xm_status_t status = stage_query(context, index, &query);
+    xm_status_t status = ap_plan_stage_query(context->plan, index, &query);
 
     if (status == XM_OK) {
         status = ap_stage_solve(pricing_of(context, index), &query, &solution);

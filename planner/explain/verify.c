@@ -6,8 +6,7 @@
  * (how parameters are kept, which of several strategies has these specs), and only a claim below it
  * is refused.
  *
- * Bounds are sums of minima per node and edge: weaker than solving each stage, but quick, and
- * certain for any combination.
+ * Those of a stage's time and memory are in least.c.
  */
 
 #include "planner/explain/verify.h"
@@ -19,6 +18,7 @@
 #include <string.h>
 
 #include "comm/base.h"
+#include "planner/explain/least.h"
 #include "planner/search.h"
 #include "planner/plan.h"
 #include "planner/stage.h"
@@ -26,7 +26,7 @@
 /* Sums in another order, and profiles that passed through a text, differ in their last digits. */
 static const double slack = 1e-6;
 
-enum { TERM_LIST = AP_MAX_OPERANDS * (AP_SPEC_TEXT + 1), PLACE = 48 };
+enum { PLACE = 48 };
 
 typedef struct verification {
     const ap_plan_t *plan;
@@ -37,17 +37,6 @@ typedef struct verification {
     ap_stage_context_t **context; /* per class of devices, then the same recomputing */
     ap_layer_weights_t weights;   /* of the plan's objective, memory for nothing; of the stage */
 } verification_t;
-
-/* What a stage takes at least with the shardings it names. */
-typedef struct least {
-    double seconds, state, activations;
-} least_t;
-
-/* Which strategies of a node have the specs that the plan names. */
-typedef struct fitting {
-    bool *strategy;
-    int count;
-} fitting_t;
 
 static xm_status_t wrong_count(const char *what, int64_t says, int64_t asked)
 {
@@ -139,176 +128,10 @@ static xm_status_t check_submesh(const verification_t *v, const ap_plan_stage_t 
     return XM_OK;
 }
 
-/* The specs of the terms first … first + count - 1, as a plan writes them: "S0RR,RS1". */
-static void list_terms(const ap_sharding_rule_t *rule, const ap_strategy_t *strategy, int first,
-                       int count, char *text)
-{
-    size_t length = 0;
-
-    text[0] = '\0';
-    for (int t = first; t < first + count; ++t) {
-        char spec[AP_SPEC_TEXT];
-
-        (void)ap_spec_format(strategy->spec[t], rule->rank[t], spec, sizeof(spec));
-        length +=
-            (size_t)snprintf(text + length, TERM_LIST - length, "%s%s", t > first ? "," : "", spec);
-    }
-}
-
-/* Specs are compared as texts, because that is what the plan has. At least one strategy must fit,
- * or the operator cannot run that way. */
-static xm_status_t fit_node(const ap_layer_node_t *node, const ap_op_t *op,
-                            const ap_plan_op_t *planned, const char *place, fitting_t *fit)
-{
-    char operands[TERM_LIST], results[TERM_LIST];
-
-    if (strcmp(op->rule.text, planned->rule) != 0) {
-        return xm_error_set(XM_ERR_MISMATCH, "%s: operator '%s' is '%s' where the model has '%s'",
-                            place, planned->name, planned->rule, op->rule.text);
-    }
-    fit->strategy = calloc((size_t)node->strategies.count + 1, sizeof(*fit->strategy));
-    if (fit->strategy == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d strategies",
-                            node->strategies.count);
-    }
-    for (int s = 0; s < node->strategies.count; ++s) {
-        const ap_strategy_t *strategy = &node->strategies.items[s];
-
-        list_terms(&op->rule, strategy, 0, op->operand_count, operands);
-        list_terms(&op->rule, strategy, op->operand_count, op->result_count, results);
-        fit->strategy[s] =
-            strcmp(operands, planned->operands) == 0 && strcmp(results, planned->results) == 0;
-        fit->count += fit->strategy[s];
-    }
-    return fit->count > 0
-               ? XM_OK
-               : xm_error_set(XM_ERR_MISMATCH,
-                              "%s: operator '%s' ('%s') cannot be sharded as %s -> %s", place,
-                              planned->name, planned->rule, planned->operands, planned->results);
-}
-
-/* The least a node can take, over the strategies that fit and the ways to keep its parameters; time
- * and memory each by themselves, as if they could be had together. */
-static least_t least_of_node(const verification_t *v, const ap_layer_node_t *node,
-                             const fitting_t *fit)
-{
-    least_t least = {.seconds = HUGE_VAL, .state = HUGE_VAL, .activations = HUGE_VAL};
-
-    for (int s = 0; s < node->strategies.count; ++s) {
-        double seconds = ap_parts_cost(&node->base[s], &v->weights);
-        double state = node->base[s].mem_stage, activations = node->base[s].mem_act;
-
-        for (int p = 0; p < node->parameters; ++p) {
-            const ap_parts_t *modes = &node->modes[(s * node->parameters + p) * AP_PARAMETER_MODES];
-            double time = HUGE_VAL, held = HUGE_VAL;
-
-            for (int m = 0; m < AP_PARAMETER_MODES; ++m) {
-                time = fmin(time, ap_parts_cost(&modes[m], &v->weights));
-                held = fmin(held, modes[m].mem_stage);
-            }
-            seconds += time;
-            state += held;
-        }
-        if (fit->strategy[s]) {
-            least.seconds = fmin(least.seconds, seconds);
-            least.state = fmin(least.state, state);
-            least.activations = fmin(least.activations, activations);
-        }
-    }
-    return least;
-}
-
-/* Whether this class of a node, or this spec of a boundary, may be the plan's. `fixed`: its spec,
- * if the plan names one. */
-static bool may_be(const ap_layer_problem_t *problem, const fitting_t *fits, int end, int index,
-                   const ap_spec_t *fixed_in, const ap_spec_t *fixed_out)
-{
-    const ap_layer_node_t *node;
-
-    if (end == AP_IN) {
-        return fixed_in == NULL || problem->in_specs[index] == *fixed_in;
-    }
-    if (end == AP_OUT) {
-        return fixed_out == NULL || problem->out_specs[index] == *fixed_out;
-    }
-    node = &problem->node[end];
-    for (int s = 0; s < node->strategies.count; ++s) {
-        if (fits[end].strategy[s] && node->class_of[s] == index) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static double least_of_edge(const verification_t *v, const ap_layer_problem_t *problem,
-                            const ap_layer_edge_t *edge, const fitting_t *fits,
-                            const ap_spec_t *fixed_in, const ap_spec_t *fixed_out)
-{
-    double least = HUGE_VAL;
-
-    for (int from = 0; from < edge->from_count; ++from) {
-        if (!may_be(problem, fits, edge->from, from, fixed_in, fixed_out)) {
-            continue;
-        }
-        for (int to = 0; to < edge->to_count; ++to) {
-            if (may_be(problem, fits, edge->to, to, fixed_in, fixed_out)) {
-                ap_parts_t parts = ap_layer_edge_parts(edge, from, to);
-
-                least = fmin(least, ap_parts_cost(&parts, &v->weights));
-            }
-        }
-    }
-    return least;
-}
-
-/* One layer with the shardings of its group; the specs that its stage's boundaries fix, or NULL. */
-static xm_status_t least_of_layer(const verification_t *v, const ap_layer_problem_t *problem,
-                                  const ap_plan_layers_t *group, const ap_spec_t *fixed_in,
-                                  const ap_spec_t *fixed_out, const char *place, least_t *sum)
-{
-    fitting_t *fits = calloc((size_t)problem->nodes + 1, sizeof(*fits));
-    xm_status_t status = XM_OK;
-
-    if (fits == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d operators", problem->nodes);
-    }
-    if (group->op_count != problem->nodes) {
-        status = xm_error_set(XM_ERR_MISMATCH, "%s: %d operators where the model has %d", place,
-                              group->op_count, problem->nodes);
-    }
-    for (int n = 0; n < problem->nodes && status == XM_OK; ++n) {
-        const ap_layer_node_t *node = &problem->node[n];
-
-        status = fit_node(node, ap_graph_op(ap_stage_training(v->context[0]), node->op),
-                          &group->ops[n], place, &fits[n]);
-        if (status == XM_OK) {
-            least_t least = least_of_node(v, node, &fits[n]);
-
-            sum->seconds += least.seconds;
-            sum->state += least.state;
-            sum->activations += least.activations;
-        }
-    }
-    for (int e = 0; e < problem->edges && status == XM_OK; ++e) {
-        sum->seconds += least_of_edge(v, problem, &problem->edge[e], fits, fixed_in, fixed_out);
-    }
-    for (int n = 0; n < problem->nodes; ++n) {
-        free(fits[n].strategy);
-    }
-    free(fits);
-    return status;
-}
-
 static xm_status_t too_good(const char *place, const char *what, double says, double least)
 {
     return xm_error_set(XM_ERR_MISMATCH, "%s: %s of %.9g, which is at least %.9g", place, what,
                         says, least);
-}
-
-static xm_status_t read_side(const ap_plan_boundary_t *boundary, const ap_plan_side_t *side,
-                             ap_spec_t *spec)
-{
-    return ap_spec_parse(side->spec, boundary->rank, 2, spec);
 }
 
 /* The class of devices that a stage stands on; scattered hosts count as the slowest there is, for
@@ -328,56 +151,12 @@ static int class_of(const verification_t *v, const ap_plan_stage_t *stage)
     return class >= 0 ? class : ap_device_classes_find(classes, 0, classes->hosts);
 }
 
-static xm_status_t sum_layers(const verification_t *v, const ap_plan_stage_t *stage, int index,
-                              least_t *sum)
-{
-    ap_stage_query_t query = AP_STAGE_QUERY_INIT;
-    ap_spec_t in = 0, out = 0;
-    bool has_in = index > 0, has_out = index + 1 < ap_plan_stages(v->plan);
-    ap_stage_context_t *context =
-        v->context[class_of(v, stage) + (stage->recompute ? v->setup.classes->count : 0)];
-    xm_status_t status = XM_OK;
-
-    query.hosts = stage->hosts;
-    query.devices = stage->devices_per_host;
-    query.shape[0] = stage->shape[0];
-    query.shape[1] = stage->shape[1];
-    if (has_in) {
-        const ap_plan_boundary_t *boundary = ap_plan_boundary(v->plan, index - 1);
-
-        status = read_side(boundary, &boundary->dst, &in);
-    }
-    if (status == XM_OK && has_out) {
-        const ap_plan_boundary_t *boundary = ap_plan_boundary(v->plan, index);
-
-        status = read_side(boundary, &boundary->src, &out);
-    }
-    for (int g = 0; g < stage->layer_count && status == XM_OK; ++g) {
-        const ap_plan_layers_t *group = &stage->layers[g];
-
-        for (int layer = group->first_layer; layer <= group->last_layer && status == XM_OK;
-             ++layer) {
-            const ap_layer_problem_t *problem;
-            char place[PLACE];
-
-            (void)snprintf(place, sizeof(place), "stages[%d], layer %d", index, layer);
-            status = ap_stage_layer_problem(context, &query, layer, &problem);
-            if (status == XM_OK) {
-                status = least_of_layer(
-                    v, problem, group, has_in && layer == stage->first_layer ? &in : NULL,
-                    has_out && layer == stage->last_layer ? &out : NULL, place, sum);
-            }
-        }
-    }
-    return status;
-}
-
 /* The limit is the caller's, or else the memory of the devices that the stage stands on. A byte of
  * slack makes up for the rounding of bytes in the document. */
 static xm_status_t check_stage(verification_t *v, int index)
 {
     const ap_plan_stage_t *stage = ap_plan_stage(v->plan, index);
-    least_t least = {0};
+    ap_least_t least;
     char place[PLACE];
     double memory;
     xm_status_t status = check_submesh(v, stage, index);
@@ -389,7 +168,10 @@ static xm_status_t check_stage(verification_t *v, int index)
             xm_error_set(XM_ERR_MISMATCH, "%s does not say how its operators are sharded", place);
     }
     if (status == XM_OK) {
-        status = sum_layers(v, stage, index, &least);
+        status = ap_plan_stage_least(
+            v->plan, index,
+            v->context[class_of(v, stage) + (stage->recompute ? v->setup.classes->count : 0)],
+            &v->weights, &least);
     }
     if (status != XM_OK) {
         return status;
@@ -411,51 +193,36 @@ static xm_status_t check_stage(verification_t *v, int index)
     return XM_OK;
 }
 
-/* The first device of a mesh whose ranks follow each other; -1 when they do not. */
-static int first_of_run(const ap_plan_side_t *side)
+/* Whether the ranks of a mesh follow each other. */
+static bool is_run(const ap_plan_side_t *side)
 {
-    for (int d = 1; d < side->device_count; ++d) {
-        if (side->devices[d] != side->devices[0] + d) {
-            return -1;
-        }
+    int d = 1;
+
+    while (d < side->device_count && side->devices[d] == side->devices[0] + d) {
+        ++d;
     }
-    return side->devices[0];
+    return d >= side->device_count;
 }
 
+/* Of scattered ranks the bound of the stages is all that is known. */
 static xm_status_t check_boundary_cost(const verification_t *v, const ap_plan_boundary_t *boundary,
                                        const char *place)
 {
-    ap_cross_mesh_tensor_t *tensors = calloc((size_t)boundary->more_count + 1, sizeof(*tensors));
-    ap_cross_mesh_transfer_t transfer = {
-        .src = {first_of_run(&boundary->src), {boundary->src.shape[0], boundary->src.shape[1]}},
-        .dst = {first_of_run(&boundary->dst), {boundary->dst.shape[0], boundary->dst.shape[1]}},
-        .tensors = tensors,
-        .count = boundary->more_count + 1};
+    ap_cross_mesh_transfer_t transfer;
     ap_cross_mesh_cost_t cost;
-    xm_status_t status = XM_OK;
+    xm_status_t status;
 
-    if (tensors == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d tensors", transfer.count);
+    if (!is_run(&boundary->src) || !is_run(&boundary->dst)) {
+        return XM_OK;
     }
-    for (int i = 0; i < transfer.count && status == XM_OK; ++i) {
-        const ap_plan_tensor_t tensor = ap_plan_boundary_tensor(boundary, i);
-
-        tensors[i].shape.rank = tensor.rank;
-        memcpy(tensors[i].shape.dims, tensor.shape, sizeof(tensor.shape));
-        tensors[i].element_size = (int)tensor.element_size;
-        status = ap_spec_parse(tensor.src, tensor.rank, 2, &tensors[i].src);
-        if (status == XM_OK) {
-            status = ap_spec_parse(tensor.dst, tensor.rank, 2, &tensors[i].dst);
-        }
-    }
-    /* Of scattered ranks the bound of the stages is all that is known. */
-    if (status == XM_OK && transfer.src.first_device >= 0 && transfer.dst.first_device >= 0) {
+    status = ap_plan_transfer_open(boundary, &boundary->src, &boundary->dst, &transfer);
+    if (status == XM_OK) {
         status = ap_cross_mesh_cost(v->setup.cross_mesh, &transfer, &cost);
-        if (status == XM_OK && boundary->forward < cost.bound * (1 - slack)) {
-            status = too_good(place, "forward_s", boundary->forward, cost.bound);
-        }
     }
-    free(tensors);
+    if (status == XM_OK && boundary->forward < cost.bound * (1 - slack)) {
+        status = too_good(place, "forward_s", boundary->forward, cost.bound);
+    }
+    ap_plan_transfer_close(&transfer);
     return status;
 }
 

@@ -140,16 +140,12 @@ xm_status_t ap_hlo_operand_names(const ap_hlo_exporter_t *e, const hlo_instructi
     hlo_cursor_t cursor = {.text = text,
                            .at = (size_t)(of->opcode.at - text->bytes) + of->opcode.length,
                            .end = of->end};
-    xm_status_t status = hlo_expect(&cursor, "(");
 
-    for (int o = 0; o < of->operand_count && status == XM_OK; ++o) {
-        hlo_slice_t value;
+    hlo_expect(&cursor, "(");
+    for (int o = 0; o < of->operand_count && cursor.status == XM_OK; ++o) {
+        hlo_slice_t value = hlo_value(&cursor);
         size_t start;
 
-        status = hlo_value(&cursor, &value);
-        if (status != XM_OK) {
-            return status;
-        }
         /* An operand is "f32[2]{0} %name" or "name": its last word is the name. */
         for (start = value.length; start > 0; --start) {
             char c = value.at[start - 1];
@@ -161,7 +157,7 @@ xm_status_t ap_hlo_operand_names(const ap_hlo_exporter_t *e, const hlo_instructi
         names[o] = (hlo_slice_t){value.at + start, value.length - start};
         (void)hlo_accept(&cursor, ",");
     }
-    return status;
+    return cursor.status;
 }
 
 /* Where an instruction begins, with the word ROOT in front of its name. */

@@ -2,8 +2,7 @@
 /*
  * Writes a solution as a Python module for JAX. The tables are printed here: specs of parameters
  * and results, then one row per operator in the order of the program, with the path of each
- * operand. What interprets them is fixed text (planner/export/jax_text.c), so a module needs
- * nothing but JAX.
+ * operand. What interprets them is crossmesh.jax.shardings in the Python package.
  *
  * JAX's tracing gives no names to operators, so rows are found again by order and operands; that is
  * why everything is sorted by the order in which the program was written.
@@ -15,7 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "planner/export/jax_text.h"
 #include "planner/export/instance.h"
 #include "planner/export/spec.h"
 #include "planner/frontend/hlo.h"
@@ -26,10 +24,6 @@ typedef struct exporter {
     ap_export_mesh_t mesh;
     FILE *stream;
 } exporter_t;
-
-static const char head[] = "from jax.sharding import Mesh, NamedSharding, PartitionSpec as P\n"
-                           "\n"
-                           "MODEL = ";
 
 static void put_shape(const exporter_t *e, const ap_shape_t *shape)
 {
@@ -308,13 +302,8 @@ xm_status_t ap_export_jax(const ap_shard_solution_t *solution, const ap_frontend
     xm_status_t status;
 
     (void)fputs("\"\"\"Shardings found and written by autopar.\"\"\"\n", stream);
-    if (e.source != NULL) {
-        (void)fputs(
-            "import functools\nimport itertools\nimport math\n\nimport jax\nimport numpy as np\n"
-            "from jax.interpreters import partial_eval\n",
-            stream);
-    }
-    (void)fputs(head, stream);
+    (void)fputs(e.source != NULL ? "from crossmesh.jax.shardings import Shardings\n" : "", stream);
+    (void)fputs("from jax.sharding import PartitionSpec as P\n\nMODEL = ", stream);
     ap_export_put_string(stream, ap_graph_name(solution->graph));
     (void)fputs("\n# Name and size of each axis of the mesh; device k is number k in row-major "
                 "order.\nMESH = ",
@@ -356,7 +345,8 @@ xm_status_t ap_export_jax(const ap_shard_solution_t *solution, const ap_frontend
     if (status == XM_OK) {
         status = put_loops(&e, NULL, 4);
     }
-    (void)fputs(")\n", stream);
-    (void)fputs(ap_export_jax_text, stream);
+    (void)fputs(")\n\n_tables = Shardings(MESH, PARAMETERS, RESULTS, OPERATORS, LOOPS, MOST)\n"
+                "make_mesh = _tables.make_mesh\nlower = _tables.lower\n",
+                stream);
     return status;
 }

@@ -24,7 +24,7 @@ ap_export_mesh_t ap_export_mesh_of(const ap_cost_mesh_t *mesh)
 
 static const char *axis_name(int axis)
 {
-    static const char *const names[AP_MAX_MESH_RANK] = {"x", "y", "z"};
+    static const char *const names[AP_MAX_MESH_RANK] = {"x", "y", "z", "w"};
 
     return names[axis];
 }

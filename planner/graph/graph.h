@@ -82,6 +82,17 @@ static inline int ap_op_tensor(const ap_op_t *op, int term)
     return term < op->operand_count ? op->operands[term] : op->results[term - op->operand_count];
 }
 
+/* The term of an operator that makes a tensor; -1: none does. */
+static inline int ap_op_result_term(const ap_op_t *op, int tensor)
+{
+    for (int r = 0; r < op->result_count; ++r) {
+        if (op->results[r] == tensor) {
+            return op->operand_count + r;
+        }
+    }
+    return -1;
+}
+
 /** Whether an operator touches nothing: it gives another name to what is there. */
 bool ap_op_passes_on(const ap_op_t *op);
 /** Bytes of a whole tensor. */

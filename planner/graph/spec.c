@@ -59,6 +59,19 @@ char *ap_spec_format(ap_spec_t spec, int rank, char *buffer, size_t size)
     return buffer;
 }
 
+void ap_spec_list(const ap_spec_t *specs, const int *ranks, int count, char *text, size_t size)
+{
+    size_t length = 0;
+
+    text[0] = '\0';
+    for (int i = 0; i < count && length < size; ++i) {
+        char spec[AP_SPEC_TEXT];
+
+        length += (size_t)snprintf(text + length, size - length, "%s%s", i > 0 ? "," : "",
+                                   ap_spec_format(specs[i], ranks[i], spec, sizeof(spec)));
+    }
+}
+
 /* Reads the axes behind an S at *cursor, which moves past them. The checks are what the word form
  * cannot say: an axis twice, or axes out of order, would be read as another spec. */
 static xm_status_t parse_axes(const char *text, const char **cursor, int dim, int mesh_rank,

@@ -36,6 +36,9 @@ unsigned ap_spec_used_axes(ap_spec_t spec);
  */
 char *ap_spec_format(ap_spec_t spec, int rank, char *buffer, size_t size);
 
+/** Several, of tensors of these ranks: "S0RR,RS1", as far as @p size allows. */
+void ap_spec_list(const ap_spec_t *specs, const int *ranks, int count, char *text, size_t size);
+
 /**
  * How a tensor of these extents rests on a mesh of two axes: cut by its first dimension, the batch,
  * over as many axes as divide it; a tensor of one dimension, which has no batch, is whole.

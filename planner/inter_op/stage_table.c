@@ -20,12 +20,15 @@
 static void list_variants(ap_stage_table_t *table, int submesh)
 {
     int devices = table->submeshes[submesh].hosts * table->submeshes[submesh].devices;
-    bool one_axis = table->params.space != NULL && table->params.space->one_axis;
+    const ap_space_t *space = table->params.space;
+    bool one_axis = space != NULL && space->one_axis;
+    /* Of a mesh that is given; 0: of any. */
+    int rows = space == NULL ? 0 : space->stage_shape[1] == 1 ? 1 : space->stage_shape[0];
     int count = 0;
 
     /* n x 1 is left out, because it is 1 x n with its axis renamed. */
     for (int d0 = 1; (d0 < devices && !one_axis) || d0 == 1; ++d0) {
-        if (devices % d0 == 0 && count < AP_TABLE_VARIANTS) {
+        if (devices % d0 == 0 && count < AP_TABLE_VARIANTS && (rows == 0 || d0 == rows)) {
             table->variants[submesh][count++] = (ap_stage_variant_t){.shape = {d0, devices / d0}};
         }
     }
@@ -36,9 +39,12 @@ static void list_variants(ap_stage_table_t *table, int submesh)
 /* Whether the part of the space that is searched has stages on so many devices. */
 static bool in_space(const ap_stage_table_t *table, const ap_submesh_t *submesh)
 {
-    int most = table->params.space != NULL ? table->params.space->stage_devices : 0;
+    const ap_space_t *space = table->params.space;
+    int devices = submesh->hosts * submesh->devices;
 
-    return most == 0 || submesh->hosts * submesh->devices <= most;
+    return space == NULL || ((space->stage_devices == 0 || devices <= space->stage_devices) &&
+                             (space->stage_shape[0] == 0 ||
+                              devices == space->stage_shape[0] * space->stage_shape[1]));
 }
 
 /* Two ranges are the same problem if their layers are the same, one by one, and both or neither
@@ -359,6 +365,9 @@ xm_status_t ap_stage_table_create(const ap_stage_table_params_t *params, ap_stag
     }
     table->params = *params;
     table->layers = ap_graph_layers(params->graph);
+    for (int t = 0; t < ap_graph_tensors(params->graph); ++t) {
+        table->skips = table->skips || ap_graph_rests_until(params->graph, t) >= 0;
+    }
     list_recompute_modes(table);
     status = list_submeshes(table);
     if (status == XM_OK) {

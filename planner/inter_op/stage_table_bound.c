@@ -211,12 +211,70 @@ static void list_levels(ap_stage_table_t *table)
     }
 }
 
-/* The second pass, with recomputation, is needed only where memory binds. Only the most frequent
- * specs are kept: all combinations of input and output are priced, so the number of specs counts
- * squared. */
+/* Adds the specs that a tensor of two mesh axes can have beside those that free plans like: each axis
+ * cuts one dimension, or none. */
+static void add_specs(ap_stage_variant_t *variant, const ap_shape_t *shape)
+{
+    int ways = shape->rank + 1, first = variant->shape[0] > 1 ? ways : 1;
+    int second = variant->shape[1] > 1 ? ways : 1;
+
+    for (int way = 0; way < first * second; ++way) {
+        const int cut[] = {way % first - 1, way / first - 1};
+        ap_spec_t spec = AP_SPEC_REPLICATED;
+        bool divides = true;
+        int i = 0;
+
+        for (int dim = 0; dim < shape->rank; ++dim) {
+            unsigned axes = (cut[0] == dim ? 1U : 0U) | (cut[1] == dim ? 2U : 0U);
+            int parts = (cut[0] == dim ? variant->shape[0] : 1) *
+                        (cut[1] == dim ? variant->shape[1] : 1);
+
+            divides = divides && shape->dims[dim] % parts == 0;
+            spec = ap_spec_with(spec, dim, axes);
+        }
+        while (i < variant->spec_count && variant->specs[i] != spec) {
+            ++i;
+        }
+        if (divides && i == variant->spec_count && i < AP_TABLE_TALLY) {
+            variant->specs[variant->spec_count++] = spec;
+        }
+    }
+}
+
+/* How many specs of each variant are kept: all combinations of input and output are priced, so their
+ * number counts squared. In a small table all have room; in a large one the most frequent. */
+static int most_specs(const ap_stage_table_t *table)
+{
+    enum { ROOM = 1 << 17 };
+    size_t each = (size_t)table->rows * (size_t)table->submesh_count *
+                  (size_t)table->max_variants * (size_t)table->level_count;
+    size_t most = AP_TABLE_SPECS;
+
+    while (most < AP_TABLE_TALLY && each * (most + 1) * (most + 1) <= ROOM) {
+        ++most;
+    }
+    return (int)most;
+}
+
+/* Lists the specs that are demanded of the ends of a variant's stages. */
+static void keep_specs(ap_stage_table_t *table, ap_stage_variant_t *variant, int most)
+{
+    const ap_graph_t *graph = table->params.graph;
+
+    for (int layer = 0; layer + 1 < table->layers && variant->spec_count < most; ++layer) {
+        add_specs(variant, &ap_graph_tensor(graph, ap_graph_boundary(graph, layer))->shape);
+    }
+    variant->spec_count = variant->spec_count < most ? variant->spec_count : most;
+    if (variant->spec_count > table->max_specs) {
+        table->max_specs = variant->spec_count;
+    }
+}
+
+/* The second pass, with recomputation, is needed only where memory binds. */
 xm_status_t ap_stage_table_bounding_pass(ap_stage_table_t *table)
 {
     xm_status_t status = bounding_pass_all(table, bounding_pass_range);
+    int most;
 
     if (status == XM_OK && table->recompute_modes > 1 && table->memory_binds) {
         status = bounding_pass_all(table, bound_recomputing);
@@ -224,19 +282,14 @@ xm_status_t ap_stage_table_bounding_pass(ap_stage_table_t *table)
     if (status != XM_OK) {
         return status;
     }
+    list_levels(table);
+    most = most_specs(table);
     table->max_specs = 1;
     for (int submesh = 0; submesh < table->submesh_count; ++submesh) {
         for (int v = 0; v < table->variant_count[submesh]; ++v) {
-            ap_stage_variant_t *variant = &table->variants[submesh][v];
-
-            variant->spec_count =
-                variant->spec_count < AP_TABLE_SPECS ? variant->spec_count : AP_TABLE_SPECS;
-            if (variant->spec_count > table->max_specs) {
-                table->max_specs = variant->spec_count;
-            }
+            keep_specs(table, &table->variants[submesh][v], most);
         }
     }
-    list_levels(table);
     table->config_count =
         table->max_variants * table->max_specs * table->max_specs * table->level_count;
     return XM_OK;

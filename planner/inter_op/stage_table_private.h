@@ -9,7 +9,7 @@
 enum {
     AP_TABLE_SUBMESHES = 128, /* shapes on classes of devices */
     AP_TABLE_VARIANTS = 32,   /* logical shapes of one submesh */
-    AP_TABLE_SPECS = 3,       /* specs of a passing tensor that are tried on one logical shape */
+    AP_TABLE_SPECS = 3,       /* specs of a passing tensor that large tables try on a shape */
     AP_TABLE_TALLY = 16,
     AP_TABLE_RECOMPUTE_MODES = 2, /* without recomputation, with it */
     AP_TABLE_LEVELS = 32          /* ways to trade time for memory, all recompute modes together */
@@ -46,6 +46,7 @@ struct ap_stage_table {
         levels[AP_TABLE_LEVELS]; /* of each recompute mode first the one without a limit */
     int level_count;
     bool memory_binds;
+    bool skips; /* some layer reads what another than the one before it has made */
     int config_count;
     int *same_as; /* [first][last]: index of the earlier range of equal layers, or itself */
     int *row;     /* [first][last]: row of the tables below, one per kind of range */

@@ -186,36 +186,68 @@ typedef struct slicing {
     double share;
     ap_pipeline_stage_t *stages; /* scratch of the judge */
     ap_pipeline_transfer_t *transfers;
+    ap_passing_t passing;
 } slicing_t;
 
-/* What passes from a stage to the next, priced as everywhere; the links are the caller's to free.
- */
-static xm_status_t price_transfer(ap_stage_table_t *table, const ap_inter_op_stage_t *stages,
-                                  int index, ap_pipeline_transfer_t *priced)
+/* A stage as what passes sees it. */
+static ap_passing_stage_t passing_stage(const ap_stage_table_t *table,
+                                        const ap_inter_op_stage_t *stage)
 {
-    const ap_inter_op_stage_t *source = &stages[index], *target = &stages[index + 1];
-    ap_inter_op_boundary_t at = {
-        target->first_layer,
-        table->out_port[source->submesh * table->config_count + source->config],
-        table->in_port[target->submesh * table->config_count + target->config],
-        target->first_device};
-    ap_cross_mesh_tensor_t tensor;
-    ap_cross_mesh_transfer_t transfer = {.count = 0};
+    int state = stage->submesh * table->config_count + stage->config;
+    ap_passing_stage_t seen = {.first_layer = stage->first_layer,
+                               .last_layer = stage->last_layer};
+
+    seen.input = side_of_port(table, table->in_port[state], &seen.side);
+    seen.output = side_of_port(table, table->out_port[state], &seen.side);
+    seen.side.first_device = stage->first_device;
+    return seen;
+}
+
+/* What passes from a stage to a later one, priced as everywhere, if anything does; the links are the
+ * caller's to free. */
+static xm_status_t price_transfer(slicing_t *slicing, const ap_inter_op_stage_t *stages, int from,
+                                  int to, ap_pipeline_step_t *step)
+{
+    ap_cross_mesh_t *cross_mesh = slicing->table->params.cross_mesh;
+    const ap_passing_stage_t source = passing_stage(slicing->table, &stages[from]);
+    const ap_passing_stage_t target = passing_stage(slicing->table, &stages[to]);
+    ap_pipeline_transfer_t *priced = &slicing->transfers[step->transfer_count];
     ap_cross_mesh_cost_t cost;
     ap_link_load_t *links;
     xm_status_t status;
 
-    (void)find_transfer(table, &at, &tensor, &transfer);
-    status = ap_cross_mesh_cost(table->params.cross_mesh, &transfer, &cost);
-    *priced = (ap_pipeline_transfer_t){.from = index, .to = index + 1};
+    ap_passing_between(&slicing->passing, &source, &target, to == from + 1);
+    if (slicing->passing.transfer.count == 0) {
+        return XM_OK;
+    }
+    status = ap_cross_mesh_cost(cross_mesh, &slicing->passing.transfer, &cost);
+    *priced = (ap_pipeline_transfer_t){.from = from, .to = to};
     if (status == XM_OK) {
-        status =
-            ap_cross_mesh_loads(table->params.cross_mesh, &transfer, &links, &priced->link_count);
+        status = ap_cross_mesh_loads(cross_mesh, &slicing->passing.transfer, &links,
+                                     &priced->link_count);
     }
     if (status == XM_OK) {
         priced->links = links;
         priced->forward = cost.forward;
         priced->backward = cost.backward;
+        ++step->transfer_count;
+    }
+    return status;
+}
+
+/* Prices all that passes: neighbours, and where layers read what others than the one before them
+ * have made, every pair of stages. */
+static xm_status_t price_transfers(slicing_t *slicing, const ap_inter_op_stage_t *stages,
+                                   ap_pipeline_step_t *step)
+{
+    xm_status_t status = XM_OK;
+
+    for (int from = 0; from + 1 < step->stage_count; ++from) {
+        int end = slicing->table->skips ? step->stage_count : from + 2;
+
+        for (int to = from + 1; to < end && status == XM_OK; ++to) {
+            status = price_transfer(slicing, stages, from, to, step);
+        }
     }
     return status;
 }
@@ -242,7 +274,7 @@ static const double LAST_RESORT = 1e15;
 /* Simulates a plan of the search under its schedule, in the search's units. */
 static double judge(void *arg, const ap_inter_op_stage_t *stages, int count)
 {
-    const slicing_t *slicing = arg;
+    slicing_t *slicing = arg;
     ap_stage_table_t *table = slicing->table;
     ap_pipeline_step_t step = {.kind = table->params.schedule,
                                .micro_batches = table->params.micro_batches,
@@ -251,7 +283,7 @@ static double judge(void *arg, const ap_inter_op_stage_t *stages, int count)
                                .transfers = slicing->transfers};
     /* What was not simulated is no plan. */
     double seconds = INFINITY;
-    xm_status_t status = XM_OK;
+    xm_status_t status;
 
     /* Whoever puts the plan under the schedule says what is wrong; any other plan is better. */
     if (step.kind == AP_SCHEDULE_PIPEDREAM_2BW && count > step.micro_batches) {
@@ -260,11 +292,7 @@ static double judge(void *arg, const ap_inter_op_stage_t *stages, int count)
     for (int i = 0; i < count; ++i) {
         fill_stage(table, &stages[i], &slicing->stages[i]);
     }
-    while (step.transfer_count < count - 1 && status == XM_OK) {
-        status = price_transfer(table, stages, step.transfer_count,
-                                &slicing->transfers[step.transfer_count]);
-        ++step.transfer_count;
-    }
+    status = price_transfers(slicing, stages, &step);
     if (status == XM_OK) {
         status = ap_pipeline_step_seconds(&step, &seconds);
     }
@@ -471,16 +499,18 @@ xm_status_t ap_stage_table_solve(ap_stage_table_t *table, int min_stages, int ma
                                  ap_inter_op_result_t *result)
 {
     size_t most = (size_t)ap_stage_table_most_stages(table);
+    size_t pairs = table->skips ? most * (most - 1) / 2 + 1 : most;
     slicing_t slicing = {.table = table,
                          .stages = calloc(most, sizeof(*slicing.stages)),
-                         .transfers = calloc(most, sizeof(*slicing.transfers))};
+                         .transfers = calloc(pairs, sizeof(*slicing.transfers))};
+    xm_status_t status = ap_passing_open(table->params.graph, &slicing.passing);
     bool proves = !table->params.free_boundaries;
-    xm_status_t status;
 
     *result = (ap_inter_op_result_t){0};
-    if (slicing.stages == NULL || slicing.transfers == NULL) {
+    if (status == XM_OK && (slicing.stages == NULL || slicing.transfers == NULL)) {
         status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu stages", most);
-    } else {
+    }
+    if (status == XM_OK) {
         status = reach_and_propose(&slicing, min_stages, max_stages, result);
     }
     if (status == XM_OK && table->params.pins == NULL) {
@@ -497,6 +527,7 @@ xm_status_t ap_stage_table_solve(ap_stage_table_t *table, int min_stages, int ma
         (void)ap_stage_table_bound(table, min_stages, max_stages, &least); /* sets `paced` */
         status = prove(&slicing, min_stages, max_stages, result);
     }
+    ap_passing_close(&slicing.passing);
     free(slicing.transfers);
     free(slicing.stages);
     return status;

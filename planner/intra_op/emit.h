@@ -62,12 +62,14 @@ static inline int ap_shard_copy_options(const ap_shard_copy_t *copy)
     return copy->specs * 2 * (copy->twice ? 2 : 1);
 }
 
-/* Of a class or a copy. */
+/* Of a class, a copy or what is shared. */
 static inline int ap_shard_options_of(const ap_shard_emission_t *e, int variable)
 {
-    return variable < e->n->alike.classes
-               ? e->n->variable[variable].options
-               : ap_shard_copy_options(&e->copy[variable - e->n->alike.classes]);
+    int copy = variable - e->n->alike.classes;
+
+    return copy < 0           ? e->n->variable[variable].options
+           : copy < e->copies ? ap_shard_copy_options(&e->copy[copy])
+                              : e->n->sharing.group[copy - e->copies].options;
 }
 
 static inline int ap_shard_class_of(const ap_shard_emission_t *e, int node)

@@ -137,16 +137,18 @@ static xm_status_t make_options(ap_shard_network_t *n, ap_shard_variable_t *v, b
     }
     for (int s = 0; s < set->count; ++s) {
         double extra = op >= 0 ? early_extra(p, op, &set->strategies.items[s]) : 0;
+        double cost = set->costs[s] - ap_shard_reduction_seconds(&n->sharing, p, &n->alike,
+                                                                 n->alike.class_of[v->node], s);
 
-        add_option(v, s, AP_SHARD_KEPT, false, set->costs[s]);
+        add_option(v, s, AP_SHARD_KEPT, false, cost);
         if (extra > 0) {
-            add_option(v, s, AP_SHARD_KEPT, true, set->costs[s] + extra);
+            add_option(v, s, AP_SHARD_KEPT, true, cost + extra);
         }
         if (op >= 0 && n->live_ranges.again[op]) {
-            add_option(v, s, AP_SHARD_REMATERIALISED, false, 2 * set->costs[s]);
+            add_option(v, s, AP_SHARD_REMATERIALISED, false, 2 * cost);
         }
         if (v->modes && !needed) {
-            add_option(v, s, AP_SHARD_DROPPED, false, set->costs[s]);
+            add_option(v, s, AP_SHARD_DROPPED, false, cost);
         }
     }
     return XM_OK;
@@ -430,16 +432,17 @@ xm_status_t ap_shard_network_create(const ap_shard_problem_t *problem,
     made->copied_bytes = options->memory_limit > 0 ? copied_part * yardstick : HUGE_VAL;
     status = ap_shard_symmetric_create(problem, !options->every_layer, &made->alike);
     if (status == XM_OK) {
-        /* Alpa charges every reader. */
-        bool share = !limited && !ap_cost_model_is_alpa(ap_cost_mesh_model(problem->params.mesh));
-
-        status = ap_shard_sharing_create(problem, &made->alike, share, &made->sharing);
-    }
-    if (status == XM_OK) {
         status = ap_shard_live_ranges_create(
             problem, &made->alike,
             limited && options->recompute ? recomputed_part * yardstick : HUGE_VAL,
             &made->live_ranges);
+    }
+    if (status == XM_OK) {
+        /* Alpa charges every reader. */
+        bool share = !ap_cost_model_is_alpa(ap_cost_mesh_model(problem->params.mesh));
+
+        status = ap_shard_sharing_create(problem, &made->alike, share, limited,
+                                         made->live_ranges.turn, &made->sharing);
     }
     if (status == XM_OK) {
         status = classify(made);
@@ -504,22 +507,20 @@ void ap_shard_network_memory(const ap_shard_network_t *n, const int *choice,
 
         ap_spec_t used = spec_of(n, choice, wire->to, wire->to_term);
 
-        if (ap_shard_has_copies(n, wire) &&
-            spec_of(n, choice, wire->from, wire->from_term) != used) {
-            int next = n->sharing.covers[w] ? n->sharing.next[w] : -1;
-            int op = n->problem->node[wire->to].op, end = op + 1;
+        int op = n->problem->node[wire->to].op, g = n->sharing.group_of[w];
+        int next = g < 0 ? -1 : ap_shard_next_reader(&n->sharing, w);
 
-            /* A copy that serves a later reader as well waits for it. */
-            while (next >= 0 &&
-                   (!n->sharing.covers[next] || spec_of(n, choice, n->problem->wire[next].to,
-                                                        n->problem->wire[next].to_term) != used)) {
-                next = n->sharing.next[next];
-            }
-            end = next >= 0 ? n->problem->node[n->problem->wire[next].to].op : end;
-            for (; op < end; ++op) {
-                memory[op].part[AP_SHARD_TEMPORARIES] +=
-                    ap_shard_local_bytes(n->problem, wire->tensor, used);
-            }
+        if (!ap_shard_has_copies(n, wire)) {
+            continue;
+        }
+        if (spec_of(n, choice, wire->from, wire->from_term) != used) {
+            memory[op].part[AP_SHARD_TEMPORARIES] +=
+                ap_shard_local_bytes(n->problem, wire->tensor, used);
+        }
+        /* A copy that serves a later reader as well waits for it. */
+        for (int o = op + 1; next >= 0 && o < n->problem->node[n->problem->wire[next].to].op; ++o) {
+            memory[o].part[AP_SHARD_TEMPORARIES] +=
+                n->sharing.group[g].copy[choice[n->alike.classes + n->copies + g]];
         }
     }
 }
@@ -569,21 +570,18 @@ double ap_shard_network_cost(const ap_shard_network_t *n, const int *choice)
     }
     for (int g = 0; g < n->sharing.groups; ++g) {
         const ap_shard_shared_t *group = &n->sharing.group[g];
-        const ap_shard_wire_t *first = &n->problem->wire[group->wire[0]];
+        int value = choice[n->alike.classes + n->copies + g];
 
-        for (int r = 0; r < group->readers; ++r) {
-            const ap_shard_wire_t *wire = &n->problem->wire[group->wire[r]];
-
-            n->sharing.used[r] = spec_of(n, choice, wire->to, wire->to_term);
+        cost += group->count * group->own[value];
+        for (int e = 0; e < group->ends; ++e) {
+            cost += group->count *
+                    ap_shard_end_cost(group, e, option_of(n, choice, group->end[e].node), value);
         }
-        cost += group->count *
-                ap_shard_shared_cost(group, spec_of(n, choice, first->from, first->from_term),
-                                     n->sharing.used);
     }
     for (int w = 0; w < n->problem->wires; ++w) {
         const ap_shard_wire_t *wire = &n->problem->wire[w];
 
-        if (n->sharing.covers[w]) {
+        if (n->sharing.group_of[w] >= 0) {
             continue;
         }
         bool twice = option_of(n, choice, wire->to)->keep == AP_SHARD_REMATERIALISED;

@@ -61,31 +61,38 @@ typedef struct ap_shard_buffer {
 } ap_shard_buffer_t;
 
 /*
- * Tensors that several operators read (planner/intra_op/network_share.c). What is resharded for one
- * reader serves the others: a copy of the tensor in another spec is made once, and every reader
- * takes from the tensor or from the copy whichever is cheaper. So k, v and q share one gather of
- * their input, and a gradient's two products share theirs. Where a network has a memory limit each
- * reader has a copy of its own, since a copy that waits for a later reader takes memory.
+ * What several operators share (planner/intra_op/network_share.c). A tensor that is resharded for
+ * one reader serves the others: a copy of it in another spec is made once, and every reader takes
+ * from the tensor or from the copy whichever is cheaper. So k, v and q share one gather of their
+ * input, and one reduction of its gradient. Where a network has a memory limit the copy takes
+ * memory until its last reader, so only readers of the same part of the step share.
  */
 
-/* Tensors that are made and read by the same terms of the same classes. Specs are numbered. */
+/* A node whose strategy the shared costs depend on. */
+typedef struct ap_shard_end {
+    int node, term, wire;
+    double *cost;  /* [strategy][option] */
+    double *again; /* the same, of a reader that is computed again, besides */
+} ap_shard_end_t;
+
+/* Tensors, or sums of gradients, between the same terms of the same classes. */
 typedef struct ap_shard_shared {
-    int count;   /* of such tensors */
-    int readers; /* of each */
-    int *wire;   /* per reader: the first tensor's */
-    int specs;
-    ap_spec_t *spec;
-    double *cost; /* [from][to]: of resharding one tensor */
-    int options;  /* a spec that the tensor is made in, and the copy's; equal: there is none */
-    int *made, *copy;
+    int count; /* of such tensors */
+    bool sums; /* a sum of gradients; else the first end makes a tensor and the others read it */
+    double weight;
+    int ends;
+    ap_shard_end_t *end; /* of the first tensor */
+    int options;
+    double *own;  /* per option: what no end bears */
+    double *copy; /* per option: bytes of the copy */
 } ap_shard_shared_t;
 
 typedef struct ap_shard_sharing {
     int groups;
     ap_shard_shared_t *group;
-    bool *covers;    /* per wire: a group has it */
-    int *next;       /* per wire: the tensor's next one, or -1 */
-    ap_spec_t *used; /* room for a spec per reader */
+    int *group_of; /* per wire: what it is a part of, or -1 */
+    int *first;    /* per tensor: its first wire, or -1 */
+    int *next;     /* per wire: the tensor's next one, or -1 */
 } ap_shard_sharing_t;
 
 typedef struct ap_shard_network {
@@ -101,6 +108,7 @@ typedef struct ap_shard_network {
     ap_shard_buffer_t *row;
     ap_shard_use_t *use;
     int uses, use_capacity;
+    int copies;   /* variables between those of the classes and those of what is shared */
     double scale; /* costs in the network per unit of the model's */
     ap_cfn_t *cfn;
 } ap_shard_network_t;
@@ -110,7 +118,7 @@ xm_status_t ap_shard_network_create(const ap_shard_problem_t *problem,
                                     const ap_shard_options_t *options, bool limited,
                                     ap_shard_network_t **network);
 
-/* Memory of a choice (an option per class) at every operator, in parts. */
+/* Memory of a choice (an option per node of `cfn`) at every operator, in parts. */
 void ap_shard_network_memory(const ap_shard_network_t *network, const int *choice,
                              ap_shard_memory_t *memory);
 
@@ -136,11 +144,20 @@ xm_status_t ap_shard_use_add(ap_shard_network_t *network, int row, int first, in
 /* Fills `cfn` of a network whose variables and uses are there (planner/intra_op/network_emit.c). */
 xm_status_t ap_shard_network_emit(ap_shard_network_t *network, double memory_limit);
 
-/* With `share` false there are no groups. */
+/* With `share` false there are no groups. `limited`: memory counts; `turn`: the first operator of
+ * the backward pass. */
 xm_status_t ap_shard_sharing_create(const ap_shard_problem_t *problem,
-                                    const ap_shard_symmetric_t *alike, bool share,
-                                    ap_shard_sharing_t *sharing);
+                                    const ap_shard_symmetric_t *alike, bool share, bool limited,
+                                    int turn, ap_shard_sharing_t *sharing);
 void ap_shard_sharing_release(ap_shard_sharing_t *sharing);
 
-/* What the readers of one such tensor pay, which is made in a spec and read in one for each. */
-double ap_shard_shared_cost(const ap_shard_shared_t *group, ap_spec_t made, const ap_spec_t *used);
+/* The next wire of the same shared tensor, or -1. */
+int ap_shard_next_reader(const ap_shard_sharing_t *sharing, int wire);
+
+/* What an end pays under its option and a value of the group. */
+double ap_shard_end_cost(const ap_shard_shared_t *group, int end, const ap_shard_option_t *option,
+                         int value);
+
+/* What a strategy of a class pays for reducing a gradient, if a group has that. */
+double ap_shard_reduction_seconds(const ap_shard_sharing_t *sharing, const ap_shard_problem_t *p,
+                                  const ap_shard_symmetric_t *alike, int class, int strategy);

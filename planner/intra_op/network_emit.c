@@ -52,11 +52,15 @@ static bool same_wire(const ap_shard_emission_t *e, const ap_shard_wire_t *a,
     return ap_shard_class_of(e, a->from) == ap_shard_class_of(e, b->from) &&
            a->from_term == b->from_term &&
            ap_shard_class_of(e, a->to) == ap_shard_class_of(e, b->to) && a->to_term == b->to_term &&
-           a->alias == b->alias && a->weight <= b->weight && a->weight >= b->weight &&
+           a->alias == b->alias &&
+           e->n->sharing.group_of[a - e->n->problem->wire] ==
+               e->n->sharing.group_of[b - e->n->problem->wire] &&
+           a->weight <= b->weight && a->weight >= b->weight &&
            ap_shard_same_segment(e->n, a) == ap_shard_same_segment(e->n, b);
 }
 
-/* The first of equal edges makes the table of resharding costs; others are only counted. */
+/* The first of equal edges makes the table of resharding costs; others are only counted. What is
+ * shared has its costs elsewhere. */
 static xm_status_t add_edge(ap_shard_emission_t *e, int w, unsigned hash)
 {
     const ap_shard_problem_t *p = e->n->problem;
@@ -66,13 +70,13 @@ static xm_status_t add_edge(ap_shard_emission_t *e, int w, unsigned hash)
                    (size_t)ap_strategy_table_of(p, wire->to)->count;
 
     *edge = (ap_shard_edge_t){.wire = w, .count = 1, .copy = -1};
-    edge->costs = malloc(cells * sizeof(*edge->costs));
+    edge->costs = calloc(cells, sizeof(*edge->costs));
     if (edge->costs == NULL) {
         return no_memory();
     }
     e->next[e->edges] = e->head[hash];
     e->head[hash] = e->edges++;
-    return ap_shard_wire_costs(p, wire, edge->costs);
+    return e->n->sharing.group_of[w] >= 0 ? XM_OK : ap_shard_wire_costs(p, wire, edge->costs);
 }
 
 /* Each edge is looked up by its hash; new ones get a table. */
@@ -92,7 +96,8 @@ static xm_status_t gather_edges(ap_shard_emission_t *e)
         unsigned hash = hash_wire(e, &p->wire[w]);
         int k = e->head[hash];
 
-        if (e->n->sharing.covers[w]) {
+        if (e->n->sharing.group_of[w] >= 0 && !ap_shard_has_copies(e->n, &p->wire[w]) &&
+            !variable(e, p->wire[w].to)->modes) {
             continue;
         }
         while (k >= 0 && !same_wire(e, &p->wire[w], &p->wire[e->edge[k].wire])) {
@@ -249,6 +254,38 @@ static xm_status_t make_copies(ap_shard_emission_t *e)
     return status;
 }
 
+/* A copy that is shared waits between its readers; while one runs, its own copy counts. */
+static xm_status_t make_waits(ap_shard_emission_t *e)
+{
+    const ap_shard_problem_t *p = e->n->problem;
+    xm_status_t status = XM_OK;
+
+    e->n->copies = e->copies;
+    for (int g = 0; g < e->n->sharing.groups && e->limited && status == XM_OK; ++g) {
+        const ap_shard_shared_t *of = &e->n->sharing.group[g];
+        int row;
+
+        if (of->sums || !ap_shard_has_copies(e->n, &p->wire[of->end[1].wire])) {
+            continue;
+        }
+        status = ap_shard_buffer_add(e->n, e->n->alike.classes + e->copies + g, of->options,
+                                     AP_SHARD_TEMPORARIES, &row);
+        if (status == XM_OK) {
+            memcpy(e->n->row[row].bytes, of->copy, (size_t)of->options * sizeof(double));
+        }
+        for (int w = 0; w < p->wires && status == XM_OK; ++w) {
+            int next =
+                e->n->sharing.group_of[w] == g ? ap_shard_next_reader(&e->n->sharing, w) : -1;
+
+            if (next >= 0) {
+                status = ap_shard_use_add(e->n, row, p->node[p->wire[w].to].op + 1,
+                                          p->node[p->wire[next].to].op);
+            }
+        }
+    }
+    return status;
+}
+
 /* Chooses a unit that lets all costs together fit: the largest cost of each class and each edge,
  * with everything computed twice, bounds the objective of any choice. */
 static void choose_scale(ap_shard_emission_t *e)
@@ -315,16 +352,13 @@ static xm_status_t allocate(ap_shard_emission_t *e)
     }
     for (int g = 0; g < e->n->sharing.groups; ++g) {
         const ap_shard_shared_t *group = &e->n->sharing.group[g];
-        const ap_shard_wire_t *wire = &e->n->problem->wire[group->wire[0]];
-        int ends = variable(e, wire->from)->options;
 
-        for (int r = 0; r < group->readers; ++r) {
-            ends += variable(e, e->n->problem->wire[group->wire[r]].to)->options;
+        for (int end = 0; end < group->ends; ++end) {
+            cells += (size_t)group->options * (size_t)variable(e, group->end[end].node)->options;
         }
         ++nodes;
-        edges += 1 + (size_t)group->readers;
+        edges += (size_t)group->ends;
         values += (size_t)group->options;
-        cells += (size_t)group->options * (size_t)ends;
     }
     for (int l = 0; l < e->loads; ++l) {
         if (!e->load[l].own) {
@@ -486,6 +520,9 @@ xm_status_t ap_shard_network_emit(ap_shard_network_t *network, double memory_lim
     }
     if (status == XM_OK) {
         status = make_copies(&e);
+    }
+    if (status == XM_OK) {
+        status = make_waits(&e);
     }
     if (status == XM_OK) {
         status = ap_shard_gather_loads(&e);

@@ -50,13 +50,6 @@ struct ap_shard_plan {
     ap_shard_memory_t *memory;
 };
 
-const char *ap_shard_solver_name(ap_shard_solver_t solver)
-{
-    static const char *const names[AP_SHARD_SOLVERS] = {"cfn", "cbc"};
-
-    return names[solver];
-}
-
 const char *ap_shard_part_name(ap_shard_part_t part)
 {
     static const char *const names[AP_SHARD_PARTS] = {
@@ -180,17 +173,6 @@ static xm_status_t solve_least(const ap_shard_network_t *network, const ap_shard
     return ap_shard_price_least(network, options, end, choice, result);
 }
 
-/* CBC has its own time and no prices. */
-static xm_status_t solve_network(const ap_shard_network_t *network,
-                                 const ap_shard_options_t *options, double end,
-                                 ap_shard_prices_t *prices, int *choice, ap_cfn_result_t *result)
-{
-    if (options->solver == AP_SHARD_CBC) {
-        return ap_cfn_cbc_solve(network->cfn, options->seconds, choice, result);
-    }
-    return solve_cfn(network, options, end, prices, choice, result);
-}
-
 /* Checks whether what every plan needs is within the limit. The operator in the sentence is where
  * the user has to look. */
 static xm_status_t check_least(const ap_shard_network_t *network, double limit)
@@ -267,7 +249,7 @@ static xm_status_t read_choice(ap_shard_plan_t *plan, const ap_shard_network_t *
     result->bound = fmin(found->bound / network->scale, result->objective);
     result->optimal =
         found->optimal || result->objective - result->bound <= proved * fabs(result->objective);
-    result->repeatable = plan->result.solver == AP_SHARD_CFN ? found->repeatable : result->optimal;
+    result->repeatable = found->repeatable;
     result->variables = network->alike.classes;
     result->alike = network->alike.repeats;
     return XM_OK;
@@ -307,7 +289,6 @@ static xm_status_t solve_once(const ap_shard_problem_t *problem, const ap_shard_
         goto release;
     }
     made->problem = problem;
-    made->result.solver = options->solver;
     status = explain_failure(network, limited ? options->memory_limit : 0,
                              solve(network, options, end, prices, choice, &found));
     if (status == XM_OK) {
@@ -401,7 +382,7 @@ static xm_status_t solve_unlimited(const ap_shard_problem_t *problem,
                                    ap_shard_plan_t **plan)
 {
     ap_shard_prices_t prices = {.moments = 0};
-    xm_status_t status = solve_once(problem, options, solve_network, false, end, &prices, plan);
+    xm_status_t status = solve_once(problem, options, solve_cfn, false, end, &prices, plan);
 
     if (status == XM_OK) {
         *bound = (*plan)->result.bound;
@@ -432,7 +413,7 @@ static xm_status_t improve(const ap_shard_problem_t *problem, const ap_shard_opt
     }
     if (status == XM_OK && (*best == NULL || !(*best)->result.optimal) && options->every_layer &&
         end - begin >= brief && ap_graph_ops(problem->params.graph) >= LAYERS_MATTER_LIMITED) {
-        status = solve_alike(problem, options, solve_network,
+        status = solve_alike(problem, options, solve_cfn,
                              xm_clock_seconds() + alike_part * (end - xm_clock_seconds()), &prices,
                              &other);
         take_cheaper(best, &other);
@@ -443,7 +424,7 @@ static xm_status_t improve(const ap_shard_problem_t *problem, const ap_shard_opt
     }
     /* The last run takes all the time that is left; the cheapest plan of all runs is the answer,
      * with the best bound that holds for the problem itself. */
-    status = solve_once(problem, options, solve_network, true, end, &prices, &other);
+    status = solve_once(problem, options, solve_cfn, true, end, &prices, &other);
     if (status == XM_OK) {
         bound = fmax(bound, other->result.bound);
         take_cheaper(best, &other);
@@ -489,7 +470,7 @@ static xm_status_t solve_within(const ap_shard_problem_t *problem,
 {
     ap_shard_options_t used = *options;
     bool limited = options->memory_limit > 0;
-    bool patient = options->solver == AP_SHARD_CFN && !(limited && options->seconds > 0);
+    bool patient = !(limited && options->seconds > 0);
     double begin = xm_clock_seconds(),
            seconds = options->seconds > 0 ? options->seconds : QUICK_SECONDS;
     ap_shard_prices_t prices = {.moments = 0};
@@ -501,9 +482,8 @@ static xm_status_t solve_within(const ap_shard_problem_t *problem,
     do {
         double now = xm_clock_seconds(), end = now + seconds;
 
-        status = options->solver == AP_SHARD_CFN && limited
-                     ? solve_limited(problem, &used, now, end, plan)
-                     : solve_once(problem, &used, solve_network, limited, end, &prices, plan);
+        status = limited ? solve_limited(problem, &used, now, end, plan)
+                         : solve_once(problem, &used, solve_cfn, limited, end, &prices, plan);
         seconds *= 2;
     } while (status == XM_ERR_TIMEOUT && patient && seconds < PATIENT_SECONDS);
     if (status == XM_OK) {

@@ -32,11 +32,7 @@
 
 #include "planner/intra_op/problem.h"
 
-/** "cfn", "cbc". */
-const char *ap_shard_solver_name(ap_shard_solver_t solver);
-
 typedef struct ap_shard_options {
-    ap_shard_solver_t solver;
     double seconds; /**< for the solver, kept to; 0 = 1, or up to 60 until there is a plan */
     int threads;    /**< 0 = one per core */
     uint64_t seed;
@@ -45,7 +41,7 @@ typedef struct ap_shard_options {
     double yardstick;          /**< bytes that tensors are large or small against; 0 = the limit */
     bool recompute;            /**< tensors of the forward pass may be computed a second time */
     bool every_layer;          /**< layers of one structure may get different plans */
-    /** Called about once a second while the cfn solver runs; may be NULL. */
+    /** Called about once a second while the solver runs; may be NULL. */
     void (*progress)(void *arg, double fraction, const char *what);
     void *progress_arg;
 } ap_shard_options_t;
@@ -79,8 +75,7 @@ double ap_shard_memory_sum(const ap_shard_memory_t *memory);
 typedef struct ap_shard_plan ap_shard_plan_t;
 
 /**
- * XM_ERR_NO_SOLUTION when nothing fits the limit, XM_ERR_TIMEOUT when nothing was found in time,
- * XM_ERR_UNSUPPORTED when the solver cannot do what the options want.
+ * XM_ERR_NO_SOLUTION when nothing fits the limit, XM_ERR_TIMEOUT when nothing was found in time.
  */
 xm_status_t ap_shard_solve(const ap_shard_problem_t *problem, const ap_shard_options_t *options,
                            ap_shard_plan_t **plan);

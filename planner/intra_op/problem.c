@@ -56,16 +56,12 @@ static xm_status_t add_node(ap_shard_problem_t *p, int op, int tensor)
 static int maker(const ap_shard_problem_t *p, int tensor, int *term)
 {
     int producer = ap_graph_tensor(p->params.graph, tensor)->producer;
-    const ap_op_t *op;
 
     *term = 0;
     if (producer < 0) {
         return p->tensor_node[tensor];
     }
-    op = ap_graph_op(p->params.graph, producer);
-    for (int r = 0; r < op->result_count; ++r) {
-        *term = op->results[r] == tensor ? op->operand_count + r : *term;
-    }
+    *term = ap_op_result_term(ap_graph_op(p->params.graph, producer), tensor);
     return p->op_node[producer];
 }
 

@@ -10,6 +10,7 @@
 
 #include <stdlib.h>
 
+#include "planner/intra_op/gradient_sum.h"
 #include "planner/intra_op/intra_op_private.h"
 
 /* A use of a tensor in another spec than it is made in, and how often it runs in a step. */
@@ -25,6 +26,7 @@ typedef struct builder {
     int room;
     reuse_t *uses;
     int use_count;
+    int *sum_of;  /* per tensor: ap_gradient_sums_find() */
     double flops; /* of one device */
 } builder_t;
 
@@ -65,6 +67,30 @@ static xm_status_t add_transfer(builder_t *b, ap_shard_transfer_t transfer)
     return XM_OK;
 }
 
+/* Whether an earlier part of the same sum of gradients is reduced alike: one reduction serves
+ * both. */
+static bool is_reduced_with_others(const builder_t *b, const ap_priced_op_t *op, int o, int term)
+{
+    const ap_graph_t *graph = b->solution->graph;
+    int tensor = ap_op_tensor(op->op, term);
+    ap_reduction_t of = ap_reduction_of(op, &b->solution->ops[o], term);
+
+    for (int t = tensor - 1; t >= 0 && b->sum_of[tensor] >= 0; --t) {
+        if (b->sum_of[t] == b->sum_of[tensor]) {
+            int producer = ap_graph_tensor(graph, t)->producer;
+            ap_priced_op_t other =
+                ap_price_op(graph, b->solution->mesh, producer, b->solution->state_bytes);
+            ap_reduction_t with = ap_reduction_of(&other, &b->solution->ops[producer],
+                                                  ap_op_result_term(other.op, t));
+
+            if (ap_reduction_equal(&of, &with)) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
 /* Adds the collectives of an operator's strategy, and what it computes. */
 static xm_status_t add_op(builder_t *b, int o)
 {
@@ -89,14 +115,18 @@ static xm_status_t add_op(builder_t *b, int o)
         int tensor = ap_op_tensor(op, on->term);
         /* Gradients are summed over the micro-batches first, so their collectives run once. */
         bool once = ap_price_is_parameter_gradient(graph, op, on->term);
-        xm_status_t status =
-            add_transfer(b, (ap_shard_transfer_t){.kind = on->kind,
-                                                  .axes = on->axes,
-                                                  .op = o,
-                                                  .tensor = tensor,
-                                                  .gradient = once,
-                                                  .bytes = on->bytes,
-                                                  .runs = (once ? 1 : times) * op->repeat});
+        xm_status_t status;
+
+        if (is_reduced_with_others(b, &priced, o, on->term)) {
+            continue;
+        }
+        status = add_transfer(b, (ap_shard_transfer_t){.kind = on->kind,
+                                                       .axes = on->axes,
+                                                       .op = o,
+                                                       .tensor = tensor,
+                                                       .gradient = once,
+                                                       .bytes = on->bytes,
+                                                       .runs = (once ? 1 : times) * op->repeat});
 
         if (status != XM_OK) {
             return status;
@@ -238,6 +268,10 @@ xm_status_t ap_shard_report_create(const ap_shard_solution_t *solution, ap_shard
     builder_t b = {.solution = solution, .report = calloc(1, sizeof(*b.report))};
     xm_status_t status = b.report == NULL ? no_memory() : find_uses(&b);
 
+    if (status == XM_OK) {
+        status = ap_gradient_sums_find(solution->graph, &b.sum_of);
+    }
+
     for (int o = 0; status == XM_OK && o < ap_graph_ops(solution->graph); ++o) {
         status = add_op(&b, o);
     }
@@ -252,6 +286,7 @@ xm_status_t ap_shard_report_create(const ap_shard_solution_t *solution, ap_shard
         b.report->repeated[a] /= b.flops;
     }
     free(b.uses);
+    free(b.sum_of);
     if (status != XM_OK) {
         ap_shard_report_destroy(b.report);
         return status;

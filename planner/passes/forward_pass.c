@@ -38,15 +38,13 @@ typedef struct extraction {
     int *order;        /* operators of the forward pass */
     int count;
     bool *taken; /* per operator: in `order` */
+    xm_arena_t arena;
 } extraction_t;
 
 static void extraction_free(extraction_t *x)
 {
     ap_step_clear(&x->step);
-    free(x->stack);
-    free(x->reached);
-    free(x->order);
-    free(x->taken);
+    xm_arena_clear(&x->arena);
 }
 
 static xm_status_t extraction_init(extraction_t *x, const ap_graph_t *graph)
@@ -57,10 +55,10 @@ static xm_status_t extraction_init(extraction_t *x, const ap_graph_t *graph)
         .graph = graph, .ops = ap_graph_ops(graph), .tensors = ap_graph_tensors(graph)};
     ops = (size_t)x->ops + 1;
     /* A walk pushes each operand of each operator at most once. */
-    x->stack = malloc(ops * (AP_MAX_OPERANDS + 1) * sizeof(*x->stack));
-    x->order = malloc(ops * sizeof(*x->order));
-    x->taken = calloc(ops, sizeof(*x->taken));
-    if (x->stack == NULL || x->order == NULL || x->taken == NULL) {
+    x->stack = xm_arena_get(&x->arena, ops * (AP_MAX_OPERANDS + 1), sizeof(*x->stack));
+    x->order = xm_arena_get(&x->arena, ops, sizeof(*x->order));
+    x->taken = xm_arena_get(&x->arena, ops, sizeof(*x->taken));
+    if (x->arena.failed) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the %d operators of '%s'", x->ops,
                             ap_graph_name(graph));
     }
@@ -79,10 +77,9 @@ static xm_status_t reach_back(extraction_t *x)
     uint64_t *of_op;
 
     x->words = ((size_t)x->step.targets + WORD - 1) / WORD;
-    x->reached = calloc(((size_t)x->tensors + 1) * x->words, sizeof(*x->reached));
-    of_op = malloc(x->words * sizeof(*of_op));
-    if (x->reached == NULL || of_op == NULL) {
-        free(of_op);
+    x->reached = xm_arena_get(&x->arena, ((size_t)x->tensors + 1) * x->words, sizeof(*x->reached));
+    of_op = xm_arena_get(&x->arena, x->words, sizeof(*of_op));
+    if (x->arena.failed) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the gradients of %d weights",
                             x->step.targets);
     }
@@ -106,7 +103,6 @@ static xm_status_t reach_back(extraction_t *x)
             }
         }
     }
-    free(of_op);
     return XM_OK;
 }
 
@@ -456,8 +452,6 @@ static xm_status_t find_pass(extraction_t *x, bool numbers, int *end)
 {
     xm_status_t status;
 
-    free(x->reached);
-    x->reached = NULL;
     ap_step_clear(&x->step);
     status = ap_step_find(x->graph, numbers, &x->step);
 

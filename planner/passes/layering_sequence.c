@@ -9,7 +9,6 @@
 
 #include "planner/passes/passes_private.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* What becomes of an operator. */
@@ -27,21 +26,7 @@ enum { FROM_DATA = 1, FROM_WEIGHTS = 2, FROM_BOTH = 3 };
 
 void ap_sequence_clear(ap_sequence_t *s)
 {
-    free(s->op);
-    free(s->flops);
-    free(s->heavy);
-    free(s->may_begin);
-    free(s->possible);
-    free(s->crossing);
-    free(s->passing);
-    free(s->bytes);
-    free(s->maker);
-    free(s->use_begin);
-    free(s->use_tensor);
-    free(s->kind);
-    free(s->form);
-    free(s->stamp);
-    free(s->stack);
+    xm_arena_clear(&s->arena);
     *s = (ap_sequence_t){0};
 }
 
@@ -50,25 +35,24 @@ static xm_status_t allocate(ap_sequence_t *s)
     size_t ops = (size_t)ap_graph_ops(s->graph) + 1;
     size_t tensors = (size_t)ap_graph_tensors(s->graph) + 1;
 
-    s->op = malloc(ops * sizeof(*s->op));
-    s->flops = malloc(ops * sizeof(*s->flops));
-    s->heavy = calloc(ops, sizeof(*s->heavy));
-    s->may_begin = calloc(ops, sizeof(*s->may_begin));
-    s->possible = calloc(ops, sizeof(*s->possible));
-    s->crossing = calloc(ops, sizeof(*s->crossing));
-    s->passing = calloc(ops, sizeof(*s->passing));
-    s->bytes = malloc(tensors * sizeof(*s->bytes));
-    s->maker = malloc(tensors * sizeof(*s->maker));
-    s->use_begin = malloc((ops + 1) * sizeof(*s->use_begin));
-    s->use_tensor = malloc(ops * AP_MAX_OPERANDS * sizeof(*s->use_tensor));
-    s->kind = calloc(ops, sizeof(*s->kind));
-    s->form = malloc(tensors * sizeof(*s->form));
-    s->stamp = calloc(ops, sizeof(*s->stamp));
-    s->stack = malloc(ops * sizeof(*s->stack));
-    if (s->op == NULL || s->flops == NULL || s->heavy == NULL || s->may_begin == NULL ||
-        s->possible == NULL || s->crossing == NULL || s->passing == NULL || s->bytes == NULL ||
-        s->maker == NULL || s->use_begin == NULL || s->use_tensor == NULL || s->kind == NULL ||
-        s->form == NULL || s->stamp == NULL || s->stack == NULL) {
+    s->op = xm_arena_get(&s->arena, ops, sizeof(*s->op));
+    s->flops = xm_arena_get(&s->arena, ops, sizeof(*s->flops));
+    s->heavy = xm_arena_get(&s->arena, ops, sizeof(*s->heavy));
+    s->may_begin = xm_arena_get(&s->arena, ops, sizeof(*s->may_begin));
+    s->possible = xm_arena_get(&s->arena, ops, sizeof(*s->possible));
+    s->crossing = xm_arena_get(&s->arena, ops, sizeof(*s->crossing));
+    s->passing = xm_arena_get(&s->arena, ops, sizeof(*s->passing));
+    s->bytes = xm_arena_get(&s->arena, tensors, sizeof(*s->bytes));
+    s->maker = xm_arena_get(&s->arena, tensors, sizeof(*s->maker));
+    s->use_begin = xm_arena_get(&s->arena, (ops + 1), sizeof(*s->use_begin));
+    s->use_tensor = xm_arena_get(&s->arena, ops * AP_MAX_OPERANDS, sizeof(*s->use_tensor));
+    s->kind = xm_arena_get(&s->arena, ops, sizeof(*s->kind));
+    s->form = xm_arena_get(&s->arena, tensors, sizeof(*s->form));
+    s->scratch = xm_arena_get(&s->arena, tensors, sizeof(*s->scratch));
+    s->user = xm_arena_get(&s->arena, tensors, sizeof(*s->user));
+    s->stamp = xm_arena_get(&s->arena, ops, sizeof(*s->stamp));
+    s->stack = xm_arena_get(&s->arena, ops, sizeof(*s->stack));
+    if (s->arena.failed) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the %d operators of '%s'",
                             ap_graph_ops(s->graph), ap_graph_name(s->graph));
     }
@@ -137,14 +121,11 @@ static bool changes_form(const ap_graph_t *graph, const ap_op_t *op)
 /* Follows each weight through the operators that are alone in using it. The weight is then taken in
  * its last form, and the operators in between vanish: a cast copy of a weight would else be an
  * activation of its own. */
-static xm_status_t find_forms(ap_sequence_t *s)
+static void find_forms(ap_sequence_t *s)
 {
     int tensors = ap_graph_tensors(s->graph);
-    int *user = malloc(((size_t)tensors + 1) * sizeof(*user));
+    int *user = s->user;
 
-    if (user == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d tensors", tensors);
-    }
     for (int t = 0; t < tensors; ++t) {
         user[t] = -1; /* -2: several */
     }
@@ -168,8 +149,6 @@ static xm_status_t find_forms(ap_sequence_t *s)
             s->form[t] = ap_graph_op(s->graph, by)->results[0];
         }
     }
-    free(user);
-    return XM_OK;
 }
 
 static void list_sequence(ap_sequence_t *s)
@@ -306,13 +285,8 @@ bool ap_sequence_widen(ap_sequence_t *s)
 xm_status_t ap_sequence_create(const ap_graph_t *forward, ap_sequence_t *sequence)
 {
     ap_sequence_t s = {.graph = forward};
-    int *scratch = malloc(((size_t)ap_graph_tensors(forward) + 1) * sizeof(*scratch));
     xm_status_t status = XM_OK;
 
-    if (scratch == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d tensors",
-                            ap_graph_tensors(forward));
-    }
     if (ap_graph_loss(forward, NULL) < 0) {
         status = xm_error_set(XM_ERR_INVALID_ARGUMENT, "the graph '%s' names no loss",
                               ap_graph_name(forward));
@@ -321,16 +295,13 @@ xm_status_t ap_sequence_create(const ap_graph_t *forward, ap_sequence_t *sequenc
         status = allocate(&s);
     }
     if (status == XM_OK) {
-        trace(forward, scratch);
-        find_sides(&s, scratch);
-        status = find_forms(&s);
-    }
-    if (status == XM_OK) {
+        trace(forward, s.scratch);
+        find_sides(&s, s.scratch);
+        find_forms(&s);
         list_sequence(&s);
-        list_uses(&s, scratch);
-        find_places(&s, scratch);
+        list_uses(&s, s.scratch);
+        find_places(&s, s.scratch);
     }
-    free(scratch);
     if (status != XM_OK) {
         ap_sequence_clear(&s);
         return status;

@@ -33,6 +33,7 @@ typedef struct solver {
     double *row;   /* bytes received by a layer from one piece on, up to each piece */
     way_t *way;    /* [layers of the way - 1][last piece] */
     double share;  /* most FLOPs of a layer */
+    xm_arena_t arena;
 } solver_t;
 
 static bool may_begin(const ap_operator_clustering_t *problem, int op)
@@ -257,7 +258,8 @@ static xm_status_t solve(solver_t *s, ap_operator_clusters_t *result)
     if (s->problem->layers > s->pieces) {
         return refuse(s, total);
     }
-    s->way = malloc((size_t)s->problem->layers * (size_t)s->pieces * sizeof(*s->way));
+    s->way =
+        xm_arena_get(&s->arena, (size_t)s->problem->layers * (size_t)s->pieces, sizeof(*s->way));
     if (s->way == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory to cut %d pieces into %d layers",
                             s->pieces, s->problem->layers);
@@ -282,23 +284,17 @@ xm_status_t ap_operator_clustering_solve(const ap_operator_clustering_t *problem
         return status;
     }
     ops = (size_t)problem->ops;
-    s.first = malloc((ops + 1) * sizeof(*s.first));
-    s.flops = calloc(ops, sizeof(*s.flops));
-    s.heavy = calloc(ops, sizeof(*s.heavy));
-    s.before = malloc(((size_t)problem->use_begin[ops] + 1) * sizeof(*s.before));
-    s.row = malloc(ops * sizeof(*s.row));
-    if (s.first == NULL || s.flops == NULL || s.heavy == NULL || s.before == NULL ||
-        s.row == NULL) {
+    s.first = xm_arena_get(&s.arena, (ops + 1), sizeof(*s.first));
+    s.flops = xm_arena_get(&s.arena, ops, sizeof(*s.flops));
+    s.heavy = xm_arena_get(&s.arena, ops, sizeof(*s.heavy));
+    s.before = xm_arena_get(&s.arena, ((size_t)problem->use_begin[ops] + 1), sizeof(*s.before));
+    s.row = xm_arena_get(&s.arena, ops, sizeof(*s.row));
+    if (s.arena.failed) {
         status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu operators", ops);
     } else {
         status = solve(&s, result);
     }
-    free(s.first);
-    free(s.flops);
-    free(s.heavy);
-    free(s.before);
-    free(s.row);
-    free(s.way);
+    xm_arena_clear(&s.arena);
     return status;
 }
 

@@ -27,7 +27,8 @@ typedef struct ap_sequence {
     char *kind;                  /* per operator of the graph, see layering_sequence.c */
     int *form;                   /* per parameter of the graph: the tensor it is taken as */
     int *stamp;                  /* per operator: the last layer it was copied for */
-    int *stack;
+    int *stack, *scratch, *user;
+    xm_arena_t arena;
 } ap_sequence_t;
 
 xm_status_t ap_sequence_create(const ap_graph_t *forward, ap_sequence_t *sequence);

@@ -27,6 +27,7 @@ typedef struct reach {
     uint64_t *mask;        /* the new values of weights */
     char *way;             /* per tensor: how it follows from a weight */
     int *stack, *seen;     /* of tensors; `seen` has the walk's number */
+    xm_arena_t arena;
 } reach_t;
 
 static double elements(const ap_graph_t *graph, int tensor)
@@ -70,17 +71,6 @@ static bool is_pointwise(const ap_graph_t *graph, const ap_op_t *op, int operand
            factors_of(&op->rule, operand) == factors_of(&op->rule, op->operand_count);
 }
 
-static void reach_clear(reach_t *r)
-{
-    free(r->fresh);
-    free(r->any);
-    free(r->other);
-    free(r->mask);
-    free(r->way);
-    free(r->stack);
-    free(r->seen);
-}
-
 /* Whole numbers have no gradient, and single ones are not told from an optimizer's. */
 static bool is_candidate(const ap_graph_t *graph, int tensor)
 {
@@ -94,21 +84,21 @@ static xm_status_t reach_init(reach_t *r, ap_step_t *step)
 {
     size_t tensors = (size_t)step->tensors + 1;
 
-    *r = (reach_t){.step = step, .fresh = malloc(tensors * sizeof(*r->fresh))};
+    *r = (reach_t){.step = step};
+    r->fresh = xm_arena_get(&r->arena, tensors, sizeof(*r->fresh));
     for (int t = 0; r->fresh != NULL && t < step->tensors; ++t) {
         if (is_candidate(step->graph, t)) {
             r->fresh[r->count++] = ap_graph_tensor(step->graph, t)->taken_by;
         }
     }
     r->words = ((size_t)r->count + WORD - 1) / WORD + 1;
-    r->any = malloc(tensors * r->words * sizeof(*r->any));
-    r->other = malloc(tensors * r->words * sizeof(*r->other));
-    r->mask = calloc(r->words, sizeof(*r->mask));
-    r->way = malloc(tensors);
-    r->stack = malloc(tensors * sizeof(*r->stack));
-    r->seen = calloc(tensors, sizeof(*r->seen));
-    if (r->fresh == NULL || r->any == NULL || r->other == NULL || r->mask == NULL ||
-        r->way == NULL || r->stack == NULL || r->seen == NULL) {
+    r->any = xm_arena_get(&r->arena, tensors * r->words, sizeof(*r->any));
+    r->other = xm_arena_get(&r->arena, tensors * r->words, sizeof(*r->other));
+    r->mask = xm_arena_get(&r->arena, r->words, sizeof(*r->mask));
+    r->way = xm_arena_get(&r->arena, tensors, sizeof(*r->way));
+    r->stack = xm_arena_get(&r->arena, tensors, sizeof(*r->stack));
+    r->seen = xm_arena_get(&r->arena, tensors, sizeof(*r->seen));
+    if (r->arena.failed) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the new values of %d weights",
                             r->count);
     }
@@ -303,10 +293,10 @@ static xm_status_t step_init(ap_step_t *step, const ap_graph_t *graph)
 
     *step =
         (ap_step_t){.graph = graph, .ops = ap_graph_ops(graph), .tensors = ap_graph_tensors(graph)};
-    step->weight = calloc(tensors, sizeof(*step->weight));
-    step->retaught = calloc(tensors, sizeof(*step->retaught));
-    step->target = malloc(tensors * sizeof(*step->target));
-    if (step->weight == NULL || step->retaught == NULL || step->target == NULL) {
+    step->weight = xm_arena_get(&step->arena, tensors, sizeof(*step->weight));
+    step->retaught = xm_arena_get(&step->arena, tensors, sizeof(*step->retaught));
+    step->target = xm_arena_get(&step->arena, tensors, sizeof(*step->target));
+    if (step->arena.failed) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the %d operators of '%s'", step->ops,
                             ap_graph_name(graph));
     }
@@ -338,14 +328,12 @@ xm_status_t ap_step_find(const ap_graph_t *graph, bool numbers, ap_step_t *step)
         }
         number_targets(&r);
     }
-    reach_clear(&r);
+    xm_arena_clear(&r.arena);
     return status;
 }
 
 void ap_step_clear(ap_step_t *step)
 {
-    free(step->weight);
-    free(step->retaught);
-    free(step->target);
+    xm_arena_clear(&step->arena);
     *step = (ap_step_t){0};
 }

@@ -26,6 +26,7 @@ typedef struct ap_step {
     int weights;
     int *target; /**< per tensor: number of the gradient it is, -1: none */
     int targets;
+    xm_arena_t arena;
 } ap_step_t;
 
 /** @p numbers: ways lead through single numbers. Without any weight `weights` is 0. */

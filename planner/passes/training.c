@@ -15,6 +15,7 @@
 #include "comm/base.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,6 +37,22 @@ double ap_training_state_bytes(ap_optimizer_t optimizer, ap_dtype_t dtype)
         return 0;
     }
     return ap_dtype_bytes(dtype) < 4 ? 12 : 2 * ap_dtype_bytes(dtype);
+}
+
+double ap_training_version_share(const ap_graph_t *graph)
+{
+    double share = 0.0;
+
+    for (int t = 0; t < ap_graph_tensors(graph); ++t) {
+        const ap_tensor_t *tensor = ap_graph_tensor(graph, t);
+        double bytes = ap_dtype_bytes(tensor->dtype);
+
+        if (tensor->kind == AP_TENSOR_PARAMETER) {
+            share = fmax(share, bytes / (2.0 * bytes + ap_training_state_bytes(AP_OPTIMIZER_ADAM,
+                                                                               tensor->dtype)));
+        }
+    }
+    return share;
 }
 
 double ap_training_update_bytes(ap_optimizer_t optimizer, ap_dtype_t dtype)

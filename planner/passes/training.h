@@ -43,6 +43,10 @@ xm_status_t ap_training_expand(const ap_graph_t *forward, ap_optimizer_t optimiz
  */
 double ap_training_state_bytes(ap_optimizer_t optimizer, ap_dtype_t dtype);
 
+/** The share that one more version of the parameters has of a stage's state, weights, gradients and
+ * Adam's: the largest over the types of the graph's parameters. */
+double ap_training_version_share(const ap_graph_t *graph);
+
 /** Bytes per element that the update reads and writes: the state twice, gradient, weight twice. */
 double ap_training_update_bytes(ap_optimizer_t optimizer, ap_dtype_t dtype);
 

@@ -33,6 +33,7 @@ typedef struct checker {
     int *queue;        /* devices to look at */
     bool *queued;
     int queue_count;
+    xm_arena_t arena;
 } checker_t;
 
 static char *op_text(const ap_schedule_op_t *op, char *text)
@@ -405,23 +406,20 @@ static bool allocate(checker_t *checker)
     size_t batches = (size_t)schedule->batches, micro_batches = (size_t)checker->micro_batches;
     size_t parts = (size_t)schedule->stages * micro_batches * (size_t)schedule->slices;
 
-    checker->seen = calloc(parts, 1);
-    checker->done = calloc(parts, 1);
-    checker->updated = calloc(lines * batches, 1);
-    checker->updates = calloc(lines, sizeof(int));
-    checker->gradients = calloc(lines * batches, sizeof(int));
-    checker->pipeline_of = malloc(micro_batches * sizeof(int));
-    checker->next = calloc(devices, sizeof(int));
-    checker->held = calloc(devices, sizeof(int64_t));
-    checker->queue = calloc(devices, sizeof(int));
-    checker->queued = calloc(devices, sizeof(bool));
-    for (size_t k = 0; checker->pipeline_of != NULL && k < micro_batches; ++k) {
+    checker->seen = xm_arena_get(&checker->arena, parts, 1);
+    checker->done = xm_arena_get(&checker->arena, parts, 1);
+    checker->updated = xm_arena_get(&checker->arena, lines * batches, 1);
+    checker->updates = xm_arena_get(&checker->arena, lines, sizeof(int));
+    checker->gradients = xm_arena_get(&checker->arena, lines * batches, sizeof(int));
+    checker->pipeline_of = xm_arena_get(&checker->arena, micro_batches, sizeof(int));
+    checker->next = xm_arena_get(&checker->arena, devices, sizeof(int));
+    checker->held = xm_arena_get(&checker->arena, devices, sizeof(int64_t));
+    checker->queue = xm_arena_get(&checker->arena, devices, sizeof(int));
+    checker->queued = xm_arena_get(&checker->arena, devices, sizeof(bool));
+    for (size_t k = 0; !checker->arena.failed && k < micro_batches; ++k) {
         checker->pipeline_of[k] = -1;
     }
-    return checker->seen != NULL && checker->done != NULL && checker->updated != NULL &&
-           checker->updates != NULL && checker->gradients != NULL && checker->pipeline_of != NULL &&
-           checker->next != NULL && checker->held != NULL && checker->queue != NULL &&
-           checker->queued != NULL;
+    return !checker->arena.failed;
 }
 
 xm_status_t ap_schedule_check(const ap_schedule_t *schedule, const int64_t *limits)
@@ -439,15 +437,6 @@ xm_status_t ap_schedule_check(const ap_schedule_t *schedule, const int64_t *limi
     if (status == XM_OK) {
         status = check_order(&checker);
     }
-    free(checker.queued);
-    free(checker.queue);
-    free(checker.held);
-    free(checker.next);
-    free(checker.pipeline_of);
-    free(checker.gradients);
-    free(checker.updates);
-    free(checker.updated);
-    free(checker.done);
-    free(checker.seen);
+    xm_arena_clear(&checker.arena);
     return status;
 }

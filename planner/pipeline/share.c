@@ -60,6 +60,7 @@ struct ap_pipeline_share {
     int group_count;
     int *full; /* links of the group */
     int full_count;
+    xm_arena_t arena;
 };
 
 static int compare_uses(const void *a, const void *b)
@@ -160,6 +161,11 @@ static void fill_parts(ap_pipeline_share_t *share, const ap_pipeline_use_t *uses
     }
 }
 
+static xm_status_t no_memory(int channels)
+{
+    return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the links of %d channels", channels);
+}
+
 xm_status_t ap_pipeline_share_create(int channels, const ap_pipeline_use_t *uses, int use_count,
                                      ap_pipeline_share_t **result)
 {
@@ -171,10 +177,13 @@ xm_status_t ap_pipeline_share_create(int channels, const ap_pipeline_use_t *uses
     if (status != XM_OK) {
         return status;
     }
-    condensed = calloc((size_t)use_count + 1, sizeof(*condensed));
     share = calloc(1, sizeof(*share));
-    if (condensed == NULL || share == NULL) {
-        goto no_memory;
+    if (share == NULL) {
+        return no_memory(channels);
+    }
+    condensed = xm_arena_get(&share->arena, (size_t)use_count + 1, sizeof(*condensed));
+    if (condensed == NULL) {
+        goto destroy_share;
     }
     for (int i = 0; i < use_count; ++i) {
         condensed[i] = uses[i];
@@ -182,25 +191,23 @@ xm_status_t ap_pipeline_share_create(int channels, const ap_pipeline_use_t *uses
     count = condense(condensed, use_count, &links);
     share->channel_count = channels;
     share->link_count = links;
-    share->channels = calloc((size_t)channels + 1, sizeof(*share->channels));
-    share->links = calloc((size_t)links + 1, sizeof(*share->links));
-    share->of_channels = calloc((size_t)count + 1, sizeof(*share->of_channels));
-    share->of_links = calloc((size_t)count + 1, sizeof(*share->of_links));
-    share->group = calloc((size_t)channels + 1, sizeof(*share->group));
-    share->full = calloc((size_t)links + 1, sizeof(*share->full));
-    if (share->channels == NULL || share->links == NULL || share->of_channels == NULL ||
-        share->of_links == NULL || share->group == NULL || share->full == NULL) {
-        goto no_memory;
+    share->channels = xm_arena_get(&share->arena, (size_t)channels + 1, sizeof(*share->channels));
+    share->links = xm_arena_get(&share->arena, (size_t)links + 1, sizeof(*share->links));
+    share->of_channels =
+        xm_arena_get(&share->arena, (size_t)count + 1, sizeof(*share->of_channels));
+    share->of_links = xm_arena_get(&share->arena, (size_t)count + 1, sizeof(*share->of_links));
+    share->group = xm_arena_get(&share->arena, (size_t)channels + 1, sizeof(*share->group));
+    share->full = xm_arena_get(&share->arena, (size_t)links + 1, sizeof(*share->full));
+    if (share->arena.failed) {
+        goto destroy_share;
     }
     fill_parts(share, condensed, count);
-    free(condensed);
     *result = share;
     return XM_OK;
 
-no_memory:
-    free(condensed);
+destroy_share:
     ap_pipeline_share_destroy(share);
-    return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the links of %d channels", channels);
+    return no_memory(channels);
 }
 
 static void gather_channel(ap_pipeline_share_t *share, int index)
@@ -395,14 +402,8 @@ void ap_pipeline_share_end(ap_pipeline_share_t *share, int index, int64_t now,
 
 void ap_pipeline_share_destroy(ap_pipeline_share_t *share)
 {
-    if (share == NULL) {
-        return;
+    if (share != NULL) {
+        xm_arena_clear(&share->arena);
+        free(share);
     }
-    free(share->full);
-    free(share->group);
-    free(share->of_links);
-    free(share->of_channels);
-    free(share->links);
-    free(share->channels);
-    free(share);
 }

@@ -46,6 +46,7 @@ typedef struct simulation {
     int *next;           /* [device] */
     int *in_flight;
     int64_t now;
+    xm_arena_t arena;
 } simulation_t;
 
 enum { ACTIVATION, GRADIENT };
@@ -499,23 +500,23 @@ static bool allocate(simulation_t *simulation)
     if (run == NULL) {
         return false;
     }
-    run->device = calloc(devices, sizeof(*run->device));
-    run->spans = calloc(devices, sizeof(*run->spans));
-    simulation->messages = calloc(messages, sizeof(*simulation->messages));
-    simulation->channels = calloc(2 * (devices + skips), sizeof(*simulation->channels));
-    simulation->passed = malloc(parts * sizeof(int64_t));
-    simulation->clock = calloc(devices, sizeof(int64_t));
-    simulation->batch_end = calloc((size_t)schedule->batches, sizeof(int64_t));
-    simulation->next = calloc(devices, sizeof(int));
-    simulation->in_flight = calloc(devices, sizeof(int));
-    all = run->device != NULL && run->spans != NULL && simulation->messages != NULL &&
-          simulation->channels != NULL && simulation->passed != NULL && simulation->clock != NULL &&
-          simulation->batch_end != NULL && simulation->next != NULL &&
-          simulation->in_flight != NULL;
-    run->devices = all ? schedule->devices : 0;
+    run->device = xm_arena_get(&run->arena, devices, sizeof(*run->device));
+    run->spans = xm_arena_get(&run->arena, devices, sizeof(*run->spans));
+    simulation->messages =
+        xm_arena_get(&simulation->arena, messages, sizeof(*simulation->messages));
+    simulation->channels =
+        xm_arena_get(&simulation->arena, 2 * (devices + skips), sizeof(*simulation->channels));
+    simulation->passed = xm_arena_get(&simulation->arena, parts, sizeof(int64_t));
+    simulation->clock = xm_arena_get(&simulation->arena, devices, sizeof(int64_t));
+    simulation->batch_end =
+        xm_arena_get(&simulation->arena, (size_t)schedule->batches, sizeof(int64_t));
+    simulation->next = xm_arena_get(&simulation->arena, devices, sizeof(int));
+    simulation->in_flight = xm_arena_get(&simulation->arena, devices, sizeof(int));
+    all = !run->arena.failed && !simulation->arena.failed;
+    run->devices = schedule->devices;
     for (int device = 0; all && device < schedule->devices; ++device) {
-        run->spans[device] =
-            calloc((size_t)schedule->op_count[device] + 1, sizeof(*run->spans[device]));
+        run->spans[device] = xm_arena_get(&run->arena, (size_t)schedule->op_count[device] + 1,
+                                          sizeof(*run->spans[device]));
         run->device[device].first_ns = -1;
         all = run->spans[device] != NULL;
     }
@@ -554,13 +555,7 @@ xm_status_t ap_pipeline_simulate(const ap_schedule_t *schedule, const ap_pipelin
     } else {
         ap_pipeline_run_destroy(simulation.run);
     }
-    free(simulation.in_flight);
-    free(simulation.next);
-    free(simulation.batch_end);
-    free(simulation.clock);
-    free(simulation.passed);
-    free(simulation.channels);
-    free(simulation.messages);
+    xm_arena_clear(&simulation.arena);
     ap_pipeline_share_destroy(simulation.share);
     ap_wake_queue_clear(&simulation.queue);
     return status;
@@ -568,13 +563,8 @@ xm_status_t ap_pipeline_simulate(const ap_schedule_t *schedule, const ap_pipelin
 
 void ap_pipeline_run_destroy(ap_pipeline_run_t *run)
 {
-    if (run == NULL) {
-        return;
+    if (run != NULL) {
+        xm_arena_clear(&run->arena);
+        free(run);
     }
-    for (int device = 0; run->spans != NULL && device < run->devices; ++device) {
-        free(run->spans[device]);
-    }
-    free(run->spans);
-    free(run->device);
-    free(run);
 }

@@ -85,6 +85,7 @@ typedef struct ap_pipeline_run {
     int devices;
     ap_pipeline_device_t *device; /**< [devices] */
     ap_pipeline_span_t **spans;   /**< [devices][op_count] */
+    xm_arena_t arena;             /**< of the lists */
 } ap_pipeline_run_t;
 
 /** The channel from a device to the next or the one before, round the ring of @p devices. */

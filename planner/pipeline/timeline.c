@@ -23,9 +23,8 @@ enum {
     RIGHT = 40,
     PLOT = WIDTH - LEFT - RIGHT,
     TOP = 66,
-    LANE = 30,
-    SENDS = 8, /* of the strip under a lane */
-    GAP = 6,
+    LANE = 30, /* passes, and a strip for sends under them */
+    SENDS = 8,
     BOTTOM = 44,
     MOST_BARS = 6000,
     LEAST_LABEL = 13, /* width of a pass that has room for its number */
@@ -39,13 +38,15 @@ static const char *const edges[] = {"#2f6ca8", "#b5651d", "#3f8a34", "#b03a3a",
                                     "#6f4aa8", "#9a8a14", "#1f8783", "#8a5a2c"};
 enum { COLOURS = sizeof(fills) / sizeof(fills[0]) };
 
-typedef struct figure {
-    const ap_schedule_t *schedule;
-    const ap_pipeline_run_t *run;
-    FILE *file;
-    int64_t end_ns; /* of the time axis */
-    int height;
-} figure_t;
+const char *ap_pipeline_fill(int stage)
+{
+    return fills[stage % COLOURS];
+}
+
+const char *ap_pipeline_edge(int stage)
+{
+    return edges[stage % COLOURS];
+}
 
 static bool is_send(ap_pass_t pass)
 {
@@ -65,7 +66,7 @@ static int compare_times(const void *a, const void *b)
 }
 
 /* Finds when to stop drawing: after as many passes as can be told apart. */
-static xm_status_t find_end(figure_t *figure)
+static xm_status_t find_end(ap_pipeline_lanes_t *figure)
 {
     const ap_schedule_t *schedule = figure->schedule;
     size_t count = 0, used = 0;
@@ -93,20 +94,21 @@ static xm_status_t find_end(figure_t *figure)
     return XM_OK;
 }
 
-static double x_of(const figure_t *figure, int64_t ns)
+static double x_of(const ap_pipeline_lanes_t *figure, int64_t ns)
 {
-    return LEFT + (double)PLOT * (double)ns / (double)figure->end_ns;
+    return figure->left + (double)figure->width * (double)ns / (double)figure->end_ns;
 }
 
-static int lane_top(int device)
+static int lane_top(const ap_pipeline_lanes_t *figure, int device)
 {
-    return TOP + device * (LANE + SENDS + GAP);
+    return figure->top + device * AP_PIPELINE_LANE;
 }
 
 /* Titles hold names of models, which are any text. */
-static void draw_header(const figure_t *figure, const char *title)
+static void draw_header(const ap_pipeline_lanes_t *figure, const char *title)
 {
     const ap_pipeline_run_t *run = figure->run;
+    int height = lane_top(figure, run->devices) + BOTTOM;
     char makespan[TEXT], shown[TEXT];
 
     (void)fprintf(figure->file,
@@ -116,7 +118,7 @@ static void draw_header(const figure_t *figure, const char *title)
                   "<title>Pipeline schedule</title>\n"
                   "<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n"
                   "<text x=\"10\" y=\"26\" font-size=\"17\">",
-                  WIDTH, figure->height, WIDTH, figure->height, WIDTH, figure->height);
+                  WIDTH, height, WIDTH, height, WIDTH, height);
     xm_text_put_xml(figure->file, title);
     (void)fprintf(
         figure->file,
@@ -132,9 +134,9 @@ static void draw_header(const figure_t *figure, const char *title)
     (void)fputs("</text>\n", figure->file);
 }
 
-static void draw_axis(const figure_t *figure)
+static void draw_axis(const ap_pipeline_lanes_t *figure)
 {
-    int y = lane_top(figure->run->devices);
+    int y = lane_top(figure, figure->run->devices);
 
     for (int i = 0; i <= TICKS; ++i) {
         double seconds = 1e-9 * (double)figure->end_ns * i / TICKS,
@@ -151,7 +153,7 @@ static void draw_axis(const figure_t *figure)
 }
 
 /* Writes what hovering over a bar shows. */
-static void describe(const figure_t *figure, const ap_schedule_op_t *op,
+static void describe(const ap_pipeline_lanes_t *figure, const ap_schedule_op_t *op,
                      const ap_pipeline_span_t *span)
 {
     char start[TEXT], end[TEXT], held[TEXT];
@@ -167,11 +169,11 @@ static void describe(const figure_t *figure, const ap_schedule_op_t *op,
                   xm_text_format_bytes((uint64_t)op->held, held, sizeof(held)));
 }
 
-static void draw_bar(const figure_t *figure, int device, const ap_schedule_op_t *op,
+static void draw_bar(const ap_pipeline_lanes_t *figure, int device, const ap_schedule_op_t *op,
                      const ap_pipeline_span_t *span)
 {
     double x = x_of(figure, span->start_ns), width = x_of(figure, span->end_ns) - x;
-    int top = lane_top(device), height = LANE, colour = op->stage % COLOURS;
+    int top = lane_top(figure, device), height = LANE, colour = op->stage % COLOURS;
     const char *fill = fills[colour];
     bool dark = op->pass == AP_PASS_BACKWARD;
 
@@ -201,15 +203,15 @@ static void draw_bar(const figure_t *figure, int device, const ap_schedule_op_t 
     }
 }
 
-static void draw_device(const figure_t *figure, int device)
+static void draw_device(const ap_pipeline_lanes_t *figure, int device)
 {
     const ap_schedule_t *schedule = figure->schedule;
 
     (void)fprintf(figure->file,
                   "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"#f4f4f4\"/>\n"
-                  "<text x=\"%d\" y=\"%d\" font-size=\"11\" text-anchor=\"end\">device %d</text>\n",
-                  LEFT, lane_top(device), PLOT, LANE, LEFT - 8, lane_top(device) + LANE / 2 + 4,
-                  device);
+                  "<text x=\"%d\" y=\"%d\" font-size=\"11\" text-anchor=\"end\">%s %d</text>\n",
+                  figure->left, lane_top(figure, device), figure->width, LANE, figure->left - 8,
+                  lane_top(figure, device) + LANE / 2 + 4, figure->what, device);
     for (int i = 0; i < schedule->op_count[device]; ++i) {
         const ap_schedule_op_t *op = &schedule->ops[device][i];
         const ap_pipeline_span_t *span = &figure->run->spans[device][i];
@@ -220,6 +222,13 @@ static void draw_device(const figure_t *figure, int device)
             span->end_ns <= figure->end_ns) {
             draw_bar(figure, device, op, span);
         }
+    }
+}
+
+void ap_pipeline_draw_lanes(const ap_pipeline_lanes_t *lanes)
+{
+    for (int device = 0; device < lanes->run->devices; ++device) {
+        draw_device(lanes, device);
     }
 }
 
@@ -245,7 +254,12 @@ static FILE *open_file(const char *path)
 xm_status_t ap_pipeline_plot(const ap_schedule_t *schedule, const ap_pipeline_run_t *run,
                              const char *title, const char *path)
 {
-    figure_t figure = {.schedule = schedule, .run = run, .height = lane_top(run->devices) + BOTTOM};
+    ap_pipeline_lanes_t figure = {.what = "device",
+                                  .schedule = schedule,
+                                  .run = run,
+                                  .left = LEFT,
+                                  .width = PLOT,
+                                  .top = TOP};
     xm_status_t status = find_end(&figure);
 
     if (status != XM_OK) {
@@ -257,15 +271,13 @@ xm_status_t ap_pipeline_plot(const ap_schedule_t *schedule, const ap_pipeline_ru
     }
     draw_header(&figure, title);
     draw_axis(&figure);
-    for (int device = 0; device < run->devices; ++device) {
-        draw_device(&figure, device);
-    }
+    ap_pipeline_draw_lanes(&figure);
     (void)fprintf(
         figure.file,
         "<text x=\"%d\" y=\"%d\" font-size=\"10\">light: forward, dark: backward, dashed: "
         "gradients of the parameters, grey: update; the strip below a lane: what the "
         "device sends</text>\n</svg>\n",
-        LEFT, figure.height - 8);
+        LEFT, lane_top(&figure, run->devices) + BOTTOM - 8);
     return close_file(figure.file, path);
 }
 

@@ -10,6 +10,25 @@
 
 #include "planner/pipeline/simulate.h"
 
+/** Lanes of devices in a figure, and where it has room for them: passes that end by @p end_ns, to
+ * scale. */
+typedef struct ap_pipeline_lanes {
+    FILE *file;
+    const char *what; /**< that a lane is, e.g. "device" */
+    const ap_schedule_t *schedule;
+    const ap_pipeline_run_t *run;
+    int left, width, top;
+    int64_t end_ns;
+} ap_pipeline_lanes_t;
+
+enum { AP_PIPELINE_LANE = 44 /**< height of a lane with what is around it */ };
+
+void ap_pipeline_draw_lanes(const ap_pipeline_lanes_t *lanes);
+
+/** Colours of a stage in figures. */
+const char *ap_pipeline_fill(int stage);
+const char *ap_pipeline_edge(int stage);
+
 /**
  * Writes a figure as SVG 1.1: a lane per device, its passes coloured by stage (light forward, dark
  * backward, hatched outline weight half, grey update), under each lane what it sends. A run with

@@ -36,9 +36,8 @@ static xm_status_t open_parts(const ap_plan_t *plan, parts_t *parts)
 {
     size_t stages = (size_t)ap_plan_stages(plan), devices = 0, links = 0;
     size_t boundaries = (size_t)ap_plan_boundaries(plan);
-    const ap_plan_params_t start = AP_PLAN_PARAMS_INIT;
 
-    *parts = (parts_t){.params = start};
+    *parts = (parts_t){.params = ap_plan_params(plan)};
     for (int i = 0; i < ap_plan_stages(plan); ++i) {
         const ap_plan_stage_t *stage = ap_plan_stage(plan, i);
 
@@ -55,11 +54,8 @@ static xm_status_t open_parts(const ap_plan_t *plan, parts_t *parts)
         parts->links == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for a plan of %zu stages", stages);
     }
-    parts->params.info = *ap_plan_info(plan);
     parts->params.stages = parts->stages;
-    parts->params.stage_count = (int)stages;
     parts->params.boundaries = parts->boundaries;
-    parts->params.skip_count = (int)(boundaries + 1 - stages);
     return XM_OK;
 }
 
@@ -136,15 +132,10 @@ xm_status_t ap_plan_place(const ap_plan_t *plan, const int *order, int per_rack,
 xm_status_t ap_plan_note(const ap_plan_t *plan, const char *optimiser, double bound,
                          ap_plan_t **result)
 {
-    ap_plan_params_t params = AP_PLAN_PARAMS_INIT;
+    ap_plan_params_t params = ap_plan_params(plan);
 
-    params.info = *ap_plan_info(plan);
     params.info.optimiser = optimiser;
     params.info.bound = bound;
-    params.stages = plan->stages;
-    params.stage_count = plan->stage_count;
-    params.boundaries = plan->boundaries;
-    params.skip_count = plan->boundary_count - plan->stage_count + 1;
     return ap_plan_create(&params, result);
 }
 

@@ -11,7 +11,6 @@
 
 #include "planner/plan/plan.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -325,6 +324,15 @@ xm_status_t ap_plan_create(const ap_plan_params_t *params, ap_plan_t **plan)
     return plan_from_document(document, plan);
 }
 
+ap_plan_params_t ap_plan_params(const ap_plan_t *plan)
+{
+    return (ap_plan_params_t){.info = plan->info,
+                              .stages = plan->stages,
+                              .stage_count = plan->stage_count,
+                              .boundaries = plan->boundaries,
+                              .skip_count = plan->boundary_count + 1 - plan->stage_count};
+}
+
 xm_status_t ap_plan_parse(const char *name, const char *text, size_t length, ap_plan_t **plan)
 {
     if (XM_IS_NULL(name) || XM_IS_NULL(text) || XM_IS_NULL(plan)) {
@@ -347,36 +355,15 @@ xm_status_t ap_plan_load(const char *path, ap_plan_t **plan)
     if (XM_IS_NULL(path) || XM_IS_NULL(plan)) {
         return XM_ERR_INVALID_ARGUMENT;
     }
-    FILE *file = fopen(path, "rb");
-    char *text = NULL;
-    size_t length = 0;
-    xm_status_t status;
-    FILE *memory;
-    int c;
+    char *text;
+    size_t length;
+    xm_status_t status = xm_text_load(path, &text, &length);
 
-    if (file == NULL) {
-        return xm_error_set(errno == ENOENT ? XM_ERR_NOT_FOUND : XM_ERR_IO, "cannot read %s: %s",
-                            path, strerror(errno));
-    }
-    memory = open_memstream(&text, &length);
-    if (memory == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %s", path);
-        goto close_file;
-    }
-    /* Read byte by byte into memory that grows, so that pipes work as files do. */
-    while ((c = getc(file)) != EOF) {
-        (void)putc(c, memory);
-    }
-    if (fclose(memory) != 0 || ferror(file) != 0) {
-        status = xm_error_set(XM_ERR_IO, "cannot read %s: %s", path, strerror(errno));
-        goto free_text;
+    if (status != XM_OK) {
+        return xm_error_set(status, "cannot read %s", xm_last_error());
     }
     status = ap_plan_parse(path, text, length, plan);
-
-free_text:
     free(text);
-close_file:
-    (void)fclose(file);
     return status;
 }
 

@@ -32,6 +32,10 @@ typedef struct ap_plan_params {
 
 xm_status_t ap_plan_create(const ap_plan_params_t *params, ap_plan_t **plan);
 
+/** What a plan holds, to create another one that differs in something. Borrows the plan's arrays.
+ */
+ap_plan_params_t ap_plan_params(const ap_plan_t *plan);
+
 /** Seconds a stage takes per micro-batch as the optimiser counts them: forward + backward +
  * (sync + update) / micro-batches. */
 double ap_plan_stage_seconds(const ap_plan_t *plan, int index);

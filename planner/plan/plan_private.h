@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file plan_private.h
- * What plan.c and planner/plan/json.c share. Not installed.
+ * What plan.c and what writes and reads its document share. Not installed.
  */
 #pragma once
 
@@ -9,7 +9,9 @@
 
 #include "planner/plan/plan.h"
 
-enum { AP_DIGEST_TEXT = 33 };
+enum { AP_DIGEST_TEXT = 33, AP_PLAN_VERSION = 1 /* of the format */ };
+
+#define AP_PLAN_FORMAT "crossmesh-plan"
 
 /*
  * The document is the plan: every string that the structures point at is one of its strings, and

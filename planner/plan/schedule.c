@@ -18,10 +18,6 @@
 #include "planner/pipeline.h"
 #include "planner/plan/order.h"
 
-/* The share of a stage's state that one more version of the parameters can take: their gradients
- * are as large, so never more than half. */
-static const double VERSION_SHARE = 0.5;
-
 enum { TEXT = 32 };
 
 static xm_status_t read_tensor(const ap_plan_tensor_t *tensor, ap_cross_mesh_tensor_t *read)
@@ -34,30 +30,43 @@ static xm_status_t read_tensor(const ap_plan_tensor_t *tensor, ap_cross_mesh_ten
     return status == XM_OK ? ap_spec_parse(tensor->dst, tensor->rank, 2, &read->dst) : status;
 }
 
+xm_status_t ap_plan_transfer_open(const ap_plan_boundary_t *like, const ap_plan_side_t *src,
+                                  const ap_plan_side_t *dst, ap_cross_mesh_transfer_t *transfer)
+{
+    ap_cross_mesh_tensor_t *tensors = calloc((size_t)like->more_count + 1, sizeof(*tensors));
+    xm_status_t status = XM_OK;
+
+    *transfer = (ap_cross_mesh_transfer_t){.src = {src->devices[0], {src->shape[0], src->shape[1]}},
+                                           .dst = {dst->devices[0], {dst->shape[0], dst->shape[1]}},
+                                           .tensors = tensors,
+                                           .count = like->more_count + 1};
+    if (tensors == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the tensors of a resharding");
+    }
+    for (int i = 0; i < transfer->count && status == XM_OK; ++i) {
+        const ap_plan_tensor_t tensor = ap_plan_boundary_tensor(like, i);
+
+        status = read_tensor(&tensor, &tensors[i]);
+    }
+    return status;
+}
+
+void ap_plan_transfer_close(ap_cross_mesh_transfer_t *transfer)
+{
+    free((void *)transfer->tensors);
+}
+
 /* Prices the tensors of @p like, in their layouts, from the mesh of one stage to that of another.
  * The links are the caller's to free. */
 static xm_status_t price(ap_cross_mesh_t *cross_mesh, const ap_plan_boundary_t *like,
                          const ap_plan_side_t *src, const ap_plan_side_t *dst,
                          ap_pipeline_transfer_t *transfer)
 {
-    ap_cross_mesh_tensor_t *tensors = calloc((size_t)like->more_count + 1, sizeof(*tensors));
-    const ap_cross_mesh_transfer_t passing = {
-        .src = {src->devices[0], {src->shape[0], src->shape[1]}},
-        .dst = {dst->devices[0], {dst->shape[0], dst->shape[1]}},
-        .tensors = tensors,
-        .count = like->more_count + 1};
+    ap_cross_mesh_transfer_t passing;
     ap_cross_mesh_cost_t cost;
     ap_link_load_t *links = NULL;
-    xm_status_t status = XM_OK;
+    xm_status_t status = ap_plan_transfer_open(like, src, dst, &passing);
 
-    if (tensors == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the tensors of a resharding");
-    }
-    for (int i = 0; i < passing.count && status == XM_OK; ++i) {
-        const ap_plan_tensor_t tensor = ap_plan_boundary_tensor(like, i);
-
-        status = read_tensor(&tensor, &tensors[i]);
-    }
     if (status == XM_OK) {
         status = ap_cross_mesh_cost(cross_mesh, &passing, &cost);
     }
@@ -69,7 +78,7 @@ static xm_status_t price(ap_cross_mesh_t *cross_mesh, const ap_plan_boundary_t *
         transfer->backward = cost.backward;
         transfer->links = links;
     }
-    free(tensors);
+    ap_plan_transfer_close(&passing);
     return status;
 }
 
@@ -258,16 +267,13 @@ typedef struct terms {
 static xm_status_t rebuild(const ap_plan_t *plan, const ap_schedule_t *schedule,
                            const ap_pipeline_run_t *run, const terms_t *terms, ap_plan_t **result)
 {
-    int count = ap_plan_stages(plan);
-    ap_plan_params_t params = AP_PLAN_PARAMS_INIT;
+    ap_plan_params_t params = ap_plan_params(plan);
+    int count = params.stage_count;
     ap_plan_stage_t *stages = calloc((size_t)count, sizeof(*stages));
-    ap_plan_boundary_t *boundaries =
-        calloc((size_t)ap_plan_boundaries(plan) + 1, sizeof(*boundaries));
     xm_status_t status = XM_OK;
 
-    if (stages == NULL || boundaries == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for a plan of %d stages", count);
-        goto free_parts;
+    if (stages == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for a plan of %d stages", count);
     }
     for (int i = 0; i < count && status == XM_OK; ++i) {
         int versions;
@@ -280,24 +286,14 @@ static xm_status_t rebuild(const ap_plan_t *plan, const ap_schedule_t *schedule,
             status = check_memory(plan, schedule->kind, i, &stages[i]);
         }
     }
-    for (int i = 0; i < ap_plan_boundaries(plan); ++i) {
-        boundaries[i] = *ap_plan_boundary(plan, i);
-    }
-    params.info = *ap_plan_info(plan);
     params.info.schedule = ap_schedule_name(schedule->kind);
     params.info.memory_limit = terms->memory_limit;
     params.info.step = 1e-9 * (double)run->step_ns;
     params.info.bound = 0.0;
     params.stages = stages;
-    params.stage_count = count;
-    params.skip_count = ap_plan_boundaries(plan) + 1 - count;
-    params.boundaries = boundaries;
     if (status == XM_OK) {
         status = ap_plan_create(&params, result);
     }
-
-free_parts:
-    free(boundaries);
     free(stages);
     return status;
 }
@@ -332,9 +328,10 @@ static xm_status_t reschedule(const ap_plan_t *plan, ap_schedule_kind_t kind, co
     return status;
 }
 
-xm_status_t ap_plan_reschedule(const ap_plan_t *plan, ap_schedule_kind_t kind, ap_plan_t **result)
+xm_status_t ap_plan_reschedule(const ap_plan_t *plan, ap_schedule_kind_t kind, double version_share,
+                               ap_plan_t **result)
 {
-    terms_t terms = {.version_share = VERSION_SHARE,
+    terms_t terms = {.version_share = version_share,
                      .refuse = true,
                      .memory_limit = ap_plan_info(plan)->memory_limit};
 
@@ -365,7 +362,7 @@ xm_status_t ap_plan_reschedule_best(const ap_plan_t *plan, ap_plan_t **result)
         if (!ap_plan_can_have(kind) || !ap_schedule_is_synchronous(kind) || i == AP_SCHEDULE_1F1B) {
             continue;
         }
-        status = ap_plan_reschedule(plan, kind, &candidate);
+        status = ap_plan_reschedule(plan, kind, 0.0, &candidate); /* of one version */
         if (status == XM_ERR_NO_SOLUTION) {
             continue;
         }

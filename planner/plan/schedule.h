@@ -14,6 +14,7 @@
 #pragma once
 
 #include "comm/profile.h"
+#include "planner/boundary.h"
 #include "planner/pipeline.h"
 #include "planner/plan/plan.h"
 
@@ -42,6 +43,12 @@ typedef struct ap_plan_simulation {
 xm_status_t ap_plan_simulate(const ap_plan_t *plan, const ap_plan_simulation_t *simulation,
                              ap_schedule_t **schedule, ap_pipeline_run_t **run);
 
+/** The tensors of a boundary in their layouts, from the mesh of one stage to that of another, to be
+ * priced. Close it also after a failed open. */
+xm_status_t ap_plan_transfer_open(const ap_plan_boundary_t *like, const ap_plan_side_t *src,
+                                  const ap_plan_side_t *dst, ap_cross_mesh_transfer_t *transfer);
+void ap_plan_transfer_close(ap_cross_mesh_transfer_t *transfer);
+
 /** ap_plan_can_have() with a sentence: XM_ERR_UNSUPPORTED. */
 xm_status_t ap_plan_check_schedule(ap_schedule_kind_t kind);
 
@@ -50,9 +57,10 @@ xm_status_t ap_plan_check_schedule(ap_schedule_kind_t kind);
  * flight from the list. XM_ERR_NO_SOLUTION when a stage then needs more memory than the plan's
  * limit, the sentence says which, and how much; or when pipedream-2bw has fewer micro-batches than
  * stages. pipedream-2bw's second version of the parameters is
- * charged as half of the state.
+ * charged as @p version_share of the state; synchronous schedules have one.
  */
-xm_status_t ap_plan_reschedule(const ap_plan_t *plan, ap_schedule_kind_t kind, ap_plan_t **result);
+xm_status_t ap_plan_reschedule(const ap_plan_t *plan, ap_schedule_kind_t kind, double version_share,
+                               ap_plan_t **result);
 
 /** What ap_plan_evaluate() holds a plan against. */
 typedef struct ap_plan_evaluation {

@@ -9,7 +9,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +26,6 @@ enum {
     GAP = 180, /* between boxes, for the resharding */
     BOX_HEIGHT = 112,
     MIN_ROW = 24,
-    LANE = 30, /* of one stage in the timeline */
     TIMELINE_HEADER = 48,
     MIN_WIDTH = 760,
     MOST_SHOWN = 12,  /* micro-batches in the timeline */
@@ -35,12 +33,6 @@ enum {
     COSTS_TEXT = 320,
     TEXT = 32
 };
-
-static const char *const fills[] = {"#cfe3f5", "#fde2c4", "#d5edd0", "#f6d0d0",
-                                    "#e2d7f0", "#f5efc0", "#cdeceb", "#ecd8c6"};
-static const char *const edges[] = {"#2f6ca8", "#b5651d", "#3f8a34", "#b03a3a",
-                                    "#6f4aa8", "#9a8a14", "#1f8783", "#8a5a2c"};
-enum { COLOURS = sizeof(fills) / sizeof(fills[0]) };
 
 typedef struct figure {
     const ap_plan_t *plan;
@@ -87,7 +79,8 @@ static void measure(figure_t *figure)
     figure->timeline = figure->top + figure->devices * figure->row + MARGIN;
     figure->width = 2 * MARGIN + LABELS + figure->stages * BOX_WIDTH + (figure->stages - 1) * GAP;
     figure->width = figure->width < MIN_WIDTH ? MIN_WIDTH : figure->width;
-    figure->height = figure->timeline + TIMELINE_HEADER + figure->stages * LANE + 2 * MARGIN;
+    figure->height =
+        figure->timeline + TIMELINE_HEADER + figure->stages * AP_PIPELINE_LANE + 2 * MARGIN;
 }
 
 /* At most @p letters bytes of a text, with an ellipsis when it is longer; never half a
@@ -213,8 +206,8 @@ static void draw_stage(const figure_t *figure, int index)
     (void)fprintf(figure->file,
                   "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"6\" fill=\"%s\" "
                   "stroke=\"%s\" stroke-width=\"1.5\"/>\n",
-                  left, top + 2, BOX_WIDTH, height - 4, fills[index % COLOURS],
-                  edges[index % COLOURS]);
+                  left, top + 2, BOX_WIDTH, height - 4, ap_pipeline_fill(index),
+                  ap_pipeline_edge(index));
     put_text(figure, x, middle - 36, 13, "middle", "stage %d: layers %d-%d", index,
              stage->first_layer, stage->last_layer);
     put_text(figure, x, middle - 18, 11, "middle", "submesh %dx%d as mesh %dx%d", stage->hosts,
@@ -276,58 +269,6 @@ static void draw_boundary(const figure_t *figure, int index)
              xm_text_format_seconds(boundary->backward, backward, sizeof(backward)));
 }
 
-static void draw_pass(const figure_t *figure, const ap_schedule_op_t *op,
-                      const ap_pipeline_span_t *span, double scale)
-{
-    double x = MARGIN + LABELS + 1e-9 * (double)span->start_ns * scale;
-    double width = 1e-9 * (double)(span->end_ns - span->start_ns) * scale;
-    int y = figure->timeline + TIMELINE_HEADER + op->stage * LANE;
-    const char *edge = edges[op->stage % COLOURS];
-    bool backward = op->pass == AP_PASS_BACKWARD;
-
-    (void)fprintf(figure->file,
-                  "<rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\" fill=\"%s\" "
-                  "stroke=\"%s\" stroke-width=\"0.8\"/>\n",
-                  x, y + 3, width, LANE - 6,
-                  backward                     ? edge
-                  : op->pass == AP_PASS_WEIGHT ? "#fff"
-                                               : fills[op->stage % COLOURS],
-                  edge);
-    if (width > 12.0) {
-        (void)fprintf(figure->file,
-                      "<text x=\"%.2f\" y=\"%d\" font-size=\"10\" text-anchor=\"middle\" "
-                      "fill=\"%s\">%d</text>\n",
-                      x + 0.5 * width, y + LANE / 2 + 4, backward ? "#fff" : "#222",
-                      op->micro_batch);
-    }
-}
-
-static bool is_drawn(const ap_schedule_op_t *op)
-{
-    return op->pass == AP_PASS_FORWARD || op->pass == AP_PASS_BACKWARD ||
-           op->pass == AP_PASS_WEIGHT;
-}
-
-/* Draws the passes of all stages when @p scale is positive, and returns when the last one ends: a
- * first call measures, a second one draws. */
-static double draw_passes(const figure_t *figure, const ap_schedule_t *schedule,
-                          const ap_pipeline_run_t *run, double scale)
-{
-    double last = 0.0;
-
-    for (int stage = 0; stage < run->devices; ++stage) {
-        for (int i = 0; i < schedule->op_count[stage]; ++i) {
-            if (is_drawn(&schedule->ops[stage][i])) {
-                last = fmax(last, 1e-9 * (double)run->spans[stage][i].end_ns);
-                if (scale > 0.0) {
-                    draw_pass(figure, &schedule->ops[stage][i], &run->spans[stage][i], scale);
-                }
-            }
-        }
-    }
-    return last;
-}
-
 /* How many micro-batches to show; a schedule without flush needs as many as stages. */
 static int shown_batches(const figure_t *figure, ap_schedule_kind_t kind)
 {
@@ -347,7 +288,6 @@ static xm_status_t draw_timeline(const figure_t *figure)
     ap_schedule_t *schedule;
     ap_pipeline_run_t *run;
     xm_status_t status = ap_schedule_find(info->schedule, &simulation.kind);
-    double length;
     char text[TEXT];
 
     if (status != XM_OK) {
@@ -359,20 +299,20 @@ static xm_status_t draw_timeline(const figure_t *figure)
     if (status != XM_OK) {
         return status;
     }
-    length = draw_passes(figure, schedule, run, 0.0);
     put_text(figure, MARGIN, figure->timeline + 18, 12, "start",
              "the first %d of %" PRId64 " micro-batches: light forward, dark backward%s; %s in all",
              schedule->micro_batches, info->micro_batches,
              schedule->split ? ", white gradients of the parameters" : "",
-             xm_text_format_seconds(length, text, sizeof(text)));
-    for (int stage = 0; stage < figure->stages; ++stage) {
-        put_text(figure, MARGIN + LABELS - 12,
-                 figure->timeline + TIMELINE_HEADER + stage * LANE + LANE / 2.0 + 4, 11, "end",
-                 "stage %d", stage);
-    }
-    if (length > 0.0) {
-        (void)draw_passes(figure, schedule, run, (figure->width - 2 * MARGIN - LABELS) / length);
-    }
+             xm_text_format_seconds(1e-9 * (double)run->makespan_ns, text, sizeof(text)));
+    ap_pipeline_draw_lanes(
+        &(ap_pipeline_lanes_t){.file = figure->file,
+                               .what = "stage",
+                               .schedule = schedule,
+                               .run = run,
+                               .left = MARGIN + LABELS,
+                               .width = figure->width - 2 * MARGIN - LABELS,
+                               .top = figure->timeline + TIMELINE_HEADER,
+                               .end_ns = run->makespan_ns > 0 ? run->makespan_ns : 1});
     ap_pipeline_run_destroy(run);
     ap_schedule_destroy(schedule);
     return XM_OK;

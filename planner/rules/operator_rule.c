@@ -131,6 +131,21 @@ int operator_rule_open(operator_rule_t *rule, int term, int dim)
     return factor;
 }
 
+void operator_rule_share(operator_rule_t *rule, int term, const bool *whole)
+{
+    int rank = rule->type[term]->shape.rank;
+
+    for (int d = 0; d < rank; ++d) {
+        int factor = whole[d] ? -1 : operator_rule_open(rule, term, d);
+
+        for (int t = 0; t < rule->operands + rule->results && factor >= 0; ++t) {
+            if (t != term && operator_rule_rank(rule, t, rank)) {
+                operator_rule_put(rule, t, d, factor);
+            }
+        }
+    }
+}
+
 /* Whatever no rule has claimed must not be cut. */
 void operator_rule_close(operator_rule_t *rule)
 {

@@ -66,6 +66,9 @@ void operator_rule_put(operator_rule_t *rule, int term, int dim, int factor);
 void operator_rule_append(operator_rule_t *rule, int term, int dim, int factor);
 /** A new factor in dimension @p dim of @p term; returns it. */
 int operator_rule_open(operator_rule_t *rule, int term, int dim);
+/** Opens a factor for each dimension of @p term that is not @p whole, and puts it into all other
+ * terms, which must have as many dimensions. */
+void operator_rule_share(operator_rule_t *rule, int term, const bool *whole);
 /** Gives every dimension that has no factor yet a whole one. */
 void operator_rule_close(operator_rule_t *rule);
 /** The whole rule of a reshape: the dimensions that are kept, and the major part of those that are

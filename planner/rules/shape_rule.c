@@ -339,15 +339,7 @@ void shape_rule_along(shape_rule_t *op, int results, const bool *whole, double f
         shape_rule_result(op, r, of->dtype, &of->shape);
     }
     op->rule.flops = flops * operand_type_elements(of);
-    for (int d = 0; d < of->shape.rank; ++d) {
-        int factor = whole[d] ? -1 : operator_rule_open(&op->rule, 0, d);
-
-        for (int t = 1; t < op->rule.operands + results && factor >= 0; ++t) {
-            if (operator_rule_rank(&op->rule, t, of->shape.rank)) {
-                operator_rule_put(&op->rule, t, d, factor);
-            }
-        }
-    }
+    operator_rule_share(&op->rule, 0, whole);
     operator_rule_close(&op->rule);
 }
 
@@ -429,6 +421,7 @@ void shape_rule_window_of(shape_rule_t *op, const ap_shape_t *to)
 void shape_rule_concat(shape_rule_t *op, int dim)
 {
     int out = op->rule.operands;
+    bool whole[AP_MAX_RANK] = {false};
     ap_shape_t shape;
 
     if (!shape_need_operands(op, 1, OPERATOR_MAX_OPERANDS)) {
@@ -450,13 +443,8 @@ void shape_rule_concat(shape_rule_t *op, int dim)
     }
     shape_rule_result(op, 0, op->rule.type[0]->dtype, &shape);
     op->rule.kind = AP_OP_RESHAPE;
-    for (int d = 0; d < shape.rank; ++d) {
-        int factor = d == dim && out > 1 ? -1 : operator_rule_open(&op->rule, out, d);
-
-        for (int t = 0; t < out && factor >= 0; ++t) {
-            operator_rule_put(&op->rule, t, d, factor);
-        }
-    }
+    whole[dim] = out > 1;
+    operator_rule_share(&op->rule, out, whole);
     operator_rule_close(&op->rule);
 }
 
@@ -464,6 +452,7 @@ void shape_rule_concat(shape_rule_t *op, int dim)
  * of a cut dimension do not begin where devices do. */
 void shape_rule_split(shape_rule_t *op, int dim, const int64_t *parts, int count)
 {
+    bool whole[AP_MAX_RANK] = {false};
     ap_shape_t shape;
     int64_t sum = 0;
 
@@ -490,13 +479,8 @@ void shape_rule_split(shape_rule_t *op, int dim, const int64_t *parts, int count
         return;
     }
     op->rule.kind = AP_OP_SPLIT;
-    for (int d = 0; d < shape.rank; ++d) {
-        int factor = d == dim ? -1 : operator_rule_open(&op->rule, 0, d);
-
-        for (int r = 0; r < count && factor >= 0; ++r) {
-            operator_rule_put(&op->rule, 1 + r, d, factor);
-        }
-    }
+    whole[dim] = true;
+    operator_rule_share(&op->rule, 0, whole);
     operator_rule_close(&op->rule);
 }
 

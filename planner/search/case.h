@@ -59,6 +59,7 @@ typedef struct ap_planner_case {
     const ap_graph_t *graph;
     ap_graph_t *made; /* the same, of a built-in model */
     ap_stage_table_t *table;
+    double version_share; /* of a stage's state, for one more version of the parameters */
 } ap_planner_case_t;
 
 typedef struct ap_planner_case_options {

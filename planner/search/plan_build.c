@@ -33,35 +33,18 @@ typedef struct stage_parts {
     int *devices;
 } stage_parts_t;
 
-/* A tensor that passes a boundary, and how both sides cut it. */
-typedef struct passing {
-    int tensor;
+/* How both sides cut a tensor that passes a boundary. */
+typedef struct cut_text {
     char src[AP_SPEC_TEXT], dst[AP_SPEC_TEXT];
-} passing_t;
+} cut_text_t;
 
 typedef struct boundary_parts {
-    passing_t *passing;
-    ap_cross_mesh_tensor_t *priced; /* the same, to price them */
-    ap_plan_tensor_t *more;         /* the same without the first */
+    ap_passing_t passing;
+    cut_text_t *texts;      /* of its tensors */
+    ap_plan_tensor_t *more; /* its tensors without the first */
     ap_link_load_t *links;
-    int count, link_count;
+    int link_count;
 } boundary_parts_t;
-
-static void list_specs(const ap_graph_t *graph, const int *tensors, const ap_spec_t *specs,
-                       int count, char *text)
-{
-    size_t length = 0;
-
-    text[0] = '\0';
-    for (int i = 0; i < count; ++i) {
-        char spec[AP_SPEC_TEXT];
-
-        (void)ap_spec_format(specs[i], ap_graph_tensor(graph, tensors[i])->shape.rank, spec,
-                             sizeof(spec));
-        length += (size_t)snprintf(text + length, SPEC_LIST_TEXT - length, "%s%s", i > 0 ? "," : "",
-                                   spec);
-    }
-}
 
 static bool ops_alike(const ap_plan_op_t *a, const ap_plan_op_t *b)
 {
@@ -125,9 +108,10 @@ static xm_status_t build_ops(const ap_graph_t *graph, const ap_stage_solution_t 
         const ap_stage_choice_t *choice = ap_stage_solution_choice(solution, i);
         const ap_op_t *op = ap_graph_op(graph, choice->op);
 
-        list_specs(graph, op->operands, choice->operands, op->operand_count,
-                   parts->texts[i].operands);
-        list_specs(graph, op->results, choice->results, op->result_count, parts->texts[i].results);
+        ap_spec_list(choice->operands, op->rule.rank, op->operand_count, parts->texts[i].operands,
+                     SPEC_LIST_TEXT);
+        ap_spec_list(choice->results, op->rule.rank + op->operand_count, op->result_count,
+                     parts->texts[i].results, SPEC_LIST_TEXT);
         parts->ops[i] = (ap_plan_op_t){.name = op->name,
                                        .rule = choice->rule,
                                        .operands = parts->texts[i].operands,
@@ -206,73 +190,57 @@ static xm_status_t build_stage(const ap_plan_recipe_t *recipe, int index, stage_
     return build_ops(recipe->graph, part->solution, parts, stage);
 }
 
-static void add_passing(const ap_graph_t *graph, int tensor, ap_spec_t src, ap_spec_t dst,
-                        boundary_parts_t *parts)
+static ap_passing_stage_t passing_stage(const ap_plan_part_t *part)
 {
-    const ap_tensor_t *of = ap_graph_tensor(graph, tensor);
-    passing_t *passing = &parts->passing[parts->count];
+    const ap_stage_cost_t *cost = ap_stage_solution_cost(part->solution);
 
-    for (int i = 0; i < parts->count; ++i) {
-        if (parts->passing[i].tensor == tensor && parts->priced[i].src == src &&
-            parts->priced[i].dst == dst) {
-            return; /* the boundary lies as the resting copy does: it goes once */
-        }
-    }
-    passing->tensor = tensor;
-    (void)ap_spec_format(src, of->shape.rank, passing->src, sizeof(passing->src));
-    (void)ap_spec_format(dst, of->shape.rank, passing->dst, sizeof(passing->dst));
-    parts->priced[parts->count++] = (ap_cross_mesh_tensor_t){
-        .shape = of->shape, .element_size = ap_dtype_bytes(of->dtype), .src = src, .dst = dst};
+    return (ap_passing_stage_t){
+        part->query.first,
+        part->query.last,
+        {part->first_device, {part->query.shape[0], part->query.shape[1]}},
+        cost->input,
+        cost->output};
 }
 
-/* Lists what passes from a stage to a later one: between neighbours the boundary, and then every
- * tensor of the one stage of which the other reads the resting copy. */
-static xm_status_t list_passing(const ap_plan_recipe_t *recipe, const ap_plan_stage_t *stages,
-                                int from, int to, boundary_parts_t *parts)
+/* Lists what passes from a stage to a later one, with its texts. */
+static xm_status_t list_passing(const ap_plan_recipe_t *recipe, int from, int to,
+                                boundary_parts_t *parts)
 {
-    const ap_graph_t *graph = recipe->graph;
-    const int there[] = {stages[from].first_layer, stages[from].last_layer};
-    const int here[] = {stages[to].first_layer, stages[to].last_layer};
-    size_t most = (size_t)ap_graph_tensors(graph) + 1;
-    int *resting = malloc(most * sizeof(*resting)), count;
+    const ap_passing_stage_t src = passing_stage(&recipe->parts[from]);
+    const ap_passing_stage_t dst = passing_stage(&recipe->parts[to]);
+    xm_status_t status = ap_passing_open(recipe->graph, &parts->passing);
+    size_t count;
 
-    if (resting == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu tensors", most);
+    if (status != XM_OK) {
+        return status;
     }
-    count = ap_graph_resting(graph, there, here, resting);
-    parts->passing = calloc((size_t)count + 1, sizeof(*parts->passing));
-    parts->priced = calloc((size_t)count + 1, sizeof(*parts->priced));
-    parts->more = calloc((size_t)count + 1, sizeof(*parts->more));
-    if (parts->passing == NULL || parts->priced == NULL || parts->more == NULL) {
-        free(resting);
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d tensors", count + 1);
+    ap_passing_between(&parts->passing, &src, &dst, to == from + 1);
+    count = (size_t)parts->passing.transfer.count;
+    parts->texts = calloc(count + 1, sizeof(*parts->texts));
+    parts->more = calloc(count + 1, sizeof(*parts->more));
+    if (parts->texts == NULL || parts->more == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu tensors", count);
     }
-    if (to == from + 1) {
-        add_passing(graph, ap_graph_boundary(graph, there[1]),
-                    ap_stage_solution_cost(recipe->parts[from].solution)->output,
-                    ap_stage_solution_cost(recipe->parts[to].solution)->input, parts);
-    }
-    for (int i = 0; i < count; ++i) {
-        const ap_shape_t *shape = &ap_graph_tensor(graph, resting[i])->shape;
+    for (size_t i = 0; i < count; ++i) {
+        const ap_cross_mesh_tensor_t *tensor = &parts->passing.tensors[i];
 
-        add_passing(graph, resting[i],
-                    ap_spec_resting(shape->rank, shape->dims, stages[from].shape),
-                    ap_spec_resting(shape->rank, shape->dims, stages[to].shape), parts);
+        (void)ap_spec_format(tensor->src, tensor->shape.rank, parts->texts[i].src, AP_SPEC_TEXT);
+        (void)ap_spec_format(tensor->dst, tensor->shape.rank, parts->texts[i].dst, AP_SPEC_TEXT);
     }
-    free(resting);
     return XM_OK;
 }
 
-static ap_plan_tensor_t describe(const ap_graph_t *graph, const passing_t *passing)
+static ap_plan_tensor_t describe(const boundary_parts_t *parts, int index)
 {
-    const ap_tensor_t *tensor = ap_graph_tensor(graph, passing->tensor);
+    const ap_tensor_t *tensor =
+        ap_graph_tensor(parts->passing.graph, parts->passing.ids[index]);
     ap_plan_tensor_t made = {.tensor = tensor->name,
                              .rank = tensor->shape.rank,
                              .dtype = ap_dtype_name(tensor->dtype),
                              .element_size = ap_dtype_bytes(tensor->dtype),
                              .bytes = ap_dtype_bytes(tensor->dtype),
-                             .src = passing->src,
-                             .dst = passing->dst};
+                             .src = parts->texts[index].src,
+                             .dst = parts->texts[index].dst};
 
     for (int d = 0; d < tensor->shape.rank; ++d) {
         made.shape[d] = tensor->shape.dims[d];
@@ -289,34 +257,31 @@ static ap_plan_side_t side_of(const ap_plan_stage_t *stage, const char *spec)
                             spec};
 }
 
-/* Plans the resharding of all tensors from a stage to a later one. None: `parts->count` is 0. */
+/* Plans the resharding of all tensors from a stage to a later one, if there are any. */
 static xm_status_t build_boundary(const ap_plan_recipe_t *recipe, int from, int to,
                                   const ap_plan_stage_t *stages, boundary_parts_t *parts,
                                   ap_plan_boundary_t *boundary)
 {
     const ap_plan_stage_t *src = &stages[from], *dst = &stages[to];
-    ap_cross_mesh_transfer_t transfer = {.src = {src->devices[0], {src->shape[0], src->shape[1]}},
-                                         .dst = {dst->devices[0], {dst->shape[0], dst->shape[1]}}};
+    const ap_cross_mesh_transfer_t *transfer = &parts->passing.transfer;
     ap_cross_mesh_cost_t cost;
     ap_plan_tensor_t first;
-    xm_status_t status = list_passing(recipe, stages, from, to, parts);
+    xm_status_t status = list_passing(recipe, from, to, parts);
 
-    if (status != XM_OK || parts->count == 0) {
+    if (status != XM_OK || transfer->count == 0) {
         return status;
     }
-    transfer.tensors = parts->priced;
-    transfer.count = parts->count;
-    status = ap_cross_mesh_cost(recipe->cross_mesh, &transfer, &cost);
+    status = ap_cross_mesh_cost(recipe->cross_mesh, transfer, &cost);
     if (status == XM_OK) {
         status =
-            ap_cross_mesh_loads(recipe->cross_mesh, &transfer, &parts->links, &parts->link_count);
+            ap_cross_mesh_loads(recipe->cross_mesh, transfer, &parts->links, &parts->link_count);
     }
     if (status != XM_OK) {
         return status;
     }
-    first = describe(recipe->graph, &parts->passing[0]);
-    for (int i = 1; i < parts->count; ++i) {
-        parts->more[i - 1] = describe(recipe->graph, &parts->passing[i]);
+    first = describe(parts, 0);
+    for (int i = 1; i < transfer->count; ++i) {
+        parts->more[i - 1] = describe(parts, i);
     }
     *boundary = (ap_plan_boundary_t){.from = from,
                                      .to = to,
@@ -324,11 +289,11 @@ static xm_status_t build_boundary(const ap_plan_recipe_t *recipe, int from, int 
                                      .rank = first.rank,
                                      .dtype = first.dtype,
                                      .element_size = first.element_size,
-                                     .src = side_of(src, parts->passing[0].src),
-                                     .dst = side_of(dst, parts->passing[0].dst),
+                                     .src = side_of(src, first.src),
+                                     .dst = side_of(dst, first.dst),
                                      .bytes = first.bytes,
                                      .more = parts->more,
-                                     .more_count = parts->count - 1,
+                                     .more_count = transfer->count - 1,
                                      .net_bytes = cost.net_bytes,
                                      .forward = cost.forward,
                                      .backward = cost.backward,
@@ -343,8 +308,8 @@ static xm_status_t build_boundary(const ap_plan_recipe_t *recipe, int from, int 
 
 static void free_boundary(boundary_parts_t *parts)
 {
-    free(parts->passing);
-    free(parts->priced);
+    ap_passing_close(&parts->passing);
+    free(parts->texts);
     free(parts->more);
     free(parts->links);
 }
@@ -363,7 +328,7 @@ static xm_status_t build_boundaries(const ap_plan_recipe_t *recipe, const ap_pla
     for (int from = 0; from < count; ++from) {
         for (int to = from + 2; to < count && status == XM_OK; ++to) {
             status = build_boundary(recipe, from, to, stages, &parts[next], &boundaries[next]);
-            if (parts[next].count > 0) {
+            if (parts[next].passing.transfer.count > 0) {
                 ++next;
             } else {
                 free_boundary(&parts[next]);

@@ -265,6 +265,7 @@ xm_status_t ap_planner_case_open(const ap_planner_setup_t *setup,
     if (status != XM_OK) {
         return status;
     }
+    one->version_share = ap_training_version_share(one->graph);
     params.graph = one->graph;
     params.classes = setup->classes;
     params.cross_mesh = setup->cross_mesh;

@@ -21,10 +21,10 @@ static const double WORTHWHILE = 1e-3;
  * exceeds is none: *plan is NULL then. `refused` says that the schedule it was made for is
  * exceeded. */
 static xm_status_t apply_schedule(const ap_planner_run_t *run, ap_planner_work_t *work,
-                                  ap_plan_t **plan)
+                                  double version_share, ap_plan_t **plan)
 {
     ap_plan_t *own = NULL, *scheduled = NULL;
-    xm_status_t status = ap_plan_reschedule(*plan, work->trial->schedule, &own);
+    xm_status_t status = ap_plan_reschedule(*plan, work->trial->schedule, version_share, &own);
 
     if (status == XM_ERR_NO_SOLUTION) {
         work->refused = true;
@@ -73,7 +73,7 @@ static xm_status_t build_plan(const ap_planner_run_t *run, ap_planner_work_t *wo
         status = place_plan(run, host_permutation, &plan);
     }
     if (status == XM_OK) {
-        status = apply_schedule(run, work, &plan);
+        status = apply_schedule(run, work, one->version_share, &plan);
     }
     if (status != XM_OK || plan == NULL) {
         return status;

@@ -10,8 +10,9 @@
  * by themselves; prices follow averaged subgradients (Barahona and Anbil, "The volume algorithm",
  * 2000), of those times only that are exceeded next to no worse one, or have a price already.
  *
- * Where the core's variables can be eliminated (planner/solver/bound/exact.h), a sweep does that
- * instead: the bound is then the best one at the prices, and `choice` an assignment that costs it.
+ * Where the core's variables can be eliminated (planner/solver/elimination/elimination.h), a sweep
+ * does that instead: the bound is then the best one at the prices, and `choice` an assignment that
+ * costs it.
  *
  * Every state is a valid bound, whatever the prices and messages.
  */
@@ -20,7 +21,7 @@
 #include <stdint.h>
 
 #include "planner/solver/network.h"
-#include "planner/solver/bound/exact.h"
+#include "planner/solver/elimination.h"
 
 typedef struct ap_cfn_dual {
     const ap_cfn_core_t *core;
@@ -33,13 +34,14 @@ typedef struct ap_cfn_dual {
     double *margin;        /* per variable: how much more its second cheapest cost then */
     double *slope;         /* per time: load less capacity, averaged */
     double *load, *sums, *scratch, *best_price;
-    ap_cfn_exact_t *exact; /* NULL: messages are passed */
-    double *marginal;      /* of all values, for `exact` */
-    double bound;          /* of the last sweep, with the constant */
-    double best;           /* largest bound so far */
-    double factor;         /* of the steps' length */
-    int since_best;        /* steps without a better bound */
+    ap_elimination_t *exact; /* NULL: messages are passed */
+    double *marginal;        /* of all values, for `exact` */
+    double bound;            /* of the last sweep, with the constant */
+    double best;             /* largest bound so far */
+    double factor;           /* of the steps' length */
+    int since_best;          /* steps without a better bound */
     int64_t steps;
+    ap_pool_t pool; /* all arrays */
 } ap_cfn_dual_t;
 
 xm_status_t ap_cfn_dual_create(const ap_cfn_core_t *core, ap_cfn_dual_t **dual);

@@ -271,7 +271,7 @@ static int64_t nodes_to_settle(const ap_cfn_dual_t *dual)
 
         cells += (double)dual->core->variable[link->a].size * dual->core->variable[link->b].size;
     }
-    cells = dual->exact != NULL ? ap_cfn_exact_work(dual->exact) : cells;
+    cells = dual->exact != NULL ? dual->exact->work : cells;
     return (int64_t)fmin(settling_nodes, 1.0 + settling_cells / (SWEEPS_OF_NODE * cells));
 }
 

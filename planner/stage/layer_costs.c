@@ -255,9 +255,9 @@ static void price_strategy(const ap_graph_t *graph, const node_facts_t *facts,
         if (operand && ap_graph_tensor(graph, op->operands[t])->kind != AP_TENSOR_ACTIVATION) {
             continue;
         }
-        /* Axes fill 3 bits of a byte, so the partial axes of an operand's gradient fit beside those
-         * of dimension 0. Neighbours see both: where the tensor is wanted and what its gradient
-         * still lacks. */
+        /* Axes fill 4 bits of a byte, so the partial axes of an operand's gradient fit beside those
+         * of dimension 0 (ap_layer_seen_partial()). Neighbours see both: where the tensor is wanted
+         * and what its gradient still lacks. */
         node->interface[s][t] =
             strategy->spec[t] | (operand ? (uint64_t)partial[t] << 4 : (uint64_t)0);
     }

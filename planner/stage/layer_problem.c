@@ -1,19 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One layer as a problem of choosing a strategy per forward operator: nodes with classes of
- * strategies, edges with resharding costs. The number of strategies on a mesh of two axes is in the
- * tens, and an edge would have their square; but neighbours only see the specs and the partial
- * gradients of the tensor between them. So strategies are grouped into classes by what is seen, and
- * edges are priced between different views of one tensor only, then spread to classes.
+ * strategies, and what comes from outside of the layer. The number of strategies on a mesh of two
+ * axes is in the tens; but neighbours only see the specs and the partial gradients of the tensor
+ * between them. So strategies are grouped into classes by what is seen.
  */
 
 #include "planner/stage/layer_problem.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-/* The bits where price_strategy() of layer_costs.c puts the partial axes. */
-static const uint64_t partial_bits = 0x70;
 
 ap_parts_t ap_layer_edge_parts(const ap_layer_edge_t *edge, int from_class, int to_class)
 {
@@ -38,6 +34,7 @@ void ap_layer_problem_destroy(ap_layer_problem_t *problem)
         free(node->class_of);
         free(node->interface);
         free(node->first_of);
+        free(node->value);
     }
     for (int e = 0; e < problem->edges; ++e) {
         free(problem->edge[e].forward);
@@ -83,7 +80,8 @@ static xm_status_t make_nodes(const ap_graph_t *training, const ap_layer_ops_t *
                               bool rematerialize, const ap_layer_space_t *space,
                               ap_layer_problem_t *problem)
 {
-    problem->node = calloc((size_t)ops->count + 1, sizeof(*problem->node));
+    /* As many again for activations with several readers. */
+    problem->node = calloc(2 * (size_t)ops->count + 2, sizeof(*problem->node));
     if (problem->node == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d operators", ops->count);
     }
@@ -94,7 +92,7 @@ static xm_status_t make_nodes(const ap_graph_t *training, const ap_layer_ops_t *
         if (ap_graph_op(training, ops->ids[o])->phase != AP_PHASE_FORWARD) {
             continue;
         }
-        ++problem->nodes;
+        problem->op_nodes = ++problem->nodes;
         node->op = ops->ids[o];
         status = ap_layer_node_price(training, ops, mesh, optimizer, rematerialize, space, node);
         if (status == XM_OK) {
@@ -105,161 +103,6 @@ static xm_status_t make_nodes(const ap_graph_t *training, const ap_layer_ops_t *
         }
     }
     return XM_OK;
-}
-
-/* The node that makes a tensor, or AP_IN if it comes from outside of the layer. */
-static int node_of(const ap_graph_t *training, const ap_layer_problem_t *problem, int tensor)
-{
-    for (int n = 0; n < problem->nodes; ++n) {
-        if (problem->node[n].op == ap_graph_tensor(training, tensor)->producer) {
-            return n;
-        }
-    }
-    return AP_IN;
-}
-
-static int result_term(const ap_op_t *op, int tensor)
-{
-    for (int r = 0; r < op->result_count; ++r) {
-        if (op->results[r] == tensor) {
-            return op->operand_count + r;
-        }
-    }
-    return -1;
-}
-
-/* What one end of an edge looks like to the other, for a class of its node or for a boundary
- * spec. */
-static uint64_t interface_at(const ap_layer_problem_t *problem, int end, int term, int index)
-{
-    if (end == AP_IN) {
-        return problem->in_specs[index];
-    }
-    if (end == AP_OUT) {
-        return problem->out_specs[index];
-    }
-    return problem->node[end].interface[problem->node[end].first_of[index]][term];
-}
-
-static int end_count(const ap_layer_problem_t *problem, int end)
-{
-    if (end == AP_IN) {
-        return problem->in_count;
-    }
-    return end == AP_OUT ? problem->out_count : problem->node[end].classes;
-}
-
-/* Lists the distinct views at one end, and which one each class has. An operator of many strategies
- * often has only a few specs for one of its tensors. */
-static int distinct(const ap_layer_problem_t *problem, int end, int term, int count,
-                    uint64_t *values, int *index)
-{
-    int found = 0;
-
-    for (int c = 0; c < count; ++c) {
-        uint64_t value = interface_at(problem, end, term, c);
-        int i = 0;
-
-        while (i < found && values[i] != value) {
-            ++i;
-        }
-        if (i == found) {
-            values[found++] = value;
-        }
-        index[c] = i;
-    }
-    return found;
-}
-
-/* Prices an edge between distinct views and spreads the costs over all pairs of classes. Forwards,
- * the activation goes from the producer's spec to the reader's. Backwards, the gradient goes from
- * the reader's spec to the producer's, and partial axes are reduced on the way: by a reduce-scatter
- * where the producer cuts along them, otherwise by an all-reduce. */
-static void fill_edge(ap_reshard_memo_t *memo, int tensor, bool learns, double runs,
-                      ap_layer_edge_t *edge, const uint64_t *from_values, const int *from_index,
-                      int from_distinct, const uint64_t *to_values, const int *to_index,
-                      int to_distinct, double *scratch)
-{
-    double *forward = scratch, *backward = scratch + from_distinct * to_distinct;
-    for (int f = 0; f < from_distinct; ++f) {
-        for (int t = 0; t < to_distinct; ++t) {
-            ap_spec_t spec = to_values[t] & ~partial_bits;
-            unsigned partial = (unsigned)((to_values[t] & partial_bits) >> 4);
-
-            forward[f * to_distinct + t] =
-                runs * ap_reshard_memo_cost(memo, tensor, from_values[f], spec);
-            backward[f * to_distinct + t] =
-                learns ? runs * ap_reshard_memo_reduce(memo, tensor, spec, partial, from_values[f])
-                       : 0;
-        }
-    }
-    for (int f = 0; f < edge->from_count; ++f) {
-        for (int t = 0; t < edge->to_count; ++t) {
-            int cell = from_index[f] * to_distinct + to_index[t];
-
-            edge->forward[f * edge->to_count + t] = forward[cell];
-            edge->backward[f * edge->to_count + t] = backward[cell];
-        }
-    }
-}
-
-/* The memo knows reshardings by shape, so edges of equal tensors are priced once per mesh. */
-static xm_status_t price_edge(const ap_graph_t *training, const ap_layer_ops_t *ops,
-                              const ap_layer_problem_t *problem, ap_reshard_memo_t *memo,
-                              ap_layer_edge_t *edge)
-{
-    double runs = edge->to < 0
-                      ? 1
-                      : ap_price_reshard_runs(training, edge->tensor,
-                                              ap_graph_op(training, problem->node[edge->to].op));
-    const ap_tensor_t *tensor = ap_graph_tensor(training, edge->tensor);
-    size_t from = (size_t)edge->from_count, to = (size_t)edge->to_count;
-    uint64_t *values = malloc((from + to) * sizeof(*values));
-    int *index = malloc((from + to) * sizeof(*index));
-    double *scratch = malloc(2 * from * to * sizeof(*scratch));
-    int handle;
-    xm_status_t status = ap_reshard_memo_tensor(
-        memo, &tensor->shape, ap_graph_tensor_bytes(training, edge->tensor), &handle);
-
-    edge->forward = malloc(from * to * sizeof(double));
-    edge->backward = malloc(from * to * sizeof(double));
-    if (status == XM_OK && (values == NULL || index == NULL || scratch == NULL ||
-                            edge->forward == NULL || edge->backward == NULL)) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu resharding costs", from * to);
-    }
-    if (status == XM_OK) {
-        int from_distinct =
-            distinct(problem, edge->from, edge->from_term, edge->from_count, values, index);
-        int to_distinct =
-            distinct(problem, edge->to, edge->to_term, edge->to_count, values + from, index + from);
-
-        fill_edge(memo, handle, ops->learns[edge->tensor], runs, edge, values, index, from_distinct,
-                  values + from, index + from, to_distinct, scratch);
-    }
-    free(values);
-    free(index);
-    free(scratch);
-    return status;
-}
-
-/* An edge from a tensor to one reader. Several readers of a tensor make several edges, each with
- * its own resharding. */
-static xm_status_t add_edge(const ap_graph_t *training, const ap_layer_ops_t *ops,
-                            ap_layer_problem_t *problem, ap_reshard_memo_t *memo, int tensor,
-                            int to, int to_term)
-{
-    ap_layer_edge_t *edge = &problem->edge[problem->edges++];
-    int from = node_of(training, problem, tensor);
-
-    edge->from = from;
-    edge->from_term =
-        from < 0 ? 0 : result_term(ap_graph_op(training, problem->node[from].op), tensor);
-    edge->to = to;
-    edge->to_term = to_term;
-    edge->tensor = tensor;
-    edge->from_count = end_count(problem, from);
-    edge->to_count = end_count(problem, to);
-    return price_edge(training, ops, problem, memo, edge);
 }
 
 /* Prices an input: the sums of its gradients, and with recomputation the memory to keep it, as its
@@ -299,8 +142,8 @@ static xm_status_t add_rest(const ap_graph_t *training, const ap_layer_ops_t *op
 
     for (int s = 0; s < node->strategies.count && status == XM_OK; ++s) {
         uint64_t seen = node->interface[s][term];
-        ap_spec_t spec = seen & ~partial_bits;
-        unsigned partial = (unsigned)((seen & partial_bits) >> 4);
+        ap_spec_t spec = ap_layer_seen_spec(seen);
+        unsigned partial = ap_layer_seen_partial(seen);
 
         node->base[s].forward += runs * (reads ? ap_reshard_memo_cost(memo, handle, rest, spec)
                                                : ap_reshard_memo_cost(memo, handle, spec, rest));
@@ -365,35 +208,6 @@ static xm_status_t add_rests(const ap_graph_t *training, const ap_layer_ops_t *o
             status = add_rest(training, ops, mesh, memo, node, op->operand_count + i,
                               op->results[i], false);
         }
-    }
-    return status;
-}
-
-/* Edges for all activations that operators read, and one from the last tensor to the boundary after
- * the layer. Parameters have no edges: they lie where their reader wants them. */
-static xm_status_t make_edges(const ap_graph_t *training, const ap_layer_ops_t *ops,
-                              ap_layer_problem_t *problem, ap_reshard_memo_t *memo)
-{
-    xm_status_t status = XM_OK;
-
-    problem->edge = calloc((size_t)problem->nodes * AP_MAX_OPERANDS + 1, sizeof(*problem->edge));
-    if (problem->edge == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for edges");
-    }
-    for (int n = 0; n < problem->nodes && status == XM_OK; ++n) {
-        const ap_op_t *op = ap_graph_op(training, problem->node[n].op);
-
-        for (int i = 0; i < op->operand_count && status == XM_OK; ++i) {
-            if (ap_graph_tensor(training, op->operands[i])->kind == AP_TENSOR_ACTIVATION &&
-                !ap_graph_reads_rest(training, problem->layer, op->operands[i])) {
-                status = add_edge(training, ops, problem, memo, op->operands[i], n, i);
-            }
-        }
-    }
-    if (status == XM_OK && ap_graph_boundary(training, problem->layer) >= 0 &&
-        !ap_graph_boundary_rests(training, problem->layer)) {
-        status = add_edge(training, ops, problem, memo, ap_graph_boundary(training, problem->layer),
-                          AP_OUT, 0);
     }
     return status;
 }
@@ -503,7 +317,7 @@ xm_status_t ap_layer_problem_create(const ap_graph_t *training, int layer,
         status = add_rests(training, &ops, mesh, memo, rematerialize, made, n);
     }
     if (status == XM_OK) {
-        status = make_edges(training, &ops, made, memo);
+        status = ap_layer_edges_create(training, &ops, mesh, memo, made);
     }
     free(ops.ids);
     free(ops.learns);

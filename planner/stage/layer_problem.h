@@ -8,6 +8,9 @@
  * activation operands and results, partial axes of operand gradients) form a *class*; only the
  * cheapest of a class matters. Edges carry the resharding of an activation one way and of its
  * gradient the other way.
+ *
+ * An activation with several readers is a node, too, behind those of the operators: its strategies
+ * are the values of planner/cost/share.h.
  */
 #pragma once
 
@@ -39,7 +42,7 @@ typedef struct ap_layer_space {
 enum { AP_IN = -1, AP_OUT = -2 /* the boundary tensors as ends of an edge */ };
 
 typedef struct ap_layer_node {
-    int op;
+    int op; /* -1: an activation with several readers */
     ap_strategy_list_t strategies;
     ap_parts_t *base; /* per strategy: without parameters */
     double *compute;  /* per strategy: the part of forward + backward that is compute */
@@ -50,7 +53,8 @@ typedef struct ap_layer_node {
     int *class_of;     /* per strategy */
     uint64_t (*interface)[AP_MAX_TERMS]; /* per strategy: what a class is made of */
     int classes;
-    int *first_of; /* per class: its first strategy */
+    int *first_of;            /* per class: its first strategy */
+    ap_shared_value_t *value; /* of an activation with several readers, per strategy */
 } ap_layer_node_t;
 
 typedef struct ap_layer_edge {
@@ -63,7 +67,7 @@ typedef struct ap_layer_edge {
 
 typedef struct ap_layer_problem {
     int layer;
-    int nodes, edges;
+    int op_nodes, nodes, edges; /* nodes of operators come first */
     ap_layer_node_t *node;
     ap_layer_edge_t *edge;
     int in_count, out_count; /* specs of the boundary tensors; 1 when there is none */
@@ -96,6 +100,24 @@ xm_status_t ap_layer_node_price(const ap_graph_t *training, const ap_layer_ops_t
                                 const ap_cost_mesh_t *mesh, ap_optimizer_t optimizer,
                                 bool rematerialize, const ap_layer_space_t *space,
                                 ap_layer_node_t *node);
+
+/* Makes the edges between the operators' nodes, and the nodes of activations with several readers
+ * (layer_edges.c). */
+xm_status_t ap_layer_edges_create(const ap_graph_t *training, const ap_layer_ops_t *ops,
+                                  const ap_cost_mesh_t *mesh, ap_reshard_memo_t *memo,
+                                  ap_layer_problem_t *problem);
+
+/* What neighbours see of a term: its spec, and in bits that specs leave free the axes over which an
+ * operand's gradient is partial. */
+static inline ap_spec_t ap_layer_seen_spec(uint64_t seen)
+{
+    return seen & ~UINT64_C(0xf0);
+}
+
+static inline unsigned ap_layer_seen_partial(uint64_t seen)
+{
+    return (unsigned)(seen >> 4 & 15);
+}
 
 /* Sums of gradients of a tensor that happen in this layer. */
 int ap_layer_gradient_sums(const ap_graph_t *training, const ap_layer_ops_t *ops, int tensor);

@@ -7,6 +7,7 @@
  */
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "planner/solver/elimination.h"
 #include "planner/stage/layer_problem.h"
@@ -19,9 +20,9 @@ enum { MAX_CELLS = 1 << 24 };
 typedef struct solver {
     const ap_layer_problem_t *problem;
     const ap_layer_weights_t *weights;
+    ap_cfn_core_t *core;
     ap_elimination_t *elimination;
     int **best; /* per node and class: cheapest strategy */
-    double *scratch;
 } solver_t;
 
 static int variable_of(const ap_layer_problem_t *problem, int end)
@@ -32,19 +33,19 @@ static int variable_of(const ap_layer_problem_t *problem, int end)
 static void solver_free(solver_t *solver)
 {
     ap_elimination_destroy(solver->elimination);
+    ap_cfn_core_destroy(solver->core);
     for (int n = 0; n < solver->problem->nodes && solver->best != NULL; ++n) {
         free(solver->best[n]);
     }
     free(solver->best);
-    free(solver->scratch);
 }
 
 /* The cost of a class is that of its cheapest strategy, which depends on the weights; `best`
  * remembers it. */
-static xm_status_t add_node_costs(solver_t *solver, int n)
+static xm_status_t add_node(solver_t *solver, ap_cfn_core_maker_t *maker, int n)
 {
     const ap_layer_node_t *node = &solver->problem->node[n];
-    double *costs = solver->scratch;
+    double *costs = ap_cfn_core_add_variable(maker, node->classes);
 
     solver->best[n] = malloc((size_t)node->classes * sizeof(int));
     if (solver->best[n] == NULL) {
@@ -63,85 +64,88 @@ static xm_status_t add_node_costs(solver_t *solver, int n)
             costs[c] = cost;
         }
     }
-    return ap_elimination_add(solver->elimination, &n, 1, costs);
+    return XM_OK;
 }
 
 /* Resharding takes no memory in this model, so only the seconds are weighed. */
-static xm_status_t add_edge_costs(solver_t *solver, const ap_layer_edge_t *edge)
+static void add_edge(const solver_t *solver, ap_cfn_core_maker_t *maker,
+                     const ap_layer_edge_t *edge)
 {
-    const int variables[] = {variable_of(solver->problem, edge->from),
-                             variable_of(solver->problem, edge->to)};
-    int cells = edge->from_count * edge->to_count;
+    double *costs = ap_cfn_core_add_link(maker, variable_of(solver->problem, edge->from),
+                                         variable_of(solver->problem, edge->to));
 
-    for (int c = 0; c < cells; ++c) {
-        solver->scratch[c] = solver->weights->forward * edge->forward[c] + edge->backward[c];
+    for (int c = 0; c < edge->from_count * edge->to_count; ++c) {
+        costs[c] = solver->weights->forward * edge->forward[c] + edge->backward[c];
     }
-    return ap_elimination_add(solver->elimination, variables, 2, solver->scratch);
 }
 
-static xm_status_t add_input_costs(solver_t *solver)
+static void add_boundaries(const solver_t *solver, ap_cfn_core_maker_t *maker)
 {
     const ap_layer_problem_t *problem = solver->problem;
-    const int variable = problem->nodes;
+    double *costs = ap_cfn_core_add_variable(maker, problem->in_count);
 
     for (int s = 0; s < problem->in_count; ++s) {
-        solver->scratch[s] = ap_parts_cost(&problem->in_parts[s], solver->weights);
+        costs[s] = ap_parts_cost(&problem->in_parts[s], solver->weights);
     }
-    return ap_elimination_add(solver->elimination, &variable, 1, solver->scratch);
+    costs = ap_cfn_core_add_variable(maker, problem->out_count);
+    memset(costs, 0, (size_t)problem->out_count * sizeof(*costs));
 }
 
-/* Scratch is as large as the largest table that is added. */
-static xm_status_t start(solver_t *solver)
+/* The layer as a network at the weights. */
+static xm_status_t make_core(solver_t *solver)
 {
     const ap_layer_problem_t *problem = solver->problem;
-    size_t cells = (size_t)problem->in_count;
-    int *domain = malloc(((size_t)problem->nodes + 2) * sizeof(int));
+    ap_cfn_core_size_t size = {.variables = problem->nodes + 2, .links = problem->edges};
+    ap_cfn_core_maker_t maker;
     xm_status_t status;
 
-    for (int n = 0; n < problem->nodes && domain != NULL; ++n) {
-        domain[n] = problem->node[n].classes;
-        cells = cells < (size_t)domain[n] ? (size_t)domain[n] : cells;
+    size.values = (size_t)problem->in_count + (size_t)problem->out_count;
+    for (int n = 0; n < problem->nodes; ++n) {
+        size.values += (size_t)problem->node[n].classes;
     }
     for (int e = 0; e < problem->edges; ++e) {
-        size_t needed = (size_t)problem->edge[e].from_count * (size_t)problem->edge[e].to_count;
-
-        cells = cells < needed ? needed : cells;
+        size.cells += (size_t)problem->edge[e].from_count * (size_t)problem->edge[e].to_count;
     }
-    solver->scratch = malloc(cells * sizeof(double));
     solver->best = calloc((size_t)problem->nodes + 1, sizeof(*solver->best));
-    if (domain == NULL || solver->scratch == NULL || solver->best == NULL) {
-        free(domain);
+    if (solver->best == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for layer %d", problem->layer);
     }
-    domain[problem->nodes] = problem->in_count;
-    domain[problem->nodes + 1] = problem->out_count;
-    status = ap_elimination_create(problem->nodes + 2, domain, &solver->elimination);
-    free(domain);
+    status = ap_cfn_core_begin(&size, &maker);
+    if (status != XM_OK) {
+        return status;
+    }
+    for (int n = 0; n < problem->nodes && status == XM_OK; ++n) {
+        status = add_node(solver, &maker, n);
+    }
+    if (status == XM_OK) {
+        add_boundaries(solver, &maker);
+        for (int e = 0; e < problem->edges; ++e) {
+            add_edge(solver, &maker, &problem->edge[e]);
+        }
+    }
+    solver->core = ap_cfn_core_finish(&maker);
     return status;
 }
 
-/* Adds all costs and eliminates everything but the two boundaries. */
+/* Eliminates everything but the two boundaries. */
 static xm_status_t eliminate(solver_t *solver)
 {
-    const ap_layer_problem_t *problem = solver->problem;
-    bool *keep = calloc((size_t)problem->nodes + 2, sizeof(bool));
-    xm_status_t status = start(solver);
+    int nodes = solver->problem->nodes;
+    bool *keep = calloc((size_t)nodes + 2, sizeof(bool));
+    const ap_elimination_params_t params = {.keep = keep, .cells = MAX_CELLS};
+    xm_status_t status = keep != NULL ? make_core(solver)
+                                      : xm_error_set(XM_ERR_NO_MEMORY, "no memory for layer %d",
+                                                     solver->problem->layer);
 
-    for (int n = 0; n < problem->nodes && status == XM_OK; ++n) {
-        status = add_node_costs(solver, n);
+    if (status == XM_OK) {
+        keep[nodes] = keep[nodes + 1] = true;
+        status = ap_elimination_create(solver->core, &solver->elimination);
     }
     if (status == XM_OK) {
-        status = add_input_costs(solver);
-    }
-    for (int e = 0; e < problem->edges && status == XM_OK; ++e) {
-        status = add_edge_costs(solver, &problem->edge[e]);
-    }
-    if (status == XM_OK && keep == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for layer %d", problem->layer);
+        status = ap_elimination_plan(solver->elimination, &params);
     }
     if (status == XM_OK) {
-        keep[problem->nodes] = keep[problem->nodes + 1] = true;
-        status = ap_elimination_run(solver->elimination, keep, MAX_CELLS);
+        ap_elimination_run(solver->elimination, ap_cfn_core_costs(solver->core));
     }
     free(keep);
     return status;
@@ -231,7 +235,8 @@ static xm_status_t read_table(const solver_t *solver, ap_layer_table_t **table)
     for (size_t c = 0; c < cells; ++c) {
         assignment[problem->nodes] = (int)c / problem->out_count;
         assignment[problem->nodes + 1] = (int)c % problem->out_count;
-        made->cost[c] = ap_elimination_minimum(solver->elimination, assignment);
+        made->cost[c] = ap_elimination_minimum(solver->elimination, ap_cfn_core_costs(solver->core),
+                                               assignment);
         ap_elimination_trace(solver->elimination, assignment);
         made->parts[c] = assignment_parts(solver, assignment, strategies);
     }

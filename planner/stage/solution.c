@@ -81,8 +81,8 @@ static int class_at(const traced_layer_t *t, int end)
 }
 
 /* The weighted cost of the edges of node n if it were in class c, all other nodes being as they
- * are; with `incoming_only`, that of the edges into it, in seconds of a micro-batch. */
-static double edge_costs(const traced_layer_t *t, int n, int c, bool incoming_only)
+ * are. */
+static double edge_costs(const traced_layer_t *t, int n, int c)
 {
     double cost = 0;
 
@@ -90,15 +90,35 @@ static double edge_costs(const traced_layer_t *t, int n, int c, bool incoming_on
         const ap_layer_edge_t *edge = &t->problem->edge[e];
         ap_parts_t parts;
 
-        if (edge->to != n && (edge->from != n || incoming_only)) {
-            continue;
+        if (edge->to == n || edge->from == n) {
+            parts = ap_layer_edge_parts(edge, edge->from == n ? c : class_at(t, edge->from),
+                                        edge->to == n ? c : class_at(t, edge->to));
+            cost += ap_parts_cost(&parts, t->weights);
         }
-        parts = ap_layer_edge_parts(edge, edge->from == n ? c : class_at(t, edge->from),
-                                    edge->to == n ? c : class_at(t, edge->to));
-        cost += incoming_only ? t->weights->forward * parts.forward + parts.backward
-                              : ap_parts_cost(&parts, t->weights);
     }
     return cost;
+}
+
+/* Seconds of a micro-batch that the edges into a node take. What a tensor's readers share is borne
+ * by the first of them. */
+static double reshard_seconds(const traced_layer_t *t, int n)
+{
+    double seconds = 0;
+    int shared = -1;
+
+    for (int e = 0; e < t->problem->edges; ++e) {
+        const ap_layer_edge_t *edge = &t->problem->edge[e];
+        bool first = edge->from >= t->problem->op_nodes && edge->from != shared;
+        ap_parts_t parts;
+
+        shared = first ? edge->from : shared;
+        if (edge->to == n) {
+            parts = ap_layer_edge_parts(edge, class_at(t, edge->from), class_at(t, n));
+            seconds += t->weights->forward * parts.forward + parts.backward +
+                       (first ? reshard_seconds(t, edge->from) : 0);
+        }
+    }
+    return seconds;
 }
 
 /* Finds the next best strategy of an operator when all others are kept. Its extra cost is what a
@@ -112,8 +132,7 @@ static void find_runner_up(const traced_layer_t *t, int n, choice_entry_t *entry
 
     for (int s = 0; s < node->strategies.count; ++s) {
         ap_parts_t parts = ap_layer_strategy_parts(node, s, t->weights);
-        double cost =
-            ap_parts_cost(&parts, t->weights) + edge_costs(t, n, node->class_of[s], false);
+        double cost = ap_parts_cost(&parts, t->weights) + edge_costs(t, n, node->class_of[s]);
 
         if (s == chosen) {
             chosen_cost = cost;
@@ -291,7 +310,7 @@ static void fill_choice(const traced_layer_t *t, int n, choice_entry_t *entry)
            (size_t)op->result_count * sizeof(ap_spec_t));
     choice->compute = node->compute[t->strategies[n]];
     choice->comm = all.forward + all.backward - choice->compute;
-    choice->reshard = edge_costs(t, n, node->class_of[t->strategies[n]], true);
+    choice->reshard = reshard_seconds(t, n);
     choice->sync = all.sync;
     choice->memory = all.mem_stage;
     choice->act = all.mem_act;
@@ -333,7 +352,7 @@ static xm_status_t trace_layer(ap_stage_context_t *context, const ap_stage_plan_
             break;
         }
     }
-    for (int n = 0; n < t.problem->nodes && status == XM_OK; ++n) {
+    for (int n = 0; n < t.problem->op_nodes && status == XM_OK; ++n) {
         fill_choice(&t, n, &entries[(*count)++]);
     }
     *strategies = t.strategies;

@@ -61,56 +61,37 @@ hlo_slice_t hlo_metadata(const hlo_module_t *module, const hlo_instruction_t *of
 
 /* Reads a list such as "{1,2}" from a cursor. Without a limit (below 0) the numbers are sizes and
  * may come twice; with one they are dimensions. */
-static xm_status_t read_list(hlo_cursor_t *cursor, int64_t limit, const char *key, hlo_list_t *list)
+static void read_list(hlo_cursor_t *cursor, int64_t limit, const char *key, hlo_list_t *list)
 {
-    xm_status_t status = hlo_expect(cursor, "{");
-
-    list->count = 0;
-    while (status == XM_OK && hlo_peek(cursor) != '}') {
+    hlo_expect(cursor, "{");
+    while (hlo_more(cursor, list->count, "}")) {
         size_t at = cursor->at;
-        int64_t value;
+        int64_t value = hlo_integer(cursor);
 
-        status = hlo_integer(cursor, &value);
-        if (status != XM_OK) {
-            return status;
-        }
         if (value < 0 || (limit >= 0 && value >= limit)) {
-            return hlo_error(cursor->text, at, "%s: there is no dimension %lld", key,
-                             (long long)value);
+            (void)hlo_fail(cursor, at, "%s: there is no dimension %lld", key, (long long)value);
         }
         if (list->count == OPERATOR_MAX_LIST || (limit >= 0 && hlo_list_has(list, value))) {
-            return hlo_error(cursor->text, at, "%s: %s", key,
-                             list->count == OPERATOR_MAX_LIST ? "too many numbers"
-                                                              : "a dimension comes twice");
+            (void)hlo_fail(cursor, at, "%s: %s", key,
+                           list->count == OPERATOR_MAX_LIST ? "too many numbers"
+                                                            : "a dimension comes twice");
+            return;
         }
         list->values[list->count++] = value;
-        if (!hlo_accept(cursor, ",")) {
-            break;
-        }
     }
-    return status == XM_OK ? hlo_expect(cursor, "}") : status;
-}
-
-static xm_status_t attribute_list(const hlo_module_t *module, const hlo_instruction_t *of,
-                                  const char *key, int64_t limit, hlo_list_t *list)
-{
-    hlo_slice_t value = hlo_attribute(of, key);
-    hlo_cursor_t cursor = hlo_cursor_of(&module->text, value);
-
-    list->count = 0;
-    return value.length == 0 ? XM_OK : read_list(&cursor, limit, key, list);
 }
 
 xm_status_t hlo_attribute_dims(const hlo_module_t *module, const hlo_instruction_t *of,
                                const char *key, int limit, hlo_list_t *list)
 {
-    return attribute_list(module, of, key, limit, list);
-}
+    hlo_slice_t value = hlo_attribute(of, key);
+    hlo_cursor_t cursor = hlo_cursor_of(&module->text, value);
 
-xm_status_t hlo_attribute_list(const hlo_module_t *module, const hlo_instruction_t *of,
-                               const char *key, hlo_list_t *list)
-{
-    return attribute_list(module, of, key, -1, list);
+    list->count = 0;
+    if (value.length > 0) {
+        read_list(&cursor, limit, key, list);
+    }
+    return cursor.status;
 }
 
 xm_status_t hlo_attribute_number(const hlo_module_t *module, const hlo_instruction_t *of,
@@ -119,8 +100,8 @@ xm_status_t hlo_attribute_number(const hlo_module_t *module, const hlo_instructi
     hlo_slice_t text = hlo_attribute(of, key);
     hlo_cursor_t cursor = hlo_cursor_of(&module->text, text);
 
-    *value = otherwise;
-    return text.length == 0 ? XM_OK : hlo_integer(&cursor, value);
+    *value = text.length == 0 ? otherwise : hlo_integer(&cursor);
+    return cursor.status;
 }
 
 bool hlo_list_has(const hlo_list_t *list, int64_t value)
@@ -135,17 +116,13 @@ bool hlo_list_has(const hlo_list_t *list, int64_t value)
 
 /* Reads a field such as "3x3" or "1_1x0_0": one or two numbers for each dimension. A dimension
  * stays trivial as long as all of its numbers, in all fields, are `neutral`. */
-static xm_status_t read_window_field(hlo_cursor_t *cursor, hlo_window_t *window, int64_t neutral,
-                                     int64_t *values)
+static void read_window_field(hlo_cursor_t *cursor, hlo_window_t *window, int64_t neutral,
+                              int64_t *values)
 {
     for (int d = 0; d < AP_MAX_RANK; ++d) {
         do {
-            int64_t value;
-            xm_status_t status = hlo_integer(cursor, &value);
+            int64_t value = hlo_integer(cursor);
 
-            if (status != XM_OK) {
-                return status;
-            }
             window->trivial[d] = window->trivial[d] && value == neutral;
             if (values != NULL) {
                 values[d] = value;
@@ -153,10 +130,10 @@ static xm_status_t read_window_field(hlo_cursor_t *cursor, hlo_window_t *window,
         } while (hlo_accept(cursor, "_"));
         window->rank = values == window->size ? d + 1 : window->rank;
         if (!hlo_accept(cursor, "x")) {
-            return XM_OK;
+            return;
         }
     }
-    return hlo_error(cursor->text, cursor->at, "a window has at most %d dimensions", AP_MAX_RANK);
+    (void)hlo_fail(cursor, cursor->at, "a window has at most %d dimensions", AP_MAX_RANK);
 }
 
 /* The order of fields is free. Fields that are missing are neutral, so a dimension is trivial
@@ -181,33 +158,30 @@ xm_status_t hlo_attribute_window(const hlo_module_t *module, const hlo_instructi
     if (!hlo_accept(&cursor, "{")) {
         return XM_OK;
     }
-    while (!hlo_accept(&cursor, "}")) {
+    while (cursor.status == XM_OK && !hlo_accept(&cursor, "}")) {
         size_t at = cursor.at;
         hlo_slice_t word = hlo_word(&cursor);
-        xm_status_t status = hlo_expect(&cursor, "=");
         bool known = false;
 
-        for (size_t f = 0; f < sizeof(fields) / sizeof(fields[0]) && status == XM_OK; ++f) {
+        hlo_expect(&cursor, "=");
+        for (size_t f = 0; f < sizeof(fields) / sizeof(fields[0]); ++f) {
             if (hlo_slice_is(word, fields[f].name)) {
-                status = read_window_field(&cursor, window, fields[f].neutral, fields[f].values);
+                read_window_field(&cursor, window, fields[f].neutral, fields[f].values);
                 known = true;
             }
         }
-        if (status != XM_OK) {
-            return status;
-        }
         if (!known) {
-            return hlo_error(&module->text, at, "'%.*s' is not a part of a window",
-                             (int)(word.length > 40 ? 40 : word.length), word.at);
+            (void)hlo_fail(&cursor, at, "'%.*s' is not a part of a window",
+                           (int)(word.length > 40 ? 40 : word.length), word.at);
         }
     }
-    for (int d = 0; d < window->rank; ++d) {
+    for (int d = 0; d < window->rank && cursor.status == XM_OK; ++d) {
         if (window->size[d] <= 0 || window->spread[d] <= 0) {
             return hlo_error(&module->text, of->at, "%s %d of the window is not positive",
                              window->size[d] <= 0 ? "size" : "lhs_dilate", d);
         }
     }
-    return XM_OK;
+    return cursor.status;
 }
 
 /* Reads one group of labels, e.g. "b01f": `letters` get dimension numbers in `named`, digits in

@@ -36,13 +36,10 @@ hlo_slice_t hlo_metadata(const hlo_module_t *module, const hlo_instruction_t *of
 
 /**
  * A list such as {0,2}; empty when the attribute is missing. Each entry must be in 0 … @p limit - 1
- * and come once.
+ * and come once; with a limit below 0 they are any numbers not below 0.
  */
 xm_status_t hlo_attribute_dims(const hlo_module_t *module, const hlo_instruction_t *of,
                                const char *key, int limit, hlo_list_t *list);
-/** A list of any numbers not below 0. */
-xm_status_t hlo_attribute_list(const hlo_module_t *module, const hlo_instruction_t *of,
-                               const char *key, hlo_list_t *list);
 /** A number; @p otherwise when the attribute is missing. */
 xm_status_t hlo_attribute_number(const hlo_module_t *module, const hlo_instruction_t *of,
                                  const char *key, int64_t otherwise, int64_t *value);

@@ -42,7 +42,7 @@ xm_status_t hlo_build_note(hlo_build_t *b, const char *prefix, hlo_slice_t name)
 /* A tensor and a free array differ in their kind only. */
 hlo_value_t *hlo_value_tensor(hlo_build_t *b, const operand_type_t *type, int tensor)
 {
-    hlo_value_t *made = arena_get(&b->module->arena, 1, sizeof(*made));
+    hlo_value_t *made = xm_arena_get(&b->module->arena, 1, sizeof(*made));
 
     if (made != NULL) {
         made->kind = HLO_VALUE_TENSOR;
@@ -54,7 +54,7 @@ hlo_value_t *hlo_value_tensor(hlo_build_t *b, const operand_type_t *type, int te
 
 static hlo_value_t *make_tuple(hlo_build_t *b, const operand_type_t *type)
 {
-    hlo_value_t *made = arena_get(&b->module->arena, 1, sizeof(*made));
+    hlo_value_t *made = xm_arena_get(&b->module->arena, 1, sizeof(*made));
 
     if (made == NULL) {
         return NULL;
@@ -62,7 +62,7 @@ static hlo_value_t *make_tuple(hlo_build_t *b, const operand_type_t *type)
     made->kind = HLO_VALUE_TUPLE;
     made->type = type;
     made->count = type->count;
-    made->elements = arena_get(&b->module->arena, (size_t)type->count, sizeof(hlo_value_t *));
+    made->elements = xm_arena_get(&b->module->arena, (size_t)type->count, sizeof(hlo_value_t *));
     return made->elements == NULL ? NULL : made;
 }
 
@@ -135,7 +135,7 @@ static hlo_value_t *value_of(hlo_build_t *b, const operand_type_t *type, const i
 static xm_status_t build_unknown(hlo_build_t *b, const hlo_instruction_t *of,
                                  hlo_value_t *const *operands, hlo_value_t **result)
 {
-    arena_t *arena = &b->module->arena;
+    xm_arena_t *arena = &b->module->arena;
     hlo_value_t *made = hlo_value_free(b, of->type), **leaves;
     const operand_type_t **types;
     int *ids, *spread;
@@ -150,10 +150,10 @@ static xm_status_t build_unknown(hlo_build_t *b, const hlo_instruction_t *of,
     }
     results = hlo_value_leaves(made, NULL, 0);
     size = operand_leaves + results;
-    leaves = arena_get(arena, (size_t)size, sizeof(hlo_value_t *));
-    types = arena_get(arena, (size_t)size, sizeof(const operand_type_t *));
-    ids = arena_get(arena, (size_t)size, sizeof(int));
-    spread = arena_get(arena, (size_t)results, sizeof(int));
+    leaves = xm_arena_get(arena, (size_t)size, sizeof(hlo_value_t *));
+    types = xm_arena_get(arena, (size_t)size, sizeof(const operand_type_t *));
+    ids = xm_arena_get(arena, (size_t)size, sizeof(int));
+    spread = xm_arena_get(arena, (size_t)results, sizeof(int));
     if (leaves == NULL || types == NULL || ids == NULL || spread == NULL) {
         /* The name of a custom call says nothing; what it calls does. */
         return hlo_no_memory();
@@ -262,8 +262,8 @@ static xm_status_t build_constant(hlo_build_t *b, const hlo_instruction_t *of, h
         return hlo_no_memory();
     }
     if (!of->type->tuple && of->type->shape.rank == 0 && of->literal.length < 24) {
-        (*result)->known =
-            hlo_integer(&cursor, &(*result)->number) == XM_OK && hlo_peek(&cursor) == '\0';
+        (*result)->number = hlo_integer(&cursor);
+        (*result)->known = cursor.status == XM_OK && hlo_peek(&cursor) == '\0';
     }
     return XM_OK;
 }
@@ -463,7 +463,8 @@ static xm_status_t build_all(hlo_build_t *b, const hlo_computation_t *in,
             }
             continue;
         }
-        operands = arena_get(&b->module->arena, (size_t)of->operand_count, sizeof(hlo_value_t *));
+        operands =
+            xm_arena_get(&b->module->arena, (size_t)of->operand_count, sizeof(hlo_value_t *));
         if (operands == NULL) {
             return hlo_no_memory();
         }
@@ -489,7 +490,8 @@ xm_status_t hlo_build_computation(hlo_build_t *b, int computation, hlo_value_t *
                                   int count, size_t at, hlo_value_t **result)
 {
     const hlo_computation_t *in = &b->module->computations[computation];
-    hlo_value_t **values = arena_get(&b->module->arena, (size_t)in->count, sizeof(hlo_value_t *));
+    hlo_value_t **values =
+        xm_arena_get(&b->module->arena, (size_t)in->count, sizeof(hlo_value_t *));
     const int context = b->context;
     xm_status_t status = XM_OK;
 

@@ -45,8 +45,11 @@ static bool literal_of(const hlo_build_t *b, const hlo_instruction_t *of, int64_
 {
     hlo_cursor_t cursor = hlo_cursor_of(&b->module->text, of->literal);
 
-    return hlo_slice_is(of->opcode, "constant") && of->literal.length < 24 &&
-           hlo_integer(&cursor, number) == XM_OK;
+    if (!hlo_slice_is(of->opcode, "constant") || of->literal.length >= 24) {
+        return false;
+    }
+    *number = hlo_integer(&cursor);
+    return cursor.status == XM_OK;
 }
 
 /* The value of an instruction of the condition: a constant, or an element of the state that the
@@ -332,7 +335,7 @@ static xm_status_t note_loop(hlo_build_t *b, const loop_t *loop, const int *outs
                         .first_op = ap_graph_ops(b->graph),
                         .count = loop->count};
 
-    noted.state = arena_get(&b->module->arena, (size_t)loop->count, sizeof(*noted.state));
+    noted.state = xm_arena_get(&b->module->arena, (size_t)loop->count, sizeof(*noted.state));
     if (noted.state == NULL) {
         return hlo_no_memory();
     }
@@ -368,8 +371,8 @@ static void note_results(hlo_build_t *b, const loop_t *loop, int number, bool af
  * run once for real. `repeat` is that of the body only while the body is built. */
 static xm_status_t build_loop(hlo_build_t *b, loop_t *loop, double trips, hlo_value_t **result)
 {
-    bool *becomes = arena_get(&b->module->arena, (size_t)loop->count, sizeof(bool));
-    int *outside = arena_get(&b->module->arena, (size_t)loop->count, sizeof(int));
+    bool *becomes = xm_arena_get(&b->module->arena, (size_t)loop->count, sizeof(bool));
+    int *outside = xm_arena_get(&b->module->arena, (size_t)loop->count, sizeof(int));
     const double repeat = b->repeat;
     int number = -1, end_op;
     xm_status_t status;
@@ -439,8 +442,8 @@ xm_status_t hlo_build_while(hlo_build_t *b, const hlo_computation_t *in,
         return hlo_no_memory();
     }
     loop.count = hlo_value_leaves(loop.state, NULL, 0);
-    loop.in = arena_get(&b->module->arena, (size_t)loop.count, sizeof(hlo_value_t *));
-    loop.out = arena_get(&b->module->arena, (size_t)loop.count, sizeof(hlo_value_t *));
+    loop.in = xm_arena_get(&b->module->arena, (size_t)loop.count, sizeof(hlo_value_t *));
+    loop.out = xm_arena_get(&b->module->arena, (size_t)loop.count, sizeof(hlo_value_t *));
     if (loop.in == NULL || loop.out == NULL) {
         return hlo_no_memory();
     }

@@ -33,42 +33,30 @@ typedef struct donations {
 } donations_t;
 
 /* Reads a path such as "{0, 1}": a place in nested tuples. */
-static xm_status_t read_path(hlo_cursor_t *cursor, hlo_list_t *path)
+static void read_path(hlo_cursor_t *cursor, hlo_list_t *path)
 {
-    xm_status_t status = hlo_expect(cursor, "{");
-
+    hlo_expect(cursor, "{");
     path->count = 0;
-    while (status == XM_OK && hlo_peek(cursor) != '}') {
+    while (hlo_more(cursor, path->count, "}")) {
         if (path->count == OPERATOR_MAX_LIST) {
-            return hlo_error(cursor->text, cursor->at, "tuples are nested too deep here");
+            (void)hlo_fail(cursor, cursor->at, "tuples are nested too deep here");
+            return;
         }
-        status = hlo_integer(cursor, &path->values[path->count]);
-        path->count += status == XM_OK;
-        if (status == XM_OK && !hlo_accept(cursor, ",")) {
-            break;
-        }
+        path->values[path->count++] = hlo_integer(cursor);
     }
-    return status == XM_OK ? hlo_expect(cursor, "}") : status;
 }
 
 /* Reads a donor such as "(0, {}, may-alias)". */
-static xm_status_t read_donor(hlo_cursor_t *cursor, donation_t *donation)
+static void read_donor(hlo_cursor_t *cursor, donation_t *donation)
 {
-    xm_status_t status = hlo_expect(cursor, "(");
-
-    if (status == XM_OK) {
-        status = hlo_integer(cursor, &donation->parameter);
-    }
-    if (status == XM_OK) {
-        status = hlo_expect(cursor, ",");
-    }
-    if (status == XM_OK) {
-        status = read_path(cursor, &donation->path);
-    }
-    if (status == XM_OK && hlo_accept(cursor, ",")) {
+    hlo_expect(cursor, "(");
+    donation->parameter = hlo_integer(cursor);
+    hlo_expect(cursor, ",");
+    read_path(cursor, &donation->path);
+    if (hlo_accept(cursor, ",")) {
         (void)hlo_word(cursor);
     }
-    return status == XM_OK ? hlo_expect(cursor, ")") : status;
+    hlo_expect(cursor, ")");
 }
 
 static xm_status_t read_donations(const hlo_module_t *module, const char *key, donations_t *all)
@@ -76,22 +64,19 @@ static xm_status_t read_donations(const hlo_module_t *module, const char *key, d
     const hlo_instruction_t header = {.attributes = module->attributes,
                                       .attribute_count = module->attribute_count};
     hlo_cursor_t cursor = hlo_cursor_of(&module->text, hlo_attribute(&header, key));
-    xm_status_t status = XM_OK;
+    bool aliased = strcmp(key, "input_output_alias") == 0;
 
     if (!hlo_accept(&cursor, "{")) {
         return XM_OK;
     }
-    while (status == XM_OK && hlo_peek(&cursor) != '}') {
-        donation_t made = {.aliased = strcmp(key, "input_output_alias") == 0};
+    for (int done = 0; hlo_more(&cursor, done, "}"); ++done) {
+        donation_t made = {.aliased = aliased};
 
         if (made.aliased) {
-            status = read_path(&cursor, &made.output);
-            status = status == XM_OK ? hlo_expect(&cursor, ":") : status;
+            read_path(&cursor, &made.output);
+            hlo_expect(&cursor, ":");
         }
-        status = status == XM_OK ? read_donor(&cursor, &made) : status;
-        if (status != XM_OK) {
-            return status;
-        }
+        read_donor(&cursor, &made);
         if (all->count == all->room) {
             int room = all->room == 0 ? 32 : 2 * all->room;
             donation_t *grown = realloc(all->list, (size_t)room * sizeof(*grown));
@@ -103,11 +88,8 @@ static xm_status_t read_donations(const hlo_module_t *module, const char *key, d
             all->room = room;
         }
         all->list[all->count++] = made;
-        if (!hlo_accept(&cursor, ",")) {
-            break;
-        }
     }
-    return hlo_expect(&cursor, "}");
+    return cursor.status;
 }
 
 /* The value at a place in a tuple, or NULL when there is no such place. */
@@ -279,13 +261,13 @@ typedef struct outputs {
 
 static xm_status_t list_outputs(hlo_build_t *b, hlo_value_t *result, outputs_t *outputs)
 {
-    arena_t *arena = &b->module->arena;
+    xm_arena_t *arena = &b->module->arena;
     size_t count;
 
     outputs->count = hlo_value_leaves(result, NULL, 0);
     count = (size_t)outputs->count;
-    outputs->leaf = arena_get(arena, count, sizeof(hlo_value_t *));
-    outputs->taken = arena_get(arena, count, sizeof(bool));
+    outputs->leaf = xm_arena_get(arena, count, sizeof(hlo_value_t *));
+    outputs->taken = xm_arena_get(arena, count, sizeof(bool));
     if (outputs->leaf == NULL || outputs->taken == NULL) {
         return hlo_no_memory();
     }
@@ -375,7 +357,7 @@ static xm_status_t add_aliases(hlo_build_t *b, const hlo_computation_t *entry,
 static xm_status_t add_results(hlo_build_t *b, hlo_value_t *result)
 {
     int count = hlo_value_leaves(result, NULL, 0);
-    hlo_value_t **leaves = arena_get(&b->module->arena, (size_t)count, sizeof(hlo_value_t *));
+    hlo_value_t **leaves = xm_arena_get(&b->module->arena, (size_t)count, sizeof(hlo_value_t *));
     xm_status_t status = XM_OK;
 
     if (leaves == NULL) {
@@ -396,7 +378,7 @@ static xm_status_t build(hlo_build_t *b)
 {
     const hlo_computation_t *entry = &b->module->computations[b->module->entry];
     hlo_value_t **arguments =
-        arena_get(&b->module->arena, (size_t)entry->parameter_count, sizeof(hlo_value_t *));
+        xm_arena_get(&b->module->arena, (size_t)entry->parameter_count, sizeof(hlo_value_t *));
     donations_t donations = {0};
     hlo_value_t *result;
     xm_status_t status = arguments == NULL ? hlo_no_memory() : XM_OK;

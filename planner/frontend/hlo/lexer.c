@@ -36,6 +36,21 @@ xm_status_t hlo_error(const hlo_text_t *text, size_t at, const char *format, ...
                         sentence);
 }
 
+xm_status_t hlo_fail(hlo_cursor_t *cursor, size_t at, const char *format, ...)
+{
+    char sentence[512];
+    va_list arguments;
+
+    if (cursor->status == XM_OK) {
+        va_start(arguments, format);
+        (void)vsnprintf(sentence, sizeof(sentence), format, arguments);
+        va_end(arguments);
+        cursor->status = hlo_error(cursor->text, at, "%s", sentence);
+        cursor->at = cursor->end;
+    }
+    return cursor->status;
+}
+
 hlo_cursor_t hlo_cursor_of(const hlo_text_t *text, hlo_slice_t slice)
 {
     size_t at = slice.at == NULL ? 0 : (size_t)(slice.at - text->bytes);
@@ -108,21 +123,31 @@ bool hlo_accept(hlo_cursor_t *cursor, const char *what)
     return true;
 }
 
-xm_status_t hlo_expect(hlo_cursor_t *cursor, const char *what)
+void hlo_expect(hlo_cursor_t *cursor, const char *what)
 {
     char found;
 
     if (hlo_accept(cursor, what)) {
-        return XM_OK;
+        return;
     }
     found = hlo_peek(cursor);
     if (found == '\0') {
-        return hlo_error(cursor->text, cursor->at, "the text ends where '%s' is expected", what);
+        (void)hlo_fail(cursor, cursor->at, "the text ends where '%s' is expected", what);
+    } else if (found < ' ' || found > '~') {
+        (void)hlo_fail(cursor, cursor->at, "'%s' is expected here", what);
+    } else {
+        (void)hlo_fail(cursor, cursor->at, "'%s' is expected here, not '%c'", what, found);
     }
-    if (found < ' ' || found > '~') {
-        return hlo_error(cursor->text, cursor->at, "'%s' is expected here", what);
+}
+
+/* A comma may stand behind the last entry. */
+bool hlo_more(hlo_cursor_t *cursor, int done, const char *close)
+{
+    if (done > 0 && !hlo_accept(cursor, ",")) {
+        hlo_expect(cursor, close);
+        return false;
     }
-    return hlo_error(cursor->text, cursor->at, "'%s' is expected here, not '%c'", what, found);
+    return !hlo_accept(cursor, close) && cursor->status == XM_OK;
 }
 
 static bool in_word(char c)
@@ -149,10 +174,10 @@ hlo_slice_t hlo_word(hlo_cursor_t *cursor)
 }
 
 /* Overflow is an error here, so that no reader has to wonder about sizes that wrapped around. */
-xm_status_t hlo_integer(hlo_cursor_t *cursor, int64_t *value)
+int64_t hlo_integer(hlo_cursor_t *cursor)
 {
     bool negative = hlo_accept(cursor, "-");
-    size_t start = cursor->at;
+    size_t start;
     int64_t sum = 0;
 
     (void)hlo_peek(cursor);
@@ -162,14 +187,14 @@ xm_status_t hlo_integer(hlo_cursor_t *cursor, int64_t *value)
         int digit = cursor->text->bytes[cursor->at++] - '0';
 
         if (__builtin_mul_overflow(sum, 10, &sum) || __builtin_add_overflow(sum, digit, &sum)) {
-            return hlo_error(cursor->text, start, "this number does not fit into 64 bits");
+            (void)hlo_fail(cursor, start, "this number does not fit into 64 bits");
+            return 0;
         }
     }
     if (cursor->at == start) {
-        return hlo_error(cursor->text, start, "a number is expected here");
+        (void)hlo_fail(cursor, start, "a number is expected here");
     }
-    *value = negative ? -sum : sum;
-    return XM_OK;
+    return negative ? -sum : sum;
 }
 
 /* The character that closes an opening bracket, or '\0'. */
@@ -179,7 +204,7 @@ static char closing(char c)
 }
 
 /* A backslash takes the next character with it; one at the very end leaves the string open. */
-static xm_status_t skip_string(hlo_cursor_t *cursor)
+static void skip_string(hlo_cursor_t *cursor)
 {
     size_t start = cursor->at++;
 
@@ -187,16 +212,15 @@ static xm_status_t skip_string(hlo_cursor_t *cursor)
         cursor->at += cursor->text->bytes[cursor->at] == '\\' ? 2 : 1;
     }
     if (cursor->at >= cursor->end) {
-        cursor->at = cursor->end;
-        return hlo_error(cursor->text, start, "this string does not end");
+        (void)hlo_fail(cursor, start, "this string does not end");
+    } else {
+        ++cursor->at;
     }
-    ++cursor->at;
-    return XM_OK;
 }
 
 /* Skips one bracketed piece, one string or one character. Brackets are matched with a stack of
  * their closing ones, not counted, so "{(})" is refused; strings and comments hide theirs. */
-static xm_status_t skip_piece(hlo_cursor_t *cursor)
+static void skip_piece(hlo_cursor_t *cursor)
 {
     char stack[MAX_BRACKETS];
     size_t start = cursor->at;
@@ -206,15 +230,11 @@ static xm_status_t skip_piece(hlo_cursor_t *cursor)
         char c = cursor->at < cursor->end ? cursor->text->bytes[cursor->at] : '\0';
 
         if (cursor->at >= cursor->end) {
-            return hlo_error(cursor->text, start, "this '%c' is never closed",
-                             cursor->text->bytes[start]);
+            (void)hlo_fail(cursor, start, "this '%c' is never closed", cursor->text->bytes[start]);
+            return;
         }
         if (c == '"') {
-            xm_status_t status = skip_string(cursor);
-
-            if (status != XM_OK) {
-                return status;
-            }
+            skip_string(cursor);
             continue;
         }
         if (starts(cursor, "/*")) {
@@ -224,57 +244,48 @@ static xm_status_t skip_piece(hlo_cursor_t *cursor)
         ++cursor->at;
         if (closing(c) != '\0') {
             if (depth == MAX_BRACKETS) {
-                return hlo_error(cursor->text, start, "brackets are nested deeper than %d",
-                                 MAX_BRACKETS);
+                (void)hlo_fail(cursor, start, "brackets are nested deeper than %d", MAX_BRACKETS);
+                return;
             }
             stack[depth++] = closing(c);
         } else if (depth > 0 && c == stack[depth - 1]) {
             --depth;
         } else if (depth > 0 && (c == '}' || c == ')' || c == ']')) {
-            return hlo_error(cursor->text, cursor->at - 1, "'%c' is expected here, not '%c'",
-                             stack[depth - 1], c);
+            (void)hlo_fail(cursor, cursor->at - 1, "'%c' is expected here, not '%c'",
+                           stack[depth - 1], c);
         }
     } while (depth > 0);
-    return XM_OK;
 }
 
 /* A value ends at a comma, a closing bracket or the end of the line that is not inside brackets or
  * a string. */
-xm_status_t hlo_value(hlo_cursor_t *cursor, hlo_slice_t *value)
+hlo_slice_t hlo_value(hlo_cursor_t *cursor)
 {
-    xm_status_t status = XM_OK;
+    hlo_slice_t value;
     size_t start;
 
     (void)hlo_peek(cursor);
     start = cursor->at;
     while (cursor->at < cursor->end && strchr(",})]\n", cursor->text->bytes[cursor->at]) == NULL) {
-        status = skip_piece(cursor);
-        if (status != XM_OK) {
-            return status;
-        }
+        skip_piece(cursor);
     }
     if (cursor->at == start) {
-        return hlo_error(cursor->text, start, "a value is expected here");
+        (void)hlo_fail(cursor, start, "a value is expected here");
     }
-    *value = (hlo_slice_t){cursor->text->bytes + start, cursor->at - start};
-    while (value->length > 0 && is_blank(value->at[value->length - 1])) {
-        --value->length;
+    value = (hlo_slice_t){cursor->text->bytes + start, cursor->at - start};
+    while (value.length > 0 && is_blank(value.at[value.length - 1])) {
+        --value.length;
     }
-    return XM_OK;
+    return value;
 }
 
-xm_status_t hlo_balanced(hlo_cursor_t *cursor, hlo_slice_t *inside)
+hlo_slice_t hlo_balanced(hlo_cursor_t *cursor)
 {
-    size_t start;
-    xm_status_t status;
+    size_t start, length;
 
     (void)hlo_peek(cursor);
     start = cursor->at;
-    status = skip_piece(cursor);
-    if (status == XM_OK) {
-        size_t length = cursor->at - start;
-
-        *inside = (hlo_slice_t){cursor->text->bytes + start + 1, length > 2 ? length - 2 : 0};
-    }
-    return status;
+    skip_piece(cursor);
+    length = cursor->at - start;
+    return (hlo_slice_t){cursor->text->bytes + start + 1, length > 2 ? length - 2 : 0};
 }

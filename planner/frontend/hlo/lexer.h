@@ -28,11 +28,15 @@ typedef struct hlo_slice {
 
 typedef struct hlo_cursor {
     const hlo_text_t *text;
-    size_t at, end; /**< offsets into the text */
+    size_t at, end;     /**< offsets into the text */
+    xm_status_t status; /**< the first failure; it is at the end then, and finds nothing more */
 } hlo_cursor_t;
 
 /** Fails with "NAME: line L, column C: …" for the offset @p at. */
 xm_status_t hlo_error(const hlo_text_t *text, size_t at, const char *format, ...) XM_PRINTF(3, 4);
+
+/** Notes a failure at the offset @p at, unless there was one; returns the first one. */
+xm_status_t hlo_fail(hlo_cursor_t *cursor, size_t at, const char *format, ...) XM_PRINTF(3, 4);
 
 /** A cursor over a slice of the text. */
 hlo_cursor_t hlo_cursor_of(const hlo_text_t *text, hlo_slice_t slice);
@@ -44,16 +48,17 @@ bool hlo_slice_equal(hlo_slice_t a, hlo_slice_t b);
 char hlo_peek(hlo_cursor_t *cursor);
 /** Consumes @p what when it is next. */
 bool hlo_accept(hlo_cursor_t *cursor, const char *what);
-/** As hlo_accept(); otherwise an error that says what was found. */
-xm_status_t hlo_expect(hlo_cursor_t *cursor, const char *what);
+/** As hlo_accept(); otherwise a failure that says what was found. */
+void hlo_expect(hlo_cursor_t *cursor, const char *what);
+/** Whether one more entry follows the @p done ones of a list that ends with @p close. */
+bool hlo_more(hlo_cursor_t *cursor, int done, const char *close);
 /** A name: letters, digits and `_ . -`; empty when none is next. A leading % is dropped. */
 hlo_slice_t hlo_word(hlo_cursor_t *cursor);
-/** An integer. */
-xm_status_t hlo_integer(hlo_cursor_t *cursor, int64_t *value);
-/**
- * Skips a value: up to a comma, a closing bracket or the end of the line outside of brackets and
- * strings. Writes what was skipped.
- */
-xm_status_t hlo_value(hlo_cursor_t *cursor, hlo_slice_t *value);
-/** Skips from an opening bracket, which is next, past the one that closes it. */
-xm_status_t hlo_balanced(hlo_cursor_t *cursor, hlo_slice_t *inside);
+/** An integer; 0 after a failure. */
+int64_t hlo_integer(hlo_cursor_t *cursor);
+/** Skips a value and gives it: up to a comma, a closing bracket or the end of the line outside of
+ * brackets and strings. */
+hlo_slice_t hlo_value(hlo_cursor_t *cursor);
+/** Skips from an opening bracket, which is next, past the one that closes it; gives what is
+ * inside. */
+hlo_slice_t hlo_balanced(hlo_cursor_t *cursor);

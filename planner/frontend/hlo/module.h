@@ -42,7 +42,7 @@ typedef struct hlo_computation {
 
 typedef struct hlo_module {
     hlo_text_t text;
-    arena_t arena;
+    xm_arena_t arena;
     hlo_slice_t name;
     int attribute_count;
     hlo_attribute_t *attributes;

@@ -40,12 +40,12 @@ static int printable(hlo_slice_t slice)
 }
 
 /* Doubles an array of the arena when it is full; the old one stays where it is. */
-static void *grow(arena_t *arena, const void *array, int count, int *room, size_t size)
+static void *grow(xm_arena_t *arena, const void *array, int count, int *room, size_t size)
 {
     void *grown;
 
     *room = *room == 0 ? 16 : 2 * *room;
-    grown = arena_get(arena, (size_t)*room, size);
+    grown = xm_arena_get(arena, (size_t)*room, size);
     if (grown != NULL && count > 0) {
         memcpy(grown, array, (size_t)count * size);
     }
@@ -99,18 +99,12 @@ static xm_status_t parse_attributes(parser_t *p, int *count, hlo_attribute_t **l
 
     while (hlo_accept(&p->cursor, ",")) {
         hlo_attribute_t made = {.key = hlo_word(&p->cursor)};
-        xm_status_t status;
 
         if (made.key.length == 0) {
-            return hlo_error(p->cursor.text, p->cursor.at, "the name of an attribute is expected");
+            return hlo_fail(&p->cursor, p->cursor.at, "the name of an attribute is expected");
         }
-        status = hlo_expect(&p->cursor, "=");
-        if (status == XM_OK) {
-            status = hlo_value(&p->cursor, &made.value);
-        }
-        if (status != XM_OK) {
-            return status;
-        }
+        hlo_expect(&p->cursor, "=");
+        made.value = hlo_value(&p->cursor);
         if (*count == room) {
             *list = grow(&p->module->arena, *list, *count, &room, sizeof(**list));
             if (*list == NULL) {
@@ -119,7 +113,7 @@ static xm_status_t parse_attributes(parser_t *p, int *count, hlo_attribute_t **l
         }
         (*list)[(*count)++] = made;
     }
-    return XM_OK;
+    return p->cursor.status;
 }
 
 /* Reads one operand: "%name" or "f32[2]{0} %name". Both begin with a word; a bracket behind it
@@ -150,9 +144,8 @@ static xm_status_t parse_operand(parser_t *p, const hlo_computation_t *in, int *
     }
     slot = p->names.size == 0 || name.length == 0 ? 0 : slot_of(&p->names, in, name);
     if (p->names.size == 0 || name.length == 0 || p->names.slots[slot] == 0) {
-        return hlo_error(p->cursor.text, back.at,
-                         "operand '%.*s' is not defined before it is used here", printable(name),
-                         name.at);
+        return hlo_fail(&p->cursor, back.at, "operand '%.*s' is not defined before it is used here",
+                        printable(name), name.at);
     }
     *operand = p->names.slots[slot] - 1;
     return XM_OK;
@@ -161,9 +154,11 @@ static xm_status_t parse_operand(parser_t *p, const hlo_computation_t *in, int *
 static xm_status_t parse_operands(parser_t *p, const hlo_computation_t *in, hlo_instruction_t *made)
 {
     int room = 0;
-    xm_status_t status = hlo_expect(&p->cursor, "(");
 
-    while (status == XM_OK && hlo_peek(&p->cursor) != ')') {
+    hlo_expect(&p->cursor, "(");
+    while (hlo_more(&p->cursor, made->operand_count, ")")) {
+        xm_status_t status;
+
         if (made->operand_count == room) {
             made->operands = grow(&p->module->arena, made->operands, made->operand_count, &room,
                                   sizeof(*made->operands));
@@ -171,28 +166,26 @@ static xm_status_t parse_operands(parser_t *p, const hlo_computation_t *in, hlo_
                 return no_memory();
             }
         }
-        status = parse_operand(p, in, &made->operands[made->operand_count]);
-        made->operand_count += status == XM_OK;
-        if (status == XM_OK && !hlo_accept(&p->cursor, ",")) {
-            break;
+        status = parse_operand(p, in, &made->operands[made->operand_count++]);
+        if (status != XM_OK) {
+            return status;
         }
     }
-    return status == XM_OK ? hlo_expect(&p->cursor, ")") : status;
+    return p->cursor.status;
 }
 
 static xm_status_t parse_parameter(parser_t *p, hlo_instruction_t *made)
 {
     size_t at;
-    xm_status_t status = hlo_expect(&p->cursor, "(");
 
+    hlo_expect(&p->cursor, "(");
     at = p->cursor.at;
-    if (status == XM_OK) {
-        status = hlo_integer(&p->cursor, &made->number);
+    made->number = hlo_integer(&p->cursor);
+    if (made->number < 0 || made->number >= MAX_PARAMETERS) {
+        (void)hlo_fail(&p->cursor, at, "a parameter's number is 0 to %d", MAX_PARAMETERS - 1);
     }
-    if (status == XM_OK && (made->number < 0 || made->number >= MAX_PARAMETERS)) {
-        return hlo_error(p->cursor.text, at, "a parameter's number is 0 to %d", MAX_PARAMETERS - 1);
-    }
-    return status == XM_OK ? hlo_expect(&p->cursor, ")") : status;
+    hlo_expect(&p->cursor, ")");
+    return p->cursor.status;
 }
 
 /* Reads "[ROOT] name = type opcode(operands), attributes". The literal of a constant is skipped as
@@ -213,24 +206,26 @@ static xm_status_t parse_instruction(parser_t *p, hlo_computation_t *in)
         made.name = hlo_word(&p->cursor);
     }
     if (made.name.length == 0) {
-        return hlo_error(p->cursor.text, made.at, "an instruction is expected here");
+        return hlo_fail(&p->cursor, made.at, "an instruction is expected here");
     }
-    status = hlo_expect(&p->cursor, "=");
-    if (status == XM_OK) {
-        status = hlo_type_parse(&p->cursor, &p->module->arena, &made.type);
-    }
+    hlo_expect(&p->cursor, "=");
+    status = hlo_type_parse(&p->cursor, &p->module->arena, &made.type);
     if (status != XM_OK) {
         return status;
     }
     made.opcode = hlo_word(&p->cursor);
     if (made.opcode.length == 0) {
-        return hlo_error(p->cursor.text, p->cursor.at, "an opcode is expected here");
+        return hlo_fail(&p->cursor, p->cursor.at, "an opcode is expected here");
     }
     if (hlo_slice_is(made.opcode, "parameter")) {
         status = parse_parameter(p, &made);
     } else if (hlo_slice_is(made.opcode, "constant")) {
-        status = hlo_peek(&p->cursor) == '(' ? hlo_balanced(&p->cursor, &made.literal)
-                                             : hlo_expect(&p->cursor, "(");
+        if (hlo_peek(&p->cursor) == '(') {
+            made.literal = hlo_balanced(&p->cursor);
+        } else {
+            hlo_expect(&p->cursor, "(");
+        }
+        status = p->cursor.status;
     } else {
         status = parse_operands(p, in, &made);
     }
@@ -272,7 +267,7 @@ static xm_status_t finish_computation(parser_t *p, hlo_computation_t *in)
     for (int i = 0; i < in->count; ++i) {
         in->parameter_count += hlo_slice_is(in->instructions[i].opcode, "parameter");
     }
-    in->parameters = arena_get(&p->module->arena, (size_t)in->parameter_count, sizeof(int));
+    in->parameters = xm_arena_get(&p->module->arena, (size_t)in->parameter_count, sizeof(int));
     if (in->parameters == NULL) {
         return no_memory();
     }
@@ -308,7 +303,6 @@ static xm_status_t finish_computation(parser_t *p, hlo_computation_t *in)
  * instructions say, and is skipped. */
 static xm_status_t parse_computation(parser_t *p, hlo_computation_t *made)
 {
-    hlo_slice_t skipped;
     hlo_attribute_t *attributes = NULL;
     int count = 0;
     const operand_type_t *type;
@@ -322,30 +316,25 @@ static xm_status_t parse_computation(parser_t *p, hlo_computation_t *made)
         made->name = hlo_word(&p->cursor);
     }
     if (made->name.length == 0) {
-        return hlo_error(p->cursor.text, p->cursor.at, "a computation is expected here");
+        return hlo_fail(&p->cursor, p->cursor.at, "a computation is expected here");
     }
     if (hlo_peek(&p->cursor) == '(') {
-        status = hlo_balanced(&p->cursor, &skipped);
-        if (status == XM_OK) {
-            status = hlo_expect(&p->cursor, "->");
-        }
-        if (status == XM_OK) {
-            status = hlo_type_parse(&p->cursor, &p->module->arena, &type);
-        }
+        (void)hlo_balanced(&p->cursor);
+        hlo_expect(&p->cursor, "->");
+        status = hlo_type_parse(&p->cursor, &p->module->arena, &type);
         if (status != XM_OK) {
             return status;
         }
     }
-    status = hlo_expect(&p->cursor, "{");
+    hlo_expect(&p->cursor, "{");
+    status = p->cursor.status;
     free(p->names.slots);
     p->names = (names_t){0};
     while (status == XM_OK && hlo_peek(&p->cursor) != '}' && hlo_peek(&p->cursor) != '\0') {
         status = parse_instruction(p, made);
     }
     if (status == XM_OK) {
-        status = hlo_expect(&p->cursor, "}");
-    }
-    if (status == XM_OK) {
+        hlo_expect(&p->cursor, "}");
         status = parse_attributes(p, &count, &attributes);
     }
     return status == XM_OK ? finish_computation(p, made) : status;
@@ -376,12 +365,11 @@ static bool skip_table(hlo_cursor_t *cursor)
 static xm_status_t parse_module(parser_t *p)
 {
     hlo_module_t *module = p->module;
-    xm_status_t status = hlo_expect(&p->cursor, "HloModule");
+    xm_status_t status;
 
-    if (status == XM_OK) {
-        module->name = hlo_word(&p->cursor);
-        status = parse_attributes(p, &module->attribute_count, &module->attributes);
-    }
+    hlo_expect(&p->cursor, "HloModule");
+    module->name = hlo_word(&p->cursor);
+    status = parse_attributes(p, &module->attribute_count, &module->attributes);
     while (status == XM_OK && hlo_peek(&p->cursor) != '\0') {
         hlo_computation_t made = {0};
 
@@ -456,7 +444,7 @@ int hlo_module_find(const hlo_module_t *module, hlo_slice_t name)
 void hlo_module_destroy(hlo_module_t *module)
 {
     if (module != NULL) {
-        arena_clear(&module->arena);
+        xm_arena_clear(&module->arena);
         free(module);
     }
 }

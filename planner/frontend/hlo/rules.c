@@ -25,6 +25,28 @@ hlo_list_t hlo_rules_dims(operator_rule_t *rule, const char *key, int limit)
     return list;
 }
 
+int64_t hlo_rules_number(operator_rule_t *rule, const char *key, int64_t otherwise)
+{
+    int64_t number = otherwise;
+
+    if (rule->status == XM_OK) {
+        rule->status = hlo_attribute_number(hlo_operator(rule)->module, hlo_operator(rule)->of, key,
+                                            otherwise, &number);
+    }
+    return number;
+}
+
+hlo_window_t hlo_rules_window(operator_rule_t *rule)
+{
+    hlo_window_t window = {0};
+
+    if (rule->status == XM_OK) {
+        rule->status =
+            hlo_attribute_window(hlo_operator(rule)->module, hlo_operator(rule)->of, &window);
+    }
+    return window;
+}
+
 /* The opcode of the combiner's root stands for what the combiner does. That is exact for combiners
  * of one operation, which is what JAX writes for plain reductions. */
 hlo_slice_t hlo_rules_combiner(operator_rule_t *rule)
@@ -240,6 +262,7 @@ static void concatenate(operator_rule_t *rule)
 {
     int out = rule->operands;
     hlo_list_t dims = hlo_rules_dims(rule, "dimensions", rank_of(rule, out));
+    bool whole[AP_MAX_RANK] = {false};
     int64_t sum = 0;
 
     if (rule->status == XM_OK && (dims.count != 1 || rule->operands == 0)) {
@@ -253,12 +276,9 @@ static void concatenate(operator_rule_t *rule)
         operator_rule_fail(rule, "dimension %d of the operands sums to %" PRId64 ", not %" PRId64,
                            (int)dims.values[0], sum, extent_of(rule, out, (int)dims.values[0]));
     }
-    for (int d = 0; d < rank_of(rule, out) && rule->status == XM_OK; ++d) {
-        int factor = d == dims.values[0] ? -1 : operator_rule_open(rule, out, d);
-
-        for (int t = 0; t < rule->operands && factor >= 0; ++t) {
-            operator_rule_put(rule, t, d, factor);
-        }
+    if (rule->status == XM_OK) {
+        whole[dims.values[0]] = true;
+        operator_rule_share(rule, out, whole);
     }
 }
 
@@ -308,10 +328,8 @@ static void reduce_window(operator_rule_t *rule)
 {
     int inputs = rule->operands / 2, out = rule->operands;
     bool touched[AP_MAX_RANK];
-    hlo_window_t window = {0};
+    hlo_window_t window = hlo_rules_window(rule);
 
-    rule->status =
-        hlo_attribute_window(hlo_operator(rule)->module, hlo_operator(rule)->of, &window);
     if (rule->status == XM_OK && (rule->operands % 2 != 0 || inputs != rule->results)) {
         operator_rule_fail(rule, "%d operands do not reduce to %d results", rule->operands,
                            rule->results);
@@ -335,10 +353,8 @@ static void reduce_window(operator_rule_t *rule)
 static void select_and_scatter(operator_rule_t *rule)
 {
     bool touched[AP_MAX_RANK];
-    hlo_window_t window = {0};
+    hlo_window_t window = hlo_rules_window(rule);
 
-    rule->status =
-        hlo_attribute_window(hlo_operator(rule)->module, hlo_operator(rule)->of, &window);
     for (int d = 0; d < AP_MAX_RANK; ++d) {
         touched[d] = d < window.rank && !window.trivial[d];
     }
@@ -348,19 +364,15 @@ static void select_and_scatter(operator_rule_t *rule)
     same_where_equal(rule, 0, rule->operands, touched);
 }
 
-/* All terms have one shape; the dimensions from `first` to `last` are needed whole, the others pass
- * through. */
+/* The dimensions from `first` to `last` are needed whole, the others pass through. */
 static void whole_dims(operator_rule_t *rule, int first, int last)
 {
-    for (int d = 0; d < rank_of(rule, 0); ++d) {
-        int factor = d >= first && d <= last ? -1 : operator_rule_open(rule, 0, d);
+    bool whole[AP_MAX_RANK] = {false};
 
-        for (int t = 1; t < rule->operands + rule->results && factor >= 0; ++t) {
-            if (operator_rule_rank(rule, t, rank_of(rule, 0))) {
-                operator_rule_put(rule, t, d, factor);
-            }
-        }
+    for (int d = first < 0 ? 0 : first; d <= last && d < rank_of(rule, 0); ++d) {
+        whole[d] = true;
     }
+    operator_rule_share(rule, 0, whole);
 }
 
 static void sort(operator_rule_t *rule)
@@ -386,10 +398,8 @@ static void whole_last(operator_rule_t *rule)
 
 static void fft(operator_rule_t *rule)
 {
-    hlo_list_t length = {0};
+    hlo_list_t length = hlo_rules_dims(rule, "fft_length", -1);
 
-    rule->status = hlo_attribute_list(hlo_operator(rule)->module, hlo_operator(rule)->of,
-                                      "fft_length", &length);
     /* The usual count of 5 n log n without the logarithm, which depends on lengths that are often
      * small. */
     rule->flops = 5 * operand_type_elements(rule->type[0]);

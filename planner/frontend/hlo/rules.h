@@ -44,5 +44,8 @@ void hlo_rules_gather(operator_rule_t *rule);
 void hlo_rules_scatter(operator_rule_t *rule);
 /** Opcode of the root of the computation that to_apply names, e.g. "add". */
 hlo_slice_t hlo_rules_combiner(operator_rule_t *rule);
-/** A list of dimensions, each once and below @p limit; a failure is noted in the rule. */
+/** A number, and a window, of an attribute; a failure is noted in the rule. */
+int64_t hlo_rules_number(operator_rule_t *rule, const char *key, int64_t otherwise);
+hlo_window_t hlo_rules_window(operator_rule_t *rule);
+/** A list of dimensions, each once and below @p limit; below 0: of any numbers. */
 hlo_list_t hlo_rules_dims(operator_rule_t *rule, const char *key, int limit);

@@ -129,24 +129,15 @@ static void grouped(operator_rule_t *rule, const hlo_conv_dims_t *dims, int64_t 
 void hlo_rules_convolution(operator_rule_t *rule)
 {
     hlo_conv_dims_t dims = {0};
-    hlo_window_t window = {0};
-    int64_t feature_groups = 1, batch_groups = 1;
+    hlo_window_t window;
+    int64_t feature_groups, batch_groups;
 
     rule->kind = AP_OP_EINSUM;
     rule->status =
         hlo_attribute_conv_dims(hlo_operator(rule)->module, hlo_operator(rule)->of, &dims);
-    if (rule->status == XM_OK) {
-        rule->status =
-            hlo_attribute_window(hlo_operator(rule)->module, hlo_operator(rule)->of, &window);
-    }
-    if (rule->status == XM_OK) {
-        rule->status = hlo_attribute_number(hlo_operator(rule)->module, hlo_operator(rule)->of,
-                                            "feature_group_count", 1, &feature_groups);
-    }
-    if (rule->status == XM_OK) {
-        rule->status = hlo_attribute_number(hlo_operator(rule)->module, hlo_operator(rule)->of,
-                                            "batch_group_count", 1, &batch_groups);
-    }
+    window = hlo_rules_window(rule);
+    feature_groups = hlo_rules_number(rule, "feature_group_count", 1);
+    batch_groups = hlo_rules_number(rule, "batch_group_count", 1);
     for (int t = 0; t < 3; ++t) {
         (void)operator_rule_rank(rule, t, dims.spatial + 2);
     }
@@ -179,13 +170,9 @@ void hlo_rules_convolution(operator_rule_t *rule)
  * implied behind the last dimension. */
 static int index_dims(operator_rule_t *rule, int indices, int *dims)
 {
-    int64_t vector = rank_of(rule, indices);
+    int64_t vector = hlo_rules_number(rule, "index_vector_dim", rank_of(rule, indices));
     int count = 0;
 
-    if (rule->status == XM_OK) {
-        rule->status = hlo_attribute_number(hlo_operator(rule)->module, hlo_operator(rule)->of,
-                                            "index_vector_dim", rank_of(rule, indices), &vector);
-    }
     for (int d = 0; d < rank_of(rule, indices); ++d) {
         if (d != vector) {
             dims[count++] = d;
@@ -217,13 +204,9 @@ void hlo_rules_gather(operator_rule_t *rule)
     hlo_list_t batching = hlo_rules_dims(rule, "operand_batching_dims", rank);
     hlo_list_t index_batching =
         hlo_rules_dims(rule, "start_indices_batching_dims", rank_of(rule, 1));
-    hlo_list_t sizes = {0};
     int indices = index_dims(rule, 1, index);
+    hlo_list_t sizes = hlo_rules_dims(rule, "slice_sizes", -1);
 
-    if (rule->status == XM_OK) {
-        rule->status = hlo_attribute_list(hlo_operator(rule)->module, hlo_operator(rule)->of,
-                                          "slice_sizes", &sizes);
-    }
     if (rule->status == XM_OK &&
         (rule->operands != 2 || sizes.count != rank || batching.count != index_batching.count ||
          offset.count != rank - collapsed.count - batching.count ||

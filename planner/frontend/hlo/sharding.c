@@ -12,48 +12,43 @@
 enum { DEVICES_MOST = 1 << 20 };
 
 /* Reads "2,1,4]" and multiplies. */
-static xm_status_t read_numbers(hlo_cursor_t *cursor, int64_t *values, int room, int *count,
-                                int64_t *product)
+static void read_numbers(hlo_cursor_t *cursor, int64_t *values, int room, int *count,
+                         int64_t *product)
 {
     *count = 0;
     *product = 1;
     do {
         size_t at = cursor->at;
-        int64_t value;
-        xm_status_t status = hlo_integer(cursor, &value);
+        int64_t value = hlo_integer(cursor);
 
-        if (status != XM_OK) {
-            return status;
-        }
         if (value < 1 || value > DEVICES_MOST / *product || *count == room) {
-            return hlo_error(cursor->text, at,
-                             "sharding: at most %d dimensions of positive numbers, and %d devices",
-                             room, DEVICES_MOST);
+            (void)hlo_fail(cursor, at,
+                           "sharding: at most %d dimensions of positive numbers, and %d devices",
+                           room, DEVICES_MOST);
+            return;
         }
         *product *= value;
         values[(*count)++] = value;
     } while (hlo_accept(cursor, ","));
-    return hlo_expect(cursor, "]");
+    hlo_expect(cursor, "]");
 }
 
 /* Counts the devices behind the tiles: "<=[2,4]" or "0,1,2,3". */
-static xm_status_t read_devices(hlo_cursor_t *cursor, int64_t *devices)
+static void read_devices(hlo_cursor_t *cursor, int64_t *devices)
 {
-    int64_t values[2 * AP_MAX_RANK], value;
+    int64_t values[2 * AP_MAX_RANK];
     int count;
-    xm_status_t status = XM_OK;
 
     if (hlo_accept(cursor, "<=")) {
-        status = hlo_expect(cursor, "[");
-        return status == XM_OK ? read_numbers(cursor, values, 2 * AP_MAX_RANK, &count, devices)
-                               : status;
+        hlo_expect(cursor, "[");
+        read_numbers(cursor, values, 2 * AP_MAX_RANK, &count, devices);
+        return;
     }
     *devices = 0;
     do {
-        status = hlo_integer(cursor, &value);
+        (void)hlo_integer(cursor);
         ++*devices;
-    } while (status == XM_OK && hlo_accept(cursor, ","));
-    return status;
+    } while (hlo_accept(cursor, ","));
 }
 
 static bool contains(hlo_slice_t text, const char *word)
@@ -75,13 +70,11 @@ static xm_status_t read_tiles(hlo_cursor_t *cursor, const hlo_instruction_t *of,
     bool more = contains(text, "last_tile_dim");
     int64_t tiles[AP_MAX_RANK + 2], product, devices;
     int count;
-    xm_status_t status = read_numbers(cursor, tiles, AP_MAX_RANK + 2, &count, &product);
 
-    if (status == XM_OK) {
-        status = read_devices(cursor, &devices);
-    }
-    if (status != XM_OK) {
-        return status;
+    read_numbers(cursor, tiles, AP_MAX_RANK + 2, &count, &product);
+    read_devices(cursor, &devices);
+    if (cursor->status != XM_OK) {
+        return cursor->status;
     }
     if (more ? count <= shape->rank : count != shape->rank) {
         return hlo_error(cursor->text, of->at,
@@ -130,21 +123,19 @@ static xm_status_t open_dims(const hlo_module_t *module, const hlo_instruction_t
 {
     hlo_slice_t config = hlo_attribute(of, "backend_config");
     hlo_cursor_t cursor = hlo_cursor_of(&module->text, config);
-    xm_status_t status = XM_OK;
 
     open_shardy_dims(hlo_attribute(of, "frontend_attributes"), rank, sharding);
     if (hlo_accept(&cursor, "unspecified_dims") && hlo_accept(&cursor, "=") &&
         hlo_accept(&cursor, "[")) {
-        int64_t dim;
-
         do {
-            status = hlo_integer(&cursor, &dim);
-            if (status == XM_OK && dim >= 0 && dim < rank) {
+            int64_t dim = hlo_integer(&cursor);
+
+            if (cursor.status == XM_OK && dim >= 0 && dim < rank) {
                 sharding->parts[dim] = 0;
             }
-        } while (status == XM_OK && hlo_accept(&cursor, ","));
+        } while (hlo_accept(&cursor, ","));
     }
-    return status;
+    return cursor.status;
 }
 
 xm_status_t hlo_sharding_read(const hlo_module_t *module, const hlo_instruction_t *of,

@@ -35,45 +35,38 @@ static const struct {
 
 /* The number of elements is bounded by a division, for a product might not fit 64 bits. A dimension
  * of 0 is allowed and makes the value empty. */
-static xm_status_t parse_dimensions(hlo_cursor_t *cursor, operand_type_t *type)
+static void parse_dimensions(hlo_cursor_t *cursor, operand_type_t *type)
 {
     int64_t elements = 1;
 
-    while (hlo_peek(cursor) != ']') {
+    for (int done = 0; hlo_more(cursor, done, "]"); ++done) {
         size_t at = cursor->at;
-        int64_t extent = 0;
-        xm_status_t status;
+        int64_t extent;
 
         (void)hlo_accept(cursor, "<="); /* the bound of a dynamic dimension */
-        status = hlo_integer(cursor, &extent);
-        if (status != XM_OK) {
-            return status;
-        }
+        extent = hlo_integer(cursor);
         if (type->shape.rank == AP_MAX_RANK) {
-            return hlo_error(cursor->text, at, "a tensor of more than %d dimensions is not handled",
-                             AP_MAX_RANK);
+            (void)hlo_fail(cursor, at, "a tensor of more than %d dimensions is not handled",
+                           AP_MAX_RANK);
+            return;
         }
         if (extent < 0) {
-            return hlo_error(cursor->text, at, "dimension %d is negative", type->shape.rank);
-        }
-        if (extent > AP_MOST_ELEMENTS || (extent > 0 && elements > AP_MOST_ELEMENTS / extent)) {
-            return hlo_error(cursor->text, at, "this type has more than 2^48 elements");
+            (void)hlo_fail(cursor, at, "dimension %d is negative", type->shape.rank);
+        } else if (extent > AP_MOST_ELEMENTS ||
+                   (extent > 0 && elements > AP_MOST_ELEMENTS / extent)) {
+            (void)hlo_fail(cursor, at, "this type has more than 2^48 elements");
+            return;
         }
         elements *= extent > 0 ? extent : 1;
         type->empty = type->empty || extent == 0;
         type->shape.dims[type->shape.rank++] = extent;
-        if (!hlo_accept(cursor, ",")) {
-            break;
-        }
     }
-    return hlo_expect(cursor, "]");
 }
 
-static xm_status_t parse_array(hlo_cursor_t *cursor, operand_type_t *type)
+static void parse_array(hlo_cursor_t *cursor, operand_type_t *type)
 {
     size_t start;
-    hlo_slice_t word, layout;
-    xm_status_t status;
+    hlo_slice_t word;
 
     (void)hlo_peek(cursor);
     start = cursor->at;
@@ -85,48 +78,44 @@ static xm_status_t parse_array(hlo_cursor_t *cursor, operand_type_t *type)
             break;
         }
         if (i + 1 == sizeof(dtypes) / sizeof(dtypes[0])) {
-            return hlo_error(cursor->text, start, "'%.*s' is not an element type",
-                             (int)(word.length > 40 ? 40 : word.length), word.at);
+            (void)hlo_fail(cursor, start, "'%.*s' is not an element type",
+                           (int)(word.length > 40 ? 40 : word.length), word.at);
         }
     }
-    status = hlo_expect(cursor, "[");
-    if (status == XM_OK) {
-        status = parse_dimensions(cursor, type);
-    }
+    hlo_expect(cursor, "[");
+    parse_dimensions(cursor, type);
     /* A layout follows without a blank. */
-    if (status == XM_OK && cursor->at < cursor->end && cursor->text->bytes[cursor->at] == '{') {
-        status = hlo_balanced(cursor, &layout);
+    if (cursor->at < cursor->end && cursor->text->bytes[cursor->at] == '{') {
+        (void)hlo_balanced(cursor);
     }
-    return status;
 }
 
-static xm_status_t parse_type(hlo_cursor_t *cursor, arena_t *arena, int depth,
+static xm_status_t parse_type(hlo_cursor_t *cursor, xm_arena_t *arena, int depth,
                               const operand_type_t **type);
 
 /* The list of elements doubles within the arena; what it outgrows stays there until the module is
  * freed. */
-static xm_status_t parse_tuple(hlo_cursor_t *cursor, arena_t *arena, int depth,
+static xm_status_t parse_tuple(hlo_cursor_t *cursor, xm_arena_t *arena, int depth,
                                operand_type_t *type)
 {
     const operand_type_t *element;
     int room = 0;
-    xm_status_t status = XM_OK;
 
     type->tuple = true;
-    while (status == XM_OK && hlo_peek(cursor) != ')') {
-        status = parse_type(cursor, arena, depth + 1, &element);
+    while (hlo_more(cursor, type->count, ")")) {
+        xm_status_t status = parse_type(cursor, arena, depth + 1, &element);
+
         if (status != XM_OK) {
             return status;
         }
         if (type->count == MAX_TUPLE) {
-            return hlo_error(cursor->text, cursor->at, "a tuple of more than %d elements",
-                             MAX_TUPLE);
+            return hlo_fail(cursor, cursor->at, "a tuple of more than %d elements", MAX_TUPLE);
         }
         if (type->count == room) {
             const operand_type_t **grown;
 
             room = room == 0 ? 8 : 2 * room;
-            grown = arena_get(arena, (size_t)room, sizeof(const operand_type_t *));
+            grown = xm_arena_get(arena, (size_t)room, sizeof(const operand_type_t *));
             if (grown == NULL) {
                 return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a tuple type");
             }
@@ -136,37 +125,31 @@ static xm_status_t parse_tuple(hlo_cursor_t *cursor, arena_t *arena, int depth,
             type->elements = grown;
         }
         type->elements[type->count++] = element;
-        if (!hlo_accept(cursor, ",")) {
-            break;
-        }
     }
-    return status == XM_OK ? hlo_expect(cursor, ")") : status;
+    return cursor->status;
 }
 
 /* Types nest, but only MAX_DEPTH deep. NOLINTNEXTLINE(misc-no-recursion) */
-static xm_status_t parse_type(hlo_cursor_t *cursor, arena_t *arena, int depth,
+static xm_status_t parse_type(hlo_cursor_t *cursor, xm_arena_t *arena, int depth,
                               const operand_type_t **type)
 {
-    operand_type_t *made = arena_get(arena, 1, sizeof(*made));
-    xm_status_t status;
+    operand_type_t *made = xm_arena_get(arena, 1, sizeof(*made));
 
     if (made == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a type");
     }
-    if (depth > MAX_DEPTH) {
-        return hlo_error(cursor->text, cursor->at, "tuples are nested deeper than %d", MAX_DEPTH);
-    }
-    if (hlo_peek(cursor) == '(') {
-        ++cursor->at;
-        status = parse_tuple(cursor, arena, depth, made);
-    } else {
-        status = parse_array(cursor, made);
-    }
     *type = made;
-    return status;
+    if (depth > MAX_DEPTH) {
+        return hlo_fail(cursor, cursor->at, "tuples are nested deeper than %d", MAX_DEPTH);
+    }
+    if (hlo_accept(cursor, "(")) {
+        return parse_tuple(cursor, arena, depth, made);
+    }
+    parse_array(cursor, made);
+    return cursor->status;
 }
 
-xm_status_t hlo_type_parse(hlo_cursor_t *cursor, arena_t *arena, const operand_type_t **type)
+xm_status_t hlo_type_parse(hlo_cursor_t *cursor, xm_arena_t *arena, const operand_type_t **type)
 {
     return parse_type(cursor, arena, 0, type);
 }

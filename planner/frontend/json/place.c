@@ -10,13 +10,15 @@
 
 #include "planner/frontend/json/place.h"
 
-#include <stdbool.h>
 #include <string.h>
 
 /* Steps beyond the room are counted and not kept: the place found is then that of the value
  * around. */
 void json_place_enter(json_place_t *place, const char *key)
 {
+    if (place->fixed) {
+        return;
+    }
     if (place->depth < JSON_PLACE_DEPTH) {
         place->step[place->depth].key = key;
         place->step[place->depth].index = 0;
@@ -27,14 +29,14 @@ void json_place_enter(json_place_t *place, const char *key)
 void json_place_enter_at(json_place_t *place, size_t index)
 {
     json_place_enter(place, NULL);
-    if (place->depth <= JSON_PLACE_DEPTH) {
+    if (!place->fixed && place->depth <= JSON_PLACE_DEPTH) {
         place->step[place->depth - 1].index = index;
     }
 }
 
 void json_place_leave(json_place_t *place)
 {
-    --place->depth;
+    place->depth -= !place->fixed;
 }
 
 typedef struct scanner {

@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 
 enum { JSON_PLACE_DEPTH = 6 };
@@ -12,6 +13,7 @@ enum { JSON_PLACE_DEPTH = 6 };
 /* The way to a value: keys of objects, or where `key` is NULL positions in arrays. */
 typedef struct json_place {
     int depth;
+    bool fixed; /* the fault is here: nothing enters or leaves any more */
     struct {
         const char *key;
         size_t index;

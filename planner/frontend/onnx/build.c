@@ -31,14 +31,14 @@ static xm_status_t no_memory(const onnx_build_t *b)
 /* Values are never moved, only the list of them is, so pointers to values stay valid. */
 onnx_value_t *onnx_value(onnx_build_t *b, const char *name)
 {
-    onnx_value_t *made = arena_get(&b->arena, 1, sizeof(*made));
+    onnx_value_t *made = xm_arena_get(&b->arena, 1, sizeof(*made));
 
     if (made == NULL) {
         return NULL;
     }
     if (b->count == b->room) {
         int room = b->room == 0 ? 256 : 2 * b->room;
-        onnx_value_t **grown = arena_get(&b->arena, (size_t)room, sizeof(*grown));
+        onnx_value_t **grown = xm_arena_get(&b->arena, (size_t)room, sizeof(*grown));
 
         if (grown == NULL) {
             return NULL;
@@ -493,7 +493,7 @@ static xm_status_t find_inputs(onnx_node_t *n, size_t index)
 {
     const Onnx__NodeProto *proto = n->proto;
 
-    n->in = arena_get(&n->b->arena, proto->n_input, sizeof(onnx_value_t *));
+    n->in = xm_arena_get(&n->b->arena, proto->n_input, sizeof(onnx_value_t *));
     if (n->in == NULL && proto->n_input > 0) {
         return no_memory(n->b);
     }

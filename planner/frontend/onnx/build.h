@@ -39,7 +39,7 @@ typedef struct onnx_build {
     int64_t opset;
     ap_graph_t *graph;
     ap_frontend_notes_t *notes;
-    arena_t arena;
+    xm_arena_t arena;
     json_t *names;    /* value numbers by name */
     json_t *declared; /* value_info numbers by name */
     onnx_value_t **values;

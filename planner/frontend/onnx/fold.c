@@ -84,7 +84,7 @@ double *onnx_tensor_numbers(onnx_build_t *b, const Onnx__TensorProto *tensor,
     if (elements > ONNX_MAX_NUMBERS || tensor->n_external_data > 0) {
         return NULL;
     }
-    numbers = arena_get(&b->arena, (size_t)elements + 1, sizeof(double));
+    numbers = xm_arena_get(&b->arena, (size_t)elements + 1, sizeof(double));
     for (int64_t i = 0; numbers != NULL && i < elements; ++i) {
         if (!stored(tensor, i, &numbers[i]) && !raw(tensor, i, &numbers[i])) {
             return NULL;
@@ -372,7 +372,7 @@ void onnx_fold(onnx_node_t *n)
             return;
         }
     }
-    numbers = arena_get(&n->b->arena, (size_t)elements + 1, sizeof(double));
+    numbers = xm_arena_get(&n->b->arena, (size_t)elements + 1, sizeof(double));
     if (numbers == NULL) {
         return;
     }

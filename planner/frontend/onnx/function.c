@@ -63,7 +63,8 @@ xm_status_t onnx_call_function(onnx_node_t *n, const Onnx__FunctionProto *functi
     /* What is put back afterwards; the list of values and the arena are not, for they have
      * grown. */
     const onnx_build_t outside = *b;
-    onnx_value_t **results = arena_get(&b->arena, n->proto->n_output + 1, sizeof(onnx_value_t *));
+    onnx_value_t **results =
+        xm_arena_get(&b->arena, n->proto->n_output + 1, sizeof(onnx_value_t *));
     xm_status_t status =
         results == NULL ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for the graph of %s", b->file)
                         : XM_OK;

@@ -234,7 +234,7 @@ static xm_status_t read_model(const Onnx__ModelProto *model, const char *name,
     json_decref(b.names);
     json_decref(b.declared);
     free(b.bound);
-    arena_clear(&b.arena);
+    xm_arena_clear(&b.arena);
     if (status != XM_OK) {
         ap_graph_destroy(b.graph);
         return status;

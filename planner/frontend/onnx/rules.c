@@ -259,6 +259,7 @@ static void rule_along(onnx_node_t *n)
 static void rule_top_k(onnx_node_t *n)
 {
     int axis = onnx_axis(n, 0, "axis", -1), count;
+    bool whole[AP_MAX_RANK] = {false};
     int64_t k[1];
     ap_shape_t shape;
 
@@ -275,13 +276,8 @@ static void rule_top_k(onnx_node_t *n)
     shape_rule_result(&n->op, 1, AP_DTYPE_I64, &shape);
     n->op.rule.kind = AP_OP_CUSTOM;
     n->op.rule.flops = 8 * operand_type_elements(&n->in[0]->type);
-    for (int d = 0; d < shape.rank; ++d) {
-        int factor = d == axis ? -1 : operator_rule_open(&n->op.rule, 0, d);
-
-        for (int r = 1; r <= 2 && factor >= 0; ++r) {
-            operator_rule_put(&n->op.rule, r, d, factor);
-        }
-    }
+    whole[axis] = true;
+    operator_rule_share(&n->op.rule, 0, whole);
     operator_rule_close(&n->op.rule);
 }
 
@@ -298,7 +294,7 @@ static void constant(onnx_node_t *n, ap_dtype_t dtype, const ap_shape_t *shape, 
     if (elements > ONNX_MAX_NUMBERS || n->op.rule.status != XM_OK) {
         return;
     }
-    n->numbers = arena_get(&n->b->arena, (size_t)elements + 1, sizeof(double));
+    n->numbers = xm_arena_get(&n->b->arena, (size_t)elements + 1, sizeof(double));
     for (int64_t i = 0; n->numbers != NULL && i < elements; ++i) {
         n->numbers[i] = fill;
     }

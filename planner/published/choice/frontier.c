@@ -5,8 +5,8 @@
  * such sets grow as products, so a cell is thinned to a fixed number of points, spread over its
  * seconds; `complete` says whether that ever happened.
  *
- * The variable whose table is smallest goes first. Points remember which points they are sums of,
- * so every assignment can be traced back.
+ * Order and tables are those of planner/solver/elimination/elimination.h; only what a cell holds is
+ * different. Points remember which points they are sums of, so every assignment can be traced back.
  */
 
 #include "planner/published/choice/frontier.h"
@@ -15,7 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SCOPE = 12, PARENTS = 16, MAX_CELLS = 1 << 20 };
+#include "planner/solver/elimination.h"
+
+enum { PARENTS = 16, MAX_CELLS = 1 << 20 };
 
 /* A pair of seconds and bytes, and where it comes from: the value of the variable that was
  * eliminated and a point of each table that was combined. */
@@ -31,27 +33,22 @@ typedef struct list {
     int count, capacity;
 } list_t;
 
+/* The points of a step's cells, one cell after the other. */
 typedef struct table {
-    int scope_count;
-    int scope[SCOPE];
-    size_t cells;
-    size_t *first; /* [cells + 1]: range of a cell's points */
+    size_t *first; /* [rows + 1]: range of a cell's points */
     double *seconds, *bytes;
-    int *value, *from; /* tables of eliminations; `from` is [points][parents] */
-    int variable;      /* that was eliminated; -1: an original, or the last of all */
+    int *value, *from; /* `from` is [points][parents] */
+    size_t capacity;
     int parents;
-    int parent[PARENTS];
-    bool alive;
-    int pick; /* scratch of a trace */
+    int parent[PARENTS]; /* steps */
 } table_t;
 
 typedef struct frontier_run {
     const ap_choice_network_t *network;
-    int limit; /* points of a cell */
-    table_t *tables;
-    int table_count;
-    double *size; /* per variable: cells of the table its elimination would make */
-    bool *gone;
+    ap_elimination_t *elimination;
+    int limit;              /* points of a cell */
+    table_t *tables;        /* per step, then the one that joins all components */
+    int *pick;              /* per step: scratch of a trace */
     list_t now, next, cell; /* scratch */
     bool complete;
 } run_t;
@@ -61,31 +58,21 @@ static xm_status_t no_memory(void)
     return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for a frontier");
 }
 
-static int domain_of(const run_t *run, int variable)
-{
-    return run->network->variables[variable].domain;
-}
-
-static void table_free(table_t *table)
-{
-    free(table->first);
-    free(table->seconds);
-    free(table->bytes);
-    free(table->value);
-    free(table->from);
-}
-
 static void run_close(run_t *run)
 {
-    for (int t = 0; t < run->table_count; ++t) {
-        table_free(&run->tables[t]);
+    for (int t = 0; run->tables != NULL && t <= run->elimination->steps; ++t) {
+        free(run->tables[t].first);
+        free(run->tables[t].seconds);
+        free(run->tables[t].bytes);
+        free(run->tables[t].value);
+        free(run->tables[t].from);
     }
     free(run->tables);
-    free(run->size);
-    free(run->gone);
+    free(run->pick);
     free(run->now.points);
     free(run->next.points);
     free(run->cell.points);
+    ap_elimination_destroy(run->elimination);
 }
 
 /* Makes room for a pair and removes those that it beats. NULL: one there is as good, or (`failed`
@@ -137,152 +124,137 @@ static void thin_out(run_t *run, list_t *list)
     }
 }
 
-static size_t cell_of(const run_t *run, const table_t *table, const int *assignment)
+/* Adds every point of a cell of an earlier table to every point of run->now. The two lists are
+ * exchanged, so neither is allocated anew. */
+static bool combine(run_t *run, const table_t *with, size_t cell, int parent)
 {
-    size_t cell = 0;
-
-    for (int i = 0; i < table->scope_count; ++i) {
-        cell = cell * (size_t)domain_of(run, table->scope[i]) + (size_t)assignment[table->scope[i]];
-    }
-    return cell;
-}
-
-/* A table of the network: one point in every cell. */
-static xm_status_t add_original(run_t *run, int scope_count, int a, int b, const double *seconds,
-                                const double *bytes)
-{
-    table_t *table = &run->tables[run->table_count++];
-
-    *table = (table_t){.scope_count = scope_count, .variable = -1, .alive = true, .cells = 1};
-    table->scope[0] = a;
-    table->scope[1] = b;
-    for (int i = 0; i < scope_count; ++i) {
-        table->cells *= (size_t)domain_of(run, table->scope[i]);
-    }
-    table->first = malloc((table->cells + 1) * sizeof(*table->first));
-    table->seconds = malloc(table->cells * sizeof(double));
-    table->bytes = calloc(table->cells, sizeof(double));
-    if (table->first == NULL || table->seconds == NULL || table->bytes == NULL) {
-        return no_memory();
-    }
-    memcpy(table->seconds, seconds, table->cells * sizeof(double));
-    if (bytes != NULL) {
-        memcpy(table->bytes, bytes, table->cells * sizeof(double));
-    }
-    for (size_t c = 0; c <= table->cells; ++c) {
-        table->first[c] = c;
-    }
-    return XM_OK;
-}
-
-static bool has_variable(const table_t *table, int variable)
-{
-    for (int i = 0; i < table->scope_count; ++i) {
-        if (table->scope[i] == variable) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* Plans the table that eliminating a variable (-1: joining what is left) would make: its parents
- * and scope. Returns its cells, INFINITY when it cannot be made. */
-static double plan_elimination(const run_t *run, int variable, table_t *table)
-{
-    double cells = 1.0;
-
-    *table = (table_t){.variable = variable, .alive = true};
-    for (int t = 0; t < run->table_count; ++t) {
-        const table_t *parent = &run->tables[t];
-
-        if (!parent->alive || (variable >= 0 && !has_variable(parent, variable))) {
-            continue;
-        }
-        if (table->parents == PARENTS) {
-            return INFINITY;
-        }
-        table->parent[table->parents++] = t;
-        for (int i = 0; i < parent->scope_count; ++i) {
-            int v = parent->scope[i];
-
-            if (v == variable || has_variable(table, v)) {
-                continue;
-            }
-            if (table->scope_count == SCOPE) {
-                return INFINITY;
-            }
-            table->scope[table->scope_count++] = v;
-            cells *= domain_of(run, v);
-        }
-    }
-    return cells;
-}
-
-/* Sums of one point of each parent, for one assignment of all their variables, in run->now. The two
- * lists are exchanged after each parent, so neither is allocated anew. */
-static bool combine(run_t *run, const table_t *table, const int *assignment)
-{
+    size_t first = with->first[cell], end = with->first[cell + 1];
+    list_t swap = run->now;
     bool failed = false;
-    int begin = 0;
-    point_t *start;
 
-    run->now.count = 0;
-    start = insert(&run->now, 0.0, 0.0, &begin, &failed);
-    if (failed) {
-        return false;
-    }
-    start->value = table->variable >= 0 ? assignment[table->variable] : 0;
-    memset(start->from, 0, sizeof(start->from));
-    for (int p = 0; p < table->parents; ++p) {
-        const table_t *parent = &run->tables[table->parent[p]];
-        size_t cell = cell_of(run, parent, assignment);
-        size_t first = parent->first[cell], end = parent->first[cell + 1];
-        list_t swap = run->now;
-
-        if (end == first + 1) { /* all are shifted alike */
-            for (int i = 0; i < run->now.count; ++i) {
-                run->now.points[i].seconds += parent->seconds[first];
-                run->now.points[i].bytes += parent->bytes[first];
-            }
-            continue;
-        }
-        run->next.count = 0;
+    if (end == first + 1) { /* all are shifted alike */
         for (int i = 0; i < run->now.count; ++i) {
-            int place = 0;
+            run->now.points[i].seconds += with->seconds[first];
+            run->now.points[i].bytes += with->bytes[first];
+        }
+        return true;
+    }
+    run->next.count = 0;
+    for (int i = 0; i < run->now.count; ++i) {
+        int place = 0;
 
-            for (size_t q = first; q < end && !failed; ++q) {
-                const point_t *with = &run->now.points[i];
-                point_t *sum = insert(&run->next, with->seconds + parent->seconds[q],
-                                      with->bytes + parent->bytes[q], &place, &failed);
+        for (size_t q = first; q < end && !failed; ++q) {
+            const point_t *one = &run->now.points[i];
+            point_t *sum = insert(&run->next, one->seconds + with->seconds[q],
+                                  one->bytes + with->bytes[q], &place, &failed);
 
-                if (sum != NULL) {
-                    sum->value = with->value;
-                    memcpy(sum->from, with->from, sizeof(sum->from));
-                    sum->from[p] = (int)(q - first);
-                }
+            if (sum != NULL) {
+                sum->value = one->value;
+                memcpy(sum->from, one->from, sizeof(sum->from));
+                sum->from[parent] = (int)(q - first);
             }
         }
-        thin_out(run, &run->next);
-        run->now = run->next;
-        run->next = swap;
     }
+    thin_out(run, &run->next);
+    run->now = run->next;
+    run->next = swap;
     return !failed;
 }
 
-/* The points of one cell, over all values of the eliminated variable, in run->cell. */
-static xm_status_t fill_cell(run_t *run, const table_t *table, int *assignment)
+/* Begins run->now with one point. */
+static bool begin(run_t *run, double seconds, double bytes, int value)
 {
-    int values = table->variable >= 0 ? domain_of(run, table->variable) : 1;
+    bool failed = false;
+    int place = 0;
+    point_t *start;
+
+    run->now.count = 0;
+    start = insert(&run->now, seconds, bytes, &place, &failed);
+    if (failed) {
+        return false;
+    }
+    start->value = value;
+    memset(start->from, 0, sizeof(start->from));
+    return true;
+}
+
+/* Makes room for one more cell of up to run->limit points. */
+static xm_status_t reserve(const run_t *run, table_t *table, size_t used)
+{
+    size_t wanted = used + (size_t)run->limit;
+    double *seconds, *bytes;
+    int *value, *from;
+
+    if (wanted <= table->capacity) {
+        return XM_OK;
+    }
+    wanted *= 2;
+    seconds = realloc(table->seconds, wanted * sizeof(*seconds));
+    table->seconds = seconds != NULL ? seconds : table->seconds;
+    bytes = realloc(table->bytes, wanted * sizeof(*bytes));
+    table->bytes = bytes != NULL ? bytes : table->bytes;
+    value = realloc(table->value, wanted * sizeof(*value));
+    table->value = value != NULL ? value : table->value;
+    from = realloc(table->from, (wanted * (size_t)table->parents + 1) * sizeof(*from));
+    table->from = from != NULL ? from : table->from;
+    if (seconds == NULL || bytes == NULL || value == NULL || from == NULL) {
+        return no_memory();
+    }
+    table->capacity = wanted;
+    return XM_OK;
+}
+
+/* Stores a list as the next cell of a table. */
+static xm_status_t store_cell(run_t *run, table_t *table, size_t cell, list_t *list)
+{
+    size_t at = table->first[cell];
+    xm_status_t status;
+
+    thin_out(run, list);
+    status = reserve(run, table, at);
+    for (int i = 0; i < list->count && status == XM_OK; ++i, ++at) {
+        table->seconds[at] = list->points[i].seconds;
+        table->bytes[at] = list->points[i].bytes;
+        table->value[at] = list->points[i].value;
+        memcpy(&table->from[at * (size_t)table->parents], list->points[i].from,
+               (size_t)table->parents * sizeof(int));
+    }
+    table->first[cell + 1] = at;
+    return status;
+}
+
+/* The sums for one value of the step's variable, in run->now. */
+static bool add_up(run_t *run, const ap_elimination_step_t *step, const double *const *rows, int x)
+{
+    double seconds = run->network->core->variable[step->variable].cost[x];
+    bool filled;
+
+    for (int j = 0; j < step->terms; ++j) {
+        seconds += step->term[j].child < 0 ? rows[j][x] : 0.0;
+    }
+    filled = begin(run, seconds, ap_choice_bytes(run->network, step->variable, x), x);
+    for (int j = 0, parent = 0; j < step->terms && filled; ++j) {
+        if (step->term[j].child >= 0) {
+            size_t cell = (size_t)(rows[j] + x - step->term[j].table);
+
+            filled = combine(run, &run->tables[step->term[j].child], cell, parent++);
+        }
+    }
+    return filled;
+}
+
+/* The points of one cell, over all values of the variable that goes. */
+static xm_status_t fill_cell(void *context, const ap_elimination_step_t *step, size_t row,
+                             const double *const *rows)
+{
+    run_t *run = context;
     bool failed = false;
 
     run->cell.count = 0;
-    for (int x = 0; x < values; ++x) {
+    for (int x = 0; x < run->network->core->variable[step->variable].size; ++x) {
         int place = 0;
 
-        if (table->variable >= 0) {
-            assignment[table->variable] = x;
-        }
-        failed = failed || !combine(run, table, assignment);
+        failed = failed || !add_up(run, step, rows, x);
         for (int i = 0; i < run->now.count && !failed; ++i) {
             const point_t *from = &run->now.points[i];
             point_t *point = insert(&run->cell, from->seconds, from->bytes, &place, &failed);
@@ -292,207 +264,124 @@ static xm_status_t fill_cell(run_t *run, const table_t *table, int *assignment)
             }
         }
     }
-    thin_out(run, &run->cell);
-    return failed ? no_memory() : XM_OK;
+    return failed ? no_memory()
+                  : store_cell(run, &run->tables[step - run->elimination->step], row, &run->cell);
 }
 
-static void store_cell(const run_t *run, table_t *table, size_t cell)
+static xm_status_t add_parent(table_t *table, int step)
 {
-    size_t at = table->first[cell];
-
-    for (int i = 0; i < run->cell.count; ++i, ++at) {
-        table->seconds[at] = run->cell.points[i].seconds;
-        table->bytes[at] = run->cell.points[i].bytes;
-        table->value[at] = run->cell.points[i].value;
-        memcpy(&table->from[at * (size_t)table->parents], run->cell.points[i].from,
-               (size_t)table->parents * sizeof(int));
+    if (table->parents == PARENTS) {
+        return xm_error_set(XM_ERR_UNSUPPORTED,
+                            "the graph is too entangled for a frontier: more than %d tables meet",
+                            PARENTS);
     }
-    table->first[cell + 1] = at;
-}
-
-/* Makes room for one more cell of up to run->limit points. */
-static xm_status_t reserve(const run_t *run, table_t *table, size_t used, size_t *capacity)
-{
-    size_t wanted = used + (size_t)run->limit, room = wanted > *capacity ? 2 * wanted : *capacity;
-    double *seconds, *bytes;
-    int *value, *from;
-
-    if (room == *capacity) {
-        return XM_OK;
-    }
-    seconds = realloc(table->seconds, room * sizeof(*seconds));
-    table->seconds = seconds != NULL ? seconds : table->seconds;
-    bytes = realloc(table->bytes, room * sizeof(*bytes));
-    table->bytes = bytes != NULL ? bytes : table->bytes;
-    value = realloc(table->value, room * sizeof(*value));
-    table->value = value != NULL ? value : table->value;
-    from = realloc(table->from, (room * (size_t)table->parents + 1) * sizeof(*from));
-    table->from = from != NULL ? from : table->from;
-    if (seconds == NULL || bytes == NULL || value == NULL || from == NULL) {
-        return no_memory();
-    }
-    *capacity = room;
+    table->parent[table->parents++] = step;
     return XM_OK;
 }
 
-/* The next assignment of a scope in the order of cell_of(). */
-static void count_up(const run_t *run, const table_t *table, int *assignment)
+static xm_status_t make_table(run_t *run, int k)
 {
-    for (int i = table->scope_count - 1; i >= 0; --i) {
-        int v = table->scope[i];
-
-        if (++assignment[v] < domain_of(run, v)) {
-            return;
-        }
-        assignment[v] = 0;
-    }
-}
-
-static xm_status_t make_table(run_t *run, int variable)
-{
-    table_t *table = &run->tables[run->table_count];
-    double cells = plan_elimination(run, variable, table);
-    int *assignment = calloc((size_t)run->network->variable_count + 1, sizeof(*assignment));
-    size_t capacity = 0;
+    const ap_elimination_step_t *step = &run->elimination->step[k];
+    table_t *table = &run->tables[k];
     xm_status_t status = XM_OK;
 
-    if (!(cells <= MAX_CELLS)) {
-        free(assignment);
-        return xm_error_set(XM_ERR_UNSUPPORTED,
-                            "the graph is too entangled for a frontier: a table of %g cells",
-                            cells);
+    for (int j = 0; j < step->terms && status == XM_OK; ++j) {
+        if (step->term[j].child >= 0) {
+            status = add_parent(table, step->term[j].child);
+        }
     }
-    ++run->table_count;
-    table->cells = (size_t)cells;
-    table->first = calloc(table->cells + 1, sizeof(*table->first));
-    if (assignment == NULL || table->first == NULL) {
+    table->first = calloc(step->rows + 1, sizeof(*table->first));
+    if (status == XM_OK && table->first == NULL) {
         status = no_memory();
     }
-    for (size_t c = 0; c < table->cells && status == XM_OK; ++c) {
-        status = fill_cell(run, table, assignment);
-        if (status == XM_OK) {
-            status = reserve(run, table, table->first[c], &capacity);
-        }
-        if (status == XM_OK) {
-            store_cell(run, table, c);
-            count_up(run, table, assignment);
-        }
-    }
-    for (int p = 0; p < table->parents; ++p) {
-        run->tables[table->parent[p]].alive = false;
-    }
-    free(assignment);
-    return status;
+    return status == XM_OK ? ap_elimination_walk(run->elimination, step, fill_cell, run) : status;
 }
 
-static void measure(run_t *run, int variable)
+/* Joins the components, of each of which one cell is left. */
+static xm_status_t join(run_t *run)
 {
-    table_t scratch;
-
-    run->size[variable] = plan_elimination(run, variable, &scratch);
-}
-
-/* The variable whose table is smallest, or -1. Of equal ones the first. */
-static int next_variable(const run_t *run)
-{
-    int best = -1;
-
-    for (int v = 0; v < run->network->variable_count; ++v) {
-        if (!run->gone[v] && (best < 0 || run->size[v] < run->size[best])) {
-            best = v;
-        }
-    }
-    return best;
-}
-
-/* Only variables in the scope of the new table have other tables than before, so only they are
- * measured again. */
-static xm_status_t eliminate_all(run_t *run)
-{
+    table_t *last = &run->tables[run->elimination->steps];
     xm_status_t status = XM_OK;
-    int v;
 
-    for (v = 0; v < run->network->variable_count; ++v) {
-        measure(run, v);
+    last->first = calloc(2, sizeof(*last->first));
+    if (last->first == NULL || !begin(run, 0.0, 0.0, 0)) {
+        return no_memory();
     }
-    while (status == XM_OK && (v = next_variable(run)) >= 0) {
-        const table_t *made = &run->tables[run->table_count];
-
-        run->gone[v] = true;
-        status = make_table(run, v);
-        for (int i = 0; status == XM_OK && i < made->scope_count; ++i) {
-            measure(run, made->scope[i]);
+    for (int k = 0; k < run->elimination->steps && status == XM_OK; ++k) {
+        if (run->elimination->step[k].count == 0) {
+            status = add_parent(last, k);
+            if (status == XM_OK && !combine(run, &run->tables[k], 0, last->parents - 1)) {
+                status = no_memory();
+            }
         }
     }
-    return status;
+    return status == XM_OK ? store_cell(run, last, 0, &run->now) : status;
 }
 
 static xm_status_t run_open(run_t *run, const ap_choice_network_t *network, int limit)
 {
-    size_t variables = (size_t)network->variable_count, edges = (size_t)network->edge_count;
-    xm_status_t status = XM_OK;
+    const ap_elimination_params_t params = {.cells = MAX_CELLS};
+    xm_status_t status;
 
     *run = (run_t){.network = network, .limit = limit, .complete = true};
-    run->tables = calloc(2 * variables + edges + 2, sizeof(*run->tables));
-    run->size = calloc(variables + 1, sizeof(*run->size));
-    run->gone = calloc(variables + 1, sizeof(*run->gone));
-    if (run->tables == NULL || run->size == NULL || run->gone == NULL) {
-        return no_memory();
+    status = ap_elimination_create(network->core, &run->elimination);
+    if (status == XM_OK) {
+        status = ap_elimination_plan(run->elimination, &params);
     }
-    for (int v = 0; v < network->variable_count && status == XM_OK; ++v) {
-        status =
-            add_original(run, 1, v, -1, network->variables[v].seconds, network->variables[v].bytes);
+    if (status == XM_ERR_UNSUPPORTED) {
+        status = xm_error_prefix(status, "the graph is too entangled for a frontier");
     }
-    for (int e = 0; e < network->edge_count && status == XM_OK; ++e) {
-        const ap_choice_edge_t *edge = &network->edges[e];
-
-        status = add_original(run, 2, edge->a, edge->b, edge->seconds, NULL);
+    if (status == XM_OK) {
+        run->tables = calloc((size_t)network->core->variables + 1, sizeof(*run->tables));
+        run->pick = calloc((size_t)network->core->variables + 1, sizeof(*run->pick));
+        status = run->tables == NULL || run->pick == NULL ? no_memory() : XM_OK;
     }
     return status;
 }
 
+/* Hands the parts of a point on to the tables that they are of. */
+static void pick_parents(run_t *run, const table_t *table, size_t at)
+{
+    for (int p = 0; p < table->parents; ++p) {
+        run->pick[table->parent[p]] = table->from[at * (size_t)table->parents + (size_t)p];
+    }
+}
+
 /* Goes back from a point of the last table to the value of every variable. Tables refer to earlier
  * ones only, so one pass backwards is enough. */
-static void trace(run_t *run, int last, int point, int *assignment)
+static void trace(run_t *run, size_t point, int *assignment)
 {
-    run->tables[last].pick = point;
-    for (int t = last; t >= 0; --t) {
-        const table_t *table = &run->tables[t];
-        size_t at;
+    const ap_elimination_t *e = run->elimination;
 
-        if (table->parents == 0) {
-            continue;
-        }
-        at = table->first[cell_of(run, table, assignment)] + (size_t)table->pick;
-        if (table->variable >= 0) {
-            assignment[table->variable] = table->value[at];
-        }
-        for (int p = 0; p < table->parents; ++p) {
-            run->tables[table->parent[p]].pick =
-                table->from[at * (size_t)table->parents + (size_t)p];
-        }
+    pick_parents(run, &run->tables[e->steps], point);
+    for (int k = e->steps - 1; k >= 0; --k) {
+        const ap_elimination_step_t *step = &e->step[k];
+        const table_t *table = &run->tables[k];
+        size_t at = table->first[ap_elimination_row(e, step, assignment)] + (size_t)run->pick[k];
+
+        assignment[step->variable] = table->value[at];
+        pick_parents(run, table, at);
     }
 }
 
 static xm_status_t read_points(run_t *run, ap_frontier_t *frontier)
 {
-    int last = run->table_count - 1;
-    const table_t *table = &run->tables[last];
+    const table_t *table = &run->tables[run->elimination->steps];
 
     frontier->points = calloc(table->first[1], sizeof(*frontier->points));
     if (frontier->points == NULL) {
         return no_memory();
     }
     frontier->complete = run->complete;
-    for (int i = 0; i < (int)table->first[1]; ++i) {
+    for (size_t i = 0; i < table->first[1]; ++i) {
         ap_frontier_point_t *point = &frontier->points[frontier->count];
 
-        point->assignment = calloc((size_t)run->network->variable_count + 1, sizeof(int));
+        point->assignment = calloc((size_t)run->network->core->variables + 1, sizeof(int));
         if (point->assignment == NULL) {
             return no_memory();
         }
         ++frontier->count;
-        trace(run, last, i, point->assignment);
+        trace(run, i, point->assignment);
         point->seconds = table->seconds[i];
         point->bytes = table->bytes[i];
     }
@@ -511,11 +400,11 @@ xm_status_t ap_search_frontier(const ap_choice_network_t *network, int points,
                             "%d points of a frontier: from 2 to 256 are possible", points);
     }
     status = run_open(&run, network, points);
-    if (status == XM_OK) {
-        status = eliminate_all(&run);
+    for (int k = 0; status == XM_OK && k < run.elimination->steps; ++k) {
+        status = make_table(&run, k);
     }
     if (status == XM_OK) {
-        status = make_table(&run, -1);
+        status = join(&run);
     }
     if (status == XM_OK) {
         status = read_points(&run, &made);

@@ -33,7 +33,7 @@ static double penalty(const ap_mcmc_params_t *params, double bytes)
 
 static void stand_at(walk_t *walk, const int *assignment)
 {
-    memcpy(walk->at, assignment, (size_t)walk->network->variable_count * sizeof(*walk->at));
+    memcpy(walk->at, assignment, (size_t)walk->network->core->variables * sizeof(*walk->at));
     walk->seconds = ap_choice_network_seconds(walk->network, walk->at);
     walk->bytes = ap_choice_network_bytes(walk->network, walk->at);
 }
@@ -51,32 +51,36 @@ static bool takes(walk_t *walk, double change, double scale)
            ap_cfn_random_unit(&walk->random) < exp(-walk->params->beta * change / scale);
 }
 
+/* What another value of a variable would add. */
+static double more_seconds(const walk_t *walk, int v, int value)
+{
+    return ap_cfn_core_cost_of(walk->network->core, v, value, walk->at) -
+           ap_cfn_core_cost_of(walk->network->core, v, walk->at[v], walk->at);
+}
+
+static double more_bytes(const walk_t *walk, int v, int value)
+{
+    return ap_choice_bytes(walk->network, v, value) -
+           ap_choice_bytes(walk->network, v, walk->at[v]);
+}
+
 /* Sets a variable; what that changes is added up. */
 static void set(walk_t *walk, int v, int value)
 {
-    const ap_choice_variable_t *variable = &walk->network->variables[v];
-
-    walk->seconds += ap_choice_local_seconds(walk->network, v, value, walk->at) -
-                     ap_choice_local_seconds(walk->network, v, walk->at[v], walk->at);
-    if (variable->bytes != NULL) {
-        walk->bytes += variable->bytes[value] - variable->bytes[walk->at[v]];
-    }
+    walk->seconds += more_seconds(walk, v, value);
+    walk->bytes += more_bytes(walk, v, value);
     walk->at[v] = value;
 }
 
 /* The value of a variable that is best beside the others as they are. */
 static int best_beside(const walk_t *walk, int v)
 {
-    const ap_choice_variable_t *variable = &walk->network->variables[v];
     double least = INFINITY;
     int best = walk->at[v];
 
-    for (int x = 0; x < variable->domain; ++x) {
-        double bytes = variable->bytes == NULL
-                           ? walk->bytes
-                           : walk->bytes + variable->bytes[x] - variable->bytes[walk->at[v]];
-        double cost =
-            ap_choice_local_seconds(walk->network, v, x, walk->at) + penalty(walk->params, bytes);
+    for (int x = 0; x < walk->network->core->variable[v].size; ++x) {
+        double cost = ap_cfn_core_cost_of(walk->network->core, v, x, walk->at) +
+                      penalty(walk->params, walk->bytes + more_bytes(walk, v, x));
 
         best = cost < least ? x : best;
         least = cost < least ? cost : least;
@@ -89,7 +93,7 @@ static int best_beside(const walk_t *walk, int v)
  * exactly. */
 static void propagate(walk_t *walk, int v, int value, double scale)
 {
-    const ap_choice_network_t *network = walk->network;
+    const ap_cfn_core_t *core = walk->network->core;
     int changed[PROPAGATED + 1], before[PROPAGATED + 1], count = 1;
     double seconds = walk->seconds, bytes = walk->bytes, start = energy(walk);
 
@@ -97,9 +101,10 @@ static void propagate(walk_t *walk, int v, int value, double scale)
     before[0] = walk->at[v];
     set(walk, v, value);
     for (int c = 0; c < count; ++c) {
-        for (int i = network->first[changed[c]]; i < network->first[changed[c] + 1]; ++i) {
-            const ap_choice_edge_t *edge = &network->edges[network->touching[i]];
-            int other = edge->a == changed[c] ? edge->b : edge->a, best;
+        const ap_cfn_variable_t *variable = &core->variable[changed[c]];
+
+        for (int i = 0; i < variable->degree; ++i) {
+            int other = ap_cfn_other(&core->link[variable->link[i]], changed[c]), best;
             bool seen = false;
 
             for (int k = 0; k < count; ++k) {
@@ -126,22 +131,18 @@ static void propagate(walk_t *walk, int v, int value, double scale)
  * proposal, from different bits. */
 static void step(walk_t *walk, double scale)
 {
-    const ap_choice_network_t *network = walk->network;
+    const ap_cfn_core_t *core = walk->network->core;
     uint64_t drawn = ap_cfn_random(&walk->random);
-    int v = (int)((drawn >> 32) % (uint64_t)network->variable_count);
-    const ap_choice_variable_t *variable = &network->variables[v];
-    int value = (int)((drawn & 0xfffffffU) % (uint64_t)variable->domain);
-    double more, bytes = walk->bytes, change;
+    int v = (int)((drawn >> 32) % (uint64_t)core->variables);
+    int value = (int)((drawn & 0xfffffffU) % (uint64_t)core->variable[v].size);
+    double more, bytes, change;
 
     if ((drawn >> 28 & 15U) == 0) {
         propagate(walk, v, value, scale);
         return;
     }
-    more = ap_choice_local_seconds(network, v, value, walk->at) -
-           ap_choice_local_seconds(network, v, walk->at[v], walk->at);
-    if (variable->bytes != NULL) {
-        bytes += variable->bytes[value] - variable->bytes[walk->at[v]];
-    }
+    more = more_seconds(walk, v, value);
+    bytes = walk->bytes + more_bytes(walk, v, value);
     change = more + penalty(walk->params, bytes) - penalty(walk->params, walk->bytes);
     if (takes(walk, change, scale)) {
         walk->at[v] = value;
@@ -161,10 +162,10 @@ xm_status_t ap_search_mcmc(const ap_choice_network_t *network, const ap_mcmc_par
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                             "a random walk needs a seed other than 0 and a beta of 0 or more");
     }
-    if (network->variable_count == 0) {
+    if (network->core->variables == 0) {
         return XM_OK;
     }
-    walk.at = malloc((size_t)network->variable_count * sizeof(*walk.at));
+    walk.at = malloc((size_t)network->core->variables * sizeof(*walk.at));
     if (walk.at == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for a random walk");
     }
@@ -174,7 +175,7 @@ xm_status_t ap_search_mcmc(const ap_choice_network_t *network, const ap_mcmc_par
         step(&walk, best > 0.0 ? best : 1.0);
         if (energy(&walk) < best) {
             best = energy(&walk);
-            memcpy(assignment, walk.at, (size_t)network->variable_count * sizeof(*walk.at));
+            memcpy(assignment, walk.at, (size_t)network->core->variables * sizeof(*walk.at));
             stale = 0;
         } else if (++stale > timeout && i > params->proposals / 2) {
             stand_at(&walk, assignment);

@@ -11,4 +11,4 @@
 
 #include "planner/published/choice/network.h"
 
-xm_status_t ap_search_ordering(const ap_choice_network_t *network, int *assignment);
+xm_status_t ap_search_ordering(const ap_cfn_core_t *network, int *assignment);

@@ -14,131 +14,77 @@
 
 #include "planner/published/choice/ordering.h"
 
-/* The network on the values that one level may choose from. */
-typedef struct level {
-    const ap_choice_network_t *whole;
-    ap_choice_variable_t *variables;
-    ap_choice_edge_t *edges;
-    int **value; /* per variable: index in the whole domain of each value left */
-    double **tables;
-    int table_count;
-} level_t;
-
-static void level_close(level_t *level)
+static uint8_t part_of(const ap_choice_network_t *network, int v, int value, int axis)
 {
-    for (int v = 0; v < level->whole->variable_count && level->value != NULL; ++v) {
-        free(level->value[v]);
-    }
-    for (int t = 0; t < level->table_count; ++t) {
-        free(level->tables[t]);
-    }
-    free(level->tables);
-    free(level->value);
-    free(level->edges);
-    free(level->variables);
+    return network->part[v] == NULL ? 0 : network->part[v][value * AP_CHOICE_LEVELS + axis];
 }
 
-static double *add_table(level_t *level, size_t cells)
+/* Whether a value does what was decided with the earlier axes, and nothing with the axes from
+ * `axis` + 1 on that are before `until`. */
+static bool may_choose(const ap_choice_network_t *network, int v, int value, int decided, int axis,
+                       int until)
 {
-    double *table = malloc((cells + 1) * sizeof(*table));
-
-    if (table != NULL) {
-        level->tables[level->table_count++] = table;
-    }
-    return table;
-}
-
-static uint8_t part_of(const ap_choice_variable_t *variable, int value, int axis)
-{
-    return variable->part == NULL ? 0 : variable->part[value * AP_CHOICE_LEVELS + axis];
-}
-
-/* Whether a value does what was decided with the earlier axes, and nothing with the later ones. */
-static bool may_choose(const ap_choice_variable_t *variable, int value, int decided, int axis)
-{
-    for (int a = 0; a < AP_CHOICE_LEVELS; ++a) {
-        if (a < axis && part_of(variable, value, a) != part_of(variable, decided, a)) {
-            return false;
-        }
-        if (a > axis && part_of(variable, value, a) != 0) {
+    for (int a = 0; a < until; ++a) {
+        if ((a < axis && part_of(network, v, value, a) != part_of(network, v, decided, a)) ||
+            (a > axis && part_of(network, v, value, a) != 0)) {
             return false;
         }
     }
     return true;
 }
 
-/* Lists the values of one variable. Where every value uses a later axis too, all that agree with
- * the earlier ones are left; the decided value is one of them, so the second round finds some. */
-static xm_status_t restrict_variable(level_t *level, int v, int decided, int axis)
+/* Marks the values of a variable that a level may choose from, and returns how many those are.
+ * Where every value uses a later axis too, all that agree with the earlier ones are left; the
+ * decided value is one of them, so the second round finds some. */
+static int mark_values(const ap_choice_network_t *network, int v, int decided, int axis,
+                       bool *marked)
 {
-    const ap_choice_variable_t *whole = &level->whole->variables[v];
-    ap_choice_variable_t *part = &level->variables[v];
-    double *seconds = add_table(level, (size_t)whole->domain);
+    int count = 0;
 
-    level->value[v] = malloc((size_t)whole->domain * sizeof(int));
-    if (level->value[v] == NULL || seconds == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for a level of the recursion");
-    }
-    *part = (ap_choice_variable_t){.seconds = seconds};
-    for (int until = axis; part->domain == 0; until = AP_CHOICE_LEVELS) {
-        for (int x = 0; x < whole->domain; ++x) {
-            bool agrees = true;
-
-            for (int a = 0; a < axis; ++a) {
-                agrees = agrees && part_of(whole, x, a) == part_of(whole, decided, a);
-            }
-            if (agrees && (until > axis || may_choose(whole, x, decided, axis))) {
-                level->value[v][part->domain] = x;
-                seconds[part->domain++] = whole->seconds[x];
-            }
+    for (int until = AP_CHOICE_LEVELS; count == 0; until = axis) {
+        for (int x = 0; x < network->core->variable[v].size; ++x) {
+            marked[x] = may_choose(network, v, x, decided, axis, until);
+            count += marked[x];
         }
     }
-    return XM_OK;
+    return count;
 }
 
-static xm_status_t restrict_edge(level_t *level, int e)
+/* The network on the values that one level may choose from, which are marked; `at`: where those of
+ * a variable begin. */
+static xm_status_t make_level(const ap_choice_network_t *whole, int axis, const int *decided,
+                              const size_t *at, bool *marked, ap_cfn_core_t **level)
 {
-    const ap_choice_edge_t *whole = &level->whole->edges[e];
-    int rows = level->variables[whole->a].domain, columns = level->variables[whole->b].domain;
-    double *seconds = add_table(level, (size_t)rows * (size_t)columns);
+    const ap_cfn_core_t *core = whole->core;
+    ap_cfn_core_size_t size = {.variables = core->variables, .links = core->links};
+    ap_cfn_core_maker_t maker;
+    xm_status_t status;
 
-    if (seconds == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for a level of the recursion");
+    for (int v = 0; v < core->variables; ++v) {
+        size.values += (size_t)core->variable[v].size;
     }
-    level->edges[e] = (ap_choice_edge_t){whole->a, whole->b, seconds};
-    for (int i = 0; i < rows; ++i) {
-        for (int j = 0; j < columns; ++j) {
-            seconds[i * columns + j] =
-                whole->seconds[(size_t)level->value[whole->a][i] *
-                                   (size_t)level->whole->variables[whole->b].domain +
-                               (size_t)level->value[whole->b][j]];
-        }
+    for (int k = 0; k < core->links; ++k) { /* at most */
+        size.cells += (size_t)core->variable[core->link[k].a].size *
+                      (size_t)core->variable[core->link[k].b].size;
     }
+    status = ap_cfn_core_begin(&size, &maker);
+    if (status != XM_OK) {
+        return status;
+    }
+    for (int v = 0; v < core->variables; ++v) {
+        int count = mark_values(whole, v, decided[v], axis, marked + at[v]);
+
+        (void)ap_cfn_copy_kept(marked + at[v], core->variable[v].cost, core->variable[v].size,
+                               ap_cfn_core_add_variable(&maker, count));
+    }
+    for (int k = 0; k < core->links; ++k) {
+        const ap_cfn_link_t *link = &core->link[k];
+
+        ap_cfn_copy_table(core, link, marked + at[link->a], marked + at[link->b],
+                          ap_cfn_core_add_link(&maker, link->a, link->b));
+    }
+    *level = ap_cfn_core_finish(&maker);
     return XM_OK;
-}
-
-static xm_status_t level_open(level_t *level, const ap_choice_network_t *whole, int axis,
-                              const int *decided)
-{
-    size_t variables = (size_t)whole->variable_count, edges = (size_t)whole->edge_count;
-    xm_status_t status = XM_OK;
-
-    *level = (level_t){.whole = whole};
-    level->variables = calloc(variables + 1, sizeof(*level->variables));
-    level->edges = calloc(edges + 1, sizeof(*level->edges));
-    level->value = calloc(variables + 1, sizeof(*level->value));
-    level->tables = calloc(variables + edges + 1, sizeof(*level->tables));
-    if (level->variables == NULL || level->edges == NULL || level->value == NULL ||
-        level->tables == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for a level of the recursion");
-    }
-    for (int v = 0; v < whole->variable_count && status == XM_OK; ++v) {
-        status = restrict_variable(level, v, decided[v], axis);
-    }
-    for (int e = 0; e < whole->edge_count && status == XM_OK; ++e) {
-        status = restrict_edge(level, e);
-    }
-    return status;
 }
 
 typedef struct ranked {
@@ -156,46 +102,39 @@ static int dearest_first(const void *a, const void *b)
     return x->variable < y->variable ? -1 : x->variable > y->variable;
 }
 
-/* A lower bound on an edge when one end has a value and the other is not decided. */
-static double least_at(const ap_choice_network_t *network, const ap_choice_edge_t *edge, int end,
-                       int value)
+/* A lower bound on a link when one end has a value and the other is not decided. */
+static double least_at(const ap_cfn_core_t *core, const ap_cfn_link_t *link, int end, int value)
 {
-    int rows = network->variables[edge->a].domain, columns = network->variables[edge->b].domain;
+    int rows = core->variable[link->a].size, columns = core->variable[link->b].size;
     double least = INFINITY;
 
-    for (int x = 0; x < (edge->a == end ? columns : rows); ++x) {
-        int cell = edge->a == end ? value * columns + x : x * columns + value;
-
-        least = fmin(least, edge->seconds[cell]);
+    for (int x = 0; x < (link->a == end ? columns : rows); ++x) {
+        least =
+            fmin(least, link->table[link->a == end ? value * columns + x : x * columns + value]);
     }
     return least;
 }
 
 /* The cost of a value beside what is decided; -1 in `assignment` means not decided. */
-static double greedy_cost(const ap_choice_network_t *network, int v, int value,
-                          const int *assignment)
+static double greedy_cost(const ap_cfn_core_t *core, int v, int value, const int *assignment)
 {
-    double cost = network->variables[v].seconds[value];
+    double cost = core->variable[v].cost[value];
 
-    for (int i = network->first[v]; i < network->first[v + 1]; ++i) {
-        const ap_choice_edge_t *edge = &network->edges[network->touching[i]];
-        int other = edge->a == v ? edge->b : edge->a;
-        int columns = network->variables[edge->b].domain;
+    for (int i = 0; i < core->variable[v].degree; ++i) {
+        const ap_cfn_link_t *link = &core->link[core->variable[v].link[i]];
+        int other = assignment[ap_cfn_other(link, v)], columns = core->variable[link->b].size;
 
-        if (assignment[other] < 0) {
-            cost += least_at(network, edge, v, value);
-        } else {
-            cost += edge->a == v ? edge->seconds[value * columns + assignment[other]]
-                                 : edge->seconds[assignment[other] * columns + value];
-        }
+        cost += other < 0      ? least_at(core, link, v, value)
+                : link->a == v ? link->table[value * columns + other]
+                               : link->table[other * columns + value];
     }
     return cost;
 }
 
 /* The dearest variables choose first, for they have most to lose. */
-static xm_status_t solve_greedily(const ap_choice_network_t *network, int *assignment)
+static xm_status_t solve_greedily(const ap_cfn_core_t *core, int *assignment)
 {
-    int count = network->variable_count;
+    int count = core->variables;
     ranked_t *order = malloc(((size_t)count + 1) * sizeof(*order));
 
     if (order == NULL) {
@@ -203,8 +142,8 @@ static xm_status_t solve_greedily(const ap_choice_network_t *network, int *assig
     }
     for (int v = 0; v < count; ++v) {
         order[v] = (ranked_t){0.0, v};
-        for (int x = 0; x < network->variables[v].domain; ++x) {
-            order[v].weight = fmax(order[v].weight, network->variables[v].seconds[x]);
+        for (int x = 0; x < core->variable[v].size; ++x) {
+            order[v].weight = fmax(order[v].weight, core->variable[v].cost[x]);
         }
         assignment[v] = -1;
     }
@@ -213,8 +152,8 @@ static xm_status_t solve_greedily(const ap_choice_network_t *network, int *assig
         int v = order[i].variable, best = 0;
         double least = INFINITY;
 
-        for (int x = 0; x < network->variables[v].domain; ++x) {
-            double cost = greedy_cost(network, v, x, assignment);
+        for (int x = 0; x < core->variable[v].size; ++x) {
+            double cost = greedy_cost(core, v, x, assignment);
 
             best = cost < least ? x : best;
             least = fmin(least, cost);
@@ -225,35 +164,50 @@ static xm_status_t solve_greedily(const ap_choice_network_t *network, int *assig
     return XM_OK;
 }
 
+/* The marked value of a number. */
+static int find_value(const bool *marked, int number)
+{
+    int x = 0;
+
+    while (!marked[x] || number-- > 0) {
+        ++x;
+    }
+    return x;
+}
+
 xm_status_t ap_search_recursive(const ap_choice_network_t *network, int levels, bool greedy,
                                 int *assignment)
 {
-    int count = network->variable_count;
-    int *chosen = calloc((size_t)count + 1, sizeof(*chosen));
+    const ap_cfn_core_t *core = network->core;
+    size_t count = (size_t)core->variables, values = 0;
+    int *chosen = calloc(count + 1, sizeof(*chosen));
+    size_t *at = calloc(count + 1, sizeof(*at));
+    bool *marked;
     xm_status_t status = XM_OK;
 
-    if (chosen == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d variables", count);
+    for (size_t v = 0; v < count && at != NULL; ++v) {
+        at[v] = values;
+        values += (size_t)core->variable[v].size;
     }
-    memset(assignment, 0, (size_t)count * sizeof(*assignment));
+    marked = calloc(values + 1, sizeof(*marked));
+    if (chosen == NULL || at == NULL || marked == NULL) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu variables", count);
+    }
+    memset(assignment, 0, count * sizeof(*assignment));
     for (int axis = 0; axis < levels && status == XM_OK; ++axis) {
-        ap_choice_network_t *part = NULL;
-        level_t level;
+        ap_cfn_core_t *level = NULL;
 
-        status = level_open(&level, network, axis, assignment);
+        status = make_level(network, axis, assignment, at, marked, &level);
         if (status == XM_OK) {
-            status = ap_choice_network_create(level.variables, count, level.edges,
-                                              network->edge_count, &part);
+            status = greedy ? solve_greedily(level, chosen) : ap_search_ordering(level, chosen);
         }
-        if (status == XM_OK) {
-            status = greedy ? solve_greedily(part, chosen) : ap_search_ordering(part, chosen);
+        for (size_t v = 0; v < count && status == XM_OK; ++v) {
+            assignment[v] = find_value(marked + at[v], chosen[v]);
         }
-        for (int v = 0; v < count && status == XM_OK; ++v) {
-            assignment[v] = level.value[v][chosen[v]];
-        }
-        ap_choice_network_destroy(part);
-        level_close(&level);
+        ap_cfn_core_destroy(level);
     }
     free(chosen);
+    free(at);
+    free(marked);
     return status;
 }

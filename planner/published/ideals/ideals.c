@@ -255,6 +255,11 @@ xm_status_t ap_ideals_create(int nodes, const ap_precedence_t *edges, int edge_c
     return XM_OK;
 }
 
+int ap_ideals_nodes(const ap_ideals_t *ideals)
+{
+    return ideals->nodes;
+}
+
 int ap_ideals_count(const ap_ideals_t *ideals)
 {
     return ideals->count;

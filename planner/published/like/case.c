@@ -13,24 +13,6 @@
 #include "planner/plan.h"
 #include "planner/passes.h"
 
-/* The largest share that a copy of the parameters has in their state, over the types of the
- * model. */
-static double version_share(const ap_graph_t *graph)
-{
-    double share = 0.0;
-
-    for (int t = 0; t < ap_graph_tensors(graph); ++t) {
-        const ap_tensor_t *tensor = ap_graph_tensor(graph, t);
-        double bytes = ap_dtype_bytes(tensor->dtype);
-
-        if (tensor->kind == AP_TENSOR_PARAMETER) {
-            share = fmax(share, bytes / (2.0 * bytes + ap_training_state_bytes(AP_OPTIMIZER_ADAM,
-                                                                               tensor->dtype)));
-        }
-    }
-    return share;
-}
-
 /* Whether a plan is better than the best: one that fits comes before one that does not, where the
  * row looks at memory; then the faster; of two that do not fit, the one that needs less. */
 static bool is_better(const ap_like_t *like, double step, double over)
@@ -40,7 +22,7 @@ static bool is_better(const ap_like_t *like, double step, double over)
     if (best->plan == NULL) {
         return true;
     }
-    if (like->row->costs.memory && (over > 0.0 || best->over_bytes > 0.0)) {
+    if (like->row->memory && (over > 0.0 || best->over_bytes > 0.0)) {
         return over < best->over_bytes;
     }
     return step < best->step;
@@ -70,7 +52,7 @@ xm_status_t ap_like_consider_plan(ap_like_t *like, ap_plan_t *plan, bool *kept)
     }
     if (status == XM_OK) {
         evaluation.stash = like->row->schedule.stash;
-        evaluation.version_share = version_share(graph);
+        evaluation.version_share = ap_training_version_share(graph);
         evaluation.memory_limit = like->limit;
         ++like->result->judged;
         status = ap_plan_evaluate(plan, &evaluation, &evaluated);

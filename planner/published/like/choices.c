@@ -138,7 +138,7 @@ static xm_status_t walk_at_random(const site_t *site, int *assignment)
     if (status != XM_OK) {
         return status;
     }
-    walk.proposals = PROPOSALS * (int64_t)choices->variable_count;
+    walk.proposals = PROPOSALS * (int64_t)choices->core->variables;
     walk.memory_limit = fmax(1.0, site->like->limit - ap_stage_solution_cost(start)->mem_work);
     ap_stage_solution_destroy(start);
     return ap_search_mcmc(choices, &walk, assignment);
@@ -153,7 +153,7 @@ static xm_status_t search_one(const site_t *site, int *assignment)
      * adds tables up: both are steps of eliminating in an order, so both rows have one search. */
     case AP_SEARCH_REDUCTION:
     case AP_SEARCH_ORDERING:
-        return ap_search_ordering(choices, assignment);
+        return ap_search_ordering(choices->core, assignment);
     case AP_SEARCH_MCMC:
         return walk_at_random(site, assignment);
     default:
@@ -171,7 +171,7 @@ static xm_status_t search_site(const site_t *site)
     if (site->like->row->search == AP_SEARCH_FRONTIER) {
         return search_curve(site);
     }
-    assignment = calloc((size_t)ap_stage_network_choices(site->network)->variable_count + 1,
+    assignment = calloc((size_t)ap_stage_network_choices(site->network)->core->variables + 1,
                         sizeof(*assignment));
     if (assignment == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for an assignment");

@@ -46,7 +46,7 @@ static bool is_hopeless(const ap_like_t *like, double bound, double memory)
 
     return best->plan != NULL &&
            (!ap_like_can_improve(like, bound) ||
-            (like->row->costs.memory && best->over_bytes <= 0.0 && memory > like->limit));
+            (like->row->memory && best->over_bytes <= 0.0 && memory > like->limit));
 }
 
 /* The solutions are freed here, judged or not. */
@@ -215,17 +215,8 @@ typedef struct layer_choices {
     ap_choice_edge_t *edges;
     double *seconds, *bytes, *work; /* [layers][options] */
     double *table;                  /* [layers][options][options] */
+    xm_arena_t arena;
 } layer_choices_t;
-
-static void choices_close(layer_choices_t *c)
-{
-    free(c->variables);
-    free(c->edges);
-    free(c->seconds);
-    free(c->bytes);
-    free(c->work);
-    free(c->table);
-}
 
 /* Seconds of a layer in one option after another; AP_COST_INFINITE where nothing divides. */
 static xm_status_t layer_cost(const ap_like_t *like, const ap_like_case_t *one, const uniform_t *u,
@@ -253,14 +244,13 @@ static xm_status_t choices_open(const ap_like_t *like, const ap_like_case_t *one
     size_t n = (size_t)layers, k = (size_t)u->count;
     xm_status_t status = XM_OK;
 
-    c->variables = calloc(n, sizeof(*c->variables));
-    c->edges = calloc(n, sizeof(*c->edges));
-    c->seconds = calloc(n * k, sizeof(double));
-    c->bytes = calloc(n * k, sizeof(double));
-    c->work = calloc(n * k, sizeof(double));
-    c->table = calloc(n * k * k, sizeof(double));
-    if (c->variables == NULL || c->edges == NULL || c->seconds == NULL || c->bytes == NULL ||
-        c->work == NULL || c->table == NULL) {
+    c->variables = xm_arena_get(&c->arena, n, sizeof(*c->variables));
+    c->edges = xm_arena_get(&c->arena, n, sizeof(*c->edges));
+    c->seconds = xm_arena_get(&c->arena, n * k, sizeof(double));
+    c->bytes = xm_arena_get(&c->arena, n * k, sizeof(double));
+    c->work = xm_arena_get(&c->arena, n * k, sizeof(double));
+    c->table = xm_arena_get(&c->arena, n * k * k, sizeof(double));
+    if (c->arena.failed) {
         return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d layers", layers);
     }
     for (int i = 0; i < layers; ++i) {
@@ -364,7 +354,7 @@ static xm_status_t choose_layers(const ap_like_t *like, const ap_like_case_t *on
     }
     ap_frontier_clear(&frontier);
     ap_choice_network_destroy(network);
-    choices_close(&choices);
+    xm_arena_clear(&choices.arena);
     return status;
 }
 

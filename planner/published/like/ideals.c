@@ -7,7 +7,6 @@
  */
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "planner/published/like/like_private.h"
@@ -76,7 +75,7 @@ static double parameter_bytes(const ap_like_case_t *one, int layer)
 
 /* Adds a node's way to run on @p tensor devices; it is left out when nothing divides. */
 static xm_status_t add_degree(const ap_like_t *like, const ap_like_case_t *one, int layer,
-                              int tensor, ap_piper_node_t *node)
+                              int tensor, xm_arena_t *arena, ap_piper_node_t *node)
 {
     ap_piper_degree_t *degree = &node->degrees[node->degree_count];
     ap_piper_variant_t *variant = &degree->variants[0];
@@ -96,12 +95,9 @@ static xm_status_t add_degree(const ap_like_t *like, const ap_like_case_t *one, 
     variant->parameters = parameter_bytes(one, layer) / tensor;
     variant->memory_each = cost.mem_act;
     variant->memory = cost.mem_stage;
-    variant->id = strdup("layer");
-    variant->in_bytes = calloc(1, sizeof(double));
-    variant->out_bytes = calloc(1, sizeof(double));
-    return variant->id == NULL || variant->in_bytes == NULL || variant->out_bytes == NULL
-               ? no_memory(like)
-               : XM_OK;
+    variant->in_bytes = xm_arena_get(arena, 1, sizeof(double));
+    variant->out_bytes = xm_arena_get(arena, 1, sizeof(double));
+    return arena->failed ? no_memory(like) : XM_OK;
 }
 
 static xm_status_t add_node(const ap_like_t *like, const ap_like_case_t *one, int layer,
@@ -112,10 +108,10 @@ static xm_status_t add_node(const ap_like_t *like, const ap_like_case_t *one, in
     xm_status_t status = XM_OK;
 
     node->id = layer;
-    node->degrees = calloc(MAX_TENSOR_DEGREES, sizeof(*node->degrees));
-    node->in = calloc(1, sizeof(int));
-    node->out = calloc(1, sizeof(int));
-    if (node->degrees == NULL || node->in == NULL || node->out == NULL) {
+    node->degrees = xm_arena_get(&problem->arena, MAX_TENSOR_DEGREES, sizeof(*node->degrees));
+    node->in = xm_arena_get(&problem->arena, 1, sizeof(int));
+    node->out = xm_arena_get(&problem->arena, 1, sizeof(int));
+    if (problem->arena.failed) {
         return no_memory(like);
     }
     if (layer > 0) {
@@ -128,7 +124,7 @@ static xm_status_t add_node(const ap_like_t *like, const ap_like_case_t *one, in
         ap_stage_query_t query = AP_STAGE_QUERY_INIT;
 
         if (set_devices(like, t, &query)) {
-            status = add_degree(like, one, layer, t, node);
+            status = add_degree(like, one, layer, t, &problem->arena, node);
         }
     }
     return status;
@@ -141,10 +137,10 @@ static xm_status_t pose_piper(const ap_like_t *like, const ap_like_case_t *one,
     double largest = 1.0;
     xm_status_t status = XM_OK;
 
-    problem->nodes = calloc(layers, sizeof(*problem->nodes));
-    problem->edges = calloc(layers, sizeof(*problem->edges));
-    problem->bytes = calloc(layers, sizeof(*problem->bytes));
-    if (problem->nodes == NULL || problem->edges == NULL || problem->bytes == NULL) {
+    problem->nodes = xm_arena_get(&problem->arena, layers, sizeof(*problem->nodes));
+    problem->edges = xm_arena_get(&problem->arena, layers, sizeof(*problem->edges));
+    problem->bytes = xm_arena_get(&problem->arena, layers, sizeof(*problem->bytes));
+    if (problem->arena.failed) {
         return no_memory(like);
     }
     problem->node_count = like->layers;
@@ -253,13 +249,12 @@ xm_status_t ap_like_ideals(ap_like_t *like, ap_like_case_t *one)
         status = ap_piper_solve(&problem, &plan);
     }
     if (status == XM_OK) {
-        parts = calloc((size_t)plan.stage_count, sizeof(*parts));
+        parts = xm_arena_get(&plan.arena, (size_t)plan.stage_count, sizeof(*parts));
         status = parts == NULL ? no_memory(like) : read_piper(like, &plan, parts);
     }
     if (status == XM_OK) {
         status = evaluate(like, one, parts, plan.stage_count);
     }
-    free(parts);
     ap_piper_plan_clear(&plan);
     ap_piper_problem_clear(&problem);
     return status;
@@ -271,9 +266,9 @@ static xm_status_t pose_placement(const ap_like_t *like, const ap_like_case_t *o
     size_t layers = (size_t)like->layers;
     xm_status_t status = XM_OK;
 
-    problem->nodes = calloc(layers, sizeof(*problem->nodes));
-    problem->edges = calloc(layers, sizeof(*problem->edges));
-    if (problem->nodes == NULL || problem->edges == NULL) {
+    problem->nodes = xm_arena_get(&problem->arena, layers, sizeof(*problem->nodes));
+    problem->edges = xm_arena_get(&problem->arena, layers, sizeof(*problem->edges));
+    if (problem->arena.failed) {
         return no_memory(like);
     }
     problem->node_count = like->layers;
@@ -327,7 +322,7 @@ xm_status_t ap_like_placement(ap_like_t *like, ap_like_case_t *one)
 {
     ap_placement_problem_t problem = {0};
     ap_placement_t placement = {0};
-    ap_plan_part_t *parts = calloc((size_t)like->layers, sizeof(*parts));
+    ap_plan_part_t *parts = xm_arena_get(&problem.arena, (size_t)like->layers, sizeof(*parts));
     xm_status_t status = parts == NULL ? no_memory(like) : pose_placement(like, one, &problem);
 
     if (status == XM_OK) {
@@ -336,7 +331,6 @@ xm_status_t ap_like_placement(ap_like_t *like, ap_like_case_t *one)
     if (status == XM_OK) {
         status = evaluate(like, one, parts, read_placement(like, &placement, parts));
     }
-    free(parts);
     ap_placement_clear(&placement);
     ap_placement_problem_clear(&problem);
     return status;

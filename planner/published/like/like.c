@@ -42,7 +42,7 @@ static xm_status_t like_stages(ap_like_t *like)
     params.space = &like->row->space;
     params.keep_host_order = params.keep_host_order || !ours;
     params.all_devices = params.all_devices || !ours;
-    params.memory_limit = like->row->costs.memory ? like->limit : ENDLESS;
+    params.memory_limit = like->row->memory ? like->limit : ENDLESS;
     params.memory_reserve = 0.0; /* the limit is without it */
     params.schedule = like->row->schedule.kind;
     status = ap_planner_run(&params, &found);

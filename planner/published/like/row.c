@@ -44,49 +44,45 @@ enum {
 /* PipeDream keeps a version of the weights for each micro-batch in flight. */
 #define STASHED "pipedream-2bw", .stash = true
 
-/* What a planner sees of the costs stands at the end, 0 where it sees none of these. */
-#define ROW(label, paper, of, how, named, ...)                                                     \
+/* Whether a planner looks at the memory stands at the end. */
+#define ROW(label, paper, of, how, named, sees_memory)                                             \
     {                                                                                              \
         .name = (label), .source = (paper), .space = of, .search = (how),                          \
-        .schedule = {.kind = named}, .costs = {                                                    \
-            __VA_ARGS__                                                                            \
-        }                                                                                          \
+        .schedule = {.kind = named}, .memory = (sees_memory)                                       \
     }
 
 static const ap_planner_preset_t rows[] = {
     /* A lattice of (pipeline, data, tensor) degrees; equal stages; the layers' own pattern. */
-    ROW("megatron", "Narayanan, SC'21", TENSOR_PIPELINE, AP_SEARCH_GRID, "1f1b", .memory = true),
+    ROW("megatron", "Narayanan, SC'21", TENSOR_PIPELINE, AP_SEARCH_GRID, "1f1b", true),
     /* One device to a stage, equal numbers of layers, activations recomputed. */
     ROW("gpipe", "Huang, NeurIPS'19", DATA_PIPELINE(.stage_devices = 1, .recompute = true),
-        AP_SEARCH_GRID, "gpipe", 0),
+        AP_SEARCH_GRID, "gpipe", false),
     /* The same with stages balanced by time. */
     ROW("torchgpipe", "Kim, 2020", DATA_PIPELINE(.stage_devices = 1, .recompute = true),
-        AP_SEARCH_STAGES, "gpipe", .steady = true),
+        AP_SEARCH_STAGES, "gpipe", false),
     ROW("pipedream", "Narayanan, SOSP'19", DATA_PIPELINE(.keep = true), AP_SEARCH_STAGES, STASHED,
-        .transfers = true, .steady = true),
+        false),
     ROW("pipedream-2bw", "Narayanan, ICML'21", DATA_PIPELINE(.recompute = true, .keep = true),
-        AP_SEARCH_GRID, "pipedream-2bw", .transfers = true, .memory = true),
+        AP_SEARCH_GRID, "pipedream-2bw", true),
     ROW("dapple", "Fan, PPoPP'21", DATA_PIPELINE(.recompute = true, .keep = true), AP_SEARCH_STAGES,
-        "1f1b", .transfers = true, .memory = true),
+        "1f1b", true),
     ROW("dnn-partitioning", "Tarnawski, NeurIPS'20",
-        DATA_PIPELINE(.stage_devices = 1, .keep = true), AP_SEARCH_PLACEMENT, STASHED,
-        .transfers = true, .memory = true, .steady = true),
-    ROW("piper", "Tarnawski, NeurIPS'21", TENSOR_PIPELINE, AP_SEARCH_IDEALS, "1f1b",
-        .transfers = true, .memory = true, .steady = true),
-    ROW("optcnn", "Jia, ICML'18", OPERATORS, AP_SEARCH_REDUCTION, "1f1b", 0),
-    ROW("pase", "Elango, IPDPS'21", OPERATORS, AP_SEARCH_ORDERING, "1f1b", 0),
-    ROW("flexflow", "Jia, SysML'19", OPERATORS, AP_SEARCH_MCMC, "1f1b", .memory = true),
-    ROW("tofu", "Wang, EuroSys'19", OPERATORS, AP_SEARCH_RECURSIVE, "1f1b", 0),
-    ROW("double-recursive", "Wang, Euro-Par'21", OPERATORS, AP_SEARCH_GREEDY, "1f1b", 0),
-    ROW("tensoropt", "Cai, TPDS'21", OPERATORS, AP_SEARCH_FRONTIER, "1f1b", .memory = true),
+        DATA_PIPELINE(.stage_devices = 1, .keep = true), AP_SEARCH_PLACEMENT, STASHED, true),
+    ROW("piper", "Tarnawski, NeurIPS'21", TENSOR_PIPELINE, AP_SEARCH_IDEALS, "1f1b", true),
+    ROW("optcnn", "Jia, ICML'18", OPERATORS, AP_SEARCH_REDUCTION, "1f1b", false),
+    ROW("pase", "Elango, IPDPS'21", OPERATORS, AP_SEARCH_ORDERING, "1f1b", false),
+    ROW("flexflow", "Jia, SysML'19", OPERATORS, AP_SEARCH_MCMC, "1f1b", true),
+    ROW("tofu", "Wang, EuroSys'19", OPERATORS, AP_SEARCH_RECURSIVE, "1f1b", false),
+    ROW("double-recursive", "Wang, Euro-Par'21", OPERATORS, AP_SEARCH_GREEDY, "1f1b", false),
+    ROW("tensoropt", "Cai, TPDS'21", OPERATORS, AP_SEARCH_FRONTIER, "1f1b", true),
     /* Each layer data parallel, sharded data parallel (ZeRO-3) or tensor parallel on each axis. */
     ROW("galvatron", "Miao, VLDB'23", ANY_PIPELINE(.parameter_modes = REPLICATED | SHARDED),
-        AP_SEARCH_LAYERWISE, "1f1b", .memory = true),
+        AP_SEARCH_LAYERWISE, "1f1b", true),
     ROW("alpa", "Zheng, OSDI'22", ANY_PIPELINE(.parameter_modes = ANY_MODE, .scatter = true),
-        AP_SEARCH_STAGES, "1f1b", .memory = true),
+        AP_SEARCH_STAGES, "1f1b", true),
     ROW("default", "crossmesh",
         ANY_PIPELINE(.parameter_modes = ANY_MODE, .scatter = true, .mixed = true), AP_SEARCH_STAGES,
-        "auto", .transfers = true, .memory = true),
+        "auto", true),
 };
 
 enum { ROWS = sizeof(rows) / sizeof(rows[0]) };

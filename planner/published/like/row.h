@@ -6,11 +6,11 @@
  *  - a *space*: which plans the planner may choose from (space.h);
  *  - a *search*: how it chooses;
  *  - a *schedule* of the pipeline that it plans for;
- *  - *costs* that it sees: transfers between stages, memory, filling the pipeline.
+ *  - whether it looks at *memory*: else its plans may not fit.
  *
  * like.h runs a row on a model and a cluster. All rows plan on the same graph and the same measured
- * costs, and their plans are judged alike; so a row says what a planner's space, search and blind
- * spots cost here, not how fast its authors' program is.
+ * costs, and their plans are judged alike; so a row says what a planner's space and search cost
+ * here, not how fast its authors' program is.
  *
  * Constant data, shared freely.
  */
@@ -42,19 +42,13 @@ typedef struct ap_row_schedule {
     bool stash;       /**< a version of the parameters for every micro-batch in flight */
 } ap_row_schedule_t;
 
-typedef struct ap_row_costs {
-    bool transfers; /**< it knows what transfers between stages take */
-    bool memory;    /**< it knows the memory of a device */
-    bool steady;    /**< it counts the bottleneck only, not filling and emptying the pipeline */
-} ap_row_costs_t;
-
 typedef struct ap_planner_preset {
     const char *name;
     const char *source; /**< authors, venue and year */
     ap_space_t space;
     ap_search_kind_t search;
     ap_row_schedule_t schedule;
-    ap_row_costs_t costs;
+    bool memory; /**< it looks at the memory of a device */
 } ap_planner_preset_t;
 
 /** The table, `default` (ours) last. */

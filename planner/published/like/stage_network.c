@@ -8,6 +8,7 @@
 
 #include "planner/published/like/stage_network.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,31 +30,12 @@ struct ap_stage_network {
     int layers;
     int *first_node; /* per layer: variable of its first node */
     ap_choice_network_t *choices;
-    void **blocks;
-    size_t block_count, block_capacity;
+    xm_arena_t arena;
 };
 
 static xm_status_t no_memory(void)
 {
     return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the choices of a stage");
-}
-
-/* Zeroed memory that lives as long as the network, or NULL. There are many small arrays of one
- * lifetime, so they are freed together. */
-static void *allocate(ap_stage_network_t *n, size_t count, size_t size)
-{
-    if (n->block_count == n->block_capacity) {
-        size_t wanted = n->block_capacity == 0 ? 64 : 2 * n->block_capacity;
-        void **grown = realloc(n->blocks, wanted * sizeof(*grown));
-
-        if (grown == NULL) {
-            return NULL;
-        }
-        n->blocks = grown;
-        n->block_capacity = wanted;
-    }
-    n->blocks[n->block_count] = calloc(count + 1, size);
-    return n->blocks[n->block_count] == NULL ? NULL : n->blocks[n->block_count++];
 }
 
 /* Bytes that a search sees: state and kept activations. Buffers are left out, since they do not add
@@ -104,14 +86,13 @@ static bool is_beaten(const ap_layer_node_t *node, const double *seconds, const 
 static xm_status_t list_values(ap_stage_network_t *n, layer_tables_t *tables, int index)
 {
     const ap_layer_node_t *node = &tables->problem->node[index];
-    const ap_op_t *op = ap_graph_op(ap_stage_training(n->context), node->op);
     size_t count = (size_t)node->strategies.count;
-    double *all_seconds = allocate(n, count, sizeof(double));
-    double *all_bytes = allocate(n, count, sizeof(double));
-    double *seconds = allocate(n, count, sizeof(double));
-    double *bytes = allocate(n, count, sizeof(double));
-    uint8_t *part = allocate(n, count, AP_CHOICE_LEVELS);
-    int *strategy = allocate(n, count, sizeof(int)), domain = 0;
+    double *all_seconds = xm_arena_get(&n->arena, count, sizeof(double));
+    double *all_bytes = xm_arena_get(&n->arena, count, sizeof(double));
+    double *seconds = xm_arena_get(&n->arena, count, sizeof(double));
+    double *bytes = xm_arena_get(&n->arena, count, sizeof(double));
+    uint8_t *part = xm_arena_get(&n->arena, count, AP_CHOICE_LEVELS);
+    int *strategy = xm_arena_get(&n->arena, count, sizeof(int)), domain = 0;
 
     if (all_seconds == NULL || all_bytes == NULL || seconds == NULL || bytes == NULL ||
         part == NULL || strategy == NULL) {
@@ -128,8 +109,11 @@ static xm_status_t list_values(ap_stage_network_t *n, layer_tables_t *tables, in
             strategy[domain] = s;
             seconds[domain] = all_seconds[s];
             bytes[domain] = all_bytes[s];
-            strategy_parts(&node->strategies.items[s], op->rule.factors,
-                           &part[domain * AP_CHOICE_LEVELS]);
+            if (index < tables->problem->op_nodes) {
+                strategy_parts(&node->strategies.items[s],
+                               ap_graph_op(ap_stage_training(n->context), node->op)->rule.factors,
+                               &part[domain * AP_CHOICE_LEVELS]);
+            }
             ++domain;
         }
     }
@@ -142,9 +126,9 @@ static xm_status_t list_values(ap_stage_network_t *n, layer_tables_t *tables, in
 static xm_status_t list_specs(ap_stage_network_t *n, const ap_spec_t *specs, int count,
                               const ap_parts_t *parts, ap_choice_variable_t *variable)
 {
-    double *seconds = allocate(n, (size_t)count, sizeof(double));
-    double *bytes = allocate(n, (size_t)count, sizeof(double));
-    uint8_t *part = allocate(n, (size_t)count, AP_CHOICE_LEVELS);
+    double *seconds = xm_arena_get(&n->arena, (size_t)count, sizeof(double));
+    double *bytes = xm_arena_get(&n->arena, (size_t)count, sizeof(double));
+    uint8_t *part = xm_arena_get(&n->arena, (size_t)count, AP_CHOICE_LEVELS);
 
     if (seconds == NULL || bytes == NULL || part == NULL) {
         return no_memory();
@@ -175,7 +159,7 @@ static xm_status_t spread_edge(ap_stage_network_t *n, layer_tables_t *tables, in
     const ap_layer_edge_t *edge = &tables->problem->edge[e];
     int rows = end_domain(tables, edge->from, edge->from_count);
     int columns = end_domain(tables, edge->to, edge->to_count);
-    double *table = allocate(n, (size_t)rows * (size_t)columns, sizeof(double));
+    double *table = xm_arena_get(&n->arena, (size_t)rows * (size_t)columns, sizeof(double));
 
     if (table == NULL) {
         return no_memory();
@@ -207,9 +191,10 @@ static xm_status_t make_tables(ap_stage_network_t *n, int layer)
         return status;
     }
     tables->problem = problem;
-    tables->nodes = allocate(n, (size_t)problem->nodes, sizeof(*tables->nodes));
-    tables->strategy = allocate(n, (size_t)problem->nodes, sizeof(*tables->strategy));
-    tables->edge_table = allocate(n, (size_t)problem->edges, sizeof(*tables->edge_table));
+    tables->nodes = xm_arena_get(&n->arena, (size_t)problem->nodes, sizeof(*tables->nodes));
+    tables->strategy = xm_arena_get(&n->arena, (size_t)problem->nodes, sizeof(*tables->strategy));
+    tables->edge_table =
+        xm_arena_get(&n->arena, (size_t)problem->edges, sizeof(*tables->edge_table));
     if (tables->nodes == NULL || tables->strategy == NULL || tables->edge_table == NULL) {
         return no_memory();
     }
@@ -237,7 +222,7 @@ static xm_status_t connect(ap_stage_network_t *n)
     ap_choice_variable_t *variables;
     ap_choice_edge_t *edges;
 
-    n->first_node = allocate(n, (size_t)n->layers, sizeof(int));
+    n->first_node = xm_arena_get(&n->arena, (size_t)n->layers, sizeof(int));
     if (n->first_node == NULL) {
         return no_memory();
     }
@@ -246,8 +231,8 @@ static xm_status_t connect(ap_stage_network_t *n)
         variable_count += (size_t)tables_of(n, i)->problem->nodes;
         edge_count += (size_t)tables_of(n, i)->problem->edges;
     }
-    variables = allocate(n, variable_count, sizeof(*variables));
-    edges = allocate(n, edge_count, sizeof(*edges));
+    variables = xm_arena_get(&n->arena, variable_count, sizeof(*variables));
+    edges = xm_arena_get(&n->arena, edge_count, sizeof(*edges));
     if (variables == NULL || edges == NULL) {
         return no_memory();
     }
@@ -286,7 +271,8 @@ xm_status_t ap_stage_network_create(ap_stage_context_t *context, const ap_stage_
     n->query = *query;
     n->layers = query->last - query->first + 1;
     n->weights = ap_stage_weights(context);
-    n->distinct = allocate(n, (size_t)ap_stage_layer_kinds(context), sizeof(*n->distinct));
+    n->distinct =
+        xm_arena_get(&n->arena, (size_t)ap_stage_layer_kinds(context), sizeof(*n->distinct));
     status = n->distinct == NULL ? no_memory() : XM_OK;
     for (int layer = query->first; layer <= query->last && status == XM_OK; ++layer) {
         status = make_tables(n, layer);
@@ -325,16 +311,53 @@ static int data_axes(const ap_stage_network_t *n, const ap_layer_node_t *node,
     return axes;
 }
 
+/* Gives a variable the value that is the cheapest beside those of the others. */
+static void take_cheapest(const ap_stage_network_t *n, int variable, int *assignment)
+{
+    double least = ap_cfn_core_cost_of(n->choices->core, variable, 0, assignment);
+
+    for (int x = 1; x < n->choices->core->variable[variable].size; ++x) {
+        double seconds = ap_cfn_core_cost_of(n->choices->core, variable, x, assignment);
+
+        assignment[variable] = seconds < least ? x : assignment[variable];
+        least = seconds < least ? seconds : least;
+    }
+}
+
+/* Gives a tensor with several readers the value that is the cheapest for them. */
+static void serve_readers(const ap_stage_network_t *n, int layer, int shared, int *assignment)
+{
+    const layer_tables_t *tables = tables_of(n, layer);
+    const ap_layer_problem_t *problem = tables->problem;
+    double least = HUGE_VAL;
+
+    for (int x = 0; x < tables->nodes[shared].domain; ++x) {
+        double seconds = 0;
+
+        for (int e = 0; e < problem->edges; ++e) {
+            int to = problem->edge[e].to;
+
+            if (problem->edge[e].from == shared && to >= 0) {
+                seconds += tables->edge_table[e][x * tables->nodes[to].domain +
+                                                 assignment[n->first_node[layer] + to]];
+            }
+        }
+        assignment[n->first_node[layer] + shared] =
+            seconds < least ? x : assignment[n->first_node[layer] + shared];
+        least = fmin(least, seconds);
+    }
+}
+
 /* Data parallelism as far as each operator allows it. */
 void ap_stage_network_data_parallel(const ap_stage_network_t *n, int *assignment)
 {
     /* Every operator cuts the batch over as many axes as it can; of equal ones the first strategy
      * wins. */
-    memset(assignment, 0, (size_t)n->choices->variable_count * sizeof(*assignment));
+    memset(assignment, 0, (size_t)n->choices->core->variables * sizeof(*assignment));
     for (int i = 0; i < n->layers; ++i) {
         const layer_tables_t *tables = tables_of(n, i);
 
-        for (int v = 0; v < tables->problem->nodes; ++v) {
+        for (int v = 0; v < tables->problem->op_nodes; ++v) {
             const ap_layer_node_t *node = &tables->problem->node[v];
             int most = -1;
 
@@ -348,15 +371,22 @@ void ap_stage_network_data_parallel(const ap_stage_network_t *n, int *assignment
             }
         }
     }
-    /* The specs between layers are then the cheapest ones beside these operators. */
-    for (int i = 0; i <= n->layers; ++i) {
-        double least = ap_choice_local_seconds(n->choices, i, 0, assignment);
+    /* What several of them read is as they want it, the specs between layers are the cheapest ones
+     * beside that, and so is what is copied. */
+    for (int round = 0; round < 2; ++round) {
+        for (int i = 0; i < n->layers; ++i) {
+            const ap_layer_problem_t *problem = tables_of(n, i)->problem;
 
-        for (int x = 1; x < n->choices->variables[i].domain; ++x) {
-            double seconds = ap_choice_local_seconds(n->choices, i, x, assignment);
-
-            assignment[i] = seconds < least ? x : assignment[i];
-            least = seconds < least ? seconds : least;
+            for (int v = problem->op_nodes; v < problem->nodes; ++v) {
+                if (round == 0) {
+                    serve_readers(n, i, v, assignment);
+                } else {
+                    take_cheapest(n, n->first_node[i] + v, assignment);
+                }
+            }
+        }
+        for (int i = 0; i <= n->layers && round == 0; ++i) {
+            take_cheapest(n, i, assignment);
         }
     }
 }
@@ -365,7 +395,7 @@ void ap_stage_network_data_parallel(const ap_stage_network_t *n, int *assignment
 xm_status_t ap_stage_network_solution(ap_stage_network_t *n, const int *assignment,
                                       ap_stage_solution_t **solution)
 {
-    size_t nodes = (size_t)n->choices->variable_count;
+    size_t nodes = (size_t)n->choices->core->variables;
     int *strategies = malloc((nodes + 1) * sizeof(*strategies)), used = 0;
     const int **of_layer = malloc((size_t)n->layers * sizeof(*of_layer));
     xm_status_t status;
@@ -395,9 +425,6 @@ void ap_stage_network_destroy(ap_stage_network_t *network)
         return;
     }
     ap_choice_network_destroy(network->choices);
-    for (size_t i = 0; i < network->block_count; ++i) {
-        free(network->blocks[i]);
-    }
-    free(network->blocks);
+    xm_arena_clear(&network->arena);
     free(network);
 }

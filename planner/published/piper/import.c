@@ -10,7 +10,6 @@
 
 #include <inttypes.h>
 #include <jansson.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,13 +21,6 @@ enum { PLACE_TEXT = 96, ID_TEXT = 32, MOST_DEGREE = 10000 };
 static xm_status_t no_memory(void)
 {
     return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for a graph");
-}
-
-/* Times and sizes may be 0 but not negative, infinite or no number: one such value would make every
- * sum over layers meaningless without any error later. */
-static bool is_amount(double value)
-{
-    return value >= 0.0 && isfinite(value);
 }
 
 static int find_id(const ap_piper_problem_t *problem, json_int_t id)
@@ -44,11 +36,10 @@ static int find_id(const ap_piper_problem_t *problem, json_int_t id)
 /* Reads what the edges of one side synchronise: an object with an entry for each neighbour. Equal
  * counts and an entry for every edge together mean that no entry is left over, since edges between
  * the same two nodes are refused before. */
-static xm_status_t read_sync(const ap_piper_problem_t *problem, const char *place,
-                             const json_t *object, const int *edges, int count, bool in,
-                             double **bytes)
+static xm_status_t read_sync(ap_piper_problem_t *problem, const char *place, const json_t *object,
+                             const int *edges, int count, bool in, double **bytes)
 {
-    *bytes = calloc((size_t)count + 1, sizeof(**bytes));
+    *bytes = xm_arena_get(&problem->arena, (size_t)count, sizeof(**bytes));
     if (*bytes == NULL) {
         return no_memory();
     }
@@ -64,7 +55,7 @@ static xm_status_t read_sync(const ap_piper_problem_t *problem, const char *plac
 
         (void)snprintf(key, sizeof(key), "%" PRId64, other);
         value = json_object_get(object, key);
-        if (!json_is_number(value) || !is_amount(json_number_value(value))) {
+        if (!json_is_number(value) || !ap_problem_is_amount(json_number_value(value))) {
             return xm_error_set(XM_ERR_PARSE, "%s: syncTime%s lacks %s, or it is negative", place,
                                 in ? "Fw" : "Bw", key);
         }
@@ -73,14 +64,14 @@ static xm_status_t read_sync(const ap_piper_problem_t *problem, const char *plac
     return XM_OK;
 }
 
-/* The problem owns copies of all it keeps; whatever was allocated before a failure is freed with
- * the problem, and the document is not needed afterwards. */
-static xm_status_t read_variant(const ap_piper_problem_t *problem, const ap_piper_node_t *node,
+/* The problem owns copies of all it keeps, so the document is not needed afterwards. */
+static xm_status_t read_variant(ap_piper_problem_t *problem, const ap_piper_node_t *node,
                                 const char *place, json_t *item, ap_piper_variant_t *variant)
 {
     json_error_t error;
     json_t *forward, *backward;
     const char *id;
+    char *copy;
     xm_status_t status;
 
     if (json_unpack_ex(item, &error, 0, "{s:s, s:F, s:F, s:F, s:F, s:o, s:o}", "id", &id,
@@ -89,23 +80,22 @@ static xm_status_t read_variant(const ap_piper_problem_t *problem, const ap_pipe
                        "syncTimeFw", &forward, "syncTimeBw", &backward) != 0) {
         return xm_error_set(XM_ERR_PARSE, "%s: %s", place, error.text);
     }
-    if (!is_amount(variant->time) || !is_amount(variant->parameters) ||
-        !is_amount(variant->memory_each) || !is_amount(variant->memory)) {
+    if (!ap_problem_is_amount(variant->time) || !ap_problem_is_amount(variant->parameters) ||
+        !ap_problem_is_amount(variant->memory_each) || !ap_problem_is_amount(variant->memory)) {
         return xm_error_set(XM_ERR_PARSE, "%s: a time or size is negative", place);
     }
-    variant->id = strdup(id);
-    if (variant->id == NULL) {
+    copy = xm_arena_get(&problem->arena, strlen(id) + 1, 1);
+    if (copy == NULL) {
         return no_memory();
     }
+    variant->id = strcpy(copy, id);
     status = read_sync(problem, place, forward, node->in, node->in_count, true, &variant->in_bytes);
     return status == XM_OK ? read_sync(problem, place, backward, node->out, node->out_count, false,
                                        &variant->out_bytes)
                            : status;
 }
 
-/* The variant is counted before it is read, so that a failure inside it leaves nothing that is not
- * freed. */
-static xm_status_t read_degree(const ap_piper_problem_t *problem, const ap_piper_node_t *node,
+static xm_status_t read_degree(ap_piper_problem_t *problem, const ap_piper_node_t *node,
                                const char *key, json_t *list, ap_piper_degree_t *degree)
 {
     char place[PLACE_TEXT];
@@ -141,8 +131,7 @@ static int compare_degrees(const void *a, const void *b)
     return (left->tensor > right->tensor) - (left->tensor < right->tensor);
 }
 
-static xm_status_t read_degrees(const ap_piper_problem_t *problem, json_t *item,
-                                ap_piper_node_t *node)
+static xm_status_t read_degrees(ap_piper_problem_t *problem, json_t *item, ap_piper_node_t *node)
 {
     json_t *degrees = json_object_get(item, "TMPCs"), *list;
     const char *key;
@@ -151,7 +140,8 @@ static xm_status_t read_degrees(const ap_piper_problem_t *problem, json_t *item,
     if (!json_is_object(degrees)) {
         return xm_error_set(XM_ERR_PARSE, "node %" PRId64 ": TMPCs is missing", node->id);
     }
-    node->degrees = calloc(json_object_size(degrees) + 1, sizeof(*node->degrees));
+    node->degrees =
+        xm_arena_get(&problem->arena, json_object_size(degrees), sizeof(*node->degrees));
     if (node->degrees == NULL) {
         return no_memory();
     }
@@ -188,88 +178,96 @@ static xm_status_t read_ids(ap_piper_problem_t *problem, const json_t *nodes)
     return XM_OK;
 }
 
-/* Grows by one at a time: a node of these graphs has few edges. */
-static xm_status_t add_edge(int **list, int *count, int edge)
-{
-    int *grown = realloc(*list, ((size_t)*count + 1) * sizeof(*grown));
-
-    if (grown == NULL) {
-        return no_memory();
-    }
-    *list = grown;
-    (*list)[(*count)++] = edge;
-    return XM_OK;
-}
-
 static xm_status_t read_edge(ap_piper_problem_t *problem, json_t *item, size_t index)
 {
-    json_error_t error;
-    json_int_t source, target;
+    int64_t source, target;
     double bytes;
     int from, to;
-    xm_status_t status;
+    xm_status_t status =
+        ap_problem_edge(item, index, "communicationCost", &source, &target, &bytes);
 
-    if (json_unpack_ex(item, &error, 0, "{s:I, s:I, s:F}", "sourceId", &source, "destId", &target,
-                       "communicationCost", &bytes) != 0) {
-        return xm_error_set(XM_ERR_PARSE, "edges[%zu]: %s", index, error.text);
+    if (status != XM_OK) {
+        return status;
     }
     from = find_id(problem, source);
     to = find_id(problem, target);
-    if (from < 0 || to < 0 || from == to || !is_amount(bytes)) {
+    if (from < 0 || to < 0 || from == to || !ap_problem_is_amount(bytes)) {
         return xm_error_set(XM_ERR_PARSE,
                             "edges[%zu]: from %" PRId64 " to %" PRId64 " with %g bytes: two "
                             "different nodes are needed, and a size",
-                            index, (int64_t)source, (int64_t)target, bytes);
+                            index, source, target, bytes);
     }
-    for (int i = 0; i < problem->nodes[from].out_count; ++i) {
-        if (problem->edges[problem->nodes[from].out[i]].after == to) {
+    for (int i = 0; i < problem->edge_count; ++i) {
+        if (problem->edges[i].before == from && problem->edges[i].after == to) {
             return xm_error_set(XM_ERR_PARSE,
                                 "edges[%zu]: a second edge from %" PRId64 " to %" PRId64, index,
-                                (int64_t)source, (int64_t)target);
+                                source, target);
         }
     }
     /* Whether the edges form a cycle is not checked here; the enumeration of down-sets (ideals.c)
      * finds that out, because it must reach all nodes. */
     problem->edges[problem->edge_count] = (ap_precedence_t){from, to};
-    problem->bytes[problem->edge_count] = bytes;
-    status =
-        add_edge(&problem->nodes[from].out, &problem->nodes[from].out_count, problem->edge_count);
-    if (status == XM_OK) {
-        status =
-            add_edge(&problem->nodes[to].in, &problem->nodes[to].in_count, problem->edge_count);
+    problem->bytes[problem->edge_count++] = bytes;
+    ++problem->nodes[from].out_count;
+    ++problem->nodes[to].in_count;
+    return XM_OK;
+}
+
+/* Lists the edges of each node, of which the numbers are known. */
+static xm_status_t list_edges(ap_piper_problem_t *problem)
+{
+    for (int i = 0; i < problem->node_count; ++i) {
+        ap_piper_node_t *node = &problem->nodes[i];
+
+        node->in = xm_arena_get(&problem->arena, (size_t)node->in_count, sizeof(int));
+        node->out = xm_arena_get(&problem->arena, (size_t)node->out_count, sizeof(int));
+        node->in_count = node->out_count = 0;
     }
-    ++problem->edge_count;
-    return status;
+    if (problem->arena.failed) {
+        return no_memory();
+    }
+    for (int e = 0; e < problem->edge_count; ++e) {
+        ap_piper_node_t *from = &problem->nodes[problem->edges[e].before];
+        ap_piper_node_t *to = &problem->nodes[problem->edges[e].after];
+
+        from->out[from->out_count++] = e;
+        to->in[to->in_count++] = e;
+    }
+    return XM_OK;
 }
 
 /* Ids, then edges, then costs: each refers to the ones before. */
 static xm_status_t read_graph(ap_piper_problem_t *problem, json_t *nodes, json_t *edges)
 {
-    xm_status_t status = XM_OK;
+    size_t node_count = json_array_size(nodes), edge_count = json_array_size(edges);
+    xm_status_t status;
 
-    if (!json_is_array(nodes) || !json_is_array(edges) || json_array_size(nodes) == 0 ||
-        json_array_size(nodes) > INT16_MAX || json_array_size(edges) > INT32_MAX / 2) {
+    if (!ap_problem_is_graph(nodes, edges, INT16_MAX)) {
         return xm_error_set(XM_ERR_PARSE, "nodes and edges must be lists, one node at least");
     }
-    problem->nodes = calloc(json_array_size(nodes), sizeof(*problem->nodes));
-    problem->edges = calloc(json_array_size(edges) + 1, sizeof(*problem->edges));
-    problem->bytes = calloc(json_array_size(edges) + 1, sizeof(*problem->bytes));
-    if (problem->nodes == NULL || problem->edges == NULL || problem->bytes == NULL) {
+    problem->nodes = xm_arena_get(&problem->arena, node_count, sizeof(*problem->nodes));
+    problem->edges = xm_arena_get(&problem->arena, edge_count, sizeof(*problem->edges));
+    problem->bytes = xm_arena_get(&problem->arena, edge_count, sizeof(*problem->bytes));
+    if (problem->arena.failed) {
         return no_memory();
     }
     status = read_ids(problem, nodes);
-    for (size_t i = 0; i < json_array_size(edges) && status == XM_OK; ++i) {
+    for (size_t i = 0; i < edge_count && status == XM_OK; ++i) {
         status = read_edge(problem, json_array_get(edges, i), i);
     }
-    for (size_t i = 0; i < json_array_size(nodes) && status == XM_OK; ++i) {
+    if (status == XM_OK) {
+        status = list_edges(problem);
+    }
+    for (size_t i = 0; i < node_count && status == XM_OK; ++i) {
         status = read_degrees(problem, json_array_get(nodes, i), &problem->nodes[i]);
     }
     return status;
 }
 
 /* The number of micro-batches stands under one of two names in the authors' files. */
-static xm_status_t read_problem(json_t *document, ap_piper_problem_t *problem)
+static xm_status_t read_problem(json_t *document, void *into)
 {
+    ap_piper_problem_t *problem = into;
     json_error_t error;
     json_t *nodes, *edges;
     const char *batch =
@@ -282,7 +280,7 @@ static xm_status_t read_problem(json_t *document, ap_piper_problem_t *problem)
         return xm_error_set(XM_ERR_PARSE, "%s", error.text);
     }
     if (problem->devices < 1 || problem->micro_batches < 1 || !(problem->bandwidth > 0.0) ||
-        !is_amount(problem->memory)) {
+        !ap_problem_is_amount(problem->memory)) {
         return xm_error_set(XM_ERR_PARSE,
                             "%d devices with %g bytes and %g bytes per second, %d micro-batches: "
                             "all must be positive",
@@ -292,25 +290,16 @@ static xm_status_t read_problem(json_t *document, ap_piper_problem_t *problem)
     return read_graph(problem, nodes, edges);
 }
 
-/* Reads into a problem of its own, so that the caller's stays as it is after a failure. Duplicate
- * keys are refused, because a reader of JSON would silently take one of them. */
+/* Reads into a problem of its own, so that the caller's stays as it is after a failure. */
 xm_status_t ap_import_piper(const char *name, const char *text, size_t length,
                             ap_piper_problem_t *problem)
 {
     ap_piper_problem_t read = {0};
-    json_error_t error;
-    json_t *document = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
-    xm_status_t status;
+    xm_status_t status = ap_problem_read(name, text, length, read_problem, &read);
 
-    if (document == NULL) {
-        return xm_error_set(XM_ERR_PARSE, "%s: line %d, column %d: %s", name, error.line,
-                            error.column, error.text);
-    }
-    status = read_problem(document, &read);
-    json_decref(document);
     if (status != XM_OK) {
         ap_piper_problem_clear(&read);
-        return xm_error_prefix(status, "%s", name);
+        return status;
     }
     *problem = read;
     return XM_OK;

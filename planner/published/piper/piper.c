@@ -33,11 +33,6 @@ typedef struct option {
     int32_t first_step, step_count;
 } option_t;
 
-typedef struct frame {
-    int ideal, link, node;
-    double least; /* seconds that the stage takes at least */
-} frame_t;
-
 typedef struct solver {
     const ap_piper_problem_t *problem;
     const ap_ideals_t *ideals;
@@ -51,12 +46,13 @@ typedef struct solver {
     option_t *options;
     ap_piper_step_t *steps;
     int64_t option_count, option_room, step_count, step_room;
-    int *visited;
-    frame_t *stack;
+    ap_ideals_walk_t walk;
+    double *least_at;      /* [depth]: seconds that the part in the walk takes at least */
     int16_t *fewest;       /* [ideal][s]: devices */
     int *lowest, *highest; /* [ideal]: s that are reached */
     double *times;         /* that stages can take, rising */
     int64_t time_count;
+    xm_arena_t arena; /* of the tables over the down-sets */
 } solver_t;
 
 static xm_status_t no_memory(const ap_piper_problem_t *problem)
@@ -115,10 +111,13 @@ static bool add_option(solver_t *solver, int below, int tensor, int data)
     return true;
 }
 
-static bool price_stage(solver_t *solver, int below)
+/* The walk ends when memory is short. */
+static bool price_stage(void *arg, int above, int below)
 {
+    solver_t *solver = arg;
     const ap_piper_problem_t *problem = solver->problem;
 
+    (void)above;
     for (int i = 0; i < solver->degree_count; ++i) {
         int tensor = solver->degrees[i];
 
@@ -127,56 +126,31 @@ static bool price_stage(solver_t *solver, int below)
         }
         for (int data = 1; data * tensor <= problem->devices && data <= solver->bound; ++data) {
             if (problem->micro_batches % data == 0 && !add_option(solver, below, tensor, data)) {
-                return false;
+                return true;
             }
         }
     }
-    return true;
+    return false;
 }
 
-static void enter(solver_t *solver, int node)
+/* A layer that joins the stage makes it slower, so the walk turns back where it is too slow. */
+static bool enter(void *arg, int node, int depth)
 {
+    solver_t *solver = arg;
+
     solver->pricing.inside[node] = true;
     solver->pricing.nodes[solver->pricing.node_count++] = node;
+    solver->least_at[depth] = solver->least_at[depth - 1] + solver->least[node];
+    return solver->least_at[depth] <= solver->limit;
 }
 
-static void leave(solver_t *solver)
+static void leave(void *arg, int node, int depth)
 {
-    solver->pricing.inside[solver->pricing.nodes[--solver->pricing.node_count]] = false;
-}
+    solver_t *solver = arg;
 
-/* Prices every stage that ends at down-set @p above; false when memory is short. The walk goes down
- * from the set a layer at a time, visits each smaller set once, and turns back where the stage is
- * too slow already: more layers take longer. */
-static bool price_above(solver_t *solver, int above)
-{
-    int depth = 0;
-    bool good = true;
-
-    solver->stack[0] = (frame_t){above, 0, -1, 0.0};
-    while (depth >= 0) {
-        frame_t *frame = &solver->stack[depth];
-        double least;
-        int count;
-        const ap_ideal_link_t *links = ap_ideals_below(solver->ideals, frame->ideal, &count);
-
-        if (frame->link == count || !good) {
-            if (--depth >= 0) {
-                leave(solver);
-            }
-            continue;
-        }
-        links += frame->link++;
-        least = frame->least + solver->least[links->node];
-        if (solver->visited[links->ideal] == above || least > solver->limit) {
-            continue;
-        }
-        solver->visited[links->ideal] = above;
-        enter(solver, links->node);
-        solver->stack[++depth] = (frame_t){links->ideal, 0, links->node, least};
-        good = price_stage(solver, links->ideal);
-    }
-    return good;
+    (void)depth;
+    solver->pricing.inside[node] = false;
+    --solver->pricing.node_count;
 }
 
 static int compare_doubles(const void *a, const void *b)
@@ -194,13 +168,13 @@ static xm_status_t price_all(solver_t *solver)
 
     for (int ideal = 0; ideal < count; ++ideal) {
         solver->first_option[ideal] = (int)solver->option_count;
-        if (!price_above(solver, ideal) || solver->option_count > INT32_MAX / 2 ||
+        if (ap_ideals_walk(&solver->walk, ideal) || solver->option_count > INT32_MAX / 2 ||
             solver->step_count > INT32_MAX / 2) {
             return no_memory(solver->problem);
         }
     }
     solver->first_option[count] = (int)solver->option_count;
-    solver->times = malloc(((size_t)solver->step_count + 1) * sizeof(double));
+    solver->times = xm_arena_get(&solver->arena, (size_t)solver->step_count, sizeof(double));
     if (solver->times == NULL) {
         return no_memory(solver->problem);
     }
@@ -328,7 +302,7 @@ static double bisect(solver_t *solver)
 }
 
 static xm_status_t fill_stage(solver_t *solver, int above, const option_t *option, int sum,
-                              ap_piper_stage_t *stage)
+                              xm_arena_t *arena, ap_piper_stage_t *stage)
 {
     ap_piper_pricing_t *pricing = &solver->pricing;
     int count = solver->problem->node_count, up_to;
@@ -341,13 +315,14 @@ static xm_status_t fill_stage(solver_t *solver, int above, const option_t *optio
             pricing->nodes[pricing->node_count++] = node;
         }
     }
-    *stage = (ap_piper_stage_t){.data = option->data,
-                                .tensor = option->tensor,
-                                .in_flight = (sum + option->data - 1) / option->data,
-                                .node_count = pricing->node_count,
-                                .nodes = calloc((size_t)pricing->node_count, sizeof(int)),
-                                .variants = calloc((size_t)pricing->node_count, sizeof(int))};
-    if (stage->nodes == NULL || stage->variants == NULL) {
+    *stage = (ap_piper_stage_t){
+        .data = option->data,
+        .tensor = option->tensor,
+        .in_flight = (sum + option->data - 1) / option->data,
+        .node_count = pricing->node_count,
+        .nodes = xm_arena_get(arena, (size_t)pricing->node_count, sizeof(int)),
+        .variants = xm_arena_get(arena, (size_t)pricing->node_count, sizeof(int))};
+    if (arena->failed) {
         return no_memory(solver->problem);
     }
     (void)ap_piper_pricing_set_tensor(pricing, stage->tensor);
@@ -371,7 +346,8 @@ static xm_status_t trace(solver_t *solver, double seconds, ap_piper_plan_t *plan
     }
     plan->seconds = seconds;
     plan->devices = row_of(solver, ideal)[sum];
-    plan->stages = calloc((size_t)solver->problem->node_count, sizeof(*plan->stages));
+    plan->stages =
+        xm_arena_get(&plan->arena, (size_t)solver->problem->node_count, sizeof(*plan->stages));
     if (plan->stages == NULL) {
         return no_memory(solver->problem);
     }
@@ -390,7 +366,7 @@ static xm_status_t trace(solver_t *solver, double seconds, ap_piper_plan_t *plan
         if (option == end) {
             return xm_error_set(XM_ERR_INTERNAL, "the plan's stages cannot be found again");
         }
-        status = fill_stage(solver, ideal, &solver->options[option], sum,
+        status = fill_stage(solver, ideal, &solver->options[option], sum, &plan->arena,
                             &plan->stages[plan->stage_count++]);
         ideal = solver->options[option].below;
         sum -= solver->options[option].data;
@@ -398,119 +374,77 @@ static xm_status_t trace(solver_t *solver, double seconds, ap_piper_plan_t *plan
     return status;
 }
 
-static void free_tables(solver_t *solver)
-{
-    free(solver->first_option);
-    free(solver->options);
-    free(solver->steps);
-    free(solver->visited);
-    free(solver->stack);
-    free(solver->fewest);
-    free(solver->lowest);
-    free(solver->highest);
-    free(solver->times);
-    solver->first_option = solver->visited = solver->lowest = solver->highest = NULL;
-    solver->options = NULL;
-    solver->steps = NULL;
-    solver->stack = NULL;
-    solver->fewest = NULL;
-    solver->times = NULL;
-    solver->option_count = solver->option_room = solver->step_count = solver->step_room = 0;
-}
-
 /* The best plan over the given down-sets that is within the limit. */
-static xm_status_t solve_over(solver_t *solver, ap_piper_plan_t *plan)
+static xm_status_t price_and_trace(solver_t *solver, ap_piper_plan_t *plan)
 {
     size_t count = (size_t)ap_ideals_count(solver->ideals);
-    xm_status_t status = no_memory(solver->problem);
+    xm_arena_t *arena = &solver->arena;
     double seconds;
+    xm_status_t status;
 
-    solver->first_option = calloc(count + 1, sizeof(int));
-    solver->visited = malloc(count * sizeof(int));
-    solver->stack = malloc(((size_t)solver->problem->node_count + 2) * sizeof(*solver->stack));
-    solver->fewest = malloc(count * ((size_t)solver->bound + 1) * sizeof(int16_t));
-    solver->lowest = calloc(count, sizeof(int));
-    solver->highest = calloc(count, sizeof(int));
-    if (solver->first_option == NULL || solver->visited == NULL || solver->stack == NULL ||
-        solver->fewest == NULL || solver->lowest == NULL || solver->highest == NULL) {
-        goto free_arrays;
-    }
-    memset(solver->visited, 0xff, count * sizeof(int));
+    solver->first_option = xm_arena_get(arena, count + 1, sizeof(int));
+    solver->least_at = xm_arena_get(arena, (size_t)solver->problem->node_count + 1, sizeof(double));
+    solver->fewest = xm_arena_get(arena, count * ((size_t)solver->bound + 1), sizeof(int16_t));
+    solver->lowest = xm_arena_get(arena, count, sizeof(int));
+    solver->highest = xm_arena_get(arena, count, sizeof(int));
+    solver->walk = (ap_ideals_walk_t){.ideals = solver->ideals,
+                                      .enter = enter,
+                                      .leave = leave,
+                                      .visit = price_stage,
+                                      .arg = solver};
     solver->pricing.node_count = 0;
     memset(solver->pricing.inside, 0, (size_t)solver->problem->node_count * sizeof(bool));
-    status = price_all(solver);
+    status = ap_ideals_walk_init(&solver->walk, arena);
+    if (status == XM_OK) {
+        status = price_all(solver);
+    }
     if (status != XM_OK) {
-        goto free_arrays;
+        return status;
     }
     plan->stages_priced = solver->option_count;
     seconds = bisect(solver);
-    status = seconds >= 0.0 ? trace(solver, seconds, plan)
-                            : xm_error_set(XM_ERR_NO_SOLUTION,
-                                           "no plan fits %d devices with %g bytes of memory each",
-                                           solver->problem->devices, solver->problem->memory);
+    return seconds >= 0.0 ? trace(solver, seconds, plan)
+                          : xm_error_set(XM_ERR_NO_SOLUTION,
+                                         "no plan fits %d devices with %g bytes of memory each",
+                                         solver->problem->devices, solver->problem->memory);
+}
 
-free_arrays:
-    free_tables(solver);
+/* Each search begins with no options; their lists grow, so they are none of the arena's. */
+static xm_status_t solve_over(solver_t *solver, ap_ideals_t *ideals, ap_piper_plan_t *plan)
+{
+    xm_status_t status;
+
+    solver->ideals = ideals;
+    solver->options = NULL;
+    solver->steps = NULL;
+    solver->option_count = solver->option_room = solver->step_count = solver->step_room = 0;
+    status = price_and_trace(solver, plan);
+    free(solver->options);
+    free(solver->steps);
+    xm_arena_clear(&solver->arena);
     return status;
 }
 
-/* Makes the down-sets of the graph with its edges turned round: they are then closed under
- * successors, as the stages after one are. With @p chain, down-sets of one order only. */
-static xm_status_t make_ideals(const ap_piper_problem_t *problem, bool chain, int most,
-                               ap_ideals_t **ideals)
+/* Turns the edges of the graph round: down-sets are then closed under successors, as the stages
+ * after one are. */
+static ap_precedence_t *turned_edges(const ap_piper_problem_t *problem, xm_arena_t *arena)
 {
-    size_t room = (size_t)problem->edge_count + (size_t)problem->node_count + 1;
-    ap_precedence_t *edges = malloc(room * sizeof(*edges));
-    int *needs = calloc((size_t)problem->node_count + 1, sizeof(*needs));
-    int *order = malloc(((size_t)problem->node_count + 1) * sizeof(*order));
-    int count = 0, placed = 0;
-    xm_status_t status = no_memory(problem);
+    ap_precedence_t *edges = xm_arena_get(arena, (size_t)problem->edge_count, sizeof(*edges));
 
-    if (edges == NULL || needs == NULL || order == NULL) {
-        goto free_arrays;
+    for (int i = 0; edges != NULL && i < problem->edge_count; ++i) {
+        edges[i] = (ap_precedence_t){problem->edges[i].after, problem->edges[i].before};
     }
-    for (int i = 0; i < problem->edge_count; ++i) {
-        edges[count++] = (ap_precedence_t){problem->edges[i].after, problem->edges[i].before};
-        ++needs[problem->edges[i].before];
-    }
-    for (int i = 0; chain && i < problem->node_count; ++i) {
-        if (needs[i] == 0) {
-            order[placed++] = i;
-        }
-    }
-    for (int at = 0; chain && at < placed; ++at) {
-        const ap_piper_node_t *node = &problem->nodes[order[at]];
-
-        for (int i = 0; i < node->in_count; ++i) {
-            int before = problem->edges[node->in[i]].before;
-
-            if (--needs[before] == 0) {
-                order[placed++] = before;
-            }
-        }
-        if (at > 0) {
-            edges[count++] = (ap_precedence_t){order[at - 1], order[at]};
-        }
-    }
-    status = ap_ideals_create(problem->node_count, edges, count, most, ideals);
-
-free_arrays:
-    free(order);
-    free(needs);
-    free(edges);
-    return status;
+    return edges;
 }
 
 /* Lists the tensor-parallel degrees that occur, and what each layer takes at least. */
 static xm_status_t bounding_pass(solver_t *solver)
 {
     const ap_piper_problem_t *problem = solver->problem;
-    bool *seen = calloc((size_t)problem->devices + 1, sizeof(*seen));
+    xm_arena_t *arena = &solver->pricing.arena;
+    bool *seen = xm_arena_get(arena, (size_t)problem->devices + 1, sizeof(*seen));
 
-    solver->degrees = malloc(((size_t)problem->devices + 1) * sizeof(int));
-    solver->least = malloc(((size_t)problem->node_count + 1) * sizeof(double));
-    if (seen == NULL || solver->degrees == NULL || solver->least == NULL) {
-        free(seen);
+    if (arena->failed) {
         return no_memory(problem);
     }
     for (int i = 0; i < problem->node_count; ++i) {
@@ -537,39 +471,37 @@ static xm_status_t bounding_pass(solver_t *solver)
             solver->degrees[solver->degree_count++] = tensor;
         }
     }
-    free(seen);
     return XM_OK;
 }
 
 /* Where there are too many down-sets, the answer along one order is what there is, and `exact`
  * stays false. */
-static xm_status_t solve(solver_t *solver, ap_piper_plan_t *plan)
+static xm_status_t solve(solver_t *solver, const ap_precedence_t *edges, ap_piper_plan_t *plan)
 {
-    const ap_piper_problem_t *problem = solver->problem;
+    int nodes = solver->problem->node_count, count = solver->problem->edge_count;
     int most = MOST_CELLS / (solver->bound + 1);
     ap_piper_plan_t along = {0};
     ap_ideals_t *ideals;
-    xm_status_t found, status = make_ideals(problem, true, problem->node_count + 1, &ideals);
+    xm_status_t found, status = ap_ideals_create_chain(nodes, edges, count, false, &ideals);
 
     if (status != XM_OK) {
         return status;
     }
-    solver->ideals = ideals;
-    found = solve_over(solver, &along);
+    found = solve_over(solver, ideals, &along);
     ap_ideals_destroy(ideals);
     if (found != XM_OK && found != XM_ERR_NO_SOLUTION) {
         ap_piper_plan_clear(&along);
         return found;
     }
-    status = make_ideals(problem, false, most < MOST_IDEALS ? most : MOST_IDEALS, &ideals);
+    status =
+        ap_ideals_create(nodes, edges, count, most < MOST_IDEALS ? most : MOST_IDEALS, &ideals);
     if (status == XM_ERR_NO_SOLUTION && found == XM_OK) {
         *plan = along;
         return XM_OK;
     }
     if (status == XM_OK) {
-        solver->ideals = ideals;
         solver->limit = found == XM_OK ? along.seconds * (1.0 + 1e-12) : INFINITY;
-        status = solve_over(solver, plan);
+        status = solve_over(solver, ideals, plan);
         plan->exact = solver->pricing.exact;
         plan->ideals = ap_ideals_count(ideals);
         ap_ideals_destroy(ideals);
@@ -578,10 +510,26 @@ static xm_status_t solve(solver_t *solver, ap_piper_plan_t *plan)
     return status;
 }
 
+/* What is needed for all searches lives as long as the pricing. */
+static xm_status_t prepare(solver_t *solver, ap_precedence_t **edges)
+{
+    const ap_piper_problem_t *problem = solver->problem;
+    xm_arena_t *arena = &solver->pricing.arena;
+    xm_status_t status = ap_piper_pricing_create(problem, &solver->pricing);
+
+    solver->bound =
+        problem->micro_batches < problem->devices ? problem->micro_batches : problem->devices;
+    solver->degrees = xm_arena_get(arena, (size_t)problem->devices, sizeof(int));
+    solver->least = xm_arena_get(arena, (size_t)problem->node_count, sizeof(double));
+    *edges = turned_edges(problem, arena);
+    return status == XM_OK ? bounding_pass(solver) : status;
+}
+
 xm_status_t ap_piper_solve(const ap_piper_problem_t *problem, ap_piper_plan_t *plan)
 {
     solver_t solver = {.problem = problem, .limit = INFINITY};
     ap_piper_plan_t found = {0};
+    ap_precedence_t *edges;
     xm_status_t status;
 
     if (problem->node_count < 1 || problem->devices < 1 || problem->devices > MOST_DEVICES ||
@@ -592,18 +540,10 @@ xm_status_t ap_piper_solve(const ap_piper_problem_t *problem, ap_piper_plan_t *p
                             problem->node_count, problem->devices, problem->micro_batches,
                             problem->bandwidth, MOST_DEVICES);
     }
-    solver.bound =
-        problem->micro_batches < problem->devices ? problem->micro_batches : problem->devices;
-    status = ap_piper_pricing_create(problem, &solver.pricing);
-    if (status != XM_OK) {
-        return status;
-    }
-    status = bounding_pass(&solver);
+    status = prepare(&solver, &edges);
     if (status == XM_OK) {
-        status = solve(&solver, &found);
+        status = solve(&solver, edges, &found);
     }
-    free(solver.degrees);
-    free(solver.least);
     ap_piper_pricing_clear(&solver.pricing);
     if (status != XM_OK) {
         ap_piper_plan_clear(&found);
@@ -611,4 +551,16 @@ xm_status_t ap_piper_solve(const ap_piper_problem_t *problem, ap_piper_plan_t *p
     }
     *plan = found;
     return XM_OK;
+}
+
+void ap_piper_plan_clear(ap_piper_plan_t *plan)
+{
+    xm_arena_clear(&plan->arena);
+    *plan = (ap_piper_plan_t){0};
+}
+
+void ap_piper_problem_clear(ap_piper_problem_t *problem)
+{
+    xm_arena_clear(&problem->arena);
+    *problem = (ap_piper_problem_t){0};
 }

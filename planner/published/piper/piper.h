@@ -28,7 +28,7 @@
 
 /** One way to run a layer at one tensor-parallel degree. */
 typedef struct ap_piper_variant {
-    char *id;
+    const char *id;
     double time;        /**< seconds per sample, backward included */
     double parameters;  /**< bytes that data parallelism must reduce */
     double memory_each; /**< bytes for each micro-batch in flight (A) */
@@ -63,6 +63,7 @@ typedef struct ap_piper_problem {
     int micro_batches;
     double memory;    /**< of a device, bytes */
     double bandwidth; /**< bytes per second */
+    xm_arena_t arena; /**< of all that it points to */
 } ap_piper_problem_t;
 
 typedef struct ap_piper_stage {
@@ -83,6 +84,7 @@ typedef struct ap_piper_plan {
     ap_piper_stage_t *stages; /**< in the order of the graph */
     int ideals;               /**< down-sets of the graph; 0: too many, one order only */
     int64_t stages_priced;    /**< (stage, t, d) */
+    xm_arena_t arena;         /**< of all that it points to */
 } ap_piper_plan_t;
 
 /**
@@ -91,6 +93,6 @@ typedef struct ap_piper_plan {
  */
 xm_status_t ap_piper_solve(const ap_piper_problem_t *problem, ap_piper_plan_t *plan);
 
-/** Frees what it owns. NULL and all-zero are accepted. */
+/** Frees what it owns. All-zero is accepted. */
 void ap_piper_plan_clear(ap_piper_plan_t *plan);
 void ap_piper_problem_clear(ap_piper_problem_t *problem);

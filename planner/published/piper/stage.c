@@ -11,7 +11,6 @@
 #include "planner/published/piper/stage.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* Nodes of the branch and bound for one knapsack. */
@@ -23,37 +22,27 @@ static const double REDUCTION_PASSES = 4.0, EDGE_PASSES = 2.0;
 
 xm_status_t ap_piper_pricing_create(const ap_piper_problem_t *problem, ap_piper_pricing_t *pricing)
 {
-    size_t count = (size_t)problem->node_count + 1;
+    size_t count = (size_t)problem->node_count;
+
+    xm_arena_t *arena = &pricing->arena;
 
     *pricing = (ap_piper_pricing_t){.problem = problem, .exact = true};
-    pricing->inside = calloc(count, sizeof(bool));
-    pricing->nodes = calloc(count, sizeof(int));
-    pricing->kind_of = calloc(count, sizeof(int));
-    pricing->kinds = calloc(count, sizeof(*pricing->kinds));
-    pricing->order = calloc(count, sizeof(int));
-    pricing->chains = calloc(count, sizeof(*pricing->chains));
-    pricing->trial = calloc(count, sizeof(int));
-    pricing->best = calloc(count, sizeof(int));
-    if (pricing->inside == NULL || pricing->nodes == NULL || pricing->kind_of == NULL ||
-        pricing->kinds == NULL || pricing->order == NULL || pricing->chains == NULL ||
-        pricing->trial == NULL || pricing->best == NULL) {
-        ap_piper_pricing_clear(pricing);
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d layers", problem->node_count);
-    }
-    return XM_OK;
+    pricing->inside = xm_arena_get(arena, count, sizeof(bool));
+    pricing->nodes = xm_arena_get(arena, count, sizeof(int));
+    pricing->kind_of = xm_arena_get(arena, count, sizeof(int));
+    pricing->kinds = xm_arena_get(arena, count, sizeof(*pricing->kinds));
+    pricing->order = xm_arena_get(arena, count, sizeof(int));
+    pricing->chains = xm_arena_get(arena, count, sizeof(*pricing->chains));
+    pricing->trial = xm_arena_get(arena, count, sizeof(int));
+    pricing->best = xm_arena_get(arena, count, sizeof(int));
+    return arena->failed
+               ? xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d layers", problem->node_count)
+               : XM_OK;
 }
 
 void ap_piper_pricing_clear(ap_piper_pricing_t *pricing)
 {
-    free(pricing->inside);
-    free(pricing->nodes);
-    free(pricing->kind_of);
-    free(pricing->kinds);
-    free(pricing->order);
-    free(pricing->chains);
-    free(pricing->trial);
-    free(pricing->best);
-    *pricing = (ap_piper_pricing_t){0};
+    xm_arena_clear(&pricing->arena);
 }
 
 static const ap_piper_degree_t *find_degree(const ap_piper_node_t *node, int tensor)
@@ -361,51 +350,35 @@ static void branch(knapsack_t *knapsack, int at, double need, double cost)
 }
 
 /* Sums over all layers as chosen. */
-static double sum_each(const ap_piper_pricing_t *pricing)
+typedef struct sums {
+    double each, fixed, seconds;
+} sums_t;
+
+static sums_t sum_up(const ap_piper_pricing_t *pricing)
 {
-    double each = 0.0;
+    sums_t sums = {0};
 
     for (int i = 0; i < pricing->kind_count; ++i) {
         const ap_piper_kind_t *kind = &pricing->kinds[i];
+        int fast = kind->fast, slow = 1 - fast, many = kind->count - kind->switched;
 
-        each += (kind->count - kind->switched) * kind->each[kind->fast];
-        each += kind->switched > 0 ? kind->switched * kind->each[1 - kind->fast] : 0.0;
+        sums.each += many * kind->each[fast];
+        sums.fixed += many * kind->fixed[fast];
+        sums.seconds += many * kind->seconds[fast];
+        if (kind->switched > 0) {
+            sums.each += kind->switched * kind->each[slow];
+            sums.fixed += kind->switched * kind->fixed[slow];
+            sums.seconds += kind->switched * kind->seconds[slow];
+        }
     }
-    return each;
-}
-
-static double sum_fixed(const ap_piper_pricing_t *pricing)
-{
-    double fixed = 0.0;
-
-    for (int i = 0; i < pricing->kind_count; ++i) {
-        const ap_piper_kind_t *kind = &pricing->kinds[i];
-
-        fixed += (kind->count - kind->switched) * kind->fixed[kind->fast];
-        fixed += kind->switched > 0 ? kind->switched * kind->fixed[1 - kind->fast] : 0.0;
-    }
-    return fixed;
-}
-
-static double sum_seconds(const ap_piper_pricing_t *pricing)
-{
-    double seconds = 0.0;
-
-    for (int i = 0; i < pricing->kind_count; ++i) {
-        const ap_piper_kind_t *kind = &pricing->kinds[i];
-
-        seconds += (kind->count - kind->switched) * kind->seconds[kind->fast];
-        seconds += kind->switched > 0 ? kind->switched * kind->seconds[1 - kind->fast] : 0.0;
-    }
-    return seconds;
+    return sums;
 }
 
 /* How many micro-batches the choice leaves room for. The division gives a start; the two loops make
  * up for its rounding. */
-static int room_for(const ap_piper_pricing_t *pricing, int most)
+static int room_for(const sums_t *sums, double limit, int most)
 {
-    double each = sum_each(pricing), fixed = sum_fixed(pricing);
-    double limit = pricing->problem->memory;
+    double each = sums->each, fixed = sums->fixed;
     int room;
 
     if (each * most + fixed <= limit) {
@@ -426,15 +399,17 @@ static int room_for(const ap_piper_pricing_t *pricing, int most)
 double ap_piper_pricing_best(ap_piper_pricing_t *pricing, int in_flight, int most, int *up_to)
 {
     knapsack_t knapsack = {.pricing = pricing, .least = INFINITY};
+    double limit = pricing->problem->memory;
+    sums_t sums;
 
     choose_fastest(pricing, in_flight);
-    *up_to = room_for(pricing, most);
+    sums = sum_up(pricing);
+    *up_to = room_for(&sums, limit, most);
     if (*up_to >= in_flight) {
-        return sum_seconds(pricing);
+        return sums.seconds;
     }
     knapsack.count = make_chains(pricing, rank_kinds(pricing, in_flight));
-    branch(&knapsack, 0,
-           sum_each(pricing) * in_flight + sum_fixed(pricing) - pricing->problem->memory, 0.0);
+    branch(&knapsack, 0, sums.each * in_flight + sums.fixed - limit, 0.0);
     pricing->exact = pricing->exact && knapsack.branches <= MOST_BRANCHES;
     if (isinf(knapsack.least)) {
         return INFINITY;
@@ -442,14 +417,17 @@ double ap_piper_pricing_best(ap_piper_pricing_t *pricing, int in_flight, int mos
     for (int i = 0; i < knapsack.count; ++i) {
         switch_layers(pricing, &pricing->chains[i], pricing->best[i]);
     }
-    *up_to = room_for(pricing, most);
+    sums = sum_up(pricing);
+    *up_to = room_for(&sums, limit, most);
     *up_to = *up_to > in_flight ? *up_to : in_flight;
-    return sum_seconds(pricing);
+    return sums.seconds;
 }
 
 double ap_piper_pricing_memory(const ap_piper_pricing_t *pricing, int in_flight)
 {
-    return sum_each(pricing) * in_flight + sum_fixed(pricing);
+    sums_t sums = sum_up(pricing);
+
+    return sums.each * in_flight + sums.fixed;
 }
 
 void ap_piper_pricing_variants(const ap_piper_pricing_t *pricing, int *variants)

@@ -49,6 +49,7 @@ typedef struct ap_piper_pricing {
     ap_piper_chain_t *chains;
     int *trial, *best; /* [chain]: layers that run the other way */
     bool exact;        /* every answer so far was proved best */
+    xm_arena_t arena;
 } ap_piper_pricing_t;
 
 xm_status_t ap_piper_pricing_create(const ap_piper_problem_t *problem, ap_piper_pricing_t *pricing);

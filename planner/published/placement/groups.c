@@ -55,28 +55,42 @@ static int compare_colours(const void *a, const void *b)
     return (left->node > right->node) - (left->node < right->node);
 }
 
-static xm_status_t join_colours(const ap_placement_problem_t *problem, int *parent)
+int *ap_placement_by_colour(const ap_placement_problem_t *problem, xm_arena_t *arena)
 {
-    int count = problem->node_count;
-    coloured_t *nodes = malloc((size_t)count * sizeof(*nodes));
+    size_t count = (size_t)problem->node_count;
+    coloured_t *nodes = xm_arena_get(arena, count, sizeof(*nodes));
+    int *order = xm_arena_get(arena, count, sizeof(*order));
 
-    if (nodes == NULL) {
-        return no_memory(count);
+    if (nodes == NULL || order == NULL) {
+        return NULL;
     }
-    for (int i = 0; i < count; ++i) {
-        nodes[i] = (coloured_t){problem->nodes[i].colour, i};
+    for (size_t i = 0; i < count; ++i) {
+        nodes[i] = (coloured_t){problem->nodes[i].colour, (int)i};
     }
-    qsort(nodes, (size_t)count, sizeof(*nodes), compare_colours);
-    for (int i = 1; i < count; ++i) {
-        if (nodes[i].colour == nodes[i - 1].colour) {
-            join(parent, nodes[i].node, nodes[i - 1].node);
+    qsort(nodes, count, sizeof(*nodes), compare_colours);
+    for (size_t i = 0; i < count; ++i) {
+        order[i] = nodes[i].node;
+    }
+    return order;
+}
+
+static xm_status_t join_colours(const ap_placement_problem_t *problem, int *parent,
+                                xm_arena_t *arena)
+{
+    const int *order = ap_placement_by_colour(problem, arena);
+
+    if (order == NULL) {
+        return no_memory(problem->node_count);
+    }
+    for (int i = 1; i < problem->node_count; ++i) {
+        if (problem->nodes[order[i]].colour == problem->nodes[order[i - 1]].colour) {
+            join(parent, order[i], order[i - 1]);
         }
     }
-    free(nodes);
     return XM_OK;
 }
 
-static int compare_edges(const void *a, const void *b)
+int ap_precedence_compare(const void *a, const void *b)
 {
     const ap_precedence_t *left = a, *right = b;
 
@@ -107,9 +121,9 @@ static int forward_edges(const ap_placement_problem_t *problem, int *parent, con
             edges[count++] = (ap_precedence_t){after, before};
         }
     }
-    qsort(edges, (size_t)count, sizeof(*edges), compare_edges);
+    qsort(edges, (size_t)count, sizeof(*edges), ap_precedence_compare);
     for (int i = 0; i < count; ++i) {
-        if (kept == 0 || compare_edges(&edges[kept - 1], &edges[i]) != 0) {
+        if (kept == 0 || ap_precedence_compare(&edges[kept - 1], &edges[i]) != 0) {
             edges[kept++] = edges[i];
         }
     }
@@ -175,25 +189,20 @@ static void search_from(component_search_t *search, int root)
 }
 
 /* Joins groups that need each other. @p edges are sorted. */
-static xm_status_t join_cycles(int *parent, int nodes, const ap_precedence_t *edges, int edge_count)
+static xm_status_t join_cycles(int *parent, int nodes, const ap_precedence_t *edges, int edge_count,
+                               xm_arena_t *arena)
 {
-    size_t size = ((size_t)nodes + 1) * sizeof(int);
-    int *room = calloc(6, size);
-    bool *on_stack = calloc((size_t)nodes + 1, sizeof(bool));
-    component_search_t search = {.parent = parent, .edges = edges, .on_stack = on_stack};
-    int each = nodes + 1;
+    component_search_t search = {.parent = parent, .edges = edges};
+    int **const lists[] = {&search.first, &search.index, &search.low,
+                           &search.stack, &search.calls, &search.next};
 
-    if (room == NULL || on_stack == NULL) {
-        free(room);
-        free(on_stack);
+    for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); ++i) {
+        *lists[i] = xm_arena_get(arena, (size_t)nodes + 1, sizeof(int));
+    }
+    search.on_stack = xm_arena_get(arena, (size_t)nodes, sizeof(bool));
+    if (arena->failed) {
         return no_memory(nodes);
     }
-    search.first = room;
-    search.index = room + each;
-    search.low = room + 2 * (size_t)each;
-    search.stack = room + 3 * (size_t)each;
-    search.calls = room + 4 * (size_t)each;
-    search.next = room + 5 * (size_t)each;
     for (int i = 0; i < edge_count; ++i) {
         ++search.first[edges[i].before + 1];
     }
@@ -205,8 +214,6 @@ static xm_status_t join_cycles(int *parent, int nodes, const ap_precedence_t *ed
             search_from(&search, i);
         }
     }
-    free(room);
-    free(on_stack);
     return XM_OK;
 }
 
@@ -238,10 +245,11 @@ static int only_neighbour(const ap_placement_problem_t *problem, int *parent, in
 
 /* A group without time of its own that touches one other group only is best placed with it. Joining
  * may leave another such group, so it is repeated until nothing joins. */
-static xm_status_t absorb_free(const ap_placement_problem_t *problem, int *parent)
+static xm_status_t absorb_free(const ap_placement_problem_t *problem, int *parent,
+                               xm_arena_t *arena)
 {
     int count = problem->node_count;
-    double *time = malloc((size_t)count * sizeof(*time));
+    double *time = xm_arena_get(arena, (size_t)count, sizeof(*time));
     bool again = true;
 
     if (time == NULL) {
@@ -264,7 +272,6 @@ static xm_status_t absorb_free(const ap_placement_problem_t *problem, int *paren
             }
         }
     }
-    free(time);
     return XM_OK;
 }
 
@@ -273,12 +280,11 @@ static xm_status_t number_groups(const ap_placement_problem_t *problem, int *par
 {
     int count = problem->node_count;
 
-    groups->group_of = malloc((size_t)count * sizeof(int));
-    groups->accelerator = calloc((size_t)count, sizeof(double));
-    groups->cpu = calloc((size_t)count, sizeof(double));
-    groups->size = calloc((size_t)count, sizeof(double));
-    if (groups->group_of == NULL || groups->accelerator == NULL || groups->cpu == NULL ||
-        groups->size == NULL) {
+    groups->group_of = xm_arena_get(&groups->arena, (size_t)count, sizeof(int));
+    groups->accelerator = xm_arena_get(&groups->arena, (size_t)count, sizeof(double));
+    groups->cpu = xm_arena_get(&groups->arena, (size_t)count, sizeof(double));
+    groups->size = xm_arena_get(&groups->arena, (size_t)count, sizeof(double));
+    if (groups->arena.failed) {
         return no_memory(count);
     }
     for (int i = 0; i < count; ++i) {
@@ -299,25 +305,26 @@ static xm_status_t list_sources(const ap_placement_problem_t *problem,
                                 ap_placement_groups_t *groups)
 {
     int count = problem->edge_count, takers = 0;
-    ap_precedence_t *edges = malloc(((size_t)count + 1) * sizeof(*edges));
+    xm_arena_t *arena = &groups->arena;
+    ap_precedence_t *edges = xm_arena_get(arena, (size_t)count, sizeof(*edges));
 
-    groups->sources = malloc(((size_t)problem->node_count + 1) * sizeof(*groups->sources));
-    groups->takers = malloc(((size_t)count + 1) * sizeof(*groups->takers));
-    if (edges == NULL || groups->sources == NULL || groups->takers == NULL) {
-        free(edges);
+    groups->sources = xm_arena_get(arena, (size_t)problem->node_count, sizeof(*groups->sources));
+    groups->takers = xm_arena_get(arena, (size_t)count, sizeof(*groups->takers));
+    if (arena->failed) {
         return no_memory(problem->node_count);
     }
     for (int i = 0; i < count; ++i) {
         edges[i] =
             (ap_precedence_t){problem->edges[i].before, groups->group_of[problem->edges[i].after]};
     }
-    qsort(edges, (size_t)count, sizeof(*edges), compare_edges);
+    qsort(edges, (size_t)count, sizeof(*edges), ap_precedence_compare);
     for (int i = 0; i < count; ++i) {
         int node = edges[i].before, group = groups->group_of[node];
         ap_group_source_t *last =
             groups->source_count > 0 ? &groups->sources[groups->source_count - 1] : NULL;
 
-        if (edges[i].after == group || (i > 0 && compare_edges(&edges[i - 1], &edges[i]) == 0)) {
+        if (edges[i].after == group ||
+            (i > 0 && ap_precedence_compare(&edges[i - 1], &edges[i]) == 0)) {
             continue;
         }
         if (last == NULL || last->node != node) {
@@ -327,25 +334,24 @@ static xm_status_t list_sources(const ap_placement_problem_t *problem,
         groups->takers[takers++] = edges[i].after;
         ++last->count;
     }
-    free(edges);
     return XM_OK;
 }
 
 /* Lists sources by group: those in it, and those that it takes from. */
 static xm_status_t index_sources(ap_placement_groups_t *groups)
 {
-    size_t size = ((size_t)groups->count + 2) * sizeof(int);
+    size_t count = (size_t)groups->count + 2;
+    xm_arena_t *arena = &groups->arena;
     int takers = 0;
 
     for (int i = 0; i < groups->source_count; ++i) {
         takers += groups->sources[i].count;
     }
-    groups->first_own = calloc(1, size);
-    groups->first_into = calloc(1, size);
-    groups->own = malloc(((size_t)groups->source_count + 1) * sizeof(int));
-    groups->into = malloc(((size_t)takers + 1) * sizeof(int));
-    if (groups->first_own == NULL || groups->first_into == NULL || groups->own == NULL ||
-        groups->into == NULL) {
+    groups->first_own = xm_arena_get(arena, count, sizeof(int));
+    groups->first_into = xm_arena_get(arena, count, sizeof(int));
+    groups->own = xm_arena_get(arena, (size_t)groups->source_count, sizeof(int));
+    groups->into = xm_arena_get(arena, (size_t)takers, sizeof(int));
+    if (arena->failed) {
         return no_memory(groups->count);
     }
     /* Counts go two places up, so that filling the lists leaves their beginnings. */
@@ -376,7 +382,7 @@ static xm_status_t index_sources(ap_placement_groups_t *groups)
 static xm_status_t find_groups(const ap_placement_problem_t *problem, bool absorb, int *parent,
                                bool *forward, ap_placement_groups_t *groups)
 {
-    xm_status_t status = join_colours(problem, parent);
+    xm_status_t status = join_colours(problem, parent, &groups->arena);
 
     if (status != XM_OK) {
         return status;
@@ -387,9 +393,10 @@ static xm_status_t find_groups(const ap_placement_problem_t *problem, bool absor
         forward[root] = forward[root] || !problem->nodes[i].backward;
     }
     groups->order_count = forward_edges(problem, parent, forward, groups->order);
-    status = join_cycles(parent, problem->node_count, groups->order, groups->order_count);
+    status = join_cycles(parent, problem->node_count, groups->order, groups->order_count,
+                         &groups->arena);
     if (status == XM_OK && absorb) {
-        status = absorb_free(problem, parent);
+        status = absorb_free(problem, parent, &groups->arena);
     }
     if (status == XM_OK) {
         status = number_groups(problem, parent, groups);
@@ -411,24 +418,21 @@ static xm_status_t find_groups(const ap_placement_problem_t *problem, bool absor
 xm_status_t ap_placement_groups_create(const ap_placement_problem_t *problem, bool absorb,
                                        ap_placement_groups_t *groups)
 {
-    int *parent = malloc((size_t)problem->node_count * sizeof(*parent));
-    bool *forward = calloc((size_t)problem->node_count, sizeof(*forward));
+    xm_arena_t *arena = &groups->arena;
+    size_t count = (size_t)problem->node_count;
+    bool *forward;
+    int *parent;
     xm_status_t status;
 
     *groups = (ap_placement_groups_t){0};
-    groups->order = malloc(((size_t)problem->edge_count + 1) * sizeof(*groups->order));
-    if (parent == NULL || forward == NULL || groups->order == NULL) {
-        status = no_memory(problem->node_count);
-        goto free_parent;
+    parent = xm_arena_get(arena, count, sizeof(*parent));
+    forward = xm_arena_get(arena, count, sizeof(*forward));
+    groups->order = xm_arena_get(arena, (size_t)problem->edge_count, sizeof(*groups->order));
+    for (size_t i = 0; !arena->failed && i < count; ++i) {
+        parent[i] = (int)i;
     }
-    for (int i = 0; i < problem->node_count; ++i) {
-        parent[i] = i;
-    }
-    status = find_groups(problem, absorb, parent, forward, groups);
-
-free_parent:
-    free(forward);
-    free(parent);
+    status = arena->failed ? no_memory(problem->node_count)
+                           : find_groups(problem, absorb, parent, forward, groups);
     if (status != XM_OK) {
         ap_placement_groups_clear(groups);
     }
@@ -437,16 +441,6 @@ free_parent:
 
 void ap_placement_groups_clear(ap_placement_groups_t *groups)
 {
-    free(groups->group_of);
-    free(groups->accelerator);
-    free(groups->cpu);
-    free(groups->size);
-    free(groups->order);
-    free(groups->sources);
-    free(groups->takers);
-    free(groups->first_own);
-    free(groups->own);
-    free(groups->first_into);
-    free(groups->into);
+    xm_arena_clear(&groups->arena);
     *groups = (ap_placement_groups_t){0};
 }

@@ -26,6 +26,7 @@ typedef struct ap_placement_groups {
     int *takers;
     int *first_own, *own;   /* sources in each group */
     int *first_into, *into; /* sources that each group takes from */
+    xm_arena_t arena;
 } ap_placement_groups_t;
 
 /*
@@ -37,3 +38,15 @@ typedef struct ap_placement_groups {
 xm_status_t ap_placement_groups_create(const ap_placement_problem_t *problem, bool absorb,
                                        ap_placement_groups_t *groups);
 void ap_placement_groups_clear(ap_placement_groups_t *groups);
+
+/* Sorts edges by their first node, then the second; for qsort(). */
+int ap_precedence_compare(const void *a, const void *b);
+
+/* The nodes, sorted by colour; NULL without memory. */
+int *ap_placement_by_colour(const ap_placement_problem_t *problem, xm_arena_t *arena);
+
+/* Gives an answer its zeroed lists; finishing it computes its loads again, from the definition. */
+xm_status_t ap_placement_init(const ap_placement_problem_t *problem, ap_placement_t *placement);
+xm_status_t ap_placement_finish(const ap_placement_problem_t *problem,
+                                const ap_placement_groups_t *groups, const int *device_of_group,
+                                ap_placement_t *placement);

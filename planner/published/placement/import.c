@@ -35,11 +35,6 @@ static xm_status_t no_memory(void)
     return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for a graph");
 }
 
-static bool is_time(double value)
-{
-    return value >= 0.0 && isfinite(value);
-}
-
 /* Some inputs write 0 and 1, others false and true. */
 static bool read_flag(const json_t *value, bool *flag)
 {
@@ -64,7 +59,8 @@ static xm_status_t read_node(const json_t *item, size_t index, ap_placement_node
         return xm_error_set(XM_ERR_PARSE,
                             "nodes[%zu]: supportedOnFpga and isBackwardNode are 0 or 1", index);
     }
-    if (!is_time(node->cpu) || !is_time(node->accelerator) || !is_time(size)) {
+    if (!ap_problem_is_amount(node->cpu) || !ap_problem_is_amount(node->accelerator) ||
+        !ap_problem_is_amount(size)) {
         return xm_error_set(XM_ERR_PARSE, "nodes[%zu]: a time or size is negative", index);
     }
     node->id = id;
@@ -76,35 +72,31 @@ static xm_status_t read_node(const json_t *item, size_t index, ap_placement_node
 
 /* By bisection over sorted ids: files have thousands of edges. */
 static xm_status_t find_node(const ap_placement_problem_t *problem, const by_id_t *ids,
-                             size_t index, json_int_t id, int *node)
+                             size_t index, int64_t id, int *node)
 {
     const by_id_t key = {id, 0};
     const by_id_t *found =
         bsearch(&key, ids, (size_t)problem->node_count, sizeof(key), compare_ids);
 
     if (found == NULL) {
-        return xm_error_set(XM_ERR_PARSE, "edges[%zu]: there is no node %" PRId64, index,
-                            (int64_t)id);
+        return xm_error_set(XM_ERR_PARSE, "edges[%zu]: there is no node %" PRId64, index, id);
     }
     *node = found->node;
     return XM_OK;
 }
 
-static xm_status_t read_edge(ap_placement_problem_t *problem, const by_id_t *ids,
-                             const json_t *item, size_t index)
+static xm_status_t read_edge(ap_placement_problem_t *problem, const by_id_t *ids, json_t *item,
+                             size_t index)
 {
     ap_precedence_t *edge = &problem->edges[index];
     ap_placement_node_t *from;
-    json_error_t error;
-    json_int_t source, target;
+    int64_t source, target;
     double cost;
-    xm_status_t status;
+    xm_status_t status = ap_problem_edge(item, index, "cost", &source, &target, &cost);
 
-    if (json_unpack_ex((json_t *)item, &error, 0, "{s:I, s:I, s:F}", "sourceId", &source, "destId",
-                       &target, "cost", &cost) != 0) {
-        return xm_error_set(XM_ERR_PARSE, "edges[%zu]: %s", index, error.text);
+    if (status == XM_OK) {
+        status = find_node(problem, ids, index, source, &edge->before);
     }
-    status = find_node(problem, ids, index, source, &edge->before);
     if (status == XM_OK) {
         status = find_node(problem, ids, index, target, &edge->after);
     }
@@ -112,7 +104,8 @@ static xm_status_t read_edge(ap_placement_problem_t *problem, const by_id_t *ids
         return status;
     }
     from = &problem->nodes[edge->before];
-    if (!is_time(cost) || (from->transfer >= 0.0 && fabs(from->transfer - cost) > COST_TOLERANCE)) {
+    if (!ap_problem_is_amount(cost) ||
+        (from->transfer >= 0.0 && fabs(from->transfer - cost) > COST_TOLERANCE)) {
         return xm_error_set(XM_ERR_PARSE,
                             "edges[%zu]: node %" PRId64 " sends at a cost of %g, and of %g before",
                             index, from->id, cost, from->transfer);
@@ -128,7 +121,7 @@ static xm_status_t read_edge(ap_placement_problem_t *problem, const by_id_t *ids
 
 static xm_status_t read_edges(ap_placement_problem_t *problem, const json_t *list)
 {
-    by_id_t *ids = malloc(((size_t)problem->node_count + 1) * sizeof(*ids));
+    by_id_t *ids = xm_arena_get(&problem->arena, (size_t)problem->node_count, sizeof(*ids));
     xm_status_t status = XM_OK;
 
     if (ids == NULL) {
@@ -146,82 +139,49 @@ static xm_status_t read_edges(ap_placement_problem_t *problem, const json_t *lis
     for (size_t i = 0; i < (size_t)problem->edge_count && status == XM_OK; ++i) {
         status = read_edge(problem, ids, json_array_get(list, i), i);
     }
-    free(ids);
     return status;
 }
 
-/* All edges together must leave a first operator, and one after it, to the end; a cycle leaves none
- * at some point. */
-static xm_status_t check_acyclic(const ap_placement_problem_t *problem)
+/* A cycle leaves no order of all nodes. */
+static xm_status_t check_acyclic(ap_placement_problem_t *problem)
 {
-    int count = problem->node_count, done = 0, top = 0;
-    int *needs = calloc((size_t)count + 1, sizeof(*needs));
-    int *first = calloc((size_t)count + 2, sizeof(*first));
-    int *next = malloc(((size_t)problem->edge_count + 1) * sizeof(*next));
-    int *stack = malloc(((size_t)count + 1) * sizeof(*stack));
-    xm_status_t status = no_memory();
+    int *order = xm_arena_get(&problem->arena, (size_t)problem->node_count, sizeof(*order)), placed;
+    xm_status_t status = order == NULL
+                             ? no_memory()
+                             : ap_precedence_order(problem->node_count, problem->edges,
+                                                   problem->edge_count, true, order, &placed);
 
-    if (needs == NULL || first == NULL || next == NULL || stack == NULL) {
-        goto free_arrays;
-    }
-    for (int i = 0; i < problem->edge_count; ++i) {
-        ++needs[problem->edges[i].after];
-        ++first[problem->edges[i].before + 2];
-    }
-    for (int i = 2; i <= count + 1; ++i) {
-        first[i] += first[i - 1];
-    }
-    for (int i = 0; i < problem->edge_count; ++i) {
-        next[first[problem->edges[i].before + 1]++] = problem->edges[i].after;
-    }
-    for (int i = 0; i < count; ++i) {
-        if (needs[i] == 0) {
-            stack[top++] = i;
-        }
-    }
-    for (; top > 0; ++done) {
-        int node = stack[--top];
-
-        for (int i = first[node]; i < first[node + 1]; ++i) {
-            if (--needs[next[i]] == 0) {
-                stack[top++] = next[i];
-            }
-        }
-    }
-    status = done == count ? XM_OK : xm_error_set(XM_ERR_PARSE, "the graph has a cycle");
-
-free_arrays:
-    free(stack);
-    free(next);
-    free(first);
-    free(needs);
-    return status;
+    return status == XM_OK && placed < problem->node_count
+               ? xm_error_set(XM_ERR_PARSE, "the graph has a cycle")
+               : status;
 }
 
-static xm_status_t read_problem(const json_t *document, ap_placement_problem_t *problem)
+static xm_status_t read_problem(json_t *document, void *into)
 {
+    ap_placement_problem_t *problem = into;
     json_error_t error;
     json_t *nodes, *edges;
     xm_status_t status = XM_OK;
 
-    if (json_unpack_ex((json_t *)document, &error, 0, "{s:F, s:i, s:i, s:o, s:o}", "maxSizePerFPGA",
+    if (json_unpack_ex(document, &error, 0, "{s:F, s:i, s:i, s:o, s:o}", "maxSizePerFPGA",
                        &problem->memory, "maxFPGAs", &problem->accelerators, "maxCPUs",
                        &problem->cpus, "nodes", &nodes, "edges", &edges) != 0) {
         return xm_error_set(XM_ERR_PARSE, "%s", error.text);
     }
-    if (!json_is_array(nodes) || !json_is_array(edges) || json_array_size(nodes) == 0 ||
-        json_array_size(nodes) > INT32_MAX / 2 || json_array_size(edges) > INT32_MAX / 2 ||
-        problem->accelerators < 0 || problem->cpus < 0) {
+    if (!ap_problem_is_graph(nodes, edges, INT32_MAX / 2) || problem->accelerators < 0 ||
+        problem->cpus < 0) {
         return xm_error_set(
             XM_ERR_PARSE, "nodes and edges must be lists, one node at least, and devices counted");
     }
-    problem->nodes = calloc(json_array_size(nodes), sizeof(*problem->nodes));
-    problem->edges = calloc(json_array_size(edges) + 1, sizeof(*problem->edges));
-    if (problem->nodes == NULL || problem->edges == NULL) {
-        return no_memory();
-    }
     problem->node_count = (int)json_array_size(nodes);
     problem->edge_count = (int)json_array_size(edges);
+    problem->nodes =
+        xm_arena_get(&problem->arena, (size_t)problem->node_count, sizeof(*problem->nodes));
+    problem->edges =
+        xm_arena_get(&problem->arena, (size_t)problem->edge_count, sizeof(*problem->edges));
+    if (problem->arena.failed) {
+        return no_memory();
+    }
     for (size_t i = 0; i < (size_t)problem->node_count && status == XM_OK; ++i) {
         status = read_node(json_array_get(nodes, i), i, &problem->nodes[i]);
     }
@@ -238,19 +198,11 @@ xm_status_t ap_import_dnn_partitioning(const char *name, const char *text, size_
                                        ap_placement_problem_t *problem)
 {
     ap_placement_problem_t read = {0};
-    json_error_t error;
-    json_t *document = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
-    xm_status_t status;
+    xm_status_t status = ap_problem_read(name, text, length, read_problem, &read);
 
-    if (document == NULL) {
-        return xm_error_set(XM_ERR_PARSE, "%s: line %d, column %d: %s", name, error.line,
-                            error.column, error.text);
-    }
-    status = read_problem(document, &read);
-    json_decref(document);
     if (status != XM_OK) {
         ap_placement_problem_clear(&read);
-        return xm_error_prefix(status, "%s", name);
+        return status;
     }
     *problem = read;
     return XM_OK;

@@ -6,29 +6,18 @@
  */
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 
-#include "planner/published/placement/placement.h"
-
-typedef struct crossing {
-    int node, device; /* that pays for the node's output */
-} crossing_t;
-
-static int compare_crossings(const void *a, const void *b)
-{
-    const crossing_t *left = a, *right = b;
-
-    if (left->node != right->node) {
-        return left->node < right->node ? -1 : 1;
-    }
-    return (left->device > right->device) - (left->device < right->device);
-}
+#include "planner/published/placement/groups.h"
 
 /* Each device pays once for an output that it sends or receives; CPUs do not pay. */
 static xm_status_t add_transfers(const ap_placement_problem_t *problem, const int *device_of,
-                                 double *loads)
+                                 double *loads, xm_arena_t *arena)
 {
-    crossing_t *crossings = malloc((2 * (size_t)problem->edge_count + 1) * sizeof(*crossings));
+    /* An operator, and the device that pays for its output. */
+    ap_precedence_t *crossings =
+        xm_arena_get(arena, 2 * (size_t)problem->edge_count, sizeof(*crossings));
     size_t count = 0;
 
     if (crossings == NULL) {
@@ -39,58 +28,41 @@ static xm_status_t add_transfers(const ap_placement_problem_t *problem, const in
         int to = device_of[problem->edges[i].after];
 
         if (from != to) {
-            crossings[count++] = (crossing_t){node, from};
-            crossings[count++] = (crossing_t){node, to};
+            crossings[count++] = (ap_precedence_t){node, from};
+            crossings[count++] = (ap_precedence_t){node, to};
         }
     }
-    qsort(crossings, count, sizeof(*crossings), compare_crossings);
+    qsort(crossings, count, sizeof(*crossings), ap_precedence_compare);
     for (size_t i = 0; i < count; ++i) {
-        if ((i == 0 || compare_crossings(&crossings[i - 1], &crossings[i]) != 0) &&
-            crossings[i].device < problem->accelerators) {
-            loads[crossings[i].device] += problem->nodes[crossings[i].node].transfer;
+        if ((i == 0 || ap_precedence_compare(&crossings[i - 1], &crossings[i]) != 0) &&
+            crossings[i].after < problem->accelerators) {
+            loads[crossings[i].after] += problem->nodes[crossings[i].before].transfer;
         }
     }
-    free(crossings);
     return XM_OK;
 }
 
-typedef struct coloured {
-    int64_t colour;
-    int device, node;
-} coloured_t;
-
-static int compare_colours(const void *a, const void *b)
+static xm_status_t check_colours(const ap_placement_problem_t *problem, const int *device_of,
+                                 xm_arena_t *arena)
 {
-    const coloured_t *left = a, *right = b;
+    const int *order = ap_placement_by_colour(problem, arena);
 
-    return (left->colour > right->colour) - (left->colour < right->colour);
-}
-
-static xm_status_t check_colours(const ap_placement_problem_t *problem, const int *device_of)
-{
-    coloured_t *nodes = malloc((size_t)problem->node_count * sizeof(*nodes));
-    xm_status_t status = XM_OK;
-
-    if (nodes == NULL) {
+    if (order == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d operators",
                             problem->node_count);
     }
-    for (int i = 0; i < problem->node_count; ++i) {
-        nodes[i] = (coloured_t){problem->nodes[i].colour, device_of[i], i};
-    }
-    qsort(nodes, (size_t)problem->node_count, sizeof(*nodes), compare_colours);
-    for (int i = 1; i < problem->node_count && status == XM_OK; ++i) {
-        if (nodes[i].colour == nodes[i - 1].colour && nodes[i].device != nodes[i - 1].device) {
-            status =
-                xm_error_set(XM_ERR_CORRUPT,
-                             "operators %" PRId64 " and %" PRId64
-                             " have one colour and are on devices %d and %d",
-                             problem->nodes[nodes[i - 1].node].id, problem->nodes[nodes[i].node].id,
-                             nodes[i - 1].device, nodes[i].device);
+    for (int i = 1; i < problem->node_count; ++i) {
+        int a = order[i - 1], b = order[i];
+
+        if (problem->nodes[a].colour == problem->nodes[b].colour && device_of[a] != device_of[b]) {
+            return xm_error_set(XM_ERR_CORRUPT,
+                                "operators %" PRId64 " and %" PRId64
+                                " have one colour and are on devices %d and %d",
+                                problem->nodes[a].id, problem->nodes[b].id, device_of[a],
+                                device_of[b]);
         }
     }
-    free(nodes);
-    return status;
+    return XM_OK;
 }
 
 /* A little slack on memory makes up for the order of the sums. */
@@ -122,7 +94,8 @@ xm_status_t ap_placement_loads(const ap_placement_problem_t *problem, const int 
                                double *loads)
 {
     int devices = problem->accelerators + problem->cpus;
-    double *sizes = calloc((size_t)devices + 1, sizeof(*sizes));
+    xm_arena_t arena = {0};
+    double *sizes = xm_arena_get(&arena, (size_t)devices, sizeof(*sizes));
     xm_status_t status;
 
     if (sizes == NULL) {
@@ -132,27 +105,52 @@ xm_status_t ap_placement_loads(const ap_placement_problem_t *problem, const int 
         loads[device] = 0.0;
     }
     status = add_operators(problem, device_of, loads, sizes);
-    free(sizes);
     if (status == XM_OK) {
-        status = check_colours(problem, device_of);
+        status = check_colours(problem, device_of, &arena);
     }
-    return status == XM_OK ? add_transfers(problem, device_of, loads) : status;
+    if (status == XM_OK) {
+        status = add_transfers(problem, device_of, loads, &arena);
+    }
+    xm_arena_clear(&arena);
+    return status;
+}
+
+/* Zeroed loads and places of an answer. */
+xm_status_t ap_placement_init(const ap_placement_problem_t *problem, ap_placement_t *placement)
+{
+    placement->devices = problem->accelerators + problem->cpus;
+    placement->loads = xm_arena_get(&placement->arena, (size_t)placement->devices, sizeof(double));
+    placement->device_of =
+        xm_arena_get(&placement->arena, (size_t)problem->node_count, sizeof(int));
+    return placement->arena.failed ? xm_error_set(XM_ERR_NO_MEMORY, "out of memory for a placement")
+                                   : XM_OK;
+}
+
+xm_status_t ap_placement_finish(const ap_placement_problem_t *problem,
+                                const ap_placement_groups_t *groups, const int *device_of_group,
+                                ap_placement_t *placement)
+{
+    xm_status_t status;
+
+    placement->groups = groups->count;
+    for (int i = 0; i < problem->node_count; ++i) {
+        placement->device_of[i] = device_of_group[groups->group_of[i]];
+    }
+    status = ap_placement_loads(problem, placement->device_of, placement->loads);
+    for (int device = 0; device < placement->devices; ++device) {
+        placement->load = fmax(placement->load, placement->loads[device]);
+    }
+    return status;
 }
 
 void ap_placement_clear(ap_placement_t *placement)
 {
-    if (placement != NULL) {
-        free(placement->loads);
-        free(placement->device_of);
-        *placement = (ap_placement_t){0};
-    }
+    xm_arena_clear(&placement->arena);
+    *placement = (ap_placement_t){0};
 }
 
 void ap_placement_problem_clear(ap_placement_problem_t *problem)
 {
-    if (problem != NULL) {
-        free(problem->nodes);
-        free(problem->edges);
-        *problem = (ap_placement_problem_t){0};
-    }
+    xm_arena_clear(&problem->arena);
+    *problem = (ap_placement_problem_t){0};
 }

@@ -12,8 +12,6 @@
 #include "planner/published/placement/placement.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "planner/published/placement/groups.h"
 
@@ -33,10 +31,13 @@ typedef struct part {
     int *takers; /* [source]: how many of its takers are */
 } part_t;
 
-typedef struct frame {
-    int ideal, link, group; /* group: that was added to come here, -1 at the start */
-    sums_t before;          /* it was: put back as they were, nothing is lost to rounding */
-} frame_t;
+/* The part that explains a load, looked for again. Keeping it for every cell would take more memory
+ * than the table. */
+typedef struct explanation {
+    double load;
+    int slot, below;
+    bool on_cpu;
+} explanation_t;
 
 typedef struct search {
     const ap_placement_problem_t *problem;
@@ -47,9 +48,10 @@ typedef struct search {
     double *best; /* [ideal][slot]: smallest load with so many CPUs and accelerators at most */
     int slots; /* CPUs + 1 times accelerators + 1; slot = cpus * (accelerators + 1) + accelerators
                 */
-    int *visited; /* [ideal]: the down-set from which it was seen last */
-    frame_t *stack;
+    sums_t *before; /* [depth]: what is put back when a group leaves: nothing is lost to rounding */
     int64_t pairs;
+    explanation_t wanted;
+    xm_arena_t arena;
 } search_t;
 
 static xm_status_t no_memory(int count)
@@ -129,81 +131,40 @@ static void use_part(search_t *search, int above, int below)
     }
 }
 
-typedef bool (*part_fn)(search_t *search, int above, int below, void *arg);
-
-static bool use(search_t *search, int above, int below, void *arg)
+static bool use(void *arg, int above, int below)
 {
-    (void)arg;
-    use_part(search, above, below);
+    use_part(arg, above, below);
     return false;
 }
 
-static void leave(search_t *search, const frame_t *frame)
+static bool enter(void *arg, int group, int depth)
 {
-    if (frame->group >= 0) {
-        change(&search->part, frame->group, -1);
-        search->part.sums = frame->before;
-    }
-}
-
-static void enter(search_t *search, frame_t *frame)
-{
+    search_t *search = arg;
     const ap_placement_groups_t *groups = search->groups;
     part_t *part = &search->part;
 
-    frame->before = part->sums;
-    change(part, frame->group, 1);
-    part->sums.accelerator += groups->accelerator[frame->group];
-    part->sums.cpu += groups->cpu[frame->group];
-    part->sums.size += groups->size[frame->group];
+    search->before[depth] = part->sums;
+    change(part, group, 1);
+    part->sums.accelerator += groups->accelerator[group];
+    part->sums.cpu += groups->cpu[group];
+    part->sums.size += groups->size[group];
+    return !is_too_large(search);
 }
 
-/* Calls @p visit for every part that ends at down-set @p above, until it returns true. Each
- * down-set is visited once from each, by the first way that reaches it: the part between two sets
- * is the same by any way. The part is empty again when it returns. */
-static bool walk(search_t *search, int above, part_fn visit, void *arg)
+static void leave(void *arg, int group, int depth)
 {
-    int depth = 0;
-    bool found = false;
+    search_t *search = arg;
 
-    search->stack[0] = (frame_t){.ideal = above, .group = -1};
-    search->visited[above] = above;
-    while (depth >= 0 && !found) {
-        frame_t *frame = &search->stack[depth];
-        int count;
-        const ap_ideal_link_t *links = ap_ideals_below(search->ideals, frame->ideal, &count);
-
-        if (frame->link == count) {
-            leave(search, frame);
-            --depth;
-            continue;
-        }
-        links += frame->link++;
-        if (search->visited[links->ideal] == above) {
-            continue;
-        }
-        search->visited[links->ideal] = above;
-        search->stack[++depth] = (frame_t){.ideal = links->ideal, .group = links->node};
-        enter(search, &search->stack[depth]);
-        if (is_too_large(search)) {
-            leave(search, &search->stack[depth--]);
-        } else {
-            found = visit(search, above, links->ideal, arg);
-        }
-    }
-    for (; depth >= 0; --depth) {
-        leave(search, &search->stack[depth]);
-    }
-    return found;
+    change(&search->part, group, -1);
+    search->part.sums = search->before[depth];
 }
 
 /* Fills the table set by set; false when that takes too long. Loads are for at most so many
  * devices, so the minimum is passed on to larger slots. */
-static bool run(search_t *search)
+static bool run(search_t *search, ap_ideals_walk_t *walk)
 {
     int count = ap_ideals_count(search->ideals), row = search->problem->accelerators + 1;
 
-    memset(search->visited, 0xff, (size_t)count * sizeof(*search->visited));
     for (int slot = 0; slot < search->slots; ++slot) {
         search->best[slot] = 0.0;
     }
@@ -213,7 +174,7 @@ static bool run(search_t *search)
         for (int slot = 0; slot < search->slots; ++slot) {
             best[slot] = INFINITY;
         }
-        (void)walk(search, ideal, use, NULL);
+        (void)ap_ideals_walk(walk, ideal);
         for (int slot = 1; slot < search->slots; ++slot) {
             if (slot % row != 0 && best[slot - 1] < best[slot]) {
                 best[slot] = best[slot - 1];
@@ -226,17 +187,10 @@ static bool run(search_t *search)
     return search->pairs < MOST_PAIRS;
 }
 
-/* The part that explains a load, looked for again. Keeping it for every cell would take more memory
- * than the table. */
-typedef struct explanation {
-    double load;
-    int slot, below;
-    bool on_cpu;
-} explanation_t;
-
-static bool explains(search_t *search, int above, int below, void *arg)
+static bool explains(void *arg, int above, int below)
 {
-    explanation_t *wanted = arg;
+    search_t *search = arg;
+    explanation_t *wanted = &search->wanted;
     const double *from = search->best + (size_t)below * (size_t)search->slots;
     int row = search->problem->accelerators + 1, slot = wanted->slot;
 
@@ -251,34 +205,36 @@ static bool explains(search_t *search, int above, int below, void *arg)
 }
 
 /* Follows the loads back. Devices that stay empty come last of their kind. */
-static void trace(search_t *search, int *device_of_group)
+static void trace(search_t *search, ap_ideals_walk_t *walk, int *device_of_group)
 {
     int row = search->problem->accelerators + 1, ideal = ap_ideals_count(search->ideals) - 1;
-    explanation_t wanted = {.slot = search->slots - 1};
+    explanation_t *wanted = &search->wanted;
     int accelerators = 0, cpus = 0;
 
-    wanted.load = search->best[(size_t)ideal * (size_t)search->slots + (size_t)wanted.slot];
+    walk->visit = explains;
+    wanted->slot = search->slots - 1;
+    wanted->load = search->best[(size_t)ideal * (size_t)search->slots + (size_t)wanted->slot];
     while (ideal != 0) {
         int device;
 
-        memset(search->visited, 0xff,
-               (size_t)ap_ideals_count(search->ideals) * sizeof(*search->visited));
-        if (!walk(search, ideal, explains, &wanted)) {
+        ap_ideals_walk_reset(walk);
+        if (!ap_ideals_walk(walk, ideal)) {
             /* A load that one device less gives as well. */
             const double *best = search->best + (size_t)ideal * (size_t)search->slots;
 
-            wanted.slot -= wanted.slot % row != 0 && best[wanted.slot - 1] <= wanted.load ? 1 : row;
+            wanted->slot -=
+                wanted->slot % row != 0 && best[wanted->slot - 1] <= wanted->load ? 1 : row;
             continue;
         }
-        device = wanted.on_cpu ? search->problem->accelerators + cpus++ : accelerators++;
+        device = wanted->on_cpu ? search->problem->accelerators + cpus++ : accelerators++;
         for (int group = 0; group < search->groups->count; ++group) {
             if (ap_ideals_has(search->ideals, ideal, group) &&
-                !ap_ideals_has(search->ideals, wanted.below, group)) {
+                !ap_ideals_has(search->ideals, wanted->below, group)) {
                 device_of_group[group] = device;
             }
         }
-        wanted.slot -= wanted.on_cpu ? row : 1;
-        ideal = wanted.below;
+        wanted->slot -= wanted->on_cpu ? row : 1;
+        ideal = wanted->below;
     }
 }
 
@@ -287,100 +243,33 @@ static xm_status_t solve_over(search_t *search, int *device_of_group, double *lo
 {
     const ap_placement_groups_t *groups = search->groups;
     size_t count = (size_t)ap_ideals_count(search->ideals);
-    size_t sources = (size_t)groups->source_count + 1;
-    xm_status_t status = XM_OK;
+    xm_arena_t *arena = &search->arena;
+    ap_ideals_walk_t walk = {
+        .ideals = search->ideals, .enter = enter, .leave = leave, .visit = use, .arg = search};
+    xm_status_t status;
 
-    search->best = malloc(count * (size_t)search->slots * sizeof(double));
-    search->visited = malloc(count * sizeof(int));
-    search->stack = malloc(((size_t)groups->count + 2) * sizeof(*search->stack));
+    search->best = xm_arena_get(arena, count * (size_t)search->slots, sizeof(double));
+    search->before = xm_arena_get(arena, (size_t)groups->count + 1, sizeof(*search->before));
     search->part = (part_t){.groups = groups};
-    search->part.in = calloc(sources, sizeof(bool));
-    search->part.takers = calloc(sources, sizeof(int));
-    if (search->best == NULL || search->visited == NULL || search->stack == NULL ||
-        search->part.in == NULL || search->part.takers == NULL) {
-        status = no_memory(groups->count);
-        goto free_arrays;
-    }
-    if (!run(search)) {
+    search->part.in = xm_arena_get(arena, (size_t)groups->source_count, sizeof(bool));
+    search->part.takers = xm_arena_get(arena, (size_t)groups->source_count, sizeof(int));
+    status = ap_ideals_walk_init(&walk, arena);
+    if (status == XM_OK && !run(search, &walk)) {
         status = xm_error_set(XM_ERR_TIMEOUT, "more than %d parts to look at", MOST_PAIRS);
-        goto free_arrays;
     }
-    *load = search->best[count * (size_t)search->slots - 1];
-    if (isinf(*load)) {
-        status = xm_error_set(
-            XM_ERR_NO_SOLUTION, "no contiguous placement fits %d accelerators of %g and %d CPUs",
-            search->problem->accelerators, search->problem->memory, search->problem->cpus);
-    } else {
-        trace(search, device_of_group);
-    }
-
-free_arrays:
-    free(search->part.takers);
-    free(search->part.in);
-    free(search->stack);
-    free(search->visited);
-    free(search->best);
-    return status;
-}
-
-/* The down-sets of one order of the groups. */
-static xm_status_t chain_ideals(const ap_placement_groups_t *groups, ap_ideals_t **chain)
-{
-    size_t count = (size_t)groups->count;
-    ap_precedence_t *edges = malloc((count + (size_t)groups->order_count + 1) * sizeof(*edges));
-    int *needs = calloc(count + 1, sizeof(*needs)), *order = malloc((count + 1) * sizeof(*order));
-    int placed = 0;
-    xm_status_t status = no_memory(groups->count);
-
-    if (edges == NULL || needs == NULL || order == NULL) {
-        goto free_arrays;
-    }
-    for (int i = 0; i < groups->order_count; ++i) {
-        ++needs[groups->order[i].after];
-    }
-    /* Depth first: what has just become possible comes next, so that branches stay together. */
-    for (int group = groups->count - 1; group >= 0; --group) {
-        if (needs[group] == 0) {
-            order[placed++] = group;
+    if (status == XM_OK) {
+        *load = search->best[count * (size_t)search->slots - 1];
+        if (isinf(*load)) {
+            status = xm_error_set(XM_ERR_NO_SOLUTION,
+                                  "no contiguous placement fits %d accelerators of %g and %d CPUs",
+                                  search->problem->accelerators, search->problem->memory,
+                                  search->problem->cpus);
+        } else {
+            trace(search, &walk, device_of_group);
         }
     }
-    for (int at = 0, top = placed; top > 0; ++at) {
-        int group = order[--top];
-
-        edges[at] = (ap_precedence_t){-1, group};
-        for (int i = 0; i < groups->order_count; ++i) {
-            if (groups->order[i].before == group && --needs[groups->order[i].after] == 0) {
-                order[top++] = groups->order[i].after;
-            }
-        }
-    }
-    for (size_t i = count - 1; i > 0; --i) {
-        edges[i].before = edges[i - 1].after;
-    }
-    status = ap_ideals_create(groups->count, edges + 1, groups->count - 1, MOST_IDEALS, chain);
-
-free_arrays:
-    free(order);
-    free(needs);
-    free(edges);
+    xm_arena_clear(arena);
     return status;
-}
-
-static xm_status_t fill_placement(const ap_placement_problem_t *problem,
-                                  const ap_placement_groups_t *groups, const int *device_of_group,
-                                  ap_placement_t *placement)
-{
-    placement->devices = problem->accelerators + problem->cpus;
-    placement->groups = groups->count;
-    placement->loads = calloc((size_t)placement->devices + 1, sizeof(double));
-    placement->device_of = calloc((size_t)problem->node_count + 1, sizeof(int));
-    if (placement->loads == NULL || placement->device_of == NULL) {
-        return no_memory(groups->count);
-    }
-    for (int i = 0; i < problem->node_count; ++i) {
-        placement->device_of[i] = device_of_group[groups->group_of[i]];
-    }
-    return ap_placement_loads(problem, placement->device_of, placement->loads);
 }
 
 /* First along one order, then over all down-sets with that answer's load as the limit. */
@@ -395,7 +284,8 @@ static xm_status_t solve_groups(const ap_placement_problem_t *problem,
     int most = MOST_CELLS / search.slots < MOST_IDEALS ? MOST_CELLS / search.slots : MOST_IDEALS;
     ap_ideals_t *chain, *all;
     double load = INFINITY;
-    xm_status_t along, status = chain_ideals(groups, &chain);
+    xm_status_t along, status = ap_ideals_create_chain(groups->count, groups->order,
+                                                       groups->order_count, true, &chain);
 
     if (status != XM_OK) {
         return status;
@@ -451,20 +341,18 @@ xm_status_t ap_placement_solve(const ap_placement_problem_t *problem, ap_placeme
     if (status != XM_OK) {
         return status;
     }
-    device_of_group = calloc((size_t)groups.count + 1, sizeof(*device_of_group));
-    status = device_of_group != NULL ? solve_groups(problem, &groups, device_of_group, &found)
-                                     : no_memory(groups.count);
+    device_of_group = xm_arena_get(&groups.arena, (size_t)groups.count, sizeof(*device_of_group));
+    status = device_of_group != NULL ? ap_placement_init(problem, &found) : no_memory(groups.count);
     if (status == XM_OK) {
-        status = fill_placement(problem, &groups, device_of_group, &found);
+        status = solve_groups(problem, &groups, device_of_group, &found);
     }
-    free(device_of_group);
+    if (status == XM_OK) {
+        status = ap_placement_finish(problem, &groups, device_of_group, &found);
+    }
     ap_placement_groups_clear(&groups);
     if (status != XM_OK) {
         ap_placement_clear(&found);
         return status;
-    }
-    for (int device = 0; device < found.devices; ++device) {
-        found.load = fmax(found.load, found.loads[device]);
     }
     *placement = found;
     return XM_OK;

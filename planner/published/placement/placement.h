@@ -42,17 +42,19 @@ typedef struct ap_placement_problem {
     ap_precedence_t *edges; /**< between indices of nodes */
     int accelerators, cpus; /**< at most */
     double memory;          /**< of an accelerator */
+    xm_arena_t arena;       /**< of all that it points to */
 } ap_placement_problem_t;
 
 typedef struct ap_placement {
-    double load;    /**< of the busiest device */
-    int devices;    /**< accelerators, then CPUs */
-    double *loads;  /**< [devices] */
-    int *device_of; /**< [node] */
-    bool exact;     /**< no contiguous placement has a smaller load */
-    int groups;     /**< of nodes that stay together */
-    int ideals;     /**< down-sets of the groups; 0: too many, one order only */
-    int64_t pairs;  /**< contiguous parts whose load was computed */
+    double load;      /**< of the busiest device */
+    int devices;      /**< accelerators, then CPUs */
+    double *loads;    /**< [devices] */
+    int *device_of;   /**< [node] */
+    bool exact;       /**< no contiguous placement has a smaller load */
+    int groups;       /**< of nodes that stay together */
+    int ideals;       /**< down-sets of the groups; 0: too many, one order only */
+    int64_t pairs;    /**< contiguous parts whose load was computed */
+    xm_arena_t arena; /**< of all that it points to */
 } ap_placement_t;
 
 /**
@@ -76,6 +78,6 @@ xm_status_t ap_placement_search(const ap_placement_problem_t *problem, const ap_
 xm_status_t ap_placement_loads(const ap_placement_problem_t *problem, const int *device_of,
                                double *loads);
 
-/** Frees what it owns. NULL and all-zero are accepted. */
+/** Frees what it owns. All-zero is accepted. */
 void ap_placement_clear(ap_placement_t *placement);
 void ap_placement_problem_clear(ap_placement_problem_t *problem);

@@ -9,7 +9,6 @@
  */
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "comm/base.h"
@@ -233,61 +232,44 @@ static void improve(state_t *state, int *best)
 }
 
 static xm_status_t search_groups(const ap_placement_problem_t *problem,
-                                 const ap_placement_groups_t *groups, const ap_placement_t *start,
+                                 ap_placement_groups_t *groups, const ap_placement_t *start,
                                  uint64_t seed, ap_placement_t *found)
 {
-    int devices = problem->accelerators + problem->cpus;
-    size_t count = (size_t)groups->count;
-    state_t state = {.problem = problem, .groups = groups, .devices = devices, .random = {seed}};
-    int *best = malloc((count + 1) * sizeof(*best));
-    xm_status_t status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu groups", count);
+    size_t count = (size_t)groups->count, devices = (size_t)start->devices;
+    state_t state = {
+        .problem = problem, .groups = groups, .devices = start->devices, .random = {seed}};
+    xm_arena_t *arena = &groups->arena;
+    int *best = xm_arena_get(arena, count, sizeof(*best));
 
-    state.device_of = malloc((count + 1) * sizeof(int));
-    state.takers = malloc(((size_t)groups->source_count + 1) * (size_t)devices * sizeof(int));
-    state.times = malloc((size_t)devices * sizeof(double));
-    state.sizes = malloc((size_t)devices * sizeof(double));
-    if (best == NULL || state.device_of == NULL || state.takers == NULL || state.times == NULL ||
-        state.sizes == NULL) {
-        goto free_arrays;
+    state.device_of = xm_arena_get(arena, count, sizeof(int));
+    state.takers = xm_arena_get(arena, (size_t)groups->source_count * devices, sizeof(int));
+    state.times = xm_arena_get(arena, devices, sizeof(double));
+    state.sizes = xm_arena_get(arena, devices, sizeof(double));
+    if (arena->failed) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu groups", count);
     }
     for (int i = 0; i < problem->node_count; ++i) {
         state.device_of[groups->group_of[i]] = start->device_of[i];
     }
     improve(&state, best);
-    for (int i = 0; i < problem->node_count; ++i) {
-        found->device_of[i] = best[groups->group_of[i]];
-    }
-    status = ap_placement_loads(problem, found->device_of, found->loads);
-
-free_arrays:
-    free(state.sizes);
-    free(state.times);
-    free(state.takers);
-    free(state.device_of);
-    free(best);
-    return status;
+    return ap_placement_finish(problem, groups, best, found);
 }
 
 xm_status_t ap_placement_search(const ap_placement_problem_t *problem, const ap_placement_t *start,
                                 uint64_t seed, ap_placement_t *placement)
 {
     ap_placement_groups_t groups;
-    ap_placement_t found = {.devices = start->devices};
+    ap_placement_t found = {0};
     xm_status_t status = ap_placement_groups_create(problem, false, &groups);
 
     if (status != XM_OK) {
         return status;
     }
-    found.groups = groups.count;
-    found.loads = calloc((size_t)found.devices + 1, sizeof(double));
-    found.device_of = calloc((size_t)problem->node_count + 1, sizeof(int));
-    status = found.loads != NULL && found.device_of != NULL
-                 ? search_groups(problem, &groups, start, seed, &found)
-                 : xm_error_set(XM_ERR_NO_MEMORY, "out of memory for a placement");
-    ap_placement_groups_clear(&groups);
-    for (int device = 0; status == XM_OK && device < found.devices; ++device) {
-        found.load = fmax(found.load, found.loads[device]);
+    status = ap_placement_init(problem, &found);
+    if (status == XM_OK) {
+        status = search_groups(problem, &groups, start, seed, &found);
     }
+    ap_placement_groups_clear(&groups);
     if (status != XM_OK) {
         ap_placement_clear(&found);
         return status;

@@ -23,6 +23,9 @@ static const double newest = 0.1;
 /* After so many steps without a better bound, the step length is halved, down to its smallest
  * factor. */
 enum { TIMEOUT = 10 };
+/* The order of an elimination is found in time quadratic in the variables, so larger cores are left
+ * to message passing; their tables would hardly be small. */
+enum { ELIMINATED_MAX = 4096 };
 static const double least_factor = 1e-4;
 static const double first_factor = 0.3;
 
@@ -37,39 +40,36 @@ static double *message_to(const ap_cfn_dual_t *self, int link, int variable)
 xm_status_t ap_cfn_dual_create(const ap_cfn_core_t *core, ap_cfn_dual_t **dual)
 {
     ap_cfn_dual_t *made = calloc(1, sizeof(*made));
-    size_t values = 0, messages = 0, variables = (size_t)core->variables + 1;
-    size_t times = (size_t)core->times + 1, links = (size_t)core->links + 1;
+    size_t values = 0, messages = 0, variables = (size_t)core->variables;
+    size_t times = (size_t)core->times + 1, links = (size_t)core->links;
+    ap_pool_t *pool;
     int largest = 1;
 
     if (made == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a bound");
     }
     made->core = core;
-    made->at = malloc(variables * sizeof(size_t));
-    if (made->at != NULL) {
-        for (int v = 0; v < core->variables; ++v) {
-            made->at[v] = values;
-            values += (size_t)core->variable[v].size;
-            messages += (size_t)core->variable[v].size * (size_t)core->variable[v].degree;
-            largest = core->variable[v].size > largest ? core->variable[v].size : largest;
-        }
+    pool = &made->pool;
+    made->at = ap_pool_take(pool, variables * sizeof(size_t));
+    for (int v = 0; v < core->variables && !pool->failed; ++v) {
+        made->at[v] = values;
+        values += (size_t)core->variable[v].size;
+        messages += (size_t)core->variable[v].size * (size_t)core->variable[v].degree;
+        largest = core->variable[v].size > largest ? core->variable[v].size : largest;
     }
-    made->priced = malloc((values + 1) * sizeof(double));
-    made->messages = calloc(messages + 1, sizeof(double));
-    made->to_a = malloc(links * sizeof(double *));
-    made->to_b = malloc(links * sizeof(double *));
-    made->choice = calloc(variables, sizeof(int));
-    made->margin = calloc(variables, sizeof(double));
-    made->price = calloc(times, sizeof(double));
-    made->best_price = calloc(times, sizeof(double));
-    made->slope = calloc(times, sizeof(double));
-    made->load = calloc(times, sizeof(double));
-    made->sums = calloc(times, sizeof(double));
-    made->scratch = malloc((size_t)largest * sizeof(double));
-    if (made->at == NULL || made->priced == NULL || made->messages == NULL || made->to_a == NULL ||
-        made->to_b == NULL || made->choice == NULL || made->margin == NULL || made->price == NULL ||
-        made->best_price == NULL || made->slope == NULL || made->load == NULL ||
-        made->sums == NULL || made->scratch == NULL) {
+    made->priced = ap_pool_take(pool, values * sizeof(double));
+    made->messages = ap_pool_take_zeros(pool, messages * sizeof(double));
+    made->to_a = ap_pool_take(pool, links * sizeof(double *));
+    made->to_b = ap_pool_take(pool, links * sizeof(double *));
+    made->choice = ap_pool_take_zeros(pool, variables * sizeof(int));
+    made->margin = ap_pool_take_zeros(pool, variables * sizeof(double));
+    made->price = ap_pool_take_zeros(pool, times * sizeof(double));
+    made->best_price = ap_pool_take_zeros(pool, times * sizeof(double));
+    made->slope = ap_pool_take_zeros(pool, times * sizeof(double));
+    made->load = ap_pool_take_zeros(pool, times * sizeof(double));
+    made->sums = ap_pool_take_zeros(pool, times * sizeof(double));
+    made->scratch = ap_pool_take(pool, (size_t)largest * sizeof(double));
+    if (pool->failed) {
         ap_cfn_dual_destroy(made);
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a bound of %d variables",
                             core->variables);
@@ -94,21 +94,27 @@ xm_status_t ap_cfn_dual_create(const ap_cfn_core_t *core, ap_cfn_dual_t **dual)
 xm_status_t ap_cfn_dual_eliminate(ap_cfn_dual_t *self, double work)
 {
     const ap_cfn_core_t *core = self->core;
-    xm_status_t status = ap_cfn_exact_create(core, work, &self->exact);
+    const ap_elimination_params_t params = {.work = work, .marginals = true};
+    xm_status_t status;
 
-    if (self->exact != NULL) {
-        size_t values = 0;
-
-        for (int v = 0; v < core->variables; ++v) {
-            values += (size_t)core->variable[v].size;
-        }
-        self->marginal = malloc((values + 1) * sizeof(double));
-        if (self->marginal == NULL) {
-            return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a bound of %d variables",
-                                core->variables);
-        }
+    if (core->variables > ELIMINATED_MAX) {
+        return XM_OK;
     }
-    return status;
+    status = ap_elimination_create(core, &self->exact);
+    if (status == XM_OK) {
+        status = ap_elimination_plan(self->exact, &params);
+    }
+    if (status == XM_OK) {
+        self->marginal =
+            ap_pool_take(&self->pool, self->exact->at[core->variables] * sizeof(double));
+        return self->marginal != NULL
+                   ? XM_OK
+                   : xm_error_set(XM_ERR_NO_MEMORY, "no memory for a bound of %d variables",
+                                  core->variables);
+    }
+    ap_elimination_destroy(self->exact);
+    self->exact = NULL;
+    return status == XM_ERR_UNSUPPORTED ? XM_OK : status;
 }
 
 /* Prices enter as costs of values: a segment costs its usage times the sum of the prices of its
@@ -300,7 +306,7 @@ double ap_cfn_dual_sweep(ap_cfn_dual_t *self)
     if (self->exact != NULL) {
         /* Elimination gives the exact minimum at these prices: no bound from messages could be
          * better, and `choice` attains it. */
-        bound += ap_cfn_exact_solve(self->exact, self->priced, self->at, self->choice);
+        bound += ap_elimination_solve(self->exact, self->priced, self->choice);
         note_bound(self, bound);
         return bound;
     }
@@ -326,7 +332,7 @@ static int fix_exactly(ap_cfn_dual_t *self, double upper, bool *keep)
     if (!(bound < HUGE_VAL)) {
         return 0; /* nothing is allowed: the bound says so */
     }
-    ap_cfn_exact_marginals(self->exact, self->priced, self->at, self->marginal);
+    ap_elimination_marginals(self->exact, self->priced, self->marginal);
     for (int v = 0; v < core->variables; ++v) {
         const double *marginal = self->marginal + self->at[v];
         double second = HUGE_VAL;
@@ -497,20 +503,7 @@ void ap_cfn_dual_destroy(ap_cfn_dual_t *dual)
     if (dual == NULL) {
         return;
     }
-    free(dual->at);
-    free(dual->priced);
-    free(dual->messages);
-    free(dual->to_a);
-    free(dual->to_b);
-    free(dual->choice);
-    free(dual->margin);
-    free(dual->price);
-    free(dual->best_price);
-    free(dual->slope);
-    free(dual->load);
-    free(dual->sums);
-    free(dual->scratch);
-    free(dual->marginal);
-    ap_cfn_exact_destroy(dual->exact);
+    ap_pool_close(&dual->pool);
+    ap_elimination_destroy(dual->exact);
     free(dual);
 }

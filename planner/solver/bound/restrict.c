@@ -22,6 +22,7 @@ typedef struct restriction {
     int *number;            /* per variable: its new number, or -1 - value */
     double *capacity;       /* per time, of what is left */
     double *constant_costs; /* costs by value, with those of links to settled variables */
+    double *most;           /* per time: scratch */
     int *time;              /* per time: number of the first kept one at or after */
     int times;
 } restriction_t;
@@ -97,14 +98,12 @@ static double add_links(restriction_t *r)
 
 /* Finds the times at which the variables that are left could use too much. A capacity below 0 is
  * kept as a time even if no variable is left that uses any: it says that the node does not fit. */
-static bool find_times(restriction_t *r)
+static void find_times(restriction_t *r)
 {
     const ap_cfn_core_t *core = r->core;
-    double *most = calloc((size_t)core->times + 1, sizeof(*most)), sum = 0.0;
+    double *most = r->most, sum = 0.0;
 
-    if (most == NULL) {
-        return false;
-    }
+    memset(most, 0, ((size_t)core->times + 1) * sizeof(*most));
     for (int v = 0; v < core->variables; ++v) {
         const bool *keep = r->keep + r->from->at[v];
 
@@ -128,18 +127,6 @@ static bool find_times(restriction_t *r)
         r->times += sum > r->capacity[t];
     }
     r->time[core->times] = r->times;
-    free(most);
-    return true;
-}
-
-/* Copies the kept entries of a vector by value; to a row of a table as well. */
-static void copy_kept(const bool *keep, const double *from, int size, double *to)
-{
-    for (int x = 0; x < size; ++x) {
-        if (keep[x]) {
-            *to++ = from[x];
-        }
-    }
 }
 
 /* Writes the new core. The order of variables and links is that of the old one, so a pass takes
@@ -183,35 +170,27 @@ static xm_status_t build_core(restriction_t *r, ap_cfn_core_size_t *size, double
         for (int x = 0; x < variable->size; ++x) {
             kept += keep[x];
         }
-        copy_kept(keep, r->constant_costs + r->from->at[v], variable->size,
-                  ap_cfn_core_add_variable(&maker, kept));
+        (void)ap_cfn_copy_kept(keep, r->constant_costs + r->from->at[v], variable->size,
+                               ap_cfn_core_add_variable(&maker, kept));
         for (int k = 0; k < variable->segments; ++k) {
             const ap_cfn_segment_t *segment = &variable->segment[k];
             int from = r->time[segment->from], to = r->time[segment->to];
 
             if (from < to) {
-                copy_kept(keep, segment->usage, variable->size,
-                          ap_cfn_core_add_segment(&maker, from, to));
+                (void)ap_cfn_copy_kept(keep, segment->usage, variable->size,
+                                       ap_cfn_core_add_segment(&maker, from, to));
             }
         }
     }
     for (int k = 0; k < core->links; ++k) {
         const ap_cfn_link_t *link = &core->link[k];
-        int columns = core->variable[link->b].size;
 
         if (r->number[link->a] >= 0 && r->number[link->b] >= 0) {
             /* Numbers rise with the old ones, so a < b still holds. */
             double *table = ap_cfn_core_add_link(&maker, r->number[link->a], r->number[link->b]);
-            const bool *rows = r->keep + r->from->at[link->a];
-            int width = maker.core->variable[r->number[link->b]].size;
 
-            for (int x = 0; x < core->variable[link->a].size; ++x) {
-                if (rows[x]) {
-                    copy_kept(r->keep + r->from->at[link->b],
-                              link->table + (size_t)x * (size_t)columns, columns, table);
-                    table += width;
-                }
-            }
+            ap_cfn_copy_table(core, link, r->keep + r->from->at[link->a],
+                              r->keep + r->from->at[link->b], table);
         }
     }
     *made = ap_cfn_core_finish(&maker);
@@ -232,10 +211,10 @@ static void copy_dual(const restriction_t *r, ap_cfn_dual_t *to)
 
         if (r->number[link->a] >= 0 && r->number[link->b] >= 0) {
             /* Links of the new core come in the order in which build_core() made them. */
-            copy_kept(r->keep + r->from->at[link->a], r->from->to_a[k],
-                      core->variable[link->a].size, to->to_a[next]);
-            copy_kept(r->keep + r->from->at[link->b], r->from->to_b[k],
-                      core->variable[link->b].size, to->to_b[next]);
+            (void)ap_cfn_copy_kept(r->keep + r->from->at[link->a], r->from->to_a[k],
+                                   core->variable[link->a].size, to->to_a[next]);
+            (void)ap_cfn_copy_kept(r->keep + r->from->at[link->b], r->from->to_b[k],
+                                   core->variable[link->b].size, to->to_b[next]);
             ++next;
         }
     }
@@ -260,17 +239,19 @@ xm_status_t ap_cfn_dual_restrict(const ap_cfn_dual_t *dual, const bool *keep, ap
     const ap_cfn_core_t *from = dual->core;
     restriction_t r = {.from = dual, .core = from, .keep = keep, .number = number};
     ap_cfn_core_size_t size = {.variables = 0};
+    ap_pool_t pool = {0};
     size_t values = 0;
     double constant;
     xm_status_t status;
 
+    r.capacity = ap_pool_take(&pool, ((size_t)from->times + 1) * sizeof(double));
+    r.most = ap_pool_take(&pool, ((size_t)from->times + 1) * sizeof(double));
+    r.time = ap_pool_take(&pool, ((size_t)from->times + 1) * sizeof(int));
     for (int v = 0; v < from->variables; ++v) {
         values += (size_t)from->variable[v].size;
     }
-    r.capacity = malloc(((size_t)from->times + 1) * sizeof(double));
-    r.time = malloc(((size_t)from->times + 1) * sizeof(int));
-    r.constant_costs = malloc((values + 1) * sizeof(double));
-    if (r.capacity == NULL || r.time == NULL || r.constant_costs == NULL) {
+    r.constant_costs = ap_pool_take(&pool, values * sizeof(double));
+    if (pool.failed) {
         status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for a branch");
         goto done;
     }
@@ -282,10 +263,7 @@ xm_status_t ap_cfn_dual_restrict(const ap_cfn_dual_t *dual, const bool *keep, ap
     /* First what has only one value, then the links to it, then the times that are left over. */
     constant = settle(&r, &size);
     constant += add_links(&r);
-    if (!find_times(&r)) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for a branch");
-        goto done;
-    }
+    find_times(&r);
     status = build_core(&r, &size, constant, core);
     if (status != XM_OK) {
         goto done;
@@ -298,15 +276,13 @@ xm_status_t ap_cfn_dual_restrict(const ap_cfn_dual_t *dual, const bool *keep, ap
     }
     copy_dual(&r, *restricted);
     if (dual->exact != NULL) {
-        status = ap_cfn_dual_eliminate(*restricted, 2.0 * ap_cfn_exact_work(dual->exact));
+        status = ap_cfn_dual_eliminate(*restricted, 2.0 * dual->exact->work);
         if (status != XM_OK) {
             ap_cfn_dual_destroy(*restricted);
             ap_cfn_core_destroy(*core);
         }
     }
 done:
-    free(r.capacity);
-    free(r.time);
-    free(r.constant_costs);
+    ap_pool_close(&pool);
     return status;
 }

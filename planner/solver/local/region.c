@@ -6,8 +6,8 @@
  * optimum at given prices, and a few Polyak steps on prices for just this region deal with the
  * limit.
  *
- * All memory of a call comes from one pool, since thousands of regions are tried each second and
- * each needs hundreds of small arrays.
+ * All memory of a call comes from the elimination's pool, since thousands of regions are tried each
+ * second and each needs hundreds of small arrays.
  */
 
 #include "planner/solver/local/region.h"
@@ -19,51 +19,60 @@
 #include "planner/solver/network.h"
 #include "planner/solver/local/local_private.h"
 
-/* Bytes of the pool at the start; it doubles when a region does not fit. */
-enum { POOL_START = 1 << 22 };
-
-/* Takes memory from the pool, aligned to cache lines. When the pool is too small it returns NULL
- * but goes on counting, and the caller begins again with a larger one. */
-void *ap_region_take(ap_cfn_region_t *self, size_t bytes)
-{
-    size_t at = self->pool.used;
-
-    bytes = (bytes + 63) / 64 * 64;
-    self->pool.used += bytes;
-    return self->pool.used <= self->pool.size ? self->pool.base + at : NULL;
-}
-
-/* A region object serves one searcher for all its regions. What depends on the core alone is
- * allocated here, everything else per call in the pool. */
+/* A region object serves one searcher for all its regions. */
 xm_status_t ap_cfn_region_create(const ap_cfn_core_t *core, ap_cfn_region_t **region)
 {
     ap_cfn_region_t *made = calloc(1, sizeof(*made));
+    xm_status_t status;
 
     if (made == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a search");
     }
     made->core = core;
-    made->largest = 1;
-    for (int v = 0; v < core->variables; ++v) {
-        made->largest =
-            core->variable[v].size > made->largest ? core->variable[v].size : made->largest;
-    }
-    made->local = malloc(((size_t)core->variables + 1) * sizeof(int));
-    made->sum = malloc((size_t)made->largest * sizeof(double));
-    made->ids = malloc(AP_CFN_REGION_MAX * sizeof(int));
-    made->pool.size = POOL_START;
-    made->pool.base = aligned_alloc(64, POOL_START);
-    if (made->local == NULL || made->sum == NULL || made->ids == NULL || made->pool.base == NULL) {
+    status = ap_elimination_create(core, &made->elimination);
+    if (status != XM_OK) {
         ap_cfn_region_destroy(made);
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a search among %d variables",
-                            core->variables);
-    }
-    /* No variable is in a region yet; ap_cfn_region_improve() restores this state. */
-    for (int v = 0; v < core->variables; ++v) {
-        made->local[v] = -1;
+        return status;
     }
     *region = made;
     return XM_OK;
+}
+
+/* Adds what a link costs with the value of its fixed end to the other end's costs. A forbidden cell
+ * costs a large but finite number: regions may start from a state that breaks something, and must
+ * be able to compare how much. */
+static void condition(ap_cfn_region_t *self, const ap_cfn_state_t *state, const ap_cfn_link_t *link,
+                      int v)
+{
+    int id = self->elimination->id[v], other = ap_cfn_other(link, id);
+    size_t width = (size_t)self->core->variable[link->b].size, there = (size_t)state->value[other];
+    double *unary = self->unary + self->elimination->at[v];
+
+    for (size_t x = 0; x < (size_t)self->elimination->size[v]; ++x) {
+        double cost = link->table[link->a == id ? x * width + there : there * width + x];
+
+        unary[x] += cost < HUGE_VAL ? cost : state->forbidden;
+    }
+}
+
+/* What the values cost by themselves, with links to variables that keep their values. */
+static void find_unary(ap_cfn_region_t *self, const ap_cfn_state_t *state)
+{
+    const ap_elimination_t *e = self->elimination;
+
+    for (int v = 0; v < e->count; ++v) {
+        const ap_cfn_variable_t *variable = ap_region_variable(self, v);
+
+        memcpy(self->unary + e->at[v], variable->cost, (size_t)variable->size * sizeof(double));
+        for (int k = 0; k < variable->degree; ++k) {
+            const ap_cfn_link_t *link = &self->core->link[variable->link[k]];
+            int other = e->local[ap_cfn_other(link, e->id[v])];
+
+            if (other < 0 || e->position[other] < 0) {
+                condition(self, state, link, v);
+            }
+        }
+    }
 }
 
 /* Adds what is not a real cost to the values: noise, which makes searches from the same assignment
@@ -71,14 +80,16 @@ xm_status_t ap_cfn_region_create(const ap_cfn_core_t *core, ap_cfn_region_t **re
  * Both are kept in `extra`, so that cost_of() counts them on both sides of a comparison. */
 static void add_extra(ap_cfn_region_t *self, const ap_cfn_region_params_t *params)
 {
-    for (int v = 0; v < self->count && self->variable[v].extra != NULL; ++v) {
-        const ap_cfn_variable_t *variable = &self->core->variable[self->variable[v].id];
-        double *extra = self->variable[v].extra;
+    const ap_elimination_t *e = self->elimination;
 
-        for (int x = 0; x < variable->size; ++x) {
-            extra[x] =
-                params->noise > 0.0 ? params->noise * ap_cfn_random_unit(params->random) : 0.0;
-        }
+    for (size_t k = 0; k < e->at[e->count]; ++k) {
+        self->extra[k] =
+            params->noise > 0.0 ? params->noise * ap_cfn_random_unit(params->random) : 0.0;
+    }
+    for (int v = 0; v < e->count; ++v) {
+        const ap_cfn_variable_t *variable = ap_region_variable(self, v);
+        double *extra = self->extra + e->at[v];
+
         for (int k = 0; k < variable->segments && params->worth > 0.0; ++k) {
             const ap_cfn_segment_t *segment = &variable->segment[k];
             double price = params->worth *
@@ -88,54 +99,44 @@ static void add_extra(ap_cfn_region_t *self, const ap_cfn_region_params_t *param
                 extra[x] += price * segment->usage[x];
             }
         }
-        for (int x = 0; x < variable->size; ++x) {
-            self->variable[v].unary[x] += extra[x];
-        }
+    }
+    for (size_t k = 0; k < e->at[e->count]; ++k) {
+        self->unary[k] += self->extra[k];
     }
 }
 
-/* Lays the region out in the pool, from the start of it. False when it is too small (or memory ran
- * out). */
+/* Lays the region out. Variables that would make a table too large keep their values, so every
+ * region has an answer; it is the optimum for the variables that are left. */
 static bool set_up(ap_cfn_region_t *self, const ap_cfn_state_t *state, const int *variables,
                    int count, const ap_cfn_region_params_t *params)
 {
+    const ap_elimination_params_t plan = {.variables = variables,
+                                          .count = count,
+                                          .cells = (double)params->cells,
+                                          .fix = true,
+                                          .forbidden = state->forbidden};
     bool extra = params->noise > 0.0 || params->worth > 0.0;
+    ap_elimination_t *e = self->elimination;
+    size_t bytes;
 
-    self->pool.used = 0;
-    self->count = count;
+    if (ap_elimination_plan(e, &plan) != XM_OK) {
+        return false;
+    }
+    bytes = e->at[count] * sizeof(double);
+    self->unary = ap_pool_take(&e->pool, bytes);
+    self->priced = ap_pool_take(&e->pool, bytes);
+    self->extra = extra ? ap_pool_take(&e->pool, bytes) : NULL;
+    if (self->unary == NULL || self->priced == NULL || (extra && self->extra == NULL)) {
+        return false;
+    }
     for (int v = 0; v < count; ++v) {
-        ap_region_variable_t *variable = &self->variable[v];
-        size_t bytes = (size_t)self->core->variable[variables[v]].size * sizeof(double);
-
-        variable->id = variables[v];
-        variable->size = self->core->variable[variables[v]].size;
-        variable->unary = ap_region_take(self, bytes);
-        variable->priced = ap_region_take(self, bytes);
-        variable->extra = extra ? ap_region_take(self, bytes) : NULL;
         self->current[v] = state->value[variables[v]];
-        if (variable->priced == NULL || (extra && variable->extra == NULL)) {
-            return false;
-        }
     }
-    if (!ap_region_plan(self, state, params->cells)) {
-        return false;
+    find_unary(self, state);
+    if (extra) {
+        add_extra(self, params);
     }
-    add_extra(self, params);
     return ap_region_find_intervals(self, state);
-}
-
-/* The old contents are not copied: the layout begins anew. */
-static bool enlarge_pool(ap_cfn_region_t *self)
-{
-    char *larger = aligned_alloc(64, 2 * self->pool.size);
-
-    if (larger == NULL) {
-        return false;
-    }
-    free(self->pool.base);
-    self->pool.base = larger;
-    self->pool.size *= 2;
-    return true;
 }
 
 /* The cost of the region's links and values, all else being as it is. A link inside the region
@@ -145,16 +146,17 @@ static double cost_of(const ap_cfn_region_t *self, const ap_cfn_state_t *state, 
 {
     double cost = 0.0;
 
-    for (int v = 0; v < self->count; ++v) {
-        const ap_cfn_variable_t *variable = &self->core->variable[self->variable[v].id];
+    for (int v = 0; v < self->elimination->count; ++v) {
+        const ap_cfn_variable_t *variable = ap_region_variable(self, v);
 
         cost += variable->cost[value[v]];
-        if (self->variable[v].extra != NULL) {
-            cost += self->variable[v].extra[value[v]];
+        if (self->extra != NULL) {
+            cost += self->extra[self->elimination->at[v] + (size_t)value[v]];
         }
         for (int k = 0; k < variable->degree; ++k) {
             const ap_cfn_link_t *link = &self->core->link[variable->link[k]];
-            int other = ap_cfn_other(link, self->variable[v].id), there = self->local[other];
+            int other = ap_cfn_other(link, self->elimination->id[v]);
+            int there = self->elimination->local[other];
             int theirs = there >= 0 ? value[there] : state->value[other];
             int a = link->a == other ? theirs : value[v], b = link->a == other ? value[v] : theirs;
             double cell =
@@ -220,7 +222,9 @@ static bool search(ap_cfn_region_t *self, const ap_cfn_state_t *state,
         double bound, new_excess, new_cost;
 
         ap_region_price(self);
-        bound = ap_region_solve(self);
+        /* Fixed variables keep their values; all others are overwritten. */
+        memcpy(self->value, self->current, (size_t)self->elimination->count * sizeof(int));
+        bound = ap_elimination_solve(self->elimination, self->priced, self->value);
         for (int j = 0; j < self->intervals; ++j) {
             bound -= self->price[j] * self->room[j];
         }
@@ -234,7 +238,7 @@ static bool search(ap_cfn_region_t *self, const ap_cfn_state_t *state,
             *better = *better || new_excess < *excess || new_cost < *cost;
             *excess = new_excess;
             *cost = new_cost;
-            memcpy(self->best, self->value, (size_t)self->count * sizeof(int));
+            memcpy(self->best, self->value, (size_t)self->elimination->count * sizeof(int));
             found = true;
         }
         /* Nothing can be exceeded, so the first solve is the optimum. */
@@ -273,32 +277,20 @@ xm_status_t ap_cfn_region_improve(ap_cfn_region_t *self, ap_cfn_state_t *state,
                                   int count, bool *changed, bool *better)
 {
     double excess, cost;
-    bool ready;
 
     *changed = *better = false;
-    for (int v = 0; v < count; ++v) {
-        self->local[variables[v]] = v;
+    if (!set_up(self, state, variables, count, params)) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the tables of %d variables", count);
     }
-    /* A pool that is too small is doubled and the layout begins anew; nothing in the pool survives
-     * that. */
-    while (!(ready = set_up(self, state, variables, count, params)) && enlarge_pool(self)) {
+    first_prices(self, params);
+    /* What the region is now is what must be beaten. */
+    excess = ap_region_use(self, self->current);
+    cost = cost_of(self, state, self->current);
+    if (search(self, state, params, &excess, &cost, better)) {
+        *changed = memcmp(self->best, self->current, (size_t)count * sizeof(int)) != 0;
+        ap_cfn_state_assign(state, variables, self->best, count);
     }
-    if (ready) {
-        first_prices(self, params);
-        /* What the region is now is what must be beaten. */
-        excess = ap_region_use(self, self->current);
-        cost = cost_of(self, state, self->current);
-        if (search(self, state, params, &excess, &cost, better)) {
-            *changed = memcmp(self->best, self->current, (size_t)count * sizeof(int)) != 0;
-            ap_cfn_state_assign(state, variables, self->best, count);
-        }
-    }
-    for (int v = 0; v < count; ++v) {
-        self->local[variables[v]] = -1;
-    }
-    return ready
-               ? XM_OK
-               : xm_error_set(XM_ERR_NO_MEMORY, "no memory for the tables of %d variables", count);
+    return XM_OK;
 }
 
 void ap_cfn_region_destroy(ap_cfn_region_t *region)
@@ -306,10 +298,6 @@ void ap_cfn_region_destroy(ap_cfn_region_t *region)
     if (region == NULL) {
         return;
     }
-    free(region->local);
-    free(region->sum);
-    free(region->ids);
-    free(region->term);
-    free(region->pool.base);
+    ap_elimination_destroy(region->elimination);
     free(region);
 }

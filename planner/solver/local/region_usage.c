@@ -20,27 +20,22 @@ static int compare_ints(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-static const ap_cfn_variable_t *core_variable(const ap_cfn_region_t *self, int v)
-{
-    return &self->core->variable[self->variable[v].id];
-}
-
 /* Lists all ends of segments, ascending and without repetition, and returns how many there are; -1
- * when the pool is too small. */
+ * when memory ran out. */
 static int find_cuts(ap_cfn_region_t *self, int **cuts)
 {
     int count = 0, kept = 0, *cut;
 
-    for (int v = 0; v < self->count; ++v) {
-        count += 2 * core_variable(self, v)->segments;
+    for (int v = 0; v < self->elimination->count; ++v) {
+        count += 2 * ap_region_variable(self, v)->segments;
     }
-    *cuts = cut = ap_region_take(self, ((size_t)count + 1) * sizeof(int));
+    *cuts = cut = ap_pool_take(&self->elimination->pool, ((size_t)count + 1) * sizeof(int));
     if (cut == NULL) {
         return -1;
     }
     count = 0;
-    for (int v = 0; v < self->count; ++v) {
-        const ap_cfn_variable_t *variable = core_variable(self, v);
+    for (int v = 0; v < self->elimination->count; ++v) {
+        const ap_cfn_variable_t *variable = ap_region_variable(self, v);
 
         for (int k = 0; k < variable->segments; ++k) {
             cut[count++] = variable->segment[k].from;
@@ -77,9 +72,8 @@ static int cut_of(const int *cuts, int count, int t)
  * variable has only the usage of its value. */
 static void add_extremes(const ap_cfn_region_t *self, double *least, double *most)
 {
-    for (int v = 0; v < self->count; ++v) {
-        const ap_region_variable_t *variable = &self->variable[v];
-        const ap_cfn_variable_t *core = core_variable(self, v);
+    for (int v = 0; v < self->elimination->count; ++v) {
+        const ap_cfn_variable_t *core = ap_region_variable(self, v);
 
         for (int k = 0; k < core->segments; ++k) {
             double low = HUGE_VAL, high = 0.0;
@@ -90,10 +84,10 @@ static void add_extremes(const ap_cfn_region_t *self, double *least, double *mos
                 low = usage < low ? usage : low;
                 high = usage > high ? usage : high;
             }
-            if (variable->fixed) {
+            if (self->elimination->position[v] < 0) {
                 low = high = core->segment[k].usage[self->current[v]];
             }
-            for (int j = variable->range[k][0]; j < variable->range[k][1]; ++j) {
+            for (int j = self->range[v][k][0]; j < self->range[v][k][1]; ++j) {
                 least[j] += low;
                 most[j] += high;
             }
@@ -102,8 +96,8 @@ static void add_extremes(const ap_cfn_region_t *self, double *least, double *mos
 }
 
 /* Finds the intervals in which the region might use more than is left. What is left is the slack of
- * the state, which has the region's present usage in it, plus that usage. False only when the pool
- * is too small. */
+ * the state, which has the region's present usage in it, plus that usage. False only when
+ * memory ran out. */
 bool ap_region_find_intervals(ap_cfn_region_t *self, const ap_cfn_state_t *state)
 {
     int *cuts, *number, count = find_cuts(self, &cuts), kept = 0;
@@ -112,15 +106,15 @@ bool ap_region_find_intervals(ap_cfn_region_t *self, const ap_cfn_state_t *state
     self->intervals = 0;
     /* No segment has any usage, so nothing can be exceeded. */
     if (count < 2) {
-        for (int v = 0; v < self->count; ++v) {
-            self->variable[v].range = NULL;
+        for (int v = 0; v < self->elimination->count; ++v) {
+            self->range[v] = NULL;
         }
         return count >= 0;
     }
-    least = ap_region_take(self, 3 * (size_t)count * sizeof(double));
-    number = ap_region_take(self, ((size_t)count + 1) * sizeof(int));
-    self->room = ap_region_take(self, 4 * ((size_t)count + 1) * sizeof(double));
-    self->sums = ap_region_take(self, ((size_t)count + 1) * sizeof(double));
+    least = ap_pool_take(&self->elimination->pool, 3 * (size_t)count * sizeof(double));
+    number = ap_pool_take(&self->elimination->pool, ((size_t)count + 1) * sizeof(int));
+    self->room = ap_pool_take(&self->elimination->pool, 4 * ((size_t)count + 1) * sizeof(double));
+    self->sums = ap_pool_take(&self->elimination->pool, ((size_t)count + 1) * sizeof(double));
     if (least == NULL || number == NULL || self->room == NULL || self->sums == NULL) {
         return false;
     }
@@ -131,12 +125,12 @@ bool ap_region_find_intervals(ap_cfn_region_t *self, const ap_cfn_state_t *state
     self->price = self->truth + count + 1;
     self->used = self->price + count + 1;
     memset(least, 0, 3 * (size_t)count * sizeof(double));
-    for (int v = 0; v < self->count; ++v) {
-        const ap_cfn_variable_t *core = core_variable(self, v);
+    for (int v = 0; v < self->elimination->count; ++v) {
+        const ap_cfn_variable_t *core = ap_region_variable(self, v);
 
-        self->variable[v].range =
-            ap_region_take(self, ((size_t)core->segments + 1) * sizeof(*self->variable[v].range));
-        if (self->variable[v].range == NULL) {
+        self->range[v] = ap_pool_take(&self->elimination->pool,
+                                      ((size_t)core->segments + 1) * sizeof(*self->range[v]));
+        if (self->range[v] == NULL) {
             return false;
         }
         for (int k = 0; k < core->segments; ++k) {
@@ -145,8 +139,8 @@ bool ap_region_find_intervals(ap_cfn_region_t *self, const ap_cfn_state_t *state
             int from = cut_of(cuts, count, core->segment[k].from);
             int to = cut_of(cuts, count, core->segment[k].to);
 
-            self->variable[v].range[k][0] = from;
-            self->variable[v].range[k][1] = to;
+            self->range[v][k][0] = from;
+            self->range[v][k][1] = to;
             /* What the region uses now, which is part of the state's load. */
             for (int j = from; j < to; ++j) {
                 own[j] += core->segment[k].usage[self->current[v]];
@@ -176,12 +170,12 @@ bool ap_region_find_intervals(ap_cfn_region_t *self, const ap_cfn_state_t *state
         }
     }
     /* Ranges go from cuts to the intervals that are kept. */
-    for (int v = 0; v < self->count; ++v) {
-        const ap_cfn_variable_t *core = core_variable(self, v);
+    for (int v = 0; v < self->elimination->count; ++v) {
+        const ap_cfn_variable_t *core = ap_region_variable(self, v);
 
         for (int k = 0; k < core->segments; ++k) {
-            self->variable[v].range[k][0] = number[self->variable[v].range[k][0]];
-            self->variable[v].range[k][1] = number[self->variable[v].range[k][1]];
+            self->range[v][k][0] = number[self->range[v][k][0]];
+            self->range[v][k][1] = number[self->range[v][k][1]];
         }
     }
     self->intervals = kept;
@@ -200,17 +194,19 @@ void ap_region_price(ap_cfn_region_t *self)
     if (self->intervals > 0) {
         self->sums[self->intervals] = sum;
     }
-    for (int v = 0; v < self->count; ++v) {
-        const ap_region_variable_t *variable = &self->variable[v];
-        const ap_cfn_variable_t *core = core_variable(self, v);
+    /* Prices always start from the unpriced costs, so nothing accumulates over the steps. */
+    memcpy(self->priced, self->unary,
+           self->elimination->at[self->elimination->count] * sizeof(double));
+    for (int v = 0; v < self->elimination->count; ++v) {
+        const ap_cfn_variable_t *core = ap_region_variable(self, v);
 
-        /* Prices always start from the unpriced costs, so nothing accumulates over the steps. */
-        memcpy(variable->priced, variable->unary, (size_t)variable->size * sizeof(double));
+        double *priced = self->priced + self->elimination->at[v];
+
         for (int k = 0; k < core->segments && self->intervals > 0; ++k) {
-            double price = self->sums[variable->range[k][1]] - self->sums[variable->range[k][0]];
+            double price = self->sums[self->range[v][k][1]] - self->sums[self->range[v][k][0]];
 
-            for (int x = 0; x < variable->size && price > 0.0; ++x) {
-                variable->priced[x] += price * core->segment[k].usage[x];
+            for (int x = 0; x < core->size && price > 0.0; ++x) {
+                priced[x] += price * core->segment[k].usage[x];
             }
         }
     }
@@ -225,14 +221,13 @@ double ap_region_use(ap_cfn_region_t *self, const int *value)
     for (int j = 0; j < self->intervals; ++j) {
         self->used[j] = 0.0;
     }
-    for (int v = 0; v < self->count; ++v) {
-        const ap_region_variable_t *variable = &self->variable[v];
-        const ap_cfn_variable_t *core = core_variable(self, v);
+    for (int v = 0; v < self->elimination->count; ++v) {
+        const ap_cfn_variable_t *core = ap_region_variable(self, v);
 
         for (int k = 0; k < core->segments && self->intervals > 0; ++k) {
             double usage = core->segment[k].usage[value[v]];
 
-            for (int j = variable->range[k][0]; j < variable->range[k][1]; ++j) {
+            for (int j = self->range[v][k][0]; j < self->range[v][k][1]; ++j) {
                 self->used[j] += usage;
             }
         }

@@ -12,63 +12,44 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Everything a core points to, in one allocation each. */
+#include "planner/solver/network/pool.h"
+
 typedef struct storage {
     ap_cfn_core_t core;
-    double *capacity, *values, *usages, *cells;
-    ap_cfn_segment_t *segments;
+    ap_pool_t pool; /* everything that the core points to */
+    double *capacity;
     int *links;
 } storage_t;
 
-/* Frees a core that may be incomplete: calloc() left what was not allocated NULL. */
-static void free_storage(storage_t *storage)
-{
-    free(storage->core.variable);
-    free(storage->core.link);
-    free(storage->capacity);
-    free(storage->values);
-    free(storage->usages);
-    free(storage->cells);
-    free(storage->segments);
-    free(storage->links);
-    free(storage);
-}
-
-/* Every size is one more than asked for: an empty core is legal, and malloc(0) may return NULL. The
- * capacities begin at 0. */
+/* The capacities begin at 0. */
 xm_status_t ap_cfn_core_begin(const ap_cfn_core_size_t *size, ap_cfn_core_maker_t *maker)
 {
     storage_t *made = calloc(1, sizeof(*made));
+    ap_cfn_core_t *core = made != NULL ? &made->core : NULL;
+    size_t variables = (size_t)size->variables, links = (size_t)size->links;
 
     if (made != NULL) {
-        made->core.variable = calloc((size_t)size->variables + 1, sizeof(ap_cfn_variable_t));
-        made->core.link = calloc((size_t)size->links + 1, sizeof(ap_cfn_link_t));
-        made->capacity = calloc((size_t)size->times + 1, sizeof(double));
-        made->values = malloc((size->values + 1) * sizeof(double));
-        made->usages = malloc((size->usages + 1) * sizeof(double));
-        made->cells = malloc((size->cells + 1) * sizeof(double));
-        made->segments = malloc((size->segments + 1) * sizeof(ap_cfn_segment_t));
-        made->links = malloc((2 * (size_t)size->links + 1) * sizeof(int));
+        core->variable = ap_pool_take_zeros(&made->pool, (variables + 1) * sizeof(*core->variable));
+        core->link = ap_pool_take(&made->pool, links * sizeof(*core->link));
+        made->links = ap_pool_take(&made->pool, 2 * links * sizeof(int));
+        made->capacity = ap_pool_take_zeros(&made->pool, (size_t)size->times * sizeof(double));
+        /* Capacities are handed out by pointer, as they are filled before anything else. */
+        core->times = size->times;
+        core->capacity = made->capacity;
+        core->storage = made;
+        *maker = (ap_cfn_core_maker_t){
+            .core = core,
+            .capacity = made->capacity,
+            .value = ap_pool_take(&made->pool, size->values * sizeof(double)),
+            .usage = ap_pool_take(&made->pool, size->usages * sizeof(double)),
+            .cell = ap_pool_take(&made->pool, size->cells * sizeof(double)),
+            .segment = ap_pool_take(&made->pool, size->segments * sizeof(ap_cfn_segment_t))};
     }
-    if (made == NULL || made->core.variable == NULL || made->core.link == NULL ||
-        made->capacity == NULL || made->values == NULL || made->usages == NULL ||
-        made->cells == NULL || made->segments == NULL || made->links == NULL) {
-        if (made != NULL) {
-            free_storage(made);
-        }
+    if (made == NULL || made->pool.failed) {
+        ap_cfn_core_destroy(core);
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d variables and %zu costs",
                             size->variables, size->cells);
     }
-    /* Capacities are handed out by pointer, as they are filled before anything else. */
-    made->core.times = size->times;
-    made->core.capacity = made->capacity;
-    made->core.storage = made;
-    *maker = (ap_cfn_core_maker_t){.core = &made->core,
-                                   .capacity = made->capacity,
-                                   .value = made->values,
-                                   .usage = made->usages,
-                                   .cell = made->cells,
-                                   .segment = made->segments};
     return XM_OK;
 }
 
@@ -101,9 +82,14 @@ double *ap_cfn_core_add_link(ap_cfn_core_maker_t *maker, int a, int b)
     const ap_cfn_variable_t *variable = maker->core->variable;
     double *table = maker->cell;
 
-    maker->core->link[maker->core->links++] = (ap_cfn_link_t){a, b, table};
+    ap_cfn_core_borrow_link(maker, a, b, table);
     maker->cell += (size_t)variable[a].size * (size_t)variable[b].size;
     return table;
+}
+
+void ap_cfn_core_borrow_link(ap_cfn_core_maker_t *maker, int a, int b, const double *table)
+{
+    maker->core->link[maker->core->links++] = (ap_cfn_link_t){a, b, table};
 }
 
 /* Lists the links of every variable by a counting sort: degrees first, then the start of each
@@ -168,6 +154,18 @@ bool ap_cfn_core_fits(const ap_cfn_core_t *core, const int *value, double *load)
     return true;
 }
 
+void ap_cfn_copy_table(const ap_cfn_core_t *core, const ap_cfn_link_t *link, const bool *rows,
+                       const bool *columns, double *to)
+{
+    int width = core->variable[link->b].size;
+
+    for (int x = 0; x < core->variable[link->a].size; ++x) {
+        if (rows[x]) {
+            to = ap_cfn_copy_kept(columns, link->table + (size_t)x * (size_t)width, width, to);
+        }
+    }
+}
+
 /* HUGE_VAL in any cell makes the sum HUGE_VAL: forbidden cells need no test of their own. */
 double ap_cfn_core_cost(const ap_cfn_core_t *core, const int *value)
 {
@@ -185,9 +183,27 @@ double ap_cfn_core_cost(const ap_cfn_core_t *core, const int *value)
     return cost;
 }
 
+/* The cost of changing one variable is a difference of two such sums. */
+double ap_cfn_core_cost_of(const ap_cfn_core_t *core, int variable, int x, const int *value)
+{
+    double cost = core->variable[variable].cost[x];
+
+    for (int k = 0; k < core->variable[variable].degree; ++k) {
+        const ap_cfn_link_t *link = &core->link[core->variable[variable].link[k]];
+        int a = link->a == variable ? x : value[link->a];
+        int b = link->b == variable ? x : value[link->b];
+
+        cost += link->table[(size_t)a * (size_t)core->variable[link->b].size + (size_t)b];
+    }
+    return cost;
+}
+
 void ap_cfn_core_destroy(ap_cfn_core_t *core)
 {
     if (core != NULL) {
-        free_storage(core->storage);
+        storage_t *storage = core->storage;
+
+        ap_pool_close(&storage->pool);
+        free(storage);
     }
 }

@@ -30,7 +30,7 @@ typedef struct ap_cfn_variable {
 } ap_cfn_variable_t;
 
 typedef struct ap_cfn_link {
-    int a, b;            /* a < b */
+    int a, b;            /* a < b after the presolve */
     const double *table; /* [a][b] */
 } ap_cfn_link_t;
 
@@ -57,12 +57,20 @@ typedef struct ap_cfn_core_maker {
     ap_cfn_segment_t *segment;
 } ap_cfn_core_maker_t;
 
+/* The costs of all variables lie one after the other. */
+static inline const double *ap_cfn_core_costs(const ap_cfn_core_t *core)
+{
+    return core->variable[0].cost;
+}
+
 /* Allocates a core. The maker then calls add_variable() and add_segment() for each variable,
  * add_link() for each link, and finish(), which lists the links of every variable. */
 xm_status_t ap_cfn_core_begin(const ap_cfn_core_size_t *size, ap_cfn_core_maker_t *maker);
 double *ap_cfn_core_add_variable(ap_cfn_core_maker_t *maker, int size);
 double *ap_cfn_core_add_segment(ap_cfn_core_maker_t *maker, int from, int to);
 double *ap_cfn_core_add_link(ap_cfn_core_maker_t *maker, int a, int b);
+/* A link whose table stays the caller's, for many that share one. */
+void ap_cfn_core_borrow_link(ap_cfn_core_maker_t *maker, int a, int b, const double *table);
 ap_cfn_core_t *ap_cfn_core_finish(ap_cfn_core_maker_t *maker);
 
 /* The capacities of a core that nobody else looks at yet. */
@@ -76,6 +84,9 @@ static inline int ap_cfn_other(const ap_cfn_link_t *link, int variable)
 
 /* Cost of an assignment without the constant; HUGE_VAL when it is forbidden. */
 double ap_cfn_core_cost(const ap_cfn_core_t *core, const int *value);
+
+/* What `variable` costs with `x`, with the links to the others as they are. */
+double ap_cfn_core_cost_of(const ap_cfn_core_t *core, int variable, int x, const int *value);
 
 /* Adds what `variable` uses with `value`, `sign` times, to the load of every time. */
 static inline void ap_cfn_core_load(const ap_cfn_core_t *core, int variable, int value, double sign,
@@ -93,6 +104,21 @@ static inline void ap_cfn_core_load(const ap_cfn_core_t *core, int variable, int
         }
     }
 }
+
+/* Copies the kept entries of a vector by value; returns where the next ones go. */
+static inline double *ap_cfn_copy_kept(const bool *keep, const double *from, int size, double *to)
+{
+    for (int x = 0; x < size; ++x) {
+        if (keep[x]) {
+            *to++ = from[x];
+        }
+    }
+    return to;
+}
+
+/* Copies the kept cells of a link's table; for the values of its ends. */
+void ap_cfn_copy_table(const ap_cfn_core_t *core, const ap_cfn_link_t *link, const bool *rows,
+                       const bool *columns, double *to);
 
 /* Whether an assignment uses no more than the capacities; `load` (times + 1) is scratch. */
 bool ap_cfn_core_fits(const ap_cfn_core_t *core, const int *value, double *load);

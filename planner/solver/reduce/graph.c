@@ -116,11 +116,9 @@ void ap_reduce_tidy(ap_cfn_reduction_t *self, int node)
     n->degree = kept;
 }
 
-/* Takes step->value over, also when it fails. */
 xm_status_t ap_reduce_log(ap_cfn_reduction_t *self, const ap_reduce_step_t *step)
 {
     if (!grow((void **)&self->step, self->steps, &self->step_capacity, sizeof(*self->step))) {
-        free(step->value);
         return no_memory();
     }
     self->step[self->steps++] = *step;
@@ -201,8 +199,9 @@ xm_status_t ap_reduce_shrink(ap_cfn_reduction_t *self, int node, const bool *kee
 
 /* Removes the values of both ends that have no finite partner. Such a value can be in no solution
  * of finite cost. The second end is looked at after the first has shrunk. */
-static xm_status_t make_consistent(ap_cfn_reduction_t *self, int edge, bool *keep)
+static xm_status_t make_consistent(ap_cfn_reduction_t *self, int edge)
 {
+    bool *keep = self->keep;
     xm_status_t status = XM_OK;
 
     for (int end = 0; status == XM_OK && end < 2; ++end) {
@@ -256,10 +255,11 @@ static bool separate(ap_cfn_reduction_t *self, int edge)
     return true;
 }
 
-/* Tells whether every value of `x` leaves one partner in the other end, and writes it to f.
+/* Tells whether every value of `x` leaves one partner in the other end, and writes it to `partner`.
  * Consistency came before, so there is at least one. */
-static bool is_functional(const ap_cfn_reduction_t *self, int edge, int x, int *f)
+static bool is_functional(const ap_cfn_reduction_t *self, int edge, int x)
 {
+    int *f = self->partner;
     const ap_reduce_edge_t *e = &self->edge[edge];
     int y = ap_reduce_other(e, x);
 
@@ -280,8 +280,9 @@ static bool is_functional(const ap_cfn_reduction_t *self, int edge, int x, int *
 
 /* Replaces the edge (y, z) by (x, z), or adds it to the one that exists: z then sees, for each
  * value of x, what it saw of f(x). `mark` has the edges of x by their other ends. */
-static xm_status_t move_edge(ap_cfn_reduction_t *self, int edge, int x, int y, const int *f)
+static xm_status_t move_edge(ap_cfn_reduction_t *self, int edge, int x, int y)
 {
+    const int *f = self->partner;
     int z = ap_reduce_other(&self->edge[edge], y), there = self->mark[z];
     const ap_reduce_node_t *nx = &self->node[x], *nz = &self->node[z];
     xm_status_t status = XM_OK;
@@ -320,14 +321,15 @@ static xm_status_t move_edge(ap_cfn_reduction_t *self, int edge, int x, int y, c
 /* Puts y = f(x) into x: its costs, the tied edge's cells, and its other edges. Usage needs no move
  * here, as profiles are made later from the log. Some values of x may become infinite when their
  * partners exclude each other; those go at the end. */
-static xm_status_t contract(ap_cfn_reduction_t *self, int edge, int x, const int *f, bool *keep)
+static xm_status_t contract(ap_cfn_reduction_t *self, int edge, int x)
 {
+    const int *f = self->partner;
     int y = ap_reduce_other(&self->edge[edge], x);
     ap_reduce_node_t *nx = &self->node[x], *ny = &self->node[y];
     ap_reduce_step_t step = {.node = y, .leaders = 1, .leader = {x, -1}, .width = 1};
     xm_status_t status;
 
-    step.value = malloc((size_t)self->strategies[x] * sizeof(int));
+    step.value = ap_pool_take(&self->pool, (size_t)self->strategies[x] * sizeof(int));
     if (step.value == NULL) {
         return no_memory();
     }
@@ -349,7 +351,7 @@ static xm_status_t contract(ap_cfn_reduction_t *self, int edge, int x, const int
         self->mark[ap_reduce_other(&self->edge[nx->edge[k]], x)] = nx->edge[k];
     }
     for (int k = 0; status == XM_OK && k < ny->degree; ++k) {
-        status = move_edge(self, ny->edge[k], x, y, f);
+        status = move_edge(self, ny->edge[k], x, y);
     }
     for (int k = 0; k < nx->degree; ++k) {
         self->mark[ap_reduce_other(&self->edge[nx->edge[k]], x)] = -1;
@@ -358,9 +360,9 @@ static xm_status_t contract(ap_cfn_reduction_t *self, int edge, int x, const int
     ny->gone = true;
     ny->degree = 0;
     for (int s = 0; s < nx->size; ++s) {
-        keep[s] = nx->cost[s] < HUGE_VAL;
+        self->keep[s] = nx->cost[s] < HUGE_VAL;
     }
-    return status == XM_OK ? ap_reduce_shrink(self, x, keep) : status;
+    return status == XM_OK ? ap_reduce_shrink(self, x, self->keep) : status;
 }
 
 /* Once usages have been put together, a node that has some stays where it is: its profile could not
@@ -372,20 +374,20 @@ static bool may_go(const ap_cfn_reduction_t *self, int node)
 
 /* Looks at one edge. The cheap tests come first; after a contraction or a separation the edge is
  * gone. A node with one value is covered by both: its tables are sums, so it loses its edges. */
-static xm_status_t look_at(ap_cfn_reduction_t *self, int edge, int *f, bool *keep)
+static xm_status_t look_at(ap_cfn_reduction_t *self, int edge)
 {
-    xm_status_t status = make_consistent(self, edge, keep);
+    xm_status_t status = make_consistent(self, edge);
     int a = self->edge[edge].a, b = self->edge[edge].b;
 
     if (status != XM_OK || self->edge[edge].gone || separate(self, edge)) {
         return status;
     }
     /* Both directions are tried; with as many values on both sides either may hold. */
-    if (may_go(self, b) && is_functional(self, edge, a, f)) {
-        return contract(self, edge, a, f, keep);
+    if (may_go(self, b) && is_functional(self, edge, a)) {
+        return contract(self, edge, a);
     }
-    if (may_go(self, a) && is_functional(self, edge, b, f)) {
-        return contract(self, edge, b, f, keep);
+    if (may_go(self, a) && is_functional(self, edge, b)) {
+        return contract(self, edge, b);
     }
     return XM_OK;
 }
@@ -395,28 +397,15 @@ static xm_status_t look_at(ap_cfn_reduction_t *self, int edge, int *f, bool *kee
 xm_status_t ap_reduce_propagate(ap_cfn_reduction_t *self)
 {
     xm_status_t status = XM_OK;
-    int largest = 1;
-    bool *keep;
-    int *f;
 
-    for (int n = 0; n < self->nodes; ++n) {
-        largest = self->node[n].size > largest ? self->node[n].size : largest;
-    }
-    keep = malloc((size_t)largest * sizeof(*keep));
-    f = malloc((size_t)largest * sizeof(*f));
-    if (keep == NULL || f == NULL) {
-        status = no_memory();
-    }
     while (status == XM_OK && self->work_count > 0 && xm_clock_ns() < self->deadline) {
         /* Last in, first out: what has just changed is still in the cache. */
         int edge = self->work[--self->work_count];
 
         self->edge[edge].queued = false;
         if (!self->edge[edge].gone) {
-            status = look_at(self, edge, f, keep);
+            status = look_at(self, edge);
         }
     }
-    free(keep);
-    free(f);
     return status;
 }

@@ -46,10 +46,10 @@ static xm_status_t make_nodes(ap_cfn_reduction_t *self)
     for (size_t e = 0; e < cfn->edges; ++e) {
         count += arity_of(cfn, e) == 3;
     }
-    self->node = calloc(count + 1, sizeof(*self->node));
-    self->strategies = calloc(count + 1, sizeof(*self->strategies));
-    self->mark = malloc((count + 1) * sizeof(*self->mark));
-    if (self->node == NULL || self->strategies == NULL || self->mark == NULL) {
+    self->node = ap_pool_take_zeros(&self->pool, count * sizeof(*self->node));
+    self->strategies = ap_pool_take(&self->pool, count * sizeof(*self->strategies));
+    self->mark = ap_pool_take(&self->pool, count * sizeof(*self->mark));
+    if (self->pool.failed) {
         return no_memory(cfn);
     }
     self->nodes = (int)count;
@@ -70,9 +70,10 @@ static xm_status_t make_nodes(ap_cfn_reduction_t *self)
                              : (int)(cfn->cell_at[edge + 1] - cfn->cell_at[edge]);
         self->strategies[count] = node->size;
         self->mark[count] = -1;
-        node->cost = malloc((size_t)node->size * sizeof(double));
-        node->origin = malloc((size_t)node->size * sizeof(int));
-        if (node->cost == NULL || node->origin == NULL) {
+        self->largest = node->size > self->largest ? node->size : self->largest;
+        node->cost = ap_pool_take(&self->graph, (size_t)node->size * sizeof(double));
+        node->origin = ap_pool_take(&self->pool, (size_t)node->size * sizeof(int));
+        if (self->pool.failed || self->graph.failed) {
             return no_memory(cfn);
         }
         for (int s = 0; s < node->size; ++s) {
@@ -81,7 +82,10 @@ static xm_status_t make_nodes(ap_cfn_reduction_t *self)
         }
         ++count;
     }
-    return XM_OK;
+    /* Nodes only get smaller. */
+    self->keep = ap_pool_take(&self->graph, (size_t)self->largest * sizeof(*self->keep));
+    self->partner = ap_pool_take(&self->graph, (size_t)self->largest * sizeof(*self->partner));
+    return self->graph.failed ? no_memory(cfn) : XM_OK;
 }
 
 /* Ties a node made of an edge's cells to the edge's k-th node: a table that is 0 where the cell has
@@ -145,14 +149,12 @@ static xm_status_t join(ap_cfn_reduction_t *self, size_t edge, int a, int b)
 static xm_status_t make_edges(ap_cfn_reduction_t *self)
 {
     const ap_cfn_t *cfn = self->cfn;
-    int *first = malloc((cfn->nodes + 1) * sizeof(*first)); /* edges by their lower node */
-    int *next = malloc((cfn->edges + 1) * sizeof(*next));
+    int *first = ap_pool_take(&self->graph, cfn->nodes * sizeof(*first)); /* by lower node */
+    int *next = ap_pool_take(&self->graph, cfn->edges * sizeof(*next));
     int made = (int)cfn->nodes;
     xm_status_t status = XM_OK;
 
-    if (first == NULL || next == NULL) {
-        free(first);
-        free(next);
+    if (self->graph.failed) {
         return no_memory(cfn);
     }
     for (size_t n = 0; n < cfn->nodes; ++n) {
@@ -194,8 +196,6 @@ static xm_status_t make_edges(ap_cfn_reduction_t *self)
             ++made;
         }
     }
-    free(first);
-    free(next);
     return status;
 }
 
@@ -207,16 +207,11 @@ static xm_status_t drop_infinite(ap_cfn_reduction_t *self)
 
     for (int n = 0; status == XM_OK && n < self->nodes; ++n) {
         const ap_reduce_node_t *node = &self->node[n];
-        bool *keep = malloc((size_t)node->size * sizeof(*keep));
 
-        if (keep == NULL) {
-            return no_memory(self->cfn);
-        }
         for (int s = 0; s < node->size; ++s) {
-            keep[s] = node->cost[s] < HUGE_VAL;
+            self->keep[s] = node->cost[s] < HUGE_VAL;
         }
-        status = ap_reduce_shrink(self, n, keep);
-        free(keep);
+        status = ap_reduce_shrink(self, n, self->keep);
     }
     return status;
 }
@@ -250,8 +245,8 @@ static xm_status_t make_core(ap_cfn_reduction_t *self)
             size.cells += (size_t)self->node[edge->a].size * (size_t)self->node[edge->b].size;
         }
     }
-    self->root = malloc(((size_t)size.variables + 1) * sizeof(*self->root));
-    if (self->root == NULL) {
+    self->root = ap_pool_take(&self->pool, (size_t)size.variables * sizeof(*self->root));
+    if (self->pool.failed) {
         return no_memory(self->cfn);
     }
     status = ap_cfn_core_begin(&size, &maker);
@@ -312,19 +307,10 @@ static void free_graph(ap_cfn_reduction_t *self)
     self->edge = NULL;
     self->edges = 0;
     for (int n = 0; self->node != NULL && n < self->nodes; ++n) {
-        ap_reduce_node_t *node = &self->node[n];
-
-        for (int k = 0; k < node->segments; ++k) {
-            free(node->segment[k].usage);
-        }
-        free(node->segment);
-        free(node->cost);
-        free(node->edge);
-        node->segment = NULL;
-        node->segments = 0;
-        node->cost = NULL;
-        node->edge = NULL;
+        free(self->node[n].edge);
+        self->node[n].edge = NULL;
     }
+    ap_pool_close(&self->graph);
     free(self->work);
     self->work = NULL;
 }
@@ -436,19 +422,8 @@ void ap_cfn_reduction_destroy(ap_cfn_reduction_t *reduction)
         return;
     }
     free_graph(reduction);
-    for (int n = 0; reduction->node != NULL && n < reduction->nodes; ++n) {
-        free(reduction->node[n].origin);
-    }
-    for (int k = 0; k < reduction->steps; ++k) {
-        free(reduction->step[k].value);
-    }
     free(reduction->step);
-    free(reduction->node);
-    free(reduction->strategies);
-    free(reduction->mark);
-    free(reduction->range);
-    free(reduction->capacity);
-    free(reduction->root);
+    ap_pool_close(&reduction->pool);
     ap_cfn_core_destroy(reduction->core);
     free(reduction);
 }

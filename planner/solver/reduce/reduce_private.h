@@ -52,7 +52,10 @@ struct ap_cfn_reduction {
     ap_reduce_edge_t *edge;
     int *work; /* edges to look at again, a stack */
     int work_count, work_capacity;
-    int *mark; /* per node, scratch: -1 */
+    int *mark;    /* per node, scratch: -1 */
+    int largest;  /* values of a node, at most */
+    bool *keep;   /* per value of a node, scratch */
+    int *partner; /* the same */
     int steps, step_capacity;
     ap_reduce_step_t *step;
     double constant;
@@ -62,6 +65,8 @@ struct ap_cfn_reduction {
     bool profiled;    /* ap_reduce_profile() has been */
     int *root;        /* per variable of the core: its node */
     ap_cfn_core_t *core;
+    ap_pool_t pool;  /* what the way back needs as well */
+    ap_pool_t graph; /* what goes with the graph, but tables and lists that grow */
 };
 
 /* planner/solver/reduce/graph.c */

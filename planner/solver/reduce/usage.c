@@ -112,20 +112,21 @@ static void accumulate(double *change, int times)
 
 /* Appends a segment and hands its array of usages out to be filled. The segments of a node
  * ascend, because callers go through time in order. */
-static xm_status_t add_segment(ap_reduce_node_t *node, int *room, int from, int to, double **usage)
+static xm_status_t add_segment(ap_cfn_reduction_t *self, ap_reduce_node_t *node, int *room,
+                               int from, int to, double **usage)
 {
     if (node->segments == *room) {
-        int larger = *room > 0 ? 2 * *room : 1;
-        ap_reduce_segment_t *grown = realloc(node->segment, (size_t)larger * sizeof(*grown));
+        ap_reduce_segment_t *grown;
 
-        if (grown == NULL) {
-            return no_memory();
+        *room = *room > 0 ? 2 * *room : 1;
+        grown = ap_pool_take(&self->graph, (size_t)*room * sizeof(*grown));
+        if (grown != NULL && node->segments > 0) {
+            memcpy(grown, node->segment, (size_t)node->segments * sizeof(*grown));
         }
         node->segment = grown;
-        *room = larger;
     }
-    *usage = malloc((size_t)node->size * sizeof(double));
-    if (*usage == NULL) {
+    *usage = ap_pool_take(&self->graph, (size_t)node->size * sizeof(double));
+    if (self->graph.failed) {
         return no_memory();
     }
     node->segment[node->segments++] = (ap_reduce_segment_t){from, to, *usage};
@@ -145,7 +146,7 @@ static xm_status_t make_segments(ap_cfn_reduction_t *self)
         int room = 0;
 
         if (range[0] < range[1]) {
-            status = add_segment(node, &room, range[0], range[1], &usage);
+            status = add_segment(self, node, &room, range[0], range[1], &usage);
             for (int s = 0; status == XM_OK && s < node->size; ++s) {
                 usage[s] =
                     (double)self->cfn->usages[self->cfn->node_at[n] + (size_t)node->origin[s]];
@@ -153,16 +154,6 @@ static xm_status_t make_segments(ap_cfn_reduction_t *self)
         }
     }
     return status;
-}
-
-static void free_segments(ap_reduce_node_t *node)
-{
-    for (int k = 0; k < node->segments; ++k) {
-        free(node->segment[k].usage);
-    }
-    free(node->segment);
-    node->segment = NULL;
-    node->segments = 0;
 }
 
 static void reset_capacity(ap_cfn_reduction_t *self)
@@ -193,8 +184,6 @@ static void settle(ap_cfn_reduction_t *self, double *change)
             /* Equal usages cannot be influenced; their sum is in the capacity now. */
             if (most(segment.usage, node->size) > 0.0) {
                 node->segment[kept++] = segment;
-            } else {
-                free(segment.usage);
             }
         }
         node->segments = node->gone ? node->segments : kept;
@@ -220,29 +209,14 @@ static xm_status_t check_capacity(const ap_cfn_reduction_t *self)
     return XM_OK;
 }
 
-/* How many values scratch of any node needs. A node made of an edge may have more of them than a
- * problem's node has strategies. */
-static size_t most_values(const ap_cfn_reduction_t *self)
-{
-    int largest = 1;
-
-    for (int n = 0; n < self->nodes; ++n) {
-        largest = self->node[n].size > largest ? self->node[n].size : largest;
-    }
-    return (size_t)largest;
-}
-
 /* Drops values that use more at some time than is left when all else uses its minimum. Usages are
  * relative to the minimum already, and so are the capacities, so the test is a comparison. No
  * solution is lost, because no choice of the others could make room. */
 static xm_status_t drop_misfits(ap_cfn_reduction_t *self)
 {
     xm_status_t status = XM_OK;
-    bool *keep = malloc(most_values(self) * sizeof(*keep));
+    bool *keep = self->keep;
 
-    if (keep == NULL) {
-        return no_memory();
-    }
     for (int n = 0; status == XM_OK && n < self->nodes; ++n) {
         const ap_reduce_node_t *node = &self->node[n];
 
@@ -263,7 +237,6 @@ static xm_status_t drop_misfits(ap_cfn_reduction_t *self)
         }
         status = ap_reduce_shrink(self, n, keep);
     }
-    free(keep);
     return status;
 }
 
@@ -277,8 +250,8 @@ xm_status_t ap_reduce_fit(ap_cfn_reduction_t *self)
     if (!self->cfn->limited) {
         return XM_OK;
     }
-    self->range = malloc(((size_t)self->nodes + 1) * sizeof(*self->range));
-    if (self->range == NULL) {
+    self->range = ap_pool_take(&self->graph, (size_t)self->nodes * sizeof(*self->range));
+    if (self->graph.failed) {
         return no_memory();
     }
     /* Times are found once; contraction does not change them, as every original node keeps its
@@ -287,10 +260,9 @@ xm_status_t ap_reduce_fit(ap_cfn_reduction_t *self)
     if (status != XM_OK) {
         return status;
     }
-    self->capacity = malloc(((size_t)self->times + 1) * sizeof(double));
-    change = malloc(((size_t)self->times + 1) * sizeof(*change));
-    if (self->capacity == NULL || change == NULL) {
-        free(change);
+    self->capacity = ap_pool_take(&self->graph, ((size_t)self->times + 1) * sizeof(double));
+    change = ap_pool_take(&self->graph, ((size_t)self->times + 1) * sizeof(*change));
+    if (self->graph.failed) {
         return no_memory();
     }
     reset_capacity(self);
@@ -300,7 +272,6 @@ xm_status_t ap_reduce_fit(ap_cfn_reduction_t *self)
         settle(self, change);
         status = check_capacity(self);
     }
-    free(change);
     return status == XM_OK ? drop_misfits(self) : status;
 }
 
@@ -309,33 +280,22 @@ xm_status_t ap_reduce_fit(ap_cfn_reduction_t *self)
 typedef struct members {
     int *first, *next; /* lists by root; -1 ends */
     int **follows;     /* per node: its strategy for every value of its root */
+    ap_pool_t pool;    /* all of them */
 } members_t;
-
-static void free_members(const ap_cfn_reduction_t *self, members_t *members)
-{
-    for (int n = 0; members->follows != NULL && n < self->nodes; ++n) {
-        free(members->follows[n]);
-    }
-    free(members->follows);
-    free(members->first);
-    free(members->next);
-}
 
 /* Finds the members of every node that is left. The log is read from its end, so a step's leader
  * has its root and its strategies already. So far every step has one leader; nodes with two are
  * eliminated only after the profile. */
 static xm_status_t find_members(const ap_cfn_reduction_t *self, members_t *members)
 {
-    size_t nodes = (size_t)self->nodes + 1;
-    int *root = malloc(nodes * sizeof(*root));
-    xm_status_t status = XM_OK;
+    size_t nodes = (size_t)self->nodes;
+    ap_pool_t *pool = &members->pool;
+    int *root = ap_pool_take(pool, nodes * sizeof(*root));
 
-    members->first = malloc(nodes * sizeof(int));
-    members->next = malloc(nodes * sizeof(int));
-    members->follows = calloc(nodes, sizeof(int *));
-    if (root == NULL || members->first == NULL || members->next == NULL ||
-        members->follows == NULL) {
-        free(root);
+    members->first = ap_pool_take(pool, nodes * sizeof(int));
+    members->next = ap_pool_take(pool, nodes * sizeof(int));
+    members->follows = ap_pool_take(pool, nodes * sizeof(int *));
+    if (pool->failed) {
         return no_memory();
     }
     for (int n = 0; n < self->nodes; ++n) {
@@ -344,16 +304,15 @@ static xm_status_t find_members(const ap_cfn_reduction_t *self, members_t *membe
             size_t bytes = (size_t)self->node[n].size * sizeof(int);
 
             root[n] = n;
-            members->follows[n] = malloc(bytes);
-            if (members->follows[n] == NULL) {
-                status = no_memory();
-                break;
+            members->follows[n] = ap_pool_take(pool, bytes);
+            if (pool->failed) {
+                return no_memory();
             }
             /* A node that is left follows from itself. */
             memcpy(members->follows[n], self->node[n].origin, bytes);
         }
     }
-    for (int k = self->steps - 1; status == XM_OK && k >= 0; --k) {
+    for (int k = self->steps - 1; k >= 0; --k) {
         const ap_reduce_step_t *step = &self->step[k];
         int size, leader = step->leader[0];
 
@@ -361,21 +320,19 @@ static xm_status_t find_members(const ap_cfn_reduction_t *self, members_t *membe
          * through the leader's. */
         root[step->node] = root[leader];
         size = self->node[root[leader]].size;
-        members->follows[step->node] = malloc((size_t)size * sizeof(int));
-        if (members->follows[step->node] == NULL) {
-            status = no_memory();
-            break;
+        members->follows[step->node] = ap_pool_take(pool, (size_t)size * sizeof(int));
+        if (pool->failed) {
+            return no_memory();
         }
         for (int s = 0; s < size; ++s) {
             members->follows[step->node][s] = step->value[members->follows[leader][s]];
         }
     }
-    for (int n = 0; status == XM_OK && n < self->nodes; ++n) {
+    for (int n = 0; n < self->nodes; ++n) {
         members->next[n] = members->first[root[n]];
         members->first[root[n]] = n;
     }
-    free(root);
-    return status;
+    return XM_OK;
 }
 
 /* Adds up the usage of a node and all that follow from it, by a sweep over their ranges: between
@@ -418,7 +375,7 @@ static xm_status_t sum_members(ap_cfn_reduction_t *self, int root, const members
         change[at[k].time] += base;
         change[at[k + 1].time] -= base;
         if (most(sum, node->size) > base) {
-            status = add_segment(node, &room, (int)at[k].time, (int)at[k + 1].time, &into);
+            status = add_segment(self, node, &room, (int)at[k].time, (int)at[k + 1].time, &into);
             for (int s = 0; status == XM_OK && s < node->size; ++s) {
                 into[s] = sum[s] - base;
             }
@@ -429,19 +386,17 @@ static xm_status_t sum_members(ap_cfn_reduction_t *self, int root, const members
 
 /* Makes the segments of every node that is left, with those of all that follow from it, and the
  * capacities anew from the limit. `sum` is scratch of a node's values. */
-static xm_status_t gather(ap_cfn_reduction_t *self, const members_t *members)
+static xm_status_t gather(ap_cfn_reduction_t *self, members_t *members)
 {
-    boundary_t *at = malloc((2 * (size_t)self->nodes + 1) * sizeof(*at));
-    double *sum = malloc(most_values(self) * sizeof(*sum));
-    double *change = calloc((size_t)self->times + 1, sizeof(*change));
-    xm_status_t status = XM_OK;
+    boundary_t *at = ap_pool_take(&members->pool, 2 * (size_t)self->nodes * sizeof(*at));
+    double *sum = ap_pool_take(&members->pool, (size_t)self->largest * sizeof(*sum));
+    double *change =
+        ap_pool_take_zeros(&members->pool, ((size_t)self->times + 1) * sizeof(*change));
+    xm_status_t status = members->pool.failed ? no_memory() : XM_OK;
 
-    if (at == NULL || sum == NULL || change == NULL) {
-        status = no_memory();
-    }
     for (int n = 0; status == XM_OK && n < self->nodes; ++n) {
         /* The segments of the first look are replaced. */
-        free_segments(&self->node[n]);
+        self->node[n].segments = 0;
         if (!self->node[n].gone) {
             status = sum_members(self, n, members, at, sum, change);
         }
@@ -453,27 +408,22 @@ static xm_status_t gather(ap_cfn_reduction_t *self, const members_t *members)
             self->capacity[t] -= change[t];
         }
     }
-    free(at);
-    free(sum);
-    free(change);
     return status;
 }
 
 /* Keeps one time of each run of times at which the same segments are live, the tightest, and keeps
  * it only if the largest usages together could exceed it; renumbers the segments. Fewer times are
  * fewer prices, and so better steps of the dual. */
-static xm_status_t thin_times(ap_cfn_reduction_t *self)
+static xm_status_t thin_times(ap_cfn_reduction_t *self, ap_pool_t *pool)
 {
     size_t room = (size_t)self->times + 2;
-    double *worst = calloc(room, sizeof(*worst));
-    bool *cut = calloc(room, sizeof(*cut));
-    int *number = malloc(room * sizeof(*number)); /* of the first kept time at or after */
+    double *worst = ap_pool_take_zeros(pool, room * sizeof(*worst));
+    bool *cut = ap_pool_take_zeros(pool, room * sizeof(*cut));
+    int *number =
+        ap_pool_take(pool, room * sizeof(*number)); /* of the first kept time at or after */
     int kept = 0;
 
-    if (worst == NULL || cut == NULL || number == NULL) {
-        free(worst);
-        free(cut);
-        free(number);
+    if (pool->failed) {
         return no_memory();
     }
     for (int n = 0; n < self->nodes; ++n) {
@@ -521,17 +471,12 @@ static xm_status_t thin_times(ap_cfn_reduction_t *self)
             segment.to = number[segment.to];
             if (segment.from < segment.to) {
                 node->segment[count++] = segment;
-            } else {
-                free(segment.usage);
             }
         }
         node->segments = node->gone ? node->segments : count;
     }
     /* The capacities of the kept times have moved to the front already. */
     self->times = kept;
-    free(worst);
-    free(cut);
-    free(number);
     return XM_OK;
 }
 
@@ -539,7 +484,7 @@ static xm_status_t thin_times(ap_cfn_reduction_t *self)
  * leaves nodes with usage where they are. */
 xm_status_t ap_reduce_profile(ap_cfn_reduction_t *self)
 {
-    members_t members = {NULL, NULL, NULL};
+    members_t members = {.first = NULL};
     xm_status_t status;
 
     /* Also without a limit, where no node has segments and contraction may go on. */
@@ -552,12 +497,15 @@ xm_status_t ap_reduce_profile(ap_cfn_reduction_t *self)
     if (status == XM_OK) {
         status = gather(self, &members);
     }
-    free_members(self, &members);
     if (status == XM_OK) {
         status = check_capacity(self);
     }
     if (status == XM_OK) {
         status = drop_misfits(self);
     }
-    return status == XM_OK ? thin_times(self) : status;
+    if (status == XM_OK) {
+        status = thin_times(self, &members.pool);
+    }
+    ap_pool_close(&members.pool);
+    return status;
 }

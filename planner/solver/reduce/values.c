@@ -105,11 +105,11 @@ static xm_status_t eliminate(ap_cfn_reduction_t *self, int node)
     }
     /* The log is a table over both leaders' original strategies. */
     step.width = step.leaders == 2 ? self->strategies[step.leader[1]] : 1;
-    step.value = malloc((step.leaders > 0 ? (size_t)self->strategies[step.leader[0]] : 1) *
-                        (size_t)step.width * sizeof(int));
+    step.value = ap_pool_take(&self->pool,
+                              (step.leaders > 0 ? (size_t)self->strategies[step.leader[0]] : 1) *
+                                  (size_t)step.width * sizeof(int));
     table = malloc((size_t)size[0] * (size_t)size[1] * sizeof(double));
     if (step.value == NULL || table == NULL) {
-        free(step.value);
         free(table);
         return no_memory();
     }
@@ -136,7 +136,6 @@ static xm_status_t eliminate(ap_cfn_reduction_t *self, int node)
             table[(size_t)i * (size_t)size[1] + (size_t)j] = best;
         }
     }
-    /* The log owns the answers from here on. */
     status = ap_reduce_log(self, &step);
     for (int k = 0; k < step.leaders; ++k) {
         ap_reduce_drop_edge(self, n->edge[k]);

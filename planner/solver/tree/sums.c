@@ -175,8 +175,8 @@ xm_status_t ap_cfn_lower_capacities(const ap_cfn_core_t *core, const size_t *at,
 {
     size_t largest = 1;
     sums_t sums = {.work = work};
-    item_t *items = malloc(((size_t)core->variables + 1) * sizeof(*items));
-    range_t *ranges = malloc(3 * (size_t)RANGES * sizeof(*ranges));
+    ap_pool_t pool = {0};
+    item_t *items = ap_pool_take(&pool, (size_t)core->variables * sizeof(*items));
     double *usages;
 
     for (int v = 0; v < core->variables; ++v) {
@@ -184,16 +184,14 @@ xm_status_t ap_cfn_lower_capacities(const ap_cfn_core_t *core, const size_t *at,
 
         largest = size > largest ? size : largest;
     }
-    usages = malloc(largest * sizeof(*usages));
-    if (items == NULL || ranges == NULL || usages == NULL) {
-        free(items);
-        free(ranges);
-        free(usages);
+    usages = ap_pool_take(&pool, largest * sizeof(*usages));
+    sums.range = ap_pool_take(&pool, RANGES * sizeof(range_t));
+    sums.other = ap_pool_take(&pool, RANGES * sizeof(range_t));
+    sums.moved = ap_pool_take(&pool, RANGES * sizeof(range_t));
+    if (pool.failed) {
+        ap_pool_close(&pool);
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for sums of %d usages", core->variables);
     }
-    sums.range = ranges;
-    sums.other = ranges + RANGES;
-    sums.moved = ranges + 2 * RANGES;
     /* The work left over after a time is that of the next. Times without a price are skipped, as a
      * lower capacity would not change the bound there. */
     for (int t = 0; t < core->times && sums.work > 0; ++t) {
@@ -206,8 +204,6 @@ xm_status_t ap_cfn_lower_capacities(const ap_cfn_core_t *core, const size_t *at,
             capacity[t] = largest_sum(&sums, items, count, usages);
         }
     }
-    free(items);
-    free(ranges);
-    free(usages);
+    ap_pool_close(&pool);
     return XM_OK;
 }

@@ -35,9 +35,7 @@ void ap_cfn_node_destroy(ap_cfn_node_t *node)
         ap_cfn_dual_destroy(node->dual);
         ap_cfn_core_destroy(node->core);
     }
-    free(node->root);
-    free(node->root_value);
-    free(node->keep);
+    ap_pool_close(&node->pool);
 }
 
 /* Tables of a node, with all values kept. */
@@ -45,10 +43,10 @@ static xm_status_t allocate(ap_cfn_node_t *node)
 {
     size_t values = ap_cfn_node_values(node);
 
-    node->root = malloc(((size_t)node->dual->core->variables + 1) * sizeof(int));
-    node->root_value = malloc((values + 1) * sizeof(int));
-    node->keep = malloc((values + 1) * sizeof(bool));
-    if (node->root == NULL || node->root_value == NULL || node->keep == NULL) {
+    node->root = ap_pool_take(&node->pool, (size_t)node->dual->core->variables * sizeof(int));
+    node->root_value = ap_pool_take(&node->pool, values * sizeof(int));
+    node->keep = ap_pool_take(&node->pool, values * sizeof(bool));
+    if (node->pool.failed) {
         ap_cfn_node_destroy(node);
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a branch");
     }

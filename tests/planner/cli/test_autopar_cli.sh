@@ -194,7 +194,8 @@ good "shard: forced" "objective 12582918" "$AUTOPAR" shard mlp2 --mesh 4x1 --bat
 good "shard: one axis" "objective 196614.02" "$AUTOPAR" shard mlp2 --mesh 4 --batch 1024 \
     --hidden 128 --beta 1
 good "shard: three axes" "proved optimal" "$AUTOPAR" shard mlp2 --mesh 2x2x2 --beta 1,1,1
-good "shard: limit" "solver cfn" "$AUTOPAR" shard mlp2 --mesh 4x1 --cluster "$cluster" --hosts 1 \
+good "shard: four axes" "proved optimal" "$AUTOPAR" shard mlp2 --mesh 2x2x2x2 --beta 1,1,1,1
+good "shard: limit" "choices for" "$AUTOPAR" shard mlp2 --mesh 4x1 --cluster "$cluster" --hosts 1 \
     --optimizer adam --micro-batches 4 --memory-limit 1GiB --time-limit 20
 good "shard: profile" "objective" "$AUTOPAR" shard mlp2 --mesh 2x2 --cluster "$cluster"
 bad "shard: no such hosts" "8x8 lies on 8 hosts of 8 devices; cluster lab-2x4 has 2 of 4" "$AUTOPAR" shard mlp2 \
@@ -350,9 +351,9 @@ bad "explain: malformed" "line 1, column 12" \
     "$AUTOPAR" explain "$work/broken.json" --cluster "$cluster"
 
 bad "shard without mesh" "--mesh is needed" "$AUTOPAR" shard mlp2
-bad "shard: mesh" "--mesh: '4by2' is not a mesh of 1 to 3 axes such as 2x4" \
+bad "shard: mesh" "--mesh: '4by2' is not a mesh of 1 to 4 axes such as 2x4" \
     "$AUTOPAR" shard mlp2 --mesh 4by2
-bad "shard: mesh of four axes" "is not a mesh of 1 to 3 axes" "$AUTOPAR" shard mlp2 --mesh 2x2x2x2
+bad "shard: mesh of five axes" "is not a mesh of 1 to 4 axes" "$AUTOPAR" shard mlp2 --mesh 2x2x2x2x2
 bad "shard: hosts" "the 4 devices of mesh 4 do not spread evenly over 3 hosts" \
     "$AUTOPAR" shard mlp2 --mesh 4 --hosts 3
 bad "shard: micro-batches of a file" "--micro-batches and --optimizer are for models of which the training step is derived" \

@@ -82,7 +82,7 @@ names = ["entrée['α']", "权重"]
 assert [t["name"] for t in json.loads(read("noms.json"))["tensors"]] == names
 assert [n["node"] for n in json.loads(read("noms.out"))["nodes"]][:2] == names
 module = {node.targets[0].id: node.value for node in ast.parse(read("noms.py")).body
-          if isinstance(node, ast.Assign)}
+          if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)}
 assert [row.elts[0].value for row in module["PARAMETERS"].elts] == names
 placements = json.dumps(json.loads(read("noms.torch")), ensure_ascii=False)
 assert all(name in placements for name in names)

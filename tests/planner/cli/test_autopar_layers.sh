@@ -72,29 +72,30 @@ bad "too many samples" "micro-batches of 8 samples: a step has at most" --model 
     --micro-batches 2147483647
 bad "a missing file" "cannot read" --model "$work/none.hlo"
 
-# Our planner through the door of any planner.
+# Our planner as a command, and others.
+own="$AUTOPAR plan --request -"
+double=$SOURCE_DIR/tests/planner/plugin/planner_double.py
 same="--model gpt-125m --global-batch 32 --micro-batches 8 --stages 2"
 # shellcheck disable=SC2086
-good "our own library" '"reshardings"' $same --planner "$LIBAUTOPAR" --json
+good "our own command" '"reshardings"' $same --planner "$own" --json
 cp "$work/out" "$work/through"
 # shellcheck disable=SC2086
 good "built in" '"reshardings"' $same --json
-cmp -s "$work/out" "$work/through" || fail "the plan through the door is another"
+cmp -s "$work/out" "$work/through" || fail "the plan of the command is another"
 # Some stages recompute, others do not: verified, and explained stage by stage.
 mixed="--model gpt-125m --global-batch 64 --micro-batches 16 --stages 4-8 --memory-limit 900MiB"
 # shellcheck disable=SC2086
-good "stages that recompute" "recomputation in stages 0-2" $mixed --planner "$LIBAUTOPAR" -o "$work/plan.json"
+good "stages that recompute" "recomputation in stages 0-2" $mixed --planner "$own" -o "$work/plan.json"
 explained "stages that recompute"
 grep -A1 "^stage 0: recomputation" "$work/out" | grep -q "chosen      on" ||
     fail "stage 0 does not recompute: $(cat "$work/out")"
 # shellcheck disable=SC2086
-PLANNER_DOUBLE_PLAN="$work/plan.json" bad "a plug-in's stages when none may" "recomputation is in stages 0-2 in the plan" $mixed --recompute off \
-    --memory-limit 16GiB --planner "$PLANNER_DOUBLE_LIBRARY"
+bad "another's stages when none may" "recomputation is in stages 0-2 in the plan" $mixed --recompute off \
+    --memory-limit 16GiB --planner "cat $work/plan.json"
 # shellcheck disable=SC2086
-bad "no library" "cannot load the planner" $same --planner "$work/none.so"
+bad "no command" "$work/none: " $same --planner "$work/none"
 # shellcheck disable=SC2086
-PLANNER_DOUBLE=garbage bad "no JSON" "planner double: its plan: line 1, column" $same \
-    --planner "$PLANNER_DOUBLE_LIBRARY"
+bad "no JSON" "planner echo {: its plan: line 2, column" $same --planner "echo {"
 python3 - "$work/through" "$work/too-good.json" <<'END' || fail "the plan is no JSON"
 import json, sys
 plan = json.load(open(sys.argv[1]))
@@ -103,7 +104,30 @@ plan["stages"][0]["seconds"]["forward"] = 1e-9
 json.dump(plan, open(sys.argv[2], "w"))
 END
 # shellcheck disable=SC2086
-PLANNER_DOUBLE_PLAN="$work/too-good.json" bad "too good a plan" "planner double: its plan: stages[0]: seconds of" \
-    $same --planner "$PLANNER_DOUBLE_LIBRARY"
+bad "too good a plan" "its plan: stages[0]: seconds of" $same --planner "cat $work/too-good.json"
+
+# The question in a file, and a planner of another kind that asks ours.
+# shellcheck disable=SC2086
+bad "the question" "it gave no reason (exit status 2)" $same --planner "'$double' request $work/request.json"
+"$AUTOPAR" plan --request "$work/request.json" >"$work/out" 2>"$work/err" || fail "a request: $(cat "$work/err")"
+cmp -s "$work/out" "$work/through" || fail "the plan of the request is another"
+grep -q "^progress [01]" "$work/err" || fail "no progress: $(cat "$work/err")"
+grep -qv "^progress " "$work/err" && fail "more than progress: $(cat "$work/err")"
+any="--model gpt-125m --global-batch 64 --micro-batches 64 --json"
+# shellcheck disable=SC2086
+PATH=$(dirname "$AUTOPAR"):$PATH good "the example" '"reshardings"' $any \
+    --planner "python3 '$SOURCE_DIR/examples/planner.py'"
+cp "$work/out" "$work/example"
+# shellcheck disable=SC2086
+good "ours in that case" '"reshardings"' $any
+python3 - "$work/example" "$work/out" <<'END' || fail "the example is no trade of time for memory"
+import json, sys
+example, fastest = (json.load(open(path)) for path in sys.argv[1:])
+assert example["predicted"]["step_s"] <= 1.1 * fastest["predicted"]["step_s"]
+needs = [[m["state_bytes"] + m["in_flight"] * m["activation_bytes"] + m["work_bytes"]
+          for m in (stage["memory"] for stage in plan["stages"])] for plan in (example, fastest)]
+assert max(needs[0]) < 0.9 * max(needs[1]), needs
+END
+bad "two questions" "--model has no meaning with --request" --request "$work/request.json" --model gpt-125m
 
 [ $failures -eq 0 ] || exit 1

@@ -8,15 +8,16 @@
 
 #include "planner/cost/strategy.h"
 
-enum { MAX_ELEMENTS = 4096, DEVICES = 8 };
+enum { MAX_ELEMENTS = 4096, MOST_DEVICES = 16 };
 
-/* The logical meshes of 8 devices that every rule is tried on. */
+/* The logical meshes that every rule is tried on. */
 typedef struct shape {
-    int rank;
+    int rank, devices;
     int size[AP_MAX_MESH_RANK];
 } shape_t;
 
-static const shape_t meshes[] = {{1, {8}}, {2, {2, 4}}, {2, {4, 2}}, {3, {2, 2, 2}}};
+static const shape_t meshes[] = {
+    {1, 8, {8}}, {2, 8, {2, 4}}, {2, 8, {4, 2}}, {3, 8, {2, 2, 2}}, {4, 16, {2, 2, 2, 2}}};
 
 static int64_t elements(const ap_shape_t *shape)
 {
@@ -153,23 +154,23 @@ static void check_strategy(const shape_t *mesh, const ap_sharding_rule_t *rule,
                            const ap_strategy_t *strategy, double operands[][MAX_ELEMENTS],
                            const double *whole)
 {
-    static double local[DEVICES][MAX_ELEMENTS];
+    static double local[MOST_DEVICES][MAX_ELEMENTS];
     ap_shape_t shape = ap_sharding_rule_shape(rule, rule->operands);
     int64_t count = elements(&shape), origin[AP_MAX_FACTORS], extent[AP_MAX_FACTORS], held = 0;
 
     memset(local, 0, sizeof(local));
-    for (int device = 0; device < DEVICES; ++device) {
+    for (int device = 0; device < mesh->devices; ++device) {
         device_box(mesh, rule, strategy, device, origin, extent);
         einsum(rule, operands, origin, extent, local[device]);
     }
-    for (int device = 0; device < DEVICES; ++device) {
+    for (int device = 0; device < mesh->devices; ++device) {
         for (int64_t i = 0; i < count; ++i) {
             double sum = 0;
 
             if (!in_tile(mesh, &shape, strategy->spec[rule->operands], device, i)) {
                 continue;
             }
-            for (int other = 0; other < DEVICES; ++other) {
+            for (int other = 0; other < mesh->devices; ++other) {
                 sum += same_group(mesh, device, other, strategy->partial[0]) ? local[other][i] : 0;
             }
             ck_assert_double_eq_tol(sum, whole[i], 1e-9);
@@ -219,7 +220,7 @@ static int check_case(int which, const shape_t *shape)
     int padded = 0;
 
     ck_assert_xm_ok(ap_cost_model_create_alpa(&alpa, &model));
-    ck_assert_xm_ok(ap_cost_mesh_create(model, 1, DEVICES, shape->size, shape->rank, &mesh));
+    ck_assert_xm_ok(ap_cost_mesh_create(model, 1, shape->devices, shape->size, shape->rank, &mesh));
     if (cases[which].uneven) {
         ap_cost_mesh_allow_uneven(mesh);
     }
@@ -239,7 +240,8 @@ static int check_case(int which, const shape_t *shape)
     site.mesh = mesh;
     ck_assert_xm_ok(ap_strategy_enumerate(&site, &options, &list));
     ck_assert_int_gt(list.count, 1);
-    for (int s = 0; s < list.count; ++s) {
+    /* Of the many on four axes one in seven, which meets every choice of each axis. */
+    for (int s = 0; s<list.count; s += shape->rank> 3 ? 7 : 1) {
         double devices = 1;
 
         check_strategy(shape, &rule, &list.items[s], operands, whole);

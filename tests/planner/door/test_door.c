@@ -124,11 +124,9 @@ START_TEST(plans_need_their_pointers)
     FAILS("text", ap_plan_table(some, NULL));
     FAILS("params", ap_plan_verify(NULL, some));
     FAILS("plan", ap_plan_verify(some, NULL));
-    FAILS("path", ap_planner_library_open(NULL, some, 0, some));
-    FAILS("library", ap_planner_library_open(some, some, 0, NULL));
-    FAILS("library", ap_planner_library_plan(NULL, some, some));
-    FAILS("params", ap_planner_library_plan(some, NULL, some));
-    FAILS("plan", ap_planner_library_plan(some, some, NULL));
+    FAILS("command", ap_planner_command_plan(NULL, some, NULL, NULL, some));
+    FAILS("params", ap_planner_command_plan(some, NULL, NULL, NULL, some));
+    FAILS("plan", ap_planner_command_plan(some, some, NULL, NULL, NULL));
     FAILS("params", ap_planner_plan(NULL, some, some));
     FAILS("plan", ap_planner_plan(some, NULL, some));
     FAILS("plan", ap_simulation_create(NULL, some, some));
@@ -170,7 +168,6 @@ START_TEST(what_is_read_of_nothing_is_nothing)
     GIVES(0, "stage", ap_plan_stage_memory(NULL));
     GIVES(0, "plan", ap_plan_stages(NULL));
     GIVES(NULL, "plan", ap_plan_text(NULL));
-    GIVES(NULL, "library", ap_planner_library_name(NULL));
     GIVES(0, "profile", ap_profile_devices_per_host(NULL));
     GIVES(0, "profile", ap_profile_hosts(NULL));
     GIVES(NULL, "profile", ap_profile_name(NULL));
@@ -191,7 +188,6 @@ START_TEST(nothing_can_be_destroyed)
     ap_frontend_notes_destroy(NULL);
     ap_graph_destroy(NULL);
     ap_plan_destroy(NULL);
-    ap_planner_library_close(NULL);
     ap_profile_destroy(NULL);
     ap_sharding_destroy(NULL);
     ap_simulation_destroy(NULL);
@@ -242,7 +238,7 @@ START_TEST(every_structure_says_its_size)
     CHECK_SIZES(ap_planner_params_t, AP_PLANNER_PARAMS_INIT,
                 ap_like_plan("default", params, (ap_plan_t **)&made, NULL));
     CHECK_SIZES(ap_planner_params_t, AP_PLANNER_PARAMS_INIT,
-                ap_planner_library_plan(some, params, (ap_plan_t **)&made));
+                ap_planner_command_plan(some, params, NULL, NULL, (ap_plan_t **)&made));
     CHECK_SIZES(ap_simulation_params_t, AP_SIMULATION_PARAMS_INIT,
                 ap_simulation_create(some, params, (ap_simulation_t **)&made));
     ap_graph_destroy(graph);

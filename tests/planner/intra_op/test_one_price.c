@@ -21,11 +21,16 @@ static const struct {
 
 enum { MESHES = 3 };
 
+/* The tolerance is wider where whole graphs may do what stages cannot: cut a backward operator over
+ * an axis that its forward operator leaves free (convolutions), and reduce the two gradients of a
+ * tied table once (mixtures of experts); or the other way round, change from block to block. */
 static const struct {
     const char *name;
     int layers; /* 0: all */
-} models[] = {{"gpt-125m", 0}, {"gpt-350m", 0},  {"gpt-760m", 0},  {"gpt-1.3b", 0},
-              {"gpt-2.6b", 0}, {"llama2-7b", 2}, {"llama3-8b", 2}, {"qwen3-32b", 2}};
+    double tolerance;
+} models[] = {{"gpt-125m", 0, 0.005},  {"gpt-760m", 0, 0.005},  {"gpt-2.6b", 0, 0.005},
+              {"llama2-7b", 2, 0.005}, {"llama3-8b", 2, 0.005}, {"qwen3-32b", 2, 0.005},
+              {"moe-380m", 0, 0.05},   {"wresnet-250m", 0, 0.03}};
 
 /* The best of one stage on a mesh, in one micro-batch and without a memory limit. */
 static double by_stages(const ap_cost_model_t *model, const ap_graph_t *graph, int hosts,
@@ -110,7 +115,7 @@ START_TEST(stages_and_graphs_agree)
         ck_assert_xm_ok(ap_training_expand(graph, AP_OPTIMIZER_ADAM, &training));
         stages = by_stages(model, graph, meshes[m].hosts, meshes[m].devices);
         whole = by_graph(model, training, meshes[m].hosts, meshes[m].devices);
-        ck_assert_double_eq_tol(stages, whole, 0.005 * whole);
+        ck_assert_double_eq_tol(stages, whole, models[_i].tolerance * whole);
         ap_graph_destroy(training);
         ap_graph_destroy(graph);
         ap_cost_model_destroy(model);
@@ -316,8 +321,7 @@ static ap_graph_t *make_block(int64_t rows, int64_t width, int64_t heads, int64_
     return graph;
 }
 
-/* k, v and q share one gather of their input; stages still charge each, so they find nothing
- * cheaper. */
+/* k, v and q share one gather of their input, in both solvers and by trying everything. */
 START_TEST(a_shared_gather_is_charged_once)
 {
     xm_cluster_profile_t *profile;
@@ -328,7 +332,7 @@ START_TEST(a_shared_gather_is_charged_once)
         double best = by_trial(model, graph, 8);
 
         ck_assert_double_eq_tol(by_graph(model, graph, 1, 8), best, 1e-6 * best);
-        ck_assert_double_ge(by_stages(model, graph, 1, 8), best * (1 - 1e-6));
+        ck_assert_double_eq_tol(by_stages(model, graph, 1, 8), best, 1e-6 * best);
         ap_graph_destroy(graph);
     }
     ap_cost_model_destroy(model);

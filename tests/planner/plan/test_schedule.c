@@ -48,12 +48,12 @@ START_TEST(plans_take_the_step_of_their_schedule)
         ap_plan_t *other;
 
         if (!ap_plan_can_have(kind)) {
-            ck_assert_xm_fails(ap_plan_reschedule(plan, kind, &other), XM_ERR_UNSUPPORTED,
+            ck_assert_xm_fails(ap_plan_reschedule(plan, kind, 0.25, &other), XM_ERR_UNSUPPORTED,
                                "autopar simulate shows");
             ck_assert_int_gt(planner_fixture_step_ns(plan, kind, NULL), 0);
             continue;
         }
-        ck_assert_xm_ok(ap_plan_reschedule(plan, kind, &other));
+        ck_assert_xm_ok(ap_plan_reschedule(plan, kind, 0.25, &other));
         ck_assert_str_eq(ap_plan_info(other)->schedule, ap_schedule_name(kind));
         ck_assert_double_eq_tol(ap_plan_info(other)->step,
                                 1e-9 * (double)planner_fixture_step_ns(plan, kind, NULL), 1e-9);
@@ -69,9 +69,9 @@ START_TEST(activations_in_flight_follow_the_schedule)
     xm_cluster_profile_t *profile = planner_fixture_profile(2, 4, 64e9);
     ap_plan_t *plan = make_plan(profile, NULL), *gpipe, *eager, *zb;
 
-    ck_assert_xm_ok(ap_plan_reschedule(plan, AP_SCHEDULE_GPIPE, &gpipe));
-    ck_assert_xm_ok(ap_plan_reschedule(plan, AP_SCHEDULE_EAGER_1F1B, &eager));
-    ck_assert_xm_ok(ap_plan_reschedule(plan, AP_SCHEDULE_ZB_H2, &zb));
+    ck_assert_xm_ok(ap_plan_reschedule(plan, AP_SCHEDULE_GPIPE, 0.25, &gpipe));
+    ck_assert_xm_ok(ap_plan_reschedule(plan, AP_SCHEDULE_EAGER_1F1B, 0.25, &eager));
+    ck_assert_xm_ok(ap_plan_reschedule(plan, AP_SCHEDULE_ZB_H2, 0.25, &zb));
     for (int i = 0; i < 4; ++i) {
         ck_assert_int_eq(ap_plan_stage(plan, i)->in_flight, 4 - i);
         ck_assert_int_eq(ap_plan_stage(gpipe, i)->in_flight, 16);
@@ -159,8 +159,8 @@ START_TEST(memory_decides_with_a_sentence)
     /* Room for what 1f1b holds, and no more. */
     small = planner_fixture_profile(2, 4, most + 64);
     tight = make_plan(small, NULL);
-    ck_assert_xm_fails(ap_plan_reschedule(tight, AP_SCHEDULE_GPIPE, &other), XM_ERR_NO_SOLUTION,
-                       "with 16 micro-batches in flight, the limit is");
+    ck_assert_xm_fails(ap_plan_reschedule(tight, AP_SCHEDULE_GPIPE, 0.25, &other),
+                       XM_ERR_NO_SOLUTION, "with 16 micro-batches in flight, the limit is");
     ck_assert_xm_ok(ap_plan_reschedule_best(tight, &other));
     for (int i = 0; i < 4; ++i) {
         ck_assert_double_le(ap_plan_stage_memory(ap_plan_stage(other, i)), most + 65);

@@ -72,8 +72,8 @@ void choice_fixture_residual(choice_fixture_t *fixture, unsigned seed)
 
 bool choice_fixture_next(const ap_choice_network_t *network, int *assignment)
 {
-    for (int v = network->variable_count - 1; v >= 0; --v) {
-        if (++assignment[v] < network->variables[v].domain) {
+    for (int v = network->core->variables - 1; v >= 0; --v) {
+        if (++assignment[v] < network->core->variable[v].size) {
             return true;
         }
         assignment[v] = 0;

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "planner/solver/cbc.h"
+#include "tests/planner/solver/cbc.h"
 #include "tests/xm_test.h"
 
 enum { SIZE = 3, TIMES = 8, NODES = 12, PROBLEMS = 300 };

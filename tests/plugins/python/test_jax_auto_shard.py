@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""auto_shard(): a transformer that is trained on 8 devices has the losses that it has on one."""
+"""auto_shard(): a transformer that is trained on many devices has the losses that it has on one."""
 
+import math
 import os
 import sys
 import unittest
@@ -11,13 +12,13 @@ STEPS, LAYERS, BATCH, LENGTH, WIDTH, HEADS, WORDS = 20, 2, 16, 16, 64, 4, 97
 PROFILE = os.path.join(os.environ["SOURCE_DIR"], "tests", "fixtures", "profiles", "lab-2x4.json")
 
 
-def devices():
-    os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
+def devices(count=8):
+    os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={count}"
     os.environ["JAX_PLATFORMS"] = "cpu"
     import jax
     import numpy
 
-    assert jax.device_count() == 8
+    assert jax.device_count() == count
     return jax, numpy
 
 
@@ -72,7 +73,7 @@ def train(step, parameters, batches):
 
 def same_losses(rank, shape, cluster, memory_share):
     """`memory_share`: of what the best plan without a limit needs."""
-    jax, numpy = devices()
+    jax, numpy = devices(math.prod(shape))
     import crossmesh.jax
 
     parameters, batches, step = model(jax, numpy)
@@ -120,6 +121,9 @@ def refusals(rank):
 class AutoShard(unittest.TestCase):
     def test_on_one_axis(self):
         ranks.run(1, same_losses, (8,), None, None, timeout=6 * ranks.TIMEOUT)
+
+    def test_on_four_axes(self):
+        ranks.run(1, same_losses, (2, 2, 2, 2), None, None, timeout=6 * ranks.TIMEOUT)
 
     def test_on_two_axes_with_a_profile_and_little_memory(self):
         ranks.run(1, same_losses, (2, 4), PROFILE, 0.5, timeout=6 * ranks.TIMEOUT)

@@ -258,6 +258,31 @@ class Plans(unittest.TestCase):
             self.assertIn(expected, text)
         self.assertEqual(make_plan(stages=2, data_parallel=2, tensor_parallel=2).digest, made.digest)
 
+    def test_numbers_of_micro_batches(self):
+        """One export and one search choose among them as plans of each number do, each from an export of its own size."""
+        for options in ({}, {"stages": 2}, {"stages": 2, "data_parallel": 2, "tensor_parallel": 2}):
+            steps = {count: make_plan(micro_batches=count, **options).step_seconds for count in (1, 2, 4)}
+            best = min(steps, key=lambda count: steps[count])
+            with mock.patch("crossmesh.torch._plan.export_program", wraps=export_program) as exporting:
+                made = make_plan(micro_batches=(4, 1, 2), **options)
+            self.assertEqual((made.micro_batches, made.step_seconds), (best, steps[best]))
+            self.assertEqual(exporting.call_count, 1 if best == 1 else 2)
+            self.assertLessEqual(make_plan(micro_batches=None, **options).step_seconds, 1.001 * steps[best])
+
+    def test_samples_that_cannot_be_followed(self):
+        class PerSample(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.scale, self.linear = nn.Parameter(torch.ones(8, 1)), nn.Linear(32, 32)
+
+            def forward(self, x):
+                return (self.linear(x) * self.scale).square().mean()
+
+        x = torch.zeros(8, 32)
+        self.assertEqual(plan(PerSample(), [x], plan_case.CLUSTER).micro_batches, 1)
+        with self.assertRaisesRegex(errors.InputError, "weight 'scale', so their number cannot change"):
+            plan(PerSample(), [x], plan_case.CLUSTER, micro_batches=(1, 2))
+
     def test_checkpointed_blocks_are_told(self):
         """They are planned as blocks without are, and that is said, once."""
         options = {"loss": plan_case.loss_of, "micro_batches": (1, 2), "stages": 2, "data_parallel": 4}

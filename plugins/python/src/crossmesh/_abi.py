@@ -39,7 +39,7 @@ XM_ERR_INTERNAL = -80
 XM_ERR_CORRUPT = -81
 AP_MEMORY_RESERVE_DEFAULT = -1
 AP_MAX_RANK = 8
-AP_MAX_MESH_RANK = 3
+AP_MAX_MESH_RANK = 4
 AP_SPEC_TEXT = 48
 AP_MAX_OPERANDS = 4
 AP_MAX_RESULTS = 3
@@ -87,9 +87,6 @@ AP_LINK_IN = 1
 AP_LINK_DIRECTIONS = 2
 AP_OPTIMIZER_SGD = 0
 AP_OPTIMIZER_ADAM = 1
-AP_SHARD_CFN = 0
-AP_SHARD_CBC = 1
-AP_SHARD_SOLVERS = 2
 AP_EXPORT_JAX = 0
 AP_EXPORT_HLO = 1
 AP_EXPORT_TORCH = 2
@@ -105,8 +102,6 @@ AP_PARAMETER_REPLICATED = 0
 AP_PARAMETER_STATE_SHARDED = 1
 AP_PARAMETER_SHARDED = 2
 AP_PARAMETER_MODES = 3
-AUTOPAR_PLANNER_NO_SOLUTION = 2
-AP_PLANNER_NAME_MOST = 64
 XM_SENT = 0
 XM_RECEIVED = 1
 XM_DIRECTION_COUNT = 2
@@ -195,14 +190,14 @@ class AlpaParams(Base):
     c_name = "ap_alpa_params_t"
     _fields_ = [
         ("struct_size", c_size_t),
-        ("alpha", c_double * 3),
-        ("beta", c_double * 3),
+        ("alpha", c_double * 4),
+        ("beta", c_double * 4),
         ("replicated_penalty", c_double),
         ("force_data_parallel", c_bool),
     ]
 
 
-AlpaParams.defaults = {"struct_size": ctypes.sizeof(AlpaParams), "alpha": (1, 1, 1,), "beta": (1, 0.1, 0.1,), "replicated_penalty": 2}
+AlpaParams.defaults = {"struct_size": ctypes.sizeof(AlpaParams), "alpha": (1, 1, 1, 1,), "beta": (1, 0.1, 0.1, 0.1,), "replicated_penalty": 2}
 
 
 class PlanOp(Base):
@@ -390,7 +385,6 @@ class ShardingParams(Base):
         ("state_bytes", c_double),
         ("recompute", c_bool),
         ("every_layer", c_bool),
-        ("solver", c_int),
         ("time_limit", c_double),
         ("threads", c_int),
         ("seed", c_uint64),
@@ -400,13 +394,12 @@ class ShardingParams(Base):
     ]
 
 
-ShardingParams.defaults = {"struct_size": ctypes.sizeof(ShardingParams), "solver": AP_SHARD_CFN, "seed": 1, "memory_reserve": AP_MEMORY_RESERVE_DEFAULT}
+ShardingParams.defaults = {"struct_size": ctypes.sizeof(ShardingParams), "seed": 1, "memory_reserve": AP_MEMORY_RESERVE_DEFAULT}
 
 
 class ShardResult(Base):
     c_name = "ap_shard_result_t"
     _fields_ = [
-        ("solver", c_int),
         ("objective", c_double),
         ("bound", c_double),
         ("optimal", c_bool),
@@ -424,7 +417,7 @@ class Space(Base):
     c_name = "ap_space_t"
     _fields_ = [
         ("struct_size", c_size_t),
-        ("roles", c_uint * 3),
+        ("roles", c_uint * 4),
         ("parameter_modes", c_uint),
         ("scatter", c_bool),
         ("one_axis", c_bool),
@@ -434,10 +427,11 @@ class Space(Base):
         ("keep", c_bool),
         ("mixed", c_bool),
         ("cut_products", c_bool),
+        ("stage_shape", c_int * 2),
     ]
 
 
-Space.defaults = {"struct_size": ctypes.sizeof(Space), "roles": (AP_ROLES_ALL, AP_ROLES_ALL, AP_ROLES_ALL,), "parameter_modes": (1 << AP_PARAMETER_MODES) - 1, "scatter": True, "pipeline": True, "recompute": True, "keep": True, "mixed": True}
+Space.defaults = {"struct_size": ctypes.sizeof(Space), "roles": (AP_ROLES_ALL, AP_ROLES_ALL, AP_ROLES_ALL, AP_ROLES_ALL,), "parameter_modes": (1 << AP_PARAMETER_MODES) - 1, "scatter": True, "pipeline": True, "recompute": True, "keep": True, "mixed": True}
 
 
 class PlannerPin(Base):
@@ -791,7 +785,7 @@ XlaPart.defaults = {"struct_size": ctypes.sizeof(XlaPart)}
 
 
 STRUCTURES: tuple[type[Base], ...] = (Shape, OpParams, Layering, AlpaParams, PlanOp, PlanLayers, PlanStage, PlanSide, LinkLoad, PlanTensor, PlanBoundary, PlanReading, ApPlanInfo, FrontendParams, OnnxParams, ShardingParams, ShardResult, Space, PlannerPin, PlannerParams, PlannerInfo, LikeInfo, SimulationParams, SimulationResult, Oob, JobEnv, WorkerParams, PeerCounts, NicCounts, RankCounts, Box, Spec, NetworkParams, Tensor, PlanParams, PlanInfo, PlanHop, TensorBuffers, ReshardParams, XlaPart)
-HEADERS = ("autopar/api.h", "autopar/cost.h", "autopar/explain.h", "autopar/export.h", "autopar/frontend.h", "autopar/graph.h", "autopar/like.h", "autopar/plan.h", "autopar/planner.h", "autopar/planner_library.h", "autopar/planner_plugin.h", "autopar/profile.h", "autopar/shard.h", "autopar/simulate.h", "autopar/verify.h", "crossmesh/api.h", "crossmesh/counters.h", "crossmesh/group.h", "crossmesh/job.h", "crossmesh/layout.h", "crossmesh/mesh.h", "crossmesh/message.h", "crossmesh/network.h", "crossmesh/plan.h", "crossmesh/profile.h", "crossmesh/reshard.h", "crossmesh/shared_memory.h", "crossmesh/status.h", "crossmesh/worker.h", "plugins/xla/ffi_transfer.h")
+HEADERS = ("autopar/api.h", "autopar/cost.h", "autopar/explain.h", "autopar/export.h", "autopar/frontend.h", "autopar/graph.h", "autopar/like.h", "autopar/plan.h", "autopar/planner.h", "autopar/planner_command.h", "autopar/profile.h", "autopar/shard.h", "autopar/simulate.h", "autopar/verify.h", "crossmesh/api.h", "crossmesh/counters.h", "crossmesh/group.h", "crossmesh/job.h", "crossmesh/layout.h", "crossmesh/mesh.h", "crossmesh/message.h", "crossmesh/network.h", "crossmesh/plan.h", "crossmesh/profile.h", "crossmesh/reshard.h", "crossmesh/shared_memory.h", "crossmesh/status.h", "crossmesh/worker.h", "plugins/xla/ffi_transfer.h")
 
 # Of each function: whether it returns a status, its result, its arguments.
 CROSSMESH: dict[str, tuple[bool, Any, tuple[Any, ...]]] = {
@@ -962,10 +956,7 @@ AUTOPAR: dict[str, tuple[bool, Any, tuple[Any, ...]]] = {
     "ap_like_name": (False, c_char_p, (c_size_t,)),
     "ap_like_plan": (True, c_int, (c_char_p, POINTER(PlannerParams), POINTER(c_void_p), POINTER(LikeInfo))),
     "ap_like_difference": (False, c_void_p, (c_void_p, c_void_p, c_char_p, c_size_t)),
-    "ap_planner_library_open": (True, c_int, (c_char_p, c_void_p, c_double, POINTER(c_void_p))),
-    "ap_planner_library_name": (False, c_char_p, (c_void_p,)),
-    "ap_planner_library_plan": (True, c_int, (c_void_p, POINTER(PlannerParams), POINTER(c_void_p))),
-    "ap_planner_library_close": (False, None, (c_void_p,)),
+    "ap_planner_command_plan": (True, c_int, (c_char_p, POINTER(PlannerParams), CFUNCTYPE(None, c_void_p, c_char_p), c_void_p, POINTER(c_void_p))),
     "ap_simulation_create": (True, c_int, (c_void_p, POINTER(SimulationParams), POINTER(c_void_p))),
     "ap_simulation_result": (False, POINTER(SimulationResult), (c_void_p,)),
     "ap_simulation_text": (True, c_int, (c_void_p, POINTER(c_void_p))),

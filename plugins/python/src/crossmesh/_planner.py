@@ -68,7 +68,7 @@ def shard_hlo(
     seed: int = 1,
     recompute: bool = False,
 ) -> Sharding:
-    """The best sharding of a program, given as HLO text, for a mesh of 1 to 3 axes on `hosts` hosts.
+    """The best sharding of a program, given as HLO text, for a mesh of 1 to 4 axes on `hosts` hosts.
 
     `cluster`: a measured profile (`autopar probe`); without one Alpa's constants rank the collectives. `memory_limit`:
     bytes that a plan may use of a device (None: what the profile says). `memory_reserve`: bytes of a device that are

@@ -42,7 +42,7 @@ typedef struct reduction {
 
 static int domain_of(const reduction_t *r, int variable)
 {
-    return r->network->variables[variable].domain;
+    return r->network->core->variable[variable].size;
 }
 
 static double link_seconds(const reduction_t *r, const link_t *link, int end, int at, int other)
@@ -72,7 +72,7 @@ static xm_status_t no_memory(void)
 
 static xm_status_t reduction_open(reduction_t *r, const ap_choice_network_t *network)
 {
-    size_t variables = (size_t)network->variable_count, edges = (size_t)network->edge_count;
+    size_t variables = (size_t)network->core->variables, edges = (size_t)network->core->links;
 
     *r = (reduction_t){.network = network};
     /* Every elimination adds a link. */
@@ -82,8 +82,8 @@ static xm_status_t reduction_open(reduction_t *r, const ap_choice_network_t *net
     if (r->links == NULL || r->undos == NULL || r->gone == NULL) {
         return no_memory();
     }
-    for (int e = 0; e < network->edge_count; ++e) {
-        const ap_choice_edge_t *edge = &network->edges[e];
+    for (int e = 0; e < network->core->links; ++e) {
+        const ap_cfn_link_t *edge = &network->core->link[e];
         size_t cells = (size_t)domain_of(r, edge->a) * (size_t)domain_of(r, edge->b);
         link_t *link = &r->links[r->link_count++];
 
@@ -91,7 +91,7 @@ static xm_status_t reduction_open(reduction_t *r, const ap_choice_network_t *net
         if (link->seconds == NULL) {
             return no_memory();
         }
-        memcpy(link->seconds, edge->seconds, cells * sizeof(double));
+        memcpy(link->seconds, edge->table, cells * sizeof(double));
     }
     return XM_OK;
 }
@@ -163,7 +163,7 @@ static xm_status_t eliminate(reduction_t *r, int variable, link_t *const ends[2]
             int at = 0;
 
             for (int x = 0; x < domain_of(r, variable); ++x) {
-                double cost = r->network->variables[variable].seconds[x] +
+                double cost = r->network->core->variable[variable].cost[x] +
                               link_seconds(r, ends[0], variable, x, i) +
                               link_seconds(r, ends[1], variable, x, j);
 
@@ -189,7 +189,7 @@ static xm_status_t shrink(reduction_t *r)
 
     while (changed && status == XM_OK) {
         changed = false;
-        for (int v = 0; v < r->network->variable_count && status == XM_OK; ++v) {
+        for (int v = 0; v < r->network->core->variables && status == XM_OK; ++v) {
             link_t *ends[2] = {NULL, NULL};
 
             if (!r->gone[v] && settle(r, v, ends) == 2) {
@@ -217,7 +217,7 @@ static double cost_at(const enumeration_t *e, int depth)
 {
     const reduction_t *r = e->reduction;
     int v = e->left[depth];
-    double cost = r->network->variables[v].seconds[e->at[v]];
+    double cost = r->network->core->variable[v].cost[e->at[v]];
 
     for (int i = 0; i < r->link_count; ++i) {
         const link_t *link = &r->links[i];
@@ -236,7 +236,7 @@ static void enumerate(enumeration_t *e, int depth, double cost)
 
     if (depth == e->count) {
         e->least = cost;
-        memcpy(e->best, e->at, (size_t)e->reduction->network->variable_count * sizeof(*e->at));
+        memcpy(e->best, e->at, (size_t)e->reduction->network->core->variables * sizeof(*e->at));
         return;
     }
     v = e->left[depth];
@@ -271,9 +271,9 @@ static void bound_rest(enumeration_t *e)
     e->rest[e->count] = 0.0;
     for (int depth = e->count - 1; depth >= 0; --depth) {
         int v = e->left[depth];
-        const ap_choice_variable_t *variable = &r->network->variables[v];
+        const ap_cfn_variable_t *variable = &r->network->core->variable[v];
 
-        e->rest[depth] = e->rest[depth + 1] + least_of(variable->seconds, (size_t)variable->domain);
+        e->rest[depth] = e->rest[depth + 1] + least_of(variable->cost, (size_t)variable->size);
         for (int i = 0; i < r->link_count; ++i) {
             const link_t *link = &r->links[i];
             int later = link->a > link->b ? link->a : link->b;
@@ -289,7 +289,7 @@ static void bound_rest(enumeration_t *e)
 /* Makes what is left a network of its own, for a dynamic programme over an order. */
 static xm_status_t order_rest(const reduction_t *r, const int *left, int count, int *assignment)
 {
-    size_t variables = (size_t)r->network->variable_count;
+    size_t variables = (size_t)r->network->core->variables;
     ap_choice_variable_t *variable = malloc((variables + 1) * sizeof(*variable));
     ap_choice_edge_t *edges = malloc(((size_t)r->link_count + 1) * sizeof(*edges));
     int *index = calloc(2 * variables + 2, sizeof(*index)), *values = NULL, edge_count = 0;
@@ -303,7 +303,8 @@ static xm_status_t order_rest(const reduction_t *r, const int *left, int count, 
     values = index + variables + 1;
     for (int i = 0; i < count; ++i) {
         index[left[i]] = i;
-        variable[i] = r->network->variables[left[i]];
+        variable[i] = (ap_choice_variable_t){.domain = domain_of(r, left[i]),
+                                             .seconds = r->network->core->variable[left[i]].cost};
     }
     for (int i = 0; i < r->link_count; ++i) {
         const link_t *link = &r->links[i];
@@ -314,7 +315,7 @@ static xm_status_t order_rest(const reduction_t *r, const int *left, int count, 
     }
     status = ap_choice_network_create(variable, count, edges, edge_count, &rest);
     if (status == XM_OK) {
-        status = ap_search_ordering(rest, values);
+        status = ap_search_ordering(rest->core, values);
     }
     for (int i = 0; i < count && status == XM_OK; ++i) {
         assignment[left[i]] = values[i];
@@ -345,7 +346,7 @@ static void drop_dead_links(reduction_t *r)
 
 static xm_status_t enumerate_rest(const reduction_t *r, int *assignment, int *left)
 {
-    size_t variables = (size_t)r->network->variable_count;
+    size_t variables = (size_t)r->network->core->variables;
     enumeration_t e = {.reduction = r, .best = assignment, .least = INFINITY};
     xm_status_t status = XM_OK;
 
@@ -356,7 +357,7 @@ static xm_status_t enumerate_rest(const reduction_t *r, int *assignment, int *le
         status = no_memory();
         goto release;
     }
-    for (int v = 0; v < r->network->variable_count; ++v) {
+    for (int v = 0; v < r->network->core->variables; ++v) {
         e.at[v] = -1;
         if (!r->gone[v]) {
             e.left[e.count++] = v;

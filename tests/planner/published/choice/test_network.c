@@ -12,11 +12,11 @@ START_TEST(changing_one_value_changes_its_local_seconds)
 
         choice_fixture_random(&f, seed, 4);
         do {
-            int v = (int)seed % f.network->variable_count;
-            int value = f.network->variables[v].domain - 1, before = assignment[v];
+            int v = (int)seed % f.network->core->variables;
+            int value = f.network->core->variable[v].size - 1, before = assignment[v];
             double whole = ap_choice_network_seconds(f.network, assignment);
-            double more = ap_choice_local_seconds(f.network, v, value, assignment) -
-                          ap_choice_local_seconds(f.network, v, before, assignment);
+            double more = ap_cfn_core_cost_of(f.network->core, v, value, assignment) -
+                          ap_cfn_core_cost_of(f.network->core, v, before, assignment);
 
             assignment[v] = value;
             ck_assert_double_eq(ap_choice_network_seconds(f.network, assignment), whole + more);
@@ -33,15 +33,16 @@ START_TEST(lists_the_edges_of_every_variable)
         choice_fixture_t f;
 
         choice_fixture_random(&f, seed, 5);
-        for (int v = 0; v < f.network->variable_count; ++v) {
+        for (int v = 0; v < f.network->core->variables; ++v) {
             int count = 0;
 
-            for (int e = 0; e < f.network->edge_count; ++e) {
-                count += f.network->edges[e].a == v || f.network->edges[e].b == v;
+            for (int e = 0; e < f.network->core->links; ++e) {
+                count += f.network->core->link[e].a == v || f.network->core->link[e].b == v;
             }
-            ck_assert_int_eq(f.network->first[v + 1] - f.network->first[v], count);
-            for (int i = f.network->first[v]; i < f.network->first[v + 1]; ++i) {
-                const ap_choice_edge_t *edge = &f.network->edges[f.network->touching[i]];
+            ck_assert_int_eq(f.network->core->variable[v].degree, count);
+            for (int i = 0; i < count; ++i) {
+                const ap_cfn_link_t *edge =
+                    &f.network->core->link[f.network->core->variable[v].link[i]];
 
                 ck_assert(edge->a == v || edge->b == v);
             }

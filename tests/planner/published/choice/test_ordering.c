@@ -11,7 +11,7 @@ START_TEST(equals_trying_every_assignment)
         int assignment[CHOICE_VARIABLES];
 
         choice_fixture_random(&f, seed, (int)(seed % 6));
-        ck_assert_xm_ok(ap_search_ordering(f.network, assignment));
+        ck_assert_xm_ok(ap_search_ordering(f.network->core, assignment));
         ck_assert_double_eq(ap_choice_network_seconds(f.network, assignment),
                             choice_fixture_least(f.network));
         ap_choice_network_destroy(f.network);

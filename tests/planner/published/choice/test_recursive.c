@@ -8,7 +8,7 @@
 
 static uint8_t part(const ap_choice_network_t *network, int v, int value, int axis)
 {
-    return network->variables[v].part[value * AP_CHOICE_LEVELS + axis];
+    return network->part[v][value * AP_CHOICE_LEVELS + axis];
 }
 
 /* Least seconds among the assignments that use no axis from `levels` on, and agree with `like`
@@ -22,7 +22,7 @@ static double least_within(const ap_choice_network_t *network, int axis, int lev
     do {
         bool within = true;
 
-        for (int v = 0; v < network->variable_count && within; ++v) {
+        for (int v = 0; v < network->core->variables && within; ++v) {
             for (int a = 0; a < 2; ++a) {
                 within = within && (a < levels || part(network, v, assignment[v], a) == 0) &&
                          (a >= axis ||
@@ -68,7 +68,7 @@ START_TEST(greedy_keeps_the_levels_and_is_not_better)
         choice_fixture_random(&f, seed, 2);
         ck_assert_xm_ok(ap_search_recursive(f.network, 1, true, first));
         ck_assert_xm_ok(ap_search_recursive(f.network, 2, true, both));
-        for (int v = 0; v < f.network->variable_count; ++v) {
+        for (int v = 0; v < f.network->core->variables; ++v) {
             ck_assert_uint_eq(part(f.network, v, first[v], 1), 0);
             ck_assert_uint_eq(part(f.network, v, both[v], 0), part(f.network, v, first[v], 0));
         }

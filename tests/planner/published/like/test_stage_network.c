@@ -65,10 +65,10 @@ static void check_exact(const char *model, const ap_space_t *space, bool recompu
 
     open_site(&site, model, space, recompute);
     choices = ap_stage_network_choices(site.network);
-    ck_assert_int_lt(choices->variable_count, MOST);
+    ck_assert_int_lt(choices->core->variables, MOST);
     ck_assert_xm_ok(ap_stage_evaluate(site.context, &site.query, &best));
     least = ap_stage_objective(&best, MICRO_BATCHES);
-    ck_assert_xm_ok(ap_search_ordering(choices, assignment));
+    ck_assert_xm_ok(ap_search_ordering(choices->core, assignment));
     seconds = ap_choice_network_seconds(choices, assignment);
     ck_assert_double_eq_tol(seconds, least, 1e-9 * least);
     ck_assert_xm_ok(ap_stage_network_solution(site.network, assignment, &solution));

@@ -158,9 +158,11 @@ static void random_problem(uint64_t *state, ap_piper_problem_t *problem)
                                     .micro_batches = 1 + (int)(next_random(state) % 6),
                                     .memory = 40.0 + random_amount(state, 60.0),
                                     .bandwidth = 1.0 + random_amount(state, 5.0)};
-    problem->nodes = calloc((size_t)count, sizeof(*problem->nodes));
-    problem->edges = calloc((size_t)(count * count), sizeof(*problem->edges));
-    problem->bytes = calloc((size_t)(count * count), sizeof(*problem->bytes));
+    problem->nodes = xm_arena_get(&problem->arena, (size_t)count, sizeof(*problem->nodes));
+    problem->edges =
+        xm_arena_get(&problem->arena, (size_t)(count * count), sizeof(*problem->edges));
+    problem->bytes =
+        xm_arena_get(&problem->arena, (size_t)(count * count), sizeof(*problem->bytes));
     for (int i = 0; i < count; ++i) {
         problem->nodes[i].in = calloc((size_t)count, sizeof(int));
         problem->nodes[i].out = calloc((size_t)count, sizeof(int));
@@ -182,20 +184,20 @@ static void random_problem(uint64_t *state, ap_piper_problem_t *problem)
         ap_piper_node_t *node = &problem->nodes[i];
 
         node->degree_count = DEGREES;
-        node->degrees = calloc(DEGREES, sizeof(*node->degrees));
+        node->degrees = xm_arena_get(&problem->arena, DEGREES, sizeof(*node->degrees));
         for (int k = 0; k < DEGREES; ++k) {
             node->degrees[k].tensor = 1 + k;
             node->degrees[k].variant_count = 1 + (int)(next_random(state) % 2);
             for (int l = 0; l < node->degrees[k].variant_count; ++l) {
                 ap_piper_variant_t *variant = &node->degrees[k].variants[l];
 
-                variant->id = strdup(l == 0 ? "plain" : "other");
+                variant->id = l == 0 ? "plain" : "other";
                 variant->time = random_amount(state, 20.0) / (1 + k);
                 variant->parameters = random_amount(state, 10.0);
                 variant->memory_each = random_amount(state, 20.0);
                 variant->memory = random_amount(state, 20.0);
-                variant->in_bytes = calloc((size_t)count, sizeof(double));
-                variant->out_bytes = calloc((size_t)count, sizeof(double));
+                variant->in_bytes = xm_arena_get(&problem->arena, (size_t)count, sizeof(double));
+                variant->out_bytes = xm_arena_get(&problem->arena, (size_t)count, sizeof(double));
                 for (int e = 0; e < count; ++e) {
                     variant->in_bytes[e] = random_amount(state, 2.0);
                     variant->out_bytes[e] = random_amount(state, 2.0);

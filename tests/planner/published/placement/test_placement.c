@@ -119,8 +119,9 @@ static void random_problem(uint64_t *state, ap_placement_problem_t *problem)
                                         .cpus = (int)(next_random(state) % 2),
                                         .memory = 20.0 + random_amount(state, 20.0)};
     problem->accelerators += problem->cpus == 0 && problem->accelerators == 0;
-    problem->nodes = calloc(2 * LAYERS, sizeof(*problem->nodes));
-    problem->edges = calloc(2 * (size_t)(LAYERS * LAYERS) + LAYERS, sizeof(*problem->edges));
+    problem->nodes = xm_arena_get(&problem->arena, 2 * LAYERS, sizeof(*problem->nodes));
+    problem->edges = xm_arena_get(&problem->arena, 2 * (size_t)(LAYERS * LAYERS) + LAYERS,
+                                  sizeof(*problem->edges));
     for (int i = 0; i < 2 * layers; ++i) {
         int layer = i % layers;
         ap_placement_node_t *node = &problem->nodes[count];

@@ -59,54 +59,62 @@ static xm_status_t check(const ap_intra_op_problem_t *problem)
     return XM_OK;
 }
 
-/* Writes the reduced problem as an elimination over all nodes. Nodes that are gone have one value
- * and no table, which costs nothing and keeps their numbers. */
-static xm_status_t fill_elimination(const ap_reduced_t *r, ap_elimination_t **elimination)
+/* Writes the reduced problem as a network of all nodes. Nodes that are gone have one value and no
+ * link, which costs nothing and keeps their numbers. */
+static xm_status_t fill_core(const ap_reduced_t *r, ap_cfn_core_t **core)
 {
-    int *domain = malloc(((size_t)r->nodes + 1) * sizeof(int));
+    ap_cfn_core_size_t size = {.variables = r->nodes, .links = r->edges};
+    ap_cfn_core_maker_t maker;
     xm_status_t status;
 
-    if (domain == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d nodes", r->nodes);
+    for (int n = 0; n < r->nodes; ++n) {
+        size.values += r->node[n].gone ? 1 : (size_t)r->node[n].size;
+    }
+    status = ap_cfn_core_begin(&size, &maker);
+    if (status != XM_OK) {
+        return status;
     }
     for (int n = 0; n < r->nodes; ++n) {
-        domain[n] = r->node[n].gone ? 1 : r->node[n].size;
-    }
-    status = ap_elimination_create(r->nodes, domain, elimination);
-    free(domain);
-    for (int n = 0; n < r->nodes && status == XM_OK; ++n) {
-        if (!r->node[n].gone) {
-            status = ap_elimination_add(*elimination, &n, 1, r->node[n].cost);
-        }
-    }
-    for (int e = 0; e < r->edges && status == XM_OK; ++e) {
-        const int ends[] = {r->edge[e].a, r->edge[e].b};
+        int count = r->node[n].gone ? 1 : r->node[n].size;
+        double *cost = ap_cfn_core_add_variable(&maker, count);
 
-        if (!r->edge[e].gone) {
-            status = ap_elimination_add(*elimination, ends, 2, r->edge[e].cost);
+        for (int x = 0; x < count; ++x) {
+            cost[x] = r->node[n].gone ? 0.0 : r->node[n].cost[x];
         }
     }
-    return status;
+    for (int e = 0; e < r->edges; ++e) {
+        if (!r->edge[e].gone) {
+            ap_cfn_core_borrow_link(&maker, r->edge[e].a, r->edge[e].b, r->edge[e].cost);
+        }
+    }
+    *core = ap_cfn_core_finish(&maker);
+    return XM_OK;
 }
 
 /* Solves what is left by elimination; XM_ERR_UNSUPPORTED when it is too wide, which callers take as
  * "try otherwise". */
 static xm_status_t eliminate(const ap_reduced_t *reduced, size_t max_cells, int *choice)
 {
+    const ap_elimination_params_t params = {.cells = (double)max_cells};
     int *assignment = calloc((size_t)reduced->nodes + 1, sizeof(int));
     ap_elimination_t *elimination = NULL;
+    ap_cfn_core_t *core = NULL;
     xm_status_t status = assignment == NULL
                              ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for an assignment")
-                             : fill_elimination(reduced, &elimination);
+                             : fill_core(reduced, &core);
 
     if (status == XM_OK) {
-        status = ap_elimination_run(elimination, NULL, max_cells);
+        status = ap_elimination_create(core, &elimination);
     }
     if (status == XM_OK) {
-        ap_elimination_trace(elimination, assignment);
+        status = ap_elimination_plan(elimination, &params);
+    }
+    if (status == XM_OK) {
+        (void)ap_elimination_solve(elimination, ap_cfn_core_costs(core), assignment);
         ap_reduced_restore(reduced, assignment, choice);
     }
     ap_elimination_destroy(elimination);
+    ap_cfn_core_destroy(core);
     free(assignment);
     return status;
 }

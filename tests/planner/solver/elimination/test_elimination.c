@@ -3,15 +3,15 @@
 
 #include <math.h>
 
-#include "planner/solver/elimination/elimination.h"
+#include "planner/solver/elimination.h"
 
 enum { MAX_VARIABLES = 6, MAX_TABLES = 10 };
 
 /* A random sum of tables, kept aside for brute force. */
 typedef struct instance {
     int variables, domain[MAX_VARIABLES];
-    int tables, arity[MAX_TABLES], scope[MAX_TABLES][3];
-    double values[MAX_TABLES][64];
+    int tables, arity[MAX_TABLES], scope[MAX_TABLES][2];
+    double values[MAX_TABLES][16];
 } instance_t;
 
 static void draw(instance_t *x, unsigned *seed)
@@ -22,7 +22,7 @@ static void draw(instance_t *x, unsigned *seed)
         x->domain[v] = 1 + (int)(fixture_random(seed) % 4);
     }
     for (int t = 0; t < x->tables; ++t) {
-        int most = x->variables < 3 ? x->variables : 3, cells = 1;
+        int most = x->variables < 2 ? x->variables : 2, cells = 1;
 
         x->arity[t] = (int)(fixture_random(seed) % (unsigned)(most + 1));
         for (int i = 0; i < x->arity[t]; ++i) {
@@ -86,6 +86,38 @@ static double brute_force(const instance_t *x, const bool *keep, const int *fixe
     return best;
 }
 
+/* The same as a network: tables of one variable are its costs, those of none the constant. */
+static ap_cfn_core_t *core_of(const instance_t *x)
+{
+    ap_cfn_core_size_t size = {.variables = x->variables,
+                               .links = MAX_TABLES,
+                               .values = MAX_VARIABLES * 4,
+                               .cells = MAX_TABLES * 16};
+    ap_cfn_core_maker_t maker;
+
+    ck_assert_xm_ok(ap_cfn_core_begin(&size, &maker));
+    for (int v = 0; v < x->variables; ++v) {
+        double *cost = ap_cfn_core_add_variable(&maker, x->domain[v]);
+
+        memset(cost, 0, (size_t)x->domain[v] * sizeof(*cost));
+        for (int t = 0; t < x->tables; ++t) {
+            for (int i = 0; i < x->domain[v] && x->arity[t] == 1 && x->scope[t][0] == v; ++i) {
+                cost[i] += x->values[t][i];
+            }
+        }
+    }
+    for (int t = 0; t < x->tables; ++t) {
+        maker.core->constant += x->arity[t] == 0 ? x->values[t][0] : 0.0;
+        if (x->arity[t] == 2) {
+            int a = x->scope[t][0], b = x->scope[t][1];
+
+            memcpy(ap_cfn_core_add_link(&maker, a, b), x->values[t],
+                   (size_t)(x->domain[a] * x->domain[b]) * sizeof(double));
+        }
+    }
+    return ap_cfn_core_finish(&maker);
+}
+
 START_TEST(every_cell_is_the_minimum_and_is_attained)
 {
     unsigned seed = 7;
@@ -94,23 +126,25 @@ START_TEST(every_cell_is_the_minimum_and_is_attained)
         instance_t x = {0};
         bool keep[MAX_VARIABLES];
         int assignment[MAX_VARIABLES] = {0};
+        const ap_elimination_params_t params = {.keep = keep, .cells = 1 << 20};
+        ap_cfn_core_t *core;
         ap_elimination_t *e;
 
         draw(&x, &seed);
         for (int v = 0; v < x.variables; ++v) {
             keep[v] = fixture_random(&seed) % 3 == 0;
         }
-        ck_assert_xm_ok(ap_elimination_create(x.variables, x.domain, &e));
-        for (int t = 0; t < x.tables; ++t) {
-            ck_assert_xm_ok(ap_elimination_add(e, x.scope[t], x.arity[t], x.values[t]));
-        }
-        ck_assert_xm_ok(ap_elimination_run(e, keep, 1 << 20));
+        core = core_of(&x);
+        ck_assert_xm_ok(ap_elimination_create(core, &e));
+        ck_assert_xm_ok(ap_elimination_plan(e, &params));
+        ap_elimination_run(e, ap_cfn_core_costs(core));
         do {
             int traced[MAX_VARIABLES];
             double expected = brute_force(&x, keep, assignment);
+            double found = ap_elimination_minimum(e, ap_cfn_core_costs(core), assignment);
 
             memcpy(traced, assignment, sizeof(traced));
-            ck_assert_double_eq_tol(ap_elimination_minimum(e, assignment), expected, 1e-9);
+            ck_assert_double_eq_tol(core->constant + found, expected, 1e-9);
             ap_elimination_trace(e, traced);
             ck_assert_double_eq_tol(value_of(&x, traced), expected, 1e-9);
             for (int v = 0; v < x.variables; ++v) {
@@ -118,28 +152,97 @@ START_TEST(every_cell_is_the_minimum_and_is_attained)
             }
         } while (next(&x, assignment));
         ap_elimination_destroy(e);
+        ap_cfn_core_destroy(core);
     }
 }
 END_TEST
 
-START_TEST(limits_and_bad_input_are_refused)
+/* A part of the variables, some of them fixed because the tables would be too large: what is left
+ * is a problem of its own, of the links inside. One object serves many plans. */
+START_TEST(parts_are_problems_of_their_own)
 {
-    const int domain[] = {10, 10, 10}, bad_domain[] = {0}, pair[] = {0, 1}, other[] = {0, 2};
-    const int twice[] = {1, 1}, outside[] = {3};
-    double values[100] = {0};
+    unsigned seed = 11;
+    int fixed = 0;
+
+    for (int round = 0; round < 500; ++round) {
+        instance_t x = {0}, part;
+        int list[MAX_VARIABLES], value[MAX_VARIABLES];
+        const double cost[MAX_VARIABLES * 4] = {0.0};
+        const int zeros[MAX_VARIABLES] = {0};
+        bool none[MAX_VARIABLES] = {false};
+        ap_cfn_core_t *core;
+        ap_elimination_t *e;
+
+        draw(&x, &seed);
+        core = core_of(&x);
+        ck_assert_xm_ok(ap_elimination_create(core, &e));
+        for (int again = 0; again < 3; ++again) {
+            ap_elimination_params_t params = {.variables = list, .cells = 3, .fix = true};
+
+            for (int v = x.variables - 1; v >= 0; --v) {
+                if (fixture_random(&seed) % 4 != 0) {
+                    list[params.count++] = v;
+                }
+            }
+            ck_assert_xm_ok(ap_elimination_plan(e, &params));
+            part = x;
+            part.tables = 0;
+            for (int v = 0; v < x.variables; ++v) {
+                int number = e->local[v];
+
+                if (number < 0 || e->position[number] < 0) {
+                    part.domain[v] = 1;
+                    fixed += number >= 0;
+                }
+            }
+            for (int t = 0; t < x.tables; ++t) {
+                if (x.arity[t] == 2 && e->local[x.scope[t][0]] >= 0 &&
+                    e->local[x.scope[t][1]] >= 0 && e->position[e->local[x.scope[t][0]]] >= 0 &&
+                    e->position[e->local[x.scope[t][1]]] >= 0) {
+                    part.arity[part.tables] = 2;
+                    memcpy(part.scope[part.tables], x.scope[t], sizeof(x.scope[t]));
+                    memcpy(part.values[part.tables++], x.values[t], sizeof(x.values[t]));
+                }
+            }
+            memset(value, 0, sizeof(value));
+            ck_assert_double_eq_tol(ap_elimination_solve(e, cost, value),
+                                    brute_force(&part, none, zeros), 1e-9);
+        }
+        ap_elimination_destroy(e);
+        ap_cfn_core_destroy(core);
+    }
+    ck_assert_int_gt(fixed, 50);
+}
+END_TEST
+
+START_TEST(limits_are_kept)
+{
+    const ap_elimination_params_t small = {.cells = 5};
+    instance_t x = {.variables = 3,
+                    .domain = {4, 4, 4},
+                    .tables = 3,
+                    .arity = {2, 2, 2},
+                    .scope = {{0, 1}, {1, 2}, {0, 2}}};
+    ap_cfn_core_size_t size = {.variables = 1, .values = 65536};
+    ap_cfn_core_maker_t maker;
+    ap_cfn_core_t *core;
     ap_elimination_t *e;
 
-    ck_assert_xm_fails(ap_elimination_create(1, bad_domain, &e), XM_ERR_INVALID_ARGUMENT,
-                       "variable 0 has 0 values");
-    ck_assert_xm_ok(ap_elimination_create(3, domain, &e));
-    ck_assert_xm_fails(ap_elimination_add(e, twice, 2, values), XM_ERR_INVALID_ARGUMENT, "twice");
-    ck_assert_xm_fails(ap_elimination_add(e, outside, 1, values), XM_ERR_INVALID_ARGUMENT,
-                       "variable 3 of 3");
-    ck_assert_xm_ok(ap_elimination_add(e, pair, 2, values));
-    ck_assert_xm_ok(ap_elimination_add(e, other, 2, values));
-    ck_assert_xm_fails(ap_elimination_run(e, NULL, 5), XM_ERR_UNSUPPORTED, "10 cells");
+    core = core_of(&x);
+    ck_assert_xm_ok(ap_elimination_create(core, &e));
+    ck_assert_xm_fails(ap_elimination_plan(e, &small), XM_ERR_UNSUPPORTED,
+                       "variable 0 needs a table of 16 cells, allowed are 5");
+    ap_elimination_destroy(e);
+    ap_cfn_core_destroy(core);
+    ck_assert_xm_ok(ap_cfn_core_begin(&size, &maker));
+    (void)ap_cfn_core_add_variable(&maker, 65536);
+    core = ap_cfn_core_finish(&maker);
+    ck_assert_xm_ok(ap_elimination_create(core, &e));
+    ck_assert_xm_fails(ap_elimination_plan(e, &small), XM_ERR_UNSUPPORTED,
+                       "variable 0 has 65536 values");
     ap_elimination_destroy(e);
     ap_elimination_destroy(NULL);
+    ap_cfn_core_destroy(core);
 }
 END_TEST
 
@@ -150,7 +253,8 @@ int main(void)
 
     tcase_set_timeout(tcase, 50);
     tcase_add_test(tcase, every_cell_is_the_minimum_and_is_attained);
-    tcase_add_test(tcase, limits_and_bad_input_are_refused);
+    tcase_add_test(tcase, parts_are_problems_of_their_own);
+    tcase_add_test(tcase, limits_are_kept);
     suite_add_tcase(suite, tcase);
     return xm_test_run(suite);
 }

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -263,10 +263,10 @@ def _boundary(program: Program, entry: Mapping[str, Any]) -> Boundary:
     )
 
 
-def _counts(micro_batches: int | Sequence[int] | None, batch: int) -> list[int]:
+def _counts(micro_batches: int | Sequence[int] | None, batch: int) -> list[int] | None:
     if micro_batches is None:
-        return [count for count in (1, 2, 4, 8) if batch % count == 0]
-    counts = [micro_batches] if isinstance(micro_batches, int) else list(micro_batches)
+        return None
+    counts = [micro_batches] if isinstance(micro_batches, int) else sorted(micro_batches)
     for count in counts or [0]:
         if count < 1 or batch % count != 0:
             raise InputError(f"a batch of {batch} samples does not divide into {count} micro-batches")
@@ -300,8 +300,8 @@ def plan(
     Buffers, and tensors that are neither arguments nor parameters of the model, are constants.
 
     `cluster`: a profile that `autopar probe` has measured, a file or its contents (docs/cluster-profile.md); `hosts` and
-    `devices_per_host` take that many of its kind. `micro_batches`: their number, or numbers to choose from (None: 1, 2, 4
-    and 8, as far as they divide). `stages` and the mesh of each, `data_parallel` x `tensor_parallel`, are looked for unless
+    `devices_per_host` take that many of its kind. `micro_batches`: their number, or numbers to choose from (None: the
+    powers of two, as far as they divide; where the samples cannot be followed through the model, 1). `stages` and the mesh of each, `data_parallel` x `tensor_parallel`, are looked for unless
     given: on such a mesh the first axis cuts the batch, the second one features, heads and the like. `layers`: how many
     parts the stages are made of, or a pattern of modules' paths with one part for each text that matches ("blocks/[0-9]+").
     `memory_limit`: bytes that a plan may use of a device; `memory_reserve`: bytes that it leaves free, below 1 a part
@@ -315,33 +315,37 @@ def plan(
         raise InputError("loss and target are given together, or neither of them")
     inputs = [*example_args, *([] if target is None else [target])]
     batch = batch_of(inputs)
-    best: Plan | None = None
-    for count in _counts(micro_batches, batch):
+    counts = _counts(micro_batches, batch)
+    options = _stage_planner.Options(
+        global_batch=batch, micro_batches=counts, stages=stages, data_parallel=data_parallel,
+        tensor_parallel=tensor_parallel, layers=layers, hosts=hosts, devices_per_host=devices_per_host,
+        memory_limit=memory_limit, memory_reserve=memory_reserve, schedule=schedule, time_limit=time_limit,
+    )  # fmt: skip
+    exported = counts[0] if counts else 1
+    program = export_program(model, micro_batch(inputs, batch, exported, 0), loss)
+    layered, document = _stage_planner.plan_stages(program.to_graph(), cluster, options)
+    count = document["schedule"]["micro_batches"]
+    if count != exported:  # what runs has the sizes of its own micro-batch
+        planned = [operator.name for operator in program.operators]
         program = export_program(model, micro_batch(inputs, batch, count, 0), loss)
-        options = _stage_planner.Options(
-            global_batch=batch, micro_batches=count, stages=stages, data_parallel=data_parallel,
-            tensor_parallel=tensor_parallel, layers=layers, hosts=hosts, devices_per_host=devices_per_host,
-            memory_limit=memory_limit, memory_reserve=memory_reserve, schedule=schedule, time_limit=time_limit,
-        )  # fmt: skip
-        layered, document = _stage_planner.plan_stages(program.to_graph(), cluster, options)
-        made = Plan(
-            model=program.name,
-            batch=batch,
-            micro_batches=count,
-            schedule=document["schedule"]["kind"],
-            stages=tuple(_stage(program, layered, stage) for stage in document["stages"]),
-            boundaries=tuple(_boundary(program, entry) for entry in document["reshardings"]),
-            step_seconds=document["predicted"]["step_s"],
-            document=document,
-            program=program,
-        )
-        if best is None or made.step_seconds < best.step_seconds:
-            best = made
-    assert best is not None
-    if best.program.checkpoints > 0:
+        if planned != [operator.name for operator in program.operators]:
+            options = replace(options, micro_batches=[count])
+            layered, document = _stage_planner.plan_stages(program.to_graph(), cluster, options)
+    made = Plan(
+        model=program.name,
+        batch=batch,
+        micro_batches=count,
+        schedule=document["schedule"]["kind"],
+        stages=tuple(_stage(program, layered, stage) for stage in document["stages"]),
+        boundaries=tuple(_boundary(program, entry) for entry in document["reshardings"]),
+        step_seconds=document["predicted"]["step_s"],
+        document=document,
+        program=program,
+    )
+    if made.program.checkpoints > 0:
         warnings.warn(
-            f"{best.program.name} calls torch.utils.checkpoint {best.program.checkpoints} times in a micro-batch; "
+            f"{made.program.name} calls torch.utils.checkpoint {made.program.checkpoints} times in a micro-batch; "
             "stages of this plan keep all activations instead, in the plan's memory and when they run",
             stacklevel=2,
         )
-    return best
+    return made

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "planner/solver/bound/exact.h"
+#include "planner/solver/elimination.h"
 #include "tests/xm_test.h"
 
 enum { VARIABLES = 7, SIZE = 4, PROBLEMS = 2000 };
@@ -83,29 +83,25 @@ START_TEST(minimum_and_marginals_equal_brute_force)
     int possible = 0;
 
     for (int k = 0; k < PROBLEMS; ++k) {
-        double costs[VARIABLES * SIZE], expected[VARIABLES * SIZE], marginal[VARIABLES * SIZE];
+        double expected[VARIABLES * SIZE], marginal[VARIABLES * SIZE];
+        const ap_elimination_params_t params = {.marginals = true};
         size_t at[VARIABLES];
         int value[VARIABLES];
         ap_cfn_core_t *core;
-        ap_cfn_exact_t *exact;
+        ap_elimination_t *exact;
         double best, found;
 
         state = (uint64_t)k * 104729 + 7;
         core = random_core(at);
         best = brute_force(core, at, expected);
-        for (int v = 0; v < core->variables; ++v) {
-            for (int x = 0; x < core->variable[v].size; ++x) {
-                costs[at[v] + (size_t)x] = core->variable[v].cost[x];
-            }
-        }
-        ck_assert_xm_ok(ap_cfn_exact_create(core, 1e9, &exact));
-        ck_assert_ptr_nonnull(exact);
+        ck_assert_xm_ok(ap_elimination_create(core, &exact));
+        ck_assert_xm_ok(ap_elimination_plan(exact, &params));
         for (int again = 0; again < 2; ++again) {
-            found = ap_cfn_exact_solve(exact, costs, at, value);
+            found = ap_elimination_solve(exact, ap_cfn_core_costs(core), value);
             ck_assert_msg(found == best, "problem %d: %g, not %g", k, found, best);
             if (best < HUGE_VAL) {
                 ck_assert_double_eq(ap_cfn_core_cost(core, value), best);
-                ap_cfn_exact_marginals(exact, costs, at, marginal);
+                ap_elimination_marginals(exact, ap_cfn_core_costs(core), marginal);
                 for (int v = 0; v < core->variables; ++v) {
                     for (int x = 0; x < core->variable[v].size; ++x) {
                         double is = marginal[at[v] + (size_t)x];
@@ -119,28 +115,29 @@ START_TEST(minimum_and_marginals_equal_brute_force)
             }
         }
         possible += best < HUGE_VAL;
-        ap_cfn_exact_destroy(exact);
+        ap_elimination_destroy(exact);
         ap_cfn_core_destroy(core);
     }
     ck_assert_int_gt(possible, PROBLEMS / 2);
 }
 END_TEST
 
-START_TEST(large_tables_are_declined)
+START_TEST(much_work_is_declined)
 {
+    const ap_elimination_params_t none = {.work = 1.0}, enough = {.work = 1e9};
     size_t at[VARIABLES];
     ap_cfn_core_t *core = NULL;
-    ap_cfn_exact_t *exact;
+    ap_elimination_t *exact;
 
     do {
         ap_cfn_core_destroy(core);
         core = random_core(at);
     } while (core->links < 4);
-    ck_assert_xm_ok(ap_cfn_exact_create(core, 1.0, &exact));
-    ck_assert_ptr_null(exact);
-    ck_assert_xm_ok(ap_cfn_exact_create(core, 1e9, &exact));
-    ck_assert_double_gt(ap_cfn_exact_work(exact), 1.0);
-    ap_cfn_exact_destroy(exact);
+    ck_assert_xm_ok(ap_elimination_create(core, &exact));
+    ck_assert_xm_fails(ap_elimination_plan(exact, &none), XM_ERR_UNSUPPORTED, "more than 1 cells");
+    ck_assert_xm_ok(ap_elimination_plan(exact, &enough));
+    ck_assert_double_gt(exact->work, 1.0);
+    ap_elimination_destroy(exact);
     ap_cfn_core_destroy(core);
 }
 END_TEST
@@ -152,7 +149,7 @@ int main(void)
 
     tcase_set_timeout(all, 60);
     tcase_add_test(all, minimum_and_marginals_equal_brute_force);
-    tcase_add_test(all, large_tables_are_declined);
+    tcase_add_test(all, much_work_is_declined);
     suite_add_tcase(suite, all);
     return xm_test_run(suite);
 }

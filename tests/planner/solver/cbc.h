@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * @file planner/solver/cbc.h
+ * @file tests/planner/solver/cbc.h
  * A cost function network solved by CBC (Debian package coinor-cbc), as a cross-check.
  *
  * The integer program has a 0-1 variable per strategy and a continuous one per allowed cell of an

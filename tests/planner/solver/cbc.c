@@ -9,7 +9,7 @@
  * called as a program with files, so it is no dependency of the library.
  */
 
-#include "planner/solver/cbc.h"
+#include "tests/planner/solver/cbc.h"
 
 #include <fcntl.h>
 #include <limits.h>

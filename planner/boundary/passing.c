@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "planner/boundary/passing.h"
+
+#include <stdlib.h>
+
+xm_status_t ap_passing_open(const ap_graph_t *graph, ap_passing_t *passing)
+{
+    size_t most = (size_t)ap_graph_tensors(graph) + 1;
+
+    *passing = (ap_passing_t){.graph = graph,
+                              .ids = malloc(most * sizeof(int)),
+                              .tensors = malloc(most * sizeof(ap_cross_mesh_tensor_t)),
+                              .resting = malloc(most * sizeof(int))};
+    return passing->ids != NULL && passing->tensors != NULL && passing->resting != NULL
+               ? XM_OK
+               : xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu tensors", most);
+}
+
+/* A boundary that lies as the resting copy does goes once. */
+static void add(ap_passing_t *passing, int tensor, ap_spec_t src, ap_spec_t dst)
+{
+    const ap_tensor_t *of = ap_graph_tensor(passing->graph, tensor);
+    int count = passing->transfer.count;
+
+    for (int i = 0; i < count; ++i) {
+        if (passing->ids[i] == tensor && passing->tensors[i].src == src &&
+            passing->tensors[i].dst == dst) {
+            return;
+        }
+    }
+    passing->ids[count] = tensor;
+    passing->tensors[count] = (ap_cross_mesh_tensor_t){
+        .shape = of->shape, .element_size = ap_dtype_bytes(of->dtype), .src = src, .dst = dst};
+    passing->transfer.count = count + 1;
+}
+
+void ap_passing_between(ap_passing_t *passing, const ap_passing_stage_t *from,
+                        const ap_passing_stage_t *to, bool neighbours)
+{
+    const int there[] = {from->first_layer, from->last_layer};
+    const int here[] = {to->first_layer, to->last_layer};
+    int count = ap_graph_resting(passing->graph, there, here, passing->resting);
+
+    passing->transfer = (ap_cross_mesh_transfer_t){from->side, to->side, passing->tensors, 0};
+    if (neighbours) {
+        add(passing, ap_graph_boundary(passing->graph, from->last_layer), from->output, to->input);
+    }
+    for (int i = 0; i < count; ++i) {
+        const ap_shape_t *shape = &ap_graph_tensor(passing->graph, passing->resting[i])->shape;
+
+        add(passing, passing->resting[i],
+            ap_spec_resting(shape->rank, shape->dims, from->side.shape),
+            ap_spec_resting(shape->rank, shape->dims, to->side.shape));
+    }
+}
+
+void ap_passing_close(ap_passing_t *passing)
+{
+    free(passing->ids);
+    free(passing->tensors);
+    free(passing->resting);
+    *passing = (ap_passing_t){0};
+}

@@ -1,0 +1,503 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A plan read from a JSON document with jansson's format strings, so that the keys stand in one
+ * line. Reading is strict: a `!` in the format refuses keys that nobody knows, because a plan is
+ * executed and an ignored key would be an ignored instruction.
+ *
+ * Strings are not copied: they stay those of the document, which the plan owns. Arrays are blocks
+ * that the plan frees together.
+ */
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "planner/plan/plan_private.h"
+
+enum { PLACE_TEXT = 64 };
+
+/* The most layers, devices of a stage, or micro-batches in flight that a document may name;
+ * products of two counts then still fit 64 bits. */
+enum { MOST = 1 << 24 };
+
+/* The place of what is not in a list. */
+static const char whole_plan[] = "the plan";
+
+/* The block is entered in the list before anything is read into it, so a failure halfway leaks
+ * nothing. One entry more than asked for, so that an empty array is no NULL. */
+static void *allocate(ap_plan_t *plan, size_t count, size_t size)
+{
+    void **grown = realloc(plan->blocks, (plan->block_count + 1) * sizeof(*grown));
+    void *block;
+
+    if (grown == NULL) {
+        return NULL;
+    }
+    plan->blocks = grown;
+    block = calloc(count + 1, size);
+    if (block != NULL) {
+        plan->blocks[plan->block_count++] = block;
+    }
+    return block;
+}
+
+static xm_status_t no_memory(void)
+{
+    return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the plan");
+}
+
+static xm_status_t unpack_failed(const char *place, const json_error_t *error)
+{
+    return xm_error_set(XM_ERR_PARSE, "%s: %s", place, error->text);
+}
+
+/* Takes over a number that counts layers, devices or micro-batches. */
+static xm_status_t narrow(const char *place, const char *key, json_int_t value, int *number)
+{
+    if (value < 0 || value > MOST) {
+        return xm_error_set(XM_ERR_PARSE, "%s: %s %" JSON_INTEGER_FORMAT " is not in 0 to %d",
+                            place, key, value, MOST);
+    }
+    *number = (int)value;
+    return XM_OK;
+}
+
+static xm_status_t narrow_layers(const char *place, json_int_t first, json_int_t last,
+                                 int *first_layer, int *last_layer)
+{
+    xm_status_t status = narrow(place, "layer", first, first_layer);
+
+    return status == XM_OK ? narrow(place, "layer", last, last_layer) : status;
+}
+
+/* Reads the entries of a list into a block of the plan. The place of one is `inner`, its number and
+ * `close`. */
+typedef struct list {
+    const char *place, *key, *inner, *close;
+    size_t size;
+    xm_status_t (*read)(ap_plan_t *plan, const char *place, json_t *item, void *entry);
+} list_t;
+
+static xm_status_t read_list(ap_plan_t *plan, const list_t *how, const json_t *list, void *entries,
+                             int *count)
+{
+    xm_status_t status = XM_OK;
+    char *block;
+
+    if (!json_is_array(list)) {
+        return xm_error_set(XM_ERR_PARSE, "%s: %s must be a list", how->place, how->key);
+    }
+    block = allocate(plan, json_array_size(list), how->size);
+    if (block == NULL) {
+        return no_memory();
+    }
+    *count = (int)json_array_size(list);
+    memcpy(entries, &(void *){block}, sizeof(void *));
+    for (int i = 0; i < *count && status == XM_OK; ++i) {
+        char place[PLACE_TEXT];
+
+        (void)snprintf(place, sizeof(place), "%.40s%s%d%s",
+                       how->place == whole_plan ? "" : how->place, how->inner, i, how->close);
+        status =
+            how->read(plan, place, json_array_get(list, (size_t)i), block + (size_t)i * how->size);
+    }
+    return status;
+}
+
+/* The trailing %n makes sure that nothing follows the mesh. */
+static xm_status_t read_mesh(const char *place, const char *text, int *shape)
+{
+    int used = 0;
+
+    /* Five digits at most, so nothing overflows. NOLINTNEXTLINE(cert-err34-c) */
+    if (sscanf(text, "%5dx%5d%n", &shape[0], &shape[1], &used) != 2 || text[used] != '\0' ||
+        shape[0] < 1 || shape[1] < 1 || shape[0] > MOST / shape[1]) {
+        return xm_error_set(XM_ERR_PARSE, "%s: '%s' is not a mesh such as 2x4", place, text);
+    }
+    return XM_OK;
+}
+
+static xm_status_t read_ranks(ap_plan_t *plan, const char *place, const json_t *array, int expected,
+                              const int **ranks)
+{
+    int *values;
+
+    if (!json_is_array(array) || json_array_size(array) != (size_t)expected) {
+        return xm_error_set(XM_ERR_PARSE, "%s: ranks must be a list of %d", place, expected);
+    }
+    values = allocate(plan, (size_t)expected, sizeof(*values));
+    if (values == NULL) {
+        return no_memory();
+    }
+    for (int i = 0; i < expected; ++i) {
+        const json_t *item = json_array_get(array, (size_t)i);
+        json_int_t value = json_is_integer(item) ? json_integer_value(item) : -1;
+
+        if (value < 0 || value > MOST) {
+            return xm_error_set(XM_ERR_PARSE, "%s: entry %d of ranks is not a rank", place, i);
+        }
+        values[i] = (int)value;
+    }
+    *ranks = values;
+    return XM_OK;
+}
+
+static xm_status_t read_op(ap_plan_t *plan, const char *place, json_t *item, void *entry)
+{
+    ap_plan_op_t *op = entry;
+    json_error_t error;
+
+    (void)plan;
+    op->sums = "";
+    return json_unpack_ex(item, &error, 0, "{s:s, s:s, s:s, s:s, s?s !}", "name", &op->name, "rule",
+                          &op->rule, "operands", &op->operands, "results", &op->results, "sums",
+                          &op->sums) == 0
+               ? XM_OK
+               : unpack_failed(place, &error);
+}
+
+static xm_status_t read_layers(ap_plan_t *plan, const char *place, json_t *item, void *entry)
+{
+    const list_t ops = {place, "ops", ", operator ", "", sizeof(ap_plan_op_t), read_op};
+    ap_plan_layers_t *layers = entry;
+    json_error_t error;
+    json_int_t first, last;
+    json_t *list;
+    xm_status_t status;
+
+    if (json_unpack_ex(item, &error, 0, "{s:[I, I!], s:o !}", "layers", &first, &last, "ops",
+                       &list) != 0) {
+        return unpack_failed(place, &error);
+    }
+    status = narrow_layers(place, first, last, &layers->first_layer, &layers->last_layer);
+    return status == XM_OK ? read_list(plan, &ops, list, &layers->ops, &layers->op_count) : status;
+}
+
+static xm_status_t read_stage(ap_plan_t *plan, const char *place, json_t *item, void *entry)
+{
+    const list_t layers = {place,      "sharding", ".sharding[", "]", sizeof(ap_plan_layers_t),
+                           read_layers};
+    ap_plan_stage_t *stage = entry;
+    json_error_t error;
+    json_t *ranks, *sharding;
+    const char *submesh_text, *shape_text;
+    json_int_t first, last, state, activation, work, in_flight;
+    /* A stage that says nothing does what all do. */
+    int submesh[2], recompute = plan->info.rematerialize;
+    xm_status_t status;
+
+    if (json_unpack_ex(item, &error, 0,
+                       "{s:[I, I!], s:s, s:s, s:o, s:{s:F, s:F, s:F, s:F !}, "
+                       "s:{s:I, s:I, s:I, s:I !}, s?b, s?[F, F!], s:o !}",
+                       "layers", &first, &last, "submesh", &submesh_text, "mesh", &shape_text,
+                       "ranks", &ranks, "seconds", "forward", &stage->forward, "backward",
+                       &stage->backward, "sync", &stage->sync, "update", &stage->update, "memory",
+                       "state_bytes", &state, "activation_bytes", &activation, "work_bytes", &work,
+                       "in_flight", &in_flight, "recompute", &recompute, "repeated",
+                       &stage->repeated[0], &stage->repeated[1], "sharding", &sharding) != 0) {
+        return unpack_failed(place, &error);
+    }
+    stage->recompute = recompute != 0;
+    stage->state_bytes = (double)state;
+    stage->activation_bytes = (double)activation;
+    stage->work_bytes = (double)work;
+    status = narrow_layers(place, first, last, &stage->first_layer, &stage->last_layer);
+    if (status == XM_OK) {
+        status = narrow(place, "in_flight", in_flight, &stage->in_flight);
+    }
+    if (status == XM_OK) {
+        status = read_mesh(place, submesh_text, submesh);
+    }
+    if (status == XM_OK) {
+        status = read_mesh(place, shape_text, stage->shape);
+    }
+    if (status != XM_OK) {
+        return status;
+    }
+    stage->hosts = submesh[0];
+    stage->devices_per_host = submesh[1];
+    status = read_ranks(plan, place, ranks, submesh[0] * submesh[1], &stage->devices);
+    return status == XM_OK ? read_list(plan, &layers, sharding, &stage->layers, &stage->layer_count)
+                           : status;
+}
+
+static xm_status_t read_side(ap_plan_t *plan, const char *place, json_t *item, ap_plan_side_t *side)
+{
+    json_error_t error;
+    const char *mesh;
+    json_t *ranks;
+    xm_status_t status;
+
+    if (json_unpack_ex(item, &error, 0, "{s:s, s:o, s:s !}", "mesh", &mesh, "ranks", &ranks, "spec",
+                       &side->spec) != 0) {
+        return unpack_failed(place, &error);
+    }
+    status = read_mesh(place, mesh, side->shape);
+    if (status != XM_OK) {
+        return status;
+    }
+    side->device_count = side->shape[0] * side->shape[1];
+    return read_ranks(plan, place, ranks, side->device_count, &side->devices);
+}
+
+static xm_status_t read_shape(const char *place, const json_t *array, int *of_rank, int64_t *dims)
+{
+    size_t rank = json_array_size(array);
+
+    if (!json_is_array(array) || rank < 1 || rank > AP_MAX_RANK) {
+        return xm_error_set(XM_ERR_PARSE, "%s: shape must be a list of 1 to %d dimensions", place,
+                            AP_MAX_RANK);
+    }
+    *of_rank = (int)rank;
+    for (size_t d = 0; d < rank; ++d) {
+        dims[d] = json_integer_value(json_array_get(array, d));
+        if (dims[d] < 1) {
+            return xm_error_set(XM_ERR_PARSE,
+                                "%s: dimension %zu of shape is not a positive integer", place, d);
+        }
+    }
+    return XM_OK;
+}
+
+static xm_status_t read_link(ap_plan_t *plan, const char *place, json_t *item, void *entry)
+{
+    ap_link_load_t *link = entry;
+    json_error_t error;
+    json_int_t host = -1, rack = -1;
+
+    (void)plan;
+    if (json_unpack_ex(item, &error, 0, "{s?I, s?I, s:[F, F!], s:[F, F!] !}", "host", &host, "rack",
+                       &rack, "forward_s", &link->forward[AP_LINK_OUT], &link->forward[AP_LINK_IN],
+                       "backward_s", &link->backward[AP_LINK_OUT],
+                       &link->backward[AP_LINK_IN]) != 0) {
+        return unpack_failed(place, &error);
+    }
+    if ((host < 0) == (rack < 0)) {
+        return xm_error_set(XM_ERR_PARSE, "%s: neither a host nor a rack, or both", place);
+    }
+    link->rack = rack >= 0;
+    return narrow(place, link->rack ? "rack" : "host", link->rack ? rack : host, &link->index);
+}
+
+static xm_status_t read_tensor(ap_plan_t *plan, const char *place, json_t *item, void *entry)
+{
+    ap_plan_tensor_t *tensor = entry;
+    json_int_t element_size, bytes;
+    json_error_t error;
+    json_t *shape;
+
+    (void)plan;
+    if (json_unpack_ex(item, &error, 0, "{s:s, s:o, s:s, s:I, s:I, s:s, s:s !}", "tensor",
+                       &tensor->tensor, "shape", &shape, "dtype", &tensor->dtype, "element_size",
+                       &element_size, "bytes", &bytes, "src", &tensor->src, "dst",
+                       &tensor->dst) != 0) {
+        return unpack_failed(place, &error);
+    }
+    tensor->element_size = element_size;
+    tensor->bytes = bytes;
+    return read_shape(place, shape, &tensor->rank, tensor->shape);
+}
+
+/* Lies between neighbours, unless the entry says otherwise. */
+static xm_status_t read_boundary(ap_plan_t *plan, const char *place, json_t *item, void *entry)
+{
+    const list_t tensors = {place, "more", ".more[", "]", sizeof(ap_plan_tensor_t), read_tensor};
+    const list_t loads = {place,    "links", ".predicted.links[", "]", sizeof(ap_link_load_t),
+                          read_link};
+    ap_plan_boundary_t *boundary = entry;
+    json_error_t error;
+    json_t *shape, *src, *dst, *links = NULL, *more = NULL;
+    json_int_t element_size, bytes, net_bytes;
+    char inner[PLACE_TEXT];
+    xm_status_t status;
+
+    boundary->from = (int)(boundary - plan->boundaries);
+    boundary->to = boundary->from + 1;
+    if (json_unpack_ex(item, &error, 0,
+                       "{s:s, s:o, s:s, s:I, s:I, s:o, s:o, "
+                       "s:{s:F, s:F, s:F, s:I, s:s, s:s, s?o !}, s?o, s?[i, i!] !}",
+                       "tensor", &boundary->tensor, "shape", &shape, "dtype", &boundary->dtype,
+                       "element_size", &element_size, "bytes", &bytes, "src", &src, "dst", &dst,
+                       "predicted", "forward_s", &boundary->forward, "backward_s",
+                       &boundary->backward, "bound_s", &boundary->bound, "net_bytes", &net_bytes,
+                       "strategy", &boundary->strategy, "scheduler", &boundary->scheduler, "links",
+                       &links, "more", &more, "stages", &boundary->from, &boundary->to) != 0) {
+        return unpack_failed(place, &error);
+    }
+    boundary->element_size = element_size;
+    boundary->bytes = bytes;
+    boundary->net_bytes = net_bytes;
+    status = read_shape(place, shape, &boundary->rank, boundary->shape);
+    if (status == XM_OK && more != NULL) {
+        status = read_list(plan, &tensors, more, &boundary->more, &boundary->more_count);
+    }
+    if (status == XM_OK && links != NULL) {
+        status = read_list(plan, &loads, links, &boundary->links, &boundary->link_count);
+    }
+    if (status != XM_OK) {
+        return status;
+    }
+    (void)snprintf(inner, sizeof(inner), "%.40s.src", place);
+    status = read_side(plan, inner, src, &boundary->src);
+    if (status != XM_OK) {
+        return status;
+    }
+    (void)snprintf(inner, sizeof(inner), "%.40s.dst", place);
+    return read_side(plan, inner, dst, &boundary->dst);
+}
+
+static xm_status_t read_names(ap_plan_t *plan, const char *key, const json_t *list,
+                              const char *const **names, size_t *count)
+{
+    const char **made;
+
+    if (list == NULL) {
+        return XM_OK;
+    }
+    made = allocate(plan, json_array_size(list), sizeof(*made));
+    if (made == NULL) {
+        return no_memory();
+    }
+    for (size_t i = 0; i < json_array_size(list); ++i) {
+        made[i] = json_string_value(json_array_get(list, i));
+        if (made[i] == NULL) {
+            return xm_error_set(XM_ERR_PARSE, "model.reading: entry %zu of %s is not a text", i,
+                                key);
+        }
+    }
+    if (json_array_size(list) == 0) {
+        return xm_error_set(XM_ERR_PARSE, "model.reading: %s must be a list of texts", key);
+    }
+    *names = made;
+    *count = json_array_size(list);
+    return XM_OK;
+}
+
+/* Absent in plans of built-in models. */
+static xm_status_t read_reading(ap_plan_t *plan, json_t *object)
+{
+    ap_plan_reading_t *reading = &plan->info.reading;
+    json_t *marks = NULL, *dims = NULL;
+    json_int_t layers = 0;
+    json_error_t error;
+    xm_status_t status;
+
+    if (object == NULL) {
+        return XM_OK;
+    }
+    if (json_unpack_ex(object, &error, 0, "{s?I, s?s, s?o, s?o !}", "layers", &layers, "pattern",
+                       &reading->pattern, "marks", &marks, "dims", &dims) != 0) {
+        return unpack_failed("model.reading", &error);
+    }
+    if (layers < -1 || layers > MOST) {
+        return xm_error_set(XM_ERR_PARSE,
+                            "model.reading: %" JSON_INTEGER_FORMAT " layers; -1 is automatic",
+                            layers);
+    }
+    reading->layers = (int)layers;
+    status = read_names(plan, "marks", marks, &reading->marks, &reading->mark_count);
+    return status == XM_OK ? read_names(plan, "dims", dims, &reading->dims, &reading->dim_count)
+                           : status;
+}
+
+static xm_status_t read_host_order(ap_plan_t *plan, const json_t *list)
+{
+    ap_plan_info_t *info = &plan->info;
+    int *order;
+
+    if (list == NULL) {
+        return XM_OK;
+    }
+    if (!json_is_array(list) || json_array_size(list) != (size_t)info->hosts) {
+        return xm_error_set(XM_ERR_PARSE, "cluster: host_order must be a list of the %d hosts",
+                            info->hosts);
+    }
+    order = allocate(plan, (size_t)info->hosts, sizeof(*order));
+    if (order == NULL) {
+        return no_memory();
+    }
+    for (int i = 0; i < info->hosts; ++i) {
+        const json_t *item = json_array_get(list, (size_t)i);
+        json_int_t host = json_is_integer(item) ? json_integer_value(item) : -1;
+
+        if (host < 0 || host >= info->hosts) {
+            return xm_error_set(XM_ERR_PARSE,
+                                "cluster: entry %d of host_order is not one of the hosts 0 to %d",
+                                i, info->hosts - 1);
+        }
+        order[i] = (int)host;
+    }
+    info->host_order = order;
+    return XM_OK;
+}
+
+xm_status_t ap_plan_from_json(ap_plan_t *plan)
+{
+    static const list_t all_stages = {whole_plan, "stages", "stages[", "]", sizeof(ap_plan_stage_t),
+                                      read_stage};
+    static const list_t all_boundaries = {
+        whole_plan, "reshardings", "reshardings[", "]", sizeof(ap_plan_boundary_t), read_boundary};
+    ap_plan_info_t *info = &plan->info;
+    json_int_t layers, parameters, hosts, devices, memory_limit, memory_reserve = 0, global_batch,
+                                                                 micro_batches;
+    const char *format = "", *digest = NULL;
+    json_t *stages, *boundaries, *reading = NULL, *host_order = NULL;
+    json_error_t error;
+    int version = 0, rematerialize;
+    xm_status_t status;
+
+    /* Format and version come first, so that a file of another kind is told as such and not by its
+     * first unknown key. */
+    (void)json_unpack(plan->document, "{s?s, s?i}", "format", &format, "version", &version);
+    if (strcmp(format, AP_PLAN_FORMAT) != 0 || version != AP_PLAN_VERSION) {
+        return xm_error_set(XM_ERR_PARSE,
+                            "this is not a plan: format is '%.40s' version %d, not '%s' version %d",
+                            format, version, AP_PLAN_FORMAT, AP_PLAN_VERSION);
+    }
+    if (json_unpack_ex(
+            plan->document, &error, 0,
+            "{s:s, s:i, s?s, s:{s:s, s:I, s:I, s?o !}, s:{s:s, s:s, s:I, s:I, s?o, s:I, s?I !}, "
+            "s:{s:s, s:I, s:I, s:b !}, s:{s:F, s?F, s:F, s:F !}, s:s, s:o, s:o !}",
+            "format", &format, "version", &version, "digest", &digest, "model", "name",
+            &info->model, "layers", &layers, "parameters", &parameters, "reading", &reading,
+            "cluster", "name", &info->cluster, "provenance", &info->cluster_provenance, "hosts",
+            &hosts, "devices_per_host", &devices, "host_order", &host_order, "memory_limit_bytes",
+            &memory_limit, "memory_reserve_bytes", &memory_reserve, "schedule", "kind",
+            &info->schedule, "global_batch", &global_batch, "micro_batches", &micro_batches,
+            "rematerialize", &rematerialize, "predicted", "step_s", &info->step, "bound_s",
+            &info->bound, "sum_s", &info->sum, "bottleneck_s", &info->bottleneck, "optimiser",
+            &info->optimiser, "stages", &stages, "reshardings", &boundaries) != 0) {
+        return unpack_failed(whole_plan, &error);
+    }
+    info->parameters = (double)parameters;
+    info->memory_limit = (double)memory_limit;
+    info->memory_reserve = (double)memory_reserve;
+    info->global_batch = global_batch;
+    info->micro_batches = micro_batches;
+    info->rematerialize = rematerialize != 0;
+    if (digest != NULL && strcmp(digest, plan->digest) != 0) {
+        return xm_error_set(XM_ERR_PARSE,
+                            "the digest %.40s does not match the contents (%s): the file was "
+                            "changed after it was planned; remove the key to accept that",
+                            digest, plan->digest);
+    }
+    status = narrow("model", "layers", layers, &info->layers);
+    if (status == XM_OK) {
+        status = narrow("cluster", "hosts", hosts, &info->hosts);
+    }
+    if (status == XM_OK) {
+        status = narrow("cluster", "devices_per_host", devices, &info->devices_per_host);
+    }
+    if (status == XM_OK) {
+        status = read_reading(plan, reading);
+    }
+    if (status == XM_OK) {
+        status = read_host_order(plan, host_order);
+    }
+    if (status == XM_OK) {
+        status = read_list(plan, &all_stages, stages, &plan->stages, &plan->stage_count);
+    }
+    return status == XM_OK ? read_list(plan, &all_boundaries, boundaries, &plan->boundaries,
+                                       &plan->boundary_count)
+                           : status;
+}
