@@ -73,17 +73,22 @@ static inline void next_row(const ap_elimination_t *e, const ap_elimination_step
     }
 }
 
-/* Adds the rows of all terms to a sum, in their order, so equal problems give equal sums. */
+/* Adds the rows of all terms to a base, in their order, so equal problems give equal sums. The base
+ * may be the sum itself. */
 static inline void add_terms(const ap_elimination_step_t *step, const double *const *rows, int size,
-                             double *restrict sum)
+                             const double *base, double *sum)
 {
     for (int j = 0; j < step->terms; ++j) {
-        const double *restrict row = rows[j];
+        const double *row = rows[j];
 
 #pragma omp simd
         for (int x = 0; x < size; ++x) {
-            sum[x] += row[x];
+            sum[x] = base[x] + row[x];
         }
+        base = sum;
+    }
+    if (base != sum) {
+        memcpy(sum, base, (size_t)size * sizeof(*sum));
     }
 }
 
@@ -110,8 +115,7 @@ WIDE static void run_step(const ap_elimination_t *e, const ap_elimination_step_t
         double least = HUGE_VAL;
         int best = 0;
 
-        memcpy(sum, cost, (size_t)size * sizeof(*sum));
-        add_terms(step, rows, size, sum);
+        add_terms(step, rows, size, cost, sum);
 #pragma omp simd reduction(min : least)
         for (int x = 0; x < size; ++x) {
             least = sum[x] < least ? sum[x] : least;
@@ -245,7 +249,7 @@ WIDE static void go_back(const ap_elimination_t *e, const ap_elimination_step_t 
         for (int x = 0; x < size; ++x) {
             sum[x] = cost[x] + step->outside[row];
         }
-        add_terms(step, rows, size, sum);
+        add_terms(step, rows, size, sum, sum);
         lower(marginal, sum, size);
         for (int j = 0; j < step->terms; ++j) {
             if (term[j].child >= 0) {
