@@ -277,27 +277,12 @@ static xm_status_t answer(const plan_options_t *o)
 
 /* Options that mean nothing where another one holds the question: those that ask our planner, those
  * that say what else it should do, and those for inputs of other planners. */
-static const char *const asking[] = {"model",
-                                     "cluster",
-                                     "hosts",
-                                     "devices-per-host",
-                                     "global-batch",
-                                     "stages",
-                                     "schedule",
-                                     "recompute",
-                                     "layers",
-                                     "layer-pattern",
-                                     "dim",
-                                     "planner",
-                                     "submeshes",
-                                     "no-cross-mesh",
-                                     "keep-host-order",
-                                     "memory-reserve",
-                                     "all-devices",
-                                     "overlap",
-                                     "pareto",
-                                     NULL};
-static const char *const doing[] = {"plot", "time-limit", NULL};
+static const char *const asking[] = {
+    "model",     "cluster",       "hosts",           "devices-per-host", "global-batch", "stages",
+    "schedule",  "recompute",     "layers",          "layer-pattern",    "dim",          "planner",
+    "submeshes", "no-cross-mesh", "keep-host-order", "memory-reserve",   "all-devices",  "overlap",
+    NULL};
+static const char *const doing[] = {"plot", "time-limit", "pareto", NULL};
 static const char *const inputs[] = {"like",         "devices",       "bandwidth",
                                      "memory-limit", "micro-batches", NULL};
 
