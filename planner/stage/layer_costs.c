@@ -60,6 +60,7 @@ typedef struct backward_op {
     ap_priced_op_t op;
     ap_strategy_t carried;
     unsigned *axes; /* per factor of its rule */
+    bool *passing;  /* per term */
 } backward_op_t;
 
 /* Carries the assignment of a forward strategy over to a backward operator, letter by letter:
@@ -150,34 +151,28 @@ static bool saves_term(const ap_graph_t *graph, const ap_layer_ops_t *ops, int i
            first_saver(graph, ops, tensor) == id;
 }
 
-/* The terms of an operator whose tensors come and go: neither kept nor in the state of parameters,
- * which are counted there. */
-static unsigned passing_terms(const ap_graph_t *graph, const ap_layer_ops_t *ops, int id)
+/* Whether the tensor of a term comes and goes: neither kept nor in the state of parameters, which
+ * are counted there. */
+static bool passes_term(const ap_graph_t *graph, const ap_layer_ops_t *ops, int id, int term)
 {
     const ap_op_t *op = ap_graph_op(graph, id);
-    unsigned passing = 0;
+    const ap_tensor_t *tensor = ap_graph_tensor(graph, ap_op_tensor(op, term));
+    bool forward =
+        tensor->producer < 0 || ap_graph_op(graph, tensor->producer)->phase == AP_PHASE_FORWARD;
 
-    for (int t = 0; t < op->operand_count + op->result_count; ++t) {
-        const ap_tensor_t *tensor = ap_graph_tensor(graph, ap_op_tensor(op, t));
-        bool forward =
-            tensor->producer < 0 || ap_graph_op(graph, tensor->producer)->phase == AP_PHASE_FORWARD;
-
-        if (tensor->kind != AP_TENSOR_PARAMETER && !ap_price_is_parameter_gradient(graph, op, t) &&
-            (!forward || first_saver(graph, ops, ap_op_tensor(op, t)) < 0)) {
-            passing |= 1U << t;
-        }
-    }
-    return passing;
+    return tensor->kind != AP_TENSOR_PARAMETER &&
+           !ap_price_is_parameter_gradient(graph, op, term) &&
+           (!forward || first_saver(graph, ops, ap_op_tensor(op, term)) < 0);
 }
 
+/* The bytes of those terms that `which` says. */
 static double bytes_of_terms(const ap_priced_op_t *op, const ap_strategy_t *strategy,
-                             unsigned terms)
+                             const bool *which)
 {
     double bytes = 0;
 
     for (int t = 0; t < op->op->operand_count + op->op->result_count; ++t) {
-        bytes +=
-            (terms >> t & 1U) != 0 ? ap_strategy_local_bytes(&op->site, t, strategy->spec[t]) : 0;
+        bytes += which[t] ? ap_strategy_local_bytes(&op->site, t, strategy->spec[t]) : 0;
     }
     return bytes;
 }
@@ -201,18 +196,11 @@ int ap_layer_gradient_sums(const ap_graph_t *training, const ap_layer_ops_t *ops
 typedef struct node_facts {
     ap_priced_op_t forward;
     int backward_count;
-<<<<<<< HEAD
     backward_op_t *backward;
-    bool learns;       /* the results have gradients */
-    bool *saved;       /* per term */
-    int *sums;         /* per result: of gradients, in this layer */
+    bool learns;           /* the results have gradients */
+    bool *saved, *passing; /* per term */
+    int *sums;             /* per result: of gradients, in this layer */
     unsigned *partial; /* per operand: axes that its gradient is partial over, of one strategy */
-=======
-    ap_priced_op_t backward[AP_MAX_OPERANDS + 1];
-    bool learns; /* the results have gradients */
-    unsigned saved, passing, backward_passing[AP_MAX_OPERANDS + 1];
-    int sums[AP_MAX_RESULTS];
->>>>>>> gqa
     ap_optimizer_t optimizer;
     bool rematerialize;
 } node_facts_t;
@@ -222,27 +210,37 @@ static void facts_close(node_facts_t *facts)
     for (int b = 0; b < facts->backward_count; ++b) {
         ap_strategy_release(&facts->backward[b].carried);
         free(facts->backward[b].axes);
+        free(facts->backward[b].passing);
     }
     free(facts->backward);
     free(facts->saved);
+    free(facts->passing);
     free(facts->sums);
     free(facts->partial);
 }
 
-static xm_status_t add_backward(node_facts_t *facts, int op)
+static xm_status_t add_backward(node_facts_t *facts, const ap_layer_ops_t *ops, int id)
 {
-    const ap_sharding_rule_t *rule = &ap_graph_op(facts->forward.graph, op)->rule;
+    const ap_op_t *op = ap_graph_op(facts->forward.graph, id);
+    const ap_sharding_rule_t *rule = &op->rule;
+    const int terms = op->operand_count + op->result_count;
     backward_op_t *made = &facts->backward[facts->backward_count];
     xm_status_t status = ap_strategy_open(rule, &made->carried);
 
     if (status != XM_OK) {
         return status;
     }
-    made->op = ap_price_op(facts->forward.graph, facts->forward.site.mesh, op, 0);
+    made->op = ap_price_op(facts->forward.graph, facts->forward.site.mesh, id, 0);
     made->axes = calloc((size_t)rule->factors + 1, sizeof(*made->axes));
+    made->passing = calloc((size_t)terms + 1, sizeof(*made->passing));
     ++facts->backward_count;
-    return made->axes != NULL ? XM_OK
-                              : xm_error_set(XM_ERR_NO_MEMORY, "no memory for an operator's costs");
+    if (made->axes == NULL || made->passing == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for an operator's costs");
+    }
+    for (int t = 0; t < terms; ++t) {
+        made->passing[t] = passes_term(facts->forward.graph, ops, id, t);
+    }
+    return XM_OK;
 }
 
 /* Fills in what is known of the operator before any strategy is. */
@@ -259,14 +257,16 @@ static xm_status_t facts_open(const ap_graph_t *training, const ap_layer_ops_t *
     facts->forward = ap_price_op(training, mesh, id, 0);
     facts->backward = calloc((size_t)backward + 1, sizeof(*facts->backward));
     facts->saved = calloc(terms + 1, sizeof(*facts->saved));
+    facts->passing = calloc(terms + 1, sizeof(*facts->passing));
     facts->sums = calloc(terms + 1, sizeof(*facts->sums));
     facts->partial = calloc(terms + 1, sizeof(*facts->partial));
-    if (facts->backward == NULL || facts->saved == NULL || facts->sums == NULL ||
-        facts->partial == NULL) {
+    if (facts->backward == NULL || facts->saved == NULL || facts->passing == NULL ||
+        facts->sums == NULL || facts->partial == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for an operator's costs");
     }
     for (int t = 0; t < (int)terms; ++t) {
         facts->saved[t] = saves_term(training, ops, id, t);
+        facts->passing[t] = passes_term(training, ops, id, t);
     }
     for (int r = 0; r < op->result_count; ++r) {
         facts->learns = facts->learns || ops->learns[op->results[r]];
@@ -274,7 +274,7 @@ static xm_status_t facts_open(const ap_graph_t *training, const ap_layer_ops_t *
     }
     for (int b = 0; b < ops->count; ++b) {
         if (ap_graph_op(training, ops->ids[b])->forward == id) {
-            xm_status_t status = add_backward(facts, ops->ids[b]);
+            xm_status_t status = add_backward(facts, ops, ops->ids[b]);
 
             if (status != XM_OK) {
                 return status;
@@ -304,12 +304,8 @@ static void price_backward(const node_facts_t *facts, ap_layer_node_t *node, int
         seconds = ap_price_compute(backward, carried);
         parts->backward += seconds;
         node->compute[s] += seconds;
-<<<<<<< HEAD
-        parts->mem_work = fmax(parts->mem_work, ap_price_bytes(backward, carried));
-=======
         parts->mem_work =
-            fmax(parts->mem_work, bytes_of_terms(backward, &carried, facts->backward_passing[b]));
->>>>>>> gqa
+            fmax(parts->mem_work, bytes_of_terms(backward, carried, facts->backward[b].passing));
         for (int r = 0; r < backward->op->result_count; ++r) {
             /* Partial gradients of operands: the edges must reduce them, and so must the
              * parameters. */
@@ -341,22 +337,11 @@ static void price_strategy(const ap_graph_t *graph, const node_facts_t *facts,
     unsigned *partial = facts->partial;
 
     price_forward(&facts->forward, strategy, facts->learns, &node->base[s], &node->compute[s]);
-<<<<<<< HEAD
     memset(partial, 0, (size_t)terms * sizeof(*partial));
-    price_backward(facts, node, s);
-    for (int t = 0; t < terms; ++t) {
-        double *kept = facts->rematerialize ? &node->base[s].mem_layer : &node->base[s].mem_act;
-
-        if (facts->saved[t]) {
-            *kept += ap_strategy_local_bytes(&facts->forward.site, t, strategy->spec[t]);
-        }
-    }
-=======
     node->base[s].mem_work = bytes_of_terms(&facts->forward, strategy, facts->passing);
-    price_backward(facts, node, s, partial);
+    price_backward(facts, node, s);
     *(facts->rematerialize ? &node->base[s].mem_layer : &node->base[s].mem_act) +=
         bytes_of_terms(&facts->forward, strategy, facts->saved);
->>>>>>> gqa
     for (int p = 0; p < node->parameters; ++p) {
         int operand = node->parameter_operand[p];
 
@@ -410,31 +395,12 @@ xm_status_t ap_layer_node_price(const ap_graph_t *training, const ap_layer_ops_t
     size_t count;
     xm_status_t status = facts_open(training, ops, mesh, node->op, &facts);
 
-<<<<<<< HEAD
     node->parameter_operand =
         calloc((size_t)op->operand_count + 1, sizeof(*node->parameter_operand));
     if (status == XM_OK && node->parameter_operand == NULL) {
         status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for an operator's costs");
     }
     for (int o = 0; o < op->operand_count && status == XM_OK; ++o) {
-=======
-    facts.forward = ap_price_op(training, mesh, node->op, 0);
-    for (int b = 0; b < ops->count; ++b) {
-        if (ap_graph_op(training, ops->ids[b])->forward == node->op &&
-            facts.backward_count <= AP_MAX_OPERANDS) {
-            facts.backward_passing[facts.backward_count] =
-                passing_terms(training, ops, ops->ids[b]);
-            facts.backward[facts.backward_count++] = ap_price_op(training, mesh, ops->ids[b], 0);
-        }
-    }
-    facts.saved = saved_terms(training, ops, node->op);
-    facts.passing = passing_terms(training, ops, node->op);
-    for (int r = 0; r < op->result_count; ++r) {
-        facts.learns = facts.learns || ops->learns[op->results[r]];
-        facts.sums[r] = ap_layer_gradient_sums(training, ops, op->results[r]);
-    }
-    for (int o = 0; o < op->operand_count; ++o) {
->>>>>>> gqa
         if (ap_graph_tensor(training, op->operands[o])->kind == AP_TENSOR_PARAMETER) {
             node->parameter_operand[node->parameters++] = o;
         }
