@@ -234,8 +234,9 @@ static xm_status_t price_transfer(slicing_t *slicing, const ap_inter_op_stage_t 
     return status;
 }
 
-/* Prices all that passes: neighbours, and where layers read what others than the one before them
- * have made, every pair of stages. */
+/* Prices all that passes, as the finished plan has it: were a tensor left out here that the plan
+ * has to move, another plan would be the faster one. Those are neighbours, and where layers read
+ * what others than the one before them have made, every pair of stages. */
 static xm_status_t price_transfers(slicing_t *slicing, const ap_inter_op_stage_t *stages,
                                    ap_pipeline_step_t *step)
 {
@@ -325,10 +326,12 @@ static int64_t most_ahead(const ap_stage_table_t *table, const ap_inter_op_stage
                                  table->params.micro_batches);
 }
 
-/* What a step takes at least, in the search's units: a stage waits for its first micro-batch, does
- * all passes of all, and its last backward pass has the way back to the first stage before it.
- * While its first micro-batch is on the way to the last stage and back it can do the forward passes
- * that its window allows, and nothing else. */
+/* What a step takes at least, in the search's units. The objective has one period for the whole
+ * plan, which says little where micro-batches are few and transfers long; this follows the first
+ * micro-batch instead, whose way every schedule has in common. A stage waits for its first
+ * micro-batch, does all passes of all, and its last backward pass has the way back to the first
+ * stage before it. While its first micro-batch is on the way to the last stage and back it can do
+ * the forward passes that its window allows, and nothing else. */
 static double step_floor(void *arg, const ap_inter_op_stage_t *stages, int count, double rest)
 {
     slicing_t *slicing = arg;
@@ -531,8 +534,10 @@ static xm_status_t reach(ap_stage_table_t *table, double seconds)
     return ap_stage_table_reach(table, &problem, seconds / share, 0.0, NULL);
 }
 
-/* Prices the stages that a plan with a step below *seconds can have, which no device does for
- * longer; where these are too many, lowers *seconds until they are not. */
+/* Prices the stages that a plan with a step below *seconds can have. A device does the passes of
+ * all micro-batches within the step, and what happens once, so no stage of such a plan costs more
+ * than the step divided by their number. The search that proves has these stages only; where these
+ * are too many, lowers *seconds until they are not. */
 static xm_status_t reach_bound(ap_stage_table_t *table, double *seconds)
 {
     enum { ROUNDS = 8, QUESTIONS = 1 << 17 };
