@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What passes from one stage to a later one: the boundary, cut as both stages like, and resting
+ * copies, whose cut depends on the meshes alone.
+ */
 #include "planner/boundary/passing.h"
 
 #include <stdlib.h>

@@ -101,7 +101,8 @@ static bool is_better(const ap_inter_op_problem_t *problem, const ap_inter_op_st
            devices_of(problem, best->stages, best->stage_count);
 }
 
-/* What plans that begin so take at least. */
+/* What plans that begin so take at least. The objective knows nothing of when what happens; the
+ * caller's floor may, so the larger of both says which front is the most promising. */
 static double floor_of(const ap_inter_op_problem_t *problem, const ap_inter_op_stage_t *stages,
                        int count, double rest)
 {

@@ -243,8 +243,11 @@ static void add_specs(ap_stage_variant_t *variant, const ap_shape_t *shape)
     }
 }
 
-/* How many specs of each variant are kept: all combinations of input and output are priced, so
- * their number counts squared. In a small table all have room; in a large one the most frequent. */
+/* How many specs of each variant are kept. A free plan does not know what its neighbours like, so
+ * where activations are large beside the work of a layer, the best pair of stages may agree on a
+ * spec that neither has as its first choice. That is found only if all specs are tried: all
+ * combinations of input and output are priced, so their number counts squared. In a small table all
+ * have room; in a large one the most frequent. */
 static int most_specs(const ap_stage_table_t *table)
 {
     enum { ROOM = 1 << 17 };

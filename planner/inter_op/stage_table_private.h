@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The inside of a stage table: stage_table.c (what there is), stage_table_ask.c (questions to
  * stage.h), stage_table_bounding_pass.c (bounds, specs), stage_table_fill.c (prices),
- * stage_table_slice.c (searches). Not installed. */
+ * stage_table_slice.c (searches), stage_table_judge.c (what plans take). Not installed. */
 #pragma once
 
 #include "planner/inter_op/stage_table.h"
@@ -137,3 +137,22 @@ double ap_stage_table_share(const ap_stage_table_t *table);
  * longest that such a plan allows. With @p open it only adds up how many are not priced. */
 xm_status_t ap_stage_table_reach(ap_stage_table_t *table, const ap_inter_op_problem_t *problem,
                                  double threshold, double most, int *open);
+
+/* A search over this table at work. */
+typedef struct ap_stage_slicing {
+    ap_stage_table_t *table;
+    double share;
+    ap_pipeline_stage_t *stages; /* scratch of the judge */
+    ap_pipeline_transfer_t *transfers;
+    ap_passing_t passing;
+} ap_stage_slicing_t;
+
+/* How the stages of a port cut the tensor of their boundary; *side: their logical shape. */
+ap_spec_t ap_stage_table_side(const ap_stage_table_t *table, int port, ap_cross_mesh_side_t *side);
+
+/* Keeps why a boundary has no price; returns its seconds. */
+double ap_stage_table_failed(ap_stage_table_t *table);
+
+/* The search's judge and its floor, in the units of the search; @p arg is the search at work. */
+double ap_stage_table_judge(void *arg, const ap_inter_op_stage_t *stages, int count);
+double ap_stage_table_floor(void *arg, const ap_inter_op_stage_t *stages, int count, double rest);

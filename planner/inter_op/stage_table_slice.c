@@ -18,7 +18,7 @@
 static const double NOTHING = 1.0 / 1024.0;
 
 /* Port = (submesh * variants + variant) * specs + spec; see number_ports() in stage_table.c. */
-static ap_spec_t side_of_port(const ap_stage_table_t *table, int port, ap_cross_mesh_side_t *side)
+ap_spec_t ap_stage_table_side(const ap_stage_table_t *table, int port, ap_cross_mesh_side_t *side)
 {
     int shape = port / table->max_specs;
     const ap_stage_variant_t *variant =
@@ -54,8 +54,8 @@ static bool find_transfer(const ap_stage_table_t *table, const ap_inter_op_bound
     tensor = ap_graph_tensor(graph, ap_graph_boundary(graph, at->layer - 1));
     passing->shape = tensor->shape;
     passing->element_size = ap_dtype_bytes(tensor->dtype);
-    passing->src = side_of_port(table, at->src_port, &transfer->src);
-    passing->dst = side_of_port(table, at->dst_port, &transfer->dst);
+    passing->src = ap_stage_table_side(table, at->src_port, &transfer->src);
+    passing->dst = ap_stage_table_side(table, at->dst_port, &transfer->dst);
     transfer->dst.first_device = at->dst_first_device;
     transfer->src.first_device =
         at->dst_first_device - transfer->src.shape[0] * transfer->src.shape[1];
@@ -66,7 +66,7 @@ static bool find_transfer(const ap_stage_table_t *table, const ap_inter_op_bound
 
 /* The search's callback has no status, so a failure is kept in the table, and infinity makes the
  * search end soon. */
-static double boundary_failed(ap_stage_table_t *table)
+double ap_stage_table_failed(ap_stage_table_t *table)
 {
     table->failed = true;
     (void)snprintf(table->failure, sizeof(table->failure), "%s", xm_last_error());
@@ -86,7 +86,7 @@ static double boundary_seconds(void *arg, const ap_inter_op_boundary_t *at)
         return INFINITY;
     }
     if (ap_cross_mesh_cost(table->params.cross_mesh, &transfer, &cost) != XM_OK) {
-        return boundary_failed(table);
+        return ap_stage_table_failed(table);
     }
     return cost.forward + cost.backward;
 }
@@ -104,7 +104,7 @@ static double boundary_lower_bound(void *arg, const ap_inter_op_boundary_t *at)
         return INFINITY;
     }
     if (ap_cross_mesh_lower_bound(table->params.cross_mesh, &transfer, &seconds) != XM_OK) {
-        return boundary_failed(table);
+        return ap_stage_table_failed(table);
     }
     return seconds;
 }
@@ -180,188 +180,6 @@ void ap_stage_table_problem(const ap_stage_table_t *table, double share,
     problem->stop_arg = table->params.stop_arg;
 }
 
-/* A search over this table at work. */
-typedef struct slicing {
-    ap_stage_table_t *table;
-    double share;
-    ap_pipeline_stage_t *stages; /* scratch of the judge */
-    ap_pipeline_transfer_t *transfers;
-    ap_passing_t passing;
-} slicing_t;
-
-/* A stage as what passes sees it. */
-static ap_passing_stage_t passing_stage(const ap_stage_table_t *table,
-                                        const ap_inter_op_stage_t *stage)
-{
-    int state = stage->submesh * table->config_count + stage->config;
-    ap_passing_stage_t seen = {.first_layer = stage->first_layer, .last_layer = stage->last_layer};
-
-    seen.input = side_of_port(table, table->in_port[state], &seen.side);
-    seen.output = side_of_port(table, table->out_port[state], &seen.side);
-    seen.side.first_device = stage->first_device;
-    return seen;
-}
-
-/* What passes from a stage to a later one, priced as everywhere, if anything does; the links are
- * the caller's to free. */
-static xm_status_t price_transfer(slicing_t *slicing, const ap_inter_op_stage_t *stages, int from,
-                                  int to, ap_pipeline_step_t *step)
-{
-    ap_cross_mesh_t *cross_mesh = slicing->table->params.cross_mesh;
-    const ap_passing_stage_t source = passing_stage(slicing->table, &stages[from]);
-    const ap_passing_stage_t target = passing_stage(slicing->table, &stages[to]);
-    ap_pipeline_transfer_t *priced = &slicing->transfers[step->transfer_count];
-    ap_cross_mesh_cost_t cost;
-    ap_link_load_t *links;
-    xm_status_t status;
-
-    ap_passing_between(&slicing->passing, &source, &target, to == from + 1);
-    if (slicing->passing.transfer.count == 0) {
-        return XM_OK;
-    }
-    status = ap_cross_mesh_cost(cross_mesh, &slicing->passing.transfer, &cost);
-    *priced = (ap_pipeline_transfer_t){.from = from, .to = to};
-    if (status == XM_OK) {
-        status = ap_cross_mesh_loads(cross_mesh, &slicing->passing.transfer, &links,
-                                     &priced->link_count);
-    }
-    if (status == XM_OK) {
-        priced->links = links;
-        priced->forward = cost.forward;
-        priced->backward = cost.backward;
-        ++step->transfer_count;
-    }
-    return status;
-}
-
-/* Prices all that passes: neighbours, and where layers read what others than the one before them
- * have made, every pair of stages. */
-static xm_status_t price_transfers(slicing_t *slicing, const ap_inter_op_stage_t *stages,
-                                   ap_pipeline_step_t *step)
-{
-    xm_status_t status = XM_OK;
-
-    for (int from = 0; from + 1 < step->stage_count; ++from) {
-        int end = slicing->table->skips ? step->stage_count : from + 2;
-
-        for (int to = from + 1; to < end && status == XM_OK; ++to) {
-            status = price_transfer(slicing, stages, from, to, step);
-        }
-    }
-    return status;
-}
-
-/* The seconds of a stage as they were priced, not as a search counts them. */
-static void fill_stage(const ap_stage_table_t *table, const ap_inter_op_stage_t *stage,
-                       ap_pipeline_stage_t *filled)
-{
-    size_t at = ap_stage_table_cell(table, stage->first_layer, stage->last_layer, stage->submesh) *
-                    (size_t)table->config_count +
-                (size_t)stage->config;
-
-    *filled = (ap_pipeline_stage_t){
-        .forward = table->forward[at],
-        .backward = table->backward[at],
-        .once = table->once[at],
-        .recompute =
-            table->recomputes[table->levels[stage->config % table->level_count].recompute_mode]};
-}
-
-/* Seconds that stand for a plan that its schedule cannot have. */
-static const double LAST_RESORT = 1e15;
-
-/* Simulates a plan of the search under its schedule, in the search's units. */
-static double judge(void *arg, const ap_inter_op_stage_t *stages, int count)
-{
-    slicing_t *slicing = arg;
-    ap_stage_table_t *table = slicing->table;
-    ap_pipeline_step_t step = {.kind = table->params.schedule,
-                               .micro_batches = table->params.micro_batches,
-                               .stages = slicing->stages,
-                               .stage_count = count,
-                               .transfers = slicing->transfers};
-    /* What was not simulated is no plan. */
-    double seconds = INFINITY;
-    xm_status_t status;
-
-    /* Whoever puts the plan under the schedule says what is wrong; any other plan is better. */
-    if (step.kind == AP_SCHEDULE_PIPEDREAM_2BW && count > step.micro_batches) {
-        return LAST_RESORT;
-    }
-    for (int i = 0; i < count; ++i) {
-        fill_stage(table, &stages[i], &slicing->stages[i]);
-    }
-    status = table->params.free_boundaries ? XM_OK : price_transfers(slicing, stages, &step);
-    if (status == XM_OK) {
-        status = ap_pipeline_step_seconds(&step, &seconds);
-    }
-    for (int i = 0; i < step.transfer_count; ++i) {
-        free((void *)slicing->transfers[i].links);
-    }
-    return status == XM_OK ? seconds / slicing->share : boundary_failed(table);
-}
-
-/* What one stage after another takes, as far as a micro-batch has to wait for it on its way to the
- * last stage and back. */
-static double on_the_way(const ap_pipeline_stage_t *stage, bool split)
-{
-    double weight = 0.5 * (stage->backward - (stage->recompute ? stage->forward : 0.0));
-
-    return stage->forward + stage->backward - (split ? weight : 0.0);
-}
-
-/* Micro-batches that a stage may take up before the first of them is back, whatever follows. */
-static int64_t most_ahead(const ap_stage_table_t *table, const ap_inter_op_stage_t *stages,
-                          int index, int count, bool whole)
-{
-    const ap_inter_op_stage_t *last = &stages[count - 1];
-    const ap_submesh_t *submesh = &table->submeshes[last->submesh];
-    int devices = table->params.hosts * table->params.devices_per_host - last->first_device -
-                  submesh->hosts * submesh->devices;
-    int layers = table->layers - 1 - last->last_layer;
-    int more = whole ? 0 : layers < devices ? layers : devices;
-
-    return ap_schedule_in_flight(table->params.schedule, index + more, count - 1 - index + more,
-                                 table->params.micro_batches);
-}
-
-/* What a step takes at least, in the search's units: a stage waits for its first micro-batch, does
- * all passes of all, and its last backward pass has the way back to the first stage before it.
- * While its first micro-batch is on the way to the last stage and back it can do the forward passes
- * that its window allows, and nothing else. */
-static double step_floor(void *arg, const ap_inter_op_stage_t *stages, int count, double rest)
-{
-    slicing_t *slicing = arg;
-    const ap_stage_table_t *table = slicing->table;
-    bool split = ap_schedule_splits(table->params.schedule), whole = !(rest > 0.0);
-    double before = 0.0, after = split ? 0.5 * rest : rest, forward = 0.0, most = 0.0;
-    double end;
-
-    if (!ap_schedule_is_synchronous(table->params.schedule)) {
-        return 0.0;
-    }
-    for (int i = 0; i < count; ++i) {
-        fill_stage(table, &stages[i], &slicing->stages[i]);
-        after += on_the_way(&slicing->stages[i], split) + stages[i].boundary_seconds;
-    }
-    end = slicing->stages[0].once + slicing->stages[0].forward + slicing->stages[0].backward -
-          on_the_way(&slicing->stages[0], split);
-    for (int i = 0; i < count; ++i) {
-        const ap_pipeline_stage_t *stage = &slicing->stages[i];
-        double passes = on_the_way(stage, split), all = stage->forward + stage->backward, idle;
-
-        before += stages[i].boundary_seconds;
-        after -= passes + stages[i].boundary_seconds;
-        idle = fmax(0.0, after - (double)(most_ahead(table, stages, i, count, whole) - 1) *
-                                     stage->forward);
-        most = fmax(most, before + table->params.micro_batches * passes + idle + end);
-        most = fmax(most, forward + table->params.micro_batches * all + idle + stage->once);
-        before += passes;
-        forward += stage->forward;
-    }
-    return (1.0 - 1e-9) * most / slicing->share;
-}
-
 /* Simulations of a search besides those of its best plans: so many that a long step takes no longer
  * than a short one. */
 static int evaluations(const ap_stage_table_t *table)
@@ -373,7 +191,7 @@ static int evaluations(const ap_stage_table_t *table)
 }
 
 /* Searches once over what is priced by now. *result is in seconds. */
-static xm_status_t run(slicing_t *slicing, ap_inter_op_problem_t *problem,
+static xm_status_t run(ap_stage_slicing_t *slicing, ap_inter_op_problem_t *problem,
                        ap_inter_op_result_t *result)
 {
     ap_stage_table_t *table = slicing->table;
@@ -388,8 +206,8 @@ static xm_status_t run(slicing_t *slicing, ap_inter_op_problem_t *problem,
         problem->in_port = table->in_port;
         problem->out_port = table->out_port;
     }
-    problem->judge = judge;
-    problem->floor = step_floor;
+    problem->judge = ap_stage_table_judge;
+    problem->floor = ap_stage_table_floor;
     problem->judge_arg = slicing;
     status = ap_inter_op_solve(problem, result);
     result->bound *= slicing->share;
@@ -406,8 +224,8 @@ static xm_status_t run(slicing_t *slicing, ap_inter_op_problem_t *problem,
 }
 
 /* The search that proposes. */
-static xm_status_t propose(slicing_t *slicing, int min_stages, int max_stages, double known,
-                           ap_inter_op_result_t *result)
+static xm_status_t propose(ap_stage_slicing_t *slicing, int min_stages, int max_stages,
+                           double known, ap_inter_op_result_t *result)
 {
     ap_stage_table_t *table = slicing->table;
     ap_inter_op_problem_t problem;
@@ -424,8 +242,8 @@ static xm_status_t propose(slicing_t *slicing, int min_stages, int max_stages, d
 /* The search that proves: no step of the stages priced is below the bound, and none of others below
  * @p reached. It may find a faster plan, which then takes the place of the other; there is none to
  * begin with where it has no stages. */
-static xm_status_t prove(slicing_t *slicing, int min_stages, int max_stages, double reached,
-                         ap_inter_op_result_t *result)
+static xm_status_t prove(ap_stage_slicing_t *slicing, int min_stages, int max_stages,
+                         double reached, ap_inter_op_result_t *result)
 {
     ap_stage_table_t *table = slicing->table;
     int most = ap_stage_table_most_stages(table);
@@ -531,8 +349,10 @@ static xm_status_t reach(ap_stage_table_t *table, double seconds)
     return ap_stage_table_reach(table, &problem, seconds / share, 0.0, NULL);
 }
 
-/* Prices the stages that a plan with a step below *seconds can have, which no device does for
- * longer; where these are too many, lowers *seconds until they are not. */
+/* Prices the stages that a plan with a step below *seconds can have. A device does the passes of
+ * all micro-batches within the step, and what happens once, so no stage of such a plan costs more
+ * than the step divided by their number. The search that proves has these stages only; where these
+ * are too many, lowers *seconds until they are not. */
 static xm_status_t reach_bound(ap_stage_table_t *table, double *seconds)
 {
     enum { ROUNDS = 8, QUESTIONS = 1 << 17 };
@@ -560,7 +380,7 @@ static xm_status_t reach_bound(ap_stage_table_t *table, double *seconds)
  * itself; otherwise its T is the next threshold, since no better plan can lie above that, and
  * without a plan the threshold rises by a half. After a few rounds it goes to the limit at once, so
  * the loop ends. */
-static xm_status_t reach_and_propose(slicing_t *slicing, int min_stages, int max_stages,
+static xm_status_t reach_and_propose(ap_stage_slicing_t *slicing, int min_stages, int max_stages,
                                      ap_inter_op_result_t *result)
 {
     enum { ROUNDS = 8 };
@@ -604,9 +424,9 @@ xm_status_t ap_stage_table_solve(ap_stage_table_t *table, int min_stages, int ma
 {
     size_t most = (size_t)ap_stage_table_most_stages(table);
     size_t pairs = table->skips ? most * (most - 1) / 2 + 1 : most;
-    slicing_t slicing = {.table = table,
-                         .stages = calloc(most, sizeof(*slicing.stages)),
-                         .transfers = calloc(pairs, sizeof(*slicing.transfers))};
+    ap_stage_slicing_t slicing = {.table = table,
+                                  .stages = calloc(most, sizeof(*slicing.stages)),
+                                  .transfers = calloc(pairs, sizeof(*slicing.transfers))};
     xm_status_t status = ap_passing_open(table->params.graph, &slicing.passing);
     bool proves = true;
 
@@ -649,8 +469,8 @@ void ap_stage_table_config(const ap_stage_table_t *table, const ap_inter_op_stag
     const ap_stage_level_t *level = &table->levels[stage->config % table->level_count];
     int state = stage->submesh * table->config_count + stage->config;
     ap_cross_mesh_side_t in, out;
-    ap_spec_t input = side_of_port(table, table->in_port[state], &in);
-    ap_spec_t output = side_of_port(table, table->out_port[state], &out);
+    ap_spec_t input = ap_stage_table_side(table, table->in_port[state], &in);
+    ap_spec_t output = ap_stage_table_side(table, table->out_port[state], &out);
 
     *config = (ap_stage_config_t){.submesh = table->submeshes[stage->submesh],
                                   .shape = {in.shape[0], in.shape[1]},
