@@ -143,7 +143,8 @@ START_TEST(limits_of_the_question_count)
     }
     params.min_stages = params.max_stages = 0;
     params.profile = larger;
-    ck_assert_xm_fails(verify(&params, document), XM_ERR_MISMATCH, "for 2 x 2 devices, the cluster profile has 4 x 2");
+    ck_assert_xm_fails(verify(&params, document), XM_ERR_MISMATCH,
+                       "for 2 x 2 devices, the cluster profile has 4 x 2");
     json_decref(document);
     xm_cluster_profile_destroy(larger);
     xm_cluster_profile_destroy(profile);

@@ -76,7 +76,7 @@ class Abi(unittest.TestCase):
         alpa, space = _abi.AlpaParams(replicated_penalty=3), _abi.Space()
         self.assertEqual((alpa.struct_size, alpa.replicated_penalty), (ctypes.sizeof(_abi.AlpaParams), 3))
         self.assertEqual((list(alpa.alpha), list(alpa.beta)), ([1, 1, 1, 1], [1, 0.1, 0.1, 0.1]))
-        self.assertEqual((list(space.roles), space.recompute, space.one_axis), ([_abi.AP_ROLES_ALL] * 4, True, False))
+        self.assertEqual((list(space.roles), space.recompute, space.one_axis), ([_abi.AP_ROLES_ALL] * _abi.AP_MAX_MESH_RANK, True, False))
         self.assertEqual(_abi.PlannerParams().layering.struct_size, ctypes.sizeof(_abi.Layering))
 
     def test_every_function_can_be_loaded(self):

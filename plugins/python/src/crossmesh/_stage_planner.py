@@ -72,7 +72,7 @@ def _space(mesh: tuple[int, int] | None) -> Space:
         first, second = (TENSOR if mesh[0] == 1 else DATA), (DATA if mesh[1] == 1 else TENSOR)
     return Space(
         parameter_modes=1 << _abi.AP_PARAMETER_REPLICATED, recompute=False, mixed=False, cut_products=cut,
-        roles=(first, second, _abi.AP_ROLES_ALL), stage_shape=mesh or (0, 0),
+        roles=(first, second, *[_abi.AP_ROLES_ALL] * (_abi.AP_MAX_MESH_RANK - 2)), stage_shape=mesh or (0, 0),
     )  # fmt: skip
 
 
