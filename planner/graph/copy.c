@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Copying operators between graphs, for the passes that derive graphs from graphs: layering,
- * fusion, and the search for the forward pass. They differ in what they take and in which order, so
- * this file only keeps the map from old tensor numbers to new ones.
+ * Operators with all that they own, and copying them between graphs, for the passes that derive
+ * graphs from graphs: layering, fusion, and the search for the forward pass. They differ in what
+ * they take and in which order, so this file only keeps the map from old tensor numbers to new
+ * ones.
  *
  * It writes the arrays of a graph directly and does not go through ap_graph_add_op(): a rule that
  * fitted in the old graph fits in the new one, and parsing it again for every pass would cost more
@@ -15,6 +16,54 @@
 #include <string.h>
 
 #include "planner/graph/graph_private.h"
+
+/* The four lists are one block. */
+xm_status_t ap_op_open(ap_op_t *op, int operands, int results)
+{
+    int *lists = calloc(2 * (size_t)operands + 3 * (size_t)results + 1, sizeof(*lists));
+
+    if (lists == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for an operator");
+    }
+    op->operand_count = operands;
+    op->result_count = results;
+    op->operands = lists;
+    op->results = op->operands + operands;
+    op->differentiates = op->results + results;
+    op->touched = op->differentiates + results;
+    return XM_OK;
+}
+
+void ap_op_release(ap_op_t *op)
+{
+    ap_sharding_rule_destroy(&op->rule);
+    free(op->operands);
+    free((char *)op->name);
+    free((char *)op->label);
+}
+
+xm_status_t ap_op_copy(const ap_op_t *from, ap_op_t *op)
+{
+    xm_status_t status;
+
+    *op = *from;
+    op->operands = NULL;
+    op->rule = (ap_sharding_rule_t){0};
+    op->name = strdup(from->name);
+    op->label = from->label != NULL ? strdup(from->label) : NULL;
+    status = op->name == NULL || (op->label == NULL && from->label != NULL)
+                 ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for the operator '%s'", from->name)
+                 : ap_op_open(op, from->operand_count, from->result_count);
+    if (status == XM_OK) {
+        memcpy(op->operands, from->operands,
+               (2 * (size_t)op->operand_count + 3 * (size_t)op->result_count) * sizeof(int));
+        status = ap_sharding_rule_copy(&from->rule, &op->rule);
+    }
+    if (status != XM_OK) {
+        ap_op_release(op);
+    }
+    return status;
+}
 
 xm_status_t ap_graph_copy_open(const ap_graph_t *from, ap_graph_copy_t *copy)
 {

@@ -3,9 +3,9 @@
  * @file spec.h
  * Sharding specs (crossmesh/layout.h) as the planner handles them: packed.
  *
- * A packed spec is one machine word: byte d holds the set of mesh axes (bit a = axis a) that dimension d
- * is cut over, always in ascending order of axis. As text: one token per dimension, `R` or `S` with
- * the axes, e.g. "S01RR" (Alpa, OSDI'22, section 4.1). Specs compare with ==.
+ * A packed spec is one machine word: byte d holds the set of mesh axes (bit a = axis a) that
+ * dimension d is cut over, always in ascending order of axis. As text: one token per dimension, `R`
+ * or `S` with the axes, e.g. "S01RR" (Alpa, OSDI'22, section 4.1). Specs compare with ==.
  *
  * Threads: values only, no shared state.
  */
