@@ -2,6 +2,11 @@
 /*
  * What a plan of a stage table takes: its simulation under its schedule, with all that passes
  * between its stages; and what a plan that has begun takes at least, whatever follows.
+ *
+ * The floor goes along one micro-batch, the first. It follows from three things that hold in every
+ * schedule: a pass waits for its input, a device does one pass at a time, and before its first
+ * backward pass a device takes up no more micro-batches than it may hold. It needs no knowledge of
+ * the order of passes besides, so it holds whichever order a schedule has.
  */
 
 #include <math.h>

@@ -122,7 +122,7 @@ static void make_problem(problem_t *problem, int index)
     ap_planner_params_t *params = &problem->params;
 
     *problem = (problem_t){.params = AP_PLANNER_PARAMS_INIT, .kind = index % (KINDS + 1)};
-    problem->whole = devices * layers <= 9;
+    problem->whole = devices * layers <= 6;
     problem->graph = random_graph(&state, layers, next_random(&state, 3) == 0);
     problem->profile = random_profile(&state, cluster[0], cluster[1]);
     problem->counts[0] = 1 << next_random(&state, 4);
@@ -243,7 +243,7 @@ int main(void)
     tcase_set_timeout(tcase, 60);
     tcase_add_loop_test(tcase, no_other_plan_is_faster, 0, xm_test_rounds(PROBLEMS));
     tcase_add_loop_test(tcase, stages_are_the_best_without_transfers, 0,
-                        xm_test_rounds(PROBLEMS / 4));
+                        xm_test_rounds(PROBLEMS / 6));
     suite_add_tcase(suite, tcase);
     return xm_test_run(suite);
 }
