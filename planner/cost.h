@@ -9,6 +9,7 @@
 
 #include "planner/cost/cost.h"
 #include "planner/cost/device_class.h"
+#include "planner/cost/gradient_sum.h"
 #include "planner/cost/memory_budget.h"
 #include "planner/cost/price.h"
 #include "planner/cost/profile.h"

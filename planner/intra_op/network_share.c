@@ -11,7 +11,6 @@
 #include <string.h>
 
 #include "planner/intra_op/emit.h"
-#include "planner/intra_op/gradient_sum.h"
 
 static xm_status_t no_memory(void)
 {

@@ -10,7 +10,6 @@
 
 #include <stdlib.h>
 
-#include "planner/intra_op/gradient_sum.h"
 #include "planner/intra_op/intra_op_private.h"
 
 /* A use of a tensor in another spec than it is made in, and how often it runs in a step. */

@@ -35,7 +35,8 @@ START_TEST(bad_specs_name_the_dimension)
     ap_spec_t spec = 77;
 
     ck_assert_xm_fails(ap_spec_parse("RX", 2, 2, &spec), XM_ERR_PARSE, "character 2 is 'X'");
-    ck_assert_xm_fails(ap_spec_parse("SR", 2, 2, &spec), XM_ERR_PARSE, "the S of dimension 0 names no mesh axis");
+    ck_assert_xm_fails(ap_spec_parse("SR", 2, 2, &spec), XM_ERR_PARSE,
+                       "the S of dimension 0 names no mesh axis");
     ck_assert_xm_fails(ap_spec_parse("S0S0", 2, 2, &spec), XM_ERR_INVALID_ARGUMENT,
                        "dimension 1 uses axis 0 a second time");
     ck_assert_xm_fails(ap_spec_parse("S10R", 2, 2, &spec), XM_ERR_INVALID_ARGUMENT, "ascend");

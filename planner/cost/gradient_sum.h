@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
+/**
  * Gradients that are added up. A tensor with several readers gets a gradient from each; where those
- * are partial sums over the same axes, they are added first and reduced once. Private.
+ * are partial sums over the same axes, they are added first and reduced once.
  */
 #pragma once
 
-#include "planner/cost.h"
+#include "planner/cost/price.h"
 
 /* How a strategy sums a result: the spec at the end, the axes that it was partial over, those of
  * them that are all-reduced (others are reduce-scattered), and what that takes. */

@@ -3,7 +3,7 @@
  * operator has. Sums of graphs from outside are not known as such: what becomes of them is up to
  * their compiler. */
 
-#include "planner/intra_op/gradient_sum.h"
+#include "planner/cost/gradient_sum.h"
 
 #include <stdlib.h>
 
