@@ -46,8 +46,8 @@ int ap_inter_op_submeshes(int hosts, int devices_per_host, bool all, ap_submesh_
 }
 
 /* How far a walk goes down at least where labels were merged, or where the judge chooses: plans
- * with so similar periods are as good as equal to him. */
-static const double MERGED = 1e-4, SIMILAR = 2e-3;
+ * with so similar periods are as good as equal to him; and where only rounding keeps a plan. */
+static const double SIMILAR = 2e-3, ROUNDING = 1e-9;
 
 /* A graph of stages, where its plans are traced to, and the smallest objective so far. */
 typedef struct walk {
@@ -55,7 +55,8 @@ typedef struct walk {
     ap_inter_op_judge_t judge;
     ap_inter_op_graph_t graph;
     ap_inter_op_stage_t *scratch;
-    double lowest;
+    double lowest, threshold;
+    double certain; /* no plan that the last walk went past without seeing it has a T below */
     bool above; /* what is looked for is what the judge likes best, not the smallest objective */
 } walk_t;
 
@@ -82,16 +83,32 @@ static double run_graph(walk_t *walk, ap_inter_op_start_t *start)
     }
 }
 
+/* Micro-batches after the first. */
+static double rounds_of(const walk_t *walk)
+{
+    return (double)(walk->problem->micro_batches - 1);
+}
+
 /* What plans of the walk must stay below. */
 static double goal(const walk_t *walk)
 {
     double seconds = walk->judge.best->seconds;
 
-    return walk->above ? seconds : fmin(seconds, walk->lowest);
+    return walk->above ? seconds : fmin(fmin(seconds, walk->lowest), walk->threshold);
+}
+
+/* Where a walk goes on from a point. No plan below the limit before has a smaller sum, so those
+ * with a period above this have no T below the goal. The factor covers rounding. */
+static double next_limit(const walk_t *walk, double sum, double period)
+{
+    double hopeful = (goal(walk) - sum) / rounds_of(walk) * (1.0 + ROUNDING);
+
+    return fmin(hopeful, walk->above ? period * (1.0 - SIMILAR) : nextafter(period, 0.0));
 }
 
 /* One run under a limit on the period. False: there is no plan. Otherwise the plan is judged. Its
- * period may be above the limit where labels were merged; the sum is a lower bound all the same. */
+ * period may be above the limit where labels were merged; the sum is a lower bound all the same,
+ * and all that is known of plans whose periods are a little below the limit. */
 static bool try_limit(walk_t *walk, double limit, double *sum, double *period)
 {
     ap_inter_op_result_t found = {0};
@@ -107,7 +124,11 @@ static bool try_limit(walk_t *walk, double limit, double *sum, double *period)
                         ap_inter_op_graph_trace(&walk->graph, &start, walk->scratch), &found);
     ap_inter_op_consider(&walk->judge, walk->scratch, &found);
     walk->lowest = fmin(walk->lowest, found.objective);
-    *period = found.period <= limit ? found.period : limit * (1.0 - MERGED);
+    *period = found.period <= limit ? found.period : limit * (1.0 - ROUNDING);
+    if (found.period > limit * (1.0 + ROUNDING)) {
+        *period = limit * (1.0 - SIMILAR);
+        walk->certain = fmin(walk->certain, *sum + rounds_of(walk) * *period);
+    }
     return walk->graph.levels || !walk->judge.misfit;
 }
 
@@ -119,10 +140,11 @@ static void walk_front(walk_t *walk)
 {
     static const double probes[] = {1.0, 1.01, 1.05, 1.2, 1.5};
     enum { POINTS = 64 }; /* that the judge is shown */
-    double rounds = (double)(walk->problem->micro_batches - 1);
+    double rounds = rounds_of(walk);
     double m0, smallest_sum, sum, period, limit;
     ap_inter_op_start_t start;
 
+    walk->certain = INFINITY;
     /* The smallest bottleneck of all plans: the same programme with max in place of sum. */
     walk->graph.use_max = true;
     walk->graph.limit = INFINITY;
@@ -139,21 +161,14 @@ static void walk_front(walk_t *walk)
 
         (void)try_limit(walk, m0 * probes[i], &sum, &probed);
     }
-    limit = nextafter(period, 0.0);
-    /* With a period above this even the smallest sum of all gives no better T. The factor covers
-     * rounding. */
-    if (rounds > 0.0) {
-        double hopeless = (goal(walk) - smallest_sum) / rounds * (1.0 + 1e-9);
-
-        limit = hopeless < limit ? hopeless : limit;
-    }
     /* With one micro-batch the period does not count, so the smallest sum was the answer. Else the
      * walk ends below m0, or where the sum is so large that m0 could not make up for it. */
-    for (int point = 0; rounds > 0.0 && limit >= m0 && !ap_inter_op_must_stop(&walk->judge) &&
-                        (!walk->above || point < (int)POINTS) &&
-                        try_limit(walk, limit, &sum, &period) && sum + rounds * m0 < goal(walk);
+    limit = rounds > 0.0 ? next_limit(walk, smallest_sum, period) : 0.0;
+    for (int point = 0;
+         limit >= m0 && !ap_inter_op_must_stop(&walk->judge) &&
+         (!walk->above || point < (int)POINTS) && try_limit(walk, limit, &sum, &period);
          ++point) {
-        limit = walk->above ? period * (1.0 - SIMILAR) : nextafter(period, 0.0);
+        limit = next_limit(walk, sum, period);
     }
 }
 
@@ -257,6 +272,7 @@ static xm_status_t raise_threshold(walk_t *walk, ap_inter_op_space_t *space, boo
         /* No threshold above `worth` is needed: nothing above it is asked for. */
         last = walk->problem->worth > 0.0 && build.threshold >= walk->problem->worth;
         build.threshold = last ? walk->problem->worth : build.threshold;
+        walk->threshold = build.threshold;
         status = build_graph(walk, space, &build);
         if (status != XM_OK) {
             return status;
@@ -269,7 +285,7 @@ static xm_status_t raise_threshold(walk_t *walk, ap_inter_op_space_t *space, boo
         /* The factor keeps a plan that equals the threshold by rounding from counting as below
          * it. */
         if (!build.thin && !walk->judge.stopped && walk->lowest < build.threshold * (1.0 - 1e-12)) {
-            proved = walk->lowest;
+            proved = fmax(proved, fmin(walk->certain, walk->lowest));
             break;
         }
         if (build.thin && walk->lowest < INFINITY) {
@@ -277,7 +293,9 @@ static xm_status_t raise_threshold(walk_t *walk, ap_inter_op_space_t *space, boo
         }
         /* Nothing was found below this threshold, which is a bound from now on. A thin graph or one
          * whose search was stopped proves nothing. */
-        proved = build.thin || walk->judge.stopped ? proved : build.threshold;
+        if (!build.thin && !walk->judge.stopped) {
+            proved = fmax(proved, fmin(walk->certain, build.threshold));
+        }
         if (last) {
             break;
         }
@@ -298,6 +316,7 @@ static xm_status_t search_above(walk_t *walk, ap_inter_op_space_t *space, bool l
                                  .levels = levels,
                                  .most_edges = MOST_EDGES,
                                  .threshold = best->seconds};
+    double proved = best->bound, found;
     bool too_large = true;
 
     for (int i = 0; too_large && i < ATTEMPTS; ++i) {
@@ -315,9 +334,9 @@ static xm_status_t search_above(walk_t *walk, ap_inter_op_space_t *space, bool l
     }
     walk->above = true;
     walk_front(walk);
-    best->bound =
-        fmax(best->bound, fmin(build.threshold, ap_inter_op_enumerate(&walk->judge, &walk->graph,
-                                                                      walk->problem->evaluations)));
+    found = ap_inter_op_enumerate(&walk->judge, &walk->graph, walk->problem->evaluations);
+    /* A better plan has taken the place of the other, and its bound with it. */
+    best->bound = fmax(proved, fmin(build.threshold, found));
     ap_inter_op_graph_free(&walk->graph);
     return walk->judge.status;
 }
