@@ -21,9 +21,9 @@
  * the largest station, a dynamic programme over (stages left, first layer, devices left, state of
  * the previous stage) finds the smallest sum. Every plan whose largest station is at least the one
  * found has no smaller sum, hence no smaller T; so the next limit is just below the station found,
- * or where the smallest sum together with the limit would beat the best T and the threshold, if that
- * is lower; the walk ends below the smallest possible largest station. Alpa tries the limits in
- * rising order and skips those within 1e-6 of each other.
+ * or where the smallest sum together with the limit would beat the best T and the threshold, if
+ * that is lower; the walk ends below the smallest possible largest station. Alpa tries the limits
+ * in rising order and skips those within 1e-6 of each other.
  *
  * Memory: a stage that has s stages after it holds the activations of s + 1 micro-batches. The
  * table `max_successors` says how many stages may follow an entry; -1 means it fits nowhere.
