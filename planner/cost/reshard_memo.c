@@ -11,11 +11,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/base.h"
+
 typedef struct entry {
     ap_shape_t shape;
     double bytes;
     int count;
     ap_spec_t *specs;
+    int *slot; /* hash table: 1 + the index of a spec, at the first free slot from its hash on */
+    uint64_t mask; /* slots - 1: a power of two, at least half of which are free */
     double **rows; /* [partial][spec], each a cost per target; NULL until asked for */
 } entry_t;
 
@@ -71,6 +75,23 @@ static bool matches(const entry_t *entry, const ap_shape_t *shape, double bytes)
                0;
 }
 
+/* The slot of a spec, or the free one where it would go. */
+static int *slot_of(const entry_t *entry, ap_spec_t spec)
+{
+    uint64_t at = xm_hash_spread(spec);
+
+    while (entry->slot[at & entry->mask] != 0 &&
+           entry->specs[entry->slot[at & entry->mask] - 1] != spec) {
+        ++at;
+    }
+    return &entry->slot[at & entry->mask];
+}
+
+static int find_spec(const entry_t *entry, ap_spec_t spec)
+{
+    return *slot_of(entry, spec) - 1;
+}
+
 xm_status_t ap_reshard_memo_tensor(ap_reshard_memo_t *memo, const ap_shape_t *shape, double bytes,
                                    int *tensor)
 {
@@ -96,25 +117,24 @@ xm_status_t ap_reshard_memo_tensor(ap_reshard_memo_t *memo, const ap_shape_t *sh
     made.count = ap_specs_enumerate(memo->mesh, shape, specs);
     made.specs = malloc((size_t)made.count * sizeof(*made.specs));
     made.rows = calloc((size_t)made.count << AP_MAX_MESH_RANK, sizeof(*made.rows));
-    if (made.specs == NULL || made.rows == NULL) {
+    made.mask = 1;
+    while (made.mask < 2 * (uint64_t)made.count) {
+        made.mask = 2 * made.mask + 1;
+    }
+    made.slot = calloc(made.mask + 1, sizeof(*made.slot));
+    if (made.specs == NULL || made.rows == NULL || made.slot == NULL) {
         free(made.specs);
         free(made.rows);
+        free(made.slot);
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for resharding costs");
     }
     memcpy(made.specs, specs, (size_t)made.count * sizeof(*specs));
+    for (int s = 0; s < made.count; ++s) {
+        *slot_of(&made, specs[s]) = s + 1;
+    }
     *tensor = memo->count;
     memo->entries[memo->count++] = made;
     return XM_OK;
-}
-
-static int find_spec(const entry_t *entry, ap_spec_t spec)
-{
-    for (int s = 0; s < entry->count; ++s) {
-        if (entry->specs[s] == spec) {
-            return s;
-        }
-    }
-    return -1;
 }
 
 static const double *row_of(ap_reshard_memo_t *memo, entry_t *entry, int source, unsigned partial);
@@ -199,6 +219,7 @@ void ap_reshard_memo_destroy(ap_reshard_memo_t *memo)
         }
         free(memo->entries[e].rows);
         free(memo->entries[e].specs);
+        free(memo->entries[e].slot);
     }
     free(memo->entries);
     free(memo);

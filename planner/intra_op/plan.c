@@ -85,11 +85,13 @@ static double find_peak(const ap_shard_memory_t *memory, int ops, int *op)
 }
 
 /* The time until `end`, less what the solver may take to return. Where no time was given but it has
- * passed, some is granted, so that there is a plan at all. */
+ * passed, as it has when the network alone takes longer, some is granted, so that there is a plan
+ * at all. */
 static double left(const ap_shard_options_t *options, double end)
 {
-    return fmax(returning * (end - xm_clock_seconds()),
-                options->seconds > 0 ? 0.001 : 0.1 * QUICK_SECONDS);
+    double granted = options->memory_limit > 0 ? 0.1 * QUICK_SECONDS : QUICK_SECONDS;
+
+    return fmax(returning * (end - xm_clock_seconds()), options->seconds > 0 ? 0.001 : granted);
 }
 
 /* One run of the network's solver, for the caller's progress line in the units of the cost

@@ -85,12 +85,12 @@ cmp -s "$work/out" "$work/through" || fail "the plan of the command is another"
 # Some stages recompute, others do not: verified, and explained stage by stage.
 mixed="--model gpt-125m --global-batch 64 --micro-batches 16 --stages 4-8 --memory-limit 900MiB"
 # shellcheck disable=SC2086
-good "stages that recompute" "recomputation in stages 0-2" $mixed --planner "$own" -o "$work/plan.json"
+good "stages that recompute" "recomputation in stages 0-1" $mixed --planner "$own" -o "$work/plan.json"
 explained "stages that recompute"
 grep -A1 "^stage 0: recomputation" "$work/out" | grep -q "chosen      on" ||
     fail "stage 0 does not recompute: $(cat "$work/out")"
 # shellcheck disable=SC2086
-bad "another's stages when none may" "recomputation is in stages 0-2 in the plan" $mixed --recompute off \
+bad "another's stages when none may" "recomputation is in stages 0-1 in the plan" $mixed --recompute off \
     --memory-limit 16GiB --planner "cat $work/plan.json"
 # shellcheck disable=SC2086
 bad "no command" "$work/none: " $same --planner "$work/none"

@@ -363,6 +363,9 @@ START_TEST(loops_keep_what_they_carry)
     contains(text, "        (\"dot\", (2, 4,), (8, 16), 5, P(None, None), {0: (P(\"x\", None), "
                    "P(None, None)), 1: (P(None, None),)}),\n");
     free(text);
+    for (int o = 0; o < ap_graph_ops(f.graph); ++o) {
+        ap_strategy_release(&ops[o]);
+    }
     tear_down(&f);
 }
 END_TEST

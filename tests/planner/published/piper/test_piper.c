@@ -164,8 +164,8 @@ static void random_problem(uint64_t *state, ap_piper_problem_t *problem)
     problem->bytes =
         xm_arena_get(&problem->arena, (size_t)(count * count), sizeof(*problem->bytes));
     for (int i = 0; i < count; ++i) {
-        problem->nodes[i].in = calloc((size_t)count, sizeof(int));
-        problem->nodes[i].out = calloc((size_t)count, sizeof(int));
+        problem->nodes[i].in = xm_arena_get(&problem->arena, (size_t)count, sizeof(int));
+        problem->nodes[i].out = xm_arena_get(&problem->arena, (size_t)count, sizeof(int));
         problem->nodes[i].id = i;
     }
     for (int i = 0; i < count; ++i) {
