@@ -11,31 +11,27 @@
 
 #include "planner/stage/stage_private.h"
 
-/* Of several such parameters the largest counts; of the others every reader has its own copy, which
- * is never too little. */
+/* The gradients of such a parameter are summed. Of several the largest counts; of the others every
+ * reader has its own copy, which is never too little. */
 xm_status_t ap_stage_find_tied(ap_stage_context_t *context)
 {
     const ap_graph_t *graph = context->training;
-    int *readers = calloc((size_t)ap_graph_tensors(graph) + 1, sizeof(*readers));
+    double most = 0;
 
     context->tied = -1;
     context->ties = calloc((size_t)context->layers, sizeof(*context->ties));
-    if (readers == NULL || context->ties == NULL) {
-        free(readers);
+    if (context->ties == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d layers", context->layers);
     }
     for (int o = 0; o < ap_graph_ops(graph); ++o) {
         const ap_op_t *op = ap_graph_op(graph, o);
+        int of = ap_graph_tensor(graph, op->results[0])->gradient_of;
 
-        for (int i = 0; i < op->operand_count && op->phase == AP_PHASE_FORWARD; ++i) {
-            int tensor = op->operands[i];
-
-            if (ap_graph_tensor(graph, tensor)->kind == AP_TENSOR_PARAMETER &&
-                ++readers[tensor] > 1 &&
-                (context->tied < 0 || ap_graph_tensor_bytes(graph, tensor) >
-                                          ap_graph_tensor_bytes(graph, context->tied))) {
-                context->tied = tensor;
-            }
+        if (op->phase == AP_PHASE_BACKWARD && op->forward < 0 && of >= 0 &&
+            ap_graph_tensor(graph, of)->kind == AP_TENSOR_PARAMETER &&
+            ap_graph_tensor_bytes(graph, of) > most) {
+            context->tied = of;
+            most = ap_graph_tensor_bytes(graph, of);
         }
     }
     for (int o = 0; o < ap_graph_ops(graph); ++o) {
@@ -45,18 +41,15 @@ xm_status_t ap_stage_find_tied(ap_stage_context_t *context)
             context->ties[op->layer] += op->operands[i] == context->tied;
         }
     }
-    free(readers);
     return XM_OK;
 }
 
 bool ap_stage_holds_tied(const ap_stage_context_t *context, int first, int layer)
 {
-    int readers = 0;
-
-    for (int before = first; before < layer; ++before) {
-        readers += context->ties[before];
+    while (first < layer && context->ties[first] == 0) {
+        ++first;
     }
-    return readers > 0;
+    return first < layer;
 }
 
 xm_status_t ap_stage_multiplier_at(ap_stage_context_t *context, ap_stage_mesh_t *mesh,
@@ -75,88 +68,44 @@ xm_status_t ap_stage_multiplier_at(ap_stage_context_t *context, ap_stage_mesh_t 
                                    tie, found);
 }
 
-/* Whether no strategy before this one has the tied parameter like it. */
-static bool is_new_view(const ap_layer_node_t *node, int strategy)
-{
-    for (int s = 0; s < strategy; ++s) {
-        if (ap_layer_tied_view(node, s) == ap_layer_tied_view(node, strategy)) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* Finds the first layer of a range that reads the tied parameter, and how many operators do. */
-static int count_readers(const ap_stage_context_t *context, const ap_stage_plan_t *plan, int *first)
-{
-    int readers = 0;
-
-    for (int layer = plan->first; layer <= plan->last; ++layer) {
-        *first = readers == 0 ? layer : *first;
-        readers += context->ties[layer];
-    }
-    return readers;
-}
-
-/* What no plan with a tie costs less than: the later readers, so many, have the parameter as they
- * like and pay for it, and get back what the first one pays, which is `node`. That spares most
- * ties' tables. */
-static xm_status_t bound_tie(ap_stage_context_t *context, const ap_stage_query_t *query, int number,
-                             const ap_stage_plan_t *plan, const ap_layer_node_t *node, int strategy,
-                             int later, double *bound)
-{
-    ap_stage_ends_t ends = {.priced = HUGE_VAL};
-    ap_layer_tie_t tie = {.alike = true, .paid = true, .view = ap_layer_tied_view(node, strategy)};
-    xm_status_t status = ap_stage_improve_ends(context, query, number, tie, plan, &ends);
-
-    *bound = ends.priced;
-    if (status == XM_OK && ends.priced < AP_COST_INFINITE) {
-        const ap_layer_weights_t *weights = &ends.multiplier->weights;
-        int mode = ap_layer_parameter_mode(node, strategy, node->tied, weights);
-        ap_parts_t paid =
-            node->modes[(strategy * node->parameters + node->tied) * AP_PARAMETER_MODES + mode];
-
-        *bound -= later * ap_parts_cost(&paid, weights);
-    }
-    return status;
-}
-
-/* Tries the ways in which all operators of the range that read the tied parameter have it alike,
- * those of the first reader; the most promising one first. A single reader has no one to share
- * with. */
+/* Tries the ways in which all operators of the range that read the tied parameter have it alike:
+ * those of the first of them. A bound spares most of their tables: later readers have it as they
+ * like and pay for it, and get back what the first one pays. */
 xm_status_t ap_stage_try_ties(ap_stage_context_t *context, const ap_stage_query_t *query,
                               int number, const ap_stage_plan_t *plan, ap_stage_ends_t *best)
 {
     const ap_layer_problem_t *problem;
-    const ap_layer_node_t *node;
-    int first, readers = count_readers(context, plan, &first), promising = 0;
-    double bound = HUGE_VAL, least = HUGE_VAL;
-    xm_status_t status = XM_OK;
+    int first = plan->first, readers = 0, n = 0;
+    xm_status_t status;
 
-    if (readers > 1) {
-        status = ap_stage_problem_get(context, plan->mesh, first, &problem);
+    for (int layer = plan->first; layer <= plan->last; ++layer) {
+        first = readers == 0 ? layer : first;
+        readers += context->ties[layer];
     }
-    if (readers < 2 || status != XM_OK) {
-        return status;
+    if (readers < 2) {
+        return XM_OK;
     }
-    for (node = problem->node; node->tied < 0; ++node) {
+    status = ap_stage_problem_get(context, plan->mesh, first, &problem);
+    while (status == XM_OK && problem->node[n].tied < 0) {
+        ++n;
     }
-    for (int s = 0; s < node->strategies.count && status == XM_OK; ++s) {
-        status = is_new_view(node, s)
-                     ? bound_tie(context, query, number, plan, node, s, readers - 1, &bound)
-                     : XM_OK;
-        promising = bound < least ? s : promising;
-        least = fmin(least, bound);
-    }
-    for (int i = -1; i < node->strategies.count && status == XM_OK; ++i) {
-        int s = i < 0 ? promising : i;
-        ap_layer_tie_t tie = {.alike = true, .view = ap_layer_tied_view(node, s)};
+    for (int s = 0; status == XM_OK && s < problem->node[n].strategies.count; ++s) {
+        const ap_layer_node_t *node = &problem->node[n];
+        int at = s * node->parameters + node->tied;
+        ap_layer_tie_t tie = {.alike = true, .paid = true, .view = ap_layer_tied_view(node, s)};
+        ap_stage_ends_t bound = {.priced = HUGE_VAL};
 
-        if (i < 0 || is_new_view(node, s)) {
-            status = bound_tie(context, query, number, plan, node, s, readers - 1, &bound);
-            if (status == XM_OK && bound < best->priced) {
-                status = ap_stage_improve_ends(context, query, number, tie, plan, best);
-            }
+        status = ap_stage_improve_ends(context, query, number, tie, plan, &bound);
+        if (status == XM_OK && bound.priced < AP_COST_INFINITE) {
+            const ap_layer_weights_t *weights = &bound.multiplier->weights;
+            int mode = ap_layer_parameter_mode(node, s, node->tied, weights);
+
+            bound.priced -= (readers - 1) *
+                            ap_parts_cost(&node->modes[at * AP_PARAMETER_MODES + mode], weights);
+        }
+        tie.paid = false;
+        if (status == XM_OK && bound.priced < best->priced) {
+            status = ap_stage_improve_ends(context, query, number, tie, plan, best);
         }
     }
     return status;
