@@ -268,23 +268,25 @@ xm_status_t ap_stage_improve_ends(ap_stage_context_t *context, const ap_stage_qu
     return XM_OK;
 }
 
-/* The best plan at one memory price, ignoring the limit. Writes its priced cost. The specs between
- * layers are traced from the last layer back. */
+/* The best plan at one memory price, ignoring the limit. Writes what no plan costs less than. The
+ * specs between layers are traced from the last layer back. */
 static xm_status_t plan_at(ap_stage_context_t *context, const ap_stage_query_t *query, int number,
                            ap_stage_plan_t *plan, double *priced)
 {
     ap_stage_ends_t best = {.priced = HUGE_VAL};
+    double least = HUGE_VAL;
     xm_status_t status =
         ap_stage_improve_ends(context, query, number, (ap_layer_tie_t){0}, plan, &best);
 
     if (status == XM_OK) {
-        status = ap_stage_try_ties(context, query, number, plan, &best);
+        status = ap_stage_try_ties(context, query, number, plan, &best, &least);
     }
-    *priced = best.priced;
+    *priced = fmin(best.priced, least);
     /* Costs from here on mean that no strategy divides: the forbidding cost is in the sum. */
-    if (status == XM_OK && !(*priced < AP_COST_INFINITE)) {
+    if (status == XM_OK && !(best.priced < AP_COST_INFINITE)) {
         return nothing_divides(query);
     }
+    plan->tie = status == XM_OK && number == 0 ? best.multiplier->weights.tie : plan->tie;
     for (int layer = plan->last; layer >= plan->first && status == XM_OK; --layer) {
         ap_stage_cell_t *cell = &plan->cells[layer - plan->first];
 

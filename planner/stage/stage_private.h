@@ -73,6 +73,7 @@ typedef struct ap_stage_plan {
     ap_stage_cell_t *cells;
     ap_parts_t parts;
     double bound;
+    ap_layer_tie_t tie; /* the best one when memory costs nothing */
 } ap_stage_plan_t;
 
 /* The mesh and multiplier objects, made on first use. */
@@ -102,12 +103,14 @@ typedef struct ap_stage_ends {
     double priced;
 } ap_stage_ends_t;
 
-/* Looks for better ends than those known, at a memory price and with a tie, or with all of them. */
+/* Looks for better ends than those known, at a memory price and with a tie, or with all of them; of
+ * the ties that are left out, *least becomes a bound if it is below. */
 xm_status_t ap_stage_improve_ends(ap_stage_context_t *context, const ap_stage_query_t *query,
                                   int number, ap_layer_tie_t tie, const ap_stage_plan_t *plan,
                                   ap_stage_ends_t *best);
 xm_status_t ap_stage_try_ties(ap_stage_context_t *context, const ap_stage_query_t *query,
-                              int number, const ap_stage_plan_t *plan, ap_stage_ends_t *best);
+                              int number, const ap_stage_plan_t *plan, ap_stage_ends_t *best,
+                              double *least);
 /* Finds the parameter that ties apply to, and its readers. */
 xm_status_t ap_stage_find_tied(ap_stage_context_t *context);
 

@@ -70,9 +70,11 @@ xm_status_t ap_stage_multiplier_at(ap_stage_context_t *context, ap_stage_mesh_t 
 
 /* Tries the ways in which all operators of the range that read the tied parameter have it alike:
  * those of the first of them. A bound spares most of their tables: later readers have it as they
- * like and pay for it, and get back what the first one pays. */
+ * like and pay for it, and get back what the first one pays. Where memory has a price, only the tie
+ * that is best without is tried. */
 xm_status_t ap_stage_try_ties(ap_stage_context_t *context, const ap_stage_query_t *query,
-                              int number, const ap_stage_plan_t *plan, ap_stage_ends_t *best)
+                              int number, const ap_stage_plan_t *plan, ap_stage_ends_t *best,
+                              double *least)
 {
     const ap_layer_problem_t *problem;
     int first = plan->first, readers = 0, n = 0;
@@ -104,7 +106,12 @@ xm_status_t ap_stage_try_ties(ap_stage_context_t *context, const ap_stage_query_
                             ap_parts_cost(&node->modes[at * AP_PARAMETER_MODES + mode], weights);
         }
         tie.paid = false;
-        if (status == XM_OK && bound.priced < best->priced) {
+        if (status != XM_OK || bound.priced >= best->priced) {
+            continue;
+        }
+        if (number > 0 && (!plan->tie.alike || plan->tie.view != tie.view)) {
+            *least = fmin(*least, bound.priced);
+        } else {
             status = ap_stage_improve_ends(context, query, number, tie, plan, best);
         }
     }
