@@ -30,6 +30,7 @@ typedef struct layer {
     const ap_layer_weights_t *weights;
     fitting_t *fits;
     const ap_spec_t *in, *out;
+    bool held; /* an earlier layer of the stage may have the tied parameter */
 } layer_t;
 
 /* Whether the specs of the terms first … first + count - 1 are what a plan's text says: "S0RR,RS1".
@@ -96,6 +97,9 @@ static ap_least_t least_of_node(const layer_t *of, int index)
             const ap_parts_t *modes = &node->modes[(s * node->parameters + p) * AP_PARAMETER_MODES];
             double time = HUGE_VAL, held = HUGE_VAL;
 
+            if ((of->held || node->tied_again) && p == node->tied) {
+                continue;
+            }
             for (int m = 0; m < AP_PARAMETER_MODES; ++m) {
                 time = fmin(time, ap_parts_cost(&modes[m], of->weights));
                 held = fmin(held, modes[m].mem_stage);
@@ -205,6 +209,7 @@ xm_status_t ap_plan_stage_least(const ap_plan_t *plan, int index, ap_stage_conte
 
         for (int l = group->first_layer; l <= group->last_layer && status == XM_OK; ++l) {
             layer_t layer = {.weights = weights,
+                             .held = ap_stage_holds_tied(context, stage->first_layer, l),
                              .in = query.fix_input && l == stage->first_layer ? &query.input : NULL,
                              .out =
                                  query.fix_output && l == stage->last_layer ? &query.output : NULL};

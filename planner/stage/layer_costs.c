@@ -350,6 +350,12 @@ static void price_strategy(const ap_graph_t *graph, const node_facts_t *facts,
         node->partial[s * node->parameters + p] = partial[operand];
         with.state_bytes = ap_training_state_bytes(
             facts->optimizer, ap_graph_tensor(graph, op->operands[operand])->dtype);
+        if (p == node->tied) {
+            node->added[s] = (ap_parts_t){
+                .backward = ap_price_gradient_sum(graph, with.site.mesh, op->operands[operand],
+                                                  strategy->spec[operand]),
+                .mem_stage = ap_strategy_local_bytes(&with.site, operand, strategy->spec[operand])};
+        }
         parameter_modes(&with, operand, strategy, partial[operand],
                         &node->modes[(s * node->parameters + p) * AP_PARAMETER_MODES]);
     }
@@ -400,8 +406,10 @@ xm_status_t ap_layer_node_price(const ap_graph_t *training, const ap_layer_ops_t
     if (status == XM_OK && node->parameter_operand == NULL) {
         status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for an operator's costs");
     }
+    node->tied = -1;
     for (int o = 0; o < op->operand_count && status == XM_OK; ++o) {
         if (ap_graph_tensor(training, op->operands[o])->kind == AP_TENSOR_PARAMETER) {
+            node->tied = op->operands[o] == ops->tied ? node->parameters : node->tied;
             node->parameter_operand[node->parameters++] = o;
         }
     }
@@ -424,8 +432,9 @@ xm_status_t ap_layer_node_price(const ap_graph_t *training, const ap_layer_ops_t
     node->modes =
         calloc(count * (size_t)(node->parameters + 1) * AP_PARAMETER_MODES, sizeof(*node->modes));
     node->interface = calloc(count * (size_t)node->terms, sizeof(*node->interface));
+    node->added = calloc(count, sizeof(*node->added));
     if (node->base == NULL || node->compute == NULL || node->partial == NULL ||
-        node->modes == NULL || node->interface == NULL) {
+        node->modes == NULL || node->interface == NULL || node->added == NULL) {
         facts_close(&facts);
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu strategies", count);
     }
@@ -458,6 +467,26 @@ int ap_layer_parameter_mode(const ap_layer_node_t *node, int strategy, int param
     return best;
 }
 
+uint64_t ap_layer_tied_view(const ap_layer_node_t *node, int strategy)
+{
+    unsigned partial = node->partial[strategy * node->parameters + node->tied];
+
+    return node->strategies.items[strategy].spec[node->parameter_operand[node->tied]] |
+           (uint64_t)partial << 4;
+}
+
+/* What of a parameter is left for one of its readers, all of which have it alike. Its mode is the
+ * first one's, as the same weights choose it. */
+static void tie_parameter(const ap_layer_node_t *node, int strategy, const ap_layer_tie_t *tie,
+                          ap_parts_t *kept)
+{
+    if (tie->held || node->tied_again) {
+        kept->sync = kept->update = kept->mem_stage = 0;
+        ap_parts_add(kept, &node->added[strategy]);
+    }
+    kept->forward += ap_layer_tied_view(node, strategy) == tie->view ? 0.0 : AP_COST_INFINITE;
+}
+
 /* The parts of a strategy depend on the weights, as those choose its parameters' modes. */
 ap_parts_t ap_layer_strategy_parts(const ap_layer_node_t *node, int strategy,
                                    const ap_layer_weights_t *weights)
@@ -466,9 +495,13 @@ ap_parts_t ap_layer_strategy_parts(const ap_layer_node_t *node, int strategy,
 
     for (int p = 0; p < node->parameters; ++p) {
         int mode = ap_layer_parameter_mode(node, strategy, p, weights);
+        ap_parts_t kept =
+            node->modes[(strategy * node->parameters + p) * AP_PARAMETER_MODES + mode];
 
-        ap_parts_add(&parts,
-                     &node->modes[(strategy * node->parameters + p) * AP_PARAMETER_MODES + mode]);
+        if (weights->tie.alike && p == node->tied) {
+            tie_parameter(node, strategy, &weights->tie, &kept);
+        }
+        ap_parts_add(&parts, &kept);
     }
     return parts;
 }

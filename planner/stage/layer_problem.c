@@ -31,6 +31,7 @@ void ap_layer_problem_destroy(ap_layer_problem_t *problem)
         free(node->compute);
         free(node->partial);
         free(node->modes);
+        free(node->added);
         free(node->class_of);
         free(node->interface);
         free(node->parameter_operand);
@@ -76,6 +77,22 @@ static xm_status_t make_classes(ap_layer_node_t *node)
     return XM_OK;
 }
 
+/* Whether an operator before node n of the layer reads the tensor as well. */
+static bool read_before(const ap_graph_t *training, const ap_layer_problem_t *problem, int n,
+                        int tensor)
+{
+    for (int m = 0; m < n; ++m) {
+        const ap_op_t *op = ap_graph_op(training, problem->node[m].op);
+
+        for (int i = 0; i < op->operand_count; ++i) {
+            if (op->operands[i] == tensor) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
 /* Only forward operators are nodes; the others are priced with them. */
 static xm_status_t make_nodes(const ap_graph_t *training, const ap_layer_ops_t *ops,
                               const ap_cost_mesh_t *mesh, ap_optimizer_t optimizer,
@@ -97,6 +114,7 @@ static xm_status_t make_nodes(const ap_graph_t *training, const ap_layer_ops_t *
         problem->op_nodes = ++problem->nodes;
         node->op = ops->ids[o];
         status = ap_layer_node_price(training, ops, mesh, optimizer, rematerialize, space, node);
+        node->tied_again = read_before(training, problem, problem->op_nodes - 1, ops->tied);
         if (status == XM_OK) {
             status = make_classes(node);
         }
@@ -170,22 +188,6 @@ static void add_rest_input(const ap_graph_t *training, const ap_layer_ops_t *ops
     for (int s = 0; s < node->strategies.count; ++s) {
         ap_parts_add(&node->base[s], &parts);
     }
-}
-
-/* Whether an operator before node n of the layer reads the tensor as well. */
-static bool read_before(const ap_graph_t *training, const ap_layer_problem_t *problem, int n,
-                        int tensor)
-{
-    for (int m = 0; m < n; ++m) {
-        const ap_op_t *op = ap_graph_op(training, problem->node[m].op);
-
-        for (int i = 0; i < op->operand_count; ++i) {
-            if (op->operands[i] == tensor) {
-                return true;
-            }
-        }
-    }
-    return false;
 }
 
 /* The resting copies that a node reads and makes. */
@@ -288,14 +290,14 @@ static xm_status_t list_ops(const ap_graph_t *training, int layer, ap_layer_ops_
 }
 
 /* Builds the problem. Nodes come before edges, since edges need the classes. */
-xm_status_t ap_layer_problem_create(const ap_graph_t *training, int layer,
+xm_status_t ap_layer_problem_create(const ap_graph_t *training, int layer, int tied,
                                     const ap_cost_mesh_t *mesh, ap_reshard_memo_t *memo,
                                     ap_optimizer_t optimizer, bool rematerialize,
                                     const ap_layer_space_t *space, ap_layer_problem_t **problem)
 {
     int input = layer > 0 ? ap_graph_boundary(training, layer - 1) : -1;
     ap_layer_problem_t *made = calloc(1, sizeof(*made));
-    ap_layer_ops_t ops = {0};
+    ap_layer_ops_t ops = {.tied = tied};
     xm_status_t status;
 
     if (made == NULL) {

@@ -26,11 +26,22 @@ typedef struct ap_parts {
     double mem_layer; /* recomputed activations, which live while their layer runs backward */
 } ap_parts_t;
 
+/* How the operators of a stage that read the same parameter have it: each its own copy, or all
+ * alike, so that it is kept, reduced and updated once, for the first of them. The others then add
+ * their gradients to its. */
+typedef struct ap_layer_tie {
+    bool alike;
+    bool held;     /* an earlier layer has the first of them */
+    bool paid;     /* later layers have it as they like and pay for it again: for a bound */
+    uint64_t view; /* as ap_layer_tied_view() */
+} ap_layer_tie_t;
+
 /* Operators of one layer in the training graph, every phase. */
 typedef struct ap_layer_ops {
     int count;
     int *ids;
     bool *learns; /* per tensor of the graph: a parameter has a part in it, so it has a gradient */
+    int tied;     /* the parameter that ties apply to; -1: none */
 } ap_layer_ops_t;
 
 /* The part of the space that strategies are taken from. NULL in its place: all of it. */
@@ -50,6 +61,9 @@ typedef struct ap_layer_node {
     int *parameter_operand;
     unsigned *partial;   /* [strategy][parameter]: axes that gradients are summed over */
     ap_parts_t *modes;   /* [strategy][parameter][mode] */
+    int tied;            /* which of the parameters a tie applies to; -1: none */
+    bool tied_again;     /* an earlier operator of the layer reads it, too */
+    ap_parts_t *added;   /* per strategy: its gradient until it is added to another reader's */
     int *class_of;       /* per strategy */
     int terms;           /* of the operator */
     uint64_t *interface; /* [strategy][term]: what a class is made of */
@@ -81,16 +95,18 @@ typedef struct ap_layer_weights {
     double forward;              /* 1, or 2 with recomputation */
     double per_iteration;        /* 1 / micro-batches */
     double stage_byte, act_byte; /* memory prices, seconds per byte */
+    ap_layer_tie_t tie;
 } ap_layer_weights_t;
 
 double ap_parts_cost(const ap_parts_t *parts, const ap_layer_weights_t *weights);
 void ap_parts_add(ap_parts_t *sum, const ap_parts_t *parts); /* mem_work: the larger */
 
 /*
- * `rematerialize`: activations are not kept, only the layer's input. `memo` must be of `mesh`, and
- * both outlive the problem.
+ * `tied` is the parameter that a tie among the weights applies to, or -1. `rematerialize`:
+ * activations are not kept, only the layer's input. `memo` must be of `mesh`, and both outlive the
+ * problem.
  */
-xm_status_t ap_layer_problem_create(const ap_graph_t *training, int layer,
+xm_status_t ap_layer_problem_create(const ap_graph_t *training, int layer, int tied,
                                     const ap_cost_mesh_t *mesh, ap_reshard_memo_t *memo,
                                     ap_optimizer_t optimizer, bool rematerialize,
                                     const ap_layer_space_t *space, ap_layer_problem_t **problem);
@@ -126,6 +142,10 @@ int ap_layer_gradient_sums(const ap_graph_t *training, const ap_layer_ops_t *ops
 /* Best mode of a parameter under a strategy and weights; adds its parts when `parts` is given. */
 int ap_layer_parameter_mode(const ap_layer_node_t *node, int strategy, int parameter,
                             const ap_layer_weights_t *weights);
+
+/* How a strategy has the parameter that ties apply to: its spec, and in the bits of
+ * ap_layer_seen_partial() the axes over which its gradient is partial. */
+uint64_t ap_layer_tied_view(const ap_layer_node_t *node, int strategy);
 
 /* All of a strategy's parts, with the best modes. */
 ap_parts_t ap_layer_strategy_parts(const ap_layer_node_t *node, int strategy,

@@ -25,6 +25,9 @@ ap_layer_weights_t ap_stage_weights(const ap_stage_context_t *context);
 int ap_stage_layer_kinds(const ap_stage_context_t *context);
 int ap_stage_layer_kind(const ap_stage_context_t *context, int layer);
 
+/** Whether a layer of the stage before this one reads the parameter that ties apply to. */
+bool ap_stage_holds_tied(const ap_stage_context_t *context, int first, int layer);
+
 /** A layer on the submesh and logical shape of a query; the same for all layers of a kind. It
  * belongs to the context. */
 xm_status_t ap_stage_layer_problem(ap_stage_context_t *context, const ap_stage_query_t *query,

@@ -124,7 +124,8 @@ xm_status_t ap_stage_mesh_get(ap_stage_context_t *context, const ap_stage_query_
 /* Finds or makes a multiplier step. Activations count once for each micro-batch in flight, so steps
  * differ by that number as well; at price 0 it does not matter, and all queries share one. */
 xm_status_t ap_stage_multiplier_get(ap_stage_context_t *context, ap_stage_mesh_t *mesh,
-                                    int multiplier, int in_flight, ap_stage_multiplier_t **found)
+                                    int multiplier, int in_flight, ap_layer_tie_t tie,
+                                    ap_stage_multiplier_t **found)
 {
     /* The price in seconds per byte; stage_private.h says why there are fixed steps. */
     double price = multiplier == 0 ? 0 : 1e-16 * pow(2, 0.5 * multiplier);
@@ -132,8 +133,11 @@ xm_status_t ap_stage_multiplier_get(ap_stage_context_t *context, ap_stage_mesh_t
 
     in_flight = multiplier == 0 ? 0 : in_flight;
     for (int r = 0; r < mesh->multipliers; ++r) {
+        const ap_layer_tie_t *other = &mesh->multiplier[r]->weights.tie;
+
         if (mesh->multiplier[r]->multiplier == multiplier &&
-            mesh->multiplier[r]->in_flight == in_flight) {
+            mesh->multiplier[r]->in_flight == in_flight && other->alike == tie.alike &&
+            other->held == tie.held && other->paid == tie.paid && other->view == tie.view) {
             *found = mesh->multiplier[r];
             return XM_OK;
         }
@@ -153,7 +157,8 @@ xm_status_t ap_stage_multiplier_get(ap_stage_context_t *context, ap_stage_mesh_t
     made->weights = (ap_layer_weights_t){.forward = context->rematerialize ? 2 : 1,
                                          .per_iteration = 1.0 / context->micro_batches,
                                          .stage_byte = price,
-                                         .act_byte = price * in_flight};
+                                         .act_byte = price * in_flight,
+                                         .tie = tie};
     made->table = calloc((size_t)context->distinct, sizeof(ap_layer_table_t *));
     made->chain = calloc((size_t)context->layers, sizeof(*made->chain));
     if (made->table == NULL || made->chain == NULL) {
@@ -173,10 +178,10 @@ xm_status_t ap_stage_problem_get(ap_stage_context_t *context, ap_stage_mesh_t *m
     xm_status_t status = XM_OK;
 
     if (mesh->problem[distinct] == NULL) {
-        status = ap_layer_problem_create(context->training, context->example[distinct], mesh->cost,
-                                         mesh->memo, AP_OPTIMIZER_ADAM, context->rematerialize,
-                                         context->space.space != NULL ? &context->space : NULL,
-                                         &mesh->problem[distinct]);
+        status = ap_layer_problem_create(
+            context->training, context->example[distinct], context->tied, mesh->cost, mesh->memo,
+            AP_OPTIMIZER_ADAM, context->rematerialize,
+            context->space.space != NULL ? &context->space : NULL, &mesh->problem[distinct]);
     }
     *problem = mesh->problem[distinct];
     return status;
@@ -185,21 +190,25 @@ xm_status_t ap_stage_problem_get(ap_stage_context_t *context, ap_stage_mesh_t *m
 xm_status_t ap_stage_layer_problem(ap_stage_context_t *context, const ap_stage_query_t *query,
                                    int layer, const ap_layer_problem_t **problem)
 {
-    ap_stage_mesh_t *mesh;
+    ap_stage_mesh_t *mesh = NULL;
     xm_status_t status = ap_stage_mesh_get(context, query, &mesh);
 
     return status == XM_OK ? ap_stage_problem_get(context, mesh, layer, problem) : status;
 }
 
-/* Solves a layer at a price, the first time that anyone asks. */
+/* Solves a layer at a price, the first time that anyone asks; in the ranges from `first` on. */
 static xm_status_t table_of(ap_stage_context_t *context, ap_stage_mesh_t *mesh,
-                            ap_stage_multiplier_t *multiplier, int layer,
+                            const ap_stage_multiplier_t *of, int first, int layer,
                             const ap_layer_table_t **table)
 {
     int distinct = context->distinct_of[layer];
     const ap_layer_problem_t *problem;
-    xm_status_t status = XM_OK;
+    ap_stage_multiplier_t *multiplier;
+    xm_status_t status = ap_stage_multiplier_at(context, mesh, of, first, layer, &multiplier);
 
+    if (status != XM_OK) {
+        return status;
+    }
     if (multiplier->table[distinct] == NULL) {
         status = ap_stage_problem_get(context, mesh, layer, &problem);
         if (status == XM_OK) {
@@ -310,7 +319,7 @@ xm_status_t ap_stage_prefix_get(ap_stage_context_t *context, ap_stage_mesh_t *me
 {
     ap_stage_prefix_t *of = &multiplier->chain[first];
     const ap_layer_table_t *start, *layer;
-    xm_status_t status = table_of(context, mesh, multiplier, first, &start);
+    xm_status_t status = table_of(context, mesh, multiplier, first, first, &start);
 
     if (status == XM_OK && of->cost == NULL) {
         of->cost = calloc((size_t)(context->layers - first), sizeof(double *));
@@ -324,7 +333,7 @@ xm_status_t ap_stage_prefix_get(ap_stage_context_t *context, ap_stage_mesh_t *me
         if (status != XM_OK || done) {
             continue;
         }
-        status = table_of(context, mesh, multiplier, first + of->rows, &layer);
+        status = table_of(context, mesh, multiplier, first, first + of->rows, &layer);
         if (status == XM_OK) {
             status = extend(of, start->in_count, layer);
         }

@@ -502,7 +502,8 @@ xm_status_t ap_stage_solve_assigned(ap_stage_context_t *context, const ap_stage_
     xm_status_t status = ap_stage_mesh_get(context, query, &plan.mesh);
 
     if (status == XM_OK) {
-        status = ap_stage_multiplier_get(context, plan.mesh, 0, 0, &multiplier);
+        status =
+            ap_stage_multiplier_get(context, plan.mesh, 0, 0, (ap_layer_tie_t){0}, &multiplier);
     }
     if (status != XM_OK) {
         return status;

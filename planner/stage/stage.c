@@ -49,7 +49,8 @@ static xm_status_t find_distinct(ap_stage_context_t *context)
     for (int layer = 0; layer < context->layers; ++layer) {
         int d = 0;
 
-        hashes[layer] = ap_graph_layer_hash(context->training, layer);
+        hashes[layer] =
+            ap_graph_layer_hash(context->training, layer) + (uint64_t)context->ties[layer];
         while (d < context->distinct && hashes[context->example[d]] != hashes[layer]) {
             ++d;
         }
@@ -94,6 +95,9 @@ xm_status_t ap_stage_context_create(const ap_stage_context_params_t *params,
         made->space = (ap_layer_space_t){.space = &made->part, .roles = made->roles};
     }
     if (status == XM_OK) {
+        status = ap_stage_find_tied(made);
+    }
+    if (status == XM_OK) {
         status = find_distinct(made);
     }
     if (status != XM_OK) {
@@ -116,6 +120,7 @@ void ap_stage_context_destroy(ap_stage_context_t *context)
     free(context->mesh);
     free(context->distinct_of);
     free(context->example);
+    free(context->ties);
     free(context->roles);
     ap_graph_destroy(context->training);
     free(context);
@@ -216,18 +221,18 @@ static xm_status_t nothing_divides(const ap_stage_query_t *query)
                         query->shape[1], AP_COST_INFINITE);
 }
 
-/* The best plan at one memory price, ignoring the limit. Writes its priced cost. The prefix DP has
- * the minimum for every pair of end specs, so the query's demands only choose among its cells; the
- * specs between layers are then traced from the last layer back. */
-static xm_status_t plan_at(ap_stage_context_t *context, const ap_stage_query_t *query, int number,
-                           ap_stage_plan_t *plan, double *priced)
+/* The prefix DP has the minimum for every pair of end specs, so the query's demands only choose
+ * among its cells; of equal costs the first pair wins. */
+xm_status_t ap_stage_improve_ends(ap_stage_context_t *context, const ap_stage_query_t *query,
+                                  int number, ap_layer_tie_t tie, const ap_stage_plan_t *plan,
+                                  ap_stage_ends_t *best)
 {
     const ap_layer_problem_t *start, *end;
     const ap_stage_prefix_t *chain;
     ap_stage_multiplier_t *multiplier;
-    int in = -1, out = -1, fixed_in, fixed_out;
+    int fixed_in, fixed_out;
     xm_status_t status =
-        ap_stage_multiplier_get(context, plan->mesh, number, query->in_flight, &multiplier);
+        ap_stage_multiplier_get(context, plan->mesh, number, query->in_flight, tie, &multiplier);
 
     if (status == XM_OK) {
         status =
@@ -250,49 +255,70 @@ static xm_status_t plan_at(ap_stage_context_t *context, const ap_stage_query_t *
     if (status != XM_OK) {
         return status;
     }
-    /* Of equal costs the first pair of specs wins. */
-    *priced = HUGE_VAL;
     for (int i = 0; i < start->in_count; ++i) {
         for (int o = 0; o < end->out_count; ++o) {
             double cost = chain->cost[plan->last - plan->first][i * end->out_count + o];
 
             if ((fixed_in < 0 || i == fixed_in) && (fixed_out < 0 || o == fixed_out) &&
-                cost < *priced) {
-                *priced = cost;
-                in = i;
-                out = o;
+                cost < best->priced) {
+                *best = (ap_stage_ends_t){multiplier, chain, i, o, cost};
             }
         }
     }
+    return XM_OK;
+}
+
+/* The best plan at one memory price, ignoring the limit. Writes what no plan costs less than. The
+ * specs between layers are traced from the last layer back. */
+static xm_status_t plan_at(ap_stage_context_t *context, const ap_stage_query_t *query, int number,
+                           ap_stage_plan_t *plan, double *priced)
+{
+    ap_stage_ends_t best = {.priced = HUGE_VAL};
+    double least = HUGE_VAL;
+    xm_status_t status =
+        ap_stage_improve_ends(context, query, number, (ap_layer_tie_t){0}, plan, &best);
+
+    if (status == XM_OK) {
+        status = ap_stage_try_ties(context, query, number, plan, &best, &least);
+    }
+    *priced = fmin(best.priced, least);
     /* Costs from here on mean that no strategy divides: the forbidding cost is in the sum. */
-    if (!(*priced < AP_COST_INFINITE)) {
+    if (status == XM_OK && !(best.priced < AP_COST_INFINITE)) {
         return nothing_divides(query);
     }
-    for (int layer = plan->last; layer >= plan->first; --layer) {
-        const ap_layer_table_t *table = multiplier->table[context->distinct_of[layer]];
+    plan->tie = status == XM_OK && number == 0 ? best.multiplier->weights.tie : plan->tie;
+    for (int layer = plan->last; layer >= plan->first && status == XM_OK; --layer) {
         ap_stage_cell_t *cell = &plan->cells[layer - plan->first];
 
-        cell->multiplier = multiplier;
-        cell->out = out;
-        cell->in = layer == plan->first
-                       ? in
-                       : chain->through[layer - plan->first][in * table->out_count + out];
-        out = cell->in;
+        status = ap_stage_multiplier_at(context, plan->mesh, best.multiplier, plan->first, layer,
+                                        &cell->multiplier);
+        if (status == XM_OK) {
+            int outs = cell->multiplier->table[context->distinct_of[layer]]->out_count;
+
+            cell->out = best.out;
+            cell->in = layer == plan->first
+                           ? best.in
+                           : best.chain->through[layer - plan->first][best.in * outs + best.out];
+            best.out = cell->in;
+        }
     }
-    sum_cells(context, plan);
-    return XM_OK;
+    if (status == XM_OK) {
+        sum_cells(context, plan);
+    }
+    return status;
 }
 
 /* Moves layers of a plan that fits to the cheaper multiplier step, with the same boundary specs,
  * while it still fits. Plans of a step move all layers at once, and the truth between two steps
  * usually is that some of them move. Each round takes the layer that saves most seconds per byte.
- * It ends, since no layer moves twice. */
+ * It ends, since no layer moves twice. Layers that have a parameter alike stay, as they keep it in
+ * one mode. */
 static xm_status_t spend_slack(ap_stage_context_t *context, const ap_stage_query_t *query,
                                int cheaper, ap_stage_plan_t *plan)
 {
     ap_stage_multiplier_t *multiplier;
-    xm_status_t status =
-        ap_stage_multiplier_get(context, plan->mesh, cheaper, query->in_flight, &multiplier);
+    xm_status_t status = ap_stage_multiplier_get(context, plan->mesh, cheaper, query->in_flight,
+                                                 (ap_layer_tie_t){0}, &multiplier);
     int best = 0;
 
     while (status == XM_OK && best >= 0) {
@@ -311,8 +337,8 @@ static xm_status_t spend_slack(ap_stage_context_t *context, const ap_stage_query
             double work = fmax(0, then->mem_work - plan->parts.mem_work);
             double rate = saved / fmax(bytes, 1);
 
-            if (cell->multiplier != multiplier && saved > 0 && rate > best_rate &&
-                memory + bytes + work <= query->memory_limit) {
+            if (cell->multiplier != multiplier && !cell->multiplier->weights.tie.alike &&
+                saved > 0 && rate > best_rate && memory + bytes + work <= query->memory_limit) {
                 best_rate = rate;
                 best = layer - plan->first;
             }

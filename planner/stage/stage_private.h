@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The inside of a stage context: stage.c (queries), planner/stage/mesh.c (tables per submesh and
- * price), planner/stage/solution.c (what was chosen).
+ * price), planner/stage/ties.c (shared parameters), planner/stage/solution.c (what was chosen).
  */
 #pragma once
 
@@ -24,12 +24,13 @@ typedef struct ap_stage_prefix {
     int borrowed;       /* so many rows, the first, are those of an earlier chain of equal layers */
 } ap_stage_prefix_t;
 
-/* Everything solved at one memory price. */
+/* Everything solved at one memory price and with one tie. */
 typedef struct ap_stage_multiplier {
     int multiplier, in_flight; /* in_flight is 0 on multiplier 0, where it does not matter */
     ap_layer_weights_t weights;
     ap_layer_table_t **table; /* per distinct layer, NULL until needed */
-    ap_stage_prefix_t *chain; /* per first layer */
+    ap_stage_prefix_t *chain; /* per first layer; of a tie, where the first layer that reads the
+                                 parameter has it alone and later ones find it held */
 } ap_stage_multiplier_t;
 
 /* A submesh in a logical shape. */
@@ -54,6 +55,8 @@ struct ap_stage_context {
     int distinct;     /* layers that differ */
     int *distinct_of; /* per layer */
     int *example;     /* per distinct layer: the first such layer */
+    int tied;         /* the largest parameter that several operators read, or -1 */
+    int *ties;        /* per layer: operators that read it */
     int meshes;
     ap_stage_mesh_t **mesh;
 };
@@ -70,13 +73,20 @@ typedef struct ap_stage_plan {
     ap_stage_cell_t *cells;
     ap_parts_t parts;
     double bound;
+    ap_layer_tie_t tie; /* the best one when memory costs nothing */
 } ap_stage_plan_t;
 
 /* The mesh and multiplier objects, made on first use. */
 xm_status_t ap_stage_mesh_get(ap_stage_context_t *context, const ap_stage_query_t *query,
                               ap_stage_mesh_t **mesh);
 xm_status_t ap_stage_multiplier_get(ap_stage_context_t *context, ap_stage_mesh_t *mesh,
-                                    int multiplier, int in_flight, ap_stage_multiplier_t **found);
+                                    int multiplier, int in_flight, ap_layer_tie_t tie,
+                                    ap_stage_multiplier_t **found);
+/* That of a layer in the ranges from `first` on, which differs where a tie does not apply or the
+ * parameter is held. */
+xm_status_t ap_stage_multiplier_at(ap_stage_context_t *context, ap_stage_mesh_t *mesh,
+                                   const ap_stage_multiplier_t *multiplier, int first, int layer,
+                                   ap_stage_multiplier_t **found);
 xm_status_t ap_stage_problem_get(ap_stage_context_t *context, ap_stage_mesh_t *mesh, int layer,
                                  const ap_layer_problem_t **problem);
 /* Extends the chain of a first layer up to `last`. */
@@ -84,6 +94,25 @@ xm_status_t ap_stage_prefix_get(ap_stage_context_t *context, ap_stage_mesh_t *me
                                 ap_stage_multiplier_t *multiplier, int first, int last,
                                 const ap_stage_prefix_t **chain);
 void ap_stage_mesh_destroy(const ap_stage_context_t *context, ap_stage_mesh_t *mesh);
+
+/* The ends of a plan, and the tables that have it. */
+typedef struct ap_stage_ends {
+    const ap_stage_multiplier_t *multiplier;
+    const ap_stage_prefix_t *chain;
+    int in, out;
+    double priced;
+} ap_stage_ends_t;
+
+/* Looks for better ends than those known, at a memory price and with a tie, or with all of them; of
+ * the ties that are left out, *least becomes a bound if it is below. */
+xm_status_t ap_stage_improve_ends(ap_stage_context_t *context, const ap_stage_query_t *query,
+                                  int number, ap_layer_tie_t tie, const ap_stage_plan_t *plan,
+                                  ap_stage_ends_t *best);
+xm_status_t ap_stage_try_ties(ap_stage_context_t *context, const ap_stage_query_t *query,
+                              int number, const ap_stage_plan_t *plan, ap_stage_ends_t *best,
+                              double *least);
+/* Finds the parameter that ties apply to, and its readers. */
+xm_status_t ap_stage_find_tied(ap_stage_context_t *context);
 
 /* Answers a query with a plan; free it with ap_stage_plan_free(). */
 xm_status_t ap_stage_plan(ap_stage_context_t *context, const ap_stage_query_t *query,

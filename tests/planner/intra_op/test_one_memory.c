@@ -9,15 +9,16 @@
 #include "planner/stage/stage.h"
 
 /* A stage holds its temporaries beside everything that is kept, although the largest may come when
- * less is: so it is above the peak, never below. A table that is read twice counts as two in a
- * stage: wide tolerances. */
+ * less is: so it is above the peak, never below; the more so where operators are large beside what
+ * is kept. */
 static const struct {
     const char *name;
     int layers; /* 0: all */
     double tolerance;
-} models[] = {{"gpt-125m", 0, 0.006},  {"gpt-1.3b", 0, 0.006},   {"llama2-7b", 2, 0.006},
-              {"llama3-8b", 2, 0.006}, {"qwen3-32b", 2, 0.006},  {"moe-380m", 0, 0.05},
-              {"unet-470m", 0, 0.03},  {"wresnet-250m", 0, 0.03}};
+} models[] = {{"gpt-125m", 0, 0.006},   {"gpt-1.3b", 0, 0.006},  {"llama2-7b", 2, 0.006},
+              {"llama3-8b", 2, 0.006},  {"qwen3-32b", 2, 0.006}, {"moe-380m", 0, 0.006},
+              {"t5-220m", 0, 0.006},    {"t5-770m", 0, 0.006},   {"unet-470m", 0, 0.01},
+              {"wresnet-250m", 0, 0.01}};
 
 static const int shapes[][2] = {{1, 1}, {1, 4}, {2, 4}};
 

@@ -21,16 +21,22 @@ static const struct {
 
 enum { MESHES = 3 };
 
-/* The tolerance is wider where whole graphs may do what stages cannot: cut a backward operator over
- * an axis that its forward operator leaves free (convolutions), and reduce the two gradients of a
- * tied table once (mixtures of experts); or the other way round, change from block to block. */
+/* Stages take more where whole graphs may do what they cannot. A convolution whose channels are too
+ * few for an axis leaves it free on the smallest mesh; its weight's gradient is cut over it in a
+ * whole graph, while a plan of stages has no place to say so. What skips layers rests in a stage,
+ * cut over both axes; a whole graph does better where leaving out the axis between hosts is best:
+ * there, encoders with decoders are left out. */
 static const struct {
     const char *name;
-    int layers; /* 0: all */
-    double tolerance;
-} models[] = {{"gpt-125m", 0, 0.005},  {"gpt-760m", 0, 0.005},   {"gpt-2.6b", 0, 0.005},
-              {"llama2-7b", 2, 0.005}, {"llama3-8b", 2, 0.005},  {"qwen3-32b", 2, 0.005},
-              {"moe-380m", 0, 0.05},   {"wresnet-250m", 0, 0.03}};
+    int layers;  /* 0: all */
+    double more; /* what stages take, of the whole on the smallest mesh */
+    bool skips;  /* layers */
+    bool differ; /* equal layers, on two hosts: whole graphs tie them unless told not to */
+} models[] = {{"gpt-125m", 0, 0.005, false, false},   {"gpt-760m", 0, 0.005, false, false},
+              {"gpt-2.6b", 0, 0.005, false, false},   {"llama2-7b", 2, 0.005, false, false},
+              {"llama3-8b", 2, 0.005, false, false},  {"qwen3-32b", 2, 0.005, false, false},
+              {"moe-380m", 0, 0.005, false, false},   {"t5-220m", 0, 0.005, true, false},
+              {"wresnet-250m", 0, 0.016, false, true}};
 
 /* The best of one stage on a mesh, in one micro-batch and without a memory limit. */
 static double by_stages(const ap_cost_model_t *model, const ap_graph_t *graph, int hosts,
@@ -55,7 +61,7 @@ static double by_stages(const ap_cost_model_t *model, const ap_graph_t *graph, i
 
 /* The best of the whole graph; `training` is what is planned. */
 static double by_graph(const ap_cost_model_t *model, const ap_graph_t *training, int hosts,
-                       int devices)
+                       int devices, bool every_layer)
 {
     const int shape[] = {hosts, devices};
     ap_shard_params_t params = AP_SHARD_PARAMS_INIT;
@@ -77,6 +83,7 @@ static double by_graph(const ap_cost_model_t *model, const ap_graph_t *training,
     params.state_bytes =
         ap_training_state_bytes(AP_OPTIMIZER_ADAM, ap_graph_tensor(training, weight)->dtype);
     options.seconds = 60;
+    options.every_layer = every_layer;
     ck_assert_xm_ok(ap_shard_problem_create(&params, &problem));
     ck_assert_xm_ok(ap_shard_solve(problem, &options, &plan));
     objective = ap_shard_plan_result(plan)->objective;
@@ -113,15 +120,21 @@ START_TEST(stages_and_graphs_agree)
     zoo.layers = getenv("TEST_FEW") != NULL ? 2 : models[_i].layers;
     for (int m = 0; m < (getenv("TEST_FEW") != NULL ? 1 : MESHES); ++m) {
         xm_cluster_profile_t *profile;
-        ap_cost_model_t *model = model_of(meshes[m].profile, &profile);
+        ap_cost_model_t *model;
         double stages, whole;
 
+        if (models[_i].skips && (m == 1 || getenv("TEST_FEW") != NULL)) {
+            continue;
+        }
+        model = model_of(meshes[m].profile, &profile);
         zoo.batch = meshes[m].hosts * meshes[m].devices * 8;
         ck_assert_xm_ok(ap_zoo_create(models[_i].name, &zoo, &graph));
         ck_assert_xm_ok(ap_training_expand(graph, AP_OPTIMIZER_ADAM, &training));
         stages = by_stages(model, graph, meshes[m].hosts, meshes[m].devices);
-        whole = by_graph(model, training, meshes[m].hosts, meshes[m].devices);
-        ck_assert_double_eq_tol(stages, whole, models[_i].tolerance * whole);
+        whole = by_graph(model, training, meshes[m].hosts, meshes[m].devices,
+                         models[_i].differ && m == 1);
+        ck_assert_double_ge(stages, 0.995 * whole);
+        ck_assert_double_le(stages, (m == 0 ? 1 + models[_i].more : 1.005) * whole);
         ap_graph_destroy(training);
         ap_graph_destroy(graph);
         ap_cost_model_destroy(model);
@@ -199,7 +212,7 @@ START_TEST(with_every_operator_free_they_are_equal)
             graph, add_expression(graph, &random, 1 + round % 4, 512, 1024), true));
         ck_assert_xm_ok(ap_graph_finish(graph));
         stages = by_stages(model, graph, 2, 4);
-        whole = by_graph(model, graph, 2, 4);
+        whole = by_graph(model, graph, 2, 4, false);
         ck_assert_double_eq_tol(stages, whole, 1e-6 * whole);
         ap_graph_destroy(graph);
     }
@@ -336,7 +349,7 @@ START_TEST(a_shared_gather_is_charged_once)
         ap_graph_t *graph = make_block(256 << size, 1024, 4096 >> size % 2, 512);
         double best = by_trial(model, graph, 8);
 
-        ck_assert_double_eq_tol(by_graph(model, graph, 1, 8), best, 1e-6 * best);
+        ck_assert_double_eq_tol(by_graph(model, graph, 1, 8, false), best, 1e-6 * best);
         ck_assert_double_eq_tol(by_stages(model, graph, 1, 8), best, 1e-6 * best);
         ap_graph_destroy(graph);
     }

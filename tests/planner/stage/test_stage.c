@@ -108,7 +108,7 @@ START_TEST(layer_tables_meet_brute_force)
     ck_assert_xm_ok(ap_cost_mesh_create(f.model, 1, 4, shape, 2, &mesh));
     ck_assert_xm_ok(ap_reshard_memo_create(mesh, &memo));
     for (int layer = 1; layer < 3; ++layer) {
-        ck_assert_xm_ok(ap_layer_problem_create(training, layer, mesh, memo, AP_OPTIMIZER_ADAM,
+        ck_assert_xm_ok(ap_layer_problem_create(training, layer, -1, mesh, memo, AP_OPTIMIZER_ADAM,
                                                 false, NULL, &p));
         ck_assert_xm_ok(ap_layer_problem_solve(p, &weights, &table));
         for (int c = 0; c < p->in_count * p->out_count; ++c) {
