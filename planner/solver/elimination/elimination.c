@@ -75,17 +75,22 @@ static inline void next_row(const ap_elimination_t *e, const ap_elimination_step
     }
 }
 
-/* Adds the rows of all terms to a sum, in their order, so equal problems give equal sums. */
+/* Adds the rows of all terms to a base, in their order, so equal problems give equal sums. The base
+ * may be the sum itself. */
 static inline void add_terms(const ap_elimination_step_t *step, const double *const *rows, int size,
-                             double *restrict sum)
+                             const double *base, double *sum)
 {
     for (int j = 0; j < step->terms; ++j) {
-        const double *restrict row = rows[j];
+        const double *row = rows[j];
 
 #pragma omp simd
         for (int x = 0; x < size; ++x) {
-            sum[x] += row[x];
+            sum[x] = base[x] + row[x];
         }
+        base = sum;
+    }
+    for (int x = 0; x < size && base != sum; ++x) {
+        sum[x] = base[x];
     }
 }
 
@@ -106,22 +111,20 @@ static inline __attribute__((always_inline)) void fill_rows(const ap_elimination
 {
     int index[AP_ELIMINATION_SCOPE] = {0};
     const double **rows = e->rows;
-    double *restrict sum = e->sum;
+    double *sum = e->sum;
 
     first_row(step, rows);
     for (size_t row = 0; row < step->rows; ++row) {
         double least = HUGE_VAL;
         int best = 0;
 
+        add_terms(step, rows, size, cost, sum);
+#pragma omp simd reduction(min : least)
         for (int x = 0; x < size; ++x) {
-            sum[x] = cost[x];
+            least = sum[x] < least ? sum[x] : least;
         }
-        add_terms(step, rows, size, sum);
-        for (int x = 0; x < size; ++x) {
-            if (sum[x] < least) {
-                least = sum[x];
-                best = x;
-            }
+        while (sum[best] > least) {
+            ++best;
         }
         step->least[row] = least;
         step->best[row] = (uint16_t)best;
@@ -266,7 +269,7 @@ WIDE static void go_back(const ap_elimination_t *e, const ap_elimination_step_t 
         for (int x = 0; x < size; ++x) {
             sum[x] = cost[x] + step->outside[row];
         }
-        add_terms(step, rows, size, sum);
+        add_terms(step, rows, size, sum, sum);
         lower(marginal, sum, size);
         for (int j = 0; j < step->terms; ++j) {
             if (term[j].child >= 0) {
