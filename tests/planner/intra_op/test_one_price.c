@@ -35,8 +35,8 @@ static const struct {
 } models[] = {{"gpt-125m", 0, 0.005, false, false},   {"gpt-760m", 0, 0.005, false, false},
               {"gpt-2.6b", 0, 0.005, false, false},   {"llama2-7b", 2, 0.005, false, false},
               {"llama3-8b", 2, 0.005, false, false},  {"qwen3-32b", 2, 0.005, false, false},
-              {"moe-380m", 0, 0.005, false, false},   {"t5-220m", 0, 0.005, true, false},
-              {"wresnet-250m", 0, 0.016, false, true}};
+              {"llama3-70b", 2, 0.005, false, false}, {"moe-380m", 0, 0.005, false, false},
+              {"t5-220m", 0, 0.005, true, false},     {"wresnet-250m", 0, 0.016, false, true}};
 
 /* The best of one stage on a mesh, in one micro-batch and without a memory limit. */
 static double by_stages(const ap_cost_model_t *model, const ap_graph_t *graph, int hosts,
