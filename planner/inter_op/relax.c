@@ -9,6 +9,7 @@
  * plans through the place.
  */
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -55,7 +56,7 @@ WIDE static double least_sum(const double *cost, const double *from, int count)
 
         least = whole < least ? whole : least;
     }
-    return least;
+    return least < DBL_MAX ? least : HUGE_VAL; /* a minimum may begin at the largest number */
 }
 
 /* For a number of devices left, the first and the last layer at which a table has a finite value.

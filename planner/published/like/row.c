@@ -45,10 +45,10 @@ enum {
 #define STASHED "pipedream-2bw", .stash = true
 
 /* Whether a planner looks at the memory stands at the end. */
-#define ROW(label, paper, of, how, named, sees_memory)                                             \
+#define ROW(label, paper, of, how, named, ...)                                                     \
     {                                                                                              \
         .name = (label), .source = (paper), .space = of, .search = (how),                          \
-        .schedule = {.kind = named}, .memory = (sees_memory)                                       \
+        .schedule = {.kind = named}, .memory = __VA_ARGS__                                         \
     }
 
 static const ap_planner_preset_t rows[] = {

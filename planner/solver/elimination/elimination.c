@@ -123,8 +123,12 @@ static inline __attribute__((always_inline)) void fill_rows(const ap_elimination
         for (int x = 0; x < size; ++x) {
             least = sum[x] < least ? sum[x] : least;
         }
-        while (sum[best] > least) {
+        while (best < size && sum[best] > least) {
             ++best;
+        }
+        if (best == size) { /* a minimum may begin at the largest finite number: all is forbidden */
+            best = 0;
+            least = HUGE_VAL;
         }
         step->least[row] = least;
         step->best[row] = (uint16_t)best;

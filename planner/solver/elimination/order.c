@@ -370,7 +370,7 @@ static bool make_terms(ap_elimination_t *e, int k, int child, const int *next, d
 
 static xm_status_t lay_out(ap_elimination_t *e, const ap_elimination_params_t *params)
 {
-    size_t steps = (size_t)(e->steps + e->kept);
+    size_t steps = (size_t)e->steps + (size_t)e->kept;
     int *first = ap_pool_take(&e->pool, steps * sizeof(int)), largest = 1, most = 0;
     int *next = ap_pool_take(&e->pool, steps * sizeof(int));
 
