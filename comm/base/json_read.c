@@ -9,6 +9,16 @@
 
 #include "comm/base/text.h"
 
+xm_status_t xm_json_parse(const char *name, const char *text, size_t length, json_t **document)
+{
+    json_error_t error;
+
+    *document = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
+    return *document != NULL ? XM_OK
+                             : xm_error_set(XM_ERR_PARSE, "%s: line %d, column %d: %s", name,
+                                            error.line, error.column, error.text);
+}
+
 const char *xm_json_type(const json_t *value)
 {
     static const char *const names[] = {"an object", "an array", "a string", "an integer",

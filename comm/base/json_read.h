@@ -10,6 +10,10 @@
 
 #include "comm/base/status.h"
 
+/** Parses a document, which the caller releases; a failure names @p name, line and column, and so
+ * does a key that stands twice: which of them counts would be an accident. XM_ERR_PARSE. */
+xm_status_t xm_json_parse(const char *name, const char *text, size_t length, json_t **document);
+
 /** "an object", "nothing" (for NULL) …: what a value is, for sentences. */
 const char *xm_json_type(const json_t *value);
 

@@ -174,14 +174,12 @@ static xm_status_t from_json(json_t *root, const char *job, xm_probe_state_t *st
 xm_status_t xm_probe_state_from_text(const char *text, size_t length, const char *source,
                                      const char *job, xm_probe_state_t **state)
 {
-    json_error_t error;
-    json_t *root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
+    json_t *root;
     xm_probe_state_t *read = NULL;
-    xm_status_t status;
+    xm_status_t status = xm_json_parse(source, text, length, &root);
 
-    if (root == NULL) {
-        return xm_error_set(XM_ERR_PARSE, "%s: line %d, column %d: %s", source, error.line,
-                            error.column, error.text);
+    if (status != XM_OK) {
+        return status;
     }
     /* A state of its own is filled, so the caller's is untouched when the text is bad. */
     status = xm_probe_state_create(job, &read);

@@ -370,13 +370,11 @@ xm_status_t xm_cluster_profile_from_text(const char *text, size_t length, const 
     if (XM_IS_NULL(text) || XM_IS_NULL(source) || XM_IS_NULL(profile)) {
         return XM_ERR_INVALID_ARGUMENT;
     }
-    json_error_t error;
-    json_t *root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
-    xm_status_t status;
+    json_t *root;
+    xm_status_t status = xm_json_parse(source, text, length, &root);
 
-    if (root == NULL) {
-        return xm_error_set(XM_ERR_PARSE, "%s: line %d, column %d: %s", source, error.line,
-                            error.column, error.text);
+    if (status != XM_OK) {
+        return status;
     }
     status = from_json(root, profile);
     json_decref(root);

@@ -338,13 +338,11 @@ xm_status_t ap_plan_parse(const char *name, const char *text, size_t length, ap_
     if (XM_IS_NULL(name) || XM_IS_NULL(text) || XM_IS_NULL(plan)) {
         return XM_ERR_INVALID_ARGUMENT;
     }
-    json_error_t error;
-    json_t *document = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
-    xm_status_t status;
+    json_t *document;
+    xm_status_t status = xm_json_parse(name, text, length, &document);
 
-    if (document == NULL) {
-        return xm_error_set(XM_ERR_PARSE, "%s: line %d, column %d: %s", name, error.line,
-                            error.column, error.text);
+    if (status != XM_OK) {
+        return status;
     }
     status = plan_from_document(document, plan);
     return status == XM_OK ? XM_OK : xm_error_prefix(status, "%s", name);

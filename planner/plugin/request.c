@@ -254,14 +254,12 @@ static xm_status_t read_document(json_t *document, ap_planner_request_t *request
 xm_status_t ap_planner_request_parse(const char *text, size_t length, ap_planner_request_t *request)
 {
     const ap_planner_params_t start = AP_PLANNER_PARAMS_INIT;
-    json_error_t error;
-    json_t *document = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
-    xm_status_t status;
+    json_t *document;
+    xm_status_t status = xm_json_parse(source_name, text, length, &document);
 
     *request = (ap_planner_request_t){.params = start};
-    if (document == NULL) {
-        return xm_error_set(XM_ERR_PARSE, "%s: line %d, column %d: %s", source_name, error.line,
-                            error.column, error.text);
+    if (status != XM_OK) {
+        return status;
     }
     status = read_document(document, request);
     json_decref(document);

@@ -13,13 +13,11 @@
 xm_status_t ap_problem_read(const char *name, const char *text, size_t length,
                             xm_status_t (*read)(json_t *document, void *problem), void *problem)
 {
-    json_error_t error;
-    json_t *document = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
-    xm_status_t status;
+    json_t *document;
+    xm_status_t status = xm_json_parse(name, text, length, &document);
 
-    if (document == NULL) {
-        return xm_error_set(XM_ERR_PARSE, "%s: line %d, column %d: %s", name, error.line,
-                            error.column, error.text);
+    if (status != XM_OK) {
+        return status;
     }
     status = read(document, problem);
     json_decref(document);
