@@ -14,12 +14,17 @@
 /** One more handle on the same network, to be destroyed like the first. */
 xm_status_t xm_network_clone(const xm_network_t *network, xm_network_t **clone);
 
-/** Bytes/s that leave or enter a host. */
+/** Bytes/s that leave or enter a host: over all its rails. */
 double xm_network_egress(const xm_network_t *network, int host);
 double xm_network_ingress(const xm_network_t *network, int host);
-/** Slowest NIC direction of all hosts, bytes/s. */
+/** The rails of a host, ascending; *count of them. */
+const int *xm_network_host_rails(const xm_network_t *network, int host, int *count);
+/** Bytes/s that leave or enter through a rail. */
+double xm_network_rail_egress(const xm_network_t *network, int rail);
+double xm_network_rail_ingress(const xm_network_t *network, int rail);
+/** Slowest direction of all hosts, bytes/s. */
 double xm_network_nic_bandwidth(const xm_network_t *network);
-/** True when all hosts have the same rate in both directions. */
+/** True when all hosts have the same rate in both directions (their rails may differ). */
 bool xm_network_uniform(const xm_network_t *network);
 double xm_network_host_bandwidth(const xm_network_t *network);
 double xm_network_nic_latency(const xm_network_t *network);

@@ -4,17 +4,19 @@
  * What schedulers, bounds and simulations know of the network: which rank is on which host, and the
  * rates.
  *
- * The model. Every host has full-duplex NICs, which its devices share; all NICs of a host together
- * are one pipe of the sum of their rates per direction, because transports stripe messages over
- * them. Hosts may differ. Hosts may be grouped in racks whose uplinks (one per rack and direction)
- * everything between racks shares. Inside a host transfers cost no NIC; every device has a
- * full-duplex port to the host's fabric (NVLink, shared memory).
+ * The model has three levels. Every device has a full-duplex port to the fabric of its *host*,
+ * which is all that one NVLink domain (or shared memory) connects: a machine, or several trays. A
+ * host has full-duplex *rails*: a rail is the NIC, or the NICs that transports stripe messages
+ * over, of some of its ranks, and carries all that these ranks exchange with other hosts and
+ * nothing else. Without rails given, all NICs of a host are one rail that all its ranks use. Hosts
+ * and rails may differ. Hosts may be grouped in racks whose uplinks (one per rack and direction)
+ * everything between racks shares.
  *
- * What a message of b bytes from one host to another occupies, from its start: the sender's egress
- * for b / egress rate, the receiver's ingress for b / ingress rate, and, when the racks differ, the
- * uplinks for b / their rate. It has arrived when the longest of these has passed, plus the
- * latency, which occupies nothing. Inside a host: the sending and the receiving device's port for b
- * / port rate, plus the latency.
+ * What a message of b bytes from one host to another occupies, from its start: the egress of the
+ * sending rank's rail for b / its rate, the ingress of the receiving rank's rail for b / its rate,
+ * and, when the racks differ, the uplinks for b / their rate. It has arrived when the longest of
+ * these has passed, plus the latency, which occupies nothing. Inside a host: the sending and the
+ * receiving device's port for b / port rate, plus the latency.
  *
  * @code
  *     // 16 ranks on two hosts of 8, 200 Gbit/s between the hosts, 50 GB/s inside.
@@ -40,7 +42,8 @@
  * nanoseconds (rounded up, latencies to the nearest). Ownership: a network is freed by
  * xm_network_destroy(); plans made for it keep what they need. Threads: immutable after creation,
  * so shared freely. Errors: status.h; the sentence names the host or rank. Source: MLSys'23,
- * section 3.2 (the model of hosts and their NICs), extended by unequal hosts, racks and ports.
+ * section 3.2 (the model of hosts and their NICs), extended by unequal hosts, rails, racks
+ * and ports.
  */
 #ifndef CROSSMESH_NETWORK_H
 #define CROSSMESH_NETWORK_H
@@ -56,23 +59,29 @@ typedef struct xm_network xm_network_t;
 
 /** A network described by hand. Start from ::XM_NETWORK_PARAMS_INIT; arrays are copied. */
 typedef struct xm_network_params {
-    size_t struct_size;      /**< sizeof(xm_network_params_t) */
-    int ranks;               /**< at least 1 */
-    const int *host_of_rank; /**< ranks entries, hosts numbered from 0 without gaps */
-    double nic_bandwidth;    /**< bytes/s of one host, per direction */
-    double nic_latency;      /**< seconds */
-    double host_bandwidth;   /**< bytes/s of one device's port inside its host, per direction */
-    double host_latency;     /**< seconds */
-    const double *egress;    /**< bytes/s by host; NULL: nic_bandwidth everywhere */
-    const double *ingress;   /**< bytes/s by host; NULL: nic_bandwidth everywhere */
-    const int *rack_of_host; /**< racks numbered from 0 without gaps; NULL: all in one */
-    double uplink_bandwidth; /**< bytes/s of a rack's uplink, per direction; 0: never the limit */
+    size_t struct_size;        /**< sizeof(xm_network_params_t) */
+    int ranks;                 /**< at least 1 */
+    const int *host_of_rank;   /**< ranks entries, hosts numbered from 0 without gaps */
+    double nic_bandwidth;      /**< bytes/s of one host, per direction */
+    double nic_latency;        /**< seconds */
+    double host_bandwidth;     /**< bytes/s of one device's port inside its host, per direction */
+    double host_latency;       /**< seconds */
+    const double *egress;      /**< bytes/s by host; NULL: nic_bandwidth everywhere */
+    const double *ingress;     /**< bytes/s by host; NULL: nic_bandwidth everywhere */
+    const int *rack_of_host;   /**< racks numbered from 0 without gaps; NULL: all in one */
+    double uplink_bandwidth;   /**< bytes/s of a rack's uplink, per direction; 0: never the limit */
+    const int *rail_of_rank;   /**< rails numbered from 0 without gaps, each of ranks of one host;
+                                    NULL: one rail per host */
+    const double *rail_egress; /**< bytes/s by rail, in place of `egress`; NULL: every rail has an
+                                    equal share of its host's rate */
+    const double *rail_ingress; /**< likewise, in place of `ingress` */
 } xm_network_params_t;
 
 /** Initialiser of an ::xm_network_params_t. */
 #define XM_NETWORK_PARAMS_INIT                                                                     \
     {                                                                                              \
-        sizeof(xm_network_params_t), 0, NULL, 0.0, 0.0, 0.0, 0.0, NULL, NULL, NULL, 0.0            \
+        sizeof(xm_network_params_t), 0, NULL, 0.0, 0.0, 0.0, 0.0, NULL, NULL, NULL, 0.0, NULL,     \
+            NULL, NULL                                                                             \
     }
 
 /** Makes a network from rates given by hand. */
@@ -92,6 +101,10 @@ XM_API int xm_network_ranks(const xm_network_t *network);
 XM_API int xm_network_hosts(const xm_network_t *network);
 /** Host of a rank; −1 for one that does not exist. */
 XM_API int xm_network_host_of(const xm_network_t *network, int rank);
+/** Number of rails of all hosts. */
+XM_API int xm_network_rails(const xm_network_t *network);
+/** Rail of a rank; −1 for a rank that does not exist. */
+XM_API int xm_network_rail_of(const xm_network_t *network, int rank);
 
 #ifdef __cplusplus
 }

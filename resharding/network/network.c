@@ -19,8 +19,14 @@ struct xm_network {
     int hosts;
     int racks;
     int *host_of_rank;
+    int rails;
     int *rack_of_host;
-    double *egress, *ingress; /* by host */
+    int *rail_of_rank;
+    int *host_of_rail;
+    int *first_rail;                    /* by host: its place in host_rails; one more than hosts */
+    int *host_rails;                    /* by host, ascending within one */
+    double *egress, *ingress;           /* by host */
+    double *rail_egress, *rail_ingress; /* by rail */
     double nic_bandwidth, nic_latency;
     double host_bandwidth, host_latency;
     double uplink_bandwidth;
@@ -73,12 +79,38 @@ static bool is_not_negative(double value)
     return isfinite(value) && value >= 0;
 }
 
-/* The general NIC rate may be missing where both directions are given by host. */
+/* A rail has ranks of one host only: its NICs are there. Notes the host of each rail. */
+static xm_status_t check_rails(const xm_network_params_t *params, int rails, int *host_of_rail)
+{
+    for (int r = 0; r < rails; ++r) {
+        host_of_rail[r] = -1;
+        if ((params->rail_egress != NULL && !is_rate(params->rail_egress[r])) ||
+            (params->rail_ingress != NULL && !is_rate(params->rail_ingress[r]))) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                                "rail %d has no bandwidth or an infinite one", r);
+        }
+    }
+    for (int i = 0; i < params->ranks; ++i) {
+        int *host = &host_of_rail[params->rail_of_rank[i]];
+
+        if (*host >= 0 && *host != params->host_of_rank[i]) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "rail %d has ranks of hosts %d and %d",
+                                params->rail_of_rank[i], *host, params->host_of_rank[i]);
+        }
+        *host = params->host_of_rank[i];
+    }
+    return XM_OK;
+}
+
+/* The general NIC rate may be missing where both directions are given by host or by rail. */
 static xm_status_t check_rates(const xm_network_params_t *params, int hosts)
 {
+    bool general = (params->egress == NULL && params->rail_egress == NULL) ||
+                   (params->ingress == NULL && params->rail_ingress == NULL);
+
     if (!is_rate(params->host_bandwidth) || !is_not_negative(params->nic_latency) ||
         !is_not_negative(params->host_latency) || !is_not_negative(params->uplink_bandwidth) ||
-        (!is_rate(params->nic_bandwidth) && (params->egress == NULL || params->ingress == NULL))) {
+        (general && !is_rate(params->nic_bandwidth))) {
         return xm_error_set(
             XM_ERR_INVALID_ARGUMENT,
             "bandwidths must be positive (NIC %g, host %g bytes/s) and latencies not "
@@ -96,15 +128,84 @@ static xm_status_t check_rates(const xm_network_params_t *params, int hosts)
     return XM_OK;
 }
 
+/* Room for so many ranks, hosts and rails; NULL without memory. */
+static xm_network_t *allocate(int ranks, int hosts, int rails)
+{
+    xm_network_t *network = calloc(1, sizeof(*network));
+
+    if (network == NULL) {
+        return NULL;
+    }
+    network->ranks = ranks;
+    network->hosts = hosts;
+    network->rails = rails;
+    network->host_of_rank = malloc((size_t)ranks * sizeof(int));
+    network->rail_of_rank = malloc((size_t)ranks * sizeof(int));
+    network->rack_of_host = malloc((size_t)hosts * sizeof(int));
+    network->first_rail = malloc(((size_t)hosts + 1) * sizeof(int));
+    network->host_of_rail = malloc((size_t)rails * sizeof(int));
+    network->host_rails = malloc((size_t)rails * sizeof(int));
+    network->egress = malloc((size_t)hosts * sizeof(double));
+    network->ingress = malloc((size_t)hosts * sizeof(double));
+    network->rail_egress = malloc((size_t)rails * sizeof(double));
+    network->rail_ingress = malloc((size_t)rails * sizeof(double));
+    if (network->host_of_rank == NULL || network->rail_of_rank == NULL ||
+        network->rack_of_host == NULL || network->first_rail == NULL ||
+        network->host_of_rail == NULL || network->host_rails == NULL || network->egress == NULL ||
+        network->ingress == NULL || network->rail_egress == NULL || network->rail_ingress == NULL) {
+        xm_network_destroy(network);
+        return NULL;
+    }
+    return network;
+}
+
+/* Lists the rails of each host: counts them, turns the counts into places, fills these. */
+static void list_rails(xm_network_t *network)
+{
+    int *first = network->first_rail;
+
+    memset(first, 0, ((size_t)network->hosts + 1) * sizeof(*first));
+    for (int r = 0; r < network->rails; ++r) {
+        ++first[network->host_of_rail[r]];
+    }
+    for (int h = 1; h <= network->hosts; ++h) {
+        first[h] += first[h - 1];
+    }
+    for (int r = network->rails - 1; r >= 0; --r) {
+        network->host_rails[--first[network->host_of_rail[r]]] = r;
+    }
+}
+
+/* One direction's rates of hosts and rails, from those of rails or of hosts. */
+static void fill_direction(xm_network_t *network, double general, const double *by_host,
+                           const double *by_rail, double *host_rate, double *rail_rate)
+{
+    for (int h = 0; h < network->hosts; ++h) {
+        int count;
+        const int *rails = xm_network_host_rails(network, h, &count);
+        double sum = 0.0;
+
+        host_rate[h] = by_host != NULL ? by_host[h] : general;
+        for (int i = 0; i < count; ++i) {
+            rail_rate[rails[i]] = by_rail != NULL ? by_rail[rails[i]] : host_rate[h] / count;
+            sum += rail_rate[rails[i]];
+        }
+        /* A sum of equal shares may differ from the whole in its last digit. */
+        host_rate[h] = by_rail != NULL ? sum : host_rate[h];
+    }
+}
+
 /* Keeps every direction's own rate; `nic_bandwidth` becomes the slowest of all, which is
  * what estimates of chunks and strategies use. */
 static void fill_rates(xm_network_t *network, const xm_network_params_t *params)
 {
+    fill_direction(network, params->nic_bandwidth, params->egress, params->rail_egress,
+                   network->egress, network->rail_egress);
+    fill_direction(network, params->nic_bandwidth, params->ingress, params->rail_ingress,
+                   network->ingress, network->rail_ingress);
     network->uniform = true;
     network->nic_bandwidth = INFINITY;
     for (int h = 0; h < network->hosts; ++h) {
-        network->egress[h] = params->egress != NULL ? params->egress[h] : params->nic_bandwidth;
-        network->ingress[h] = params->ingress != NULL ? params->ingress[h] : params->nic_bandwidth;
         network->nic_bandwidth =
             fmin(network->nic_bandwidth, fmin(network->egress[h], network->ingress[h]));
         network->rack_of_host[h] = params->rack_of_host != NULL ? params->rack_of_host[h] : 0;
@@ -121,73 +222,92 @@ static void fill_rates(xm_network_t *network, const xm_network_params_t *params)
     network->uplink_bandwidth = params->uplink_bandwidth;
 }
 
-/* Copies everything it is given, so the parameters may go away. */
-xm_status_t xm_network_create(const xm_network_params_t *given, xm_network_t **network)
+/* Checks the numbering of hosts, racks and rails, and counts them. */
+static xm_status_t count_groups(const xm_network_params_t *params, int *hosts, int *racks,
+                                int *rails)
 {
-    xm_network_params_t own = XM_NETWORK_PARAMS_INIT;
-    const xm_network_params_t *params = &own;
-    xm_network_t *created;
-    int hosts = 0, racks = 1;
-    xm_status_t status = XM_PARAMS_COPY(xm_network_params_t, &own, given);
+    xm_status_t status;
 
-    if (status < 0) {
-        return status;
-    }
-    if (XM_IS_NULL(network) || xm_is_null(__func__, "params.host_of_rank", params->host_of_rank)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
     if (params->ranks < 1) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "a network has at least one rank, not %d",
                             params->ranks);
     }
-    status = check_groups("rank", "host", params->host_of_rank, params->ranks, &hosts);
+    status = check_groups("rank", "host", params->host_of_rank, params->ranks, hosts);
+    *racks = 1;
     if (status == XM_OK && params->rack_of_host != NULL) {
-        status = check_groups("host", "rack", params->rack_of_host, hosts, &racks);
+        status = check_groups("host", "rack", params->rack_of_host, *hosts, racks);
     }
-    if (status == XM_OK) {
-        status = check_rates(params, hosts);
+    *rails = *hosts;
+    if (status == XM_OK && params->rail_of_rank != NULL) {
+        status = check_groups("rank", "rail", params->rail_of_rank, params->ranks, rails);
     }
+    return status == XM_OK ? check_rates(params, *hosts) : status;
+}
+
+/* Copies everything it is given, so the parameters may go away. */
+xm_status_t xm_network_create(const xm_network_params_t *given, xm_network_t **network)
+{
+    xm_network_params_t params = XM_NETWORK_PARAMS_INIT;
+    xm_network_t *created;
+    int hosts = 0, racks = 1, rails = 0;
+    xm_status_t status = XM_PARAMS_COPY(xm_network_params_t, &params, given);
+
     if (status < 0) {
         return status;
     }
-    created = calloc(1, sizeof(*created));
+    if (XM_IS_NULL(network) || xm_is_null(__func__, "params.host_of_rank", params.host_of_rank)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
+    status = count_groups(&params, &hosts, &racks, &rails);
+    if (status < 0) {
+        return status;
+    }
+    created = allocate(params.ranks, hosts, rails);
     if (created == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a network");
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a network of %d ranks", params.ranks);
     }
-    created->ranks = params->ranks;
-    created->hosts = hosts;
     created->racks = racks;
-    created->host_of_rank = malloc((size_t)params->ranks * sizeof(int));
-    created->rack_of_host = malloc((size_t)hosts * sizeof(int));
-    created->egress = malloc((size_t)hosts * sizeof(double));
-    created->ingress = malloc((size_t)hosts * sizeof(double));
-    if (created->host_of_rank == NULL || created->rack_of_host == NULL || created->egress == NULL ||
-        created->ingress == NULL) {
-        xm_network_destroy(created);
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d ranks", params->ranks);
+    if (params.rail_of_rank == NULL) {
+        params.rail_of_rank = params.host_of_rank;
     }
-    memcpy(created->host_of_rank, params->host_of_rank, (size_t)params->ranks * sizeof(int));
-    fill_rates(created, params);
+    status = check_rails(&params, rails, created->host_of_rail);
+    if (status < 0) {
+        xm_network_destroy(created);
+        return status;
+    }
+    memcpy(created->host_of_rank, params.host_of_rank, (size_t)params.ranks * sizeof(int));
+    memcpy(created->rail_of_rank, params.rail_of_rank, (size_t)params.ranks * sizeof(int));
+    list_rails(created);
+    fill_rates(created, &params);
     *network = created;
     return XM_OK;
 }
 
-/* A network has few numbers, so a clone is a copy and not a counted reference. */
+/* A network has few numbers, so a clone is a copy and not a counted reference. Rates by rail say
+ * everything, but their sums may differ from a host's own rate in the last digit. */
 xm_status_t xm_network_clone(const xm_network_t *network, xm_network_t **clone)
 {
     xm_network_params_t params = XM_NETWORK_PARAMS_INIT;
+    xm_status_t status;
 
     params.ranks = network->ranks;
     params.host_of_rank = network->host_of_rank;
-    params.nic_bandwidth = network->nic_bandwidth;
     params.nic_latency = network->nic_latency;
     params.host_bandwidth = network->host_bandwidth;
     params.host_latency = network->host_latency;
-    params.egress = network->egress;
-    params.ingress = network->ingress;
     params.rack_of_host = network->rack_of_host;
     params.uplink_bandwidth = network->uplink_bandwidth;
-    return xm_network_create(&params, clone);
+    params.rail_of_rank = network->rail_of_rank;
+    params.rail_egress = network->rail_egress;
+    params.rail_ingress = network->rail_ingress;
+    status = xm_network_create(&params, clone);
+    if (status == XM_OK) {
+        memcpy((*clone)->egress, network->egress, (size_t)network->hosts * sizeof(double));
+        memcpy((*clone)->ingress, network->ingress, (size_t)network->hosts * sizeof(double));
+        (*clone)->nic_bandwidth = network->nic_bandwidth;
+        (*clone)->uniform = network->uniform;
+    }
+    return status;
 }
 
 /* Builds the network of a measured profile. Rates by host are passed only where hosts
@@ -239,9 +359,15 @@ free_arrays:
 void xm_network_destroy(xm_network_t *network)
 {
     if (network != NULL) {
+        free(network->rail_ingress);
+        free(network->rail_egress);
         free(network->ingress);
         free(network->egress);
+        free(network->host_rails);
+        free(network->host_of_rail);
+        free(network->first_rail);
         free(network->rack_of_host);
+        free(network->rail_of_rank);
         free(network->host_of_rank);
         free(network);
     }
@@ -269,6 +395,38 @@ int xm_network_host_of(const xm_network_t *network, int rank)
         return -1;
     }
     return network->host_of_rank[rank];
+}
+
+int xm_network_rails(const xm_network_t *network)
+{
+    if (XM_IS_NULL(network)) {
+        return 0;
+    }
+    return network->rails;
+}
+
+int xm_network_rail_of(const xm_network_t *network, int rank)
+{
+    if (XM_IS_NULL(network) || rank < 0 || rank >= network->ranks) {
+        return -1;
+    }
+    return network->rail_of_rank[rank];
+}
+
+const int *xm_network_host_rails(const xm_network_t *network, int host, int *count)
+{
+    *count = network->first_rail[host + 1] - network->first_rail[host];
+    return network->host_rails + network->first_rail[host];
+}
+
+double xm_network_rail_egress(const xm_network_t *network, int rail)
+{
+    return network->rail_egress[rail];
+}
+
+double xm_network_rail_ingress(const xm_network_t *network, int rail)
+{
+    return network->rail_ingress[rail];
 }
 
 double xm_network_nic_bandwidth(const xm_network_t *network)

@@ -5,7 +5,7 @@
  *
  * Two disciplines over the same network (network.h says what a message occupies, and for how long):
  *
- *  - *exclusive*: every NIC direction, uplink direction and device port serves its messages (one
+ *  - *exclusive*: every rail direction, uplink direction and device port serves its messages (one
  * per chunk and hop) one at a time and strictly in the order of the plan; a relay has a chunk when
  * it has arrived. This is the model of the paper (MLSys'23 section 3.2: tasks that share a host do
  * not overlap; a blocked first one blocks the rest), by the chunk. The executor on a simulated

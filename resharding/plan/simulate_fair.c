@@ -334,7 +334,7 @@ static void finish_moved(fair_t *f, double step)
     for (int a = 0; a < active; ++a) {
         lane_t *lane = &f->lanes[f->active[a]];
         message_t *message = &f->messages[lane->head];
-        pipe_t *pipe = &f->pipes[lane->use.resource[0] < 2 * f->resources.hosts];
+        pipe_t *pipe = &f->pipes[lane->use.resource[0] < 2 * f->resources.rails];
 
         if (message->left > 1e-6 * message->rate) {
             f->active[kept++] = f->active[a];
@@ -399,7 +399,7 @@ xm_status_t xm_simulate_fair(const xm_plan_t *plan, const xm_network_t *network,
     if (status == XM_OK) {
         for (int u = 0; u < 2 * f.resources.racks && xm_network_uplink_bandwidth(network) <= 0;
              ++u) {
-            f.resources.rate[2 * f.resources.hosts + u] = INFINITY;
+            f.resources.rate[2 * f.resources.rails + u] = INFINITY;
         }
         status = list_messages(&f);
     }

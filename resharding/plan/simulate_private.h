@@ -7,10 +7,10 @@
 
 #include "resharding/plan/simulate.h"
 
-/* Every NIC direction, uplink direction and device port has a number. */
+/* Every rail direction, uplink direction and device port has a number. */
 typedef struct {
     const xm_network_t *network;
-    int hosts, racks, ranks;
+    int rails, racks, ranks;
     int count;
     double *rate; /* bytes/s */
     bool *moved;  /* scratch, all false */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The resources of both simulations, numbered: NIC directions by host, uplink directions
+ * The resources of both simulations, numbered: rail directions, uplink directions
  * by rack, port directions by rank. A message inside a host occupies two ports and no
  * NIC, one between hosts two NIC directions, and two uplinks where it changes racks. One
  * numbering for all kinds keeps the simulations free of cases.
@@ -15,10 +15,10 @@ xm_status_t xm_resources_init(xm_resources_t *resources, const xm_network_t *net
     double *rate;
 
     *resources = (xm_resources_t){.network = network,
-                                  .hosts = xm_network_hosts(network),
+                                  .rails = xm_network_rails(network),
                                   .racks = xm_network_racks(network),
                                   .ranks = xm_network_ranks(network)};
-    resources->count = 2 * (resources->hosts + resources->racks + resources->ranks);
+    resources->count = 2 * (resources->rails + resources->racks + resources->ranks);
     resources->rate = rate = malloc((size_t)resources->count * sizeof(*rate));
     resources->moved = calloc((size_t)resources->count, sizeof(*resources->moved));
     if (rate == NULL || resources->moved == NULL) {
@@ -27,9 +27,9 @@ xm_status_t xm_resources_init(xm_resources_t *resources, const xm_network_t *net
     }
     /* The order here is what xm_resources_use() computes with: egress before ingress, for
      * each kind. */
-    for (int h = 0; h < resources->hosts; ++h) {
-        *rate++ = xm_network_egress(network, h);
-        *rate++ = xm_network_ingress(network, h);
+    for (int r = 0; r < resources->rails; ++r) {
+        *rate++ = xm_network_rail_egress(network, r);
+        *rate++ = xm_network_rail_ingress(network, r);
     }
     for (int u = 0; u < 2 * resources->racks; ++u) {
         *rate++ = xm_network_uplink_bandwidth(network);
@@ -55,18 +55,21 @@ void xm_resources_use(const xm_resources_t *resources, int sender, int receiver,
     int from = xm_network_host_of(network, sender), to = xm_network_host_of(network, receiver);
 
     if (from == to) {
-        int ports = 2 * (resources->hosts + resources->racks);
+        int ports = 2 * (resources->rails + resources->racks);
 
         *use = (xm_use_t){2, {ports + 2 * sender, ports + 2 * receiver + 1}, 0};
         use->latency_ns = llround(xm_network_host_latency(network) * 1e9);
         return;
     }
-    *use = (xm_use_t){2, {2 * from, 2 * to + 1}, 0};
+    *use = (xm_use_t){2,
+                      {2 * xm_network_rail_of(network, sender),
+                       2 * xm_network_rail_of(network, receiver) + 1},
+                      0};
     use->latency_ns = llround(xm_network_nic_latency(network) * 1e9);
     if (xm_network_uplink_bandwidth(network) > 0 &&
         xm_network_rack_of(network, from) != xm_network_rack_of(network, to)) {
-        use->resource[use->count++] = 2 * (resources->hosts + xm_network_rack_of(network, from));
-        use->resource[use->count++] = 2 * (resources->hosts + xm_network_rack_of(network, to)) + 1;
+        use->resource[use->count++] = 2 * (resources->rails + xm_network_rack_of(network, from));
+        use->resource[use->count++] = 2 * (resources->rails + xm_network_rack_of(network, to)) + 1;
     }
 }
 

@@ -118,7 +118,7 @@ typedef struct {
 static const rule_t rules[] = {
     RULE(xm_worker_params_t, oob_only, call_worker, "no transport 'pigeon'"),
     RULE(xm_oob_t, allgather_free, call_oob, ""),
-    RULE(xm_network_params_t, uplink_bandwidth, call_network, "at least one rank, not -3"),
+    RULE(xm_network_params_t, rail_ingress, call_network, "at least one rank, not -3"),
     RULE(xm_plan_params_t, network, call_plan, ""),
     RULE(xm_cluster_profile_params_t, gradient_overlap, call_profile, "provenance is empty"),
     RULE(xm_probe_params_t, progress_arg, call_probe, "-5 repetitions"),

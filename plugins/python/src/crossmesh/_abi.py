@@ -655,6 +655,9 @@ class NetworkParams(Base):
         ("ingress", POINTER(c_double)),
         ("rack_of_host", POINTER(c_int)),
         ("uplink_bandwidth", c_double),
+        ("rail_of_rank", POINTER(c_int)),
+        ("rail_egress", POINTER(c_double)),
+        ("rail_ingress", POINTER(c_double)),
     ]
 
 
@@ -847,6 +850,8 @@ CROSSMESH: dict[str, tuple[bool, Any, tuple[Any, ...]]] = {
     "xm_network_ranks": (False, c_int, (c_void_p,)),
     "xm_network_hosts": (False, c_int, (c_void_p,)),
     "xm_network_host_of": (False, c_int, (c_void_p, c_int)),
+    "xm_network_rails": (False, c_int, (c_void_p,)),
+    "xm_network_rail_of": (False, c_int, (c_void_p, c_int)),
     "xm_strategy_parse": (True, c_int, (c_char_p, POINTER(c_int))),
     "xm_scheduler_parse": (True, c_int, (c_char_p, POINTER(c_int))),
     "xm_plan_create": (True, c_int, (POINTER(PlanParams), POINTER(c_void_p))),
