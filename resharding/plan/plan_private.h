@@ -32,7 +32,7 @@ typedef struct {
 struct xm_plan {
     xm_planned_tensor_t *tensors;
     int tensor_count;
-    xm_strategy_t strategy;
+    xm_strategy_t strategy, chosen_strategy;
     xm_scheduler_t scheduler, chosen;
     xm_unit_task_t *tasks;
     int64_t task_count;
@@ -169,8 +169,7 @@ int64_t xm_chunk_bytes(const xm_network_t *network, int64_t bytes, int hops, uin
 xm_status_t xm_classes_bound(const xm_classes_t *classes, const xm_network_t *network,
                              xm_bound_t *bound);
 
-/* Fills plan->builder, plan->chosen and plan->makespan_ns with the schedule of params->scheduler.
- */
+/* Fills plan->builder, what was chosen and plan->makespan_ns with what params ask for. */
 xm_status_t xm_schedule(xm_plan_t *plan, const xm_plan_params_t *params,
                         const xm_classes_t *classes);
 

@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Turns a plan's tasks into transfers: chooses a strategy for each task, asks a scheduler
- * for the order, fills the plan builder and simulates the result. `auto` does this with
- * several schedulers and keeps the best by simulated makespan, because no scheduler is
- * best everywhere and the simulation is the only measure that counts all that a plan
- * occupies.
+ * for the order, fills the plan builder and simulates the result.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -17,11 +14,7 @@
 enum {
     NODE_BUDGET = 200000,
     LARGEST_CHUNK = 8 * 1024 * 1024, /* as much as an executor packs at once (execute.h) */
-    HOST_CHUNKS = 8,    /* chunks of slices that stay inside a host may be so much larger */
-    DFS_TASKS = 64,     /* `auto` does not ask dfs to order more than this */
-    CLOSE_ENOUGH = 200, /* `auto` stops at a schedule within bound / this of the bound */
-    LARGE = 100000,     /* tasks times hosts, or … */
-    MANY_HOSTS = 32     /* … hosts from which on `auto` asks openshop late */
+    HOST_CHUNKS = 8 /* chunks of slices that stay inside a host may be so much larger */
 };
 
 static const char *const scheduler_names[XM_SCHEDULER_COUNT] = {"naive",  "balance",  "dfs",
@@ -284,7 +277,7 @@ static xm_status_t make_builder(xm_scheduling_t *s, xm_scheduler_t scheduler)
     set_chunks(s, &plan->builder, limit);
     /* Work inside hosts comes first for every scheduler: it costs no NIC and settles
      * which ranks have what. */
-    status = xm_emit_local(&emitter, s->params->strategy);
+    status = xm_emit_local(&emitter, s->asked);
     if (status == XM_OK) {
         status = scheduler == XM_SCHEDULER_OPENSHOP ? xm_schedule_parts(s, &emitter)
                                                     : schedule_whole(s, scheduler, &emitter);
@@ -293,7 +286,6 @@ static xm_status_t make_builder(xm_scheduling_t *s, xm_scheduler_t scheduler)
         status = xm_builder_number_hops(&plan->builder);
     }
     if (status == XM_OK) {
-        plan->chosen = scheduler;
         status =
             xm_simulate(plan, s->params->network, XM_SHARING_EXCLUSIVE, NULL, &plan->makespan_ns);
     }
@@ -307,97 +299,46 @@ clear_builder:
     return status;
 }
 
-/* openshop declines problems beyond its size; then whole tasks are scheduled greedily. */
-static xm_status_t make_or_fall_back(xm_scheduling_t *s, xm_scheduler_t scheduler)
+/* Fixes each task's strategy. The prediction weighs a task's pipeline filling by its share of the
+ * work, so it needs the count of tasks that cross the network first. */
+static void set_strategies(xm_scheduling_t *s, xm_strategy_t strategy)
 {
-    xm_status_t status = make_builder(s, scheduler);
+    const xm_classes_t *classes = s->classes;
+    int64_t remote = 0, count = s->plan->task_count;
 
-    return status == XM_ERR_UNSUPPORTED ? make_builder(s, XM_SCHEDULER_GREEDY) : status;
+    s->asked = strategy;
+    for (int64_t t = 0; t < count; ++t) {
+        remote += classes->classes[classes->class_of[t]].remote_count > 0;
+    }
+    for (int64_t t = 0; t < count; ++t) {
+        const xm_class_t *class = &classes->classes[classes->class_of[t]];
+        xm_strategy_t own =
+            strategy == XM_STRATEGY_AUTO
+                ? xm_strategy_predict(s->params->network, class, xm_task_bytes(s->plan, t),
+                                      remote > 0 ? remote : 1)
+                : strategy;
+
+        s->strategy[t] = (unsigned char)own;
+    }
 }
 
-/*
- * Tries one scheduler after the other and keeps the best plan, the first of equals.
- * openshop comes first unless there is so much to plan that it would take long: it says
- * who sends to whom at every moment, where the simulation must assume that of the others,
- * so of plans with equal makespans its own are the fastest on a real network
- * (docs/results.md).
- */
-static xm_status_t choose_best(xm_scheduling_t *s)
+xm_status_t xm_schedule_once(xm_scheduling_t *s, xm_strategy_t strategy, xm_scheduler_t scheduler)
 {
-    static const xm_scheduler_t quickest[] = {XM_SCHEDULER_BALANCE, XM_SCHEDULER_GREEDY,
-                                              XM_SCHEDULER_OPENSHOP, XM_SCHEDULER_DFS};
-    static const xm_scheduler_t steadiest[] = {XM_SCHEDULER_OPENSHOP, XM_SCHEDULER_GREEDY,
-                                               XM_SCHEDULER_BALANCE, XM_SCHEDULER_DFS};
-    int hosts = xm_network_hosts(s->params->network);
-    bool large = hosts > MANY_HOSTS || s->plan->task_count > LARGE / hosts;
-    const xm_scheduler_t *candidates = large ? quickest : steadiest;
-    xm_plan_t *plan = s->plan;
-    xm_builder_t best = {0};
-    xm_scheduler_t chosen = candidates[0];
-    int64_t makespan = INT64_MAX;
-    xm_status_t status = XM_OK;
-
-    for (size_t c = 0; c < sizeof(quickest) / sizeof(quickest[0]); ++c) {
-        /* Half a per cent above the bound is close enough: no scheduler could gain more
-         * than that. */
-        if (makespan - plan->bound_ns <= plan->bound_ns / CLOSE_ENOUGH ||
-            (candidates[c] == XM_SCHEDULER_DFS && plan->task_count > DFS_TASKS)) {
-            break;
-        }
-        status = make_builder(s, candidates[c]);
-        if (status == XM_ERR_UNSUPPORTED) {
-            /* Only openshop declines, and the others never do, so something is always
-             * chosen. */
-            continue;
-        }
-        if (status < 0) {
-            xm_builder_clear(&best);
-            return status;
-        }
-        /* The builder moves into `best` by value; the plan's own is filled anew by the
-         * next scheduler. */
-        if (plan->makespan_ns < makespan) {
-            xm_builder_clear(&best);
-            best = plan->builder;
-            makespan = plan->makespan_ns;
-            chosen = candidates[c];
-        } else {
-            xm_builder_clear(&plan->builder);
-        }
-    }
-    plan->builder = best;
-    plan->makespan_ns = makespan;
-    plan->chosen = chosen;
-    return XM_OK;
+    set_strategies(s, strategy);
+    return make_builder(s, scheduler);
 }
 
 xm_status_t xm_schedule(xm_plan_t *plan, const xm_plan_params_t *params,
                         const xm_classes_t *classes)
 {
     xm_scheduling_t s = {.plan = plan, .params = params, .classes = classes};
-    int64_t remote = 0; /* tasks that cross the network */
     xm_status_t status;
 
     s.strategy = malloc((size_t)plan->task_count + 1);
     if (s.strategy == NULL) {
         return no_memory(&s);
     }
-    /* The prediction weighs a task's pipeline filling by its share of the work, so it
-     * needs the count first. */
-    for (int64_t t = 0; t < plan->task_count; ++t) {
-        remote += classes->classes[classes->class_of[t]].remote_count > 0;
-    }
-    for (int64_t t = 0; t < plan->task_count; ++t) {
-        xm_strategy_t strategy = params->strategy;
-
-        if (strategy == XM_STRATEGY_AUTO) {
-            strategy = xm_strategy_predict(params->network, &classes->classes[classes->class_of[t]],
-                                           xm_task_bytes(plan, t), remote > 0 ? remote : 1);
-        }
-        s.strategy[t] = (unsigned char)strategy;
-    }
-    status = params->scheduler == XM_SCHEDULER_AUTO ? choose_best(&s)
-                                                    : make_or_fall_back(&s, params->scheduler);
+    status = xm_schedule_portfolio(&s);
     free(s.strategy);
     return status;
 }

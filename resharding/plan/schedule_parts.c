@@ -120,7 +120,7 @@ static xm_status_t find_bundle(parts_t *p, const xm_demand_t *hosts, int64_t *bu
 /* With send_recv every receiver is served by itself, so each is an entry of its own. */
 static bool is_each(const parts_t *p)
 {
-    return p->s->params->strategy == XM_STRATEGY_SEND_RECV;
+    return p->s->asked == XM_STRATEGY_SEND_RECV;
 }
 
 /* The number of bundles that a class belongs to: one for the class, or one for each of
