@@ -9,6 +9,7 @@
 #include "comm/base.h"
 #include "resharding/plan/schedule_private.h"
 #include "resharding/plan/simulate.h"
+#include "resharding/plan/strategy_chain.h"
 #include "resharding/layout.h"
 
 enum {
@@ -47,38 +48,43 @@ static xm_status_t no_memory(const xm_scheduling_t *s)
                         s->plan->task_count);
 }
 
-/* One demand with the class's host lists, not copies of them. `host` selects a single
- * receiving host by its place in the class; −1 stands for all. */
-static void add_demand(xm_scheduling_t *s, int64_t task, int64_t index, int64_t bytes, int receiver,
-                       int host)
+/* One demand with the lists of rails that the lanes own, not copies of them. */
+static void add_demand(xm_scheduling_t *s, const xm_item_t *item, const int *rails, int count)
 {
-    const xm_class_t *class = &s->classes->classes[index];
+    int64_t class = s->classes->class_of[item->task];
+    int64_t size = s->plan->tensors[s->plan->tasks[item->task].tensor].element_size;
 
-    s->items[s->count] = (xm_item_t){task, receiver};
-    s->demands[s->count++] =
-        (xm_demand_t){.bytes = bytes,
-                      .holders = class->holder_hosts,
-                      .holder_count = class->holder_host_count,
-                      .receivers = host < 0 ? class->remote_hosts : class->remote_hosts + host,
-                      .receiver_count = host < 0 ? class->remote_host_count : 1};
+    s->items[s->count] = *item;
+    s->demands[s->count++] = (xm_demand_t){.bytes = (item->part.end - item->part.first) * size,
+                                           .holders = s->lanes.holders[class].rails,
+                                           .holder_count = s->lanes.holders[class].count,
+                                           .receivers = rails,
+                                           .receiver_count = count};
 }
 
 /*
- * Adds one demand for each remote receiver of a task, or one for all. With send_recv each
- * receiver gets a message of its own, so a host with several receivers takes the data in
- * several times.
+ * Adds the demands of a task: one for each remote receiver with send_recv, where each gets a
+ * message of its own, so that a host with several receivers takes the data in several times;
+ * otherwise one for each lane.
  */
-static void add_demands(xm_scheduling_t *s, int64_t task, int64_t index, int64_t bytes, bool each)
+static void add_demands(xm_scheduling_t *s, int64_t task, bool each)
 {
+    int64_t index = s->classes->class_of[task];
     const xm_class_t *class = &s->classes->classes[index];
+    const xm_lane_range_t *lanes = &s->lanes.by_class[index];
 
-    if (!each) {
-        add_demand(s, task, index, bytes, -1, -1);
-        return;
+    for (int r = 0; each && r < class->remote_count; ++r) {
+        int receiver = class->remote[r];
+        const xm_item_t item = {task, {0, s->plan->tasks[task].elements}, receiver};
+
+        add_demand(s, &item, &s->lanes.rail_of[receiver], 1);
     }
-    for (int h = 0; h < class->remote_host_count; ++h) {
-        for (int r = class->remote_first[h]; r < class->remote_first[h + 1]; ++r) {
-            add_demand(s, task, index, bytes, class->remote[r], h);
+    for (int64_t l = lanes->first; !each && l < lanes->end; ++l) {
+        const xm_lane_t *lane = &s->lanes.lanes[l];
+        const xm_item_t item = {task, xm_lane_part(&s->lanes, s->plan, lane, task), -1};
+
+        if (item.part.first < item.part.end) {
+            add_demand(s, &item, lane->rails, class->remote_host_count);
         }
     }
 }
@@ -90,10 +96,11 @@ static xm_status_t list_demands(xm_scheduling_t *s)
     int64_t room = 1;
 
     for (int64_t t = 0; t < s->plan->task_count; ++t) {
-        const xm_class_t *class = &s->classes->classes[s->classes->class_of[t]];
+        int64_t class = s->classes->class_of[t];
+        const xm_lane_range_t *lanes = &s->lanes.by_class[class];
 
-        room +=
-            s->strategy[t] == XM_STRATEGY_SEND_RECV ? class->remote_count : class->remote_count > 0;
+        room += s->strategy[t] == XM_STRATEGY_SEND_RECV ? s->classes->classes[class].remote_count
+                                                        : lanes->end - lanes->first;
     }
     s->count = 0;
     s->demands = malloc((size_t)room * sizeof(*s->demands));
@@ -102,10 +109,7 @@ static xm_status_t list_demands(xm_scheduling_t *s)
         return no_memory(s);
     }
     for (int64_t t = 0; t < s->plan->task_count; ++t) {
-        if (s->classes->classes[s->classes->class_of[t]].remote_count > 0) {
-            add_demands(s, t, s->classes->class_of[t], xm_task_bytes(s->plan, t),
-                        s->strategy[t] == XM_STRATEGY_SEND_RECV);
-        }
+        add_demands(s, t, s->strategy[t] == XM_STRATEGY_SEND_RECV);
     }
     return XM_OK;
 }
@@ -158,9 +162,9 @@ static bool is_flat(const xm_plan_t *plan, int64_t task)
 
 /* A slice that stays inside its host shares no NIC with anybody, and a receiver copies it out of
  * the holder's memory: then it is the handshakes that cost, so there are fewer of them. */
-static uint64_t chunk_limit(const xm_scheduling_t *s, int64_t task, const xm_class_t *class,
-                            uint64_t limit)
+static uint64_t chunk_limit(const xm_scheduling_t *s, int64_t task, const xm_class_t *class)
 {
+    uint64_t limit = s->largest_chunk;
     bool wide = s->params->chunk_bytes == 0 && class->remote_count == 0 && class->near_count > 0 &&
                 is_flat(s->plan, task);
 
@@ -175,18 +179,18 @@ static uint64_t chunk_limit(const xm_scheduling_t *s, int64_t task, const xm_cla
  * length that balances the pipeline's filling against the cost of each chunk. The longest
  * chain of a task counts, inside the host or over the network.
  */
-static void set_chunks(const xm_scheduling_t *s, xm_builder_t *builder, uint64_t limit)
+static void set_chunks(const xm_scheduling_t *s, xm_builder_t *builder, bool parts)
 {
     for (int64_t t = 0; t < s->plan->task_count; ++t) {
         const xm_class_t *class = &s->classes->classes[s->classes->class_of[t]];
-        int hops = s->strategy[t] == XM_STRATEGY_SEND_RECV ? 1 : chain_hops(class);
+        int hops = parts || s->strategy[t] == XM_STRATEGY_SEND_RECV ? 1 : chain_hops(class);
 
         if (hops < class->near_count) {
             hops = class->near_count;
         }
         xm_scheduling_set_chunk(s, builder, t,
                                 xm_chunk_bytes(s->params->network, xm_task_bytes(s->plan, t), hops,
-                                               chunk_limit(s, t, class, limit)));
+                                               chunk_limit(s, t, class)));
     }
 }
 
@@ -197,7 +201,7 @@ static void set_chunks(const xm_scheduling_t *s, xm_builder_t *builder, uint64_t
  * plan compares its makespan with its own bound, which also holds for plans in parts. */
 static xm_status_t order_steps(const xm_scheduling_t *s, xm_scheduler_t scheduler, xm_step_t *steps)
 {
-    xm_problem_t problem = {s->params->network, s->demands, s->count};
+    xm_problem_t problem = {s->lanes.network, s->demands, s->count};
     int64_t budget = s->params->node_budget > 0 ? s->params->node_budget : NODE_BUDGET;
     bool optimal;
 
@@ -219,13 +223,16 @@ static xm_status_t emit_step(xm_scheduling_t *s, xm_transfer_emitter_t *emitter,
                              const xm_step_t *step)
 {
     const xm_item_t *item = &s->items[step->demand];
+    const xm_demand_t *demand = &s->demands[step->demand];
+    const xm_chain_t chain = {item->task,   item->part.first,  item->part.end,
+                              step->sender, demand->receivers, demand->receiver_count};
 
     if (item->receiver >= 0) {
         return xm_strategy_send_recv_emit(emitter, item->task, step->sender, item->receiver);
     }
     return s->strategy[item->task] == XM_STRATEGY_ALLGATHER
-               ? xm_strategy_allgather_emit(emitter, item->task, step->sender)
-               : xm_strategy_broadcast_emit(emitter, item->task, step->sender);
+               ? xm_strategy_allgather_emit(emitter, &chain)
+               : xm_chain_emit(emitter, &chain);
 }
 
 /* Schedules whole demands. The lists are freed in here because the next scheduler that
@@ -259,22 +266,19 @@ static xm_status_t schedule_whole(xm_scheduling_t *s, xm_scheduler_t scheduler,
 static xm_status_t make_builder(xm_scheduling_t *s, xm_scheduler_t scheduler)
 {
     xm_plan_t *plan = s->plan;
-    uint64_t limit =
-        s->params->chunk_bytes > 0 ? s->params->chunk_bytes : xm_config_bytes(XM_CONFIG_CHUNK_SIZE);
     xm_transfer_emitter_t emitter;
     xm_status_t status;
 
-    limit = limit < LARGEST_CHUNK ? limit : LARGEST_CHUNK;
     status = xm_builder_init(&plan->builder, plan);
     if (status < 0) {
         return status;
     }
-    status =
-        xm_transfer_emitter_init(&emitter, plan, s->params->network, s->classes, &plan->builder);
+    status = xm_transfer_emitter_init(&emitter, plan, s->params->network, s->lanes.network,
+                                      s->classes, &plan->builder);
     if (status < 0) {
         goto clear_builder;
     }
-    set_chunks(s, &plan->builder, limit);
+    set_chunks(s, &plan->builder, scheduler == XM_SCHEDULER_OPENSHOP);
     /* Work inside hosts comes first for every scheduler: it costs no NIC and settles
      * which ranks have what. */
     status = xm_emit_local(&emitter, s->asked);
@@ -334,11 +338,18 @@ xm_status_t xm_schedule(xm_plan_t *plan, const xm_plan_params_t *params,
     xm_scheduling_t s = {.plan = plan, .params = params, .classes = classes};
     xm_status_t status;
 
+    s.largest_chunk =
+        params->chunk_bytes > 0 ? params->chunk_bytes : xm_config_bytes(XM_CONFIG_CHUNK_SIZE);
+    s.largest_chunk = s.largest_chunk < LARGEST_CHUNK ? s.largest_chunk : LARGEST_CHUNK;
     s.strategy = malloc((size_t)plan->task_count + 1);
     if (s.strategy == NULL) {
         return no_memory(&s);
     }
-    status = xm_schedule_portfolio(&s);
+    status = xm_lanes_create(plan, params->network, classes, &s.lanes);
+    if (status == XM_OK) {
+        status = xm_schedule_portfolio(&s);
+        xm_lanes_clear(&s.lanes);
+    }
     free(s.strategy);
     return status;
 }

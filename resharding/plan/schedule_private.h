@@ -5,11 +5,12 @@
  */
 #pragma once
 
-#include "resharding/plan/plan_private.h"
+#include "resharding/plan/lanes.h"
 
 /* What one demand of the problem stands for. */
 typedef struct {
     int64_t task;
+    xm_part_t part;
     int receiver; /* the one rank that gets it, or −1: all remote ones */
 } xm_item_t;
 
@@ -17,7 +18,9 @@ typedef struct {
     xm_plan_t *plan;
     const xm_plan_params_t *params;
     const xm_classes_t *classes;
-    xm_strategy_t asked;     /* of the combination in hand */
+    xm_strategy_t asked; /* of the combination in hand */
+    xm_lanes_t lanes;
+    uint64_t largest_chunk;
     unsigned char *strategy; /* by task */
     xm_demand_t *demands;
     xm_item_t *items; /* by demand */
