@@ -153,14 +153,15 @@ char *rb_cluster_shape_address(int host, int nic, char *buffer, size_t size)
     return buffer;
 }
 
-char *rb_cluster_shape_nics(const rb_cluster_shape_t *shape, int host, char *buffer, size_t size)
+char *rb_cluster_shape_nics(const rb_cluster_shape_t *shape, int host, int first, int step,
+                            char *buffer, size_t size)
 {
     size_t used = 0;
 
     buffer[0] = '\0';
-    for (int i = 0; i < shape->nics && used < size; ++i) {
-        used += (size_t)snprintf(buffer + used, size - used, "%snic%d=%" PRId64, i > 0 ? "," : "",
-                                 i, shape->rate[host][i]);
+    for (int i = first; i < shape->nics && used < size; i += step) {
+        used += (size_t)snprintf(buffer + used, size - used, "%snic%d=%" PRId64,
+                                 i > first ? "," : "", i, shape->rate[host][i]);
     }
     return buffer;
 }

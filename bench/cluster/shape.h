@@ -63,8 +63,12 @@ int rb_cluster_shape_find(const rb_cluster_shape_t *shape, const char *text);
 /** Writes the address of a NIC into @p buffer, which is returned. */
 char *rb_cluster_shape_address(int host, int nic, char *buffer, size_t size);
 
-/** Writes "nic0=1000000000,nic1=500000000" (see XM_NICS) into @p buffer, which is returned. */
-char *rb_cluster_shape_nics(const rb_cluster_shape_t *shape, int host, char *buffer, size_t size);
+/**
+ * Writes the NICs @p first, @p first + @p step, … of a host as "nic0=1000000000,nic1=500000000"
+ * (see XM_NICS) into @p buffer, which is returned; 0 and 1 for all of them.
+ */
+char *rb_cluster_shape_nics(const rb_cluster_shape_t *shape, int host, int first, int step,
+                            char *buffer, size_t size);
 
 /**
  * Orders for `ip -batch` and `tc -batch` in the switch. @p pids are the processes in whose network

@@ -27,8 +27,9 @@ START_TEST(rates_go_in_turn)
     ck_assert_int_eq(rb_cluster_shape_rate(&shape, -1), 2800000000);
     ck_assert_int_eq(rb_cluster_shape_rate(&shape, 1), 2000000000);
     rb_cluster_shape_set_rates(&shape, NULL, 0, uneven, 2);
-    ck_assert_str_eq(rb_cluster_shape_nics(&shape, 2, text, sizeof(text)),
+    ck_assert_str_eq(rb_cluster_shape_nics(&shape, 2, 0, 1, text, sizeof(text)),
                      "nic0=3000000,nic1=2000000");
+    ck_assert_str_eq(rb_cluster_shape_nics(&shape, 2, 1, 2, text, sizeof(text)), "nic1=2000000");
     ck_assert_str_eq(rb_cluster_shape_address(127, 1, text, sizeof(text)), "10.77.1.128");
 }
 END_TEST
