@@ -22,6 +22,7 @@ typedef struct {
     int strategy, scheduler;
     int hosts; /* most training hosts, and as many serving hosts */
     int repeat;
+    int nics;
     double nic_gbps;
 } options_t;
 
@@ -65,6 +66,7 @@ static xm_status_t make_network(const options_t *options, int ranks, xm_network_
     params.ranks = ranks;
     params.host_of_rank = hosts;
     params.nic_bandwidth = options->nic_gbps * 1e9 / 8;
+    params.nics_per_host = options->nics;
     params.nic_latency = 5e-6;
     params.host_bandwidth = 300e9;
     params.host_latency = 2e-6;
@@ -248,6 +250,7 @@ int main(int argc, char **argv)
                          .scheduler = XM_SCHEDULER_AUTO,
                          .hosts = 512,
                          .repeat = 1,
+                         .nics = 1,
                          .nic_gbps = 400};
     const xm_cli_option_t table[] = {
         {"hosts", 0, XM_CLI_INT, &options.hosts, "HOSTS", 8, LARGEST_HOSTS,
@@ -255,7 +258,9 @@ int main(int argc, char **argv)
         {"repeat", 0, XM_CLI_INT, &options.repeat, "TIMES", 1, 1000,
          "Plan each row so often; the least time counts (1)."},
         {"nic-gbps", 0, XM_CLI_DOUBLE, &options.nic_gbps, "GBPS", 0.001, 1e6,
-         "Rate of a host's NICs (400)."},
+         "Rate of a host's NICs together (400)."},
+        {"nics-per-host", 0, XM_CLI_INT, &options.nics, "N", 1, DEVICES_PER_HOST,
+         "NICs of a host, dealt to its devices in turn (1)."},
         {"strategy", 0, XM_CLI_CHOICE, &options.strategy, "send_recv|allgather|broadcast|auto", 0,
          0, "Strategy (auto)."},
         {"scheduler", 0, XM_CLI_CHOICE, &options.scheduler,

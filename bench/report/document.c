@@ -85,6 +85,9 @@ static json_t *network_json(const rb_rates_t *rates)
         }
         (void)json_object_set_new(network, "nic_bandwidth_Bps", all);
     }
+    if (rates->nics_per_host > 1) {
+        (void)json_object_set_new(network, "nics_per_host", json_integer(rates->nics_per_host));
+    }
     /* Marks rates that are those of TCP's payload on emulated NICs. */
     if (rates->emulated) {
         (void)json_object_set_new(network, "emulated", json_true());

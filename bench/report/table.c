@@ -39,11 +39,15 @@ static void print_command(FILE *file, const rb_options_t *options)
 /* A prediction is worth what its rates are, so the head says where they come from. */
 static void print_rates(FILE *file, const rb_rates_t *rates)
 {
-    char rate[1024], nic[32], host[32];
+    char rate[1024], nic[32], host[32], dealt[64] = "";
 
+    if (rates->nics_per_host > 1) {
+        (void)snprintf(dealt, sizeof(dealt), " over %d NICs dealt to its ranks",
+                       rates->nics_per_host);
+    }
     (void)fprintf(
-        file, "# network: NIC %s GB/s a host and direction%s, %s; inside a host %.3f GB/s, %s\n",
-        rb_rates_format_nic(rates, rate, sizeof(rate)),
+        file, "# network: NIC %s GB/s a host and direction%s%s, %s; inside a host %.3f GB/s, %s\n",
+        rb_rates_format_nic(rates, rate, sizeof(rate)), dealt,
         rates->nic_rates > 1 ? ", hosts in turn" : "",
         xm_text_format_seconds(rates->nic_latency, nic, sizeof(nic)), rates->host_bandwidth * 1e-9,
         xm_text_format_seconds(rates->host_latency, host, sizeof(host)));

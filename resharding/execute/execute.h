@@ -41,10 +41,11 @@
  * Turns (params.turns): schedulers order transfers for NICs that serve one at a time. A network
  * with congestion control lets all that are ready share a NIC, so a relay's chunks and the sends it
  * was to overlap with slow each other down. With turns, a hop between hosts begins when those
- * before it in the plan have sent all but the last `turn_ahead` bytes from the sender's host, and
- * its receive is offered when those before it have brought all but as many bytes to the receiver's
- * host. Ranks pass turns on by messages of one byte inside their host. Runs then take the simulated
- * time of XM_SHARING_EXCLUSIVE; without, about that of XM_SHARING_FAIR.
+ * before it in the plan have sent all but the last `turn_ahead` bytes through the sender's rail
+ * (network.h), and its receive is offered when those before it have brought all but as many bytes
+ * through the receiver's rail. The ranks of a rail pass turns on by messages of one byte inside
+ * their host. Runs then take the simulated time of XM_SHARING_EXCLUSIVE; without, about that of
+ * XM_SHARING_FAIR.
  *
  * Failure: the first failed operation makes the run fail with its status; the rest is cancelled.
  * The contents of `dst` are then undefined, `src` is never written. Every run ends exactly once.

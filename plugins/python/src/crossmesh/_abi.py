@@ -658,6 +658,8 @@ class NetworkParams(Base):
         ("rail_of_rank", POINTER(c_int)),
         ("rail_egress", POINTER(c_double)),
         ("rail_ingress", POINTER(c_double)),
+        ("nics_per_host", c_int),
+        ("nic_weights", POINTER(c_double)),
     ]
 
 
