@@ -61,7 +61,7 @@ static void add_demand(xm_scheduling_t *s, int64_t task, int64_t index, int64_t 
 {
     const xm_class_t *class = &s->classes->classes[index];
 
-    s->items[s->count] = (xm_item_t){task, receiver};
+    s->items[s->count] = (xm_item_t){task, receiver, host};
     s->demands[s->count++] =
         (xm_demand_t){.bytes = bytes,
                       .holders = class->holder_hosts,
@@ -70,23 +70,49 @@ static void add_demand(xm_scheduling_t *s, int64_t task, int64_t index, int64_t 
                       .receiver_count = host < 0 ? class->remote_host_count : 1};
 }
 
-/*
- * Adds one demand for each remote receiver of a task, or one for all. With send_recv each
- * receiver gets a message of its own, so a host with several receivers takes the data in
- * several times.
- */
-static void add_demands(xm_scheduling_t *s, int64_t task, int64_t index, int64_t bytes, bool each)
+/* The number of demands that a task is: one for each receiver or receiving host that its strategy
+ * serves by itself, or one for all. */
+static int64_t demands_of(const xm_scheduling_t *s, int64_t task)
 {
+    const xm_class_t *class = &s->classes->classes[s->classes->class_of[task]];
+
+    switch (s->strategy[task]) {
+    case XM_STRATEGY_SEND_RECV:
+        return class->remote_count;
+    case XM_STRATEGY_LOCAL_ALLGATHER:
+        return class->remote_host_count;
+    default:
+        return class->remote_count > 0;
+    }
+}
+
+/*
+ * Adds the demands of a task. With send_recv each receiver gets a message of its own, so a host
+ * with several receivers takes the data in several times.
+ */
+static void add_demands(xm_scheduling_t *s, int64_t task)
+{
+    int64_t index = s->classes->class_of[task], bytes = xm_task_bytes(s->plan, task);
     const xm_class_t *class = &s->classes->classes[index];
 
-    if (!each) {
-        add_demand(s, task, index, bytes, -1, -1);
-        return;
-    }
-    for (int h = 0; h < class->remote_host_count; ++h) {
-        for (int r = class->remote_first[h]; r < class->remote_first[h + 1]; ++r) {
-            add_demand(s, task, index, bytes, class->remote[r], h);
+    switch (s->strategy[task]) {
+    case XM_STRATEGY_SEND_RECV:
+        for (int h = 0; h < class->remote_host_count; ++h) {
+            for (int r = class->remote_first[h]; r < class->remote_first[h + 1]; ++r) {
+                add_demand(s, task, index, bytes, class->remote[r], h);
+            }
         }
+        break;
+    case XM_STRATEGY_LOCAL_ALLGATHER:
+        for (int h = 0; h < class->remote_host_count; ++h) {
+            add_demand(s, task, index, xm_published_bytes(s->plan, class, task, h), -1, h);
+        }
+        break;
+    case XM_STRATEGY_GLOBAL_ALLGATHER:
+        add_demand(s, task, index, xm_published_bytes(s->plan, class, task, -1), -1, -1);
+        break;
+    default:
+        add_demand(s, task, index, bytes, -1, -1);
     }
 }
 
@@ -97,10 +123,7 @@ static xm_status_t list_demands(xm_scheduling_t *s)
     int64_t room = 1;
 
     for (int64_t t = 0; t < s->plan->task_count; ++t) {
-        const xm_class_t *class = &s->classes->classes[s->classes->class_of[t]];
-
-        room +=
-            s->strategy[t] == XM_STRATEGY_SEND_RECV ? class->remote_count : class->remote_count > 0;
+        room += demands_of(s, t);
     }
     s->count = 0;
     s->demands = malloc((size_t)room * sizeof(*s->demands));
@@ -110,19 +133,21 @@ static xm_status_t list_demands(xm_scheduling_t *s)
     }
     for (int64_t t = 0; t < s->plan->task_count; ++t) {
         if (s->classes->classes[s->classes->class_of[t]].remote_count > 0) {
-            add_demands(s, t, s->classes->class_of[t], xm_task_bytes(s->plan, t),
-                        s->strategy[t] == XM_STRATEGY_SEND_RECV);
+            add_demands(s, t);
         }
     }
     return XM_OK;
 }
 
 /* The most hops that a chain of this class can have: its receiving hosts, then the ranks
- * of one of them. */
-static int chain_hops(const xm_class_t *class)
+ * of one of them; or the ring of all. */
+static int chain_hops(const xm_class_t *class, xm_strategy_t strategy)
 {
     int most = 1;
 
+    if (strategy == XM_STRATEGY_SEND_RECV || strategy == XM_STRATEGY_GLOBAL_ALLGATHER) {
+        return strategy == XM_STRATEGY_SEND_RECV ? 1 : class->remote_count;
+    }
     for (int h = 0; h < class->remote_host_count; ++h) {
         int devices = class->remote_first[h + 1] - class->remote_first[h];
 
@@ -186,7 +211,7 @@ static void set_chunks(const xm_scheduling_t *s, xm_builder_t *builder, uint64_t
 {
     for (int64_t t = 0; t < s->plan->task_count; ++t) {
         const xm_class_t *class = &s->classes->classes[s->classes->class_of[t]];
-        int hops = s->strategy[t] == XM_STRATEGY_SEND_RECV ? 1 : chain_hops(class);
+        int hops = chain_hops(class, s->strategy[t]);
 
         if (hops < class->near_count) {
             hops = class->near_count;
@@ -230,9 +255,15 @@ static xm_status_t emit_step(xm_scheduling_t *s, xm_transfer_emitter_t *emitter,
     if (item->receiver >= 0) {
         return xm_strategy_send_recv_emit(emitter, item->task, step->sender, item->receiver);
     }
-    return s->strategy[item->task] == XM_STRATEGY_ALLGATHER
-               ? xm_strategy_allgather_emit(emitter, item->task, step->sender)
-               : xm_strategy_broadcast_emit(emitter, item->task, step->sender);
+    switch (s->strategy[item->task]) {
+    case XM_STRATEGY_ALLGATHER:
+        return xm_strategy_allgather_emit(emitter, item->task, step->sender);
+    case XM_STRATEGY_LOCAL_ALLGATHER:
+    case XM_STRATEGY_GLOBAL_ALLGATHER:
+        return xm_strategy_published_emit(emitter, item->task, step->sender, item->host);
+    default:
+        return xm_strategy_broadcast_emit(emitter, item->task, step->sender);
+    }
 }
 
 /* Schedules whole demands. The lists are freed in here because the next scheduler that
@@ -261,6 +292,13 @@ static xm_status_t schedule_whole(xm_scheduling_t *s, xm_scheduler_t scheduler,
 /* ---- choosing ----------------------------------------------------------------------------------
  */
 
+/* The published baselines send whole slices: no receiver relays parts of them between hosts. */
+static bool goes_in_parts(xm_strategy_t strategy)
+{
+    return strategy != XM_STRATEGY_LOCAL_ALLGATHER && strategy != XM_STRATEGY_GLOBAL_ALLGATHER &&
+           strategy != XM_STRATEGY_ALPA;
+}
+
 /* Fills the plan builder by one scheduler and simulates it, leaving both in the plan. On
  * failure the builder is cleared again. */
 static xm_status_t make_builder(xm_scheduling_t *s, xm_scheduler_t scheduler)
@@ -271,6 +309,12 @@ static xm_status_t make_builder(xm_scheduling_t *s, xm_scheduler_t scheduler)
     xm_transfer_emitter_t emitter;
     xm_status_t status;
 
+    if (scheduler == XM_SCHEDULER_OPENSHOP && !goes_in_parts(s->params->strategy)) {
+        return xm_error_set(XM_ERR_UNSUPPORTED,
+                            "openshop cuts slices into parts that are relayed, "
+                            "which %s does not",
+                            xm_strategy_name(s->params->strategy));
+    }
     limit = limit < LARGEST_CHUNK ? limit : LARGEST_CHUNK;
     status = xm_builder_init(&plan->builder, plan);
     if (status < 0) {
@@ -307,7 +351,8 @@ clear_builder:
     return status;
 }
 
-/* openshop declines problems beyond its size; then whole tasks are scheduled greedily. */
+/* openshop declines problems beyond its size, and the published baselines; then whole tasks are
+ * scheduled greedily. */
 static xm_status_t make_or_fall_back(xm_scheduling_t *s, xm_scheduler_t scheduler)
 {
     xm_status_t status = make_builder(s, scheduler);
@@ -371,6 +416,23 @@ static xm_status_t choose_best(xm_scheduling_t *s)
     return XM_OK;
 }
 
+/* The strategy that serves one task. Alpa gathers only where a slice has its receivers on one
+ * host; others it sends to every receiver by itself. */
+static xm_strategy_t strategy_of(const xm_scheduling_t *s, int64_t task, int64_t remote)
+{
+    const xm_class_t *class = &s->classes->classes[s->classes->class_of[task]];
+
+    switch (s->params->strategy) {
+    case XM_STRATEGY_AUTO:
+        return xm_strategy_predict(s->params->network, class, xm_task_bytes(s->plan, task),
+                                   remote > 0 ? remote : 1);
+    case XM_STRATEGY_ALPA:
+        return class->remote_host_count == 1 ? XM_STRATEGY_LOCAL_ALLGATHER : XM_STRATEGY_SEND_RECV;
+    default:
+        return s->params->strategy;
+    }
+}
+
 xm_status_t xm_schedule(xm_plan_t *plan, const xm_plan_params_t *params,
                         const xm_classes_t *classes)
 {
@@ -388,13 +450,7 @@ xm_status_t xm_schedule(xm_plan_t *plan, const xm_plan_params_t *params,
         remote += classes->classes[classes->class_of[t]].remote_count > 0;
     }
     for (int64_t t = 0; t < plan->task_count; ++t) {
-        xm_strategy_t strategy = params->strategy;
-
-        if (strategy == XM_STRATEGY_AUTO) {
-            strategy = xm_strategy_predict(params->network, &classes->classes[classes->class_of[t]],
-                                           xm_task_bytes(plan, t), remote > 0 ? remote : 1);
-        }
-        s.strategy[t] = (unsigned char)strategy;
+        s.strategy[t] = (unsigned char)strategy_of(&s, t, remote);
     }
     status = params->scheduler == XM_SCHEDULER_AUTO ? choose_best(&s)
                                                     : make_or_fall_back(&s, params->scheduler);
