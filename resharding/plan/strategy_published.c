@@ -15,33 +15,23 @@ typedef struct {
     int parts; /* divides the count; each part goes to count / parts receivers */
 } group_t;
 
-static int64_t common_divisor(int64_t a, int64_t b)
-{
-    while (b != 0) {
-        int64_t rest = a % b;
-
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
 /*
  * Alpa cuts one dimension after the other into as many equal parts as its extent and the receivers
- * that are left over have in common. What nothing divides is sent to several receivers: with three
- * receivers and 2^28 elements, all of the slice goes to each.
+ * that are left over have in common, which is all that the receivers and the elements have in
+ * common. What nothing divides is sent to several receivers: with three receivers and 2^28
+ * elements, all of the slice goes to each.
  */
-static int count_parts(const xm_plan_t *plan, int64_t task, int receivers)
+static int count_parts(int64_t elements, int receivers)
 {
-    const int dims = xm_layout_dims(plan->tensors[plan->tasks[task].tensor].src);
-    int64_t left = receivers;
-    xm_box_t box;
+    int64_t parts = receivers;
 
-    xm_plan_task_box(plan, task, &box);
-    for (int d = 0; d < dims; ++d) {
-        left /= common_divisor(left, box.hi[d] - box.lo[d]);
+    while (elements != 0) {
+        int64_t rest = parts % elements;
+
+        parts = elements;
+        elements = rest;
     }
-    return receivers / (int)left;
+    return (int)parts;
 }
 
 static group_t find_group(const xm_plan_t *plan, const xm_class_t *class, int64_t task, int host)
@@ -49,7 +39,8 @@ static group_t find_group(const xm_plan_t *plan, const xm_class_t *class, int64_
     int first = host < 0 ? 0 : class->remote_first[host];
     int end = host < 0 ? class->remote_count : class->remote_first[host + 1];
 
-    return (group_t){class->remote + first, end - first, count_parts(plan, task, end - first)};
+    return (group_t){class->remote + first, end - first,
+                     count_parts(plan->tasks[task].elements, end - first)};
 }
 
 /* The sum cannot exceed one copy for each receiver, which the plan has found to fit. */
