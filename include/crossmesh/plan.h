@@ -63,6 +63,12 @@ typedef enum xm_strategy {
     XM_STRATEGY_BROADCAST, /**< a pipelined chain over the receiving hosts, then inside each host */
     XM_STRATEGY_AUTO,      /**< the plan with the smallest makespan, of each of the above for all
                                 slices and of the one for each that is predicted the fastest */
+    XM_STRATEGY_LOCAL_ALLGATHER,  /**< as MLSys'23 has it: each receiving host is sent the slice in
+                                       equal parts, one to a device, then its devices all-gather */
+    XM_STRATEGY_GLOBAL_ALLGATHER, /**< likewise: the slice in equal parts, one to each
+                                       receiver, then all receivers all-gather, across hosts */
+    XM_STRATEGY_ALPA, /**< as Alpa has it: local_allgather where a slice has its receivers on one
+                           host, else send_recv */
     XM_STRATEGY_COUNT
 } xm_strategy_t;
 
@@ -120,8 +126,8 @@ typedef struct xm_plan_params {
 /** Initialiser of an ::xm_plan_params_t. */
 #define XM_PLAN_PARAMS_INIT                                                                        \
     {                                                                                              \
-        sizeof(xm_plan_params_t), NULL, 0, NULL, NULL, 0, XM_STRATEGY_AUTO,                        \
-            XM_SCHEDULER_AUTO, 0, 0, 0, NULL                                                    \
+        sizeof(xm_plan_params_t), NULL, 0, NULL, NULL, 0, XM_STRATEGY_AUTO, XM_SCHEDULER_AUTO, 0,  \
+            0, 0, NULL                                                                             \
     }
 
 /** Room for a digest, with the terminator. */
@@ -163,8 +169,8 @@ typedef struct xm_plan_hop {
     int64_t end_ns;   /**< simulated: the last chunk has arrived */
 } xm_plan_hop_t;
 
-/** The strategy named "send_recv", "allgather", "broadcast" or "auto"; unknown names fail with the
- * nearest match. */
+/** The strategy named "send_recv", "allgather", "broadcast", "auto", "local_allgather",
+ * "global_allgather" or "alpa"; unknown names fail with the nearest match. */
 XM_API xm_status_t xm_strategy_parse(const char *name, xm_strategy_t *strategy);
 /** The scheduler named "naive", "balance", "dfs", "greedy", "openshop" or "auto"; likewise. */
 XM_API xm_status_t xm_scheduler_parse(const char *name, xm_scheduler_t *scheduler);

@@ -163,6 +163,15 @@ xm_status_t xm_strategy_allgather_emit(xm_transfer_emitter_t *emitter, const xm_
 xm_status_t xm_strategy_send_recv_emit(xm_transfer_emitter_t *emitter, int64_t task,
                                        int sender_rail, int receiver);
 
+/*
+ * The published all-gathers (strategy_published.c): all of a task from a holding rail to the remote
+ * receivers of one host, given by its place in the class, or (−1) to all remote ones.
+ */
+xm_status_t xm_strategy_published_emit(xm_transfer_emitter_t *emitter, int64_t task,
+                                       int sender_rail, int host);
+/* For so many bytes it has the NICs of its hosts, one after the other. */
+int64_t xm_published_bytes(const xm_plan_t *plan, const xm_class_t *class, int64_t task, int host);
+
 /* The strategy of the least predicted cost for a task of that many bytes, one of so many
  * (strategy.c). */
 xm_strategy_t xm_strategy_predict(const xm_network_t *network, const xm_class_t *class,
