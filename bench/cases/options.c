@@ -73,10 +73,10 @@ static size_t fill_table(rb_options_t *o, raw_t *raw)
         {"boundary", 0, XM_CLI_INT, &o->boundary, "K", 0, MAX_RANKS,
          "Boundary of the parallel plan, between stages K and K + 1 (default 0)."},
         {"strategy", 0, XM_CLI_STRING, &raw->strategies, RB_STRATEGY_NAMES, 0, 0,
-         "How a slice reaches its receivers (default: the case's own, else broadcast). Several "
+         "How a slice reaches its receivers (default: the case's own, else auto). Several "
          "with commas, or all: each in turn, run by run."},
         {"scheduler", 0, XM_CLI_STRING, &raw->schedulers, RB_SCHEDULER_NAMES, 0, 0,
-         "Who sends, in which order (default: the case's own, else balance). Several likewise."},
+         "Who sends, in which order (default: the case's own, else auto). Several likewise."},
         {"transport", 0, XM_CLI_CHOICE, &raw->transport, "ucx|verbs|sim", 0, 0,
          "Move bytes by UCX, by RDMA verbs, or in a simulated network with a virtual clock "
          "(default: XM_TRANSPORT, else ucx)."},

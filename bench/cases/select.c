@@ -222,7 +222,14 @@ static rb_choices_t schedulers_of(const rb_options_t *options, const rb_case_t *
 
     return options->suite == RB_SUITE_ABLATION && options->schedulers.count == 0
                ? ablation
-               : resolve(&options->schedulers, one->scheduler, XM_SCHEDULER_BALANCE);
+               : resolve(&options->schedulers, one->scheduler, XM_SCHEDULER_AUTO);
+}
+
+/* The ablation is about schedulers, so like the paper's it stays with one strategy. */
+static rb_choices_t strategies_of(const rb_options_t *options, const rb_case_t *one)
+{
+    return resolve(&options->strategies, one->strategy,
+                   options->suite == RB_SUITE_ABLATION ? XM_STRATEGY_BROADCAST : XM_STRATEGY_AUTO);
 }
 
 /*
@@ -240,8 +247,7 @@ static xm_status_t make_variants(const rb_options_t *options, rb_selection_t *se
     }
     for (int i = 0; i < selection->count; ++i) {
         const rb_case_t *one = &selection->cases[i];
-        rb_choices_t strategies =
-            resolve(&options->strategies, one->strategy, XM_STRATEGY_BROADCAST);
+        rb_choices_t strategies = strategies_of(options, one);
         rb_choices_t schedulers = schedulers_of(options, one);
         int variants = strategies.count * schedulers.count;
 

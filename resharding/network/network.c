@@ -324,6 +324,32 @@ xm_status_t xm_network_clone(const xm_network_t *network, xm_network_t **clone)
     return status;
 }
 
+xm_status_t xm_network_of_rails(const xm_network_t *network, xm_network_t **rails)
+{
+    xm_network_params_t params = XM_NETWORK_PARAMS_INIT;
+    int *racks = malloc((size_t)network->rails * sizeof(*racks));
+    xm_status_t status;
+
+    if (racks == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d rails", network->rails);
+    }
+    for (int r = 0; r < network->rails; ++r) {
+        racks[r] = network->rack_of_host[network->host_of_rail[r]];
+    }
+    params.ranks = network->ranks;
+    params.host_of_rank = network->rail_of_rank;
+    params.nic_latency = network->nic_latency;
+    params.host_bandwidth = network->host_bandwidth;
+    params.host_latency = network->host_latency;
+    params.egress = network->rail_egress;
+    params.ingress = network->rail_ingress;
+    params.rack_of_host = racks;
+    params.uplink_bandwidth = network->uplink_bandwidth;
+    status = xm_network_create(&params, rails);
+    free(racks);
+    return status;
+}
+
 /* Builds the network of a measured profile. Rates by host are passed only where hosts
  * differ, so that a uniform cluster stays uniform to the bit. */
 xm_status_t xm_network_from_profile(const xm_cluster_profile_t *profile, int ranks,
@@ -431,6 +457,11 @@ const int *xm_network_host_rails(const xm_network_t *network, int host, int *cou
 {
     *count = network->first_rail[host + 1] - network->first_rail[host];
     return network->host_rails + network->first_rail[host];
+}
+
+int xm_network_host_of_rail(const xm_network_t *network, int rail)
+{
+    return network->host_of_rail[rail];
 }
 
 double xm_network_rail_egress(const xm_network_t *network, int rail)

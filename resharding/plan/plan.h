@@ -74,9 +74,10 @@ int64_t xm_plan_tensor_element_size(const xm_plan_t *plan, int tensor);
 const xm_layout_t *xm_plan_src(const xm_plan_t *plan);
 const xm_layout_t *xm_plan_dst(const xm_plan_t *plan);
 
+/** The strategy and scheduler asked for, and those whose plan this is (they differ under `auto`,
+ * and where a scheduler falls back). A chosen strategy `auto` means that each task has its own. */
 xm_strategy_t xm_plan_strategy(const xm_plan_t *plan);
-/** The scheduler asked for, and the one whose schedule this is (they differ under `auto`, and where
- * one falls back). */
+xm_strategy_t xm_plan_chosen_strategy(const xm_plan_t *plan);
 xm_scheduler_t xm_plan_scheduler(const xm_plan_t *plan);
 xm_scheduler_t xm_plan_chosen_scheduler(const xm_plan_t *plan);
 

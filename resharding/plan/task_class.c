@@ -25,7 +25,7 @@ typedef struct block {
 
 /* Takes ints from the newest block, or makes a new one; what is left of the old block is
  * given up. */
-static int *take(void **arena, size_t count)
+int *xm_arena_take(void **arena, size_t count)
 {
     block_t *block = *arena;
 
@@ -41,6 +41,14 @@ static int *take(void **arena, size_t count)
     }
     block->used += count;
     return block->ints + block->used - count;
+}
+
+void xm_arena_free(void *arena)
+{
+    for (block_t *block = arena, *next; block != NULL; block = next) {
+        next = block->next;
+        free(block);
+    }
 }
 
 /* A list of ranks that several tiles share. */
@@ -114,7 +122,7 @@ static const int *sorted_by_host(classifier_t *c, rank_set_t *set)
     if (set->by_host != NULL) {
         return set->by_host;
     }
-    sorted = take(&c->out->arena, (size_t)set->count);
+    sorted = xm_arena_take(&c->out->arena, (size_t)set->count);
     if (sorted == NULL) {
         return NULL;
     }
@@ -234,8 +242,10 @@ static xm_status_t fill_class(classifier_t *c, int64_t index, rank_set_t *src, r
     xm_class_t *class = &c->out->classes[index];
     int *host_mark = c->mark + xm_network_ranks(c->network), stamp = (int)(index + 1);
     size_t room = (size_t)dst->count;
-    int *copies = take(&c->out->arena, room), *near_ranks = take(&c->out->arena, room);
-    int *remote = take(&c->out->arena, room), *hosts = take(&c->out->arena, (size_t)src->count);
+    int *copies = xm_arena_take(&c->out->arena, room),
+        *near_ranks = xm_arena_take(&c->out->arena, room);
+    int *remote = xm_arena_take(&c->out->arena, room),
+        *hosts = xm_arena_take(&c->out->arena, (size_t)src->count);
     int *remote_hosts, *remote_first;
     const int *receivers = sorted_by_host(c, dst);
 
@@ -263,8 +273,8 @@ static xm_status_t fill_class(classifier_t *c, int64_t index, rank_set_t *src, r
             remote[class->remote_count++] = rank;
         }
     }
-    remote_hosts = take(&c->out->arena, (size_t) class->remote_count);
-    remote_first = take(&c->out->arena, (size_t) class->remote_count + 1);
+    remote_hosts = xm_arena_take(&c->out->arena, (size_t) class->remote_count);
+    remote_first = xm_arena_take(&c->out->arena, (size_t) class->remote_count + 1);
     if (remote_hosts == NULL || remote_first == NULL) {
         return no_memory(c);
     }
@@ -418,10 +428,7 @@ xm_status_t xm_classes_create(const xm_plan_t *plan, const xm_network_t *network
 
 void xm_classes_clear(xm_classes_t *classes)
 {
-    for (block_t *block = classes->arena, *next; block != NULL; block = next) {
-        next = block->next;
-        free(block);
-    }
+    xm_arena_free(classes->arena);
     free(classes->tasks);
     free(classes->class_of);
     free(classes->classes);

@@ -254,6 +254,7 @@ static void check_shards(const char *dst_mesh, int hosts, int devices, const cha
     ck_assert_ptr_nonnull(over_nic);
     pair_create(&pair, "1", "R", dst_mesh, "R", shape, devices, 0);
     pair.params.strategy = XM_STRATEGY_ALLGATHER;
+    pair.params.scheduler = XM_SCHEDULER_BALANCE;
     ck_assert_xm_ok(xm_plan_create(&pair.params, &plan));
     elements = xm_layout_shape(pair.src)[0];
     for (int64_t t = 0; t < plan_transfer_count(plan); ++t) {
@@ -413,6 +414,8 @@ START_TEST(chains_go_round_the_hosts)
     params.dst = dst;
     params.element_size = 1;
     params.network = network;
+    params.strategy = XM_STRATEGY_BROADCAST;
+    params.scheduler = XM_SCHEDULER_BALANCE;
     ck_assert_xm_ok(xm_plan_create(&params, &plan));
     ck_assert_uint_eq(xm_plan_net_bytes(plan), HOSTS * (HOSTS - 1));
     for (int64_t t = 0; t < plan_transfer_count(plan); ++t) {

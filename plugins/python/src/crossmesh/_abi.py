@@ -694,7 +694,7 @@ class PlanParams(Base):
     ]
 
 
-PlanParams.defaults = {"struct_size": ctypes.sizeof(PlanParams), "strategy": XM_STRATEGY_BROADCAST, "scheduler": XM_SCHEDULER_BALANCE}
+PlanParams.defaults = {"struct_size": ctypes.sizeof(PlanParams), "strategy": XM_STRATEGY_AUTO, "scheduler": XM_SCHEDULER_AUTO}
 
 
 class PlanInfo(Base):
