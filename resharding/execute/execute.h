@@ -91,7 +91,8 @@ typedef struct xm_executor_params {
                             */
     bool turns;            /**< keep the plan's order on the NICs, see above; equal on all ranks */
     uint64_t turn_ahead;   /**< with turns: bytes of other transfers that a NIC may still have to
-                              carry when a hop begins; 0 means 1 MiB; equal on all ranks */
+                              carry when a hop begins; 0: 8 ms of its rate, at most 1 MiB; equal on
+                              all ranks */
     /** Ranks of one host copy out of each other's device tiles (CUDA IPC) where they can; where
      * they cannot, messages carry the data. Equal on all ranks, those without a device included. */
     bool device_peers;
