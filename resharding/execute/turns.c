@@ -20,8 +20,9 @@
 enum { RECENT = 16 };
 
 /* What follows while the NICs still carry this much: a turn's signal, and the handshake of the
- * first chunk, take about a millisecond on a busy host with NICs of 1 Gbit/s. */
-static const uint64_t DEFAULT_AHEAD = 1 << 20;
+ * first chunk, take about a millisecond on a busy host. Slower NICs than those of 1 Gbit/s get this
+ * many seconds of their rate, as much more would leave their messages without an order. */
+static const double AHEAD_BYTES = 1 << 20, AHEAD_SECONDS = 8e-3;
 
 /* "Your turn", from one rank to another of its rail; or, with this rank as the peer, from hop to
  * hop. */
@@ -294,12 +295,20 @@ static xm_status_t no_memory(const xm_executor_t *executor)
                         executor->transport->rank);
 }
 
+/* What the rail's slower direction may have left. */
+static uint64_t default_ahead(const turn_builder_t *builder)
+{
+    double rate = fmin(xm_network_rail_egress(builder->network, builder->rail),
+                       xm_network_rail_ingress(builder->network, builder->rail));
+
+    return (uint64_t)fmin(AHEAD_BYTES, fmax(1, AHEAD_SECONDS * rate));
+}
+
 /* Reads the plan twice: first to count the turns, then to fill them in. */
 static xm_status_t list_turns(turns_t *turns, uint64_t ahead)
 {
     xm_executor_t *executor = turns->executor;
-    turn_builder_t builder = {
-        .turns = turns, .executor = executor, .ahead = ahead > 0 ? ahead : DEFAULT_AHEAD};
+    turn_builder_t builder = {.turns = turns, .executor = executor, .ahead = ahead};
     int rank = executor->transport->rank;
     xm_status_t status = XM_OK;
 
@@ -310,6 +319,7 @@ static xm_status_t list_turns(turns_t *turns, uint64_t ahead)
     } else if (rank < xm_plan_ranks(executor->plan)) {
         builder.network = xm_plan_network(executor->plan);
         builder.rail = xm_network_rail_of(builder.network, rank);
+        builder.ahead = ahead > 0 ? ahead : default_ahead(&builder);
         find_routes(&builder);
         add_plan(&builder, false);
         number_turns(turns);

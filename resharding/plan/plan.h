@@ -16,7 +16,8 @@
  * sender when `parents[i]` is −1, else from route rank `parents[i]`. The sender reads from its
  * source tile when the transfer has no parent, else from its destination tile what the transfer
  * `parent` (earlier in the list, of the same task, with a range that contains this one) brings
- * there; every other rank of the route passes on from its destination tile. A transfer whose only
+ * there; every other rank of the route passes on from its destination tile, or, where it has none
+ * for the task, what it has just received. A transfer whose only
  * route rank is its sender is a copy inside that rank, from the source to the destination tile, and
  * nobody's parent.
  *

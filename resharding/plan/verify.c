@@ -158,6 +158,11 @@ static bool on_route(const xm_route_t *route, int rank)
     return false;
 }
 
+static bool is_receiver(const xm_plan_t *plan, const xm_unit_task_t *task, int rank)
+{
+    return xm_layout_tile_of_rank(plan->tensors[task->tensor].dst, rank) == task->dst_tile;
+}
+
 /*
  * Checks that the sender of a transfer has its range by the time it must send it: it
  * holds the source tile, or an earlier transfer of the same task brings it all of the
@@ -186,6 +191,7 @@ static xm_status_t verify_source(const xm_plan_t *plan, int64_t index)
     if (parent->task != transfer->task || parent->first > transfer->first ||
         parent->end < transfer->end ||
         !on_route(&plan->builder.routes[parent->route], transfer->sender) ||
+        !is_receiver(plan, task, transfer->sender) ||
         xm_transfer_is_copy(parent, &plan->builder.routes[parent->route])) {
         return xm_error_set(XM_ERR_CORRUPT,
                             "transfer %" PRId64 ": rank %d passes on elements %" PRId64
@@ -197,8 +203,20 @@ static xm_status_t verify_source(const xm_plan_t *plan, int64_t index)
     return XM_OK;
 }
 
+/* True when an entry of the route feeds others. */
+static bool feeds(const xm_route_t *route, int entry)
+{
+    for (int i = entry + 1; i < route->count; ++i) {
+        if (route->parents[i] == entry) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Checks one transfer: its indices, its range, and that every rank of its route needs the
- * task. Parents are earlier transfers, which have been checked already. */
+ * task or passes it on along the route. Parents are earlier transfers, which have been checked
+ * already. */
 static xm_status_t verify_transfer(const xm_plan_t *plan, int64_t index)
 {
     const xm_transfer_t *transfer = &plan->builder.transfers[index];
@@ -221,11 +239,10 @@ static xm_status_t verify_transfer(const xm_plan_t *plan, int64_t index)
                             index, transfer->first, transfer->end, transfer->task, task->elements);
     }
     for (int i = 0; i < route->count; ++i) {
-        if (xm_layout_tile_of_rank(plan->tensors[task->tensor].dst, route->ranks[i]) !=
-            task->dst_tile) {
+        if (!is_receiver(plan, task, route->ranks[i]) && !feeds(route, i)) {
             return xm_error_set(XM_ERR_CORRUPT,
                                 "transfer %" PRId64 " sends task %" PRId64
-                                " to rank %d, which does not need it",
+                                " to rank %d, which does not need it and passes it on to nobody",
                                 index, transfer->task, route->ranks[i]);
         }
         if (route->ranks[i] == transfer->sender && !xm_transfer_is_copy(transfer, route)) {
@@ -296,6 +313,9 @@ static xm_status_t verify_deliveries_of(const xm_plan_t *plan, int64_t task, con
         for (int i = 0; i < route->count; ++i) {
             int64_t *next = &covered[route->ranks[i]];
 
+            if (!is_receiver(plan, unit, route->ranks[i])) {
+                continue; /* it only passes on */
+            }
             if (*next != transfer->first) {
                 return xm_error_set(
                     XM_ERR_CORRUPT,

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "tests/resharding/execute/cuda_transport.h"
+#include "tests/resharding/plan/random_relay.h"
 #include "resharding/order.h"
 #include "xm_test.h"
 
@@ -55,6 +56,7 @@ void batch_create(random_t *random, batch_t *batch)
     b->params.network = b->network;
     b->params.chunk_bytes = (uint64_t)random_int(random, 1, 4) * 24;
     ck_assert_xm_ok(xm_plan_create(&b->params, &batch->plan));
+    batch->forwards = random_int(random, 0, 2) == 0 ? random_forwards(random, batch->plan) : 0;
 }
 
 void batch_destroy(batch_t *batch)
