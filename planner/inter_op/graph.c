@@ -38,6 +38,7 @@ typedef struct builder {
     uint64_t *in_bits; /* per node: boundary layouts that occur */
     uint64_t *out_bits;
     int in_words, out_words;
+    size_t node_room, order_room, in_room, out_room;
     bool too_large;
 } builder_t;
 
@@ -149,70 +150,30 @@ static void fill_after(builder_t *b)
     }
 }
 
-/* Returns the node at a place, made on first use; -1: no memory. The bits of boundary layouts of
- * new nodes must be 0, which realloc() does not do. */
+/* Returns the node at a place, made on first use; -1: no memory. */
 static int get_node(builder_t *b, int level, int devices, int layer)
 {
     ap_inter_op_graph_t *graph = b->graph;
+    size_t in_bytes = (size_t)b->in_words * sizeof(*b->in_bits);
+    size_t out_bytes = (size_t)b->out_words * sizeof(*b->out_bits);
+    size_t count = (size_t)graph->node_count;
     int *at = node_of(b, level, devices, layer);
 
     if (*at >= 0) {
         return *at;
     }
-    if (graph->node_count == graph->node_capacity) {
-        /* All arrays that have an entry per node grow together, so one capacity serves them. */
-        int capacity = graph->node_capacity > 0 ? 2 * graph->node_capacity : 256;
-        size_t n = (size_t)capacity, in = (size_t)b->in_words, out = (size_t)b->out_words;
-        size_t old = (size_t)graph->node_count;
-        ap_inter_op_node_t *nodes = realloc(graph->nodes, n * sizeof(*nodes));
-        uint64_t *bits;
-        int *order;
-
-        if (nodes == NULL) {
-            return -1;
-        }
-        graph->nodes = nodes;
-        order = realloc(graph->order, n * sizeof(*order));
-        if (order == NULL) {
-            return -1;
-        }
-        graph->order = order;
-        bits = realloc(b->in_bits, n * in * sizeof(*bits));
-        if (bits == NULL) {
-            return -1;
-        }
-        memset(bits + old * in, 0, (n - old) * in * sizeof(*bits));
-        b->in_bits = bits;
-        bits = realloc(b->out_bits, n * out * sizeof(*bits));
-        if (bits == NULL) {
-            return -1;
-        }
-        memset(bits + old * out, 0, (n - old) * out * sizeof(*bits));
-        b->out_bits = bits;
-        graph->node_capacity = capacity;
+    if (!xm_array_reserve(&graph->nodes, &b->node_room, count + 1, sizeof(*graph->nodes)) ||
+        !xm_array_reserve(&graph->order, &b->order_room, count + 1, sizeof(*graph->order)) ||
+        !xm_array_reserve(&b->in_bits, &b->in_room, count + 1, in_bytes) ||
+        !xm_array_reserve(&b->out_bits, &b->out_room, count + 1, out_bytes)) {
+        return -1;
     }
+    memset((char *)b->in_bits + count * in_bytes, 0, in_bytes);
+    memset((char *)b->out_bits + count * out_bytes, 0, out_bytes);
     graph->nodes[graph->node_count] =
         (ap_inter_op_node_t){.layer = layer, .devices = devices, .level = level};
     *at = graph->node_count++;
     return *at;
-}
-
-/* Makes room for an edge; indices stay valid when the array moves, pointers do not. */
-static bool reserve_edge(builder_t *b)
-{
-    ap_inter_op_graph_t *graph = b->graph;
-
-    if (graph->edge_count == graph->edge_capacity) {
-        size_t capacity = graph->edge_capacity > 0 ? 2 * graph->edge_capacity : 4096;
-        ap_inter_op_edge_t *grown = realloc(graph->edges, capacity * sizeof(*grown));
-
-        if (grown == NULL) {
-            return false;
-        }
-        graph->edges = grown;
-        graph->edge_capacity = capacity;
-    }
-    return true;
 }
 
 /* Adds an edge for each pair of boundary layouts (ports in the identifiers) that some
@@ -251,7 +212,9 @@ static xm_status_t add_edges(builder_t *b, int node, int target, int last, int s
             }
             continue;
         }
-        if (!reserve_edge(b)) {
+        /* Indices stay valid when the array moves, pointers do not. */
+        if (!xm_array_reserve(&graph->edges, &graph->edge_capacity, graph->edge_count + 1,
+                              sizeof(*graph->edges))) {
             return no_room();
         }
         b->touched[touched++] = pair;

@@ -180,7 +180,7 @@ typedef struct ap_inter_op_node {
 typedef struct ap_inter_op_graph {
     ap_inter_op_space_t *space;
     ap_inter_op_node_t *nodes;
-    int node_count, node_capacity;
+    int node_count;
     int *order; /* nodes where stages begin: none before one that leads to it */
     int order_count;
     ap_inter_op_edge_t *edges;

@@ -153,7 +153,8 @@ typedef struct fronts {
     ap_inter_op_graph_t *graph;
     double *least_sum, *least_period; /* per value: of the rest of the pipeline */
     front_t *front;
-    int *heap, count, waiting, capacity;
+    int *heap, count, waiting;
+    size_t room, heap_room;
     ap_inter_op_stage_t *stages; /* scratch */
 } fronts_t;
 
@@ -203,19 +204,10 @@ static int pop(fronts_t *fronts)
 /* Makes room for so many more; false: no memory. What there is stays in any case. */
 static bool reserve(fronts_t *fronts, int more)
 {
-    int capacity = 2 * (fronts->count + more);
-    front_t *front;
-    int *heap;
+    size_t wanted = (size_t)(fronts->count + more);
 
-    if (fronts->count + more <= fronts->capacity) {
-        return true;
-    }
-    front = realloc(fronts->front, (size_t)capacity * sizeof(*front));
-    fronts->front = front != NULL ? front : fronts->front;
-    heap = realloc(fronts->heap, (size_t)capacity * sizeof(*heap));
-    fronts->heap = heap != NULL ? heap : fronts->heap;
-    fronts->capacity = front != NULL && heap != NULL ? capacity : fronts->capacity;
-    return front != NULL && heap != NULL;
+    return xm_array_reserve(&fronts->front, &fronts->room, wanted, sizeof(*fronts->front)) &&
+           xm_array_reserve(&fronts->heap, &fronts->heap_room, wanted, sizeof(*fronts->heap));
 }
 
 /* Writes the stages of a front and measures them. */

@@ -166,33 +166,18 @@ static xm_status_t read_cell(ap_inter_op_space_t *space, int first, int last, in
     return XM_OK;
 }
 
-/* Makes room for one more cell behind what is used, by doubling. */
+/* Makes room for one more cell behind what is used. */
 static xm_status_t make_room(ap_inter_op_space_t *space, size_t used_steps, size_t used_choices,
                              size_t *steps, size_t *choices)
 {
     size_t more = (size_t)space->problem->config_count;
 
-    if (used_steps + more > *steps) {
-        ap_inter_op_step_t *grown =
-            realloc(space->staircase, 2 * (*steps + more) * sizeof(*space->staircase));
-
-        if (grown == NULL) {
-            return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu stages", space->cells);
-        }
-        space->staircase = grown;
-        *steps = 2 * (*steps + more);
-    }
-    if (used_choices + more > *choices) {
-        ap_inter_op_choice_t *grown =
-            realloc(space->choice, 2 * (*choices + more) * sizeof(*space->choice));
-
-        if (grown == NULL) {
-            return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu stages", space->cells);
-        }
-        space->choice = grown;
-        *choices = 2 * (*choices + more);
-    }
-    return XM_OK;
+    return xm_array_reserve(&space->staircase, steps, used_steps + more,
+                            sizeof(*space->staircase)) &&
+                   xm_array_reserve(&space->choice, choices, used_choices + more,
+                                    sizeof(*space->choice))
+               ? XM_OK
+               : xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu stages", space->cells);
 }
 
 /* Finds one range of layers for each row of the tables, -1 where no range has it. Ranges of equal

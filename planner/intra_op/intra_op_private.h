@@ -36,7 +36,8 @@ typedef struct ap_shard_wire {
 struct ap_shard_problem {
     ap_shard_params_t params;
     ap_reshard_memo_t *memo;
-    int nodes, sets, set_capacity, wires;
+    int nodes, sets, wires;
+    size_t set_capacity;
     ap_shard_node_t *node;
     ap_strategy_table_t *set;
     ap_shard_wire_t *wire;

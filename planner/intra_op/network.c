@@ -201,23 +201,6 @@ static xm_status_t make_variables(ap_shard_network_t *n)
     return status;
 }
 
-static bool grow(void **array, size_t size, int count, int *capacity)
-{
-    int wanted = *capacity == 0 ? 256 : 2 * *capacity;
-    void *grown;
-
-    if (count < *capacity) {
-        return true;
-    }
-    grown = realloc(*array, (size_t)wanted * size);
-    if (grown == NULL) {
-        return false;
-    }
-    *array = grown;
-    *capacity = wanted;
-    return true;
-}
-
 /* Adds a buffer of zeroes. Rows of the array move when it grows, so callers keep numbers and not
  * pointers. */
 xm_status_t ap_shard_buffer_add(ap_shard_network_t *n, int variable, int options,
@@ -225,7 +208,8 @@ xm_status_t ap_shard_buffer_add(ap_shard_network_t *n, int variable, int options
 {
     double *bytes = calloc((size_t)options + 1, sizeof(*bytes));
 
-    if (bytes == NULL || !grow((void **)&n->row, sizeof(*n->row), n->rows, &n->row_capacity)) {
+    if (bytes == NULL ||
+        !xm_array_reserve(&n->row, &n->row_capacity, (size_t)n->rows + 1, sizeof(*n->row))) {
         free(bytes);
         return no_memory();
     }
@@ -240,7 +224,7 @@ xm_status_t ap_shard_use_add(ap_shard_network_t *n, int row, int first, int end)
     if (row < 0 || first >= end) {
         return XM_OK;
     }
-    if (!grow((void **)&n->use, sizeof(*n->use), n->uses, &n->use_capacity)) {
+    if (!xm_array_reserve(&n->use, &n->use_capacity, (size_t)n->uses + 1, sizeof(*n->use))) {
         return no_memory();
     }
     n->use[n->uses++] = (ap_shard_use_t){.row = row, .first = first, .end = end};

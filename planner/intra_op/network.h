@@ -104,10 +104,10 @@ typedef struct ap_shard_network {
     bool *gradient;                /* per tensor: of a parameter */
     bool *state;                   /* per tensor: the optimizer's */
     double copied_bytes;           /* copies of smaller activations are not counted */
-    int rows, row_capacity;
+    int rows, uses;
+    size_t row_capacity, use_capacity;
     ap_shard_buffer_t *row;
     ap_shard_use_t *use;
-    int uses, use_capacity;
     int copies;   /* variables between those of the classes and those of what is shared */
     double scale; /* costs in the network per unit of the model's */
     ap_cfn_t *cfn;

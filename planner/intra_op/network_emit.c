@@ -159,15 +159,8 @@ static xm_status_t add_copy(ap_shard_emission_t *e, int k)
     const ap_strategy_table_t *to = ap_strategy_table_of(p, wire->to);
     ap_shard_copy_t made = {.edge = k, .twice = variable(e, wire->to)->modes};
 
-    if (e->copies == e->copy_capacity) {
-        int wanted = e->copy_capacity == 0 ? 64 : 2 * e->copy_capacity;
-        ap_shard_copy_t *grown = realloc(e->copy, (size_t)wanted * sizeof(*grown));
-
-        if (grown == NULL) {
-            return no_memory();
-        }
-        e->copy = grown;
-        e->copy_capacity = wanted;
+    if (!xm_array_reserve(&e->copy, &e->copy_capacity, (size_t)e->copies + 1, sizeof(*e->copy))) {
+        return no_memory();
     }
     made.spec = malloc((size_t)to->count * sizeof(*made.spec));
     made.sample = malloc((size_t)to->count * sizeof(*made.sample));

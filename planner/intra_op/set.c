@@ -235,15 +235,8 @@ xm_status_t ap_strategy_table_find(ap_shard_problem_t *p, int op, int tensor, in
             return XM_OK;
         }
     }
-    if (p->sets == p->set_capacity) {
-        int wanted = p->set_capacity == 0 ? 64 : 2 * p->set_capacity;
-        ap_strategy_table_t *grown = realloc(p->set, (size_t)wanted * sizeof(*grown));
-
-        if (grown == NULL) {
-            return no_memory();
-        }
-        p->set = grown;
-        p->set_capacity = wanted;
+    if (!xm_array_reserve(&p->set, &p->set_capacity, (size_t)p->sets + 1, sizeof(*p->set))) {
+        return no_memory();
     }
     status = op >= 0 ? fill_op(p, &made) : fill_tensor(p, &made);
     if (status != XM_OK) {

@@ -28,7 +28,8 @@ typedef struct finder {
     int kept;
     uint16_t *table; /* [kept time][row]: uses */
     ap_shard_span_t *span;
-    int spans, capacity;
+    int spans;
+    size_t capacity;
 } finder_t;
 
 static xm_status_t no_memory(void)
@@ -139,15 +140,8 @@ static xm_status_t drop_covered(finder_t *f, const int *like)
 /* Appends a stretch of use. */
 static xm_status_t add_span(finder_t *f, int row, int weight, int first, int end)
 {
-    if (f->spans == f->capacity) {
-        int wanted = f->capacity == 0 ? 256 : 2 * f->capacity;
-        ap_shard_span_t *grown = realloc(f->span, (size_t)wanted * sizeof(*grown));
-
-        if (grown == NULL) {
-            return no_memory();
-        }
-        f->span = grown;
-        f->capacity = wanted;
+    if (!xm_array_reserve(&f->span, &f->capacity, (size_t)f->spans + 1, sizeof(*f->span))) {
+        return no_memory();
     }
     f->span[f->spans++] =
         (ap_shard_span_t){.row = row, .weight = weight, .first = first, .end = end};
