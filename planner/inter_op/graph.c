@@ -28,6 +28,7 @@ typedef struct builder {
     double limit;            /* no useful stage is longer */
     double rounds;           /* micro-batches after the first */
     ap_inter_op_band_t band; /* around the places that are useful, memory aside */
+    xm_arena_t arena;        /* all arrays but those per node */
     /* Tables over the band: */
     double *before;    /* relaxed, memory aside */
     double *hopeful;   /* relaxed from there on, memory aside; infinite where nothing is useful */
@@ -91,38 +92,31 @@ static void narrow(const builder_t *b, const double *wide, double *values)
  * of levels multiplies anything. */
 static xm_status_t lay_out(builder_t *b)
 {
-    double *before = ap_inter_op_relax_alloc(b->space), *after = ap_inter_op_relax_alloc(b->space);
+    double *before = b->space->before, *after = b->space->after;
     size_t levels = b->build->levels ? (size_t)b->levels : 1;
-    xm_status_t status = before == NULL || after == NULL ? no_room() : XM_OK;
+    xm_status_t status;
 
-    if (status == XM_OK) {
-        /* The limit on the longest stage is found first, because it makes the sums before and after
-         * larger. */
-        b->limit = ap_inter_op_relax_limit(b->space, b->build->threshold, before);
-        ap_inter_op_relax_after(b->space, &b->space->everywhere, after, before, after);
-        drop_hopeless(b, before, b->space->everywhere.size, after);
-        /* The band is laid around the places that are left, before any table with levels is
-         * made. */
-        status = ap_inter_op_band_open(b->space, after, &b->band);
-    }
+    /* The limit on the longest stage is found first, because it makes the sums before and after
+     * larger. */
+    b->limit = ap_inter_op_relax_limit(b->space, b->build->threshold, before);
+    ap_inter_op_relax_after(b->space, &b->space->everywhere, after, before, after);
+    drop_hopeless(b, before, b->space->everywhere.size, after);
+    /* The band is laid around the places that are left, before any table with levels is made. */
+    status = ap_inter_op_band_open(b->space, &b->arena, after, &b->band);
     if (status == XM_OK) {
         size_t size = b->band.size;
 
-        b->before = malloc((size + 1) * sizeof(*b->before));
-        b->hopeful = malloc((size + 1) * sizeof(*b->hopeful));
-        b->after = malloc((levels * size + 1) * sizeof(*b->after));
-        b->node_at = malloc((levels * size + 1) * sizeof(*b->node_at));
-        if (b->before == NULL || b->hopeful == NULL || b->after == NULL || b->node_at == NULL) {
-            status = no_room();
-        }
+        b->before = xm_arena_take(&b->arena, size * sizeof(*b->before));
+        b->hopeful = xm_arena_take(&b->arena, size * sizeof(*b->hopeful));
+        b->after = xm_arena_take(&b->arena, levels * size * sizeof(*b->after));
+        b->node_at = xm_arena_take(&b->arena, levels * size * sizeof(*b->node_at));
+        status = b->arena.failed ? no_room() : XM_OK;
     }
     if (status == XM_OK) {
         narrow(b, before, b->before);
         narrow(b, after, b->hopeful);
         memset(b->node_at, 0xff, levels * b->band.size * sizeof(*b->node_at));
     }
-    free(before);
-    free(after);
     return status;
 }
 
@@ -358,12 +352,11 @@ static xm_status_t finish(builder_t *b)
         outs += node->out_count;
         widest = node->in_count > widest ? node->in_count : widest;
     }
-    graph->in_port = calloc((size_t)ins + 1, sizeof(int));
-    graph->out_port = calloc((size_t)outs + 1, sizeof(int));
-    graph->value = calloc((size_t)outs + 1, sizeof(*graph->value));
-    graph->first = calloc((size_t)widest, sizeof(*graph->first));
-    if (graph->in_port == NULL || graph->out_port == NULL || graph->value == NULL ||
-        graph->first == NULL) {
+    graph->in_port = xm_arena_get(&graph->arena, (size_t)ins, sizeof(int));
+    graph->out_port = xm_arena_get(&graph->arena, (size_t)outs, sizeof(int));
+    graph->value = xm_arena_get(&graph->arena, (size_t)outs, sizeof(*graph->value));
+    graph->first = xm_arena_get(&graph->arena, (size_t)widest, sizeof(*graph->first));
+    if (graph->arena.failed) {
         return no_room();
     }
     for (int n = 0; n < graph->node_count; ++n) {
@@ -439,13 +432,7 @@ static xm_status_t expand_all(builder_t *b)
 /* The graph itself goes to the caller. */
 static void release(builder_t *b)
 {
-    ap_inter_op_band_close(&b->band);
-    free(b->before);
-    free(b->hopeful);
-    free(b->after);
-    free(b->node_at);
-    free(b->best);
-    free(b->touched);
+    xm_arena_clear(&b->arena);
     free(b->in_bits);
     free(b->out_bits);
 }
@@ -454,9 +441,9 @@ static xm_status_t allocate(builder_t *b)
 {
     size_t pairs = (size_t)b->space->pairs;
 
-    b->best = malloc(pairs * sizeof(*b->best));
-    b->touched = malloc(pairs * sizeof(*b->touched));
-    if (b->best == NULL || b->touched == NULL) {
+    b->best = xm_arena_take(&b->arena, pairs * sizeof(*b->best));
+    b->touched = xm_arena_take(&b->arena, pairs * sizeof(*b->touched));
+    if (b->arena.failed) {
         return no_room();
     }
     memset(b->best, 0xff, pairs * sizeof(*b->best));
@@ -499,9 +486,6 @@ void ap_inter_op_graph_free(ap_inter_op_graph_t *graph)
     free(graph->nodes);
     free(graph->order);
     free(graph->edges);
-    free(graph->in_port);
-    free(graph->out_port);
-    free(graph->value);
-    free(graph->first);
+    xm_arena_clear(&graph->arena);
     *graph = (ap_inter_op_graph_t){0};
 }

@@ -151,6 +151,7 @@ typedef struct front {
 typedef struct fronts {
     ap_inter_op_judge_t *judge;
     ap_inter_op_graph_t *graph;
+    xm_arena_t arena;                 /* the arrays that do not grow */
     double *least_sum, *least_period; /* per value: of the rest of the pipeline */
     front_t *front;
     int *heap, count, waiting;
@@ -289,10 +290,11 @@ static bool bound_rests(fronts_t *fronts)
     int values = end->first_out + end->out_count;
     ap_inter_op_start_t start;
 
-    fronts->least_sum = malloc((size_t)values * sizeof(double));
-    fronts->least_period = malloc((size_t)values * sizeof(double));
-    fronts->stages = malloc((size_t)graph->space->layers * sizeof(*fronts->stages));
-    if (fronts->least_sum == NULL || fronts->least_period == NULL || fronts->stages == NULL) {
+    fronts->least_sum = xm_arena_take(&fronts->arena, (size_t)values * sizeof(double));
+    fronts->least_period = xm_arena_take(&fronts->arena, (size_t)values * sizeof(double));
+    fronts->stages =
+        xm_arena_take(&fronts->arena, (size_t)graph->space->layers * sizeof(*fronts->stages));
+    if (fronts->arena.failed) {
         return false;
     }
     graph->limit = INFINITY;
@@ -369,8 +371,6 @@ double ap_inter_op_enumerate(ap_inter_op_judge_t *judge, ap_inter_op_graph_t *gr
     }
     free(fronts.heap);
     free(fronts.front);
-    free(fronts.stages);
-    free(fronts.least_period);
-    free(fronts.least_sum);
+    xm_arena_clear(&fronts.arena);
     return bound;
 }
