@@ -15,8 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Chunks double, so that a small arena stays one. */
-enum { LINE = 64, UNIT = 16, SMALL_BYTES = 1024, FIRST_BYTES = 1024, FIRST_ITEMS = 16 };
+/* Chunks double, so that a small arena stays one, up to a size at which more would be waste. */
+enum { LINE = 64, UNIT = 16, SMALL_BYTES = 1024, FIRST_BYTES = 1024, MOST_BYTES = 1 << 24 };
+enum { FIRST_ITEMS = 16 };
 
 struct xm_arena_chunk {
     xm_arena_chunk_t *next;
@@ -50,7 +51,7 @@ void *xm_arena_take(xm_arena_t *arena, size_t bytes)
         }
         *chunk = (xm_arena_chunk_t){arena->last, LINE, room};
         arena->last = chunk;
-        arena->wanted = 2 * room;
+        arena->wanted = 2 * room < MOST_BYTES ? 2 * room : MOST_BYTES;
     }
     first = round_up(chunk->used, unit);
     chunk->used = first + bytes;

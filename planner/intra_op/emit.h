@@ -38,6 +38,7 @@ typedef struct ap_shard_load {
 
 typedef struct ap_shard_emission {
     ap_shard_network_t *n;
+    xm_arena_t arena; /* all arrays but those that grow */
     bool limited;
     int edges;
     ap_shard_edge_t *edge;

@@ -88,6 +88,7 @@ typedef struct ap_shard_shared {
 } ap_shard_shared_t;
 
 typedef struct ap_shard_sharing {
+    xm_arena_t *arena; /* the network's */
     int groups;
     ap_shard_shared_t *group;
     int *group_of; /* per wire: what it is a part of, or -1 */
@@ -97,6 +98,7 @@ typedef struct ap_shard_sharing {
 
 typedef struct ap_shard_network {
     const ap_shard_problem_t *problem;
+    xm_arena_t arena; /* all arrays but those that grow */
     ap_shard_symmetric_t alike;
     ap_shard_live_ranges_t live_ranges;
     ap_shard_sharing_t sharing;
@@ -148,8 +150,7 @@ xm_status_t ap_shard_network_emit(ap_shard_network_t *network, double memory_lim
  * the backward pass. */
 xm_status_t ap_shard_sharing_create(const ap_shard_problem_t *problem,
                                     const ap_shard_symmetric_t *alike, bool share, bool limited,
-                                    int turn, ap_shard_sharing_t *sharing);
-void ap_shard_sharing_release(ap_shard_sharing_t *sharing);
+                                    int turn, xm_arena_t *arena, ap_shard_sharing_t *sharing);
 
 /* The next wire of the same shared tensor, or -1. */
 int ap_shard_next_reader(const ap_shard_sharing_t *sharing, int wire);
