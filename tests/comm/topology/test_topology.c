@@ -9,8 +9,8 @@
 #include "comm/topology/sysfs.h"
 #include "xm_test.h"
 
-static const char *const machines[] = {"c5n.18xl", "g5.48xl", "g6.48xl",  "p3dn.24xl",
-                                       "p4d.24xl", "laptop",  "dual-8gpu"};
+static const char *const machines[] = {"c5n.18xl", "g5.48xl",      "g6.48xl", "p3dn.24xl",
+                                       "p4d.24xl", "p6-b200.48xl", "laptop",  "dual-8gpu"};
 
 static char *fixture(const char *machine, const char *suffix)
 {
