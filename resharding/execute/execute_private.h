@@ -69,14 +69,15 @@ struct hop {
     int64_t first, end; /* elements of the task's box */
     int64_t chunk;      /* elements per chunk */
     int64_t chunks;
-    int64_t feed;    /* hop that brings what this one passes on; −1: it lies in the source tile */
-    int64_t arrived; /* incoming: elements of the box before this one are here */
+    int64_t feed;    /* hop that brings what this one passes on; −1: it is there from the start */
+    int64_t arrived; /* incoming or copy: elements of the box before this one are here */
     int64_t dependants; /* incoming: the first of the hops it feeds, in the list of those */
     int64_t dependant_count;
     int tensor;
     int lane;                 /* −1: a copy inside this rank */
     const carrier_t *carrier; /* of its chunks in this run; settled before the first is posted */
     direct_t *direct;         /* NULL: it never goes out of the sender's host memory */
+    bool in_dst;    /* this rank's end of it lies in the destination tile, not in the source's */
     bool packs;     /* some chunk is not contiguous in the tile, or may not be moved from there */
     bool on_device; /* the tile of the view is */
     bool staged;    /* … and the transport cannot reach it: every chunk goes by a pack buffer */

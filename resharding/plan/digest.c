@@ -82,6 +82,12 @@ xm_status_t xm_plan_hash(xm_plan_t *plan)
         put(state, transfer->sender);
         put(state, transfer->route);
     }
+    for (int64_t i = 0; i < plan->kept_count; ++i) {
+        put(state, plan->kept[i].task);
+        put(state, plan->kept[i].first);
+        put(state, plan->kept[i].end);
+        put(state, plan->kept[i].route);
+    }
     hash = XXH3_128bits_digest(state);
     (void)XXH3_freeState(state);
     (void)snprintf(plan->digest, sizeof(plan->digest), "%016llx%016llx",
