@@ -256,8 +256,8 @@ static xm_status_t name_gap(const without_t *w)
                         xm_box_format(&bounds, box, sizeof(box)), more);
 }
 
-/* Schedules the pieces in the place of tasks, as the first plan was scheduled; the builder and the
- * times of that are the rest's. */
+/* Schedules the pieces in the place of tasks, as the first plan was scheduled. The builder and the
+ * bound are the rest's; the simulation waits until the pieces are tasks again. */
 static xm_status_t schedule_pieces(const without_t *w)
 {
     xm_plan_params_t params = XM_PLAN_PARAMS_INIT;
@@ -287,14 +287,13 @@ static xm_status_t schedule_pieces(const without_t *w)
     if (status == XM_OK) {
         rest->builder = planned.builder;
         rest->bound_ns = planned.bound_ns;
-        rest->makespan_ns = planned.makespan_ns;
         rest->chosen = planned.chosen;
     }
     return status;
 }
 
-/* A task has one length of chunks: the shortest of its pieces'. `*same`: no piece has another. */
-static xm_status_t join_chunks(const without_t *w, bool *same)
+/* A task has one length of chunks: the shortest of its pieces'. */
+static xm_status_t join_chunks(const without_t *w)
 {
     xm_plan_t *rest = w->rest;
     const int64_t *of_piece = rest->builder.chunk_elements;
@@ -306,12 +305,9 @@ static xm_status_t join_chunks(const without_t *w, bool *same)
     for (int64_t t = 0; t < rest->task_count; ++t) {
         chunks[t] = rest->tasks[t].elements;
     }
-    *same = true;
     for (int64_t p = 0; p < w->pieces.count; ++p) {
         int64_t task = w->pieces.pieces[p].task;
 
-        *same = *same &&
-                (p == 0 || w->pieces.pieces[p - 1].task != task || of_piece[p] == of_piece[p - 1]);
         chunks[task] = of_piece[p] < chunks[task] ? of_piece[p] : chunks[task];
     }
     free(rest->builder.chunk_elements);
@@ -374,7 +370,6 @@ static xm_status_t keep_stays(const without_t *w)
 /* From the records to the finished plan. */
 static xm_status_t plan_pieces(without_t *w)
 {
-    bool same = true;
     xm_status_t status = xm_pieces_cut(&w->pieces, w->plan, w->rest, w->number, w->numbers,
                                        w->living, w->deliveries);
 
@@ -385,13 +380,13 @@ static xm_status_t plan_pieces(without_t *w)
         status = schedule_pieces(w);
     }
     if (status == XM_OK) {
-        status = join_chunks(w, &same);
+        status = join_chunks(w);
     }
     if (status == XM_OK) {
         join_transfers(w);
         status = keep_stays(w);
     }
-    if (status == XM_OK && !same) {
+    if (status == XM_OK) {
         status = xm_simulate(w->rest, w->rest->network, XM_SHARING_EXCLUSIVE, NULL,
                              &w->rest->makespan_ns);
     }
