@@ -155,19 +155,20 @@ enum { XM_PLAN_DIGEST_SIZE = 33 };
 
 /** What a plan is, in numbers. Start from ::XM_PLAN_INFO_INIT. */
 typedef struct xm_plan_info {
-    size_t struct_size;               /**< sizeof(xm_plan_info_t); what fits is filled in */
-    int ranks;                        /**< largest rank of all meshes, plus one */
-    xm_strategy_t strategy;           /**< the one whose plan this is; `auto`: every slice has its
-                                           own */
-    xm_scheduler_t scheduler;         /**< the one whose schedule this is: not `auto`, and another
-                                           than asked for where that falls back */
-    const char *strategy_name;        /**< as xm_strategy_parse() knows it; lives for ever */
-    const char *scheduler_name;       /**< as xm_scheduler_parse() knows it; lives for ever */
-    uint64_t bytes;                   /**< of all tensors */
-    uint64_t net_bytes;               /**< that cross from one host to another */
-    int64_t bound_ns;                 /**< lower bound of any plan's time on the network */
-    int64_t makespan_ns;              /**< simulated time of this plan, exclusive sharing */
-    int64_t hops;                     /**< of all transfers, copies inside a rank included */
+    size_t struct_size;         /**< sizeof(xm_plan_info_t); what fits is filled in */
+    int ranks;                  /**< largest rank of all meshes, plus one */
+    xm_strategy_t strategy;     /**< the one whose plan this is; `auto`: every slice has its
+                                     own */
+    xm_scheduler_t scheduler;   /**< the one whose schedule this is: not `auto`, and another
+                                     than asked for where that falls back */
+    const char *strategy_name;  /**< as xm_strategy_parse() knows it; lives for ever */
+    const char *scheduler_name; /**< as xm_scheduler_parse() knows it; lives for ever */
+    uint64_t bytes;             /**< of all tensors */
+    uint64_t net_bytes;         /**< that cross from one host to another */
+    int64_t bound_ns;           /**< lower bound of any plan's time on the network, among the ranks
+                                     that take part: others could relay, but never do */
+    int64_t makespan_ns;        /**< simulated time of this plan, exclusive sharing */
+    int64_t hops;               /**< of all transfers, copies inside a rank included */
     char digest[XM_PLAN_DIGEST_SIZE]; /**< of everything that decides which bytes move where: 32
                                            hexadecimal digits, equal on all ranks */
     uint64_t kept_bytes; /**< of xm_plan_without(): of all receivers, delivered before */
