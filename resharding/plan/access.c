@@ -2,13 +2,13 @@
 /*
  * What a plan answers. The functions are plain reads: a plan never changes after
  * creation, so any thread may ask without a lock, and pointers live as long as the plan.
- * Those at the end cross the library's boundary: they check their pointers and copy into
- * the caller's version of a structure.
+ *
+ * In the end the digest of a plan: a hash of everything that decides which bytes move where.
+ * Ranks compare it to know that they made the same plan, so it must not depend on the machine,
+ * on addresses or on anything that does not decide (names, times, the scheduler's own name).
  */
-#include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include <xxhash.h>
 
 #include "comm/base.h"
 #include "resharding/plan/plan_private.h"
@@ -193,124 +193,103 @@ const char *xm_plan_digest(const xm_plan_t *plan)
     return plan->digest;
 }
 
-/* ---- for users ----------------------------------------------------------------------------------
+/* ---- the digest ---------------------------------------------------------------------------------
  */
 
-/* What a plan for the rest of another one has not to move. */
-static void count_kept(const xm_plan_t *plan, xm_plan_info_t *info)
-{
-    for (int64_t k = 0; k < plan->kept_count; ++k) {
-        const xm_kept_t *kept = &plan->kept[k];
-        const xm_unit_task_t *task = &plan->tasks[kept->task];
-        const xm_planned_tensor_t *tensor = &plan->tensors[task->tensor];
-        uint64_t bytes = (uint64_t)((kept->end - kept->first) * tensor->element_size);
-        int count;
-        const int *ranks = xm_layout_replicas(tensor->dst, task->dst_tile, &count);
+/* Numbers on their way into the hash, many at a time. */
+typedef struct {
+    XXH3_state_t *state;
+    size_t used;
+    unsigned char bytes[4096];
+} sink_t;
 
-        if (kept->route >= 0) {
-            info->kept_bytes += bytes * (uint64_t)plan->builder.routes[kept->route].count;
-            continue;
+static void flush(sink_t *sink)
+{
+    (void)XXH3_128bits_update(sink->state, sink->bytes, sink->used);
+    sink->used = 0;
+}
+
+/* Numbers enter the hash as 8 little-endian bytes, so that every machine computes the same digest.
+ */
+static void put(sink_t *sink, int64_t value)
+{
+    if (sink->used == sizeof(sink->bytes)) {
+        flush(sink);
+    }
+    xm_put_le(sink->bytes + sink->used, (uint64_t)value, 8);
+    sink->used += 8;
+}
+
+/* Hashes a layout by what it does, cut points and tile of each rank, and not by how it
+ * was described: two specs that cut and place alike give the same digest. */
+static void put_layout(sink_t *sink, const xm_layout_t *layout)
+{
+    const xm_mesh_t *mesh = xm_layout_mesh(layout);
+
+    put(sink, xm_layout_dims(layout));
+    for (int d = 0; d < xm_layout_dims(layout); ++d) {
+        put(sink, xm_layout_shape(layout)[d]);
+        put(sink, xm_layout_parts(layout, d));
+        for (int p = 0; p <= xm_layout_parts(layout, d); ++p) {
+            put(sink, xm_layout_cuts(layout, d)[p]);
         }
-        for (int r = 0; r < count; ++r) {
-            info->gone_bytes += ranks[r] < plan->ranks ? bytes : 0;
-        }
+    }
+    put(sink, xm_mesh_size(mesh));
+    for (int p = 0; p < xm_mesh_size(mesh); ++p) {
+        put(sink, xm_mesh_rank(mesh, p));
+        put(sink, xm_layout_tile_at(layout, p));
     }
 }
 
-xm_status_t xm_plan_get_info(const xm_plan_t *plan, xm_plan_info_t *info)
+/* Lists are preceded by a length or are as long as an earlier number says, so different
+ * plans never feed the same bytes. */
+xm_status_t xm_plan_hash(xm_plan_t *plan)
 {
-    xm_plan_info_t own = XM_PLAN_INFO_INIT;
+    sink_t all = {.state = XXH3_createState()}, *sink = &all;
+    XXH128_hash_t hash;
 
-    if (XM_IS_NULL(plan) || XM_IS_NULL(info)) {
-        return XM_ERR_INVALID_ARGUMENT;
+    if (sink->state == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the digest of a plan");
     }
-    own.ranks = xm_plan_ranks(plan);
-    own.strategy = xm_plan_strategy(plan);
-    own.scheduler = xm_plan_chosen_scheduler(plan);
-    own.strategy_name = xm_strategy_name(own.strategy);
-    own.scheduler_name = xm_scheduler_name(own.scheduler);
-    own.bytes = xm_plan_bytes(plan);
-    own.net_bytes = xm_plan_net_bytes(plan);
-    own.bound_ns = xm_plan_bound_ns(plan);
-    own.makespan_ns = xm_plan_makespan_ns(plan);
-    own.hops = xm_plan_hops(plan);
-    (void)snprintf(own.digest, sizeof(own.digest), "%s", xm_plan_digest(plan));
-    count_kept(plan, &own);
-    return xm_info_copy(__func__, "xm_plan_info_t", info, &own, sizeof(own));
-}
+    (void)XXH3_128bits_reset(sink->state);
+    put(sink, plan->tensor_count);
+    for (int i = 0; i < plan->tensor_count; ++i) {
+        put(sink, plan->tensors[i].element_size);
+        put_layout(sink, plan->tensors[i].src);
+        put_layout(sink, plan->tensors[i].dst);
+    }
+    for (int64_t t = 0; t < plan->task_count; ++t) {
+        put(sink, plan->builder.chunk_elements[t]);
+    }
+    for (int r = 0; r < plan->builder.route_count; ++r) {
+        const xm_route_t *route = &plan->builder.routes[r];
 
-/* The spans lie in the order of the hops' numbers, which go by transfer and then by place
- * in the route. */
-static void list_hops(const xm_plan_t *plan, const xm_span_t *spans, xm_plan_hop_t *hops)
-{
-    int64_t count;
-    const xm_transfer_t *transfers = xm_plan_transfers(plan, &count);
-
-    for (int64_t t = 0; t < count; ++t) {
-        const xm_route_t *route = xm_plan_route(plan, transfers[t].route);
-        uint64_t bytes = xm_plan_transfer_bytes(plan, t);
-
+        put(sink, route->count);
         for (int i = 0; i < route->count; ++i) {
-            int64_t hop = xm_plan_first_hop(plan, t) + i;
-
-            hops[hop] = (xm_plan_hop_t){.transfer = t,
-                                        .sender = xm_hop_sender(&transfers[t], route, i),
-                                        .receiver = route->ranks[i],
-                                        .bytes = bytes,
-                                        .start_ns = spans[hop].start_ns,
-                                        .end_ns = spans[hop].end_ns};
+            put(sink, route->ranks[i]);
+            put(sink, route->parents[i]);
         }
     }
-}
+    for (int64_t i = 0; i < plan->builder.transfer_count; ++i) {
+        const xm_transfer_t *transfer = &plan->builder.transfers[i];
 
-/* Spans are kept only when hops are wanted, since a plan can have millions. */
-xm_status_t xm_plan_simulate(const xm_plan_t *plan, const xm_network_t *network,
-                             xm_sharing_t sharing, xm_plan_hop_t *hops, int64_t *makespan_ns)
-{
-    xm_span_t *spans = NULL;
-    xm_status_t status;
-
-    if (XM_IS_NULL(plan) || XM_IS_NULL(network) || XM_IS_NULL(makespan_ns)) {
-        return XM_ERR_INVALID_ARGUMENT;
+        put(sink, transfer->task);
+        put(sink, transfer->parent);
+        put(sink, transfer->first);
+        put(sink, transfer->end);
+        put(sink, transfer->sender);
+        put(sink, transfer->route);
     }
-    if (hops != NULL) {
-        spans = calloc((size_t)xm_plan_hops(plan) + 1, sizeof(*spans));
-        if (spans == NULL) {
-            return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the times of %lld hops",
-                                (long long)xm_plan_hops(plan));
-        }
+    for (int64_t i = 0; i < plan->kept_count; ++i) {
+        put(sink, plan->kept[i].task);
+        put(sink, plan->kept[i].first);
+        put(sink, plan->kept[i].end);
+        put(sink, plan->kept[i].route);
     }
-    status = xm_simulate(plan, network, sharing, spans, makespan_ns);
-    if (status == XM_OK && hops != NULL) {
-        list_hops(plan, spans, hops);
-    }
-    free(spans);
-    return status;
-}
-
-/* Writes to memory by the same code as to a file. The caller frees the text. */
-xm_status_t xm_plan_to_json(const xm_plan_t *plan, char **text)
-{
-    char *written = NULL;
-    size_t length = 0;
-    FILE *stream;
-    xm_status_t status;
-
-    if (XM_IS_NULL(plan) || XM_IS_NULL(text)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
-    stream = open_memstream(&written, &length);
-    if (stream == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "a plan's text: %s", strerror(errno));
-    }
-    status = xm_plan_write_json(plan, stream);
-    if (fclose(stream) != 0 && status == XM_OK) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "a plan's text: %s", strerror(errno));
-    }
-    if (status < 0) {
-        free(written);
-        return status;
-    }
-    *text = written;
+    flush(sink);
+    hash = XXH3_128bits_digest(sink->state);
+    (void)XXH3_freeState(sink->state);
+    (void)snprintf(plan->digest, sizeof(plan->digest), "%016llx%016llx",
+                   (unsigned long long)hash.high64, (unsigned long long)hash.low64);
     return XM_OK;
 }
