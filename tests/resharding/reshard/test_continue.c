@@ -73,9 +73,12 @@ static void close_matrix(matrix_t *m)
     xm_layout_destroy(m->dst);
 }
 
-/* Dies, or gives up, after some steps of its run. */
+/* Dies, or gives up, after some steps of its run; at once where nobody may have what it has. */
 static void die_in_the_middle(xm_worker_t *worker, const story_t *story, xm_reshard_t *reshard)
 {
+    if (story->gone) {
+        (void)raise(SIGKILL);
+    }
     local_expect_ok(xm_reshard_post(reshard, 0));
     for (int step = 0; step < STEPS && xm_reshard_test(reshard) == XM_IN_PROGRESS; ++step) {
         (void)xm_worker_progress(worker);
