@@ -452,17 +452,11 @@ int xm_network_host_of(const xm_network_t *network, int rank)
 
 int xm_network_rails(const xm_network_t *network)
 {
-    if (XM_IS_NULL(network)) {
-        return 0;
-    }
     return network->rails;
 }
 
 int xm_network_rail_of(const xm_network_t *network, int rank)
 {
-    if (XM_IS_NULL(network) || rank < 0 || rank >= network->ranks) {
-        return -1;
-    }
     return network->rail_of_rank[rank];
 }
 
