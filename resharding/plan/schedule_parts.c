@@ -14,8 +14,11 @@
 #include "resharding/plan/schedule_private.h"
 #include "resharding/plan/strategy_chain.h"
 
-/* Of the whole time, which a piece takes at most. */
-enum { PIECES = 100 };
+/* Of the time that the network takes; what has come in one is passed on inside the hosts. */
+enum {
+    WINDOWS = 100,
+    TURNS = 32 /* likewise: in each of which all rails bring equal shares of what is passed on */
+};
 
 /*
  * For the network, lanes with the same holding rails and the same receiving rails are one
@@ -38,8 +41,21 @@ typedef struct {
     int64_t first, end;
     int64_t parent; /* piece that contains it, or −1 */
     int64_t start_ns;
-    int64_t first_transfer, end_transfer;
+    int64_t first_sent, end_sent; /* in parts_t.sent */
 } piece_t;
+
+/* A transfer that has come to one rank of a host where others need it too. */
+typedef struct {
+    int64_t transfer;
+    const int *ranks; /* that need it */
+    int count, head;
+} arrival_t;
+
+/* What has come to a host and was not passed on yet. */
+typedef struct {
+    arrival_t *at;
+    int64_t count, capacity;
+} inbox_t;
 
 typedef struct {
     xm_scheduling_t *s;
@@ -52,6 +68,11 @@ typedef struct {
     int64_t *first;   /* by bundle: its first entry; one more than bundles */
     int64_t *bundle;  /* by class and remote receiver (each) or lane: its bundle */
     int64_t *grain;   /* by bundle: pieces are cut at multiples of so many bytes */
+    inbox_t *inbox;   /* by host */
+    int64_t *waiting; /* by rank: bytes in the inbox of its host that it has to pass on */
+    int64_t *sent;    /* transfers between hosts, in their order */
+    int64_t sent_count, sent_capacity;
+    double window_ns;
 } parts_t;
 
 static xm_status_t no_memory(const parts_t *p)
@@ -275,44 +296,26 @@ static void set_part_chunks(parts_t *p, const xm_hop_t *hops, int64_t count, int
 }
 
 /*
- * The transfer among those of a parent's hop that is of this task; they are in task
- * order, so the search is by halves. The parent contains the child's range, so there is
- * one.
+ * The transfer among those of a parent's piece that brings an element of a task; they are in the
+ * order of tasks and elements, so the search is by halves. The parent contains the child's range,
+ * so there is one.
  */
-static int64_t find_parent(const xm_builder_t *builder, const piece_t *parent, int64_t task)
+static int64_t find_parent(const parts_t *p, const piece_t *parent, int64_t task, int64_t element)
 {
-    int64_t low = parent->first_transfer, high = parent->end_transfer;
+    const xm_transfer_t *transfers = p->emitter->builder->transfers;
+    int64_t low = parent->first_sent, high = parent->end_sent;
 
     while (high - low > 1) {
         int64_t middle = low + (high - low) / 2;
+        const xm_transfer_t *transfer = &transfers[p->sent[middle]];
 
-        if (builder->transfers[middle].task <= task) {
+        if (transfer->task < task || (transfer->task == task && transfer->first <= element)) {
             low = middle;
         } else {
             high = middle;
         }
     }
-    return low;
-}
-
-/* Makes the route inside the receiving host: the device that gets the data, then its
- * neighbours. */
-static xm_status_t part_route(xm_transfer_emitter_t *emitter, const xm_class_t *class,
-                              const entry_t *entry, int rail, int64_t bytes, int *route)
-{
-    int at = 1;
-
-    /* With send_recv the route is the single receiver. */
-    emitter->ranks[0] = entry->receiver;
-    emitter->parents[0] = -1;
-    if (entry->receiver < 0) {
-        xm_inner_t inner = xm_chain_inner(emitter, class, rail);
-
-        inner.bytes = bytes;
-        inner.star = true;
-        at = xm_chain_host(emitter, &inner, 0, -1);
-    }
-    return xm_builder_route(emitter->builder, at, emitter->ranks, emitter->parents, route);
+    return p->sent[low];
 }
 
 /* The last entry of a bundle that starts at or before a byte. */
@@ -332,98 +335,240 @@ static int64_t entry_at(const parts_t *p, int64_t bundle, int64_t byte)
     return low;
 }
 
+/* A transfer to one rank. */
+static xm_status_t append_single(parts_t *p, xm_transfer_t *transfer, int receiver)
+{
+    xm_builder_t *builder = p->emitter->builder;
+    xm_status_t status = xm_builder_route(builder, 1, &receiver, &(int){-1}, &transfer->route);
+
+    return status < 0 ? status : xm_builder_append(builder, transfer, NULL);
+}
+
+static int compare_arrivals(const void *a, const void *b)
+{
+    const arrival_t *x = a, *y = b;
+
+    if (x->ranks[x->head] != y->ranks[y->head]) {
+        return x->ranks[x->head] < y->ranks[y->head] ? -1 : 1;
+    }
+    return (x->transfer > y->transfer) - (x->transfer < y->transfer);
+}
+
 /*
- * Makes the transfer of one entry's part of a piece. Cuts between elements are rounded
+ * Passes on what has come to the heads of a host since the last time. In round j every head
+ * sends to the rank j places behind it, so in each round all ports work side by side, each for
+ * one sender and one receiver; heads that have taken in equally much keep in step.
+ */
+static xm_status_t pass_on(parts_t *p, int host)
+{
+    inbox_t *inbox = &p->inbox[host];
+    xm_status_t status = XM_OK;
+    int most = 0;
+
+    if (inbox->count > 1) {
+        qsort(inbox->at, (size_t)inbox->count, sizeof(*inbox->at), compare_arrivals);
+    }
+    for (int64_t i = 0; i < inbox->count; ++i) {
+        most = inbox->at[i].count > most ? inbox->at[i].count : most;
+        p->waiting[inbox->at[i].ranks[inbox->at[i].head]] = 0;
+    }
+    for (int round = 1; round < most; ++round) {
+        for (int64_t i = 0; status == XM_OK && i < inbox->count; ++i) {
+            const arrival_t *arrival = &inbox->at[i];
+            xm_transfer_t transfer = p->emitter->builder->transfers[arrival->transfer];
+
+            if (round < arrival->count) {
+                transfer.parent = arrival->transfer;
+                transfer.sender = arrival->ranks[arrival->head];
+                status = append_single(p, &transfer,
+                                       arrival->ranks[(arrival->head + round) % arrival->count]);
+            }
+        }
+    }
+    inbox->count = 0;
+    return status;
+}
+
+/* Notes that the next transfer comes to a head whose neighbours need it too. */
+static xm_status_t note_arrival(parts_t *p, const xm_inner_t *inner, int head, int64_t bytes)
+{
+    inbox_t *inbox = &p->inbox[xm_network_host_of_rail(p->emitter->network, inner->rail)];
+
+    if (inbox->count == inbox->capacity) {
+        int64_t grown = inbox->capacity > 0 ? 2 * inbox->capacity : 16;
+        arrival_t *at = realloc(inbox->at, (size_t)grown * sizeof(*at));
+
+        if (at == NULL) {
+            return no_memory(p);
+        }
+        inbox->at = at;
+        inbox->capacity = grown;
+    }
+    p->waiting[inner->ranks[head]] += bytes;
+    inbox->at[inbox->count++] =
+        (arrival_t){p->emitter->builder->transfer_count, inner->ranks, inner->count, head};
+    return XM_OK;
+}
+
+/*
+ * Chooses the device that gets a part from the network, and shortens the part to what suits it:
+ * of the ranks on the rail the one that has least to pass on, and what comes by the rail in a
+ * window is shared out evenly. When all have that, they pass it on. With send_recv it is the
+ * single receiver.
+ */
+static xm_status_t choose_receiver(parts_t *p, const entry_t *entry, int rail,
+                                   xm_transfer_t *transfer, int *receiver)
+{
+    const xm_class_t *class = &p->s->classes->classes[p->s->classes->class_of[entry->task]];
+    const xm_plan_t *plan = p->s->plan;
+    int64_t size = plan->tensors[plan->tasks[entry->task].tensor].element_size, room;
+    xm_inner_t inner;
+    xm_status_t status = XM_OK;
+    int head;
+
+    *receiver = entry->receiver;
+    if (entry->receiver >= 0) {
+        return XM_OK;
+    }
+    inner = xm_chain_inner(p->emitter, class, rail);
+    head = xm_chain_head(p->emitter, &inner, p->waiting);
+    if (inner.count > 1) {
+        int heads = xm_chain_heads(p->emitter, &inner);
+        double share = 1e-9 * p->window_ns * xm_network_ingress(p->s->lanes.network, rail) / heads;
+        int64_t most = (int64_t)fmax(share, XM_SMALLEST_CHUNK);
+
+        room = most - p->waiting[inner.ranks[head]];
+        if (room < most / 8) {
+            status = pass_on(p, xm_network_host_of_rail(p->emitter->network, rail));
+            head = xm_chain_head(p->emitter, &inner, p->waiting);
+            room = most;
+        }
+        /* What would be left must be worth a message, and a single device takes it anyway. */
+        if (heads > 1 && (transfer->end - transfer->first) * size > room + room / 8 &&
+            room >= size) {
+            transfer->end = transfer->first + room / size;
+        }
+        if (status == XM_OK) {
+            status = note_arrival(p, &inner, head, (transfer->end - transfer->first) * size);
+        }
+    }
+    xm_chain_take(p->emitter, &inner, head, (transfer->end - transfer->first) * size);
+    *receiver = inner.ranks[head];
+    return status;
+}
+
+/* Appends a transfer between hosts. */
+static xm_status_t append_sent(parts_t *p, xm_transfer_t *transfer, int receiver)
+{
+    if (p->sent_count == p->sent_capacity) {
+        int64_t grown = p->sent_capacity > 0 ? 2 * p->sent_capacity : 256;
+        int64_t *at = realloc(p->sent, (size_t)grown * sizeof(*at));
+
+        if (at == NULL) {
+            return no_memory(p);
+        }
+        p->sent = at;
+        p->sent_capacity = grown;
+    }
+    p->sent[p->sent_count++] = p->emitter->builder->transfer_count;
+    return append_single(p, transfer, receiver);
+}
+
+/*
+ * Makes the transfers of one entry's part of a piece. Cuts between elements are rounded
  * down, on both sides of a cut alike, so that parts stay contiguous and a relay's part
- * stays inside what it was brought.
+ * stays inside what it was brought. A cut inside one element leaves nothing for this part; the
+ * other side of the cut has the element.
  */
 static xm_status_t emit_entry(parts_t *p, const piece_t *piece, const entry_t *entry,
                               const piece_t *parent)
 {
     const xm_plan_t *plan = p->s->plan;
     const xm_class_t *class = &p->s->classes->classes[p->s->classes->class_of[entry->task]];
-    xm_builder_t *builder = p->emitter->builder;
+    const xm_transfer_t *transfers;
     int64_t size = plan->tensors[plan->tasks[entry->task].tensor].element_size;
-    xm_transfer_t transfer = {
-        .task = entry->task, .parent = -1, .first = entry->part.first, .end = entry->part.end};
-    xm_status_t status;
+    xm_part_t part = entry->part;
+    xm_status_t status = XM_OK;
 
     /* The entry's part of the piece, in elements: all of it where the piece covers it. */
+    if (piece->end < entry->offset + (part.end - part.first) * size) {
+        part.end = part.first + (piece->end - entry->offset) / size;
+    }
     if (piece->first > entry->offset) {
-        transfer.first += (piece->first - entry->offset) / size;
+        part.first += (piece->first - entry->offset) / size;
     }
-    if (piece->end < entry->offset + (entry->part.end - entry->part.first) * size) {
-        transfer.end = entry->part.first + (piece->end - entry->offset) / size;
+    while (status == XM_OK && part.first < part.end) {
+        xm_transfer_t transfer = {entry->task, -1, part.first, part.end, 0, 0};
+        int receiver;
+
+        /* A relay sends from the device that the parent's route begins with, for that one has
+         * the data first. */
+        if (parent != NULL) {
+            transfer.parent = find_parent(p, parent, entry->task, part.first);
+            transfers = p->emitter->builder->transfers;
+            transfer.end = transfers[transfer.parent].end < part.end
+                               ? transfers[transfer.parent].end
+                               : part.end;
+            transfer.sender =
+                xm_builder_route_of(p->emitter->builder, &transfers[transfer.parent])->ranks[0];
+        } else {
+            transfer.sender = xm_transfer_emitter_pick_rail(p->emitter, class, piece->hop->sender);
+        }
+        status = choose_receiver(p, entry, piece->hop->receiver, &transfer, &receiver);
+        /* The count lets later picks spread the work over the devices of the sending rail. */
+        p->emitter->sent[transfer.sender] += (transfer.end - transfer.first) * size;
+        if (status == XM_OK) {
+            status = append_sent(p, &transfer, receiver);
+        }
+        part.first = transfer.end;
     }
-    /* A cut inside one element leaves nothing for this part; the other side of the cut
-     * has the element. */
-    if (transfer.first >= transfer.end) {
-        return XM_OK;
-    }
-    status = part_route(p->emitter, class, entry, piece->hop->receiver,
-                        (transfer.end - transfer.first) * size, &transfer.route);
-    if (status < 0) {
-        return status;
-    }
-    /* A relay sends from the device that the parent's route begins with, for that one has
-     * the data first. */
-    if (parent != NULL) {
-        transfer.parent = find_parent(builder, parent, entry->task);
-        transfer.sender =
-            xm_builder_route_of(builder, &builder->transfers[transfer.parent])->ranks[0];
-    } else {
-        transfer.sender = xm_transfer_emitter_pick_rail(p->emitter, class, piece->hop->sender);
-    }
-    /* The count lets later picks spread the work over the devices of the sending rail. */
-    p->emitter->sent[transfer.sender] += (transfer.end - transfer.first) * size;
-    return xm_builder_append(builder, &transfer, NULL);
+    return status;
 }
 
 /* Makes the transfers of a piece and notes where they are, for the pieces that relay it. */
 static xm_status_t emit_piece(parts_t *p, piece_t *piece, const piece_t *parent)
 {
-    int64_t bundle = piece->hop->demand;
+    int64_t bundle = piece->hop->demand, e = entry_at(p, bundle, piece->first);
     xm_status_t status = XM_OK;
 
-    piece->first_transfer = p->emitter->builder->transfer_count;
-    for (int64_t e = entry_at(p, bundle, piece->first);
-         status == XM_OK && e < p->first[bundle + 1] && p->entries[e].offset < piece->end; ++e) {
+    piece->first_sent = p->sent_count;
+    for (; status == XM_OK && e < p->first[bundle + 1] && p->entries[e].offset < piece->end; ++e) {
         status = emit_entry(p, piece, &p->entries[e], parent);
     }
-    piece->end_transfer = p->emitter->builder->transfer_count;
+    piece->end_sent = p->sent_count;
     return status;
 }
 
-/*
- * Chooses how finely the hops of each bundle are cut. Where its receivers pass it on inside their
- * hosts, one device at a time does so for a piece; so that all take their turns and what comes in
- * by several rails is passed on side by side, a piece takes a small part of the whole time.
- */
-static void choose_grains(parts_t *p, int64_t makespan)
+/* True when some receivers of a bundle get it from neighbours. */
+static bool is_wide(const parts_t *p, int64_t bundle)
 {
-    const xm_network_t *network = p->s->lanes.network;
-    double port = xm_network_host_bandwidth(network);
+    const xm_class_t *classes = p->s->classes->classes;
 
+    for (int64_t e = p->first[bundle]; e < p->first[bundle + 1] && !is_each(p); ++e) {
+        const xm_class_t *class = &classes[p->s->classes->class_of[p->entries[e].task]];
+
+        if (class->remote_count > class->remote_host_count) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/*
+ * Chooses how finely the hops of each bundle are cut. Where receivers pass on what they get, that
+ * goes on beside the network's work: so of what comes by several rails side by side, each rail's
+ * part of a window of time is a piece.
+ */
+static void choose_grains(parts_t *p)
+{
     for (int64_t d = 0; d < p->count; ++d) {
         double rate = INFINITY, bytes;
-        int most = 1;
 
-        for (int64_t e = p->first[d]; e < p->first[d + 1] && p->entries[e].receiver < 0; ++e) {
-            const xm_class_t *class =
-                &p->s->classes->classes[p->s->classes->class_of[p->entries[e].task]];
-
-            for (int h = 0; h < class->remote_host_count; ++h) {
-                int devices = class->remote_first[h + 1] - class->remote_first[h];
-
-                most = devices > most ? devices : most;
-            }
-        }
         for (int r = 0; r < p->demands[d].receiver_count; ++r) {
-            rate = fmin(rate, xm_network_ingress(network, p->demands[d].receivers[r]));
+            rate = fmin(rate, xm_network_ingress(p->s->lanes.network, p->demands[d].receivers[r]));
         }
-        bytes = 1e-9 * (double)makespan / PIECES / ((most - 1) / port + 1 / rate);
-        bytes = fmax(fmin(bytes, (double)p->s->largest_chunk), XM_SMALLEST_CHUNK);
-        p->grain[d] = most > 1 && bytes < (double)p->demands[d].bytes ? (int64_t)bytes : INT64_MAX;
+        bytes = fmax(1e-9 * p->window_ns * rate, XM_SMALLEST_CHUNK);
+        p->grain[d] = is_wide(p, d) ? (int64_t)bytes : INT64_MAX;
     }
 }
 
@@ -505,6 +650,9 @@ static xm_status_t emit_hops(parts_t *p, const xm_hop_t *hops, int64_t count)
     for (int64_t i = 0; status == XM_OK && i < total; ++i) {
         status = emit_piece(p, order[i], order[i]->parent < 0 ? NULL : &pieces[order[i]->parent]);
     }
+    for (int h = 0; status == XM_OK && h < xm_network_hosts(p->emitter->network); ++h) {
+        status = pass_on(p, h);
+    }
 
 free_all:
     free(order);
@@ -527,6 +675,9 @@ xm_status_t xm_schedule_parts(xm_scheduling_t *s, xm_transfer_emitter_t *emitter
     if (status == XM_OK) {
         status = list_entries(&p);
     }
+    for (int64_t d = 0; status == XM_OK && d < p.count && params.turns == 0; ++d) {
+        params.turns = is_wide(&p, d) ? TURNS : 0;
+    }
     if (status == XM_OK && p.count > 0) {
         problem.demands = p.demands;
         problem.count = p.count;
@@ -534,12 +685,24 @@ xm_status_t xm_schedule_parts(xm_scheduling_t *s, xm_transfer_emitter_t *emitter
     }
     if (status == XM_OK && p.count > 0) {
         p.grain = malloc((size_t)p.count * sizeof(*p.grain));
-        status = p.grain == NULL ? no_memory(&p) : XM_OK;
+        p.inbox = calloc((size_t)xm_network_hosts(emitter->network), sizeof(*p.inbox));
+        p.waiting = calloc((size_t)xm_network_ranks(emitter->network), sizeof(*p.waiting));
+        p.window_ns = (double)makespan / WINDOWS;
+        status = p.grain == NULL || p.inbox == NULL || p.waiting == NULL ? no_memory(&p) : XM_OK;
     }
     if (status == XM_OK && p.count > 0) {
-        choose_grains(&p, makespan);
+        if (getenv("DBG"))
+            fprintf(stderr, "openshop %.1f us, %ld hops %ld bundles\n", (double)makespan * 1e-3,
+                    count, p.count);
+        choose_grains(&p);
         status = emit_hops(&p, hops, count);
     }
+    for (int h = 0; p.inbox != NULL && h < xm_network_hosts(emitter->network); ++h) {
+        free(p.inbox[h].at);
+    }
+    free(p.sent);
+    free(p.inbox);
+    free(p.waiting);
     free(p.grain);
     free(hops);
     free(p.bundle);

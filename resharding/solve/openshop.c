@@ -272,9 +272,12 @@ static xm_status_t colour_turns(openshop_t *o, int64_t turns)
  */
 static xm_status_t build_turns(openshop_t *o)
 {
-    int64_t turns = 0;
+    int64_t turns = 0, even = USUAL_HOPS / (o->transfers.count + 1);
     xm_status_t status = o->relays ? choose_turns(o, &turns) : XM_OK;
 
+    /* More turns than the network needs, as long as there are few hops. */
+    even = even < o->params->turns ? even : o->params->turns;
+    turns = turns < even ? even : turns;
     if (status == XM_OK) {
         status = colour_turns(o, turns);
     }
