@@ -389,7 +389,7 @@ xm_status_t xm_schedule(xm_plan_t *plan, const xm_plan_params_t *params,
     if (s.strategy == NULL) {
         return no_memory(&s);
     }
-    status = xm_lanes_create(plan, params->network, classes, &s.lanes);
+    status = xm_lanes_create(plan, params->network, classes, 0, &s.lanes);
     if (status < 0) {
         free(s.strategy);
         return status;

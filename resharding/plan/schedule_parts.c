@@ -19,6 +19,8 @@ enum {
     WINDOWS = 100,
     TURNS = 32 /* likewise: in each of which all rails bring equal shares of what is passed on */
 };
+/* What a rank has to pass on, over the average of its host, that counts as even. */
+static const double UNEVEN = 1.25;
 
 /*
  * For the network, lanes with the same holding rails and the same receiving rails are one
@@ -30,7 +32,7 @@ enum {
 typedef struct {
     int64_t task;
     xm_part_t part;
-    int64_t offset; /* of its first byte in the bundle */
+    int64_t offset; /* of its first byte in the stream */
     int receiver;   /* or −1 */
 } entry_t;
 
@@ -55,6 +57,7 @@ typedef struct {
 typedef struct {
     arrival_t *at;
     int64_t count, capacity;
+    int64_t bytes, most; /* of all, of the rank that has most */
 } inbox_t;
 
 typedef struct {
@@ -64,14 +67,18 @@ typedef struct {
     int64_t count, capacity;
     int64_t *table; /* open addressing by the rails' lists: bundle + 1 */
     int64_t table_size;
-    entry_t *entries; /* by bundle, then by task */
-    int64_t *first;   /* by bundle: its first entry; one more than bundles */
-    int64_t *bundle;  /* by class and remote receiver (each) or lane: its bundle */
+    /* Every bundle has two streams: what neighbours pass on, and what comes to one rank only. */
+    entry_t *entries; /* by bundle, stream and task */
+    int64_t *first;   /* by stream: its first entry; one more than streams */
+    int64_t *bytes;   /* by stream */
+    int64_t *bundle;  /* by lane */
+    xm_lanes_t lanes;
     int64_t *grain;   /* by bundle: pieces are cut at multiples of so many bytes */
     inbox_t *inbox;   /* by host */
     int64_t *waiting; /* by rank: bytes in the inbox of its host that it has to pass on */
     int64_t *sent;    /* transfers between hosts, in their order */
     int64_t sent_count, sent_capacity;
+    double *passed; /* by rail: bytes that come by it and are passed on, in all */
     double window_ns;
 } parts_t;
 
@@ -149,47 +156,26 @@ static xm_status_t find_bundle(parts_t *p, const xm_demand_t *hosts, int64_t *bu
     return XM_OK;
 }
 
-/* With send_recv every receiver is served by itself, so each is an entry of its own. */
-static bool is_each(const parts_t *p)
+/* Finds the bundles of all lanes. Those that differ only in devices share one, so the
+ * scheduler sees fewer demands than there are lanes. */
+static xm_status_t bundle_lanes(parts_t *p)
 {
-    return p->s->params->strategy == XM_STRATEGY_SEND_RECV;
-}
-
-/* The number of bundles that a class belongs to: one for each of its lanes, or of its remote
- * receivers. */
-static int64_t bundles_of(const parts_t *p, int64_t class)
-{
-    const xm_lane_range_t *lanes = &p->s->lanes.by_class[class];
-
-    return is_each(p) ? p->s->classes->classes[class].remote_count : lanes->end - lanes->first;
-}
-
-/* Finds the bundles of all classes. Classes that differ only in devices share one, so the
- * scheduler sees fewer demands than there are classes. */
-static xm_status_t bundle_classes(parts_t *p)
-{
-    const xm_classes_t *classes = p->s->classes;
-    const xm_lanes_t *lanes = &p->s->lanes;
-    int64_t room = 1, next = 0;
     xm_status_t status = XM_OK;
 
-    for (int64_t k = 0; k < classes->count; ++k) {
-        room += bundles_of(p, k);
-    }
-    p->bundle = malloc((size_t)room * sizeof(*p->bundle));
+    p->bundle = malloc(((size_t)p->lanes.count + 1) * sizeof(*p->bundle));
     if (p->bundle == NULL) {
         return no_memory(p);
     }
-    for (int64_t k = 0; status == XM_OK && k < classes->count; ++k) {
-        const xm_class_t *class = &classes->classes[k];
-        xm_demand_t rails = {.holders = lanes->holders[k].rails,
-                             .holder_count = lanes->holders[k].count,
-                             .receiver_count = is_each(p) ? 1 : class->remote_host_count};
+    for (int64_t k = 0; k < p->s->classes->count; ++k) {
+        const xm_lane_range_t *range = &p->lanes.by_class[k];
 
-        for (int64_t i = 0; status == XM_OK && i < bundles_of(p, k); ++i) {
-            rails.receivers = is_each(p) ? &lanes->rail_of[class->remote[i]]
-                                         : lanes->lanes[lanes->by_class[k].first + i].rails;
-            status = find_bundle(p, &rails, &p->bundle[next++]);
+        for (int64_t l = range->first; status == XM_OK && l < range->end; ++l) {
+            const xm_demand_t rails = {.holders = p->lanes.holders[k].rails,
+                                       .holder_count = p->lanes.holders[k].count,
+                                       .receivers = p->lanes.lanes[l].rails,
+                                       .receiver_count = p->lanes.lanes[l].count};
+
+            status = find_bundle(p, &rails, &p->bundle[l]);
         }
     }
     return status;
@@ -197,33 +183,28 @@ static xm_status_t bundle_classes(parts_t *p)
 
 /* Walks all entries in task order, counting them first and filling them in the second
  * call. Task order within a bundle is what find_parent() and entry_at() search by. */
-static void walk_entries(parts_t *p, const int64_t *class_bundle, int64_t *fill)
+static void walk_entries(parts_t *p, int64_t *fill)
 {
     const xm_plan_t *plan = p->s->plan;
-    const xm_lanes_t *lanes = &p->s->lanes;
 
     for (int64_t t = 0; t < plan->task_count; ++t) {
-        int64_t class = p->s->classes->class_of[t];
-        const int64_t *bundle = p->bundle + class_bundle[class];
+        const xm_lane_range_t *range = &p->lanes.by_class[p->s->classes->class_of[t]];
         int64_t size = plan->tensors[plan->tasks[t].tensor].element_size;
 
-        for (int64_t i = 0; i < bundles_of(p, class); ++i) {
-            const xm_lane_t *lane = &lanes->lanes[lanes->by_class[class].first + i];
-            entry_t entry = {t, {0, plan->tasks[t].elements}, p->demands[bundle[i]].bytes, -1};
+        for (int64_t l = range->first; l < range->end; ++l) {
+            const xm_lane_t *lane = &p->lanes.lanes[l];
+            int64_t stream = 2 * p->bundle[l] + (lane->receiver >= 0);
+            const entry_t entry = {t, xm_lane_part(&p->lanes, plan, lane, t), p->bytes[stream],
+                                   lane->receiver};
 
-            if (is_each(p)) {
-                entry.receiver = p->s->classes->classes[class].remote[i];
-            } else {
-                entry.part = xm_lane_part(lanes, plan, lane, t);
-            }
             if (entry.part.first == entry.part.end) {
                 continue;
             }
             if (p->entries != NULL) {
-                p->entries[fill[bundle[i]]] = entry;
-                p->demands[bundle[i]].bytes += (entry.part.end - entry.part.first) * size;
+                p->entries[fill[stream]] = entry;
+                p->bytes[stream] += (entry.part.end - entry.part.first) * size;
             }
-            ++fill[bundle[i]];
+            ++fill[stream];
         }
     }
 }
@@ -231,40 +212,37 @@ static void walk_entries(parts_t *p, const int64_t *class_bundle, int64_t *fill)
 /* Lists what each bundle consists of, with the offset of every task's first byte in it. */
 static xm_status_t list_entries(parts_t *p)
 {
-    const xm_classes_t *classes = p->s->classes;
-    int64_t *class_bundle = malloc(((size_t)classes->count + 1) * sizeof(*class_bundle));
-    int64_t *fill = calloc((size_t)p->count + 1, sizeof(*fill));
+    size_t streams = 2 * (size_t)p->count;
+    int64_t *fill = calloc(streams + 1, sizeof(*fill));
     int64_t next = 0;
     xm_status_t status = XM_OK;
 
-    p->first = malloc(((size_t)p->count + 1) * sizeof(*p->first));
-    if (class_bundle == NULL || fill == NULL || p->first == NULL) {
+    p->first = malloc((streams + 1) * sizeof(*p->first));
+    p->bytes = calloc(streams + 1, sizeof(*p->bytes));
+    if (fill == NULL || p->first == NULL || p->bytes == NULL) {
         status = no_memory(p);
         goto free_all;
     }
-    for (int64_t k = 0; k < classes->count; ++k) {
-        class_bundle[k] = next;
-        next += bundles_of(p, k);
+    walk_entries(p, fill);
+    /* Counts become places: each stream's entries follow those of the one before. */
+    for (size_t i = 0; i < streams; ++i) {
+        p->first[i] = next;
+        next += fill[i];
+        fill[i] = p->first[i];
     }
-    walk_entries(p, class_bundle, fill);
-    /* Counts become places: each bundle's entries follow those of the one before. */
-    next = 0;
-    for (int64_t d = 0; d < p->count; ++d) {
-        p->first[d] = next;
-        next += fill[d];
-        fill[d] = p->first[d];
-    }
-    p->first[p->count] = next;
+    p->first[streams] = next;
     p->entries = malloc(((size_t)next + 1) * sizeof(*p->entries));
     if (p->entries == NULL) {
         status = no_memory(p);
         goto free_all;
     }
-    walk_entries(p, class_bundle, fill);
+    walk_entries(p, fill);
+    for (int64_t d = 0; d < p->count; ++d) {
+        p->demands[d].bytes = p->bytes[2 * d] + p->bytes[2 * d + 1];
+    }
 
 free_all:
     free(fill);
-    free(class_bundle);
     return status;
 }
 
@@ -289,7 +267,7 @@ static void set_part_chunks(parts_t *p, const xm_hop_t *hops, int64_t count, int
     for (int64_t d = 0; d < p->count; ++d) {
         int64_t bytes = shortest[d] > XM_SMALLEST_CHUNK ? shortest[d] : XM_SMALLEST_CHUNK;
 
-        for (int64_t e = p->first[d]; e < p->first[d + 1]; ++e) {
+        for (int64_t e = p->first[2 * d]; e < p->first[2 * d + 2]; ++e) {
             xm_scheduling_set_chunk(p->s, p->emitter->builder, p->entries[e].task, bytes);
         }
     }
@@ -318,10 +296,10 @@ static int64_t find_parent(const parts_t *p, const piece_t *parent, int64_t task
     return p->sent[low];
 }
 
-/* The last entry of a bundle that starts at or before a byte. */
-static int64_t entry_at(const parts_t *p, int64_t bundle, int64_t byte)
+/* The last entry of a stream that starts at or before a byte. */
+static int64_t entry_at(const parts_t *p, int64_t stream, int64_t byte)
 {
-    int64_t low = p->first[bundle], high = p->first[bundle + 1];
+    int64_t low = p->first[stream], high = p->first[stream + 1];
 
     while (high - low > 1) {
         int64_t middle = low + (high - low) / 2;
@@ -385,7 +363,7 @@ static xm_status_t pass_on(parts_t *p, int host)
             }
         }
     }
-    inbox->count = 0;
+    inbox->count = inbox->bytes = inbox->most = 0;
     return status;
 }
 
@@ -405,8 +383,41 @@ static xm_status_t note_arrival(parts_t *p, const xm_inner_t *inner, int head, i
         inbox->capacity = grown;
     }
     p->waiting[inner->ranks[head]] += bytes;
+    inbox->bytes += bytes;
+    if (p->waiting[inner->ranks[head]] > inbox->most) {
+        inbox->most = p->waiting[inner->ranks[head]];
+    }
     inbox->at[inbox->count++] =
         (arrival_t){p->emitter->builder->transfer_count, inner->ranks, inner->count, head};
+    return XM_OK;
+}
+
+/*
+ * Lets the devices of a host pass on what they have when it is time for that, and says how much
+ * more the next head of a rail may get. Several heads of one rail get equal shares by turns. Heads
+ * of different rails get theirs as the network brings it: they wait until they have about equally
+ * much, at most for a turn of the whole schedule, in which all get equal shares.
+ */
+static xm_status_t make_room(parts_t *p, const xm_inner_t *inner, int64_t *room)
+{
+    int host = xm_network_host_of_rail(p->emitter->network, inner->rail);
+    int heads = xm_chain_heads(p->emitter, inner);
+    int rank = inner->ranks[xm_chain_head(p->emitter, inner, p->waiting)];
+    const inbox_t *inbox = &p->inbox[host];
+    double share = p->passed[inner->rail] / heads,
+           window = fmax(share / WINDOWS, XM_SMALLEST_CHUNK);
+    double most = heads > 1 ? window : fmax(share / TURNS, XM_SMALLEST_CHUNK);
+    bool even = (double)inbox->bytes >= window * inner->count &&
+                (double)inbox->most * inner->count <= UNEVEN * (double)inbox->bytes;
+
+    if ((double)p->waiting[rank] > most * 7 / 8 || (heads == 1 && even)) {
+        xm_status_t status = pass_on(p, host);
+
+        if (status < 0) {
+            return status;
+        }
+    }
+    *room = heads > 1 ? (int64_t)most - p->waiting[rank] : INT64_MAX / 2;
     return XM_OK;
 }
 
@@ -421,7 +432,7 @@ static xm_status_t choose_receiver(parts_t *p, const entry_t *entry, int rail,
 {
     const xm_class_t *class = &p->s->classes->classes[p->s->classes->class_of[entry->task]];
     const xm_plan_t *plan = p->s->plan;
-    int64_t size = plan->tensors[plan->tasks[entry->task].tensor].element_size, room;
+    int64_t size = plan->tensors[plan->tasks[entry->task].tensor].element_size, room = 0;
     xm_inner_t inner;
     xm_status_t status = XM_OK;
     int head;
@@ -431,21 +442,13 @@ static xm_status_t choose_receiver(parts_t *p, const entry_t *entry, int rail,
         return XM_OK;
     }
     inner = xm_chain_inner(p->emitter, class, rail);
+    if (inner.count > 1) {
+        status = make_room(p, &inner, &room);
+    }
     head = xm_chain_head(p->emitter, &inner, p->waiting);
     if (inner.count > 1) {
-        int heads = xm_chain_heads(p->emitter, &inner);
-        double share = 1e-9 * p->window_ns * xm_network_ingress(p->s->lanes.network, rail) / heads;
-        int64_t most = (int64_t)fmax(share, XM_SMALLEST_CHUNK);
-
-        room = most - p->waiting[inner.ranks[head]];
-        if (room < most / 8) {
-            status = pass_on(p, xm_network_host_of_rail(p->emitter->network, rail));
-            head = xm_chain_head(p->emitter, &inner, p->waiting);
-            room = most;
-        }
-        /* What would be left must be worth a message, and a single device takes it anyway. */
-        if (heads > 1 && (transfer->end - transfer->first) * size > room + room / 8 &&
-            room >= size) {
+        /* What would be left must be worth a message. */
+        if ((transfer->end - transfer->first) * size > room + room / 8 && room >= size) {
             transfer->end = transfer->first + room / size;
         }
         if (status == XM_OK) {
@@ -525,15 +528,29 @@ static xm_status_t emit_entry(parts_t *p, const piece_t *piece, const entry_t *e
     return status;
 }
 
+/* Where a byte of a bundle lies in one of its streams, which advance together. */
+static int64_t stream_byte(const parts_t *p, int64_t stream, int64_t byte)
+{
+    int64_t all = p->demands[stream / 2].bytes;
+
+    return p->bytes[stream] == all ? byte : (int64_t)((__int128)byte * p->bytes[stream] / all);
+}
+
 /* Makes the transfers of a piece and notes where they are, for the pieces that relay it. */
 static xm_status_t emit_piece(parts_t *p, piece_t *piece, const piece_t *parent)
 {
-    int64_t bundle = piece->hop->demand, e = entry_at(p, bundle, piece->first);
     xm_status_t status = XM_OK;
 
     piece->first_sent = p->sent_count;
-    for (; status == XM_OK && e < p->first[bundle + 1] && p->entries[e].offset < piece->end; ++e) {
-        status = emit_entry(p, piece, &p->entries[e], parent);
+    for (int64_t stream = 2 * piece->hop->demand; stream < 2 * piece->hop->demand + 2; ++stream) {
+        piece_t part = *piece;
+
+        part.first = stream_byte(p, stream, piece->first);
+        part.end = stream_byte(p, stream, piece->end);
+        for (int64_t e = entry_at(p, stream, part.first);
+             status == XM_OK && e < p->first[stream + 1] && p->entries[e].offset < part.end; ++e) {
+            status = emit_entry(p, &part, &p->entries[e], parent);
+        }
     }
     piece->end_sent = p->sent_count;
     return status;
@@ -544,7 +561,7 @@ static bool is_wide(const parts_t *p, int64_t bundle)
 {
     const xm_class_t *classes = p->s->classes->classes;
 
-    for (int64_t e = p->first[bundle]; e < p->first[bundle + 1] && !is_each(p); ++e) {
+    for (int64_t e = p->first[2 * bundle]; e < p->first[2 * bundle + 1]; ++e) {
         const xm_class_t *class = &classes[p->s->classes->class_of[p->entries[e].task]];
 
         if (class->remote_count > class->remote_host_count) {
@@ -565,10 +582,16 @@ static void choose_grains(parts_t *p)
         double rate = INFINITY, bytes;
 
         for (int r = 0; r < p->demands[d].receiver_count; ++r) {
-            rate = fmin(rate, xm_network_ingress(p->s->lanes.network, p->demands[d].receivers[r]));
+            rate = fmin(rate, xm_network_ingress(p->lanes.network, p->demands[d].receivers[r]));
         }
         bytes = fmax(1e-9 * p->window_ns * rate, XM_SMALLEST_CHUNK);
-        p->grain[d] = is_wide(p, d) ? (int64_t)bytes : INT64_MAX;
+        p->grain[d] = INT64_MAX;
+        if (is_wide(p, d)) {
+            p->grain[d] = (int64_t)bytes;
+            for (int r = 0; r < p->demands[d].receiver_count; ++r) {
+                p->passed[p->demands[d].receivers[r]] += (double)p->bytes[2 * d];
+            }
+        }
     }
 }
 
@@ -600,9 +623,9 @@ static void cut_hops(const parts_t *p, const xm_hop_t *hops, int64_t count, int6
     for (int64_t i = 0; i < count; ++i) {
         const xm_hop_t *hop = &hops[i];
         int64_t grain = p->grain[hop->demand], number = pieces_of(p, hop);
-        double pace = xm_network_ingress(p->s->lanes.network, hop->receiver) * 1e-9;
+        double pace = xm_network_ingress(p->lanes.network, hop->receiver) * 1e-9;
 
-        pace = fmin(pace, xm_network_egress(p->s->lanes.network, hop->sender) * 1e-9);
+        pace = fmin(pace, xm_network_egress(p->lanes.network, hop->sender) * 1e-9);
         first_piece[i] = next;
         for (int64_t k = 0; k < number; ++k) {
             int64_t at = hop->first / grain + k;
@@ -667,11 +690,21 @@ xm_status_t xm_schedule_parts(xm_scheduling_t *s, xm_transfer_emitter_t *emitter
 {
     parts_t p = {.s = s, .emitter = emitter};
     xm_openshop_params_t params = {.seed = s->params->seed};
-    xm_problem_t problem = {.network = s->lanes.network};
+    xm_problem_t problem = {0};
     xm_hop_t *hops = NULL;
     int64_t count = 0, makespan;
-    xm_status_t status = bundle_classes(&p);
+    double single = 1;
+    xm_status_t status = XM_OK;
 
+    if (s->params->strategy != XM_STRATEGY_SEND_RECV) {
+        status = xm_lanes_single(s->params->network, s->classes, &single);
+    }
+    if (status == XM_OK) {
+        status = xm_lanes_create(s->plan, s->params->network, s->classes, single, &p.lanes);
+    }
+    if (status == XM_OK) {
+        status = bundle_lanes(&p);
+    }
     if (status == XM_OK) {
         status = list_entries(&p);
     }
@@ -679,6 +712,7 @@ xm_status_t xm_schedule_parts(xm_scheduling_t *s, xm_transfer_emitter_t *emitter
         params.turns = is_wide(&p, d) ? TURNS : 0;
     }
     if (status == XM_OK && p.count > 0) {
+        problem.network = p.lanes.network;
         problem.demands = p.demands;
         problem.count = p.count;
         status = xm_schedule_openshop(&problem, &params, &hops, &count, &makespan);
@@ -687,13 +721,16 @@ xm_status_t xm_schedule_parts(xm_scheduling_t *s, xm_transfer_emitter_t *emitter
         p.grain = malloc((size_t)p.count * sizeof(*p.grain));
         p.inbox = calloc((size_t)xm_network_hosts(emitter->network), sizeof(*p.inbox));
         p.waiting = calloc((size_t)xm_network_ranks(emitter->network), sizeof(*p.waiting));
+        p.passed = calloc((size_t)xm_network_rails(emitter->network), sizeof(*p.passed));
         p.window_ns = (double)makespan / WINDOWS;
-        status = p.grain == NULL || p.inbox == NULL || p.waiting == NULL ? no_memory(&p) : XM_OK;
+        status = p.grain == NULL || p.inbox == NULL || p.waiting == NULL || p.passed == NULL
+                     ? no_memory(&p)
+                     : XM_OK;
     }
     if (status == XM_OK && p.count > 0) {
         if (getenv("DBG"))
-            fprintf(stderr, "openshop %.1f us, %ld hops %ld bundles\n", (double)makespan * 1e-3,
-                    count, p.count);
+            fprintf(stderr, "openshop %.1f us, %ld hops %ld bundles single %g turns %d\n",
+                    (double)makespan * 1e-3, count, p.count, single, params.turns);
         choose_grains(&p);
         status = emit_hops(&p, hops, count);
     }
@@ -703,9 +740,12 @@ xm_status_t xm_schedule_parts(xm_scheduling_t *s, xm_transfer_emitter_t *emitter
     free(p.sent);
     free(p.inbox);
     free(p.waiting);
+    free(p.passed);
     free(p.grain);
     free(hops);
     free(p.bundle);
+    xm_lanes_clear(&p.lanes);
+    free(p.bytes);
     free(p.first);
     free(p.entries);
     free(p.table);
