@@ -14,11 +14,13 @@
 #include "resharding/plan/schedule_private.h"
 #include "resharding/plan/strategy_chain.h"
 
-/* Of the time that the network takes; what has come in one is passed on inside the hosts. */
-enum {
-    WINDOWS = 100,
-    TURNS = 32 /* likewise: in each of which all rails bring equal shares of what is passed on */
-};
+/*
+ * What has come in a part of the time is passed on inside the hosts: a window where one rail serves
+ * several heads, otherwise a turn of the schedule, in which all rails bring equal shares of what is
+ * passed on.
+ */
+enum { WINDOWS = 100, LEAST_TURNS = 32, MOST_TURNS = 64, HOPS_IN_TURNS = 20000 };
+
 /* What a rank has to pass on, over the average of its host, that counts as even. */
 static const double UNEVEN = 1.25;
 
@@ -80,6 +82,7 @@ typedef struct {
     int64_t sent_count, sent_capacity;
     double *passed; /* by rail: bytes that come by it and are passed on, in all */
     double window_ns;
+    int turns;
 } parts_t;
 
 static xm_status_t no_memory(const parts_t *p)
@@ -406,11 +409,11 @@ static xm_status_t make_room(parts_t *p, const xm_inner_t *inner, int64_t *room)
     const inbox_t *inbox = &p->inbox[host];
     double share = p->passed[inner->rail] / heads,
            window = fmax(share / WINDOWS, XM_SMALLEST_CHUNK);
-    double most = heads > 1 ? window : fmax(share / TURNS, XM_SMALLEST_CHUNK);
+    double most = heads > 1 ? window : fmax(share / p->turns, XM_SMALLEST_CHUNK);
     bool even = (double)inbox->bytes >= window * inner->count &&
                 (double)inbox->most * inner->count <= UNEVEN * (double)inbox->bytes;
 
-    if ((double)p->waiting[rank] > most * 7 / 8 || (heads == 1 && even)) {
+    if ((double)p->waiting[rank] > (heads > 1 ? 0.875 : 0.97) * most || (heads == 1 && even)) {
         xm_status_t status = pass_on(p, host);
 
         if (status < 0) {
@@ -685,23 +688,25 @@ free_all:
     return status;
 }
 
+/* As many turns as leave few hops. */
+static int turns_for(int64_t bundles)
+{
+    int64_t turns = HOPS_IN_TURNS / bundles;
+
+    turns = turns < MOST_TURNS ? turns : MOST_TURNS;
+    return turns > LEAST_TURNS ? (int)turns : LEAST_TURNS;
+}
+
 /* The demands point into the lanes' lists of rails, which outlive the call. */
-xm_status_t xm_schedule_parts(xm_scheduling_t *s, xm_transfer_emitter_t *emitter)
+xm_status_t xm_schedule_parts(xm_scheduling_t *s, double single, xm_transfer_emitter_t *emitter)
 {
     parts_t p = {.s = s, .emitter = emitter};
     xm_openshop_params_t params = {.seed = s->params->seed};
     xm_problem_t problem = {0};
     xm_hop_t *hops = NULL;
     int64_t count = 0, makespan;
-    double single = 1;
-    xm_status_t status = XM_OK;
+    xm_status_t status = xm_lanes_create(s->plan, s->params->network, s->classes, single, &p.lanes);
 
-    if (s->params->strategy != XM_STRATEGY_SEND_RECV) {
-        status = xm_lanes_single(s->params->network, s->classes, &single);
-    }
-    if (status == XM_OK) {
-        status = xm_lanes_create(s->plan, s->params->network, s->classes, single, &p.lanes);
-    }
     if (status == XM_OK) {
         status = bundle_lanes(&p);
     }
@@ -709,7 +714,7 @@ xm_status_t xm_schedule_parts(xm_scheduling_t *s, xm_transfer_emitter_t *emitter
         status = list_entries(&p);
     }
     for (int64_t d = 0; status == XM_OK && d < p.count && params.turns == 0; ++d) {
-        params.turns = is_wide(&p, d) ? TURNS : 0;
+        params.turns = is_wide(&p, d) ? turns_for(p.count) : 0;
     }
     if (status == XM_OK && p.count > 0) {
         problem.network = p.lanes.network;
@@ -728,9 +733,7 @@ xm_status_t xm_schedule_parts(xm_scheduling_t *s, xm_transfer_emitter_t *emitter
                      : XM_OK;
     }
     if (status == XM_OK && p.count > 0) {
-        if (getenv("DBG"))
-            fprintf(stderr, "openshop %.1f us, %ld hops %ld bundles single %g turns %d\n",
-                    (double)makespan * 1e-3, count, p.count, single, params.turns);
+        p.turns = params.turns;
         choose_grains(&p);
         status = emit_hops(&p, hops, count);
     }
