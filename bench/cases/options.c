@@ -390,10 +390,6 @@ static xm_status_t check_runs(const rb_options_t *o, const raw_t *raw)
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                             "--verify compares what was moved, and --dry-run moves nothing");
     }
-    if (xm_cli_given(o->cli, "memory-limit") && o->memory_limit == 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "--memory-limit: 0 bytes hold nothing; leave it out for no limit");
-    }
     if (o->dry_run && o->trace_path != NULL) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                             "--trace shows measured transfers, and --dry-run measures nothing");

@@ -17,7 +17,7 @@
 typedef enum rb_transport { RB_TRANSPORT_UCX, RB_TRANSPORT_VERBS, RB_TRANSPORT_SIM } rb_transport_t;
 
 /** Choices of the options, in the order of the enumerations. */
-#define RB_STRATEGY_NAMES  "send_recv|allgather|broadcast|auto"
+#define RB_STRATEGY_NAMES  "send_recv|allgather|broadcast|auto|local_allgather|global_allgather|alpa"
 #define RB_SCHEDULER_NAMES "naive|balance|dfs|greedy|openshop|auto"
 
 enum { RB_OPTIONS_MAX = 60, RB_NIC_RATES = 64, RB_UNEVEN_NICS = 8 };

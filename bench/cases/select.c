@@ -128,6 +128,14 @@ static xm_status_t select_described(const rb_options_t *options, rb_selection_t 
     if (status < 0) {
         return xm_error_prefix(status, "--shape");
     }
+    for (int d = 0; d < described->dims; ++d) {
+        if (described->shape[d] == 0) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                                "--shape: '%s' has an extent of 0 in dimension %d, so there is "
+                                "nothing to move (0x begins no hexadecimal number here)",
+                                options->shape, d);
+        }
+    }
     status = describe_side("--src-mesh", options->src_mesh, "--src-ranks", options->src_ranks,
                            "--src-spec", options->src_spec, &described->src);
     if (status == XM_OK) {

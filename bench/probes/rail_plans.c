@@ -17,8 +17,8 @@ static const char program[] = "rail_plans";
 
 typedef struct {
     int strategy, scheduler;
-    int host_ranks, rails; /* of a host; rails 0: one for each rank */
-    int hosts;             /* of either side, of the single tensors */
+    int host_ranks, rails;            /* of a host; rails 0: one for each rank */
+    int hosts;                        /* of either side, of the single tensors */
     double nic_rate, port_rate;       /* GB/s of a rank's share of the NICs, of its port */
     double nic_latency, port_latency; /* us */
     const char *model, *model_config, *system_config;

@@ -45,9 +45,12 @@ static const xm_scheduler_t steadiest[] = {XM_SCHEDULER_OPENSHOP, XM_SCHEDULER_G
 static const xm_scheduler_t quickest[] = {XM_SCHEDULER_BALANCE, XM_SCHEDULER_GREEDY,
                                           XM_SCHEDULER_OPENSHOP, XM_SCHEDULER_NAIVE,
                                           XM_SCHEDULER_DFS};
-/* A strategy of each task's own comes first: it is a good one for all kinds of tasks. */
-static const xm_strategy_t strategies[] = {XM_STRATEGY_AUTO, XM_STRATEGY_BROADCAST,
-                                           XM_STRATEGY_ALLGATHER, XM_STRATEGY_SEND_RECV};
+/* A strategy of each task's own comes first: it is a good one for all kinds of tasks. The published
+ * ones are last: now and then they are the best for a few elements. */
+static const xm_strategy_t strategies[] = {
+    XM_STRATEGY_AUTO,      XM_STRATEGY_BROADCAST,        XM_STRATEGY_ALLGATHER,
+    XM_STRATEGY_SEND_RECV, XM_STRATEGY_GLOBAL_ALLGATHER, XM_STRATEGY_LOCAL_ALLGATHER,
+    XM_STRATEGY_ALPA};
 
 enum {
     SCHEDULERS = sizeof(steadiest) / sizeof(steadiest[0]),
@@ -76,11 +79,11 @@ static bool is_close(const portfolio_t *p)
 }
 
 /* Openshop sends parts along chains of its own, so only whether each receiver is served by itself
- * makes a difference to it. */
+ * makes a difference to it; the published strategies it declines. */
 static bool is_repeated(const portfolio_t *p, xm_strategy_t strategy, xm_scheduler_t scheduler)
 {
     return (scheduler == XM_SCHEDULER_OPENSHOP && p->s->params->strategy == XM_STRATEGY_AUTO &&
-            (strategy == XM_STRATEGY_BROADCAST || strategy == XM_STRATEGY_ALLGATHER)) ||
+            strategy != XM_STRATEGY_AUTO && strategy != XM_STRATEGY_SEND_RECV) ||
            (scheduler == XM_SCHEDULER_DFS && p->s->plan->task_count > DFS_TASKS);
 }
 

@@ -49,43 +49,98 @@ static xm_status_t no_memory(const xm_scheduling_t *s)
 }
 
 /* One demand with the lists of rails that the lanes own, not copies of them. */
-static void add_demand(xm_scheduling_t *s, const xm_item_t *item, const int *rails, int count)
+static void add_demand(xm_scheduling_t *s, const xm_item_t *item, int64_t bytes, const int *rails,
+                       int count)
 {
     int64_t class = s->classes->class_of[item->task];
-    int64_t size = s->plan->tensors[s->plan->tasks[item->task].tensor].element_size;
 
     s->items[s->count] = *item;
-    s->demands[s->count++] = (xm_demand_t){.bytes = (item->part.end - item->part.first) * size,
+    s->demands[s->count++] = (xm_demand_t){.bytes = bytes,
                                            .holders = s->lanes.holders[class].rails,
                                            .holder_count = s->lanes.holders[class].count,
                                            .receivers = rails,
                                            .receiver_count = count};
 }
 
-/*
- * Adds the demands of a task: one for each remote receiver with send_recv, where each gets a
- * message of its own, so that a host with several receivers takes the data in several times;
- * otherwise one for each lane.
- */
-static void add_demands(xm_scheduling_t *s, int64_t task, bool each)
+/* The number of demands that a task may be: one for each receiver or receiving host that its
+ * strategy serves by itself, or one for each lane. */
+static int64_t demands_of(const xm_scheduling_t *s, int64_t task)
 {
     int64_t index = s->classes->class_of[task];
     const xm_class_t *class = &s->classes->classes[index];
-    const xm_lane_range_t *lanes = &s->lanes.by_class[index];
 
-    for (int r = 0; each && r < class->remote_count; ++r) {
-        int receiver = class->remote[r];
-        const xm_item_t item = {task, {0, s->plan->tasks[task].elements}, receiver};
-
-        add_demand(s, &item, &s->lanes.rail_of[receiver], 1);
+    switch (s->strategy[task]) {
+    case XM_STRATEGY_SEND_RECV:
+        return class->remote_count;
+    case XM_STRATEGY_LOCAL_ALLGATHER:
+        return class->remote_host_count;
+    case XM_STRATEGY_GLOBAL_ALLGATHER:
+        return class->remote_count > 0;
+    default:
+        return s->lanes.by_class[index].end - s->lanes.by_class[index].first;
     }
-    for (int64_t l = lanes->first; !each && l < lanes->end; ++l) {
+}
+
+/* With send_recv each receiver gets a message of its own, so that a host with several receivers
+ * takes the data in several times. */
+static void add_receivers(xm_scheduling_t *s, int64_t task, const xm_class_t *class)
+{
+    for (int r = 0; r < class->remote_count; ++r) {
+        int receiver = class->remote[r];
+        const xm_item_t item = {task, {0, s->plan->tasks[task].elements}, receiver, -1};
+
+        add_demand(s, &item, xm_task_bytes(s->plan, task), &s->lanes.rail_of[receiver], 1);
+    }
+}
+
+static void add_lanes(xm_scheduling_t *s, int64_t task, const xm_class_t *class)
+{
+    const xm_lane_range_t *lanes = &s->lanes.by_class[s->classes->class_of[task]];
+    int64_t size = s->plan->tensors[s->plan->tasks[task].tensor].element_size;
+
+    for (int64_t l = lanes->first; l < lanes->end; ++l) {
         const xm_lane_t *lane = &s->lanes.lanes[l];
-        const xm_item_t item = {task, xm_lane_part(&s->lanes, s->plan, lane, task), -1};
+        const xm_item_t item = {task, xm_lane_part(&s->lanes, s->plan, lane, task), -1, -1};
 
         if (item.part.first < item.part.end) {
-            add_demand(s, &item, lane->rails, class->remote_host_count);
+            add_demand(s, &item, (item.part.end - item.part.first) * size, lane->rails,
+                       class->remote_host_count);
         }
+    }
+}
+
+/* The published strategies know one NIC a host, so they have the rails of a class's first lane:
+ * those of one receiving host by itself, or (−1) of all together. */
+static void add_published(xm_scheduling_t *s, int64_t task, const xm_class_t *class, int host)
+{
+    const xm_lane_range_t *lanes = &s->lanes.by_class[s->classes->class_of[task]];
+    const int *rails = s->lanes.lanes[lanes->first].rails;
+    const xm_item_t item = {task, {0, s->plan->tasks[task].elements}, -1, host};
+
+    add_demand(s, &item, xm_published_bytes(s->plan, class, task, host),
+               host < 0 ? rails : rails + host, host < 0 ? class->remote_host_count : 1);
+}
+
+static void add_demands(xm_scheduling_t *s, int64_t task)
+{
+    const xm_class_t *class = &s->classes->classes[s->classes->class_of[task]];
+
+    switch (s->strategy[task]) {
+    case XM_STRATEGY_SEND_RECV:
+        add_receivers(s, task, class);
+        break;
+    case XM_STRATEGY_LOCAL_ALLGATHER:
+        for (int h = 0; h < class->remote_host_count; ++h) {
+            add_published(s, task, class, h);
+        }
+        break;
+    case XM_STRATEGY_GLOBAL_ALLGATHER:
+        if (class->remote_count > 0) {
+            add_published(s, task, class, -1);
+        }
+        break;
+    default:
+        add_lanes(s, task, class);
     }
 }
 
@@ -96,11 +151,7 @@ static xm_status_t list_demands(xm_scheduling_t *s)
     int64_t room = 1;
 
     for (int64_t t = 0; t < s->plan->task_count; ++t) {
-        int64_t class = s->classes->class_of[t];
-        const xm_lane_range_t *lanes = &s->lanes.by_class[class];
-
-        room += s->strategy[t] == XM_STRATEGY_SEND_RECV ? s->classes->classes[class].remote_count
-                                                        : lanes->end - lanes->first;
+        room += demands_of(s, t);
     }
     s->count = 0;
     s->demands = malloc((size_t)room * sizeof(*s->demands));
@@ -109,17 +160,20 @@ static xm_status_t list_demands(xm_scheduling_t *s)
         return no_memory(s);
     }
     for (int64_t t = 0; t < s->plan->task_count; ++t) {
-        add_demands(s, t, s->strategy[t] == XM_STRATEGY_SEND_RECV);
+        add_demands(s, t);
     }
     return XM_OK;
 }
 
 /* The most hops that a chain of this class can have: its receiving hosts, then the ranks
- * of one of them. */
-static int chain_hops(const xm_class_t *class)
+ * of one of them; or the ring of all. */
+static int chain_hops(const xm_class_t *class, xm_strategy_t strategy)
 {
     int most = 1;
 
+    if (strategy == XM_STRATEGY_SEND_RECV || strategy == XM_STRATEGY_GLOBAL_ALLGATHER) {
+        return strategy == XM_STRATEGY_SEND_RECV ? 1 : class->remote_count;
+    }
     for (int h = 0; h < class->remote_host_count; ++h) {
         int devices = class->remote_first[h + 1] - class->remote_first[h];
 
@@ -183,7 +237,7 @@ static void set_chunks(const xm_scheduling_t *s, xm_builder_t *builder, bool par
 {
     for (int64_t t = 0; t < s->plan->task_count; ++t) {
         const xm_class_t *class = &s->classes->classes[s->classes->class_of[t]];
-        int hops = parts || s->strategy[t] == XM_STRATEGY_SEND_RECV ? 1 : chain_hops(class);
+        int hops = parts ? 1 : chain_hops(class, s->strategy[t]);
 
         if (hops < class->near_count) {
             hops = class->near_count;
@@ -230,9 +284,15 @@ static xm_status_t emit_step(xm_scheduling_t *s, xm_transfer_emitter_t *emitter,
     if (item->receiver >= 0) {
         return xm_strategy_send_recv_emit(emitter, item->task, step->sender, item->receiver);
     }
-    return s->strategy[item->task] == XM_STRATEGY_ALLGATHER
-               ? xm_strategy_allgather_emit(emitter, &chain)
-               : xm_chain_emit(emitter, &chain);
+    switch (s->strategy[item->task]) {
+    case XM_STRATEGY_ALLGATHER:
+        return xm_strategy_allgather_emit(emitter, &chain);
+    case XM_STRATEGY_LOCAL_ALLGATHER:
+    case XM_STRATEGY_GLOBAL_ALLGATHER:
+        return xm_strategy_published_emit(emitter, item->task, step->sender, item->host);
+    default:
+        return xm_chain_emit(emitter, &chain);
+    }
 }
 
 /* Schedules whole demands. The lists are freed in here because the next scheduler that
@@ -261,6 +321,13 @@ static xm_status_t schedule_whole(xm_scheduling_t *s, xm_scheduler_t scheduler,
 /* ---- choosing ----------------------------------------------------------------------------------
  */
 
+/* The published baselines send whole slices: no receiver relays parts of them between hosts. */
+static bool goes_in_parts(xm_strategy_t strategy)
+{
+    return strategy != XM_STRATEGY_LOCAL_ALLGATHER && strategy != XM_STRATEGY_GLOBAL_ALLGATHER &&
+           strategy != XM_STRATEGY_ALPA;
+}
+
 /* Fills the plan builder by one scheduler and simulates it, leaving both in the plan. On
  * failure the builder is cleared again. */
 static xm_status_t make_builder(xm_scheduling_t *s, xm_scheduler_t scheduler)
@@ -269,6 +336,12 @@ static xm_status_t make_builder(xm_scheduling_t *s, xm_scheduler_t scheduler)
     xm_transfer_emitter_t emitter;
     xm_status_t status;
 
+    if (scheduler == XM_SCHEDULER_OPENSHOP && !goes_in_parts(s->asked)) {
+        return xm_error_set(XM_ERR_UNSUPPORTED,
+                            "openshop cuts slices into parts that are relayed, "
+                            "which %s does not",
+                            xm_strategy_name(s->asked));
+    }
     status = xm_builder_init(&plan->builder, plan);
     if (status < 0) {
         return status;
@@ -289,7 +362,8 @@ static xm_status_t make_builder(xm_scheduling_t *s, xm_scheduler_t scheduler)
     if (status == XM_OK) {
         status = xm_builder_number_hops(&plan->builder);
     }
-    if (status == XM_OK) {
+    /* Pieces of tasks are simulated when they are transfers of their tasks (without.c). */
+    if (status == XM_OK && plan->sides == NULL) {
         status =
             xm_simulate(plan, s->params->network, XM_SHARING_EXCLUSIVE, NULL, &plan->makespan_ns);
     }
@@ -303,26 +377,34 @@ clear_builder:
     return status;
 }
 
+/* The strategy that serves one task, one of so many that cross the network. Alpa gathers only where
+ * a slice has its receivers on one host; others it sends to every receiver by itself. */
+static xm_strategy_t strategy_of(const xm_scheduling_t *s, int64_t task, int64_t remote)
+{
+    const xm_class_t *class = &s->classes->classes[s->classes->class_of[task]];
+
+    switch (s->asked) {
+    case XM_STRATEGY_AUTO:
+        return xm_strategy_predict(s->params->network, class, xm_task_bytes(s->plan, task), remote);
+    case XM_STRATEGY_ALPA:
+        return class->remote_host_count == 1 ? XM_STRATEGY_LOCAL_ALLGATHER : XM_STRATEGY_SEND_RECV;
+    default:
+        return s->asked;
+    }
+}
+
 /* Fixes each task's strategy. The prediction weighs a task's pipeline filling by its share of the
  * work, so it needs the count of tasks that cross the network first. */
 static void set_strategies(xm_scheduling_t *s, xm_strategy_t strategy)
 {
-    const xm_classes_t *classes = s->classes;
-    int64_t remote = 0, count = s->plan->task_count;
+    int64_t remote = 0;
 
     s->asked = strategy;
-    for (int64_t t = 0; t < count; ++t) {
-        remote += classes->classes[classes->class_of[t]].remote_count > 0;
+    for (int64_t t = 0; t < s->plan->task_count; ++t) {
+        remote += s->classes->classes[s->classes->class_of[t]].remote_count > 0;
     }
-    for (int64_t t = 0; t < count; ++t) {
-        const xm_class_t *class = &classes->classes[classes->class_of[t]];
-        xm_strategy_t own =
-            strategy == XM_STRATEGY_AUTO
-                ? xm_strategy_predict(s->params->network, class, xm_task_bytes(s->plan, t),
-                                      remote > 0 ? remote : 1)
-                : strategy;
-
-        s->strategy[t] = (unsigned char)own;
+    for (int64_t t = 0; t < s->plan->task_count; ++t) {
+        s->strategy[t] = (unsigned char)strategy_of(s, t, remote > 0 ? remote : 1);
     }
 }
 

@@ -11,7 +11,8 @@
 typedef struct {
     int64_t task;
     xm_part_t part;
-    int receiver; /* the one rank that gets it, or −1: all remote ones */
+    int receiver; /* the one rank that gets it, or −1: all remote ones … */
+    int host;     /* … of this receiving host by its place in the class, or −1: of all */
 } xm_item_t;
 
 typedef struct {

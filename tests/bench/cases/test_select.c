@@ -152,7 +152,7 @@ static const struct {
     {"--case t1 --strategy broadcast,", "--strategy: '' is not one of send_recv|"},
     {"--case t1 --scheduler naive,gredy",
      "--scheduler: 'gredy' is unknown; did you mean 'greedy'?"},
-    {"--case t1 --strategy all --plot x.svg", "--plot is about one plan, but 4 are asked for"},
+    {"--case t1 --strategy all --plot x.svg", "--plot is about one plan, but 7 are asked for"},
     {"--case t1 --case t2 --strategy all --dump-plan x", "about one case, but 2 are selected"},
 };
 

@@ -7,6 +7,7 @@ set -u
 # The suites on real processes.
 run 16 -n 16 --suite alpa --scale 1/64 --strategy broadcast --validate -w 0 -i 1
 run 9 -n 16 --suite alpa-nm --scale 1/128 --strategy send_recv --scheduler naive -w 0 -i 1
+run 18 -n 16 --suite alpa-nm --scale 1/128 --strategy local_allgather,global_allgather --scheduler naive -w 0 -i 1
 run 16 -n 8 --suite alpa-tests -w 1 -i 3
 run 16 -n 8 --suite alpa-tests --strategy send_recv -i 1
 run 16 -n 8 --suite alpa-tests --strategy broadcast --scheduler naive -i 1
