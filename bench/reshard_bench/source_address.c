@@ -14,7 +14,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "bench/run/emulation.h"
+#include "bench/run.h"
 
 /* The fields of 10.77.<NIC>.<host + 1>. */
 typedef struct {
