@@ -459,6 +459,14 @@ xm_status_t xm_worker_fail_together(xm_worker_t *worker, xm_status_t status)
     return status;
 }
 
+/* The ranks tell each other what they use, once a transport with these NICs has been opened. */
+static xm_status_t tell_rails(xm_worker_t *worker, const char *nics, xm_status_t opened)
+{
+    return opened < 0 ? opened
+                      : xm_worker_rails_exchange(&worker->slots.rails, worker->bootstrap,
+                                                 worker->slots.host_of, nics, worker->timeout);
+}
+
 static xm_status_t open_verbs(xm_worker_t *worker)
 {
     xm_transport_verbs_params_t params = XM_TRANSPORT_VERBS_PARAMS_INIT;
@@ -468,7 +476,8 @@ static xm_status_t open_verbs(xm_worker_t *worker)
     params.counters = worker->counters;
     params.job_rank = worker->job_rank;
     params.nics = xm_config_string(XM_CONFIG_NICS);
-    return xm_transport_verbs_create(worker->bootstrap, &params, &worker->transport);
+    return tell_rails(worker, params.nics,
+                      xm_transport_verbs_create(worker->bootstrap, &params, &worker->transport));
 }
 
 /* Opens UCX with the NICs that all ranks have agreed on, unless the user has named some. A rail
@@ -494,7 +503,8 @@ static xm_status_t open_ucx(xm_worker_t *worker)
     params.failover = xm_config_choice(XM_CONFIG_FAILOVER) == 0;
     params.rail_timeout = worker->interval > 0.0 ? 1.5 * worker->interval : params.rail_timeout;
     params.nics = given[0] != '\0' && given[0] != '^' ? given : chosen;
-    return xm_transport_ucx_create(worker->bootstrap, &params, &worker->transport);
+    return tell_rails(worker, params.nics,
+                      xm_transport_ucx_create(worker->bootstrap, &params, &worker->transport));
 }
 
 /* Joins the others by the way that the parameters say; a listening socket that is not used is
