@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A TCP bootstrap over connections that exist already, and what its connections know of addresses.
- * After a shrink the survivors have met over sockets of their own (regroup.c), so the relay is
- * built from those and no port is needed. The ranks have proved who they are by then, so there is
- * no second handshake and no secret. */
+/* A TCP bootstrap without a rendezvous, and what a bootstrap's connections know of addresses. After
+ * a shrink the survivors have met by way of their detectors (fault/regroup.c), which also make the
+ * connections of the relay, as they do in place of those that end. */
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,30 +9,22 @@
 
 #include "comm/job/bootstrap_tcp.h"
 
-/* Takes every descriptor over, whatever happens: after a failure, or for ranks that this one needs
- * no link to, it is closed. On success the relay looks like one that a rendezvous has made. */
+/* The ranks have proved who they are, so there is no second handshake and no secret. */
 xm_status_t xm_bootstrap_adopt(int rank, int size, const xm_bootstrap_slot_t *slots,
-                               xm_bootstrap_t **bootstrap)
+                               const xm_bootstrap_guard_t *guard, xm_bootstrap_t **bootstrap)
 {
-    const xm_job_secret_t none = {0}; /* they have proved who they are */
+    const xm_job_secret_t none = {0};
     xm_bootstrap_tcp_t *self = NULL;
     xm_status_t status = xm_bootstrap_tcp_create(rank, size, &none, &self);
 
-    for (int other = 0; other < size; ++other) {
-        xm_bootstrap_peer_t *peer =
-            status == XM_OK && other < self->peer_count ? &self->peers[other] : NULL;
-
-        if (peer != NULL && other != rank) {
-            peer->host = strdup(slots[other].host);
-            peer->pid = slots[other].pid;
+    for (int other = 0; status == XM_OK && other < self->peer_count; ++other) {
+        if (other != rank) {
+            self->peers[other].host = strdup(slots[other].host);
+            self->peers[other].pid = slots[other].pid;
         }
-        if (peer != NULL && slots[other].fd >= 0) {
-            status =
-                xm_bootstrap_link_open(&peer->link, slots[other].fd, self->epoll, (uint64_t)other);
-            peer->link.expected = 0;
-        } else if (slots[other].fd >= 0) {
-            (void)close(slots[other].fd);
-        }
+    }
+    if (status == XM_OK && guard != NULL) {
+        status = xm_bootstrap_set_guard(&self->base, guard);
     }
     if (status < 0) {
         if (self != NULL) {
