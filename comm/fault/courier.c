@@ -16,31 +16,18 @@
 #include <unistd.h>
 
 #include "comm/base.h"
+#include "comm/fault/stream.h"
 
 /* BATCH: datagrams that are read before others get their turn. STRANGERS: connections beyond one
- * for each rank. NONCE: what the accepting side says first. PREFIX: the length before a frame. */
-enum { BATCH = 256, RECEIVE_BUFFER = 4 << 20, STRANGERS = 64, NONCE = 16, PREFIX = 4 };
-
-/* One connection. */
-typedef struct {
-    int fd; /* -1: none */
-    int address;
-    bool open;  /* connected */
-    bool keyed; /* the nonce is known to both sides */
-    bool known; /* a frame has come: it is a rank's */
-    bool refused;
-    int64_t since;
-    uint8_t key[XM_SIPHASH_KEY_SIZE];
-    uint8_t *bytes;
-    size_t have;
-} stream_t;
+ * for each rank. */
+enum { BATCH = 256, RECEIVE_BUFFER = 4 << 20, STRANGERS = 64 };
 
 /* What is known of the ways to a rank. */
 typedef struct {
     int best;     /* the address that was heard of last */
     unsigned own; /* bits of the addresses that this host has as well: they lead nowhere else */
     unsigned proven;
-    stream_t call;
+    xm_stream_t call;
 } peer_t;
 
 struct xm_courier {
@@ -49,22 +36,13 @@ struct xm_courier {
     uint8_t *out; /* the frame that is being sent, behind its length */
     uint8_t *standing;
     peer_t *peers;
-    stream_t *guests;
+    xm_stream_t *guests;
     int guest_count, next_guest;
-    stream_t link; /* for the bootstrap */
-    int link_rank; /* -1: none is wanted */
+    xm_stream_t link; /* for the bootstrap */
+    int link_rank;    /* -1: none is wanted */
     uint32_t link_generation;
     int64_t link_again;
 };
-
-static void hang_up(stream_t *stream)
-{
-    if (stream->fd >= 0) {
-        (void)close(stream->fd);
-    }
-    free(stream->bytes);
-    *stream = (stream_t){.fd = -1, .address = stream->address};
-}
 
 /* Finds the addresses of other hosts that this one has, too, such as those of bridges for
  * containers: what is sent there does not leave the machine. */
@@ -96,7 +74,7 @@ xm_status_t xm_courier_create(const xm_endpoints_t *endpoints, xm_courier_t **co
                            .guest_count = endpoints->size + STRANGERS,
                            .link = {.fd = -1},
                            .link_rank = -1};
-    self->out = malloc(PREFIX + self->frame_size);
+    self->out = malloc(XM_STREAM_PREFIX + self->frame_size);
     self->standing = calloc(size, 1);
     self->peers = calloc(size, sizeof(*self->peers));
     self->guests = calloc((size_t)self->guest_count, sizeof(*self->guests));
@@ -125,12 +103,12 @@ void xm_courier_destroy(xm_courier_t *courier)
         return;
     }
     for (int rank = 0; rank < courier->endpoints->size && courier->peers != NULL; ++rank) {
-        hang_up(&courier->peers[rank].call);
+        xm_stream_hang_up(&courier->peers[rank].call);
     }
     for (int i = 0; i < courier->guest_count; ++i) {
-        hang_up(&courier->guests[i]);
+        xm_stream_hang_up(&courier->guests[i]);
     }
-    hang_up(&courier->link);
+    xm_stream_hang_up(&courier->link);
     free(courier->guests);
     free(courier->peers);
     free(courier->standing);
@@ -142,25 +120,8 @@ void xm_courier_destroy(xm_courier_t *courier)
 static void send_datagram(const xm_courier_t *courier, const struct sockaddr_storage *address,
                           socklen_t length, size_t bytes)
 {
-    (void)sendto(courier->endpoints->datagram_fd, courier->out + PREFIX, bytes, MSG_NOSIGNAL,
-                 (const struct sockaddr *)address, length);
-}
-
-/* Sends a frame over a connection. Frames are small; one that the kernel does not take at once ends
- * the connection, since half a frame would make the rest unreadable. */
-static void send_stream(const xm_courier_t *courier, stream_t *stream, const xm_frame_t *frame)
-{
-    size_t length;
-
-    if (stream->fd < 0 || !stream->keyed) {
-        return;
-    }
-    length = xm_frame_encode(frame, courier->endpoints->size, stream->key, courier->out + PREFIX);
-    xm_put_le(courier->out, length, PREFIX);
-    if (send(stream->fd, courier->out, PREFIX + length, MSG_NOSIGNAL) !=
-        (ssize_t)(PREFIX + length)) {
-        hang_up(stream);
-    }
+    (void)sendto(courier->endpoints->datagram_fd, courier->out + XM_STREAM_PREFIX, bytes,
+                 MSG_NOSIGNAL, (const struct sockaddr *)address, length);
 }
 
 void xm_courier_send(xm_courier_t *courier, int rank, xm_frame_t *frame, bool urgent)
@@ -172,7 +133,8 @@ void xm_courier_send(xm_courier_t *courier, int rank, xm_frame_t *frame, bool ur
 
     frame->sender = endpoints->rank;
     frame->receiver = rank;
-    bytes = xm_frame_encode(frame, endpoints->size, endpoints->key, courier->out + PREFIX);
+    bytes =
+        xm_frame_encode(frame, endpoints->size, endpoints->key, courier->out + XM_STREAM_PREFIX);
     for (int i = 0; i < endpoints->of[rank].count; ++i) {
         socklen_t length = xm_endpoint_address(endpoints, rank, i, false, &address);
 
@@ -181,7 +143,7 @@ void xm_courier_send(xm_courier_t *courier, int rank, xm_frame_t *frame, bool ur
         }
     }
     if (peer->call.fd >= 0) {
-        send_stream(courier, &peer->call, frame);
+        xm_stream_send(&peer->call, frame, courier->endpoints->size, courier->out);
     }
 }
 
@@ -193,39 +155,26 @@ void xm_courier_reply(xm_courier_t *courier, int rank, xm_frame_t *frame,
     frame->sender = endpoints->rank;
     frame->receiver = rank;
     if (way->guest >= 0) {
-        send_stream(courier, &courier->guests[way->guest], frame);
+        xm_stream_send(&courier->guests[way->guest], frame, courier->endpoints->size, courier->out);
     } else if (way->call >= 0) {
-        send_stream(courier, &courier->peers[way->call].call, frame);
+        xm_stream_send(&courier->peers[way->call].call, frame, courier->endpoints->size,
+                       courier->out);
     } else {
-        send_datagram(
-            courier, &way->from, way->length,
-            xm_frame_encode(frame, endpoints->size, endpoints->key, courier->out + PREFIX));
+        send_datagram(courier, &way->from, way->length,
+                      xm_frame_encode(frame, endpoints->size, endpoints->key,
+                                      courier->out + XM_STREAM_PREFIX));
     }
-}
-
-/* The key of a connection: the job's, by which the nonce is scattered. */
-static void make_key(const xm_courier_t *courier, const uint8_t nonce[NONCE], stream_t *stream)
-{
-    uint8_t bytes[NONCE + 1];
-
-    memcpy(bytes, nonce, NONCE);
-    for (int half = 0; half < 2; ++half) {
-        bytes[NONCE] = (uint8_t)half;
-        xm_put_le(stream->key + 8 * half, xm_siphash(courier->endpoints->key, bytes, sizeof(bytes)),
-                  8);
-    }
-    stream->keyed = true;
 }
 
 /* Starts connecting to the next address. True: it was refused. */
-static bool open_stream(const xm_courier_t *courier, int rank, stream_t *stream, int64_t now)
+static bool open_stream(const xm_courier_t *courier, int rank, xm_stream_t *stream, int64_t now)
 {
     const xm_endpoints_t *endpoints = courier->endpoints;
     struct sockaddr_storage address;
     socklen_t length;
     int one = 1;
 
-    hang_up(stream);
+    xm_stream_hang_up(stream);
     stream->since = now;
     length = xm_endpoint_address(endpoints, rank, stream->address, true, &address);
     if (length == 0 || (courier->peers[rank].own >> stream->address & 1) != 0) {
@@ -239,7 +188,7 @@ static bool open_stream(const xm_courier_t *courier, int rank, stream_t *stream,
     if (connect(stream->fd, (struct sockaddr *)&address, length) != 0 && errno != EINPROGRESS) {
         bool refused = errno == ECONNREFUSED;
 
-        hang_up(stream);
+        xm_stream_hang_up(stream);
         return refused;
     }
     return false;
@@ -261,16 +210,16 @@ static bool is_proven(const xm_courier_t *courier, int rank, int address)
 }
 
 /* The other addresses come in turn; with few of them a rank is tried at the proven ones soon. */
-static void next_address(const xm_courier_t *courier, int rank, stream_t *stream)
+static void next_address(const xm_courier_t *courier, int rank, xm_stream_t *stream)
 {
     stream->address = (stream->address + 1) % courier->endpoints->of[rank].count;
 }
 
-void xm_courier_call(xm_courier_t *courier, int rank, int64_t now, int64_t patience)
+void xm_courier_call(xm_courier_t *courier, int rank, int64_t now, int64_t limit)
 {
-    stream_t *stream = &courier->peers[rank].call;
+    xm_stream_t *stream = &courier->peers[rank].call;
 
-    if (stream->fd >= 0 && (stream->keyed || now - stream->since < patience)) {
+    if (stream->fd >= 0 && (stream->keyed || now - stream->since < limit)) {
         return;
     }
     if (stream->fd >= 0) {
@@ -285,7 +234,7 @@ void xm_courier_call(xm_courier_t *courier, int rank, int64_t now, int64_t patie
 void xm_courier_attach(xm_courier_t *courier, int rank, uint32_t generation)
 {
     if (rank != courier->link_rank || generation != courier->link_generation) {
-        hang_up(&courier->link);
+        xm_stream_hang_up(&courier->link);
     }
     courier->link_rank = rank;
     courier->link_generation = generation;
@@ -293,13 +242,18 @@ void xm_courier_attach(xm_courier_t *courier, int rank, uint32_t generation)
     courier->link.address = rank >= 0 ? courier->peers[rank].best : 0;
 }
 
+int xm_courier_attaches(const xm_courier_t *courier)
+{
+    return courier->link_rank;
+}
+
 int xm_courier_take(xm_courier_t *courier, const xm_courier_way_t *way)
 {
-    stream_t *stream = way->guest >= 0 ? &courier->guests[way->guest] : &courier->link;
+    xm_stream_t *stream = way->guest >= 0 ? &courier->guests[way->guest] : &courier->link;
     int fd = stream->fd;
 
     stream->fd = -1;
-    hang_up(stream);
+    xm_stream_hang_up(stream);
     return fd;
 }
 
@@ -308,7 +262,7 @@ int xm_courier_poll_count(const xm_courier_t *courier)
     return 3 + courier->endpoints->size + courier->guest_count;
 }
 
-static int add_poll(const stream_t *stream, struct pollfd *polls, int count)
+static int add_poll(const xm_stream_t *stream, struct pollfd *polls, int count)
 {
     if (stream->fd >= 0) {
         polls[count++] =
@@ -385,12 +339,12 @@ static void read_datagrams(xm_courier_t *courier, const xm_courier_events_t *eve
 }
 
 /* A new guest takes a free place, or that of the one that has been a stranger for longest. */
-static stream_t *find_place(xm_courier_t *courier)
+static xm_stream_t *find_place(xm_courier_t *courier)
 {
-    stream_t *oldest = NULL;
+    xm_stream_t *oldest = NULL;
 
     for (int i = 0; i < courier->guest_count; ++i) {
-        stream_t *guest = &courier->guests[i];
+        xm_stream_t *guest = &courier->guests[i];
 
         if (guest->fd < 0) {
             return guest;
@@ -404,77 +358,33 @@ static stream_t *find_place(xm_courier_t *courier)
 
 static void accept_guests(xm_courier_t *courier, int64_t now)
 {
-    uint8_t nonce[NONCE];
+    uint8_t nonce[XM_STREAM_NONCE];
     int fd, one = 1;
 
     while ((fd = accept4(courier->endpoints->stream_fd, NULL, NULL,
                          SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0) {
-        stream_t *guest = find_place(courier);
+        xm_stream_t *guest = find_place(courier);
 
         if (guest == NULL || getrandom(nonce, sizeof(nonce), 0) != (ssize_t)sizeof(nonce)) {
             (void)close(fd);
             continue;
         }
-        hang_up(guest);
-        *guest = (stream_t){.fd = fd, .open = true, .since = now};
+        xm_stream_hang_up(guest);
+        *guest = (xm_stream_t){.fd = fd, .open = true, .since = now};
         (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-        make_key(courier, nonce, guest);
+        xm_stream_make_key(guest, courier->endpoints->key, nonce);
         (void)send(fd, nonce, sizeof(nonce), MSG_NOSIGNAL);
     }
 }
 
-/* Reads up to `length` bytes in all. XM_OK: they are there. */
-static xm_status_t read_exactly(stream_t *stream, size_t length)
-{
-    while (stream->have < length) {
-        ssize_t got = recv(stream->fd, stream->bytes + stream->have, length - stream->have, 0);
-
-        if (got > 0) {
-            stream->have += (size_t)got;
-        } else if (got < 0 && errno == EINTR) {
-            continue;
-        } else {
-            return got < 0 && errno == EAGAIN ? XM_IN_PROGRESS : XM_ERR_IO;
-        }
-    }
-    return XM_OK;
-}
-
-/* Reads one frame, and nothing behind it. XM_OK also when the nonce was read: *length is 0 then. */
-static xm_status_t read_frame(xm_courier_t *courier, stream_t *stream, size_t *length)
-{
-    xm_status_t status;
-
-    *length = 0;
-    if (stream->bytes == NULL) {
-        stream->bytes = malloc(PREFIX + courier->frame_size);
-        if (stream->bytes == NULL) {
-            return XM_ERR_NO_MEMORY;
-        }
-    }
-    if (!stream->keyed) {
-        status = read_exactly(stream, NONCE);
-        if (status == XM_OK) {
-            make_key(courier, stream->bytes, stream);
-            stream->have = 0;
-        }
-        return status;
-    }
-    status = read_exactly(stream, PREFIX);
-    if (status != XM_OK) {
-        return status;
-    }
-    *length = (size_t)xm_get_le(stream->bytes, PREFIX);
-    return *length > courier->frame_size ? XM_ERR_CORRUPT : read_exactly(stream, PREFIX + *length);
-}
-
 /* Reads the frames of a connection, and ends it with the first that makes no sense. */
-static void read_stream(xm_courier_t *courier, stream_t *stream, xm_courier_way_t way,
+static void read_stream(xm_courier_t *courier, xm_stream_t *stream, xm_courier_way_t way,
                         const xm_courier_events_t *events)
 {
     while (stream->fd >= 0) {
         size_t length;
-        xm_status_t status = read_frame(courier, stream, &length);
+        xm_status_t status =
+            xm_stream_read(stream, courier->endpoints->key, courier->endpoints->size, &length);
         xm_frame_t frame;
 
         if (status == XM_IN_PROGRESS) {
@@ -483,8 +393,9 @@ static void read_stream(xm_courier_t *courier, stream_t *stream, xm_courier_way_
         if (status == XM_OK && length == 0) {
             continue; /* the nonce */
         }
-        if (status < 0 || !decode(courier, stream->bytes + PREFIX, length, stream->key, &frame)) {
-            hang_up(stream);
+        if (status < 0 ||
+            !decode(courier, stream->bytes + XM_STREAM_PREFIX, length, stream->key, &frame)) {
+            xm_stream_hang_up(stream);
             return;
         }
         stream->have = 0;
@@ -493,36 +404,15 @@ static void read_stream(xm_courier_t *courier, stream_t *stream, xm_courier_way_
     }
 }
 
-/* Whether a connection that is being made has been made. 0, or an errno. */
-static int connection_error(const stream_t *stream)
-{
-    struct pollfd entry = {.fd = stream->fd, .events = POLLOUT};
-    int error = 0;
-    socklen_t length = sizeof(error);
-
-    if (poll(&entry, 1, 0) <= 0) {
-        return EINPROGRESS;
-    }
-    return getsockopt(stream->fd, SOL_SOCKET, SO_ERROR, &error, &length) == 0 ? error : errno;
-}
-
 /* Looks after a connection to a rank. */
 static void tend_call(xm_courier_t *courier, int rank, const xm_courier_events_t *events)
 {
-    stream_t *stream = &courier->peers[rank].call;
+    xm_stream_t *stream = &courier->peers[rank].call;
     xm_courier_way_t way = {.guest = -1, .call = rank};
     bool refused = stream->refused, known = stream->known;
 
     stream->refused = false;
-    if (stream->fd >= 0 && !stream->open) {
-        int error = connection_error(stream);
-
-        stream->open = error == 0;
-        refused = error == ECONNREFUSED;
-        if (error != 0 && error != EINPROGRESS) {
-            hang_up(stream);
-        }
-    }
+    refused = xm_stream_finish(stream) == ECONNREFUSED || refused;
     if (refused && is_proven(courier, rank, stream->address)) {
         events->refused(events->arg, rank);
     }
@@ -539,19 +429,19 @@ static void tend_call(xm_courier_t *courier, int rank, const xm_courier_events_t
 
 /* Looks after the connection that the bootstrap wants: makes it at one address after the other,
  * asks for it, and hands it over. */
-static int64_t tend_link(xm_courier_t *courier, int64_t now, int64_t patience,
+static int64_t tend_link(xm_courier_t *courier, int64_t now, int64_t limit,
                          const xm_courier_events_t *events)
 {
-    stream_t *stream = &courier->link;
+    xm_stream_t *stream = &courier->link;
     xm_frame_t frame = {.type = XM_FRAME_ATTACH, .generation = courier->link_generation};
     size_t length;
-    int rank = courier->link_rank;
+    int rank = courier->link_rank, error;
 
     if (rank < 0) {
         return INT64_MAX;
     }
-    if (stream->fd >= 0 && now - stream->since > patience) {
-        hang_up(stream);
+    if (stream->fd >= 0 && now - stream->since > limit) {
+        xm_stream_hang_up(stream);
         next_address(courier, rank, stream);
         courier->link_again = now;
     }
@@ -559,32 +449,31 @@ static int64_t tend_link(xm_courier_t *courier, int64_t now, int64_t patience,
         if (now < courier->link_again) {
             return courier->link_again;
         }
-        courier->link_again = now + patience / 8;
+        courier->link_again = now + limit / 8;
         if (open_stream(courier, rank, stream, now)) {
             next_address(courier, rank, stream);
         }
         return courier->link_again;
     }
-    if (!stream->open) {
-        int error = connection_error(stream);
-
-        stream->open = error == 0;
-        if (error != 0 && error != EINPROGRESS) {
-            hang_up(stream);
-            next_address(courier, rank, stream);
-        }
+    error = xm_stream_finish(stream);
+    if (error == ECONNREFUSED && is_proven(courier, rank, stream->address)) {
+        events->refused(events->arg, rank);
+    }
+    if (stream->fd < 0) {
+        next_address(courier, rank, stream);
     }
     if (stream->fd >= 0 && stream->open) {
         bool keyed = stream->keyed;
-        xm_status_t status = read_frame(courier, stream, &length);
+        xm_status_t status =
+            xm_stream_read(stream, courier->endpoints->key, courier->endpoints->size, &length);
 
         if (status == XM_OK && !keyed) {
             frame.sender = courier->endpoints->rank;
             frame.receiver = rank;
             frame.about = -1;
-            send_stream(courier, stream, &frame);
+            xm_stream_send(stream, &frame, courier->endpoints->size, courier->out);
         } else if (status == XM_OK &&
-                   decode(courier, stream->bytes + PREFIX, length, stream->key, &frame) &&
+                   decode(courier, stream->bytes + XM_STREAM_PREFIX, length, stream->key, &frame) &&
                    frame.type == XM_FRAME_ATTACHED && frame.sender == rank) {
             courier->link_rank = -1;
             prove(courier, rank, stream->address);
@@ -592,13 +481,13 @@ static int64_t tend_link(xm_courier_t *courier, int64_t now, int64_t patience,
                              xm_courier_take(courier, &(xm_courier_way_t){.guest = -1}));
             return INT64_MAX;
         } else if (status != XM_IN_PROGRESS) {
-            hang_up(stream); /* it does not know of the group yet, or is none of it */
+            xm_stream_hang_up(stream); /* it does not know of the group yet, or is none of it */
         }
     }
-    return stream->fd >= 0 ? stream->since + patience : courier->link_again;
+    return stream->fd >= 0 ? stream->since + limit : courier->link_again;
 }
 
-int64_t xm_courier_read(xm_courier_t *courier, int64_t now, int64_t patience,
+int64_t xm_courier_read(xm_courier_t *courier, int64_t now, int64_t limit,
                         const xm_courier_events_t *events)
 {
     read_datagrams(courier, events);
@@ -613,5 +502,5 @@ int64_t xm_courier_read(xm_courier_t *courier, int64_t now, int64_t patience,
     for (int rank = 0; rank < courier->endpoints->size; ++rank) {
         tend_call(courier, rank, events);
     }
-    return tend_link(courier, now, patience, events);
+    return tend_link(courier, now, limit, events);
 }

@@ -55,9 +55,11 @@ void xm_courier_reply(xm_courier_t *courier, int rank, xm_frame_t *frame,
                       const xm_courier_way_t *way);
 
 /** Opens a connection to a rank, unless there is one that works, or is about to. */
-void xm_courier_call(xm_courier_t *courier, int rank, int64_t now, int64_t patience);
+void xm_courier_call(xm_courier_t *courier, int rank, int64_t now, int64_t limit);
 /** Goes on trying to make a connection for the bootstrap of group @p generation. −1: no longer. */
 void xm_courier_attach(xm_courier_t *courier, int rank, uint32_t generation);
+/** To which rank; −1: none is wanted. */
+int xm_courier_attaches(const xm_courier_t *courier);
 /** Takes the connection that an ATTACH came by, after the answer; −1: it is gone. */
 int xm_courier_take(xm_courier_t *courier, const xm_courier_way_t *way);
 
@@ -66,5 +68,5 @@ int xm_courier_poll_count(const xm_courier_t *courier);
 /** Writes what to poll, and returns how many. */
 int xm_courier_polls(const xm_courier_t *courier, struct pollfd *polls);
 /** Reads what has come, and does what is due; returns when to call again. */
-int64_t xm_courier_read(xm_courier_t *courier, int64_t now, int64_t patience,
+int64_t xm_courier_read(xm_courier_t *courier, int64_t now, int64_t limit,
                         const xm_courier_events_t *events);

@@ -4,7 +4,7 @@
  * answers nothing. It never touches the transport, whose thread is the application's; it only
  * reads what that has counted, and passes on requests and news through a few fields under one
  * mutex and descriptors that sleepers wait on. What a silence means is decided in liveness.c; here
- * it becomes the verdict, with a sentence, which is sent to all members several times. */
+ * it becomes the finding, with a sentence, which is sent to all members several times. */
 #include "comm/fault/detector.h"
 
 #include <errno.h>
@@ -19,7 +19,7 @@
 #include "comm/base.h"
 #include "comm/fault/detector_private.h"
 
-/* REPEATS: how often a verdict is sent, half an interval apart. WARN_AFTER: intervals after which a
+/* REPEATS: how often a finding is sent, half an interval apart. WARN_AFTER: intervals after which a
  * rank that has never answered is worth a warning. */
 enum { REPEATS = 5, WARN_AFTER = 10, STACK_SIZE = 256 * 1024 };
 
@@ -56,11 +56,11 @@ static void send_frame(xm_detector_t *self, int rank, xm_frame_t *frame, bool ur
     xm_courier_send(self->courier, rank, frame, urgent);
 }
 
-void xm_detector_send_verdict(xm_detector_t *self)
+void xm_detector_send_finding(xm_detector_t *self)
 {
     const xm_endpoint_t *of = self->endpoints->of;
     int own = self->endpoints->rank;
-    xm_frame_t frame = {.type = XM_FRAME_VERDICT, .about = -1, .fault = self->verdict};
+    xm_frame_t frame = {.type = XM_FRAME_FINDING, .about = -1, .fault = self->finding};
 
     for (int rank = 0; rank < self->endpoints->size; ++rank) {
         if (rank != own && self->slots[rank].group_rank >= 0 && !self->slots[rank].left &&
@@ -72,10 +72,10 @@ void xm_detector_send_verdict(xm_detector_t *self)
 
 void xm_detector_settle(xm_detector_t *self, const xm_bootstrap_fault_t *fault, bool tell)
 {
-    if (self->muted || self->verdict.status != XM_OK) {
+    if (self->muted || self->finding.status != XM_OK) {
         return;
     }
-    self->verdict = *fault;
+    self->finding = *fault;
     self->delivered = false;
     self->repeats = tell ? REPEATS : 0;
     self->repeat_at = 0;
@@ -102,7 +102,9 @@ void xm_detector_settle_closed(xm_detector_t *self, int rank)
     char name[NAME_SIZE];
 
     self->slots[rank].closed = true;
-    if (self->slots[rank].group_rank >= 0 && !self->slots[rank].left) {
+    /* One that has left in order is missed only by a bootstrap that still waits for it. */
+    if (self->slots[rank].group_rank >= 0 &&
+        (!self->slots[rank].left || xm_courier_attaches(self->courier) == rank)) {
         name_rank(self, rank, name, sizeof(name));
         (void)snprintf(fault.sentence, sizeof(fault.sentence), "%s died", name);
         xm_detector_settle(self, &fault, true);
@@ -111,7 +113,7 @@ void xm_detector_settle_closed(xm_detector_t *self, int rank)
 }
 
 /* The sentence says who does not hear whom, and how this is known. */
-static void describe(const xm_detector_t *self, int rank, xm_verdict_t verdict, double seconds,
+static void describe(const xm_detector_t *self, int rank, xm_finding_t finding, double seconds,
                      int witness, char sentence[XM_BOOTSTRAP_SENTENCE_SIZE])
 {
     int own = self->endpoints->rank;
@@ -123,14 +125,14 @@ static void describe(const xm_detector_t *self, int rank, xm_verdict_t verdict, 
     if (witness >= 0) {
         name_rank(self, witness, other, sizeof(other));
     }
-    switch (verdict) {
-    case XM_VERDICT_CUT:
+    switch (finding) {
+    case XM_FINDING_CUT:
         (void)snprintf(sentence, size,
                        "%s lives, as %s knows, but nothing has passed between it and rank %d (host "
                        "%s) for %.1f s: the path between their hosts is down",
                        name, other, self->slots[own].group_rank, host, seconds);
         break;
-    case XM_VERDICT_ALONE:
+    case XM_FINDING_ALONE:
         name_rank(self, own, name, sizeof(name));
         (void)snprintf(sentence, size,
                        "%s has heard no rank of another host for %.1f s: its own link is down",
@@ -145,19 +147,19 @@ static void describe(const xm_detector_t *self, int rank, xm_verdict_t verdict, 
 
 /* A rank is found to be gone, or cut off; who is only cut off is not named as the one that is gone:
  * the next group may do without either of the two. It is called with the lock held. */
-static void on_verdict(void *arg, int rank, xm_verdict_t verdict, int64_t silent_ns, int witness)
+static void on_finding(void *arg, int rank, xm_finding_t finding, int64_t silent_ns, int witness)
 {
     xm_detector_t *self = arg;
-    xm_bootstrap_fault_t fault = {.rank = verdict == XM_VERDICT_SILENT ? rank : -1,
+    xm_bootstrap_fault_t fault = {.rank = finding == XM_FINDING_SILENT ? rank : -1,
                                   .status = XM_ERR_PEER_DIED};
 
-    if (verdict == XM_VERDICT_CLOSED) {
+    if (finding == XM_FINDING_CLOSED) {
         xm_detector_settle_closed(self, rank);
         return;
     }
     if (self->slots[rank].group_rank >= 0 && !self->slots[rank].left && !self->muted) {
-        describe(self, rank, verdict, (double)silent_ns * 1e-9, witness, fault.sentence);
-        self->near = self->verdict.status == XM_OK ? verdict == XM_VERDICT_ALONE : self->near;
+        describe(self, rank, finding, (double)silent_ns * 1e-9, witness, fault.sentence);
+        self->near = self->finding.status == XM_OK ? finding == XM_FINDING_ALONE : self->near;
         xm_detector_settle(self, &fault, true);
     }
     xm_detector_announce(self);
@@ -342,7 +344,7 @@ static void on_frame(void *arg, const xm_frame_t *frame, const xm_courier_way_t 
     case XM_FRAME_ANSWER:
         on_answer(self, frame);
         break;
-    case XM_FRAME_VERDICT:
+    case XM_FRAME_FINDING:
         if (frame->generation == self->generation) {
             xm_detector_settle(self, &frame->fault, false);
         }
@@ -424,7 +426,7 @@ static void warn_of_the_mute(xm_detector_t *self, int64_t now)
 static int64_t beat(xm_detector_t *self)
 {
     xm_courier_events_t events = {on_frame, on_refused, on_attached, self};
-    xm_liveness_actions_t actions = {on_ask_due, on_call_due, on_verdict, self};
+    xm_liveness_actions_t actions = {on_ask_due, on_call_due, on_finding, self};
     int64_t now = xm_clock_ns(),
             link = xm_courier_read(self->courier, now, self->interval / 2, &events);
     int64_t next;
@@ -434,7 +436,7 @@ static int64_t beat(xm_detector_t *self)
     next = link < next ? link : next;
     warn_of_the_mute(self, now);
     if (self->repeats > 0 && now >= self->repeat_at) {
-        xm_detector_send_verdict(self);
+        xm_detector_send_finding(self);
         --self->repeats;
         self->repeat_at = now + self->interval / 2;
     }

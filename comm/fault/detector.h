@@ -7,10 +7,10 @@
  *
  * The lowest rank of the group asks everybody, everybody asks the lowest rank, and a rank that
  * waits for another one asks that one as well (a link may be down between two hosts only). When
- * silence becomes a verdict, and by whom, is in liveness.h; how the frames travel, in courier.h. A
- * verdict is sent to all members by the thread itself, several times, because datagrams get lost;
- * so they learn of it even while the application computes everywhere. The first verdict stays.
- * Verdicts carry the group's generation; those of another one are ignored. They end what the group
+ * silence becomes a finding, and by whom, is in liveness.h; how the frames travel, in courier.h. A
+ * finding is sent to all members by the thread itself, several times, because datagrams get lost;
+ * so they learn of it even while the application computes everywhere. The first finding stays.
+ * Findings carry the group's generation; those of another one are ignored. They end what the group
  * does, and no more: who is left out of the next group is decided by its centre (regroup.h).
  *
  * The detector guards the bootstrap (bootstrap.h): a connection of it that ends is no death, but a
@@ -40,7 +40,7 @@ void xm_detector_destroy(xm_detector_t *detector);
 
 /**
  * A group begins. @p rank_of has for every rank of the job its rank in the group, -1 when it is no
- * member. Forgets verdicts and probes of the group before.
+ * member. Forgets findings and probes of the group before.
  */
 void xm_detector_begin(xm_detector_t *detector, uint32_t generation, const int *rank_of);
 
@@ -56,8 +56,10 @@ xm_bootstrap_guard_t xm_detector_guard(xm_detector_t *detector);
 
 /** Asks after a rank, or no longer. The lowest rank of the group and its members stay watched. */
 void xm_detector_watch(xm_detector_t *detector, int rank, bool watch);
-/** The rank may have ended: looks at once. */
+/** The rank may have ended: looks at once, and watches it from now on. */
 void xm_detector_suspect(xm_detector_t *detector, int rank);
+/** Whether a sign of life of the rank is not older than @p age nanoseconds. */
+bool xm_detector_hears(xm_detector_t *detector, int rank, int64_t age);
 
 /** Readable when there is news of a probe, or of a regrouping. */
 int xm_detector_fd(const xm_detector_t *detector);
@@ -80,7 +82,7 @@ bool xm_detector_wanted(xm_detector_t *detector, int *rank, uint32_t *probe);
 void xm_detector_set_ready(xm_detector_t *detector, int rank, uint32_t probe);
 
 /** The group is no more, and the next one is to be found (regroup.h): all ranks are watched that
- * are not @p out, verdicts are noted only. */
+ * are not @p out, findings are noted only. */
 void xm_detector_convene(xm_detector_t *detector, const bool *out);
 /** What this rank knows of a rank by now. @p hasty: a second of silence is enough. */
 xm_standing_t xm_detector_standing(xm_detector_t *detector, int rank, bool hasty);

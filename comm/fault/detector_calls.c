@@ -60,7 +60,7 @@ void xm_detector_begin(xm_detector_t *detector, uint32_t generation, const int *
     end_group(detector);
     detector->generation = generation;
     detector->muted = false;
-    detector->verdict.status = XM_OK;
+    detector->finding.status = XM_OK;
     detector->repeats = 0;
     detector->near = false;
     detector->began_at = now;
@@ -133,8 +133,20 @@ void xm_detector_watch(xm_detector_t *detector, int rank, bool watch)
 void xm_detector_suspect(xm_detector_t *detector, int rank)
 {
     lock(detector);
+    xm_liveness_watch(detector->liveness, rank, true, xm_clock_ns());
     xm_liveness_suspect(detector->liveness, rank, xm_clock_ns());
     unlock(detector, true);
+}
+
+bool xm_detector_hears(xm_detector_t *detector, int rank, int64_t age)
+{
+    bool hears;
+
+    lock(detector);
+    hears = xm_liveness_is_heard(detector->liveness, rank) &&
+            xm_liveness_silence(detector->liveness, rank, xm_clock_ns()) <= age;
+    unlock(detector, false);
+    return hears;
 }
 
 static int job_rank(const xm_detector_t *self, int group_rank)
@@ -208,9 +220,9 @@ static bool on_failed(void *arg, xm_bootstrap_fault_t *fault)
     bool found;
 
     lock(self);
-    found = self->verdict.status != XM_OK && !self->delivered;
+    found = self->finding.status != XM_OK && !self->delivered;
     if (found) {
-        *fault = self->verdict;
+        *fault = self->finding;
         fault->rank = fault->rank >= 0 ? self->slots[fault->rank].group_rank : -1;
         self->delivered = true;
     }
@@ -218,7 +230,7 @@ static bool on_failed(void *arg, xm_bootstrap_fault_t *fault)
     return found;
 }
 
-/* The first time the verdict is sent at once: the process may be about to end. */
+/* The first time the finding is sent at once: the process may be about to end. */
 static void on_tell(void *arg, const xm_bootstrap_fault_t *told, bool all)
 {
     xm_detector_t *self = arg;
@@ -226,11 +238,11 @@ static void on_tell(void *arg, const xm_bootstrap_fault_t *told, bool all)
 
     lock(self);
     fault.rank = job_rank(self, fault.rank);
-    if (!self->muted && self->verdict.status == XM_OK) {
+    if (!self->muted && self->finding.status == XM_OK) {
         xm_detector_settle(self, &fault, all);
         self->delivered = true;
         if (all) {
-            xm_detector_send_verdict(self);
+            xm_detector_send_finding(self);
         }
     }
     unlock(self, all);

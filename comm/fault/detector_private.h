@@ -43,12 +43,12 @@ struct xm_detector {
     struct pollfd *polls;
     int64_t began_at;
     uint32_t generation;
-    bool muted;                   /* between two groups: verdicts are noted only */
-    xm_bootstrap_fault_t verdict; /* status XM_OK while there is none */
+    bool muted;                   /* between two groups: findings are noted only */
+    xm_bootstrap_fault_t finding; /* status XM_OK while there is none */
     bool delivered;               /* to the bootstrap */
-    int repeats;                  /* of the verdict, still to be sent */
+    int repeats;                  /* of the finding, still to be sent */
     int64_t repeat_at;
-    bool near; /* the verdict goes to this host only */
+    bool near; /* the finding goes to this host only */
     bool warned;
     int wake_fd, news_fd, guard_fd;
     atomic_bool news, stop;
@@ -62,16 +62,16 @@ void xm_detector_drain(int fd);
 /* Tells the application's thread that there is news. */
 void xm_detector_announce(xm_detector_t *self);
 
-/* Takes a verdict over, unless there is one: the first stays, so that all ranks end up with one
+/* Takes a finding over, unless there is one: the first stays, so that all ranks end up with one
  * culprit. `tell`: it was found here, so the others have to hear of it. One that came by frame is
  * not passed on, or messages would multiply. */
 void xm_detector_settle(xm_detector_t *self, const xm_bootstrap_fault_t *fault, bool tell);
 
-/* The verdict on a process that has ended. */
+/* The finding on a process that has ended. */
 void xm_detector_settle_closed(xm_detector_t *self, int rank);
 
-/* Sends the verdict to all members. */
-void xm_detector_send_verdict(xm_detector_t *self);
+/* Sends the finding to all members. */
+void xm_detector_send_finding(xm_detector_t *self);
 
 void xm_detector_ask(xm_detector_t *self, int rank, uint64_t question, int about, bool urgent);
 void xm_detector_answer(xm_detector_t *self, int rank, const xm_frame_t *question,

@@ -31,7 +31,7 @@ size_t xm_frame_max_size(int ranks)
 
 static bool has_fault(xm_frame_type_t type)
 {
-    return type == XM_FRAME_VERDICT || type == XM_FRAME_REFUSAL;
+    return type == XM_FRAME_FINDING || type == XM_FRAME_REFUSAL;
 }
 
 static bool has_table(xm_frame_type_t type)

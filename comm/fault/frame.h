@@ -13,7 +13,7 @@
  *     offset 16  u64 question                       the receiver
  *     offset 48  payload                 end        u64 SipHash of everything before
  * @endcode
- * VERDICT and REFUSAL carry a fault (rank, status, sentence), HELLO and WELCOME four bits for each
+ * FINDING and REFUSAL carry a fault (rank, status, sentence), HELLO and WELCOME four bits for each
  * rank of the job (an ::xm_standing_t, the lower rank in the lower half of a byte); the others
  * nothing. Ranks are those of the job as it began. Anybody can send to an open port, so nothing is
  * looked at before the hash is found right.
@@ -31,7 +31,7 @@ enum { XM_FRAME_HEAD_SIZE = 48, XM_FRAME_CODE_SIZE = 8 };
 typedef enum xm_frame_type {
     XM_FRAME_ASK = 1, /**< are you there? and, of a witness: do you hear that one? */
     XM_FRAME_ANSWER,
-    XM_FRAME_VERDICT,  /**< the group has failed: a rank is gone, or has given up */
+    XM_FRAME_FINDING,  /**< the group has failed: a rank is gone, or has given up */
     XM_FRAME_LEAVE,    /**< the sender leaves in order */
     XM_FRAME_ATTACH,   /**< this connection is to be the bootstrap's from now on */
     XM_FRAME_ATTACHED, /**< so be it; what follows is the bootstrap's */
@@ -67,7 +67,7 @@ typedef struct xm_frame {
     int about;           /**< −1: nobody */
     xm_opinion_t opinion;
     bool hears;                 /**< the sender has heard the receiver lately */
-    xm_bootstrap_fault_t fault; /**< VERDICT, REFUSAL */
+    xm_bootstrap_fault_t fault; /**< FINDING, REFUSAL */
     uint8_t *standing;          /**< HELLO, WELCOME: an xm_standing_t for each rank, the caller's */
 } xm_frame_t;
 

@@ -10,9 +10,9 @@
 #include <stdlib.h>
 
 /* SPREAD: first questions to neighbouring ranks are spread over a quarter of an interval.
- * WITNESSES: asked about one rank at the same time. PATIENCE: questions that a witness gets before
- * another one takes its place. */
-enum { SPREAD = 64, WITNESSES = 4, PATIENCE = 3 };
+ * WITNESSES: asked about one rank at the same time. QUESTIONS_EACH: questions that a witness gets
+ * before another one takes its place. */
+enum { SPREAD = 64, WITNESSES = 4, QUESTIONS_EACH = 3 };
 
 /* In intervals. CALL_AFTER: of unanswered questions until a connection is tried. CONFIRM: without
  * a sign after a refusal until the process counts as ended. PRESSING, SUSPECTED: pace and length of
@@ -35,7 +35,7 @@ typedef struct {
 typedef struct {
     int host; /* -1: no member */
     bool watched;
-    bool condemned;           /* there was a verdict, and no sign has come since */
+    bool given_up;            /* there was a finding, and no sign has come since */
     bool answers;             /* has answered a question, ever: silence means something */
     bool expected;            /* or others like it have */
     bool heard;               /* since watching began */
@@ -134,7 +134,7 @@ static void begin(xm_liveness_t *liveness, int rank, int64_t now)
     slot->asked_at = NEVER;
     slot->unanswered_since = NEVER;
     slot->heard = false;
-    if (!slot->condemned && slot->heard_at < now) {
+    if (!slot->given_up && slot->heard_at < now) {
         slot->heard_at = now;
     }
     dismiss_witnesses(slot);
@@ -148,7 +148,7 @@ void xm_liveness_watch(xm_liveness_t *liveness, int rank, bool watch, int64_t no
         begin(liveness, rank, now);
         /* A little apart, so that the answers of many do not come all at once. */
         slot->asked_at = now + liveness->interval / 256 * (rank % SPREAD) - liveness->interval;
-        slot->condemned = false;
+        slot->given_up = false;
     }
     slot->watched = watch;
 }
@@ -203,7 +203,7 @@ void xm_liveness_heard(xm_liveness_t *liveness, int rank, int64_t now)
     slot->heard_at = slot->came_at = now;
     slot->unanswered_since = slot->refused_at = NEVER;
     slot->heard = true;
-    slot->condemned = false;
+    slot->given_up = false;
     if (slot->witnessed_at != NEVER) {
         dismiss_witnesses(slot);
     }
@@ -300,7 +300,7 @@ static bool can_witness(const xm_liveness_t *liveness, int rank, int about)
     int own_host = liveness->slots[liveness->own].host;
 
     return slot->host >= 0 && slot->host != own_host && slot->host != liveness->slots[about].host &&
-           !slot->condemned;
+           !slot->given_up;
 }
 
 static bool is_witness(const slot_t *about, int rank)
@@ -340,7 +340,7 @@ static void ask_witnesses(const xm_liveness_t *liveness, int about, int64_t now,
     for (int i = 0; i < WITNESSES; ++i) {
         witness_t *witness = &slot->witnesses[i];
 
-        if (witness->rank < 0 || (witness->asked >= PATIENCE && !witness->told)) {
+        if (witness->rank < 0 || (witness->asked >= QUESTIONS_EACH && !witness->told)) {
             int other = find_witness(liveness, about);
 
             *witness = other >= 0 || witness->rank < 0 ? (witness_t){.rank = other} : *witness;
@@ -381,14 +381,14 @@ static bool has_third_host(const xm_liveness_t *liveness, int about)
 
 /* Weighs what the witnesses say: one that hears the rank is enough to know that it lives. False:
  * it is too early to tell. */
-static bool judge(const xm_liveness_t *liveness, int rank, int64_t now, xm_verdict_t *verdict,
+static bool judge(const xm_liveness_t *liveness, int rank, int64_t now, xm_finding_t *finding,
                   int *agrees)
 {
     const slot_t *slot = &liveness->slots[rank];
     bool told = false;
 
     *agrees = -1;
-    *verdict = XM_VERDICT_SILENT;
+    *finding = XM_FINDING_SILENT;
     if (!has_third_host(liveness, rank)) {
         return true;
     }
@@ -400,7 +400,7 @@ static bool judge(const xm_liveness_t *liveness, int rank, int64_t now, xm_verdi
         }
         told = true;
         if (witness->opinion == XM_OPINION_HEARS) {
-            *verdict = XM_VERDICT_CUT;
+            *finding = XM_FINDING_CUT;
             *agrees = witness->rank;
             return true;
         }
@@ -409,19 +409,19 @@ static bool judge(const xm_liveness_t *liveness, int rank, int64_t now, xm_verdi
     if (*agrees >= 0) {
         return true;
     }
-    *verdict = XM_VERDICT_ALONE;
+    *finding = XM_FINDING_ALONE;
     return !told && now - slot->heard_at >= span(liveness, LONELY) &&
            !hears_others(liveness, rank, now);
 }
 
-static void pronounce(xm_liveness_t *liveness, int rank, xm_verdict_t verdict, int64_t now,
+static void pronounce(xm_liveness_t *liveness, int rank, xm_finding_t finding, int64_t now,
                       int witness, const xm_liveness_actions_t *actions)
 {
     slot_t *slot = &liveness->slots[rank];
 
-    slot->condemned = true;
+    slot->given_up = true;
     slot->suspected_until = NEVER;
-    actions->verdict(actions->arg, rank, verdict, now - slot->heard_at, witness);
+    actions->finding(actions->arg, rank, finding, now - slot->heard_at, witness);
 }
 
 static int64_t earlier(int64_t a, int64_t b)
@@ -462,7 +462,7 @@ static int64_t weigh_silence(xm_liveness_t *liveness, int rank, int64_t now,
     int64_t doubt_at = slot->heard_at + span(liveness, XM_LIVENESS_DOUBT);
     int64_t silent_at = slot->heard_at + span(liveness, XM_LIVENESS_SILENT);
     int64_t pause = liveness->interval / XM_LIVENESS_REPEATS;
-    xm_verdict_t verdict;
+    xm_finding_t finding;
     int witness;
 
     if (now < doubt_at) {
@@ -471,8 +471,8 @@ static int64_t weigh_silence(xm_liveness_t *liveness, int rank, int64_t now,
     if (slot->witnessed_at == NEVER || now >= slot->witnessed_at + pause) {
         ask_witnesses(liveness, rank, now, actions);
     }
-    if (now >= silent_at && judge(liveness, rank, now, &verdict, &witness)) {
-        pronounce(liveness, rank, verdict, now, witness, actions);
+    if (now >= silent_at && judge(liveness, rank, now, &finding, &witness)) {
+        pronounce(liveness, rank, finding, now, witness, actions);
         return INT64_MAX;
     }
     return now < silent_at ? earlier(silent_at, slot->witnessed_at + pause)
@@ -494,25 +494,25 @@ static bool can_answer(const xm_liveness_t *liveness, int rank)
     return can;
 }
 
-/* What is due for one rank. A condemned one is asked no more, except for others. */
+/* What is due for one rank. A given up one is asked no more, except for others. */
 static int64_t tend(xm_liveness_t *liveness, int rank, int64_t now,
                     const xm_liveness_actions_t *actions)
 {
     slot_t *slot = &liveness->slots[rank];
     int64_t next = INT64_MAX;
 
-    if (slot->refused_at != NEVER && !slot->condemned) {
+    if (slot->refused_at != NEVER && !slot->given_up) {
         next = slot->refused_at + span(liveness, CONFIRM);
         if (now >= next) {
-            pronounce(liveness, rank, XM_VERDICT_CLOSED, now, -1, actions);
+            pronounce(liveness, rank, XM_FINDING_CLOSED, now, -1, actions);
             next = INT64_MAX;
         }
     }
-    if (!is_active(slot, now) || (slot->condemned && now >= slot->testify_until)) {
+    if (!is_active(slot, now) || (slot->given_up && now >= slot->testify_until)) {
         return next;
     }
     next = earlier(next, question(liveness, rank, now, actions));
-    if (slot->watched && liveness->judging && !slot->condemned && can_answer(liveness, rank)) {
+    if (slot->watched && liveness->judging && !slot->given_up && can_answer(liveness, rank)) {
         next = earlier(next, weigh_silence(liveness, rank, now, actions));
     }
     return next;

@@ -10,20 +10,20 @@
  * sender says that it hears this rank, bytes of the transport or of the bootstrap.
  * - After ::XM_LIVENESS_DOUBT intervals without a sign the rank is doubted: up to four *witnesses*
  *   on hosts other than its own and this one are asked what they hear of it. After
- *   ::XM_LIVENESS_SILENT intervals there is a verdict:
+ *   ::XM_LIVENESS_SILENT intervals there is a finding:
  *     - SILENT, when a witness does not hear the rank either: it hangs, or its host is gone;
  *     - CUT, when a witness hears it: it lives, but not for this rank;
  *     - ALONE, when no witness has answered, nor anybody of another host: this rank's own link is
  *       down, and nobody is blamed.
  *   Where the group has no third host there is nobody to ask, and it is SILENT.
- * - CLOSED is the verdict when a connection to the rank is refused by its host and no sign of life
+ * - CLOSED is the finding when a connection to the rank is refused by its host and no sign of life
  *   comes afterwards: its process has ended. That needs no witness, and hardly any time.
  * - A rank that was itself held up (stopped by a signal, a paused virtual machine, a starved
  *   thread) cannot tell silence from its own deafness: whenever it comes later than it meant to,
  *   that time does not count against the others.
  *
- * How probable a false verdict is: with a share p of packets lost each way, all questions between
- * the last sign and the verdict (at least 8 (XM_LIVENESS_SILENT - 1) = 20) have to be lost, which
+ * How probable a false finding is: with a share p of packets lost each way, all questions between
+ * the last sign and the finding (at least 8 (XM_LIVENESS_SILENT - 1) = 20) have to be lost, which
  * has a probability of (1 - (1 - p)^2)^20 for each question of the usual pace: 1e-34 with 1 % lost,
  * 6e-21 with 5 %, 1e-9 with 20 %. Then the witnesses have to be mistaken as well.
  */
@@ -35,18 +35,18 @@
 #include "comm/base.h"
 #include "comm/fault/frame.h"
 
-/** Intervals without a sign of life until witnesses are asked, and until the verdict. */
+/** Intervals without a sign of life until witnesses are asked, and until the finding. */
 #define XM_LIVENESS_DOUBT  2.5
 #define XM_LIVENESS_SILENT 3.5
 /** Questions an interval while no sign of life comes. */
 enum { XM_LIVENESS_REPEATS = 8 };
 
-typedef enum xm_verdict {
-    XM_VERDICT_CLOSED,
-    XM_VERDICT_SILENT,
-    XM_VERDICT_CUT,
-    XM_VERDICT_ALONE
-} xm_verdict_t;
+typedef enum xm_finding {
+    XM_FINDING_CLOSED,
+    XM_FINDING_SILENT,
+    XM_FINDING_CUT,
+    XM_FINDING_ALONE
+} xm_finding_t;
 
 typedef struct xm_liveness xm_liveness_t;
 
@@ -58,7 +58,7 @@ typedef struct xm_liveness_actions {
     /** Opens a connection to the rank, if there is none; see xm_liveness_refused(). */
     void (*call)(void *arg, int rank);
     /** Is told once for each watch. @p witness: a rank that agrees, or −1. */
-    void (*verdict)(void *arg, int rank, xm_verdict_t verdict, int64_t silent_ns, int witness);
+    void (*finding)(void *arg, int rank, xm_finding_t finding, int64_t silent_ns, int witness);
     void *arg;
 } xm_liveness_actions_t;
 
@@ -71,7 +71,7 @@ void xm_liveness_destroy(xm_liveness_t *liveness);
 void xm_liveness_set_host(xm_liveness_t *liveness, int rank, int host);
 
 /** Begins or ends watching a rank; no change when it is so already. Begins: it is asked at the next
- *  tick, and has never been silent, unless a verdict was found and no sign has come since. */
+ *  tick, and has never been silent, unless a finding was found and no sign has come since. */
 void xm_liveness_watch(xm_liveness_t *liveness, int rank, bool watch, int64_t now);
 bool xm_liveness_watches(const xm_liveness_t *liveness, int rank);
 /** Of a rank that has never answered silence means nothing: questions may not get through to it at

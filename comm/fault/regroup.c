@@ -15,9 +15,9 @@
 #include "comm/fault/quorum.h"
 
 /* LOOK_MS: the longest sleep between two looks. GRACE_S: a member waits this much longer than its
- * deadline, because the centre is about to say who is missing. FAREWELLS: how often a centre says
+ * deadline, because the centre is about to say who is missing. REPEATS: how often a centre says
  * that it gives up. */
-enum { LOOK_MS = 50, LISTED_RANKS = 8, FAREWELLS = 3 };
+enum { LOOK_MS = 50, LISTED_RANKS = 8, REPEATS = 3 };
 static const double GRACE_S = 1.0;
 
 typedef struct {
@@ -190,7 +190,7 @@ static xm_status_t dissolve(const meeting_t *meeting, xm_status_t status, bool r
     xm_error_t error;
 
     xm_error_save(&error, status);
-    for (int i = 0; i < FAREWELLS; ++i) {
+    for (int i = 0; i < REPEATS; ++i) {
         for (int rank = 0; rank < meeting->size; ++rank) {
             if (rank != meeting->rank && meeting->said[rank] != NULL) {
                 refuse(meeting, rank, resigns ? meeting->rank : rank, status, error.sentence);

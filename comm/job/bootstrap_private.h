@@ -65,5 +65,16 @@ void xm_bootstrap_mark_failed(xm_bootstrap_t *bootstrap, const xm_bootstrap_faul
 /** From now on a connection that ends is the guard's business. No effect over a caller's table. */
 xm_status_t xm_bootstrap_set_guard(xm_bootstrap_t *bootstrap, const xm_bootstrap_guard_t *guard);
 
+/**
+ * A relay whose ranks meet through PMIx, the interface that mpirun (Open MPI) and srun (--mpi=pmix)
+ * offer to the processes they start. Its library (libpmix.so.2) is opened at run time, so one build
+ * runs with and without it, and used for two allgathers, which tell where rank 0 listens and a
+ * random secret. The connection to the launcher stays until the process exits, shared with an MPI
+ * that the process may use before or after. @p env is compared with what PMIx says.
+ * XM_ERR_UNSUPPORTED when this build or machine has no PMIx.
+ */
+xm_status_t xm_bootstrap_create_pmix(const xm_job_env_t *env, double timeout,
+                                     xm_bootstrap_t **bootstrap);
+
 /** The name this rank's host goes by in sentences: XM_HOST, else the host name. */
 void xm_bootstrap_own_host(char *host, size_t size);

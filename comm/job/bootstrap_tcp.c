@@ -205,7 +205,7 @@ static void renew(xm_bootstrap_tcp_t *self, int rank, int fd)
     }
 }
 
-/* Hears what the guard has to say. A verdict of its own is passed on to rank 0, which may be
+/* Hears what the guard has to say. A finding of its own is passed on to rank 0, which may be
  * reached by nothing else. */
 static void hear_guard(xm_bootstrap_tcp_t *self, xm_bootstrap_fault_t *fault)
 {

@@ -31,6 +31,9 @@ enum { FAULT_POLL_EVERY = 256, DRAIN_CALLS = 1000, SPIN_ROUNDS = 32 };
 
 /* How long the fault channel gets to name the culprit after a connection broke. */
 static const int64_t fault_status_grace_ns = 250000000;
+/* Intervals of the heartbeat after which the detector has a finding on a rank that it does not
+ * hear. */
+static const double FINDING = 4.5;
 /* Longest sleep while an allgather runs over a bootstrap that has no descriptor. */
 static const int64_t oob_nap_ns = 1000000;
 
@@ -178,31 +181,40 @@ static xm_status_t look_around(xm_worker_t *worker, int64_t *next)
     return xm_worker_mark_failed(worker, xm_error_set(fault.status, "%s", fault.sentence), -1);
 }
 
-/* The transport lost a peer. The fault channel knows better which rank died first: when one
- * rank dies, others leave because of it, and their connections break as well. So it gets a
- * quarter of a second, and only then the lost peer is blamed. */
+/* The transport lost a peer. The fault channel knows better who is gone, and whether anybody is:
+ * when one rank dies, others leave because of it, and their connections break as well. So it gets a
+ * quarter of a second, and as long as the detector does not hear the peer, until it has a
+ * finding. A peer that is heard lives, and only the connection is lost. */
 static xm_status_t check_lost_peer(xm_worker_t *worker)
 {
     struct pollfd entry = {.fd = xm_bootstrap_fd(worker->bootstrap), .events = POLLIN};
-    int64_t deadline = xm_worker_now(worker) + fault_status_grace_ns;
-    int lost = worker->transport->failed_peer;
+    int64_t began = xm_worker_now(worker), limit = (int64_t)(worker->interval * FINDING * 1e9);
+    int lost = worker->transport->failed_peer, rank = xm_worker_rank(worker);
+    bool lives = false;
 
     if (worker->detector != NULL) {
         xm_detector_suspect(worker->detector, worker->job_rank[lost]);
     }
-    while (entry.fd >= 0 && xm_worker_now(worker) < deadline) {
+    while (entry.fd >= 0 && xm_worker_now(worker) - began < fault_status_grace_ns + limit) {
         xm_status_t status = xm_worker_poll_faults(worker);
 
         if (status < 0) {
             return status;
         }
+        lives = worker->detector != NULL &&
+                xm_detector_hears(worker->detector, worker->job_rank[lost], fault_status_grace_ns);
+        if ((lives || worker->detector == NULL) &&
+            xm_worker_now(worker) - began >= fault_status_grace_ns) {
+            break;
+        }
         (void)poll(&entry, 1, 10);
     }
     return xm_worker_mark_failed(
         worker,
-        xm_error_set(XM_ERR_PEER_DIED,
-                     "rank %d (host %s) is gone: rank %d lost the connection to it", lost,
-                     worker->slots.host_name[worker->slots.host_of[lost]], xm_worker_rank(worker)),
+        xm_error_set(
+            XM_ERR_PEER_DIED, "rank %d (host %s) has lost the connection to rank %d (host %s)%s",
+            rank, worker->slots.host_name[worker->slots.host_of[rank]], lost,
+            worker->slots.host_name[worker->slots.host_of[lost]], lives ? ", which lives" : ""),
         -1);
 }
 

@@ -163,12 +163,12 @@ static void on_call(void *arg, int rank)
     (void)rank;
 }
 
-static void on_silent(void *arg, int rank, xm_verdict_t verdict, int64_t silent_ns, int witness)
+static void on_silent(void *arg, int rank, xm_finding_t finding, int64_t silent_ns, int witness)
 {
     slot_t *watcher = arg;
     char text[128];
 
-    ck_assert(verdict == XM_VERDICT_SILENT && witness == -1);
+    ck_assert(finding == XM_FINDING_SILENT && witness == -1);
     (void)snprintf(text, sizeof(text), "rank %d stopped answering rank %d %.1f s ago", rank,
                    watcher->rank, (double)silent_ns * 1e-9);
     leave(watcher->play, watcher, XM_ERR_PEER_DIED, text);

@@ -81,8 +81,8 @@ int main(int argc, char **argv)
         (void)fprintf(stderr, "%s\n", xm_last_error());
         return 1;
     }
+    (void)setvbuf(stdout, NULL, _IOLBF, 0);
     (void)printf("READY\n");
-    (void)fflush(stdout);
     while (!over) {
         struct timespec nap = {.tv_nsec = 5000000};
 

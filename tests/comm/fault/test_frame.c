@@ -25,7 +25,7 @@ static xm_frame_t example(xm_frame_type_t type, uint8_t *standing)
     for (int rank = 0; rank < RANKS; ++rank) {
         standing[rank] = (uint8_t)(rank % (XM_STANDING_OUT + 1));
     }
-    if (type == XM_FRAME_VERDICT || type == XM_FRAME_REFUSAL) {
+    if (type == XM_FRAME_FINDING || type == XM_FRAME_REFUSAL) {
         frame.fault.rank = 12;
         frame.fault.status = XM_ERR_PEER_DIED;
         (void)snprintf(frame.fault.sentence, sizeof(frame.fault.sentence), "rank 12 is gone");
@@ -62,7 +62,7 @@ START_TEST(frames_survive)
         ck_assert_int_eq(decoded.about, frame.about);
         ck_assert_int_eq(decoded.opinion, frame.opinion);
         ck_assert(decoded.hears);
-        if (type == XM_FRAME_VERDICT || type == XM_FRAME_REFUSAL) {
+        if (type == XM_FRAME_FINDING || type == XM_FRAME_REFUSAL) {
             ck_assert_int_eq(decoded.fault.rank, 12);
             ck_assert_int_eq(decoded.fault.status, XM_ERR_PEER_DIED);
             ck_assert_str_eq(decoded.fault.sentence, "rank 12 is gone");

@@ -21,8 +21,8 @@ typedef struct {
     xm_liveness_t *liveness;
     int64_t next;
     int asked[MOST];
-    int verdicts[MOST];
-    xm_verdict_t verdict[MOST];
+    int findings[MOST];
+    xm_finding_t finding[MOST];
     int64_t found_at[MOST], silent[MOST];
     int witness[MOST];
 } node_t;
@@ -80,12 +80,12 @@ static void on_call(void *arg, int rank)
     }
 }
 
-static void on_verdict(void *arg, int rank, xm_verdict_t verdict, int64_t silent_ns, int witness)
+static void on_finding(void *arg, int rank, xm_finding_t finding, int64_t silent_ns, int witness)
 {
     node_t *node = arg;
 
-    ++node->verdicts[rank];
-    node->verdict[rank] = verdict;
+    ++node->findings[rank];
+    node->finding[rank] = finding;
     node->found_at[rank] = node->lab->now;
     node->silent[rank] = silent_ns;
     node->witness[rank] = witness;
@@ -139,7 +139,7 @@ static void run_until(lab_t *lab, int64_t end)
         lab->nodes[first].next = INT64_MAX;
         {
             node_t *node = &lab->nodes[first];
-            xm_liveness_actions_t actions = {on_ask, on_call, on_verdict, node};
+            xm_liveness_actions_t actions = {on_ask, on_call, on_finding, node};
             int64_t next = xm_liveness_tick(node->liveness, lab->now, &actions);
 
             ck_assert_int_gt(next, lab->now);
@@ -148,13 +148,13 @@ static void run_until(lab_t *lab, int64_t end)
     }
 }
 
-static int count_verdicts(const lab_t *lab)
+static int count_findings(const lab_t *lab)
 {
     int count = 0;
 
     for (int rank = 0; rank < lab->ranks; ++rank) {
         for (int other = 0; other < lab->ranks; ++other) {
-            count += lab->nodes[rank].verdicts[other];
+            count += lab->nodes[rank].findings[other];
         }
     }
     return count;
@@ -171,8 +171,8 @@ START_TEST(silence_is_found_in_time)
         run_until(&lab, 10 * second + offset);
         lab.stopped[3] = true;
         run_until(&lab, 60 * second);
-        ck_assert_int_eq(count_verdicts(&lab), 1);
-        ck_assert_int_eq(lab.nodes[0].verdict[3], XM_VERDICT_SILENT);
+        ck_assert_int_eq(count_findings(&lab), 1);
+        ck_assert_int_eq(lab.nodes[0].finding[3], XM_FINDING_SILENT);
         ck_assert_int_ge(lab.nodes[0].found_at[3] - 10 * second - offset, 5 * second / 2);
         ck_assert_int_le(lab.nodes[0].found_at[3] - 10 * second - offset, 18 * second / 5);
         ck_assert_int_ge(lab.nodes[0].silent[3], 7 * second / 2);
@@ -199,8 +199,8 @@ START_TEST(ended_processes_are_found_at_once)
             lab.nodes[0].next = lab.now;
         }
         run_until(&lab, 20 * second);
-        ck_assert_int_eq(count_verdicts(&lab), 1);
-        ck_assert_int_eq(lab.nodes[0].verdict[2], XM_VERDICT_CLOSED);
+        ck_assert_int_eq(count_findings(&lab), 1);
+        ck_assert_int_eq(lab.nodes[0].finding[2], XM_FINDING_CLOSED);
         ck_assert_int_le(lab.nodes[0].found_at[2] - 10 * second,
                          suspected != 0 ? second / 20 : 3 * second / 2);
         lab_destroy(&lab);
@@ -221,7 +221,7 @@ START_TEST(a_refusal_is_no_death_of_one_that_answers)
         lab.nodes[0].next = lab.now;
     }
     run_until(&lab, 20 * second);
-    ck_assert_int_eq(count_verdicts(&lab), 0);
+    ck_assert_int_eq(count_findings(&lab), 0);
     lab_destroy(&lab);
 }
 END_TEST
@@ -243,7 +243,7 @@ START_TEST(flaps_are_no_silence)
             run_until(&lab, lab.now + (up != 0 ? second * 3 / 5 : second / 2 * (1 + round % 4)));
         }
     }
-    ck_assert_int_eq(count_verdicts(&lab), 0);
+    ck_assert_int_eq(count_findings(&lab), 0);
     lab_destroy(&lab);
 }
 END_TEST
@@ -262,10 +262,10 @@ START_TEST(a_late_rank_blames_nobody)
     run_until(&lab, 100 * second);
     lab.stopped[0] = false;
     run_until(&lab, 102 * second);
-    ck_assert_int_eq(count_verdicts(&lab), 0);
+    ck_assert_int_eq(count_findings(&lab), 0);
     run_until(&lab, 104 * second);
-    ck_assert_int_eq(count_verdicts(&lab), 1);
-    ck_assert_int_eq(lab.nodes[0].verdicts[3], 1);
+    ck_assert_int_eq(count_findings(&lab), 1);
+    ck_assert_int_eq(lab.nodes[0].findings[3], 1);
     lab_destroy(&lab);
 }
 END_TEST
@@ -288,8 +288,8 @@ START_TEST(old_and_made_up_answers_count_nothing)
         ck_assert(!xm_liveness_answered(liveness, 1, asked + 100, -1, XM_OPINION_NONE, lab.now));
         xm_liveness_asked(liveness, 1, false, lab.now); /* it does not hear this rank */
     }
-    ck_assert_int_eq(lab.nodes[0].verdict[1], XM_VERDICT_SILENT);
-    ck_assert_int_eq(count_verdicts(&lab), 1);
+    ck_assert_int_eq(lab.nodes[0].finding[1], XM_FINDING_SILENT);
+    ck_assert_int_eq(count_findings(&lab), 1);
     lab_destroy(&lab);
     xm_liveness_destroy(NULL);
 }
@@ -310,7 +310,7 @@ START_TEST(every_sign_counts)
         }
         run_until(&lab, lab.now + 2 * second);
     }
-    ck_assert_int_eq(count_verdicts(&lab), 0);
+    ck_assert_int_eq(count_findings(&lab), 0);
     lab_destroy(&lab);
 }
 END_TEST
@@ -331,9 +331,9 @@ START_TEST(loss_does_what_was_calculated)
     xm_liveness_watch(lab.nodes[1].liveness, 0, false, 0);
     for (int64_t at = 1; at < length; ++at) {
         run_until(&lab, at * second);
-        if (lab.nodes[0].verdicts[1] > 0) {
+        if (lab.nodes[0].findings[1] > 0) {
             ++found;
-            lab.nodes[0].verdicts[1] = 0;
+            lab.nodes[0].findings[1] = 0;
             xm_liveness_heard(lab.nodes[0].liveness, 1, lab.now);
             lab.nodes[0].next = lab.now;
         }
@@ -361,7 +361,7 @@ START_TEST(a_lossy_network_kills_nobody)
         lab_create(&lab, 18, 6);
         lab.loss = losses[i];
         run_until(&lab, 600 * second);
-        ck_assert_int_eq(count_verdicts(&lab), 0);
+        ck_assert_int_eq(count_findings(&lab), 0);
         lab_destroy(&lab);
     }
 }
@@ -397,7 +397,7 @@ static void cut(lab_t *lab, xm_random_t *random)
     }
 }
 
-static void check_verdict(const lab_t *lab, int rank, int about, int number)
+static void check_finding(const lab_t *lab, int rank, int about, int number)
 {
     const node_t *node = &lab->nodes[rank];
     bool third = false, witness = false, alone = true;
@@ -412,15 +412,15 @@ static void check_verdict(const lab_t *lab, int rank, int about, int number)
     }
     ck_assert_msg(!two_way(lab, rank, about), "job %d: rank %d blames rank %d, which it reaches",
                   number, rank, about);
-    switch (node->verdict[about]) {
-    case XM_VERDICT_SILENT:
+    switch (node->finding[about]) {
+    case XM_FINDING_SILENT:
         ck_assert_msg(!third || witness, "job %d: rank %d blames rank %d without a witness", number,
                       rank, about);
         break;
-    case XM_VERDICT_CUT:
+    case XM_FINDING_CUT:
         ck_assert_msg(!lab->stopped[about], "job %d: rank %d is stopped", number, about);
         break;
-    case XM_VERDICT_ALONE:
+    case XM_FINDING_ALONE:
         ck_assert_msg(alone, "job %d: rank %d is not alone", number, rank);
         break;
     default:
@@ -431,7 +431,7 @@ static void check_verdict(const lab_t *lab, int rank, int about, int number)
 START_TEST(nobody_is_blamed_for_what_others_suffer)
 {
     xm_random_t random = {.state = 2026};
-    int verdicts[4] = {0};
+    int findings[4] = {0};
 
     for (int number = 0; number < 700; ++number) {
         int per_host = 1 + (int)(xm_random_next(&random) % 3);
@@ -446,13 +446,13 @@ START_TEST(nobody_is_blamed_for_what_others_suffer)
         run_until(&lab, lab.now + 8 * second);
         for (int rank = 0; rank < lab.ranks; ++rank) {
             for (int other = 0; other < lab.ranks; ++other) {
-                if (lab.nodes[rank].verdicts[other] > 0) {
-                    check_verdict(&lab, rank, other, number);
-                    ++verdicts[lab.nodes[rank].verdict[other]];
+                if (lab.nodes[rank].findings[other] > 0) {
+                    check_finding(&lab, rank, other, number);
+                    ++findings[lab.nodes[rank].finding[other]];
                 }
-                ck_assert_int_le(lab.nodes[rank].verdicts[other], 1);
+                ck_assert_int_le(lab.nodes[rank].findings[other], 1);
                 if ((rank == 0) != (other == 0) && !lab.stopped[rank]) {
-                    ck_assert_msg(two_way(&lab, rank, other) || lab.nodes[rank].verdicts[other] > 0,
+                    ck_assert_msg(two_way(&lab, rank, other) || lab.nodes[rank].findings[other] > 0,
                                   "job %d: rank %d has not found that it has lost rank %d", number,
                                   rank, other);
                 }
@@ -460,11 +460,11 @@ START_TEST(nobody_is_blamed_for_what_others_suffer)
         }
         lab_destroy(&lab);
     }
-    (void)printf("verdicts: %d silent, %d cut, %d alone\n", verdicts[XM_VERDICT_SILENT],
-                 verdicts[XM_VERDICT_CUT], verdicts[XM_VERDICT_ALONE]);
-    ck_assert_int_gt(verdicts[XM_VERDICT_SILENT], 100);
-    ck_assert_int_gt(verdicts[XM_VERDICT_CUT], 100);
-    ck_assert_int_gt(verdicts[XM_VERDICT_ALONE], 100);
+    (void)printf("findings: %d silent, %d cut, %d alone\n", findings[XM_FINDING_SILENT],
+                 findings[XM_FINDING_CUT], findings[XM_FINDING_ALONE]);
+    ck_assert_int_gt(findings[XM_FINDING_SILENT], 100);
+    ck_assert_int_gt(findings[XM_FINDING_CUT], 100);
+    ck_assert_int_gt(findings[XM_FINDING_ALONE], 100);
 }
 END_TEST
 
