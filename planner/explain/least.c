@@ -28,6 +28,7 @@ typedef struct fitting {
 typedef struct layer {
     const ap_layer_problem_t *problem;
     const ap_layer_weights_t *weights;
+    xm_arena_t arena; /* of what fits */
     fitting_t *fits;
     const ap_spec_t *in, *out;
     bool held; /* an earlier layer of the stage may have the tied parameter */
@@ -56,13 +57,14 @@ static bool terms_are(const ap_sharding_rule_t *rule, const ap_strategy_t *strat
 
 /* At least one strategy must fit, or the operator cannot run that way. */
 static xm_status_t fit_node(const ap_layer_node_t *node, const ap_op_t *op,
-                            const ap_plan_op_t *planned, const char *place, fitting_t *fit)
+                            const ap_plan_op_t *planned, const char *place, xm_arena_t *arena,
+                            fitting_t *fit)
 {
     if (strcmp(op->rule.text, planned->rule) != 0) {
         return xm_error_set(XM_ERR_MISMATCH, "%s: operator '%s' is '%s' where the model has '%s'",
                             place, planned->name, planned->rule, op->rule.text);
     }
-    fit->strategy = calloc((size_t)node->strategies.count + 1, sizeof(*fit->strategy));
+    fit->strategy = xm_arena_get(arena, (size_t)node->strategies.count, sizeof(*fit->strategy));
     if (fit->strategy == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d strategies",
                             node->strategies.count);
@@ -165,7 +167,7 @@ static xm_status_t add_layer(layer_t *of, const ap_graph_t *training, const ap_p
     const ap_layer_problem_t *problem = of->problem;
     xm_status_t status = XM_OK;
 
-    of->fits = calloc((size_t)problem->op_nodes + 1, sizeof(*of->fits));
+    of->fits = xm_arena_get(&of->arena, (size_t)problem->op_nodes, sizeof(*of->fits));
     if (of->fits == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d operators", problem->op_nodes);
     }
@@ -176,8 +178,8 @@ static xm_status_t add_layer(layer_t *of, const ap_graph_t *training, const ap_p
     for (int n = 0; n < problem->op_nodes && status == XM_OK; ++n) {
         const ap_layer_node_t *node = &problem->node[n];
 
-        status =
-            fit_node(node, ap_graph_op(training, node->op), &group->ops[n], place, &of->fits[n]);
+        status = fit_node(node, ap_graph_op(training, node->op), &group->ops[n], place, &of->arena,
+                          &of->fits[n]);
         if (status == XM_OK) {
             ap_least_t least = least_of_node(of, n);
 
@@ -189,10 +191,7 @@ static xm_status_t add_layer(layer_t *of, const ap_graph_t *training, const ap_p
     for (int e = 0; e < problem->edges && status == XM_OK; ++e) {
         sum->seconds += least_of_edge(of, &problem->edge[e]);
     }
-    for (int n = 0; n < problem->op_nodes; ++n) {
-        free(of->fits[n].strategy);
-    }
-    free(of->fits);
+    xm_arena_clear(&of->arena);
     return status;
 }
 

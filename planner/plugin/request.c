@@ -116,6 +116,15 @@ xm_status_t ap_planner_request_text(const ap_planner_params_t *params, char **te
     return status;
 }
 
+/* NULL without memory. */
+static const char *keep_text(ap_planner_request_t *request, const char *text)
+{
+    size_t size = strlen(text) + 1;
+    char *copy = xm_arena_take(&request->arena, size);
+
+    return copy != NULL ? memcpy(copy, text, size) : NULL;
+}
+
 /* A built-in model is made again from its name, in whatever size is needed; any other is the graph
  * of the request. */
 static xm_status_t read_model(const json_t *model, ap_planner_request_t *request)
@@ -132,9 +141,8 @@ static xm_status_t read_model(const json_t *model, ap_planner_request_t *request
                        "built_in", &built_in, "samples", &samples, "graph", &graph) != 0) {
         return xm_error_set(XM_ERR_PARSE, "%s: model: %s", source_name, error.text);
     }
-    request->texts[0] = strdup(name);
-    request->params.model = request->texts[0];
-    if (request->texts[0] == NULL) {
+    request->params.model = keep_text(request, name);
+    if (request->params.model == NULL) {
         return no_memory();
     }
     if (built_in != 0) {
@@ -158,20 +166,21 @@ static xm_status_t read_model(const json_t *model, ap_planner_request_t *request
 static xm_status_t read_counts(const json_t *counts, ap_planner_request_t *request)
 {
     size_t count = json_array_size(counts);
+    int64_t *values;
 
     if (count < 1 || count > MOST_COUNTS) {
         return xm_error_set(XM_ERR_PARSE,
                             "%s: options: micro_batches must be a list of 1 to %d numbers",
                             source_name, MOST_COUNTS);
     }
-    request->micro_batches = malloc(count * sizeof(*request->micro_batches));
-    if (request->micro_batches == NULL) {
+    values = xm_arena_take(&request->arena, count * sizeof(*values));
+    if (values == NULL) {
         return no_memory();
     }
     for (size_t i = 0; i < count; ++i) {
-        request->micro_batches[i] = json_integer_value(json_array_get(counts, i));
+        values[i] = json_integer_value(json_array_get(counts, i));
     }
-    request->params.micro_batches = request->micro_batches;
+    request->params.micro_batches = values;
     request->params.micro_batch_count = count;
     return XM_OK;
 }
@@ -202,11 +211,10 @@ static xm_status_t read_options(const json_t *options, ap_planner_request_t *req
                             " bytes: auto, off, on or uniform, and positive numbers",
                             source_name, recompute, (int64_t)batch, (int64_t)memory);
     }
-    request->texts[1] = strdup(schedule);
-    if (request->texts[1] == NULL) {
+    params->schedule = keep_text(request, schedule);
+    if (params->schedule == NULL) {
         return no_memory();
     }
-    params->schedule = request->texts[1];
     params->recompute = (ap_recompute_t)choice;
     params->keep_host_order = keep != 0;
     params->global_batch = batch;
@@ -274,9 +282,7 @@ void ap_planner_request_clear(ap_planner_request_t *request)
     if (request != NULL) {
         xm_cluster_profile_destroy(request->profile);
         ap_graph_destroy(request->graph);
-        free(request->texts[0]);
-        free(request->texts[1]);
-        free(request->micro_batches);
+        xm_arena_clear(&request->arena);
         *request = (ap_planner_request_t){0};
     }
 }

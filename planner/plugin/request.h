@@ -18,8 +18,7 @@ typedef struct ap_planner_request {
     ap_planner_params_t params;
     xm_cluster_profile_t *profile;
     ap_graph_t *graph;
-    char *texts[2]; /**< model, schedule */
-    int64_t *micro_batches;
+    xm_arena_t arena; /**< model, schedule, micro-batches */
 } ap_planner_request_t;
 
 /** The question as text, freed with free(). Reads the model. */

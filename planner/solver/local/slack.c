@@ -13,7 +13,8 @@
 #include <stdlib.h>
 
 /* The tree is complete: leaves behind the last time hold HUGE_VAL and never are a minimum. */
-xm_status_t ap_cfn_slack_create(int times, const double *values, ap_cfn_slack_t *slack)
+xm_status_t ap_cfn_slack_create(int times, const double *values, xm_arena_t *arena,
+                                ap_cfn_slack_t *slack)
 {
     int leaves = 1;
 
@@ -22,10 +23,9 @@ xm_status_t ap_cfn_slack_create(int times, const double *values, ap_cfn_slack_t 
     }
     slack->times = times;
     slack->leaves = leaves;
-    slack->least = malloc(2 * (size_t)leaves * sizeof(double));
-    slack->added = calloc(2 * (size_t)leaves, sizeof(double));
-    if (slack->least == NULL || slack->added == NULL) {
-        ap_cfn_slack_destroy(slack);
+    slack->least = xm_arena_take(arena, 2 * (size_t)leaves * sizeof(double));
+    slack->added = xm_arena_get(arena, 2 * (size_t)leaves, sizeof(double));
+    if (arena->failed) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d times", times);
     }
     for (int t = 0; t < leaves; ++t) {
@@ -118,11 +118,4 @@ static int first_in(const ap_cfn_slack_t *slack, int node, int first, int last, 
 int ap_cfn_slack_first_below(const ap_cfn_slack_t *slack, int from, int to, double limit)
 {
     return first_in(slack, 1, 0, slack->leaves, from, to, limit);
-}
-
-void ap_cfn_slack_destroy(ap_cfn_slack_t *slack)
-{
-    free(slack->least);
-    free(slack->added);
-    slack->least = slack->added = NULL;
 }

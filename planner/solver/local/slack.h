@@ -13,8 +13,9 @@ typedef struct ap_cfn_slack {
     double *added; /* to a whole subtree */
 } ap_cfn_slack_t;
 
-/* One time at least; `values` are copied. */
-xm_status_t ap_cfn_slack_create(int times, const double *values, ap_cfn_slack_t *slack);
+/* One time at least; `values` are copied, into the arena. */
+xm_status_t ap_cfn_slack_create(int times, const double *values, xm_arena_t *arena,
+                                ap_cfn_slack_t *slack);
 
 /* Adds to the times [from, to). */
 void ap_cfn_slack_add(ap_cfn_slack_t *slack, int from, int to, double amount);
@@ -24,5 +25,3 @@ double ap_cfn_slack_least(const ap_cfn_slack_t *slack, int from, int to);
 
 /* First time in [from, to) of a value below `limit`, or -1. */
 int ap_cfn_slack_first_below(const ap_cfn_slack_t *slack, int from, int to, double limit);
-
-void ap_cfn_slack_destroy(ap_cfn_slack_t *slack);

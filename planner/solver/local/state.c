@@ -24,15 +24,13 @@ static double cell(const ap_cfn_state_t *state, int link)
 xm_status_t ap_cfn_state_create(const ap_cfn_core_t *core, const int *value, double forbidden,
                                 ap_cfn_state_t *state)
 {
-    double *load = malloc(((size_t)core->times + 1) * sizeof(*load));
+    double *load;
     xm_status_t status = XM_OK;
 
     *state = (ap_cfn_state_t){.core = core, .cost = core->constant, .forbidden = forbidden};
-    state->value = malloc(((size_t)core->variables + 1) * sizeof(int));
-    if (load == NULL || state->value == NULL) {
-        free(load);
-        free(state->value);
-        state->value = NULL;
+    load = xm_arena_take(&state->arena, ((size_t)core->times + 1) * sizeof(*load));
+    state->value = xm_arena_take(&state->arena, (size_t)core->variables * sizeof(int));
+    if (state->arena.failed) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d values", core->variables);
     }
     memcpy(state->value, value, (size_t)core->variables * sizeof(int));
@@ -48,9 +46,8 @@ xm_status_t ap_cfn_state_create(const ap_cfn_core_t *core, const int *value, dou
         load[t] = core->capacity[t] - load[t];
     }
     if (core->times > 0) {
-        status = ap_cfn_slack_create(core->times, load, &state->slack);
+        status = ap_cfn_slack_create(core->times, load, &state->arena, &state->slack);
     }
-    free(load);
     return status;
 }
 
@@ -104,6 +101,5 @@ bool ap_cfn_state_is_solution(const ap_cfn_state_t *state)
 
 void ap_cfn_state_destroy(ap_cfn_state_t *state)
 {
-    free(state->value);
-    ap_cfn_slack_destroy(&state->slack);
+    xm_arena_clear(&state->arena);
 }

@@ -14,6 +14,7 @@
 typedef struct ap_cfn_state {
     const ap_cfn_core_t *core;
     int *value;
+    xm_arena_t arena;     /* the arrays */
     ap_cfn_slack_t slack; /* of capacity, less the load; unused when the core has no times */
     double cost;          /* with the constant, and `forbidden` for each forbidden cell */
     double forbidden;
