@@ -18,11 +18,14 @@
 enum {
     NODE_BUDGET = 200000,
     LARGEST_CHUNK = 8 * 1024 * 1024, /* as much as an executor packs at once (execute.h) */
-    HOST_CHUNKS = 8,    /* chunks of slices that stay inside a host may be so much larger */
-    DFS_TASKS = 64,     /* `auto` does not ask dfs to order more than this */
-    CLOSE_ENOUGH = 200, /* `auto` stops at a schedule within bound / this of the bound */
-    LARGE = 100000,     /* tasks times hosts, or … */
-    MANY_HOSTS = 32     /* … hosts from which on `auto` asks openshop late */
+    HOST_CHUNKS = 8,      /* chunks of slices that stay inside a host may be so much larger */
+    DFS_TASKS = 64,       /* `auto` does not ask dfs to order more than this */
+    CLOSE_ENOUGH = 200,   /* `auto` stops at a schedule within bound / this of the bound */
+    LARGE = 100000,       /* tasks times hosts, or … */
+    MANY_HOSTS = 32,      /* … hosts from which on `auto` asks openshop late */
+    MANY_PIECES = 200000, /* that hops between ends of different rates are cut into, of a chunk's
+                             length at least, … */
+    FEW_PIECES = 5000
 };
 
 static const char *const scheduler_names[XM_SCHEDULER_COUNT] = {"naive",  "balance",  "dfs",
@@ -269,8 +272,9 @@ static xm_status_t schedule_whole(xm_scheduling_t *s, xm_scheduler_t scheduler,
  */
 
 /* Fills the plan builder by one scheduler and simulates it, leaving both in the plan. On
- * failure the builder is cleared again. `single` is for openshop. */
-static xm_status_t fill_builder(xm_scheduling_t *s, xm_scheduler_t scheduler, double single)
+ * failure the builder is cleared again. `way` is for openshop. */
+static xm_status_t fill_builder(xm_scheduling_t *s, xm_scheduler_t scheduler,
+                                const xm_parts_way_t *way)
 {
     xm_plan_t *plan = s->plan;
     xm_transfer_emitter_t emitter;
@@ -290,7 +294,7 @@ static xm_status_t fill_builder(xm_scheduling_t *s, xm_scheduler_t scheduler, do
      * which ranks have what. */
     status = xm_emit_local(&emitter, s->params->strategy);
     if (status == XM_OK) {
-        status = scheduler == XM_SCHEDULER_OPENSHOP ? xm_schedule_parts(s, single, &emitter)
+        status = scheduler == XM_SCHEDULER_OPENSHOP ? xm_schedule_parts(s, way, &emitter)
                                                     : schedule_whole(s, scheduler, &emitter);
     }
     if (status == XM_OK) {
@@ -311,30 +315,46 @@ clear_builder:
     return status;
 }
 
-/* Where a part of the data might better come to each receiver by itself, openshop plans both ways
- * and the shorter schedule counts. */
+/* Of an open shop's ways the shortest counts, the first of equals. Single copies are one only where
+ * they could help, and cut hops only where rates differ. */
 static xm_status_t make_builder(xm_scheduling_t *s, xm_scheduler_t scheduler)
 {
+    const xm_parts_way_t ways[] = {{s->single, 0},          {s->single, MANY_PIECES},
+                                   {s->single, FEW_PIECES}, {0, 0},
+                                   {0, MANY_PIECES},        {0, FEW_PIECES}};
+    bool openshop = scheduler == XM_SCHEDULER_OPENSHOP;
+    bool uniform = xm_network_uniform(s->lanes.network);
+    size_t count = openshop ? (s->single > 0 && s->single < 1 ? 6 : 3) : 1;
     xm_plan_t *plan = s->plan;
-    xm_builder_t first;
-    int64_t makespan;
-    xm_status_t status = fill_builder(s, scheduler, s->single);
+    xm_builder_t best = {0};
+    int64_t makespan = INT64_MAX;
 
-    if (status < 0 || scheduler != XM_SCHEDULER_OPENSHOP || s->single <= 0 || s->single >= 1) {
-        return status;
+    for (size_t w = 0; w < count; ++w) {
+        xm_status_t status;
+
+        if (uniform && ways[w].pieces > 0) {
+            continue;
+        }
+        status = fill_builder(s, scheduler, &ways[w]);
+        if (status < 0) {
+            xm_builder_clear(&best);
+            return status;
+        }
+        if (plan->makespan_ns < makespan) {
+            xm_builder_clear(&best);
+            best = plan->builder;
+            makespan = plan->makespan_ns;
+        } else {
+            xm_builder_clear(&plan->builder);
+        }
+        plan->builder = (xm_builder_t){0};
+        if (makespan - plan->bound_ns <= plan->bound_ns / CLOSE_ENOUGH) {
+            break;
+        }
     }
-    first = plan->builder;
-    makespan = plan->makespan_ns;
-    plan->builder = (xm_builder_t){0};
-    status = fill_builder(s, scheduler, 0);
-    if (status < 0 || plan->makespan_ns >= makespan) {
-        xm_builder_clear(&plan->builder);
-        plan->builder = first;
-        plan->makespan_ns = makespan;
-    } else {
-        xm_builder_clear(&first);
-    }
-    return status == XM_ERR_UNSUPPORTED ? XM_OK : status;
+    plan->builder = best;
+    plan->makespan_ns = makespan;
+    return XM_OK;
 }
 
 /* openshop declines problems beyond its size; then whole tasks are scheduled greedily. */

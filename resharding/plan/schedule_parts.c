@@ -19,7 +19,15 @@
  * several heads, otherwise a turn of the schedule, in which all rails bring equal shares of what is
  * passed on.
  */
-enum { WINDOWS = 100, LAST_WINDOWS = 4, LEAST_TURNS = 32, MOST_TURNS = 64, HOPS_IN_TURNS = 20000 };
+enum {
+    WINDOWS = 100,
+    LAST_WINDOWS = 4,
+    FEW_PIECES = 20000,
+    PIECES = 200000,
+    LEAST_TURNS = 32,
+    MOST_TURNS = 64,
+    HOPS_IN_TURNS = 20000
+};
 
 /* What a rank has to pass on, over the average of its host, that counts as even. */
 static const double UNEVEN = 1.25;
@@ -64,6 +72,7 @@ typedef struct {
 
 typedef struct {
     xm_scheduling_t *s;
+    const xm_parts_way_t *way;
     xm_transfer_emitter_t *emitter;
     xm_demand_t *demands; /* by bundle */
     int64_t count, capacity;
@@ -580,24 +589,31 @@ static bool is_wide(const parts_t *p, int64_t bundle)
 /*
  * Chooses how finely the hops of each bundle are cut. Where receivers pass on what they get, that
  * goes on beside the network's work: so of what comes by several rails side by side, each rail's
- * part of a window of time is a piece.
+ * part of a window of time is a piece. Where rates differ, the faster end of a hop has time for
+ * others while the hop lasts, between its messages: so these are pieces of their own.
  */
 static void choose_grains(parts_t *p)
 {
+    bool uniform = xm_network_uniform(p->lanes.network);
+    double all = 0, message;
+
+    for (int64_t d = 0; d < p->count; ++d) {
+        all += (double)p->demands[d].bytes * p->demands[d].receiver_count;
+    }
+    message = p->way->pieces > 0 ? fmax((double)p->s->largest_chunk, all / (double)p->way->pieces)
+                                 : INFINITY;
     for (int64_t d = 0; d < p->count; ++d) {
         double rate = INFINITY, bytes;
 
         for (int r = 0; r < p->demands[d].receiver_count; ++r) {
             rate = fmin(rate, xm_network_ingress(p->lanes.network, p->demands[d].receivers[r]));
         }
-        bytes = fmax(1e-9 * p->window_ns * rate, XM_SMALLEST_CHUNK);
-        p->grain[d] = INT64_MAX;
-        if (is_wide(p, d)) {
-            p->grain[d] = (int64_t)bytes;
-            for (int r = 0; r < p->demands[d].receiver_count; ++r) {
-                p->passed[p->demands[d].receivers[r]] += (double)p->bytes[2 * d];
-                p->left[p->demands[d].receivers[r]] += (double)p->bytes[2 * d];
-            }
+        bytes = is_wide(p, d) ? 1e-9 * p->window_ns * rate : INFINITY;
+        bytes = fmax(uniform ? bytes : fmin(bytes, message), XM_SMALLEST_CHUNK);
+        p->grain[d] = bytes < (double)p->demands[d].bytes ? (int64_t)bytes : INT64_MAX;
+        for (int r = 0; is_wide(p, d) && r < p->demands[d].receiver_count; ++r) {
+            p->passed[p->demands[d].receivers[r]] += (double)p->bytes[2 * d];
+            p->left[p->demands[d].receivers[r]] += (double)p->bytes[2 * d];
         }
     }
 }
@@ -694,10 +710,10 @@ free_all:
 
 /* As many turns as leave few hops, where several rails or two ways into a host must keep in step
  * with each other. */
-static int turns_for(const parts_t *p, double single)
+static int turns_for(const parts_t *p)
 {
     const xm_network_t *network = p->emitter->network;
-    bool several = single > 0 || xm_network_rails(network) > xm_network_hosts(network);
+    bool several = p->way->single > 0 || xm_network_rails(network) > xm_network_hosts(network);
     int64_t turns = p->count > 0 ? HOPS_IN_TURNS / p->count : 0;
 
     turns = turns < MOST_TURNS ? turns : MOST_TURNS;
@@ -711,14 +727,16 @@ static int turns_for(const parts_t *p, double single)
 }
 
 /* The demands point into the lanes' lists of rails, which outlive the call. */
-xm_status_t xm_schedule_parts(xm_scheduling_t *s, double single, xm_transfer_emitter_t *emitter)
+xm_status_t xm_schedule_parts(xm_scheduling_t *s, const xm_parts_way_t *way,
+                              xm_transfer_emitter_t *emitter)
 {
-    parts_t p = {.s = s, .emitter = emitter};
+    parts_t p = {.s = s, .way = way, .emitter = emitter};
     xm_openshop_params_t params = {.seed = s->params->seed};
     xm_problem_t problem = {0};
     xm_hop_t *hops = NULL;
     int64_t count = 0, makespan;
-    xm_status_t status = xm_lanes_create(s->plan, s->params->network, s->classes, single, &p.lanes);
+    xm_status_t status =
+        xm_lanes_create(s->plan, s->params->network, s->classes, way->single, &p.lanes);
 
     if (status == XM_OK) {
         status = bundle_lanes(&p);
@@ -727,7 +745,7 @@ xm_status_t xm_schedule_parts(xm_scheduling_t *s, double single, xm_transfer_emi
         status = list_entries(&p);
     }
     if (status == XM_OK) {
-        params.turns = turns_for(&p, single);
+        params.turns = turns_for(&p);
     }
     if (status == XM_OK && p.count > 0) {
         problem.network = p.lanes.network;

@@ -31,6 +31,14 @@ typedef struct {
 void xm_scheduling_set_chunk(const xm_scheduling_t *s, xm_builder_t *builder, int64_t task,
                              int64_t bytes);
 
-/* Cuts the tasks by openshop and appends the transfers; a part of what several receivers on one
- * host need comes to each by itself. */
-xm_status_t xm_schedule_parts(xm_scheduling_t *s, double single, xm_transfer_emitter_t *emitter);
+/* A way to make transfers of an open shop's hops. */
+typedef struct {
+    double
+        single; /* part of what several receivers on one host need that comes to each by itself */
+    int64_t pieces; /* hops between ends of different rates are cut, into about so many in all; 0:
+                       they stay whole */
+} xm_parts_way_t;
+
+/* Cuts the tasks by openshop and appends the transfers. */
+xm_status_t xm_schedule_parts(xm_scheduling_t *s, const xm_parts_way_t *way,
+                              xm_transfer_emitter_t *emitter);
