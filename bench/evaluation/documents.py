@@ -7,6 +7,8 @@ import re
 import statistics
 
 STRATEGIES = ["send_recv", "allgather", "broadcast", "auto"]
+# As they were published; the last is the one that the others are compared with.
+PUBLISHED = ["send_recv", "local_allgather", "global_allgather", "alpa", "broadcast"]
 SCHEDULERS = ["naive", "balance", "dfs", "greedy", "openshop"]
 PEERS = ["openmpi-alltoallw", "openmpi-isend", "openmpi-bcast", "torch-gather_broadcast",
          "torch-batch_isend_irecv"]
@@ -17,8 +19,10 @@ OURS = {
     "large": ["large-a", "large-b"],
     "short": ["short-a", "short-b"],
     "ablation": ["ablation-a", "ablation-b"],
+    "published": ["published-a", "published-b"],
     "fanout": ["fanout"],
     "nics": ["nics-one", "nics-two", "nics-unequal"],
+    "rails": [f"rails-{kind}-{case}" for kind in ("each", "all") for case in ("rr", "s1", "s0", "nm")],
     "cpu": ["cpu-crossmesh"],
     "model": ["model"],
 }
@@ -86,6 +90,15 @@ class Documents:
             for result in self.results([f"nics-{kind}"]):
                 table.setdefault(result["case"], {})[kind] = result
         return {case: table[case] for case in sorted(table, key=order) if "one" in table[case]}
+
+    def rails(self):
+        """{case or specs: {each, all: result}}"""
+        table = {}
+        for kind in ("each", "all"):
+            for result in self.results([name for name in OURS["rails"] if f"-{kind}-" in name]):
+                own = f"{result['src']['spec']} → {result['dst']['spec']}"
+                table.setdefault(own if result["case"] == "own" else result["case"], {})[kind] = result
+        return {case: row for case, row in table.items() if "each" in row}
 
     def sockets(self):
         """(seconds, processor seconds) of socket_copy, or None."""

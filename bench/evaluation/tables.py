@@ -3,8 +3,8 @@
 
 import math
 
-from documents import (OURS, PEERS, SCHEDULERS, STRATEGIES, best_peer, fraction, ideal_ratio, median,
-                       median_error, over_bound, ratio)
+from documents import (OURS, PEERS, PUBLISHED, SCHEDULERS, STRATEGIES, best_peer, fraction, ideal_ratio,
+                       median, median_error, over_bound, ratio)
 from goals import goals
 
 
@@ -182,30 +182,43 @@ def short(documents):
     return auto_and_send_recv(documents, "short", "The paper's cases again, in more runs")
 
 
-def ablation(documents):
-    rows = {case: row for case, row in documents.by_case(OURS["ablation"], "scheduler").items()
-            if "openshop" in row}
-    if not rows:
-        return None
-    names = SCHEDULERS[:-1]
-    table = Table("<case", "openshop (s)", "% of bound",
-                  *(title for name in names for title in (name, "model", "dev. (%)")))
-    for case, row in rows.items():
+def ratios(documents, experiment, key, names):
+    """A table of times over that of the last name, measured and by the model; None without any."""
+    *others, reference = names
+    table = Table("<case", f"{reference} (s)", "% of bound",
+                  *(title for name in others for title in (name, "model", "dev. (%)")))
+    for case, row in documents.by_case(OURS[experiment], key).items():
+        if reference not in row:
+            continue
         cells = []
-        for name in names:
+        for name in others:
             if name in row:
-                measured = ratio(row[name], row["openshop"])
-                model = ideal_ratio(row[name], row["openshop"])
+                measured, model = ratio(row[name], row[reference]), ideal_ratio(row[name], row[reference])
                 cells += [f"{measured:.3f}", f"{model:.3f}", f"{100 * (measured / model - 1):+.1f}"]
             else:
                 cells += ["", "", ""]
-        table.add(case, seconds(median(row["openshop"])), percent(fraction(row["openshop"])), *cells)
-    return Section("What load balance and order are worth",
-                   "Strategy `broadcast`; times over that of `openshop`, measured and by the model "
-                   "(simulated), and how far the first is from the second. "
-                   + protocol(documents, "ablation", OURS["ablation"]) + ".", [table],
-                   {"paper-ablation": "time of each scheduler over the lower bound; the model's "
-                                      "value as a marker"})
+        table.add(case, seconds(median(row[reference])), percent(fraction(row[reference])), *cells)
+    return table if table.rows else None
+
+
+def published(documents):
+    table = ratios(documents, "published", "strategy", PUBLISHED)
+    return table and Section(
+        "The paper's baselines",
+        "Strategies as MLSys'23 and Alpa have them ([resharding.md](resharding.md#published-baselines)); times "
+        "over that of `broadcast`, measured and by the model (simulated, as the paper's formulas have it), and "
+        "how far the first is from the second. "
+        + protocol(documents, "published", OURS["published"]) + ".", [table])
+
+
+def ablation(documents):
+    table = ratios(documents, "ablation", "scheduler", SCHEDULERS)
+    return table and Section(
+        "What load balance and order are worth",
+        "Strategy `broadcast`; times over that of `openshop`, measured and by the model "
+        "(simulated), and how far the first is from the second. "
+        + protocol(documents, "ablation", OURS["ablation"]) + ".", [table],
+        {"paper-ablation": "time of each scheduler over the lower bound; the model's value as a marker"})
 
 
 def fanout(documents):
@@ -235,6 +248,23 @@ def nics(documents):
     return Section("More than one NIC a host",
                    "`auto` over one NIC of 1 Gbit/s, over two of them, and over one of 1 Gbit/s next "
                    "to one of 0.5. One: " + protocol(documents, "nics", OURS["nics"]) + ".", [table])
+
+
+def rails(documents):
+    rows = documents.rails()
+    if not rows:
+        return None
+    table = Table("<case", "bound (s)", "one each (s)", "/ bound", "all (s)", "/ bound")
+    for case, row in rows.items():
+        table.add(case, seconds(row["each"]["bound_s"]),
+                  *(text(row[kind]) if kind in row else "" for kind in ("each", "all")
+                    for text in (lambda one: seconds(median(one)),
+                                 lambda one: f"{over_bound(one):.3f}")))
+    return Section("A NIC for each rank",
+                   "`auto` where each of a host's four ranks has a NIC of 50 Mbit/s of its own, as the "
+                   "choice of NICs has it, and where every rank uses all four. 16 MiB from one host to "
+                   "another, then the paper's cases at 1/64. Median of 5 timed runs after a warm-up; "
+                   "every byte checked. " + repeat(documents, "rails") + ".", [table])
 
 
 def cpu(documents):
@@ -313,7 +343,8 @@ def check_list(documents):
     return Section("Goals", "What the evaluation should come to.", [table])
 
 
-SECTIONS = [systems, large, short, ablation, fanout, nics, cpu, intra_host, model, prediction, check_list]
+SECTIONS = [systems, large, short, published, ablation, fanout, nics, rails, cpu, intra_host, model,
+            prediction, check_list]
 
 
 def introduction(documents):

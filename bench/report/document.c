@@ -70,7 +70,7 @@ static json_t *environment_json(void)
 }
 
 /* One number where all NICs are alike, as in most reports, and a list otherwise. */
-static json_t *network_json(const rb_rates_t *rates)
+static json_t *network_json(const rb_rates_t *rates, int hosts)
 {
     json_t *network =
         json_pack("{s:f, s:f, s:f, s:f, s:o}", "nic_bandwidth_Bps", rates->nic_bandwidth[0],
@@ -84,6 +84,9 @@ static json_t *network_json(const rb_rates_t *rates)
             (void)json_array_append_new(all, json_real(rates->nic_bandwidth[i]));
         }
         (void)json_object_set_new(network, "nic_bandwidth_Bps", all);
+    }
+    if (rates->rails > hosts) {
+        (void)json_object_set_new(network, "rails", json_integer(rates->rails));
     }
     /* Marks rates that are those of TCP's payload on emulated NICs. */
     if (rates->emulated) {
@@ -102,12 +105,12 @@ static json_t *network_json(const rb_rates_t *rates)
 static json_t *config_json(const rb_job_info_t *job)
 {
     const rb_options_t *o = job->options;
-    json_t *config =
-        json_pack("{s:i, s:i, s:s, s:s, s:I, s:I, s:b, s:i, s:o}", "ranks", job->hosts->ranks,
-                  "hosts", job->hosts->hosts, "transport", rb_job_transport(job), "partition",
-                  xm_partition_name(o->partition), "scale_divisor", (json_int_t)o->scale_divisor,
-                  "chunk_bytes", (json_int_t)xm_config_bytes(XM_CONFIG_CHUNK_SIZE), "dry_run",
-                  o->dry_run, "seed", o->seed, "network", network_json(job->rates));
+    json_t *config = json_pack(
+        "{s:i, s:i, s:s, s:s, s:I, s:I, s:b, s:i, s:o}", "ranks", job->hosts->ranks, "hosts",
+        job->hosts->hosts, "transport", rb_job_transport(job), "partition",
+        xm_partition_name(o->partition), "scale_divisor", (json_int_t)o->scale_divisor,
+        "chunk_bytes", (json_int_t)xm_config_bytes(XM_CONFIG_CHUNK_SIZE), "dry_run", o->dry_run,
+        "seed", o->seed, "network", network_json(job->rates, job->hosts->hosts));
 
     if (config != NULL && o->memory == XM_MEMORY_CUDA) {
         (void)json_object_set_new(config, "memory", json_string("cuda"));
@@ -302,10 +305,11 @@ xm_status_t rb_document_add(rb_document_t *document, const rb_result_t *result)
     if (document == NULL) {
         return XM_OK;
     }
-    entry = json_pack("{s:o, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:f, s:f, s:f, s:s}", "case",
+    entry = json_pack("{s:o, s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:f, s:f, s:f, s:s}", "case",
                       text_json(prepared->one->name), "dtype", prepared->one->dtype, "strategy",
                       xm_strategy_name(xm_plan_strategy(plan)), "scheduler",
-                      xm_scheduler_name(xm_plan_scheduler(plan)), "chosen_scheduler",
+                      xm_scheduler_name(xm_plan_scheduler(plan)), "chosen_strategy",
+                      xm_strategy_name(xm_plan_chosen_strategy(plan)), "chosen_scheduler",
                       xm_scheduler_name(xm_plan_chosen_scheduler(plan)), "transport",
                       rb_job_transport(document->job), "bytes", (json_int_t)xm_plan_bytes(plan),
                       "net_bytes", (json_int_t)xm_plan_net_bytes(plan), "plan_s", prepared->plan_s,

@@ -38,6 +38,26 @@
  *     }
  * @endcode
  *
+ * A rank that dies in the middle of a run leaves destinations that are filled in part.
+ * xm_plan_without() makes the plan of what is still missing, from the records of what each rank has
+ * received; xm_reshard_continue() (reshard.h) does all of it for a job.
+ *
+ * @code
+ *     // The plan for the ranks that are left when a host's ranks 8 … 15 are gone.
+ *     xm_status_t plan_rest(const xm_plan_t *plan, const xm_delivered_t *records, int count,
+ *                           xm_plan_t **rest)
+ *     {
+ *         static const int lost[] = {8, 9, 10, 11, 12, 13, 14, 15};
+ *         xm_plan_without_params_t params = XM_PLAN_WITHOUT_PARAMS_INIT;
+ *
+ *         params.lost = lost;
+ *         params.lost_count = 8;
+ *         params.delivered = records; // of the survivors, in any order
+ *         params.delivered_count = count;
+ *         return xm_plan_without(plan, &params, rest);
+ *     }
+ * @endcode
+ *
  * Running a plan: reshard.h. Units: bytes, elements, ranks, ns. Ownership: a plan is freed by
  * xm_plan_destroy(); layouts and network may be freed before it. Threads: immutable after creation,
  * so shared freely. Errors: status.h; the sentence names tensor, dimension and numbers. Source:
@@ -61,7 +81,14 @@ typedef enum xm_strategy {
                                 gathered inside the host: each host's NIC carries the slice once,
                                 each device's port little */
     XM_STRATEGY_BROADCAST, /**< a pipelined chain over the receiving hosts, then inside each host */
-    XM_STRATEGY_AUTO,      /**< for each slice the one with the smallest predicted time */
+    XM_STRATEGY_AUTO,      /**< the plan with the smallest makespan, of each of the above for all
+                                slices and of the one for each that is predicted the fastest */
+    XM_STRATEGY_LOCAL_ALLGATHER,  /**< as MLSys'23 has it: each receiving host is sent the slice in
+                                       equal parts, one to a device, then its devices all-gather */
+    XM_STRATEGY_GLOBAL_ALLGATHER, /**< likewise: the slice in equal parts, one to each
+                                       receiver, then all receivers all-gather, across hosts */
+    XM_STRATEGY_ALPA, /**< as Alpa has it: local_allgather where a slice has its receivers on one
+                           host, else send_recv */
     XM_STRATEGY_COUNT
 } xm_strategy_t;
 
@@ -107,8 +134,8 @@ typedef struct xm_plan_params {
     const xm_layout_t *src;     /**< without `tensors`: where the tensor lies */
     const xm_layout_t *dst;     /**< without `tensors`: where it is wanted */
     int64_t element_size;       /**< without `tensors`: bytes, 1 to 16 */
-    xm_strategy_t strategy;     /**< broadcast, unless set otherwise */
-    xm_scheduler_t scheduler;   /**< balance, unless set otherwise */
+    xm_strategy_t strategy;     /**< auto, unless set otherwise */
+    xm_scheduler_t scheduler;   /**< auto, unless set otherwise */
     uint64_t chunk_bytes;       /**< largest chunk, at most 8 MiB; 0: XM_CHUNK_SIZE, and eight times
                                      that inside a host where nothing is packed */
     uint64_t seed;              /**< of the randomised schedulers */
@@ -119,8 +146,8 @@ typedef struct xm_plan_params {
 /** Initialiser of an ::xm_plan_params_t. */
 #define XM_PLAN_PARAMS_INIT                                                                        \
     {                                                                                              \
-        sizeof(xm_plan_params_t), NULL, 0, NULL, NULL, 0, XM_STRATEGY_BROADCAST,                   \
-            XM_SCHEDULER_BALANCE, 0, 0, 0, NULL                                                    \
+        sizeof(xm_plan_params_t), NULL, 0, NULL, NULL, 0, XM_STRATEGY_AUTO, XM_SCHEDULER_AUTO, 0,  \
+            0, 0, NULL                                                                             \
     }
 
 /** Room for a digest, with the terminator. */
@@ -128,27 +155,31 @@ enum { XM_PLAN_DIGEST_SIZE = 33 };
 
 /** What a plan is, in numbers. Start from ::XM_PLAN_INFO_INIT. */
 typedef struct xm_plan_info {
-    size_t struct_size;               /**< sizeof(xm_plan_info_t); what fits is filled in */
-    int ranks;                        /**< largest rank of all meshes, plus one */
-    xm_strategy_t strategy;           /**< the one asked for */
-    xm_scheduler_t scheduler;         /**< the one whose schedule this is: not `auto`, and another
-                                           than asked for where that falls back */
-    const char *strategy_name;        /**< as xm_strategy_parse() knows it; lives for ever */
-    const char *scheduler_name;       /**< as xm_scheduler_parse() knows it; lives for ever */
-    uint64_t bytes;                   /**< of all tensors */
-    uint64_t net_bytes;               /**< that cross from one host to another */
-    int64_t bound_ns;                 /**< lower bound of any plan's time on the network */
-    int64_t makespan_ns;              /**< simulated time of this plan, exclusive sharing */
-    int64_t hops;                     /**< of all transfers, copies inside a rank included */
+    size_t struct_size;         /**< sizeof(xm_plan_info_t); what fits is filled in */
+    int ranks;                  /**< largest rank of all meshes, plus one */
+    xm_strategy_t strategy;     /**< the one whose plan this is; `auto`: every slice has its
+                                     own */
+    xm_scheduler_t scheduler;   /**< the one whose schedule this is: not `auto`, and another
+                                     than asked for where that falls back */
+    const char *strategy_name;  /**< as xm_strategy_parse() knows it; lives for ever */
+    const char *scheduler_name; /**< as xm_scheduler_parse() knows it; lives for ever */
+    uint64_t bytes;             /**< of all tensors */
+    uint64_t net_bytes;         /**< that cross from one host to another */
+    int64_t bound_ns;           /**< lower bound of any plan's time on the network, among the ranks
+                                     that take part: others could relay, but never do */
+    int64_t makespan_ns;        /**< simulated time of this plan, exclusive sharing */
+    int64_t hops;               /**< of all transfers, copies inside a rank included */
     char digest[XM_PLAN_DIGEST_SIZE]; /**< of everything that decides which bytes move where: 32
                                            hexadecimal digits, equal on all ranks */
+    uint64_t kept_bytes; /**< of xm_plan_without(): of all receivers, delivered before */
+    uint64_t gone_bytes; /**< of xm_plan_without(): of all receivers, held by no living rank */
 } xm_plan_info_t;
 
 /** Initialiser of an ::xm_plan_info_t. */
 #define XM_PLAN_INFO_INIT                                                                          \
     {                                                                                              \
         sizeof(xm_plan_info_t), 0, XM_STRATEGY_SEND_RECV, XM_SCHEDULER_NAIVE, NULL, NULL, 0, 0, 0, \
-            0, 0, ""                                                                               \
+            0, 0, "", 0, 0                                                                         \
     }
 
 /** One hop of a plan, and when it runs. */
@@ -161,14 +192,69 @@ typedef struct xm_plan_hop {
     int64_t end_ns;   /**< simulated: the last chunk has arrived */
 } xm_plan_hop_t;
 
-/** The strategy named "send_recv", "allgather", "broadcast" or "auto"; unknown names fail with the
- * nearest match. */
+/**
+ * What one rank has received in a run that was not finished: bytes that a reshard has written and
+ * that may be sent as they are. They say which rank and which plan they are of.
+ * xm_reshard_continue() exchanges them.
+ */
+typedef struct xm_delivered {
+    const void *bytes;
+    size_t length;
+} xm_delivered_t;
+
+/** A range of a tensor that no living rank holds and that some living rank wants. */
+typedef struct xm_plan_gap {
+    int tensor;    /**< index in the batch */
+    xm_box_t box;  /**< a slice of the tensor; sub-byte elements are counted in bytes */
+    int64_t first; /**< of the slice's elements, row-major, [first, end) are gone */
+    int64_t end;
+} xm_plan_gap_t;
+
+/** Who is gone, and what has arrived. Start from ::XM_PLAN_WITHOUT_PARAMS_INIT. */
+typedef struct xm_plan_without_params {
+    size_t struct_size;              /**< sizeof(xm_plan_without_params_t) */
+    const int *lost;                 /**< ranks that are gone, in any order; may be NULL for none */
+    int lost_count;                  /**< of `lost` */
+    const xm_delivered_t *delivered; /**< records of living ranks, one of each at most; a rank
+                                          without one has received nothing */
+    int delivered_count;             /**< of `delivered` */
+    const xm_network_t *network;     /**< of the ranks that are left, with their new numbers; NULL:
+                                          the plan's own without the lost ranks */
+    /** Called for each range that no living rank holds, in order, once the rest has been planned
+     * without them. NULL: such a range is a failure. */
+    void (*gap)(void *arg, const xm_plan_gap_t *gap);
+    void *arg; /**< of gap */
+} xm_plan_without_params_t;
+
+/** Initialiser of an ::xm_plan_without_params_t: nobody is lost, nothing has arrived. */
+#define XM_PLAN_WITHOUT_PARAMS_INIT                                                                \
+    {                                                                                              \
+        sizeof(xm_plan_without_params_t), NULL, 0, NULL, 0, NULL, NULL, NULL                       \
+    }
+
+/** The strategy named "send_recv", "allgather", "broadcast", "auto", "local_allgather",
+ * "global_allgather" or "alpa"; unknown names fail with the nearest match. */
 XM_API xm_status_t xm_strategy_parse(const char *name, xm_strategy_t *strategy);
 /** The scheduler named "naive", "balance", "dfs", "greedy", "openshop" or "auto"; likewise. */
 XM_API xm_status_t xm_scheduler_parse(const char *name, xm_scheduler_t *scheduler);
 
 /** Plans, simulates, bounds and verifies one batch. */
 XM_API xm_status_t xm_plan_create(const xm_plan_params_t *params, xm_plan_t **plan);
+
+/**
+ * Plans what is missing after a run of @p plan that some ranks did not live to see the end of. The
+ * ranks that are left keep their order and are numbered 0, 1, 2, … as xm_group_shrink() numbers
+ * them; the meshes keep their shapes, with the lost ranks numbered behind all others. Nothing is
+ * moved that the records say has arrived; what is missing comes from living holders of the source
+ * and from ranks that have received it. Strategy and scheduler are those of @p plan, which may
+ * itself be one of this function. All ranks that give the same parameters get the same plan.
+ *
+ * XM_ERR_NO_SOLUTION names the first tensor and box that no living rank holds, unless params.gap
+ * is there to hear of them. XM_ERR_MISMATCH: a
+ * record of another plan, or of another run than the others. XM_ERR_CORRUPT: bytes that are none.
+ */
+XM_API xm_status_t xm_plan_without(const xm_plan_t *plan, const xm_plan_without_params_t *params,
+                                   xm_plan_t **rest);
 
 /** Frees the plan. No reshard may use it any more. NULL is accepted. */
 XM_API void xm_plan_destroy(xm_plan_t *plan);

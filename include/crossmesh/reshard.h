@@ -51,32 +51,43 @@
  * inside xm_worker_wait(), xm_worker_progress(), a barrier or a wait for any of its reshards; so
  * ranks may post several and wait for them in whatever order.
  *
- * Failure: a run ends exactly once. When one fails on a rank, the contents of its destinations are
- * undefined and the status says why: XM_ERR_PEER_DIED or XM_ERR_CANCELED when the group is of no
+ * Failure: a run ends exactly once. When one fails on a rank, its destinations are filled in part
+ * and the status says why: XM_ERR_PEER_DIED or XM_ERR_CANCELED when the group is of no
  * use any more (group.h), XM_ERR_TIMEOUT for a passed deadline. In a group that is well the reshard
  * can be run again, 255 times after its first failure; after that a post fails with
  * XM_ERR_UNSUPPORTED on the rank where this is so, and all ranks have to destroy the reshard and
- * make it anew. After a failure of the group: xm_group_shrink(), then new layouts and reshards.
+ * make it anew. After a failure of the group: xm_group_shrink(), then xm_reshard_continue() for
+ * what is missing of that run, or new layouts and reshards.
  *
  * @code
- *     // One run. After a death the reshard is gone, and the worker has fewer ranks.
- *     xm_status_t run_or_shrink(xm_worker_t *worker, xm_reshard_t **reshard)
+ *     // One run. After a death the survivors bring each other what is missing of it; then the
+ *     // reshard is another one, which has no run but that, and the worker has fewer ranks.
+ *     xm_status_t run_to_the_end(xm_worker_t *worker, xm_reshard_t **reshard)
  *     {
  *         xm_status_t status = xm_reshard_run(*reshard, 0);
  *
- *         if (status != XM_ERR_PEER_DIED && status != XM_ERR_CANCELED) {
- *             return status;
+ *         while (status == XM_ERR_PEER_DIED || status == XM_ERR_CANCELED) {
+ *             xm_reshard_t *rest = NULL;
+ *
+ *             xm_group_abort(worker, xm_last_error()); // for ranks that have not noticed
+ *             status = xm_group_shrink(worker, 30.0);
+ *             if (status == XM_OK) {
+ *                 status = xm_reshard_continue(worker, *reshard, NULL, &rest);
+ *             }
+ *             if (status == XM_OK) {
+ *                 xm_reshard_destroy(*reshard);
+ *                 *reshard = rest;
+ *                 status = xm_reshard_run(rest, 0);
+ *             }
  *         }
- *         xm_group_abort(worker, xm_last_error()); // for ranks that have not noticed
- *         xm_reshard_destroy(*reshard);
- *         *reshard = NULL;
- *         return xm_group_shrink(worker, 30.0);
+ *         return status;
  *     }
  * @endcode
  *
  * Ownership: layouts, the network and names are copied; a plan, the buffers and the worker must
  * outlive the reshard's use. Ranks may destroy a reshard at different times. A reshard that is left
- * over when its group is shrunk, or the worker destroyed, ends there: it can only be destroyed.
+ * over when its group is shrunk, or the worker destroyed, ends there: it can only be continued or
+ * destroyed.
  *
  * Limits: 254 reshards of one worker exist at the same time. Those that a run has failed on count
  * until the next xm_group_shrink(), even when they have been destroyed, because messages of that
@@ -128,8 +139,8 @@ typedef struct xm_reshard_params {
                               direction */
     int window;            /**< chunks in flight per peer, at most 64; 0: XM_WINDOW */
     /** Keep the plan's order on the NICs: a hop between hosts begins when those before it have sent
-     * all but `turn_ahead` bytes (0: 1 MiB). For networks that serve one message at a time badly
-     * when several share a NIC. */
+     * all but `turn_ahead` bytes (0: 8 ms of the NICs' rate, at most 1 MiB). For networks that
+     * serve one message at a time badly when several share a NIC. */
     bool turns;
     uint64_t turn_ahead;
     /** Ranks of one host copy out of each other's CUDA tiles where they can. */
@@ -227,6 +238,40 @@ XM_API void xm_reshard_cancel(xm_reshard_t *reshard);
  */
 XM_API xm_status_t xm_reshard_verify(xm_reshard_t *reshard, int64_t deadline);
 
+/** How to go on. Start from ::XM_RESHARD_CONTINUE_PARAMS_INIT; equal on all ranks. */
+typedef struct xm_reshard_continue_params {
+    size_t struct_size;          /**< sizeof(xm_reshard_continue_params_t) */
+    const xm_network_t *network; /**< of the ranks that are left; NULL: that of the first plan */
+    /** Called for each range that no living rank holds; the reshard leaves them out. NULL: making
+     * it fails with XM_ERR_NO_SOLUTION, which names the first tensor and box. NULL on all ranks or
+     * on none. */
+    void (*gap)(void *arg, const xm_plan_gap_t *gap);
+    void *arg; /**< of gap */
+} xm_reshard_continue_params_t;
+
+/** Initialiser of an ::xm_reshard_continue_params_t. */
+#define XM_RESHARD_CONTINUE_PARAMS_INIT                                                            \
+    {                                                                                              \
+        sizeof(xm_reshard_continue_params_t), NULL, NULL, NULL                                     \
+    }
+
+/**
+ * Makes a reshard whose run brings what is missing of the last run of @p failed, and nothing else:
+ * what has arrived on ranks that live stays, and serves others who need it. Collective among all
+ * ranks of @p worker, each with its own end of the same reshard, after xm_group_shrink() or, when
+ * nobody died, in the group as it is. Ranks whose run ended well take part, and those that had not
+ * begun it, if it was the first; XM_ERR_MISMATCH when ranks were in different runs.
+ *
+ * The buffers are those of @p failed: destinations must hold what the run left in them, and sources
+ * what they held in it. Its other parameters stay as well; a tensor_done comes for all tensors
+ * again. The result can be run once; if that fails too, it can be continued in turn. @p failed can
+ * be destroyed afterwards, but a plan of the caller's own must still exist here. NULL @p params:
+ * the initialiser's.
+ */
+XM_API xm_status_t xm_reshard_continue(xm_worker_t *worker, const xm_reshard_t *failed,
+                                       const xm_reshard_continue_params_t *params,
+                                       xm_reshard_t **rest);
+
 /** The plan, valid as long as the reshard: bytes, predicted time, digest (plan.h). */
 XM_API const xm_plan_t *xm_reshard_plan(const xm_reshard_t *reshard);
 
@@ -255,13 +300,15 @@ XM_API xm_status_t xm_layout_parse(const char *shape, const char *mesh, const ch
 
 /**
  * The worker's hosts as a network to plan for. Not collective: every rank gets the same, from what
- * all have told each other when the worker was made. A host's rate is the sum of the rates of the
- * NICs that are suitable for tensors by its topology (docs/topology.md): of cable and slot, not
- * measured, whatever XM_NICS says. A host of which one such NIC does not tell its speed, or that
- * has none (containers, virtual machines), gets the slowest rate that is known of any host, and
- * 10 Gbit/s when none is known. Assumed for all: 20 µs between hosts; 10 GB/s and 1 µs between the
- * devices of a host; all hosts in one rack. The rates only decide among plans, all of which are
- * right; who has measured, takes xm_network_from_profile().
+ * all have told each other when the worker was made. Ranks of a host that use the same NICs
+ * (XM_NICS, or the choice of docs/topology.md) share a rail; ranks that have a NIC in common and
+ * others not, too. A rail's rate is that of its NICs, as XM_NICS or the driver tells it. Where a
+ * host's NICs do not all tell theirs, its rails have equal shares of the rates of the NICs that are
+ * suitable for tensors by its topology: of cable and slot, not measured. A host of which one such
+ * NIC does not tell its speed, or that has none (containers, virtual machines), gets the slowest
+ * rate that is known of any host, and 10 Gbit/s when none is known. Assumed for all: 20 µs between
+ * hosts; 10 GB/s and 1 µs between the devices of a host; all hosts in one rack. The rates only
+ * decide among plans, all of which are right; who has measured, takes xm_network_from_profile().
  */
 XM_API xm_status_t xm_network_from_worker(xm_worker_t *worker, xm_network_t **network);
 

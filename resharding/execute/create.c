@@ -91,10 +91,10 @@ static int window_of(const xm_executor_params_t *params)
     if (params->ordered) {
         return MAX_WINDOW;
     }
-    /* A box alone has no order to keep: what bridges the pauses of those who pass it on is welcome.
-     */
+    /* A box alone has no order to keep, and turns keep it for others: what bridges the pauses of
+     * those who pass it on is welcome, above all where a rank has a NIC of its own. */
     (void)xm_plan_tasks(params->plan, &tasks);
-    return tasks == 1 && !xm_config_is_set(XM_CONFIG_WINDOW) &&
+    return (tasks == 1 || params->turns) && !xm_config_is_set(XM_CONFIG_WINDOW) &&
                    window == xm_config_count(XM_CONFIG_WINDOW)
                ? 2 * window
                : window;
@@ -148,6 +148,9 @@ xm_status_t xm_executor_create(const xm_executor_params_t *params, xm_executor_t
     }
     if (status == XM_OK) {
         status = xm_executor_make_lanes(created);
+    }
+    if (status == XM_OK) {
+        status = xm_forwards_create(created);
     }
     if (status == XM_OK && params->turns) {
         status = xm_turns_create(created, params->turn_ahead, &created->turns);
@@ -216,6 +219,7 @@ void xm_executor_destroy(xm_executor_t *executor)
     xm_device_destroy(executor);
     xm_executor_deregister_buffers(executor);
     xm_turns_destroy(executor->turns);
+    xm_forwards_destroy(executor);
     xm_executor_let_go(executor, executor->slots); /* each has the bytes of messages */
     free(executor->ready);
     free(executor->items);

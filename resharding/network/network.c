@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "comm/base.h"
+#include "resharding/network/deal.h"
 
 struct xm_network {
     int ranks;
@@ -222,9 +223,10 @@ static void fill_rates(xm_network_t *network, const xm_network_params_t *params)
     network->uplink_bandwidth = params->uplink_bandwidth;
 }
 
-/* Checks the numbering of hosts, racks and rails, and counts them. */
-static xm_status_t count_groups(const xm_network_params_t *params, int *hosts, int *racks,
-                                int *rails)
+/* Checks the rates and the numbering of hosts, racks and rails, and counts these; makes the rails
+ * where only the number of NICs is given. */
+static xm_status_t count_groups(xm_network_params_t *params, int *hosts, int *racks, int *rails,
+                                void **dealt)
 {
     xm_status_t status;
 
@@ -237,18 +239,25 @@ static xm_status_t count_groups(const xm_network_params_t *params, int *hosts, i
     if (status == XM_OK && params->rack_of_host != NULL) {
         status = check_groups("host", "rack", params->rack_of_host, *hosts, racks);
     }
+    if (status == XM_OK) {
+        status = check_rates(params, *hosts);
+    }
+    if (status == XM_OK && params->nics_per_host != 0) {
+        status = xm_network_deal_nics(params, *hosts, dealt);
+    }
     *rails = *hosts;
     if (status == XM_OK && params->rail_of_rank != NULL) {
         status = check_groups("rank", "rail", params->rail_of_rank, params->ranks, rails);
     }
-    return status == XM_OK ? check_rates(params, *hosts) : status;
+    return status;
 }
 
 /* Copies everything it is given, so the parameters may go away. */
 xm_status_t xm_network_create(const xm_network_params_t *given, xm_network_t **network)
 {
     xm_network_params_t params = XM_NETWORK_PARAMS_INIT;
-    xm_network_t *created;
+    xm_network_t *created = NULL;
+    void *dealt = NULL;
     int hosts = 0, racks = 1, rails = 0;
     xm_status_t status = XM_PARAMS_COPY(xm_network_params_t, &params, given);
 
@@ -258,13 +267,15 @@ xm_status_t xm_network_create(const xm_network_params_t *given, xm_network_t **n
     if (XM_IS_NULL(network) || xm_is_null(__func__, "params.host_of_rank", params.host_of_rank)) {
         return XM_ERR_INVALID_ARGUMENT;
     }
-    status = count_groups(&params, &hosts, &racks, &rails);
+    status = count_groups(&params, &hosts, &racks, &rails, &dealt);
     if (status < 0) {
-        return status;
+        goto free_dealt;
     }
     created = allocate(params.ranks, hosts, rails);
     if (created == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a network of %d ranks", params.ranks);
+        status =
+            xm_error_set(XM_ERR_NO_MEMORY, "no memory for a network of %d ranks", params.ranks);
+        goto free_dealt;
     }
     created->racks = racks;
     if (params.rail_of_rank == NULL) {
@@ -273,14 +284,17 @@ xm_status_t xm_network_create(const xm_network_params_t *given, xm_network_t **n
     status = check_rails(&params, rails, created->host_of_rail);
     if (status < 0) {
         xm_network_destroy(created);
-        return status;
+        goto free_dealt;
     }
     memcpy(created->host_of_rank, params.host_of_rank, (size_t)params.ranks * sizeof(int));
     memcpy(created->rail_of_rank, params.rail_of_rank, (size_t)params.ranks * sizeof(int));
     list_rails(created);
     fill_rates(created, &params);
     *network = created;
-    return XM_OK;
+
+free_dealt:
+    free(dealt);
+    return status;
 }
 
 /* A network has few numbers, so a clone is a copy and not a counted reference. Rates by rail say
@@ -336,6 +350,19 @@ xm_status_t xm_network_of_rails(const xm_network_t *network, xm_network_t **rail
     return status;
 }
 
+/* All that is kept by rank is its host and its rail. */
+xm_status_t xm_network_renumber(const xm_network_t *network, const int *number,
+                                xm_network_t **renumbered)
+{
+    xm_status_t status = xm_network_clone(network, renumbered);
+
+    for (int r = 0; status == XM_OK && r < network->ranks; ++r) {
+        (*renumbered)->host_of_rank[number[r]] = network->host_of_rank[r];
+        (*renumbered)->rail_of_rank[number[r]] = network->rail_of_rank[r];
+    }
+    return status;
+}
+
 /* Builds the network of a measured profile. Rates by host are passed only where hosts
  * differ, so that a uniform cluster stays uniform to the bit. */
 xm_status_t xm_network_from_profile(const xm_cluster_profile_t *profile, int ranks,
@@ -364,6 +391,7 @@ xm_status_t xm_network_from_profile(const xm_cluster_profile_t *profile, int ran
     params.ranks = ranks;
     params.host_of_rank = host_of_rank;
     params.nic_bandwidth = xm_cluster_profile_nic_bandwidth(profile);
+    params.nics_per_host = xm_cluster_profile_nics_per_host(profile);
     params.nic_latency = xm_cluster_profile_latency(profile, XM_LINK_INTER_HOST);
     params.host_bandwidth = xm_cluster_profile_bandwidth(profile, XM_LINK_INTRA_HOST);
     params.host_latency = xm_cluster_profile_latency(profile, XM_LINK_INTRA_HOST);
@@ -425,17 +453,11 @@ int xm_network_host_of(const xm_network_t *network, int rank)
 
 int xm_network_rails(const xm_network_t *network)
 {
-    if (XM_IS_NULL(network)) {
-        return 0;
-    }
     return network->rails;
 }
 
 int xm_network_rail_of(const xm_network_t *network, int rank)
 {
-    if (XM_IS_NULL(network) || rank < 0 || rank >= network->ranks) {
-        return -1;
-    }
     return network->rail_of_rank[rank];
 }
 

@@ -13,6 +13,27 @@
 #include "resharding/plan/plan_private.h"
 #include "resharding/plan/simulate.h"
 
+/* What a plan for the rest of another one has not to move. */
+static void count_kept(const xm_plan_t *plan, xm_plan_info_t *info)
+{
+    for (int64_t k = 0; k < plan->kept_count; ++k) {
+        const xm_kept_t *kept = &plan->kept[k];
+        const xm_unit_task_t *task = &plan->tasks[kept->task];
+        const xm_planned_tensor_t *tensor = &plan->tensors[task->tensor];
+        uint64_t bytes = (uint64_t)((kept->end - kept->first) * tensor->element_size);
+        int count;
+        const int *ranks = xm_layout_replicas(tensor->dst, task->dst_tile, &count);
+
+        if (kept->route >= 0) {
+            info->kept_bytes += bytes * (uint64_t)plan->builder.routes[kept->route].count;
+            continue;
+        }
+        for (int r = 0; r < count; ++r) {
+            info->gone_bytes += ranks[r] < plan->ranks ? bytes : 0;
+        }
+    }
+}
+
 xm_status_t xm_plan_get_info(const xm_plan_t *plan, xm_plan_info_t *info)
 {
     xm_plan_info_t own = XM_PLAN_INFO_INIT;
@@ -21,7 +42,7 @@ xm_status_t xm_plan_get_info(const xm_plan_t *plan, xm_plan_info_t *info)
         return XM_ERR_INVALID_ARGUMENT;
     }
     own.ranks = xm_plan_ranks(plan);
-    own.strategy = xm_plan_strategy(plan);
+    own.strategy = xm_plan_chosen_strategy(plan);
     own.scheduler = xm_plan_chosen_scheduler(plan);
     own.strategy_name = xm_strategy_name(own.strategy);
     own.scheduler_name = xm_scheduler_name(own.scheduler);
@@ -31,6 +52,7 @@ xm_status_t xm_plan_get_info(const xm_plan_t *plan, xm_plan_info_t *info)
     own.makespan_ns = xm_plan_makespan_ns(plan);
     own.hops = xm_plan_hops(plan);
     (void)snprintf(own.digest, sizeof(own.digest), "%s", xm_plan_digest(plan));
+    count_kept(plan, &own);
     return xm_info_copy(__func__, "xm_plan_info_t", info, &own, sizeof(own));
 }
 

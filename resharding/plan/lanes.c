@@ -106,7 +106,7 @@ static bool same_options(const options_t *a, const options_t *b)
 /* Takes the rails of ranks into the arena, by host and each once. */
 static int *take_rails(making_t *m, const int *ranks, int count, int *rails)
 {
-    int *list = xm_arena_take(&m->lanes->arena, (size_t)count + 1);
+    int *list = xm_ints_take(&m->lanes->arena, (size_t)count + 1);
 
     for (int i = 0; list != NULL && i < count; ++i) {
         list[i] = m->lanes->rail_of[ranks[i]];
@@ -187,7 +187,7 @@ static xm_status_t cut_group(making_t *m, const options_t *group, int64_t bytes,
         m->choice[h] = first;
     }
     for (int64_t at = 0; at < bytes; at = stretch++->end) {
-        int *rails = xm_arena_take(&m->lanes->arena, (size_t)hosts);
+        int *rails = xm_ints_take(&m->lanes->arena, (size_t)hosts);
 
         if (rails == NULL) {
             return no_memory(m);
@@ -432,7 +432,7 @@ xm_status_t xm_lanes_create(const xm_plan_t *plan, const xm_network_t *network,
 void xm_lanes_clear(xm_lanes_t *lanes)
 {
     xm_network_destroy(lanes->network);
-    xm_arena_free(lanes->arena);
+    xm_arena_clear(&lanes->arena);
     free(lanes->offset);
     free(lanes->rail_of);
     free(lanes->holders);

@@ -41,7 +41,7 @@ typedef struct xm_lanes {
     int *rail_of;            /* by rank */
     int64_t *offset;         /* by task: of its first byte in its class */
     int64_t count, capacity;
-    void *arena; /* owns the lists of rails */
+    xm_arena_t arena; /* owns the lists of rails */
 } xm_lanes_t;
 
 /* Elements [first, end) of a task. */

@@ -61,10 +61,10 @@ void xm_resources_use(const xm_resources_t *resources, int sender, int receiver,
         use->latency_ns = llround(xm_network_host_latency(network) * 1e9);
         return;
     }
-    *use = (xm_use_t){2,
-                      {2 * xm_network_rail_of(network, sender),
-                       2 * xm_network_rail_of(network, receiver) + 1},
-                      0};
+    *use = (xm_use_t){
+        2,
+        {2 * xm_network_rail_of(network, sender), 2 * xm_network_rail_of(network, receiver) + 1},
+        0};
     use->latency_ns = llround(xm_network_nic_latency(network) * 1e9);
     if (xm_network_uplink_bandwidth(network) > 0 &&
         xm_network_rack_of(network, from) != xm_network_rack_of(network, to)) {

@@ -13,44 +13,6 @@
 #include "comm/base.h"
 #include "resharding/plan/plan_private.h"
 
-enum { BLOCK_INTS = 1 << 18 };
-
-/* Blocks of ints that are freed together: classes own several short lists each, and one
- * allocation for each would cost more than the lists. */
-typedef struct block {
-    struct block *next;
-    size_t used, size;
-    int ints[];
-} block_t;
-
-/* Takes ints from the newest block, or makes a new one; what is left of the old block is
- * given up. */
-int *xm_arena_take(void **arena, size_t count)
-{
-    block_t *block = *arena;
-
-    if (block == NULL || block->size - block->used < count) {
-        size_t size = count > BLOCK_INTS ? count : BLOCK_INTS;
-
-        block = malloc(sizeof(*block) + size * sizeof(int));
-        if (block == NULL) {
-            return NULL;
-        }
-        *block = (block_t){.next = *arena, .size = size};
-        *arena = block;
-    }
-    block->used += count;
-    return block->ints + block->used - count;
-}
-
-void xm_arena_free(void *arena)
-{
-    for (block_t *block = arena, *next; block != NULL; block = next) {
-        next = block->next;
-        free(block);
-    }
-}
-
 /* A list of ranks that several tiles share. */
 typedef struct {
     uint64_t hash;
@@ -122,7 +84,7 @@ static const int *sorted_by_host(classifier_t *c, rank_set_t *set)
     if (set->by_host != NULL) {
         return set->by_host;
     }
-    sorted = xm_arena_take(&c->out->arena, (size_t)set->count);
+    sorted = xm_ints_take(&c->out->arena, (size_t)set->count);
     if (sorted == NULL) {
         return NULL;
     }
@@ -242,10 +204,10 @@ static xm_status_t fill_class(classifier_t *c, int64_t index, rank_set_t *src, r
     xm_class_t *class = &c->out->classes[index];
     int *host_mark = c->mark + xm_network_ranks(c->network), stamp = (int)(index + 1);
     size_t room = (size_t)dst->count;
-    int *copies = xm_arena_take(&c->out->arena, room),
-        *near_ranks = xm_arena_take(&c->out->arena, room);
-    int *remote = xm_arena_take(&c->out->arena, room),
-        *hosts = xm_arena_take(&c->out->arena, (size_t)src->count);
+    int *copies = xm_ints_take(&c->out->arena, room),
+        *near_ranks = xm_ints_take(&c->out->arena, room);
+    int *remote = xm_ints_take(&c->out->arena, room),
+        *hosts = xm_ints_take(&c->out->arena, (size_t)src->count);
     int *remote_hosts, *remote_first;
     const int *receivers = sorted_by_host(c, dst);
 
@@ -273,8 +235,8 @@ static xm_status_t fill_class(classifier_t *c, int64_t index, rank_set_t *src, r
             remote[class->remote_count++] = rank;
         }
     }
-    remote_hosts = xm_arena_take(&c->out->arena, (size_t) class->remote_count);
-    remote_first = xm_arena_take(&c->out->arena, (size_t) class->remote_count + 1);
+    remote_hosts = xm_ints_take(&c->out->arena, (size_t) class->remote_count);
+    remote_first = xm_ints_take(&c->out->arena, (size_t) class->remote_count + 1);
     if (remote_hosts == NULL || remote_first == NULL) {
         return no_memory(c);
     }
@@ -378,6 +340,23 @@ static xm_status_t list_tasks(classifier_t *c)
     return XM_OK;
 }
 
+/* Pieces of tasks have sets of their own (without.c). */
+static xm_status_t find_sets(classifier_t *c, int64_t task, int *src, int *dst)
+{
+    const xm_unit_task_t *unit = &c->plan->tasks[task];
+    const xm_sides_t *sides = c->plan->sides;
+    xm_status_t status;
+
+    if (sides == NULL) {
+        *src = c->src_set[unit->tensor][unit->src_tile];
+        *dst = c->dst_set[unit->tensor][unit->dst_tile];
+        return XM_OK;
+    }
+    status = intern_set(c, sides[task].holders, sides[task].holder_count, src);
+    return status < 0 ? status
+                      : intern_set(c, sides[task].receivers, sides[task].receiver_count, dst);
+}
+
 /* On failure the classes are cleared. The interned sets are needed only here. */
 xm_status_t xm_classes_create(const xm_plan_t *plan, const xm_network_t *network,
                               xm_classes_t *classes)
@@ -394,17 +373,19 @@ xm_status_t xm_classes_create(const xm_plan_t *plan, const xm_network_t *network
     if (classes->class_of == NULL || c.src_set == NULL || c.dst_set == NULL || c.mark == NULL) {
         status = no_memory(&c);
     }
-    for (int i = 0; status == XM_OK && i < plan->tensor_count; ++i) {
+    for (int i = 0; status == XM_OK && plan->sides == NULL && i < plan->tensor_count; ++i) {
         status = intern_tiles(&c, plan->tensors[i].src, &c.src_set[i]);
         if (status == XM_OK) {
             status = intern_tiles(&c, plan->tensors[i].dst, &c.dst_set[i]);
         }
     }
     for (int64_t t = 0; status == XM_OK && t < plan->task_count; ++t) {
-        const xm_unit_task_t *task = &plan->tasks[t];
+        int src = 0, dst = 0;
 
-        status = find_class(&c, c.src_set[task->tensor][task->src_tile],
-                            c.dst_set[task->tensor][task->dst_tile], &classes->class_of[t]);
+        status = find_sets(&c, t, &src, &dst);
+        if (status == XM_OK) {
+            status = find_class(&c, src, dst, &classes->class_of[t]);
+        }
     }
     if (status == XM_OK) {
         status = list_tasks(&c);
@@ -428,7 +409,7 @@ xm_status_t xm_classes_create(const xm_plan_t *plan, const xm_network_t *network
 
 void xm_classes_clear(xm_classes_t *classes)
 {
-    xm_arena_free(classes->arena);
+    xm_arena_clear(&classes->arena);
     free(classes->tasks);
     free(classes->class_of);
     free(classes->classes);

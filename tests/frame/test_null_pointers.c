@@ -158,6 +158,7 @@ START_TEST(group_message_and_counters)
     FAILS("worker", xm_group_abort(NULL, "why"));
     FAILS("sentence", xm_group_abort(worker, NULL));
     FAILS("worker", xm_group_shrink(NULL, 1));
+    FAILS("worker", xm_group_shrink_with(NULL, NULL));
     GIVES(-1, "worker", xm_group_generation(NULL));
     GIVES(-1, "worker", xm_group_job_rank(NULL, 0));
     FAILS("worker", xm_message_send(NULL, 0, 0, &byte, 1, &message));
@@ -256,6 +257,7 @@ END_TEST
 START_TEST(plans)
 {
     xm_plan_params_t params = XM_PLAN_PARAMS_INIT;
+    xm_plan_without_params_t without = XM_PLAN_WITHOUT_PARAMS_INIT;
     xm_tensor_t tensor = {"t", NULL, layout, 32};
     xm_plan_info_t info = XM_PLAN_INFO_INIT;
     xm_strategy_t strategy;
@@ -286,6 +288,14 @@ START_TEST(plans)
     FAILS("plan", xm_plan_verify(NULL));
     FAILS("plan", xm_plan_to_json(NULL, &text));
     FAILS("text", xm_plan_to_json(plan, NULL));
+    FAILS("plan", xm_plan_without(NULL, &without, &made));
+    FAILS("params", xm_plan_without(plan, NULL, &made));
+    FAILS("rest", xm_plan_without(plan, &without, NULL));
+    without.lost_count = 1;
+    FAILS("params.lost", xm_plan_without(plan, &without, &made));
+    without.lost_count = 0;
+    without.delivered_count = 1;
+    FAILS("params.delivered", xm_plan_without(plan, &without, &made));
     FAILS("name", xm_strategy_parse(NULL, &strategy));
     FAILS("strategy", xm_strategy_parse("auto", NULL));
     FAILS("name", xm_scheduler_parse(NULL, &scheduler));

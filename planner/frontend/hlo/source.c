@@ -20,24 +20,6 @@ static xm_status_t no_memory(void)
     return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the places in an HLO module");
 }
 
-/* Makes room for one more item. */
-static bool make_room(void **list, int count, int *room, size_t size)
-{
-    void *grown;
-    int wanted = *room == 0 ? 64 : 2 * *room;
-
-    if (count < *room) {
-        return true;
-    }
-    grown = realloc(*list, (size_t)wanted * size);
-    if (grown == NULL) {
-        return false;
-    }
-    *list = grown;
-    *room = wanted;
-    return true;
-}
-
 /* The number behind the last dot of a name, 0 without one. It stops before it could overflow. */
 static int64_t order_of(hlo_slice_t name)
 {
@@ -70,8 +52,8 @@ xm_status_t hlo_source_enter(hlo_source_t *source, int parent, const hlo_instruc
 {
     hlo_context_t *made;
 
-    if (!make_room((void **)&source->contexts, source->context_count, &source->context_room,
-                   sizeof(*source->contexts))) {
+    if (!xm_array_reserve(&source->contexts, &source->context_room,
+                          (size_t)source->context_count + 1, sizeof(*source->contexts))) {
         return no_memory();
     }
     made = &source->contexts[source->context_count];
@@ -90,12 +72,12 @@ xm_status_t hlo_source_add(hlo_source_t *source, const hlo_instruction_t *of,
                            const hlo_instance_t *instance)
 {
     const size_t bytes = (size_t)instance->operand_count * sizeof(*instance->operands);
-    int *operands = malloc(bytes + 1);
+    int *operands = xm_arena_take(&source->arena, bytes);
     hlo_instance_t *made;
 
-    if (operands == NULL || !make_room((void **)&source->instances, source->instance_count,
-                                       &source->instance_room, sizeof(*source->instances))) {
-        free(operands);
+    if (operands == NULL ||
+        !xm_array_reserve(&source->instances, &source->instance_room,
+                          (size_t)source->instance_count + 1, sizeof(*source->instances))) {
         return no_memory();
     }
     memcpy(operands, instance->operands, bytes);
@@ -115,12 +97,12 @@ xm_status_t hlo_source_add_loop(hlo_source_t *source, const hlo_instruction_t *o
                                 const hlo_loop_t *loop, int *number)
 {
     size_t bytes = ((size_t)loop->count + 1) * sizeof(*loop->state);
-    hlo_carried_t *state = malloc(bytes);
+    hlo_carried_t *state = xm_arena_take(&source->arena, bytes);
     hlo_loop_t *made;
 
-    if (state == NULL || !make_room((void **)&source->loops, source->loop_count, &source->loop_room,
-                                    sizeof(*source->loops))) {
-        free(state);
+    if (state == NULL ||
+        !xm_array_reserve(&source->loops, &source->loop_room, (size_t)source->loop_count + 1,
+                          sizeof(*source->loops))) {
         return no_memory();
     }
     memcpy(state, loop->state, (size_t)loop->count * sizeof(*state));
@@ -158,21 +140,22 @@ xm_status_t hlo_source_add_port(hlo_source_t *source, const char *name, const op
     hlo_port_t made = {.shape = type->shape, .dtype = type->dtype, .tensor = tensor};
 
     if (name == NULL) {
-        if (!make_room((void **)&source->results, source->result_count, &source->result_room,
-                       sizeof(made))) {
+        if (!xm_array_reserve(&source->results, &source->result_room,
+                              (size_t)source->result_count + 1, sizeof(made))) {
             return no_memory();
         }
         source->results[source->result_count++] = made;
         return XM_OK;
     }
-    if (!make_room((void **)&source->parameters, source->parameter_count, &source->parameter_room,
-                   sizeof(made))) {
+    if (!xm_array_reserve(&source->parameters, &source->parameter_room,
+                          (size_t)source->parameter_count + 1, sizeof(made))) {
         return no_memory();
     }
-    made.name = strdup(name);
+    made.name = xm_arena_get(&source->arena, strlen(name) + 1, 1);
     if (made.name == NULL) {
         return no_memory();
     }
+    (void)strcpy(made.name, name);
     source->parameters[source->parameter_count++] = made;
     return XM_OK;
 }
@@ -237,19 +220,11 @@ void hlo_source_destroy(void *of)
 {
     hlo_source_t *source = of;
 
-    for (int p = 0; p < source->parameter_count; ++p) {
-        free(source->parameters[p].name);
-    }
-    for (int l = 0; l < source->loop_count; ++l) {
-        free(source->loops[l].state);
-    }
     free(source->loops);
-    for (int i = 0; i < source->instance_count; ++i) {
-        free(source->instances[i].operands);
-    }
     free(source->instances);
     free(source->contexts);
     free(source->parameters);
     free(source->results);
+    xm_arena_clear(&source->arena);
     free(source);
 }

@@ -22,6 +22,7 @@ from ._abi import Oob as Oob
 from ._abi import PlanHop as PlanHop
 from ._abi import PlanInfo as PlanInfo
 from ._abi import PlanParams as PlanParams
+from ._abi import GroupShrinkParams as GroupShrinkParams
 from ._abi import ReshardParams as ReshardParams
 from ._abi import Spec as Spec
 from ._abi import Tensor as Tensor
@@ -133,6 +134,11 @@ def ints(values: Any) -> Any:
     """A C array of int."""
     values = list(values)
     return (c_int * max(1, len(values)))(*values)
+
+
+def doubles(values: Any) -> Any:
+    """A C array of double; None for None."""
+    return None if values is None else (ctypes.c_double * max(1, len(values)))(*values)
 
 
 def int64s(values: Any) -> Any:
