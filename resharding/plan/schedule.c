@@ -382,6 +382,20 @@ clear_builder:
     return status;
 }
 
+/* Cutting hops can help only where rates differ and there is more than one message. */
+static bool may_cut(const xm_scheduling_t *s)
+{
+    uint64_t bytes = 0,
+             message = s->largest_chunk > XM_SMALLEST_CHUNK ? s->largest_chunk : XM_SMALLEST_CHUNK;
+
+    for (int64_t k = 0; k < s->classes->count; ++k) {
+        const xm_class_t *class = &s->classes->classes[k];
+
+        bytes += class->remote_count > 0 ? (uint64_t) class->bytes : 0;
+    }
+    return !xm_network_uniform(s->lanes.network) && bytes > message;
+}
+
 /* Of an open shop's ways the shortest counts, the first of equals. Single copies are one only where
  * they could help, and cut hops only where rates differ. */
 static xm_status_t make_builder(xm_scheduling_t *s, xm_scheduler_t scheduler)
@@ -390,7 +404,7 @@ static xm_status_t make_builder(xm_scheduling_t *s, xm_scheduler_t scheduler)
     const xm_parts_way_t ways[] = {{single, 0}, {single, MANY_PIECES}, {single, FEW_PIECES},
                                    {0, 0},      {0, MANY_PIECES},      {0, FEW_PIECES}};
     bool openshop = scheduler == XM_SCHEDULER_OPENSHOP;
-    bool uniform = xm_network_uniform(s->lanes.network);
+    bool cuts = openshop && may_cut(s);
     size_t count = openshop ? (single > 0 && single < 1 ? 6 : 3) : 1;
     xm_plan_t *plan = s->plan;
     xm_builder_t best = {0};
@@ -399,7 +413,7 @@ static xm_status_t make_builder(xm_scheduling_t *s, xm_scheduler_t scheduler)
     for (size_t w = 0; w < count; ++w) {
         xm_status_t status;
 
-        if (uniform && ways[w].pieces > 0) {
+        if (!cuts && ways[w].pieces > 0) {
             continue;
         }
         status = fill_builder(s, scheduler, &ways[w]);
