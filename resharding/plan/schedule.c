@@ -9,7 +9,6 @@
 #include "comm/base.h"
 #include "resharding/plan/schedule_private.h"
 #include "resharding/plan/simulate.h"
-#include "resharding/plan/strategy_chain.h"
 #include "resharding/layout.h"
 
 enum {
