@@ -19,6 +19,7 @@ typedef struct {
     int strategy, scheduler;
     int host_ranks, rails;            /* of a host; rails 0: one for each rank */
     int hosts;                        /* of either side, of the single tensors */
+    int random;                       /* plans between unequal hosts instead */
     double nic_rate, port_rate;       /* GB/s of a rank's share of the NICs, of its port */
     double nic_latency, port_latency; /* us */
     const char *model, *model_config, *system_config;
@@ -78,9 +79,9 @@ static xm_status_t make_network(const options_t *options, int ranks, xm_network_
     return status;
 }
 
-/* Plans a batch and prints its row. */
+/* Plans a batch, prints its row and adds its distance from the bound. */
 static xm_status_t plan_row(const options_t *options, const char *name, const xm_tensor_t *tensors,
-                            int count, const xm_network_t *network)
+                            int count, const xm_network_t *network, double *ratio)
 {
     xm_plan_params_t params = XM_PLAN_PARAMS_INIT;
     double start = xm_clock_seconds(), makespan, bound;
@@ -103,16 +104,18 @@ static xm_status_t plan_row(const options_t *options, const char *name, const xm
     printf("%-14s %6d %6d %-9s %9lld %9.3f %11.1f %11.1f %7.4f\n", name, xm_network_hosts(network),
            xm_network_rails(network), xm_scheduler_name(xm_plan_chosen_scheduler(plan)),
            (long long)transfers, xm_clock_seconds() - start, makespan * 1e-3, bound * 1e-3,
-           makespan / bound);
+           bound > 0 ? makespan / bound : 1);
     (void)fflush(stdout);
+    *ratio = bound > 0 ? makespan / bound : 1;
     xm_plan_destroy(plan);
     return XM_OK;
 }
 
 /* One side of a shape, on ranks from `first` on. */
-static xm_status_t make_layout(const int *sizes, const char *text, int first, xm_layout_t **layout)
+static xm_status_t make_layout(const int *sizes, const char *text, int first, bool small,
+                               xm_layout_t **layout)
 {
-    static const int64_t extents[] = {4096, 2048, 2048};
+    const int64_t extents[] = {small ? 512 : 4096, small ? 512 : 2048, small ? 512 : 2048};
     int count = sizes[0] * sizes[1], *ranks = malloc((size_t)count * sizeof(*ranks));
     xm_mesh_t *mesh = NULL;
     xm_spec_t spec;
@@ -140,19 +143,110 @@ static xm_status_t shape_row(const options_t *options, const shape_t *shape)
     xm_tensor_t tensor = {shape->name, NULL, NULL, 16};
     xm_layout_t *from = NULL, *to = NULL;
     xm_network_t *network = NULL;
-    xm_status_t status = make_layout(src, shape->src_spec, 0, &from);
+    xm_status_t status = make_layout(src, shape->src_spec, 0, false, &from);
 
-    status = status == XM_OK ? make_layout(dst, shape->dst_spec, src[0] * src[1], &to) : status;
+    status =
+        status == XM_OK ? make_layout(dst, shape->dst_spec, src[0] * src[1], false, &to) : status;
     status = status == XM_OK ? make_network(options, src[0] * src[1] + dst[0] * dst[1], &network)
                              : status;
     if (status == XM_OK) {
         tensor.src = from;
         tensor.dst = to;
-        status = plan_row(options, shape->name, &tensor, 1, network);
+        status = plan_row(options, shape->name, &tensor, 1, network, &(double){0});
     }
     xm_network_destroy(network);
     xm_layout_destroy(to);
     xm_layout_destroy(from);
+    return status;
+}
+
+/* Hosts of one to six ranks with NICs of 10 to 200 Gbit/s, most of them the same both ways. */
+static xm_status_t random_network(xm_random_t *random, int *ranks, xm_network_t **network)
+{
+    xm_network_params_t params = XM_NETWORK_PARAMS_INIT;
+    int hosts = 4 + (int)xm_random_below(random, 7), host_of_rank[60], count = 0;
+    double egress[10], ingress[10];
+
+    for (int h = 0; h < hosts; ++h) {
+        int own = 1 + (int)xm_random_below(random, 6);
+
+        egress[h] = 1e9 / 8 * (10 + (double)xm_random_below(random, 191));
+        ingress[h] = xm_random_below(random, 10) < 7
+                         ? egress[h]
+                         : 1e9 / 8 * (10 + (double)xm_random_below(random, 191));
+        for (int i = 0; i < own; ++i) {
+            host_of_rank[count++] = h;
+        }
+    }
+    params.ranks = *ranks = count;
+    params.host_of_rank = host_of_rank;
+    params.nic_bandwidth = 1e9;
+    params.nic_latency = 5e-6;
+    params.host_bandwidth = 300e9;
+    params.host_latency = 2e-6;
+    params.egress = egress;
+    params.ingress = ingress;
+    return xm_network_create(&params, network);
+}
+
+/* A mesh of some of so many ranks. */
+static void random_mesh(xm_random_t *random, int ranks, int *sizes)
+{
+    sizes[0] = 1 + (int)xm_random_below(random, 4);
+    sizes[1] = 1 + (int)xm_random_below(random, 4);
+    while (sizes[0] * sizes[1] > ranks) {
+        sizes[sizes[0] < sizes[1]]--;
+    }
+}
+
+/* One tensor between the first and the last ranks. */
+static xm_status_t random_row(const options_t *options, int number, xm_random_t *random,
+                              double *ratio)
+{
+    static const char *const specs[] = {"RRR", "S0RR", "S1RR", "S01RR", "RS0R", "RS01R", "S0S1R"};
+    const size_t count = sizeof(specs) / sizeof(specs[0]);
+    const char *src_spec = specs[xm_random_below(random, count)];
+    const char *dst_spec = specs[xm_random_below(random, count)];
+    xm_layout_t *src = NULL, *dst = NULL;
+    xm_network_t *network = NULL;
+    char name[32];
+    int ranks, from[2], to[2];
+    xm_status_t status = random_network(random, &ranks, &network);
+
+    if (status < 0) {
+        return status;
+    }
+    random_mesh(random, ranks, from);
+    random_mesh(random, ranks, to);
+    status = make_layout(from, src_spec, 0, true, &src);
+    status =
+        status == XM_OK ? make_layout(to, dst_spec, ranks - to[0] * to[1], true, &dst) : status;
+    if (status == XM_OK) {
+        const xm_tensor_t tensor = {"random", src, dst, 16};
+
+        (void)snprintf(name, sizeof(name), "random %d", number);
+        status = plan_row(options, name, &tensor, 1, network, ratio);
+    }
+    xm_network_destroy(network);
+    xm_layout_destroy(dst);
+    xm_layout_destroy(src);
+    return status;
+}
+
+static xm_status_t random_rows(const options_t *options)
+{
+    xm_random_t random = {11};
+    double sum = 0, most = 0;
+    xm_status_t status = XM_OK;
+
+    for (int i = 0; status == XM_OK && i < options->random; ++i) {
+        double ratio = 1;
+
+        status = random_row(options, i, &random, &ratio);
+        sum += ratio;
+        most = ratio > most ? ratio : most;
+    }
+    printf("# mean %.4f, most %.4f\n", sum / options->random, most);
     return status;
 }
 
@@ -179,7 +273,7 @@ static xm_status_t model_row(const options_t *options)
         tensors[i] = (xm_tensor_t){tensor->name, tensor->src, tensor->dst, tensor->element_bits};
     }
     if (status == XM_OK) {
-        status = plan_row(options, "model", tensors, model->count, network);
+        status = plan_row(options, "model", tensors, model->count, network, &(double){0});
     }
     xm_network_destroy(network);
     free(tensors);
@@ -197,6 +291,9 @@ static xm_status_t run(void *arg)
     if (options->model != NULL || options->model_config != NULL) {
         return model_row(options);
     }
+    if (options->random > 0) {
+        return random_rows(options);
+    }
     for (size_t i = 0; status == XM_OK && i < sizeof(shapes) / sizeof(shapes[0]); ++i) {
         status = shape_row(options, &shapes[i]);
     }
@@ -210,7 +307,7 @@ int main(int argc, char **argv)
                          .host_ranks = 8,
                          .hosts = 8,
                          .nic_rate = 50,
-                         .port_rate = 300,
+                         .port_rate = 450,
                          .nic_latency = 5,
                          .port_latency = 2};
     const xm_cli_option_t table[] = {
@@ -220,10 +317,12 @@ int main(int argc, char **argv)
          "NICs of a host that its ranks share out; 0: one for each rank (0)."},
         {"hosts", 0, XM_CLI_INT, &options.hosts, "HOSTS", 1, 4096,
          "Hosts on either side, of the single tensors (8)."},
+        {"random", 0, XM_CLI_INT, &options.random, "PLANS", 0, 100000,
+         "Plan random tensors between unequal hosts instead."},
         {"nic", 0, XM_CLI_DOUBLE, &options.nic_rate, "GB/S", 0.001, 1e6,
          "A rank's share of its host's NICs (50)."},
         {"port", 0, XM_CLI_DOUBLE, &options.port_rate, "GB/S", 0.001, 1e6,
-         "Port of a rank inside its host (300)."},
+         "Port of a rank inside its host (450)."},
         {"nic-latency", 0, XM_CLI_DOUBLE, &options.nic_latency, "US", 0, 1e6,
          "Latency between hosts (5)."},
         {"port-latency", 0, XM_CLI_DOUBLE, &options.port_latency, "US", 0, 1e6,

@@ -107,6 +107,16 @@ xm_status_t xm_emit_single(xm_transfer_emitter_t *emitter, int64_t task, int sen
     return append_route(emitter, task, sender, 1);
 }
 
+/* One message per receiver: the baseline of the paper, and best where there is one receiver. */
+xm_status_t xm_strategy_send_recv_emit(xm_transfer_emitter_t *emitter, int64_t task,
+                                       int sender_rail, int receiver)
+{
+    const xm_class_t *class = &emitter->classes->classes[emitter->classes->class_of[task]];
+
+    return xm_emit_single(emitter, task, xm_transfer_emitter_pick_rail(emitter, class, sender_rail),
+                          receiver);
+}
+
 /*
  * Serves receivers [first, end) of a class, which share a host with a holder: as a chain,
  * where each rank passes on to the next, so that the work spreads over their ports; or

@@ -9,13 +9,16 @@
 #include "comm/base.h"
 #include "resharding/plan/schedule_private.h"
 #include "resharding/plan/simulate.h"
-#include "resharding/plan/strategy_chain.h"
 #include "resharding/layout.h"
 
 enum {
     NODE_BUDGET = 200000,
     LARGEST_CHUNK = 8 * 1024 * 1024, /* as much as an executor packs at once (execute.h) */
-    HOST_CHUNKS = 8 /* chunks of slices that stay inside a host may be so much larger */
+    HOST_CHUNKS = 8,      /* chunks of slices that stay inside a host may be so much larger */
+    CLOSE_ENOUGH = 200,   /* no other way is tried within bound / this of the bound */
+    MANY_PIECES = 200000, /* that hops between ends of different rates are cut into, of a chunk's
+                             length at least, … */
+    FEW_PIECES = 5000     /* … or so few */
 };
 
 static const char *const scheduler_names[XM_SCHEDULER_COUNT] = {"naive",  "balance",  "dfs",
@@ -329,8 +332,9 @@ static bool goes_in_parts(xm_strategy_t strategy)
 }
 
 /* Fills the plan builder by one scheduler and simulates it, leaving both in the plan. On
- * failure the builder is cleared again. `single` is for openshop. */
-static xm_status_t fill_builder(xm_scheduling_t *s, xm_scheduler_t scheduler, double single)
+ * failure the builder is cleared again. `way` is for openshop. */
+static xm_status_t fill_builder(xm_scheduling_t *s, xm_scheduler_t scheduler,
+                                const xm_parts_way_t *way)
 {
     xm_plan_t *plan = s->plan;
     xm_transfer_emitter_t emitter;
@@ -356,7 +360,7 @@ static xm_status_t fill_builder(xm_scheduling_t *s, xm_scheduler_t scheduler, do
      * which ranks have what. */
     status = xm_emit_local(&emitter, s->asked);
     if (status == XM_OK) {
-        status = scheduler == XM_SCHEDULER_OPENSHOP ? xm_schedule_parts(s, single, &emitter)
+        status = scheduler == XM_SCHEDULER_OPENSHOP ? xm_schedule_parts(s, way, &emitter)
                                                     : schedule_whole(s, scheduler, &emitter);
     }
     if (status == XM_OK) {
@@ -377,31 +381,60 @@ clear_builder:
     return status;
 }
 
-/* Where a part of the data might better come to each receiver by itself, openshop plans both ways
- * and the shorter schedule counts. */
+/* Cutting hops can help only where rates differ and there is more than one message. */
+static bool may_cut(const xm_scheduling_t *s)
+{
+    uint64_t bytes = 0,
+             message = s->largest_chunk > XM_SMALLEST_CHUNK ? s->largest_chunk : XM_SMALLEST_CHUNK;
+
+    for (int64_t k = 0; k < s->classes->count; ++k) {
+        const xm_class_t *class = &s->classes->classes[k];
+
+        bytes += class->remote_count > 0 ? (uint64_t) class->bytes : 0;
+    }
+    return !xm_network_uniform(s->lanes.network) && bytes > message;
+}
+
+/* Of an open shop's ways the shortest counts, the first of equals. Single copies are one only where
+ * they could help, and cut hops only where rates differ. */
 static xm_status_t make_builder(xm_scheduling_t *s, xm_scheduler_t scheduler)
 {
-    xm_plan_t *plan = s->plan;
-    xm_builder_t first;
-    int64_t makespan;
     double single = s->asked == XM_STRATEGY_SEND_RECV ? 1 : s->single;
-    xm_status_t status = fill_builder(s, scheduler, single);
+    const xm_parts_way_t ways[] = {{single, 0}, {single, MANY_PIECES}, {single, FEW_PIECES},
+                                   {0, 0},      {0, MANY_PIECES},      {0, FEW_PIECES}};
+    bool openshop = scheduler == XM_SCHEDULER_OPENSHOP;
+    bool cuts = openshop && may_cut(s);
+    size_t count = openshop ? (single > 0 && single < 1 ? 6 : 3) : 1;
+    xm_plan_t *plan = s->plan;
+    xm_builder_t best = {0};
+    int64_t makespan = INT64_MAX;
 
-    if (status < 0 || scheduler != XM_SCHEDULER_OPENSHOP || single <= 0 || single >= 1) {
-        return status;
+    for (size_t w = 0; w < count; ++w) {
+        xm_status_t status;
+
+        if (!cuts && ways[w].pieces > 0) {
+            continue;
+        }
+        status = fill_builder(s, scheduler, &ways[w]);
+        if (status < 0) {
+            xm_builder_clear(&best);
+            return status;
+        }
+        if (plan->makespan_ns < makespan) {
+            xm_builder_clear(&best);
+            best = plan->builder;
+            makespan = plan->makespan_ns;
+        } else {
+            xm_builder_clear(&plan->builder);
+        }
+        plan->builder = (xm_builder_t){0};
+        if (makespan - plan->bound_ns <= plan->bound_ns / CLOSE_ENOUGH) {
+            break;
+        }
     }
-    first = plan->builder;
-    makespan = plan->makespan_ns;
-    plan->builder = (xm_builder_t){0};
-    status = fill_builder(s, scheduler, 0);
-    if (status < 0 || plan->makespan_ns >= makespan) {
-        xm_builder_clear(&plan->builder);
-        plan->builder = first;
-        plan->makespan_ns = makespan;
-    } else {
-        xm_builder_clear(&first);
-    }
-    return status == XM_ERR_UNSUPPORTED ? XM_OK : status;
+    plan->builder = best;
+    plan->makespan_ns = makespan;
+    return XM_OK;
 }
 
 /* The strategy that serves one task, one of so many that cross the network. Alpa gathers only where

@@ -12,14 +12,21 @@
 
 #include "comm/base.h"
 #include "resharding/plan/schedule_private.h"
-#include "resharding/plan/strategy_chain.h"
 
 /*
  * What has come in a part of the time is passed on inside the hosts: a window where one rail serves
  * several heads, otherwise a turn of the schedule, in which all rails bring equal shares of what is
  * passed on.
  */
-enum { WINDOWS = 100, LAST_WINDOWS = 4, LEAST_TURNS = 32, MOST_TURNS = 64, HOPS_IN_TURNS = 20000 };
+enum {
+    WINDOWS = 100,
+    LAST_WINDOWS = 4,
+    FEW_PIECES = 20000,
+    PIECES = 200000,
+    LEAST_TURNS = 32,
+    MOST_TURNS = 64,
+    HOPS_IN_TURNS = 20000
+};
 
 /* What a rank has to pass on, over the average of its host, that counts as even. */
 static const double UNEVEN = 1.25;
@@ -60,10 +67,11 @@ typedef struct {
     arrival_t *at;
     int64_t count, capacity;
     int64_t bytes, most; /* of all, of the rank that has most */
-} inbox_t;
+} arrived_t;
 
 typedef struct {
     xm_scheduling_t *s;
+    const xm_parts_way_t *way;
     xm_transfer_emitter_t *emitter;
     xm_demand_t *demands; /* by bundle */
     int64_t count, capacity;
@@ -75,10 +83,10 @@ typedef struct {
     int64_t *bytes;   /* by stream */
     int64_t *bundle;  /* by lane */
     xm_lanes_t lanes;
-    int64_t *grain;   /* by bundle: pieces are cut at multiples of so many bytes */
-    inbox_t *inbox;   /* by host */
-    int64_t *waiting; /* by rank: bytes in the inbox of its host that it has to pass on */
-    int64_t *sent;    /* transfers between hosts, in their order */
+    int64_t *grain;     /* by bundle: pieces are cut at multiples of so many bytes */
+    arrived_t *arrived; /* by host */
+    int64_t *waiting;   /* by rank: bytes in the arrived of its host that it has to pass on */
+    int64_t *sent;      /* transfers between hosts, in their order */
     int64_t sent_count, sent_capacity;
     double *passed; /* by rail: bytes that come by it and are passed on, in all */
     double *left;   /* of these, bytes still to come */
@@ -343,20 +351,20 @@ static int compare_arrivals(const void *a, const void *b)
  */
 static xm_status_t pass_on(parts_t *p, int host)
 {
-    inbox_t *inbox = &p->inbox[host];
+    arrived_t *arrived = &p->arrived[host];
     xm_status_t status = XM_OK;
     int most = 0;
 
-    if (inbox->count > 1) {
-        qsort(inbox->at, (size_t)inbox->count, sizeof(*inbox->at), compare_arrivals);
+    if (arrived->count > 1) {
+        qsort(arrived->at, (size_t)arrived->count, sizeof(*arrived->at), compare_arrivals);
     }
-    for (int64_t i = 0; i < inbox->count; ++i) {
-        most = inbox->at[i].count > most ? inbox->at[i].count : most;
-        p->waiting[inbox->at[i].ranks[inbox->at[i].head]] = 0;
+    for (int64_t i = 0; i < arrived->count; ++i) {
+        most = arrived->at[i].count > most ? arrived->at[i].count : most;
+        p->waiting[arrived->at[i].ranks[arrived->at[i].head]] = 0;
     }
     for (int round = 1; round < most; ++round) {
-        for (int64_t i = 0; status == XM_OK && i < inbox->count; ++i) {
-            const arrival_t *arrival = &inbox->at[i];
+        for (int64_t i = 0; status == XM_OK && i < arrived->count; ++i) {
+            const arrival_t *arrival = &arrived->at[i];
             xm_transfer_t transfer = p->emitter->builder->transfers[arrival->transfer];
 
             if (round < arrival->count) {
@@ -367,32 +375,32 @@ static xm_status_t pass_on(parts_t *p, int host)
             }
         }
     }
-    inbox->count = inbox->bytes = inbox->most = 0;
+    arrived->count = arrived->bytes = arrived->most = 0;
     return status;
 }
 
 /* Notes that the next transfer comes to a head whose neighbours need it too. */
 static xm_status_t note_arrival(parts_t *p, const xm_inner_t *inner, int head, int64_t bytes)
 {
-    inbox_t *inbox = &p->inbox[xm_network_host_of_rail(p->emitter->network, inner->rail)];
+    arrived_t *arrived = &p->arrived[xm_network_host_of_rail(p->emitter->network, inner->rail)];
 
-    if (inbox->count == inbox->capacity) {
-        int64_t grown = inbox->capacity > 0 ? 2 * inbox->capacity : 16;
-        arrival_t *at = realloc(inbox->at, (size_t)grown * sizeof(*at));
+    if (arrived->count == arrived->capacity) {
+        int64_t grown = arrived->capacity > 0 ? 2 * arrived->capacity : 16;
+        arrival_t *at = realloc(arrived->at, (size_t)grown * sizeof(*at));
 
         if (at == NULL) {
             return no_memory(p);
         }
-        inbox->at = at;
-        inbox->capacity = grown;
+        arrived->at = at;
+        arrived->capacity = grown;
     }
     p->left[inner->rail] -= (double)bytes;
     p->waiting[inner->ranks[head]] += bytes;
-    inbox->bytes += bytes;
-    if (p->waiting[inner->ranks[head]] > inbox->most) {
-        inbox->most = p->waiting[inner->ranks[head]];
+    arrived->bytes += bytes;
+    if (p->waiting[inner->ranks[head]] > arrived->most) {
+        arrived->most = p->waiting[inner->ranks[head]];
     }
-    inbox->at[inbox->count++] =
+    arrived->at[arrived->count++] =
         (arrival_t){p->emitter->builder->transfer_count, inner->ranks, inner->count, head};
     return XM_OK;
 }
@@ -408,13 +416,13 @@ static xm_status_t make_room(parts_t *p, const xm_inner_t *inner, int64_t *room)
     int host = xm_network_host_of_rail(p->emitter->network, inner->rail);
     int heads = xm_chain_heads(p->emitter, inner);
     int rank = inner->ranks[xm_chain_head(p->emitter, inner, p->waiting)];
-    const inbox_t *inbox = &p->inbox[host];
+    const arrived_t *arrived = &p->arrived[host];
     double share = p->passed[inner->rail] / heads, left = p->left[inner->rail] / heads;
     /* The last windows are ever shorter, as nothing goes on beside what is passed on after them. */
     double window = heads > 1 ? fmin(share / WINDOWS, left / LAST_WINDOWS) : share / WINDOWS;
     double most = fmax(heads > 1 ? window : share / p->turns, XM_SMALLEST_CHUNK);
-    bool even = (double)inbox->bytes >= window * inner->count &&
-                (double)inbox->most * inner->count <= UNEVEN * (double)inbox->bytes;
+    bool even = (double)arrived->bytes >= window * inner->count &&
+                (double)arrived->most * inner->count <= UNEVEN * (double)arrived->bytes;
 
     if ((double)p->waiting[rank] > (heads > 1 ? 0.875 : 0.97) * most || (heads == 1 && even)) {
         xm_status_t status = pass_on(p, host);
@@ -580,24 +588,31 @@ static bool is_wide(const parts_t *p, int64_t bundle)
 /*
  * Chooses how finely the hops of each bundle are cut. Where receivers pass on what they get, that
  * goes on beside the network's work: so of what comes by several rails side by side, each rail's
- * part of a window of time is a piece.
+ * part of a window of time is a piece. Where rates differ, the faster end of a hop has time for
+ * others while the hop lasts, between its messages: so these are pieces of their own.
  */
 static void choose_grains(parts_t *p)
 {
+    bool uniform = xm_network_uniform(p->lanes.network);
+    double all = 0, message;
+
+    for (int64_t d = 0; d < p->count; ++d) {
+        all += (double)p->demands[d].bytes * p->demands[d].receiver_count;
+    }
+    message = p->way->pieces > 0 ? fmax((double)p->s->largest_chunk, all / (double)p->way->pieces)
+                                 : INFINITY;
     for (int64_t d = 0; d < p->count; ++d) {
         double rate = INFINITY, bytes;
 
         for (int r = 0; r < p->demands[d].receiver_count; ++r) {
             rate = fmin(rate, xm_network_ingress(p->lanes.network, p->demands[d].receivers[r]));
         }
-        bytes = fmax(1e-9 * p->window_ns * rate, XM_SMALLEST_CHUNK);
-        p->grain[d] = INT64_MAX;
-        if (is_wide(p, d)) {
-            p->grain[d] = (int64_t)bytes;
-            for (int r = 0; r < p->demands[d].receiver_count; ++r) {
-                p->passed[p->demands[d].receivers[r]] += (double)p->bytes[2 * d];
-                p->left[p->demands[d].receivers[r]] += (double)p->bytes[2 * d];
-            }
+        bytes = is_wide(p, d) ? 1e-9 * p->window_ns * rate : INFINITY;
+        bytes = fmax(uniform ? bytes : fmin(bytes, message), XM_SMALLEST_CHUNK);
+        p->grain[d] = bytes < (double)p->demands[d].bytes ? (int64_t)bytes : INT64_MAX;
+        for (int r = 0; is_wide(p, d) && r < p->demands[d].receiver_count; ++r) {
+            p->passed[p->demands[d].receivers[r]] += (double)p->bytes[2 * d];
+            p->left[p->demands[d].receivers[r]] += (double)p->bytes[2 * d];
         }
     }
 }
@@ -694,10 +709,10 @@ free_all:
 
 /* As many turns as leave few hops, where several rails or two ways into a host must keep in step
  * with each other. */
-static int turns_for(const parts_t *p, double single)
+static int turns_for(const parts_t *p)
 {
     const xm_network_t *network = p->emitter->network;
-    bool several = single > 0 || xm_network_rails(network) > xm_network_hosts(network);
+    bool several = p->way->single > 0 || xm_network_rails(network) > xm_network_hosts(network);
     int64_t turns = p->count > 0 ? HOPS_IN_TURNS / p->count : 0;
 
     turns = turns < MOST_TURNS ? turns : MOST_TURNS;
@@ -711,14 +726,16 @@ static int turns_for(const parts_t *p, double single)
 }
 
 /* The demands point into the lanes' lists of rails, which outlive the call. */
-xm_status_t xm_schedule_parts(xm_scheduling_t *s, double single, xm_transfer_emitter_t *emitter)
+xm_status_t xm_schedule_parts(xm_scheduling_t *s, const xm_parts_way_t *way,
+                              xm_transfer_emitter_t *emitter)
 {
-    parts_t p = {.s = s, .emitter = emitter};
+    parts_t p = {.s = s, .way = way, .emitter = emitter};
     xm_openshop_params_t params = {.seed = s->params->seed};
     xm_problem_t problem = {0};
     xm_hop_t *hops = NULL;
     int64_t count = 0, makespan;
-    xm_status_t status = xm_lanes_create(s->plan, s->params->network, s->classes, single, &p.lanes);
+    xm_status_t status =
+        xm_lanes_create(s->plan, s->params->network, s->classes, way->single, &p.lanes);
 
     if (status == XM_OK) {
         status = bundle_lanes(&p);
@@ -727,7 +744,7 @@ xm_status_t xm_schedule_parts(xm_scheduling_t *s, double single, xm_transfer_emi
         status = list_entries(&p);
     }
     if (status == XM_OK) {
-        params.turns = turns_for(&p, single);
+        params.turns = turns_for(&p);
     }
     if (status == XM_OK && p.count > 0) {
         problem.network = p.lanes.network;
@@ -737,12 +754,12 @@ xm_status_t xm_schedule_parts(xm_scheduling_t *s, double single, xm_transfer_emi
     }
     if (status == XM_OK && p.count > 0) {
         p.grain = malloc((size_t)p.count * sizeof(*p.grain));
-        p.inbox = calloc((size_t)xm_network_hosts(emitter->network), sizeof(*p.inbox));
+        p.arrived = calloc((size_t)xm_network_hosts(emitter->network), sizeof(*p.arrived));
         p.waiting = calloc((size_t)xm_network_ranks(emitter->network), sizeof(*p.waiting));
         p.passed = calloc(2 * (size_t)xm_network_rails(emitter->network), sizeof(*p.passed));
         p.left = p.passed + xm_network_rails(emitter->network);
         p.window_ns = (double)makespan / WINDOWS;
-        status = p.grain == NULL || p.inbox == NULL || p.waiting == NULL || p.passed == NULL
+        status = p.grain == NULL || p.arrived == NULL || p.waiting == NULL || p.passed == NULL
                      ? no_memory(&p)
                      : XM_OK;
     }
@@ -751,11 +768,11 @@ xm_status_t xm_schedule_parts(xm_scheduling_t *s, double single, xm_transfer_emi
         choose_grains(&p);
         status = emit_hops(&p, hops, count);
     }
-    for (int h = 0; p.inbox != NULL && h < xm_network_hosts(emitter->network); ++h) {
-        free(p.inbox[h].at);
+    for (int h = 0; p.arrived != NULL && h < xm_network_hosts(emitter->network); ++h) {
+        free(p.arrived[h].at);
     }
     free(p.sent);
-    free(p.inbox);
+    free(p.arrived);
     free(p.waiting);
     free(p.passed);
     free(p.grain);

@@ -189,13 +189,33 @@ static void random_hosts(random_t *random, random_batch_t *batch)
     }
 }
 
+/* Deals every host's ranks to at most three rails. Draws from a copy, so that the batch is the same
+ * with rails and without. */
+static void random_rails(random_t random, const random_batch_t *batch, int *rail_of_rank)
+{
+    int rail_of[32][3], next = 0;
+
+    memset(rail_of, -1, sizeof(rail_of));
+    for (int r = 0; r < batch->ranks; ++r) {
+        int *rail = &rail_of[batch->host_of_rank[r]][random_int(&random, 0, 2)];
+
+        if (*rail < 0) {
+            *rail = next++;
+        }
+        rail_of_rank[r] = *rail;
+    }
+}
+
 static void random_network(random_t *random, random_batch_t *batch)
 {
     static const double rates[] = {1e9, 1.25e9, 3e9, 7e8, 2.5e10};
     xm_network_params_t params = XM_NETWORK_PARAMS_INIT;
     int rack[32], racks = random_int(random, 1, batch->hosts < 3 ? batch->hosts : 3);
     double egress[32], ingress[32];
+    int rails[32];
 
+    random_rails(*random, batch, rails);
+    params.rail_of_rank = random->state % 2 == 0 ? rails : NULL;
     for (int h = 0; h < batch->hosts; ++h) {
         rack[h] = h < racks ? h : random_int(random, 0, racks - 1);
         egress[h] = rates[random_int(random, 0, 4)];
