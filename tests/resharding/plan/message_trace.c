@@ -22,8 +22,8 @@ static message_use_t use_of(const xm_network_t *network, int sender, int receive
         use.latency_ns = llround(1e9 * xm_network_host_latency(network));
         return use;
     }
-    add_use(&use, EGRESS, from);
-    add_use(&use, INGRESS, to);
+    add_use(&use, EGRESS, xm_network_rail_of(network, sender));
+    add_use(&use, INGRESS, xm_network_rail_of(network, receiver));
     use.latency_ns = llround(1e9 * xm_network_nic_latency(network));
     if (xm_network_rack_of(network, from) != xm_network_rack_of(network, to) &&
         xm_network_uplink_bandwidth(network) > 0) {
@@ -33,34 +33,24 @@ static message_use_t use_of(const xm_network_t *network, int sender, int receive
     return use;
 }
 
-int64_t resource_busy_ns(const xm_network_t *network, int kind, int number, uint64_t bytes)
-{
-    switch (kind) {
-    case EGRESS:
-        return xm_network_egress_ns(network, number, bytes);
-    case INGRESS:
-        return xm_network_ingress_ns(network, number, bytes);
-    case UPLINK:
-    case DOWNLINK:
-        return (int64_t)ceil((double)bytes * 1e9 / xm_network_uplink_bandwidth(network));
-    default:
-        return (int64_t)ceil((double)bytes * 1e9 / xm_network_host_bandwidth(network));
-    }
-}
-
 double resource_rate(const xm_network_t *network, int kind, int number)
 {
     switch (kind) {
     case EGRESS:
-        return xm_network_egress(network, number);
+        return xm_network_rail_egress(network, number);
     case INGRESS:
-        return xm_network_ingress(network, number);
+        return xm_network_rail_ingress(network, number);
     case UPLINK:
     case DOWNLINK:
         return xm_network_uplink_bandwidth(network);
     default:
         return xm_network_host_bandwidth(network);
     }
+}
+
+int64_t resource_busy_ns(const xm_network_t *network, int kind, int number, uint64_t bytes)
+{
+    return (int64_t)ceil((double)bytes * 1e9 / resource_rate(network, kind, number));
 }
 
 static void trace_transfer(message_trace_t *trace, int64_t index)
