@@ -358,10 +358,11 @@ START_TEST(what_version_2_added_arrives)
     char *text;
 
     ck_assert_xm_ok(parse(
-        edited("1.25e9},", "1.25e9, \"per_host\": 4, \"spread\": 0.015, \"both_ways_bytes_per_s\": 1.2e9},\n"
-                           " \"fabric\": {\"bytes_per_s\": 7e9},\n \"collectives\": [" COLLECTIVE(
-                               "all-reduce", "2", "1",
-                               "Open MPI 4.1.4") ", " COLLECTIVE("all-to-all", "1", "1", "x") "],"),
+        edited("1.25e9},",
+               "1.25e9, \"per_host\": 4, \"spread\": 0.015, \"both_ways_bytes_per_s\": 1.2e9},\n"
+               " \"fabric\": {\"bytes_per_s\": 7e9},\n \"collectives\": [" COLLECTIVE(
+                   "all-reduce", "2", "1", "Open MPI 4.1.4") ", " COLLECTIVE("all-to-all", "1", "1",
+                                                                             "x") "],"),
         &profile));
     ck_assert_xm_ok(xm_cluster_profile_to_text(profile, &text));
     ck_assert_ptr_nonnull(strstr(text, "\"version\": 2"));
