@@ -911,8 +911,6 @@ CROSSMESH: dict[str, tuple[bool, Any, tuple[Any, ...]]] = {
     "xm_network_ranks": (False, c_int, (c_void_p,)),
     "xm_network_hosts": (False, c_int, (c_void_p,)),
     "xm_network_host_of": (False, c_int, (c_void_p, c_int)),
-    "xm_network_rails": (False, c_int, (c_void_p,)),
-    "xm_network_rail_of": (False, c_int, (c_void_p, c_int)),
     "xm_strategy_parse": (True, c_int, (c_char_p, POINTER(c_int))),
     "xm_scheduler_parse": (True, c_int, (c_char_p, POINTER(c_int))),
     "xm_plan_create": (True, c_int, (POINTER(PlanParams), POINTER(c_void_p))),
