@@ -4,7 +4,7 @@
  * the NIC of the same number as the one it goes to, whichever NIC the rank was dealt. RDMA devices
  * send from where they are opened. So this program's connections to other hosts start from the
  * address of the rank's own NIC: UCX has no setting for that, and takes this function for the C
- * library's (the program exports it).
+ * library's (the linker gives it the name `connect`, which the program exports).
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -57,16 +57,18 @@ static bool is_bound(int fd)
 }
 
 /* A socket that cannot be bound connects all the same. */
-__attribute__((visibility("default"))) int connect(int fd, __CONST_SOCKADDR_ARG address,
-                                                   socklen_t length)
+int rb_connect(int fd, const struct sockaddr *address, socklen_t length);
+
+__attribute__((visibility("default"))) int rb_connect(int fd, const struct sockaddr *address,
+                                                      socklen_t length)
 {
     struct sockaddr_in source;
     int yes = 1;
 
-    if (find_source(address.__sockaddr__, &source) && !is_bound(fd)) {
+    if (find_source(address, &source) && !is_bound(fd)) {
         /* The port is chosen with the peer in view, so there are enough of them. */
         (void)setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &yes, sizeof(yes));
         (void)bind(fd, (const struct sockaddr *)&source, sizeof(source));
     }
-    return (int)syscall(SYS_connect, fd, address.__sockaddr__, length);
+    return (int)syscall(SYS_connect, fd, address, length);
 }

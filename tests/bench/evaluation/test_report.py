@@ -279,8 +279,7 @@ def test_files(lab):
 
 
 for test in (test_systems, test_large, test_ablation, test_published, test_fanout, test_nics, test_rails, test_cpu,
-             test_intra_host,
-             test_prediction, test_files):
+             test_intra_host, test_prediction, test_files):
     with tempfile.TemporaryDirectory() as place:
         try:
             test(Lab(place))

@@ -8,7 +8,7 @@
 
 #include "comm/memory/shared_memory.h"
 #include "tests/comm/job/local_job.h"
-#include "tests/resharding/plan/random_case.h"
+#include "tests/resharding/plan/random_relay.h"
 #include "resharding/execute/checksum.h"
 #include "resharding/execute/carrier/direct.h"
 #include "xm_test.h"
@@ -29,6 +29,7 @@ typedef struct {
     uint64_t chunk_bytes;
     unsigned shared[2]; /* by side (source, destination): ranks whose tiles are shared */
     unsigned off;       /* ranks that run with XM_DIRECT_COPY=off */
+    bool forwards;      /* some hops are by way of ranks that have no part in the box */
 } scene_t;
 
 typedef struct {
@@ -77,6 +78,11 @@ static xm_plan_t *make_plan(const scene_t *scene)
     params.network = network;
     params.chunk_bytes = scene->chunk_bytes;
     local_expect_ok(xm_plan_create(&params, &plan));
+    if (scene->forwards) {
+        random_t random = {7};
+
+        local_expect(random_forwards(&random, plan) > 0, "%s: nobody passes on", scene->name);
+    }
     xm_layout_destroy(src);
     xm_layout_destroy(dst);
     xm_mesh_destroy(src_mesh);
@@ -197,7 +203,7 @@ static int run_scene(const xm_job_env_t *env, int listen_fd, void *arg)
 
     enter(env, listen_fd, arg, &r);
     local_expect_ok(xm_reshard_agree(r.worker, r.plan, "int32"));
-    local_expect(r.executor->directs != NULL || r.executor->lane_count == 0,
+    local_expect(r.executor->directs != NULL || r.executor->lane_count == 0 || r.scene->forwards,
                  "%s: rank %d has no hop that may be direct", r.scene->name, r.rank);
     for (uint64_t round = 0; round < ROUNDS; ++round) {
         fill(&r, round);
@@ -263,6 +269,10 @@ START_TEST(strided_tiles)
     scene.rows = 2048;
     scene.dst_spec = "S10R";
     run(scene, "columns to rows");
+    scene.forwards = true;
+    run(scene, "columns to rows by way of others");
+    scene.dst_spec = "RS1";
+    run(scene, "columns to columns by way of others");
 }
 END_TEST
 

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "tests/comm/job/local_job.h"
-#include "tests/resharding/plan/random_case.h"
+#include "tests/resharding/plan/random_relay.h"
 #include "resharding/execute/checksum.h"
 #include "xm_test.h"
 
@@ -90,6 +90,11 @@ static void prepare(xm_worker_t *worker, uint64_t seed, rank_t *r)
     make_batch(seed, &r->batch);
     r->batch.params.chunk_bytes = 64;
     local_expect_ok(xm_plan_create(&r->batch.params, &r->plan));
+    if (seed % 5 == 0) {
+        random_t random = {seed};
+
+        (void)random_forwards(&random, r->plan);
+    }
     allocate(r->plan, xm_worker_rank(worker), r);
     params.plan = r->plan;
     params.transport = xm_worker_transport(worker);
