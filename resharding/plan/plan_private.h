@@ -106,9 +106,14 @@ xm_status_t xm_classes_create(const xm_plan_t *plan, const xm_network_t *network
                               xm_classes_t *classes);
 void xm_classes_clear(xm_classes_t *classes);
 
+static inline int64_t xm_task_element_size(const xm_plan_t *plan, int64_t task)
+{
+    return plan->tensors[plan->tasks[task].tensor].element_size;
+}
+
 static inline int64_t xm_task_bytes(const xm_plan_t *plan, int64_t task)
 {
-    return plan->tasks[task].elements * plan->tensors[plan->tasks[task].tensor].element_size;
+    return plan->tasks[task].elements * xm_task_element_size(plan, task);
 }
 
 /* ---- making transfers (emit.c, strategy_*.c) ---------------------------------------------------

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "resharding/plan/plan_private.h"
 #include "resharding/plan/simulate_private.h"
 
 /* The times at which the data of one hop of one transfer arrived, chunk by chunk; they
@@ -27,6 +28,9 @@ typedef struct {
     xm_resources_t resources;
     int64_t *free_at; /* by resource */
     history_t *histories;
+    xm_hop_uses_t uses;
+    xm_use_t own; /* of the hop from the sender of the transfer at hand */
+    xm_fold_t fold;
     int64_t *arrival;  /* by hop of the transfer at hand: when its latest chunk arrived */
     int64_t *previous; /* by hop: when it started its previous chunk */
     xm_span_t *spans;
@@ -85,6 +89,18 @@ static int64_t at_sender(const exclusive_t *x, int64_t i, int64_t end)
     return x->histories[transfer->parent].arrival[chunk * route->count + hop];
 }
 
+/* What a hop occupies. Routes are shared by many transfers, so only the hops from the
+ * transfer's own sender are looked up each time. */
+static const xm_use_t *use_of(exclusive_t *x, const xm_transfer_t *transfer,
+                              const xm_route_t *route, int hop)
+{
+    if (route->parents[hop] >= 0) {
+        return xm_hop_use(&x->uses, transfer->route, hop);
+    }
+    xm_resources_use(&x->resources, transfer->sender, route->ranks[hop], &x->own);
+    return &x->own;
+}
+
 /*
  * Runs one message: returns when it starts, and notes what it occupies and when it has
  * arrived. All its resources are taken at the same start, each for its own time; latency
@@ -95,6 +111,7 @@ static int64_t run_message(exclusive_t *x, const xm_use_t *use, int64_t ready, u
 {
     int64_t start = ready, longest = 0;
 
+    xm_fold_touch(&x->fold, use);
     for (int r = 0; r < use->count; ++r) {
         start = later(start, x->free_at[use->resource[r]]);
     }
@@ -117,18 +134,14 @@ static int64_t run_chunk(exclusive_t *x, int64_t i, const xm_route_t *route, int
                          int64_t first, int64_t end)
 {
     const xm_transfer_t *transfer = &x->transfers[i];
-    int64_t size = xm_plan_tensor_element_size(
-        x->plan, xm_plan_tasks(x->plan, &(int64_t){0})[transfer->task].tensor);
+    int64_t size = xm_task_element_size(x->plan, transfer->task);
     uint64_t bytes = (uint64_t)((end - first) * size);
     int64_t source = at_sender(x, i, end), step = -2;
 
     for (int h = 0; h < route->count; ++h) {
-        int from = xm_hop_sender(transfer, route, h);
-        int64_t ready = route->parents[h] < 0 ? source : x->arrival[route->parents[h]], start;
-        xm_use_t use;
+        int64_t ready = route->parents[h] < 0 ? source : x->arrival[route->parents[h]];
+        int64_t start = run_message(x, use_of(x, transfer, route, h), ready, bytes, &x->arrival[h]);
 
-        xm_resources_use(&x->resources, from, route->ranks[h], &use);
-        start = run_message(x, &use, ready, bytes, &x->arrival[h]);
         if (chunk == 0 && x->spans != NULL) {
             x->spans[xm_plan_first_hop(x->plan, i) + h].start_ns = start;
         }
@@ -158,26 +171,56 @@ static void skip_chunks(exclusive_t *x, int64_t i, const xm_route_t *route, int6
         x->previous[h] += chunks * step;
     }
     for (int h = 0; h < route->count; ++h) {
-        xm_use_t use;
+        const xm_use_t *use = use_of(x, &x->transfers[i], route, h);
 
-        xm_resources_use(&x->resources, xm_hop_sender(&x->transfers[i], route, h), route->ranks[h],
-                         &use);
-        for (int r = 0; r < use.count; ++r) {
-            if (!x->resources.moved[use.resource[r]]) {
-                x->resources.moved[use.resource[r]] = true;
-                x->free_at[use.resource[r]] += chunks * step;
+        for (int r = 0; r < use->count; ++r) {
+            if (!x->resources.moved[use->resource[r]]) {
+                x->resources.moved[use->resource[r]] = true;
+                x->free_at[use->resource[r]] += chunks * step;
             }
         }
     }
     for (int h = 0; h < route->count; ++h) {
-        xm_use_t use;
+        const xm_use_t *use = use_of(x, &x->transfers[i], route, h);
 
-        xm_resources_use(&x->resources, xm_hop_sender(&x->transfers[i], route, h), route->ranks[h],
-                         &use);
-        for (int r = 0; r < use.count; ++r) {
-            x->resources.moved[use.resource[r]] = false;
+        for (int r = 0; r < use->count; ++r) {
+            x->resources.moved[use->resource[r]] = false;
         }
     }
+}
+
+/* Runs so many equal messages through a folded chain. After the first each waits for the one
+ * before it. */
+static void run_folded(exclusive_t *x, const xm_transfer_t *transfer, const xm_use_t *use,
+                       int64_t bytes, int64_t count)
+{
+    int64_t busy = xm_resource_ns(&x->resources, use->resource[0], (uint64_t)bytes), arrived;
+    int64_t start = run_message(x, use, 0, (uint64_t)bytes, &arrived);
+
+    for (int r = 0; r < use->count; ++r) {
+        x->free_at[use->resource[r]] += (count - 1) * busy;
+    }
+    xm_fold_add(&x->fold, transfer->route, start, busy, count);
+}
+
+/* Runs a transfer that its route's chain takes in: its equal chunks, then the last, which may be
+ * shorter. */
+static bool run_folded_transfer(exclusive_t *x, const xm_transfer_t *transfer,
+                                const xm_route_t *route, int64_t chunks)
+{
+    int64_t element = xm_task_element_size(x->plan, transfer->task);
+    int64_t size = xm_plan_chunk_elements(x->plan, transfer->task);
+    int64_t last = transfer->end - transfer->first - (chunks - 1) * size;
+    const xm_use_t *first = use_of(x, transfer, route, 0);
+
+    if (!xm_fold_takes(&x->fold, transfer->route, first)) {
+        return false;
+    }
+    if (chunks > 1) {
+        run_folded(x, transfer, first, size * element, chunks - 1);
+    }
+    run_folded(x, transfer, first, last * element, 1);
+    return true;
 }
 
 /* Runs the chunks of one transfer in order. Chunks may be skipped only where nobody asks
@@ -191,6 +234,9 @@ static void run_transfer(exclusive_t *x, int64_t i)
     bool may_skip = transfer->parent < 0 && x->histories[i].arrival == NULL;
 
     if (xm_transfer_is_copy(transfer, route)) {
+        return;
+    }
+    if (may_skip && x->spans == NULL && run_folded_transfer(x, transfer, route, chunks)) {
         return;
     }
     for (int64_t c = 0; c < chunks; ++c) {
@@ -212,6 +258,33 @@ static void run_transfer(exclusive_t *x, int64_t i)
     }
 }
 
+/* Looks up what the hops of all routes occupy, and finds the chains that can be folded. */
+static xm_status_t read_routes(exclusive_t *x)
+{
+    int routes = xm_plan_routes(x->plan);
+    int64_t hops = 0;
+
+    for (int r = 0; r < routes; ++r) {
+        x->uses.first[r] = hops;
+        hops += xm_plan_route(x->plan, r)->count;
+    }
+    x->uses.use = malloc(((size_t)hops + 1) * sizeof(*x->uses.use));
+    if (x->uses.use == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to simulate %d routes", routes);
+    }
+    for (int r = 0; r < routes; ++r) {
+        const xm_route_t *route = xm_plan_route(x->plan, r);
+
+        for (int h = 0; h < route->count; ++h) {
+            if (route->parents[h] >= 0) {
+                xm_resources_use(&x->resources, route->ranks[route->parents[h]], route->ranks[h],
+                                 &x->uses.use[x->uses.first[r] + h]);
+            }
+        }
+    }
+    return xm_fold_init(&x->fold, x->plan, &x->resources, &x->uses, x->free_at);
+}
+
 static int longest_route(const xm_plan_t *plan)
 {
     int longest = 1;
@@ -222,12 +295,29 @@ static int longest_route(const xm_plan_t *plan)
     return longest;
 }
 
+/* Makes room for the clocks of all resources and routes. */
+static xm_status_t allocate(exclusive_t *x)
+{
+    size_t longest = (size_t)longest_route(x->plan), routes = (size_t)xm_plan_routes(x->plan);
+
+    x->free_at = calloc((size_t)x->resources.count, sizeof(*x->free_at));
+    x->histories = calloc((size_t)x->count + 1, sizeof(*x->histories));
+    x->uses.first = malloc((routes + 1) * sizeof(*x->uses.first));
+    x->arrival = malloc(longest * sizeof(*x->arrival));
+    x->previous = malloc(longest * sizeof(*x->previous));
+    if (x->free_at == NULL || x->histories == NULL || x->uses.first == NULL || x->arrival == NULL ||
+        x->previous == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to simulate %" PRId64 " transfers",
+                            x->count);
+    }
+    return XM_OK;
+}
+
 /* Runs the transfers in plan order; a parent stands earlier, so its arrivals are known. */
 static xm_status_t simulate_exclusive(const xm_plan_t *plan, const xm_network_t *network,
                                       xm_span_t *spans, int64_t *makespan_ns)
 {
     exclusive_t x = {.plan = plan, .spans = spans};
-    size_t longest = (size_t)longest_route(plan);
     xm_status_t status;
 
     x.transfers = xm_plan_transfers(plan, &x.count);
@@ -235,27 +325,24 @@ static xm_status_t simulate_exclusive(const xm_plan_t *plan, const xm_network_t 
     if (status < 0) {
         return status;
     }
-    x.free_at = calloc((size_t)x.resources.count, sizeof(*x.free_at));
-    x.histories = calloc((size_t)x.count + 1, sizeof(*x.histories));
-    x.arrival = malloc(longest * sizeof(*x.arrival));
-    x.previous = malloc(longest * sizeof(*x.previous));
-    if (x.free_at == NULL || x.histories == NULL || x.arrival == NULL || x.previous == NULL) {
-        status =
-            xm_error_set(XM_ERR_NO_MEMORY, "no memory to simulate %" PRId64 " transfers", x.count);
-    } else {
-        status = keep_histories(&x);
-    }
+    status = allocate(&x);
+    status = status == XM_OK ? keep_histories(&x) : status;
+    status = status == XM_OK ? read_routes(&x) : status;
     for (int64_t i = 0; status == XM_OK && i < x.count; ++i) {
         run_transfer(&x, i);
     }
     if (status == XM_OK) {
-        *makespan_ns = x.makespan;
+        xm_fold_end(&x.fold);
+        *makespan_ns = later(x.makespan, x.fold.makespan);
     }
     for (int64_t i = 0; x.histories != NULL && i < x.count; ++i) {
         free(x.histories[i].arrival);
     }
     free(x.previous);
     free(x.arrival);
+    xm_fold_clear(&x.fold);
+    free(x.uses.first);
+    free(x.uses.use);
     free(x.histories);
     free(x.free_at);
     xm_resources_clear(&x.resources);
