@@ -106,8 +106,8 @@ static xm_status_t measure(const options_t *options, const xm_tensor_t *tensors,
         }
         spent = seconds() - start;
         row->plan_s = i == 0 || spent < row->plan_s ? spent : row->plan_s;
-        (void)xm_plan_tasks(plan, &row->tasks);
-        (void)xm_plan_transfers(plan, &row->transfers);
+        row->tasks = xm_plan_task_count(plan);
+        row->transfers = xm_plan_transfer_count(plan);
         row->hops = xm_plan_hops(plan);
         row->makespan_s = (double)xm_plan_makespan_ns(plan) * 1e-9;
         row->bound_s = (double)xm_plan_bound_ns(plan) * 1e-9;

@@ -4,6 +4,7 @@
  * creation, so any thread may ask without a lock, and pointers live as long as the plan.
  */
 #include "resharding/plan/plan_private.h"
+#include "resharding/plan/regular.h"
 #include "resharding/plan/simulate.h"
 
 int xm_plan_tensors(const xm_plan_t *plan)
@@ -57,16 +58,25 @@ xm_scheduler_t xm_plan_chosen_scheduler(const xm_plan_t *plan)
     return plan->chosen;
 }
 
-const xm_unit_task_t *xm_plan_tasks(const xm_plan_t *plan, int64_t *count)
+int64_t xm_plan_task_count(const xm_plan_t *plan)
 {
-    *count = plan->task_count;
-    return plan->tasks;
+    return plan->task_count;
 }
 
-const xm_transfer_t *xm_plan_transfers(const xm_plan_t *plan, int64_t *count)
+xm_unit_task_t xm_plan_task(const xm_plan_t *plan, int64_t task)
 {
-    *count = plan->builder.transfer_count;
-    return plan->builder.transfers;
+    return plan->regular != NULL ? xm_regular_task(plan->regular, task) : plan->tasks[task];
+}
+
+int64_t xm_plan_transfer_count(const xm_plan_t *plan)
+{
+    return plan->builder.transfer_count;
+}
+
+xm_transfer_t xm_plan_transfer(const xm_plan_t *plan, int64_t transfer)
+{
+    return plan->regular != NULL ? xm_regular_transfer(plan->regular, transfer)
+                                 : plan->builder.transfers[transfer];
 }
 
 int xm_plan_routes(const xm_plan_t *plan)
@@ -81,33 +91,33 @@ const xm_route_t *xm_plan_route(const xm_plan_t *plan, int route)
 
 void xm_plan_task_box(const xm_plan_t *plan, int64_t task, xm_box_t *box)
 {
-    const xm_planned_tensor_t *tensor = &plan->tensors[plan->tasks[task].tensor];
+    const xm_unit_task_t one = xm_plan_task(plan, task);
 
-    xm_unit_task_box(tensor->src, tensor->dst, &plan->tasks[task], box);
+    xm_unit_task_box(plan->tensors[one.tensor].src, plan->tensors[one.tensor].dst, &one, box);
 }
 
 /* The chunk length belongs to the task, so all parts of a task cut alike and a relay's
  * chunks line up with what it was brought. */
 int64_t xm_plan_chunk_elements(const xm_plan_t *plan, int64_t task)
 {
-    return plan->builder.chunk_elements[task];
+    return plan->regular != NULL ? plan->regular->chunk_elements
+                                 : plan->builder.chunk_elements[task];
 }
 
 /* The last chunk may be shorter. */
 int64_t xm_plan_chunks(const xm_plan_t *plan, int64_t transfer)
 {
-    const xm_transfer_t *t = &plan->builder.transfers[transfer];
-    int64_t chunk = plan->builder.chunk_elements[t->task];
+    const xm_transfer_t t = xm_plan_transfer(plan, transfer);
+    int64_t chunk = xm_plan_chunk_elements(plan, t.task);
 
-    return (t->end - t->first + chunk - 1) / chunk;
+    return (t.end - t.first + chunk - 1) / chunk;
 }
 
 uint64_t xm_plan_transfer_bytes(const xm_plan_t *plan, int64_t transfer)
 {
-    const xm_transfer_t *t = &plan->builder.transfers[transfer];
+    const xm_transfer_t t = xm_plan_transfer(plan, transfer);
 
-    return (uint64_t)((t->end - t->first) *
-                      plan->tensors[plan->tasks[t->task].tensor].element_size);
+    return (uint64_t)((t.end - t.first) * xm_task_element_size(plan, t.task));
 }
 
 const xm_network_t *xm_plan_network(const xm_plan_t *plan)
@@ -129,12 +139,12 @@ int xm_plan_ranks(const xm_plan_t *plan)
 /* The entry behind the last transfer holds the number of all hops. */
 int64_t xm_plan_hops(const xm_plan_t *plan)
 {
-    return plan->builder.first_hop[plan->builder.transfer_count];
+    return xm_plan_first_hop(plan, plan->builder.transfer_count);
 }
 
 int64_t xm_plan_first_hop(const xm_plan_t *plan, int64_t transfer)
 {
-    return plan->builder.first_hop[transfer];
+    return plan->regular != NULL ? transfer : plan->builder.first_hop[transfer];
 }
 
 /* Counts each tensor once, whatever its copies; check_size() has made sure that it fits. */

@@ -12,7 +12,8 @@ enum { XM_DIGEST_TEXT = 33 };
 
 typedef struct {
     char *name;
-    xm_layout_t *src, *dst; /* sub-byte elements: counted in bytes */
+    xm_layout_t *src, *dst;   /* sub-byte elements: counted in bytes */
+    int src_index, dst_index; /* the same number for the same layout */
     int64_t element_size;
 } xm_planned_tensor_t;
 
@@ -32,11 +33,14 @@ typedef struct {
 struct xm_plan {
     xm_planned_tensor_t *tensors;
     int tensor_count;
+    int layout_count; /* different ones, of both sides */
     xm_strategy_t strategy;
     xm_scheduler_t scheduler, chosen;
     xm_unit_task_t *tasks;
     int64_t task_count;
     xm_builder_t builder;
+    struct xm_regular
+        *regular; /* in place of lists of tasks, chunks, transfers and hops, or NULL */
     int *host_of_rank;
     int ranks;
     xm_network_t *network; /* the schedule was made for */
@@ -108,12 +112,14 @@ void xm_classes_clear(xm_classes_t *classes);
 
 static inline int64_t xm_task_element_size(const xm_plan_t *plan, int64_t task)
 {
-    return plan->tensors[plan->tasks[task].tensor].element_size;
+    return plan->tensors[xm_plan_task(plan, task).tensor].element_size;
 }
 
 static inline int64_t xm_task_bytes(const xm_plan_t *plan, int64_t task)
 {
-    return plan->tasks[task].elements * xm_task_element_size(plan, task);
+    const xm_unit_task_t one = xm_plan_task(plan, task);
+
+    return one.elements * plan->tensors[one.tensor].element_size;
 }
 
 /* ---- making transfers (emit.c, strategy_*.c) ---------------------------------------------------
@@ -173,6 +179,9 @@ int64_t xm_chunk_bytes(const xm_network_t *network, int64_t bytes, int hops, uin
 /* Lower bound of any plan over these classes, ns. */
 xm_status_t xm_classes_bound(const xm_classes_t *classes, const xm_network_t *network,
                              xm_bound_t *bound);
+
+/* The most bytes of a chunk: the caller's limit, or the configuration's. */
+uint64_t xm_schedule_chunk_limit(const xm_plan_params_t *params);
 
 /* Fills plan->builder, plan->chosen and plan->makespan_ns with the schedule of params->scheduler.
  */

@@ -261,17 +261,23 @@ static xm_status_t schedule_whole(xm_scheduling_t *s, xm_scheduler_t scheduler,
 /* ---- choosing ----------------------------------------------------------------------------------
  */
 
+uint64_t xm_schedule_chunk_limit(const xm_plan_params_t *params)
+{
+    uint64_t limit =
+        params->chunk_bytes > 0 ? params->chunk_bytes : xm_config_bytes(XM_CONFIG_CHUNK_SIZE);
+
+    return limit < LARGEST_CHUNK ? limit : LARGEST_CHUNK;
+}
+
 /* Fills the plan builder by one scheduler and simulates it, leaving both in the plan. On
  * failure the builder is cleared again. */
 static xm_status_t make_builder(xm_scheduling_t *s, xm_scheduler_t scheduler)
 {
     xm_plan_t *plan = s->plan;
-    uint64_t limit =
-        s->params->chunk_bytes > 0 ? s->params->chunk_bytes : xm_config_bytes(XM_CONFIG_CHUNK_SIZE);
+    uint64_t limit = xm_schedule_chunk_limit(s->params);
     xm_transfer_emitter_t emitter;
     xm_status_t status;
 
-    limit = limit < LARGEST_CHUNK ? limit : LARGEST_CHUNK;
     status = xm_builder_init(&plan->builder, plan);
     if (status < 0) {
         return status;

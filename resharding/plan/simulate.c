@@ -23,11 +23,10 @@ typedef struct {
 
 typedef struct {
     const xm_plan_t *plan;
-    const xm_transfer_t *transfers;
     int64_t count;
     xm_resources_t resources;
-    int64_t *free_at; /* by resource */
-    history_t *histories;
+    int64_t *free_at;     /* by resource */
+    history_t *histories; /* by transfer; NULL where no transfer starts from another */
     xm_hop_uses_t uses;
     xm_use_t own; /* of the hop from the sender of the transfer at hand */
     xm_fold_t fold;
@@ -42,25 +41,34 @@ static int64_t later(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
+/* The arrivals of a transfer by chunk and hop; NULL where nobody asks. */
+static int64_t *history_of(const exclusive_t *x, int64_t transfer)
+{
+    return x->histories != NULL ? x->histories[transfer].arrival : NULL;
+}
+
 /* Makes room for the arrivals of transfers that others start from. Few transfers are
  * relayed by a second transfer, so most of a plan needs none of this memory. */
 static xm_status_t keep_histories(exclusive_t *x)
 {
     for (int64_t i = 0; i < x->count; ++i) {
-        int64_t parent = x->transfers[i].parent;
+        int64_t parent = xm_plan_transfer(x->plan, i).parent;
         const xm_route_t *route;
         size_t bytes;
 
-        if (parent < 0 || x->histories[parent].arrival != NULL) {
+        if (parent < 0 || history_of(x, parent) != NULL) {
             continue;
         }
-        route = xm_plan_route(x->plan, x->transfers[parent].route);
+        x->histories =
+            x->histories != NULL ? x->histories : calloc((size_t)x->count, sizeof(*x->histories));
+        route = xm_plan_route(x->plan, xm_plan_transfer(x->plan, parent).route);
         /* Chunks of one byte, eight bytes each: beyond 2^64. */
-        if (!__builtin_mul_overflow((size_t)xm_plan_chunks(x->plan, parent),
+        if (x->histories != NULL &&
+            !__builtin_mul_overflow((size_t)xm_plan_chunks(x->plan, parent),
                                     (size_t)route->count * sizeof(int64_t), &bytes)) {
             x->histories[parent].arrival = malloc(bytes);
         }
-        if (x->histories[parent].arrival == NULL) {
+        if (history_of(x, parent) == NULL) {
             return xm_error_set(XM_ERR_NO_MEMORY, "no memory to simulate %" PRId64 " transfers",
                                 x->count);
         }
@@ -68,11 +76,11 @@ static xm_status_t keep_histories(exclusive_t *x)
     return XM_OK;
 }
 
-/* Returns when the sender of transfer i has the elements of its range up to `end`: the
+/* Returns when the sender of a transfer has the elements of its range up to `end`: the
  * arrival of the parent's chunk that contains the last of them. */
-static int64_t at_sender(const exclusive_t *x, int64_t i, int64_t end)
+static int64_t at_sender(const exclusive_t *x, const xm_transfer_t *transfer, int64_t end)
 {
-    const xm_transfer_t *transfer = &x->transfers[i], *parent;
+    xm_transfer_t parent;
     const xm_route_t *route;
     int64_t chunk;
     int hop = 0;
@@ -80,13 +88,13 @@ static int64_t at_sender(const exclusive_t *x, int64_t i, int64_t end)
     if (transfer->parent < 0) {
         return 0;
     }
-    parent = &x->transfers[transfer->parent];
-    route = xm_plan_route(x->plan, parent->route);
+    parent = xm_plan_transfer(x->plan, transfer->parent);
+    route = xm_plan_route(x->plan, parent.route);
     while (route->ranks[hop] != transfer->sender) {
         ++hop;
     }
-    chunk = (end - 1 - parent->first) / xm_plan_chunk_elements(x->plan, transfer->task);
-    return x->histories[transfer->parent].arrival[chunk * route->count + hop];
+    chunk = (end - 1 - parent.first) / xm_plan_chunk_elements(x->plan, transfer->task);
+    return history_of(x, transfer->parent)[chunk * route->count + hop];
 }
 
 /* What a hop occupies. Routes are shared by many transfers, so only the hops from the
@@ -130,13 +138,12 @@ static int64_t run_message(exclusive_t *x, const xm_use_t *use, int64_t ready, u
  * the chunk before, or −1 when that differs between hops: equal steps repeat for as long
  * as chunks are equal, since the whole is linear in (max, +).
  */
-static int64_t run_chunk(exclusive_t *x, int64_t i, const xm_route_t *route, int64_t chunk,
-                         int64_t first, int64_t end)
+static int64_t run_chunk(exclusive_t *x, int64_t i, const xm_transfer_t *transfer,
+                         const xm_route_t *route, int64_t chunk, int64_t first, int64_t end)
 {
-    const xm_transfer_t *transfer = &x->transfers[i];
     int64_t size = xm_task_element_size(x->plan, transfer->task);
     uint64_t bytes = (uint64_t)((end - first) * size);
-    int64_t source = at_sender(x, i, end), step = -2;
+    int64_t source = at_sender(x, transfer, end), step = -2, *history = history_of(x, i);
 
     for (int h = 0; h < route->count; ++h) {
         int64_t ready = route->parents[h] < 0 ? source : x->arrival[route->parents[h]];
@@ -151,8 +158,8 @@ static int64_t run_chunk(exclusive_t *x, int64_t i, const xm_route_t *route, int
             step = start - x->previous[h];
         }
         x->previous[h] = start;
-        if (x->histories[i].arrival != NULL) {
-            x->histories[i].arrival[chunk * route->count + h] = x->arrival[h];
+        if (history != NULL) {
+            history[chunk * route->count + h] = x->arrival[h];
         }
     }
     return step;
@@ -163,15 +170,15 @@ static int64_t run_chunk(exclusive_t *x, int64_t i, const xm_route_t *route, int
  * several hops of the route use must move once only, which the marks see to; they are
  * cleared again by a second pass.
  */
-static void skip_chunks(exclusive_t *x, int64_t i, const xm_route_t *route, int64_t chunks,
-                        int64_t step)
+static void skip_chunks(exclusive_t *x, const xm_transfer_t *transfer, const xm_route_t *route,
+                        int64_t chunks, int64_t step)
 {
     for (int h = 0; h < route->count; ++h) {
         x->arrival[h] += chunks * step;
         x->previous[h] += chunks * step;
     }
     for (int h = 0; h < route->count; ++h) {
-        const xm_use_t *use = use_of(x, &x->transfers[i], route, h);
+        const xm_use_t *use = use_of(x, transfer, route, h);
 
         for (int r = 0; r < use->count; ++r) {
             if (!x->resources.moved[use->resource[r]]) {
@@ -181,7 +188,7 @@ static void skip_chunks(exclusive_t *x, int64_t i, const xm_route_t *route, int6
         }
     }
     for (int h = 0; h < route->count; ++h) {
-        const xm_use_t *use = use_of(x, &x->transfers[i], route, h);
+        const xm_use_t *use = use_of(x, transfer, route, h);
 
         for (int r = 0; r < use->count; ++r) {
             x->resources.moved[use->resource[r]] = false;
@@ -227,11 +234,11 @@ static bool run_folded_transfer(exclusive_t *x, const xm_transfer_t *transfer,
  * for the arrival of each and the sender has its data from the start. */
 static void run_transfer(exclusive_t *x, int64_t i)
 {
-    const xm_transfer_t *transfer = &x->transfers[i];
+    const xm_transfer_t one = xm_plan_transfer(x->plan, i), *transfer = &one;
     const xm_route_t *route = xm_plan_route(x->plan, transfer->route);
     int64_t size = xm_plan_chunk_elements(x->plan, transfer->task),
             chunks = xm_plan_chunks(x->plan, i);
-    bool may_skip = transfer->parent < 0 && x->histories[i].arrival == NULL;
+    bool may_skip = transfer->parent < 0 && history_of(x, i) == NULL;
 
     if (xm_transfer_is_copy(transfer, route)) {
         return;
@@ -242,11 +249,11 @@ static void run_transfer(exclusive_t *x, int64_t i)
     for (int64_t c = 0; c < chunks; ++c) {
         int64_t first = transfer->first + c * size,
                 end = first + size < transfer->end ? first + size : transfer->end;
-        int64_t step = run_chunk(x, i, route, c, first, end);
+        int64_t step = run_chunk(x, i, transfer, route, c, first, end);
 
         /* The last chunk may be shorter, so it is run. */
         if (may_skip && step >= 0 && c + 2 < chunks) {
-            skip_chunks(x, i, route, chunks - 2 - c, step);
+            skip_chunks(x, transfer, route, chunks - 2 - c, step);
             c = chunks - 2;
         }
     }
@@ -301,12 +308,10 @@ static xm_status_t allocate(exclusive_t *x)
     size_t longest = (size_t)longest_route(x->plan), routes = (size_t)xm_plan_routes(x->plan);
 
     x->free_at = calloc((size_t)x->resources.count, sizeof(*x->free_at));
-    x->histories = calloc((size_t)x->count + 1, sizeof(*x->histories));
     x->uses.first = malloc((routes + 1) * sizeof(*x->uses.first));
     x->arrival = malloc(longest * sizeof(*x->arrival));
     x->previous = malloc(longest * sizeof(*x->previous));
-    if (x->free_at == NULL || x->histories == NULL || x->uses.first == NULL || x->arrival == NULL ||
-        x->previous == NULL) {
+    if (x->free_at == NULL || x->uses.first == NULL || x->arrival == NULL || x->previous == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory to simulate %" PRId64 " transfers",
                             x->count);
     }
@@ -317,10 +322,9 @@ static xm_status_t allocate(exclusive_t *x)
 static xm_status_t simulate_exclusive(const xm_plan_t *plan, const xm_network_t *network,
                                       xm_span_t *spans, int64_t *makespan_ns)
 {
-    exclusive_t x = {.plan = plan, .spans = spans};
+    exclusive_t x = {.plan = plan, .spans = spans, .count = xm_plan_transfer_count(plan)};
     xm_status_t status;
 
-    x.transfers = xm_plan_transfers(plan, &x.count);
     status = xm_resources_init(&x.resources, network);
     if (status < 0) {
         return status;

@@ -16,8 +16,7 @@
  * doubles side by side. */
 static int compare_tiles(const void *a, const void *b)
 {
-    const xm_unit_task_t *x = *(const xm_unit_task_t *const *)a;
-    const xm_unit_task_t *y = *(const xm_unit_task_t *const *)b;
+    const xm_unit_task_t *x = a, *y = b;
 
     if (x->tensor != y->tensor) {
         return x->tensor < y->tensor ? -1 : 1;
@@ -32,10 +31,10 @@ static int compare_tiles(const void *a, const void *b)
  * common, in chunks of at least one and at most all of them. */
 static xm_status_t verify_task(const xm_plan_t *plan, int64_t index)
 {
-    const xm_unit_task_t *task = &plan->tasks[index];
+    const xm_unit_task_t one = xm_plan_task(plan, index), *task = &one;
     const xm_planned_tensor_t *tensor;
     xm_box_t src, dst, common;
-    int64_t volume;
+    int64_t volume, chunk = xm_plan_chunk_elements(plan, index);
 
     if (task->tensor < 0 || task->tensor >= plan->tensor_count) {
         return xm_error_set(XM_ERR_CORRUPT, "task %" PRId64 " names tensor %d of %d", index,
@@ -58,29 +57,50 @@ static xm_status_t verify_task(const xm_plan_t *plan, int64_t index)
                             " in common",
                             index, task->elements, task->src_tile, task->dst_tile, volume);
     }
-    if (plan->builder.chunk_elements[index] < 1 ||
-        plan->builder.chunk_elements[index] > task->elements) {
+    if (chunk < 1 || chunk > task->elements) {
         return xm_error_set(XM_ERR_CORRUPT, "task %" PRId64 " has chunks of %" PRId64 " elements",
-                            index, plan->builder.chunk_elements[index]);
+                            index, chunk);
     }
     return XM_OK;
 }
 
-/* Checks that the tasks of a destination tile are disjoint and fill it: each lies in
- * another source tile, source tiles are disjoint, and the volumes add up. */
-static xm_status_t verify_tile(const xm_unit_task_t **tasks, int64_t count,
-                               const xm_planned_tensor_t *tensor, int tile)
+/* The plan's tasks by tile: as they come, or sorted where they do not come in order. */
+typedef struct {
+    const xm_plan_t *plan;
+    xm_unit_task_t *sorted; /* or NULL */
+    int64_t at;
+    xm_unit_task_t task; /* the one at `at` */
+} tasks_by_tile_t;
+
+static void go_to(tasks_by_tile_t *tasks, int64_t at)
 {
+    tasks->at = at;
+    if (at < tasks->plan->task_count) {
+        tasks->task = tasks->sorted != NULL ? tasks->sorted[at] : xm_plan_task(tasks->plan, at);
+    }
+}
+
+/*
+ * Checks that the tasks of a destination tile are disjoint and fill it: each lies in
+ * another source tile, source tiles are disjoint, and the volumes add up.
+ */
+static xm_status_t verify_tile(tasks_by_tile_t *tasks, int index, int tile)
+{
+    const xm_planned_tensor_t *tensor = &tasks->plan->tensors[index];
     int64_t volume = 0;
+    int before = -1;
     xm_box_t box;
 
-    for (int64_t i = 0; i < count; ++i) {
-        volume += tasks[i]->elements;
-        if (i > 0 && tasks[i - 1]->src_tile == tasks[i]->src_tile) {
+    while (tasks->at < tasks->plan->task_count && tasks->task.tensor == index &&
+           tasks->task.dst_tile == tile) {
+        volume += tasks->task.elements;
+        if (before == tasks->task.src_tile) {
             return xm_error_set(XM_ERR_CORRUPT,
                                 "tensor %s: destination tile %d gets source tile %d from two tasks",
-                                tensor->name, tile, tasks[i]->src_tile);
+                                tensor->name, tile, before);
         }
+        before = tasks->task.src_tile;
+        go_to(tasks, tasks->at + 1);
     }
     xm_layout_tile_box(tensor->dst, tile, &box);
     if (volume != xm_box_volume(&box)) {
@@ -92,38 +112,47 @@ static xm_status_t verify_tile(const xm_unit_task_t **tasks, int64_t count,
     return XM_OK;
 }
 
+static bool tasks_are_sorted(const xm_plan_t *plan)
+{
+    xm_unit_task_t before = plan->task_count > 0 ? xm_plan_task(plan, 0) : (xm_unit_task_t){0};
+
+    for (int64_t t = 1; t < plan->task_count; ++t) {
+        const xm_unit_task_t task = xm_plan_task(plan, t);
+
+        if (compare_tiles(&before, &task) > 0) {
+            return false;
+        }
+        before = task;
+    }
+    return true;
+}
+
 /* Checks all tiles, also those without tasks, which must be empty. Plans list their tasks
  * in order, so the sort is usually skipped. */
 static xm_status_t verify_tiling(const xm_plan_t *plan)
 {
-    const xm_unit_task_t **order = malloc((size_t)(plan->task_count + 1) * sizeof(*order));
-    bool sorted = true;
-    int64_t at = 0;
+    tasks_by_tile_t tasks = {.plan = plan};
     xm_status_t status = XM_OK;
 
-    if (order == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to verify %" PRId64 " tasks",
-                            plan->task_count);
+    if (!tasks_are_sorted(plan)) {
+        tasks.sorted = malloc((size_t)plan->task_count * sizeof(*tasks.sorted));
+        if (tasks.sorted == NULL) {
+            return xm_error_set(XM_ERR_NO_MEMORY, "no memory to verify %" PRId64 " tasks",
+                                plan->task_count);
+        }
+        for (int64_t t = 0; t < plan->task_count; ++t) {
+            tasks.sorted[t] = xm_plan_task(plan, t);
+        }
+        qsort(tasks.sorted, (size_t)plan->task_count, sizeof(*tasks.sorted), compare_tiles);
     }
-    for (int64_t i = 0; i < plan->task_count; ++i) {
-        order[i] = &plan->tasks[i];
-        sorted = sorted && (i == 0 || compare_tiles(&order[i - 1], &order[i]) <= 0);
-    }
-    if (!sorted) {
-        qsort(order, (size_t)plan->task_count, sizeof(*order), compare_tiles);
-    }
+    go_to(&tasks, 0);
     for (int t = 0; status == XM_OK && t < plan->tensor_count; ++t) {
         for (int tile = 0; status == XM_OK && tile < xm_layout_tiles(plan->tensors[t].dst);
              ++tile) {
-            int64_t first = at;
-
-            while (at < plan->task_count && order[at]->tensor == t && order[at]->dst_tile == tile) {
-                ++at;
-            }
-            status = verify_tile(order + first, at - first, &plan->tensors[t], tile);
+            status = verify_tile(&tasks, t, tile);
         }
     }
-    free(order);
+    free(tasks.sorted);
     return status;
 }
 
@@ -163,10 +192,10 @@ static bool on_route(const xm_route_t *route, int rank)
  * holds the source tile, or an earlier transfer of the same task brings it all of the
  * range.
  */
-static xm_status_t verify_source(const xm_plan_t *plan, int64_t index)
+static xm_status_t verify_source(const xm_plan_t *plan, int64_t index,
+                                 const xm_transfer_t *transfer, const xm_unit_task_t *task)
 {
-    const xm_transfer_t *transfer = &plan->builder.transfers[index], *parent;
-    const xm_unit_task_t *task = &plan->tasks[transfer->task];
+    xm_transfer_t parent;
 
     if (transfer->parent == -1) {
         if (xm_layout_tile_of_rank(plan->tensors[task->tensor].src, transfer->sender) !=
@@ -182,11 +211,11 @@ static xm_status_t verify_source(const xm_plan_t *plan, int64_t index)
         return xm_error_set(XM_ERR_CORRUPT, "transfer %" PRId64 " waits for transfer %" PRId64,
                             index, transfer->parent);
     }
-    parent = &plan->builder.transfers[transfer->parent];
-    if (parent->task != transfer->task || parent->first > transfer->first ||
-        parent->end < transfer->end ||
-        !on_route(&plan->builder.routes[parent->route], transfer->sender) ||
-        xm_transfer_is_copy(parent, &plan->builder.routes[parent->route])) {
+    parent = xm_plan_transfer(plan, transfer->parent);
+    if (parent.task != transfer->task || parent.first > transfer->first ||
+        parent.end < transfer->end ||
+        !on_route(&plan->builder.routes[parent.route], transfer->sender) ||
+        xm_transfer_is_copy(&parent, &plan->builder.routes[parent.route])) {
         return xm_error_set(XM_ERR_CORRUPT,
                             "transfer %" PRId64 ": rank %d passes on elements %" PRId64
                             " … %" PRId64 " of task %" PRId64 ", which transfer %" PRId64
@@ -197,44 +226,90 @@ static xm_status_t verify_source(const xm_plan_t *plan, int64_t index)
     return XM_OK;
 }
 
+/* A route whose ranks all need a destination tile of a layout. */
+typedef struct {
+    const xm_layout_t *dst; /* NULL: nothing is known */
+    int route, tile;
+} proved_t;
+
+enum { PROVED = 4096 /* a power of two */ };
+
+typedef struct {
+    const xm_plan_t *plan;
+    int *seen;        /* by rank */
+    proved_t *proved; /* by hash: what has been checked last */
+} verifier_t;
+
+/* Checks that every rank of a route needs the tile. The tensors of a model ask this of few routes
+ * and layouts, again and again, so what has been proved is remembered for a while. */
+static bool route_needs(const verifier_t *verifier, int index, const xm_layout_t *dst, int tile)
+{
+    const xm_route_t *route = &verifier->plan->builder.routes[index];
+    proved_t *proved = &verifier->proved[xm_hash_pair(index, tile) & (PROVED - 1)];
+
+    if (proved->dst == dst && proved->route == index && proved->tile == tile) {
+        return true;
+    }
+    for (int i = 0; i < route->count; ++i) {
+        if (xm_layout_tile_of_rank(dst, route->ranks[i]) != tile) {
+            return false;
+        }
+    }
+    *proved = (proved_t){dst, index, tile};
+    return true;
+}
+
+/* The first rank of a route that does not need the tile. */
+static int stranger_on(const xm_route_t *route, const xm_layout_t *dst, int tile)
+{
+    int i = 0;
+
+    while (xm_layout_tile_of_rank(dst, route->ranks[i]) == tile) {
+        ++i;
+    }
+    return route->ranks[i];
+}
+
 /* Checks one transfer: its indices, its range, and that every rank of its route needs the
  * task. Parents are earlier transfers, which have been checked already. */
-static xm_status_t verify_transfer(const xm_plan_t *plan, int64_t index)
+static xm_status_t verify_transfer(const verifier_t *verifier, int64_t index)
 {
-    const xm_transfer_t *transfer = &plan->builder.transfers[index];
-    const xm_unit_task_t *task;
+    const xm_plan_t *plan = verifier->plan;
+    const xm_transfer_t transfer = xm_plan_transfer(plan, index);
+    const xm_layout_t *dst;
     const xm_route_t *route;
+    xm_unit_task_t task;
 
-    if (transfer->task < 0 || transfer->task >= plan->task_count || transfer->route < 0 ||
-        transfer->route >= plan->builder.route_count) {
+    if (transfer.task < 0 || transfer.task >= plan->task_count || transfer.route < 0 ||
+        transfer.route >= plan->builder.route_count) {
         return xm_error_set(XM_ERR_CORRUPT,
                             "transfer %" PRId64 " is of task %" PRId64
                             " along route %d, which do not exist",
-                            index, transfer->task, transfer->route);
+                            index, transfer.task, transfer.route);
     }
-    task = &plan->tasks[transfer->task];
-    route = &plan->builder.routes[transfer->route];
-    if (transfer->first < 0 || transfer->first >= transfer->end || transfer->end > task->elements) {
+    task = xm_plan_task(plan, transfer.task);
+    dst = plan->tensors[task.tensor].dst;
+    route = &plan->builder.routes[transfer.route];
+    if (transfer.first < 0 || transfer.first >= transfer.end || transfer.end > task.elements) {
         return xm_error_set(XM_ERR_CORRUPT,
                             "transfer %" PRId64 " moves elements %" PRId64 " … %" PRId64
                             " of task %" PRId64 ", which has %" PRId64,
-                            index, transfer->first, transfer->end, transfer->task, task->elements);
+                            index, transfer.first, transfer.end, transfer.task, task.elements);
     }
-    for (int i = 0; i < route->count; ++i) {
-        if (xm_layout_tile_of_rank(plan->tensors[task->tensor].dst, route->ranks[i]) !=
-            task->dst_tile) {
-            return xm_error_set(XM_ERR_CORRUPT,
-                                "transfer %" PRId64 " sends task %" PRId64
-                                " to rank %d, which does not need it",
-                                index, transfer->task, route->ranks[i]);
-        }
-        if (route->ranks[i] == transfer->sender && !xm_transfer_is_copy(transfer, route)) {
-            return xm_error_set(XM_ERR_CORRUPT,
-                                "transfer %" PRId64 " comes back to its sender, rank %d", index,
-                                transfer->sender);
-        }
+    if (!route_needs(verifier, transfer.route, dst, task.dst_tile)) {
+        return xm_error_set(XM_ERR_CORRUPT,
+                            "transfer %" PRId64 " sends task %" PRId64
+                            " to rank %d, which does not need it",
+                            index, transfer.task, stranger_on(route, dst, task.dst_tile));
     }
-    return verify_source(plan, index);
+    /* All ranks of the route need the task, so a sender who does not is not among them. */
+    if (xm_layout_tile_of_rank(dst, transfer.sender) == task.dst_tile &&
+        on_route(route, transfer.sender) && !xm_transfer_is_copy(&transfer, route)) {
+        return xm_error_set(XM_ERR_CORRUPT,
+                            "transfer %" PRId64 " comes back to its sender, rank %d", index,
+                            transfer.sender);
+    }
+    return verify_source(plan, index, &transfer, &task);
 }
 
 /* Transfers of one task, with those of earlier elements first. */
@@ -255,64 +330,98 @@ static int compare_entries(const void *a, const void *b)
     return (x->transfer > y->transfer) - (x->transfer < y->transfer);
 }
 
-static entry_t *list_entries(const xm_plan_t *plan)
+/* True for a transfer of a whole task to all its receivers: routes name each rank once, and all of
+ * this one need the task. */
+static bool delivers_all(const xm_plan_t *plan, const xm_transfer_t *transfer)
 {
-    int64_t count = plan->builder.transfer_count;
-    entry_t *entries = malloc((size_t)(count + 1) * sizeof(*entries));
+    const xm_unit_task_t task = xm_plan_task(plan, transfer->task);
+    int receivers;
+
+    (void)xm_layout_replicas(plan->tensors[task.tensor].dst, task.dst_tile, &receivers);
+    return transfer->first == 0 && transfer->end == task.elements &&
+           plan->builder.routes[transfer->route].count == receivers;
+}
+
+/* What of a plan's deliveries has to be added up. */
+typedef struct {
+    unsigned char *whole; /* by task: 1 when a single transfer delivers all of it */
+    entry_t *entries;     /* all other transfers, by task */
+    int64_t count;
+} deliveries_t;
+
+/* Most plans deliver most tasks with one transfer each, so that nothing is left to sort. */
+static xm_status_t list_deliveries(const xm_plan_t *plan, deliveries_t *deliveries)
+{
+    int64_t capacity = 0;
     bool sorted = true;
 
-    for (int64_t i = 0; entries != NULL && i < count; ++i) {
-        const xm_transfer_t *transfer = &plan->builder.transfers[i];
+    for (int64_t i = 0; i < plan->builder.transfer_count; ++i) {
+        const xm_transfer_t transfer = xm_plan_transfer(plan, i);
+        entry_t *entry;
 
-        entries[i] = (entry_t){transfer->task, transfer->first, i};
-        sorted = sorted && (i == 0 || compare_entries(&entries[i - 1], &entries[i]) <= 0);
+        if (deliveries->whole[transfer.task] == 0 && delivers_all(plan, &transfer)) {
+            deliveries->whole[transfer.task] = 1;
+            continue;
+        }
+        if (deliveries->count == capacity) {
+            capacity = capacity > 0 ? 2 * capacity : 1024;
+            entry = realloc(deliveries->entries, (size_t)capacity * sizeof(*entry));
+            if (entry == NULL) {
+                return xm_error_set(XM_ERR_NO_MEMORY, "no memory to verify %" PRId64 " transfers",
+                                    plan->builder.transfer_count);
+            }
+            deliveries->entries = entry;
+        }
+        entry = &deliveries->entries[deliveries->count++];
+        *entry = (entry_t){transfer.task, transfer.first, i};
+        sorted = sorted && (deliveries->count == 1 || compare_entries(entry - 1, entry) <= 0);
     }
-    if (entries != NULL && !sorted) {
-        qsort(entries, (size_t)count, sizeof(*entries), compare_entries);
+    if (!sorted) {
+        qsort(deliveries->entries, (size_t)deliveries->count, sizeof(entry_t), compare_entries);
     }
-    return entries;
+    return XM_OK;
 }
 
 /*
  * Checks that every receiver of a task gets elements 0 … n, each once: taken by first
  * element, the ranges that reach a rank follow each other without gap or overlap.
- * `covered` says up to where, by rank.
+ * `covered` says up to where, by rank; `whole` that another transfer has brought all.
  */
-static xm_status_t verify_deliveries_of(const xm_plan_t *plan, int64_t task, const entry_t *entries,
-                                        int64_t count, int64_t *covered)
+static xm_status_t verify_deliveries_of(const xm_plan_t *plan, int64_t task, bool whole,
+                                        const entry_t *entries, int64_t count, int64_t *covered)
 {
-    const xm_unit_task_t *unit = &plan->tasks[task];
+    const xm_unit_task_t unit = xm_plan_task(plan, task);
     int receivers;
     const int *ranks =
-        xm_layout_replicas(plan->tensors[unit->tensor].dst, unit->dst_tile, &receivers);
+        xm_layout_replicas(plan->tensors[unit.tensor].dst, unit.dst_tile, &receivers);
 
     for (int r = 0; r < receivers; ++r) {
-        covered[ranks[r]] = 0;
+        covered[ranks[r]] = whole ? unit.elements : 0;
     }
     for (int64_t e = 0; e < count; ++e) {
-        const xm_transfer_t *transfer = &plan->builder.transfers[entries[e].transfer];
-        const xm_route_t *route = &plan->builder.routes[transfer->route];
+        const xm_transfer_t transfer = xm_plan_transfer(plan, entries[e].transfer);
+        const xm_route_t *route = &plan->builder.routes[transfer.route];
 
         for (int i = 0; i < route->count; ++i) {
             int64_t *next = &covered[route->ranks[i]];
 
-            if (*next != transfer->first) {
+            if (*next != transfer.first) {
                 return xm_error_set(
                     XM_ERR_CORRUPT,
                     "rank %d gets elements %" PRId64 " … %" PRId64 " of task %" PRId64 " %s",
-                    route->ranks[i], *next < transfer->first ? *next : transfer->first,
-                    *next < transfer->first ? transfer->first : *next, task,
-                    *next < transfer->first ? "from no transfer" : "twice");
+                    route->ranks[i], *next < transfer.first ? *next : transfer.first,
+                    *next < transfer.first ? transfer.first : *next, task,
+                    *next < transfer.first ? "from no transfer" : "twice");
             }
-            *next = transfer->end;
+            *next = transfer.end;
         }
     }
     for (int r = 0; r < receivers; ++r) {
-        if (covered[ranks[r]] != unit->elements) {
+        if (covered[ranks[r]] != unit.elements) {
             return xm_error_set(XM_ERR_CORRUPT,
                                 "rank %d gets elements %" PRId64 " … %" PRId64 " of task %" PRId64
                                 " from no transfer",
-                                ranks[r], covered[ranks[r]], unit->elements, task);
+                                ranks[r], covered[ranks[r]], unit.elements, task);
         }
     }
     return XM_OK;
@@ -322,25 +431,30 @@ static xm_status_t verify_deliveries_of(const xm_plan_t *plan, int64_t task, con
  * entry for each. */
 static xm_status_t verify_deliveries(const xm_plan_t *plan)
 {
-    entry_t *entries = list_entries(plan);
+    deliveries_t deliveries = {.whole = calloc((size_t)plan->task_count + 1, 1)};
     int64_t *covered = malloc((size_t)(plan->ranks + 1) * sizeof(*covered));
     int64_t at = 0;
     xm_status_t status = XM_OK;
 
-    if (entries == NULL || covered == NULL) {
+    if (deliveries.whole == NULL || covered == NULL) {
         status = xm_error_set(XM_ERR_NO_MEMORY, "no memory to verify %" PRId64 " transfers",
                               plan->builder.transfer_count);
     }
+    status = status == XM_OK ? list_deliveries(plan, &deliveries) : status;
     for (int64_t t = 0; status == XM_OK && t < plan->task_count; ++t) {
         int64_t first = at;
 
-        while (at < plan->builder.transfer_count && entries[at].task == t) {
+        while (at < deliveries.count && deliveries.entries[at].task == t) {
             ++at;
         }
-        status = verify_deliveries_of(plan, t, entries + first, at - first, covered);
+        if (at > first || deliveries.whole[t] == 0) {
+            status = verify_deliveries_of(plan, t, deliveries.whole[t] != 0,
+                                          deliveries.entries + first, at - first, covered);
+        }
     }
     free(covered);
-    free(entries);
+    free(deliveries.entries);
+    free(deliveries.whole);
     return status;
 }
 
@@ -350,12 +464,14 @@ xm_status_t xm_plan_verify(const xm_plan_t *plan)
     if (XM_IS_NULL(plan)) {
         return XM_ERR_INVALID_ARGUMENT;
     }
-    int *seen = calloc((size_t)plan->ranks + 1, sizeof(*seen));
+    verifier_t verifier = {.plan = plan,
+                           .seen = calloc((size_t)plan->ranks + 1, sizeof(*verifier.seen)),
+                           .proved = calloc(PROVED, sizeof(*verifier.proved))};
     xm_status_t status = XM_OK;
 
-    if (seen == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to verify a plan for %d ranks",
-                            plan->ranks);
+    if (verifier.seen == NULL || verifier.proved == NULL) {
+        status =
+            xm_error_set(XM_ERR_NO_MEMORY, "no memory to verify a plan for %d ranks", plan->ranks);
     }
     for (int64_t t = 0; status == XM_OK && t < plan->task_count; ++t) {
         status = verify_task(plan, t);
@@ -364,14 +480,15 @@ xm_status_t xm_plan_verify(const xm_plan_t *plan)
         status = verify_tiling(plan);
     }
     for (int r = 0; status == XM_OK && r < plan->builder.route_count; ++r) {
-        status = verify_route(plan, r, seen);
+        status = verify_route(plan, r, verifier.seen);
     }
     for (int64_t i = 0; status == XM_OK && i < plan->builder.transfer_count; ++i) {
-        status = verify_transfer(plan, i);
+        status = verify_transfer(&verifier, i);
     }
     if (status == XM_OK) {
         status = verify_deliveries(plan);
     }
-    free(seen);
+    free(verifier.proved);
+    free(verifier.seen);
     return status;
 }
