@@ -160,6 +160,10 @@ static xm_status_t store(xm_cli_t *cli, size_t index, char *text)
     case XM_CLI_FLAG:
         *(bool *)option->target = true;
         break;
+    case XM_CLI_OUTPUT:
+        status = xm_file_check_output(what, text);
+        *(const char **)option->target = text;
+        break;
     case XM_CLI_STRING:
         *(const char **)option->target = text;
         break;
@@ -175,6 +179,9 @@ static xm_status_t store(xm_cli_t *cli, size_t index, char *text)
         break;
     case XM_CLI_BYTES:
         status = xm_text_parse_bytes(what, text, option->target);
+        if (status == XM_OK && *(uint64_t *)option->target == 0) {
+            status = xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s: 0 bytes hold nothing", what);
+        }
         break;
     case XM_CLI_CHOICE:
         status = parse_choice(what, option->argument, text, option->target);
@@ -209,11 +216,12 @@ static xm_status_t take_value(xm_cli_t *cli, size_t index)
 static xm_status_t unknown_option(const xm_cli_t *cli, const char *given)
 {
     const char *names[256];
-    char word[128];
+    char word[128], shown[81];
     size_t count = 0;
     const char *nearest = NULL;
 
     (void)snprintf(word, sizeof(word), "%.*s", (int)strcspn(given, "="), given);
+    (void)xm_text_copy(word, shown, sizeof(shown));
     if (strncmp(word, "--", 2) == 0) {
         for (const struct poptOption *row = cli->table; row->longName != NULL; ++row) {
             if (count < sizeof(names) / sizeof(names[0])) {
@@ -223,11 +231,11 @@ static xm_status_t unknown_option(const xm_cli_t *cli, const char *given)
         nearest = xm_text_nearest(word + 2, names, count);
     }
     if (nearest != NULL) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "unknown option %s; did you mean --%s?", word,
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "unknown option %s; did you mean --%s?", shown,
                             nearest);
     }
-    return xm_error_set(XM_ERR_INVALID_ARGUMENT, "unknown option %s; --help lists all options",
-                        word);
+    return xm_error_set(XM_ERR_INVALID_ARGUMENT, "unknown option %s%s; --help lists all options",
+                        shown, strlen(shown) < strlen(word) ? "…" : "");
 }
 
 static xm_status_t popt_failure(const xm_cli_t *cli, int code)

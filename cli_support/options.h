@@ -49,10 +49,11 @@
 typedef enum xm_cli_kind {
     XM_CLI_FLAG,   /**< no value; bool, set to true */
     XM_CLI_STRING, /**< const char *, owned by the xm_cli_t */
+    XM_CLI_OUTPUT, /**< the same, a file that this process will write: refused when it cannot be */
     XM_CLI_LIST,   /**< xm_cli_list_t, one entry each time the option is given */
     XM_CLI_INT,    /**< int, in [minimum, maximum] */
     XM_CLI_DOUBLE, /**< double, in [minimum, maximum] */
-    XM_CLI_BYTES,  /**< uint64_t, with units as in xm_text_parse_bytes() */
+    XM_CLI_BYTES,  /**< uint64_t above 0, with units as in xm_text_parse_bytes() */
     XM_CLI_CHOICE  /**< int, index of the value in `argument` ("a|b|c") */
 } xm_cli_kind_t;
 

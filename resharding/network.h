@@ -17,8 +17,12 @@ xm_status_t xm_network_clone(const xm_network_t *network, xm_network_t **clone);
 /** Bytes/s that leave or enter a host: over all its rails. */
 double xm_network_egress(const xm_network_t *network, int host);
 double xm_network_ingress(const xm_network_t *network, int host);
+/** The network as its rails see it: every rail is a host of its own. What schedulers work on. */
+xm_status_t xm_network_of_rails(const xm_network_t *network, xm_network_t **rails);
+
 /** The rails of a host, ascending; *count of them. */
 const int *xm_network_host_rails(const xm_network_t *network, int host, int *count);
+int xm_network_host_of_rail(const xm_network_t *network, int rail);
 /** Bytes/s that leave or enter through a rail. */
 double xm_network_rail_egress(const xm_network_t *network, int rail);
 double xm_network_rail_ingress(const xm_network_t *network, int rail);

@@ -177,9 +177,6 @@ static xm_status_t run(void *arg)
     xm_status_t status = XM_OK;
     unsigned char *source;
 
-    if (options->bytes == 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--bytes: nothing to copy");
-    }
     source = mmap(NULL, options->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (source == MAP_FAILED) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %" PRIu64 " bytes", options->bytes);

@@ -179,9 +179,6 @@ static xm_status_t check(const options_t *options, const xm_job_env_t *env)
     if (options->pairs == NULL) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--pairs is not given");
     }
-    if (options->bytes == 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--bytes: nothing to send");
-    }
     if (env->rank < 0 && options->ranks == 0) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                             "no launcher has started this process (RANK and WORLD_SIZE are not "

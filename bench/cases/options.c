@@ -73,10 +73,10 @@ static size_t fill_table(rb_options_t *o, raw_t *raw)
         {"boundary", 0, XM_CLI_INT, &o->boundary, "K", 0, MAX_RANKS,
          "Boundary of the parallel plan, between stages K and K + 1 (default 0)."},
         {"strategy", 0, XM_CLI_STRING, &raw->strategies, RB_STRATEGY_NAMES, 0, 0,
-         "How a slice reaches its receivers (default: the case's own, else broadcast). Several "
+         "How a slice reaches its receivers (default: the case's own, else auto). Several "
          "with commas, or all: each in turn, run by run."},
         {"scheduler", 0, XM_CLI_STRING, &raw->schedulers, RB_SCHEDULER_NAMES, 0, 0,
-         "Who sends, in which order (default: the case's own, else balance). Several likewise."},
+         "Who sends, in which order (default: the case's own, else auto). Several likewise."},
         {"transport", 0, XM_CLI_CHOICE, &raw->transport, "ucx|verbs|sim", 0, 0,
          "Move bytes by UCX, by RDMA verbs, or in a simulated network with a virtual clock "
          "(default: XM_TRANSPORT, else ucx)."},
@@ -87,8 +87,11 @@ static size_t fill_table(rb_options_t *o, raw_t *raw)
         {"nic-gbps", 0, XM_CLI_STRING, &raw->nic_gbps, "LIST", 0, 0,
          "Gbit/s of a host's NICs for plan, bound and simulated network; several: of the hosts in "
          "turn."},
-        {"nics-per-host", 0, XM_CLI_INT, &o->nics_per_host, "N", 1, RB_UNEVEN_NICS,
-         "NICs of each host, each as fast as --nic-gbps says (default 1)."},
+        {"nics-per-host", 0, XM_CLI_INT, &o->nics_per_host, "N", 1, MAX_RANKS,
+         "NICs of each host, each as fast as --nic-gbps says, dealt to its ranks in turn (default "
+         "1)."},
+        {"all-nics", 0, XM_CLI_FLAG, &o->all_nics, NULL, 0, 0,
+         "Every rank uses all NICs of its host."},
         {"uneven", 0, XM_CLI_STRING, &raw->uneven, "LIST", 0, 0,
          "Gbit/s of a host's NICs in turn, instead of --nic-gbps."},
         {"racks", 0, XM_CLI_INT, &o->racks, "N", 1, MAX_RANKS,
@@ -204,6 +207,10 @@ static xm_status_t parse_nics(const raw_t *raw, rb_options_t *o)
     if (o->nics_per_host > 0 && o->uneven_rates == 0 && o->nic_rates == 0) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                             "--nics-per-host is given but --nic-gbps is not");
+    }
+    if (o->all_nics && o->uneven_rates == 0 && o->nics_per_host == 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "--all-nics is given but neither --nics-per-host nor --uneven is");
     }
     if (o->uneven_rates > 0) {
         o->nics_per_host = o->uneven_rates;
@@ -382,10 +389,6 @@ static xm_status_t check_runs(const rb_options_t *o, const raw_t *raw)
     if (o->dry_run && o->verify) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                             "--verify compares what was moved, and --dry-run moves nothing");
-    }
-    if (xm_cli_given(o->cli, "memory-limit") && o->memory_limit == 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "--memory-limit: 0 bytes hold nothing; leave it out for no limit");
     }
     if (o->dry_run && o->trace_path != NULL) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,

@@ -17,7 +17,7 @@
 typedef enum rb_transport { RB_TRANSPORT_UCX, RB_TRANSPORT_VERBS, RB_TRANSPORT_SIM } rb_transport_t;
 
 /** Choices of the options, in the order of the enumerations. */
-#define RB_STRATEGY_NAMES  "send_recv|allgather|broadcast|auto"
+#define RB_STRATEGY_NAMES  "send_recv|allgather|broadcast|auto|local_allgather|global_allgather|alpa"
 #define RB_SCHEDULER_NAMES "naive|balance|dfs|greedy|openshop|auto"
 
 enum { RB_OPTIONS_MAX = 60, RB_NIC_RATES = 64, RB_UNEVEN_NICS = 8 };
@@ -47,6 +47,7 @@ typedef struct rb_options {
     double nic_gbps[RB_NIC_RATES];      /**< of all NICs of a host together; of the hosts in turn */
     int nic_rates;                      /**< entries of nic_gbps; 0: not given */
     int nics_per_host;                  /**< at least 1 when nic_rates is not 0 */
+    bool all_nics;                      /**< every rank uses all NICs of its host */
     double uneven_gbps[RB_UNEVEN_NICS]; /**< of a host's NICs in turn */
     int uneven_rates;                   /**< entries of uneven_gbps; 0: its NICs are equal */
     double uplink_gbps;                 /**< 0: uplinks are never the limit */

@@ -128,6 +128,14 @@ static xm_status_t select_described(const rb_options_t *options, rb_selection_t 
     if (status < 0) {
         return xm_error_prefix(status, "--shape");
     }
+    for (int d = 0; d < described->dims; ++d) {
+        if (described->shape[d] == 0) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                                "--shape: '%s' has an extent of 0 in dimension %d, so there is "
+                                "nothing to move (0x begins no hexadecimal number here)",
+                                options->shape, d);
+        }
+    }
     status = describe_side("--src-mesh", options->src_mesh, "--src-ranks", options->src_ranks,
                            "--src-spec", options->src_spec, &described->src);
     if (status == XM_OK) {
@@ -222,7 +230,14 @@ static rb_choices_t schedulers_of(const rb_options_t *options, const rb_case_t *
 
     return options->suite == RB_SUITE_ABLATION && options->schedulers.count == 0
                ? ablation
-               : resolve(&options->schedulers, one->scheduler, XM_SCHEDULER_BALANCE);
+               : resolve(&options->schedulers, one->scheduler, XM_SCHEDULER_AUTO);
+}
+
+/* The ablation is about schedulers, so like the paper's it stays with one strategy. */
+static rb_choices_t strategies_of(const rb_options_t *options, const rb_case_t *one)
+{
+    return resolve(&options->strategies, one->strategy,
+                   options->suite == RB_SUITE_ABLATION ? XM_STRATEGY_BROADCAST : XM_STRATEGY_AUTO);
 }
 
 /*
@@ -240,8 +255,7 @@ static xm_status_t make_variants(const rb_options_t *options, rb_selection_t *se
     }
     for (int i = 0; i < selection->count; ++i) {
         const rb_case_t *one = &selection->cases[i];
-        rb_choices_t strategies =
-            resolve(&options->strategies, one->strategy, XM_STRATEGY_BROADCAST);
+        rb_choices_t strategies = strategies_of(options, one);
         rb_choices_t schedulers = schedulers_of(options, one);
         int variants = strategies.count * schedulers.count;
 

@@ -289,7 +289,8 @@ static xm_status_t set_variables(const rb_cluster_shape_t *shape, int host)
     if (status == XM_OK &&
         (setenv(RB_CLUSTER_STATE_DIR, folder, 1) != 0 ||
          (host != RB_EMULATED_HEAD &&
-          setenv("XM_NICS", rb_cluster_shape_nics(shape, host, text, sizeof(text)), 1) != 0))) {
+          setenv("XM_NICS", rb_cluster_shape_nics(shape, host, 0, 1, text, sizeof(text)), 1) !=
+              0))) {
         status = xm_error_set(XM_ERR_NO_MEMORY, "cannot set XM_NICS: %s", strerror(errno));
     }
     return status;

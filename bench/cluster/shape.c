@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The shape of an emulated cluster: names, addresses and rates, and the orders to ip(8)
- * and tc(8) that make it. NICs are veth pairs with a token bucket at both ends; each NIC
- * number is a plane of its own with a bridge for each rack and one in the core. Nothing
- * is executed here, so it is tested without privileges.
+ * and tc(8) that make it. NICs are veth pairs with a token bucket at both ends, plugged into a
+ * bridge for each rack, and those into one in the core. Nothing is executed here, so it is tested
+ * without privileges.
  */
 #include "bench/cluster/shape.h"
 
@@ -19,7 +19,9 @@ enum {
     MIN_QUEUE = 1 << 18, /* bytes; a few large segments */
     MIN_MTU = 576,
     MAX_MTU = 65521,
-    HEAD_ADDRESS = 254
+    HEAD_ADDRESS = 254,
+    FIRST_TABLE = 100, /* of routes: NIC i has number FIRST_TABLE + i */
+    MAX_PORTS = 1000   /* of a bridge, which has 1023 */
 };
 
 /* Above this sum of rates two cores have no time left for anything but the NICs. */
@@ -75,6 +77,11 @@ xm_status_t rb_cluster_shape_check(const rb_cluster_shape_t *shape)
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%d hosts do not fill %d racks evenly",
                             shape->hosts, shape->racks);
     }
+    if (shape->hosts / shape->racks * shape->nics > MAX_PORTS) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "%d hosts with %d NICs are more than the %d of one switch; give racks",
+                            shape->hosts / shape->racks, shape->nics, MAX_PORTS);
+    }
     if (shape->mtu < MIN_MTU || shape->mtu > MAX_MTU) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "an MTU of %d is outside %d … %d", shape->mtu,
                             MIN_MTU, MAX_MTU);
@@ -85,7 +92,7 @@ xm_status_t rb_cluster_shape_check(const rb_cluster_shape_t *shape)
         }
     }
     if (status == XM_OK && shape->racks > 1) {
-        status = check_rate("the uplink of rack", 0, shape->uplink / shape->nics);
+        status = check_rate("the uplink of rack", 0, shape->uplink);
     }
     return status;
 }
@@ -153,14 +160,15 @@ char *rb_cluster_shape_address(int host, int nic, char *buffer, size_t size)
     return buffer;
 }
 
-char *rb_cluster_shape_nics(const rb_cluster_shape_t *shape, int host, char *buffer, size_t size)
+char *rb_cluster_shape_nics(const rb_cluster_shape_t *shape, int host, int first, int step,
+                            char *buffer, size_t size)
 {
     size_t used = 0;
 
     buffer[0] = '\0';
-    for (int i = 0; i < shape->nics && used < size; ++i) {
-        used += (size_t)snprintf(buffer + used, size - used, "%snic%d=%" PRId64, i > 0 ? "," : "",
-                                 i, shape->rate[host][i]);
+    for (int i = first; i < shape->nics && used < size; i += step) {
+        used += (size_t)snprintf(buffer + used, size - used, "%snic%d=%" PRId64,
+                                 i > first ? "," : "", i, shape->rate[host][i]);
     }
     return buffer;
 }
@@ -173,6 +181,16 @@ char *rb_cluster_shape_nics(const rb_cluster_shape_t *shape, int host, char *buf
 static void print_mac(FILE *orders, int host, int nic)
 {
     (void)fprintf(orders, "02:78:6d:%02x:00:%02x", nic, host + 1);
+}
+
+static void add_neighbour(FILE *orders, int host, int nic, const char *device)
+{
+    char address[32];
+
+    (void)fprintf(orders, "neighbour add %s lladdr ",
+                  rb_cluster_shape_address(host, nic, address, sizeof(address)));
+    print_mac(orders, host, nic);
+    (void)fprintf(orders, " nud permanent dev %s\n", device);
 }
 
 static int rack_of(const rb_cluster_shape_t *shape, int host)
@@ -189,42 +207,41 @@ static void add_bridge(FILE *orders, const rb_cluster_shape_t *shape, const char
                   name, shape->mtu, name);
 }
 
-/* Adds both ends of a rack's uplink in one plane: u at the rack, d at the core. */
-static void add_uplink(FILE *orders, const rb_cluster_shape_t *shape, int nic, int rack)
+/* Adds both ends of a rack's uplink: u at the rack, d at the core. */
+static void add_uplink(FILE *orders, const rb_cluster_shape_t *shape, int rack)
 {
     (void)fprintf(orders,
-                  "link add u%dr%d mtu %d type veth peer name d%dr%d mtu %d\n"
-                  "link set u%dr%d master b%dr%d up\n"
-                  "link set d%dr%d master b%dcore up\n",
-                  nic, rack, shape->mtu, nic, rack, shape->mtu, nic, rack, nic, rack, nic, rack,
-                  nic);
+                  "link add u%d mtu %d type veth peer name d%d mtu %d\n"
+                  "link set u%d master b%d up\n"
+                  "link set d%d master core up\n",
+                  rack, shape->mtu, rack, shape->mtu, rack, rack, rack);
 }
 
-/* The head's address lies on the first rack's bridge of each plane. */
+/* The head's addresses lie on the first rack's bridge. */
 void rb_cluster_shape_switch_links(const rb_cluster_shape_t *shape, const pid_t *pids, FILE *orders)
 {
-    (void)fprintf(orders, "link set lo up\n");
-    for (int i = 0; i < shape->nics; ++i) {
-        char name[16];
+    char name[16];
 
-        for (int r = 0; r < shape->racks; ++r) {
-            (void)snprintf(name, sizeof(name), "b%dr%d", i, r);
-            add_bridge(orders, shape, name);
-        }
-        (void)fprintf(orders, "address add 10.77.%d.%d/24 dev b%dr0\n", i, HEAD_ADDRESS, i);
-        if (shape->racks > 1) {
-            (void)snprintf(name, sizeof(name), "b%dcore", i);
-            add_bridge(orders, shape, name);
-        }
-        for (int r = 0; r < shape->racks && shape->racks > 1; ++r) {
-            add_uplink(orders, shape, i, r);
-        }
+    (void)fprintf(orders, "link set lo up\n");
+    for (int r = 0; r < shape->racks; ++r) {
+        (void)snprintf(name, sizeof(name), "b%d", r);
+        add_bridge(orders, shape, name);
+    }
+    if (shape->racks > 1) {
+        add_bridge(orders, shape, "core");
+    }
+    for (int r = 0; r < shape->racks && shape->racks > 1; ++r) {
+        add_uplink(orders, shape, r);
+    }
+    for (int i = 0; i < shape->nics; ++i) {
+        (void)fprintf(orders, "address add 10.77.%d.%d/24 dev b0\n", i, HEAD_ADDRESS);
         for (int h = 0; h < shape->hosts; ++h) {
             (void)fprintf(orders, "link add p%dh%d mtu %d type veth peer name nic%d address ", i, h,
                           shape->mtu, i);
             print_mac(orders, h, i);
-            (void)fprintf(orders, " mtu %d netns %d\nlink set p%dh%d master b%dr%d up\n",
-                          shape->mtu, (int)pids[h], i, h, i, rack_of(shape, h));
+            (void)fprintf(orders, " mtu %d netns %d\nlink set p%dh%d master b%d up\n", shape->mtu,
+                          (int)pids[h], i, h, rack_of(shape, h));
+            add_neighbour(orders, h, i, "b0");
         }
     }
 }
@@ -255,35 +272,38 @@ void rb_cluster_shape_switch_queues(const rb_cluster_shape_t *shape, FILE *order
             (void)snprintf(name, sizeof(name), "p%dh%d", i, h);
             shape_queue(orders, name, shape->rate[h][i]);
         }
-        /* The planes share a rack's uplink in the ratio of their NICs' rates. */
-        for (int r = 0; r < shape->racks && shape->racks > 1; ++r) {
-            int host = r * (shape->hosts / shape->racks);
-            int64_t share = (int64_t)((double)shape->uplink * (double)shape->rate[host][i] /
-                                      (double)rb_cluster_shape_rate(shape, host));
-
-            (void)snprintf(name, sizeof(name), "u%dr%d", i, r);
-            shape_queue(orders, name, share);
-            (void)snprintf(name, sizeof(name), "d%dr%d", i, r);
-            shape_queue(orders, name, share);
-        }
+    }
+    for (int r = 0; r < shape->racks && shape->racks > 1; ++r) {
+        (void)snprintf(name, sizeof(name), "u%d", r);
+        shape_queue(orders, name, shape->uplink);
+        (void)snprintf(name, sizeof(name), "d%d", r);
+        shape_queue(orders, name, shape->uplink);
     }
 }
 
-/* Neighbours are entered by hand for the reason that print_mac() gives. */
+/*
+ * What has the address of a NIC leaves through that NIC, whichever NIC of the other host it goes
+ * to, as in a network of RDMA devices; the kernel alone would go by the destination. Neighbours are
+ * entered by hand for the reason that print_mac() gives.
+ */
 void rb_cluster_shape_host_links(const rb_cluster_shape_t *shape, int host, FILE *orders)
 {
-    char address[32];
+    char address[32], device[16];
 
     (void)fprintf(orders, "link set lo up\n");
     for (int i = 0; i < shape->nics; ++i) {
-        (void)fprintf(orders, "address add %s/24 dev nic%d\nlink set nic%d up\n",
-                      rb_cluster_shape_address(host, i, address, sizeof(address)), i, i);
+        (void)rb_cluster_shape_address(host, i, address, sizeof(address));
+        (void)snprintf(device, sizeof(device), "nic%d", i);
+        (void)fprintf(orders, "address add %s/24 dev %s\nlink set %s up\n", address, device,
+                      device);
+        if (shape->nics > 1) {
+            (void)fprintf(orders,
+                          "rule add from %s lookup %d\nroute add 10.77.0.0/16 dev %s table %d\n",
+                          address, FIRST_TABLE + i, device, FIRST_TABLE + i);
+        }
         for (int h = 0; h < shape->hosts; ++h) {
-            if (h != host) {
-                (void)fprintf(orders, "neighbour add %s lladdr ",
-                              rb_cluster_shape_address(h, i, address, sizeof(address)));
-                print_mac(orders, h, i);
-                (void)fprintf(orders, " nud permanent dev nic%d\n", i);
+            for (int j = 0; j < shape->nics && h != host; ++j) {
+                add_neighbour(orders, h, j, device);
             }
         }
     }

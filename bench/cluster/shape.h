@@ -4,10 +4,10 @@
  * What an emulated cluster looks like: hosts, NICs and their rates, racks; and the orders to
  * iproute2's ip(8) and tc(8) that make it so.
  *
- * NIC i of host h is called nic<i> there and has the address 10.77.<i>.<h + 1>. All NICs of number
- * i are in one *plane*: a bridge (with racks: one a rack, and a core bridge between them) to which
- * nothing else is connected. The bridges stand in a network namespace of their own, the switch, in
- * which the head node 10.77.<i>.254 lives.
+ * NIC i of host h is called nic<i> there and has the address 10.77.<i>.<h + 1>. All NICs of a rack
+ * are plugged into one bridge, and those of several racks into a core. What a program sends from a
+ * NIC's address leaves through that NIC and reaches any NIC of any host. The bridges stand in a
+ * network namespace of their own, the switch, in which the head node 10.77.<i>.254 lives.
  *
  * A NIC sends at most at its rate (the queue of the host's end of its cable) and receives at most
  * at its rate (the queue of the switch's end). The queues are token buckets (htb) whose burst is
@@ -35,7 +35,7 @@ typedef struct rb_cluster_shape {
     int racks;                  /**< of equally many neighbouring hosts; 1: no uplinks */
     int mtu;
     int64_t rate[RB_CLUSTER_HOSTS][RB_CLUSTER_NICS]; /**< bit/s on the wire, per direction */
-    int64_t uplink; /**< bit/s of a rack, per direction; divided among the planes by their rates */
+    int64_t uplink;                                  /**< bit/s of a rack, per direction */
 } rb_cluster_shape_t;
 
 /**
@@ -63,8 +63,12 @@ int rb_cluster_shape_find(const rb_cluster_shape_t *shape, const char *text);
 /** Writes the address of a NIC into @p buffer, which is returned. */
 char *rb_cluster_shape_address(int host, int nic, char *buffer, size_t size);
 
-/** Writes "nic0=1000000000,nic1=500000000" (see XM_NICS) into @p buffer, which is returned. */
-char *rb_cluster_shape_nics(const rb_cluster_shape_t *shape, int host, char *buffer, size_t size);
+/**
+ * Writes the NICs @p first, @p first + @p step, … of a host as "nic0=1000000000,nic1=500000000"
+ * (see XM_NICS) into @p buffer, which is returned; 0 and 1 for all of them.
+ */
+char *rb_cluster_shape_nics(const rb_cluster_shape_t *shape, int host, int first, int step,
+                            char *buffer, size_t size);
 
 /**
  * Orders for `ip -batch` and `tc -batch` in the switch. @p pids are the processes in whose network

@@ -7,6 +7,8 @@ import re
 import statistics
 
 STRATEGIES = ["send_recv", "allgather", "broadcast", "auto"]
+# As they were published; the last is the one that the others are compared with.
+PUBLISHED = ["send_recv", "local_allgather", "global_allgather", "alpa", "broadcast"]
 SCHEDULERS = ["naive", "balance", "dfs", "greedy", "openshop"]
 PEERS = ["openmpi-alltoallw", "openmpi-isend", "openmpi-bcast", "torch-gather_broadcast",
          "torch-batch_isend_irecv"]
@@ -17,6 +19,7 @@ OURS = {
     "large": ["large-a", "large-b"],
     "short": ["short-a", "short-b"],
     "ablation": ["ablation-a", "ablation-b"],
+    "published": ["published-a", "published-b"],
     "fanout": ["fanout"],
     "nics": ["nics-one", "nics-two", "nics-unequal"],
     "cpu": ["cpu-crossmesh"],

@@ -18,6 +18,7 @@ import sys
 
 import machine
 import report
+from documents import PUBLISHED
 from lab import Cluster, Failed, fail, read, say, scratch
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -108,6 +109,10 @@ class Evaluation:
         """auto and send_recv in more runs, at a bound of about 0.56 s."""
         self.ours("short", 16, "send_recv,auto", ["-w", "1", "-i", "5"])
 
+    def published(self):
+        """The strategies as MLSys'23 and Alpa have them (section 5.1), at a bound of about 0.56 s."""
+        self.ours("published", 16, ",".join(PUBLISHED), ["-w", "1", "-i", "3"])
+
     def ablation(self):
         """What load balance and order are worth (MLSys'23 section 5.3.1)."""
         with Cluster(self.build, HOSTS) as cluster:
@@ -170,7 +175,7 @@ class Evaluation:
                          "3", "-J", self.path("model")])
 
 
-EXPERIMENTS = ["probe", "systems", "large", "short", "ablation", "fanout", "nics", "cpu",
+EXPERIMENTS = ["probe", "systems", "large", "short", "published", "ablation", "fanout", "nics", "cpu",
                "intra_host", "model"]
 
 

@@ -24,8 +24,8 @@ COLOURS = {
     "naive": "#999999", "balance": "#e69f00", "dfs": "#009e73", "greedy": "#56b4e9",
     "openshop": "#0072b2",
 }
-MARKS = {"systems": "o", "large": "s", "short": ".", "ablation": "^", "fanout": "D", "nics": "v", "cpu": "P",
-         "model": "X"}
+MARKS = {"systems": "o", "large": "s", "short": ".", "published": "*", "ablation": "^", "fanout": "D", "nics": "v",
+         "cpu": "P", "model": "X"}
 MARK_COLOURS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#000000", "#7b3f61"]
 LEAST = 0.5  # where the logarithmic axis of time over bound begins
 STYLE = {

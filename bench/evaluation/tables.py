@@ -3,8 +3,8 @@
 
 import math
 
-from documents import (OURS, PEERS, SCHEDULERS, STRATEGIES, best_peer, fraction, ideal_ratio, median,
-                       median_error, over_bound, ratio)
+from documents import (OURS, PEERS, PUBLISHED, SCHEDULERS, STRATEGIES, best_peer, fraction, ideal_ratio,
+                       median, median_error, over_bound, ratio)
 from goals import goals
 
 
@@ -182,30 +182,43 @@ def short(documents):
     return auto_and_send_recv(documents, "short", "The paper's cases again, in more runs")
 
 
-def ablation(documents):
-    rows = {case: row for case, row in documents.by_case(OURS["ablation"], "scheduler").items()
-            if "openshop" in row}
-    if not rows:
-        return None
-    names = SCHEDULERS[:-1]
-    table = Table("<case", "openshop (s)", "% of bound",
-                  *(title for name in names for title in (name, "model", "dev. (%)")))
-    for case, row in rows.items():
+def ratios(documents, experiment, key, names):
+    """A table of times over that of the last name, measured and by the model; None without any."""
+    *others, reference = names
+    table = Table("<case", f"{reference} (s)", "% of bound",
+                  *(title for name in others for title in (name, "model", "dev. (%)")))
+    for case, row in documents.by_case(OURS[experiment], key).items():
+        if reference not in row:
+            continue
         cells = []
-        for name in names:
+        for name in others:
             if name in row:
-                measured = ratio(row[name], row["openshop"])
-                model = ideal_ratio(row[name], row["openshop"])
+                measured, model = ratio(row[name], row[reference]), ideal_ratio(row[name], row[reference])
                 cells += [f"{measured:.3f}", f"{model:.3f}", f"{100 * (measured / model - 1):+.1f}"]
             else:
                 cells += ["", "", ""]
-        table.add(case, seconds(median(row["openshop"])), percent(fraction(row["openshop"])), *cells)
-    return Section("What load balance and order are worth",
-                   "Strategy `broadcast`; times over that of `openshop`, measured and by the model "
-                   "(simulated), and how far the first is from the second. "
-                   + protocol(documents, "ablation", OURS["ablation"]) + ".", [table],
-                   {"paper-ablation": "time of each scheduler over the lower bound; the model's "
-                                      "value as a marker"})
+        table.add(case, seconds(median(row[reference])), percent(fraction(row[reference])), *cells)
+    return table if table.rows else None
+
+
+def published(documents):
+    table = ratios(documents, "published", "strategy", PUBLISHED)
+    return table and Section(
+        "The paper's baselines",
+        "Strategies as MLSys'23 and Alpa have them ([resharding.md](resharding.md#published-baselines)); times "
+        "over that of `broadcast`, measured and by the model (simulated, as the paper's formulas have it), and "
+        "how far the first is from the second. "
+        + protocol(documents, "published", OURS["published"]) + ".", [table])
+
+
+def ablation(documents):
+    table = ratios(documents, "ablation", "scheduler", SCHEDULERS)
+    return table and Section(
+        "What load balance and order are worth",
+        "Strategy `broadcast`; times over that of `openshop`, measured and by the model "
+        "(simulated), and how far the first is from the second. "
+        + protocol(documents, "ablation", OURS["ablation"]) + ".", [table],
+        {"paper-ablation": "time of each scheduler over the lower bound; the model's value as a marker"})
 
 
 def fanout(documents):
@@ -313,7 +326,7 @@ def check_list(documents):
     return Section("Goals", "What the evaluation should come to.", [table])
 
 
-SECTIONS = [systems, large, short, ablation, fanout, nics, cpu, intra_host, model, prediction, check_list]
+SECTIONS = [systems, large, short, published, ablation, fanout, nics, cpu, intra_host, model, prediction, check_list]
 
 
 def introduction(documents):

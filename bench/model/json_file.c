@@ -6,40 +6,29 @@
  */
 #include "bench/model/json_file.h"
 
-#include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "comm/base.h"
 
-/* Duplicate keys are refused too: which of them counts would depend on the reader. */
 xm_status_t rb_json_load(const char *path, json_t **root)
 {
-    json_error_t error;
-    FILE *file = fopen(path, "re");
-    json_t *read;
+    json_t *read = NULL;
+    char *text;
+    size_t length;
+    xm_status_t status = xm_text_load(path, &text, &length);
 
-    if (file == NULL) {
-        return xm_error_set(errno == ENOENT ? XM_ERR_NOT_FOUND : XM_ERR_IO, "%s: %s", path,
-                            strerror(errno));
+    if (status == XM_OK) {
+        status = xm_json_parse(path, text, length, &read);
+        free(text);
     }
-    read = json_loadf(file, JSON_REJECT_DUPLICATES, &error);
-    if (read == NULL && ferror(file)) {
-        (void)fclose(file);
-        return xm_error_set(XM_ERR_IO, "%s: cannot be read", path);
-    }
-    (void)fclose(file);
-    if (read == NULL) {
-        return xm_error_set(XM_ERR_PARSE, "%s: line %d, column %d: %s", path, error.line,
-                            error.column, error.text);
+    if (status < 0) {
+        return status;
     }
     if (!json_is_object(read)) {
-        xm_status_t status = xm_error_set(XM_ERR_PARSE,
-                                          "%s: the document is %s; it must be an "
-                                          "object",
-                                          path, xm_json_type(read));
-
+        status = xm_error_set(XM_ERR_PARSE, "%s: the document is %s; it must be an object", path,
+                              xm_json_type(read));
         json_decref(read);
         return status;
     }

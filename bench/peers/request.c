@@ -146,6 +146,9 @@ xm_status_t rb_peer_request_parse(int argc, char **argv, bool speaks, rb_peer_re
     if (status == XM_OK) {
         status = parse_options(argc, argv, request);
     }
+    if (status == XM_OK && speaks) { /* the others write nothing */
+        status = xm_file_check_output("--json-file", request->options.json_path);
+    }
     if (status < 0) {
         rb_peer_request_clear(request);
     }

@@ -396,8 +396,12 @@ static xm_status_t run_plans(job_t *job)
 
 static xm_status_t run(job_t *job, xm_status_t parsed)
 {
-    xm_status_t status = rb_share_status(job->worker, parsed);
+    xm_status_t status = parsed;
 
+    if (status == XM_OK && xm_worker_rank(job->worker) == 0) {
+        status = rb_pipeline_options_check_outputs(job->options); /* the others write nothing */
+    }
+    status = rb_share_status(job->worker, status);
     if (status == XM_OK) {
         status = agree_on_course(job);
     }

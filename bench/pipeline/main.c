@@ -20,8 +20,11 @@ static int launch(const rb_pipeline_options_t *options)
 {
     rb_options_t cluster;
     ap_plan_t *plan;
-    xm_status_t status = ap_plan_load(options->plans[0], &plan);
+    xm_status_t status = rb_pipeline_options_check_outputs(options);
 
+    if (status == XM_OK) {
+        status = ap_plan_load(options->plans[0], &plan);
+    }
     if (status < 0) {
         return xm_cli_fail(program, status);
     }

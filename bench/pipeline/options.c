@@ -64,6 +64,16 @@ xm_status_t rb_pipeline_options_parse(int argc, char *const *argv, rb_pipeline_o
     return XM_OK;
 }
 
+xm_status_t rb_pipeline_options_check_outputs(const rb_pipeline_options_t *options)
+{
+    xm_status_t status = xm_file_check_output("--json-file", options->json_path);
+
+    if (status == XM_OK) {
+        status = xm_file_check_output("--trace", options->trace_path);
+    }
+    return status == XM_OK ? xm_file_check_output("--plot", options->plot_path) : status;
+}
+
 /* One NIC for each host, since plans know no more. */
 void rb_pipeline_options_cluster(const rb_pipeline_options_t *options, int hosts, int per_host,
                                  rb_options_t *cluster)

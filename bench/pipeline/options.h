@@ -28,6 +28,9 @@ typedef struct rb_pipeline_options {
  * all that was wanted; after a failure the object holds nothing. */
 xm_status_t rb_pipeline_options_parse(int argc, char *const *argv, rb_pipeline_options_t *options);
 
+/** Refuses outputs that could not be written; only the process that will write them asks. */
+xm_status_t rb_pipeline_options_check_outputs(const rb_pipeline_options_t *options);
+
 /** The cluster that is asked for, of @p hosts hosts with @p per_host ranks, in the words of
  * reshard-bench. */
 void rb_pipeline_options_cluster(const rb_pipeline_options_t *options, int hosts, int per_host,

@@ -30,7 +30,7 @@ typedef struct {
     int which;
     int gib;
     int nics;        /* of a host */
-    double nic_gbps; /* of one of them */
+    double nic_gbps; /* of all of them */
 } options_t;
 
 /* What one plan cost and is worth. */
@@ -57,11 +57,11 @@ static double peak_mib(void)
 }
 
 /* Makes a network of NICs with a fast fabric inside the host, as training clusters have
- * them. The ranks of a host share its NICs evenly, neighbours the same one. */
+ * them. */
 static xm_status_t make_network(const options_t *options, int ranks, xm_network_t **network)
 {
     xm_network_params_t params = XM_NETWORK_PARAMS_INIT;
-    int *hosts = malloc(2 * (size_t)ranks * sizeof(*hosts)), *rails = hosts + ranks;
+    int *hosts = malloc((size_t)ranks * sizeof(*hosts));
     xm_status_t status;
 
     if (hosts == NULL) {
@@ -69,13 +69,11 @@ static xm_status_t make_network(const options_t *options, int ranks, xm_network_
     }
     for (int r = 0; r < ranks; ++r) {
         hosts[r] = r / DEVICES_PER_HOST;
-        rails[r] =
-            hosts[r] * options->nics + r % DEVICES_PER_HOST * options->nics / DEVICES_PER_HOST;
     }
     params.ranks = ranks;
     params.host_of_rank = hosts;
-    params.rail_of_rank = rails;
-    params.nic_bandwidth = options->nics * options->nic_gbps * 1e9 / 8;
+    params.nic_bandwidth = options->nic_gbps * 1e9 / 8;
+    params.nics_per_host = options->nics;
     params.nic_latency = 5e-6;
     params.host_bandwidth = 300e9;
     params.host_latency = 2e-6;
@@ -302,9 +300,9 @@ int main(int argc, char **argv)
         {"repeat", 0, XM_CLI_INT, &options.repeat, "TIMES", 1, 1000,
          "Plan each row so often; the least time counts (1)."},
         {"nic-gbps", 0, XM_CLI_DOUBLE, &options.nic_gbps, "GBPS", 0.001, 1e6,
-         "Rate of one NIC (400)."},
-        {"nics-per-host", 0, XM_CLI_INT, &options.nics, "NICS", 1, DEVICES_PER_HOST,
-         "NICs of a host, which its devices share evenly (1)."},
+         "Rate of a host's NICs together (400)."},
+        {"nics-per-host", 0, XM_CLI_INT, &options.nics, "N", 1, DEVICES_PER_HOST,
+         "NICs of a host, dealt to its devices in turn (1)."},
         {"case", 0, XM_CLI_CHOICE, &options.which, "table|dense-70b|moe-256e|all-to-all|split", 0,
          0, "Print the table, or the row of this case with --hosts hosts (table)."},
         {"gib", 0, XM_CLI_INT, &options.gib, "GIB", 1, 1024,

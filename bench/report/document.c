@@ -85,6 +85,9 @@ static json_t *network_json(const rb_rates_t *rates)
         }
         (void)json_object_set_new(network, "nic_bandwidth_Bps", all);
     }
+    if (rates->nics_per_host > 1) {
+        (void)json_object_set_new(network, "nics_per_host", json_integer(rates->nics_per_host));
+    }
     /* Marks rates that are those of TCP's payload on emulated NICs. */
     if (rates->emulated) {
         (void)json_object_set_new(network, "emulated", json_true());
@@ -302,10 +305,11 @@ xm_status_t rb_document_add(rb_document_t *document, const rb_result_t *result)
     if (document == NULL) {
         return XM_OK;
     }
-    entry = json_pack("{s:o, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:f, s:f, s:f, s:s}", "case",
+    entry = json_pack("{s:o, s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:f, s:f, s:f, s:s}", "case",
                       text_json(prepared->one->name), "dtype", prepared->one->dtype, "strategy",
                       xm_strategy_name(xm_plan_strategy(plan)), "scheduler",
-                      xm_scheduler_name(xm_plan_scheduler(plan)), "chosen_scheduler",
+                      xm_scheduler_name(xm_plan_scheduler(plan)), "chosen_strategy",
+                      xm_strategy_name(xm_plan_chosen_strategy(plan)), "chosen_scheduler",
                       xm_scheduler_name(xm_plan_chosen_scheduler(plan)), "transport",
                       rb_job_transport(document->job), "bytes", (json_int_t)xm_plan_bytes(plan),
                       "net_bytes", (json_int_t)xm_plan_net_bytes(plan), "plan_s", prepared->plan_s,

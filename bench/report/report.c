@@ -7,12 +7,9 @@
 #include "bench/report/report.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "bench/report/comparison.h"
 #include "bench/report/document.h"
@@ -28,34 +25,6 @@ struct rb_report {
     rb_comparison_t comparison;
 };
 
-/* Asks for permission only and returns an errno value: opening would empty the file, or
- * end the stream of a named pipe. */
-static int cannot_write(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    char *directory;
-    struct stat file;
-    int denied;
-
-    if (stat(path, &file) == 0) {
-        if (S_ISDIR(file.st_mode)) {
-            return EISDIR;
-        }
-        return faccessat(AT_FDCWD, path, W_OK, AT_EACCESS) == 0 ? 0 : errno;
-    }
-    /* A missing file can be made when its folder may be written. */
-    if (errno != ENOENT || path[0] == '\0') {
-        return errno;
-    }
-    directory = slash != NULL ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
-    if (directory == NULL) {
-        return ENOMEM;
-    }
-    denied = faccessat(AT_FDCWD, directory, W_OK | X_OK, AT_EACCESS) == 0 ? 0 : errno;
-    free(directory);
-    return denied;
-}
-
 /* Called before anything runs, so that a wrong path does not cost the measurement. */
 xm_status_t rb_report_check(const rb_options_t *options)
 {
@@ -65,11 +34,10 @@ xm_status_t rb_report_check(const rb_options_t *options)
                                     {"--dump-plan", options->dump_path}};
 
     for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); ++i) {
-        int reason = paths[i][1] != NULL ? cannot_write(paths[i][1]) : 0;
+        xm_status_t status = xm_file_check_output(paths[i][0], paths[i][1]);
 
-        if (reason != 0) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s: cannot write '%s': %s", paths[i][0],
-                                paths[i][1], strerror(reason));
+        if (status < 0) {
+            return status;
         }
     }
     return XM_OK;

@@ -16,7 +16,7 @@
 #include "comm/base.h"
 #include <crossmesh/version.h>
 
-enum { SCHEDULER_TEXT = 32 };
+enum { CHOICE_TEXT = 32 };
 
 const char *rb_job_transport(const rb_job_info_t *job)
 {
@@ -39,11 +39,15 @@ static void print_command(FILE *file, const rb_options_t *options)
 /* A prediction is worth what its rates are, so the head says where they come from. */
 static void print_rates(FILE *file, const rb_rates_t *rates)
 {
-    char rate[1024], nic[32], host[32];
+    char rate[1024], nic[32], host[32], dealt[64] = "";
 
+    if (rates->nics_per_host > 1) {
+        (void)snprintf(dealt, sizeof(dealt), " over %d NICs dealt to its ranks",
+                       rates->nics_per_host);
+    }
     (void)fprintf(
-        file, "# network: NIC %s GB/s a host and direction%s, %s; inside a host %.3f GB/s, %s\n",
-        rb_rates_format_nic(rates, rate, sizeof(rate)),
+        file, "# network: NIC %s GB/s a host and direction%s%s, %s; inside a host %.3f GB/s, %s\n",
+        rb_rates_format_nic(rates, rate, sizeof(rate)), dealt,
         rates->nic_rates > 1 ? ", hosts in turn" : "",
         xm_text_format_seconds(rates->nic_latency, nic, sizeof(nic)), rates->host_bandwidth * 1e-9,
         xm_text_format_seconds(rates->host_latency, host, sizeof(host)));
@@ -170,7 +174,7 @@ static void print_ranks(FILE *file, const rb_job_info_t *job)
 /* Two lines: names and units. Dry runs have their own columns. */
 static void print_columns(FILE *file, bool dry_run)
 {
-    (void)fprintf(file, "#\n#%11s %13s %-16s %-16s %-16s %-10s %-9s %-13s %11s", "case", "size",
+    (void)fprintf(file, "#\n#%11s %13s %-16s %-16s %-16s %-10s %-14s %-13s %11s", "case", "size",
                   "src", "dst", "shape", "type", "strategy", "sched", "plan");
     if (dry_run) {
         (void)fprintf(file, " %13s %12s %12s %7s %7s\n", "net", "bound", "makespan", "%bound",
@@ -180,8 +184,8 @@ static void print_columns(FILE *file, bool dry_run)
                       "predicted", "sim%", "min", "median", "max", "mean", "stddev", "algbw",
                       "netbw", "%bound", "#wrong");
     }
-    (void)fprintf(file, "#%11s %13s %-16s %-16s %-16s %-10s %-9s %-13s %11s", "", "(B)", "", "", "",
-                  "", "", "", "(us)");
+    (void)fprintf(file, "#%11s %13s %-16s %-16s %-16s %-10s %-14s %-13s %11s", "", "(B)", "", "",
+                  "", "", "", "", "(us)");
     if (dry_run) {
         (void)fprintf(file, " %13s %12s %12s %7s %7s\n", "(B)", "(us)", "(us)", "", "(%)");
     } else {
@@ -272,13 +276,12 @@ static void print_planned(FILE *file, const rb_result_t *result)
     }
 }
 
-/* Writes "openshop", or "auto:openshop" where the plan chose or fell back. */
-static char *format_scheduler(const xm_plan_t *plan, char *buffer, size_t size)
+/* Writes "openshop", or "auto:openshop" where the plan chose or fell back. The names are
+ * constants, so equal ones are one. */
+static char *format_choice(const char *asked, const char *chosen, char *buffer, size_t size)
 {
-    xm_scheduler_t asked = xm_plan_scheduler(plan), chosen = xm_plan_chosen_scheduler(plan);
-
-    (void)snprintf(buffer, size, "%s%s%s", xm_scheduler_name(asked), asked != chosen ? ":" : "",
-                   asked != chosen ? xm_scheduler_name(chosen) : "");
+    (void)snprintf(buffer, size, "%s%s%s", asked, asked != chosen ? ":" : "",
+                   asked != chosen ? chosen : "");
     return buffer;
 }
 
@@ -287,7 +290,8 @@ void rb_table_row(FILE *file, const rb_result_t *result)
     const rb_prepared_t *prepared = result->prepared;
     const rb_case_t *one = prepared->one;
     const xm_plan_t *plan = prepared->plan;
-    char src[RB_SIDE_TEXT], dst[RB_SIDE_TEXT], shape[RB_SHAPE_TEXT], scheduler[SCHEDULER_TEXT];
+    char src[RB_SIDE_TEXT], dst[RB_SIDE_TEXT], shape[RB_SHAPE_TEXT], scheduler[CHOICE_TEXT],
+        strategy[CHOICE_TEXT];
 
     /* A warning above the row, once for each case. */
     if (prepared->shared && one->variant == 0) {
@@ -295,12 +299,17 @@ void rb_table_row(FILE *file, const rb_result_t *result)
                       "# %s: the meshes share hosts; %d ranks (%d a host) would keep them apart\n",
                       one->name, rb_place_needs(one, one->ranks_per_host), one->ranks_per_host);
     }
-    (void)fprintf(file, "%12s %13" PRIu64 " %-16s %-16s %-16s %-10s %-9s %-13s %11.1f", one->name,
+    (void)fprintf(file, "%12s %13" PRIu64 " %-16s %-16s %-16s %-10s %-14s %-13s %11.1f", one->name,
                   xm_plan_bytes(plan), rb_side_format(&one->src, src, sizeof(src)),
                   rb_side_format(&one->dst, dst, sizeof(dst)),
                   rb_case_format_shape(one, shape, sizeof(shape)), one->dtype,
-                  xm_strategy_name(xm_plan_strategy(plan)),
-                  format_scheduler(plan, scheduler, sizeof(scheduler)), prepared->plan_s * 1e6);
+                  format_choice(xm_strategy_name(xm_plan_strategy(plan)),
+                                xm_strategy_name(xm_plan_chosen_strategy(plan)), strategy,
+                                sizeof(strategy)),
+                  format_choice(xm_scheduler_name(xm_plan_scheduler(plan)),
+                                xm_scheduler_name(xm_plan_chosen_scheduler(plan)), scheduler,
+                                sizeof(scheduler)),
+                  prepared->plan_s * 1e6);
     if (result->runs > 0) {
         print_measured(file, result);
     } else {

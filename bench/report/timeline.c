@@ -489,7 +489,7 @@ static void draw_title(const figure_t *figure)
                   rb_side_format(&one->dst, dst, sizeof(dst)), one->model == NULL ? "tensor " : "",
                   rb_case_format_shape(one, shape, sizeof(shape)), one->dtype,
                   xm_text_format_bytes(xm_plan_bytes(prepared->plan), bytes, sizeof(bytes)),
-                  xm_strategy_name(xm_plan_strategy(prepared->plan)),
+                  xm_strategy_name(xm_plan_chosen_strategy(prepared->plan)),
                   xm_scheduler_name(xm_plan_chosen_scheduler(prepared->plan)),
                   xm_network_nic_bandwidth(prepared->network) * 1e-9);
 }

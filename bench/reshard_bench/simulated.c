@@ -66,43 +66,6 @@ static xm_status_t open_slot(stage_t *stage, int rank)
     return xm_executor_create(&params, &slot->executor);
 }
 
-/* Makes the fabric of the network that the plan was made for. */
-static xm_status_t open_fabric(stage_t *stage)
-{
-    const xm_network_t *network = stage->prepared->network;
-    size_t hosts = (size_t)stage->hosts->hosts;
-    xm_sim_fabric_params_t params = {0};
-    double *rates = malloc(2 * hosts * sizeof(*rates));
-    int *racks = malloc(hosts * sizeof(*racks));
-    xm_status_t status;
-
-    if (rates == NULL || racks == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu simulated hosts", hosts);
-        goto free_arrays;
-    }
-    for (size_t h = 0; h < hosts; ++h) {
-        rates[h] = xm_network_egress(network, (int)h);
-        rates[hosts + h] = xm_network_ingress(network, (int)h);
-        racks[h] = xm_network_rack_of(network, (int)h);
-    }
-    params.ranks = stage->hosts->ranks;
-    params.host_of_rank = stage->hosts->host_of;
-    params.egress = rates;
-    params.ingress = rates + hosts;
-    params.rack_of_host = racks;
-    params.uplink_bandwidth = xm_network_uplink_bandwidth(network);
-    params.nic_latency = xm_network_nic_latency(network);
-    params.host_bandwidth = xm_network_host_bandwidth(network);
-    params.host_latency = xm_network_host_latency(network);
-    params.no_copy = !looks_at_data(stage->options);
-    status = xm_sim_fabric_create(&params, &stage->fabric);
-
-free_arrays:
-    free(racks);
-    free(rates);
-    return status;
-}
-
 /* Has NICs and ports serve the messages in the plan's order, so that the run takes what
  * the plan says. */
 static xm_status_t order_fabric(stage_t *stage)
@@ -120,7 +83,8 @@ static xm_status_t order_fabric(stage_t *stage)
 
 static xm_status_t open_stage(stage_t *stage)
 {
-    xm_status_t status = open_fabric(stage);
+    xm_status_t status =
+        xm_network_fabric(stage->prepared->network, !looks_at_data(stage->options), &stage->fabric);
 
     if (status == XM_OK) {
         status = order_fabric(stage);

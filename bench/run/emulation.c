@@ -19,6 +19,7 @@ enum { MASTER_PORT = 29500 };
 typedef struct {
     const rb_emulated_cluster_t *cluster;
     int ranks_per_host;
+    int hands; /* a host's NICs are dealt to so many of its ranks, then to the next ones again */
     char nics[512];
     const char *variables[2];
 } launch_t;
@@ -59,16 +60,18 @@ static xm_status_t enter(void *arg, int rank)
     return rb_emulated_cluster_enter(launch->cluster, rank / launch->ranks_per_host);
 }
 
-/* The rates of a rank's NICs, so that it stripes over them in proportion. */
+/* The rates of a rank's NICs, so that it stripes over them in proportion. Which it has is the rule
+ * of xm_network_params_t::nics_per_host. */
 static const char *const *variables(void *arg, int rank)
 {
     launch_t *launch = arg;
     const rb_cluster_members_t *members = rb_emulated_cluster_members(launch->cluster);
     char nics[sizeof(launch->nics) - sizeof("XM_NICS=")];
 
-    (void)snprintf(
-        launch->nics, sizeof(launch->nics), "XM_NICS=%s",
-        rb_cluster_shape_nics(&members->shape, rank / launch->ranks_per_host, nics, sizeof(nics)));
+    (void)snprintf(launch->nics, sizeof(launch->nics), "XM_NICS=%s",
+                   rb_cluster_shape_nics(&members->shape, rank / launch->ranks_per_host,
+                                         rank % launch->ranks_per_host % launch->hands,
+                                         launch->hands, nics, sizeof(nics)));
     launch->variables[0] = launch->nics;
     launch->variables[1] = NULL;
     return launch->variables;
@@ -81,7 +84,7 @@ static xm_status_t launch_emulated(const rb_options_t *options, const xm_launch_
 {
     rb_emulated_cluster_params_t cluster_params = {0};
     xm_launch_params_t inside = *params;
-    launch_t launch = {.ranks_per_host = options->ranks_per_host};
+    launch_t launch = {.ranks_per_host = options->ranks_per_host, .hands = 1};
     rb_emulated_cluster_t *cluster;
     rb_cluster_shape_t shape;
     char address[32];
@@ -98,6 +101,9 @@ static xm_status_t launch_emulated(const rb_options_t *options, const xm_launch_
         return status;
     }
     launch.cluster = cluster;
+    if (!options->all_nics) {
+        launch.hands = shape.nics < launch.ranks_per_host ? shape.nics : launch.ranks_per_host;
+    }
     /* Ranks see by themselves which host they are on. */
     (void)unsetenv("XM_HOST");
     inside.ranks_per_host = 0;
@@ -159,8 +165,8 @@ char *rb_emulation_describe(const rb_options_t *options, char *buffer, size_t si
                                  rb_nic_rate_format(bits_per_second(gbps), rate, sizeof(rate)));
     }
     if (used < size) {
-        (void)snprintf(buffer + used, size - used, " a host, shared memory inside, MTU %d",
-                       RB_EMULATION_MTU);
+        (void)snprintf(buffer + used, size - used, " a host, %sshared memory inside, MTU %d",
+                       options->all_nics ? "all of every rank, " : "", RB_EMULATION_MTU);
     }
     return buffer;
 }

@@ -97,6 +97,8 @@ xm_status_t rb_rates_read(const rb_options_t *options, rb_rates_t *rates, bool *
     }
     if (options->nic_rates > 0) {
         take_gbps(options->nic_gbps, options->nic_rates, rates);
+        rates->nics_per_host = options->all_nics ? 0 : options->nics_per_host;
+        memcpy(rates->nic_weights, options->uneven_gbps, sizeof(rates->nic_weights));
         (void)snprintf(rates->source, sizeof(rates->source), "--%s, latencies assumed",
                        options->uneven_rates > 0 ? "uneven" : "nic-gbps");
         /* Only a rank inside an emulated cluster has XM_NICS and this kind of NICs. */
@@ -190,6 +192,8 @@ xm_status_t rb_rates_network(const rb_rates_t *rates, const rb_host_map_t *hosts
     params.host_latency = rates->host_latency;
     params.egress = rates->nic_rates > 1 ? nic : NULL;
     params.ingress = params.egress;
+    params.nics_per_host = rates->nics_per_host;
+    params.nic_weights = rates->nic_weights[0] > 0 ? rates->nic_weights : NULL;
     params.rack_of_host = rates->racks > 0 ? rack_of_host : NULL;
     params.uplink_bandwidth = rates->uplink_bandwidth;
     status = xm_network_create(&params, network);

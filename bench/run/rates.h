@@ -13,6 +13,8 @@
 typedef struct rb_rates {
     double nic_bandwidth[RB_NIC_RATES]; /**< bytes/s of the hosts in turn, per direction */
     int nic_rates;                      /**< entries of nic_bandwidth, at least 1 */
+    int nics_per_host; /**< NICs dealt to a host's ranks in turn; 0: all ranks use all of them */
+    double nic_weights[RB_UNEVEN_NICS]; /**< of NICs that differ; all 0: they are alike */
     double nic_latency;                 /**< seconds */
     double host_bandwidth;
     double host_latency;

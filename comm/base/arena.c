@@ -2,58 +2,84 @@
 /*
  * A bump allocator. A module of 100,000 instructions makes as many small lists that all live
  * exactly as long as the module; handing them out of chunks saves both the bookkeeping of
- * each and a destructor that walks them. A solver's tables end together as well.
+ * each and a destructor that walks them. A solver's tables end together as well, and thousands of
+ * small ones are made each second.
  *
- * Chunks are never moved, so pointers into them stay valid until the arena is cleared.
+ * Chunks are never moved, so pointers into them stay valid until the arena is cleared; a reset
+ * replaces several chunks by one, so an arena that is used again and again soon never allocates.
  */
 
 #include "comm/base/arena.h"
 
-#include <stdalign.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
-/* Chunks double, so that a small arena stays one. */
-enum { FIRST_CHUNK_BYTES = 1 << 10, CHUNK_BYTES = 1 << 16 };
+/* Chunks double, so that a small arena stays one, up to a size at which more would be waste. */
+enum { LINE = 64, UNIT = 16, SMALL_BYTES = 1024, FIRST_BYTES = 1024, MOST_BYTES = 1 << 24 };
+enum { FIRST_ITEMS = 16 };
 
 struct xm_arena_chunk {
     xm_arena_chunk_t *next;
-    size_t used, size;
-    alignas(max_align_t) unsigned char bytes[];
+    size_t used, size; /* of all bytes, with this header */
 };
 
-/* The test keeps `bytes` and the chunk's header from overflowing. Chunks are zeroed when they are
- * made and pieces are never returned, so every piece is zeroed. What is left of a chunk that is too
- * full is wasted. */
-void *xm_arena_get(xm_arena_t *arena, size_t count, size_t size)
+static size_t round_up(size_t bytes, size_t unit)
 {
-    const size_t unit = alignof(max_align_t);
-    xm_arena_chunk_t *chunk = arena->last;
-    size_t bytes;
+    return (bytes + unit - 1) / unit * unit;
+}
 
-    if (size != 0 && count > (SIZE_MAX - sizeof(*chunk)) / 2 / size) {
+/* The header takes the first line of a chunk. Small pieces are packed, as lines of their own would
+ * double what they take; a piece of several lines begins at one. */
+void *xm_arena_take(xm_arena_t *arena, size_t bytes)
+{
+    xm_arena_chunk_t *chunk = arena->last;
+    size_t unit = bytes < SMALL_BYTES ? UNIT : LINE, first;
+
+    if (bytes > SIZE_MAX / 4) {
         arena->failed = true;
         return NULL;
     }
-    bytes = (count * size + unit - 1) / unit * unit;
-    bytes = bytes == 0 ? unit : bytes;
-    if (chunk == NULL || chunk->size - chunk->used < bytes) {
-        size_t room = chunk == NULL                    ? FIRST_CHUNK_BYTES
-                      : chunk->size >= CHUNK_BYTES / 2 ? CHUNK_BYTES
-                                                       : 2 * chunk->size;
+    if (chunk == NULL || chunk->size < round_up(chunk->used, unit) + bytes) {
+        size_t room = arena->wanted > FIRST_BYTES ? arena->wanted : FIRST_BYTES;
 
-        room = bytes > room ? bytes : room;
-        chunk = calloc(1, sizeof(*chunk) + room);
+        room = round_up(room > bytes + LINE ? room : bytes + LINE, LINE);
+        chunk = aligned_alloc(LINE, room);
         if (chunk == NULL) {
             arena->failed = true;
             return NULL;
         }
-        chunk->size = room;
-        chunk->next = arena->last;
+        *chunk = (xm_arena_chunk_t){arena->last, LINE, room};
         arena->last = chunk;
+        arena->wanted = 2 * room < MOST_BYTES ? 2 * room : MOST_BYTES;
     }
-    chunk->used += bytes;
-    return chunk->bytes + chunk->used - bytes;
+    first = round_up(chunk->used, unit);
+    chunk->used = first + bytes;
+    return (char *)chunk + first;
+}
+
+void *xm_arena_get(xm_arena_t *arena, size_t count, size_t size)
+{
+    void *piece =
+        xm_arena_take(arena, size != 0 && count > SIZE_MAX / size ? SIZE_MAX : count * size);
+
+    return piece != NULL ? memset(piece, 0, count * size) : NULL;
+}
+
+void xm_arena_reset(xm_arena_t *arena)
+{
+    arena->failed = false;
+    if (arena->last != NULL && arena->last->next != NULL) {
+        size_t all = 0;
+
+        for (const xm_arena_chunk_t *chunk = arena->last; chunk != NULL; chunk = chunk->next) {
+            all += chunk->size;
+        }
+        xm_arena_clear(arena);
+        arena->wanted = all;
+    } else if (arena->last != NULL) {
+        arena->last->used = LINE;
+    }
 }
 
 void xm_arena_clear(xm_arena_t *arena)
@@ -64,5 +90,28 @@ void xm_arena_clear(xm_arena_t *arena)
         free(arena->last);
         arena->last = next;
     }
-    arena->failed = false;
+    *arena = (xm_arena_t){0};
+}
+
+/* The pointer is copied, because an array of any type may be behind it. */
+bool xm_array_reserve(void *array, size_t *room, size_t wanted, size_t size)
+{
+    size_t larger = 2 * *room > FIRST_ITEMS ? 2 * *room : FIRST_ITEMS;
+    void *items;
+
+    if (wanted <= *room) {
+        return true;
+    }
+    larger = wanted > larger ? wanted : larger;
+    if (larger > SIZE_MAX / 2 / size) {
+        return false;
+    }
+    memcpy(&items, array, sizeof(items));
+    items = realloc(items, larger * size);
+    if (items == NULL) {
+        return false;
+    }
+    memcpy(array, &items, sizeof(items));
+    *room = larger;
+    return true;
 }

@@ -127,7 +127,12 @@ static xm_status_t parse(const xm_config_row_t *row, const char *text, value_t *
                    : xm_text_parse_double(row->name, text, 0.01, MAX_SECONDS, &value->seconds);
     }
     if (strcmp(row->type, BYTES) == 0) {
-        return xm_text_parse_bytes(row->name, text, &value->bytes);
+        xm_status_t status = xm_text_parse_bytes(row->name, text, &value->bytes);
+
+        return status < 0 || value->bytes > 0
+                   ? status
+                   : xm_error_set(XM_ERR_PARSE, "%s: '%s' is no size; it must be at least a byte",
+                                  row->name, text);
     }
     if (strcmp(row->type, COUNT) == 0) {
         return xm_text_parse_int(row->name, text, 1, MAX_COUNT, &value->count);

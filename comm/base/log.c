@@ -66,16 +66,18 @@ static void format_prefix(xm_log_level_t level, char *prefix)
                    now.tv_nsec / 1000, host, (int)getpid(), of_rank, level_names[level]);
 }
 
-/* Opens the file that lines go to now; -1: it cannot be opened, which standard error is told. */
+/* Opens the file that lines go to now; -1: it cannot be opened, which standard error is told. A
+ * name that others can foresee may be their link to somebody's file, so links are not followed but
+ * those of the system, such as /dev/stderr. */
 static int open_file(const char *pattern)
 {
     char path[PATH_MAX], prefix[PREFIX_SIZE];
-    int fd = -1;
+    int fd = -1, links = strncmp(pattern, "/dev/", strlen("/dev/")) == 0 ? 0 : O_NOFOLLOW;
 
     errno = EINVAL;
     atomic_store(&file_rank, atomic_load(&own_rank));
     if (xm_path_pattern_expand(pattern, atomic_load(&file_rank), host, path, sizeof(path))) {
-        fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+        fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | links, 0644);
     }
     if (fd < 0) {
         int error = errno;

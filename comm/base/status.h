@@ -7,6 +7,7 @@
  */
 #pragma once
 
+#include <stdarg.h>
 #include <stdbool.h>
 #include <string.h>
 #include <crossmesh/status.h>
@@ -15,9 +16,13 @@
 
 /**
  * Sets this thread's sentence and returns @p status, so that a detector can write
- * `return xm_error_set(XM_ERR_PARSE, "…")`. The text is cut at 1023 bytes.
+ * `return xm_error_set(XM_ERR_PARSE, "…")`. What stands between single quotation marks is
+ * somebody's input and is cut at 80 characters, the whole at 1023 bytes; "…" shows where.
  */
 XM_API xm_status_t xm_error_set(xm_status_t status, const char *format, ...) XM_PRINTF(2, 3);
+
+/** The same with its arguments in a list, for detectors that have a format of their own. */
+xm_status_t xm_error_set_list(xm_status_t status, const char *format, va_list args) XM_PRINTF(2, 0);
 
 /** Puts "format: " in front of the current sentence (to add context on the way up); returns @p
  * status. */

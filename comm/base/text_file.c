@@ -7,15 +7,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-/* A device file or a wrong path could otherwise fill the memory. */
-static const size_t largest = (size_t)256 << 20;
+#include "comm/base/text.h"
 
 /* A write may take less than it was given or be interrupted by a signal; neither is an error. */
 static xm_status_t write_all(int fd, const char *text, size_t length)
@@ -35,21 +34,36 @@ static xm_status_t write_all(int fd, const char *text, size_t length)
     return XM_OK;
 }
 
+/* A process of the same number that crashed may have left one. Opening what is there could empty
+ * somebody's file behind a symbolic link, so it is removed and made again. */
+xm_status_t xm_file_beside(const char *path, char temporary[PATH_MAX], int *fd)
+{
+    if (snprintf(temporary, PATH_MAX, "%s.%d.tmp", path, (int)getpid()) >= PATH_MAX) {
+        errno = ENAMETOOLONG;
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "path of %zu bytes is too long", strlen(path));
+    }
+    for (int attempt = 0; attempt < 2; ++attempt) {
+        *fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+        if (*fd >= 0) {
+            return XM_OK;
+        }
+        if (errno != EEXIST || unlink(temporary) != 0) {
+            break;
+        }
+    }
+    return xm_error_set(XM_ERR_IO, "%s: %s", path, strerror(errno));
+}
+
 /* Writes @p text beside the file and renames it. The temporary name has the process's number,
  * so two writers do not share one; it is removed after a failure. */
 static xm_status_t replace(const char *path, const char *text, size_t length, bool durable)
 {
     char temporary[PATH_MAX];
-    xm_status_t status;
     int fd;
+    xm_status_t status = xm_file_beside(path, temporary, &fd);
 
-    if (snprintf(temporary, sizeof(temporary), "%s.%d.tmp", path, (int)getpid()) >=
-        (int)sizeof(temporary)) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "path of %zu bytes is too long", strlen(path));
-    }
-    fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd < 0) {
-        return xm_error_set(XM_ERR_IO, "%s: %s", path, strerror(errno));
+    if (status < 0) {
+        return status;
     }
     if (write_all(fd, text, length) < 0 ||
         (durable && (write_all(fd, "\n", 1) < 0 || fsync(fd) != 0))) {
@@ -79,38 +93,137 @@ xm_status_t xm_text_replace(const char *path, const char *text, size_t length)
     return replace(path, text, length, false);
 }
 
-/* Reads to the end, whatever size the file system tells: pipes have none. More than 256 MiB is
- * no document of ours. */
-static xm_status_t read_all(FILE *file, const char *path, char **text, size_t *length)
+/* Asks for permission and returns an errno value: opening what is there would empty it, or end
+ * the stream of a named pipe. What is not there is made beside its place and removed, for file
+ * systems such as /proc refuse new files to everybody, whatever their permissions say. */
+static int cannot_write(const char *path)
 {
-    size_t capacity = 1 << 14, used = 0;
-    char *buffer = malloc(capacity);
+    char temporary[PATH_MAX];
+    struct stat file;
+    int fd;
 
-    while (buffer != NULL) {
-        char *larger;
+    if (stat(path, &file) == 0) {
+        if (S_ISDIR(file.st_mode)) {
+            return EISDIR;
+        }
+        return faccessat(AT_FDCWD, path, W_OK, AT_EACCESS) == 0 ? 0 : errno;
+    }
+    if (errno != ENOENT || path[0] == '\0') {
+        return errno;
+    }
+    if (xm_file_beside(path, temporary, &fd) < 0) {
+        return errno;
+    }
+    (void)close(fd);
+    (void)unlink(temporary);
+    return 0;
+}
 
-        /* One byte is kept free for the terminator. */
-        used += fread(buffer + used, 1, capacity - 1 - used, file);
-        if (used < capacity - 1) {
+xm_status_t xm_file_check_output(const char *option, const char *path)
+{
+    int reason = path != NULL ? cannot_write(path) : 0;
+
+    return reason == 0 ? XM_OK
+                       : xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s: cannot write '%s': %s", option,
+                                      path, strerror(reason));
+}
+
+/* A path that is wrong is its giver's mistake; an exhausted or broken machine is not. A file that
+ * is missing has a status of its own, because callers often have a default for it. */
+static xm_status_t cannot_read(const char *path, int reason)
+{
+    bool broken = reason == EIO || reason == EMFILE || reason == ENFILE || reason == ENOMEM;
+    xm_status_t status = reason == ENOENT ? XM_ERR_NOT_FOUND
+                         : broken         ? XM_ERR_IO
+                                          : XM_ERR_INVALID_ARGUMENT;
+
+    return xm_error_set(status, "cannot read %s: %s", path,
+                        reason == ENXIO ? "no regular file" : strerror(reason));
+}
+
+/* Opened without waiting for the other end of a named pipe, and looked at through the descriptor,
+ * so that nothing can be exchanged in between. Standard input is the caller's own, and may be a
+ * pipe. */
+xm_status_t xm_file_open(const char *path, uint64_t largest, int *fd, size_t *size)
+{
+    bool standard = strcmp(path, "/dev/stdin") == 0;
+    int opened = standard ? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0)
+                          : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    struct stat about;
+    char limit[32];
+    xm_status_t status;
+
+    if (opened < 0) {
+        return cannot_read(path, errno);
+    }
+    if (fstat(opened, &about) != 0) {
+        status = cannot_read(path, errno);
+    } else if (S_ISDIR(about.st_mode)) {
+        status = cannot_read(path, EISDIR);
+    } else if (!S_ISREG(about.st_mode) && !standard) {
+        status = cannot_read(path, ENXIO);
+    } else if (S_ISREG(about.st_mode) && (uint64_t)about.st_size > largest) {
+        status = xm_error_set(XM_ERR_UNSUPPORTED, "cannot read %s: larger than %s", path,
+                              xm_text_format_bytes(largest, limit, sizeof(limit)));
+    } else {
+        *fd = opened;
+        *size = S_ISREG(about.st_mode) ? (size_t)about.st_size : 0;
+        return XM_OK;
+    }
+    (void)close(opened);
+    return status;
+}
+
+/* Reads up to @p room bytes; fewer only at the end. */
+static xm_status_t read_piece(int fd, const char *path, char *bytes, size_t room, size_t *got)
+{
+    *got = 0;
+    while (*got < room) {
+        ssize_t more = read(fd, bytes + *got, room - *got);
+
+        if (more < 0 && errno == EINTR) {
+            continue;
+        }
+        if (more < 0) {
+            return cannot_read(path, errno);
+        }
+        if (more == 0) {
             break;
         }
-        if (capacity > largest) {
-            free(buffer);
-            return xm_error_set(XM_ERR_UNSUPPORTED, "%s: larger than %zu bytes", path, largest);
-        }
-        capacity *= 2;
+        *got += (size_t)more;
+    }
+    return XM_OK;
+}
+
+/* Reads to the end, whatever size the file system tells: pipes have none, nor have files of /proc.
+ */
+static xm_status_t read_all(int fd, const char *path, size_t size, char **text, size_t *length)
+{
+    size_t capacity = size + 2, used = 0, got = 1;
+    char *buffer = NULL;
+    xm_status_t status = XM_OK;
+
+    while (status == XM_OK && got > 0) {
+        char *larger;
+
+        capacity = used + 1 < capacity ? capacity : 2 * capacity + (1 << 14);
         larger = realloc(buffer, capacity);
         if (larger == NULL) {
-            free(buffer);
+            status = xm_error_set(XM_ERR_NO_MEMORY, "%s: no memory for its text", path);
+            break;
         }
         buffer = larger;
+        /* One byte is kept free for the terminator. */
+        status = read_piece(fd, path, buffer + used, capacity - 1 - used, &got);
+        used += got;
+        if (status == XM_OK && used > XM_TEXT_LARGEST) {
+            status = xm_error_set(XM_ERR_UNSUPPORTED, "cannot read %s: larger than %d MiB", path,
+                                  XM_TEXT_LARGEST >> 20);
+        }
     }
-    if (buffer == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "%s: no memory for its text", path);
-    }
-    if (ferror(file)) {
+    if (status < 0) {
         free(buffer);
-        return xm_error_set(XM_ERR_IO, "%s: cannot be read", path);
+        return status;
     }
     buffer[used] = '\0';
     *text = buffer;
@@ -118,17 +231,15 @@ static xm_status_t read_all(FILE *file, const char *path, char **text, size_t *l
     return XM_OK;
 }
 
-/* A file that is missing has a status of its own, because callers often have a default for it. */
 xm_status_t xm_text_load(const char *path, char **text, size_t *length)
 {
-    FILE *file = fopen(path, "re");
-    xm_status_t status;
+    size_t size;
+    int fd;
+    xm_status_t status = xm_file_open(path, XM_TEXT_LARGEST, &fd, &size);
 
-    if (file == NULL) {
-        return xm_error_set(errno == ENOENT ? XM_ERR_NOT_FOUND : XM_ERR_IO, "%s: %s", path,
-                            strerror(errno));
+    if (status == XM_OK) {
+        status = read_all(fd, path, size, text, length);
+        (void)close(fd);
     }
-    status = read_all(file, path, text, length);
-    (void)fclose(file);
     return status;
 }

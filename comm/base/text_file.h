@@ -1,13 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file text_file.h
- * Whole files of text: read at once, or replaced at once. Internal.
+ * Input and output files: opened without waiting, read at once, replaced at once. Internal.
+ *
+ * What a user names as an input is a regular file: a directory, a device, a named pipe or a socket
+ * is refused with a sentence, at once. "/dev/stdin" is standard input, whatever that is.
  */
 #pragma once
 
+#include <limits.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "comm/base/status.h"
+
+/** Largest text that is read whole, and largest model that is mapped: a wrong path could otherwise
+ * fill the memory. */
+enum { XM_TEXT_LARGEST = 256 << 20 };
+#define XM_FILE_LARGEST (UINT64_C(4) << 30)
+
+/** Opens a regular file of at most @p largest bytes for reading; *size is what the file system
+ * tells, 0 of a pipe. XM_ERR_NOT_FOUND: it does not exist. */
+xm_status_t xm_file_open(const char *path, uint64_t largest, int *fd, size_t *size);
+
+/** Refuses an output file that could not be written, before it is worth anything: "<option>: cannot
+ * write '<path>': …". NULL is no file. */
+xm_status_t xm_file_check_output(const char *option, const char *path);
+
+/** Makes the file that is to take the place of @p path by rename(): beside it, new and empty. Its
+ * name is put into @p temporary; errno tells why not. */
+xm_status_t xm_file_beside(const char *path, char temporary[PATH_MAX], int *fd);
 
 /** Writes @p text and a newline beside @p path and renames it: readers see the old file or the
  * new one, whole, whatever happens meanwhile. */
@@ -17,6 +39,6 @@ xm_status_t xm_text_save(const char *path, const char *text);
  * are, without waiting for the disk. */
 xm_status_t xm_text_replace(const char *path, const char *text, size_t length);
 
-/** Reads a file of at most 256 MiB. *text ends with a 0 that *length does not count; freed with
- * free(). */
+/** Reads a file of at most XM_TEXT_LARGEST bytes. *text ends with a 0 that *length does not count;
+ * freed with free(). */
 xm_status_t xm_text_load(const char *path, char **text, size_t *length);

@@ -8,6 +8,7 @@
 
 #include "comm/job/bootstrap_listen.h"
 #include "comm/job/bootstrap_tcp.h"
+#include "comm/job/launcher.h"
 #include "comm/base.h"
 
 /* A job of one rank needs no address. */
@@ -87,6 +88,7 @@ xm_status_t xm_bootstrap_create_tcp(const xm_job_env_t *env, int listen_fd, doub
         xm_bootstrap_tcp_destroy(self);
         return status;
     }
+    xm_launch_report(env->rank, -1);
     *bootstrap = &self->base;
     return XM_OK;
 }

@@ -6,7 +6,6 @@
 #include "comm/job/job_secret.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -40,9 +39,8 @@ static xm_status_t check_privacy(const char *path, int fd)
 {
     struct stat found;
 
-    if (fstat(fd, &found) != 0 || !S_ISREG(found.st_mode)) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "XM_JOB_SECRET_FILE: %s is no regular file",
-                            path);
+    if (fstat(fd, &found) != 0) {
+        return xm_error_set(XM_ERR_IO, "XM_JOB_SECRET_FILE: %s: %s", path, strerror(errno));
     }
     if ((found.st_uid != geteuid() && found.st_uid != 0) ||
         (found.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
@@ -54,21 +52,20 @@ static xm_status_t check_privacy(const char *path, int fd)
     return XM_OK;
 }
 
-/* Reads the file. It is opened without blocking, so that a named pipe cannot hang the job, and
- * checked through its descriptor, so that it cannot be exchanged in between. One byte more than
- * allowed is read, to notice a file that is too long. */
+/* Reads the file, which is checked through its descriptor, so that it cannot be exchanged in
+ * between. One byte more than allowed is read, to notice a file that is too long. */
 static xm_status_t read_file(const char *path, xm_job_secret_t *secret)
 {
     uint8_t bytes[XM_JOB_SECRET_LONGEST + 2];
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     size_t length = 0;
     ssize_t got = 1;
-    xm_status_t status;
+    int fd;
+    xm_status_t status = xm_file_open(path, XM_TEXT_LARGEST, &fd, &length);
 
-    if (fd < 0) {
-        return xm_error_set(XM_ERR_IO, "XM_JOB_SECRET_FILE: cannot open %s: %s", path,
-                            strerror(errno));
+    if (status < 0) {
+        return xm_error_prefix(status, "XM_JOB_SECRET_FILE");
     }
+    length = 0;
     status = check_privacy(path, fd);
     while (status == XM_OK && got > 0 && length < sizeof(bytes)) {
         got = read(fd, bytes + length, sizeof(bytes) - length);

@@ -18,6 +18,7 @@
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -25,22 +26,41 @@
 #include "comm/job/job_secret.h"
 
 #define LISTEN_FD_VARIABLE "CROSSMESH_LISTEN_FD"
+#define REPORT_FD_VARIABLE "CROSSMESH_REPORT_FD"
 
 /* LOOK_MS: ranks are checked this often even without a signal, in case another thread has taken
  * it. INTERRUPT_S: what ranks get to end by themselves after the job was interrupted. DEATH_S:
- * what they get to be gone after SIGKILL; one that hangs in the kernel may never be. */
+ * what they get to be gone after SIGKILL; one that hangs in the kernel may never be. SOON_S: what
+ * they get where a longer wait is in vain: the job has not begun and never will, or those that
+ * could explain its end have ended. */
 enum {
     MAX_RANKS = 4096,
     LOOK_MS = 200,
-    VARIABLES = 7,
+    VARIABLES = 8,
     VARIABLE_SIZE = 64,
     BACKLOG = 1024,
     MAX_ADDRESS = 45
 };
-static const double INTERRUPT_S = 2.0, DEATH_S = 10.0;
+static const double INTERRUPT_S = 2.0, DEATH_S = 10.0, SOON_S = 0.5;
 
 /* How the job failed first. */
-typedef enum { NOTHING, ENDED_BADLY, NOT_OURS, IMMORTAL } failure_t;
+typedef enum { NOTHING, ENDED_BADLY, NOT_OURS, CONDEMNED, IMMORTAL } failure_t;
+
+/* What a rank has told, and what has become of it. */
+typedef struct {
+    pid_t pid;    /* 0: not started, or collected */
+    bool met;     /* it has met the others */
+    int accuses;  /* the rank that it takes for gone; -1: none */
+    bool accused; /* somebody takes it for gone */
+    double ends;  /* when it is ended for that reason: not at once, since a rank that is dead is
+                     about to be collected, with a status that says more; 0: it is not */
+    bool ended;
+} rank_t;
+
+/* One report of a rank, small enough that the pipe never splits it. */
+typedef struct {
+    int32_t rank, condemned;
+} report_t;
 
 typedef struct {
     const xm_launch_params_t *params;
@@ -50,7 +70,8 @@ typedef struct {
     int signal_fd;
     sigset_t old_mask;
     struct sigaction old_child_action;
-    pid_t *pids; /* 0: not started, or collected */
+    int report[2]; /* a pipe: what the ranks have to tell */
+    rank_t *ranks;
     int running;
     double kill_at; /* when the rest is killed; infinity before the first failure */
     bool killed;    /* that has happened */
@@ -210,6 +231,7 @@ static xm_status_t make_env(const launch_t *launch, int rank, rank_env_t *env)
     if (launch->secret[0] != '\0') {
         (void)snprintf(env->texts[count++], VARIABLE_SIZE, "%s", launch->secret);
     }
+    (void)snprintf(env->texts[count++], VARIABLE_SIZE, REPORT_FD_VARIABLE "=%d", launch->report[1]);
     if (rank == 0 && launch->listen_fd >= 0) {
         (void)snprintf(env->texts[count++], VARIABLE_SIZE, LISTEN_FD_VARIABLE "=%d",
                        launch->listen_fd);
@@ -253,6 +275,7 @@ static void become_rank(const launch_t *launch, int rank, pid_t parent, char *co
     if (rank == 0 && launch->listen_fd >= 0) {
         (void)fcntl(launch->listen_fd, F_SETFD, 0);
     }
+    (void)fcntl(launch->report[1], F_SETFD, 0);
     if (launch->params->enter != NULL && launch->params->enter(launch->params->arg, rank) < 0) {
         (void)dprintf(STDERR_FILENO, "rank %d: %s\n", rank, xm_last_error());
         _exit(127);
@@ -271,13 +294,13 @@ static xm_status_t start_rank(launch_t *launch, int rank)
     if (status < 0) {
         return status;
     }
-    launch->pids[rank] = fork();
-    if (launch->pids[rank] == 0) {
+    launch->ranks[rank].pid = fork();
+    if (launch->ranks[rank].pid == 0) {
         become_rank(launch, rank, parent, env.entries);
     }
     free(env.entries);
-    if (launch->pids[rank] < 0) {
-        launch->pids[rank] = 0;
+    if (launch->ranks[rank].pid < 0) {
+        launch->ranks[rank].pid = 0;
         return xm_error_set(XM_ERR_NO_MEMORY, "launcher: cannot start rank %d of %d: %s", rank,
                             launch->params->ranks, strerror(errno));
     }
@@ -289,8 +312,8 @@ static xm_status_t start_rank(launch_t *launch, int rank)
 static void signal_ranks(const launch_t *launch, int signal_number)
 {
     for (int rank = 0; rank < launch->params->ranks; ++rank) {
-        if (launch->pids[rank] > 0) {
-            (void)kill(launch->pids[rank], signal_number);
+        if (launch->ranks[rank].pid > 0) {
+            (void)kill(launch->ranks[rank].pid, signal_number);
         }
     }
 }
@@ -320,15 +343,21 @@ static void collect(launch_t *launch)
     bool failed_before = launch->first_rank >= 0;
 
     for (int rank = 0; rank < launch->params->ranks; ++rank) {
+        rank_t *its = &launch->ranks[rank];
         int wait_status = 0;
-        pid_t ended =
-            launch->pids[rank] > 0 ? waitpid(launch->pids[rank], &wait_status, WNOHANG) : 0;
+        pid_t ended = its->pid > 0 ? waitpid(its->pid, &wait_status, WNOHANG) : 0;
 
         if (ended == 0 || (ended < 0 && errno == EINTR)) {
             continue;
         }
-        launch->pids[rank] = 0;
+        its->pid = 0;
         --launch->running;
+        if (its->ended) {
+            if (launch->first_rank < 0) {
+                note_failure(launch, CONDEMNED, rank, wait_status);
+            }
+            continue;
+        }
         if (ended < 0) {
             /* Whatever it ended with, nobody can say that it was success. */
             if (launch->first_rank < 0) {
@@ -342,7 +371,66 @@ static void collect(launch_t *launch)
         }
     }
     if (launch->first_rank >= 0 && !failed_before) {
-        set_kill_time(launch, launch->timeout);
+        bool began = launch->ranks[launch->first_rank].met;
+
+        set_kill_time(launch, began || launch->timeout < SOON_S ? launch->timeout : SOON_S);
+    }
+}
+
+/* Reads what the ranks have reported. Nothing of it is believed further than it can harm: a rank
+ * may only accuse another one, and counts once. */
+static void read_reports(launch_t *launch)
+{
+    int ranks = launch->params->ranks;
+    report_t report;
+
+    while (read(launch->report[0], &report, sizeof(report)) == (ssize_t)sizeof(report)) {
+        if (report.rank < 0 || report.rank >= ranks || report.condemned >= ranks) {
+            continue;
+        }
+        launch->ranks[report.rank].met = true;
+        if (report.condemned >= 0 && report.condemned != report.rank) {
+            launch->ranks[report.rank].accuses = report.condemned;
+            launch->ranks[report.condemned].accused = true;
+        }
+    }
+}
+
+/* True when all that run and are not accused themselves take the rank for gone. */
+static bool is_condemned(const launch_t *launch, int rank)
+{
+    for (int other = 0; other < launch->params->ranks; ++other) {
+        const rank_t *judge = &launch->ranks[other];
+
+        if (other != rank && judge->pid > 0 && !judge->accused && judge->accuses != rank) {
+            return false;
+        }
+    }
+    return launch->ranks[rank].accused;
+}
+
+/* Ends the ranks that all others have condemned, which may be frozen and would be waited for in
+ * vain. When all accusers have ended, whoever is left gets little time: it may be frozen as well,
+ * and nobody is there to say so. */
+static void end_condemned(launch_t *launch)
+{
+    bool ended = false, judges = false;
+
+    for (int rank = 0; rank < launch->params->ranks; ++rank) {
+        rank_t *its = &launch->ranks[rank];
+
+        if (its->pid > 0 && its->ends == 0.0 && is_condemned(launch, rank)) {
+            its->ends = xm_clock_seconds() + LOOK_MS * 1e-3;
+        }
+        if (its->pid > 0 && !its->ended && its->ends > 0.0 && xm_clock_seconds() >= its->ends) {
+            its->ended = true;
+            (void)kill(its->pid, SIGKILL);
+        }
+        ended = ended || its->ended;
+        judges = judges || (its->pid > 0 && its->accuses >= 0);
+    }
+    if (ended && !judges) {
+        set_kill_time(launch, SOON_S);
     }
 }
 
@@ -350,8 +438,8 @@ static void collect(launch_t *launch)
 static void abandon(launch_t *launch)
 {
     for (int rank = launch->params->ranks - 1; rank >= 0; --rank) {
-        if (launch->pids[rank] > 0) {
-            note_failure(launch, IMMORTAL, rank, (int)launch->pids[rank]);
+        if (launch->ranks[rank].pid > 0) {
+            note_failure(launch, IMMORTAL, rank, (int)launch->ranks[rank].pid);
         }
     }
     launch->running = 0;
@@ -379,7 +467,8 @@ static void read_signals(launch_t *launch)
 static void supervise(launch_t *launch)
 {
     while (launch->running > 0) {
-        struct pollfd entry = {.fd = launch->signal_fd, .events = POLLIN};
+        struct pollfd entries[] = {{.fd = launch->signal_fd, .events = POLLIN},
+                                   {.fd = launch->report[0], .events = POLLIN}};
         double remaining = launch->kill_at - xm_clock_seconds();
 
         if (remaining <= 0.0 && !launch->killed) {
@@ -390,11 +479,13 @@ static void supervise(launch_t *launch)
             abandon(launch);
             return;
         }
-        (void)poll(&entry, 1,
+        (void)poll(entries, 2,
                    launch->killed || remaining * 1e3 > LOOK_MS ? LOOK_MS
                                                                : (int)(remaining * 1e3) + 1);
         read_signals(launch);
+        read_reports(launch);
         collect(launch);
+        end_condemned(launch);
     }
 }
 
@@ -427,6 +518,12 @@ static xm_status_t fault_status(const launch_t *launch, int *exit_code)
             "rank %d has ended, but somebody else in this process has collected its "
             "exit status",
             launch->first_rank);
+    }
+    if (launch->failure == CONDEMNED) {
+        *exit_code = 1;
+        return xm_error_set(XM_ERR_PEER_DIED,
+                            "rank %d was ended, because all other ranks had found it gone",
+                            launch->first_rank);
     }
     if (WIFSIGNALED(status)) {
         const char *name = sigdescr_np(WTERMSIG(status));
@@ -474,16 +571,23 @@ xm_status_t xm_launch(const xm_launch_params_t *given, int *exit_code)
         return status;
     }
     launch.timeout = params->timeout > 0.0 ? params->timeout : xm_config_seconds(XM_CONFIG_TIMEOUT);
-    launch.pids = calloc((size_t)params->ranks, sizeof(*launch.pids));
-    if (launch.pids == NULL) {
+    launch.ranks = calloc((size_t)params->ranks, sizeof(*launch.ranks));
+    if (launch.ranks == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "launcher: no memory for %d ranks", params->ranks);
+    }
+    for (int rank = 0; rank < params->ranks; ++rank) {
+        launch.ranks[rank].accuses = -1;
+    }
+    if (pipe2(launch.report, O_CLOEXEC | O_NONBLOCK) != 0) {
+        status = xm_error_set(XM_ERR_IO, "launcher: no pipe: %s", strerror(errno));
+        goto free_ranks;
     }
     status = make_secret(&launch);
     if (status == XM_OK) {
         status = open_listener(&launch);
     }
     if (status < 0) {
-        goto free_pids;
+        goto close_pipe;
     }
     status = take_signals(&launch);
     if (status < 0) {
@@ -502,13 +606,16 @@ xm_status_t xm_launch(const xm_launch_params_t *given, int *exit_code)
     supervise(&launch);
     return_signals(&launch);
     explicit_bzero(launch.secret, sizeof(launch.secret));
-    free(launch.pids);
-    return status < 0 ? status : fault_status(&launch, exit_code);
+    status = status < 0 ? status : fault_status(&launch, exit_code);
+    goto close_pipe;
 
 close_listener:
     close_listener(&launch);
-free_pids:
-    free(launch.pids);
+close_pipe:
+    (void)close(launch.report[0]);
+    (void)close(launch.report[1]);
+free_ranks:
+    free(launch.ranks);
     return status;
 }
 
@@ -529,4 +636,21 @@ int xm_launch_listen_fd(void)
     }
     (void)fcntl((int)fd, F_SETFD, FD_CLOEXEC);
     return (int)fd;
+}
+
+/* Writes a report where there is a launcher to read it. The descriptor is looked at before it is
+ * used: the variable may have been inherited further than the pipe. */
+void xm_launch_report(int rank, int condemned)
+{
+    const char *text = getenv(REPORT_FD_VARIABLE);
+    report_t report = {.rank = rank, .condemned = condemned};
+    struct stat found;
+    int64_t fd;
+
+    if (text == NULL || xm_text_parse_int(REPORT_FD_VARIABLE, text, 0, INT32_MAX, &fd) < 0 ||
+        fstat((int)fd, &found) != 0 || !S_ISFIFO(found.st_mode)) {
+        return;
+    }
+    (void)fcntl((int)fd, F_SETFD, FD_CLOEXEC);
+    (void)!write((int)fd, &report, sizeof(report));
 }

@@ -7,8 +7,10 @@
  * WORLD_SIZE, MASTER_ADDR, MASTER_PORT and (when emulated hosts are asked for) XM_HOST set; rank 0
  * inherits a socket that already listens at the port. The parent waits for all of them. When a rank
  * ends by a signal or with a non-zero status, the others get until the deadline to end by
- * themselves (they learn of it through the bootstrap's fault channel), then they are killed. No
- * process is left behind, also when the parent is interrupted or killed (PR_SET_PDEATHSIG).
+ * themselves (they learn of it through the bootstrap's fault channel), then they are killed; at
+ * once when the rank had not met the others yet, and a rank that all others report as gone is
+ * killed without waiting for anything. No process is left behind, also when the parent is
+ * interrupted or killed (PR_SET_PDEATHSIG).
  *
  * The ranks share a random XM_JOB_SECRET, unless the environment has a secret for them already, so
  * that no other process of the machine can join them.
@@ -55,6 +57,10 @@ typedef struct xm_launch_params {
  * signal) and is what the parent should exit with.
  */
 xm_status_t xm_launch(const xm_launch_params_t *params, int *exit_code);
+
+/** In a launched rank: tells the launcher that this rank has met the others, and, unless it is -1,
+ * that it takes rank @p condemned for gone. Without effect in other processes. */
+void xm_launch_report(int rank, int condemned);
 
 /** In a launched rank: the inherited listening socket of rank 0 (closes on exec), else -1. */
 int xm_launch_listen_fd(void);

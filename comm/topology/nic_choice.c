@@ -71,8 +71,8 @@ static xm_nic_way_t way_to(const xm_nic_choice_t *choice, const xm_nic_slot_t *s
     }
     /* Bridges make a difference below one root only: a deeper place to meet is a nearer one. */
     *depth = way.path == XM_PATH_SWITCH ? *depth : 0;
-    if (rate > 0 && rate <= device->pci_bandwidth &&
-        device->pci_bandwidth < device->link_bandwidth) {
+    if (rate > 0 && (!choice->nics[nic].told || (rate <= device->pci_bandwidth &&
+                                                 device->pci_bandwidth < device->link_bandwidth))) {
         way.limit = XM_NIC_LIMIT_SLOT;
     }
     if (choice->rates_known) {
@@ -320,15 +320,17 @@ const xm_nic_suitability_t *xm_nic_choice_nic(const xm_nic_choice_t *choice, int
 
 /* The sum of rates, or 0 as soon as one is unknown: a partial sum would be compared as if it
  * were whole. */
-double xm_nic_choice_rate(const xm_nic_choice_t *choice)
+double xm_nic_choice_rate(const xm_nic_choice_t *choice, bool told)
 {
     double sum = 0;
 
     for (int nic = 0; nic < choice->nic_count; ++nic) {
-        if (choice->nics[nic].suitable && choice->nics[nic].rate <= 0) {
+        const xm_nic_suitability_t *one = &choice->nics[nic];
+
+        if (one->suitable && (one->rate <= 0 || (told && !one->told))) {
             return 0;
         }
-        sum += choice->nics[nic].suitable ? choice->nics[nic].rate : 0;
+        sum += one->suitable ? one->rate : 0;
     }
     return sum;
 }

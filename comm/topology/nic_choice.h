@@ -9,9 +9,10 @@
  *
  *  1. NICs without a driver, without link, that UCX cannot use, virtual functions beside their
  *     physical one, wireless ones beside others, and those slower than an eighth of the fastest
- *     (management) are left out. Of InfiniBand, other RDMA and plain IP one kind is kept: the one
- *     that carries most, IP only when it carries four times what RDMA does. Where every GPU has a
- *     NIC behind its own switch, those apart from all GPUs (storage) are left out too.
+ *     (management; the less of cable and slot counts) are left out. Of InfiniBand, other RDMA and
+ * plain IP one kind is kept: the one that carries most, IP only when it carries four times what
+ * RDMA does. Where every GPU has a NIC behind its own switch, those apart from all GPUs (storage)
+ * are left out too.
  *  2. What a NIC is worth to a device is the least of its cable, its slot and its share of the PCI
  *     links that its way to the device shares with other such NICs; half of that from another
  *     package. NICs worth less than half of the best one are no candidates. Of the candidates the
@@ -58,7 +59,7 @@ typedef struct xm_nic_choice_params {
     const xm_nic_slot_t *slots;    /**< of the local ranks, in their order; copied */
     int slot_count;
     const double *rates;  /**< measured bytes/s of each NIC of the topology, 0: not measured; NULL:
-                               of none. What is not measured has the speed of its cable. */
+                               of none. What is not measured has the speed of cable and slot. */
     const char *usable;   /**< devices that UCX can use, with blanks between: "eth0 mlx5_0:1"; NULL:
                                all */
     const char *unwanted; /**< devices not to be used, with commas between: interfaces, RDMA devices
@@ -72,7 +73,8 @@ typedef struct xm_nic_choice_params {
 typedef struct xm_nic_suitability {
     bool suitable;
     xm_fabric_t fabric;
-    double rate; /**< bytes/s: measured, or of cable and slot; 0: nobody knows */
+    double rate; /**< bytes/s: measured, or the less of cable and slot; 0: nobody knows */
+    bool told;   /**< measured, or the cable's speed is known; else `rate` is that of the slot */
     int load;    /**< ranks whose first NIC it is */
     char device[XM_NIC_DEVICE_SIZE]; /**< as UCX names it: "mlx5_0:1", "eth0" */
     char reason[XM_NIC_REASON_SIZE]; /**< why it is not suitable; "" when it is */
@@ -104,8 +106,9 @@ int xm_nic_choice_suitable(const xm_nic_choice_t *choice);
 /** What was decided of NIC @p nic of the topology. */
 const xm_nic_suitability_t *xm_nic_choice_nic(const xm_nic_choice_t *choice, int nic);
 
-/** Bytes/s of all suitable NICs together, 0 when that of one is not known. */
-double xm_nic_choice_rate(const xm_nic_choice_t *choice);
+/** Bytes/s of all suitable NICs together, 0 when that of one is not known. @p told: the speed of a
+ * slot does not count as that of a NIC whose cable's is not known. */
+double xm_nic_choice_rate(const xm_nic_choice_t *choice, bool told);
 
 /** NICs of local rank @p slot (0 … slot_count - 1), its first one first; returns how many. Valid as
  * long as the choice. */

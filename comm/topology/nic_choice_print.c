@@ -67,7 +67,9 @@ static char *describe(const xm_nic_choice_t *choice, const xm_nic_slot_t *slot,
         return text;
     }
     used += (size_t)snprintf(text + used, WAY_SIZE - used, "%.5g Gb/s", way->bandwidth * 8e-9);
-    if (way->limit == XM_NIC_LIMIT_SLOT) {
+    if (way->limit == XM_NIC_LIMIT_SLOT && !choice->nics[way->nic].told) {
+        (void)snprintf(text + used, WAY_SIZE - used, " (its PCI link; the cable's is not told)");
+    } else if (way->limit == XM_NIC_LIMIT_SLOT) {
         (void)snprintf(text + used, WAY_SIZE - used, " (its PCI link; the cable has %.5g)",
                        device_of(choice, way->nic)->link_bandwidth * 8e-9);
     } else if (way->limit == XM_NIC_LIMIT_UPLINK) {

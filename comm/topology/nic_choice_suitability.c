@@ -96,16 +96,19 @@ static bool name_device(const xm_topology_device_t *nic, const char *usable,
     return usable == NULL;
 }
 
-/* A measured rate outranks what drivers tell; a PCI slot may be slower than the cable. */
-static double rate_of(const xm_topology_device_t *nic, double measured)
+/* A measured rate outranks what drivers tell; a PCI slot may be slower than the cable. Where the
+ * cable's speed is not told the slot's is the most that the NIC can carry. */
+static void rate_nic(const xm_topology_device_t *nic, double measured,
+                     xm_nic_suitability_t *suitability)
 {
+    double slot = nic->pci_bandwidth, cable = nic->link_bandwidth;
+
+    suitability->told = measured > 0 || cable > 0;
     if (measured > 0) {
-        return measured;
+        suitability->rate = measured;
+    } else {
+        suitability->rate = slot > 0 && (cable <= 0 || slot < cable) ? slot : cable;
     }
-    if (nic->pci_bandwidth > 0 && nic->pci_bandwidth < nic->link_bandwidth) {
-        return nic->pci_bandwidth;
-    }
-    return nic->link_bandwidth;
 }
 
 /* Judges a NIC by its own description. */
@@ -118,7 +121,7 @@ static void evaluate_alone(xm_nic_choice_t *choice, int nic, const xm_nic_choice
     bool usable;
 
     *suitability = (xm_nic_suitability_t){.suitable = true};
-    suitability->rate = rate_of(device, params->rates != NULL ? params->rates[nic] : 0);
+    rate_nic(device, params->rates != NULL ? params->rates[nic] : 0, suitability);
     usable = name_device(device, params->usable, suitability);
     if (names_device(params->unwanted, device)) {
         reject(choice, nic, "XM_NICS leaves it out");
@@ -162,15 +165,24 @@ static void reject_wireless(xm_nic_choice_t *choice)
     }
 }
 
-static double fastest_suitable(const xm_nic_choice_t *choice)
+/* An RDMA device is about as fast as its slot; of a plain interface the slot says little. */
+static bool is_reliable(const xm_nic_suitability_t *suitability)
+{
+    return suitability->told || suitability->fabric != XM_FABRIC_IP;
+}
+
+/* @p reliable: only rates that may put another NIC aside count. */
+static double fastest_suitable(const xm_nic_choice_t *choice, bool reliable)
 {
     double fastest = 0;
 
     for (int nic = 0; nic < choice->nic_count; ++nic) {
         const xm_nic_suitability_t *suitability = &choice->nics[nic];
 
-        fastest =
-            suitability->suitable && suitability->rate > fastest ? suitability->rate : fastest;
+        if (suitability->suitable && suitability->rate > fastest &&
+            (!reliable || is_reliable(suitability))) {
+            fastest = suitability->rate;
+        }
     }
     return fastest;
 }
@@ -179,7 +191,7 @@ static double fastest_suitable(const xm_nic_choice_t *choice)
  * others wait for. */
 static void reject_slow(xm_nic_choice_t *choice)
 {
-    double fastest = fastest_suitable(choice);
+    double fastest = fastest_suitable(choice, true);
 
     for (int nic = 0; nic < choice->nic_count; ++nic) {
         const xm_nic_suitability_t *suitability = &choice->nics[nic];
@@ -194,7 +206,8 @@ static void reject_slow(xm_nic_choice_t *choice)
     }
 }
 
-/* Sums what the NICs of one kind carry together; 0: one of them does not tell. *count: how many. */
+/* Sums what the NICs of one kind carry together; 0: one of them is not known well enough. *count:
+ * how many. */
 static double rate_together(const xm_nic_choice_t *choice, xm_fabric_t fabric, int *count)
 {
     double sum = 0;
@@ -207,7 +220,7 @@ static double rate_together(const xm_nic_choice_t *choice, xm_fabric_t fabric, i
         if (suitability->suitable && suitability->fabric == fabric) {
             ++*count;
             sum += suitability->rate;
-            known = known && suitability->rate > 0;
+            known = known && suitability->rate > 0 && is_reliable(suitability);
         }
     }
     return known ? sum : 0;
@@ -292,7 +305,8 @@ static xm_status_t check_unwanted(const xm_nic_choice_t *choice, const char *unw
             found = names_device(word, device_of(choice, nic));
         }
         if (!found) {
-            return xm_error_set(XM_ERR_NOT_FOUND, "XM_NICS: no NIC '%s' to leave out", word);
+            return xm_error_set(XM_ERR_NOT_FOUND, "XM_NICS: no NIC '%.*s' to leave out",
+                                (int)length, at);
         }
         at += length;
     }
@@ -318,7 +332,7 @@ xm_status_t xm_nic_choice_evaluate(xm_nic_choice_t *choice, const xm_nic_choice_
     for (int nic = 0; nic < choice->nic_count; ++nic) {
         choice->suitable += choice->nics[nic].suitable;
     }
-    choice->fastest = fastest_suitable(choice);
+    choice->fastest = fastest_suitable(choice, false);
     choice->rates_known = choice->fastest > 0;
     choice->fastest = choice->rates_known ? choice->fastest : 1;
     return check_unwanted(choice, params->unwanted);

@@ -345,54 +345,12 @@ destroy_topology:
     return XM_OK;
 }
 
-enum { MAX_XML_BYTES = 64 << 20 };
-
-/* Reads a whole file of unknown size, for pipes and /proc have none, but not beyond 64 MiB. */
-static xm_status_t read_file(const char *path, char **text)
-{
-    FILE *file = fopen(path, "re");
-    char *buffer = NULL;
-    size_t length = 0, room = 0, got;
-    xm_status_t status = XM_OK;
-
-    if (file == NULL) {
-        return xm_error_set(errno == ENOENT ? XM_ERR_NOT_FOUND : XM_ERR_IO, "%s: %s", path,
-                            strerror(errno));
-    }
-    do {
-        if (length + 1 >= room) {
-            char *larger = room < MAX_XML_BYTES ? realloc(buffer, 2 * room + 65536) : NULL;
-
-            if (larger == NULL) {
-                status =
-                    xm_error_set(XM_ERR_NO_MEMORY, "%s: longer than 64 MiB, or no memory", path);
-                goto close_file;
-            }
-            buffer = larger;
-            room = 2 * room + 65536;
-        }
-        got = fread(buffer + length, 1, room - length - 1, file);
-        length += got;
-    } while (got > 0);
-    if (ferror(file)) {
-        status = xm_error_set(XM_ERR_IO, "%s: %s", path, strerror(errno));
-        goto close_file;
-    }
-    buffer[length] = '\0';
-    *text = buffer;
-    buffer = NULL;
-
-close_file:
-    free(buffer);
-    (void)fclose(file);
-    return status;
-}
-
 /* XM_TOPOLOGY replaces the live machine, for emulation and for reports of other machines'
  * faults. */
 xm_status_t xm_topology_create(const char *path, unsigned flags, xm_topology_t **topology)
 {
     char *xml = NULL;
+    size_t length;
     xm_status_t status;
 
     if (path == NULL) {
@@ -401,7 +359,7 @@ xm_status_t xm_topology_create(const char *path, unsigned flags, xm_topology_t *
             return create(NULL, "this machine", flags, topology);
         }
     }
-    status = read_file(path, &xml);
+    status = xm_text_load(path, &xml, &length);
     if (status == XM_OK) {
         status = create(xml, path, flags, topology);
         free(xml);

@@ -8,12 +8,13 @@
  * bytes are copied when it ends. So a program that deadlocks on a real network without eager
  * buffers deadlocks here, and xm_sim_fabric_step() tells.
  *
- * What a message of b bytes from one host to another occupies, from its start: the sender's egress
- * for b / egress rate, the receiver's ingress for b / ingress rate, and, when the hosts' racks
- * differ and uplinks are limited, the uplinks of both racks for b / their rate. It has arrived when
- * the longest of these has passed, plus the latency, which occupies nothing. Inside a host: the
- * sending and the receiving rank's port for b / port rate, plus the latency. Times are whole
- * nanoseconds: each occupation is rounded up, latencies to the nearest.
+ * What a message of b bytes from one host to another occupies, from its start: the egress of the
+ * sender's rail for b / egress rate, the ingress of the receiver's rail for b / ingress rate (a
+ * rail is the NICs of some of a host's ranks, of all where none are given), and, when the hosts'
+ * racks differ and uplinks are limited, the uplinks of both racks for b / their rate. It has
+ * arrived when the longest of these has passed, plus the latency, which occupies nothing. Inside a
+ * host: the sending and the receiving rank's port for b / port rate, plus the latency. Times are
+ * whole nanoseconds: each occupation is rounded up, latencies to the nearest.
  *
  * Who is served first: normally messages take what they need in the order in which they became
  * ready. With xm_sim_fabric_set_order(), every NIC direction, uplink and port serves exactly the
@@ -44,16 +45,18 @@ typedef struct xm_sim_fabric xm_sim_fabric_t;
 typedef struct xm_sim_fabric_params {
     int ranks;
     const int *host_of_rank; /**< ranks entries, copied; NULL: every rank on a host of its own */
-    double nic_bandwidth;  /**< bytes/s per host and direction, shared by its ranks; 0 means 1e9 */
+    double nic_bandwidth;  /**< bytes/s per rail and direction, shared by its ranks; 0 means 1e9 */
     double nic_latency;    /**< seconds */
     double host_bandwidth; /**< bytes/s of a rank's port inside its host, per direction; 0 means
                               1e10 */
     double host_latency;   /**< seconds */
-    const double *egress;  /**< bytes/s by host; NULL: nic_bandwidth everywhere; copied */
-    const double *ingress; /**< bytes/s by host; NULL: nic_bandwidth everywhere; copied */
+    const double *egress;  /**< bytes/s by rail; NULL: nic_bandwidth everywhere; copied */
+    const double *ingress; /**< bytes/s by rail; NULL: nic_bandwidth everywhere; copied */
     const int *rack_of_host; /**< by host, from 0, below the number of hosts; NULL: all in one;
                                 copied */
     double uplink_bandwidth; /**< bytes/s of a rack's uplink, per direction; 0: never the limit */
+    const int *rail_of_rank; /**< ranks entries, from 0, below the number of ranks, each of one
+                                host; copied; NULL: rails are hosts */
     bool no_copy; /**< messages take their time and leave the buffers alone, which may then overlap:
                      for large simulations with one small buffer */
 } xm_sim_fabric_params_t;

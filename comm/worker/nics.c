@@ -162,7 +162,7 @@ static xm_status_t make_offer(const chooser_state_t *self, xm_fabric_t fabric, u
         return status;
     }
     offer[OFFER_NICS] = (uint64_t)xm_nic_choice_suitable(choice);
-    offer[OFFER_RATE] = (uint64_t)xm_nic_choice_rate(choice);
+    offer[OFFER_RATE] = (uint64_t)xm_nic_choice_rate(choice, fabric == XM_FABRIC_IP);
     for (int nic = 0; nic < xm_topology_device_count(self->topology, XM_DEVICE_NIC); ++nic) {
         uint64_t key = xm_nic_choice_nic(choice, nic)->suitable ? key_of(self, nic, fabric) : 0;
 

@@ -21,7 +21,7 @@ static xm_status_t rate_of(const char *xml, double *rate)
     params.topology = topology;
     status = xm_nic_choice_create(&params, &choice);
     if (status == XM_OK) {
-        *rate = xm_nic_choice_suitable(choice) > 0 ? xm_nic_choice_rate(choice) : 0.0;
+        *rate = xm_nic_choice_suitable(choice) > 0 ? xm_nic_choice_rate(choice, true) : 0.0;
         xm_nic_choice_destroy(choice);
     }
     xm_topology_destroy(topology);

@@ -127,6 +127,9 @@ xm_status_t xm_worker_mark_failed(xm_worker_t *worker, xm_status_t status, int f
     (void)snprintf(worker->sentence, sizeof(worker->sentence), "%s", xm_last_error());
     (void)snprintf(fault.sentence, sizeof(fault.sentence), "%s", worker->sentence);
     xm_bootstrap_mark_failed(worker->bootstrap, &fault);
+    if (status == XM_ERR_PEER_DIED && failed_rank >= 0) {
+        xm_launch_report(worker->job_rank[xm_worker_rank(worker)], worker->job_rank[failed_rank]);
+    }
     if (worker->heartbeat != NULL) {
         fault.rank = failed_rank >= 0 ? worker->job_rank[failed_rank] : -1;
         xm_heartbeat_tell(worker->heartbeat, &fault);

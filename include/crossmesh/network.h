@@ -8,9 +8,9 @@
  * which is all that one NVLink domain (or shared memory) connects: a machine, or several trays. A
  * host has full-duplex *rails*: a rail is the NIC, or the NICs that transports stripe messages
  * over, of some of its ranks, and carries all that these ranks exchange with other hosts and
- * nothing else. Without rails given, all NICs of a host are one rail that all its ranks use. Hosts
- * and rails may differ. Hosts may be grouped in racks whose uplinks (one per rack and direction)
- * everything between racks shares.
+ * nothing else. Without rails or a number of NICs given, all NICs of a host are one rail that all
+ * its ranks use. Hosts and rails may differ. Hosts may be grouped in racks whose uplinks (one per
+ * rack and direction) everything between racks shares.
  *
  * What a message of b bytes from one host to another occupies, from its start: the egress of the
  * sending rank's rail for b / its rate, the ingress of the receiving rank's rail for b / its rate,
@@ -71,17 +71,22 @@ typedef struct xm_network_params {
     const int *rack_of_host;   /**< racks numbered from 0 without gaps; NULL: all in one */
     double uplink_bandwidth;   /**< bytes/s of a rack's uplink, per direction; 0: never the limit */
     const int *rail_of_rank;   /**< rails numbered from 0 without gaps, each of ranks of one host;
-                                    NULL: one rail per host */
+                                    NULL: those of `nics_per_host` */
     const double *rail_egress; /**< bytes/s by rail, in place of `egress`; NULL: every rail has an
                                     equal share of its host's rate */
     const double *rail_ingress; /**< likewise, in place of `ingress` */
+    int nics_per_host; /**< NICs of every host, dealt to its ranks in turn: rank i of a host has NIC
+                            i modulo their number; where ranks are fewer, rank i has the NICs i,
+                            i + ranks, … together. 0: all NICs of a host are one rail. */
+    const double *nic_weights; /**< the parts that a host's NICs have of its rate, by NIC, as
+                                    multiples of their sum; NULL: they are alike */
 } xm_network_params_t;
 
 /** Initialiser of an ::xm_network_params_t. */
 #define XM_NETWORK_PARAMS_INIT                                                                     \
     {                                                                                              \
         sizeof(xm_network_params_t), 0, NULL, 0.0, 0.0, 0.0, 0.0, NULL, NULL, NULL, 0.0, NULL,     \
-            NULL, NULL                                                                             \
+            NULL, NULL, 0, NULL                                                                    \
     }
 
 /** Makes a network from rates given by hand. */

@@ -61,7 +61,14 @@ typedef enum xm_strategy {
                                 gathered inside the host: each host's NIC carries the slice once,
                                 each device's port little */
     XM_STRATEGY_BROADCAST, /**< a pipelined chain over the receiving hosts, then inside each host */
-    XM_STRATEGY_AUTO,      /**< for each slice the one with the smallest predicted time */
+    XM_STRATEGY_AUTO,      /**< the plan with the smallest makespan, of each of the above for all
+                                slices and of the one for each that is predicted the fastest */
+    XM_STRATEGY_LOCAL_ALLGATHER,  /**< as MLSys'23 has it: each receiving host is sent the slice in
+                                       equal parts, one to a device, then its devices all-gather */
+    XM_STRATEGY_GLOBAL_ALLGATHER, /**< likewise: the slice in equal parts, one to each
+                                       receiver, then all receivers all-gather, across hosts */
+    XM_STRATEGY_ALPA, /**< as Alpa has it: local_allgather where a slice has its receivers on one
+                           host, else send_recv */
     XM_STRATEGY_COUNT
 } xm_strategy_t;
 
@@ -107,8 +114,8 @@ typedef struct xm_plan_params {
     const xm_layout_t *src;     /**< without `tensors`: where the tensor lies */
     const xm_layout_t *dst;     /**< without `tensors`: where it is wanted */
     int64_t element_size;       /**< without `tensors`: bytes, 1 to 16 */
-    xm_strategy_t strategy;     /**< broadcast, unless set otherwise */
-    xm_scheduler_t scheduler;   /**< balance, unless set otherwise */
+    xm_strategy_t strategy;     /**< auto, unless set otherwise */
+    xm_scheduler_t scheduler;   /**< auto, unless set otherwise */
     uint64_t chunk_bytes;       /**< largest chunk, at most 8 MiB; 0: XM_CHUNK_SIZE, and eight times
                                      that inside a host where nothing is packed */
     uint64_t seed;              /**< of the randomised schedulers */
@@ -119,8 +126,8 @@ typedef struct xm_plan_params {
 /** Initialiser of an ::xm_plan_params_t. */
 #define XM_PLAN_PARAMS_INIT                                                                        \
     {                                                                                              \
-        sizeof(xm_plan_params_t), NULL, 0, NULL, NULL, 0, XM_STRATEGY_BROADCAST,                   \
-            XM_SCHEDULER_BALANCE, 0, 0, 0, NULL                                                    \
+        sizeof(xm_plan_params_t), NULL, 0, NULL, NULL, 0, XM_STRATEGY_AUTO, XM_SCHEDULER_AUTO, 0,  \
+            0, 0, NULL                                                                             \
     }
 
 /** Room for a digest, with the terminator. */
@@ -130,7 +137,8 @@ enum { XM_PLAN_DIGEST_SIZE = 33 };
 typedef struct xm_plan_info {
     size_t struct_size;               /**< sizeof(xm_plan_info_t); what fits is filled in */
     int ranks;                        /**< largest rank of all meshes, plus one */
-    xm_strategy_t strategy;           /**< the one asked for */
+    xm_strategy_t strategy;           /**< the one whose plan this is; `auto`: every slice has its
+                                           own */
     xm_scheduler_t scheduler;         /**< the one whose schedule this is: not `auto`, and another
                                            than asked for where that falls back */
     const char *strategy_name;        /**< as xm_strategy_parse() knows it; lives for ever */
@@ -161,8 +169,8 @@ typedef struct xm_plan_hop {
     int64_t end_ns;   /**< simulated: the last chunk has arrived */
 } xm_plan_hop_t;
 
-/** The strategy named "send_recv", "allgather", "broadcast" or "auto"; unknown names fail with the
- * nearest match. */
+/** The strategy named "send_recv", "allgather", "broadcast", "auto", "local_allgather",
+ * "global_allgather" or "alpa"; unknown names fail with the nearest match. */
 XM_API xm_status_t xm_strategy_parse(const char *name, xm_strategy_t *strategy);
 /** The scheduler named "naive", "balance", "dfs", "greedy", "openshop" or "auto"; likewise. */
 XM_API xm_status_t xm_scheduler_parse(const char *name, xm_scheduler_t *scheduler);

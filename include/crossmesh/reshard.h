@@ -128,8 +128,8 @@ typedef struct xm_reshard_params {
                               direction */
     int window;            /**< chunks in flight per peer, at most 64; 0: XM_WINDOW */
     /** Keep the plan's order on the NICs: a hop between hosts begins when those before it have sent
-     * all but `turn_ahead` bytes (0: 1 MiB). For networks that serve one message at a time badly
-     * when several share a NIC. */
+     * all but `turn_ahead` bytes (0: 8 ms of the NICs' rate, at most 1 MiB). For networks that
+     * serve one message at a time badly when several share a NIC. */
     bool turns;
     uint64_t turn_ahead;
     /** Ranks of one host copy out of each other's CUDA tiles where they can. */

@@ -7,11 +7,9 @@
 
 #include "planner/cli/command.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "comm/base.h"
 
@@ -37,20 +35,13 @@ const char *ap_command_argument(const xm_cli_t *cli, size_t index)
     return index < count ? arguments[index] : NULL;
 }
 
-/* Profiles are immutable, so another size or another overlap means another profile. The file is
- * tried with access() first, because a path that cannot be read is the commonest mistake and
- * deserves the sentence of the system about it. */
+/* Profiles are immutable, so another size or another overlap means another profile. */
 xm_status_t ap_command_load_cluster(const char *path, int hosts, int devices, double overlap,
                                     xm_cluster_profile_t **profile)
 {
     xm_cluster_profile_t *loaded, *other;
-    xm_status_t status;
+    xm_status_t status = xm_cluster_profile_load(path, &loaded);
 
-    if (access(path, R_OK) != 0) {
-        return xm_error_set(XM_ERR_NOT_FOUND, "cannot read the cluster profile %s: %s", path,
-                            strerror(errno));
-    }
-    status = xm_cluster_profile_load(path, &loaded);
     if (status != XM_OK) {
         return status;
     }
@@ -166,9 +157,6 @@ xm_status_t ap_command_search_params(const ap_command_search_t *search, int64_t 
     if (search->model == NULL || search->cluster == NULL) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--%s is needed",
                             search->model == NULL ? "model" : "cluster");
-    }
-    if (search->memory_limit == 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--memory-limit: a device needs some memory");
     }
     params->model = search->model;
     params->global_batch = search->global_batch;

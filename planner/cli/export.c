@@ -95,7 +95,7 @@ int ap_command_export(int argc, char *const *argv)
     const xm_cli_option_t table[] = {
         {"to", 0, XM_CLI_CHOICE, &o.form, "jax|hlo|torch", 0, 0,
          "PartitionSpecs, XLA's sharding attributes, or DTensor placements."},
-        {"output", 'o', XM_CLI_STRING, &o.output, "FILE", 0, 0,
+        {"output", 'o', XM_CLI_OUTPUT, &o.output, "FILE", 0, 0,
          "Write to a file (default: standard output)."},
         {"json", 0, XM_CLI_FLAG, &o.json, NULL, 0, 0,
          "With --output: print as JSON what was written."},

@@ -184,7 +184,7 @@ int ap_command_import(int argc, char *const *argv)
 {
     import_options_t o = {.training = TRAINING_NONE};
     const xm_cli_option_t table[] = {
-        {"output", 'o', XM_CLI_STRING, &o.output, "FILE", 0, 0,
+        {"output", 'o', XM_CLI_OUTPUT, &o.output, "FILE", 0, 0,
          "Write the graph as JSON (docs/graph.md)."},
         {"dim", 0, XM_CLI_LIST, &o.dims, "NAME=SIZE", 0, 0,
          "Size of a symbolic dimension of an ONNX model; once for each."},

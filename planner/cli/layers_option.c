@@ -8,10 +8,8 @@
 
 #include "planner/cli/layers_option.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "comm/base.h"
 
@@ -22,14 +20,14 @@ enum { MOST_LAYERS = 1 << 16, MOST_BYTES = 1 << 24 };
 static xm_status_t read_file(const char *path, char **text)
 {
     size_t length = 0;
-    xm_status_t status;
+    xm_status_t status = xm_text_load(path, text, &length);
 
-    if (access(path, R_OK) != 0) {
-        return xm_error_set(XM_ERR_NOT_FOUND,
-                            "--layers %s: neither auto nor a number of layers nor a file: %s", path,
-                            strerror(errno));
+    if (status == XM_ERR_NOT_FOUND) {
+        return xm_error_set(status,
+                            "--layers %s: neither auto nor a number of layers nor a file that "
+                            "exists",
+                            path);
     }
-    status = xm_text_load(path, text, &length);
     if (length > MOST_BYTES) {
         free(*text);
         *text = NULL;

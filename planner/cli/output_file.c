@@ -10,6 +10,7 @@
 #include "planner/cli/output_file.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -17,13 +18,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Writes one file from beginning to end. Errors of a stream may show only when its buffer is
- * flushed, so a success counts only after fclose() has succeeded too. Messages use the name that
- * the user gave, not that of the temporary file. */
-static xm_status_t put_file(const char *path, const char *name, ap_output_put_t *put,
-                            const void *context)
+/* Writes one file from beginning to end, and closes it. Errors of a stream may show only when its
+ * buffer is flushed, so a success counts only after fclose() has succeeded too. Messages use the
+ * name that the user gave, not that of the temporary file. */
+static xm_status_t put_file(int fd, const char *name, ap_output_put_t *put, const void *context)
 {
-    FILE *stream = fopen(path, "wbe");
+    FILE *stream = fd >= 0 ? fdopen(fd, "wb") : NULL;
     xm_status_t status;
     bool failed;
 
@@ -45,10 +45,11 @@ xm_status_t ap_output_file_write(const char *path, ap_output_put_t *put, const v
     const char *target = path;
     struct stat there;
     bool exists = stat(path, &there) == 0;
+    int fd;
     xm_status_t status;
 
     if (exists && !S_ISREG(there.st_mode)) {
-        return put_file(path, path, put, context);
+        return put_file(open(path, O_WRONLY | O_TRUNC | O_CLOEXEC), path, put, context);
     }
     /* A symbolic link stays a link: the file that it points to is replaced, and the temporary file
      * must therefore lie beside that one. */
@@ -57,12 +58,11 @@ xm_status_t ap_output_file_write(const char *path, ap_output_put_t *put, const v
     }
     /* The number of the process keeps two commands that write the same target out of each other's
      * temporary file; the one that finishes last wins, with a whole file. */
-    if (snprintf(temporary, sizeof(temporary), "%s.%d.tmp", target, (int)getpid()) >=
-        (int)sizeof(temporary)) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "path of %zu bytes is too long",
-                            strlen(target));
+    status = xm_file_beside(target, temporary, &fd);
+    if (status != XM_OK) {
+        return xm_error_prefix(status, "cannot write");
     }
-    status = put_file(temporary, path, put, context);
+    status = put_file(fd, path, put, context);
     if (status == XM_OK && exists && chmod(temporary, there.st_mode & 07777) != 0) {
         status = xm_error_set(XM_ERR_IO, "cannot write %s: %s", path, strerror(errno));
     }

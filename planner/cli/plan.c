@@ -257,7 +257,7 @@ static xm_status_t answer(const plan_options_t *o)
         xm_text_load(strcmp(o->request, "-") == 0 ? "/dev/stdin" : o->request, &text, &length);
 
     if (status != XM_OK) {
-        return xm_error_prefix(status, "cannot read the request");
+        return xm_error_prefix(status, "--request");
     }
     status = ap_planner_request_parse(text, length, &request);
     free(text);
@@ -426,8 +426,8 @@ int ap_command_plan(int argc, char *const *argv)
          "With --like: devices, instead of the input's."},
         {"bandwidth", 0, XM_CLI_BYTES, &o.bandwidth, "BYTES", 0, 0,
          "With --like piper: bytes per second between devices, instead of the input's."},
-        {"output", 'o', XM_CLI_STRING, &o.output, "FILE", 0, 0, "Write the plan as JSON."},
-        {"plot", 0, XM_CLI_STRING, &o.plot, "FILE", 0, 0, "Write a figure of the plan as SVG."},
+        {"output", 'o', XM_CLI_OUTPUT, &o.output, "FILE", 0, 0, "Write the plan as JSON."},
+        {"plot", 0, XM_CLI_OUTPUT, &o.plot, "FILE", 0, 0, "Write a figure of the plan as SVG."},
         {"json", 0, XM_CLI_FLAG, &o.json, NULL, 0, 0, "Print the plan as JSON instead of a table."},
     };
     const xm_cli_command_t command = XM_CLI_COMMAND(program, "[INPUT.json]", summary, table, 0, 1);

@@ -9,13 +9,11 @@
 
 #include "planner/cli/plan_like.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cli_support.h"
 #include "comm/base.h"
@@ -29,13 +27,6 @@ static const char *const planners[PLANNERS] = {"piper", "dnn-partitioning"};
 /* The seed from which the starts of the local search are drawn. It is fixed, so that the same file
  * always gives the same placement. */
 static const uint64_t SEED = 1;
-
-static xm_status_t read_file(const char *path, char **text, size_t *length)
-{
-    return access(path, R_OK) == 0
-               ? xm_text_load(path, text, length)
-               : xm_error_set(XM_ERR_NOT_FOUND, "cannot read %s: %s", path, strerror(errno));
-}
 
 /* Prints the document or writes it to the file asked for. Takes it over; NULL: out of memory. */
 static xm_status_t give_document(const ap_plan_like_t *like, json_t *document)
@@ -228,7 +219,7 @@ xm_status_t ap_plan_like_run(const ap_plan_like_t *like)
                          like->micro_batches > 0 ? "micro-batches" : "bandwidth", like->planner);
     }
     if (status == XM_OK) {
-        status = read_file(like->input, &text, &length);
+        status = xm_text_load(like->input, &text, &length);
     }
     if (status != XM_OK) {
         return status;

@@ -135,8 +135,11 @@ static int launch(const probe_options_t *o)
     char *arguments[MAX_ARGUMENTS + 2] = {0};
     char name[] = "autopar";
     int exit_code = 1;
-    xm_status_t status = resolve(o, &params.ranks, &params.ranks_per_host);
+    xm_status_t status = xm_file_check_output("--output", o->output);
 
+    if (status == XM_OK) {
+        status = resolve(o, &params.ranks, &params.ranks_per_host);
+    }
     if (status == XM_OK && o->argc > MAX_ARGUMENTS) {
         status = xm_error_set(XM_ERR_INVALID_ARGUMENT, "more than %d arguments", MAX_ARGUMENTS);
     }
@@ -265,8 +268,11 @@ static xm_status_t import(const probe_options_t *o)
     xm_collective_curve_t *curves = NULL;
     size_t count = 0;
     char note[PATH_MAX + 32];
-    xm_status_t status = xm_cluster_profile_load(o->cluster, &profile);
+    xm_status_t status = xm_file_check_output("--output", o->output);
 
+    if (status == XM_OK) {
+        status = xm_cluster_profile_load(o->cluster, &profile);
+    }
     if (status == XM_OK && o->axis != NULL) {
         status = parse_axis(o->axis, profile, &hint);
     }
@@ -312,15 +318,19 @@ static xm_status_t partial_path(const probe_options_t *o, char *path, size_t siz
 static xm_status_t measure(xm_worker_t *worker, const probe_options_t *o)
 {
     bool first = xm_worker_rank(worker) == 0;
-    xm_cli_progress_t *progress = first ? xm_cli_progress_create(program) : NULL;
+    xm_cli_progress_t *progress;
     xm_probe_params_t params = XM_PROBE_PARAMS_INIT;
     xm_cluster_profile_t *profile;
     char partial[PATH_MAX] = "";
-    xm_status_t status = o->output != NULL ? partial_path(o, partial, sizeof(partial)) : XM_OK;
+    xm_status_t status = first ? xm_file_check_output("--output", o->output) : XM_OK;
 
+    if (status == XM_OK && o->output != NULL) {
+        status = partial_path(o, partial, sizeof(partial));
+    }
     if (status != XM_OK) {
         return status;
     }
+    progress = first ? xm_cli_progress_create(program) : NULL;
     params.budget = o->budget;
     params.partial = o->output != NULL ? partial : NULL;
     params.resume = o->resume;

@@ -184,6 +184,10 @@ static xm_status_t run_job(const options_t *o)
 
     (void)MPI_Comm_rank(MPI_COMM_WORLD, &job.rank);
     (void)MPI_Comm_size(MPI_COMM_WORLD, &job.ranks);
+    status = job.rank == 0 ? xm_file_check_output("--output", o->output) : XM_OK;
+    if (status < 0) {
+        return status;
+    }
     host_of = calloc((size_t)job.ranks, sizeof(*host_of));
     if (host_of == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d ranks", job.ranks);

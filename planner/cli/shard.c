@@ -238,9 +238,6 @@ static xm_status_t solve(const shard_options_t *o, const char *name, const ap_gr
     params.mesh = mesh;
     params.micro_batches = o->micro_batches;
     params.state_bytes = state_bytes;
-    if (o->memory_limit == 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--memory-limit: a device needs some memory");
-    }
     options.memory.limit = o->memory_limit == AP_COMMAND_NOT_GIVEN ? 0.0 : (double)o->memory_limit;
     options.seconds = o->time_limit;
     options.threads = o->threads;
@@ -407,13 +404,13 @@ int ap_command_shard(int argc, char *const *argv)
         {"seed", 0, XM_CLI_INT, &o.seed, "NUMBER", 0, 1 << 30, "Seed of the solver (default 1)."},
         {"force-data-parallel", 0, XM_CLI_FLAG, &o.force_data_parallel, NULL, 0, 0,
          "Only data parallelism (alpa cost model)."},
-        {"plot", 0, XM_CLI_STRING, &o.files.plot, "FILE", 0, 0,
+        {"plot", 0, XM_CLI_OUTPUT, &o.files.plot, "FILE", 0, 0,
          "Write the memory of a device over the operators as SVG."},
-        {"export-jax", 0, XM_CLI_STRING, &o.files.jax, "FILE", 0, 0,
+        {"export-jax", 0, XM_CLI_OUTPUT, &o.files.jax, "FILE", 0, 0,
          "Write the shardings as a Python module for JAX."},
-        {"export-hlo", 0, XM_CLI_STRING, &o.files.hlo, "FILE", 0, 0,
+        {"export-hlo", 0, XM_CLI_OUTPUT, &o.files.hlo, "FILE", 0, 0,
          "Write a copy of the HLO text with the shardings in it."},
-        {"export-torch", 0, XM_CLI_STRING, &o.files.torch, "FILE", 0, 0,
+        {"export-torch", 0, XM_CLI_OUTPUT, &o.files.torch, "FILE", 0, 0,
          "Write the shardings as DTensor placements in JSON."},
         {"json", 'J', XM_CLI_FLAG, &o.json, NULL, 0, 0, "Print JSON instead of a table."},
     };

@@ -141,9 +141,9 @@ int ap_command_simulate(int argc, char *const *argv)
          "Transfers keep their devices busy instead of overlapping with passes."},
         {"cluster", 0, XM_CLI_STRING, &o.cluster, "FILE", 0, 0,
          "Price the reshardings on this cluster profile (default: as the plan predicts)."},
-        {"trace", 0, XM_CLI_STRING, &o.trace, "FILE", 0, 0,
+        {"trace", 0, XM_CLI_OUTPUT, &o.trace, "FILE", 0, 0,
          "Write the timeline as a Chrome trace."},
-        {"plot", 0, XM_CLI_STRING, &o.plot, "FILE", 0, 0, "Write the timeline as SVG."},
+        {"plot", 0, XM_CLI_OUTPUT, &o.plot, "FILE", 0, 0, "Write the timeline as SVG."},
         {"json", 0, XM_CLI_FLAG, &o.json, NULL, 0, 0,
          "Print every pass with its times as JSON instead of a table."},
     };

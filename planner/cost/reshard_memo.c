@@ -25,7 +25,8 @@ typedef struct entry {
 
 struct ap_reshard_memo {
     const ap_cost_mesh_t *mesh;
-    int count, capacity;
+    int count;
+    size_t capacity;
     entry_t *entries;
 };
 
@@ -104,15 +105,9 @@ xm_status_t ap_reshard_memo_tensor(ap_reshard_memo_t *memo, const ap_shape_t *sh
             return XM_OK;
         }
     }
-    if (memo->count == memo->capacity) {
-        int wanted = memo->capacity == 0 ? 8 : 2 * memo->capacity;
-        entry_t *grown = realloc(memo->entries, (size_t)wanted * sizeof(*grown));
-
-        if (grown == NULL) {
-            return xm_error_set(XM_ERR_NO_MEMORY, "no memory for resharding costs");
-        }
-        memo->entries = grown;
-        memo->capacity = wanted;
+    if (!xm_array_reserve(&memo->entries, &memo->capacity, (size_t)memo->count + 1,
+                          sizeof(*memo->entries))) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for resharding costs");
     }
     made.count = ap_specs_enumerate(memo->mesh, shape, specs);
     made.specs = malloc((size_t)made.count * sizeof(*made.specs));

@@ -276,7 +276,7 @@ typedef struct enumeration {
     const ap_strategy_options_t *options;
     ap_strategy_list_t *list;
     ap_strategy_t strategy; /* being made */
-    int capacity;
+    size_t items, blocks;   /* that there is room for */
 } enumeration_t;
 
 /* Adds the strategy as it is. The room moves when it grows, so the items are pointed into it at the
@@ -286,18 +286,9 @@ static xm_status_t append(enumeration_t *e)
     const size_t bytes = block_bytes(e->site->rule);
     ap_strategy_list_t *list = e->list;
 
-    if (list->count == e->capacity) {
-        size_t wanted = e->capacity == 0 ? 32 : 2 * (size_t)e->capacity;
-        ap_strategy_t *items = realloc(list->items, wanted * sizeof(*items));
-        void *room;
-
-        list->items = items != NULL ? items : list->items;
-        room = items != NULL ? realloc(list->room, wanted * bytes) : NULL;
-        if (room == NULL) {
-            return no_memory();
-        }
-        list->room = room;
-        e->capacity = (int)wanted;
+    if (!xm_array_reserve(&list->items, &e->items, (size_t)list->count + 1, sizeof(*list->items)) ||
+        !xm_array_reserve(&list->room, &e->blocks, (size_t)list->count + 1, bytes)) {
+        return no_memory();
     }
     memcpy((char *)list->room + (size_t)list->count * bytes, e->strategy.collective, bytes);
     list->items[list->count++] = e->strategy;

@@ -38,16 +38,11 @@ ap_decision_t *ap_explanation_add(ap_explanation_t *explanation, const char *uni
     ap_decision_t *decision;
     va_list arguments;
 
-    if (explanation->count == explanation->capacity) {
-        int capacity = explanation->capacity > 0 ? 2 * explanation->capacity : 16;
-        ap_decision_t *grown = realloc(explanation->decisions, (size_t)capacity * sizeof(*grown));
-
-        if (grown == NULL) {
-            (void)xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d decisions", capacity);
-            return NULL;
-        }
-        explanation->decisions = grown;
-        explanation->capacity = capacity;
+    if (!xm_array_reserve(&explanation->decisions, &explanation->capacity,
+                          (size_t)explanation->count + 1, sizeof(*explanation->decisions))) {
+        (void)xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d decisions",
+                           explanation->count + 1);
+        return NULL;
     }
     decision = &explanation->decisions[explanation->count++];
     *decision = (ap_decision_t){.runner_up_seconds = INFINITY};

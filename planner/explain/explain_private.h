@@ -11,7 +11,8 @@
 struct ap_explanation {
     ap_decision_t *decisions;
     char *costs;
-    int count, capacity;
+    int count;
+    size_t capacity;
 };
 
 /* The plan under explanation with its hosts in their order (planner/plan/order.h), as it was given,

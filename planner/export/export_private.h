@@ -22,7 +22,8 @@ typedef struct ap_hlo_exporter {
     const hlo_module_t *module;
     int *instances; /* indices, by place in the text */
     ap_hlo_edit_t *edits;
-    int edit_count, edit_room;
+    int edit_count;
+    size_t edit_room;
 } ap_hlo_exporter_t;
 
 /* Text that is made to measure; NULL without memory. */

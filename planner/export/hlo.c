@@ -38,16 +38,9 @@ xm_status_t ap_hlo_edit(ap_hlo_exporter_t *e, size_t at, size_t length, char *te
     if (text == NULL) {
         return no_memory();
     }
-    if (e->edit_count == e->edit_room) {
-        int room = e->edit_room == 0 ? 256 : 2 * e->edit_room;
-        ap_hlo_edit_t *grown = realloc(e->edits, (size_t)room * sizeof(*grown));
-
-        if (grown == NULL) {
-            free(text);
-            return no_memory();
-        }
-        e->edits = grown;
-        e->edit_room = room;
+    if (!xm_array_reserve(&e->edits, &e->edit_room, (size_t)e->edit_count + 1, sizeof(*e->edits))) {
+        free(text);
+        return no_memory();
     }
     e->edits[e->edit_count] =
         (ap_hlo_edit_t){.at = at, .length = length, .number = e->edit_count, .text = text};

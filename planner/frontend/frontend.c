@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "comm/base.h"
 #include "planner/frontend/hlo.h"
@@ -28,16 +29,21 @@ typedef enum file_kind { FILE_HLO, FILE_JSON, FILE_ONNX } file_kind_t;
 static xm_status_t look_into(const char *path, file_kind_t *kind)
 {
     static const char hlo[] = "HloModule";
-    FILE *file = fopen(path, "re");
     char head[256] = "";
-    size_t read, at = 0;
+    size_t size, at = 0;
+    ssize_t got;
+    int fd;
+    xm_status_t status = xm_file_open(path, XM_FILE_LARGEST, &fd, &size);
 
-    if (file == NULL) {
-        return xm_error_set(XM_ERR_NOT_FOUND, "cannot read %s: %s", path, strerror(errno));
+    if (status < 0) {
+        return status;
     }
-    read = fread(head, 1, sizeof(head) - 1, file);
-    (void)fclose(file);
-    while (at < read && isspace((unsigned char)head[at])) {
+    got = read(fd, head, sizeof(head) - 1);
+    (void)close(fd);
+    if (got < 0) {
+        return xm_error_set(XM_ERR_IO, "cannot read %s: %s", path, strerror(errno));
+    }
+    while (at < (size_t)got && isspace((unsigned char)head[at])) {
         ++at;
     }
     if (strncmp(head + at, hlo, sizeof(hlo) - 1) == 0 || strncmp(head + at, "//", 2) == 0 ||

@@ -212,8 +212,8 @@ xm_status_t ap_graph_copy_whole(const ap_graph_t *from, ap_graph_t **copy)
     if (made->tensors == NULL || made->ops == NULL) {
         goto no_memory;
     }
-    made->tensor_capacity = from->tensor_count;
-    made->op_capacity = from->op_count;
+    made->tensor_capacity = (size_t)from->tensor_count;
+    made->op_capacity = (size_t)from->op_count;
     for (int t = 0; t < from->tensor_count; ++t, ++made->tensor_count) {
         made->tensors[t] = from->tensors[t];
         made->tensors[t].name = strdup(from->tensors[t].name);

@@ -111,34 +111,20 @@ static xm_status_t check_tensor(const ap_graph_t *graph, int tensor)
     return XM_OK;
 }
 
-/* Makes room for one more entry of `size` bytes in an array that doubles. */
-static xm_status_t reserve(void **array, int count, int *capacity, size_t size)
+static xm_status_t no_memory(int entries)
 {
-    int wanted = *capacity == 0 ? 64 : *capacity * 2;
-    void *grown;
-
-    if (count < *capacity) {
-        return XM_OK;
-    }
-    grown = realloc(*array, (size_t)wanted * size);
-    if (grown == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d graph entries", wanted);
-    }
-    *array = grown;
-    *capacity = wanted;
-    return XM_OK;
+    return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d graph entries", entries);
 }
 
 xm_status_t ap_graph_append_tensor(ap_graph_t *graph, const ap_tensor_t *tensor, const char *name,
                                    int *id)
 {
     double elements = 1;
-    xm_status_t status = reserve((void **)&graph->tensors, graph->tensor_count,
-                                 &graph->tensor_capacity, sizeof(*graph->tensors));
     char *copy;
 
-    if (status != XM_OK) {
-        return status;
+    if (!xm_array_reserve(&graph->tensors, &graph->tensor_capacity, (size_t)graph->tensor_count + 1,
+                          sizeof(*graph->tensors))) {
+        return no_memory(graph->tensor_count + 1);
     }
     for (int d = 0; d < tensor->shape.rank; ++d) {
         elements *= (double)tensor->shape.dims[d];
@@ -159,7 +145,10 @@ xm_status_t ap_graph_append_tensor(ap_graph_t *graph, const ap_tensor_t *tensor,
 
 xm_status_t ap_graph_reserve_op(ap_graph_t *graph)
 {
-    return reserve((void **)&graph->ops, graph->op_count, &graph->op_capacity, sizeof(*graph->ops));
+    return xm_array_reserve(&graph->ops, &graph->op_capacity, (size_t)graph->op_count + 1,
+                            sizeof(*graph->ops))
+               ? XM_OK
+               : no_memory(graph->op_count + 1);
 }
 
 xm_status_t ap_graph_add_tensor(ap_graph_t *graph, const char *name, ap_tensor_kind_t kind,

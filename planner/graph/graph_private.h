@@ -9,8 +9,10 @@ struct ap_graph {
     char *name;
     ap_tensor_t *tensors;
     ap_op_t *ops;
-    int tensor_count, tensor_capacity;
-    int op_count, op_capacity;
+    int tensor_count;
+    size_t tensor_capacity;
+    int op_count;
+    size_t op_capacity;
     int layer; /* that new operators belong to */
     int loss;
     bool loss_is_gradient;

@@ -28,6 +28,7 @@ typedef struct builder {
     double limit;            /* no useful stage is longer */
     double rounds;           /* micro-batches after the first */
     ap_inter_op_band_t band; /* around the places that are useful, memory aside */
+    xm_arena_t arena;        /* all arrays but those per node */
     /* Tables over the band: */
     double *before;    /* relaxed, memory aside */
     double *hopeful;   /* relaxed from there on, memory aside; infinite where nothing is useful */
@@ -38,6 +39,7 @@ typedef struct builder {
     uint64_t *in_bits; /* per node: boundary layouts that occur */
     uint64_t *out_bits;
     int in_words, out_words;
+    size_t node_room, order_room, in_room, out_room;
     bool too_large;
 } builder_t;
 
@@ -90,38 +92,31 @@ static void narrow(const builder_t *b, const double *wide, double *values)
  * of levels multiplies anything. */
 static xm_status_t lay_out(builder_t *b)
 {
-    double *before = ap_inter_op_relax_alloc(b->space), *after = ap_inter_op_relax_alloc(b->space);
+    double *before = b->space->before, *after = b->space->after;
     size_t levels = b->build->levels ? (size_t)b->levels : 1;
-    xm_status_t status = before == NULL || after == NULL ? no_room() : XM_OK;
+    xm_status_t status;
 
-    if (status == XM_OK) {
-        /* The limit on the longest stage is found first, because it makes the sums before and after
-         * larger. */
-        b->limit = ap_inter_op_relax_limit(b->space, b->build->threshold, before);
-        ap_inter_op_relax_after(b->space, &b->space->everywhere, after, before, after);
-        drop_hopeless(b, before, b->space->everywhere.size, after);
-        /* The band is laid around the places that are left, before any table with levels is
-         * made. */
-        status = ap_inter_op_band_open(b->space, after, &b->band);
-    }
+    /* The limit on the longest stage is found first, because it makes the sums before and after
+     * larger. */
+    b->limit = ap_inter_op_relax_limit(b->space, b->build->threshold, before);
+    ap_inter_op_relax_after(b->space, &b->space->everywhere, after, before, after);
+    drop_hopeless(b, before, b->space->everywhere.size, after);
+    /* The band is laid around the places that are left, before any table with levels is made. */
+    status = ap_inter_op_band_open(b->space, &b->arena, after, &b->band);
     if (status == XM_OK) {
         size_t size = b->band.size;
 
-        b->before = malloc((size + 1) * sizeof(*b->before));
-        b->hopeful = malloc((size + 1) * sizeof(*b->hopeful));
-        b->after = malloc((levels * size + 1) * sizeof(*b->after));
-        b->node_at = malloc((levels * size + 1) * sizeof(*b->node_at));
-        if (b->before == NULL || b->hopeful == NULL || b->after == NULL || b->node_at == NULL) {
-            status = no_room();
-        }
+        b->before = xm_arena_take(&b->arena, size * sizeof(*b->before));
+        b->hopeful = xm_arena_take(&b->arena, size * sizeof(*b->hopeful));
+        b->after = xm_arena_take(&b->arena, levels * size * sizeof(*b->after));
+        b->node_at = xm_arena_take(&b->arena, levels * size * sizeof(*b->node_at));
+        status = b->arena.failed ? no_room() : XM_OK;
     }
     if (status == XM_OK) {
         narrow(b, before, b->before);
         narrow(b, after, b->hopeful);
         memset(b->node_at, 0xff, levels * b->band.size * sizeof(*b->node_at));
     }
-    free(before);
-    free(after);
     return status;
 }
 
@@ -149,70 +144,30 @@ static void fill_after(builder_t *b)
     }
 }
 
-/* Returns the node at a place, made on first use; -1: no memory. The bits of boundary layouts of
- * new nodes must be 0, which realloc() does not do. */
+/* Returns the node at a place, made on first use; -1: no memory. */
 static int get_node(builder_t *b, int level, int devices, int layer)
 {
     ap_inter_op_graph_t *graph = b->graph;
+    size_t in_bytes = (size_t)b->in_words * sizeof(*b->in_bits);
+    size_t out_bytes = (size_t)b->out_words * sizeof(*b->out_bits);
+    size_t count = (size_t)graph->node_count;
     int *at = node_of(b, level, devices, layer);
 
     if (*at >= 0) {
         return *at;
     }
-    if (graph->node_count == graph->node_capacity) {
-        /* All arrays that have an entry per node grow together, so one capacity serves them. */
-        int capacity = graph->node_capacity > 0 ? 2 * graph->node_capacity : 256;
-        size_t n = (size_t)capacity, in = (size_t)b->in_words, out = (size_t)b->out_words;
-        size_t old = (size_t)graph->node_count;
-        ap_inter_op_node_t *nodes = realloc(graph->nodes, n * sizeof(*nodes));
-        uint64_t *bits;
-        int *order;
-
-        if (nodes == NULL) {
-            return -1;
-        }
-        graph->nodes = nodes;
-        order = realloc(graph->order, n * sizeof(*order));
-        if (order == NULL) {
-            return -1;
-        }
-        graph->order = order;
-        bits = realloc(b->in_bits, n * in * sizeof(*bits));
-        if (bits == NULL) {
-            return -1;
-        }
-        memset(bits + old * in, 0, (n - old) * in * sizeof(*bits));
-        b->in_bits = bits;
-        bits = realloc(b->out_bits, n * out * sizeof(*bits));
-        if (bits == NULL) {
-            return -1;
-        }
-        memset(bits + old * out, 0, (n - old) * out * sizeof(*bits));
-        b->out_bits = bits;
-        graph->node_capacity = capacity;
+    if (!xm_array_reserve(&graph->nodes, &b->node_room, count + 1, sizeof(*graph->nodes)) ||
+        !xm_array_reserve(&graph->order, &b->order_room, count + 1, sizeof(*graph->order)) ||
+        !xm_array_reserve(&b->in_bits, &b->in_room, count + 1, in_bytes) ||
+        !xm_array_reserve(&b->out_bits, &b->out_room, count + 1, out_bytes)) {
+        return -1;
     }
+    memset((char *)b->in_bits + count * in_bytes, 0, in_bytes);
+    memset((char *)b->out_bits + count * out_bytes, 0, out_bytes);
     graph->nodes[graph->node_count] =
         (ap_inter_op_node_t){.layer = layer, .devices = devices, .level = level};
     *at = graph->node_count++;
     return *at;
-}
-
-/* Makes room for an edge; indices stay valid when the array moves, pointers do not. */
-static bool reserve_edge(builder_t *b)
-{
-    ap_inter_op_graph_t *graph = b->graph;
-
-    if (graph->edge_count == graph->edge_capacity) {
-        size_t capacity = graph->edge_capacity > 0 ? 2 * graph->edge_capacity : 4096;
-        ap_inter_op_edge_t *grown = realloc(graph->edges, capacity * sizeof(*grown));
-
-        if (grown == NULL) {
-            return false;
-        }
-        graph->edges = grown;
-        graph->edge_capacity = capacity;
-    }
-    return true;
 }
 
 /* Adds an edge for each pair of boundary layouts (ports in the identifiers) that some
@@ -251,7 +206,9 @@ static xm_status_t add_edges(builder_t *b, int node, int target, int last, int s
             }
             continue;
         }
-        if (!reserve_edge(b)) {
+        /* Indices stay valid when the array moves, pointers do not. */
+        if (!xm_array_reserve(&graph->edges, &graph->edge_capacity, graph->edge_count + 1,
+                              sizeof(*graph->edges))) {
             return no_room();
         }
         b->touched[touched++] = pair;
@@ -395,12 +352,11 @@ static xm_status_t finish(builder_t *b)
         outs += node->out_count;
         widest = node->in_count > widest ? node->in_count : widest;
     }
-    graph->in_port = calloc((size_t)ins + 1, sizeof(int));
-    graph->out_port = calloc((size_t)outs + 1, sizeof(int));
-    graph->value = calloc((size_t)outs + 1, sizeof(*graph->value));
-    graph->first = calloc((size_t)widest, sizeof(*graph->first));
-    if (graph->in_port == NULL || graph->out_port == NULL || graph->value == NULL ||
-        graph->first == NULL) {
+    graph->in_port = xm_arena_get(&graph->arena, (size_t)ins, sizeof(int));
+    graph->out_port = xm_arena_get(&graph->arena, (size_t)outs, sizeof(int));
+    graph->value = xm_arena_get(&graph->arena, (size_t)outs, sizeof(*graph->value));
+    graph->first = xm_arena_get(&graph->arena, (size_t)widest, sizeof(*graph->first));
+    if (graph->arena.failed) {
         return no_room();
     }
     for (int n = 0; n < graph->node_count; ++n) {
@@ -476,13 +432,7 @@ static xm_status_t expand_all(builder_t *b)
 /* The graph itself goes to the caller. */
 static void release(builder_t *b)
 {
-    ap_inter_op_band_close(&b->band);
-    free(b->before);
-    free(b->hopeful);
-    free(b->after);
-    free(b->node_at);
-    free(b->best);
-    free(b->touched);
+    xm_arena_clear(&b->arena);
     free(b->in_bits);
     free(b->out_bits);
 }
@@ -491,9 +441,9 @@ static xm_status_t allocate(builder_t *b)
 {
     size_t pairs = (size_t)b->space->pairs;
 
-    b->best = malloc(pairs * sizeof(*b->best));
-    b->touched = malloc(pairs * sizeof(*b->touched));
-    if (b->best == NULL || b->touched == NULL) {
+    b->best = xm_arena_take(&b->arena, pairs * sizeof(*b->best));
+    b->touched = xm_arena_take(&b->arena, pairs * sizeof(*b->touched));
+    if (b->arena.failed) {
         return no_room();
     }
     memset(b->best, 0xff, pairs * sizeof(*b->best));
@@ -536,9 +486,6 @@ void ap_inter_op_graph_free(ap_inter_op_graph_t *graph)
     free(graph->nodes);
     free(graph->order);
     free(graph->edges);
-    free(graph->in_port);
-    free(graph->out_port);
-    free(graph->value);
-    free(graph->first);
+    xm_arena_clear(&graph->arena);
     *graph = (ap_inter_op_graph_t){0};
 }

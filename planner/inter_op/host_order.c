@@ -219,23 +219,21 @@ static int begin_list(const ap_host_orders_t *orders, int capacity, int *list)
 int ap_host_orders_list(const ap_host_orders_t *orders, int capacity, int *list)
 {
     size_t hosts = (size_t)orders->hosts;
+    xm_arena_t arena = {0};
     listing_t listing = {.orders = orders,
                          .capacity = capacity,
                          .list = list,
-                         .order = calloc(hosts, sizeof(int)),
-                         .used = calloc(hosts, sizeof(bool)),
-                         .rack_used = calloc(hosts, sizeof(bool))};
+                         .order = xm_arena_get(&arena, hosts, sizeof(int)),
+                         .used = xm_arena_get(&arena, hosts, sizeof(bool)),
+                         .rack_used = xm_arena_get(&arena, hosts, sizeof(bool))};
 
     listing.count = begin_list(orders, capacity, list);
-    if (listing.order == NULL || listing.used == NULL || listing.rack_used == NULL ||
-        (orders->kinds > 1 && orders->hosts > MOST_LISTED)) {
+    if (arena.failed || (orders->kinds > 1 && orders->hosts > MOST_LISTED)) {
         listing.count = capacity + 1; /* too many; without memory the answer is the same */
     } else if (orders->kinds > 1) {
         fill_rack(&listing, 0);
     }
-    free(listing.order);
-    free(listing.used);
-    free(listing.rack_used);
+    xm_arena_clear(&arena);
     return listing.count <= capacity ? listing.count : capacity + 1;
 }
 

@@ -183,15 +183,12 @@ typedef struct outlook {
  * perhaps, together bound every plan. The guess is attained in the relaxed problem, under one of
  * a few limits on the longest stage; the best T is usually a little above it, since only
  * boundaries and memory are missing. */
-static xm_status_t look_out(ap_inter_op_space_t *space, outlook_t *outlook)
+static void look_out(ap_inter_op_space_t *space, outlook_t *outlook)
 {
     static const double factors[] = {1.0, 1.01, 1.03, 1.08, 1.2, 1.5, 2.0, 4.0, 16.0};
     double rounds = (double)(space->problem->micro_batches - 1), smallest;
-    double *values = ap_inter_op_relax_alloc(space);
+    double *values = space->before;
 
-    if (values == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d layers", space->layers);
-    }
     ap_inter_op_space_cheapest(space, 0, INFINITY);
     outlook->least_max = ap_inter_op_relax_before(space, true, values);
     smallest = ap_inter_op_relax_before(space, false, values);
@@ -210,8 +207,6 @@ static xm_status_t look_out(ap_inter_op_space_t *space, outlook_t *outlook)
             outlook->guess = fmin(outlook->guess, sum + rounds * longest);
         }
     }
-    free(values);
-    return XM_OK;
 }
 
 /* Builds a graph, thinned to one configuration per range and submesh where it grows too large. */
@@ -350,11 +345,12 @@ static xm_status_t find_best(walk_t *walk, ap_inter_op_space_t *space)
     outlook_t outlook = {0};
     ap_inter_op_result_t *best = walk->judge.best;
     bool levels = space->counts_stages;
-    xm_status_t status = look_out(space, &outlook);
+    xm_status_t status = XM_OK;
 
+    look_out(space, &outlook);
     best->bound = outlook.bound;
-    if (status != XM_OK || !(outlook.least_max < INFINITY)) {
-        return status;
+    if (!(outlook.least_max < INFINITY)) {
+        return XM_OK;
     }
     if (!levels) {
         status = raise_threshold(walk, space, false, &outlook);
@@ -469,7 +465,7 @@ static xm_status_t solve(const ap_inter_op_problem_t *problem, ap_inter_op_resul
     *best = (ap_inter_op_result_t){.objective = INFINITY, .seconds = INFINITY};
     if (status == XM_OK) {
         best->stages = calloc((size_t)problem->layers, sizeof(*best->stages));
-        walk.scratch = calloc((size_t)problem->layers, sizeof(*walk.scratch));
+        walk.scratch = xm_arena_get(&space.arena, (size_t)problem->layers, sizeof(*walk.scratch));
         if (best->stages == NULL || walk.scratch == NULL) {
             status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d stages", problem->layers);
         }
@@ -478,7 +474,6 @@ static xm_status_t solve(const ap_inter_op_problem_t *problem, ap_inter_op_resul
         status = find_best(&walk, &space);
     }
     *stopped = walk.judge.stopped;
-    free(walk.scratch);
     ap_inter_op_space_close(&space);
     return status;
 }
@@ -564,7 +559,7 @@ xm_status_t ap_inter_op_useful(const ap_inter_op_problem_t *problem, double thre
                                double *longest)
 {
     ap_inter_op_problem_t relaxed = *problem;
-    double *before = NULL, *after = NULL, least_max;
+    double least_max;
     ap_inter_op_space_t space;
     xm_status_t status = check_problem(problem);
 
@@ -575,23 +570,14 @@ xm_status_t ap_inter_op_useful(const ap_inter_op_problem_t *problem, double thre
     relaxed.max_successors = NULL;
     status = ap_inter_op_space_open(&space, &relaxed);
     if (status == XM_OK) {
-        before = ap_inter_op_relax_alloc(&space);
-        after = ap_inter_op_relax_alloc(&space);
-        if (before == NULL || after == NULL) {
-            status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d layers", space.layers);
-        }
-    }
-    if (status == XM_OK) {
         ap_inter_op_space_cheapest(&space, 0, INFINITY);
-        least_max = ap_inter_op_relax_before(&space, true, before);
-        (void)ap_inter_op_relax_limit(&space, threshold, before);
-        ap_inter_op_relax_after(&space, &space.everywhere, after, before, after);
+        least_max = ap_inter_op_relax_before(&space, true, space.before);
+        (void)ap_inter_op_relax_limit(&space, threshold, space.before);
+        ap_inter_op_relax_after(&space, &space.everywhere, space.after, space.before, space.after);
         /* The limit makes the sums tighter: stages that are longer than any plan below the
          * threshold can have are dropped from the sums before and after. */
-        mark_useful(&space, threshold, least_max, before, after, longest);
+        mark_useful(&space, threshold, least_max, space.before, space.after, longest);
     }
-    free(before);
-    free(after);
     ap_inter_op_space_close(&space);
     return status;
 }

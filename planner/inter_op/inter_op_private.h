@@ -55,6 +55,7 @@ static inline size_t ap_inter_op_band_at(const ap_inter_op_band_t *band, int dev
 /* A problem laid out for searching. State = submesh * configurations + configuration. */
 typedef struct ap_inter_op_space {
     const ap_inter_op_problem_t *problem;
+    xm_arena_t arena; /* all arrays but those that grow */
     int layers, states, submeshes;
     int total;          /* devices of the cluster */
     int *size;          /* devices per submesh */
@@ -72,9 +73,12 @@ typedef struct ap_inter_op_space {
     int *reach;                    /* [submesh][first]: where those end, one behind the last */
     int *need;                     /* [first]: fewest devices for the layers from there on */
     ap_inter_op_band_t everywhere; /* all places */
-    int in_ports, out_ports;       /* 1 when boundaries are free */
-    int *in_of, *out_of;           /* per state */
-    int *pair_of;                  /* per state: number of its (submesh, in port, out port) */
+    /* Scratch, tables over them: least cost of what stands before each or after it, without
+     * boundaries. */
+    double *before, *after;
+    int in_ports, out_ports; /* 1 when boundaries are free */
+    int *in_of, *out_of;     /* per state */
+    int *pair_of;            /* per state: number of its (submesh, in port, out port) */
     int pairs;
     int rows, *row_of;     /* boundary rows, and that before each layer */
     int places, *place_of; /* boundary places, and that of each first device */
@@ -123,15 +127,11 @@ static inline bool *ap_inter_op_settled(const ap_inter_op_space_t *space, double
     return (bool *)(block + ap_inter_op_block_at(space, space->out_ports, 0));
 }
 
-/* A band around the places where a table over all places is not infinite; NULL: all places. Free it
- * with band_close(), also after a failure. */
-xm_status_t ap_inter_op_band_open(const ap_inter_op_space_t *space, const double *values,
-                                  ap_inter_op_band_t *band);
-void ap_inter_op_band_close(ap_inter_op_band_t *band);
+/* A band around the places where a table over all places is not infinite; NULL: all places. Its
+ * arrays are the arena's. */
+xm_status_t ap_inter_op_band_open(const ap_inter_op_space_t *space, xm_arena_t *arena,
+                                  const double *values, ap_inter_op_band_t *band);
 
-/* A table over all places: least cost of what stands before each or after it, without boundaries.
- */
-double *ap_inter_op_relax_alloc(const ap_inter_op_space_t *space);
 /* Cost up to there, with the stages now asked about; returns that of everything. Places from where
  * the devices do not suffice for the rest may stay infinite. */
 double ap_inter_op_relax_before(const ap_inter_op_space_t *space, bool use_max, double *before);
@@ -180,11 +180,12 @@ typedef struct ap_inter_op_node {
 typedef struct ap_inter_op_graph {
     ap_inter_op_space_t *space;
     ap_inter_op_node_t *nodes;
-    int node_count, node_capacity;
+    int node_count;
     int *order; /* nodes where stages begin: none before one that leads to it */
     int order_count;
     ap_inter_op_edge_t *edges;
     size_t edge_count, edge_capacity;
+    xm_arena_t arena; /* the arrays below */
     int *in_port, *out_port;
     ap_inter_op_labels_t *value; /* per out port of a node: what is from there on */
     ap_inter_op_labels_t *first; /* scratch, per in port */

@@ -151,9 +151,11 @@ typedef struct front {
 typedef struct fronts {
     ap_inter_op_judge_t *judge;
     ap_inter_op_graph_t *graph;
+    xm_arena_t arena;                 /* the arrays that do not grow */
     double *least_sum, *least_period; /* per value: of the rest of the pipeline */
     front_t *front;
-    int *heap, count, waiting, capacity;
+    int *heap, count, waiting;
+    size_t room, heap_room;
     ap_inter_op_stage_t *stages; /* scratch */
 } fronts_t;
 
@@ -203,19 +205,10 @@ static int pop(fronts_t *fronts)
 /* Makes room for so many more; false: no memory. What there is stays in any case. */
 static bool reserve(fronts_t *fronts, int more)
 {
-    int capacity = 2 * (fronts->count + more);
-    front_t *front;
-    int *heap;
+    size_t wanted = (size_t)(fronts->count + more);
 
-    if (fronts->count + more <= fronts->capacity) {
-        return true;
-    }
-    front = realloc(fronts->front, (size_t)capacity * sizeof(*front));
-    fronts->front = front != NULL ? front : fronts->front;
-    heap = realloc(fronts->heap, (size_t)capacity * sizeof(*heap));
-    fronts->heap = heap != NULL ? heap : fronts->heap;
-    fronts->capacity = front != NULL && heap != NULL ? capacity : fronts->capacity;
-    return front != NULL && heap != NULL;
+    return xm_array_reserve(&fronts->front, &fronts->room, wanted, sizeof(*fronts->front)) &&
+           xm_array_reserve(&fronts->heap, &fronts->heap_room, wanted, sizeof(*fronts->heap));
 }
 
 /* Writes the stages of a front and measures them. */
@@ -297,10 +290,11 @@ static bool bound_rests(fronts_t *fronts)
     int values = end->first_out + end->out_count;
     ap_inter_op_start_t start;
 
-    fronts->least_sum = malloc((size_t)values * sizeof(double));
-    fronts->least_period = malloc((size_t)values * sizeof(double));
-    fronts->stages = malloc((size_t)graph->space->layers * sizeof(*fronts->stages));
-    if (fronts->least_sum == NULL || fronts->least_period == NULL || fronts->stages == NULL) {
+    fronts->least_sum = xm_arena_take(&fronts->arena, (size_t)values * sizeof(double));
+    fronts->least_period = xm_arena_take(&fronts->arena, (size_t)values * sizeof(double));
+    fronts->stages =
+        xm_arena_take(&fronts->arena, (size_t)graph->space->layers * sizeof(*fronts->stages));
+    if (fronts->arena.failed) {
         return false;
     }
     graph->limit = INFINITY;
@@ -377,8 +371,6 @@ double ap_inter_op_enumerate(ap_inter_op_judge_t *judge, ap_inter_op_graph_t *gr
     }
     free(fronts.heap);
     free(fronts.front);
-    free(fronts.stages);
-    free(fronts.least_period);
-    free(fronts.least_sum);
+    xm_arena_clear(&fronts.arena);
     return bound;
 }

@@ -76,15 +76,15 @@ static void find_window(const ap_inter_op_space_t *space, const ap_inter_op_band
 
 /* Lays out a band: one stretch of layers per number of devices, one after the other. `start` is
  * where layer 0 would be, so that a place is found by an addition; it may lie before the array. */
-xm_status_t ap_inter_op_band_open(const ap_inter_op_space_t *space, const double *values,
-                                  ap_inter_op_band_t *band)
+xm_status_t ap_inter_op_band_open(const ap_inter_op_space_t *space, xm_arena_t *arena,
+                                  const double *values, ap_inter_op_band_t *band)
 {
     size_t rows = (size_t)space->total + 1;
 
-    *band = (ap_inter_op_band_t){.low = malloc(rows * sizeof(int)),
-                                 .high = malloc(rows * sizeof(int)),
-                                 .start = malloc(rows * sizeof(ptrdiff_t))};
-    if (band->low == NULL || band->high == NULL || band->start == NULL) {
+    *band = (ap_inter_op_band_t){.low = xm_arena_take(arena, rows * sizeof(int)),
+                                 .high = xm_arena_take(arena, rows * sizeof(int)),
+                                 .start = xm_arena_take(arena, rows * sizeof(ptrdiff_t))};
+    if (arena->failed) {
         return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d devices", space->total);
     }
     for (int devices = 0; devices <= space->total; ++devices) {
@@ -99,19 +99,6 @@ xm_status_t ap_inter_op_band_open(const ap_inter_op_space_t *space, const double
         }
     }
     return XM_OK;
-}
-
-void ap_inter_op_band_close(ap_inter_op_band_t *band)
-{
-    free(band->low);
-    free(band->high);
-    free(band->start);
-    *band = (ap_inter_op_band_t){0};
-}
-
-double *ap_inter_op_relax_alloc(const ap_inter_op_space_t *space)
-{
-    return malloc(space->everywhere.size * sizeof(double));
 }
 
 /* The last layers that a stage can have so that neither layers are left without devices nor devices

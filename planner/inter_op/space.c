@@ -46,11 +46,12 @@ static xm_status_t place_submeshes(ap_inter_op_space_t *space)
 {
     size_t columns = (size_t)space->total + 1;
 
-    space->size = malloc((size_t)space->submeshes * sizeof(*space->size));
-    space->fits = calloc((size_t)space->submeshes * columns, sizeof(*space->fits));
-    space->low = malloc(columns * sizeof(*space->low));
-    space->high = malloc(columns * sizeof(*space->high));
-    if (space->size == NULL || space->fits == NULL || space->low == NULL || space->high == NULL) {
+    space->size = xm_arena_get(&space->arena, (size_t)space->submeshes, sizeof(*space->size));
+    space->fits =
+        xm_arena_get(&space->arena, (size_t)space->submeshes * columns, sizeof(*space->fits));
+    space->low = xm_arena_get(&space->arena, columns, sizeof(*space->low));
+    space->high = xm_arena_get(&space->arena, columns, sizeof(*space->high));
+    if (space->arena.failed) {
         return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d submeshes", space->submeshes);
     }
     for (int s = 0; s < space->submeshes; ++s) {
@@ -166,40 +167,26 @@ static xm_status_t read_cell(ap_inter_op_space_t *space, int first, int last, in
     return XM_OK;
 }
 
-/* Makes room for one more cell behind what is used, by doubling. */
+/* Makes room for one more cell behind what is used. */
 static xm_status_t make_room(ap_inter_op_space_t *space, size_t used_steps, size_t used_choices,
                              size_t *steps, size_t *choices)
 {
     size_t more = (size_t)space->problem->config_count;
 
-    if (used_steps + more > *steps) {
-        ap_inter_op_step_t *grown =
-            realloc(space->staircase, 2 * (*steps + more) * sizeof(*space->staircase));
-
-        if (grown == NULL) {
-            return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu stages", space->cells);
-        }
-        space->staircase = grown;
-        *steps = 2 * (*steps + more);
-    }
-    if (used_choices + more > *choices) {
-        ap_inter_op_choice_t *grown =
-            realloc(space->choice, 2 * (*choices + more) * sizeof(*space->choice));
-
-        if (grown == NULL) {
-            return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu stages", space->cells);
-        }
-        space->choice = grown;
-        *choices = 2 * (*choices + more);
-    }
-    return XM_OK;
+    return xm_array_reserve(&space->staircase, steps, used_steps + more,
+                            sizeof(*space->staircase)) &&
+                   xm_array_reserve(&space->choice, choices, used_choices + more,
+                                    sizeof(*space->choice))
+               ? XM_OK
+               : xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu stages", space->cells);
 }
 
 /* Finds one range of layers for each row of the tables, -1 where no range has it. Ranges of equal
  * layers share a row, so each row is read once; going from the last range down leaves the first one
  * of each row. */
-static xm_status_t list_rows(const ap_inter_op_problem_t *problem, int **range_of_row, int *rows)
+static xm_status_t list_rows(ap_inter_op_space_t *space, int **range_of_row, int *rows)
 {
+    const ap_inter_op_problem_t *problem = space->problem;
     int layers = problem->layers, ranges = layers * layers;
     int *range_of;
 
@@ -209,7 +196,7 @@ static xm_status_t list_rows(const ap_inter_op_problem_t *problem, int **range_o
             *rows = problem->range_row[range] + 1;
         }
     }
-    range_of = malloc((size_t)*rows * sizeof(*range_of));
+    range_of = xm_arena_take(&space->arena, (size_t)*rows * sizeof(*range_of));
     if (range_of == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d ranges of layers", *rows);
     }
@@ -232,17 +219,17 @@ static xm_status_t allocate_costs(ap_inter_op_space_t *space, int rows)
     size_t layers = (size_t)space->layers, submeshes = (size_t)space->submeshes;
 
     space->cells = (size_t)rows * submeshes;
-    space->staircase_at = malloc((space->cells + 1) * sizeof(*space->staircase_at));
-    space->choice_at = malloc((space->cells + 1) * sizeof(*space->choice_at));
-    space->least = malloc(space->cells * sizeof(*space->least));
-    space->cheapest = malloc(submeshes * layers * layers * sizeof(*space->cheapest));
-    space->reach = malloc(submeshes * layers * sizeof(*space->reach));
-    space->need = malloc((layers + 1) * sizeof(*space->need));
-    if (space->staircase_at == NULL || space->choice_at == NULL || space->least == NULL ||
-        space->cheapest == NULL || space->reach == NULL || space->need == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu stages", space->cells);
-    }
-    return XM_OK;
+    space->staircase_at =
+        xm_arena_take(&space->arena, (space->cells + 1) * sizeof(*space->staircase_at));
+    space->choice_at = xm_arena_take(&space->arena, (space->cells + 1) * sizeof(*space->choice_at));
+    space->least = xm_arena_take(&space->arena, space->cells * sizeof(*space->least));
+    space->cheapest =
+        xm_arena_take(&space->arena, submeshes * layers * layers * sizeof(*space->cheapest));
+    space->reach = xm_arena_take(&space->arena, submeshes * layers * sizeof(*space->reach));
+    space->need = xm_arena_take(&space->arena, (layers + 1) * sizeof(*space->need));
+    return space->arena.failed
+               ? xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu stages", space->cells)
+               : XM_OK;
 }
 
 /* Reads every row of the tables on every submesh. Cells of rows that no range uses stay empty. */
@@ -250,7 +237,7 @@ static xm_status_t read_costs(ap_inter_op_space_t *space)
 {
     size_t steps = 0, choices = 0, used_steps = 0, used_choices = 0, cell = 0;
     int *range_of_row = NULL, rows;
-    xm_status_t status = list_rows(space->problem, &range_of_row, &rows);
+    xm_status_t status = list_rows(space, &range_of_row, &rows);
 
     if (status == XM_OK) {
         status = allocate_costs(space, rows);
@@ -277,7 +264,6 @@ static xm_status_t read_costs(ap_inter_op_space_t *space)
         space->staircase_at[cell] = used_steps;
         space->choice_at[cell] = used_choices;
     }
-    free(range_of_row);
     return status;
 }
 
@@ -339,10 +325,9 @@ void ap_inter_op_space_cheapest(ap_inter_op_space_t *space, int successors, doub
 /* Reads the numbers of the boundary layouts (ports) of one side and how many there are. A layout
  * must not belong to submeshes of different sizes: the boundary function is given the layout and
  * where the later stage begins, and must be able to tell the stage's devices from that. */
-static xm_status_t read_ports(const ap_inter_op_space_t *space, const int *ports, int *of,
-                              int *count)
+static xm_status_t read_ports(ap_inter_op_space_t *space, const int *ports, int *of, int *count)
 {
-    int *submesh = malloc((size_t)space->states * sizeof(*submesh));
+    int *submesh = xm_arena_take(&space->arena, (size_t)space->states * sizeof(*submesh));
     xm_status_t status = XM_OK;
 
     if (submesh == NULL) {
@@ -371,7 +356,6 @@ static xm_status_t read_ports(const ap_inter_op_space_t *space, const int *ports
             *count = port >= *count ? port + 1 : *count;
         }
     }
-    free(submesh);
     return status;
 }
 
@@ -445,13 +429,12 @@ static xm_status_t open_boundaries(ap_inter_op_space_t *space)
     size_t states = (size_t)space->states;
     xm_status_t status;
 
-    space->in_of = calloc(states, sizeof(int));
-    space->out_of = calloc(states, sizeof(int));
-    space->pair_of = calloc(states, sizeof(int));
-    space->row_of = calloc((size_t)space->layers, sizeof(int));
-    space->place_of = calloc((size_t)space->total, sizeof(int));
-    if (space->in_of == NULL || space->out_of == NULL || space->pair_of == NULL ||
-        space->row_of == NULL || space->place_of == NULL) {
+    space->in_of = xm_arena_get(&space->arena, states, sizeof(int));
+    space->out_of = xm_arena_get(&space->arena, states, sizeof(int));
+    space->pair_of = xm_arena_get(&space->arena, states, sizeof(int));
+    space->row_of = xm_arena_get(&space->arena, (size_t)space->layers, sizeof(int));
+    space->place_of = xm_arena_get(&space->arena, (size_t)space->total, sizeof(int));
+    if (space->arena.failed) {
         return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu states", states);
     }
     space->in_ports = space->out_ports = 1;
@@ -469,8 +452,8 @@ static xm_status_t open_boundaries(ap_inter_op_space_t *space)
         if (status != XM_OK) {
             return status;
         }
-        space->block =
-            calloc((size_t)space->rows * (size_t)space->places + 1, sizeof(*space->block));
+        space->block = xm_arena_get(&space->arena, (size_t)space->rows * (size_t)space->places,
+                                    sizeof(*space->block));
         if (space->block == NULL) {
             return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the boundary table");
         }
@@ -495,7 +478,7 @@ xm_status_t ap_inter_op_space_block(ap_inter_op_space_t *space, int layer, int d
     double **slot = &space->block[block_index(space, layer, devices)];
 
     if (*slot == NULL) {
-        *slot = malloc(cells * (sizeof(**slot) + sizeof(bool)));
+        *slot = xm_arena_take(&space->arena, cells * (sizeof(**slot) + sizeof(bool)));
         if (*slot == NULL) {
             return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu boundary costs", cells);
         }
@@ -559,33 +542,23 @@ xm_status_t ap_inter_op_space_open(ap_inter_op_space_t *space, const ap_inter_op
     if (status == XM_OK) {
         status = read_costs(space);
     }
-    return status == XM_OK ? ap_inter_op_band_open(space, NULL, &space->everywhere) : status;
+    if (status == XM_OK) {
+        status = ap_inter_op_band_open(space, &space->arena, NULL, &space->everywhere);
+    }
+    if (status != XM_OK) {
+        return status;
+    }
+    space->before = xm_arena_take(&space->arena, space->everywhere.size * sizeof(double));
+    space->after = xm_arena_take(&space->arena, space->everywhere.size * sizeof(double));
+    return space->arena.failed
+               ? xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d layers", space->layers)
+               : XM_OK;
 }
 
 /* Also closes a space that could not be opened completely. */
 void ap_inter_op_space_close(ap_inter_op_space_t *space)
 {
-    for (size_t i = 0; space->block != NULL && i < (size_t)space->rows * (size_t)space->places;
-         ++i) {
-        free(space->block[i]);
-    }
-    free(space->block);
-    free(space->place_of);
-    free(space->row_of);
-    free(space->pair_of);
-    free(space->out_of);
-    free(space->in_of);
-    ap_inter_op_band_close(&space->everywhere);
-    free(space->need);
-    free(space->reach);
-    free(space->cheapest);
-    free(space->least);
     free(space->choice);
-    free(space->choice_at);
     free(space->staircase);
-    free(space->staircase_at);
-    free(space->high);
-    free(space->low);
-    free(space->fits);
-    free(space->size);
+    xm_arena_clear(&space->arena);
 }

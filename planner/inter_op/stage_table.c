@@ -155,20 +155,17 @@ static xm_status_t make_tables(ap_stage_table_t *table)
     size_t count = (size_t)table->rows * states;
     size_t devices = (size_t)table->params.hosts * (size_t)table->params.devices_per_host;
 
-    table->cost = malloc(count * sizeof(*table->cost));
-    table->certain = malloc(count * sizeof(*table->certain));
-    table->forward = malloc(count * sizeof(*table->forward));
-    table->backward = malloc(count * sizeof(*table->backward));
-    table->once = malloc(count * sizeof(*table->once));
-    table->successors = calloc(count, sizeof(*table->successors));
-    table->in_port = malloc(states * sizeof(*table->in_port));
-    table->out_port = malloc(states * sizeof(*table->out_port));
-    table->boundary_kind = calloc((size_t)table->layers, sizeof(int));
-    table->boundary_place = calloc(devices, sizeof(int));
-    if (table->cost == NULL || table->certain == NULL || table->forward == NULL ||
-        table->backward == NULL || table->once == NULL || table->successors == NULL ||
-        table->in_port == NULL || table->out_port == NULL || table->boundary_kind == NULL ||
-        table->boundary_place == NULL) {
+    table->cost = xm_arena_take(&table->arena, count * sizeof(*table->cost));
+    table->certain = xm_arena_take(&table->arena, count * sizeof(*table->certain));
+    table->forward = xm_arena_take(&table->arena, count * sizeof(*table->forward));
+    table->backward = xm_arena_take(&table->arena, count * sizeof(*table->backward));
+    table->once = xm_arena_take(&table->arena, count * sizeof(*table->once));
+    table->successors = xm_arena_get(&table->arena, count, sizeof(*table->successors));
+    table->in_port = xm_arena_take(&table->arena, states * sizeof(*table->in_port));
+    table->out_port = xm_arena_take(&table->arena, states * sizeof(*table->out_port));
+    table->boundary_kind = xm_arena_get(&table->arena, (size_t)table->layers, sizeof(int));
+    table->boundary_place = xm_arena_get(&table->arena, devices, sizeof(int));
+    if (table->arena.failed) {
         return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu stage costs", count);
     }
     for (size_t i = 0; i < count; ++i) {
@@ -187,9 +184,9 @@ static xm_status_t make_rows(ap_stage_table_t *table)
     xm_status_t status;
 
     table->rows = table->params.pins != NULL; /* that of ranges which no stage can have */
-    table->same_as = malloc(ranges * sizeof(int));
-    table->row = calloc(ranges, sizeof(int));
-    if (table->same_as == NULL || table->row == NULL) {
+    table->same_as = xm_arena_take(&table->arena, ranges * sizeof(int));
+    table->row = xm_arena_get(&table->arena, ranges, sizeof(int));
+    if (table->arena.failed) {
         return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d layers", table->layers);
     }
     status = find_equal_ranges(table);
@@ -198,13 +195,12 @@ static xm_status_t make_rows(ap_stage_table_t *table)
     }
     cells = (size_t)table->rows * (size_t)table->submesh_count;
     bounds = cells * (size_t)table->recompute_modes;
-    table->least = malloc(bounds * sizeof(*table->least));
-    table->least_certain = malloc(bounds * sizeof(*table->least_certain));
-    table->again = calloc(cells, sizeof(*table->again));
-    table->room = malloc(bounds * sizeof(*table->room));
-    table->filled = calloc(cells, sizeof(*table->filled));
-    if (table->least == NULL || table->least_certain == NULL || table->again == NULL ||
-        table->room == NULL || table->filled == NULL) {
+    table->least = xm_arena_take(&table->arena, bounds * sizeof(*table->least));
+    table->least_certain = xm_arena_take(&table->arena, bounds * sizeof(*table->least_certain));
+    table->again = xm_arena_get(&table->arena, cells, sizeof(*table->again));
+    table->room = xm_arena_take(&table->arena, bounds * sizeof(*table->room));
+    table->filled = xm_arena_get(&table->arena, cells, sizeof(*table->filled));
+    if (table->arena.failed) {
         return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu stages", cells);
     }
     for (size_t i = 0; i < bounds; ++i) {
@@ -243,7 +239,8 @@ static xm_status_t list_submeshes(ap_stage_table_t *table)
 
     count = ap_inter_op_submeshes(hosts, table->params.devices_per_host,
                                   table->params.all_submeshes, shapes, AP_TABLE_SUBMESHES);
-    table->allowed = calloc((size_t)AP_TABLE_SUBMESHES * (size_t)hosts, sizeof(*table->allowed));
+    table->allowed = xm_arena_get(&table->arena, (size_t)AP_TABLE_SUBMESHES * (size_t)hosts,
+                                  sizeof(*table->allowed));
     if (table->allowed == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d hosts", hosts);
     }
@@ -283,8 +280,9 @@ static xm_status_t open_contexts(ap_stage_table_t *table)
     const ap_device_classes_t *classes = table->params.classes;
     xm_status_t status = XM_OK;
 
-    table->context = calloc((size_t)table->recompute_modes * (size_t)classes->count,
-                            sizeof(ap_stage_context_t *));
+    table->context =
+        xm_arena_get(&table->arena, (size_t)table->recompute_modes * (size_t)classes->count,
+                     sizeof(ap_stage_context_t *));
     if (table->context == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the stage table");
     }
@@ -477,24 +475,6 @@ void ap_stage_table_destroy(ap_stage_table_t *table)
          table->context != NULL && i < table->recompute_modes * table->params.classes->count; ++i) {
         ap_stage_context_destroy(table->context[i]);
     }
-    free(table->context);
-    free(table->allowed);
-    free(table->boundary_place);
-    free(table->boundary_kind);
-    free(table->out_port);
-    free(table->in_port);
-    free(table->successors);
-    free(table->once);
-    free(table->backward);
-    free(table->forward);
-    free(table->certain);
-    free(table->cost);
-    free(table->filled);
-    free(table->room);
-    free(table->again);
-    free(table->least_certain);
-    free(table->least);
-    free(table->row);
-    free(table->same_as);
+    xm_arena_clear(&table->arena);
     free(table);
 }

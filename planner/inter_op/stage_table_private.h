@@ -31,6 +31,7 @@ typedef struct ap_stage_variant {
 
 struct ap_stage_table {
     ap_stage_table_params_t params;
+    xm_arena_t arena;             /* all arrays */
     ap_stage_context_t **context; /* [recompute mode][class of devices] */
     bool recomputes[AP_TABLE_RECOMPUTE_MODES];
     int recompute_modes;

@@ -38,12 +38,14 @@ typedef struct ap_shard_load {
 
 typedef struct ap_shard_emission {
     ap_shard_network_t *n;
+    xm_arena_t arena; /* all arrays but those that grow */
     bool limited;
     int edges;
     ap_shard_edge_t *edge;
     int *next; /* chains of edges with one hash */
     int *head; /* per hash */
-    int copies, copy_capacity;
+    int copies;
+    size_t copy_capacity;
     ap_shard_copy_t *copy;
     double *unary;    /* per class and strategy: wires from a class to itself */
     size_t *unary_at; /* per class */

@@ -34,9 +34,11 @@ typedef struct ap_shard_wire {
 } ap_shard_wire_t;
 
 struct ap_shard_problem {
+    xm_arena_t arena; /* all arrays but the list of tables */
     ap_shard_params_t params;
     ap_reshard_memo_t *memo;
-    int nodes, sets, set_capacity, wires;
+    int nodes, sets, wires;
+    size_t set_capacity;
     ap_shard_node_t *node;
     ap_strategy_table_t *set;
     ap_shard_wire_t *wire;
@@ -55,7 +57,6 @@ static inline ap_spec_t ap_shard_spec_at(const ap_strategy_table_t *set, int str
 
 /* Finds or makes the set of an operator (op >= 0), or of an input or parameter. */
 xm_status_t ap_strategy_table_find(ap_shard_problem_t *p, int op, int tensor, int *set);
-void ap_strategy_table_release(ap_strategy_table_t *set);
 
 /* Share of once-per-iteration work that one micro-batch bears. */
 double ap_shard_per_iteration(const ap_shard_problem_t *p);

@@ -25,6 +25,7 @@ typedef struct maker {
     const ap_shard_problem_t *p;
     const ap_shard_symmetric_t *alike;
     ap_shard_live_ranges_t *live_ranges;
+    xm_arena_t *arena;
     int *first;                  /* per tensor: its users in `user` */
     int *user;                   /* operators */
     bool *barred;                /* per class: may not be computed again */
@@ -46,9 +47,9 @@ static xm_status_t list_users(maker_t *m)
     const ap_graph_t *graph = m->p->params.graph;
     int tensors = ap_graph_tensors(graph);
 
-    m->first = calloc((size_t)tensors + 2, sizeof(int));
-    m->user = malloc(((size_t)m->p->wires + 1) * sizeof(int));
-    if (m->first == NULL || m->user == NULL) {
+    m->first = xm_arena_get(m->arena, (size_t)tensors + 2, sizeof(int));
+    m->user = xm_arena_take(m->arena, (size_t)m->p->wires * sizeof(int));
+    if (m->arena->failed) {
         return no_memory();
     }
     for (int w = 0; w < m->p->wires; ++w) {
@@ -72,7 +73,7 @@ static xm_status_t list_users(maker_t *m)
 static xm_status_t find_crossing(const maker_t *m, double **crossing)
 {
     const ap_graph_t *graph = m->p->params.graph;
-    double sum = 0, *change = calloc((size_t)m->ops + 2, sizeof(*change));
+    double sum = 0, *change = xm_arena_get(m->arena, (size_t)m->ops + 2, sizeof(*change));
 
     if (change == NULL) {
         return no_memory();
@@ -130,7 +131,6 @@ static xm_status_t cut_segments(maker_t *m)
         ++m->segments;
         start = cut + 1;
     }
-    free(crossing);
     return XM_OK;
 }
 
@@ -140,7 +140,7 @@ static xm_status_t find_epochs(maker_t *m)
 {
     const ap_graph_t *graph = m->p->params.graph;
 
-    m->epoch = malloc(((size_t)m->segments + 1) * sizeof(int));
+    m->epoch = xm_arena_take(m->arena, ((size_t)m->segments + 1) * sizeof(int));
     if (m->epoch == NULL) {
         return no_memory();
     }
@@ -168,9 +168,9 @@ static xm_status_t find_loops(maker_t *m)
 {
     const ap_graph_t *graph = m->p->params.graph;
 
-    m->loop_first = malloc(((size_t)m->ops + 1) * sizeof(int));
-    m->loop_last = malloc(((size_t)m->ops + 1) * sizeof(int));
-    if (m->loop_first == NULL || m->loop_last == NULL) {
+    m->loop_first = xm_arena_take(m->arena, (size_t)m->ops * sizeof(int));
+    m->loop_last = xm_arena_take(m->arena, (size_t)m->ops * sizeof(int));
+    if (m->arena->failed) {
         return no_memory();
     }
     for (int o = 0; o < m->ops; ++o) {
@@ -338,7 +338,7 @@ static void settle_spare(maker_t *m)
 static xm_status_t find_candidates(maker_t *m, double least_bytes)
 {
     const ap_graph_t *graph = m->p->params.graph;
-    double *bytes = calloc((size_t)m->alike->classes + 1, sizeof(*bytes));
+    double *bytes = xm_arena_get(m->arena, (size_t)m->alike->classes, sizeof(*bytes));
 
     if (bytes == NULL) {
         return no_memory();
@@ -355,7 +355,6 @@ static xm_status_t find_candidates(maker_t *m, double least_bytes)
                                    ap_graph_tensor(graph, op->results[0])->alias_of < 0 &&
                                    bytes[m->alike->class_of[m->p->op_node[o]]] >= least_bytes;
     }
-    free(bytes);
     return XM_OK;
 }
 
@@ -448,7 +447,7 @@ static xm_status_t find_absent(maker_t *m)
 {
     const ap_shard_readers_t readers = readers_of(m);
 
-    m->absent = calloc((size_t)ap_graph_tensors(m->p->params.graph) + 1, sizeof(bool));
+    m->absent = xm_arena_get(m->arena, (size_t)ap_graph_tensors(m->p->params.graph), sizeof(bool));
     if (m->absent == NULL) {
         return no_memory();
     }
@@ -501,24 +500,25 @@ static void share_buffers(const maker_t *m)
  * that is not the last takes the chance from at least one class, so the loop ends. */
 xm_status_t ap_shard_live_ranges_create(const ap_shard_problem_t *problem,
                                         const ap_shard_symmetric_t *alike, double least_bytes,
-                                        ap_shard_live_ranges_t *live_ranges)
+                                        xm_arena_t *arena, ap_shard_live_ranges_t *live_ranges)
 {
     const ap_graph_t *graph = problem->params.graph;
-    maker_t m = {
-        .p = problem, .alike = alike, .live_ranges = live_ranges, .ops = ap_graph_ops(graph)};
+    maker_t m = {.p = problem,
+                 .alike = alike,
+                 .live_ranges = live_ranges,
+                 .arena = arena,
+                 .ops = ap_graph_ops(graph)};
     xm_status_t status;
 
-    live_ranges->of = calloc((size_t)ap_graph_tensors(graph) + 1, sizeof(*live_ranges->of));
-    live_ranges->again = calloc((size_t)m.ops + 1, sizeof(bool));
-    live_ranges->spare = calloc((size_t)m.ops + 1, sizeof(bool));
-    live_ranges->segment = calloc((size_t)m.ops + 1, sizeof(int));
-    m.barred = calloc((size_t)alike->classes + 1, sizeof(bool));
-    status = live_ranges->of == NULL || live_ranges->again == NULL || live_ranges->spare == NULL ||
-                     live_ranges->segment == NULL || m.barred == NULL
-                 ? no_memory()
-                 : list_users(&m);
+    live_ranges->of =
+        xm_arena_get(arena, (size_t)ap_graph_tensors(graph), sizeof(*live_ranges->of));
+    live_ranges->again = xm_arena_get(arena, (size_t)m.ops, sizeof(bool));
+    live_ranges->spare = xm_arena_get(arena, (size_t)m.ops, sizeof(bool));
+    live_ranges->segment = xm_arena_get(arena, (size_t)m.ops, sizeof(int));
+    m.barred = xm_arena_get(arena, (size_t)alike->classes, sizeof(bool));
+    status = arena->failed ? no_memory() : list_users(&m);
     if (status != XM_OK) {
-        goto release;
+        return status;
     }
     for (live_ranges->turn = 0; live_ranges->turn < m.ops; ++live_ranges->turn) {
         if (ap_graph_op(graph, live_ranges->turn)->phase == AP_PHASE_BACKWARD) {
@@ -546,28 +546,5 @@ xm_status_t ap_shard_live_ranges_create(const ap_shard_problem_t *problem,
         find_started(&m);
         share_buffers(&m);
     }
-
-release:
-    free(m.first);
-    free(m.user);
-    free(m.barred);
-    free(m.absent);
-    free(m.epoch);
-    free(m.loop_first);
-    free(m.loop_last);
-    if (status != XM_OK) {
-        ap_shard_live_ranges_release(live_ranges);
-    }
     return status;
-}
-
-void ap_shard_live_ranges_release(ap_shard_live_ranges_t *live_ranges)
-{
-    free(live_ranges->of);
-    free(live_ranges->again);
-    free(live_ranges->spare);
-    free(live_ranges->segment);
-    live_ranges->of = NULL;
-    live_ranges->again = live_ranges->spare = NULL;
-    live_ranges->segment = NULL;
 }

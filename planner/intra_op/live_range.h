@@ -37,5 +37,4 @@ typedef struct ap_shard_live_ranges {
  */
 xm_status_t ap_shard_live_ranges_create(const ap_shard_problem_t *problem,
                                         const ap_shard_symmetric_t *alike, double least_bytes,
-                                        ap_shard_live_ranges_t *live_ranges);
-void ap_shard_live_ranges_release(ap_shard_live_ranges_t *live_ranges);
+                                        xm_arena_t *arena, ap_shard_live_ranges_t *live_ranges);

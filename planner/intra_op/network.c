@@ -42,9 +42,9 @@ static xm_status_t classify(ap_shard_network_t *n)
     const ap_graph_t *graph = n->problem->params.graph;
     size_t tensors = (size_t)ap_graph_tensors(graph) + 1;
 
-    n->gradient = calloc(tensors, sizeof(bool));
-    n->state = calloc(tensors, sizeof(bool));
-    if (n->gradient == NULL || n->state == NULL) {
+    n->gradient = xm_arena_get(&n->arena, tensors, sizeof(bool));
+    n->state = xm_arena_get(&n->arena, tensors, sizeof(bool));
+    if (n->arena.failed) {
         return no_memory();
     }
     for (int w = 0; w < n->problem->wires; ++w) {
@@ -131,7 +131,7 @@ static xm_status_t make_options(ap_shard_network_t *n, ap_shard_variable_t *v, b
     /* An operator that can be neither computed again nor dropped has one mode, and needs one buffer
      * in place of three. */
     v->modes = op >= 0 && (n->live_ranges.again[op] || n->live_ranges.spare[op]);
-    v->option = malloc((size_t)set->count * 3 * sizeof(*v->option));
+    v->option = xm_arena_take(&n->arena, (size_t)set->count * 3 * sizeof(*v->option));
     if (v->option == NULL) {
         return no_memory();
     }
@@ -155,12 +155,13 @@ static xm_status_t make_options(ap_shard_network_t *n, ap_shard_variable_t *v, b
 }
 
 /* No rows yet, with room for one per result. */
-static xm_status_t open_rows(const ap_shard_network_t *n, int node, ap_shard_variable_t *v)
+static xm_status_t open_rows(ap_shard_network_t *n, int node, ap_shard_variable_t *v)
 {
     int results = n->problem->node[node].op >= 0 ? op_of(n, node)->result_count : 1;
 
     v->node = node;
-    v->rows = (ap_shard_rows_t){malloc((size_t)results * sizeof(int)), -1, -1, -1, -1};
+    v->rows =
+        (ap_shard_rows_t){xm_arena_take(&n->arena, (size_t)results * sizeof(int)), -1, -1, -1, -1};
     for (int r = 0; r < results && v->rows.result != NULL; ++r) {
         v->rows.result[r] = -1;
     }
@@ -172,12 +173,11 @@ static xm_status_t open_rows(const ap_shard_network_t *n, int node, ap_shard_var
 static xm_status_t make_variables(ap_shard_network_t *n)
 {
     const ap_shard_problem_t *p = n->problem;
-    bool *needed = calloc((size_t)n->alike.classes + 1, sizeof(bool));
+    bool *needed = xm_arena_get(&n->arena, (size_t)n->alike.classes, sizeof(bool));
     xm_status_t status = XM_OK;
 
-    n->variable = calloc((size_t)n->alike.classes + 1, sizeof(*n->variable));
-    if (n->variable == NULL || needed == NULL) {
-        free(needed);
+    n->variable = xm_arena_get(&n->arena, (size_t)n->alike.classes, sizeof(*n->variable));
+    if (n->arena.failed) {
         return no_memory();
     }
     for (int node = 0; node < p->nodes; ++node) {
@@ -197,25 +197,7 @@ static xm_status_t make_variables(ap_shard_network_t *n)
     for (int c = 0; c < n->alike.classes && status == XM_OK; ++c) {
         status = make_options(n, &n->variable[c], needed[c]);
     }
-    free(needed);
     return status;
-}
-
-static bool grow(void **array, size_t size, int count, int *capacity)
-{
-    int wanted = *capacity == 0 ? 256 : 2 * *capacity;
-    void *grown;
-
-    if (count < *capacity) {
-        return true;
-    }
-    grown = realloc(*array, (size_t)wanted * size);
-    if (grown == NULL) {
-        return false;
-    }
-    *array = grown;
-    *capacity = wanted;
-    return true;
 }
 
 /* Adds a buffer of zeroes. Rows of the array move when it grows, so callers keep numbers and not
@@ -223,10 +205,10 @@ static bool grow(void **array, size_t size, int count, int *capacity)
 xm_status_t ap_shard_buffer_add(ap_shard_network_t *n, int variable, int options,
                                 ap_shard_part_t part, int *row)
 {
-    double *bytes = calloc((size_t)options + 1, sizeof(*bytes));
+    double *bytes = xm_arena_get(&n->arena, (size_t)options, sizeof(*bytes));
 
-    if (bytes == NULL || !grow((void **)&n->row, sizeof(*n->row), n->rows, &n->row_capacity)) {
-        free(bytes);
+    if (bytes == NULL ||
+        !xm_array_reserve(&n->row, &n->row_capacity, (size_t)n->rows + 1, sizeof(*n->row))) {
         return no_memory();
     }
     *row = n->rows;
@@ -240,7 +222,7 @@ xm_status_t ap_shard_use_add(ap_shard_network_t *n, int row, int first, int end)
     if (row < 0 || first >= end) {
         return XM_OK;
     }
-    if (!grow((void **)&n->use, sizeof(*n->use), n->uses, &n->use_capacity)) {
+    if (!xm_array_reserve(&n->use, &n->use_capacity, (size_t)n->uses + 1, sizeof(*n->use))) {
         return no_memory();
     }
     n->use[n->uses++] = (ap_shard_use_t){.row = row, .first = first, .end = end};
@@ -444,11 +426,11 @@ xm_status_t ap_shard_network_create(const ap_shard_problem_t *problem,
     }
     made->problem = problem;
     made->copied_bytes = options->memory_limit > 0 ? copied_part * yardstick : 0;
-    status = ap_shard_symmetric_create(problem, !options->every_layer, &made->alike);
+    status = ap_shard_symmetric_create(problem, !options->every_layer, &made->arena, &made->alike);
     if (status == XM_OK) {
         status = ap_shard_live_ranges_create(
             problem, &made->alike,
-            limited && options->recompute ? recomputed_part * yardstick : HUGE_VAL,
+            limited && options->recompute ? recomputed_part * yardstick : HUGE_VAL, &made->arena,
             &made->live_ranges);
     }
     if (status == XM_OK) {
@@ -456,7 +438,7 @@ xm_status_t ap_shard_network_create(const ap_shard_problem_t *problem,
         bool share = !ap_cost_model_is_alpa(ap_cost_mesh_model(problem->params.mesh));
 
         status = ap_shard_sharing_create(problem, &made->alike, share, limited,
-                                         made->live_ranges.turn, &made->sharing);
+                                         made->live_ranges.turn, &made->arena, &made->sharing);
     }
     if (status == XM_OK) {
         status = classify(made);
@@ -617,21 +599,9 @@ void ap_shard_network_destroy(ap_shard_network_t *network)
     if (network == NULL) {
         return;
     }
-    for (int c = 0; c < network->alike.classes && network->variable != NULL; ++c) {
-        free(network->variable[c].option);
-        free(network->variable[c].rows.result);
-    }
-    for (int r = 0; r < network->rows; ++r) {
-        free(network->row[r].bytes);
-    }
-    free(network->variable);
     free(network->row);
     free(network->use);
-    free(network->gradient);
-    free(network->state);
-    ap_shard_live_ranges_release(&network->live_ranges);
-    ap_shard_symmetric_release(&network->alike);
-    ap_shard_sharing_release(&network->sharing);
+    xm_arena_clear(&network->arena);
     ap_cfn_destroy(network->cfn);
     free(network);
 }

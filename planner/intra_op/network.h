@@ -88,6 +88,7 @@ typedef struct ap_shard_shared {
 } ap_shard_shared_t;
 
 typedef struct ap_shard_sharing {
+    xm_arena_t *arena; /* the network's */
     int groups;
     ap_shard_shared_t *group;
     int *group_of; /* per wire: what it is a part of, or -1 */
@@ -97,6 +98,7 @@ typedef struct ap_shard_sharing {
 
 typedef struct ap_shard_network {
     const ap_shard_problem_t *problem;
+    xm_arena_t arena; /* all arrays but those that grow */
     ap_shard_symmetric_t alike;
     ap_shard_live_ranges_t live_ranges;
     ap_shard_sharing_t sharing;
@@ -104,10 +106,10 @@ typedef struct ap_shard_network {
     bool *gradient;                /* per tensor: of a parameter */
     bool *state;                   /* per tensor: the optimizer's */
     double copied_bytes;           /* copies of smaller activations are not counted */
-    int rows, row_capacity;
+    int rows, uses;
+    size_t row_capacity, use_capacity;
     ap_shard_buffer_t *row;
     ap_shard_use_t *use;
-    int uses, use_capacity;
     int copies;   /* variables between those of the classes and those of what is shared */
     double scale; /* costs in the network per unit of the model's */
     ap_cfn_t *cfn;
@@ -148,8 +150,7 @@ xm_status_t ap_shard_network_emit(ap_shard_network_t *network, double memory_lim
  * the backward pass. */
 xm_status_t ap_shard_sharing_create(const ap_shard_problem_t *problem,
                                     const ap_shard_symmetric_t *alike, bool share, bool limited,
-                                    int turn, ap_shard_sharing_t *sharing);
-void ap_shard_sharing_release(ap_shard_sharing_t *sharing);
+                                    int turn, xm_arena_t *arena, ap_shard_sharing_t *sharing);
 
 /* The next wire of the same shared tensor, or -1. */
 int ap_shard_next_reader(const ap_shard_sharing_t *sharing, int wire);

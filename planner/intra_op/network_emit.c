@@ -70,7 +70,7 @@ static xm_status_t add_edge(ap_shard_emission_t *e, int w, unsigned hash)
                    (size_t)ap_strategy_table_of(p, wire->to)->count;
 
     *edge = (ap_shard_edge_t){.wire = w, .count = 1, .copy = -1};
-    edge->costs = calloc(cells, sizeof(*edge->costs));
+    edge->costs = xm_arena_get(&e->arena, cells, sizeof(*edge->costs));
     if (edge->costs == NULL) {
         return no_memory();
     }
@@ -85,10 +85,10 @@ static xm_status_t gather_edges(ap_shard_emission_t *e)
     const ap_shard_problem_t *p = e->n->problem;
     xm_status_t status = XM_OK;
 
-    e->edge = calloc((size_t)p->wires + 1, sizeof(*e->edge));
-    e->next = malloc(((size_t)p->wires + 1) * sizeof(int));
-    e->head = malloc(HASH_SIZE * sizeof(int));
-    if (e->edge == NULL || e->next == NULL || e->head == NULL) {
+    e->edge = xm_arena_get(&e->arena, (size_t)p->wires, sizeof(*e->edge));
+    e->next = xm_arena_take(&e->arena, (size_t)p->wires * sizeof(int));
+    e->head = xm_arena_take(&e->arena, HASH_SIZE * sizeof(int));
+    if (e->arena.failed) {
         return no_memory();
     }
     memset(e->head, -1, HASH_SIZE * sizeof(int));
@@ -119,7 +119,7 @@ static xm_status_t fold_loops(ap_shard_emission_t *e)
 {
     const ap_shard_problem_t *p = e->n->problem;
 
-    e->unary_at = calloc((size_t)e->n->alike.classes + 1, sizeof(*e->unary_at));
+    e->unary_at = xm_arena_get(&e->arena, (size_t)e->n->alike.classes + 1, sizeof(*e->unary_at));
     if (e->unary_at == NULL) {
         return no_memory();
     }
@@ -127,7 +127,7 @@ static xm_status_t fold_loops(ap_shard_emission_t *e)
         e->unary_at[c + 1] =
             e->unary_at[c] + (size_t)ap_strategy_table_of(p, e->n->variable[c].node)->count;
     }
-    e->unary = calloc(e->unary_at[e->n->alike.classes] + 1, sizeof(*e->unary));
+    e->unary = xm_arena_get(&e->arena, e->unary_at[e->n->alike.classes], sizeof(*e->unary));
     if (e->unary == NULL) {
         return no_memory();
     }
@@ -142,7 +142,6 @@ static xm_status_t fold_loops(ap_shard_emission_t *e)
                 e->edge[k].count * e->edge[k].costs[(size_t)s * (size_t)count + (size_t)s];
         }
         if (from == ap_shard_class_of(e, wire->to)) {
-            free(e->edge[k].costs);
             e->edge[k].costs = NULL;
         }
     }
@@ -159,21 +158,12 @@ static xm_status_t add_copy(ap_shard_emission_t *e, int k)
     const ap_strategy_table_t *to = ap_strategy_table_of(p, wire->to);
     ap_shard_copy_t made = {.edge = k, .twice = variable(e, wire->to)->modes};
 
-    if (e->copies == e->copy_capacity) {
-        int wanted = e->copy_capacity == 0 ? 64 : 2 * e->copy_capacity;
-        ap_shard_copy_t *grown = realloc(e->copy, (size_t)wanted * sizeof(*grown));
-
-        if (grown == NULL) {
-            return no_memory();
-        }
-        e->copy = grown;
-        e->copy_capacity = wanted;
+    if (!xm_array_reserve(&e->copy, &e->copy_capacity, (size_t)e->copies + 1, sizeof(*e->copy))) {
+        return no_memory();
     }
-    made.spec = malloc((size_t)to->count * sizeof(*made.spec));
-    made.sample = malloc((size_t)to->count * sizeof(*made.sample));
-    if (made.spec == NULL || made.sample == NULL) {
-        free(made.spec);
-        free(made.sample);
+    made.spec = xm_arena_take(&e->arena, (size_t)to->count * sizeof(*made.spec));
+    made.sample = xm_arena_take(&e->arena, (size_t)to->count * sizeof(*made.sample));
+    if (e->arena.failed) {
         return no_memory();
     }
     for (int t = 0; t < to->count; ++t) {
@@ -215,7 +205,7 @@ static bool copy_is_again(int option, const ap_shard_copy_t *copy)
 static xm_status_t make_copies(ap_shard_emission_t *e)
 {
     const ap_shard_problem_t *p = e->n->problem;
-    int *row_of = malloc(((size_t)e->edges + 1) * sizeof(int));
+    int *row_of = xm_arena_take(&e->arena, (size_t)e->edges * sizeof(int));
     xm_status_t status = row_of == NULL ? no_memory() : XM_OK;
 
     for (int k = 0; k < e->edges && status == XM_OK; ++k) {
@@ -251,7 +241,6 @@ static xm_status_t make_copies(ap_shard_emission_t *e)
             }
         }
     }
-    free(row_of);
     return status;
 }
 
@@ -489,23 +478,9 @@ static void emit_copied_edge(ap_shard_emission_t *e, const ap_shard_edge_t *edge
 /* Everything but the arrays of the network was scratch. */
 static void release(ap_shard_emission_t *e)
 {
-    for (int k = 0; k < e->edges; ++k) {
-        free(e->edge[k].costs);
-    }
-    for (int k = 0; k < e->copies; ++k) {
-        free(e->copy[k].spec);
-        free(e->copy[k].sample);
-    }
-    free(e->edge);
-    free(e->next);
-    free(e->head);
     free(e->copy);
-    free(e->unary);
-    free(e->unary_at);
     free(e->span);
-    free(e->load);
-    free(e->amount);
-    free(e->scratch);
+    xm_arena_clear(&e->arena);
 }
 
 /* The order matters: loops are folded before copies are made, copies have buffers before loads are

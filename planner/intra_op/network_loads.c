@@ -24,15 +24,14 @@ static xm_status_t no_memory(void)
 
 /* Per time, the first and the last operator of its class. Usage rises or falls over equal layers,
  * so one of the two likely has as much of every buffer, and comparing with these finds it. */
-static xm_status_t find_like(const ap_shard_emission_t *e, int **like)
+static xm_status_t find_like(ap_shard_emission_t *e, int **like)
 {
     const ap_shard_problem_t *p = e->n->problem;
     int ops = ap_graph_ops(p->params.graph), classes = e->n->alike.classes;
-    int *ends = malloc(2 * ((size_t)classes + 1) * sizeof(int));
+    int *ends = xm_arena_take(&e->arena, 2 * (size_t)classes * sizeof(int));
 
-    *like = malloc(2 * ((size_t)ops + 1) * sizeof(int));
-    if (ends == NULL || *like == NULL) {
-        free(ends);
+    *like = xm_arena_take(&e->arena, 2 * (size_t)ops * sizeof(int));
+    if (e->arena.failed) {
         return no_memory();
     }
     for (int o = ops - 1; o >= 0; --o) {
@@ -45,7 +44,6 @@ static xm_status_t find_like(const ap_shard_emission_t *e, int **like)
         (*like)[2 * o] = ends[2 * ap_shard_class_of(e, p->op_node[o])];
         (*like)[2 * o + 1] = ends[2 * ap_shard_class_of(e, p->op_node[o]) + 1];
     }
-    free(ends);
     return XM_OK;
 }
 
@@ -105,7 +103,7 @@ static xm_status_t merge_loads(ap_shard_emission_t *e)
         e->load[kept++] = e->load[l];
     }
     e->loads = kept;
-    e->scratch = malloc((size_t)widest * sizeof(*e->scratch));
+    e->scratch = xm_arena_take(&e->arena, (size_t)widest * sizeof(*e->scratch));
     if (e->scratch == NULL) {
         return no_memory();
     }
@@ -128,9 +126,9 @@ static xm_status_t make_loads(ap_shard_emission_t *e)
     for (int k = 0; k < e->spans; ++k) {
         amounts += (size_t)ap_shard_options_of(e, e->n->row[e->span[k].row].variable);
     }
-    e->load = malloc(((size_t)e->spans + 1) * sizeof(*e->load));
-    e->amount = malloc((amounts + 1) * sizeof(*e->amount));
-    if (e->load == NULL || e->amount == NULL) {
+    e->load = xm_arena_take(&e->arena, (size_t)e->spans * sizeof(*e->load));
+    e->amount = xm_arena_take(&e->arena, amounts * sizeof(*e->amount));
+    if (e->arena.failed) {
         return no_memory();
     }
     for (int k = 0; k < e->spans; ++k) {
@@ -176,7 +174,6 @@ xm_status_t ap_shard_gather_loads(ap_shard_emission_t *e)
                                      ap_graph_ops(e->n->problem->params.graph), like, &e->span,
                                      &e->spans);
     }
-    free(like);
     return status == XM_OK ? make_loads(e) : status;
 }
 

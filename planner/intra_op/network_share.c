@@ -17,23 +17,19 @@ static xm_status_t no_memory(void)
     return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the readers of tensors");
 }
 
-static xm_status_t allocate(const ap_shard_problem_t *p, ap_shard_shared_t *group)
+static xm_status_t allocate(const ap_shard_problem_t *p, xm_arena_t *arena,
+                            ap_shard_shared_t *group)
 {
-    bool failed;
-
-    group->own = calloc((size_t)group->options + 1, sizeof(*group->own));
-    group->copy = calloc((size_t)group->options + 1, sizeof(*group->copy));
-    failed = group->own == NULL || group->copy == NULL;
+    group->own = xm_arena_get(arena, (size_t)group->options, sizeof(*group->own));
+    group->copy = xm_arena_get(arena, (size_t)group->options, sizeof(*group->copy));
     for (int e = 0; e < group->ends; ++e) {
         ap_shard_end_t *end = &group->end[e];
-        size_t cells =
-            (size_t)ap_strategy_table_of(p, end->node)->count * (size_t)group->options + 1;
+        size_t cells = (size_t)ap_strategy_table_of(p, end->node)->count * (size_t)group->options;
 
-        end->cost = calloc(cells, sizeof(*end->cost));
-        end->again = calloc(cells, sizeof(*end->again));
-        failed = failed || end->cost == NULL || end->again == NULL;
+        end->cost = xm_arena_get(arena, cells, sizeof(*end->cost));
+        end->again = xm_arena_get(arena, cells, sizeof(*end->again));
     }
-    return failed ? no_memory() : XM_OK;
+    return arena->failed ? no_memory() : XM_OK;
 }
 
 static ap_spec_t spec_at(const ap_shard_problem_t *p, const ap_shard_end_t *end, int strategy)
@@ -63,7 +59,7 @@ static void count_ends(const ap_shard_problem_t *p, const ap_shard_shared_t *gro
 /* The tables of a tensor: its maker (the first end) fixes where the value's copy is taken from and
  * pays for it, readers pay what is left. */
 static xm_status_t fill_tensor(const ap_shard_problem_t *p, int tensor, double weight,
-                               ap_shard_shared_t *group)
+                               xm_arena_t *arena, ap_shard_shared_t *group)
 {
     const ap_tensor_t *of = ap_graph_tensor(p->params.graph, tensor);
     ap_spec_t specs[AP_MAX_SPECS];
@@ -83,11 +79,10 @@ static xm_status_t fill_tensor(const ap_shard_problem_t *p, int tensor, double w
     if (status == XM_OK) {
         count_ends(p, group, &shared, made, wanted);
         group->options = ap_shared_values(&shared, NULL);
-        values = malloc(((size_t)group->options + 1) * sizeof(*values));
-        status = values == NULL ? no_memory() : allocate(p, group);
+        values = xm_arena_take(arena, (size_t)group->options * sizeof(*values));
+        status = allocate(p, arena, group);
     }
     if (status != XM_OK) {
-        free(values);
         return status;
     }
     (void)ap_shared_values(&shared, values);
@@ -109,7 +104,6 @@ static xm_status_t fill_tensor(const ap_shard_problem_t *p, int tensor, double w
         group->copy[o] =
             values[o].copy == values[o].made ? 0 : ap_shard_local_bytes(p, tensor, values[o].copy);
     }
-    free(values);
     return XM_OK;
 }
 
@@ -180,14 +174,15 @@ enum { MOST_REDUCTIONS = 128 };
 
 /* The tables of a sum: a gradient whose strategy reduces as the group's value says leaves that to
  * the sum. Of n gradients n - 1 are added, so one that pays more for the addition gets it back. */
-static xm_status_t fill_sum(const ap_shard_problem_t *p, bool scatters, ap_shard_shared_t *group)
+static xm_status_t fill_sum(const ap_shard_problem_t *p, bool scatters, xm_arena_t *arena,
+                            ap_shard_shared_t *group)
 {
     int tensor = ap_graph_op(p->params.graph, p->node[group->end[0].node].op)->results[0];
     ap_reduction_t list[MOST_REDUCTIONS];
     xm_status_t status;
 
     group->options = list_reductions(p, group, scatters, list, MOST_REDUCTIONS);
-    status = allocate(p, group);
+    status = allocate(p, arena, group);
     for (int o = 1; o < group->options && status == XM_OK; ++o) {
         group->own[o] = fmax(0, list[o].seconds - extra_addition(p, tensor, &list[o]));
     }
@@ -236,7 +231,7 @@ static xm_status_t add_tensor(const ap_shard_symmetric_t *alike, ap_shard_shared
     }
     *made = *tensor;
     made->count = 1;
-    made->end = malloc(bytes);
+    made->end = xm_arena_take(sharing->arena, bytes);
     if (made->end == NULL) {
         return no_memory();
     }
@@ -271,14 +266,15 @@ static xm_status_t add_sum(const ap_shard_problem_t *p, const ap_shard_symmetric
         return XM_OK;
     }
     status = add_tensor(alike, &group, sharing, &g, &begun);
-    return status == XM_OK && begun ? fill_sum(p, scatters, &sharing->group[g]) : status;
+    return status == XM_OK && begun ? fill_sum(p, scatters, sharing->arena, &sharing->group[g])
+                                    : status;
 }
 
 static xm_status_t add_sums(const ap_shard_problem_t *p, const ap_shard_symmetric_t *alike,
                             bool scatters, ap_shard_end_t *ends, ap_shard_sharing_t *sharing)
 {
     int tensors = ap_graph_tensors(p->params.graph), *sum_of = NULL;
-    bool *seen = calloc((size_t)tensors + 1, sizeof(*seen));
+    bool *seen = xm_arena_get(sharing->arena, (size_t)tensors, sizeof(*seen));
     xm_status_t status =
         seen == NULL ? no_memory() : ap_gradient_sums_find(p->params.graph, &sum_of);
 
@@ -288,7 +284,6 @@ static xm_status_t add_sums(const ap_shard_problem_t *p, const ap_shard_symmetri
             status = add_sum(p, alike, sum_of, t, scatters, ends, sharing);
         }
     }
-    free(seen);
     free(sum_of);
     return status;
 }
@@ -322,7 +317,7 @@ static xm_status_t add_read(const ap_shard_problem_t *p, const ap_shard_symmetri
         sharing->group_of[ends[e].wire] = g;
     }
     return status == XM_OK && begun
-               ? fill_tensor(p, first->tensor, first->weight, &sharing->group[g])
+               ? fill_tensor(p, first->tensor, first->weight, sharing->arena, &sharing->group[g])
                : status;
 }
 
@@ -346,17 +341,6 @@ static bool is_whole(const ap_shard_problem_t *p, const ap_shard_symmetric_t *al
     return true;
 }
 
-static void release(ap_shard_shared_t *group)
-{
-    for (int e = 0; e < group->ends; ++e) {
-        free(group->end[e].cost);
-        free(group->end[e].again);
-    }
-    free(group->end);
-    free(group->own);
-    free(group->copy);
-}
-
 /* What a class pays is one number for all its nodes, so sums that only some of them are in are
  * left out. */
 static void drop_partial(const ap_shard_problem_t *p, const ap_shard_symmetric_t *alike,
@@ -365,9 +349,7 @@ static void drop_partial(const ap_shard_problem_t *p, const ap_shard_symmetric_t
     int kept = 0;
 
     for (int g = 0; g < sharing->groups; ++g) {
-        if (sharing->group[g].sums && !is_whole(p, alike, &sharing->group[g])) {
-            release(&sharing->group[g]);
-        } else {
+        if (!sharing->group[g].sums || is_whole(p, alike, &sharing->group[g])) {
             sharing->group[kept++] = sharing->group[g];
         }
     }
@@ -377,20 +359,20 @@ static void drop_partial(const ap_shard_problem_t *p, const ap_shard_symmetric_t
 /* Wires stand in the order of their readers, so chains by tensor keep it. */
 xm_status_t ap_shard_sharing_create(const ap_shard_problem_t *problem,
                                     const ap_shard_symmetric_t *alike, bool share, bool limited,
-                                    int turn, ap_shard_sharing_t *sharing)
+                                    int turn, xm_arena_t *arena, ap_shard_sharing_t *sharing)
 {
     const ap_graph_t *graph = problem->params.graph;
     size_t wires = (size_t)problem->wires + 1, tensors = (size_t)ap_graph_tensors(graph) + 1;
-    ap_shard_end_t *ends = malloc((wires + 1) * sizeof(*ends));
+    ap_shard_end_t *ends = xm_arena_take(arena, (wires + 1) * sizeof(*ends));
     xm_status_t status = XM_OK;
 
-    sharing->group = calloc(wires + (size_t)ap_graph_ops(graph), sizeof(*sharing->group));
-    sharing->next = malloc(wires * sizeof(int));
-    sharing->first = malloc(tensors * sizeof(int));
-    sharing->group_of = malloc(wires * sizeof(int));
-    if (ends == NULL || sharing->group == NULL || sharing->next == NULL || sharing->first == NULL ||
-        sharing->group_of == NULL) {
-        free(ends);
+    sharing->arena = arena;
+    sharing->group =
+        xm_arena_get(arena, wires + (size_t)ap_graph_ops(graph), sizeof(*sharing->group));
+    sharing->next = xm_arena_take(arena, wires * sizeof(int));
+    sharing->first = xm_arena_take(arena, tensors * sizeof(int));
+    sharing->group_of = xm_arena_take(arena, wires * sizeof(int));
+    if (arena->failed) {
         return no_memory();
     }
     memset(sharing->first, -1, tensors * sizeof(int));
@@ -408,19 +390,7 @@ xm_status_t ap_shard_sharing_create(const ap_shard_problem_t *problem,
     if (status == XM_OK) {
         drop_partial(problem, alike, sharing);
     }
-    free(ends);
     return status;
-}
-
-void ap_shard_sharing_release(ap_shard_sharing_t *sharing)
-{
-    for (int g = 0; g < sharing->groups; ++g) {
-        release(&sharing->group[g]);
-    }
-    free(sharing->group);
-    free(sharing->group_of);
-    free(sharing->next);
-    free(sharing->first);
 }
 
 /* No choice pays more than the dearest value with the dearest strategy of every end. */

@@ -46,6 +46,7 @@ static const double dearest = 1e14;
 static const double near = 0.02;
 
 typedef struct pricing {
+    xm_arena_t arena; /* all arrays */
     const ap_shard_network_t *network;
     ap_cfn_t priced; /* the network without limit, with costs of its own */
     int moments;
@@ -353,11 +354,7 @@ static xm_status_t combine(pricing_t *p, const ap_shard_options_t *options, doub
 
 static void release(pricing_t *p)
 {
-    free(p->priced.costs);
-    free(p->trial);
-    free(p->memory);
-    free(p->met);
-    free(p->curve);
+    xm_arena_clear(&p->arena);
 }
 
 static xm_status_t open_pricing(const ap_shard_network_t *network,
@@ -372,15 +369,12 @@ static xm_status_t open_pricing(const ap_shard_network_t *network,
                      .limit = options->memory_limit,
                      .factor = 1};
     p->priced.limited = false;
-    p->priced.costs = malloc((cfn->node_at[cfn->nodes] + 1) * sizeof(int64_t));
-    p->trial = malloc((cfn->nodes + 1) * sizeof(*p->trial));
-    p->memory = calloc((size_t)ops + 1, sizeof(*p->memory));
-    p->met = calloc(cfn->node_at[cfn->nodes] + 1, sizeof(*p->met));
-    p->curve = malloc(((size_t)ops * ROUNDS + 1) * sizeof(*p->curve));
-    return p->priced.costs == NULL || p->trial == NULL || p->memory == NULL || p->met == NULL ||
-                   p->curve == NULL
-               ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for prices")
-               : XM_OK;
+    p->priced.costs = xm_arena_take(&p->arena, cfn->node_at[cfn->nodes] * sizeof(int64_t));
+    p->trial = xm_arena_take(&p->arena, cfn->nodes * sizeof(*p->trial));
+    p->memory = xm_arena_get(&p->arena, (size_t)ops + 1, sizeof(*p->memory));
+    p->met = xm_arena_get(&p->arena, cfn->node_at[cfn->nodes], sizeof(*p->met));
+    p->curve = xm_arena_take(&p->arena, (size_t)ops * ROUNDS * sizeof(*p->curve));
+    return p->arena.failed ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for prices") : XM_OK;
 }
 
 /* Lets memory cost so much that the plan's own cost hardly counts: a buffer pays by how long it

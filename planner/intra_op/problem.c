@@ -26,13 +26,10 @@ void ap_shard_problem_destroy(ap_shard_problem_t *problem)
         return;
     }
     for (int s = 0; s < problem->sets; ++s) {
-        ap_strategy_table_release(&problem->set[s]);
+        ap_strategy_list_free(&problem->set[s].strategies);
     }
     free(problem->set);
-    free(problem->node);
-    free(problem->wire);
-    free(problem->op_node);
-    free(problem->tensor_node);
+    xm_arena_clear(&problem->arena);
     ap_reshard_memo_destroy(problem->memo);
     free(problem);
 }
@@ -136,14 +133,11 @@ static xm_status_t allocate(ap_shard_problem_t *p)
     const ap_graph_t *graph = p->params.graph;
     size_t tensors = (size_t)ap_graph_tensors(graph), ops = (size_t)ap_graph_ops(graph);
 
-    p->node = calloc(tensors + ops, sizeof(*p->node));
-    p->op_node = calloc(ops + 1, sizeof(int));
-    p->tensor_node = calloc(tensors + 1, sizeof(int));
-    p->wire = calloc(ap_graph_terms(graph) + 1, sizeof(*p->wire));
-    if (p->node == NULL || p->op_node == NULL || p->tensor_node == NULL || p->wire == NULL) {
-        return no_memory();
-    }
-    return ap_reshard_memo_create(p->params.mesh, &p->memo);
+    p->node = xm_arena_get(&p->arena, tensors + ops, sizeof(*p->node));
+    p->op_node = xm_arena_get(&p->arena, ops, sizeof(int));
+    p->tensor_node = xm_arena_get(&p->arena, tensors, sizeof(int));
+    p->wire = xm_arena_get(&p->arena, ap_graph_terms(graph), sizeof(*p->wire));
+    return p->arena.failed ? no_memory() : ap_reshard_memo_create(p->params.mesh, &p->memo);
 }
 
 /* Needs nodes before edges, since an edge names both of its ends. */

@@ -22,7 +22,7 @@ typedef struct reuse {
 typedef struct builder {
     const ap_shard_solution_t *solution;
     ap_shard_report_t *report;
-    int room;
+    size_t room;
     reuse_t *uses;
     int use_count;
     int *sum_of;  /* per tensor: ap_gradient_sums_find() */
@@ -45,15 +45,9 @@ static xm_status_t add_transfer(builder_t *b, ap_shard_transfer_t transfer)
     if (transfer.axes == 0) {
         return XM_OK;
     }
-    if (report->transfer_count == b->room) {
-        int room = b->room == 0 ? 64 : 2 * b->room;
-        ap_shard_transfer_t *grown = realloc(report->transfers, (size_t)room * sizeof(*grown));
-
-        if (grown == NULL) {
-            return no_memory();
-        }
-        report->transfers = grown;
-        b->room = room;
+    if (!xm_array_reserve(&report->transfers, &b->room, (size_t)report->transfer_count + 1,
+                          sizeof(*report->transfers))) {
+        return no_memory();
     }
     transfer.cost =
         (transfer.gradient ? ap_cost_gradient_share(b->solution->mesh) : 1) * transfer.runs *

@@ -145,7 +145,7 @@ static int keep_met(const ap_shard_problem_t *p, const ap_tensor_t *tensor, ap_s
 
 /* An input or parameter has one strategy per spec. The costs are 0 but for the replicated spec
  * where the cost model has a penalty on it (Alpa's has). */
-static xm_status_t fill_tensor(const ap_shard_problem_t *p, ap_strategy_table_t *set)
+static xm_status_t fill_tensor(ap_shard_problem_t *p, ap_strategy_table_t *set)
 {
     const ap_tensor_t *tensor = ap_graph_tensor(p->params.graph, set->tensor);
     const ap_cost_model_t *model = ap_cost_mesh_model(p->params.mesh);
@@ -159,9 +159,9 @@ static xm_status_t fill_tensor(const ap_shard_problem_t *p, ap_strategy_table_t 
     if (set->count == 0) {
         return unmet(p, set->tensor);
     }
-    set->specs = malloc((size_t)set->count * sizeof(*set->specs));
-    set->costs = calloc((size_t)set->count, sizeof(*set->costs));
-    if (set->specs == NULL || set->costs == NULL) {
+    set->specs = xm_arena_take(&p->arena, (size_t)set->count * sizeof(*set->specs));
+    set->costs = xm_arena_get(&p->arena, (size_t)set->count, sizeof(*set->costs));
+    if (p->arena.failed) {
         return no_memory();
     }
     memcpy(set->specs, specs, (size_t)set->count * sizeof(*specs));
@@ -175,7 +175,7 @@ static xm_status_t fill_tensor(const ap_shard_problem_t *p, ap_strategy_table_t 
 
 /* Enumerates and prices the strategies of an operator. Alpa's space differs from ours: every
  * axis that can cut an einsum must, and partial results are never scattered. */
-static xm_status_t fill_op(const ap_shard_problem_t *p, ap_strategy_table_t *set)
+static xm_status_t fill_op(ap_shard_problem_t *p, ap_strategy_table_t *set)
 {
     bool alpa = ap_cost_model_is_alpa(ap_cost_mesh_model(p->params.mesh));
     ap_priced_op_t op =
@@ -192,7 +192,7 @@ static xm_status_t fill_op(const ap_shard_problem_t *p, ap_strategy_table_t *set
         return unmet(p, op.op->results[0]);
     }
     set->count = set->strategies.count;
-    set->costs = calloc((size_t)set->count, sizeof(*set->costs));
+    set->costs = xm_arena_get(&p->arena, (size_t)set->count, sizeof(*set->costs));
     if (set->costs == NULL) {
         return no_memory();
     }
@@ -235,31 +235,17 @@ xm_status_t ap_strategy_table_find(ap_shard_problem_t *p, int op, int tensor, in
             return XM_OK;
         }
     }
-    if (p->sets == p->set_capacity) {
-        int wanted = p->set_capacity == 0 ? 64 : 2 * p->set_capacity;
-        ap_strategy_table_t *grown = realloc(p->set, (size_t)wanted * sizeof(*grown));
-
-        if (grown == NULL) {
-            return no_memory();
-        }
-        p->set = grown;
-        p->set_capacity = wanted;
+    if (!xm_array_reserve(&p->set, &p->set_capacity, (size_t)p->sets + 1, sizeof(*p->set))) {
+        return no_memory();
     }
     status = op >= 0 ? fill_op(p, &made) : fill_tensor(p, &made);
     if (status != XM_OK) {
-        ap_strategy_table_release(&made);
+        ap_strategy_list_free(&made.strategies);
         return status;
     }
     *set = p->sets;
     p->set[p->sets++] = made;
     return XM_OK;
-}
-
-void ap_strategy_table_release(ap_strategy_table_t *set)
-{
-    ap_strategy_list_free(&set->strategies);
-    free(set->specs);
-    free(set->costs);
 }
 
 /* Lists the different specs of a term, and which of them each strategy has. Strategies are many and
@@ -329,24 +315,19 @@ xm_status_t ap_shard_wire_costs(const ap_shard_problem_t *p, const ap_shard_wire
                               *to = ap_strategy_table_of(p, wire->to);
     const ap_tensor_t *tensor = ap_graph_tensor(p->params.graph, wire->tensor);
     ap_spec_t made[AP_MAX_SPECS], used[AP_MAX_SPECS];
-    int *index = malloc(((size_t)from->count + (size_t)to->count) * sizeof(*index));
-    double *table = NULL;
+    xm_arena_t arena = {0};
+    int *index = xm_arena_take(&arena, ((size_t)from->count + (size_t)to->count) * sizeof(*index));
+    double *table;
     int makes, uses, handle;
-    xm_status_t status;
-
-    if (index == NULL) {
-        return no_memory();
-    }
-    status = ap_reshard_memo_tensor(p->memo, &tensor->shape,
-                                    ap_graph_tensor_bytes(p->params.graph, wire->tensor), &handle);
-    if (status != XM_OK) {
+    xm_status_t status = ap_reshard_memo_tensor(
+        p->memo, &tensor->shape, ap_graph_tensor_bytes(p->params.graph, wire->tensor), &handle);
+    if (status != XM_OK || index == NULL) {
         goto release;
     }
     makes = distinct_specs(from, wire->from_term, made, index);
     uses = distinct_specs(to, wire->to_term, used, index + from->count);
-    table = malloc((size_t)makes * (size_t)uses * sizeof(*table));
+    table = xm_arena_take(&arena, (size_t)makes * (size_t)uses * sizeof(*table));
     if (table == NULL) {
-        status = no_memory();
         goto release;
     }
     for (int cell = 0; cell < makes * uses; ++cell) {
@@ -361,7 +342,7 @@ xm_status_t ap_shard_wire_costs(const ap_shard_problem_t *p, const ap_shard_wire
     }
 
 release:
-    free(table);
-    free(index);
+    status = arena.failed ? no_memory() : status;
+    xm_arena_clear(&arena);
     return status;
 }

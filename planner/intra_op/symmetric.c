@@ -30,6 +30,7 @@ typedef struct alike {
     int *looks;        /* per operator: its strategy table */
     bool *tied;        /* per operator: to the one a period later */
     int *parent;       /* per node: union-find */
+    int *votes;        /* per period */
     int first, period; /* the first run that was tied, and its period */
 } alike_t;
 
@@ -103,13 +104,11 @@ static int covered(alike_t *a, int period, bool tie)
 
 /* Finds the most voted periods, by positions spread over the operators that are not tied yet.
  * Samples make this linear in the operators; all pairs would be quadratic. */
-static xm_status_t vote(const alike_t *a, int *periods, int *count)
+static void vote(const alike_t *a, int *periods, int *count)
 {
-    int *votes = calloc((size_t)a->ops + 1, sizeof(*votes)), stride = a->ops / SAMPLES + 1;
+    int *votes = a->votes, stride = a->ops / SAMPLES + 1;
 
-    if (votes == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d operators", a->ops);
-    }
+    memset(votes, 0, ((size_t)a->ops + 1) * sizeof(*votes));
     for (int o = 0; o < a->ops; o += stride) {
         for (int later = o + SHORTEST; later < a->ops && !a->tied[o]; ++later) {
             votes[later - o] += a->looks[o] == a->looks[later];
@@ -129,21 +128,16 @@ static xm_status_t vote(const alike_t *a, int *periods, int *count)
         periods[*count] = best;
         votes[best] = 0;
     }
-    free(votes);
-    return XM_OK;
 }
 
 /* Each round ties what one period covers, and the next votes over the rest. A period must cover a
  * twentieth of the operators, or the smaller problem is not worth what it loses. */
-static xm_status_t tie_all(alike_t *a)
+static void tie_all(alike_t *a)
 {
     for (int round = 0; round < ROUNDS; ++round) {
         int periods[CANDIDATES], count, best = 0, most = a->ops / 20;
-        xm_status_t status = vote(a, periods, &count);
 
-        if (status != XM_OK) {
-            return status;
-        }
+        vote(a, periods, &count);
         for (int k = 0; k < count; ++k) {
             int sum = covered(a, periods[k], false);
 
@@ -157,24 +151,22 @@ static xm_status_t tie_all(alike_t *a)
         }
         (void)covered(a, best, true);
     }
-    return XM_OK;
 }
 
 /* Without `tie` every node stays a class of its own; all that follows works on classes either
  * way. */
 xm_status_t ap_shard_symmetric_create(const ap_shard_problem_t *problem, bool tie,
-                                      ap_shard_symmetric_t *alike)
+                                      xm_arena_t *arena, ap_shard_symmetric_t *alike)
 {
     alike_t a = {.p = problem, .ops = ap_graph_ops(problem->params.graph)};
-    xm_status_t status = XM_OK;
 
-    alike->class_of = malloc(((size_t)problem->nodes + 1) * sizeof(int));
-    a.parent = malloc(((size_t)problem->nodes + 1) * sizeof(int));
-    a.looks = malloc(((size_t)a.ops + 1) * sizeof(int));
-    a.tied = calloc((size_t)a.ops + 1, sizeof(bool));
-    if (alike->class_of == NULL || a.parent == NULL || a.looks == NULL || a.tied == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d nodes", problem->nodes);
-        goto release;
+    alike->class_of = xm_arena_take(arena, (size_t)problem->nodes * sizeof(int));
+    a.parent = xm_arena_take(arena, (size_t)problem->nodes * sizeof(int));
+    a.looks = xm_arena_take(arena, (size_t)a.ops * sizeof(int));
+    a.tied = xm_arena_get(arena, (size_t)a.ops, sizeof(bool));
+    a.votes = xm_arena_take(arena, ((size_t)a.ops + 1) * sizeof(int));
+    if (arena->failed) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d nodes", problem->nodes);
     }
     for (int n = 0; n < problem->nodes; ++n) {
         a.parent[n] = n;
@@ -183,7 +175,7 @@ xm_status_t ap_shard_symmetric_create(const ap_shard_problem_t *problem, bool ti
         a.looks[o] = problem->node[problem->op_node[o]].set;
     }
     if (tie) {
-        status = tie_all(&a);
+        tie_all(&a);
     }
     /* Classes are numbered in the order of their first nodes. */
     alike->classes = alike->repeats = 0;
@@ -194,19 +186,5 @@ xm_status_t ap_shard_symmetric_create(const ap_shard_problem_t *problem, bool ti
         alike->class_of[n] = root == n ? alike->classes++ : alike->class_of[root];
         alike->repeats += root != n;
     }
-
-release:
-    free(a.parent);
-    free(a.looks);
-    free(a.tied);
-    if (status != XM_OK) {
-        ap_shard_symmetric_release(alike);
-    }
-    return status;
-}
-
-void ap_shard_symmetric_release(ap_shard_symmetric_t *alike)
-{
-    free(alike->class_of);
-    alike->class_of = NULL;
+    return XM_OK;
 }

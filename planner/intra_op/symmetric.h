@@ -20,5 +20,4 @@ typedef struct ap_shard_symmetric {
 
 /* With `tie` false every node is a class of its own. */
 xm_status_t ap_shard_symmetric_create(const ap_shard_problem_t *problem, bool tie,
-                                      ap_shard_symmetric_t *alike);
-void ap_shard_symmetric_release(ap_shard_symmetric_t *alike);
+                                      xm_arena_t *arena, ap_shard_symmetric_t *alike);

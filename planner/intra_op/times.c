@@ -23,12 +23,14 @@ static const size_t cells_max = (size_t)1 << 27;
 typedef struct finder {
     const ap_shard_use_t *uses;
     int count, rows, times;
-    int *place; /* per time: kept times before it; times + 1 */
-    int *time;  /* per kept time */
+    xm_arena_t arena; /* the arrays below but the spans */
+    int *place;       /* per time: kept times before it; times + 1 */
+    int *time;        /* per kept time */
     int kept;
     uint16_t *table; /* [kept time][row]: uses */
     ap_shard_span_t *span;
-    int spans, capacity;
+    int spans;
+    size_t capacity;
 } finder_t;
 
 static xm_status_t no_memory(void)
@@ -41,16 +43,15 @@ static xm_status_t no_memory(void)
  * the first kept time that is not before it. */
 static xm_status_t keep_last(finder_t *f)
 {
-    bool *begins = calloc(2 * ((size_t)f->times + 2), sizeof(bool)), *ends;
-    bool fresh = false;
+    size_t times = (size_t)f->times + 2;
+    bool *begins = xm_arena_get(&f->arena, times, sizeof(bool));
+    bool *ends = xm_arena_get(&f->arena, times, sizeof(bool)), fresh = false;
 
-    f->place = malloc(((size_t)f->times + 2) * sizeof(int));
-    f->time = malloc(((size_t)f->times + 1) * sizeof(int));
-    if (begins == NULL || f->place == NULL || f->time == NULL) {
-        free(begins);
+    f->place = xm_arena_take(&f->arena, times * sizeof(int));
+    f->time = xm_arena_take(&f->arena, times * sizeof(int));
+    if (f->arena.failed) {
         return no_memory();
     }
-    ends = begins + f->times + 2;
     for (int u = 0; u < f->count; ++u) {
         begins[f->uses[u].first] = true;
         ends[f->uses[u].end] = true;
@@ -64,7 +65,6 @@ static xm_status_t keep_last(finder_t *f)
         }
     }
     f->place[f->times] = f->kept;
-    free(begins);
     return XM_OK;
 }
 
@@ -73,7 +73,7 @@ static xm_status_t fill_table(finder_t *f)
 {
     size_t rows = (size_t)f->rows;
 
-    f->table = calloc((size_t)f->kept * rows + 1, sizeof(*f->table));
+    f->table = xm_arena_get(&f->arena, (size_t)f->kept * rows, sizeof(*f->table));
     if (f->table == NULL) {
         return no_memory();
     }
@@ -108,7 +108,7 @@ static bool covers(const finder_t *f, int more, int less)
  * so of two equal ones one stays. */
 static xm_status_t drop_covered(finder_t *f, const int *like)
 {
-    bool *dropped = calloc((size_t)f->kept + 1, sizeof(bool));
+    bool *dropped = xm_arena_get(&f->arena, (size_t)f->kept, sizeof(bool));
     int kept = 0;
 
     if (dropped == NULL) {
@@ -132,22 +132,14 @@ static xm_status_t drop_covered(finder_t *f, const int *like)
         }
     }
     f->kept = kept;
-    free(dropped);
     return XM_OK;
 }
 
 /* Appends a stretch of use. */
 static xm_status_t add_span(finder_t *f, int row, int weight, int first, int end)
 {
-    if (f->spans == f->capacity) {
-        int wanted = f->capacity == 0 ? 256 : 2 * f->capacity;
-        ap_shard_span_t *grown = realloc(f->span, (size_t)wanted * sizeof(*grown));
-
-        if (grown == NULL) {
-            return no_memory();
-        }
-        f->span = grown;
-        f->capacity = wanted;
+    if (!xm_array_reserve(&f->span, &f->capacity, (size_t)f->spans + 1, sizeof(*f->span))) {
+        return no_memory();
     }
     f->span[f->spans++] =
         (ap_shard_span_t){.row = row, .weight = weight, .first = first, .end = end};
@@ -220,7 +212,7 @@ xm_status_t ap_shard_spans_find(const ap_shard_use_t *uses, int count, int rows,
                                 const int *like, ap_shard_span_t **spans, int *span_count)
 {
     finder_t f = {.uses = uses, .count = count, .rows = rows, .times = times};
-    ap_shard_span_t *open = NULL;
+    ap_shard_span_t *open;
     xm_status_t status = keep_last(&f);
 
     if (status != XM_OK || like == NULL || (size_t)f.kept * (size_t)rows > cells_max ||
@@ -228,7 +220,7 @@ xm_status_t ap_shard_spans_find(const ap_shard_use_t *uses, int count, int rows,
         status = status == XM_OK ? copy_uses(&f) : status;
         goto release;
     }
-    open = malloc(((size_t)f.kept + 1) * sizeof(*open));
+    open = xm_arena_take(&f.arena, (size_t)f.kept * sizeof(*open));
     status = open == NULL ? no_memory() : fill_table(&f);
     if (status == XM_OK) {
         status = drop_covered(&f, like);
@@ -238,10 +230,7 @@ xm_status_t ap_shard_spans_find(const ap_shard_use_t *uses, int count, int rows,
     }
 
 release:
-    free(open);
-    free(f.place);
-    free(f.time);
-    free(f.table);
+    xm_arena_clear(&f.arena);
     if (status != XM_OK) {
         free(f.span);
         return status;

@@ -44,7 +44,7 @@ static xm_status_t allocate(ap_sequence_t *s)
     s->passing = xm_arena_get(&s->arena, ops, sizeof(*s->passing));
     s->bytes = xm_arena_get(&s->arena, tensors, sizeof(*s->bytes));
     s->maker = xm_arena_get(&s->arena, tensors, sizeof(*s->maker));
-    s->use_begin = xm_arena_get(&s->arena, (ops + 1), sizeof(*s->use_begin));
+    s->use_begin = xm_arena_get(&s->arena, ops + 1, sizeof(*s->use_begin));
     s->use_tensor = xm_arena_get(&s->arena, ap_graph_terms(s->graph) + 1, sizeof(*s->use_tensor));
     s->kind = xm_arena_get(&s->arena, ops, sizeof(*s->kind));
     s->form = xm_arena_get(&s->arena, tensors, sizeof(*s->form));

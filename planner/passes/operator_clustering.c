@@ -284,7 +284,7 @@ xm_status_t ap_operator_clustering_solve(const ap_operator_clustering_t *problem
         return status;
     }
     ops = (size_t)problem->ops;
-    s.first = xm_arena_get(&s.arena, (ops + 1), sizeof(*s.first));
+    s.first = xm_arena_get(&s.arena, ops + 1, sizeof(*s.first));
     s.flops = xm_arena_get(&s.arena, ops, sizeof(*s.flops));
     s.heavy = xm_arena_get(&s.arena, ops, sizeof(*s.heavy));
     s.before = xm_arena_get(&s.arena, ((size_t)problem->use_begin[ops] + 1), sizeof(*s.before));

@@ -31,7 +31,8 @@ static const char *const pass_names[AP_PASSES] = {
  * because the order's makers call back without a way to fail. */
 typedef struct writer {
     ap_schedule_t *schedule;
-    int device, capacity;
+    int device;
+    size_t capacity;
     int64_t held;
     bool no_memory;
 } writer_t;
@@ -127,18 +128,9 @@ static void append(writer_t *writer, const ap_schedule_op_t *op)
     ap_schedule_t *schedule = writer->schedule;
     int count = schedule->op_count[writer->device];
 
-    if (count == writer->capacity && !writer->no_memory) {
-        int capacity = writer->capacity == 0 ? 64 : 2 * writer->capacity;
-        ap_schedule_op_t *grown =
-            realloc(schedule->ops[writer->device], (size_t)capacity * sizeof(*grown));
-
-        if (grown == NULL) {
-            writer->no_memory = true;
-        } else {
-            schedule->ops[writer->device] = grown;
-            writer->capacity = capacity;
-        }
-    }
+    writer->no_memory =
+        writer->no_memory || !xm_array_reserve(&schedule->ops[writer->device], &writer->capacity,
+                                               (size_t)count + 1, sizeof(*op));
     if (!writer->no_memory) {
         schedule->ops[writer->device][count] = *op;
         schedule->ops[writer->device][count].held = writer->held;

@@ -448,7 +448,7 @@ xm_status_t ap_plan_from_json(ap_plan_t *plan)
     (void)json_unpack(plan->document, "{s?s, s?i}", "format", &format, "version", &version);
     if (strcmp(format, AP_PLAN_FORMAT) != 0 || version != AP_PLAN_VERSION) {
         return xm_error_set(XM_ERR_PARSE,
-                            "this is not a plan: format is '%.40s' version %d, not '%s' version %d",
+                            "this is not a plan: format is '%s' version %d, not '%s' version %d",
                             format, version, AP_PLAN_FORMAT, AP_PLAN_VERSION);
     }
     if (json_unpack_ex(

@@ -133,7 +133,7 @@ static xm_status_t check_info(const ap_plan_t *plan)
                             info->global_batch, info->micro_batches);
     }
     if (ap_schedule_find(info->schedule, &kind) != XM_OK || !ap_plan_can_have(kind)) {
-        return xm_error_set(XM_ERR_PARSE, "schedule: kind '%.40s' is not one that a plan can have",
+        return xm_error_set(XM_ERR_PARSE, "schedule: kind '%s' is not one that a plan can have",
                             info->schedule);
     }
     if (plan->stage_count < 1 || plan->boundary_count < plan->stage_count - 1) {
@@ -358,7 +358,7 @@ xm_status_t ap_plan_load(const char *path, ap_plan_t **plan)
     xm_status_t status = xm_text_load(path, &text, &length);
 
     if (status != XM_OK) {
-        return xm_error_set(status, "cannot read %s", xm_last_error());
+        return status;
     }
     status = ap_plan_parse(path, text, length, plan);
     free(text);

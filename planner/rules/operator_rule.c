@@ -16,18 +16,18 @@
 /* The first failure is kept, because later ones usually follow from it. */
 void operator_rule_fail(operator_rule_t *rule, const char *format, ...)
 {
-    char sentence[400];
     va_list arguments;
 
     if (rule->status != XM_OK) {
         return;
     }
     va_start(arguments, format);
-    (void)vsnprintf(sentence, sizeof(sentence), format, arguments);
+    rule->status = xm_error_set_list(XM_ERR_PARSE, format, arguments);
     va_end(arguments);
     rule->refused = true;
-    rule->status = rule->place != NULL ? xm_error_set(XM_ERR_PARSE, "%s: %s", rule->place, sentence)
-                                       : xm_error_set(XM_ERR_PARSE, "%s", sentence);
+    if (rule->place != NULL) {
+        rule->status = xm_error_prefix(XM_ERR_PARSE, "%s", rule->place);
+    }
 }
 
 static void note_no_memory(operator_rule_t *rule)

@@ -138,7 +138,7 @@ static bool read_equation(shape_rule_t *op, equation_t *e, const char *text)
         if (term == op->rule.operands ||
             !read_term(op, e, term, text + start, i - start, &dotted)) {
             if (term == op->rule.operands) {
-                operator_rule_fail(&op->rule, "the equation '%.60s' is for more than %d operands",
+                operator_rule_fail(&op->rule, "the equation '%s' is for more than %d operands",
                                    text, op->rule.operands);
             }
             return false;
@@ -147,7 +147,7 @@ static bool read_equation(shape_rule_t *op, equation_t *e, const char *text)
         start = i + 1;
     }
     if (term != op->rule.operands) {
-        operator_rule_fail(&op->rule, "the equation '%.60s' is for %d operands, not %d", text, term,
+        operator_rule_fail(&op->rule, "the equation '%s' is for %d operands, not %d", text, term,
                            op->rule.operands);
         return false;
     }

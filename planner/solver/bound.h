@@ -42,7 +42,7 @@ typedef struct ap_cfn_dual {
     double factor;           /* of the steps' length */
     int since_best;          /* steps without a better bound */
     int64_t steps;
-    ap_pool_t pool; /* all arrays */
+    xm_arena_t pool; /* all arrays */
 } ap_cfn_dual_t;
 
 xm_status_t ap_cfn_dual_create(const ap_cfn_core_t *core, ap_cfn_dual_t **dual);

@@ -8,7 +8,6 @@
 
 #include "planner/solver/network/core.h"
 #include "planner/solver/network/network.h"
-#include "planner/solver/network/pool.h"
 #include "planner/solver/network/random.h"
 #include "planner/solver/network/read.h"
 #include "planner/solver/network/shared.h"

@@ -385,9 +385,9 @@ static xm_status_t begin_with(solve_t *solve, const ap_cfn_reduction_t *reductio
                               const int *choice)
 {
     const ap_cfn_core_t *core = solve->shared.core;
-    ap_pool_t *pool = &solve->shared.pool;
-    int *value = ap_pool_take(pool, (size_t)core->variables * sizeof(*value));
-    double *load = ap_pool_take(pool, ((size_t)core->times + 1) * sizeof(*load));
+    xm_arena_t *pool = &solve->shared.pool;
+    int *value = xm_arena_take(pool, (size_t)core->variables * sizeof(*value));
+    double *load = xm_arena_take(pool, ((size_t)core->times + 1) * sizeof(*load));
 
     if (pool->failed) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a solution");

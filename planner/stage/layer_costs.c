@@ -194,6 +194,7 @@ int ap_layer_gradient_sums(const ap_graph_t *training, const ap_layer_ops_t *ops
 
 /* What does not depend on the strategy, found once per node. */
 typedef struct node_facts {
+    xm_arena_t arena; /* all arrays */
     ap_priced_op_t forward;
     int backward_count;
     backward_op_t *backward;
@@ -209,14 +210,8 @@ static void facts_close(node_facts_t *facts)
 {
     for (int b = 0; b < facts->backward_count; ++b) {
         ap_strategy_release(&facts->backward[b].carried);
-        free(facts->backward[b].axes);
-        free(facts->backward[b].passing);
     }
-    free(facts->backward);
-    free(facts->saved);
-    free(facts->passing);
-    free(facts->sums);
-    free(facts->partial);
+    xm_arena_clear(&facts->arena);
 }
 
 static xm_status_t add_backward(node_facts_t *facts, const ap_layer_ops_t *ops, int id)
@@ -231,10 +226,10 @@ static xm_status_t add_backward(node_facts_t *facts, const ap_layer_ops_t *ops, 
         return status;
     }
     made->op = ap_price_op(facts->forward.graph, facts->forward.site.mesh, id, 0);
-    made->axes = calloc((size_t)rule->factors + 1, sizeof(*made->axes));
-    made->passing = calloc((size_t)terms + 1, sizeof(*made->passing));
+    made->axes = xm_arena_get(&facts->arena, (size_t)rule->factors, sizeof(*made->axes));
+    made->passing = xm_arena_get(&facts->arena, (size_t)terms, sizeof(*made->passing));
     ++facts->backward_count;
-    if (made->axes == NULL || made->passing == NULL) {
+    if (facts->arena.failed) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for an operator's costs");
     }
     for (int t = 0; t < terms; ++t) {
@@ -255,13 +250,12 @@ static xm_status_t facts_open(const ap_graph_t *training, const ap_layer_ops_t *
         backward += ap_graph_op(training, ops->ids[b])->forward == id;
     }
     facts->forward = ap_price_op(training, mesh, id, 0);
-    facts->backward = calloc((size_t)backward + 1, sizeof(*facts->backward));
-    facts->saved = calloc(terms + 1, sizeof(*facts->saved));
-    facts->passing = calloc(terms + 1, sizeof(*facts->passing));
-    facts->sums = calloc(terms + 1, sizeof(*facts->sums));
-    facts->partial = calloc(terms + 1, sizeof(*facts->partial));
-    if (facts->backward == NULL || facts->saved == NULL || facts->passing == NULL ||
-        facts->sums == NULL || facts->partial == NULL) {
+    facts->backward = xm_arena_get(&facts->arena, (size_t)backward, sizeof(*facts->backward));
+    facts->saved = xm_arena_get(&facts->arena, terms, sizeof(*facts->saved));
+    facts->passing = xm_arena_get(&facts->arena, terms, sizeof(*facts->passing));
+    facts->sums = xm_arena_get(&facts->arena, terms, sizeof(*facts->sums));
+    facts->partial = xm_arena_get(&facts->arena, terms, sizeof(*facts->partial));
+    if (facts->arena.failed) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for an operator's costs");
     }
     for (int t = 0; t < (int)terms; ++t) {
@@ -392,7 +386,7 @@ static void forbid_modes(unsigned allowed, ap_layer_node_t *node)
 xm_status_t ap_layer_node_price(const ap_graph_t *training, const ap_layer_ops_t *ops,
                                 const ap_cost_mesh_t *mesh, ap_optimizer_t optimizer,
                                 bool rematerialize, const ap_layer_space_t *space,
-                                ap_layer_node_t *node)
+                                xm_arena_t *arena, ap_layer_node_t *node)
 {
     node_facts_t facts = {.optimizer = optimizer, .rematerialize = rematerialize};
     const ap_strategy_options_t options = {.scatter = true};
@@ -402,7 +396,7 @@ xm_status_t ap_layer_node_price(const ap_graph_t *training, const ap_layer_ops_t
     xm_status_t status = facts_open(training, ops, mesh, node->op, &facts);
 
     node->parameter_operand =
-        calloc((size_t)op->operand_count + 1, sizeof(*node->parameter_operand));
+        xm_arena_get(arena, (size_t)op->operand_count, sizeof(*node->parameter_operand));
     if (status == XM_OK && node->parameter_operand == NULL) {
         status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for an operator's costs");
     }
@@ -426,15 +420,14 @@ xm_status_t ap_layer_node_price(const ap_graph_t *training, const ap_layer_ops_t
                possible;
     count = (size_t)node->strategies.count;
     node->terms = op->operand_count + op->result_count;
-    node->base = calloc(count, sizeof(*node->base));
-    node->compute = calloc(count, sizeof(*node->compute));
-    node->partial = calloc(count * (size_t)(node->parameters + 1), sizeof(*node->partial));
-    node->modes =
-        calloc(count * (size_t)(node->parameters + 1) * AP_PARAMETER_MODES, sizeof(*node->modes));
-    node->interface = calloc(count * (size_t)node->terms, sizeof(*node->interface));
-    node->added = calloc(count, sizeof(*node->added));
-    if (node->base == NULL || node->compute == NULL || node->partial == NULL ||
-        node->modes == NULL || node->interface == NULL || node->added == NULL) {
+    node->base = xm_arena_get(arena, count, sizeof(*node->base));
+    node->compute = xm_arena_get(arena, count, sizeof(*node->compute));
+    node->partial = xm_arena_get(arena, count * (size_t)node->parameters, sizeof(*node->partial));
+    node->modes = xm_arena_get(arena, count * (size_t)node->parameters * AP_PARAMETER_MODES,
+                               sizeof(*node->modes));
+    node->interface = xm_arena_get(arena, count * (size_t)node->terms, sizeof(*node->interface));
+    node->added = xm_arena_get(arena, count, sizeof(*node->added));
+    if (arena->failed) {
         facts_close(&facts);
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu strategies", count);
     }

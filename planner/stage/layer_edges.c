@@ -134,9 +134,10 @@ static xm_status_t add_edge(const site_t *x, const ap_shared_t *shared, int tens
     ap_layer_problem_t *problem = x->problem;
     ap_layer_edge_t *edge = &problem->edge[problem->edges++];
     size_t from_count = (size_t)end_count(problem, from), to_count = (size_t)end_count(problem, to);
-    uint64_t *values = malloc((from_count + to_count) * sizeof(*values));
-    int *index = malloc((from_count + to_count) * sizeof(*index));
-    double *scratch = malloc(2 * from_count * to_count * sizeof(*scratch));
+    xm_arena_t arena = {0};
+    uint64_t *values = xm_arena_take(&arena, (from_count + to_count) * sizeof(*values));
+    int *index = xm_arena_take(&arena, (from_count + to_count) * sizeof(*index));
+    double *scratch = xm_arena_take(&arena, 2 * from_count * to_count * sizeof(*scratch));
     xm_status_t status = XM_OK;
 
     *edge = (ap_layer_edge_t){.from = from,
@@ -146,10 +147,9 @@ static xm_status_t add_edge(const site_t *x, const ap_shared_t *shared, int tens
                               .tensor = tensor,
                               .from_count = (int)from_count,
                               .to_count = (int)to_count};
-    edge->forward = malloc(from_count * to_count * sizeof(double));
-    edge->backward = malloc(from_count * to_count * sizeof(double));
-    if (values == NULL || index == NULL || scratch == NULL || edge->forward == NULL ||
-        edge->backward == NULL) {
+    edge->forward = xm_arena_take(problem->arena, from_count * to_count * sizeof(double));
+    edge->backward = xm_arena_take(problem->arena, from_count * to_count * sizeof(double));
+    if (arena.failed || problem->arena->failed) {
         status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu resharding costs",
                               from_count * to_count);
     } else {
@@ -160,9 +160,7 @@ static xm_status_t add_edge(const site_t *x, const ap_shared_t *shared, int tens
         fill_edge(shared, problem, edge, values, index, from_distinct, values + from_count,
                   index + from_count, to_distinct, scratch);
     }
-    free(values);
-    free(index);
-    free(scratch);
+    xm_arena_clear(&arena);
     return status;
 }
 
@@ -184,7 +182,7 @@ typedef struct readers {
     double least_runs, most_runs;
 } readers_t;
 
-static xm_status_t find_readers(const site_t *x, int tensor, readers_t *readers)
+static xm_status_t find_readers(const site_t *x, int tensor, xm_arena_t *arena, readers_t *readers)
 {
     const ap_layer_problem_t *problem = x->problem;
     size_t most = reads_of(x) + 1;
@@ -192,10 +190,10 @@ static xm_status_t find_readers(const site_t *x, int tensor, readers_t *readers)
                        ? -1
                        : ap_graph_boundary(x->training, problem->layer);
 
-    *readers = (readers_t){.to = malloc(most * sizeof(int)),
-                           .term = malloc(most * sizeof(int)),
+    *readers = (readers_t){.to = xm_arena_take(arena, most * sizeof(int)),
+                           .term = xm_arena_take(arena, most * sizeof(int)),
                            .least_runs = HUGE_VAL};
-    if (readers->to == NULL || readers->term == NULL) {
+    if (arena->failed) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the readers of a tensor");
     }
     for (int n = 0; n <= problem->op_nodes; ++n) {
@@ -246,6 +244,7 @@ static void count_ends(const site_t *x, const readers_t *readers, int from, int 
 static xm_status_t add_shared(const site_t *x, const readers_t *readers, int from, int from_term,
                               ap_shared_t *shared)
 {
+    xm_arena_t *arena = x->problem->arena;
     ap_layer_node_t *node = &x->problem->node[x->problem->nodes++];
     bool made[AP_MAX_SPECS] = {false};
     int wanted[AP_MAX_SPECS << AP_MAX_MESH_RANK] = {0};
@@ -257,13 +256,12 @@ static xm_status_t add_shared(const site_t *x, const readers_t *readers, int fro
     node->op = -1;
     node->strategies.count = node->classes = ap_shared_values(shared, NULL);
     count = (size_t)node->classes;
-    node->value = calloc(count, sizeof(*node->value));
-    node->base = calloc(count, sizeof(*node->base));
-    node->compute = calloc(count, sizeof(*node->compute));
-    node->class_of = malloc(count * sizeof(int));
-    node->first_of = malloc(count * sizeof(int));
-    if (node->value == NULL || node->base == NULL || node->compute == NULL ||
-        node->class_of == NULL || node->first_of == NULL) {
+    node->value = xm_arena_get(arena, count, sizeof(*node->value));
+    node->base = xm_arena_get(arena, count, sizeof(*node->base));
+    node->compute = xm_arena_get(arena, count, sizeof(*node->compute));
+    node->class_of = xm_arena_get(arena, count, sizeof(int));
+    node->first_of = xm_arena_get(arena, count, sizeof(int));
+    if (arena->failed) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a tensor with several readers");
     }
     (void)ap_shared_values(shared, node->value);
@@ -302,8 +300,9 @@ static xm_status_t add_edges(const site_t *x, int tensor)
     int term = from < 0
                    ? 0
                    : ap_op_result_term(ap_graph_op(x->training, x->problem->node[from].op), tensor);
+    xm_arena_t arena = {0};
     readers_t readers;
-    xm_status_t status = find_readers(x, tensor, &readers);
+    xm_status_t status = find_readers(x, tensor, &arena, &readers);
 
     if (status == XM_OK) {
         status = ap_reshard_memo_tensor(x->memo, &of->shape,
@@ -326,8 +325,7 @@ static xm_status_t add_edges(const site_t *x, int tensor)
                                 ap_graph_op(x->training, x->problem->node[readers.to[r]].op));
         status = add_edge(x, &shared, tensor, from, term, readers.to[r], readers.term[r]);
     }
-    free(readers.to);
-    free(readers.term);
+    xm_arena_clear(&arena);
     return status;
 }
 
@@ -343,7 +341,7 @@ xm_status_t ap_layer_edges_create(const ap_graph_t *training, const ap_layer_ops
     bool *seen = calloc((size_t)ap_graph_tensors(training) + 1, sizeof(bool));
     xm_status_t status = XM_OK;
 
-    problem->edge = calloc(2 * (reads_of(&x) + 1), sizeof(*problem->edge));
+    problem->edge = xm_arena_get(problem->arena, 2 * (reads_of(&x) + 1), sizeof(*problem->edge));
     if (problem->edge == NULL || seen == NULL) {
         free(seen);
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for edges");

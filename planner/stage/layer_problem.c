@@ -18,47 +18,22 @@ ap_parts_t ap_layer_edge_parts(const ap_layer_edge_t *edge, int from_class, int 
     return (ap_parts_t){.forward = edge->forward[cell], .backward = edge->backward[cell]};
 }
 
-void ap_layer_problem_destroy(ap_layer_problem_t *problem)
+void ap_layer_problem_release(ap_layer_problem_t *problem)
 {
-    if (problem == NULL) {
-        return;
+    for (int n = 0; problem != NULL && n < problem->nodes; ++n) {
+        ap_strategy_list_free(&problem->node[n].strategies);
     }
-    for (int n = 0; n < problem->nodes; ++n) {
-        ap_layer_node_t *node = &problem->node[n];
-
-        ap_strategy_list_free(&node->strategies);
-        free(node->base);
-        free(node->compute);
-        free(node->partial);
-        free(node->modes);
-        free(node->added);
-        free(node->class_of);
-        free(node->interface);
-        free(node->parameter_operand);
-        free(node->first_of);
-        free(node->value);
-    }
-    for (int e = 0; e < problem->edges; ++e) {
-        free(problem->edge[e].forward);
-        free(problem->edge[e].backward);
-    }
-    free(problem->node);
-    free(problem->edge);
-    free(problem->in_specs);
-    free(problem->out_specs);
-    free(problem->in_parts);
-    free(problem);
 }
 
 /* Groups a node's strategies by their interface. Classes are numbered by their first strategy, so
  * the numbering depends on the order of enumeration alone. */
-static xm_status_t make_classes(ap_layer_node_t *node)
+static xm_status_t make_classes(xm_arena_t *arena, ap_layer_node_t *node)
 {
     size_t count = (size_t)node->strategies.count;
 
-    node->class_of = malloc(count * sizeof(int));
-    node->first_of = malloc(count * sizeof(int));
-    if (node->class_of == NULL || node->first_of == NULL) {
+    node->class_of = xm_arena_get(arena, count, sizeof(int));
+    node->first_of = xm_arena_get(arena, count, sizeof(int));
+    if (arena->failed) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu strategies", count);
     }
     for (int s = 0; s < node->strategies.count; ++s) {
@@ -100,7 +75,8 @@ static xm_status_t make_nodes(const ap_graph_t *training, const ap_layer_ops_t *
                               ap_layer_problem_t *problem)
 {
     /* As many again for activations with several readers. */
-    problem->node = calloc(2 * (size_t)ops->count + 2, sizeof(*problem->node));
+    problem->node =
+        xm_arena_get(problem->arena, 2 * (size_t)ops->count + 2, sizeof(*problem->node));
     if (problem->node == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d operators", ops->count);
     }
@@ -113,10 +89,11 @@ static xm_status_t make_nodes(const ap_graph_t *training, const ap_layer_ops_t *
         }
         problem->op_nodes = ++problem->nodes;
         node->op = ops->ids[o];
-        status = ap_layer_node_price(training, ops, mesh, optimizer, rematerialize, space, node);
+        status = ap_layer_node_price(training, ops, mesh, optimizer, rematerialize, space,
+                                     problem->arena, node);
         node->tied_again = read_before(training, problem, problem->op_nodes - 1, ops->tied);
         if (status == XM_OK) {
-            status = make_classes(node);
+            status = make_classes(problem->arena, node);
         }
         if (status != XM_OK) {
             return status;
@@ -219,11 +196,11 @@ static xm_status_t add_rests(const ap_graph_t *training, const ap_layer_ops_t *o
 /* Lists the specs of the boundary after a layer; one replicated dummy when there is none, so that
  * the ends of a model need no special case. */
 static xm_status_t boundary_specs(const ap_graph_t *training, const ap_cost_mesh_t *mesh, int layer,
-                                  ap_spec_t **specs, int *count)
+                                  xm_arena_t *arena, ap_spec_t **specs, int *count)
 {
     int tensor = layer >= 0 ? ap_graph_boundary(training, layer) : -1;
 
-    *specs = calloc(AP_MAX_SPECS, sizeof(**specs));
+    *specs = xm_arena_get(arena, AP_MAX_SPECS, sizeof(**specs));
     if (*specs == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for boundary specs");
     }
@@ -240,7 +217,8 @@ static xm_status_t price_input(const ap_graph_t *training, const ap_layer_ops_t 
                                const ap_cost_mesh_t *mesh, int tensor, bool rematerialize,
                                ap_layer_problem_t *problem)
 {
-    problem->in_parts = calloc((size_t)problem->in_count, sizeof(*problem->in_parts));
+    problem->in_parts =
+        xm_arena_get(problem->arena, (size_t)problem->in_count, sizeof(*problem->in_parts));
     if (problem->in_parts == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for boundary specs");
     }
@@ -272,12 +250,13 @@ static void mark_learning(const ap_graph_t *training, bool *learns)
 }
 
 /* The operators of a layer, of all phases, in the order of the graph. */
-static xm_status_t list_ops(const ap_graph_t *training, int layer, ap_layer_ops_t *ops)
+static xm_status_t list_ops(const ap_graph_t *training, int layer, xm_arena_t *arena,
+                            ap_layer_ops_t *ops)
 {
     ops->count = 0;
-    ops->ids = malloc((size_t)ap_graph_ops(training) * sizeof(int));
-    ops->learns = malloc(((size_t)ap_graph_tensors(training) + 1) * sizeof(bool));
-    if (ops->ids == NULL || ops->learns == NULL) {
+    ops->ids = xm_arena_take(arena, (size_t)ap_graph_ops(training) * sizeof(int));
+    ops->learns = xm_arena_take(arena, (size_t)ap_graph_tensors(training) * sizeof(bool));
+    if (arena->failed) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the operators of layer %d", layer);
     }
     mark_learning(training, ops->learns);
@@ -293,23 +272,27 @@ static xm_status_t list_ops(const ap_graph_t *training, int layer, ap_layer_ops_
 xm_status_t ap_layer_problem_create(const ap_graph_t *training, int layer, int tied,
                                     const ap_cost_mesh_t *mesh, ap_reshard_memo_t *memo,
                                     ap_optimizer_t optimizer, bool rematerialize,
-                                    const ap_layer_space_t *space, ap_layer_problem_t **problem)
+                                    const ap_layer_space_t *space, xm_arena_t *arena,
+                                    ap_layer_problem_t **problem)
 {
     int input = layer > 0 ? ap_graph_boundary(training, layer - 1) : -1;
-    ap_layer_problem_t *made = calloc(1, sizeof(*made));
+    ap_layer_problem_t *made = xm_arena_get(arena, 1, sizeof(*made));
     ap_layer_ops_t ops = {.tied = tied};
+    xm_arena_t scratch = {0};
     xm_status_t status;
 
+    *problem = made;
     if (made == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for layer %d", layer);
     }
+    made->arena = arena;
     made->layer = layer;
-    status = list_ops(training, layer, &ops);
+    status = list_ops(training, layer, &scratch, &ops);
     if (status == XM_OK) {
-        status = boundary_specs(training, mesh, layer - 1, &made->in_specs, &made->in_count);
+        status = boundary_specs(training, mesh, layer - 1, arena, &made->in_specs, &made->in_count);
     }
     if (status == XM_OK) {
-        status = boundary_specs(training, mesh, layer, &made->out_specs, &made->out_count);
+        status = boundary_specs(training, mesh, layer, arena, &made->out_specs, &made->out_count);
     }
     if (status == XM_OK) {
         status = price_input(training, &ops, mesh, input, rematerialize, made);
@@ -323,12 +306,6 @@ xm_status_t ap_layer_problem_create(const ap_graph_t *training, int layer, int t
     if (status == XM_OK) {
         status = ap_layer_edges_create(training, &ops, mesh, memo, made);
     }
-    free(ops.ids);
-    free(ops.learns);
-    if (status != XM_OK) {
-        ap_layer_problem_destroy(made);
-        return status;
-    }
-    *problem = made;
-    return XM_OK;
+    xm_arena_clear(&scratch);
+    return status;
 }

@@ -81,6 +81,7 @@ typedef struct ap_layer_edge {
 } ap_layer_edge_t;
 
 typedef struct ap_layer_problem {
+    xm_arena_t *arena; /* of all arrays but the lists of strategies */
     int layer;
     int op_nodes, nodes, edges; /* nodes of operators come first */
     ap_layer_node_t *node;
@@ -104,19 +105,21 @@ void ap_parts_add(ap_parts_t *sum, const ap_parts_t *parts); /* mem_work: the la
 /*
  * `tied` is the parameter that a tie among the weights applies to, or -1. `rematerialize`:
  * activations are not kept, only the layer's input. `memo` must be of `mesh`, and both outlive the
- * problem.
+ * problem, as the arena does that it lies in; its lists of strategies are freed by release(), also
+ * after a failure.
  */
 xm_status_t ap_layer_problem_create(const ap_graph_t *training, int layer, int tied,
                                     const ap_cost_mesh_t *mesh, ap_reshard_memo_t *memo,
                                     ap_optimizer_t optimizer, bool rematerialize,
-                                    const ap_layer_space_t *space, ap_layer_problem_t **problem);
-void ap_layer_problem_destroy(ap_layer_problem_t *problem);
+                                    const ap_layer_space_t *space, xm_arena_t *arena,
+                                    ap_layer_problem_t **problem);
+void ap_layer_problem_release(ap_layer_problem_t *problem);
 
 /* Fills what one strategy costs (layer_costs.c). */
 xm_status_t ap_layer_node_price(const ap_graph_t *training, const ap_layer_ops_t *ops,
                                 const ap_cost_mesh_t *mesh, ap_optimizer_t optimizer,
                                 bool rematerialize, const ap_layer_space_t *space,
-                                ap_layer_node_t *node);
+                                xm_arena_t *arena, ap_layer_node_t *node);
 
 /* Makes the edges between the operators' nodes, and the nodes of activations with several readers
  * (layer_edges.c). */
@@ -166,9 +169,9 @@ typedef struct ap_layer_table {
     ap_parts_t *parts; /* [in][out] of the plan behind it */
 } ap_layer_table_t;
 
+/* It lies in the problem's arena. */
 xm_status_t ap_layer_problem_solve(const ap_layer_problem_t *problem,
                                    const ap_layer_weights_t *weights, ap_layer_table_t **table);
-void ap_layer_table_destroy(ap_layer_table_t *table);
 
 /* The strategy of every node behind one cell of the table. */
 xm_status_t ap_layer_problem_trace(const ap_layer_problem_t *problem,

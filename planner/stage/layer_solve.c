@@ -22,7 +22,8 @@ typedef struct solver {
     const ap_layer_weights_t *weights;
     ap_cfn_core_t *core;
     ap_elimination_t *elimination;
-    int **best; /* per node and class: cheapest strategy */
+    xm_arena_t arena; /* scratch */
+    int **best;       /* per node and class: cheapest strategy */
 } solver_t;
 
 static int variable_of(const ap_layer_problem_t *problem, int end)
@@ -34,10 +35,7 @@ static void solver_free(solver_t *solver)
 {
     ap_elimination_destroy(solver->elimination);
     ap_cfn_core_destroy(solver->core);
-    for (int n = 0; n < solver->problem->nodes && solver->best != NULL; ++n) {
-        free(solver->best[n]);
-    }
-    free(solver->best);
+    xm_arena_clear(&solver->arena);
 }
 
 /* The cost of a class is that of its cheapest strategy, which depends on the weights; `best`
@@ -47,7 +45,7 @@ static xm_status_t add_node(solver_t *solver, ap_cfn_core_maker_t *maker, int n)
     const ap_layer_node_t *node = &solver->problem->node[n];
     double *costs = ap_cfn_core_add_variable(maker, node->classes);
 
-    solver->best[n] = malloc((size_t)node->classes * sizeof(int));
+    solver->best[n] = xm_arena_take(&solver->arena, (size_t)node->classes * sizeof(int));
     if (solver->best[n] == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d classes", node->classes);
     }
@@ -106,7 +104,7 @@ static xm_status_t make_core(solver_t *solver)
     for (int e = 0; e < problem->edges; ++e) {
         size.cells += (size_t)problem->edge[e].from_count * (size_t)problem->edge[e].to_count;
     }
-    solver->best = calloc((size_t)problem->nodes + 1, sizeof(*solver->best));
+    solver->best = xm_arena_get(&solver->arena, (size_t)problem->nodes, sizeof(*solver->best));
     if (solver->best == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for layer %d", problem->layer);
     }
@@ -131,7 +129,7 @@ static xm_status_t make_core(solver_t *solver)
 static xm_status_t eliminate(solver_t *solver)
 {
     int nodes = solver->problem->nodes;
-    bool *keep = calloc((size_t)nodes + 2, sizeof(bool));
+    bool *keep = xm_arena_get(&solver->arena, (size_t)nodes + 2, sizeof(bool));
     const ap_elimination_params_t params = {.keep = keep, .cells = MAX_CELLS};
     xm_status_t status = keep != NULL ? make_core(solver)
                                       : xm_error_set(XM_ERR_NO_MEMORY, "no memory for layer %d",
@@ -147,7 +145,6 @@ static xm_status_t eliminate(solver_t *solver)
     if (status == XM_OK) {
         ap_elimination_run(solver->elimination, ap_cfn_core_costs(solver->core));
     }
-    free(keep);
     return status;
 }
 
@@ -187,16 +184,6 @@ ap_parts_t ap_layer_assignment_parts(const ap_layer_problem_t *problem,
     return sum;
 }
 
-void ap_layer_table_destroy(ap_layer_table_t *table)
-{
-    if (table == NULL) {
-        return;
-    }
-    free(table->cost);
-    free(table->parts);
-    free(table);
-}
-
 /* The parts of the layer under the classes that an elimination has chosen. */
 static ap_parts_t assignment_parts(const solver_t *solver, const int *assignment, int *strategies)
 {
@@ -211,27 +198,20 @@ static ap_parts_t assignment_parts(const solver_t *solver, const int *assignment
 
 /* Traces every cell of the table. That is cheap beside the elimination, and later questions need no
  * trace. */
-static xm_status_t read_table(const solver_t *solver, ap_layer_table_t **table)
+static xm_status_t read_table(solver_t *solver, ap_layer_table_t **table)
 {
     const ap_layer_problem_t *problem = solver->problem;
     size_t cells = (size_t)problem->in_count * (size_t)problem->out_count;
-    ap_layer_table_t *made = calloc(1, sizeof(*made));
-    int *assignment = calloc((size_t)problem->nodes + 2, sizeof(int));
-    int *strategies = calloc((size_t)problem->nodes + 1, sizeof(int));
+    ap_layer_table_t *made = xm_arena_get(problem->arena, 1, sizeof(*made));
+    double *cost = xm_arena_take(problem->arena, cells * sizeof(*cost));
+    ap_parts_t *parts = xm_arena_take(problem->arena, cells * sizeof(*parts));
+    int *assignment = xm_arena_get(&solver->arena, (size_t)problem->nodes + 2, sizeof(int));
+    int *strategies = xm_arena_get(&solver->arena, (size_t)problem->nodes, sizeof(int));
 
-    if (made != NULL) {
-        made->cost = malloc(cells * sizeof(*made->cost));
-        made->parts = malloc(cells * sizeof(*made->parts));
-    }
-    if (made == NULL || assignment == NULL || strategies == NULL || made->cost == NULL ||
-        made->parts == NULL) {
-        ap_layer_table_destroy(made);
-        free(assignment);
-        free(strategies);
+    if (problem->arena->failed || solver->arena.failed) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a table of %zu cells", cells);
     }
-    made->in_count = problem->in_count;
-    made->out_count = problem->out_count;
+    *made = (ap_layer_table_t){problem->in_count, problem->out_count, cost, parts};
     for (size_t c = 0; c < cells; ++c) {
         assignment[problem->nodes] = (int)c / problem->out_count;
         assignment[problem->nodes + 1] = (int)c % problem->out_count;
@@ -240,8 +220,6 @@ static xm_status_t read_table(const solver_t *solver, ap_layer_table_t **table)
         ap_elimination_trace(solver->elimination, assignment);
         made->parts[c] = assignment_parts(solver, assignment, strategies);
     }
-    free(assignment);
-    free(strategies);
     *table = made;
     return XM_OK;
 }
@@ -267,7 +245,7 @@ xm_status_t ap_layer_problem_trace(const ap_layer_problem_t *problem,
                                    int *strategies)
 {
     solver_t solver = {.problem = problem, .weights = weights};
-    int *assignment = calloc((size_t)problem->nodes + 2, sizeof(int));
+    int *assignment = xm_arena_get(&solver.arena, (size_t)problem->nodes + 2, sizeof(int));
     xm_status_t status = assignment == NULL ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for a plan")
                                             : eliminate(&solver);
 
@@ -280,6 +258,5 @@ xm_status_t ap_layer_problem_trace(const ap_layer_problem_t *problem,
         }
     }
     solver_free(&solver);
-    free(assignment);
     return status;
 }

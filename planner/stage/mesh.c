@@ -19,77 +19,35 @@ static xm_status_t no_memory(void)
     return xm_error_set(XM_ERR_NO_MEMORY, "no memory for stage tables");
 }
 
-/* Rows that a prefix DP has borrowed are freed by the one that made them. */
-static void multiplier_destroy(const ap_stage_context_t *context, ap_stage_multiplier_t *multiplier)
+/* Accepts a mesh that is only partly made. */
+void ap_stage_mesh_release(const ap_stage_context_t *context, ap_stage_mesh_t *mesh)
 {
-    for (int d = 0; d < context->distinct && multiplier->table != NULL; ++d) {
-        ap_layer_table_destroy(multiplier->table[d]);
-    }
-    for (int first = 0; first < context->layers && multiplier->chain != NULL; ++first) {
-        ap_stage_prefix_t *chain = &multiplier->chain[first];
-
-        for (int row = chain->borrowed; row < chain->rows; ++row) {
-            free(chain->cost[row]);
-            free(chain->through[row]);
-        }
-        free(chain->cost);
-        free(chain->through);
-    }
-    free(multiplier->table);
-    free(multiplier->chain);
-    free(multiplier);
-}
-
-/* Accepts a mesh that is only partly made, and NULL. */
-void ap_stage_mesh_destroy(const ap_stage_context_t *context, ap_stage_mesh_t *mesh)
-{
-    if (mesh == NULL) {
-        return;
-    }
-    for (int r = 0; r < mesh->multipliers; ++r) {
-        multiplier_destroy(context, mesh->multiplier[r]);
-    }
     for (int d = 0; d < context->distinct && mesh->problem != NULL; ++d) {
-        ap_layer_problem_destroy(mesh->problem[d]);
+        ap_layer_problem_release(mesh->problem[d]);
     }
     free(mesh->multiplier);
-    free(mesh->problem);
     ap_reshard_memo_destroy(mesh->memo);
     ap_cost_mesh_destroy(mesh->cost);
-    free(mesh);
 }
 
 /* Opens a mesh without any problem or table. The memo of reshardings is per mesh, as their costs
  * depend on the logical shape. */
-static xm_status_t mesh_create(const ap_stage_context_t *context, const ap_stage_query_t *query,
-                               ap_stage_mesh_t **mesh)
+static xm_status_t mesh_create(ap_stage_context_t *context, const ap_stage_query_t *query,
+                               ap_stage_mesh_t *made)
 {
-    ap_stage_mesh_t *made = calloc(1, sizeof(*made));
     xm_status_t status;
 
-    if (made == NULL) {
-        return no_memory();
-    }
     made->hosts = query->hosts;
     made->devices = query->devices;
     made->shape[0] = query->shape[0];
     made->shape[1] = query->shape[1];
-    status = ap_cost_mesh_create(context->cost, query->hosts, query->devices, query->shape, 2,
-                                 &made->cost);
-    if (status == XM_OK) {
-        status = ap_reshard_memo_create(made->cost, &made->memo);
-    }
-    if (status == XM_OK) {
-        made->problem = calloc((size_t)context->distinct, sizeof(ap_layer_problem_t *));
-        made->multiplier = calloc((size_t)AP_STAGE_MULTIPLIERS, sizeof(ap_stage_multiplier_t *));
-        status = made->problem == NULL || made->multiplier == NULL ? no_memory() : XM_OK;
-    }
-    if (status != XM_OK) {
-        ap_stage_mesh_destroy(context, made);
-        return status;
-    }
-    *mesh = made;
-    return XM_OK;
+    made->problem =
+        xm_arena_get(&context->arena, (size_t)context->distinct, sizeof(ap_layer_problem_t *));
+    status = made->problem == NULL
+                 ? no_memory()
+                 : ap_cost_mesh_create(context->cost, query->hosts, query->devices, query->shape, 2,
+                                       &made->cost);
+    return status == XM_OK ? ap_reshard_memo_create(made->cost, &made->memo) : status;
 }
 
 /* Finds or makes the mesh of a query. A search by comparison is enough: a context has at most some
@@ -97,7 +55,7 @@ static xm_status_t mesh_create(const ap_stage_context_t *context, const ap_stage
 xm_status_t ap_stage_mesh_get(ap_stage_context_t *context, const ap_stage_query_t *query,
                               ap_stage_mesh_t **mesh)
 {
-    ap_stage_mesh_t **grown;
+    ap_stage_mesh_t *made;
     xm_status_t status;
 
     for (int m = 0; m < context->meshes; ++m) {
@@ -109,16 +67,18 @@ xm_status_t ap_stage_mesh_get(ap_stage_context_t *context, const ap_stage_query_
             return XM_OK;
         }
     }
-    grown = realloc(context->mesh, ((size_t)context->meshes + 1) * sizeof(*grown));
-    if (grown == NULL) {
+    made = xm_arena_get(&context->arena, 1, sizeof(*made));
+    if (made == NULL || !xm_array_reserve(&context->mesh, &context->mesh_room,
+                                          (size_t)context->meshes + 1, sizeof(*context->mesh))) {
         return no_memory();
     }
-    context->mesh = grown;
-    status = mesh_create(context, query, &context->mesh[context->meshes]);
-    if (status == XM_OK) {
-        *mesh = context->mesh[context->meshes++];
+    status = mesh_create(context, query, made);
+    if (status != XM_OK) {
+        ap_stage_mesh_release(context, made);
+        return status;
     }
-    return status;
+    *mesh = context->mesh[context->meshes++] = made;
+    return XM_OK;
 }
 
 /* Finds or makes a multiplier step. Activations count once for each micro-batch in flight, so steps
@@ -129,7 +89,7 @@ xm_status_t ap_stage_multiplier_get(ap_stage_context_t *context, ap_stage_mesh_t
 {
     /* The price in seconds per byte; stage_private.h says why there are fixed steps. */
     double price = multiplier == 0 ? 0 : 1e-16 * pow(2, 0.5 * multiplier);
-    ap_stage_multiplier_t *made, **grown;
+    ap_stage_multiplier_t *made;
 
     in_flight = multiplier == 0 ? 0 : in_flight;
     for (int r = 0; r < mesh->multipliers; ++r) {
@@ -142,14 +102,10 @@ xm_status_t ap_stage_multiplier_get(ap_stage_context_t *context, ap_stage_mesh_t
             return XM_OK;
         }
     }
-    grown = realloc(mesh->multiplier,
-                    ((size_t)mesh->multipliers + 1) * sizeof(ap_stage_multiplier_t *));
-    if (grown == NULL) {
-        return no_memory();
-    }
-    mesh->multiplier = grown;
-    made = calloc(1, sizeof(*made));
-    if (made == NULL) {
+    made = xm_arena_get(&context->arena, 1, sizeof(*made));
+    if (made == NULL ||
+        !xm_array_reserve(&mesh->multiplier, &mesh->multiplier_room, (size_t)mesh->multipliers + 1,
+                          sizeof(*mesh->multiplier))) {
         return no_memory();
     }
     made->multiplier = multiplier;
@@ -159,10 +115,10 @@ xm_status_t ap_stage_multiplier_get(ap_stage_context_t *context, ap_stage_mesh_t
                                          .stage_byte = price,
                                          .act_byte = price * in_flight,
                                          .tie = tie};
-    made->table = calloc((size_t)context->distinct, sizeof(ap_layer_table_t *));
-    made->chain = calloc((size_t)context->layers, sizeof(*made->chain));
-    if (made->table == NULL || made->chain == NULL) {
-        multiplier_destroy(context, made);
+    made->table =
+        xm_arena_get(&context->arena, (size_t)context->distinct, sizeof(ap_layer_table_t *));
+    made->chain = xm_arena_get(&context->arena, (size_t)context->layers, sizeof(*made->chain));
+    if (context->arena.failed) {
         return no_memory();
     }
     mesh->multiplier[mesh->multipliers++] = made;
@@ -178,10 +134,15 @@ xm_status_t ap_stage_problem_get(ap_stage_context_t *context, ap_stage_mesh_t *m
     xm_status_t status = XM_OK;
 
     if (mesh->problem[distinct] == NULL) {
-        status = ap_layer_problem_create(
-            context->training, context->example[distinct], context->tied, mesh->cost, mesh->memo,
-            AP_OPTIMIZER_ADAM, context->rematerialize,
-            context->space.space != NULL ? &context->space : NULL, &mesh->problem[distinct]);
+        status = ap_layer_problem_create(context->training, context->example[distinct],
+                                         context->tied, mesh->cost, mesh->memo, AP_OPTIMIZER_ADAM,
+                                         context->rematerialize,
+                                         context->space.space != NULL ? &context->space : NULL,
+                                         &context->arena, &mesh->problem[distinct]);
+        if (status != XM_OK) {
+            ap_layer_problem_release(mesh->problem[distinct]);
+            mesh->problem[distinct] = NULL;
+        }
     }
     *problem = mesh->problem[distinct];
     return status;
@@ -250,15 +211,14 @@ static void min_plus(const double *before, int in_count, const ap_layer_table_t 
 }
 
 /* Adds a row to a prefix DP: the first layer's own table, or a product with it. */
-static xm_status_t extend(ap_stage_prefix_t *chain, int in_count, const ap_layer_table_t *layer)
+static xm_status_t extend(xm_arena_t *arena, ap_stage_prefix_t *chain, int in_count,
+                          const ap_layer_table_t *layer)
 {
     size_t cells = (size_t)in_count * (size_t)layer->out_count;
-    double *cost = malloc(cells * sizeof(*cost));
-    uint16_t *through = calloc(cells, sizeof(*through));
+    double *cost = xm_arena_take(arena, cells * sizeof(*cost));
+    uint16_t *through = xm_arena_get(arena, cells, sizeof(*through));
 
-    if (cost == NULL || through == NULL) {
-        free(cost);
-        free(through);
+    if (arena->failed) {
         return no_memory();
     }
     if (chain->rows == 0) {
@@ -322,9 +282,11 @@ xm_status_t ap_stage_prefix_get(ap_stage_context_t *context, ap_stage_mesh_t *me
     xm_status_t status = table_of(context, mesh, multiplier, first, first, &start);
 
     if (status == XM_OK && of->cost == NULL) {
-        of->cost = calloc((size_t)(context->layers - first), sizeof(double *));
-        of->through = calloc((size_t)(context->layers - first), sizeof(uint16_t *));
-        status = of->cost == NULL || of->through == NULL ? no_memory() : XM_OK;
+        size_t rows = (size_t)(context->layers - first);
+
+        of->cost = xm_arena_get(&context->arena, rows, sizeof(double *));
+        of->through = xm_arena_get(&context->arena, rows, sizeof(uint16_t *));
+        status = context->arena.failed ? no_memory() : XM_OK;
     }
     while (status == XM_OK && first + of->rows <= last) {
         bool done;
@@ -335,7 +297,7 @@ xm_status_t ap_stage_prefix_get(ap_stage_context_t *context, ap_stage_mesh_t *me
         }
         status = table_of(context, mesh, multiplier, first, first + of->rows, &layer);
         if (status == XM_OK) {
-            status = extend(of, start->in_count, layer);
+            status = extend(&context->arena, of, start->in_count, layer);
         }
     }
     *chain = of;

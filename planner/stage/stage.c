@@ -38,12 +38,11 @@ double ap_stage_memory(const ap_stage_cost_t *cost, int in_flight)
 static xm_status_t find_distinct(ap_stage_context_t *context)
 {
     size_t layers = (size_t)context->layers;
-    uint64_t *hashes = malloc(layers * sizeof(*hashes));
+    uint64_t *hashes = xm_arena_take(&context->arena, layers * sizeof(*hashes));
 
-    context->distinct_of = malloc(layers * sizeof(int));
-    context->example = malloc(layers * sizeof(int));
-    if (hashes == NULL || context->distinct_of == NULL || context->example == NULL) {
-        free(hashes);
+    context->distinct_of = xm_arena_take(&context->arena, layers * sizeof(int));
+    context->example = xm_arena_take(&context->arena, layers * sizeof(int));
+    if (context->arena.failed) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu layers", layers);
     }
     for (int layer = 0; layer < context->layers; ++layer) {
@@ -59,7 +58,6 @@ static xm_status_t find_distinct(ap_stage_context_t *context)
         }
         context->distinct_of[layer] = d;
     }
-    free(hashes);
     return XM_OK;
 }
 
@@ -115,13 +113,11 @@ void ap_stage_context_destroy(ap_stage_context_t *context)
         return;
     }
     for (int m = 0; m < context->meshes; ++m) {
-        ap_stage_mesh_destroy(context, context->mesh[m]);
+        ap_stage_mesh_release(context, context->mesh[m]);
     }
     free(context->mesh);
-    free(context->distinct_of);
-    free(context->example);
-    free(context->ties);
     free(context->roles);
+    xm_arena_clear(&context->arena);
     ap_graph_destroy(context->training);
     free(context);
 }

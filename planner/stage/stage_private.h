@@ -40,10 +40,12 @@ typedef struct ap_stage_mesh {
     ap_reshard_memo_t *memo;
     ap_layer_problem_t **problem; /* per distinct layer, NULL until needed */
     int multipliers;
+    size_t multiplier_room;
     ap_stage_multiplier_t **multiplier;
 } ap_stage_mesh_t;
 
 struct ap_stage_context {
+    xm_arena_t arena; /* all that it finds, but the lists that grow */
     ap_graph_t *training;
     const ap_cost_model_t *cost;
     int micro_batches;
@@ -58,6 +60,7 @@ struct ap_stage_context {
     int tied;         /* the largest parameter that several operators read, or -1 */
     int *ties;        /* per layer: operators that read it */
     int meshes;
+    size_t mesh_room;
     ap_stage_mesh_t **mesh;
 };
 
@@ -93,7 +96,8 @@ xm_status_t ap_stage_problem_get(ap_stage_context_t *context, ap_stage_mesh_t *m
 xm_status_t ap_stage_prefix_get(ap_stage_context_t *context, ap_stage_mesh_t *mesh,
                                 ap_stage_multiplier_t *multiplier, int first, int last,
                                 const ap_stage_prefix_t **chain);
-void ap_stage_mesh_destroy(const ap_stage_context_t *context, ap_stage_mesh_t *mesh);
+/* Frees what is not in the context's arena. */
+void ap_stage_mesh_release(const ap_stage_context_t *context, ap_stage_mesh_t *mesh);
 
 /* The ends of a plan, and the tables that have it. */
 typedef struct ap_stage_ends {

@@ -19,7 +19,7 @@ xm_status_t ap_stage_find_tied(ap_stage_context_t *context)
     double most = 0;
 
     context->tied = -1;
-    context->ties = calloc((size_t)context->layers, sizeof(*context->ties));
+    context->ties = xm_arena_get(&context->arena, (size_t)context->layers, sizeof(*context->ties));
     if (context->ties == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d layers", context->layers);
     }

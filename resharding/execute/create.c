@@ -147,6 +147,9 @@ xm_status_t xm_executor_create(const xm_executor_params_t *params, xm_executor_t
     if (status == XM_OK) {
         status = xm_executor_make_lanes(created);
     }
+    if (status == XM_OK) {
+        status = xm_forwards_create(created);
+    }
     if (status == XM_OK && params->turns) {
         status = xm_turns_create(created, params->turn_ahead, &created->turns);
     }
@@ -214,6 +217,7 @@ void xm_executor_destroy(xm_executor_t *executor)
     xm_device_destroy(executor);
     xm_executor_deregister_buffers(executor);
     xm_turns_destroy(executor->turns);
+    xm_forwards_destroy(executor);
     xm_executor_let_go(executor, executor->slots); /* each has the bytes of messages */
     free(executor->ready);
     free(executor->items);

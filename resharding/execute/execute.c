@@ -292,6 +292,7 @@ static void reset(xm_executor_t *executor)
     for (int t = 0; t < executor->tensor_count; ++t) {
         executor->tensors[t].left = executor->tensors[t].hops;
     }
+    xm_forwards_start(executor);
     for (int64_t i = 0; i < executor->hop_count; ++i) {
         hop_t *hop = &executor->hops[i];
 

@@ -41,10 +41,11 @@
  * Turns (params.turns): schedulers order transfers for NICs that serve one at a time. A network
  * with congestion control lets all that are ready share a NIC, so a relay's chunks and the sends it
  * was to overlap with slow each other down. With turns, a hop between hosts begins when those
- * before it in the plan have sent all but the last `turn_ahead` bytes from the sender's host, and
- * its receive is offered when those before it have brought all but as many bytes to the receiver's
- * host. Ranks pass turns on by messages of one byte inside their host. Runs then take the simulated
- * time of XM_SHARING_EXCLUSIVE; without, about that of XM_SHARING_FAIR.
+ * before it in the plan have sent all but the last `turn_ahead` bytes through the sender's rail
+ * (network.h), and its receive is offered when those before it have brought all but as many bytes
+ * through the receiver's rail. The ranks of a rail pass turns on by messages of one byte inside
+ * their host. Runs then take the simulated time of XM_SHARING_EXCLUSIVE; without, about that of
+ * XM_SHARING_FAIR.
  *
  * Failure: the first failed operation makes the run fail with its status; the rest is cancelled.
  * The contents of `dst` are then undefined, `src` is never written. Every run ends exactly once.
@@ -55,7 +56,9 @@
  * lane it belongs to has nothing before it, and it waits for no turn but of earlier ones; the limit
  * on messages in flight between hosts counts only earlier ones; and of the pack buffers one is kept
  * for the earliest unfinished message of each direction. So both ends have posted it, and it can
- * run even on a network that serves messages strictly in plan order.
+ * run even on a network that serves messages strictly in plan order. A rank that only passes a box
+ * on holds a pack buffer until its own sends of that chunk have ended: these come right after the
+ * chunk's arrival in plan order, so nothing earlier than the earliest message holds one.
  *
  * Threads: one thread at a time per transport and its executors.
  */
@@ -88,7 +91,8 @@ typedef struct xm_executor_params {
                             */
     bool turns;            /**< keep the plan's order on the NICs, see above; equal on all ranks */
     uint64_t turn_ahead;   /**< with turns: bytes of other transfers that a NIC may still have to
-                              carry when a hop begins; 0 means 1 MiB; equal on all ranks */
+                              carry when a hop begins; 0: 8 ms of its rate, at most 1 MiB; equal on
+                              all ranks */
     /** Ranks of one host copy out of each other's device tiles (CUDA IPC) where they can; where
      * they cannot, messages carry the data. Equal on all ranks, those without a device included. */
     bool device_peers;

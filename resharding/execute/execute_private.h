@@ -26,6 +26,7 @@ typedef struct hop hop_t;
 typedef struct lane lane_t;
 typedef struct signal signal_t;
 typedef struct turns turns_t;
+typedef struct forward forward_t;
 /* What the carriers keep, each for itself. */
 typedef struct direct direct_t;
 typedef struct directs directs_t;
@@ -77,6 +78,9 @@ struct hop {
     int lane;                 /* −1: a copy inside this rank */
     const carrier_t *carrier; /* of its chunks in this run; settled before the first is posted */
     direct_t *direct;         /* NULL: it never goes out of the sender's host memory */
+    forward_t *forward; /* incoming: this rank has no tile for it and only passes it on; outgoing:
+                           what it is passed on from; NULL: it lies in a tile */
+    bool in_tiles;      /* both ends have it in a tile */
     bool packs;     /* some chunk is not contiguous in the tile, or may not be moved from there */
     bool on_device; /* the tile of the view is */
     bool staged;    /* … and the transport cannot reach it: every chunk goes by a pack buffer */
@@ -224,8 +228,10 @@ struct xm_executor {
     lane_t **ready; /* of all heaps */
     heap_t heaps[LANE_KINDS];
     staging_t staging;
-    device_t *device;   /* NULL: all tiles are in host memory */
-    turns_t *turns;     /* NULL: no turns are kept */
+    device_t *device; /* NULL: all tiles are in host memory */
+    turns_t *turns;   /* NULL: no turns are kept */
+    forward_t *forwards;
+    int64_t forward_count;
     directs_t *directs; /* NULL: no hop may go directly */
     share_t *shares;    /* of lanes whose hops may go by device IPC */
     int share_count;
@@ -350,6 +356,25 @@ void xm_executor_release_staging(xm_executor_t *executor);
 /* Of those that the order lets the lane have. */
 char *xm_executor_take_pack_buffer(lane_t *lane);
 void xm_executor_return_pack_buffer(lane_t *lane, char *buffer);
+
+/* ---- resharding/execute/forward.c: what this rank passes on and does not need
+ * -----------------------------------------------
+ */
+
+/* Marks the hops that such ranks receive or send. Needs the lanes. */
+xm_status_t xm_forwards_create(xm_executor_t *executor);
+void xm_forwards_destroy(xm_executor_t *executor);
+/* A run begins: pack buffers that a failed one has left are given back. */
+void xm_forwards_start(xm_executor_t *executor);
+
+/* Whether one more chunk of the incoming hop may come. */
+bool xm_forward_has_room(const hop_t *hop, int64_t chunk);
+/* The incoming hop's chunk is in its pack buffer, which stays taken until it has been passed on. */
+void xm_forward_keep(const hop_t *hop, int64_t chunk, char *packed);
+/* Where it is. */
+char *xm_forward_buffer(const hop_t *hop, int64_t chunk);
+/* One of the outgoing hops is done with it. */
+void xm_forward_passed(xm_executor_t *executor, const hop_t *hop, int64_t chunk);
 
 /* ---- resharding/execute/order.c
  * ---------------------------------------------------------------------------

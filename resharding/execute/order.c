@@ -76,6 +76,9 @@ void xm_executor_consider(lane_t *lane)
     }
     hop = &executor->hops[lane->items[lane->next_item]];
     chunk_range(hop, lane->next_chunk, &first, &count);
+    if (hop->forward != NULL && !lane_sends(lane) && !xm_forward_has_room(hop, lane->next_chunk)) {
+        return;
+    }
     if (executor->turns != NULL && !xm_turns_may_begin(executor->turns, hop)) {
         return;
     }

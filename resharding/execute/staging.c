@@ -46,6 +46,20 @@ static int64_t packed_chunks(const lane_t *lane)
     return chunks;
 }
 
+/* Pack buffers that a lane may hold: one for each slot, and what it brings to be passed on stays in
+ * its own for a while. */
+static int64_t held_at_once(const lane_t *lane)
+{
+    int64_t most = lane->slot_count;
+
+    for (int64_t i = 0; i < lane->item_count && !lane_sends(lane); ++i) {
+        if (lane->executor->hops[lane->items[i]].forward != NULL) {
+            most = 2 * (int64_t)lane->slot_count;
+        }
+    }
+    return min_of(packed_chunks(lane), min_of(most, lane->executor->staging.per_lane));
+}
+
 /* Allocates `count` pack buffers, the first `reserved` of them for the directions that pack. */
 static xm_status_t allocate_staging(xm_executor_t *executor, int64_t count, const bool *packs)
 {
@@ -109,7 +123,7 @@ xm_status_t xm_executor_make_staging(xm_executor_t *executor, uint64_t memory_li
     staging->per_lane = (int)(PEER_LIMIT / staging->size);
     for (int l = 0; l < executor->lane_count; ++l) {
         const lane_t *lane = &executor->lanes[l];
-        int64_t chunks = min_of(packed_chunks(lane), min_of(lane->slot_count, staging->per_lane));
+        int64_t chunks = held_at_once(lane);
 
         wanted += chunks;
         packs[lane_sends(lane)] = packs[lane_sends(lane)] || chunks > 0;

@@ -2,9 +2,9 @@
 /*
  * Turns: hops between hosts that wait for those before them in the plan (execute.h).
  *
- * At creation the plan is read once: for each direction of this host's NICs, which transfer has
+ * At creation the plan is read once: for each direction of this rank's rail, which transfer has
  * to be how far before which other may begin. Both ends of that may be hops of this rank; otherwise
- * the turn is a signal between two ranks of the host. All ranks read it alike, so the turns between
+ * the turn is a signal between two ranks of the rail. All ranks read it alike, so the turns between
  * two of them are numbered, and nothing else need be said about them.
  *
  * In a run a hop counts what it still waits for: at zero it may begin. There is no other state,
@@ -20,10 +20,11 @@
 enum { RECENT = 16 };
 
 /* What follows while the NICs still carry this much: a turn's signal, and the handshake of the
- * first chunk, take about a millisecond on a busy host with NICs of 1 Gbit/s. */
-static const uint64_t DEFAULT_AHEAD = 1 << 20;
+ * first chunk, take about a millisecond on a busy host. Slower NICs than those of 1 Gbit/s get this
+ * many seconds of their rate, as much more would leave their messages without an order. */
+static const double AHEAD_BYTES = 1 << 20, AHEAD_SECONDS = 8e-3;
 
-/* "Your turn", from one rank to another of its host; or, with this rank as the peer, from hop to
+/* "Your turn", from one rank to another of its rail; or, with this rank as the peer, from hop to
  * hop. */
 typedef struct {
     signal_t signal;
@@ -50,10 +51,10 @@ struct turns {
     int64_t count;
 };
 
-/* The directions of a host's NICs. */
+/* The directions of a rail. */
 typedef enum { EGRESS, INGRESS, DIRECTIONS } direction_t;
 
-/* The latest transfers that used a direction of this host's NICs, in a ring. */
+/* The latest transfers that used a direction of this rail, in a ring. */
 typedef struct {
     int64_t transfer;
     uint64_t bytes; /* through that direction */
@@ -64,13 +65,14 @@ typedef struct {
     int64_t count; /* of all so far */
 } recent_t;
 
-/* Ranks tell only ranks of their own host, so a rank looks at its host's NICs alone. */
+/* Ranks tell only ranks of their own rail, so a rank looks at its rail alone. */
 typedef struct {
     turns_t *turns;
     const xm_executor_t *executor;
-    int host;
+    const xm_network_t *network;
+    int rail;
     recent_t recent[DIRECTIONS];
-    bool *touches;    /* by route: it has a rank of this host */
+    bool *touches;    /* by route: it has a rank of this rail */
     uint32_t *counts; /* by rank: turns awaited from it, then turns for it, so far */
     uint64_t ahead;   /* bytes that may be left when the next one begins */
     bool list;        /* second pass: fill the turns in; first: count them */
@@ -95,17 +97,18 @@ static bool crossing_of(const xm_plan_t *plan, int64_t transfer, int place, cros
 }
 
 /*
- * The chunk of a hop whose end frees the NIC at one of its ends, all but for `ahead` bytes. Where
+ * The chunk of a hop whose end frees the rail at one of its ends, all but for `ahead` bytes. Where
  * the other end is slower, this one has capacity left: the next hop may begin when as much time has
  * passed as the hop would take at this end's own rate (network.h).
  */
 static int64_t freeing_chunk(const turn_builder_t *builder, const hop_t *hop, direction_t direction,
                              const crossing_t *crossing, uint64_t ahead)
 {
-    const xm_network_t *network = xm_plan_network(builder->executor->plan);
-    double egress = xm_network_egress(network, xm_network_host_of(network, crossing->end[EGRESS]));
+    const xm_network_t *network = builder->network;
+    double egress =
+        xm_network_rail_egress(network, xm_network_rail_of(network, crossing->end[EGRESS]));
     double ingress =
-        xm_network_ingress(network, xm_network_host_of(network, crossing->end[INGRESS]));
+        xm_network_rail_ingress(network, xm_network_rail_of(network, crossing->end[INGRESS]));
     double share = fmin(egress, ingress) / (direction == EGRESS ? egress : ingress);
     int64_t chunk = hop->chunk * builder->executor->tensors[hop->tensor].element_size;
     int64_t at = (int64_t)ceil(share * (double)hop->chunks) - 1 - (int64_t)ahead / chunk;
@@ -136,7 +139,7 @@ static void add_turn(turn_builder_t *builder, int64_t owner, bool awaited, int p
     *sequence += peer != builder->executor->transport->rank;
 }
 
-/* The end of `before`, all but for `ahead` bytes, lets `next` have the NIC: this rank's part in
+/* The end of `before`, all but for `ahead` bytes, lets `next` have the rail: this rank's part in
  * that. */
 static void order_crossings(turn_builder_t *builder, direction_t direction,
                             const crossing_t *before, const crossing_t *next, uint64_t ahead)
@@ -161,14 +164,14 @@ static void order_crossings(turn_builder_t *builder, direction_t direction,
     }
 }
 
-/* True when the hop uses that direction of this host's NICs. */
+/* True when the hop uses that direction of this rail. */
 static bool is_here(const turn_builder_t *builder, const crossing_t *crossing,
                     direction_t direction)
 {
-    return xm_plan_host_of(builder->executor->plan, crossing->end[direction]) == builder->host;
+    return xm_network_rail_of(builder->network, crossing->end[direction]) == builder->rail;
 }
 
-/* `next` follows the latest transfer through the NIC before which no more than `ahead`
+/* `next` follows the latest transfer through the rail before which no more than `ahead`
  * bytes are left; those after it may be under way together with `next`. */
 static void add_turns(turn_builder_t *builder, direction_t direction, const crossing_t *next)
 {
@@ -215,7 +218,8 @@ static void add_transfer(turn_builder_t *builder, int64_t transfer)
     const xm_transfer_t one = xm_plan_transfer(plan, transfer);
     const xm_route_t *route = xm_plan_route(plan, one.route);
 
-    if (!builder->touches[one.route] && xm_plan_host_of(plan, one.sender) != builder->host) {
+    if (!builder->touches[one.route] &&
+        xm_network_rail_of(builder->network, one.sender) != builder->rail) {
         return;
     }
     /* Hops of one transfer do not wait for each other: first what they wait for, then they. */
@@ -273,7 +277,8 @@ static void find_routes(turn_builder_t *builder)
         const xm_route_t *route = xm_plan_route(plan, r);
 
         for (int i = 0; i < route->count && !builder->touches[r]; ++i) {
-            builder->touches[r] = xm_plan_host_of(plan, route->ranks[i]) == builder->host;
+            builder->touches[r] =
+                xm_network_rail_of(builder->network, route->ranks[i]) == builder->rail;
         }
     }
 }
@@ -284,12 +289,20 @@ static xm_status_t no_memory(const xm_executor_t *executor)
                         executor->transport->rank);
 }
 
+/* What the rail's slower direction may have left. */
+static uint64_t default_ahead(const turn_builder_t *builder)
+{
+    double rate = fmin(xm_network_rail_egress(builder->network, builder->rail),
+                       xm_network_rail_ingress(builder->network, builder->rail));
+
+    return (uint64_t)fmin(AHEAD_BYTES, fmax(1, AHEAD_SECONDS * rate));
+}
+
 /* Reads the plan twice: first to count the turns, then to fill them in. */
 static xm_status_t list_turns(turns_t *turns, uint64_t ahead)
 {
     xm_executor_t *executor = turns->executor;
-    turn_builder_t builder = {
-        .turns = turns, .executor = executor, .ahead = ahead > 0 ? ahead : DEFAULT_AHEAD};
+    turn_builder_t builder = {.turns = turns, .executor = executor, .ahead = ahead};
     int rank = executor->transport->rank;
     xm_status_t status = XM_OK;
 
@@ -298,7 +311,9 @@ static xm_status_t list_turns(turns_t *turns, uint64_t ahead)
     if (builder.touches == NULL || builder.counts == NULL) {
         status = no_memory(executor);
     } else if (rank < xm_plan_ranks(executor->plan)) {
-        builder.host = xm_plan_host_of(executor->plan, rank);
+        builder.network = xm_plan_network(executor->plan);
+        builder.rail = xm_network_rail_of(builder.network, rank);
+        builder.ahead = ahead > 0 ? ahead : default_ahead(&builder);
         find_routes(&builder);
         add_plan(&builder, false);
         number_turns(turns);

@@ -6,7 +6,7 @@
  *
  * An executor with params.turns has one; others have none, and ask nobody. The core asks it whether
  * a hop may begin, and tells it which chunks of a hop have ended here. What follows from that at
- * other ranks of this host the gate tells theirs, by signals, and what follows here it tells the
+ * other ranks of this rail the gate tells theirs, by signals, and what follows here it tells the
  * core by looking at the hop's lane again.
  */
 #pragma once

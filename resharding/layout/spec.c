@@ -30,8 +30,8 @@ xm_status_t xm_spec_parse(const char *text, xm_spec_t *spec)
         }
         if (*c != 'R' && *c != 'S') {
             return xm_error_set(XM_ERR_PARSE,
-                                "sharding spec '%s': character %d is '%c', expected R or S", text,
-                                (int)(c - text) + 1, *c);
+                                "sharding spec '%s': character %d is '%.*s', expected R or S", text,
+                                (int)(c - text) + 1, (int)xm_text_character(c), c);
         }
         if (*c++ == 'S') {
             while (*c >= '0' && *c <= '9') {

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "comm/base.h"
+#include "resharding/network/deal.h"
 
 struct xm_network {
     int ranks;
@@ -222,9 +223,10 @@ static void fill_rates(xm_network_t *network, const xm_network_params_t *params)
     network->uplink_bandwidth = params->uplink_bandwidth;
 }
 
-/* Checks the numbering of hosts, racks and rails, and counts them. */
-static xm_status_t count_groups(const xm_network_params_t *params, int *hosts, int *racks,
-                                int *rails)
+/* Checks the rates and the numbering of hosts, racks and rails, and counts these; makes the rails
+ * where only the number of NICs is given. */
+static xm_status_t count_groups(xm_network_params_t *params, int *hosts, int *racks, int *rails,
+                                void **dealt)
 {
     xm_status_t status;
 
@@ -237,18 +239,25 @@ static xm_status_t count_groups(const xm_network_params_t *params, int *hosts, i
     if (status == XM_OK && params->rack_of_host != NULL) {
         status = check_groups("host", "rack", params->rack_of_host, *hosts, racks);
     }
+    if (status == XM_OK) {
+        status = check_rates(params, *hosts);
+    }
+    if (status == XM_OK && params->nics_per_host != 0) {
+        status = xm_network_deal_nics(params, *hosts, dealt);
+    }
     *rails = *hosts;
     if (status == XM_OK && params->rail_of_rank != NULL) {
         status = check_groups("rank", "rail", params->rail_of_rank, params->ranks, rails);
     }
-    return status == XM_OK ? check_rates(params, *hosts) : status;
+    return status;
 }
 
 /* Copies everything it is given, so the parameters may go away. */
 xm_status_t xm_network_create(const xm_network_params_t *given, xm_network_t **network)
 {
     xm_network_params_t params = XM_NETWORK_PARAMS_INIT;
-    xm_network_t *created;
+    xm_network_t *created = NULL;
+    void *dealt = NULL;
     int hosts = 0, racks = 1, rails = 0;
     xm_status_t status = XM_PARAMS_COPY(xm_network_params_t, &params, given);
 
@@ -258,13 +267,15 @@ xm_status_t xm_network_create(const xm_network_params_t *given, xm_network_t **n
     if (XM_IS_NULL(network) || xm_is_null(__func__, "params.host_of_rank", params.host_of_rank)) {
         return XM_ERR_INVALID_ARGUMENT;
     }
-    status = count_groups(&params, &hosts, &racks, &rails);
+    status = count_groups(&params, &hosts, &racks, &rails, &dealt);
     if (status < 0) {
-        return status;
+        goto free_dealt;
     }
     created = allocate(params.ranks, hosts, rails);
     if (created == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a network of %d ranks", params.ranks);
+        status =
+            xm_error_set(XM_ERR_NO_MEMORY, "no memory for a network of %d ranks", params.ranks);
+        goto free_dealt;
     }
     created->racks = racks;
     if (params.rail_of_rank == NULL) {
@@ -273,14 +284,17 @@ xm_status_t xm_network_create(const xm_network_params_t *given, xm_network_t **n
     status = check_rails(&params, rails, created->host_of_rail);
     if (status < 0) {
         xm_network_destroy(created);
-        return status;
+        goto free_dealt;
     }
     memcpy(created->host_of_rank, params.host_of_rank, (size_t)params.ranks * sizeof(int));
     memcpy(created->rail_of_rank, params.rail_of_rank, (size_t)params.ranks * sizeof(int));
     list_rails(created);
     fill_rates(created, &params);
     *network = created;
-    return XM_OK;
+
+free_dealt:
+    free(dealt);
+    return status;
 }
 
 /* A network has few numbers, so a clone is a copy and not a counted reference. Rates by rail say
@@ -307,6 +321,32 @@ xm_status_t xm_network_clone(const xm_network_t *network, xm_network_t **clone)
         (*clone)->nic_bandwidth = network->nic_bandwidth;
         (*clone)->uniform = network->uniform;
     }
+    return status;
+}
+
+xm_status_t xm_network_of_rails(const xm_network_t *network, xm_network_t **rails)
+{
+    xm_network_params_t params = XM_NETWORK_PARAMS_INIT;
+    int *racks = malloc((size_t)network->rails * sizeof(*racks));
+    xm_status_t status;
+
+    if (racks == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d rails", network->rails);
+    }
+    for (int r = 0; r < network->rails; ++r) {
+        racks[r] = network->rack_of_host[network->host_of_rail[r]];
+    }
+    params.ranks = network->ranks;
+    params.host_of_rank = network->rail_of_rank;
+    params.nic_latency = network->nic_latency;
+    params.host_bandwidth = network->host_bandwidth;
+    params.host_latency = network->host_latency;
+    params.egress = network->rail_egress;
+    params.ingress = network->rail_ingress;
+    params.rack_of_host = racks;
+    params.uplink_bandwidth = network->uplink_bandwidth;
+    status = xm_network_create(&params, rails);
+    free(racks);
     return status;
 }
 
@@ -417,6 +457,11 @@ const int *xm_network_host_rails(const xm_network_t *network, int host, int *cou
 {
     *count = network->first_rail[host + 1] - network->first_rail[host];
     return network->host_rails + network->first_rail[host];
+}
+
+int xm_network_host_of_rail(const xm_network_t *network, int rail)
+{
+    return network->host_of_rail[rail];
 }
 
 double xm_network_rail_egress(const xm_network_t *network, int rail)

@@ -48,6 +48,11 @@ xm_strategy_t xm_plan_strategy(const xm_plan_t *plan)
     return plan->strategy;
 }
 
+xm_strategy_t xm_plan_chosen_strategy(const xm_plan_t *plan)
+{
+    return plan->chosen_strategy;
+}
+
 xm_scheduler_t xm_plan_scheduler(const xm_plan_t *plan)
 {
     return plan->scheduler;

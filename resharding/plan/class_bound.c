@@ -15,26 +15,27 @@ enum { RELAY_CLASSES = 4096 /* the bound on all copies is left out beyond */ };
 
 /* A device, and what it needs from others. */
 typedef struct {
-    int host;
+    int rail;
     double bytes;
 } need_t;
 
-/* By host, the needier devices first. */
+/* By rail, the needier devices first. */
 static int compare_needs(const void *a, const void *b)
 {
     const need_t *x = a, *y = b;
 
-    if (x->host != y->host) {
-        return x->host < y->host ? -1 : 1;
+    if (x->rail != y->rail) {
+        return x->rail < y->rail ? -1 : 1;
     }
     return (x->bytes < y->bytes) - (x->bytes > y->bytes);
 }
 
 /*
- * Seconds that the tightest set of devices of one host needs: the bytes of a set come
- * over its ports and the host's NIC together. Sorting by need makes one pass enough: of
- * all sets of k devices of a host the k neediest are the tightest, and they are the first
- * k of the host's run.
+ * Seconds that the tightest set of devices of one rail needs: the bytes of a set come
+ * over its ports and the rail together. A set over several rails is never tighter than
+ * its tightest part. Sorting by need makes one pass enough: of
+ * all sets of k devices of a rail the k neediest are the tightest, and they are the first
+ * k of the rail's run.
  */
 static double slowest_devices(const xm_network_t *network, need_t *needs, int count)
 {
@@ -43,13 +44,13 @@ static double slowest_devices(const xm_network_t *network, need_t *needs, int co
 
     qsort(needs, (size_t)count, sizeof(*needs), compare_needs);
     for (int i = 0; i < count; ++i) {
-        if (needs[i].host != needs[first].host) {
+        if (needs[i].rail != needs[first].rail) {
             first = i;
             bytes = 0;
         }
         bytes += needs[i].bytes;
         slowest = fmax(slowest, bytes / (xm_network_host_bandwidth(network) * (i - first + 1) +
-                                         xm_network_ingress(network, needs[i].host)));
+                                         xm_network_rail_ingress(network, needs[i].rail)));
     }
     return slowest;
 }
@@ -73,7 +74,7 @@ xm_status_t xm_classes_bound(const xm_classes_t *classes, const xm_network_t *ne
     /* A device's need is what it must take in from others, from its own host or from the
      * network; a slice that it holds itself is in neither list of its class. */
     for (int r = 0; r < ranks; ++r) {
-        needed[r].host = xm_network_host_of(network, r);
+        needed[r].rail = xm_network_rail_of(network, r);
     }
     for (int64_t k = 0; k < classes->count; ++k) {
         const xm_class_t *class = &classes->classes[k];

@@ -12,20 +12,21 @@
 
 /* One emitter serves one schedule: the counts begin at 0 for each. */
 xm_status_t xm_transfer_emitter_init(xm_transfer_emitter_t *emitter, const xm_plan_t *plan,
-                                     const xm_network_t *network, const xm_classes_t *classes,
-                                     xm_builder_t *builder)
+                                     const xm_network_t *network, const xm_network_t *rails,
+                                     const xm_classes_t *classes, xm_builder_t *builder)
 {
-    size_t ranks = (size_t)xm_network_ranks(network), hosts = (size_t)xm_network_hosts(network);
+    size_t ranks = (size_t)xm_network_ranks(network), count = (size_t)xm_network_hosts(rails);
 
     *emitter = (xm_transfer_emitter_t){.plan = plan,
                                        .network = network,
+                                       .rails = rails,
                                        .classes = classes,
                                        .builder = builder,
                                        .sent = calloc(ranks, sizeof(*emitter->sent)),
                                        .taken = calloc(ranks, sizeof(*emitter->taken)),
                                        .ranks = malloc(ranks * sizeof(*emitter->ranks)),
                                        .parents = malloc(ranks * sizeof(*emitter->parents)),
-                                       .order = malloc(hosts * sizeof(*emitter->order))};
+                                       .order = malloc(count * sizeof(*emitter->order))};
     if (emitter->sent == NULL || emitter->taken == NULL || emitter->ranks == NULL ||
         emitter->parents == NULL || emitter->order == NULL) {
         xm_transfer_emitter_clear(emitter);
@@ -45,11 +46,12 @@ void xm_transfer_emitter_clear(xm_transfer_emitter_t *emitter)
 }
 
 /* The ranks are sorted by host, so the host's run is found by halves and only its ranks
- * are looked at. Every plan is deterministic, so ties go to the first. */
-int xm_transfer_emitter_pick(const xm_transfer_emitter_t *emitter, const int *ranks, int count,
-                             int host)
+ * are looked at, those of one rail or (−1) all. Every plan is deterministic, so ties go to the
+ * first. */
+static int pick(const xm_transfer_emitter_t *emitter, const int *ranks, int count, int host,
+                int rail)
 {
-    int low = 0, high = count, best;
+    int low = 0, high = count, best = -1;
 
     while (low < high) {
         int middle = low + (high - low) / 2;
@@ -60,13 +62,26 @@ int xm_transfer_emitter_pick(const xm_transfer_emitter_t *emitter, const int *ra
             high = middle;
         }
     }
-    best = ranks[low];
     for (; low < count && xm_network_host_of(emitter->network, ranks[low]) == host; ++low) {
-        if (emitter->sent[ranks[low]] < emitter->sent[best]) {
+        if ((rail < 0 || xm_network_host_of(emitter->rails, ranks[low]) == rail) &&
+            (best < 0 || emitter->sent[ranks[low]] < emitter->sent[best])) {
             best = ranks[low];
         }
     }
     return best;
+}
+
+int xm_transfer_emitter_pick(const xm_transfer_emitter_t *emitter, const int *ranks, int count,
+                             int host)
+{
+    return pick(emitter, ranks, count, host, -1);
+}
+
+int xm_transfer_emitter_pick_rail(const xm_transfer_emitter_t *emitter, const xm_class_t *class,
+                                  int rail)
+{
+    return pick(emitter, class->holders, class->holder_count,
+                xm_network_host_of_rail(emitter->network, rail), rail);
 }
 
 /* Appends the whole task along the route that lies in the emitter's `ranks` and

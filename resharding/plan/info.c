@@ -21,7 +21,7 @@ xm_status_t xm_plan_get_info(const xm_plan_t *plan, xm_plan_info_t *info)
         return XM_ERR_INVALID_ARGUMENT;
     }
     own.ranks = xm_plan_ranks(plan);
-    own.strategy = xm_plan_strategy(plan);
+    own.strategy = xm_plan_chosen_strategy(plan);
     own.scheduler = xm_plan_chosen_scheduler(plan);
     own.strategy_name = xm_strategy_name(own.strategy);
     own.scheduler_name = xm_scheduler_name(own.scheduler);

@@ -165,13 +165,14 @@ static xm_status_t check_names(const xm_plan_t *plan)
 static xm_status_t write_document(const xm_plan_t *plan, FILE *file)
 {
     json_t *root = json_pack(
-        "{s:i, s:s, s:o, s:s, s:s, s:s, s:I, s:I, s:f, s:f, s:o, s:o, s:o}", "version",
+        "{s:i, s:s, s:o, s:s, s:s, s:s, s:s, s:I, s:I, s:f, s:f, s:o, s:o, s:o}", "version",
         PLAN_VERSION, "digest", plan->digest, "tensors", tensors_json(plan), "strategy",
         xm_strategy_name(plan->strategy), "scheduler", xm_scheduler_name(plan->scheduler),
-        "chosen_scheduler", xm_scheduler_name(plan->chosen), "bytes",
-        (json_int_t)xm_plan_bytes(plan), "net_bytes", (json_int_t)plan->net_bytes, "bound_s",
-        (double)plan->bound_ns * 1e-9, "makespan_s", (double)plan->makespan_ns * 1e-9, "tasks",
-        tasks_json(plan), "routes", routes_json(plan), "transfers", transfers_json(plan));
+        "chosen_strategy", xm_strategy_name(plan->chosen_strategy), "chosen_scheduler",
+        xm_scheduler_name(plan->chosen), "bytes", (json_int_t)xm_plan_bytes(plan), "net_bytes",
+        (json_int_t)plan->net_bytes, "bound_s", (double)plan->bound_ns * 1e-9, "makespan_s",
+        (double)plan->makespan_ns * 1e-9, "tasks", tasks_json(plan), "routes", routes_json(plan),
+        "transfers", transfers_json(plan));
     int failed;
 
     if (root == NULL) {

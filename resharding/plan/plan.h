@@ -16,7 +16,8 @@
  * sender when `parents[i]` is −1, else from route rank `parents[i]`. The sender reads from its
  * source tile when the transfer has no parent, else from its destination tile what the transfer
  * `parent` (earlier in the list, of the same task, with a range that contains this one) brings
- * there; every other rank of the route passes on from its destination tile. A transfer whose only
+ * there; every other rank of the route passes on from its destination tile, or, where it has none
+ * for the task, what it has just received. A transfer whose only
  * route rank is its sender is a copy inside that rank, from the source to the destination tile, and
  * nobody's parent.
  *
@@ -73,9 +74,10 @@ int64_t xm_plan_tensor_element_size(const xm_plan_t *plan, int tensor);
 const xm_layout_t *xm_plan_src(const xm_plan_t *plan);
 const xm_layout_t *xm_plan_dst(const xm_plan_t *plan);
 
+/** The strategy and scheduler asked for, and those whose plan this is (they differ under `auto`,
+ * and where a scheduler falls back). A chosen strategy `auto` means that each task has its own. */
 xm_strategy_t xm_plan_strategy(const xm_plan_t *plan);
-/** The scheduler asked for, and the one whose schedule this is (they differ under `auto`, and where
- * one falls back). */
+xm_strategy_t xm_plan_chosen_strategy(const xm_plan_t *plan);
 xm_scheduler_t xm_plan_scheduler(const xm_plan_t *plan);
 xm_scheduler_t xm_plan_chosen_scheduler(const xm_plan_t *plan);
 

@@ -34,7 +34,7 @@ struct xm_plan {
     xm_planned_tensor_t *tensors;
     int tensor_count;
     int layout_count; /* different ones, of both sides */
-    xm_strategy_t strategy;
+    xm_strategy_t strategy, chosen_strategy;
     xm_scheduler_t scheduler, chosen;
     xm_unit_task_t *tasks;
     int64_t task_count;
@@ -103,12 +103,18 @@ typedef struct xm_classes {
     int64_t count;
     int64_t *tasks;    /* task numbers by class, ascending within one */
     int64_t *class_of; /* by task */
-    void *arena;       /* owns the lists */
+    xm_arena_t arena;  /* owns the lists */
 } xm_classes_t;
 
 xm_status_t xm_classes_create(const xm_plan_t *plan, const xm_network_t *network,
                               xm_classes_t *classes);
 void xm_classes_clear(xm_classes_t *classes);
+
+/* Ints that live as long as the arena, not zeroed; NULL when there is no memory. */
+static inline int *xm_ints_take(xm_arena_t *arena, size_t count)
+{
+    return xm_arena_take(arena, (count > 0 ? count : 1) * sizeof(int));
+}
 
 static inline int64_t xm_task_element_size(const xm_plan_t *plan, int64_t task)
 {
@@ -128,23 +134,27 @@ static inline int64_t xm_task_bytes(const xm_plan_t *plan, int64_t task)
 /* State of one builder in the making. */
 typedef struct {
     const xm_plan_t *plan;
-    const xm_network_t *network;
+    const xm_network_t *network, *rails; /* with rails as hosts */
     const xm_classes_t *classes;
     xm_builder_t *builder;
     int64_t *sent;  /* bytes every rank sends so far: spreads work over the devices of a host */
     int64_t *taken; /* bytes every rank takes in from ranks beside it so far */
     int *ranks, *parents; /* room for one route */
-    int64_t *order;       /* room for one list of hosts */
+    int64_t *order;       /* room for one list of rails */
 } xm_transfer_emitter_t;
 
 xm_status_t xm_transfer_emitter_init(xm_transfer_emitter_t *emitter, const xm_plan_t *plan,
-                                     const xm_network_t *network, const xm_classes_t *classes,
-                                     xm_builder_t *builder);
+                                     const xm_network_t *network, const xm_network_t *rails,
+                                     const xm_classes_t *classes, xm_builder_t *builder);
 void xm_transfer_emitter_clear(xm_transfer_emitter_t *emitter);
 
 /* The least loaded rank of a host among ranks that are sorted by host; ties go to the first. */
 int xm_transfer_emitter_pick(const xm_transfer_emitter_t *emitter, const int *ranks, int count,
                              int host);
+
+/* The same among the holders of a class on a rail. */
+int xm_transfer_emitter_pick_rail(const xm_transfer_emitter_t *emitter, const xm_class_t *class,
+                                  int rail);
 
 /* All of a task from one rank to one other, or a copy inside one. */
 xm_status_t xm_emit_single(xm_transfer_emitter_t *emitter, int64_t task, int sender, int receiver);
@@ -152,14 +162,28 @@ xm_status_t xm_emit_single(xm_transfer_emitter_t *emitter, int64_t task, int sen
 /* What costs no NIC, for all tasks: copies inside a rank, and receivers beside a holder. */
 xm_status_t xm_emit_local(xm_transfer_emitter_t *emitter, xm_strategy_t strategy);
 
-/* All of a task from a holding host to all remote receivers. */
-xm_status_t xm_strategy_broadcast_emit(xm_transfer_emitter_t *emitter, int64_t task,
-                                       int sender_host);
-xm_status_t xm_strategy_allgather_emit(xm_transfer_emitter_t *emitter, int64_t task,
-                                       int sender_host);
-/* All of a task from a holding host to one remote receiver. */
+/* Elements of a task that go from a rail to one rail of each remote host, ascending. */
+typedef struct {
+    int64_t task, first, end;
+    int sender_rail;
+    const int *rails;
+    int count;
+} xm_chain_t;
+
+/* A lane from a holding rail to all remote receivers, in shards. */
+xm_status_t xm_strategy_allgather_emit(xm_transfer_emitter_t *emitter, const xm_chain_t *lane);
+/* All of a task from a holding rail to one remote receiver. */
 xm_status_t xm_strategy_send_recv_emit(xm_transfer_emitter_t *emitter, int64_t task,
-                                       int sender_host, int receiver);
+                                       int sender_rail, int receiver);
+
+/*
+ * The published all-gathers (strategy_published.c): all of a task from a holding rail to the remote
+ * receivers of one host, given by its place in the class, or (−1) to all remote ones.
+ */
+xm_status_t xm_strategy_published_emit(xm_transfer_emitter_t *emitter, int64_t task,
+                                       int sender_rail, int host);
+/* For so many bytes it has the NICs of its hosts, one after the other. */
+int64_t xm_published_bytes(const xm_plan_t *plan, const xm_class_t *class, int64_t task, int host);
 
 /* The strategy of the least predicted cost for a task of that many bytes, one of so many
  * (strategy.c). */
@@ -183,8 +207,7 @@ xm_status_t xm_classes_bound(const xm_classes_t *classes, const xm_network_t *ne
 /* The most bytes of a chunk: the caller's limit, or the configuration's. */
 uint64_t xm_schedule_chunk_limit(const xm_plan_params_t *params);
 
-/* Fills plan->builder, plan->chosen and plan->makespan_ns with the schedule of params->scheduler.
- */
+/* Fills plan->builder, what was chosen and plan->makespan_ns with what params ask for. */
 xm_status_t xm_schedule(xm_plan_t *plan, const xm_plan_params_t *params,
                         const xm_classes_t *classes);
 

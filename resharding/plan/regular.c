@@ -273,6 +273,7 @@ xm_status_t xm_regular_create(xm_plan_t *plan, const xm_plan_params_t *params)
     }
     plan->task_count = plan->builder.transfer_count = (int64_t)regular->src_tiles * tiles;
     plan->chosen = XM_SCHEDULER_OPENSHOP;
+    plan->chosen_strategy = XM_STRATEGY_SEND_RECV;
     status = compute_bound(plan, params->network);
     return status < 0
                ? status

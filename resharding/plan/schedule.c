@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Turns a plan's tasks into transfers: chooses a strategy for each task, asks a scheduler
- * for the order, fills the plan builder and simulates the result. `auto` does this with
- * several schedulers and keeps the best by simulated makespan, because no scheduler is
- * best everywhere and the simulation is the only measure that counts all that a plan
- * occupies.
+ * for the order, fills the plan builder and simulates the result.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -12,16 +9,13 @@
 #include "comm/base.h"
 #include "resharding/plan/schedule_private.h"
 #include "resharding/plan/simulate.h"
+#include "resharding/plan/strategy_chain.h"
 #include "resharding/layout.h"
 
 enum {
     NODE_BUDGET = 200000,
     LARGEST_CHUNK = 8 * 1024 * 1024, /* as much as an executor packs at once (execute.h) */
-    HOST_CHUNKS = 8,    /* chunks of slices that stay inside a host may be so much larger */
-    DFS_TASKS = 64,     /* `auto` does not ask dfs to order more than this */
-    CLOSE_ENOUGH = 200, /* `auto` stops at a schedule within bound / this of the bound */
-    LARGE = 100000,     /* tasks times hosts, or … */
-    MANY_HOSTS = 32     /* … hosts from which on `auto` asks openshop late */
+    HOST_CHUNKS = 8 /* chunks of slices that stay inside a host may be so much larger */
 };
 
 static const char *const scheduler_names[XM_SCHEDULER_COUNT] = {"naive",  "balance",  "dfs",
@@ -54,39 +48,99 @@ static xm_status_t no_memory(const xm_scheduling_t *s)
                         s->plan->task_count);
 }
 
-/* One demand with the class's host lists, not copies of them. `host` selects a single
- * receiving host by its place in the class; −1 stands for all. */
-static void add_demand(xm_scheduling_t *s, int64_t task, int64_t index, int64_t bytes, int receiver,
-                       int host)
+/* One demand with the lists of rails that the lanes own, not copies of them. */
+static void add_demand(xm_scheduling_t *s, const xm_item_t *item, int64_t bytes, const int *rails,
+                       int count)
 {
-    const xm_class_t *class = &s->classes->classes[index];
+    int64_t class = s->classes->class_of[item->task];
 
-    s->items[s->count] = (xm_item_t){task, receiver};
-    s->demands[s->count++] =
-        (xm_demand_t){.bytes = bytes,
-                      .holders = class->holder_hosts,
-                      .holder_count = class->holder_host_count,
-                      .receivers = host < 0 ? class->remote_hosts : class->remote_hosts + host,
-                      .receiver_count = host < 0 ? class->remote_host_count : 1};
+    s->items[s->count] = *item;
+    s->demands[s->count++] = (xm_demand_t){.bytes = bytes,
+                                           .holders = s->lanes.holders[class].rails,
+                                           .holder_count = s->lanes.holders[class].count,
+                                           .receivers = rails,
+                                           .receiver_count = count};
 }
 
-/*
- * Adds one demand for each remote receiver of a task, or one for all. With send_recv each
- * receiver gets a message of its own, so a host with several receivers takes the data in
- * several times.
- */
-static void add_demands(xm_scheduling_t *s, int64_t task, int64_t index, int64_t bytes, bool each)
+/* The number of demands that a task may be: one for each receiver or receiving host that its
+ * strategy serves by itself, or one for each lane. */
+static int64_t demands_of(const xm_scheduling_t *s, int64_t task)
 {
+    int64_t index = s->classes->class_of[task];
     const xm_class_t *class = &s->classes->classes[index];
 
-    if (!each) {
-        add_demand(s, task, index, bytes, -1, -1);
-        return;
+    switch (s->strategy[task]) {
+    case XM_STRATEGY_SEND_RECV:
+        return class->remote_count;
+    case XM_STRATEGY_LOCAL_ALLGATHER:
+        return class->remote_host_count;
+    case XM_STRATEGY_GLOBAL_ALLGATHER:
+        return class->remote_count > 0;
+    default:
+        return s->lanes.by_class[index].end - s->lanes.by_class[index].first;
     }
-    for (int h = 0; h < class->remote_host_count; ++h) {
-        for (int r = class->remote_first[h]; r < class->remote_first[h + 1]; ++r) {
-            add_demand(s, task, index, bytes, class->remote[r], h);
+}
+
+/* With send_recv each receiver gets a message of its own, so that a host with several receivers
+ * takes the data in several times. */
+static void add_receivers(xm_scheduling_t *s, int64_t task, const xm_class_t *class)
+{
+    for (int r = 0; r < class->remote_count; ++r) {
+        int receiver = class->remote[r];
+        const xm_item_t item = {task, {0, s->plan->tasks[task].elements}, receiver, -1};
+
+        add_demand(s, &item, xm_task_bytes(s->plan, task), &s->lanes.rail_of[receiver], 1);
+    }
+}
+
+static void add_lanes(xm_scheduling_t *s, int64_t task, const xm_class_t *class)
+{
+    const xm_lane_range_t *lanes = &s->lanes.by_class[s->classes->class_of[task]];
+    int64_t size = s->plan->tensors[s->plan->tasks[task].tensor].element_size;
+
+    for (int64_t l = lanes->first; l < lanes->end; ++l) {
+        const xm_lane_t *lane = &s->lanes.lanes[l];
+        const xm_item_t item = {task, xm_lane_part(&s->lanes, s->plan, lane, task), -1, -1};
+
+        if (item.part.first < item.part.end) {
+            add_demand(s, &item, (item.part.end - item.part.first) * size, lane->rails,
+                       class->remote_host_count);
         }
+    }
+}
+
+/* The published strategies know one NIC a host, so they have the rails of a class's first lane:
+ * those of one receiving host by itself, or (−1) of all together. */
+static void add_published(xm_scheduling_t *s, int64_t task, const xm_class_t *class, int host)
+{
+    const xm_lane_range_t *lanes = &s->lanes.by_class[s->classes->class_of[task]];
+    const int *rails = s->lanes.lanes[lanes->first].rails;
+    const xm_item_t item = {task, {0, s->plan->tasks[task].elements}, -1, host};
+
+    add_demand(s, &item, xm_published_bytes(s->plan, class, task, host),
+               host < 0 ? rails : rails + host, host < 0 ? class->remote_host_count : 1);
+}
+
+static void add_demands(xm_scheduling_t *s, int64_t task)
+{
+    const xm_class_t *class = &s->classes->classes[s->classes->class_of[task]];
+
+    switch (s->strategy[task]) {
+    case XM_STRATEGY_SEND_RECV:
+        add_receivers(s, task, class);
+        break;
+    case XM_STRATEGY_LOCAL_ALLGATHER:
+        for (int h = 0; h < class->remote_host_count; ++h) {
+            add_published(s, task, class, h);
+        }
+        break;
+    case XM_STRATEGY_GLOBAL_ALLGATHER:
+        if (class->remote_count > 0) {
+            add_published(s, task, class, -1);
+        }
+        break;
+    default:
+        add_lanes(s, task, class);
     }
 }
 
@@ -97,10 +151,7 @@ static xm_status_t list_demands(xm_scheduling_t *s)
     int64_t room = 1;
 
     for (int64_t t = 0; t < s->plan->task_count; ++t) {
-        const xm_class_t *class = &s->classes->classes[s->classes->class_of[t]];
-
-        room +=
-            s->strategy[t] == XM_STRATEGY_SEND_RECV ? class->remote_count : class->remote_count > 0;
+        room += demands_of(s, t);
     }
     s->count = 0;
     s->demands = malloc((size_t)room * sizeof(*s->demands));
@@ -109,20 +160,20 @@ static xm_status_t list_demands(xm_scheduling_t *s)
         return no_memory(s);
     }
     for (int64_t t = 0; t < s->plan->task_count; ++t) {
-        if (s->classes->classes[s->classes->class_of[t]].remote_count > 0) {
-            add_demands(s, t, s->classes->class_of[t], xm_task_bytes(s->plan, t),
-                        s->strategy[t] == XM_STRATEGY_SEND_RECV);
-        }
+        add_demands(s, t);
     }
     return XM_OK;
 }
 
 /* The most hops that a chain of this class can have: its receiving hosts, then the ranks
- * of one of them. */
-static int chain_hops(const xm_class_t *class)
+ * of one of them; or the ring of all. */
+static int chain_hops(const xm_class_t *class, xm_strategy_t strategy)
 {
     int most = 1;
 
+    if (strategy == XM_STRATEGY_SEND_RECV || strategy == XM_STRATEGY_GLOBAL_ALLGATHER) {
+        return strategy == XM_STRATEGY_SEND_RECV ? 1 : class->remote_count;
+    }
     for (int h = 0; h < class->remote_host_count; ++h) {
         int devices = class->remote_first[h + 1] - class->remote_first[h];
 
@@ -165,9 +216,9 @@ static bool is_flat(const xm_plan_t *plan, int64_t task)
 
 /* A slice that stays inside its host shares no NIC with anybody, and a receiver copies it out of
  * the holder's memory: then it is the handshakes that cost, so there are fewer of them. */
-static uint64_t chunk_limit(const xm_scheduling_t *s, int64_t task, const xm_class_t *class,
-                            uint64_t limit)
+static uint64_t chunk_limit(const xm_scheduling_t *s, int64_t task, const xm_class_t *class)
 {
+    uint64_t limit = s->largest_chunk;
     bool wide = s->params->chunk_bytes == 0 && class->remote_count == 0 && class->near_count > 0 &&
                 is_flat(s->plan, task);
 
@@ -182,18 +233,18 @@ static uint64_t chunk_limit(const xm_scheduling_t *s, int64_t task, const xm_cla
  * length that balances the pipeline's filling against the cost of each chunk. The longest
  * chain of a task counts, inside the host or over the network.
  */
-static void set_chunks(const xm_scheduling_t *s, xm_builder_t *builder, uint64_t limit)
+static void set_chunks(const xm_scheduling_t *s, xm_builder_t *builder, bool parts)
 {
     for (int64_t t = 0; t < s->plan->task_count; ++t) {
         const xm_class_t *class = &s->classes->classes[s->classes->class_of[t]];
-        int hops = s->strategy[t] == XM_STRATEGY_SEND_RECV ? 1 : chain_hops(class);
+        int hops = parts ? 1 : chain_hops(class, s->strategy[t]);
 
         if (hops < class->near_count) {
             hops = class->near_count;
         }
         xm_scheduling_set_chunk(s, builder, t,
                                 xm_chunk_bytes(s->params->network, xm_task_bytes(s->plan, t), hops,
-                                               chunk_limit(s, t, class, limit)));
+                                               chunk_limit(s, t, class)));
     }
 }
 
@@ -204,7 +255,7 @@ static void set_chunks(const xm_scheduling_t *s, xm_builder_t *builder, uint64_t
  * plan compares its makespan with its own bound, which also holds for plans in parts. */
 static xm_status_t order_steps(const xm_scheduling_t *s, xm_scheduler_t scheduler, xm_step_t *steps)
 {
-    xm_problem_t problem = {s->params->network, s->demands, s->count};
+    xm_problem_t problem = {s->lanes.network, s->demands, s->count};
     int64_t budget = s->params->node_budget > 0 ? s->params->node_budget : NODE_BUDGET;
     bool optimal;
 
@@ -226,13 +277,22 @@ static xm_status_t emit_step(xm_scheduling_t *s, xm_transfer_emitter_t *emitter,
                              const xm_step_t *step)
 {
     const xm_item_t *item = &s->items[step->demand];
+    const xm_demand_t *demand = &s->demands[step->demand];
+    const xm_chain_t chain = {item->task,   item->part.first,  item->part.end,
+                              step->sender, demand->receivers, demand->receiver_count};
 
     if (item->receiver >= 0) {
         return xm_strategy_send_recv_emit(emitter, item->task, step->sender, item->receiver);
     }
-    return s->strategy[item->task] == XM_STRATEGY_ALLGATHER
-               ? xm_strategy_allgather_emit(emitter, item->task, step->sender)
-               : xm_strategy_broadcast_emit(emitter, item->task, step->sender);
+    switch (s->strategy[item->task]) {
+    case XM_STRATEGY_ALLGATHER:
+        return xm_strategy_allgather_emit(emitter, &chain);
+    case XM_STRATEGY_LOCAL_ALLGATHER:
+    case XM_STRATEGY_GLOBAL_ALLGATHER:
+        return xm_strategy_published_emit(emitter, item->task, step->sender, item->host);
+    default:
+        return xm_chain_emit(emitter, &chain);
+    }
 }
 
 /* Schedules whole demands. The lists are freed in here because the next scheduler that
@@ -261,12 +321,11 @@ static xm_status_t schedule_whole(xm_scheduling_t *s, xm_scheduler_t scheduler,
 /* ---- choosing ----------------------------------------------------------------------------------
  */
 
-uint64_t xm_schedule_chunk_limit(const xm_plan_params_t *params)
+/* The published baselines send whole slices: no receiver relays parts of them between hosts. */
+static bool goes_in_parts(xm_strategy_t strategy)
 {
-    uint64_t limit =
-        params->chunk_bytes > 0 ? params->chunk_bytes : xm_config_bytes(XM_CONFIG_CHUNK_SIZE);
-
-    return limit < LARGEST_CHUNK ? limit : LARGEST_CHUNK;
+    return strategy != XM_STRATEGY_LOCAL_ALLGATHER && strategy != XM_STRATEGY_GLOBAL_ALLGATHER &&
+           strategy != XM_STRATEGY_ALPA;
 }
 
 /* Fills the plan builder by one scheduler and simulates it, leaving both in the plan. On
@@ -274,23 +333,28 @@ uint64_t xm_schedule_chunk_limit(const xm_plan_params_t *params)
 static xm_status_t make_builder(xm_scheduling_t *s, xm_scheduler_t scheduler)
 {
     xm_plan_t *plan = s->plan;
-    uint64_t limit = xm_schedule_chunk_limit(s->params);
     xm_transfer_emitter_t emitter;
     xm_status_t status;
 
+    if (scheduler == XM_SCHEDULER_OPENSHOP && !goes_in_parts(s->asked)) {
+        return xm_error_set(XM_ERR_UNSUPPORTED,
+                            "openshop cuts slices into parts that are relayed, "
+                            "which %s does not",
+                            xm_strategy_name(s->asked));
+    }
     status = xm_builder_init(&plan->builder, plan);
     if (status < 0) {
         return status;
     }
-    status =
-        xm_transfer_emitter_init(&emitter, plan, s->params->network, s->classes, &plan->builder);
+    status = xm_transfer_emitter_init(&emitter, plan, s->params->network, s->lanes.network,
+                                      s->classes, &plan->builder);
     if (status < 0) {
         goto clear_builder;
     }
-    set_chunks(s, &plan->builder, limit);
+    set_chunks(s, &plan->builder, scheduler == XM_SCHEDULER_OPENSHOP);
     /* Work inside hosts comes first for every scheduler: it costs no NIC and settles
      * which ranks have what. */
-    status = xm_emit_local(&emitter, s->params->strategy);
+    status = xm_emit_local(&emitter, s->asked);
     if (status == XM_OK) {
         status = scheduler == XM_SCHEDULER_OPENSHOP ? xm_schedule_parts(s, &emitter)
                                                     : schedule_whole(s, scheduler, &emitter);
@@ -299,7 +363,6 @@ static xm_status_t make_builder(xm_scheduling_t *s, xm_scheduler_t scheduler)
         status = xm_builder_number_hops(&plan->builder);
     }
     if (status == XM_OK) {
-        plan->chosen = scheduler;
         status =
             xm_simulate(plan, s->params->network, XM_SHARING_EXCLUSIVE, NULL, &plan->makespan_ns);
     }
@@ -313,97 +376,67 @@ clear_builder:
     return status;
 }
 
-/* openshop declines problems beyond its size; then whole tasks are scheduled greedily. */
-static xm_status_t make_or_fall_back(xm_scheduling_t *s, xm_scheduler_t scheduler)
+/* The strategy that serves one task, one of so many that cross the network. Alpa gathers only where
+ * a slice has its receivers on one host; others it sends to every receiver by itself. */
+static xm_strategy_t strategy_of(const xm_scheduling_t *s, int64_t task, int64_t remote)
 {
-    xm_status_t status = make_builder(s, scheduler);
+    const xm_class_t *class = &s->classes->classes[s->classes->class_of[task]];
 
-    return status == XM_ERR_UNSUPPORTED ? make_builder(s, XM_SCHEDULER_GREEDY) : status;
+    switch (s->asked) {
+    case XM_STRATEGY_AUTO:
+        return xm_strategy_predict(s->params->network, class, xm_task_bytes(s->plan, task), remote);
+    case XM_STRATEGY_ALPA:
+        return class->remote_host_count == 1 ? XM_STRATEGY_LOCAL_ALLGATHER : XM_STRATEGY_SEND_RECV;
+    default:
+        return s->asked;
+    }
 }
 
-/*
- * Tries one scheduler after the other and keeps the best plan, the first of equals.
- * openshop comes first unless there is so much to plan that it would take long: it says
- * who sends to whom at every moment, where the simulation must assume that of the others,
- * so of plans with equal makespans its own are the fastest on a real network
- * (docs/results.md).
- */
-static xm_status_t choose_best(xm_scheduling_t *s)
+/* Fixes each task's strategy. The prediction weighs a task's pipeline filling by its share of the
+ * work, so it needs the count of tasks that cross the network first. */
+static void set_strategies(xm_scheduling_t *s, xm_strategy_t strategy)
 {
-    static const xm_scheduler_t quickest[] = {XM_SCHEDULER_BALANCE, XM_SCHEDULER_GREEDY,
-                                              XM_SCHEDULER_OPENSHOP, XM_SCHEDULER_DFS};
-    static const xm_scheduler_t steadiest[] = {XM_SCHEDULER_OPENSHOP, XM_SCHEDULER_GREEDY,
-                                               XM_SCHEDULER_BALANCE, XM_SCHEDULER_DFS};
-    int hosts = xm_network_hosts(s->params->network);
-    bool large = hosts > MANY_HOSTS || s->plan->task_count > LARGE / hosts;
-    const xm_scheduler_t *candidates = large ? quickest : steadiest;
-    xm_plan_t *plan = s->plan;
-    xm_builder_t best = {0};
-    xm_scheduler_t chosen = candidates[0];
-    int64_t makespan = INT64_MAX;
-    xm_status_t status = XM_OK;
+    int64_t remote = 0;
 
-    for (size_t c = 0; c < sizeof(quickest) / sizeof(quickest[0]); ++c) {
-        /* Half a per cent above the bound is close enough: no scheduler could gain more
-         * than that. */
-        if (makespan - plan->bound_ns <= plan->bound_ns / CLOSE_ENOUGH ||
-            (candidates[c] == XM_SCHEDULER_DFS && plan->task_count > DFS_TASKS)) {
-            break;
-        }
-        status = make_builder(s, candidates[c]);
-        if (status == XM_ERR_UNSUPPORTED) {
-            /* Only openshop declines, and the others never do, so something is always
-             * chosen. */
-            continue;
-        }
-        if (status < 0) {
-            xm_builder_clear(&best);
-            return status;
-        }
-        /* The builder moves into `best` by value; the plan's own is filled anew by the
-         * next scheduler. */
-        if (plan->makespan_ns < makespan) {
-            xm_builder_clear(&best);
-            best = plan->builder;
-            makespan = plan->makespan_ns;
-            chosen = candidates[c];
-        } else {
-            xm_builder_clear(&plan->builder);
-        }
+    s->asked = strategy;
+    for (int64_t t = 0; t < s->plan->task_count; ++t) {
+        remote += s->classes->classes[s->classes->class_of[t]].remote_count > 0;
     }
-    plan->builder = best;
-    plan->makespan_ns = makespan;
-    plan->chosen = chosen;
-    return XM_OK;
+    for (int64_t t = 0; t < s->plan->task_count; ++t) {
+        s->strategy[t] = (unsigned char)strategy_of(s, t, remote > 0 ? remote : 1);
+    }
+}
+
+xm_status_t xm_schedule_once(xm_scheduling_t *s, xm_strategy_t strategy, xm_scheduler_t scheduler)
+{
+    set_strategies(s, strategy);
+    return make_builder(s, scheduler);
+}
+
+uint64_t xm_schedule_chunk_limit(const xm_plan_params_t *params)
+{
+    uint64_t limit =
+        params->chunk_bytes > 0 ? params->chunk_bytes : xm_config_bytes(XM_CONFIG_CHUNK_SIZE);
+
+    return limit < LARGEST_CHUNK ? limit : LARGEST_CHUNK;
 }
 
 xm_status_t xm_schedule(xm_plan_t *plan, const xm_plan_params_t *params,
                         const xm_classes_t *classes)
 {
     xm_scheduling_t s = {.plan = plan, .params = params, .classes = classes};
-    int64_t remote = 0; /* tasks that cross the network */
     xm_status_t status;
 
+    s.largest_chunk = xm_schedule_chunk_limit(params);
     s.strategy = malloc((size_t)plan->task_count + 1);
     if (s.strategy == NULL) {
         return no_memory(&s);
     }
-    /* The prediction weighs a task's pipeline filling by its share of the work, so it
-     * needs the count first. */
-    for (int64_t t = 0; t < plan->task_count; ++t) {
-        remote += classes->classes[classes->class_of[t]].remote_count > 0;
+    status = xm_lanes_create(plan, params->network, classes, &s.lanes);
+    if (status == XM_OK) {
+        status = xm_schedule_portfolio(&s);
+        xm_lanes_clear(&s.lanes);
     }
-    for (int64_t t = 0; t < plan->task_count; ++t) {
-        xm_strategy_t strategy = params->strategy;
-
-        if (strategy == XM_STRATEGY_AUTO) {
-            strategy = xm_strategy_predict(params->network, &classes->classes[classes->class_of[t]],
-                                           xm_task_bytes(plan, t), remote > 0 ? remote : 1);
-        }
-        s.strategy[t] = (unsigned char)strategy;
-    }
-    status = params->scheduler == XM_SCHEDULER_AUTO ? choose_best(&s)
-                                                    : make_or_fall_back(&s, params->scheduler);
     free(s.strategy);
     return status;
 }

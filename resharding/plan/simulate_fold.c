@@ -79,7 +79,7 @@ xm_status_t xm_fold_init(xm_fold_t *fold, const xm_plan_t *plan, xm_resources_t 
         goto no_memory;
     }
     for (int r = 0; r < routes; ++r) {
-        xm_chain_t *chain = &fold->chains[fold->chain_of[r]];
+        xm_folded_t *chain = &fold->chains[fold->chain_of[r]];
 
         chain->hops = xm_plan_route(plan, r)->count;
         chain->uses = uses->use + uses->first[r];
@@ -99,7 +99,7 @@ void xm_fold_clear(xm_fold_t *fold)
 }
 
 /* Works out the times of a chain's hops, which are nobody's secret from then on. */
-static void unfold(xm_fold_t *fold, xm_chain_t *chain)
+static void unfold(xm_fold_t *fold, xm_folded_t *chain)
 {
     int64_t passed = 0, free_at = 0;
 
@@ -148,7 +148,7 @@ void xm_fold_end(xm_fold_t *fold)
 bool xm_fold_takes(xm_fold_t *fold, int route, const xm_use_t *first)
 {
     int index = fold->chain_of[route];
-    xm_chain_t *chain = &fold->chains[index];
+    xm_folded_t *chain = &fold->chains[index];
     const double *rate = fold->resources->rate;
 
     if (index == 0 || first->count != 2 || first->latency_ns != chain->uses[1].latency_ns ||
@@ -174,7 +174,7 @@ bool xm_fold_takes(xm_fold_t *fold, int route, const xm_use_t *first)
 
 void xm_fold_add(xm_fold_t *fold, int route, int64_t start, int64_t busy, int64_t count)
 {
-    xm_chain_t *chain = &fold->chains[fold->chain_of[route]];
+    xm_folded_t *chain = &fold->chains[fold->chain_of[route]];
     int64_t slope = busy + chain->uses[1].latency_ns;
 
     start -= chain->busy;

@@ -70,7 +70,7 @@ typedef struct {
     int64_t slope; /* the largest of these messages' */
     int lines;
     xm_line_t line[XM_FOLDED_LINES]; /* slopes fall; what was added to `busy` before is taken off */
-} xm_chain_t;
+} xm_folded_t;
 
 typedef struct {
     xm_resources_t *resources;
@@ -78,7 +78,7 @@ typedef struct {
     int64_t *free_at;   /* by resource: the simulation's */
     int *chain_of;      /* by route; 0: it cannot be folded */
     int *pending;       /* by resource: the folded chain that has its time, or 0 */
-    xm_chain_t *chains; /* from 1 on */
+    xm_folded_t *chains; /* from 1 on */
     int count;
     int64_t makespan; /* of what has been unfolded */
 } xm_fold_t;

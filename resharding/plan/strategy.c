@@ -10,8 +10,8 @@
 #include "comm/base.h"
 #include "resharding/plan/plan_private.h"
 
-static const char *const strategy_names[XM_STRATEGY_COUNT] = {"send_recv", "allgather", "broadcast",
-                                                              "auto"};
+static const char *const strategy_names[XM_STRATEGY_COUNT] = {
+    "send_recv", "allgather", "broadcast", "auto", "local_allgather", "global_allgather", "alpa"};
 
 const char *xm_strategy_name(xm_strategy_t strategy)
 {

@@ -6,31 +6,36 @@
 #include "resharding/plan/strategy_chain.h"
 
 /*
- * Cuts the box into as many shards as the largest receiving host has receiving devices
- * (the elements need not divide). Shard g goes to one device of each host, from host to
- * host, and from there to its neighbours, so every host's NIC carries the box once and no
+ * Cuts a lane into as many shards as the largest receiving host has receiving devices on the
+ * lane's rail (the elements need not divide). Shard g goes to one device of each host, from host to
+ * host, and from there to its neighbours, so every host's NICs carry the box once and no
  * device's port carries more than the others' (the local all-gather of MLSys'23, section
  * 2, made to work for any count and for groups that span hosts).
  */
-xm_status_t xm_strategy_allgather_emit(xm_transfer_emitter_t *emitter, int64_t task,
-                                       int sender_host)
+xm_status_t xm_strategy_allgather_emit(xm_transfer_emitter_t *emitter, const xm_chain_t *lane)
 {
-    const xm_class_t *class = &emitter->classes->classes[emitter->classes->class_of[task]];
-    int64_t elements = emitter->plan->tasks[task].elements, shards = 1;
+    const xm_class_t *class = &emitter->classes->classes[emitter->classes->class_of[lane->task]];
+    int64_t elements = lane->end - lane->first, shards = 1;
     xm_status_t status = XM_OK;
 
-    for (int h = 0; h < class->remote_host_count; ++h) {
-        int devices = class->remote_first[h + 1] - class->remote_first[h];
+    for (int i = 0; i < lane->count; ++i) {
+        xm_inner_t inner = xm_chain_inner(emitter, class, lane->rails[i]);
+        int devices = 0;
 
+        for (int r = 0; r < inner.count; ++r) {
+            devices += xm_network_host_of(emitter->rails, inner.ranks[r]) == inner.rail;
+        }
         shards = devices > shards ? devices : shards;
     }
     shards = shards < elements ? shards : elements;
     for (int64_t g = 0; status == XM_OK && g < shards; ++g) {
         /* The first elements mod shards shards have one more; a product could overflow. */
         int64_t size = elements / shards, longer = elements % shards;
-        int64_t first = g * size + (g < longer ? g : longer);
+        xm_chain_t shard = *lane;
 
-        status = xm_chain_emit(emitter, task, sender_host, first, first + size + (g < longer));
+        shard.first += g * size + (g < longer ? g : longer);
+        shard.end = shard.first + size + (g < longer);
+        status = xm_chain_emit(emitter, &shard);
     }
     return status;
 }

@@ -11,22 +11,50 @@
 
 /* The head is the rank that has taken in the most from neighbours so far: the network
  * serves it, so this time its port rests while the others take in. */
-int xm_chain_host(xm_transfer_emitter_t *emitter, const int *ranks, int count, int64_t bytes,
-                  int at, int parent)
+int xm_chain_host(xm_transfer_emitter_t *emitter, const xm_inner_t *inner, int at, int parent)
 {
-    int head = 0;
+    const int *ranks = inner->ranks;
+    int head = -1;
 
-    for (int i = 1; i < count; ++i) {
-        head = emitter->taken[ranks[i]] > emitter->taken[ranks[head]] ? i : head;
+    for (int i = 0; i < inner->count; ++i) {
+        if (xm_network_host_of(emitter->rails, ranks[i]) == inner->rail &&
+            (head < 0 || emitter->taken[ranks[i]] > emitter->taken[ranks[head]])) {
+            head = i;
+        }
     }
     emitter->ranks[at] = ranks[head];
     emitter->parents[at] = parent;
-    for (int i = 1; i < count; ++i) {
-        emitter->ranks[at + i] = ranks[(head + i) % count];
-        emitter->parents[at + i] = at + i - 1;
-        emitter->taken[emitter->ranks[at + i]] += bytes;
+    for (int i = 1; i < inner->count; ++i) {
+        /* A star goes from the last rank to the first, as heads take turns from the first to the
+         * last: so no port has two at a time, and none rests. */
+        int last = inner->count - i, next = last - (last <= head);
+
+        next = inner->star ? next : (head + i) % inner->count;
+
+        emitter->ranks[at + i] = ranks[next];
+        emitter->parents[at + i] = inner->star ? at : at + i - 1;
+        emitter->taken[ranks[next]] += inner->bytes;
     }
-    return at + count;
+    return at + inner->count;
+}
+
+xm_inner_t xm_chain_inner(const xm_transfer_emitter_t *emitter, const xm_class_t *class, int rail)
+{
+    int host = xm_network_host_of_rail(emitter->network, rail), low = 0,
+        high = class->remote_host_count;
+
+    while (low < high) {
+        int middle = low + (high - low) / 2;
+
+        if (class->remote_hosts[middle] < host) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return (xm_inner_t){.ranks = class->remote + class->remote_first[low],
+                        .count = class->remote_first[low + 1] - class->remote_first[low],
+                        .rail = rail};
 }
 
 static int compare_keys(const void *a, const void *b)
@@ -37,30 +65,29 @@ static int compare_keys(const void *a, const void *b)
 }
 
 /*
- * Orders the class's receiving hosts as a chain, as indices into remote_hosts: the
+ * Orders the receiving rails as a chain, as indices into the list of them: the
  * sender's rack first, then rack by rack, so that every uplink is crossed once; within a
- * rack cyclically after the sender's host, so that chains from several hosts load
- * different relays, and chains over the same hosts have the same order (their pipelines
+ * rack cyclically after the sender, so that chains from several senders load
+ * different relays, and chains over the same rails have the same order (their pipelines
  * then follow each other without gaps).
  */
-static void order_hosts(xm_transfer_emitter_t *emitter, const xm_class_t *class, int sender_host)
+static void order_rails(xm_transfer_emitter_t *emitter, const xm_chain_t *chain)
 {
-    const xm_network_t *network = emitter->network;
-    int racks = xm_network_racks(network), hosts = xm_network_hosts(network),
-        count = class->remote_host_count;
-    int rack = xm_network_rack_of(network, sender_host), start = 0;
+    const xm_network_t *network = emitter->rails;
+    int racks = xm_network_racks(network), rails = xm_network_hosts(network), count = chain->count;
+    int rack = xm_network_rack_of(network, chain->sender_rail), start = 0;
 
-    while (start < count && class->remote_hosts[start] < sender_host) {
+    while (start < count && chain->rails[start] < chain->sender_rail) {
         ++start;
     }
     for (int i = 0; i < count; ++i) {
-        int index = (start + i) % count, host = class->remote_hosts[index];
-        int64_t rack_key = (xm_network_rack_of(network, host) - rack + racks) % racks;
-        int64_t host_key = (host - sender_host + hosts) % hosts;
+        int index = (start + i) % count, rail = chain->rails[index];
+        int64_t rack_key = (xm_network_rack_of(network, rail) - rack + racks) % racks;
+        int64_t rail_key = (rail - chain->sender_rail + rails) % rails;
 
         /* The index in the lowest digits makes all keys distinct and comes back out of
          * the sorted key. */
-        emitter->order[i] = racks == 1 ? index : (rack_key * hosts + host_key) * count + index;
+        emitter->order[i] = racks == 1 ? index : (rack_key * rails + rail_key) * count + index;
     }
     if (racks > 1) {
         qsort(emitter->order, (size_t)count, sizeof(*emitter->order), compare_keys);
@@ -72,29 +99,28 @@ static void order_hosts(xm_transfer_emitter_t *emitter, const xm_class_t *class,
 
 /* Builds one route: the heads of the hosts in order, each with the chain of its own host
  * behind it. */
-xm_status_t xm_chain_emit(xm_transfer_emitter_t *emitter, int64_t task, int sender_host,
-                          int64_t first, int64_t end)
+xm_status_t xm_chain_emit(xm_transfer_emitter_t *emitter, const xm_chain_t *chain)
 {
+    int64_t task = chain->task;
     const xm_class_t *class = &emitter->classes->classes[emitter->classes->class_of[task]];
     const xm_planned_tensor_t *tensor = &emitter->plan->tensors[emitter->plan->tasks[task].tensor];
-    xm_transfer_t transfer = {.task = task,
-                              .parent = -1,
-                              .first = first,
-                              .end = end,
-                              .sender = xm_transfer_emitter_pick(emitter, class->holders,
-                                                                 class->holder_count, sender_host)};
-    int64_t bytes = (end - first) * tensor->element_size;
+    xm_transfer_t transfer = {
+        .task = task,
+        .parent = -1,
+        .first = chain->first,
+        .end = chain->end,
+        .sender = xm_transfer_emitter_pick_rail(emitter, class, chain->sender_rail)};
+    int64_t bytes = (chain->end - chain->first) * tensor->element_size;
     int at = 0, previous = -1;
     xm_status_t status;
 
-    order_hosts(emitter, class, sender_host);
-    for (int i = 0; i < class->remote_host_count; ++i) {
-        int64_t h = emitter->order[i];
+    order_rails(emitter, chain);
+    for (int i = 0; i < chain->count; ++i) {
+        xm_inner_t inner = xm_chain_inner(emitter, class, chain->rails[emitter->order[i]]);
         int host_head = at;
 
-        at =
-            xm_chain_host(emitter, class->remote + class->remote_first[h],
-                          class->remote_first[h + 1] - class->remote_first[h], bytes, at, previous);
+        inner.bytes = bytes;
+        at = xm_chain_host(emitter, &inner, at, previous);
         previous = host_head;
     }
     status =

@@ -9,17 +9,29 @@
 #include "resharding/plan/plan_private.h"
 
 /*
- * Appends the transfer of elements [first, end) of a task from the least loaded holder of
- * `sender_host` to all remote receivers.
+ * Appends the transfer of the chain's elements from the least loaded holder of its sending rail
+ * to all remote receivers. The broadcast strategy is one chain with everything: the sender feeds
+ * one rank of the first host, that one feeds one of the second, and so on; each of these heads
+ * also starts a chain inside its host. All hops are pipelined by chunk, so the whole takes little
+ * longer than one hop (MLSys'23, section 3.1, "broadcast").
  */
-xm_status_t xm_chain_emit(xm_transfer_emitter_t *emitter, int64_t task, int sender_host,
-                          int64_t first, int64_t end);
+xm_status_t xm_chain_emit(xm_transfer_emitter_t *emitter, const xm_chain_t *chain);
+
+/* The receivers of a class on one host, which the network serves by one of its rails. */
+typedef struct {
+    const int *ranks;
+    int count, rail;
+    int64_t bytes; /* that each takes in */
+    bool star;     /* the head feeds all others, not only the next one */
+} xm_inner_t;
+
+/* The receivers on the host of a rail, with no bytes yet. */
+xm_inner_t xm_chain_inner(const xm_transfer_emitter_t *emitter, const xm_class_t *class, int rail);
 
 /*
  * Writes the ranks of one host into the emitter's route at `at`: the head, fed by entry `parent`,
- * then the others as a chain that takes so many bytes in. The head, which the network serves, is
- * the rank that has taken in the most from its neighbours so far, so that no device's port has more
- * to do than another's. Returns the entry behind the last.
+ * then the others, each fed by the one before or all by the head. The head, which the network
+ * serves, is the rank of the rail that has taken in the most from its neighbours so far, so that no
+ * device's port has more to do than another's. Returns the entry behind the last.
  */
-int xm_chain_host(xm_transfer_emitter_t *emitter, const int *ranks, int count, int64_t bytes,
-                  int at, int parent);
+int xm_chain_host(xm_transfer_emitter_t *emitter, const xm_inner_t *inner, int at, int parent);

@@ -7,12 +7,10 @@
 #include "resharding/plan/plan_private.h"
 
 xm_status_t xm_strategy_send_recv_emit(xm_transfer_emitter_t *emitter, int64_t task,
-                                       int sender_host, int receiver)
+                                       int sender_rail, int receiver)
 {
     const xm_class_t *class = &emitter->classes->classes[emitter->classes->class_of[task]];
 
-    return xm_emit_single(
-        emitter, task,
-        xm_transfer_emitter_pick(emitter, class->holders, class->holder_count, sender_host),
-        receiver);
+    return xm_emit_single(emitter, task, xm_transfer_emitter_pick_rail(emitter, class, sender_rail),
+                          receiver);
 }

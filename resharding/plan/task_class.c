@@ -13,36 +13,6 @@
 #include "comm/base.h"
 #include "resharding/plan/plan_private.h"
 
-enum { BLOCK_INTS = 1 << 18 };
-
-/* Blocks of ints that are freed together: classes own several short lists each, and one
- * allocation for each would cost more than the lists. */
-typedef struct block {
-    struct block *next;
-    size_t used, size;
-    int ints[];
-} block_t;
-
-/* Takes ints from the newest block, or makes a new one; what is left of the old block is
- * given up. */
-static int *take(void **arena, size_t count)
-{
-    block_t *block = *arena;
-
-    if (block == NULL || block->size - block->used < count) {
-        size_t size = count > BLOCK_INTS ? count : BLOCK_INTS;
-
-        block = malloc(sizeof(*block) + size * sizeof(int));
-        if (block == NULL) {
-            return NULL;
-        }
-        *block = (block_t){.next = *arena, .size = size};
-        *arena = block;
-    }
-    block->used += count;
-    return block->ints + block->used - count;
-}
-
 /* A list of ranks that several tiles share. */
 typedef struct {
     uint64_t hash;
@@ -114,7 +84,7 @@ static const int *sorted_by_host(classifier_t *c, rank_set_t *set)
     if (set->by_host != NULL) {
         return set->by_host;
     }
-    sorted = take(&c->out->arena, (size_t)set->count);
+    sorted = xm_ints_take(&c->out->arena, (size_t)set->count);
     if (sorted == NULL) {
         return NULL;
     }
@@ -237,8 +207,10 @@ static xm_status_t fill_class(classifier_t *c, int64_t index, rank_set_t *src, r
     xm_class_t *class = &c->out->classes[index];
     int *host_mark = c->mark + xm_network_ranks(c->network), stamp = (int)(index + 1);
     size_t room = (size_t)dst->count;
-    int *copies = take(&c->out->arena, room), *near_ranks = take(&c->out->arena, room);
-    int *remote = take(&c->out->arena, room), *hosts = take(&c->out->arena, (size_t)src->count);
+    int *copies = xm_ints_take(&c->out->arena, room),
+        *near_ranks = xm_ints_take(&c->out->arena, room);
+    int *remote = xm_ints_take(&c->out->arena, room),
+        *hosts = xm_ints_take(&c->out->arena, (size_t)src->count);
     int *remote_hosts, *remote_first;
     const int *receivers = sorted_by_host(c, dst);
 
@@ -266,8 +238,8 @@ static xm_status_t fill_class(classifier_t *c, int64_t index, rank_set_t *src, r
             remote[class->remote_count++] = rank;
         }
     }
-    remote_hosts = take(&c->out->arena, (size_t) class->remote_count);
-    remote_first = take(&c->out->arena, (size_t) class->remote_count + 1);
+    remote_hosts = xm_ints_take(&c->out->arena, (size_t) class->remote_count);
+    remote_first = xm_ints_take(&c->out->arena, (size_t) class->remote_count + 1);
     if (remote_hosts == NULL || remote_first == NULL) {
         return no_memory(c);
     }
@@ -419,10 +391,7 @@ xm_status_t xm_classes_create(const xm_plan_t *plan, const xm_network_t *network
 
 void xm_classes_clear(xm_classes_t *classes)
 {
-    for (block_t *block = classes->arena, *next; block != NULL; block = next) {
-        next = block->next;
-        free(block);
-    }
+    xm_arena_clear(&classes->arena);
     free(classes->tasks);
     free(classes->class_of);
     free(classes->classes);

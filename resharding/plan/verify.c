@@ -187,6 +187,11 @@ static bool on_route(const xm_route_t *route, int rank)
     return false;
 }
 
+static bool is_receiver(const xm_plan_t *plan, const xm_unit_task_t *task, int rank)
+{
+    return xm_layout_tile_of_rank(plan->tensors[task->tensor].dst, rank) == task->dst_tile;
+}
+
 /*
  * Checks that the sender of a transfer has its range by the time it must send it: it
  * holds the source tile, or an earlier transfer of the same task brings it all of the
@@ -215,6 +220,7 @@ static xm_status_t verify_source(const xm_plan_t *plan, int64_t index,
     if (parent.task != transfer->task || parent.first > transfer->first ||
         parent.end < transfer->end ||
         !on_route(&plan->builder.routes[parent.route], transfer->sender) ||
+        !is_receiver(plan, task, transfer->sender) ||
         xm_transfer_is_copy(&parent, &plan->builder.routes[parent.route])) {
         return xm_error_set(XM_ERR_CORRUPT,
                             "transfer %" PRId64 ": rank %d passes on elements %" PRId64
@@ -226,10 +232,11 @@ static xm_status_t verify_source(const xm_plan_t *plan, int64_t index,
     return XM_OK;
 }
 
-/* A route whose ranks all need a destination tile of a layout. */
+/* A route whose ranks all need a destination tile of a layout or pass on what comes. */
 typedef struct {
     const xm_layout_t *dst; /* NULL: nothing is known */
     int route, tile;
+    int receivers;
 } proved_t;
 
 enum { PROVED = 4096 /* a power of two */ };
@@ -240,45 +247,53 @@ typedef struct {
     proved_t *proved; /* by hash: what has been checked last */
 } verifier_t;
 
-/* Checks that every rank of a route needs the tile. The tensors of a model ask this of few routes
- * and layouts, again and again, so what has been proved is remembered for a while. */
-static bool route_needs(const verifier_t *verifier, int index, const xm_layout_t *dst, int tile)
+/* True when an entry of the route feeds others. */
+static bool feeds(const xm_route_t *route, int entry)
 {
-    const xm_route_t *route = &verifier->plan->builder.routes[index];
-    proved_t *proved = &verifier->proved[xm_hash_pair(index, tile) & (PROVED - 1)];
-
-    if (proved->dst == dst && proved->route == index && proved->tile == tile) {
-        return true;
-    }
-    for (int i = 0; i < route->count; ++i) {
-        if (xm_layout_tile_of_rank(dst, route->ranks[i]) != tile) {
-            return false;
+    for (int i = entry + 1; i < route->count; ++i) {
+        if (route->parents[i] == entry) {
+            return true;
         }
     }
-    *proved = (proved_t){dst, index, tile};
-    return true;
+    return false;
 }
 
-/* The first rank of a route that does not need the tile. */
-static int stranger_on(const xm_route_t *route, const xm_layout_t *dst, int tile)
+/* The number of ranks of a route that need the task, where all others pass it on; else −1, and
+ * *stranger is one that does neither. The tensors of a model ask this of few routes and layouts,
+ * again and again, so what has been proved is remembered for a while. */
+static int count_receivers(const verifier_t *verifier, int index, const xm_unit_task_t *task,
+                           int *stranger)
 {
-    int i = 0;
+    const xm_route_t *route = &verifier->plan->builder.routes[index];
+    const xm_layout_t *dst = verifier->plan->tensors[task->tensor].dst;
+    proved_t *proved = &verifier->proved[xm_hash_pair(index, task->dst_tile) & (PROVED - 1)];
+    int receivers = 0;
 
-    while (xm_layout_tile_of_rank(dst, route->ranks[i]) == tile) {
-        ++i;
+    if (proved->dst == dst && proved->route == index && proved->tile == task->dst_tile) {
+        return proved->receivers;
     }
-    return route->ranks[i];
+    for (int i = 0; i < route->count; ++i) {
+        if (is_receiver(verifier->plan, task, route->ranks[i])) {
+            ++receivers;
+        } else if (!feeds(route, i)) {
+            *stranger = route->ranks[i];
+            return -1;
+        }
+    }
+    *proved = (proved_t){dst, index, task->dst_tile, receivers};
+    return receivers;
 }
 
 /* Checks one transfer: its indices, its range, and that every rank of its route needs the
- * task. Parents are earlier transfers, which have been checked already. */
+ * task or passes it on along the route. Parents are earlier transfers, which have been checked
+ * already. */
 static xm_status_t verify_transfer(const verifier_t *verifier, int64_t index)
 {
     const xm_plan_t *plan = verifier->plan;
     const xm_transfer_t transfer = xm_plan_transfer(plan, index);
-    const xm_layout_t *dst;
     const xm_route_t *route;
     xm_unit_task_t task;
+    int receivers, stranger;
 
     if (transfer.task < 0 || transfer.task >= plan->task_count || transfer.route < 0 ||
         transfer.route >= plan->builder.route_count) {
@@ -288,7 +303,6 @@ static xm_status_t verify_transfer(const verifier_t *verifier, int64_t index)
                             index, transfer.task, transfer.route);
     }
     task = xm_plan_task(plan, transfer.task);
-    dst = plan->tensors[task.tensor].dst;
     route = &plan->builder.routes[transfer.route];
     if (transfer.first < 0 || transfer.first >= transfer.end || transfer.end > task.elements) {
         return xm_error_set(XM_ERR_CORRUPT,
@@ -296,14 +310,15 @@ static xm_status_t verify_transfer(const verifier_t *verifier, int64_t index)
                             " of task %" PRId64 ", which has %" PRId64,
                             index, transfer.first, transfer.end, transfer.task, task.elements);
     }
-    if (!route_needs(verifier, transfer.route, dst, task.dst_tile)) {
+    receivers = count_receivers(verifier, transfer.route, &task, &stranger);
+    if (receivers < 0) {
         return xm_error_set(XM_ERR_CORRUPT,
                             "transfer %" PRId64 " sends task %" PRId64
-                            " to rank %d, which does not need it",
-                            index, transfer.task, stranger_on(route, dst, task.dst_tile));
+                            " to rank %d, which does not need it and passes it on to nobody",
+                            index, transfer.task, stranger);
     }
-    /* All ranks of the route need the task, so a sender who does not is not among them. */
-    if (xm_layout_tile_of_rank(dst, transfer.sender) == task.dst_tile &&
+    /* Where all ranks of the route need the task, a sender who does not is not among them. */
+    if ((receivers < route->count || is_receiver(plan, &task, transfer.sender)) &&
         on_route(route, transfer.sender) && !xm_transfer_is_copy(&transfer, route)) {
         return xm_error_set(XM_ERR_CORRUPT,
                             "transfer %" PRId64 " comes back to its sender, rank %d", index,
@@ -330,16 +345,15 @@ static int compare_entries(const void *a, const void *b)
     return (x->transfer > y->transfer) - (x->transfer < y->transfer);
 }
 
-/* True for a transfer of a whole task to all its receivers: routes name each rank once, and all of
- * this one need the task. */
-static bool delivers_all(const xm_plan_t *plan, const xm_transfer_t *transfer)
+/* True for a transfer of a whole task to all its receivers: routes name each rank once. */
+static bool delivers_all(const verifier_t *verifier, const xm_transfer_t *transfer)
 {
-    const xm_unit_task_t task = xm_plan_task(plan, transfer->task);
-    int receivers;
+    const xm_unit_task_t task = xm_plan_task(verifier->plan, transfer->task);
+    int receivers, stranger;
 
-    (void)xm_layout_replicas(plan->tensors[task.tensor].dst, task.dst_tile, &receivers);
+    (void)xm_layout_replicas(verifier->plan->tensors[task.tensor].dst, task.dst_tile, &receivers);
     return transfer->first == 0 && transfer->end == task.elements &&
-           plan->builder.routes[transfer->route].count == receivers;
+           count_receivers(verifier, transfer->route, &task, &stranger) == receivers;
 }
 
 /* What of a plan's deliveries has to be added up. */
@@ -350,8 +364,9 @@ typedef struct {
 } deliveries_t;
 
 /* Most plans deliver most tasks with one transfer each, so that nothing is left to sort. */
-static xm_status_t list_deliveries(const xm_plan_t *plan, deliveries_t *deliveries)
+static xm_status_t list_deliveries(const verifier_t *verifier, deliveries_t *deliveries)
 {
+    const xm_plan_t *plan = verifier->plan;
     int64_t capacity = 0;
     bool sorted = true;
 
@@ -359,7 +374,7 @@ static xm_status_t list_deliveries(const xm_plan_t *plan, deliveries_t *deliveri
         const xm_transfer_t transfer = xm_plan_transfer(plan, i);
         entry_t *entry;
 
-        if (deliveries->whole[transfer.task] == 0 && delivers_all(plan, &transfer)) {
+        if (deliveries->whole[transfer.task] == 0 && delivers_all(verifier, &transfer)) {
             deliveries->whole[transfer.task] = 1;
             continue;
         }
@@ -405,6 +420,9 @@ static xm_status_t verify_deliveries_of(const xm_plan_t *plan, int64_t task, boo
         for (int i = 0; i < route->count; ++i) {
             int64_t *next = &covered[route->ranks[i]];
 
+            if (!is_receiver(plan, &unit, route->ranks[i])) {
+                continue; /* it only passes on */
+            }
             if (*next != transfer.first) {
                 return xm_error_set(
                     XM_ERR_CORRUPT,
@@ -429,8 +447,9 @@ static xm_status_t verify_deliveries_of(const xm_plan_t *plan, int64_t task, boo
 
 /* Receivers are ranks of the destination mesh, below plan->ranks, so `covered` has an
  * entry for each. */
-static xm_status_t verify_deliveries(const xm_plan_t *plan)
+static xm_status_t verify_deliveries(const verifier_t *verifier)
 {
+    const xm_plan_t *plan = verifier->plan;
     deliveries_t deliveries = {.whole = calloc((size_t)plan->task_count + 1, 1)};
     int64_t *covered = malloc((size_t)(plan->ranks + 1) * sizeof(*covered));
     int64_t at = 0;
@@ -440,7 +459,7 @@ static xm_status_t verify_deliveries(const xm_plan_t *plan)
         status = xm_error_set(XM_ERR_NO_MEMORY, "no memory to verify %" PRId64 " transfers",
                               plan->builder.transfer_count);
     }
-    status = status == XM_OK ? list_deliveries(plan, &deliveries) : status;
+    status = status == XM_OK ? list_deliveries(verifier, &deliveries) : status;
     for (int64_t t = 0; status == XM_OK && t < plan->task_count; ++t) {
         int64_t first = at;
 
@@ -486,7 +505,7 @@ xm_status_t xm_plan_verify(const xm_plan_t *plan)
         status = verify_transfer(&verifier, i);
     }
     if (status == XM_OK) {
-        status = verify_deliveries(plan);
+        status = verify_deliveries(&verifier);
     }
     free(verifier.proved);
     free(verifier.seen);

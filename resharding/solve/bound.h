@@ -10,7 +10,7 @@
  *  - uplink, where racks have a limited one: a rack must receive every byte needed and not held in
  *    it (once, however many of its hosts need it), and for every set of racks, the bytes held only
  *    inside it that a rack without a copy needs must leave through its uplinks;
- *  - device: a device must receive what it needs and does not hold through its port and its host's
+ *  - device: a device must receive what it needs and does not hold through its port and its rail's
  *    ingress together.
  *
  * The maximum over all sets is found exactly without enumerating them (cut_bound.h). Data moves in
@@ -39,8 +39,8 @@ typedef struct xm_bound {
     int64_t send_ns;    /**< of the tightest set of sending hosts */
     int64_t uplink_ns;  /**< of the tightest rack or set of racks; 0 without limited uplinks */
     /**
-     * Largest over sets of devices of one host of the bytes they need and do not hold / (their
-     * ports' rates + the host's ingress rate). The hosts' view of a resharding does not know
+     * Largest over sets of devices of one rail of the bytes they need and do not hold / (their
+     * ports' rates + the rail's ingress rate). The hosts' view of a resharding does not know
      * devices: whoever computes this afterwards sets it with xm_bound_set_device(); until then it
      * is 0.
      */

@@ -249,6 +249,8 @@ START_TEST(profile_and_network)
     GIVES(0, "network", xm_network_ranks(NULL));
     GIVES(0, "network", xm_network_hosts(NULL));
     GIVES(-1, "network", xm_network_host_of(NULL, 0));
+    GIVES(0, "network", xm_network_rails(NULL));
+    GIVES(-1, "network", xm_network_rail_of(NULL, 0));
     xm_network_destroy(NULL);
 }
 END_TEST

@@ -85,12 +85,12 @@ static xm_sim_message_t heap_pop(xm_sim_fabric_t *fabric)
     return top;
 }
 
-/* The resources of a message by position in one array: egress and ingress of hosts, uplinks,
+/* The resources of a message by position in one array: egress and ingress of rails, uplinks,
  * ports. Plans' orders use the same function, so both agree about who waits for what. */
 void xm_sim_route(const xm_sim_fabric_t *fabric, int sender, int receiver, xm_sim_route_t *route)
 {
     int from = fabric->host_of_rank[sender], to = fabric->host_of_rank[receiver];
-    int uplinks = 2 * fabric->hosts, ports = uplinks + 2 * fabric->racks;
+    int uplinks = 2 * fabric->rails, ports = uplinks + 2 * fabric->racks;
 
     route->count = 2;
     /* Inside a host the NIC is not involved: the ports of the two ranks are. */
@@ -100,8 +100,8 @@ void xm_sim_route(const xm_sim_fabric_t *fabric, int sender, int receiver, xm_si
         route->latency = fabric->host_latency;
         return;
     }
-    route->resource[0] = from;
-    route->resource[1] = fabric->hosts + to;
+    route->resource[0] = fabric->rail_of_rank[sender];
+    route->resource[1] = fabric->rails + fabric->rail_of_rank[receiver];
     route->latency = fabric->nic_latency;
     from = fabric->rack_of_host[from];
     to = fabric->rack_of_host[to];
@@ -369,22 +369,22 @@ static xm_status_t fill_resources(xm_sim_fabric_t *fabric, const xm_sim_fabric_p
     double port = params->host_bandwidth > 0 ? params->host_bandwidth : 1e10;
     xm_sim_resource_t *next;
 
-    fabric->resources = 2 * (fabric->hosts + fabric->racks + fabric->ranks);
+    fabric->resources = 2 * (fabric->rails + fabric->racks + fabric->ranks);
     fabric->resource = calloc((size_t)fabric->resources, sizeof(*fabric->resource));
     if (fabric->resource == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a fabric of %d ranks", fabric->ranks);
     }
     /* The order of these loops is that of the numbers in xm_sim_route(). */
     next = fabric->resource;
-    for (int i = 0; i < 2 * fabric->hosts; ++i) {
-        const double *rates = i < fabric->hosts ? params->egress : params->ingress;
-        int host = i % fabric->hosts;
+    for (int i = 0; i < 2 * fabric->rails; ++i) {
+        const double *rates = i < fabric->rails ? params->egress : params->ingress;
+        int rail = i % fabric->rails;
 
-        next->rate = rates != NULL ? rates[host] : nic;
+        next->rate = rates != NULL ? rates[rail] : nic;
         /* Written so that a NaN is refused as well. */
         if (!(next++->rate > 0)) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "the NICs of host %d have no bandwidth",
-                                host);
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "the NICs of %s %d have no bandwidth",
+                                params->rail_of_rank != NULL ? "rail" : "host", rail);
         }
     }
     for (int i = 0; i < 2 * fabric->racks; ++i) {
@@ -423,6 +423,12 @@ static xm_status_t fill_fabric(xm_sim_fabric_t *fabric, const xm_sim_fabric_para
     if (status == XM_OK) {
         status = copy_groups("host", "rack", params->rack_of_host, fabric->hosts, false,
                              &fabric->rack_of_host, &fabric->racks);
+    }
+    if (status == XM_OK) {
+        const int *rails = params->rail_of_rank;
+
+        status = copy_groups("rank", "rail", rails != NULL ? rails : fabric->host_of_rank,
+                             fabric->ranks, true, &fabric->rail_of_rank, &fabric->rails);
     }
     return status == XM_OK ? fill_resources(fabric, params) : status;
 }
@@ -465,6 +471,7 @@ void xm_sim_fabric_destroy(xm_sim_fabric_t *fabric)
         free(fabric->dead);
         free(fabric->transport);
         free(fabric->rack_of_host);
+        free(fabric->rail_of_rank);
         free(fabric->host_of_rank);
         free(fabric);
     }

@@ -52,15 +52,15 @@ typedef struct xm_sim_message {
 typedef struct xm_sim_order xm_sim_order_t;
 
 struct xm_sim_fabric {
-    int ranks, hosts, racks;
-    int *host_of_rank, *rack_of_host;
+    int ranks, hosts, racks, rails;
+    int *host_of_rank, *rack_of_host, *rail_of_rank;
     int64_t nic_latency, host_latency;
     bool no_copy, uplinks;
     int64_t now, sequence;
     xm_sim_transport_t **transport; /* by rank; NULL while there is none */
     bool *dead;                     /* by rank */
     int *fences;                    /* by rank: so far */
-    xm_sim_resource_t *resource;    /* egress, ingress by host; up, down by rack; ports out, in */
+    xm_sim_resource_t *resource;    /* egress, ingress by rail; up, down by rack; ports out, in */
     int resources;
     xm_sim_message_t *heap; /* by end time */
     size_t heap_count, heap_capacity;

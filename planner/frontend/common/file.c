@@ -7,39 +7,32 @@
 #include "planner/frontend/common/file.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 xm_status_t ap_frontend_file_map(const char *path, const char *format, ap_frontend_file_t *file)
 {
-    int descriptor = open(path, O_RDONLY | O_CLOEXEC);
-    struct stat about;
+    int descriptor;
+    size_t size;
     void *text;
-    xm_status_t status;
+    xm_status_t status = xm_file_open(path, XM_FILE_LARGEST, &descriptor, &size);
 
-    if (descriptor < 0 || fstat(descriptor, &about) != 0) {
-        status = xm_error_set(XM_ERR_NOT_FOUND, "cannot read %s: %s", path, strerror(errno));
-        if (descriptor >= 0) {
-            (void)close(descriptor);
-        }
+    if (status < 0) {
         return status;
     }
-    /* Mapping nothing fails with a sentence that would not help, and a pipe cannot be mapped. */
-    if (!S_ISREG(about.st_mode) || about.st_size == 0) {
+    /* Mapping nothing fails with a sentence that would not help. */
+    if (size == 0) {
         (void)close(descriptor);
-        return xm_error_set(XM_ERR_PARSE, "%s is %s, not %s", path,
-                            S_ISREG(about.st_mode) ? "empty" : "no regular file", format);
+        return xm_error_set(XM_ERR_PARSE, "%s is empty, not %s", path, format);
     }
-    text = mmap(NULL, (size_t)about.st_size, PROT_READ, MAP_PRIVATE, descriptor, 0);
+    text = mmap(NULL, size, PROT_READ, MAP_PRIVATE, descriptor, 0);
     (void)close(descriptor);
     if (text == MAP_FAILED) {
         return xm_error_set(XM_ERR_IO, "cannot map %s: %s", path, strerror(errno));
     }
     file->bytes = text;
-    file->size = (size_t)about.st_size;
+    file->size = size;
     return XM_OK;
 }
 

@@ -23,7 +23,8 @@ typedef struct note {
 } note_t;
 
 struct ap_frontend_notes {
-    int count, room;
+    int count;
+    size_t room;
     note_t *list;
     void *source;
     void (*destroy)(void *source);
@@ -57,15 +58,9 @@ xm_status_t ap_frontend_notes_add(ap_frontend_notes_t *notes, const char *name)
             return XM_OK;
         }
     }
-    if (notes->count == notes->room) {
-        int room = notes->room == 0 ? 8 : 2 * notes->room;
-        note_t *grown = realloc(notes->list, (size_t)room * sizeof(*grown));
-
-        if (grown == NULL) {
-            return no_memory();
-        }
-        notes->list = grown;
-        notes->room = room;
+    if (!xm_array_reserve(&notes->list, &notes->room, (size_t)notes->count + 1,
+                          sizeof(*notes->list))) {
+        return no_memory();
     }
     (void)strcpy(notes->list[notes->count].name, text);
     notes->list[notes->count++].count = 1;

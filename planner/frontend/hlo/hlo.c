@@ -28,7 +28,8 @@ typedef struct donation {
 } donation_t;
 
 typedef struct donations {
-    int count, room;
+    int count;
+    size_t room;
     donation_t *list;
 } donations_t;
 
@@ -77,15 +78,8 @@ static xm_status_t read_donations(const hlo_module_t *module, const char *key, d
             hlo_expect(&cursor, ":");
         }
         read_donor(&cursor, &made);
-        if (all->count == all->room) {
-            int room = all->room == 0 ? 32 : 2 * all->room;
-            donation_t *grown = realloc(all->list, (size_t)room * sizeof(*grown));
-
-            if (grown == NULL) {
-                return hlo_no_memory();
-            }
-            all->list = grown;
-            all->room = room;
+        if (!xm_array_reserve(&all->list, &all->room, (size_t)all->count + 1, sizeof(*all->list))) {
+            return hlo_no_memory();
         }
         all->list[all->count++] = made;
     }

@@ -17,11 +17,10 @@
 enum { MAX_BRACKETS = 64 };
 
 /* Counting lines from the beginning costs a pass over the text, once. */
-xm_status_t hlo_error(const hlo_text_t *text, size_t at, const char *format, ...)
+/* Puts the place in front of the sentence. */
+static xm_status_t locate(const hlo_text_t *text, size_t at)
 {
     size_t line = 1, column = 1;
-    char sentence[512];
-    va_list arguments;
 
     for (size_t i = 0; i < at && i < text->size; ++i) {
         bool ends = text->bytes[i] == '\n';
@@ -29,23 +28,28 @@ xm_status_t hlo_error(const hlo_text_t *text, size_t at, const char *format, ...
         line += ends;
         column = ends ? 1 : column + 1;
     }
+    return xm_error_prefix(XM_ERR_PARSE, "%s: line %zu, column %zu", text->name, line, column);
+}
+
+xm_status_t hlo_error(const hlo_text_t *text, size_t at, const char *format, ...)
+{
+    va_list arguments;
+
     va_start(arguments, format);
-    (void)vsnprintf(sentence, sizeof(sentence), format, arguments);
+    (void)xm_error_set_list(XM_ERR_PARSE, format, arguments);
     va_end(arguments);
-    return xm_error_set(XM_ERR_PARSE, "%s: line %zu, column %zu: %s", text->name, line, column,
-                        sentence);
+    return locate(text, at);
 }
 
 xm_status_t hlo_fail(hlo_cursor_t *cursor, size_t at, const char *format, ...)
 {
-    char sentence[512];
     va_list arguments;
 
     if (cursor->status == XM_OK) {
         va_start(arguments, format);
-        (void)vsnprintf(sentence, sizeof(sentence), format, arguments);
+        (void)xm_error_set_list(XM_ERR_PARSE, format, arguments);
         va_end(arguments);
-        cursor->status = hlo_error(cursor->text, at, "%s", sentence);
+        cursor->status = locate(cursor->text, at);
         cursor->at = cursor->end;
     }
     return cursor->status;

@@ -20,24 +20,6 @@ static xm_status_t no_memory(void)
     return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the places in an HLO module");
 }
 
-/* Makes room for one more item. */
-static bool make_room(void **list, int count, int *room, size_t size)
-{
-    void *grown;
-    int wanted = *room == 0 ? 64 : 2 * *room;
-
-    if (count < *room) {
-        return true;
-    }
-    grown = realloc(*list, (size_t)wanted * size);
-    if (grown == NULL) {
-        return false;
-    }
-    *list = grown;
-    *room = wanted;
-    return true;
-}
-
 /* The number behind the last dot of a name, 0 without one. It stops before it could overflow. */
 static int64_t order_of(hlo_slice_t name)
 {
@@ -70,8 +52,8 @@ xm_status_t hlo_source_enter(hlo_source_t *source, int parent, const hlo_instruc
 {
     hlo_context_t *made;
 
-    if (!make_room((void **)&source->contexts, source->context_count, &source->context_room,
-                   sizeof(*source->contexts))) {
+    if (!xm_array_reserve(&source->contexts, &source->context_room,
+                          (size_t)source->context_count + 1, sizeof(*source->contexts))) {
         return no_memory();
     }
     made = &source->contexts[source->context_count];
@@ -93,8 +75,9 @@ xm_status_t hlo_source_add(hlo_source_t *source, const hlo_instruction_t *of,
     int *operands = malloc(bytes + 1);
     hlo_instance_t *made;
 
-    if (operands == NULL || !make_room((void **)&source->instances, source->instance_count,
-                                       &source->instance_room, sizeof(*source->instances))) {
+    if (operands == NULL ||
+        !xm_array_reserve(&source->instances, &source->instance_room,
+                          (size_t)source->instance_count + 1, sizeof(*source->instances))) {
         free(operands);
         return no_memory();
     }
@@ -118,8 +101,9 @@ xm_status_t hlo_source_add_loop(hlo_source_t *source, const hlo_instruction_t *o
     hlo_carried_t *state = malloc(bytes);
     hlo_loop_t *made;
 
-    if (state == NULL || !make_room((void **)&source->loops, source->loop_count, &source->loop_room,
-                                    sizeof(*source->loops))) {
+    if (state == NULL ||
+        !xm_array_reserve(&source->loops, &source->loop_room, (size_t)source->loop_count + 1,
+                          sizeof(*source->loops))) {
         free(state);
         return no_memory();
     }
@@ -158,15 +142,15 @@ xm_status_t hlo_source_add_port(hlo_source_t *source, const char *name, const op
     hlo_port_t made = {.shape = type->shape, .dtype = type->dtype, .tensor = tensor};
 
     if (name == NULL) {
-        if (!make_room((void **)&source->results, source->result_count, &source->result_room,
-                       sizeof(made))) {
+        if (!xm_array_reserve(&source->results, &source->result_room,
+                              (size_t)source->result_count + 1, sizeof(made))) {
             return no_memory();
         }
         source->results[source->result_count++] = made;
         return XM_OK;
     }
-    if (!make_room((void **)&source->parameters, source->parameter_count, &source->parameter_room,
-                   sizeof(made))) {
+    if (!xm_array_reserve(&source->parameters, &source->parameter_room,
+                          (size_t)source->parameter_count + 1, sizeof(made))) {
         return no_memory();
     }
     made.name = strdup(name);

@@ -68,15 +68,20 @@ typedef struct hlo_port {
 } hlo_port_t;
 
 typedef struct hlo_source {
-    int instance_count, instance_room;
+    int instance_count;
+    size_t instance_room;
     hlo_instance_t *instances;
-    int context_count, context_room;
+    int context_count;
+    size_t context_room;
     hlo_context_t *contexts;
-    int loop_count, loop_room;
+    int loop_count;
+    size_t loop_room;
     hlo_loop_t *loops; /**< outer before inner */
-    int parameter_count, parameter_room;
+    int parameter_count;
+    size_t parameter_room;
     hlo_port_t *parameters; /**< array leaves, in order */
-    int result_count, result_room;
+    int result_count;
+    size_t result_room;
     hlo_port_t *results; /**< array leaves, in order */
 } hlo_source_t;
 

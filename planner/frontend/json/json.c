@@ -393,7 +393,7 @@ static void check_header(json_reader_t *r, const json_t *document)
     }
     format = json_get_string(r, document, "format");
     if (strcmp(format, "autopar-graph") != 0) {
-        json_refuse(r, "format", "the format is '%.60s', not 'autopar-graph'", format);
+        json_refuse(r, "format", "the format is '%s', not 'autopar-graph'", format);
     }
     version = json_get_int(r, document, "version", 0, INT64_MAX, -1);
     if (version != AP_GRAPH_JSON_VERSION) {

@@ -22,16 +22,16 @@ enum { KEYS_TEXT = 512, MOST_KEYS = 64 };
 
 void json_refuse(json_reader_t *r, const char *key, const char *format, ...)
 {
-    char sentence[400];
     va_list arguments;
+    xm_status_t status;
 
     if (r->status != XM_OK) {
         return;
     }
     va_start(arguments, format);
-    (void)vsnprintf(sentence, sizeof(sentence), format, arguments);
+    status = xm_error_set_list(XM_ERR_PARSE, format, arguments);
     va_end(arguments);
-    (void)json_note(r, key, xm_error_set(XM_ERR_PARSE, "%s", sentence));
+    (void)json_note(r, key, status);
 }
 
 bool json_note(json_reader_t *r, const char *key, xm_status_t status)

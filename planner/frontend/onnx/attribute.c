@@ -17,16 +17,15 @@
 
 void onnx_fail(onnx_node_t *n, const char *format, ...)
 {
-    char sentence[500];
     va_list arguments;
 
     if (n->status != XM_OK) {
         return;
     }
     va_start(arguments, format);
-    (void)vsnprintf(sentence, sizeof(sentence), format, arguments);
+    (void)xm_error_set_list(XM_ERR_PARSE, format, arguments);
     va_end(arguments);
-    n->status = xm_error_set(XM_ERR_PARSE, "%s: %s", n->place, sentence);
+    n->status = xm_error_prefix(XM_ERR_PARSE, "%s", n->place);
 }
 
 /* An attribute that a function hands on: what it is called with, or its default. Calls are limited
@@ -145,7 +144,7 @@ bool onnx_numbers(onnx_node_t *n, int index, int64_t *values, int room, int *cou
     }
     elements = onnx_elements(&value->type);
     if (value->numbers == NULL && elements > 0) {
-        onnx_fail(n, "the value of input %d, '%.80s', is needed and does not follow from shapes",
+        onnx_fail(n, "the value of input %d, '%s', is needed and does not follow from shapes",
                   index, value->name);
         return false;
     }
@@ -306,20 +305,19 @@ xm_status_t onnx_tensor_type(onnx_build_t *b, const Onnx__TensorProto *tensor, c
     memset(type, 0, sizeof(*type));
     if (!onnx_dtype(tensor->has_data_type ? tensor->data_type : 0, &type->dtype)) {
         return xm_error_set(XM_ERR_UNSUPPORTED,
-                            "%s: the tensor '%.120s' has no element type, or one of strings",
-                            b->file, name);
+                            "%s: the tensor '%s' has no element type, or one of strings", b->file,
+                            name);
     }
     if (tensor->n_dims > AP_MAX_RANK) {
-        return xm_error_set(XM_ERR_UNSUPPORTED,
-                            "%s: the tensor '%.120s' has more than %d dimensions", b->file, name,
-                            AP_MAX_RANK);
+        return xm_error_set(XM_ERR_UNSUPPORTED, "%s: the tensor '%s' has more than %d dimensions",
+                            b->file, name, AP_MAX_RANK);
     }
     for (size_t d = 0; d < tensor->n_dims; ++d) {
         if (tensor->dims[d] < 0 ||
             (tensor->dims[d] > 0 && __builtin_mul_overflow(elements, tensor->dims[d], &elements)) ||
             elements > (int64_t)1 << 62) {
             return xm_error_set(XM_ERR_PARSE,
-                                "%s: dimension %zu of the tensor '%.120s' is %lld, or makes it "
+                                "%s: dimension %zu of the tensor '%s' is %lld, or makes it "
                                 "larger than 2^62 elements",
                                 b->file, d, name, (long long)tensor->dims[d]);
         }

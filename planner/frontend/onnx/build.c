@@ -71,7 +71,7 @@ xm_status_t onnx_bind(onnx_build_t *b, const char *name, const onnx_value_t *val
         --at;
     }
     if (json_object_get(b->names, name) != NULL) {
-        return xm_error_set(XM_ERR_PARSE, "%s: '%.120s' is made twice", b->file, name);
+        return xm_error_set(XM_ERR_PARSE, "%s: '%s' is made twice", b->file, name);
     }
     return json_object_set_new_nocheck(b->names, name, json_integer(at)) == 0 ? XM_OK
                                                                               : no_memory(b);
@@ -103,17 +103,16 @@ xm_status_t onnx_read_type(onnx_build_t *b, const Onnx__ValueInfoProto *info, op
 
     memset(type, 0, sizeof(*type));
     if (info->type == NULL || info->type->value_case != ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE) {
-        return xm_error_set(XM_ERR_UNSUPPORTED, "%s: '%.120s' is no tensor", b->file, name);
+        return xm_error_set(XM_ERR_UNSUPPORTED, "%s: '%s' is no tensor", b->file, name);
     }
     tensor = info->type->tensor_type;
     if (!onnx_dtype(tensor->has_elem_type ? tensor->elem_type : 0, &type->dtype)) {
-        return xm_error_set(XM_ERR_UNSUPPORTED,
-                            "%s: '%.120s' has no element type, or one of strings", b->file, name);
+        return xm_error_set(XM_ERR_UNSUPPORTED, "%s: '%s' has no element type, or one of strings",
+                            b->file, name);
     }
     if (tensor->shape == NULL || tensor->shape->n_dim > AP_MAX_RANK) {
-        return xm_error_set(XM_ERR_UNSUPPORTED,
-                            "%s: '%.120s' has no shape, or more than %d dimensions", b->file, name,
-                            AP_MAX_RANK);
+        return xm_error_set(XM_ERR_UNSUPPORTED, "%s: '%s' has no shape, or more than %d dimensions",
+                            b->file, name, AP_MAX_RANK);
     }
     for (size_t d = 0; d < tensor->shape->n_dim; ++d) {
         const Onnx__TensorShapeProto__Dimension *dim = tensor->shape->dim[d];
@@ -125,7 +124,7 @@ xm_status_t onnx_read_type(onnx_build_t *b, const Onnx__ValueInfoProto *info, op
             size = bound_size(b, dim->dim_param);
             if (size == 0) {
                 return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                    "%s: dimension %zu of '%.120s' is called '%.60s': give its "
+                                    "%s: dimension %zu of '%s' is called '%s': give its "
                                     "size with --dim %.60s=SIZE",
                                     b->file, d, name, dim->dim_param, dim->dim_param);
             }
@@ -133,7 +132,7 @@ xm_status_t onnx_read_type(onnx_build_t *b, const Onnx__ValueInfoProto *info, op
         if (size < 0 || (size > 0 && __builtin_mul_overflow(elements, size, &elements)) ||
             elements > (int64_t)1 << 62) {
             return xm_error_set(XM_ERR_PARSE,
-                                "%s: dimension %zu of '%.120s' has no size, or makes it larger "
+                                "%s: dimension %zu of '%s' has no size, or makes it larger "
                                 "than 2^62 elements",
                                 b->file, d, name);
         }
@@ -194,7 +193,7 @@ static void check_declared(onnx_node_t *n, const char *name, const operand_type_
     {
         char left[OPERAND_TYPE_TEXT], right[OPERAND_TYPE_TEXT];
 
-        onnx_fail(n, "the result '%.80s' is %s, the file says %s", name,
+        onnx_fail(n, "the result '%s' is %s, the file says %s", name,
                   operand_type_format(made, left, sizeof(left)),
                   operand_type_format(&declared, right, sizeof(right)));
     }
@@ -295,7 +294,7 @@ static void unknown(onnx_node_t *n)
         if (!declared_type(n->b, n->proto->output[r], &type)) {
             onnx_fail(n,
                       "there is no rule for this operator, and the file does not tell the shape "
-                      "of its result '%.80s'",
+                      "of its result '%s'",
                       n->proto->output[r]);
             return;
         }
@@ -423,13 +422,12 @@ static xm_status_t find_inputs(onnx_node_t *n, size_t index)
             continue;
         }
         if (is_made_later(n->b, index, proto->input[i])) {
-            onnx_fail(
-                n,
-                "input %zu, '%.80s', is made by this node or a later one: nodes must stand in "
-                "order, without circles",
-                i, proto->input[i]);
+            onnx_fail(n,
+                      "input %zu, '%s', is made by this node or a later one: nodes must stand in "
+                      "order, without circles",
+                      i, proto->input[i]);
         } else {
-            onnx_fail(n, "input %zu, '%.80s', is made by nothing", i, proto->input[i]);
+            onnx_fail(n, "input %zu, '%s', is made by nothing", i, proto->input[i]);
         }
         return n->status;
     }

@@ -124,8 +124,8 @@ static xm_status_t set_loss(onnx_build_t *b)
         onnx_value_t *value = name != NULL ? onnx_find(b, name) : NULL;
 
         if (value == NULL) {
-            return xm_error_set(XM_ERR_PARSE, "%s: output %zu, '%.120s', is made by nothing",
-                                b->file, i, name != NULL ? name : "");
+            return xm_error_set(XM_ERR_PARSE, "%s: output %zu, '%s', is made by nothing", b->file,
+                                i, name != NULL ? name : "");
         }
         if (!is_floating(value->type.dtype) || value->tensor == OPERATOR_NO_TENSOR) {
             continue;

@@ -57,15 +57,8 @@ static xm_status_t refuse(const copier_t *c, size_t at, const char *what)
 
 static xm_status_t append(copier_t *c, const void *bytes, size_t size)
 {
-    if (c->room - c->length < size) {
-        size_t room = 2 * (c->length + size) + 4096;
-        uint8_t *grown = realloc(c->out, room);
-
-        if (grown == NULL) {
-            return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the graph of %s", c->name);
-        }
-        c->out = grown;
-        c->room = room;
+    if (!xm_array_reserve(&c->out, &c->room, c->length + size, 1)) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the graph of %s", c->name);
     }
     if (size > 0) {
         memcpy(c->out + c->length, bytes, size);

@@ -30,7 +30,8 @@ typedef struct point {
 /* Pairs of which none beats another, by rising seconds. */
 typedef struct list {
     point_t *points;
-    int count, capacity;
+    int count;
+    size_t capacity;
 } list_t;
 
 /* A point as it is kept. */
@@ -44,7 +45,7 @@ typedef struct table {
     size_t *first; /* [rows + 1]: range of a cell's points */
     kept_t *kept;
     int *from; /* [points][parents] */
-    size_t capacity;
+    size_t capacity, from_capacity;
     int parents;
     int parent[PARENTS]; /* steps */
 } table_t;
@@ -52,7 +53,7 @@ typedef struct table {
 typedef struct frontier_run {
     const ap_cfn_core_t *network;
     ap_elimination_t *elimination;
-    ap_pool_t *pool;        /* of the elimination */
+    xm_arena_t *pool;       /* of the elimination */
     int limit;              /* points of a cell */
     table_t *tables;        /* per step, then the one that joins all components */
     int *pick;              /* per step: scratch of a trace */
@@ -94,16 +95,10 @@ static point_t *insert(list_t *list, double seconds, double bytes, int *from, bo
     at -= at > 0 && list->points[at - 1].seconds == seconds;
     for (beaten = at; beaten < list->count && list->points[beaten].bytes >= bytes; ++beaten) {
     }
-    if (list->count == list->capacity) {
-        int wanted = 2 * list->capacity + 16;
-        point_t *grown = realloc(list->points, (size_t)wanted * sizeof(*grown));
-
-        if (grown == NULL) {
-            *failed = true;
-            return NULL;
-        }
-        list->points = grown;
-        list->capacity = wanted;
+    if (!xm_array_reserve(&list->points, &list->capacity, (size_t)list->count + 1,
+                          sizeof(*list->points))) {
+        *failed = true;
+        return NULL;
     }
     memmove(&list->points[at + 1], &list->points[beaten],
             (size_t)(list->count - beaten) * sizeof(point_t));
@@ -184,22 +179,12 @@ static bool begin(run_t *run, double seconds, double bytes, int value)
 static xm_status_t reserve(const run_t *run, table_t *table, size_t used)
 {
     size_t wanted = used + (size_t)run->limit;
-    kept_t *kept;
-    int *from;
 
-    if (wanted <= table->capacity) {
-        return XM_OK;
-    }
-    wanted *= 2;
-    kept = realloc(table->kept, wanted * sizeof(*kept));
-    table->kept = kept != NULL ? kept : table->kept;
-    from = realloc(table->from, (wanted * (size_t)table->parents + 1) * sizeof(*from));
-    table->from = from != NULL ? from : table->from;
-    if (kept == NULL || from == NULL) {
-        return no_memory();
-    }
-    table->capacity = wanted;
-    return XM_OK;
+    return xm_array_reserve(&table->kept, &table->capacity, wanted, sizeof(*table->kept)) &&
+                   xm_array_reserve(&table->from, &table->from_capacity,
+                                    wanted * (size_t)table->parents + 1, sizeof(*table->from))
+               ? XM_OK
+               : no_memory();
 }
 
 /* Stores a list as the next cell of a table. */
@@ -288,7 +273,7 @@ static xm_status_t make_table(run_t *run, int k)
             status = add_parent(table, step->term[j].child);
         }
     }
-    table->first = ap_pool_take_zeros(run->pool, (step->rows + 1) * sizeof(*table->first));
+    table->first = xm_arena_get(run->pool, step->rows + 1, sizeof(*table->first));
     if (status == XM_OK && table->first == NULL) {
         status = no_memory();
     }
@@ -301,7 +286,7 @@ static xm_status_t join(run_t *run)
     table_t *last = &run->tables[run->elimination->steps];
     xm_status_t status = XM_OK;
 
-    last->first = ap_pool_take_zeros(run->pool, 2 * sizeof(*last->first));
+    last->first = xm_arena_get(run->pool, 2, sizeof(*last->first));
     if (last->first == NULL || !begin(run, 0.0, 0.0, 0)) {
         return no_memory();
     }
@@ -333,8 +318,8 @@ static xm_status_t run_open(run_t *run, const ap_cfn_core_t *network, int limit)
     if (status == XM_OK) {
         count = (size_t)network->variables + 1;
         run->pool = &run->elimination->pool;
-        run->tables = ap_pool_take_zeros(run->pool, count * sizeof(*run->tables));
-        run->pick = ap_pool_take(run->pool, count * sizeof(*run->pick));
+        run->tables = xm_arena_get(run->pool, count, sizeof(*run->tables));
+        run->pick = xm_arena_take(run->pool, count * sizeof(*run->pick));
         status = run->pool->failed ? no_memory() : XM_OK;
     }
     return status;

@@ -181,9 +181,9 @@ xm_status_t ap_search_recursive(const ap_cfn_core_t *network, const uint8_t *con
                                 int levels, bool greedy, int *assignment)
 {
     size_t count = (size_t)network->variables, values = ap_cfn_core_values(network);
-    ap_pool_t pool = {0};
-    int *chosen = ap_pool_take(&pool, count * sizeof(*chosen));
-    bool *marked = ap_pool_take(&pool, values * sizeof(*marked));
+    xm_arena_t pool = {0};
+    int *chosen = xm_arena_take(&pool, count * sizeof(*chosen));
+    bool *marked = xm_arena_take(&pool, values * sizeof(*marked));
     xm_status_t status = XM_OK;
 
     if (pool.failed) {
@@ -202,6 +202,6 @@ xm_status_t ap_search_recursive(const ap_cfn_core_t *network, const uint8_t *con
         }
         ap_cfn_core_destroy(level);
     }
-    ap_pool_close(&pool);
+    xm_arena_clear(&pool);
     return status;
 }

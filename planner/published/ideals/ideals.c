@@ -22,6 +22,11 @@ struct ap_ideals {
     ap_ideal_link_t *links;
 };
 
+typedef struct found_link {
+    ap_ideal_link_t link;
+    int above; /* the set that it belongs to */
+} found_link_t;
+
 /* While the down-sets are found, links from a set upwards come in the order of the sets below. */
 typedef struct builder {
     ap_ideals_t *ideals;
@@ -30,9 +35,9 @@ typedef struct builder {
     int *slots;       /* open addressing over the sets; -1: free */
     size_t slot_count;
     int room, most;
-    ap_ideal_link_t *found; /* with `above` the set that the link belongs to */
-    int *above;
-    int64_t found_count, found_room;
+    found_link_t *found;
+    int64_t found_count;
+    size_t found_room;
 } builder_t;
 
 static xm_status_t no_memory(void)
@@ -91,24 +96,11 @@ static xm_status_t make_room(builder_t *builder)
 
 static xm_status_t add_link(builder_t *builder, int above, int ideal, int node)
 {
-    if (builder->found_count == builder->found_room) {
-        int64_t room = builder->found_room == 0 ? FIRST_ROOM : 2 * builder->found_room;
-        ap_ideal_link_t *found = realloc(builder->found, (size_t)room * sizeof(*found));
-        int *of;
-
-        if (found == NULL) {
-            return no_memory();
-        }
-        builder->found = found;
-        of = realloc(builder->above, (size_t)room * sizeof(*of));
-        if (of == NULL) {
-            return no_memory();
-        }
-        builder->above = of;
-        builder->found_room = room;
+    if (!xm_array_reserve(&builder->found, &builder->found_room, (size_t)builder->found_count + 1,
+                          sizeof(*builder->found))) {
+        return no_memory();
     }
-    builder->found[builder->found_count] = (ap_ideal_link_t){ideal, node};
-    builder->above[builder->found_count++] = above;
+    builder->found[builder->found_count++] = (found_link_t){{ideal, node}, above};
     return XM_OK;
 }
 
@@ -186,14 +178,14 @@ static xm_status_t sort_links(builder_t *builder)
         return no_memory();
     }
     for (int64_t i = 0; i < builder->found_count; ++i) {
-        ++ideals->first_link[builder->above[i] + 1];
+        ++ideals->first_link[builder->found[i].above + 1];
     }
     for (int i = 0; i < ideals->count; ++i) {
         ideals->first_link[i + 1] += ideals->first_link[i];
         next[i] = ideals->first_link[i];
     }
     for (int64_t i = 0; i < builder->found_count; ++i) {
-        ideals->links[next[builder->above[i]]++] = builder->found[i];
+        ideals->links[next[builder->found[i].above]++] = builder->found[i].link;
     }
     free(next);
     return XM_OK;
@@ -242,7 +234,6 @@ xm_status_t ap_ideals_create(int nodes, const ap_precedence_t *edges, int edge_c
     builder.set = calloc((size_t)ideals->words, sizeof(uint64_t));
     status = builder.before != NULL && builder.set != NULL ? build(&builder, edges, edge_count)
                                                            : no_memory();
-    free(builder.above);
     free(builder.found);
     free(builder.slots);
     free(builder.set);

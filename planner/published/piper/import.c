@@ -105,7 +105,7 @@ static xm_status_t read_degree(ap_piper_problem_t *problem, const ap_piper_node_
     (void)snprintf(place, sizeof(place), "node %" PRId64 ", TMPCs", node->id);
     status = xm_text_parse_int(place, key, 1, MOST_DEGREE, &tensor);
     if (status != XM_OK) {
-        return xm_error_set(XM_ERR_PARSE, "%s: '%.20s' is not a number of devices", place, key);
+        return xm_error_set(XM_ERR_PARSE, "%s: '%s' is not a number of devices", place, key);
     }
     if (!json_is_array(list) || json_array_size(list) > AP_PIPER_VARIANTS) {
         return xm_error_set(XM_ERR_PARSE, "%s, %s devices: at most %d ways to run a layer", place,

@@ -45,7 +45,8 @@ typedef struct solver {
     int *first_option; /* [ideal + 1] */
     option_t *options;
     ap_piper_step_t *steps;
-    int64_t option_count, option_room, step_count, step_room;
+    int64_t option_count, step_count;
+    size_t option_room, step_room;
     ap_ideals_walk_t walk;
     double *least_at;      /* [depth]: seconds that the part in the walk takes at least */
     int16_t *fewest;       /* [ideal][s]: devices */
@@ -59,23 +60,6 @@ static xm_status_t no_memory(const ap_piper_problem_t *problem)
 {
     return xm_error_set(XM_ERR_NO_MEMORY, "out of memory to plan %d layers on %d devices",
                         problem->node_count, problem->devices);
-}
-
-static bool make_room(void **array, int64_t count, int64_t *room, size_t size)
-{
-    int64_t larger = *room == 0 ? 1024 : 2 * *room;
-    void *grown;
-
-    if (count < *room) {
-        return true;
-    }
-    grown = realloc(*array, (size_t)larger * size);
-    if (grown == NULL) {
-        return false;
-    }
-    *array = grown;
-    *room = larger;
-    return true;
 }
 
 /* Adds the steps of the stage in the pricing on t * d devices. Each step holds for a stretch of
@@ -93,8 +77,8 @@ static bool add_option(solver_t *solver, int below, int tensor, int data)
         if (isinf(seconds) || seconds > solver->limit) {
             break;
         }
-        if (!make_room((void **)&solver->steps, solver->step_count, &solver->step_room,
-                       sizeof(*solver->steps))) {
+        if (!xm_array_reserve(&solver->steps, &solver->step_room, (size_t)solver->step_count + 1,
+                              sizeof(*solver->steps))) {
             return false;
         }
         solver->steps[solver->step_count++] = (ap_piper_step_t){seconds, up_to};
@@ -102,8 +86,8 @@ static bool add_option(solver_t *solver, int below, int tensor, int data)
         from = up_to + 1;
     }
     if (option.step_count > 0) {
-        if (!make_room((void **)&solver->options, solver->option_count, &solver->option_room,
-                       sizeof(*solver->options))) {
+        if (!xm_array_reserve(&solver->options, &solver->option_room,
+                              (size_t)solver->option_count + 1, sizeof(*solver->options))) {
             return false;
         }
         solver->options[solver->option_count++] = option;
@@ -417,7 +401,8 @@ static xm_status_t solve_over(solver_t *solver, ap_ideals_t *ideals, ap_piper_pl
     solver->ideals = ideals;
     solver->options = NULL;
     solver->steps = NULL;
-    solver->option_count = solver->option_room = solver->step_count = solver->step_room = 0;
+    solver->option_count = solver->step_count = 0;
+    solver->option_room = solver->step_room = 0;
     status = price_and_trace(solver, plan);
     free(solver->options);
     free(solver->steps);

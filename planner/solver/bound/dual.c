@@ -42,7 +42,7 @@ xm_status_t ap_cfn_dual_create(const ap_cfn_core_t *core, ap_cfn_dual_t **dual)
     ap_cfn_dual_t *made = calloc(1, sizeof(*made));
     size_t values = 0, messages = 0, variables = (size_t)core->variables;
     size_t times = (size_t)core->times + 1, links = (size_t)core->links;
-    ap_pool_t *pool;
+    xm_arena_t *pool;
     int largest = 1;
 
     if (made == NULL) {
@@ -50,26 +50,26 @@ xm_status_t ap_cfn_dual_create(const ap_cfn_core_t *core, ap_cfn_dual_t **dual)
     }
     made->core = core;
     pool = &made->pool;
-    made->at = ap_pool_take(pool, variables * sizeof(size_t));
+    made->at = xm_arena_take(pool, variables * sizeof(size_t));
     for (int v = 0; v < core->variables && !pool->failed; ++v) {
         made->at[v] = values;
         values += (size_t)core->variable[v].size;
         messages += (size_t)core->variable[v].size * (size_t)core->variable[v].degree;
         largest = core->variable[v].size > largest ? core->variable[v].size : largest;
     }
-    made->priced = ap_pool_take(pool, values * sizeof(double));
-    made->messages = ap_pool_take_zeros(pool, messages * sizeof(double));
-    made->to_a = ap_pool_take(pool, links * sizeof(double *));
-    made->to_b = ap_pool_take(pool, links * sizeof(double *));
-    made->choice = ap_pool_take_zeros(pool, variables * sizeof(int));
-    made->decoded = ap_pool_take_zeros(pool, variables * sizeof(int));
-    made->margin = ap_pool_take_zeros(pool, variables * sizeof(double));
-    made->price = ap_pool_take_zeros(pool, times * sizeof(double));
-    made->best_price = ap_pool_take_zeros(pool, times * sizeof(double));
-    made->slope = ap_pool_take_zeros(pool, times * sizeof(double));
-    made->load = ap_pool_take_zeros(pool, times * sizeof(double));
-    made->sums = ap_pool_take_zeros(pool, times * sizeof(double));
-    made->scratch = ap_pool_take(pool, (size_t)largest * sizeof(double));
+    made->priced = xm_arena_take(pool, values * sizeof(double));
+    made->messages = xm_arena_get(pool, messages, sizeof(double));
+    made->to_a = xm_arena_take(pool, links * sizeof(double *));
+    made->to_b = xm_arena_take(pool, links * sizeof(double *));
+    made->choice = xm_arena_get(pool, variables, sizeof(int));
+    made->decoded = xm_arena_get(pool, variables, sizeof(int));
+    made->margin = xm_arena_get(pool, variables, sizeof(double));
+    made->price = xm_arena_get(pool, times, sizeof(double));
+    made->best_price = xm_arena_get(pool, times, sizeof(double));
+    made->slope = xm_arena_get(pool, times, sizeof(double));
+    made->load = xm_arena_get(pool, times, sizeof(double));
+    made->sums = xm_arena_get(pool, times, sizeof(double));
+    made->scratch = xm_arena_take(pool, (size_t)largest * sizeof(double));
     if (pool->failed) {
         ap_cfn_dual_destroy(made);
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a bound of %d variables",
@@ -107,7 +107,7 @@ xm_status_t ap_cfn_dual_eliminate(ap_cfn_dual_t *self, double work)
     }
     if (status == XM_OK) {
         self->marginal =
-            ap_pool_take(&self->pool, self->exact->at[core->variables] * sizeof(double));
+            xm_arena_take(&self->pool, self->exact->at[core->variables] * sizeof(double));
         return self->marginal != NULL
                    ? XM_OK
                    : xm_error_set(XM_ERR_NO_MEMORY, "no memory for a bound of %d variables",
@@ -480,7 +480,7 @@ void ap_cfn_dual_destroy(ap_cfn_dual_t *dual)
     if (dual == NULL) {
         return;
     }
-    ap_pool_close(&dual->pool);
+    xm_arena_clear(&dual->pool);
     ap_elimination_destroy(dual->exact);
     free(dual);
 }

@@ -248,15 +248,15 @@ xm_status_t ap_cfn_dual_restrict(const ap_cfn_dual_t *dual, const bool *keep, ap
     const ap_cfn_core_t *from = dual->core;
     restriction_t r = {.from = dual, .core = from, .keep = keep, .number = number};
     ap_cfn_core_size_t size = {.variables = 0};
-    ap_pool_t pool = {0};
+    xm_arena_t pool = {0};
     size_t values = ap_cfn_core_values(from);
     double constant;
     xm_status_t status;
 
-    r.capacity = ap_pool_take(&pool, ((size_t)from->times + 1) * sizeof(double));
-    r.most = ap_pool_take(&pool, ((size_t)from->times + 1) * sizeof(double));
-    r.time = ap_pool_take(&pool, ((size_t)from->times + 1) * sizeof(int));
-    r.constant_costs = ap_pool_take(&pool, values * sizeof(double));
+    r.capacity = xm_arena_take(&pool, ((size_t)from->times + 1) * sizeof(double));
+    r.most = xm_arena_take(&pool, ((size_t)from->times + 1) * sizeof(double));
+    r.time = xm_arena_take(&pool, ((size_t)from->times + 1) * sizeof(int));
+    r.constant_costs = xm_arena_take(&pool, values * sizeof(double));
     if (pool.failed) {
         status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for a branch");
         goto done;
@@ -286,6 +286,6 @@ xm_status_t ap_cfn_dual_restrict(const ap_cfn_dual_t *dual, const bool *keep, ap
         }
     }
 done:
-    ap_pool_close(&pool);
+    xm_arena_clear(&pool);
     return status;
 }

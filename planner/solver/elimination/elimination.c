@@ -46,7 +46,7 @@ xm_status_t ap_elimination_create(const ap_cfn_core_t *core, ap_elimination_t **
 void ap_elimination_destroy(ap_elimination_t *elimination)
 {
     if (elimination != NULL) {
-        ap_pool_close(&elimination->pool);
+        xm_arena_clear(&elimination->pool);
         free(elimination->local);
         free(elimination);
     }

@@ -62,7 +62,7 @@ typedef struct ap_elimination {
     ap_elimination_step_t *step;
     double work;  /**< cells that a run looks at */
     double total; /**< of the last run: the minimum, when nothing is kept */
-    ap_pool_t pool;
+    xm_arena_t pool;
     double *sum;         /**< of one row */
     const double **rows; /**< per term of a step: its row */
 } ap_elimination_t;

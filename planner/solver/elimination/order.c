@@ -78,14 +78,14 @@ static xm_status_t list_variables(ap_elimination_t *e, const ap_elimination_para
     for (int v = 0; v < e->count; ++v) {
         e->local[e->id[v]] = -1;
     }
-    ap_pool_reset(&e->pool);
+    xm_arena_reset(&e->pool);
     e->count = 0;
     count = (size_t)(params->variables != NULL ? params->count : e->core->variables);
-    e->id = ap_pool_take(&e->pool, count * sizeof(*e->id));
-    e->size = ap_pool_take(&e->pool, count * sizeof(*e->size));
-    e->at = ap_pool_take(&e->pool, (count + 1) * sizeof(*e->at));
-    e->position = ap_pool_take(&e->pool, count * sizeof(*e->position));
-    e->step = ap_pool_take(&e->pool, count * sizeof(*e->step));
+    e->id = xm_arena_take(&e->pool, count * sizeof(*e->id));
+    e->size = xm_arena_take(&e->pool, count * sizeof(*e->size));
+    e->at = xm_arena_take(&e->pool, (count + 1) * sizeof(*e->at));
+    e->position = xm_arena_take(&e->pool, count * sizeof(*e->position));
+    e->step = xm_arena_take(&e->pool, count * sizeof(*e->step));
     if (e->pool.failed) {
         return no_memory(e);
     }
@@ -110,8 +110,8 @@ static xm_status_t make_graph(ap_elimination_t *e, graph_t *graph)
 
     graph->words = e->count / 64 + 1;
     bytes = (size_t)e->count * (size_t)graph->words * sizeof(uint64_t);
-    graph->set = ap_pool_take_zeros(&e->pool, bytes);
-    graph->price = ap_pool_take(&e->pool, (size_t)e->count * sizeof(double));
+    graph->set = xm_arena_get(&e->pool, 1, bytes);
+    graph->price = xm_arena_take(&e->pool, (size_t)e->count * sizeof(double));
     if (e->pool.failed) {
         return no_memory(e);
     }
@@ -303,7 +303,7 @@ static bool add_link(ap_elimination_t *e, ap_elimination_step_t *step, const ap_
         add_term(e, step, link->table, -1, scope, 2);
         return true;
     }
-    table = ap_pool_take(&e->pool, rows * columns * sizeof(*table));
+    table = xm_arena_take(&e->pool, rows * columns * sizeof(*table));
     if (table == NULL) {
         return false;
     }
@@ -350,7 +350,7 @@ static bool make_terms(ap_elimination_t *e, int k, int child, const int *next, d
         ++most;
     }
     step->terms = 0;
-    step->term = ap_pool_take(&e->pool, (size_t)most * sizeof(*step->term));
+    step->term = xm_arena_take(&e->pool, (size_t)most * sizeof(*step->term));
     for (int j = 0; j < variable->degree && step->term != NULL; ++j) {
         const ap_cfn_link_t *link = &e->core->link[variable->link[j]];
         int other = e->local[ap_cfn_other(link, e->id[step->variable])];
@@ -371,18 +371,18 @@ static bool make_terms(ap_elimination_t *e, int k, int child, const int *next, d
 static xm_status_t lay_out(ap_elimination_t *e, const ap_elimination_params_t *params)
 {
     size_t steps = (size_t)e->steps + (size_t)e->kept;
-    int *first = ap_pool_take(&e->pool, steps * sizeof(int)), largest = 1, most = 0;
-    int *next = ap_pool_take(&e->pool, steps * sizeof(int));
+    int *first = xm_arena_take(&e->pool, steps * sizeof(int)), largest = 1, most = 0;
+    int *next = xm_arena_take(&e->pool, steps * sizeof(int));
 
     for (int k = 0; k < (int)steps; ++k) {
         ap_elimination_step_t *step = &e->step[k];
 
         sort_scope(e, step);
         if (k < e->steps) {
-            step->least = ap_pool_take(&e->pool, step->rows * sizeof(*step->least));
-            step->best = ap_pool_take(&e->pool, step->rows * sizeof(*step->best));
+            step->least = xm_arena_take(&e->pool, step->rows * sizeof(*step->least));
+            step->best = xm_arena_take(&e->pool, step->rows * sizeof(*step->best));
             step->outside = params->marginals
-                                ? ap_pool_take(&e->pool, step->rows * sizeof(*step->outside))
+                                ? xm_arena_take(&e->pool, step->rows * sizeof(*step->outside))
                                 : NULL;
         }
         largest = e->size[step->variable] > largest ? e->size[step->variable] : largest;
@@ -397,8 +397,8 @@ static xm_status_t lay_out(ap_elimination_t *e, const ap_elimination_params_t *p
         }
         most = e->step[k].terms > most ? e->step[k].terms : most;
     }
-    e->sum = ap_pool_take(&e->pool, (size_t)largest * sizeof(*e->sum));
-    e->rows = ap_pool_take(&e->pool, (size_t)most * sizeof(*e->rows));
+    e->sum = xm_arena_take(&e->pool, (size_t)largest * sizeof(*e->sum));
+    e->rows = xm_arena_take(&e->pool, (size_t)most * sizeof(*e->rows));
     return e->pool.failed ? no_memory(e) : XM_OK;
 }
 

@@ -122,9 +122,9 @@ static bool set_up(ap_cfn_region_t *self, const ap_cfn_state_t *state, const int
         return false;
     }
     bytes = e->at[count] * sizeof(double);
-    self->unary = ap_pool_take(&e->pool, bytes);
-    self->priced = ap_pool_take(&e->pool, bytes);
-    self->extra = extra ? ap_pool_take(&e->pool, bytes) : NULL;
+    self->unary = xm_arena_take(&e->pool, bytes);
+    self->priced = xm_arena_take(&e->pool, bytes);
+    self->extra = extra ? xm_arena_take(&e->pool, bytes) : NULL;
     if (e->pool.failed) {
         return false;
     }

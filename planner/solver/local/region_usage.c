@@ -28,7 +28,7 @@ static int find_cuts(ap_cfn_region_t *self, int **cuts)
     for (int v = 0; v < self->elimination->count; ++v) {
         count += 2 * ap_region_variable(self, v)->segments;
     }
-    *cuts = cut = ap_pool_take(&self->elimination->pool, ((size_t)count + 1) * sizeof(int));
+    *cuts = cut = xm_arena_take(&self->elimination->pool, ((size_t)count + 1) * sizeof(int));
     if (cut == NULL) {
         return 0;
     }
@@ -110,10 +110,10 @@ bool ap_region_find_intervals(ap_cfn_region_t *self, const ap_cfn_state_t *state
         }
         return !self->elimination->pool.failed;
     }
-    least = ap_pool_take(&self->elimination->pool, 3 * (size_t)count * sizeof(double));
-    number = ap_pool_take(&self->elimination->pool, ((size_t)count + 1) * sizeof(int));
-    self->room = ap_pool_take(&self->elimination->pool, 4 * ((size_t)count + 1) * sizeof(double));
-    self->sums = ap_pool_take(&self->elimination->pool, ((size_t)count + 1) * sizeof(double));
+    least = xm_arena_take(&self->elimination->pool, 3 * (size_t)count * sizeof(double));
+    number = xm_arena_take(&self->elimination->pool, ((size_t)count + 1) * sizeof(int));
+    self->room = xm_arena_take(&self->elimination->pool, 4 * ((size_t)count + 1) * sizeof(double));
+    self->sums = xm_arena_take(&self->elimination->pool, ((size_t)count + 1) * sizeof(double));
     if (self->elimination->pool.failed) {
         return false;
     }
@@ -127,8 +127,8 @@ bool ap_region_find_intervals(ap_cfn_region_t *self, const ap_cfn_state_t *state
     for (int v = 0; v < self->elimination->count; ++v) {
         const ap_cfn_variable_t *core = ap_region_variable(self, v);
 
-        self->range[v] = ap_pool_take(&self->elimination->pool,
-                                      ((size_t)core->segments + 1) * sizeof(*self->range[v]));
+        self->range[v] = xm_arena_take(&self->elimination->pool,
+                                       ((size_t)core->segments + 1) * sizeof(*self->range[v]));
         if (self->range[v] == NULL) {
             return false;
         }

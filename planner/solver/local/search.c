@@ -66,8 +66,8 @@ struct ap_cfn_search {
     arm_t arm[ARMS];
     int list[AP_CFN_REGION_MAX];
     int count;
-    int *value;     /* per variable: scratch of a start */
-    ap_pool_t pool; /* all arrays per variable and per time */
+    int *value;      /* per variable: scratch of a start */
+    xm_arena_t pool; /* all arrays per variable and per time */
 };
 
 /* A number below a limit. The upper bits are taken; the lower ones of xorshift64* are weaker. */
@@ -96,10 +96,10 @@ xm_status_t ap_cfn_search_create(ap_cfn_shared_t *shared, uint64_t seed, ap_cfn_
     made->core = core;
     made->created = xm_clock_ns();
     made->random = xm_hash_spread(seed) | 1;
-    made->sums = ap_pool_take_zeros(&made->pool, ((size_t)core->times + 1) * sizeof(double));
-    made->stamp = ap_pool_take_zeros(&made->pool, (size_t)core->variables * sizeof(int));
-    made->users = ap_pool_take(&made->pool, (size_t)core->variables * sizeof(int));
-    made->value = ap_pool_take(&made->pool, (size_t)core->variables * sizeof(int));
+    made->sums = xm_arena_get(&made->pool, (size_t)core->times + 1, sizeof(double));
+    made->stamp = xm_arena_get(&made->pool, (size_t)core->variables, sizeof(int));
+    made->users = xm_arena_take(&made->pool, (size_t)core->variables * sizeof(int));
+    made->value = xm_arena_take(&made->pool, (size_t)core->variables * sizeof(int));
     status = made->pool.failed ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for a search")
                                : ap_cfn_region_create(core, &made->region);
     if (status != XM_OK) {
@@ -408,6 +408,6 @@ void ap_cfn_search_destroy(ap_cfn_search_t *search)
     }
     ap_cfn_region_destroy(search->region);
     ap_cfn_state_destroy(&search->state);
-    ap_pool_close(&search->pool);
+    xm_arena_clear(&search->pool);
     free(search);
 }

@@ -12,11 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "planner/solver/network/pool.h"
-
 typedef struct storage {
     ap_cfn_core_t core;
-    ap_pool_t pool; /* everything that the core points to */
+    xm_arena_t pool; /* everything that the core points to */
     double *capacity;
     int *links;
 } storage_t;
@@ -29,10 +27,10 @@ xm_status_t ap_cfn_core_begin(const ap_cfn_core_size_t *size, ap_cfn_core_maker_
     size_t variables = (size_t)size->variables, links = (size_t)size->links;
 
     if (made != NULL) {
-        core->variable = ap_pool_take_zeros(&made->pool, (variables + 1) * sizeof(*core->variable));
-        core->link = ap_pool_take(&made->pool, links * sizeof(*core->link));
-        made->links = ap_pool_take(&made->pool, 2 * links * sizeof(int));
-        made->capacity = ap_pool_take_zeros(&made->pool, (size_t)size->times * sizeof(double));
+        core->variable = xm_arena_get(&made->pool, variables + 1, sizeof(*core->variable));
+        core->link = xm_arena_take(&made->pool, links * sizeof(*core->link));
+        made->links = xm_arena_take(&made->pool, 2 * links * sizeof(int));
+        made->capacity = xm_arena_get(&made->pool, (size_t)size->times, sizeof(double));
         /* Capacities are handed out by pointer, as they are filled before anything else. */
         core->times = size->times;
         core->capacity = made->capacity;
@@ -40,10 +38,10 @@ xm_status_t ap_cfn_core_begin(const ap_cfn_core_size_t *size, ap_cfn_core_maker_
         *maker = (ap_cfn_core_maker_t){
             .core = core,
             .capacity = made->capacity,
-            .value = ap_pool_take(&made->pool, size->values * sizeof(double)),
-            .usage = ap_pool_take(&made->pool, size->usages * sizeof(double)),
-            .cell = ap_pool_take(&made->pool, size->cells * sizeof(double)),
-            .segment = ap_pool_take(&made->pool, size->segments * sizeof(ap_cfn_segment_t))};
+            .value = xm_arena_take(&made->pool, size->values * sizeof(double)),
+            .usage = xm_arena_take(&made->pool, size->usages * sizeof(double)),
+            .cell = xm_arena_take(&made->pool, size->cells * sizeof(double)),
+            .segment = xm_arena_take(&made->pool, size->segments * sizeof(ap_cfn_segment_t))};
     }
     if (made == NULL || made->pool.failed) {
         ap_cfn_core_destroy(core);
@@ -206,7 +204,7 @@ void ap_cfn_core_destroy(ap_cfn_core_t *core)
     if (core != NULL) {
         storage_t *storage = core->storage;
 
-        ap_pool_close(&storage->pool);
+        xm_arena_clear(&storage->pool);
         free(storage);
     }
 }

@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <yajl/yajl_parse.h>
 #include <zlib.h>
 
@@ -592,17 +593,24 @@ xm_status_t ap_cfn_read_text(const char *text, size_t length, ap_cfn_t **cfn)
 xm_status_t ap_cfn_read(const char *path, double seconds, ap_cfn_t **cfn)
 {
     double end = seconds > 0.0 ? xm_clock_seconds() + seconds : HUGE_VAL;
-    gzFile file = gzopen(path, "rb"); /* reads plain text as well */
-    unsigned char *piece = malloc(PIECE);
+    unsigned char *piece = NULL;
+    gzFile file;
     reader_t reader, again;
     yajl_handle parser = NULL;
-    xm_status_t status;
-    int length = 0;
+    int length = 0, fd;
+    size_t size;
+    xm_status_t status = xm_file_open(path, XM_FILE_LARGEST, &fd, &size);
 
+    if (status < 0) {
+        return status;
+    }
+    file = gzdopen(fd, "rb"); /* reads plain text as well */
+    piece = malloc(PIECE);
     if (file == NULL || piece == NULL) {
-        status = file != NULL      ? xm_error_set(XM_ERR_NO_MEMORY, "no memory to read a file")
-                 : errno == ENOENT ? xm_error_set(XM_ERR_NOT_FOUND, "%s does not exist", path)
-                                   : xm_error_set(XM_ERR_IO, "%s: %s", path, strerror(errno));
+        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory to read a file");
+        if (file == NULL) {
+            (void)close(fd);
+        }
         goto close;
     }
     (void)gzbuffer(file, PIECE);
@@ -618,14 +626,12 @@ xm_status_t ap_cfn_read(const char *path, double seconds, ap_cfn_t **cfn)
         }
     }
     if (status == XM_OK && length < 0) {
-        /* Damage in the compressed data is told apart from an error of the file system. errno says
-         * EISDIR when the path is a directory, which open() accepts for reading. */
+        /* Damage in the compressed data is told apart from an error of the file system. */
         int code;
         const char *message = gzerror(file, &code);
 
         if (code == Z_ERRNO) {
-            status = xm_error_set(errno == EISDIR ? XM_ERR_INVALID_ARGUMENT : XM_ERR_IO, "%s",
-                                  strerror(errno));
+            status = xm_error_set(XM_ERR_IO, "%s", strerror(errno));
         } else { /* its own sentence names the file, too */
             bool named = strncmp(message, path, strlen(path)) == 0;
 

@@ -31,11 +31,11 @@ xm_status_t ap_cfn_shared_create(const ap_cfn_core_t *core, int64_t deadline,
 {
     *shared =
         (ap_cfn_shared_t){.core = core, .cost = HUGE_VAL, .bound = -HUGE_VAL, .deadline = deadline};
-    shared->best = ap_pool_take_zeros(&shared->pool, (size_t)core->variables * sizeof(int));
-    shared->start = ap_pool_take_zeros(&shared->pool, (size_t)core->variables * sizeof(int));
-    shared->sums = ap_pool_take_zeros(&shared->pool, ((size_t)core->times + 1) * sizeof(double));
+    shared->best = xm_arena_get(&shared->pool, (size_t)core->variables, sizeof(int));
+    shared->start = xm_arena_get(&shared->pool, (size_t)core->variables, sizeof(int));
+    shared->sums = xm_arena_get(&shared->pool, (size_t)core->times + 1, sizeof(double));
     if (shared->pool.failed || pthread_mutex_init(&shared->mutex, NULL) != 0) {
-        ap_pool_close(&shared->pool);
+        xm_arena_clear(&shared->pool);
         shared->core = NULL;
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a solution of %d variables",
                             core->variables);
@@ -152,6 +152,6 @@ void ap_cfn_shared_destroy(ap_cfn_shared_t *shared)
     if (shared->core != NULL) {
         (void)pthread_mutex_destroy(&shared->mutex);
     }
-    ap_pool_close(&shared->pool);
+    xm_arena_clear(&shared->pool);
     *shared = (ap_cfn_shared_t){.core = NULL};
 }

@@ -9,12 +9,12 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
+#include "comm/base.h"
 #include "planner/solver/network/core.h"
-#include "planner/solver/network/pool.h"
 
 typedef struct ap_cfn_shared {
     const ap_cfn_core_t *core;
-    ap_pool_t pool; /* the arrays */
+    xm_arena_t pool; /* the arrays */
     pthread_mutex_t mutex;
     int *best;        /* values of the core's variables */
     double cost;      /* of `best`; HUGE_VAL: none yet */

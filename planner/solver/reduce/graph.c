@@ -22,30 +22,14 @@ xm_status_t ap_reduce_no_memory(void)
     return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the presolve");
 }
 
-/* Doubles an array that is full. Sizes are powers of two times 16, so appending is constant on
- * average. */
-static bool grow(void **array, int count, int *capacity, size_t size)
-{
-    if (count == *capacity) {
-        int larger = *capacity > 0 ? 2 * *capacity : 16;
-        void *grown = realloc(*array, (size_t)larger * size);
-
-        if (grown == NULL) {
-            return false;
-        }
-        *array = grown;
-        *capacity = larger;
-    }
-    return true;
-}
-
 /* An edge is on the list at most once; `queued` says so. */
 xm_status_t ap_reduce_touch(ap_cfn_reduction_t *self, int edge)
 {
     if (self->edge[edge].queued || self->edge[edge].gone) {
         return XM_OK;
     }
-    if (!grow((void **)&self->work, self->work_count, &self->work_capacity, sizeof(int))) {
+    if (!xm_array_reserve(&self->work, &self->work_capacity, (size_t)self->work_count + 1,
+                          sizeof(int))) {
         return ap_reduce_no_memory();
     }
     self->edge[edge].queued = true;
@@ -69,7 +53,7 @@ static xm_status_t list_edge(ap_cfn_reduction_t *self, int node, int edge)
 {
     ap_reduce_node_t *n = &self->node[node];
 
-    if (!grow((void **)&n->edge, n->degree, &n->capacity, sizeof(int))) {
+    if (!xm_array_reserve(&n->edge, &n->capacity, (size_t)n->degree + 1, sizeof(int))) {
         return ap_reduce_no_memory();
     }
     n->edge[n->degree++] = edge;
@@ -82,7 +66,8 @@ xm_status_t ap_reduce_add_edge(ap_cfn_reduction_t *self, int a, int b, double *t
 {
     xm_status_t status;
 
-    if (!grow((void **)&self->edge, self->edges, &self->edge_capacity, sizeof(*self->edge))) {
+    if (!xm_array_reserve(&self->edge, &self->edge_capacity, (size_t)self->edges + 1,
+                          sizeof(*self->edge))) {
         free(table);
         return ap_reduce_no_memory();
     }
@@ -135,7 +120,8 @@ void ap_reduce_tidy(ap_cfn_reduction_t *self, int node)
 
 xm_status_t ap_reduce_log(ap_cfn_reduction_t *self, const ap_reduce_step_t *step)
 {
-    if (!grow((void **)&self->step, self->steps, &self->step_capacity, sizeof(*self->step))) {
+    if (!xm_array_reserve(&self->step, &self->step_capacity, (size_t)self->steps + 1,
+                          sizeof(*self->step))) {
         return ap_reduce_no_memory();
     }
     self->step[self->steps++] = *step;
@@ -326,7 +312,7 @@ static xm_status_t contract(ap_cfn_reduction_t *self, int edge, int x)
     ap_reduce_step_t step = {.node = y, .leaders = 1, .leader = {x, -1}, .width = 1};
     xm_status_t status;
 
-    step.value = ap_pool_take(&self->pool, (size_t)self->strategies[x] * sizeof(int));
+    step.value = xm_arena_take(&self->pool, (size_t)self->strategies[x] * sizeof(int));
     if (step.value == NULL) {
         return ap_reduce_no_memory();
     }

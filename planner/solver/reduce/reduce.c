@@ -41,9 +41,9 @@ static xm_status_t make_nodes(ap_cfn_reduction_t *self)
     for (size_t e = 0; e < cfn->edges; ++e) {
         count += arity_of(cfn, e) == 3;
     }
-    self->node = ap_pool_take_zeros(&self->pool, count * sizeof(*self->node));
-    self->strategies = ap_pool_take(&self->pool, count * sizeof(*self->strategies));
-    self->mark = ap_pool_take(&self->pool, count * sizeof(*self->mark));
+    self->node = xm_arena_get(&self->pool, count, sizeof(*self->node));
+    self->strategies = xm_arena_take(&self->pool, count * sizeof(*self->strategies));
+    self->mark = xm_arena_take(&self->pool, count * sizeof(*self->mark));
     if (self->pool.failed) {
         return ap_reduce_no_memory();
     }
@@ -66,8 +66,8 @@ static xm_status_t make_nodes(ap_cfn_reduction_t *self)
         self->strategies[count] = node->size;
         self->mark[count] = -1;
         self->largest = node->size > self->largest ? node->size : self->largest;
-        node->cost = ap_pool_take(&self->graph, (size_t)node->size * sizeof(double));
-        node->origin = ap_pool_take(&self->pool, (size_t)node->size * sizeof(int));
+        node->cost = xm_arena_take(&self->graph, (size_t)node->size * sizeof(double));
+        node->origin = xm_arena_take(&self->pool, (size_t)node->size * sizeof(int));
         if (self->pool.failed || self->graph.failed) {
             return ap_reduce_no_memory();
         }
@@ -78,8 +78,8 @@ static xm_status_t make_nodes(ap_cfn_reduction_t *self)
         ++count;
     }
     /* Nodes only get smaller. */
-    self->keep = ap_pool_take(&self->graph, (size_t)self->largest * sizeof(*self->keep));
-    self->partner = ap_pool_take(&self->graph, (size_t)self->largest * sizeof(*self->partner));
+    self->keep = xm_arena_take(&self->graph, (size_t)self->largest * sizeof(*self->keep));
+    self->partner = xm_arena_take(&self->graph, (size_t)self->largest * sizeof(*self->partner));
     return self->graph.failed ? ap_reduce_no_memory() : XM_OK;
 }
 
@@ -144,8 +144,8 @@ static xm_status_t join(ap_cfn_reduction_t *self, size_t edge, int a, int b)
 static xm_status_t make_edges(ap_cfn_reduction_t *self)
 {
     const ap_cfn_t *cfn = self->cfn;
-    int *first = ap_pool_take(&self->graph, cfn->nodes * sizeof(*first)); /* by lower node */
-    int *next = ap_pool_take(&self->graph, cfn->edges * sizeof(*next));
+    int *first = xm_arena_take(&self->graph, cfn->nodes * sizeof(*first)); /* by lower node */
+    int *next = xm_arena_take(&self->graph, cfn->edges * sizeof(*next));
     int made = (int)cfn->nodes;
     xm_status_t status = XM_OK;
 
@@ -240,7 +240,7 @@ static xm_status_t make_core(ap_cfn_reduction_t *self)
             size.cells += (size_t)self->node[edge->a].size * (size_t)self->node[edge->b].size;
         }
     }
-    self->root = ap_pool_take(&self->pool, (size_t)size.variables * sizeof(*self->root));
+    self->root = xm_arena_take(&self->pool, (size_t)size.variables * sizeof(*self->root));
     if (self->pool.failed) {
         return ap_reduce_no_memory();
     }
@@ -305,7 +305,7 @@ static void free_graph(ap_cfn_reduction_t *self)
         free(self->node[n].edge);
         self->node[n].edge = NULL;
     }
-    ap_pool_close(&self->graph);
+    xm_arena_clear(&self->graph);
     free(self->work);
     self->work = NULL;
 }
@@ -395,7 +395,7 @@ void ap_cfn_reduction_destroy(ap_cfn_reduction_t *reduction)
     }
     free_graph(reduction);
     free(reduction->step);
-    ap_pool_close(&reduction->pool);
+    xm_arena_clear(&reduction->pool);
     ap_cfn_core_destroy(reduction->core);
     free(reduction);
 }

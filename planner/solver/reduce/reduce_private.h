@@ -21,7 +21,8 @@ typedef struct ap_reduce_node {
     double *cost;
     int *origin;
     int *edge; /* may contain edges that are gone */
-    int degree, capacity;
+    int degree;
+    size_t capacity;
     ap_reduce_segment_t *segment;
     int segments;
 } ap_reduce_node_t;
@@ -48,15 +49,18 @@ struct ap_cfn_reduction {
     int nodes;        /* those of the problem, then one per edge of three nodes */
     int *strategies;
     ap_reduce_node_t *node;
-    int edges, edge_capacity;
+    int edges;
+    size_t edge_capacity;
     ap_reduce_edge_t *edge;
     int *work; /* edges to look at again, a stack */
-    int work_count, work_capacity;
+    int work_count;
+    size_t work_capacity;
     int *mark;    /* per node, scratch: -1 */
     int largest;  /* values of a node, at most */
     bool *keep;   /* per value of a node, scratch */
     int *partner; /* the same */
-    int steps, step_capacity;
+    int steps;
+    size_t step_capacity;
     ap_reduce_step_t *step;
     double constant;
     int times;
@@ -65,8 +69,8 @@ struct ap_cfn_reduction {
     bool profiled;    /* ap_reduce_profile() has been */
     int *root;        /* per variable of the core: its node */
     ap_cfn_core_t *core;
-    ap_pool_t pool;  /* what the way back needs as well */
-    ap_pool_t graph; /* what goes with the graph, but tables and lists that grow */
+    xm_arena_t pool;  /* what the way back needs as well */
+    xm_arena_t graph; /* what goes with the graph, but tables and lists that grow */
 };
 
 /* planner/solver/reduce/graph.c */

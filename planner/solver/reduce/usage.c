@@ -114,13 +114,13 @@ static xm_status_t add_segment(ap_cfn_reduction_t *self, ap_reduce_node_t *node,
         ap_reduce_segment_t *grown;
 
         *room = *room > 0 ? 2 * *room : 1;
-        grown = ap_pool_take(&self->graph, (size_t)*room * sizeof(*grown));
+        grown = xm_arena_take(&self->graph, (size_t)*room * sizeof(*grown));
         if (grown != NULL && node->segments > 0) {
             memcpy(grown, node->segment, (size_t)node->segments * sizeof(*grown));
         }
         node->segment = grown;
     }
-    *usage = ap_pool_take(&self->graph, (size_t)node->size * sizeof(double));
+    *usage = xm_arena_take(&self->graph, (size_t)node->size * sizeof(double));
     if (self->graph.failed) {
         return ap_reduce_no_memory();
     }
@@ -245,7 +245,7 @@ xm_status_t ap_reduce_fit(ap_cfn_reduction_t *self)
     if (!self->cfn->limited) {
         return XM_OK;
     }
-    self->range = ap_pool_take(&self->graph, (size_t)self->nodes * sizeof(*self->range));
+    self->range = xm_arena_take(&self->graph, (size_t)self->nodes * sizeof(*self->range));
     if (self->graph.failed) {
         return ap_reduce_no_memory();
     }
@@ -255,8 +255,8 @@ xm_status_t ap_reduce_fit(ap_cfn_reduction_t *self)
     if (status != XM_OK) {
         return status;
     }
-    self->capacity = ap_pool_take(&self->graph, ((size_t)self->times + 1) * sizeof(double));
-    change = ap_pool_take(&self->graph, ((size_t)self->times + 1) * sizeof(*change));
+    self->capacity = xm_arena_take(&self->graph, ((size_t)self->times + 1) * sizeof(double));
+    change = xm_arena_take(&self->graph, ((size_t)self->times + 1) * sizeof(*change));
     if (self->graph.failed) {
         return ap_reduce_no_memory();
     }
@@ -275,7 +275,7 @@ xm_status_t ap_reduce_fit(ap_cfn_reduction_t *self)
 typedef struct members {
     int *first, *next; /* lists by root; -1 ends */
     int **follows;     /* per node: its strategy for every value of its root */
-    ap_pool_t pool;    /* all of them */
+    xm_arena_t pool;   /* all of them */
 } members_t;
 
 /* Finds the members of every node that is left. The log is read from its end, so a step's leader
@@ -284,12 +284,12 @@ typedef struct members {
 static xm_status_t find_members(const ap_cfn_reduction_t *self, members_t *members)
 {
     size_t nodes = (size_t)self->nodes;
-    ap_pool_t *pool = &members->pool;
-    int *root = ap_pool_take(pool, nodes * sizeof(*root));
+    xm_arena_t *pool = &members->pool;
+    int *root = xm_arena_take(pool, nodes * sizeof(*root));
 
-    members->first = ap_pool_take(pool, nodes * sizeof(int));
-    members->next = ap_pool_take(pool, nodes * sizeof(int));
-    members->follows = ap_pool_take(pool, nodes * sizeof(int *));
+    members->first = xm_arena_take(pool, nodes * sizeof(int));
+    members->next = xm_arena_take(pool, nodes * sizeof(int));
+    members->follows = xm_arena_take(pool, nodes * sizeof(int *));
     if (pool->failed) {
         return ap_reduce_no_memory();
     }
@@ -299,7 +299,7 @@ static xm_status_t find_members(const ap_cfn_reduction_t *self, members_t *membe
             size_t bytes = (size_t)self->node[n].size * sizeof(int);
 
             root[n] = n;
-            members->follows[n] = ap_pool_take(pool, bytes);
+            members->follows[n] = xm_arena_take(pool, bytes);
             if (pool->failed) {
                 return ap_reduce_no_memory();
             }
@@ -315,7 +315,7 @@ static xm_status_t find_members(const ap_cfn_reduction_t *self, members_t *membe
          * through the leader's. */
         root[step->node] = root[leader];
         size = self->node[root[leader]].size;
-        members->follows[step->node] = ap_pool_take(pool, (size_t)size * sizeof(int));
+        members->follows[step->node] = xm_arena_take(pool, (size_t)size * sizeof(int));
         if (pool->failed) {
             return ap_reduce_no_memory();
         }
@@ -383,10 +383,9 @@ static xm_status_t sum_members(ap_cfn_reduction_t *self, int root, const members
  * capacities anew from the limit. `sum` is scratch of a node's values. */
 static xm_status_t gather(ap_cfn_reduction_t *self, members_t *members)
 {
-    boundary_t *at = ap_pool_take(&members->pool, 2 * (size_t)self->nodes * sizeof(*at));
-    double *sum = ap_pool_take(&members->pool, (size_t)self->largest * sizeof(*sum));
-    double *change =
-        ap_pool_take_zeros(&members->pool, ((size_t)self->times + 1) * sizeof(*change));
+    boundary_t *at = xm_arena_take(&members->pool, 2 * (size_t)self->nodes * sizeof(*at));
+    double *sum = xm_arena_take(&members->pool, (size_t)self->largest * sizeof(*sum));
+    double *change = xm_arena_get(&members->pool, (size_t)self->times + 1, sizeof(*change));
     xm_status_t status = members->pool.failed ? ap_reduce_no_memory() : XM_OK;
 
     for (int n = 0; status == XM_OK && n < self->nodes; ++n) {
@@ -409,13 +408,13 @@ static xm_status_t gather(ap_cfn_reduction_t *self, members_t *members)
 /* Keeps one time of each run of times at which the same segments are live, the tightest, and keeps
  * it only if the largest usages together could exceed it; renumbers the segments. Fewer times are
  * fewer prices, and so better steps of the dual. */
-static xm_status_t thin_times(ap_cfn_reduction_t *self, ap_pool_t *pool)
+static xm_status_t thin_times(ap_cfn_reduction_t *self, xm_arena_t *pool)
 {
     size_t room = (size_t)self->times + 2;
-    double *worst = ap_pool_take_zeros(pool, room * sizeof(*worst));
-    bool *cut = ap_pool_take_zeros(pool, room * sizeof(*cut));
+    double *worst = xm_arena_get(pool, room, sizeof(*worst));
+    bool *cut = xm_arena_get(pool, room, sizeof(*cut));
     int *number =
-        ap_pool_take(pool, room * sizeof(*number)); /* of the first kept time at or after */
+        xm_arena_take(pool, room * sizeof(*number)); /* of the first kept time at or after */
     int kept = 0;
 
     if (pool->failed) {
@@ -501,6 +500,6 @@ xm_status_t ap_reduce_profile(ap_cfn_reduction_t *self)
     if (status == XM_OK) {
         status = thin_times(self, &members.pool);
     }
-    ap_pool_close(&members.pool);
+    xm_arena_clear(&members.pool);
     return status;
 }

@@ -100,9 +100,9 @@ static xm_status_t eliminate(ap_cfn_reduction_t *self, int node)
     }
     /* The log is a table over both leaders' original strategies. */
     step.width = step.leaders == 2 ? self->strategies[step.leader[1]] : 1;
-    step.value = ap_pool_take(&self->pool,
-                              (step.leaders > 0 ? (size_t)self->strategies[step.leader[0]] : 1) *
-                                  (size_t)step.width * sizeof(int));
+    step.value = xm_arena_take(&self->pool,
+                               (step.leaders > 0 ? (size_t)self->strategies[step.leader[0]] : 1) *
+                                   (size_t)step.width * sizeof(int));
     table = malloc((size_t)size[0] * (size_t)size[1] * sizeof(double));
     if (step.value == NULL || table == NULL) {
         free(table);

@@ -175,8 +175,8 @@ xm_status_t ap_cfn_lower_capacities(const ap_cfn_core_t *core, const size_t *at,
 {
     size_t largest = 1;
     sums_t sums = {.work = work};
-    ap_pool_t pool = {0};
-    item_t *items = ap_pool_take(&pool, (size_t)core->variables * sizeof(*items));
+    xm_arena_t pool = {0};
+    item_t *items = xm_arena_take(&pool, (size_t)core->variables * sizeof(*items));
     double *usages;
 
     for (int v = 0; v < core->variables; ++v) {
@@ -184,12 +184,12 @@ xm_status_t ap_cfn_lower_capacities(const ap_cfn_core_t *core, const size_t *at,
 
         largest = size > largest ? size : largest;
     }
-    usages = ap_pool_take(&pool, largest * sizeof(*usages));
-    sums.range = ap_pool_take(&pool, RANGES * sizeof(range_t));
-    sums.other = ap_pool_take(&pool, RANGES * sizeof(range_t));
-    sums.moved = ap_pool_take(&pool, RANGES * sizeof(range_t));
+    usages = xm_arena_take(&pool, largest * sizeof(*usages));
+    sums.range = xm_arena_take(&pool, RANGES * sizeof(range_t));
+    sums.other = xm_arena_take(&pool, RANGES * sizeof(range_t));
+    sums.moved = xm_arena_take(&pool, RANGES * sizeof(range_t));
     if (pool.failed) {
-        ap_pool_close(&pool);
+        xm_arena_clear(&pool);
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for sums of %d usages", core->variables);
     }
     /* The work left over after a time is that of the next. Times without a price are skipped, as a
@@ -204,6 +204,6 @@ xm_status_t ap_cfn_lower_capacities(const ap_cfn_core_t *core, const size_t *at,
             capacity[t] = largest_sum(&sums, items, count, usages);
         }
     }
-    ap_pool_close(&pool);
+    xm_arena_clear(&pool);
     return XM_OK;
 }

@@ -26,7 +26,7 @@ void ap_cfn_node_destroy(ap_cfn_node_t *node)
         ap_cfn_dual_destroy(node->dual);
         ap_cfn_core_destroy(node->core);
     }
-    ap_pool_close(&node->pool);
+    xm_arena_clear(&node->pool);
 }
 
 /* Tables of a node, with all values kept. */
@@ -34,9 +34,9 @@ static xm_status_t allocate(ap_cfn_node_t *node)
 {
     size_t values = ap_cfn_core_values(node->dual->core);
 
-    node->root = ap_pool_take(&node->pool, (size_t)node->dual->core->variables * sizeof(int));
-    node->root_value = ap_pool_take(&node->pool, values * sizeof(int));
-    node->keep = ap_pool_take(&node->pool, values * sizeof(bool));
+    node->root = xm_arena_take(&node->pool, (size_t)node->dual->core->variables * sizeof(int));
+    node->root_value = xm_arena_take(&node->pool, values * sizeof(int));
+    node->keep = xm_arena_take(&node->pool, values * sizeof(bool));
     if (node->pool.failed) {
         ap_cfn_node_destroy(node);
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a branch");

@@ -20,7 +20,7 @@ typedef struct ap_cfn_node {
     int *root;       /* per variable: that of the root */
     int *root_value; /* per value: that of the root's variable */
     bool *keep;      /* per value */
-    ap_pool_t pool;  /* these arrays */
+    xm_arena_t pool; /* these arrays */
     int depth;
 } ap_cfn_node_t;
 

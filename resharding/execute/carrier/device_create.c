@@ -93,7 +93,7 @@ static void mark_hops(xm_executor_t *executor, const device_t *device)
         const tensor_t *tensor = &executor->tensors[hop->tensor];
         bool sends = hop->lane >= 0 && lane_sends(&executor->lanes[hop->lane]);
 
-        if (hop->lane < 0) {
+        if (hop->lane < 0 || hop->forward != NULL) {
             continue;
         }
         hop->on_device = sends && hop->feed < 0 ? tensor->src_on_device : tensor->dst_on_device;

@@ -34,6 +34,11 @@ enum { HOP_LEAST = 64 * 1024, LANE_LEAST = 1024 * 1024 };
 
 /* ---- creation ------------------------------------------------------------------------------- */
 
+static bool may_be_direct(const xm_executor_t *executor, const hop_t *hop)
+{
+    return hop->in_tiles && hop_bytes(executor, hop) >= HOP_LEAST;
+}
+
 /* Hops of the lane that may go directly. Both ends count alike. */
 static int64_t count_directs(const lane_t *lane)
 {
@@ -44,10 +49,10 @@ static int64_t count_directs(const lane_t *lane)
         return 0;
     }
     for (int64_t i = 0; i < lane->item_count; ++i) {
-        int64_t own = hop_bytes(executor, &executor->hops[lane->items[i]]);
+        const hop_t *hop = &executor->hops[lane->items[i]];
 
-        if (own >= HOP_LEAST) {
-            bytes += own;
+        if (may_be_direct(executor, hop)) {
+            bytes += hop_bytes(executor, hop);
             ++count;
         }
     }
@@ -66,7 +71,7 @@ static void fill_pact(pact_t *pact, int64_t *index_of)
         bool is_dst;
         int64_t *index;
 
-        if (hop_bytes(executor, hop) < HOP_LEAST) {
+        if (!may_be_direct(executor, hop)) {
             continue;
         }
         is_dst = xm_executor_view_peer(executor, hop);

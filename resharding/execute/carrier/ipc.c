@@ -196,7 +196,7 @@ static void settle(share_t *share)
         hop_t *hop = &executor->hops[lane->items[i]];
         int tile = share->tile_of[i];
 
-        if (share->answer[tile] == 1) {
+        if (share->answer[tile] == 1 && hop->in_tiles) {
             hop->carrier = executor->carriers[CARRIER_IPC];
             hop->peer_tile = share->tiles[tile].address;
         }

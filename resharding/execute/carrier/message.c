@@ -60,6 +60,11 @@ static void find_memory(slot_t *slot)
 
     chunk_range(hop, slot->chunk, &first, &count);
     slot->length = (size_t)(count * tensor->element_size);
+    if (sends && hop->forward != NULL) {
+        slot->buffer = xm_forward_buffer(hop, slot->chunk);
+        slot->memory = executor->staging.registration;
+        return;
+    }
     if (!hop->staged && xm_view_contiguous(&hop->view, first, count, &offset)) {
         slot->memory = in_dst ? tensor->dst_memory : tensor->src_memory;
         slot->buffer = base + offset;
@@ -104,14 +109,22 @@ static void message_moved(slot_t *slot, xm_status_t status)
     }
 }
 
-/* Unpacks what the host has to, and gives the pack buffer back; never takes long. */
+/* Unpacks what the host has to, and gives the pack buffer back, unless the chunk is passed on from
+ * there; never takes long. */
 static bool message_ended(slot_t *slot)
 {
     lane_t *lane = slot->lane;
     const hop_t *hop = slot->hop;
     int64_t first, count;
 
+    if (hop->forward != NULL && lane_sends(lane)) {
+        xm_forward_passed(lane->executor, hop, slot->chunk);
+    }
     if (slot->packed == NULL) {
+        return true;
+    }
+    if (hop->forward != NULL) {
+        xm_forward_keep(hop, slot->chunk, slot->packed);
         return true;
     }
     if (slot->status == XM_OK && !lane_sends(lane) && !hop->on_device && !lane->executor->no_copy) {

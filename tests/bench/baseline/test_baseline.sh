@@ -44,11 +44,11 @@ refuse "--pairs is not given" "$SOCKET_COPY" -n 2
 refuse "--pairs: rank 0 sends to itself" "$SOCKET_COPY" -n 2 --pairs 0:0
 refuse "names rank 2, but the job has ranks 0 … 1" "$SOCKET_COPY" -n 2 --pairs 0:2
 refuse "and -n is not given" "$SOCKET_COPY" --pairs 0:1
-refuse "--bytes: nothing to send" "$SOCKET_COPY" -n 2 --pairs 0:1 -b 0
+refuse "--bytes: 0 bytes hold nothing" "$SOCKET_COPY" -n 2 --pairs 0:1 -b 0
 
 row 5 '$1 == 3 && $2 > 0 && $2 <= $3 && $3 <= $4 && $5 > 0' "$MEMORY_COPY" -k 3 -b 1MiB -i 4
 row 5 '$1 == 1' "$MEMORY_COPY" -b 1 -i 1
-refuse "--bytes: nothing to copy" "$MEMORY_COPY" -b 0
+refuse "--bytes: 0 bytes hold nothing" "$MEMORY_COPY" -b 0
 refuse "--copies: 0 is outside 1 … 256" "$MEMORY_COPY" -k 0
 for program in "$SOCKET_COPY" "$MEMORY_COPY"; do
     timeout 60 "$program" --help >"$out" 2>&1 || fail "$program --help"

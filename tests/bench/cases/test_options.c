@@ -62,7 +62,7 @@ START_TEST(nics_of_a_host_add_up)
 {
     char option[] = "--nic-gbps=10,2.5", nics[] = "--nics-per-host=2", uneven[] = "--uneven=1,0.5",
          three[] = "--nics-per-host=3", hosts[] = "--hosts=2", each[] = "--ranks-per-host=2",
-         dry[] = "--dry-run";
+         dry[] = "--dry-run", all[] = "--all-nics";
     rb_options_t options;
 
     ck_assert_xm_ok(PARSE(&options, program, suite_option, model, option, nics));
@@ -85,6 +85,8 @@ START_TEST(nics_of_a_host_add_up)
                        XM_ERR_INVALID_ARGUMENT, "2 NICs, but --nics-per-host says 3");
     ck_assert_xm_fails(PARSE(&options, program, suite_option, model, nics), XM_ERR_INVALID_ARGUMENT,
                        "--nics-per-host is given but --nic-gbps is not");
+    ck_assert_xm_fails(PARSE(&options, program, suite_option, model, option, all),
+                       XM_ERR_INVALID_ARGUMENT, "--all-nics is given but neither");
 }
 END_TEST
 

@@ -90,15 +90,15 @@ END_TEST
 START_TEST(cases_keep_their_own_without_a_list)
 {
     static const xm_strategy_t send_recv[] = {XM_STRATEGY_SEND_RECV};
-    static const xm_strategy_t broadcast[] = {XM_STRATEGY_BROADCAST};
-    static const xm_scheduler_t balance[] = {XM_SCHEDULER_BALANCE};
+    static const xm_strategy_t automatic[] = {XM_STRATEGY_AUTO};
+    static const xm_scheduler_t best[] = {XM_SCHEDULER_AUTO};
     rb_options_t options;
     rb_selection_t selection;
 
     ck_assert_xm_ok(select_by("--case t1 --case nm3", &options, &selection));
     ck_assert_int_eq(selection.count, 2);
-    check_variants(&selection, 0, "t1", send_recv, balance, 1);
-    check_variants(&selection, 1, "nm3", broadcast, balance, 1);
+    check_variants(&selection, 0, "t1", send_recv, best, 1);
+    check_variants(&selection, 1, "nm3", automatic, best, 1);
     rb_selection_clear(&selection);
     rb_options_clear(&options);
 }
@@ -152,7 +152,7 @@ static const struct {
     {"--case t1 --strategy broadcast,", "--strategy: '' is not one of send_recv|"},
     {"--case t1 --scheduler naive,gredy",
      "--scheduler: 'gredy' is unknown; did you mean 'greedy'?"},
-    {"--case t1 --strategy all --plot x.svg", "--plot is about one plan, but 4 are asked for"},
+    {"--case t1 --strategy all --plot x.svg", "--plot is about one plan, but 7 are asked for"},
     {"--case t1 --case t2 --strategy all --dump-plan x", "about one case, but 2 are selected"},
 };
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""copy_rate.py receive PORT | send ADDRESS PORT BYTES: how fast one TCP connection is.
+"""copy_rate.py receive PORT | send ADDRESS PORT BYTES [SOURCE]: how fast one TCP connection is.
 
 The receiver prints "ready", and at the end the bits per second from its first megabyte on: what came before was
 the free credit of token buckets."""
@@ -27,5 +27,6 @@ if sys.argv[1] == "receive":
             started, at_start = now, received
     print((received - at_start) * 8 / (now - started) if now > started else 0, flush=True)
 else:
-    with socket.create_connection((sys.argv[2], int(sys.argv[3])), timeout=20) as connection:
+    source = (sys.argv[5], 0) if len(sys.argv) > 5 else None
+    with socket.create_connection((sys.argv[2], int(sys.argv[3])), timeout=20, source_address=source) as connection:
         connection.sendall(bytes(int(sys.argv[4])))

@@ -27,8 +27,9 @@ START_TEST(rates_go_in_turn)
     ck_assert_int_eq(rb_cluster_shape_rate(&shape, -1), 2800000000);
     ck_assert_int_eq(rb_cluster_shape_rate(&shape, 1), 2000000000);
     rb_cluster_shape_set_rates(&shape, NULL, 0, uneven, 2);
-    ck_assert_str_eq(rb_cluster_shape_nics(&shape, 2, text, sizeof(text)),
+    ck_assert_str_eq(rb_cluster_shape_nics(&shape, 2, 0, 1, text, sizeof(text)),
                      "nic0=3000000,nic1=2000000");
+    ck_assert_str_eq(rb_cluster_shape_nics(&shape, 2, 1, 2, text, sizeof(text)), "nic1=2000000");
     ck_assert_str_eq(rb_cluster_shape_address(127, 1, text, sizeof(text)), "10.77.1.128");
 }
 END_TEST
@@ -94,10 +95,10 @@ START_TEST(the_switch_is_ordered)
     text = text_of(&orders);
     ck_assert_ptr_nonnull(strstr(text, "link add p1h2 mtu 1500 type veth peer name nic1 address "
                                        "02:78:6d:01:00:03 mtu 1500 netns 102\n"
-                                       "link set p1h2 master b1r1 up\n"));
-    ck_assert_ptr_nonnull(strstr(text, "link set p0h1 master b0r0 up\n"));
-    ck_assert_ptr_nonnull(strstr(text, "link set u0r1 master b0r1 up\n"
-                                       "link set d0r1 master b0core up\n"));
+                                       "link set p1h2 master b1 up\n"));
+    ck_assert_ptr_nonnull(strstr(text, "link set p0h1 master b0 up\n"));
+    ck_assert_ptr_nonnull(strstr(text, "link set u1 master b1 up\n"
+                                       "link set d1 master core up\n"));
     free(text);
     ck_assert_xm_ok(rb_orders_open(&orders));
     rb_cluster_shape_switch_queues(&shape, orders.stream);
@@ -110,9 +111,9 @@ START_TEST(the_switch_is_ordered)
     ck_assert_ptr_nonnull(strstr(text, "rate 1000000000bit ceil 1000000000bit burst 250000 cburst "
                                        "250000 quantum 60000\n"
                                        "qdisc add dev p1h3 parent 1:1 bfifo limit 1250000\n"));
-    /* Both planes have half of the uplink, in both directions. */
-    ck_assert_ptr_nonnull(strstr(text, "dev u1r1 parent 1: classid 1:1 htb rate 300000000bit"));
-    ck_assert_ptr_nonnull(strstr(text, "dev d0r0 parent 1: classid 1:1 htb rate 300000000bit"));
+    /* The uplink, in both directions. */
+    ck_assert_ptr_nonnull(strstr(text, "dev u1 parent 1: classid 1:1 htb rate 600000000bit"));
+    ck_assert_ptr_nonnull(strstr(text, "dev d0 parent 1: classid 1:1 htb rate 600000000bit"));
     free(text);
 }
 END_TEST
@@ -127,10 +128,15 @@ START_TEST(one_rack_has_no_uplink)
     rb_cluster_shape_switch_queues(&shape, orders.stream);
     rb_cluster_shape_host_links(&shape, 1, orders.stream);
     text = text_of(&orders);
-    ck_assert_ptr_null(strstr(text, "dev u0r0"));
+    ck_assert_ptr_null(strstr(text, "dev u0 "));
     ck_assert_ptr_nonnull(strstr(text, "address add 10.77.1.2/24 dev nic1\n"));
     ck_assert_ptr_nonnull(strstr(text, "neighbour add 10.77.0.1 lladdr 02:78:6d:00:00:01 nud "
                                        "permanent dev nic0\n"));
+    /* Every NIC reaches those of all numbers, from its own address. */
+    ck_assert_ptr_nonnull(strstr(text, "neighbour add 10.77.0.1 lladdr 02:78:6d:00:00:01 nud "
+                                       "permanent dev nic1\n"));
+    ck_assert_ptr_nonnull(strstr(text, "rule add from 10.77.1.2 lookup 101\n"
+                                       "route add 10.77.0.0/16 dev nic1 table 101\n"));
     ck_assert_ptr_null(strstr(text, "neighbour add 10.77.0.2 "));
     free(text);
 }

@@ -140,6 +140,16 @@ def test_ablation(lab):
     check(write(1.87) == (["1.700", "2.000", "-15.0"], "short"), "15 % below the model")
 
 
+def test_published(lab):
+    lab.document("published-a", [ours("1m5", "alpa", 4.2, 4.0), ours("1m5", "global_allgather", 1.5, 1.75),
+                                 ours("1m5", "broadcast", 1.0, 1.0), ours("1m6", "alpa", 6.0, 6.0)])
+    rows = table(lab, "The paper's baselines")
+    check(list(rows) == ["1m5"], f"rows of {list(rows)}: 1m6 has nothing to compare with")
+    check(rows["1m5"] == ["1m5", "1.000", "100.0", "", "", "", "", "", "", "1.500", "1.750", "-14.3", "4.200", "4.000",
+                          "+5.0"], f"1m5's row is {rows['1m5']}")
+    check(lab.verdict("published") == ("short", "worst -14.3 % (1m5, global_allgather)"), "14.3 % pass for 10")
+
+
 def test_fanout(lab):
     for measured, wanted in ((1.03, "OK"), (1.04, "short")):
         lab.document("fanout", [ours("own", "send_recv", 6.1, 6.0), ours("own", "broadcast", measured, 1.0)])
@@ -257,7 +267,7 @@ def test_files(lab):
             check(file.read() == images[name], f"{name} is another one when it is drawn again")
 
 
-for test in (test_systems, test_large, test_ablation, test_fanout, test_nics, test_cpu, test_intra_host,
+for test in (test_systems, test_large, test_ablation, test_published, test_fanout, test_nics, test_cpu, test_intra_host,
              test_prediction, test_files):
     with tempfile.TemporaryDirectory() as place:
         try:

@@ -84,7 +84,7 @@ own "--scheduler: 'balanse' is unknown; did you mean 'balance'?" --scheduler bal
 own "--strategy names auto twice" --strategy auto,broadcast,auto
 own "--scheduler: '' is not one of naive|balance" --scheduler naive,
 own "--protocol paper is 3 runs before 10 timed ones; leave --warmup out" --protocol paper -w 3
-own "--plot is about one plan, but 4 are asked for" --dry-run --strategy all --plot "$directory/x.svg"
+own "--plot is about one plan, but 7 are asked for" --dry-run --strategy all --plot "$directory/x.svg"
 own "--transport: 'sims' is unknown; did you mean 'sim'?" --transport sims
 own "unknown option --straegy; did you mean --strategy?" --straegy broadcast
 own "unexpected argument 'nm1'" nm1

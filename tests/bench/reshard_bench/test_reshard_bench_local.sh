@@ -7,6 +7,7 @@ set -u
 # The suites on real processes.
 run 16 -n 16 --suite alpa --scale 1/64 --strategy broadcast --validate -w 0 -i 1
 run 9 -n 16 --suite alpa-nm --scale 1/128 --strategy send_recv --scheduler naive -w 0 -i 1
+run 18 -n 16 --suite alpa-nm --scale 1/128 --strategy local_allgather,global_allgather --scheduler naive -w 0 -i 1
 run 16 -n 8 --suite alpa-tests -w 1 -i 3
 run 16 -n 8 --suite alpa-tests --strategy send_recv -i 1
 run 16 -n 8 --suite alpa-tests --strategy broadcast --scheduler naive -i 1
@@ -50,7 +51,7 @@ json "$directory/j.json" "sorted(d) == ['args', 'config', 'env', 'ranks', 'resul
 json "$directory/j.json" "len(d['ranks']) == 16 and len({r['pid'] for r in d['ranks']}) == 16"
 json "$directory/j.json" "sorted(d['results'][0]) == sorted('case src dst shape dtype strategy scheduler \
 transport bytes net_bytes plan_s makespan_s bound_s time_s algbw_GBps netbw_GBps bound_fraction wrong \
-digest chosen_scheduler gap tensors cpu_s sim_error'.split())"
+digest chosen_strategy chosen_scheduler gap tensors cpu_s sim_error'.split())"
 json "$directory/j.json" "sorted(d['results'][0]['time_s']) == ['all', 'max', 'mean', 'median', 'min', 'variance'] and \
 len(d['results'][0]['time_s']['all']) == 2"
 json "$directory/j.json" "d['results'][0]['wrong'] == 0 and d['results'][0]['shape'] == [8, 1024, 512]"

@@ -45,7 +45,10 @@ ARGUMENTS
 done <<PLANS
 $([ -n "${TEST_FEW:-}" ] || echo "send_recv naive
 broadcast balance
-broadcast greedy")
+broadcast greedy
+global_allgather greedy
+alpa naive")
+local_allgather balance
 allgather openshop
 auto auto
 PLANS

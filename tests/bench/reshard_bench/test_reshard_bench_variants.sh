@@ -17,12 +17,12 @@ grep -qE '^# +nm3 broadcast naive .* 1\.000 .*reference$' "$out" || fail "no rat
 [ "$(grep -cE '^# +nm3 broadcast ' "$out")" -eq 5 ] || fail "not 5 ratios"
 
 # Variants share buffers: a run that moved nothing would find the poison, or another run's bytes.
-run 24 -n 8 --case t16 --strategy all --scheduler all -w 1 -i 2 --verify --memory-limit 1MiB
+run 42 -n 8 --case t16 --strategy all --scheduler all -w 1 -i 2 --verify --memory-limit 1MiB
 run 8 -n 8 --case t6 --case t15 --strategy send_recv,broadcast --scheduler naive,openshop -i 2 --trace "$directory/t.json"
 json "$directory/t.json" "len([e for e in d['traceEvents'] if e['ph'] == 'X']) > 0"
 
 # The paper's protocol, and what a result says of its runs.
-run 4 -n 4 --case t14 --strategy all --protocol paper -J "$directory/j.json"
+run 7 -n 4 --case t14 --strategy all --protocol paper -J "$directory/j.json"
 grep -q 'warm-up 3, runs 10 (the paper' "$out" || fail "the protocol is not in the header"
 grep -qE '^# +t14 auto .* 1\.000 .*reference$' "$out" || fail "auto is not the reference"
 grep -qE '^# CPU of all ranks     : 0\.[0-9]*[1-9]' "$out" || fail "no processor time"

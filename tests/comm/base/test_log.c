@@ -41,6 +41,26 @@ START_TEST(lines_go_to_the_file_and_obey_the_level)
 }
 END_TEST
 
+/* Somebody's link at a name that can be foreseen does not get our lines into its target. */
+START_TEST(links_are_not_followed)
+{
+    char victim[] = "/tmp/xm_test_log.XXXXXX", path[64], text[4096];
+    int fd = mkstemp(victim);
+
+    ck_assert_int_ge(fd, 0);
+    (void)close(fd);
+    (void)snprintf(path, sizeof(path), "%s.link", victim);
+    ck_assert_int_eq(symlink(victim, path), 0);
+    ck_assert_int_eq(setenv("XM_LOG_FILE", path, 1), 0);
+    ck_assert_int_eq(setenv("XM_LOG", "info", 1), 0);
+    xm_log_info("to standard error");
+    read_text(victim, text, sizeof(text));
+    ck_assert_str_eq(text, "");
+    (void)unlink(path);
+    (void)unlink(victim);
+}
+END_TEST
+
 START_TEST(subjects_have_levels_of_their_own)
 {
     char path[] = "/tmp/xm_test_log.XXXXXX", text[4096];
@@ -166,6 +186,7 @@ int main(void)
     TCase *tcase = tcase_create("all");
 
     tcase_add_test(tcase, lines_go_to_the_file_and_obey_the_level);
+    tcase_add_test(tcase, links_are_not_followed);
     tcase_add_test(tcase, subjects_have_levels_of_their_own);
     tcase_add_test(tcase, each_rank_has_its_file);
     tcase_add_test(tcase, files_belong_to_subjects);

@@ -2,6 +2,7 @@
 #include "comm/base/status.h"
 
 #include <pthread.h>
+#include <stdio.h>
 
 #include "xm_test.h"
 
@@ -32,6 +33,45 @@ START_TEST(long_sentences_are_cut)
     ck_assert_uint_eq(strlen(xm_last_error()), 1023);
     (void)xm_error_prefix(XM_ERR_IO, "%s", text);
     ck_assert_uint_eq(strlen(xm_last_error()), 1023);
+}
+END_TEST
+
+/* What quotes hold is cut at 80 characters, wherever it came from and however long it is, and no
+ * character is cut in two. */
+START_TEST(quoted_input_is_cut)
+{
+    static const char *const letters[] = {"x", "é", "€", "😀", "'"};
+    static char given[500000], kept[400];
+
+    for (size_t i = 0; i < sizeof(letters) / sizeof(letters[0]); ++i) {
+        size_t length = strlen(letters[i]);
+
+        for (size_t at = 0; at < 100000; ++at) {
+            memcpy(given + at * length, letters[i], length + 1);
+        }
+        (void)snprintf(kept, sizeof(kept), "shape '%.*s…': no", (int)(78 * length), given);
+        if (i + 1 < sizeof(letters) / sizeof(letters[0])) {
+            (void)xm_error_set(XM_ERR_PARSE, "shape '%s': no", given);
+            ck_assert_str_eq(xm_last_error(), kept);
+            (void)xm_error_set(XM_ERR_PARSE, "%s", xm_last_error());
+            ck_assert_str_eq(xm_last_error(), kept);
+        }
+        (void)xm_error_set(XM_ERR_PARSE, "a%s", given);
+        ck_assert_uint_gt(strlen(xm_last_error()), 1023 - length);
+        ck_assert_str_eq(xm_last_error() + strlen(xm_last_error()) - 3, "…");
+        ck_assert_uint_eq((strlen(xm_last_error()) - 1 - 3) % length, 0);
+    }
+    (void)xm_error_set(XM_ERR_PARSE, "rank 1's 'it isn't' and '%.80s'", letters[0]);
+    ck_assert_str_eq(xm_last_error(), "rank 1's 'it isn't' and 'x'");
+    memset(given, 'y', 81);
+    given[81] = '\0';
+    (void)xm_error_prefix(XM_ERR_PARSE, "%s '%s…'", "é", given);
+    ck_assert(strncmp(xm_last_error(), "é 'yyy", 7) == 0);
+    ck_assert_ptr_nonnull(strstr(xm_last_error(), "y…': rank 1's 'it isn't'"));
+    ck_assert_uint_eq(strspn(xm_last_error() + 4, "y"), 78);
+    given[80] = '\0';
+    (void)xm_error_set(XM_ERR_PARSE, "'%s'", given);
+    ck_assert_uint_eq(strlen(xm_last_error()), 82);
 }
 END_TEST
 
@@ -106,6 +146,7 @@ int main(void)
     tcase_add_test(tcase, sentence_is_set_and_prefixed);
     tcase_add_test(tcase, sentence_may_quote_the_previous_one);
     tcase_add_test(tcase, long_sentences_are_cut);
+    tcase_add_test(tcase, quoted_input_is_cut);
     tcase_add_test(tcase, saved_error_survives_others);
     tcase_add_test(tcase, longest_sentence_is_saved_whole);
     tcase_add_test(tcase, sentence_is_per_thread);

@@ -469,11 +469,11 @@ START_TEST(bad_secrets_are_named)
     }
     ck_assert_int_eq(setenv("XM_JOB_SECRET", "", 1), 0);
     ck_assert_int_eq(setenv("XM_JOB_SECRET_FILE", "/nowhere/secret", 1), 0);
-    ck_assert_xm_fails(xm_bootstrap_create_tcp(&env, -1, 1.0, &bootstrap), XM_ERR_IO,
-                       "XM_JOB_SECRET_FILE: cannot open /nowhere/secret: No such file");
+    ck_assert_xm_fails(xm_bootstrap_create_tcp(&env, -1, 1.0, &bootstrap), XM_ERR_NOT_FOUND,
+                       "XM_JOB_SECRET_FILE: cannot read /nowhere/secret: No such file");
     ck_assert_int_eq(setenv("XM_JOB_SECRET_FILE", "/tmp", 1), 0);
     ck_assert_xm_fails(xm_bootstrap_create_tcp(&env, -1, 1.0, &bootstrap), XM_ERR_INVALID_ARGUMENT,
-                       "/tmp is no regular file");
+                       "cannot read /tmp: Is a directory");
 }
 END_TEST
 

@@ -487,7 +487,7 @@ START_TEST(other_documents_are_refused)
     ck_assert_xm_fails(parse("{}", &profile), XM_ERR_PARSE, "'version' is missing");
     ck_assert_xm_fails(xm_cluster_profile_load("/nonexistent/lab.json", &profile), XM_ERR_NOT_FOUND,
                        "/nonexistent/lab.json: No such file");
-    ck_assert_xm_fails(xm_cluster_profile_load("/", &profile), XM_ERR_IO, "/: ");
+    ck_assert_xm_fails(xm_cluster_profile_load("/", &profile), XM_ERR_INVALID_ARGUMENT, "/: ");
     ck_assert_ptr_null(profile);
 }
 END_TEST

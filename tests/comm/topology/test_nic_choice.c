@@ -14,12 +14,14 @@ static const char *const machines[] = {"c5n.18xl",
                                        "g6.48xl",
                                        "p3dn.24xl",
                                        "p4d.24xl",
+                                       "p6-b200.48xl",
                                        "laptop",
                                        "dual-8gpu",
                                        "own/bare",
                                        "own/laptop-wifi",
                                        "own/guest",
                                        "own/dgx-8gpu-8nic",
+                                       "own/hgx-8gpu-board",
                                        "own/unequal-nics",
                                        "own/two-sockets",
                                        "own/one-sided",
@@ -186,7 +188,7 @@ START_TEST(measured_rates_replace_those_of_the_cable)
     choice = choose(&params);
     expect_first(choice, 0, "mlx5_0:1");
     ck_assert_double_eq(xm_nic_choice_nic(choice, 1)->rate, 5e9);
-    ck_assert_double_eq_tol(xm_nic_choice_rate(choice), 10e9 + 25e9 / 8, 1);
+    ck_assert_double_eq_tol(xm_nic_choice_rate(choice, true), 10e9 + 25e9 / 8, 1);
     xm_nic_choice_destroy(choice);
     xm_topology_destroy(topology);
 }

@@ -316,7 +316,7 @@ bad "shard: HLO and --batch" "are for built-in models" \
 bad "no model" "autopar plan: --model is needed" "$AUTOPAR" plan
 bad "unknown option" "unknown option --modle; did you mean --model?" "$AUTOPAR" plan --modle x
 bad "unknown model" "did you mean 'gpt-1.3b'?" "$AUTOPAR" plan --model gtp-1.3b --cluster "$cluster"
-bad "missing profile" "cannot read the cluster profile $work/none.json: No such file" \
+bad "missing profile" "cannot read $work/none.json: No such file" \
     "$AUTOPAR" plan --model gpt-1.3b --cluster "$work/none.json"
 printf '{"version": 1,\n "name": }\n' >"$work/broken.json"
 bad "malformed profile" "line 2" "$AUTOPAR" plan --model gpt-1.3b --cluster "$work/broken.json"
@@ -330,7 +330,7 @@ bad "memory too small" "does not fit into 512.00 MiB per device on 2 x 4 devices
     "$AUTOPAR" plan --model gpt-1.3b --cluster "$cluster" --memory-limit 512MiB
 bad "memory text" "--memory-limit: '16 GiB' is not a byte count" \
     "$AUTOPAR" plan --model gpt-1.3b --cluster "$cluster" --memory-limit "16 GiB"
-bad "no memory" "--memory-limit: a device needs some memory" \
+bad "no memory" "--memory-limit: 0 bytes hold nothing" \
     "$AUTOPAR" plan --model gpt-1.3b --cluster "$cluster" --memory-limit 0
 bad "micro-batches" "a batch of 1024 does not divide into 3 micro-batches" \
     "$AUTOPAR" plan --model gpt-1.3b --cluster "$cluster" --micro-batches 3
@@ -363,7 +363,7 @@ bad "shard: alpha" "--alpha: one number for each of the 2 mesh axes" \
 bad "shard: profile without cluster" "--cost-model profile needs --cluster" \
     "$AUTOPAR" shard mlp2 --mesh 2x2 --cost-model profile
 bad "shard: model" "no built-in model 'mlp'" "$AUTOPAR" shard mlp --mesh 2x2
-bad "shard: no memory" "--memory-limit: a device needs some memory" \
+bad "shard: no memory" "--memory-limit: 0 bytes hold nothing" \
     "$AUTOPAR" shard mlp2 --mesh 2x2 --memory-limit 0
 bad "shard: memory" "1000 B" "$AUTOPAR" shard mlp2 --mesh 2x2 --memory-limit 1kB
 

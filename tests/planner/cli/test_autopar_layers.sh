@@ -62,7 +62,9 @@ fi
 echo "  no-such-operator # a comment" >"$work/marks"
 bad "marks of nothing" "layer mark 'no-such-operator' names no operator" --model "$step" \
     --layers "$work/marks"
-bad "no marks" "no operator stands there" --model "$step" --layers /dev/null
+printf '# nothing\n' >"$work/none.txt"
+bad "no marks" "no operator stands there" --model "$step" --layers "$work/none.txt"
+bad "a device" "cannot read /dev/null: no regular file" --model "$step" --layers /dev/null
 bad "neither number nor file" "neither auto nor a number of layers nor a file" --model "$step" \
     --layers fuor
 bad "too many layers" "does not make 99 layers" --model "$step" --layers 99

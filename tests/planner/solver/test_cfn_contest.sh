@@ -55,7 +55,7 @@ refuse() { # SENTENCE ARGUMENT...
 
 check G 217039
 [ -n "${TEST_FEW:-}" ] || check A 6548553650
-refuse "does not exist" "$scratch/none.json" 60
+refuse "No such file" "$scratch/none.json" 60
 refuse "SECONDS" "$fixtures/G.json.gz" soon
 gzip -dc "$fixtures/G.json.gz" | head -c 1000 > "$scratch/cut.json"
 refuse "cut.json: line 1, column 1001: " "$scratch/cut.json" 60

@@ -101,6 +101,7 @@ START_TEST(layer_tables_meet_brute_force)
     ap_reshard_memo_t *memo;
     ap_layer_problem_t *p;
     ap_layer_table_t *table;
+    xm_arena_t arena = {0};
     fixture_t f;
 
     set_up(&f, "mlp3", 0, false);
@@ -109,7 +110,7 @@ START_TEST(layer_tables_meet_brute_force)
     ck_assert_xm_ok(ap_reshard_memo_create(mesh, &memo));
     for (int layer = 1; layer < 3; ++layer) {
         ck_assert_xm_ok(ap_layer_problem_create(training, layer, -1, mesh, memo, AP_OPTIMIZER_ADAM,
-                                                false, NULL, &p));
+                                                false, NULL, &arena, &p));
         ck_assert_xm_ok(ap_layer_problem_solve(p, &weights, &table));
         for (int c = 0; c < p->in_count * p->out_count; ++c) {
             int in = c / p->out_count, out = c % p->out_count, s[2] = {0, 0}, traced[2];
@@ -128,9 +129,9 @@ START_TEST(layer_tables_meet_brute_force)
             ck_assert_double_eq_tol(assignment_cost(p, &weights, traced, in, out), best,
                                     1e-12 + 1e-9 * best);
         }
-        ap_layer_table_destroy(table);
-        ap_layer_problem_destroy(p);
+        ap_layer_problem_release(p);
     }
+    xm_arena_clear(&arena);
     ap_reshard_memo_destroy(memo);
     ap_cost_mesh_destroy(mesh);
     ap_graph_destroy(training);

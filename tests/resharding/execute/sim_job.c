@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "tests/resharding/execute/cuda_transport.h"
+#include "tests/resharding/plan/random_relay.h"
 #include "resharding/order.h"
 #include "xm_test.h"
 
@@ -12,6 +13,7 @@ enum { RUBBISH = 0xa5, GAP = 0xee };
 static void random_network(random_t *random, int ranks, const int *host_of_rank,
                            xm_network_t **network)
 {
+    static const double weights[] = {1, 3, 2, 1.5};
     xm_network_params_t params = XM_NETWORK_PARAMS_INIT;
     double egress[SIM_MAX_RANKS], ingress[SIM_MAX_RANKS];
     int rack_of_host[SIM_MAX_RANKS];
@@ -24,6 +26,8 @@ static void random_network(random_t *random, int ranks, const int *host_of_rank,
     params.ranks = ranks;
     params.host_of_rank = host_of_rank;
     params.nic_bandwidth = 1e9;
+    params.nics_per_host = random_int(random, 0, 1) * random_int(random, 1, 4);
+    params.nic_weights = random_int(random, 0, 1) == 1 ? weights : NULL;
     params.nic_latency = random_int(random, 0, 3) * 1.7e-8;
     params.host_bandwidth = 1e10;
     params.host_latency = random_int(random, 0, 2) * 1.1e-9;
@@ -52,6 +56,7 @@ void batch_create(random_t *random, batch_t *batch)
     b->params.network = b->network;
     b->params.chunk_bytes = (uint64_t)random_int(random, 1, 4) * 24;
     ck_assert_xm_ok(xm_plan_create(&b->params, &batch->plan));
+    batch->forwards = random_int(random, 0, 2) == 0 ? random_forwards(random, batch->plan) : 0;
 }
 
 void batch_destroy(batch_t *batch)
@@ -205,34 +210,6 @@ static void tensor_done(void *arg, int tensor)
     look_away(job, call->rank, tensor, DST, dst);
 }
 
-/* A fabric with the network's rates. */
-static void create_fabric(sim_job_t *job, const xm_network_t *network, bool no_copy)
-{
-    xm_sim_fabric_params_t params = {0};
-    int host_of_rank[SIM_MAX_RANKS], rack_of_host[SIM_MAX_RANKS] = {0};
-    double egress[SIM_MAX_RANKS], ingress[SIM_MAX_RANKS];
-
-    for (int r = 0; r < job->ranks; ++r) {
-        host_of_rank[r] = xm_network_host_of(network, r);
-    }
-    for (int h = 0; h < xm_network_hosts(network); ++h) {
-        egress[h] = xm_network_egress(network, h);
-        ingress[h] = xm_network_ingress(network, h);
-        rack_of_host[h] = xm_network_rack_of(network, h);
-    }
-    params.ranks = job->ranks;
-    params.no_copy = no_copy;
-    params.host_of_rank = host_of_rank;
-    params.nic_latency = xm_network_nic_latency(network);
-    params.host_bandwidth = xm_network_host_bandwidth(network);
-    params.host_latency = xm_network_host_latency(network);
-    params.egress = egress;
-    params.ingress = ingress;
-    params.rack_of_host = rack_of_host;
-    params.uplink_bandwidth = xm_network_uplink_bandwidth(network);
-    ck_assert_xm_ok(xm_sim_fabric_create(&params, &job->fabric));
-}
-
 static void set_order(const sim_job_t *job)
 {
     xm_sim_slot_t *slots;
@@ -318,7 +295,7 @@ void sim_job_create(sim_job_t *job, const xm_plan_t *plan, const xm_network_t *n
     job->tensors = xm_plan_tensors(plan);
     job->plan = plan;
     job->space = options->space;
-    create_fabric(job, network, options->no_copy);
+    ck_assert_xm_ok(xm_network_fabric(network, options->no_copy, &job->fabric));
     if (options->ordered) {
         set_order(job);
     }

@@ -16,10 +16,11 @@ enum { SIM_MAX_RANKS = 32, SIM_MAX_TENSORS = RANDOM_BATCH_TENSORS };
 typedef struct {
     random_batch_t random;
     xm_plan_t *plan;
+    int forwards; /* entries of routes whose rank only passes on */
 } batch_t;
 
 /*
- * Any tensors, strategy and scheduler; small chunks; NICs of equal or unequal rates, racks, and
+ * Any tensors, strategy and scheduler; small chunks; rails of equal or unequal rates, racks, and
  * latencies of a few chunks' time, so that windows can hide them.
  */
 void batch_create(random_t *random, batch_t *batch);

@@ -39,6 +39,8 @@ static void set_up(void)
     params.src = params.dst = layout;
     params.element_size = 4;
     params.network = network;
+    params.strategy = XM_STRATEGY_BROADCAST;
+    params.scheduler = XM_SCHEDULER_BALANCE;
     ck_assert_xm_ok(xm_plan_create(&params, &plan));
 }
 
@@ -256,8 +258,8 @@ START_TEST(initialisers_are_complete)
     ck_assert_uint_eq(rates.struct_size, sizeof(rates));
     ck_assert(rates.ranks == 0 && rates.host_of_rank == NULL && rates.rack_of_host == NULL);
     ck_assert_uint_eq(params.struct_size, sizeof(params));
-    ck_assert_int_eq(params.strategy, XM_STRATEGY_BROADCAST);
-    ck_assert_int_eq(params.scheduler, XM_SCHEDULER_BALANCE);
+    ck_assert_int_eq(params.strategy, XM_STRATEGY_AUTO);
+    ck_assert_int_eq(params.scheduler, XM_SCHEDULER_AUTO);
     ck_assert(params.tensors == NULL && params.network == NULL && params.chunk_bytes == 0);
     ck_assert_uint_eq(info.struct_size, sizeof(info));
     ck_assert_str_eq(info.digest, "");

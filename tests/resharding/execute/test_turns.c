@@ -24,13 +24,13 @@ static int end_of_hop(const xm_plan_t *plan, int64_t transfer, int place, direct
     return direction == EGRESS ? sender : receiver;
 }
 
-/* How this rank or another saw a hop between hosts. False: it does not use the NIC of that host. */
+/* How this rank or another saw a hop between hosts. False: it does not use that rail. */
 static bool span_at(const sim_job_t *job, int64_t transfer, int place, direction_t direction,
-                    int host, xm_span_t *span)
+                    int rail, xm_span_t *span)
 {
     int rank = end_of_hop(job->plan, transfer, place, direction);
 
-    if (rank < 0 || xm_plan_host_of(job->plan, rank) != host) {
+    if (rank < 0 || xm_network_rail_of(xm_plan_network(job->plan), rank) != rail) {
         return false;
     }
     xm_executor_span(job->executor[rank], xm_plan_first_hop(job->plan, transfer) + place, span);
@@ -40,7 +40,7 @@ static bool span_at(const sim_job_t *job, int64_t transfer, int place, direction
 /* With one chunk a hop, a hop begins after those of the transfer before have ended, but for one in
  * its own lane, which may be expected earlier. Returns how often one had to follow another. */
 static int check_pair(const sim_job_t *job, int64_t before, int64_t transfer, direction_t direction,
-                      int host)
+                      int rail)
 {
     int64_t count;
     const xm_transfer_t *transfers = plan_transfers(job->plan, &count);
@@ -55,12 +55,12 @@ static int check_pair(const sim_job_t *job, int64_t before, int64_t transfer, di
                                 xm_hop_sender(&transfers[transfer], second, k);
             xm_span_t a, b;
 
-            if (!one_lane && span_at(job, before, i, direction, host, &a) &&
-                span_at(job, transfer, k, direction, host, &b)) {
+            if (!one_lane && span_at(job, before, i, direction, rail, &a) &&
+                span_at(job, transfer, k, direction, rail, &b)) {
                 ++followers;
                 ck_assert_msg(
                     b.start_ns >= a.end_ns,
-                    "host %d %s: transfer %lld begins at %lld, transfer %lld ends at %lld", host,
+                    "rail %d %s: transfer %lld begins at %lld, transfer %lld ends at %lld", rail,
                     direction == EGRESS ? "egress" : "ingress", (long long)transfer,
                     (long long)b.start_ns, (long long)before, (long long)a.end_ns);
             }
@@ -69,7 +69,7 @@ static int check_pair(const sim_job_t *job, int64_t before, int64_t transfer, di
     return followers;
 }
 
-static int check_host(const sim_job_t *job, int host, direction_t direction)
+static int check_rail(const sim_job_t *job, int rail, direction_t direction)
 {
     int64_t count, before = -1;
     const xm_transfer_t *transfers = plan_transfers(job->plan, &count);
@@ -81,10 +81,10 @@ static int check_host(const sim_job_t *job, int host, direction_t direction)
         xm_span_t span;
 
         for (int i = 0; i < route->count; ++i) {
-            uses = uses || span_at(job, t, i, direction, host, &span);
+            uses = uses || span_at(job, t, i, direction, rail, &span);
         }
         if (uses && before >= 0) {
-            followers += check_pair(job, before, t, direction, host);
+            followers += check_pair(job, before, t, direction, rail);
         }
         /* One byte may still be under way (turn_ahead). */
         before = uses && xm_plan_transfer_bytes(job->plan, t) > 1 ? t : before;
@@ -92,7 +92,7 @@ static int check_host(const sim_job_t *job, int host, direction_t direction)
     return followers;
 }
 
-START_TEST(a_nic_serves_one_transfer_at_a_time_in_plan_order)
+START_TEST(a_rail_serves_one_transfer_at_a_time_in_plan_order)
 {
     int followers = 0;
 
@@ -114,8 +114,8 @@ START_TEST(a_nic_serves_one_transfer_at_a_time_in_plan_order)
         ck_assert_msg(sim_job_run(&job, results), "seed %d stands still: %s", (int)seed,
                       random_batch_text(&batch.random));
         sim_job_check(&job, random_batch_text(&batch.random));
-        for (int h = 0; h < xm_network_hosts(batch.random.network); ++h) {
-            followers += check_host(&job, h, EGRESS) + check_host(&job, h, INGRESS);
+        for (int r = 0; r < xm_network_rails(batch.random.network); ++r) {
+            followers += check_rail(&job, r, EGRESS) + check_rail(&job, r, INGRESS);
         }
         sim_job_destroy(&job);
         xm_plan_destroy(plan);
@@ -253,7 +253,7 @@ int main(void)
     TCase *tcase = tcase_create("turns");
 
     tcase_set_timeout(tcase, 120);
-    tcase_add_test(tcase, a_nic_serves_one_transfer_at_a_time_in_plan_order);
+    tcase_add_test(tcase, a_rail_serves_one_transfer_at_a_time_in_plan_order);
     tcase_add_test(tcase, turns_take_the_time_of_the_plans_order);
     tcase_add_test(tcase, a_cancelled_run_gives_its_turns_back);
     tcase_add_test(tcase, a_dead_rank_ends_every_run_that_needs_it);

@@ -166,6 +166,49 @@ static bool reach_a_stranger(random_t *random, xm_plan_t *plan, int64_t at)
     return true;
 }
 
+static bool end_at_a_stranger(random_t *random, xm_plan_t *plan, int64_t at)
+{
+    xm_transfer_t *transfer = &plan->builder.transfers[at];
+    int rank = any_rank(random, plan);
+    xm_route_t *route;
+
+    if (plan_needs(plan, transfer->task, rank)) {
+        return false;
+    }
+    route = plan_own_route(plan, transfer);
+    route_ranks(route)[route->count] = rank;
+    route_parents(route)[route->count] = random_int(random, -1, route->count - 1);
+    ++route->count;
+    return true;
+}
+
+/* A rank that only passes on along its route has nothing that another transfer could start from. */
+static bool relay_what_was_forwarded(random_t *random, xm_plan_t *plan, int64_t at)
+{
+    xm_transfer_t *transfer = &plan->builder.transfers[at], *parent;
+    int rank = any_rank(random, plan), *ranks, *parents;
+    xm_route_t *route;
+
+    if (transfer->parent < 0 || plan_needs(plan, transfer->task, rank)) {
+        return false;
+    }
+    parent = &plan->builder.transfers[transfer->parent];
+    if (parent->sender == rank) {
+        return false;
+    }
+    route = plan_own_route(plan, parent);
+    ranks = route_ranks(route);
+    parents = route_parents(route);
+    for (int i = route->count++; i-- > 0;) {
+        ranks[i + 1] = ranks[i];
+        parents[i + 1] = parents[i] + 1;
+    }
+    ranks[0] = rank;
+    parents[0] = -1;
+    transfer->sender = rank;
+    return true;
+}
+
 static bool reach_another_receiver(random_t *random, xm_plan_t *plan, int64_t at)
 {
     xm_transfer_t *transfer = &plan->builder.transfers[at];
@@ -505,6 +548,8 @@ const plan_mutation_t plan_mutations[PLAN_MUTATIONS] = {
     {"a rank sends what it does not hold", send_what_it_lacks},
     {"a rank passes on what it does not get", relay_what_it_lacks},
     {"a route reaches a rank that does not need it", reach_a_stranger},
+    {"a route ends at a rank that does not need it", end_at_a_stranger},
+    {"a transfer starts from what a rank only passes on", relay_what_was_forwarded},
     {"a route reaches a receiver in place of another", reach_another_receiver},
     {"a route lacks a receiver", skip_a_receiver},
     {"a route reaches a receiver twice", reach_twice},

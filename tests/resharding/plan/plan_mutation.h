@@ -8,7 +8,7 @@
 #include "tests/resharding/plan/random_case.h"
 #include "resharding/plan/plan_private.h"
 
-enum { PLAN_MUTATIONS = 33 };
+enum { PLAN_MUTATIONS = 35 };
 
 /*
  * Breaks one thing, at transfer `at` or at a random task. Returns false where the place does not

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/resharding/plan/random_relay.h"
 
+#include "tests/resharding/plan/plan_mutation.h"
 #include "xm_test.h"
 
 /* Puts a transfer in at a place; those behind it move up. */
@@ -99,6 +100,52 @@ void random_trees(random_t *random, xm_plan_t *plan)
             xm_builder_route(&plan->builder, route.count, ranks, parents, &transfer->route));
     }
     ck_assert_xm_ok(xm_plan_verify(plan));
+}
+
+/* Feeds an entry of the transfer's route by way of another rank. */
+static void feed_through(xm_plan_t *plan, xm_transfer_t *transfer, int entry, int rank)
+{
+    xm_route_t route = plan->builder.routes[transfer->route];
+    int ranks[64], parents[64];
+
+    ck_assert_int_lt(route.count, 64);
+    for (int i = 0; i < route.count; ++i) {
+        int place = i + (i >= entry), parent = route.parents[i];
+
+        ranks[place] = route.ranks[i];
+        parents[place] = i == entry ? entry : parent + (parent >= entry);
+    }
+    ranks[entry] = rank;
+    parents[entry] = route.parents[entry];
+    ck_assert_xm_ok(
+        xm_builder_route(&plan->builder, route.count + 1, ranks, parents, &transfer->route));
+}
+
+int random_forwards(random_t *random, xm_plan_t *plan)
+{
+    xm_builder_t *builder = &plan->builder;
+    int added = 0;
+
+    for (int i = 0; builder->transfer_count > 0 && i < 40; ++i) {
+        xm_transfer_t *transfer =
+            &builder->transfers[xm_random_below(random, (uint64_t)builder->transfer_count)];
+        const xm_route_t *route = &builder->routes[transfer->route];
+        int rank = random_int(random, 0, plan->ranks - 1);
+        bool stranger = rank != transfer->sender && !plan_needs(plan, transfer->task, rank) &&
+                        !xm_transfer_is_copy(transfer, route);
+
+        for (int k = 0; k < route->count; ++k) {
+            stranger = stranger && route->ranks[k] != rank;
+        }
+        if (stranger) {
+            feed_through(plan, transfer, random_int(random, 0, route->count - 1), rank);
+            ++added;
+        }
+    }
+    free(builder->first_hop);
+    ck_assert_xm_ok(xm_builder_number_hops(builder));
+    ck_assert_xm_ok(xm_plan_verify(plan));
+    return added;
 }
 
 void random_chunks(random_t *random, xm_plan_t *plan, int most)

@@ -120,7 +120,10 @@ XM_STRATEGY_SEND_RECV = 0
 XM_STRATEGY_ALLGATHER = 1
 XM_STRATEGY_BROADCAST = 2
 XM_STRATEGY_AUTO = 3
-XM_STRATEGY_COUNT = 4
+XM_STRATEGY_LOCAL_ALLGATHER = 4
+XM_STRATEGY_GLOBAL_ALLGATHER = 5
+XM_STRATEGY_ALPA = 6
+XM_STRATEGY_COUNT = 7
 XM_SCHEDULER_NAIVE = 0
 XM_SCHEDULER_BALANCE = 1
 XM_SCHEDULER_DFS = 2
@@ -658,6 +661,8 @@ class NetworkParams(Base):
         ("rail_of_rank", POINTER(c_int)),
         ("rail_egress", POINTER(c_double)),
         ("rail_ingress", POINTER(c_double)),
+        ("nics_per_host", c_int),
+        ("nic_weights", POINTER(c_double)),
     ]
 
 
@@ -692,7 +697,7 @@ class PlanParams(Base):
     ]
 
 
-PlanParams.defaults = {"struct_size": ctypes.sizeof(PlanParams), "strategy": XM_STRATEGY_BROADCAST, "scheduler": XM_SCHEDULER_BALANCE}
+PlanParams.defaults = {"struct_size": ctypes.sizeof(PlanParams), "strategy": XM_STRATEGY_AUTO, "scheduler": XM_SCHEDULER_AUTO}
 
 
 class PlanInfo(Base):

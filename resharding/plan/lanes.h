@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * @file lanes.h
+ * Which rail of each receiving host takes in which bytes. The receivers of a class on one host may
+ * use several rails, and what reaches one of them by its rail reaches the others over the ports.
+ * That choice is made here, once for the whole batch, so that all rails of a host are busy for
+ * equally long. Schedulers then see rails as hosts: every demand names the rails that hold it and
+ * one rail of each receiving host. Where every host has one rail, a class is one lane. Not
+ * installed.
+ */
+#pragma once
+
+#include "resharding/plan/plan_private.h"
+
+/* Bytes [first, end) of a class, whose tasks are taken end to end. */
+typedef struct {
+    int64_t first, end;
+    const int *rails; /* one of each receiving host, ascending */
+} xm_lane_t;
+
+/* The lanes of a class: [first, end) of all. */
+typedef struct {
+    int64_t first, end;
+} xm_lane_range_t;
+
+/* Rails, ascending, each once. */
+typedef struct {
+    const int *rails;
+    int count;
+} xm_rail_list_t;
+
+typedef struct xm_lanes {
+    xm_network_t *network; /* its hosts are the rails */
+    xm_lane_t *lanes;
+    xm_lane_range_t *by_class;
+    xm_rail_list_t *holders; /* by class: the rails that hold it */
+    int *rail_of;            /* by rank */
+    int64_t *offset;         /* by task: of its first byte in its class */
+    int64_t count, capacity;
+    xm_arena_t arena; /* owns the lists of rails */
+} xm_lanes_t;
+
+/* Elements [first, end) of a task. */
+typedef struct {
+    int64_t first, end;
+} xm_part_t;
+
+xm_status_t xm_lanes_create(const xm_plan_t *plan, const xm_network_t *network,
+                            const xm_classes_t *classes, xm_lanes_t *lanes);
+void xm_lanes_clear(xm_lanes_t *lanes);
+
+/* The elements of a task that a lane of its class carries; an element that is cut belongs to the
+ * later lane. May be none. */
+xm_part_t xm_lane_part(const xm_lanes_t *lanes, const xm_plan_t *plan, const xm_lane_t *lane,
+                       int64_t task);

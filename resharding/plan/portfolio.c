@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `auto`: a portfolio of strategies and schedulers. Each combination is made as a whole plan and
+ * simulated, and the best by makespan is kept, because no combination is best everywhere and the
+ * simulation is the only measure that counts all that a plan occupies.
+ *
+ * How long that may take is limited by counted work, not by a clock, so that all ranks choose the
+ * same plan. The limit falls with what is left to gain: near the bound only cheap combinations are
+ * tried, and at the bound none.
+ */
+#include <stdlib.h>
+
+#include "comm/base.h"
+#include "resharding/plan/schedule_private.h"
+
+enum {
+    CLOSE_ENOUGH = 200,  /* within bound / this of the bound nothing is worth trying */
+    WIDE_GAP = 20,       /* from bound / this on all the work is */
+    MOST_WORK = 4000000, /* hops and unit tasks of all combinations: a few seconds */
+    LEAST_WORK = 100000, /* that is always allowed: a few hundredths of a second */
+    DFS_TASKS = 64,      /* dfs is not asked to order more than this */
+    DFS_WORK = 100000,   /* what its search counts as */
+    LARGE = 100000,      /* tasks times hosts, or … */
+    MANY_HOSTS = 32      /* … hosts from which on openshop comes late */
+};
+
+/* The best combination so far. */
+typedef struct {
+    xm_scheduling_t *s;
+    xm_builder_t builder;
+    xm_strategy_t strategy;
+    xm_scheduler_t scheduler;
+    int64_t makespan_ns; /* INT64_MAX: none yet */
+    int64_t work;        /* spent on all so far */
+} portfolio_t;
+
+/*
+ * openshop comes first unless there is so much to plan that it would take long: it says who sends
+ * to whom at every moment, where the simulation must assume that of the others, so of plans with
+ * equal makespans its own are the fastest on a real network (docs/results.md).
+ */
+static const xm_scheduler_t steadiest[] = {XM_SCHEDULER_OPENSHOP, XM_SCHEDULER_GREEDY,
+                                           XM_SCHEDULER_BALANCE, XM_SCHEDULER_NAIVE,
+                                           XM_SCHEDULER_DFS};
+static const xm_scheduler_t quickest[] = {XM_SCHEDULER_BALANCE, XM_SCHEDULER_GREEDY,
+                                          XM_SCHEDULER_OPENSHOP, XM_SCHEDULER_NAIVE,
+                                          XM_SCHEDULER_DFS};
+/* A strategy of each task's own comes first: it is a good one for all kinds of tasks. The published
+ * ones are last: now and then they are the best for a few elements. */
+static const xm_strategy_t strategies[] = {
+    XM_STRATEGY_AUTO,      XM_STRATEGY_BROADCAST,        XM_STRATEGY_ALLGATHER,
+    XM_STRATEGY_SEND_RECV, XM_STRATEGY_GLOBAL_ALLGATHER, XM_STRATEGY_LOCAL_ALLGATHER,
+    XM_STRATEGY_ALPA};
+
+enum {
+    SCHEDULERS = sizeof(steadiest) / sizeof(steadiest[0]),
+    STRATEGIES = sizeof(strategies) / sizeof(strategies[0])
+};
+
+/* How much work is left for one more combination: all of it where the gap is wide, and in
+ * proportion to the gap where it is not. */
+static int64_t work_left(const portfolio_t *p)
+{
+    int64_t bound = p->s->plan->bound_ns, gap = p->makespan_ns - bound, most = MOST_WORK;
+
+    if (p->makespan_ns != INT64_MAX && gap < bound / WIDE_GAP) {
+        most = (int64_t)((double)MOST_WORK * (double)gap * WIDE_GAP / (double)bound);
+    }
+    most = most > LEAST_WORK ? most : LEAST_WORK;
+    return most - p->work;
+}
+
+/* Whether the plan cannot gain half a per cent any more. */
+static bool is_close(const portfolio_t *p)
+{
+    int64_t bound = p->s->plan->bound_ns;
+
+    return p->makespan_ns != INT64_MAX && p->makespan_ns - bound <= bound / CLOSE_ENOUGH;
+}
+
+/* Openshop sends parts along chains of its own, so only whether each receiver is served by itself
+ * makes a difference to it; the published strategies it declines. */
+static bool is_repeated(const portfolio_t *p, xm_strategy_t strategy, xm_scheduler_t scheduler)
+{
+    return (scheduler == XM_SCHEDULER_OPENSHOP && p->s->params->strategy == XM_STRATEGY_AUTO &&
+            strategy != XM_STRATEGY_AUTO && strategy != XM_STRATEGY_SEND_RECV) ||
+           (scheduler == XM_SCHEDULER_DFS && p->s->plan->task_count > DFS_TASKS);
+}
+
+/* Makes one combination and keeps it when it is the best; the first of equals stays. */
+static xm_status_t try_one(portfolio_t *p, xm_strategy_t strategy, xm_scheduler_t scheduler)
+{
+    xm_plan_t *plan = p->s->plan;
+    xm_status_t status = xm_schedule_once(p->s, strategy, scheduler);
+
+    p->work += plan->task_count + (scheduler == XM_SCHEDULER_DFS ? DFS_WORK : 0);
+    if (status < 0) {
+        /* Only openshop declines, and the others never do, so something is always chosen. */
+        return status == XM_ERR_UNSUPPORTED ? XM_OK : status;
+    }
+    p->work += plan->builder.transfer_count > 0
+                   ? plan->builder.first_hop[plan->builder.transfer_count]
+                   : 0;
+    if (plan->makespan_ns >= p->makespan_ns) {
+        xm_builder_clear(&plan->builder);
+        return XM_OK;
+    }
+    /* The builder moves by value; the plan's own is filled anew by the next combination. */
+    xm_builder_clear(&p->builder);
+    p->builder = plan->builder;
+    plan->builder = (xm_builder_t){0};
+    p->makespan_ns = plan->makespan_ns;
+    p->strategy = strategy;
+    p->scheduler = scheduler;
+    return XM_OK;
+}
+
+/* Tries one scheduler after the other with each strategy, as far as `auto` was asked for. */
+static xm_status_t try_all(portfolio_t *p)
+{
+    const xm_plan_params_t *params = p->s->params;
+    int hosts = xm_network_hosts(params->network);
+    bool large = hosts > MANY_HOSTS || p->s->plan->task_count > LARGE / hosts;
+    xm_status_t status = XM_OK;
+
+    for (int i = 0; i < STRATEGIES * SCHEDULERS && status == XM_OK && !is_close(p); ++i) {
+        xm_strategy_t strategy = strategies[i / SCHEDULERS];
+        xm_scheduler_t scheduler = (large ? quickest : steadiest)[i % SCHEDULERS];
+
+        if ((params->strategy != XM_STRATEGY_AUTO && i >= SCHEDULERS) ||
+            (params->scheduler != XM_SCHEDULER_AUTO && i % SCHEDULERS > 0)) {
+            continue;
+        }
+        strategy = params->strategy == XM_STRATEGY_AUTO ? strategy : params->strategy;
+        scheduler = params->scheduler == XM_SCHEDULER_AUTO ? scheduler : params->scheduler;
+        if (p->makespan_ns != INT64_MAX &&
+            (is_repeated(p, strategy, scheduler) || work_left(p) <= 0)) {
+            continue;
+        }
+        status = try_one(p, strategy, scheduler);
+    }
+    return status;
+}
+
+xm_status_t xm_schedule_portfolio(xm_scheduling_t *s)
+{
+    portfolio_t p = {.s = s, .makespan_ns = INT64_MAX};
+    xm_status_t status = try_all(&p);
+
+    if (status == XM_OK && p.makespan_ns == INT64_MAX) {
+        status = try_one(&p, s->params->strategy, XM_SCHEDULER_GREEDY);
+    }
+    if (status < 0) {
+        xm_builder_clear(&p.builder);
+        return status;
+    }
+    s->plan->builder = p.builder;
+    s->plan->makespan_ns = p.makespan_ns;
+    s->plan->chosen = p.scheduler;
+    s->plan->chosen_strategy = p.strategy;
+    return XM_OK;
+}

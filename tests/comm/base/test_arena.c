@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "comm/base/arena.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/base/random.h"
+#include "xm_test.h"
+
+enum { PIECES = 500 };
+
+/* Pieces of random sizes, each filled with its number: none overlaps another, those that should be
+ * zeroed are, and an arena that was reset hands the same memory out again without an allocation. */
+START_TEST(pieces_are_apart_and_zeroed)
+{
+    xm_arena_t arena = {0};
+    xm_random_t random = {3};
+    unsigned char *piece[PIECES];
+    size_t size[PIECES];
+
+    for (int round = 0; round < 3; ++round) {
+        for (int i = 0; i < PIECES; ++i) {
+            size[i] = (size_t)xm_random_below(&random, i % 10 == 0 ? 5000 : 50);
+            piece[i] =
+                i % 2 == 0 ? xm_arena_get(&arena, size[i], 1) : xm_arena_take(&arena, size[i]);
+            ck_assert_ptr_nonnull(piece[i]);
+            ck_assert_uint_eq((uintptr_t)piece[i] % 16, 0);
+            for (size_t k = 0; i % 2 == 0 && k < size[i]; ++k) {
+                ck_assert_uint_eq(piece[i][k], 0);
+            }
+            memset(piece[i], i % 251 + 1, size[i]);
+        }
+        for (int i = 0; i < PIECES; ++i) {
+            for (size_t k = 0; k < size[i]; ++k) {
+                ck_assert_uint_eq(piece[i][k], (unsigned)(i % 251 + 1));
+            }
+        }
+        xm_arena_reset(&arena);
+    }
+    ck_assert(!arena.failed);
+    xm_arena_clear(&arena);
+    ck_assert_ptr_null(arena.last);
+}
+END_TEST
+
+START_TEST(too_much_fails_once_for_all)
+{
+    xm_arena_t arena = {0};
+
+    ck_assert_ptr_null(xm_arena_get(&arena, SIZE_MAX / 2, 3));
+    ck_assert(arena.failed);
+    ck_assert_ptr_nonnull(xm_arena_get(&arena, 1, 1));
+    ck_assert(arena.failed);
+    xm_arena_clear(&arena);
+    ck_assert(!arena.failed);
+}
+END_TEST
+
+START_TEST(growing_array_keeps_its_items)
+{
+    int *items = NULL;
+    size_t room = 0, moves = 0;
+
+    for (size_t i = 0; i < 10000; ++i) {
+        size_t before = room;
+
+        ck_assert(xm_array_reserve(&items, &room, i + 1, sizeof(*items)));
+        ck_assert_uint_gt(room, i);
+        moves += room != before;
+        items[i] = (int)i;
+    }
+    for (size_t i = 0; i < 10000; ++i) {
+        ck_assert_int_eq(items[i], (int)i);
+    }
+    ck_assert_uint_lt(moves, 20);
+    ck_assert(!xm_array_reserve(&items, &room, SIZE_MAX / 2, sizeof(*items)));
+    ck_assert_int_eq(items[9999], 9999);
+    free(items);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("arena");
+    TCase *tcase = tcase_create("all");
+
+    tcase_add_test(tcase, pieces_are_apart_and_zeroed);
+    tcase_add_test(tcase, too_much_fails_once_for_all);
+    tcase_add_test(tcase, growing_array_keeps_its_items);
+    suite_add_tcase(suite, tcase);
+    return xm_test_run(suite);
+}
