@@ -94,6 +94,7 @@ typedef struct {
     const int *remote_hosts; /* ascending, each once */
     const int *remote_first; /* where a host's ranks start in `remote`; one entry more than hosts */
     int remote_host_count;
+    int widest;                     /* most receivers on one of these hosts, at least 1 */
     int64_t first_task, task_count; /* in xm_classes_t.tasks */
     int64_t bytes;
 } xm_class_t;
@@ -131,6 +132,15 @@ static inline int64_t xm_task_bytes(const xm_plan_t *plan, int64_t task)
 /* ---- making transfers (emit.c, strategy_*.c) ---------------------------------------------------
  */
 
+/* A route over receivers that are alone on their hosts (strategy_chain.c). */
+typedef struct {
+    const xm_class_t *class; /* NULL: none is known */
+    const int *rails;
+    int start, route;
+} xm_known_chain_t;
+
+enum { XM_KNOWN_CHAINS = 1024 /* as 10 bits number them */ };
+
 /* State of one builder in the making. */
 typedef struct {
     const xm_plan_t *plan;
@@ -139,8 +149,9 @@ typedef struct {
     xm_builder_t *builder;
     int64_t *sent;  /* bytes every rank sends so far: spreads work over the devices of a host */
     int64_t *taken; /* bytes every rank takes in from ranks beside it so far */
-    int *ranks, *parents; /* room for one route */
-    int64_t *order;       /* room for one list of rails */
+    int *ranks, *parents;    /* room for one route */
+    int64_t *order;          /* room for one list of rails */
+    xm_known_chain_t *known; /* the latest by hash */
 } xm_transfer_emitter_t;
 
 xm_status_t xm_transfer_emitter_init(xm_transfer_emitter_t *emitter, const xm_plan_t *plan,

@@ -169,17 +169,10 @@ static xm_status_t list_demands(xm_scheduling_t *s)
  * of one of them; or the ring of all. */
 static int chain_hops(const xm_class_t *class, xm_strategy_t strategy)
 {
-    int most = 1;
-
     if (strategy == XM_STRATEGY_SEND_RECV || strategy == XM_STRATEGY_GLOBAL_ALLGATHER) {
         return strategy == XM_STRATEGY_SEND_RECV ? 1 : class->remote_count;
     }
-    for (int h = 0; h < class->remote_host_count; ++h) {
-        int devices = class->remote_first[h + 1] - class->remote_first[h];
-
-        most = devices > most ? devices : most;
-    }
-    return class->remote_host_count + most - 1;
+    return class->remote_host_count + class->widest - 1;
 }
 
 /* Chunks are only ever made shorter, so several parts of a task can each set their limit

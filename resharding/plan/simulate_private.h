@@ -75,9 +75,9 @@ typedef struct {
 typedef struct {
     xm_resources_t *resources;
     const xm_hop_uses_t *uses;
-    int64_t *free_at;   /* by resource: the simulation's */
-    int *chain_of;      /* by route; 0: it cannot be folded */
-    int *pending;       /* by resource: the folded chain that has its time, or 0 */
+    int64_t *free_at;    /* by resource: the simulation's */
+    int *chain_of;       /* by route; 0: it cannot be folded */
+    int *pending;        /* by resource: the folded chain that has its time, or 0 */
     xm_folded_t *chains; /* from 1 on */
     int count;
     int64_t makespan; /* of what has been unfolded */

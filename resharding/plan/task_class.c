@@ -245,6 +245,12 @@ static xm_status_t fill_class(classifier_t *c, int64_t index, rank_set_t *src, r
     }
     class->remote_host_count =
         list_hosts(c, remote, class->remote_count, remote_hosts, remote_first);
+    class->widest = 1;
+    for (int h = 0; h < class->remote_host_count; ++h) {
+        int devices = remote_first[h + 1] - remote_first[h];
+
+        class->widest = devices > class->widest ? devices : class->widest;
+    }
     class->copies = copies;
     class->near_ranks = near_ranks;
     class->remote = remote;

@@ -239,7 +239,7 @@ typedef struct {
     int receivers;
 } proved_t;
 
-enum { PROVED = 4096 /* a power of two */ };
+enum { PROVED = 4096 /* as 12 bits number them */ };
 
 typedef struct {
     const xm_plan_t *plan;
@@ -266,7 +266,8 @@ static int count_receivers(const verifier_t *verifier, int index, const xm_unit_
 {
     const xm_route_t *route = &verifier->plan->builder.routes[index];
     const xm_layout_t *dst = verifier->plan->tensors[task->tensor].dst;
-    proved_t *proved = &verifier->proved[xm_hash_pair(index, task->dst_tile) & (PROVED - 1)];
+    uint64_t hash = xm_hash_pair(index, task->dst_tile) + ((uintptr_t)dst >> 4);
+    proved_t *proved = &verifier->proved[hash * UINT64_C(0x9e3779b97f4a7c15) >> 52];
     int receivers = 0;
 
     if (proved->dst == dst && proved->route == index && proved->tile == task->dst_tile) {
