@@ -14,6 +14,10 @@
 /** One more handle on the same network, to be destroyed like the first. */
 xm_status_t xm_network_clone(const xm_network_t *network, xm_network_t **clone);
 
+/** The same network with the ranks numbered anew: rank r becomes number[r]. */
+xm_status_t xm_network_renumber(const xm_network_t *network, const int *number,
+                                xm_network_t **renumbered);
+
 /** Bytes/s that leave or enter a host: over all its rails. */
 double xm_network_egress(const xm_network_t *network, int host);
 double xm_network_ingress(const xm_network_t *network, int host);

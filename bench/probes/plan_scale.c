@@ -29,7 +29,9 @@ typedef struct {
     int repeat;
     int which;
     int gib;
-    int nics;        /* of a host */
+    int nics;
+    int lost; /* host that is lost in the middle of the plan, which is planned anew without it; −1:
+                 none */
     double nic_gbps; /* of all of them */
 } options_t;
 
@@ -82,6 +84,128 @@ static xm_status_t make_network(const options_t *options, int ranks, xm_network_
     return status;
 }
 
+static void fill_row(const xm_plan_t *plan, row_t *row)
+{
+    row->tasks = xm_plan_task_count(plan);
+    row->transfers = xm_plan_transfer_count(plan);
+    row->hops = xm_plan_hops(plan);
+    row->makespan_s = (double)xm_plan_makespan_ns(plan) * 1e-9;
+    row->bound_s = (double)xm_plan_bound_ns(plan) * 1e-9;
+}
+
+/* Elements of a hop that have arrived at some time: whole chunks, as they follow each other evenly.
+ */
+static int64_t arrived_by(const xm_plan_t *plan, const xm_plan_hop_t *hop, int64_t now)
+{
+    int64_t chunks = xm_plan_chunks(plan, hop->transfer), whole;
+    const xm_transfer_t transfer = xm_plan_transfer(plan, hop->transfer);
+
+    if (hop->end_ns <= now) {
+        return transfer.end - transfer.first;
+    }
+    whole = hop->start_ns >= now ? 0
+                                 : (int64_t)((double)chunks * (double)(now - hop->start_ns) /
+                                             (double)(hop->end_ns - hop->start_ns));
+    return (whole < chunks ? whole : chunks - 1) * xm_plan_chunk_elements(plan, transfer.task);
+}
+
+/* What every rank of the plan has received by the middle of its simulated time, and the bytes that
+ * ranks of all hosts but the lost one have still to get. */
+static xm_status_t record_half(const xm_plan_t *plan, const options_t *options,
+                               xm_delivery_t *deliveries, uint64_t *missing)
+{
+    int64_t hops = xm_plan_hops(plan), makespan;
+    xm_plan_hop_t *list = malloc(((size_t)hops + 1) * sizeof(*list));
+    xm_status_t status =
+        list != NULL
+            ? xm_plan_simulate(plan, xm_plan_network(plan), XM_SHARING_EXCLUSIVE, list, &makespan)
+            : xm_error_set(XM_ERR_NO_MEMORY, "no memory for %lld hops", (long long)hops);
+
+    *missing = 0;
+    for (int64_t h = 0; status == XM_OK && h < hops; ++h) {
+        const xm_transfer_t transfer = xm_plan_transfer(plan, list[h].transfer);
+        int64_t elements = transfer.end - transfer.first;
+        int64_t here = arrived_by(plan, &list[h], makespan / 2);
+
+        deliveries[list[h].receiver].run = 1;
+        deliveries[list[h].receiver].rank = list[h].receiver;
+        status = xm_delivery_add(&deliveries[list[h].receiver], list[h].transfer, here, elements);
+        *missing += xm_plan_host_of(plan, list[h].receiver) == options->lost
+                        ? 0
+                        : list[h].bytes / (uint64_t)elements * (uint64_t)(elements - here);
+    }
+    free(list);
+    return status;
+}
+
+/* Plans the rest several times, and makes sure that it moves what is missing and no more. */
+static xm_status_t time_rest(const xm_plan_t *plan, const options_t *options,
+                             const xm_plan_without_params_t *params, uint64_t missing, row_t *row)
+{
+    for (int i = 0; i < options->repeat; ++i) {
+        double start = seconds(), spent;
+        uint64_t moved = 0;
+        xm_plan_t *rest;
+        xm_status_t status = xm_plan_without(plan, params, &rest);
+
+        if (status < 0) {
+            return status;
+        }
+        spent = seconds() - start;
+        row->plan_s = i == 0 || spent < row->plan_s ? spent : row->plan_s;
+        fill_row(rest, row);
+        for (int64_t t = 0; t < row->transfers; ++t) {
+            moved += xm_plan_transfer_bytes(rest, t) *
+                     (uint64_t)(xm_plan_first_hop(rest, t + 1) - xm_plan_first_hop(rest, t));
+        }
+        xm_plan_destroy(rest);
+        if (moved != missing) {
+            return xm_error_set(XM_ERR_INTERNAL, "the rest moves %llu bytes, %llu are missing",
+                                (unsigned long long)moved, (unsigned long long)missing);
+        }
+    }
+    return XM_OK;
+}
+
+/* Loses a host when half of the time of a plan is over. */
+static xm_status_t measure_rest(const xm_plan_t *plan, const options_t *options, row_t *row)
+{
+    int ranks = xm_plan_ranks(plan);
+    xm_delivery_t *deliveries = calloc((size_t)ranks, sizeof(*deliveries));
+    xm_delivered_t *records = calloc((size_t)ranks, sizeof(*records));
+    int lost[DEVICES_PER_HOST];
+    xm_plan_without_params_t params = XM_PLAN_WITHOUT_PARAMS_INIT;
+    uint64_t missing = 0;
+    xm_status_t status = deliveries != NULL && records != NULL
+                             ? record_half(plan, options, deliveries, &missing)
+                             : xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d ranks", ranks);
+
+    params.lost = lost;
+    params.delivered = records;
+    for (int r = 0; status == XM_OK && r < ranks; ++r) {
+        void *bytes = NULL;
+
+        if (xm_plan_host_of(plan, r) == options->lost) {
+            lost[params.lost_count++] = r;
+            continue;
+        }
+        deliveries[r].rank = r;
+        status = xm_delivery_write(&deliveries[r], plan, &bytes,
+                                   &records[params.delivered_count].length);
+        records[params.delivered_count++].bytes = bytes;
+    }
+    if (status == XM_OK) {
+        status = time_rest(plan, options, &params, missing, row);
+    }
+    for (int r = 0; r < ranks && deliveries != NULL && records != NULL; ++r) {
+        xm_delivery_clear(&deliveries[r]);
+        free((void *)(uintptr_t)records[r].bytes);
+    }
+    free(records);
+    free(deliveries);
+    return status;
+}
+
 /* Plans a batch several times and keeps the least time: planning is deterministic, so
  * noise can only add. */
 static xm_status_t measure(const options_t *options, const xm_tensor_t *tensors, int count,
@@ -104,12 +228,12 @@ static xm_status_t measure(const options_t *options, const xm_tensor_t *tensors,
         }
         spent = seconds() - start;
         row->plan_s = i == 0 || spent < row->plan_s ? spent : row->plan_s;
-        row->tasks = xm_plan_task_count(plan);
-        row->transfers = xm_plan_transfer_count(plan);
-        row->hops = xm_plan_hops(plan);
-        row->makespan_s = (double)xm_plan_makespan_ns(plan) * 1e-9;
-        row->bound_s = (double)xm_plan_bound_ns(plan) * 1e-9;
+        fill_row(plan, row);
+        status = options->lost >= 0 ? measure_rest(plan, options, row) : XM_OK;
         xm_plan_destroy(plan);
+        if (status < 0 || options->lost >= 0) {
+            return status;
+        }
     }
     return XM_OK;
 }
@@ -239,6 +363,27 @@ static void print_head(const char *title)
            "makespan s", "bound s", "gap %", "RSS MiB");
 }
 
+/* The rest of the plan of each number of hosts: without a training host, of which others hold
+ * copies, and without a serving host, which relays to others. */
+static xm_status_t lost_rows(const options_t *options)
+{
+    options_t lost = *options;
+    xm_status_t status = XM_OK;
+
+    print_head(
+        "a host lost: the rest of the model's plans when half of their time is over, without "
+        "the second training host; then without the second serving host");
+    for (int hosts = 16; status == XM_OK && hosts <= options->hosts && hosts <= 64; hosts *= 2) {
+        lost.lost = 1;
+        status = model_row(&lost, false, hosts, INT32_MAX);
+        if (status == XM_OK) {
+            lost.lost = hosts + 1;
+            status = model_row(&lost, false, hosts, INT32_MAX);
+        }
+    }
+    return status;
+}
+
 /* Sizes double or quadruple, so that growth shows as ratios of neighbouring rows. */
 static xm_status_t print_table(const options_t *options)
 {
@@ -248,6 +393,9 @@ static xm_status_t print_table(const options_t *options)
         "devices: a dense 70B model, tp 8 x pp 8 x dp -> tp 8 x dp, on so many hosts to as many");
     for (int hosts = 8; status == XM_OK && hosts <= options->hosts; hosts *= 2) {
         status = model_row(options, false, hosts, INT32_MAX);
+    }
+    if (status == XM_OK) {
+        status = lost_rows(options);
     }
     if (status == XM_OK) {
         print_head("tensors: the first so many of that model");
@@ -293,6 +441,7 @@ int main(int argc, char **argv)
                          .repeat = 1,
                          .gib = 2,
                          .nics = 1,
+                         .lost = -1,
                          .nic_gbps = 400};
     const xm_cli_option_t table[] = {
         {"hosts", 0, XM_CLI_INT, &options.hosts, "HOSTS", 8, LARGEST_HOSTS,

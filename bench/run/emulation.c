@@ -20,8 +20,8 @@ typedef struct {
     const rb_emulated_cluster_t *cluster;
     int ranks_per_host;
     int hands; /* a host's NICs are dealt to so many of its ranks, then to the next ones again */
-    char nics[512];
-    const char *variables[2];
+    char nics[512], dealt[64];
+    const char *variables[3];
 } launch_t;
 
 /* Rounded, since 0.1 Gbit/s is not exact in a double. */
@@ -66,14 +66,18 @@ static const char *const *variables(void *arg, int rank)
 {
     launch_t *launch = arg;
     const rb_cluster_members_t *members = rb_emulated_cluster_members(launch->cluster);
+    int host = rank / launch->ranks_per_host;
+    int first = rank % launch->ranks_per_host % launch->hands;
     char nics[sizeof(launch->nics) - sizeof("XM_NICS=")];
 
-    (void)snprintf(launch->nics, sizeof(launch->nics), "XM_NICS=%s",
-                   rb_cluster_shape_nics(&members->shape, rank / launch->ranks_per_host,
-                                         rank % launch->ranks_per_host % launch->hands,
-                                         launch->hands, nics, sizeof(nics)));
+    (void)snprintf(
+        launch->nics, sizeof(launch->nics), "XM_NICS=%s",
+        rb_cluster_shape_nics(&members->shape, host, first, launch->hands, nics, sizeof(nics)));
     launch->variables[0] = launch->nics;
-    launch->variables[1] = NULL;
+    (void)snprintf(launch->dealt, sizeof(launch->dealt), RB_EMULATION_DEALT "=%d/%d@%d", first,
+                   launch->hands, host);
+    launch->variables[1] = launch->dealt;
+    launch->variables[2] = NULL;
     return launch->variables;
 }
 

@@ -12,6 +12,10 @@
 
 enum { RB_EMULATION_MTU = 1500 };
 
+/** The environment variable "FIRST/HANDS@HOST" of a rank in an emulated host: it has the NICs
+ * FIRST, FIRST + HANDS, … of that host. */
+#define RB_EMULATION_DEALT "EMULATED_NIC"
+
 /** The cluster of the options. Fails when it cannot be emulated. */
 xm_status_t rb_emulation_shape(const rb_options_t *options, rb_cluster_shape_t *shape);
 

@@ -38,6 +38,26 @@
  *     }
  * @endcode
  *
+ * A rank that dies in the middle of a run leaves destinations that are filled in part.
+ * xm_plan_without() makes the plan of what is still missing, from the records of what each rank has
+ * received; xm_reshard_continue() (reshard.h) does all of it for a job.
+ *
+ * @code
+ *     // The plan for the ranks that are left when a host's ranks 8 … 15 are gone.
+ *     xm_status_t plan_rest(const xm_plan_t *plan, const xm_delivered_t *records, int count,
+ *                           xm_plan_t **rest)
+ *     {
+ *         static const int lost[] = {8, 9, 10, 11, 12, 13, 14, 15};
+ *         xm_plan_without_params_t params = XM_PLAN_WITHOUT_PARAMS_INIT;
+ *
+ *         params.lost = lost;
+ *         params.lost_count = 8;
+ *         params.delivered = records; // of the survivors, in any order
+ *         params.delivered_count = count;
+ *         return xm_plan_without(plan, &params, rest);
+ *     }
+ * @endcode
+ *
  * Running a plan: reshard.h. Units: bytes, elements, ranks, ns. Ownership: a plan is freed by
  * xm_plan_destroy(); layouts and network may be freed before it. Threads: immutable after creation,
  * so shared freely. Errors: status.h; the sentence names tensor, dimension and numbers. Source:
@@ -150,13 +170,16 @@ typedef struct xm_plan_info {
     int64_t hops;                     /**< of all transfers, copies inside a rank included */
     char digest[XM_PLAN_DIGEST_SIZE]; /**< of everything that decides which bytes move where: 32
                                            hexadecimal digits, equal on all ranks */
+    uint64_t kept_bytes; /**< of xm_plan_without(): of all receivers, delivered before */
+    uint64_t gone_bytes; /**< of xm_plan_without(): of all receivers, held by no living rank */
+    int64_t gaps;        /**< how many ranges the latter are, see xm_plan_get_gap() */
 } xm_plan_info_t;
 
 /** Initialiser of an ::xm_plan_info_t. */
 #define XM_PLAN_INFO_INIT                                                                          \
     {                                                                                              \
         sizeof(xm_plan_info_t), 0, XM_STRATEGY_SEND_RECV, XM_SCHEDULER_NAIVE, NULL, NULL, 0, 0, 0, \
-            0, 0, ""                                                                               \
+            0, 0, "", 0, 0, 0                                                                      \
     }
 
 /** One hop of a plan, and when it runs. */
@@ -169,6 +192,44 @@ typedef struct xm_plan_hop {
     int64_t end_ns;   /**< simulated: the last chunk has arrived */
 } xm_plan_hop_t;
 
+/**
+ * What one rank has received in a run that was not finished: bytes that xm_reshard_delivered() has
+ * written and that may be sent and stored as they are. They say which rank and which plan they are
+ * of.
+ */
+typedef struct xm_delivered {
+    const void *bytes;
+    size_t length;
+} xm_delivered_t;
+
+/** Who is gone, and what has arrived. Start from ::XM_PLAN_WITHOUT_PARAMS_INIT. */
+typedef struct xm_plan_without_params {
+    size_t struct_size;              /**< sizeof(xm_plan_without_params_t) */
+    const int *lost;                 /**< ranks that are gone, in any order; may be NULL for none */
+    int lost_count;                  /**< of `lost` */
+    const xm_delivered_t *delivered; /**< records of living ranks, one of each at most; a rank
+                                          without one has received nothing */
+    int delivered_count;             /**< of `delivered` */
+    const xm_network_t *network;     /**< of the ranks that are left, with their new numbers; NULL:
+                                          the plan's own without the lost ranks */
+    bool skip_gone; /**< leave out what no living rank holds, instead of failing: xm_plan_get_gap()
+                         lists it */
+} xm_plan_without_params_t;
+
+/** Initialiser of an ::xm_plan_without_params_t: nobody is lost, nothing has arrived. */
+#define XM_PLAN_WITHOUT_PARAMS_INIT                                                                \
+    {                                                                                              \
+        sizeof(xm_plan_without_params_t), NULL, 0, NULL, 0, NULL, false                            \
+    }
+
+/** A range of a tensor that no living rank holds and that some living rank wants. */
+typedef struct xm_plan_gap {
+    int tensor;    /**< index in the batch */
+    xm_box_t box;  /**< a slice of the tensor; sub-byte elements are counted in bytes */
+    int64_t first; /**< of the slice's elements, row-major, [first, end) are gone */
+    int64_t end;
+} xm_plan_gap_t;
+
 /** The strategy named "send_recv", "allgather", "broadcast", "auto", "local_allgather",
  * "global_allgather" or "alpa"; unknown names fail with the nearest match. */
 XM_API xm_status_t xm_strategy_parse(const char *name, xm_strategy_t *strategy);
@@ -177,6 +238,23 @@ XM_API xm_status_t xm_scheduler_parse(const char *name, xm_scheduler_t *schedule
 
 /** Plans, simulates, bounds and verifies one batch. */
 XM_API xm_status_t xm_plan_create(const xm_plan_params_t *params, xm_plan_t **plan);
+
+/**
+ * Plans what is missing after a run of @p plan that some ranks did not live to see the end of. The
+ * ranks that are left keep their order and are numbered 0, 1, 2, … as xm_group_shrink() numbers
+ * them; the meshes keep their shapes, with the lost ranks numbered behind all others. Nothing is
+ * moved that the records say has arrived; what is missing comes from living holders of the source
+ * and from ranks that have received it. Strategy and scheduler are those of @p plan, which may
+ * itself be one of this function. All ranks that give the same parameters get the same plan.
+ *
+ * XM_ERR_NO_SOLUTION names the first tensor and box that no living rank holds. XM_ERR_MISMATCH: a
+ * record of another plan, or of another run than the others. XM_ERR_CORRUPT: bytes that are none.
+ */
+XM_API xm_status_t xm_plan_without(const xm_plan_t *plan, const xm_plan_without_params_t *params,
+                                   xm_plan_t **rest);
+
+/** The gap number @p index of a plan made with `skip_gone`; XM_ERR_NOT_FOUND beyond the last. */
+XM_API xm_status_t xm_plan_get_gap(const xm_plan_t *plan, int64_t index, xm_plan_gap_t *gap);
 
 /** Frees the plan. No reshard may use it any more. NULL is accepted. */
 XM_API void xm_plan_destroy(xm_plan_t *plan);

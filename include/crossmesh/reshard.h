@@ -51,32 +51,43 @@
  * inside xm_worker_wait(), xm_worker_progress(), a barrier or a wait for any of its reshards; so
  * ranks may post several and wait for them in whatever order.
  *
- * Failure: a run ends exactly once. When one fails on a rank, the contents of its destinations are
- * undefined and the status says why: XM_ERR_PEER_DIED or XM_ERR_CANCELED when the group is of no
+ * Failure: a run ends exactly once. When one fails on a rank, its destinations are filled in part
+ * and the status says why: XM_ERR_PEER_DIED or XM_ERR_CANCELED when the group is of no
  * use any more (group.h), XM_ERR_TIMEOUT for a passed deadline. In a group that is well the reshard
  * can be run again, 255 times after its first failure; after that a post fails with
  * XM_ERR_UNSUPPORTED on the rank where this is so, and all ranks have to destroy the reshard and
- * make it anew. After a failure of the group: xm_group_shrink(), then new layouts and reshards.
+ * make it anew. After a failure of the group: xm_group_shrink(), then xm_reshard_continue() for
+ * what is missing of that run, or new layouts and reshards.
  *
  * @code
- *     // One run. After a death the reshard is gone, and the worker has fewer ranks.
- *     xm_status_t run_or_shrink(xm_worker_t *worker, xm_reshard_t **reshard)
+ *     // One run. After a death the survivors bring each other what is missing of it; then the
+ *     // reshard is another one, which has no run but that, and the worker has fewer ranks.
+ *     xm_status_t run_to_the_end(xm_worker_t *worker, xm_reshard_t **reshard)
  *     {
  *         xm_status_t status = xm_reshard_run(*reshard, 0);
  *
- *         if (status != XM_ERR_PEER_DIED && status != XM_ERR_CANCELED) {
- *             return status;
+ *         while (status == XM_ERR_PEER_DIED || status == XM_ERR_CANCELED) {
+ *             xm_reshard_t *rest = NULL;
+ *
+ *             xm_group_abort(worker, xm_last_error()); // for ranks that have not noticed
+ *             status = xm_group_shrink(worker, 30.0);
+ *             if (status == XM_OK) {
+ *                 status = xm_reshard_continue(worker, *reshard, NULL, &rest);
+ *             }
+ *             if (status == XM_OK) {
+ *                 xm_reshard_destroy(*reshard);
+ *                 *reshard = rest;
+ *                 status = xm_reshard_run(rest, 0);
+ *             }
  *         }
- *         xm_group_abort(worker, xm_last_error()); // for ranks that have not noticed
- *         xm_reshard_destroy(*reshard);
- *         *reshard = NULL;
- *         return xm_group_shrink(worker, 30.0);
+ *         return status;
  *     }
  * @endcode
  *
  * Ownership: layouts, the network and names are copied; a plan, the buffers and the worker must
  * outlive the reshard's use. Ranks may destroy a reshard at different times. A reshard that is left
- * over when its group is shrunk, or the worker destroyed, ends there: it can only be destroyed.
+ * over when its group is shrunk, or the worker destroyed, ends there: it can only be continued or
+ * destroyed.
  *
  * Limits: 254 reshards of one worker exist at the same time. Those that a run has failed on count
  * until the next xm_group_shrink(), even when they have been destroyed, because messages of that
@@ -226,6 +237,45 @@ XM_API void xm_reshard_cancel(xm_reshard_t *reshard);
  * nothing differs return XM_OK. @p deadline as in xm_reshard_post().
  */
 XM_API xm_status_t xm_reshard_verify(xm_reshard_t *reshard, int64_t deadline);
+
+/** How to go on. Start from ::XM_RESHARD_CONTINUE_PARAMS_INIT; equal on all ranks. */
+typedef struct xm_reshard_continue_params {
+    size_t struct_size;          /**< sizeof(xm_reshard_continue_params_t) */
+    const xm_network_t *network; /**< of the ranks that are left; NULL: that of the first plan */
+    bool skip_gone; /**< leave out what no living rank holds: xm_plan_get_gap() of the new
+                         reshard's plan lists it. Else making the reshard fails with
+                         XM_ERR_NO_SOLUTION, which names the first tensor and box */
+} xm_reshard_continue_params_t;
+
+/** Initialiser of an ::xm_reshard_continue_params_t. */
+#define XM_RESHARD_CONTINUE_PARAMS_INIT                                                            \
+    {                                                                                              \
+        sizeof(xm_reshard_continue_params_t), NULL, false                                          \
+    }
+
+/**
+ * Makes a reshard whose run brings what is missing of the last run of @p failed, and nothing else:
+ * what has arrived on ranks that live stays, and serves others who need it. Collective among all
+ * ranks of @p worker, each with its own end of the same reshard, after xm_group_shrink() or, when
+ * nobody died, in the group as it is. Ranks whose run ended well take part, and those that had not
+ * begun it, if it was the first; XM_ERR_MISMATCH when ranks were in different runs.
+ *
+ * The buffers are those of @p failed: destinations must hold what the run left in them, and sources
+ * what they held in it. Its other parameters stay as well; a tensor_done comes for all tensors
+ * again. The result can be run once; if that fails too, it can be continued in turn. @p failed can
+ * be destroyed afterwards, but a plan of the caller's own must still exist here. NULL @p params:
+ * the initialiser's.
+ */
+XM_API xm_status_t xm_reshard_continue(xm_worker_t *worker, const xm_reshard_t *failed,
+                                       const xm_reshard_continue_params_t *params,
+                                       xm_reshard_t **rest);
+
+/**
+ * Writes what this rank has received in the last run, for xm_plan_without() (plan.h), into bytes
+ * that the caller frees with free(). For who brings the records together, or keeps them, by itself;
+ * not while a run is in flight.
+ */
+XM_API xm_status_t xm_reshard_delivered(const xm_reshard_t *reshard, void **bytes, size_t *length);
 
 /** The plan, valid as long as the reshard: bytes, predicted time, digest (plan.h). */
 XM_API const xm_plan_t *xm_reshard_plan(const xm_reshard_t *reshard);

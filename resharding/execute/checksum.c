@@ -77,13 +77,26 @@ static const xm_layout_t *dst_of(const xm_checksum_t *checksum, int64_t task)
     return xm_plan_tensor_dst(checksum->executor->plan, task_of(checksum, task).tensor);
 }
 
-/* The first replica speaks for all; which one does is the same on every rank without a
- * message. */
+/* False for ranks of the meshes that were lost before this plan was made. */
+static bool is_left(const xm_checksum_t *checksum, int rank)
+{
+    return rank < xm_plan_ranks(checksum->executor->plan);
+}
+
+/* The first living replica speaks for all; which one does is the same on every rank without a
+ * message. −1: none has lived, so there is nothing to compare with. */
 static int first_holder(const xm_checksum_t *checksum, int64_t task)
 {
     int count;
+    const int *holders =
+        xm_layout_replicas(src_of(checksum, task), task_of(checksum, task).src_tile, &count);
 
-    return xm_layout_replicas(src_of(checksum, task), task_of(checksum, task).src_tile, &count)[0];
+    for (int i = 0; i < count; ++i) {
+        if (is_left(checksum, holders[i])) {
+            return holders[i];
+        }
+    }
+    return -1;
 }
 
 static const int *receivers_of(const xm_checksum_t *checksum, int64_t task, int *count)
@@ -136,10 +149,12 @@ static void count_tasks(xm_checksum_t *checksum, int64_t tasks, bool fill)
             }
             ++checksum->todo[0].count;
             for (int r = 0; !fill && r < count; ++r) {
-                ++checksum->packets[0][receivers[r]].count;
+                if (is_left(checksum, receivers[r])) {
+                    ++checksum->packets[0][receivers[r]].count;
+                }
             }
         }
-        if (receives(checksum, t)) {
+        if (holder >= 0 && receives(checksum, t)) {
             if (fill) {
                 checksum->todo[1].tasks[checksum->todo[1].count] = t;
             } else {
@@ -323,10 +338,13 @@ static void spread_hash(xm_checksum_t *checksum, int64_t task, uint64_t hash)
     const int *receivers = receivers_of(checksum, task, &count);
 
     for (int r = 0; r < count; ++r) {
-        bool own = receivers[r] == checksum->rank;
-        packet_t *packet = &checksum->packets[own ? 1 : 0][receivers[r]];
+        int side = receivers[r] == checksum->rank ? 1 : 0;
 
-        checksum->hashes[own ? 1 : 0][packet->first + packet->next++] = htole64(hash);
+        if (is_left(checksum, receivers[r])) {
+            packet_t *packet = &checksum->packets[side][receivers[r]];
+
+            checksum->hashes[side][packet->first + packet->next++] = htole64(hash);
+        }
     }
 }
 

@@ -48,7 +48,8 @@
  * XM_SHARING_FAIR.
  *
  * Failure: the first failed operation makes the run fail with its status; the rest is cancelled.
- * The contents of `dst` are then undefined, `src` is never written. Every run ends exactly once.
+ * The contents of `dst` are then undefined but for what xm_executor_delivered() says, `src` is
+ * never written. Every run ends exactly once.
  * A rank that copies directly from one whose run has failed fails with XM_ERR_UNREACHABLE.
  *
  * Progress: no limit here can block a run for ever. Take the earliest message in plan order that
@@ -146,6 +147,13 @@ XM_API bool xm_executor_may_sleep(const xm_executor_t *executor);
 
 /** Cancels a run; it ends with XM_ERR_CANCELED once xm_executor_advance() says so. */
 XM_API void xm_executor_cancel(xm_executor_t *executor);
+
+/**
+ * Writes what this rank has received in the last run (plan.h, xm_delivered_t) into malloc'ed bytes.
+ * It may be asked at any time; what is under way does not count.
+ */
+XM_API xm_status_t xm_executor_delivered(const xm_executor_t *executor, void **bytes,
+                                         size_t *length);
 
 /**
  * When a hop that this rank sends or receives ran in the last run: ns of the transport's clock from

@@ -70,8 +70,8 @@ struct hop {
     int64_t first, end; /* elements of the task's box */
     int64_t chunk;      /* elements per chunk */
     int64_t chunks;
-    int64_t feed;    /* hop that brings what this one passes on; −1: it lies in the source tile */
-    int64_t arrived; /* incoming: elements of the box before this one are here */
+    int64_t feed;    /* hop that brings what this one passes on; −1: it is there from the start */
+    int64_t arrived; /* incoming or copy: elements of the box before this one are here */
     int64_t dependants; /* incoming: the first of the hops it feeds, in the list of those */
     int64_t dependant_count;
     int tensor;
@@ -81,6 +81,7 @@ struct hop {
     forward_t *forward; /* incoming: this rank has no tile for it and only passes it on; outgoing:
                            what it is passed on from; NULL: it lies in a tile */
     bool in_tiles;      /* both ends have it in a tile */
+    bool in_dst;    /* this rank's end of it lies in the destination tile, not in the source's */
     bool packs;     /* some chunk is not contiguous in the tile, or may not be moved from there */
     bool on_device; /* the tile of the view is */
     bool staged;    /* … and the transport cannot reach it: every chunk goes by a pack buffer */

@@ -145,7 +145,7 @@ bool xm_executor_view_peer(const xm_executor_t *executor, hop_t *hop)
     const xm_transfer_t transfer = xm_plan_transfer(executor->plan, hop->transfer);
     const xm_route_t *route = xm_plan_route(executor->plan, transfer.route);
     int place = (int)(hop->number - xm_plan_first_hop(executor->plan, hop->transfer));
-    bool relayed = route->parents[place] >= 0 || transfer.parent >= 0;
+    bool relayed = route->parents[place] >= 0 || transfer.parent != XM_PARENT_SOURCE;
 
     init_view(executor, &transfer, relayed, &hop->peer_view);
     return relayed;
@@ -175,6 +175,7 @@ static void init_hop(xm_executor_t *executor, hop_t *hop, int64_t index, int pla
     hop->chunk = xm_plan_chunk_elements(plan, transfer.task);
     hop->chunks = xm_plan_chunks(plan, index);
     hop->feed = feed;
+    hop->in_dst = !reads_source;
     hop->tensor = xm_plan_task(plan, transfer.task).tensor;
     hop->lane = -1;
     init_view(executor, &transfer, !reads_source, &hop->view);
@@ -227,7 +228,7 @@ static void add_transfer(xm_executor_t *executor, const route_table_t *table, in
     }
     for (int64_t i = part.fed; i < part.fed_end; ++i) {
         init_hop(executor, &executor->hops[(*next)++], index, table->places[i], first_message, feed,
-                 feed < 0);
+                 feed < 0 && transfer.parent == XM_PARENT_SOURCE);
     }
 }
 

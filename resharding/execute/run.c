@@ -91,6 +91,28 @@ void xm_executor_chunk_ended(slot_t *slot, xm_status_t status)
     xm_executor_revisit(slot->lane);
 }
 
+/* Copies and what comes from others, in plan order; nothing that has been counted is undone later.
+ * Without a run there is nothing, whatever the hops say. */
+xm_status_t xm_executor_delivered(const xm_executor_t *executor, void **bytes, size_t *length)
+{
+    xm_delivery_t delivery = {.rank = executor->transport->rank, .run = executor->runs};
+    xm_status_t status = XM_OK;
+
+    for (int64_t i = 0; executor->posted && status == XM_OK && i < executor->hop_count; ++i) {
+        const hop_t *hop = &executor->hops[i];
+
+        if (hop->lane < 0 || !lane_sends(&executor->lanes[hop->lane])) {
+            status = xm_delivery_add(&delivery, hop->transfer, hop->arrived - hop->first,
+                                     hop->end - hop->first);
+        }
+    }
+    if (status == XM_OK) {
+        status = xm_delivery_write(&delivery, executor->plan, bytes, length);
+    }
+    xm_delivery_clear(&delivery);
+    return status;
+}
+
 void xm_executor_tell_tensor_done(xm_executor_t *executor, int tensor)
 {
     if (executor->tensor_done != NULL && executor->result == XM_OK) {
@@ -101,6 +123,7 @@ void xm_executor_tell_tensor_done(xm_executor_t *executor, int tensor)
 void xm_executor_end_hop(xm_executor_t *executor, hop_t *hop)
 {
     hop->span.end_ns = xm_transport_now(executor->transport);
+    hop->arrived = hop->end; /* nobody has told a copy so far */
     --executor->left;
     if (--executor->tensors[hop->tensor].left == 0) {
         xm_executor_tell_tensor_done(executor, hop->tensor);

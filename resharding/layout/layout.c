@@ -401,6 +401,17 @@ xm_status_t xm_layout_pack_innermost(const xm_layout_t *layout, int per_byte, xm
     return status;
 }
 
+/* As above, the cut points are passed whatever the partition's kind. */
+xm_status_t xm_layout_move(const xm_layout_t *layout, const xm_mesh_t *mesh, xm_layout_t **moved)
+{
+    const int64_t *cuts[XM_MAX_DIMS];
+
+    for (int d = 0; d < layout->spec.dims; ++d) {
+        cuts[d] = layout->cuts[d];
+    }
+    return build(mesh, &layout->spec, layout->partition, layout->shape, cuts, moved);
+}
+
 xm_status_t xm_layout_clone(const xm_layout_t *layout, xm_layout_t **clone)
 {
     xm_layout_t *same = (xm_layout_t *)layout; /* only the count is not const */
@@ -549,53 +560,4 @@ char *xm_layout_format_partition(const xm_layout_t *layout, char *buffer, size_t
         (void)snprintf(buffer + used, size - used, ")");
     }
     return buffer;
-}
-
-char *xm_shape_format(int dims, const int64_t *shape, char *buffer, size_t size)
-{
-    size_t used = 0;
-
-    (void)snprintf(buffer, size, "scalar");
-    for (int d = 0; d < dims && used < size; ++d) {
-        used +=
-            (size_t)snprintf(buffer + used, size - used, "%s%" PRId64, d > 0 ? "x" : "", shape[d]);
-    }
-    return buffer;
-}
-
-/* Parses what xm_shape_format() writes; an extent may be 0. */
-xm_status_t xm_shape_parse(const char *text, int *dims, int64_t *shape)
-{
-    const char *rest = text;
-    int count = 0;
-
-    if (strcmp(text, "scalar") == 0) {
-        *dims = 0;
-        return XM_OK;
-    }
-    for (;;) {
-        char token[32];
-        size_t length = strcspn(rest, "x");
-        xm_status_t status;
-
-        if (length >= sizeof(token)) {
-            return xm_error_set(XM_ERR_PARSE, "shape '%s': '%s' is not an extent", text, rest);
-        }
-        if (count == XM_MAX_DIMS) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "shape '%s' has more than %d dimensions",
-                                text, XM_MAX_DIMS);
-        }
-        memcpy(token, rest, length);
-        token[length] = '\0';
-        status = xm_text_parse_int("extent", token, 0, INT64_MAX, &shape[count]);
-        if (status < 0) {
-            return xm_error_prefix(status, "shape '%s', dimension %d", text, count);
-        }
-        ++count;
-        if (rest[length] == '\0') {
-            *dims = count;
-            return XM_OK;
-        }
-        rest += length + 1;
-    }
 }

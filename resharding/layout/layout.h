@@ -32,6 +32,9 @@ xm_status_t xm_layout_pack_innermost(const xm_layout_t *layout, int per_byte, xm
  */
 xm_status_t xm_layout_clone(const xm_layout_t *layout, xm_layout_t **clone);
 
+/** The same layout on another mesh of the same shape. */
+xm_status_t xm_layout_move(const xm_layout_t *layout, const xm_mesh_t *mesh, xm_layout_t **moved);
+
 const xm_mesh_t *xm_layout_mesh(const xm_layout_t *layout);
 const xm_spec_t *xm_layout_spec(const xm_layout_t *layout);
 xm_partition_t xm_layout_partition(const xm_layout_t *layout);

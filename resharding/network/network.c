@@ -350,6 +350,18 @@ xm_status_t xm_network_of_rails(const xm_network_t *network, xm_network_t **rail
     return status;
 }
 
+/* All that is kept by rank is where the rank is. */
+xm_status_t xm_network_renumber(const xm_network_t *network, const int *number,
+                                xm_network_t **renumbered)
+{
+    xm_status_t status = xm_network_clone(network, renumbered);
+
+    for (int r = 0; status == XM_OK && r < network->ranks; ++r) {
+        (*renumbered)->host_of_rank[number[r]] = network->host_of_rank[r];
+    }
+    return status;
+}
+
 /* Builds the network of a measured profile. Rates by host are passed only where hosts
  * differ, so that a uniform cluster stays uniform to the bit. */
 xm_status_t xm_network_from_profile(const xm_cluster_profile_t *profile, int ranks,

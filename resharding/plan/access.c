@@ -84,6 +84,12 @@ xm_transfer_t xm_plan_transfer(const xm_plan_t *plan, int64_t transfer)
                                  : plan->builder.transfers[transfer];
 }
 
+const xm_kept_t *xm_plan_kept(const xm_plan_t *plan, int64_t *count)
+{
+    *count = plan->kept_count;
+    return plan->kept;
+}
+
 int xm_plan_routes(const xm_plan_t *plan)
 {
     return plan->builder.route_count;
@@ -139,6 +145,11 @@ int xm_plan_host_of(const xm_plan_t *plan, int rank)
 int xm_plan_ranks(const xm_plan_t *plan)
 {
     return plan->ranks;
+}
+
+int xm_plan_living(const xm_plan_t *plan)
+{
+    return plan->living > 0 ? plan->living : xm_network_ranks(plan->network);
 }
 
 /* The entry behind the last transfer holds the number of all hops. */

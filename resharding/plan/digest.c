@@ -9,52 +9,46 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <xxhash.h>
 
-enum { BUFFER = 4096 /* a multiple of 8 */, KEPT_BYTES = 32 * 1024 * 1024 };
+#include "comm/base.h"
 
-/* The bytes that a layout gives, kept because many tensors of a model share one. */
-typedef struct {
-    unsigned char *bytes; /* NULL: not kept */
-    size_t size;
-} kept_t;
+enum { KEPT_BYTES = 32 * 1024 * 1024 };
 
+/* Numbers on their way into the hash, many at a time. */
 typedef struct {
     XXH3_state_t *state;
-    unsigned char buffer[BUFFER];
     size_t used;
-    kept_t *kept; /* by layout */
-    size_t kept_bytes;
-} digest_t;
+    unsigned char bytes[4096];
+    unsigned char **layouts; /* by layout: its numbers, as many tensors share one; NULL: not kept */
+    size_t kept;             /* bytes of them all */
+} sink_t;
+
+static void flush(sink_t *sink)
+{
+    (void)XXH3_128bits_update(sink->state, sink->bytes, sink->used);
+    sink->used = 0;
+}
 
 /* Numbers enter the hash as 8 little-endian bytes, so that every machine computes the same digest.
  */
-static unsigned char *write_number(unsigned char *bytes, int64_t value)
+static void put(sink_t *sink, int64_t value)
 {
-    for (int i = 0; i < 8; ++i) {
-        bytes[i] = (unsigned char)((uint64_t)value >> (8 * i));
+    if (sink->used == sizeof(sink->bytes)) {
+        flush(sink);
     }
-    return bytes + 8;
+    xm_put_le(sink->bytes + sink->used, (uint64_t)value, 8);
+    sink->used += 8;
 }
 
-static void flush(digest_t *digest)
+static unsigned char *write_number(unsigned char *to, int64_t value)
 {
-    (void)XXH3_128bits_update(digest->state, digest->buffer, digest->used);
-    digest->used = 0;
+    xm_put_le(to, (uint64_t)value, 8);
+    return to + 8;
 }
 
-static void put(digest_t *digest, int64_t value)
-{
-    if (digest->used == BUFFER) {
-        flush(digest);
-    }
-    (void)write_number(digest->buffer + digest->used, value);
-    digest->used += 8;
-}
-
-/* Writes a layout by what it does, cut points and tile of each rank, and not by how it was
- * described: two specs that cut and place alike give the same digest. */
+/* Writes a layout by what it does, cut points and tile of each rank, and not by how it
+ * was described: two specs that cut and place alike give the same digest. */
 static void write_layout(unsigned char *to, const xm_layout_t *layout)
 {
     const xm_mesh_t *mesh = xm_layout_mesh(layout);
@@ -84,97 +78,103 @@ static size_t layout_bytes(const xm_layout_t *layout)
     return numbers * 8;
 }
 
-static xm_status_t put_layout(digest_t *digest, const xm_layout_t *layout, int index)
+static xm_status_t put_layout(sink_t *sink, const xm_layout_t *layout, int index)
 {
-    kept_t *kept = &digest->kept[index];
     size_t size = layout_bytes(layout);
-    unsigned char *bytes = kept->bytes;
+    unsigned char *bytes = sink->layouts[index];
+    bool known = bytes != NULL;
 
-    if (bytes == NULL) {
+    if (!known) {
         bytes = malloc(size);
         if (bytes == NULL) {
             return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the digest of a layout");
         }
         write_layout(bytes, layout);
     }
-    flush(digest);
-    (void)XXH3_128bits_update(digest->state, bytes, size);
-    if (kept->bytes == NULL && size <= KEPT_BYTES - digest->kept_bytes) {
-        kept->bytes = bytes;
-        digest->kept_bytes += size;
-    } else if (kept->bytes == NULL) {
+    flush(sink);
+    (void)XXH3_128bits_update(sink->state, bytes, size);
+    if (!known && size <= KEPT_BYTES - sink->kept) {
+        sink->layouts[index] = bytes;
+        sink->kept += size;
+    } else if (!known) {
         free(bytes);
     }
     return XM_OK;
 }
 
-/* Lists are preceded by a length or are as long as an earlier number says, so different
- * plans never feed the same bytes. */
-static xm_status_t put_tensors(digest_t *digest, const xm_plan_t *plan)
+static xm_status_t put_tensors(sink_t *sink, const xm_plan_t *plan)
 {
     xm_status_t status = XM_OK;
 
-    put(digest, plan->tensor_count);
+    put(sink, plan->tensor_count);
     for (int i = 0; status == XM_OK && i < plan->tensor_count; ++i) {
         const xm_planned_tensor_t *tensor = &plan->tensors[i];
 
-        put(digest, tensor->element_size);
-        status = put_layout(digest, tensor->src, tensor->src_index);
-        status = status == XM_OK ? put_layout(digest, tensor->dst, tensor->dst_index) : status;
+        put(sink, tensor->element_size);
+        status = put_layout(sink, tensor->src, tensor->src_index);
+        status = status == XM_OK ? put_layout(sink, tensor->dst, tensor->dst_index) : status;
     }
     return status;
 }
 
-static void put_schedule(digest_t *digest, const xm_plan_t *plan)
+/* Lists are preceded by a length or are as long as an earlier number says, so different
+ * plans never feed the same bytes. */
+static void put_schedule(sink_t *sink, const xm_plan_t *plan)
 {
     for (int64_t t = 0; t < plan->task_count; ++t) {
-        put(digest, xm_plan_chunk_elements(plan, t));
+        put(sink, xm_plan_chunk_elements(plan, t));
     }
     for (int r = 0; r < plan->builder.route_count; ++r) {
         const xm_route_t *route = &plan->builder.routes[r];
 
-        put(digest, route->count);
+        put(sink, route->count);
         for (int i = 0; i < route->count; ++i) {
-            put(digest, route->ranks[i]);
-            put(digest, route->parents[i]);
+            put(sink, route->ranks[i]);
+            put(sink, route->parents[i]);
         }
     }
     for (int64_t i = 0; i < plan->builder.transfer_count; ++i) {
         const xm_transfer_t transfer = xm_plan_transfer(plan, i);
 
-        put(digest, transfer.task);
-        put(digest, transfer.parent);
-        put(digest, transfer.first);
-        put(digest, transfer.end);
-        put(digest, transfer.sender);
-        put(digest, transfer.route);
+        put(sink, transfer.task);
+        put(sink, transfer.parent);
+        put(sink, transfer.first);
+        put(sink, transfer.end);
+        put(sink, transfer.sender);
+        put(sink, transfer.route);
     }
+    for (int64_t i = 0; i < plan->kept_count; ++i) {
+        put(sink, plan->kept[i].task);
+        put(sink, plan->kept[i].first);
+        put(sink, plan->kept[i].end);
+        put(sink, plan->kept[i].route);
+    }
+    flush(sink);
 }
 
 xm_status_t xm_plan_hash(xm_plan_t *plan)
 {
-    digest_t digest = {.state = XXH3_createState(),
-                       .kept = calloc((size_t)plan->layout_count + 1, sizeof(*digest.kept))};
+    sink_t sink = {.state = XXH3_createState(),
+                   .layouts = calloc((size_t)plan->layout_count + 1, sizeof(*sink.layouts))};
     xm_status_t status;
     XXH128_hash_t hash;
 
-    if (digest.state == NULL || digest.kept == NULL) {
+    if (sink.state == NULL || sink.layouts == NULL) {
         status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for the digest of a plan");
         goto free_all;
     }
-    (void)XXH3_128bits_reset(digest.state);
-    status = put_tensors(&digest, plan);
-    put_schedule(&digest, plan);
-    flush(&digest);
-    hash = XXH3_128bits_digest(digest.state);
+    (void)XXH3_128bits_reset(sink.state);
+    status = put_tensors(&sink, plan);
+    put_schedule(&sink, plan);
+    hash = XXH3_128bits_digest(sink.state);
     (void)snprintf(plan->digest, sizeof(plan->digest), "%016llx%016llx",
                    (unsigned long long)hash.high64, (unsigned long long)hash.low64);
 
 free_all:
-    for (int l = 0; digest.kept != NULL && l < plan->layout_count; ++l) {
-        free(digest.kept[l].bytes);
+    for (int l = 0; sink.layouts != NULL && l < plan->layout_count; ++l) {
+        free(sink.layouts[l]);
     }
-    free(digest.kept);
-    (void)XXH3_freeState(digest.state);
+    free(sink.layouts);
+    (void)XXH3_freeState(sink.state);
     return status;
 }

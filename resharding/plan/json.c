@@ -144,6 +144,20 @@ static json_t *transfers_json(const xm_plan_t *plan)
     return transfers;
 }
 
+static json_t *kept_json(const xm_plan_t *plan)
+{
+    json_t *all = json_array();
+
+    for (int64_t k = 0; k < plan->kept_count; ++k) {
+        const xm_kept_t *kept = &plan->kept[k];
+
+        append(&all, json_pack("{s:I, s:I, s:I, s:i}", "task", (json_int_t)kept->task, "first",
+                               (json_int_t)kept->first, "end", (json_int_t)kept->end, "route",
+                               kept->route));
+    }
+    return all;
+}
+
 /* JSON is UTF-8 and names are the caller's, so a name that is not is refused with a
  * sentence instead of ending as a lack of memory. */
 static xm_status_t check_names(const xm_plan_t *plan)
@@ -175,6 +189,11 @@ static xm_status_t write_document(const xm_plan_t *plan, FILE *file)
         "transfers", transfers_json(plan));
     int failed;
 
+    if (root != NULL && plan->kept_count > 0 &&
+        json_object_set_new(root, "kept", kept_json(plan)) != 0) {
+        json_decref(root);
+        root = NULL;
+    }
     if (root == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory to write the plan as JSON");
     }

@@ -115,11 +115,10 @@ static xm_status_t add_tensor(xm_plan_t *plan, const xm_plan_params_t *params,
 
 /* Sums of nanoseconds are 64 bits wide: all copies one after the other over the slowest
  * link are the most that any plan adds up, and that must fit. */
-static xm_status_t check_time(const xm_plan_params_t *params, int64_t bytes)
+xm_status_t xm_plan_check_time(const xm_network_t *network, int64_t bytes)
 {
-    double rate =
-        fmin(xm_network_nic_bandwidth(params->network), xm_network_host_bandwidth(params->network));
-    double uplink = xm_network_uplink_bandwidth(params->network), ns;
+    double rate = fmin(xm_network_nic_bandwidth(network), xm_network_host_bandwidth(network));
+    double uplink = xm_network_uplink_bandwidth(network), ns;
 
     rate = uplink > 0 ? fmin(rate, uplink) : rate;
     ns = (double)bytes * 1e9 / rate;
@@ -165,7 +164,7 @@ static xm_status_t add_tensors(xm_plan_t *plan, const xm_plan_params_t *params)
     if (status < 0 && params->tensors != NULL) {
         return xm_error_prefix(status, "tensor %s", plan->tensors[plan->tensor_count - 1].name);
     }
-    return status < 0 ? status : check_time(params, total);
+    return status < 0 ? status : xm_plan_check_time(params->network, total);
 }
 
 /* The number of a layout among the different ones, from a table of twice as many places as there
@@ -186,7 +185,7 @@ static int number_layout(xm_plan_t *plan, const xm_layout_t *layout, uint64_t ma
     return index[at];
 }
 
-static xm_status_t number_layouts(xm_plan_t *plan)
+xm_status_t xm_plan_number_layouts(xm_plan_t *plan)
 {
     size_t size = 4;
     const xm_layout_t **known;
@@ -254,8 +253,7 @@ static xm_status_t list_tasks(xm_plan_t *plan)
     return XM_OK;
 }
 
-/* Keeps the host of each rank that occurs; the plan outlives the caller's network. */
-static xm_status_t copy_hosts(xm_plan_t *plan, const xm_network_t *network)
+static void count_ranks(xm_plan_t *plan)
 {
     for (int i = 0; i < plan->tensor_count; ++i) {
         int src = xm_mesh_max_rank(xm_layout_mesh(plan->tensors[i].src)) + 1;
@@ -264,6 +262,11 @@ static xm_status_t copy_hosts(xm_plan_t *plan, const xm_network_t *network)
         plan->ranks = src > plan->ranks ? src : plan->ranks;
         plan->ranks = dst > plan->ranks ? dst : plan->ranks;
     }
+}
+
+/* Keeps the host of each rank that occurs; the plan outlives the caller's network. */
+xm_status_t xm_plan_take_network(xm_plan_t *plan, const xm_network_t *network)
+{
     plan->host_of_rank = malloc((size_t)plan->ranks * sizeof(*plan->host_of_rank));
     if (plan->host_of_rank == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d ranks", plan->ranks);
@@ -271,7 +274,7 @@ static xm_status_t copy_hosts(xm_plan_t *plan, const xm_network_t *network)
     for (int r = 0; r < plan->ranks; ++r) {
         plan->host_of_rank[r] = xm_network_host_of(network, r);
     }
-    return XM_OK;
+    return xm_network_clone(network, &plan->network);
 }
 
 /* Counts the bytes that cross between hosts, hop by hop: relayed data counts each time it
@@ -293,7 +296,7 @@ static void count_net_bytes(xm_plan_t *plan)
 
 /* Verification failing here means a fault of this library, never of the caller's, hence
  * the internal error. */
-static xm_status_t finish(xm_plan_t *plan)
+xm_status_t xm_plan_finish(xm_plan_t *plan)
 {
     xm_status_t status;
 
@@ -373,22 +376,23 @@ xm_status_t xm_plan_create(const xm_plan_params_t *given, xm_plan_t **plan)
     }
     created->strategy = params->strategy;
     created->scheduler = params->scheduler;
+    created->chunk_bytes = params->chunk_bytes;
+    created->seed = params->seed;
+    created->node_budget = params->node_budget;
     status = add_tensors(created, params);
     if (status == XM_OK) {
-        status = number_layouts(created);
+        status = xm_plan_number_layouts(created);
     }
     if (status == XM_OK) {
-        status = copy_hosts(created, params->network);
-    }
-    if (status == XM_OK) {
-        status = xm_network_clone(params->network, &created->network);
+        count_ranks(created);
+        status = xm_plan_take_network(created, params->network);
     }
     if (status == XM_OK) {
         status = xm_regular_fits(created, params) ? xm_regular_create(created, params)
                                                   : plan_tasks(created, params);
     }
     if (status == XM_OK) {
-        status = finish(created);
+        status = xm_plan_finish(created);
     }
     if (status < 0) {
         xm_plan_destroy(created);
@@ -404,6 +408,7 @@ void xm_plan_destroy(xm_plan_t *plan)
         xm_builder_clear(&plan->builder);
         xm_network_destroy(plan->network);
         free(plan->host_of_rank);
+        free(plan->kept);
         xm_regular_destroy(plan->regular);
         free(plan->tasks);
         for (int i = 0; i < plan->tensor_count; ++i) {

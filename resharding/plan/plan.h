@@ -21,6 +21,11 @@
  * route rank is its sender is a copy inside that rank, from the source to the destination tile, and
  * nobody's parent.
  *
+ * A plan for the rest of another one (xm_plan_without()) has *kept* ranges besides: "these ranks
+ * have elements [first, end) of this task in their destination tiles already". No transfer brings
+ * them; a sender may pass them on, then its transfer's parent is XM_PARENT_KEPT. Ranks of the
+ * meshes from xm_plan_ranks() on are lost and occur nowhere else.
+ *
  * Chunks: the range of a transfer, row-major in the box, moves in pieces of the task's
  * `chunk_elements` (the last may be shorter). A rank passes a chunk on as soon as it has arrived.
  *
@@ -51,13 +56,22 @@ typedef struct xm_route {
 } xm_route_t;
 
 typedef struct xm_transfer {
-    int64_t task;   /**< index of the unit task */
-    int64_t parent; /**< transfer that brings the range to the sender, or −1 */
-    int64_t first;  /**< elements [first, end) of the task's box, row-major */
+    int64_t task;             /**< index of the unit task */
+    int64_t parent;           /**< transfer that brings the range to the sender, or one of these: */
+#define XM_PARENT_SOURCE (-1) /**< the sender's source tile has it */
+#define XM_PARENT_KEPT   (-2) /**< its destination tile has had it before the run */
+    int64_t first;            /**< elements [first, end) of the task's box, row-major */
     int64_t end;
     int sender;
     int route; /**< index of the route */
 } xm_transfer_t;
+
+/** What need not be moved, or cannot be. In the order of tasks, then of elements. */
+typedef struct xm_kept {
+    int64_t task;
+    int64_t first, end; /**< elements of the task's box, row-major */
+    int route;          /**< whose ranks have it; −1: no living rank has it, a gap */
+} xm_kept_t;
 
 /** Tensors of the batch. */
 int xm_plan_tensors(const xm_plan_t *plan);
@@ -87,7 +101,8 @@ int64_t xm_plan_task_count(const xm_plan_t *plan);
 xm_unit_task_t xm_plan_task(const xm_plan_t *plan, int64_t task);
 int64_t xm_plan_transfer_count(const xm_plan_t *plan);
 xm_transfer_t xm_plan_transfer(const xm_plan_t *plan, int64_t transfer);
-/** Routes and their number, owned by the plan. */
+/** What is kept, and routes; owned by the plan. */
+const xm_kept_t *xm_plan_kept(const xm_plan_t *plan, int64_t *count);
 int xm_plan_routes(const xm_plan_t *plan);
 const xm_route_t *xm_plan_route(const xm_plan_t *plan, int route);
 /** Box of a task, global indices. */
@@ -102,8 +117,10 @@ uint64_t xm_plan_transfer_bytes(const xm_plan_t *plan, int64_t transfer);
 const xm_network_t *xm_plan_network(const xm_plan_t *plan);
 /** Host of a rank, as planned. */
 int xm_plan_host_of(const xm_plan_t *plan, int rank);
-/** Largest rank of all meshes, plus one. */
+/** Largest living rank of all meshes, plus one: those from there on are lost. */
 int xm_plan_ranks(const xm_plan_t *plan);
+/** Ranks that the plan can be without: those of its network that have not been lost before. */
+int xm_plan_living(const xm_plan_t *plan);
 
 /** Rank that feeds hop @p i of a transfer with route @p route. */
 static inline int xm_hop_sender(const xm_transfer_t *transfer, const xm_route_t *route, int i)
@@ -131,3 +148,34 @@ const char *xm_plan_digest(const xm_plan_t *plan);
 
 /** Writes the plan as JSON (docs/reshard-plan.md). */
 xm_status_t xm_plan_write_json(const xm_plan_t *plan, FILE *file);
+
+/* ---- records of what a rank has received (delivered.c) ------------------------------------------
+ */
+
+/** Transfers [first, end) that have arrived whole, as far as they come to the rank, and the first
+ * `part` elements of the one behind them. */
+typedef struct xm_arrival {
+    int64_t first, end;
+    int64_t part;
+} xm_arrival_t;
+
+/** A record, spread out. Zeroed at first; freed by xm_delivery_clear(). */
+typedef struct xm_delivery {
+    int rank;
+    uint64_t run; /**< how many runs have been posted; 0: none, so nothing is here */
+    xm_arrival_t *arrivals;
+    int64_t count, capacity;
+} xm_delivery_t;
+
+/** Says of the next transfer that comes to the rank how many of its @p length elements are here. */
+xm_status_t xm_delivery_add(xm_delivery_t *delivery, int64_t transfer, int64_t elements,
+                            int64_t length);
+/** Writes the record into malloc'ed bytes. */
+xm_status_t xm_delivery_write(const xm_delivery_t *delivery, const xm_plan_t *plan, void **bytes,
+                              size_t *length);
+/** Reads a record, which may come from anywhere, of a run of @p plan. */
+xm_status_t xm_delivery_read(xm_delivery_t *delivery, const xm_plan_t *plan,
+                             const xm_delivered_t *record);
+/** The rank that a record is of; −1 for too few bytes. */
+int xm_delivered_rank(const xm_delivered_t *record);
+void xm_delivery_clear(xm_delivery_t *delivery);

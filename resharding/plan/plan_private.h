@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include "comm/base.h"
 #include "resharding/solve.h"
 #include "resharding/plan/plan.h"
 
@@ -30,19 +31,32 @@ typedef struct {
     int64_t *first_hop;      /* by transfer, and the number of hops behind the last */
 } xm_builder_t;
 
+/* Who has a task and who gets it: ranks in some order, somewhere else. */
+typedef struct {
+    const int *holders, *receivers;
+    int holder_count, receiver_count;
+} xm_sides_t;
+
 struct xm_plan {
     xm_planned_tensor_t *tensors;
     int tensor_count;
     int layout_count; /* different ones, of both sides */
     xm_strategy_t strategy, chosen_strategy;
     xm_scheduler_t scheduler, chosen;
+    uint64_t chunk_bytes, seed; /* as asked for */
+    int64_t node_budget;
     xm_unit_task_t *tasks;
     int64_t task_count;
+    const xm_sides_t *sides; /* by task, while pieces of tasks are planned (without.c); NULL: those
+                                of the task's tiles */
     xm_builder_t builder;
     struct xm_regular
-        *regular; /* in place of lists of tasks, chunks, transfers and hops, or NULL */
+        *regular;    /* in place of lists of tasks, chunks, transfers and hops, or NULL */
+    xm_kept_t *kept; /* NULL: nothing is */
+    int64_t kept_count;
     int *host_of_rank;
     int ranks;
+    int living;            /* ranks of the job that are left; 0: all are */
     xm_network_t *network; /* the schedule was made for */
     uint64_t net_bytes;
     int64_t bound_ns, makespan_ns;
@@ -208,6 +222,47 @@ enum { XM_SMALLEST_CHUNK = 64 * 1024 };
 /* Chunks that suit a chain of so many hops over so many bytes (strategy.c). */
 int64_t xm_chunk_bytes(const xm_network_t *network, int64_t bytes, int hops, uint64_t limit);
 
+/* ---- what is missing of a plan (pieces.c) -------------------------------------------------------
+ */
+
+/* A range of a task that stays where it is, and its ranks in the common list; a gap has none. */
+typedef struct {
+    xm_kept_t kept;
+    int64_t ranks;
+    int count;
+} xm_stay_t;
+
+/* Elements [first, end) of a task, and where its ranks begin in the common list: the holders, and
+ * behind them the receivers. */
+typedef struct {
+    int64_t task, first, end;
+    int64_t holders, receivers;
+    int receiver_count;
+} xm_piece_t;
+
+/* Ranges of tasks that some rank still needs. In the order of tasks, then of elements. */
+typedef struct {
+    xm_piece_t *pieces;
+    xm_unit_task_t *tasks; /* by piece: the task, with the piece's elements */
+    xm_sides_t *sides;     /* by piece */
+    int64_t count, capacity;
+    xm_stay_t *stays;
+    int64_t stay_count, stay_capacity;
+    int64_t gap_count; /* of the stays */
+    int *ranks;        /* the lists of ranks, one behind the other */
+    int64_t rank_count, rank_capacity;
+} xm_pieces_t;
+
+/*
+ * Cuts the tasks of `rest` by what has arrived of `plan`. Ranks have new numbers, which are below
+ * `living` where they are left; `deliveries` are by the old ones. Frees nothing of what it is given
+ * when it fails.
+ */
+xm_status_t xm_pieces_cut(xm_pieces_t *pieces, const xm_plan_t *plan, const xm_plan_t *rest,
+                          const int *number, int numbers, int living,
+                          const xm_delivery_t *deliveries);
+void xm_pieces_clear(xm_pieces_t *pieces);
+
 /* ---- scheduling (schedule.c) -------------------------------------------------------------------
  */
 
@@ -221,6 +276,18 @@ uint64_t xm_schedule_chunk_limit(const xm_plan_params_t *params);
 /* Fills plan->builder, what was chosen and plan->makespan_ns with what params ask for. */
 xm_status_t xm_schedule(xm_plan_t *plan, const xm_plan_params_t *params,
                         const xm_classes_t *classes);
+
+/* Copies the hosts of the plan's ranks and the network. */
+xm_status_t xm_plan_take_network(xm_plan_t *plan, const xm_network_t *network);
+
+/* Fails when so many bytes take longer than times can count. */
+xm_status_t xm_plan_check_time(const xm_network_t *network, int64_t bytes);
+
+/* Counts what crosses between hosts, computes the digest and has the new plan verified. */
+xm_status_t xm_plan_finish(xm_plan_t *plan);
+
+/* Numbers the layouts of the tensors, which are all there. */
+xm_status_t xm_plan_number_layouts(xm_plan_t *plan);
 
 /* Computes the digest of a finished plan. */
 xm_status_t xm_plan_hash(xm_plan_t *plan);

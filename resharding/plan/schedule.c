@@ -355,7 +355,8 @@ static xm_status_t make_builder(xm_scheduling_t *s, xm_scheduler_t scheduler)
     if (status == XM_OK) {
         status = xm_builder_number_hops(&plan->builder);
     }
-    if (status == XM_OK) {
+    /* Pieces of tasks are simulated when they are transfers of their tasks (without.c). */
+    if (status == XM_OK && plan->sides == NULL) {
         status =
             xm_simulate(plan, s->params->network, XM_SHARING_EXCLUSIVE, NULL, &plan->makespan_ns);
     }

@@ -349,6 +349,23 @@ static xm_status_t list_tasks(classifier_t *c)
     return XM_OK;
 }
 
+/* Pieces of tasks have sets of their own (without.c). */
+static xm_status_t find_sets(classifier_t *c, int64_t task, int *src, int *dst)
+{
+    const xm_unit_task_t *unit = &c->plan->tasks[task];
+    const xm_sides_t *sides = c->plan->sides;
+    xm_status_t status;
+
+    if (sides == NULL) {
+        *src = c->set_of[c->plan->tensors[unit->tensor].src_index][unit->src_tile];
+        *dst = c->set_of[c->plan->tensors[unit->tensor].dst_index][unit->dst_tile];
+        return XM_OK;
+    }
+    status = intern_set(c, sides[task].holders, sides[task].holder_count, src);
+    return status < 0 ? status
+                      : intern_set(c, sides[task].receivers, sides[task].receiver_count, dst);
+}
+
 /* On failure the classes are cleared. The interned sets are needed only here. */
 xm_status_t xm_classes_create(const xm_plan_t *plan, const xm_network_t *network,
                               xm_classes_t *classes)
@@ -364,18 +381,19 @@ xm_status_t xm_classes_create(const xm_plan_t *plan, const xm_network_t *network
     if (classes->class_of == NULL || c.set_of == NULL || c.mark == NULL) {
         status = no_memory(&c);
     }
-    for (int i = 0; status == XM_OK && i < plan->tensor_count; ++i) {
+    for (int i = 0; status == XM_OK && plan->sides == NULL && i < plan->tensor_count; ++i) {
         status = intern_tiles(&c, plan->tensors[i].src, &c.set_of[plan->tensors[i].src_index]);
         if (status == XM_OK) {
             status = intern_tiles(&c, plan->tensors[i].dst, &c.set_of[plan->tensors[i].dst_index]);
         }
     }
     for (int64_t t = 0; status == XM_OK && t < plan->task_count; ++t) {
-        const xm_unit_task_t *task = &plan->tasks[t];
+        int src = 0, dst = 0;
 
-        status = find_class(&c, c.set_of[plan->tensors[task->tensor].src_index][task->src_tile],
-                            c.set_of[plan->tensors[task->tensor].dst_index][task->dst_tile],
-                            &classes->class_of[t]);
+        status = find_sets(&c, t, &src, &dst);
+        if (status == XM_OK) {
+            status = find_class(&c, src, dst, &classes->class_of[t]);
+        }
     }
     if (status == XM_OK) {
         status = list_tasks(&c);

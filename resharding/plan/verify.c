@@ -192,19 +192,91 @@ static bool is_receiver(const xm_plan_t *plan, const xm_unit_task_t *task, int r
     return xm_layout_tile_of_rank(plan->tensors[task->tensor].dst, rank) == task->dst_tile;
 }
 
+/* By task, then by first element. */
+static int compare_kept(const xm_kept_t *a, const xm_kept_t *b)
+{
+    if (a->task != b->task) {
+        return a->task < b->task ? -1 : 1;
+    }
+    return (a->first > b->first) - (a->first < b->first);
+}
+
+/* Checks that what stays is in order and names ranges and routes that there are, and that nobody
+ * could send what is given up. Who has it is checked with the deliveries. */
+static xm_status_t verify_kept(const xm_plan_t *plan)
+{
+    for (int64_t k = 0; k < plan->kept_count; ++k) {
+        const xm_kept_t *kept = &plan->kept[k];
+        const xm_unit_task_t *task;
+        int holders = 0;
+        const int *ranks;
+
+        if (kept->task < 0 || kept->task >= plan->task_count || kept->first < 0 ||
+            kept->first >= kept->end || kept->end > plan->tasks[kept->task].elements ||
+            kept->route < -1 || kept->route >= plan->builder.route_count ||
+            (k > 0 && compare_kept(kept - 1, kept) > 0)) {
+            return xm_error_set(XM_ERR_CORRUPT,
+                                "what stays, number %" PRId64 ": elements %" PRId64 " … %" PRId64
+                                " of task %" PRId64 " on route %d do not exist or stand wrong",
+                                k, kept->first, kept->end, kept->task, kept->route);
+        }
+        task = &plan->tasks[kept->task];
+        ranks = xm_layout_replicas(plan->tensors[task->tensor].src, task->src_tile, &holders);
+        for (int r = 0; kept->route < 0 && r < holders; ++r) {
+            if (ranks[r] < plan->ranks) {
+                return xm_error_set(XM_ERR_CORRUPT,
+                                    "elements %" PRId64 " … %" PRId64 " of task %" PRId64
+                                    " are given up, but rank %d holds them",
+                                    kept->first, kept->end, kept->task, ranks[r]);
+            }
+        }
+    }
+    return XM_OK;
+}
+
+/* Whether the sender of a transfer has its range in its destination tile before the run. What stays
+ * is in order, so the search for the task is by halves. */
+static bool has_kept(const xm_plan_t *plan, const xm_transfer_t *transfer)
+{
+    int64_t low = 0, high = plan->kept_count;
+
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2;
+
+        if (plan->kept[middle].task < transfer->task) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    for (; low < plan->kept_count && plan->kept[low].task == transfer->task; ++low) {
+        const xm_kept_t *kept = &plan->kept[low];
+
+        if (kept->route >= 0 && kept->first <= transfer->first && kept->end >= transfer->end &&
+            on_route(&plan->builder.routes[kept->route], transfer->sender)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /*
  * Checks that the sender of a transfer has its range by the time it must send it: it
  * holds the source tile, or an earlier transfer of the same task brings it all of the
- * range.
+ * range, or it has kept that.
  */
 static xm_status_t verify_source(const xm_plan_t *plan, int64_t index,
                                  const xm_transfer_t *transfer, const xm_unit_task_t *task)
 {
     xm_transfer_t parent;
 
-    if (transfer->parent == -1) {
-        if (xm_layout_tile_of_rank(plan->tensors[task->tensor].src, transfer->sender) !=
-            task->src_tile) {
+    if (transfer->parent == XM_PARENT_KEPT && has_kept(plan, transfer)) {
+        return XM_OK;
+    }
+    if (transfer->parent == XM_PARENT_SOURCE) {
+        if (transfer->sender >= plan->ranks ||
+            xm_layout_tile_of_rank(plan->tensors[task->tensor].src, transfer->sender) !=
+                task->src_tile) {
             return xm_error_set(XM_ERR_CORRUPT,
                                 "transfer %" PRId64 ": rank %d sends task %" PRId64
                                 ", which it does not hold",
@@ -328,9 +400,11 @@ static xm_status_t verify_transfer(const verifier_t *verifier, int64_t index)
     return verify_source(plan, index, &transfer, &task);
 }
 
-/* Transfers of one task, with those of earlier elements first. */
+/* What transfers bring of one task and what stays of it, earlier elements first. */
 typedef struct {
-    int64_t task, first, transfer;
+    int64_t task, first;
+    int64_t end;
+    int route; /* −1: no rank has it, and none gets it */
 } entry_t;
 
 static int compare_entries(const void *a, const void *b)
@@ -343,7 +417,7 @@ static int compare_entries(const void *a, const void *b)
     if (x->first != y->first) {
         return x->first < y->first ? -1 : 1;
     }
-    return (x->transfer > y->transfer) - (x->transfer < y->transfer);
+    return (x->end > y->end) - (x->end < y->end);
 }
 
 /* True for a transfer of a whole task to all its receivers: routes name each rank once. */
@@ -360,90 +434,121 @@ static bool delivers_all(const verifier_t *verifier, const xm_transfer_t *transf
 /* What of a plan's deliveries has to be added up. */
 typedef struct {
     unsigned char *whole; /* by task: 1 when a single transfer delivers all of it */
-    entry_t *entries;     /* all other transfers, by task */
-    int64_t count;
+    entry_t *entries;     /* all other transfers and what stays, by task */
+    size_t count, room;
+    bool sorted;
 } deliveries_t;
 
-/* Most plans deliver most tasks with one transfer each, so that nothing is left to sort. */
+static xm_status_t add_entry(deliveries_t *deliveries, entry_t entry)
+{
+    if (!xm_array_reserve(&deliveries->entries, &deliveries->room, deliveries->count + 1,
+                          sizeof(entry))) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to verify %zu transfers",
+                            deliveries->count);
+    }
+    deliveries->sorted =
+        deliveries->sorted &&
+        (deliveries->count == 0 ||
+         compare_entries(&deliveries->entries[deliveries->count - 1], &entry) <= 0);
+    deliveries->entries[deliveries->count++] = entry;
+    return XM_OK;
+}
+
+/* Most plans deliver most tasks with one transfer each, so that little is left to sort. */
 static xm_status_t list_deliveries(const verifier_t *verifier, deliveries_t *deliveries)
 {
     const xm_plan_t *plan = verifier->plan;
-    int64_t capacity = 0;
-    bool sorted = true;
+    xm_status_t status = XM_OK;
 
-    for (int64_t i = 0; i < plan->builder.transfer_count; ++i) {
+    for (int64_t i = 0; status == XM_OK && i < plan->builder.transfer_count; ++i) {
         const xm_transfer_t transfer = xm_plan_transfer(plan, i);
-        entry_t *entry;
 
         if (deliveries->whole[transfer.task] == 0 && delivers_all(verifier, &transfer)) {
             deliveries->whole[transfer.task] = 1;
-            continue;
+        } else {
+            status = add_entry(
+                deliveries, (entry_t){transfer.task, transfer.first, transfer.end, transfer.route});
         }
-        if (deliveries->count == capacity) {
-            capacity = capacity > 0 ? 2 * capacity : 1024;
-            entry = realloc(deliveries->entries, (size_t)capacity * sizeof(*entry));
-            if (entry == NULL) {
-                return xm_error_set(XM_ERR_NO_MEMORY, "no memory to verify %" PRId64 " transfers",
-                                    plan->builder.transfer_count);
-            }
-            deliveries->entries = entry;
-        }
-        entry = &deliveries->entries[deliveries->count++];
-        *entry = (entry_t){transfer.task, transfer.first, i};
-        sorted = sorted && (deliveries->count == 1 || compare_entries(entry - 1, entry) <= 0);
     }
-    if (!sorted) {
-        qsort(deliveries->entries, (size_t)deliveries->count, sizeof(entry_t), compare_entries);
+    for (int64_t k = 0; status == XM_OK && k < plan->kept_count; ++k) {
+        const xm_kept_t *kept = &plan->kept[k];
+
+        status = add_entry(deliveries, (entry_t){kept->task, kept->first, kept->end, kept->route});
     }
+    if (status == XM_OK && !deliveries->sorted) {
+        qsort(deliveries->entries, deliveries->count, sizeof(entry_t), compare_entries);
+    }
+    return status;
+}
+
+/* Moves on to where a receiver's elements end. It is one when `covered` is not negative. */
+static xm_status_t cover(const entry_t *entry, int rank, int64_t *covered)
+{
+    int64_t next = covered[rank];
+
+    if (next < 0) {
+        return xm_error_set(XM_ERR_CORRUPT,
+                            "rank %d keeps elements of task %" PRId64 ", which it does not need",
+                            rank, entry->task);
+    }
+    if (next != entry->first) {
+        return xm_error_set(
+            XM_ERR_CORRUPT,
+            "rank %d gets elements %" PRId64 " … %" PRId64 " of task %" PRId64 " %s", rank,
+            next < entry->first ? next : entry->first, next < entry->first ? entry->first : next,
+            entry->task, next < entry->first ? "from no transfer" : "twice");
+    }
+    covered[rank] = entry->end;
     return XM_OK;
 }
 
 /*
- * Checks that every receiver of a task gets elements 0 … n, each once: taken by first
- * element, the ranges that reach a rank follow each other without gap or overlap.
- * `covered` says up to where, by rank; `whole` that another transfer has brought all.
+ * Checks that every living receiver of a task gets elements 0 … n, each once: taken by
+ * first element, the ranges that reach a rank follow each other without gap or overlap.
+ * `covered` says up to where, by rank; it is −1 for all before and after. `whole` says that
+ * another transfer has brought all to all.
  */
 static xm_status_t verify_deliveries_of(const xm_plan_t *plan, int64_t task, bool whole,
                                         const entry_t *entries, int64_t count, int64_t *covered)
 {
     const xm_unit_task_t unit = xm_plan_task(plan, task);
+    xm_status_t status = XM_OK;
     int receivers;
     const int *ranks =
         xm_layout_replicas(plan->tensors[unit.tensor].dst, unit.dst_tile, &receivers);
 
     for (int r = 0; r < receivers; ++r) {
-        covered[ranks[r]] = whole ? unit.elements : 0;
+        if (ranks[r] < plan->ranks) {
+            covered[ranks[r]] = whole ? unit.elements : 0;
+        }
     }
-    for (int64_t e = 0; e < count; ++e) {
-        const xm_transfer_t transfer = xm_plan_transfer(plan, entries[e].transfer);
-        const xm_route_t *route = &plan->builder.routes[transfer.route];
+    for (int64_t e = 0; status == XM_OK && e < count; ++e) {
+        const xm_route_t *route =
+            entries[e].route >= 0 ? &plan->builder.routes[entries[e].route] : NULL;
+        int reached = route != NULL ? route->count : receivers;
 
-        for (int i = 0; i < route->count; ++i) {
-            int64_t *next = &covered[route->ranks[i]];
+        for (int i = 0; status == XM_OK && i < reached; ++i) {
+            int rank = route != NULL ? route->ranks[i] : ranks[i];
 
-            if (!is_receiver(plan, &unit, route->ranks[i])) {
+            if (route != NULL && !is_receiver(plan, &unit, rank)) {
                 continue; /* it only passes on */
             }
-            if (*next != transfer.first) {
-                return xm_error_set(
-                    XM_ERR_CORRUPT,
-                    "rank %d gets elements %" PRId64 " … %" PRId64 " of task %" PRId64 " %s",
-                    route->ranks[i], *next < transfer.first ? *next : transfer.first,
-                    *next < transfer.first ? transfer.first : *next, task,
-                    *next < transfer.first ? "from no transfer" : "twice");
-            }
-            *next = transfer.end;
+            status = rank < plan->ranks ? cover(&entries[e], rank, covered) : XM_OK;
         }
     }
     for (int r = 0; r < receivers; ++r) {
-        if (covered[ranks[r]] != unit.elements) {
-            return xm_error_set(XM_ERR_CORRUPT,
-                                "rank %d gets elements %" PRId64 " … %" PRId64 " of task %" PRId64
-                                " from no transfer",
-                                ranks[r], covered[ranks[r]], unit.elements, task);
+        if (ranks[r] >= plan->ranks) {
+            continue;
         }
+        if (status == XM_OK && covered[ranks[r]] != unit.elements) {
+            status = xm_error_set(XM_ERR_CORRUPT,
+                                  "rank %d gets elements %" PRId64 " … %" PRId64 " of task %" PRId64
+                                  " from no transfer",
+                                  ranks[r], covered[ranks[r]], unit.elements, task);
+        }
+        covered[ranks[r]] = -1;
     }
-    return XM_OK;
+    return status;
 }
 
 /* Receivers are ranks of the destination mesh, below plan->ranks, so `covered` has an
@@ -451,9 +556,9 @@ static xm_status_t verify_deliveries_of(const xm_plan_t *plan, int64_t task, boo
 static xm_status_t verify_deliveries(const verifier_t *verifier)
 {
     const xm_plan_t *plan = verifier->plan;
-    deliveries_t deliveries = {.whole = calloc((size_t)plan->task_count + 1, 1)};
+    deliveries_t deliveries = {.whole = calloc((size_t)plan->task_count + 1, 1), .sorted = true};
     int64_t *covered = malloc((size_t)(plan->ranks + 1) * sizeof(*covered));
-    int64_t at = 0;
+    size_t at = 0;
     xm_status_t status = XM_OK;
 
     if (deliveries.whole == NULL || covered == NULL) {
@@ -461,15 +566,19 @@ static xm_status_t verify_deliveries(const verifier_t *verifier)
                               plan->builder.transfer_count);
     }
     status = status == XM_OK ? list_deliveries(verifier, &deliveries) : status;
+    for (int r = 0; status == XM_OK && r < plan->ranks; ++r) {
+        covered[r] = -1;
+    }
     for (int64_t t = 0; status == XM_OK && t < plan->task_count; ++t) {
-        int64_t first = at;
+        size_t first = at;
 
         while (at < deliveries.count && deliveries.entries[at].task == t) {
             ++at;
         }
         if (at > first || deliveries.whole[t] == 0) {
-            status = verify_deliveries_of(plan, t, deliveries.whole[t] != 0,
-                                          deliveries.entries + first, at - first, covered);
+            status =
+                verify_deliveries_of(plan, t, deliveries.whole[t] != 0, deliveries.entries + first,
+                                     (int64_t)(at - first), covered);
         }
     }
     free(covered);
@@ -501,6 +610,9 @@ xm_status_t xm_plan_verify(const xm_plan_t *plan)
     }
     for (int r = 0; status == XM_OK && r < plan->builder.route_count; ++r) {
         status = verify_route(plan, r, verifier.seen);
+    }
+    if (status == XM_OK) {
+        status = verify_kept(plan);
     }
     for (int64_t i = 0; status == XM_OK && i < plan->builder.transfer_count; ++i) {
         status = verify_transfer(&verifier, i);

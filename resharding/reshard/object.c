@@ -13,6 +13,7 @@
 #include "comm/base.h"
 #include "comm/worker.h"
 #include "resharding/reshard/agreement.h"
+#include "resharding/reshard/continue.h"
 #include "resharding/execute.h"
 
 struct xm_reshard {
@@ -20,14 +21,20 @@ struct xm_reshard {
     xm_worker_t *worker;     /* NULL: the group that it was made in is no more */
     xm_plan_t *own_plan;     /* NULL: the caller has given one */
     const xm_plan_t *plan;
-    xm_executor_t *executor;   /* NULL: it could not be made, or its group is no more */
-    xm_agreement_t *agreement; /* as long as the reshard is being made */
-    int channel;               /* 0: none yet */
-    int64_t deadline;          /* of the run */
-    bool running;              /* the caller has not heard of the run's end */
-    bool ended;                /* … but the worker has */
-    xm_status_t result;        /* of the last run, or of the making */
-    char reason[1024];         /* the sentence of a result that is a failure */
+    xm_executor_t *executor;    /* NULL: it could not be made, or its group is no more */
+    xm_agreement_t *agreement;  /* as long as the reshard is being made */
+    int channel;                /* 0: none yet */
+    int64_t deadline;           /* of the run */
+    bool running;               /* the caller has not heard of the run's end */
+    bool ended;                 /* … but the worker has */
+    xm_reshard_params_t params; /* those that a continuation keeps; buffers and dtype are its own */
+    int size;                   /* ranks of the group that it was made in */
+    void *record; /* what this rank had received as the executor went; NULL: there is one */
+    size_t record_length;
+    bool is_rest;       /* of a run, so it has one run that ends well */
+    bool is_over;       /* … and has had it */
+    xm_status_t result; /* of the last run, or of the making */
+    char reason[1024];  /* the sentence of a result that is a failure */
 };
 
 static xm_status_t check_tensors(const xm_reshard_params_t *params)
@@ -68,23 +75,41 @@ static xm_status_t make_plan(xm_reshard_t *self, const xm_reshard_params_t *para
     return status;
 }
 
-static xm_status_t make_executor(xm_reshard_t *self, const xm_reshard_params_t *params)
+/* Keeps what a continuation needs; without buffers this rank has none of any tensor. */
+static xm_status_t take_params(xm_reshard_t *self, const xm_reshard_params_t *params)
 {
+    size_t tensors = (size_t)xm_plan_tensors(self->plan);
+    xm_tensor_buffers_t *buffers = calloc(tensors, sizeof(*buffers));
+    char *dtype = params->dtype != NULL ? strdup(params->dtype) : NULL;
+
+    self->params = *params;
+    self->params.tensors = NULL; /* the plan has them, and they may go away */
+    self->params.network = NULL;
+    self->params.plan = NULL;
+    self->params.buffers = buffers;
+    self->params.dtype = dtype;
+    if (buffers == NULL || (dtype == NULL && params->dtype != NULL)) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a reshard");
+    }
+    if (params->buffers != NULL) {
+        memcpy(buffers, params->buffers, tensors * sizeof(*buffers));
+    }
+    return XM_OK;
+}
+
+static xm_status_t make_executor(xm_reshard_t *self)
+{
+    const xm_reshard_params_t *params = &self->params;
     xm_executor_params_t executor = {0};
     xm_transport_t *transport = xm_worker_transport(self->worker);
-    xm_tensor_buffers_t *none = NULL;
     xm_status_t status = xm_agreement_free_channel(transport, &executor.channel);
 
-    if (status == XM_OK && params->buffers == NULL) {
-        none = calloc((size_t)xm_plan_tensors(self->plan), sizeof(*none));
-        status = none != NULL ? XM_OK : xm_error_set(XM_ERR_NO_MEMORY, "no memory for a reshard");
-    }
     if (status < 0) {
         return status;
     }
     executor.plan = self->plan;
     executor.transport = transport;
-    executor.buffers = params->buffers != NULL ? params->buffers : none;
+    executor.buffers = params->buffers;
     executor.window = params->window;
     executor.memory_limit = params->memory_limit;
     executor.turns = params->turns;
@@ -92,9 +117,7 @@ static xm_status_t make_executor(xm_reshard_t *self, const xm_reshard_params_t *
     executor.device_peers = params->device_peers;
     executor.tensor_done = params->tensor_done;
     executor.arg = params->arg;
-    status = xm_executor_create(&executor, &self->executor);
-    free(none);
-    return status;
+    return xm_executor_create(&executor, &self->executor);
 }
 
 /* Everything that this rank does alone. */
@@ -105,11 +128,14 @@ static xm_status_t prepare(xm_reshard_t *self, const xm_reshard_params_t *params
     if (params->refusal != NULL) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s", params->refusal);
     }
-    self->plan = params->plan;
+    self->plan = self->own_plan != NULL ? self->own_plan : params->plan;
     if (self->plan == NULL) {
         status = make_plan(self, params);
     }
-    return status == XM_OK ? make_executor(self, params) : status;
+    if (status == XM_OK) {
+        status = take_params(self, params);
+    }
+    return status == XM_OK ? make_executor(self) : status;
 }
 
 /* Element types, for who has not named them: nothing beyond what the plan says. */
@@ -165,42 +191,44 @@ static void drop(xm_reshard_t *self)
     self->worker = NULL;
 }
 
+/* What has been received outlives the executor. */
 static void leave(xm_worker_guest_t *guest)
 {
     xm_reshard_t *self = (xm_reshard_t *)guest;
 
+    if (self->executor != NULL &&
+        xm_executor_delivered(self->executor, &self->record, &self->record_length) < 0) {
+        self->record = NULL;
+    }
     (void)keep(self, xm_error_set(XM_ERR_CANCELED,
                                   "rank %d: the group that this reshard was made "
-                                  "in is no more; it can only be destroyed",
+                                  "in is no more; it can only be continued or destroyed",
                                   xm_worker_rank(self->worker)));
     drop(self);
 }
 
 /* ---- Making --------------------------------------------------------------------------------- */
 
-xm_status_t xm_reshard_begin(xm_worker_t *worker, const xm_reshard_params_t *params,
-                             xm_reshard_t **reshard)
+/* Makes the object and says to all how this rank's preparations went. A plan for the rest of a run
+ * becomes the reshard's own; NULL: it is no rest. */
+static xm_status_t begin(xm_worker_t *worker, const xm_reshard_params_t *params, xm_plan_t *plan,
+                         xm_reshard_t **reshard)
 {
-    xm_reshard_params_t own = XM_RESHARD_PARAMS_INIT;
-    xm_reshard_t *self;
+    xm_reshard_t *self = calloc(1, sizeof(*self));
     xm_status_t status;
 
-    if (XM_IS_NULL(worker) || XM_IS_NULL(reshard)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
-    status = XM_PARAMS_COPY(xm_reshard_params_t, &own, params);
-    if (status < 0) {
-        return status;
-    }
-    self = calloc(1, sizeof(*self));
     if (self == NULL) {
+        xm_plan_destroy(plan);
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a reshard");
     }
     self->worker = worker;
+    self->own_plan = plan;
+    self->is_rest = plan != NULL;
+    self->size = xm_worker_size(worker);
     self->guest.advance = advance;
     self->guest.leave = leave;
-    status = prepare(self, &own);
-    status = xm_agreement_post(worker, status, self->plan, dtype_of(&own), &self->agreement);
+    status = prepare(self, params);
+    status = xm_agreement_post(worker, status, self->plan, dtype_of(params), &self->agreement);
     if (status < 0) {
         xm_reshard_destroy(self);
         return status;
@@ -208,6 +236,19 @@ xm_status_t xm_reshard_begin(xm_worker_t *worker, const xm_reshard_params_t *par
     xm_worker_add_guest(worker, &self->guest);
     *reshard = self;
     return XM_OK;
+}
+
+xm_status_t xm_reshard_begin(xm_worker_t *worker, const xm_reshard_params_t *params,
+                             xm_reshard_t **reshard)
+{
+    xm_reshard_params_t own = XM_RESHARD_PARAMS_INIT;
+    xm_status_t status;
+
+    if (XM_IS_NULL(worker) || XM_IS_NULL(reshard)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
+    status = XM_PARAMS_COPY(xm_reshard_params_t, &own, params);
+    return status < 0 ? status : begin(worker, &own, NULL, reshard);
 }
 
 /* Waits for the agreement. When it has ended well, the reshard can run. */
@@ -234,6 +275,22 @@ static xm_status_t settle(xm_reshard_t *self, int64_t until)
     return kept(self);
 }
 
+/* Waits until the making has ended, and hands the reshard out or frees it. */
+static xm_status_t finish(xm_reshard_t *self, xm_reshard_t **reshard)
+{
+    xm_status_t status = xm_reshard_wait(self, INT64_MAX);
+
+    if (status < 0) {
+        char sentence[sizeof(self->reason)];
+
+        memcpy(sentence, self->reason, sizeof(sentence));
+        xm_reshard_destroy(self);
+        return xm_error_set(status, "%s", sentence);
+    }
+    *reshard = self;
+    return XM_OK;
+}
+
 xm_status_t xm_reshard_create(xm_worker_t *worker, const xm_reshard_params_t *params,
                               xm_reshard_t **reshard)
 {
@@ -244,19 +301,70 @@ xm_status_t xm_reshard_create(xm_worker_t *worker, const xm_reshard_params_t *pa
         return XM_ERR_INVALID_ARGUMENT;
     }
     status = xm_reshard_begin(worker, params, &self);
-    if (status < 0) {
-        return status;
-    }
-    status = xm_reshard_wait(self, INT64_MAX);
-    if (status < 0) {
-        char sentence[sizeof(self->reason)];
+    return status < 0 ? status : finish(self, reshard);
+}
 
-        memcpy(sentence, self->reason, sizeof(sentence));
-        xm_reshard_destroy(self);
-        return xm_error_set(status, "%s", sentence);
+/* ---- Going on after a failure --------------------------------------------------------------- */
+
+/* A record that was taken as the group ended, or one of the executor that there still is. */
+static xm_status_t record_of(const xm_reshard_t *self, void **bytes, size_t *length)
+{
+    if (self->running || self->agreement != NULL) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "the reshard is %s: only what has ended can be continued",
+                            self->running ? "running" : "being made");
     }
-    *reshard = self;
+    if (self->executor != NULL) {
+        return xm_executor_delivered(self->executor, bytes, length);
+    }
+    if (self->record == NULL) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "the reshard was never made: there is no run "
+                                                     "to continue");
+    }
+    *bytes = malloc(self->record_length);
+    if (*bytes == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a record of %zu bytes",
+                            self->record_length);
+    }
+    memcpy(*bytes, self->record, self->record_length);
+    *length = self->record_length;
     return XM_OK;
+}
+
+xm_status_t xm_reshard_delivered(const xm_reshard_t *reshard, void **bytes, size_t *length)
+{
+    return XM_IS_NULL(reshard) || XM_IS_NULL(bytes) || XM_IS_NULL(length)
+               ? XM_ERR_INVALID_ARGUMENT
+               : record_of(reshard, bytes, length);
+}
+
+/* The plan is made from what all have received, before the new reshard is begun with it. */
+xm_status_t xm_reshard_continue(xm_worker_t *worker, const xm_reshard_t *failed,
+                                const xm_reshard_continue_params_t *params, xm_reshard_t **rest)
+{
+    xm_reshard_continue_params_t own = XM_RESHARD_CONTINUE_PARAMS_INIT;
+    xm_delivered_t record = {NULL, 0};
+    void *bytes = NULL;
+    xm_plan_t *plan = NULL;
+    xm_reshard_t *self = NULL;
+    xm_status_t status = XM_OK;
+
+    if (XM_IS_NULL(worker) || XM_IS_NULL(failed) || XM_IS_NULL(rest)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
+    if (params != NULL) {
+        status = XM_PARAMS_COPY(xm_reshard_continue_params_t, &own, params);
+    }
+    if (status == XM_OK) {
+        status = record_of(failed, &bytes, &record.length);
+    }
+    record.bytes = bytes;
+    status = xm_continue_plan(worker, failed->plan, failed->size, &own, status, &record, &plan);
+    free(bytes);
+    if (status == XM_OK) {
+        status = begin(worker, &failed->params, plan, &self);
+    }
+    return status < 0 ? status : finish(self, rest);
 }
 
 void xm_reshard_destroy(xm_reshard_t *reshard)
@@ -269,6 +377,9 @@ void xm_reshard_destroy(xm_reshard_t *reshard)
         drop(reshard);
     }
     xm_plan_destroy(reshard->own_plan);
+    free(reshard->record);
+    free((void *)(uintptr_t)reshard->params.dtype);
+    free((void *)(uintptr_t)reshard->params.buffers);
     free(reshard);
 }
 
@@ -281,6 +392,18 @@ static xm_status_t check_made(const xm_reshard_t *self)
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "the reshard is still being made");
     }
     return self->executor == NULL ? kept(self) : XM_OK;
+}
+
+/* The rest of a run can be run until that ends well: what was there before it is of that run. */
+static xm_status_t check_may_run(const xm_reshard_t *self)
+{
+    xm_status_t status = check_made(self);
+
+    if (status == XM_OK && self->is_over) {
+        status = xm_error_set(XM_ERR_UNSUPPORTED, "the reshard has brought the rest of a run, and "
+                                                  "nothing is left to run: make a new one");
+    }
+    return status;
 }
 
 static int64_t or_default(const xm_reshard_t *self, int64_t deadline)
@@ -300,14 +423,14 @@ static xm_status_t posted(xm_reshard_t *self, xm_status_t status, int64_t deadli
 
 xm_status_t xm_reshard_post(xm_reshard_t *reshard, int64_t deadline)
 {
-    xm_status_t status = XM_IS_NULL(reshard) ? XM_ERR_INVALID_ARGUMENT : check_made(reshard);
+    xm_status_t status = XM_IS_NULL(reshard) ? XM_ERR_INVALID_ARGUMENT : check_may_run(reshard);
 
     return status < 0 ? status : posted(reshard, xm_executor_post(reshard->executor), deadline);
 }
 
 xm_status_t xm_reshard_post_after(xm_reshard_t *reshard, void *stream, int64_t deadline)
 {
-    xm_status_t status = XM_IS_NULL(reshard) ? XM_ERR_INVALID_ARGUMENT : check_made(reshard);
+    xm_status_t status = XM_IS_NULL(reshard) ? XM_ERR_INVALID_ARGUMENT : check_may_run(reshard);
 
     return status < 0
                ? status
@@ -328,6 +451,7 @@ xm_status_t xm_reshard_wait(xm_reshard_t *reshard, int64_t until)
         return kept(reshard);
     }
     status = xm_executor_wait(reshard->worker, reshard->executor, until, reshard->deadline);
+    reshard->is_over = reshard->is_rest && status == XM_OK;
     return status == XM_IN_PROGRESS ? status : keep(reshard, status);
 }
 

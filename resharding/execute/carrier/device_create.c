@@ -91,12 +91,11 @@ static void mark_hops(xm_executor_t *executor, const device_t *device)
     for (int64_t i = 0; i < executor->hop_count; ++i) {
         hop_t *hop = &executor->hops[i];
         const tensor_t *tensor = &executor->tensors[hop->tensor];
-        bool sends = hop->lane >= 0 && lane_sends(&executor->lanes[hop->lane]);
 
         if (hop->lane < 0 || hop->forward != NULL) {
             continue;
         }
-        hop->on_device = sends && hop->feed < 0 ? tensor->src_on_device : tensor->dst_on_device;
+        hop->on_device = hop->in_dst ? tensor->dst_on_device : tensor->src_on_device;
         hop->staged = hop->on_device && !device->direct;
         hop->packs = hop->packs || hop->staged;
     }

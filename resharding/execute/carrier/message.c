@@ -22,7 +22,7 @@ static xm_status_t pack_on_device(slot_t *slot)
 
     chunk_range(hop, slot->chunk, &first, &count);
     if (lane_sends(slot->lane)) {
-        xm_view_pack_copy(&hop->view, xm_device_address(hop->feed >= 0 ? tensor->dst : tensor->src),
+        xm_view_pack_copy(&hop->view, xm_device_address(hop->in_dst ? tensor->dst : tensor->src),
                           first, count, xm_device_address(slot->packed), &copy);
         return xm_device_begin(slot, QUEUE_OUT, &copy);
     }
@@ -54,8 +54,8 @@ static void find_memory(slot_t *slot)
     const hop_t *hop = slot->hop;
     const xm_executor_t *executor = slot->lane->executor;
     const tensor_t *tensor = &executor->tensors[hop->tensor];
-    bool sends = lane_sends(slot->lane), in_dst = !sends || hop->feed >= 0;
-    char *base = in_dst ? tensor->dst : (char *)(uintptr_t)tensor->src;
+    bool sends = lane_sends(slot->lane);
+    char *base = hop->in_dst ? tensor->dst : (char *)(uintptr_t)tensor->src;
     int64_t first, count, offset;
 
     chunk_range(hop, slot->chunk, &first, &count);
@@ -66,7 +66,7 @@ static void find_memory(slot_t *slot)
         return;
     }
     if (!hop->staged && xm_view_contiguous(&hop->view, first, count, &offset)) {
-        slot->memory = in_dst ? tensor->dst_memory : tensor->src_memory;
+        slot->memory = hop->in_dst ? tensor->dst_memory : tensor->src_memory;
         slot->buffer = base + offset;
         return;
     }

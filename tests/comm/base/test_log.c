@@ -44,11 +44,13 @@ END_TEST
 /* Somebody's link at a name that can be foreseen does not get our lines into its target. */
 START_TEST(links_are_not_followed)
 {
-    char victim[] = "/tmp/xm_test_log.XXXXXX", path[64], text[4096];
-    int fd = mkstemp(victim);
+    char victim[] = "/tmp/xm_test_log.XXXXXX", errors[] = "/tmp/xm_test_log.XXXXXX";
+    char path[64], text[4096];
+    int fd = mkstemp(victim), said = mkstemp(errors);
 
     ck_assert_int_ge(fd, 0);
     (void)close(fd);
+    ck_assert_int_eq(dup2(said, STDERR_FILENO), STDERR_FILENO);
     (void)snprintf(path, sizeof(path), "%s.link", victim);
     ck_assert_int_eq(symlink(victim, path), 0);
     ck_assert_int_eq(setenv("XM_LOG_FILE", path, 1), 0);
@@ -56,6 +58,11 @@ START_TEST(links_are_not_followed)
     xm_log_info("to standard error");
     read_text(victim, text, sizeof(text));
     ck_assert_str_eq(text, "");
+    read_text(errors, text, sizeof(text));
+    ck_assert_ptr_nonnull(
+        strstr(text, ".link cannot be opened: Too many levels of symbolic links\n"));
+    ck_assert_ptr_nonnull(strstr(text, "to standard error\n"));
+    (void)unlink(errors);
     (void)unlink(path);
     (void)unlink(victim);
 }
