@@ -160,7 +160,8 @@ int64_t xm_plan_hops(const xm_plan_t *plan)
 
 int64_t xm_plan_first_hop(const xm_plan_t *plan, int64_t transfer)
 {
-    return plan->regular != NULL ? transfer : plan->builder.first_hop[transfer];
+    return plan->regular != NULL ? transfer * plan->regular->reached
+                                 : plan->builder.first_hop[transfer];
 }
 
 /* Counts each tensor once, whatever its copies; check_size() has made sure that it fits. */

@@ -290,7 +290,8 @@ static void count_net_bytes(xm_plan_t *plan)
             crossings += plan->host_of_rank[xm_hop_sender(&transfer, route, h)] !=
                          plan->host_of_rank[route->ranks[h]];
         }
-        plan->net_bytes += crossings * xm_plan_transfer_bytes(plan, i);
+        plan->net_bytes += crossings * (uint64_t)((transfer.end - transfer.first) *
+                                                  xm_task_element_size(plan, transfer.task));
     }
 }
 

@@ -133,7 +133,7 @@ static inline int *xm_ints_take(xm_arena_t *arena, size_t count)
 
 static inline int64_t xm_task_element_size(const xm_plan_t *plan, int64_t task)
 {
-    return plan->tensors[xm_plan_task(plan, task).tensor].element_size;
+    return plan->tensors[plan->regular != NULL ? 0 : plan->tasks[task].tensor].element_size;
 }
 
 static inline int64_t xm_task_bytes(const xm_plan_t *plan, int64_t task)

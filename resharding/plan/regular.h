@@ -4,13 +4,16 @@
  * Plans of a regular all-to-all, whose tasks and transfers are computed from their numbers. Not
  * installed.
  *
- * All-to-all: one tensor, every source tile held by one rank, every destination tile needed by one
- * rank, and equally many elements in common between any two of them. Between 4,096 and 4,096
- * devices it has 16.8 million tasks, and lists of them would fill gigabytes.
+ * All-to-all: one tensor, equally many elements in common between any source and any destination
+ * tile, and every tile on one device, or on all devices of a host. Between 4,096 and 4,096 devices
+ * it has 16.8 million tasks, and lists of them would fill gigabytes.
  *
  * Hosts are dealt as for a round robin: in round r host i of the smaller side exchanges with host
  * (i + r) mod n of the larger, and within it device a with device (a + q) mod m in turn q. So every
- * rank sends and receives one message at a time, and no NIC waits for another.
+ * rank sends and receives one message at a time, and no NIC waits for another. A tile that all
+ * devices of a host need comes to it in as many parts, one by each device, which passes it on to
+ * its neighbours; of a tile that all devices of a host hold, each sends what its partner takes in,
+ * in a single turn.
  */
 #pragma once
 
@@ -19,12 +22,17 @@
 /* One side's ranks, host by host, equally many on each. */
 typedef struct {
     int hosts, devices;
+    bool whole;       /* every tile is on all devices of a host */
     int *rank, *tile; /* by host, then by device */
 } xm_side_t;
 
 typedef struct xm_regular {
     int64_t elements, chunk_elements;
-    int src_tiles;
+    uint32_t src_tiles;
+    uint32_t rounds, turns, pieces; /* turns of a round; pieces of what a turn moves */
+    uint32_t hosts, devices;        /* of the smaller side; that take part in a turn */
+    bool by_receiver;               /* device a of them is one of the receiving ones */
+    int reached;                    /* ranks that a transfer reaches */
     xm_side_t src, dst;
 } xm_regular_t;
 

@@ -51,7 +51,8 @@ static int64_t *history_of(const exclusive_t *x, int64_t transfer)
  * relayed by a second transfer, so most of a plan needs none of this memory. */
 static xm_status_t keep_histories(exclusive_t *x)
 {
-    for (int64_t i = 0; i < x->count; ++i) {
+    /* Transfers of regular plans have no parents. */
+    for (int64_t i = 0; x->plan->regular == NULL && i < x->count; ++i) {
         int64_t parent = xm_plan_transfer(x->plan, i).parent;
         const xm_route_t *route;
         size_t bytes;
@@ -237,7 +238,7 @@ static void run_transfer(exclusive_t *x, int64_t i)
     const xm_transfer_t one = xm_plan_transfer(x->plan, i), *transfer = &one;
     const xm_route_t *route = xm_plan_route(x->plan, transfer->route);
     int64_t size = xm_plan_chunk_elements(x->plan, transfer->task),
-            chunks = xm_plan_chunks(x->plan, i);
+            chunks = (transfer->end - transfer->first + size - 1) / size;
     bool may_skip = transfer->parent < 0 && history_of(x, i) == NULL;
 
     if (xm_transfer_is_copy(transfer, route)) {
