@@ -7,6 +7,7 @@
  */
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "comm/base.h"
 
@@ -304,6 +305,49 @@ static xm_status_t verify_source(const xm_plan_t *plan, int64_t index,
     return XM_OK;
 }
 
+/* What transfers bring of one task and what stays of it, earlier elements first. */
+typedef struct {
+    int64_t task, first;
+    int64_t end;
+    int route; /* −1: no rank has it, and none gets it */
+} entry_t;
+
+static int compare_entries(const void *a, const void *b)
+{
+    const entry_t *x = a, *y = b;
+
+    if (x->task != y->task) {
+        return x->task < y->task ? -1 : 1;
+    }
+    if (x->first != y->first) {
+        return x->first < y->first ? -1 : 1;
+    }
+    return (x->end > y->end) - (x->end < y->end);
+}
+
+/* What of a plan's deliveries has to be added up. */
+typedef struct {
+    unsigned char *whole; /* by task: 1 when a single transfer delivers all of it */
+    entry_t *entries;     /* all other transfers and what stays, by task */
+    size_t count, room;
+    bool sorted;
+} deliveries_t;
+
+static xm_status_t add_entry(deliveries_t *deliveries, entry_t entry)
+{
+    if (!xm_array_reserve(&deliveries->entries, &deliveries->room, deliveries->count + 1,
+                          sizeof(entry))) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to verify %zu transfers",
+                            deliveries->count);
+    }
+    deliveries->sorted =
+        deliveries->sorted &&
+        (deliveries->count == 0 ||
+         compare_entries(&deliveries->entries[deliveries->count - 1], &entry) <= 0);
+    deliveries->entries[deliveries->count++] = entry;
+    return XM_OK;
+}
+
 /* A route whose ranks all need a destination tile of a layout or pass on what comes. */
 typedef struct {
     const xm_layout_t *dst; /* NULL: nothing is known */
@@ -311,12 +355,13 @@ typedef struct {
     int receivers;
 } proved_t;
 
-enum { PROVED = 4096 /* as 12 bits number them */ };
+enum { PROVED_BITS = 14 };
 
 typedef struct {
     const xm_plan_t *plan;
     int *seen;        /* by rank */
     proved_t *proved; /* by hash: what has been checked last */
+    deliveries_t deliveries;
 } verifier_t;
 
 /* True when an entry of the route feeds others. */
@@ -339,7 +384,7 @@ static int count_receivers(const verifier_t *verifier, int index, const xm_unit_
     const xm_route_t *route = &verifier->plan->builder.routes[index];
     const xm_layout_t *dst = verifier->plan->tensors[task->tensor].dst;
     uint64_t hash = xm_hash_pair(index, task->dst_tile) + ((uintptr_t)dst >> 4);
-    proved_t *proved = &verifier->proved[hash * UINT64_C(0x9e3779b97f4a7c15) >> 52];
+    proved_t *proved = &verifier->proved[hash * UINT64_C(0x9e3779b97f4a7c15) >> (64 - PROVED_BITS)];
     int receivers = 0;
 
     if (proved->dst == dst && proved->route == index && proved->tile == task->dst_tile) {
@@ -357,16 +402,35 @@ static int count_receivers(const verifier_t *verifier, int index, const xm_unit_
     return receivers;
 }
 
+/* Notes what a transfer delivers. Most plans deliver most tasks with one transfer each, to all
+ * receivers, as routes name each rank once: then nothing is left to add up. */
+static xm_status_t note_delivery(verifier_t *verifier, const xm_transfer_t *transfer,
+                                 const xm_unit_task_t *task, int reached)
+{
+    unsigned char *whole = &verifier->deliveries.whole[transfer->task];
+    int receivers;
+
+    (void)xm_layout_replicas(verifier->plan->tensors[task->tensor].dst, task->dst_tile, &receivers);
+    if (*whole == 0 && transfer->first == 0 && transfer->end == task->elements &&
+        reached == receivers) {
+        *whole = 1;
+        return XM_OK;
+    }
+    return add_entry(&verifier->deliveries,
+                     (entry_t){transfer->task, transfer->first, transfer->end, transfer->route});
+}
+
 /* Checks one transfer: its indices, its range, and that every rank of its route needs the
  * task or passes it on along the route. Parents are earlier transfers, which have been checked
  * already. */
-static xm_status_t verify_transfer(const verifier_t *verifier, int64_t index)
+static xm_status_t verify_transfer(verifier_t *verifier, int64_t index)
 {
     const xm_plan_t *plan = verifier->plan;
     const xm_transfer_t transfer = xm_plan_transfer(plan, index);
     const xm_route_t *route;
     xm_unit_task_t task;
-    int receivers, stranger;
+    int receivers, stranger = -1;
+    xm_status_t status;
 
     if (transfer.task < 0 || transfer.task >= plan->task_count || transfer.route < 0 ||
         transfer.route >= plan->builder.route_count) {
@@ -397,88 +461,8 @@ static xm_status_t verify_transfer(const verifier_t *verifier, int64_t index)
                             "transfer %" PRId64 " comes back to its sender, rank %d", index,
                             transfer.sender);
     }
-    return verify_source(plan, index, &transfer, &task);
-}
-
-/* What transfers bring of one task and what stays of it, earlier elements first. */
-typedef struct {
-    int64_t task, first;
-    int64_t end;
-    int route; /* −1: no rank has it, and none gets it */
-} entry_t;
-
-static int compare_entries(const void *a, const void *b)
-{
-    const entry_t *x = a, *y = b;
-
-    if (x->task != y->task) {
-        return x->task < y->task ? -1 : 1;
-    }
-    if (x->first != y->first) {
-        return x->first < y->first ? -1 : 1;
-    }
-    return (x->end > y->end) - (x->end < y->end);
-}
-
-/* True for a transfer of a whole task to all its receivers: routes name each rank once. */
-static bool delivers_all(const verifier_t *verifier, const xm_transfer_t *transfer)
-{
-    const xm_unit_task_t task = xm_plan_task(verifier->plan, transfer->task);
-    int receivers, stranger;
-
-    (void)xm_layout_replicas(verifier->plan->tensors[task.tensor].dst, task.dst_tile, &receivers);
-    return transfer->first == 0 && transfer->end == task.elements &&
-           count_receivers(verifier, transfer->route, &task, &stranger) == receivers;
-}
-
-/* What of a plan's deliveries has to be added up. */
-typedef struct {
-    unsigned char *whole; /* by task: 1 when a single transfer delivers all of it */
-    entry_t *entries;     /* all other transfers and what stays, by task */
-    size_t count, room;
-    bool sorted;
-} deliveries_t;
-
-static xm_status_t add_entry(deliveries_t *deliveries, entry_t entry)
-{
-    if (!xm_array_reserve(&deliveries->entries, &deliveries->room, deliveries->count + 1,
-                          sizeof(entry))) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to verify %zu transfers",
-                            deliveries->count);
-    }
-    deliveries->sorted =
-        deliveries->sorted &&
-        (deliveries->count == 0 ||
-         compare_entries(&deliveries->entries[deliveries->count - 1], &entry) <= 0);
-    deliveries->entries[deliveries->count++] = entry;
-    return XM_OK;
-}
-
-/* Most plans deliver most tasks with one transfer each, so that little is left to sort. */
-static xm_status_t list_deliveries(const verifier_t *verifier, deliveries_t *deliveries)
-{
-    const xm_plan_t *plan = verifier->plan;
-    xm_status_t status = XM_OK;
-
-    for (int64_t i = 0; status == XM_OK && i < plan->builder.transfer_count; ++i) {
-        const xm_transfer_t transfer = xm_plan_transfer(plan, i);
-
-        if (deliveries->whole[transfer.task] == 0 && delivers_all(verifier, &transfer)) {
-            deliveries->whole[transfer.task] = 1;
-        } else {
-            status = add_entry(
-                deliveries, (entry_t){transfer.task, transfer.first, transfer.end, transfer.route});
-        }
-    }
-    for (int64_t k = 0; status == XM_OK && k < plan->kept_count; ++k) {
-        const xm_kept_t *kept = &plan->kept[k];
-
-        status = add_entry(deliveries, (entry_t){kept->task, kept->first, kept->end, kept->route});
-    }
-    if (status == XM_OK && !deliveries->sorted) {
-        qsort(deliveries->entries, deliveries->count, sizeof(entry_t), compare_entries);
-    }
-    return status;
+    status = verify_source(plan, index, &transfer, &task);
+    return status < 0 ? status : note_delivery(verifier, &transfer, &task, receivers);
 }
 
 /* Moves on to where a receiver's elements end. It is one when `covered` is not negative. */
@@ -553,37 +537,38 @@ static xm_status_t verify_deliveries_of(const xm_plan_t *plan, int64_t task, boo
 
 /* Receivers are ranks of the destination mesh, below plan->ranks, so `covered` has an
  * entry for each. */
-static xm_status_t verify_deliveries(const verifier_t *verifier)
+static xm_status_t verify_deliveries(const xm_plan_t *plan, deliveries_t *deliveries)
 {
-    const xm_plan_t *plan = verifier->plan;
-    deliveries_t deliveries = {.whole = calloc((size_t)plan->task_count + 1, 1), .sorted = true};
     int64_t *covered = malloc((size_t)(plan->ranks + 1) * sizeof(*covered));
     size_t at = 0;
     xm_status_t status = XM_OK;
 
-    if (deliveries.whole == NULL || covered == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory to verify %" PRId64 " transfers",
-                              plan->builder.transfer_count);
+    if (covered == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to verify a plan for %d ranks",
+                            plan->ranks);
     }
-    status = status == XM_OK ? list_deliveries(verifier, &deliveries) : status;
-    for (int r = 0; status == XM_OK && r < plan->ranks; ++r) {
-        covered[r] = -1;
+    for (int64_t k = 0; status == XM_OK && k < plan->kept_count; ++k) {
+        const xm_kept_t *kept = &plan->kept[k];
+
+        status = add_entry(deliveries, (entry_t){kept->task, kept->first, kept->end, kept->route});
     }
+    if (status == XM_OK && !deliveries->sorted) {
+        qsort(deliveries->entries, deliveries->count, sizeof(entry_t), compare_entries);
+    }
+    memset(covered, -1, (size_t)plan->ranks * sizeof(*covered));
     for (int64_t t = 0; status == XM_OK && t < plan->task_count; ++t) {
         size_t first = at;
 
-        while (at < deliveries.count && deliveries.entries[at].task == t) {
+        while (at < deliveries->count && deliveries->entries[at].task == t) {
             ++at;
         }
-        if (at > first || deliveries.whole[t] == 0) {
+        if (at > first || deliveries->whole[t] == 0) {
             status =
-                verify_deliveries_of(plan, t, deliveries.whole[t] != 0, deliveries.entries + first,
-                                     (int64_t)(at - first), covered);
+                verify_deliveries_of(plan, t, deliveries->whole[t] != 0,
+                                     deliveries->entries + first, (int64_t)(at - first), covered);
         }
     }
     free(covered);
-    free(deliveries.entries);
-    free(deliveries.whole);
     return status;
 }
 
@@ -593,12 +578,14 @@ xm_status_t xm_plan_verify(const xm_plan_t *plan)
     if (XM_IS_NULL(plan)) {
         return XM_ERR_INVALID_ARGUMENT;
     }
-    verifier_t verifier = {.plan = plan,
-                           .seen = calloc((size_t)plan->ranks + 1, sizeof(*verifier.seen)),
-                           .proved = calloc(PROVED, sizeof(*verifier.proved))};
+    verifier_t verifier = {
+        .plan = plan,
+        .seen = calloc((size_t)plan->ranks + 1, sizeof(*verifier.seen)),
+        .proved = calloc(1 << PROVED_BITS, sizeof(*verifier.proved)),
+        .deliveries = {.whole = calloc((size_t)plan->task_count + 1, 1), .sorted = true}};
     xm_status_t status = XM_OK;
 
-    if (verifier.seen == NULL || verifier.proved == NULL) {
+    if (verifier.seen == NULL || verifier.proved == NULL || verifier.deliveries.whole == NULL) {
         status =
             xm_error_set(XM_ERR_NO_MEMORY, "no memory to verify a plan for %d ranks", plan->ranks);
     }
@@ -618,8 +605,10 @@ xm_status_t xm_plan_verify(const xm_plan_t *plan)
         status = verify_transfer(&verifier, i);
     }
     if (status == XM_OK) {
-        status = verify_deliveries(&verifier);
+        status = verify_deliveries(plan, &verifier.deliveries);
     }
+    free(verifier.deliveries.entries);
+    free(verifier.deliveries.whole);
     free(verifier.proved);
     free(verifier.seen);
     return status;
