@@ -68,13 +68,13 @@ xm_status_t ap_cross_mesh_lower_bound(ap_cross_mesh_t *cross_mesh,
 
 /**
  * What the same resharding, and that of the gradients, occupy of hosts' NICs and racks' uplinks: an
- * array of @p count that the caller frees with free(), hosts in their order, then racks, without
- * those that it does not touch. Hosts are those of the devices, rack r has those from r times the
+ * array of @p count in @p arena, hosts in their order, then racks, without those that it does not
+ * touch. Hosts are those of the devices, rack r has those from r times the
  * profile's hosts per rack on.
  */
 xm_status_t ap_cross_mesh_loads(ap_cross_mesh_t *cross_mesh,
-                                const ap_cross_mesh_transfer_t *transfer, ap_link_load_t **loads,
-                                int *count);
+                                const ap_cross_mesh_transfer_t *transfer, xm_arena_t *arena,
+                                const ap_link_load_t **loads, int *count);
 
 /** Costs are equal for later stages that begin on devices of one place, a number from 0 up to the
  * device's: all that matters of where they begin. */

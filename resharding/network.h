@@ -24,6 +24,9 @@ double xm_network_ingress(const xm_network_t *network, int host);
 /** The network as its rails see it: every rail is a host of its own. What schedulers work on. */
 xm_status_t xm_network_of_rails(const xm_network_t *network, xm_network_t **rails);
 
+/** Number of rails of all hosts, and the rail of a rank. */
+int xm_network_rails(const xm_network_t *network);
+int xm_network_rail_of(const xm_network_t *network, int rank);
 /** The rails of a host, ascending; *count of them. */
 const int *xm_network_host_rails(const xm_network_t *network, int host, int *count);
 int xm_network_host_of_rail(const xm_network_t *network, int rail);

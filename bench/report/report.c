@@ -71,17 +71,10 @@ xm_status_t rb_report_create(const rb_job_info_t *job, rb_report_t **report)
 /* The plan is written as it is used, with the network of this job in its makespan. */
 static xm_status_t dump_plan(const char *path, const xm_plan_t *plan)
 {
-    FILE *file = fopen(path, "w");
-    xm_status_t status;
+    FILE *file;
+    xm_status_t status = xm_file_create(path, &file);
 
-    if (file == NULL) {
-        return xm_error_set(XM_ERR_IO, "cannot write %s: %s", path, strerror(errno));
-    }
-    status = xm_plan_write_json(plan, file);
-    if (fclose(file) != 0 && status == XM_OK) {
-        status = xm_error_set(XM_ERR_IO, "cannot write %s: %s", path, strerror(errno));
-    }
-    return status;
+    return status == XM_OK ? xm_file_close(file, path, xm_plan_write_json(plan, file)) : status;
 }
 
 /* Errors of the outputs do not keep the row from being printed. */

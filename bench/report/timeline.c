@@ -7,12 +7,10 @@
  */
 #include "bench/report/timeline.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "bench/report/lanes.h"
 #include "comm/base.h"
@@ -451,28 +449,6 @@ static void draw_legend(const figure_t *figure, double y)
     }
 }
 
-/* Writes texts that come from outside, which may hold characters that XML reserves. */
-static void put_text(FILE *file, const char *text)
-{
-    for (; *text != '\0'; ++text) {
-        switch (*text) {
-        case '&':
-            (void)fputs("&amp;", file);
-            break;
-        case '<':
-            (void)fputs("&lt;", file);
-            break;
-        case '>':
-            (void)fputs("&gt;", file);
-            break;
-        default:
-            if ((unsigned char)*text >= ' ') {
-                (void)fputc(*text, file);
-            }
-        }
-    }
-}
-
 /* The names come from files and are escaped; the numbers need not be. */
 static void draw_title(const figure_t *figure)
 {
@@ -481,7 +457,7 @@ static void draw_title(const figure_t *figure)
     char src[RB_SIDE_TEXT], dst[RB_SIDE_TEXT], shape[RB_SHAPE_TEXT], bytes[32];
 
     (void)fprintf(figure->file, "<text x=\"10\" y=\"22\" font-size=\"15\" font-weight=\"bold\">");
-    put_text(figure->file, one->name);
+    xm_text_put_xml(figure->file, one->name);
     (void)fprintf(figure->file,
                   ": %s to %s</text>\n<text x=\"10\" y=\"42\">%s%s, %s, %s; strategy %s, "
                   "scheduler %s; NICs of %.3f GB/s</text>\n",
@@ -502,12 +478,7 @@ static void draw(const figure_t *figure)
                     (measured ? section_height(figure, &figure->measured) + 8 : 0);
     double y;
 
-    (void)fprintf(figure->file,
-                  "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
-                  "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%.0f\" "
-                  "viewBox=\"0 0 %d %.0f\" font-family=\"sans-serif\" font-size=\"12\">\n"
-                  "<rect width=\"100%%\" height=\"100%%\" fill=\"#ffffff\"/>\n",
-                  WIDTH, bottom + 94, WIDTH, bottom + 94);
+    xm_svg_begin(figure->file, WIDTH, (int)bottom + 94, "Transfers of a resharding");
     draw_title(figure);
     draw_axis(figure, top + 20, bottom);
     y = draw_section(figure, &figure->planned, "planned", top);
@@ -574,7 +545,6 @@ xm_status_t rb_timeline_write(const char *path, const rb_result_t *result)
     const xm_plan_t *plan = result->prepared->plan;
     figure_t figure = {.result = result, .network = result->prepared->network, .plan = plan};
     xm_status_t status;
-    bool failed;
 
     figure.local = xm_plan_net_bytes(plan) == 0;
     figure.end_ns = xm_plan_bound_ns(plan) > 0 ? xm_plan_bound_ns(plan) : 1;
@@ -583,16 +553,12 @@ xm_status_t rb_timeline_write(const char *path, const rb_result_t *result)
         goto clear_lanes;
     }
     choose_unit(&figure);
-    figure.file = fopen(path, "w");
-    if (figure.file == NULL) {
-        status = xm_error_set(XM_ERR_IO, "cannot write %s: %s", path, strerror(errno));
+    status = xm_file_create(path, &figure.file);
+    if (status != XM_OK) {
         goto clear_lanes;
     }
     draw(&figure);
-    failed = ferror(figure.file) != 0;
-    if (fclose(figure.file) != 0 || failed) {
-        status = xm_error_set(XM_ERR_IO, "cannot write %s: %s", path, strerror(errno));
-    }
+    status = xm_file_close(figure.file, path, XM_OK);
 
 clear_lanes:
     rb_lanes_clear(&figure.planned);

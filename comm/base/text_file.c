@@ -2,11 +2,12 @@
 /* Whole files, read and replaced. A file is written beside its place and renamed, so a reader
  * sees the old or the new one and never half of it, and a crash leaves the old one. Profiles
  * and plans are also synced to the disk; metrics are not, for they are written every second and
- * nobody misses one. */
+ * nobody misses one. And figures, which are texts. */
 #include "comm/base/text_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -242,4 +243,50 @@ xm_status_t xm_text_load(const char *path, char **text, size_t *length)
         (void)close(fd);
     }
     return status;
+}
+
+xm_status_t xm_file_create(const char *path, FILE **file)
+{
+    *file = fopen(path, "wbe");
+    return *file != NULL ? XM_OK
+                         : xm_error_set(XM_ERR_IO, "cannot write %s: %s", path, strerror(errno));
+}
+
+/* Errors of a stream may show only when its buffer is flushed. */
+xm_status_t xm_file_close(FILE *file, const char *path, xm_status_t status)
+{
+    bool failed = ferror(file) != 0;
+
+    failed = fclose(file) != 0 || failed;
+    return status == XM_OK && failed
+               ? xm_error_set(XM_ERR_IO, "cannot write %s: %s", path, strerror(errno))
+               : status;
+}
+
+void xm_svg_begin(FILE *file, int width, int height, const char *title)
+{
+    (void)fprintf(file,
+                  "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
+                  "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
+                  "viewBox=\"0 0 %d %d\" font-family=\"sans-serif\" font-size=\"12\" "
+                  "fill=\"#222\">\n<title>",
+                  width, height, width, height);
+    xm_text_put_xml(file, title);
+    (void)fprintf(file, "</title>\n<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n", width,
+                  height);
+}
+
+void xm_svg_text(FILE *file, double x, double y, int size, const char *anchor, const char *format,
+                 ...)
+{
+    char text[512];
+    va_list args;
+
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    (void)fprintf(file, "<text x=\"%.1f\" y=\"%.1f\" font-size=\"%d\" text-anchor=\"%s\">", x, y,
+                  size, anchor);
+    xm_text_put_xml(file, text);
+    (void)fputs("</text>\n", file);
 }

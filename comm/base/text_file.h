@@ -11,6 +11,7 @@
 #include <limits.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "comm/base/status.h"
 
@@ -42,3 +43,19 @@ xm_status_t xm_text_replace(const char *path, const char *text, size_t length);
 /** Reads a file of at most XM_TEXT_LARGEST bytes. *text ends with a 0 that *length does not count;
  * freed with free(). */
 xm_status_t xm_text_load(const char *path, char **text, size_t *length);
+
+/** Opens a file to be written from the beginning; closed by xm_file_close(). XM_ERR_IO. */
+xm_status_t xm_file_create(const char *path, FILE **file);
+
+/** Closes it. @p status is that of what was written: a failure that no write has shown yet counts
+ * where that is none. */
+xm_status_t xm_file_close(FILE *file, const char *path, xm_status_t status);
+
+/** Begins a figure in SVG of this size: a title, which is escaped, and a white ground. It ends with
+ * "</svg>". */
+void xm_svg_begin(FILE *file, int width, int height, const char *title);
+
+/** Writes a text of this size into a figure; @p anchor: what of it stands at the place, "start",
+ * "middle" or "end". */
+void xm_svg_text(FILE *file, double x, double y, int size, const char *anchor, const char *format,
+                 ...) XM_PRINTF(6, 7);

@@ -106,10 +106,6 @@ XM_API int xm_network_ranks(const xm_network_t *network);
 XM_API int xm_network_hosts(const xm_network_t *network);
 /** Host of a rank; −1 for one that does not exist. */
 XM_API int xm_network_host_of(const xm_network_t *network, int rank);
-/** Number of rails of all hosts. */
-XM_API int xm_network_rails(const xm_network_t *network);
-/** Rail of a rank; −1 for a rank that does not exist. */
-XM_API int xm_network_rail_of(const xm_network_t *network, int rank);
 
 #ifdef __cplusplus
 }

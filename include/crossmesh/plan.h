@@ -155,31 +155,31 @@ enum { XM_PLAN_DIGEST_SIZE = 33 };
 
 /** What a plan is, in numbers. Start from ::XM_PLAN_INFO_INIT. */
 typedef struct xm_plan_info {
-    size_t struct_size;               /**< sizeof(xm_plan_info_t); what fits is filled in */
-    int ranks;                        /**< largest rank of all meshes, plus one */
-    xm_strategy_t strategy;           /**< the one whose plan this is; `auto`: every slice has its
-                                           own */
-    xm_scheduler_t scheduler;         /**< the one whose schedule this is: not `auto`, and another
-                                           than asked for where that falls back */
-    const char *strategy_name;        /**< as xm_strategy_parse() knows it; lives for ever */
-    const char *scheduler_name;       /**< as xm_scheduler_parse() knows it; lives for ever */
-    uint64_t bytes;                   /**< of all tensors */
-    uint64_t net_bytes;               /**< that cross from one host to another */
-    int64_t bound_ns;                 /**< lower bound of any plan's time on the network */
-    int64_t makespan_ns;              /**< simulated time of this plan, exclusive sharing */
-    int64_t hops;                     /**< of all transfers, copies inside a rank included */
+    size_t struct_size;         /**< sizeof(xm_plan_info_t); what fits is filled in */
+    int ranks;                  /**< largest rank of all meshes, plus one */
+    xm_strategy_t strategy;     /**< the one whose plan this is; `auto`: every slice has its
+                                     own */
+    xm_scheduler_t scheduler;   /**< the one whose schedule this is: not `auto`, and another
+                                     than asked for where that falls back */
+    const char *strategy_name;  /**< as xm_strategy_parse() knows it; lives for ever */
+    const char *scheduler_name; /**< as xm_scheduler_parse() knows it; lives for ever */
+    uint64_t bytes;             /**< of all tensors */
+    uint64_t net_bytes;         /**< that cross from one host to another */
+    int64_t bound_ns;           /**< lower bound of any plan's time on the network, among the ranks
+                                     that take part: others could relay, but never do */
+    int64_t makespan_ns;        /**< simulated time of this plan, exclusive sharing */
+    int64_t hops;               /**< of all transfers, copies inside a rank included */
     char digest[XM_PLAN_DIGEST_SIZE]; /**< of everything that decides which bytes move where: 32
                                            hexadecimal digits, equal on all ranks */
     uint64_t kept_bytes; /**< of xm_plan_without(): of all receivers, delivered before */
     uint64_t gone_bytes; /**< of xm_plan_without(): of all receivers, held by no living rank */
-    int64_t gaps;        /**< how many ranges the latter are, see xm_plan_get_gap() */
 } xm_plan_info_t;
 
 /** Initialiser of an ::xm_plan_info_t. */
 #define XM_PLAN_INFO_INIT                                                                          \
     {                                                                                              \
         sizeof(xm_plan_info_t), 0, XM_STRATEGY_SEND_RECV, XM_SCHEDULER_NAIVE, NULL, NULL, 0, 0, 0, \
-            0, 0, "", 0, 0, 0                                                                      \
+            0, 0, "", 0, 0                                                                         \
     }
 
 /** One hop of a plan, and when it runs. */
@@ -193,14 +193,22 @@ typedef struct xm_plan_hop {
 } xm_plan_hop_t;
 
 /**
- * What one rank has received in a run that was not finished: bytes that xm_reshard_delivered() has
- * written and that may be sent and stored as they are. They say which rank and which plan they are
- * of.
+ * What one rank has received in a run that was not finished: bytes that a reshard has written and
+ * that may be sent as they are. They say which rank and which plan they are of.
+ * xm_reshard_continue() exchanges them.
  */
 typedef struct xm_delivered {
     const void *bytes;
     size_t length;
 } xm_delivered_t;
+
+/** A range of a tensor that no living rank holds and that some living rank wants. */
+typedef struct xm_plan_gap {
+    int tensor;    /**< index in the batch */
+    xm_box_t box;  /**< a slice of the tensor; sub-byte elements are counted in bytes */
+    int64_t first; /**< of the slice's elements, row-major, [first, end) are gone */
+    int64_t end;
+} xm_plan_gap_t;
 
 /** Who is gone, and what has arrived. Start from ::XM_PLAN_WITHOUT_PARAMS_INIT. */
 typedef struct xm_plan_without_params {
@@ -212,23 +220,17 @@ typedef struct xm_plan_without_params {
     int delivered_count;             /**< of `delivered` */
     const xm_network_t *network;     /**< of the ranks that are left, with their new numbers; NULL:
                                           the plan's own without the lost ranks */
-    bool skip_gone; /**< leave out what no living rank holds, instead of failing: xm_plan_get_gap()
-                         lists it */
+    /** Called for each range that no living rank holds, in order, once the rest has been planned
+     * without them. NULL: such a range is a failure. */
+    void (*gap)(void *arg, const xm_plan_gap_t *gap);
+    void *arg; /**< of gap */
 } xm_plan_without_params_t;
 
 /** Initialiser of an ::xm_plan_without_params_t: nobody is lost, nothing has arrived. */
 #define XM_PLAN_WITHOUT_PARAMS_INIT                                                                \
     {                                                                                              \
-        sizeof(xm_plan_without_params_t), NULL, 0, NULL, 0, NULL, false                            \
+        sizeof(xm_plan_without_params_t), NULL, 0, NULL, 0, NULL, NULL, NULL                       \
     }
-
-/** A range of a tensor that no living rank holds and that some living rank wants. */
-typedef struct xm_plan_gap {
-    int tensor;    /**< index in the batch */
-    xm_box_t box;  /**< a slice of the tensor; sub-byte elements are counted in bytes */
-    int64_t first; /**< of the slice's elements, row-major, [first, end) are gone */
-    int64_t end;
-} xm_plan_gap_t;
 
 /** The strategy named "send_recv", "allgather", "broadcast", "auto", "local_allgather",
  * "global_allgather" or "alpa"; unknown names fail with the nearest match. */
@@ -247,14 +249,12 @@ XM_API xm_status_t xm_plan_create(const xm_plan_params_t *params, xm_plan_t **pl
  * and from ranks that have received it. Strategy and scheduler are those of @p plan, which may
  * itself be one of this function. All ranks that give the same parameters get the same plan.
  *
- * XM_ERR_NO_SOLUTION names the first tensor and box that no living rank holds. XM_ERR_MISMATCH: a
+ * XM_ERR_NO_SOLUTION names the first tensor and box that no living rank holds, unless params.gap
+ * is there to hear of them. XM_ERR_MISMATCH: a
  * record of another plan, or of another run than the others. XM_ERR_CORRUPT: bytes that are none.
  */
 XM_API xm_status_t xm_plan_without(const xm_plan_t *plan, const xm_plan_without_params_t *params,
                                    xm_plan_t **rest);
-
-/** The gap number @p index of a plan made with `skip_gone`; XM_ERR_NOT_FOUND beyond the last. */
-XM_API xm_status_t xm_plan_get_gap(const xm_plan_t *plan, int64_t index, xm_plan_gap_t *gap);
 
 /** Frees the plan. No reshard may use it any more. NULL is accepted. */
 XM_API void xm_plan_destroy(xm_plan_t *plan);

@@ -242,15 +242,17 @@ XM_API xm_status_t xm_reshard_verify(xm_reshard_t *reshard, int64_t deadline);
 typedef struct xm_reshard_continue_params {
     size_t struct_size;          /**< sizeof(xm_reshard_continue_params_t) */
     const xm_network_t *network; /**< of the ranks that are left; NULL: that of the first plan */
-    bool skip_gone; /**< leave out what no living rank holds: xm_plan_get_gap() of the new
-                         reshard's plan lists it. Else making the reshard fails with
-                         XM_ERR_NO_SOLUTION, which names the first tensor and box */
+    /** Called for each range that no living rank holds; the reshard leaves them out. NULL: making
+     * it fails with XM_ERR_NO_SOLUTION, which names the first tensor and box. NULL on all ranks or
+     * on none. */
+    void (*gap)(void *arg, const xm_plan_gap_t *gap);
+    void *arg; /**< of gap */
 } xm_reshard_continue_params_t;
 
 /** Initialiser of an ::xm_reshard_continue_params_t. */
 #define XM_RESHARD_CONTINUE_PARAMS_INIT                                                            \
     {                                                                                              \
-        sizeof(xm_reshard_continue_params_t), NULL, false                                          \
+        sizeof(xm_reshard_continue_params_t), NULL, NULL, NULL                                     \
     }
 
 /**
@@ -269,13 +271,6 @@ typedef struct xm_reshard_continue_params {
 XM_API xm_status_t xm_reshard_continue(xm_worker_t *worker, const xm_reshard_t *failed,
                                        const xm_reshard_continue_params_t *params,
                                        xm_reshard_t **rest);
-
-/**
- * Writes what this rank has received in the last run, for xm_plan_without() (plan.h), into bytes
- * that the caller frees with free(). For who brings the records together, or keeps them, by itself;
- * not while a run is in flight.
- */
-XM_API xm_status_t xm_reshard_delivered(const xm_reshard_t *reshard, void **bytes, size_t *length);
 
 /** The plan, valid as long as the reshard: bytes, predicted time, digest (plan.h). */
 XM_API const xm_plan_t *xm_reshard_plan(const xm_reshard_t *reshard);

@@ -604,8 +604,8 @@ xm_status_t ap_cross_mesh_lower_bound(ap_cross_mesh_t *cross_mesh,
 }
 
 xm_status_t ap_cross_mesh_loads(ap_cross_mesh_t *cross_mesh,
-                                const ap_cross_mesh_transfer_t *transfer, ap_link_load_t **loads,
-                                int *count)
+                                const ap_cross_mesh_transfer_t *transfer, xm_arena_t *arena,
+                                const ap_link_load_t **loads, int *count)
 {
     ap_link_load_t *copy = NULL;
     const cost_entry_t *entry;
@@ -625,7 +625,7 @@ xm_status_t ap_cross_mesh_loads(ap_cross_mesh_t *cross_mesh,
     }
     (void)pthread_mutex_lock(&cross_mesh->mutex); /* the table may move */
     entry = find_slot(cross_mesh->slots, cross_mesh->slot_count, &key);
-    copy = malloc(((size_t)entry->link_count + 1) * sizeof(*copy));
+    copy = xm_arena_take(arena, (size_t)entry->link_count * sizeof(*copy));
     if (copy == NULL) {
         status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d NICs", entry->link_count);
     }

@@ -5,19 +5,17 @@
  */
 #include "planner/boundary/passing.h"
 
-#include <stdlib.h>
-
-xm_status_t ap_passing_open(const ap_graph_t *graph, ap_passing_t *passing)
+xm_status_t ap_passing_open(const ap_graph_t *graph, xm_arena_t *arena, ap_passing_t *passing)
 {
     size_t most = (size_t)ap_graph_tensors(graph) + 1;
 
-    *passing = (ap_passing_t){.graph = graph,
-                              .ids = malloc(most * sizeof(int)),
-                              .tensors = malloc(most * sizeof(ap_cross_mesh_tensor_t)),
-                              .resting = malloc(most * sizeof(int))};
-    return passing->ids != NULL && passing->tensors != NULL && passing->resting != NULL
-               ? XM_OK
-               : xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu tensors", most);
+    *passing =
+        (ap_passing_t){.graph = graph,
+                       .ids = xm_arena_take(arena, most * sizeof(int)),
+                       .tensors = xm_arena_take(arena, most * sizeof(ap_cross_mesh_tensor_t)),
+                       .resting = xm_arena_take(arena, most * sizeof(int))};
+    return arena->failed ? xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu tensors", most)
+                         : XM_OK;
 }
 
 /* A boundary that lies as the resting copy does goes once. */
@@ -56,12 +54,4 @@ void ap_passing_between(ap_passing_t *passing, const ap_passing_stage_t *from,
             ap_spec_resting(shape->rank, shape->dims, from->side.shape),
             ap_spec_resting(shape->rank, shape->dims, to->side.shape));
     }
-}
-
-void ap_passing_close(ap_passing_t *passing)
-{
-    free(passing->ids);
-    free(passing->tensors);
-    free(passing->resting);
-    *passing = (ap_passing_t){0};
 }

@@ -6,12 +6,12 @@
  * that a plan takes what it was chosen for.
  *
  * @code
- *     status = ap_passing_open(graph, &passing);
+ *     status = ap_passing_open(graph, &arena, &passing);
  *     if (status == XM_OK) {
  *         ap_passing_between(&passing, &from, &to, true);
  *         status = ap_cross_mesh_cost(cross_mesh, &passing.transfer, &cost);
  *     }
- *     ap_passing_close(&passing);
+ *     xm_arena_clear(&arena);
  * @endcode
  *
  * Threads: one at a time per object. Not installed.
@@ -31,15 +31,13 @@ typedef struct ap_passing {
     const ap_graph_t *graph;
     ap_cross_mesh_transfer_t transfer; /**< what was asked for last; without tensors: nothing */
     int *ids;                          /**< of its tensors in the graph */
-    ap_cross_mesh_tensor_t *tensors;   /**< owned, with room for all that can pass */
+    ap_cross_mesh_tensor_t *tensors;   /**< with room for all that can pass */
     int *resting;                      /**< scratch */
 } ap_passing_t;
 
-/** Makes room. Close it also after a failed open. */
-xm_status_t ap_passing_open(const ap_graph_t *graph, ap_passing_t *passing);
+/** Makes room in the arena. */
+xm_status_t ap_passing_open(const ap_graph_t *graph, xm_arena_t *arena, ap_passing_t *passing);
 
 /** Lists what passes; @p neighbours: the boundary is a part of it. */
 void ap_passing_between(ap_passing_t *passing, const ap_passing_stage_t *from,
                         const ap_passing_stage_t *to, bool neighbours);
-
-void ap_passing_close(ap_passing_t *passing);

@@ -18,25 +18,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Writes one file from beginning to end, and closes it. Errors of a stream may show only when its
- * buffer is flushed, so a success counts only after fclose() has succeeded too. Messages use the
- * name that the user gave, not that of the temporary file. */
+/* Writes one file from beginning to end, and closes it. Messages use the name that the user gave,
+ * not that of the temporary file. */
 static xm_status_t put_file(int fd, const char *name, ap_output_put_t *put, const void *context)
 {
     FILE *stream = fd >= 0 ? fdopen(fd, "wb") : NULL;
-    xm_status_t status;
-    bool failed;
 
-    if (stream == NULL) {
-        return xm_error_set(XM_ERR_IO, "cannot write %s: %s", name, strerror(errno));
-    }
-    status = put(context, stream);
-    failed = ferror(stream) != 0;
-    failed = fclose(stream) != 0 || failed;
-    if (status == XM_OK && failed) {
-        return xm_error_set(XM_ERR_IO, "cannot write %s: %s", name, strerror(errno));
-    }
-    return status;
+    return stream != NULL ? xm_file_close(stream, name, put(context, stream))
+                          : xm_error_set(XM_ERR_IO, "cannot write %s: %s", name, strerror(errno));
 }
 
 xm_status_t ap_output_file_write(const char *path, ap_output_put_t *put, const void *context)

@@ -210,19 +210,20 @@ static xm_status_t check_boundary_cost(const verification_t *v, const ap_plan_bo
 {
     ap_cross_mesh_transfer_t transfer;
     ap_cross_mesh_cost_t cost;
+    xm_arena_t arena = {0};
     xm_status_t status;
 
     if (!is_run(&boundary->src) || !is_run(&boundary->dst)) {
         return XM_OK;
     }
-    status = ap_plan_transfer_open(boundary, &boundary->src, &boundary->dst, &transfer);
+    status = ap_plan_transfer(boundary, &boundary->src, &boundary->dst, &arena, &transfer);
     if (status == XM_OK) {
         status = ap_cross_mesh_cost(v->setup.cross_mesh, &transfer, &cost);
     }
     if (status == XM_OK && boundary->forward < cost.bound * (1 - slack)) {
         status = too_good(place, "forward_s", boundary->forward, cost.bound);
     }
-    ap_plan_transfer_close(&transfer);
+    xm_arena_clear(&arena);
     return status;
 }
 

@@ -27,8 +27,7 @@ static ap_passing_stage_t passing_stage(const ap_stage_table_t *table,
     return seen;
 }
 
-/* What passes from a stage to a later one, priced as everywhere, if anything does; the links are
- * the caller's to free. */
+/* What passes from a stage to a later one, priced as everywhere, if anything does. */
 static xm_status_t price_transfer(ap_stage_slicing_t *slicing, const ap_inter_op_stage_t *stages,
                                   int from, int to, ap_pipeline_step_t *step)
 {
@@ -37,7 +36,6 @@ static xm_status_t price_transfer(ap_stage_slicing_t *slicing, const ap_inter_op
     const ap_passing_stage_t target = passing_stage(slicing->table, &stages[to]);
     ap_pipeline_transfer_t *priced = &slicing->transfers[step->transfer_count];
     ap_cross_mesh_cost_t cost;
-    ap_link_load_t *links;
     xm_status_t status;
 
     ap_passing_between(&slicing->passing, &source, &target, to == from + 1);
@@ -47,11 +45,10 @@ static xm_status_t price_transfer(ap_stage_slicing_t *slicing, const ap_inter_op
     status = ap_cross_mesh_cost(cross_mesh, &slicing->passing.transfer, &cost);
     *priced = (ap_pipeline_transfer_t){.from = from, .to = to};
     if (status == XM_OK) {
-        status = ap_cross_mesh_loads(cross_mesh, &slicing->passing.transfer, &links,
-                                     &priced->link_count);
+        status = ap_cross_mesh_loads(cross_mesh, &slicing->passing.transfer, &slicing->links,
+                                     &priced->links, &priced->link_count);
     }
     if (status == XM_OK) {
-        priced->links = links;
         priced->forward = cost.forward;
         priced->backward = cost.backward;
         ++step->transfer_count;
@@ -121,9 +118,7 @@ double ap_stage_table_judge(void *arg, const ap_inter_op_stage_t *stages, int co
     if (status == XM_OK) {
         status = ap_pipeline_step_seconds(&step, &seconds);
     }
-    for (int i = 0; i < step.transfer_count; ++i) {
-        free((void *)slicing->transfers[i].links);
-    }
+    xm_arena_reset(&slicing->links);
     return status == XM_OK ? seconds / slicing->share : ap_stage_table_failed(table);
 }
 

@@ -143,6 +143,8 @@ xm_status_t ap_stage_table_reach(ap_stage_table_t *table, const ap_inter_op_prob
 typedef struct ap_stage_slicing {
     ap_stage_table_t *table;
     double share;
+    xm_arena_t arena;            /* the arrays below */
+    xm_arena_t links;            /* of the plan that the judge looks at */
     ap_pipeline_stage_t *stages; /* scratch of the judge */
     ap_pipeline_transfer_t *transfers;
     ap_passing_t passing;

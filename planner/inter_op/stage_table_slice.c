@@ -424,16 +424,14 @@ xm_status_t ap_stage_table_solve(ap_stage_table_t *table, int min_stages, int ma
 {
     size_t most = (size_t)ap_stage_table_most_stages(table);
     size_t pairs = table->skips ? most * (most - 1) / 2 + 1 : most;
-    ap_stage_slicing_t slicing = {.table = table,
-                                  .stages = calloc(most, sizeof(*slicing.stages)),
-                                  .transfers = calloc(pairs, sizeof(*slicing.transfers))};
-    xm_status_t status = ap_passing_open(table->params.graph, &slicing.passing);
+    ap_stage_slicing_t slicing = {.table = table};
+    xm_status_t status;
     bool proves = true;
 
     *result = (ap_inter_op_result_t){0};
-    if (status == XM_OK && (slicing.stages == NULL || slicing.transfers == NULL)) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu stages", most);
-    }
+    slicing.stages = xm_arena_get(&slicing.arena, most, sizeof(*slicing.stages));
+    slicing.transfers = xm_arena_get(&slicing.arena, pairs, sizeof(*slicing.transfers));
+    status = ap_passing_open(table->params.graph, &slicing.arena, &slicing.passing);
     if (status == XM_OK) {
         status = reach_and_propose(&slicing, min_stages, max_stages, result);
     }
@@ -455,9 +453,8 @@ xm_status_t ap_stage_table_solve(ap_stage_table_t *table, int min_stages, int ma
         }
         result->bound = fmax(result->bound, least);
     }
-    ap_passing_close(&slicing.passing);
-    free(slicing.transfers);
-    free(slicing.stages);
+    xm_arena_clear(&slicing.links);
+    xm_arena_clear(&slicing.arena);
     return status;
 }
 

@@ -8,7 +8,6 @@
 
 #include "planner/intra_op/memory_curve.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -75,14 +74,6 @@ typedef struct figure {
     double most; /* bytes there */
 } figure_t;
 
-static void put_text(FILE *file, double x, double y, const char *anchor, const char *text)
-{
-    (void)fprintf(file, "<text x=\"%.1f\" y=\"%.1f\" font-size=\"12\" text-anchor=\"%s\">", x, y,
-                  anchor);
-    xm_text_put_xml(file, text);
-    (void)fputs("</text>\n", file);
-}
-
 /* One column per point as long as there is a pixel for each. */
 static int columns_of(const figure_t *figure)
 {
@@ -142,12 +133,12 @@ static void draw_axes(const figure_t *figure)
 
         (void)fprintf(figure->file, "<path stroke=\"#ccc\" d=\"M%d,%.1fH%d\"/>\n", LEFT, y,
                       WIDTH - RIGHT);
-        put_text(figure->file, LEFT - 6, y + 4, "end",
-                 xm_text_format_bytes((uint64_t)(figure->most * i / TICKS), text, sizeof(text)));
+        xm_svg_text(figure->file, LEFT - 6, y + 4, 12, "end", "%s",
+                    xm_text_format_bytes((uint64_t)(figure->most * i / TICKS), text, sizeof(text)));
     }
-    put_text(figure->file, LEFT, HEIGHT - BOTTOM + 18, "start", "operator 0");
+    xm_svg_text(figure->file, LEFT, HEIGHT - BOTTOM + 18, 12, "start", "%s", "operator 0");
     (void)snprintf(text, sizeof(text), "%d", figure->curve->points - 1);
-    put_text(figure->file, WIDTH - RIGHT, HEIGHT - BOTTOM + 18, "end", text);
+    xm_svg_text(figure->file, WIDTH - RIGHT, HEIGHT - BOTTOM + 18, 12, "end", "%s", text);
 }
 
 /* The width of a name is estimated, as SVG tells it only to the viewer. */
@@ -159,7 +150,8 @@ static void draw_legend(const figure_t *figure)
         (void)fprintf(figure->file,
                       "<rect x=\"%.1f\" y=\"%d\" width=\"12\" height=\"12\" fill=\"%s\"/>\n", x,
                       HEIGHT - 32, fills[part]);
-        put_text(figure->file, x + 18, HEIGHT - 22, "start", figure->curve->name[part]);
+        xm_svg_text(figure->file, x + 18, HEIGHT - 22, 12, "start", "%s",
+                    figure->curve->name[part]);
         x += 40 + 7 * (double)strlen(figure->curve->name[part]);
     }
 }
@@ -176,28 +168,24 @@ static void draw_peak(const figure_t *figure, const ap_graph_t *graph)
     (void)fprintf(figure->file,
                   "<path stroke=\"#a33\" stroke-dasharray=\"4 3\" d=\"M%.1f,%dV%d\"/>\n", x,
                   TOP - 6, HEIGHT - BOTTOM);
-    put_text(figure->file, x, TOP - 12, x < LEFT + COLUMNS / 3.0 ? "start" : "end", text);
+    xm_svg_text(figure->file, x, TOP - 12, 12, x < LEFT + COLUMNS / 3.0 ? "start" : "end", "%s",
+                text);
 }
 
-/* Errors of writing show when the file is closed, so only that is checked. */
 xm_status_t ap_memory_curve_plot(const ap_memory_curve_t *curve, const ap_graph_t *graph,
                                  const char *title, const char *path)
 {
-    figure_t figure = {.curve = curve, .file = fopen(path, "wb")};
-    char text[256];
+    figure_t figure = {.curve = curve};
+    xm_status_t status = xm_file_create(path, &figure.file);
 
-    if (figure.file == NULL) {
-        return xm_error_set(XM_ERR_IO, "cannot write %s: %s", path, strerror(errno));
+    if (status != XM_OK) {
+        return status;
     }
     figure.peak = ap_memory_curve_peak(curve);
     figure.most = ap_memory_curve_sum(curve, figure.peak, curve->parts);
-    (void)fprintf(figure.file,
-                  "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" "
-                  "height=\"%d\" font-family=\"sans-serif\">\n<rect width=\"%d\" height=\"%d\" "
-                  "fill=\"#fff\"/>\n",
-                  WIDTH, HEIGHT, WIDTH, HEIGHT, WIDTH, HEIGHT);
-    (void)snprintf(text, sizeof(text), "%s: memory of one device while each operator runs", title);
-    put_text(figure.file, LEFT, 26, "start", text);
+    xm_svg_begin(figure.file, WIDTH, HEIGHT, "Memory of one device");
+    xm_svg_text(figure.file, LEFT, 26, 12, "start",
+                "%s: memory of one device while each operator runs", title);
     draw_axes(&figure);
     for (int part = curve->parts - 1; part >= 0; --part) {
         draw_part(&figure, part);
@@ -205,8 +193,5 @@ xm_status_t ap_memory_curve_plot(const ap_memory_curve_t *curve, const ap_graph_
     draw_peak(&figure, graph);
     draw_legend(&figure);
     (void)fputs("</svg>\n", figure.file);
-    if (fclose(figure.file) != 0) {
-        return xm_error_set(XM_ERR_IO, "cannot write %s: %s", path, strerror(errno));
-    }
-    return XM_OK;
+    return xm_file_close(figure.file, path, XM_OK);
 }

@@ -7,12 +7,10 @@
 
 #include "planner/pipeline/timeline.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "comm/base.h"
 
@@ -104,25 +102,17 @@ static int lane_top(const ap_pipeline_lanes_t *figure, int device)
     return figure->top + device * AP_PIPELINE_LANE;
 }
 
-/* Titles hold names of models, which are any text. */
 static void draw_header(const ap_pipeline_lanes_t *figure, const char *title)
 {
     const ap_pipeline_run_t *run = figure->run;
     int height = lane_top(figure, run->devices) + BOTTOM;
     char makespan[TEXT], shown[TEXT];
 
-    (void)fprintf(figure->file,
-                  "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
-                  "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
-                  "viewBox=\"0 0 %d %d\" font-family=\"sans-serif\" fill=\"#222\">\n"
-                  "<title>Pipeline schedule</title>\n"
-                  "<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n"
-                  "<text x=\"10\" y=\"26\" font-size=\"17\">",
-                  WIDTH, height, WIDTH, height, WIDTH, height);
-    xm_text_put_xml(figure->file, title);
+    xm_svg_begin(figure->file, WIDTH, height, "Pipeline schedule");
+    xm_svg_text(figure->file, 10, 26, 17, "start", "%s", title);
     (void)fprintf(
         figure->file,
-        "</text>\n<text x=\"10\" y=\"46\" font-size=\"12\">%s: %d micro-batches on %d "
+        "<text x=\"10\" y=\"46\" font-size=\"12\">%s: %d micro-batches on %d "
         "devices, %s in all, %.1f %% idle",
         ap_schedule_name(figure->schedule->kind), figure->schedule->micro_batches, run->devices,
         xm_text_format_seconds(1e-9 * (double)run->makespan_ns, makespan, sizeof(makespan)),
@@ -143,12 +133,12 @@ static void draw_axis(const ap_pipeline_lanes_t *figure)
                x = LEFT + (double)PLOT * i / TICKS;
         char text[TEXT];
 
-        (void)fprintf(
-            figure->file,
-            "<line x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%d\" stroke=\"#ccc\" "
-            "stroke-width=\"0.6\"/>\n"
-            "<text x=\"%.1f\" y=\"%d\" font-size=\"10\" text-anchor=\"middle\">%s</text>\n",
-            x, TOP - 4, x, y, x, y + 14, xm_text_format_seconds(seconds, text, sizeof(text)));
+        (void)fprintf(figure->file,
+                      "<line x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%d\" stroke=\"#ccc\" "
+                      "stroke-width=\"0.6\"/>\n",
+                      x, TOP - 4, x, y);
+        xm_svg_text(figure->file, x, y + 14, 10, "middle", "%s",
+                    xm_text_format_seconds(seconds, text, sizeof(text)));
     }
 }
 
@@ -232,25 +222,6 @@ void ap_pipeline_draw_lanes(const ap_pipeline_lanes_t *lanes)
     }
 }
 
-static xm_status_t close_file(FILE *file, const char *path)
-{
-    bool failed = ferror(file) != 0;
-
-    return fclose(file) != 0 || failed
-               ? xm_error_set(XM_ERR_IO, "cannot write %s: %s", path, strerror(errno))
-               : XM_OK;
-}
-
-static FILE *open_file(const char *path)
-{
-    FILE *file = fopen(path, "wb");
-
-    if (file == NULL) {
-        (void)xm_error_set(XM_ERR_IO, "cannot write %s: %s", path, strerror(errno));
-    }
-    return file;
-}
-
 xm_status_t ap_pipeline_plot(const ap_schedule_t *schedule, const ap_pipeline_run_t *run,
                              const char *title, const char *path)
 {
@@ -265,20 +236,19 @@ xm_status_t ap_pipeline_plot(const ap_schedule_t *schedule, const ap_pipeline_ru
     if (status != XM_OK) {
         return status;
     }
-    figure.file = open_file(path);
-    if (figure.file == NULL) {
-        return XM_ERR_IO;
+    status = xm_file_create(path, &figure.file);
+    if (status != XM_OK) {
+        return status;
     }
     draw_header(&figure, title);
     draw_axis(&figure);
     ap_pipeline_draw_lanes(&figure);
-    (void)fprintf(
-        figure.file,
-        "<text x=\"%d\" y=\"%d\" font-size=\"10\">light: forward, dark: backward, dashed: "
-        "gradients of the parameters, grey: update; the strip below a lane: what the "
-        "device sends</text>\n</svg>\n",
-        LEFT, lane_top(&figure, run->devices) + BOTTOM - 8);
-    return close_file(figure.file, path);
+    xm_svg_text(
+        figure.file, LEFT, lane_top(&figure, run->devices) + BOTTOM - 8, 10, "start",
+        "light: forward, dark: backward, dashed: gradients of the parameters, grey: update; "
+        "the strip below a lane: what the device sends");
+    (void)fputs("</svg>\n", figure.file);
+    return xm_file_close(figure.file, path, XM_OK);
 }
 
 static void trace_name(FILE *file, int process, int thread, const char *kind, const char *format,
@@ -316,11 +286,12 @@ static void trace_op(FILE *file, int device, const ap_schedule_op_t *op,
 xm_status_t ap_pipeline_trace(const ap_schedule_t *schedule, const ap_pipeline_run_t *run,
                               const char *path)
 {
-    FILE *file = open_file(path);
+    FILE *file;
     bool first = true;
+    xm_status_t status = xm_file_create(path, &file);
 
-    if (file == NULL) {
-        return XM_ERR_IO;
+    if (status != XM_OK) {
+        return status;
     }
     (void)fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n", file);
     trace_name(file, 0, 0, "process_name", "passes", -1);
@@ -341,7 +312,7 @@ xm_status_t ap_pipeline_trace(const ap_schedule_t *schedule, const ap_pipeline_r
         }
     }
     (void)fputs("\n]}\n", file);
-    return close_file(file, path);
+    return xm_file_close(file, path, XM_OK);
 }
 
 static json_t *op_to_json(const ap_schedule_op_t *op, const ap_pipeline_span_t *span)

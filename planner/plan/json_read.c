@@ -4,8 +4,8 @@
  * line. Reading is strict: a `!` in the format refuses keys that nobody knows, because a plan is
  * executed and an ignored key would be an ignored instruction.
  *
- * Strings are not copied: they stay those of the document, which the plan owns. Arrays are blocks
- * that the plan frees together.
+ * Strings are not copied: they stay those of the document, which the plan owns. Arrays lie in its
+ * arena.
  */
 
 #include <stdio.h>
@@ -22,24 +22,6 @@ enum { MOST = 1 << 24 };
 
 /* The place of what is not in a list. */
 static const char whole_plan[] = "the plan";
-
-/* The block is entered in the list before anything is read into it, so a failure halfway leaks
- * nothing. One entry more than asked for, so that an empty array is no NULL. */
-static void *allocate(ap_plan_t *plan, size_t count, size_t size)
-{
-    void **grown = realloc(plan->blocks, (plan->block_count + 1) * sizeof(*grown));
-    void *block;
-
-    if (grown == NULL) {
-        return NULL;
-    }
-    plan->blocks = grown;
-    block = calloc(count + 1, size);
-    if (block != NULL) {
-        plan->blocks[plan->block_count++] = block;
-    }
-    return block;
-}
 
 static xm_status_t no_memory(void)
 {
@@ -70,8 +52,8 @@ static xm_status_t narrow_layers(const char *place, json_int_t first, json_int_t
     return status == XM_OK ? narrow(place, "layer", last, last_layer) : status;
 }
 
-/* Reads the entries of a list into a block of the plan. The place of one is `inner`, its number and
- * `close`. */
+/* Reads the entries of a list into an array of the plan. The place of one is `inner`, its number
+ * and `close`. */
 typedef struct list {
     const char *place, *key, *inner, *close;
     size_t size;
@@ -87,7 +69,7 @@ static xm_status_t read_list(ap_plan_t *plan, const list_t *how, const json_t *l
     if (!json_is_array(list)) {
         return xm_error_set(XM_ERR_PARSE, "%s: %s must be a list", how->place, how->key);
     }
-    block = allocate(plan, json_array_size(list), how->size);
+    block = xm_arena_get(&plan->arena, json_array_size(list), how->size);
     if (block == NULL) {
         return no_memory();
     }
@@ -132,7 +114,7 @@ static xm_status_t read_numbers(ap_plan_t *plan, const numbers_t *how, const jso
         return xm_error_set(XM_ERR_PARSE, "%s: %s must be a list of %s%d%s", how->place, how->key,
                             how->unit[0] != '\0' ? "the " : "", how->expected, how->unit);
     }
-    values = allocate(plan, (size_t)how->expected, sizeof(*values));
+    values = xm_arena_get(&plan->arena, (size_t)how->expected, sizeof(*values));
     if (values == NULL) {
         return no_memory();
     }
@@ -369,7 +351,7 @@ static xm_status_t read_names(ap_plan_t *plan, const char *key, const json_t *li
     if (list == NULL) {
         return XM_OK;
     }
-    made = allocate(plan, json_array_size(list), sizeof(*made));
+    made = xm_arena_get(&plan->arena, json_array_size(list), sizeof(*made));
     if (made == NULL) {
         return no_memory();
     }

@@ -18,19 +18,13 @@
 /* A plan's parts while ranks and hosts are renumbered. */
 typedef struct parts {
     ap_plan_params_t params;
+    xm_arena_t arena; /* the arrays below */
     ap_plan_stage_t *stages;
     ap_plan_boundary_t *boundaries;
+    int *place;            /* per host, for whoever renumbers */
     int *devices;          /* of all stages, one after the other */
     ap_link_load_t *links; /* of all boundaries, likewise */
 } parts_t;
-
-static void close_parts(parts_t *parts)
-{
-    free(parts->links);
-    free(parts->devices);
-    free(parts->boundaries);
-    free(parts->stages);
-}
 
 static xm_status_t open_parts(const ap_plan_t *plan, parts_t *parts)
 {
@@ -46,12 +40,12 @@ static xm_status_t open_parts(const ap_plan_t *plan, parts_t *parts)
     for (int i = 0; i < ap_plan_boundaries(plan); ++i) {
         links += (size_t)ap_plan_boundary(plan, i)->link_count;
     }
-    parts->stages = calloc(stages, sizeof(*parts->stages));
-    parts->boundaries = calloc(boundaries + 1, sizeof(*parts->boundaries));
-    parts->devices = calloc(devices, sizeof(*parts->devices));
-    parts->links = calloc(links + 1, sizeof(*parts->links));
-    if (parts->stages == NULL || parts->boundaries == NULL || parts->devices == NULL ||
-        parts->links == NULL) {
+    parts->stages = xm_arena_get(&parts->arena, stages, sizeof(*parts->stages));
+    parts->boundaries = xm_arena_get(&parts->arena, boundaries, sizeof(*parts->boundaries));
+    parts->place = xm_arena_get(&parts->arena, (size_t)ap_plan_info(plan)->hosts, sizeof(int));
+    parts->devices = xm_arena_get(&parts->arena, devices, sizeof(*parts->devices));
+    parts->links = xm_arena_get(&parts->arena, links, sizeof(*parts->links));
+    if (parts->arena.failed) {
         return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for a plan of %zu stages", stages);
     }
     parts->params.stages = parts->stages;
@@ -124,7 +118,7 @@ xm_status_t ap_plan_place(const ap_plan_t *plan, const int *order, int per_rack,
         parts.params.info.host_order = moved ? order : NULL;
         status = ap_plan_create(&parts.params, result);
     }
-    close_parts(&parts);
+    xm_arena_clear(&parts.arena);
     return status;
 }
 
@@ -156,25 +150,20 @@ static xm_status_t check_profile(const ap_plan_info_t *info, const xm_cluster_pr
 static xm_status_t unplace(const ap_plan_t *plan, int per_rack, ap_plan_t **result)
 {
     const ap_plan_info_t *info = ap_plan_info(plan);
-    int *place = malloc((size_t)info->hosts * sizeof(*place));
     parts_t parts;
-    xm_status_t status;
+    xm_status_t status = open_parts(plan, &parts);
 
-    if (place == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for an order of %d hosts",
-                            info->hosts);
-    }
-    for (int i = 0; i < info->hosts; ++i) {
-        place[info->host_order[i]] = i;
-    }
-    status = open_parts(plan, &parts);
     if (status == XM_OK) {
+        int *place = parts.place;
+
+        for (int i = 0; i < info->hosts; ++i) {
+            place[info->host_order[i]] = i;
+        }
         renumber(plan, place, per_rack, &parts);
         parts.params.info.host_order = NULL;
         status = ap_plan_create(&parts.params, result);
     }
-    close_parts(&parts);
-    free(place);
+    xm_arena_clear(&parts.arena);
     return status;
 }
 

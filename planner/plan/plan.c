@@ -503,10 +503,7 @@ void ap_plan_destroy(ap_plan_t *plan)
     if (plan == NULL) {
         return;
     }
-    for (size_t i = 0; i < plan->block_count; ++i) {
-        free(plan->blocks[i]);
-    }
-    free(plan->blocks);
+    xm_arena_clear(&plan->arena);
     json_decref(plan->document);
     free(plan);
 }

@@ -24,8 +24,7 @@ struct ap_plan {
     int stage_count;
     ap_plan_boundary_t *boundaries;
     int boundary_count;
-    void **blocks; /* every array above and below */
-    size_t block_count;
+    xm_arena_t arena; /* every array */
     char digest[AP_DIGEST_TEXT];
 };
 

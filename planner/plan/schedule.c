@@ -30,10 +30,12 @@ static xm_status_t read_tensor(const ap_plan_tensor_t *tensor, ap_cross_mesh_ten
     return status == XM_OK ? ap_spec_parse(tensor->dst, tensor->rank, 2, &read->dst) : status;
 }
 
-xm_status_t ap_plan_transfer_open(const ap_plan_boundary_t *like, const ap_plan_side_t *src,
-                                  const ap_plan_side_t *dst, ap_cross_mesh_transfer_t *transfer)
+xm_status_t ap_plan_transfer(const ap_plan_boundary_t *like, const ap_plan_side_t *src,
+                             const ap_plan_side_t *dst, xm_arena_t *arena,
+                             ap_cross_mesh_transfer_t *transfer)
 {
-    ap_cross_mesh_tensor_t *tensors = calloc((size_t)like->more_count + 1, sizeof(*tensors));
+    ap_cross_mesh_tensor_t *tensors =
+        xm_arena_get(arena, (size_t)like->more_count + 1, sizeof(*tensors));
     xm_status_t status = XM_OK;
 
     *transfer = (ap_cross_mesh_transfer_t){.src = {src->devices[0], {src->shape[0], src->shape[1]}},
@@ -51,45 +53,38 @@ xm_status_t ap_plan_transfer_open(const ap_plan_boundary_t *like, const ap_plan_
     return status;
 }
 
-void ap_plan_transfer_close(ap_cross_mesh_transfer_t *transfer)
-{
-    free((void *)transfer->tensors);
-}
-
 /* Prices the tensors of @p like, in their layouts, from the mesh of one stage to that of another.
- * The links are the caller's to free. */
+ */
 static xm_status_t price(ap_cross_mesh_t *cross_mesh, const ap_plan_boundary_t *like,
-                         const ap_plan_side_t *src, const ap_plan_side_t *dst,
+                         const ap_plan_side_t *src, const ap_plan_side_t *dst, xm_arena_t *arena,
                          ap_pipeline_transfer_t *transfer)
 {
     ap_cross_mesh_transfer_t passing;
     ap_cross_mesh_cost_t cost;
-    ap_link_load_t *links = NULL;
-    xm_status_t status = ap_plan_transfer_open(like, src, dst, &passing);
+    xm_status_t status = ap_plan_transfer(like, src, dst, arena, &passing);
 
     if (status == XM_OK) {
         status = ap_cross_mesh_cost(cross_mesh, &passing, &cost);
     }
     if (status == XM_OK) {
-        status = ap_cross_mesh_loads(cross_mesh, &passing, &links, &transfer->link_count);
+        status = ap_cross_mesh_loads(cross_mesh, &passing, arena, &transfer->links,
+                                     &transfer->link_count);
     }
     if (status == XM_OK) {
         transfer->forward = cost.forward;
         transfer->backward = cost.backward;
-        transfer->links = links;
     }
-    ap_plan_transfer_close(&passing);
     return status;
 }
 
 /* What a boundary of the plan takes, as the plan says or anew. */
 static xm_status_t find_boundary(const ap_plan_boundary_t *boundary, ap_cross_mesh_t *cross_mesh,
-                                 ap_pipeline_transfer_t *transfer)
+                                 xm_arena_t *arena, ap_pipeline_transfer_t *transfer)
 {
     transfer->from = boundary->from;
     transfer->to = boundary->to;
     if (cross_mesh != NULL) {
-        return price(cross_mesh, boundary, &boundary->src, &boundary->dst, transfer);
+        return price(cross_mesh, boundary, &boundary->src, &boundary->dst, arena, transfer);
     }
     transfer->forward = boundary->forward;
     transfer->backward = boundary->backward;
@@ -101,7 +96,7 @@ static xm_status_t find_boundary(const ap_plan_boundary_t *boundary, ap_cross_me
 /* What passes from the last stage back to the first, for virtual stages. Without a profile, it is
  * taken to cost what the largest boundary between neighbours does. */
 static xm_status_t find_way_back(const ap_plan_t *plan, ap_cross_mesh_t *cross_mesh,
-                                 ap_pipeline_transfer_t *transfer)
+                                 xm_arena_t *arena, ap_pipeline_transfer_t *transfer)
 {
     int boundaries = ap_plan_stages(plan) - 1;
     const ap_plan_boundary_t *last = ap_plan_boundary(plan, boundaries - 1);
@@ -109,7 +104,8 @@ static xm_status_t find_way_back(const ap_plan_t *plan, ap_cross_mesh_t *cross_m
     transfer->from = boundaries;
     transfer->to = 0;
     if (cross_mesh != NULL) {
-        return price(cross_mesh, last, &last->dst, &ap_plan_boundary(plan, 0)->src, transfer);
+        return price(cross_mesh, last, &last->dst, &ap_plan_boundary(plan, 0)->src, arena,
+                     transfer);
     }
     for (int i = 0; i < boundaries; ++i) {
         transfer->forward = fmax(transfer->forward, ap_plan_boundary(plan, i)->forward);
@@ -137,15 +133,16 @@ static xm_status_t run_plan(const ap_plan_t *plan, ap_cross_mesh_t *cross_mesh,
                             ap_pipeline_run_t **run)
 {
     size_t count = (size_t)ap_plan_stages(plan), boundaries = (size_t)ap_plan_boundaries(plan);
-    ap_pipeline_stage_t *stages = calloc(count, sizeof(*stages));
-    ap_pipeline_transfer_t *transfers = calloc(boundaries + 1, sizeof(*transfers));
+    xm_arena_t arena = {0};
+    ap_pipeline_stage_t *stages = xm_arena_get(&arena, count, sizeof(*stages));
+    ap_pipeline_transfer_t *transfers = xm_arena_get(&arena, boundaries + 1, sizeof(*transfers));
     xm_status_t status = XM_OK;
     /* Virtual stages go round the ring; of one stage nothing passes. */
     int wanted = (int)boundaries + (count > 1 && step->virtual_stages > 1 ? 1 : 0);
 
-    if (stages == NULL || transfers == NULL) {
+    if (arena.failed) {
         status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu stages", count);
-        goto free_parts;
+        goto clear;
     }
     fill_stages(plan, stages);
     step->stages = stages;
@@ -155,8 +152,8 @@ static xm_status_t run_plan(const ap_plan_t *plan, ap_cross_mesh_t *cross_mesh,
         int i = step->transfer_count;
 
         status = i < (int)boundaries
-                     ? find_boundary(ap_plan_boundary(plan, i), cross_mesh, &transfers[i])
-                     : find_way_back(plan, cross_mesh, &transfers[i]);
+                     ? find_boundary(ap_plan_boundary(plan, i), cross_mesh, &arena, &transfers[i])
+                     : find_way_back(plan, cross_mesh, &arena, &transfers[i]);
         if (status != XM_OK) {
             status = xm_error_prefix(status, "resharding %d", i);
         }
@@ -164,13 +161,9 @@ static xm_status_t run_plan(const ap_plan_t *plan, ap_cross_mesh_t *cross_mesh,
     if (status == XM_OK) {
         status = ap_pipeline_step_run(step, schedule, run);
     }
-    for (int i = 0; cross_mesh != NULL && i < wanted; ++i) {
-        free((void *)transfers[i].links);
-    }
 
-free_parts:
-    free(transfers);
-    free(stages);
+clear:
+    xm_arena_clear(&arena);
     return status;
 }
 

@@ -44,10 +44,10 @@ xm_status_t ap_plan_simulate(const ap_plan_t *plan, const ap_plan_simulation_t *
                              ap_schedule_t **schedule, ap_pipeline_run_t **run);
 
 /** The tensors of a boundary in their layouts, from the mesh of one stage to that of another, to be
- * priced. Close it also after a failed open. */
-xm_status_t ap_plan_transfer_open(const ap_plan_boundary_t *like, const ap_plan_side_t *src,
-                                  const ap_plan_side_t *dst, ap_cross_mesh_transfer_t *transfer);
-void ap_plan_transfer_close(ap_cross_mesh_transfer_t *transfer);
+ * priced; they lie in @p arena. */
+xm_status_t ap_plan_transfer(const ap_plan_boundary_t *like, const ap_plan_side_t *src,
+                             const ap_plan_side_t *dst, xm_arena_t *arena,
+                             ap_cross_mesh_transfer_t *transfer);
 
 /** ap_plan_can_have() with a sentence: XM_ERR_UNSUPPORTED. */
 xm_status_t ap_plan_check_schedule(ap_schedule_kind_t kind);

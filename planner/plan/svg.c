@@ -7,9 +7,7 @@
  * Geometry is in integers where boxes must meet, and the drawing needs no library: SVG is text.
  */
 
-#include <errno.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,24 +39,6 @@ typedef struct figure {
     int timeline, width, height;
 } figure_t;
 
-static void put_text(const figure_t *figure, double x, double y, int size, const char *anchor,
-                     const char *format, ...) XM_PRINTF(6, 7);
-
-static void put_text(const figure_t *figure, double x, double y, int size, const char *anchor,
-                     const char *format, ...)
-{
-    char text[512];
-    va_list args;
-
-    va_start(args, format);
-    (void)vsnprintf(text, sizeof(text), format, args);
-    va_end(args);
-    (void)fprintf(figure->file, "<text x=\"%.1f\" y=\"%.1f\" font-size=\"%d\" text-anchor=\"%s\">",
-                  x, y, size, anchor);
-    xm_text_put_xml(figure->file, text);
-    (void)fputs("</text>\n", figure->file);
-}
-
 /* A device's row is high enough that the stage with the fewest devices has room for its text. */
 static void measure(figure_t *figure)
 {
@@ -89,35 +69,29 @@ static void draw_header(const figure_t *figure)
     char step[TEXT], bottleneck[TEXT], costs[COSTS_TEXT], recompute[2 * TEXT];
     size_t letters = (size_t)(figure->width - 2 * MARGIN) / SMALL_LETTER - 6; /* that fit */
 
-    (void)fprintf(figure->file,
-                  "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
-                  "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
-                  "viewBox=\"0 0 %d %d\" font-family=\"sans-serif\" fill=\"#222\">\n"
-                  "<title>Parallel plan</title>\n<desc>Costs: ",
-                  figure->width, figure->height, figure->width, figure->height);
+    xm_svg_begin(figure->file, figure->width, figure->height, "Parallel plan");
+    (void)fputs("<desc>Costs: ", figure->file);
     xm_text_put_xml(figure->file, info->cluster_provenance);
-    (void)fprintf(figure->file,
-                  "</desc>\n"
-                  "<defs><marker id=\"head\" viewBox=\"0 0 8 8\" refX=\"8\" refY=\"4\" "
-                  "markerWidth=\"8\" markerHeight=\"8\" orient=\"auto\">"
-                  "<path d=\"M0,0 L8,4 L0,8 z\" fill=\"#555\"/></marker></defs>\n"
-                  "<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n",
-                  figure->width, figure->height);
-    put_text(figure, MARGIN, MARGIN + 14, 17, "start", "%s on %s: %d hosts x %d devices",
-             info->model, info->cluster, info->hosts, info->devices_per_host);
-    put_text(figure, MARGIN, MARGIN + 34, 12, "start",
-             "batch %" PRId64 " in %" PRId64 " micro-batches of %" PRId64
-             ", %s, recomputation %s; predicted step %s, longest station %s",
-             info->global_batch, info->micro_batches, info->global_batch / info->micro_batches,
-             info->schedule, ap_plan_recompute_text(figure->plan, recompute, sizeof(recompute)),
-             xm_text_format_seconds(info->step, step, sizeof(step)),
-             xm_text_format_seconds(info->bottleneck, bottleneck, sizeof(bottleneck)));
+    (void)fputs("</desc>\n"
+                "<defs><marker id=\"head\" viewBox=\"0 0 8 8\" refX=\"8\" refY=\"4\" "
+                "markerWidth=\"8\" markerHeight=\"8\" orient=\"auto\">"
+                "<path d=\"M0,0 L8,4 L0,8 z\" fill=\"#555\"/></marker></defs>\n",
+                figure->file);
+    xm_svg_text(figure->file, MARGIN, MARGIN + 14, 17, "start", "%s on %s: %d hosts x %d devices",
+                info->model, info->cluster, info->hosts, info->devices_per_host);
+    xm_svg_text(figure->file, MARGIN, MARGIN + 34, 12, "start",
+                "batch %" PRId64 " in %" PRId64 " micro-batches of %" PRId64
+                ", %s, recomputation %s; predicted step %s, longest station %s",
+                info->global_batch, info->micro_batches, info->global_batch / info->micro_batches,
+                info->schedule, ap_plan_recompute_text(figure->plan, recompute, sizeof(recompute)),
+                xm_text_format_seconds(info->step, step, sizeof(step)),
+                xm_text_format_seconds(info->bottleneck, bottleneck, sizeof(bottleneck)));
     if (letters > sizeof(costs)) {
         letters = sizeof(costs);
     }
     (void)xm_text_copy(info->cluster_provenance, costs, letters);
-    put_text(figure, MARGIN, MARGIN + 51, 10, "start", "costs: %s%s", costs,
-             strlen(costs) < strlen(info->cluster_provenance) ? " ..." : "");
+    xm_svg_text(figure->file, MARGIN, MARGIN + 51, 10, "start", "costs: %s%s", costs,
+                strlen(costs) < strlen(info->cluster_provenance) ? " ..." : "");
 }
 
 /* Rows are the devices in the order in which stages take them. */
@@ -151,13 +125,13 @@ static void draw_devices(const figure_t *figure)
                       "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"%s\"/>\n", MARGIN,
                       y, figure->width - 2 * MARGIN, figure->row,
                       place % 2 == 0 ? "#f4f4f4" : "#eaeaea");
-        put_text(figure, MARGIN + LABELS - 12, y + 0.5 * figure->row + 4, 11, "end", "device %d",
-                 device);
+        xm_svg_text(figure->file, MARGIN + LABELS - 12, y + 0.5 * figure->row + 4, 11, "end",
+                    "device %d", device);
         if (row % info->devices_per_host == 0) {
             (void)fprintf(figure->file,
                           "<line x1=\"%d\" y1=\"%d\" x2=\"%d\" y2=\"%d\" stroke=\"#999\"/>\n",
                           MARGIN, y, figure->width - MARGIN, y);
-            put_text(figure, MARGIN + 6, y + 14, 12, "start", "host %d", host);
+            xm_svg_text(figure->file, MARGIN + 6, y + 14, 12, "start", "host %d", host);
         }
     }
 }
@@ -196,18 +170,19 @@ static void draw_stage(const figure_t *figure, int index)
                   "stroke=\"%s\" stroke-width=\"1.5\"/>\n",
                   left, top + 2, BOX_WIDTH, height - 4, ap_pipeline_fill(index),
                   ap_pipeline_edge(index));
-    put_text(figure, x, middle - 36, 13, "middle", "stage %d: layers %d-%d", index,
-             stage->first_layer, stage->last_layer);
-    put_text(figure, x, middle - 18, 11, "middle", "submesh %dx%d as mesh %dx%d", stage->hosts,
-             stage->devices_per_host, stage->shape[0], stage->shape[1]);
-    put_text(figure, x, middle - 2, 11, "middle", "forward %s",
-             xm_text_format_seconds(stage->forward, forward, sizeof(forward)));
-    put_text(figure, x, middle + 13, 11, "middle", "backward %s",
-             xm_text_format_seconds(stage->backward, backward, sizeof(backward)));
-    put_text(figure, x, middle + 28, 11, "middle", "gradient sync %s",
-             xm_text_format_seconds(stage->sync, sync, sizeof(sync)));
-    put_text(figure, x, middle + 43, 11, "middle", "memory %s",
-             xm_text_format_bytes((uint64_t)ap_plan_stage_memory(stage), memory, sizeof(memory)));
+    xm_svg_text(figure->file, x, middle - 36, 13, "middle", "stage %d: layers %d-%d", index,
+                stage->first_layer, stage->last_layer);
+    xm_svg_text(figure->file, x, middle - 18, 11, "middle", "submesh %dx%d as mesh %dx%d",
+                stage->hosts, stage->devices_per_host, stage->shape[0], stage->shape[1]);
+    xm_svg_text(figure->file, x, middle - 2, 11, "middle", "forward %s",
+                xm_text_format_seconds(stage->forward, forward, sizeof(forward)));
+    xm_svg_text(figure->file, x, middle + 13, 11, "middle", "backward %s",
+                xm_text_format_seconds(stage->backward, backward, sizeof(backward)));
+    xm_svg_text(figure->file, x, middle + 28, 11, "middle", "gradient sync %s",
+                xm_text_format_seconds(stage->sync, sync, sizeof(sync)));
+    xm_svg_text(
+        figure->file, x, middle + 43, 11, "middle", "memory %s",
+        xm_text_format_bytes((uint64_t)ap_plan_stage_memory(stage), memory, sizeof(memory)));
 }
 
 /* What passes over stages is an arc below their boxes. */
@@ -246,15 +221,15 @@ static void draw_boundary(const figure_t *figure, int index)
                   "stroke=\"#bbb\"/>\n",
                   left, from, x, from, x, to, left + GAP, to, x - 0.5 * (GAP - 22), y - 33,
                   GAP - 22);
-    put_text(figure, x, y - 18, 11, "middle", "%s", boundary->dtype);
-    put_text(figure, x, y - 4, 11, "middle", "%s to %s%s", boundary->src.spec, boundary->dst.spec,
-             boundary->more_count > 0 ? ", …" : "");
-    put_text(
-        figure, x, y + 10, 11, "middle", "%s",
+    xm_svg_text(figure->file, x, y - 18, 11, "middle", "%s", boundary->dtype);
+    xm_svg_text(figure->file, x, y - 4, 11, "middle", "%s to %s%s", boundary->src.spec,
+                boundary->dst.spec, boundary->more_count > 0 ? ", …" : "");
+    xm_svg_text(
+        figure->file, x, y + 10, 11, "middle", "%s",
         xm_text_format_bytes((uint64_t)ap_plan_boundary_bytes(boundary), bytes, sizeof(bytes)));
-    put_text(figure, x, y + 24, 10, "middle", "%s, back %s",
-             xm_text_format_seconds(boundary->forward, forward, sizeof(forward)),
-             xm_text_format_seconds(boundary->backward, backward, sizeof(backward)));
+    xm_svg_text(figure->file, x, y + 24, 10, "middle", "%s, back %s",
+                xm_text_format_seconds(boundary->forward, forward, sizeof(forward)),
+                xm_text_format_seconds(boundary->backward, backward, sizeof(backward)));
 }
 
 /* How many micro-batches to show; a schedule without flush needs as many as stages. */
@@ -287,11 +262,12 @@ static xm_status_t draw_timeline(const figure_t *figure)
     if (status != XM_OK) {
         return status;
     }
-    put_text(figure, MARGIN, figure->timeline + 18, 12, "start",
-             "the first %d of %" PRId64 " micro-batches: light forward, dark backward%s; %s in all",
-             schedule->micro_batches, info->micro_batches,
-             schedule->split ? ", white gradients of the parameters" : "",
-             xm_text_format_seconds(1e-9 * (double)run->makespan_ns, text, sizeof(text)));
+    xm_svg_text(figure->file, MARGIN, figure->timeline + 18, 12, "start",
+                "the first %d of %" PRId64
+                " micro-batches: light forward, dark backward%s; %s in all",
+                schedule->micro_batches, info->micro_batches,
+                schedule->split ? ", white gradients of the parameters" : "",
+                xm_text_format_seconds(1e-9 * (double)run->makespan_ns, text, sizeof(text)));
     ap_pipeline_draw_lanes(
         &(ap_pipeline_lanes_t){.file = figure->file,
                                .what = "stage",
@@ -315,9 +291,9 @@ xm_status_t ap_plan_plot(const ap_plan_t *plan, const char *path)
     xm_status_t status;
 
     measure(&figure);
-    figure.file = fopen(path, "wb");
-    if (figure.file == NULL) {
-        return xm_error_set(XM_ERR_IO, "cannot write %s: %s", path, strerror(errno));
+    status = xm_file_create(path, &figure.file);
+    if (status != XM_OK) {
+        return status;
     }
     draw_header(&figure);
     draw_devices(&figure);
@@ -333,8 +309,5 @@ xm_status_t ap_plan_plot(const ap_plan_t *plan, const char *path)
     }
     status = draw_timeline(&figure);
     (void)fputs("</svg>\n", figure.file);
-    if (fclose(figure.file) != 0 && status == XM_OK) {
-        status = xm_error_set(XM_ERR_IO, "cannot write %s: %s", path, strerror(errno));
-    }
-    return status;
+    return xm_file_close(figure.file, path, status);
 }

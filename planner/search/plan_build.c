@@ -4,8 +4,8 @@
  * stage is solved once more for what its operators do, boundaries are planned for their bytes and
  * links, and layers that are sharded alike are written once.
  *
- * Everything that the plan's structures point at lives in arrays of this file until the plan has
- * copied it into its document.
+ * Everything that the plan's structures point at lives in an arena until the plan has copied it
+ * into its document.
  */
 
 #include "planner/search/plan_build.h"
@@ -16,27 +16,6 @@
 #include <string.h>
 
 #include "planner/search/tied_weights.h"
-
-/* What one stage's part of the plan points at. */
-typedef struct stage_parts {
-    char *texts; /* of the operators' specs */
-    ap_plan_op_t *ops;
-    ap_plan_layers_t *layers;
-    int *devices;
-} stage_parts_t;
-
-/* How both sides cut a tensor that passes a boundary. */
-typedef struct cut_text {
-    char src[AP_SPEC_TEXT], dst[AP_SPEC_TEXT];
-} cut_text_t;
-
-typedef struct boundary_parts {
-    ap_passing_t passing;
-    cut_text_t *texts;      /* of its tensors */
-    ap_plan_tensor_t *more; /* its tensors without the first */
-    ap_link_load_t *links;
-    int link_count;
-} boundary_parts_t;
 
 static bool ops_alike(const ap_plan_op_t *a, const ap_plan_op_t *b)
 {
@@ -84,41 +63,44 @@ static int group_layers(const ap_graph_t *graph, const ap_stage_solution_t *solu
     return group_count;
 }
 
+/* Specs of tensors of these ranks as a text in the arena; NULL without memory. */
+static const char *list_specs(xm_arena_t *arena, const ap_spec_t *specs, const int *ranks,
+                              int count)
+{
+    size_t room = (size_t)count * (AP_SPEC_TEXT + 1) + 1;
+    char *text = xm_arena_take(arena, room);
+
+    if (text != NULL) {
+        ap_spec_list(specs, ranks, count, text, room);
+    }
+    return text;
+}
+
 static xm_status_t build_ops(const ap_graph_t *graph, const ap_stage_solution_t *solution,
-                             stage_parts_t *parts, ap_plan_stage_t *stage)
+                             xm_arena_t *arena, ap_plan_stage_t *stage)
 {
     int count = ap_stage_solution_choices(solution);
-    size_t room = 1;
-    char *text;
+    ap_plan_op_t *ops = xm_arena_get(arena, (size_t)count, sizeof(*ops));
+    ap_plan_layers_t *layers = xm_arena_get(arena, (size_t)count, sizeof(*layers));
 
-    for (int i = 0; i < count; ++i) {
-        const ap_op_t *op = ap_graph_op(graph, ap_stage_solution_choice(solution, i)->op);
-
-        room += (size_t)(op->operand_count + op->result_count + 2) * (AP_SPEC_TEXT + 1);
-    }
-    text = parts->texts = malloc(room);
-    parts->ops = calloc((size_t)count + 1, sizeof(*parts->ops));
-    parts->layers = calloc((size_t)count + 1, sizeof(*parts->layers));
-    if (parts->texts == NULL || parts->ops == NULL || parts->layers == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the %d operators of a stage",
-                            count);
-    }
-    for (int i = 0; i < count; ++i) {
+    for (int i = 0; i < count && !arena->failed; ++i) {
         const ap_stage_choice_t *choice = ap_stage_solution_choice(solution, i);
         const ap_op_t *op = ap_graph_op(graph, choice->op);
 
-        parts->ops[i] = (ap_plan_op_t){
-            .name = op->name, .rule = choice->rule, .operands = text, .sums = choice->sums};
-        ap_spec_list(choice->specs, op->rule.rank, op->operand_count, text,
-                     room - (size_t)(text - parts->texts));
-        text += strlen(text) + 1;
-        parts->ops[i].results = text;
-        ap_spec_list(choice->specs + op->operand_count, op->rule.rank + op->operand_count,
-                     op->result_count, text, room - (size_t)(text - parts->texts));
-        text += strlen(text) + 1;
+        ops[i] = (ap_plan_op_t){
+            .name = op->name,
+            .rule = choice->rule,
+            .operands = list_specs(arena, choice->specs, op->rule.rank, op->operand_count),
+            .results = list_specs(arena, choice->specs + op->operand_count,
+                                  op->rule.rank + op->operand_count, op->result_count),
+            .sums = choice->sums};
     }
-    stage->layer_count = group_layers(graph, solution, parts->ops, parts->layers);
-    stage->layers = parts->layers;
+    if (arena->failed) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the %d operators of a stage",
+                            count);
+    }
+    stage->layer_count = group_layers(graph, solution, ops, layers);
+    stage->layers = layers;
     return XM_OK;
 }
 
@@ -151,20 +133,17 @@ static void find_repeated(const ap_graph_t *graph, const ap_stage_solution_t *so
     }
 }
 
-static xm_status_t build_stage(const ap_plan_recipe_t *recipe, int index, stage_parts_t *parts,
+static xm_status_t build_stage(const ap_plan_recipe_t *recipe, int index, xm_arena_t *arena,
                                ap_plan_stage_t *stage)
 {
     const ap_plan_part_t *part = &recipe->parts[index];
     const ap_stage_query_t *query = &part->query;
     const ap_stage_cost_t *cost = ap_stage_solution_cost(part->solution);
-    int left = recipe->part_count - index, devices = query->hosts * query->devices;
+    int left = recipe->part_count - index, count = query->hosts * query->devices;
+    int *devices = xm_arena_take(arena, (size_t)count * sizeof(*devices));
 
-    parts->devices = malloc((size_t)devices * sizeof(*parts->devices));
-    if (parts->devices == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d devices", devices);
-    }
-    for (int i = 0; i < devices; ++i) {
-        parts->devices[i] = part->first_device + i;
+    for (int i = 0; i < count && devices != NULL; ++i) {
+        devices[i] = part->first_device + i;
     }
     *stage =
         (ap_plan_stage_t){.first_layer = query->first,
@@ -172,7 +151,7 @@ static xm_status_t build_stage(const ap_plan_recipe_t *recipe, int index, stage_
                           .hosts = query->hosts,
                           .devices_per_host = query->devices,
                           .shape = {query->shape[0], query->shape[1]},
-                          .devices = parts->devices,
+                          .devices = devices,
                           .forward = cost->forward,
                           .backward = cost->backward,
                           .sync = cost->sync,
@@ -183,7 +162,7 @@ static xm_status_t build_stage(const ap_plan_recipe_t *recipe, int index, stage_
                           .recompute = cost->recompute,
                           .in_flight = left < recipe->micro_batches ? left : recipe->micro_batches};
     find_repeated(recipe->graph, part->solution, stage);
-    return build_ops(recipe->graph, part->solution, parts, stage);
+    return build_ops(recipe->graph, part->solution, arena, stage);
 }
 
 static ap_passing_stage_t passing_stage(const ap_plan_part_t *part)
@@ -197,44 +176,24 @@ static ap_passing_stage_t passing_stage(const ap_plan_part_t *part)
                                 cost->output};
 }
 
-/* Lists what passes from a stage to a later one, with its texts. */
-static xm_status_t list_passing(const ap_plan_recipe_t *recipe, int from, int to,
-                                boundary_parts_t *parts)
+static const char *spec_text(xm_arena_t *arena, ap_spec_t spec, int rank)
 {
-    const ap_passing_stage_t src = passing_stage(&recipe->parts[from]);
-    const ap_passing_stage_t dst = passing_stage(&recipe->parts[to]);
-    xm_status_t status = ap_passing_open(recipe->graph, &parts->passing);
-    size_t count;
+    char *text = xm_arena_take(arena, AP_SPEC_TEXT);
 
-    if (status != XM_OK) {
-        return status;
-    }
-    ap_passing_between(&parts->passing, &src, &dst, to == from + 1);
-    count = (size_t)parts->passing.transfer.count;
-    parts->texts = calloc(count + 1, sizeof(*parts->texts));
-    parts->more = calloc(count + 1, sizeof(*parts->more));
-    if (parts->texts == NULL || parts->more == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu tensors", count);
-    }
-    for (size_t i = 0; i < count; ++i) {
-        const ap_cross_mesh_tensor_t *tensor = &parts->passing.tensors[i];
-
-        (void)ap_spec_format(tensor->src, tensor->shape.rank, parts->texts[i].src, AP_SPEC_TEXT);
-        (void)ap_spec_format(tensor->dst, tensor->shape.rank, parts->texts[i].dst, AP_SPEC_TEXT);
-    }
-    return XM_OK;
+    return text != NULL ? ap_spec_format(spec, rank, text, AP_SPEC_TEXT) : NULL;
 }
 
-static ap_plan_tensor_t describe(const boundary_parts_t *parts, int index)
+static ap_plan_tensor_t describe(const ap_passing_t *passing, int index, xm_arena_t *arena)
 {
-    const ap_tensor_t *tensor = ap_graph_tensor(parts->passing.graph, parts->passing.ids[index]);
+    const ap_tensor_t *tensor = ap_graph_tensor(passing->graph, passing->ids[index]);
+    const ap_cross_mesh_tensor_t *moved = &passing->tensors[index];
     ap_plan_tensor_t made = {.tensor = tensor->name,
                              .rank = tensor->shape.rank,
                              .dtype = ap_dtype_name(tensor->dtype),
                              .element_size = ap_dtype_bytes(tensor->dtype),
                              .bytes = ap_dtype_bytes(tensor->dtype),
-                             .src = parts->texts[index].src,
-                             .dst = parts->texts[index].dst};
+                             .src = spec_text(arena, moved->src, tensor->shape.rank),
+                             .dst = spec_text(arena, moved->dst, tensor->shape.rank)};
 
     for (int d = 0; d < tensor->shape.rank; ++d) {
         made.shape[d] = tensor->shape.dims[d];
@@ -251,83 +210,79 @@ static ap_plan_side_t side_of(const ap_plan_stage_t *stage, const char *spec)
                             spec};
 }
 
-/* Plans the resharding of all tensors from a stage to a later one, if there are any. */
+/* Plans the resharding of all tensors from a stage to a later one; a boundary without a tensor is
+ * none. */
 static xm_status_t build_boundary(const ap_plan_recipe_t *recipe, int from, int to,
-                                  const ap_plan_stage_t *stages, boundary_parts_t *parts,
-                                  ap_plan_boundary_t *boundary)
+                                  const ap_plan_stage_t *stages, ap_passing_t *passing,
+                                  xm_arena_t *arena, ap_plan_boundary_t *boundary)
 {
+    const ap_passing_stage_t source = passing_stage(&recipe->parts[from]);
+    const ap_passing_stage_t target = passing_stage(&recipe->parts[to]);
     const ap_plan_stage_t *src = &stages[from], *dst = &stages[to];
-    const ap_cross_mesh_transfer_t *transfer = &parts->passing.transfer;
+    const ap_link_load_t *links;
     ap_cross_mesh_cost_t cost;
-    ap_plan_tensor_t first;
-    xm_status_t status = list_passing(recipe, from, to, parts);
+    ap_plan_tensor_t *tensors;
+    xm_status_t status;
+    int count, link_count;
 
-    if (status != XM_OK || transfer->count == 0) {
-        return status;
+    ap_passing_between(passing, &source, &target, to == from + 1);
+    count = passing->transfer.count;
+    if (count == 0) {
+        return XM_OK;
     }
-    status = ap_cross_mesh_cost(recipe->cross_mesh, transfer, &cost);
+    status = ap_cross_mesh_cost(recipe->cross_mesh, &passing->transfer, &cost);
     if (status == XM_OK) {
         status =
-            ap_cross_mesh_loads(recipe->cross_mesh, transfer, &parts->links, &parts->link_count);
+            ap_cross_mesh_loads(recipe->cross_mesh, &passing->transfer, arena, &links, &link_count);
     }
     if (status != XM_OK) {
         return status;
     }
-    first = describe(parts, 0);
-    for (int i = 1; i < transfer->count; ++i) {
-        parts->more[i - 1] = describe(parts, i);
+    tensors = xm_arena_take(arena, (size_t)count * sizeof(*tensors));
+    for (int i = 0; i < count && !arena->failed; ++i) {
+        tensors[i] = describe(passing, i, arena);
+    }
+    if (arena->failed) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d tensors", count);
     }
     *boundary = (ap_plan_boundary_t){.from = from,
                                      .to = to,
-                                     .tensor = first.tensor,
-                                     .rank = first.rank,
-                                     .dtype = first.dtype,
-                                     .element_size = first.element_size,
-                                     .src = side_of(src, first.src),
-                                     .dst = side_of(dst, first.dst),
-                                     .bytes = first.bytes,
-                                     .more = parts->more,
-                                     .more_count = transfer->count - 1,
+                                     .tensor = tensors->tensor,
+                                     .rank = tensors->rank,
+                                     .dtype = tensors->dtype,
+                                     .element_size = tensors->element_size,
+                                     .src = side_of(src, tensors->src),
+                                     .dst = side_of(dst, tensors->dst),
+                                     .bytes = tensors->bytes,
+                                     .more = tensors + 1,
+                                     .more_count = count - 1,
                                      .net_bytes = cost.net_bytes,
                                      .forward = cost.forward,
                                      .backward = cost.backward,
                                      .bound = cost.bound,
                                      .strategy = ap_cross_mesh_strategy(),
                                      .scheduler = ap_cross_mesh_scheduler(),
-                                     .links = parts->links,
-                                     .link_count = parts->link_count};
-    memcpy(boundary->shape, first.shape, sizeof(first.shape));
+                                     .links = links,
+                                     .link_count = link_count};
+    memcpy(boundary->shape, tensors->shape, sizeof(tensors->shape));
     return XM_OK;
-}
-
-static void free_boundary(boundary_parts_t *parts)
-{
-    ap_passing_close(&parts->passing);
-    free(parts->texts);
-    free(parts->more);
-    free(parts->links);
 }
 
 /* Neighbours first, then what passes over stages; there is room for every pair. */
 static xm_status_t build_boundaries(const ap_plan_recipe_t *recipe, const ap_plan_stage_t *stages,
-                                    boundary_parts_t *parts, ap_plan_boundary_t *boundaries,
-                                    int *skips)
+                                    xm_arena_t *arena, ap_plan_boundary_t *boundaries, int *skips)
 {
     int count = recipe->part_count, next = count - 1;
-    xm_status_t status = XM_OK;
+    ap_passing_t passing;
+    xm_status_t status = ap_passing_open(recipe->graph, arena, &passing);
 
     for (int i = 0; i + 1 < count && status == XM_OK; ++i) {
-        status = build_boundary(recipe, i, i + 1, stages, &parts[i], &boundaries[i]);
+        status = build_boundary(recipe, i, i + 1, stages, &passing, arena, &boundaries[i]);
     }
     for (int from = 0; from < count; ++from) {
         for (int to = from + 2; to < count && status == XM_OK; ++to) {
-            status = build_boundary(recipe, from, to, stages, &parts[next], &boundaries[next]);
-            if (parts[next].passing.transfer.count > 0) {
-                ++next;
-            } else {
-                free_boundary(&parts[next]);
-                parts[next] = (boundary_parts_t){0};
-            }
+            status = build_boundary(recipe, from, to, stages, &passing, arena, &boundaries[next]);
+            next += boundaries[next].tensor != NULL;
         }
     }
     *skips = next - (count - 1);
@@ -379,44 +334,28 @@ xm_status_t ap_plan_assemble(const ap_plan_recipe_t *recipe, const ap_plan_info_
                              ap_plan_t **plan)
 {
     size_t count = (size_t)recipe->part_count, pairs = count * (count + 1) / 2;
-    ap_plan_stage_t *stages = calloc(count, sizeof(*stages));
-    ap_plan_boundary_t *boundaries = calloc(pairs, sizeof(*boundaries));
-    stage_parts_t *stage_parts = calloc(count, sizeof(*stage_parts));
-    boundary_parts_t *boundary_parts = calloc(pairs, sizeof(*boundary_parts));
+    xm_arena_t arena = {0};
+    ap_plan_stage_t *stages = xm_arena_get(&arena, count, sizeof(*stages));
+    ap_plan_boundary_t *boundaries = xm_arena_get(&arena, pairs, sizeof(*boundaries));
     xm_status_t status = XM_OK;
     int skips = 0;
 
-    if (stages == NULL || boundaries == NULL || stage_parts == NULL || boundary_parts == NULL) {
+    if (arena.failed) {
         status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for a plan of %zu stages", count);
-        goto free_arrays;
     }
     for (int i = 0; i < recipe->part_count && status == XM_OK; ++i) {
-        status = build_stage(recipe, i, &stage_parts[i], &stages[i]);
+        status = build_stage(recipe, i, &arena, &stages[i]);
     }
     if (status == XM_OK) {
         status = ap_tied_weights_add(recipe, stages);
     }
     if (status == XM_OK) {
-        status = build_boundaries(recipe, stages, boundary_parts, boundaries, &skips);
+        status = build_boundaries(recipe, stages, &arena, boundaries, &skips);
     }
     if (status == XM_OK) {
         status = create_plan(recipe, info, stages, boundaries, skips, plan);
     }
-    for (size_t i = 0; i < pairs; ++i) {
-        free_boundary(&boundary_parts[i]);
-    }
-    for (size_t i = 0; i < count; ++i) {
-        free(stage_parts[i].texts);
-        free(stage_parts[i].ops);
-        free(stage_parts[i].layers);
-        free(stage_parts[i].devices);
-    }
-
-free_arrays:
-    free(boundary_parts);
-    free(stage_parts);
-    free(boundaries);
-    free(stages);
+    xm_arena_clear(&arena);
     return status;
 }
 

@@ -9,7 +9,6 @@
 #include "planner/search/tied_weights.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 /* How each stage cuts each weight that it uses. */
 typedef struct uses {
@@ -71,13 +70,14 @@ xm_status_t ap_tied_weights_add(const ap_plan_recipe_t *recipe, ap_plan_stage_t 
 {
     int count = recipe->part_count;
     uses_t uses = {.tensors = ap_graph_tensors(recipe->graph)};
-    size_t cells = (size_t)count * (size_t)uses.tensors + 1;
-    ap_cross_mesh_tensor_t *common = calloc((size_t)uses.tensors + 1, sizeof(*common));
+    size_t cells = (size_t)count * (size_t)uses.tensors;
+    xm_arena_t arena = {0};
+    ap_cross_mesh_tensor_t *common = xm_arena_get(&arena, (size_t)uses.tensors, sizeof(*common));
     xm_status_t status = XM_OK;
 
-    uses.used = calloc(cells, sizeof(*uses.used));
-    uses.spec = calloc(cells, sizeof(*uses.spec));
-    if (common == NULL || uses.used == NULL || uses.spec == NULL) {
+    uses.used = xm_arena_get(&arena, cells, sizeof(*uses.used));
+    uses.spec = xm_arena_get(&arena, cells, sizeof(*uses.spec));
+    if (arena.failed) {
         status =
             xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the weights of %d stages", count);
     }
@@ -89,8 +89,6 @@ xm_status_t ap_tied_weights_add(const ap_plan_recipe_t *recipe, ap_plan_stage_t 
             status = add_pair(recipe, &uses, from, to, common, stages);
         }
     }
-    free(uses.spec);
-    free(uses.used);
-    free(common);
+    xm_arena_clear(&arena);
     return status;
 }

@@ -350,7 +350,7 @@ xm_status_t xm_network_of_rails(const xm_network_t *network, xm_network_t **rail
     return status;
 }
 
-/* All that is kept by rank is where the rank is. */
+/* All that is kept by rank is its host and its rail. */
 xm_status_t xm_network_renumber(const xm_network_t *network, const int *number,
                                 xm_network_t **renumbered)
 {
@@ -358,6 +358,7 @@ xm_status_t xm_network_renumber(const xm_network_t *network, const int *number,
 
     for (int r = 0; status == XM_OK && r < network->ranks; ++r) {
         (*renumbered)->host_of_rank[number[r]] = network->host_of_rank[r];
+        (*renumbered)->rail_of_rank[number[r]] = network->rail_of_rank[r];
     }
     return status;
 }
@@ -451,17 +452,11 @@ int xm_network_host_of(const xm_network_t *network, int rank)
 
 int xm_network_rails(const xm_network_t *network)
 {
-    if (XM_IS_NULL(network)) {
-        return 0;
-    }
     return network->rails;
 }
 
 int xm_network_rail_of(const xm_network_t *network, int rank)
 {
-    if (XM_IS_NULL(network) || rank < 0 || rank >= network->ranks) {
-        return -1;
-    }
     return network->rail_of_rank[rank];
 }
 

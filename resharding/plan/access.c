@@ -4,7 +4,7 @@
  * creation, so any thread may ask without a lock, and pointers live as long as the plan.
  */
 #include "resharding/plan/plan_private.h"
-#include "resharding/plan/regular.h"
+#include "resharding/plan/regular/regular.h"
 #include "resharding/plan/simulate.h"
 
 int xm_plan_tensors(const xm_plan_t *plan)

@@ -2,16 +2,21 @@
 /*
  * The lower bound of a plan, computed on its classes of tasks rather than on the tasks: a
  * model of thousands of tensors has few classes, and tasks of one class load the same
- * NICs. It adds the two conditions that bound.c cannot see: the devices' ports, which
- * hosts hide, and all copies together.
+ * NICs. It adds the conditions that bound.c cannot see: the devices' rails and ports,
+ * which hosts hide, and all copies together.
  */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "resharding/flow.h"
 #include "resharding/solve.h"
 #include "resharding/plan/plan_private.h"
 
-enum { RELAY_CLASSES = 4096 /* the bound on all copies is left out beyond */ };
+enum {
+    RELAY_CLASSES = 4096, /* the bound on all copies is left out beyond */
+    RAIL_CLASSES = 65536  /* that of rails likewise */
+};
 
 /* A device, and what it needs from others. */
 typedef struct {
@@ -53,6 +58,96 @@ static double slowest_devices(const xm_network_t *network, need_t *needs, int co
                                          xm_network_rail_ingress(network, needs[i].rail)));
     }
     return slowest;
+}
+
+/* Adds the rails of ranks to a list, ascending and each once, and returns how many there are. */
+static int list_rails(const xm_network_t *network, const int *ranks, int count, int *rails,
+                      int kept)
+{
+    for (int i = 0; i < count; ++i) {
+        int rail = xm_network_rail_of(network, ranks[i]), at = kept;
+
+        while (at > 0 && rails[at - 1] > rail) {
+            --at;
+        }
+        if (at == 0 || rails[at - 1] != rail) {
+            memmove(rails + at + 1, rails + at, (size_t)(kept - at) * sizeof(*rails));
+            rails[at] = rail;
+            ++kept;
+        }
+    }
+    return kept;
+}
+
+/* Adds what leaves by the rails of a class's holders and of receivers beside them, and what each
+ * host takes in by those of its receivers. */
+static xm_status_t add_rails(const xm_class_t *class, const xm_network_t *network, int *rails,
+                             xm_cut_bound_t *out, xm_cut_bound_t *in)
+{
+    xm_status_t status = XM_OK;
+
+    if (class->remote_count > 0) {
+        int count = list_rails(network, class->holders, class->holder_count, rails, 0);
+
+        count = list_rails(network, class->near_ranks, class->near_count, rails, count);
+        status = xm_cut_bound_add(out, rails, count, class->bytes);
+    }
+    for (int h = 0; status == XM_OK && h < class->remote_host_count; ++h) {
+        int first = class->remote_first[h];
+        int count = list_rails(network, class->remote + first, class->remote_first[h + 1] - first,
+                               rails, 0);
+
+        status = xm_cut_bound_add(in, rails, count, class->bytes);
+    }
+    return status;
+}
+
+/*
+ * The send and receive conditions over all sets of rails: a slice leaves a host by a rail of a
+ * rank there that holds or needs it, and enters one by a rail of one of its receivers there, since
+ * no other rank has any of it. With one rail a host they say what the hosts' conditions say.
+ */
+static xm_status_t bound_rails(const xm_classes_t *classes, const xm_network_t *network,
+                               xm_bound_t *bound)
+{
+    int rails = xm_network_rails(network);
+    double *rates = malloc((size_t)rails * 2 * sizeof(*rates));
+    int *list = malloc(((size_t)xm_network_ranks(network) + 1) * sizeof(*list));
+    xm_cut_bound_t *out = NULL, *in = NULL;
+    int64_t send_ns = 0, receive_ns = 0;
+    xm_status_t status;
+
+    if (rates == NULL || list == NULL) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for the bound of %d rails", rails);
+        goto free_all;
+    }
+    for (int r = 0; r < rails; ++r) {
+        rates[r] = xm_network_rail_egress(network, r);
+        rates[rails + r] = xm_network_rail_ingress(network, r);
+    }
+    status = xm_cut_bound_create(rails, rates, &out);
+    if (status == XM_OK) {
+        status = xm_cut_bound_create(rails, rates + rails, &in);
+    }
+    for (int64_t k = 0; status == XM_OK && k < classes->count; ++k) {
+        status = add_rails(&classes->classes[k], network, list, out, in);
+    }
+    if (status == XM_OK) {
+        status = xm_cut_bound_time(out, &send_ns);
+    }
+    if (status == XM_OK) {
+        status = xm_cut_bound_time(in, &receive_ns);
+    }
+    if (status == XM_OK) {
+        xm_bound_set_rails(bound, send_ns, receive_ns);
+    }
+
+free_all:
+    xm_cut_bound_destroy(in);
+    xm_cut_bound_destroy(out);
+    free(list);
+    free(rates);
+    return status;
 }
 
 /* Computes all conditions of a plan. The demands point into the classes' host lists, so
@@ -99,6 +194,11 @@ xm_status_t xm_classes_bound(const xm_classes_t *classes, const xm_network_t *ne
 
         /* Less by more than the sums' rounding. */
         xm_bound_set_device(bound, (int64_t)(seconds * 1e9 * (1 - 1e-12)));
+    }
+    /* Large problems do without, like those on all copies below. */
+    if (status == XM_OK && xm_network_rails(network) > xm_network_hosts(network) &&
+        classes->count <= RAIL_CLASSES) {
+        status = bound_rails(classes, network, bound);
     }
     /* The flow on all copies grows with classes times hosts; beyond the limit it is left
      * out, which only makes the bound weaker, never wrong. */

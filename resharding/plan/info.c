@@ -28,7 +28,6 @@ static void count_kept(const xm_plan_t *plan, xm_plan_info_t *info)
             info->kept_bytes += bytes * (uint64_t)plan->builder.routes[kept->route].count;
             continue;
         }
-        ++info->gaps;
         for (int r = 0; r < count; ++r) {
             info->gone_bytes += ranks[r] < plan->ranks ? bytes : 0;
         }
@@ -55,28 +54,6 @@ xm_status_t xm_plan_get_info(const xm_plan_t *plan, xm_plan_info_t *info)
     (void)snprintf(own.digest, sizeof(own.digest), "%s", xm_plan_digest(plan));
     count_kept(plan, &own);
     return xm_info_copy(__func__, "xm_plan_info_t", info, &own, sizeof(own));
-}
-
-xm_status_t xm_plan_get_gap(const xm_plan_t *plan, int64_t index, xm_plan_gap_t *gap)
-{
-    int64_t seen = 0;
-
-    if (XM_IS_NULL(plan) || XM_IS_NULL(gap)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
-    for (int64_t k = 0; k < plan->kept_count; ++k) {
-        const xm_kept_t *kept = &plan->kept[k];
-
-        if (kept->route < 0 && seen++ == index) {
-            gap->tensor = plan->tasks[kept->task].tensor;
-            xm_plan_task_box(plan, kept->task, &gap->box);
-            gap->first = kept->first;
-            gap->end = kept->end;
-            return XM_OK;
-        }
-    }
-    return xm_error_set(XM_ERR_NOT_FOUND, "the plan has %lld gaps, there is no number %lld",
-                        (long long)seen, (long long)index);
 }
 
 /* The spans lie in the order of the hops' numbers, which go by transfer and then by place

@@ -13,7 +13,11 @@
 
 #include "comm/base.h"
 
-enum { SHORTEST_LANE = 4096 /* bytes; longer than any element, so that no lane is empty */ };
+enum {
+    SHORTEST_LANE = 4096, /* bytes; longer than any element, so that no lane is empty */
+    SEARCH_STEPS = 40
+};
+static const double WORTHWHILE = 0.997;
 
 /* The rails that a class can come in by, in the order of hosts. */
 typedef struct {
@@ -34,7 +38,8 @@ typedef struct {
     const xm_classes_t *classes;
     xm_lanes_t *lanes;
     options_t *options; /* by class, sorted */
-    double *load;       /* by rail: bytes that it takes in so far */
+    double single;
+    double *load; /* by rail: bytes that it takes in so far */
     /* Of the group of classes at hand. */
     int64_t *cut; /* by option: where its share ends */
     int *choice;  /* by host: the option at hand */
@@ -201,37 +206,105 @@ static xm_status_t cut_group(making_t *m, const options_t *group, int64_t bytes,
     return XM_OK;
 }
 
-/* Appends the lanes of one class, whose bytes start at `start` in its group. A piece that is too
- * short goes with the next one. *stretch is the one that `start` lies in, and moves on. */
-static xm_status_t add_lanes(making_t *m, int64_t start, int64_t bytes, const stretch_t **stretch)
+static xm_status_t add_lane(making_t *m, const xm_lane_t *lane)
 {
     xm_lanes_t *lanes = m->lanes;
-    xm_lane_t lane = {0};
 
-    for (; lane.first < bytes; *stretch += lane.end + start == (*stretch)->end) {
-        lane.end = (*stretch)->end - start < bytes ? (*stretch)->end - start : bytes;
-        if (lane.end < bytes && lane.end - lane.first < SHORTEST_LANE) {
-            continue;
-        }
-        if (lanes->count == lanes->capacity) {
-            int64_t grown = lanes->capacity > 0 ? 2 * lanes->capacity : 64;
-            xm_lane_t *at = realloc(lanes->lanes, (size_t)grown * sizeof(*at));
+    if (lanes->count == lanes->capacity) {
+        int64_t grown = lanes->capacity > 0 ? 2 * lanes->capacity : 64;
+        xm_lane_t *at = realloc(lanes->lanes, (size_t)grown * sizeof(*at));
 
-            if (at == NULL) {
-                return no_memory(m);
-            }
-            lanes->lanes = at;
-            lanes->capacity = grown;
+        if (at == NULL) {
+            return no_memory(m);
         }
-        lane.rails = (*stretch)->rails;
-        lanes->lanes[lanes->count++] = lane;
-        lane.first = lane.end;
+        lanes->lanes = at;
+        lanes->capacity = grown;
     }
+    lanes->lanes[lanes->count++] = *lane;
     return XM_OK;
 }
 
+/* The bytes of a class that each receiver gets by itself; for one receiver all are the same. */
+static int64_t single_bytes(const making_t *m, const xm_class_t *class)
+{
+    int64_t bytes;
+
+    if (m->single >= 1) {
+        return class->bytes;
+    }
+    bytes = llround(m->single * (double)class->bytes / SHORTEST_LANE) * SHORTEST_LANE;
+    return class->remote_count == class->remote_host_count || bytes > class->bytes ? 0 : bytes;
+}
+
+static xm_status_t add_singles(making_t *m, const xm_class_t *class, int64_t bytes)
+{
+    xm_status_t status = XM_OK;
+
+    for (int r = 0; status == XM_OK && bytes > 0 && r < class->remote_count; ++r) {
+        const int *rail = &m->lanes->rail_of[class->remote[r]];
+
+        m->load[*rail] += (double)bytes;
+        status = add_lane(m, &(xm_lane_t){0, bytes, rail, 1, class->remote[r]});
+    }
+    return status;
+}
+
+/* Appends the lanes of one class behind its first bytes, where these start at `start` in its
+ * group. A piece that is too short goes with the next one. *stretch is the one that `start` lies
+ * in, and moves on. */
+static xm_status_t add_lanes(making_t *m, const xm_class_t *class, int64_t start,
+                             const stretch_t **stretch)
+{
+    xm_lane_t lane = {
+        .first = single_bytes(m, class), .count = class->remote_host_count, .receiver = -1};
+    xm_status_t status = XM_OK;
+
+    /* Where the class would start in the group with all its bytes. */
+    start -= lane.first;
+    for (; status == XM_OK && lane.first < class->bytes;
+         *stretch += lane.end + start == (*stretch)->end) {
+        lane.end = (*stretch)->end - start < class->bytes ? (*stretch)->end - start : class->bytes;
+        if (lane.end == class->bytes || lane.end - lane.first >= SHORTEST_LANE) {
+            lane.rails = (*stretch)->rails;
+            status = add_lane(m, &lane);
+            lane.first = lane.end;
+        }
+    }
+    return status;
+}
+
+/* Makes the lanes of a group of classes that can come in by the same rails. */
+static xm_status_t make_group(making_t *m, const options_t *group, int64_t count)
+{
+    const xm_class_t *classes = m->classes->classes;
+    const stretch_t *stretch = m->stretches;
+    int64_t bytes = 0, start = 0;
+    xm_status_t status;
+
+    for (int64_t i = 0; i < count; ++i) {
+        const xm_class_t *class = &classes[group[i].class];
+
+        bytes += class->bytes - single_bytes(m, class);
+    }
+    status = cut_group(m, group, bytes, classes[group->class].remote_host_count);
+    for (int64_t i = 0; status == XM_OK && i < count; ++i) {
+        const xm_class_t *class = &classes[group[i].class];
+        xm_lane_range_t *range = &m->lanes->by_class[group[i].class];
+        int64_t single = single_bytes(m, class);
+
+        range->first = m->lanes->count;
+        status = add_singles(m, class, single);
+        if (status == XM_OK) {
+            status = add_lanes(m, class, start, &stretch);
+        }
+        start += class->bytes - single;
+        range->end = m->lanes->count;
+    }
+    return status;
+}
+
 /* Makes the lanes of all classes, group by group, which lists them in another order than the
- * classes': `first` and `count` say where those of a class are. */
+ * classes'. */
 static xm_status_t make_lanes(making_t *m)
 {
     int64_t count = m->classes->count;
@@ -239,24 +312,10 @@ static xm_status_t make_lanes(making_t *m)
 
     qsort(m->options, (size_t)count, sizeof(*m->options), compare_options);
     for (int64_t g = 0, end; status == XM_OK && g < count; g = end) {
-        const stretch_t *stretch = m->stretches;
-        int hosts = m->classes->classes[m->options[g].class].remote_host_count;
-        int64_t bytes = 0, start = 0;
-
         for (end = g; end < count && same_options(&m->options[g], &m->options[end]); ++end) {
-            bytes += m->classes->classes[m->options[end].class].bytes;
+            m->lanes->by_class[m->options[end].class] = (xm_lane_range_t){0, 0};
         }
-        status = hosts > 0 ? cut_group(m, &m->options[g], bytes, hosts) : XM_OK;
-        for (int64_t i = g; status == XM_OK && i < end; ++i) {
-            int64_t class = m->options[i].class;
-
-            m->lanes->by_class[class].first = m->lanes->count;
-            if (hosts > 0) {
-                status = add_lanes(m, start, m->classes->classes[class].bytes, &stretch);
-            }
-            m->lanes->by_class[class].end = m->lanes->count;
-            start += m->classes->classes[class].bytes;
-        }
+        status = m->options[g].count > 0 ? make_group(m, &m->options[g], end - g) : XM_OK;
     }
     return status;
 }
@@ -270,11 +329,13 @@ static xm_status_t whole_lanes(making_t *m)
     if (lanes->lanes == NULL) {
         return no_memory(m);
     }
+    lanes->count = m->classes->count;
     for (int64_t k = 0; k < m->classes->count; ++k) {
         const xm_class_t *class = &m->classes->classes[k];
 
         lanes->holders[k] = (xm_rail_list_t){class->holder_hosts, class->holder_host_count};
-        lanes->lanes[k] = (xm_lane_t){0, class->bytes, class->remote_hosts};
+        lanes->lanes[k] =
+            (xm_lane_t){0, class->bytes, class->remote_hosts, class->remote_host_count, -1};
         lanes->by_class[k] = (xm_lane_range_t){k, k + (class->remote_count > 0)};
     }
     return XM_OK;
@@ -340,10 +401,10 @@ static void place_tasks(const xm_plan_t *plan, const xm_classes_t *classes, int6
 }
 
 xm_status_t xm_lanes_create(const xm_plan_t *plan, const xm_network_t *network,
-                            const xm_classes_t *classes, xm_lanes_t *lanes)
+                            const xm_classes_t *classes, double single, xm_lanes_t *lanes)
 {
     size_t count = (size_t)classes->count + 1, ranks = (size_t)xm_network_ranks(network);
-    making_t m = {.network = network, .classes = classes, .lanes = lanes};
+    making_t m = {.network = network, .classes = classes, .lanes = lanes, .single = single};
     xm_status_t status;
 
     *lanes =
@@ -360,7 +421,7 @@ xm_status_t xm_lanes_create(const xm_plan_t *plan, const xm_network_t *network,
             lanes->rail_of[r] = xm_network_rail_of(network, r);
         }
         place_tasks(plan, classes, lanes->offset);
-        status = is_plain(network) ? whole_lanes(&m) : rail_lanes(&m);
+        status = single <= 0 && is_plain(network) ? whole_lanes(&m) : rail_lanes(&m);
     }
     if (status < 0) {
         xm_lanes_clear(lanes);
@@ -378,6 +439,128 @@ void xm_lanes_clear(xm_lanes_t *lanes)
     free(lanes->by_class);
     free(lanes->lanes);
     memset(lanes, 0, sizeof(*lanes));
+}
+
+/* What hosts send: bytes of which a first copy must leave holders, and the rates at which those can
+ * send that hold anything, and those that hold or receive. */
+typedef struct {
+    double first, holders, all;
+} senders_t;
+
+/* What the devices of a host take in. */
+typedef struct {
+    double once, again; /* bytes by its rails: the first copies, and all further ones */
+    double near, port;  /* bytes by the port of the device that takes in most: those that can come
+                           from neighbours only, and those that could come by a rail */
+    bool holds;         /* what others need */
+} intake_t;
+
+/* The seconds that a batch takes when a part of all copies comes by the rails. */
+static double longest(const making_t *m, const intake_t *intake, const senders_t *senders,
+                      double single)
+{
+    double slowest = 0, once = 0, copies = 0;
+
+    for (int h = 0; h < xm_network_hosts(m->network); ++h) {
+        double rails = intake[h].once + single * intake[h].again;
+        double port = intake[h].near + (1 - single) * intake[h].port;
+
+        slowest = fmax(slowest, fmax(rails / xm_network_ingress(m->network, h),
+                                     port / xm_network_host_bandwidth(m->network)));
+        once += intake[h].once;
+        copies += intake[h].once + intake[h].again;
+    }
+    /* Single copies come from holders, others also from receivers on other hosts. */
+    return fmax(slowest, fmax(((1 - single) * senders->first + single * copies) / senders->holders,
+                              ((1 - single) * once + single * copies) / senders->all));
+}
+
+/* Adds up what hosts take in, and the most of any of a host's devices; `ports` has two entries by
+ * rank. */
+static void add_intake(const making_t *m, intake_t *intake, double *ports)
+{
+    for (int64_t k = 0; k < m->classes->count; ++k) {
+        const xm_class_t *class = &m->classes->classes[k];
+        double bytes = (double)class->bytes;
+
+        for (int i = 0; i < class->near_count; ++i) {
+            ports[2 * class->near_ranks[i]] += bytes;
+        }
+        for (int h = 0; h < class->remote_host_count; ++h) {
+            int first = class->remote_first[h], count = class->remote_first[h + 1] - first;
+
+            intake[class->remote_hosts[h]].once += bytes;
+            intake[class->remote_hosts[h]].again += bytes * (count - 1);
+            for (int i = first; i < first + count; ++i) {
+                ports[2 * class->remote[i] + 1] += bytes * (count - 1) / count;
+            }
+        }
+        for (int h = 0; class->remote_count > 0 && h < class->holder_host_count; ++h) {
+            intake[class->holder_hosts[h]].holds = true;
+        }
+    }
+    for (int r = 0; r < xm_network_ranks(m->network); ++r) {
+        intake_t *host = &intake[xm_network_host_of(m->network, r)];
+
+        host->near = fmax(host->near, ports[2 * r]);
+        host->port = fmax(host->port, ports[2 * r + 1]);
+    }
+}
+
+static senders_t add_senders(const making_t *m, const intake_t *intake)
+{
+    senders_t senders = {0};
+
+    for (int64_t k = 0; k < m->classes->count; ++k) {
+        const xm_class_t *class = &m->classes->classes[k];
+
+        senders.first += class->remote_count > 0 ? (double)class->bytes : 0;
+    }
+    for (int h = 0; h < xm_network_hosts(m->network); ++h) {
+        double rate = xm_network_egress(m->network, h);
+
+        senders.holders += intake[h].holds ? rate : 0;
+        senders.all += intake[h].holds || intake[h].once > 0 ? rate : 0;
+    }
+    return senders;
+}
+
+/* The time is convex in the part, so a search by thirds finds the least. */
+xm_status_t xm_lanes_single(const xm_network_t *network, const xm_classes_t *classes,
+                            double *single)
+{
+    const making_t m = {.network = network, .classes = classes};
+    intake_t *intake = calloc((size_t)xm_network_hosts(network), sizeof(*intake));
+    double *ports = calloc(2 * (size_t)xm_network_ranks(network), sizeof(*ports));
+    double low = 0, high = 1;
+    senders_t senders;
+    xm_status_t status = XM_OK;
+
+    *single = 0;
+    if (intake == NULL || ports == NULL) {
+        status = no_memory(&m);
+        goto free_all;
+    }
+    add_intake(&m, intake, ports);
+    senders = add_senders(&m, intake);
+    for (int i = 0; i < SEARCH_STEPS; ++i) {
+        double left = (2 * low + high) / 3, right = (low + 2 * high) / 3;
+
+        if (longest(&m, intake, &senders, left) <= longest(&m, intake, &senders, right)) {
+            high = right;
+        } else {
+            low = left;
+        }
+    }
+    /* Not worth it for a small gain. */
+    if (longest(&m, intake, &senders, low) < WORTHWHILE * longest(&m, intake, &senders, 0)) {
+        *single = low;
+    }
+
+free_all:
+    free(ports);
+    free(intake);
+    return status;
 }
 
 xm_part_t xm_lane_part(const xm_lanes_t *lanes, const xm_plan_t *plan, const xm_lane_t *lane,

@@ -5,8 +5,10 @@
  * use several rails, and what reaches one of them by its rail reaches the others over the ports.
  * That choice is made here, once for the whole batch, so that all rails of a host are busy for
  * equally long. Schedulers then see rails as hosts: every demand names the rails that hold it and
- * one rail of each receiving host. Where every host has one rail, a class is one lane. Not
- * installed.
+ * one rail of each receiving host. Where every host has one rail, a class is one lane.
+ *
+ * Where the ports would take longer than the rails, a part of every class comes to each of its
+ * receivers by itself, so that less is left for the ports. Not installed.
  */
 #pragma once
 
@@ -16,6 +18,8 @@
 typedef struct {
     int64_t first, end;
     const int *rails; /* one of each receiving host, ascending */
+    int count;
+    int receiver; /* the one rank that gets it, or −1: all remote ones */
 } xm_lane_t;
 
 /* The lanes of a class: [first, end) of all. */
@@ -45,9 +49,14 @@ typedef struct {
     int64_t first, end;
 } xm_part_t;
 
+/* `single` is the part of every class that comes to each receiver by itself. */
 xm_status_t xm_lanes_create(const xm_plan_t *plan, const xm_network_t *network,
-                            const xm_classes_t *classes, xm_lanes_t *lanes);
+                            const xm_classes_t *classes, double single, xm_lanes_t *lanes);
 void xm_lanes_clear(xm_lanes_t *lanes);
+
+/* The part for which ports and rails take equally long; 0 where the ports are faster anyway. */
+xm_status_t xm_lanes_single(const xm_network_t *network, const xm_classes_t *classes,
+                            double *single);
 
 /* The elements of a task that a lane of its class carries; an element that is cut belongs to the
  * later lane. May be none. */

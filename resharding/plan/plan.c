@@ -14,7 +14,7 @@
 
 #include "comm/base.h"
 #include "resharding/plan/plan_private.h"
-#include "resharding/plan/regular.h"
+#include "resharding/plan/regular/regular.h"
 
 enum { LARGEST_ELEMENT = 128 /* bits */ };
 

@@ -95,7 +95,7 @@ xm_strategy_t xm_plan_chosen_strategy(const xm_plan_t *plan);
 xm_scheduler_t xm_plan_scheduler(const xm_plan_t *plan);
 xm_scheduler_t xm_plan_chosen_scheduler(const xm_plan_t *plan);
 
-/** Unit tasks and transfers by number: values, as a regular plan has no list of them (regular.c).
+/** Unit tasks and transfers by number: values, as a regular plan has no list of them (regular/).
  */
 int64_t xm_plan_task_count(const xm_plan_t *plan);
 xm_unit_task_t xm_plan_task(const xm_plan_t *plan, int64_t task);

@@ -322,8 +322,8 @@ static bool goes_in_parts(xm_strategy_t strategy)
 }
 
 /* Fills the plan builder by one scheduler and simulates it, leaving both in the plan. On
- * failure the builder is cleared again. */
-static xm_status_t make_builder(xm_scheduling_t *s, xm_scheduler_t scheduler)
+ * failure the builder is cleared again. `single` is for openshop. */
+static xm_status_t fill_builder(xm_scheduling_t *s, xm_scheduler_t scheduler, double single)
 {
     xm_plan_t *plan = s->plan;
     xm_transfer_emitter_t emitter;
@@ -349,7 +349,7 @@ static xm_status_t make_builder(xm_scheduling_t *s, xm_scheduler_t scheduler)
      * which ranks have what. */
     status = xm_emit_local(&emitter, s->asked);
     if (status == XM_OK) {
-        status = scheduler == XM_SCHEDULER_OPENSHOP ? xm_schedule_parts(s, &emitter)
+        status = scheduler == XM_SCHEDULER_OPENSHOP ? xm_schedule_parts(s, single, &emitter)
                                                     : schedule_whole(s, scheduler, &emitter);
     }
     if (status == XM_OK) {
@@ -368,6 +368,33 @@ static xm_status_t make_builder(xm_scheduling_t *s, xm_scheduler_t scheduler)
 clear_builder:
     xm_builder_clear(&plan->builder);
     return status;
+}
+
+/* Where a part of the data might better come to each receiver by itself, openshop plans both ways
+ * and the shorter schedule counts. */
+static xm_status_t make_builder(xm_scheduling_t *s, xm_scheduler_t scheduler)
+{
+    xm_plan_t *plan = s->plan;
+    xm_builder_t first;
+    int64_t makespan;
+    double single = s->asked == XM_STRATEGY_SEND_RECV ? 1 : s->single;
+    xm_status_t status = fill_builder(s, scheduler, single);
+
+    if (status < 0 || scheduler != XM_SCHEDULER_OPENSHOP || single <= 0 || single >= 1) {
+        return status;
+    }
+    first = plan->builder;
+    makespan = plan->makespan_ns;
+    plan->builder = (xm_builder_t){0};
+    status = fill_builder(s, scheduler, 0);
+    if (status < 0 || plan->makespan_ns >= makespan) {
+        xm_builder_clear(&plan->builder);
+        plan->builder = first;
+        plan->makespan_ns = makespan;
+    } else {
+        xm_builder_clear(&first);
+    }
+    return status == XM_ERR_UNSUPPORTED ? XM_OK : status;
 }
 
 /* The strategy that serves one task, one of so many that cross the network. Alpa gathers only where
@@ -426,11 +453,14 @@ xm_status_t xm_schedule(xm_plan_t *plan, const xm_plan_params_t *params,
     if (s.strategy == NULL) {
         return no_memory(&s);
     }
-    status = xm_lanes_create(plan, params->network, classes, &s.lanes);
+    status = xm_lanes_create(plan, params->network, classes, 0, &s.lanes);
+    if (status == XM_OK) {
+        status = xm_lanes_single(params->network, classes, &s.single);
+    }
     if (status == XM_OK) {
         status = xm_schedule_portfolio(&s);
-        xm_lanes_clear(&s.lanes);
     }
+    xm_lanes_clear(&s.lanes);
     free(s.strategy);
     return status;
 }

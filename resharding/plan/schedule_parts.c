@@ -14,8 +14,15 @@
 #include "resharding/plan/schedule_private.h"
 #include "resharding/plan/strategy_chain.h"
 
-/* Of the whole time, which a piece takes at most. */
-enum { PIECES = 100 };
+/*
+ * What has come in a part of the time is passed on inside the hosts: a window where one rail serves
+ * several heads, otherwise a turn of the schedule, in which all rails bring equal shares of what is
+ * passed on.
+ */
+enum { WINDOWS = 100, LEAST_TURNS = 32, MOST_TURNS = 64, HOPS_IN_TURNS = 20000 };
+
+/* What a rank has to pass on, over the average of its host, that counts as even. */
+static const double UNEVEN = 1.25;
 
 /*
  * For the network, lanes with the same holding rails and the same receiving rails are one
@@ -27,7 +34,7 @@ enum { PIECES = 100 };
 typedef struct {
     int64_t task;
     xm_part_t part;
-    int64_t offset; /* of its first byte in the bundle */
+    int64_t offset; /* of its first byte in the stream */
     int receiver;   /* or −1 */
 } entry_t;
 
@@ -38,8 +45,22 @@ typedef struct {
     int64_t first, end;
     int64_t parent; /* piece that contains it, or −1 */
     int64_t start_ns;
-    int64_t first_transfer, end_transfer;
+    int64_t first_sent, end_sent; /* in parts_t.sent */
 } piece_t;
+
+/* A transfer that has come to one rank of a host where others need it too. */
+typedef struct {
+    int64_t transfer;
+    const int *ranks; /* that need it */
+    int count, head;
+} arrival_t;
+
+/* What has come to a host and was not passed on yet. */
+typedef struct {
+    arrival_t *at;
+    int64_t count, capacity;
+    int64_t bytes, most; /* of all, of the rank that has most */
+} inbox_t;
 
 typedef struct {
     xm_scheduling_t *s;
@@ -48,10 +69,20 @@ typedef struct {
     int64_t count, capacity;
     int64_t *table; /* open addressing by the rails' lists: bundle + 1 */
     int64_t table_size;
-    entry_t *entries; /* by bundle, then by task */
-    int64_t *first;   /* by bundle: its first entry; one more than bundles */
-    int64_t *bundle;  /* by class and remote receiver (each) or lane: its bundle */
+    /* Every bundle has two streams: what neighbours pass on, and what comes to one rank only. */
+    entry_t *entries; /* by bundle, stream and task */
+    int64_t *first;   /* by stream: its first entry; one more than streams */
+    int64_t *bytes;   /* by stream */
+    int64_t *bundle;  /* by lane */
+    xm_lanes_t lanes;
     int64_t *grain;   /* by bundle: pieces are cut at multiples of so many bytes */
+    inbox_t *inbox;   /* by host */
+    int64_t *waiting; /* by rank: bytes in the inbox of its host that it has to pass on */
+    int64_t *sent;    /* transfers between hosts, in their order */
+    int64_t sent_count, sent_capacity;
+    double *passed; /* by rail: bytes that come by it and are passed on, in all */
+    double window_ns;
+    int turns;
 } parts_t;
 
 static xm_status_t no_memory(const parts_t *p)
@@ -128,47 +159,26 @@ static xm_status_t find_bundle(parts_t *p, const xm_demand_t *hosts, int64_t *bu
     return XM_OK;
 }
 
-/* With send_recv every receiver is served by itself, so each is an entry of its own. */
-static bool is_each(const parts_t *p)
+/* Finds the bundles of all lanes. Those that differ only in devices share one, so the
+ * scheduler sees fewer demands than there are lanes. */
+static xm_status_t bundle_lanes(parts_t *p)
 {
-    return p->s->asked == XM_STRATEGY_SEND_RECV;
-}
-
-/* The number of bundles that a class belongs to: one for each of its lanes, or of its remote
- * receivers. */
-static int64_t bundles_of(const parts_t *p, int64_t class)
-{
-    const xm_lane_range_t *lanes = &p->s->lanes.by_class[class];
-
-    return is_each(p) ? p->s->classes->classes[class].remote_count : lanes->end - lanes->first;
-}
-
-/* Finds the bundles of all classes. Classes that differ only in devices share one, so the
- * scheduler sees fewer demands than there are classes. */
-static xm_status_t bundle_classes(parts_t *p)
-{
-    const xm_classes_t *classes = p->s->classes;
-    const xm_lanes_t *lanes = &p->s->lanes;
-    int64_t room = 1, next = 0;
     xm_status_t status = XM_OK;
 
-    for (int64_t k = 0; k < classes->count; ++k) {
-        room += bundles_of(p, k);
-    }
-    p->bundle = malloc((size_t)room * sizeof(*p->bundle));
+    p->bundle = malloc(((size_t)p->lanes.count + 1) * sizeof(*p->bundle));
     if (p->bundle == NULL) {
         return no_memory(p);
     }
-    for (int64_t k = 0; status == XM_OK && k < classes->count; ++k) {
-        const xm_class_t *class = &classes->classes[k];
-        xm_demand_t rails = {.holders = lanes->holders[k].rails,
-                             .holder_count = lanes->holders[k].count,
-                             .receiver_count = is_each(p) ? 1 : class->remote_host_count};
+    for (int64_t k = 0; k < p->s->classes->count; ++k) {
+        const xm_lane_range_t *range = &p->lanes.by_class[k];
 
-        for (int64_t i = 0; status == XM_OK && i < bundles_of(p, k); ++i) {
-            rails.receivers = is_each(p) ? &lanes->rail_of[class->remote[i]]
-                                         : lanes->lanes[lanes->by_class[k].first + i].rails;
-            status = find_bundle(p, &rails, &p->bundle[next++]);
+        for (int64_t l = range->first; status == XM_OK && l < range->end; ++l) {
+            const xm_demand_t rails = {.holders = p->lanes.holders[k].rails,
+                                       .holder_count = p->lanes.holders[k].count,
+                                       .receivers = p->lanes.lanes[l].rails,
+                                       .receiver_count = p->lanes.lanes[l].count};
+
+            status = find_bundle(p, &rails, &p->bundle[l]);
         }
     }
     return status;
@@ -176,33 +186,28 @@ static xm_status_t bundle_classes(parts_t *p)
 
 /* Walks all entries in task order, counting them first and filling them in the second
  * call. Task order within a bundle is what find_parent() and entry_at() search by. */
-static void walk_entries(parts_t *p, const int64_t *class_bundle, int64_t *fill)
+static void walk_entries(parts_t *p, int64_t *fill)
 {
     const xm_plan_t *plan = p->s->plan;
-    const xm_lanes_t *lanes = &p->s->lanes;
 
     for (int64_t t = 0; t < plan->task_count; ++t) {
-        int64_t class = p->s->classes->class_of[t];
-        const int64_t *bundle = p->bundle + class_bundle[class];
+        const xm_lane_range_t *range = &p->lanes.by_class[p->s->classes->class_of[t]];
         int64_t size = plan->tensors[plan->tasks[t].tensor].element_size;
 
-        for (int64_t i = 0; i < bundles_of(p, class); ++i) {
-            const xm_lane_t *lane = &lanes->lanes[lanes->by_class[class].first + i];
-            entry_t entry = {t, {0, plan->tasks[t].elements}, p->demands[bundle[i]].bytes, -1};
+        for (int64_t l = range->first; l < range->end; ++l) {
+            const xm_lane_t *lane = &p->lanes.lanes[l];
+            int64_t stream = 2 * p->bundle[l] + (lane->receiver >= 0);
+            const entry_t entry = {t, xm_lane_part(&p->lanes, plan, lane, t), p->bytes[stream],
+                                   lane->receiver};
 
-            if (is_each(p)) {
-                entry.receiver = p->s->classes->classes[class].remote[i];
-            } else {
-                entry.part = xm_lane_part(lanes, plan, lane, t);
-            }
             if (entry.part.first == entry.part.end) {
                 continue;
             }
             if (p->entries != NULL) {
-                p->entries[fill[bundle[i]]] = entry;
-                p->demands[bundle[i]].bytes += (entry.part.end - entry.part.first) * size;
+                p->entries[fill[stream]] = entry;
+                p->bytes[stream] += (entry.part.end - entry.part.first) * size;
             }
-            ++fill[bundle[i]];
+            ++fill[stream];
         }
     }
 }
@@ -210,40 +215,37 @@ static void walk_entries(parts_t *p, const int64_t *class_bundle, int64_t *fill)
 /* Lists what each bundle consists of, with the offset of every task's first byte in it. */
 static xm_status_t list_entries(parts_t *p)
 {
-    const xm_classes_t *classes = p->s->classes;
-    int64_t *class_bundle = malloc(((size_t)classes->count + 1) * sizeof(*class_bundle));
-    int64_t *fill = calloc((size_t)p->count + 1, sizeof(*fill));
+    size_t streams = 2 * (size_t)p->count;
+    int64_t *fill = calloc(streams + 1, sizeof(*fill));
     int64_t next = 0;
     xm_status_t status = XM_OK;
 
-    p->first = malloc(((size_t)p->count + 1) * sizeof(*p->first));
-    if (class_bundle == NULL || fill == NULL || p->first == NULL) {
+    p->first = malloc((streams + 1) * sizeof(*p->first));
+    p->bytes = calloc(streams + 1, sizeof(*p->bytes));
+    if (fill == NULL || p->first == NULL || p->bytes == NULL) {
         status = no_memory(p);
         goto free_all;
     }
-    for (int64_t k = 0; k < classes->count; ++k) {
-        class_bundle[k] = next;
-        next += bundles_of(p, k);
+    walk_entries(p, fill);
+    /* Counts become places: each stream's entries follow those of the one before. */
+    for (size_t i = 0; i < streams; ++i) {
+        p->first[i] = next;
+        next += fill[i];
+        fill[i] = p->first[i];
     }
-    walk_entries(p, class_bundle, fill);
-    /* Counts become places: each bundle's entries follow those of the one before. */
-    next = 0;
-    for (int64_t d = 0; d < p->count; ++d) {
-        p->first[d] = next;
-        next += fill[d];
-        fill[d] = p->first[d];
-    }
-    p->first[p->count] = next;
+    p->first[streams] = next;
     p->entries = malloc(((size_t)next + 1) * sizeof(*p->entries));
     if (p->entries == NULL) {
         status = no_memory(p);
         goto free_all;
     }
-    walk_entries(p, class_bundle, fill);
+    walk_entries(p, fill);
+    for (int64_t d = 0; d < p->count; ++d) {
+        p->demands[d].bytes = p->bytes[2 * d] + p->bytes[2 * d + 1];
+    }
 
 free_all:
     free(fill);
-    free(class_bundle);
     return status;
 }
 
@@ -268,57 +270,39 @@ static void set_part_chunks(parts_t *p, const xm_hop_t *hops, int64_t count, int
     for (int64_t d = 0; d < p->count; ++d) {
         int64_t bytes = shortest[d] > XM_SMALLEST_CHUNK ? shortest[d] : XM_SMALLEST_CHUNK;
 
-        for (int64_t e = p->first[d]; e < p->first[d + 1]; ++e) {
+        for (int64_t e = p->first[2 * d]; e < p->first[2 * d + 2]; ++e) {
             xm_scheduling_set_chunk(p->s, p->emitter->builder, p->entries[e].task, bytes);
         }
     }
 }
 
 /*
- * The transfer among those of a parent's hop that is of this task; they are in task
- * order, so the search is by halves. The parent contains the child's range, so there is
- * one.
+ * The transfer among those of a parent's piece that brings an element of a task; they are in the
+ * order of tasks and elements, so the search is by halves. The parent contains the child's range,
+ * so there is one.
  */
-static int64_t find_parent(const xm_builder_t *builder, const piece_t *parent, int64_t task)
+static int64_t find_parent(const parts_t *p, const piece_t *parent, int64_t task, int64_t element)
 {
-    int64_t low = parent->first_transfer, high = parent->end_transfer;
+    const xm_transfer_t *transfers = p->emitter->builder->transfers;
+    int64_t low = parent->first_sent, high = parent->end_sent;
 
     while (high - low > 1) {
         int64_t middle = low + (high - low) / 2;
+        const xm_transfer_t *transfer = &transfers[p->sent[middle]];
 
-        if (builder->transfers[middle].task <= task) {
+        if (transfer->task < task || (transfer->task == task && transfer->first <= element)) {
             low = middle;
         } else {
             high = middle;
         }
     }
-    return low;
+    return p->sent[low];
 }
 
-/* Makes the route inside the receiving host: the device that gets the data, then its
- * neighbours. */
-static xm_status_t part_route(xm_transfer_emitter_t *emitter, const xm_class_t *class,
-                              const entry_t *entry, int rail, int64_t bytes, int *route)
+/* The last entry of a stream that starts at or before a byte. */
+static int64_t entry_at(const parts_t *p, int64_t stream, int64_t byte)
 {
-    int at = 1;
-
-    /* With send_recv the route is the single receiver. */
-    emitter->ranks[0] = entry->receiver;
-    emitter->parents[0] = -1;
-    if (entry->receiver < 0) {
-        xm_inner_t inner = xm_chain_inner(emitter, class, rail);
-
-        inner.bytes = bytes;
-        inner.star = true;
-        at = xm_chain_host(emitter, &inner, 0, -1);
-    }
-    return xm_builder_route(emitter->builder, at, emitter->ranks, emitter->parents, route);
-}
-
-/* The last entry of a bundle that starts at or before a byte. */
-static int64_t entry_at(const parts_t *p, int64_t bundle, int64_t byte)
-{
-    int64_t low = p->first[bundle], high = p->first[bundle + 1];
+    int64_t low = p->first[stream], high = p->first[stream + 1];
 
     while (high - low > 1) {
         int64_t middle = low + (high - low) / 2;
@@ -332,98 +316,285 @@ static int64_t entry_at(const parts_t *p, int64_t bundle, int64_t byte)
     return low;
 }
 
+/* A transfer to one rank. */
+static xm_status_t append_single(parts_t *p, xm_transfer_t *transfer, int receiver)
+{
+    xm_builder_t *builder = p->emitter->builder;
+    xm_status_t status = xm_builder_route(builder, 1, &receiver, &(int){-1}, &transfer->route);
+
+    return status < 0 ? status : xm_builder_append(builder, transfer, NULL);
+}
+
+static int compare_arrivals(const void *a, const void *b)
+{
+    const arrival_t *x = a, *y = b;
+
+    if (x->ranks[x->head] != y->ranks[y->head]) {
+        return x->ranks[x->head] < y->ranks[y->head] ? -1 : 1;
+    }
+    return (x->transfer > y->transfer) - (x->transfer < y->transfer);
+}
+
 /*
- * Makes the transfer of one entry's part of a piece. Cuts between elements are rounded
+ * Passes on what has come to the heads of a host since the last time. In round j every head
+ * sends to the rank j places behind it, so in each round all ports work side by side, each for
+ * one sender and one receiver; heads that have taken in equally much keep in step.
+ */
+static xm_status_t pass_on(parts_t *p, int host)
+{
+    inbox_t *inbox = &p->inbox[host];
+    xm_status_t status = XM_OK;
+    int most = 0;
+
+    if (inbox->count > 1) {
+        qsort(inbox->at, (size_t)inbox->count, sizeof(*inbox->at), compare_arrivals);
+    }
+    for (int64_t i = 0; i < inbox->count; ++i) {
+        most = inbox->at[i].count > most ? inbox->at[i].count : most;
+        p->waiting[inbox->at[i].ranks[inbox->at[i].head]] = 0;
+    }
+    for (int round = 1; round < most; ++round) {
+        for (int64_t i = 0; status == XM_OK && i < inbox->count; ++i) {
+            const arrival_t *arrival = &inbox->at[i];
+            xm_transfer_t transfer = p->emitter->builder->transfers[arrival->transfer];
+
+            if (round < arrival->count) {
+                transfer.parent = arrival->transfer;
+                transfer.sender = arrival->ranks[arrival->head];
+                status = append_single(p, &transfer,
+                                       arrival->ranks[(arrival->head + round) % arrival->count]);
+            }
+        }
+    }
+    inbox->count = inbox->bytes = inbox->most = 0;
+    return status;
+}
+
+/* Notes that the next transfer comes to a head whose neighbours need it too. */
+static xm_status_t note_arrival(parts_t *p, const xm_inner_t *inner, int head, int64_t bytes)
+{
+    inbox_t *inbox = &p->inbox[xm_network_host_of_rail(p->emitter->network, inner->rail)];
+
+    if (inbox->count == inbox->capacity) {
+        int64_t grown = inbox->capacity > 0 ? 2 * inbox->capacity : 16;
+        arrival_t *at = realloc(inbox->at, (size_t)grown * sizeof(*at));
+
+        if (at == NULL) {
+            return no_memory(p);
+        }
+        inbox->at = at;
+        inbox->capacity = grown;
+    }
+    p->waiting[inner->ranks[head]] += bytes;
+    inbox->bytes += bytes;
+    if (p->waiting[inner->ranks[head]] > inbox->most) {
+        inbox->most = p->waiting[inner->ranks[head]];
+    }
+    inbox->at[inbox->count++] =
+        (arrival_t){p->emitter->builder->transfer_count, inner->ranks, inner->count, head};
+    return XM_OK;
+}
+
+/*
+ * Lets the devices of a host pass on what they have when it is time for that, and says how much
+ * more the next head of a rail may get. Several heads of one rail get equal shares by turns. Heads
+ * of different rails get theirs as the network brings it: they wait until they have about equally
+ * much, at most for a turn of the whole schedule, in which all get equal shares.
+ */
+static xm_status_t make_room(parts_t *p, const xm_inner_t *inner, int64_t *room)
+{
+    int host = xm_network_host_of_rail(p->emitter->network, inner->rail);
+    int heads = xm_chain_heads(p->emitter, inner);
+    int rank = inner->ranks[xm_chain_head(p->emitter, inner, p->waiting)];
+    const inbox_t *inbox = &p->inbox[host];
+    double share = p->passed[inner->rail] / heads,
+           window = fmax(share / WINDOWS, XM_SMALLEST_CHUNK);
+    double most = heads > 1 ? window : fmax(share / p->turns, XM_SMALLEST_CHUNK);
+    bool even = (double)inbox->bytes >= window * inner->count &&
+                (double)inbox->most * inner->count <= UNEVEN * (double)inbox->bytes;
+
+    if ((double)p->waiting[rank] > (heads > 1 ? 0.875 : 0.97) * most || (heads == 1 && even)) {
+        xm_status_t status = pass_on(p, host);
+
+        if (status < 0) {
+            return status;
+        }
+    }
+    *room = heads > 1 ? (int64_t)most - p->waiting[rank] : INT64_MAX / 2;
+    return XM_OK;
+}
+
+/*
+ * Chooses the device that gets a part from the network, and shortens the part to what suits it:
+ * of the ranks on the rail the one that has least to pass on, and what comes by the rail in a
+ * window is shared out evenly. When all have that, they pass it on. With send_recv it is the
+ * single receiver.
+ */
+static xm_status_t choose_receiver(parts_t *p, const entry_t *entry, int rail,
+                                   xm_transfer_t *transfer, int *receiver)
+{
+    const xm_class_t *class = &p->s->classes->classes[p->s->classes->class_of[entry->task]];
+    const xm_plan_t *plan = p->s->plan;
+    int64_t size = plan->tensors[plan->tasks[entry->task].tensor].element_size, room = 0;
+    xm_inner_t inner;
+    xm_status_t status = XM_OK;
+    int head;
+
+    *receiver = entry->receiver;
+    if (entry->receiver >= 0) {
+        return XM_OK;
+    }
+    inner = xm_chain_inner(p->emitter, class, rail);
+    if (inner.count > 1) {
+        status = make_room(p, &inner, &room);
+    }
+    head = xm_chain_head(p->emitter, &inner, p->waiting);
+    if (inner.count > 1) {
+        /* What would be left must be worth a message. */
+        if ((transfer->end - transfer->first) * size > room + room / 8 && room >= size) {
+            transfer->end = transfer->first + room / size;
+        }
+        if (status == XM_OK) {
+            status = note_arrival(p, &inner, head, (transfer->end - transfer->first) * size);
+        }
+    }
+    xm_chain_take(p->emitter, &inner, head, (transfer->end - transfer->first) * size);
+    *receiver = inner.ranks[head];
+    return status;
+}
+
+/* Appends a transfer between hosts. */
+static xm_status_t append_sent(parts_t *p, xm_transfer_t *transfer, int receiver)
+{
+    if (p->sent_count == p->sent_capacity) {
+        int64_t grown = p->sent_capacity > 0 ? 2 * p->sent_capacity : 256;
+        int64_t *at = realloc(p->sent, (size_t)grown * sizeof(*at));
+
+        if (at == NULL) {
+            return no_memory(p);
+        }
+        p->sent = at;
+        p->sent_capacity = grown;
+    }
+    p->sent[p->sent_count++] = p->emitter->builder->transfer_count;
+    return append_single(p, transfer, receiver);
+}
+
+/*
+ * Makes the transfers of one entry's part of a piece. Cuts between elements are rounded
  * down, on both sides of a cut alike, so that parts stay contiguous and a relay's part
- * stays inside what it was brought.
+ * stays inside what it was brought. A cut inside one element leaves nothing for this part; the
+ * other side of the cut has the element.
  */
 static xm_status_t emit_entry(parts_t *p, const piece_t *piece, const entry_t *entry,
                               const piece_t *parent)
 {
     const xm_plan_t *plan = p->s->plan;
     const xm_class_t *class = &p->s->classes->classes[p->s->classes->class_of[entry->task]];
-    xm_builder_t *builder = p->emitter->builder;
+    const xm_transfer_t *transfers;
     int64_t size = plan->tensors[plan->tasks[entry->task].tensor].element_size;
-    xm_transfer_t transfer = {
-        .task = entry->task, .parent = -1, .first = entry->part.first, .end = entry->part.end};
-    xm_status_t status;
+    xm_part_t part = entry->part;
+    xm_status_t status = XM_OK;
 
     /* The entry's part of the piece, in elements: all of it where the piece covers it. */
+    if (piece->end < entry->offset + (part.end - part.first) * size) {
+        part.end = part.first + (piece->end - entry->offset) / size;
+    }
     if (piece->first > entry->offset) {
-        transfer.first += (piece->first - entry->offset) / size;
+        part.first += (piece->first - entry->offset) / size;
     }
-    if (piece->end < entry->offset + (entry->part.end - entry->part.first) * size) {
-        transfer.end = entry->part.first + (piece->end - entry->offset) / size;
+    while (status == XM_OK && part.first < part.end) {
+        xm_transfer_t transfer = {entry->task, -1, part.first, part.end, 0, 0};
+        int receiver;
+
+        /* A relay sends from the device that the parent's route begins with, for that one has
+         * the data first. */
+        if (parent != NULL) {
+            transfer.parent = find_parent(p, parent, entry->task, part.first);
+            transfers = p->emitter->builder->transfers;
+            transfer.end = transfers[transfer.parent].end < part.end
+                               ? transfers[transfer.parent].end
+                               : part.end;
+            transfer.sender =
+                xm_builder_route_of(p->emitter->builder, &transfers[transfer.parent])->ranks[0];
+        } else {
+            transfer.sender = xm_transfer_emitter_pick_rail(p->emitter, class, piece->hop->sender);
+        }
+        status = choose_receiver(p, entry, piece->hop->receiver, &transfer, &receiver);
+        /* The count lets later picks spread the work over the devices of the sending rail. */
+        p->emitter->sent[transfer.sender] += (transfer.end - transfer.first) * size;
+        if (status == XM_OK) {
+            status = append_sent(p, &transfer, receiver);
+        }
+        part.first = transfer.end;
     }
-    /* A cut inside one element leaves nothing for this part; the other side of the cut
-     * has the element. */
-    if (transfer.first >= transfer.end) {
-        return XM_OK;
-    }
-    status = part_route(p->emitter, class, entry, piece->hop->receiver,
-                        (transfer.end - transfer.first) * size, &transfer.route);
-    if (status < 0) {
-        return status;
-    }
-    /* A relay sends from the device that the parent's route begins with, for that one has
-     * the data first. */
-    if (parent != NULL) {
-        transfer.parent = find_parent(builder, parent, entry->task);
-        transfer.sender =
-            xm_builder_route_of(builder, &builder->transfers[transfer.parent])->ranks[0];
-    } else {
-        transfer.sender = xm_transfer_emitter_pick_rail(p->emitter, class, piece->hop->sender);
-    }
-    /* The count lets later picks spread the work over the devices of the sending rail. */
-    p->emitter->sent[transfer.sender] += (transfer.end - transfer.first) * size;
-    return xm_builder_append(builder, &transfer, NULL);
+    return status;
+}
+
+/* Where a byte of a bundle lies in one of its streams, which advance together. */
+static int64_t stream_byte(const parts_t *p, int64_t stream, int64_t byte)
+{
+    int64_t all = p->demands[stream / 2].bytes;
+
+    return p->bytes[stream] == all ? byte : (int64_t)((__int128)byte * p->bytes[stream] / all);
 }
 
 /* Makes the transfers of a piece and notes where they are, for the pieces that relay it. */
 static xm_status_t emit_piece(parts_t *p, piece_t *piece, const piece_t *parent)
 {
-    int64_t bundle = piece->hop->demand;
     xm_status_t status = XM_OK;
 
-    piece->first_transfer = p->emitter->builder->transfer_count;
-    for (int64_t e = entry_at(p, bundle, piece->first);
-         status == XM_OK && e < p->first[bundle + 1] && p->entries[e].offset < piece->end; ++e) {
-        status = emit_entry(p, piece, &p->entries[e], parent);
+    piece->first_sent = p->sent_count;
+    for (int64_t stream = 2 * piece->hop->demand; stream < 2 * piece->hop->demand + 2; ++stream) {
+        piece_t part = *piece;
+
+        part.first = stream_byte(p, stream, piece->first);
+        part.end = stream_byte(p, stream, piece->end);
+        for (int64_t e = entry_at(p, stream, part.first);
+             status == XM_OK && e < p->first[stream + 1] && p->entries[e].offset < part.end; ++e) {
+            status = emit_entry(p, &part, &p->entries[e], parent);
+        }
     }
-    piece->end_transfer = p->emitter->builder->transfer_count;
+    piece->end_sent = p->sent_count;
     return status;
 }
 
-/*
- * Chooses how finely the hops of each bundle are cut. Where its receivers pass it on inside their
- * hosts, one device at a time does so for a piece; so that all take their turns and what comes in
- * by several rails is passed on side by side, a piece takes a small part of the whole time.
- */
-static void choose_grains(parts_t *p, int64_t makespan)
+/* True when some receivers of a bundle get it from neighbours. */
+static bool is_wide(const parts_t *p, int64_t bundle)
 {
-    const xm_network_t *network = p->s->lanes.network;
-    double port = xm_network_host_bandwidth(network);
+    const xm_class_t *classes = p->s->classes->classes;
 
+    for (int64_t e = p->first[2 * bundle]; e < p->first[2 * bundle + 1]; ++e) {
+        const xm_class_t *class = &classes[p->s->classes->class_of[p->entries[e].task]];
+
+        if (class->remote_count > class->remote_host_count) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/*
+ * Chooses how finely the hops of each bundle are cut. Where receivers pass on what they get, that
+ * goes on beside the network's work: so of what comes by several rails side by side, each rail's
+ * part of a window of time is a piece.
+ */
+static void choose_grains(parts_t *p)
+{
     for (int64_t d = 0; d < p->count; ++d) {
         double rate = INFINITY, bytes;
-        int most = 1;
 
-        for (int64_t e = p->first[d]; e < p->first[d + 1] && p->entries[e].receiver < 0; ++e) {
-            const xm_class_t *class =
-                &p->s->classes->classes[p->s->classes->class_of[p->entries[e].task]];
-
-            for (int h = 0; h < class->remote_host_count; ++h) {
-                int devices = class->remote_first[h + 1] - class->remote_first[h];
-
-                most = devices > most ? devices : most;
+        for (int r = 0; r < p->demands[d].receiver_count; ++r) {
+            rate = fmin(rate, xm_network_ingress(p->lanes.network, p->demands[d].receivers[r]));
+        }
+        bytes = fmax(1e-9 * p->window_ns * rate, XM_SMALLEST_CHUNK);
+        p->grain[d] = INT64_MAX;
+        if (is_wide(p, d)) {
+            p->grain[d] = (int64_t)bytes;
+            for (int r = 0; r < p->demands[d].receiver_count; ++r) {
+                p->passed[p->demands[d].receivers[r]] += (double)p->bytes[2 * d];
             }
         }
-        for (int r = 0; r < p->demands[d].receiver_count; ++r) {
-            rate = fmin(rate, xm_network_ingress(network, p->demands[d].receivers[r]));
-        }
-        bytes = 1e-9 * (double)makespan / PIECES / ((most - 1) / port + 1 / rate);
-        bytes = fmax(fmin(bytes, (double)p->s->largest_chunk), XM_SMALLEST_CHUNK);
-        p->grain[d] = most > 1 && bytes < (double)p->demands[d].bytes ? (int64_t)bytes : INT64_MAX;
     }
 }
 
@@ -455,9 +626,9 @@ static void cut_hops(const parts_t *p, const xm_hop_t *hops, int64_t count, int6
     for (int64_t i = 0; i < count; ++i) {
         const xm_hop_t *hop = &hops[i];
         int64_t grain = p->grain[hop->demand], number = pieces_of(p, hop);
-        double pace = xm_network_ingress(p->s->lanes.network, hop->receiver) * 1e-9;
+        double pace = xm_network_ingress(p->lanes.network, hop->receiver) * 1e-9;
 
-        pace = fmin(pace, xm_network_egress(p->s->lanes.network, hop->sender) * 1e-9);
+        pace = fmin(pace, xm_network_egress(p->lanes.network, hop->sender) * 1e-9);
         first_piece[i] = next;
         for (int64_t k = 0; k < number; ++k) {
             int64_t at = hop->first / grain + k;
@@ -505,6 +676,9 @@ static xm_status_t emit_hops(parts_t *p, const xm_hop_t *hops, int64_t count)
     for (int64_t i = 0; status == XM_OK && i < total; ++i) {
         status = emit_piece(p, order[i], order[i]->parent < 0 ? NULL : &pieces[order[i]->parent]);
     }
+    for (int h = 0; status == XM_OK && h < xm_network_hosts(p->emitter->network); ++h) {
+        status = pass_on(p, h);
+    }
 
 free_all:
     free(order);
@@ -514,35 +688,67 @@ free_all:
     return status;
 }
 
+/* As many turns as leave few hops. */
+static int turns_for(int64_t bundles)
+{
+    int64_t turns = HOPS_IN_TURNS / bundles;
+
+    turns = turns < MOST_TURNS ? turns : MOST_TURNS;
+    return turns > LEAST_TURNS ? (int)turns : LEAST_TURNS;
+}
+
 /* The demands point into the lanes' lists of rails, which outlive the call. */
-xm_status_t xm_schedule_parts(xm_scheduling_t *s, xm_transfer_emitter_t *emitter)
+xm_status_t xm_schedule_parts(xm_scheduling_t *s, double single, xm_transfer_emitter_t *emitter)
 {
     parts_t p = {.s = s, .emitter = emitter};
     xm_openshop_params_t params = {.seed = s->params->seed};
-    xm_problem_t problem = {.network = s->lanes.network};
+    xm_problem_t problem = {0};
     xm_hop_t *hops = NULL;
     int64_t count = 0, makespan;
-    xm_status_t status = bundle_classes(&p);
+    xm_status_t status = xm_lanes_create(s->plan, s->params->network, s->classes, single, &p.lanes);
 
+    if (status == XM_OK) {
+        status = bundle_lanes(&p);
+    }
     if (status == XM_OK) {
         status = list_entries(&p);
     }
+    for (int64_t d = 0; status == XM_OK && d < p.count && params.turns == 0; ++d) {
+        params.turns = is_wide(&p, d) ? turns_for(p.count) : 0;
+    }
     if (status == XM_OK && p.count > 0) {
+        problem.network = p.lanes.network;
         problem.demands = p.demands;
         problem.count = p.count;
         status = xm_schedule_openshop(&problem, &params, &hops, &count, &makespan);
     }
     if (status == XM_OK && p.count > 0) {
         p.grain = malloc((size_t)p.count * sizeof(*p.grain));
-        status = p.grain == NULL ? no_memory(&p) : XM_OK;
+        p.inbox = calloc((size_t)xm_network_hosts(emitter->network), sizeof(*p.inbox));
+        p.waiting = calloc((size_t)xm_network_ranks(emitter->network), sizeof(*p.waiting));
+        p.passed = calloc((size_t)xm_network_rails(emitter->network), sizeof(*p.passed));
+        p.window_ns = (double)makespan / WINDOWS;
+        status = p.grain == NULL || p.inbox == NULL || p.waiting == NULL || p.passed == NULL
+                     ? no_memory(&p)
+                     : XM_OK;
     }
     if (status == XM_OK && p.count > 0) {
-        choose_grains(&p, makespan);
+        p.turns = params.turns;
+        choose_grains(&p);
         status = emit_hops(&p, hops, count);
     }
+    for (int h = 0; p.inbox != NULL && h < xm_network_hosts(emitter->network); ++h) {
+        free(p.inbox[h].at);
+    }
+    free(p.sent);
+    free(p.inbox);
+    free(p.waiting);
+    free(p.passed);
     free(p.grain);
     free(hops);
     free(p.bundle);
+    xm_lanes_clear(&p.lanes);
+    free(p.bytes);
     free(p.first);
     free(p.entries);
     free(p.table);

@@ -22,6 +22,7 @@ typedef struct {
     xm_strategy_t asked; /* of the combination in hand */
     xm_lanes_t lanes;
     uint64_t largest_chunk;
+    double single;           /* xm_lanes_single(), or 1 with send_recv */
     unsigned char *strategy; /* by task */
     xm_demand_t *demands;
     xm_item_t *items; /* by demand */
@@ -41,5 +42,6 @@ xm_status_t xm_schedule_portfolio(xm_scheduling_t *s);
 void xm_scheduling_set_chunk(const xm_scheduling_t *s, xm_builder_t *builder, int64_t task,
                              int64_t bytes);
 
-/* Cuts the tasks by openshop and appends the transfers. */
-xm_status_t xm_schedule_parts(xm_scheduling_t *s, xm_transfer_emitter_t *emitter);
+/* Cuts the tasks by openshop and appends the transfers; a part of what several receivers on one
+ * host need comes to each by itself. */
+xm_status_t xm_schedule_parts(xm_scheduling_t *s, double single, xm_transfer_emitter_t *emitter);

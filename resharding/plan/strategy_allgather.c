@@ -20,11 +20,8 @@ xm_status_t xm_strategy_allgather_emit(xm_transfer_emitter_t *emitter, const xm_
 
     for (int i = 0; i < lane->count; ++i) {
         xm_inner_t inner = xm_chain_inner(emitter, class, lane->rails[i]);
-        int devices = 0;
+        int devices = xm_chain_heads(emitter, &inner);
 
-        for (int r = 0; r < inner.count; ++r) {
-            devices += xm_network_host_of(emitter->rails, inner.ranks[r]) == inner.rail;
-        }
         shards = devices > shards ? devices : shards;
     }
     shards = shards < elements ? shards : elements;

@@ -9,31 +9,51 @@
 
 #include <stdlib.h>
 
-/* The head is the rank that has taken in the most from neighbours so far: the network
- * serves it, so this time its port rests while the others take in. */
-int xm_chain_host(xm_transfer_emitter_t *emitter, const xm_inner_t *inner, int at, int parent)
+int xm_chain_head(const xm_transfer_emitter_t *emitter, const xm_inner_t *inner,
+                  const int64_t *waiting)
 {
-    const int *ranks = inner->ranks;
     int head = -1;
 
     for (int i = 0; i < inner->count; ++i) {
-        if (xm_network_host_of(emitter->rails, ranks[i]) == inner->rail &&
-            (head < 0 || emitter->taken[ranks[i]] > emitter->taken[ranks[head]])) {
+        int rank = inner->ranks[i], best = head < 0 ? rank : inner->ranks[head];
+        int64_t more = waiting != NULL ? waiting[best] - waiting[rank] : 0;
+
+        if (xm_network_host_of(emitter->rails, rank) == inner->rail &&
+            (head < 0 || more > 0 || (more == 0 && emitter->taken[rank] > emitter->taken[best]))) {
             head = i;
         }
     }
-    emitter->ranks[at] = ranks[head];
-    emitter->parents[at] = parent;
-    for (int i = 1; i < inner->count; ++i) {
-        /* A star goes from the last rank to the first, as heads take turns from the first to the
-         * last: so no port has two at a time, and none rests. */
-        int last = inner->count - i, next = last - (last <= head);
+    return head;
+}
 
-        next = inner->star ? next : (head + i) % inner->count;
+void xm_chain_take(xm_transfer_emitter_t *emitter, const xm_inner_t *inner, int head, int64_t bytes)
+{
+    for (int i = 0; i < inner->count; ++i) {
+        emitter->taken[inner->ranks[i]] += i == head ? 0 : bytes;
+    }
+}
 
-        emitter->ranks[at + i] = ranks[next];
-        emitter->parents[at + i] = inner->star ? at : at + i - 1;
-        emitter->taken[ranks[next]] += inner->bytes;
+int xm_chain_heads(const xm_transfer_emitter_t *emitter, const xm_inner_t *inner)
+{
+    int heads = 0;
+
+    for (int i = 0; i < inner->count; ++i) {
+        heads += xm_network_host_of(emitter->rails, inner->ranks[i]) == inner->rail;
+    }
+    return heads;
+}
+
+/* Writes the ranks of one host into the emitter's route at `at`: the head, fed by entry `parent`,
+ * then the others as a chain. Returns the entry behind the last. */
+static int chain_host(xm_transfer_emitter_t *emitter, const xm_inner_t *inner, int64_t bytes,
+                      int at, int parent)
+{
+    int head = xm_chain_head(emitter, inner, NULL);
+
+    xm_chain_take(emitter, inner, head, bytes);
+    for (int i = 0; i < inner->count; ++i) {
+        emitter->ranks[at + i] = inner->ranks[(head + i) % inner->count];
+        emitter->parents[at + i] = i == 0 ? parent : at + i - 1;
     }
     return at + inner->count;
 }
@@ -122,8 +142,7 @@ static xm_status_t make_route(xm_transfer_emitter_t *emitter, const xm_chain_t *
         xm_inner_t inner = xm_chain_inner(emitter, class, chain->rails[emitter->order[i]]);
         int host_head = at;
 
-        inner.bytes = bytes;
-        at = xm_chain_host(emitter, &inner, at, previous);
+        at = chain_host(emitter, &inner, bytes, at, previous);
         previous = host_head;
     }
     return xm_builder_route(emitter->builder, at, emitter->ranks, emitter->parents, route);

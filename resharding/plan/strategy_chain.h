@@ -21,17 +21,23 @@ xm_status_t xm_chain_emit(xm_transfer_emitter_t *emitter, const xm_chain_t *chai
 typedef struct {
     const int *ranks;
     int count, rail;
-    int64_t bytes; /* that each takes in */
-    bool star;     /* the head feeds all others, not only the next one */
 } xm_inner_t;
 
-/* The receivers on the host of a rail, with no bytes yet. */
+/* The receivers on the host of a rail. */
 xm_inner_t xm_chain_inner(const xm_transfer_emitter_t *emitter, const xm_class_t *class, int rail);
 
 /*
- * Writes the ranks of one host into the emitter's route at `at`: the head, fed by entry `parent`,
- * then the others, each fed by the one before or all by the head. The head, which the network
- * serves, is the rank of the rail that has taken in the most from its neighbours so far, so that no
- * device's port has more to do than another's. Returns the entry behind the last.
+ * Chooses the head of a host, by its place among the ranks: the one that the network serves and
+ * the others take in from. It is the rank of the rail that has least `waiting` (by rank; may be
+ * NULL), and of equals the one that has taken in the most from its neighbours so far, so that no
+ * device's port has more to do than another's.
  */
-int xm_chain_host(xm_transfer_emitter_t *emitter, const xm_inner_t *inner, int at, int parent);
+int xm_chain_head(const xm_transfer_emitter_t *emitter, const xm_inner_t *inner,
+                  const int64_t *waiting);
+
+/* Counts what the others take in from the head. */
+void xm_chain_take(xm_transfer_emitter_t *emitter, const xm_inner_t *inner, int head,
+                   int64_t bytes);
+
+/* The number of ranks that could be the head. */
+int xm_chain_heads(const xm_transfer_emitter_t *emitter, const xm_inner_t *inner);

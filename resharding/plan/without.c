@@ -373,7 +373,7 @@ static xm_status_t plan_pieces(without_t *w)
     xm_status_t status = xm_pieces_cut(&w->pieces, w->plan, w->rest, w->number, w->numbers,
                                        w->living, w->deliveries);
 
-    if (status == XM_OK && w->pieces.gap_count > 0 && !w->params->skip_gone) {
+    if (status == XM_OK && w->pieces.gap_count > 0 && w->params->gap == NULL) {
         status = name_gap(w);
     }
     if (status == XM_OK) {
@@ -437,6 +437,21 @@ static xm_status_t make_rest(without_t *w)
     return status < 0 ? status : plan_pieces(w);
 }
 
+/* Tells the caller what no rank has. */
+static void tell_gaps(const without_t *w)
+{
+    for (int64_t k = 0; k < w->rest->kept_count; ++k) {
+        const xm_kept_t *kept = &w->rest->kept[k];
+        xm_plan_gap_t gap = {
+            .tensor = w->rest->tasks[kept->task].tensor, .first = kept->first, .end = kept->end};
+
+        if (kept->route < 0 && w->params->gap != NULL) {
+            xm_plan_task_box(w->rest, kept->task, &gap.box);
+            w->params->gap(w->params->arg, &gap);
+        }
+    }
+}
+
 xm_status_t xm_plan_without(const xm_plan_t *plan, const xm_plan_without_params_t *params,
                             xm_plan_t **rest)
 {
@@ -457,6 +472,9 @@ xm_status_t xm_plan_without(const xm_plan_t *plan, const xm_plan_without_params_
     }
     w.rest = calloc(1, sizeof(*w.rest));
     status = w.rest != NULL ? make_rest(&w) : no_memory(&w);
+    if (status == XM_OK) {
+        tell_gaps(&w);
+    }
     xm_pieces_clear(&w.pieces);
     for (int r = 0; w.deliveries != NULL && r < w.numbers; ++r) {
         xm_delivery_clear(&w.deliveries[r]);

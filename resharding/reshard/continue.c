@@ -124,7 +124,8 @@ xm_status_t xm_continue_plan(xm_worker_t *worker, const xm_plan_t *plan, int siz
         without.delivered = self.records;
         without.delivered_count = self.record_count;
         without.network = params->network;
-        without.skip_gone = params->skip_gone;
+        without.gap = params->gap;
+        without.arg = params->arg;
         status = xm_plan_without(plan, &without, rest);
     }
     free(self.lost);

@@ -19,3 +19,7 @@
 xm_status_t xm_continue_plan(xm_worker_t *worker, const xm_plan_t *plan, int size,
                              const xm_reshard_continue_params_t *params, xm_status_t status,
                              const xm_delivered_t *record, xm_plan_t **rest);
+
+/** Writes what this rank has received in the last run (plan.h, xm_delivered_t) into bytes that the
+ * caller frees with free(); not while a run is in flight. */
+xm_status_t xm_reshard_delivered(const xm_reshard_t *reshard, void **bytes, size_t *length);

@@ -307,35 +307,28 @@ xm_status_t xm_reshard_create(xm_worker_t *worker, const xm_reshard_params_t *pa
 /* ---- Going on after a failure --------------------------------------------------------------- */
 
 /* A record that was taken as the group ended, or one of the executor that there still is. */
-static xm_status_t record_of(const xm_reshard_t *self, void **bytes, size_t *length)
+xm_status_t xm_reshard_delivered(const xm_reshard_t *reshard, void **bytes, size_t *length)
 {
-    if (self->running || self->agreement != NULL) {
+    if (reshard->running || reshard->agreement != NULL) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                             "the reshard is %s: only what has ended can be continued",
-                            self->running ? "running" : "being made");
+                            reshard->running ? "running" : "being made");
     }
-    if (self->executor != NULL) {
-        return xm_executor_delivered(self->executor, bytes, length);
+    if (reshard->executor != NULL) {
+        return xm_executor_delivered(reshard->executor, bytes, length);
     }
-    if (self->record == NULL) {
+    if (reshard->record == NULL) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "the reshard was never made: there is no run "
                                                      "to continue");
     }
-    *bytes = malloc(self->record_length);
+    *bytes = malloc(reshard->record_length);
     if (*bytes == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a record of %zu bytes",
-                            self->record_length);
+                            reshard->record_length);
     }
-    memcpy(*bytes, self->record, self->record_length);
-    *length = self->record_length;
+    memcpy(*bytes, reshard->record, reshard->record_length);
+    *length = reshard->record_length;
     return XM_OK;
-}
-
-xm_status_t xm_reshard_delivered(const xm_reshard_t *reshard, void **bytes, size_t *length)
-{
-    return XM_IS_NULL(reshard) || XM_IS_NULL(bytes) || XM_IS_NULL(length)
-               ? XM_ERR_INVALID_ARGUMENT
-               : record_of(reshard, bytes, length);
 }
 
 /* The plan is made from what all have received, before the new reshard is begun with it. */
@@ -356,7 +349,7 @@ xm_status_t xm_reshard_continue(xm_worker_t *worker, const xm_reshard_t *failed,
         status = XM_PARAMS_COPY(xm_reshard_continue_params_t, &own, params);
     }
     if (status == XM_OK) {
-        status = record_of(failed, &bytes, &record.length);
+        status = xm_reshard_delivered(failed, &bytes, &record.length);
     }
     record.bytes = bytes;
     status = xm_continue_plan(worker, failed->plan, failed->size, &own, status, &record, &plan);

@@ -29,6 +29,14 @@ void xm_bound_set_device(xm_bound_t *bound, int64_t device_ns)
     raise_bound(bound, device_ns, XM_BOUND_DEVICE);
 }
 
+void xm_bound_set_rails(xm_bound_t *bound, int64_t send_ns, int64_t receive_ns)
+{
+    bound->receive_ns = receive_ns > bound->receive_ns ? receive_ns : bound->receive_ns;
+    bound->send_ns = send_ns > bound->send_ns ? send_ns : bound->send_ns;
+    raise_bound(bound, bound->receive_ns, XM_BOUND_RECEIVE);
+    raise_bound(bound, bound->send_ns, XM_BOUND_SEND);
+}
+
 void xm_bound_set_relay(xm_bound_t *bound, int64_t relay_ns)
 {
     bound->relay_ns = relay_ns;

@@ -56,6 +56,8 @@ typedef struct xm_bound {
 
 /** Adds the devices' condition to a bound of the hosts. */
 void xm_bound_set_device(xm_bound_t *bound, int64_t device_ns);
+/** Makes the hosts' send and receive conditions those of sets of rails where these ask for more. */
+void xm_bound_set_rails(xm_bound_t *bound, int64_t send_ns, int64_t receive_ns);
 /** Adds the condition on all copies together. */
 void xm_bound_set_relay(xm_bound_t *bound, int64_t relay_ns);
 

@@ -25,6 +25,7 @@ enum {
     LIST_PIECES = 1000,         /* pieces that the busiest direction carries in a list schedule */
     LIST_WORK = 400000000,      /* pieces of all directions times directions */
     SOME_TRANSFERS = 500,       /* of a split with relays; with more, turns need more hops */
+    MORE_TRANSFERS = 4000,      /* likewise, where turns are wanted anyway */
     MANY_TRANSFERS = 30000,     /* of a split with relays; more leave too few turns for its hops */
     DISTRIBUTION_PIECES = 1000, /* that a host receives */
     SPLITS = 3,                 /* ways to share out what the egresses have to spare */
@@ -172,6 +173,8 @@ static xm_status_t choose_turns(const openshop_t *o, int64_t *turns)
     int directions = 2 * o->shop.hosts;
     direction_t *direction = calloc((size_t)directions, sizeof(*direction));
     double bytes_per_ns = xm_network_nic_bandwidth(o->shop.network) * 1e-9, good, best = 0;
+    /* A turn's relays may have to wait for what came last in the turn before. */
+    double latency = xm_network_nic_latency(o->shop.network) * 1e9 * bytes_per_ns;
     int64_t most = most_turns(o);
 
     if (direction == NULL) {
@@ -190,9 +193,11 @@ static xm_status_t choose_turns(const openshop_t *o, int64_t *turns)
     }
     /* The length of endlessly many turns without rounding is what no number of turns can
      * beat. */
-    good = GOOD * length_of_turns(direction, directions, INT64_C(1) << 50, 0);
+    good = (o->params->turns > 0 ? FAIR : GOOD) *
+           length_of_turns(direction, directions, INT64_C(1) << 50, 0);
     for (int64_t tried = 1;; tried = 3 * tried / 2 + 1 < most ? 3 * tried / 2 + 1 : most) {
-        double length = length_of_turns(direction, directions, tried, bytes_per_ns);
+        double length =
+            length_of_turns(direction, directions, tried, bytes_per_ns) + latency * (double)tried;
 
         if (tried == 1 || length < best) {
             *turns = tried;
@@ -272,9 +277,12 @@ static xm_status_t colour_turns(openshop_t *o, int64_t turns)
  */
 static xm_status_t build_turns(openshop_t *o)
 {
-    int64_t turns = 0;
+    int64_t turns = 0, even = USUAL_HOPS / (o->transfers.count + 1);
     xm_status_t status = o->relays ? choose_turns(o, &turns) : XM_OK;
 
+    /* More turns than the network needs, as long as there are few hops. */
+    even = even < o->params->turns ? even : o->params->turns;
+    turns = turns < even ? even : turns;
     if (status == XM_OK) {
         status = colour_turns(o, turns);
     }
@@ -469,6 +477,7 @@ static xm_status_t build_distribution(openshop_t *o)
  */
 static xm_status_t build_equal(openshop_t *o, int64_t *ns)
 {
+    int64_t some = o->params->turns > 0 ? MORE_TRANSFERS : SOME_TRANSFERS;
     bool fits = false;
     xm_status_t status;
 
@@ -484,7 +493,7 @@ static xm_status_t build_equal(openshop_t *o, int64_t *ns)
     }
     /* A distribution is tried first where turns would need more hops, and after them
      * where they fell short. */
-    if (status == XM_OK && o->relays && (o->many || o->transfers.count > SOME_TRANSFERS)) {
+    if (status == XM_OK && o->relays && (o->many || o->transfers.count > some)) {
         status = build_distribution(o);
     }
     if (status == XM_OK && !o->many && !within(o, FAIR)) {

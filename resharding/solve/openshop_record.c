@@ -6,6 +6,7 @@
  * and all builders share one notion of time, rounding and hops. Parts are cut where
  * demands end and where the parent's hops end.
  */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,7 +35,7 @@ struct xm_recorder {
     progress_t *progress;                /* by transfer */
     int64_t *egress_free, *ingress_free; /* by host */
     int64_t *egress_last, *ingress_last; /* by host: hop last recorded; −1: none */
-    int64_t makespan_ns;
+    int64_t makespan_ns, latency_ns;
 };
 
 /* The shop and the transfers must outlive the recorder, which points to both. */
@@ -48,6 +49,7 @@ xm_status_t xm_recorder_create(const xm_shop_t *shop, const xm_shop_transfers_t 
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a schedule");
     }
     created->shop = shop;
+    created->latency_ns = llround(xm_network_nic_latency(shop->network) * 1e9);
     created->transfers = transfers;
     created->progress = malloc(count * sizeof(*created->progress));
     created->egress_free = calloc(hosts, sizeof(int64_t));
@@ -210,7 +212,7 @@ xm_status_t xm_recorder_add(xm_recorder_t *recorder, int64_t transfer, int64_t f
                 return xm_error_set(XM_ERR_INTERNAL, "host %d relays what it has not received",
                                     of->sender);
             }
-            ready = recorder->record[parent].arrival_ns;
+            ready = recorder->record[parent].arrival_ns + recorder->latency_ns;
             part_end =
                 recorder->record[parent].end < part_end ? recorder->record[parent].end : part_end;
         }
@@ -253,7 +255,8 @@ void xm_recorder_source(xm_recorder_t *recorder, int64_t transfer, int64_t first
     int64_t source = find_source(recorder, transfer, position);
 
     *bytes = source >= 0 ? recorder->record[source].end - position : 0;
-    *ready_ns = source >= 0 ? recorder->record[source].arrival_ns : INT64_MAX;
+    *ready_ns =
+        source >= 0 ? recorder->record[source].arrival_ns + recorder->latency_ns : INT64_MAX;
 }
 
 int64_t xm_recorder_makespan(const xm_recorder_t *recorder)

@@ -249,8 +249,6 @@ START_TEST(profile_and_network)
     GIVES(0, "network", xm_network_ranks(NULL));
     GIVES(0, "network", xm_network_hosts(NULL));
     GIVES(-1, "network", xm_network_host_of(NULL, 0));
-    GIVES(0, "network", xm_network_rails(NULL));
-    GIVES(-1, "network", xm_network_rail_of(NULL, 0));
     xm_network_destroy(NULL);
 }
 END_TEST
@@ -258,6 +256,7 @@ END_TEST
 START_TEST(plans)
 {
     xm_plan_params_t params = XM_PLAN_PARAMS_INIT;
+    xm_plan_without_params_t without = XM_PLAN_WITHOUT_PARAMS_INIT;
     xm_tensor_t tensor = {"t", NULL, layout, 32};
     xm_plan_info_t info = XM_PLAN_INFO_INIT;
     xm_strategy_t strategy;
@@ -288,6 +287,14 @@ START_TEST(plans)
     FAILS("plan", xm_plan_verify(NULL));
     FAILS("plan", xm_plan_to_json(NULL, &text));
     FAILS("text", xm_plan_to_json(plan, NULL));
+    FAILS("plan", xm_plan_without(NULL, &without, &made));
+    FAILS("params", xm_plan_without(plan, NULL, &made));
+    FAILS("rest", xm_plan_without(plan, &without, NULL));
+    without.lost_count = 1;
+    FAILS("params.lost", xm_plan_without(plan, &without, &made));
+    without.lost_count = 0;
+    without.delivered_count = 1;
+    FAILS("params.delivered", xm_plan_without(plan, &without, &made));
     FAILS("name", xm_strategy_parse(NULL, &strategy));
     FAILS("strategy", xm_strategy_parse("auto", NULL));
     FAILS("name", xm_scheduler_parse(NULL, &scheduler));

@@ -47,7 +47,7 @@ START_TEST(planned_and_measured_transfers_are_drawn)
     result.prepared = &fixture.prepared;
     ck_assert_xm_ok(rb_timeline_write(path, &result));
     text = read_all(path);
-    ck_assert_int_eq(count(text, "<title>"), 8);
+    ck_assert_int_eq(count(text, "<title>"), 9); /* the figure has one, too */
     ck_assert_int_eq(count(text, "measured"), 0);
     ck_assert_ptr_nonnull(strstr(text, "a&lt;b&amp;c"));
     ck_assert_ptr_nonnull(strstr(text, "lower bound, 1000.000 ms"));
@@ -55,7 +55,7 @@ START_TEST(planned_and_measured_transfers_are_drawn)
     result.record_count = 1;
     ck_assert_xm_ok(rb_timeline_write(path, &result));
     text = read_all(path);
-    ck_assert_int_eq(count(text, "<title>"), 9);
+    ck_assert_int_eq(count(text, "<title>"), 10);
     ck_assert_int_eq(count(text, "measured"), 1);
     ck_assert_str_eq(text + strlen(text) - 7, "</svg>\n");
     (void)unlink(path);

@@ -324,11 +324,12 @@ START_TEST(loads_are_those_of_the_stages_own_hosts)
     double time = bytes / 1e9;
     ap_cross_mesh_cost_t cost;
     ap_cross_mesh_t *cross_mesh;
-    ap_link_load_t *loads;
+    const ap_link_load_t *loads;
+    xm_arena_t arena = {0};
     int count;
 
     ck_assert_xm_ok(ap_cross_mesh_create(profile, &cross_mesh));
-    ck_assert_xm_ok(ap_cross_mesh_loads(cross_mesh, of(&c, &shape), &loads, &count));
+    ck_assert_xm_ok(ap_cross_mesh_loads(cross_mesh, of(&c, &shape), &arena, &loads, &count));
     ck_assert_int_eq(count, 3);
     sender = load_of(loads, count, false, 2);
     receivers[0] = load_of(loads, count, false, 3);
@@ -349,13 +350,12 @@ START_TEST(loads_are_those_of_the_stages_own_hosts)
         }
     }
     ck_assert_uint_eq(ap_cross_mesh_simulated(cross_mesh), 1);
-    free(loads);
     /* Inside a host there is nothing to share. */
     c = make_case(&shape, 4, (ap_cross_mesh_side_t){4, {1, 1}}, "RRR",
                   (ap_cross_mesh_side_t){5, {1, 1}}, "RRR");
-    ck_assert_xm_ok(ap_cross_mesh_loads(cross_mesh, of(&c, &shape), &loads, &count));
+    ck_assert_xm_ok(ap_cross_mesh_loads(cross_mesh, of(&c, &shape), &arena, &loads, &count));
     ck_assert_int_eq(count, 0);
-    free(loads);
+    xm_arena_clear(&arena);
     ap_cross_mesh_destroy(cross_mesh);
     xm_cluster_profile_destroy(profile);
 }

@@ -36,7 +36,6 @@ static void price_transfer(all_plans_t *all, int from, int to)
     ap_pipeline_transfer_t *transfer = &all->transfer[all->transfers];
     int ids[TENSORS], resting[TENSORS], count;
     ap_cross_mesh_cost_t cost;
-    ap_link_load_t *links;
 
     if (to == from + 1) {
         add_passing(all->graph, ap_graph_boundary(all->graph, src->last), all->cost[from].output,
@@ -56,9 +55,8 @@ static void price_transfer(all_plans_t *all, int from, int to)
     ck_assert_xm_ok(ap_cross_mesh_cost(all->setup.cross_mesh, &moved, &cost));
     *transfer = (ap_pipeline_transfer_t){
         .from = from, .to = to, .forward = cost.forward, .backward = cost.backward};
-    ck_assert_xm_ok(
-        ap_cross_mesh_loads(all->setup.cross_mesh, &moved, &links, &transfer->link_count));
-    transfer->links = links;
+    ck_assert_xm_ok(ap_cross_mesh_loads(all->setup.cross_mesh, &moved, &all->links[to],
+                                        &transfer->links, &transfer->link_count));
     ++all->transfers;
 }
 
@@ -118,9 +116,8 @@ static void try_cost(all_plans_t *all, int index, int device, const ap_stage_cos
     } else if (left == 0 || (!all->params.all_devices && left % all->per_host == 0)) {
         judge(all);
     }
-    while (all->transfers > transfers) {
-        free((void *)all->transfer[--all->transfers].links);
-    }
+    all->transfers = transfers;
+    xm_arena_reset(&all->links[index]);
 }
 
 /* Every spec that a tensor of two dimensions can have: each axis cuts one of them, or none. The
@@ -260,6 +257,9 @@ static void try_profile(all_plans_t *all, const xm_cluster_profile_t *profile)
     }
     while (contexts > 0) {
         ap_stage_context_destroy(all->context[--contexts]);
+    }
+    for (int i = 0; i < ALL_PLANS_LAYERS; ++i) {
+        xm_arena_clear(&all->links[i]);
     }
     free(all->context);
     ap_graph_destroy(made);

@@ -31,6 +31,7 @@ typedef struct all_plans {
     ap_pipeline_stage_t stage[ALL_PLANS_LAYERS];
     ap_pipeline_transfer_t transfer[ALL_PLANS_PAIRS];
     int transfers;
+    xm_arena_t links[ALL_PLANS_LAYERS]; /* of what passes to each stage */
 } all_plans_t;
 
 /** Tries all plans with so many micro-batches under this schedule. */

@@ -7,6 +7,7 @@
  */
 #include <stdio.h>
 
+#include "resharding/plan/plan_private.h"
 #include "tests/resharding/execute/sim_job.h"
 #include "xm_test.h"
 
@@ -305,7 +306,7 @@ static void expect_rest(const xm_plan_t *plan, const book_t *book, const failure
 static void check_plan(const xm_plan_t *rest, const expected_t *expected, const char *text)
 {
     xm_plan_info_t info = XM_PLAN_INFO_INIT;
-    uint64_t moved = 0, gone = 0;
+    uint64_t moved = 0;
     book_t brought;
     xm_box_t box;
 
@@ -335,25 +336,29 @@ static void check_plan(const xm_plan_t *rest, const expected_t *expected, const 
     ck_assert_uint_eq(moved, expected->missing_bytes);
     ck_assert_uint_eq(info.kept_bytes, expected->kept_bytes);
     ck_assert_uint_eq(info.gone_bytes, expected->gone_bytes);
-    for (int64_t g = 0; g < info.gaps; ++g) {
-        xm_plan_gap_t gap;
-        int wanting = 0;
+}
 
-        ck_assert_xm_ok(xm_plan_get_gap(rest, g, &gap));
-        for (int r = 0; r < xm_plan_ranks(rest); ++r) {
-            xm_box_t common;
+/* The bytes of gaps, as the callback tells them. */
+typedef struct {
+    const xm_plan_t *plan;
+    const failure_t *failure;
+    uint64_t bytes;
+} told_t;
 
-            wanting += tile_box(xm_plan_tensor_dst(rest, gap.tensor), r, &box) > 0 &&
-                       xm_box_intersect(&box, &gap.box, &common);
+static void add_gap(void *arg, const xm_plan_gap_t *gap)
+{
+    told_t *told = arg;
+    const xm_layout_t *layout = xm_plan_tensor_dst(told->plan, gap->tensor);
+    int64_t elements = gap->end - gap->first;
+
+    for (int i = 0; i < told->failure->living; ++i) {
+        xm_box_t box, common;
+
+        if (tile_box(layout, told->failure->old_rank[i], &box) > 0 &&
+            xm_box_intersect(&box, &gap->box, &common)) {
+            told->bytes +=
+                (uint64_t)(elements * xm_plan_tensor_element_size(told->plan, gap->tensor));
         }
-        gone += (uint64_t)((gap.end - gap.first) * wanting *
-                           xm_plan_tensor_element_size(rest, gap.tensor));
-    }
-    ck_assert_uint_eq(gone, expected->gone_bytes);
-    {
-        xm_plan_gap_t gap;
-
-        ck_assert_xm_fails(xm_plan_get_gap(rest, info.gaps, &gap), XM_ERR_NOT_FOUND, "gaps");
     }
 }
 
@@ -363,6 +368,7 @@ static xm_plan_t *plan_rest(const xm_plan_t *plan, const failure_t *failure,
 {
     xm_plan_without_params_t params = XM_PLAN_WITHOUT_PARAMS_INIT;
     xm_plan_t *rest = NULL, *same = NULL;
+    told_t told = {plan, failure, 0};
 
     params.lost = failure->lost;
     params.lost_count = failure->lost_count;
@@ -371,13 +377,59 @@ static xm_plan_t *plan_rest(const xm_plan_t *plan, const failure_t *failure,
     if (expected->gone_bytes > 0) {
         ck_assert_xm_fails(xm_plan_without(plan, &params, &rest), XM_ERR_NO_SOLUTION,
                            "no rank that is left holds");
-        params.skip_gone = true;
     }
+    params.gap = add_gap;
+    params.arg = &told;
     ck_assert_xm_ok(xm_plan_without(plan, &params, &rest));
+    ck_assert_uint_eq(told.bytes, expected->gone_bytes);
     ck_assert_xm_ok(xm_plan_without(plan, &params, &same));
     ck_assert_str_eq(xm_plan_digest(rest), xm_plan_digest(same));
     xm_plan_destroy(same);
     return rest;
+}
+
+/* What stays is part of what the verifier proves: a range too long, too short, forgotten, of other
+ * ranks or given up is found, and so is a sender that has kept nothing. */
+static void break_kept(xm_plan_t *rest, random_t *random, const char *text)
+{
+    int64_t count = rest->kept_count;
+    xm_kept_t *kept = &rest->kept[random_int(random, 0, (int)count - 1)], right = *kept;
+    const xm_kept_t last = rest->kept[count - 1];
+    int how = random_int(random, 0, 4);
+
+    if (how == 0) {
+        ++kept->end;
+    } else if (how == 1) {
+        ++kept->first;
+    } else if (how == 2) {
+        *kept = rest->kept[--rest->kept_count];
+    } else if (how == 3) {
+        kept->route = rest->builder.route_count;
+    } else {
+        kept->task = rest->task_count;
+    }
+    ck_assert_msg(xm_plan_verify(rest) == XM_ERR_CORRUPT, "what stays is wrong in way %d: %s", how,
+                  text);
+    rest->kept_count = count;
+    rest->kept[count - 1] = last;
+    *kept = right;
+    for (int64_t i = 0; i < rest->builder.transfer_count; ++i) {
+        xm_transfer_t *transfer = &rest->builder.transfers[i];
+
+        if (transfer->parent == XM_PARENT_KEPT) {
+            transfer->parent = XM_PARENT_SOURCE;
+            ck_assert_msg(xm_plan_verify(rest) == XM_ERR_CORRUPT, "no source: %s", text);
+            transfer->parent = XM_PARENT_KEPT;
+        } else if (transfer->parent == XM_PARENT_SOURCE &&
+                   xm_layout_tile_of_rank(rest->tensors[rest->tasks[transfer->task].tensor].dst,
+                                          transfer->sender) !=
+                       rest->tasks[transfer->task].dst_tile) {
+            transfer->parent = XM_PARENT_KEPT;
+            ck_assert_msg(xm_plan_verify(rest) == XM_ERR_CORRUPT, "nothing kept: %s", text);
+            transfer->parent = XM_PARENT_SOURCE;
+        }
+    }
+    ck_assert_xm_ok(xm_plan_verify(rest));
 }
 
 /* The job of the rest: the survivors' buffers as the failure left them. */
@@ -486,6 +538,9 @@ static void check_case(uint64_t seed)
             expect_rest(plan, &book, &failure, &expected);
             rest[f] = plan_rest(plan, &failure, &expected);
             check_plan(rest[f], &expected, text);
+            if (rest[f]->kept_count > 0) {
+                break_kept(rest[f], &random, text);
+            }
             sim_job_create(next, rest[f], xm_plan_network(rest[f]), &options, &random);
             move_buffers(job, &failure, next);
             book_close(&all);
@@ -522,6 +577,96 @@ START_TEST(survivors_bring_what_is_missing)
 }
 END_TEST
 
+/* A record of rank 1 after a run that nobody left. */
+static xm_delivered_t whole_record(sim_job_t *job, int rank)
+{
+    xm_delivered_t record;
+    void *bytes;
+
+    ck_assert_xm_ok(xm_executor_delivered(job->executor[rank], &bytes, &record.length));
+    record.bytes = bytes;
+    return record;
+}
+
+static void expect_refusal(const xm_plan_t *plan, const xm_plan_without_params_t *params,
+                           xm_status_t status, const char *sentence)
+{
+    xm_plan_t *rest = NULL;
+
+    ck_assert_xm_fails(xm_plan_without(plan, params, &rest), status, sentence);
+    ck_assert_ptr_null(rest);
+}
+
+START_TEST(wrong_records_are_refused)
+{
+    xm_plan_without_params_t params = XM_PLAN_WITHOUT_PARAMS_INIT;
+    sim_options_t options = {0};
+    xm_status_t results[SIM_MAX_RANKS];
+    xm_delivered_t records[2];
+    int lost[SIM_MAX_RANKS] = {16};
+    random_t random = {5};
+    unsigned char *bytes;
+    xm_plan_t *rest;
+    fixed_t fixed, other;
+    sim_job_t job;
+
+    fixed_default(&fixed);
+    fixed_create(&other, "2x4", "S0R", "2x4", 8, "RS0", 16, 64, 48);
+    sim_job_create(&job, fixed.plan, fixed.network, &options, &random);
+    sim_job_fill(&job, 1);
+    ck_assert(sim_job_run(&job, results));
+    records[0] = whole_record(&job, 9);
+    params.delivered = records;
+    params.delivered_count = 1;
+    expect_refusal(other.plan, &params, XM_ERR_MISMATCH, "received is of plan");
+    params.lost = lost;
+    params.lost_count = 1;
+    expect_refusal(fixed.plan, &params, XM_ERR_INVALID_ARGUMENT, "rank 16 cannot be lost");
+    lost[0] = 9;
+    expect_refusal(fixed.plan, &params, XM_ERR_INVALID_ARGUMENT, "record 0 is of rank 9, which");
+    params.lost_count = 0;
+    ck_assert(sim_job_run(&job, results));
+    records[1] = whole_record(&job, 10);
+    params.delivered_count = 2;
+    expect_refusal(fixed.plan, &params, XM_ERR_MISMATCH, "rank 10 has a record of run 2, rank 9");
+    free((void *)(uintptr_t)records[0].bytes);
+    records[0] = records[1];
+    expect_refusal(fixed.plan, &params, XM_ERR_INVALID_ARGUMENT, "record 1 is of rank 10, which");
+    params.delivered_count = 1;
+    ck_assert_xm_ok(xm_plan_without(fixed.plan, &params, &rest));
+    xm_plan_destroy(rest);
+    /* Each byte behind the head damaged in turn: refused, or another record, never anything else.
+     */
+    bytes = (unsigned char *)(uintptr_t)records[0].bytes;
+    for (size_t at = 0; at < records[0].length; ++at) {
+        bytes[at] ^= 0x81;
+        if (xm_plan_without(fixed.plan, &params, &rest) == XM_OK) {
+            ck_assert_xm_ok(xm_plan_verify(rest));
+            xm_plan_destroy(rest);
+        }
+        bytes[at] ^= 0x81;
+    }
+    --records[0].length;
+    expect_refusal(fixed.plan, &params, XM_ERR_CORRUPT, "is damaged");
+    records[0].length = 3;
+    expect_refusal(fixed.plan, &params, XM_ERR_CORRUPT, "are no record");
+    params.delivered_count = 0;
+    for (int r = 0; r < 16; ++r) {
+        lost[r] = r;
+    }
+    params.lost_count = 16;
+    expect_refusal(fixed.plan, &params, XM_ERR_INVALID_ARGUMENT, "no rank of the plan is left");
+    params.lost_count = 4; /* a host, which has the first half of the columns alone */
+    params.network = other.network;
+    ck_assert_xm_fails(xm_plan_without(fixed.plan, &params, &rest), XM_ERR_NO_SOLUTION,
+                       "tensor 0: no rank that is left holds box");
+    free(bytes);
+    sim_job_destroy(&job);
+    fixed_destroy(&other);
+    fixed_destroy(&fixed);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("rest");
@@ -529,6 +674,7 @@ int main(void)
 
     tcase_set_timeout(tcase, 300);
     tcase_add_test(tcase, survivors_bring_what_is_missing);
+    tcase_add_test(tcase, wrong_records_are_refused);
     suite_add_tcase(suite, tcase);
     return xm_test_run(suite);
 }

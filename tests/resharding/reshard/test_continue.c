@@ -9,7 +9,9 @@
 
 #include <crossmesh/group.h>
 #include <crossmesh/reshard.h>
+#include "comm/worker.h"
 #include "resharding/plan.h"
+#include "resharding/reshard/continue.h"
 #include "tests/comm/job/local_job.h"
 #include "tests/resharding/plan/random_case.h"
 #include "xm_test.h"
@@ -53,6 +55,11 @@ static void open_matrix(xm_worker_t *worker, const story_t *story, matrix_t *m)
     m->params.buffers = &m->buffers;
     m->params.dtype = "int32";
     local_expect_ok(xm_reshard_create(worker, &m->params, &m->reshard));
+    /* One run that nobody dies in opens the connections: UCX may not survive a death in that
+     * (docs/failures.md). It is forgotten before the next begins anywhere. */
+    local_expect_ok(xm_reshard_run(m->reshard, 0));
+    memset(m->buffers.dst, 0x5a, m->buffers.dst_bytes);
+    local_expect_ok(xm_worker_barrier(worker));
     /* What the reshard was made of need not be there for its continuation. */
     m->tensor = (xm_tensor_t){0};
 }
@@ -66,9 +73,12 @@ static void close_matrix(matrix_t *m)
     xm_layout_destroy(m->dst);
 }
 
-/* Dies, or gives up, after some steps of its run. */
+/* Dies, or gives up, after some steps of its run; at once where nobody may have what it has. */
 static void die_in_the_middle(xm_worker_t *worker, const story_t *story, xm_reshard_t *reshard)
 {
+    if (story->gone) {
+        (void)raise(SIGKILL);
+    }
     local_expect_ok(xm_reshard_post(reshard, 0));
     for (int step = 0; step < STEPS && xm_reshard_test(reshard) == XM_IN_PROGRESS; ++step) {
         (void)xm_worker_progress(worker);
@@ -132,6 +142,11 @@ static uint64_t moved(const xm_plan_t *plan)
     return sum;
 }
 
+static void count_gap(void *arg, const xm_plan_gap_t *gap)
+{
+    *(int *)arg += gap->end > gap->first;
+}
+
 /* Shrinks and continues; checks that the rest moves what this and all other ranks miss. */
 static void go_on(xm_worker_t *worker, const story_t *story, matrix_t *m, int old_rank)
 {
@@ -139,6 +154,7 @@ static void go_on(xm_worker_t *worker, const story_t *story, matrix_t *m, int ol
     xm_plan_info_t info = XM_PLAN_INFO_INIT;
     uint64_t missing, kept, all[RANKS], sum = 0;
     xm_reshard_t *rest = NULL;
+    int gaps = 0;
 
     (void)xm_group_abort(worker, xm_last_error());
     local_expect_ok(xm_group_shrink(worker, 0));
@@ -152,7 +168,8 @@ static void go_on(xm_worker_t *worker, const story_t *story, matrix_t *m, int ol
     if (story->gone) {
         local_expect_fails(xm_reshard_continue(worker, m->reshard, NULL, &rest), XM_ERR_NO_SOLUTION,
                            "tensor matrix: no rank that is left holds");
-        params.skip_gone = true;
+        params.gap = count_gap;
+        params.arg = &gaps;
     }
     local_expect_ok(xm_reshard_continue(worker, m->reshard, &params, &rest));
     local_expect_ok(xm_plan_get_info(xm_reshard_plan(rest), &info));
@@ -160,8 +177,8 @@ static void go_on(xm_worker_t *worker, const story_t *story, matrix_t *m, int ol
                  "%llu bytes are moved and %llu gone, %llu are missing",
                  (unsigned long long)moved(xm_reshard_plan(rest)),
                  (unsigned long long)info.gone_bytes, (unsigned long long)sum);
-    local_expect((info.gone_bytes > 0) == story->gone, "%llu bytes are gone",
-                 (unsigned long long)info.gone_bytes);
+    local_expect((gaps > 0) == story->gone && (info.gone_bytes > 0) == story->gone,
+                 "%llu bytes are gone", (unsigned long long)info.gone_bytes);
     xm_reshard_destroy(m->reshard);
     m->reshard = rest;
 }

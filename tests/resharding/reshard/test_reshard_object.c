@@ -280,6 +280,7 @@ static void expect_null_is_told(void)
     local_expect_fails(xm_reshard_wait(NULL, 0), refused, "reshard is NULL");
     local_expect_fails(xm_reshard_run(NULL, 0), refused, "reshard is NULL");
     local_expect_fails(xm_reshard_verify(NULL, 0), refused, "reshard is NULL");
+    local_expect_fails(xm_reshard_continue(NULL, NULL, NULL, NULL), refused, "worker is NULL");
     xm_reshard_cancel(NULL);
     local_expect(xm_reshard_plan(NULL) == NULL && xm_reshard_staging_bytes(NULL) == 0 &&
                      xm_reshard_device_path(NULL)[0] == '\0',

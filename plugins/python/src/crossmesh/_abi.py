@@ -715,6 +715,8 @@ class PlanInfo(Base):
         ("makespan_ns", c_int64),
         ("hops", c_int64),
         ("digest", c_char * 33),
+        ("kept_bytes", c_uint64),
+        ("gone_bytes", c_uint64),
     ]
 
 
@@ -731,6 +733,44 @@ class PlanHop(Base):
         ("start_ns", c_int64),
         ("end_ns", c_int64),
     ]
+
+
+class Delivered(Base):
+    c_name = "xm_delivered_t"
+    _fields_ = [
+        ("bytes", c_void_p),
+        ("length", c_size_t),
+    ]
+
+
+class PlanGap(Base):
+    c_name = "xm_plan_gap_t"
+    _fields_ = [
+        ("tensor", c_int),
+        ("box", Box),
+        ("first", c_int64),
+        ("end", c_int64),
+    ]
+
+
+PLAN_WITHOUT_PARAMS_GAP = CFUNCTYPE(None, c_void_p, POINTER(PlanGap))
+
+
+class PlanWithoutParams(Base):
+    c_name = "xm_plan_without_params_t"
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("lost", POINTER(c_int)),
+        ("lost_count", c_int),
+        ("delivered", POINTER(Delivered)),
+        ("delivered_count", c_int),
+        ("network", c_void_p),
+        ("gap", PLAN_WITHOUT_PARAMS_GAP),
+        ("arg", c_void_p),
+    ]
+
+
+PlanWithoutParams.defaults = {"struct_size": ctypes.sizeof(PlanWithoutParams)}
 
 
 class TensorBuffers(Base):
@@ -772,6 +812,22 @@ class ReshardParams(Base):
 ReshardParams.defaults = {"struct_size": ctypes.sizeof(ReshardParams), "tensor_count": 1, "strategy": XM_STRATEGY_AUTO, "scheduler": XM_SCHEDULER_AUTO}
 
 
+RESHARD_CONTINUE_PARAMS_GAP = CFUNCTYPE(None, c_void_p, POINTER(PlanGap))
+
+
+class ReshardContinueParams(Base):
+    c_name = "xm_reshard_continue_params_t"
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("network", c_void_p),
+        ("gap", RESHARD_CONTINUE_PARAMS_GAP),
+        ("arg", c_void_p),
+    ]
+
+
+ReshardContinueParams.defaults = {"struct_size": ctypes.sizeof(ReshardContinueParams)}
+
+
 class XlaPart(Base):
     c_name = "xm_xla_part_t"
     _fields_ = [
@@ -789,7 +845,7 @@ class XlaPart(Base):
 XlaPart.defaults = {"struct_size": ctypes.sizeof(XlaPart)}
 
 
-STRUCTURES: tuple[type[Base], ...] = (Shape, OpParams, Layering, AlpaParams, PlanOp, PlanLayers, PlanStage, PlanSide, LinkLoad, PlanTensor, PlanBoundary, PlanReading, ApPlanInfo, FrontendParams, OnnxParams, ShardingParams, ShardResult, Space, PlannerPin, PlannerParams, PlannerInfo, LikeInfo, SimulationParams, SimulationResult, Oob, JobEnv, WorkerParams, PeerCounts, NicCounts, RankCounts, Box, Spec, NetworkParams, Tensor, PlanParams, PlanInfo, PlanHop, TensorBuffers, ReshardParams, XlaPart)
+STRUCTURES: tuple[type[Base], ...] = (Shape, OpParams, Layering, AlpaParams, PlanOp, PlanLayers, PlanStage, PlanSide, LinkLoad, PlanTensor, PlanBoundary, PlanReading, ApPlanInfo, FrontendParams, OnnxParams, ShardingParams, ShardResult, Space, PlannerPin, PlannerParams, PlannerInfo, LikeInfo, SimulationParams, SimulationResult, Oob, JobEnv, WorkerParams, PeerCounts, NicCounts, RankCounts, Box, Spec, NetworkParams, Tensor, PlanParams, PlanInfo, PlanHop, Delivered, PlanGap, PlanWithoutParams, TensorBuffers, ReshardParams, ReshardContinueParams, XlaPart)
 HEADERS = ("autopar/api.h", "autopar/cost.h", "autopar/explain.h", "autopar/export.h", "autopar/frontend.h", "autopar/graph.h", "autopar/like.h", "autopar/plan.h", "autopar/planner.h", "autopar/planner_command.h", "autopar/profile.h", "autopar/shard.h", "autopar/simulate.h", "autopar/verify.h", "crossmesh/api.h", "crossmesh/counters.h", "crossmesh/group.h", "crossmesh/job.h", "crossmesh/layout.h", "crossmesh/mesh.h", "crossmesh/message.h", "crossmesh/network.h", "crossmesh/plan.h", "crossmesh/profile.h", "crossmesh/reshard.h", "crossmesh/shared_memory.h", "crossmesh/status.h", "crossmesh/worker.h", "plugins/xla/ffi_transfer.h")
 
 # Of each function: whether it returns a status, its result, its arguments.
@@ -855,11 +911,10 @@ CROSSMESH: dict[str, tuple[bool, Any, tuple[Any, ...]]] = {
     "xm_network_ranks": (False, c_int, (c_void_p,)),
     "xm_network_hosts": (False, c_int, (c_void_p,)),
     "xm_network_host_of": (False, c_int, (c_void_p, c_int)),
-    "xm_network_rails": (False, c_int, (c_void_p,)),
-    "xm_network_rail_of": (False, c_int, (c_void_p, c_int)),
     "xm_strategy_parse": (True, c_int, (c_char_p, POINTER(c_int))),
     "xm_scheduler_parse": (True, c_int, (c_char_p, POINTER(c_int))),
     "xm_plan_create": (True, c_int, (POINTER(PlanParams), POINTER(c_void_p))),
+    "xm_plan_without": (True, c_int, (c_void_p, POINTER(PlanWithoutParams), POINTER(c_void_p))),
     "xm_plan_destroy": (False, None, (c_void_p,)),
     "xm_plan_get_info": (True, c_int, (c_void_p, POINTER(PlanInfo))),
     "xm_plan_simulate": (True, c_int, (c_void_p, c_void_p, c_int, POINTER(PlanHop), POINTER(c_int64))),
@@ -874,6 +929,7 @@ CROSSMESH: dict[str, tuple[bool, Any, tuple[Any, ...]]] = {
     "xm_reshard_run": (True, c_int, (c_void_p, c_int64)),
     "xm_reshard_cancel": (False, None, (c_void_p,)),
     "xm_reshard_verify": (True, c_int, (c_void_p, c_int64)),
+    "xm_reshard_continue": (True, c_int, (c_void_p, c_void_p, POINTER(ReshardContinueParams), POINTER(c_void_p))),
     "xm_reshard_plan": (False, c_void_p, (c_void_p,)),
     "xm_reshard_staging_bytes": (False, c_uint64, (c_void_p,)),
     "xm_reshard_device_path": (False, c_char_p, (c_void_p,)),

@@ -135,6 +135,11 @@ def ints(values: Any) -> Any:
     return (c_int * max(1, len(values)))(*values)
 
 
+def doubles(values: Any) -> Any:
+    """A C array of double; None for None."""
+    return None if values is None else (ctypes.c_double * max(1, len(values)))(*values)
+
+
 def int64s(values: Any) -> Any:
     """A C array of int64_t."""
     values = list(values)

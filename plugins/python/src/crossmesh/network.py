@@ -18,6 +18,8 @@ __all__ = ["Network"]
 class Network:
     """Which rank is on which host, and how fast hosts and devices are; bytes per second and seconds.
 
+    A rail is the NICs of some ranks of a host, and no others use it; without rails a host's NICs are one pipe.
+
     The rates only decide among plans, all of which are right. The default is a NIC of 10 Gbit/s a host.
     """
 
@@ -33,12 +35,23 @@ class Network:
         ingress: Sequence[float] | None = None,
         rack_of_host: Sequence[int] | None = None,
         uplink_bandwidth: float = 0.0,
+        rail_of_rank: Sequence[int] | None = None,
+        rail_egress: Sequence[float] | None = None,
+        rail_ingress: Sequence[float] | None = None,
     ) -> None:
         hosts = max(host_of_rank, default=-1) + 1
-        per_host = {"egress": egress, "ingress": ingress, "rack_of_host": rack_of_host}
-        for name, values in per_host.items():
-            if values is not None and len(values) != hosts:
-                raise InputError(f"{name} has {len(values)} entries for {hosts} hosts")
+        rails = hosts if rail_of_rank is None else max(rail_of_rank, default=-1) + 1
+        lengths = {
+            "egress": (egress, hosts, "hosts"),
+            "ingress": (ingress, hosts, "hosts"),
+            "rack_of_host": (rack_of_host, hosts, "hosts"),
+            "rail_of_rank": (rail_of_rank, len(host_of_rank), "ranks"),
+            "rail_egress": (rail_egress, rails, "rails"),
+            "rail_ingress": (rail_ingress, rails, "rails"),
+        }
+        for name, (values, wanted, what) in lengths.items():
+            if values is not None and len(values) != wanted:
+                raise InputError(f"{name} has {len(values)} entries for {wanted} {what}")
         params = _native.NetworkParams(
             struct_size=ctypes.sizeof(_native.NetworkParams),
             ranks=len(host_of_rank),
@@ -47,10 +60,13 @@ class Network:
             nic_latency=nic_latency,
             host_bandwidth=host_bandwidth,
             host_latency=host_latency,
-            egress=None if egress is None else (ctypes.c_double * hosts)(*egress),
-            ingress=None if ingress is None else (ctypes.c_double * hosts)(*ingress),
+            egress=_native.doubles(egress),
+            ingress=_native.doubles(ingress),
             rack_of_host=None if rack_of_host is None else _native.ints(rack_of_host),
             uplink_bandwidth=uplink_bandwidth,
+            rail_of_rank=None if rail_of_rank is None else _native.ints(rail_of_rank),
+            rail_egress=_native.doubles(rail_egress),
+            rail_ingress=_native.doubles(rail_ingress),
         )
         handle = ctypes.c_void_p()
         lib.xm_network_create(params, handle)

@@ -102,7 +102,7 @@ class Plan:
 
     @property
     def bound(self) -> float:
-        """Seconds that no plan can beat on this network."""
+        """Seconds that no plan among the ranks that take part can beat on this network."""
         return float(self._info.bound_ns) * 1e-9
 
     @property

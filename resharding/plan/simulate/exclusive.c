@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "resharding/plan/plan_private.h"
-#include "resharding/plan/simulate_private.h"
+#include "resharding/plan/simulate/private.h"
 
 /* The times at which the data of one hop of one transfer arrived, chunk by chunk; they
  * are kept where a later transfer starts from them. */

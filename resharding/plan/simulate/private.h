@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * @file simulate_private.h
+ * @file private.h
  * What messages occupy, numbered: shared by the two disciplines of simulate.h. Not installed.
  */
 #pragma once
@@ -51,7 +51,7 @@ void xm_resources_use(const xm_resources_t *resources, int sender, int receiver,
 /* Time that so many bytes take, rounded up. */
 int64_t xm_resource_ns(xm_resources_t *resources, int resource, uint64_t bytes);
 
-/* ---- folded chains (simulate_fold.c) ----------------------------------------------------------
+/* ---- folded chains (fold.c) ----------------------------------------------------------
  */
 
 enum { XM_FOLDED_LINES = 32 /* more than plans have different sizes of chunks, as a rule */ };

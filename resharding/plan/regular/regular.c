@@ -4,14 +4,14 @@
  * formula; who reads it cannot tell it from a list. The verifier and the simulation go
  * through it like through any other plan, transfer by transfer.
  */
-#include "resharding/plan/regular.h"
+#include "resharding/plan/regular/regular.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "comm/base.h"
-#include "resharding/plan/simulate_private.h"
+#include "resharding/plan/simulate/private.h"
 
 enum {
     FEWEST_TASKS = 4096, /* fewer are as quick by the other schedulers */

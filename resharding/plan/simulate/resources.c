@@ -8,7 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "resharding/plan/simulate_private.h"
+#include "resharding/plan/simulate/private.h"
 
 xm_status_t xm_resources_init(xm_resources_t *resources, const xm_network_t *network)
 {

@@ -13,7 +13,7 @@
 
 #include "comm/base.h"
 #include "resharding/plan/plan_private.h"
-#include "resharding/plan/simulate_private.h"
+#include "resharding/plan/simulate/private.h"
 
 /* A message is one chunk of one hop. Messages are listed beforehand, numbered as in the
  * plan, so that a message can name the one that feeds it. */

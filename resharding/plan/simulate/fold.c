@@ -14,7 +14,7 @@
 #include <stdlib.h>
 
 #include "resharding/plan/plan_private.h"
-#include "resharding/plan/simulate_private.h"
+#include "resharding/plan/simulate/private.h"
 
 enum { SHORTEST_CHAIN = 8 /* hops from which on folding is less work */ };
 
