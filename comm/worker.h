@@ -7,5 +7,6 @@
 #pragma once
 
 #include "comm/worker/guest.h"
+#include "comm/worker/rails.h"
 #include "comm/worker/rate.h"
 #include "comm/worker/worker.h"

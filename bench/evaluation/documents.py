@@ -22,6 +22,7 @@ OURS = {
     "published": ["published-a", "published-b"],
     "fanout": ["fanout"],
     "nics": ["nics-one", "nics-two", "nics-unequal"],
+    "rails": [f"rails-{kind}-{case}" for kind in ("each", "all") for case in ("rr", "s1", "s0", "nm")],
     "cpu": ["cpu-crossmesh"],
     "model": ["model"],
 }
@@ -89,6 +90,15 @@ class Documents:
             for result in self.results([f"nics-{kind}"]):
                 table.setdefault(result["case"], {})[kind] = result
         return {case: table[case] for case in sorted(table, key=order) if "one" in table[case]}
+
+    def rails(self):
+        """{case or specs: {each, all: result}}"""
+        table = {}
+        for kind in ("each", "all"):
+            for result in self.results([name for name in OURS["rails"] if f"-{kind}-" in name]):
+                own = f"{result['src']['spec']} → {result['dst']['spec']}"
+                table.setdefault(own if result["case"] == "own" else result["case"], {})[kind] = result
+        return {case: row for case, row in table.items() if "each" in row}
 
     def sockets(self):
         """(seconds, processor seconds) of socket_copy, or None."""

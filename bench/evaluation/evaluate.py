@@ -27,6 +27,12 @@ HOSTS, RANKS_PER_HOST = 5, 4
 DOUBLE = ["nm7", "nm8"]
 SINGLE = [f"1m{i}" for i in range(1, 8)] + [f"nm{i}" for i in (1, 2, 3, 4, 5, 6, 9)]
 
+# The cases of `rails`: document, hosts, options. 16 MiB between two hosts, then the paper's cases.
+RAIL_CASES = [(name, "2", ["--src-mesh", "1x4", "--dst-mesh", "1x4", "--src-spec", src, "--dst-spec", dst,
+                           "--shape", "2048x2048", "--dtype", "int32"])
+              for name, src, dst in (("rr", "RR", "RR"), ("s1", "S1R", "RS1"), ("s0", "S0R", "RS0"))]
+RAIL_CASES.append(("nm", "5", [f"--case=nm{i}" for i in range(1, 10)] + ["--scale", "1/64"]))
+
 
 class Evaluation:
     def __init__(self, arguments):
@@ -147,6 +153,17 @@ class Evaluation:
                              "--strategy", "auto", "--scheduler", "auto", "-w", "1", "-i", "5",
                              "-J", self.path(f"nics-{name}")])
 
+    def rails(self):
+        """A NIC for each rank, and all NICs for every rank; so slow that cores are no limit."""
+        program = Cluster(self.build, 2).program("bench/reshard-bench")
+        for kind, more in (("each", []), ("all", ["--all-nics"])):
+            for name, hosts, case in RAIL_CASES:
+                subprocess.run([program, "--hosts", hosts, "--ranks-per-host", str(RANKS_PER_HOST),
+                                "--nic-gbps", "0.05", "--nics-per-host", str(RANKS_PER_HOST), *more,
+                                *case, "--strategy", "auto", "--scheduler", "auto", "-w", "1", "-i",
+                                "5", "-J", self.path(f"rails-{kind}-{name}")],
+                               check=True, stdout=subprocess.DEVNULL)
+
     def cpu(self):
         """Processor time next to plain sockets that move the same bytes: case nm4."""
         with Cluster(self.build, 4) as cluster:
@@ -175,8 +192,8 @@ class Evaluation:
                          "3", "-J", self.path("model")])
 
 
-EXPERIMENTS = ["probe", "systems", "large", "short", "published", "ablation", "fanout", "nics", "cpu",
-               "intra_host", "model"]
+EXPERIMENTS = ["probe", "systems", "large", "short", "published", "ablation", "fanout", "nics", "rails",
+               "cpu", "intra_host", "model"]
 
 
 def main():

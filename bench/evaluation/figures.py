@@ -25,7 +25,7 @@ COLOURS = {
     "openshop": "#0072b2",
 }
 MARKS = {"systems": "o", "large": "s", "short": ".", "published": "*", "ablation": "^", "fanout": "D", "nics": "v",
-         "cpu": "P", "model": "X"}
+         "rails": "<", "cpu": "P", "model": "X"}
 MARK_COLOURS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#000000", "#7b3f61"]
 LEAST = 0.5  # where the logarithmic axis of time over bound begins
 STYLE = {

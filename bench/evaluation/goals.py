@@ -88,6 +88,9 @@ def other_goals(documents):
         if speedup:
             yield Goal(f"NICs: {text} ≥ {wanted} × as fast as one", least(speedup),
                        min(speedup.values()) >= wanted)
+    over = [over_bound(row["each"]) for row in documents.rails().values()]
+    if over:
+        yield Goal("a NIC for each rank: ≤ 1.05 × the bound", f"{max(over):.3f}", max(over) <= 1.05)
     cpu = documents.cpu()
     if cpu is not None:
         yield Goal("processor time ≤ 2 × that of plain sockets", f"{cpu[0]['cpu_s'] / cpu[2]:.2f}",

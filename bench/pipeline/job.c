@@ -157,7 +157,7 @@ static xm_status_t make_network(job_t *job)
     if (status == XM_OK && !known) {
         rb_rates_assume(&rates);
     }
-    return status == XM_OK ? rb_rates_network(&rates, &job->hosts, &job->network) : status;
+    return status == XM_OK ? rb_rates_network(&rates, &job->hosts, NULL, &job->network) : status;
 }
 
 /* Reads the size of the cluster that a plan is for. */

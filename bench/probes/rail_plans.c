@@ -112,7 +112,7 @@ static xm_status_t plan_row(const options_t *options, const char *name, const xm
 /* One side of a shape, on ranks from `first` on. */
 static xm_status_t make_layout(const int *sizes, const char *text, int first, xm_layout_t **layout)
 {
-    static const int64_t extents[] = {3072, 1024, 2048};
+    static const int64_t extents[] = {4096, 2048, 2048};
     int count = sizes[0] * sizes[1], *ranks = malloc((size_t)count * sizeof(*ranks));
     xm_mesh_t *mesh = NULL;
     xm_spec_t spec;

@@ -70,7 +70,7 @@ static json_t *environment_json(void)
 }
 
 /* One number where all NICs are alike, as in most reports, and a list otherwise. */
-static json_t *network_json(const rb_rates_t *rates)
+static json_t *network_json(const rb_rates_t *rates, int hosts)
 {
     json_t *network =
         json_pack("{s:f, s:f, s:f, s:f, s:o}", "nic_bandwidth_Bps", rates->nic_bandwidth[0],
@@ -85,8 +85,8 @@ static json_t *network_json(const rb_rates_t *rates)
         }
         (void)json_object_set_new(network, "nic_bandwidth_Bps", all);
     }
-    if (rates->nics_per_host > 1) {
-        (void)json_object_set_new(network, "nics_per_host", json_integer(rates->nics_per_host));
+    if (rates->rails > hosts) {
+        (void)json_object_set_new(network, "rails", json_integer(rates->rails));
     }
     /* Marks rates that are those of TCP's payload on emulated NICs. */
     if (rates->emulated) {
@@ -105,12 +105,12 @@ static json_t *network_json(const rb_rates_t *rates)
 static json_t *config_json(const rb_job_info_t *job)
 {
     const rb_options_t *o = job->options;
-    json_t *config =
-        json_pack("{s:i, s:i, s:s, s:s, s:I, s:I, s:b, s:i, s:o}", "ranks", job->hosts->ranks,
-                  "hosts", job->hosts->hosts, "transport", rb_job_transport(job), "partition",
-                  xm_partition_name(o->partition), "scale_divisor", (json_int_t)o->scale_divisor,
-                  "chunk_bytes", (json_int_t)xm_config_bytes(XM_CONFIG_CHUNK_SIZE), "dry_run",
-                  o->dry_run, "seed", o->seed, "network", network_json(job->rates));
+    json_t *config = json_pack(
+        "{s:i, s:i, s:s, s:s, s:I, s:I, s:b, s:i, s:o}", "ranks", job->hosts->ranks, "hosts",
+        job->hosts->hosts, "transport", rb_job_transport(job), "partition",
+        xm_partition_name(o->partition), "scale_divisor", (json_int_t)o->scale_divisor,
+        "chunk_bytes", (json_int_t)xm_config_bytes(XM_CONFIG_CHUNK_SIZE), "dry_run", o->dry_run,
+        "seed", o->seed, "network", network_json(job->rates, job->hosts->hosts));
 
     if (config != NULL && o->memory == XM_MEMORY_CUDA) {
         (void)json_object_set_new(config, "memory", json_string("cuda"));

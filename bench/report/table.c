@@ -37,17 +37,16 @@ static void print_command(FILE *file, const rb_options_t *options)
 }
 
 /* A prediction is worth what its rates are, so the head says where they come from. */
-static void print_rates(FILE *file, const rb_rates_t *rates)
+static void print_rates(FILE *file, const rb_rates_t *rates, int hosts)
 {
-    char rate[1024], nic[32], host[32], dealt[64] = "";
+    char rate[1024], nic[32], host[32], rails[64] = "";
 
-    if (rates->nics_per_host > 1) {
-        (void)snprintf(dealt, sizeof(dealt), " over %d NICs dealt to its ranks",
-                       rates->nics_per_host);
+    if (rates->rails > hosts) {
+        (void)snprintf(rails, sizeof(rails), ", %d rails in all", rates->rails);
     }
     (void)fprintf(
         file, "# network: NIC %s GB/s a host and direction%s%s, %s; inside a host %.3f GB/s, %s\n",
-        rb_rates_format_nic(rates, rate, sizeof(rate)), dealt,
+        rb_rates_format_nic(rates, rate, sizeof(rate)), rails,
         rates->nic_rates > 1 ? ", hosts in turn" : "",
         xm_text_format_seconds(rates->nic_latency, nic, sizeof(nic)), rates->host_bandwidth * 1e-9,
         xm_text_format_seconds(rates->host_latency, host, sizeof(host)));
@@ -212,7 +211,7 @@ void rb_table_header(FILE *file, const rb_job_info_t *job)
         (void)fprintf(file, "# emulated cluster: %s\n",
                       rb_emulation_describe(o, text, sizeof(text)));
     }
-    print_rates(file, job->rates);
+    print_rates(file, job->rates, job->hosts->hosts);
     if (!o->dry_run && o->transport == RB_TRANSPORT_SIM) {
         (void)fprintf(file, "# times are virtual: the simulated network's clock\n");
     }

@@ -157,8 +157,9 @@ static xm_status_t agree_on_rates(job_t *job)
         rb_rates_set_uplinks(job->options, &job->rates);
         /* Every rank computes the same network from the same numbers, so it fails on all
          * ranks or on none. */
-        status = xm_worker_fail_together(job->worker,
-                                         rb_rates_network(&job->rates, &job->hosts, &job->network));
+        status = xm_worker_fail_together(job->worker, rb_rates_network(&job->rates, &job->hosts,
+                                                                       xm_worker_rails(job->worker),
+                                                                       &job->network));
     }
     free(all);
     return status;

@@ -56,7 +56,7 @@ xm_status_t rb_offline_run(const rb_options_t *options, const rb_selection_t *se
         rb_rates_assume(&rates);
     }
     rb_rates_set_uplinks(options, &rates);
-    status = rb_rates_network(&rates, hosts, &network);
+    status = rb_rates_network(&rates, hosts, NULL, &network);
     if (status < 0) {
         return status;
     }

@@ -163,15 +163,16 @@ char *rb_rates_format_nic(const rb_rates_t *rates, char *buffer, size_t size)
 
 /* Hosts take the rates in turn, and racks are runs of neighbouring hosts of nearly equal
  * length. */
-xm_status_t rb_rates_network(const rb_rates_t *rates, const rb_host_map_t *hosts,
-                             xm_network_t **network)
+xm_status_t rb_rates_network(rb_rates_t *rates, const rb_host_map_t *hosts,
+                             const xm_worker_rails_t *rails, xm_network_t **network)
 {
     xm_network_params_t params = XM_NETWORK_PARAMS_INIT;
+    double *rail = malloc((size_t)hosts->ranks * sizeof(*rail));
     double *nic = malloc((size_t)hosts->hosts * sizeof(*nic));
     int *rack_of_host = malloc((size_t)hosts->hosts * sizeof(*rack_of_host));
     xm_status_t status;
 
-    if (nic == NULL || rack_of_host == NULL) {
+    if (nic == NULL || rack_of_host == NULL || rail == NULL) {
         status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d hosts", hosts->hosts);
         goto free_arrays;
     }
@@ -192,14 +193,24 @@ xm_status_t rb_rates_network(const rb_rates_t *rates, const rb_host_map_t *hosts
     params.host_latency = rates->host_latency;
     params.egress = rates->nic_rates > 1 ? nic : NULL;
     params.ingress = params.egress;
-    params.nics_per_host = rates->nics_per_host;
-    params.nic_weights = rates->nic_weights[0] > 0 ? rates->nic_weights : NULL;
+    if (rails == NULL) {
+        params.nics_per_host = rates->nics_per_host;
+        params.nic_weights = rates->nic_weights[0] > 0 ? rates->nic_weights : NULL;
+    } else if (rails->count > hosts->hosts) {
+        for (int r = 0; r < hosts->ranks; ++r) {
+            rail[rails->of[r]] = nic[hosts->host_of[r]] * rails->share[rails->of[r]];
+        }
+        params.rail_of_rank = rails->of;
+        params.rail_egress = params.rail_ingress = rail;
+    }
     params.rack_of_host = rates->racks > 0 ? rack_of_host : NULL;
     params.uplink_bandwidth = rates->uplink_bandwidth;
     status = xm_network_create(&params, network);
+    rates->rails = status == XM_OK ? xm_network_rails(*network) : 0;
 
 free_arrays:
     free(rack_of_host);
     free(nic);
+    free(rail);
     return status;
 }

@@ -8,12 +8,14 @@
 #include <stdbool.h>
 
 #include "bench/cases.h"
+#include "comm/worker.h"
 #include "resharding/network.h"
 
 typedef struct rb_rates {
     double nic_bandwidth[RB_NIC_RATES]; /**< bytes/s of the hosts in turn, per direction */
     int nic_rates;                      /**< entries of nic_bandwidth, at least 1 */
     int nics_per_host; /**< NICs dealt to a host's ranks in turn; 0: all ranks use all of them */
+    int rails;         /**< of all hosts, once a network has been made */
     double nic_weights[RB_UNEVEN_NICS]; /**< of NICs that differ; all 0: they are alike */
     double nic_latency;                 /**< seconds */
     double host_bandwidth;
@@ -42,6 +44,9 @@ void rb_rates_set_uplinks(const rb_options_t *options, rb_rates_t *rates);
 /** "1.250" or "1.250/3.125", GB/s, into @p buffer, which is returned. */
 char *rb_rates_format_nic(const rb_rates_t *rates, char *buffer, size_t size);
 
-/** The network of these rates and hosts. Fails when there are more racks than hosts. */
-xm_status_t rb_rates_network(const rb_rates_t *rates, const rb_host_map_t *hosts,
-                             xm_network_t **network);
+/**
+ * The network of these rates and hosts, with the rails of a job's ranks, or without a job (NULL)
+ * those of the options. Fails when there are more racks than hosts.
+ */
+xm_status_t rb_rates_network(rb_rates_t *rates, const rb_host_map_t *hosts,
+                             const xm_worker_rails_t *rails, xm_network_t **network);

@@ -65,7 +65,7 @@
         "Size of the pieces a transfer is pipelined in, in bytes.") \
     ROW(WINDOW, COUNT, "2", true, \
         "Chunks in flight from one rank to one peer, 1 to 64. Unset: twice as many where several TCP NICs stand in " \
-        "for each other, and in plans of a single box.") \
+        "for each other, in plans of a single box, and where turns keep the order.") \
     ROW(DIRECT_COPY, CHOICE("on|off"), "on", false, \
         "Whether ranks of one host copy large pieces straight from each other's memory, where that was allocated to be " \
         "shared (comm/memory/shared_memory.h); off: everything goes through UCX.") \

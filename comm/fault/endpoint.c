@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How the ranks of a job are reached without the bootstrap: a datagram socket for the heartbeat and
- * a listening socket to meet at when rank 0 is gone. The addresses are those that the bootstrap's
- * connections have proved to work, because a host's own list of interfaces does not say which of
- * them others can reach. A random key of rank 0, handed out over the bootstrap, authenticates
- * everything that comes through these sockets. */
+/* How the ranks of a job are reached without the bootstrap: over all addresses of their hosts, by
+ * datagrams and by connections. The bootstrap's connections prove one address of each rank to work;
+ * a host's own list of interfaces does not say which of the others can be reached from elsewhere,
+ * but is all there is when that one is lost. A random key of rank 0, handed out over the
+ * bootstrap, authenticates everything that comes through these sockets. */
 #include "comm/fault/endpoint.h"
 
 #include <errno.h>
@@ -14,169 +14,110 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#include "comm/job.h"
 #include "comm/base.h"
 
-enum { BACKLOG = 4096, ADDRESS_SIZE = 17, PORTS_SIZE = 4, PID_SIZE = 4 };
-enum { CARD_HEAD = PORTS_SIZE + PID_SIZE + XM_SIPHASH_KEY_SIZE };
+enum { BACKLOG = 4096, CARD_HEAD = 2 + 2 + 4 + XM_SIPHASH_KEY_SIZE + 1 };
 
-/* Writes one byte for the family (4 or 6), then the address in network order. A mapped IPv4
- * address is written as what it is. */
-static void put_address(const struct sockaddr_storage *address, uint8_t bytes[ADDRESS_SIZE])
+socklen_t xm_endpoint_address(const xm_endpoints_t *endpoints, int rank, int number, bool stream,
+                              struct sockaddr_storage *address)
 {
-    memset(bytes, 0, ADDRESS_SIZE);
-    if (address->ss_family == AF_INET) {
-        bytes[0] = 4;
-        memcpy(bytes + 1, &((const struct sockaddr_in *)address)->sin_addr, 4);
-    } else {
-        const struct in6_addr *ipv6 = &((const struct sockaddr_in6 *)address)->sin6_addr;
-        bool mapped = IN6_IS_ADDR_V4MAPPED(ipv6);
+    const xm_endpoint_t *endpoint = &endpoints->of[rank];
+    xm_address_t found;
 
-        bytes[0] = mapped ? 4 : 6;
-        memcpy(bytes + 1, ipv6->s6_addr + (mapped ? 12 : 0), mapped ? 4 : 16);
+    xm_address_read(endpoint->addresses[number], &found);
+    if (endpoints->family == AF_INET6) {
+        /* IPv4 addresses are written as IPv6 ones. */
+        memset(&found, 0, sizeof(found));
+        ((struct sockaddr_in6 *)&found.socket)->sin6_family = AF_INET6;
+        memcpy(&((struct sockaddr_in6 *)&found.socket)->sin6_addr, endpoint->addresses[number],
+               XM_ADDRESS_BYTES);
+        found.length = sizeof(struct sockaddr_in6);
     }
-}
-
-/* Only two kinds of address exist; another byte means that the sender speaks something else. */
-static xm_status_t get_address(const uint8_t bytes[ADDRESS_SIZE], int rank, xm_endpoint_t *endpoint)
-{
-    memset(&endpoint->address, 0, sizeof(endpoint->address));
-    if (bytes[0] == 4) {
-        struct sockaddr_in *ipv4 = (struct sockaddr_in *)&endpoint->address;
-
-        ipv4->sin_family = AF_INET;
-        memcpy(&ipv4->sin_addr, bytes + 1, 4);
-        endpoint->length = sizeof(*ipv4);
-    } else if (bytes[0] == 6) {
-        struct sockaddr_in6 *ipv6 = (struct sockaddr_in6 *)&endpoint->address;
-
-        ipv6->sin6_family = AF_INET6;
-        memcpy(&ipv6->sin6_addr, bytes + 1, 16);
-        endpoint->length = sizeof(*ipv6);
-    } else {
-        return xm_error_set(XM_ERR_CORRUPT, "rank %d sent an address of kind %d", rank, bytes[0]);
-    }
-    return XM_OK;
-}
-
-static void set_port(struct sockaddr_storage *address, uint16_t port)
-{
-    if (address->ss_family == AF_INET) {
-        ((struct sockaddr_in *)address)->sin_port = htons(port);
-    } else {
-        ((struct sockaddr_in6 *)address)->sin6_port = htons(port);
-    }
+    xm_address_set_port(&found, stream ? endpoint->stream_port : endpoint->datagram_port);
+    *address = found.socket;
+    return found.socket.ss_family == endpoints->family ? found.length : 0;
 }
 
 /* The kernel chooses the ports, so ranks of one host cannot collide. */
 static uint16_t port_of(int fd)
 {
-    struct sockaddr_storage address = {.ss_family = AF_INET};
-    socklen_t length = sizeof(address);
+    xm_address_t bound = {.length = sizeof(bound.socket)};
 
-    (void)getsockname(fd, (struct sockaddr *)&address, &length);
-    return ntohs(address.ss_family == AF_INET ? ((struct sockaddr_in *)&address)->sin_port
-                                              : ((struct sockaddr_in6 *)&address)->sin6_port);
+    (void)getsockname(fd, (struct sockaddr *)&bound.socket, &bound.length);
+    return (uint16_t)xm_address_port(&bound);
 }
 
-void xm_endpoint_datagram(const xm_endpoint_t *endpoint, struct sockaddr_storage *address)
+static bool is_loopback(const uint8_t bytes[XM_ADDRESS_BYTES])
 {
-    *address = endpoint->address;
-    set_port(address, endpoint->datagram_port);
+    xm_address_t address;
+
+    xm_address_read(bytes, &address);
+    return xm_address_is_loopback(&address.socket);
 }
 
-void xm_endpoint_gathering(const xm_endpoint_t *endpoint, struct sockaddr_storage *address)
+static void add_address(xm_endpoint_t *endpoint, const uint8_t bytes[XM_ADDRESS_BYTES])
 {
-    *address = endpoint->address;
-    set_port(address, endpoint->gathering_port);
+    for (int i = 0; i < endpoint->count; ++i) {
+        if (memcmp(endpoint->addresses[i], bytes, XM_ADDRESS_BYTES) == 0) {
+            return;
+        }
+    }
+    if (endpoint->count < XM_ENDPOINT_ADDRESSES) {
+        memcpy(endpoint->addresses[endpoint->count++], bytes, XM_ADDRESS_BYTES);
+    }
 }
 
-/* Exchanges the addresses. A rank that knows itself only by a loopback address shares rank 0's
- * machine, so it gets rank 0's address, which others can use. */
+/* Exchanges the addresses that the bootstrap's connections have, each the first of its rank. A
+ * rank that knows itself only by a loopback address shares rank 0's machine, so it gets rank 0's
+ * address, which others can use. */
 static xm_status_t exchange_addresses(xm_endpoints_t *endpoints, xm_bootstrap_t *bootstrap,
                                       double timeout)
 {
     struct sockaddr_storage address;
-    uint8_t own[ADDRESS_SIZE], *all = malloc((size_t)endpoints->size * ADDRESS_SIZE);
+    uint8_t own[XM_ADDRESS_BYTES], *all = malloc((size_t)endpoints->size * sizeof(own));
     xm_status_t status = xm_bootstrap_own_address(bootstrap, &address);
 
     if (all == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d addresses", endpoints->size);
     }
     if (status == XM_OK) {
-        put_address(&address, own);
-        status = xm_bootstrap_allgather(bootstrap, own, all, ADDRESS_SIZE, timeout);
+        xm_address_write(&address, own);
+        status = xm_bootstrap_allgather(bootstrap, own, all, sizeof(own), timeout);
     }
     for (int rank = 0; rank < endpoints->size && status == XM_OK; ++rank) {
-        status = get_address(all + (size_t)rank * ADDRESS_SIZE, rank, &endpoints->of[rank]);
-    }
-    for (int rank = 1; rank < endpoints->size && status == XM_OK; ++rank) {
+        const uint8_t *bytes = all + (size_t)rank * sizeof(own);
+
         /* Rank 0's own address may be the loopback as well: then all ranks are on one host. */
-        if (xm_address_is_loopback(&endpoints->of[rank].address)) {
-            endpoints->of[rank].address = endpoints->of[0].address;
-            endpoints->of[rank].length = endpoints->of[0].length;
-        }
-    }
-    if (status == XM_OK) {
-        xm_endpoints_align(endpoints);
+        add_address(&endpoints->of[rank], is_loopback(bytes) ? all : bytes);
     }
     free(all);
     return status;
 }
 
-/* A kernel without IPv6 refuses to make such a socket. */
-static bool has_ipv6(void)
-{
-    int fd = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-
-    if (fd >= 0) {
-        (void)close(fd);
-    }
-    return fd >= 0;
-}
-
-/* One socket cannot send to both families, so IPv4 addresses are mapped into IPv6 where both
- * occur. */
-void xm_endpoints_align(xm_endpoints_t *endpoints)
-{
-    bool mixed = false;
-
-    for (int rank = 1; rank < endpoints->size; ++rank) {
-        mixed =
-            mixed || endpoints->of[rank].address.ss_family != endpoints->of[0].address.ss_family;
-    }
-    for (int rank = 0; rank < endpoints->size && mixed && has_ipv6(); ++rank) {
-        xm_endpoint_t *endpoint = &endpoints->of[rank];
-        struct in_addr ipv4 = ((const struct sockaddr_in *)&endpoint->address)->sin_addr;
-        struct sockaddr_in6 *ipv6 = (struct sockaddr_in6 *)&endpoint->address;
-
-        if (endpoint->address.ss_family == AF_INET) {
-            memset(ipv6, 0, sizeof(*ipv6));
-            ipv6->sin6_family = AF_INET6;
-            memset(ipv6->sin6_addr.s6_addr + 10, 0xff, 2);
-            memcpy(ipv6->sin6_addr.s6_addr + 12, &ipv4, 4);
-            endpoint->length = sizeof(*ipv6);
-        }
-    }
-}
-
-/* Opens a socket at the loopback interface when the address says that all are on it, else at
+/* Opens a socket at the loopback interface when rank 0's address says that all are on it, else at
  * all addresses. The caller closes it after a failure. */
-static xm_status_t open_socket(const xm_endpoint_t *like, int type, int *fd)
+static xm_status_t open_socket(xm_endpoints_t *endpoints, int type, int *fd)
 {
-    struct sockaddr_storage address = like->address;
+    struct sockaddr_storage address;
     int one_family = 0;
+    socklen_t length;
 
-    if (!xm_address_is_loopback(&address)) {
-        memset(&address, 0, sizeof(address)); /* the wildcard of the family */
-        address.ss_family = like->address.ss_family;
-    }
-    *fd = socket(address.ss_family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (*fd >= 0 && address.ss_family == AF_INET6) {
+    *fd = socket(AF_INET6, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    endpoints->family = *fd >= 0 ? AF_INET6 : AF_INET;
+    if (*fd >= 0) {
         /* The socket must take mapped IPv4 addresses, whatever the system's default is. */
         (void)setsockopt(*fd, IPPROTO_IPV6, IPV6_V6ONLY, &one_family, sizeof(one_family));
+    } else {
+        *fd = socket(AF_INET, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     }
-    if (*fd < 0 || bind(*fd, (const struct sockaddr *)&address, like->length) != 0 ||
+    length = xm_endpoint_address(endpoints, 0, 0, false, &address);
+    if (!is_loopback(endpoints->of[0].addresses[0])) {
+        memset(&address, 0, sizeof(address)); /* the wildcard of the family */
+        address.ss_family = (sa_family_t)endpoints->family;
+        length = endpoints->family == AF_INET6 ? sizeof(struct sockaddr_in6)
+                                               : sizeof(struct sockaddr_in);
+    }
+    if (*fd < 0 || bind(*fd, (const struct sockaddr *)&address, length) != 0 ||
         (type == SOCK_STREAM && listen(*fd, BACKLOG) != 0)) {
         return xm_error_set(XM_ERR_IO, "cannot open a socket to be reached at: %s",
                             strerror(errno));
@@ -184,58 +125,98 @@ static xm_status_t open_socket(const xm_endpoint_t *like, int type, int *fd)
     return XM_OK;
 }
 
-/* The card: ports, process and key, then the host's name. */
-static void write_card(const xm_endpoints_t *endpoints, uint8_t *card)
+/* The own addresses besides the first. Where they cannot be listed, the first has to do. */
+static void add_interfaces(xm_endpoints_t *endpoints)
 {
+    xm_endpoint_t *own = &endpoints->of[endpoints->rank];
+    uint8_t bytes[XM_ADDRESS_BYTES];
+    xm_addresses_t found;
+
+    if (is_loopback(own->addresses[0]) ||
+        xm_bootstrap_interfaces(endpoints->family == AF_INET6, &found) < 0) {
+        return;
+    }
+    for (int i = 0; i < found.count; ++i) {
+        xm_address_write(&found.list[i].socket, bytes);
+        add_address(own, bytes);
+    }
+}
+
+/* The card: ports, process, key and addresses, then the host's name. */
+static size_t write_card(const xm_endpoints_t *endpoints, uint8_t *card)
+{
+    const xm_endpoint_t *own = &endpoints->of[endpoints->rank];
+    size_t addresses = (size_t)own->count * XM_ADDRESS_BYTES;
     char host[XM_BOOTSTRAP_HOST_SIZE];
-    unsigned pid = (unsigned)getpid();
 
     xm_bootstrap_own_host(host, sizeof(host));
     xm_put_le(card, port_of(endpoints->datagram_fd), 2);
-    xm_put_le(card + 2, port_of(endpoints->gathering_fd), 2);
-    xm_put_le(card + 4, pid, 4);
-    memcpy(card + PORTS_SIZE + PID_SIZE, endpoints->key, sizeof(endpoints->key));
-    (void)snprintf((char *)card + CARD_HEAD, XM_BOOTSTRAP_HOST_SIZE, "%s", host);
+    xm_put_le(card + 2, port_of(endpoints->stream_fd), 2);
+    xm_put_le(card + 4, (uint64_t)getpid(), 4);
+    memcpy(card + 8, endpoints->key, sizeof(endpoints->key));
+    card[CARD_HEAD - 1] = (uint8_t)own->count;
+    memcpy(card + CARD_HEAD, own->addresses, addresses);
+    memcpy(card + CARD_HEAD + addresses, host, strlen(host));
+    return CARD_HEAD + addresses + strlen(host);
+}
+
+/* The host's name has no terminator on the wire; the endpoint's field is zeroed and longer. */
+static xm_status_t read_card(const uint8_t *card, size_t length, int rank, xm_endpoint_t *endpoint)
+{
+    size_t addresses = length >= CARD_HEAD ? (size_t)card[CARD_HEAD - 1] * XM_ADDRESS_BYTES : 0;
+
+    if (addresses == 0 || addresses > sizeof(endpoint->addresses) ||
+        length < CARD_HEAD + addresses ||
+        length - CARD_HEAD - addresses >= sizeof(endpoint->host)) {
+        return xm_error_set(XM_ERR_CORRUPT, "rank %d tells where it is in %zu bytes", rank, length);
+    }
+    endpoint->datagram_port = (uint16_t)xm_get_le(card, 2);
+    endpoint->stream_port = (uint16_t)xm_get_le(card + 2, 2);
+    endpoint->pid = (int)xm_get_le(card + 4, 4);
+    endpoint->count = card[CARD_HEAD - 1];
+    memcpy(endpoint->addresses, card + CARD_HEAD, addresses);
+    memcpy(endpoint->host, card + CARD_HEAD + addresses, length - CARD_HEAD - addresses);
+    return XM_OK;
+}
+
+/* Numbers the hosts by their lowest ranks. */
+static void number_hosts(xm_endpoints_t *endpoints)
+{
+    for (int rank = 0; rank < endpoints->size; ++rank) {
+        int lowest = 0;
+
+        while (strcmp(endpoints->of[lowest].host, endpoints->of[rank].host) != 0) {
+            ++lowest;
+        }
+        endpoints->of[rank].host_number = lowest;
+    }
 }
 
 /* Exchanges the cards. Every rank sends a key, but only rank 0's counts, so all have the same. */
 static xm_status_t exchange_cards(xm_endpoints_t *endpoints, xm_bootstrap_t *bootstrap,
                                   double timeout)
 {
-    uint8_t own[CARD_HEAD + XM_BOOTSTRAP_HOST_SIZE] = {0}, *all = NULL;
+    uint8_t own[CARD_HEAD + XM_ENDPOINT_ADDRESSES * XM_ADDRESS_BYTES + XM_BOOTSTRAP_HOST_SIZE];
+    uint8_t *all = NULL;
     size_t *offsets = NULL;
-    xm_status_t status;
+    xm_status_t status = xm_bootstrap_allgatherv(bootstrap, own, write_card(endpoints, own),
+                                                 (void **)&all, &offsets, timeout);
 
-    write_card(endpoints, own);
-    status = xm_bootstrap_allgatherv(bootstrap, own, CARD_HEAD + strlen((char *)own + CARD_HEAD),
-                                     (void **)&all, &offsets, timeout);
     for (int rank = 0; rank < endpoints->size && status == XM_OK; ++rank) {
-        const uint8_t *card = all + offsets[rank];
-        size_t length = offsets[rank + 1] - offsets[rank];
-        xm_endpoint_t *endpoint = &endpoints->of[rank];
-
-        /* The host's name has no terminator on the wire; the endpoint's field is zeroed and
-         * longer. */
-        if (length < CARD_HEAD || length - CARD_HEAD >= sizeof(endpoint->host)) {
-            status = xm_error_set(XM_ERR_CORRUPT, "rank %d tells where it is in %zu bytes", rank,
-                                  length);
-            break;
-        }
-        endpoint->datagram_port = (uint16_t)xm_get_le(card, 2);
-        endpoint->gathering_port = (uint16_t)xm_get_le(card + 2, 2);
-        endpoint->pid = (int)xm_get_le(card + 4, 4);
-        memcpy(endpoint->host, card + CARD_HEAD, length - CARD_HEAD);
-        if (rank == 0) {
-            memcpy(endpoints->key, card + PORTS_SIZE + PID_SIZE, sizeof(endpoints->key));
-        }
+        status = read_card(all + offsets[rank], offsets[rank + 1] - offsets[rank], rank,
+                           &endpoints->of[rank]);
+    }
+    if (status == XM_OK) {
+        memcpy(endpoints->key, all + 8, sizeof(endpoints->key));
+        number_hosts(endpoints);
     }
     free(offsets);
     free(all);
     return status;
 }
 
-/* Opens all; collective. Addresses come first, since they decide what the sockets are bound to.
- * On failure everything is closed. */
+/* Opens all; collective. First addresses come first, since they decide what the sockets are bound
+ * to. On failure everything is closed. */
 xm_status_t xm_endpoints_open(xm_endpoints_t *endpoints, xm_bootstrap_t *bootstrap, double timeout)
 {
     xm_status_t status;
@@ -243,7 +224,7 @@ xm_status_t xm_endpoints_open(xm_endpoints_t *endpoints, xm_bootstrap_t *bootstr
     *endpoints = (xm_endpoints_t){.size = xm_bootstrap_size(bootstrap),
                                   .rank = xm_bootstrap_rank(bootstrap),
                                   .datagram_fd = -1,
-                                  .gathering_fd = -1};
+                                  .stream_fd = -1};
     /* A rank that fails here has not taken part; its caller aborts the bootstrap, which tells the
      * others. */
     endpoints->of = calloc((size_t)endpoints->size, sizeof(*endpoints->of));
@@ -252,16 +233,17 @@ xm_status_t xm_endpoints_open(xm_endpoints_t *endpoints, xm_bootstrap_t *bootstr
     }
     status = exchange_addresses(endpoints, bootstrap, timeout);
     if (status == XM_OK) {
-        status = open_socket(&endpoints->of[0], SOCK_DGRAM, &endpoints->datagram_fd);
+        status = open_socket(endpoints, SOCK_DGRAM, &endpoints->datagram_fd);
     }
     if (status == XM_OK) {
-        status = open_socket(&endpoints->of[0], SOCK_STREAM, &endpoints->gathering_fd);
+        status = open_socket(endpoints, SOCK_STREAM, &endpoints->stream_fd);
     }
     if (status == XM_OK && endpoints->rank == 0 &&
         getrandom(endpoints->key, sizeof(endpoints->key), 0) != (ssize_t)sizeof(endpoints->key)) {
         status = xm_error_set(XM_ERR_IO, "no random bytes for the job's key: %s", strerror(errno));
     }
     if (status == XM_OK) {
+        add_interfaces(endpoints);
         status = exchange_cards(endpoints, bootstrap, timeout);
     }
     if (status < 0) {
@@ -279,8 +261,8 @@ void xm_endpoints_close(xm_endpoints_t *endpoints)
     if (endpoints->datagram_fd >= 0) {
         (void)close(endpoints->datagram_fd);
     }
-    if (endpoints->gathering_fd >= 0) {
-        (void)close(endpoints->gathering_fd);
+    if (endpoints->stream_fd >= 0) {
+        (void)close(endpoints->stream_fd);
     }
     free(endpoints->of);
     endpoints->of = NULL;

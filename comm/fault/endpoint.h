@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file endpoint.h
- * How the ranks of a job reach each other without the bootstrap: a datagram socket for the
- * heartbeat and a listening socket to gather at when the centre of the bootstrap is gone. Internal.
+ * How the ranks of a job reach each other without the bootstrap: for every rank the addresses of
+ * its host, the port of a datagram socket and the port of a listening one. Internal.
  *
- * A rank's address is the one its connection to rank 0 has at its own end; rank 0's is the one that
- * the others reach it at. Where some ranks of rank 0's host came over the loopback interface and
- * others from elsewhere, the former count as being at rank 0's address, too. The sockets are bound
- * to the loopback interface when all ranks are on it, as the rendezvous is; else everywhere. Where
- * some came over IPv4 and others over IPv6, the sockets take both, and IPv4 addresses are written
- * as IPv6 ones; a host without IPv6 keeps to IPv4, and does not reach the others.
+ * A rank's first address is the one its connection to rank 0 has at its own end (rank 0's: the one
+ * that the others reach it at); the others are those of its host's interfaces that are up, so that
+ * no NIC is the only way to a rank. Which of them others can reach is for others to find out. The
+ * sockets are bound to the loopback interface when all ranks are on it, as the rendezvous is; else
+ * everywhere. They take IPv4 and IPv6; a host without IPv6 keeps to IPv4.
  *
  * The job's key, random bytes of rank 0, authenticates what comes through these sockets. It travels
  * over the bootstrap and is as secret as that is.
@@ -21,11 +20,14 @@
 #include "comm/job.h"
 #include "comm/fault/siphash.h"
 
+enum { XM_ENDPOINT_ADDRESSES = 8 };
+
 typedef struct xm_endpoint {
-    struct sockaddr_storage address;
-    socklen_t length;
-    uint16_t datagram_port, gathering_port;
+    uint8_t addresses[XM_ENDPOINT_ADDRESSES][XM_ADDRESS_BYTES];
+    int count;
+    uint16_t datagram_port, stream_port;
     int pid;
+    int host_number; /**< equal for ranks whose hosts have one name: their lowest rank */
     char host[XM_BOOTSTRAP_HOST_SIZE];
 } xm_endpoint_t;
 
@@ -34,17 +36,15 @@ typedef struct xm_endpoints {
     int rank;          /**< this one's */
     xm_endpoint_t *of; /**< by rank of the job as it began */
     uint8_t key[XM_SIPHASH_KEY_SIZE];
-    int datagram_fd, gathering_fd; /**< non-blocking; -1 when closed */
+    int family;                 /**< of the sockets: AF_INET6 takes both */
+    int datagram_fd, stream_fd; /**< non-blocking; -1 when closed */
 } xm_endpoints_t;
 
 /** Opens the sockets and exchanges addresses. Collective over a TCP bootstrap. */
 xm_status_t xm_endpoints_open(xm_endpoints_t *endpoints, xm_bootstrap_t *bootstrap, double timeout);
 void xm_endpoints_close(xm_endpoints_t *endpoints);
 
-/** Makes all addresses of one family when they are of both. For xm_endpoints_open() and its test.
- */
-void xm_endpoints_align(xm_endpoints_t *endpoints);
-
-/** The address of one of a rank's sockets. */
-void xm_endpoint_datagram(const xm_endpoint_t *endpoint, struct sockaddr_storage *address);
-void xm_endpoint_gathering(const xm_endpoint_t *endpoint, struct sockaddr_storage *address);
+/** Address @p number of a rank, with the port of one of its sockets, as a socket of the family
+ * needs it. Returns its length; 0: the family cannot reach it. */
+socklen_t xm_endpoint_address(const xm_endpoints_t *endpoints, int rank, int number, bool stream,
+                              struct sockaddr_storage *address);

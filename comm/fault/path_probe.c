@@ -42,7 +42,7 @@ typedef struct {
 
 struct xm_path_probe {
     xm_transport_t *transport;
-    xm_heartbeat_t *heartbeat;
+    xm_detector_t *detector;
     const xm_endpoints_t *endpoints;
     const int *job_rank;
     int64_t rail_timeout; /* until a rank is doubted */
@@ -74,7 +74,7 @@ static void post_byte(const xm_path_probe_t *self, int rank, byte_t *byte, uint6
     }
 }
 
-xm_status_t xm_path_probe_create(xm_transport_t *transport, xm_heartbeat_t *heartbeat,
+xm_status_t xm_path_probe_create(xm_transport_t *transport, xm_detector_t *detector,
                                  const xm_endpoints_t *endpoints, const int *job_rank,
                                  double interval, xm_path_probe_t **path_probe)
 {
@@ -88,7 +88,7 @@ xm_status_t xm_path_probe_create(xm_transport_t *transport, xm_heartbeat_t *hear
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory to watch %d ranks", transport->size);
     }
     self->transport = transport;
-    self->heartbeat = heartbeat;
+    self->detector = detector;
     self->endpoints = endpoints;
     self->job_rank = job_rank;
     self->rail_timeout = (int64_t)(interval * 0.5e9);
@@ -111,11 +111,11 @@ static void end_doubt(xm_path_probe_t *self, int rank, int64_t now)
     slot_t *slot = &self->slots[rank];
 
     slot->since = now;
-    slot->signs = xm_heartbeat_signs(self->heartbeat, self->job_rank[rank]);
+    slot->signs = xm_detector_signs(self->detector, self->job_rank[rank]);
     if (slot->doubt == ASKED || (slot->doubt == SENT && !slot->answer.busy)) {
         slot->doubt = CONTENT;
     }
-    xm_heartbeat_watch(self->heartbeat, self->job_rank[rank], false);
+    xm_detector_watch(self->detector, self->job_rank[rank], false);
 }
 
 /* Each doubt has a new probe number, so an answer to an earlier one cannot be mistaken for this
@@ -126,7 +126,7 @@ static void begin_doubt(xm_path_probe_t *self, int rank)
 
     slot->doubt = ASKED;
     ++slot->probe;
-    xm_heartbeat_want_probe(self->heartbeat, self->job_rank[rank], slot->probe);
+    xm_detector_want_probe(self->detector, self->job_rank[rank], slot->probe);
 }
 
 /* The answer's receive is posted before the question is sent, so it cannot come too early. */
@@ -138,7 +138,7 @@ static void send_probe(xm_path_probe_t *self, int rank)
         return; /* the one before has not left yet */
     }
     slot->doubt = SENT;
-    slot->signs = xm_heartbeat_signs(self->heartbeat, self->job_rank[rank]);
+    slot->signs = xm_detector_signs(self->detector, self->job_rank[rank]);
     post_byte(self, rank, &slot->answer, TAG_ANSWER | slot->probe, false);
     post_byte(self, rank, &slot->question, TAG_QUESTION | slot->probe, true);
 }
@@ -185,18 +185,18 @@ static void look_at(xm_path_probe_t *self, int rank, int64_t now, xm_bootstrap_f
         return;
     }
     if (now - slot->since >= self->rail_timeout) {
-        xm_heartbeat_watch(self->heartbeat, self->job_rank[rank], true);
+        xm_detector_watch(self->detector, self->job_rank[rank], true);
         if (slot->doubt == CONTENT) {
             begin_doubt(self, rank);
         }
     }
     if (slot->doubt == ASKED &&
-        xm_heartbeat_is_ready(self->heartbeat, self->job_rank[rank], slot->probe)) {
+        xm_detector_is_ready(self->detector, self->job_rank[rank], slot->probe)) {
         send_probe(self, rank);
     }
     /* The lower one of two ranks that doubt each other speaks first, so that all hear one story. */
     if (slot->doubt == SENT && slot->answer.busy &&
-        xm_heartbeat_signs(self->heartbeat, self->job_rank[rank]) - slot->signs >=
+        xm_detector_signs(self->detector, self->job_rank[rank]) - slot->signs >=
             XM_PATH_PROBE_SIGNS + (rank < self->transport->rank)) {
         blame(self, rank, now, fault);
     }
@@ -213,7 +213,7 @@ static void serve(xm_path_probe_t *self, int rank)
     } else if (slot->wanted != slot->ready) {
         slot->ready = slot->wanted;
         post_byte(self, rank, &slot->asked, TAG_QUESTION | slot->ready, false);
-        xm_heartbeat_set_ready(self->heartbeat, self->job_rank[rank], slot->ready);
+        xm_detector_set_ready(self->detector, self->job_rank[rank], slot->ready);
         slot->answered.status = XM_IN_PROGRESS; /* due */
     }
     if (slot->ready != 0 && !slot->asked.busy && !slot->answered.busy &&
@@ -228,7 +228,7 @@ void xm_path_probe_on_news(xm_path_probe_t *path_probe)
     int job_rank;
     uint32_t probe;
 
-    while (xm_heartbeat_wanted(path_probe->heartbeat, &job_rank, &probe)) {
+    while (xm_detector_wanted(path_probe->detector, &job_rank, &probe)) {
         for (int rank = 0; rank < path_probe->transport->size; ++rank) {
             if (path_probe->job_rank[rank] == job_rank && rank != path_probe->transport->rank) {
                 path_probe->slots[rank].wanted = probe;
@@ -243,7 +243,7 @@ void xm_path_probe_on_news(xm_path_probe_t *path_probe)
 int64_t xm_path_probe_look(xm_path_probe_t *path_probe, int64_t now, xm_bootstrap_fault_t *fault)
 {
     fault->status = XM_OK;
-    xm_heartbeat_active(path_probe->heartbeat);
+    xm_detector_active(path_probe->detector);
     for (int rank = 0; rank < path_probe->transport->size; ++rank) {
         if (rank != path_probe->transport->rank &&
             (path_probe->slots[rank].ready != 0 || path_probe->slots[rank].wanted != 0)) {

@@ -27,7 +27,7 @@
  */
 #pragma once
 
-#include "comm/fault/heartbeat.h"
+#include "comm/fault/detector.h"
 #include "comm/transport.h"
 
 enum { XM_PATH_PROBE_SIGNS = 4 };
@@ -36,7 +36,7 @@ typedef struct xm_path_probe xm_path_probe_t;
 
 /** @p job_rank: by rank of the transport, the rank in the job as it began; it and the others must
  *  outlive the object; destroy it after the transport. */
-xm_status_t xm_path_probe_create(xm_transport_t *transport, xm_heartbeat_t *heartbeat,
+xm_status_t xm_path_probe_create(xm_transport_t *transport, xm_detector_t *detector,
                                  const xm_endpoints_t *endpoints, const int *job_rank,
                                  double interval, xm_path_probe_t **path_probe);
 

@@ -1,455 +1,317 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How the survivors of a group find each other again. Everybody acts on the same rule, that the
- * lowest rank not known to be dead is where to meet, and everybody serves its listening socket
- * meanwhile; so a rank that knows less than others still ends up at the right place, by
- * learning from hellos or by finding the place dead. A connection that fails is no proof of
- * death, only a refused one or a silent heartbeat is. All loops are bounded by the deadline,
- * and sets of the dead only grow, so the choice of the meeting place changes at most as often
- * as there are ranks. */
+ * lowest rank not known to be gone is where to meet, so a rank that knows less than others still
+ * ends up at the right place. Frames may get lost, so nothing is said once: a member repeats its
+ * hello until it is answered, with what it has found out since; the centre counts only hellos that
+ * are fresh, for a rank may have given up meanwhile. All loops are bounded by the deadline. */
 #include "comm/fault/regroup.h"
 
-#include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "comm/job.h"
 #include "comm/base.h"
-#include "comm/fault/liveness.h"
-#include "comm/fault/regroup_wire.h"
+#include "comm/fault/quorum.h"
 
-/* KNOCK_S: how often the centre tries the sockets of ranks that have not come. LOOK_MS: the
- * longest sleep. GRACE_S: a member waits this much longer than its deadline, because the centre
- * is about to say who is missing. STRANGERS: connections without a hello; the oldest makes
- * room. */
-enum { LOOK_MS = 50, STRANGERS = 64, LISTED_RANKS = 8 };
-static const double KNOCK_S = 0.2, GRACE_S = 1.0;
-
-/* One connection, with what has been read from it so far. */
-typedef struct {
-    int fd; /* -1: none */
-    uint8_t *bytes;
-    size_t have;
-    double since;
-} line_t;
+/* LOOK_MS: the longest sleep between two looks. GRACE_S: a member waits this much longer than its
+ * deadline, because the centre is about to say who is missing. REPEATS: how often a centre says
+ * that it gives up. */
+enum { LOOK_MS = 50, LISTED_RANKS = 8, REPEATS = 3 };
+static const double GRACE_S = 1.0;
 
 typedef struct {
     const xm_regroup_params_t *params;
     int size, rank;
-    bool *dead;
-    bool *set; /* of the frame in hand */
+    bool *out;
     uint32_t generation;
-    size_t frame_size;
-    line_t strangers[STRANGERS];
-    int next_stranger;
-    line_t *members; /* by rank: who has said hello */
-    line_t *knocks;  /* by rank: attempts to reach those who have not */
-    line_t up;       /* to the centre */
-    int up_rank;     /* whose connection that is; -1: none */
-    bool up_said;    /* hello */
-    double up_again; /* when to connect again */
-    struct pollfd *polls;
+    uint8_t *table;       /* of the frame in hand */
+    uint8_t *rows;        /* what every rank says of every rank; … */
+    const uint8_t **said; /* … by rank, NULL: nothing */
+    bool *refused;        /* centres that have resigned */
+    bool *chosen;
+    int *host;
     double deadline;
     bool joined; /* the welcome has come, or was given */
 } meeting_t;
 
-static void hang_up(line_t *line)
+static uint8_t *row_of(const meeting_t *meeting, int rank)
 {
-    if (line->fd >= 0) {
-        (void)close(line->fd);
-    }
-    free(line->bytes);
-    *line = (line_t){.fd = -1};
+    return meeting->rows + (size_t)rank * (size_t)meeting->size;
 }
 
-static int centre_of(const meeting_t *meeting)
+static int host_of(const meeting_t *meeting, int rank)
 {
-    int rank = 0;
-
-    while (rank < meeting->size && meeting->dead[rank]) {
-        ++rank;
-    }
-    return rank;
+    return meeting->params->endpoints->of[rank].host_number;
 }
 
-/* Sends a frame. All frames are small: if the kernel does not take one within a second, the
- * connection is dead, and the receiver will find that it did not get it. */
-static void say(meeting_t *meeting, const line_t *line, xm_regroup_frame_t *frame)
+/* Writes the own row. */
+static void look_around(meeting_t *meeting)
 {
-    uint8_t *bytes = malloc(meeting->frame_size);
-    size_t length, sent = 0;
+    const xm_regroup_params_t *params = meeting->params;
+    uint8_t *own = row_of(meeting, meeting->rank);
 
-    if (bytes == NULL) {
-        return;
-    }
-    frame->sender = meeting->rank;
-    length = xm_regroup_encode(frame, meeting->size, meeting->params->endpoints->key, bytes);
-    while (sent < length) {
-        ssize_t written = send(line->fd, bytes + sent, length - sent, MSG_NOSIGNAL);
-        struct pollfd entry = {.fd = line->fd, .events = POLLOUT};
-
-        if (written > 0) {
-            sent += (size_t)written;
-        } else if (errno != EINTR && (errno != EAGAIN || poll(&entry, 1, 1000) <= 0)) {
-            break;
-        }
-    }
-    free(bytes);
-}
-
-static void refuse(meeting_t *meeting, const line_t *line, xm_status_t status, int rank,
-                   const char *sentence)
-{
-    xm_regroup_frame_t frame = {.type = XM_REGROUP_REFUSAL,
-                                .fault = {.rank = rank, .status = status}};
-
-    (void)snprintf(frame.fault.sentence, sizeof(frame.fault.sentence), "%s", sentence);
-    say(meeting, line, &frame);
-}
-
-/* Reads a frame, and nothing behind it: after a welcome the connection belongs to the new
- * group, whose centre may have written to it already. XM_ERR_IO: the connection has ended;
- * others as xm_regroup_decode(). */
-static xm_status_t hear(meeting_t *meeting, line_t *line, xm_regroup_frame_t *frame)
-{
-    xm_status_t status;
-    ssize_t got;
-    size_t used;
-
-    if (line->bytes == NULL) {
-        line->bytes = malloc(meeting->frame_size);
-        if (line->bytes == NULL) {
-            return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a frame of a regrouping");
-        }
-    }
-    frame->set = meeting->set;
-    do {
-        size_t wanted = xm_regroup_wants(line->bytes, line->have, meeting->size);
-
-        if (line->have + wanted > meeting->frame_size) {
-            return xm_error_set(XM_ERR_CORRUPT, "regrouping: a frame without an end");
-        }
-        got = recv(line->fd, line->bytes + line->have, wanted, 0);
-        if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) {
-            return XM_ERR_IO;
-        }
-        line->have += got > 0 ? (size_t)got : 0;
-        status = xm_regroup_decode(line->bytes, line->have, meeting->size,
-                                   meeting->params->endpoints->key, frame, &used);
-    } while (status == XM_IN_PROGRESS && got > 0);
-    return status;
-}
-
-static void name_rank(const meeting_t *meeting, int rank, char *text, size_t size)
-{
-    const xm_endpoint_t *endpoint = &meeting->params->endpoints->of[rank];
-
-    (void)snprintf(text, size, "rank %d of the job (host %s, pid %d)", rank, endpoint->host,
-                   endpoint->pid);
-}
-
-/* A rank says hello. The centre learns from it which ranks are dead and which generations there
- * have been, and keeps its connection, which replaces an older one of that rank. A rank that
- * the others take for dead is told so: letting it in could make two groups that both count it. */
-static void admit(meeting_t *meeting, line_t *line, const xm_regroup_frame_t *hello)
-{
-    char name[XM_BOOTSTRAP_HOST_SIZE + 64], sentence[XM_BOOTSTRAP_HOST_SIZE + 128];
-
-    if (meeting->dead[hello->sender]) {
-        name_rank(meeting, hello->sender, name, sizeof(name));
-        (void)snprintf(sentence, sizeof(sentence), "the others take %s for dead", name);
-        refuse(meeting, line, XM_ERR_PEER_DIED, hello->sender, sentence);
-        hang_up(line);
-        return;
-    }
     for (int rank = 0; rank < meeting->size; ++rank) {
-        meeting->dead[rank] |= hello->set[rank] && rank != meeting->rank;
-    }
-    if (hello->generation > meeting->generation) {
-        meeting->generation = hello->generation;
-    }
-    hang_up(&meeting->members[hello->sender]);
-    meeting->members[hello->sender] = *line;
-    *line = (line_t){.fd = -1};
-}
-
-/* A connection counts from its first valid frame; whatever else comes ends it. */
-static void serve_stranger(meeting_t *meeting, line_t *line)
-{
-    xm_regroup_frame_t frame;
-    xm_status_t status = hear(meeting, line, &frame);
-
-    if (status == XM_OK && frame.type == XM_REGROUP_HELLO && frame.sender != meeting->rank) {
-        admit(meeting, line, &frame);
-    } else if (status != XM_IN_PROGRESS) {
-        hang_up(line);
-    }
-}
-
-static void accept_all(meeting_t *meeting)
-{
-    int fd;
-
-    while ((fd = accept4(meeting->params->endpoints->gathering_fd, NULL, NULL,
-                         SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0) {
-        line_t *line = &meeting->strangers[meeting->next_stranger];
-
-        meeting->next_stranger = (meeting->next_stranger + 1) % STRANGERS;
-        hang_up(line);
-        line->fd = fd;
-        serve_stranger(meeting, line); /* its hello may be there already */
-    }
-}
-
-/* Starts connecting. XM_ERR_UNREACHABLE: nothing listens there any more, so the process has
- * ended. */
-static xm_status_t call(meeting_t *meeting, int rank, line_t *line)
-{
-    const xm_endpoint_t *endpoint = &meeting->params->endpoints->of[rank];
-    struct sockaddr_storage address;
-
-    xm_endpoint_gathering(endpoint, &address);
-    *line = (line_t){.fd = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0),
-                     .since = xm_clock_seconds()};
-    if (line->fd < 0) {
-        return xm_error_set(XM_ERR_IO, "no socket to call rank %d: %s", rank, strerror(errno));
-    }
-    if (connect(line->fd, (struct sockaddr *)&address, endpoint->length) != 0 &&
-        errno != EINPROGRESS) {
-        xm_status_t status = errno == ECONNREFUSED ? XM_ERR_UNREACHABLE : XM_IN_PROGRESS;
-
-        hang_up(line);
-        return status;
-    }
-    return XM_OK;
-}
-
-/* Tells how a call has ended: 0, an errno, or EINPROGRESS while it has not. */
-static int call_result(const line_t *line)
-{
-    struct pollfd entry = {.fd = line->fd, .events = POLLOUT};
-    int error = 0;
-    socklen_t length = sizeof(error);
-
-    if (poll(&entry, 1, 0) <= 0) {
-        return EINPROGRESS;
-    }
-    return getsockopt(line->fd, SOL_SOCKET, SO_ERROR, &error, &length) == 0 ? error : errno;
-}
-
-static bool is_overdue(const meeting_t *meeting, const line_t *line)
-{
-    return xm_clock_seconds() - line->since >
-           meeting->params->interval * XM_LIVENESS_SILENT_INTERVALS;
-}
-
-/* Judges a call that gets no answer: the host is gone, or its process has more callers than its
- * queue takes. A rank whose heartbeat is heard is not dead; when that ends, watch() will
- * notice. */
-static bool is_unreachable(const meeting_t *meeting, int rank)
-{
-    return meeting->params->heartbeat == NULL ||
-           !xm_heartbeat_is_heard(meeting->params->heartbeat, rank);
-}
-
-/* The centre tries whether ranks that have not come are still there. It only connects and hangs
- * up: that suffices to tell a process that has ended, whose port refuses, from one that is
- * busy. */
-static void knock(meeting_t *meeting, int rank)
-{
-    line_t *line = &meeting->knocks[rank];
-    int result;
-
-    if (line->fd < 0) {
-        if (xm_clock_seconds() - line->since >= KNOCK_S) {
-            meeting->dead[rank] |= call(meeting, rank, line) == XM_ERR_UNREACHABLE;
-            line->since = xm_clock_seconds();
-        }
-        return;
-    }
-    result = call_result(line);
-    if (result == EINPROGRESS && !is_overdue(meeting, line)) {
-        return;
-    }
-    meeting->dead[rank] |=
-        result == ECONNREFUSED || (result == EINPROGRESS && is_unreachable(meeting, rank));
-    hang_up(line);
-    line->since = xm_clock_seconds();
-}
-
-/* A member connects to the centre and says hello with what it knows. It starts over when the
- * centre changes, and repeats a call that failed after a pause. Its hello may be repeated: the
- * centre takes the last one. */
-static void reach_centre(meeting_t *meeting, int centre)
-{
-    xm_regroup_frame_t hello = {
-        .type = XM_REGROUP_HELLO, .generation = meeting->generation, .set = meeting->dead};
-    double now = xm_clock_seconds();
-    int result;
-
-    if (meeting->up_rank != centre) {
-        hang_up(&meeting->up);
-        meeting->up_rank = centre;
-        meeting->up_again = 0.0;
-    }
-    if (meeting->up.fd < 0) {
-        if (now < meeting->up_again) {
-            return;
-        }
-        meeting->up_said = false;
-        meeting->up_again = now + KNOCK_S;
-        meeting->dead[centre] |= call(meeting, centre, &meeting->up) == XM_ERR_UNREACHABLE;
-    }
-    if (meeting->up.fd < 0 || meeting->up_said) {
-        return;
-    }
-    result = call_result(&meeting->up);
-    if (result == 0) {
-        say(meeting, &meeting->up, &hello);
-        meeting->up_said = true;
-    } else if (result != EINPROGRESS || is_overdue(meeting, &meeting->up)) {
-        meeting->dead[centre] |=
-            result == ECONNREFUSED || (result == EINPROGRESS && is_unreachable(meeting, centre));
-        hang_up(&meeting->up);
-    }
-}
-
-/* A member hears the centre. A welcome counts only from the rank that it called, and only if
- * this rank is in it. Everything else ends the connection, and the next call shows whether the
- * centre is dead. */
-static xm_status_t obey(meeting_t *meeting)
-{
-    xm_regroup_frame_t frame;
-    xm_status_t status = hear(meeting, &meeting->up, &frame);
-
-    if (status == XM_IN_PROGRESS) {
-        return XM_OK;
-    }
-    if (status == XM_OK && frame.type == XM_REGROUP_REFUSAL) {
-        return xm_error_set(frame.fault.status, "%s", frame.fault.sentence);
-    }
-    if (status == XM_OK && frame.type == XM_REGROUP_WELCOME && frame.set[meeting->rank] &&
-        frame.sender == meeting->up_rank) {
-        for (int rank = 0; rank < meeting->size; ++rank) {
-            meeting->dead[rank] = !frame.set[rank];
-        }
-        meeting->generation = frame.generation;
-        meeting->joined = true;
-        return XM_OK;
-    }
-    hang_up(&meeting->up); /* it is called again, and if it is dead that shows */
-    return XM_OK;
-}
-
-/* Sleeps until something may have happened, and reads what has come. */
-static xm_status_t listen_around(meeting_t *meeting)
-{
-    struct pollfd *polls = meeting->polls;
-    int count = 0;
-    xm_status_t status = XM_OK;
-
-    polls[count++] =
-        (struct pollfd){.fd = meeting->params->endpoints->gathering_fd, .events = POLLIN};
-    polls[count++] =
-        (struct pollfd){.fd = meeting->up_said ? meeting->up.fd : -1, .events = POLLIN};
-    for (int i = 0; i < STRANGERS; ++i) {
-        polls[count++] = (struct pollfd){.fd = meeting->strangers[i].fd, .events = POLLIN};
-    }
-    for (int rank = 0; rank < meeting->size; ++rank) {
-        polls[count++] = (struct pollfd){.fd = meeting->members[rank].fd, .events = POLLIN};
-    }
-    /* A connection that is being made has no place in the list, so the sleep is short as long
-     * as there is one. */
-    (void)poll(polls, (nfds_t)count, meeting->up.fd >= 0 && !meeting->up_said ? 2 : LOOK_MS);
-    if (polls[1].revents != 0) {
-        status = obey(meeting);
-    }
-    for (int i = 0; i < STRANGERS; ++i) {
-        if (polls[2 + i].revents != 0) {
-            serve_stranger(meeting, &meeting->strangers[i]);
-        }
-    }
-    /* A member has nothing more to say, so what is readable is the end of its connection. */
-    for (int rank = 0; rank < meeting->size; ++rank) {
-        if (polls[2 + STRANGERS + rank].revents != 0 &&
-            meeting->members[rank].fd == polls[2 + STRANGERS + rank].fd) {
-            hang_up(&meeting->members[rank]);
-        }
-    }
-    accept_all(meeting);
-    return status;
-}
-
-/* Makes the heartbeat watch the ranks that this one needs, and counts those that it finds
- * silent as dead. A member needs the centre only; the centre needs all. */
-static void watch(meeting_t *meeting, int centre)
-{
-    for (int rank = 0; rank < meeting->size && meeting->params->heartbeat != NULL; ++rank) {
-        bool needed = rank != meeting->rank && !meeting->dead[rank] &&
-                      (centre == meeting->rank || rank == centre);
-
+        own[rank] = (uint8_t)xm_detector_standing(params->detector, rank, params->suspects[rank]);
         if (rank == meeting->rank) {
             continue;
         }
-        xm_heartbeat_watch(meeting->params->heartbeat, rank, needed);
-        if (needed && xm_heartbeat_is_silent(meeting->params->heartbeat, rank)) {
-            meeting->dead[rank] = true;
-            hang_up(&meeting->members[rank]);
+        if (params->cut[rank] && own[rank] != XM_STANDING_CLOSED) {
+            own[rank] = XM_STANDING_CUT;
+        }
+        if (meeting->out[rank] || params->excluded[rank]) {
+            own[rank] = XM_STANDING_OUT;
+        }
+    }
+    meeting->said[meeting->rank] = own;
+}
+
+/* The lowest rank that lives, as far as this one knows, and has not refused. */
+static int centre_of(const meeting_t *meeting)
+{
+    const uint8_t *own = meeting->said[meeting->rank];
+
+    for (int rank = 0; rank < meeting->rank; ++rank) {
+        if (own[rank] <= XM_STANDING_UNKNOWN && !meeting->refused[rank]) {
+            return rank;
+        }
+    }
+    return meeting->rank;
+}
+
+static void say(meeting_t *meeting, int rank, xm_frame_type_t type)
+{
+    xm_frame_t frame = {
+        .type = type, .generation = meeting->generation, .standing = meeting->table};
+
+    xm_detector_say(meeting->params->detector, rank, &frame);
+}
+
+/* @p about: the rank that stays out: the one that is told, or this one. */
+static void refuse(const meeting_t *meeting, int rank, int about, xm_status_t status,
+                   const char *sentence)
+{
+    xm_frame_t frame = {.type = XM_FRAME_REFUSAL, .fault = {.rank = about, .status = status}};
+
+    (void)snprintf(frame.fault.sentence, sizeof(frame.fault.sentence), "%s", sentence);
+    xm_detector_say(meeting->params->detector, rank, &frame);
+}
+
+/* Lists the ranks for which `which` is true, the first eight by number. */
+static int list_ranks(const meeting_t *meeting, bool (*which)(const meeting_t *, int), char *text,
+                      size_t size)
+{
+    size_t used = 0;
+    int count = 0;
+
+    text[0] = '\0';
+    for (int rank = 0; rank < meeting->size; ++rank) {
+        if (which(meeting, rank) && count++ < LISTED_RANKS) {
+            used += (size_t)snprintf(text + used, size - used, "%s%d", used > 0 ? ", " : "", rank);
+        }
+    }
+    (void)snprintf(text + used, size - used, "%s", count > LISTED_RANKS ? " …" : "");
+    return count;
+}
+
+/* A member is there when it has come, and has found all others and been found by them. */
+static bool is_missing(const meeting_t *meeting, int rank)
+{
+    bool missing = meeting->said[rank] == NULL;
+
+    for (int other = 0; other < meeting->size && !missing; ++other) {
+        missing = meeting->chosen[other] && other != rank && meeting->said[other] != NULL &&
+                  (meeting->said[rank][other] != XM_STANDING_WELL ||
+                   meeting->said[other][rank] != XM_STANDING_WELL);
+    }
+    return meeting->chosen[rank] && missing;
+}
+
+static bool is_chosen(const meeting_t *meeting, int rank)
+{
+    return meeting->chosen[rank];
+}
+
+static bool is_apart(const meeting_t *meeting, int rank)
+{
+    const uint8_t *own = meeting->said[meeting->rank];
+
+    return !meeting->chosen[rank] && own[rank] != XM_STANDING_CLOSED &&
+           own[rank] != XM_STANDING_OUT;
+}
+
+/* The centre takes the fresh hellos into its table. */
+static void hear_hellos(meeting_t *meeting)
+{
+    int64_t age = xm_detector_interval(meeting->params->detector);
+    xm_frame_t frame;
+
+    for (int rank = 0; rank < meeting->size; ++rank) {
+        if (rank == meeting->rank || meeting->out[rank]) {
+            continue;
+        }
+        meeting->said[rank] = NULL;
+        if (!xm_detector_heard(meeting->params->detector, rank, age, &frame,
+                               row_of(meeting, rank)) ||
+            frame.type != XM_FRAME_HELLO) {
+            continue;
+        }
+        meeting->said[rank] = row_of(meeting, rank);
+        if (frame.generation > meeting->generation) {
+            meeting->generation = frame.generation;
         }
     }
 }
 
-/* The centre: true when every rank has come that is not dead. */
-static bool is_complete(meeting_t *meeting)
+/* True when nobody who has come is still undecided about a rank that others are cut off from: who
+ * is to go depends on whether all are cut off from it or some. */
+static bool is_settled(const meeting_t *meeting)
 {
-    bool complete = true;
-
     for (int rank = 0; rank < meeting->size; ++rank) {
-        if (rank == meeting->rank || meeting->dead[rank]) {
-            continue;
+        bool cut = false, unknown = false;
+
+        for (int other = 0; other < meeting->size; ++other) {
+            if (meeting->said[other] != NULL && other != rank) {
+                cut = cut || meeting->said[other][rank] == XM_STANDING_CUT;
+                unknown = unknown || meeting->said[other][rank] == XM_STANDING_UNKNOWN;
+            }
         }
-        if (meeting->members[rank].fd < 0) {
-            complete = false;
-            knock(meeting, rank);
+        if (cut && unknown) {
+            return false;
         }
     }
-    return complete;
+    return true;
 }
 
-/* Welcomes all. The welcome is not confirmed; what happens if this rank dies now is in
- * regroup.h. */
-static void welcome_all(meeting_t *meeting)
+/* Tells everybody who has come that there is no group here, and returns the failure. A centre that
+ * resigns leaves the others to the next one. */
+static xm_status_t dissolve(const meeting_t *meeting, xm_status_t status, bool resigns)
 {
-    xm_regroup_frame_t frame = {
-        .type = XM_REGROUP_WELCOME, .generation = ++meeting->generation, .set = meeting->set};
+    xm_error_t error;
 
+    xm_error_save(&error, status);
+    for (int i = 0; i < REPEATS; ++i) {
+        for (int rank = 0; rank < meeting->size; ++rank) {
+            if (rank != meeting->rank && meeting->said[rank] != NULL) {
+                refuse(meeting, rank, resigns ? meeting->rank : rank, status, error.sentence);
+            }
+        }
+    }
+    return xm_error_restore(&error);
+}
+
+/* Welcomes the members, and refuses the others. */
+static void welcome(meeting_t *meeting)
+{
+    ++meeting->generation;
     for (int rank = 0; rank < meeting->size; ++rank) {
-        meeting->set[rank] = !meeting->dead[rank];
+        meeting->table[rank] = meeting->chosen[rank] ? XM_STANDING_WELL : XM_STANDING_OUT;
     }
     for (int rank = 0; rank < meeting->size; ++rank) {
-        if (meeting->members[rank].fd < 0) {
+        if (rank == meeting->rank || meeting->said[rank] == NULL) {
             continue;
         }
-        if (meeting->set[rank]) {
-            say(meeting, &meeting->members[rank], &frame);
+        if (meeting->chosen[rank]) {
+            say(meeting, rank, XM_FRAME_WELCOME);
         } else {
-            refuse(meeting, &meeting->members[rank], XM_ERR_PEER_DIED, rank,
-                   "the others take this rank for dead");
+            refuse(meeting, rank, rank, XM_ERR_PEER_DIED,
+                   "the others go on without this rank, which not all of them can reach");
         }
     }
     meeting->joined = true;
+}
+
+/* Fails when the group that was chosen is too small. */
+static xm_status_t check_size(const meeting_t *meeting)
+{
+    const xm_regroup_params_t *params = meeting->params;
+    char members[96], apart[96];
+    int count = list_ranks(meeting, is_chosen, members, sizeof(members));
+    int others = xm_quorum_others(meeting->size, meeting->said[meeting->rank], meeting->host,
+                                  meeting->chosen);
+
+    if (params->least > 0 ? count >= params->least : count > others) {
+        return XM_OK;
+    }
+    (void)list_ranks(meeting, is_apart, apart, sizeof(apart));
+    if (params->least > 0) {
+        return xm_error_set(XM_ERR_UNREACHABLE,
+                            "only %d ranks of the job are left (%s), and %d are wanted; cut off or "
+                            "hanging: %s",
+                            count, members, params->least, apart[0] != '\0' ? apart : "none");
+    }
+    return xm_error_set(XM_ERR_UNREACHABLE,
+                        "the network has split: ranks %s of the job (host %s) cannot reach ranks "
+                        "%s, and are not more than half",
+                        members, params->endpoints->of[meeting->rank].host, apart);
+}
+
+/* The centre's part. */
+static xm_status_t preside(meeting_t *meeting)
+{
+    char text[96];
+    xm_status_t status;
+
+    hear_hellos(meeting);
+    status = xm_quorum_choose(meeting->size, meeting->rank, meeting->said, meeting->chosen);
+    if (status < 0 || !is_settled(meeting)) {
+        return status;
+    }
+    if (!meeting->chosen[meeting->rank]) {
+        return dissolve(
+            meeting,
+            xm_error_set(XM_ERR_PEER_DIED, "the others go on without rank %d of the job (host %s)",
+                         meeting->rank, meeting->params->endpoints->of[meeting->rank].host),
+            true);
+    }
+    if (list_ranks(meeting, is_missing, text, sizeof(text)) > 0) {
+        return XM_OK;
+    }
+    status = check_size(meeting);
+    if (status < 0) {
+        return dissolve(meeting, status, false);
+    }
+    welcome(meeting);
+    return XM_OK;
+}
+
+/* A member's part: says hello, and hears what the centre says. A refusal that names this rank is
+ * meant for it; another one says that the centre itself is out of it. */
+static xm_status_t attend(meeting_t *meeting, int centre)
+{
+    int64_t age = xm_detector_interval(meeting->params->detector);
+    xm_frame_t frame;
+
+    memcpy(meeting->table, meeting->said[meeting->rank], (size_t)meeting->size);
+    say(meeting, centre, XM_FRAME_HELLO);
+    for (int rank = 0; rank < meeting->size; ++rank) {
+        if (rank == meeting->rank || meeting->out[rank] ||
+            !xm_detector_heard(meeting->params->detector, rank, age, &frame, meeting->table)) {
+            continue;
+        }
+        if (frame.type == XM_FRAME_REFUSAL && frame.fault.rank == meeting->rank) {
+            return xm_error_set(frame.fault.status, "%s", frame.fault.sentence);
+        }
+        meeting->refused[rank] = meeting->refused[rank] || frame.type == XM_FRAME_REFUSAL;
+        if (frame.type == XM_FRAME_WELCOME && frame.generation > meeting->generation &&
+            meeting->table[meeting->rank] == XM_STANDING_WELL) {
+            for (int other = 0; other < meeting->size; ++other) {
+                meeting->chosen[other] = meeting->table[other] == XM_STANDING_WELL;
+            }
+            meeting->generation = frame.generation;
+            meeting->joined = true;
+            return XM_OK;
+        }
+    }
+    return XM_OK;
 }
 
 /* Gives up at the deadline, naming the ranks that live but did not come. The centre tells those
  * that did come, so that all fail with one sentence. */
 static xm_status_t give_up(meeting_t *meeting, int centre)
 {
-    char list[128] = "";
-    size_t used = 0;
-    int missing = 0;
-    xm_status_t status;
+    char list[128];
+    int missing;
 
     if (centre != meeting->rank) {
         return xm_error_set(XM_ERR_TIMEOUT,
@@ -458,83 +320,70 @@ static xm_status_t give_up(meeting_t *meeting, int centre)
                             meeting->params->timeout, centre,
                             meeting->params->endpoints->of[centre].host, meeting->rank);
     }
-    for (int rank = 0; rank < meeting->size; ++rank) {
-        if (rank == meeting->rank || meeting->dead[rank] || meeting->members[rank].fd >= 0) {
-            continue;
-        }
-        if (missing++ < LISTED_RANKS) {
-            used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%d", used > 0 ? ", " : "",
-                                     rank);
-        }
-    }
-    status = xm_error_set(
-        XM_ERR_TIMEOUT, "shrink timed out after %g s: %d ranks live but have not called it: %s%s",
-        meeting->params->timeout, missing, list, missing > LISTED_RANKS ? " …" : "");
-    for (int rank = 0; rank < meeting->size; ++rank) {
-        if (meeting->members[rank].fd >= 0) {
-            refuse(meeting, &meeting->members[rank], status, -1, xm_last_error());
-        }
-    }
-    return status;
+    missing = list_ranks(meeting, is_missing, list, sizeof(list));
+    return dissolve(meeting,
+                    xm_error_set(XM_ERR_TIMEOUT,
+                                 "shrink timed out after %g s: %d ranks live but have not called "
+                                 "it: %s",
+                                 meeting->params->timeout, missing, list),
+                    false);
 }
 
-/* The loop. The dead are determined anew in each round, because watching may find more, and
- * with them the meeting place may change. */
+/* The loop. What is known is determined anew in each round, and with it the meeting place may
+ * change. */
 static xm_status_t meet(meeting_t *meeting)
 {
+    xm_detector_t *detector = meeting->params->detector;
+    int pause = (int)(xm_detector_interval(detector) / (8 * 1000000));
     xm_status_t status = XM_OK;
 
     while (status == XM_OK && !meeting->joined) {
-        int centre = centre_of(meeting);
-        double now = xm_clock_seconds();
+        struct pollfd entry = {.fd = xm_detector_fd(detector), .events = POLLIN};
+        int centre;
 
-        watch(meeting, centre);
+        (void)xm_detector_take_news(detector);
+        look_around(meeting);
         centre = centre_of(meeting);
-        if (centre == meeting->rank) {
-            hang_up(&meeting->up);
-            meeting->up_rank = -1;
-            if (is_complete(meeting)) {
-                welcome_all(meeting);
-                break;
-            }
-        } else {
-            reach_centre(meeting, centre);
+        status = centre == meeting->rank ? preside(meeting) : attend(meeting, centre);
+        if (status < 0 || meeting->joined) {
+            break;
         }
-        if (now > meeting->deadline + (centre == meeting->rank ? 0.0 : GRACE_S)) {
+        if (xm_clock_seconds() > meeting->deadline + (centre == meeting->rank ? 0.0 : GRACE_S)) {
             return give_up(meeting, centre);
         }
-        status = listen_around(meeting);
+        (void)poll(&entry, 1, pause < LOOK_MS ? pause : LOOK_MS);
     }
     return status;
 }
 
-/* Hands the connections over to a bootstrap of the members, numbered in the order of their old
- * ranks. Descriptors are taken out of the lines, so that exactly one side closes them. */
+/* Begins the new group, numbered in the order of the old ranks, and makes its bootstrap, which
+ * gets its connections from the detector. */
 static xm_status_t found(meeting_t *meeting, xm_bootstrap_t **bootstrap)
 {
+    const xm_regroup_params_t *params = meeting->params;
     xm_bootstrap_slot_t *slots = calloc((size_t)meeting->size, sizeof(*slots));
-    int count = 0, own = -1;
-    xm_status_t status;
+    int *rank_of = calloc((size_t)meeting->size, sizeof(*rank_of)), count = 0;
+    xm_status_t status = XM_OK;
 
-    if (slots == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a group of %d ranks", meeting->size);
+    if (slots == NULL || rank_of == NULL) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for a group of %d ranks", meeting->size);
     }
-    for (int rank = 0; rank < meeting->size; ++rank) {
-        const xm_endpoint_t *endpoint = &meeting->params->endpoints->of[rank];
-        line_t *line = &meeting->members[rank];
+    for (int rank = 0; rank < meeting->size && status == XM_OK; ++rank) {
+        const xm_endpoint_t *endpoint = &params->endpoints->of[rank];
 
-        if (meeting->dead[rank]) {
-            continue;
+        meeting->out[rank] = !meeting->chosen[rank];
+        rank_of[rank] = meeting->chosen[rank] ? count : -1;
+        if (meeting->chosen[rank]) {
+            slots[count++] = (xm_bootstrap_slot_t){.pid = endpoint->pid, .host = endpoint->host};
         }
-        if (rank == meeting->rank) {
-            own = count;
-        }
-        line = meeting->up_rank == rank ? &meeting->up : line;
-        slots[count++] =
-            (xm_bootstrap_slot_t){.fd = line->fd, .pid = endpoint->pid, .host = endpoint->host};
-        line->fd = -1; /* the bootstrap's from now on */
     }
-    status = xm_bootstrap_adopt(own, count, slots, bootstrap);
+    if (status == XM_OK) {
+        xm_bootstrap_guard_t guard = xm_detector_guard(params->detector);
+
+        xm_detector_begin(params->detector, meeting->generation, rank_of);
+        status = xm_bootstrap_adopt(rank_of[meeting->rank], count, slots, &guard, bootstrap);
+    }
+    free(rank_of);
     free(slots);
     return status;
 }
@@ -543,60 +392,36 @@ static xm_status_t prepare(meeting_t *meeting)
 {
     size_t size = (size_t)meeting->size;
 
-    meeting->set = calloc(size, sizeof(*meeting->set));
-    meeting->members = calloc(size, sizeof(*meeting->members));
-    meeting->knocks = calloc(size, sizeof(*meeting->knocks));
-    meeting->polls = calloc(2 + STRANGERS + size, sizeof(*meeting->polls));
-    if (meeting->set == NULL || meeting->members == NULL || meeting->knocks == NULL ||
-        meeting->polls == NULL) {
+    meeting->table = calloc(size, 1);
+    meeting->rows = calloc(size, size);
+    meeting->said = calloc(size, sizeof(*meeting->said));
+    meeting->refused = calloc(size, sizeof(*meeting->refused));
+    meeting->chosen = calloc(size, sizeof(*meeting->chosen));
+    meeting->host = calloc(size, sizeof(*meeting->host));
+    if (meeting->table == NULL || meeting->rows == NULL || meeting->said == NULL ||
+        meeting->refused == NULL || meeting->chosen == NULL || meeting->host == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory to regroup %d ranks", meeting->size);
     }
     for (int rank = 0; rank < meeting->size; ++rank) {
-        meeting->members[rank].fd = meeting->knocks[rank].fd = -1;
+        meeting->host[rank] = host_of(meeting, rank);
     }
     return XM_OK;
 }
 
-/* Works on whatever prepare() has made. */
-static void disperse(meeting_t *meeting)
-{
-    for (int rank = 0; rank < meeting->size && meeting->knocks != NULL; ++rank) {
-        hang_up(&meeting->knocks[rank]);
-    }
-    for (int rank = 0; rank < meeting->size && meeting->members != NULL; ++rank) {
-        hang_up(&meeting->members[rank]);
-    }
-    for (int i = 0; i < STRANGERS; ++i) {
-        hang_up(&meeting->strangers[i]);
-    }
-    hang_up(&meeting->up);
-    free(meeting->polls);
-    free(meeting->knocks);
-    free(meeting->members);
-    free(meeting->set);
-}
-
-/* Regroups. All state is local to the call, so a failed attempt leaves nothing behind but what
- * `dead` has learnt. */
-xm_status_t xm_regroup(const xm_regroup_params_t *params, bool *dead, xm_bootstrap_t **bootstrap,
+/* Regroups. All state is local to the call, so a failed attempt leaves nothing behind. */
+xm_status_t xm_regroup(const xm_regroup_params_t *params, bool *out, xm_bootstrap_t **bootstrap,
                        uint32_t *generation)
 {
     meeting_t meeting = {.params = params,
                          .size = params->endpoints->size,
                          .rank = params->endpoints->rank,
-                         .dead = dead,
+                         .out = out,
                          .generation = params->generation,
-                         .frame_size = xm_regroup_max_size(params->endpoints->size),
-                         .up = {.fd = -1},
-                         .up_rank = -1,
                          .deadline = xm_clock_seconds() + params->timeout};
-    xm_status_t status;
+    xm_status_t status = prepare(&meeting);
 
-    for (int i = 0; i < STRANGERS; ++i) {
-        meeting.strangers[i].fd = -1;
-    }
-    status = prepare(&meeting);
     if (status == XM_OK) {
+        xm_detector_convene(params->detector, out);
         status = meet(&meeting);
     }
     if (status == XM_OK) {
@@ -605,6 +430,11 @@ xm_status_t xm_regroup(const xm_regroup_params_t *params, bool *dead, xm_bootstr
     if (status == XM_OK) {
         *generation = meeting.generation;
     }
-    disperse(&meeting);
+    free(meeting.host);
+    free(meeting.chosen);
+    free(meeting.refused);
+    free((void *)meeting.said);
+    free(meeting.rows);
+    free(meeting.table);
     return status;
 }

@@ -279,6 +279,11 @@ void xm_bootstrap_mark_failed(xm_bootstrap_t *bootstrap, const xm_bootstrap_faul
     bootstrap->ops->mark_failed(bootstrap, fault);
 }
 
+xm_status_t xm_bootstrap_set_guard(xm_bootstrap_t *bootstrap, const xm_bootstrap_guard_t *guard)
+{
+    return bootstrap->ops->set_guard != NULL ? bootstrap->ops->set_guard(bootstrap, guard) : XM_OK;
+}
+
 xm_status_t xm_bootstrap_poll(xm_bootstrap_t *bootstrap, int *failed_rank)
 {
     xm_status_t status = bootstrap->ops->poll(bootstrap);

@@ -23,7 +23,9 @@ enum {
     KEEPALIVE_IDLE_S = 2,
     KEEPALIVE_INTERVAL_S = 1,
     KEEPALIVE_COUNT = 5,
-    USER_TIMEOUT_MS = 8000
+    USER_TIMEOUT_MS = 8000,
+    HURRIED_IDLE_S = 1,
+    HURRIED_TIMEOUT_MS = 2500
 };
 
 static void set_option(int fd, int level, int option, int value)
@@ -61,6 +63,12 @@ xm_status_t xm_bootstrap_link_open(xm_bootstrap_link_t *link, int fd, int epoll,
         return xm_error_set(XM_ERR_IO, "cannot set up a bootstrap connection: %s", strerror(error));
     }
     return XM_OK;
+}
+
+void xm_bootstrap_link_hurry(xm_bootstrap_link_t *link)
+{
+    set_option(link->fd, IPPROTO_TCP, TCP_KEEPIDLE, HURRIED_IDLE_S);
+    set_option(link->fd, IPPROTO_TCP, TCP_USER_TIMEOUT, HURRIED_TIMEOUT_MS);
 }
 
 /* Changes what epoll reports for the descriptor, and its interest in writing with it. */

@@ -35,6 +35,10 @@ typedef struct xm_bootstrap_link {
 /** Takes over @p fd (makes it non-blocking, close-on-exec, keep-alive) and adds it to @p epoll. */
 xm_status_t xm_bootstrap_link_open(xm_bootstrap_link_t *link, int fd, int epoll, uint64_t key);
 
+/** Gives the connection up early when the other side does not acknowledge what is sent: for links
+ * that are replaced. */
+void xm_bootstrap_link_hurry(xm_bootstrap_link_t *link);
+
 /** Changes what epoll reports. */
 xm_status_t xm_bootstrap_link_set_key(xm_bootstrap_link_t *link, uint64_t key);
 

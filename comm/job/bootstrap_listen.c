@@ -133,7 +133,7 @@ static void add_interfaces(const struct ifaddrs *interfaces, int family, xm_addr
 
 /* Lists where the others can reach a socket that listens at all addresses. IPv4 stands first,
  * since an address that does not answer costs the others time. */
-static xm_status_t list_interfaces(bool ipv6, xm_addresses_t *addresses)
+xm_status_t xm_bootstrap_interfaces(bool ipv6, xm_addresses_t *addresses)
 {
     struct ifaddrs *interfaces;
 
@@ -148,7 +148,7 @@ static xm_status_t list_interfaces(bool ipv6, xm_addresses_t *addresses)
     freeifaddrs(interfaces);
     if (addresses->count == 0) {
         return xm_error_set(XM_ERR_UNREACHABLE,
-                            "rank 0 has no address that ranks on other hosts could reach");
+                            "this host has no address that ranks on other hosts could reach");
     }
     return XM_OK;
 }
@@ -203,7 +203,7 @@ xm_status_t xm_bootstrap_listen_free(bool local, int *fd, xm_addresses_t *addres
         status = xm_error_set(XM_ERR_IO, "rank 0 cannot listen%s%s: %s",
                               configured[0] != '\0' ? " at " : "", configured, strerror(errno));
     } else if (is_everywhere(&address)) {
-        status = list_interfaces(address.socket.ss_family == AF_INET6, addresses);
+        status = xm_bootstrap_interfaces(address.socket.ss_family == AF_INET6, addresses);
     } else {
         *addresses = (xm_addresses_t){.count = 1, .list = {address}};
     }

@@ -22,3 +22,6 @@ xm_status_t xm_bootstrap_listen_master(const xm_job_env_t *env, double deadline,
  * @p addresses gets those under which the others should try, with the port.
  */
 xm_status_t xm_bootstrap_listen_free(bool local, int *fd, xm_addresses_t *addresses);
+
+/** The addresses of this host's interfaces that are up, IPv4 first; not the loopback's. */
+xm_status_t xm_bootstrap_interfaces(bool ipv6, xm_addresses_t *addresses);

@@ -4,7 +4,7 @@
  * because PMIx would tell nobody of a death. The library is opened at run time, so one build runs
  * with and without it. Its fence is ended by a thread of its own, which touches nothing but one
  * atomic of the request. */
-#include "comm/job/bootstrap_pmix.h"
+#include "comm/job/bootstrap_private.h"
 
 #ifdef XM_HAVE_PMIX
 

@@ -8,6 +8,26 @@
 #include "comm/job/bootstrap.h"
 #include "comm/job/bootstrap_wire.h"
 
+/**
+ * Who decides what the end of a connection means, and knows other ways to the ranks
+ * (fault/detector.h). Without a guard a connection that ends is a death; with one it is a question
+ * to the guard, which in the end gives another connection or a fault. Ranks are the bootstrap's.
+ */
+typedef struct xm_bootstrap_guard {
+    int fd; /**< readable when renewed() or failed() has something new */
+    /** The connection to a rank has ended, or was never made. */
+    void (*lost)(void *arg, int rank);
+    /** Something has come from the rank. */
+    void (*heard)(void *arg, int rank);
+    /** The next connection that was made in place of another; false: none. */
+    bool (*renewed)(void *arg, int *rank, int *fd);
+    /** A fault that nobody has told the bootstrap; false: none. */
+    bool (*failed)(void *arg, xm_bootstrap_fault_t *fault);
+    /** The bootstrap has a fault. @p all: everybody is to hear of it. */
+    void (*tell)(void *arg, const xm_bootstrap_fault_t *fault, bool all);
+    void *arg;
+} xm_bootstrap_guard_t;
+
 typedef struct xm_bootstrap_ops {
     xm_status_t (*post)(xm_bootstrap_t *bootstrap, const void *send, void *receive, size_t length);
     /** NULL, or starts an allgather of blocks of differing lengths; test() tells its end. */
@@ -21,6 +41,8 @@ typedef struct xm_bootstrap_ops {
     bool connected; /**< over TCP: bootstrap_tcp.h's functions may be used */
     void (*abort)(xm_bootstrap_t *bootstrap, const char *sentence);
     void (*mark_failed)(xm_bootstrap_t *bootstrap, const xm_bootstrap_fault_t *fault);
+    /** NULL, or sets who decides what the end of a connection means. */
+    xm_status_t (*set_guard)(xm_bootstrap_t *bootstrap, const xm_bootstrap_guard_t *guard);
     void (*destroy)(xm_bootstrap_t *bootstrap);
 } xm_bootstrap_ops_t;
 
@@ -39,6 +61,20 @@ xm_status_t xm_bootstrap_fault_status(const xm_bootstrap_t *bootstrap);
 /** Makes a fault that was learnt elsewhere the fault status, unless there is one; over TCP rank 0
  * passes it on. */
 void xm_bootstrap_mark_failed(xm_bootstrap_t *bootstrap, const xm_bootstrap_fault_t *fault);
+
+/** From now on a connection that ends is the guard's business. No effect over a caller's table. */
+xm_status_t xm_bootstrap_set_guard(xm_bootstrap_t *bootstrap, const xm_bootstrap_guard_t *guard);
+
+/**
+ * A relay whose ranks meet through PMIx, the interface that mpirun (Open MPI) and srun (--mpi=pmix)
+ * offer to the processes they start. Its library (libpmix.so.2) is opened at run time, so one build
+ * runs with and without it, and used for two allgathers, which tell where rank 0 listens and a
+ * random secret. The connection to the launcher stays until the process exits, shared with an MPI
+ * that the process may use before or after. @p env is compared with what PMIx says.
+ * XM_ERR_UNSUPPORTED when this build or machine has no PMIx.
+ */
+xm_status_t xm_bootstrap_create_pmix(const xm_job_env_t *env, double timeout,
+                                     xm_bootstrap_t **bootstrap);
 
 /** The name this rank's host goes by in sentences: XM_HOST, else the host name. */
 void xm_bootstrap_own_host(char *host, size_t size);

@@ -59,40 +59,6 @@ static xm_status_t compare_stacks(xm_bootstrap_t *bootstrap, double deadline, bo
     return status;
 }
 
-/* Addresses travel as IPv6; IPv4 is mapped into it. */
-static void write_address(const xm_address_t *address, uint8_t bytes[16])
-{
-    const struct sockaddr_in *ipv4 = (const struct sockaddr_in *)&address->socket;
-    const struct sockaddr_in6 *ipv6 = (const struct sockaddr_in6 *)&address->socket;
-
-    memset(bytes, 0, 16);
-    if (address->socket.ss_family == AF_INET6) {
-        memcpy(bytes, &ipv6->sin6_addr, 16);
-    } else {
-        bytes[10] = 0xff;
-        bytes[11] = 0xff;
-        memcpy(bytes + 12, &ipv4->sin_addr, 4);
-    }
-}
-
-static void read_address(const uint8_t bytes[16], xm_address_t *address)
-{
-    struct sockaddr_in *ipv4 = (struct sockaddr_in *)&address->socket;
-    struct sockaddr_in6 *ipv6 = (struct sockaddr_in6 *)&address->socket;
-
-    memset(address, 0, sizeof(*address));
-    memcpy(&ipv6->sin6_addr, bytes, 16);
-    if (!IN6_IS_ADDR_V4MAPPED(&ipv6->sin6_addr)) {
-        address->socket.ss_family = AF_INET6;
-        address->length = sizeof(*ipv6);
-        return;
-    }
-    memset(address, 0, sizeof(*address));
-    address->socket.ss_family = AF_INET;
-    memcpy(&ipv4->sin_addr, bytes + 12, 4);
-    address->length = sizeof(*ipv4);
-}
-
 /* Rank 0 listens and writes its card. A card without a port tells the others that it failed,
  * which ends them with a sentence instead of a timeout. */
 static xm_status_t make_card(bool local, int *listen_fd, xm_bootstrap_card_t *card)
@@ -107,7 +73,7 @@ static xm_status_t make_card(bool local, int *listen_fd, xm_bootstrap_card_t *ca
         return status;
     }
     for (int i = 0; i < addresses.count && i < XM_BOOTSTRAP_CARD_ADDRESSES; ++i) {
-        write_address(&addresses.list[i], card->addresses[card->count++]);
+        xm_address_write(&addresses.list[i].socket, card->addresses[card->count++]);
     }
     card->port = xm_address_port(&addresses.list[0]);
     return XM_OK;
@@ -147,7 +113,7 @@ static xm_status_t connect_by_card(xm_bootstrap_tcp_t *self, const xm_bootstrap_
         return xm_error_set(XM_ERR_UNREACHABLE, "rank 0 cannot listen for the other ranks");
     }
     for (int i = 0; i < card->count; ++i) {
-        read_address(card->addresses[i], &addresses.list[i]);
+        xm_address_read(card->addresses[i], &addresses.list[i]);
         xm_address_set_port(&addresses.list[i], card->port);
         if (getnameinfo((const struct sockaddr *)&addresses.list[i].socket,
                         addresses.list[i].length, text, sizeof(text), NULL, 0,

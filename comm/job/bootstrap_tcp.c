@@ -2,9 +2,9 @@
 /* The life of the TCP bootstrap after its rendezvous: rank 0 is connected with all others and
  * relays allgathers and faults. There is no thread: rank 0 relays from inside its own calls, and
  * the others hear faults from inside theirs, so nothing here needs a lock. The kernel closes the
- * connections of a process that dies, which makes a death visible at rank 0 (or rank 0's death at
- * the others) within milliseconds and without any heartbeat. The first fault stays; the others are
- * told the same sentence. */
+ * connections of a process that dies, which makes rank 0 (or, when it is rank 0, the others) ask
+ * the guard within milliseconds; but connections end for other reasons as well, and are then
+ * replaced. The first fault stays; the others are told the same sentence. */
 #include "comm/job/bootstrap_tcp.h"
 
 #include <errno.h>
@@ -32,7 +32,7 @@ static void send_fault(xm_bootstrap_link_t *link, xm_bootstrap_type_t type,
 
 /* Makes a fault the sticky status, unless there is one, and on rank 0 tells everybody. The
  * frames are queued, so this never blocks, even if a rank does not read. */
-static void settle(xm_bootstrap_tcp_t *self, const xm_bootstrap_fault_t *fault)
+void xm_bootstrap_tcp_settle(xm_bootstrap_tcp_t *self, const xm_bootstrap_fault_t *fault)
 {
     if (self->base.fault.status != XM_OK) {
         return;
@@ -43,10 +43,14 @@ static void settle(xm_bootstrap_tcp_t *self, const xm_bootstrap_fault_t *fault)
             send_fault(&self->peers[rank].link, XM_BOOTSTRAP_FAULT, fault);
         }
     }
+    if (self->guarded) {
+        self->guard.tell(self->guard.arg, fault,
+                         self->base.rank == 0 || fault->rank == self->base.rank);
+    }
 }
 
-static void fault_of(const xm_bootstrap_tcp_t *self, int rank, xm_status_t status, const char *what,
-                     xm_bootstrap_fault_t *fault)
+void xm_bootstrap_tcp_fault_of(const xm_bootstrap_tcp_t *self, int rank, xm_status_t status,
+                               const char *what, xm_bootstrap_fault_t *fault)
 {
     char name[XM_BOOTSTRAP_NAME_SIZE];
 
@@ -66,32 +70,22 @@ static void keep_worse(xm_bootstrap_fault_t *kept, const xm_bootstrap_fault_t *f
     }
 }
 
-/* Rank 0 handles one frame of a rank. A rank may be one allgather ahead, because it has its
- * result before rank 0 has sent all of them; anything else is out of step, and no later
- * allgather could be trusted. */
+/* Rank 0 handles one frame of a rank. */
 static void serve_frame(xm_bootstrap_tcp_t *self, int rank, xm_bootstrap_fault_t *fault)
 {
     xm_bootstrap_peer_t *peer = &self->peers[rank];
     xm_bootstrap_link_t *link = &peer->link;
     xm_bootstrap_fault_t found = {0};
-    /* A rank that has the result of the current allgather already may have posted the next. */
-    uint32_t expected = self->sequence + (self->base.posted && !self->gathered ? 0 : 1);
 
     switch (link->frame.type) {
     case XM_BOOTSTRAP_GATHER:
     case XM_BOOTSTRAP_GATHERV:
-        if (peer->contributed || link->frame.sequence != expected) {
-            fault_of(self, rank, XM_ERR_CORRUPT, "is out of step with the allgathers of rank 0",
-                     &found);
-            break;
+        if (xm_bootstrap_tcp_take_block(self, rank)) {
+            return;
         }
-        peer->block = link->payload;
-        peer->block_length = link->frame.length;
-        peer->variable = link->frame.type == XM_BOOTSTRAP_GATHERV;
-        peer->contributed = true;
-        /* The payload changes its owner without a copy. */
-        link->payload = NULL;
-        return;
+        xm_bootstrap_tcp_fault_of(self, rank, XM_ERR_CORRUPT,
+                                  "is out of step with the allgathers of rank 0", &found);
+        break;
     case XM_BOOTSTRAP_GOODBYE:
         peer->left = true;
         xm_bootstrap_link_close(link);
@@ -100,48 +94,35 @@ static void serve_frame(xm_bootstrap_tcp_t *self, int rank, xm_bootstrap_fault_t
         if (xm_bootstrap_fault_decode(link->payload, link->frame.length, &found) == XM_OK) {
             char sentence[XM_BOOTSTRAP_SENTENCE_SIZE + 16];
 
-            if (found.rank >= 0 && found.rank != rank && found.rank < self->base.size) {
-                break; /* it has learnt elsewhere that somebody else is gone */
+            if (found.rank < self->base.size &&
+                (found.status != XM_ERR_CANCELED || (found.rank >= 0 && found.rank != rank))) {
+                break; /* it has found that somebody is gone, or learnt it elsewhere */
             }
             (void)snprintf(sentence, sizeof(sentence), "gave up: %s", found.sentence);
-            fault_of(self, rank, XM_ERR_CANCELED, sentence, &found);
+            xm_bootstrap_tcp_fault_of(self, rank, XM_ERR_CANCELED, sentence, &found);
             break;
         }
         /* fall through */
     default:
-        fault_of(self, rank, XM_ERR_CORRUPT, "sent a frame that makes no sense to rank 0", &found);
+        xm_bootstrap_tcp_fault_of(self, rank, XM_ERR_CORRUPT,
+                                  "sent a frame that makes no sense to rank 0", &found);
     }
     keep_worse(fault, &found);
 }
 
-/* The other ranks handle one frame of rank 0. A result must be that of the allgather in flight,
- * with its length; the buffer behind it is the caller's. */
+/* The other ranks handle one frame of rank 0. */
 static void obey_frame(xm_bootstrap_tcp_t *self, xm_bootstrap_fault_t *fault)
 {
     xm_bootstrap_link_t *link = &self->peers[0].link;
     xm_bootstrap_fault_t found = {0};
-    size_t expected = self->length * (size_t)self->base.size;
 
     switch (link->frame.type) {
     case XM_BOOTSTRAP_GATHERED:
-        if (!self->base.posted || self->variable || link->frame.sequence != self->sequence ||
-            link->frame.length != expected) {
-            break;
-        }
-        if (expected > 0) {
-            memcpy(self->receive, link->payload, expected);
-        }
-        self->gathered = true;
-        return;
     case XM_BOOTSTRAP_GATHEREDV:
-        if (!self->base.posted || !self->variable || link->frame.sequence != self->sequence) {
-            break;
+        if (xm_bootstrap_tcp_take_result(self)) {
+            return;
         }
-        self->blobs = link->payload;
-        self->blobs_length = link->frame.length;
-        link->payload = NULL;
-        self->gathered = true;
-        return;
+        break;
     case XM_BOOTSTRAP_GOODBYE:
         self->peers[0].left = true;
         xm_bootstrap_link_close(link);
@@ -155,36 +136,90 @@ static void obey_frame(xm_bootstrap_tcp_t *self, xm_bootstrap_fault_t *fault)
     default:
         break;
     }
-    fault_of(self, 0, XM_ERR_CORRUPT, "sent a frame that makes no sense here", &found);
+    xm_bootstrap_tcp_fault_of(self, 0, XM_ERR_CORRUPT, "sent a frame that makes no sense here",
+                              &found);
     keep_worse(fault, &found);
 }
 
-/* Reads all that a link has. The end of the stream without a goodbye is a death; bytes that are
- * no frame are a fault of that rank, of which rank 0 tells it before it closes. */
+/* Reads all that a link has. The end of the stream without a goodbye is a death, unless there is a
+ * guard to say what it is; bytes that are no frame are a fault of that rank, of which rank 0 tells
+ * it before it closes. */
 static void drain_link(xm_bootstrap_tcp_t *self, int rank, xm_bootstrap_fault_t *fault)
 {
     xm_bootstrap_link_t *link = &self->peers[rank].link;
     xm_bootstrap_fault_t found = {0};
+    bool heard = false;
     xm_status_t status;
 
     while ((status = xm_bootstrap_link_receive(link)) == XM_OK) {
+        heard = true;
         if (self->base.rank == 0) {
             serve_frame(self, rank, fault);
         } else {
             obey_frame(self, fault);
         }
     }
-    if (status < 0) {
+    if (heard && self->guarded) {
+        self->guard.heard(self->guard.arg, rank);
+    }
+    if (status == XM_ERR_IO && self->guarded) {
+        xm_bootstrap_link_close(link);
+        self->guard.lost(self->guard.arg, rank);
+    } else if (status < 0) {
         if (status == XM_ERR_IO) {
-            fault_of(self, rank, XM_ERR_PEER_DIED, "died", &found);
+            xm_bootstrap_tcp_fault_of(self, rank, XM_ERR_PEER_DIED, "died", &found);
         } else {
-            fault_of(self, rank, XM_ERR_CORRUPT, "sent bytes that are no bootstrap frame", &found);
+            xm_bootstrap_tcp_fault_of(self, rank, XM_ERR_CORRUPT,
+                                      "sent bytes that are no bootstrap frame", &found);
             if (self->base.rank == 0) {
                 send_fault(link, XM_BOOTSTRAP_FAULT, &found); /* the last thing it hears */
             }
         }
         keep_worse(fault, &found);
         xm_bootstrap_link_close(link);
+    }
+}
+
+/* Takes a connection in place of one that has ended, or that only the other side knows to have
+ * ended, and says over it what may have got lost. */
+static void renew(xm_bootstrap_tcp_t *self, int rank, int fd)
+{
+    xm_bootstrap_peer_t *peer = rank >= 0 && rank < self->peer_count ? &self->peers[rank] : NULL;
+
+    if (peer == NULL || peer->left) {
+        (void)close(fd);
+        return;
+    }
+    xm_bootstrap_link_close(&peer->link);
+    if (xm_bootstrap_link_open(&peer->link, fd, self->epoll, (uint64_t)rank) < 0) {
+        self->guard.lost(self->guard.arg, rank);
+        return;
+    }
+    peer->link.expected = 0;
+    xm_bootstrap_link_hurry(&peer->link);
+    if (self->base.posted) {
+        xm_bootstrap_tcp_offer(self);
+    }
+    if (self->base.rank == 0 && self->base.fault.status != XM_OK) {
+        send_fault(&peer->link, XM_BOOTSTRAP_FAULT, &self->base.fault);
+    }
+}
+
+/* Hears what the guard has to say. A finding of its own is passed on to rank 0, which may be
+ * reached by nothing else. */
+static void hear_guard(xm_bootstrap_tcp_t *self, xm_bootstrap_fault_t *fault)
+{
+    xm_bootstrap_fault_t found;
+    int rank, fd;
+
+    while (self->guard.renewed(self->guard.arg, &rank, &fd)) {
+        renew(self, rank, fd);
+    }
+    if (self->guard.failed(self->guard.arg, &found)) {
+        if (self->base.rank != 0 && self->base.fault.status == XM_OK) {
+            send_fault(&self->peers[0].link, XM_BOOTSTRAP_ABORT, &found);
+        }
+        keep_worse(fault, &found);
     }
 }
 
@@ -200,297 +235,41 @@ static xm_status_t tcp_poll(xm_bootstrap_t *bootstrap)
     for (int i = 0; i < count; ++i) {
         int rank = (int)events[i].data.u64;
 
+        if (rank == XM_BOOTSTRAP_KEY_GUARD) {
+            hear_guard(self, &fault);
+            continue;
+        }
         xm_bootstrap_link_flush(&self->peers[rank].link);
         if ((events[i].events & ~(uint32_t)EPOLLOUT) != 0) {
             drain_link(self, rank, &fault);
         }
     }
     if (fault.status != XM_OK) {
-        settle(self, &fault);
+        xm_bootstrap_tcp_settle(self, &fault);
     }
     return xm_bootstrap_fault_status(bootstrap);
 }
 
-static bool has_not_contributed(const xm_bootstrap_peer_t *peer)
-{
-    return !peer->contributed;
-}
-
-/* Rank 0 checks the blocks: a rank that has left can no longer contribute, all must have called
- * the same function, and the blocks of an allgather must have one length. Each violation names
- * the rank. */
-static xm_status_t check_blocks(xm_bootstrap_tcp_t *self, bool *complete)
-{
-    static const char *const functions[] = {"allgather", "allgatherv"};
-    xm_bootstrap_fault_t fault = {0};
-    char what[128];
-
-    *complete = true;
-    for (int rank = 1; rank < self->base.size; ++rank) {
-        const xm_bootstrap_peer_t *peer = &self->peers[rank];
-
-        if (!peer->contributed) {
-            *complete = false;
-            if (!peer->left) {
-                continue;
-            }
-            (void)snprintf(what, sizeof(what), "left the job before allgather %u", self->sequence);
-            fault_of(self, rank, XM_ERR_PEER_DIED, what, &fault);
-        } else if (peer->variable != self->variable) {
-            (void)snprintf(what, sizeof(what), "called %s as number %u where rank 0 called %s",
-                           functions[peer->variable], self->sequence, functions[self->variable]);
-            fault_of(self, rank, XM_ERR_MISMATCH, what, &fault);
-        } else if (!self->variable && peer->block_length != self->length) {
-            (void)snprintf(what, sizeof(what),
-                           "offered %zu bytes in allgather %u where rank 0 offered %zu",
-                           peer->block_length, self->sequence, self->length);
-            fault_of(self, rank, XM_ERR_MISMATCH, what, &fault);
-        } else {
-            continue;
-        }
-        settle(self, &fault);
-        return xm_bootstrap_fault_status(&self->base);
-    }
-    return XM_OK;
-}
-
-/* Rank 0 computes the bytes of the result, as a frame's payload. Lengths are other ranks'
- * numbers, so the sum is bounded. */
-static xm_status_t result_size(const xm_bootstrap_tcp_t *self, size_t *total)
-{
-    size_t size = (size_t)self->base.size;
-
-    *total = self->length * size;
-    if (!self->variable) {
-        return XM_OK;
-    }
-    *total = self->length + 4 * size;
-    for (size_t rank = 1; rank < size; ++rank) {
-        *total += self->peers[rank].block_length;
-    }
-    if (*total > XM_BOOTSTRAP_MAX_GATHER) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "allgatherv %u: %d ranks offer %zu bytes together; %d are possible",
-                            self->sequence, self->base.size, *total, XM_BOOTSTRAP_MAX_GATHER);
-    }
-    return XM_OK;
-}
-
-/* Rank 0 writes everybody's block in a row, behind their lengths where these differ. */
-static void fill_result(const xm_bootstrap_tcp_t *self, uint8_t *payload)
-{
-    size_t size = (size_t)self->base.size;
-    uint8_t *next = payload + (self->variable ? 4 * size : 0);
-
-    for (size_t rank = 0; rank < size; ++rank) {
-        size_t length = rank == 0 ? self->length : self->peers[rank].block_length;
-
-        if (self->variable) {
-            xm_bootstrap_length_encode((uint32_t)length, payload + 4 * rank);
-        }
-        if (length > 0) {
-            memcpy(next, rank == 0 ? self->send : self->peers[rank].block, length);
-        }
-        next += length;
-    }
-}
-
-/* Rank 0 keeps the result for its own caller, since the frame lives only until all links have
- * sent it. */
-static xm_status_t keep_result(xm_bootstrap_tcp_t *self, const uint8_t *payload, size_t total)
-{
-    if (self->variable) {
-        self->blobs = malloc(total);
-        if (self->blobs == NULL) {
-            return xm_error_set(XM_ERR_NO_MEMORY, "allgatherv: no memory for %zu bytes", total);
-        }
-        self->blobs_length = total;
-    }
-    if (total > 0) {
-        memcpy(self->variable ? self->blobs : self->receive, payload, total);
-    }
-    return XM_OK;
-}
-
-/* All ranks have contributed: rank 0 makes the result and starts sending it, one frame for all
- * links. The contributions are freed before, and the flags reset for a rank that is one ahead. */
-static xm_status_t publish(xm_bootstrap_tcp_t *self)
-{
-    xm_bootstrap_header_t header = {.type = self->variable ? XM_BOOTSTRAP_GATHEREDV
-                                                           : XM_BOOTSTRAP_GATHERED,
-                                    .sequence = self->sequence};
-    size_t total;
-    xm_status_t status = result_size(self, &total);
-
-    if (status < 0) {
-        xm_bootstrap_fault_t fault = {.rank = -1, .status = status};
-
-        (void)snprintf(fault.sentence, sizeof(fault.sentence), "%s", xm_last_error());
-        settle(self, &fault);
-        return xm_bootstrap_fault_status(&self->base);
-    }
-    self->bulk = malloc(XM_BOOTSTRAP_HEADER_SIZE + total);
-    if (self->bulk == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "allgather: no memory for %zu bytes", total);
-    }
-    header.length = (uint32_t)total;
-    xm_bootstrap_header_encode(&header, self->bulk);
-    fill_result(self, self->bulk + XM_BOOTSTRAP_HEADER_SIZE);
-    status = keep_result(self, self->bulk + XM_BOOTSTRAP_HEADER_SIZE, total);
-    if (status < 0) {
-        return status;
-    }
-    self->gathered = true;
-    for (int rank = 1; rank < self->base.size; ++rank) {
-        xm_bootstrap_peer_t *peer = &self->peers[rank];
-
-        free(peer->block);
-        peer->block = NULL;
-        peer->contributed = false;
-        if (peer->link.fd >= 0) {
-            xm_bootstrap_link_send_bulk(&peer->link, self->bulk, XM_BOOTSTRAP_HEADER_SIZE + total);
-        }
-    }
-    return XM_OK;
-}
-
-static bool all_sent(const xm_bootstrap_tcp_t *self)
-{
-    for (int rank = 1; rank < self->base.size; ++rank) {
-        if (!xm_bootstrap_link_idle(&self->peers[rank].link)) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* Rank 0's allgather ends when every link has handed the result to the kernel: only then may
- * the frame be freed, and rank 0 go away without losing it for others. */
-static xm_status_t test_as_root(xm_bootstrap_tcp_t *self)
-{
-    bool complete = true;
-    xm_status_t status = XM_OK;
-
-    if (!self->gathered) {
-        status = check_blocks(self, &complete);
-        if (status == XM_OK && complete) {
-            status = publish(self);
-        }
-    }
-    if (status < 0 || !complete || !all_sent(self)) {
-        return status < 0 ? status : XM_IN_PROGRESS;
-    }
-    free(self->bulk);
-    self->bulk = NULL;
-    return XM_OK;
-}
-
-/* Tests an allgather. A result that is there counts as success even if a rank has died since,
- * so that all ranks agree about which allgathers have taken place as far as possible. */
-static xm_status_t tcp_test(xm_bootstrap_t *bootstrap)
+/* From now on ends of connections are the guard's business; links that are not there are to come.
+ */
+static xm_status_t tcp_set_guard(xm_bootstrap_t *bootstrap, const xm_bootstrap_guard_t *guard)
 {
     xm_bootstrap_tcp_t *self = (xm_bootstrap_tcp_t *)bootstrap;
-    xm_bootstrap_fault_t fault = {0};
-    xm_status_t status = tcp_poll(bootstrap);
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = XM_BOOTSTRAP_KEY_GUARD};
 
-    if (bootstrap->rank != 0 && self->gathered) {
-        return XM_OK; /* complete, even if somebody died since */
+    if (epoll_ctl(self->epoll, EPOLL_CTL_ADD, guard->fd, &event) != 0) {
+        return xm_error_set(XM_ERR_IO, "epoll_ctl: %s", strerror(errno));
     }
-    if (status < 0) {
-        return status;
+    self->guard = *guard;
+    self->guarded = true;
+    for (int rank = 0; rank < self->peer_count; ++rank) {
+        if (self->peers[rank].link.fd >= 0) {
+            xm_bootstrap_link_hurry(&self->peers[rank].link);
+        } else if (bootstrap->rank != 0) {
+            guard->lost(guard->arg, rank);
+        }
     }
-    if (bootstrap->rank == 0) {
-        return test_as_root(self);
-    }
-    if (self->peers[0].left) {
-        char what[64];
-
-        (void)snprintf(what, sizeof(what), "left the job before allgather %u", self->sequence);
-        fault_of(self, 0, XM_ERR_PEER_DIED, what, &fault);
-        settle(self, &fault);
-        return xm_bootstrap_fault_status(bootstrap);
-    }
-    return XM_IN_PROGRESS;
-}
-
-/* Begins an allgather. Other ranks send their block at once; rank 0 waits for them in its tests. */
-static void begin(xm_bootstrap_tcp_t *self, const void *send, void *receive, size_t length,
-                  bool variable)
-{
-    ++self->sequence;
-    self->send = send;
-    self->receive = receive;
-    self->length = length;
-    self->variable = variable;
-    self->gathered = false;
-    free(self->blobs);
-    self->blobs = NULL;
-    if (self->base.rank != 0) {
-        xm_bootstrap_link_send(&self->peers[0].link,
-                               variable ? XM_BOOTSTRAP_GATHERV : XM_BOOTSTRAP_GATHER,
-                               self->sequence, send, length);
-    }
-}
-
-static xm_status_t tcp_post(xm_bootstrap_t *bootstrap, const void *send, void *receive,
-                            size_t length)
-{
-    begin((xm_bootstrap_tcp_t *)bootstrap, send, receive, length, false);
     return XM_OK;
-}
-
-static xm_status_t tcp_post_blobs(xm_bootstrap_t *bootstrap, const void *send, size_t length)
-{
-    begin((xm_bootstrap_tcp_t *)bootstrap, send, NULL, length, true);
-    return XM_OK;
-}
-
-/* Hands the gathered blocks over. The lengths come over the wire and must fit the payload
- * exactly. */
-static xm_status_t tcp_take_blobs(xm_bootstrap_t *bootstrap, void **blobs, size_t *offsets)
-{
-    xm_bootstrap_tcp_t *self = (xm_bootstrap_tcp_t *)bootstrap;
-    size_t table = 4 * (size_t)bootstrap->size;
-    xm_bootstrap_fault_t fault;
-    xm_status_t status =
-        xm_bootstrap_lengths_decode(self->blobs, self->blobs_length, bootstrap->size, offsets);
-
-    if (status < 0) {
-        fault_of(self, 0, status, "sent blocks that do not fit their lengths", &fault);
-        settle(self, &fault);
-        return xm_bootstrap_fault_status(bootstrap);
-    }
-    memmove(self->blobs, (uint8_t *)self->blobs + table, self->blobs_length - table);
-    *blobs = self->blobs;
-    self->blobs = NULL;
-    return XM_OK;
-}
-
-/* Gives up an allgather, with the sentence that fits: rank 0 knows which ranks are missing, the
- * others know only that rank 0 did not answer. Rank 0 tells them. */
-static xm_status_t tcp_abandon(xm_bootstrap_t *bootstrap, double waited)
-{
-    xm_bootstrap_tcp_t *self = (xm_bootstrap_tcp_t *)bootstrap;
-    xm_bootstrap_fault_t fault = {.rank = -1, .status = XM_ERR_TIMEOUT};
-    char list[128];
-
-    if (bootstrap->rank == 0 && !self->gathered) {
-        int missing = xm_bootstrap_list_ranks(self, has_not_contributed, list, sizeof(list));
-
-        (void)snprintf(fault.sentence, sizeof(fault.sentence),
-                       "allgather %u timed out after %g s: %d of %d ranks did not call it: %s",
-                       self->sequence, waited, missing, bootstrap->size, list);
-    } else if (bootstrap->rank == 0) {
-        (void)snprintf(fault.sentence, sizeof(fault.sentence),
-                       "allgather %u timed out after %g s: a rank did not read the result",
-                       self->sequence, waited);
-    } else {
-        (void)snprintf(fault.sentence, sizeof(fault.sentence),
-                       "rank %d: allgather %u timed out after %g s without an answer of rank 0",
-                       bootstrap->rank, self->sequence, waited);
-    }
-    settle(self, &fault);
-    return xm_bootstrap_fault_status(bootstrap);
 }
 
 static int tcp_fd(const xm_bootstrap_t *bootstrap)
@@ -514,8 +293,8 @@ static void tcp_abort(xm_bootstrap_t *bootstrap, const char *sentence)
         send_fault(&self->peers[0].link, XM_BOOTSTRAP_ABORT, &fault);
     }
     (void)snprintf(what, sizeof(what), "gave up: %s", sentence);
-    fault_of(self, bootstrap->rank, XM_ERR_CANCELED, what, &fault);
-    settle(self, &fault);
+    xm_bootstrap_tcp_fault_of(self, bootstrap->rank, XM_ERR_CANCELED, what, &fault);
+    xm_bootstrap_tcp_settle(self, &fault);
 }
 
 /* A fault was learnt elsewhere, by heartbeat or a probe: it becomes the status here, and rank 0
@@ -526,8 +305,11 @@ static void tcp_mark_failed(xm_bootstrap_t *bootstrap, const xm_bootstrap_fault_
 
     if (bootstrap->fault.status == XM_OK && bootstrap->rank != 0) {
         send_fault(&self->peers[0].link, XM_BOOTSTRAP_ABORT, fault);
+        if (self->guarded) {
+            self->guard.tell(self->guard.arg, fault, true);
+        }
     }
-    settle(self, fault);
+    xm_bootstrap_tcp_settle(self, fault);
 }
 
 /* Says goodbye and waits a little until the kernel has taken what is queued: without the
@@ -583,16 +365,17 @@ static void tcp_destroy(xm_bootstrap_t *bootstrap)
     xm_bootstrap_tcp_destroy((xm_bootstrap_tcp_t *)bootstrap);
 }
 
-static const xm_bootstrap_ops_t tcp_ops = {.post = tcp_post,
-                                           .post_blobs = tcp_post_blobs,
-                                           .take_blobs = tcp_take_blobs,
-                                           .test = tcp_test,
-                                           .abandon = tcp_abandon,
+static const xm_bootstrap_ops_t tcp_ops = {.post = xm_bootstrap_tcp_post,
+                                           .post_blobs = xm_bootstrap_tcp_post_blobs,
+                                           .take_blobs = xm_bootstrap_tcp_take_blobs,
+                                           .test = xm_bootstrap_tcp_test,
+                                           .abandon = xm_bootstrap_tcp_abandon,
                                            .poll = tcp_poll,
                                            .fd = tcp_fd,
                                            .connected = true,
                                            .abort = tcp_abort,
                                            .mark_failed = tcp_mark_failed,
+                                           .set_guard = tcp_set_guard,
                                            .destroy = tcp_destroy};
 
 /* Makes the object before its rendezvous. Ranks other than 0 have one peer only. */

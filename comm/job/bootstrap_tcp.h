@@ -6,6 +6,11 @@
  *
  * A relay: rank 0 has a link to every other rank, the others have one link, to rank 0. Rank 0
  * relays allgathers and faults from inside its own calls; there is no thread.
+ *
+ * A link that ends is replaced, when there is a guard (bootstrap_private.h). Nothing has to be
+ * counted for that: what a rank has offered to the current allgather is still its caller's and is
+ * offered again, a second offer is ignored, and one to the last allgather, which is complete, is
+ * taken as the wish to have its result once more.
  */
 #pragma once
 
@@ -17,7 +22,11 @@
 #include "comm/job/resolve.h"
 
 /* What epoll reports for a descriptor: a rank, or one of these. */
-enum { XM_BOOTSTRAP_KEY_LISTENER = 1 << 30, XM_BOOTSTRAP_KEY_STRANGER = 1 << 29 };
+enum {
+    XM_BOOTSTRAP_KEY_LISTENER = 1 << 30,
+    XM_BOOTSTRAP_KEY_STRANGER = 1 << 29,
+    XM_BOOTSTRAP_KEY_GUARD = 1 << 28
+};
 
 /* Room for the name of a rank in sentences. */
 enum { XM_BOOTSTRAP_NAME_SIZE = XM_BOOTSTRAP_HOST_SIZE + 64 };
@@ -49,7 +58,11 @@ typedef struct xm_bootstrap_tcp {
     void *blobs;   /**< lengths and blocks as in a GATHEREDV frame */
     size_t blobs_length;
     bool gathered; /**< the result is in `receive` or `blobs` */
-    uint8_t *bulk; /**< rank 0: the result as a frame, until every link has sent it */
+    uint8_t *bulk; /**< rank 0: the last result as a frame, until there is another */
+    size_t bulk_length;
+    uint32_t bulk_sequence;
+    bool guarded;
+    xm_bootstrap_guard_t guard;
 } xm_bootstrap_tcp_t;
 
 /**
@@ -84,15 +97,34 @@ void xm_bootstrap_identify(const xm_bootstrap_tcp_t *self, xm_bootstrap_identity
 
 /** Another rank, for xm_bootstrap_adopt(). */
 typedef struct xm_bootstrap_slot {
-    int fd; /**< a connection to it, or -1 */
     int pid;
     const char *host;
 } xm_bootstrap_slot_t;
 
-/** A bootstrap of ranks that are connected already, in a relay around rank 0. Takes the connections
- *  over, also when it fails. */
+/** A bootstrap of ranks that know each other already, in a relay around rank 0. The guard gives the
+ * connections; NULL: there is one rank. */
 xm_status_t xm_bootstrap_adopt(int rank, int size, const xm_bootstrap_slot_t *slots,
-                               xm_bootstrap_t **bootstrap);
+                               const xm_bootstrap_guard_t *guard, xm_bootstrap_t **bootstrap);
+
+/* Of the allgathers (bootstrap_gather.c). */
+
+/** Makes a fault the sticky status, unless there is one, and on rank 0 tells everybody. */
+void xm_bootstrap_tcp_settle(xm_bootstrap_tcp_t *self, const xm_bootstrap_fault_t *fault);
+/** Fills in a fault whose sentence begins with the rank's name. */
+void xm_bootstrap_tcp_fault_of(const xm_bootstrap_tcp_t *self, int rank, xm_status_t status,
+                               const char *what, xm_bootstrap_fault_t *fault);
+/** Rank 0: takes a rank's block out of its link. False: it is out of step. */
+bool xm_bootstrap_tcp_take_block(xm_bootstrap_tcp_t *self, int rank);
+/** The others: takes the result out of the link. False: it makes no sense. */
+bool xm_bootstrap_tcp_take_result(xm_bootstrap_tcp_t *self);
+/** The others: offers the own block, unless the result is there. */
+void xm_bootstrap_tcp_offer(xm_bootstrap_tcp_t *self);
+xm_status_t xm_bootstrap_tcp_post(xm_bootstrap_t *bootstrap, const void *send, void *receive,
+                                  size_t length);
+xm_status_t xm_bootstrap_tcp_post_blobs(xm_bootstrap_t *bootstrap, const void *send, size_t length);
+xm_status_t xm_bootstrap_tcp_take_blobs(xm_bootstrap_t *bootstrap, void **blobs, size_t *offsets);
+xm_status_t xm_bootstrap_tcp_test(xm_bootstrap_t *bootstrap);
+xm_status_t xm_bootstrap_tcp_abandon(xm_bootstrap_t *bootstrap, double waited);
 
 /** The address that others reach this rank at, as the connections of a TCP bootstrap know it; of
  *  several one that is not the loopback interface's. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a rank of the TCP bootstrap comes to be. The launcher's variables say where rank 0 is;
+/* How a rank of a bootstrap comes to be: over PMIx where the launcher offers that, which needs no
+ * address, otherwise over TCP, where the launcher's variables say where rank 0 is;
  * rank 0 listens there (or at a socket that xm_launch() made before, so that no port can be
  * taken in between) and the others connect. The secret is read, used and wiped here. */
 #include <stdio.h>
@@ -7,6 +8,7 @@
 #include <unistd.h>
 
 #include "comm/job/bootstrap_listen.h"
+#include "comm/job/bootstrap_private.h"
 #include "comm/job/bootstrap_tcp.h"
 #include "comm/job/launcher.h"
 #include "comm/base.h"
@@ -91,4 +93,77 @@ xm_status_t xm_bootstrap_create_tcp(const xm_job_env_t *env, int listen_fd, doub
     xm_launch_report(env->rank, -1);
     *bootstrap = &self->base;
     return XM_OK;
+}
+
+/* A build or host without the library of PMIx must still start, so the derived address is the
+ * fallback where there is one. A socket that was inherited from xm_launch() decides for TCP at
+ * once. */
+xm_status_t xm_bootstrap_create(const xm_job_env_t *env, int listen_fd, double timeout,
+                                xm_bootstrap_t **bootstrap)
+{
+    xm_status_t status;
+
+    if (!env->pmix || listen_fd >= 0) {
+        return xm_bootstrap_create_tcp(env, listen_fd, timeout, bootstrap);
+    }
+    status = xm_bootstrap_create_pmix(env, timeout, bootstrap);
+    /* Only a missing PMIx is replaced; one that is there and fails is a fault to report. */
+    if (status != XM_ERR_UNSUPPORTED || env->master_addr[0] == '\0' || env->master_port < 0) {
+        return status;
+    }
+    xm_log_info("%s; the ranks meet at %s port %d instead", xm_last_error(), env->master_addr,
+                env->master_port);
+    return xm_bootstrap_create_tcp(env, -1, timeout, bootstrap);
+}
+
+/* The ranks have proved who they are, so there is no second handshake and no secret. */
+xm_status_t xm_bootstrap_adopt(int rank, int size, const xm_bootstrap_slot_t *slots,
+                               const xm_bootstrap_guard_t *guard, xm_bootstrap_t **bootstrap)
+{
+    const xm_job_secret_t none = {0};
+    xm_bootstrap_tcp_t *self = NULL;
+    xm_status_t status = xm_bootstrap_tcp_create(rank, size, &none, &self);
+
+    for (int other = 0; status == XM_OK && other < self->peer_count; ++other) {
+        if (other != rank) {
+            self->peers[other].host = strdup(slots[other].host);
+            self->peers[other].pid = slots[other].pid;
+        }
+    }
+    if (status == XM_OK && guard != NULL) {
+        status = xm_bootstrap_set_guard(&self->base, guard);
+    }
+    if (status < 0) {
+        if (self != NULL) {
+            xm_bootstrap_destroy(&self->base);
+        }
+        return status;
+    }
+    *bootstrap = &self->base;
+    return XM_OK;
+}
+
+/* The address at which others reach this rank, as its own end of the connections tells it. A
+ * loopback address is replaced by any other one: ranks on other hosts could do nothing with it. */
+xm_status_t xm_bootstrap_own_address(const xm_bootstrap_t *bootstrap,
+                                     struct sockaddr_storage *address)
+{
+    const xm_bootstrap_tcp_t *self = (const xm_bootstrap_tcp_t *)bootstrap;
+    bool found = false;
+
+    for (int rank = 0; rank < self->peer_count; ++rank) {
+        struct sockaddr_storage here = {0};
+        socklen_t length = sizeof(here);
+
+        if (self->peers[rank].link.fd >= 0 &&
+            getsockname(self->peers[rank].link.fd, (struct sockaddr *)&here, &length) == 0 &&
+            (!found || xm_address_is_loopback(address))) {
+            *address = here;
+            found = true;
+        }
+    }
+    return found
+               ? XM_OK
+               : xm_error_set(XM_ERR_UNSUPPORTED,
+                              "rank %d has no connection that tells its address", bootstrap->rank);
 }

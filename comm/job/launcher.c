@@ -24,27 +24,18 @@
 
 #include "comm/base.h"
 #include "comm/job/job_secret.h"
-
-#define LISTEN_FD_VARIABLE "CROSSMESH_LISTEN_FD"
-#define REPORT_FD_VARIABLE "CROSSMESH_REPORT_FD"
+#include "comm/job/launcher_env.h"
 
 /* LOOK_MS: ranks are checked this often even without a signal, in case another thread has taken
  * it. INTERRUPT_S: what ranks get to end by themselves after the job was interrupted. DEATH_S:
  * what they get to be gone after SIGKILL; one that hangs in the kernel may never be. SOON_S: what
  * they get where a longer wait is in vain: the job has not begun and never will, or those that
  * could explain its end have ended. */
-enum {
-    MAX_RANKS = 4096,
-    LOOK_MS = 200,
-    VARIABLES = 8,
-    VARIABLE_SIZE = 64,
-    BACKLOG = 1024,
-    MAX_ADDRESS = 45
-};
+enum { MAX_RANKS = 4096, LOOK_MS = 200, BACKLOG = 1024, MAX_ADDRESS = 45 };
 static const double INTERRUPT_S = 2.0, DEATH_S = 10.0, SOON_S = 0.5;
 
 /* How the job failed first. */
-typedef enum { NOTHING, ENDED_BADLY, NOT_OURS, CONDEMNED, IMMORTAL } failure_t;
+typedef enum { NOTHING, ENDED_BADLY, NOT_OURS, GIVEN_UP, IMMORTAL } failure_t;
 
 /* What a rank has told, and what has become of it. */
 typedef struct {
@@ -56,11 +47,6 @@ typedef struct {
                      about to be collected, with a status that says more; 0: it is not */
     bool ended;
 } rank_t;
-
-/* One report of a rank, small enough that the pipe never splits it. */
-typedef struct {
-    int32_t rank, condemned;
-} report_t;
 
 typedef struct {
     const xm_launch_params_t *params;
@@ -180,87 +166,6 @@ static void return_signals(launch_t *launch)
     (void)close(launch->signal_fd);
 }
 
-/* The environment of a rank: ours, with the variables that place it, and the caller's for it.
- * The array is made before the fork, because malloc() after it may wait for a lock that another
- * thread held. */
-typedef struct {
-    char texts[VARIABLES][VARIABLE_SIZE];
-    const char *const *more;
-    char **entries;
-} rank_env_t;
-
-/* True for an entry that one of the new ones replaces; two entries of one name would leave it
- * to the program which of them counts. */
-static bool is_replaced(const rank_env_t *env, int count, const char *entry)
-{
-    size_t name = strcspn(entry, "=") + 1;
-
-    for (int i = 0; i < count; ++i) {
-        if (strncmp(env->texts[i], entry, name) == 0) {
-            return true;
-        }
-    }
-    for (const char *const *text = env->more; *text != NULL; ++text) {
-        if (strncmp(*text, entry, name) == 0) {
-            return true;
-        }
-    }
-    /* Only rank 0 gets one; an outer launcher's must not leak through. */
-    return strncmp(entry, LISTEN_FD_VARIABLE "=", sizeof(LISTEN_FD_VARIABLE)) == 0;
-}
-
-/* Builds the environment of a rank. Texts that are kept are shared with `environ` and not
- * copied. */
-static xm_status_t make_env(const launch_t *launch, int rank, rank_env_t *env)
-{
-    static const char *const nothing[] = {NULL};
-    const xm_launch_params_t *params = launch->params;
-    size_t kept = 0, total = VARIABLES + 1;
-    int count = 0;
-
-    env->more = params->variables != NULL ? params->variables(params->arg, rank) : nothing;
-    (void)snprintf(env->texts[count++], VARIABLE_SIZE, "RANK=%d", rank);
-    (void)snprintf(env->texts[count++], VARIABLE_SIZE, "WORLD_SIZE=%d", params->ranks);
-    (void)snprintf(env->texts[count++], VARIABLE_SIZE, "MASTER_ADDR=%s",
-                   params->master_addr != NULL ? params->master_addr : "127.0.0.1");
-    (void)snprintf(env->texts[count++], VARIABLE_SIZE, "MASTER_PORT=%d", launch->port);
-    if (params->ranks_per_host > 0) {
-        (void)snprintf(env->texts[count++], VARIABLE_SIZE, "XM_HOST=host%d",
-                       rank / params->ranks_per_host);
-    }
-    if (launch->secret[0] != '\0') {
-        (void)snprintf(env->texts[count++], VARIABLE_SIZE, "%s", launch->secret);
-    }
-    (void)snprintf(env->texts[count++], VARIABLE_SIZE, REPORT_FD_VARIABLE "=%d", launch->report[1]);
-    if (rank == 0 && launch->listen_fd >= 0) {
-        (void)snprintf(env->texts[count++], VARIABLE_SIZE, LISTEN_FD_VARIABLE "=%d",
-                       launch->listen_fd);
-    }
-    for (char **entry = environ; *entry != NULL; ++entry) {
-        ++total;
-    }
-    for (const char *const *text = env->more; *text != NULL; ++text) {
-        ++total;
-    }
-    env->entries = malloc(total * sizeof(*env->entries));
-    if (env->entries == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "launcher: no memory for an environment");
-    }
-    for (char **entry = environ; *entry != NULL; ++entry) {
-        if (!is_replaced(env, count, *entry)) {
-            env->entries[kept++] = *entry;
-        }
-    }
-    for (int i = 0; i < count; ++i) {
-        env->entries[kept++] = env->texts[i];
-    }
-    for (const char *const *text = env->more; *text != NULL; ++text) {
-        env->entries[kept++] = (char *)*text;
-    }
-    env->entries[kept] = NULL;
-    return XM_OK;
-}
-
 /* Runs in the child, between fork and exec: it does only what a signal handler might do. A
  * caller that wants to enter something else must have one thread. */
 static void become_rank(const launch_t *launch, int rank, pid_t parent, char *const *entries)
@@ -288,8 +193,12 @@ static void become_rank(const launch_t *launch, int rank, pid_t parent, char *co
 static xm_status_t start_rank(launch_t *launch, int rank)
 {
     pid_t parent = getpid();
-    rank_env_t env;
-    xm_status_t status = make_env(launch, rank, &env);
+    xm_launch_place_t place = {.port = launch->port,
+                               .listen_fd = rank == 0 ? launch->listen_fd : -1,
+                               .report_fd = launch->report[1],
+                               .secret = launch->secret};
+    xm_launch_env_t env;
+    xm_status_t status = xm_launch_env_make(launch->params, rank, &place, &env);
 
     if (status < 0) {
         return status;
@@ -354,7 +263,7 @@ static void collect(launch_t *launch)
         --launch->running;
         if (its->ended) {
             if (launch->first_rank < 0) {
-                note_failure(launch, CONDEMNED, rank, wait_status);
+                note_failure(launch, GIVEN_UP, rank, wait_status);
             }
             continue;
         }
@@ -382,22 +291,22 @@ static void collect(launch_t *launch)
 static void read_reports(launch_t *launch)
 {
     int ranks = launch->params->ranks;
-    report_t report;
+    xm_launch_report_t report;
 
     while (read(launch->report[0], &report, sizeof(report)) == (ssize_t)sizeof(report)) {
-        if (report.rank < 0 || report.rank >= ranks || report.condemned >= ranks) {
+        if (report.rank < 0 || report.rank >= ranks || report.given_up >= ranks) {
             continue;
         }
         launch->ranks[report.rank].met = true;
-        if (report.condemned >= 0 && report.condemned != report.rank) {
-            launch->ranks[report.rank].accuses = report.condemned;
-            launch->ranks[report.condemned].accused = true;
+        if (report.given_up >= 0 && report.given_up != report.rank) {
+            launch->ranks[report.rank].accuses = report.given_up;
+            launch->ranks[report.given_up].accused = true;
         }
     }
 }
 
 /* True when all that run and are not accused themselves take the rank for gone. */
-static bool is_condemned(const launch_t *launch, int rank)
+static bool is_given_up(const launch_t *launch, int rank)
 {
     for (int other = 0; other < launch->params->ranks; ++other) {
         const rank_t *judge = &launch->ranks[other];
@@ -409,17 +318,17 @@ static bool is_condemned(const launch_t *launch, int rank)
     return launch->ranks[rank].accused;
 }
 
-/* Ends the ranks that all others have condemned, which may be frozen and would be waited for in
+/* Ends the ranks that all others have given up, which may be frozen and would be waited for in
  * vain. When all accusers have ended, whoever is left gets little time: it may be frozen as well,
  * and nobody is there to say so. */
-static void end_condemned(launch_t *launch)
+static void end_given_up(launch_t *launch)
 {
     bool ended = false, judges = false;
 
     for (int rank = 0; rank < launch->params->ranks; ++rank) {
         rank_t *its = &launch->ranks[rank];
 
-        if (its->pid > 0 && its->ends == 0.0 && is_condemned(launch, rank)) {
+        if (its->pid > 0 && its->ends == 0.0 && is_given_up(launch, rank)) {
             its->ends = xm_clock_seconds() + LOOK_MS * 1e-3;
         }
         if (its->pid > 0 && !its->ended && its->ends > 0.0 && xm_clock_seconds() >= its->ends) {
@@ -485,7 +394,7 @@ static void supervise(launch_t *launch)
         read_signals(launch);
         read_reports(launch);
         collect(launch);
-        end_condemned(launch);
+        end_given_up(launch);
     }
 }
 
@@ -519,7 +428,7 @@ static xm_status_t fault_status(const launch_t *launch, int *exit_code)
             "exit status",
             launch->first_rank);
     }
-    if (launch->failure == CONDEMNED) {
+    if (launch->failure == GIVEN_UP) {
         *exit_code = 1;
         return xm_error_set(XM_ERR_PEER_DIED,
                             "rank %d was ended, because all other ranks had found it gone",
@@ -617,40 +526,4 @@ close_pipe:
 free_ranks:
     free(launch.ranks);
     return status;
-}
-
-/* Finds the inherited socket of rank 0. It is checked to be a listening socket: the number may
- * mean something else by now. */
-int xm_launch_listen_fd(void)
-{
-    const char *text = getenv(LISTEN_FD_VARIABLE);
-    int64_t fd;
-    int listening = 0;
-    socklen_t length = sizeof(listening);
-
-    /* The variable may have been inherited further than the descriptor. */
-    if (text == NULL || xm_text_parse_int(LISTEN_FD_VARIABLE, text, 0, INT32_MAX, &fd) < 0 ||
-        getsockopt((int)fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &length) != 0 ||
-        listening == 0) {
-        return -1;
-    }
-    (void)fcntl((int)fd, F_SETFD, FD_CLOEXEC);
-    return (int)fd;
-}
-
-/* Writes a report where there is a launcher to read it. The descriptor is looked at before it is
- * used: the variable may have been inherited further than the pipe. */
-void xm_launch_report(int rank, int condemned)
-{
-    const char *text = getenv(REPORT_FD_VARIABLE);
-    report_t report = {.rank = rank, .condemned = condemned};
-    struct stat found;
-    int64_t fd;
-
-    if (text == NULL || xm_text_parse_int(REPORT_FD_VARIABLE, text, 0, INT32_MAX, &fd) < 0 ||
-        fstat((int)fd, &found) != 0 || !S_ISFIFO(found.st_mode)) {
-        return;
-    }
-    (void)fcntl((int)fd, F_SETFD, FD_CLOEXEC);
-    (void)!write((int)fd, &report, sizeof(report));
 }

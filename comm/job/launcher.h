@@ -59,8 +59,8 @@ typedef struct xm_launch_params {
 xm_status_t xm_launch(const xm_launch_params_t *params, int *exit_code);
 
 /** In a launched rank: tells the launcher that this rank has met the others, and, unless it is -1,
- * that it takes rank @p condemned for gone. Without effect in other processes. */
-void xm_launch_report(int rank, int condemned);
+ * that it takes rank @p given_up for gone. Without effect in other processes. */
+void xm_launch_report(int rank, int given_up);
 
 /** In a launched rank: the inherited listening socket of rank 0 (closes on exec), else -1. */
 int xm_launch_listen_fd(void);

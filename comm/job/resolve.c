@@ -248,3 +248,31 @@ int xm_address_port(const xm_address_t *address)
                ? ntohs(((const struct sockaddr_in6 *)&address->socket)->sin6_port)
                : ntohs(((const struct sockaddr_in *)&address->socket)->sin_port);
 }
+
+void xm_address_write(const struct sockaddr_storage *address, uint8_t bytes[XM_ADDRESS_BYTES])
+{
+    memset(bytes, 0, XM_ADDRESS_BYTES);
+    if (address->ss_family == AF_INET6) {
+        memcpy(bytes, &((const struct sockaddr_in6 *)address)->sin6_addr, XM_ADDRESS_BYTES);
+    } else {
+        memset(bytes + 10, 0xff, 2);
+        memcpy(bytes + 12, &((const struct sockaddr_in *)address)->sin_addr, 4);
+    }
+}
+
+void xm_address_read(const uint8_t bytes[XM_ADDRESS_BYTES], xm_address_t *address)
+{
+    struct sockaddr_in *ipv4 = (struct sockaddr_in *)&address->socket;
+    struct sockaddr_in6 *ipv6 = (struct sockaddr_in6 *)&address->socket;
+
+    memset(address, 0, sizeof(*address));
+    if (IN6_IS_ADDR_V4MAPPED((const struct in6_addr *)(const void *)bytes)) {
+        ipv4->sin_family = AF_INET;
+        memcpy(&ipv4->sin_addr, bytes + 12, 4);
+        address->length = sizeof(*ipv4);
+    } else {
+        ipv6->sin6_family = AF_INET6;
+        memcpy(&ipv6->sin6_addr, bytes, XM_ADDRESS_BYTES);
+        address->length = sizeof(*ipv6);
+    }
+}

@@ -9,6 +9,7 @@
  */
 #pragma once
 
+#include <stdint.h>
 #include <sys/socket.h>
 
 #include "comm/base.h"
@@ -31,6 +32,12 @@ typedef struct xm_addresses {
  */
 xm_status_t xm_resolve(const char *what, const char *host, int port, double deadline,
                        xm_addresses_t *addresses);
+
+/** An address as it travels: IPv6, or IPv4 mapped into it, without the port. */
+enum { XM_ADDRESS_BYTES = 16 };
+void xm_address_write(const struct sockaddr_storage *address, uint8_t bytes[XM_ADDRESS_BYTES]);
+/** The opposite, with port 0. Mapped addresses become IPv4 ones. */
+void xm_address_read(const uint8_t bytes[XM_ADDRESS_BYTES], xm_address_t *address);
 
 /** True when @p host is an address in digits. */
 bool xm_resolve_is_numeric(const char *host);

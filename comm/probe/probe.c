@@ -402,6 +402,39 @@ static double take_rate(const xm_probe_t *probe, const char *step, double *sprea
     return numbers[0];
 }
 
+static bool is_rail_before(const xm_worker_rails_t *rails, int rank)
+{
+    for (int other = 0; other < rank; ++other) {
+        if (rails->of[other] == rails->of[rank]) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The NICs of a host where they are dealt to its ranks in turn, as many on each host: rank i of a
+ * host then has the rail of rank i − NICs, and the first ones have one each. 0: it is otherwise. */
+static int dealt_nics(const xm_probe_t *probe)
+{
+    const xm_worker_rails_t *rails = xm_worker_rails(probe->worker);
+    int nics = rails->count / probe->hosts;
+
+    for (int rank = 0; rank < probe->ranks; ++rank) {
+        int place = 0, before = -1;
+
+        for (int other = rank - 1; other >= 0; --other) {
+            if (probe->host_of[other] == probe->host_of[rank]) {
+                before = ++place == nics ? rails->of[other] : before;
+            }
+        }
+        if ((place >= nics && before != rails->of[rank]) ||
+            (place < nics && is_rail_before(rails, rank))) {
+            return 0;
+        }
+    }
+    return nics > 1 && rails->count == nics * probe->hosts ? nics : 0;
+}
+
 /* Everything comes from the shared state, whether measured now or by an earlier probe. */
 static xm_status_t make_profile(xm_probe_t *probe, xm_cluster_profile_t **profile)
 {
@@ -437,6 +470,7 @@ static xm_status_t make_profile(xm_probe_t *probe, xm_cluster_profile_t **profil
     summary.ingress = ingress;
     summary.nic_both_ways = take_rate(probe, "nic/both", &other);
     summary.host_fabric = take_rate(probe, "fabric", &other);
+    summary.nics_per_host = dealt_nics(probe);
     status = agree(probe, &summary, profile);
 
 free_all:

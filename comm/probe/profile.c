@@ -268,6 +268,7 @@ static void set_nics(const xm_probe_summary_t *summary, const xm_probe_curve_t *
     }
     params->nic_both_ways = summary->nic_both_ways;
     params->host_fabric = summary->host_fabric;
+    params->nics_per_host = summary->nics_per_host;
 }
 
 /* Says how many points are not as well known as they should be. */

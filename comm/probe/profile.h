@@ -32,6 +32,7 @@ typedef struct xm_probe_summary {
     const double *egress, *ingress; /**< bytes/s by host; 0: not measured; NULL: of no host */
     double nic_spread;              /**< the widest of these rates */
     double nic_both_ways;           /**< 0: not measured */
+    int nics_per_host;              /**< dealt to the ranks of a host in turn; 0: otherwise */
     double host_fabric;             /**< 0: not measured */
     const char *name;
     const char *conditions; /**< date, program, transport, for the provenance */

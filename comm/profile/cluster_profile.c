@@ -24,6 +24,7 @@ struct xm_cluster_profile {
     double nic_bandwidth;
     double *host_nic_bandwidth; /* by host, or NULL */
     int host_nic_count;
+    int nics_per_host;
     xm_cluster_device_t *host_device; /* by host, or NULL */
     int host_device_count;
     double nic_spread, nic_both_ways, host_fabric;
@@ -112,6 +113,10 @@ static xm_status_t check_network(const xm_cluster_profile_params_t *params)
         if (status < 0) {
             return status;
         }
+    }
+    if (params->nics_per_host < 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "nic.per_host is %d; it must be at least 1",
+                            params->nics_per_host);
     }
     if ((status = check_not_negative("nic.spread", params->nic_spread)) < 0 ||
         (status = check_not_negative("nic.both_ways_bytes_per_s", params->nic_both_ways)) < 0 ||
@@ -290,6 +295,7 @@ xm_status_t xm_cluster_profile_create(const xm_cluster_profile_params_t *given,
     made->devices_per_host = params->devices_per_host;
     made->device = xm_cluster_device_rounded(&params->device);
     made->nic_bandwidth = xm_curve_rounded(params->nic_bandwidth);
+    made->nics_per_host = params->nics_per_host;
     made->hosts_per_rack = params->hosts_per_rack;
     /* Without racks the uplink's rate has no meaning, and equal profiles should have equal
      * fields. */
@@ -346,6 +352,7 @@ xm_cluster_profile_params_t xm_cluster_profile_params_of(const xm_cluster_profil
     params.nic_bandwidth = profile->nic_bandwidth;
     params.host_nic_bandwidth = profile->host_nic_bandwidth;
     params.host_device = profile->host_device;
+    params.nics_per_host = profile->nics_per_host;
     params.nic_spread = profile->nic_spread;
     params.nic_both_ways = profile->nic_both_ways;
     params.host_fabric = profile->host_fabric;
@@ -569,6 +576,11 @@ bool xm_cluster_profile_hosts_differ(const xm_cluster_profile_t *profile)
 double xm_cluster_profile_nic_spread(const xm_cluster_profile_t *profile)
 {
     return profile->nic_spread;
+}
+
+int xm_cluster_profile_nics_per_host(const xm_cluster_profile_t *profile)
+{
+    return profile->nics_per_host;
 }
 
 double xm_cluster_profile_nic_both_ways(const xm_cluster_profile_t *profile)

@@ -50,6 +50,8 @@ typedef struct xm_cluster_profile_params {
         nic_bandwidth; /**< payload bytes/s of one host's NICs together, per direction, all flows */
     const double *host_nic_bandwidth; /**< the same of each host where hosts differ, `hosts` entries
                                          (nic_bandwidth is then what a typical one has); or NULL */
+    int nics_per_host;    /**< which the devices of a host are dealt to in turn, device i to NIC i
+                             modulo their number; 0: each device uses all */
     double nic_spread;    /**< of the measured NIC rates, the widest (curve.h); 0: unknown */
     double nic_both_ways; /**< bytes/s of each direction while both are busy; 0: unknown */
     double host_fabric;   /**< bytes/s of all devices of a host together, each sending to another of
@@ -115,6 +117,8 @@ bool xm_cluster_profile_hosts_differ(const xm_cluster_profile_t *profile);
 int xm_cluster_profile_hosts_per_rack(const xm_cluster_profile_t *profile);
 double xm_cluster_profile_uplink_bandwidth(const xm_cluster_profile_t *profile);
 
+/** NICs of a host that its devices are dealt to in turn; 0: each device uses all. */
+int xm_cluster_profile_nics_per_host(const xm_cluster_profile_t *profile);
 /** The widest spread of the NIC rates (curve.h); 0: unknown. */
 double xm_cluster_profile_nic_spread(const xm_cluster_profile_t *profile);
 /** Bytes/s of each direction of a host's NICs while both are busy; 0: unknown. */

@@ -93,7 +93,7 @@ static xm_status_t read_head(const json_t *root, xm_cluster_profile_params_t *pa
                                             "devices_per_host", "device", "nic",         "fabric",
                                             "uplink",           "curves", "collectives", "op_times",
                                             "gradient_overlap"};
-    static const char *const nic_keys[] = {"bytes_per_s", "hosts", "spread",
+    static const char *const nic_keys[] = {"bytes_per_s", "hosts", "per_host", "spread",
                                            "both_ways_bytes_per_s"};
     const json_t *device, *nic;
     xm_status_t status;
@@ -113,7 +113,10 @@ static xm_status_t read_head(const json_t *root, xm_cluster_profile_params_t *pa
         (status = xm_json_object(root, "device", &device)) < 0 ||
         (status = read_device(device, "device.", true, &params->device)) < 0 ||
         (status = xm_json_object(root, "nic", &nic)) < 0 ||
-        (status = xm_json_check_keys(nic, "nic.", nic_keys, 4)) < 0 ||
+        (status = xm_json_check_keys(nic, "nic.", nic_keys,
+                                     sizeof(nic_keys) / sizeof(nic_keys[0]))) < 0 ||
+        (json_object_get(nic, "per_host") != NULL &&
+         (status = xm_json_int(nic, "per_host", &params->nics_per_host)) < 0) ||
         (status = xm_json_optional_number(nic, "nic.spread", &params->nic_spread)) < 0 ||
         (status = xm_json_optional_number(nic, "nic.both_ways_bytes_per_s",
                                           &params->nic_both_ways)) < 0) {
@@ -455,6 +458,10 @@ static void add_optional(const xm_cluster_profile_t *profile, json_t *root)
                                         device_to_json(xm_cluster_profile_host_device(profile, h)));
         }
         (void)json_object_set_new(json_object_get(root, "device"), "hosts", devices);
+    }
+    if (xm_cluster_profile_nics_per_host(profile) > 0) {
+        (void)json_object_set_new(json_object_get(root, "nic"), "per_host",
+                                  json_integer(xm_cluster_profile_nics_per_host(profile)));
     }
     add_positive(json_object_get(root, "nic"), "spread", xm_cluster_profile_nic_spread(profile));
     add_positive(json_object_get(root, "nic"), "both_ways_bytes_per_s",

@@ -3,11 +3,12 @@
  * message of the past can appear, so a new group gets everything anew: bootstrap, transport,
  * path probe. The old ones are kept until the new ones work, because a failed attempt must
  * leave the worker as it was, able to try again. Ranks are renumbered in the old order;
- * counters, heartbeat and sockets belong to the job and stay. */
+ * counters, detector and sockets belong to the job and stay. */
 #include <crossmesh/group.h>
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "comm/job.h"
 #include "comm/base.h"
@@ -40,7 +41,7 @@ static void keep_fault_status(xm_worker_t *worker, xm_status_t status, int faile
 
 /* Ends what the group is doing, on all ranks. When it returns, all operations of this rank have
  * ended and no byte is written to the user's memory any more. It cannot fail: ranks that cannot
- * be told find out by their heartbeats. */
+ * be told find out by their detectors. */
 xm_status_t xm_group_abort(xm_worker_t *worker, const char *sentence)
 {
     if (XM_IS_NULL(worker) || XM_IS_NULL(sentence)) {
@@ -50,7 +51,7 @@ xm_status_t xm_group_abort(xm_worker_t *worker, const char *sentence)
         int failed_rank = xm_worker_rank(worker);
         xm_status_t status;
 
-        xm_worker_give_up(worker, sentence);
+        xm_bootstrap_abort(worker->bootstrap, sentence);
         status = xm_bootstrap_poll(worker->bootstrap, &failed_rank);
         keep_fault_status(worker, status, failed_rank);
     }
@@ -87,41 +88,50 @@ static void give_era(xm_worker_t *worker, era_t era)
 }
 
 /* Numbers the ranks of the job that are in the new group, in their order. */
-static void number_members(xm_worker_t *worker, const bool *dead)
+static void number_members(xm_worker_t *worker, const bool *out)
 {
     int size = worker->endpoints.of != NULL ? worker->endpoints.size : 1, count = 0;
 
     for (int rank = 0; rank < size; ++rank) {
         worker->group_rank[rank] = -1;
-        if (!dead[rank]) {
+        if (!out[rank]) {
             worker->group_rank[rank] = count;
             worker->job_rank[count++] = rank;
         }
     }
 }
 
+/* What a shrink is asked for and knows, by rank of the job. */
+typedef struct {
+    const xm_group_shrink_params_t *params;
+    bool *out, *excluded, *suspects;
+} shrink_t;
+
 /* Meets the survivors. A job of one rank has nobody to meet, and just begins a new generation. */
-static xm_status_t gather(const xm_worker_t *worker, double timeout, bool *dead,
+static xm_status_t gather(const xm_worker_t *worker, const shrink_t *shrink, double timeout,
                           xm_bootstrap_t **bootstrap, uint32_t *generation)
 {
     xm_regroup_params_t params = {.endpoints = &worker->endpoints,
-                                  .heartbeat = worker->heartbeat,
-                                  .interval = worker->interval > 0.0 ? worker->interval : 1.0,
+                                  .detector = worker->detector,
                                   .generation = *generation,
-                                  .timeout = timeout};
-    xm_bootstrap_slot_t alone = {.fd = -1};
+                                  .timeout = timeout,
+                                  .least = shrink->params->min_size,
+                                  .excluded = shrink->excluded,
+                                  .cut = worker->cut,
+                                  .suspects = shrink->suspects};
+    xm_bootstrap_slot_t alone = {.host = NULL};
 
     if (worker->endpoints.of == NULL) {
         ++*generation;
-        return xm_bootstrap_adopt(0, 1, &alone, bootstrap);
+        return xm_bootstrap_adopt(0, 1, &alone, NULL, bootstrap);
     }
-    return xm_regroup(&params, dead, bootstrap, generation);
+    return xm_regroup(&params, shrink->out, bootstrap, generation);
 }
 
 /* Opens the new group's transport. On success the old generation is taken apart; on failure the
- * worker gets it back. A failure that is another rank's is noted in `dead`, and *again says
- * that a smaller group may still work. */
-static xm_status_t enter(xm_worker_t *worker, xm_bootstrap_t *bootstrap, bool *dead, bool *again)
+ * worker gets it back. A failure that is another rank's is noted, and *again says that a smaller
+ * group may still work. */
+static xm_status_t enter(xm_worker_t *worker, xm_bootstrap_t *bootstrap, bool *again)
 {
     era_t old = take_era(worker);
     xm_status_t status, fault;
@@ -143,7 +153,7 @@ static xm_status_t enter(xm_worker_t *worker, xm_bootstrap_t *bootstrap, bool *d
     *again = fault == XM_ERR_PEER_DIED ||
              (fault == XM_ERR_CANCELED && failed_rank != xm_bootstrap_rank(bootstrap));
     if (fault == XM_ERR_PEER_DIED && failed_rank >= 0) {
-        dead[worker->job_rank[failed_rank]] = true;
+        worker->cut[worker->job_rank[failed_rank]] = true;
     }
     xm_worker_leave(worker);
     give_era(worker, old);
@@ -152,7 +162,7 @@ static xm_status_t enter(xm_worker_t *worker, xm_bootstrap_t *bootstrap, bool *d
 
 /* Meets the survivors and opens the transport, again and again as long as some rank dies in
  * between. Each round has fewer ranks, so it ends; the deadline covers all rounds together. */
-static xm_status_t form_group(xm_worker_t *worker, double timeout, bool *dead)
+static xm_status_t form_group(xm_worker_t *worker, const shrink_t *shrink, double timeout)
 {
     double deadline = xm_clock_seconds() + timeout;
     uint32_t generation = (uint32_t)worker->generation;
@@ -162,29 +172,55 @@ static xm_status_t form_group(xm_worker_t *worker, double timeout, bool *dead)
 
     do {
         again = false;
-        status = gather(worker, deadline - xm_clock_seconds(), dead, &bootstrap, &generation);
+        status = gather(worker, shrink, deadline - xm_clock_seconds(), &bootstrap, &generation);
         if (status == XM_OK) {
-            number_members(worker, dead);
+            number_members(worker, shrink->out);
             worker->generation = (int)generation;
-            status = enter(worker, bootstrap, dead, &again);
+            status = enter(worker, bootstrap, &again);
         }
     } while (again && xm_clock_seconds() < deadline);
     return status;
 }
 
-/* Shrinks the group. The heartbeat is muted before, since ranks that leave the old group must
- * not be blamed, and the transport is fenced, so nothing of the old group writes into user
- * memory while the new one forms. A rank that the others take for dead is told so and stays
- * out. */
-xm_status_t xm_group_shrink(xm_worker_t *worker, double timeout)
+/* Takes down what is known of the ranks. Who was found gone is cut off from all that know of it;
+ * the others on its host are likely to be gone as well. */
+static xm_status_t consider(const xm_worker_t *worker, const shrink_t *shrink)
 {
-    if (XM_IS_NULL(worker)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
-    int job_size = worker->endpoints.of != NULL ? worker->endpoints.size : 1;
-    bool *dead;
-    xm_status_t status;
+    const xm_group_shrink_params_t *params = shrink->params;
+    int size = worker->endpoints.of != NULL ? worker->endpoints.size : 1;
 
+    for (int rank = 0; rank < size; ++rank) {
+        shrink->out[rank] = worker->group_rank[rank] < 0;
+    }
+    for (int i = 0; i < params->exclude_count; ++i) {
+        int rank = params->exclude[i];
+
+        if (rank < 0 || rank >= xm_worker_size(worker) || rank == xm_worker_rank(worker)) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "rank %d of %d cannot leave out rank %d",
+                                xm_worker_rank(worker), xm_worker_size(worker), rank);
+        }
+        shrink->excluded[worker->job_rank[rank]] = true;
+    }
+    if (worker->fault_status == XM_ERR_PEER_DIED && worker->failed_rank >= 0 && size > 1) {
+        int failed = worker->job_rank[worker->failed_rank];
+
+        worker->cut[failed] = true;
+        for (int rank = 0; rank < size; ++rank) {
+            shrink->suspects[rank] =
+                worker->endpoints.of[rank].host_number == worker->endpoints.of[failed].host_number;
+        }
+    }
+    return XM_OK;
+}
+
+static xm_status_t check_shrink(const xm_worker_t *worker, const xm_group_shrink_params_t *params)
+{
+    if (params->min_size < 0 || params->exclude_count < 0 ||
+        (params->exclude_count > 0 && params->exclude == NULL)) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "shrink: at least %d ranks, without %d of them", params->min_size,
+                            params->exclude_count);
+    }
     if (worker->endpoints.of == NULL && xm_worker_size(worker) > 1) {
         return xm_error_set(XM_ERR_UNSUPPORTED,
                             "a group over the caller's own allgather cannot be shrunk");
@@ -195,28 +231,59 @@ xm_status_t xm_group_shrink(xm_worker_t *worker, double timeout)
         (void)snprintf(sentence, sizeof(sentence), "%s", worker->sentence);
         return xm_error_set(XM_ERR_PEER_DIED, "the others go on without this rank: %s", sentence);
     }
-    dead = calloc((size_t)job_size, sizeof(*dead));
-    if (dead == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to regroup %d ranks", job_size);
+    return XM_OK;
+}
+
+/* Shrinks the group. The transport is fenced first, so nothing of the old group writes into user
+ * memory while the new one forms. A rank that the others take for dead is told so and stays
+ * out. */
+xm_status_t xm_group_shrink_with(xm_worker_t *worker, const xm_group_shrink_params_t *given)
+{
+    xm_group_shrink_params_t own = XM_GROUP_SHRINK_PARAMS_INIT;
+    shrink_t shrink = {.params = &own};
+    size_t size;
+    xm_status_t status;
+
+    if (XM_IS_NULL(worker)) {
+        return XM_ERR_INVALID_ARGUMENT;
     }
-    for (int rank = 0; rank < job_size; ++rank) {
-        dead[rank] = worker->group_rank[rank] < 0;
+    status = XM_PARAMS_COPY(xm_group_shrink_params_t, &own, given);
+    if (status == XM_OK) {
+        status = check_shrink(worker, &own);
     }
-    if (worker->fault_status == XM_ERR_PEER_DIED && worker->failed_rank >= 0) {
-        dead[worker->job_rank[worker->failed_rank]] = true;
+    if (status < 0) {
+        return status;
     }
-    if (worker->heartbeat != NULL) {
-        xm_heartbeat_mute(worker->heartbeat);
+    size = worker->endpoints.of != NULL ? (size_t)worker->endpoints.size : 1;
+    shrink.out = calloc(3 * size, sizeof(*shrink.out));
+    if (shrink.out == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to regroup %zu ranks", size);
+    }
+    shrink.excluded = shrink.out + size;
+    shrink.suspects = shrink.excluded + size;
+    status = consider(worker, &shrink);
+    if (status < 0) {
+        free(shrink.out);
+        return status;
     }
     xm_transport_fence(worker->transport);
     xm_worker_dismiss_guests(worker);
-    status = form_group(worker, timeout > 0.0 ? timeout : worker->timeout, dead);
-    free(dead);
+    status = form_group(worker, &shrink, own.timeout > 0.0 ? own.timeout : worker->timeout);
+    free(shrink.out);
     if (status == XM_OK) {
+        memset(worker->cut, 0, size * sizeof(*worker->cut));
         worker->fault_status = XM_OK;
         worker->failed_rank = -1;
         return XM_OK;
     }
     keep_fault_status(worker, status, -1);
     return status;
+}
+
+xm_status_t xm_group_shrink(xm_worker_t *worker, double timeout)
+{
+    xm_group_shrink_params_t params = XM_GROUP_SHRINK_PARAMS_INIT;
+
+    params.timeout = timeout;
+    return xm_group_shrink_with(worker, &params);
 }

@@ -255,6 +255,7 @@ void xm_worker_slots_free(xm_worker_slots_t *slots)
     free(slots->host_name);
     free(slots->topology_xml);
     free(slots->nic_rates);
+    xm_worker_rails_free(&slots->rails);
     free(slots->cards);
     free(slots->topologies);
 }

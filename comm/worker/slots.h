@@ -7,6 +7,7 @@
 #pragma once
 
 #include "comm/job.h"
+#include "comm/worker/rails.h"
 
 typedef struct xm_worker_slots {
     int *host_of;    /**< by rank; hosts are numbered by their lowest rank */
@@ -15,6 +16,7 @@ typedef struct xm_worker_slots {
     const char **host_name;    /**< by host */
     const char **topology_xml; /**< by host */
     double *nic_rates;         /**< by host (comm/worker/rate.h); NULL: nobody has asked yet */
+    xm_worker_rails_t rails;   /**< exchanged once a transport has been opened */
     void *cards;               /**< what the ranks sent; the names point into it */
     void *topologies;          /**< the same for the XML texts */
 } xm_worker_slots_t;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The worker: bootstrap, transport, heartbeat and path probe of one rank, and the one place
+/* The worker: bootstrap, transport, detector and path probe of one rank, and the one place
  * where it blocks. xm_worker_wait() watches all of them together, because a wait that listened
  * to the transport alone would never end after a death elsewhere. The first fault stays: it
  * ends the operations with the rank that is gone (all of them after an abort), goes out by
@@ -31,6 +31,9 @@ enum { FAULT_POLL_EVERY = 256, DRAIN_CALLS = 1000, SPIN_ROUNDS = 32 };
 
 /* How long the fault channel gets to name the culprit after a connection broke. */
 static const int64_t fault_status_grace_ns = 250000000;
+/* Intervals of the heartbeat after which the detector has a finding on a rank that it does not
+ * hear. */
+static const double FINDING = 4.5;
 /* Longest sleep while an allgather runs over a bootstrap that has no descriptor. */
 static const int64_t oob_nap_ns = 1000000;
 
@@ -114,10 +117,10 @@ static xm_status_t fault_status(const xm_worker_t *worker)
 }
 
 /* Makes a failure the fault status and acts on it. The sentence is saved first, for everything
- * that follows may set others. The bootstrap and the heartbeat both tell the others, since
- * either may be cut. After an abort the transport is fenced; after a death only that peer's
- * operations end, and progress is made until their callbacks have run, but not endlessly: other
- * peers may send all the time. */
+ * that follows may set others. The bootstrap tells the others, itself and by its guard, since
+ * either may be cut. After an abort, or when no single rank is to blame, the transport is fenced;
+ * after a death only that peer's operations end, and progress is made until their callbacks have
+ * run, but not endlessly: other peers may send all the time. */
 xm_status_t xm_worker_mark_failed(xm_worker_t *worker, xm_status_t status, int failed_rank)
 {
     xm_bootstrap_fault_t fault = {.rank = failed_rank, .status = status};
@@ -127,14 +130,8 @@ xm_status_t xm_worker_mark_failed(xm_worker_t *worker, xm_status_t status, int f
     (void)snprintf(worker->sentence, sizeof(worker->sentence), "%s", xm_last_error());
     (void)snprintf(fault.sentence, sizeof(fault.sentence), "%s", worker->sentence);
     xm_bootstrap_mark_failed(worker->bootstrap, &fault);
-    if (status == XM_ERR_PEER_DIED && failed_rank >= 0) {
-        xm_launch_report(worker->job_rank[xm_worker_rank(worker)], worker->job_rank[failed_rank]);
-    }
-    if (worker->heartbeat != NULL) {
-        fault.rank = failed_rank >= 0 ? worker->job_rank[failed_rank] : -1;
-        xm_heartbeat_tell(worker->heartbeat, &fault);
-    }
-    if (status == XM_ERR_CANCELED) {
+    if (status == XM_ERR_CANCELED || failed_rank == xm_worker_rank(worker) ||
+        (status == XM_ERR_PEER_DIED && failed_rank < 0)) {
         xm_transport_fence(worker->transport);
     } else if (failed_rank >= 0) {
         xm_transport_peer_failed(worker->transport, failed_rank);
@@ -145,33 +142,25 @@ xm_status_t xm_worker_mark_failed(xm_worker_t *worker, xm_status_t status, int f
     return fault_status(worker);
 }
 
-/* Acts on what the heartbeat has found or heard. Its ranks are those of the job, ours those of
- * the group. */
-static xm_status_t hear(xm_worker_t *worker)
-{
-    xm_bootstrap_fault_t fault;
-    int rank;
-
-    if (worker->path_probe != NULL) {
-        xm_path_probe_on_news(worker->path_probe);
-    }
-    if (!xm_heartbeat_fault_status(worker->heartbeat, &fault)) {
-        return XM_OK;
-    }
-    rank = fault.rank >= 0 ? worker->group_rank[fault.rank] : -1;
-    return xm_worker_mark_failed(worker, xm_error_set(fault.status, "%s", fault.sentence), rank);
-}
-
+/* Reads the one fault channel there is: what the detector finds comes by way of the bootstrap. */
 xm_status_t xm_worker_poll_faults(xm_worker_t *worker)
 {
     int failed_rank = -1;
     xm_status_t status = xm_bootstrap_poll(worker->bootstrap, &failed_rank);
 
-    if (status < 0) {
-        return xm_worker_mark_failed(worker, status, failed_rank);
+    return status < 0 ? xm_worker_mark_failed(worker, status, failed_rank) : XM_OK;
+}
+
+/* Takes up what the detector has for this thread, if there is anything. */
+static xm_status_t hear(xm_worker_t *worker)
+{
+    if (worker->detector == NULL || !xm_detector_take_news(worker->detector)) {
+        return XM_OK;
     }
-    return worker->heartbeat != NULL && xm_heartbeat_take_news(worker->heartbeat) ? hear(worker)
-                                                                                  : XM_OK;
+    if (worker->path_probe != NULL) {
+        xm_path_probe_on_news(worker->path_probe);
+    }
+    return xm_worker_poll_faults(worker);
 }
 
 /* Looks after peers that are waited for; *next tells when to do so again. */
@@ -184,35 +173,49 @@ static xm_status_t look_around(xm_worker_t *worker, int64_t *next)
         return XM_OK;
     }
     *next = xm_path_probe_look(worker->path_probe, xm_worker_now(worker), &fault);
-    return fault.status == XM_OK
-               ? XM_OK
-               : xm_worker_mark_failed(worker, xm_error_set(fault.status, "%s", fault.sentence),
-                                       fault.rank);
+    if (fault.status == XM_OK) {
+        return XM_OK;
+    }
+    /* Nobody but this rank knows it, so it is not for this rank to say which of the two is gone. */
+    worker->cut[worker->job_rank[fault.rank]] = true;
+    return xm_worker_mark_failed(worker, xm_error_set(fault.status, "%s", fault.sentence), -1);
 }
 
-/* The transport lost a peer. The fault channel knows better which rank died first: when one
- * rank dies, others leave because of it, and their connections break as well. So it gets a
- * quarter of a second, and only then the lost peer is blamed. */
+/* The transport lost a peer. The fault channel knows better who is gone, and whether anybody is:
+ * when one rank dies, others leave because of it, and their connections break as well. So it gets a
+ * quarter of a second, and as long as the detector does not hear the peer, until it has a
+ * finding. A peer that is heard lives, and only the connection is lost. */
 static xm_status_t check_lost_peer(xm_worker_t *worker)
 {
     struct pollfd entry = {.fd = xm_bootstrap_fd(worker->bootstrap), .events = POLLIN};
-    int64_t deadline = xm_worker_now(worker) + fault_status_grace_ns;
-    int lost = worker->transport->failed_peer;
+    int64_t began = xm_worker_now(worker), limit = (int64_t)(worker->interval * FINDING * 1e9);
+    int lost = worker->transport->failed_peer, rank = xm_worker_rank(worker);
+    bool lives = false;
 
-    while (entry.fd >= 0 && xm_worker_now(worker) < deadline) {
+    if (worker->detector != NULL) {
+        xm_detector_suspect(worker->detector, worker->job_rank[lost]);
+    }
+    while (entry.fd >= 0 && xm_worker_now(worker) - began < fault_status_grace_ns + limit) {
         xm_status_t status = xm_worker_poll_faults(worker);
 
         if (status < 0) {
             return status;
         }
+        lives = worker->detector != NULL &&
+                xm_detector_hears(worker->detector, worker->job_rank[lost], fault_status_grace_ns);
+        if ((lives || worker->detector == NULL) &&
+            xm_worker_now(worker) - began >= fault_status_grace_ns) {
+            break;
+        }
         (void)poll(&entry, 1, 10);
     }
     return xm_worker_mark_failed(
         worker,
-        xm_error_set(XM_ERR_PEER_DIED,
-                     "rank %d (host %s) is gone: rank %d lost the connection to it", lost,
-                     worker->slots.host_name[worker->slots.host_of[lost]], xm_worker_rank(worker)),
-        lost);
+        xm_error_set(
+            XM_ERR_PEER_DIED, "rank %d (host %s) has lost the connection to rank %d (host %s)%s",
+            rank, worker->slots.host_name[worker->slots.host_of[rank]], lost,
+            worker->slots.host_name[worker->slots.host_of[lost]], lives ? ", which lives" : ""),
+        -1);
 }
 
 static void write_metrics(xm_worker_t *worker, int64_t now)
@@ -224,7 +227,7 @@ static void write_metrics(xm_worker_t *worker, int64_t now)
 
 /* Makes progress and the checks that go with it; *moved tells whether anything happened. The
  * fault channel costs a system call, so a busy rank asks it only now and then, while the
- * heartbeat's news is a flag. */
+ * detector's news is a flag. */
 static xm_status_t advance(xm_worker_t *worker, bool *moved)
 {
     *moved = xm_transport_progress(worker->transport) > 0;
@@ -243,8 +246,7 @@ static xm_status_t advance(xm_worker_t *worker, bool *moved)
         }
         return status;
     }
-    return worker->heartbeat != NULL && xm_heartbeat_take_news(worker->heartbeat) ? hear(worker)
-                                                                                  : XM_OK;
+    return hear(worker);
 }
 
 /* The only function that another thread may call: it writes to a descriptor and touches nothing
@@ -258,14 +260,13 @@ void xm_worker_wake(xm_worker_t *worker)
     (void)eventfd_write(worker->wake_fd, 1);
 }
 
-/* Sleeps on transport, fault channel, heartbeat and wake-ups for at most `duration` nanoseconds. */
+/* Sleeps on transport, fault channel, detector and wake-ups for at most `duration` nanoseconds. */
 static xm_status_t sleep_until_event(xm_worker_t *worker, int64_t duration)
 {
     struct pollfd entries[] = {
         {.fd = xm_bootstrap_fd(worker->bootstrap), .events = POLLIN},
         {.fd = xm_transport_event_fd(worker->transport), .events = POLLIN},
-        {.fd = worker->heartbeat != NULL ? xm_heartbeat_fd(worker->heartbeat) : -1,
-         .events = POLLIN},
+        {.fd = worker->detector != NULL ? xm_detector_fd(worker->detector) : -1, .events = POLLIN},
         {.fd = worker->wake_fd, .events = POLLIN},
     };
     struct timespec limit = {.tv_sec = duration / 1000000000, .tv_nsec = duration % 1000000000};
@@ -279,9 +280,14 @@ static xm_status_t sleep_until_event(xm_worker_t *worker, int64_t duration)
         (void)eventfd_read(worker->wake_fd, &wakes);
     }
     /* The fault channel comes first: a dead peer shows up on both, and only this one names it. */
-    return ready > 0 && (entries[0].revents != 0 || entries[2].revents != 0)
-               ? xm_worker_poll_faults(worker)
-               : XM_OK;
+    if (ready > 0 && entries[0].revents != 0) {
+        xm_status_t status = xm_worker_poll_faults(worker);
+
+        if (status < 0) {
+            return status;
+        }
+    }
+    return ready > 0 && entries[2].revents != 0 ? hear(worker) : XM_OK;
 }
 
 /* The deadline has passed: names a rank with which operations are in flight. That is no fault
@@ -459,6 +465,14 @@ xm_status_t xm_worker_fail_together(xm_worker_t *worker, xm_status_t status)
     return status;
 }
 
+/* The ranks tell each other what they use, once a transport with these NICs has been opened. */
+static xm_status_t tell_rails(xm_worker_t *worker, const char *nics, xm_status_t opened)
+{
+    return opened < 0 ? opened
+                      : xm_worker_rails_exchange(&worker->slots.rails, worker->bootstrap,
+                                                 worker->slots.host_of, nics, worker->timeout);
+}
+
 static xm_status_t open_verbs(xm_worker_t *worker)
 {
     xm_transport_verbs_params_t params = XM_TRANSPORT_VERBS_PARAMS_INIT;
@@ -468,7 +482,8 @@ static xm_status_t open_verbs(xm_worker_t *worker)
     params.counters = worker->counters;
     params.job_rank = worker->job_rank;
     params.nics = xm_config_string(XM_CONFIG_NICS);
-    return xm_transport_verbs_create(worker->bootstrap, &params, &worker->transport);
+    return tell_rails(worker, params.nics,
+                      xm_transport_verbs_create(worker->bootstrap, &params, &worker->transport));
 }
 
 /* Opens UCX with the NICs that all ranks have agreed on, unless the user has named some. A rail
@@ -494,7 +509,8 @@ static xm_status_t open_ucx(xm_worker_t *worker)
     params.failover = xm_config_choice(XM_CONFIG_FAILOVER) == 0;
     params.rail_timeout = worker->interval > 0.0 ? 1.5 * worker->interval : params.rail_timeout;
     params.nics = given[0] != '\0' && given[0] != '^' ? given : chosen;
-    return xm_transport_ucx_create(worker->bootstrap, &params, &worker->transport);
+    return tell_rails(worker, params.nics,
+                      xm_transport_ucx_create(worker->bootstrap, &params, &worker->transport));
 }
 
 /* Joins the others by the way that the parameters say; a listening socket that is not used is
@@ -519,7 +535,8 @@ static xm_status_t number_ranks(xm_worker_t *worker)
 
     worker->job_rank = calloc((size_t)size, sizeof(*worker->job_rank));
     worker->group_rank = calloc((size_t)size, sizeof(*worker->group_rank));
-    if (worker->job_rank == NULL || worker->group_rank == NULL) {
+    worker->cut = calloc((size_t)size, sizeof(*worker->cut));
+    if (worker->job_rank == NULL || worker->group_rank == NULL || worker->cut == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a group of %d ranks", size);
     }
     for (int rank = 0; rank < size; ++rank) {
@@ -528,23 +545,32 @@ static xm_status_t number_ranks(xm_worker_t *worker)
     return XM_OK;
 }
 
-/* Opens the sockets of heartbeat and regrouping, once for the whole job and as the last
- * collective step of the start: no rank is asked for a sign of life before it can answer.
- * Without connections of the bootstrap there is no address to be reached at, and so no
- * heartbeat. */
-static xm_status_t make_endpoints(xm_worker_t *worker)
+/* Opens the sockets of the detector, once for the whole job and as the last collective step of the
+ * start: no rank is asked for a sign of life before it can answer. From then on the detector
+ * guards the bootstrap. Without connections of the bootstrap there is no address to be reached at,
+ * and so no detector. After a shrink all this is there already (regroup.c). */
+static xm_status_t begin_watch(xm_worker_t *worker)
 {
-    xm_status_t status = XM_OK;
+    xm_bootstrap_guard_t guard;
+    xm_status_t status;
 
     /* A caller's table alone knows no rank's address. */
-    if (worker->endpoints.of == NULL && xm_bootstrap_size(worker->bootstrap) > 1 &&
-        worker->bootstrap->ops->connected) {
-        status = xm_endpoints_open(&worker->endpoints, worker->bootstrap, worker->timeout);
-        if (status == XM_OK && worker->interval > 0.0) {
-            status = xm_heartbeat_create(&worker->endpoints, worker->interval, &worker->heartbeat);
-        }
+    if (worker->detector != NULL || xm_bootstrap_size(worker->bootstrap) == 1 ||
+        !worker->bootstrap->ops->connected) {
+        return XM_OK;
     }
-    return status;
+    status = xm_endpoints_open(&worker->endpoints, worker->bootstrap, worker->timeout);
+    if (status == XM_OK) {
+        status = xm_detector_create(&worker->endpoints, worker->interval, worker->counters,
+                                    &worker->detector);
+    }
+    if (status < 0) {
+        return status;
+    }
+    xm_detector_begin(worker->detector, (uint32_t)worker->generation, worker->group_rank);
+    xm_detector_await(worker->detector);
+    guard = xm_detector_guard(worker->detector);
+    return xm_bootstrap_set_guard(worker->bootstrap, &guard);
 }
 
 /* Everything that a new group needs; used at the start and after each shrink. It fails on all
@@ -558,15 +584,11 @@ xm_status_t xm_worker_enter(xm_worker_t *worker)
         status = worker->verbs ? open_verbs(worker) : open_ucx(worker);
     }
     if (status == XM_OK) {
-        status = make_endpoints(worker);
+        status = begin_watch(worker);
     }
-    if (status == XM_OK && worker->heartbeat != NULL) {
-        status = xm_path_probe_create(worker->transport, worker->heartbeat, &worker->endpoints,
+    if (status == XM_OK && worker->detector != NULL && worker->interval > 0.0) {
+        status = xm_path_probe_create(worker->transport, worker->detector, &worker->endpoints,
                                       worker->job_rank, worker->interval, &worker->path_probe);
-    }
-    if (status == XM_OK && worker->heartbeat != NULL) {
-        xm_heartbeat_begin(worker->heartbeat, (uint32_t)worker->generation, worker->group_rank);
-        xm_heartbeat_await(worker->heartbeat);
     }
     return status;
 }
@@ -589,8 +611,9 @@ static void free_worker(xm_worker_t *worker)
 {
     xm_metrics_destroy(worker->metrics);
     xm_counters_destroy(worker->counters);
-    xm_heartbeat_destroy(worker->heartbeat);
+    xm_detector_destroy(worker->detector);
     xm_endpoints_close(&worker->endpoints);
+    free(worker->cut);
     free(worker->group_rank);
     free(worker->job_rank);
     free(worker->host);
@@ -598,21 +621,6 @@ static void free_worker(xm_worker_t *worker)
         (void)close(worker->wake_fd);
     }
     free(worker);
-}
-
-/* Tells the others that this rank gives up, over both channels. */
-void xm_worker_give_up(xm_worker_t *worker, const char *sentence)
-{
-    int rank = xm_worker_rank(worker);
-    xm_bootstrap_fault_t fault = {.rank = worker->job_rank[rank], .status = XM_ERR_CANCELED};
-
-    xm_bootstrap_abort(worker->bootstrap, sentence);
-    if (worker->heartbeat != NULL && worker->fault_status == XM_OK) {
-        (void)snprintf(fault.sentence, sizeof(fault.sentence),
-                       "rank %d (host %s, pid %d) gave up: %s", rank,
-                       worker->endpoints.of[fault.rank].host, (int)getpid(), sentence);
-        xm_heartbeat_tell(worker->heartbeat, &fault);
-    }
 }
 
 /* Writes the one line at the start. */
@@ -711,7 +719,7 @@ void xm_worker_destroy(xm_worker_t *worker, const char *reason)
         return;
     }
     if (reason != NULL && worker->bootstrap != NULL) {
-        xm_worker_give_up(worker, reason);
+        xm_bootstrap_abort(worker->bootstrap, reason);
     } else if (worker->fault_status == XM_OK) {
         /* No rank closes its connections while another still needs them. A failure here is the
          * failure of a rank that will report it itself. */

@@ -31,9 +31,10 @@ struct xm_worker {
     int *job_rank;   /* by rank: the rank in the job as it began */
     int *group_rank; /* by rank of the job: in the group, -1 when it is no member any more */
     xm_endpoints_t endpoints;    /* by rank of the job; without members in a job of one rank */
-    double interval;             /* of the heartbeat; 0: off */
-    xm_heartbeat_t *heartbeat;   /* NULL: off */
-    xm_path_probe_t *path_probe; /* NULL: no heartbeat, or nothing to doubt */
+    double interval;             /* of the questions; 0: off */
+    xm_detector_t *detector;     /* NULL: a job of one rank, or without addresses */
+    xm_path_probe_t *path_probe; /* NULL: no questions, or nobody to doubt */
+    bool *cut;                   /* by rank of the job: messages do not get through to it */
     xm_counters_t *counters;     /* by rank of the job */
     xm_metrics_t *metrics;       /* NULL: no file is wanted */
     xm_worker_guest_t *guests;   /* list: whose work goes on in every wait */
@@ -50,10 +51,7 @@ xm_status_t xm_worker_open_metrics(xm_worker_t *worker);
 /* The opposite: ends everything in flight; the bootstrap goes as well. */
 void xm_worker_leave(xm_worker_t *worker);
 
-/* Tells the others that this rank gives up, on all ways there are. */
-void xm_worker_give_up(xm_worker_t *worker, const char *sentence);
-
-/* Reads what the bootstrap and the heartbeat have to say. */
+/* Reads what the bootstrap has to say, and the detector by way of it. */
 xm_status_t xm_worker_poll_faults(xm_worker_t *worker);
 
 /* Makes a failure the fault status: ends the operations with the rank that is gone (all of them

@@ -57,10 +57,36 @@ XM_API xm_status_t xm_group_abort(xm_worker_t *worker, const char *sentence);
  *
  * Without a failure it makes a new group of the same ranks, for instance after an abort.
  *
+ * The new group must be more than half of those that could make one: so of a network that has
+ * fallen apart one part goes on at most, and the ranks of the others get XM_ERR_UNREACHABLE with a
+ * sentence that names who is where. Processes that have ended do not count, nor does a rank that
+ * hangs on a host whose others are members.
+ *
  * XM_ERR_TIMEOUT names ranks that live but did not call it. After a failure the worker can only be
  * asked to shrink once more, or be destroyed.
  */
 XM_API xm_status_t xm_group_shrink(xm_worker_t *worker, double timeout);
+
+/** What xm_group_shrink_with() is to do. Start from ::XM_GROUP_SHRINK_PARAMS_INIT; equal on all
+ * ranks. */
+typedef struct xm_group_shrink_params {
+    size_t struct_size;
+    double timeout; /**< seconds; 0: the worker's */
+    int min_size;   /**< ranks that the group must have at least; 0: more than half, as above. With
+                       another number two parts of a network may both go on */
+    int exclude_count;  /**< how many … */
+    const int *exclude; /**< … ranks of the group are left out, whether they live or not: they must
+                           not call it, and nobody waits for them */
+} xm_group_shrink_params_t;
+
+#define XM_GROUP_SHRINK_PARAMS_INIT                                                                \
+    {                                                                                              \
+        .struct_size = sizeof(xm_group_shrink_params_t)                                            \
+    }
+
+/** xm_group_shrink() with more to say. */
+XM_API xm_status_t xm_group_shrink_with(xm_worker_t *worker,
+                                        const xm_group_shrink_params_t *params);
 
 /** 0 as the job begins; larger after every shrink, equal on all members. */
 XM_API int xm_group_generation(const xm_worker_t *worker);

@@ -300,13 +300,15 @@ XM_API xm_status_t xm_layout_parse(const char *shape, const char *mesh, const ch
 
 /**
  * The worker's hosts as a network to plan for. Not collective: every rank gets the same, from what
- * all have told each other when the worker was made. A host's rate is the sum of the rates of the
- * NICs that are suitable for tensors by its topology (docs/topology.md): of cable and slot, not
- * measured, whatever XM_NICS says. A host of which one such NIC does not tell its speed, or that
- * has none (containers, virtual machines), gets the slowest rate that is known of any host, and
- * 10 Gbit/s when none is known. Assumed for all: 20 µs between hosts; 10 GB/s and 1 µs between the
- * devices of a host; all hosts in one rack. The rates only decide among plans, all of which are
- * right; who has measured, takes xm_network_from_profile().
+ * all have told each other when the worker was made. Ranks of a host that use the same NICs
+ * (XM_NICS, or the choice of docs/topology.md) share a rail; ranks that have a NIC in common and
+ * others not, too. A rail's rate is that of its NICs, as XM_NICS or the driver tells it. Where a
+ * host's NICs do not all tell theirs, its rails have equal shares of the rates of the NICs that are
+ * suitable for tensors by its topology: of cable and slot, not measured. A host of which one such
+ * NIC does not tell its speed, or that has none (containers, virtual machines), gets the slowest
+ * rate that is known of any host, and 10 Gbit/s when none is known. Assumed for all: 20 µs between
+ * hosts; 10 GB/s and 1 µs between the devices of a host; all hosts in one rack. The rates only
+ * decide among plans, all of which are right; who has measured, takes xm_network_from_profile().
  */
 XM_API xm_status_t xm_network_from_worker(xm_worker_t *worker, xm_network_t **network);
 

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Prices of the tensors between pipeline stages: all that pass together are planned and simulated
- * as the runtime would execute them, instead of being taken from a formula, because broadcasts,
- * shared NICs and shared hosts make formulas wrong by factors. A plan costs milliseconds and the
- * search asks thousands of times, so answers are kept under a canonical key: where all hosts are
+ * Prices of the tensors between pipeline stages, kept: a plan (planned.c) costs milliseconds and
+ * the search asks thousands of times, so answers lie under a canonical key: where all hosts are
  * alike, only whether the two stages share a host matters, not where they stand.
  *
  * Several threads work at once. The lock is held to look up and to store, never while planning; two
@@ -19,12 +17,9 @@
 #include <xxhash.h>
 
 #include "planner/boundary/cross_mesh_bound.h"
-#include "resharding/plan.h"
+#include "planner/boundary/planned.h"
 
 enum { FIRST_SLOTS = 256 };
-
-static const xm_strategy_t used_strategy = XM_STRATEGY_AUTO;
-static const xm_scheduler_t used_scheduler = XM_SCHEDULER_AUTO;
 
 /* All that a cost depends on. There is no padding, so keys compare as memory. */
 typedef struct cost_key {
@@ -41,17 +36,6 @@ typedef struct cost_entry {
     ap_link_load_t *links; /* in the hosts of the key */
     int link_count;
 } cost_entry_t;
-
-/* What one direction of a resharding keeps busy, in seconds. */
-typedef struct bounding_pass {
-    const ap_cross_mesh_t *cross_mesh;
-    const xm_network_t *network;
-    const xm_plan_t *plan;
-    int ranks;
-    double *busy;          /* devices sending, then receiving */
-    ap_link_load_t *links; /* hosts, then racks */
-    bool back;
-} bounding_pass_t;
 
 struct ap_cross_mesh {
     const xm_cluster_profile_t *profile;
@@ -113,284 +97,6 @@ static xm_status_t make_room(ap_cross_mesh_t *cross_mesh)
     cross_mesh->slots = slots;
     cross_mesh->slot_count = count;
     return XM_OK;
-}
-
-static xm_status_t make_mesh(const int *shape, int first, xm_mesh_t **mesh)
-{
-    int count = shape[0] * shape[1];
-    int *ranks = malloc((size_t)count * sizeof(*ranks));
-    xm_status_t status;
-
-    if (ranks == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for a mesh of %d devices", count);
-    }
-    for (int i = 0; i < count; ++i) {
-        ranks[i] = first + i;
-    }
-    status = xm_mesh_create(2, shape, ranks, mesh);
-    free(ranks);
-    return status;
-}
-
-static xm_status_t make_layout(const xm_mesh_t *mesh, const ap_shape_t *shape, ap_spec_t cuts,
-                               xm_layout_t **layout)
-{
-    const xm_spec_t spec = ap_spec_unpack(cuts, shape->rank);
-
-    return xm_layout_create(mesh, &spec, XM_PARTITION_EVEN, shape->dims, layout);
-}
-
-static xm_status_t make_network(const ap_cross_mesh_t *cross_mesh, int ranks,
-                                xm_network_t **network)
-{
-    int per_host = xm_cluster_profile_devices_per_host(cross_mesh->profile);
-    int *host_of_rank = malloc((size_t)ranks * sizeof(*host_of_rank));
-    xm_status_t status;
-
-    if (host_of_rank == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d ranks", ranks);
-    }
-    for (int rank = 0; rank < ranks; ++rank) {
-        host_of_rank[rank] = rank / per_host;
-    }
-    status = xm_network_from_profile(cross_mesh->profile, ranks, host_of_rank, network);
-    free(host_of_rank);
-    return status;
-}
-
-static void add_to_link(const bounding_pass_t *bounding_pass, int link, int direction,
-                        double seconds)
-{
-    ap_link_load_t *load = &bounding_pass->links[link];
-
-    (bounding_pass->back ? load->backward : load->forward)[direction] += seconds;
-}
-
-/* Adds so many bytes from a host to another: to both hosts' NICs, and to the uplinks of their racks
- * where these differ. */
-static void add_to_links(const bounding_pass_t *bounding_pass, int from, int to, double bytes)
-{
-    const xm_network_t *network = bounding_pass->network;
-    double uplink = xm_network_uplink_bandwidth(network);
-    int hosts = xm_network_hosts(network), up = xm_network_rack_of(network, from),
-        down = xm_network_rack_of(network, to);
-
-    add_to_link(bounding_pass, from, AP_LINK_OUT, bytes / xm_network_egress(network, from));
-    add_to_link(bounding_pass, to, AP_LINK_IN, bytes / xm_network_ingress(network, to));
-    if (uplink > 0.0 && up != down) {
-        add_to_link(bounding_pass, hosts + up, AP_LINK_OUT, bytes / uplink);
-        add_to_link(bounding_pass, hosts + down, AP_LINK_IN, bytes / uplink);
-    }
-}
-
-/* Adds the time of every hop of a transfer to its sender's and its receiver's, and to the links. */
-static void add_hops(const bounding_pass_t *bounding_pass, int64_t index,
-                     const xm_transfer_t *transfer)
-{
-    const xm_plan_t *plan = bounding_pass->plan;
-    const xm_route_t *route = xm_plan_route(plan, transfer->route);
-    double bytes = (double)xm_plan_transfer_bytes(plan, index);
-
-    if (xm_transfer_is_copy(transfer, route)) {
-        return;
-    }
-    for (int h = 0; h < route->count; ++h) {
-        int sender = xm_hop_sender(transfer, route, h), receiver = route->ranks[h];
-        int from = xm_plan_host_of(plan, sender), to = xm_plan_host_of(plan, receiver);
-        double time =
-            xm_cluster_profile_seconds(bounding_pass->cross_mesh->profile,
-                                       from == to ? XM_LINK_INTRA_HOST : XM_LINK_INTER_HOST, bytes);
-
-        bounding_pass->busy[sender] += time;
-        bounding_pass->busy[bounding_pass->ranks + receiver] += time;
-        if (from != to) {
-            add_to_links(bounding_pass, from, to, bytes);
-        }
-    }
-}
-
-/* Seconds of the busiest device's messages, one after the other, from the measured curves; and what
- * the links carry. */
-static xm_status_t look_at_hops(bounding_pass_t *bounding_pass, double *seconds)
-{
-    bounding_pass->ranks = xm_plan_ranks(bounding_pass->plan);
-    bounding_pass->busy = calloc(2 * (size_t)bounding_pass->ranks, sizeof(*bounding_pass->busy));
-    if (bounding_pass->busy == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d ranks", bounding_pass->ranks);
-    }
-    for (int64_t i = 0; i < xm_plan_transfer_count(bounding_pass->plan); ++i) {
-        const xm_transfer_t transfer = xm_plan_transfer(bounding_pass->plan, i);
-
-        add_hops(bounding_pass, i, &transfer);
-    }
-    *seconds = 0.0;
-    for (int i = 0; i < 2 * bounding_pass->ranks; ++i) {
-        *seconds = bounding_pass->busy[i] > *seconds ? bounding_pass->busy[i] : *seconds;
-    }
-    free(bounding_pass->busy);
-    return XM_OK;
-}
-
-/* Seconds of one direction: what the NICs take together, or the busiest device by itself, whichever
- * is longer. */
-static xm_status_t one_way(bounding_pass_t *bounding_pass, const xm_plan_params_t *params,
-                           double *seconds, double *bound, int64_t *net_bytes)
-{
-    xm_plan_t *plan;
-    xm_status_t status = xm_plan_create(params, &plan);
-    double device = 0.0, nics;
-
-    if (status != XM_OK) {
-        return status;
-    }
-    bounding_pass->plan = plan;
-    status = look_at_hops(bounding_pass, &device);
-    if (status == XM_OK) {
-        *net_bytes = (int64_t)xm_plan_net_bytes(plan);
-        *bound = 1e-9 * (double)xm_plan_bound_ns(plan);
-        nics = 1e-9 * (double)xm_plan_makespan_ns(plan);
-        *seconds = nics > device ? nics : device;
-    }
-    xm_plan_destroy(plan);
-    return status;
-}
-
-/* The tensors with source and destination exchanged: the gradients' way. */
-static void turn_round(xm_tensor_t *tensors, int count)
-{
-    for (int i = 0; i < count; ++i) {
-        const xm_layout_t *src = tensors[i].src;
-
-        tensors[i].src = tensors[i].dst;
-        tensors[i].dst = src;
-    }
-}
-
-static xm_status_t both_ways(bounding_pass_t *bounding_pass, xm_tensor_t *tensors, int count,
-                             ap_cross_mesh_cost_t *cost)
-{
-    xm_plan_params_t params = XM_PLAN_PARAMS_INIT;
-    double bound;
-    int64_t net_bytes;
-    xm_status_t status;
-
-    params.tensors = tensors;
-    params.tensor_count = count;
-    params.strategy = used_strategy;
-    params.scheduler = used_scheduler;
-    params.network = bounding_pass->network;
-    status = one_way(bounding_pass, &params, &cost->forward, &cost->bound, &cost->net_bytes);
-    /* The gradient takes the way back; its bound is asked for by nobody. */
-    if (status != XM_OK) {
-        return status;
-    }
-    turn_round(tensors, count);
-    bounding_pass->back = true;
-    return one_way(bounding_pass, &params, &cost->backward, &bound, &net_bytes);
-}
-
-static bool is_idle(const ap_link_load_t *link)
-{
-    return link->forward[AP_LINK_OUT] + link->forward[AP_LINK_IN] + link->backward[AP_LINK_OUT] +
-               link->backward[AP_LINK_IN] <=
-           0.0;
-}
-
-/* Costs of both directions, and the links that they occupy. */
-static xm_status_t look_at_both(const ap_cross_mesh_t *cross_mesh, xm_tensor_t *tensors,
-                                const xm_network_t *network, cost_entry_t *entry)
-{
-    int hosts = xm_network_hosts(network), links = hosts + xm_network_racks(network);
-    bounding_pass_t bounding_pass = {.cross_mesh = cross_mesh,
-                                     .network = network,
-                                     .links = calloc((size_t)links, sizeof(*bounding_pass.links))};
-    xm_status_t status;
-
-    if (bounding_pass.links == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the NICs of %d hosts", hosts);
-    }
-    status = both_ways(&bounding_pass, tensors, entry->key.count, &entry->cost);
-    if (status != XM_OK) {
-        free(bounding_pass.links);
-        return status;
-    }
-    for (int i = 0; i < links; ++i) {
-        ap_link_load_t link = bounding_pass.links[i];
-
-        link.rack = i >= hosts;
-        link.index = link.rack ? i - hosts : i;
-        if (!is_idle(&link)) {
-            bounding_pass.links[entry->link_count++] = link;
-        }
-    }
-    /* Many entries are kept, most with few links. A shrinking that fails leaves the longer
-     * array. */
-    entry->links = realloc(bounding_pass.links,
-                           ((size_t)entry->link_count + 1) * sizeof(*bounding_pass.links));
-    if (entry->links == NULL) {
-        entry->links = bounding_pass.links;
-    }
-    return XM_OK;
-}
-
-/* The batch of a transfer, where the entry's key has its meshes. The layouts are the caller's also
- * after a failure. */
-static xm_status_t make_batch(const ap_cross_mesh_transfer_t *transfer, const cost_key_t *key,
-                              xm_layout_t **layouts, xm_tensor_t *batch)
-{
-    xm_mesh_t *src = NULL, *dst = NULL;
-    xm_status_t status = make_mesh(key->src_shape, key->src_first, &src);
-
-    if (status == XM_OK) {
-        status = make_mesh(key->dst_shape, key->dst_first, &dst);
-    }
-    for (int i = 0; i < transfer->count && status == XM_OK; ++i) {
-        const ap_cross_mesh_tensor_t *tensor = &transfer->tensors[i];
-        xm_layout_t **pair = &layouts[2 * i];
-
-        status = make_layout(src, &tensor->shape, tensor->src, &pair[0]);
-        if (status == XM_OK) {
-            status = make_layout(dst, &tensor->shape, tensor->dst, &pair[1]);
-        }
-        batch[i] =
-            (xm_tensor_t){.src = pair[0], .dst = pair[1], .element_bits = 8 * tensor->element_size};
-    }
-    xm_mesh_destroy(dst);
-    xm_mesh_destroy(src);
-    return status;
-}
-
-/* Fills in what the entry's key stands for. */
-static xm_status_t compute(const ap_cross_mesh_t *cross_mesh,
-                           const ap_cross_mesh_transfer_t *transfer, cost_entry_t *entry)
-{
-    const cost_key_t *key = &entry->key;
-    size_t count = (size_t)transfer->count;
-    int src_end = key->src_first + key->src_shape[0] * key->src_shape[1];
-    int dst_end = key->dst_first + key->dst_shape[0] * key->dst_shape[1];
-    xm_layout_t **layouts = calloc(2 * count, sizeof(*layouts));
-    xm_tensor_t *batch = calloc(count, sizeof(*batch));
-    xm_network_t *network = NULL;
-    xm_status_t status;
-
-    if (layouts == NULL || batch == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu tensors", count);
-    } else {
-        status = make_batch(transfer, key, layouts, batch);
-    }
-    if (status == XM_OK) {
-        status = make_network(cross_mesh, src_end > dst_end ? src_end : dst_end, &network);
-    }
-    if (status == XM_OK) {
-        status = look_at_both(cross_mesh, batch, network, entry);
-    }
-    xm_network_destroy(network);
-    for (size_t i = 0; layouts != NULL && i < 2 * count; ++i) {
-        xm_layout_destroy(layouts[i]);
-    }
-    free(batch);
-    free(layouts);
-    return status;
 }
 
 /* How hosts of a transfer were renumbered for its key. */
@@ -547,13 +253,17 @@ static xm_status_t keep(ap_cross_mesh_t *cross_mesh, const cost_entry_t *entry)
 static xm_status_t look_up(ap_cross_mesh_t *cross_mesh, const ap_cross_mesh_transfer_t *transfer,
                            const cost_key_t *key, ap_cross_mesh_cost_t *cost)
 {
+    ap_cross_mesh_transfer_t moved = *transfer;
     cost_entry_t entry = {.key = *key};
     xm_status_t status;
 
     if (recall(cross_mesh, key, cost)) {
         return XM_OK;
     }
-    status = compute(cross_mesh, transfer, &entry);
+    moved.src.first_device = key->src_first;
+    moved.dst.first_device = key->dst_first;
+    status = ap_cross_mesh_plan(cross_mesh->profile, &moved, &entry.cost, &entry.links,
+                                &entry.link_count);
     if (status != XM_OK) {
         return status;
     }
@@ -647,16 +357,6 @@ size_t ap_cross_mesh_simulated(ap_cross_mesh_t *cross_mesh)
     used = cross_mesh->used;
     (void)pthread_mutex_unlock(&cross_mesh->mutex);
     return used;
-}
-
-const char *ap_cross_mesh_strategy(void)
-{
-    return xm_strategy_name(used_strategy);
-}
-
-const char *ap_cross_mesh_scheduler(void)
-{
-    return xm_scheduler_name(used_scheduler);
 }
 
 void ap_cross_mesh_destroy(ap_cross_mesh_t *cross_mesh)

@@ -28,13 +28,14 @@ bool ap_reduction_equal(const ap_reduction_t *a, const ap_reduction_t *b)
     return a->spec == b->spec && a->partial == b->partial && a->whole == b->whole;
 }
 
-static bool is_sum(const ap_graph_t *graph, int op)
+int ap_gradient_sum_of(const ap_graph_t *graph, int op)
 {
-    const ap_op_t *of = op < 0 ? NULL : ap_graph_op(graph, op);
+    const ap_op_t *of = ap_graph_op(graph, op);
 
-    return of != NULL && of->kind == AP_OP_ELEMENTWISE && of->phase == AP_PHASE_BACKWARD &&
-           of->forward < 0 && of->operand_count == 2 &&
-           ap_graph_tensor(graph, of->results[0])->gradient_of >= 0;
+    return of->kind == AP_OP_ELEMENTWISE && of->phase == AP_PHASE_BACKWARD && of->forward < 0 &&
+                   of->operand_count == 2
+               ? ap_graph_tensor(graph, of->results[0])->gradient_of
+               : -1;
 }
 
 /* Operators stand in order, so backwards the sum that reads another one is known before it. */
@@ -59,7 +60,7 @@ xm_status_t ap_gradient_sums_find(const ap_graph_t *graph, int **sum_of)
     for (int o = ap_graph_ops(graph) - 1; o >= 0; --o) {
         const ap_op_t *op = ap_graph_op(graph, o);
 
-        for (int i = 0; i < op->operand_count && is_sum(graph, o); ++i) {
+        for (int i = 0; i < op->operand_count && ap_gradient_sum_of(graph, o) >= 0; ++i) {
             int producer = ap_graph_tensor(graph, op->operands[i])->producer;
 
             if (readers[op->operands[i]] == 1 && producer >= 0 &&

@@ -18,6 +18,9 @@ typedef struct ap_reduction {
 ap_reduction_t ap_reduction_of(const ap_priced_op_t *op, const ap_strategy_t *strategy, int term);
 bool ap_reduction_equal(const ap_reduction_t *a, const ap_reduction_t *b);
 
+/* The tensor two of whose gradients an operator adds; -1: it is no such sum. */
+int ap_gradient_sum_of(const ap_graph_t *graph, int op);
+
 /* Per tensor of a graph: the last of the sums that add it and no one else reads, or -1. The caller
  * frees the array. */
 xm_status_t ap_gradient_sums_find(const ap_graph_t *graph, int **sum_of);

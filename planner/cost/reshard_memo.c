@@ -25,6 +25,7 @@ typedef struct entry {
 
 struct ap_reshard_memo {
     const ap_cost_mesh_t *mesh;
+    xm_arena_t arena; /* what the entries point at */
     int count;
     size_t capacity;
     entry_t *entries;
@@ -110,17 +111,15 @@ xm_status_t ap_reshard_memo_tensor(ap_reshard_memo_t *memo, const ap_shape_t *sh
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for resharding costs");
     }
     made.count = ap_specs_enumerate(memo->mesh, shape, specs);
-    made.specs = malloc((size_t)made.count * sizeof(*made.specs));
-    made.rows = calloc((size_t)made.count << AP_MAX_MESH_RANK, sizeof(*made.rows));
+    made.specs = xm_arena_take(&memo->arena, (size_t)made.count * sizeof(*made.specs));
+    made.rows =
+        xm_arena_get(&memo->arena, (size_t)made.count << AP_MAX_MESH_RANK, sizeof(*made.rows));
     made.mask = 1;
     while (made.mask < 2 * (uint64_t)made.count) {
         made.mask = 2 * made.mask + 1;
     }
-    made.slot = calloc(made.mask + 1, sizeof(*made.slot));
-    if (made.specs == NULL || made.rows == NULL || made.slot == NULL) {
-        free(made.specs);
-        free(made.rows);
-        free(made.slot);
+    made.slot = xm_arena_get(&memo->arena, made.mask + 1, sizeof(*made.slot));
+    if (memo->arena.failed) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for resharding costs");
     }
     memcpy(made.specs, specs, (size_t)made.count * sizeof(*specs));
@@ -174,7 +173,7 @@ static const double *row_of(ap_reshard_memo_t *memo, entry_t *entry, int source,
     double **row = &entry->rows[partial * (unsigned)entry->count + (unsigned)source];
 
     if (*row == NULL) {
-        *row = malloc((size_t)entry->count * sizeof(double));
+        *row = xm_arena_take(&memo->arena, (size_t)entry->count * sizeof(double));
         for (int t = 0; t < entry->count && *row != NULL; ++t) {
             (*row)[t] = HUGE_VAL;
         }
@@ -208,14 +207,7 @@ void ap_reshard_memo_destroy(ap_reshard_memo_t *memo)
     if (memo == NULL) {
         return;
     }
-    for (int e = 0; e < memo->count; ++e) {
-        for (int s = 0; s < memo->entries[e].count << AP_MAX_MESH_RANK; ++s) {
-            free(memo->entries[e].rows[s]);
-        }
-        free(memo->entries[e].rows);
-        free(memo->entries[e].specs);
-        free(memo->entries[e].slot);
-    }
+    xm_arena_clear(&memo->arena);
     free(memo->entries);
     free(memo);
 }

@@ -8,7 +8,6 @@
 #include "planner/graph/batch.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "planner/graph/copy.h"
@@ -163,23 +162,23 @@ xm_status_t ap_graph_with_batch(const ap_graph_t *graph, int64_t from, int64_t t
     size_t tensors = (size_t)graph->tensor_count + 1, ops = (size_t)graph->op_count + 1;
     marks_t marks = {.graph = graph, .from = from};
     ap_graph_t *copy = NULL;
+    xm_arena_t arena = {0};
     size_t factors = 0;
     bool *marked;
     xm_status_t status;
 
-    marks.dim = calloc(tensors, sizeof(*marks.dim));
+    marks.dim = xm_arena_get(&arena, tensors, sizeof(*marks.dim));
     for (int o = 0; o < graph->op_count; ++o) {
         factors += (size_t)graph->ops[o].rule.factors;
     }
-    marks.factor = calloc(ops, sizeof(*marks.factor));
-    marked = calloc(factors + 1, sizeof(*marked));
-    for (int o = 0; o < graph->op_count && marks.factor != NULL && marked != NULL; ++o) {
+    marks.factor = xm_arena_get(&arena, ops, sizeof(*marks.factor));
+    marked = xm_arena_get(&arena, factors, sizeof(*marked));
+    for (int o = 0; o < graph->op_count && !arena.failed; ++o) {
         factors -= (size_t)graph->ops[o].rule.factors;
         marks.factor[o] = marked + factors;
     }
-    status = marks.dim == NULL || marks.factor == NULL || marked == NULL
-                 ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu operators", ops)
-                 : mark_all(&marks);
+    status = arena.failed ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu operators", ops)
+                          : mark_all(&marks);
     if (status == XM_OK) {
         status = check_once(&marks);
     }
@@ -190,9 +189,7 @@ xm_status_t ap_graph_with_batch(const ap_graph_t *graph, int64_t from, int64_t t
         rescale(&marks, to, copy);
         status = ap_graph_finish(copy);
     }
-    free(marks.dim);
-    free(marks.factor);
-    free(marked);
+    xm_arena_clear(&arena);
     if (status != XM_OK) {
         ap_graph_destroy(copy);
         return status;

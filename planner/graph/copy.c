@@ -18,9 +18,10 @@
 #include "planner/graph/graph_private.h"
 
 /* The four lists are one block. */
-xm_status_t ap_op_open(ap_op_t *op, int operands, int results)
+xm_status_t ap_op_open(ap_graph_t *graph, ap_op_t *op, int operands, int results)
 {
-    int *lists = calloc(2 * (size_t)operands + 3 * (size_t)results + 1, sizeof(*lists));
+    int *lists =
+        xm_arena_get(&graph->arena, 2 * (size_t)operands + 3 * (size_t)results, sizeof(*lists));
 
     if (lists == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for an operator");
@@ -34,35 +35,23 @@ xm_status_t ap_op_open(ap_op_t *op, int operands, int results)
     return XM_OK;
 }
 
-void ap_op_release(ap_op_t *op)
-{
-    ap_sharding_rule_destroy(&op->rule);
-    free(op->operands);
-    free((char *)op->name);
-    free((char *)op->label);
-}
-
-xm_status_t ap_op_copy(const ap_op_t *from, ap_op_t *op)
+/* Copies an operator with all that it points at, but its label. */
+static xm_status_t copy_op(const ap_op_t *from, ap_graph_t *graph, ap_op_t *op)
 {
     xm_status_t status;
 
     *op = *from;
-    op->operands = NULL;
-    op->rule = (ap_sharding_rule_t){0};
-    op->name = strdup(from->name);
-    op->label = from->label != NULL ? strdup(from->label) : NULL;
-    status = op->name == NULL || (op->label == NULL && from->label != NULL)
+    op->label = NULL;
+    op->name = ap_graph_keep_name(graph, from->name);
+    status = op->name == NULL
                  ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for the operator '%s'", from->name)
-                 : ap_op_open(op, from->operand_count, from->result_count);
-    if (status == XM_OK) {
-        memcpy(op->operands, from->operands,
-               (2 * (size_t)op->operand_count + 3 * (size_t)op->result_count) * sizeof(int));
-        status = ap_sharding_rule_copy(&from->rule, &op->rule);
-    }
+                 : ap_op_open(graph, op, from->operand_count, from->result_count);
     if (status != XM_OK) {
-        ap_op_release(op);
+        return status;
     }
-    return status;
+    memcpy(op->operands, from->operands,
+           (2 * (size_t)op->operand_count + 3 * (size_t)op->result_count) * sizeof(int));
+    return ap_sharding_rule_copy(&from->rule, &op->rule);
 }
 
 xm_status_t ap_graph_copy_open(const ap_graph_t *from, ap_graph_copy_t *copy)
@@ -177,11 +166,12 @@ xm_status_t ap_graph_copy_op(ap_graph_copy_t *copy, int op)
     xm_status_t status = ap_graph_reserve_op(copy->to);
 
     if (status == XM_OK) {
-        status = ap_op_copy(&copy->from->ops[op], &made);
+        status = copy_op(&copy->from->ops[op], copy->to, &made);
     }
     if (status != XM_OK) {
         return status;
     }
+    made.label = ap_graph_keep_name(copy->to, copy->from->ops[op].label);
     made.layer = copy->to->layer;
     made.forward = -1;
     status = copy_operands(copy, &made);
@@ -189,7 +179,7 @@ xm_status_t ap_graph_copy_op(ap_graph_copy_t *copy, int op)
         status = copy_results(copy, copy->to->op_count, &made);
     }
     if (status != XM_OK) {
-        ap_op_release(&made);
+        ap_sharding_rule_destroy(&made.rule);
         return status;
     }
     copy->to->ops[copy->to->op_count++] = made;
@@ -216,17 +206,15 @@ xm_status_t ap_graph_copy_whole(const ap_graph_t *from, ap_graph_t **copy)
     made->op_capacity = (size_t)from->op_count;
     for (int t = 0; t < from->tensor_count; ++t, ++made->tensor_count) {
         made->tensors[t] = from->tensors[t];
-        made->tensors[t].name = strdup(from->tensors[t].name);
+        made->tensors[t].name = ap_graph_keep_name(made, from->tensors[t].name);
         if (made->tensors[t].name == NULL) {
             goto no_memory;
         }
     }
     for (int o = 0; o < from->op_count; ++o, ++made->op_count) {
-        if (ap_op_copy(&from->ops[o], &made->ops[o]) != XM_OK) {
+        if (copy_op(&from->ops[o], made, &made->ops[o]) != XM_OK) {
             goto no_memory;
         }
-        free((char *)made->ops[o].label);
-        made->ops[o].label = NULL;
     }
     made->loss = from->loss;
     made->loss_is_gradient = from->loss_is_gradient;

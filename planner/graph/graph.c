@@ -48,11 +48,10 @@ const char *ap_op_kind_name(ap_op_kind_t kind)
     return names[kind];
 }
 
-/* A name as a graph keeps it: always UTF-8. NULL without memory. */
-static char *copy_name(const char *name)
+char *ap_graph_keep_name(ap_graph_t *graph, const char *name)
 {
-    size_t size = strlen(name) + 1;
-    char *copy = malloc(size);
+    size_t size = name != NULL ? strlen(name) + 1 : 0;
+    char *copy = name != NULL ? xm_arena_take(&graph->arena, size) : NULL;
 
     return copy != NULL ? xm_text_copy(name, copy, size) : NULL;
 }
@@ -64,7 +63,7 @@ xm_status_t ap_graph_create(const char *name, ap_graph_t **graph)
     }
     ap_graph_t *made = calloc(1, sizeof(*made));
 
-    if (made == NULL || (made->name = copy_name(name)) == NULL) {
+    if (made == NULL || (made->name = ap_graph_keep_name(made, name)) == NULL) {
         free(made);
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the graph '%s'", name);
     }
@@ -78,17 +77,12 @@ void ap_graph_destroy(ap_graph_t *graph)
     if (graph == NULL) {
         return;
     }
-    for (int t = 0; t < graph->tensor_count; ++t) {
-        free((char *)graph->tensors[t].name);
-    }
     for (int o = 0; o < graph->op_count; ++o) {
-        ap_op_release(&graph->ops[o]);
+        ap_sharding_rule_destroy(&graph->ops[o].rule);
     }
     free(graph->tensors);
     free(graph->ops);
-    free(graph->boundary);
-    free(graph->rest_until);
-    free(graph->name);
+    xm_arena_clear(&graph->arena);
     free(graph);
 }
 
@@ -133,7 +127,7 @@ xm_status_t ap_graph_append_tensor(ap_graph_t *graph, const ap_tensor_t *tensor,
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "tensor '%s' has more than 2^48 elements",
                             name);
     }
-    copy = copy_name(name);
+    copy = ap_graph_keep_name(graph, name);
     if (copy == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the tensor '%s'", name);
     }
@@ -274,7 +268,7 @@ static xm_status_t set_touched(const ap_op_params_t *params, ap_op_t *op)
 /* Fills in an operator that has its rule. */
 static xm_status_t fill_op(ap_graph_t *graph, const ap_op_params_t *params, ap_op_t *op)
 {
-    xm_status_t status = ap_op_open(op, op->rule.operands, op->rule.results);
+    xm_status_t status = ap_op_open(graph, op, op->rule.operands, op->rule.results);
 
     if (status == XM_OK) {
         status = set_touched(params, op);
@@ -292,8 +286,8 @@ static xm_status_t fill_op(ap_graph_t *graph, const ap_op_params_t *params, ap_o
     /* FLOPs are of all runs in a micro-batch, so that sums over operators need not know of
      * loops. */
     op->flops = op->repeat * params->flops_per_point * ap_sharding_rule_points(&op->rule);
-    op->name = copy_name(params->name);
-    op->label = params->label != NULL ? copy_name(params->label) : NULL;
+    op->name = ap_graph_keep_name(graph, params->name);
+    op->label = ap_graph_keep_name(graph, params->label);
     if (op->name == NULL || (params->label != NULL && op->label == NULL)) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the operator '%s'", params->name);
     }
@@ -321,7 +315,7 @@ xm_status_t ap_graph_add_op_by_rule(ap_graph_t *graph, const ap_op_params_t *par
         status = fill_op(graph, params, &op);
     }
     if (status != XM_OK) {
-        ap_op_release(&op);
+        ap_sharding_rule_destroy(&op.rule);
         return status;
     }
     for (int o = 0; o < op.operand_count; ++o) {

@@ -6,6 +6,7 @@
 #include "planner/graph/graph.h"
 
 struct ap_graph {
+    xm_arena_t arena; /* names, and what operators list */
     char *name;
     ap_tensor_t *tensors;
     ap_op_t *ops;
@@ -27,12 +28,11 @@ xm_status_t ap_graph_append_tensor(ap_graph_t *graph, const ap_tensor_t *tensor,
                                    int *id);
 
 /* Makes the lists of an operator of so many operands and results, of which `differentiates` is 0
- * and all is touched; ap_op_release() frees them, the rule, and its names. */
-xm_status_t ap_op_open(ap_op_t *op, int operands, int results);
-void ap_op_release(ap_op_t *op);
+ * and all is touched. All but its rule belongs to the graph. */
+xm_status_t ap_op_open(ap_graph_t *graph, ap_op_t *op, int operands, int results);
 
-/* Copies an operator with all that it points at. */
-xm_status_t ap_op_copy(const ap_op_t *from, ap_op_t *op);
+/* A name as a graph keeps it: always UTF-8. NULL without memory, or of none. */
+char *ap_graph_keep_name(ap_graph_t *graph, const char *name);
 
 /* Makes room for one more operator. */
 xm_status_t ap_graph_reserve_op(ap_graph_t *graph);

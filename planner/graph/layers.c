@@ -141,13 +141,14 @@ static void find_rests(ap_graph_t *graph)
 
 static xm_status_t find_boundaries(ap_graph_t *graph)
 {
-    int *last = calloc((size_t)graph->tensor_count + 1, sizeof(*last));
-    bool *used = calloc((size_t)graph->tensor_count + 1, sizeof(*used));
+    xm_arena_t scratch = {0};
+    int *last = xm_arena_get(&scratch, (size_t)graph->tensor_count, sizeof(*last));
+    bool *used = xm_arena_get(&scratch, (size_t)graph->tensor_count, sizeof(*used));
     xm_status_t status = XM_OK;
 
-    graph->boundary = malloc((size_t)graph->layers * sizeof(int));
-    graph->rest_until = malloc(((size_t)graph->tensor_count + 1) * sizeof(int));
-    if (graph->boundary == NULL || graph->rest_until == NULL || last == NULL || used == NULL) {
+    graph->boundary = xm_arena_take(&graph->arena, (size_t)graph->layers * sizeof(int));
+    graph->rest_until = xm_arena_take(&graph->arena, (size_t)graph->tensor_count * sizeof(int));
+    if (graph->arena.failed || scratch.failed) {
         status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d layers", graph->layers);
     } else {
         graph->boundary[graph->layers - 1] = -1;
@@ -158,8 +159,7 @@ static xm_status_t find_boundaries(ap_graph_t *graph)
     if (status == XM_OK) {
         find_rests(graph);
     }
-    free(used);
-    free(last);
+    xm_arena_clear(&scratch);
     return status;
 }
 
@@ -214,9 +214,6 @@ xm_status_t ap_graph_finish(ap_graph_t *graph)
     }
     status = check_layers(graph);
     if (status == XM_OK) {
-        free(graph->boundary);
-        free(graph->rest_until);
-        graph->boundary = graph->rest_until = NULL;
         status = find_boundaries(graph);
     }
     graph->finished = status == XM_OK;

@@ -9,7 +9,6 @@
 #include "planner/passes/step.h"
 
 #include <stdint.h>
-#include <stdlib.h>
 
 #include "comm/base.h"
 
@@ -173,13 +172,13 @@ static double *sum_of(const ap_step_t *step, const bool *forward, int o, const u
 xm_status_t ap_step_account(const ap_step_t *step, const bool *forward, int end, int output,
                             ap_step_flops_t *flops)
 {
-    unsigned char *bits = calloc((size_t)step->tensors + 1, 1);
-    uint64_t *value = malloc(((size_t)step->tensors + 1) * sizeof(*value));
+    xm_arena_t arena = {0};
+    unsigned char *bits = xm_arena_get(&arena, (size_t)step->tensors, 1);
+    uint64_t *value = xm_arena_take(&arena, (size_t)step->tensors * sizeof(*value));
 
     *flops = (ap_step_flops_t){0};
-    if (bits == NULL || value == NULL) {
-        free(bits);
-        free(value);
+    if (arena.failed) {
+        xm_arena_clear(&arena);
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d tensors", step->tensors);
     }
     for (int t = 0; t < step->tensors; ++t) {
@@ -207,7 +206,6 @@ xm_status_t ap_step_account(const ap_step_t *step, const bool *forward, int end,
             *sum_of(step, forward, o, bits, value, flops) += flops_of(op);
         }
     }
-    free(bits);
-    free(value);
+    xm_arena_clear(&arena);
     return XM_OK;
 }

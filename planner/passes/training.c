@@ -16,7 +16,6 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "planner/graph.h"
@@ -398,6 +397,7 @@ xm_status_t ap_training_expand(const ap_graph_t *forward, ap_optimizer_t optimiz
     expansion_t x = {.forward_tensors = ap_graph_tensors(forward),
                      .forward_ops = ap_graph_ops(forward)};
     size_t most = 1; /* terms of an operator */
+    xm_arena_t arena = {0};
     xm_status_t status;
 
     if (ap_graph_loss(forward, NULL) < 0) {
@@ -414,14 +414,14 @@ xm_status_t ap_training_expand(const ap_graph_t *forward, ap_optimizer_t optimiz
 
         most = terms > most ? terms : most;
     }
-    x.gradient = malloc((size_t)ap_graph_tensors(forward) * sizeof(int));
-    x.needs = malloc((size_t)ap_graph_tensors(forward) * sizeof(bool));
+    x.gradient = xm_arena_get(&arena, (size_t)ap_graph_tensors(forward), sizeof(int));
+    x.needs = xm_arena_get(&arena, (size_t)ap_graph_tensors(forward), sizeof(bool));
     /* An operator's reading has its gradient beside its terms at most, and makes as many. */
-    x.terms = malloc(4 * (most + 1) * sizeof(int));
-    x.operands = x.terms + 2 * (most + 1);
-    x.differentiates = malloc(2 * (most + 1) * sizeof(int));
-    x.made = x.differentiates + most + 1;
-    if (x.gradient == NULL || x.needs == NULL || x.terms == NULL || x.differentiates == NULL) {
+    x.terms = xm_arena_get(&arena, 2 * (most + 1), sizeof(int));
+    x.operands = xm_arena_get(&arena, 2 * (most + 1), sizeof(int));
+    x.differentiates = xm_arena_get(&arena, most + 1, sizeof(int));
+    x.made = xm_arena_get(&arena, most + 1, sizeof(int));
+    if (arena.failed) {
         status =
             xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d gradients", ap_graph_tensors(forward));
         goto release;
@@ -442,10 +442,7 @@ xm_status_t ap_training_expand(const ap_graph_t *forward, ap_optimizer_t optimiz
     }
 
 release:
-    free(x.gradient);
-    free(x.needs);
-    free(x.terms);
-    free(x.differentiates);
+    xm_arena_clear(&arena);
     ap_graph_destroy(x.graph);
     return status;
 }

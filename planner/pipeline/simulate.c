@@ -548,7 +548,8 @@ xm_status_t ap_pipeline_simulate(const ap_schedule_t *schedule, const ap_pipelin
     if (status != XM_OK) {
         return status;
     }
-    status = ap_wake_queue_init(&simulation.queue, 3 * schedule->devices + 2 * times->skip_count);
+    status = ap_wake_queue_init(&simulation.queue, 3 * schedule->devices + 2 * times->skip_count,
+                                &simulation.arena);
     if (status == XM_OK) {
         status = ap_pipeline_share_create(2 * (schedule->devices + times->skip_count), times->uses,
                                           times->use_count, &simulation.share);
@@ -567,7 +568,6 @@ xm_status_t ap_pipeline_simulate(const ap_schedule_t *schedule, const ap_pipelin
     }
     xm_arena_clear(&simulation.arena);
     ap_pipeline_share_destroy(simulation.share);
-    ap_wake_queue_clear(&simulation.queue);
     return status;
 }
 

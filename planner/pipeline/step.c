@@ -10,13 +10,13 @@
 #include "planner/pipeline/step.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 #include "planner/pipeline/check.h"
 
 /* Everything of a simulation that is an array; [stages][slices], [stages] or [stages - 1][slices];
  * and what messages take of hosts' NICs and racks' uplinks. */
 typedef struct arrays {
+    xm_arena_t arena;
     int stages, slices;
     int64_t *forward, *backward, *weight, *update, *activation, *gradient, *bytes;
     ap_pipeline_use_t *uses;
@@ -25,27 +25,22 @@ typedef struct arrays {
     int skip_count;
 } arrays_t;
 
-/* All seven tables lie in one block, which `forward` begins. */
 static bool allocate(const ap_pipeline_step_t *step, arrays_t *arrays)
 {
-    size_t parts = (size_t)arrays->stages * (size_t)arrays->slices, uses = 1;
+    size_t parts = (size_t)arrays->stages * (size_t)arrays->slices, uses = 0;
+    int64_t **table[] = {&arrays->forward,    &arrays->backward, &arrays->weight, &arrays->update,
+                         &arrays->activation, &arrays->gradient, &arrays->bytes};
 
     for (int i = 0; i < step->transfer_count; ++i) {
         uses += 2 * AP_LINK_DIRECTIONS * (size_t)step->transfers[i].link_count;
     }
-    arrays->forward = calloc(7 * parts, sizeof(int64_t));
-    arrays->uses = malloc(uses * sizeof(*arrays->uses));
-    arrays->skips = calloc((size_t)step->transfer_count + 1, sizeof(*arrays->skips));
-    if (arrays->forward == NULL || arrays->uses == NULL || arrays->skips == NULL) {
-        return false;
+    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); ++i) {
+        *table[i] = xm_arena_get(&arrays->arena, parts, sizeof(int64_t));
     }
-    arrays->backward = arrays->forward + parts;
-    arrays->weight = arrays->backward + parts;
-    arrays->update = arrays->weight + parts;
-    arrays->activation = arrays->update + parts;
-    arrays->gradient = arrays->activation + parts;
-    arrays->bytes = arrays->gradient + parts;
-    return true;
+    arrays->uses = xm_arena_take(&arrays->arena, uses * sizeof(*arrays->uses));
+    arrays->skips =
+        xm_arena_get(&arrays->arena, (size_t)step->transfer_count, sizeof(*arrays->skips));
+    return !arrays->arena.failed;
 }
 
 /* Seconds that are beyond any step become a number that the simulator refuses by its sum. */
@@ -199,9 +194,7 @@ xm_status_t ap_pipeline_step_run(const ap_pipeline_step_t *step, ap_schedule_t *
     } else {
         status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d stages", arrays.stages);
     }
-    free(arrays.skips);
-    free(arrays.uses);
-    free(arrays.forward);
+    xm_arena_clear(&arrays.arena);
     return status;
 }
 

@@ -10,17 +10,14 @@
 
 #include "planner/pipeline/wake_queue.h"
 
-#include <stdlib.h>
-
-xm_status_t ap_wake_queue_init(ap_wake_queue_t *queue, int sleepers)
+xm_status_t ap_wake_queue_init(ap_wake_queue_t *queue, int sleepers, xm_arena_t *arena)
 {
     size_t count = (size_t)sleepers + 1;
 
-    *queue = (ap_wake_queue_t){.heap = calloc(count, sizeof(*queue->heap)),
-                               .place = calloc(count, sizeof(*queue->place)),
-                               .time = calloc(count, sizeof(*queue->time))};
-    if (queue->heap == NULL || queue->place == NULL || queue->time == NULL) {
-        ap_wake_queue_clear(queue);
+    *queue = (ap_wake_queue_t){.heap = xm_arena_get(arena, count, sizeof(*queue->heap)),
+                               .place = xm_arena_get(arena, count, sizeof(*queue->place)),
+                               .time = xm_arena_get(arena, count, sizeof(*queue->time))};
+    if (arena->failed) {
         return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for a queue of %d", sleepers);
     }
     for (int i = 0; i < sleepers; ++i) {
@@ -107,12 +104,4 @@ bool ap_wake_queue_take(ap_wake_queue_t *queue, int *sleeper, int64_t *time)
     *time = queue->time[*sleeper];
     ap_wake_queue_remove(queue, *sleeper);
     return true;
-}
-
-void ap_wake_queue_clear(ap_wake_queue_t *queue)
-{
-    free(queue->time);
-    free(queue->place);
-    free(queue->heap);
-    *queue = (ap_wake_queue_t){0};
 }

@@ -20,8 +20,8 @@ typedef struct ap_wake_queue {
     int64_t *time; /**< [sleepers] */
 } ap_wake_queue_t;
 
-/** For sleepers 0 … @p sleepers - 1, none of which is in it. Cleared also after a failure. */
-xm_status_t ap_wake_queue_init(ap_wake_queue_t *queue, int sleepers);
+/** For sleepers 0 … @p sleepers - 1, none of which is in it; it lies in the arena. */
+xm_status_t ap_wake_queue_init(ap_wake_queue_t *queue, int sleepers, xm_arena_t *arena);
 
 /** The sleeper wakes at this time, and at no other. */
 void ap_wake_queue_set(ap_wake_queue_t *queue, int sleeper, int64_t time);
@@ -31,5 +31,3 @@ void ap_wake_queue_remove(ap_wake_queue_t *queue, int sleeper);
 
 /** Takes out the next one; false when there is none. */
 bool ap_wake_queue_take(ap_wake_queue_t *queue, int *sleeper, int64_t *time);
-
-void ap_wake_queue_clear(ap_wake_queue_t *queue);

@@ -203,14 +203,14 @@ static xm_status_t climb(ap_planner_candidate_t *attempt)
     const int *order =
         attempt->work->plan != NULL ? ap_plan_info(attempt->work->plan)->host_order : NULL;
     bool better = true;
+    xm_arena_t arena = {0};
     xm_status_t status = XM_OK;
 
-    climb.seen = malloc(size * sizeof(int));
-    climb.near = malloc(size * sizeof(int));
-    climb.here = malloc((size_t)hosts * sizeof(int));
-    climb.neighbours = calloc((size_t)climb.most, sizeof(*climb.neighbours));
-    if (climb.seen == NULL || climb.near == NULL || climb.here == NULL ||
-        climb.neighbours == NULL) {
+    climb.seen = xm_arena_take(&arena, size * sizeof(int));
+    climb.near = xm_arena_take(&arena, size * sizeof(int));
+    climb.here = xm_arena_take(&arena, (size_t)hosts * sizeof(int));
+    climb.neighbours = xm_arena_get(&arena, (size_t)climb.most, sizeof(*climb.neighbours));
+    if (arena.failed) {
         status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for orders of %d hosts", hosts);
     } else {
         memcpy(climb.here, order != NULL ? order : run->host_permutations.items[0].order,
@@ -227,10 +227,7 @@ static xm_status_t climb(ap_planner_candidate_t *attempt)
             ap_host_permutation_close(&run->setup, &climb.neighbours[i].host_permutation);
         }
     }
-    free(climb.neighbours);
-    free(climb.here);
-    free(climb.near);
-    free(climb.seen);
+    xm_arena_clear(&arena);
     return status;
 }
 

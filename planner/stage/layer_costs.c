@@ -184,10 +184,7 @@ int ap_layer_gradient_sums(const ap_graph_t *training, const ap_layer_ops_t *ops
     int sums = 0;
 
     for (int o = 0; o < ops->count; ++o) {
-        const ap_op_t *op = ap_graph_op(training, ops->ids[o]);
-
-        sums += op->phase == AP_PHASE_BACKWARD && op->forward < 0 &&
-                ap_graph_tensor(training, op->results[0])->gradient_of == tensor;
+        sums += ap_gradient_sum_of(training, ops->ids[o]) == tensor;
     }
     return sums;
 }

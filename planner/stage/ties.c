@@ -24,11 +24,9 @@ xm_status_t ap_stage_find_tied(ap_stage_context_t *context)
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d layers", context->layers);
     }
     for (int o = 0; o < ap_graph_ops(graph); ++o) {
-        const ap_op_t *op = ap_graph_op(graph, o);
-        int of = ap_graph_tensor(graph, op->results[0])->gradient_of;
+        int of = ap_gradient_sum_of(graph, o);
 
-        if (op->phase == AP_PHASE_BACKWARD && op->forward < 0 && of >= 0 &&
-            ap_graph_tensor(graph, of)->kind == AP_TENSOR_PARAMETER &&
+        if (of >= 0 && ap_graph_tensor(graph, of)->kind == AP_TENSOR_PARAMETER &&
             ap_graph_tensor_bytes(graph, of) > most) {
             context->tied = of;
             most = ap_graph_tensor_bytes(graph, of);

@@ -90,9 +90,10 @@ static int window_of(const xm_executor_params_t *params)
     if (params->ordered) {
         return MAX_WINDOW;
     }
-    /* A box alone has no order to keep: what bridges the pauses of those who pass it on is welcome.
-     */
-    return xm_plan_task_count(params->plan) == 1 && !xm_config_is_set(XM_CONFIG_WINDOW) &&
+    /* A box alone has no order to keep, and turns keep it for others: what bridges the pauses of
+     * those who pass it on is welcome, above all where a rank has a NIC of its own. */
+    return (xm_plan_task_count(params->plan) == 1 || params->turns) &&
+                   !xm_config_is_set(XM_CONFIG_WINDOW) &&
                    window == xm_config_count(XM_CONFIG_WINDOW)
                ? 2 * window
                : window;

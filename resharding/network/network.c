@@ -391,6 +391,7 @@ xm_status_t xm_network_from_profile(const xm_cluster_profile_t *profile, int ran
     params.ranks = ranks;
     params.host_of_rank = host_of_rank;
     params.nic_bandwidth = xm_cluster_profile_nic_bandwidth(profile);
+    params.nics_per_host = xm_cluster_profile_nics_per_host(profile);
     params.nic_latency = xm_cluster_profile_latency(profile, XM_LINK_INTER_HOST);
     params.host_bandwidth = xm_cluster_profile_bandwidth(profile, XM_LINK_INTRA_HOST);
     params.host_latency = xm_cluster_profile_latency(profile, XM_LINK_INTRA_HOST);

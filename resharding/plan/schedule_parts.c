@@ -19,7 +19,7 @@
  * several heads, otherwise a turn of the schedule, in which all rails bring equal shares of what is
  * passed on.
  */
-enum { WINDOWS = 100, LEAST_TURNS = 32, MOST_TURNS = 64, HOPS_IN_TURNS = 20000 };
+enum { WINDOWS = 100, LAST_WINDOWS = 4, LEAST_TURNS = 32, MOST_TURNS = 64, HOPS_IN_TURNS = 20000 };
 
 /* What a rank has to pass on, over the average of its host, that counts as even. */
 static const double UNEVEN = 1.25;
@@ -81,6 +81,7 @@ typedef struct {
     int64_t *sent;    /* transfers between hosts, in their order */
     int64_t sent_count, sent_capacity;
     double *passed; /* by rail: bytes that come by it and are passed on, in all */
+    double *left;   /* of these, bytes still to come */
     double window_ns;
     int turns;
 } parts_t;
@@ -385,6 +386,7 @@ static xm_status_t note_arrival(parts_t *p, const xm_inner_t *inner, int head, i
         inbox->at = at;
         inbox->capacity = grown;
     }
+    p->left[inner->rail] -= (double)bytes;
     p->waiting[inner->ranks[head]] += bytes;
     inbox->bytes += bytes;
     if (p->waiting[inner->ranks[head]] > inbox->most) {
@@ -407,9 +409,10 @@ static xm_status_t make_room(parts_t *p, const xm_inner_t *inner, int64_t *room)
     int heads = xm_chain_heads(p->emitter, inner);
     int rank = inner->ranks[xm_chain_head(p->emitter, inner, p->waiting)];
     const inbox_t *inbox = &p->inbox[host];
-    double share = p->passed[inner->rail] / heads,
-           window = fmax(share / WINDOWS, XM_SMALLEST_CHUNK);
-    double most = heads > 1 ? window : fmax(share / p->turns, XM_SMALLEST_CHUNK);
+    double share = p->passed[inner->rail] / heads, left = p->left[inner->rail] / heads;
+    /* The last windows are ever shorter, as nothing goes on beside what is passed on after them. */
+    double window = heads > 1 ? fmin(share / WINDOWS, left / LAST_WINDOWS) : share / WINDOWS;
+    double most = fmax(heads > 1 ? window : share / p->turns, XM_SMALLEST_CHUNK);
     bool even = (double)inbox->bytes >= window * inner->count &&
                 (double)inbox->most * inner->count <= UNEVEN * (double)inbox->bytes;
 
@@ -593,6 +596,7 @@ static void choose_grains(parts_t *p)
             p->grain[d] = (int64_t)bytes;
             for (int r = 0; r < p->demands[d].receiver_count; ++r) {
                 p->passed[p->demands[d].receivers[r]] += (double)p->bytes[2 * d];
+                p->left[p->demands[d].receivers[r]] += (double)p->bytes[2 * d];
             }
         }
     }
@@ -688,13 +692,22 @@ free_all:
     return status;
 }
 
-/* As many turns as leave few hops. */
-static int turns_for(int64_t bundles)
+/* As many turns as leave few hops, where several rails or two ways into a host must keep in step
+ * with each other. */
+static int turns_for(const parts_t *p, double single)
 {
-    int64_t turns = HOPS_IN_TURNS / bundles;
+    const xm_network_t *network = p->emitter->network;
+    bool several = single > 0 || xm_network_rails(network) > xm_network_hosts(network);
+    int64_t turns = p->count > 0 ? HOPS_IN_TURNS / p->count : 0;
 
     turns = turns < MOST_TURNS ? turns : MOST_TURNS;
-    return turns > LEAST_TURNS ? (int)turns : LEAST_TURNS;
+    turns = turns > LEAST_TURNS ? turns : LEAST_TURNS;
+    for (int64_t d = 0; several && d < p->count; ++d) {
+        if (is_wide(p, d)) {
+            return (int)turns;
+        }
+    }
+    return 0;
 }
 
 /* The demands point into the lanes' lists of rails, which outlive the call. */
@@ -713,8 +726,8 @@ xm_status_t xm_schedule_parts(xm_scheduling_t *s, double single, xm_transfer_emi
     if (status == XM_OK) {
         status = list_entries(&p);
     }
-    for (int64_t d = 0; status == XM_OK && d < p.count && params.turns == 0; ++d) {
-        params.turns = is_wide(&p, d) ? turns_for(p.count) : 0;
+    if (status == XM_OK) {
+        params.turns = turns_for(&p, single);
     }
     if (status == XM_OK && p.count > 0) {
         problem.network = p.lanes.network;
@@ -726,7 +739,8 @@ xm_status_t xm_schedule_parts(xm_scheduling_t *s, double single, xm_transfer_emi
         p.grain = malloc((size_t)p.count * sizeof(*p.grain));
         p.inbox = calloc((size_t)xm_network_hosts(emitter->network), sizeof(*p.inbox));
         p.waiting = calloc((size_t)xm_network_ranks(emitter->network), sizeof(*p.waiting));
-        p.passed = calloc((size_t)xm_network_rails(emitter->network), sizeof(*p.passed));
+        p.passed = calloc(2 * (size_t)xm_network_rails(emitter->network), sizeof(*p.passed));
+        p.left = p.passed + xm_network_rails(emitter->network);
         p.window_ns = (double)makespan / WINDOWS;
         status = p.grain == NULL || p.inbox == NULL || p.waiting == NULL || p.passed == NULL
                      ? no_memory(&p)

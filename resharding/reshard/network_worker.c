@@ -25,8 +25,9 @@ static double slowest_of(const double *rates, int hosts)
 xm_status_t xm_network_from_worker(xm_worker_t *worker, xm_network_t **network)
 {
     xm_network_params_t params = XM_NETWORK_PARAMS_INIT;
+    const xm_worker_rails_t *rails;
     int size, hosts, *host_of;
-    double *rates, slowest;
+    double *rates, *rail_rates, slowest;
     const double *known;
     xm_status_t status;
 
@@ -37,29 +38,35 @@ xm_status_t xm_network_from_worker(xm_worker_t *worker, xm_network_t **network)
     hosts = xm_worker_host_count(worker);
     host_of = calloc((size_t)size, sizeof(*host_of));
     rates = calloc((size_t)hosts, sizeof(*rates));
+    rail_rates = calloc((size_t)size, sizeof(*rail_rates));
     status = xm_worker_nic_rates(worker, &known);
-    if (status == XM_OK && (host_of == NULL || rates == NULL)) {
+    if (status == XM_OK && (host_of == NULL || rates == NULL || rail_rates == NULL)) {
         status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for a network of %d ranks", size);
     }
     if (status < 0) {
         goto free_lists;
     }
-    slowest = slowest_of(known, hosts);
+    rails = xm_worker_rails(worker);
     for (int h = 0; h < hosts; ++h) {
-        rates[h] = known[h] > 0 ? known[h] : slowest;
+        rates[h] = rails->host_rate[h] > 0 ? rails->host_rate[h] : known[h];
     }
+    slowest = slowest_of(rates, hosts);
     for (int r = 0; r < size; ++r) {
-        host_of[r] = xm_worker_host_of(worker, r);
+        int h = host_of[r] = xm_worker_host_of(worker, r);
+
+        rail_rates[rails->of[r]] = (rates[h] > 0 ? rates[h] : slowest) * rails->share[rails->of[r]];
     }
     params.ranks = size;
     params.host_of_rank = host_of;
-    params.egress = params.ingress = rates;
+    params.rail_of_rank = rails->of;
+    params.rail_egress = params.rail_ingress = rail_rates;
     params.nic_latency = nic_latency;
     params.host_bandwidth = host_bandwidth;
     params.host_latency = host_latency;
     status = xm_network_create(&params, network);
 
 free_lists:
+    free(rail_rates);
     free(rates);
     free(host_of);
     return status;

@@ -173,8 +173,8 @@ static xm_status_t choose_turns(const openshop_t *o, int64_t *turns)
     int directions = 2 * o->shop.hosts;
     direction_t *direction = calloc((size_t)directions, sizeof(*direction));
     double bytes_per_ns = xm_network_nic_bandwidth(o->shop.network) * 1e-9, good, best = 0;
-    /* A turn's relays may have to wait for what came last in the turn before. */
-    double latency = xm_network_nic_latency(o->shop.network) * 1e9 * bytes_per_ns;
+    /* A turn may have to wait for what came last in the turn before, but seldom for all of that. */
+    double latency = xm_network_nic_latency(o->shop.network) * 1e9 * bytes_per_ns / 4;
     int64_t most = most_turns(o);
 
     if (direction == NULL) {
@@ -193,7 +193,7 @@ static xm_status_t choose_turns(const openshop_t *o, int64_t *turns)
     }
     /* The length of endlessly many turns without rounding is what no number of turns can
      * beat. */
-    good = (o->params->turns > 0 ? FAIR : GOOD) *
+    good = (o->transfers.count > SOME_TRANSFERS ? FAIR : GOOD) *
            length_of_turns(direction, directions, INT64_C(1) << 50, 0);
     for (int64_t tried = 1;; tried = 3 * tried / 2 + 1 < most ? 3 * tried / 2 + 1 : most) {
         double length =

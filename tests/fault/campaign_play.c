@@ -142,22 +142,33 @@ static void leave(play_t *play, slot_t *slot, xm_status_t status, const char *te
     tell(play, slot->rank, status, text);
 }
 
-static void on_ask(void *arg, int rank, uint64_t question)
+/* Nobody knows of hosts here, so nobody is asked as a witness. */
+static void on_ask(void *arg, int rank, uint64_t question, int about, bool urgent)
 {
     slot_t *watcher = arg;
     play_t *play = watcher->play;
 
+    (void)urgent;
+    ck_assert_int_eq(about, -1);
     if (reaches(play, watcher->rank, rank) && !play->slots[rank].stopped) {
         play->answers[play->answer_count] = rank;
         play->questions[play->answer_count++] = question;
     }
 }
 
-static void on_silent(void *arg, int rank, int64_t silent_ns)
+/* The simulated fabric has no connections that could be refused. */
+static void on_call(void *arg, int rank)
+{
+    (void)arg;
+    (void)rank;
+}
+
+static void on_silent(void *arg, int rank, xm_finding_t finding, int64_t silent_ns, int witness)
 {
     slot_t *watcher = arg;
     char text[128];
 
+    ck_assert(finding == XM_FINDING_SILENT && witness == -1);
     (void)snprintf(text, sizeof(text), "rank %d stopped answering rank %d %.1f s ago", rank,
                    watcher->rank, (double)silent_ns * 1e-9);
     leave(watcher->play, watcher, XM_ERR_PEER_DIED, text);
@@ -166,7 +177,7 @@ static void on_silent(void *arg, int rank, int64_t silent_ns)
 /* The heartbeat of a rank: the lowest asks all, all ask the lowest and whom they wait for. */
 static void beat(play_t *play, slot_t *slot, int64_t time)
 {
-    const xm_liveness_actions_t actions = {on_ask, on_silent, slot};
+    const xm_liveness_actions_t actions = {on_ask, on_call, on_silent, slot};
     uint64_t moved;
 
     for (int peer = 0; peer < RANKS; ++peer) {
@@ -176,10 +187,14 @@ static void beat(play_t *play, slot_t *slot, int64_t time)
                                xm_transport_waits(play->job.transport[slot->rank], peer, &moved)),
                           time);
     }
+    for (int peer = 0; peer < RANKS; ++peer) {
+        xm_liveness_expect(slot->liveness, peer);
+    }
     play->answer_count = 0;
     slot->next_tick = xm_liveness_tick(slot->liveness, time, &actions);
     for (int i = 0; i < play->answer_count; ++i) {
-        (void)xm_liveness_answered(slot->liveness, play->answers[i], play->questions[i], time);
+        (void)xm_liveness_answered(slot->liveness, play->answers[i], play->questions[i], -1,
+                                   XM_OPINION_NONE, time);
     }
     slot->next_tick = slot->next_tick < time + second / 2 ? slot->next_tick : time + second / 2;
 }
@@ -330,7 +345,7 @@ void play_begin(play_t *play)
         slot_t *slot = &play->slots[r];
 
         *slot = (slot_t){.play = play, .rank = r, .running = true, .told_at = INT64_MAX};
-        ck_assert_xm_ok(xm_liveness_create(RANKS, second, &slot->liveness));
+        ck_assert_xm_ok(xm_liveness_create(RANKS, r, second, true, &slot->liveness));
     }
     for (int r = 0; r < RANKS; ++r) {
         slot_t *slot = &play->slots[r];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Closing the connections with failed peers, and all of them at the end. The order is what
+/* Closing lanes that are lost, those of failed peers, and all of them at the end. The order is what
  * keeps user memory safe: a queue pair is put into the error state, then the device gives back
  * every request, then the queue pair is destroyed, and only then do the operations end and the
  * buffers go back to the caller. Nothing here waits for the peer, so a dead one cannot hold
@@ -17,9 +17,9 @@ static const int64_t drain_ns = 500000000;
  * that a send that has ended could be lost when its sender leaves first. */
 static const int64_t settle_ns = 1000000000;
 
-/* Puts the queue pairs of lanes into the error state, polls until they have given back
- * everything, and destroys them. All lanes are treated together, so that a whole fence takes
- * one such wait. What comes meanwhile from other peers is handled as usual. */
+/* Puts the queue pairs of lost lanes and failed peers into the error state, polls until they have
+ * given back everything, and destroys them. All lanes are treated together, so that a whole fence
+ * takes one such wait. What comes meanwhile by others is handled as usual. */
 static void close_lanes(xm_verbs_transport_t *self, xm_verbs_peer_t *first, int count)
 {
     int64_t deadline = xm_transport_now(&self->base) + drain_ns;
@@ -29,7 +29,8 @@ static void close_lanes(xm_verbs_transport_t *self, xm_verbs_peer_t *first, int 
     for (int i = 0; i < count * XM_NICS_MAX; ++i) {
         xm_verbs_lane_t *lane = &first[i / XM_NICS_MAX].lanes[i % XM_NICS_MAX];
 
-        if (lane->qp != NULL) {
+        lane->closing = lane->qp != NULL && !xm_verbs_lane_works(lane);
+        if (lane->closing) {
             (void)ibv_modify_qp(lane->qp, &broken, IBV_QP_STATE);
         }
     }
@@ -43,18 +44,22 @@ static void close_lanes(xm_verbs_transport_t *self, xm_verbs_peer_t *first, int 
         for (int i = 0; i < count * XM_NICS_MAX; ++i) {
             const xm_verbs_lane_t *lane = &first[i / XM_NICS_MAX].lanes[i % XM_NICS_MAX];
 
-            idle = idle && (lane->qp == NULL || lane->posted == 0);
+            idle = idle && (!lane->closing || lane->posted == 0);
         }
     } while (!idle && xm_transport_now(&self->base) < deadline);
     for (int i = 0; i < count * XM_NICS_MAX; ++i) {
         xm_verbs_lane_t *lane = &first[i / XM_NICS_MAX].lanes[i % XM_NICS_MAX];
 
         /* Work requests that were still queued are forgotten: their operations end elsewhere. */
-        xm_verbs_lane_drop_wrs(lane);
-        if (lane->qp != NULL) {
-            (void)ibv_destroy_qp(lane->qp);
+        if (first[i / XM_NICS_MAX].failed) {
+            xm_verbs_lane_drop_wrs(lane);
         }
-        lane->qp = NULL;
+        if (lane->closing) {
+            (void)ibv_destroy_qp(lane->qp);
+            lane->qp = NULL;
+            lane->closing = false;
+            xm_verbs_failover_closed(lane);
+        }
     }
 }
 
@@ -66,7 +71,6 @@ static void close_peer(xm_verbs_peer_t *peer)
     xm_list_t *lists[] = {&peer->receives, &peer->busy};
 
     peer->closed = true;
-    --self->failures;
     close_lanes(self, peer, 1);
     for (int i = 0; i < 2; ++i) {
         while (!xm_list_is_empty(lists[i])) {
@@ -76,15 +80,24 @@ static void close_peer(xm_verbs_peer_t *peer)
     xm_verbs_forget_stored(peer);
 }
 
-/* Closes the failed peers, one after the other, until none is left. */
+/* Closes lost lanes and failed peers, one peer after the other, until none is left. */
 void xm_verbs_close_failed(xm_verbs_transport_t *self)
 {
-    /* Closing one polls for completions, which may show that another peer has failed; hence the
+    /* Closing one polls for completions, which may show that another one is lost; hence the
      * loop. */
     while (self->failures > 0) {
+        self->failures = 0;
         for (int rank = 0; rank < self->base.size; ++rank) {
-            if (self->peers[rank].failed && !self->peers[rank].closed) {
-                close_peer(&self->peers[rank]);
+            xm_verbs_peer_t *peer = &self->peers[rank];
+            bool lost = false;
+
+            for (int rail = 0; rail < peer->stripe.rails; ++rail) {
+                lost = lost || (peer->lanes[rail].lost && peer->lanes[rail].qp != NULL);
+            }
+            if (peer->failed && !peer->closed) {
+                close_peer(peer);
+            } else if (lost) {
+                close_lanes(self, peer, 1);
             }
         }
     }
@@ -115,7 +128,7 @@ static bool all_sent(const xm_verbs_transport_t *self)
     for (int i = 0; i < self->base.size * XM_NICS_MAX; ++i) {
         const xm_verbs_lane_t *lane = &self->peers[i / XM_NICS_MAX].lanes[i % XM_NICS_MAX];
 
-        if (lane->qp != NULL && !lane->peer->failed && lane->unsent > 0) {
+        if (!lane->peer->failed && lane->unsent > 0) {
             return false;
         }
     }

@@ -19,6 +19,7 @@ static void came(xm_verbs_lane_t *lane, const struct ibv_wc *wc, uint32_t slot)
     const xm_verbs_transport_t *self = lane->peer->owner;
     const uint8_t *bytes = lane->slots + (size_t)slot * self->offer.slot_size;
 
+    ++lane->came;
     if (wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
         xm_verbs_written(lane, ntohl(wc->imm_data));
     } else {
@@ -26,22 +27,9 @@ static void came(xm_verbs_lane_t *lane, const struct ibv_wc *wc, uint32_t slot)
     }
     /* The slot is given back only after it has been posted again, because the peer may use the
      * credit at once. */
-    if (!lane->peer->failed && xm_verbs_lane_post_receive(lane, slot) &&
+    if (xm_verbs_lane_works(lane) && xm_verbs_lane_post_receive(lane, slot) &&
         ++lane->owed >= (int)self->offer.slots / 2) {
         xm_verbs_lane_list(lane);
-    }
-}
-
-/* All of a fragment has reached the peer's memory: reliable connections complete a write only
- * when it is acknowledged. A message ends with its last fragment. An unknown number belongs to
- * a message that has ended already. */
-static void wrote(xm_verbs_lane_t *lane, uint32_t number)
-{
-    xm_verbs_transport_t *self = lane->peer->owner;
-    xm_verbs_rndv_t *rndv = xm_verbs_find_rndv(self, number, lane->peer, XM_VERBS_SEND);
-
-    if (rndv != NULL && --rndv->pieces == 0) {
-        xm_verbs_end_op(rndv->op, XM_OK);
     }
 }
 
@@ -56,7 +44,13 @@ static void completed(xm_verbs_lane_t *lane, const struct ibv_wc *wc, int work, 
         came(lane, wc, value);
         break;
     case XM_VERBS_WORK_LAST_WRITE:
-        wrote(lane, value);
+        xm_verbs_lane_forget(lane, xm_verbs_lane_take_sent(lane));
+        xm_verbs_wrote(lane, value);
+        break;
+    /* Requests complete in their order, so it is the oldest of those that are remembered. */
+    case XM_VERBS_WORK_MESSAGE:
+    case XM_VERBS_WORK_CREDIT:
+        xm_verbs_lane_forget(lane, xm_verbs_lane_take_sent(lane));
         break;
     default:
         break;
@@ -64,8 +58,8 @@ static void completed(xm_verbs_lane_t *lane, const struct ibv_wc *wc, int work, 
 }
 
 /* Handles one completion. Resources are returned whatever the status is, and before anything
- * else, so that none leaks with a connection that fails. A lane without a queue pair has been
- * closed; its late completions only give back send slots. */
+ * else, so that none leaks with a connection that fails. A lane that was lost still has
+ * completions of what came before that, and they count. */
 static void complete(xm_verbs_transport_t *self, xm_verbs_port_t *port, const struct ibv_wc *wc)
 {
     uint64_t index = wc->wr_id >> XM_VERBS_LANE_SHIFT;
@@ -74,9 +68,6 @@ static void complete(xm_verbs_transport_t *self, xm_verbs_port_t *port, const st
     uint32_t value = (uint32_t)wc->wr_id;
     xm_verbs_lane_t *lane = &self->peers[index / XM_VERBS_LANES].lanes[index % XM_VERBS_LANES];
 
-    if (work == XM_VERBS_WORK_MESSAGE) {
-        port->free_sends[port->free_send_count++] = (int)value;
-    }
     /* The lane was closed: its counts mean nothing any more. */
     if (lane->qp == NULL) {
         return;
@@ -94,8 +85,8 @@ static void complete(xm_verbs_transport_t *self, xm_verbs_port_t *port, const st
     if (wc->status != IBV_WC_SUCCESS) {
         /* After the first failure a queue pair flushes everything; those errors are
          * consequences and are not counted. */
-        xm_count_fragment(lane->peer->failed ? NULL : port->counters, XM_SENT, 0, XM_ERR_IO);
-        xm_verbs_fail(lane->peer, "its connection over %s failed: %s (work completion status %d)%s",
+        xm_count_fragment(xm_verbs_lane_works(lane) ? port->counters : NULL, XM_SENT, 0, XM_ERR_IO);
+        xm_verbs_lose(lane, "its connection over %s failed: %s (work completion status %d)%s",
                       port->offer.name, ibv_wc_status_str(wc->status), (int)wc->status,
                       port->down ? "; the port is down" : "");
     } else if (!lane->peer->failed) {

@@ -72,6 +72,7 @@ static xm_verbs_transport_t *allocate(int rank, int size)
             peer->lanes[rail].peer = peer;
             peer->lanes[rail].rail = rail;
             peer->lanes[rail].last = &peer->lanes[rail].first;
+            peer->lanes[rail].last_sent = &peer->lanes[rail].first_sent;
         }
     }
     return self;

@@ -102,7 +102,8 @@ static void fail_port(xm_verbs_transport_t *self, int port, const char *what)
 {
     for (int rank = 0; rank < self->base.size; ++rank) {
         if (self->peers[rank].lanes[port].qp != NULL) {
-            xm_verbs_fail(&self->peers[rank], "%s reports: %s", self->ports[port].offer.name, what);
+            xm_verbs_lose(&self->peers[rank].lanes[port], "%s reports: %s",
+                          self->ports[port].offer.name, what);
         }
     }
 }
@@ -130,7 +131,7 @@ static void act(xm_verbs_transport_t *self, int index, const struct ibv_async_ev
     case IBV_EVENT_QP_REQ_ERR:
     case IBV_EVENT_QP_ACCESS_ERR:
         lane = event->element.qp->qp_context;
-        xm_verbs_fail(lane->peer, "its connection over %s failed: %s", port->offer.name, what);
+        xm_verbs_lose(lane, "its connection over %s failed: %s", port->offer.name, what);
         break;
     case IBV_EVENT_CQ_ERR:
     case IBV_EVENT_DEVICE_FATAL:

@@ -4,7 +4,9 @@
  * come back with every header the other way, or by a header of their own. One credit and two
  * places of the send queue are kept for that header and for heartbeats, so two ranks that have
  * filled each other's slots can always tell each other when slots are free again: this is why
- * no pair can stand still. What cannot be sent now is queued and keeps its order. */
+ * no pair can stand still. What cannot be sent now is queued and keeps its order, and what was sent
+ * is remembered until the peer's device has it, for the case that another connection has to send it
+ * again. */
 #include <arpa/inet.h>
 #include <inttypes.h>
 #include <string.h>
@@ -15,10 +17,10 @@
  * room for a heartbeat. So the peer can always send again, whatever waits here. */
 enum { SPARE_CREDITS = 1, SPARE_ROOM = 2 };
 
-/* Room on the stack for a message that needs no send slot; a grant must fit, so that answers
- * never wait for slots of devices with enough inline space. */
-enum { INLINE_MAX = XM_VERBS_INLINE_MAX };
-_Static_assert(INLINE_MAX >= XM_VERBS_HEADER_SIZE + XM_VERBS_GRANT_SIZE, "a grant does not fit");
+/* Room for a message that needs no send slot; a grant must fit, so that answers never wait for
+ * slots of devices with enough inline space. */
+_Static_assert(XM_VERBS_INLINE_MAX >= XM_VERBS_HEADER_SIZE + XM_VERBS_GRANT_SIZE,
+               "a grant does not fit");
 
 /* The number of a work request, which comes back with its completion and says all there is to
  * know. */
@@ -42,12 +44,12 @@ void xm_verbs_lane_list(xm_verbs_lane_t *lane)
     }
 }
 
-/* Counts a request, or fails the peer: a queue pair that refuses a request is broken, since
+/* Counts a request, or loses the lane: a queue pair that refuses a request is broken, since
  * room was checked before. */
 static bool posted(xm_verbs_lane_t *lane, int error)
 {
     if (error != 0) {
-        xm_verbs_fail(lane->peer, "its connection over %s refuses requests (%s)",
+        xm_verbs_lose(lane, "its connection over %s refuses requests (%s)",
                       xm_verbs_port_of(lane)->offer.name, strerror(error));
         return false;
     }
@@ -74,7 +76,8 @@ xm_status_t xm_verbs_lane_fill(xm_verbs_lane_t *lane)
 {
     for (uint32_t slot = 0; slot < lane->peer->owner->offer.slots; ++slot) {
         if (!xm_verbs_lane_post_receive(lane, slot)) {
-            return xm_verbs_peer_error(lane->peer);
+            return xm_error_set(XM_ERR_UNREACHABLE, "rank %d: %s", lane->peer->owner->base.rank,
+                                lane->reason);
         }
     }
     return XM_OK;
@@ -102,59 +105,147 @@ static bool has_slot(const xm_verbs_lane_t *lane, size_t size)
 
 static bool may_send(const xm_verbs_lane_t *lane)
 {
-    return lane->credits > SPARE_CREDITS && lane->room > SPARE_ROOM;
+    return xm_verbs_lane_works(lane) && lane->credits > SPARE_CREDITS && lane->room > SPARE_ROOM;
 }
 
-/* Sends a header with what follows it; the caller has checked credits, room and slots. Small
- * ones are copied into the request by the device's driver, larger ones into a registered send
- * slot, which its completion gives back. Each header carries the credits that are owed, so
- * traffic both ways needs no extra messages. */
-static bool post_message(xm_verbs_lane_t *lane, xm_verbs_header_t *header,
-                         const xm_verbs_grant_t *grant, const void *body, size_t body_size)
+/* The bytes of a message that is sent now, or was. */
+static uint8_t *bytes_of(xm_verbs_transport_t *self, xm_verbs_wr_t *wr)
 {
-    xm_verbs_port_t *port = xm_verbs_port_of(lane);
-    uint8_t small[INLINE_MAX], *bytes = small;
-    struct ibv_sge part = {0};
-    struct ibv_send_wr request = {.sg_list = &part, .num_sge = 1, .opcode = IBV_WR_SEND};
-    int work = header->kind == XM_VERBS_CREDIT ? XM_VERBS_WORK_CREDIT : XM_VERBS_WORK_INLINE,
-        slot = -1;
-    size_t size;
+    const xm_verbs_port_t *port = &self->ports[wr->rail];
 
-    header->credits = (uint16_t)lane->owed;
-    header->taken = lane->peer->taken;
-    /* The header is encoded on the stack in any case: whether it fits into the request is known
-     * only with its length. */
-    size = xm_verbs_header_encode(header, grant, small);
-    if (size + body_size <= lane->max_inline) {
-        request.send_flags = IBV_SEND_INLINE;
-    } else {
-        work = XM_VERBS_WORK_MESSAGE;
-        slot = port->free_sends[--port->free_send_count];
-        bytes = port->sends + (size_t)slot * port->send_size;
-        part.lkey = port->sends_mr->lkey;
-        memcpy(bytes, small, size);
+    return wr->slot < 0 ? wr->bytes : port->sends + (size_t)wr->slot * port->send_size;
+}
+
+static void give_slot(xm_verbs_transport_t *self, const xm_verbs_wr_t *wr)
+{
+    xm_verbs_port_t *port = &self->ports[wr->rail];
+
+    if (wr->slot >= 0) {
+        port->free_sends[port->free_send_count++] = wr->slot;
     }
-    if (body_size > 0) {
-        memcpy(bytes + size, body, body_size);
+}
+
+/* Puts a message, of which so many bytes are there, into a send slot of this lane's port, unless
+ * the device's driver can copy it or it is in such a slot. */
+static void take_slot(xm_verbs_lane_t *lane, xm_verbs_wr_t *wr, size_t filled)
+{
+    xm_verbs_transport_t *self = lane->peer->owner;
+    xm_verbs_port_t *port = xm_verbs_port_of(lane);
+
+    if (wr->slot < 0 ? wr->size > lane->max_inline : wr->rail != lane->rail) {
+        int slot = port->free_sends[--port->free_send_count];
+
+        memcpy(port->sends + (size_t)slot * port->send_size, bytes_of(self, wr), filled);
+        give_slot(self, wr);
+        wr->slot = slot;
     }
-    part.addr = (uintptr_t)bytes;
-    part.length = (uint32_t)(size + body_size);
-    request.wr_id = work_number(lane, work, (uint32_t)slot);
-    /* The request was refused: nothing has been sent, and the slot is free again. */
+    wr->rail = lane->rail;
+}
+
+/* Remembers what has used up a slot of the peer. */
+static void remember(xm_verbs_lane_t *lane, xm_verbs_wr_t *wr)
+{
+    wr->next = NULL;
+    *lane->last_sent = wr;
+    lane->last_sent = &wr->next;
+    ++lane->sent;
+    --lane->credits;
+}
+
+xm_verbs_wr_t *xm_verbs_lane_take_sent(xm_verbs_lane_t *lane)
+{
+    xm_verbs_wr_t *wr = lane->first_sent;
+
+    if (wr != NULL) {
+        lane->first_sent = wr->next;
+        lane->last_sent = lane->first_sent == NULL ? &lane->first_sent : lane->last_sent;
+    }
+    return wr;
+}
+
+void xm_verbs_lane_forget(xm_verbs_lane_t *lane, xm_verbs_wr_t *wr)
+{
+    if (wr != NULL) {
+        give_slot(lane->peer->owner, wr);
+        xm_verbs_give_wr(lane->peer->owner, wr);
+    }
+}
+
+/* Sends a message whose bytes the work request has, and remembers it. Small ones are copied into
+ * the request by the device's driver, larger ones stay in a registered send slot. Each header
+ * carries the credits that are owed, so traffic both ways needs no extra messages. */
+static bool post_bytes(xm_verbs_lane_t *lane, xm_verbs_wr_t *wr, int work)
+{
+    uint8_t *bytes = bytes_of(lane->peer->owner, wr);
+    struct ibv_sge part = {.addr = (uintptr_t)bytes,
+                           .length = (uint32_t)wr->size,
+                           .lkey = wr->slot >= 0 ? xm_verbs_port_of(lane)->sends_mr->lkey : 0};
+    struct ibv_send_wr request = {.wr_id = work_number(lane, work, 0),
+                                  .sg_list = &part,
+                                  .num_sge = 1,
+                                  .opcode = IBV_WR_SEND,
+                                  .send_flags = wr->slot < 0 ? (unsigned)IBV_SEND_INLINE : 0};
+
+    xm_verbs_header_update(bytes, (uint16_t)lane->owed, lane->peer->taken);
     if (!post(lane, &request)) {
-        if (slot >= 0) {
-            port->free_sends[port->free_send_count++] = slot;
-        }
         return false;
-    }
-    if (header->kind == XM_VERBS_EAGER) {
-        xm_count_fragment(port->counters, XM_SENT, body_size, XM_OK);
     }
     lane->unsent += work != XM_VERBS_WORK_CREDIT;
     /* These credits are on their way with this header; a failure of the post would have
      * returned before. */
     lane->owed = 0;
-    --lane->credits;
+    remember(lane, wr);
+    return true;
+}
+
+/* Sends a header with what follows it; the caller has checked credits, room and slots. */
+static bool post_message(xm_verbs_lane_t *lane, const xm_verbs_header_t *header,
+                         const xm_verbs_grant_t *grant, const void *body, size_t body_size)
+{
+    xm_verbs_transport_t *self = lane->peer->owner;
+    int work = header->kind == XM_VERBS_CREDIT ? XM_VERBS_WORK_CREDIT : XM_VERBS_WORK_MESSAGE;
+    xm_verbs_wr_t *wr = xm_verbs_take_wr(self);
+    size_t head_size;
+
+    if (wr == NULL) {
+        return false;
+    }
+    wr->kind = header->kind == XM_VERBS_CREDIT ? XM_VERBS_CREDIT : XM_VERBS_AGAIN;
+    wr->slot = -1;
+    head_size = xm_verbs_header_encode(header, grant, wr->bytes);
+    wr->size = head_size + body_size;
+    take_slot(lane, wr, head_size);
+    if (body_size > 0) {
+        memcpy(bytes_of(self, wr) + head_size, body, body_size);
+    }
+    /* The request was refused: nothing has been sent, and the slot is free again. */
+    if (!post_bytes(lane, wr, work)) {
+        give_slot(self, wr);
+        xm_verbs_give_wr(self, wr);
+        return false;
+    }
+    if (header->kind == XM_VERBS_EAGER) {
+        xm_count_fragment(xm_verbs_port_of(lane)->counters, XM_SENT, body_size, XM_OK);
+    }
+    return true;
+}
+
+/* Sends what another lane has sent before. */
+static bool post_again(xm_verbs_lane_t *lane, xm_verbs_wr_t *wr)
+{
+    xm_verbs_wr_t *copy = xm_verbs_take_wr(lane->peer->owner);
+
+    if (copy == NULL) {
+        return false;
+    }
+    take_slot(lane, wr, wr->size);
+    *copy = *wr;
+    memcpy(copy->bytes, wr->bytes, XM_VERBS_INLINE_MAX);
+    if (!post_bytes(lane, copy, XM_VERBS_WORK_MESSAGE)) {
+        xm_verbs_give_wr(lane->peer->owner, copy);
+        return false;
+    }
+    --lane->unsent; /* it was counted since it waited here */
     return true;
 }
 
@@ -183,6 +274,7 @@ static bool post_piece(xm_verbs_lane_t *lane, xm_verbs_wr_t *wr)
         struct ibv_sge part = {.addr = (uintptr_t)rndv->op->priv.buffer + wr->begin,
                                .length = (uint32_t)(last ? length : longest),
                                .lkey = rndv->memory->mr[lane->rail]->lkey};
+        xm_verbs_wr_t *sent = last ? xm_verbs_take_wr(lane->peer->owner) : NULL;
         struct ibv_send_wr request = {
             .wr_id = work_number(lane, last ? XM_VERBS_WORK_LAST_WRITE : XM_VERBS_WORK_WRITE,
                                  rndv->number),
@@ -193,14 +285,28 @@ static bool post_piece(xm_verbs_lane_t *lane, xm_verbs_wr_t *wr)
             .wr.rdma.rkey = rndv->grant.keys[lane->rail]};
 
         request.imm_data = htonl(rndv->other);
-        if (!post(lane, &request)) {
+        if (last && sent == NULL) {
             return false;
+        }
+        if (last) {
+            *sent = (xm_verbs_wr_t){.kind = XM_VERBS_PIECE,
+                                    .rndv = rndv,
+                                    .number = rndv->number,
+                                    .start = wr->start,
+                                    .end = wr->end,
+                                    .slot = -1};
+        }
+        if (!post(lane, &request)) {
+            xm_verbs_lane_forget(lane, sent);
+            return false;
+        }
+        if (last) {
+            remember(lane, sent);
         }
         wr->begin += part.length;
         /* Bytes are counted when they are handed to the device, and a failure counts as an
          * error of the NIC. */
         xm_count_fragment(xm_verbs_port_of(lane)->counters, XM_SENT, part.length, XM_OK);
-        lane->credits -= last;
         ++lane->unsent;
     }
     return wr->begin == wr->end;
@@ -222,6 +328,12 @@ static bool post_wr(xm_verbs_lane_t *lane, xm_verbs_wr_t *wr)
     switch (wr->kind) {
     case XM_VERBS_PIECE:
         return post_piece(lane, wr);
+    case XM_VERBS_AGAIN:
+        return has_slot(lane, wr->size) && post_again(lane, wr);
+    case XM_VERBS_LOST:
+        header.receiver = wr->came;
+        header.sender = wr->number;
+        break;
     case XM_VERBS_EAGER:
         header.tag = wr->op->priv.tag;
         header.length = body_size = wr->op->priv.length;
@@ -253,6 +365,7 @@ xm_status_t xm_verbs_lane_send(xm_verbs_lane_t *lane, const xm_verbs_wr_t *what)
 {
     xm_verbs_wr_t wr = *what, *queued;
 
+    lane = xm_verbs_lane_now(lane);
     /* The lane's queue is empty, so nothing is overtaken. */
     if (lane->first == NULL && post_wr(lane, &wr)) {
         return XM_OK;
@@ -265,11 +378,16 @@ xm_status_t xm_verbs_lane_send(xm_verbs_lane_t *lane, const xm_verbs_wr_t *what)
         return XM_ERR_NO_MEMORY;
     }
     *queued = wr;
-    queued->next = NULL;
-    *lane->last = queued;
-    lane->last = &queued->next;
-    xm_verbs_lane_list(lane);
+    xm_verbs_lane_append(lane, queued);
     return XM_IN_PROGRESS;
+}
+
+void xm_verbs_lane_append(xm_verbs_lane_t *lane, xm_verbs_wr_t *wr)
+{
+    wr->next = NULL;
+    *lane->last = wr;
+    lane->last = &wr->next;
+    xm_verbs_lane_list(lane);
 }
 
 /* Takes the header of an operation off the queue. Fragments are not looked for: once a grant is
@@ -303,7 +421,13 @@ static void drop_first(xm_verbs_lane_t *lane)
 
 void xm_verbs_lane_drop_wrs(xm_verbs_lane_t *lane)
 {
+    while (lane->first_sent != NULL) {
+        xm_verbs_lane_forget(lane, xm_verbs_lane_take_sent(lane));
+    }
     while (lane->first != NULL) {
+        if (lane->first->kind == XM_VERBS_AGAIN) {
+            give_slot(lane->peer->owner, lane->first);
+        }
         drop_first(lane);
     }
 }
@@ -317,7 +441,7 @@ static bool flush(xm_verbs_lane_t *lane)
 
     /* An eager message ends when it leaves the queue: its bytes are in a send slot or in the
      * request by then. */
-    while (!lane->peer->failed && lane->first != NULL && post_wr(lane, lane->first)) {
+    while (lane->first != NULL && post_wr(lane, lane->first)) {
         xm_op_t *op = lane->first->kind == XM_VERBS_EAGER ? lane->first->op : NULL;
 
         drop_first(lane);
@@ -328,11 +452,11 @@ static bool flush(xm_verbs_lane_t *lane)
     owes = lane->owed >= (int)lane->peer->owner->offer.slots / 2;
     /* A credit header may use the last credit and the last room, which other requests leave
      * free for it. */
-    if (!lane->peer->failed && owes && lane->credits > 0 && lane->room > 0 &&
+    if (xm_verbs_lane_works(lane) && owes && lane->credits > 0 && lane->room > 0 &&
         has_slot(lane, XM_VERBS_HEADER_SIZE)) {
         owes = !post_credit(lane);
     }
-    return !lane->peer->failed && (owes || lane->first != NULL);
+    return xm_verbs_lane_works(lane) && (owes || lane->first != NULL);
 }
 
 /* Empties the list of lanes. The list is detached first, since flushing may put lanes on it. */
@@ -359,7 +483,7 @@ void xm_verbs_lane_beat(xm_verbs_lane_t *lane)
     struct ibv_send_wr request = {.wr_id = work_number(lane, XM_VERBS_WORK_BEAT, 0),
                                   .opcode = IBV_WR_RDMA_WRITE};
 
-    if (lane->qp != NULL && !lane->beating && lane->room > 0) {
+    if (xm_verbs_lane_works(lane) && !lane->beating && lane->room > 0) {
         lane->beating = post(lane, &request);
     }
 }

@@ -215,7 +215,7 @@ static void granted(xm_verbs_lane_t *lane, const xm_verbs_header_t *header,
         if (split && !xm_stripe_uses(stripe, rail)) {
             continue;
         }
-        wr.begin = split && rail > 0 ? xm_stripe_end(stripe, length, rail - 1) : 0;
+        wr.start = wr.begin = split && rail > 0 ? xm_stripe_end(stripe, length, rail - 1) : 0;
         wr.end = split ? xm_stripe_end(stripe, length, rail) : length;
         /* The sender's fragments are owed to the peer now; if one cannot be queued the message
          * can never end, so the peer is given up. */
@@ -299,6 +299,9 @@ void xm_verbs_message(xm_verbs_lane_t *lane, const uint8_t *bytes, size_t size)
         break;
     case XM_VERBS_DISCARD:
         discarded(lane, header.sender);
+        break;
+    case XM_VERBS_LOST:
+        xm_verbs_failover_told(peer, header.sender, header.receiver);
         break;
     case XM_VERBS_CREDIT:
         break;

@@ -25,6 +25,18 @@ void xm_verbs_end_op(xm_op_t *op, xm_status_t status)
     xm_list_append(&self->ended, &op->priv.link);
 }
 
+/* Reliable connections complete a write only when it is acknowledged. A message ends with its last
+ * fragment. An unknown number belongs to a message that has ended already. */
+void xm_verbs_wrote(xm_verbs_lane_t *lane, uint32_t number)
+{
+    xm_verbs_rndv_t *rndv =
+        xm_verbs_find_rndv(lane->peer->owner, number, lane->peer, XM_VERBS_SEND);
+
+    if (rndv != NULL && --rndv->pieces == 0) {
+        xm_verbs_end_op(rndv->op, XM_OK);
+    }
+}
+
 /* Makes the sentence that goes with the failure of an operation, just before `done`, since
  * other errors may have come in between. The transport's own sentence says why this rank could
  * not take a message. */

@@ -21,18 +21,20 @@ xm_verbs_wr_t *xm_verbs_take_wr(xm_verbs_transport_t *self)
     xm_verbs_wr_t *wr = self->free_wrs;
 
     if (wr == NULL) {
-        xm_verbs_wr_t *block = calloc(BLOCK, sizeof(*block));
+        const size_t size = sizeof(*wr) + XM_VERBS_INLINE_MAX;
+        xm_verbs_wr_t *block = calloc(BLOCK, size);
 
         if (block == NULL) {
             (void)xm_error_set(XM_ERR_NO_MEMORY, "rank %d: no memory for %d wrs to send",
                                self->base.rank, BLOCK);
             return NULL;
         }
-        block[0].next = self->wr_blocks; /* the first one of a block only links the blocks */
-        self->wr_blocks = &block[0];
-        for (int i = 1; i < BLOCK; ++i) {
-            block[i].next = self->free_wrs;
-            self->free_wrs = &block[i];
+        block->next = self->wr_blocks; /* the first one of a block only links the blocks */
+        self->wr_blocks = block;
+        for (size_t i = 1; i < BLOCK; ++i) {
+            wr = (xm_verbs_wr_t *)(void *)((uint8_t *)block + i * size);
+            wr->next = self->free_wrs;
+            self->free_wrs = wr;
         }
         wr = self->free_wrs;
     }

@@ -9,9 +9,10 @@
  * | comm/transport/verbs/op.c | how operations end |
  * | comm/transport/verbs/complete.c | what completions mean |
  * | comm/transport/verbs/match.c | what comes from a peer: matching, storing, granting |
+ * | comm/transport/verbs/failover.c | what a lost lane carried goes by another one |
  * | comm/transport/verbs/lane.c | one connection: what it sends, credits |
- * | comm/transport/verbs/peer.c | that a peer has failed |
- * | comm/transport/verbs/close.c | closing connections with failed peers, and all at the end |
+ * | comm/transport/verbs/peer.c | that a lane is lost, or a peer has failed |
+ * | comm/transport/verbs/close.c | closing lost lanes, those of failed peers, and all at the end |
  * | comm/transport/verbs/event.c | sleeping, asynchronous events, heartbeats |
  * | comm/transport/verbs/memory.c | registrations |
  * | comm/transport/verbs/pool.c | where wrs and rndvs come from |
@@ -21,7 +22,8 @@
  *
  * Each calls only those below it: comm/transport/verbs/create.c calls all others,
  * comm/transport/verbs/verbs.c the closing and the events, those the completions, those the
- * matching, that the lanes, and all may end an operation or find that a peer has failed.
+ * matching, that the failover, that the lanes, and all may end an operation or find that a peer has
+ * failed.
  *
  * Life of an operation: idle → on its peer's ring `receives` (a receive without a message) or
  * `busy` → on the ring `ended` → idle, just before `done` is called. `done` is called from progress
@@ -31,7 +33,9 @@
  * generation in its upper bits, so that a number of the past means nothing.
  *
  * An *wr* is something that a lane is to send and could not yet: it waits for a credit, room in
- * the send queue, or a send slot. A lane keeps the order of its work requests.
+ * the send queue, or a send slot. A lane keeps the order of its work requests. What has been sent
+ * and uses up a slot of the peer is remembered as a wr, too, until the peer's device has
+ * acknowledged it: were the lane lost before, another one would have to send it again.
  */
 #pragma once
 
@@ -46,7 +50,7 @@ enum {
     XM_VERBS_INLINE_MAX = 256, /* bytes that a request may carry itself */
     XM_VERBS_UNMATCHED = 1024, /* short messages of a peer that may wait for receives */
     XM_VERBS_MAX_RANKS = 1 << 16,
-    XM_VERBS_REASON_SIZE = 256
+    XM_VERBS_REASON_SIZE = 160
 };
 
 /* What xm_op_t's priv.kind says. */
@@ -80,18 +84,18 @@ struct xm_verbs_rndv {
     xm_verbs_grant_t grant;
 };
 
-/* What a work request sends: a message of that kind, or a piece of a rendezvous. */
-enum { XM_VERBS_PIECE = XM_VERBS_CREDIT + 1 };
+/* What a work request sends: a message of that kind, a piece of a rendezvous, or a message whose
+ * bytes it holds, because a lane has sent it before. */
+enum { XM_VERBS_PIECE = XM_VERBS_LOST + 1, XM_VERBS_AGAIN };
 
 /*
- * A request's number: the lane in the upper half, then what it was, then for a message the send
- * slot, for the last write of a piece the rendezvous.
+ * A request's number: the lane in the upper half, then what it was, then for the last write of a
+ * piece the rendezvous, for a receive its slot.
  */
 enum {
     XM_VERBS_WORK_MESSAGE,
-    XM_VERBS_WORK_INLINE,
-    XM_VERBS_WORK_WRITE,
     XM_VERBS_WORK_LAST_WRITE,
+    XM_VERBS_WORK_WRITE,
     XM_VERBS_WORK_CREDIT,
     XM_VERBS_WORK_BEAT,
     XM_VERBS_WORK_RECEIVE
@@ -103,8 +107,13 @@ struct xm_verbs_wr {
     int kind;
     xm_op_t *op;           /* EAGER */
     xm_verbs_rndv_t *rndv; /* REQUEST, GRANT, PIECE */
-    uint32_t number;       /* DISCARD */
+    uint32_t number;       /* DISCARD; PIECE: the rendezvous'; LOST: the rail */
+    uint32_t came;         /* LOST: what came over it */
+    size_t start;          /* PIECE: where it begins */
     size_t begin, end;     /* PIECE: what is left of it */
+    size_t size;           /* AGAIN */
+    int rail, slot;        /* AGAIN: the send slot of that port that holds its bytes; -1: none */
+    uint8_t bytes[];       /* XM_VERBS_INLINE_MAX of one from the pool */
 };
 
 /* A message that came before its receive. */
@@ -132,7 +141,15 @@ struct xm_verbs_lane {
     bool beating;        /* a heartbeat is on its way */
     bool listed;         /* on the list of lanes to look at */
     xm_verbs_lane_t *next_listed;
-    xm_verbs_wr_t *first, **last; /* wrs */
+    xm_verbs_wr_t *first, **last;           /* wrs */
+    xm_verbs_wr_t *first_sent, **last_sent; /* those that are not known to have arrived */
+    uint32_t sent, came;                    /* slots used up at the peer, and here; modulo 2^32 */
+    bool lost;                              /* the other lanes carry on without it */
+    bool closing;                           /* its queue pair gives back what it has */
+    bool told;                              /* the peer has lost it, too, … */
+    uint32_t there;                         /* … when so much had come there */
+    xm_verbs_lane_t *instead;               /* the lane that has taken over */
+    char reason[XM_VERBS_REASON_SIZE];
 };
 
 struct xm_verbs_peer {
@@ -174,7 +191,7 @@ struct xm_verbs_transport {
     bool fenced; /* nothing is done any more */
     unsigned calls;
     int in_flight;   /* operations */
-    int failures;    /* peers that failed and are not closed */
+    int failures;    /* since lanes were closed last: lost ones, and failed peers */
     xm_list_t ended; /* operations whose `done` is due */
     xm_verbs_lane_t *listed;
     xm_list_t memory;    /* the caller's registrations */
@@ -196,6 +213,9 @@ static inline xm_verbs_port_t *xm_verbs_port_of(const xm_verbs_lane_t *lane)
 
 /** Takes an operation off its list, lets go of its memory, and has `done` called later. */
 void xm_verbs_end_op(xm_op_t *op, xm_status_t status);
+
+/** A piece of the rendezvous with that number has reached the peer's memory. */
+void xm_verbs_wrote(xm_verbs_lane_t *lane, uint32_t number);
 
 /** Calls `done` of everything that has ended; returns how many that were. */
 int xm_verbs_deliver(xm_verbs_transport_t *self);
@@ -232,14 +252,48 @@ void xm_verbs_written(xm_verbs_lane_t *lane, uint32_t number);
 void xm_verbs_match_stored(xm_verbs_peer_t *peer, xm_op_t *op);
 void xm_verbs_forget_stored(xm_verbs_peer_t *peer);
 
+/* comm/transport/verbs/failover.c */
+
+/** This rank has closed a lane that was lost: tells the peer what had come over it. */
+void xm_verbs_failover_closed(xm_verbs_lane_t *lane);
+
+/** The peer has closed the lane of that rail, when so much had come there. */
+void xm_verbs_failover_told(xm_verbs_peer_t *peer, uint32_t rail, uint32_t came);
+
 /* comm/transport/verbs/lane.c */
+
+/** Whether it can send and receive. */
+static inline bool xm_verbs_lane_works(const xm_verbs_lane_t *lane)
+{
+    return lane->qp != NULL && !lane->lost && !lane->peer->failed;
+}
+
+/** The lane that carries what this one would, had it not been lost. */
+static inline xm_verbs_lane_t *xm_verbs_lane_now(xm_verbs_lane_t *lane)
+{
+    while (lane->instead != NULL) {
+        lane = lane->instead;
+    }
+    return lane;
+}
 
 /** Sends now or later. An eager message that is sent now has ended with XM_OK. */
 xm_status_t xm_verbs_lane_send(xm_verbs_lane_t *lane, const xm_verbs_wr_t *what);
 
 /** Takes what is to be sent for an operation off the lane; false when there is nothing. */
 bool xm_verbs_lane_unqueue(xm_verbs_lane_t *lane, const xm_op_t *op);
+
+/** Forgets what is to be sent, and what was. */
 void xm_verbs_lane_drop_wrs(xm_verbs_lane_t *lane);
+
+/** Puts a work request at the end of what is to be sent. */
+void xm_verbs_lane_append(xm_verbs_lane_t *lane, xm_verbs_wr_t *wr);
+
+/** Takes the oldest work request off those that are not known to have arrived. */
+xm_verbs_wr_t *xm_verbs_lane_take_sent(xm_verbs_lane_t *lane);
+
+/** Gives a work request back, and its send slot. */
+void xm_verbs_lane_forget(xm_verbs_lane_t *lane, xm_verbs_wr_t *wr);
 
 /** Posts the receives of a lane whose queue pair has just been made. */
 xm_status_t xm_verbs_lane_fill(xm_verbs_lane_t *lane);
@@ -258,6 +312,10 @@ void xm_verbs_lane_beat(xm_verbs_lane_t *lane);
 
 /* comm/transport/verbs/peer.c */
 
+/** Remembers why a lane is of no use any more; xm_verbs_close_failed() does the rest. With the last
+ * one its peer fails. */
+void xm_verbs_lose(xm_verbs_lane_t *lane, const char *format, ...) XM_PRINTF(2, 3);
+
 /** Remembers why nothing is possible with a peer any more; xm_verbs_close_failed() does the rest.
  * The first reason stays. */
 void xm_verbs_fail(xm_verbs_peer_t *peer, const char *format, ...) XM_PRINTF(2, 3);
@@ -265,7 +323,8 @@ xm_status_t xm_verbs_peer_error(const xm_verbs_peer_t *peer);
 
 /* comm/transport/verbs/close.c */
 
-/** Closes the connections with failed peers, then ends the operations with them. */
+/** Closes lost lanes, and the connections with failed peers, then ends the operations with those.
+ */
 void xm_verbs_close_failed(xm_verbs_transport_t *self);
 void xm_verbs_peer_failed(xm_transport_t *transport, int peer);
 

@@ -3,9 +3,9 @@
  * does elsewhere, because over RDMA three promises can be kept exactly that way: a send is
  * never refused for want of receive buffers (credits), long messages are written into the
  * user's memory without a copy, and after a failure nothing touches that memory any more (queue
- * pairs are destroyed before operations end). Devices act on their own, so fencing means
- * closing connections, not just being passive. One thread at a time may call; `done` runs from
- * progress, fence and destroy only. */
+ * pairs are destroyed before operations end, or before another rail does the lost one's work).
+ * Devices act on their own, so fencing means closing connections, not just being passive. One
+ * thread at a time may call; `done` runs from progress, fence and destroy only. */
 #include "comm/transport/verbs.h"
 
 #include <inttypes.h>
@@ -213,7 +213,8 @@ static void verbs_cancel(xm_transport_t *transport, xm_op_t *op)
     }
     peer = &self->peers[op->priv.peer];
     if (op->priv.kind == XM_VERBS_SEND) {
-        xm_verbs_lane_t *lane = &peer->lanes[xm_stripe_rail(&peer->stripe, op->priv.tag)];
+        xm_verbs_lane_t *lane =
+            xm_verbs_lane_now(&peer->lanes[xm_stripe_rail(&peer->stripe, op->priv.tag)]);
 
         alone = xm_verbs_lane_unqueue(lane, op);
         /* An eager message that was counted as sent has not been sent. */
@@ -303,7 +304,7 @@ xm_status_t xm_transport_verbs_lanes(xm_transport_t *transport, int rank, char *
     for (int rail = 0; rail < peer->stripe.rails; ++rail) {
         size_t used = strlen(buffer);
 
-        if (xm_stripe_uses(&peer->stripe, rail)) {
+        if (xm_stripe_uses(&peer->stripe, rail) && !peer->lanes[rail].lost) {
             (void)snprintf(buffer + used, size - used, "%s%s > %s", used > 0 ? " + " : "",
                            self->offer.port[rail].name, peer->there[rail]);
         }

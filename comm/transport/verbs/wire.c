@@ -13,7 +13,7 @@
 enum { U8 = 1, U16 = 2, U32 = 4, U64 = 8 };
 
 /* An offer of another version is unreadable, which is how ranks of different builds find out. */
-enum { OFFER_MAGIC = 0x42564d58, OFFER_VERSION = 1 };
+enum { OFFER_MAGIC = 0x42564d58, OFFER_VERSION = 2 };
 
 /* The InfiniBand specification has five MTUs, from 256 to 4096 bytes. */
 enum { MTU_LEAST = 1, MTU_MOST = 5 };
@@ -84,6 +84,15 @@ size_t xm_verbs_header_encode(const xm_verbs_header_t *header, const xm_verbs_gr
     return (size_t)(writer.at - bytes);
 }
 
+/* A message that another connection sends again gives back the slots of that one. */
+void xm_verbs_header_update(uint8_t *bytes, uint16_t credits, uint32_t taken)
+{
+    writer_t writer = {bytes + 2 * U8};
+
+    put(&writer, credits, U16);
+    put(&writer, taken, U32);
+}
+
 /* A grant is as long as its number of rails says. The address and length must not wrap around,
  * since they are used in sums. */
 static bool decode_grant(reader_t reader, size_t size, uint64_t length, xm_verbs_grant_t *grant)
@@ -117,7 +126,7 @@ bool xm_verbs_header_decode(const uint8_t *bytes, size_t size, xm_verbs_header_t
     size -= XM_VERBS_HEADER_SIZE;
     kind = get(&reader, U8);
     rails = get(&reader, U8);
-    if (kind < XM_VERBS_EAGER || kind > XM_VERBS_CREDIT) {
+    if (kind < XM_VERBS_EAGER || kind > XM_VERBS_LOST) {
         return false;
     }
     *header = (xm_verbs_header_t){.kind = (xm_verbs_kind_t)kind};
@@ -134,11 +143,12 @@ bool xm_verbs_header_decode(const uint8_t *bytes, size_t size, xm_verbs_header_t
     }
     sized = header->kind == XM_VERBS_EAGER || header->kind == XM_VERBS_REQUEST;
     /* Which fields a kind uses is told by the table in the header file. */
-    named = header->kind == XM_VERBS_REQUEST || header->kind == XM_VERBS_DISCARD;
+    named = header->kind == XM_VERBS_REQUEST || header->kind == XM_VERBS_DISCARD ||
+            header->kind == XM_VERBS_LOST;
     /* Everything that the kind does not use must be 0. */
-    if (rails != 0 || header->receiver != 0 || header->tag >= tag_limit ||
-        (!named && header->sender != 0) || (!sized && (header->tag != 0 || header->length != 0)) ||
-        (sized && header->length == 0)) {
+    if (rails != 0 || (header->receiver != 0 && header->kind != XM_VERBS_LOST) ||
+        header->tag >= tag_limit || (!named && header->sender != 0) ||
+        (!sized && (header->tag != 0 || header->length != 0)) || (sized && header->length == 0)) {
         return false;
     }
     return size == (header->kind == XM_VERBS_EAGER ? header->length : 0);

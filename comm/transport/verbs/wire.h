@@ -16,6 +16,8 @@
  * data of the writes is `receiver` |
  * | DISCARD | | nobody wants the message of request `sender` |
  * | CREDIT | | nothing but what every header says |
+ * | LOST | | the connection of rail `sender` is closed here, after `receiver` messages and
+ * immediates had come over it |
  *
  * Every header gives back `credits` receives of its connection, and tells how many EAGER messages
  * of the addressee have been taken from the store of unmatched ones (`taken`, a running number).
@@ -46,7 +48,8 @@ typedef enum xm_verbs_kind {
     XM_VERBS_REQUEST,
     XM_VERBS_GRANT,
     XM_VERBS_DISCARD,
-    XM_VERBS_CREDIT
+    XM_VERBS_CREDIT,
+    XM_VERBS_LOST
 } xm_verbs_kind_t;
 
 typedef struct xm_verbs_header {
@@ -55,8 +58,8 @@ typedef struct xm_verbs_header {
     uint32_t taken;
     uint64_t tag;      /**< EAGER, REQUEST */
     uint64_t length;   /**< EAGER, REQUEST, GRANT; at least 1 */
-    uint32_t sender;   /**< REQUEST, GRANT, DISCARD */
-    uint32_t receiver; /**< GRANT */
+    uint32_t sender;   /**< REQUEST, GRANT, DISCARD, LOST */
+    uint32_t receiver; /**< GRANT, LOST */
 } xm_verbs_header_t;
 
 typedef struct xm_verbs_grant {
@@ -94,6 +97,9 @@ typedef struct xm_verbs_offer {
 /** Writes the header, and after it the grant when it is a GRANT; returns the bytes written. */
 size_t xm_verbs_header_encode(const xm_verbs_header_t *header, const xm_verbs_grant_t *grant,
                               uint8_t *bytes);
+
+/** Changes what every header says in one that was encoded before. */
+void xm_verbs_header_update(uint8_t *bytes, uint16_t credits, uint32_t taken);
 
 /** Whether the @p size bytes are a message; *grant is set when it is a GRANT. */
 bool xm_verbs_header_decode(const uint8_t *bytes, size_t size, xm_verbs_header_t *header,

@@ -72,13 +72,12 @@ xm_status_t hlo_source_add(hlo_source_t *source, const hlo_instruction_t *of,
                            const hlo_instance_t *instance)
 {
     const size_t bytes = (size_t)instance->operand_count * sizeof(*instance->operands);
-    int *operands = malloc(bytes + 1);
+    int *operands = xm_arena_take(&source->arena, bytes);
     hlo_instance_t *made;
 
     if (operands == NULL ||
         !xm_array_reserve(&source->instances, &source->instance_room,
                           (size_t)source->instance_count + 1, sizeof(*source->instances))) {
-        free(operands);
         return no_memory();
     }
     memcpy(operands, instance->operands, bytes);
@@ -98,13 +97,12 @@ xm_status_t hlo_source_add_loop(hlo_source_t *source, const hlo_instruction_t *o
                                 const hlo_loop_t *loop, int *number)
 {
     size_t bytes = ((size_t)loop->count + 1) * sizeof(*loop->state);
-    hlo_carried_t *state = malloc(bytes);
+    hlo_carried_t *state = xm_arena_take(&source->arena, bytes);
     hlo_loop_t *made;
 
     if (state == NULL ||
         !xm_array_reserve(&source->loops, &source->loop_room, (size_t)source->loop_count + 1,
                           sizeof(*source->loops))) {
-        free(state);
         return no_memory();
     }
     memcpy(state, loop->state, (size_t)loop->count * sizeof(*state));
@@ -153,10 +151,11 @@ xm_status_t hlo_source_add_port(hlo_source_t *source, const char *name, const op
                           (size_t)source->parameter_count + 1, sizeof(made))) {
         return no_memory();
     }
-    made.name = strdup(name);
+    made.name = xm_arena_get(&source->arena, strlen(name) + 1, 1);
     if (made.name == NULL) {
         return no_memory();
     }
+    (void)strcpy(made.name, name);
     source->parameters[source->parameter_count++] = made;
     return XM_OK;
 }
@@ -221,19 +220,11 @@ void hlo_source_destroy(void *of)
 {
     hlo_source_t *source = of;
 
-    for (int p = 0; p < source->parameter_count; ++p) {
-        free(source->parameters[p].name);
-    }
-    for (int l = 0; l < source->loop_count; ++l) {
-        free(source->loops[l].state);
-    }
     free(source->loops);
-    for (int i = 0; i < source->instance_count; ++i) {
-        free(source->instances[i].operands);
-    }
     free(source->instances);
     free(source->contexts);
     free(source->parameters);
     free(source->results);
+    xm_arena_clear(&source->arena);
     free(source);
 }

@@ -68,6 +68,7 @@ typedef struct hlo_port {
 } hlo_port_t;
 
 typedef struct hlo_source {
+    xm_arena_t arena; /**< what the lists point at */
     int instance_count;
     size_t instance_room;
     hlo_instance_t *instances;

@@ -16,6 +16,7 @@
 enum { FIRST_ROOM = 256, WORD = 64 };
 
 struct ap_ideals {
+    xm_arena_t arena; /* the links */
     int nodes, words, count;
     uint64_t *sets;  /* [count][words] */
     int *first_link; /* [count + 1] */
@@ -30,6 +31,7 @@ typedef struct found_link {
 /* While the down-sets are found, links from a set upwards come in the order of the sets below. */
 typedef struct builder {
     ap_ideals_t *ideals;
+    xm_arena_t arena; /* the arrays that do not grow */
     uint64_t *before; /* [node][words]: predecessors */
     uint64_t *set;    /* [words]: the set looked at */
     int *slots;       /* open addressing over the sets; -1: free */
@@ -168,13 +170,13 @@ static xm_status_t grow(builder_t *builder)
 static xm_status_t sort_links(builder_t *builder)
 {
     ap_ideals_t *ideals = builder->ideals;
-    int *next = calloc((size_t)ideals->count + 1, sizeof(*next));
+    int *next = xm_arena_get(&builder->arena, (size_t)ideals->count, sizeof(*next));
 
-    ideals->first_link = calloc((size_t)ideals->count + 1, sizeof(*ideals->first_link));
-    ideals->links = malloc(((size_t)builder->found_count + 1) * sizeof(*ideals->links));
-    if (next == NULL || ideals->first_link == NULL || ideals->links == NULL ||
-        builder->found_count > INT32_MAX) {
-        free(next);
+    ideals->first_link =
+        xm_arena_get(&ideals->arena, (size_t)ideals->count + 1, sizeof(*ideals->first_link));
+    ideals->links =
+        xm_arena_take(&ideals->arena, (size_t)builder->found_count * sizeof(*ideals->links));
+    if (next == NULL || ideals->arena.failed || builder->found_count > INT32_MAX) {
         return no_memory();
     }
     for (int64_t i = 0; i < builder->found_count; ++i) {
@@ -187,7 +189,6 @@ static xm_status_t sort_links(builder_t *builder)
     for (int64_t i = 0; i < builder->found_count; ++i) {
         ideals->links[next[builder->found[i].above]++] = builder->found[i].link;
     }
-    free(next);
     return XM_OK;
 }
 
@@ -230,14 +231,13 @@ xm_status_t ap_ideals_create(int nodes, const ap_precedence_t *edges, int edge_c
     ideals->nodes = nodes;
     ideals->words = (nodes + WORD - 1) / WORD;
     ideals->words = ideals->words > 0 ? ideals->words : 1;
-    builder.before = calloc((size_t)nodes + 1, (size_t)ideals->words * sizeof(uint64_t));
-    builder.set = calloc((size_t)ideals->words, sizeof(uint64_t));
-    status = builder.before != NULL && builder.set != NULL ? build(&builder, edges, edge_count)
-                                                           : no_memory();
+    builder.before =
+        xm_arena_get(&builder.arena, (size_t)nodes, (size_t)ideals->words * sizeof(uint64_t));
+    builder.set = xm_arena_get(&builder.arena, (size_t)ideals->words, sizeof(uint64_t));
+    status = builder.arena.failed ? no_memory() : build(&builder, edges, edge_count);
     free(builder.found);
     free(builder.slots);
-    free(builder.set);
-    free(builder.before);
+    xm_arena_clear(&builder.arena);
     if (status != XM_OK) {
         ap_ideals_destroy(ideals);
         return status;
@@ -271,8 +271,7 @@ void ap_ideals_destroy(ap_ideals_t *ideals)
 {
     if (ideals != NULL) {
         free(ideals->sets);
-        free(ideals->first_link);
-        free(ideals->links);
+        xm_arena_clear(&ideals->arena);
         free(ideals);
     }
 }

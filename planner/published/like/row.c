@@ -22,23 +22,23 @@ enum {
  * of any shardings; and any shardings without stages. */
 #define DATA_PIPELINE(...)                                                                         \
     {                                                                                              \
-        .roles = {AP_ROLE_DATA, AP_ROLE_DATA, AP_ROLE_DATA}, .parameter_modes = REPLICATED,        \
-        .one_axis = true, .pipeline = true, __VA_ARGS__                                            \
+        .roles = {AP_ROLE_DATA, AP_ROLE_DATA, AP_ROLE_DATA, AP_ROLE_DATA},                         \
+        .parameter_modes = REPLICATED, .one_axis = true, .pipeline = true, __VA_ARGS__             \
     }
 #define TENSOR_PIPELINE                                                                            \
     {                                                                                              \
-        .roles = {AP_ROLE_DATA, AP_ROLE_TENSOR, AP_ROLE_TENSOR}, .parameter_modes = REPLICATED,    \
-        .pipeline = true, .recompute = true, .keep = true                                          \
+        .roles = {AP_ROLE_DATA, AP_ROLE_TENSOR, AP_ROLE_TENSOR, AP_ROLE_TENSOR},                   \
+        .parameter_modes = REPLICATED, .pipeline = true, .recompute = true, .keep = true           \
     }
 #define ANY_PIPELINE(...)                                                                          \
     {                                                                                              \
-        .roles = {AP_ROLES_ALL, AP_ROLES_ALL, AP_ROLES_ALL}, .pipeline = true, .recompute = true,  \
-        .keep = true, __VA_ARGS__                                                                  \
+        .roles = {AP_ROLES_ALL, AP_ROLES_ALL, AP_ROLES_ALL, AP_ROLES_ALL}, .pipeline = true,       \
+        .recompute = true, .keep = true, __VA_ARGS__                                               \
     }
 #define OPERATORS                                                                                  \
     {                                                                                              \
-        .roles = {AP_ROLES_ALL, AP_ROLES_ALL, AP_ROLES_ALL}, .parameter_modes = REPLICATED,        \
-        .keep = true                                                                               \
+        .roles = {AP_ROLES_ALL, AP_ROLES_ALL, AP_ROLES_ALL, AP_ROLES_ALL},                         \
+        .parameter_modes = REPLICATED, .keep = true                                                \
     }
 
 /* PipeDream keeps a version of the weights for each micro-batch in flight. */

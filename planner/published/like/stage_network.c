@@ -437,13 +437,13 @@ xm_status_t ap_stage_network_solution(ap_stage_network_t *n, const int *assignme
                                       ap_stage_solution_t **solution)
 {
     size_t nodes = (size_t)n->choices->variables;
-    int *strategies = malloc((nodes + 1) * sizeof(*strategies)), used = 0;
-    const int **of_layer = malloc((size_t)n->layers * sizeof(*of_layer));
+    xm_arena_t arena = {0};
+    int *strategies = xm_arena_take(&arena, nodes * sizeof(*strategies)), used = 0;
+    const int **of_layer = xm_arena_take(&arena, (size_t)n->layers * sizeof(*of_layer));
     xm_status_t status;
 
-    if (strategies == NULL || of_layer == NULL) {
-        free(strategies);
-        free(of_layer);
+    if (arena.failed) {
+        xm_arena_clear(&arena);
         return no_memory();
     }
     for (int i = 0; i < n->layers; ++i) {
@@ -455,8 +455,7 @@ xm_status_t ap_stage_network_solution(ap_stage_network_t *n, const int *assignme
         }
     }
     status = ap_stage_solve_assigned(n->context, &n->query, assignment, of_layer, solution);
-    free(of_layer);
-    free(strategies);
+    xm_arena_clear(&arena);
     return status;
 }
 

@@ -39,7 +39,7 @@ static inline void bench_fixture_open(const char *name, xm_strategy_t strategy,
     fixture->one.strategy = (int)strategy;
     fixture->one.scheduler = (int)scheduler;
     ck_assert_xm_ok(rb_host_map_emulate(20, 4, &fixture->hosts));
-    ck_assert_xm_ok(rb_rates_network(&rates, &fixture->hosts, &fixture->network));
+    ck_assert_xm_ok(rb_rates_network(&rates, &fixture->hosts, NULL, &fixture->network));
     ck_assert_xm_ok(
         rb_prepare(&fixture->one, &fixture->hosts, fixture->network, &fixture->prepared));
 }

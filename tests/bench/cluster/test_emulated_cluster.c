@@ -3,6 +3,7 @@
  * machines. */
 #include "bench/cluster/emulated_cluster.h"
 
+#include <crossmesh/reshard.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/wait.h>
@@ -11,6 +12,7 @@
 #include "comm/job/launcher.h"
 #include "comm/transport/ucx/ucx.h"
 #include "comm/worker/worker.h"
+#include "resharding/network.h"
 #include "tests/comm/job/local_job.h"
 #include "xm_test.h"
 
@@ -303,6 +305,51 @@ static int be_refused(void)
     return 0;
 }
 
+/* NICs of the ranks: two of one, one of the other; a NIC each; two that overlap in part; one that
+ * UCX chooses. The second host's NICs have half the rate of the first one's. */
+typedef struct {
+    const char *nics[2 * RANKS_PER_HOST];
+    int rails, rail[2 * RANKS_PER_HOST];
+    double rate[2 * RANKS_PER_HOST]; /* bytes/s of the rank's rail */
+} rails_row_t;
+
+static const rails_row_t rails_rows[] = {
+    {{"nic0=800000000", "nic1=400000000", "nic1=200000000", "nic0=200000000"},
+     4,
+     {0, 1, 2, 3},
+     {100e6, 50e6, 25e6, 25e6}},
+    {{"nic0=800000000,nic1=800000000", "nic1=800000000", "nic1=80000000", "nic1=80000000"},
+     2,
+     {0, 0, 1, 1},
+     {200e6, 200e6, 10e6, 10e6}},
+};
+
+/* The network to plan for has the rails that the ranks use. */
+static int be_railer(const rails_row_t *row)
+{
+    xm_worker_params_t params = XM_WORKER_PARAMS_INIT;
+    xm_network_t *network;
+    xm_worker_t *worker;
+    xm_job_env_t env;
+
+    local_expect_ok(xm_job_env_read(&env));
+    local_expect_ok(xm_worker_create(&env, &params, &worker));
+    local_expect_ok(xm_network_from_worker(worker, &network));
+    local_expect(xm_network_rails(network) == row->rails, "%d rails", xm_network_rails(network));
+    for (int r = 0; r < 2 * RANKS_PER_HOST; ++r) {
+        int rail = xm_network_rail_of(network, r);
+        double egress = xm_network_rail_egress(network, rail);
+
+        local_expect(rail == row->rail[r] && egress > 0.999 * row->rate[r] &&
+                         egress < 1.001 * row->rate[r],
+                     "rank %d has rail %d of %g bytes/s", r, rail, egress);
+    }
+    xm_network_destroy(network);
+    local_expect_ok(xm_worker_barrier(worker));
+    xm_worker_destroy(worker, NULL);
+    return 0;
+}
+
 static char log_path[] = "/tmp/xm-chooser-XXXXXX";
 
 static const char *const *chooser_variables(void *arg, int rank)
@@ -333,28 +380,67 @@ static int count_in_log(const char *text)
     return count;
 }
 
+/* What is handed to the launcher's hooks. */
+typedef struct {
+    rb_emulated_cluster_t *cluster;
+    const rails_row_t *row; /* NULL: no rank is told its NICs */
+} scene_t;
+
+static xm_status_t enter_scene(void *arg, int rank)
+{
+    return enter(((scene_t *)arg)->cluster, rank);
+}
+
+static const char *const *scene_variables(void *arg, int rank)
+{
+    static char nics[128];
+    static const char *const variables[] = {nics, NULL};
+    const scene_t *scene = arg;
+
+    if (scene->row == NULL) {
+        return chooser_variables(arg, rank);
+    }
+    (void)snprintf(nics, sizeof(nics), "XM_NICS=%s", scene->row->nics[rank]);
+    return variables;
+}
+
 /* Runs ranks of a role on two emulated hosts with two NICs each; returns the exit code. */
-static int run_choosers(char *role)
+static int run_scene(char *role, const rails_row_t *row)
 {
     char *argv[] = {(char *)program, role, NULL};
     xm_launch_params_t params = XM_LAUNCH_PARAMS_INIT;
-    rb_emulated_cluster_t *cluster;
+    scene_t scene = {.row = row};
     int exit_code = -1, log = mkstemp(log_path);
 
     ck_assert_int_ge(log, 0);
     (void)close(log);
-    ck_assert_xm_ok(create_with(2, 2, &cluster));
+    ck_assert_xm_ok(create_with(2, 2, &scene.cluster));
     params.ranks = 2 * RANKS_PER_HOST;
     params.argv = argv;
-    params.enter = enter;
-    params.variables = chooser_variables;
-    params.arg = cluster;
+    params.enter = enter_scene;
+    params.variables = scene_variables;
+    params.arg = &scene;
     params.master_addr = "10.77.0.1";
     params.master_port = PORT;
     ck_assert_xm_ok(xm_launch(&params, &exit_code));
-    rb_emulated_cluster_destroy(cluster);
+    rb_emulated_cluster_destroy(scene.cluster);
     return exit_code;
 }
+
+static int run_choosers(char *role)
+{
+    return run_scene(role, NULL);
+}
+
+START_TEST(the_network_has_the_rails_that_ranks_use)
+{
+    char role[] = "railer0";
+
+    role[6] = (char)('0' + _i);
+    ck_assert_int_eq(run_scene(role, &rails_rows[_i]), 0);
+    ck_assert_int_eq(unlink(log_path), 0);
+}
+END_TEST
 
 START_TEST(workers_choose_their_nics)
 {
@@ -412,6 +498,9 @@ static int be_role(const char *role)
     if (strcmp(role, "chooser") == 0) {
         return be_chooser();
     }
+    if (strncmp(role, "railer", 6) == 0) {
+        return be_railer(&rails_rows[role[6] - '0']);
+    }
     if (strcmp(role, "avoider") == 0) {
         return be_avoider();
     }
@@ -436,6 +525,8 @@ int main(int argc, char **argv)
     tcase_add_test(tcase, processes_enter_hosts);
     tcase_add_test(tcase, bad_parameters_are_refused);
     tcase_add_test(tcase, ucx_finds_memory_inside_and_nics_between);
+    tcase_add_loop_test(tcase, the_network_has_the_rails_that_ranks_use, 0,
+                        sizeof(rails_rows) / sizeof(rails_rows[0]));
     tcase_add_test(tcase, workers_choose_their_nics);
     tcase_add_test(tcase, workers_keep_clear_of_a_nic);
     tcase_add_test(tcase, what_is_left_out_stays_out);

@@ -17,16 +17,18 @@ FACTOR = 1448 / 1514 / 8
 TOLERANCE = 0.3
 
 
-def start_rank(host, rank, size, *arguments):
-    return lab.start_on(host, "env", f"RANK={rank}", f"WORLD_SIZE={size}", "MASTER_ADDR=10.77.0.1", "MASTER_PORT=29512", AUTOPAR,
+def start_rank(host, rank, size, *arguments, nics=None):
+    chosen = [f"XM_NICS={nics}"] if nics else []
+    return lab.start_on(host, "env", *chosen, f"RANK={rank}", f"WORLD_SIZE={size}", "MASTER_ADDR=10.77.0.1", "MASTER_PORT=29512", AUTOPAR,
                         "probe", "--max-bytes", "256KiB", *arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
-def probe(hosts, ranks_per_host, *arguments):
-    """The profile, and what rank 0 printed."""
+def probe(hosts, ranks_per_host, *arguments, nics=(None,)):
+    """The profile, and what rank 0 printed. The ranks take the NICs in turn."""
     size = hosts * ranks_per_host
     path = os.path.join(lab.scratch, "cluster.json")
-    ranks = [start_rank(rank // ranks_per_host, rank, size, "-o", path, *arguments) for rank in range(size)]
+    ranks = [start_rank(rank // ranks_per_host, rank, size, "-o", path, *arguments, nics=nics[rank % len(nics)])
+             for rank in range(size)]
     outputs = [rank.communicate(timeout=120) for rank in ranks]
     expect(all(rank.returncode == 0 for rank in ranks), [rank.returncode for rank in ranks], outputs)
     expect(not os.path.exists(path + ".partial"), "the partial file is left")
@@ -50,10 +52,17 @@ def hosts_that_differ_are_told_apart():
     expect("NIC of host 2" in text and "both directions busy" in text, text)
 
 
+def ranks_with_nics_of_their_own_are_told():
+    lab.up("--hosts", 2, "--nic", "100mbit", "--nics-per-host", 2)
+    profile, _ = probe(2, 4, nics=("nic0=100000000", "nic1=100000000"))
+    expect(profile["nic"]["per_host"] == 2 and near(profile["nic"]["bytes_per_s"], 200e6), profile["nic"])
+
+
 def several_nics_count_together():
     lab.up("--hosts", 2, "--nic", "100mbit", "--nics-per-host", 2)
     profile, _ = probe(2, 2)
-    expect("hosts" not in profile["nic"] and near(profile["nic"]["bytes_per_s"], 200e6), profile["nic"])
+    expect("hosts" not in profile["nic"] and "per_host" not in profile["nic"], profile["nic"])
+    expect(near(profile["nic"]["bytes_per_s"], 200e6), profile["nic"])
 
 
 def a_killed_probe_goes_on():
@@ -86,4 +95,5 @@ def a_killed_probe_goes_on():
     print(f"  resumed in {time.monotonic() - start:.1f} s")
 
 
-lab.run([hosts_that_differ_are_told_apart, several_nics_count_together, a_killed_probe_goes_on])
+lab.run([hosts_that_differ_are_told_apart, ranks_with_nics_of_their_own_are_told, several_nics_count_together,
+         a_killed_probe_goes_on])

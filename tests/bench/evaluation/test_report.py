@@ -158,6 +158,17 @@ def test_fanout(lab):
     check(row == ["send_recv", "1.000", "6.100", "6.100", "6.000"], f"send_recv's row is {row}")
 
 
+def test_rails(lab):
+    """Cases of one's own are named by their specs; the worst of the runs with a NIC a rank is the goal's figure."""
+    lab.document("rails-each-s1", [ours("own", "auto", 1.02, 1.0)])
+    lab.document("rails-each-nm", [ours("nm1", "auto", 1.07, 1.0)])
+    lab.document("rails-all-nm", [ours("nm1", "auto", 1.01, 1.0)])
+    rows = table(lab, "A NIC for each rank")
+    check(rows["S0RR → S0RR"] == ["S0RR → S0RR", "1.000", "1.020", "1.020", "", ""], f"rows are {rows}")
+    check(rows["nm1"] == ["nm1", "1.000", "1.070", "1.070", "1.010", "1.010"], f"rows are {rows}")
+    check(lab.verdict("a NIC for each rank") == ("short", "1.070"), "1.07 passes for 1.05")
+
+
 def test_nics(lab):
     lab.document("nics-one", [ours("nm1", "auto", 2.0, 2.0)])
     lab.document("nics-unequal", [ours("nm1", "auto", 1.5, 1.4)])
@@ -267,7 +278,8 @@ def test_files(lab):
             check(file.read() == images[name], f"{name} is another one when it is drawn again")
 
 
-for test in (test_systems, test_large, test_ablation, test_published, test_fanout, test_nics, test_cpu, test_intra_host,
+for test in (test_systems, test_large, test_ablation, test_published, test_fanout, test_nics, test_rails, test_cpu,
+             test_intra_host,
              test_prediction, test_files):
     with tempfile.TemporaryDirectory() as place:
         try:

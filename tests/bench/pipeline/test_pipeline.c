@@ -58,7 +58,7 @@ static void open_fixture(fixture_t *fixture)
     ap_planner_result_clear(&result);
     rb_rates_assume(&rates);
     ck_assert_xm_ok(rb_host_map_emulate(HOSTS * DEVICES, DEVICES, &fixture->hosts));
-    ck_assert_xm_ok(rb_rates_network(&rates, &fixture->hosts, &fixture->network));
+    ck_assert_xm_ok(rb_rates_network(&rates, &fixture->hosts, NULL, &fixture->network));
     fixture->params = (rb_pipeline_params_t){.path = fixture->path, .network = fixture->network};
 }
 

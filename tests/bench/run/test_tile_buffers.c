@@ -7,7 +7,7 @@
 /* dense-7b at 1/64 on 32 ranks. */
 static void open_model(bench_fixture_t *fixture)
 {
-    const rb_rates_t rates = {.nic_bandwidth = {GIB}, .nic_rates = 1, .host_bandwidth = 8 * GIB};
+    rb_rates_t rates = {.nic_bandwidth = {GIB}, .nic_rates = 1, .host_bandwidth = 8 * GIB};
 
     bench_fixture_case("dense-7b", &fixture->one);
     fixture->one.strategy = XM_STRATEGY_BROADCAST;
@@ -16,7 +16,7 @@ static void open_model(bench_fixture_t *fixture)
     ck_assert(rb_case_is_model(&fixture->one));
     ck_assert_xm_ok(rb_case_load_model(&fixture->one));
     ck_assert_xm_ok(rb_host_map_emulate(32, 8, &fixture->hosts));
-    ck_assert_xm_ok(rb_rates_network(&rates, &fixture->hosts, &fixture->network));
+    ck_assert_xm_ok(rb_rates_network(&rates, &fixture->hosts, NULL, &fixture->network));
     ck_assert_xm_ok(
         rb_prepare(&fixture->one, &fixture->hosts, fixture->network, &fixture->prepared));
 }

@@ -4,8 +4,6 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
-#include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -22,8 +20,8 @@ static const double interval = 1.0;
 typedef struct {
     xm_bootstrap_t *bootstrap;
     xm_endpoints_t endpoints;
-    xm_heartbeat_t *heartbeat;
-    bool dead[MOST];
+    xm_detector_t *detector;
+    bool out[MOST], none[MOST];
 } slot_t;
 
 static void sit_down(const xm_job_env_t *env, int listen_fd, slot_t *slot)
@@ -32,23 +30,30 @@ static void sit_down(const xm_job_env_t *env, int listen_fd, slot_t *slot)
 
     local_expect_ok(xm_bootstrap_create_tcp(env, listen_fd, DEADLINE_S, &slot->bootstrap));
     local_expect_ok(xm_endpoints_open(&slot->endpoints, slot->bootstrap, DEADLINE_S));
-    local_expect_ok(xm_heartbeat_create(&slot->endpoints, interval, &slot->heartbeat));
-    xm_heartbeat_begin(slot->heartbeat, 0, rank_of);
-    xm_heartbeat_await(slot->heartbeat);
+    local_expect_ok(xm_detector_create(&slot->endpoints, interval, NULL, &slot->detector));
+    xm_detector_begin(slot->detector, 0, rank_of);
+    xm_detector_await(slot->detector);
     local_expect_ok(xm_bootstrap_barrier(slot->bootstrap, DEADLINE_S));
-    xm_heartbeat_mute(slot->heartbeat);
     xm_bootstrap_destroy(slot->bootstrap);
+    slot->bootstrap = NULL;
+}
+
+static xm_regroup_params_t regroup_params(const slot_t *slot)
+{
+    return (xm_regroup_params_t){.endpoints = &slot->endpoints,
+                                 .detector = slot->detector,
+                                 .timeout = DEADLINE_S / 2.0,
+                                 .excluded = slot->none,
+                                 .cut = slot->none,
+                                 .suspects = slot->none};
 }
 
 static void regroup(slot_t *slot)
 {
-    xm_regroup_params_t params = {.endpoints = &slot->endpoints,
-                                  .heartbeat = slot->heartbeat,
-                                  .interval = interval,
-                                  .timeout = DEADLINE_S / 2.0};
+    xm_regroup_params_t params = regroup_params(slot);
     uint32_t generation = 0;
 
-    local_expect_ok(xm_regroup(&params, slot->dead, &slot->bootstrap, &generation));
+    local_expect_ok(xm_regroup(&params, slot->out, &slot->bootstrap, &generation));
     local_expect(generation == 1, "generation %u", generation);
     local_expect(xm_bootstrap_size(slot->bootstrap) == slot->endpoints.size, "%d of %d ranks",
                  xm_bootstrap_size(slot->bootstrap), slot->endpoints.size);
@@ -56,90 +61,63 @@ static void regroup(slot_t *slot)
 
 static void get_up(slot_t *slot)
 {
-    xm_heartbeat_destroy(slot->heartbeat);
-    xm_endpoints_close(&slot->endpoints);
     xm_bootstrap_destroy(slot->bootstrap);
+    xm_detector_destroy(slot->detector);
+    xm_endpoints_close(&slot->endpoints);
 }
 
-/* Rank 1 is stopped while it waits for the others, and finds two messages of rank 0 when it goes
- * on: that the group has been formed, and that rank 0 gives up. The latter is the new group's. */
-static int read_both(const xm_job_env_t *env, int listen_fd, void *arg)
+/* Rank 0 gives up as soon as there is a group, while the others may not be connected yet, and
+ * leaves a second later, or at once. */
+static int give_up(const xm_job_env_t *env, int listen_fd, void *arg)
 {
-    _Atomic pid_t *stopped = arg;
     slot_t slot = {0};
-    double deadline;
+    double deadline = local_now() + DEADLINE_S / 2.0;
     xm_status_t status = XM_OK;
-    int failed = -1;
 
     sit_down(env, listen_fd, &slot);
-    if (env->rank == 1) {
-        atomic_store(stopped, getpid());
-    }
-    if (env->rank == 2) {
-        double limit = local_now() + DEADLINE_S / 2.0;
-
-        while (atomic_load(stopped) == 0 && local_now() < limit) {
-            local_sleep(0.001);
-        }
-        local_expect(atomic_load(stopped) != 0, "rank 1 has not come");
-        local_sleep(0.3);
-        local_expect(kill(atomic_load(stopped), SIGSTOP) == 0, "kill");
-    }
     regroup(&slot);
     if (env->rank == 0) {
         xm_bootstrap_abort(slot.bootstrap, "the disk is full");
-    } else if (env->rank == 2) {
-        local_sleep(0.2);
-        local_expect(kill(atomic_load(stopped), SIGCONT) == 0, "kill");
+        local_sleep(*(int *)arg);
     }
-    deadline = local_now() + DEADLINE_S / 2.0;
-    while (env->rank == 1 && status == XM_OK && local_now() < deadline) {
-        status = xm_bootstrap_poll(slot.bootstrap, &failed);
+    while (status == XM_OK && local_now() < deadline) {
+        status = xm_bootstrap_poll(slot.bootstrap, NULL);
         local_sleep(0.001);
     }
-    local_expect(env->rank != 1 || (status == XM_ERR_CANCELED &&
-                                    strstr(xm_last_error(), "the disk is full") != NULL),
-                 "%s (%s)", xm_status_string(status), xm_last_error());
+    local_expect(
+        (status == XM_ERR_CANCELED && strstr(xm_last_error(), "the disk is full") != NULL) ||
+            (*(int *)arg == 0 && status == XM_ERR_PEER_DIED &&
+             strstr(xm_last_error(), "rank 0 (host ") != NULL),
+        "%s (%s)", xm_status_string(status), xm_last_error());
     get_up(&slot);
     return 0;
 }
 
 START_TEST(what_follows_the_welcome_is_the_groups)
 {
-    local_job_run(3, DEADLINE_S, read_both, local_shared(sizeof(pid_t)));
+    int seconds = _i;
+
+    local_job_run(3, DEADLINE_S, give_up, &seconds);
 }
 END_TEST
 
-/* One rank comes late, and more have called it meanwhile than its queue takes: the others' calls
- * get no answer. Its heartbeat does. */
+/* One rank comes late. Its detector answers questions meanwhile. */
 static int come_late(const xm_job_env_t *env, int listen_fd, void *arg)
 {
-    enum { CALLERS = 4 };
-    int callers[CALLERS], late = *(int *)arg;
+    int late = *(int *)arg;
     slot_t slot = {0};
 
     sit_down(env, listen_fd, &slot);
     if (env->rank == late) {
-        struct sockaddr_storage own;
-
-        local_expect(listen(slot.endpoints.gathering_fd, 0) == 0, "listen");
-        xm_endpoint_gathering(&slot.endpoints.of[late], &own);
-        for (int i = 0; i < CALLERS; ++i) {
-            callers[i] = socket(own.ss_family, SOCK_STREAM | SOCK_NONBLOCK, 0);
-            (void)connect(callers[i], (struct sockaddr *)&own, slot.endpoints.of[late].length);
-        }
         local_sleep(6 * interval);
     }
     regroup(&slot);
-    for (int i = 0; i < CALLERS && env->rank == late; ++i) {
-        (void)close(callers[i]);
-    }
     local_expect_ok(xm_bootstrap_barrier(slot.bootstrap, DEADLINE_S));
     get_up(&slot);
     return 0;
 }
 
-START_TEST(a_full_queue_is_no_death)
+START_TEST(who_comes_late_is_waited_for)
 {
     int late = _i;
 
@@ -147,47 +125,120 @@ START_TEST(a_full_queue_is_no_death)
 }
 END_TEST
 
-/* Addresses of both families; the sockets of the one who has them take both. */
-START_TEST(families_are_aligned)
+/* Rank 2 of four cannot be reached by the transport of ranks 0 and 3, or is left out by the
+ * application; or more are wanted than there are. */
+static int leave_out(const xm_job_env_t *env, int listen_fd, void *arg)
 {
-    xm_endpoint_t of[3] = {{.length = sizeof(struct sockaddr_in)}};
-    xm_endpoints_t endpoints = {.size = 3, .of = of};
-    struct sockaddr_in *ipv4 = (struct sockaddr_in *)&of[0].address;
-    struct sockaddr_in6 *ipv6 = (struct sockaddr_in6 *)&of[0].address;
-    struct sockaddr_storage bound = {.ss_family = AF_INET6}, to;
-    socklen_t length = sizeof(bound);
-    struct in6_addr mapped;
-    int fd = socket(AF_INET6, SOCK_DGRAM, 0), sender = socket(AF_INET6, SOCK_DGRAM, 0), off = 0;
-    char byte = 7;
+    enum { CUT, EXCLUDED, TOO_MANY };
+    int how = *(int *)arg;
+    bool without[MOST] = {false, false, true, false};
+    slot_t slot = {0};
+    uint32_t generation = 0;
+    xm_regroup_params_t params;
 
-    if (fd < 0) {
-        return; /* no IPv6 here: everything stays as it is */
+    sit_down(env, listen_fd, &slot);
+    params = regroup_params(&slot);
+    params.least = how == TOO_MANY ? 5 : 0;
+    if (how == CUT && (env->rank == 0 || env->rank == 3)) {
+        params.cut = without;
     }
-    ipv4->sin_family = AF_INET;
-    ipv4->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    of[1] = of[2] = of[0];
-    xm_endpoints_align(&endpoints);
-    ck_assert_int_eq(of[0].address.ss_family, AF_INET); /* of one family: nothing to do */
-    of[1] = (xm_endpoint_t){.length = sizeof(*ipv6), .address.ss_family = AF_INET6};
-    ck_assert_int_eq(
-        inet_pton(AF_INET6, "2001:db8::7", &((struct sockaddr_in6 *)&of[1].address)->sin6_addr), 1);
-    xm_endpoints_align(&endpoints);
-    ck_assert_int_eq(inet_pton(AF_INET6, "::ffff:127.0.0.1", &mapped), 1);
-    for (int rank = 0; rank < 3; ++rank) {
-        ck_assert_int_eq(of[rank].address.ss_family, AF_INET6);
-        ck_assert_uint_eq(of[rank].length, sizeof(*ipv6));
+    if (how == EXCLUDED) {
+        params.excluded = without;
     }
-    ck_assert_mem_eq(&ipv6->sin6_addr, &mapped, sizeof(mapped));
-    /* A datagram to such an address arrives at a socket of the other family, too. */
-    ck_assert_int_eq(setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off)), 0);
-    ck_assert_int_eq(bind(fd, (struct sockaddr *)&bound, sizeof(*ipv6)), 0);
-    ck_assert_int_eq(getsockname(fd, (struct sockaddr *)&bound, &length), 0);
-    of[0].datagram_port = ntohs(((struct sockaddr_in6 *)&bound)->sin6_port);
-    xm_endpoint_datagram(&of[0], &to);
-    ck_assert_int_eq(sendto(sender, &byte, 1, 0, (struct sockaddr *)&to, of[0].length), 1);
-    ck_assert_int_eq(recv(fd, &byte, 1, 0), 1);
-    (void)close(fd);
-    (void)close(sender);
+    if (how == EXCLUDED && env->rank == 2) {
+        local_sleep(3 * interval);
+    } else if (how == TOO_MANY) {
+        local_expect_fails(xm_regroup(&params, slot.out, &slot.bootstrap, &generation),
+                           XM_ERR_UNREACHABLE, "only 4 ranks of the job are left (0, 1, 2, 3)");
+    } else if (env->rank == 2) {
+        local_expect_fails(xm_regroup(&params, slot.out, &slot.bootstrap, &generation),
+                           XM_ERR_PEER_DIED, "the others go on without this rank");
+    } else {
+        local_expect_ok(xm_regroup(&params, slot.out, &slot.bootstrap, &generation));
+        local_expect(xm_bootstrap_size(slot.bootstrap) == 3 && slot.out[2], "%d ranks",
+                     xm_bootstrap_size(slot.bootstrap));
+        local_expect_ok(xm_bootstrap_barrier(slot.bootstrap, DEADLINE_S));
+    }
+    get_up(&slot);
+    return 0;
+}
+
+START_TEST(a_rank_is_left_out)
+{
+    int how = _i;
+
+    local_job_run(4, DEADLINE_S, leave_out, &how);
+}
+END_TEST
+
+/* The connections of the bootstrap are reset, at both ends or at one, in the middle of allgathers:
+ * none is lost, and nobody is taken for dead. */
+static int lose_links(const xm_job_env_t *env, int listen_fd, void *arg)
+{
+    enum { ROUNDS = 60 };
+    struct linger hard = {.l_onoff = 1};
+    slot_t slot = {0};
+    int values[MOST];
+
+    (void)arg;
+    sit_down(env, listen_fd, &slot);
+    regroup(&slot);
+    for (int round = 0; round < ROUNDS; ++round) {
+        int own = 1000 * round + env->rank;
+
+        if (round % 5 == 4 && round / 5 % env->size == env->rank) {
+            for (int fd = 3; fd < 256; ++fd) {
+                struct sockaddr_storage peer;
+                socklen_t length = sizeof(peer);
+
+                if (getpeername(fd, (struct sockaddr *)&peer, &length) == 0) {
+                    (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &hard, sizeof(hard));
+                    (void)shutdown(fd, SHUT_RDWR);
+                }
+            }
+        }
+        local_expect_ok(
+            xm_bootstrap_allgather(slot.bootstrap, &own, values, sizeof(own), DEADLINE_S / 3.0));
+        for (int rank = 0; rank < env->size; ++rank) {
+            local_expect(values[rank] == 1000 * round + rank, "round %d: rank %d sent %d", round,
+                         rank, values[rank]);
+        }
+    }
+    local_expect_ok(xm_bootstrap_barrier(slot.bootstrap, DEADLINE_S / 3.0));
+    local_sleep(0.3); /* the last answer may have to be asked for once more */
+    get_up(&slot);
+    return 0;
+}
+
+START_TEST(links_that_end_are_replaced)
+{
+    local_job_run(4, DEADLINE_S, lose_links, NULL);
+}
+END_TEST
+
+/* Addresses of both families are written for a socket that takes both, or left for one of IPv4. */
+START_TEST(addresses_fit_the_socket)
+{
+    xm_endpoint_t of[1] = {{.count = 2, .datagram_port = 77, .stream_port = 78}};
+    xm_endpoints_t endpoints = {.size = 1, .of = of, .family = AF_INET6};
+    struct sockaddr_storage to;
+    const struct sockaddr_in6 *ipv6 = (const struct sockaddr_in6 *)&to;
+
+    ck_assert_int_eq(inet_pton(AF_INET6, "::ffff:192.0.2.7", of[0].addresses[0]), 1);
+    ck_assert_int_eq(inet_pton(AF_INET6, "2001:db8::7", of[0].addresses[1]), 1);
+    for (int number = 0; number < 2; ++number) {
+        ck_assert_uint_eq(xm_endpoint_address(&endpoints, 0, number, number != 0, &to),
+                          sizeof(struct sockaddr_in6));
+        ck_assert_int_eq(to.ss_family, AF_INET6);
+        ck_assert_mem_eq(&ipv6->sin6_addr, of[0].addresses[number], XM_ADDRESS_BYTES);
+        ck_assert_int_eq(ntohs(ipv6->sin6_port), 77 + number);
+    }
+    endpoints.family = AF_INET;
+    ck_assert_uint_eq(xm_endpoint_address(&endpoints, 0, 0, false, &to),
+                      sizeof(struct sockaddr_in));
+    ck_assert_int_eq(to.ss_family, AF_INET);
+    ck_assert_uint_eq(ntohl(((struct sockaddr_in *)&to)->sin_addr.s_addr), 0xc0000207);
+    ck_assert_uint_eq(xm_endpoint_address(&endpoints, 0, 1, false, &to), 0);
 }
 END_TEST
 
@@ -197,9 +248,11 @@ int main(void)
     TCase *tcase = tcase_create("regroup");
 
     tcase_set_timeout(tcase, 2 * DEADLINE_S);
-    tcase_add_test(tcase, families_are_aligned);
-    tcase_add_test(tcase, what_follows_the_welcome_is_the_groups);
-    tcase_add_loop_test(tcase, a_full_queue_is_no_death, 0, 2);
+    tcase_add_test(tcase, addresses_fit_the_socket);
+    tcase_add_loop_test(tcase, what_follows_the_welcome_is_the_groups, 0, 2);
+    tcase_add_loop_test(tcase, who_comes_late_is_waited_for, 0, 2);
+    tcase_add_loop_test(tcase, a_rank_is_left_out, 0, 3);
+    tcase_add_test(tcase, links_that_end_are_replaced);
     suite_add_tcase(suite, tcase);
     return xm_test_run(suite);
 }

@@ -358,15 +358,17 @@ START_TEST(what_version_2_added_arrives)
     char *text;
 
     ck_assert_xm_ok(parse(
-        edited("1.25e9},", "1.25e9, \"spread\": 0.015, \"both_ways_bytes_per_s\": 1.2e9},\n"
-                           " \"fabric\": {\"bytes_per_s\": 7e9},\n \"collectives\": [" COLLECTIVE(
-                               "all-reduce", "2", "1",
-                               "Open MPI 4.1.4") ", " COLLECTIVE("all-to-all", "1", "1", "x") "],"),
+        edited("1.25e9},",
+               "1.25e9, \"per_host\": 4, \"spread\": 0.015, \"both_ways_bytes_per_s\": 1.2e9},\n"
+               " \"fabric\": {\"bytes_per_s\": 7e9},\n \"collectives\": [" COLLECTIVE(
+                   "all-reduce", "2", "1", "Open MPI 4.1.4") ", " COLLECTIVE("all-to-all", "1", "1",
+                                                                             "x") "],"),
         &profile));
     ck_assert_xm_ok(xm_cluster_profile_to_text(profile, &text));
     ck_assert_ptr_nonnull(strstr(text, "\"version\": 2"));
     ck_assert_xm_ok(parse(text, &again));
     free(text);
+    ck_assert_int_eq(xm_cluster_profile_nics_per_host(again), 4);
     ck_assert_double_eq(xm_cluster_profile_nic_spread(again), 0.015);
     ck_assert_double_eq(xm_cluster_profile_nic_both_ways(again), 1.2e9);
     ck_assert_double_eq(xm_cluster_profile_host_fabric(again), 7e9);

@@ -8,10 +8,11 @@ enum { SLEEPERS = 40 };
 START_TEST(sleepers_wake_in_the_order_of_time_and_number)
 {
     ap_wake_queue_t queue;
+    xm_arena_t arena = {0};
     int64_t time;
     int who;
 
-    ck_assert_xm_ok(ap_wake_queue_init(&queue, 5));
+    ck_assert_xm_ok(ap_wake_queue_init(&queue, 5, &arena));
     ck_assert(!ap_wake_queue_take(&queue, &who, &time));
     ap_wake_queue_set(&queue, 3, 20);
     ap_wake_queue_set(&queue, 1, 20);
@@ -30,7 +31,7 @@ START_TEST(sleepers_wake_in_the_order_of_time_and_number)
         ck_assert_int_eq(time, times[i]);
     }
     ck_assert(!ap_wake_queue_take(&queue, &who, &time));
-    ap_wake_queue_clear(&queue);
+    xm_arena_clear(&arena);
 }
 END_TEST
 
@@ -40,8 +41,9 @@ START_TEST(random_changes_keep_the_order)
     uint64_t state = 7;
     int64_t times[SLEEPERS];
     ap_wake_queue_t queue;
+    xm_arena_t arena = {0};
 
-    ck_assert_xm_ok(ap_wake_queue_init(&queue, SLEEPERS));
+    ck_assert_xm_ok(ap_wake_queue_init(&queue, SLEEPERS, &arena));
     for (int i = 0; i < SLEEPERS; ++i) {
         times[i] = -1;
     }
@@ -69,7 +71,7 @@ START_TEST(random_changes_keep_the_order)
             }
         }
     }
-    ap_wake_queue_clear(&queue);
+    xm_arena_clear(&arena);
 }
 END_TEST
 

@@ -42,6 +42,8 @@ static xm_plan_t *make_plan(void)
     params.tensors = &tensor;
     params.tensor_count = 1;
     params.network = network;
+    params.strategy = XM_STRATEGY_BROADCAST;
+    params.scheduler = XM_SCHEDULER_BALANCE;
     params.chunk_bytes = 65536;
     local_expect_ok(xm_plan_create(&params, &plan));
     xm_layout_destroy(src);

@@ -397,12 +397,21 @@ class Job:
             request._drop()
         self._destroy_orphans()
 
-    def shrink(self, timeout: float | None = None) -> None:
+    def shrink(self, timeout: float | None = None, min_size: int = 0, exclude: Sequence[int] = ()) -> None:
         """Makes a group of the ranks that are alive, with new numbers; `rank`, `size` and hosts change. Reshards of the
-        old group are closed. Collective among the living."""
+        old group are closed. Collective among the living. The group must have `min_size` ranks, by default more than
+        half; the ranks `exclude` are left out, whether they live or not, and must not call it."""
+        without = (ctypes.c_int * len(exclude))(*exclude)
+        params = _native.GroupShrinkParams(
+            struct_size=ctypes.sizeof(_native.GroupShrinkParams),
+            timeout=timeout or 0.0,
+            min_size=min_size,
+            exclude_count=len(without),
+            exclude=without,
+        )
         with self._slot() as worker:
             self._end_everything()
-            lib.xm_group_shrink(worker, timeout or 0.0)
+            lib.xm_group_shrink_with(worker, params)
             self._read_slots()
 
     @property

@@ -388,6 +388,123 @@ START_TEST(broken_connections_are_noticed)
 }
 END_TEST
 
+/* Which connections are broken, after how many messages, and by which rank. */
+typedef struct {
+    placement_t placement;
+    int losses;
+    struct {
+        int rank, rail, after;
+    } loss[2];
+} losses_t;
+
+static const losses_t losses[] = {
+    {TWO_RAILS, 1, {{0, 0, 0}}},
+    {TWO_RAILS, 1, {{1, 1, 9}}},
+    {TWO_RAILS, 1, {{1, 0, 23}}},
+    {ONE_PORT, 0, {{0}}},
+    {THREE_RAILS, 2, {{0, 1, 3}, {0, 0, 20}}},
+    {THREE_RAILS, 2, {{0, 2, 12}, {1, 0, 12}}},
+};
+
+enum { LOST_MESSAGES = 40, LOST_AHEAD = 8, LOST_TAGS = 3 };
+
+static size_t lost_length(int message)
+{
+    static const size_t lengths[] = {1, 200, 225, 3000, 8000, 9000, 65535, 65536, 300001, MIB};
+
+    return lengths[(size_t)message % (sizeof(lengths) / sizeof(lengths[0]))];
+}
+
+static void break_rail(const conformance_slot_t *slot, int peer, int rail)
+{
+    const xm_verbs_transport_t *self = (const xm_verbs_transport_t *)slot->transport;
+    struct ibv_qp_attr broken = {.qp_state = IBV_QPS_ERR};
+    struct ibv_qp *qp = self->peers[peer].lanes[rail].qp;
+
+    local_expect(qp != NULL && ibv_modify_qp(qp, &broken, IBV_QP_STATE) == 0, "ibv_modify_qp");
+}
+
+/* Each lost NIC is said once, and nothing else. */
+static void check_log(const char *path, int rank, int count)
+{
+    FILE *file = fopen(path, "re");
+    char line[1024], expected[64];
+
+    local_expect(file != NULL, "no log");
+    (void)snprintf(expected, sizeof(expected), "towards rank %d is lost (", 1 - rank);
+    for (int i = 0; i < count; ++i) {
+        local_expect(fgets(line, sizeof(line), file) != NULL && strstr(line, expected) != NULL,
+                     "rank %d: warning %d of %d is missing", rank, i, count);
+        (void)printf("  %s", strstr(line, "rank"));
+    }
+    local_expect(fgets(line, sizeof(line), file) == NULL, "rank %d logged more: %s", rank, line);
+    (void)fclose(file);
+    (void)unlink(path);
+}
+
+/* Messages of all lengths both ways, of few tags, while connections break under them: all arrive,
+ * once, whole, and in the order of their tag. */
+static int carry_on(const xm_job_env_t *env, int listen_fd, void *arg)
+{
+    const losses_t *plan = arg;
+    int rank = env->rank, peer = 1 - rank, posted = 0, done = 0, lost = 0;
+    char path[] = "/tmp/xm_verbs_lost_XXXXXX";
+    int log = mkstemp(path);
+    request_t sends[LOST_MESSAGES], receives[LOST_MESSAGES];
+    uint8_t *bytes = map(NULL, 2 * LOST_MESSAGES * (size_t)MIB);
+    conformance_slot_t slot;
+    double deadline;
+
+    local_expect(log >= 0 && setenv("XM_LOG_FILE", path, 1) == 0, "log");
+    (void)close(log);
+    verbs_sit(env, listen_fd, plan->placement, 0, &slot);
+    for (int i = 0; i < LOST_MESSAGES; ++i) {
+        fill(bytes + (size_t)i * MIB, lost_length(i), (uint64_t)(100 * rank + i));
+    }
+    verbs_barrier(&slot);
+    deadline = local_now() + slot.limit;
+    while (done < LOST_MESSAGES) {
+        local_expect(local_now() < deadline, "rank %d: %d of %d messages have ended", rank, done,
+                     LOST_MESSAGES);
+        for (; posted < LOST_MESSAGES && posted < done + LOST_AHEAD; ++posted) {
+            uint8_t *own = bytes + (size_t)posted * MIB;
+
+            post(&slot, false, peer, (uint64_t)posted % LOST_TAGS,
+                 own + LOST_MESSAGES * (size_t)MIB, lost_length(posted), &receives[posted]);
+            post(&slot, true, peer, (uint64_t)posted % LOST_TAGS, own, lost_length(posted),
+                 &sends[posted]);
+        }
+        for (; lost < plan->losses && done >= plan->loss[lost].after; ++lost) {
+            if (plan->loss[lost].rank == rank) {
+                break_rail(&slot, peer, plan->loss[lost].rail);
+            }
+        }
+        step(&slot);
+        while (done < posted && sends[done].ended && receives[done].ended) {
+            ++done;
+        }
+    }
+    finish(&slot, sends, LOST_MESSAGES);
+    finish(&slot, receives, LOST_MESSAGES);
+    verbs_barrier(&slot);
+    for (int i = 0; i < LOST_MESSAGES; ++i) {
+        check(bytes + (size_t)(LOST_MESSAGES + i) * MIB, lost_length(i),
+              (uint64_t)(100 * peer + i));
+    }
+    verbs_leave(&slot);
+    check_log(path, rank, plan->losses);
+    (void)munmap(bytes, 2 * LOST_MESSAGES * (size_t)MIB);
+    return 0;
+}
+
+START_TEST(other_connections_carry_on)
+{
+    losses_t plan = losses[_i];
+
+    local_job_run(2, VERBS_JOB_LIMIT_S, carry_on, &plan);
+}
+END_TEST
+
 /* Root may lock any amount of memory, unless it gives that right up. */
 static void limit_locked_memory(size_t bytes)
 {
@@ -450,6 +567,9 @@ static void add_tests(Suite *suite)
     tcase = verbs_add_case(suite, "breakages");
     tcase_add_loop_test(tcase, broken_connections_are_noticed, 0,
                         (int)(sizeof(breakages) / sizeof(breakages[0])));
+    tcase = verbs_add_case(suite, "losses");
+    tcase_add_loop_test(tcase, other_connections_carry_on, 0,
+                        (int)(sizeof(losses) / sizeof(losses[0])));
 }
 
 int main(void)

@@ -16,6 +16,7 @@ static const xm_verbs_header_t headers[] = {
     {.kind = XM_VERBS_GRANT, .length = 9, .sender = 2, .receiver = 0xfff00003},
     {.kind = XM_VERBS_DISCARD, .sender = 77},
     {.kind = XM_VERBS_CREDIT, .credits = 16},
+    {.kind = XM_VERBS_LOST, .credits = 1, .sender = 7, .receiver = UINT32_MAX},
 };
 enum { HEADERS = sizeof(headers) / sizeof(headers[0]) };
 
@@ -175,7 +176,7 @@ static const struct {
     uint8_t value;
 } offer_damages[] = {
     {0, 0},          /* no offer */
-    {4, 2},          /* of another version */
+    {4, 1},          /* of another version */
     {6, 0},          /* of no ports */
     {6, 9},          /* of too many */
     {8, 1},          /* of too few slots */

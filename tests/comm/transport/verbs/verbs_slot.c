@@ -44,6 +44,9 @@ static void nics_of(placement_t placement, int rank, char *text, size_t size)
     case TWO_RAILS:
         (void)snprintf(text, size, "%s:1,%s:1", near, far);
         break;
+    case THREE_RAILS:
+        (void)snprintf(text, size, "%s:1,%s:1,%s:1", near, far, near);
+        break;
     default:
         (void)snprintf(text, size, "%s:1=1000000000,%s:1=250000000%s%s", near, far,
                        rank % 2 == 1 ? "," : "", rank % 2 == 1 ? far : "");

@@ -15,9 +15,16 @@ enum { VERBS_JOB_LIMIT_S = 60, VERBS_WAIT_LIMIT_S = 30 };
 /*
  * Which ports the ranks have: all the same one; the even ones one, the odd ones another, so that
  * what they say crosses the wire; two each, in opposite order; or two unlike ones, of which the
- * even ones use one.
+ * even ones use one. For faults also three connections each.
  */
-typedef enum { ONE_PORT, ACROSS, TWO_RAILS, UNLIKE_RAILS, PLACEMENTS } placement_t;
+typedef enum {
+    ONE_PORT,
+    ACROSS,
+    TWO_RAILS,
+    UNLIKE_RAILS,
+    PLACEMENTS,
+    THREE_RAILS = PLACEMENTS
+} placement_t;
 extern const char *const placement_names[];
 
 /* Names of the first two devices; twice the same where there is only one. */
