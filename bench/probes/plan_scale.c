@@ -2,8 +2,10 @@
 /*
  * plan_scale: how long planning takes, and how much memory, as devices and tensors grow.
  * It plans whole models and one all-to-all, which is the worst case for the number of
- * tasks. docs/results.md shows its tables.
+ * tasks, or one case alone, so that the time and the memory of the whole command are
+ * those of that plan. docs/results.md shows its tables.
  */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -18,14 +20,19 @@ static const char program[] = "plan_scale";
 
 enum { DEVICES_PER_HOST = 8, LARGEST_HOSTS = 4096 };
 
+/* What is planned: the whole table, or one of its rows or another. */
+enum { CASE_TABLE, CASE_DENSE, CASE_EXPERTS, CASE_ALL_TO_ALL, CASE_SPLIT };
+
 typedef struct {
     int strategy, scheduler;
     int hosts; /* most training hosts, and as many serving hosts */
     int repeat;
+    int which;
+    int gib;
     int nics;
     int lost; /* host that is lost in the middle of the plan, which is planned anew without it; −1:
                  none */
-    double nic_gbps;
+    double nic_gbps; /* of all of them */
 } options_t;
 
 /* What one plan cost and is worth. */
@@ -51,8 +58,8 @@ static double peak_mib(void)
     return (double)usage.ru_maxrss / 1024;
 }
 
-/* Makes a network of 400 Gb/s NICs with a fast fabric inside the host, as training
- * clusters have them. */
+/* Makes a network of NICs with a fast fabric inside the host, as training clusters have
+ * them. */
 static xm_status_t make_network(const options_t *options, int ranks, xm_network_t **network)
 {
     xm_network_params_t params = XM_NETWORK_PARAMS_INIT;
@@ -79,8 +86,8 @@ static xm_status_t make_network(const options_t *options, int ranks, xm_network_
 
 static void fill_row(const xm_plan_t *plan, row_t *row)
 {
-    (void)xm_plan_tasks(plan, &row->tasks);
-    (void)xm_plan_transfers(plan, &row->transfers);
+    row->tasks = xm_plan_task_count(plan);
+    row->transfers = xm_plan_transfer_count(plan);
     row->hops = xm_plan_hops(plan);
     row->makespan_s = (double)xm_plan_makespan_ns(plan) * 1e-9;
     row->bound_s = (double)xm_plan_bound_ns(plan) * 1e-9;
@@ -90,16 +97,16 @@ static void fill_row(const xm_plan_t *plan, row_t *row)
  */
 static int64_t arrived_by(const xm_plan_t *plan, const xm_plan_hop_t *hop, int64_t now)
 {
-    int64_t count, chunks = xm_plan_chunks(plan, hop->transfer), whole;
-    const xm_transfer_t *transfer = &xm_plan_transfers(plan, &count)[hop->transfer];
+    int64_t chunks = xm_plan_chunks(plan, hop->transfer), whole;
+    const xm_transfer_t transfer = xm_plan_transfer(plan, hop->transfer);
 
     if (hop->end_ns <= now) {
-        return transfer->end - transfer->first;
+        return transfer.end - transfer.first;
     }
     whole = hop->start_ns >= now ? 0
                                  : (int64_t)((double)chunks * (double)(now - hop->start_ns) /
                                              (double)(hop->end_ns - hop->start_ns));
-    return (whole < chunks ? whole : chunks - 1) * xm_plan_chunk_elements(plan, transfer->task);
+    return (whole < chunks ? whole : chunks - 1) * xm_plan_chunk_elements(plan, transfer.task);
 }
 
 /* What every rank of the plan has received by the middle of its simulated time, and the bytes that
@@ -107,8 +114,7 @@ static int64_t arrived_by(const xm_plan_t *plan, const xm_plan_hop_t *hop, int64
 static xm_status_t record_half(const xm_plan_t *plan, const options_t *options,
                                xm_delivery_t *deliveries, uint64_t *missing)
 {
-    int64_t hops = xm_plan_hops(plan), makespan, count;
-    const xm_transfer_t *transfers = xm_plan_transfers(plan, &count);
+    int64_t hops = xm_plan_hops(plan), makespan;
     xm_plan_hop_t *list = malloc(((size_t)hops + 1) * sizeof(*list));
     xm_status_t status =
         list != NULL
@@ -117,8 +123,8 @@ static xm_status_t record_half(const xm_plan_t *plan, const options_t *options,
 
     *missing = 0;
     for (int64_t h = 0; status == XM_OK && h < hops; ++h) {
-        const xm_transfer_t *transfer = &transfers[list[h].transfer];
-        int64_t elements = transfer->end - transfer->first;
+        const xm_transfer_t transfer = xm_plan_transfer(plan, list[h].transfer);
+        int64_t elements = transfer.end - transfer.first;
         int64_t here = arrived_by(plan, &list[h], makespan / 2);
 
         deliveries[list[h].receiver].run = 1;
@@ -242,14 +248,18 @@ static void print_row(int hosts, int tensors, double bytes, const row_t *row)
     (void)fflush(stdout);
 }
 
-/* A row of a dense 70B model, tp 8 × pp × dp over `hosts` training hosts → tp 8 × dp over
- * as many serving hosts; only its first `limit` tensors are planned. */
-static xm_status_t model_row(const options_t *options, int hosts, int limit)
+/* A row of a model over `hosts` training hosts and as many serving hosts: the dense 70B one from
+ * tp 8 × pp 8 × dp to tp 8 × dp, or that of 256 experts from pp 4 × ep 16 × dp to tp 8 × dp. Only
+ * its first `limit` tensors are planned. */
+static xm_status_t model_row(const options_t *options, bool experts, int hosts, int limit)
 {
-    rb_parallel_t train = {
+    rb_parallel_t dense = {
         .num_gpus = hosts * DEVICES_PER_HOST, .tp = 8, .pp = hosts < 8 ? hosts : 8};
+    rb_parallel_t sparse = {.num_gpus = hosts * DEVICES_PER_HOST, .tp = 1, .pp = 4, .ep = 16};
     rb_parallel_t generation = {.num_gpus = hosts * DEVICES_PER_HOST, .tp = 8};
-    rb_model_request_t request = {.name = "dense-70b", .train = &train, .generation = &generation};
+    rb_model_request_t request = {.name = experts ? "moe-256e" : "dense-70b",
+                                  .train = experts ? &sparse : &dense,
+                                  .generation = &generation};
     rb_model_t *model;
     xm_network_t *network = NULL;
     xm_tensor_t *tensors = NULL;
@@ -288,49 +298,59 @@ static xm_status_t model_row(const options_t *options, int hosts, int limit)
     return status;
 }
 
-/* A row of one tensor of 2 GiB, from every source device to every destination device: as
- * many tasks as pairs of devices. */
-static xm_status_t all_to_all_row(const options_t *options, int hosts)
+/* Makes the layout of a square tensor of so many elements a side on a mesh of hosts × devices. */
+static xm_status_t square_layout(int hosts, const int *ranks, const char *spec_text, int64_t side,
+                                 xm_layout_t **layout)
 {
-    int devices = hosts * DEVICES_PER_HOST, sizes[] = {hosts, DEVICES_PER_HOST};
-    int64_t shape[] = {32768, 32768};
+    int sizes[] = {hosts, DEVICES_PER_HOST};
+    int64_t shape[] = {side, side};
+    xm_mesh_t *mesh = NULL;
+    xm_spec_t spec;
+    xm_status_t status = xm_mesh_create(2, sizes, ranks, &mesh);
+
+    status = status == XM_OK ? xm_spec_parse(spec_text, &spec) : status;
+    status =
+        status == XM_OK ? xm_layout_create(mesh, &spec, XM_PARTITION_EVEN, shape, layout) : status;
+    xm_mesh_destroy(mesh);
+    return status;
+}
+
+/*
+ * A row of one square tensor: split over all devices from S01R to RS01, every source device to
+ * every destination device, so as many tasks as pairs of devices; or from S0R to RS0, all hosts to
+ * all hosts. Source and destination are disjoint, so that everything crosses the network.
+ */
+static xm_status_t tensor_row(const options_t *options, bool devices_split, int hosts, int64_t side)
+{
+    int devices = hosts * DEVICES_PER_HOST;
     int *ranks = malloc((size_t)devices * sizeof(*ranks));
-    xm_mesh_t *from = NULL, *to = NULL;
-    xm_spec_t rows, columns;
     xm_layout_t *src = NULL, *dst = NULL;
     xm_network_t *network = NULL;
     row_t row = {0};
     double start = seconds();
-    xm_status_t status = ranks == NULL
-                             ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d ranks", devices)
-                             : xm_mesh_create(2, sizes, NULL, &from);
+    xm_status_t status =
+        ranks == NULL ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d ranks", devices)
+                      : square_layout(hosts, NULL, devices_split ? "S01R" : "S0R", side, &src);
 
-    /* Source and destination are disjoint, so that everything crosses the network. */
     for (int i = 0; ranks != NULL && i < devices; ++i) {
         ranks[i] = devices + i;
     }
-    status = status == XM_OK ? xm_mesh_create(2, sizes, ranks, &to) : status;
-    status = status == XM_OK ? xm_spec_parse("S01R", &rows) : status;
-    status = status == XM_OK ? xm_spec_parse("RS01", &columns) : status;
-    status =
-        status == XM_OK ? xm_layout_create(from, &rows, XM_PARTITION_EVEN, shape, &src) : status;
-    status =
-        status == XM_OK ? xm_layout_create(to, &columns, XM_PARTITION_EVEN, shape, &dst) : status;
+    status = status == XM_OK
+                 ? square_layout(hosts, ranks, devices_split ? "RS01" : "RS0", side, &dst)
+                 : status;
     status = status == XM_OK ? make_network(options, 2 * devices, &network) : status;
     if (status == XM_OK) {
-        const xm_tensor_t tensor = {"all-to-all", src, dst, 16};
+        const xm_tensor_t tensor = {"tensor", src, dst, 16};
 
         row.load_s = seconds() - start;
         status = measure(options, &tensor, 1, network, &row);
     }
     if (status == XM_OK) {
-        print_row(hosts, 1, 2.0 * 32768 * 32768, &row);
+        print_row(hosts, 1, 2.0 * (double)side * (double)side, &row);
     }
     xm_network_destroy(network);
     xm_layout_destroy(dst);
     xm_layout_destroy(src);
-    xm_mesh_destroy(to);
-    xm_mesh_destroy(from);
     free(ranks);
     return status;
 }
@@ -355,25 +375,24 @@ static xm_status_t lost_rows(const options_t *options)
         "the second training host; then without the second serving host");
     for (int hosts = 16; status == XM_OK && hosts <= options->hosts && hosts <= 64; hosts *= 2) {
         lost.lost = 1;
-        status = model_row(&lost, hosts, INT32_MAX);
+        status = model_row(&lost, false, hosts, INT32_MAX);
         if (status == XM_OK) {
             lost.lost = hosts + 1;
-            status = model_row(&lost, hosts, INT32_MAX);
+            status = model_row(&lost, false, hosts, INT32_MAX);
         }
     }
     return status;
 }
 
 /* Sizes double or quadruple, so that growth shows as ratios of neighbouring rows. */
-static xm_status_t run(void *arg)
+static xm_status_t print_table(const options_t *options)
 {
-    const options_t *options = arg;
     xm_status_t status = XM_OK;
 
     print_head(
         "devices: a dense 70B model, tp 8 x pp 8 x dp -> tp 8 x dp, on so many hosts to as many");
     for (int hosts = 8; status == XM_OK && hosts <= options->hosts; hosts *= 2) {
-        status = model_row(options, hosts, INT32_MAX);
+        status = model_row(options, false, hosts, INT32_MAX);
     }
     if (status == XM_OK) {
         status = lost_rows(options);
@@ -382,15 +401,36 @@ static xm_status_t run(void *arg)
         print_head("tensors: the first so many of that model");
     }
     for (int count = 1; status == XM_OK && count < 1024; count *= 4) {
-        status = model_row(options, options->hosts < 64 ? options->hosts : 64, count);
+        status = model_row(options, false, options->hosts < 64 ? options->hosts : 64, count);
     }
     if (status == XM_OK) {
         print_head("unit tasks: one tensor, S01R -> RS01, every device to every device");
     }
     for (int hosts = 2; status == XM_OK && hosts <= options->hosts && hosts <= 64; hosts *= 2) {
-        status = all_to_all_row(options, hosts);
+        status = tensor_row(options, true, hosts, 32768);
     }
     return status;
+}
+
+static xm_status_t run(void *arg)
+{
+    static const char *const title[] = {
+        [CASE_DENSE] = "a dense 70B model, tp 8 x pp 8 x dp -> tp 8 x dp",
+        [CASE_EXPERTS] = "a model of 256 experts, pp 4 x ep 16 x dp -> tp 8 x dp",
+        [CASE_ALL_TO_ALL] = "one tensor, S01R -> RS01, every device to every device",
+        [CASE_SPLIT] = "one tensor, S0R -> RS0, every host to every host"};
+    const options_t *options = arg;
+    /* A square of elements of two bytes; --gib is a power of 4 times 2. */
+    int64_t side = llround(sqrt((double)options->gib * 0x1p29));
+
+    if (options->which == CASE_TABLE) {
+        return print_table(options);
+    }
+    print_head(title[options->which]);
+    if (options->which == CASE_DENSE || options->which == CASE_EXPERTS) {
+        return model_row(options, options->which == CASE_EXPERTS, options->hosts, INT32_MAX);
+    }
+    return tensor_row(options, options->which == CASE_ALL_TO_ALL, options->hosts, side);
 }
 
 int main(int argc, char **argv)
@@ -399,6 +439,7 @@ int main(int argc, char **argv)
                          .scheduler = XM_SCHEDULER_AUTO,
                          .hosts = 512,
                          .repeat = 1,
+                         .gib = 2,
                          .nics = 1,
                          .lost = -1,
                          .nic_gbps = 400};
@@ -411,6 +452,10 @@ int main(int argc, char **argv)
          "Rate of a host's NICs together (400)."},
         {"nics-per-host", 0, XM_CLI_INT, &options.nics, "N", 1, DEVICES_PER_HOST,
          "NICs of a host, dealt to its devices in turn (1)."},
+        {"case", 0, XM_CLI_CHOICE, &options.which, "table|dense-70b|moe-256e|all-to-all|split", 0,
+         0, "Print the table, or the row of this case with --hosts hosts (table)."},
+        {"gib", 0, XM_CLI_INT, &options.gib, "GIB", 1, 1024,
+         "Size of the tensor of --case all-to-all and split; twice a power of 4 (2)."},
         {"strategy", 0, XM_CLI_CHOICE, &options.strategy, "send_recv|allgather|broadcast|auto", 0,
          0, "Strategy (auto)."},
         {"scheduler", 0, XM_CLI_CHOICE, &options.scheduler,

@@ -98,7 +98,7 @@ static xm_status_t plan_row(const options_t *options, const char *name, const xm
     if (status < 0) {
         return status;
     }
-    (void)xm_plan_transfers(plan, &transfers);
+    transfers = xm_plan_transfer_count(plan);
     makespan = (double)xm_plan_makespan_ns(plan);
     bound = (double)xm_plan_bound_ns(plan);
     printf("%-14s %6d %6d %-9s %9lld %9.3f %11.1f %11.1f %7.4f\n", name, xm_network_hosts(network),

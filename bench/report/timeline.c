@@ -20,8 +20,6 @@ typedef struct {
     const rb_result_t *result;
     const xm_network_t *network;
     const xm_plan_t *plan;
-    const xm_transfer_t *transfers;
-    int64_t transfer_count;
     bool local; /* nothing crosses a NIC */
     /* Lanes 2 h (out) and 2 h + 1 (in) of host h, or lane h when all is local. */
     rb_lanes_t planned, measured;
@@ -54,12 +52,12 @@ static const char mixed[] = "#333333"; /* data of several */
  * by source. */
 static int source_of(const figure_t *figure, int64_t index)
 {
-    const xm_transfer_t *transfer = &figure->transfers[index];
+    xm_transfer_t transfer = xm_plan_transfer(figure->plan, index);
 
-    while (transfer->parent >= 0) {
-        transfer = &figure->transfers[transfer->parent];
+    while (transfer.parent >= 0) {
+        transfer = xm_plan_transfer(figure->plan, transfer.parent);
     }
-    return figure->local ? transfer->sender : xm_network_host_of(figure->network, transfer->sender);
+    return figure->local ? transfer.sender : xm_network_host_of(figure->network, transfer.sender);
 }
 
 /* Puts a hop into its lane, as seen by its sender (`out`) or its receiver. Copies and,
@@ -67,13 +65,13 @@ static int source_of(const figure_t *figure, int64_t index)
 static xm_status_t add(figure_t *figure, rb_lanes_t *lanes, int64_t transfer, int hop, bool out,
                        xm_span_t span)
 {
-    const xm_transfer_t *of = &figure->transfers[transfer];
-    const xm_route_t *route = xm_plan_route(figure->plan, of->route);
+    const xm_transfer_t of = xm_plan_transfer(figure->plan, transfer);
+    const xm_route_t *route = xm_plan_route(figure->plan, of.route);
     const rb_bar_t bar = {.start_ns = span.start_ns,
                           .end_ns = span.end_ns,
-                          .task = of->task,
+                          .task = of.task,
                           .source = source_of(figure, transfer),
-                          .sender = xm_hop_sender(of, route, hop),
+                          .sender = xm_hop_sender(&of, route, hop),
                           .receiver = route->ranks[hop],
                           .hops = 1,
                           .bytes = xm_plan_transfer_bytes(figure->plan, transfer)};
@@ -94,8 +92,8 @@ static xm_status_t add_planned(figure_t *figure, const xm_span_t *spans)
     xm_status_t status = XM_OK;
     int64_t number = 0;
 
-    for (int64_t t = 0; t < figure->transfer_count; ++t) {
-        int hops = xm_plan_route(figure->plan, figure->transfers[t].route)->count;
+    for (int64_t t = 0; t < xm_plan_transfer_count(figure->plan); ++t) {
+        int hops = xm_plan_route(figure->plan, xm_plan_transfer(figure->plan, t).route)->count;
 
         for (int i = 0; status == XM_OK && i < hops; ++i, ++number) {
             status = add(figure, &figure->planned, t, i, true, spans[number]);
@@ -128,10 +126,10 @@ static xm_status_t collect_planned(figure_t *figure)
 /* A hop has two records, one from each end. */
 static bool is_sender(const figure_t *figure, const rb_record_t *record)
 {
-    const xm_transfer_t *transfer = &figure->transfers[record->transfer];
-    const xm_route_t *route = xm_plan_route(figure->plan, transfer->route);
+    const xm_transfer_t transfer = xm_plan_transfer(figure->plan, record->transfer);
+    const xm_route_t *route = xm_plan_route(figure->plan, transfer.route);
 
-    return record->rank == xm_hop_sender(transfer, route, record->hop);
+    return record->rank == xm_hop_sender(&transfer, route, record->hop);
 }
 
 /* Takes the measured hops from post to end, where those that are under way at once
@@ -168,8 +166,8 @@ static int compare_ends(const void *a, const void *b)
  * before it on the same lanes have left, which is what the fabric did. */
 static xm_status_t add_in_order(figure_t *figure, const rb_record_t *record, int64_t *free_at)
 {
-    const xm_transfer_t *transfer = &figure->transfers[record->transfer];
-    const xm_route_t *route = xm_plan_route(figure->plan, transfer->route);
+    const xm_transfer_t transfer = xm_plan_transfer(figure->plan, record->transfer);
+    const xm_route_t *route = xm_plan_route(figure->plan, transfer.route);
     int64_t *out = &free_at[2 * record->rank], *in = &free_at[2 * route->ranks[record->hop] + 1];
     xm_span_t span = {record->start_ns, record->end_ns};
     xm_status_t status;
@@ -424,7 +422,7 @@ static void draw_legend(const figure_t *figure, double y)
     int x = LEFT;
     char text[48];
 
-    for (int64_t i = 0; i < figure->transfer_count; ++i) {
+    for (int64_t i = 0; i < xm_plan_transfer_count(figure->plan); ++i) {
         int source = source_of(figure, i), colour = source % COLOURS;
 
         colours_used[colour] = source >= COLOURS || colours_used[colour] == 2 ? 2 : 1;
@@ -548,7 +546,6 @@ xm_status_t rb_timeline_write(const char *path, const rb_result_t *result)
     figure_t figure = {.result = result, .network = result->prepared->network, .plan = plan};
     xm_status_t status;
 
-    figure.transfers = xm_plan_transfers(plan, &figure.transfer_count);
     figure.local = xm_plan_net_bytes(plan) == 0;
     figure.end_ns = xm_plan_bound_ns(plan) > 0 ? xm_plan_bound_ns(plan) : 1;
     status = collect(&figure);

@@ -62,24 +62,23 @@ static void name_ranks(rb_trace_t *trace, const xm_network_t *network)
 static json_t *event(const rb_trace_t *trace, const rb_result_t *result, const rb_record_t *record)
 {
     const xm_plan_t *plan = result->prepared->plan;
-    int64_t count;
-    const xm_transfer_t *transfer = &xm_plan_transfers(plan, &count)[record->transfer];
-    const xm_route_t *route = xm_plan_route(plan, transfer->route);
-    int sender = xm_hop_sender(transfer, route, record->hop), receiver = route->ranks[record->hop];
+    const xm_transfer_t transfer = xm_plan_transfer(plan, record->transfer);
+    const xm_route_t *route = xm_plan_route(plan, transfer.route);
+    int sender = xm_hop_sender(&transfer, route, record->hop), receiver = route->ranks[record->hop];
     int row = record->rank == sender ? ROW_SEND : ROW_RECEIVE;
     char name[64];
 
     if (sender == receiver) {
         row = ROW_COPY;
     }
-    (void)snprintf(name, sizeof(name), "task %lld: %d to %d", (long long)transfer->task, sender,
+    (void)snprintf(name, sizeof(name), "task %lld: %d to %d", (long long)transfer.task, sender,
                    receiver);
     return json_pack("{s:s, s:s, s:s, s:I, s:i, s:f, s:f, s:{s:I, s:i, s:I, s:I}}", "name", name,
                      "cat", result->prepared->one->name, "ph", "X", "pid", (json_int_t)record->rank,
                      "tid", row, "ts", (double)(trace->start_ns + record->start_ns) * 1e-3, "dur",
                      (double)(record->end_ns - record->start_ns) * 1e-3, "args", "transfer",
                      (json_int_t)record->transfer, "hop", (int)record->hop, "parent",
-                     (json_int_t)transfer->parent, "bytes",
+                     (json_int_t)transfer.parent, "bytes",
                      (json_int_t)xm_plan_transfer_bytes(plan, record->transfer));
 }
 

@@ -36,16 +36,16 @@ static void take_hop(taker_t *taker, int64_t transfer, int hop, int64_t number)
  * sends or receives. */
 static void take_hops(taker_t *taker, const xm_plan_t *plan)
 {
-    int64_t count, number = 0;
-    const xm_transfer_t *transfers = xm_plan_transfers(plan, &count);
+    int64_t number = 0;
 
     taker->count = 0;
-    for (int64_t t = 0; t < count; ++t) {
-        const xm_route_t *route = xm_plan_route(plan, transfers[t].route);
+    for (int64_t t = 0; t < xm_plan_transfer_count(plan); ++t) {
+        const xm_transfer_t transfer = xm_plan_transfer(plan, t);
+        const xm_route_t *route = xm_plan_route(plan, transfer.route);
 
         for (int i = 0; i < route->count; ++i, ++number) {
             if (route->ranks[i] == taker->rank ||
-                xm_hop_sender(&transfers[t], route, i) == taker->rank) {
+                xm_hop_sender(&transfer, route, i) == taker->rank) {
                 take_hop(taker, t, i, number);
             }
         }

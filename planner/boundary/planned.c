@@ -127,17 +127,15 @@ static void add_hops(const bounding_pass_t *bounding_pass, int64_t index,
  * the links carry. */
 static xm_status_t look_at_hops(bounding_pass_t *bounding_pass, double *seconds)
 {
-    const xm_transfer_t *transfers;
-    int64_t count;
-
     bounding_pass->ranks = xm_plan_ranks(bounding_pass->plan);
     bounding_pass->busy = calloc(2 * (size_t)bounding_pass->ranks, sizeof(*bounding_pass->busy));
     if (bounding_pass->busy == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d ranks", bounding_pass->ranks);
     }
-    transfers = xm_plan_transfers(bounding_pass->plan, &count);
-    for (int64_t i = 0; i < count; ++i) {
-        add_hops(bounding_pass, i, &transfers[i]);
+    for (int64_t i = 0; i < xm_plan_transfer_count(bounding_pass->plan); ++i) {
+        const xm_transfer_t transfer = xm_plan_transfer(bounding_pass->plan, i);
+
+        add_hops(bounding_pass, i, &transfer);
     }
     *seconds = 0.0;
     for (int i = 0; i < 2 * bounding_pass->ranks; ++i) {

@@ -46,7 +46,6 @@ typedef struct {
 struct xm_checksum {
     xm_executor_t *executor;
     bool gave_up; /* on a peer that may live: the hashes may still be read or written */
-    const xm_unit_task_t *tasks;
     int rank, ranks;
     uint64_t tag;
     packet_t *packets[2]; /* by side and peer: what we send (0) and receive (1); the own rank's
@@ -63,14 +62,19 @@ struct xm_checksum {
     xm_error_t failure; /* the first one; XM_OK: none */
 };
 
+static xm_unit_task_t task_of(const xm_checksum_t *checksum, int64_t task)
+{
+    return xm_plan_task(checksum->executor->plan, task);
+}
+
 static const xm_layout_t *src_of(const xm_checksum_t *checksum, int64_t task)
 {
-    return xm_plan_tensor_src(checksum->executor->plan, checksum->tasks[task].tensor);
+    return xm_plan_tensor_src(checksum->executor->plan, task_of(checksum, task).tensor);
 }
 
 static const xm_layout_t *dst_of(const xm_checksum_t *checksum, int64_t task)
 {
-    return xm_plan_tensor_dst(checksum->executor->plan, checksum->tasks[task].tensor);
+    return xm_plan_tensor_dst(checksum->executor->plan, task_of(checksum, task).tensor);
 }
 
 /* False for ranks of the meshes that were lost before this plan was made. */
@@ -85,7 +89,7 @@ static int first_holder(const xm_checksum_t *checksum, int64_t task)
 {
     int count;
     const int *holders =
-        xm_layout_replicas(src_of(checksum, task), checksum->tasks[task].src_tile, &count);
+        xm_layout_replicas(src_of(checksum, task), task_of(checksum, task).src_tile, &count);
 
     for (int i = 0; i < count; ++i) {
         if (is_left(checksum, holders[i])) {
@@ -97,14 +101,14 @@ static int first_holder(const xm_checksum_t *checksum, int64_t task)
 
 static const int *receivers_of(const xm_checksum_t *checksum, int64_t task, int *count)
 {
-    return xm_layout_replicas(dst_of(checksum, task), checksum->tasks[task].dst_tile, count);
+    return xm_layout_replicas(dst_of(checksum, task), task_of(checksum, task).dst_tile, count);
 }
 
 /* True when this rank is one of the task's receivers. */
 static bool receives(const xm_checksum_t *checksum, int64_t task)
 {
     return xm_layout_tile_of_rank(dst_of(checksum, task), checksum->rank) ==
-           checksum->tasks[task].dst_tile;
+           task_of(checksum, task).dst_tile;
 }
 
 /* Keeps the first failure and its sentence: what is cancelled after it sets others. */
@@ -229,7 +233,7 @@ static void free_checksum(xm_checksum_t *checksum)
 xm_status_t xm_checksum_create(xm_executor_t *executor, xm_checksum_t **checksum)
 {
     xm_checksum_t *created;
-    int64_t tasks;
+    int64_t tasks = xm_plan_task_count(executor->plan);
 
     if (executor->running || executor->result < 0 || !executor->posted) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
@@ -240,7 +244,6 @@ xm_status_t xm_checksum_create(xm_executor_t *executor, xm_checksum_t **checksum
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory to verify a run");
     }
     created->executor = executor;
-    created->tasks = xm_plan_tasks(executor->plan, &tasks);
     created->rank = executor->transport->rank;
     created->ranks = executor->transport->size;
     if (!make_arrays(created, tasks)) {
@@ -356,9 +359,9 @@ static void hash_some(xm_checksum_t *checksum, int side)
     int64_t budget = SLICE;
 
     while (budget > 0 && todo->next < todo->count) {
-        int64_t task = todo->tasks[todo->next], elements = checksum->tasks[task].elements, count;
+        int64_t task = todo->tasks[todo->next], elements = task_of(checksum, task).elements, count;
         const xm_layout_t *layout = side == 0 ? src_of(checksum, task) : dst_of(checksum, task);
-        const tensor_t *tensor = &checksum->executor->tensors[checksum->tasks[task].tensor];
+        const tensor_t *tensor = &checksum->executor->tensors[task_of(checksum, task).tensor];
         xm_box_t tile, box;
         xm_view_t view;
 
@@ -366,7 +369,7 @@ static void hash_some(xm_checksum_t *checksum, int side)
             (void)XXH3_64bits_reset(checksum->state);
         }
         xm_layout_tile_box(
-            layout, side == 0 ? checksum->tasks[task].src_tile : checksum->tasks[task].dst_tile,
+            layout, side == 0 ? task_of(checksum, task).src_tile : task_of(checksum, task).dst_tile,
             &tile);
         xm_plan_task_box(checksum->executor->plan, task, &box);
         xm_view_init(&view, &tile, &box, tensor->element_size);
@@ -402,12 +405,12 @@ static xm_status_t name_box(const xm_checksum_t *checksum, int64_t task, int hol
     xm_box_t box;
 
     xm_plan_task_box(checksum->executor->plan, task, &box);
-    return xm_error_set(XM_ERR_CORRUPT,
-                        "tensor %.200s, box %s: rank %d holds data with hash %016" PRIx64
-                        " and rank %d received data with hash %016" PRIx64,
-                        xm_plan_tensor_name(checksum->executor->plan, checksum->tasks[task].tensor),
-                        xm_box_format(&box, text, sizeof(text)), holder, expected, checksum->rank,
-                        found);
+    return xm_error_set(
+        XM_ERR_CORRUPT,
+        "tensor %.200s, box %s: rank %d holds data with hash %016" PRIx64
+        " and rank %d received data with hash %016" PRIx64,
+        xm_plan_tensor_name(checksum->executor->plan, task_of(checksum, task).tensor),
+        xm_box_format(&box, text, sizeof(text)), holder, expected, checksum->rank, found);
 }
 
 /* Compares all hashes in plan order and names the first box that differs, so the sentence

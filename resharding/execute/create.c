@@ -83,7 +83,6 @@ int xm_executor_window(const xm_transport_t *transport)
 static int window_of(const xm_executor_params_t *params)
 {
     int window = xm_executor_window(params->transport);
-    int64_t tasks;
 
     if (params->window > 0) {
         return params->window;
@@ -93,8 +92,8 @@ static int window_of(const xm_executor_params_t *params)
     }
     /* A box alone has no order to keep, and turns keep it for others: what bridges the pauses of
      * those who pass it on is welcome, above all where a rank has a NIC of its own. */
-    (void)xm_plan_tasks(params->plan, &tasks);
-    return (tasks == 1 || params->turns) && !xm_config_is_set(XM_CONFIG_WINDOW) &&
+    return (xm_plan_task_count(params->plan) == 1 || params->turns) &&
+                   !xm_config_is_set(XM_CONFIG_WINDOW) &&
                    window == xm_config_count(XM_CONFIG_WINDOW)
                ? 2 * window
                : window;

@@ -30,21 +30,19 @@ struct forward {
 
 static bool needs(const xm_executor_t *executor, const hop_t *hop, int rank)
 {
-    int64_t count;
-    const xm_transfer_t *transfer = &xm_plan_transfers(executor->plan, &count)[hop->transfer];
-    const xm_unit_task_t *task = &xm_plan_tasks(executor->plan, &count)[transfer->task];
+    const xm_unit_task_t task =
+        xm_plan_task(executor->plan, xm_plan_transfer(executor->plan, hop->transfer).task);
 
-    return xm_layout_tile_of_rank(xm_plan_tensor_dst(executor->plan, task->tensor), rank) ==
-           task->dst_tile;
+    return xm_layout_tile_of_rank(xm_plan_tensor_dst(executor->plan, task.tensor), rank) ==
+           task.dst_tile;
 }
 
 /* The sender of a transfer has its box in a tile, as the verifier knows; only ranks inside of a
  * route may have none. */
 static void mark(xm_executor_t *executor, hop_t *hop)
 {
-    int64_t count;
-    const xm_transfer_t *transfer = &xm_plan_transfers(executor->plan, &count)[hop->transfer];
-    const xm_route_t *route = xm_plan_route(executor->plan, transfer->route);
+    const xm_transfer_t transfer = xm_plan_transfer(executor->plan, hop->transfer);
+    const xm_route_t *route = xm_plan_route(executor->plan, transfer.route);
     int place = (int)(hop->number - xm_plan_first_hop(executor->plan, hop->transfer));
 
     hop->in_tiles =

@@ -128,28 +128,26 @@ static void init_view(const xm_executor_t *executor, const xm_transfer_t *transf
                       xm_view_t *view)
 {
     const xm_plan_t *plan = executor->plan;
-    int64_t count;
-    const xm_unit_task_t *task = &xm_plan_tasks(plan, &count)[transfer->task];
+    const xm_unit_task_t task = xm_plan_task(plan, transfer->task);
     xm_box_t tile, box;
 
     if (in_dst) {
-        xm_layout_tile_box(xm_plan_tensor_dst(plan, task->tensor), task->dst_tile, &tile);
+        xm_layout_tile_box(xm_plan_tensor_dst(plan, task.tensor), task.dst_tile, &tile);
     } else {
-        xm_layout_tile_box(xm_plan_tensor_src(plan, task->tensor), task->src_tile, &tile);
+        xm_layout_tile_box(xm_plan_tensor_src(plan, task.tensor), task.src_tile, &tile);
     }
     xm_plan_task_box(plan, transfer->task, &box);
-    xm_view_init(view, &tile, &box, executor->tensors[task->tensor].element_size);
+    xm_view_init(view, &tile, &box, executor->tensors[task.tensor].element_size);
 }
 
 bool xm_executor_view_peer(const xm_executor_t *executor, hop_t *hop)
 {
-    int64_t count;
-    const xm_transfer_t *transfer = &xm_plan_transfers(executor->plan, &count)[hop->transfer];
-    const xm_route_t *route = xm_plan_route(executor->plan, transfer->route);
+    const xm_transfer_t transfer = xm_plan_transfer(executor->plan, hop->transfer);
+    const xm_route_t *route = xm_plan_route(executor->plan, transfer.route);
     int place = (int)(hop->number - xm_plan_first_hop(executor->plan, hop->transfer));
-    bool relayed = route->parents[place] >= 0 || transfer->parent != XM_PARENT_SOURCE;
+    bool relayed = route->parents[place] >= 0 || transfer.parent != XM_PARENT_SOURCE;
 
-    init_view(executor, transfer, relayed, &hop->peer_view);
+    init_view(executor, &transfer, relayed, &hop->peer_view);
     return relayed;
 }
 
@@ -166,32 +164,29 @@ static void init_hop(xm_executor_t *executor, hop_t *hop, int64_t index, int pla
                      int64_t first_message, int64_t feed, bool reads_source)
 {
     const xm_plan_t *plan = executor->plan;
-    int64_t count;
-    const xm_transfer_t *transfer = &xm_plan_transfers(plan, &count)[index];
+    const xm_transfer_t transfer = xm_plan_transfer(plan, index);
 
     hop->number = xm_plan_first_hop(plan, index) + place;
     hop->transfer = index;
     hop->message = first_message + place;
-    hop->stride = xm_plan_route(plan, transfer->route)->count;
-    hop->first = transfer->first;
-    hop->end = transfer->end;
-    hop->chunk = xm_plan_chunk_elements(plan, transfer->task);
+    hop->stride = xm_plan_route(plan, transfer.route)->count;
+    hop->first = transfer.first;
+    hop->end = transfer.end;
+    hop->chunk = xm_plan_chunk_elements(plan, transfer.task);
     hop->chunks = xm_plan_chunks(plan, index);
     hop->feed = feed;
     hop->in_dst = !reads_source;
-    hop->tensor = xm_plan_tasks(plan, &count)[transfer->task].tensor;
+    hop->tensor = xm_plan_task(plan, transfer.task).tensor;
     hop->lane = -1;
-    init_view(executor, transfer, !reads_source, &hop->view);
+    init_view(executor, &transfer, !reads_source, &hop->view);
     ++executor->tensors[hop->tensor].hops;
 }
 
 static xm_status_t allocate_hops(xm_executor_t *executor, const route_table_t *table)
 {
-    int64_t count;
-    const xm_transfer_t *transfers = xm_plan_transfers(executor->plan, &count);
-
-    for (int64_t t = 0; t < count; ++t) {
-        part_t part = part_of(executor, table, &transfers[t]);
+    for (int64_t t = 0; t < xm_plan_transfer_count(executor->plan); ++t) {
+        const xm_transfer_t transfer = xm_plan_transfer(executor->plan, t);
+        part_t part = part_of(executor, table, &transfer);
 
         executor->hop_count += (part.incoming >= 0) + part.fed_end - part.fed;
         executor->copy_count += part.copy;
@@ -212,9 +207,9 @@ static xm_status_t allocate_hops(xm_executor_t *executor, const route_table_t *t
 static void add_transfer(xm_executor_t *executor, const route_table_t *table, int64_t index,
                          int64_t first_message, int64_t *next, int64_t *brought)
 {
-    int64_t count, feed = -1;
-    const xm_transfer_t *transfer = &xm_plan_transfers(executor->plan, &count)[index];
-    part_t part = part_of(executor, table, transfer);
+    int64_t feed = -1;
+    const xm_transfer_t transfer = xm_plan_transfer(executor->plan, index);
+    part_t part = part_of(executor, table, &transfer);
 
     if (part.incoming >= 0) {
         hop_t *hop = &executor->hops[*next];
@@ -224,16 +219,16 @@ static void add_transfer(xm_executor_t *executor, const route_table_t *table, in
             copy_t *copy = &executor->copies[executor->copy_count++];
 
             copy->hop = *next;
-            init_view(executor, transfer, false, &copy->from);
+            init_view(executor, &transfer, false, &copy->from);
         }
         feed = (*next)++;
         brought[index] = feed;
-    } else if (transfer->parent >= 0) {
-        feed = brought[transfer->parent];
+    } else if (transfer.parent >= 0) {
+        feed = brought[transfer.parent];
     }
     for (int64_t i = part.fed; i < part.fed_end; ++i) {
         init_hop(executor, &executor->hops[(*next)++], index, table->places[i], first_message, feed,
-                 feed < 0 && transfer->parent == XM_PARENT_SOURCE);
+                 feed < 0 && transfer.parent == XM_PARENT_SOURCE);
     }
 }
 
@@ -264,8 +259,7 @@ static void link_dependants(xm_executor_t *executor)
 xm_status_t xm_executor_list_hops(xm_executor_t *executor)
 {
     route_table_t table;
-    int64_t count, next = 0, message = 0, *brought;
-    const xm_transfer_t *transfers = xm_plan_transfers(executor->plan, &count);
+    int64_t count = xm_plan_transfer_count(executor->plan), next = 0, message = 0, *brought;
     xm_status_t status = read_routes(executor->plan, executor->transport->rank, &table);
 
     if (status < 0) {
@@ -280,11 +274,12 @@ xm_status_t xm_executor_list_hops(xm_executor_t *executor)
     }
     executor->copy_count = 0;
     for (int64_t t = 0; t < count; ++t) {
-        const xm_route_t *route = xm_plan_route(executor->plan, transfers[t].route);
+        const xm_transfer_t transfer = xm_plan_transfer(executor->plan, t);
+        const xm_route_t *route = xm_plan_route(executor->plan, transfer.route);
 
         brought[t] = -1;
         add_transfer(executor, &table, t, message, &next, brought);
-        if (!xm_transfer_is_copy(&transfers[t], route)) {
+        if (!xm_transfer_is_copy(&transfer, route)) {
             message += xm_plan_chunks(executor->plan, t) * route->count;
         }
     }
@@ -299,13 +294,12 @@ free_table:
 /* The peer of a hop. */
 static int peer_of(const xm_executor_t *executor, const hop_t *hop, bool *sends)
 {
-    int64_t count;
-    const xm_transfer_t *transfer = &xm_plan_transfers(executor->plan, &count)[hop->transfer];
-    const xm_route_t *route = xm_plan_route(executor->plan, transfer->route);
+    const xm_transfer_t transfer = xm_plan_transfer(executor->plan, hop->transfer);
+    const xm_route_t *route = xm_plan_route(executor->plan, transfer.route);
     int place = (int)(hop->number - xm_plan_first_hop(executor->plan, hop->transfer));
 
     *sends = route->ranks[place] != executor->transport->rank;
-    return *sends ? route->ranks[place] : xm_hop_sender(transfer, route, place);
+    return *sends ? route->ranks[place] : xm_hop_sender(&transfer, route, place);
 }
 
 /* Finds or opens the lane of every hop and counts what goes through it. */

@@ -86,12 +86,11 @@ typedef struct {
 
 static bool crossing_of(const xm_plan_t *plan, int64_t transfer, int place, crossing_t *crossing)
 {
-    int64_t count;
-    const xm_transfer_t *one = &xm_plan_transfers(plan, &count)[transfer];
-    const xm_route_t *route = xm_plan_route(plan, one->route);
+    const xm_transfer_t one = xm_plan_transfer(plan, transfer);
+    const xm_route_t *route = xm_plan_route(plan, one.route);
 
     crossing->number = xm_plan_first_hop(plan, transfer) + place;
-    crossing->end[EGRESS] = xm_hop_sender(one, route, place);
+    crossing->end[EGRESS] = xm_hop_sender(&one, route, place);
     crossing->end[INGRESS] = route->ranks[place];
     return xm_plan_host_of(plan, crossing->end[EGRESS]) !=
            xm_plan_host_of(plan, crossing->end[INGRESS]);
@@ -184,13 +183,12 @@ static void add_turns(turn_builder_t *builder, direction_t direction, const cros
     for (int back = 1; back <= known; ++back) {
         const user_t *before = &recent->users[(recent->count - back) % RECENT];
         const xm_route_t *route;
-        int64_t count;
 
         if (before->bytes <= ahead && back < RECENT) {
             ahead -= before->bytes;
             continue;
         }
-        route = xm_plan_route(plan, xm_plan_transfers(plan, &count)[before->transfer].route);
+        route = xm_plan_route(plan, xm_plan_transfer(plan, before->transfer).route);
         for (int place = 0; place < route->count; ++place) {
             crossing_t crossing;
 
@@ -217,12 +215,11 @@ static void remember(recent_t *recent, int64_t transfer, uint64_t bytes)
 static void add_transfer(turn_builder_t *builder, int64_t transfer)
 {
     const xm_plan_t *plan = builder->executor->plan;
-    int64_t count;
-    const xm_transfer_t *one = &xm_plan_transfers(plan, &count)[transfer];
-    const xm_route_t *route = xm_plan_route(plan, one->route);
+    const xm_transfer_t one = xm_plan_transfer(plan, transfer);
+    const xm_route_t *route = xm_plan_route(plan, one.route);
 
-    if (!builder->touches[one->route] &&
-        xm_network_rail_of(builder->network, one->sender) != builder->rail) {
+    if (!builder->touches[one.route] &&
+        xm_network_rail_of(builder->network, one.sender) != builder->rail) {
         return;
     }
     /* Hops of one transfer do not wait for each other: first what they wait for, then they. */
@@ -263,14 +260,11 @@ static void number_turns(turns_t *turns)
 
 static void add_plan(turn_builder_t *builder, bool list)
 {
-    int64_t count;
-
     builder->list = list;
     memset(builder->counts, 0,
            2 * (size_t)builder->executor->transport->size * sizeof(*builder->counts));
     memset(builder->recent, 0, sizeof(builder->recent));
-    (void)xm_plan_transfers(builder->executor->plan, &count);
-    for (int64_t t = 0; t < count; ++t) {
+    for (int64_t t = 0; t < xm_plan_transfer_count(builder->executor->plan); ++t) {
         add_transfer(builder, t);
     }
 }

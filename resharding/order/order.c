@@ -10,22 +10,22 @@
 #include <stdlib.h>
 
 /* A copy inside a rank sends nothing and therefore has no number. */
-static int64_t messages_of(const xm_plan_t *plan, const xm_transfer_t *transfers, int64_t index)
+static int64_t messages_of(const xm_plan_t *plan, int64_t index)
 {
-    const xm_route_t *route = xm_plan_route(plan, transfers[index].route);
+    const xm_transfer_t transfer = xm_plan_transfer(plan, index);
+    const xm_route_t *route = xm_plan_route(plan, transfer.route);
 
-    return xm_transfer_is_copy(&transfers[index], route)
+    return xm_transfer_is_copy(&transfer, route)
                ? 0
                : xm_plan_chunks(plan, index) * route->count;
 }
 
 static int64_t message_count(const xm_plan_t *plan)
 {
-    int64_t transfer_count, count = 0;
-    const xm_transfer_t *transfers = xm_plan_transfers(plan, &transfer_count);
+    int64_t count = 0;
 
-    for (int64_t t = 0; t < transfer_count; ++t) {
-        count += messages_of(plan, transfers, t);
+    for (int64_t t = 0; t < xm_plan_transfer_count(plan); ++t) {
+        count += messages_of(plan, t);
     }
     return count;
 }
@@ -37,21 +37,21 @@ static int64_t message_count(const xm_plan_t *plan)
  */
 xm_status_t xm_plan_messages(const xm_plan_t *plan, xm_sim_slot_t **messages, int64_t *count)
 {
-    int64_t transfer_count, next = 0, total = message_count(plan);
-    const xm_transfer_t *transfers = xm_plan_transfers(plan, &transfer_count);
+    int64_t next = 0, total = message_count(plan);
     xm_sim_slot_t *list = malloc(((size_t)total + 1) * sizeof(*list));
 
     if (list == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory to list %" PRId64 " messages", total);
     }
-    for (int64_t t = 0; t < transfer_count; ++t) {
-        const xm_route_t *route = xm_plan_route(plan, transfers[t].route);
-        int64_t end = next + messages_of(plan, transfers, t);
+    for (int64_t t = 0; t < xm_plan_transfer_count(plan); ++t) {
+        const xm_transfer_t transfer = xm_plan_transfer(plan, t);
+        const xm_route_t *route = xm_plan_route(plan, transfer.route);
+        int64_t end = next + messages_of(plan, t);
 
         /* Every pass of this loop is one chunk over all hops of its route. */
         while (next < end) {
             for (int i = 0; i < route->count; ++i, ++next) {
-                list[next] = (xm_sim_slot_t){xm_hop_sender(&transfers[t], route, i),
+                list[next] = (xm_sim_slot_t){xm_hop_sender(&transfer, route, i),
                                              route->ranks[i], (uint64_t)next + 1};
             }
         }

@@ -92,15 +92,17 @@ xm_status_t xm_delivery_write(const xm_delivery_t *delivery, const xm_plan_t *pl
 /* Stretches rise, do not touch, and name transfers that there are. */
 static bool fits(const xm_plan_t *plan, const xm_arrival_t *arrival, int64_t after)
 {
-    const xm_transfer_t *transfers = plan->builder.transfers;
     int64_t count = plan->builder.transfer_count;
 
     if (arrival->first < after || arrival->end < arrival->first || arrival->end > count) {
         return false;
     }
-    return arrival->part == 0 ||
-           (arrival->part > 0 && arrival->end < count &&
-            arrival->part < transfers[arrival->end].end - transfers[arrival->end].first);
+    if (arrival->part > 0 && arrival->end < count) {
+        const xm_transfer_t transfer = xm_plan_transfer(plan, arrival->end);
+
+        return arrival->part < transfer.end - transfer.first;
+    }
+    return arrival->part == 0;
 }
 
 static xm_status_t read_arrivals(xm_delivery_t *delivery, const xm_plan_t *plan,

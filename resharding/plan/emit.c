@@ -26,9 +26,10 @@ xm_status_t xm_transfer_emitter_init(xm_transfer_emitter_t *emitter, const xm_pl
                                        .taken = calloc(ranks, sizeof(*emitter->taken)),
                                        .ranks = malloc(ranks * sizeof(*emitter->ranks)),
                                        .parents = malloc(ranks * sizeof(*emitter->parents)),
-                                       .order = malloc(count * sizeof(*emitter->order))};
+                                       .order = malloc(count * sizeof(*emitter->order)),
+                                       .known = calloc(XM_KNOWN_CHAINS, sizeof(*emitter->known))};
     if (emitter->sent == NULL || emitter->taken == NULL || emitter->ranks == NULL ||
-        emitter->parents == NULL || emitter->order == NULL) {
+        emitter->parents == NULL || emitter->order == NULL || emitter->known == NULL) {
         xm_transfer_emitter_clear(emitter);
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory to plan for %zu ranks", ranks);
     }
@@ -37,6 +38,7 @@ xm_status_t xm_transfer_emitter_init(xm_transfer_emitter_t *emitter, const xm_pl
 
 void xm_transfer_emitter_clear(xm_transfer_emitter_t *emitter)
 {
+    free(emitter->known);
     free(emitter->order);
     free(emitter->parents);
     free(emitter->ranks);

@@ -60,18 +60,16 @@ xm_status_t xm_plan_get_info(const xm_plan_t *plan, xm_plan_info_t *info)
  * in the route. */
 static void list_hops(const xm_plan_t *plan, const xm_span_t *spans, xm_plan_hop_t *hops)
 {
-    int64_t count;
-    const xm_transfer_t *transfers = xm_plan_transfers(plan, &count);
-
-    for (int64_t t = 0; t < count; ++t) {
-        const xm_route_t *route = xm_plan_route(plan, transfers[t].route);
+    for (int64_t t = 0; t < xm_plan_transfer_count(plan); ++t) {
+        const xm_transfer_t transfer = xm_plan_transfer(plan, t);
+        const xm_route_t *route = xm_plan_route(plan, transfer.route);
         uint64_t bytes = xm_plan_transfer_bytes(plan, t);
 
         for (int i = 0; i < route->count; ++i) {
             int64_t hop = xm_plan_first_hop(plan, t) + i;
 
             hops[hop] = (xm_plan_hop_t){.transfer = t,
-                                        .sender = xm_hop_sender(&transfers[t], route, i),
+                                        .sender = xm_hop_sender(&transfer, route, i),
                                         .receiver = route->ranks[i],
                                         .bytes = bytes,
                                         .start_ns = spans[hop].start_ns,

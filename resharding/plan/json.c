@@ -90,7 +90,7 @@ static json_t *tasks_json(const xm_plan_t *plan)
     json_t *tasks = json_array();
 
     for (int64_t t = 0; t < plan->task_count; ++t) {
-        const xm_unit_task_t *task = &plan->tasks[t];
+        const xm_unit_task_t task = xm_plan_task(plan, t);
         json_t *sides = json_array();
         xm_box_t box;
 
@@ -98,9 +98,9 @@ static json_t *tasks_json(const xm_plan_t *plan)
         for (int d = 0; d < box.dims; ++d) {
             append(&sides, json_pack("[I, I]", (json_int_t)box.lo[d], (json_int_t)box.hi[d]));
         }
-        append(&tasks, json_pack("{s:i, s:o, s:i, s:i, s:I}", "tensor", task->tensor, "box", sides,
-                                 "src_tile", task->src_tile, "dst_tile", task->dst_tile,
-                                 "chunk_elements", (json_int_t)plan->builder.chunk_elements[t]));
+        append(&tasks, json_pack("{s:i, s:o, s:i, s:i, s:I}", "tensor", task.tensor, "box", sides,
+                                 "src_tile", task.src_tile, "dst_tile", task.dst_tile,
+                                 "chunk_elements", (json_int_t)xm_plan_chunk_elements(plan, t)));
     }
     return tasks;
 }
@@ -134,12 +134,12 @@ static json_t *transfers_json(const xm_plan_t *plan)
     json_t *transfers = json_array();
 
     for (int64_t i = 0; i < plan->builder.transfer_count; ++i) {
-        const xm_transfer_t *t = &plan->builder.transfers[i];
+        const xm_transfer_t t = xm_plan_transfer(plan, i);
 
         append(&transfers,
-               json_pack("{s:I, s:I, s:I, s:i, s:i, s:I}", "task", (json_int_t)t->task, "first",
-                         (json_int_t)t->first, "end", (json_int_t)t->end, "sender", t->sender,
-                         "route", t->route, "parent", (json_int_t)t->parent));
+               json_pack("{s:I, s:I, s:I, s:i, s:i, s:I}", "task", (json_int_t)t.task, "first",
+                         (json_int_t)t.first, "end", (json_int_t)t.end, "sender", t.sender, "route",
+                         t.route, "parent", (json_int_t)t.parent));
     }
     return transfers;
 }

@@ -91,7 +91,7 @@ static void count_delivered(cutter_t *c)
     const xm_builder_t *builder = &c->plan->builder;
 
     for (int64_t t = 0; t < builder->transfer_count; ++t) {
-        const xm_transfer_t *transfer = &builder->transfers[t];
+        const xm_transfer_t one = xm_plan_transfer(c->plan, t), *transfer = &one;
         const xm_route_t *route = xm_builder_route_of(builder, transfer);
 
         for (int i = 0; i < route->count; ++i) {
@@ -150,7 +150,7 @@ static xm_status_t list_spans(cutter_t *c)
     xm_status_t status = XM_OK;
 
     for (int64_t t = 0; status == XM_OK && t < builder->transfer_count; ++t) {
-        const xm_transfer_t *transfer = &builder->transfers[t];
+        const xm_transfer_t one = xm_plan_transfer(c->plan, t), *transfer = &one;
         const xm_route_t *route = xm_builder_route_of(builder, transfer);
 
         for (int i = 0; is_in_part(c, transfer->task) && status == XM_OK && i < route->count; ++i) {

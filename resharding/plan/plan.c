@@ -14,6 +14,7 @@
 
 #include "comm/base.h"
 #include "resharding/plan/plan_private.h"
+#include "resharding/plan/regular/regular.h"
 
 enum { LARGEST_ELEMENT = 128 /* bits */ };
 
@@ -166,6 +167,51 @@ static xm_status_t add_tensors(xm_plan_t *plan, const xm_plan_params_t *params)
     return status < 0 ? status : xm_plan_check_time(params->network, total);
 }
 
+/* The number of a layout among the different ones, from a table of twice as many places as there
+ * are layouts. The tensors of a model share few objects, and what follows from a layout is worked
+ * out once for all of them. */
+static int number_layout(xm_plan_t *plan, const xm_layout_t *layout, uint64_t mask,
+                         const xm_layout_t **known, int *index)
+{
+    uint64_t at = ((uintptr_t)layout >> 4) * UINT64_C(0x9e3779b97f4a7c15) >> 20 & mask;
+
+    while (known[at] != NULL && known[at] != layout) {
+        at = (at + 1) & mask;
+    }
+    if (known[at] == NULL) {
+        known[at] = layout;
+        index[at] = plan->layout_count++;
+    }
+    return index[at];
+}
+
+xm_status_t xm_plan_number_layouts(xm_plan_t *plan)
+{
+    size_t size = 4;
+    const xm_layout_t **known;
+    int *index;
+    xm_status_t status = XM_OK;
+
+    while (size < 4 * (size_t)plan->tensor_count) {
+        size *= 2;
+    }
+    known = calloc(size, sizeof(*known));
+    index = malloc(size * sizeof(*index));
+    if (known == NULL || index == NULL) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for the layouts of %d tensors",
+                              plan->tensor_count);
+    }
+    for (int i = 0; status == XM_OK && i < plan->tensor_count; ++i) {
+        xm_planned_tensor_t *tensor = &plan->tensors[i];
+
+        tensor->src_index = number_layout(plan, tensor->src, size - 1, known, index);
+        tensor->dst_index = number_layout(plan, tensor->dst, size - 1, known, index);
+    }
+    free(index);
+    free(known);
+    return status;
+}
+
 /* Lists the unit tasks of all tensors in one array. The first tensor's list is taken over
  * as it is, so that a plan of one tensor copies nothing. */
 static xm_status_t list_tasks(xm_plan_t *plan)
@@ -236,15 +282,16 @@ xm_status_t xm_plan_take_network(xm_plan_t *plan, const xm_network_t *network)
 static void count_net_bytes(xm_plan_t *plan)
 {
     for (int64_t i = 0; i < plan->builder.transfer_count; ++i) {
-        const xm_transfer_t *transfer = &plan->builder.transfers[i];
-        const xm_route_t *route = xm_builder_route_of(&plan->builder, transfer);
+        const xm_transfer_t transfer = xm_plan_transfer(plan, i);
+        const xm_route_t *route = xm_builder_route_of(&plan->builder, &transfer);
         uint64_t crossings = 0;
 
         for (int h = 0; h < route->count; ++h) {
-            crossings += plan->host_of_rank[xm_hop_sender(transfer, route, h)] !=
+            crossings += plan->host_of_rank[xm_hop_sender(&transfer, route, h)] !=
                          plan->host_of_rank[route->ranks[h]];
         }
-        plan->net_bytes += crossings * xm_plan_transfer_bytes(plan, i);
+        plan->net_bytes += crossings * (uint64_t)((transfer.end - transfer.first) *
+                                                  xm_task_element_size(plan, transfer.task));
     }
 }
 
@@ -288,14 +335,33 @@ static xm_status_t take_params(const xm_plan_params_t *given, xm_plan_params_t *
     return XM_OK;
 }
 
-/* The steps depend on each other in this order. The classes serve the bound and the
- * scheduler only and are freed before the plan is finished. */
+/* Plans task by task. The classes serve the bound and the scheduler only and are freed before the
+ * plan is finished. */
+static xm_status_t plan_tasks(xm_plan_t *plan, const xm_plan_params_t *params)
+{
+    xm_classes_t classes = {0};
+    xm_bound_t bound;
+    xm_status_t status = list_tasks(plan);
+
+    if (status == XM_OK) {
+        status = xm_classes_create(plan, params->network, &classes);
+    }
+    if (status == XM_OK) {
+        status = xm_classes_bound(&classes, params->network, &bound);
+    }
+    if (status == XM_OK) {
+        plan->bound_ns = bound.ns;
+        status = xm_schedule(plan, params, &classes);
+    }
+    xm_classes_clear(&classes);
+    return status;
+}
+
+/* The steps depend on each other in this order. */
 xm_status_t xm_plan_create(const xm_plan_params_t *given, xm_plan_t **plan)
 {
     xm_plan_params_t own = XM_PLAN_PARAMS_INIT;
     const xm_plan_params_t *params = &own;
-    xm_classes_t classes = {0};
-    xm_bound_t bound;
     xm_plan_t *created;
     xm_status_t status = take_params(given, &own);
 
@@ -316,23 +382,16 @@ xm_status_t xm_plan_create(const xm_plan_params_t *given, xm_plan_t **plan)
     created->node_budget = params->node_budget;
     status = add_tensors(created, params);
     if (status == XM_OK) {
-        status = list_tasks(created);
+        status = xm_plan_number_layouts(created);
     }
     if (status == XM_OK) {
         count_ranks(created);
         status = xm_plan_take_network(created, params->network);
     }
     if (status == XM_OK) {
-        status = xm_classes_create(created, params->network, &classes);
+        status = xm_regular_fits(created, params) ? xm_regular_create(created, params)
+                                                  : plan_tasks(created, params);
     }
-    if (status == XM_OK) {
-        status = xm_classes_bound(&classes, params->network, &bound);
-    }
-    if (status == XM_OK) {
-        created->bound_ns = bound.ns;
-        status = xm_schedule(created, params, &classes);
-    }
-    xm_classes_clear(&classes);
     if (status == XM_OK) {
         status = xm_plan_finish(created);
     }
@@ -351,6 +410,7 @@ void xm_plan_destroy(xm_plan_t *plan)
         xm_network_destroy(plan->network);
         free(plan->host_of_rank);
         free(plan->kept);
+        xm_regular_destroy(plan->regular);
         free(plan->tasks);
         for (int i = 0; i < plan->tensor_count; ++i) {
             xm_layout_destroy(plan->tensors[i].dst);

@@ -95,9 +95,13 @@ xm_strategy_t xm_plan_chosen_strategy(const xm_plan_t *plan);
 xm_scheduler_t xm_plan_scheduler(const xm_plan_t *plan);
 xm_scheduler_t xm_plan_chosen_scheduler(const xm_plan_t *plan);
 
-/** Unit tasks and their number; transfers and theirs; a route. Owned by the plan. */
-const xm_unit_task_t *xm_plan_tasks(const xm_plan_t *plan, int64_t *count);
-const xm_transfer_t *xm_plan_transfers(const xm_plan_t *plan, int64_t *count);
+/** Unit tasks and transfers by number: values, as a regular plan has no list of them (regular/).
+ */
+int64_t xm_plan_task_count(const xm_plan_t *plan);
+xm_unit_task_t xm_plan_task(const xm_plan_t *plan, int64_t task);
+int64_t xm_plan_transfer_count(const xm_plan_t *plan);
+xm_transfer_t xm_plan_transfer(const xm_plan_t *plan, int64_t transfer);
+/** What is kept, and routes; owned by the plan. */
 const xm_kept_t *xm_plan_kept(const xm_plan_t *plan, int64_t *count);
 int xm_plan_routes(const xm_plan_t *plan);
 const xm_route_t *xm_plan_route(const xm_plan_t *plan, int route);

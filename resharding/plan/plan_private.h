@@ -13,7 +13,8 @@ enum { XM_DIGEST_TEXT = 33 };
 
 typedef struct {
     char *name;
-    xm_layout_t *src, *dst; /* sub-byte elements: counted in bytes */
+    xm_layout_t *src, *dst;   /* sub-byte elements: counted in bytes */
+    int src_index, dst_index; /* the same number for the same layout */
     int64_t element_size;
 } xm_planned_tensor_t;
 
@@ -39,6 +40,7 @@ typedef struct {
 struct xm_plan {
     xm_planned_tensor_t *tensors;
     int tensor_count;
+    int layout_count; /* different ones, of both sides */
     xm_strategy_t strategy, chosen_strategy;
     xm_scheduler_t scheduler, chosen;
     uint64_t chunk_bytes, seed; /* as asked for */
@@ -48,6 +50,8 @@ struct xm_plan {
     const xm_sides_t *sides; /* by task, while pieces of tasks are planned (without.c); NULL: those
                                 of the task's tiles */
     xm_builder_t builder;
+    struct xm_regular
+        *regular;    /* in place of lists of tasks, chunks, transfers and hops, or NULL */
     xm_kept_t *kept; /* NULL: nothing is */
     int64_t kept_count;
     int *host_of_rank;
@@ -104,6 +108,7 @@ typedef struct {
     const int *remote_hosts; /* ascending, each once */
     const int *remote_first; /* where a host's ranks start in `remote`; one entry more than hosts */
     int remote_host_count;
+    int widest;                     /* most receivers on one of these hosts, at least 1 */
     int64_t first_task, task_count; /* in xm_classes_t.tasks */
     int64_t bytes;
 } xm_class_t;
@@ -126,13 +131,29 @@ static inline int *xm_ints_take(xm_arena_t *arena, size_t count)
     return xm_arena_take(arena, (count > 0 ? count : 1) * sizeof(int));
 }
 
+static inline int64_t xm_task_element_size(const xm_plan_t *plan, int64_t task)
+{
+    return plan->tensors[plan->regular != NULL ? 0 : plan->tasks[task].tensor].element_size;
+}
+
 static inline int64_t xm_task_bytes(const xm_plan_t *plan, int64_t task)
 {
-    return plan->tasks[task].elements * plan->tensors[plan->tasks[task].tensor].element_size;
+    const xm_unit_task_t one = xm_plan_task(plan, task);
+
+    return one.elements * plan->tensors[one.tensor].element_size;
 }
 
 /* ---- making transfers (emit.c, strategy_*.c) ---------------------------------------------------
  */
+
+/* A route over receivers that are alone on their hosts (strategy_chain.c). */
+typedef struct {
+    const xm_class_t *class; /* NULL: none is known */
+    const int *rails;
+    int start, route;
+} xm_known_chain_t;
+
+enum { XM_KNOWN_CHAINS = 1024 /* as 10 bits number them */ };
 
 /* State of one builder in the making. */
 typedef struct {
@@ -142,8 +163,9 @@ typedef struct {
     xm_builder_t *builder;
     int64_t *sent;  /* bytes every rank sends so far: spreads work over the devices of a host */
     int64_t *taken; /* bytes every rank takes in from ranks beside it so far */
-    int *ranks, *parents; /* room for one route */
-    int64_t *order;       /* room for one list of rails */
+    int *ranks, *parents;    /* room for one route */
+    int64_t *order;          /* room for one list of rails */
+    xm_known_chain_t *known; /* the latest by hash */
 } xm_transfer_emitter_t;
 
 xm_status_t xm_transfer_emitter_init(xm_transfer_emitter_t *emitter, const xm_plan_t *plan,
@@ -248,6 +270,9 @@ void xm_pieces_clear(xm_pieces_t *pieces);
 xm_status_t xm_classes_bound(const xm_classes_t *classes, const xm_network_t *network,
                              xm_bound_t *bound);
 
+/* The most bytes of a chunk: the caller's limit, or the configuration's. */
+uint64_t xm_schedule_chunk_limit(const xm_plan_params_t *params);
+
 /* Fills plan->builder, what was chosen and plan->makespan_ns with what params ask for. */
 xm_status_t xm_schedule(xm_plan_t *plan, const xm_plan_params_t *params,
                         const xm_classes_t *classes);
@@ -260,6 +285,9 @@ xm_status_t xm_plan_check_time(const xm_network_t *network, int64_t bytes);
 
 /* Counts what crosses between hosts, computes the digest and has the new plan verified. */
 xm_status_t xm_plan_finish(xm_plan_t *plan);
+
+/* Numbers the layouts of the tensors, which are all there. */
+xm_status_t xm_plan_number_layouts(xm_plan_t *plan);
 
 /* Computes the digest of a finished plan. */
 xm_status_t xm_plan_hash(xm_plan_t *plan);

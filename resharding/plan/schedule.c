@@ -172,17 +172,10 @@ static xm_status_t list_demands(xm_scheduling_t *s)
  * of one of them; or the ring of all. */
 static int chain_hops(const xm_class_t *class, xm_strategy_t strategy)
 {
-    int most = 1;
-
     if (strategy == XM_STRATEGY_SEND_RECV || strategy == XM_STRATEGY_GLOBAL_ALLGATHER) {
         return strategy == XM_STRATEGY_SEND_RECV ? 1 : class->remote_count;
     }
-    for (int h = 0; h < class->remote_host_count; ++h) {
-        int devices = class->remote_first[h + 1] - class->remote_first[h];
-
-        most = devices > most ? devices : most;
-    }
-    return class->remote_host_count + most - 1;
+    return class->remote_host_count + class->widest - 1;
 }
 
 /* Chunks are only ever made shorter, so several parts of a task can each set their limit
@@ -474,15 +467,21 @@ xm_status_t xm_schedule_once(xm_scheduling_t *s, xm_strategy_t strategy, xm_sche
     return make_builder(s, scheduler);
 }
 
+uint64_t xm_schedule_chunk_limit(const xm_plan_params_t *params)
+{
+    uint64_t limit =
+        params->chunk_bytes > 0 ? params->chunk_bytes : xm_config_bytes(XM_CONFIG_CHUNK_SIZE);
+
+    return limit < LARGEST_CHUNK ? limit : LARGEST_CHUNK;
+}
+
 xm_status_t xm_schedule(xm_plan_t *plan, const xm_plan_params_t *params,
                         const xm_classes_t *classes)
 {
     xm_scheduling_t s = {.plan = plan, .params = params, .classes = classes};
     xm_status_t status;
 
-    s.largest_chunk =
-        params->chunk_bytes > 0 ? params->chunk_bytes : xm_config_bytes(XM_CONFIG_CHUNK_SIZE);
-    s.largest_chunk = s.largest_chunk < LARGEST_CHUNK ? s.largest_chunk : LARGEST_CHUNK;
+    s.largest_chunk = xm_schedule_chunk_limit(params);
     s.strategy = malloc((size_t)plan->task_count + 1);
     if (s.strategy == NULL) {
         return no_memory(&s);

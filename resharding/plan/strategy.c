@@ -73,16 +73,11 @@ xm_strategy_t xm_strategy_predict(const xm_network_t *network, const xm_class_t 
 {
     double nic = xm_network_nic_bandwidth(network), port = xm_network_host_bandwidth(network);
     double amount = (double)bytes, share = 1.0 / (double)tasks, chunk, direct, broadcast, allgather;
-    int hosts = class->remote_host_count, most = 1;
+    int hosts = class->remote_host_count, most = class->widest;
 
     /* With one receiver all strategies are the same message. */
     if (class->remote_count < 2) {
         return XM_STRATEGY_SEND_RECV;
-    }
-    for (int h = 0; h < hosts; ++h) {
-        int devices = class->remote_first[h + 1] - class->remote_first[h];
-
-        most = devices > most ? devices : most;
     }
     chunk = (double)xm_chunk_bytes(network, bytes, hosts + most - 1, INT64_C(1) << 40);
     chunk = fmin(chunk, amount);

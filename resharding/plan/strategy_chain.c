@@ -91,15 +91,12 @@ static int compare_keys(const void *a, const void *b)
  * different relays, and chains over the same rails have the same order (their pipelines
  * then follow each other without gaps).
  */
-static void order_rails(xm_transfer_emitter_t *emitter, const xm_chain_t *chain)
+static void order_rails(xm_transfer_emitter_t *emitter, const xm_chain_t *chain, int start)
 {
     const xm_network_t *network = emitter->rails;
     int racks = xm_network_racks(network), rails = xm_network_hosts(network), count = chain->count;
-    int rack = xm_network_rack_of(network, chain->sender_rail), start = 0;
+    int rack = xm_network_rack_of(network, chain->sender_rail);
 
-    while (start < count && chain->rails[start] < chain->sender_rail) {
-        ++start;
-    }
     for (int i = 0; i < count; ++i) {
         int index = (start + i) % count, rail = chain->rails[index];
         int64_t rack_key = (xm_network_rack_of(network, rail) - rack + racks) % racks;
@@ -117,8 +114,64 @@ static void order_rails(xm_transfer_emitter_t *emitter, const xm_chain_t *chain)
     }
 }
 
-/* Builds one route: the heads of the hosts in order, each with the chain of its own host
- * behind it. */
+/* The place of the first rail behind the sender's, by halves. */
+static int first_behind(const xm_chain_t *chain)
+{
+    int low = 0, high = chain->count;
+
+    while (low < high) {
+        int middle = low + (high - low) / 2;
+
+        if (chain->rails[middle] < chain->sender_rail) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+/* The route: the heads of the hosts in order, each with the chain of its own host behind it. */
+static xm_status_t make_route(xm_transfer_emitter_t *emitter, const xm_chain_t *chain,
+                              const xm_class_t *class, int64_t bytes, int *route)
+{
+    int at = 0, previous = -1;
+
+    order_rails(emitter, chain, first_behind(chain));
+    for (int i = 0; i < chain->count; ++i) {
+        xm_inner_t inner = xm_chain_inner(emitter, class, chain->rails[emitter->order[i]]);
+        int host_head = at;
+
+        at = chain_host(emitter, &inner, bytes, at, previous);
+        previous = host_head;
+    }
+    return xm_builder_route(emitter->builder, at, emitter->ranks, emitter->parents, route);
+}
+
+/* Finds the route where it depends on nothing but the class, its rails and where the chain begins,
+ * which is where each receiver is alone on its host. The layers and experts of a model ask for the
+ * same few again and again, and each names thousands of hosts. */
+static xm_status_t find_route(xm_transfer_emitter_t *emitter, const xm_chain_t *chain,
+                              const xm_class_t *class, int64_t bytes, int *route)
+{
+    int start = xm_network_racks(emitter->rails) > 1 ? chain->sender_rail : first_behind(chain);
+    uint64_t hash =
+        ((uintptr_t) class >> 3) + ((uintptr_t)chain->rails >> 2) * 31 + (uint64_t)start;
+    xm_known_chain_t *known = &emitter->known[hash * UINT64_C(0x9e3779b97f4a7c15) >> 54];
+    xm_status_t status;
+
+    if (known->class == class && known->rails == chain->rails && known->start == start) {
+        *route = known->route;
+        return XM_OK;
+    }
+    status = make_route(emitter, chain, class, bytes, route);
+    if (status == XM_OK && class->widest == 1) {
+        *known = (xm_known_chain_t){class, chain->rails, start, *route};
+    }
+    return status;
+}
+
+/* Sends the chain's elements along its route. */
 xm_status_t xm_chain_emit(xm_transfer_emitter_t *emitter, const xm_chain_t *chain)
 {
     int64_t task = chain->task;
@@ -131,19 +184,8 @@ xm_status_t xm_chain_emit(xm_transfer_emitter_t *emitter, const xm_chain_t *chai
         .end = chain->end,
         .sender = xm_transfer_emitter_pick_rail(emitter, class, chain->sender_rail)};
     int64_t bytes = (chain->end - chain->first) * tensor->element_size;
-    int at = 0, previous = -1;
-    xm_status_t status;
+    xm_status_t status = find_route(emitter, chain, class, bytes, &transfer.route);
 
-    order_rails(emitter, chain);
-    for (int i = 0; i < chain->count; ++i) {
-        xm_inner_t inner = xm_chain_inner(emitter, class, chain->rails[emitter->order[i]]);
-        int host_head = at;
-
-        at = chain_host(emitter, &inner, bytes, at, previous);
-        previous = host_head;
-    }
-    status =
-        xm_builder_route(emitter->builder, at, emitter->ranks, emitter->parents, &transfer.route);
     if (status < 0) {
         return status;
     }

@@ -29,8 +29,8 @@ typedef struct {
     int set_count, set_capacity;
     int *set_table; /* open addressing: set + 1 */
     int64_t table_size;
-    int **src_set, **dst_set; /* by tensor, by tile */
-    int64_t *class_table;     /* open addressing by (source set, destination set): class + 1 */
+    int **set_of;         /* by layout, by tile */
+    int64_t *class_table; /* open addressing by (source set, destination set): class + 1 */
     int64_t class_table_size, class_capacity;
     int (*class_key)[2];
     int *mark; /* by rank: 1 + class whose holder it is; by host behind the ranks */
@@ -159,6 +159,9 @@ static xm_status_t intern_tiles(classifier_t *c, const xm_layout_t *layout, int 
     int tiles = xm_layout_tiles(layout);
     xm_status_t status = XM_OK;
 
+    if (*sets != NULL) {
+        return XM_OK; /* of another tensor with the same layout */
+    }
     *sets = malloc((size_t)tiles * sizeof(**sets));
     if (*sets == NULL) {
         return no_memory(c);
@@ -242,6 +245,12 @@ static xm_status_t fill_class(classifier_t *c, int64_t index, rank_set_t *src, r
     }
     class->remote_host_count =
         list_hosts(c, remote, class->remote_count, remote_hosts, remote_first);
+    class->widest = 1;
+    for (int h = 0; h < class->remote_host_count; ++h) {
+        int devices = remote_first[h + 1] - remote_first[h];
+
+        class->widest = devices > class->widest ? devices : class->widest;
+    }
     class->copies = copies;
     class->near_ranks = near_ranks;
     class->remote = remote;
@@ -348,8 +357,8 @@ static xm_status_t find_sets(classifier_t *c, int64_t task, int *src, int *dst)
     xm_status_t status;
 
     if (sides == NULL) {
-        *src = c->src_set[unit->tensor][unit->src_tile];
-        *dst = c->dst_set[unit->tensor][unit->dst_tile];
+        *src = c->set_of[c->plan->tensors[unit->tensor].src_index][unit->src_tile];
+        *dst = c->set_of[c->plan->tensors[unit->tensor].dst_index][unit->dst_tile];
         return XM_OK;
     }
     status = intern_set(c, sides[task].holders, sides[task].holder_count, src);
@@ -366,17 +375,16 @@ xm_status_t xm_classes_create(const xm_plan_t *plan, const xm_network_t *network
 
     memset(classes, 0, sizeof(*classes));
     classes->class_of = malloc(((size_t)plan->task_count + 1) * sizeof(*classes->class_of));
-    c.src_set = calloc((size_t)plan->tensor_count, sizeof(*c.src_set));
-    c.dst_set = calloc((size_t)plan->tensor_count, sizeof(*c.dst_set));
+    c.set_of = calloc((size_t)plan->layout_count + 1, sizeof(*c.set_of));
     c.mark = calloc((size_t)xm_network_ranks(network) + (size_t)xm_network_hosts(network),
                     sizeof(*c.mark));
-    if (classes->class_of == NULL || c.src_set == NULL || c.dst_set == NULL || c.mark == NULL) {
+    if (classes->class_of == NULL || c.set_of == NULL || c.mark == NULL) {
         status = no_memory(&c);
     }
     for (int i = 0; status == XM_OK && plan->sides == NULL && i < plan->tensor_count; ++i) {
-        status = intern_tiles(&c, plan->tensors[i].src, &c.src_set[i]);
+        status = intern_tiles(&c, plan->tensors[i].src, &c.set_of[plan->tensors[i].src_index]);
         if (status == XM_OK) {
-            status = intern_tiles(&c, plan->tensors[i].dst, &c.dst_set[i]);
+            status = intern_tiles(&c, plan->tensors[i].dst, &c.set_of[plan->tensors[i].dst_index]);
         }
     }
     for (int64_t t = 0; status == XM_OK && t < plan->task_count; ++t) {
@@ -390,15 +398,13 @@ xm_status_t xm_classes_create(const xm_plan_t *plan, const xm_network_t *network
     if (status == XM_OK) {
         status = list_tasks(&c);
     }
-    for (int i = 0; i < plan->tensor_count; ++i) {
-        free(c.src_set != NULL ? c.src_set[i] : NULL);
-        free(c.dst_set != NULL ? c.dst_set[i] : NULL);
+    for (int l = 0; c.set_of != NULL && l < plan->layout_count; ++l) {
+        free(c.set_of[l]);
     }
     free(c.mark);
     free(c.class_key);
     free(c.class_table);
-    free(c.dst_set);
-    free(c.src_set);
+    free(c.set_of);
     free(c.set_table);
     free(c.sets);
     if (status < 0) {

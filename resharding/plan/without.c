@@ -401,6 +401,7 @@ static xm_status_t begin(const without_t *w)
 {
     const xm_plan_t *plan = w->plan;
     xm_plan_t *rest = w->rest;
+    xm_status_t status;
 
     rest->strategy = plan->strategy;
     rest->scheduler = plan->scheduler;
@@ -412,11 +413,12 @@ static xm_status_t begin(const without_t *w)
     if (rest->tasks == NULL) {
         return no_memory(w);
     }
-    if (plan->task_count > 0) {
-        memcpy(rest->tasks, plan->tasks, (size_t)plan->task_count * sizeof(*rest->tasks));
+    for (int64_t t = 0; t < plan->task_count; ++t) {
+        rest->tasks[t] = xm_plan_task(plan, t);
     }
     rest->task_count = plan->task_count;
-    return copy_tensors(w);
+    status = copy_tensors(w);
+    return status < 0 ? status : xm_plan_number_layouts(rest);
 }
 
 static xm_status_t make_rest(without_t *w)

@@ -2,6 +2,7 @@
 #include "bench/cases/case.h"
 
 #include "tests/bench/cases/bench_fixture.h"
+#include "tests/resharding/plan/plan_lists.h"
 
 typedef struct {
     const char *name;
@@ -34,7 +35,7 @@ START_TEST(suites_have_the_described_tiles_and_unit_tasks)
     ck_assert_uint_eq(xm_plan_bytes(fixture.prepared.plan), row->bytes);
     ck_assert_int_eq(xm_layout_tiles(xm_plan_src(fixture.prepared.plan)), row->src_tiles);
     ck_assert_int_eq(xm_layout_tiles(xm_plan_dst(fixture.prepared.plan)), row->dst_tiles);
-    tasks = xm_plan_tasks(fixture.prepared.plan, &count);
+    tasks = plan_tasks(fixture.prepared.plan, &count);
     ck_assert_int_eq(count, row->tasks);
     for (int64_t t = 0; t < count && row->task_mib > 0; ++t) {
         ck_assert_double_eq((double)tasks[t].elements * 4 / 1048576, row->task_mib);
@@ -52,7 +53,7 @@ START_TEST(nm6_has_slices_of_two_sizes)
     const xm_unit_task_t *tasks;
 
     bench_fixture_open("nm6", XM_STRATEGY_BROADCAST, XM_SCHEDULER_NAIVE, &fixture);
-    tasks = xm_plan_tasks(fixture.prepared.plan, &count);
+    tasks = plan_tasks(fixture.prepared.plan, &count);
     for (int64_t t = 0; t < count; ++t) {
         ck_assert_int_eq(tasks[t].elements * 4, mib[t] * 1048576);
     }
@@ -89,7 +90,7 @@ START_TEST(small_tests_move_what_they_should)
     const xm_transfer_t *transfers;
 
     bench_fixture_open(row->name, row->strategy, XM_SCHEDULER_NAIVE, &fixture);
-    transfers = xm_plan_transfers(fixture.prepared.plan, &count);
+    transfers = plan_transfers(fixture.prepared.plan, &count);
     for (int64_t i = 0; i < count; ++i) {
         int ranks = xm_plan_route(fixture.prepared.plan, transfers[i].route)->count;
 

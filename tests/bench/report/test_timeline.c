@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "tests/bench/cases/bench_fixture.h"
+#include "tests/resharding/plan/plan_lists.h"
 
 static char *read_all(const char *path)
 {
@@ -79,7 +80,7 @@ START_TEST(hops_served_in_order_follow_each_other)
     ck_assert_int_ge(fd, 0);
     (void)close(fd);
     bench_fixture_open("nm4", XM_STRATEGY_SEND_RECV, XM_SCHEDULER_NAIVE, &fixture);
-    transfers = xm_plan_transfers(fixture.prepared.plan, &last);
+    transfers = plan_transfers(fixture.prepared.plan, &last);
     for (int64_t t = 0; t < last && found < 2; ++t) {
         if (transfers[t].sender == 0) {
             records[found++].transfer = t;

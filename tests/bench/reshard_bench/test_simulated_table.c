@@ -3,6 +3,7 @@
 #include "tests/bench/cases/bench_fixture.h"
 
 #include "resharding/solve/bound.h"
+#include "tests/resharding/plan/plan_lists.h"
 
 /* All numbers are GiB through one NIC. */
 typedef struct {
@@ -79,7 +80,7 @@ static void busiest(const bench_fixture_t *fixture, double *receive, double *sen
 {
     uint64_t in[8] = {0}, out[8] = {0}, most_in = 0, most_out = 0;
     int64_t count;
-    const xm_transfer_t *transfers = xm_plan_transfers(fixture->prepared.plan, &count);
+    const xm_transfer_t *transfers = plan_transfers(fixture->prepared.plan, &count);
 
     for (int64_t i = 0; i < count; ++i) {
         const xm_route_t *route = xm_plan_route(fixture->prepared.plan, transfers[i].route);

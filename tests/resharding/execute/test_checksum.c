@@ -5,6 +5,7 @@
 
 #include "tests/resharding/execute/sim_job.h"
 #include "xm_test.h"
+#include "tests/resharding/plan/plan_lists.h"
 
 enum { CASES = 400 };
 
@@ -58,7 +59,7 @@ static int64_t task_at(const xm_plan_t *plan, int rank, int tensor, uint64_t byt
 {
     const xm_layout_t *layout = xm_plan_tensor_dst(plan, tensor);
     int64_t count, rest = (int64_t)byte / xm_plan_tensor_element_size(plan, tensor);
-    const xm_unit_task_t *tasks = xm_plan_tasks(plan, &count);
+    const xm_unit_task_t *tasks = plan_tasks(plan, &count);
     xm_box_t tile, element, common;
 
     xm_layout_tile_box(layout, xm_layout_tile_of_rank(layout, rank), &tile);
@@ -97,7 +98,7 @@ static void spoil_and_verify(sim_job_t *job, random_t *random, const char *text)
     (void)snprintf(
         expected, sizeof(expected), "tensor %s, box %s: rank %d holds",
         xm_plan_tensor_name(job->plan, tensor), xm_box_format(&box, box_text, sizeof(box_text)),
-        xm_layout_replicas(src, xm_plan_tasks(job->plan, &count)[task].src_tile, &holders)[0]);
+        xm_layout_replicas(src, plan_tasks(job->plan, &count)[task].src_tile, &holders)[0]);
     ck_assert_msg(verify_all(job, results), "verifying stands still: %s", text);
     for (int r = 0; r < job->ranks; ++r) {
         ck_assert_int_eq(results[r], r == rank ? XM_ERR_CORRUPT : XM_OK);

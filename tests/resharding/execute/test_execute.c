@@ -6,6 +6,7 @@
 #include "resharding/plan/plan_private.h"
 #include "tests/resharding/execute/sim_job.h"
 #include "xm_test.h"
+#include "tests/resharding/plan/plan_lists.h"
 
 enum { CASES = 20000 };
 
@@ -184,7 +185,7 @@ START_TEST(the_first_failure_is_the_one_that_is_named)
 
     fixed_default(&fixed);
     fixed_job(&job, &fixed);
-    transfer = xm_plan_transfers(fixed.plan, &count);
+    transfer = plan_transfers(fixed.plan, &count);
     sender = transfer->sender;
     receiver = xm_plan_route(fixed.plan, transfer->route)->ranks[0];
     orphan.done = ignore;
@@ -241,7 +242,7 @@ START_TEST(spans_cover_what_the_rank_does)
     fixed_default(&fixed);
     fixed_job(&job, &fixed);
     ck_assert(sim_job_run(&job, results));
-    transfers = xm_plan_transfers(fixed.plan, &count);
+    transfers = plan_transfers(fixed.plan, &count);
     for (int64_t t = 0; t < count; ++t) {
         const xm_route_t *route = xm_plan_route(fixed.plan, transfers[t].route);
 

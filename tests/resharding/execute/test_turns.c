@@ -4,6 +4,7 @@
 #include "resharding/execute/execute.h"
 #include "tests/resharding/execute/sim_job.h"
 #include "xm_test.h"
+#include "tests/resharding/plan/plan_lists.h"
 
 enum { CASES = 3000 };
 
@@ -13,7 +14,7 @@ typedef enum { EGRESS, INGRESS } direction_t;
 static int end_of_hop(const xm_plan_t *plan, int64_t transfer, int place, direction_t direction)
 {
     int64_t count;
-    const xm_transfer_t *one = &xm_plan_transfers(plan, &count)[transfer];
+    const xm_transfer_t *one = &plan_transfers(plan, &count)[transfer];
     const xm_route_t *route = xm_plan_route(plan, one->route);
     int sender = xm_hop_sender(one, route, place), receiver = route->ranks[place];
 
@@ -42,7 +43,7 @@ static int check_pair(const sim_job_t *job, int64_t before, int64_t transfer, di
                       int rail)
 {
     int64_t count;
-    const xm_transfer_t *transfers = xm_plan_transfers(job->plan, &count);
+    const xm_transfer_t *transfers = plan_transfers(job->plan, &count);
     const xm_route_t *first = xm_plan_route(job->plan, transfers[before].route);
     const xm_route_t *second = xm_plan_route(job->plan, transfers[transfer].route);
     int followers = 0;
@@ -71,7 +72,7 @@ static int check_pair(const sim_job_t *job, int64_t before, int64_t transfer, di
 static int check_rail(const sim_job_t *job, int rail, direction_t direction)
 {
     int64_t count, before = -1;
-    const xm_transfer_t *transfers = xm_plan_transfers(job->plan, &count);
+    const xm_transfer_t *transfers = plan_transfers(job->plan, &count);
     int followers = 0;
 
     for (int64_t t = 0; t < count; ++t) {

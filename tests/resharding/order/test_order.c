@@ -3,6 +3,7 @@
 
 #include "tests/resharding/execute/sim_job.h"
 #include "xm_test.h"
+#include "tests/resharding/plan/plan_lists.h"
 
 enum { CASES = 2000 };
 
@@ -17,7 +18,7 @@ START_TEST(messages_come_in_plan_order)
 
         batch_create(&random, &batch);
         ck_assert_xm_ok(xm_plan_messages(batch.plan, &messages, &count));
-        transfer = xm_plan_transfers(batch.plan, &transfers);
+        transfer = plan_transfers(batch.plan, &transfers);
         for (int64_t t = 0; t < transfers; ++t) {
             const xm_route_t *route = xm_plan_route(batch.plan, transfer[t].route);
 
@@ -45,7 +46,7 @@ static void check_spans(const sim_job_t *job, const xm_span_t *planned, int64_t 
                         const char *text)
 {
     int64_t count;
-    const xm_transfer_t *transfers = xm_plan_transfers(job->plan, &count);
+    const xm_transfer_t *transfers = plan_transfers(job->plan, &count);
 
     for (int64_t t = 0; t < count; ++t) {
         const xm_route_t *route = xm_plan_route(job->plan, transfers[t].route);

@@ -7,7 +7,7 @@
 #pragma once
 
 #include "comm/base/random.h"
-#include "resharding/plan/plan.h"
+#include "tests/resharding/plan/plan_lists.h"
 
 typedef xm_random_t random_t;
 
@@ -65,22 +65,15 @@ int64_t pattern_wrong(const xm_layout_t *layout, int rank, int64_t element_size,
 /* Parts of a plan, one by one. */
 static inline int64_t plan_transfer_count(const xm_plan_t *plan)
 {
-    int64_t count;
-
-    (void)xm_plan_transfers(plan, &count);
-    return count;
+    return xm_plan_transfer_count(plan);
 }
 
 static inline const xm_transfer_t *plan_transfer_at(const xm_plan_t *plan, int64_t index)
 {
-    int64_t count;
-
-    return &xm_plan_transfers(plan, &count)[index];
+    return &plan->builder.transfers[index];
 }
 
 static inline const xm_unit_task_t *plan_task_at(const xm_plan_t *plan, int64_t index)
 {
-    int64_t count;
-
-    return &xm_plan_tasks(plan, &count)[index];
+    return &plan->tasks[index];
 }

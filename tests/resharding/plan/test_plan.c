@@ -43,7 +43,7 @@ static void check_json(const xm_plan_t *plan, const json_t *root)
     const json_t *transfers = json_object_get(root, "transfers");
     int64_t count;
 
-    (void)xm_plan_tasks(plan, &count);
+    (void)plan_tasks(plan, &count);
     ck_assert_str_eq(json_string_value(json_object_get(root, "digest")), xm_plan_digest(plan));
     ck_assert_uint_eq(json_array_size(tasks), (size_t)count);
     ck_assert_uint_eq(json_array_size(routes), (size_t)xm_plan_routes(plan));

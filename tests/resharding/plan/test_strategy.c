@@ -70,7 +70,7 @@ static uint64_t *entering_bytes(const xm_plan_t *plan)
     int64_t tasks;
     uint64_t *bytes;
 
-    (void)xm_plan_tasks(plan, &tasks);
+    (void)plan_tasks(plan, &tasks);
     bytes = calloc((size_t)tasks * MOST_HOSTS + 1, sizeof(*bytes));
     ck_assert_ptr_nonnull(bytes);
     for (int64_t t = 0; t < plan_transfer_count(plan); ++t) {
@@ -169,7 +169,7 @@ START_TEST(every_byte_enters_a_host_once)
         batch.params.strategy = (xm_strategy_t)(i % XM_STRATEGY_COUNT);
         ck_assert_xm_ok(xm_plan_create(&batch.params, &plan));
         bytes = entering_bytes(plan);
-        (void)xm_plan_tasks(plan, &tasks);
+        (void)plan_tasks(plan, &tasks);
         for (int64_t t = 0; t < tasks; ++t) {
             const xm_unit_task_t *task = plan_task_at(plan, t);
             uint64_t size =

@@ -8,7 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "resharding/plan/simulate_private.h"
+#include "resharding/plan/simulate/private.h"
 
 xm_status_t xm_resources_init(xm_resources_t *resources, const xm_network_t *network)
 {
@@ -18,6 +18,8 @@ xm_status_t xm_resources_init(xm_resources_t *resources, const xm_network_t *net
                                   .rails = xm_network_rails(network),
                                   .racks = xm_network_racks(network),
                                   .ranks = xm_network_ranks(network)};
+    resources->nic_latency_ns = llround(xm_network_nic_latency(network) * 1e9);
+    resources->host_latency_ns = llround(xm_network_host_latency(network) * 1e9);
     resources->count = 2 * (resources->rails + resources->racks + resources->ranks);
     resources->rate = rate = malloc((size_t)resources->count * sizeof(*rate));
     resources->moved = calloc((size_t)resources->count, sizeof(*resources->moved));
@@ -57,15 +59,14 @@ void xm_resources_use(const xm_resources_t *resources, int sender, int receiver,
     if (from == to) {
         int ports = 2 * (resources->rails + resources->racks);
 
-        *use = (xm_use_t){2, {ports + 2 * sender, ports + 2 * receiver + 1}, 0};
-        use->latency_ns = llround(xm_network_host_latency(network) * 1e9);
+        *use = (xm_use_t){
+            2, {ports + 2 * sender, ports + 2 * receiver + 1}, resources->host_latency_ns};
         return;
     }
     *use = (xm_use_t){
         2,
         {2 * xm_network_rail_of(network, sender), 2 * xm_network_rail_of(network, receiver) + 1},
-        0};
-    use->latency_ns = llround(xm_network_nic_latency(network) * 1e9);
+        resources->nic_latency_ns};
     if (xm_network_uplink_bandwidth(network) > 0 &&
         xm_network_rack_of(network, from) != xm_network_rack_of(network, to)) {
         use->resource[use->count++] = 2 * (resources->rails + xm_network_rack_of(network, from));
@@ -73,7 +74,18 @@ void xm_resources_use(const xm_resources_t *resources, int sender, int receiver,
     }
 }
 
-int64_t xm_resource_ns(const xm_resources_t *resources, int resource, uint64_t bytes)
+/* Most messages in a row have the same size and use resources of the same rate, so each kind of
+ * resource remembers its last answer. */
+int64_t xm_resource_ns(xm_resources_t *resources, int resource, uint64_t bytes)
 {
-    return (int64_t)ceil((double)bytes * 1e9 / resources->rate[resource]);
+    int ports = 2 * (resources->rails + resources->racks);
+    xm_time_memo_t *memo = &resources->memo[resource < 2 * resources->rails ? 0
+                                            : resource < ports              ? 1
+                                                                            : 2];
+    double rate = resources->rate[resource];
+
+    if (memo->bytes != bytes || memo->rate < rate || memo->rate > rate) {
+        *memo = (xm_time_memo_t){rate, bytes, (int64_t)ceil((double)bytes * 1e9 / rate)};
+    }
+    return memo->ns;
 }

@@ -12,7 +12,8 @@
 #include <string.h>
 
 #include "comm/base.h"
-#include "resharding/plan/simulate_private.h"
+#include "resharding/plan/plan_private.h"
+#include "resharding/plan/simulate/private.h"
 
 /* A message is one chunk of one hop. Messages are listed beforehand, numbered as in the
  * plan, so that a message can name the one that feeds it. */
@@ -127,17 +128,15 @@ static xm_status_t find_lane(fair_t *f, int sender, int receiver, int *lane)
 static int64_t feeding_message(const fair_t *f, const int64_t *first_message,
                                const xm_transfer_t *transfer, int64_t end)
 {
-    int64_t count;
-    const xm_transfer_t *parent = &xm_plan_transfers(f->plan, &count)[transfer->parent];
-    const xm_route_t *route = xm_plan_route(f->plan, parent->route);
+    const xm_transfer_t parent = xm_plan_transfer(f->plan, transfer->parent);
+    const xm_route_t *route = xm_plan_route(f->plan, parent.route);
     int hop = 0;
 
     while (route->ranks[hop] != transfer->sender) {
         ++hop;
     }
     return first_message[transfer->parent] +
-           (end - 1 - parent->first) / xm_plan_chunk_elements(f->plan, parent->task) *
-               route->count +
+           (end - 1 - parent.first) / xm_plan_chunk_elements(f->plan, parent.task) * route->count +
            hop;
 }
 
@@ -145,12 +144,11 @@ static int64_t feeding_message(const fair_t *f, const int64_t *first_message,
  * lane; so a lane's list is in plan order. */
 static xm_status_t add_messages(fair_t *f, const int64_t *first_message, int64_t index)
 {
-    int64_t count, next = first_message[index];
-    const xm_transfer_t *transfer = &xm_plan_transfers(f->plan, &count)[index];
+    int64_t next = first_message[index];
+    const xm_transfer_t one = xm_plan_transfer(f->plan, index), *transfer = &one;
     const xm_route_t *route = xm_plan_route(f->plan, transfer->route);
     int64_t chunk = xm_plan_chunk_elements(f->plan, transfer->task);
-    int64_t size =
-        xm_plan_tensor_element_size(f->plan, xm_plan_tasks(f->plan, &count)[transfer->task].tensor);
+    int64_t size = xm_task_element_size(f->plan, transfer->task);
 
     if (xm_transfer_is_copy(transfer, route)) {
         return XM_OK;
@@ -190,8 +188,7 @@ static xm_status_t add_messages(fair_t *f, const int64_t *first_message, int64_t
 /* Counts the messages first, so that all arrays have their final size. */
 static xm_status_t list_messages(fair_t *f)
 {
-    int64_t transfers;
-    const xm_transfer_t *transfer = xm_plan_transfers(f->plan, &transfers);
+    int64_t transfers = xm_plan_transfer_count(f->plan);
     int64_t *first_message = malloc(((size_t)transfers + 1) * sizeof(*first_message));
     xm_status_t status = XM_OK;
 
@@ -199,12 +196,12 @@ static xm_status_t list_messages(fair_t *f)
         return no_memory(f);
     }
     for (int64_t i = 0; i < transfers; ++i) {
-        const xm_route_t *route = xm_plan_route(f->plan, transfer[i].route);
+        const xm_transfer_t transfer = xm_plan_transfer(f->plan, i);
+        const xm_route_t *route = xm_plan_route(f->plan, transfer.route);
 
         first_message[i] = f->count;
-        f->count += xm_transfer_is_copy(&transfer[i], route)
-                        ? 0
-                        : xm_plan_chunks(f->plan, i) * route->count;
+        f->count +=
+            xm_transfer_is_copy(&transfer, route) ? 0 : xm_plan_chunks(f->plan, i) * route->count;
     }
     f->messages = calloc((size_t)f->count + 1, sizeof(*f->messages));
     for (int p = 0; p < 2; ++p) {

@@ -1,0 +1,417 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The regular all-to-all. Everything about it follows from a few numbers, so the plan is a
+ * formula; who reads it cannot tell it from a list. The verifier and the simulation go
+ * through it like through any other plan, transfer by transfer.
+ */
+#include "resharding/plan/regular/regular.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/base.h"
+#include "resharding/plan/simulate/private.h"
+
+enum {
+    FEWEST_TASKS = 4096, /* fewer are as quick by the other schedulers */
+    PIECES = 256         /* that a device takes in, roughly, where it passes them on */
+};
+
+/* ---- does it fit? ------------------------------------------------------------------------------
+ */
+
+static bool parts_are_equal(const xm_layout_t *layout, int dim)
+{
+    const int64_t *cuts = xm_layout_cuts(layout, dim);
+
+    for (int p = 1; p < xm_layout_parts(layout, dim); ++p) {
+        if (cuts[p + 1] - cuts[p] != cuts[1] - cuts[0]) {
+            return false;
+        }
+    }
+    return cuts[1] > cuts[0];
+}
+
+/* True when each dimension is cut on one side at most, into equal parts: then every source tile has
+ * one box in common with every destination tile. */
+static bool tiles_cross(const xm_layout_t *src, const xm_layout_t *dst)
+{
+    if (xm_layout_dims(src) != xm_layout_dims(dst)) {
+        return false; /* which has its own sentence elsewhere */
+    }
+    for (int d = 0; d < xm_layout_dims(src); ++d) {
+        if (xm_layout_shape(src)[d] != xm_layout_shape(dst)[d] ||
+            (xm_layout_parts(src, d) > 1 && xm_layout_parts(dst, d) > 1) ||
+            !parts_are_equal(src, d) || !parts_are_equal(dst, d)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* True when the devices of every host that has some of the layout's ranks are equally many, and
+ * either have a tile each or all the same one. */
+static bool has_equal_hosts(const xm_layout_t *layout, const xm_network_t *network)
+{
+    const xm_mesh_t *mesh = xm_layout_mesh(layout);
+    int hosts = xm_network_hosts(network), size = xm_mesh_size(mesh), used = 0;
+    int replicas = size / xm_layout_tiles(layout);
+    int *load = calloc((size_t)hosts, sizeof(*load));
+    bool equal = load != NULL;
+
+    for (int p = 0; equal && p < size; ++p) {
+        used += load[xm_network_host_of(network, xm_mesh_rank(mesh, p))]++ == 0;
+    }
+    for (int h = 0; equal && h < hosts; ++h) {
+        equal = load[h] == 0 || (size % used == 0 && load[h] == size / used);
+    }
+    equal = equal && (replicas == 1 || replicas == size / used);
+    for (int t = 0; equal && t < xm_layout_tiles(layout); ++t) {
+        const int *ranks = xm_layout_replicas(layout, t, &replicas);
+
+        for (int r = 1; equal && r < replicas; ++r) {
+            equal = xm_network_host_of(network, ranks[r]) == xm_network_host_of(network, ranks[0]);
+        }
+    }
+    free(load);
+    return equal;
+}
+
+static bool is_spread(const xm_layout_t *layout)
+{
+    return xm_layout_tiles(layout) == xm_mesh_size(xm_layout_mesh(layout));
+}
+
+/* True when no host has ranks of both sides. */
+static bool are_apart(const xm_planned_tensor_t *tensor, const xm_network_t *network)
+{
+    const xm_mesh_t *src = xm_layout_mesh(tensor->src), *dst = xm_layout_mesh(tensor->dst);
+    bool *sends = calloc((size_t)xm_network_hosts(network), sizeof(*sends));
+    bool apart = sends != NULL;
+
+    for (int p = 0; apart && p < xm_mesh_size(src); ++p) {
+        sends[xm_network_host_of(network, xm_mesh_rank(src, p))] = true;
+    }
+    for (int p = 0; apart && p < xm_mesh_size(dst); ++p) {
+        apart = !sends[xm_network_host_of(network, xm_mesh_rank(dst, p))];
+    }
+    free(sends);
+    return apart;
+}
+
+static bool rates_are_equal(const xm_network_t *network)
+{
+    double egress = xm_network_rail_egress(network, 0),
+           ingress = xm_network_rail_ingress(network, 0);
+
+    for (int r = 1; r < xm_network_rails(network); ++r) {
+        if (xm_network_rail_egress(network, r) != egress ||
+            xm_network_rail_ingress(network, r) != ingress) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The elements of every task: each dimension is cut on one side at most, so its shorter part is
+ * what both have in common. */
+static int64_t common_elements(const xm_layout_t *src, const xm_layout_t *dst)
+{
+    int64_t elements = 1;
+
+    for (int d = 0; d < xm_layout_dims(src); ++d) {
+        int64_t from = xm_layout_cuts(src, d)[1], to = xm_layout_cuts(dst, d)[1];
+
+        elements *= from < to ? from : to;
+    }
+    return elements;
+}
+
+bool xm_regular_fits(const xm_plan_t *plan, const xm_plan_params_t *params)
+{
+    const xm_layout_t *src = plan->tensors->src, *dst = plan->tensors->dst;
+    const xm_network_t *network = params->network;
+    int copies = xm_mesh_size(xm_layout_mesh(dst)) / xm_layout_tiles(dst);
+
+    return plan->tensor_count == 1 && params->strategy == XM_STRATEGY_AUTO &&
+           params->scheduler == XM_SCHEDULER_AUTO &&
+           (int64_t)xm_layout_tiles(src) * xm_layout_tiles(dst) >= FEWEST_TASKS &&
+           tiles_cross(src, dst) && common_elements(src, dst) >= copies &&
+           rates_are_equal(network) && has_equal_hosts(src, network) &&
+           has_equal_hosts(dst, network) &&
+           ((is_spread(src) && is_spread(dst)) || are_apart(plan->tensors, network));
+}
+
+/* ---- making it ---------------------------------------------------------------------------------
+ */
+
+static xm_status_t no_memory(void)
+{
+    return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a regular plan");
+}
+
+/* Sorts a side's ranks by host, with a counting pass first. Those of a host stay in the order of
+ * their tiles. */
+static xm_status_t make_side(const xm_layout_t *layout, const xm_network_t *network,
+                             xm_side_t *side)
+{
+    int ranks = xm_mesh_size(xm_layout_mesh(layout)), hosts = xm_network_hosts(network);
+    int *first = calloc((size_t)hosts + 1, sizeof(*first)), replicas;
+
+    side->rank = malloc((size_t)ranks * sizeof(*side->rank));
+    side->tile = malloc((size_t)ranks * sizeof(*side->tile));
+    if (first == NULL || side->rank == NULL || side->tile == NULL) {
+        free(first);
+        return no_memory();
+    }
+    for (int p = 0; p < ranks; ++p) {
+        ++first[xm_network_host_of(network, xm_mesh_rank(xm_layout_mesh(layout), p)) + 1];
+    }
+    for (int h = 0; h < hosts; ++h) {
+        side->hosts += first[h + 1] > 0;
+        first[h + 1] += first[h];
+    }
+    side->devices = ranks / side->hosts;
+    side->whole = !is_spread(layout);
+    for (int t = 0; t < xm_layout_tiles(layout); ++t) {
+        const int *holders = xm_layout_replicas(layout, t, &replicas);
+
+        for (int r = 0; r < replicas; ++r) {
+            int at = first[xm_network_host_of(network, holders[r])]++;
+
+            side->rank[at] = holders[r];
+            side->tile[at] = t;
+        }
+    }
+    free(first);
+    return XM_OK;
+}
+
+void xm_regular_destroy(xm_regular_t *regular)
+{
+    if (regular != NULL) {
+        free(regular->dst.tile);
+        free(regular->dst.rank);
+        free(regular->src.tile);
+        free(regular->src.rank);
+        free(regular);
+    }
+}
+
+/* All numbers are below 2^32, whose divisions are the quick ones. */
+xm_unit_task_t xm_regular_task(const xm_regular_t *regular, int64_t task)
+{
+    uint32_t number = (uint32_t)task;
+
+    return (xm_unit_task_t){.src_tile = (int)(number % regular->src_tiles),
+                            .dst_tile = (int)(number / regular->src_tiles),
+                            .elements = regular->elements};
+}
+
+/* Takes the last digit off a number. */
+static int digit(uint32_t *number, uint32_t base)
+{
+    uint32_t last = *number % base;
+
+    *number /= base;
+    return (int)last;
+}
+
+/* Partner of `own` among `count` in a round. */
+static int partner(int own, int round, int count)
+{
+    return own + round < count ? own + round : own + round - count;
+}
+
+/* Cuts [*first, *first + length) into parts, the first of them longer by one element. */
+static int64_t cut(int64_t *first, int64_t length, int64_t parts, int64_t part)
+{
+    int64_t size = length / parts, longer = length % parts;
+
+    *first += part * size + (part < longer ? part : longer);
+    return size + (part < longer);
+}
+
+/* A number is, from its last digit on: device and host on the smaller side, piece, turn, round.
+ * Where all devices of a host hold its tile, each receiver has its own sender. */
+xm_transfer_t xm_regular_transfer(const xm_regular_t *regular, int64_t transfer)
+{
+    const xm_side_t *src = &regular->src, *dst = &regular->dst;
+    uint32_t number = (uint32_t)transfer;
+    int device = digit(&number, regular->devices), host = digit(&number, regular->hosts);
+    int piece = digit(&number, regular->pieces), turn = digit(&number, regular->turns);
+    int far_host = partner(host, (int)number, (int)regular->rounds);
+    int others = regular->by_receiver ? src->devices : dst->devices;
+    int far_device = src->whole ? device % others : partner(device, turn, others);
+    bool more_send = src->hosts == (int)regular->rounds;
+    int to = (more_send ? host : far_host) * dst->devices,
+        from = (more_send ? far_host : host) * src->devices;
+    xm_transfer_t result = {.parent = XM_PARENT_SOURCE, .end = regular->elements};
+
+    to += regular->by_receiver ? device : far_device;
+    from += regular->by_receiver ? far_device : device;
+    result.task = (int64_t)dst->tile[to] * regular->src_tiles + src->tile[from];
+    result.sender = src->rank[from];
+    result.route = to;
+    if (dst->whole) {
+        int64_t length = cut(&result.first, regular->elements, dst->devices, to % dst->devices);
+
+        result.end = result.first + length;
+        length = cut(&result.first, length, regular->pieces, piece);
+        result.end = result.first + length;
+    }
+    return result;
+}
+
+/* Raises the bound to the time of so many bytes at a rate, less by more than the roundings. */
+static void raise_bound(xm_plan_t *plan, double bytes, double rate)
+{
+    plan->bound_ns = (int64_t)fmax((double)plan->bound_ns, floor(bytes * 1e9 / rate * (1 - 1e-12)));
+}
+
+/* Where each message has one possible sender and one receiver, what every resource must carry is
+ * known, and no plan is faster than the busiest of them. */
+static xm_status_t bound_resources(xm_plan_t *plan, const xm_network_t *network)
+{
+    double bytes = (double)xm_task_bytes(plan, 0);
+    xm_resources_t resources;
+    xm_status_t status = xm_resources_init(&resources, network);
+    int64_t *messages;
+
+    if (status < 0) {
+        return status;
+    }
+    messages = calloc((size_t)resources.count, sizeof(*messages));
+    for (int64_t t = 0; messages != NULL && t < plan->builder.transfer_count; ++t) {
+        const xm_transfer_t transfer = xm_regular_transfer(plan->regular, t);
+        int receiver = plan->regular->dst.rank[transfer.route];
+        xm_use_t use;
+
+        xm_resources_use(&resources, transfer.sender, receiver, &use);
+        for (int r = 0; transfer.sender != receiver && r < use.count; ++r) {
+            ++messages[use.resource[r]];
+        }
+    }
+    for (int r = 0; messages != NULL && r < resources.count; ++r) {
+        raise_bound(plan, (double)messages[r] * bytes, resources.rate[r]);
+    }
+    status = messages == NULL ? no_memory() : XM_OK;
+    free(messages);
+    xm_resources_clear(&resources);
+    return status;
+}
+
+/* Where devices of a host stand for each other: a host's NICs together, out and in, and the devices
+ * of each NIC, which take a tile in through their ports and the NIC. */
+static void bound_hosts(xm_plan_t *plan, const xm_network_t *network)
+{
+    const xm_side_t *src = &plan->regular->src, *dst = &plan->regular->dst;
+    double task = (double)xm_task_bytes(plan, 0);
+    double sent = task * xm_layout_tiles(plan->tensors->dst) * (src->whole ? 1 : src->devices);
+    double received = task * plan->regular->src_tiles * (dst->whole ? 1 : dst->devices);
+    int host = xm_network_host_of(network, dst->rank[0]), rails, sharing = 0;
+
+    raise_bound(plan, sent, xm_network_egress(network, xm_network_host_of(network, src->rank[0])));
+    raise_bound(plan, received, xm_network_ingress(network, host));
+    (void)xm_network_host_rails(network, host, &rails);
+    for (int d = 0; d < dst->devices; ++d) {
+        sharing +=
+            xm_network_rail_of(network, dst->rank[d]) == xm_network_rail_of(network, dst->rank[0]);
+    }
+    raise_bound(plan, task * plan->regular->src_tiles * sharing,
+                sharing * xm_network_host_bandwidth(network) +
+                    xm_network_rail_ingress(network, xm_network_rail_of(network, dst->rank[0])));
+}
+
+/* The route to every receiver: it alone, or it and then its neighbours, from the last to the first
+ * as heads take turns from the first to the last: so no port has two messages at a time. */
+static xm_status_t make_routes(xm_plan_t *plan)
+{
+    const xm_side_t *dst = &plan->regular->dst;
+    int ranks = dst->hosts * dst->devices, reached = plan->regular->reached, route;
+    int *list = malloc(2 * (size_t)reached * sizeof(*list)), *parents = list + reached;
+    xm_status_t status = list == NULL ? no_memory() : xm_builder_init(&plan->builder, plan);
+
+    for (int p = 0; status == XM_OK && p < ranks; ++p) {
+        int first = p / dst->devices * dst->devices;
+
+        list[0] = dst->rank[p];
+        parents[0] = -1;
+        for (int i = 1; i < reached; ++i) {
+            int next = first + reached - i;
+
+            list[i] = dst->rank[next > p ? next : next - 1];
+            parents[i] = 0;
+        }
+        status = xm_builder_route(&plan->builder, reached, list, parents, &route);
+    }
+    free(list);
+    return status;
+}
+
+/* The number of pieces of a part that a device takes in of one task and passes on. A piece is one
+ * chunk, since the chunks of one device would hold up the other devices' first ones. */
+static uint32_t count_pieces(const xm_regular_t *regular, int64_t limit, int64_t element_size)
+{
+    int64_t elements = regular->elements / regular->dst.devices;
+    int64_t bytes = elements * element_size, piece = bytes * regular->src_tiles / PIECES;
+
+    piece = piece > XM_SMALLEST_CHUNK ? piece : XM_SMALLEST_CHUNK;
+    piece = piece < limit ? piece : limit;
+    piece = piece > element_size ? piece / element_size : 1;
+    return (uint32_t)((elements + piece - 1) / piece);
+}
+
+/* Fills in sides and counts. The routes are made before the plan has tasks, so that the builder
+ * makes no list of them. */
+static xm_status_t make_regular(xm_plan_t *plan, const xm_plan_params_t *params,
+                                xm_regular_t *regular)
+{
+    const xm_planned_tensor_t *tensor = plan->tensors;
+    int64_t limit = (int64_t)xm_schedule_chunk_limit(params), chunk = limit / tensor->element_size;
+    xm_side_t *src = &regular->src, *dst = &regular->dst;
+    xm_status_t status = make_side(tensor->src, params->network, src);
+
+    status = status == XM_OK ? make_side(tensor->dst, params->network, dst) : status;
+    if (status < 0) {
+        return status;
+    }
+    regular->elements = common_elements(tensor->src, tensor->dst);
+    chunk = chunk > 0 ? chunk : 1;
+    regular->chunk_elements = chunk < regular->elements ? chunk : regular->elements;
+    regular->src_tiles = (uint32_t)xm_layout_tiles(tensor->src);
+    regular->by_receiver = src->whole || dst->devices <= src->devices;
+    regular->hosts = (uint32_t)(src->hosts < dst->hosts ? src->hosts : dst->hosts);
+    regular->rounds = (uint32_t)(src->hosts + dst->hosts) - regular->hosts;
+    regular->devices = (uint32_t)(regular->by_receiver ? dst->devices : src->devices);
+    regular->turns = src->whole ? 1 : (uint32_t)(src->devices + dst->devices) - regular->devices;
+    regular->pieces = dst->whole ? count_pieces(regular, limit, tensor->element_size) : 1;
+    regular->reached = dst->whole ? dst->devices : 1;
+    status = make_routes(plan);
+    plan->task_count = (int64_t)regular->src_tiles * xm_layout_tiles(tensor->dst);
+    plan->builder.transfer_count = plan->task_count * regular->reached * regular->pieces;
+    return status;
+}
+
+xm_status_t xm_regular_create(xm_plan_t *plan, const xm_plan_params_t *params)
+{
+    xm_status_t status;
+
+    plan->regular = calloc(1, sizeof(*plan->regular));
+    status = plan->regular == NULL ? no_memory() : make_regular(plan, params, plan->regular);
+    if (status < 0) {
+        return status;
+    }
+    plan->chosen = XM_SCHEDULER_OPENSHOP;
+    plan->chosen_strategy =
+        plan->regular->dst.whole ? XM_STRATEGY_ALLGATHER : XM_STRATEGY_SEND_RECV;
+    if (plan->regular->src.whole || plan->regular->dst.whole) {
+        bound_hosts(plan, params->network);
+    } else {
+        status = bound_resources(plan, params->network);
+    }
+    return status < 0
+               ? status
+               : xm_simulate(plan, params->network, XM_SHARING_EXCLUSIVE, NULL, &plan->makespan_ns);
+}

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The verifier's first half: that the tasks of a plan are what source and destination tiles have
+ * in common, and fill every destination tile of every tensor once.
+ */
+#include "resharding/plan/verify/tiles.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "comm/base.h"
+#include "resharding/plan/plan_private.h"
+
+/* By tensor, destination tile and source tile: the tasks of a tile come together, and
+ * doubles side by side. */
+static int compare_tiles(const void *a, const void *b)
+{
+    const xm_unit_task_t *x = a, *y = b;
+
+    if (x->tensor != y->tensor) {
+        return x->tensor < y->tensor ? -1 : 1;
+    }
+    if (x->dst_tile != y->dst_tile) {
+        return x->dst_tile < y->dst_tile ? -1 : 1;
+    }
+    return (x->src_tile > y->src_tile) - (x->src_tile < y->src_tile);
+}
+
+/* Checks that the task names tiles that exist and has the elements that they have in
+ * common, in chunks of at least one and at most all of them. */
+static xm_status_t verify_task(const xm_plan_t *plan, int64_t index)
+{
+    const xm_unit_task_t one = xm_plan_task(plan, index), *task = &one;
+    const xm_planned_tensor_t *tensor;
+    xm_box_t src, dst, common;
+    int64_t volume, chunk = xm_plan_chunk_elements(plan, index);
+
+    if (task->tensor < 0 || task->tensor >= plan->tensor_count) {
+        return xm_error_set(XM_ERR_CORRUPT, "task %" PRId64 " names tensor %d of %d", index,
+                            task->tensor, plan->tensor_count);
+    }
+    tensor = &plan->tensors[task->tensor];
+    if (task->src_tile < 0 || task->src_tile >= xm_layout_tiles(tensor->src) ||
+        task->dst_tile < 0 || task->dst_tile >= xm_layout_tiles(tensor->dst)) {
+        return xm_error_set(XM_ERR_CORRUPT,
+                            "task %" PRId64 " names tile %d → %d, which do not exist", index,
+                            task->src_tile, task->dst_tile);
+    }
+    xm_layout_tile_box(tensor->src, task->src_tile, &src);
+    xm_layout_tile_box(tensor->dst, task->dst_tile, &dst);
+    volume = xm_box_intersect(&src, &dst, &common) ? xm_box_volume(&common) : 0;
+    if (task->elements < 1 || task->elements != volume) {
+        return xm_error_set(XM_ERR_CORRUPT,
+                            "task %" PRId64 " has %" PRId64
+                            " elements, but source tile %d and destination tile %d have %" PRId64
+                            " in common",
+                            index, task->elements, task->src_tile, task->dst_tile, volume);
+    }
+    if (chunk < 1 || chunk > task->elements) {
+        return xm_error_set(XM_ERR_CORRUPT, "task %" PRId64 " has chunks of %" PRId64 " elements",
+                            index, chunk);
+    }
+    return XM_OK;
+}
+
+/* The plan's tasks by tile: as they come, or sorted where they do not come in order. */
+typedef struct {
+    const xm_plan_t *plan;
+    xm_unit_task_t *sorted; /* or NULL */
+    int64_t at;
+    xm_unit_task_t task; /* the one at `at` */
+} tasks_by_tile_t;
+
+static void go_to(tasks_by_tile_t *tasks, int64_t at)
+{
+    tasks->at = at;
+    if (at < tasks->plan->task_count) {
+        tasks->task = tasks->sorted != NULL ? tasks->sorted[at] : xm_plan_task(tasks->plan, at);
+    }
+}
+
+/*
+ * Checks that the tasks of a destination tile are disjoint and fill it: each lies in
+ * another source tile, source tiles are disjoint, and the volumes add up.
+ */
+static xm_status_t verify_tile(tasks_by_tile_t *tasks, int index, int tile)
+{
+    const xm_planned_tensor_t *tensor = &tasks->plan->tensors[index];
+    int64_t volume = 0;
+    int before = -1;
+    xm_box_t box;
+
+    while (tasks->at < tasks->plan->task_count && tasks->task.tensor == index &&
+           tasks->task.dst_tile == tile) {
+        volume += tasks->task.elements;
+        if (before == tasks->task.src_tile) {
+            return xm_error_set(XM_ERR_CORRUPT,
+                                "tensor %s: destination tile %d gets source tile %d from two tasks",
+                                tensor->name, tile, before);
+        }
+        before = tasks->task.src_tile;
+        go_to(tasks, tasks->at + 1);
+    }
+    xm_layout_tile_box(tensor->dst, tile, &box);
+    if (volume != xm_box_volume(&box)) {
+        return xm_error_set(XM_ERR_CORRUPT,
+                            "tensor %s: the tasks of destination tile %d have %" PRId64
+                            " elements, the tile has %" PRId64,
+                            tensor->name, tile, volume, xm_box_volume(&box));
+    }
+    return XM_OK;
+}
+
+static bool tasks_are_sorted(const xm_plan_t *plan)
+{
+    xm_unit_task_t before = plan->task_count > 0 ? xm_plan_task(plan, 0) : (xm_unit_task_t){0};
+
+    for (int64_t t = 1; t < plan->task_count; ++t) {
+        const xm_unit_task_t task = xm_plan_task(plan, t);
+
+        if (compare_tiles(&before, &task) > 0) {
+            return false;
+        }
+        before = task;
+    }
+    return true;
+}
+
+/* Checks all tiles, also those without tasks, which must be empty. Plans list their tasks
+ * in order, so the sort is usually skipped. */
+static xm_status_t verify_tiling(const xm_plan_t *plan)
+{
+    tasks_by_tile_t tasks = {.plan = plan};
+    xm_status_t status = XM_OK;
+
+    if (!tasks_are_sorted(plan)) {
+        tasks.sorted = malloc((size_t)plan->task_count * sizeof(*tasks.sorted));
+        if (tasks.sorted == NULL) {
+            return xm_error_set(XM_ERR_NO_MEMORY, "no memory to verify %" PRId64 " tasks",
+                                plan->task_count);
+        }
+        for (int64_t t = 0; t < plan->task_count; ++t) {
+            tasks.sorted[t] = xm_plan_task(plan, t);
+        }
+        qsort(tasks.sorted, (size_t)plan->task_count, sizeof(*tasks.sorted), compare_tiles);
+    }
+    go_to(&tasks, 0);
+    for (int t = 0; status == XM_OK && t < plan->tensor_count; ++t) {
+        for (int tile = 0; status == XM_OK && tile < xm_layout_tiles(plan->tensors[t].dst);
+             ++tile) {
+            status = verify_tile(&tasks, t, tile);
+        }
+    }
+    free(tasks.sorted);
+    return status;
+}
+
+xm_status_t xm_verify_tasks(const xm_plan_t *plan)
+{
+    xm_status_t status = XM_OK;
+
+    for (int64_t t = 0; status == XM_OK && t < plan->task_count; ++t) {
+        status = verify_task(plan, t);
+    }
+    return status < 0 ? status : verify_tiling(plan);
+}
