@@ -209,6 +209,22 @@ static bool is_proven(const xm_courier_t *courier, int rank, int address)
     return proven;
 }
 
+/* A refusal at an address of this host comes from the own kernel, which knows. */
+static void tell_refusal(const xm_courier_t *courier, int rank, int address,
+                         const xm_courier_events_t *events)
+{
+    const xm_endpoint_t *own = &courier->endpoints->of[courier->endpoints->rank];
+    bool sure = false;
+
+    for (int i = 0; i < own->count; ++i) {
+        sure = sure || memcmp(own->addresses[i], courier->endpoints->of[rank].addresses[address],
+                              XM_ADDRESS_BYTES) == 0;
+    }
+    if (is_proven(courier, rank, address)) {
+        events->refused(events->arg, rank, sure);
+    }
+}
+
 /* The other addresses come in turn; with few of them a rank is tried at the proven ones soon. */
 static void next_address(const xm_courier_t *courier, int rank, xm_stream_t *stream)
 {
@@ -413,10 +429,8 @@ static void tend_call(xm_courier_t *courier, int rank, const xm_courier_events_t
 
     stream->refused = false;
     refused = xm_stream_finish(stream) == ECONNREFUSED || refused;
-    if (refused && is_proven(courier, rank, stream->address)) {
-        events->refused(events->arg, rank);
-    }
     if (refused) {
+        tell_refusal(courier, rank, stream->address, events);
         next_address(courier, rank, stream);
     }
     if (stream->fd >= 0 && stream->open) {
@@ -456,8 +470,8 @@ static int64_t tend_link(xm_courier_t *courier, int64_t now, int64_t limit,
         return courier->link_again;
     }
     error = xm_stream_finish(stream);
-    if (error == ECONNREFUSED && is_proven(courier, rank, stream->address)) {
-        events->refused(events->arg, rank);
+    if (error == ECONNREFUSED) {
+        tell_refusal(courier, rank, stream->address, events);
     }
     if (stream->fd < 0) {
         next_address(courier, rank, stream);

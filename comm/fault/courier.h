@@ -37,8 +37,9 @@ typedef struct xm_courier_way {
 
 typedef struct xm_courier_events {
     void (*frame)(void *arg, const xm_frame_t *frame, const xm_courier_way_t *way);
-    /** A host that has been reached at that address before refuses connections to the rank. */
-    void (*refused)(void *arg, int rank);
+    /** A host that has been reached at that address before refuses connections to the rank. @p
+     * sure: it is this host. */
+    void (*refused)(void *arg, int rank, bool sure);
     /** The connection that xm_courier_attach() asked for; the descriptor is the callee's. */
     void (*attached)(void *arg, int rank, int fd);
     void *arg;

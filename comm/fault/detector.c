@@ -368,11 +368,11 @@ static void on_frame(void *arg, const xm_frame_t *frame, const xm_courier_way_t 
     }
 }
 
-static void on_refused(void *arg, int rank)
+static void on_refused(void *arg, int rank, bool sure)
 {
     xm_detector_t *self = arg;
 
-    xm_liveness_refused(self->liveness, rank, xm_clock_ns());
+    xm_liveness_refused(self->liveness, rank, sure, xm_clock_ns());
 }
 
 static void on_attached(void *arg, int rank, int fd)

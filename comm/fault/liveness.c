@@ -19,7 +19,7 @@ enum { SPREAD = 64, WITNESSES = 4, QUESTIONS_EACH = 3 };
  * a suspicion. TESTIFY_FOR: a witness looks after a rank so long after the last request, and
  * knows that it is silent after TESTIFY_SILENT. LATELY: what was heard so long ago is heard.
  * LONELY: until a rank whom no witness answers knows that it is alone. */
-static const double CALL_AFTER = 0.2, CONFIRM = 0.03, PRESSING = 0.02, SUSPECTED = 0.5,
+static const double CALL_AFTER = 0.2, CONFIRM = 0.03, PRESSING = 0.005, SUSPECTED = 0.5,
                     TESTIFY_FOR = 2.0, TESTIFY_SILENT = 0.75, LATELY = 1.5, LONELY = 4.0;
 
 #define NEVER INT64_MIN
@@ -246,11 +246,15 @@ void xm_liveness_asked(xm_liveness_t *liveness, int rank, bool hears, int64_t no
     }
 }
 
-void xm_liveness_refused(xm_liveness_t *liveness, int rank, int64_t now)
+void xm_liveness_refused(xm_liveness_t *liveness, int rank, bool sure, int64_t now)
 {
     slot_t *slot = &liveness->slots[rank];
 
-    slot->refused_at = slot->refused_at == NEVER ? now : slot->refused_at;
+    if (sure) {
+        slot->refused_at = now - span(liveness, CONFIRM);
+    } else if (slot->refused_at == NEVER) {
+        slot->refused_at = now;
+    }
 }
 
 static bool was_lately(const xm_liveness_t *liveness, int64_t at, int64_t now)

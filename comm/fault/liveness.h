@@ -93,8 +93,9 @@ bool xm_liveness_answered(xm_liveness_t *liveness, int rank, uint64_t question, 
 void xm_liveness_asked(xm_liveness_t *liveness, int rank, bool hears, int64_t now);
 /** Bytes have passed to and fro, on whatever way. */
 void xm_liveness_heard(xm_liveness_t *liveness, int rank, int64_t now);
-/** A connection was refused where the rank has been reached before. */
-void xm_liveness_refused(xm_liveness_t *liveness, int rank, int64_t now);
+/** A connection was refused where the rank has been reached before. @p sure: there is no need to
+ * wait for a sign of life that would prove it wrong. */
+void xm_liveness_refused(xm_liveness_t *liveness, int rank, bool sure, int64_t now);
 
 /** Whether anything of the rank has come lately: what questions tell it. */
 bool xm_liveness_hears(const xm_liveness_t *liveness, int rank, int64_t now);

@@ -76,7 +76,7 @@ static void on_call(void *arg, int rank)
 
     if (node->lab->ended[rank] && node->lab->reaches[node->rank][rank] &&
         node->lab->reaches[rank][node->rank]) {
-        xm_liveness_refused(node->liveness, rank, node->lab->now);
+        xm_liveness_refused(node->liveness, rank, false, node->lab->now);
     }
 }
 
@@ -216,7 +216,7 @@ START_TEST(a_refusal_is_no_death_of_one_that_answers)
     lab_create(&lab, 4, 2);
     for (int i = 1; i < 40; ++i) {
         run_until(&lab, i * second / 3);
-        xm_liveness_refused(lab.nodes[0].liveness, 2, lab.now);
+        xm_liveness_refused(lab.nodes[0].liveness, 2, false, lab.now);
         xm_liveness_suspect(lab.nodes[0].liveness, 2, lab.now);
         lab.nodes[0].next = lab.now;
     }

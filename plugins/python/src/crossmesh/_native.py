@@ -16,13 +16,13 @@ from typing import Any
 
 from . import _abi
 from ._abi import Box as Box
+from ._abi import GroupShrinkParams as GroupShrinkParams
 from ._abi import JobEnv as JobEnv
 from ._abi import NetworkParams as NetworkParams
 from ._abi import Oob as Oob
 from ._abi import PlanHop as PlanHop
 from ._abi import PlanInfo as PlanInfo
 from ._abi import PlanParams as PlanParams
-from ._abi import GroupShrinkParams as GroupShrinkParams
 from ._abi import ReshardParams as ReshardParams
 from ._abi import Spec as Spec
 from ._abi import Tensor as Tensor
