@@ -196,7 +196,7 @@ struct xm_verbs_transport {
     xm_verbs_lane_t *listed;
     xm_list_t memory;    /* the caller's registrations */
     xm_list_t temporary; /* those of operations */
-    xm_verbs_wr_t *free_wrs, *wr_blocks;
+    xm_blocks_t blocks;  /* wrs, and messages before their receives */
     xm_verbs_rndv_t *free_rndvs, **rndv_blocks;
     uint32_t rndv_count;
     char sentence[512]; /* why this rank could not take a message */
