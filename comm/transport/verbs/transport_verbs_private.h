@@ -185,8 +185,9 @@ struct xm_verbs_transport {
     int epoll; /* holds channels, event descriptors and the timer */
     int timer;
     bool spin;
-    bool ticking; /* the timer runs */
-    bool slept;   /* there may be something in the epoll instance */
+    bool failover; /* other lanes carry on when one is lost */
+    bool ticking;  /* the timer runs */
+    bool slept;    /* there may be something in the epoll instance */
     bool closing;
     bool fenced; /* nothing is done any more */
     unsigned calls;
