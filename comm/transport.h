@@ -7,6 +7,7 @@
  */
 #pragma once
 
+#include "comm/transport/blocks.h"
 #include "comm/transport/counters.h"
 #include "comm/transport/counters_private.h"
 #include "comm/transport/stripe.h"

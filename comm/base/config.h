@@ -59,7 +59,7 @@
         "else by UCX; ^mlx5_4,eth1: the same, but never these. With XM_TRANSPORT=verbs, empty means all RDMA ports " \
         "that are active.") \
     ROW(FAILOVER, CHOICE("on|off"), "on", false, \
-        "Whether several TCP NICs stand in for each other: when one is lost during a transfer, the others take over " \
+        "Whether several NICs (over TCP, and with verbs) stand in for each other: when one is lost during a transfer, the others take over " \
         "what was not delivered; off: the peers behind it are lost.") \
     ROW(CHUNK_SIZE, BYTES, "512KiB", true, \
         "Size of the pieces a transfer is pipelined in, in bytes.") \

@@ -268,14 +268,10 @@ static int packets_stuck(const xm_ucx_transport_t *self, int rail)
     return stuck;
 }
 
-/* Frees the channels. This comes after the workers are gone, because until then UCX may still
- * read a packet's header. */
+/* Closes what channels have besides their memory. This comes after the workers are gone, because
+ * until then UCX may still read a packet's header. */
 static void close_multirails(xm_ucx_transport_t *self)
 {
-    for (int rank = 0; rank < self->base.size; ++rank) {
-        xm_ucx_multirail_close(&self->peers[rank]);
-    }
-    xm_ucx_multirail_free_packets(&self->free_packets);
     if (self->has_packet_type) {
         ucp_dt_destroy(self->packet_type);
     }
@@ -331,7 +327,7 @@ void xm_ucx_destroy(xm_transport_t *transport)
     if (self->epoll >= 0) {
         (void)close(self->epoll);
     }
-    xm_ucx_free_fragments(self);
+    xm_blocks_clear(&self->blocks);
     free(self->addresses);
     free(self->peers);
     free(self);

@@ -369,7 +369,6 @@ static xm_ucx_transport_t *allocate(int rank, int size, const xm_transport_ucx_p
     self->epoll = self->timer_fd = self->watch.fd = -1;
     xm_list_init(&self->ended);
     xm_list_init(&self->memory);
-    xm_list_init(&self->free_packets);
     for (int other = 0; other < size; ++other) {
         xm_ucx_peer_t *peer = &self->peers[other];
 
@@ -420,9 +419,8 @@ xm_status_t xm_transport_ucx_open(int rank, int size, const xm_transport_ucx_par
     self->rail_timeout = (int64_t)(params->rail_timeout * 1e9);
     status = read_nics(self, params->nics);
     if (status == XM_OK) {
-        /* The first block of fragments is made here, so that posts need no memory in the usual
-         * case. */
-        status = xm_ucx_add_fragments(self);
+        /* The first fragments are made here, so that posts need no memory in the usual case. */
+        xm_blocks_give(&self->blocks, xm_blocks_take(&self->blocks, sizeof(xm_ucx_fragment_t)));
     }
     /* Ranks that sleep wait on one descriptor; it holds those of all rails. */
     if (status == XM_OK && !params->spin) {

@@ -3,8 +3,6 @@
  * One handler for all peers is registered on each worker, because UCX's active messages do not
  * tell the sender: the frame does. The handler runs inside ucp_worker_progress(), so it may
  * queue packets and end operations, but it must not close endpoints or call the user back. */
-#include <stdlib.h>
-
 #include "comm/transport/ucx/multirail.h"
 
 /* Handles one frame; UCX keeps nothing of it afterwards, so bytes that are needed later are
@@ -107,22 +105,4 @@ void xm_ucx_multirail_abandon(xm_ucx_peer_t *peer, xm_status_t status)
         xm_ucx_end_op(op, status);
     }
     xm_ucx_tx_queue_clear(peer->multirail);
-}
-
-/* Frees a channel after the rails are closed. */
-void xm_ucx_multirail_close(xm_ucx_peer_t *peer)
-{
-    xm_ucx_multirail_t *multirail = peer->multirail;
-
-    if (multirail == NULL) {
-        return;
-    }
-    xm_ucx_tx_queue_clear(multirail);
-    xm_ucx_rx_queue_clear(multirail);
-    xm_ucx_multirail_free_packets(&multirail->answers);
-    for (int lane = 0; lane < XM_NICS_MAX; ++lane) {
-        xm_ucx_multirail_free_packets(&multirail->lanes[lane].posted);
-    }
-    free(multirail);
-    peer->multirail = NULL;
 }

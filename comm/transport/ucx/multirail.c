@@ -6,7 +6,6 @@
  * which bounds what has to be sent again when it is lost, and lets a faster rail take more. */
 #include "comm/transport/ucx/multirail.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* A link that is in no ring has NULL pointers, which is how membership is asked. */
@@ -101,28 +100,13 @@ void xm_ucx_multirail_set_due(xm_ucx_multirail_t *multirail)
     }
 }
 
-/* Packets are reused, so that posting allocates nothing once the queues have reached their
- * depth. */
-static void free_packet(xm_ucx_packet_t *packet)
-{
-    xm_ucx_transport_t *self = packet->multirail->peer->owner;
-
-    xm_list_prepend(&self->free_packets, &packet->link);
-}
-
-/* Takes a packet from the free list or makes one. Without memory the peer fails: an answer that
+/* Takes a packet. Without memory the peer fails: an answer that
  * is lost for want of memory would make the peer wait for ever. */
 static xm_ucx_packet_t *take_packet(xm_ucx_multirail_t *multirail, const xm_ucx_frame_t *frame)
 {
     xm_ucx_transport_t *self = multirail->peer->owner;
-    xm_ucx_packet_t *packet;
+    xm_ucx_packet_t *packet = xm_blocks_take(&self->blocks, sizeof(*packet));
 
-    if (!xm_list_is_empty(&self->free_packets)) {
-        packet = xm_list_entry(self->free_packets.next, xm_ucx_packet_t, link);
-        xm_list_remove(&packet->link);
-    } else {
-        packet = malloc(sizeof(*packet));
-    }
     if (packet == NULL) {
         xm_ucx_report(multirail->peer, UCS_ERR_NO_MEMORY);
         return NULL;
@@ -148,7 +132,7 @@ static void forget_packet(xm_ucx_packet_t *packet)
     if (packet->message != NULL) {
         --packet->message->packets;
     }
-    free_packet(packet);
+    xm_blocks_give(&multirail->peer->owner->blocks, packet);
 }
 
 /* Counts bytes of messages; answers are not counted, since nobody sent them. */
@@ -442,15 +426,15 @@ bool xm_ucx_multirail_has_packets(const xm_ucx_multirail_t *multirail)
     return any;
 }
 
-/* A channel exists for the life of the transport; it is freed in xm_ucx_multirail_close(). */
+/* A channel exists for the life of the transport. */
 xm_status_t xm_ucx_multirail_open(xm_ucx_peer_t *peer)
 {
-    xm_ucx_multirail_t *multirail = calloc(1, sizeof(*multirail));
+    xm_ucx_multirail_t *multirail = xm_blocks_take(&peer->owner->blocks, sizeof(*multirail));
 
     if (multirail == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for messages to rank %d", peer->rank);
     }
-    multirail->peer = peer;
+    *multirail = (xm_ucx_multirail_t){.peer = peer};
     xm_list_init(&multirail->unfinished);
     xm_list_init(&multirail->starts);
     xm_list_init(&multirail->ready);
@@ -462,14 +446,4 @@ xm_status_t xm_ucx_multirail_open(xm_ucx_peer_t *peer)
     }
     peer->multirail = multirail;
     return XM_OK;
-}
-
-void xm_ucx_multirail_free_packets(xm_list_t *list)
-{
-    while (!xm_list_is_empty(list)) {
-        xm_ucx_packet_t *packet = xm_list_entry(list->next, xm_ucx_packet_t, link);
-
-        xm_list_remove(&packet->link);
-        free(packet);
-    }
 }

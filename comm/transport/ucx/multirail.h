@@ -93,7 +93,6 @@ struct xm_ucx_outgoing {
     xm_op_t *op;     /* NULL: has ended, there is a copy */
     uint64_t number, tag;
     const uint8_t *bytes;
-    uint8_t *copy;
     size_t length;
     size_t from;   /* the segment that was granted */
     uint64_t todo; /* its chunks that are to be sent, as bits */
@@ -103,6 +102,7 @@ struct xm_ucx_outgoing {
     bool elsewhere;   /* is announced again by another lane than before */
     uint8_t start_by; /* lane of the announcement; XM_UCX_MULTIRAIL_NO_LANE: there was none */
     uint8_t by[XM_UCX_FRAME_CHUNKS]; /* lanes of the segment's chunks */
+    uint8_t copy[];
 };
 
 /* A frame that UCX has, or that waits for it (answers only). */
@@ -193,8 +193,6 @@ static inline bool xm_ucx_multirail_is_closed(const xm_ucx_peer_t *peer)
 
 /** Messages with this peer travel in frames from now on. */
 xm_status_t xm_ucx_multirail_open(xm_ucx_peer_t *peer);
-/** Frees all packets of a list. */
-void xm_ucx_multirail_free_packets(xm_list_t *list);
 
 /** Makes the datatype of what travels in frames, once. */
 ucs_status_t xm_ucx_multirail_make_type(xm_ucx_transport_t *self);
@@ -221,9 +219,6 @@ xm_status_t xm_ucx_multirail_listen(xm_ucx_transport_t *self, int rail);
 
 /** Ends every operation with the peer, and forgets its messages. */
 void xm_ucx_multirail_abandon(xm_ucx_peer_t *peer, xm_status_t status);
-
-/** No progress may be made any more. */
-void xm_ucx_multirail_close(xm_ucx_peer_t *peer);
 
 /* comm/transport/ucx/tx_queue.c */
 
@@ -252,7 +247,6 @@ void xm_ucx_rx_queue_on_frame(xm_ucx_multirail_t *multirail, int lane, const xm_
 /** This rank leaves. Says what has arrived by every lane that is in use: one of them may be dead
  * without anybody knowing, and its answers with it. */
 void xm_ucx_rx_queue_fin(xm_ucx_multirail_t *multirail);
-void xm_ucx_rx_queue_clear(xm_ucx_multirail_t *multirail);
 
 /* comm/transport/ucx/failover.c */
 

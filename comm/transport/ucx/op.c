@@ -9,10 +9,6 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
-
-/* Fragments made at a time. */
-enum { BLOCK = 256 };
 
 static void throw_rest_away(const xm_op_t *op);
 
@@ -32,37 +28,6 @@ void xm_ucx_end_op(xm_op_t *op, xm_status_t status)
     if (op->priv.status < 0) {
         throw_rest_away(op);
     }
-}
-
-/* Makes a block of fragments. They are never freed before the transport, so a pointer that UCX
- * still holds stays valid memory, and posting allocates only while the number in flight still
- * grows. */
-xm_status_t xm_ucx_add_fragments(xm_ucx_transport_t *self)
-{
-    xm_ucx_fragment_t *block = calloc(BLOCK, sizeof(*block));
-
-    if (block == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "rank %d: no memory for %d fragments of messages",
-                            self->base.rank, BLOCK);
-    }
-    block[0].next = self->blocks; /* the first one of a block only links the blocks */
-    self->blocks = &block[0];
-    for (int i = 1; i < BLOCK; ++i) {
-        block[i].next = self->free_fragments;
-        self->free_fragments = &block[i];
-    }
-    return XM_OK;
-}
-
-void xm_ucx_free_fragments(xm_ucx_transport_t *self)
-{
-    while (self->blocks != NULL) {
-        xm_ucx_fragment_t *block = self->blocks;
-
-        self->blocks = block->next;
-        free(block);
-    }
-    self->free_fragments = NULL;
 }
 
 /* Asks UCX to cancel a request. UCX may call back at once or, for a message that is already

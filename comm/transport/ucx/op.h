@@ -41,13 +41,11 @@ static inline xm_ucx_fragment_t *xm_ucx_take_fragment(xm_ucx_peer_t *peer, xm_op
                                                       size_t length)
 {
     xm_ucx_transport_t *self = peer->owner;
-    xm_ucx_fragment_t *fragment;
+    xm_ucx_fragment_t *fragment = xm_blocks_take(&self->blocks, sizeof(*fragment));
 
-    if (self->free_fragments == NULL && xm_ucx_add_fragments(self) < 0) {
+    if (fragment == NULL) {
         return NULL;
     }
-    fragment = self->free_fragments;
-    self->free_fragments = fragment->next;
     *fragment = (xm_ucx_fragment_t){.op = op, .peer = peer, .lane = lane, .length = length};
     if (op != NULL) {
         fragment->next = op->priv.handle;
@@ -84,6 +82,5 @@ static inline void xm_ucx_give_fragment(xm_ucx_fragment_t *fragment)
     } else {
         fragment->peer->orphans = xm_ucx_without(fragment->peer->orphans, fragment);
     }
-    fragment->next = self->free_fragments;
-    self->free_fragments = fragment;
+    xm_blocks_give(&self->blocks, fragment);
 }

@@ -6,7 +6,6 @@
  * already is answered again and dropped, which is what makes resending safe without any
  * agreement. User memory is written here and only here, chunk by chunk, while a receive is
  * posted. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "comm/transport/ucx/multirail.h"
@@ -86,15 +85,16 @@ static bool grow(xm_ucx_multirail_t *multirail, uint64_t number)
     if (count == multirail->slot_count) {
         return true;
     }
-    slots = calloc(count, sizeof(*slots));
+    slots = xm_blocks_take(&multirail->peer->owner->blocks, count * sizeof(*slots));
     if (slots == NULL) {
         return false;
     }
+    memset(slots, 0, count * sizeof(*slots));
     /* Slots move to their new places; a number's place depends on the ring's size. */
     for (uint64_t i = multirail->base; i - multirail->base < multirail->slot_count; ++i) {
         slots[i & (count - 1)] = *slot_of(multirail, i);
     }
-    free(multirail->slots);
+    xm_blocks_give(&multirail->peer->owner->blocks, multirail->slots);
     multirail->slots = slots;
     multirail->slot_count = count;
     return true;
@@ -136,7 +136,7 @@ static void end_message(xm_ucx_multirail_t *multirail, xm_ucx_incoming_t *messag
     } else {
         *slot_of(multirail, message->number) = (xm_ucx_slot_t){.done = true};
     }
-    free(message);
+    xm_blocks_give(&multirail->peer->owner->blocks, message);
     forget(multirail);
 }
 
@@ -157,7 +157,7 @@ static void match(xm_ucx_multirail_t *multirail, xm_ucx_incoming_t *message, xm_
         if (message->owed) {
             end_message(multirail, message);
         } else {
-            free(message);
+            xm_blocks_give(&multirail->peer->owner->blocks, message);
         }
         xm_ucx_end_op(op, fits ? XM_OK : XM_ERR_CORRUPT);
     } else if (!fits) {
@@ -272,7 +272,7 @@ static void on_start(xm_ucx_multirail_t *multirail, int lane, const xm_ucx_frame
         return;
     }
     slot = slot_of(multirail, frame->message);
-    message = malloc(sizeof(*message) + kept);
+    message = xm_blocks_take(&multirail->peer->owner->blocks, sizeof(*message) + kept);
     if (message == NULL) {
         xm_ucx_report(multirail->peer, UCS_ERR_NO_MEMORY);
         return;
@@ -423,31 +423,4 @@ void xm_ucx_rx_queue_fin(xm_ucx_multirail_t *multirail)
             xm_ucx_multirail_answer(multirail, lane, &fin);
         }
     }
-}
-
-/* Frees everything that is stored. Each message has exactly one owner: the list `aside`, its
- * slot, or, if it was answered when it came, only the list of unclaimed ones. */
-void xm_ucx_rx_queue_clear(xm_ucx_multirail_t *multirail)
-{
-    while (!xm_list_is_empty(&multirail->unclaimed)) {
-        xm_ucx_incoming_t *message =
-            xm_list_entry(multirail->unclaimed.next, xm_ucx_incoming_t, link);
-
-        xm_list_remove(&message->link);
-        if (message->eager && !message->owed) {
-            free(message); /* nothing else names it */
-        }
-    }
-    while (!xm_list_is_empty(&multirail->aside)) {
-        xm_ucx_incoming_t *message = xm_list_entry(multirail->aside.next, xm_ucx_incoming_t, aside);
-
-        xm_list_remove(&message->aside);
-        free(message);
-    }
-    for (size_t i = 0; i < multirail->slot_count; ++i) {
-        free(multirail->slots[i].message);
-    }
-    free(multirail->slots);
-    multirail->slots = NULL;
-    multirail->slot_count = 0;
 }

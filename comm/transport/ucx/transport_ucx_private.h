@@ -108,15 +108,13 @@ struct xm_ucx_transport {
     bool failover;      /**< wanted, between several TCP NICs */
     int ranks_here;     /**< on this machine, this one among them */
     xm_nics_t nics;
-    xm_list_t ended;                   /**< operations whose `done` is due */
-    xm_list_t memory;                  /**< registrations */
-    xm_ucx_fragment_t *free_fragments; /**< not in use */
-    xm_ucx_fragment_t *blocks; /**< first fragments of the allocations that hold all fragments */
+    xm_list_t ended;    /**< operations whose `done` is due */
+    xm_list_t memory;   /**< registrations */
+    xm_blocks_t blocks; /**< fragments, and what multirails need */
 
     /* What follows is used with multirails (comm/transport/ucx/multirail.h) only. */
     int multirails;                         /**< peers that have one */
     struct xm_ucx_multirail *due_multirail; /**< list of those that have something for UCX */
-    xm_list_t free_packets;
     xm_ucx_listener_t listeners[XM_UCX_RAIL_COUNT];
     ucp_datatype_t packet_type;
     bool has_packet_type;
@@ -178,10 +176,6 @@ void xm_ucx_cancel_receives(xm_ucx_peer_t *peer);
 void xm_ucx_abandon_ops(xm_ucx_peer_t *peer);
 
 /* comm/transport/ucx/op.c */
-
-/** Makes more fragments; called once at the start, and when all are in use. */
-xm_status_t xm_ucx_add_fragments(xm_ucx_transport_t *self);
-void xm_ucx_free_fragments(xm_ucx_transport_t *self);
 
 /** Calls `done` of everything that has ended; returns how many that were. */
 int xm_ucx_deliver(xm_ucx_transport_t *self);

@@ -4,7 +4,6 @@
  * to be sent again: from the caller's buffer, or from a copy for short ones, whose sends end at
  * once. What is bounded are the bytes kept for acknowledged sends (COPIES) and those sent
  * unasked (UNHEARD), so a peer that receives nothing makes sends wait, never memory grow. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "comm/transport/ucx/multirail.h"
@@ -86,20 +85,17 @@ static xm_status_t no_memory(const xm_ucx_multirail_t *multirail, xm_op_t *op)
 xm_status_t xm_ucx_tx_queue_send(xm_ucx_multirail_t *multirail, xm_op_t *op, uint64_t tag,
                                  const void *buffer, size_t length)
 {
-    xm_ucx_outgoing_t *message = calloc(1, sizeof(*message));
+    xm_ucx_outgoing_t *message = xm_blocks_take(&multirail->peer->owner->blocks,
+                                                sizeof(*message) + (op == NULL ? length : 0));
 
-    if (message != NULL && op == NULL) {
-        message->copy = malloc(length);
-    }
-    if (message == NULL || (op == NULL && message->copy == NULL)) {
-        free(message);
+    if (message == NULL) {
         return no_memory(multirail, op);
     }
-    message->op = op;
-    message->number = multirail->next_number++;
-    message->tag = tag;
-    message->length = length;
-    message->bytes = buffer;
+    *message = (xm_ucx_outgoing_t){.op = op,
+                                   .number = multirail->next_number++,
+                                   .tag = tag,
+                                   .length = length,
+                                   .bytes = buffer};
     /* A chunk size of 0 is what marks an eager message from here on. */
     message->chunk = is_eager(multirail, length) ? 0 : chunk_of(multirail, length);
     multirail->unheard += message->chunk == 0 ? cost_of(length) : 0;
@@ -130,10 +126,9 @@ static void drop(xm_ucx_multirail_t *multirail, xm_ucx_outgoing_t *message)
     if (xm_list_is_in(&message->ready)) {
         xm_list_remove(&message->ready);
     }
-    multirail->copies -= message->copy != NULL ? cost_of(message->length) : 0;
+    multirail->copies -= message->op == NULL ? cost_of(message->length) : 0;
     multirail->unheard -= message->chunk == 0 ? cost_of(message->length) : 0;
-    free(message->copy);
-    free(message);
+    xm_blocks_give(&multirail->peer->owner->blocks, message);
 }
 
 /* The peer has everything. The message is gone before `done` is queued, so the caller's buffer

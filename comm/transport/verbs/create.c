@@ -56,6 +56,7 @@ static xm_verbs_transport_t *allocate(int rank, int size)
     }
     self->base = (xm_transport_t){
         .ops = &xm_verbs_ops, .rank = rank, .size = size, .failed_peer = -1, .real_hosts = true};
+    self->failover = xm_config_choice(XM_CONFIG_FAILOVER) == 0;
     self->epoll = self->timer = -1;
     xm_list_init(&self->ended);
     xm_list_init(&self->memory);

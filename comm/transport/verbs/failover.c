@@ -59,6 +59,9 @@ static void move(xm_verbs_lane_t *lane)
     xm_verbs_lane_t *to = next_of(lane);
     uint32_t known = lane->sent, moved = 0, arrived;
 
+    if (lane->peer->failed) {
+        return; /* with the last lane that worked */
+    }
     for (const xm_verbs_wr_t *wr = lane->first_sent; wr != NULL; wr = wr->next) {
         --known;
     }

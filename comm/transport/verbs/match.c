@@ -7,7 +7,6 @@
  * corrupt, so it is another version or a bug. */
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "comm/transport/verbs/transport_verbs_private.h"
@@ -103,7 +102,7 @@ static void store(xm_verbs_lane_t *lane, const xm_verbs_stored_t *message, const
 {
     xm_verbs_peer_t *peer = lane->peer;
     size_t size = message->eager ? message->length : 0;
-    xm_verbs_stored_t *stored = malloc(sizeof(*stored) + size);
+    xm_verbs_stored_t *stored = xm_blocks_take(&peer->owner->blocks, sizeof(*stored) + size);
 
     if (stored == NULL) {
         xm_verbs_fail(peer, "there is no memory for a message of %zu bytes from it", size);
@@ -157,7 +156,7 @@ void xm_verbs_match_stored(xm_verbs_peer_t *peer, xm_op_t *op)
     peer->stored_last = *link == NULL ? link : peer->stored_last;
     peer->taken += message->eager;
     match(&peer->lanes[message->rail], op, message, message->bytes);
-    free(message);
+    xm_blocks_give(&peer->owner->blocks, message);
 }
 
 void xm_verbs_forget_stored(xm_verbs_peer_t *peer)
@@ -165,7 +164,7 @@ void xm_verbs_forget_stored(xm_verbs_peer_t *peer)
     while (peer->stored != NULL) {
         xm_verbs_stored_t *next = peer->stored->next;
 
-        free(peer->stored);
+        xm_blocks_give(&peer->owner->blocks, peer->stored);
         peer->stored = next;
     }
     peer->stored_last = &peer->stored;

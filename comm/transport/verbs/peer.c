@@ -40,7 +40,7 @@ void xm_verbs_lose(xm_verbs_lane_t *lane, const char *format, ...)
     for (int rail = 0; rail < lane->peer->stripe.rails; ++rail) {
         others = others || xm_verbs_lane_works(&lane->peer->lanes[rail]);
     }
-    if (!others) {
+    if (!others || !lane->peer->owner->failover) {
         xm_verbs_fail(lane->peer, "%s", lane->reason);
     }
 }

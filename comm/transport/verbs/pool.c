@@ -14,38 +14,20 @@ enum { BLOCK = 256, INDEX_BITS = 20 };
 
 static const uint32_t index_mask = (UINT32_C(1) << INDEX_BITS) - 1;
 
-/* Takes a work request from the pool. The first one of each block links the blocks and is never
- * handed out. */
 xm_verbs_wr_t *xm_verbs_take_wr(xm_verbs_transport_t *self)
 {
-    xm_verbs_wr_t *wr = self->free_wrs;
+    xm_verbs_wr_t *wr = xm_blocks_take(&self->blocks, sizeof(*wr) + XM_VERBS_INLINE_MAX);
 
     if (wr == NULL) {
-        const size_t size = sizeof(*wr) + XM_VERBS_INLINE_MAX;
-        xm_verbs_wr_t *block = calloc(BLOCK, size);
-
-        if (block == NULL) {
-            (void)xm_error_set(XM_ERR_NO_MEMORY, "rank %d: no memory for %d wrs to send",
-                               self->base.rank, BLOCK);
-            return NULL;
-        }
-        block->next = self->wr_blocks; /* the first one of a block only links the blocks */
-        self->wr_blocks = block;
-        for (size_t i = 1; i < BLOCK; ++i) {
-            wr = (xm_verbs_wr_t *)(void *)((uint8_t *)block + i * size);
-            wr->next = self->free_wrs;
-            self->free_wrs = wr;
-        }
-        wr = self->free_wrs;
+        (void)xm_error_set(XM_ERR_NO_MEMORY, "rank %d: no memory for messages to send",
+                           self->base.rank);
     }
-    self->free_wrs = wr->next;
     return wr;
 }
 
 void xm_verbs_give_wr(xm_verbs_transport_t *self, xm_verbs_wr_t *wr)
 {
-    wr->next = self->free_wrs;
-    self->free_wrs = wr;
+    xm_blocks_give(&self->blocks, wr);
 }
 
 /* Adds a block of rendezvous. They never move, since operations point to them; only the list of
@@ -129,12 +111,7 @@ xm_verbs_rndv_t *xm_verbs_find_rndv(const xm_verbs_transport_t *self, uint32_t n
 
 void xm_verbs_free_pools(xm_verbs_transport_t *self)
 {
-    while (self->wr_blocks != NULL) {
-        xm_verbs_wr_t *block = self->wr_blocks;
-
-        self->wr_blocks = block->next;
-        free(block);
-    }
+    xm_blocks_clear(&self->blocks);
     for (uint32_t i = 0; i < self->rndv_count / BLOCK; ++i) {
         free(self->rndv_blocks[i]);
     }

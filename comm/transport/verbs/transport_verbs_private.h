@@ -185,8 +185,9 @@ struct xm_verbs_transport {
     int epoll; /* holds channels, event descriptors and the timer */
     int timer;
     bool spin;
-    bool ticking; /* the timer runs */
-    bool slept;   /* there may be something in the epoll instance */
+    bool failover; /* other lanes carry on when one is lost */
+    bool ticking;  /* the timer runs */
+    bool slept;    /* there may be something in the epoll instance */
     bool closing;
     bool fenced; /* nothing is done any more */
     unsigned calls;
@@ -196,7 +197,7 @@ struct xm_verbs_transport {
     xm_verbs_lane_t *listed;
     xm_list_t memory;    /* the caller's registrations */
     xm_list_t temporary; /* those of operations */
-    xm_verbs_wr_t *free_wrs, *wr_blocks;
+    xm_blocks_t blocks;  /* wrs, and messages before their receives */
     xm_verbs_rndv_t *free_rndvs, **rndv_blocks;
     uint32_t rndv_count;
     char sentence[512]; /* why this rank could not take a message */

@@ -34,7 +34,6 @@ multirail_peer_t *multirail_peer_open(int rank, int ranks, int lanes)
     self->epoll = self->timer_fd = self->watch.fd = -1;
     self->nics.count = lanes;
     xm_list_init(&self->ended);
-    xm_list_init(&self->free_packets);
     ck_assert_xm_ok(xm_counters_create(ranks, &slot->counters));
     for (int lane = 0; lane < lanes; ++lane) {
         char name[] = {'n', (char)('0' + lane), '\0'};
@@ -63,11 +62,10 @@ void multirail_peer_close(multirail_peer_t *slot)
     for (int rank = 0; rank < self->base.size; ++rank) {
         if (slot->peers[rank].multirail != NULL) {
             xm_ucx_multirail_abandon(&slot->peers[rank], XM_ERR_CANCELED);
-            xm_ucx_multirail_close(&slot->peers[rank]);
         }
     }
     (void)xm_ucx_deliver(self);
-    xm_ucx_multirail_free_packets(&self->free_packets);
+    xm_blocks_clear(&self->blocks);
     if (self->has_packet_type) {
         ucp_dt_destroy(self->packet_type);
     }

@@ -14,6 +14,11 @@
 enum { RANKS = 2, LANES = 3, MESSAGES = 120, TAGS = 5, LONGEST = 300000, SEEDS = 12, RING = 4096 };
 enum { MOST_STEPS = 400000, STEP_NS = 1000000 };
 
+/* The linker sends calls of the library to functions of this file, which call these. */
+void *__real_malloc(size_t size);
+void *__real_calloc(size_t count, size_t size);
+void *__real_realloc(void *memory, size_t size);
+
 typedef struct packet packet_t;
 struct packet {
     packet_t *next;
@@ -82,13 +87,42 @@ static void drop(queue_t *queue)
 static void pack(packet_t *packet)
 {
     if (packet->length > 0) {
-        packet->bytes = calloc(1, packet->length);
+        packet->bytes = __real_calloc(1, packet->length);
         ck_assert_ptr_nonnull(packet->bytes);
     }
     if (packet->length > 0 && packet->packet->bytes != NULL) {
         memcpy(packet->bytes, packet->packet->bytes, packet->length - 1);
         packet->bytes[packet->length - 1] = 1;
     }
+}
+
+/* ---- in the allocator's place: whether posting, progress or frames that come need memory of it
+ * ---
+ */
+
+static bool strict, counting;
+static int allocations;
+
+void *__wrap_malloc(size_t size);
+void *__wrap_calloc(size_t count, size_t size);
+void *__wrap_realloc(void *memory, size_t size);
+
+void *__wrap_malloc(size_t size)
+{
+    allocations += counting;
+    return __real_malloc(size);
+}
+
+void *__wrap_calloc(size_t count, size_t size)
+{
+    allocations += counting;
+    return __real_calloc(count, size);
+}
+
+void *__wrap_realloc(void *memory, size_t size)
+{
+    allocations += counting;
+    return __real_realloc(memory, size);
 }
 
 /* ---- in UCX's place: the linker sends the multirail's calls here
@@ -107,8 +141,9 @@ ucs_status_ptr_t __wrap_ucp_am_send_nbx(ucp_ep_h ep, unsigned id, const void *he
                                         const ucp_request_param_t *param)
 {
     way_t *way = (way_t *)(void *)ep;
-    packet_t *packet = calloc(1, sizeof(*packet));
+    packet_t *packet = __real_calloc(1, sizeof(*packet));
 
+    counting = false; /* what follows is not the library's */
     (void)id;
     ck_assert_ptr_nonnull(packet);
     ck_assert_uint_eq(header_length, sizeof(packet->head));
@@ -119,9 +154,11 @@ ucs_status_ptr_t __wrap_ucp_am_send_nbx(ucp_ep_h ep, unsigned id, const void *he
     if (way->given.first == NULL && !way->dead && any(2) == 0) {
         pack(packet);
         append(&way->wire, packet);
+        counting = strict;
         return NULL;
     }
     append(&way->given, packet);
+    counting = strict;
     return packet;
 }
 
@@ -172,9 +209,11 @@ static void progress(multirail_peer_t *slot)
     xm_ucx_transport_t *self = &slot->transport;
 
     self->clock = clock_ns;
+    counting = strict;
     xm_ucx_failover_look(self);
     xm_ucx_multirail_progress(self);
     (void)xm_ucx_deliver(self);
+    counting = false;
 }
 
 /* Something happens on one way of a lane. */
@@ -190,12 +229,16 @@ static void move(way_t *way)
         pack(packet);
         append(&way->wire, packet);
         /* Nothing of the packet is needed any more: it may be gone afterwards. */
+        counting = strict;
         packet->sent(packet, UCS_OK, (void *)(uintptr_t)packet->packet);
+        counting = false;
     }
     if (way->wire.first != NULL && any(2) == 0) {
         packet = pop(&way->wire);
+        counting = strict;
         (void)way->handler(way->arg, packet->head, sizeof(packet->head), packet->bytes,
                            packet->length, NULL);
+        counting = false;
         free_packet(packet);
     }
 }
@@ -243,10 +286,12 @@ static void post(multirail_peer_t *const *slots, traffic_t *traffic, int rank, b
     for (size_t byte = 0; byte < length && send; ++byte) {
         request->bytes[byte] = pattern(rank, i, byte);
     }
+    counting = strict;
     status = send ? xm_ucx_send(transport, 1 - at, (uint64_t)i % TAGS, request->bytes, length, NULL,
                                 &request->op)
                   : xm_ucx_receive(transport, 1 - at, (uint64_t)i % TAGS, request->bytes, length,
                                    NULL, &request->op);
+    counting = false;
     if (status != XM_IN_PROGRESS) {
         on_done(&request->op, status);
     }
@@ -390,6 +435,64 @@ START_TEST(messages_survive_lanes)
 }
 END_TEST
 
+/* Posts all messages, the receives before or after the sends, and sees them end. */
+static void play_round(multirail_peer_t *const *slots, traffic_t *traffic, bool late)
+{
+    int step = 0;
+
+    for (int rank = 0; rank < RANKS; ++rank) {
+        memset(&traffic[rank], 0, sizeof(traffic[rank]));
+        for (int i = 0; i < MESSAGES; ++i) {
+            traffic[rank].length[i] = (size_t[]){8, 700, 19000, 70001, LONGEST}[i % 5];
+        }
+    }
+    for (int i = 0; i < 2 * RANKS * MESSAGES; ++i) {
+        post(slots, &traffic[i % RANKS], i % RANKS, (i < RANKS * MESSAGES) == late);
+    }
+    while (!(all_ended(&traffic[0]) && all_ended(&traffic[1]))) {
+        ck_assert_msg(++step < MOST_STEPS, "nothing moves any more");
+        clock_ns += STEP_NS;
+        for (int i = 0; i < 8; ++i) {
+            move(&ways[any(RANKS)][any(LANES)]);
+        }
+        progress(slots[step % RANKS]);
+    }
+    for (int rank = 0; rank < RANKS; ++rank) {
+        check(&traffic[rank], rank);
+        release(&traffic[rank]);
+    }
+}
+
+/* Once as much was in flight as will be. */
+START_TEST(posting_allocates_nothing)
+{
+    enum { WARM = 4, ROUNDS = 10 };
+    static traffic_t traffic[RANKS];
+    multirail_peer_t *slots[RANKS];
+
+    state = 4711;
+    clock_ns = 1;
+    memset(ways, 0, sizeof(ways));
+    for (int rank = 0; rank < RANKS; ++rank) {
+        slots[rank] = sit(rank);
+    }
+    allocations = 0;
+    for (int round = 0; round < ROUNDS; ++round) {
+        strict = round >= WARM;
+        play_round(slots, traffic, round % 2 == 0);
+    }
+    strict = false;
+    ck_assert_int_eq(allocations, 0);
+    for (int rank = 0; rank < RANKS; ++rank) {
+        for (int lane = 0; lane < LANES; ++lane) {
+            drop(&ways[rank][lane].given);
+            drop(&ways[rank][lane].wire);
+        }
+        multirail_peer_close(slots[rank]);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("transport_ucx_pair");
@@ -401,6 +504,7 @@ int main(void)
     }
     tcase_set_timeout(tcase, 60);
     tcase_add_loop_test(tcase, messages_survive_lanes, 0, SEEDS);
+    tcase_add_test(tcase, posting_allocates_nothing);
     suite_add_tcase(suite, tcase);
     return xm_test_run(suite);
 }

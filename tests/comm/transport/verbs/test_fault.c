@@ -392,18 +392,19 @@ END_TEST
 typedef struct {
     placement_t placement;
     int losses;
+    bool off; /* one of them is the end of the peer */
     struct {
         int rank, rail, after;
     } loss[2];
 } losses_t;
 
 static const losses_t losses[] = {
-    {TWO_RAILS, 1, {{0, 0, 0}}},
-    {TWO_RAILS, 1, {{1, 1, 9}}},
-    {TWO_RAILS, 1, {{1, 0, 23}}},
-    {ONE_PORT, 0, {{0}}},
-    {THREE_RAILS, 2, {{0, 1, 3}, {0, 0, 20}}},
-    {THREE_RAILS, 2, {{0, 2, 12}, {1, 0, 12}}},
+    {TWO_RAILS, 1, false, {{0, 0, 0}}},
+    {TWO_RAILS, 1, false, {{1, 1, 9}}},
+    {TWO_RAILS, 1, false, {{1, 0, 23}}},
+    {TWO_RAILS, 1, true, {{1, 0, 9}}},
+    {THREE_RAILS, 2, false, {{0, 1, 3}, {0, 0, 20}}},
+    {THREE_RAILS, 2, false, {{0, 2, 12}, {1, 0, 12}}},
 };
 
 enum { LOST_MESSAGES = 40, LOST_AHEAD = 8, LOST_TAGS = 3 };
@@ -455,7 +456,9 @@ static int carry_on(const xm_job_env_t *env, int listen_fd, void *arg)
     conformance_slot_t slot;
     double deadline;
 
-    local_expect(log >= 0 && setenv("XM_LOG_FILE", path, 1) == 0, "log");
+    local_expect(log >= 0 && setenv("XM_LOG_FILE", path, 1) == 0 &&
+                     setenv("XM_FAILOVER", plan->off ? "off" : "on", 1) == 0,
+                 "environment");
     (void)close(log);
     verbs_sit(env, listen_fd, plan->placement, 0, &slot);
     for (int i = 0; i < LOST_MESSAGES; ++i) {
@@ -480,10 +483,20 @@ static int carry_on(const xm_job_env_t *env, int listen_fd, void *arg)
             }
         }
         step(&slot);
-        while (done < posted && sends[done].ended && receives[done].ended) {
+        while (done < posted && sends[done].ended && receives[done].ended &&
+               (!plan->off || receives[done].status == XM_OK)) {
             ++done;
         }
+        if (plan->off && done < posted && receives[done].ended && receives[done].status != XM_OK) {
+            local_expect(receives[done].status == XM_ERR_PEER_DIED, "%s", receives[done].sentence);
+            wait_for(&slot, sends, posted);
+            wait_for(&slot, receives, posted);
+            verbs_leave(&slot);
+            check_log(path, rank, 0);
+            return 0;
+        }
     }
+    local_expect(!plan->off, "a lost connection was not noticed");
     finish(&slot, sends, LOST_MESSAGES);
     finish(&slot, receives, LOST_MESSAGES);
     verbs_barrier(&slot);
