@@ -15,9 +15,7 @@ static int64_t messages_of(const xm_plan_t *plan, int64_t index)
     const xm_transfer_t transfer = xm_plan_transfer(plan, index);
     const xm_route_t *route = xm_plan_route(plan, transfer.route);
 
-    return xm_transfer_is_copy(&transfer, route)
-               ? 0
-               : xm_plan_chunks(plan, index) * route->count;
+    return xm_transfer_is_copy(&transfer, route) ? 0 : xm_plan_chunks(plan, index) * route->count;
 }
 
 static int64_t message_count(const xm_plan_t *plan)
@@ -51,8 +49,8 @@ xm_status_t xm_plan_messages(const xm_plan_t *plan, xm_sim_slot_t **messages, in
         /* Every pass of this loop is one chunk over all hops of its route. */
         while (next < end) {
             for (int i = 0; i < route->count; ++i, ++next) {
-                list[next] = (xm_sim_slot_t){xm_hop_sender(&transfer, route, i),
-                                             route->ranks[i], (uint64_t)next + 1};
+                list[next] = (xm_sim_slot_t){xm_hop_sender(&transfer, route, i), route->ranks[i],
+                                             (uint64_t)next + 1};
             }
         }
     }

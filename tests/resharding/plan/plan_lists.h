@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file plan_lists.h
- * The lists of a plan that is not regular (resharding/plan/regular/regular.h), for tests that go through them.
+ * The lists of a plan that is not regular (resharding/plan/regular/regular.h), for tests that go
+ * through them.
  */
 #pragma once
 
