@@ -626,6 +626,20 @@ class RankCounts(Base):
     ]
 
 
+class GroupShrinkParams(Base):
+    c_name = "xm_group_shrink_params_t"
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("timeout", c_double),
+        ("min_size", c_int),
+        ("exclude_count", c_int),
+        ("exclude", POINTER(c_int)),
+    ]
+
+
+GroupShrinkParams.defaults = {"struct_size": ctypes.sizeof(GroupShrinkParams)}
+
+
 class Box(Base):
     c_name = "xm_box_t"
     _fields_ = [
@@ -845,7 +859,7 @@ class XlaPart(Base):
 XlaPart.defaults = {"struct_size": ctypes.sizeof(XlaPart)}
 
 
-STRUCTURES: tuple[type[Base], ...] = (Shape, OpParams, Layering, AlpaParams, PlanOp, PlanLayers, PlanStage, PlanSide, LinkLoad, PlanTensor, PlanBoundary, PlanReading, ApPlanInfo, FrontendParams, OnnxParams, ShardingParams, ShardResult, Space, PlannerPin, PlannerParams, PlannerInfo, LikeInfo, SimulationParams, SimulationResult, Oob, JobEnv, WorkerParams, PeerCounts, NicCounts, RankCounts, Box, Spec, NetworkParams, Tensor, PlanParams, PlanInfo, PlanHop, Delivered, PlanGap, PlanWithoutParams, TensorBuffers, ReshardParams, ReshardContinueParams, XlaPart)
+STRUCTURES: tuple[type[Base], ...] = (Shape, OpParams, Layering, AlpaParams, PlanOp, PlanLayers, PlanStage, PlanSide, LinkLoad, PlanTensor, PlanBoundary, PlanReading, ApPlanInfo, FrontendParams, OnnxParams, ShardingParams, ShardResult, Space, PlannerPin, PlannerParams, PlannerInfo, LikeInfo, SimulationParams, SimulationResult, Oob, JobEnv, WorkerParams, PeerCounts, NicCounts, RankCounts, GroupShrinkParams, Box, Spec, NetworkParams, Tensor, PlanParams, PlanInfo, PlanHop, Delivered, PlanGap, PlanWithoutParams, TensorBuffers, ReshardParams, ReshardContinueParams, XlaPart)
 HEADERS = ("autopar/api.h", "autopar/cost.h", "autopar/explain.h", "autopar/export.h", "autopar/frontend.h", "autopar/graph.h", "autopar/like.h", "autopar/plan.h", "autopar/planner.h", "autopar/planner_command.h", "autopar/profile.h", "autopar/shard.h", "autopar/simulate.h", "autopar/verify.h", "crossmesh/api.h", "crossmesh/counters.h", "crossmesh/group.h", "crossmesh/job.h", "crossmesh/layout.h", "crossmesh/mesh.h", "crossmesh/message.h", "crossmesh/network.h", "crossmesh/plan.h", "crossmesh/profile.h", "crossmesh/reshard.h", "crossmesh/shared_memory.h", "crossmesh/status.h", "crossmesh/worker.h", "plugins/xla/ffi_transfer.h")
 
 # Of each function: whether it returns a status, its result, its arguments.
@@ -875,6 +889,7 @@ CROSSMESH: dict[str, tuple[bool, Any, tuple[Any, ...]]] = {
     "xm_worker_rank_counts": (True, c_int, (c_void_p, POINTER(RankCounts))),
     "xm_group_abort": (True, c_int, (c_void_p, c_char_p)),
     "xm_group_shrink": (True, c_int, (c_void_p, c_double)),
+    "xm_group_shrink_with": (True, c_int, (c_void_p, POINTER(GroupShrinkParams))),
     "xm_group_generation": (False, c_int, (c_void_p,)),
     "xm_group_job_rank": (False, c_int, (c_void_p, c_int)),
     "xm_mesh_create": (True, c_int, (c_int, POINTER(c_int), POINTER(c_int), POINTER(c_void_p))),
