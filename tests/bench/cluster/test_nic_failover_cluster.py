@@ -103,7 +103,7 @@ def an_address_is_removed():
 
 def everything_is_swallowed():
     """Nobody is told that nothing gets through: neither the kernel nor UCX."""
-    survives("nic1 swallows what the receivers send", 20, lambda: run_on(1, "ip", "route", "add", "blackhole", "10.77.1.1"))
+    survives("nic1 swallows what the receivers send", 20, lambda: run_on(1, "ip", "rule", "add", "blackhole", "to", "10.77.1.1", "pref", "1"))
 
 
 def one_is_down_from_the_start():
