@@ -279,14 +279,3 @@ xm_status_t xm_group_shrink_with(xm_worker_t *worker, const xm_group_shrink_para
     keep_fault_status(worker, status, -1);
     return status;
 }
-
-xm_status_t xm_group_shrink(xm_worker_t *worker, double timeout)
-{
-    xm_group_shrink_params_t params = XM_GROUP_SHRINK_PARAMS_INIT;
-
-    if (XM_IS_NULL(worker)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
-    params.timeout = timeout;
-    return xm_group_shrink_with(worker, &params);
-}

@@ -49,24 +49,6 @@ extern "C" {
  */
 XM_API xm_status_t xm_group_abort(xm_worker_t *worker, const char *sentence);
 
-/**
- * Makes a group of the ranks that are alive. Collective among them: returns when all have called it
- * and their new transport stands, or after @p timeout seconds (0: the worker's). Ranks that die in
- * the meantime, rank 0 included, are left out. Before: destroy reshards and messages. Ends what is
- * in flight as xm_group_abort() does, but does not wake the others.
- *
- * Without a failure it makes a new group of the same ranks, for instance after an abort.
- *
- * The new group must be more than half of those that could make one: so of a network that has
- * fallen apart one part goes on at most, and the ranks of the others get XM_ERR_UNREACHABLE with a
- * sentence that names who is where. Processes that have ended do not count, nor does a rank that
- * hangs on a host whose others are members.
- *
- * XM_ERR_TIMEOUT names ranks that live but did not call it. After a failure the worker can only be
- * asked to shrink once more, or be destroyed.
- */
-XM_API xm_status_t xm_group_shrink(xm_worker_t *worker, double timeout);
-
 /** What xm_group_shrink_with() is to do. Start from ::XM_GROUP_SHRINK_PARAMS_INIT; equal on all
  * ranks. */
 typedef struct xm_group_shrink_params {
@@ -84,9 +66,33 @@ typedef struct xm_group_shrink_params {
         .struct_size = sizeof(xm_group_shrink_params_t)                                            \
     }
 
-/** xm_group_shrink() with more to say. */
+/**
+ * Makes a group of the ranks that are alive. Collective among them: returns when all have called it
+ * and their new transport stands, or after @p timeout seconds (0: the worker's). Ranks that die in
+ * the meantime, rank 0 included, are left out. Before: destroy reshards and messages. Ends what is
+ * in flight as xm_group_abort() does, but does not wake the others.
+ *
+ * Without a failure it makes a new group of the same ranks, for instance after an abort.
+ *
+ * The new group must be more than half of those that could make one: so of a network that has
+ * fallen apart one part goes on at most, and the ranks of the others get XM_ERR_UNREACHABLE with a
+ * sentence that names who is where. Processes that have ended do not count, nor does a rank that
+ * hangs on a host whose others are members.
+ *
+ * XM_ERR_TIMEOUT names ranks that live but did not call it. After a failure the worker can only be
+ * asked to shrink once more, or be destroyed.
+ */
 XM_API xm_status_t xm_group_shrink_with(xm_worker_t *worker,
                                         const xm_group_shrink_params_t *params);
+
+/** The same with nothing else to say than how long it may take. */
+static inline xm_status_t xm_group_shrink(xm_worker_t *worker, double timeout)
+{
+    xm_group_shrink_params_t params = XM_GROUP_SHRINK_PARAMS_INIT;
+
+    params.timeout = timeout;
+    return xm_group_shrink_with(worker, &params);
+}
 
 /** 0 as the job begins; larger after every shrink, equal on all members. */
 XM_API int xm_group_generation(const xm_worker_t *worker);

@@ -8,6 +8,7 @@
  * same plan. The limit falls with what is left to gain: near the bound only cheap combinations are
  * tried, and at the bound none.
  */
+#include <inttypes.h>
 #include <stdlib.h>
 
 #include "comm/base.h"
@@ -142,7 +143,7 @@ static xm_status_t try_all(portfolio_t *p)
     return status;
 }
 
-xm_status_t xm_schedule_portfolio(xm_scheduling_t *s)
+static xm_status_t choose(xm_scheduling_t *s)
 {
     portfolio_t p = {.s = s, .makespan_ns = INT64_MAX};
     xm_status_t status = try_all(&p);
@@ -159,4 +160,28 @@ xm_status_t xm_schedule_portfolio(xm_scheduling_t *s)
     s->plan->chosen = p.scheduler;
     s->plan->chosen_strategy = p.strategy;
     return XM_OK;
+}
+
+xm_status_t xm_schedule(xm_plan_t *plan, const xm_plan_params_t *params,
+                        const xm_classes_t *classes)
+{
+    xm_scheduling_t s = {.plan = plan, .params = params, .classes = classes};
+    xm_status_t status;
+
+    s.largest_chunk = xm_schedule_chunk_limit(params);
+    s.strategy = malloc((size_t)plan->task_count + 1);
+    if (s.strategy == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to schedule %" PRId64 " unit tasks",
+                            plan->task_count);
+    }
+    status = xm_lanes_create(plan, params->network, classes, 0, &s.lanes);
+    if (status == XM_OK) {
+        status = xm_lanes_single(params->network, classes, &s.single);
+    }
+    if (status == XM_OK) {
+        status = choose(&s);
+    }
+    xm_lanes_clear(&s.lanes);
+    free(s.strategy);
+    return status;
 }

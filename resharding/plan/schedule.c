@@ -474,26 +474,3 @@ uint64_t xm_schedule_chunk_limit(const xm_plan_params_t *params)
 
     return limit < LARGEST_CHUNK ? limit : LARGEST_CHUNK;
 }
-
-xm_status_t xm_schedule(xm_plan_t *plan, const xm_plan_params_t *params,
-                        const xm_classes_t *classes)
-{
-    xm_scheduling_t s = {.plan = plan, .params = params, .classes = classes};
-    xm_status_t status;
-
-    s.largest_chunk = xm_schedule_chunk_limit(params);
-    s.strategy = malloc((size_t)plan->task_count + 1);
-    if (s.strategy == NULL) {
-        return no_memory(&s);
-    }
-    status = xm_lanes_create(plan, params->network, classes, 0, &s.lanes);
-    if (status == XM_OK) {
-        status = xm_lanes_single(params->network, classes, &s.single);
-    }
-    if (status == XM_OK) {
-        status = xm_schedule_portfolio(&s);
-    }
-    xm_lanes_clear(&s.lanes);
-    free(s.strategy);
-    return status;
-}

@@ -34,10 +34,6 @@ typedef struct {
  * (::XM_ERR_UNSUPPORTED). A strategy may be `auto`: each task has the one predicted best. */
 xm_status_t xm_schedule_once(xm_scheduling_t *s, xm_strategy_t strategy, xm_scheduler_t scheduler);
 
-/* Fills the plan by what params ask for, or by the best of all combinations where that is `auto`
- * (portfolio.c). */
-xm_status_t xm_schedule_portfolio(xm_scheduling_t *s);
-
 /* Makes a task's chunks at most so long. */
 void xm_scheduling_set_chunk(const xm_scheduling_t *s, xm_builder_t *builder, int64_t task,
                              int64_t bytes);

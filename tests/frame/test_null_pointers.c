@@ -157,7 +157,6 @@ START_TEST(group_message_and_counters)
 
     FAILS("worker", xm_group_abort(NULL, "why"));
     FAILS("sentence", xm_group_abort(worker, NULL));
-    FAILS("worker", xm_group_shrink(NULL, 1));
     FAILS("worker", xm_group_shrink_with(NULL, NULL));
     GIVES(-1, "worker", xm_group_generation(NULL));
     GIVES(-1, "worker", xm_group_job_rank(NULL, 0));

@@ -235,7 +235,7 @@ static void random_network(random_t *random, random_batch_t *batch)
         params.rack_of_host = rack;
         params.uplink_bandwidth = random_int(random, 0, 2) * 1.1e9;
     }
-    params.nics_per_host = random_int(random, 0, 1) * random_int(random, 1, 4);
+    params.nics_per_host = params.rail_of_rank == NULL ? random_int(random, 0, 4) : 0;
     ck_assert_xm_ok(xm_network_create(&params, &batch->network));
 }
 

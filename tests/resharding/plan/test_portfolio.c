@@ -42,8 +42,10 @@ static void compare(const random_batch_t *batch)
 START_TEST(never_worse_than_any_combination)
 {
     random_t random = {77};
+    /* Each problem is planned 43 times, so all of them take minutes. */
+    int rounds = xm_test_rounds(10000) == 10000 ? 10000 : xm_test_rounds(1000);
 
-    for (int i = 0; i < xm_test_rounds(10000); ++i) {
+    for (int i = 0; i < rounds; ++i) {
         random_batch_t batch;
 
         random_batch_create(&random, &batch);
