@@ -63,7 +63,7 @@ typedef struct xm_group_shrink_params {
 
 #define XM_GROUP_SHRINK_PARAMS_INIT                                                                \
     {                                                                                              \
-        .struct_size = sizeof(xm_group_shrink_params_t)                                            \
+        sizeof(xm_group_shrink_params_t), 0.0, 0, 0, NULL                                          \
     }
 
 /**

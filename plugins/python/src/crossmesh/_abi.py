@@ -889,7 +889,6 @@ CROSSMESH: dict[str, tuple[bool, Any, tuple[Any, ...]]] = {
     "xm_worker_rank_counts": (True, c_int, (c_void_p, POINTER(RankCounts))),
     "xm_group_abort": (True, c_int, (c_void_p, c_char_p)),
     "xm_group_shrink_with": (True, c_int, (c_void_p, POINTER(GroupShrinkParams))),
-    "xm_group_shrink": (True, c_int, (c_void_p, c_double)),
     "xm_group_generation": (False, c_int, (c_void_p,)),
     "xm_group_job_rank": (False, c_int, (c_void_p, c_int)),
     "xm_mesh_create": (True, c_int, (c_int, POINTER(c_int), POINTER(c_int), POINTER(c_void_p))),
