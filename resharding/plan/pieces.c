@@ -69,12 +69,18 @@ static bool is_left(const cutter_t *c, int rank)
 
 /* Elements of a transfer that have come to a rank. Transfers are asked for in rising order, so that
  * the place in the record only moves on. */
-static int64_t arrived(cutter_t *c, int rank, int64_t transfer, int64_t length)
+static int64_t arrived(cutter_t *c, int rank, int64_t transfer, const xm_transfer_t *of)
 {
+    int64_t length = of->end - of->first;
+    const xm_unit_task_t task = xm_plan_task(c->plan, of->task);
     const xm_delivery_t *delivery = &c->deliveries[rank];
     const xm_arrival_t *arrivals = delivery->arrivals;
     int64_t *at = &c->next[rank];
 
+    /* A rank that only passes a transfer on has no tile to keep it in. */
+    if (xm_layout_tile_of_rank(c->plan->tensors[task.tensor].dst, rank) != task.dst_tile) {
+        return 0;
+    }
     while (*at < delivery->count && arrivals[*at].end < transfer) {
         ++*at;
     }
@@ -96,8 +102,7 @@ static void count_delivered(cutter_t *c)
 
         for (int i = 0; i < route->count; ++i) {
             if (is_left(c, route->ranks[i])) {
-                c->delivered[transfer->task] +=
-                    arrived(c, route->ranks[i], t, transfer->end - transfer->first);
+                c->delivered[transfer->task] += arrived(c, route->ranks[i], t, transfer);
             }
         }
     }
@@ -154,7 +159,7 @@ static xm_status_t list_spans(cutter_t *c)
         const xm_route_t *route = xm_builder_route_of(builder, transfer);
 
         for (int i = 0; is_in_part(c, transfer->task) && status == XM_OK && i < route->count; ++i) {
-            int64_t count = arrived(c, route->ranks[i], t, transfer->end - transfer->first);
+            int64_t count = arrived(c, route->ranks[i], t, transfer);
 
             status = add_span(c, transfer->task, transfer->first, transfer->first + count,
                               route->ranks[i]);

@@ -20,7 +20,7 @@ awk -v hosts="$hosts" '
     table == 1 && $6 > 5 { print "FAILED: planning took " $6 " s: " $0; bad = 1 }
     table == 1 && $1 == hosts && $3 == 723 { full = 1 }
     END {
-        if (table != 3 || !full) { print "FAILED: rows are missing"; bad = 1 }
+        if (table != 4 || !full) { print "FAILED: rows are missing"; bad = 1 }
         exit bad
     }' "$directory/table" || exit 1
 
@@ -34,7 +34,7 @@ done
 cat "$directory/cases0"
 # The plan time stands between the scheduler and the bytes on the net.
 awk -v runs="$runs" '$1 ~ /^nm[0-9]$/ {
-        for (i = 1; i < NF; ++i) if ($i ~ /^auto:/) {
+        for (i = 1; i < NF; ++i) if ($i ~ /^auto:(naive|balance|dfs|greedy|openshop)$/) {
             ++cases
             if (!($1 in least) || $(i + 1) < least[$1]) least[$1] = $(i + 1)
         }

@@ -313,15 +313,15 @@ static void check_load(const double *load, double out, double in)
     ck_assert_double_eq_tol(load[AP_LINK_IN], in, 1e-12);
 }
 
-/* From one host to two that both need all of it: it leaves the one once, and once more for the
- * second receiver. The gradient is one tensor that one of them sends. */
+/* From one host to two that both need all of it: it leaves the one once, and once more the one or a
+ * receiver for the other. The gradient is one tensor that one of them sends. */
 START_TEST(loads_are_those_of_the_stages_own_hosts)
 {
     xm_cluster_profile_t *profile = planner_fixture_profile(6, 2, 1e9);
     case_t c = make_case(&shape, 4, (ap_cross_mesh_side_t){4, {1, 2}}, "RRR",
                          (ap_cross_mesh_side_t){6, {2, 2}}, "RRR");
     const ap_link_load_t *sender, *receivers[2];
-    double time = bytes / 1e9;
+    double time = bytes / 1e9, out;
     ap_cross_mesh_cost_t cost;
     ap_cross_mesh_t *cross_mesh;
     const ap_link_load_t *loads;
@@ -335,9 +335,11 @@ START_TEST(loads_are_those_of_the_stages_own_hosts)
     receivers[0] = load_of(loads, count, false, 3);
     receivers[1] = load_of(loads, count, false, 4);
     ck_assert(sender != NULL && receivers[0] != NULL && receivers[1] != NULL);
-    check_load(receivers[0]->forward, time - receivers[1]->forward[AP_LINK_OUT], time);
-    check_load(receivers[1]->forward, time - receivers[0]->forward[AP_LINK_OUT], time);
-    check_load(sender->forward, time, 0.0);
+    out = receivers[0]->forward[AP_LINK_OUT] + receivers[1]->forward[AP_LINK_OUT];
+    check_load(receivers[0]->forward, receivers[0]->forward[AP_LINK_OUT], time);
+    check_load(receivers[1]->forward, receivers[1]->forward[AP_LINK_OUT], time);
+    check_load(sender->forward, 2 * time - out, 0.0);
+    ck_assert_double_le(out, time + 1e-12);
     ck_assert_double_eq_tol(sender->backward[AP_LINK_IN], time, 1e-12);
     ck_assert_double_eq_tol(
         receivers[0]->backward[AP_LINK_OUT] + receivers[1]->backward[AP_LINK_OUT], time, 1e-12);

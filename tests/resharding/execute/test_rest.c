@@ -146,7 +146,12 @@ static void enter_record(const xm_plan_t *plan, book_t *book, int rank,
     for (int64_t t = 0; t < plan_transfer_count(plan); ++t) {
         const xm_transfer_t *transfer = plan_transfer_at(plan, t);
 
-        if (on_route(xm_plan_route(plan, transfer->route), rank)) {
+        const xm_unit_task_t *task = plan_task_at(plan, transfer->task);
+
+        /* Who only passes it on does not keep it. */
+        if (on_route(xm_plan_route(plan, transfer->route), rank) &&
+            xm_layout_tile_of_rank(xm_plan_tensor_dst(plan, task->tensor), rank) ==
+                task->dst_tile) {
             int64_t count =
                 recorded(record->bytes, record->length, t, transfer->end - transfer->first);
 
