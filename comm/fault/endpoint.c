@@ -148,16 +148,18 @@ static size_t write_card(const xm_endpoints_t *endpoints, uint8_t *card)
     const xm_endpoint_t *own = &endpoints->of[endpoints->rank];
     size_t addresses = (size_t)own->count * XM_ADDRESS_BYTES;
     char host[XM_BOOTSTRAP_HOST_SIZE];
+    size_t length;
 
     xm_bootstrap_own_host(host, sizeof(host));
+    length = strlen(host);
     xm_put_le(card, port_of(endpoints->datagram_fd), 2);
     xm_put_le(card + 2, port_of(endpoints->stream_fd), 2);
     xm_put_le(card + 4, (uint64_t)getpid(), 4);
     memcpy(card + 8, endpoints->key, sizeof(endpoints->key));
     card[CARD_HEAD - 1] = (uint8_t)own->count;
     memcpy(card + CARD_HEAD, own->addresses, addresses);
-    memcpy(card + CARD_HEAD + addresses, host, strlen(host));
-    return CARD_HEAD + addresses + strlen(host);
+    memcpy(card + CARD_HEAD + addresses, host, length);
+    return CARD_HEAD + addresses + length;
 }
 
 /* The host's name has no terminator on the wire; the endpoint's field is zeroed and longer. */

@@ -76,7 +76,7 @@ size_t xm_frame_encode(const xm_frame_t *frame, int ranks, const uint8_t key[XM_
     xm_put_le(bytes + 24, frame->activity, 8);
     xm_put_le(bytes + 32, frame->generation, 4);
     xm_put_le(bytes + 36, frame->probe, 4);
-    xm_put_le(bytes + 40, (uint64_t)(frame->about + 1), 4);
+    xm_put_le(bytes + 40, (uint64_t)frame->about + 1, 4);
     xm_put_le(bytes + 44, (uint64_t)frame->opinion | (frame->hears ? FLAG_HEARS : 0), 4);
     if (has_fault(frame->type)) {
         length += xm_bootstrap_fault_encode(&frame->fault, bytes + length);

@@ -269,7 +269,9 @@ bool xm_liveness_hears(const xm_liveness_t *liveness, int rank, int64_t now)
 
 int64_t xm_liveness_silence(const xm_liveness_t *liveness, int rank, int64_t now)
 {
-    return now - liveness->slots[rank].heard_at;
+    int64_t heard_at = liveness->slots[rank].heard_at;
+
+    return heard_at == NEVER ? 0 : now - heard_at;
 }
 
 bool xm_liveness_is_heard(const xm_liveness_t *liveness, int rank)

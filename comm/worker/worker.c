@@ -607,11 +607,12 @@ void xm_worker_leave(xm_worker_t *worker)
     worker->slots = (xm_worker_slots_t){0};
 }
 
+/* The detector's thread looks at the counters until it ends. */
 static void free_worker(xm_worker_t *worker)
 {
     xm_metrics_destroy(worker->metrics);
-    xm_counters_destroy(worker->counters);
     xm_detector_destroy(worker->detector);
+    xm_counters_destroy(worker->counters);
     xm_endpoints_close(&worker->endpoints);
     free(worker->cut);
     free(worker->group_rank);

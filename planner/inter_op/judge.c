@@ -205,7 +205,7 @@ static int pop(fronts_t *fronts)
 /* Makes room for so many more; false: no memory. What there is stays in any case. */
 static bool reserve(fronts_t *fronts, int more)
 {
-    size_t wanted = (size_t)(fronts->count + more);
+    size_t wanted = (size_t)fronts->count + (size_t)more;
 
     return xm_array_reserve(&fronts->front, &fronts->room, wanted, sizeof(*fronts->front)) &&
            xm_array_reserve(&fronts->heap, &fronts->heap_room, wanted, sizeof(*fronts->heap));

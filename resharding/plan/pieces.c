@@ -361,7 +361,7 @@ static xm_status_t add_parts(cutter_t *c, int64_t task, const span_t *span, cons
 
 static xm_status_t cut_tasks(cutter_t *c)
 {
-    const span_t *span = c->spans, *end = span + c->span_count;
+    const span_t *span = c->spans, *end = span != NULL ? span + c->span_count : NULL;
     xm_status_t status = XM_OK;
 
     for (int64_t t = 0; status == XM_OK && t < c->rest->task_count; ++t) {

@@ -6,7 +6,6 @@
 #pragma once
 
 #include <stdbool.h>
-#include <stdbool.h>
 #include <stddef.h>
 
 enum { JSON_PLACE_DEPTH = 6 };

@@ -420,9 +420,9 @@ static xm_status_t verify_deliveries(const xm_plan_t *plan, deliveries_t *delive
             ++at;
         }
         if (at > first || deliveries->whole[t] == 0) {
-            status =
-                verify_deliveries_of(plan, t, deliveries->whole[t] != 0,
-                                     deliveries->entries + first, (int64_t)(at - first), covered);
+            status = verify_deliveries_of(plan, t, deliveries->whole[t] != 0,
+                                          at > first ? deliveries->entries + first : NULL,
+                                          (int64_t)(at - first), covered);
         }
     }
     free(covered);
