@@ -454,7 +454,8 @@ static int64_t question(const xm_liveness_t *liveness, int rank, int64_t now,
     slot->asked_at = now;
     slot->unanswered_since = waiting ? slot->unanswered_since : now;
     actions->ask(actions->arg, rank, ++slot->asked, -1, first || waiting || suspected);
-    if (suspected || now - slot->unanswered_since >= span(liveness, CALL_AFTER)) {
+    if (suspected || (slot->unanswered_since != NEVER &&
+                      now - slot->unanswered_since >= span(liveness, CALL_AFTER))) {
         actions->call(actions->arg, rank);
     }
     return now + (suspected ? span(liveness, PRESSING) : liveness->interval / XM_LIVENESS_REPEATS);
