@@ -337,12 +337,25 @@ static void cut_parts(const xm_shop_transfers_t *transfers, const int64_t *order
     }
 }
 
+/* So many turns that parts of transfers are messages. */
+static int64_t cycle_turns(const openshop_t *o, int parts)
+{
+    int64_t most = 0, turns;
+
+    for (int64_t t = 0; t < o->transfers.count; ++t) {
+        most = o->transfers.at[t].bytes > most ? o->transfers.at[t].bytes : most;
+    }
+    turns = most / parts / o->shop.most_bytes + 1;
+    return turns > CYCLE_TURNS ? turns : CYCLE_TURNS;
+}
+
 /* Builds schedules that repeat a cyclic order. More turns help where demands end in the
  * middle of pieces, for what is left of a piece is a hop of its own and upsets the order. */
 static xm_status_t build_cycle(openshop_t *o, int parts)
 {
     int64_t entries = o->transfers.count * parts;
     size_t count = (size_t)entries + 1;
+    int64_t most = 4 * cycle_turns(o, parts);
     int64_t *order = malloc(count * sizeof(*order)), *next = malloc(count * sizeof(*next));
     xm_turn_piece_t *pieces = malloc(count * sizeof(*pieces));
     xm_status_t status;
@@ -353,8 +366,8 @@ static xm_status_t build_cycle(openshop_t *o, int parts)
     }
     status =
         xm_shop_cycle(&o->shop, &o->transfers, o->params->seed, parts, CYCLE_STEPS * parts, order);
-    for (int64_t turns = CYCLE_TURNS; status == XM_OK && turns * entries <= USUAL_HOPS &&
-                                      turns <= 4 * CYCLE_TURNS && !within(o, FAIR);
+    for (int64_t turns = cycle_turns(o, parts);
+         status == XM_OK && turns * entries <= USUAL_HOPS && turns <= most && !within(o, FAIR);
          turns *= 4) {
         cut_parts(&o->transfers, order, parts, turns, next, pieces);
         status = offer_turns(o, pieces, entries, turns);
@@ -597,6 +610,7 @@ xm_status_t xm_schedule_openshop(const xm_problem_t *problem, const xm_openshop_
         return status;
     }
     o.piece_bytes = params->piece_bytes > 0 ? params->piece_bytes : 64 << 10;
+    o.shop.most_bytes = params->most_bytes > 0 ? params->most_bytes : INT64_MAX;
     status = build(&o);
     if (status == XM_OK) {
         int64_t makespan = xm_recorder_makespan(o.best);

@@ -30,6 +30,7 @@ typedef struct xm_shop {
     xm_shop_group_t *group;
     int64_t *member;       /* demands by group */
     int64_t *offset;       /* by entry of `member`: where the demand starts in its group's bytes */
+    int64_t most_bytes;    /* of a hop */
     int64_t ingress_bytes; /* most that a host receives */
     int64_t ingress_ns;    /* the busiest ingress, were it never idle */
 } xm_shop_t;
