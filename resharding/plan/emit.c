@@ -86,6 +86,13 @@ int xm_transfer_emitter_pick_rail(const xm_transfer_emitter_t *emitter, const xm
                 xm_network_host_of_rail(emitter->network, rail), rail);
 }
 
+int xm_transfer_emitter_pick_near(const xm_transfer_emitter_t *emitter, const xm_class_t *class,
+                                  int rail)
+{
+    return pick(emitter, class->near_ranks, class->near_count,
+                xm_network_host_of_rail(emitter->network, rail), rail);
+}
+
 /* Appends the whole task along the route that lies in the emitter's `ranks` and
  * `parents`. */
 static xm_status_t append_route(xm_transfer_emitter_t *emitter, int64_t task, int sender, int count)

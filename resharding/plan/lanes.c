@@ -39,6 +39,7 @@ typedef struct {
     xm_lanes_t *lanes;
     options_t *options; /* by class, sorted */
     double single;
+    bool near;
     double *load; /* by rail: bytes that it takes in so far */
     /* Of the group of classes at hand. */
     int64_t *cut; /* by option: where its share ends */
@@ -103,15 +104,19 @@ static bool same_options(const options_t *a, const options_t *b)
            memcmp(a->rails, b->rails, (size_t)a->count * sizeof(int)) == 0;
 }
 
-/* Takes the rails of ranks into the arena, by host and each once. */
-static int *take_rails(making_t *m, const int *ranks, int count, int *rails)
+/* Takes the rails of ranks, and of others, into the arena, by host and each once. */
+static int *take_rails(making_t *m, const int *ranks, int count, const int *others, int other_count,
+                       int *rails)
 {
-    int *list = xm_ints_take(&m->lanes->arena, (size_t)count + 1);
+    int *list = xm_ints_take(&m->lanes->arena, (size_t)count + (size_t)other_count + 1);
 
     for (int i = 0; list != NULL && i < count; ++i) {
         list[i] = m->lanes->rail_of[ranks[i]];
     }
-    *rails = list == NULL ? 0 : sort_rails(m->network, list, count);
+    for (int i = 0; list != NULL && i < other_count; ++i) {
+        list[count + i] = m->lanes->rail_of[others[i]];
+    }
+    *rails = list == NULL ? 0 : sort_rails(m->network, list, count + other_count);
     return list;
 }
 
@@ -122,10 +127,12 @@ static xm_status_t list_rails(making_t *m)
         const xm_class_t *class = &m->classes->classes[k];
         xm_rail_list_t *holders = &m->lanes->holders[k];
         options_t *options = &m->options[k];
-        int *held = take_rails(m, class->holders, class->holder_count, &holders->count);
+        int *held = take_rails(m, class->holders, class->holder_count, class->near_ranks,
+                               m->near ? class->near_count : 0, &holders->count);
 
         options->class = k;
-        options->rails = take_rails(m, class->remote, class->remote_count, &options->count);
+        options->rails =
+            take_rails(m, class->remote, class->remote_count, NULL, 0, &options->count);
         if (held == NULL || options->rails == NULL) {
             return no_memory(m);
         }
@@ -401,10 +408,12 @@ static void place_tasks(const xm_plan_t *plan, const xm_classes_t *classes, int6
 }
 
 xm_status_t xm_lanes_create(const xm_plan_t *plan, const xm_network_t *network,
-                            const xm_classes_t *classes, double single, xm_lanes_t *lanes)
+                            const xm_classes_t *classes, double single, bool near,
+                            xm_lanes_t *lanes)
 {
     size_t count = (size_t)classes->count + 1, ranks = (size_t)xm_network_ranks(network);
-    making_t m = {.network = network, .classes = classes, .lanes = lanes, .single = single};
+    making_t m = {
+        .network = network, .classes = classes, .lanes = lanes, .single = single, .near = near};
     xm_status_t status;
 
     *lanes =

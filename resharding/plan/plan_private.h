@@ -181,6 +181,10 @@ int xm_transfer_emitter_pick(const xm_transfer_emitter_t *emitter, const int *ra
 int xm_transfer_emitter_pick_rail(const xm_transfer_emitter_t *emitter, const xm_class_t *class,
                                   int rail);
 
+/* The same among its receivers beside a holder. */
+int xm_transfer_emitter_pick_near(const xm_transfer_emitter_t *emitter, const xm_class_t *class,
+                                  int rail);
+
 /* All of a task from one rank to one other, or a copy inside one. */
 xm_status_t xm_emit_single(xm_transfer_emitter_t *emitter, int64_t task, int sender, int receiver);
 

@@ -174,7 +174,7 @@ xm_status_t xm_schedule(xm_plan_t *plan, const xm_plan_params_t *params,
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory to schedule %" PRId64 " unit tasks",
                             plan->task_count);
     }
-    status = xm_lanes_create(plan, params->network, classes, 0, &s.lanes);
+    status = xm_lanes_create(plan, params->network, classes, 0, false, &s.lanes);
     if (status == XM_OK) {
         status = xm_lanes_single(params->network, classes, &s.single);
     }

@@ -394,6 +394,21 @@ static int64_t message_of(const xm_scheduling_t *s, int64_t pieces)
     return (int64_t)fmax(message, bytes / (double)pieces);
 }
 
+/* Whether some class has receivers beside a holder and others elsewhere, whom they could serve too.
+ */
+static bool may_relay_near(const xm_scheduling_t *s)
+{
+    const xm_network_t *network = s->params->network;
+    bool may = false;
+
+    for (int64_t k = 0; !may && k < s->classes->count; ++k) {
+        const xm_class_t *class = &s->classes->classes[k];
+
+        may = class->near_count > 0 && class->remote_count > 0;
+    }
+    return may && xm_network_rails(network) > xm_network_hosts(network);
+}
+
 /* Of an open shop's ways the shortest counts, the first of equals. Single copies are one only where
  * they could help, and cut hops only where rates differ: there they come first. */
 static xm_status_t make_builder(xm_scheduling_t *s, xm_scheduler_t scheduler)
@@ -401,16 +416,18 @@ static xm_status_t make_builder(xm_scheduling_t *s, xm_scheduler_t scheduler)
     double single = s->asked == XM_STRATEGY_SEND_RECV ? 1 : s->single;
     const int64_t messages[] = {message_of(s, MANY_PIECES), message_of(s, FEW_PIECES), 0};
     bool openshop = scheduler == XM_SCHEDULER_OPENSHOP;
-    int ways = openshop ? (single > 0 && single < 1 ? 6 : 3) : 1;
+    bool splits = single > 0 && single < 1;
+    int ways = openshop ? 12 : 1;
     xm_plan_t *plan = s->plan;
     xm_builder_t best = {0};
     int64_t makespan = INT64_MAX;
 
     for (int w = 0; w < ways; ++w) {
-        const xm_parts_way_t way = {w < 3 ? single : 0, messages[w % 3]};
+        const xm_parts_way_t way = {w % 6 < 3 ? single : 0, w >= 6, messages[w % 3]};
         xm_status_t status;
 
-        if (openshop && w % 3 < 2 && messages[w % 3] == messages[w % 3 + 1]) {
+        if (openshop && ((w % 3 < 2 && messages[w % 3] == messages[w % 3 + 1]) ||
+                         (w % 6 >= 3 && !splits) || (w >= 6 && !may_relay_near(s)))) {
             continue;
         }
         status = fill_builder(s, scheduler, &way);

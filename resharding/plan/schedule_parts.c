@@ -83,10 +83,11 @@ typedef struct {
     int64_t *bytes;   /* by stream */
     int64_t *bundle;  /* by lane */
     xm_lanes_t lanes;
-    int64_t *grain;     /* by bundle: pieces are cut at multiples of so many bytes */
-    arrived_t *arrived; /* by host */
-    int64_t *waiting;   /* by rank: bytes in the arrived of its host that it has to pass on */
-    int64_t *sent;      /* transfers between hosts, in their order */
+    int64_t *grain;      /* by bundle: pieces are cut at multiples of so many bytes */
+    arrived_t *arrived;  /* by host */
+    int64_t *waiting;    /* by rank: bytes in the arrived of its host that it has to pass on */
+    int64_t local_count; /* transfers inside hosts, which stand before */
+    int64_t *sent;       /* transfers between hosts, in their order */
     int64_t sent_count, sent_capacity;
     double *passed; /* by rail: bytes that come by it and are passed on, in all */
     double *left;   /* of these, bytes still to come */
@@ -306,6 +307,33 @@ static int64_t find_parent(const parts_t *p, const piece_t *parent, int64_t task
         }
     }
     return p->sent[low];
+}
+
+/* The transfer inside a host that brings a task to a rank; they come first, in the order of tasks.
+ */
+static int64_t find_local(const parts_t *p, int64_t task, int rank)
+{
+    const xm_builder_t *builder = p->emitter->builder;
+    int64_t low = 0, high = p->local_count;
+
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2;
+
+        if (builder->transfers[middle].task < task) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    for (;; ++low) {
+        const xm_route_t *route = xm_builder_route_of(builder, &builder->transfers[low]);
+
+        for (int i = 0; i < route->count; ++i) {
+            if (route->ranks[i] == rank) {
+                return low;
+            }
+        }
+    }
 }
 
 /* The last entry of a stream that starts at or before a byte. */
@@ -532,6 +560,10 @@ static xm_status_t emit_entry(parts_t *p, const piece_t *piece, const entry_t *e
         } else {
             transfer.sender = xm_transfer_emitter_pick_rail(p->emitter, class, piece->hop->sender);
         }
+        if (transfer.sender < 0) {
+            transfer.sender = xm_transfer_emitter_pick_near(p->emitter, class, piece->hop->sender);
+            transfer.parent = find_local(p, entry->task, transfer.sender);
+        }
         status = choose_receiver(p, entry, piece->hop->receiver, &transfer, &receiver);
         /* The count lets later picks spread the work over the devices of the sending rail. */
         p->emitter->sent[transfer.sender] += (transfer.end - transfer.first) * size;
@@ -722,13 +754,14 @@ static int turns_for(const parts_t *p)
 xm_status_t xm_schedule_parts(xm_scheduling_t *s, const xm_parts_way_t *way,
                               xm_transfer_emitter_t *emitter)
 {
-    parts_t p = {.s = s, .way = way, .emitter = emitter};
+    parts_t p = {
+        .s = s, .way = way, .emitter = emitter, .local_count = emitter->builder->transfer_count};
     xm_openshop_params_t params = {.seed = s->params->seed};
     xm_problem_t problem = {0};
     xm_hop_t *hops = NULL;
     int64_t count = 0, makespan;
     xm_status_t status =
-        xm_lanes_create(s->plan, s->params->network, s->classes, way->single, &p.lanes);
+        xm_lanes_create(s->plan, s->params->network, s->classes, way->single, way->near, &p.lanes);
 
     if (status == XM_OK) {
         status = bundle_lanes(&p);

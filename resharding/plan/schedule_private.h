@@ -42,6 +42,7 @@ void xm_scheduling_set_chunk(const xm_scheduling_t *s, xm_builder_t *builder, in
 typedef struct {
     double single;   /* part that comes to each receiver by itself, though others of its host need
                         it too */
+    bool near;       /* receivers beside a holder send on by their rails what they get from it */
     int64_t message; /* hops are cut into messages of so many bytes at most; 0: they stay whole */
 } xm_parts_way_t;
 
