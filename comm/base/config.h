@@ -61,6 +61,9 @@
     ROW(FAILOVER, CHOICE("on|off"), "on", false, \
         "Whether several NICs (over TCP, and with verbs) stand in for each other: when one is lost during a transfer, the others take over " \
         "what was not delivered; off: the peers behind it are lost.") \
+    ROW(RDMA_TIMEOUT, SECONDS, "1", true, \
+        "With XM_TRANSPORT=verbs: seconds, at most, that a device sends a packet again that nobody acknowledges until " \
+        "the connection counts as lost. Networks with long pauses want more.") \
     ROW(CHUNK_SIZE, BYTES, "512KiB", true, \
         "Size of the pieces a transfer is pipelined in, in bytes.") \
     ROW(WINDOW, COUNT, "2", true, \

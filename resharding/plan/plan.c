@@ -278,10 +278,10 @@ xm_status_t xm_plan_take_network(xm_plan_t *plan, const xm_network_t *network)
 }
 
 /* Counts the bytes that cross between hosts, hop by hop: relayed data counts each time it
- * crosses. */
+ * crosses. Regular plans know theirs. */
 static void count_net_bytes(xm_plan_t *plan)
 {
-    for (int64_t i = 0; i < plan->builder.transfer_count; ++i) {
+    for (int64_t i = 0; plan->regular == NULL && i < plan->builder.transfer_count; ++i) {
         const xm_transfer_t transfer = xm_plan_transfer(plan, i);
         const xm_route_t *route = xm_builder_route_of(&plan->builder, &transfer);
         uint64_t crossings = 0;

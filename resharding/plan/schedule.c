@@ -4,6 +4,7 @@
  * for the order, fills the plan builder and simulates the result.
  */
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 
 #include "comm/base.h"
@@ -374,41 +375,45 @@ clear_builder:
     return status;
 }
 
-/* Cutting hops can help only where rates differ and there is more than one message. */
-static bool may_cut(const xm_scheduling_t *s)
+/*
+ * The longest message where hops are cut into about so many in all; 0: they stay whole, as cutting
+ * can help only where rates differ and there is more than one message.
+ */
+static int64_t message_of(const xm_scheduling_t *s, int64_t pieces)
 {
-    uint64_t bytes = 0,
-             message = s->largest_chunk > XM_SMALLEST_CHUNK ? s->largest_chunk : XM_SMALLEST_CHUNK;
+    double bytes = 0, message = fmax((double)s->largest_chunk, XM_SMALLEST_CHUNK);
 
     for (int64_t k = 0; k < s->classes->count; ++k) {
         const xm_class_t *class = &s->classes->classes[k];
 
-        bytes += class->remote_count > 0 ? (uint64_t) class->bytes : 0;
+        bytes += (double)class->bytes * class->remote_host_count;
     }
-    return !xm_network_uniform(s->lanes.network) && bytes > message;
+    if (pieces == 0 || bytes <= message || xm_network_uniform(s->lanes.network)) {
+        return 0;
+    }
+    return (int64_t)fmax(message, bytes / (double)pieces);
 }
 
 /* Of an open shop's ways the shortest counts, the first of equals. Single copies are one only where
- * they could help, and cut hops only where rates differ. */
+ * they could help, and cut hops only where rates differ: there they come first. */
 static xm_status_t make_builder(xm_scheduling_t *s, xm_scheduler_t scheduler)
 {
     double single = s->asked == XM_STRATEGY_SEND_RECV ? 1 : s->single;
-    const xm_parts_way_t ways[] = {{single, 0}, {single, MANY_PIECES}, {single, FEW_PIECES},
-                                   {0, 0},      {0, MANY_PIECES},      {0, FEW_PIECES}};
+    const int64_t messages[] = {message_of(s, MANY_PIECES), message_of(s, FEW_PIECES), 0};
     bool openshop = scheduler == XM_SCHEDULER_OPENSHOP;
-    bool cuts = openshop && may_cut(s);
-    size_t count = openshop ? (single > 0 && single < 1 ? 6 : 3) : 1;
+    int ways = openshop ? (single > 0 && single < 1 ? 6 : 3) : 1;
     xm_plan_t *plan = s->plan;
     xm_builder_t best = {0};
     int64_t makespan = INT64_MAX;
 
-    for (size_t w = 0; w < count; ++w) {
+    for (int w = 0; w < ways; ++w) {
+        const xm_parts_way_t way = {w < 3 ? single : 0, messages[w % 3]};
         xm_status_t status;
 
-        if (!cuts && ways[w].pieces > 0) {
+        if (openshop && w % 3 < 2 && messages[w % 3] == messages[w % 3 + 1]) {
             continue;
         }
-        status = fill_builder(s, scheduler, &ways[w]);
+        status = fill_builder(s, scheduler, &way);
         if (status < 0) {
             xm_builder_clear(&best);
             return status;

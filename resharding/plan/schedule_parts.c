@@ -271,7 +271,7 @@ static void set_part_chunks(parts_t *p, const xm_hop_t *hops, int64_t count, int
     for (int64_t i = 0; i < count; ++i) {
         int64_t length = hops[i].end - hops[i].first;
 
-        if (hops[i].parent >= 0 && p->grain[hops[i].demand] == INT64_MAX &&
+        if (hops[i].parent >= 0 && p->way->message == 0 && p->grain[hops[i].demand] == INT64_MAX &&
             length < shortest[hops[i].demand]) {
             shortest[hops[i].demand] = length;
         }
@@ -462,7 +462,8 @@ static xm_status_t choose_receiver(parts_t *p, const entry_t *entry, int rail,
     head = xm_chain_head(p->emitter, &inner, p->waiting);
     if (inner.count > 1) {
         /* What would be left must be worth a message. */
-        if ((transfer->end - transfer->first) * size > room + room / 8 && room >= size) {
+        if ((transfer->end - transfer->first) * size > room + room / 8 && room >= size &&
+            p->way->message == 0) {
             transfer->end = transfer->first + room / size;
         }
         if (status == XM_OK) {
@@ -593,22 +594,14 @@ static bool is_wide(const parts_t *p, int64_t bundle)
  */
 static void choose_grains(parts_t *p)
 {
-    bool uniform = xm_network_uniform(p->lanes.network);
-    double all = 0, message;
-
-    for (int64_t d = 0; d < p->count; ++d) {
-        all += (double)p->demands[d].bytes * p->demands[d].receiver_count;
-    }
-    message = p->way->pieces > 0 ? fmax((double)p->s->largest_chunk, all / (double)p->way->pieces)
-                                 : INFINITY;
     for (int64_t d = 0; d < p->count; ++d) {
         double rate = INFINITY, bytes;
 
         for (int r = 0; r < p->demands[d].receiver_count; ++r) {
             rate = fmin(rate, xm_network_ingress(p->lanes.network, p->demands[d].receivers[r]));
         }
-        bytes = is_wide(p, d) ? 1e-9 * p->window_ns * rate : INFINITY;
-        bytes = fmax(uniform ? bytes : fmin(bytes, message), XM_SMALLEST_CHUNK);
+        bytes = p->way->message == 0 && is_wide(p, d) ? 1e-9 * p->window_ns * rate : INFINITY;
+        bytes = fmax(bytes, XM_SMALLEST_CHUNK);
         p->grain[d] = bytes < (double)p->demands[d].bytes ? (int64_t)bytes : INT64_MAX;
         for (int r = 0; is_wide(p, d) && r < p->demands[d].receiver_count; ++r) {
             p->passed[p->demands[d].receivers[r]] += (double)p->bytes[2 * d];
@@ -745,6 +738,7 @@ xm_status_t xm_schedule_parts(xm_scheduling_t *s, const xm_parts_way_t *way,
     }
     if (status == XM_OK) {
         params.turns = turns_for(&p);
+        params.most_bytes = way->message;
     }
     if (status == XM_OK && p.count > 0) {
         problem.network = p.lanes.network;

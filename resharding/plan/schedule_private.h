@@ -40,10 +40,9 @@ void xm_scheduling_set_chunk(const xm_scheduling_t *s, xm_builder_t *builder, in
 
 /* A way to make transfers of an open shop's hops. */
 typedef struct {
-    double single;  /* part that comes to each receiver by itself, though others of its host need
-                       it too */
-    int64_t pieces; /* hops between ends of different rates are cut, into about so many in all; 0:
-                       they stay whole */
+    double single;   /* part that comes to each receiver by itself, though others of its host need
+                        it too */
+    int64_t message; /* hops are cut into messages of so many bytes at most; 0: they stay whole */
 } xm_parts_way_t;
 
 /* Cuts the tasks by openshop and appends the transfers. */

@@ -318,31 +318,53 @@ static xm_status_t build_list(openshop_t *o)
     return status;
 }
 
-/*
- * Cuts a turn into parts by an order of xm_shop_cycle(); `next` has an entry for each
- * transfer. The parts of a transfer follow each other in the order, whichever entries
- * stand for them.
- */
-static void cut_parts(const xm_shop_transfers_t *transfers, const int64_t *order, int parts,
+/* Bytes of the longest transfer. */
+static int64_t longest_transfer(const openshop_t *o)
+{
+    int64_t most = 1;
+
+    for (int64_t t = 0; t < o->transfers.count; ++t) {
+        most = o->transfers.at[t].bytes > most ? o->transfers.at[t].bytes : most;
+    }
+    return most;
+}
+
+/* How often the parts of a transfer come in a turn, where those of the longest come so often: parts
+ * are about equally long, so that each of them leaves room for one of another transfer. */
+static int64_t parts_of(const xm_shop_transfer_t *transfer, int parts, int64_t longest)
+{
+    int64_t own = (int64_t)((double)parts * (double)transfer->bytes / (double)longest + 0.5);
+
+    return own > 1 ? own : 1;
+}
+
+/* The parts of a turn in an order, whose entries name transfers; `next` has an entry for each
+ * transfer. */
+static void cut_parts(const openshop_t *o, const int64_t *order, int64_t entries, int parts,
                       int64_t turns, int64_t *next, xm_turn_piece_t *pieces)
 {
-    memset(next, 0, (size_t)transfers->count * sizeof(*next));
-    for (int64_t i = 0; i < transfers->count * parts; ++i) {
-        int64_t t = order[i] / parts, in_turns = turns_of(&transfers->at[t], turns);
-        int64_t bytes = (transfers->at[t].bytes + in_turns - 1) / in_turns;
-        int64_t first = bytes * next[t] / parts, end = bytes * (next[t] + 1) / parts;
+    int64_t longest = longest_transfer(o);
 
-        pieces[i] = (xm_turn_piece_t){t, first, end - first, 0};
-        ++next[t];
+    memset(next, 0, (size_t)o->transfers.count * sizeof(*next));
+    for (int64_t i = 0; i < entries; ++i) {
+        const xm_shop_transfer_t *transfer = &o->transfers.at[order[i]];
+        int64_t in_turns = turns_of(transfer, turns), own = parts_of(transfer, parts, longest);
+        int64_t bytes = (transfer->bytes + in_turns - 1) / in_turns;
+        int64_t first = bytes * next[order[i]] / own, end = bytes * (next[order[i]] + 1) / own;
+
+        pieces[i] = (xm_turn_piece_t){order[i], first, end - first, 0};
+        ++next[order[i]];
     }
 }
 
-/* Builds schedules that repeat a cyclic order. More turns help where demands end in the
- * middle of pieces, for what is left of a piece is a hop of its own and upsets the order. */
+/* Builds schedules that repeat a cyclic order, with so many turns that parts of transfers are
+ * messages. More turns help where demands end in the middle of pieces, for what is left of a piece
+ * is a hop of its own and upsets the order. */
 static xm_status_t build_cycle(openshop_t *o, int parts)
 {
-    int64_t entries = o->transfers.count * parts;
-    size_t count = (size_t)entries + 1;
+    int64_t longest = longest_transfer(o), entries = 0;
+    int64_t least = longest / parts / o->shop.most_bytes + 1;
+    size_t count = (size_t)o->transfers.count * (size_t)parts + 1;
     int64_t *order = malloc(count * sizeof(*order)), *next = malloc(count * sizeof(*next));
     xm_turn_piece_t *pieces = malloc(count * sizeof(*pieces));
     xm_status_t status;
@@ -351,12 +373,18 @@ static xm_status_t build_cycle(openshop_t *o, int parts)
         status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu pieces", count);
         goto free_pieces;
     }
-    status =
-        xm_shop_cycle(&o->shop, &o->transfers, o->params->seed, parts, CYCLE_STEPS * parts, order);
-    for (int64_t turns = CYCLE_TURNS; status == XM_OK && turns * entries <= USUAL_HOPS &&
-                                      turns <= 4 * CYCLE_TURNS && !within(o, FAIR);
+    for (int64_t t = 0; t < o->transfers.count; ++t) {
+        for (int64_t own = parts_of(&o->transfers.at[t], parts, longest); own > 0; --own) {
+            order[entries++] = t;
+        }
+    }
+    least = least > CYCLE_TURNS ? least : CYCLE_TURNS;
+    status = xm_shop_cycle(&o->shop, &o->transfers, o->params->seed, CYCLE_STEPS * parts, entries,
+                           order);
+    for (int64_t turns = least;
+         status == XM_OK && turns * entries <= USUAL_HOPS && turns <= 4 * least && !within(o, FAIR);
          turns *= 4) {
-        cut_parts(&o->transfers, order, parts, turns, next, pieces);
+        cut_parts(o, order, entries, parts, turns, next, pieces);
         status = offer_turns(o, pieces, entries, turns);
     }
 
@@ -597,6 +625,7 @@ xm_status_t xm_schedule_openshop(const xm_problem_t *problem, const xm_openshop_
         return status;
     }
     o.piece_bytes = params->piece_bytes > 0 ? params->piece_bytes : 64 << 10;
+    o.shop.most_bytes = params->most_bytes > 0 ? params->most_bytes : INT64_MAX;
     status = build(&o);
     if (status == XM_OK) {
         int64_t makespan = xm_recorder_makespan(o.best);

@@ -151,6 +151,7 @@ static choice_t choose(list_t *l, int node)
             /* no small rest is left over */
             choice.bytes = rest < choice.bytes + choice.bytes / 2 ? rest : choice.bytes;
             choice.bytes = bytes < choice.bytes ? bytes : choice.bytes;
+            choice.bytes = l->shop->most_bytes < choice.bytes ? l->shop->most_bytes : choice.bytes;
             best = choice;
         }
     }

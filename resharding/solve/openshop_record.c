@@ -119,9 +119,10 @@ static bool extend(xm_recorder_t *recorder, int64_t transfer, int64_t parent, in
     int64_t last = recorder->egress_last[of->sender];
     record_t *record = last >= 0 ? &recorder->record[last] : NULL;
 
-    if (of->feeds || last < 0 || last != recorder->ingress_last[of->receiver] ||
-        record->transfer != transfer || record->hop.parent != parent ||
-        record->hop.demand != demand) {
+    if (of->feeds || last < 0 ||
+        record->hop.end - record->hop.first + bytes > recorder->shop->most_bytes ||
+        last != recorder->ingress_last[of->receiver] || record->transfer != transfer ||
+        record->hop.parent != parent || record->hop.demand != demand) {
         return false;
     }
     record->hop.end += bytes;
@@ -206,6 +207,9 @@ xm_status_t xm_recorder_add(xm_recorder_t *recorder, int64_t transfer, int64_t f
         }
         /* A hop ends with its demand at the latest, as a hop belongs to one demand. */
         part_end = part_end < end ? part_end : end;
+        if (part_end - position > shop->most_bytes) {
+            part_end = position + shop->most_bytes;
+        }
         if (of->parent >= 0) {
             parent = find_source(recorder, transfer, position);
             if (parent < 0) {
