@@ -169,6 +169,11 @@ static void part_from(xm_ucx_peer_t *peer)
     bool busy = !xm_list_is_empty(&peer->in_flight) || peer->orphans != NULL;
 
     if (peer->multirail != NULL) {
+        for (int lane = 0; lane < peer->stripe.rails; ++lane) {
+            if (!xm_ucx_multirail_uses(peer->multirail, lane)) {
+                xm_ucx_retire_lane(peer, lane); /* in order it might never close */
+            }
+        }
         xm_ucx_abandon_ops(peer);
         busy = busy || xm_ucx_multirail_has_packets(peer->multirail);
     }

@@ -185,6 +185,7 @@ void xm_ucx_end_op(xm_op_t *op, xm_status_t status);
 
 /* comm/transport/ucx/peer.c */
 xm_status_t xm_ucx_connect(xm_ucx_peer_t *peer);
+ucs_status_t xm_ucx_connect_lane(xm_ucx_peer_t *peer, int lane);
 xm_status_t xm_ucx_peer_error(const xm_ucx_peer_t *peer);
 
 /** Remembers that UCX lost the connection; the next progress acts upon it. */
