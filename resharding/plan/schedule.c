@@ -377,7 +377,7 @@ clear_builder:
 
 /*
  * The longest message where hops are cut into about so many in all; 0: they stay whole, as cutting
- * can help only where rates differ and there is more than one message.
+ * can help only where rates differ, or uplinks', and there is more than one message.
  */
 static int64_t message_of(const xm_scheduling_t *s, int64_t pieces)
 {
@@ -388,7 +388,9 @@ static int64_t message_of(const xm_scheduling_t *s, int64_t pieces)
 
         bytes += (double)class->bytes * class->remote_host_count;
     }
-    if (pieces == 0 || bytes <= message || xm_network_uniform(s->lanes.network)) {
+    if (pieces == 0 || bytes <= message ||
+        (xm_network_uniform(s->lanes.network) &&
+         xm_network_uplink_bandwidth(s->lanes.network) <= 0)) {
         return 0;
     }
     return (int64_t)fmax(message, bytes / (double)pieces);

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "resharding/solve/bound.h"
 #include "resharding/solve/openshop.h"
 
 enum {
@@ -599,15 +600,27 @@ static xm_status_t build_unequal(openshop_t *o, int64_t *ns)
  * stop. */
 static xm_status_t build(openshop_t *o)
 {
+    bool uplinks = xm_network_uplink_bandwidth(o->shop.network) > 0;
     int64_t *ns = malloc((size_t)o->shop.hosts * sizeof(*ns));
+    xm_bound_t bound = {0};
     xm_status_t status;
 
     if (ns == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d hosts", o->shop.hosts);
     }
     status = xm_shop_earliest(&o->shop, o->shop.ingress_ns, true, NULL, &o->bound_ns, NULL);
-    if (status == XM_OK) {
-        status = xm_network_uniform(o->shop.network) ? build_equal(o, ns) : build_unequal(o, ns);
+    if (status == XM_OK && uplinks) {
+        status = xm_bound_compute_problem(o->shop.problem, &bound);
+        o->bound_ns = bound.uplink_ns > o->bound_ns ? bound.uplink_ns : o->bound_ns;
+    }
+    if (status == XM_OK && xm_network_uniform(o->shop.network)) {
+        status = build_equal(o, ns);
+    }
+    /* Turns know nothing of uplinks, the list rule does. */
+    if (status == XM_OK &&
+        (o->best == NULL ||
+         (uplinks && !o->many && o->transfers.count <= CYCLE_MOST && !within(o, POOR)))) {
+        status = build_unequal(o, ns);
     }
     free(ns);
     return status;

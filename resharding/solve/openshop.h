@@ -97,6 +97,9 @@ xm_status_t xm_recorder_add(xm_recorder_t *recorder, int64_t transfer, int64_t f
 int64_t xm_recorder_egress_free(const xm_recorder_t *recorder, int host);
 int64_t xm_recorder_ingress_free(const xm_recorder_t *recorder, int host);
 
+/* When the NICs of both, and the uplinks between them, are free. */
+int64_t xm_recorder_free_for(const xm_recorder_t *recorder, int sender, int receiver);
+
 /*
  * What of a relayed transfer can follow: *ready_ns is when the byte at `first` has arrived at the
  * relay, *bytes how many arrive with it (0: not recorded yet).
