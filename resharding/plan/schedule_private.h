@@ -15,6 +15,17 @@ typedef struct {
     int host;     /* … of this receiving host by its place in the class, or −1: of all */
 } xm_item_t;
 
+typedef struct xm_bundles xm_bundles_t;
+
+/* A scheduler, and for openshop its way to make transfers of hops. */
+typedef struct {
+    xm_scheduler_t scheduler;
+    bool single;    /* a part comes to each receiver by itself, though others of its host need it
+                       too */
+    int64_t pieces; /* hops between ends of different rates are cut, into about so many in all; 0:
+                       they stay whole */
+} xm_way_t;
+
 typedef struct {
     xm_plan_t *plan;
     const xm_plan_params_t *params;
@@ -23,31 +34,29 @@ typedef struct {
     xm_lanes_t lanes;
     uint64_t largest_chunk;
     double single;           /* xm_lanes_single() */
+    xm_bundles_t *bundles;   /* of the last open shop; without demands: of none */
+    int64_t work_left;       /* hops that the next combination may have, roughly */
     unsigned char *strategy; /* by task */
     xm_demand_t *demands;
     xm_item_t *items; /* by demand */
     int64_t count;
 } xm_scheduling_t;
 
-/* Fills plan->builder by one strategy and one scheduler, neither chosen here, and simulates it into
+/* Fills plan->builder by one strategy and one way, neither chosen here, and simulates it into
  * plan->makespan_ns. On failure the builder is empty; openshop declines problems beyond its size
  * (::XM_ERR_UNSUPPORTED). A strategy may be `auto`: each task has the one predicted best. */
-xm_status_t xm_schedule_once(xm_scheduling_t *s, xm_strategy_t strategy, xm_scheduler_t scheduler);
+xm_status_t xm_schedule_once(xm_scheduling_t *s, xm_strategy_t strategy, const xm_way_t *way);
+
+/* True when cutting hops could help: rates differ, and there is more than one message. */
+bool xm_scheduling_may_cut(const xm_scheduling_t *s);
 
 /* Makes a task's chunks at most so long. */
 void xm_scheduling_set_chunk(const xm_scheduling_t *s, xm_builder_t *builder, int64_t task,
                              int64_t bytes);
 
-/* A way to make transfers of an open shop's hops. */
-typedef struct {
-    double single;  /* part that comes to each receiver by itself, though others of its host need
-                       it too */
-    int64_t pieces; /* hops between ends of different rates are cut, into about so many in all; 0:
-                       they stay whole */
-} xm_parts_way_t;
-
-/* Cuts the tasks by openshop and appends the transfers. */
-xm_status_t xm_schedule_parts(xm_scheduling_t *s, const xm_parts_way_t *way,
+/* Appends the transfers of the bundles' hops, which are cut into about so many pieces (xm_way_t).
+ */
+xm_status_t xm_schedule_parts(xm_scheduling_t *s, const xm_bundles_t *bundles, int64_t pieces,
                               xm_transfer_emitter_t *emitter);
 
 /* ---- chains (strategy_chain.c)
