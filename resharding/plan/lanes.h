@@ -40,7 +40,8 @@ typedef struct xm_lanes {
     xm_rail_list_t *holders; /* by class: the rails that hold it */
     int *rail_of;            /* by rank */
     int64_t *offset;         /* by task: of its first byte in its class */
-    int64_t count, capacity;
+    int64_t count;
+    size_t room;      /* of `lanes` */
     xm_arena_t arena; /* owns the lists of rails */
 } xm_lanes_t;
 

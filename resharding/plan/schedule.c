@@ -8,18 +8,14 @@
 #include <stdlib.h>
 
 #include "comm/base.h"
-#include "resharding/plan/schedule_private.h"
+#include "resharding/plan/bundles.h"
 #include "resharding/plan/simulate.h"
 #include "resharding/layout.h"
 
 enum {
     NODE_BUDGET = 200000,
     LARGEST_CHUNK = 8 * 1024 * 1024, /* as much as an executor packs at once (execute.h) */
-    HOST_CHUNKS = 8,      /* chunks of slices that stay inside a host may be so much larger */
-    CLOSE_ENOUGH = 200,   /* no other way is tried within bound / this of the bound */
-    MANY_PIECES = 200000, /* that hops between ends of different rates are cut into, of a chunk's
-                             length at least, … */
-    FEW_PIECES = 5000     /* … or so few */
+    HOST_CHUNKS = 8 /* chunks of slices that stay inside a host may be so much larger */
 };
 
 static const char *const scheduler_names[XM_SCHEDULER_COUNT] = {"naive",  "balance",  "dfs",
@@ -240,7 +236,7 @@ static void set_chunks(const xm_scheduling_t *s, xm_builder_t *builder, bool par
             hops = class->near_count;
         }
         xm_scheduling_set_chunk(s, builder, t,
-                                xm_chunk_bytes(s->params->network, xm_task_bytes(s->plan, t), hops,
+                                xm_chunk_bytes(s->lanes.network, xm_task_bytes(s->plan, t), hops,
                                                chunk_limit(s, t, class)));
     }
 }
@@ -325,22 +321,39 @@ static bool goes_in_parts(xm_strategy_t strategy)
            strategy != XM_STRATEGY_ALPA;
 }
 
-/* Fills the plan builder by one scheduler and simulates it, leaving both in the plan. On
- * failure the builder is cleared again. `way` is for openshop. */
-static xm_status_t fill_builder(xm_scheduling_t *s, xm_scheduler_t scheduler,
-                                const xm_parts_way_t *way)
+/* The bundles that go this way: those of the last open shop, where they are the same. */
+static xm_status_t find_bundles(xm_scheduling_t *s, const xm_way_t *way)
 {
+    double single = s->asked == XM_STRATEGY_SEND_RECV ? 1 : way->single ? s->single : 0;
+    int64_t message = xm_scheduling_message(s, way->pieces);
+
+    if (s->bundles->lanes != NULL && s->bundles->single <= single && s->bundles->single >= single &&
+        s->bundles->near == way->near && s->bundles->message == message) {
+        return XM_OK;
+    }
+    xm_bundles_clear(s->bundles);
+    return xm_bundles_create(s, single, way->near, message, s->bundles);
+}
+
+/* Fills the plan builder in one way and simulates it, leaving both in the plan. On failure the
+ * builder is cleared again. */
+static xm_status_t fill_builder(xm_scheduling_t *s, const xm_way_t *way)
+{
+    bool parts = way->scheduler == XM_SCHEDULER_OPENSHOP;
     xm_plan_t *plan = s->plan;
     xm_transfer_emitter_t emitter;
     xm_status_t status;
 
-    if (scheduler == XM_SCHEDULER_OPENSHOP && !goes_in_parts(s->asked)) {
+    if (parts && !goes_in_parts(s->asked)) {
         return xm_error_set(XM_ERR_UNSUPPORTED,
                             "openshop cuts slices into parts that are relayed, "
                             "which %s does not",
                             xm_strategy_name(s->asked));
     }
-    status = xm_builder_init(&plan->builder, plan);
+    status = parts ? find_bundles(s, way) : XM_OK;
+    if (status == XM_OK) {
+        status = xm_builder_init(&plan->builder, plan);
+    }
     if (status < 0) {
         return status;
     }
@@ -349,13 +362,13 @@ static xm_status_t fill_builder(xm_scheduling_t *s, xm_scheduler_t scheduler,
     if (status < 0) {
         goto clear_builder;
     }
-    set_chunks(s, &plan->builder, scheduler == XM_SCHEDULER_OPENSHOP);
+    set_chunks(s, &plan->builder, parts);
     /* Work inside hosts comes first for every scheduler: it costs no NIC and settles
      * which ranks have what. */
     status = xm_emit_local(&emitter, s->asked);
     if (status == XM_OK) {
-        status = scheduler == XM_SCHEDULER_OPENSHOP ? xm_schedule_parts(s, way, &emitter)
-                                                    : schedule_whole(s, scheduler, &emitter);
+        status = parts ? xm_schedule_parts(s, s->bundles, &emitter)
+                       : schedule_whole(s, way->scheduler, &emitter);
     }
     if (status == XM_OK) {
         status = xm_builder_number_hops(&plan->builder);
@@ -375,11 +388,7 @@ clear_builder:
     return status;
 }
 
-/*
- * The longest message where hops are cut into about so many in all; 0: they stay whole, as cutting
- * can help only where rates differ, or uplinks', and there is more than one message.
- */
-static int64_t message_of(const xm_scheduling_t *s, int64_t pieces)
+int64_t xm_scheduling_message(const xm_scheduling_t *s, int64_t pieces)
 {
     double bytes = 0, message = fmax((double)s->largest_chunk, XM_SMALLEST_CHUNK);
 
@@ -396,9 +405,7 @@ static int64_t message_of(const xm_scheduling_t *s, int64_t pieces)
     return (int64_t)fmax(message, bytes / (double)pieces);
 }
 
-/* Whether some class has receivers beside a holder and others elsewhere, whom they could serve too.
- */
-static bool may_relay_near(const xm_scheduling_t *s)
+bool xm_scheduling_may_relay(const xm_scheduling_t *s)
 {
     const xm_network_t *network = s->params->network;
     bool may = false;
@@ -409,49 +416,6 @@ static bool may_relay_near(const xm_scheduling_t *s)
         may = class->near_count > 0 && class->remote_count > 0;
     }
     return may && xm_network_rails(network) > xm_network_hosts(network);
-}
-
-/* Of an open shop's ways the shortest counts, the first of equals. Single copies are one only where
- * they could help, and cut hops only where rates differ: there they come first. */
-static xm_status_t make_builder(xm_scheduling_t *s, xm_scheduler_t scheduler)
-{
-    double single = s->asked == XM_STRATEGY_SEND_RECV ? 1 : s->single;
-    const int64_t messages[] = {message_of(s, MANY_PIECES), message_of(s, FEW_PIECES), 0};
-    bool openshop = scheduler == XM_SCHEDULER_OPENSHOP;
-    bool splits = single > 0 && single < 1;
-    int ways = openshop ? 12 : 1;
-    xm_plan_t *plan = s->plan;
-    xm_builder_t best = {0};
-    int64_t makespan = INT64_MAX;
-
-    for (int w = 0; w < ways; ++w) {
-        const xm_parts_way_t way = {w % 6 < 3 ? single : 0, w >= 6, messages[w % 3]};
-        xm_status_t status;
-
-        if (openshop && ((w % 3 < 2 && messages[w % 3] == messages[w % 3 + 1]) ||
-                         (w % 6 >= 3 && !splits) || (w >= 6 && !may_relay_near(s)))) {
-            continue;
-        }
-        status = fill_builder(s, scheduler, &way);
-        if (status < 0) {
-            xm_builder_clear(&best);
-            return status;
-        }
-        if (plan->makespan_ns < makespan) {
-            xm_builder_clear(&best);
-            best = plan->builder;
-            makespan = plan->makespan_ns;
-        } else {
-            xm_builder_clear(&plan->builder);
-        }
-        plan->builder = (xm_builder_t){0};
-        if (makespan - plan->bound_ns <= plan->bound_ns / CLOSE_ENOUGH) {
-            break;
-        }
-    }
-    plan->builder = best;
-    plan->makespan_ns = makespan;
-    return XM_OK;
 }
 
 /* The strategy that serves one task, one of so many that cross the network. Alpa gathers only where
@@ -485,10 +449,10 @@ static void set_strategies(xm_scheduling_t *s, xm_strategy_t strategy)
     }
 }
 
-xm_status_t xm_schedule_once(xm_scheduling_t *s, xm_strategy_t strategy, xm_scheduler_t scheduler)
+xm_status_t xm_schedule_once(xm_scheduling_t *s, xm_strategy_t strategy, const xm_way_t *way)
 {
     set_strategies(s, strategy);
-    return make_builder(s, scheduler);
+    return fill_builder(s, way);
 }
 
 uint64_t xm_schedule_chunk_limit(const xm_plan_params_t *params)

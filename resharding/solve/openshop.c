@@ -100,6 +100,7 @@ typedef struct {
     xm_shop_transfers_t transfers;
     const xm_openshop_params_t *params;
     int64_t piece_bytes;
+    int64_t most_hops, usual_hops;
     int64_t bound_ns;
     bool relays;
     bool many;           /* transfers, so that it was not split */
@@ -139,8 +140,8 @@ static double length_of_turns(const direction_t *direction, int directions, int6
 static int64_t most_turns(const openshop_t *o)
 {
     double sum = 0, squares = 0;
-    int64_t most, usual = USUAL_HOPS / (o->transfers.count + 1);
-    int64_t limit = MOST_HOPS / (2 * o->transfers.count + 1); /* colouring cuts about half */
+    int64_t most, usual = o->usual_hops / (o->transfers.count + 1);
+    int64_t limit = o->most_hops / (2 * o->transfers.count + 1); /* colouring cuts about half */
 
     for (int64_t t = 0; t < o->transfers.count; ++t) {
         const xm_shop_transfer_t *transfer = &o->transfers.at[t];
@@ -278,7 +279,7 @@ static xm_status_t colour_turns(openshop_t *o, int64_t turns)
  */
 static xm_status_t build_turns(openshop_t *o)
 {
-    int64_t turns = 0, even = USUAL_HOPS / (o->transfers.count + 1);
+    int64_t turns = 0, even = o->usual_hops / (o->transfers.count + 1);
     xm_status_t status = o->relays ? choose_turns(o, &turns) : XM_OK;
 
     /* More turns than the network needs, as long as there are few hops. */
@@ -382,8 +383,8 @@ static xm_status_t build_cycle(openshop_t *o, int parts)
     least = least > CYCLE_TURNS ? least : CYCLE_TURNS;
     status = xm_shop_cycle(&o->shop, &o->transfers, o->params->seed, CYCLE_STEPS * parts, entries,
                            order);
-    for (int64_t turns = least;
-         status == XM_OK && turns * entries <= USUAL_HOPS && turns <= 4 * least && !within(o, FAIR);
+    for (int64_t turns = least; status == XM_OK && turns * entries <= o->usual_hops &&
+                                turns <= 4 * least && !within(o, FAIR);
          turns *= 4) {
         cut_parts(o, order, entries, parts, turns, next, pieces);
         status = offer_turns(o, pieces, entries, turns);
@@ -469,15 +470,15 @@ static xm_status_t build_distribution(openshop_t *o)
         copies += (double)o->shop.group[g].bytes * receivers;
         pieces += receivers; /* one of each group may be small */
     }
-    if (2 * pieces > MOST_HOPS) {
+    if (2 * pieces > (double)o->most_hops) {
         return xm_error_set(XM_ERR_UNSUPPORTED,
-                            "open shop schedules have about %d hops; %lld groups of demands on %d "
-                            "hosts need more than half of them for one piece each",
-                            MOST_HOPS, (long long)o->shop.groups, o->shop.hosts);
+                            "open shop schedules have about %lld hops; %lld groups of demands "
+                            "on %d hosts need more than half of them for one piece each",
+                            (long long)o->most_hops, (long long)o->shop.groups, o->shop.hosts);
     }
-    /* The pieces are large enough for MOST_HOPS in all, and about DISTRIBUTION_PIECES of them
+    /* The pieces are large enough for the most hops in all, and about DISTRIBUTION_PIECES of them
      * make up what the busiest host receives. */
-    bytes = copies / (MOST_HOPS - pieces);
+    bytes = copies / ((double)o->most_hops - pieces);
     most = (double)o->shop.ingress_bytes /
            (o->params->pieces_per_host > 0 ? o->params->pieces_per_host : DISTRIBUTION_PIECES);
     bytes = bytes < most ? most : bytes;
@@ -637,6 +638,9 @@ xm_status_t xm_schedule_openshop(const xm_problem_t *problem, const xm_openshop_
     if (status < 0) {
         return status;
     }
+    o.most_hops =
+        params->most_hops > 0 && params->most_hops < MOST_HOPS ? params->most_hops : MOST_HOPS;
+    o.usual_hops = o.most_hops < USUAL_HOPS ? o.most_hops : USUAL_HOPS;
     o.piece_bytes = params->piece_bytes > 0 ? params->piece_bytes : 64 << 10;
     o.shop.most_bytes = params->most_bytes > 0 ? params->most_bytes : INT64_MAX;
     status = build(&o);
