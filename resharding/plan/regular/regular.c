@@ -377,12 +377,14 @@ static bool is_like_first(const xm_regular_t *regular, const xm_network_t *netwo
 }
 
 /* True when every host goes through the same as any other: as many send as receive, either they or
- * others like them, and no uplink tells one partner from another. */
+ * others like them, and no uplink tells one partner from another. Processors may have to send and
+ * receive, of which one host alone shows half. */
 static bool are_alike(const xm_plan_t *plan, const xm_network_t *network)
 {
     const xm_regular_t *regular = plan->regular;
     bool alike = regular->src.hosts == regular->dst.hosts &&
                  !(xm_network_uplink_bandwidth(network) > 0) &&
+                 !(xm_network_cores_per_host(network) > 0) &&
                  (regular->src.place[xm_network_host_of(network, regular->dst.rank[0])] == 0 ||
                   are_apart(plan->tensors, network));
 
