@@ -13,8 +13,8 @@ int xm_door_strangers(int wanted)
     struct rlimit limit = {.rlim_cur = RLIM_INFINITY};
 
     (void)getrlimit(RLIMIT_NOFILE, &limit);
-    if (limit.rlim_cur / 8 < (rlim_t)wanted) {
-        wanted = limit.rlim_cur < 8 ? 1 : (int)(limit.rlim_cur / 8);
+    if (limit.rlim_cur / 4 < (rlim_t)wanted) {
+        wanted = limit.rlim_cur < 4 ? 1 : (int)(limit.rlim_cur / 4);
     }
     return wanted;
 }

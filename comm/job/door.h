@@ -31,7 +31,7 @@ typedef struct xm_door {
     void *arg;
 } xm_door_t;
 
-/** How many strangers a process may hold, which is an eighth of its descriptors at most. */
+/** How many strangers a process may hold, which is a quarter of its descriptors at most. */
 int xm_door_strangers(int wanted);
 
 /**

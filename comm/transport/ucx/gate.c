@@ -5,25 +5,20 @@
  * Everything that comes from a stranger is of one length, and is believed only with its proof. */
 #include "comm/transport/ucx/gate.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <inttypes.h>
 #include <linux/filter.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/time.h>
 #include <unistd.h>
 
-#include "comm/job.h"
+#include "comm/transport/ucx/sockets.h"
 
 /*
  * PERMITS: connections that may be made at a time; an older one that is pushed out is announced
@@ -45,20 +40,14 @@ enum {
 };
 static const int64_t PERMIT_NS = INT64_C(5000000000);
 
-/* One end of a connection. */
 typedef struct {
-    uint8_t address[XM_ADDRESS_BYTES];
-    uint16_t port;
-} end_t;
-
-typedef struct {
-    end_t end;
+    xm_ucx_end_t end;
     int64_t until;
 } permit_t;
 
 /* A port of UCX, and the socket where announcements come to. */
 typedef struct {
-    end_t end;
+    xm_ucx_end_t end;
     int fd, knock_fd;
     permit_t permits[PERMITS];
     int next_permit;
@@ -66,7 +55,7 @@ typedef struct {
 
 /* A port of a peer's UCX. */
 typedef struct {
-    end_t end;
+    xm_ucx_end_t end;
     uint16_t knock_port;
     uint8_t key[KEY_SIZE];
 } target_t;
@@ -93,61 +82,12 @@ struct xm_ucx_gate {
     pthread_t thread;
 };
 
-/* Calls a function for every descriptor of this process, until it says that this is enough. */
-static void each_descriptor(bool (*look)(void *arg, int fd), void *arg)
-{
-    DIR *folder = opendir("/proc/self/fd");
-    bool enough = false;
-
-    if (folder == NULL) {
-        return;
-    }
-    for (struct dirent *entry = readdir(folder); entry != NULL && !enough;
-         entry = readdir(folder)) {
-        enough = entry->d_name[0] != '.' && look(arg, atoi(entry->d_name));
-    }
-    (void)closedir(folder);
-}
-
-/* Reads the own end of a socket. */
-static bool own_end(int fd, end_t *end)
-{
-    xm_address_t address = {.length = sizeof(address.socket)};
-
-    if (getsockname(fd, (struct sockaddr *)&address.socket, &address.length) != 0 ||
-        (address.socket.ss_family != AF_INET && address.socket.ss_family != AF_INET6)) {
-        return false;
-    }
-    xm_address_write(&address.socket, end->address);
-    end->port = (uint16_t)xm_address_port(&address);
-    return true;
-}
-
-static bool is_same(const end_t *a, const end_t *b)
-{
-    return a->port == b->port && memcmp(a->address, b->address, sizeof(a->address)) == 0;
-}
-
-static void to_socket(const end_t *end, int port, xm_address_t *address)
-{
-    xm_address_read(end->address, address);
-    xm_address_set_port(address, port);
-}
-
-static bool listens(int fd)
-{
-    int listening = 0;
-    socklen_t length = sizeof(listening);
-
-    return getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &length) == 0 && listening != 0;
-}
-
 static bool note_listener(void *arg, int fd)
 {
     xm_ucx_gate_t *gate = arg;
     int *larger;
 
-    if (listens(fd)) {
+    if (xm_ucx_socket_listens(fd)) {
         larger = realloc(gate->before, (size_t)(gate->before_count + 1) * sizeof(*larger));
         if (larger == NULL) {
             return true;
@@ -169,7 +109,7 @@ xm_status_t xm_ucx_gate_create(xm_ucx_gate_t **gate)
     for (int i = 0; i < GUESTS; ++i) {
         self->guests[i].fd = -1;
     }
-    each_descriptor(note_listener, self);
+    xm_ucx_sockets_each(note_listener, self);
     *gate = self;
     return xm_job_secret_random(self->key, sizeof(self->key));
 }
@@ -234,7 +174,7 @@ static xm_status_t open_knocker(door_t *door)
     xm_address_t address;
     int family;
 
-    to_socket(&door->end, 0, &address);
+    xm_ucx_end_address(&door->end, 0, &address);
     family = address.socket.ss_family;
     door->knock_fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (door->knock_fd < 0 ||
@@ -253,7 +193,7 @@ static bool shut_listener(void *arg, int fd)
     door_t door = {.fd = fd, .knock_fd = -1}, *larger;
     uint16_t port;
 
-    if (!listens(fd) || !own_end(fd, &door.end)) {
+    if (!xm_ucx_socket_listens(fd) || !xm_ucx_socket_own_end(fd, &door.end)) {
         return false;
     }
     for (int i = 0; i < gate->before_count; ++i) {
@@ -286,7 +226,7 @@ xm_status_t xm_ucx_gate_shut(xm_ucx_gate_t *gate, const void *address, size_t le
 {
     search_t search = {.gate = gate, .address = address, .length = length, .status = XM_OK};
 
-    each_descriptor(shut_listener, &search);
+    xm_ucx_sockets_each(shut_listener, &search);
     return search.status;
 }
 
@@ -298,9 +238,9 @@ size_t xm_ucx_gate_card(const xm_ucx_gate_t *gate, uint8_t card[XM_UCX_GATE_CARD
     memcpy(card, gate->key, KEY_SIZE);
     *at++ = (uint8_t)gate->door_count;
     for (int i = 0; i < gate->door_count; ++i, at += DOOR_SIZE) {
-        end_t knock = {.port = 0};
+        xm_ucx_end_t knock = {.port = 0};
 
-        (void)own_end(gate->doors[i].knock_fd, &knock);
+        (void)xm_ucx_socket_own_end(gate->doors[i].knock_fd, &knock);
         memcpy(at, gate->doors[i].end.address, XM_ADDRESS_BYTES);
         xm_put_le(at + XM_ADDRESS_BYTES, gate->doors[i].end.port, PORT_SIZE);
         xm_put_le(at + XM_ADDRESS_BYTES + PORT_SIZE, knock.port, PORT_SIZE);
@@ -346,7 +286,7 @@ static void prove(const uint8_t key[KEY_SIZE], const uint8_t nonce[XM_JOB_NONCE_
 }
 
 /* Announces an end to a peer's gate. True: it may connect. */
-static bool announce(const target_t *target, const end_t *end, int wait_ms)
+static bool announce(const target_t *target, const xm_ucx_end_t *end, int wait_ms)
 {
     const struct timeval limit = {.tv_usec = 1000 * wait_ms};
     uint8_t nonce[XM_JOB_NONCE_SIZE], bytes[ANNOUNCEMENT_SIZE], answer;
@@ -354,7 +294,7 @@ static bool announce(const target_t *target, const end_t *end, int wait_ms)
     bool done;
     int fd;
 
-    to_socket(&target->end, target->knock_port, &address);
+    xm_ucx_end_address(&target->end, target->knock_port, &address);
     fd = socket(address.socket.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0) {
         return false;
@@ -374,63 +314,10 @@ static bool announce(const target_t *target, const end_t *end, int wait_ms)
     return done;
 }
 
-static bool is_connecting(int fd)
-{
-    struct tcp_info info;
-    socklen_t length = sizeof(info);
-
-    return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 &&
-           info.tcpi_state == TCP_SYN_SENT;
-}
-
-/* Reads an end as the kernel's table writes it: words of the address in hexadecimal digits, then
- * the port. */
-static bool parse_end(const char *text, end_t *end)
-{
-    size_t words = strcspn(text, ":") / 8;
-    uint32_t word;
-
-    memset(end->address, 0, sizeof(end->address));
-    memset(end->address + 10, words == 1 ? 0xff : 0, 2);
-    for (size_t i = 0; i < words && words <= 4; ++i) {
-        if (sscanf(text + 8 * i, "%8" SCNx32, &word) != 1) {
-            return false;
-        }
-        memcpy(end->address + 4 * (4 - words + i), &word, sizeof(word));
-    }
-    return (words == 1 || words == 4) && sscanf(text + 8 * words, ":%4" SCNx16, &end->port) == 1;
-}
-
-/* Where a socket is connecting to: getpeername() does not say before it is connected. */
-static bool other_end(int fd, end_t *end)
-{
-    static const char *const tables[] = {"/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"};
-    char line[512], other[64];
-    struct stat socket_stat;
-    unsigned long inode;
-    bool found = false;
-
-    if (fstat(fd, &socket_stat) != 0) {
-        return false;
-    }
-    for (int i = 0; i < 2 && !found; ++i) {
-        FILE *table = fopen(tables[i], "re");
-
-        while (table != NULL && !found && fgets(line, sizeof(line), table) != NULL) {
-            found = sscanf(line, "%*s %*s %63s %*s %*s %*s %*s %*s %*s %lu", other, &inode) == 2 &&
-                    inode == socket_stat.st_ino && parse_end(other, end);
-        }
-        if (table != NULL) {
-            (void)fclose(table);
-        }
-    }
-    return found;
-}
-
-static const target_t *find_target(const xm_ucx_gate_t *gate, const end_t *end)
+static const target_t *find_target(const xm_ucx_gate_t *gate, const xm_ucx_end_t *end)
 {
     for (int i = 0; i < gate->target_count; ++i) {
-        if (is_same(&gate->targets[i].end, end)) {
+        if (xm_ucx_end_equal(&gate->targets[i].end, end)) {
             return &gate->targets[i];
         }
     }
@@ -439,14 +326,14 @@ static const target_t *find_target(const xm_ucx_gate_t *gate, const end_t *end)
 
 /* Has UCX's socket connect once more, from the port that was announced. Only between two calls of
  * UCX, which would take a socket that is not connecting for a failed one. */
-static void connect_again(int fd, const end_t *here, const end_t *there)
+static void connect_again(int fd, const xm_ucx_end_t *here, const xm_ucx_end_t *there)
 {
     const struct sockaddr nowhere = {.sa_family = AF_UNSPEC};
     xm_address_t own, other;
 
-    to_socket(here, here->port, &own);
-    to_socket(there, there->port, &other);
-    if (is_connecting(fd)) {
+    xm_ucx_end_address(here, here->port, &own);
+    xm_ucx_end_address(there, there->port, &other);
+    if (xm_ucx_socket_connects(fd)) {
         (void)connect(fd, &nowhere, sizeof(nowhere));
         (void)bind(fd, (struct sockaddr *)&own.socket, own.length);
         (void)connect(fd, (struct sockaddr *)&other.socket, other.length);
@@ -456,9 +343,10 @@ static void connect_again(int fd, const end_t *here, const end_t *there)
 static bool knock(xm_ucx_gate_t *gate, int fd, int wait_ms, bool again)
 {
     const target_t *target;
-    end_t here, there;
+    xm_ucx_end_t here, there;
 
-    if (is_connecting(fd) && own_end(fd, &here) && other_end(fd, &there)) {
+    if (xm_ucx_socket_connects(fd) && xm_ucx_socket_own_end(fd, &here) &&
+        xm_ucx_socket_other_end(fd, &there)) {
         target = find_target(gate, &there);
         if (target != NULL && announce(target, &here, wait_ms) && again) {
             connect_again(fd, &here, &there);
@@ -480,17 +368,17 @@ static bool knock_later(void *arg, int fd)
 void xm_ucx_gate_knock(xm_ucx_gate_t *gate)
 {
     if (gate->target_count > 0) {
-        each_descriptor(knock_now, gate);
+        xm_ucx_sockets_each(knock_now, gate);
     }
 }
 
 /* Lets an end in. One that is there already lasts longer. */
-static bool permit(door_t *door, const end_t *end, int64_t now)
+static bool permit(door_t *door, const xm_ucx_end_t *end, int64_t now)
 {
     int place = door->next_permit;
 
     for (int i = 0; i < PERMITS; ++i) {
-        place = is_same(&door->permits[i].end, end) ? i : place;
+        place = xm_ucx_end_equal(&door->permits[i].end, end) ? i : place;
     }
     door->next_permit = (door->next_permit + 1) % PERMITS;
     door->permits[place] = (permit_t){.end = *end, .until = now + PERMIT_NS};
@@ -542,7 +430,7 @@ static void hear(xm_ucx_gate_t *gate, int place)
     guest_t *guest = &gate->guests[place];
     uint8_t proof[XM_JOB_PROOF_SIZE];
     ssize_t got = recv(guest->fd, guest->bytes + guest->have, ANNOUNCEMENT_SIZE - guest->have, 0);
-    end_t end;
+    xm_ucx_end_t end;
 
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
         return;
@@ -594,7 +482,7 @@ static void *keep(void *arg)
             accept_guests(gate, &gate->doors[i]);
         }
         if (gate->target_count > 0 && xm_clock_ns() > look) {
-            each_descriptor(knock_later, gate);
+            xm_ucx_sockets_each(knock_later, gate);
             look = xm_clock_ns() + INT64_C(1000000) * LOOK_MS;
         }
     }

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 
 #include "comm/base.h"
 #include "comm/transport/ucx/ucx.h"
@@ -178,13 +179,14 @@ static bool is_tcp_only(xm_ucx_rail_kind_t kind, const char *device, const char 
     return device[0] != '\0' ? !is_rdma_port(device) : !machine_has_verbs();
 }
 
-/* True when /dev/shm may not have enough for all ranks here. They start at the same time and
- * each sees what the others have not taken yet, so the sum for all is compared. */
+/* True when /dev/shm may not have enough for all ranks here, or cannot be written to. They start at
+ * the same time and each sees what the others have not taken yet, so the sum for all is compared.
+ */
 static bool is_short_of_shm(int ranks)
 {
     struct statvfs shm;
 
-    return statvfs("/dev/shm", &shm) != 0 ||
+    return statvfs("/dev/shm", &shm) != 0 || access("/dev/shm", W_OK) != 0 ||
            (uint64_t)shm.f_bavail * shm.f_frsize < (uint64_t)XM_UCX_SHM_PER_RANK * (uint64_t)ranks;
 }
 
