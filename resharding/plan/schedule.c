@@ -224,15 +224,16 @@ static uint64_t chunk_limit(const xm_scheduling_t *s, int64_t task, const xm_cla
 /*
  * Chooses the chunks before anything is scheduled, because the emitters need them: the
  * length that balances the pipeline's filling against the cost of each chunk. The longest
- * chain of a task counts, inside the host or over the network.
+ * chain of a task counts, inside the host or over the network, unless hops are cut into messages,
+ * which are chunks.
  */
-static void set_chunks(const xm_scheduling_t *s, xm_builder_t *builder, bool parts)
+static void set_chunks(const xm_scheduling_t *s, xm_builder_t *builder, bool parts, bool messages)
 {
     for (int64_t t = 0; t < s->plan->task_count; ++t) {
         const xm_class_t *class = &s->classes->classes[s->classes->class_of[t]];
         int hops = parts ? 1 : chain_hops(class, s->strategy[t]);
 
-        if (hops < class->near_count) {
+        if (hops < class->near_count && !(messages && class->remote_count > 0)) {
             hops = class->near_count;
         }
         xm_scheduling_set_chunk(s, builder, t,
@@ -362,7 +363,7 @@ static xm_status_t fill_builder(xm_scheduling_t *s, const xm_way_t *way)
     if (status < 0) {
         goto clear_builder;
     }
-    set_chunks(s, &plan->builder, parts);
+    set_chunks(s, &plan->builder, parts, parts && s->bundles->message > 0);
     /* Work inside hosts comes first for every scheduler: it costs no NIC and settles
      * which ranks have what. */
     status = xm_emit_local(&emitter, s->asked);
