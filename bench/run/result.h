@@ -26,8 +26,9 @@ typedef struct rb_result {
     double cpu_s;    /**< user and system time of all ranks in a timed run, on average; 0: not
                         measured */
     bool validated, verified;
-    bool in_order;  /**< NICs and ports served one message at a time, in plan order */
-    uint64_t wrong; /**< bytes that differ from what they should be, all ranks and runs */
+    bool in_order;    /**< NICs and ports served one message at a time, in plan order */
+    uint64_t resends; /**< chunks that came wrong and were sent again, all ranks and runs */
+    uint64_t wrong;   /**< bytes that differ from what they should be, all ranks and runs */
     rb_record_t *records;
     size_t record_count;
 } rb_result_t;
