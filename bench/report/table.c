@@ -336,6 +336,7 @@ void rb_totals_add(rb_totals_t *totals, const rb_result_t *result)
 
     ++totals->cases;
     totals->wrong += result->wrong;
+    totals->resends += result->resends;
     totals->cpu_s += result->cpu_s;
     totals->bytes += (double)xm_plan_bytes(result->prepared->plan);
     totals->validated = result->validated;
@@ -358,6 +359,10 @@ void rb_table_summary(FILE *file, const rb_job_info_t *job, const rb_totals_t *t
         }
         if (totals->verified) {
             (void)fprintf(file, "# Checksums            : all equal\n");
+        }
+        if (totals->resends > 0 || strcmp(xm_config_string(XM_CONFIG_VERIFY), "chunk") == 0) {
+            (void)fprintf(file, "# Sent again           : %" PRIu64 " chunks that came wrong\n",
+                          totals->resends);
         }
     }
     if (totals->cpu_s > 0) {

@@ -6,6 +6,7 @@
  */
 #include "bench/run/job_case.h"
 
+#include <crossmesh/counters.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -41,14 +42,14 @@ typedef struct {
 } slot_t;
 
 /* What a rank reports of one run. */
-enum { SAMPLE_NS, SAMPLE_CPU_NS, SAMPLE_WAITED_NS, SAMPLE_WRONG, SAMPLE_FIELDS };
+enum { SAMPLE_NS, SAMPLE_CPU_NS, SAMPLE_WAITED_NS, SAMPLE_WRONG, SAMPLE_RESENDS, SAMPLE_FIELDS };
 
 /* What one run came to, over all ranks. */
 typedef struct {
     double seconds;  /* the slowest rank's */
     double cpu_s;    /* of all ranks */
     double waited_s; /* for processors: the longest of a rank; negative: one does not know */
-    uint64_t wrong;
+    uint64_t wrong, resends;
 } run_t;
 
 /* Each variant gets a channel of its own, so that messages of different plans cannot be
@@ -137,10 +138,19 @@ static xm_status_t gather_run(slot_t *slot, const int64_t *own, run_t *run)
                                                             : waited;
         run->cpu_s += (double)sample[SAMPLE_CPU_NS] * 1e-9;
         run->wrong += (uint64_t)sample[SAMPLE_WRONG];
+        run->resends += (uint64_t)sample[SAMPLE_RESENDS];
     }
     run->seconds = (double)slowest * 1e-9;
     run->waited_s = (double)waited * 1e-9;
     return XM_OK;
+}
+
+static int64_t count_resends(const xm_worker_t *worker)
+{
+    xm_rank_counts_t counts = {0};
+
+    (void)xm_worker_rank_counts(worker, &counts);
+    return (int64_t)counts.resends;
 }
 
 /*
@@ -168,6 +178,7 @@ static xm_status_t run_once(slot_t *slot, int index, int number, run_t *run)
         return status;
     }
     waited = rb_processors_waited_ns(slot->waits);
+    own[SAMPLE_RESENDS] = -count_resends(slot->worker);
     cpu = xm_clock_cpu_ns();
     variant->start_ns = xm_transport_now(xm_worker_transport(slot->worker));
     status = xm_executor_run(slot->worker, variant->executor, xm_worker_deadline(slot->worker));
@@ -177,6 +188,7 @@ static xm_status_t run_once(slot_t *slot, int index, int number, run_t *run)
     own[SAMPLE_NS] = xm_transport_now(xm_worker_transport(slot->worker)) - variant->start_ns;
     own[SAMPLE_CPU_NS] = xm_clock_cpu_ns() - cpu;
     own[SAMPLE_WAITED_NS] = waited < 0 ? -1 : rb_processors_waited_ns(slot->waits) - waited;
+    own[SAMPLE_RESENDS] += count_resends(slot->worker);
     /* The checksums are compared on all ranks before anybody goes on, as it is a
      * collective. */
     if (slot->options->verify) {
@@ -222,6 +234,7 @@ static xm_status_t run_all(slot_t *slot, rb_result_t *results)
             break;
         }
         result->wrong += run.wrong;
+        result->resends += run.resends;
         if (number >= options->warmup) {
             result->seconds[result->runs++] = run.seconds;
             /* The average is built up run by run, over the timed runs only. */

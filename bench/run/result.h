@@ -32,8 +32,9 @@ typedef struct rb_result {
     double waited_s; /**< for which a rank was ready in a timed run, and had no processor: the
                         longest of all ranks, on average; negative: not known */
     bool validated, verified;
-    bool in_order;  /**< NICs and ports served one message at a time, in plan order */
-    uint64_t wrong; /**< bytes that differ from what they should be, all ranks and runs */
+    bool in_order;    /**< NICs and ports served one message at a time, in plan order */
+    uint64_t resends; /**< chunks that came wrong and were sent again, all ranks and runs */
+    uint64_t wrong;   /**< bytes that differ from what they should be, all ranks and runs */
     rb_record_t *records;
     size_t record_count;
 } rb_result_t;

@@ -12,7 +12,7 @@
 
 enum {
     RECEIVE_AHEAD = 2,       /* receives are posted this many windows ahead */
-    LANE_CHUNKS = 0x3ffffff0 /* sequence numbers of tags: what is above is for other messages */
+    LANE_CHUNKS = 0x1ffffff0 /* sequence numbers of tags: what is above is for other messages */
 };
 
 /* What one rank has to do with every route: its own place, whom it feeds there, whom a sender
