@@ -28,6 +28,7 @@ struct xm_cluster_profile {
     xm_cluster_device_t *host_device; /* by host, or NULL */
     int host_device_count;
     double nic_spread, nic_both_ways, host_fabric;
+    double cores_per_host, nic_cpu, host_cpu;
     int hosts_per_rack;
     double uplink_bandwidth;
     xm_curve_point_t *curve[XM_LINK_CLASS_COUNT];
@@ -120,7 +121,10 @@ static xm_status_t check_network(const xm_cluster_profile_params_t *params)
     }
     if ((status = check_not_negative("nic.spread", params->nic_spread)) < 0 ||
         (status = check_not_negative("nic.both_ways_bytes_per_s", params->nic_both_ways)) < 0 ||
-        (status = check_not_negative("fabric.bytes_per_s", params->host_fabric)) < 0) {
+        (status = check_not_negative("fabric.bytes_per_s", params->host_fabric)) < 0 ||
+        (status = check_not_negative("cores.per_host", params->cores_per_host)) < 0 ||
+        (status = check_not_negative("cores.nic_s_per_byte", params->nic_cpu)) < 0 ||
+        (status = check_not_negative("cores.host_s_per_byte", params->host_cpu)) < 0) {
         return status;
     }
     if (params->hosts_per_rack < 0) {
@@ -324,6 +328,9 @@ xm_status_t xm_cluster_profile_create(const xm_cluster_profile_params_t *given,
     made->nic_spread = xm_curve_rounded(params->nic_spread);
     made->nic_both_ways = xm_curve_rounded(params->nic_both_ways);
     made->host_fabric = xm_curve_rounded(params->host_fabric);
+    made->cores_per_host = xm_curve_rounded(params->cores_per_host);
+    made->nic_cpu = xm_curve_rounded(params->nic_cpu);
+    made->host_cpu = xm_curve_rounded(params->host_cpu);
     made->gradient_overlap = xm_curve_rounded(params->gradient_overlap);
     if (!copy_curves(params, made) || xm_op_times_copy(params->op_times, params->op_time_count,
                                                        &made->device, &made->op_times) != XM_OK) {
@@ -356,6 +363,9 @@ xm_cluster_profile_params_t xm_cluster_profile_params_of(const xm_cluster_profil
     params.nic_spread = profile->nic_spread;
     params.nic_both_ways = profile->nic_both_ways;
     params.host_fabric = profile->host_fabric;
+    params.cores_per_host = profile->cores_per_host;
+    params.nic_cpu = profile->nic_cpu;
+    params.host_cpu = profile->host_cpu;
     params.hosts_per_rack = profile->hosts_per_rack;
     params.uplink_bandwidth = profile->uplink_bandwidth;
     for (int link = 0; link < XM_LINK_CLASS_COUNT; ++link) {
@@ -591,6 +601,14 @@ double xm_cluster_profile_nic_both_ways(const xm_cluster_profile_t *profile)
 double xm_cluster_profile_host_fabric(const xm_cluster_profile_t *profile)
 {
     return profile->host_fabric;
+}
+
+void xm_cluster_profile_processors(const xm_cluster_profile_t *profile, double *cores_per_host,
+                                   double *nic_cpu, double *host_cpu)
+{
+    *cores_per_host = profile->cores_per_host;
+    *nic_cpu = profile->nic_cpu;
+    *host_cpu = profile->host_cpu;
 }
 
 const double *xm_cluster_profile_spread(const xm_cluster_profile_t *profile, xm_link_class_t link)

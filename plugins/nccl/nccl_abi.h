@@ -71,46 +71,55 @@ typedef struct nccl_profiler_ib_v1 {
     } of;
 } nccl_profiler_ib_v1_t;
 
+/* The parts of a device's properties that several versions share, in their order: speed in Mbit/s,
+ * latency in microseconds. */
+/* clang-format off */
+#define NCCL_DEVICE \
+    char *name; \
+    char *pci_path; \
+    uint64_t guid; \
+    int pointers;
+
+#define NCCL_RATES \
+    int speed; \
+    int port; \
+    float latency; \
+    int max_comms; \
+    int max_receives;
+
+#define NCCL_DEVICE_OFFLOAD \
+    int offload_type; \
+    int offload_version;
+
+/* Since v9. */
+#define NCCL_PROPERTIES(virtual_type) \
+    NCCL_DEVICE \
+    int registration_is_global; \
+    int force_flush; \
+    NCCL_RATES \
+    NCCL_DEVICE_OFFLOAD \
+    virtual_type members; \
+    size_t max_p2p_bytes; \
+    size_t max_collective_bytes;
+/* clang-format on */
+
 /** Properties of a device. */
 typedef struct nccl_properties_v6 {
-    char *name;
-    char *pci_path;
-    uint64_t guid;
-    int pointers;
-    int speed; /**< Mbit/s */
-    int port;
-    float latency; /**< microseconds */
-    int max_comms;
-    int max_receives;
+    NCCL_DEVICE
+    NCCL_RATES
 } nccl_properties_v6_t;
 
 typedef struct nccl_properties_v7 {
-    char *name;
-    char *pci_path;
-    uint64_t guid;
-    int pointers;
-    int speed;
-    int port;
-    float latency;
-    int max_comms;
-    int max_receives;
-    int offload_type;
-    int offload_version;
+    NCCL_DEVICE
+    NCCL_RATES
+    NCCL_DEVICE_OFFLOAD
 } nccl_properties_v7_t;
 
 typedef struct nccl_properties_v8 {
-    char *name;
-    char *pci_path;
-    uint64_t guid;
-    int pointers;
+    NCCL_DEVICE
     int registration_is_global;
-    int speed;
-    int port;
-    float latency;
-    int max_comms;
-    int max_receives;
-    int offload_type;
-    int offload_version;
+    NCCL_RATES
+    NCCL_DEVICE_OFFLOAD
 } nccl_properties_v8_t;
 
 typedef struct nccl_virtual_v9 {
@@ -120,41 +129,11 @@ typedef struct nccl_virtual_v9 {
 
 /** Also v10. */
 typedef struct nccl_properties_v9 {
-    char *name;
-    char *pci_path;
-    uint64_t guid;
-    int pointers;
-    int registration_is_global;
-    int force_flush;
-    int speed;
-    int port;
-    float latency;
-    int max_comms;
-    int max_receives;
-    int offload_type;
-    int offload_version;
-    nccl_virtual_v9_t members;
-    size_t max_p2p_bytes;
-    size_t max_collective_bytes;
+    NCCL_PROPERTIES(nccl_virtual_v9_t)
 } nccl_properties_v9_t;
 
 typedef struct nccl_properties_v11 {
-    char *name;
-    char *pci_path;
-    uint64_t guid;
-    int pointers;
-    int registration_is_global;
-    int force_flush;
-    int speed;
-    int port;
-    float latency;
-    int max_comms;
-    int max_receives;
-    int offload_type;
-    int offload_version;
-    nccl_virtual_v9_t members;
-    size_t max_p2p_bytes;
-    size_t max_collective_bytes;
+    NCCL_PROPERTIES(nccl_virtual_v9_t)
     int max_multi_request;
 } nccl_properties_v11_t;
 
@@ -164,22 +143,7 @@ typedef struct nccl_virtual_v12 {
 } nccl_virtual_v12_t;
 
 typedef struct nccl_properties_v12 {
-    char *name;
-    char *pci_path;
-    uint64_t guid;
-    int pointers;
-    int registration_is_global;
-    int force_flush;
-    int speed;
-    int port;
-    float latency;
-    int max_comms;
-    int max_receives;
-    int offload_type;
-    int offload_version;
-    nccl_virtual_v12_t members;
-    size_t max_p2p_bytes;
-    size_t max_collective_bytes;
+    NCCL_PROPERTIES(nccl_virtual_v12_t)
     int max_multi_request;
     int16_t rail, plane;
 } nccl_properties_v12_t;
@@ -220,13 +184,48 @@ typedef struct nccl_config {
 #define NCCL_OFFLOAD \
     nccl_result_t (*device_memory)(void *comm, void *mhandle, void **device_mhandle); \
     nccl_result_t (*receive_consumed)(void *comm, int count, void *request);
+
+/* NOLINTBEGIN(bugprone-macro-parentheses): a type */
+#define NCCL_DEVICES(properties_type) \
+    nccl_result_t (*devices)(int *count); \
+    nccl_result_t (*properties)(int device, properties_type *properties);
+
+/* From v7 to v9. */
+#define NCCL_OPEN(properties_type) \
+    const char *name; \
+    nccl_result_t (*init)(nccl_log_t log); \
+    NCCL_DEVICES(properties_type) \
+    nccl_result_t (*listen)(int device, void *handle, void **comm); \
+    nccl_result_t (*connect)(int device, void *handle, void **comm, void **offload); \
+    nccl_result_t (*accept)(void *listener, void **comm, void **offload);
+
+/* Since v10. */
+#define NCCL_MOVE(virtual_type) \
+    nccl_result_t (*accept)(void *listener, void **comm, void **offload); \
+    NCCL_REGISTER(size_t) \
+    NCCL_PROFILED_MESSAGES \
+    NCCL_ENDS \
+    NCCL_OFFLOAD \
+    nccl_result_t (*make_virtual)(int *device, virtual_type *members);
+
+/* Since v11. */
+#define NCCL_NET(properties_type, virtual_type) \
+    const char *name; \
+    nccl_result_t (*init)(void **context, uint64_t job, nccl_config_t *config, nccl_log_t log, \
+                          nccl_profiler_t profiler); \
+    NCCL_DEVICES(properties_type) \
+    nccl_result_t (*listen)(void *context, int device, void *handle, void **comm); \
+    nccl_result_t (*connect)(void *context, int device, void *handle, void **comm, void **offload); \
+    NCCL_MOVE(virtual_type) \
+    nccl_result_t (*finalize)(void *context); \
+    nccl_result_t (*set_attributes)(void *context, void *attributes);
+/* NOLINTEND(bugprone-macro-parentheses) */
 /* clang-format on */
 
 typedef struct nccl_net_v6 {
     const char *name;
     nccl_result_t (*init)(nccl_log_t log);
-    nccl_result_t (*devices)(int *count);
-    nccl_result_t (*properties)(int device, nccl_properties_v6_t *properties);
+    NCCL_DEVICES(nccl_properties_v6_t)
     nccl_result_t (*listen)(int device, void *handle, void **comm);
     nccl_result_t (*connect)(int device, void *handle, void **comm);
     nccl_result_t (*accept)(void *listener, void **comm);
@@ -236,13 +235,7 @@ typedef struct nccl_net_v6 {
 } nccl_net_v6_t;
 
 typedef struct nccl_net_v7 {
-    const char *name;
-    nccl_result_t (*init)(nccl_log_t log);
-    nccl_result_t (*devices)(int *count);
-    nccl_result_t (*properties)(int device, nccl_properties_v7_t *properties);
-    nccl_result_t (*listen)(int device, void *handle, void **comm);
-    nccl_result_t (*connect)(int device, void *handle, void **comm, void **offload);
-    nccl_result_t (*accept)(void *listener, void **comm, void **offload);
+    NCCL_OPEN(nccl_properties_v7_t)
     NCCL_REGISTER(int)
     NCCL_MESSAGES(int)
     NCCL_ENDS
@@ -250,13 +243,7 @@ typedef struct nccl_net_v7 {
 } nccl_net_v7_t;
 
 typedef struct nccl_net_v8 {
-    const char *name;
-    nccl_result_t (*init)(nccl_log_t log);
-    nccl_result_t (*devices)(int *count);
-    nccl_result_t (*properties)(int device, nccl_properties_v8_t *properties);
-    nccl_result_t (*listen)(int device, void *handle, void **comm);
-    nccl_result_t (*connect)(int device, void *handle, void **comm, void **offload);
-    nccl_result_t (*accept)(void *listener, void **comm, void **offload);
+    NCCL_OPEN(nccl_properties_v8_t)
     NCCL_REGISTER(size_t)
     NCCL_MESSAGES(int)
     NCCL_ENDS
@@ -264,13 +251,7 @@ typedef struct nccl_net_v8 {
 } nccl_net_v8_t;
 
 typedef struct nccl_net_v9 {
-    const char *name;
-    nccl_result_t (*init)(nccl_log_t log);
-    nccl_result_t (*devices)(int *count);
-    nccl_result_t (*properties)(int device, nccl_properties_v9_t *properties);
-    nccl_result_t (*listen)(int device, void *handle, void **comm);
-    nccl_result_t (*connect)(int device, void *handle, void **comm, void **offload);
-    nccl_result_t (*accept)(void *listener, void **comm, void **offload);
+    NCCL_OPEN(nccl_properties_v9_t)
     NCCL_REGISTER(size_t)
     NCCL_MESSAGES(size_t)
     NCCL_ENDS
@@ -281,53 +262,19 @@ typedef struct nccl_net_v9 {
 typedef struct nccl_net_v10 {
     const char *name;
     nccl_result_t (*init)(nccl_log_t log, nccl_profiler_t profiler);
-    nccl_result_t (*devices)(int *count);
-    nccl_result_t (*properties)(int device, nccl_properties_v9_t *properties);
+    NCCL_DEVICES(nccl_properties_v9_t)
     nccl_result_t (*listen)(int device, void *handle, void **comm);
     nccl_result_t (*connect)(int device, nccl_config_t *config, void *handle, void **comm,
                              void **offload);
-    nccl_result_t (*accept)(void *listener, void **comm, void **offload);
-    NCCL_REGISTER(size_t)
-    NCCL_PROFILED_MESSAGES
-    NCCL_ENDS
-    NCCL_OFFLOAD
-    nccl_result_t (*make_virtual)(int *device, nccl_virtual_v9_t *members);
+    NCCL_MOVE(nccl_virtual_v9_t)
 } nccl_net_v10_t;
 
 typedef struct nccl_net_v11 {
-    const char *name;
-    nccl_result_t (*init)(void **context, uint64_t job, nccl_config_t *config, nccl_log_t log,
-                          nccl_profiler_t profiler);
-    nccl_result_t (*devices)(int *count);
-    nccl_result_t (*properties)(int device, nccl_properties_v11_t *properties);
-    nccl_result_t (*listen)(void *context, int device, void *handle, void **comm);
-    nccl_result_t (*connect)(void *context, int device, void *handle, void **comm, void **offload);
-    nccl_result_t (*accept)(void *listener, void **comm, void **offload);
-    NCCL_REGISTER(size_t)
-    NCCL_PROFILED_MESSAGES
-    NCCL_ENDS
-    NCCL_OFFLOAD
-    nccl_result_t (*make_virtual)(int *device, nccl_virtual_v9_t *members);
-    nccl_result_t (*finalize)(void *context);
-    nccl_result_t (*set_attributes)(void *context, void *attributes);
+    NCCL_NET(nccl_properties_v11_t, nccl_virtual_v9_t)
 } nccl_net_v11_t;
 
 typedef struct nccl_net_v12 {
-    const char *name;
-    nccl_result_t (*init)(void **context, uint64_t job, nccl_config_t *config, nccl_log_t log,
-                          nccl_profiler_t profiler);
-    nccl_result_t (*devices)(int *count);
-    nccl_result_t (*properties)(int device, nccl_properties_v12_t *properties);
-    nccl_result_t (*listen)(void *context, int device, void *handle, void **comm);
-    nccl_result_t (*connect)(void *context, int device, void *handle, void **comm, void **offload);
-    nccl_result_t (*accept)(void *listener, void **comm, void **offload);
-    NCCL_REGISTER(size_t)
-    NCCL_PROFILED_MESSAGES
-    NCCL_ENDS
-    NCCL_OFFLOAD
-    nccl_result_t (*make_virtual)(int *device, nccl_virtual_v12_t *members);
-    nccl_result_t (*finalize)(void *context);
-    nccl_result_t (*set_attributes)(void *context, void *attributes);
+    NCCL_NET(nccl_properties_v12_t, nccl_virtual_v12_t)
 } nccl_net_v12_t;
 
 /** The tuner: its tables have a row per algorithm and a column per protocol. */

@@ -78,12 +78,17 @@ static nccl_result_t finalize_v11(void *context)
     return NCCL_OK;
 }
 
+/* Lengths were ints up to v8; negative ones would become huge. Nothing is made of those. */
+static nccl_result_t refuse(int size, const char *what, void **made)
+{
+    *made = NULL;
+    return plugin_fail(xm_error_set(XM_ERR_INVALID_ARGUMENT, "%d bytes", size), what);
+}
+
 static nccl_result_t register_v6(void *comm, void *data, int size, int type, void **mhandle)
 {
     if (size < 0) {
-        *mhandle = NULL;
-        return plugin_fail(xm_error_set(XM_ERR_INVALID_ARGUMENT, "%d bytes", size),
-                           "register memory");
+        return refuse(size, "register memory", mhandle);
     }
     return net_register(comm, data, (size_t)size, type, mhandle);
 }
@@ -92,13 +97,11 @@ static nccl_result_t send_v6(void *comm, void *data, int size, int tag, void *mh
                              void **request)
 {
     if (size < 0) {
-        *request = NULL;
-        return plugin_fail(xm_error_set(XM_ERR_INVALID_ARGUMENT, "%d bytes", size), "send");
+        return refuse(size, "send", request);
     }
     return net_send(comm, data, (size_t)size, tag, mhandle, NULL, request);
 }
 
-/* Lengths were ints up to v8; negative ones would become huge. */
 static nccl_result_t receive_v6(void *comm, int count, void **data, int *sizes, int *tags,
                                 void **mhandles, void **request)
 {
@@ -106,9 +109,7 @@ static nccl_result_t receive_v6(void *comm, int count, void **data, int *sizes, 
 
     for (int i = 0; i < count && i < XM_PIPE_GROUP_MAX; ++i) {
         if (sizes[i] < 0) {
-            *request = NULL;
-            return plugin_fail(xm_error_set(XM_ERR_INVALID_ARGUMENT, "%d bytes", sizes[i]),
-                               "receive");
+            return refuse(sizes[i], "receive", request);
         }
         wide[i] = (size_t)sizes[i];
     }
@@ -216,6 +217,14 @@ PROPERTIES(v12, SINCE_V11(NCCL_MEMBERS_MAX_V12); properties->rail = NCCL_ID_UNDE
     .close_send = net_close_send, .close_receive = net_close_receive,                              \
     .close_listen = net_close_listen
 
+/* The entries that several versions have in common. */
+#define MESSAGES_V6 .init = init_v6, .send = send_v6, .receive = receive_v6
+#define OPEN_V7     .listen = net_listen, .connect = connect_v7, .accept = accept_v7
+#define MOVE_V10                                                                                   \
+    .accept = accept_v7, .register_memory = net_register, .send = net_send, .receive = receive_v10
+#define OPEN_V11                                                                                   \
+    .init = init_v11, .listen = listen_v11, .connect = connect_v11, .finalize = finalize_v11
+
 /* Offload and attributes are not offered: those entries stay NULL, which NCCL checks. */
 EXPORT extern const nccl_net_v6_t ncclNetPlugin_v6;
 EXPORT extern const nccl_net_v7_t ncclNetPlugin_v7;
@@ -226,77 +235,38 @@ EXPORT extern const nccl_net_v11_t ncclNetPlugin_v11;
 EXPORT extern const nccl_net_v12_t ncclNetPlugin_v12;
 
 const nccl_net_v6_t ncclNetPlugin_v6 = {COMMON,
-                                        .init = init_v6,
+                                        MESSAGES_V6,
                                         .properties = properties_v6,
                                         .listen = net_listen,
                                         .connect = net_connect,
                                         .accept = net_accept,
-                                        .register_memory = register_v6,
-                                        .send = send_v6,
-                                        .receive = receive_v6};
+                                        .register_memory = register_v6};
 
-const nccl_net_v7_t ncclNetPlugin_v7 = {COMMON,
-                                        .init = init_v6,
-                                        .properties = properties_v7,
-                                        .listen = net_listen,
-                                        .connect = connect_v7,
-                                        .accept = accept_v7,
-                                        .register_memory = register_v6,
-                                        .send = send_v6,
-                                        .receive = receive_v6};
+const nccl_net_v7_t ncclNetPlugin_v7 = {COMMON, MESSAGES_V6, OPEN_V7, .properties = properties_v7,
+                                        .register_memory = register_v6};
 
-const nccl_net_v8_t ncclNetPlugin_v8 = {COMMON,
-                                        .init = init_v6,
-                                        .properties = properties_v8,
-                                        .listen = net_listen,
-                                        .connect = connect_v7,
-                                        .accept = accept_v7,
-                                        .register_memory = net_register,
-                                        .send = send_v6,
-                                        .receive = receive_v6};
+const nccl_net_v8_t ncclNetPlugin_v8 = {COMMON, MESSAGES_V6, OPEN_V7, .properties = properties_v8,
+                                        .register_memory = net_register};
 
 const nccl_net_v9_t ncclNetPlugin_v9 = {COMMON,
+                                        OPEN_V7,
                                         .init = init_v6,
                                         .properties = properties_v9,
-                                        .listen = net_listen,
-                                        .connect = connect_v7,
-                                        .accept = accept_v7,
                                         .register_memory = net_register,
                                         .send = send_v9,
                                         .receive = receive_v9,
                                         .make_virtual = make_virtual_v9};
 
 const nccl_net_v10_t ncclNetPlugin_v10 = {COMMON,
+                                          MOVE_V10,
                                           .init = init_v10,
                                           .properties = properties_v9,
                                           .listen = net_listen,
                                           .connect = connect_v10,
-                                          .accept = accept_v7,
-                                          .register_memory = net_register,
-                                          .send = net_send,
-                                          .receive = receive_v10,
                                           .make_virtual = make_virtual_v9};
 
-const nccl_net_v11_t ncclNetPlugin_v11 = {COMMON,
-                                          .init = init_v11,
-                                          .properties = properties_v11,
-                                          .listen = listen_v11,
-                                          .connect = connect_v11,
-                                          .accept = accept_v7,
-                                          .register_memory = net_register,
-                                          .send = net_send,
-                                          .receive = receive_v10,
-                                          .make_virtual = make_virtual_v9,
-                                          .finalize = finalize_v11};
+const nccl_net_v11_t ncclNetPlugin_v11 = {COMMON, MOVE_V10, OPEN_V11, .properties = properties_v11,
+                                          .make_virtual = make_virtual_v9};
 
-const nccl_net_v12_t ncclNetPlugin_v12 = {COMMON,
-                                          .init = init_v11,
-                                          .properties = properties_v12,
-                                          .listen = listen_v11,
-                                          .connect = connect_v11,
-                                          .accept = accept_v7,
-                                          .register_memory = net_register,
-                                          .send = net_send,
-                                          .receive = receive_v10,
-                                          .make_virtual = make_virtual_v12,
-                                          .finalize = finalize_v11};
+const nccl_net_v12_t ncclNetPlugin_v12 = {COMMON, MOVE_V10, OPEN_V11, .properties = properties_v12,
+                                          .make_virtual = make_virtual_v12};

@@ -87,7 +87,7 @@ class Abi(unittest.TestCase):
 
     def test_each_library_has_its_own_last_error(self):
         with self.assertRaisesRegex(_native.from_status(-3, "").__class__, "no-such-model"):
-            _planner.lib.ap_frontend_load(b"no-such-model", None, ctypes.c_void_p(), None)
+            _planner.lib.ap_profile_load(b"no-such-model", ctypes.c_void_p())
 
 
 if __name__ == "__main__":

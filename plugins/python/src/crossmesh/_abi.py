@@ -22,153 +22,27 @@ class Base(Structure):
 
 XM_OK = 0
 XM_IN_PROGRESS = 1
-XM_ERR_INVALID_ARGUMENT = -1
-XM_ERR_PARSE = -2
-XM_ERR_NOT_FOUND = -3
-XM_ERR_UNSUPPORTED = -4
-XM_ERR_MISMATCH = -5
-XM_ERR_BUFFER_TOO_SMALL = -6
-XM_ERR_NO_SOLUTION = -7
-XM_ERR_NO_MEMORY = -20
 XM_ERR_IO = -21
-XM_ERR_UNREACHABLE = -40
 XM_ERR_PEER_DIED = -60
 XM_ERR_TIMEOUT = -61
 XM_ERR_CANCELED = -62
-XM_ERR_INTERNAL = -80
 XM_ERR_CORRUPT = -81
 AP_MEMORY_RESERVE_DEFAULT = -1
-AP_MAX_RANK = 8
 AP_MAX_MESH_RANK = 4
-AP_SPEC_TEXT = 48
-AP_DTYPE_F16 = 0
-AP_DTYPE_BF16 = 1
-AP_DTYPE_F32 = 2
-AP_DTYPE_F64 = 3
-AP_DTYPE_I32 = 4
-AP_DTYPE_I8 = 5
-AP_DTYPE_I16 = 6
-AP_DTYPE_I64 = 7
-AP_DTYPE_C128 = 8
-AP_DTYPE_COUNT = 9
-AP_TENSOR_INPUT = 0
-AP_TENSOR_PARAMETER = 1
-AP_TENSOR_ACTIVATION = 2
-AP_OP_EINSUM = 0
-AP_OP_ELEMENTWISE = 1
-AP_OP_REDUCE = 2
-AP_OP_LAYER_NORM = 3
-AP_OP_SOFTMAX = 4
-AP_OP_EMBEDDING = 5
-AP_OP_CROSS_ENTROPY = 6
-AP_OP_SPLIT = 7
-AP_OP_RESHAPE = 8
-AP_OP_CUSTOM = 9
-AP_OP_GRADIENT = 10
-AP_OP_UPDATE = 11
-AP_OP_KIND_COUNT = 12
-AP_PHASE_FORWARD = 0
-AP_PHASE_BACKWARD = 1
-AP_PHASE_UPDATE = 2
-AP_TOUCHES_ALL = 0
-AP_TOUCHES_NONE = -1
-AP_LAYERING_AUTOMATIC = -1
-AP_ALL_GATHER = 0
-AP_ALL_REDUCE = 1
-AP_REDUCE_SCATTER = 2
-AP_ALL_TO_ALL = 3
-AP_PERMUTE = 4
-AP_COLLECTIVE_COUNT = 5
-AP_LINK_OUT = 0
-AP_LINK_IN = 1
-AP_LINK_DIRECTIONS = 2
-AP_OPTIMIZER_SGD = 0
-AP_OPTIMIZER_ADAM = 1
 AP_EXPORT_JAX = 0
-AP_EXPORT_HLO = 1
-AP_EXPORT_TORCH = 2
 AP_RECOMPUTE_AUTO = 0
 AP_RECOMPUTE_OFF = 1
-AP_RECOMPUTE_ON = 2
-AP_RECOMPUTE_UNIFORM = 3
 AP_ROLE_DATA = 1
-AP_ROLE_SEQUENCE = 2
 AP_ROLE_TENSOR = 4
 AP_ROLES_ALL = 7
 AP_PARAMETER_REPLICATED = 0
-AP_PARAMETER_STATE_SHARDED = 1
-AP_PARAMETER_SHARDED = 2
 AP_PARAMETER_MODES = 3
-XM_SENT = 0
-XM_RECEIVED = 1
-XM_DIRECTION_COUNT = 2
-XM_OUTCOME_OK = 0
-XM_OUTCOME_CANCELED = 1
-XM_OUTCOME_PEER_DIED = 2
-XM_OUTCOME_CORRUPT = 3
-XM_OUTCOME_FAILED = 4
-XM_OUTCOME_COUNT = 5
-XM_COUNTERS_NAME_SIZE = 64
 XM_MAX_AXES = 8
 XM_MAX_DIMS = 12
-XM_PARTITION_EVEN = 0
-XM_PARTITION_CHUNK = 1
-XM_PARTITION_BALANCED = 2
-XM_PARTITION_EXPLICIT = 3
-XM_PARTITION_COUNT = 4
 XM_STRATEGY_SEND_RECV = 0
-XM_STRATEGY_ALLGATHER = 1
-XM_STRATEGY_BROADCAST = 2
 XM_STRATEGY_AUTO = 3
-XM_STRATEGY_LOCAL_ALLGATHER = 4
-XM_STRATEGY_GLOBAL_ALLGATHER = 5
-XM_STRATEGY_ALPA = 6
-XM_STRATEGY_COUNT = 7
 XM_SCHEDULER_NAIVE = 0
-XM_SCHEDULER_BALANCE = 1
-XM_SCHEDULER_DFS = 2
-XM_SCHEDULER_GREEDY = 3
-XM_SCHEDULER_OPENSHOP = 4
 XM_SCHEDULER_AUTO = 5
-XM_SCHEDULER_COUNT = 6
-XM_SHARING_EXCLUSIVE = 0
-XM_SHARING_FAIR = 1
-XM_PLAN_DIGEST_SIZE = 33
-
-
-class Shape(Base):
-    c_name = "ap_shape_t"
-    _fields_ = [
-        ("rank", c_int),
-        ("dims", c_int64 * 8),
-    ]
-
-
-class OpParams(Base):
-    c_name = "ap_op_params_t"
-    _fields_ = [
-        ("struct_size", c_size_t),
-        ("kind", c_int),
-        ("phase", c_int),
-        ("name", c_char_p),
-        ("label", c_char_p),
-        ("rule", c_char_p),
-        ("replicated", c_char_p),
-        ("permuted", c_char_p),
-        ("sizes", c_char_p),
-        ("operand_count", c_int),
-        ("operands", POINTER(c_int)),
-        ("result_dtype", c_int),
-        ("flops_per_point", c_double),
-        ("repeat", c_double),
-        ("linear", c_bool),
-        ("forward", c_int),
-        ("differentiates", POINTER(c_int)),
-        ("touched", POINTER(c_int)),
-    ]
-
-
-OpParams.defaults = {"struct_size": ctypes.sizeof(OpParams), "kind": AP_OP_EINSUM, "phase": AP_PHASE_FORWARD, "result_dtype": AP_DTYPE_F16, "forward": -1}
 
 
 class Layering(Base):
@@ -198,177 +72,6 @@ class AlpaParams(Base):
 
 
 AlpaParams.defaults = {"struct_size": ctypes.sizeof(AlpaParams), "alpha": (1, 1, 1, 1,), "beta": (1, 0.1, 0.1, 0.1,), "replicated_penalty": 2}
-
-
-class PlanOp(Base):
-    c_name = "ap_plan_op_t"
-    _fields_ = [
-        ("name", c_char_p),
-        ("rule", c_char_p),
-        ("operands", c_char_p),
-        ("results", c_char_p),
-        ("sums", c_char_p),
-    ]
-
-
-class PlanLayers(Base):
-    c_name = "ap_plan_layers_t"
-    _fields_ = [
-        ("first_layer", c_int),
-        ("last_layer", c_int),
-        ("op_count", c_int),
-        ("ops", POINTER(PlanOp)),
-    ]
-
-
-class PlanStage(Base):
-    c_name = "ap_plan_stage_t"
-    _fields_ = [
-        ("first_layer", c_int),
-        ("last_layer", c_int),
-        ("hosts", c_int),
-        ("devices_per_host", c_int),
-        ("shape", c_int * 2),
-        ("devices", POINTER(c_int)),
-        ("forward", c_double),
-        ("backward", c_double),
-        ("sync", c_double),
-        ("update", c_double),
-        ("state_bytes", c_double),
-        ("activation_bytes", c_double),
-        ("work_bytes", c_double),
-        ("in_flight", c_int),
-        ("repeated", c_double * 2),
-        ("recompute", c_bool),
-        ("layer_count", c_int),
-        ("layers", POINTER(PlanLayers)),
-    ]
-
-
-class PlanSide(Base):
-    c_name = "ap_plan_side_t"
-    _fields_ = [
-        ("shape", c_int * 2),
-        ("device_count", c_int),
-        ("devices", POINTER(c_int)),
-        ("spec", c_char_p),
-    ]
-
-
-class LinkLoad(Base):
-    c_name = "ap_link_load_t"
-    _fields_ = [
-        ("rack", c_bool),
-        ("index", c_int),
-        ("forward", c_double * 2),
-        ("backward", c_double * 2),
-    ]
-
-
-class PlanTensor(Base):
-    c_name = "ap_plan_tensor_t"
-    _fields_ = [
-        ("tensor", c_char_p),
-        ("rank", c_int),
-        ("shape", c_int64 * 8),
-        ("dtype", c_char_p),
-        ("element_size", c_int64),
-        ("bytes", c_int64),
-        ("src", c_char_p),
-        ("dst", c_char_p),
-    ]
-
-
-class PlanBoundary(Base):
-    c_name = "ap_plan_boundary_t"
-    _fields_ = [
-        ("from", c_int),
-        ("to", c_int),
-        ("tensor", c_char_p),
-        ("rank", c_int),
-        ("shape", c_int64 * 8),
-        ("dtype", c_char_p),
-        ("element_size", c_int64),
-        ("src", PlanSide),
-        ("dst", PlanSide),
-        ("bytes", c_int64),
-        ("more", POINTER(PlanTensor)),
-        ("more_count", c_int),
-        ("net_bytes", c_int64),
-        ("forward", c_double),
-        ("backward", c_double),
-        ("bound", c_double),
-        ("strategy", c_char_p),
-        ("scheduler", c_char_p),
-        ("links", POINTER(LinkLoad)),
-        ("link_count", c_int),
-    ]
-
-
-class PlanReading(Base):
-    c_name = "ap_plan_reading_t"
-    _fields_ = [
-        ("layers", c_int),
-        ("pattern", c_char_p),
-        ("marks", POINTER(c_char_p)),
-        ("mark_count", c_size_t),
-        ("dims", POINTER(c_char_p)),
-        ("dim_count", c_size_t),
-    ]
-
-
-class ApPlanInfo(Base):
-    c_name = "ap_plan_info_t"
-    _fields_ = [
-        ("model", c_char_p),
-        ("reading", PlanReading),
-        ("layers", c_int),
-        ("parameters", c_double),
-        ("global_batch", c_int64),
-        ("micro_batches", c_int64),
-        ("schedule", c_char_p),
-        ("rematerialize", c_bool),
-        ("cluster", c_char_p),
-        ("cluster_provenance", c_char_p),
-        ("hosts", c_int),
-        ("devices_per_host", c_int),
-        ("host_order", POINTER(c_int)),
-        ("memory_limit", c_double),
-        ("step", c_double),
-        ("bound", c_double),
-        ("sum", c_double),
-        ("bottleneck", c_double),
-        ("optimiser", c_char_p),
-        ("memory_reserve", c_double),
-    ]
-
-
-class FrontendParams(Base):
-    c_name = "ap_frontend_params_t"
-    _fields_ = [
-        ("struct_size", c_size_t),
-        ("batch", c_int64),
-        ("hidden", c_int64),
-        ("layers", c_int),
-        ("sequence", c_int),
-        ("dims", POINTER(c_char_p)),
-        ("dim_count", c_size_t),
-    ]
-
-
-FrontendParams.defaults = {"struct_size": ctypes.sizeof(FrontendParams)}
-
-
-class OnnxParams(Base):
-    c_name = "ap_onnx_params_t"
-    _fields_ = [
-        ("struct_size", c_size_t),
-        ("dims", POINTER(c_char_p)),
-        ("dim_count", c_size_t),
-    ]
-
-
-OnnxParams.defaults = {"struct_size": ctypes.sizeof(OnnxParams)}
 
 
 SHARDING_PARAMS_PROGRESS = CFUNCTYPE(None, c_void_p, c_double, c_char_p)
@@ -501,48 +204,6 @@ class PlannerInfo(Base):
 PlannerInfo.defaults = {"struct_size": ctypes.sizeof(PlannerInfo)}
 
 
-class LikeInfo(Base):
-    c_name = "ap_like_info_t"
-    _fields_ = [
-        ("struct_size", c_size_t),
-        ("step", c_double),
-        ("memory", c_double),
-        ("over_bytes", c_double),
-        ("search_seconds", c_double),
-        ("judged", c_int64),
-    ]
-
-
-LikeInfo.defaults = {"struct_size": ctypes.sizeof(LikeInfo)}
-
-
-class SimulationParams(Base):
-    c_name = "ap_simulation_params_t"
-    _fields_ = [
-        ("struct_size", c_size_t),
-        ("schedule", c_char_p),
-        ("micro_batches", c_int64),
-        ("virtual_stages", c_int),
-        ("slices", c_int),
-        ("batches", c_int),
-        ("blocking", c_bool),
-        ("profile", c_void_p),
-    ]
-
-
-SimulationParams.defaults = {"struct_size": ctypes.sizeof(SimulationParams)}
-
-
-class SimulationResult(Base):
-    c_name = "ap_simulation_result_t"
-    _fields_ = [
-        ("makespan_ns", c_int64),
-        ("step_ns", c_int64),
-        ("bubble", c_double),
-        ("devices", c_int),
-    ]
-
-
 OOB_ALLGATHER_POST = CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_size_t, POINTER(c_void_p))
 OOB_ALLGATHER_TEST = CFUNCTYPE(c_int, c_void_p)
 OOB_ALLGATHER_FREE = CFUNCTYPE(None, c_void_p)
@@ -589,41 +250,6 @@ class WorkerParams(Base):
 
 
 WorkerParams.defaults = {"struct_size": ctypes.sizeof(WorkerParams), "listen_fd": -1}
-
-
-class PeerCounts(Base):
-    c_name = "xm_peer_counts_t"
-    _fields_ = [
-        ("posted", c_uint64 * 2),
-        ("refused", c_uint64 * 2),
-        ("ended", (c_uint64 * 5 * 2)),
-        ("bytes", c_uint64 * 2),
-        ("copies", c_uint64),
-        ("copied_bytes", c_uint64),
-    ]
-
-
-class NicCounts(Base):
-    c_name = "xm_nic_counts_t"
-    _fields_ = [
-        ("name", c_char * 64),
-        ("rate", c_uint64),
-        ("pieces", c_uint64 * 2),
-        ("bytes", c_uint64 * 2),
-        ("errors", c_uint64),
-        ("retries", c_uint64),
-        ("failovers", c_uint64),
-    ]
-
-
-class RankCounts(Base):
-    c_name = "xm_rank_counts_t"
-    _fields_ = [
-        ("sleeps", c_uint64),
-        ("slept_ns", c_uint64),
-        ("registration_hits", c_uint64),
-        ("registration_misses", c_uint64),
-    ]
 
 
 class GroupShrinkParams(Base):
@@ -677,6 +303,9 @@ class NetworkParams(Base):
         ("rail_ingress", POINTER(c_double)),
         ("nics_per_host", c_int),
         ("nic_weights", POINTER(c_double)),
+        ("cores_per_host", c_double),
+        ("nic_cpu", c_double),
+        ("host_cpu", c_double),
     ]
 
 
@@ -749,44 +378,6 @@ class PlanHop(Base):
     ]
 
 
-class Delivered(Base):
-    c_name = "xm_delivered_t"
-    _fields_ = [
-        ("bytes", c_void_p),
-        ("length", c_size_t),
-    ]
-
-
-class PlanGap(Base):
-    c_name = "xm_plan_gap_t"
-    _fields_ = [
-        ("tensor", c_int),
-        ("box", Box),
-        ("first", c_int64),
-        ("end", c_int64),
-    ]
-
-
-PLAN_WITHOUT_PARAMS_GAP = CFUNCTYPE(None, c_void_p, POINTER(PlanGap))
-
-
-class PlanWithoutParams(Base):
-    c_name = "xm_plan_without_params_t"
-    _fields_ = [
-        ("struct_size", c_size_t),
-        ("lost", POINTER(c_int)),
-        ("lost_count", c_int),
-        ("delivered", POINTER(Delivered)),
-        ("delivered_count", c_int),
-        ("network", c_void_p),
-        ("gap", PLAN_WITHOUT_PARAMS_GAP),
-        ("arg", c_void_p),
-    ]
-
-
-PlanWithoutParams.defaults = {"struct_size": ctypes.sizeof(PlanWithoutParams)}
-
-
 class TensorBuffers(Base):
     c_name = "xm_tensor_buffers_t"
     _fields_ = [
@@ -826,22 +417,6 @@ class ReshardParams(Base):
 ReshardParams.defaults = {"struct_size": ctypes.sizeof(ReshardParams), "tensor_count": 1, "strategy": XM_STRATEGY_AUTO, "scheduler": XM_SCHEDULER_AUTO}
 
 
-RESHARD_CONTINUE_PARAMS_GAP = CFUNCTYPE(None, c_void_p, POINTER(PlanGap))
-
-
-class ReshardContinueParams(Base):
-    c_name = "xm_reshard_continue_params_t"
-    _fields_ = [
-        ("struct_size", c_size_t),
-        ("network", c_void_p),
-        ("gap", RESHARD_CONTINUE_PARAMS_GAP),
-        ("arg", c_void_p),
-    ]
-
-
-ReshardContinueParams.defaults = {"struct_size": ctypes.sizeof(ReshardContinueParams)}
-
-
 class XlaPart(Base):
     c_name = "xm_xla_part_t"
     _fields_ = [
@@ -859,13 +434,11 @@ class XlaPart(Base):
 XlaPart.defaults = {"struct_size": ctypes.sizeof(XlaPart)}
 
 
-STRUCTURES: tuple[type[Base], ...] = (Shape, OpParams, Layering, AlpaParams, PlanOp, PlanLayers, PlanStage, PlanSide, LinkLoad, PlanTensor, PlanBoundary, PlanReading, ApPlanInfo, FrontendParams, OnnxParams, ShardingParams, ShardResult, Space, PlannerPin, PlannerParams, PlannerInfo, LikeInfo, SimulationParams, SimulationResult, Oob, JobEnv, WorkerParams, PeerCounts, NicCounts, RankCounts, GroupShrinkParams, Box, Spec, NetworkParams, Tensor, PlanParams, PlanInfo, PlanHop, Delivered, PlanGap, PlanWithoutParams, TensorBuffers, ReshardParams, ReshardContinueParams, XlaPart)
+STRUCTURES: tuple[type[Base], ...] = (Layering, AlpaParams, ShardingParams, ShardResult, Space, PlannerPin, PlannerParams, PlannerInfo, Oob, JobEnv, WorkerParams, GroupShrinkParams, Box, Spec, NetworkParams, Tensor, PlanParams, PlanInfo, PlanHop, TensorBuffers, ReshardParams, XlaPart)
 HEADERS = ("autopar/api.h", "autopar/cost.h", "autopar/explain.h", "autopar/export.h", "autopar/frontend.h", "autopar/graph.h", "autopar/like.h", "autopar/plan.h", "autopar/planner.h", "autopar/planner_command.h", "autopar/profile.h", "autopar/shard.h", "autopar/simulate.h", "autopar/verify.h", "crossmesh/api.h", "crossmesh/counters.h", "crossmesh/group.h", "crossmesh/job.h", "crossmesh/layout.h", "crossmesh/mesh.h", "crossmesh/message.h", "crossmesh/network.h", "crossmesh/plan.h", "crossmesh/profile.h", "crossmesh/reshard.h", "crossmesh/shared_memory.h", "crossmesh/status.h", "crossmesh/worker.h", "plugins/xla/ffi_transfer.h")
 
 # Of each function: whether it returns a status, its result, its arguments.
 CROSSMESH: dict[str, tuple[bool, Any, tuple[Any, ...]]] = {
-    "xm_status_string": (False, c_char_p, (c_int,)),
-    "xm_status_is_caller": (False, c_bool, (c_int,)),
     "xm_last_error": (False, c_char_p, ()),
     "xm_job_env_read": (True, c_int, (POINTER(JobEnv),)),
     "xm_worker_create": (True, c_int, (POINTER(JobEnv), POINTER(WorkerParams), POINTER(c_void_p))),
@@ -876,17 +449,12 @@ CROSSMESH: dict[str, tuple[bool, Any, tuple[Any, ...]]] = {
     "xm_worker_host_name": (False, c_char_p, (c_void_p, c_int)),
     "xm_worker_timeout": (False, c_double, (c_void_p,)),
     "xm_worker_now": (False, c_int64, (c_void_p,)),
-    "xm_worker_deadline": (False, c_int64, (c_void_p,)),
     "xm_worker_wait": (True, c_int, (c_void_p, c_int64)),
     "xm_worker_progress": (True, c_int, (c_void_p,)),
     "xm_worker_wake": (False, None, (c_void_p,)),
-    "xm_worker_allgather": (True, c_int, (c_void_p, c_void_p, c_void_p, c_size_t)),
     "xm_worker_allgather_post": (True, c_int, (c_void_p, c_void_p, c_void_p, c_size_t)),
     "xm_worker_allgather_test": (True, c_int, (c_void_p,)),
     "xm_worker_allgather_abandon": (True, c_int, (c_void_p, c_double)),
-    "xm_worker_peer_counts": (True, c_int, (c_void_p, c_int, POINTER(PeerCounts))),
-    "xm_worker_nic_counts": (True, c_int, (c_void_p, c_int, POINTER(NicCounts))),
-    "xm_worker_rank_counts": (True, c_int, (c_void_p, POINTER(RankCounts))),
     "xm_group_abort": (True, c_int, (c_void_p, c_char_p)),
     "xm_group_shrink_with": (True, c_int, (c_void_p, POINTER(GroupShrinkParams))),
     "xm_group_generation": (False, c_int, (c_void_p,)),
@@ -914,11 +482,7 @@ CROSSMESH: dict[str, tuple[bool, Any, tuple[Any, ...]]] = {
     "xm_message_test": (True, c_int, (c_void_p,)),
     "xm_message_destroy": (False, None, (c_void_p,)),
     "xm_cluster_profile_load": (True, c_int, (c_char_p, POINTER(c_void_p))),
-    "xm_cluster_profile_from_text": (True, c_int, (c_char_p, c_size_t, c_char_p, POINTER(c_void_p))),
-    "xm_cluster_profile_resize": (True, c_int, (c_void_p, c_int, c_int, POINTER(c_void_p))),
     "xm_cluster_profile_destroy": (False, None, (c_void_p,)),
-    "xm_cluster_profile_hosts": (False, c_int, (c_void_p,)),
-    "xm_cluster_profile_devices_per_host": (False, c_int, (c_void_p,)),
     "xm_network_create": (True, c_int, (POINTER(NetworkParams), POINTER(c_void_p))),
     "xm_network_from_profile": (True, c_int, (c_void_p, c_int, POINTER(c_int), POINTER(c_void_p))),
     "xm_network_destroy": (False, None, (c_void_p,)),
@@ -928,59 +492,32 @@ CROSSMESH: dict[str, tuple[bool, Any, tuple[Any, ...]]] = {
     "xm_strategy_parse": (True, c_int, (c_char_p, POINTER(c_int))),
     "xm_scheduler_parse": (True, c_int, (c_char_p, POINTER(c_int))),
     "xm_plan_create": (True, c_int, (POINTER(PlanParams), POINTER(c_void_p))),
-    "xm_plan_without": (True, c_int, (c_void_p, POINTER(PlanWithoutParams), POINTER(c_void_p))),
     "xm_plan_destroy": (False, None, (c_void_p,)),
     "xm_plan_get_info": (True, c_int, (c_void_p, POINTER(PlanInfo))),
     "xm_plan_simulate": (True, c_int, (c_void_p, c_void_p, c_int, POINTER(PlanHop), POINTER(c_int64))),
     "xm_plan_verify": (True, c_int, (c_void_p,)),
     "xm_plan_to_json": (True, c_int, (c_void_p, POINTER(c_void_p))),
-    "xm_reshard_create": (True, c_int, (c_void_p, POINTER(ReshardParams), POINTER(c_void_p))),
     "xm_reshard_begin": (True, c_int, (c_void_p, POINTER(ReshardParams), POINTER(c_void_p))),
     "xm_reshard_post": (True, c_int, (c_void_p, c_int64)),
     "xm_reshard_post_after": (True, c_int, (c_void_p, c_void_p, c_int64)),
     "xm_reshard_test": (True, c_int, (c_void_p,)),
     "xm_reshard_wait": (True, c_int, (c_void_p, c_int64)),
-    "xm_reshard_run": (True, c_int, (c_void_p, c_int64)),
-    "xm_reshard_cancel": (False, None, (c_void_p,)),
     "xm_reshard_verify": (True, c_int, (c_void_p, c_int64)),
-    "xm_reshard_continue": (True, c_int, (c_void_p, c_void_p, POINTER(ReshardContinueParams), POINTER(c_void_p))),
-    "xm_reshard_plan": (False, c_void_p, (c_void_p,)),
     "xm_reshard_staging_bytes": (False, c_uint64, (c_void_p,)),
     "xm_reshard_device_path": (False, c_char_p, (c_void_p,)),
     "xm_reshard_destroy": (False, None, (c_void_p,)),
-    "xm_layout_parse": (True, c_int, (c_char_p, c_char_p, c_char_p, c_char_p, c_int, POINTER(c_void_p))),
     "xm_network_from_worker": (True, c_int, (c_void_p, POINTER(c_void_p))),
-    "xm_shared_memory_create": (True, c_int, (c_uint64, POINTER(c_void_p))),
-    "xm_shared_memory_address": (False, c_void_p, (c_void_p,)),
-    "xm_shared_memory_destroy": (False, None, (c_void_p,)),
 }
 
 # Of each function: whether it returns a status, its result, its arguments.
 AUTOPAR: dict[str, tuple[bool, Any, tuple[Any, ...]]] = {
     "ap_last_error": (False, c_char_p, ()),
-    "ap_status_string": (False, c_char_p, (c_int,)),
-    "ap_version": (False, c_char_p, ()),
     "ap_free": (False, None, (c_void_p,)),
-    "ap_graph_create": (True, c_int, (c_char_p, POINTER(c_void_p))),
-    "ap_graph_add_tensor": (True, c_int, (c_void_p, c_char_p, c_int, POINTER(Shape), c_int, POINTER(c_int))),
-    "ap_graph_add_op": (True, c_int, (c_void_p, POINTER(OpParams), POINTER(c_int))),
-    "ap_graph_set_layer": (True, c_int, (c_void_p, c_int)),
-    "ap_graph_set_alias": (True, c_int, (c_void_p, c_int, c_int)),
-    "ap_graph_set_gradient": (True, c_int, (c_void_p, c_int, c_int)),
-    "ap_graph_set_loss": (True, c_int, (c_void_p, c_int, c_bool)),
-    "ap_graph_finish": (True, c_int, (c_void_p,)),
-    "ap_graph_name": (False, c_char_p, (c_void_p,)),
-    "ap_graph_tensors": (False, c_int, (c_void_p,)),
-    "ap_graph_ops": (False, c_int, (c_void_p,)),
-    "ap_graph_layers": (False, c_int, (c_void_p,)),
-    "ap_graph_parameters": (False, c_double, (c_void_p,)),
     "ap_graph_destroy": (False, None, (c_void_p,)),
     "ap_graph_make_layers": (True, c_int, (c_void_p, POINTER(Layering), POINTER(c_void_p))),
     "ap_profile_load": (True, c_int, (c_char_p, POINTER(c_void_p))),
     "ap_profile_from_text": (True, c_int, (c_char_p, c_size_t, c_char_p, POINTER(c_void_p))),
-    "ap_profile_text": (True, c_int, (c_void_p, POINTER(c_void_p))),
     "ap_profile_resize": (True, c_int, (c_void_p, c_int, c_int, POINTER(c_void_p))),
-    "ap_profile_name": (False, c_char_p, (c_void_p,)),
     "ap_profile_hosts": (False, c_int, (c_void_p,)),
     "ap_profile_devices_per_host": (False, c_int, (c_void_p,)),
     "ap_profile_destroy": (False, None, (c_void_p,)),
@@ -988,59 +525,18 @@ AUTOPAR: dict[str, tuple[bool, Any, tuple[Any, ...]]] = {
     "ap_cost_model_create_alpa": (True, c_int, (POINTER(AlpaParams), POINTER(c_void_p))),
     "ap_cost_model_destroy": (False, None, (c_void_p,)),
     "ap_cost_mesh_create": (True, c_int, (c_void_p, c_int, c_int, POINTER(c_int), c_int, POINTER(c_void_p))),
-    "ap_cost_mesh_allow_uneven": (False, None, (c_void_p,)),
     "ap_cost_mesh_destroy": (False, None, (c_void_p,)),
-    "ap_cost_collective": (False, c_double, (c_void_p, c_int, c_int, c_double)),
-    "ap_cost_op": (False, c_double, (c_void_p, c_int, c_int, c_double, c_double)),
-    "ap_cost_explain_collective": (False, c_void_p, (c_void_p, c_int, c_int, c_double, c_char_p, c_size_t)),
-    "ap_plan_load": (True, c_int, (c_char_p, POINTER(c_void_p))),
-    "ap_plan_parse": (True, c_int, (c_char_p, c_char_p, c_size_t, POINTER(c_void_p))),
-    "ap_plan_save": (True, c_int, (c_void_p, c_char_p)),
     "ap_plan_text": (False, c_void_p, (c_void_p,)),
-    "ap_plan_table": (True, c_int, (c_void_p, POINTER(c_void_p))),
-    "ap_plan_plot": (True, c_int, (c_void_p, c_char_p)),
-    "ap_plan_info": (False, POINTER(ApPlanInfo), (c_void_p,)),
-    "ap_plan_stages": (False, c_int, (c_void_p,)),
-    "ap_plan_stage": (False, POINTER(PlanStage), (c_void_p, c_int)),
-    "ap_plan_boundaries": (False, c_int, (c_void_p,)),
-    "ap_plan_boundary": (False, POINTER(PlanBoundary), (c_void_p, c_int)),
-    "ap_plan_stage_memory": (False, c_double, (POINTER(PlanStage),)),
-    "ap_plan_digest": (False, c_char_p, (c_void_p,)),
     "ap_plan_destroy": (False, None, (c_void_p,)),
-    "ap_explanation_create": (True, c_int, (c_void_p, c_void_p, c_int, POINTER(c_void_p))),
-    "ap_explanation_text": (False, c_void_p, (c_void_p,)),
-    "ap_explanation_table": (True, c_int, (c_void_p, POINTER(c_void_p))),
-    "ap_explanation_destroy": (False, None, (c_void_p,)),
-    "ap_frontend_load": (True, c_int, (c_char_p, POINTER(FrontendParams), POINTER(c_void_p), POINTER(c_void_p))),
-    "ap_frontend_train": (True, c_int, (c_int, POINTER(c_void_p))),
-    "ap_zoo_name": (False, c_char_p, (c_size_t,)),
     "ap_hlo_from_text": (True, c_int, (c_char_p, c_size_t, c_char_p, POINTER(c_void_p), POINTER(c_void_p))),
     "ap_json_from_text": (True, c_int, (c_char_p, c_size_t, c_char_p, POINTER(c_void_p))),
     "ap_json_text": (False, c_void_p, (c_void_p,)),
-    "ap_onnx_from_bytes": (True, c_int, (c_void_p, c_size_t, c_char_p, POINTER(OnnxParams), POINTER(c_void_p), POINTER(c_void_p))),
-    "ap_frontend_notes_count": (False, c_int, (c_void_p,)),
-    "ap_frontend_notes_get": (False, c_char_p, (c_void_p, c_int, POINTER(c_int))),
     "ap_frontend_notes_destroy": (False, None, (c_void_p,)),
     "ap_sharding_create": (True, c_int, (POINTER(ShardingParams), POINTER(c_void_p))),
     "ap_sharding_result": (False, POINTER(ShardResult), (c_void_p,)),
-    "ap_sharding_spec": (False, c_void_p, (c_void_p, c_int, c_char_p, c_size_t)),
-    "ap_sharding_recomputes": (False, c_bool, (c_void_p, c_int)),
     "ap_sharding_destroy": (False, None, (c_void_p,)),
     "ap_export_sharding": (True, c_int, (c_void_p, c_void_p, c_int, POINTER(c_void_p))),
-    "ap_export_sharding_hlo": (True, c_int, (c_void_p, c_void_p, c_char_p, c_size_t, c_char_p, POINTER(c_void_p))),
-    "ap_export_plan_text": (True, c_int, (c_void_p, c_int, POINTER(c_void_p))),
     "ap_planner_plan": (True, c_int, (POINTER(PlannerParams), POINTER(c_void_p), POINTER(PlannerInfo))),
-    "ap_like_name": (False, c_char_p, (c_size_t,)),
-    "ap_like_plan": (True, c_int, (c_char_p, POINTER(PlannerParams), POINTER(c_void_p), POINTER(LikeInfo))),
-    "ap_like_difference": (False, c_void_p, (c_void_p, c_void_p, c_char_p, c_size_t)),
-    "ap_planner_command_plan": (True, c_int, (c_char_p, POINTER(PlannerParams), CFUNCTYPE(None, c_void_p, c_char_p), c_void_p, POINTER(c_void_p))),
-    "ap_simulation_create": (True, c_int, (c_void_p, POINTER(SimulationParams), POINTER(c_void_p))),
-    "ap_simulation_result": (False, POINTER(SimulationResult), (c_void_p,)),
-    "ap_simulation_text": (True, c_int, (c_void_p, POINTER(c_void_p))),
-    "ap_simulation_plot": (True, c_int, (c_void_p, c_char_p, c_char_p)),
-    "ap_simulation_trace": (True, c_int, (c_void_p, c_char_p)),
-    "ap_simulation_destroy": (False, None, (c_void_p,)),
-    "ap_plan_verify": (True, c_int, (POINTER(PlannerParams), c_void_p)),
 }
 
 # Of each function: whether it returns a status, its result, its arguments.

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """libcrossmesh.so: where it is, and what this package calls in it.
 
-Prototypes, structures and numbers are in _abi.py, which is made of the headers. Functions are declared when they are
-first used, so that importing the package costs nothing.
+Prototypes, structures and numbers are in _abi.py, which is made of the headers and has what this package names: run
+scripts/generate-python-abi when a module calls another function. Functions are declared when they are first used, so
+that importing the package costs nothing.
 """
 
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import threading
 from collections.abc import Callable
@@ -70,6 +72,7 @@ def library_path() -> str:
     return _path
 
 
+@functools.cache
 def load_beside(name: str) -> ctypes.CDLL:
     """Another library of crossmesh: from the folder that libcrossmesh.so came from, else the installed one."""
     folder = os.path.dirname(library_path())

@@ -14,14 +14,8 @@ from typing import Any
 from . import _abi, _native
 from .errors import InputError
 
-_loaded: ctypes.CDLL | None = None
-
-
 def _load() -> ctypes.CDLL:
-    global _loaded
-    if _loaded is None:
-        _loaded = _native.load_beside("libautopar.so")
-    return _loaded
+    return _native.load_beside("libautopar.so")
 
 
 def _last_error() -> str:
@@ -41,6 +35,16 @@ def text_of(address: int | None) -> str:
         return ctypes.string_at(address).decode()
     finally:
         lib.ap_free(address)
+
+
+class Handles(contextlib.ExitStack):
+    """Handles that C has made, which are given back at the end."""
+
+    def made(self, destroy: str, call: Any, *arguments: Any) -> c_void_p:
+        handle = c_void_p()
+        call(*arguments, handle)
+        self.callback(getattr(lib, destroy), handle)
+        return handle
 
 
 @dataclass(frozen=True)
@@ -83,14 +87,8 @@ def shard_hlo(
     if hosts < 1 or size % hosts != 0:
         raise InputError(f"the {size} devices of a mesh {shape} do not spread evenly over {hosts} hosts")
     encoded = text.encode()
-    with contextlib.ExitStack() as stack:
-
-        def made(destroy: str, call: Any, *arguments: Any) -> c_void_p:
-            handle = c_void_p()
-            call(*arguments, handle)
-            stack.callback(getattr(lib, destroy), handle)
-            return handle
-
+    with Handles() as stack:
+        made = stack.made
         graph, notes = c_void_p(), c_void_p()
         lib.ap_hlo_from_text(encoded, len(encoded), b"the program", graph, notes)
         stack.callback(lib.ap_graph_destroy, graph)

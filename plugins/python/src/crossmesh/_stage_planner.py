@@ -3,18 +3,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import json
 import os
 from collections.abc import Mapping, Sequence
-from ctypes import c_int64, c_void_p
+from ctypes import c_int64
 from dataclasses import dataclass
 from typing import Any
 
 from . import _abi
 from ._abi import Layering, PlannerParams, Space
-from ._planner import lib, text_of
+from ._planner import Handles, lib, text_of
 from .errors import InputError
 
 DATA, TENSOR = _abi.AP_ROLE_DATA, _abi.AP_ROLE_TENSOR
@@ -78,26 +77,20 @@ def _space(mesh: tuple[int, int] | None) -> Space:
 
 def plan_stages(document: Mapping[str, Any], cluster: Cluster, asked: Options) -> tuple[Any, Any]:
     """The graph in layers (docs/graph.md) and the plan for it (docs/plan.md)."""
-    with contextlib.ExitStack() as stack:
-
-        def made(kind: str, call: Any, *arguments: Any) -> c_void_p:
-            handle = c_void_p()
-            call(*arguments, handle)
-            stack.callback(getattr(lib, f"ap_{kind}_destroy"), handle)
-            return handle
-
+    with Handles() as stack:
+        made = stack.made
         if isinstance(cluster, Mapping):
             text = json.dumps(dict(cluster)).encode()
-            profile = made("profile", lib.ap_profile_from_text, text, len(text), b"cluster")
+            profile = made("ap_profile_destroy", lib.ap_profile_from_text, text, len(text), b"cluster")
         else:
-            profile = made("profile", lib.ap_profile_load, os.fsencode(cluster))
+            profile = made("ap_profile_destroy", lib.ap_profile_load, os.fsencode(cluster))
         hosts = asked.hosts or lib.ap_profile_hosts(profile)
         each = asked.devices_per_host or lib.ap_profile_devices_per_host(profile)
         if asked.hosts or asked.devices_per_host:
-            profile = made("profile", lib.ap_profile_resize, profile, hosts, each)
+            profile = made("ap_profile_destroy", lib.ap_profile_resize, profile, hosts, each)
         text = json.dumps(document).encode()
-        forward = made("graph", lib.ap_json_from_text, text, len(text), b"the model")
-        graph = made("graph", lib.ap_graph_make_layers, forward, _layering(asked.layers))
+        forward = made("ap_graph_destroy", lib.ap_json_from_text, text, len(text), b"the model")
+        graph = made("ap_graph_destroy", lib.ap_graph_make_layers, forward, _layering(asked.layers))
         mesh, stages = _mesh(asked, hosts * each)
         counts, reserve = asked.micro_batches or (), asked.memory_reserve
         params = PlannerParams(
@@ -116,5 +109,5 @@ def plan_stages(document: Mapping[str, Any], cluster: Cluster, asked: Options) -
             space=ctypes.pointer(_space(mesh)),
             time_limit=asked.time_limit,
         )
-        plan = made("plan", lambda params, plan: lib.ap_planner_plan(params, plan, None), params)
+        plan = made("ap_plan_destroy", lambda params, plan: lib.ap_planner_plan(params, plan, None), params)
         return json.loads(text_of(lib.ap_json_text(graph))), json.loads(text_of(lib.ap_plan_text(plan)))

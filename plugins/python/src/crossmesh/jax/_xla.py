@@ -17,14 +17,9 @@ from ..errors import LibraryNotFoundError
 TARGET = "crossmesh_transfer"
 Part = _abi.XlaPart
 
-_loaded: ctypes.CDLL | None = None
-
 
 def _load() -> ctypes.CDLL:
-    global _loaded
-    if _loaded is None:
-        _loaded = _native.load_beside("libcrossmesh-xla.so")
-    return _loaded
+    return _native.load_beside("libcrossmesh-xla.so")
 
 
 lib = _native.Functions(_abi.XLA, _load, _native.last_error)
