@@ -134,6 +134,10 @@ XM_SCHEDULER_COUNT = 6
 XM_SHARING_EXCLUSIVE = 0
 XM_SHARING_FAIR = 1
 XM_PLAN_DIGEST_SIZE = 33
+XM_VERIFY_DEFAULT = 0
+XM_VERIFY_OFF = 1
+XM_VERIFY_RUN = 2
+XM_VERIFY_CHUNK = 3
 
 
 class Shape(Base):
@@ -623,6 +627,7 @@ class RankCounts(Base):
         ("slept_ns", c_uint64),
         ("registration_hits", c_uint64),
         ("registration_misses", c_uint64),
+        ("resends", c_uint64),
     ]
 
 
@@ -820,10 +825,11 @@ class ReshardParams(Base):
         ("tensor_done", RESHARD_PARAMS_TENSOR_DONE),
         ("arg", c_void_p),
         ("refusal", c_char_p),
+        ("verify", c_int),
     ]
 
 
-ReshardParams.defaults = {"struct_size": ctypes.sizeof(ReshardParams), "tensor_count": 1, "strategy": XM_STRATEGY_AUTO, "scheduler": XM_SCHEDULER_AUTO}
+ReshardParams.defaults = {"struct_size": ctypes.sizeof(ReshardParams), "tensor_count": 1, "strategy": XM_STRATEGY_AUTO, "scheduler": XM_SCHEDULER_AUTO, "verify": XM_VERIFY_DEFAULT}
 
 
 RESHARD_CONTINUE_PARAMS_GAP = CFUNCTYPE(None, c_void_p, POINTER(PlanGap))
