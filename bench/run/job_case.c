@@ -6,7 +6,6 @@
  */
 #include "bench/run/job_case.h"
 
-#include <crossmesh/counters.h>
 #include <stdlib.h>
 #include <unistd.h>
 

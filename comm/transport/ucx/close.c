@@ -291,7 +291,7 @@ static void close_multirails(xm_ucx_transport_t *self)
  * over either when it destroys the worker, or receives the message to throw it away. */
 static bool ended_badly(const xm_ucx_transport_t *self)
 {
-    bool badly = self->fenced;
+    bool badly = self->fenced && !self->base.all_live;
 
     for (int rank = 0; rank < self->base.size && !badly; ++rank) {
         badly = self->peers[rank].failed;
