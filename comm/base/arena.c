@@ -115,3 +115,20 @@ bool xm_array_reserve(void *array, size_t *room, size_t wanted, size_t size)
     *room = larger;
     return true;
 }
+
+int xm_order_ints(const void *a, const void *b)
+{
+    return xm_order(*(const int *)a, *(const int *)b);
+}
+
+int xm_order_int64s(const void *a, const void *b)
+{
+    return xm_order(*(const int64_t *)a, *(const int64_t *)b);
+}
+
+int xm_order_doubles(const void *a, const void *b)
+{
+    const double *left = a, *right = b;
+
+    return (*left > *right) - (*left < *right);
+}
