@@ -23,6 +23,9 @@ void *xm_arena_get(xm_arena_t *arena, size_t count, size_t size);
 /** So many bytes for any type, not zeroed, or NULL. */
 void *xm_arena_take(xm_arena_t *arena, size_t bytes);
 
+/** A copy of a text, or NULL. */
+char *xm_arena_text(xm_arena_t *arena, const char *text);
+
 /** Takes all pieces back. What is handed out next lies in one chunk as large as all were. */
 void xm_arena_reset(xm_arena_t *arena);
 
@@ -35,3 +38,6 @@ void xm_arena_clear(xm_arena_t *arena);
  * in is not zeroed. False: memory is short, and everything is as before.
  */
 bool xm_array_reserve(void *array, size_t *room, size_t wanted, size_t size);
+
+/** Median of @p count values (at least 1), which it sorts. */
+double xm_array_median(double *values, int count);
