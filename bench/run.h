@@ -15,5 +15,6 @@
 #include "bench/run/processors.h"
 #include "bench/run/rates.h"
 #include "bench/run/records.h"
+#include "bench/run/report_json.h"
 #include "bench/run/result.h"
 #include "bench/run/tile_buffers.h"

@@ -90,7 +90,7 @@ static void fill_table(xm_cli_t *cli)
 }
 
 /* The nearest right name is offered where one is near. */
-static xm_status_t parse_choice(const char *what, const char *choices, const char *text, int *index)
+xm_status_t xm_cli_choose(const char *what, const char *choices, const char *text, int *index)
 {
     char copy[MAX_CHOICE_TEXT];
     const char *names[MAX_CHOICES];
@@ -184,7 +184,7 @@ static xm_status_t store(xm_cli_t *cli, size_t index, char *text)
         }
         break;
     case XM_CLI_CHOICE:
-        status = parse_choice(what, option->argument, text, option->target);
+        status = xm_cli_choose(what, option->argument, text, option->target);
         break;
     }
     cli->given[index] = true;
@@ -416,6 +416,15 @@ int xm_cli_fail(const char *program, xm_status_t status)
     (void)fflush(stdout);
     (void)fprintf(stderr, "%s: %s\n", program, xm_last_error());
     return xm_status_is_caller(status) ? 2 : 1;
+}
+
+/* The exit status is 2 where the caller is at fault, also on ranks that stay silent. */
+int xm_cli_fail_rank(bool speaks, const char *program, xm_status_t status)
+{
+    if (speaks) {
+        return xm_cli_fail(program, status);
+    }
+    return xm_status_is_caller(status) ? 2 : EXIT_FAILURE;
 }
 
 int xm_cli_main(const xm_cli_command_t *command, int argc, char *const *argv,

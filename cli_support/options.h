@@ -117,6 +117,12 @@ bool xm_cli_finished(const xm_cli_t *cli);
 /** True when the option of this long name was given. */
 bool xm_cli_given(const xm_cli_t *cli, const char *name);
 
+/**
+ * Index of @p text among @p choices, "a|b|c". Fails with one sentence that begins with @p what and
+ * offers the nearest of them.
+ */
+xm_status_t xm_cli_choose(const char *what, const char *choices, const char *text, int *index);
+
 /** Positional arguments and their number. Owned by @p cli. */
 const char *const *xm_cli_arguments(const xm_cli_t *cli, size_t *count);
 
@@ -128,6 +134,9 @@ void xm_cli_destroy(xm_cli_t *cli);
  * when the caller's input caused it, 1 otherwise.
  */
 int xm_cli_fail(const char *program, xm_status_t status);
+
+/** The same for one of several ranks; nothing is printed unless this one @p speaks for all. */
+int xm_cli_fail_rank(bool speaks, const char *program, xm_status_t status);
 
 /**
  * A whole program: parses, calls @p run with @p options unless --help or --version was given,

@@ -131,20 +131,11 @@ static xm_status_t run_once(const copier_t *copiers, int count, double *seconds)
     return XM_OK;
 }
 
-static int compare(const void *a, const void *b)
-{
-    double left = *(const double *)a, right = *(const double *)b;
-
-    return (left > right) - (left < right);
-}
-
 static void print(const options_t *options, double *seconds)
 {
     const double bytes = (double)options->bytes * options->copies;
-    double median;
+    const double median = xm_array_median(seconds, options->runs);
 
-    qsort(seconds, (size_t)options->runs, sizeof(*seconds), compare);
-    median = (seconds[(options->runs - 1) / 2] + seconds[options->runs / 2]) / 2;
     printf("# memory_copy: %d copies of %" PRIu64 " B at once, %d runs\n", options->copies,
            options->bytes, options->runs);
     printf("#%7s %11s %11s %11s %9s\n", "copies", "min (us)", "median (us)", "max (us)", "GB/s");

@@ -70,22 +70,13 @@ static xm_status_t run_once(job_t *job, int run)
     return XM_OK;
 }
 
-static int compare(const void *a, const void *b)
-{
-    double left = *(const double *)a, right = *(const double *)b;
-
-    return (left > right) - (left < right);
-}
-
 /* The median decides the rate; minimum and maximum show how far runs differ. */
 static xm_status_t print(job_t *job)
 {
     const options_t *o = job->options;
     const double bytes = (double)o->bytes * job->pairs.count;
-    double median;
+    const double median = xm_array_median(job->seconds, o->runs);
 
-    qsort(job->seconds, (size_t)o->runs, sizeof(*job->seconds), compare);
-    median = (job->seconds[(o->runs - 1) / 2] + job->seconds[o->runs / 2]) / 2;
     printf("# socket_copy: %d ranks, %d pairs, %" PRIu64 " B a pair, warm-up %d, runs %d\n",
            xm_bootstrap_size(job->bootstrap), job->pairs.count, o->bytes, o->warmup, o->runs);
     printf("#%12s %11s %11s %11s %9s %11s %11s %8s\n", "bytes", "min (us)", "median (us)",

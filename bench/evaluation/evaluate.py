@@ -19,7 +19,7 @@ import sys
 import machine
 import report
 from documents import PUBLISHED
-from lab import Cluster, Failed, fail, read, say, scratch
+from lab import Cluster, Failed, fail, say, scratch
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 HOSTS, RANKS_PER_HOST = 5, 4
@@ -45,11 +45,15 @@ class Evaluation:
     def path(self, name):
         return os.path.join(self.output, f"{name}.json")
 
-    def bench(self, cluster, name, options, ranks_per_host=None):
+    def measure(self, cluster, name, output=None):
+        """autopar probe on all ranks of the cluster; its profile becomes NAME.json."""
+        cluster.job([cluster.program("planner/cli/autopar"), "probe", "-o", self.path(name)],
+                    output=output)
+
+    def bench(self, cluster, name, options, profile="cluster"):
         """reshard-bench on all ranks of the cluster; its document becomes NAME.json."""
-        cluster.job([cluster.program("bench/reshard-bench"), "--profile", self.path("cluster"),
-                     *options, "-J", self.path(name)], ranks_per_host=ranks_per_host)
-        return read(self.path(name))
+        cluster.job([cluster.program("bench/reshard-bench"), "--profile", self.path(profile),
+                     *options, "-J", self.path(name)])
 
     def forget(self, name):
         """Removes an experiment's documents, so that none of different runs stand together."""
@@ -71,8 +75,7 @@ class Evaluation:
     def probe(self):
         """The cluster's profile, which all predictions and bounds use."""
         with Cluster(self.build, HOSTS) as cluster:
-            cluster.job([cluster.program("planner/cli/autopar"), "probe", "-o",
-                         self.path("cluster")])
+            self.measure(cluster, "cluster")
 
     def systems(self):
         """The paper's three systems and auto, then MPI and PyTorch, at a bound of about 0.56 s."""
@@ -145,13 +148,12 @@ class Evaluation:
         for name, shape in (("one", {"nic": "1gbit"}), ("two", {"uneven": "1gbit,1gbit"}),
                             ("unequal", {"uneven": "1gbit,500mbit"})):
             with Cluster(self.build, 4, **shape) as cluster:
-                profile = os.path.join(self.output, f"nics-{name}-cluster.json")
-                cluster.job([cluster.program("planner/cli/autopar"), "probe", "-o", profile],
-                            output=subprocess.DEVNULL)
-                cluster.job([cluster.program("bench/reshard-bench"), "--profile", profile,
-                             "--case", "nm1", "--case", "nm3", "--case", "nm4", "--scale", "1/8",
-                             "--strategy", "auto", "--scheduler", "auto", "-w", "1", "-i", "5",
-                             "-J", self.path(f"nics-{name}")])
+                profile = f"nics-{name}-cluster"
+                self.measure(cluster, profile, subprocess.DEVNULL)
+                self.bench(cluster, f"nics-{name}",
+                           ["--case", "nm1", "--case", "nm3", "--case", "nm4", "--scale", "1/8",
+                            "--strategy", "auto", "--scheduler", "auto", "-w", "1", "-i", "5"],
+                           profile)
 
     def rails(self):
         """A NIC for each rank, and all NICs for every rank; so slow that cores are no limit."""
@@ -183,13 +185,11 @@ class Evaluation:
     def model(self):
         """Weights of a small dense model from 16 training to 16 serving ranks."""
         with Cluster(self.build, 8) as cluster:
-            profile = os.path.join(self.output, "model-cluster.json")
-            cluster.job([cluster.program("planner/cli/autopar"), "probe", "-o", profile],
-                        output=subprocess.DEVNULL)
-            cluster.job([cluster.program("bench/reshard-bench"), "--profile", profile, "--suite",
-                         "model", "--case", "dense-7b", "--scale", "1/8" if self.quick else "1/4",
-                         "--strategy", "send_recv,auto", "--scheduler", "auto", "-w", "1", "-i",
-                         "3", "-J", self.path("model")])
+            self.measure(cluster, "model-cluster", subprocess.DEVNULL)
+            self.bench(cluster, "model",
+                       ["--suite", "model", "--case", "dense-7b", "--scale",
+                        "1/8" if self.quick else "1/4", "--strategy", "send_recv,auto",
+                        "--scheduler", "auto", "-w", "1", "-i", "3"], "model-cluster")
 
 
 EXPERIMENTS = ["probe", "systems", "large", "short", "published", "ablation", "fanout", "nics", "rails",

@@ -63,9 +63,9 @@ class Cluster:
         self._finish([subprocess.Popen([self.tool, "exec", "--name", self.name, "head", *command])],
                      command, limit)
 
-    def job(self, command, ranks_per_host=None, environment=(), limit=LIMIT_S, output=None):
+    def job(self, command, environment=(), limit=LIMIT_S, output=None):
         """A command on every rank, as torchrun would start it; `output` is a file for what it prints."""
-        per_host = ranks_per_host or self.ranks_per_host
+        per_host = self.ranks_per_host
         size = self.hosts * per_host
         port = random.randrange(20000, 30000)
         ranks = []

@@ -7,8 +7,10 @@
  */
 #include "bench/model/layout_pool.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 typedef struct {
     rb_layout_key_t key;
@@ -25,38 +27,12 @@ struct rb_layout_pool {
 
 enum { FIRST_CAPACITY = 64 };
 
-/* FNV-1a over the key's bytes. */
-static uint64_t mix(uint64_t hash, const void *bytes, size_t size)
-{
-    const unsigned char *c = bytes;
-
-    for (size_t i = 0; i < size; ++i) {
-        hash = (hash ^ c[i]) * UINT64_C(1099511628211);
-    }
-    return hash;
-}
-
-static uint64_t hash_key(const rb_layout_key_t *key)
-{
-    uint64_t hash = UINT64_C(14695981039346656037);
-
-    hash = mix(hash, key->shape, sizeof(key->shape));
-    hash = mix(hash, &key->block, sizeof(key->block));
-    hash = mix(hash, &key->first, sizeof(key->first));
-    hash = mix(hash, key->size, sizeof(key->size));
-    hash = mix(hash, key->stride, sizeof(key->stride));
-    return mix(hash, &key->spec, sizeof(key->spec));
-}
-
-/* Unused axes are zero in both keys, so whole arrays are compared. */
-static bool same_key(const rb_layout_key_t *a, const rb_layout_key_t *b)
-{
-    return a->first == b->first && a->axes == b->axes && a->block == b->block &&
-           memcmp(a->shape, b->shape, sizeof(a->shape)) == 0 &&
-           memcmp(a->size, b->size, sizeof(a->size)) == 0 &&
-           memcmp(a->stride, b->stride, sizeof(a->stride)) == 0 &&
-           memcmp(&a->spec, &b->spec, sizeof(a->spec)) == 0;
-}
+/* Unused axes are zero in both keys, so whole keys are compared. They have no gap between their
+ * members; what may be behind the last one does not count. */
+enum { KEY_BYTES = offsetof(rb_layout_key_t, spec) + sizeof(xm_spec_t) };
+_Static_assert((int)KEY_BYTES == sizeof(int64_t) * (XM_MAX_DIMS + 1) +
+                                     sizeof(int) * (2 + 2 * XM_MAX_AXES) + sizeof(xm_spec_t),
+               "keys are compared byte by byte");
 
 /* The slot of the key: its entry's, or the free one where it belongs. Half of the slots
  * are free, so the search ends. */
@@ -68,7 +44,7 @@ static int *find_slot(const rb_layout_pool_t *pool, const rb_layout_key_t *key, 
         int number = pool->slots[at];
 
         if (number == 0 || (pool->entries[number - 1].hash == hash &&
-                            same_key(&pool->entries[number - 1].key, key))) {
+                            memcmp(&pool->entries[number - 1].key, key, KEY_BYTES) == 0)) {
             return &pool->slots[at];
         }
     }
@@ -211,7 +187,7 @@ xm_status_t rb_layout_pool_create(rb_layout_pool_t **pool)
 xm_status_t rb_layout_pool_get(rb_layout_pool_t *pool, const rb_layout_key_t *key,
                                const xm_layout_t **layout)
 {
-    uint64_t hash = hash_key(key);
+    uint64_t hash = XXH3_64bits(key, KEY_BYTES);
     int *slot = find_slot(pool, key, hash);
     xm_layout_t *made;
     xm_status_t status;

@@ -35,15 +35,9 @@ xm_status_t rb_tensor_list_add(rb_tensor_list_t *list, const rb_tensor_t *tensor
     if (status < 0) {
         return status;
     }
-    if (list->count == list->capacity) {
-        int capacity = list->capacity > 0 ? 2 * list->capacity : 256;
-        rb_tensor_t *grown = realloc(list->tensors, (size_t)capacity * sizeof(*grown));
-
-        if (grown == NULL) {
-            return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a list of %d tensors", capacity);
-        }
-        list->tensors = grown;
-        list->capacity = capacity;
+    if (!xm_array_reserve(&list->tensors, &list->room, (size_t)list->count + 1, sizeof(*tensor))) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a list of %d tensors",
+                            list->count + 1);
     }
     list->tensors[list->count++] = *tensor;
     return XM_OK;

@@ -26,7 +26,8 @@ typedef struct rb_tensor {
 /** Zero-initialise. */
 typedef struct rb_tensor_list {
     rb_tensor_t *tensors;
-    int count, capacity;
+    int count;
+    size_t room;
     int64_t head_size; /**< rows of q_proj, k_proj and v_proj that make one head; 0: unknown */
 } rb_tensor_list_t;
 

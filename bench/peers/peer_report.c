@@ -5,7 +5,6 @@
  */
 #include "bench/peers/peer_report.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <mpi.h>
@@ -25,7 +24,7 @@ struct rb_peer_report {
     uint64_t wrong;
 };
 
-enum { FLAGS = JSON_INDENT(1) | JSON_REAL_PRECISION(12), PEER_TEXT = 48 };
+enum { PEER_TEXT = 48 };
 
 /* The name of the MPI library, which is the first part of a peer's. */
 static const char *library(void)
@@ -48,24 +47,6 @@ static void read_version(char *version)
     version[strcspn(version, ",\n")] = '\0';
 }
 
-/* A name that is no UTF-8 becomes null rather than costing the report. */
-static json_t *text_or_null(const char *text)
-{
-    json_t *json = json_string(text);
-
-    return json != NULL ? json : json_null();
-}
-
-static json_t *arguments_json(const rb_options_t *options)
-{
-    json_t *arguments = json_array();
-
-    for (int i = 0; i < options->argc; ++i) {
-        (void)json_array_append_new(arguments, text_or_null(options->argv[i]));
-    }
-    return arguments;
-}
-
 /* The library's version belongs to every result. */
 static json_t *config_json(const rb_peer_report_t *report)
 {
@@ -85,7 +66,7 @@ static json_t *ranks_json(const rb_peer_job_t *job)
     for (int r = 0; r < job->hosts->ranks; ++r) {
         (void)json_array_append_new(ranks, json_pack("{s:i, s:i, s:o, s:I}", "rank", r, "host",
                                                      job->hosts->host_of[r], "name",
-                                                     text_or_null(job->ranks[r].host), "pid",
+                                                     rb_json_text(job->ranks[r].host), "pid",
                                                      (json_int_t)job->ranks[r].pid));
     }
     return ranks;
@@ -115,9 +96,10 @@ xm_status_t rb_peer_report_create(const rb_peer_job_t *job, rb_peer_report_t **r
     created->job = job;
     read_version(created->version);
     created->results = json_array();
-    created->root = json_pack("{s:s, s:o, s:o, s:o, s:o}", "version", XM_VERSION_STRING, "args",
-                              arguments_json(job->options), "config", config_json(created), "ranks",
-                              ranks_json(job), "results", created->results);
+    created->root =
+        json_pack("{s:s, s:o, s:o, s:o, s:o}", "version", XM_VERSION_STRING, "args",
+                  rb_json_arguments(job->options->argc, job->options->argv), "config",
+                  config_json(created), "ranks", ranks_json(job), "results", created->results);
     if (created->root == NULL) {
         free(created);
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the report");
@@ -129,44 +111,19 @@ xm_status_t rb_peer_report_create(const rb_peer_job_t *job, rb_peer_report_t **r
     return XM_OK;
 }
 
-/* The smallest, median and largest time, by the same code as in reshard-bench. */
-static rb_times_t times_of(const rb_peer_result_t *result)
-{
-    return rb_result_times(&(rb_result_t){.runs = result->runs, .seconds = result->seconds});
-}
-
-/* Mean and variance are over the timed runs. */
-static json_t *times_json(const rb_peer_result_t *result, const rb_times_t *times)
-{
-    double mean = 0, variance = 0;
-    json_t *all = json_array();
-
-    for (int i = 0; i < result->runs; ++i) {
-        (void)json_array_append_new(all, json_real(result->seconds[i]));
-        mean += result->seconds[i] / result->runs;
-    }
-    for (int i = 0; i < result->runs; ++i) {
-        variance += (result->seconds[i] - mean) * (result->seconds[i] - mean) / result->runs;
-    }
-    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:o}", "min", times->min, "median", times->median,
-                     "max", times->max, "mean", mean, "variance", variance, "all", all);
-}
-
 static json_t *result_json(const rb_case_t *one, const char *peer, uint64_t bytes,
-                           const rb_peer_result_t *result, const rb_times_t *times)
+                           const rb_peer_result_t *result, const rb_result_t *runs, double median)
 {
     json_t *shape = json_array(), *json;
 
     for (int d = 0; d < one->dims; ++d) {
         (void)json_array_append_new(shape, json_integer(one->shape[d]));
     }
-    json =
-        json_pack("{s:s, s:s, s:o, s:s, s:s, s:I, s:o, s:f}", "case", one->name, "peer", peer,
-                  "shape", shape, "dtype", one->dtype, "transport", "mpi", "bytes",
-                  (json_int_t)bytes, "time_s", times_json(result, times), "cpu_s", result->cpu_s);
-    if (json != NULL && times->median > 0) {
-        (void)json_object_set_new(json, "algbw_GBps",
-                                  json_real((double)bytes / times->median * 1e-9));
+    json = json_pack("{s:s, s:s, s:o, s:s, s:s, s:I, s:o, s:f}", "case", one->name, "peer", peer,
+                     "shape", shape, "dtype", one->dtype, "transport", "mpi", "bytes",
+                     (json_int_t)bytes, "time_s", rb_json_times(runs), "cpu_s", result->cpu_s);
+    if (json != NULL && median > 0) {
+        (void)json_object_set_new(json, "algbw_GBps", json_real((double)bytes / median * 1e-9));
     }
     if (json != NULL && result->validated) {
         (void)json_object_set_new(json, "wrong", json_integer((json_int_t)result->wrong));
@@ -179,12 +136,13 @@ xm_status_t rb_peer_report_add(rb_peer_report_t *report, const rb_case_t *one,
                                const rb_peer_method_t *method, const rb_peer_result_t *result)
 {
     uint64_t bytes = rb_peer_case_bytes(one);
-    rb_times_t times = times_of(result);
+    rb_result_t runs = {.runs = result->runs, .seconds = result->seconds};
+    rb_times_t times = rb_result_times(&runs);
     char peer[PEER_TEXT], wrong[24] = "-";
 
     (void)snprintf(peer, sizeof(peer), "%s-%s", library(), method->name);
-    if (json_array_append_new(report->results, result_json(one, peer, bytes, result, &times)) !=
-        0) {
+    if (json_array_append_new(report->results,
+                              result_json(one, peer, bytes, result, &runs, times.median)) != 0) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the report");
     }
     report->wrong += result->wrong;
@@ -204,19 +162,11 @@ xm_status_t rb_peer_report_finish(rb_peer_report_t *report)
 {
     const rb_options_t *o = report->job->options;
 
-    if (o->json) {
-        if (json_dumpf(report->root, stdout, FLAGS) != 0) {
-            return xm_error_set(XM_ERR_IO, "cannot write the JSON report to standard output");
-        }
-        (void)fputc('\n', stdout);
-    } else {
+    if (!o->json) {
         printf("# Out of bounds values : %" PRIu64 " %s\n", report->wrong,
                report->wrong == 0 ? "OK" : "FAILED");
     }
-    if (o->json_path != NULL && json_dump_file(report->root, o->json_path, FLAGS) != 0) {
-        return xm_error_set(XM_ERR_IO, "cannot write %s: %s", o->json_path, strerror(errno));
-    }
-    return xm_cli_flush();
+    return rb_json_write(report->root, o->json, o->json_path);
 }
 
 void rb_peer_report_destroy(rb_peer_report_t *report)

@@ -411,14 +411,6 @@ static xm_status_t run(job_t *job, xm_status_t parsed)
     return status == XM_OK ? run_plans(job) : status;
 }
 
-static int fail(bool print, xm_status_t status)
-{
-    if (print) {
-        return xm_cli_fail(program, status);
-    }
-    return xm_status_is_caller(status) ? 2 : EXIT_FAILURE;
-}
-
 int rb_pipeline_job_run(const rb_pipeline_options_t *options, xm_status_t parsed,
                         const xm_job_env_t *env)
 {
@@ -436,7 +428,7 @@ int rb_pipeline_job_run(const rb_pipeline_options_t *options, xm_status_t parsed
     params.listen_fd = xm_launch_listen_fd();
     status = xm_worker_create(env, &params, &job.worker);
     if (status < 0) {
-        return fail(env->rank == 0 || status == XM_ERR_UNREACHABLE, status);
+        return xm_cli_fail_rank(env->rank == 0 || status == XM_ERR_UNREACHABLE, program, status);
     }
     if (parsed < 0) {
         (void)xm_error_restore(&refusal);
@@ -444,7 +436,7 @@ int rb_pipeline_job_run(const rb_pipeline_options_t *options, xm_status_t parsed
     status = run(&job, parsed);
     if (status < 0) {
         xm_error_save(&failure, status);
-        exit_status = fail(xm_worker_rank(job.worker) == 0, status);
+        exit_status = xm_cli_fail_rank(xm_worker_rank(job.worker) == 0, program, status);
     } else if (job.wrong > 0) {
         exit_status = EXIT_FAILURE;
     }

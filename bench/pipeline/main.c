@@ -4,7 +4,6 @@
  * predicted. As in reshard-bench, one program is the parent that starts ranks and each of
  * them.
  */
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "bench/run.h"

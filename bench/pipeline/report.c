@@ -6,7 +6,6 @@
  */
 #include "bench/pipeline/report.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
@@ -15,8 +14,6 @@
 
 #include "bench/run.h"
 #include <crossmesh/version.h>
-
-enum { FLAGS = JSON_INDENT(1) | JSON_REAL_PRECISION(12) };
 
 struct rb_pipeline_report {
     const rb_pipeline_job_info_t *job;
@@ -84,16 +81,13 @@ xm_status_t rb_pipeline_report_create(const rb_pipeline_job_info_t *job,
                                       rb_pipeline_report_t **result)
 {
     rb_pipeline_report_t *report = calloc(1, sizeof(*report));
-    json_t *arguments = json_array();
 
-    for (int i = 0; i < job->options->argc; ++i) {
-        (void)json_array_append_new(arguments, json_string(job->options->argv[i]));
-    }
     if (report != NULL) {
         report->job = job;
         report->results = json_array();
         report->root = json_pack("{s:s, s:o, s:o, s:O}", "version", XM_VERSION_STRING, "args",
-                                 arguments, "config", config_json(job), "results", report->results);
+                                 rb_json_arguments(job->options->argc, job->options->argv),
+                                 "config", config_json(job), "results", report->results);
         /* The document holds the results now, and the pointer borrows them. */
         json_decref(report->results);
     }
@@ -141,11 +135,8 @@ static json_t *result_json(const rb_pipeline_result_t *result, const rb_times_t 
                            double predicted)
 {
     const rb_pipeline_t *pipeline = result->pipeline;
-    json_t *all = json_array(), *meshes = json_array();
+    json_t *meshes = json_array();
 
-    for (int i = 0; i < result->runs; ++i) {
-        (void)json_array_append_new(all, json_real(result->seconds[i]));
-    }
     for (int s = 0; s < ap_plan_stages(pipeline->plan); ++s) {
         const ap_plan_stage_t *stage = ap_plan_stage(pipeline->plan, s);
 
@@ -161,7 +152,8 @@ static json_t *result_json(const rb_pipeline_result_t *result, const rb_times_t 
         (json_int_t)rb_pipeline_net_bytes(pipeline), "micro_batches",
         pipeline->schedule->micro_batches, "predicted_s", predicted, "predicted_free_s",
         1e-9 * (double)pipeline->free_ns, "error", predicted / times->median - 1, "step_s", "min",
-        times->min, "median", times->median, "max", times->max, "all", all);
+        times->min, "median", times->median, "max", times->max, "all",
+        rb_json_numbers(result->seconds, result->runs));
 }
 
 xm_status_t rb_pipeline_report_add(rb_pipeline_report_t *report, const rb_pipeline_result_t *result)
@@ -196,12 +188,7 @@ xm_status_t rb_pipeline_report_finish(rb_pipeline_report_t *report)
 {
     const rb_pipeline_options_t *o = report->job->options;
 
-    if (o->json) {
-        if (json_dumpf(report->root, stdout, FLAGS) != 0) {
-            return xm_error_set(XM_ERR_IO, "cannot write the report to standard output");
-        }
-        (void)fputc('\n', stdout);
-    } else {
+    if (!o->json) {
         if (o->checked > 0) {
             (void)printf("# Out of bounds values : %" PRIu64 " %s\n", report->wrong,
                          report->wrong == 0 ? "OK" : "FAILED");
@@ -211,10 +198,7 @@ xm_status_t rb_pipeline_report_finish(rb_pipeline_report_t *report)
         (void)printf("# Avg size of error    : %.1f %%\n",
                      100 * report->error_sum / (report->plans > 0 ? report->plans : 1));
     }
-    if (o->json_path != NULL && json_dump_file(report->root, o->json_path, FLAGS) != 0) {
-        return xm_error_set(XM_ERR_IO, "cannot write %s: %s", o->json_path, strerror(errno));
-    }
-    return xm_cli_flush();
+    return rb_json_write(report->root, o->json, o->json_path);
 }
 
 void rb_pipeline_report_destroy(rb_pipeline_report_t *report)

@@ -115,13 +115,6 @@ static void fill(slot_t *slot, uint64_t seed, size_t length)
     }
 }
 
-static int compare(const void *a, const void *b)
-{
-    double left = *(const double *)a, right = *(const double *)b;
-
-    return (left > right) - (left < right);
-}
-
 /* Measures half the median of the round trips. The median ignores the few that the kernel
  * interrupted. */
 static xm_status_t measure_latency(slot_t *slot, size_t length, double *seconds)
@@ -151,7 +144,7 @@ static xm_status_t measure_latency(slot_t *slot, size_t length, double *seconds)
         }
         start = end;
     }
-    qsort(slot->samples, (size_t)slot->options->iterations, sizeof(*slot->samples), compare);
+    (void)xm_array_median(slot->samples, slot->options->iterations);
     *seconds = slot->samples[slot->options->iterations / 2];
     return status;
 }
@@ -310,10 +303,7 @@ static xm_status_t run(slot_t *slot)
  * rank. */
 static int fail(const slot_t *slot, xm_status_t status)
 {
-    if (slot->rank == 0 || status == XM_ERR_PEER_DIED) {
-        return xm_cli_fail(program, status);
-    }
-    return xm_status_is_caller(status) ? 2 : EXIT_FAILURE;
+    return xm_cli_fail_rank(slot->rank == 0 || status == XM_ERR_PEER_DIED, program, status);
 }
 
 /* Memory is deregistered before the worker goes, and unmapped after it. */

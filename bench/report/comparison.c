@@ -25,16 +25,10 @@ xm_status_t rb_comparison_add(rb_comparison_t *comparison, const rb_result_t *re
 
     memcpy(outcome.name, one->name, sizeof(outcome.name));
     (void)rb_result_obstacle(result, outcome.obstacle);
-    if (comparison->count == comparison->capacity) {
-        size_t capacity = 2 * comparison->capacity + 16;
-        rb_outcome_t *grown = realloc(comparison->outcomes, capacity * sizeof(*grown));
-
-        if (grown == NULL) {
-            return xm_error_set(XM_ERR_NO_MEMORY, "no memory to compare %zu results",
-                                comparison->count + 1);
-        }
-        comparison->outcomes = grown;
-        comparison->capacity = capacity;
+    if (!xm_array_reserve(&comparison->outcomes, &comparison->capacity, comparison->count + 1,
+                          sizeof(outcome))) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to compare %zu results",
+                            comparison->count + 1);
     }
     comparison->outcomes[comparison->count++] = outcome;
     return XM_OK;
@@ -70,14 +64,6 @@ double rb_comparison_ratio(const rb_comparison_t *comparison, size_t index)
     return time > 0 ? comparison->outcomes[index].time_s / time : NAN;
 }
 
-/* Ascending order for qsort(). */
-static int compare(const void *a, const void *b)
-{
-    double left = *(const double *)a, right = *(const double *)b;
-
-    return (left > right) - (left < right);
-}
-
 /* The median of the absolute errors and the worst of them; false when nothing was
  * measured. */
 bool rb_comparison_prediction(const rb_comparison_t *comparison, double *median, size_t *worst)
@@ -101,8 +87,7 @@ bool rb_comparison_prediction(const rb_comparison_t *comparison, double *median,
         errors[count++] = error;
     }
     if (count > 0) {
-        qsort(errors, count, sizeof(*errors), compare);
-        *median = (errors[(count - 1) / 2] + errors[count / 2]) / 2;
+        *median = xm_array_median(errors, (int)count);
     }
     free(errors);
     return count > 0;

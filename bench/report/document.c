@@ -7,7 +7,6 @@
  */
 #include "bench/report/document.h"
 
-#include <errno.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
@@ -22,38 +21,6 @@ struct rb_document {
     json_t *results; /* borrowed from root */
 };
 
-enum { FLAGS = JSON_INDENT(1) | JSON_REAL_PRECISION(12) };
-
-/* JSON is UTF-8, arguments and file names are any bytes: those that are not UTF-8 lose
- * what is not ASCII. */
-static json_t *text_json(const char *text)
-{
-    json_t *json = json_string(text);
-    char *ascii = json == NULL ? strdup(text) : NULL;
-
-    for (char *c = ascii; c != NULL && *c != '\0'; ++c) {
-        if ((unsigned char)*c >= 0x80) {
-            *c = '?';
-        }
-    }
-    if (ascii != NULL) {
-        json = json_string(ascii);
-        free(ascii);
-    }
-    return json;
-}
-
-/* The arguments as they were given, not as they were understood. */
-static json_t *arguments_json(const rb_options_t *options)
-{
-    json_t *arguments = json_array();
-
-    for (int i = 0; i < options->argc; ++i) {
-        (void)json_array_append_new(arguments, text_json(options->argv[i]));
-    }
-    return arguments;
-}
-
 /* All set variables but the job's secret, which must not end up in files. */
 static json_t *environment_json(void)
 {
@@ -63,7 +30,7 @@ static json_t *environment_json(void)
         const char *name = xm_config_row((xm_config_id_t)id)->name, *value = getenv(name);
 
         if (value != NULL && id != XM_CONFIG_JOB_SECRET) {
-            (void)json_object_set_new(environment, name, text_json(value));
+            (void)json_object_set_new(environment, name, rb_json_text(value));
         }
     }
     return environment;
@@ -75,15 +42,11 @@ static json_t *network_json(const rb_rates_t *rates, int hosts)
     json_t *network =
         json_pack("{s:f, s:f, s:f, s:f, s:o}", "nic_bandwidth_Bps", rates->nic_bandwidth[0],
                   "nic_latency_s", rates->nic_latency, "host_bandwidth_Bps", rates->host_bandwidth,
-                  "host_latency_s", rates->host_latency, "source", text_json(rates->source));
+                  "host_latency_s", rates->host_latency, "source", rb_json_text(rates->source));
 
     if (rates->nic_rates > 1) {
-        json_t *all = json_array();
-
-        for (int i = 0; i < rates->nic_rates; ++i) {
-            (void)json_array_append_new(all, json_real(rates->nic_bandwidth[i]));
-        }
-        (void)json_object_set_new(network, "nic_bandwidth_Bps", all);
+        (void)json_object_set_new(network, "nic_bandwidth_Bps",
+                                  rb_json_numbers(rates->nic_bandwidth, rates->nic_rates));
     }
     if (rates->rails > hosts) {
         (void)json_object_set_new(network, "rails", json_integer(rates->rails));
@@ -174,17 +137,17 @@ xm_status_t rb_document_create(const rb_job_info_t *job, rb_document_t **documen
     }
     created->job = job;
     created->results = json_array();
-    created->root =
-        json_pack("{s:s, s:o, s:o, s:o, s:o, s:o}", "version", XM_VERSION_STRING, "args",
-                  arguments_json(job->options), "env", environment_json(), "config",
-                  config_json(job), "ranks", ranks_json(job), "results", created->results);
+    created->root = json_pack("{s:s, s:o, s:o, s:o, s:o, s:o}", "version", XM_VERSION_STRING,
+                              "args", rb_json_arguments(job->options->argc, job->options->argv),
+                              "env", environment_json(), "config", config_json(job), "ranks",
+                              ranks_json(job), "results", created->results);
     if (created->root == NULL) {
         free(created);
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the JSON report");
     }
     if (job->start != NULL) {
         (void)json_object_set_new(json_object_get(created->root, "config"), "start",
-                                  text_json(job->start));
+                                  rb_json_text(job->start));
     }
     *document = created;
     return XM_OK;
@@ -272,15 +235,8 @@ static void add_times(json_t *entry, const rb_result_t *result)
     rb_times_t times = rb_result_times(result);
     double fraction = rb_result_bound_fraction(result);
     char obstacle[RB_OBSTACLE_TEXT];
-    json_t *all = json_array();
 
-    for (int i = 0; i < result->runs; ++i) {
-        (void)json_array_append_new(all, json_real(result->seconds[i]));
-    }
-    (void)json_object_set_new(entry, "time_s",
-                              json_pack("{s:f, s:f, s:f, s:f, s:f, s:o}", "min", times.min,
-                                        "median", times.median, "max", times.max, "mean",
-                                        times.mean, "variance", times.variance, "all", all));
+    (void)json_object_set_new(entry, "time_s", rb_json_times(result));
     if (result->cpu_s > 0) {
         (void)json_object_set_new(entry, "cpu_s", json_real(result->cpu_s));
     }
@@ -320,7 +276,7 @@ xm_status_t rb_document_add(rb_document_t *document, const rb_result_t *result)
         return XM_OK;
     }
     entry = json_pack("{s:o, s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:f, s:f, s:f, s:s}", "case",
-                      text_json(prepared->one->name), "dtype", prepared->one->dtype, "strategy",
+                      rb_json_text(prepared->one->name), "dtype", prepared->one->dtype, "strategy",
                       xm_strategy_name(xm_plan_strategy(plan)), "scheduler",
                       xm_scheduler_name(xm_plan_scheduler(plan)), "chosen_strategy",
                       xm_strategy_name(xm_plan_chosen_strategy(plan)), "chosen_scheduler",
@@ -342,27 +298,11 @@ xm_status_t rb_document_add(rb_document_t *document, const rb_result_t *result)
     return XM_OK;
 }
 
-/* Standard output first, then the file: a file that cannot be written does not cost the
- * printed report. */
 xm_status_t rb_document_write(const rb_document_t *document)
 {
-    const rb_options_t *options;
-
-    if (document == NULL) {
-        return XM_OK;
-    }
-    options = document->job->options;
-    if (options->json) {
-        if (json_dumpf(document->root, stdout, FLAGS) != 0) {
-            return xm_error_set(XM_ERR_IO, "cannot write the JSON report to standard output");
-        }
-        (void)fputc('\n', stdout);
-    }
-    if (options->json_path != NULL &&
-        json_dump_file(document->root, options->json_path, FLAGS) != 0) {
-        return xm_error_set(XM_ERR_IO, "cannot write %s: %s", options->json_path, strerror(errno));
-    }
-    return xm_cli_flush();
+    return document != NULL ? rb_json_write(document->root, document->job->options->json,
+                                            document->job->options->json_path)
+                            : XM_OK;
 }
 
 void rb_document_destroy(rb_document_t *document)

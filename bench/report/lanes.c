@@ -23,15 +23,8 @@ xm_status_t rb_lanes_add(rb_lanes_t *lanes, int lane, const rb_bar_t *bar)
 {
     rb_lane_t *grows = &lanes->lanes[lane];
 
-    if (grows->count == grows->capacity) {
-        size_t capacity = grows->capacity > 0 ? 2 * grows->capacity : 16;
-        rb_bar_t *grown = realloc(grows->bars, capacity * sizeof(*grown));
-
-        if (grown == NULL) {
-            return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the figure");
-        }
-        grows->bars = grown;
-        grows->capacity = capacity;
+    if (!xm_array_reserve(&grows->bars, &grows->capacity, grows->count + 1, sizeof(*bar))) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the figure");
     }
     grows->bars[grows->count++] = *bar;
     return XM_OK;

@@ -6,7 +6,6 @@
  */
 #include "bench/report/report.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -19,6 +19,8 @@
 #include "comm/job.h"
 #include "resharding/execute.h"
 
+static const char program[] = "reshard-bench";
+
 typedef struct {
     xm_worker_t *worker;
     const rb_options_t *options;
@@ -296,15 +298,6 @@ static bool speaks_alone(int rank, xm_status_t status)
            (rank == 1 && (status == XM_ERR_PEER_DIED || status == XM_ERR_TIMEOUT));
 }
 
-/* The exit status is 2 where the caller is at fault, also on ranks that stay silent. */
-static int fail(bool print, xm_status_t status)
-{
-    if (print) {
-        return xm_cli_fail("reshard-bench", status);
-    }
-    return xm_status_is_caller(status) ? 2 : EXIT_FAILURE;
-}
-
 int rb_job_run(const rb_options_t *options, xm_status_t parsed, const xm_job_env_t *env)
 {
     xm_worker_params_t params = XM_WORKER_PARAMS_INIT;
@@ -319,7 +312,7 @@ int rb_job_run(const rb_options_t *options, xm_status_t parsed, const xm_job_env
     params.transport = parsed == XM_OK ? rb_transport_name(options->transport) : NULL;
     status = xm_worker_create(env, &params, &job.worker);
     if (status < 0) {
-        return fail(speaks_alone(env->rank, status), status);
+        return xm_cli_fail_rank(speaks_alone(env->rank, status), program, status);
     }
     if (parsed < 0) {
         (void)xm_error_restore(&refusal);
@@ -330,7 +323,7 @@ int rb_job_run(const rb_options_t *options, xm_status_t parsed, const xm_job_env
     exit_status = job.wrong > 0 ? EXIT_FAILURE : EXIT_SUCCESS;
     if (status < 0) {
         xm_error_save(&failure, status);
-        exit_status = fail(speaks(job.worker), status);
+        exit_status = xm_cli_fail_rank(speaks(job.worker), program, status);
     }
     rb_report_destroy(job.report);
     rb_prepared_list_clear(&job.prepared);

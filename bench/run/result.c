@@ -13,13 +13,6 @@
 /* The part of a run that ranks may wait for processors: what the model is meant to be wrong by. */
 static const double tolerated = 0.15;
 
-static int compare(const void *a, const void *b)
-{
-    double left = *(const double *)a, right = *(const double *)b;
-
-    return (left > right) - (left < right);
-}
-
 /* Even counts have the mean of the two middle times as their median. Without memory the
  * first time stands for all. */
 rb_times_t rb_result_times(const rb_result_t *result)
@@ -33,9 +26,8 @@ rb_times_t rb_result_times(const rb_result_t *result)
         return times;
     }
     memcpy(sorted, result->seconds, count * sizeof(double));
-    qsort(sorted, count, sizeof(double), compare);
+    times.median = xm_array_median(sorted, result->runs);
     times.min = sorted[0];
-    times.median = (sorted[(count - 1) / 2] + sorted[count / 2]) / 2;
     times.max = sorted[count - 1];
     for (size_t i = 0; i < count; ++i) {
         sum += sorted[i];

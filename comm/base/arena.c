@@ -66,6 +66,14 @@ void *xm_arena_get(xm_arena_t *arena, size_t count, size_t size)
     return piece != NULL ? memset(piece, 0, count * size) : NULL;
 }
 
+char *xm_arena_text(xm_arena_t *arena, const char *text)
+{
+    size_t size = strlen(text) + 1;
+    char *copy = xm_arena_take(arena, size);
+
+    return copy != NULL ? memcpy(copy, text, size) : NULL;
+}
+
 void xm_arena_reset(xm_arena_t *arena)
 {
     arena->failed = false;
@@ -131,4 +139,11 @@ int xm_order_doubles(const void *a, const void *b)
     const double *left = a, *right = b;
 
     return (*left > *right) - (*left < *right);
+}
+
+/* Even counts have the mean of the two middle values as their median. */
+double xm_array_median(double *values, int count)
+{
+    qsort(values, (size_t)count, sizeof(double), xm_order_doubles);
+    return (values[(count - 1) / 2] + values[count / 2]) / 2;
 }

@@ -24,6 +24,9 @@ void *xm_arena_get(xm_arena_t *arena, size_t count, size_t size);
 /** So many bytes for any type, not zeroed, or NULL. */
 void *xm_arena_take(xm_arena_t *arena, size_t bytes);
 
+/** A copy of a text, or NULL. */
+char *xm_arena_text(xm_arena_t *arena, const char *text);
+
 /** Takes all pieces back. What is handed out next lies in one chunk as large as all were. */
 void xm_arena_reset(xm_arena_t *arena);
 
@@ -47,3 +50,6 @@ static inline int xm_order(int64_t a, int64_t b)
 int xm_order_ints(const void *a, const void *b);
 int xm_order_int64s(const void *a, const void *b);
 int xm_order_doubles(const void *a, const void *b);
+
+/** Median of @p count values (at least 1), which it sorts. */
+double xm_array_median(double *values, int count);

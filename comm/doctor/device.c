@@ -2,7 +2,6 @@
 /* The doctor's look at GPUs and the NICs that serve them: can NICs read the memory of GPUs
  * themselves, and has each GPU a NIC that is not behind the link between processors. Both
  * decide whether tiles on GPUs travel at the NIC's rate or at that of a detour. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -16,7 +16,8 @@
 
 struct xm_findings {
     xm_finding_t *items;
-    int count, capacity;
+    int count;
+    size_t room;
 };
 
 const char *xm_severity_name(xm_severity_t severity)
@@ -36,16 +37,9 @@ xm_status_t xm_findings_create(xm_findings_t **findings)
 
 bool xm_findings_add(xm_findings_t *findings, const xm_finding_t *finding)
 {
-    if (findings->count == findings->capacity) {
-        int capacity = findings->capacity > 0 ? 2 * findings->capacity : 32;
-        xm_finding_t *larger =
-            realloc(findings->items, (size_t)capacity * sizeof(*findings->items));
-
-        if (larger == NULL) {
-            return false;
-        }
-        findings->items = larger;
-        findings->capacity = capacity;
+    if (!xm_array_reserve(&findings->items, &findings->room, (size_t)findings->count + 1,
+                          sizeof(*finding))) {
+        return false;
     }
     findings->items[findings->count++] = *finding;
     return true;

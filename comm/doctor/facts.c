@@ -2,7 +2,6 @@
 /* What system calls and libraries tell of this machine, as opposed to files. It is collected in one
  * struct, so that checks are functions of files and this struct, and tests can invent both. Where 0
  * could be taken for a fact, a flag of its own tells whether the system has told it. */
-#include <fcntl.h>
 #include <infiniband/verbs.h>
 #include <stdio.h>
 #include <stdlib.h>

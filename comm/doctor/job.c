@@ -27,7 +27,8 @@ struct xm_report {
     int ranks;
     xm_card_t *cards; /* by rank */
     entry_t *rows;
-    int row_count, row_capacity;
+    int row_count;
+    size_t row_room;
 };
 
 /* ---- the own card ---------------------------------------------------------------------------- */
@@ -180,19 +181,6 @@ static int place_of(const xm_report_t *self, const xm_finding_t *finding)
     return self->row_count;
 }
 
-static bool grow(xm_report_t *self)
-{
-    int capacity = self->row_capacity > 0 ? 2 * self->row_capacity : 64;
-    entry_t *larger = realloc(self->rows, (size_t)capacity * sizeof(*self->rows));
-
-    if (larger == NULL) {
-        return false;
-    }
-    self->rows = larger;
-    self->row_capacity = capacity;
-    return true;
-}
-
 /* Adds ranks first … last, which have not had this finding yet, to the row of an equal finding,
  * or makes one. */
 static xm_status_t add(xm_report_t *self, const xm_finding_t *finding, int first, int last)
@@ -202,7 +190,8 @@ static xm_status_t add(xm_report_t *self, const xm_finding_t *finding, int first
     for (int i = 0; i < self->row_count && entry == NULL; ++i) {
         entry = same(&self->rows[i].row.finding, finding) ? &self->rows[i] : NULL;
     }
-    if (entry == NULL && (self->row_count < self->row_capacity || grow(self))) {
+    if (entry == NULL && xm_array_reserve(&self->rows, &self->row_room, (size_t)self->row_count + 1,
+                                          sizeof(*entry))) {
         int place = place_of(self, finding);
 
         entry = &self->rows[place];

@@ -24,20 +24,28 @@ enum { BASE_FILES = 128, FILES_PER_RANK = 6 };
 
 enum { STATUS_SIZE = 8192 };
 
+/* Finds what follows a name, and blanks, in a file of this process; NULL: it is not there. */
+static char *find(const xm_doctor_t *doctor, const char *file, const char *name,
+                  char text[STATUS_SIZE])
+{
+    char *at = xm_doctor_read(doctor, text, STATUS_SIZE, "/proc/self/%s", file) ? strstr(text, name)
+                                                                                : NULL;
+
+    if (at != NULL) {
+        at += strlen(name);
+        at += strspn(at, " \t");
+    }
+    return at;
+}
+
 /* Reads the soft limit of that name; false: it is not there. UINT64_MAX: none. */
 static bool read_limit(const xm_doctor_t *doctor, const char *name, uint64_t *limit)
 {
-    char text[STATUS_SIZE], *line, *end;
+    char text[STATUS_SIZE], *line = find(doctor, "limits", name, text), *end;
 
-    if (!xm_doctor_read(doctor, text, sizeof(text), "/proc/self/limits")) {
-        return false;
-    }
-    line = strstr(text, name);
     if (line == NULL) {
         return false;
     }
-    line += strlen(name);
-    line += strspn(line, " ");
     if (strncmp(line, "unlimited", strlen("unlimited")) == 0) {
         *limit = UINT64_MAX;
         return true;
@@ -50,17 +58,11 @@ static bool read_limit(const xm_doctor_t *doctor, const char *name, uint64_t *li
 static bool read_status(const xm_doctor_t *doctor, const char *name, char *value, size_t size)
 {
     char text[STATUS_SIZE];
-    const char *line;
+    const char *line = find(doctor, "status", name, text);
 
-    if (!xm_doctor_read(doctor, text, sizeof(text), "/proc/self/status")) {
-        return false;
-    }
-    line = strstr(text, name);
     if (line == NULL) {
         return false;
     }
-    line += strlen(name);
-    line += strspn(line, " \t");
     (void)snprintf(value, size, "%.*s", (int)strcspn(line, "\n"), line);
     return true;
 }

@@ -409,7 +409,7 @@ static xm_status_t sample(trial_t *trial, const xm_collective_effort_t *effort, 
             double sorted[MAX_SAMPLES];
 
             memcpy(sorted, times, (size_t)count * sizeof(double));
-            *seconds = xm_curve_median(sorted, count);
+            *seconds = xm_array_median(sorted, count);
             *spread = xm_curve_spread(sorted, count);
         }
     } while (count < MAX_SAMPLES &&

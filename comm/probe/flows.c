@@ -7,7 +7,6 @@
  * cancelled in the good case. */
 #include "comm/probe/flows.h"
 
-#include <endian.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -287,23 +286,6 @@ static xm_status_t start(run_t *run)
     return status;
 }
 
-static uint64_t word_of(double number)
-{
-    uint64_t word;
-
-    memcpy(&word, &number, sizeof(word));
-    return htole64(word);
-}
-
-static double number_of(uint64_t word)
-{
-    double number;
-
-    word = le64toh(word);
-    memcpy(&number, &word, sizeof(number));
-    return number;
-}
-
 /* Adds up what all ranks received, and their processor time with the bytes that it was for. Rank
  * 0's clock is the last word, for the budget; the loop over all words leaves it in no sum that is
  * used. */
@@ -319,16 +301,16 @@ static xm_status_t share(const run_t *run, xm_probe_windows_t *windows)
         return xm_error_set(XM_ERR_NO_MEMORY, "probe: out of memory");
     }
     for (int i = 0; i < CELLS; ++i) {
-        own[i] = word_of(run->bytes[i / XM_PROBE_WINDOWS][i % XM_PROBE_WINDOWS]);
-        own[CELLS + i] = word_of(run->messages[i / XM_PROBE_WINDOWS][i % XM_PROBE_WINDOWS]);
+        own[i] = xm_probe_word(run->bytes[i / XM_PROBE_WINDOWS][i % XM_PROBE_WINDOWS]);
+        own[CELLS + i] = xm_probe_word(run->messages[i / XM_PROBE_WINDOWS][i % XM_PROBE_WINDOWS]);
     }
     /* Ranks that only wait for the others have no part in what a byte costs. */
-    own[CPU] = word_of(run->count > 0 ? 1e-9 * (double)run->cpu : 0);
-    own[BYTES] = word_of((double)run->received * (double)run->params->bytes);
-    own[ELAPSED] = word_of(*run->params->elapsed);
+    own[CPU] = xm_probe_word(run->count > 0 ? 1e-9 * (double)run->cpu : 0);
+    own[BYTES] = xm_probe_word((double)run->received * (double)run->params->bytes);
+    own[ELAPSED] = xm_probe_word(*run->params->elapsed);
     status = xm_worker_allgather(run->worker, own, all, sizeof(own));
     for (size_t i = 0; status == XM_OK && i < ranks * WORDS; ++i) {
-        sums[i % WORDS] += number_of(all[i]);
+        sums[i % WORDS] += xm_probe_number(&all[i]);
     }
     if (status == XM_OK) {
         for (int i = 0; i < CELLS; ++i) {
@@ -338,7 +320,7 @@ static xm_status_t share(const run_t *run, xm_probe_windows_t *windows)
             windows->messages[group][window] = sums[CELLS + i];
         }
         windows->cpu = sums[BYTES] > 0 ? sums[CPU] / sums[BYTES] : 0;
-        *run->params->elapsed = number_of(all[ELAPSED]);
+        *run->params->elapsed = xm_probe_number(&all[ELAPSED]);
     }
     free(all);
     return status;

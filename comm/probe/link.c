@@ -160,6 +160,25 @@ static xm_status_t receive_now(xm_probe_link_t *link, int kind, void *buffer, si
     return status < 0 ? status : wait_for(link, &link->transfers[INCOMING]);
 }
 
+uint64_t xm_probe_word(double number)
+{
+    uint64_t word;
+
+    memcpy(&word, &number, sizeof(word));
+    return htole64(word);
+}
+
+double xm_probe_number(const void *bytes)
+{
+    uint64_t word;
+    double number;
+
+    memcpy(&word, bytes, sizeof(word));
+    word = le64toh(word);
+    memcpy(&number, &word, sizeof(number));
+    return number;
+}
+
 /* Fills a buffer with reproducible noise, so that the receiver can make the same. */
 void xm_probe_fill(unsigned char *buffer, size_t bytes, uint64_t seed)
 {
@@ -290,7 +309,7 @@ static xm_status_t sample(xm_probe_link_t *link, const xm_probe_ping_t *ping, si
             return status;
         }
         count += next;
-        *seconds = xm_curve_median(times, count);
+        *seconds = xm_array_median(times, count);
         *spread = xm_curve_spread(times, count);
         /* Next come as many as are needed, then half as many again, as far as the budget allows. */
         next = count < least ? least - count : count / 2;

@@ -53,6 +53,10 @@ bool xm_probe_cancel(xm_transport_t *transport, xm_probe_transfer_t *transfers, 
  * is: the worker will know which died first, and that is the better sentence. */
 xm_status_t xm_probe_blame(xm_worker_t *worker, int peer, xm_status_t status);
 
+/** A number as it travels: its bits, little-endian, so that no digit is lost. */
+uint64_t xm_probe_word(double number);
+double xm_probe_number(const void *bytes);
+
 /** Bytes that differ by position and @p seed; a longer fill begins like a shorter one. */
 void xm_probe_fill(unsigned char *buffer, size_t bytes, uint64_t seed);
 

@@ -72,7 +72,7 @@ static rate_t evaluate(xm_probe_windows_t *windows, int groups)
         for (int w = 0; w < XM_PROBE_WINDOWS; ++w) {
             rate.spread = windows->messages[g][w] < 1 ? 1 : rate.spread;
         }
-        rate.rate = fmin(rate.rate, xm_curve_median(windows->rate[g], XM_PROBE_WINDOWS));
+        rate.rate = fmin(rate.rate, xm_array_median(windows->rate[g], XM_PROBE_WINDOWS));
         rate.spread = fmax(rate.spread, xm_curve_spread(windows->rate[g], XM_PROBE_WINDOWS));
     }
     return rate;

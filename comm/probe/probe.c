@@ -7,7 +7,6 @@
  * said in the provenance. */
 #include "comm/probe/probe.h"
 
-#include <endian.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -86,18 +85,6 @@ static xm_status_t save_partial(const xm_probe_t *probe)
     return status;
 }
 
-/* Numbers travel as their bits, little-endian: no digit is lost. */
-static double number_at(const void *bytes)
-{
-    uint64_t word;
-    double number;
-
-    memcpy(&word, bytes, sizeof(word));
-    word = le64toh(word);
-    memcpy(&number, &word, sizeof(number));
-    return number;
-}
-
 /* Ends a step: every rank sends its clock and its numbers, and all put the same list into their
  * state. Rank 0's clock counts for the budget, so that all ranks agree about what is left. */
 xm_status_t xm_probe_finish_step(xm_probe_t *probe, const char *step, const double *own,
@@ -113,8 +100,7 @@ xm_status_t xm_probe_finish_step(xm_probe_t *probe, const char *step, const doub
         return xm_error_set(XM_ERR_NO_MEMORY, "probe: out of memory");
     }
     for (size_t i = 0; i <= count; ++i) {
-        memcpy(&words[i], i == 0 ? &elapsed : &own[i - 1], sizeof(*words));
-        words[i] = htole64(words[i]);
+        words[i] = xm_probe_word(i == 0 ? elapsed : own[i - 1]);
     }
     status = xm_worker_barrier(probe->worker);
     if (status == XM_OK) {
@@ -126,7 +112,7 @@ xm_status_t xm_probe_finish_step(xm_probe_t *probe, const char *step, const doub
     if (status < 0) {
         return status;
     }
-    probe->elapsed = number_at(all);
+    probe->elapsed = xm_probe_number(all);
     /* The blocks contain the clocks as well, so this is more than enough. */
     numbers = malloc(offsets[probe->ranks]);
     if (numbers == NULL) {
@@ -136,7 +122,7 @@ xm_status_t xm_probe_finish_step(xm_probe_t *probe, const char *step, const doub
     for (int rank = 0; rank < probe->ranks; ++rank) {
         for (size_t at = offsets[rank] + sizeof(uint64_t); at < offsets[rank + 1];
              at += sizeof(uint64_t)) {
-            numbers[total++] = number_at((const char *)all + at);
+            numbers[total++] = xm_probe_number((const char *)all + at);
         }
     }
     status = xm_probe_state_add(probe->state, step, numbers, total);

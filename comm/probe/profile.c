@@ -83,7 +83,7 @@ static double median_of(const xm_probe_summary_t *summary, double *values, size_
     for (int rank = 0; rank < summary->ranks; ++rank) {
         memcpy(&values[rank], (const char *)&summary->devices[rank] + offset, sizeof(double));
     }
-    return xm_curve_median(values, summary->ranks);
+    return xm_array_median(values, summary->ranks);
 }
 
 /* Devices are the medians of all ranks, and memory is that of the tightest host, so that a plan
@@ -247,7 +247,7 @@ static bool host_rates(const xm_probe_summary_t *summary, double *rates, double 
         return false;
     }
     /* The median sorts the rates, so the ends of the array are the extremes. */
-    *typical = xm_curve_median(rates, measured);
+    *typical = xm_array_median(rates, measured);
     *differ = rates[measured - 1] > noise(summary) * rates[0];
     if (measured < summary->hosts) {
         say(provenance,

@@ -6,7 +6,6 @@
 #include "comm/probe/state.h"
 
 #include <jansson.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -18,27 +18,8 @@
 enum { MAX_DEVICES = 1 << 24, MAX_COLLECTIVES = 4096, MAX_OP_TIMES = 65536, RESIZED_SIZE = 96 };
 
 struct xm_cluster_profile {
-    char *name, *provenance;
-    int hosts, devices_per_host;
-    xm_cluster_device_t device; /* a typical one */
-    double nic_bandwidth;
-    double *host_nic_bandwidth; /* by host, or NULL */
-    int host_nic_count;
-    int nics_per_host;
-    xm_cluster_device_t *host_device; /* by host, or NULL */
-    int host_device_count;
-    double nic_spread, nic_both_ways, host_fabric;
-    double cores_per_host, nic_cpu, host_cpu;
-    int hosts_per_rack;
-    double uplink_bandwidth;
-    xm_curve_point_t *curve[XM_LINK_CLASS_COUNT];
-    double *curve_spread[XM_LINK_CLASS_COUNT]; /* or NULL */
-    size_t curve_points[XM_LINK_CLASS_COUNT];
-    xm_collective_curve_t *collectives;
-    size_t collective_count;
-    xm_op_time_t *op_times;
-    size_t op_time_count;
-    double gradient_overlap;
+    xm_cluster_profile_params_t has; /* texts and arrays lie in the arena */
+    xm_arena_t memory;
 };
 
 /* These names are keys in files. */
@@ -235,40 +216,54 @@ static xm_status_t check(const xm_cluster_profile_params_t *params)
     return status == XM_OK ? check_collectives(params) : status;
 }
 
-/* Copies the curves of the link classes and of the collectives; false: no memory. What was
- * copied so far is counted, so destroying finds it. */
-static bool copy_curves(const xm_cluster_profile_params_t *params, xm_cluster_profile_t *made)
+/* Puts a rounded copy in the place of a curve. Want of memory is asked for once, at the end, here
+ * and below. */
+static void own_curve(xm_arena_t *memory, size_t count, const xm_curve_point_t **points,
+                      const double **spread)
 {
-    for (int link = 0; link < XM_LINK_CLASS_COUNT; ++link) {
-        size_t count = params->curve_points[link];
-        const double *spread = params->curve_spread[link];
+    xm_curve_point_t *rounded = xm_arena_get(memory, count, sizeof(*rounded));
+    double *spreads = *spread != NULL ? xm_arena_get(memory, count, sizeof(*spreads)) : NULL;
 
-        made->curve_points[link] = count;
-        /* The check has made sure that count is not 0. */
-        made->curve[link] = calloc(count, sizeof(xm_curve_point_t));
-        made->curve_spread[link] = spread != NULL ? calloc(count, sizeof(double)) : NULL;
-        if (made->curve[link] == NULL || (spread != NULL && made->curve_spread[link] == NULL)) {
-            return false;
-        }
-        for (size_t i = 0; i < count; ++i) {
-            made->curve[link][i].bytes = params->curve[link][i].bytes;
-            made->curve[link][i].seconds = xm_curve_rounded(params->curve[link][i].seconds);
-            if (spread != NULL) {
-                made->curve_spread[link][i] = xm_curve_rounded(spread[i]);
-            }
-        }
+    for (size_t i = 0; rounded != NULL && i < count; ++i) {
+        rounded[i].bytes = (*points)[i].bytes;
+        rounded[i].seconds = xm_curve_rounded((*points)[i].seconds);
     }
-    made->collectives = calloc(params->collective_count + 1, sizeof(*made->collectives));
-    if (made->collectives == NULL) {
-        return false;
+    for (size_t i = 0; spreads != NULL && i < count; ++i) {
+        spreads[i] = xm_curve_rounded((*spread)[i]);
     }
-    for (size_t i = 0; i < params->collective_count; ++i) {
-        if (xm_collective_curve_copy(&params->collectives[i], &made->collectives[i]) < 0) {
-            return false;
-        }
-        ++made->collective_count;
+    *points = rounded;
+    *spread = spreads;
+}
+
+static void own_collectives(xm_arena_t *memory, xm_cluster_profile_params_t *has)
+{
+    xm_collective_curve_t *curves = xm_arena_get(memory, has->collective_count, sizeof(*curves));
+
+    for (size_t i = 0; curves != NULL && i < has->collective_count; ++i) {
+        curves[i] = has->collectives[i];
+        curves[i].library = xm_arena_text(memory, curves[i].library);
+        own_curve(memory, curves[i].count, &curves[i].points, &curves[i].spread);
     }
-    return true;
+    has->collectives = curves;
+}
+
+/* What each host has, where hosts differ. */
+static void own_hosts(xm_arena_t *memory, xm_cluster_profile_params_t *has)
+{
+    size_t hosts = (size_t)has->hosts;
+    double *rates =
+        has->host_nic_bandwidth != NULL ? xm_arena_get(memory, hosts, sizeof(*rates)) : NULL;
+    xm_cluster_device_t *devices =
+        has->host_device != NULL ? xm_arena_get(memory, hosts, sizeof(*devices)) : NULL;
+
+    for (size_t h = 0; rates != NULL && h < hosts; ++h) {
+        rates[h] = xm_curve_rounded(has->host_nic_bandwidth[h]);
+    }
+    for (size_t h = 0; devices != NULL && h < hosts; ++h) {
+        devices[h] = xm_cluster_device_rounded(&has->host_device[h]);
+    }
+    has->host_nic_bandwidth = rates;
+    has->host_device = devices;
 }
 
 /* Creates a profile. There is one failure after the checks, want of memory, and one exit for it. */
@@ -276,12 +271,12 @@ xm_status_t xm_cluster_profile_create(const xm_cluster_profile_params_t *given,
                                       xm_cluster_profile_t **profile)
 {
     xm_cluster_profile_params_t own = XM_CLUSTER_PROFILE_PARAMS_INIT;
-    const xm_cluster_profile_params_t *params = &own;
+    xm_cluster_profile_params_t *has;
     xm_status_t status = XM_PARAMS_COPY(xm_cluster_profile_params_t, &own, given);
     xm_cluster_profile_t *made;
 
     if (status == XM_OK) {
-        status = check(params);
+        status = check(&own);
     }
     if (status < 0) {
         return status;
@@ -290,95 +285,42 @@ xm_status_t xm_cluster_profile_create(const xm_cluster_profile_params_t *given,
     if (made == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "cluster profile: out of memory");
     }
-    made->name = strdup(params->name);
-    made->provenance = strdup(params->provenance);
-    if (made->name == NULL || made->provenance == NULL) {
-        goto destroy_made;
-    }
-    made->hosts = params->hosts;
-    made->devices_per_host = params->devices_per_host;
-    made->device = xm_cluster_device_rounded(&params->device);
-    made->nic_bandwidth = xm_curve_rounded(params->nic_bandwidth);
-    made->nics_per_host = params->nics_per_host;
-    made->hosts_per_rack = params->hosts_per_rack;
+    has = &made->has;
+    *has = own;
+    has->name = xm_arena_text(&made->memory, own.name);
+    has->provenance = xm_arena_text(&made->memory, own.provenance);
+    has->device = xm_cluster_device_rounded(&own.device);
+    has->nic_bandwidth = xm_curve_rounded(own.nic_bandwidth);
     /* Without racks the uplink's rate has no meaning, and equal profiles should have equal
      * fields. */
-    made->uplink_bandwidth =
-        params->hosts_per_rack > 0 ? xm_curve_rounded(params->uplink_bandwidth) : 0;
-    if (params->host_nic_bandwidth != NULL) {
-        made->host_nic_count = params->hosts;
-        made->host_nic_bandwidth = calloc((size_t)params->hosts, sizeof(double));
-        if (made->host_nic_bandwidth == NULL) {
-            goto destroy_made;
-        }
-        for (int h = 0; h < params->hosts; ++h) {
-            made->host_nic_bandwidth[h] = xm_curve_rounded(params->host_nic_bandwidth[h]);
-        }
+    has->uplink_bandwidth = own.hosts_per_rack > 0 ? xm_curve_rounded(own.uplink_bandwidth) : 0;
+    has->nic_spread = xm_curve_rounded(own.nic_spread);
+    has->nic_both_ways = xm_curve_rounded(own.nic_both_ways);
+    has->host_fabric = xm_curve_rounded(own.host_fabric);
+    has->cores_per_host = xm_curve_rounded(own.cores_per_host);
+    has->nic_cpu = xm_curve_rounded(own.nic_cpu);
+    has->host_cpu = xm_curve_rounded(own.host_cpu);
+    has->gradient_overlap = xm_curve_rounded(own.gradient_overlap);
+    own_hosts(&made->memory, has);
+    for (int link = 0; link < XM_LINK_CLASS_COUNT; ++link) {
+        own_curve(&made->memory, has->curve_points[link], &has->curve[link],
+                  &has->curve_spread[link]);
     }
-    if (params->host_device != NULL) {
-        made->host_device_count = params->hosts;
-        made->host_device = calloc((size_t)params->hosts, sizeof(*made->host_device));
-        if (made->host_device == NULL) {
-            goto destroy_made;
-        }
-        for (int h = 0; h < params->hosts; ++h) {
-            made->host_device[h] = xm_cluster_device_rounded(&params->host_device[h]);
-        }
+    own_collectives(&made->memory, has);
+    has->op_times = xm_op_times_copy(&made->memory, own.op_times, own.op_time_count, &has->device);
+    if (made->memory.failed) {
+        xm_cluster_profile_destroy(made);
+        return xm_error_set(XM_ERR_NO_MEMORY, "cluster profile: out of memory");
     }
-    made->nic_spread = xm_curve_rounded(params->nic_spread);
-    made->nic_both_ways = xm_curve_rounded(params->nic_both_ways);
-    made->host_fabric = xm_curve_rounded(params->host_fabric);
-    made->cores_per_host = xm_curve_rounded(params->cores_per_host);
-    made->nic_cpu = xm_curve_rounded(params->nic_cpu);
-    made->host_cpu = xm_curve_rounded(params->host_cpu);
-    made->gradient_overlap = xm_curve_rounded(params->gradient_overlap);
-    if (!copy_curves(params, made) || xm_op_times_copy(params->op_times, params->op_time_count,
-                                                       &made->device, &made->op_times) != XM_OK) {
-        goto destroy_made;
-    }
-    made->op_time_count = params->op_time_count;
     *profile = made;
     return XM_OK;
-
-destroy_made:
-    xm_cluster_profile_destroy(made);
-    return xm_error_set(XM_ERR_NO_MEMORY, "cluster profile: out of memory");
 }
 
 /* The profile as parameters that point into it: changes are made by altering these and creating
  * a new profile. */
 xm_cluster_profile_params_t xm_cluster_profile_params_of(const xm_cluster_profile_t *profile)
 {
-    xm_cluster_profile_params_t params = XM_CLUSTER_PROFILE_PARAMS_INIT;
-
-    params.name = profile->name;
-    params.provenance = profile->provenance;
-    params.hosts = profile->hosts;
-    params.devices_per_host = profile->devices_per_host;
-    params.device = profile->device;
-    params.nic_bandwidth = profile->nic_bandwidth;
-    params.host_nic_bandwidth = profile->host_nic_bandwidth;
-    params.host_device = profile->host_device;
-    params.nics_per_host = profile->nics_per_host;
-    params.nic_spread = profile->nic_spread;
-    params.nic_both_ways = profile->nic_both_ways;
-    params.host_fabric = profile->host_fabric;
-    params.cores_per_host = profile->cores_per_host;
-    params.nic_cpu = profile->nic_cpu;
-    params.host_cpu = profile->host_cpu;
-    params.hosts_per_rack = profile->hosts_per_rack;
-    params.uplink_bandwidth = profile->uplink_bandwidth;
-    for (int link = 0; link < XM_LINK_CLASS_COUNT; ++link) {
-        params.curve[link] = profile->curve[link];
-        params.curve_points[link] = profile->curve_points[link];
-        params.curve_spread[link] = profile->curve_spread[link];
-    }
-    params.collectives = profile->collectives;
-    params.collective_count = profile->collective_count;
-    params.op_times = profile->op_times;
-    params.op_time_count = profile->op_time_count;
-    params.gradient_overlap = profile->gradient_overlap;
-    return params;
+    return profile->has;
 }
 
 /* The same cluster with other sizes. Hosts that are added repeat the known ones in turn;
@@ -391,7 +333,7 @@ xm_status_t xm_cluster_profile_resize(const xm_cluster_profile_t *profile, int h
         return XM_ERR_INVALID_ARGUMENT;
     }
     xm_cluster_profile_params_t params = xm_cluster_profile_params_of(profile);
-    size_t size = strlen(profile->provenance) + RESIZED_SIZE;
+    size_t size = strlen(profile->has.provenance) + RESIZED_SIZE;
     char *provenance = NULL;
     double *rates = NULL, share = 1.0;
     xm_cluster_device_t *devices = NULL;
@@ -408,14 +350,14 @@ xm_status_t xm_cluster_profile_resize(const xm_cluster_profile_t *profile, int h
         goto free_all;
     }
     (void)snprintf(provenance, size, "%s; resized from %d x %d to %d x %d devices",
-                   profile->provenance, profile->hosts, profile->devices_per_host, hosts,
-                   devices_per_host);
+                   profile->has.provenance, profile->has.hosts, profile->has.devices_per_host,
+                   hosts, devices_per_host);
     params.provenance = provenance;
     params.hosts = hosts;
     params.devices_per_host = devices_per_host;
     /* Fewer devices on a host do not get more memory each: the others are just not used. */
-    if (devices_per_host > profile->devices_per_host) {
-        share = (double)profile->devices_per_host / devices_per_host;
+    if (devices_per_host > profile->has.devices_per_host) {
+        share = (double)profile->has.devices_per_host / devices_per_host;
     }
     params.device.memory_bytes *= share;
     for (int h = 0; h < hosts; ++h) {
@@ -424,8 +366,8 @@ xm_status_t xm_cluster_profile_resize(const xm_cluster_profile_t *profile, int h
         devices[h].memory_bytes *= share;
     }
     /* Lists are passed on only where there were some, so a uniform cluster stays uniform. */
-    params.host_nic_bandwidth = profile->host_nic_bandwidth != NULL ? rates : NULL;
-    params.host_device = profile->host_device != NULL ? devices : NULL;
+    params.host_nic_bandwidth = profile->has.host_nic_bandwidth != NULL ? rates : NULL;
+    params.host_device = profile->has.host_device != NULL ? devices : NULL;
     status = xm_cluster_profile_create(&params, resized);
 
 free_all:
@@ -441,9 +383,9 @@ xm_status_t xm_cluster_profile_add_collectives(const xm_cluster_profile_t *profi
                                                const char *note, xm_cluster_profile_t **extended)
 {
     xm_cluster_profile_params_t params = xm_cluster_profile_params_of(profile);
-    size_t size = strlen(profile->provenance) + strlen(note) + sizeof("; ");
+    size_t size = strlen(profile->has.provenance) + strlen(note) + sizeof("; ");
     char *provenance = malloc(size);
-    xm_collective_curve_t *all = calloc(profile->collective_count + count + 1, sizeof(*all));
+    xm_collective_curve_t *all = calloc(profile->has.collective_count + count + 1, sizeof(*all));
     size_t kept = 0;
     xm_status_t status;
 
@@ -451,22 +393,23 @@ xm_status_t xm_cluster_profile_add_collectives(const xm_cluster_profile_t *profi
         status = xm_error_set(XM_ERR_NO_MEMORY, "cluster profile: out of memory");
         goto free_all;
     }
-    for (size_t i = 0; i < profile->collective_count; ++i) {
+    for (size_t i = 0; i < profile->has.collective_count; ++i) {
         /* The new ones come after those that are kept, so the order of old entries does not
          * change. */
         bool replaced = false;
 
         for (size_t j = 0; j < count; ++j) {
-            replaced = replaced || xm_collective_curve_same(&profile->collectives[i], &added[j]);
+            replaced =
+                replaced || xm_collective_curve_same(&profile->has.collectives[i], &added[j]);
         }
         if (!replaced) {
-            all[kept++] = profile->collectives[i];
+            all[kept++] = profile->has.collectives[i];
         }
     }
     for (size_t j = 0; j < count; ++j) {
         all[kept++] = added[j];
     }
-    (void)snprintf(provenance, size, "%s; %s", profile->provenance, note);
+    (void)snprintf(provenance, size, "%s; %s", profile->has.provenance, note);
     params.provenance = provenance;
     params.collectives = all;
     params.collective_count = kept;
@@ -488,41 +431,49 @@ xm_status_t xm_cluster_profile_set_gradient_overlap(const xm_cluster_profile_t *
     return xm_cluster_profile_create(&params, changed);
 }
 
-double xm_cluster_profile_gradient_overlap(const xm_cluster_profile_t *profile)
-{
-    return profile->gradient_overlap;
-}
-
 /* The measured time of a similar operation, or the roofline's if there is none. */
 double xm_cluster_profile_op_seconds(const xm_cluster_profile_t *profile, const char *op,
                                      xm_number_t number, double flops, double bytes)
 {
-    return xm_op_times_seconds(profile->op_times, profile->op_time_count, &profile->device, op,
-                               number, flops, bytes);
+    return xm_op_times_seconds(profile->has.op_times, profile->has.op_time_count,
+                               &profile->has.device, op, number, flops, bytes);
 }
 
 const xm_op_time_t *xm_cluster_profile_op_times(const xm_cluster_profile_t *profile, size_t *count)
 {
-    *count = profile->op_time_count;
-    return profile->op_times;
+    *count = profile->has.op_time_count;
+    return profile->has.op_times;
 }
 
-const char *xm_cluster_profile_name(const xm_cluster_profile_t *profile)
-{
-    return profile->name;
-}
+/* What a profile has, member by member. */
+#define MEMBER(type, name, member)                                                                 \
+    type xm_cluster_profile_##name(const xm_cluster_profile_t *profile)                            \
+    {                                                                                              \
+        return profile->has.member;                                                                \
+    }
 
-const char *xm_cluster_profile_provenance(const xm_cluster_profile_t *profile)
-{
-    return profile->provenance;
-}
+MEMBER(double, gradient_overlap, gradient_overlap)
+MEMBER(const char *, name, name)
+MEMBER(const char *, provenance, provenance)
+MEMBER(xm_cluster_device_t, device, device)
+MEMBER(double, device_flops, device.flops)
+MEMBER(double, device_memory_bytes, device.memory_bytes)
+MEMBER(double, device_memory_bandwidth, device.memory_bandwidth)
+MEMBER(double, nic_bandwidth, nic_bandwidth)
+MEMBER(double, nic_spread, nic_spread)
+MEMBER(int, nics_per_host, nics_per_host)
+MEMBER(double, nic_both_ways, nic_both_ways)
+MEMBER(double, host_fabric, host_fabric)
+MEMBER(size_t, collectives, collective_count)
+MEMBER(int, hosts_per_rack, hosts_per_rack)
+MEMBER(double, uplink_bandwidth, uplink_bandwidth)
 
 int xm_cluster_profile_hosts(const xm_cluster_profile_t *profile)
 {
     if (XM_IS_NULL(profile)) {
         return 0;
     }
-    return profile->hosts;
+    return profile->has.hosts;
 }
 
 int xm_cluster_profile_devices_per_host(const xm_cluster_profile_t *profile)
@@ -530,101 +481,51 @@ int xm_cluster_profile_devices_per_host(const xm_cluster_profile_t *profile)
     if (XM_IS_NULL(profile)) {
         return 0;
     }
-    return profile->devices_per_host;
-}
-
-xm_cluster_device_t xm_cluster_profile_device(const xm_cluster_profile_t *profile)
-{
-    return profile->device;
-}
-
-double xm_cluster_profile_device_flops(const xm_cluster_profile_t *profile)
-{
-    return profile->device.flops;
-}
-
-double xm_cluster_profile_device_memory_bytes(const xm_cluster_profile_t *profile)
-{
-    return profile->device.memory_bytes;
-}
-
-double xm_cluster_profile_device_memory_bandwidth(const xm_cluster_profile_t *profile)
-{
-    return profile->device.memory_bandwidth;
-}
-
-double xm_cluster_profile_nic_bandwidth(const xm_cluster_profile_t *profile)
-{
-    return profile->nic_bandwidth;
+    return profile->has.devices_per_host;
 }
 
 /* Hosts beyond the list repeat it, after a resize. */
 double xm_cluster_profile_host_nic_bandwidth(const xm_cluster_profile_t *profile, int host)
 {
-    return profile->host_nic_bandwidth != NULL
-               ? profile->host_nic_bandwidth[host % profile->host_nic_count]
-               : profile->nic_bandwidth;
+    return profile->has.host_nic_bandwidth != NULL
+               ? profile->has.host_nic_bandwidth[host % profile->has.hosts]
+               : profile->has.nic_bandwidth;
 }
 
 xm_cluster_device_t xm_cluster_profile_host_device(const xm_cluster_profile_t *profile, int host)
 {
-    return profile->host_device != NULL ? profile->host_device[host % profile->host_device_count]
-                                        : profile->device;
+    return profile->has.host_device != NULL ? profile->has.host_device[host % profile->has.hosts]
+                                            : profile->has.device;
 }
 
 /* True if there is a list, even one of equal entries, so that saving keeps it. */
 bool xm_cluster_profile_devices_differ(const xm_cluster_profile_t *profile)
 {
-    return profile->host_device != NULL;
+    return profile->has.host_device != NULL;
 }
 
 bool xm_cluster_profile_hosts_differ(const xm_cluster_profile_t *profile)
 {
-    return profile->host_nic_bandwidth != NULL;
-}
-
-double xm_cluster_profile_nic_spread(const xm_cluster_profile_t *profile)
-{
-    return profile->nic_spread;
-}
-
-int xm_cluster_profile_nics_per_host(const xm_cluster_profile_t *profile)
-{
-    return profile->nics_per_host;
-}
-
-double xm_cluster_profile_nic_both_ways(const xm_cluster_profile_t *profile)
-{
-    return profile->nic_both_ways;
-}
-
-double xm_cluster_profile_host_fabric(const xm_cluster_profile_t *profile)
-{
-    return profile->host_fabric;
+    return profile->has.host_nic_bandwidth != NULL;
 }
 
 void xm_cluster_profile_processors(const xm_cluster_profile_t *profile, double *cores_per_host,
                                    double *nic_cpu, double *host_cpu)
 {
-    *cores_per_host = profile->cores_per_host;
-    *nic_cpu = profile->nic_cpu;
-    *host_cpu = profile->host_cpu;
+    *cores_per_host = profile->has.cores_per_host;
+    *nic_cpu = profile->has.nic_cpu;
+    *host_cpu = profile->has.host_cpu;
 }
 
 const double *xm_cluster_profile_spread(const xm_cluster_profile_t *profile, xm_link_class_t link)
 {
-    return profile->curve_spread[link];
-}
-
-size_t xm_cluster_profile_collectives(const xm_cluster_profile_t *profile)
-{
-    return profile->collective_count;
+    return profile->has.curve_spread[link];
 }
 
 const xm_collective_curve_t *xm_cluster_profile_collective(const xm_cluster_profile_t *profile,
                                                            size_t index)
 {
-    return &profile->collectives[index];
+    return &profile->has.collectives[index];
 }
 
 /* NULL if it was never measured; there is no guess from a similar group here. */
@@ -635,41 +536,31 @@ const xm_collective_curve_t *xm_cluster_profile_find_collective(const xm_cluster
     const xm_collective_curve_t wanted = {
         .kind = kind, .hosts = hosts, .devices_per_host = devices, .groups_per_host = groups};
 
-    for (size_t i = 0; i < profile->collective_count; ++i) {
-        if (xm_collective_curve_same(&profile->collectives[i], &wanted)) {
-            return &profile->collectives[i];
+    for (size_t i = 0; i < profile->has.collective_count; ++i) {
+        if (xm_collective_curve_same(&profile->has.collectives[i], &wanted)) {
+            return &profile->has.collectives[i];
         }
     }
     return NULL;
 }
 
-int xm_cluster_profile_hosts_per_rack(const xm_cluster_profile_t *profile)
-{
-    return profile->hosts_per_rack;
-}
-
-double xm_cluster_profile_uplink_bandwidth(const xm_cluster_profile_t *profile)
-{
-    return profile->uplink_bandwidth;
-}
-
 const xm_curve_point_t *xm_cluster_profile_curve(const xm_cluster_profile_t *profile,
                                                  xm_link_class_t link, size_t *points)
 {
-    *points = profile->curve_points[link];
-    return profile->curve[link];
+    *points = profile->has.curve_points[link];
+    return profile->has.curve[link];
 }
 
 double xm_cluster_profile_seconds(const xm_cluster_profile_t *profile, xm_link_class_t link,
                                   double bytes)
 {
-    return xm_curve_seconds(profile->curve[link], profile->curve_points[link], bytes);
+    return xm_curve_seconds(profile->has.curve[link], profile->has.curve_points[link], bytes);
 }
 
 /* The time of the smallest message, which is nearly all latency. */
 double xm_cluster_profile_latency(const xm_cluster_profile_t *profile, xm_link_class_t link)
 {
-    return profile->curve[link][0].seconds;
+    return profile->has.curve[link][0].seconds;
 }
 
 /* The best rate of any size: latency hides it at small ones. */
@@ -677,8 +568,8 @@ double xm_cluster_profile_bandwidth(const xm_cluster_profile_t *profile, xm_link
 {
     double best = 0;
 
-    for (size_t i = 0; i < profile->curve_points[link]; ++i) {
-        const xm_curve_point_t *point = &profile->curve[link][i];
+    for (size_t i = 0; i < profile->has.curve_points[link]; ++i) {
+        const xm_curve_point_t *point = &profile->has.curve[link][i];
 
         best = fmax(best, (double)point->bytes / point->seconds);
     }
@@ -688,18 +579,8 @@ double xm_cluster_profile_bandwidth(const xm_cluster_profile_t *profile, xm_link
 /* Also takes apart what creation has left half made. */
 void xm_cluster_profile_destroy(xm_cluster_profile_t *profile)
 {
-    if (profile == NULL) {
-        return;
+    if (profile != NULL) {
+        xm_arena_clear(&profile->memory);
+        free(profile);
     }
-    for (int link = 0; link < XM_LINK_CLASS_COUNT; ++link) {
-        free(profile->curve[link]);
-        free(profile->curve_spread[link]);
-    }
-    xm_collective_curves_free(profile->collectives, profile->collective_count);
-    xm_op_times_free(profile->op_times, profile->op_time_count);
-    free(profile->host_device);
-    free(profile->host_nic_bandwidth);
-    free(profile->provenance);
-    free(profile->name);
-    free(profile);
 }

@@ -126,28 +126,45 @@ static xm_status_t read_head(const json_t *root, xm_cluster_profile_params_t *pa
     return xm_json_number(nic, "nic.bytes_per_s", &params->nic_bandwidth);
 }
 
-/* Reads nic.hosts, which may be missing: the rate of each host. The array is the caller's to
- * free, also after a failure. */
-static xm_status_t read_host_rates(const json_t *root, int hosts, double **rates)
+/* Finds an array that has an entry for each host and may be missing, and makes room for what is
+ * read of it. */
+static xm_status_t find_hosts(const json_t *root, const char *section, const char *entries,
+                              int hosts, size_t size, xm_arena_t *memory, const json_t **found,
+                              void **made)
 {
-    const json_t *array = json_object_get(json_object_get(root, "nic"), "hosts");
+    const json_t *array = json_object_get(json_object_get(root, section), "hosts");
+    char path[PATH_SIZE];
 
+    *found = array;
     if (array == NULL) {
         return XM_OK;
     }
+    (void)snprintf(path, sizeof(path), "%s.hosts", section);
     if (!json_is_array(array)) {
-        return xm_json_wrong_type("nic.hosts", "an array of numbers", array);
+        return xm_json_wrong_type(path, entries, array);
     }
     if (json_array_size(array) != (size_t)hosts) {
-        return xm_error_set(XM_ERR_PARSE, "nic.hosts has %zu entries; the cluster has %d hosts",
+        return xm_error_set(XM_ERR_PARSE, "%s has %zu entries; the cluster has %d hosts", path,
                             json_array_size(array), hosts);
     }
     /* `hosts` has not been checked yet, but it equals the length of an array in memory. */
-    *rates = calloc((size_t)hosts + 1, sizeof(**rates));
-    if (*rates == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "nic.hosts: no memory for %d hosts", hosts);
-    }
-    for (int h = 0; h < hosts; ++h) {
+    *made = xm_arena_get(memory, (size_t)hosts, size);
+    return *made != NULL
+               ? XM_OK
+               : xm_error_set(XM_ERR_NO_MEMORY, "%s: no memory for %d hosts", path, hosts);
+}
+
+/* Reads nic.hosts, which may be missing: the rate of each host. */
+static xm_status_t read_host_rates(const json_t *root, xm_arena_t *memory,
+                                   xm_cluster_profile_params_t *params)
+{
+    const json_t *array;
+    void *made = NULL;
+    xm_status_t status = find_hosts(root, "nic", "an array of numbers", params->hosts,
+                                    sizeof(double), memory, &array, &made);
+    double *rates = made;
+
+    for (int h = 0; status == XM_OK && array != NULL && h < params->hosts; ++h) {
         const json_t *rate = json_array_get(array, (size_t)h);
         char path[PATH_SIZE];
 
@@ -155,41 +172,31 @@ static xm_status_t read_host_rates(const json_t *root, int hosts, double **rates
         if (!json_is_number(rate)) {
             return xm_json_wrong_type(path, "a number", rate);
         }
-        (*rates)[h] = json_number_value(rate);
+        rates[h] = json_number_value(rate);
     }
-    return XM_OK;
+    params->host_nic_bandwidth = rates;
+    return status;
 }
 
-/* Reads device.hosts, which may be missing: the devices of each host. The array is the caller's
- * to free. */
-static xm_status_t read_host_devices(const json_t *root, int hosts, xm_cluster_device_t **devices)
+/* Reads device.hosts, which may be missing: the devices of each host. */
+static xm_status_t read_host_devices(const json_t *root, xm_arena_t *memory,
+                                     xm_cluster_profile_params_t *params)
 {
-    const json_t *array = json_object_get(json_object_get(root, "device"), "hosts");
-    xm_status_t status = XM_OK;
+    const json_t *array;
+    void *made = NULL;
+    xm_status_t status = find_hosts(root, "device", "an array of objects", params->hosts,
+                                    sizeof(xm_cluster_device_t), memory, &array, &made);
+    xm_cluster_device_t *devices = made;
 
-    if (array == NULL) {
-        return XM_OK;
-    }
-    if (!json_is_array(array)) {
-        return xm_json_wrong_type("device.hosts", "an array of objects", array);
-    }
-    if (json_array_size(array) != (size_t)hosts) {
-        return xm_error_set(XM_ERR_PARSE, "device.hosts has %zu entries; the cluster has %d hosts",
-                            json_array_size(array), hosts);
-    }
-    /* As above: the array's length has bounded the number of hosts. */
-    *devices = calloc((size_t)hosts + 1, sizeof(**devices));
-    if (*devices == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "device.hosts: no memory for %d hosts", hosts);
-    }
-    for (int h = 0; h < hosts && status == XM_OK; ++h) {
+    for (int h = 0; status == XM_OK && array != NULL && h < params->hosts; ++h) {
         const json_t *object = json_array_get(array, (size_t)h);
         char path[PATH_SIZE];
 
         (void)snprintf(path, sizeof(path), "device.hosts[%d].", h);
-        status = json_is_object(object) ? read_device(object, path, false, &(*devices)[h])
+        status = json_is_object(object) ? read_device(object, path, false, &devices[h])
                                         : xm_json_wrong_type(path, "an object", object);
     }
+    params->host_device = devices;
     return status;
 }
 
@@ -271,13 +278,14 @@ static xm_status_t read_type(const json_t *entry, const char *place, xm_number_t
     return XM_OK;
 }
 
-/* Reads op_times, which may be missing. Names stay the document's, the array is the caller's to
- * free. */
-static xm_status_t read_op_times(const json_t *root, xm_op_time_t **entries, size_t *count)
+/* Reads op_times, which may be missing. Names stay the document's. */
+static xm_status_t read_op_times(const json_t *root, xm_arena_t *memory,
+                                 xm_cluster_profile_params_t *params)
 {
     static const char *const keys[] = {"op", "flops", "bytes", "seconds", "type"};
     const json_t *array = json_object_get(root, "op_times");
     size_t size = json_array_size(array);
+    xm_op_time_t *entries;
     xm_status_t status = XM_OK;
 
     if (array == NULL) {
@@ -286,13 +294,13 @@ static xm_status_t read_op_times(const json_t *root, xm_op_time_t **entries, siz
     if (!json_is_array(array)) {
         return xm_json_wrong_type("op_times", "an array of objects", array);
     }
-    *entries = calloc(size + 1, sizeof(**entries));
-    if (*entries == NULL) {
+    entries = xm_arena_get(memory, size, sizeof(*entries));
+    if (entries == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "op_times: no memory for %zu entries", size);
     }
     for (size_t i = 0; status == XM_OK && i < size; ++i) {
         const json_t *entry = json_array_get(array, i);
-        xm_op_time_t *into = &(*entries)[i];
+        xm_op_time_t *into = &entries[i];
         char place[PATH_SIZE], path[PATH_SIZE + 8];
 
         (void)snprintf(place, sizeof(place), "op_times[%zu]", i);
@@ -314,24 +322,20 @@ static xm_status_t read_op_times(const json_t *root, xm_op_time_t **entries, siz
             status = xm_json_number(entry, path, numbers[k]);
         }
     }
-    /* The entries own nothing, so a partly filled array can be freed like a whole one. */
-    *count = size;
+    params->op_times = entries;
+    params->op_time_count = size;
     return status;
 }
 
-/* Reads all parts, then creates the profile; every array is freed at the end, whichever step
+/* Reads all parts, then creates the profile; what was read is freed at the end, whichever step
  * has failed. */
 static xm_status_t from_json(const json_t *root, xm_cluster_profile_t **profile)
 {
     xm_cluster_profile_params_t params = XM_CLUSTER_PROFILE_PARAMS_INIT;
-    xm_curve_point_t *curve[XM_LINK_CLASS_COUNT] = {NULL};
-    double *spread[XM_LINK_CLASS_COUNT] = {NULL};
     const char *names[XM_LINK_CLASS_COUNT];
     xm_collective_curve_t *collectives = NULL;
-    xm_op_time_t *op_times = NULL;
     const json_t *curves = NULL;
-    double *rates = NULL;
-    xm_cluster_device_t *devices = NULL;
+    xm_arena_t memory = {0};
     xm_status_t status = read_head(root, &params);
 
     /* Up to here nothing is allocated, so these may return at once. */
@@ -348,11 +352,10 @@ static xm_status_t from_json(const json_t *root, xm_cluster_profile_t **profile)
         char path[PATH_SIZE];
 
         (void)snprintf(path, sizeof(path), "curves.%s", names[link]);
-        status = xm_curve_from_json(json_object_get(curves, names[link]), path, &curve[link],
-                                    &spread[link], &params.curve_points[link]);
-        /* The parameters point into these arrays until the profile has copied them. */
-        params.curve[link] = curve[link];
-        params.curve_spread[link] = spread[link];
+        /* The parameters point into this memory until the profile has copied them. */
+        status = xm_curve_from_json(json_object_get(curves, names[link]), path, &memory,
+                                    &params.curve[link], &params.curve_spread[link],
+                                    &params.curve_points[link]);
     }
     if (status == XM_OK) {
         status = xm_collectives_from_json(json_object_get(root, "collectives"), &collectives,
@@ -360,28 +363,19 @@ static xm_status_t from_json(const json_t *root, xm_cluster_profile_t **profile)
         params.collectives = collectives;
     }
     if (status == XM_OK) {
-        status = read_op_times(root, &op_times, &params.op_time_count);
-        params.op_times = op_times;
+        status = read_op_times(root, &memory, &params);
     }
     if (status == XM_OK) {
-        status = read_host_rates(root, params.hosts, &rates);
-        params.host_nic_bandwidth = rates;
+        status = read_host_rates(root, &memory, &params);
     }
     if (status == XM_OK) {
-        status = read_host_devices(root, params.hosts, &devices);
-        params.host_device = devices;
+        status = read_host_devices(root, &memory, &params);
     }
     if (status == XM_OK) {
         status = xm_cluster_profile_create(&params, profile);
     }
-    free(devices);
-    free(rates);
-    free(op_times);
     xm_collective_curves_free(collectives, params.collective_count);
-    for (int link = 0; link < XM_LINK_CLASS_COUNT; ++link) {
-        free(spread[link]);
-        free(curve[link]);
-    }
+    xm_arena_clear(&memory);
     return status;
 }
 

@@ -43,7 +43,6 @@ xm_status_t xm_table_add_row(xm_collective_table_t *table, uint64_t size, double
     return XM_OK;
 }
 
-/* The array doubles when its count is a power of two, so it needs no capacity field. */
 xm_status_t xm_table_add_rank(xm_collective_table_t *table, int group, const char *host,
                               size_t length)
 {
@@ -57,14 +56,9 @@ xm_status_t xm_table_add_rank(xm_collective_table_t *table, int group, const cha
     if (table->rank_count == XM_TABLE_RANKS) {
         return xm_error_set(XM_ERR_PARSE, "more than %d ranks", XM_TABLE_RANKS);
     }
-    if ((table->rank_count & (table->rank_count - 1)) == 0) {
-        size_t capacity = table->rank_count > 0 ? 2 * table->rank_count : 1;
-
-        ranks = realloc(table->ranks, capacity * sizeof(*ranks));
-        if (ranks == NULL) {
-            return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu ranks", capacity);
-        }
-        table->ranks = ranks;
+    if (!xm_array_reserve(&table->ranks, &table->rank_room, table->rank_count + 1,
+                          sizeof(*ranks))) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu ranks", table->rank_count + 1);
     }
     ranks = &table->ranks[table->rank_count++];
     ranks->group = group;

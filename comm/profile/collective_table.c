@@ -5,7 +5,6 @@
  * plans. Errors name the line. */
 #include "comm/profile/collective_table.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -24,7 +24,7 @@ typedef struct xm_collective_table {
     xm_curve_point_t rows[XM_TABLE_ROWS]; /**< size as printed, seconds */
     size_t count;
     xm_table_rank_t *ranks; /**< freed with free() */
-    size_t rank_count;
+    size_t rank_count, rank_room;
 } xm_collective_table_t;
 
 /** Adds a row. A size of 0 is left out; sentences have no place in front yet. */

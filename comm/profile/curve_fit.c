@@ -23,20 +23,6 @@ int xm_curve_sizes(uint64_t max_bytes, uint64_t sizes[XM_CURVE_MAX_POINTS])
     return count;
 }
 
-static int compare_doubles(const void *a, const void *b)
-{
-    double left = *(const double *)a, right = *(const double *)b;
-
-    return (left > right) - (left < right);
-}
-
-/* Sorts the values, which the caller uses afterwards. */
-double xm_curve_median(double *values, int count)
-{
-    qsort(values, (size_t)count, sizeof(double), compare_doubles);
-    return (values[(count - 1) / 2] + values[count / 2]) / 2;
-}
-
 /* Half the width of a 95 % confidence interval of the median, relative to it. It comes from
  * order statistics alone and assumes no distribution. With fewer than two values nothing is
  * known, which is 1. */

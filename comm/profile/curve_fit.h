@@ -13,11 +13,8 @@ enum { XM_CURVE_MAX_POINTS = 24, XM_PROBE_MAX_SMOOTH = 256 };
 /** Sizes 8, 64, 256, … × 4 up to @p max_bytes (at least 64); returns how many. */
 int xm_curve_sizes(uint64_t max_bytes, uint64_t sizes[XM_CURVE_MAX_POINTS]);
 
-/** Median (mean of the middle two); sorts @p values. */
-double xm_curve_median(double *values, int count);
-
 /**
- * How well @p count values (sorted, as xm_curve_median() leaves them) tell their median: half the
+ * How well @p count values (sorted, as xm_array_median() leaves them) tell their median: half the
  * width of the distribution-free 95 % confidence interval (order statistics), as a part of the
  * median, at most 1. Fewer than 6 values cannot give 95 %; their whole range counts, and of one
  * value nothing is known: 1.

@@ -59,27 +59,23 @@ static xm_status_t read_point(const json_t *entry, const char *path, bool with_s
     return XM_OK;
 }
 
-/* Reads a curve. On failure nothing belongs to the caller. */
-xm_status_t xm_curve_from_json(const json_t *array, const char *path, xm_curve_point_t **points,
-                               double **spread, size_t *count)
+xm_status_t xm_curve_from_json(const json_t *array, const char *path, xm_arena_t *memory,
+                               const xm_curve_point_t **points, const double **spread,
+                               size_t *count)
 {
     size_t size = json_array_size(array);
     /* An empty or wrong array gives false here; it is refused below or by the check of the
      * curve. */
     bool with_spread = json_array_size(json_array_get(array, 0)) == 3;
-    xm_curve_point_t *read;
-    double *spreads;
+    xm_curve_point_t *read = xm_arena_get(memory, size, sizeof(*read));
+    double *spreads = xm_arena_get(memory, size, sizeof(*spreads));
     xm_status_t status = XM_OK;
 
     if (!json_is_array(array)) {
         return xm_json_wrong_type(path, "an array of [bytes, seconds]", array);
     }
-    /* One more than needed, since calloc(0) may return NULL, which would look like missing
-     * memory. */
-    read = calloc(size + 1, sizeof(*read));
-    spreads = calloc(size + 1, sizeof(*spreads));
     if (read == NULL || spreads == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "%s: no memory for %zu points", path, size);
+        return xm_error_set(XM_ERR_NO_MEMORY, "%s: no memory for %zu points", path, size);
     }
     for (size_t i = 0; status == XM_OK && i < size; ++i) {
         char element[PATH_SIZE];
@@ -87,19 +83,10 @@ xm_status_t xm_curve_from_json(const json_t *array, const char *path, xm_curve_p
         (void)snprintf(element, sizeof(element), "%s[%zu]", path, i);
         status = read_point(json_array_get(array, i), element, with_spread, &read[i], &spreads[i]);
     }
-    if (status < 0) {
-        free(spreads);
-        free(read);
-        return status;
-    }
-    if (!with_spread) {
-        free(spreads);
-        spreads = NULL;
-    }
     *points = read;
-    *spread = spreads;
+    *spread = with_spread ? spreads : NULL;
     *count = size;
-    return XM_OK;
+    return status;
 }
 
 /* The caller owns the result; NULL makes json_pack() fail, and with it the whole document. */
@@ -128,8 +115,7 @@ static xm_status_t read_collective(const json_t *entry, const char *path,
     const char *names[XM_COLLECTIVE_COUNT], *name = NULL;
     char prefix[PATH_SIZE], key[PATH_SIZE + 8];
     xm_collective_curve_t read = {0};
-    xm_curve_point_t *points = NULL;
-    double *spread = NULL;
+    xm_arena_t memory = {0};
     xm_status_t status;
     int kind = 0;
 
@@ -155,18 +141,15 @@ static xm_status_t read_collective(const json_t *entry, const char *path,
     /* `read` only borrows the document's strings and these arrays; the copy at the end owns
      * everything. */
     read.kind = (xm_collective_t)kind;
-    status =
-        xm_curve_from_json(json_object_get(entry, "curve"), key, &points, &spread, &read.count);
-    read.points = points;
-    read.spread = spread;
+    status = xm_curve_from_json(json_object_get(entry, "curve"), key, &memory, &read.points,
+                                &read.spread, &read.count);
     if (status == XM_OK) {
         status = xm_collective_curve_check(path, &read);
     }
     if (status == XM_OK) {
         status = xm_collective_curve_copy(&read, curve);
     }
-    free(spread);
-    free(points);
+    xm_arena_clear(&memory);
     return status;
 }
 

@@ -12,10 +12,11 @@
 
 /**
  * Reads an array of points [bytes, seconds] or [bytes, seconds, spread]. *points and *spread (NULL
- * when no point has one) are freed with free(). @p path names the array in sentences.
+ * when no point has one) lie in @p memory. @p path names the array in sentences.
  */
-xm_status_t xm_curve_from_json(const json_t *array, const char *path, xm_curve_point_t **points,
-                               double **spread, size_t *count);
+xm_status_t xm_curve_from_json(const json_t *array, const char *path, xm_arena_t *memory,
+                               const xm_curve_point_t **points, const double **spread,
+                               size_t *count);
 
 /** The array of a curve; @p spread may be NULL. */
 json_t *xm_curve_to_json(const xm_curve_point_t *points, const double *spread, size_t count);

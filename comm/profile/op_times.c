@@ -48,74 +48,43 @@ static double roofline(const xm_cluster_device_t *device, const xm_op_time_t *en
     return xm_cluster_device_roofline(device, entry->number, entry->flops, entry->bytes);
 }
 
-/* An entry with its ideal time, for sorting. */
-typedef struct placed {
-    xm_op_time_t entry;
-    double roofline;
-} placed_t;
-
-static int by_place(const void *left, const void *right)
+/* By operator, type and ideal time. */
+static int by_place(const void *left, const void *right, void *device)
 {
-    const placed_t *a = left, *b = right;
-    int names = strcmp(a->entry.op, b->entry.op);
+    const xm_op_time_t *a = left, *b = right;
+    double first = roofline(device, a), second = roofline(device, b);
+    int names = strcmp(a->op, b->op);
 
     if (names != 0) {
         return names;
     }
-    if (a->entry.number != b->entry.number) {
-        return a->entry.number < b->entry.number ? -1 : 1;
+    if (a->number != b->number) {
+        return a->number < b->number ? -1 : 1;
     }
-    if (a->roofline != b->roofline) {
-        return a->roofline < b->roofline ? -1 : 1;
+    if (first != second) {
+        return first < second ? -1 : 1;
     }
-    return (a->entry.seconds > b->entry.seconds) - (a->entry.seconds < b->entry.seconds);
+    return (a->seconds > b->seconds) - (a->seconds < b->seconds);
 }
 
 /* Copies the entries in the order of operator, type and ideal time, which the look-up relies on.
  * Numbers are rounded as a file would, so a saved profile answers the same. */
-xm_status_t xm_op_times_copy(const xm_op_time_t *entries, size_t count,
-                             const xm_cluster_device_t *device, xm_op_time_t **copy)
+xm_op_time_t *xm_op_times_copy(xm_arena_t *memory, const xm_op_time_t *entries, size_t count,
+                               const xm_cluster_device_t *device)
 {
-    placed_t *placed = calloc(count + 1, sizeof(*placed));
-    xm_op_time_t *made = calloc(count + 1, sizeof(*made));
+    xm_op_time_t *made = xm_arena_get(memory, count, sizeof(*made));
 
-    if (placed == NULL || made == NULL) {
-        goto no_memory;
+    for (size_t i = 0; made != NULL && i < count; ++i) {
+        made[i] = (xm_op_time_t){.op = xm_arena_text(memory, entries[i].op),
+                                 .flops = xm_curve_rounded(entries[i].flops),
+                                 .bytes = xm_curve_rounded(entries[i].bytes),
+                                 .seconds = xm_curve_rounded(entries[i].seconds),
+                                 .number = entries[i].number};
     }
-    for (size_t i = 0; i < count; ++i) {
-        placed[i].entry = (xm_op_time_t){.op = entries[i].op,
-                                         .flops = xm_curve_rounded(entries[i].flops),
-                                         .bytes = xm_curve_rounded(entries[i].bytes),
-                                         .seconds = xm_curve_rounded(entries[i].seconds),
-                                         .number = entries[i].number};
-        placed[i].roofline = roofline(device, &placed[i].entry);
+    if (count > 0 && !memory->failed) {
+        qsort_r(made, count, sizeof(*made), by_place, (void *)device);
     }
-    if (count > 0) {
-        qsort(placed, count, sizeof(*placed), by_place);
-    }
-    for (size_t i = 0; i < count; ++i) {
-        made[i] = placed[i].entry;
-        made[i].op = strdup(placed[i].entry.op);
-        if (made[i].op == NULL) {
-            goto no_memory;
-        }
-    }
-    free(placed);
-    *copy = made;
-    return XM_OK;
-
-no_memory:
-    free(placed);
-    xm_op_times_free(made, made != NULL ? count : 0);
-    return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the times of %zu operators", count);
-}
-
-void xm_op_times_free(xm_op_time_t *entries, size_t count)
-{
-    for (size_t i = 0; i < count; ++i) {
-        free((char *)entries[i].op);
-    }
-    free(entries);
+    return made;
 }
 
 /* The type of the entries that count for an operator on numbers of a type. */

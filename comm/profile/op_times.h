@@ -31,12 +31,9 @@ typedef struct xm_op_time {
  * no time. The sentence starts with @p name. */
 xm_status_t xm_op_time_check(const char *name, const xm_op_time_t *entry);
 
-/** A copy with texts of its own, by operator and roofline, rounded as a file holds them; freed with
- * xm_op_times_free(). */
-xm_status_t xm_op_times_copy(const xm_op_time_t *entries, size_t count,
-                             const xm_cluster_device_t *device, xm_op_time_t **copy);
-/** Frees a copy; NULL is accepted. */
-void xm_op_times_free(xm_op_time_t *entries, size_t count);
+/** A copy in @p memory, by operator and roofline, rounded as a file holds them; NULL: no memory. */
+xm_op_time_t *xm_op_times_copy(xm_arena_t *memory, const xm_op_time_t *entries, size_t count,
+                               const xm_cluster_device_t *device);
 
 /** Seconds of an operator, from entries in the order of xm_op_times_copy(). */
 double xm_op_times_seconds(const xm_op_time_t *entries, size_t count,

@@ -18,8 +18,6 @@ struct xm_profile_compare {
     bool no_memory;
 };
 
-enum { FIRST_CAPACITY = 64 };
-
 static const double unknown = -1;
 
 static void add(xm_profile_compare_t *compare, bool is_time, double before, double after,
@@ -36,16 +34,9 @@ static void add(xm_profile_compare_t *compare, bool is_time, double before, doub
     if (before <= 0 || after <= 0) {
         return;
     }
-    if (compare->count == compare->capacity) {
-        size_t capacity = compare->capacity > 0 ? 2 * compare->capacity : FIRST_CAPACITY;
-        xm_profile_change_t *rows = realloc(compare->rows, capacity * sizeof(*rows));
-
-        if (rows == NULL) {
-            compare->no_memory = true;
-            return;
-        }
-        compare->rows = rows;
-        compare->capacity = capacity;
+    if (!xm_array_reserve(&compare->rows, &compare->capacity, compare->count + 1, sizeof(*row))) {
+        compare->no_memory = true;
+        return;
     }
     row = &compare->rows[compare->count++];
     *row = (xm_profile_change_t){.is_time = is_time,

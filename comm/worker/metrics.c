@@ -128,50 +128,33 @@ static void print_info(FILE *file, const xm_metrics_t *metrics)
 typedef struct {
     const char *name, *type, *help;
     bool directed;
-    uint64_t (*value)(const xm_peer_counts_t *counts, xm_direction_t direction);
+    size_t offset; /* of the number, or those of the directions, in xm_peer_counts_t */
+    uint64_t (*value)(const xm_peer_counts_t *counts, xm_direction_t direction); /* instead */
 } peer_metric_t;
-
-static uint64_t posted(const xm_peer_counts_t *counts, xm_direction_t direction)
-{
-    return counts->posted[direction];
-}
-
-static uint64_t refused(const xm_peer_counts_t *counts, xm_direction_t direction)
-{
-    return counts->refused[direction];
-}
-
-static uint64_t bytes(const xm_peer_counts_t *counts, xm_direction_t direction)
-{
-    return counts->bytes[direction];
-}
-
-static uint64_t copies(const xm_peer_counts_t *counts, xm_direction_t direction)
-{
-    (void)direction;
-    return counts->copies;
-}
-
-static uint64_t copied_bytes(const xm_peer_counts_t *counts, xm_direction_t direction)
-{
-    (void)direction;
-    return counts->copied_bytes;
-}
 
 static const peer_metric_t peer_metrics[] = {
     {"operations_posted_total", "counter", "Operations with a peer that were taken on.", true,
-     posted},
+     offsetof(xm_peer_counts_t, posted), NULL},
     {"operations_refused_total", "counter", "Posting calls with a peer that failed.", true,
-     refused},
-    {"operations_in_flight", "gauge", "Operations with a peer that have not ended.", true,
+     offsetof(xm_peer_counts_t, refused), NULL},
+    {"operations_in_flight", "gauge", "Operations with a peer that have not ended.", true, 0,
      xm_peer_counts_in_flight},
     {"message_bytes_total", "counter", "Bytes of operations with a peer that ended well.", true,
-     bytes},
+     offsetof(xm_peer_counts_t, bytes), NULL},
     {"direct_copies_total", "counter", "Chunks copied straight out of the memory of a peer.", false,
-     copies},
+     offsetof(xm_peer_counts_t, copies), NULL},
     {"direct_copy_bytes_total", "counter", "Bytes copied straight out of the memory of a peer.",
-     false, copied_bytes},
+     false, offsetof(xm_peer_counts_t, copied_bytes), NULL},
 };
+
+/* Reads a number by its place, so that one table describes all metrics of a kind. */
+static uint64_t number_at(const void *counts, size_t offset)
+{
+    uint64_t number;
+
+    memcpy(&number, (const char *)counts + offset, sizeof(number));
+    return number;
+}
 
 /* Peers without traffic are left out: a job of a thousand ranks would otherwise write a
  * thousand times as much as it has to say. */
@@ -201,7 +184,10 @@ static void print_peer_metric(FILE *file, const xm_metrics_t *metrics, const pee
             if (metric->directed) {
                 print_label(file, "direction", xm_direction_name((xm_direction_t)d));
             }
-            end_sample(file, metric->value(&counts[peer], (xm_direction_t)d));
+            end_sample(file, metric->value != NULL
+                                 ? metric->value(&counts[peer], (xm_direction_t)d)
+                                 : number_at(&counts[peer],
+                                             metric->offset + (size_t)d * sizeof(uint64_t)));
         }
     }
 }
@@ -300,8 +286,7 @@ static void print_nics(FILE *file, const xm_metrics_t *metrics)
             uint64_t value;
 
             xm_counters_nic(metrics->counters, nic, &counts);
-            /* The number is read by its place, so that one table describes all of these metrics. */
-            memcpy(&value, (const char *)&counts + metric->offset, sizeof(value));
+            value = number_at(&counts, metric->offset);
             if (value > 0 || !metric->optional) {
                 begin_sample(file, metrics, metric->name);
                 print_label(file, "nic", counts.name);

@@ -26,9 +26,9 @@ START_TEST(median_of_odd_and_even_counts)
 {
     double values[] = {5, 1, 9, 3};
 
-    ck_assert_double_eq(xm_curve_median(values, 1), 5);
-    ck_assert_double_eq(xm_curve_median(values, 3), 5);
-    ck_assert_double_eq(xm_curve_median(values, 4), 4);
+    ck_assert_double_eq(xm_array_median(values, 1), 5);
+    ck_assert_double_eq(xm_array_median(values, 3), 5);
+    ck_assert_double_eq(xm_array_median(values, 4), 4);
 }
 END_TEST
 
@@ -54,7 +54,7 @@ START_TEST(the_spread_is_a_95_percent_interval)
                 state = state * 1664525U + 1013904223U;
                 values[i] = 1 + (double)(state >> 8) / (1 << 24);
             }
-            median = xm_curve_median(values, counts[c]);
+            median = xm_array_median(values, counts[c]);
             spread = xm_curve_spread(values, counts[c]);
             missed += fabs(median - 1.5) > spread * median;
         }

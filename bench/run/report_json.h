@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * @file report_json.h
+ * What the JSON reports of reshard-bench, pipeline-bench and the peers have in common.
+ */
+#pragma once
+
+#include <jansson.h>
+
+#include "bench/run/result.h"
+#include "cli_support.h"
+#include "comm/base.h"
+
+/** A text that may be no UTF-8, which then loses what is not ASCII. */
+json_t *rb_json_text(const char *text);
+
+/** The arguments of a command line as they were given, not as they were understood. */
+json_t *rb_json_arguments(int argc, char *const *argv);
+
+json_t *rb_json_numbers(const double *numbers, int count);
+
+/** Smallest, median and largest time, mean and variance, and all times. */
+json_t *rb_json_times(const rb_result_t *result);
+
+/** Prints a report if @p print says so, then writes it to @p path unless that is NULL. */
+xm_status_t rb_json_write(const json_t *root, bool print, const char *path);
