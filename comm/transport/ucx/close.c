@@ -311,6 +311,7 @@ void xm_ucx_destroy(xm_transport_t *transport)
     close_all(self);
     badly = ended_badly(self);
     xm_ucx_gate_destroy(self->gate);
+    self->gate = NULL;
     /* The caller forgot these; UCX would abort the process over them. */
     while (!xm_list_is_empty(&self->memory)) {
         xm_ucx_memory_deregister(transport, xm_list_entry(self->memory.next, xm_memory_t, link));

@@ -53,6 +53,14 @@ static bool is_new(int fd)
     return true;
 }
 
+/* UCX's ports have the gate's filter; the sockets of the gate itself have none. */
+static bool is_shut(int fd)
+{
+    socklen_t instructions = 0;
+
+    return getsockopt(fd, SOL_SOCKET, SO_GET_FILTER, NULL, &instructions) == 0 && instructions > 0;
+}
+
 void lane_strike_learn(xm_bootstrap_t *bootstrap, double limit)
 {
     int own[LANES] = {0}, all[2 * LANES], found = 0;
@@ -62,7 +70,7 @@ void lane_strike_learn(xm_bootstrap_t *bootstrap, double limit)
         bool listens = false;
         int port = is_new(fd) ? tcp_port(fd, true, &listens) : -1;
 
-        if (port > 0 && listens) {
+        if (port > 0 && listens && is_shut(fd)) {
             own[found++] = port;
         }
     }
