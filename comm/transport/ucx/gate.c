@@ -41,7 +41,8 @@ enum {
     KNOCK_MS = 900,
     LOOK_KNOCK_MS = 50
 };
-static const int64_t PERMIT_NS = INT64_C(5000000000);
+static const int64_t PERMIT_NS = INT64_C(5000000000), REPLY_NS = INT64_C(3000000000),
+                     AGAIN_NS = INT64_C(1000000);
 
 typedef struct {
     xm_ucx_end_t end;
@@ -82,7 +83,10 @@ struct xm_ucx_gate {
     int target_count;
     guest_t guests[GUESTS];
     atomic_bool unseen; /* UCX connects to somebody whom no knock has been for */
-    int wake_fd;        /* -1: there is no thread */
+    /* Until when UCX may connect to a rank that has just been let in, to answer it; 0: not now. */
+    _Atomic int64_t replies;
+    int64_t looked; /* when the transport has looked last */
+    int wake_fd;    /* -1: there is no thread */
     pthread_t thread;
 };
 
@@ -374,13 +378,22 @@ static bool knock_later(void *arg, int fd)
     return knock(arg, fd, LOOK_KNOCK_MS, false);
 }
 
-bool xm_ucx_gate_has_unseen(const xm_ucx_gate_t *gate)
+bool xm_ucx_gate_has_unseen(const xm_ucx_gate_t *gate, bool moved)
 {
-    return gate != NULL && atomic_load_explicit(&gate->unseen, memory_order_relaxed);
+    return gate != NULL &&
+           (atomic_load_explicit(&gate->unseen, memory_order_relaxed) ||
+            (moved && atomic_load_explicit(&gate->replies, memory_order_relaxed) != 0 &&
+             xm_clock_ns() > gate->looked + AGAIN_NS));
 }
 
 void xm_ucx_gate_knock(xm_ucx_gate_t *gate)
 {
+    int64_t replies = atomic_load(&gate->replies);
+
+    gate->looked = xm_clock_ns();
+    if (replies != 0 && gate->looked > replies) {
+        (void)atomic_compare_exchange_strong(&gate->replies, &replies, 0);
+    }
     atomic_store(&gate->unseen, false);
     if (gate->target_count > 0) {
         xm_ucx_sockets_each(knock_now, gate);
@@ -458,6 +471,7 @@ static void hear(xm_ucx_gate_t *gate, int place)
     if (got > 0 && xm_job_secret_equal(proof, guest->bytes + XM_ADDRESS_BYTES + PORT_SIZE)) {
         memcpy(end.address, guest->bytes, XM_ADDRESS_BYTES);
         end.port = (uint16_t)xm_get_le(guest->bytes + XM_ADDRESS_BYTES, PORT_SIZE);
+        atomic_store(&gate->replies, xm_clock_ns() + REPLY_NS);
         if (permit(guest->door, &end, xm_clock_ns())) {
             (void)send(guest->fd, "", 1, MSG_NOSIGNAL);
         }

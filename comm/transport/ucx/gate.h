@@ -48,8 +48,9 @@ xm_status_t xm_ucx_gate_start(xm_ucx_gate_t *gate);
  * its host, and a second or two for its thread. */
 void xm_ucx_gate_knock(xm_ucx_gate_t *gate);
 
-/** Whether a connection has been found that wants a knock. */
-bool xm_ucx_gate_has_unseen(const xm_ucx_gate_t *gate);
+/** Whether a connection may have been begun that wants a knock. @p moved: UCX has done something.
+ */
+bool xm_ucx_gate_has_unseen(const xm_ucx_gate_t *gate, bool moved);
 
 /** Before the workers are destroyed. NULL is allowed. */
 void xm_ucx_gate_destroy(xm_ucx_gate_t *gate);
