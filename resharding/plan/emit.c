@@ -77,8 +77,7 @@ static int only_holder(const xm_transfer_emitter_t *emitter, const xm_class_t *c
 }
 
 /* The ranks are sorted by host, so only the host's run is looked at, its ranks of one rail or (−1)
- * all. Every plan is deterministic, so ties go to the
- * first. */
+ * all. Every plan is deterministic, so ties go to the first. */
 static int pick(const xm_transfer_emitter_t *emitter, const int *ranks, int count, int host,
                 int rail)
 {
