@@ -542,41 +542,14 @@ static const char *describe_wait(const xm_checksum_t *checksum, char *text, size
     return text;
 }
 
-/*
- * The whole verification with a deadline. On a failure other than different data it looks
- * for the rank that caused it, because a peer's death shows here only as a cancelled
- * message.
- */
-xm_status_t xm_executor_verify(xm_worker_t *worker, xm_executor_t *executor, int64_t deadline)
+xm_status_t xm_checksum_give_up(const xm_checksum_t *checksum, double seconds)
 {
-    int64_t start = xm_worker_now(worker);
     char waits[128];
-    xm_error_t error;
-    xm_checksum_t *checksum;
-    xm_status_t status = xm_checksum_create(executor, &checksum), waited = XM_OK;
 
-    if (status < 0) {
-        return status;
-    }
-    while (waited == XM_OK && (status = xm_checksum_advance(checksum)) == XM_IN_PROGRESS) {
-        waited = xm_checksum_may_sleep(checksum) ? xm_worker_wait(worker, deadline)
-                                                 : xm_worker_progress(worker);
-        if (waited == XM_OK && xm_worker_now(worker) > deadline) {
-            waited = XM_ERR_TIMEOUT;
-        }
-    }
-    if (waited == XM_ERR_TIMEOUT && checksum->failure.status < 0) {
+    if (checksum->failure.status < 0) {
         /* It failed before, and what was cancelled has not ended yet. */
-        waited = xm_error_restore(&checksum->failure);
-    } else if (waited == XM_ERR_TIMEOUT) {
-        waited = xm_error_set(waited, "rank %d %s after %.1f s", xm_worker_rank(worker),
-                              describe_wait(checksum, waits, sizeof(waits)),
-                              (double)(xm_worker_now(worker) - start) * 1e-9);
+        return xm_error_restore(&checksum->failure);
     }
-    xm_error_save(&error, waited < 0 ? waited : status);
-    xm_checksum_destroy(checksum);
-    status = xm_error_restore(&error);
-    return waited == XM_OK && status < 0 && status != XM_ERR_CORRUPT
-               ? xm_reshard_name_culprit(worker, status)
-               : status;
+    return xm_error_set(XM_ERR_TIMEOUT, "rank %d %s after %.1f s", checksum->rank,
+                        describe_wait(checksum, waits, sizeof(waits)), seconds);
 }

@@ -47,6 +47,9 @@ XM_API xm_status_t xm_checksum_advance(xm_checksum_t *checksum);
  *  sleeping. */
 XM_API bool xm_checksum_may_sleep(const xm_checksum_t *checksum);
 
+/** The status and sentence of one that has not ended after so many seconds. */
+xm_status_t xm_checksum_give_up(const xm_checksum_t *checksum, double seconds);
+
 /** Frees the object; what is in flight is ended first, as xm_executor_destroy() does. NULL is
  *  accepted. */
 XM_API void xm_checksum_destroy(xm_checksum_t *checksum);

@@ -10,6 +10,7 @@
 #include <stdio.h>
 
 #include "comm/base.h"
+#include "resharding/execute/checksum.h"
 
 /*
  * Waits a little for the worker to learn which rank failed. A peer's death often shows
@@ -163,4 +164,37 @@ xm_status_t xm_executor_run(xm_worker_t *worker, xm_executor_t *executor, int64_
     xm_status_t status = xm_executor_post(executor);
 
     return status < 0 ? status : xm_executor_wait(worker, executor, INT64_MAX, deadline);
+}
+
+/*
+ * The whole verification with a deadline. On a failure other than different data it looks
+ * for the rank that caused it, because a peer's death shows here only as a cancelled
+ * message.
+ */
+xm_status_t xm_executor_verify(xm_worker_t *worker, xm_executor_t *executor, int64_t deadline)
+{
+    int64_t start = xm_worker_now(worker);
+    xm_error_t error;
+    xm_checksum_t *checksum;
+    xm_status_t status = xm_checksum_create(executor, &checksum), waited = XM_OK;
+
+    if (status < 0) {
+        return status;
+    }
+    while (waited == XM_OK && (status = xm_checksum_advance(checksum)) == XM_IN_PROGRESS) {
+        waited = xm_checksum_may_sleep(checksum) ? xm_worker_wait(worker, deadline)
+                                                 : xm_worker_progress(worker);
+        if (waited == XM_OK && xm_worker_now(worker) > deadline) {
+            waited = XM_ERR_TIMEOUT;
+        }
+    }
+    if (waited == XM_ERR_TIMEOUT) {
+        waited = xm_checksum_give_up(checksum, (double)(xm_worker_now(worker) - start) * 1e-9);
+    }
+    xm_error_save(&error, waited < 0 ? waited : status);
+    xm_checksum_destroy(checksum);
+    status = xm_error_restore(&error);
+    return waited == XM_OK && status < 0 && status != XM_ERR_CORRUPT
+               ? xm_reshard_name_culprit(worker, status)
+               : status;
 }
