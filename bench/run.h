@@ -12,6 +12,7 @@
 #include "bench/run/job_case.h"
 #include "bench/run/job_info.h"
 #include "bench/run/pattern.h"
+#include "bench/run/processors.h"
 #include "bench/run/rates.h"
 #include "bench/run/records.h"
 #include "bench/run/report_json.h"

@@ -10,4 +10,5 @@
 #include "comm/probe/collective_library.h"
 #include "comm/probe/collective_measure.h"
 #include "comm/probe/collective_mpi.h"
+#include "comm/probe/compute.h"
 #include "comm/probe/probe.h"

@@ -10,5 +10,6 @@
 #include "comm/transport/blocks.h"
 #include "comm/transport/counters.h"
 #include "comm/transport/counters_private.h"
+#include "comm/transport/proven.h"
 #include "comm/transport/stripe.h"
 #include "comm/transport/transport.h"

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "comm/worker/guest.h"
+#include "comm/worker/message.h"
 #include "comm/worker/rails.h"
 #include "comm/worker/rate.h"
 #include "comm/worker/worker.h"

@@ -44,6 +44,10 @@ int xm_network_racks(const xm_network_t *network);
 int xm_network_rack_of(const xm_network_t *network, int host);
 /** Bytes/s of a rack's uplink, per direction; 0: never the limit. */
 double xm_network_uplink_bandwidth(const xm_network_t *network);
+/** Processors of a host; 0: never the limit. */
+double xm_network_cores_per_host(const xm_network_t *network);
+/** Seconds of a processor that a byte from one rank to another needs at each end. */
+double xm_network_cpu(const xm_network_t *network, int sender, int receiver);
 
 /** Nanoseconds that @p bytes occupy a host's egress, its ingress (no latency). */
 int64_t xm_network_egress_ns(const xm_network_t *network, int host, uint64_t bytes);

@@ -24,6 +24,7 @@ xm_status_t rb_comparison_add(rb_comparison_t *comparison, const rb_result_t *re
                             .sim_error = rb_result_sim_error(result)};
 
     memcpy(outcome.name, one->name, sizeof(outcome.name));
+    (void)rb_result_obstacle(result, outcome.obstacle);
     if (!xm_array_reserve(&comparison->outcomes, &comparison->capacity, comparison->count + 1,
                           sizeof(outcome))) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory to compare %zu results",
@@ -138,20 +139,42 @@ void rb_comparison_print_ratios(FILE *file, const rb_comparison_t *comparison)
     }
 }
 
+/* The first outcome that cannot be compared, and how many there are. */
+static const char *find_obstacle(const rb_comparison_t *comparison, size_t *count)
+{
+    const char *first = NULL;
+
+    *count = 0;
+    for (size_t i = 0; i < comparison->count; ++i) {
+        if (comparison->outcomes[i].obstacle[0] != '\0') {
+            first = (*count)++ == 0 ? comparison->outcomes[i].obstacle : first;
+        }
+    }
+    return first;
+}
+
 /* The sign of the worst error is kept, as it says which way the prediction was wrong. */
 void rb_comparison_print_prediction(FILE *file, const rb_comparison_t *comparison)
 {
     const rb_outcome_t *outcome;
+    size_t worst, obstacles;
+    const char *obstacle = find_obstacle(comparison, &obstacles);
     double median;
-    size_t worst;
 
     if (!rb_comparison_prediction(comparison, &median, &worst)) {
+        if (obstacle != NULL) {
+            (void)fprintf(file, "# Prediction error     : not comparable: %s\n", obstacle);
+        }
         return;
     }
     outcome = &comparison->outcomes[worst];
-    (void)fprintf(file, "# Prediction error     : median %.1f %%, worst %+.1f %% (%s, %s, %s)\n",
+    (void)fprintf(file, "# Prediction error     : median %.1f %%, worst %+.1f %% (%s, %s, %s)",
                   median * 100, outcome->sim_error * 100, outcome->name,
                   xm_strategy_name(outcome->strategy), xm_scheduler_name(outcome->scheduler));
+    if (obstacle != NULL) {
+        (void)fprintf(file, "; %zu not comparable: %s", obstacles, obstacle);
+    }
+    (void)fputc('\n', file);
 }
 
 void rb_comparison_clear(rb_comparison_t *comparison)

@@ -19,6 +19,7 @@ typedef struct rb_outcome {
     double time_s; /**< median; makespan after a dry run */
     double cpu_s;
     double bound_fraction, sim_error; /**< may be NaN */
+    char obstacle[RB_OBSTACLE_TEXT];  /**< why there is no error to speak of; may be empty */
 } rb_outcome_t;
 
 /** Results in the order in which they came: the variants of a case side by side. Starts as zeros.

@@ -51,6 +51,12 @@ static json_t *network_json(const rb_rates_t *rates, int hosts)
     if (rates->rails > hosts) {
         (void)json_object_set_new(network, "rails", json_integer(rates->rails));
     }
+    if (rates->cores_per_host > 0) {
+        (void)json_object_set_new(network, "cores",
+                                  json_pack("{s:f, s:f, s:f}", "per_host", rates->cores_per_host,
+                                            "nic_s_per_byte", rates->nic_cpu, "host_s_per_byte",
+                                            rates->host_cpu));
+    }
     /* Marks rates that are those of TCP's payload on emulated NICs. */
     if (rates->emulated) {
         (void)json_object_set_new(network, "emulated", json_true());
@@ -228,17 +234,25 @@ static void add_times(json_t *entry, const rb_result_t *result)
     const xm_plan_t *plan = result->prepared->plan;
     rb_times_t times = rb_result_times(result);
     double fraction = rb_result_bound_fraction(result);
+    char obstacle[RB_OBSTACLE_TEXT];
 
     (void)json_object_set_new(entry, "time_s", rb_json_times(result));
     if (result->cpu_s > 0) {
         (void)json_object_set_new(entry, "cpu_s", json_real(result->cpu_s));
+    }
+    if (result->waited_s > 0) {
+        (void)json_object_set_new(entry, "waited_s", json_real(result->waited_s));
     }
     if (times.median > 0) {
         (void)json_object_set_new(entry, "algbw_GBps",
                                   json_real((double)xm_plan_bytes(plan) / times.median * 1e-9));
         (void)json_object_set_new(entry, "netbw_GBps",
                                   json_real((double)xm_plan_net_bytes(plan) / times.median * 1e-9));
-        (void)json_object_set_new(entry, "sim_error", json_real(rb_result_sim_error(result)));
+        if (rb_result_obstacle(result, obstacle) != NULL) {
+            (void)json_object_set_new(entry, "not_comparable", json_string(obstacle));
+        } else {
+            (void)json_object_set_new(entry, "sim_error", json_real(rb_result_sim_error(result)));
+        }
         if (!isnan(fraction)) {
             (void)json_object_set_new(entry, "bound_fraction", json_real(fraction));
         }

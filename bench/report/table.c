@@ -50,6 +50,13 @@ static void print_rates(FILE *file, const rb_rates_t *rates, int hosts)
         rates->nic_rates > 1 ? ", hosts in turn" : "",
         xm_text_format_seconds(rates->nic_latency, nic, sizeof(nic)), rates->host_bandwidth * 1e-9,
         xm_text_format_seconds(rates->host_latency, host, sizeof(host)));
+    if (rates->cores_per_host > 0) {
+        (void)fprintf(
+            file,
+            "# processors: %g a host; at each end %.3f s a GB between hosts, %.3f s inside "
+            "a host\n",
+            rates->cores_per_host, rates->nic_cpu * 1e9, rates->host_cpu * 1e9);
+    }
     if (rates->racks > 0) {
         (void)fprintf(file, "# uplinks: %.3f GB/s a rack and direction, %d racks\n",
                       rates->uplink_bandwidth * 1e-9, rates->racks);
@@ -239,6 +246,7 @@ static void print_measured(FILE *file, const rb_result_t *result)
 {
     const xm_plan_t *plan = result->prepared->plan;
     rb_times_t times = rb_result_times(result);
+    char obstacle[RB_OBSTACLE_TEXT];
 
     (void)fprintf(file, " %11.1f %11.1f", (double)xm_plan_bound_ns(plan) * 1e-3,
                   (double)xm_plan_makespan_ns(plan) * 1e-3);
@@ -256,6 +264,9 @@ static void print_measured(FILE *file, const rb_result_t *result)
         (void)fprintf(file, " %8" PRIu64 "\n", result->wrong);
     } else {
         (void)fprintf(file, " %8s\n", "-");
+    }
+    if (rb_result_obstacle(result, obstacle) != NULL) {
+        (void)fprintf(file, "# %s: not comparable: %s\n", result->prepared->one->name, obstacle);
     }
 }
 
@@ -325,6 +336,7 @@ void rb_totals_add(rb_totals_t *totals, const rb_result_t *result)
 
     ++totals->cases;
     totals->wrong += result->wrong;
+    totals->resends += result->resends;
     totals->cpu_s += result->cpu_s;
     totals->bytes += (double)xm_plan_bytes(result->prepared->plan);
     totals->validated = result->validated;
@@ -347,6 +359,10 @@ void rb_table_summary(FILE *file, const rb_job_info_t *job, const rb_totals_t *t
         }
         if (totals->verified) {
             (void)fprintf(file, "# Checksums            : all equal\n");
+        }
+        if (totals->resends > 0 || strcmp(xm_config_string(XM_CONFIG_VERIFY), "chunk") == 0) {
+            (void)fprintf(file, "# Sent again           : %" PRIu64 " chunks that came wrong\n",
+                          totals->resends);
         }
     }
     if (totals->cpu_s > 0) {

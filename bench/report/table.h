@@ -16,7 +16,7 @@ void rb_table_row(FILE *file, const rb_result_t *result);
 /** What the summary needs to know of all rows. */
 typedef struct rb_totals {
     int cases;
-    uint64_t wrong;
+    uint64_t wrong, resends;
     bool validated, verified;
     double cpu_s, bytes; /**< of one run of each case */
     double bound_fraction_sum;

@@ -56,6 +56,8 @@ xm_status_t rb_offline_run(const rb_options_t *options, const rb_selection_t *se
         rb_rates_assume(&rates);
     }
     rb_rates_set_uplinks(options, &rates);
+    /* The simulated fabric has no processors. */
+    rates.cores_per_host = options->dry_run ? rates.cores_per_host : 0;
     status = rb_rates_network(&rates, hosts, NULL, &network);
     if (status < 0) {
         return status;

@@ -6,11 +6,14 @@
  */
 #include "bench/run/job_case.h"
 
+#include <crossmesh/counters.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "bench/run/collective.h"
 #include "bench/run/device_buffers.h"
 #include "bench/run/pattern.h"
+#include "bench/run/processors.h"
 #include "bench/run/records.h"
 #include "bench/run/tile_buffers.h"
 #include "cli_support.h"
@@ -35,16 +38,18 @@ typedef struct {
     rb_tile_buffers_t buffers;  /* of all variants: their layouts are the same */
     rb_device_buffers_t device; /* with --memory cuda: what is moved */
     int64_t *gathered;          /* a sample of every rank */
+    int waits;                  /* rb_processors_open() */
 } slot_t;
 
 /* What a rank reports of one run. */
-enum { SAMPLE_NS, SAMPLE_CPU_NS, SAMPLE_WRONG, SAMPLE_FIELDS };
+enum { SAMPLE_NS, SAMPLE_CPU_NS, SAMPLE_WAITED_NS, SAMPLE_WRONG, SAMPLE_RESENDS, SAMPLE_FIELDS };
 
 /* What one run came to, over all ranks. */
 typedef struct {
-    double seconds; /* the slowest rank's */
-    double cpu_s;   /* of all ranks */
-    uint64_t wrong;
+    double seconds;  /* the slowest rank's */
+    double cpu_s;    /* of all ranks */
+    double waited_s; /* for processors: the longest of a rank; negative: one does not know */
+    uint64_t wrong, resends;
 } run_t;
 
 /* Each variant gets a channel of its own, so that messages of different plans cannot be
@@ -116,7 +121,7 @@ static void clear_slot(slot_t *slot)
  * those of all. */
 static xm_status_t gather_run(slot_t *slot, const int64_t *own, run_t *run)
 {
-    int64_t slowest = 0;
+    int64_t slowest = 0, waited = 0;
     xm_status_t status = xm_worker_allgather(slot->worker, own, slot->gathered,
                                              SAMPLE_FIELDS * sizeof(*slot->gathered));
 
@@ -128,11 +133,24 @@ static xm_status_t gather_run(slot_t *slot, const int64_t *own, run_t *run)
         const int64_t *sample = &slot->gathered[(ptrdiff_t)SAMPLE_FIELDS * r];
 
         slowest = sample[SAMPLE_NS] > slowest ? sample[SAMPLE_NS] : slowest;
+        waited = sample[SAMPLE_WAITED_NS] < 0 || waited < 0 ? -1
+                 : sample[SAMPLE_WAITED_NS] > waited        ? sample[SAMPLE_WAITED_NS]
+                                                            : waited;
         run->cpu_s += (double)sample[SAMPLE_CPU_NS] * 1e-9;
         run->wrong += (uint64_t)sample[SAMPLE_WRONG];
+        run->resends += (uint64_t)sample[SAMPLE_RESENDS];
     }
     run->seconds = (double)slowest * 1e-9;
+    run->waited_s = (double)waited * 1e-9;
     return XM_OK;
+}
+
+static int64_t count_resends(const xm_worker_t *worker)
+{
+    xm_rank_counts_t counts = {0};
+
+    (void)xm_worker_rank_counts(worker, &counts);
+    return (int64_t)counts.resends;
 }
 
 /*
@@ -144,7 +162,7 @@ static xm_status_t run_once(slot_t *slot, int index, int number, run_t *run)
 {
     variant_t *variant = &slot->variants[index];
     uint64_t salt = rb_pattern_salt(slot->options->seed, slot->first + index, number);
-    int64_t own[SAMPLE_FIELDS] = {0}, cpu;
+    int64_t own[SAMPLE_FIELDS] = {0}, cpu, waited;
     xm_status_t status = XM_OK;
 
     if (slot->options->validate || number == 0) {
@@ -159,6 +177,8 @@ static xm_status_t run_once(slot_t *slot, int index, int number, run_t *run)
     if (status < 0) {
         return status;
     }
+    waited = rb_processors_waited_ns(slot->waits);
+    own[SAMPLE_RESENDS] = -count_resends(slot->worker);
     cpu = xm_clock_cpu_ns();
     variant->start_ns = xm_transport_now(xm_worker_transport(slot->worker));
     status = xm_executor_run(slot->worker, variant->executor, xm_worker_deadline(slot->worker));
@@ -167,6 +187,8 @@ static xm_status_t run_once(slot_t *slot, int index, int number, run_t *run)
     }
     own[SAMPLE_NS] = xm_transport_now(xm_worker_transport(slot->worker)) - variant->start_ns;
     own[SAMPLE_CPU_NS] = xm_clock_cpu_ns() - cpu;
+    own[SAMPLE_WAITED_NS] = waited < 0 ? -1 : rb_processors_waited_ns(slot->waits) - waited;
+    own[SAMPLE_RESENDS] += count_resends(slot->worker);
     /* The checksums are compared on all ranks before anybody goes on, as it is a
      * collective. */
     if (slot->options->verify) {
@@ -212,10 +234,12 @@ static xm_status_t run_all(slot_t *slot, rb_result_t *results)
             break;
         }
         result->wrong += run.wrong;
+        result->resends += run.resends;
         if (number >= options->warmup) {
             result->seconds[result->runs++] = run.seconds;
             /* The average is built up run by run, over the timed runs only. */
             result->cpu_s += run.cpu_s / options->iterations;
+            result->waited_s += run.waited_s / options->iterations;
         }
     }
     xm_cli_progress_destroy(progress);
@@ -282,11 +306,17 @@ xm_status_t rb_job_case(xm_worker_t *worker, const rb_job_info_t *job, int first
                         const rb_prepared_t *prepared, rb_result_t *results)
 {
     const rb_options_t *options = job->options;
-    slot_t slot = {.worker = worker, .options = options, .first = first, .count = count};
+    slot_t slot = {.worker = worker,
+                   .options = options,
+                   .first = first,
+                   .count = count,
+                   .waits = rb_processors_open()};
+    rb_processors_t processors = {0};
     xm_status_t status = agree(&slot, prepared);
 
+    status = status == XM_OK ? rb_processors_gather(worker, &processors) : status;
     if (status < 0) {
-        return status;
+        goto close_waits;
     }
     status = open_results(&slot, prepared, results);
     if (status == XM_OK) {
@@ -297,6 +327,7 @@ xm_status_t rb_job_case(xm_worker_t *worker, const rb_job_info_t *job, int first
         status = run_all(&slot, results);
     }
     for (int v = 0; status == XM_OK && v < count; ++v) {
+        results[v].processors = processors;
         if (options->trace_path != NULL || options->plot_path != NULL) {
             status = gather_records(&slot, &slot.variants[v], &results[v]);
         }
@@ -304,6 +335,11 @@ xm_status_t rb_job_case(xm_worker_t *worker, const rb_job_info_t *job, int first
     clear_slot(&slot);
     for (int v = 0; status < 0 && v < count; ++v) {
         rb_result_clear(&results[v]);
+    }
+
+close_waits:
+    if (slot.waits >= 0) {
+        (void)close(slot.waits);
     }
     return status;
 }

@@ -45,6 +45,8 @@ static xm_status_t take_profile(const xm_cluster_profile_t *profile, rb_rates_t 
     rates->nic_latency = xm_cluster_profile_latency(profile, XM_LINK_INTER_HOST);
     rates->host_bandwidth = xm_cluster_profile_bandwidth(profile, XM_LINK_INTRA_HOST);
     rates->host_latency = xm_cluster_profile_latency(profile, XM_LINK_INTRA_HOST);
+    xm_cluster_profile_processors(profile, &rates->cores_per_host, &rates->nic_cpu,
+                                  &rates->host_cpu);
     return XM_OK;
 }
 
@@ -205,6 +207,9 @@ xm_status_t rb_rates_network(rb_rates_t *rates, const rb_host_map_t *hosts,
     }
     params.rack_of_host = rates->racks > 0 ? rack_of_host : NULL;
     params.uplink_bandwidth = rates->uplink_bandwidth;
+    params.cores_per_host = rates->cores_per_host;
+    params.nic_cpu = rates->nic_cpu;
+    params.host_cpu = rates->host_cpu;
     status = xm_network_create(&params, network);
     rates->rails = status == XM_OK ? xm_network_rails(*network) : 0;
 

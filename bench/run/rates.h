@@ -20,7 +20,8 @@ typedef struct rb_rates {
     double nic_latency;                 /**< seconds */
     double host_bandwidth;
     double host_latency;
-    int racks;               /**< of equally many neighbouring hosts; 0: one */
+    double cores_per_host, nic_cpu, host_cpu; /**< as in xm_network_params_t; 0: not known */
+    int racks;                                /**< of equally many neighbouring hosts; 0: one */
     double uplink_bandwidth; /**< bytes/s of a rack, per direction; 0: never the limit */
     bool emulated;           /**< NICs of an emulated cluster; rates are those of TCP's data */
     char source[1024];       /**< for the report, e.g. "probed at start" */

@@ -6,8 +6,12 @@
 #include "bench/run/result.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* The part of a run that a rank may wait for processors: what the model is meant to be wrong by. */
+static const double tolerated = 0.15;
 
 /* Even counts have the mean of the two middle times as their median. Without memory the
  * first time stands for all. */
@@ -58,12 +62,37 @@ double rb_result_bound_fraction(const rb_result_t *result)
     return bound > 0 && time > 0 ? bound / time : NAN;
 }
 
+char *rb_result_obstacle(const rb_result_t *result, char *buffer)
+{
+    rb_processors_t own = result->processors;
+    double waited = result->runs > 0 ? result->waited_s / rb_result_times(result).mean : 0;
+
+    if (waited < 0 && own.ranks > own.cores) {
+        (void)snprintf(buffer, RB_OBSTACLE_TEXT,
+                       "%d ranks share %d processor%s, and the kernel does not tell how long they "
+                       "waited",
+                       own.ranks, own.cores, own.cores == 1 ? "" : "s");
+    } else if (waited > tolerated && own.ranks > own.cores) {
+        (void)snprintf(buffer, RB_OBSTACLE_TEXT,
+                       "%d ranks share %d processor%s, for which one waited %.0f %% of the time",
+                       own.ranks, own.cores, own.cores == 1 ? "" : "s", 100 * waited);
+    } else if (waited > tolerated) {
+        (void)snprintf(buffer, RB_OBSTACLE_TEXT,
+                       "a rank waited %.0f %% of the time for processors that other programs had",
+                       100 * waited);
+    } else {
+        return NULL;
+    }
+    return buffer;
+}
+
 /* The sign says whether the prediction was too long (positive) or too short. */
 double rb_result_sim_error(const rb_result_t *result)
 {
     double time = rb_result_time(result);
+    char obstacle[RB_OBSTACLE_TEXT];
 
-    return result->runs > 0 && time > 0
+    return result->runs > 0 && time > 0 && rb_result_obstacle(result, obstacle) == NULL
                ? (double)xm_plan_makespan_ns(result->prepared->plan) * 1e-9 / time - 1
                : NAN;
 }

@@ -10,6 +10,9 @@
 #include <stdint.h>
 
 #include "bench/cases.h"
+#include "bench/run/processors.h"
+
+enum { RB_OBSTACLE_TEXT = 160 };
 
 /** One rank's part in a hop of the last run, ns from the start of the run. */
 typedef struct rb_record {
@@ -25,9 +28,13 @@ typedef struct rb_result {
     double *seconds; /**< of each run, the slowest rank's */
     double cpu_s;    /**< user and system time of all ranks in a timed run, on average; 0: not
                         measured */
+    rb_processors_t processors; /**< zeros: no ranks but simulated ones */
+    double waited_s; /**< for which a rank was ready in a timed run, and had no processor: the
+                        longest of all ranks, on average; negative: not known */
     bool validated, verified;
-    bool in_order;  /**< NICs and ports served one message at a time, in plan order */
-    uint64_t wrong; /**< bytes that differ from what they should be, all ranks and runs */
+    bool in_order;    /**< NICs and ports served one message at a time, in plan order */
+    uint64_t resends; /**< chunks that came wrong and were sent again, all ranks and runs */
+    uint64_t wrong;   /**< bytes that differ from what they should be, all ranks and runs */
     rb_record_t *records;
     size_t record_count;
 } rb_result_t;
@@ -49,8 +56,15 @@ double rb_result_time(const rb_result_t *result);
 /** Lower bound over rb_result_time(); NaN without a bound. */
 double rb_result_bound_fraction(const rb_result_t *result);
 
+/**
+ * Why the measured times cannot be compared with a prediction, written to @p buffer of
+ * RB_OBSTACLE_TEXT bytes, which is returned; NULL: they can. Ranks that wait for processors longer
+ * than the model may be wrong measure the machine's scheduler.
+ */
+char *rb_result_obstacle(const rb_result_t *result, char *buffer);
+
 /** Makespan of the plan over the median time, minus 1: how wrong the simulation is. NaN when
- * nothing was measured. */
+ * nothing was measured, or nothing that can be compared. */
 double rb_result_sim_error(const rb_result_t *result);
 
 /** Frees the arrays. */

@@ -61,6 +61,9 @@
     ROW(FAILOVER, CHOICE("on|off"), "on", false, \
         "Whether several NICs (over TCP, and with verbs) stand in for each other: when one is lost during a transfer, the others take over " \
         "what was not delivered; off: the peers behind it are lost.") \
+    ROW(RDMA_TIMEOUT, SECONDS, "1", true, \
+        "With XM_TRANSPORT=verbs: seconds, at most, that a device sends a packet again that nobody acknowledges until " \
+        "the connection counts as lost. Networks with long pauses want more.") \
     ROW(CHUNK_SIZE, BYTES, "512KiB", true, \
         "Size of the pieces a transfer is pipelined in, in bytes.") \
     ROW(WINDOW, COUNT, "2", true, \
@@ -69,6 +72,10 @@
     ROW(DIRECT_COPY, CHOICE("on|off"), "on", false, \
         "Whether ranks of one host copy large pieces straight from each other's memory, where that was allocated to be " \
         "shared (comm/memory/shared_memory.h); off: everything goes through UCX.") \
+    ROW(VERIFY, CHOICE("off|run|chunk"), "off", true, \
+        "Proof that bytes arrive as they were sent. chunk: a checksum with each chunk and message, which is sent again " \
+        "when it came wrong; run: each reshard compares checksums of all tiles at its end, and fails on all ranks if they " \
+        "differ; off: networks are trusted.") \
     ROW(PROGRESS, CHOICE("sleep|spin"), "sleep", false, \
         "What an idle rank does: sleep until an event arrives, or poll (only with a core per rank).") \
     ROW(TOPOLOGY, STRING, "", false, \

@@ -19,7 +19,7 @@
 #include "comm/fault/stream.h"
 
 /* BATCH: datagrams that are read before others get their turn. STRANGERS: connections beyond one
- * for each rank. */
+ * for each rank, at most. */
 enum { BATCH = 256, RECEIVE_BUFFER = 4 << 20, STRANGERS = 64 };
 
 /* What is known of the ways to a rank. */
@@ -37,12 +37,27 @@ struct xm_courier {
     uint8_t *standing;
     peer_t *peers;
     xm_stream_t *guests;
-    int guest_count, next_guest;
+    int guest_count;
+    xm_door_t door;
+    bool full;        /* the door is looked at again when a stranger has had its time */
     xm_stream_t link; /* for the bootstrap */
     int link_rank;    /* -1: none is wanted */
     uint32_t link_generation;
     int64_t link_again;
 };
+
+static xm_door_place_t who_is(void *arg, int place, int64_t *since)
+{
+    const xm_stream_t *guest = &((const xm_courier_t *)arg)->guests[place];
+
+    *since = guest->since;
+    return guest->fd < 0 ? XM_DOOR_FREE : guest->known ? XM_DOOR_KNOWN : XM_DOOR_STRANGER;
+}
+
+static void drop(void *arg, int place)
+{
+    xm_stream_hang_up(&((xm_courier_t *)arg)->guests[place]);
+}
 
 /* Finds the addresses of other hosts that this one has, too, such as those of bridges for
  * containers: what is sent there does not leave the machine. */
@@ -74,6 +89,12 @@ xm_status_t xm_courier_create(const xm_endpoints_t *endpoints, xm_courier_t **co
                            .guest_count = endpoints->size + STRANGERS,
                            .link = {.fd = -1},
                            .link_rank = -1};
+    self->door = (xm_door_t){.fd = endpoints->stream_fd,
+                             .places = self->guest_count,
+                             .strangers = xm_door_strangers(STRANGERS),
+                             .who = who_is,
+                             .drop = drop,
+                             .arg = self};
     self->out = malloc(XM_STREAM_PREFIX + self->frame_size);
     self->standing = calloc(size, 1);
     self->peers = calloc(size, sizeof(*self->peers));
@@ -292,7 +313,7 @@ int xm_courier_polls(const xm_courier_t *courier, struct pollfd *polls)
     int count = 0;
 
     polls[count++] = (struct pollfd){.fd = courier->endpoints->datagram_fd, .events = POLLIN};
-    polls[count++] = (struct pollfd){.fd = courier->endpoints->stream_fd, .events = POLLIN};
+    polls[count++] = (struct pollfd){.fd = courier->full ? -1 : courier->door.fd, .events = POLLIN};
     count = add_poll(&courier->link, polls, count);
     for (int rank = 0; rank < courier->endpoints->size; ++rank) {
         count = add_poll(&courier->peers[rank].call, polls, count);
@@ -354,43 +375,25 @@ static void read_datagrams(xm_courier_t *courier, const xm_courier_events_t *eve
     free(bytes);
 }
 
-/* A new guest takes a free place, or that of the one that has been a stranger for longest. */
-static xm_stream_t *find_place(xm_courier_t *courier)
-{
-    xm_stream_t *oldest = NULL;
-
-    for (int i = 0; i < courier->guest_count; ++i) {
-        xm_stream_t *guest = &courier->guests[i];
-
-        if (guest->fd < 0) {
-            return guest;
-        }
-        if (!guest->known && (oldest == NULL || guest->since < oldest->since)) {
-            oldest = guest;
-        }
-    }
-    return oldest;
-}
-
+/* Whoever calls is told a nonce, by which it has to make its key. */
 static void accept_guests(xm_courier_t *courier, int64_t now)
 {
     uint8_t nonce[XM_STREAM_NONCE];
-    int fd, one = 1;
+    int fd, place, one = 1;
 
-    while ((fd = accept4(courier->endpoints->stream_fd, NULL, NULL,
-                         SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0) {
-        xm_stream_t *guest = find_place(courier);
+    while ((place = xm_door_accept(&courier->door, now, &fd)) >= 0) {
+        xm_stream_t *guest = &courier->guests[place];
 
-        if (guest == NULL || getrandom(nonce, sizeof(nonce), 0) != (ssize_t)sizeof(nonce)) {
+        if (getrandom(nonce, sizeof(nonce), 0) != (ssize_t)sizeof(nonce)) {
             (void)close(fd);
             continue;
         }
-        xm_stream_hang_up(guest);
         *guest = (xm_stream_t){.fd = fd, .open = true, .since = now};
         (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
         xm_stream_make_key(guest, courier->endpoints->key, nonce);
         (void)send(fd, nonce, sizeof(nonce), MSG_NOSIGNAL);
     }
+    courier->full = place == XM_DOOR_FULL;
 }
 
 /* Reads the frames of a connection, and ends it with the first that makes no sense. */
@@ -504,6 +507,8 @@ static int64_t tend_link(xm_courier_t *courier, int64_t now, int64_t limit,
 int64_t xm_courier_read(xm_courier_t *courier, int64_t now, int64_t limit,
                         const xm_courier_events_t *events)
 {
+    int64_t again;
+
     read_datagrams(courier, events);
     accept_guests(courier, now);
     for (int i = 0; i < courier->guest_count; ++i) {
@@ -516,5 +521,6 @@ int64_t xm_courier_read(xm_courier_t *courier, int64_t now, int64_t limit,
     for (int rank = 0; rank < courier->endpoints->size; ++rank) {
         tend_call(courier, rank, events);
     }
-    return tend_link(courier, now, limit, events);
+    again = tend_link(courier, now, limit, events);
+    return courier->full && now + XM_DOOR_STAY_NS < again ? now + XM_DOOR_STAY_NS : again;
 }

@@ -15,7 +15,7 @@ enum { AWAIT_MS = 2000 };
 
 /* Intervals of silence after which a rank is cut off for a regrouping that has reason to think so
  * already. */
-static const double HASTY = 1.0;
+static const double HASTY = 2.0;
 
 static void lock(xm_detector_t *detector)
 {

@@ -54,6 +54,7 @@ typedef struct {
 
 struct xm_liveness {
     int ranks, own;
+    int end; /* no rank from here on has ever been looked after: most look after the lowest only */
     int64_t interval;
     bool judging;
     int64_t expected; /* when the next tick was meant to be; INT64_MAX: no matter */
@@ -126,11 +127,17 @@ static bool is_active(const slot_t *slot, int64_t now)
     return slot->watched || now < slot->testify_until || now < slot->suspected_until;
 }
 
+static void look_after(xm_liveness_t *liveness, int rank)
+{
+    liveness->end = rank < liveness->end ? liveness->end : rank + 1;
+}
+
 /* Begins to ask after a rank, as if it had just been heard, unless it is known to be silent. */
 static void begin(xm_liveness_t *liveness, int rank, int64_t now)
 {
     slot_t *slot = &liveness->slots[rank];
 
+    look_after(liveness, rank);
     slot->asked_at = NEVER;
     slot->unanswered_since = NEVER;
     slot->heard = false;
@@ -250,6 +257,7 @@ void xm_liveness_refused(xm_liveness_t *liveness, int rank, bool sure, int64_t n
 {
     slot_t *slot = &liveness->slots[rank];
 
+    look_after(liveness, rank);
     if (sure) {
         slot->refused_at = now - span(liveness, CONFIRM);
     } else if (slot->refused_at == NEVER) {
@@ -534,7 +542,7 @@ int64_t xm_liveness_tick(xm_liveness_t *liveness, int64_t now, const xm_liveness
     if (liveness->expected != INT64_MAX && now - liveness->interval / 2 > liveness->expected) {
         forgive(liveness, now - liveness->expected);
     }
-    for (int rank = 0; rank < liveness->ranks; ++rank) {
+    for (int rank = 0; rank < liveness->end; ++rank) {
         if (rank != liveness->own) {
             next = earlier(next, tend(liveness, rank, now, actions));
         }

@@ -16,32 +16,28 @@
 #include <unistd.h>
 
 #include "comm/job/bootstrap_tcp.h"
+#include "comm/job/door.h"
 #include "comm/base.h"
 
-/* STRANGERS: connections beyond the number of ranks that may be open without having said who
- * they are. BATCH: connections accepted before those that have spoken are heard. STAY_S: the
- * time that a stranger has at least for its answer; when no more fit, the oldest that has had
- * it makes room, and none is accepted before. SPARE_FILES: descriptors that a process needs
- * besides. */
-enum { STRANGERS = 256, BATCH = 64, EVENTS = 256, SPARE_FILES = 256, DESCRIPTION = 160 };
-static const double STAY_S = 0.25;
+/* BATCH: connections accepted before those that have spoken are heard. SPARE_FILES: descriptors
+ * that a process needs besides. */
+enum { BATCH = 64, EVENTS = 256, SPARE_FILES = 256, DESCRIPTION = 160 };
 
 /* Why somebody was turned away. */
 enum { FOREIGN, OTHER_VERSION, NO_SECRET, REASONS };
 
 typedef struct {
     xm_bootstrap_link_t link;
-    double since;
+    int64_t since;
     uint8_t nonce[XM_JOB_NONCE_SIZE]; /* of our challenge */
     bool proven;                      /* a rank of this job, though perhaps a wrong one */
 } stranger_t;
 
 typedef struct {
     xm_bootstrap_tcp_t *self;
-    int listen_fd;
+    xm_door_t door;
     bool paused; /* the listener is not looked at */
     stranger_t *strangers;
-    int slots, next_slot;                 /* where to look for a free one first */
     int present;                          /* ranks that have said hello, rank 0 included */
     uint8_t (*proofs)[XM_JOB_PROOF_SIZE]; /* of the welcomes, by rank */
     int turned_away[REASONS];
@@ -54,7 +50,7 @@ typedef struct {
 static void allow_files(int ranks)
 {
     struct rlimit limit;
-    rlim_t wanted = 2 * (rlim_t)ranks + STRANGERS + SPARE_FILES;
+    rlim_t wanted = 2 * (rlim_t)ranks + XM_DOOR_STRANGERS + SPARE_FILES;
 
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < wanted) {
         limit.rlim_cur = wanted < limit.rlim_max ? wanted : limit.rlim_max;
@@ -69,29 +65,8 @@ static void watch_listener(reception_t *reception, bool watch)
     struct epoll_event event = {.events = watch ? (uint32_t)EPOLLIN : 0,
                                 .data.u64 = XM_BOOTSTRAP_KEY_LISTENER};
 
-    (void)epoll_ctl(reception->self->epoll, EPOLL_CTL_MOD, reception->listen_fd, &event);
+    (void)epoll_ctl(reception->self->epoll, EPOLL_CTL_MOD, reception->door.fd, &event);
     reception->paused = !watch;
-}
-
-/* Finds a free slot, or that of the oldest stranger if it has stayed long enough, or returns
- * -1. A rank that answers promptly is therefore never dropped, however many strangers there
- * are. */
-static int find_slot(reception_t *reception, double now)
-{
-    int oldest = 0;
-
-    for (int i = 0; i < reception->slots; ++i) {
-        int slot = (reception->next_slot + i) % reception->slots;
-
-        if (reception->strangers[slot].link.fd < 0) {
-            reception->next_slot = slot;
-            return slot;
-        }
-        if (reception->strangers[slot].since < reception->strangers[oldest].since) {
-            oldest = slot;
-        }
-    }
-    return now - reception->strangers[oldest].since >= STAY_S ? oldest : -1;
 }
 
 static void turn_away(reception_t *reception, stranger_t *stranger, int reason)
@@ -100,9 +75,23 @@ static void turn_away(reception_t *reception, stranger_t *stranger, int reason)
     xm_bootstrap_link_close(&stranger->link);
 }
 
+/* Strangers for the door. */
+static xm_door_place_t who_is(void *arg, int slot, int64_t *since)
+{
+    const stranger_t *stranger = &((const reception_t *)arg)->strangers[slot];
+
+    *since = stranger->since;
+    return stranger->link.fd < 0 ? XM_DOOR_FREE : XM_DOOR_STRANGER;
+}
+
+static void drop(void *arg, int slot)
+{
+    turn_away(arg, &((reception_t *)arg)->strangers[slot], FOREIGN);
+}
+
 /* Asks whoever has connected for its proof. The nonce is new for each connection, so a recorded
  * answer is worth nothing. */
-static xm_status_t challenge(reception_t *reception, int slot, int fd, double now)
+static xm_status_t challenge(reception_t *reception, int slot, int fd, int64_t now)
 {
     xm_bootstrap_challenge_t words = {.secret = reception->self->secret.length > 0};
     stranger_t *stranger = &reception->strangers[slot];
@@ -127,31 +116,20 @@ static xm_status_t challenge(reception_t *reception, int slot, int fd, double no
 }
 
 /* Accepts a batch of connections, then lets those that have spoken be heard: a flood must not
- * starve them. Running out of descriptors ends the rendezvous with a hint, since retrying would
- * spin. */
+ * starve them. */
 static xm_status_t accept_strangers(reception_t *reception)
 {
-    double now = xm_clock_seconds();
+    int64_t now = xm_clock_ns();
     xm_status_t status = XM_OK;
 
     for (int i = 0; i < BATCH && status == XM_OK; ++i) {
-        int slot = find_slot(reception, now), fd;
+        int fd, slot = xm_door_accept(&reception->door, now, &fd);
 
-        if (slot < 0) {
+        if (slot == XM_DOOR_FULL) {
             watch_listener(reception, false);
-            break;
         }
-        fd = accept4(reception->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM)) {
-            return xm_error_set(XM_ERR_NO_MEMORY,
-                                "rank 0 cannot hold connections to %d ranks: %s (ulimit -n)",
-                                reception->self->base.size, strerror(errno));
-        }
-        if (fd < 0) {
+        if (slot < 0) {
             break; /* none left, or one that is gone again */
-        }
-        if (reception->strangers[slot].link.fd >= 0) {
-            turn_away(reception, &reception->strangers[slot], FOREIGN);
         }
         status = challenge(reception, slot, fd, now);
     }
@@ -333,7 +311,7 @@ static xm_status_t receive_ranks(reception_t *reception, double deadline)
 
     while (reception->present < reception->self->base.size && status == XM_OK) {
         double remaining = deadline - xm_clock_seconds();
-        double longest = reception->paused ? STAY_S / 4 : 1.0;
+        double longest = reception->paused ? 0.05 : 1.0;
         int count;
 
         if (remaining <= 0.0) {
@@ -344,7 +322,7 @@ static xm_status_t receive_ranks(reception_t *reception, double deadline)
         for (int i = 0; i < count && status == XM_OK; ++i) {
             status = serve(reception, &events[i]);
         }
-        if (reception->paused && find_slot(reception, xm_clock_seconds()) >= 0) {
+        if (reception->paused && xm_door_find_place(&reception->door, xm_clock_ns()) >= 0) {
             watch_listener(reception, true);
         }
     }
@@ -376,7 +354,7 @@ static void announce_failure(reception_t *reception, xm_status_t status)
     xm_error_t error;
 
     xm_error_save(&error, status);
-    for (int slot = 0; slot < reception->slots; ++slot) {
+    for (int slot = 0; slot < reception->door.places; ++slot) {
         stranger_t *stranger = &reception->strangers[slot];
 
         /* A hello that has come meanwhile is read, so that its rank is told as well. */
@@ -398,21 +376,24 @@ xm_status_t xm_bootstrap_rendezvous_accept(xm_bootstrap_tcp_t *self, int listen_
                                            double timeout)
 {
     reception_t reception = {.self = self,
-                             .listen_fd = listen_fd,
-                             .slots = self->base.size + STRANGERS,
+                             .door = {.fd = listen_fd, .who = who_is, .drop = drop},
                              .present = 1,
                              .timeout = timeout};
     struct epoll_event event = {.events = EPOLLIN, .data.u64 = XM_BOOTSTRAP_KEY_LISTENER};
     xm_status_t status;
 
     allow_files(self->base.size);
-    reception.strangers = calloc((size_t)reception.slots, sizeof(*reception.strangers));
+    reception.door.arg = &reception;
+    reception.door.places = self->base.size + XM_DOOR_STRANGERS;
+    reception.door.strangers = xm_door_strangers(reception.door.places);
+    reception.strangers = calloc((size_t)reception.door.places, sizeof(*reception.strangers));
     reception.proofs = calloc((size_t)self->base.size, sizeof(*reception.proofs));
     if (reception.strangers == NULL || reception.proofs == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d connections", reception.slots);
+        status =
+            xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d connections", reception.door.places);
         goto free_proofs;
     }
-    for (int slot = 0; slot < reception.slots; ++slot) {
+    for (int slot = 0; slot < reception.door.places; ++slot) {
         reception.strangers[slot].link.fd = -1;
     }
     if (fcntl(listen_fd, F_SETFL, O_NONBLOCK) != 0 ||
@@ -429,7 +410,7 @@ xm_status_t xm_bootstrap_rendezvous_accept(xm_bootstrap_tcp_t *self, int listen_
     (void)epoll_ctl(self->epoll, EPOLL_CTL_DEL, listen_fd, NULL);
 
 close_strangers:
-    for (int slot = 0; slot < reception.slots; ++slot) {
+    for (int slot = 0; slot < reception.door.places; ++slot) {
         xm_bootstrap_link_close(&reception.strangers[slot].link);
     }
 free_proofs:

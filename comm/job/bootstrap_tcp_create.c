@@ -53,6 +53,11 @@ static xm_status_t accept_at_master(xm_bootstrap_tcp_t *self, const xm_job_env_t
     xm_status_t status =
         listen_fd >= 0 ? XM_OK : xm_bootstrap_listen_master(env, deadline, &listen_fd);
 
+    if (status == XM_OK && self->secret.length == 0) {
+        xm_log_warn("this job is open: it has no secret, so whoever reaches %s port %d can join it "
+                    "or end it; give all ranks one by XM_JOB_SECRET_FILE or XM_JOB_SECRET",
+                    env->master_addr, env->master_port);
+    }
     return status < 0 ? status : xm_bootstrap_rendezvous_accept(self, listen_fd, deadline, timeout);
 }
 

@@ -5,6 +5,7 @@
  * the widest vectors that the processor has, chosen at run time. */
 #include "comm/probe/compute.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <xxhash.h>
@@ -25,6 +26,14 @@ uint64_t xm_probe_machine(void)
         (void)fclose(file);
     }
     return XXH3_64bits(boot_id, strlen(boot_id));
+}
+
+/* Masks of the kernel with more processors than a set has bits are not read; then all count. */
+int xm_probe_cores(void)
+{
+    cpu_set_t set;
+
+    return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : CPU_SETSIZE;
 }
 
 /* Independent chains hide the latency of an operation (4 cycles, 2 per cycle on current cores)

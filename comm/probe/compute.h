@@ -14,6 +14,9 @@
 /** Digest of this machine's boot id: equal for all processes of a machine. */
 uint64_t xm_probe_machine(void);
 
+/** Processors that this process may run on. */
+int xm_probe_cores(void);
+
 /**
  * Runs single-precision multiply-adds on registers for about @p seconds of wall-clock time and
  * returns FLOP/s (a multiply-add counts 2). Uses the widest vectors of the CPU.

@@ -14,6 +14,7 @@
 
 enum {
     SLOTS = 4,      /* messages in flight of a stream */
+    POOL = 8 << 20, /* bytes of a stream's messages, which take turns: more than processors cache */
     KIND_FLOW = 3,  /* see xm_probe_tag() */
     FLOW_SHIFT = 20 /* a tag's sequence is the stream above this, the message below */
 };
@@ -26,8 +27,9 @@ typedef struct {
     const xm_probe_flow_t *flow;
     int index, peer;
     bool sends;
-    unsigned char *buffer;            /* SLOTS messages */
+    unsigned char *buffer;            /* places of messages: message m is at m % places */
     xm_probe_transfer_t slots[SLOTS]; /* message m uses slot m % SLOTS */
+    unsigned char *place[SLOTS];      /* of the message in each slot */
     uint64_t next;                    /* message to post */
     uint64_t last;                    /* sender: the messages from this one on end the stream */
     unsigned closed;                  /* receiver: set of slots that got one of them */
@@ -39,6 +41,9 @@ struct run {
     xm_worker_t *worker;
     const xm_probe_flows_t *params;
     int64_t start, settle, window; /* ns */
+    int64_t cpu;                   /* processor time, ns: at the start, then since then */
+    uint64_t places;               /* at least SLOTS */
+    uint64_t received;             /* messages */
     end_t *ends;
     int count;
     double bytes[XM_PROBE_GROUPS][XM_PROBE_WINDOWS], messages[XM_PROBE_GROUPS][XM_PROBE_WINDOWS];
@@ -67,7 +72,7 @@ static void count_message(end_t *end, int64_t now)
 
 static unsigned char *message(const end_t *end, uint64_t number)
 {
-    return end->buffer + number % SLOTS * end->run->params->bytes;
+    return end->buffer + number % end->run->places * end->run->params->bytes;
 }
 
 /* Called from the transport's progress; a failure is only noted here. */
@@ -81,7 +86,8 @@ static void ended(xm_probe_transfer_t *transfer)
         size_t slot = (size_t)(transfer - end->slots);
 
         count_message(end, xm_worker_now(end->run->worker));
-        end->closed |= (unsigned)(end->buffer[slot * end->run->params->bytes] != 0) << slot;
+        ++end->run->received;
+        end->closed |= (unsigned)(end->place[slot][0] != 0) << slot;
     }
 }
 
@@ -97,6 +103,7 @@ static xm_status_t post(end_t *end)
     xm_transport_t *transport = xm_worker_transport(run->worker);
     xm_status_t status;
 
+    end->place[end->next % SLOTS] = buffer;
     ++end->next;
     if (end->sends) {
         buffer[0] = end->next > end->last;
@@ -178,7 +185,7 @@ static xm_status_t stream(run_t *run)
 /* The last messages are still in the slots, so they are what is compared: every slot has one. */
 static xm_status_t check_data(const run_t *run)
 {
-    size_t bytes = SLOTS * run->params->bytes;
+    size_t bytes = run->places * run->params->bytes;
     unsigned char *expected = malloc(bytes);
     xm_status_t status = XM_OK;
 
@@ -188,10 +195,13 @@ static xm_status_t check_data(const run_t *run)
     for (int i = 0; status == XM_OK && i < run->count; ++i) {
         if (!run->ends[i].sends) {
             xm_probe_fill(expected, bytes, (uint64_t)run->ends[i].peer);
-            for (int slot = 0; slot < SLOTS; ++slot) {
-                expected[(size_t)slot * run->params->bytes] = 1;
+            for (int slot = 0; status == XM_OK && slot < SLOTS; ++slot) {
+                const unsigned char *place = run->ends[i].place[slot];
+                unsigned char *sent = expected + (place - run->ends[i].buffer);
+
+                sent[0] = 1;
+                status = xm_probe_compare(run->ends[i].peer, place, sent, run->params->bytes);
             }
-            status = xm_probe_compare(run->ends[i].peer, run->ends[i].buffer, expected, bytes);
         }
     }
     free(expected);
@@ -221,13 +231,13 @@ static xm_status_t make_ends(run_t *run)
                        .sends = flow->sender == rank,
                        .peer = flow->sender == rank ? flow->receiver : flow->sender,
                        .last = UINT64_MAX,
-                       .buffer = malloc(SLOTS * params->bytes)};
+                       .buffer = malloc(run->places * params->bytes)};
         ++run->count;
         if (end->buffer == NULL) {
             return xm_error_set(XM_ERR_NO_MEMORY, "probe: no memory for messages of %zu bytes",
                                 params->bytes);
         }
-        xm_probe_fill(end->buffer, SLOTS * params->bytes, (uint64_t)rank);
+        xm_probe_fill(end->buffer, run->places * params->bytes, (uint64_t)rank);
         for (int i = 0; i < SLOTS; ++i) {
             end->slots[i].ended = ended;
             end->slots[i].owner = end;
@@ -269,17 +279,19 @@ static xm_status_t start(run_t *run)
         status = xm_worker_barrier(run->worker);
     }
     run->start = xm_worker_now(run->worker);
+    run->cpu = xm_clock_cpu_ns();
     for (int i = 0; i < run->count; ++i) {
         run->ends[i].previous = run->start;
     }
     return status;
 }
 
-/* Adds up what all ranks received. Rank 0's clock is the last word, for the budget; the loop
- * over all words leaves it in no sum that is used. */
+/* Adds up what all ranks received, and their processor time with the bytes that it was for. Rank
+ * 0's clock is the last word, for the budget; the loop over all words leaves it in no sum that is
+ * used. */
 static xm_status_t share(const run_t *run, xm_probe_windows_t *windows)
 {
-    enum { CELLS = XM_PROBE_GROUPS * XM_PROBE_WINDOWS, WORDS = 2 * CELLS + 1 };
+    enum { CELLS = XM_PROBE_GROUPS * XM_PROBE_WINDOWS, CPU = 2 * CELLS, BYTES, ELAPSED, WORDS };
     size_t ranks = (size_t)xm_worker_size(run->worker);
     uint64_t own[WORDS], *all = malloc(ranks * sizeof(own));
     double sums[WORDS] = {0};
@@ -292,7 +304,10 @@ static xm_status_t share(const run_t *run, xm_probe_windows_t *windows)
         own[i] = xm_probe_word(run->bytes[i / XM_PROBE_WINDOWS][i % XM_PROBE_WINDOWS]);
         own[CELLS + i] = xm_probe_word(run->messages[i / XM_PROBE_WINDOWS][i % XM_PROBE_WINDOWS]);
     }
-    own[WORDS - 1] = xm_probe_word(*run->params->elapsed);
+    /* Ranks that only wait for the others have no part in what a byte costs. */
+    own[CPU] = xm_probe_word(run->count > 0 ? 1e-9 * (double)run->cpu : 0);
+    own[BYTES] = xm_probe_word((double)run->received * (double)run->params->bytes);
+    own[ELAPSED] = xm_probe_word(*run->params->elapsed);
     status = xm_worker_allgather(run->worker, own, all, sizeof(own));
     for (size_t i = 0; status == XM_OK && i < ranks * WORDS; ++i) {
         sums[i % WORDS] += xm_probe_number(&all[i]);
@@ -304,7 +319,8 @@ static xm_status_t share(const run_t *run, xm_probe_windows_t *windows)
             windows->rate[group][window] = sums[i] / run->params->window;
             windows->messages[group][window] = sums[CELLS + i];
         }
-        *run->params->elapsed = xm_probe_number(&all[WORDS - 1]);
+        windows->cpu = sums[BYTES] > 0 ? sums[CPU] / sums[BYTES] : 0;
+        *run->params->elapsed = xm_probe_number(&all[ELAPSED]);
     }
     free(all);
     return status;
@@ -317,7 +333,8 @@ xm_status_t xm_probe_flows_run(xm_worker_t *worker, const xm_probe_flows_t *para
     run_t run = {.worker = worker,
                  .params = params,
                  .settle = (int64_t)(1e9 * params->settle),
-                 .window = (int64_t)(1e9 * params->window)};
+                 .window = (int64_t)(1e9 * params->window),
+                 .places = POOL / params->bytes > SLOTS ? POOL / params->bytes : SLOTS};
     xm_status_t status = make_ends(&run);
 
     if (status == XM_OK) {
@@ -325,6 +342,7 @@ xm_status_t xm_probe_flows_run(xm_worker_t *worker, const xm_probe_flows_t *para
     }
     if (status == XM_OK) {
         status = stream(&run);
+        run.cpu = xm_clock_cpu_ns() - run.cpu;
     }
     if (status == XM_OK) {
         status = check_data(&run);

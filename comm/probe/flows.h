@@ -7,6 +7,7 @@
  * run is not counted: connections speed up, and limited NICs let the first bytes after a pause
  * through at any speed (token buckets of clouds and of traffic shapers). A message's bytes are
  * spread evenly over the time since the one before, so windows may be shorter than messages take.
+ * Every message is of other memory than the last ones, since tensors are not in caches either.
  */
 #pragma once
 
@@ -35,6 +36,7 @@ typedef struct xm_probe_flows {
 typedef struct xm_probe_windows {
     double rate[XM_PROBE_GROUPS][XM_PROBE_WINDOWS];     /**< bytes/s */
     double messages[XM_PROBE_GROUPS][XM_PROBE_WINDOWS]; /**< messages that ended in it */
+    double cpu; /**< seconds of processors that all ranks spent on a byte, in the whole run */
 } xm_probe_windows_t;
 
 /**

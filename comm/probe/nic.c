@@ -6,6 +6,7 @@
  * one clock and one budget. */
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "comm/base.h"
 #include "comm/probe/flows.h"
@@ -58,13 +59,14 @@ static double time_left(const xm_probe_t *probe)
 
 typedef struct {
     double rate, spread;
+    double cpu; /* seconds of processors for a byte */
 } rate_t;
 
 /* Judges a round by the median of the slower group's windows, and the widest spread. Nothing is
  * known of a window in which nothing ended: its bytes are those of a message that was held up. */
 static rate_t evaluate(xm_probe_windows_t *windows, int groups)
 {
-    rate_t rate = {.rate = INFINITY};
+    rate_t rate = {.rate = INFINITY, .cpu = windows->cpu};
 
     for (int g = 0; g < groups; ++g) {
         for (int w = 0; w < XM_PROBE_WINDOWS; ++w) {
@@ -85,11 +87,18 @@ static rate_t better(rate_t best, rate_t next)
     return faster || (!slower && next.spread < best.spread) ? next : best;
 }
 
+/* A rank that polls keeps a processor busy whatever comes, so its time says nothing of bytes. */
+static bool polls(void)
+{
+    return strcmp(xm_config_string(XM_CONFIG_PROGRESS), "spin") == 0;
+}
+
 /* Runs streams until the rate of a round is known or the time is up. Rounds are not mixed, and
  * the fastest counts: what disturbs streams on a busy machine only ever slows them down.
- * *result is the rate with its spread. */
+ * *result is the rate with its spread, and what a byte costs. */
 static xm_status_t settle_rate(xm_probe_t *probe, const xm_probe_flow_t *flows, int count,
-                               double message, int streams_a_nic, double result[2])
+                               double message, int streams_a_nic,
+                               double result[XM_PROBE_RATE_NUMBERS])
 {
     double share = nic_share * probe->params.budget / (2 * probe->hosts + 2);
     double usual = fmin(fmax(share / (XM_PROBE_WINDOWS + settling), shortest_window), usual_window);
@@ -122,6 +131,7 @@ static xm_status_t settle_rate(xm_probe_t *probe, const xm_probe_flow_t *flows, 
     }
     result[0] = best.rate;
     result[1] = best.spread;
+    result[2] = polls() ? 0 : best.cpu;
     return XM_OK;
 }
 
@@ -158,7 +168,7 @@ static int add_host(const xm_probe_t *probe, int host, bool out, int group, xm_p
 static xm_status_t measure_direction(xm_probe_t *probe, int host, bool out)
 {
     xm_probe_flow_t flows[XM_PROBE_MAX_FLOWS];
-    double result[2] = {0, 0};
+    double result[XM_PROBE_RATE_NUMBERS] = {0};
     bool first = probe->rank == 0;
     char step[32];
     int count;
@@ -178,14 +188,16 @@ static xm_status_t measure_direction(xm_probe_t *probe, int host, bool out)
     }
     count = add_host(probe, host, out, 0, flows);
     status = settle_rate(probe, flows, count, message_seconds(probe, "inter_host"), count, result);
-    return status < 0 ? status : xm_probe_finish_step(probe, step, result, first ? 2 : 0);
+    return status < 0
+               ? status
+               : xm_probe_finish_step(probe, step, result, first ? XM_PROBE_RATE_NUMBERS : 0);
 }
 
 /* Measures both directions of the first host at once: many NICs carry less each way then. */
 static xm_status_t measure_both_ways(xm_probe_t *probe)
 {
     xm_probe_flow_t flows[XM_PROBE_MAX_FLOWS];
-    double result[2] = {0, 0};
+    double result[XM_PROBE_RATE_NUMBERS] = {0};
     bool first = probe->rank == 0;
     xm_status_t status = xm_probe_enter(probe, "NIC capacity, both directions", 0.95, 1);
     int count;
@@ -197,7 +209,9 @@ static xm_status_t measure_both_ways(xm_probe_t *probe)
     count += add_host(probe, 0, false, 1, flows + count);
     status =
         settle_rate(probe, flows, count, message_seconds(probe, "inter_host"), count / 2, result);
-    return status < 0 ? status : xm_probe_finish_step(probe, "nic/both", result, first ? 2 : 0);
+    return status < 0
+               ? status
+               : xm_probe_finish_step(probe, "nic/both", result, first ? XM_PROBE_RATE_NUMBERS : 0);
 }
 
 /* Hosts are measured one after the other, or they would limit each other. */
@@ -221,7 +235,7 @@ xm_status_t xm_probe_measure_nics(xm_probe_t *probe)
 xm_status_t xm_probe_measure_fabric(xm_probe_t *probe)
 {
     xm_probe_flow_t flows[XM_PROBE_MAX_FLOWS];
-    double result[2] = {0, 0};
+    double result[XM_PROBE_RATE_NUMBERS] = {0};
     bool first = probe->rank == 0;
     int host = 0, count;
     xm_status_t status;
@@ -242,5 +256,7 @@ xm_status_t xm_probe_measure_fabric(xm_probe_t *probe)
             (xm_probe_flow_t){rank_on(probe, host, i), rank_on(probe, host, (i + 1) % count), 0};
     }
     status = settle_rate(probe, flows, count, message_seconds(probe, "intra_host"), 1, result);
-    return status < 0 ? status : xm_probe_finish_step(probe, "fabric", result, first ? 2 : 0);
+    return status < 0
+               ? status
+               : xm_probe_finish_step(probe, "fabric", result, first ? XM_PROBE_RATE_NUMBERS : 0);
 }

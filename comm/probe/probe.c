@@ -160,6 +160,8 @@ static xm_status_t measure_device(xm_probe_t *probe)
     own.host_memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
     /* Machines are only compared for equality, and a double holds 52 bits of the number exactly. */
     own.machine = (double)(xm_probe_machine() >> 12); /* as far as a double holds it */
+    own.cores = xm_probe_cores();
+    own.machine_cores = (double)sysconf(_SC_NPROCESSORS_ONLN);
     status = xm_probe_enter(probe, "FLOP/s", 0, 0.1);
     if (status == XM_OK) {
         own.flops = xm_probe_flops(compute_seconds);
@@ -375,16 +377,18 @@ static void take_curve(const xm_probe_t *probe, xm_link_class_t link, xm_probe_c
     }
 }
 
-/* Takes a rate and its spread from the state; 0 when the step was not done. */
-static double take_rate(const xm_probe_t *probe, const char *step, double *spread)
+/* Takes a rate, its spread and what a byte cost from the state; 0 when the step was not done. */
+static double take_rate(const xm_probe_t *probe, const char *step, double *spread, double *cpu)
 {
     size_t count = 0;
     const double *numbers = xm_probe_state_find(probe->state, step, &count);
 
-    if (numbers == NULL || count != 2) {
+    if (numbers == NULL || count != XM_PROBE_RATE_NUMBERS) {
         return 0;
     }
     *spread = fmax(*spread, numbers[1]);
+    /* What disturbs a run only ever adds to it. */
+    *cpu = *cpu > 0 ? fmin(*cpu, numbers[2]) : numbers[2];
     return numbers[0];
 }
 
@@ -429,7 +433,7 @@ static xm_status_t make_profile(xm_probe_t *probe, xm_cluster_profile_t **profil
     size_t count = 0;
     const double *numbers = xm_probe_state_find(probe->state, "device", &count);
     xm_probe_device_t *devices = calloc((size_t)probe->ranks, sizeof(*devices));
-    double *egress = calloc(2 * (size_t)probe->hosts, sizeof(*egress)), other = 0;
+    double *egress = calloc(2 * (size_t)probe->hosts, sizeof(*egress)), other = 0, both = 0;
     double *ingress = egress + probe->hosts;
     xm_status_t status;
 
@@ -443,10 +447,10 @@ static xm_status_t make_profile(xm_probe_t *probe, xm_cluster_profile_t **profil
     for (int h = 0; h < probe->hosts; ++h) {
         char step[32];
 
-        egress[h] =
-            take_rate(probe, xm_probe_nic_step(h, true, step, sizeof(step)), &summary.nic_spread);
-        ingress[h] =
-            take_rate(probe, xm_probe_nic_step(h, false, step, sizeof(step)), &summary.nic_spread);
+        egress[h] = take_rate(probe, xm_probe_nic_step(h, true, step, sizeof(step)),
+                              &summary.nic_spread, &summary.nic_cpu);
+        ingress[h] = take_rate(probe, xm_probe_nic_step(h, false, step, sizeof(step)),
+                               &summary.nic_spread, &summary.nic_cpu);
     }
     for (int link = 0; link < XM_LINK_CLASS_COUNT; ++link) {
         take_curve(probe, (xm_link_class_t)link, &summary.curve[link]);
@@ -454,8 +458,8 @@ static xm_status_t make_profile(xm_probe_t *probe, xm_cluster_profile_t **profil
     summary.devices = devices;
     summary.egress = egress;
     summary.ingress = ingress;
-    summary.nic_both_ways = take_rate(probe, "nic/both", &other);
-    summary.host_fabric = take_rate(probe, "fabric", &other);
+    summary.nic_both_ways = take_rate(probe, "nic/both", &other, &both);
+    summary.host_fabric = take_rate(probe, "fabric", &other, &summary.host_cpu);
     summary.nics_per_host = dealt_nics(probe);
     status = agree(probe, &summary, profile);
 
@@ -525,8 +529,9 @@ static xm_status_t check_state(const xm_probe_t *probe)
 {
     size_t ranks = (size_t)probe->ranks, points = 2 * (size_t)probe->size_count, count = 0;
     bool good = is_count(probe, "device", ranks * DEVICE_NUMBERS) &&
-                is_count(probe, "self", points) && is_count(probe, "nic/both", 2) &&
-                is_count(probe, "fabric", 2);
+                is_count(probe, "self", points) &&
+                is_count(probe, "nic/both", XM_PROBE_RATE_NUMBERS) &&
+                is_count(probe, "fabric", XM_PROBE_RATE_NUMBERS);
 
     for (int link = XM_LINK_INTRA_HOST; link < XM_LINK_CLASS_COUNT; ++link) {
         if (xm_probe_state_find(probe->state, xm_link_class_name((xm_link_class_t)link), &count) !=

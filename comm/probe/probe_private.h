@@ -38,9 +38,13 @@ bool xm_probe_is_done(const xm_probe_t *probe, const char *step);
 xm_status_t xm_probe_finish_step(xm_probe_t *probe, const char *step, const double *own,
                                  size_t count);
 
+/* Numbers of a step that measures a rate: bytes/s, spread, and the seconds of processors that a
+ * byte cost all ranks. */
+enum { XM_PROBE_RATE_NUMBERS = 3 };
+
 /* NIC rates of every host in both directions, and what the ranks of a host reach among themselves.
- * Steps "nic/<host>/out", "nic/<host>/in", "nic/both", "fabric": [bytes/s, spread], empty when they
- * were not measured. */
+ * Steps "nic/<host>/out", "nic/<host>/in", "nic/both", "fabric", empty when they were not measured.
+ */
 xm_status_t xm_probe_measure_fabric(xm_probe_t *probe);
 xm_status_t xm_probe_measure_nics(xm_probe_t *probe);
 

@@ -140,6 +140,29 @@ static xm_status_t set_devices(const xm_probe_summary_t *summary,
     return XM_OK;
 }
 
+/* Processors of the host that has fewest: launchers bind ranks to some of their own, and hosts that
+ * are emulated have a part of their machine's. What a byte costs is halved between its ends. */
+static void set_cores(const xm_probe_summary_t *summary, xm_cluster_profile_params_t *params)
+{
+    for (int rank = 0; rank < summary->ranks; ++rank) {
+        const xm_probe_device_t *own = &summary->devices[rank];
+        double cores = 0;
+        int ranks = 0, local = 0;
+
+        for (int other = 0; other < summary->ranks; ++other) {
+            if (summary->devices[other].machine == own->machine) {
+                cores += summary->devices[other].cores;
+                local += summary->host_of[other] == summary->host_of[rank];
+                ++ranks;
+            }
+        }
+        cores = fmin(cores, own->machine_cores) * local / ranks;
+        params->cores_per_host = rank == 0 ? cores : fmin(params->cores_per_host, cores);
+    }
+    params->nic_cpu = summary->nic_cpu / 2;
+    params->host_cpu = summary->host_cpu / 2;
+}
+
 /* A class that this job does not have gets the curve of the nearest class that was measured. */
 static void substitute(xm_probe_curve_t curves[XM_LINK_CLASS_COUNT], provenance_t *provenance)
 {
@@ -319,6 +342,7 @@ xm_status_t xm_probe_profile(const xm_probe_summary_t *summary, xm_cluster_profi
     substitute(curves, &provenance);
     set_nics(summary, &curves[XM_LINK_INTER_HOST], &params, rates, &provenance);
     say_loose(summary, &params, &provenance);
+    set_cores(summary, &params);
     params.name = summary->name;
     params.provenance = provenance.text;
     for (int link = 0; link < XM_LINK_CLASS_COUNT; ++link) {

@@ -15,6 +15,8 @@ typedef struct xm_probe_device {
     double copy_bandwidth; /**< bytes/s read plus written with all ranks copying */
     double host_memory;    /**< bytes of physical memory */
     double machine;        /**< digest of the machine's boot id: equal on one machine */
+    double cores;          /**< processors that the rank may run on */
+    double machine_cores;  /**< all processors of its machine */
 } xm_probe_device_t;
 
 typedef struct xm_probe_curve {
@@ -34,6 +36,8 @@ typedef struct xm_probe_summary {
     double nic_both_ways;           /**< 0: not measured */
     int nics_per_host;              /**< dealt to the ranks of a host in turn; 0: otherwise */
     double host_fabric;             /**< 0: not measured */
+    double nic_cpu, host_cpu; /**< seconds of processors that a byte between hosts, and inside one,
+                                   cost both its ends; 0: not measured */
     const char *name;
     const char *conditions; /**< date, program, transport, for the provenance */
 } xm_probe_summary_t;

@@ -11,7 +11,7 @@
 
 #include "comm/base.h"
 
-enum { FORMAT_VERSION = 1 };
+enum { FORMAT_VERSION = 2 };
 
 typedef struct {
     char *name;

@@ -102,7 +102,10 @@ static xm_status_t check_network(const xm_cluster_profile_params_t *params)
     }
     if ((status = check_not_negative("nic.spread", params->nic_spread)) < 0 ||
         (status = check_not_negative("nic.both_ways_bytes_per_s", params->nic_both_ways)) < 0 ||
-        (status = check_not_negative("fabric.bytes_per_s", params->host_fabric)) < 0) {
+        (status = check_not_negative("fabric.bytes_per_s", params->host_fabric)) < 0 ||
+        (status = check_not_negative("cores.per_host", params->cores_per_host)) < 0 ||
+        (status = check_not_negative("cores.nic_s_per_byte", params->nic_cpu)) < 0 ||
+        (status = check_not_negative("cores.host_s_per_byte", params->host_cpu)) < 0) {
         return status;
     }
     if (params->hosts_per_rack < 0) {
@@ -294,6 +297,9 @@ xm_status_t xm_cluster_profile_create(const xm_cluster_profile_params_t *given,
     has->nic_spread = xm_curve_rounded(own.nic_spread);
     has->nic_both_ways = xm_curve_rounded(own.nic_both_ways);
     has->host_fabric = xm_curve_rounded(own.host_fabric);
+    has->cores_per_host = xm_curve_rounded(own.cores_per_host);
+    has->nic_cpu = xm_curve_rounded(own.nic_cpu);
+    has->host_cpu = xm_curve_rounded(own.host_cpu);
     has->gradient_overlap = xm_curve_rounded(own.gradient_overlap);
     own_hosts(&made->memory, has);
     for (int link = 0; link < XM_LINK_CLASS_COUNT; ++link) {
@@ -501,6 +507,14 @@ bool xm_cluster_profile_devices_differ(const xm_cluster_profile_t *profile)
 bool xm_cluster_profile_hosts_differ(const xm_cluster_profile_t *profile)
 {
     return profile->has.host_nic_bandwidth != NULL;
+}
+
+void xm_cluster_profile_processors(const xm_cluster_profile_t *profile, double *cores_per_host,
+                                   double *nic_cpu, double *host_cpu)
+{
+    *cores_per_host = profile->has.cores_per_host;
+    *nic_cpu = profile->has.nic_cpu;
+    *host_cpu = profile->has.host_cpu;
 }
 
 const double *xm_cluster_profile_spread(const xm_cluster_profile_t *profile, xm_link_class_t link)

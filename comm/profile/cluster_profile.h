@@ -56,7 +56,10 @@ typedef struct xm_cluster_profile_params {
     double nic_both_ways; /**< bytes/s of each direction while both are busy; 0: unknown */
     double host_fabric;   /**< bytes/s of all devices of a host together, each sending to another of
                              the host; 0: unknown */
-    int hosts_per_rack;   /**< hosts that share an uplink, by number; 0: no uplink limits */
+    double cores_per_host;   /**< processors of one host; 0: unknown, and never the limit */
+    double nic_cpu;          /**< seconds of a processor at each end, of a byte between hosts */
+    double host_cpu;         /**< the same of a byte inside a host */
+    int hosts_per_rack;      /**< hosts that share an uplink, by number; 0: no uplink limits */
     double uplink_bandwidth; /**< bytes/s of a rack's uplink, per direction */
     /** Rising in bytes, at least 2 points each; seconds never fall and rise at the end. */
     const xm_curve_point_t *curve[XM_LINK_CLASS_COUNT];
@@ -125,6 +128,11 @@ double xm_cluster_profile_nic_spread(const xm_cluster_profile_t *profile);
 double xm_cluster_profile_nic_both_ways(const xm_cluster_profile_t *profile);
 /** Bytes/s that the devices of one host move among themselves, all sending; 0: unknown. */
 double xm_cluster_profile_host_fabric(const xm_cluster_profile_t *profile);
+
+/** Processors of a host (0: unknown), and the seconds of one that a byte needs at each end, between
+ * hosts and inside one. */
+void xm_cluster_profile_processors(const xm_cluster_profile_t *profile, double *cores_per_host,
+                                   double *nic_cpu, double *host_cpu);
 
 /** Points of a curve (owned by the profile) and their number. */
 const xm_curve_point_t *xm_cluster_profile_curve(const xm_cluster_profile_t *profile,

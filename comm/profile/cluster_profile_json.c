@@ -92,7 +92,7 @@ static xm_status_t read_head(const json_t *root, xm_cluster_profile_params_t *pa
     static const char *const root_keys[] = {"version",          "name",   "provenance",  "hosts",
                                             "devices_per_host", "device", "nic",         "fabric",
                                             "uplink",           "curves", "collectives", "op_times",
-                                            "gradient_overlap"};
+                                            "gradient_overlap", "cores"};
     static const char *const nic_keys[] = {"bytes_per_s", "hosts", "per_host", "spread",
                                            "both_ways_bytes_per_s"};
     const json_t *device, *nic;
@@ -240,6 +240,25 @@ static xm_status_t read_fabric(const json_t *root, xm_cluster_profile_params_t *
     return xm_json_number(fabric, "fabric.bytes_per_s", &params->host_fabric);
 }
 
+/* Reads cores, which may be missing. */
+static xm_status_t read_cores(const json_t *root, xm_cluster_profile_params_t *params)
+{
+    static const char *const keys[] = {"per_host", "nic_s_per_byte", "host_s_per_byte"};
+    const json_t *cores = json_object_get(root, "cores");
+    xm_status_t status;
+
+    if (cores == NULL) {
+        return XM_OK;
+    }
+    if ((status = xm_json_object(root, "cores", &cores)) < 0 ||
+        (status = xm_json_check_keys(cores, "cores.", keys, 3)) < 0 ||
+        (status = xm_json_number(cores, "cores.per_host", &params->cores_per_host)) < 0 ||
+        (status = xm_json_optional_number(cores, "cores.nic_s_per_byte", &params->nic_cpu)) < 0) {
+        return status;
+    }
+    return xm_json_optional_number(cores, "cores.host_s_per_byte", &params->host_cpu);
+}
+
 /* Reads the type of an entry, which may be missing. */
 static xm_status_t read_type(const json_t *entry, const char *place, xm_number_t *number)
 {
@@ -321,7 +340,7 @@ static xm_status_t from_json(const json_t *root, xm_cluster_profile_t **profile)
 
     /* Up to here nothing is allocated, so these may return at once. */
     if (status < 0 || (status = read_uplink(root, &params)) < 0 ||
-        (status = read_fabric(root, &params)) < 0 ||
+        (status = read_fabric(root, &params)) < 0 || (status = read_cores(root, &params)) < 0 ||
         (status = xm_json_object(root, "curves", &curves)) < 0) {
         return status;
     }
@@ -428,6 +447,20 @@ static json_t *device_to_json(xm_cluster_device_t device)
     return object;
 }
 
+static void add_cores(const xm_cluster_profile_t *profile, json_t *root)
+{
+    double per_host, nic, host;
+    json_t *cores;
+
+    xm_cluster_profile_processors(profile, &per_host, &nic, &host);
+    if (per_host > 0) {
+        cores = json_pack("{s:f}", "per_host", per_host);
+        add_positive(cores, "nic_s_per_byte", nic);
+        add_positive(cores, "host_s_per_byte", host);
+        (void)json_object_set_new(root, "cores", cores);
+    }
+}
+
 /* Adds the parts that a profile may leave out. */
 static void add_optional(const xm_cluster_profile_t *profile, json_t *root)
 {
@@ -465,6 +498,7 @@ static void add_optional(const xm_cluster_profile_t *profile, json_t *root)
             root, "fabric",
             json_pack("{s:f}", "bytes_per_s", xm_cluster_profile_host_fabric(profile)));
     }
+    add_cores(profile, root);
     if (xm_cluster_profile_collectives(profile) > 0) {
         json_t *collectives = json_array();
 

@@ -114,7 +114,8 @@ void xm_counters_rank(const xm_counters_t *counters, xm_rank_counts_t *counts)
     *counts = (xm_rank_counts_t){.sleeps = xm_counted(&counters->sleeps),
                                  .slept_ns = xm_counted(&counters->slept_ns),
                                  .registration_hits = xm_counted(&counters->registration_hits),
-                                 .registration_misses = xm_counted(&counters->registration_misses)};
+                                 .registration_misses = xm_counted(&counters->registration_misses),
+                                 .resends = xm_counted(&counters->resends)};
 }
 
 /* Finds or makes the counters of a NIC. The table is fixed, so readers need no lock; if it is

@@ -32,7 +32,7 @@ struct xm_counters {
     int peer_count;
     bool trace; /* operations are logged */
     atomic_int nic_count;
-    xm_counter_t sleeps, slept_ns, registration_hits, registration_misses;
+    xm_counter_t sleeps, slept_ns, registration_hits, registration_misses, resends;
     xm_nic_counters_t nic[XM_COUNTERS_MAX_NICS];
     xm_peer_counters_t peer[];
 };

@@ -68,3 +68,10 @@ void xm_transport_count_copy(const xm_transport_t *transport, int peer, size_t b
         xm_count(&counted->copied_bytes, bytes);
     }
 }
+
+void xm_transport_count_resend(const xm_transport_t *transport)
+{
+    if (transport->counters != NULL) {
+        xm_count(&transport->counters->resends, 1);
+    }
+}

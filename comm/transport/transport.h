@@ -148,6 +148,9 @@ XM_API void xm_transport_count_end(const xm_transport_t *transport, int peer,
  * transport has no counters. */
 XM_API void xm_transport_count_copy(const xm_transport_t *transport, int peer, size_t bytes);
 
+/** Counts a piece that came here wrong, and is brought again. */
+XM_API void xm_transport_count_resend(const xm_transport_t *transport);
+
 /** How implementations call `done` of an operation that has ended: the one place where that is
  * counted. @p direction of the operation, whose peer, tag and length are in `priv`. */
 static inline void xm_transport_end(const xm_transport_t *transport, xm_op_t *op,

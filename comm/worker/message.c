@@ -5,8 +5,10 @@
  * their own and cannot meet those of reshards. */
 #include "comm/worker/message.h"
 
+#include <crossmesh/group.h>
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "comm/base.h"
 #include "comm/worker/worker.h"
@@ -15,6 +17,9 @@ enum { CHANNEL_SHIFT = 40, DRAIN_CALLS = 1000 };
 
 struct xm_message {
     xm_op_t op;
+    xm_proven_t proven;
+    bool proves; /* by XM_VERIFY=chunk */
+    xm_worker_t *worker;
     xm_transport_t *transport;
     int peer;
     xm_error_t end; /* its status is XM_IN_PROGRESS until then */
@@ -46,9 +51,9 @@ static xm_status_t check(const xm_worker_t *worker, int peer, uint64_t tag, size
 }
 
 /* The channel in the upper bits separates these messages from all others. */
-static uint64_t wire_tag(uint64_t tag)
+static uint64_t wire_tag(int channel, uint64_t tag)
 {
-    return (uint64_t)XM_MESSAGE_CHANNEL << CHANNEL_SHIFT | tag;
+    return (uint64_t)channel << CHANNEL_SHIFT | tag;
 }
 
 static xm_status_t create(xm_worker_t *worker, int peer, xm_message_t **message)
@@ -60,12 +65,37 @@ static xm_status_t create(xm_worker_t *worker, int peer, xm_message_t **message)
     }
     self->op.done = on_end;
     self->op.arg = self;
+    self->worker = worker;
+    self->proves = xm_message_proves();
     self->transport = xm_worker_transport(worker);
     self->peer = peer;
     /* The status changes once, in the callback, and then stays. */
     self->end.status = XM_IN_PROGRESS;
     *message = self;
     return XM_OK;
+}
+
+bool xm_message_proves(void)
+{
+    return strcmp(xm_config_string(XM_CONFIG_VERIFY), "chunk") == 0;
+}
+
+static xm_status_t post(xm_message_t *self, bool sends, uint64_t tag, void *buffer, size_t length)
+{
+    const uint64_t tags[XM_PROVEN_PARTS] = {
+        [XM_PROVEN_DATA] = wire_tag(XM_MESSAGE_CHANNEL, tag),
+        [XM_PROVEN_HASH] = wire_tag(XM_MESSAGE_HASH_CHANNEL, tag),
+        [XM_PROVEN_VERDICT] = wire_tag(XM_MESSAGE_VERDICT_CHANNEL, tag)};
+
+    if (self->proves) {
+        xm_proven_post(&self->proven, self->transport, self->peer, sends, tags, buffer, length,
+                       NULL, &self->op);
+        return xm_message_test(self);
+    }
+    return sends ? xm_transport_send(self->transport, self->peer, tags[XM_PROVEN_DATA], buffer,
+                                     length, NULL, &self->op)
+                 : xm_transport_receive(self->transport, self->peer, tags[XM_PROVEN_DATA], buffer,
+                                        length, NULL, &self->op);
 }
 
 /* Takes over what the transport said of the post; after a refusal there is no message. */
@@ -97,9 +127,7 @@ xm_status_t xm_message_send(xm_worker_t *worker, int peer, uint64_t tag, const v
     if (status < 0) {
         return status;
     }
-    status =
-        xm_transport_send(self->transport, peer, wire_tag(tag), buffer, length, NULL, &self->op);
-    return posted(self, status, message);
+    return posted(self, post(self, true, tag, (void *)(uintptr_t)buffer, length), message);
 }
 
 /* Posts a receive; the buffer must stay until the message has ended. */
@@ -119,9 +147,7 @@ xm_status_t xm_message_receive(xm_worker_t *worker, int peer, uint64_t tag, void
     if (status < 0) {
         return status;
     }
-    status =
-        xm_transport_receive(self->transport, peer, wire_tag(tag), buffer, length, NULL, &self->op);
-    return posted(self, status, message);
+    return posted(self, post(self, false, tag, buffer, length), message);
 }
 
 /* It does not make progress: the caller's loop does, for all of its messages at once. */
@@ -129,6 +155,9 @@ xm_status_t xm_message_test(const xm_message_t *message)
 {
     if (XM_IS_NULL(message)) {
         return XM_ERR_INVALID_ARGUMENT;
+    }
+    if (message->end.status == XM_ERR_CORRUPT && message->proves) {
+        xm_group_abort(message->worker, message->end.sentence); /* so that all ranks hear of it */
     }
     /* A failure brings its own sentence back, so it may be asked for late and more than once. */
     return message->end.status < 0 ? xm_error_restore(&message->end) : message->end.status;
@@ -152,7 +181,11 @@ void xm_message_destroy(xm_message_t *message)
         return;
     }
     if (message->end.status == XM_IN_PROGRESS) {
-        xm_transport_cancel(message->transport, &message->op);
+        if (message->proves) {
+            xm_proven_cancel(&message->proven);
+        } else {
+            xm_transport_cancel(message->transport, &message->op);
+        }
         if (!drain(message)) {
             xm_transport_peer_failed(message->transport, message->peer);
             if (!drain(message)) {

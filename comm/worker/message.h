@@ -5,7 +5,13 @@
  */
 #pragma once
 
+#include <stdbool.h>
+
 #include <crossmesh/message.h>
 
-/** The channel of all messages: no executor of the same worker may have it. */
-enum { XM_MESSAGE_CHANNEL = 0 };
+/** The channel of all messages, and those of their hashes and verdicts where they prove themselves:
+ * no executor of the same worker may have them. */
+enum { XM_MESSAGE_CHANNEL = 0, XM_MESSAGE_HASH_CHANNEL = 253, XM_MESSAGE_VERDICT_CHANNEL = 254 };
+
+/** Messages prove themselves: XM_VERIFY=chunk. */
+bool xm_message_proves(void);

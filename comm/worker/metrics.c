@@ -316,6 +316,10 @@ static void print_rank(FILE *file, const xm_metrics_t *metrics)
         print_label(file, "result", hit ? "hit" : "miss");
         end_sample(file, hit ? counts.registration_hits : counts.registration_misses);
     }
+    print_head(file, "resends_total", "counter",
+               "Chunks and messages that came wrong and were brought again.");
+    begin_sample(file, metrics, "resends_total");
+    end_sample(file, counts.resends);
 }
 
 void xm_metrics_print(const xm_metrics_t *metrics, FILE *file)

@@ -5,6 +5,7 @@
  * ends the operations with the rank that is gone (all of them after an abort), goes out by
  * every channel, and is what each later wait returns. Except for xm_worker_wake(), one thread
  * at a time may use a worker. */
+#include "comm/worker/limits.h"
 #include "comm/worker/worker.h"
 
 #include <errno.h>
@@ -684,7 +685,12 @@ xm_status_t xm_worker_create(const xm_job_env_t *env, const xm_worker_params_t *
             (void)close(params->listen_fd);
         }
     } else {
-        status = join(env, params, self->timeout, &self->bootstrap);
+        status = xm_worker_limits_check(env != NULL ? env->rank : -1, env != NULL ? env->size : 1);
+        if (status == XM_OK) {
+            status = join(env, params, self->timeout, &self->bootstrap);
+        } else if (params->listen_fd >= 0) {
+            (void)close(params->listen_fd);
+        }
     }
     if (status < 0) {
         free_worker(self);

@@ -89,6 +89,8 @@ typedef struct xm_rank_counts {
     uint64_t slept_ns;            /**< in them */
     uint64_t registration_hits;   /**< messages whose memory was registered already (verbs) */
     uint64_t registration_misses; /**< messages whose memory had to be registered (verbs) */
+    uint64_t resends; /**< chunks and messages that came to this rank wrong, and were brought again
+                         (XM_VERIFY=chunk) */
 } xm_rank_counts_t;
 
 /** Reads the counts of peer @p peer, 0 … size of the job − 1; XM_ERR_NOT_FOUND for another. */

@@ -7,7 +7,8 @@
  * the same tag gets it, and has exactly its length (a message of another length fails the receive
  * with XM_ERR_CORRUPT). Messages with different tags may overtake each other; two of one tag
  * between the same two ranks may not be under way at once. Tags of messages and those of reshards
- * are different spaces. Large messages do not end at the sender before the receive is posted.
+ * are different spaces. Large messages do not end at the sender before the receive is posted; with
+ * XM_VERIFY=chunk none does before it has arrived right, if need be after it was sent again.
  *
  * Post any number, wait in xm_worker_wait(), and ask each whether it has ended.
  *

@@ -18,6 +18,12 @@
  * these has passed, plus the latency, which occupies nothing. Inside a host: the sending and the
  * receiving device's port for b / port rate, plus the latency.
  *
+ * Where processors move the bytes (TCP, shared memory), each end of a message also needs b times
+ * some seconds of a processor of its host; a copy inside a rank has both its ends there. A rank has
+ * one processor at most, and the ranks of a host have its cores between them. In which order they
+ * get them is not modelled: a plan takes at least what its busiest rank or host needs, and where
+ * the rest would be quicker, all of it slows down alike. Bounds leave processors out.
+ *
  * @code
  *     // 16 ranks on two hosts of 8, 200 Gbit/s between the hosts, 50 GB/s inside.
  *     xm_status_t two_hosts(xm_network_t **network)
@@ -80,13 +86,16 @@ typedef struct xm_network_params {
                             i + ranks, … together. 0: all NICs of a host are one rail. */
     const double *nic_weights; /**< the parts that a host's NICs have of its rate, by NIC, as
                                     multiples of their sum; NULL: they are alike */
+    double cores_per_host;     /**< processors of one host; 0: they are never the limit */
+    double nic_cpu;            /**< seconds of a processor at each end, of a byte between hosts */
+    double host_cpu;           /**< the same of a byte inside a host */
 } xm_network_params_t;
 
 /** Initialiser of an ::xm_network_params_t. */
 #define XM_NETWORK_PARAMS_INIT                                                                     \
     {                                                                                              \
         sizeof(xm_network_params_t), 0, NULL, 0.0, 0.0, 0.0, 0.0, NULL, NULL, NULL, 0.0, NULL,     \
-            NULL, NULL, 0, NULL                                                                    \
+            NULL, NULL, 0, NULL, 0.0, 0.0, 0.0                                                     \
     }
 
 /** Makes a network from rates given by hand. */

@@ -89,9 +89,9 @@
  * over when its group is shrunk, or the worker destroyed, ends there: it can only be continued or
  * destroyed.
  *
- * Limits: 254 reshards of one worker exist at the same time. Those that a run has failed on count
- * until the next xm_group_shrink(), even when they have been destroyed, because messages of that
- * run may still come.
+ * Limits: 254 reshards of one worker exist at the same time (252 with XM_VERIFY=chunk). Those that
+ * a run has failed on count until the next xm_group_shrink(), even when they have been destroyed,
+ * because messages of that run may still come.
  *
  * Threads: as the worker's: one at a time for a worker and all its reshards.
  */
@@ -115,6 +115,20 @@ typedef struct xm_tensor_buffers {
     void *dst;          /**< may be NULL when this rank holds nothing of the destination */
     uint64_t dst_bytes;
 } xm_tensor_buffers_t;
+
+/**
+ * How a run proves that bytes have arrived as they were sent. Where they have not, it fails with
+ * XM_ERR_CORRUPT, and the group is aborted with the sentence (group.h), so that all ranks hear of
+ * it: in their runs, or in their next wait where those had ended.
+ */
+typedef enum xm_verify {
+    XM_VERIFY_DEFAULT, /**< as XM_VERIFY says */
+    XM_VERIFY_OFF,     /**< networks are trusted */
+    XM_VERIFY_RUN,     /**< a run ends with what xm_reshard_verify() does */
+    /** A checksum with each chunk: what came wrong is sent again, at most ten times, and counted
+     * (counters.h). Costs little, but tiles on a device go by way of the host. */
+    XM_VERIFY_CHUNK
+} xm_verify_t;
 
 /**
  * What a reshard is made of. All ranks give the same, apart from what is marked "of this rank";
@@ -157,13 +171,15 @@ typedef struct xm_reshard_params {
      * everything above may be missing, and making the reshard fails on all ranks with this
      * sentence. NULL: it can. */
     const char *refusal;
+
+    xm_verify_t verify; /**< equal on all ranks */
 } xm_reshard_params_t;
 
 /** Initialiser of an ::xm_reshard_params_t. */
 #define XM_RESHARD_PARAMS_INIT                                                                     \
     {                                                                                              \
         sizeof(xm_reshard_params_t), NULL, 1, NULL, NULL, XM_STRATEGY_AUTO, XM_SCHEDULER_AUTO,     \
-            NULL, NULL, 0, 0, false, 0, false, NULL, NULL, NULL                                    \
+            NULL, NULL, 0, 0, false, 0, false, NULL, NULL, NULL, XM_VERIFY_DEFAULT                 \
     }
 
 /**

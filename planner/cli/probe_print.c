@@ -63,7 +63,7 @@ static void print_links(const xm_cluster_profile_t *profile)
  * table of equal lines would hide the one that matters. */
 static void print_nics(const xm_cluster_profile_t *profile)
 {
-    double spread = xm_cluster_profile_nic_spread(profile);
+    double spread = xm_cluster_profile_nic_spread(profile), cores, nic_cpu, host_cpu;
 
     (void)printf("  NIC of a host %.3f GB/s", 1e-9 * xm_cluster_profile_nic_bandwidth(profile));
     if (spread > 0) {
@@ -82,6 +82,12 @@ static void print_nics(const xm_cluster_profile_t *profile)
     if (xm_cluster_profile_host_fabric(profile) > 0) {
         (void)printf("  fabric of a host %.3f GB/s, all its devices sending\n",
                      1e-9 * xm_cluster_profile_host_fabric(profile));
+    }
+    xm_cluster_profile_processors(profile, &cores, &nic_cpu, &host_cpu);
+    if (cores > 0) {
+        (void)printf("  processors of a host %g; a GB costs each end %.3f s of one between hosts, "
+                     "%.3f s inside a host\n",
+                     cores, 1e9 * nic_cpu, 1e9 * host_cpu);
     }
 }
 

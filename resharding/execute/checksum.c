@@ -24,8 +24,8 @@ enum {
 };
 
 /* The tag bit that tells hashes from a run's messages; it is above their sequence
- * numbers. */
-static const uint64_t TAG_BIT = UINT64_C(1) << 31;
+ * numbers. The bits of the count below it are no other messages' (execute_private.h). */
+static const uint64_t TAG_BIT = UINT64_C(1) << 31, COUNT_BITS = (UINT64_C(1) << 29) - 1;
 
 /* Traffic with one peer in one direction: one message of hashes. */
 typedef struct {
@@ -251,7 +251,7 @@ xm_status_t xm_checksum_create(xm_executor_t *executor, xm_checksum_t **checksum
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory to verify a plan of %" PRId64 " tasks",
                             tasks);
     }
-    created->tag = xm_executor_tag(executor) | TAG_BIT | (executor->checksums++ & (TAG_BIT - 1));
+    created->tag = xm_executor_tag(executor) | TAG_BIT | (executor->checksums++ & COUNT_BITS);
     *checksum = created;
     return XM_OK;
 }

@@ -79,6 +79,40 @@ int xm_executor_window(const xm_transport_t *transport)
     return transport->acknowledges && !xm_config_is_set(XM_CONFIG_WINDOW) ? 2 * window : window;
 }
 
+xm_verify_t xm_executor_proof(xm_verify_t asked)
+{
+    return asked > XM_VERIFY_DEFAULT && asked <= XM_VERIFY_CHUNK
+               ? asked
+               : XM_VERIFY_OFF + (xm_verify_t)xm_config_choice(XM_CONFIG_VERIFY);
+}
+
+/* Where nothing is copied there is nothing to prove. */
+static xm_verify_t verify_of(const xm_executor_params_t *params)
+{
+    return params->no_copy ? XM_VERIFY_OFF : xm_executor_proof(params->verify);
+}
+
+/* Every slot may have a chunk that proves itself. */
+static xm_status_t make_proven(xm_executor_t *executor)
+{
+    int64_t next = 0;
+
+    for (int l = 0; l < executor->lane_count; ++l) {
+        next += executor->lanes[l].slot_count;
+    }
+    executor->proven = calloc((size_t)next + 1, sizeof(*executor->proven));
+    if (executor->proven == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the hashes of %" PRId64 " chunks",
+                            next);
+    }
+    for (int l = 0; l < executor->lane_count; ++l) {
+        for (int s = 0; s < executor->lanes[l].slot_count; ++s) {
+            executor->lanes[l].slots[s].proven = &executor->proven[--next];
+        }
+    }
+    return XM_OK;
+}
+
 /* A fabric that keeps the order needs no window to protect it, and much in flight to be exact. */
 static int window_of(const xm_executor_params_t *params)
 {
@@ -91,8 +125,10 @@ static int window_of(const xm_executor_params_t *params)
         return MAX_WINDOW;
     }
     /* A box alone has no order to keep, and turns keep it for others: what bridges the pauses of
-     * those who pass it on is welcome, above all where a rank has a NIC of its own. */
-    return (xm_plan_task_count(params->plan) == 1 || params->turns) &&
+     * those who pass it on is welcome, above all where a rank has a NIC of its own. Chunks that
+     * prove themselves wait for an answer. */
+    return (xm_plan_task_count(params->plan) == 1 || params->turns ||
+            verify_of(params) == XM_VERIFY_CHUNK) &&
                    !xm_config_is_set(XM_CONFIG_WINDOW) &&
                    window == xm_config_count(XM_CONFIG_WINDOW)
                ? 2 * window
@@ -139,6 +175,7 @@ xm_status_t xm_executor_create(const xm_executor_params_t *params, xm_executor_t
     created->runs_left = -1;
     created->ordered = params->ordered;
     created->no_copy = params->no_copy;
+    created->verify = verify_of(params);
     created->tensor_done = params->tensor_done;
     created->arg = params->arg;
     status = make_tensors(created);
@@ -147,6 +184,9 @@ xm_status_t xm_executor_create(const xm_executor_params_t *params, xm_executor_t
     }
     if (status == XM_OK) {
         status = xm_executor_make_lanes(created);
+    }
+    if (status == XM_OK && created->verify == XM_VERIFY_CHUNK) {
+        status = make_proven(created);
     }
     if (status == XM_OK) {
         status = xm_forwards_create(created);
@@ -220,6 +260,7 @@ void xm_executor_destroy(xm_executor_t *executor)
     xm_turns_destroy(executor->turns);
     xm_forwards_destroy(executor);
     xm_executor_let_go(executor, executor->slots); /* each has the bytes of messages */
+    xm_executor_let_go(executor, executor->proven);
     free(executor->ready);
     free(executor->items);
     free(executor->lanes);

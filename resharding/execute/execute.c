@@ -14,6 +14,7 @@
  */
 #include "resharding/execute/carrier.h"
 #include "resharding/execute/carrier/device.h"
+#include "resharding/execute/checksum.h"
 #include "resharding/execute/turns.h"
 
 enum { COPY_SLICE = 1024 * 1024 }; /* bytes copied between two looks at the network */
@@ -171,6 +172,8 @@ static void cancel_all(xm_executor_t *executor)
 
             if (slot->op_busy) {
                 xm_transport_cancel(executor->transport, &slot->op);
+            } else if (slot->proven != NULL) {
+                xm_proven_cancel(slot->proven);
             }
         }
     }
@@ -225,10 +228,46 @@ static void move_data(xm_executor_t *executor)
     }
 }
 
+/* A run that ends with a comparison of all tiles goes on until that has ended. */
+static xm_status_t advance_check(xm_executor_t *executor)
+{
+    xm_status_t status = executor->result < 0
+                             ? xm_error_set(executor->result, "%s", executor->reason)
+                             : xm_checksum_advance(executor->check);
+    xm_error_t error;
+
+    if (status == XM_IN_PROGRESS) {
+        return status;
+    }
+    if (status < 0) {
+        xm_executor_fail(executor, status);
+    }
+    xm_error_save(&error, status);
+    executor->running = false;
+    xm_checksum_destroy(executor->check);
+    executor->check = NULL;
+    return xm_error_restore(&error);
+}
+
+static xm_status_t begin_check(xm_executor_t *executor)
+{
+    xm_status_t status = xm_checksum_create(executor, &executor->check);
+
+    if (status < 0) {
+        xm_executor_fail(executor, status);
+        return status;
+    }
+    executor->running = true;
+    return advance_check(executor);
+}
+
 xm_status_t xm_executor_advance(xm_executor_t *executor)
 {
     if (!executor->running) {
         return executor->result;
+    }
+    if (executor->check != NULL) {
+        return advance_check(executor);
     }
     announce_idle_tensors(executor);
     xm_device_poll(executor);
@@ -247,7 +286,10 @@ xm_status_t xm_executor_advance(xm_executor_t *executor)
         return XM_IN_PROGRESS;
     }
     executor->running = false;
-    return executor->result < 0 ? xm_error_set(executor->result, "%s", executor->reason) : XM_OK;
+    if (executor->result < 0) {
+        return xm_error_set(executor->result, "%s", executor->reason);
+    }
+    return executor->verify == XM_VERIFY_RUN ? begin_check(executor) : XM_OK;
 }
 
 bool xm_executor_is_busy(const xm_executor_t *executor)
@@ -262,6 +304,9 @@ bool xm_executor_is_busy(const xm_executor_t *executor)
 
 bool xm_executor_may_sleep(const xm_executor_t *executor)
 {
+    if (executor->running && executor->check != NULL) {
+        return executor->result == XM_OK && xm_checksum_may_sleep(executor->check);
+    }
     return !executor->running ||
            (executor->revisits == NULL && (executor->result == XM_OK || executor->canceled) &&
             !xm_executor_is_busy(executor));

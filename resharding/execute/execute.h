@@ -103,6 +103,7 @@ typedef struct xm_executor_params {
     /** Take all steps of a run but leave the buffers alone, for a simulated fabric that does
      *  (comm/transport/sim.h). */
     bool no_copy;
+    xm_verify_t verify; /**< as in xm_reshard_params_t; equal on all ranks */
     /**
      * Called from xm_executor_advance() once per run and tensor, as soon as this rank's part of the
      * tensor has ended: everything it receives is in place, everything it sends has left. Tensors
@@ -119,6 +120,9 @@ typedef struct xm_executor_params {
  * (with the least that is needed).
  */
 XM_API xm_status_t xm_executor_create(const xm_executor_params_t *params, xm_executor_t **executor);
+
+/** What is meant by a proof: XM_VERIFY's where none, or no known one, is asked for. */
+XM_API xm_verify_t xm_executor_proof(xm_verify_t asked);
 
 /** Chunks in flight per peer where `window` is 0 and nothing is `ordered`. */
 XM_API int xm_executor_window(const xm_transport_t *transport);

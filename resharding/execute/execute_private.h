@@ -41,11 +41,15 @@ typedef struct copies copies_t;
  *     0x40000000 + n   the n-th turn that one rank passes to the other
  *     0x60000000 + n   direct hops: offer, answer, "copied"
  *     0x80000000 + n   checksums (checksum.c)
- *     0xc0000000 + n   device tiles: acknowledgement of chunk n; offer, answer, close
+ *     0xa0000000 + n   hash of chunk n, where chunks prove themselves …
+ *     0xc0000000 + n   … and the verdict on it
+ *     0xc0000000 + n   else device tiles: acknowledgement of chunk n; offer, answer, close
  */
-#define XM_TURN_BIT   UINT64_C(0x40000000)
-#define XM_DIRECT_BIT UINT64_C(0x60000000)
-#define XM_IPC_BITS   UINT64_C(0xc0000000)
+#define XM_TURN_BIT     UINT64_C(0x40000000)
+#define XM_DIRECT_BIT   UINT64_C(0x60000000)
+#define XM_HASH_BITS    UINT64_C(0xa0000000)
+#define XM_VERDICT_BITS UINT64_C(0xc0000000)
+#define XM_IPC_BITS     UINT64_C(0xc0000000)
 
 /* Choices of XM_CUDA. */
 enum { XM_CUDA_AUTO, XM_CUDA_STAGING, XM_CUDA_OFF };
@@ -135,6 +139,7 @@ typedef struct slot {
     xm_memory_mark_t *mark; /* on a device: behind its packing, unpacking or copying */
     struct slot *pending;   /* in the list of those whose mark has not been reached */
     xm_op_t ack;            /* by device IPC: what says that the chunk has been copied */
+    xm_proven_t *proven;    /* chunks prove themselves by this; NULL: they do not */
     bool op_busy, ack_busy;
     char byte, ack_byte; /* where the chunk itself is not a message: what travels */
     bool busy;
@@ -203,6 +208,9 @@ struct xm_executor {
     const carrier_t *const *carriers; /* the table of resharding/execute/carrier.h */
     int window, channel;
     bool ordered, no_copy;
+    struct xm_checksum *check; /* of a run that ends with one; NULL: it is not so far */
+    xm_verify_t verify;        /* not XM_VERIFY_DEFAULT */
+    xm_proven_t *proven;       /* of all slots */
     void (*tensor_done)(void *arg, int tensor);
     void *arg;
     uint8_t generation; /* of a run, in its tags */
@@ -313,6 +321,15 @@ void xm_signal_post(xm_executor_t *executor, signal_t *signal, uint64_t tag, voi
 void xm_signals_cancel(xm_executor_t *executor);
 /* Gives up the peers of all that are in flight: they never take or send theirs. */
 void xm_signals_give_up(xm_executor_t *executor);
+
+/* ---- resharding/execute/prove.c: what is copied and not sent
+ * ---------------------------------------------
+ */
+
+/* Copies a range of a box by the host. Where chunks prove themselves it compares both ends, and
+ * copies again what differs; a range that cannot be copied fails the run. */
+void xm_executor_copy(xm_executor_t *executor, const xm_view_t *from, const void *from_buffer,
+                      const xm_view_t *to, void *to_buffer, int64_t first, int64_t count);
 
 /* ---- resharding/execute/hops.c
  * ----------------------------------------------------------------------------

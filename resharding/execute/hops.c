@@ -12,7 +12,7 @@
 
 enum {
     RECEIVE_AHEAD = 2,       /* receives are posted this many windows ahead */
-    LANE_CHUNKS = 0x3ffffff0 /* sequence numbers of tags: what is above is for other messages */
+    LANE_CHUNKS = 0x1ffffff0 /* sequence numbers of tags: what is above is for other messages */
 };
 
 /* What one rank has to do with every route: its own place, whom it feeds there, whom a sender
@@ -182,9 +182,20 @@ static void init_hop(xm_executor_t *executor, hop_t *hop, int64_t index, int pla
     ++executor->tensors[hop->tensor].hops;
 }
 
+/* The next transfer to look at. Only a fabric that keeps the order has to know the number of every
+ * message. */
+static int64_t next_of(const xm_executor_t *executor, int64_t transfer)
+{
+    return executor->ordered
+               ? transfer
+               : xm_plan_next_transfer(executor->plan, executor->transport->rank, transfer);
+}
+
 static xm_status_t allocate_hops(xm_executor_t *executor, const route_table_t *table)
 {
-    for (int64_t t = 0; t < xm_plan_transfer_count(executor->plan); ++t) {
+    int64_t count = xm_plan_transfer_count(executor->plan);
+
+    for (int64_t t = next_of(executor, 0); t < count; t = next_of(executor, t + 1)) {
         const xm_transfer_t transfer = xm_plan_transfer(executor->plan, t);
         part_t part = part_of(executor, table, &transfer);
 
@@ -202,14 +213,13 @@ static xm_status_t allocate_hops(xm_executor_t *executor, const route_table_t *t
     return XM_OK;
 }
 
-/* Adds the hops of one transfer; `brought` says which hop brought what to this rank, by transfer.
- */
+/* Adds the hops of one transfer. What feeds them stands among the hops before. */
 static void add_transfer(xm_executor_t *executor, const route_table_t *table, int64_t index,
-                         int64_t first_message, int64_t *next, int64_t *brought)
+                         int64_t first_message)
 {
-    int64_t feed = -1;
     const xm_transfer_t transfer = xm_plan_transfer(executor->plan, index);
     part_t part = part_of(executor, table, &transfer);
+    int64_t feed = -1, *next = &executor->hop_count;
 
     if (part.incoming >= 0) {
         hop_t *hop = &executor->hops[*next];
@@ -222,9 +232,11 @@ static void add_transfer(xm_executor_t *executor, const route_table_t *table, in
             init_view(executor, &transfer, false, &copy->from);
         }
         feed = (*next)++;
-        brought[index] = feed;
-    } else if (transfer.parent >= 0) {
-        feed = brought[transfer.parent];
+    } else if (transfer.parent >= 0 && part.fed < part.fed_end) {
+        int route = xm_plan_transfer(executor->plan, transfer.parent).route;
+        int64_t first = xm_plan_first_hop(executor->plan, transfer.parent);
+
+        feed = xm_executor_find_hop(executor, first + table->at[route]);
     }
     for (int64_t i = part.fed; i < part.fed_end; ++i) {
         init_hop(executor, &executor->hops[(*next)++], index, table->places[i], first_message, feed,
@@ -259,34 +271,25 @@ static void link_dependants(xm_executor_t *executor)
 xm_status_t xm_executor_list_hops(xm_executor_t *executor)
 {
     route_table_t table;
-    int64_t count = xm_plan_transfer_count(executor->plan), next = 0, message = 0, *brought;
+    int64_t count = xm_plan_transfer_count(executor->plan), message = 0;
     xm_status_t status = read_routes(executor->plan, executor->transport->rank, &table);
 
     if (status < 0) {
         return status;
     }
-    brought = malloc(((size_t)count + 1) * sizeof(*brought));
-    status = brought != NULL ? allocate_hops(executor, &table)
-                             : xm_error_set(XM_ERR_NO_MEMORY,
-                                            "no memory for a plan of %" PRId64 " transfers", count);
-    if (status < 0) {
-        goto free_table;
-    }
-    executor->copy_count = 0;
-    for (int64_t t = 0; t < count; ++t) {
+    status = allocate_hops(executor, &table);
+    executor->hop_count = executor->copy_count = 0;
+    for (int64_t t = next_of(executor, 0); status == XM_OK && t < count;
+         t = next_of(executor, t + 1)) {
         const xm_transfer_t transfer = xm_plan_transfer(executor->plan, t);
         const xm_route_t *route = xm_plan_route(executor->plan, transfer.route);
 
-        brought[t] = -1;
-        add_transfer(executor, &table, t, message, &next, brought);
+        add_transfer(executor, &table, t, message);
         if (!xm_transfer_is_copy(&transfer, route)) {
             message += xm_plan_chunks(executor->plan, t) * route->count;
         }
     }
     link_dependants(executor);
-
-free_table:
-    free(brought);
     free_routes(&table);
     return status;
 }

@@ -6,6 +6,7 @@
  */
 #include "resharding/execute/execute_private.h"
 
+#include <crossmesh/group.h>
 #include <stdio.h>
 
 #include "comm/base.h"
@@ -145,6 +146,10 @@ xm_status_t xm_executor_wait(xm_worker_t *worker, xm_executor_t *executor, int64
     if (status < 0) {
         /* Somebody else may have seen the end before: a guest of the worker. */
         (void)xm_error_set(status, "%s", executor->reason);
+    }
+    if (status == XM_ERR_CORRUPT && executor->verify != XM_VERIFY_OFF) {
+        xm_group_abort(worker, executor->reason); /* so that all ranks hear of it */
+        return xm_error_set(status, "%s", executor->reason);
     }
     if (status == XM_ERR_CANCELED) {
         /* By the caller, or because the group failed before the run began: that has a reason. */

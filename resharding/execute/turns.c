@@ -260,11 +260,15 @@ static void number_turns(turns_t *turns)
 
 static void add_plan(turn_builder_t *builder, bool list)
 {
+    const xm_executor_t *executor = builder->executor;
+    int64_t count = xm_plan_transfer_count(executor->plan);
+    int rank = executor->transport->rank;
+
     builder->list = list;
-    memset(builder->counts, 0,
-           2 * (size_t)builder->executor->transport->size * sizeof(*builder->counts));
+    memset(builder->counts, 0, 2 * (size_t)executor->transport->size * sizeof(*builder->counts));
     memset(builder->recent, 0, sizeof(builder->recent));
-    for (int64_t t = 0; t < xm_plan_transfer_count(builder->executor->plan); ++t) {
+    for (int64_t t = xm_plan_next_transfer(executor->plan, rank, 0); t < count;
+         t = xm_plan_next_transfer(executor->plan, rank, t + 1)) {
         add_transfer(builder, t);
     }
 }

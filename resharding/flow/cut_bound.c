@@ -35,9 +35,9 @@ struct xm_cut_bound {
     int64_t *own; /* by node: bytes that nobody else holds */
     int64_t total;
     group_t *group;
-    int groups, group_capacity;
+    int groups;
     int *holder;
-    size_t holders, holder_capacity;
+    size_t holders, holder_room, group_room;
     int *slot; /* hash table of groups, open addressing; −1: free */
     size_t slots;
 };
@@ -109,30 +109,32 @@ static xm_status_t grow_table(xm_cut_bound_t *cut_bound)
     return XM_OK;
 }
 
+/* Values mostly come in order, so the search begins at the end. */
+int xm_set_insert(int *set, int count, int value)
+{
+    int at = count;
+
+    while (at > 0 && set[at - 1] > value) {
+        --at;
+    }
+    if (at > 0 && set[at - 1] == value) {
+        return count;
+    }
+    memmove(set + at + 1, set + at, (size_t)(count - at) * sizeof(*set));
+    set[at] = value;
+    return count + 1;
+}
+
 /* Makes room for one more group of `count` holders, and keeps the table at most half
  * full, so that a search always meets a free slot. */
 static xm_status_t reserve(xm_cut_bound_t *cut_bound, int count)
 {
-    if (cut_bound->groups == cut_bound->group_capacity) {
-        int grown = cut_bound->group_capacity > 0 ? cut_bound->group_capacity * 2 : 32;
-        group_t *group = realloc(cut_bound->group, (size_t)grown * sizeof(*group));
-
-        if (group == NULL) {
-            return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the bound of %d sets of holders",
-                                grown);
-        }
-        cut_bound->group = group;
-        cut_bound->group_capacity = grown;
-    }
-    if (cut_bound->holders + (size_t)count > cut_bound->holder_capacity) {
-        size_t grown = 2 * cut_bound->holder_capacity + (size_t)count;
-        int *holder = realloc(cut_bound->holder, grown * sizeof(*holder));
-
-        if (holder == NULL) {
-            return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the bound of %zu holders", grown);
-        }
-        cut_bound->holder = holder;
-        cut_bound->holder_capacity = grown;
+    if (!xm_array_reserve(&cut_bound->group, &cut_bound->group_room, (size_t)cut_bound->groups + 1,
+                          sizeof(*cut_bound->group)) ||
+        !xm_array_reserve(&cut_bound->holder, &cut_bound->holder_room,
+                          cut_bound->holders + (size_t)count, sizeof(*cut_bound->holder))) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the bound of %d sets of holders",
+                            cut_bound->groups + 1);
     }
     return (size_t)cut_bound->groups * 2 >= cut_bound->slots ? grow_table(cut_bound) : XM_OK;
 }

@@ -17,6 +17,9 @@
 
 typedef struct xm_cut_bound xm_cut_bound_t;
 
+/** Adds a number to an ascending list of them, unless it is there; returns how many there are. */
+int xm_set_insert(int *set, int count, int value);
+
 /** Nodes that send at rate[node] bytes/s; the array is copied. */
 xm_status_t xm_cut_bound_create(int nodes, const double *rate, xm_cut_bound_t **cut_bound);
 void xm_cut_bound_destroy(xm_cut_bound_t *cut_bound);

@@ -20,7 +20,8 @@ typedef struct {
 } edge_t;
 
 struct xm_flow {
-    int nodes, edges, capacity;
+    int nodes, edges;
+    size_t room; /* of `edge` */
     edge_t *edge;
     int *first; /* by node */
     int *level; /* by node; −1: not reached from the source */
@@ -66,15 +67,8 @@ void xm_flow_destroy(xm_flow_t *flow)
 xm_status_t xm_flow_add_edge(xm_flow_t *flow, int from, int to, int64_t capacity)
 {
     /* Both directions of an edge need room at once, so that e ^ 1 always exists. */
-    if (flow->edges + 2 > flow->capacity) {
-        int grown = flow->capacity > 0 ? flow->capacity * 2 : 64;
-        edge_t *edge = realloc(flow->edge, (size_t)grown * sizeof(*edge));
-
-        if (edge == NULL) {
-            return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a flow of %d edges", grown);
-        }
-        flow->edge = edge;
-        flow->capacity = grown;
+    if (!xm_array_reserve(&flow->edge, &flow->room, (size_t)flow->edges + 2, sizeof(*flow->edge))) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a flow of %d edges", flow->edges + 2);
     }
     /* The reverse edge starts with no residual, and what it gains later is what flows
      * forward. */

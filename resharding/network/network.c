@@ -31,6 +31,7 @@ struct xm_network {
     double nic_bandwidth, nic_latency;
     double host_bandwidth, host_latency;
     double uplink_bandwidth;
+    double cores_per_host, nic_cpu, host_cpu;
     bool uniform;
 };
 
@@ -118,6 +119,13 @@ static xm_status_t check_rates(const xm_network_params_t *params, int hosts)
             "negative (%g, %g s), nor may the uplinks' bandwidth be (%g), and all finite",
             params->nic_bandwidth, params->host_bandwidth, params->nic_latency,
             params->host_latency, params->uplink_bandwidth);
+    }
+    if (!is_not_negative(params->cores_per_host) || !is_not_negative(params->nic_cpu) ||
+        !is_not_negative(params->host_cpu)) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "neither cores of a host (%g) nor their seconds for a byte (%g between "
+                            "hosts, %g inside) can be negative or infinite",
+                            params->cores_per_host, params->nic_cpu, params->host_cpu);
     }
     for (int h = 0; h < hosts; ++h) {
         if ((params->egress != NULL && !is_rate(params->egress[h])) ||
@@ -221,6 +229,9 @@ static void fill_rates(xm_network_t *network, const xm_network_params_t *params)
     network->host_bandwidth = params->host_bandwidth;
     network->host_latency = params->host_latency;
     network->uplink_bandwidth = params->uplink_bandwidth;
+    network->cores_per_host = params->cores_per_host;
+    network->nic_cpu = params->nic_cpu;
+    network->host_cpu = params->host_cpu;
 }
 
 /* Checks the rates and the numbering of hosts, racks and rails, and counts these; makes the rails
@@ -314,6 +325,9 @@ xm_status_t xm_network_clone(const xm_network_t *network, xm_network_t **clone)
     params.rail_of_rank = network->rail_of_rank;
     params.rail_egress = network->rail_egress;
     params.rail_ingress = network->rail_ingress;
+    params.cores_per_host = network->cores_per_host;
+    params.nic_cpu = network->nic_cpu;
+    params.host_cpu = network->host_cpu;
     status = xm_network_create(&params, clone);
     if (status == XM_OK) {
         memcpy((*clone)->egress, network->egress, (size_t)network->hosts * sizeof(double));
@@ -395,6 +409,8 @@ xm_status_t xm_network_from_profile(const xm_cluster_profile_t *profile, int ran
     params.nic_latency = xm_cluster_profile_latency(profile, XM_LINK_INTER_HOST);
     params.host_bandwidth = xm_cluster_profile_bandwidth(profile, XM_LINK_INTRA_HOST);
     params.host_latency = xm_cluster_profile_latency(profile, XM_LINK_INTRA_HOST);
+    xm_cluster_profile_processors(profile, &params.cores_per_host, &params.nic_cpu,
+                                  &params.host_cpu);
     if (xm_cluster_profile_hosts_differ(profile)) {
         params.egress = params.ingress = rates;
     }
@@ -531,6 +547,17 @@ int xm_network_rack_of(const xm_network_t *network, int host)
 double xm_network_uplink_bandwidth(const xm_network_t *network)
 {
     return network->uplink_bandwidth;
+}
+
+double xm_network_cores_per_host(const xm_network_t *network)
+{
+    return network->cores_per_host;
+}
+
+double xm_network_cpu(const xm_network_t *network, int sender, int receiver)
+{
+    return network->host_of_rank[sender] == network->host_of_rank[receiver] ? network->host_cpu
+                                                                            : network->nic_cpu;
 }
 
 /* Rounded up: a message is never faster than its rate allows. */

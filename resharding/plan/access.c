@@ -84,6 +84,17 @@ xm_transfer_t xm_plan_transfer(const xm_plan_t *plan, int64_t transfer)
                                  : plan->builder.transfers[transfer];
 }
 
+/* Ranks beyond those of the plan have no host in it, nor a part. */
+int64_t xm_plan_next_transfer(const xm_plan_t *plan, int rank, int64_t transfer)
+{
+    if (plan->regular == NULL) {
+        return transfer;
+    }
+    return rank >= plan->ranks ? plan->builder.transfer_count
+                               : xm_regular_next(plan->regular, plan->host_of_rank[rank], transfer,
+                                                 plan->builder.transfer_count);
+}
+
 const xm_kept_t *xm_plan_kept(const xm_plan_t *plan, int64_t *count)
 {
     *count = plan->kept_count;

@@ -94,18 +94,10 @@ static xm_status_t add_route(xm_builder_t *builder, int count, const int *ranks,
     size_t bytes = (size_t)count * sizeof(int);
     int *copy = malloc(2 * bytes);
 
-    if (builder->route_count == builder->route_capacity) {
-        int grown = builder->route_capacity > 0 ? builder->route_capacity * 2 : 16;
-        xm_route_t *routes = realloc(builder->routes, (size_t)grown * sizeof(*routes));
-
-        if (routes == NULL) {
-            free(copy);
-            return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d routes", grown);
-        }
-        builder->routes = routes;
-        builder->route_capacity = grown;
-    }
-    if (copy == NULL) {
+    if (copy == NULL ||
+        !xm_array_reserve(&builder->routes, &builder->route_room, (size_t)builder->route_count + 1,
+                          sizeof(*builder->routes))) {
+        free(copy);
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a route of %d ranks", count);
     }
     memcpy(copy, ranks, bytes);
@@ -151,15 +143,10 @@ xm_status_t xm_builder_route(xm_builder_t *builder, int count, const int *ranks,
 /* Appends a transfer; its index stays valid, its address does not. */
 xm_status_t xm_builder_append(xm_builder_t *builder, const xm_transfer_t *transfer, int64_t *index)
 {
-    if (builder->transfer_count == builder->transfer_capacity) {
-        int64_t grown = builder->transfer_capacity > 0 ? builder->transfer_capacity * 2 : 64;
-        xm_transfer_t *transfers = realloc(builder->transfers, (size_t)grown * sizeof(*transfers));
-
-        if (transfers == NULL) {
-            return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %" PRId64 " transfers", grown);
-        }
-        builder->transfers = transfers;
-        builder->transfer_capacity = grown;
+    if (!xm_array_reserve(&builder->transfers, &builder->transfer_room,
+                          (size_t)builder->transfer_count + 1, sizeof(*builder->transfers))) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for more than %" PRId64 " transfers",
+                            builder->transfer_count);
     }
     if (index != NULL) {
         *index = builder->transfer_count;

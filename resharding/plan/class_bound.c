@@ -7,7 +7,6 @@
  */
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "resharding/flow.h"
 #include "resharding/solve.h"
@@ -65,16 +64,7 @@ static int list_rails(const xm_network_t *network, const int *ranks, int count, 
                       int kept)
 {
     for (int i = 0; i < count; ++i) {
-        int rail = xm_network_rail_of(network, ranks[i]), at = kept;
-
-        while (at > 0 && rails[at - 1] > rail) {
-            --at;
-        }
-        if (at == 0 || rails[at - 1] != rail) {
-            memmove(rails + at + 1, rails + at, (size_t)(kept - at) * sizeof(*rails));
-            rails[at] = rail;
-            ++kept;
-        }
+        kept = xm_set_insert(rails, kept, xm_network_rail_of(network, ranks[i]));
     }
     return kept;
 }

@@ -5,7 +5,7 @@
  * on addresses or on anything that does not decide (names, times, the scheduler's own
  * name).
  */
-#include "resharding/plan/plan_private.h"
+#include "resharding/plan/regular/regular.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -117,6 +117,30 @@ static xm_status_t put_tensors(sink_t *sink, const xm_plan_t *plan)
     return status;
 }
 
+static void put_side(sink_t *sink, const xm_side_t *side)
+{
+    put(sink, side->hosts);
+    put(sink, side->devices);
+    put(sink, side->whole);
+    for (int p = 0; p < side->hosts * side->devices; ++p) {
+        put(sink, side->rank[p]);
+        put(sink, side->tile[p]);
+    }
+}
+
+/* The formula of a regular plan, in place of the lists that follow from it. No chunk has less than
+ * one element, so no list begins like this. */
+static void put_regular(sink_t *sink, const xm_regular_t *regular)
+{
+    put(sink, -1);
+    put(sink, regular->elements);
+    put(sink, regular->chunk_elements);
+    put(sink, regular->pieces);
+    put_side(sink, &regular->src);
+    put_side(sink, &regular->dst);
+    flush(sink);
+}
+
 /* Lists are preceded by a length or are as long as an earlier number says, so different
  * plans never feed the same bytes. */
 static void put_schedule(sink_t *sink, const xm_plan_t *plan)
@@ -165,7 +189,11 @@ xm_status_t xm_plan_hash(xm_plan_t *plan)
     }
     (void)XXH3_128bits_reset(sink.state);
     status = put_tensors(&sink, plan);
-    put_schedule(&sink, plan);
+    if (plan->regular != NULL) {
+        put_regular(&sink, plan->regular);
+    } else {
+        put_schedule(&sink, plan);
+    }
     hash = XXH3_128bits_digest(sink.state);
     (void)snprintf(plan->digest, sizeof(plan->digest), "%016llx%016llx",
                    (unsigned long long)hash.high64, (unsigned long long)hash.low64);

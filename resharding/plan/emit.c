@@ -47,13 +47,11 @@ void xm_transfer_emitter_clear(xm_transfer_emitter_t *emitter)
     memset(emitter, 0, sizeof(*emitter));
 }
 
-/* The ranks are sorted by host, so the host's run is found by halves and only its ranks
- * are looked at, those of one rail or (−1) all. Every plan is deterministic, so ties go to the
- * first. */
-static int pick(const xm_transfer_emitter_t *emitter, const int *ranks, int count, int host,
-                int rail)
+/* Where the run of a host begins, or would, in a list of ranks that is sorted by host. */
+static int first_of_host(const xm_transfer_emitter_t *emitter, const int *ranks, int count,
+                         int host)
 {
-    int low = 0, high = count, best = -1;
+    int low = 0, high = count;
 
     while (low < high) {
         int middle = low + (high - low) / 2;
@@ -64,6 +62,28 @@ static int pick(const xm_transfer_emitter_t *emitter, const int *ranks, int coun
             high = middle;
         }
     }
+    return low;
+}
+
+/* The holder of a class on a host that has one; −1: it has several. */
+static int only_holder(const xm_transfer_emitter_t *emitter, const xm_class_t *class, int host)
+{
+    int first = first_of_host(emitter, class->holders, class->holder_count, host);
+
+    return first + 1 == class->holder_count ||
+                   xm_network_host_of(emitter->network, class->holders[first + 1]) != host
+               ? class->holders[first]
+               : -1;
+}
+
+/* The ranks are sorted by host, so only the host's run is looked at, its ranks of one rail or (−1)
+ * all. Every plan is deterministic, so ties go to the
+ * first. */
+static int pick(const xm_transfer_emitter_t *emitter, const int *ranks, int count, int host,
+                int rail)
+{
+    int low = first_of_host(emitter, ranks, count, host), best = -1;
+
     for (; low < count && xm_network_host_of(emitter->network, ranks[low]) == host; ++low) {
         if ((rail < 0 || xm_network_host_of(emitter->rails, ranks[low]) == rail) &&
             (best < 0 || emitter->sent[ranks[low]] < emitter->sent[best])) {
@@ -83,6 +103,13 @@ int xm_transfer_emitter_pick_rail(const xm_transfer_emitter_t *emitter, const xm
                                   int rail)
 {
     return pick(emitter, class->holders, class->holder_count,
+                xm_network_host_of_rail(emitter->network, rail), rail);
+}
+
+int xm_transfer_emitter_pick_near(const xm_transfer_emitter_t *emitter, const xm_class_t *class,
+                                  int rail)
+{
+    return pick(emitter, class->near_ranks, class->near_count,
                 xm_network_host_of_rail(emitter->network, rail), rail);
 }
 
@@ -137,7 +164,9 @@ static xm_status_t emit_beside(xm_transfer_emitter_t *emitter, const xm_class_t 
         for (int i = first; i < end; ++i) {
             emitter->ranks[i - first] = class->near_ranks[i];
             emitter->parents[i - first] = i - first - 1;
-            emitter->sent[i == first ? sender : class->near_ranks[i - 1]] += bytes;
+        }
+        if (only_holder(emitter, class, host) < 0) {
+            emitter->sent[sender] += bytes;
         }
         return append_route(emitter, task, sender, end - first);
     }
@@ -150,12 +179,49 @@ static xm_status_t emit_beside(xm_transfer_emitter_t *emitter, const xm_class_t 
     return status;
 }
 
+/* The end of the run of near receivers that share the host of the first of them. */
+static int end_of_host(const xm_transfer_emitter_t *emitter, const xm_class_t *class, int first)
+{
+    int host = xm_network_host_of(emitter->network, class->near_ranks[first]), end = first + 1;
+
+    while (end < class->near_count &&
+           xm_network_host_of(emitter->network, class->near_ranks[end]) == host) {
+        ++end;
+    }
+    return end;
+}
+
+/* Counts what chains inside hosts leave no choice about, before the first choice: what a host's
+ * only holder sends, and what receivers pass on. */
+static void count_forced(xm_transfer_emitter_t *emitter)
+{
+    for (int64_t k = 0; k < emitter->classes->count; ++k) {
+        const xm_class_t *class = &emitter->classes->classes[k];
+
+        for (int first = 0, end; first < class->near_count; first = end) {
+            int only = only_holder(emitter, class,
+                                   xm_network_host_of(emitter->network, class->near_ranks[first]));
+
+            end = end_of_host(emitter, class, first);
+            if (only >= 0) {
+                emitter->sent[only] += class->bytes;
+            }
+            for (int i = first + 1; i < end; ++i) {
+                emitter->sent[class->near_ranks[i - 1]] += class->bytes;
+            }
+        }
+    }
+}
+
 /* Goes through the tasks in order and groups the near receivers by host, which they are
  * sorted by. */
 xm_status_t xm_emit_local(xm_transfer_emitter_t *emitter, xm_strategy_t strategy)
 {
     xm_status_t status = XM_OK;
 
+    if (strategy != XM_STRATEGY_SEND_RECV) {
+        count_forced(emitter);
+    }
     for (int64_t t = 0; status == XM_OK && t < emitter->plan->task_count; ++t) {
         const xm_class_t *class = &emitter->classes->classes[emitter->classes->class_of[t]];
 
@@ -163,13 +229,7 @@ xm_status_t xm_emit_local(xm_transfer_emitter_t *emitter, xm_strategy_t strategy
             status = xm_emit_single(emitter, t, class->copies[i], class->copies[i]);
         }
         for (int first = 0, end; status == XM_OK && first < class->near_count; first = end) {
-            int host = xm_network_host_of(emitter->network, class->near_ranks[first]);
-
-            for (end = first + 1;
-                 end < class->near_count &&
-                 xm_network_host_of(emitter->network, class->near_ranks[end]) == host;
-                 ++end) {
-            }
+            end = end_of_host(emitter, class, first);
             status = emit_beside(emitter, class, t, first, end, strategy);
         }
     }

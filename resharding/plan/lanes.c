@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "comm/base.h"
+#include "resharding/flow.h"
 
 enum {
     SHORTEST_LANE = 4096, /* bytes; longer than any element, so that no lane is empty */
@@ -39,6 +40,7 @@ typedef struct {
     xm_lanes_t *lanes;
     options_t *options; /* by class, sorted */
     double single;
+    bool near;
     double *load; /* by rail: bytes that it takes in so far */
     /* Of the group of classes at hand. */
     int64_t *cut; /* by option: where its share ends */
@@ -50,29 +52,6 @@ static xm_status_t no_memory(const making_t *m)
 {
     return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the rails of %" PRId64 " classes of tasks",
                         m->classes->count);
-}
-
-/* Sorts a list of rails by host, then by number, and drops repeated ones. The list comes nearly
- * sorted, as ranks of a host stand together. */
-static int sort_rails(const xm_network_t *network, int *rails, int count)
-{
-    int kept = 0;
-
-    for (int i = 0; i < count; ++i) {
-        int rail = rails[i], at = kept, host = xm_network_host_of_rail(network, rail);
-
-        while (at > 0 && (xm_network_host_of_rail(network, rails[at - 1]) > host ||
-                          (xm_network_host_of_rail(network, rails[at - 1]) == host &&
-                           rails[at - 1] > rail))) {
-            --at;
-        }
-        if (at == 0 || rails[at - 1] != rail) {
-            memmove(rails + at + 1, rails + at, (size_t)(kept - at) * sizeof(*rails));
-            rails[at] = rail;
-            ++kept;
-        }
-    }
-    return kept;
 }
 
 static int compare_ints(const void *a, const void *b)
@@ -103,15 +82,36 @@ static bool same_options(const options_t *a, const options_t *b)
            memcmp(a->rails, b->rails, (size_t)a->count * sizeof(int)) == 0;
 }
 
-/* Takes the rails of ranks into the arena, by host and each once. */
+/* Takes the rails of ranks into the arena, host by host as the ranks stand, each once and ascending
+ * within a host. */
 static int *take_rails(making_t *m, const int *ranks, int count, int *rails)
 {
-    int *list = xm_ints_take(&m->lanes->arena, (size_t)count + 1);
+    int *list = xm_ints_take(&m->lanes->arena, (size_t)count + 1), first = 0;
 
+    *rails = 0;
     for (int i = 0; list != NULL && i < count; ++i) {
-        list[i] = m->lanes->rail_of[ranks[i]];
+        if (xm_network_host_of(m->network, ranks[i]) !=
+            xm_network_host_of(m->network, ranks[i > 0 ? i - 1 : 0])) {
+            first = *rails;
+        }
+        *rails = first + xm_set_insert(list + first, *rails - first, m->lanes->rail_of[ranks[i]]);
     }
-    *rails = list == NULL ? 0 : sort_rails(m->network, list, count);
+    return list;
+}
+
+/* Takes the rails of the ranks that hold a class, or can send it on; each once, ascending. */
+static int *take_holders(making_t *m, const xm_class_t *class, int *rails)
+{
+    int near = m->near ? class->near_count : 0;
+    int *list = xm_ints_take(&m->lanes->arena, (size_t) class->holder_count + (size_t)near + 1);
+
+    *rails = 0;
+    for (int i = 0; list != NULL && i < class->holder_count + near; ++i) {
+        int rank = i < class->holder_count ? class->holders[i]
+                                           : class->near_ranks[i - class->holder_count];
+
+        *rails = xm_set_insert(list, *rails, m->lanes->rail_of[rank]);
+    }
     return list;
 }
 
@@ -122,14 +122,13 @@ static xm_status_t list_rails(making_t *m)
         const xm_class_t *class = &m->classes->classes[k];
         xm_rail_list_t *holders = &m->lanes->holders[k];
         options_t *options = &m->options[k];
-        int *held = take_rails(m, class->holders, class->holder_count, &holders->count);
+        int *held = take_holders(m, class, &holders->count);
 
         options->class = k;
         options->rails = take_rails(m, class->remote, class->remote_count, &options->count);
         if (held == NULL || options->rails == NULL) {
             return no_memory(m);
         }
-        qsort(held, (size_t)holders->count, sizeof(*held), compare_ints);
         holders->rails = held;
         options->hash = xm_hash_list(0, options->rails, options->count);
     }
@@ -210,15 +209,9 @@ static xm_status_t add_lane(making_t *m, const xm_lane_t *lane)
 {
     xm_lanes_t *lanes = m->lanes;
 
-    if (lanes->count == lanes->capacity) {
-        int64_t grown = lanes->capacity > 0 ? 2 * lanes->capacity : 64;
-        xm_lane_t *at = realloc(lanes->lanes, (size_t)grown * sizeof(*at));
-
-        if (at == NULL) {
-            return no_memory(m);
-        }
-        lanes->lanes = at;
-        lanes->capacity = grown;
+    if (!xm_array_reserve(&lanes->lanes, &lanes->room, (size_t)lanes->count + 1,
+                          sizeof(*lanes->lanes))) {
+        return no_memory(m);
     }
     lanes->lanes[lanes->count++] = *lane;
     return XM_OK;
@@ -401,10 +394,12 @@ static void place_tasks(const xm_plan_t *plan, const xm_classes_t *classes, int6
 }
 
 xm_status_t xm_lanes_create(const xm_plan_t *plan, const xm_network_t *network,
-                            const xm_classes_t *classes, double single, xm_lanes_t *lanes)
+                            const xm_classes_t *classes, double single, bool near,
+                            xm_lanes_t *lanes)
 {
     size_t count = (size_t)classes->count + 1, ranks = (size_t)xm_network_ranks(network);
-    making_t m = {.network = network, .classes = classes, .lanes = lanes, .single = single};
+    making_t m = {
+        .network = network, .classes = classes, .lanes = lanes, .single = single, .near = near};
     xm_status_t status;
 
     *lanes =

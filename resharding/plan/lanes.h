@@ -40,7 +40,8 @@ typedef struct xm_lanes {
     xm_rail_list_t *holders; /* by class: the rails that hold it */
     int *rail_of;            /* by rank */
     int64_t *offset;         /* by task: of its first byte in its class */
-    int64_t count, capacity;
+    int64_t count;
+    size_t room;      /* of `lanes` */
     xm_arena_t arena; /* owns the lists of rails */
 } xm_lanes_t;
 
@@ -49,9 +50,11 @@ typedef struct {
     int64_t first, end;
 } xm_part_t;
 
-/* `single` is the part of every class that comes to each receiver by itself. */
+/* `single` is the part of every class that comes to each receiver by itself. With `near`, receivers
+ * beside a holder count as holders: their rails send on what they get from it. */
 xm_status_t xm_lanes_create(const xm_plan_t *plan, const xm_network_t *network,
-                            const xm_classes_t *classes, double single, xm_lanes_t *lanes);
+                            const xm_classes_t *classes, double single, bool near,
+                            xm_lanes_t *lanes);
 void xm_lanes_clear(xm_lanes_t *lanes);
 
 /* The part for which ports and rails take equally long; 0 where the ports are faster anyway. */

@@ -25,11 +25,12 @@ typedef struct {
     int living;        /* new ones below that are left */
     const xm_delivery_t *deliveries;
     xm_pieces_t *out;
+    int **tile_of;      /* by layout of the plan, by rank: its tile; NULL: nobody asked */
     int64_t *next;      /* by rank of the plan: the arrival to look at */
     int64_t *delivered; /* by task: elements that its living receivers have in all … */
     int64_t *wanted;    /* … and should have */
     span_t *spans;
-    int64_t span_count, span_capacity;
+    size_t span_count, span_room;
     int *receivers; /* of the task at hand */
     int receiver_count;
     bool *have, *had; /* by receiver: whether it has the range at hand, and the one before */
@@ -44,27 +45,27 @@ static xm_status_t no_memory(const cutter_t *c)
                         c->plan->task_count);
 }
 
-/* The array with room for so many items, or NULL: no memory. */
-static void *grown(void *items, size_t size, int64_t needed, int64_t *capacity)
-{
-    int64_t wanted = *capacity > 0 ? *capacity * 2 : 1024;
-    void *larger;
-
-    if (needed <= *capacity) {
-        return items;
-    }
-    wanted = wanted < needed ? needed : wanted;
-    larger = realloc(items, (size_t)wanted * size);
-    *capacity = larger != NULL ? wanted : *capacity;
-    return larger;
-}
-
 /* ---- what has arrived ---------------------------------------------------------------------------
  */
 
 static bool is_left(const cutter_t *c, int rank)
 {
     return c->number[rank] < c->living;
+}
+
+/* The tile that a rank needs of a tensor. Every hop of the plan asks, so it is worked out once for
+ * each layout, if there is memory. */
+static int tile_of(const cutter_t *c, const xm_planned_tensor_t *tensor, int rank)
+{
+    int **tiles = &c->tile_of[tensor->dst_index];
+
+    if (*tiles == NULL) {
+        *tiles = malloc((size_t)c->plan->ranks * sizeof(**tiles));
+        for (int r = 0; *tiles != NULL && r < c->plan->ranks; ++r) {
+            (*tiles)[r] = xm_layout_tile_of_rank(tensor->dst, r);
+        }
+    }
+    return *tiles != NULL ? (*tiles)[rank] : xm_layout_tile_of_rank(tensor->dst, rank);
 }
 
 /* Elements of a transfer that have come to a rank. Transfers are asked for in rising order, so that
@@ -78,7 +79,7 @@ static int64_t arrived(cutter_t *c, int rank, int64_t transfer, const xm_transfe
     int64_t *at = &c->next[rank];
 
     /* A rank that only passes a transfer on has no tile to keep it in. */
-    if (xm_layout_tile_of_rank(c->plan->tensors[task.tensor].dst, rank) != task.dst_tile) {
+    if (tile_of(c, &c->plan->tensors[task.tensor], rank) != task.dst_tile) {
         return 0;
     }
     while (*at < delivery->count && arrivals[*at].end < transfer) {
@@ -124,16 +125,12 @@ static bool is_in_part(const cutter_t *c, int64_t task)
 
 static xm_status_t add_span(cutter_t *c, int64_t task, int64_t first, int64_t end, int rank)
 {
-    span_t *spans;
-
     if (first == end || !is_left(c, rank)) {
         return XM_OK;
     }
-    spans = grown(c->spans, sizeof(*spans), c->span_count + 1, &c->span_capacity);
-    if (spans == NULL) {
+    if (!xm_array_reserve(&c->spans, &c->span_room, c->span_count + 1, sizeof(*c->spans))) {
         return no_memory(c);
     }
-    c->spans = spans;
     c->spans[c->span_count++] = (span_t){task, first, end, c->number[rank]};
     return XM_OK;
 }
@@ -175,7 +172,7 @@ static xm_status_t list_spans(cutter_t *c)
         }
     }
     if (status == XM_OK && c->span_count > 1) {
-        qsort(c->spans, (size_t)c->span_count, sizeof(*c->spans), compare_spans);
+        qsort(c->spans, c->span_count, sizeof(*c->spans), compare_spans);
     }
     return status;
 }
@@ -201,11 +198,8 @@ static void list_receivers(cutter_t *c, int64_t task)
 /* Makes room for so many ranks behind the common list. */
 static bool make_room(xm_pieces_t *out, int64_t count)
 {
-    int *ranks =
-        grown(out->ranks, sizeof(*ranks), out->rank_count + count + 1, &out->rank_capacity);
-
-    out->ranks = ranks != NULL ? ranks : out->ranks;
-    return ranks != NULL;
+    return xm_array_reserve(&out->ranks, &out->rank_room, (size_t)(out->rank_count + count) + 1,
+                            sizeof(*out->ranks));
 }
 
 /* Appends those receivers that have the range at hand, or those that do not. */
@@ -253,12 +247,11 @@ static bool append_holders(cutter_t *c, int64_t task, int64_t first, int64_t cou
 static xm_status_t add_stay(cutter_t *c, const xm_kept_t *kept, int64_t ranks, int64_t count)
 {
     xm_pieces_t *out = c->out;
-    xm_stay_t *stays = grown(out->stays, sizeof(*stays), out->stay_count + 1, &out->stay_capacity);
 
-    if (stays == NULL) {
+    if (!xm_array_reserve(&out->stays, &out->stay_room, (size_t)out->stay_count + 1,
+                          sizeof(*out->stays))) {
         return no_memory(c);
     }
-    out->stays = stays;
     out->stays[out->stay_count++] = (xm_stay_t){*kept, ranks, (int)count};
     out->gap_count += count == 0;
     return XM_OK;
@@ -267,12 +260,10 @@ static xm_status_t add_stay(cutter_t *c, const xm_kept_t *kept, int64_t ranks, i
 static xm_status_t add_piece(cutter_t *c, const xm_piece_t *piece)
 {
     xm_pieces_t *out = c->out;
-    xm_piece_t *pieces = grown(out->pieces, sizeof(*pieces), out->count + 1, &out->capacity);
 
-    if (pieces == NULL) {
+    if (!xm_array_reserve(&out->pieces, &out->room, (size_t)out->count + 1, sizeof(*out->pieces))) {
         return no_memory(c);
     }
-    out->pieces = pieces;
     out->pieces[out->count++] = *piece;
     return XM_OK;
 }
@@ -412,6 +403,7 @@ static xm_status_t allocate(cutter_t *c, size_t numbers)
 {
     size_t tasks = (size_t)c->plan->task_count + 1;
 
+    c->tile_of = calloc((size_t)c->plan->layout_count + 1, sizeof(*c->tile_of));
     c->next = calloc(numbers, sizeof(*c->next));
     c->delivered = calloc(tasks, sizeof(*c->delivered));
     c->wanted = calloc(tasks, sizeof(*c->wanted));
@@ -420,8 +412,9 @@ static xm_status_t allocate(cutter_t *c, size_t numbers)
     c->had = calloc(numbers, sizeof(*c->had));
     c->until = calloc(numbers, sizeof(*c->until));
     c->mark = calloc(numbers, sizeof(*c->mark));
-    return c->next == NULL || c->delivered == NULL || c->wanted == NULL || c->receivers == NULL ||
-                   c->have == NULL || c->had == NULL || c->until == NULL || c->mark == NULL
+    return c->tile_of == NULL || c->next == NULL || c->delivered == NULL || c->wanted == NULL ||
+                   c->receivers == NULL || c->have == NULL || c->had == NULL || c->until == NULL ||
+                   c->mark == NULL
                ? no_memory(c)
                : XM_OK;
 }
@@ -461,6 +454,10 @@ xm_status_t xm_pieces_cut(xm_pieces_t *pieces, const xm_plan_t *plan, const xm_p
     free(c.wanted);
     free(c.delivered);
     free(c.next);
+    for (int l = 0; c.tile_of != NULL && l < plan->layout_count; ++l) {
+        free(c.tile_of[l]);
+    }
+    free(c.tile_of);
     free(c.spans);
     return status;
 }

@@ -216,7 +216,7 @@ xm_status_t xm_plan_number_layouts(xm_plan_t *plan)
  * as it is, so that a plan of one tensor copies nothing. */
 static xm_status_t list_tasks(xm_plan_t *plan)
 {
-    int64_t capacity = 0;
+    size_t room = 0;
 
     for (int i = 0; i < plan->tensor_count; ++i) {
         xm_unit_task_t *tasks = NULL;
@@ -229,20 +229,15 @@ static xm_status_t list_tasks(xm_plan_t *plan)
         }
         if (i == 0) {
             plan->tasks = tasks;
-            plan->task_count = capacity = count;
+            plan->task_count = count;
+            room = (size_t)count;
             continue;
         }
-        if (plan->task_count + count > capacity) {
-            int64_t grown = (plan->task_count + count) * 2;
-            xm_unit_task_t *all = realloc(plan->tasks, (size_t)grown * sizeof(*all));
-
-            if (all == NULL) {
-                free(tasks);
-                return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %" PRId64 " unit tasks",
-                                    grown);
-            }
-            plan->tasks = all;
-            capacity = grown;
+        if (!xm_array_reserve(&plan->tasks, &room, (size_t)(plan->task_count + count),
+                              sizeof(*plan->tasks))) {
+            free(tasks);
+            return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %" PRId64 " unit tasks",
+                                plan->task_count + count);
         }
         if (count > 0) {
             memcpy(plan->tasks + plan->task_count, tasks, (size_t)count * sizeof(*tasks));
@@ -278,10 +273,10 @@ xm_status_t xm_plan_take_network(xm_plan_t *plan, const xm_network_t *network)
 }
 
 /* Counts the bytes that cross between hosts, hop by hop: relayed data counts each time it
- * crosses. */
+ * crosses. Regular plans know theirs. */
 static void count_net_bytes(xm_plan_t *plan)
 {
-    for (int64_t i = 0; i < plan->builder.transfer_count; ++i) {
+    for (int64_t i = 0; plan->regular == NULL && i < plan->builder.transfer_count; ++i) {
         const xm_transfer_t transfer = xm_plan_transfer(plan, i);
         const xm_route_t *route = xm_builder_route_of(&plan->builder, &transfer);
         uint64_t crossings = 0;

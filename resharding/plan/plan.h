@@ -101,6 +101,11 @@ int64_t xm_plan_task_count(const xm_plan_t *plan);
 xm_unit_task_t xm_plan_task(const xm_plan_t *plan, int64_t task);
 int64_t xm_plan_transfer_count(const xm_plan_t *plan);
 xm_transfer_t xm_plan_transfer(const xm_plan_t *plan, int64_t transfer);
+/**
+ * The first transfer from @p transfer on that ranks of @p rank's host may have a part in, or the
+ * number of all when there is none: with it a rank goes through its own part of a plan.
+ */
+int64_t xm_plan_next_transfer(const xm_plan_t *plan, int rank, int64_t transfer);
 /** What is kept, and routes; owned by the plan. */
 const xm_kept_t *xm_plan_kept(const xm_plan_t *plan, int64_t *count);
 int xm_plan_routes(const xm_plan_t *plan);

@@ -21,9 +21,10 @@ typedef struct {
 /* What a scheduler decides: transfers, the routes they take, the chunks they move in. */
 typedef struct {
     xm_transfer_t *transfers;
-    int64_t transfer_count, transfer_capacity;
+    int64_t transfer_count;
     xm_route_t *routes; /* ranks and parents of one in one allocation, at `ranks` */
-    int route_count, route_capacity;
+    int route_count;
+    size_t transfer_room, route_room;
     int *
         route_table; /* open addressing by content: route + 1, 0 empty; a power of two of entries */
     int route_table_size;
@@ -181,6 +182,10 @@ int xm_transfer_emitter_pick(const xm_transfer_emitter_t *emitter, const int *ra
 int xm_transfer_emitter_pick_rail(const xm_transfer_emitter_t *emitter, const xm_class_t *class,
                                   int rail);
 
+/* The same among its receivers beside a holder. */
+int xm_transfer_emitter_pick_near(const xm_transfer_emitter_t *emitter, const xm_class_t *class,
+                                  int rail);
+
 /* All of a task from one rank to one other, or a copy inside one. */
 xm_status_t xm_emit_single(xm_transfer_emitter_t *emitter, int64_t task, int sender, int receiver);
 
@@ -245,12 +250,13 @@ typedef struct {
     xm_piece_t *pieces;
     xm_unit_task_t *tasks; /* by piece: the task, with the piece's elements */
     xm_sides_t *sides;     /* by piece */
-    int64_t count, capacity;
+    int64_t count;
     xm_stay_t *stays;
-    int64_t stay_count, stay_capacity;
+    int64_t stay_count;
     int64_t gap_count; /* of the stays */
     int *ranks;        /* the lists of ranks, one behind the other */
-    int64_t rank_count, rank_capacity;
+    int64_t rank_count;
+    size_t room, stay_room, rank_room; /* of pieces, stays and ranks */
 } xm_pieces_t;
 
 /*

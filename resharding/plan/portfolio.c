@@ -12,22 +12,26 @@
 #include <stdlib.h>
 
 #include "comm/base.h"
-#include "resharding/plan/schedule_private.h"
+#include "resharding/plan/bundles.h"
 
 enum {
-    CLOSE_ENOUGH = 200,  /* within bound / this of the bound nothing is worth trying */
-    WIDE_GAP = 20,       /* from bound / this on all the work is */
-    MOST_WORK = 4000000, /* hops and unit tasks of all combinations: a few seconds */
-    LEAST_WORK = 100000, /* that is always allowed: a few hundredths of a second */
-    DFS_TASKS = 64,      /* dfs is not asked to order more than this */
-    DFS_WORK = 100000,   /* what its search counts as */
-    LARGE = 100000,      /* tasks times hosts, or … */
-    MANY_HOSTS = 32      /* … hosts from which on openshop comes late */
+    CLOSE_ENOUGH = 200,   /* within bound / this of the bound nothing is worth trying */
+    WIDE_GAP = 20,        /* from bound / this on all the work is */
+    MOST_WORK = 4000000,  /* hops and unit tasks of all combinations: a few seconds */
+    LEAST_WORK = 100000,  /* that is always allowed: a few hundredths of a second */
+    DFS_TASKS = 64,       /* dfs is not asked to order more than this */
+    DFS_WORK = 100000,    /* what its search counts as */
+    LARGE = 100000,       /* tasks times hosts, or … */
+    MANY_HOSTS = 32,      /* … hosts from which on openshop comes late */
+    MANY_PIECES = 200000, /* that hops between ends of different rates are cut into, of a chunk's
+                             length at least, … */
+    FEW_PIECES = 5000     /* … or so few */
 };
 
 /* The best combination so far. */
 typedef struct {
     xm_scheduling_t *s;
+    bool may_relay;
     xm_builder_t builder;
     xm_strategy_t strategy;
     xm_scheduler_t scheduler;
@@ -40,12 +44,25 @@ typedef struct {
  * to whom at every moment, where the simulation must assume that of the others, so of plans with
  * equal makespans its own are the fastest on a real network (docs/results.md).
  */
-static const xm_scheduler_t steadiest[] = {XM_SCHEDULER_OPENSHOP, XM_SCHEDULER_GREEDY,
-                                           XM_SCHEDULER_BALANCE, XM_SCHEDULER_NAIVE,
-                                           XM_SCHEDULER_DFS};
-static const xm_scheduler_t quickest[] = {XM_SCHEDULER_BALANCE, XM_SCHEDULER_GREEDY,
-                                          XM_SCHEDULER_OPENSHOP, XM_SCHEDULER_NAIVE,
-                                          XM_SCHEDULER_DFS};
+#define SHOP(single, near, pieces)                                                                 \
+    {                                                                                              \
+        XM_SCHEDULER_OPENSHOP, single, near, pieces                                                \
+    }
+#define SHOPS(near)                                                                                \
+    SHOP(true, near, MANY_PIECES), SHOP(true, near, FEW_PIECES), SHOP(true, near, 0),              \
+        SHOP(false, near, MANY_PIECES), SHOP(false, near, FEW_PIECES), SHOP(false, near, 0)
+static const xm_way_t steadiest[] = {SHOPS(false),
+                                     SHOPS(true),
+                                     {.scheduler = XM_SCHEDULER_GREEDY},
+                                     {.scheduler = XM_SCHEDULER_BALANCE},
+                                     {.scheduler = XM_SCHEDULER_NAIVE},
+                                     {.scheduler = XM_SCHEDULER_DFS}};
+static const xm_way_t quickest[] = {{.scheduler = XM_SCHEDULER_BALANCE},
+                                    {.scheduler = XM_SCHEDULER_GREEDY},
+                                    SHOPS(false),
+                                    SHOPS(true),
+                                    {.scheduler = XM_SCHEDULER_NAIVE},
+                                    {.scheduler = XM_SCHEDULER_DFS}};
 /* A strategy of each task's own comes first: it is a good one for all kinds of tasks. The published
  * ones are last: now and then they are the best for a few elements. */
 static const xm_strategy_t strategies[] = {
@@ -54,7 +71,7 @@ static const xm_strategy_t strategies[] = {
     XM_STRATEGY_ALPA};
 
 enum {
-    SCHEDULERS = sizeof(steadiest) / sizeof(steadiest[0]),
+    WAYS = sizeof(steadiest) / sizeof(steadiest[0]),
     STRATEGIES = sizeof(strategies) / sizeof(strategies[0])
 };
 
@@ -79,22 +96,38 @@ static bool is_close(const portfolio_t *p)
     return p->makespan_ns != INT64_MAX && p->makespan_ns - bound <= bound / CLOSE_ENOUGH;
 }
 
-/* Openshop sends parts along chains of its own, so only whether each receiver is served by itself
- * makes a difference to it; the published strategies it declines. */
-static bool is_repeated(const portfolio_t *p, xm_strategy_t strategy, xm_scheduler_t scheduler)
+/* Whether openshop makes nothing new this way: it sends parts along chains of its own, so only
+ * whether each receiver is served by itself makes a difference to it; single copies are one only
+ * where they could help, cut hops only where rates differ: there they come first. */
+static bool is_same_shop(const portfolio_t *p, xm_strategy_t strategy, const xm_way_t *way)
 {
-    return (scheduler == XM_SCHEDULER_OPENSHOP && p->s->params->strategy == XM_STRATEGY_AUTO &&
-            strategy != XM_STRATEGY_AUTO && strategy != XM_STRATEGY_SEND_RECV) ||
-           (scheduler == XM_SCHEDULER_DFS && p->s->plan->task_count > DFS_TASKS);
+    bool all_single = strategy == XM_STRATEGY_SEND_RECV;
+
+    return (p->s->params->strategy == XM_STRATEGY_AUTO && strategy != XM_STRATEGY_AUTO &&
+            !all_single) ||
+           (way->pieces > 0 &&
+            xm_scheduling_message(p->s, way->pieces) ==
+                xm_scheduling_message(p->s, way->pieces == MANY_PIECES ? FEW_PIECES : 0)) ||
+           (way->near && !p->may_relay) ||
+           (!way->single && (all_single || p->s->single <= 0 || p->s->single >= 1));
+}
+
+static bool is_repeated(const portfolio_t *p, xm_strategy_t strategy, const xm_way_t *way)
+{
+    return (way->scheduler == XM_SCHEDULER_OPENSHOP && is_same_shop(p, strategy, way)) ||
+           (way->scheduler == XM_SCHEDULER_DFS && p->s->plan->task_count > DFS_TASKS &&
+            p->makespan_ns != INT64_MAX);
 }
 
 /* Makes one combination and keeps it when it is the best; the first of equals stays. */
-static xm_status_t try_one(portfolio_t *p, xm_strategy_t strategy, xm_scheduler_t scheduler)
+static xm_status_t try_one(portfolio_t *p, xm_strategy_t strategy, const xm_way_t *way)
 {
     xm_plan_t *plan = p->s->plan;
-    xm_status_t status = xm_schedule_once(p->s, strategy, scheduler);
+    xm_status_t status;
 
-    p->work += plan->task_count + (scheduler == XM_SCHEDULER_DFS ? DFS_WORK : 0);
+    p->s->work_left = work_left(p);
+    status = xm_schedule_once(p->s, strategy, way);
+    p->work += plan->task_count + (way->scheduler == XM_SCHEDULER_DFS ? DFS_WORK : 0);
     if (status < 0) {
         /* Only openshop declines, and the others never do, so something is always chosen. */
         return status == XM_ERR_UNSUPPORTED ? XM_OK : status;
@@ -112,44 +145,39 @@ static xm_status_t try_one(portfolio_t *p, xm_strategy_t strategy, xm_scheduler_
     plan->builder = (xm_builder_t){0};
     p->makespan_ns = plan->makespan_ns;
     p->strategy = strategy;
-    p->scheduler = scheduler;
+    p->scheduler = way->scheduler;
     return XM_OK;
 }
 
-/* Tries one scheduler after the other with each strategy, as far as `auto` was asked for. */
+/* Tries one way after the other with each strategy, as far as `auto` was asked for. */
 static xm_status_t try_all(portfolio_t *p)
 {
     const xm_plan_params_t *params = p->s->params;
     int hosts = xm_network_hosts(params->network);
     bool large = hosts > MANY_HOSTS || p->s->plan->task_count > LARGE / hosts;
+    int count = params->strategy == XM_STRATEGY_AUTO ? STRATEGIES * WAYS : WAYS;
     xm_status_t status = XM_OK;
 
-    for (int i = 0; i < STRATEGIES * SCHEDULERS && status == XM_OK && !is_close(p); ++i) {
-        xm_strategy_t strategy = strategies[i / SCHEDULERS];
-        xm_scheduler_t scheduler = (large ? quickest : steadiest)[i % SCHEDULERS];
+    for (int i = 0; i < count && status == XM_OK && !is_close(p); ++i) {
+        const xm_way_t *way = &(large ? quickest : steadiest)[i % WAYS];
+        xm_strategy_t strategy =
+            params->strategy == XM_STRATEGY_AUTO ? strategies[i / WAYS] : params->strategy;
 
-        if ((params->strategy != XM_STRATEGY_AUTO && i >= SCHEDULERS) ||
-            (params->scheduler != XM_SCHEDULER_AUTO && i % SCHEDULERS > 0)) {
-            continue;
+        if ((params->scheduler == XM_SCHEDULER_AUTO || params->scheduler == way->scheduler) &&
+            !is_repeated(p, strategy, way) && (p->makespan_ns == INT64_MAX || work_left(p) > 0)) {
+            status = try_one(p, strategy, way);
         }
-        strategy = params->strategy == XM_STRATEGY_AUTO ? strategy : params->strategy;
-        scheduler = params->scheduler == XM_SCHEDULER_AUTO ? scheduler : params->scheduler;
-        if (p->makespan_ns != INT64_MAX &&
-            (is_repeated(p, strategy, scheduler) || work_left(p) <= 0)) {
-            continue;
-        }
-        status = try_one(p, strategy, scheduler);
     }
     return status;
 }
 
 static xm_status_t choose(xm_scheduling_t *s)
 {
-    portfolio_t p = {.s = s, .makespan_ns = INT64_MAX};
+    portfolio_t p = {.s = s, .may_relay = xm_scheduling_may_relay(s), .makespan_ns = INT64_MAX};
     xm_status_t status = try_all(&p);
 
     if (status == XM_OK && p.makespan_ns == INT64_MAX) {
-        status = try_one(&p, s->params->strategy, XM_SCHEDULER_GREEDY);
+        status = try_one(&p, s->params->strategy, &(xm_way_t){.scheduler = XM_SCHEDULER_GREEDY});
     }
     if (status < 0) {
         xm_builder_clear(&p.builder);
@@ -165,7 +193,8 @@ static xm_status_t choose(xm_scheduling_t *s)
 xm_status_t xm_schedule(xm_plan_t *plan, const xm_plan_params_t *params,
                         const xm_classes_t *classes)
 {
-    xm_scheduling_t s = {.plan = plan, .params = params, .classes = classes};
+    xm_bundles_t bundles = {0};
+    xm_scheduling_t s = {.plan = plan, .params = params, .classes = classes, .bundles = &bundles};
     xm_status_t status;
 
     s.largest_chunk = xm_schedule_chunk_limit(params);
@@ -174,13 +203,14 @@ xm_status_t xm_schedule(xm_plan_t *plan, const xm_plan_params_t *params,
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory to schedule %" PRId64 " unit tasks",
                             plan->task_count);
     }
-    status = xm_lanes_create(plan, params->network, classes, 0, &s.lanes);
+    status = xm_lanes_create(plan, params->network, classes, 0, false, &s.lanes);
     if (status == XM_OK) {
         status = xm_lanes_single(params->network, classes, &s.single);
     }
     if (status == XM_OK) {
         status = choose(&s);
     }
+    xm_bundles_clear(&bundles);
     xm_lanes_clear(&s.lanes);
     free(s.strategy);
     return status;

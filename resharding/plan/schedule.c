@@ -4,21 +4,18 @@
  * for the order, fills the plan builder and simulates the result.
  */
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 
 #include "comm/base.h"
-#include "resharding/plan/schedule_private.h"
+#include "resharding/plan/bundles.h"
 #include "resharding/plan/simulate.h"
 #include "resharding/layout.h"
 
 enum {
     NODE_BUDGET = 200000,
     LARGEST_CHUNK = 8 * 1024 * 1024, /* as much as an executor packs at once (execute.h) */
-    HOST_CHUNKS = 8,      /* chunks of slices that stay inside a host may be so much larger */
-    CLOSE_ENOUGH = 200,   /* no other way is tried within bound / this of the bound */
-    MANY_PIECES = 200000, /* that hops between ends of different rates are cut into, of a chunk's
-                             length at least, … */
-    FEW_PIECES = 5000     /* … or so few */
+    HOST_CHUNKS = 8 /* chunks of slices that stay inside a host may be so much larger */
 };
 
 static const char *const scheduler_names[XM_SCHEDULER_COUNT] = {"naive",  "balance",  "dfs",
@@ -227,19 +224,20 @@ static uint64_t chunk_limit(const xm_scheduling_t *s, int64_t task, const xm_cla
 /*
  * Chooses the chunks before anything is scheduled, because the emitters need them: the
  * length that balances the pipeline's filling against the cost of each chunk. The longest
- * chain of a task counts, inside the host or over the network.
+ * chain of a task counts, inside the host or over the network, unless hops are cut into messages,
+ * which are chunks.
  */
-static void set_chunks(const xm_scheduling_t *s, xm_builder_t *builder, bool parts)
+static void set_chunks(const xm_scheduling_t *s, xm_builder_t *builder, bool parts, bool messages)
 {
     for (int64_t t = 0; t < s->plan->task_count; ++t) {
         const xm_class_t *class = &s->classes->classes[s->classes->class_of[t]];
         int hops = parts ? 1 : chain_hops(class, s->strategy[t]);
 
-        if (hops < class->near_count) {
+        if (hops < class->near_count && !(messages && class->remote_count > 0)) {
             hops = class->near_count;
         }
         xm_scheduling_set_chunk(s, builder, t,
-                                xm_chunk_bytes(s->params->network, xm_task_bytes(s->plan, t), hops,
+                                xm_chunk_bytes(s->lanes.network, xm_task_bytes(s->plan, t), hops,
                                                chunk_limit(s, t, class)));
     }
 }
@@ -324,22 +322,39 @@ static bool goes_in_parts(xm_strategy_t strategy)
            strategy != XM_STRATEGY_ALPA;
 }
 
-/* Fills the plan builder by one scheduler and simulates it, leaving both in the plan. On
- * failure the builder is cleared again. `way` is for openshop. */
-static xm_status_t fill_builder(xm_scheduling_t *s, xm_scheduler_t scheduler,
-                                const xm_parts_way_t *way)
+/* The bundles that go this way: those of the last open shop, where they are the same. */
+static xm_status_t find_bundles(xm_scheduling_t *s, const xm_way_t *way)
 {
+    double single = s->asked == XM_STRATEGY_SEND_RECV ? 1 : way->single ? s->single : 0;
+    int64_t message = xm_scheduling_message(s, way->pieces);
+
+    if (s->bundles->lanes != NULL && s->bundles->single <= single && s->bundles->single >= single &&
+        s->bundles->near == way->near && s->bundles->message == message) {
+        return XM_OK;
+    }
+    xm_bundles_clear(s->bundles);
+    return xm_bundles_create(s, single, way->near, message, s->bundles);
+}
+
+/* Fills the plan builder in one way and simulates it, leaving both in the plan. On failure the
+ * builder is cleared again. */
+static xm_status_t fill_builder(xm_scheduling_t *s, const xm_way_t *way)
+{
+    bool parts = way->scheduler == XM_SCHEDULER_OPENSHOP;
     xm_plan_t *plan = s->plan;
     xm_transfer_emitter_t emitter;
     xm_status_t status;
 
-    if (scheduler == XM_SCHEDULER_OPENSHOP && !goes_in_parts(s->asked)) {
+    if (parts && !goes_in_parts(s->asked)) {
         return xm_error_set(XM_ERR_UNSUPPORTED,
                             "openshop cuts slices into parts that are relayed, "
                             "which %s does not",
                             xm_strategy_name(s->asked));
     }
-    status = xm_builder_init(&plan->builder, plan);
+    status = parts ? find_bundles(s, way) : XM_OK;
+    if (status == XM_OK) {
+        status = xm_builder_init(&plan->builder, plan);
+    }
     if (status < 0) {
         return status;
     }
@@ -348,13 +363,13 @@ static xm_status_t fill_builder(xm_scheduling_t *s, xm_scheduler_t scheduler,
     if (status < 0) {
         goto clear_builder;
     }
-    set_chunks(s, &plan->builder, scheduler == XM_SCHEDULER_OPENSHOP);
+    set_chunks(s, &plan->builder, parts, parts && s->bundles->message > 0);
     /* Work inside hosts comes first for every scheduler: it costs no NIC and settles
      * which ranks have what. */
     status = xm_emit_local(&emitter, s->asked);
     if (status == XM_OK) {
-        status = scheduler == XM_SCHEDULER_OPENSHOP ? xm_schedule_parts(s, way, &emitter)
-                                                    : schedule_whole(s, scheduler, &emitter);
+        status = parts ? xm_schedule_parts(s, s->bundles, &emitter)
+                       : schedule_whole(s, way->scheduler, &emitter);
     }
     if (status == XM_OK) {
         status = xm_builder_number_hops(&plan->builder);
@@ -374,60 +389,34 @@ clear_builder:
     return status;
 }
 
-/* Cutting hops can help only where rates differ and there is more than one message. */
-static bool may_cut(const xm_scheduling_t *s)
+int64_t xm_scheduling_message(const xm_scheduling_t *s, int64_t pieces)
 {
-    uint64_t bytes = 0,
-             message = s->largest_chunk > XM_SMALLEST_CHUNK ? s->largest_chunk : XM_SMALLEST_CHUNK;
+    double bytes = 0, message = fmax((double)s->largest_chunk, XM_SMALLEST_CHUNK);
 
     for (int64_t k = 0; k < s->classes->count; ++k) {
         const xm_class_t *class = &s->classes->classes[k];
 
-        bytes += class->remote_count > 0 ? (uint64_t) class->bytes : 0;
+        bytes += (double)class->bytes * class->remote_host_count;
     }
-    return !xm_network_uniform(s->lanes.network) && bytes > message;
+    if (pieces == 0 || bytes <= message ||
+        (xm_network_uniform(s->lanes.network) &&
+         xm_network_uplink_bandwidth(s->lanes.network) <= 0)) {
+        return 0;
+    }
+    return (int64_t)fmax(message, bytes / (double)pieces);
 }
 
-/* Of an open shop's ways the shortest counts, the first of equals. Single copies are one only where
- * they could help, and cut hops only where rates differ. */
-static xm_status_t make_builder(xm_scheduling_t *s, xm_scheduler_t scheduler)
+bool xm_scheduling_may_relay(const xm_scheduling_t *s)
 {
-    double single = s->asked == XM_STRATEGY_SEND_RECV ? 1 : s->single;
-    const xm_parts_way_t ways[] = {{single, 0}, {single, MANY_PIECES}, {single, FEW_PIECES},
-                                   {0, 0},      {0, MANY_PIECES},      {0, FEW_PIECES}};
-    bool openshop = scheduler == XM_SCHEDULER_OPENSHOP;
-    bool cuts = openshop && may_cut(s);
-    size_t count = openshop ? (single > 0 && single < 1 ? 6 : 3) : 1;
-    xm_plan_t *plan = s->plan;
-    xm_builder_t best = {0};
-    int64_t makespan = INT64_MAX;
+    const xm_network_t *network = s->params->network;
+    bool may = false;
 
-    for (size_t w = 0; w < count; ++w) {
-        xm_status_t status;
+    for (int64_t k = 0; !may && k < s->classes->count; ++k) {
+        const xm_class_t *class = &s->classes->classes[k];
 
-        if (!cuts && ways[w].pieces > 0) {
-            continue;
-        }
-        status = fill_builder(s, scheduler, &ways[w]);
-        if (status < 0) {
-            xm_builder_clear(&best);
-            return status;
-        }
-        if (plan->makespan_ns < makespan) {
-            xm_builder_clear(&best);
-            best = plan->builder;
-            makespan = plan->makespan_ns;
-        } else {
-            xm_builder_clear(&plan->builder);
-        }
-        plan->builder = (xm_builder_t){0};
-        if (makespan - plan->bound_ns <= plan->bound_ns / CLOSE_ENOUGH) {
-            break;
-        }
+        may = class->near_count > 0 && class->remote_count > 0;
     }
-    plan->builder = best;
-    plan->makespan_ns = makespan;
-    return XM_OK;
+    return may && xm_network_rails(network) > xm_network_hosts(network);
 }
 
 /* The strategy that serves one task, one of so many that cross the network. Alpa gathers only where
@@ -461,10 +450,10 @@ static void set_strategies(xm_scheduling_t *s, xm_strategy_t strategy)
     }
 }
 
-xm_status_t xm_schedule_once(xm_scheduling_t *s, xm_strategy_t strategy, xm_scheduler_t scheduler)
+xm_status_t xm_schedule_once(xm_scheduling_t *s, xm_strategy_t strategy, const xm_way_t *way)
 {
     set_strategies(s, strategy);
-    return make_builder(s, scheduler);
+    return fill_builder(s, way);
 }
 
 uint64_t xm_schedule_chunk_limit(const xm_plan_params_t *params)

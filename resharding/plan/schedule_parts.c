@@ -1,49 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Puts openshop to work for tasks: bundles go to the scheduler as demands, and the hops
- * that come back are turned into transfers of the tasks in them. openshop knows rails and
+ * Turns the hops of bundles into transfers of the tasks in them. openshop knows rails and
  * bytes only, so this file chooses ranks, cuts between elements, and finds for each
  * relayed part the transfer that brings it.
  */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "comm/base.h"
-#include "resharding/plan/schedule_private.h"
+#include "resharding/plan/bundles.h"
 
 /*
  * What has come in a part of the time is passed on inside the hosts: a window where one rail serves
  * several heads, otherwise a turn of the schedule, in which all rails bring equal shares of what is
  * passed on.
  */
-enum {
-    WINDOWS = 100,
-    LAST_WINDOWS = 4,
-    FEW_PIECES = 20000,
-    PIECES = 200000,
-    LEAST_TURNS = 32,
-    MOST_TURNS = 64,
-    HOPS_IN_TURNS = 20000
-};
+enum { WINDOWS = 100, LAST_WINDOWS = 4 };
 
 /* What a rank has to pass on, over the average of its host, that counts as even. */
 static const double UNEVEN = 1.25;
-
-/*
- * For the network, lanes with the same holding rails and the same receiving rails are one
- * amount of data, whichever devices are behind it: a *bundle*. openshop cuts bundles;
- * here the cuts are turned into transfers of tasks.
- */
-
-/* Elements of a task in a bundle, for all remote receivers or for one. */
-typedef struct {
-    int64_t task;
-    xm_part_t part;
-    int64_t offset; /* of its first byte in the stream */
-    int receiver;   /* or −1 */
-} entry_t;
 
 /* Bytes [first, end) of a bundle on a hop, and the place of their transfers, for the hops that
  * pass them on. */
@@ -65,33 +41,24 @@ typedef struct {
 /* What has come to a host and was not passed on yet. */
 typedef struct {
     arrival_t *at;
-    int64_t count, capacity;
+    int64_t count;
+    size_t room;
     int64_t bytes, most; /* of all, of the rank that has most */
 } arrived_t;
 
 typedef struct {
     xm_scheduling_t *s;
-    const xm_parts_way_t *way;
+    const xm_bundles_t *bundles;
     xm_transfer_emitter_t *emitter;
-    xm_demand_t *demands; /* by bundle */
-    int64_t count, capacity;
-    int64_t *table; /* open addressing by the rails' lists: bundle + 1 */
-    int64_t table_size;
-    /* Every bundle has two streams: what neighbours pass on, and what comes to one rank only. */
-    entry_t *entries; /* by bundle, stream and task */
-    int64_t *first;   /* by stream: its first entry; one more than streams */
-    int64_t *bytes;   /* by stream */
-    int64_t *bundle;  /* by lane */
-    xm_lanes_t lanes;
-    int64_t *grain;     /* by bundle: pieces are cut at multiples of so many bytes */
-    arrived_t *arrived; /* by host */
-    int64_t *waiting;   /* by rank: bytes in the arrived of its host that it has to pass on */
-    int64_t *sent;      /* transfers between hosts, in their order */
-    int64_t sent_count, sent_capacity;
-    double *passed; /* by rail: bytes that come by it and are passed on, in all */
-    double *left;   /* of these, bytes still to come */
-    double window_ns;
-    int turns;
+    int64_t *grain;      /* by bundle: pieces are cut at multiples of so many bytes */
+    arrived_t *arrived;  /* by host */
+    int64_t *waiting;    /* by rank: bytes in the arrived of its host that it has to pass on */
+    int64_t local_count; /* transfers inside hosts, which stand before */
+    int64_t *sent;       /* transfers between hosts, in their order */
+    int64_t sent_count;
+    size_t sent_room;
+    double *passed; /* by rail: bytes that come by it and are passed on, in all … */
+    double *left;   /* … and those of them still to come */
 } parts_t;
 
 static xm_status_t no_memory(const parts_t *p)
@@ -100,187 +67,31 @@ static xm_status_t no_memory(const parts_t *p)
                         p->s->plan->task_count);
 }
 
-/* The same rails in both roles give the same hash, whatever the bytes. */
-static uint64_t hash_demand(const xm_demand_t *demand)
-{
-    uint64_t hash = xm_hash_list(0, demand->holders, demand->holder_count);
-
-    return xm_hash_list(hash, demand->receivers, demand->receiver_count);
-}
-
-static bool same_hosts(const xm_demand_t *a, const xm_demand_t *b)
-{
-    return a->holder_count == b->holder_count && a->receiver_count == b->receiver_count &&
-           memcmp(a->holders, b->holders, (size_t)a->holder_count * sizeof(int)) == 0 &&
-           memcmp(a->receivers, b->receivers, (size_t)a->receiver_count * sizeof(int)) == 0;
-}
-
-/* Doubles the bundles and enters them in a table twice as large, so that it is at most
- * half full. */
-static xm_status_t grow(parts_t *p)
-{
-    int64_t capacity = p->capacity > 0 ? p->capacity * 2 : 64, size = capacity * 2;
-    xm_demand_t *demands = realloc(p->demands, (size_t)capacity * sizeof(*demands));
-    int64_t *table = calloc((size_t)size, sizeof(*table));
-
-    p->demands = demands != NULL ? demands : p->demands;
-    if (demands == NULL || table == NULL) {
-        free(table);
-        return no_memory(p);
-    }
-    for (int64_t d = 0; d < p->count; ++d) {
-        uint64_t at = hash_demand(&demands[d]) & (uint64_t)(size - 1);
-
-        while (table[at] != 0) {
-            at = (at + 1) & (uint64_t)(size - 1);
-        }
-        table[at] = d + 1;
-    }
-    free(p->table);
-    p->table = table;
-    p->table_size = size;
-    p->capacity = capacity;
-    return XM_OK;
-}
-
-/* Finds the bundle of these rails, or makes it with no bytes yet. */
-static xm_status_t find_bundle(parts_t *p, const xm_demand_t *hosts, int64_t *bundle)
-{
-    uint64_t at;
-
-    if (p->count == p->capacity) {
-        xm_status_t status = grow(p);
-
-        if (status < 0) {
-            return status;
-        }
-    }
-    for (at = hash_demand(hosts) & (uint64_t)(p->table_size - 1); p->table[at] != 0;
-         at = (at + 1) & (uint64_t)(p->table_size - 1)) {
-        *bundle = p->table[at] - 1;
-        if (same_hosts(&p->demands[*bundle], hosts)) {
-            return XM_OK;
-        }
-    }
-    *bundle = p->count;
-    p->demands[p->count++] = *hosts;
-    p->table[at] = p->count;
-    return XM_OK;
-}
-
-/* Finds the bundles of all lanes. Those that differ only in devices share one, so the
- * scheduler sees fewer demands than there are lanes. */
-static xm_status_t bundle_lanes(parts_t *p)
-{
-    xm_status_t status = XM_OK;
-
-    p->bundle = malloc(((size_t)p->lanes.count + 1) * sizeof(*p->bundle));
-    if (p->bundle == NULL) {
-        return no_memory(p);
-    }
-    for (int64_t k = 0; k < p->s->classes->count; ++k) {
-        const xm_lane_range_t *range = &p->lanes.by_class[k];
-
-        for (int64_t l = range->first; status == XM_OK && l < range->end; ++l) {
-            const xm_demand_t rails = {.holders = p->lanes.holders[k].rails,
-                                       .holder_count = p->lanes.holders[k].count,
-                                       .receivers = p->lanes.lanes[l].rails,
-                                       .receiver_count = p->lanes.lanes[l].count};
-
-            status = find_bundle(p, &rails, &p->bundle[l]);
-        }
-    }
-    return status;
-}
-
-/* Walks all entries in task order, counting them first and filling them in the second
- * call. Task order within a bundle is what find_parent() and entry_at() search by. */
-static void walk_entries(parts_t *p, int64_t *fill)
-{
-    const xm_plan_t *plan = p->s->plan;
-
-    for (int64_t t = 0; t < plan->task_count; ++t) {
-        const xm_lane_range_t *range = &p->lanes.by_class[p->s->classes->class_of[t]];
-        int64_t size = plan->tensors[plan->tasks[t].tensor].element_size;
-
-        for (int64_t l = range->first; l < range->end; ++l) {
-            const xm_lane_t *lane = &p->lanes.lanes[l];
-            int64_t stream = 2 * p->bundle[l] + (lane->receiver >= 0);
-            const entry_t entry = {t, xm_lane_part(&p->lanes, plan, lane, t), p->bytes[stream],
-                                   lane->receiver};
-
-            if (entry.part.first == entry.part.end) {
-                continue;
-            }
-            if (p->entries != NULL) {
-                p->entries[fill[stream]] = entry;
-                p->bytes[stream] += (entry.part.end - entry.part.first) * size;
-            }
-            ++fill[stream];
-        }
-    }
-}
-
-/* Lists what each bundle consists of, with the offset of every task's first byte in it. */
-static xm_status_t list_entries(parts_t *p)
-{
-    size_t streams = 2 * (size_t)p->count;
-    int64_t *fill = calloc(streams + 1, sizeof(*fill));
-    int64_t next = 0;
-    xm_status_t status = XM_OK;
-
-    p->first = malloc((streams + 1) * sizeof(*p->first));
-    p->bytes = calloc(streams + 1, sizeof(*p->bytes));
-    if (fill == NULL || p->first == NULL || p->bytes == NULL) {
-        status = no_memory(p);
-        goto free_all;
-    }
-    walk_entries(p, fill);
-    /* Counts become places: each stream's entries follow those of the one before. */
-    for (size_t i = 0; i < streams; ++i) {
-        p->first[i] = next;
-        next += fill[i];
-        fill[i] = p->first[i];
-    }
-    p->first[streams] = next;
-    p->entries = malloc(((size_t)next + 1) * sizeof(*p->entries));
-    if (p->entries == NULL) {
-        status = no_memory(p);
-        goto free_all;
-    }
-    walk_entries(p, fill);
-    for (int64_t d = 0; d < p->count; ++d) {
-        p->demands[d].bytes = p->bytes[2 * d] + p->bytes[2 * d + 1];
-    }
-
-free_all:
-    free(fill);
-    return status;
-}
-
 /*
  * Limits the chunks of relayed tasks: a chunk should not be longer than what a relay
  * waits for, but a short piece left over between two cuts must not turn all the rest into
  * chunks of a few bytes.
  */
-static void set_part_chunks(parts_t *p, const xm_hop_t *hops, int64_t count, int64_t *shortest)
+static void set_part_chunks(parts_t *p, int64_t *shortest)
 {
-    for (int64_t d = 0; d < p->count; ++d) {
+    const xm_hop_t *hops = p->bundles->hops;
+
+    for (int64_t d = 0; d < p->bundles->count; ++d) {
         shortest[d] = INT64_MAX;
     }
-    for (int64_t i = 0; i < count; ++i) {
+    for (int64_t i = 0; i < p->bundles->hop_count; ++i) {
         int64_t length = hops[i].end - hops[i].first;
 
-        if (hops[i].parent >= 0 && p->grain[hops[i].demand] == INT64_MAX &&
-            length < shortest[hops[i].demand]) {
+        if (hops[i].parent >= 0 && p->bundles->message == 0 &&
+            p->grain[hops[i].demand] == INT64_MAX && length < shortest[hops[i].demand]) {
             shortest[hops[i].demand] = length;
         }
     }
-    for (int64_t d = 0; d < p->count; ++d) {
+    for (int64_t d = 0; d < p->bundles->count; ++d) {
         int64_t bytes = shortest[d] > XM_SMALLEST_CHUNK ? shortest[d] : XM_SMALLEST_CHUNK;
 
-        for (int64_t e = p->first[2 * d]; e < p->first[2 * d + 2]; ++e) {
-            xm_scheduling_set_chunk(p->s, p->emitter->builder, p->entries[e].task, bytes);
+        for (int64_t e = p->bundles->first[2 * d]; e < p->bundles->first[2 * d + 2]; ++e) {
+            xm_scheduling_set_chunk(p->s, p->emitter->builder, p->bundles->entries[e].task, bytes);
         }
     }
 }
@@ -308,15 +119,42 @@ static int64_t find_parent(const parts_t *p, const piece_t *parent, int64_t task
     return p->sent[low];
 }
 
+/* The transfer inside a host that brings a task to a rank; they come first, in the order of tasks.
+ */
+static int64_t find_local(const parts_t *p, int64_t task, int rank)
+{
+    const xm_builder_t *builder = p->emitter->builder;
+    int64_t low = 0, high = p->local_count;
+
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2;
+
+        if (builder->transfers[middle].task < task) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    for (;; ++low) {
+        const xm_route_t *route = xm_builder_route_of(builder, &builder->transfers[low]);
+
+        for (int i = 0; i < route->count; ++i) {
+            if (route->ranks[i] == rank) {
+                return low;
+            }
+        }
+    }
+}
+
 /* The last entry of a stream that starts at or before a byte. */
 static int64_t entry_at(const parts_t *p, int64_t stream, int64_t byte)
 {
-    int64_t low = p->first[stream], high = p->first[stream + 1];
+    int64_t low = p->bundles->first[stream], high = p->bundles->first[stream + 1];
 
     while (high - low > 1) {
         int64_t middle = low + (high - low) / 2;
 
-        if (p->entries[middle].offset <= byte) {
+        if (p->bundles->entries[middle].offset <= byte) {
             low = middle;
         } else {
             high = middle;
@@ -384,15 +222,9 @@ static xm_status_t note_arrival(parts_t *p, const xm_inner_t *inner, int head, i
 {
     arrived_t *arrived = &p->arrived[xm_network_host_of_rail(p->emitter->network, inner->rail)];
 
-    if (arrived->count == arrived->capacity) {
-        int64_t grown = arrived->capacity > 0 ? 2 * arrived->capacity : 16;
-        arrival_t *at = realloc(arrived->at, (size_t)grown * sizeof(*at));
-
-        if (at == NULL) {
-            return no_memory(p);
-        }
-        arrived->at = at;
-        arrived->capacity = grown;
+    if (!xm_array_reserve(&arrived->at, &arrived->room, (size_t)arrived->count + 1,
+                          sizeof(*arrived->at))) {
+        return no_memory(p);
     }
     p->left[inner->rail] -= (double)bytes;
     p->waiting[inner->ranks[head]] += bytes;
@@ -420,7 +252,7 @@ static xm_status_t make_room(parts_t *p, const xm_inner_t *inner, int64_t *room)
     double share = p->passed[inner->rail] / heads, left = p->left[inner->rail] / heads;
     /* The last windows are ever shorter, as nothing goes on beside what is passed on after them. */
     double window = heads > 1 ? fmin(share / WINDOWS, left / LAST_WINDOWS) : share / WINDOWS;
-    double most = fmax(heads > 1 ? window : share / p->turns, XM_SMALLEST_CHUNK);
+    double most = fmax(heads > 1 ? window : share / p->bundles->turns, XM_SMALLEST_CHUNK);
     bool even = (double)arrived->bytes >= window * inner->count &&
                 (double)arrived->most * inner->count <= UNEVEN * (double)arrived->bytes;
 
@@ -441,7 +273,7 @@ static xm_status_t make_room(parts_t *p, const xm_inner_t *inner, int64_t *room)
  * window is shared out evenly. When all have that, they pass it on. With send_recv it is the
  * single receiver.
  */
-static xm_status_t choose_receiver(parts_t *p, const entry_t *entry, int rail,
+static xm_status_t choose_receiver(parts_t *p, const xm_entry_t *entry, int rail,
                                    xm_transfer_t *transfer, int *receiver)
 {
     const xm_class_t *class = &p->s->classes->classes[p->s->classes->class_of[entry->task]];
@@ -462,7 +294,8 @@ static xm_status_t choose_receiver(parts_t *p, const entry_t *entry, int rail,
     head = xm_chain_head(p->emitter, &inner, p->waiting);
     if (inner.count > 1) {
         /* What would be left must be worth a message. */
-        if ((transfer->end - transfer->first) * size > room + room / 8 && room >= size) {
+        if ((transfer->end - transfer->first) * size > room + room / 8 && room >= size &&
+            p->bundles->message == 0) {
             transfer->end = transfer->first + room / size;
         }
         if (status == XM_OK) {
@@ -477,15 +310,8 @@ static xm_status_t choose_receiver(parts_t *p, const entry_t *entry, int rail,
 /* Appends a transfer between hosts. */
 static xm_status_t append_sent(parts_t *p, xm_transfer_t *transfer, int receiver)
 {
-    if (p->sent_count == p->sent_capacity) {
-        int64_t grown = p->sent_capacity > 0 ? 2 * p->sent_capacity : 256;
-        int64_t *at = realloc(p->sent, (size_t)grown * sizeof(*at));
-
-        if (at == NULL) {
-            return no_memory(p);
-        }
-        p->sent = at;
-        p->sent_capacity = grown;
+    if (!xm_array_reserve(&p->sent, &p->sent_room, (size_t)p->sent_count + 1, sizeof(*p->sent))) {
+        return no_memory(p);
     }
     p->sent[p->sent_count++] = p->emitter->builder->transfer_count;
     return append_single(p, transfer, receiver);
@@ -497,7 +323,7 @@ static xm_status_t append_sent(parts_t *p, xm_transfer_t *transfer, int receiver
  * stays inside what it was brought. A cut inside one element leaves nothing for this part; the
  * other side of the cut has the element.
  */
-static xm_status_t emit_entry(parts_t *p, const piece_t *piece, const entry_t *entry,
+static xm_status_t emit_entry(parts_t *p, const piece_t *piece, const xm_entry_t *entry,
                               const piece_t *parent)
 {
     const xm_plan_t *plan = p->s->plan;
@@ -531,6 +357,10 @@ static xm_status_t emit_entry(parts_t *p, const piece_t *piece, const entry_t *e
         } else {
             transfer.sender = xm_transfer_emitter_pick_rail(p->emitter, class, piece->hop->sender);
         }
+        if (transfer.sender < 0) {
+            transfer.sender = xm_transfer_emitter_pick_near(p->emitter, class, piece->hop->sender);
+            transfer.parent = find_local(p, entry->task, transfer.sender);
+        }
         status = choose_receiver(p, entry, piece->hop->receiver, &transfer, &receiver);
         /* The count lets later picks spread the work over the devices of the sending rail. */
         p->emitter->sent[transfer.sender] += (transfer.end - transfer.first) * size;
@@ -545,9 +375,11 @@ static xm_status_t emit_entry(parts_t *p, const piece_t *piece, const entry_t *e
 /* Where a byte of a bundle lies in one of its streams, which advance together. */
 static int64_t stream_byte(const parts_t *p, int64_t stream, int64_t byte)
 {
-    int64_t all = p->demands[stream / 2].bytes;
+    int64_t all = p->bundles->demands[stream / 2].bytes;
 
-    return p->bytes[stream] == all ? byte : (int64_t)((__int128)byte * p->bytes[stream] / all);
+    return p->bundles->bytes[stream] == all
+               ? byte
+               : (int64_t)((__int128)byte * p->bundles->bytes[stream] / all);
 }
 
 /* Makes the transfers of a piece and notes where they are, for the pieces that relay it. */
@@ -562,27 +394,14 @@ static xm_status_t emit_piece(parts_t *p, piece_t *piece, const piece_t *parent)
         part.first = stream_byte(p, stream, piece->first);
         part.end = stream_byte(p, stream, piece->end);
         for (int64_t e = entry_at(p, stream, part.first);
-             status == XM_OK && e < p->first[stream + 1] && p->entries[e].offset < part.end; ++e) {
-            status = emit_entry(p, &part, &p->entries[e], parent);
+             status == XM_OK && e < p->bundles->first[stream + 1] &&
+             p->bundles->entries[e].offset < part.end;
+             ++e) {
+            status = emit_entry(p, &part, &p->bundles->entries[e], parent);
         }
     }
     piece->end_sent = p->sent_count;
     return status;
-}
-
-/* True when some receivers of a bundle get it from neighbours. */
-static bool is_wide(const parts_t *p, int64_t bundle)
-{
-    const xm_class_t *classes = p->s->classes->classes;
-
-    for (int64_t e = p->first[2 * bundle]; e < p->first[2 * bundle + 1]; ++e) {
-        const xm_class_t *class = &classes[p->s->classes->class_of[p->entries[e].task]];
-
-        if (class->remote_count > class->remote_host_count) {
-            return true;
-        }
-    }
-    return false;
 }
 
 /*
@@ -593,26 +412,22 @@ static bool is_wide(const parts_t *p, int64_t bundle)
  */
 static void choose_grains(parts_t *p)
 {
-    bool uniform = xm_network_uniform(p->lanes.network);
-    double all = 0, message;
+    double window_ns = (double)p->bundles->makespan_ns / WINDOWS;
 
-    for (int64_t d = 0; d < p->count; ++d) {
-        all += (double)p->demands[d].bytes * p->demands[d].receiver_count;
-    }
-    message = p->way->pieces > 0 ? fmax((double)p->s->largest_chunk, all / (double)p->way->pieces)
-                                 : INFINITY;
-    for (int64_t d = 0; d < p->count; ++d) {
+    for (int64_t d = 0; d < p->bundles->count; ++d) {
         double rate = INFINITY, bytes;
 
-        for (int r = 0; r < p->demands[d].receiver_count; ++r) {
-            rate = fmin(rate, xm_network_ingress(p->lanes.network, p->demands[d].receivers[r]));
+        for (int r = 0; r < p->bundles->demands[d].receiver_count; ++r) {
+            rate = fmin(rate, xm_network_ingress(p->bundles->lanes->network,
+                                                 p->bundles->demands[d].receivers[r]));
         }
-        bytes = is_wide(p, d) ? 1e-9 * p->window_ns * rate : INFINITY;
-        bytes = fmax(uniform ? bytes : fmin(bytes, message), XM_SMALLEST_CHUNK);
-        p->grain[d] = bytes < (double)p->demands[d].bytes ? (int64_t)bytes : INT64_MAX;
-        for (int r = 0; is_wide(p, d) && r < p->demands[d].receiver_count; ++r) {
-            p->passed[p->demands[d].receivers[r]] += (double)p->bytes[2 * d];
-            p->left[p->demands[d].receivers[r]] += (double)p->bytes[2 * d];
+        bytes =
+            p->bundles->message == 0 && p->bundles->wide[d] ? 1e-9 * window_ns * rate : INFINITY;
+        bytes = fmax(bytes, XM_SMALLEST_CHUNK);
+        p->grain[d] = bytes < (double)p->bundles->demands[d].bytes ? (int64_t)bytes : INT64_MAX;
+        for (int r = 0; p->bundles->wide[d] && r < p->bundles->demands[d].receiver_count; ++r) {
+            p->passed[p->bundles->demands[d].receivers[r]] += (double)p->bundles->bytes[2 * d];
+            p->left[p->bundles->demands[d].receivers[r]] += (double)p->bundles->bytes[2 * d];
         }
     }
 }
@@ -637,17 +452,17 @@ static int64_t pieces_of(const parts_t *p, const xm_hop_t *hop)
 
 /* Cuts hops into pieces. A parent contains its child's range, so of its pieces one contains the
  * child's piece. */
-static void cut_hops(const parts_t *p, const xm_hop_t *hops, int64_t count, int64_t *first_piece,
-                     piece_t *pieces)
+static void cut_hops(const parts_t *p, int64_t *first_piece, piece_t *pieces)
 {
+    const xm_hop_t *hops = p->bundles->hops;
     int64_t next = 0;
 
-    for (int64_t i = 0; i < count; ++i) {
+    for (int64_t i = 0; i < p->bundles->hop_count; ++i) {
         const xm_hop_t *hop = &hops[i];
         int64_t grain = p->grain[hop->demand], number = pieces_of(p, hop);
-        double pace = xm_network_ingress(p->lanes.network, hop->receiver) * 1e-9;
+        double pace = xm_network_ingress(p->bundles->lanes->network, hop->receiver) * 1e-9;
 
-        pace = fmin(pace, xm_network_egress(p->lanes.network, hop->sender) * 1e-9);
+        pace = fmin(pace, xm_network_egress(p->bundles->lanes->network, hop->sender) * 1e-9);
         first_piece[i] = next;
         for (int64_t k = 0; k < number; ++k) {
             int64_t at = hop->first / grain + k;
@@ -669,10 +484,12 @@ static void cut_hops(const parts_t *p, const xm_hop_t *hops, int64_t count, int6
 }
 
 /* Parents come before children in the list of hops and start earlier. */
-static xm_status_t emit_hops(parts_t *p, const xm_hop_t *hops, int64_t count)
+static xm_status_t emit_hops(parts_t *p)
 {
+    const xm_hop_t *hops = p->bundles->hops;
+    int64_t count = p->bundles->hop_count;
     int64_t *first_piece = malloc(((size_t)count + 1) * sizeof(*first_piece)), total = 0;
-    int64_t *shortest = malloc(((size_t)p->count + 1) * sizeof(*shortest));
+    int64_t *shortest = malloc(((size_t)p->bundles->count + 1) * sizeof(*shortest));
     piece_t *pieces, **order;
     xm_status_t status;
 
@@ -685,8 +502,8 @@ static xm_status_t emit_hops(parts_t *p, const xm_hop_t *hops, int64_t count)
         status = no_memory(p);
         goto free_all;
     }
-    set_part_chunks(p, hops, count, shortest);
-    cut_hops(p, hops, count, first_piece, pieces);
+    set_part_chunks(p, shortest);
+    cut_hops(p, first_piece, pieces);
     for (int64_t i = 0; i < total; ++i) {
         order[i] = &pieces[i];
     }
@@ -707,82 +524,38 @@ free_all:
     return status;
 }
 
-/* As many turns as leave few hops, where several rails or two ways into a host must keep in step
- * with each other. */
-static int turns_for(const parts_t *p)
-{
-    const xm_network_t *network = p->emitter->network;
-    bool several = p->way->single > 0 || xm_network_rails(network) > xm_network_hosts(network);
-    int64_t turns = p->count > 0 ? HOPS_IN_TURNS / p->count : 0;
-
-    turns = turns < MOST_TURNS ? turns : MOST_TURNS;
-    turns = turns > LEAST_TURNS ? turns : LEAST_TURNS;
-    for (int64_t d = 0; several && d < p->count; ++d) {
-        if (is_wide(p, d)) {
-            return (int)turns;
-        }
-    }
-    return 0;
-}
-
-/* The demands point into the lanes' lists of rails, which outlive the call. */
-xm_status_t xm_schedule_parts(xm_scheduling_t *s, const xm_parts_way_t *way,
+xm_status_t xm_schedule_parts(xm_scheduling_t *s, const xm_bundles_t *bundles,
                               xm_transfer_emitter_t *emitter)
 {
-    parts_t p = {.s = s, .way = way, .emitter = emitter};
-    xm_openshop_params_t params = {.seed = s->params->seed};
-    xm_problem_t problem = {0};
-    xm_hop_t *hops = NULL;
-    int64_t count = 0, makespan;
-    xm_status_t status =
-        xm_lanes_create(s->plan, s->params->network, s->classes, way->single, &p.lanes);
+    size_t hosts = (size_t)xm_network_hosts(emitter->network);
+    size_t rails = (size_t)xm_network_rails(emitter->network);
+    parts_t p = {.s = s,
+                 .bundles = bundles,
+                 .emitter = emitter,
+                 .local_count = emitter->builder->transfer_count};
+    xm_status_t status = XM_OK;
 
-    if (status == XM_OK) {
-        status = bundle_lanes(&p);
+    p.grain = malloc(((size_t)bundles->count + 1) * sizeof(*p.grain));
+    p.arrived = calloc(hosts, sizeof(*p.arrived));
+    p.waiting = calloc((size_t)xm_network_ranks(emitter->network), sizeof(*p.waiting));
+    p.passed = calloc(rails, sizeof(*p.passed));
+    p.left = calloc(rails, sizeof(*p.left));
+    if (p.grain == NULL || p.arrived == NULL || p.waiting == NULL || p.passed == NULL ||
+        p.left == NULL) {
+        status = no_memory(&p);
     }
     if (status == XM_OK) {
-        status = list_entries(&p);
-    }
-    if (status == XM_OK) {
-        params.turns = turns_for(&p);
-    }
-    if (status == XM_OK && p.count > 0) {
-        problem.network = p.lanes.network;
-        problem.demands = p.demands;
-        problem.count = p.count;
-        status = xm_schedule_openshop(&problem, &params, &hops, &count, &makespan);
-    }
-    if (status == XM_OK && p.count > 0) {
-        p.grain = malloc((size_t)p.count * sizeof(*p.grain));
-        p.arrived = calloc((size_t)xm_network_hosts(emitter->network), sizeof(*p.arrived));
-        p.waiting = calloc((size_t)xm_network_ranks(emitter->network), sizeof(*p.waiting));
-        p.passed = calloc(2 * (size_t)xm_network_rails(emitter->network), sizeof(*p.passed));
-        p.left = p.passed + xm_network_rails(emitter->network);
-        p.window_ns = (double)makespan / WINDOWS;
-        status = p.grain == NULL || p.arrived == NULL || p.waiting == NULL || p.passed == NULL
-                     ? no_memory(&p)
-                     : XM_OK;
-    }
-    if (status == XM_OK && p.count > 0) {
-        p.turns = params.turns;
         choose_grains(&p);
-        status = emit_hops(&p, hops, count);
+        status = emit_hops(&p);
     }
-    for (int h = 0; p.arrived != NULL && h < xm_network_hosts(emitter->network); ++h) {
+    for (size_t h = 0; p.arrived != NULL && h < hosts; ++h) {
         free(p.arrived[h].at);
     }
     free(p.sent);
-    free(p.arrived);
-    free(p.waiting);
+    free(p.left);
     free(p.passed);
+    free(p.waiting);
+    free(p.arrived);
     free(p.grain);
-    free(hops);
-    free(p.bundle);
-    xm_lanes_clear(&p.lanes);
-    free(p.bytes);
-    free(p.first);
-    free(p.entries);
-    free(p.table);
-    free(p.demands);
     return status;
 }

@@ -15,6 +15,18 @@ typedef struct {
     int host;     /* … of this receiving host by its place in the class, or −1: of all */
 } xm_item_t;
 
+typedef struct xm_bundles xm_bundles_t;
+
+/* A scheduler, and for openshop its way to make transfers of hops. */
+typedef struct {
+    xm_scheduler_t scheduler;
+    bool single;    /* a part comes to each receiver by itself, though others of its host need it
+                       too */
+    bool near;      /* receivers beside a holder send on by their rails what they get from it */
+    int64_t pieces; /* hops between ends of different rates are cut, into about so many in all; 0:
+                       they stay whole */
+} xm_way_t;
+
 typedef struct {
     xm_plan_t *plan;
     const xm_plan_params_t *params;
@@ -23,31 +35,35 @@ typedef struct {
     xm_lanes_t lanes;
     uint64_t largest_chunk;
     double single;           /* xm_lanes_single() */
+    xm_bundles_t *bundles;   /* of the last open shop; without demands: of none */
+    int64_t work_left;       /* hops that the next combination may have, roughly */
     unsigned char *strategy; /* by task */
     xm_demand_t *demands;
     xm_item_t *items; /* by demand */
     int64_t count;
 } xm_scheduling_t;
 
-/* Fills plan->builder by one strategy and one scheduler, neither chosen here, and simulates it into
+/* Fills plan->builder by one strategy and one way, neither chosen here, and simulates it into
  * plan->makespan_ns. On failure the builder is empty; openshop declines problems beyond its size
  * (::XM_ERR_UNSUPPORTED). A strategy may be `auto`: each task has the one predicted best. */
-xm_status_t xm_schedule_once(xm_scheduling_t *s, xm_strategy_t strategy, xm_scheduler_t scheduler);
+xm_status_t xm_schedule_once(xm_scheduling_t *s, xm_strategy_t strategy, const xm_way_t *way);
+
+/*
+ * The longest message where hops are cut into about so many in all; 0: they stay whole, as cutting
+ * can help only where rates differ, or uplinks', and there is more than one message.
+ */
+int64_t xm_scheduling_message(const xm_scheduling_t *s, int64_t pieces);
+
+/* Whether some class has receivers beside a holder and others elsewhere, whom they could serve too.
+ */
+bool xm_scheduling_may_relay(const xm_scheduling_t *s);
 
 /* Makes a task's chunks at most so long. */
 void xm_scheduling_set_chunk(const xm_scheduling_t *s, xm_builder_t *builder, int64_t task,
                              int64_t bytes);
 
-/* A way to make transfers of an open shop's hops. */
-typedef struct {
-    double single;  /* part that comes to each receiver by itself, though others of its host need
-                       it too */
-    int64_t pieces; /* hops between ends of different rates are cut, into about so many in all; 0:
-                       they stay whole */
-} xm_parts_way_t;
-
-/* Cuts the tasks by openshop and appends the transfers. */
-xm_status_t xm_schedule_parts(xm_scheduling_t *s, const xm_parts_way_t *way,
+/* Appends the transfers of the bundles' hops. */
+xm_status_t xm_schedule_parts(xm_scheduling_t *s, const xm_bundles_t *bundles,
                               xm_transfer_emitter_t *emitter);
 
 /* ---- chains (strategy_chain.c)

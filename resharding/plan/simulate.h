@@ -14,6 +14,8 @@
  * once, and messages in flight share what they use max-min fairly, as flows of a transport with
  * congestion control do.
  *
+ * Both leave processors to the end: a plan that they would hold up takes as long as they need.
+ *
  * Exclusive costs one step per message at most (chunks that only repeat the one before are
  * skipped), fair one per message, resource and pair of ranks that has one on the way.
  */
@@ -34,7 +36,7 @@ int64_t xm_plan_first_hop(const xm_plan_t *plan, int64_t transfer);
 
 /**
  * Simulates @p plan on @p network. @p spans (may be NULL) has room for every hop; copies inside a
- * rank take no time. @p makespan_ns is when the last chunk has arrived.
+ * rank take no time but a processor's. @p makespan_ns is when the last chunk has arrived.
  */
 xm_status_t xm_simulate(const xm_plan_t *plan, const xm_network_t *network, xm_sharing_t sharing,
                         xm_span_t *spans, int64_t *makespan_ns);

@@ -26,7 +26,8 @@ typedef struct {
     const xm_network_t *network;
     xm_classes_t *out;
     rank_set_t *sets;
-    int set_count, set_capacity;
+    int set_count;
+    size_t set_room;
     int *set_table; /* open addressing: set + 1 */
     int64_t table_size;
     int **set_of;         /* by layout, by tile */
@@ -136,15 +137,8 @@ static xm_status_t intern_set(classifier_t *c, const int *ranks, int count, int 
             return XM_OK;
         }
     }
-    if (c->set_count == c->set_capacity) {
-        int grown = c->set_capacity > 0 ? c->set_capacity * 2 : 256;
-        rank_set_t *sets = realloc(c->sets, (size_t)grown * sizeof(*sets));
-
-        if (sets == NULL) {
-            return no_memory(c);
-        }
-        c->sets = sets;
-        c->set_capacity = grown;
+    if (!xm_array_reserve(&c->sets, &c->set_room, (size_t)c->set_count + 1, sizeof(*c->sets))) {
+        return no_memory(c);
     }
     c->sets[c->set_count] = (rank_set_t){hash, ranks, count, NULL};
     c->set_table[at] = ++c->set_count;

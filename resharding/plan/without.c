@@ -83,15 +83,20 @@ static xm_status_t number_ranks(without_t *w)
                          : xm_error_set(XM_ERR_INVALID_ARGUMENT, "no rank of the plan is left");
 }
 
-/* The mesh with the new numbers. Tensors mostly share their meshes, so the one that was made last
- * is given again where it fits. */
-static xm_status_t renumber_mesh(const without_t *w, const xm_mesh_t *mesh, const xm_mesh_t **last,
-                                 xm_mesh_t **made)
+/* Meshes and layouts with the new numbers. Tensors mostly share theirs, so each layout is moved
+ * once, and the mesh that was made last is taken again where it fits. */
+typedef struct {
+    const xm_mesh_t *last;
+    xm_mesh_t *made;
+    const xm_layout_t **moved; /* by layout of the plan; NULL: not yet */
+} mover_t;
+
+static xm_status_t renumber_mesh(const without_t *w, const xm_mesh_t *mesh, mover_t *mover)
 {
     int sizes[XM_MAX_AXES], axes = xm_mesh_axes(mesh), size = xm_mesh_size(mesh), *ranks;
     xm_status_t status;
 
-    if (mesh == *last) {
+    if (mesh == mover->last) {
         return XM_OK;
     }
     ranks = malloc((size_t)size * sizeof(*ranks));
@@ -107,49 +112,54 @@ static xm_status_t renumber_mesh(const without_t *w, const xm_mesh_t *mesh, cons
             w->rest->ranks = ranks[p] + 1;
         }
     }
-    xm_mesh_destroy(*made);
-    *made = NULL;
-    *last = NULL;
-    status = xm_mesh_create(axes, sizes, ranks, made);
-    *last = status == XM_OK ? mesh : NULL;
+    xm_mesh_destroy(mover->made);
+    mover->made = NULL;
+    status = xm_mesh_create(axes, sizes, ranks, &mover->made);
+    mover->last = status == XM_OK ? mesh : NULL;
     free(ranks);
     return status;
 }
 
-static xm_status_t move_layout(const without_t *w, const xm_layout_t *layout,
-                               const xm_mesh_t **last, xm_mesh_t **made, xm_layout_t **moved)
+static xm_status_t move_layout(const without_t *w, const xm_layout_t *layout, int index,
+                               mover_t *mover, xm_layout_t **moved)
 {
-    xm_status_t status = renumber_mesh(w, xm_layout_mesh(layout), last, made);
+    xm_status_t status;
 
-    return status < 0 ? status : xm_layout_move(layout, *made, moved);
+    if (mover->moved[index] != NULL) {
+        return xm_layout_clone(mover->moved[index], moved);
+    }
+    status = renumber_mesh(w, xm_layout_mesh(layout), mover);
+    if (status == XM_OK) {
+        status = xm_layout_move(layout, mover->made, moved);
+    }
+    mover->moved[index] = status == XM_OK ? *moved : NULL;
+    return status;
 }
 
 /* Copies the tensors, on meshes with the new numbers. */
 static xm_status_t copy_tensors(const without_t *w)
 {
     xm_plan_t *rest = w->rest;
-    const xm_mesh_t *last[2] = {NULL, NULL};
-    xm_mesh_t *made[2] = {NULL, NULL};
-    xm_status_t status = XM_OK;
+    mover_t mover = {.moved = calloc((size_t)w->plan->layout_count + 1, sizeof(*mover.moved))};
+    xm_status_t status;
 
     rest->tensors = calloc((size_t)w->plan->tensor_count, sizeof(*rest->tensors));
-    if (rest->tensors == NULL) {
-        return no_memory(w);
-    }
+    status = rest->tensors == NULL || mover.moved == NULL ? no_memory(w) : XM_OK;
     for (int i = 0; status == XM_OK && i < w->plan->tensor_count; ++i) {
         const xm_planned_tensor_t *tensor = &w->plan->tensors[i];
         xm_planned_tensor_t *copy = &rest->tensors[rest->tensor_count++];
 
         copy->element_size = tensor->element_size;
         copy->name = strdup(tensor->name);
-        status = copy->name != NULL ? move_layout(w, tensor->src, &last[0], &made[0], &copy->src)
-                                    : no_memory(w);
+        status = copy->name != NULL
+                     ? move_layout(w, tensor->src, tensor->src_index, &mover, &copy->src)
+                     : no_memory(w);
         if (status == XM_OK) {
-            status = move_layout(w, tensor->dst, &last[1], &made[1], &copy->dst);
+            status = move_layout(w, tensor->dst, tensor->dst_index, &mover, &copy->dst);
         }
     }
-    xm_mesh_destroy(made[1]);
-    xm_mesh_destroy(made[0]);
+    xm_mesh_destroy(mover.made);
+    free(mover.moved);
     return status;
 }
 

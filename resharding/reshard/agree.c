@@ -175,15 +175,22 @@ static xm_status_t name_field(int rank, int64_t tensor, const char *name, int fi
 }
 
 /*
- * Names the first difference between the descriptions of rank 0 and of another rank. The
- * lists come from the network, so every step checks for their end: a peer of another
+ * The lists come from the network, so every step checks for their end: a peer of another
  * version may send fewer strings.
  */
-static xm_status_t name_difference(int rank, walk_t walk)
+xm_status_t xm_agree_difference(int rank, const char *first, size_t first_length, const char *other,
+                                size_t other_length)
 {
-    long tensors = strtol(walk.a, NULL, 10);
+    walk_t walk = {first, other, first + first_length, other + other_length};
     const char *name = NULL;
+    long tensors;
 
+    /* Both must end with a string's end, or comparing would run past it. */
+    if (first_length == 0 || other_length == 0 || first[first_length - 1] != '\0' ||
+        other[other_length - 1] != '\0') {
+        goto other_version;
+    }
+    tensors = strtol(walk.a, NULL, 10);
     if (strcmp(walk.a, walk.b) != 0) {
         return xm_error_set(XM_ERR_MISMATCH, "rank %d has %s tensors where rank 0 has %s", rank,
                             walk.b, walk.a);
@@ -228,7 +235,6 @@ xm_status_t xm_agree_explain(xm_worker_t *worker, int odd, const char *strings, 
     char *gathered = NULL;
     size_t *offsets = NULL;
     xm_status_t status;
-    walk_t walk;
 
     status = xm_bootstrap_allgatherv(xm_worker_bootstrap(worker), strings,
                                      rank == 0 || rank == odd ? length : 0, (void **)&gathered,
@@ -236,15 +242,8 @@ xm_status_t xm_agree_explain(xm_worker_t *worker, int odd, const char *strings, 
     if (status < 0) {
         return status;
     }
-    walk = (walk_t){gathered + offsets[0], gathered + offsets[odd], gathered + offsets[1],
-                    gathered + offsets[odd + 1]};
-    /* Both must end with a string's end, or comparing would run past it. */
-    if (walk.a == walk.a_end || walk.b == walk.b_end || walk.a_end[-1] != '\0' ||
-        walk.b_end[-1] != '\0') {
-        status = xm_error_set(XM_ERR_MISMATCH, "rank %d runs another version of crossmesh", odd);
-    } else {
-        status = name_difference(odd, walk);
-    }
+    status = xm_agree_difference(odd, gathered + offsets[0], offsets[1] - offsets[0],
+                                 gathered + offsets[odd], offsets[odd + 1] - offsets[odd]);
     free(offsets);
     free(gathered);
     return status;

@@ -38,6 +38,10 @@ static void list_free(const xm_transport_t *transport, uint64_t channels[WORDS])
     }
     channels[0] &= ~UINT64_C(1);
     channels[WORDS - 1] &= ~(UINT64_C(1) << 63);
+    if (xm_message_proves()) {
+        channels[WORDS - 1] &= ~(UINT64_C(1) << (XM_MESSAGE_HASH_CHANNEL % 64) |
+                                 UINT64_C(1) << (XM_MESSAGE_VERDICT_CHANNEL % 64));
+    }
 }
 
 static xm_status_t lowest(const uint64_t channels[WORDS], int *channel)

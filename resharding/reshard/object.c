@@ -115,6 +115,7 @@ static xm_status_t make_executor(xm_reshard_t *self)
     executor.turns = params->turns;
     executor.turn_ahead = params->turn_ahead;
     executor.device_peers = params->device_peers;
+    executor.verify = params->verify;
     executor.tensor_done = params->tensor_done;
     executor.arg = params->arg;
     return xm_executor_create(&executor, &self->executor);
@@ -138,10 +139,19 @@ static xm_status_t prepare(xm_reshard_t *self, const xm_reshard_params_t *params
     return status == XM_OK ? make_executor(self) : status;
 }
 
-/* Element types, for who has not named them: nothing beyond what the plan says. */
-static const char *dtype_of(const xm_reshard_params_t *params)
+/* Element types, for who has not named them nothing beyond what the plan says; and how runs prove
+ * themselves, because a rank that does not would be waited for. */
+static char *describe(const xm_reshard_params_t *params)
 {
-    return params->dtype != NULL ? params->dtype : "unnamed";
+    static const char *const proofs[] = {[XM_VERIFY_OFF] = "",
+                                         [XM_VERIFY_RUN] = " verified by run",
+                                         [XM_VERIFY_CHUNK] = " verified by chunk"};
+    char *text = NULL;
+
+    return asprintf(&text, "%s%s", params->dtype != NULL ? params->dtype : "unnamed",
+                    proofs[xm_executor_proof(params->verify)]) < 0
+               ? NULL
+               : text;
 }
 
 /* Keeps how something has ended, for whoever asks again. */
@@ -216,6 +226,7 @@ static xm_status_t begin(xm_worker_t *worker, const xm_reshard_params_t *params,
 {
     xm_reshard_t *self = calloc(1, sizeof(*self));
     xm_status_t status;
+    char *intent;
 
     if (self == NULL) {
         xm_plan_destroy(plan);
@@ -227,8 +238,12 @@ static xm_status_t begin(xm_worker_t *worker, const xm_reshard_params_t *params,
     self->size = xm_worker_size(worker);
     self->guest.advance = advance;
     self->guest.leave = leave;
-    status = prepare(self, params);
-    status = xm_agreement_post(worker, status, self->plan, dtype_of(params), &self->agreement);
+    intent = describe(params);
+    status = intent != NULL ? prepare(self, params)
+                            : xm_error_set(XM_ERR_NO_MEMORY, "no memory for a reshard");
+    status = xm_agreement_post(worker, status, self->plan, intent != NULL ? intent : "",
+                               &self->agreement);
+    free(intent);
     if (status < 0) {
         xm_reshard_destroy(self);
         return status;

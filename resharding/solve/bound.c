@@ -114,20 +114,6 @@ typedef struct {
     double *rate;
 } racks_t;
 
-/* Inserts a value that the ascending list does not hold yet; the caller's stamps see to
- * that. The list stays ascending because the cut bound compares sets of holders as lists. */
-static int insert(int *list, int count, int value)
-{
-    int i = count;
-
-    while (i > 0 && list[i - 1] > value) {
-        list[i] = list[i - 1];
-        --i;
-    }
-    list[i] = value;
-    return count + 1;
-}
-
 /*
  * Adds one demand to the conditions of the racks. A stamp marks the racks that this
  * demand has met, so that a rack that holds it needs nothing over its uplink, and a rack
@@ -144,7 +130,7 @@ static xm_status_t add_to_racks(racks_t *racks, const xm_demand_t *demand, int64
 
         if (racks->stamp[rack] != d) {
             racks->stamp[rack] = d;
-            holding = insert(racks->holding, holding, rack);
+            holding = xm_set_insert(racks->holding, holding, rack);
         }
     }
     for (int i = 0; i < demand->receiver_count; ++i) {

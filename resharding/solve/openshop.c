@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "resharding/solve/bound.h"
 #include "resharding/solve/openshop.h"
 
 enum {
@@ -99,6 +100,7 @@ typedef struct {
     xm_shop_transfers_t transfers;
     const xm_openshop_params_t *params;
     int64_t piece_bytes;
+    int64_t most_hops, usual_hops;
     int64_t bound_ns;
     bool relays;
     bool many;           /* transfers, so that it was not split */
@@ -138,8 +140,8 @@ static double length_of_turns(const direction_t *direction, int directions, int6
 static int64_t most_turns(const openshop_t *o)
 {
     double sum = 0, squares = 0;
-    int64_t most, usual = USUAL_HOPS / (o->transfers.count + 1);
-    int64_t limit = MOST_HOPS / (2 * o->transfers.count + 1); /* colouring cuts about half */
+    int64_t most, usual = o->usual_hops / (o->transfers.count + 1);
+    int64_t limit = o->most_hops / (2 * o->transfers.count + 1); /* colouring cuts about half */
 
     for (int64_t t = 0; t < o->transfers.count; ++t) {
         const xm_shop_transfer_t *transfer = &o->transfers.at[t];
@@ -277,7 +279,7 @@ static xm_status_t colour_turns(openshop_t *o, int64_t turns)
  */
 static xm_status_t build_turns(openshop_t *o)
 {
-    int64_t turns = 0, even = USUAL_HOPS / (o->transfers.count + 1);
+    int64_t turns = 0, even = o->usual_hops / (o->transfers.count + 1);
     xm_status_t status = o->relays ? choose_turns(o, &turns) : XM_OK;
 
     /* More turns than the network needs, as long as there are few hops. */
@@ -318,31 +320,53 @@ static xm_status_t build_list(openshop_t *o)
     return status;
 }
 
-/*
- * Cuts a turn into parts by an order of xm_shop_cycle(); `next` has an entry for each
- * transfer. The parts of a transfer follow each other in the order, whichever entries
- * stand for them.
- */
-static void cut_parts(const xm_shop_transfers_t *transfers, const int64_t *order, int parts,
+/* Bytes of the longest transfer. */
+static int64_t longest_transfer(const openshop_t *o)
+{
+    int64_t most = 1;
+
+    for (int64_t t = 0; t < o->transfers.count; ++t) {
+        most = o->transfers.at[t].bytes > most ? o->transfers.at[t].bytes : most;
+    }
+    return most;
+}
+
+/* How often the parts of a transfer come in a turn, where those of the longest come so often: parts
+ * are about equally long, so that each of them leaves room for one of another transfer. */
+static int64_t parts_of(const xm_shop_transfer_t *transfer, int parts, int64_t longest)
+{
+    int64_t own = (int64_t)((double)parts * (double)transfer->bytes / (double)longest + 0.5);
+
+    return own > 1 ? own : 1;
+}
+
+/* The parts of a turn in an order, whose entries name transfers; `next` has an entry for each
+ * transfer. */
+static void cut_parts(const openshop_t *o, const int64_t *order, int64_t entries, int parts,
                       int64_t turns, int64_t *next, xm_turn_piece_t *pieces)
 {
-    memset(next, 0, (size_t)transfers->count * sizeof(*next));
-    for (int64_t i = 0; i < transfers->count * parts; ++i) {
-        int64_t t = order[i] / parts, in_turns = turns_of(&transfers->at[t], turns);
-        int64_t bytes = (transfers->at[t].bytes + in_turns - 1) / in_turns;
-        int64_t first = bytes * next[t] / parts, end = bytes * (next[t] + 1) / parts;
+    int64_t longest = longest_transfer(o);
 
-        pieces[i] = (xm_turn_piece_t){t, first, end - first, 0};
-        ++next[t];
+    memset(next, 0, (size_t)o->transfers.count * sizeof(*next));
+    for (int64_t i = 0; i < entries; ++i) {
+        const xm_shop_transfer_t *transfer = &o->transfers.at[order[i]];
+        int64_t in_turns = turns_of(transfer, turns), own = parts_of(transfer, parts, longest);
+        int64_t bytes = (transfer->bytes + in_turns - 1) / in_turns;
+        int64_t first = bytes * next[order[i]] / own, end = bytes * (next[order[i]] + 1) / own;
+
+        pieces[i] = (xm_turn_piece_t){order[i], first, end - first, 0};
+        ++next[order[i]];
     }
 }
 
-/* Builds schedules that repeat a cyclic order. More turns help where demands end in the
- * middle of pieces, for what is left of a piece is a hop of its own and upsets the order. */
+/* Builds schedules that repeat a cyclic order, with so many turns that parts of transfers are
+ * messages. More turns help where demands end in the middle of pieces, for what is left of a piece
+ * is a hop of its own and upsets the order. */
 static xm_status_t build_cycle(openshop_t *o, int parts)
 {
-    int64_t entries = o->transfers.count * parts;
-    size_t count = (size_t)entries + 1;
+    int64_t longest = longest_transfer(o), entries = 0;
+    int64_t least = longest / parts / o->shop.most_bytes + 1;
+    size_t count = (size_t)o->transfers.count * (size_t)parts + 1;
     int64_t *order = malloc(count * sizeof(*order)), *next = malloc(count * sizeof(*next));
     xm_turn_piece_t *pieces = malloc(count * sizeof(*pieces));
     xm_status_t status;
@@ -351,12 +375,18 @@ static xm_status_t build_cycle(openshop_t *o, int parts)
         status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu pieces", count);
         goto free_pieces;
     }
-    status =
-        xm_shop_cycle(&o->shop, &o->transfers, o->params->seed, parts, CYCLE_STEPS * parts, order);
-    for (int64_t turns = CYCLE_TURNS; status == XM_OK && turns * entries <= USUAL_HOPS &&
-                                      turns <= 4 * CYCLE_TURNS && !within(o, FAIR);
+    for (int64_t t = 0; t < o->transfers.count; ++t) {
+        for (int64_t own = parts_of(&o->transfers.at[t], parts, longest); own > 0; --own) {
+            order[entries++] = t;
+        }
+    }
+    least = least > CYCLE_TURNS ? least : CYCLE_TURNS;
+    status = xm_shop_cycle(&o->shop, &o->transfers, o->params->seed, CYCLE_STEPS * parts, entries,
+                           order);
+    for (int64_t turns = least; status == XM_OK && turns * entries <= o->usual_hops &&
+                                turns <= 4 * least && !within(o, FAIR);
          turns *= 4) {
-        cut_parts(&o->transfers, order, parts, turns, next, pieces);
+        cut_parts(o, order, entries, parts, turns, next, pieces);
         status = offer_turns(o, pieces, entries, turns);
     }
 
@@ -440,15 +470,15 @@ static xm_status_t build_distribution(openshop_t *o)
         copies += (double)o->shop.group[g].bytes * receivers;
         pieces += receivers; /* one of each group may be small */
     }
-    if (2 * pieces > MOST_HOPS) {
+    if (2 * pieces > (double)o->most_hops) {
         return xm_error_set(XM_ERR_UNSUPPORTED,
-                            "open shop schedules have about %d hops; %lld groups of demands on %d "
-                            "hosts need more than half of them for one piece each",
-                            MOST_HOPS, (long long)o->shop.groups, o->shop.hosts);
+                            "open shop schedules have about %lld hops; %lld groups of demands "
+                            "on %d hosts need more than half of them for one piece each",
+                            (long long)o->most_hops, (long long)o->shop.groups, o->shop.hosts);
     }
-    /* The pieces are large enough for MOST_HOPS in all, and about DISTRIBUTION_PIECES of them
+    /* The pieces are large enough for the most hops in all, and about DISTRIBUTION_PIECES of them
      * make up what the busiest host receives. */
-    bytes = copies / (MOST_HOPS - pieces);
+    bytes = copies / ((double)o->most_hops - pieces);
     most = (double)o->shop.ingress_bytes /
            (o->params->pieces_per_host > 0 ? o->params->pieces_per_host : DISTRIBUTION_PIECES);
     bytes = bytes < most ? most : bytes;
@@ -571,15 +601,27 @@ static xm_status_t build_unequal(openshop_t *o, int64_t *ns)
  * stop. */
 static xm_status_t build(openshop_t *o)
 {
+    bool uplinks = xm_network_uplink_bandwidth(o->shop.network) > 0;
     int64_t *ns = malloc((size_t)o->shop.hosts * sizeof(*ns));
+    xm_bound_t bound = {0};
     xm_status_t status;
 
     if (ns == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d hosts", o->shop.hosts);
     }
     status = xm_shop_earliest(&o->shop, o->shop.ingress_ns, true, NULL, &o->bound_ns, NULL);
-    if (status == XM_OK) {
-        status = xm_network_uniform(o->shop.network) ? build_equal(o, ns) : build_unequal(o, ns);
+    if (status == XM_OK && uplinks) {
+        status = xm_bound_compute_problem(o->shop.problem, &bound);
+        o->bound_ns = bound.uplink_ns > o->bound_ns ? bound.uplink_ns : o->bound_ns;
+    }
+    if (status == XM_OK && xm_network_uniform(o->shop.network)) {
+        status = build_equal(o, ns);
+    }
+    /* Turns know nothing of uplinks, the list rule does. */
+    if (status == XM_OK &&
+        (o->best == NULL ||
+         (uplinks && !o->many && o->transfers.count <= CYCLE_MOST && !within(o, POOR)))) {
+        status = build_unequal(o, ns);
     }
     free(ns);
     return status;
@@ -596,7 +638,11 @@ xm_status_t xm_schedule_openshop(const xm_problem_t *problem, const xm_openshop_
     if (status < 0) {
         return status;
     }
+    o.most_hops =
+        params->most_hops > 0 && params->most_hops < MOST_HOPS ? params->most_hops : MOST_HOPS;
+    o.usual_hops = o.most_hops < USUAL_HOPS ? o.most_hops : USUAL_HOPS;
     o.piece_bytes = params->piece_bytes > 0 ? params->piece_bytes : 64 << 10;
+    o.shop.most_bytes = params->most_bytes > 0 ? params->most_bytes : INT64_MAX;
     status = build(&o);
     if (status == XM_OK) {
         int64_t makespan = xm_recorder_makespan(o.best);

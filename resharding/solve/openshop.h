@@ -30,6 +30,7 @@ typedef struct xm_shop {
     xm_shop_group_t *group;
     int64_t *member;       /* demands by group */
     int64_t *offset;       /* by entry of `member`: where the demand starts in its group's bytes */
+    int64_t most_bytes;    /* of a hop */
     int64_t ingress_bytes; /* most that a host receives */
     int64_t ingress_ns;    /* the busiest ingress, were it never idle */
 } xm_shop_t;
@@ -96,6 +97,9 @@ xm_status_t xm_recorder_add(xm_recorder_t *recorder, int64_t transfer, int64_t f
 int64_t xm_recorder_egress_free(const xm_recorder_t *recorder, int host);
 int64_t xm_recorder_ingress_free(const xm_recorder_t *recorder, int host);
 
+/* When the NICs of both, and the uplinks between them, are free. */
+int64_t xm_recorder_free_for(const xm_recorder_t *recorder, int sender, int receiver);
+
 /*
  * What of a relayed transfer can follow: *ready_ns is when the byte at `first` has arrived at the
  * relay, *bytes how many arrive with it (0: not recorded yet).
@@ -135,12 +139,12 @@ xm_status_t xm_shop_list(const xm_shop_t *shop, const xm_shop_transfers_t *trans
                          int64_t piece_ns, int64_t piece_bytes, xm_recorder_t *recorder);
 
 /*
- * An order with which, were a small share of each transfer sent again and again in that order, in
- * `parts` equal parts, a turn would take as little longer than its busiest direction as `steps` of
- * work can find. Any rates. Entry e of the order stands for a part of transfer e / parts.
+ * Changes an order of transfers, each of which it names once for every equal part of its own: were
+ * a small share of each transfer sent again and again in that order, a turn would take as little
+ * longer than its busiest direction as `steps` of work can find. Any rates.
  */
 xm_status_t xm_shop_cycle(const xm_shop_t *shop, const xm_shop_transfers_t *transfers,
-                          uint64_t seed, int parts, int64_t steps, int64_t *order);
+                          uint64_t seed, int64_t steps, int64_t entries, int64_t *order);
 
 /*
  * Transfers of whole pieces of at most `piece_bytes`, in the order in which they are to be

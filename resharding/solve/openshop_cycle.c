@@ -18,13 +18,14 @@ enum { WARM_UP = 6, MEASURED = 6 }; /* turns of a trial */
 /* What a part of a transfer's share of a turn occupies; any unit. */
 typedef struct {
     int egress, ingress; /* nodes: hosts, and hosts + host */
+    int parts;
     double egress_time, ingress_time;
 } share_t;
 
 typedef struct {
-    int64_t count;
+    int64_t count; /* entries of the order */
     int nodes;
-    share_t *share; /* by part of a transfer */
+    share_t *share; /* by transfer: of one of its parts */
     double *free_at, *load;
     double busiest;
     xm_random_t random;
@@ -39,24 +40,28 @@ static int64_t random_below(cycle_t *c, int64_t limit)
 /* Computes what each part of a transfer occupies. Only ratios matter, so times are in
  * seconds of a whole transfer and are never rounded. */
 static xm_status_t prepare(cycle_t *c, const xm_shop_t *shop, const xm_shop_transfers_t *transfers,
-                           int parts)
+                           const int64_t *order)
 {
-    c->share = malloc(((size_t)c->count + 1) * sizeof(*c->share));
+    c->share = calloc((size_t)transfers->count + 1, sizeof(*c->share));
     c->free_at = calloc((size_t)c->nodes, sizeof(double));
     c->load = calloc((size_t)c->nodes, sizeof(double));
     if (c->share == NULL || c->free_at == NULL || c->load == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory to order %lld transfers",
-                            (long long)c->count);
+                            (long long)transfers->count);
     }
-    for (int64_t t = 0; t < c->count; ++t) {
-        const xm_shop_transfer_t *of = &transfers->at[t / parts];
-        double bytes = (double)of->bytes / parts;
+    for (int64_t i = 0; i < c->count; ++i) {
+        ++c->share[order[i]].parts;
+    }
+    for (int64_t t = 0; t < transfers->count; ++t) {
+        const xm_shop_transfer_t *of = &transfers->at[t];
+        double bytes = (double)of->bytes, parts = c->share[t].parts;
+        double egress = bytes / xm_network_egress(shop->network, of->sender);
+        double ingress = bytes / xm_network_ingress(shop->network, of->receiver);
 
-        c->share[t] = (share_t){of->sender, shop->hosts + of->receiver,
-                                bytes / xm_network_egress(shop->network, of->sender),
-                                bytes / xm_network_ingress(shop->network, of->receiver)};
-        c->load[c->share[t].egress] += c->share[t].egress_time;
-        c->load[c->share[t].ingress] += c->share[t].ingress_time;
+        c->share[t] = (share_t){of->sender, shop->hosts + of->receiver, c->share[t].parts,
+                                egress / parts, ingress / parts};
+        c->load[c->share[t].egress] += egress;
+        c->load[c->share[t].ingress] += ingress;
     }
     for (int v = 0; v < c->nodes; ++v) {
         c->busiest = c->load[v] > c->busiest ? c->load[v] : c->busiest;
@@ -89,9 +94,6 @@ static void occupy(cycle_t *c, const share_t *share)
  */
 static void order_by_start(cycle_t *c, int64_t *order)
 {
-    for (int64_t t = 0; t < c->count; ++t) {
-        order[t] = t;
-    }
     for (int64_t i = 0; i < c->count; ++i) {
         int64_t best = i, chosen;
         double best_start = 0, best_load = 0;
@@ -165,10 +167,10 @@ static void move(int64_t *order, int64_t from, int64_t to)
 /* Tries single moves until the turn is within 0.1 % of its busiest direction or the steps
  * are used up. Moves that change nothing are kept, so the search can drift over plateaus. */
 xm_status_t xm_shop_cycle(const xm_shop_t *shop, const xm_shop_transfers_t *transfers,
-                          uint64_t seed, int parts, int64_t steps, int64_t *order)
+                          uint64_t seed, int64_t steps, int64_t entries, int64_t *order)
 {
-    cycle_t c = {.count = transfers->count * parts, .nodes = 2 * shop->hosts, .random = {seed}};
-    xm_status_t status = prepare(&c, shop, transfers, parts);
+    cycle_t c = {.count = entries, .nodes = 2 * shop->hosts, .random = {seed}};
+    xm_status_t status = prepare(&c, shop, transfers, order);
 
     if (status == XM_OK) {
         double best;

@@ -119,10 +119,9 @@ static bool better(const choice_t *a, const choice_t *b)
 static choice_t choose(list_t *l, int node)
 {
     choice_t best = {.transfer = -1};
-    int64_t node_free = free_at(l, node);
 
     for (int64_t i = l->first[node]; i < l->first[node] + l->length[node]; ++i) {
-        int64_t t = l->list[i], ready = 0, start, partner_free, bytes = INT64_MAX;
+        int64_t t = l->list[i], ready = 0, start, bytes = INT64_MAX;
         const xm_shop_transfer_t *of = &l->transfers->at[t];
         int partner = node_of(l, t, node < l->shop->hosts);
         choice_t choice = {.transfer = t, .feeds = of->feeds};
@@ -135,8 +134,7 @@ static choice_t choose(list_t *l, int node)
                 continue;
             }
         }
-        partner_free = free_at(l, partner);
-        start = partner_free > node_free ? partner_free : node_free;
+        start = xm_recorder_free_for(l->recorder, of->sender, of->receiver);
         start = ready > start ? ready : start;
         node_end = (double)start + l->rest[node];
         choice.partner_end = (double)start + l->rest[partner];
@@ -151,6 +149,7 @@ static choice_t choose(list_t *l, int node)
             /* no small rest is left over */
             choice.bytes = rest < choice.bytes + choice.bytes / 2 ? rest : choice.bytes;
             choice.bytes = bytes < choice.bytes ? bytes : choice.bytes;
+            choice.bytes = l->shop->most_bytes < choice.bytes ? l->shop->most_bytes : choice.bytes;
             best = choice;
         }
     }

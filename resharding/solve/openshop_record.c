@@ -34,6 +34,7 @@ struct xm_recorder {
     int64_t count, capacity;
     progress_t *progress;                /* by transfer */
     int64_t *egress_free, *ingress_free; /* by host */
+    int64_t *up_free, *down_free;        /* by rack */
     int64_t *egress_last, *ingress_last; /* by host: hop last recorded; −1: none */
     int64_t makespan_ns, latency_ns;
 };
@@ -43,6 +44,7 @@ xm_status_t xm_recorder_create(const xm_shop_t *shop, const xm_shop_transfers_t 
                                xm_recorder_t **recorder)
 {
     size_t hosts = (size_t)shop->hosts, count = (size_t)transfers->count + 1;
+    size_t racks = (size_t)xm_network_racks(shop->network);
     xm_recorder_t *created = calloc(1, sizeof(*created));
 
     if (created == NULL) {
@@ -54,11 +56,13 @@ xm_status_t xm_recorder_create(const xm_shop_t *shop, const xm_shop_transfers_t 
     created->progress = malloc(count * sizeof(*created->progress));
     created->egress_free = calloc(hosts, sizeof(int64_t));
     created->ingress_free = calloc(hosts, sizeof(int64_t));
+    created->up_free = calloc(racks, sizeof(int64_t));
+    created->down_free = calloc(racks, sizeof(int64_t));
     created->egress_last = malloc(hosts * sizeof(int64_t));
     created->ingress_last = malloc(hosts * sizeof(int64_t));
     if (created->progress == NULL || created->egress_free == NULL ||
         created->ingress_free == NULL || created->egress_last == NULL ||
-        created->ingress_last == NULL) {
+        created->ingress_last == NULL || created->up_free == NULL || created->down_free == NULL) {
         xm_recorder_destroy(created);
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a schedule of %lld transfers",
                             (long long)transfers->count);
@@ -80,12 +84,26 @@ void xm_recorder_destroy(xm_recorder_t *recorder)
     if (recorder != NULL) {
         free(recorder->ingress_last);
         free(recorder->egress_last);
+        free(recorder->down_free);
+        free(recorder->up_free);
         free(recorder->ingress_free);
         free(recorder->egress_free);
         free(recorder->progress);
         free(recorder->record);
         free(recorder);
     }
+}
+
+/* The time of a hop on the uplinks that it uses; 0: it uses none. */
+static int64_t uplink_ns(const xm_recorder_t *recorder, const xm_hop_t *hop)
+{
+    const xm_network_t *network = recorder->shop->network;
+    double rate = xm_network_uplink_bandwidth(network);
+
+    return rate > 0 && xm_network_rack_of(network, hop->sender) !=
+                           xm_network_rack_of(network, hop->receiver)
+               ? (int64_t)ceil((double)(hop->end - hop->first) * 1e9 / rate)
+               : 0;
 }
 
 /* Sets the times of a hop whose bytes are known. It arrives when both its directions are
@@ -97,10 +115,17 @@ static void place(xm_recorder_t *recorder, record_t *record)
     int sender = record->hop.sender, receiver = record->hop.receiver;
     int64_t egress = record->hop.start_ns + xm_network_egress_ns(network, sender, bytes);
     int64_t ingress = record->hop.start_ns + xm_network_ingress_ns(network, receiver, bytes);
+    int64_t uplink = uplink_ns(recorder, &record->hop);
 
+    if (uplink > 0) {
+        uplink += record->hop.start_ns;
+        recorder->up_free[xm_network_rack_of(network, sender)] = uplink;
+        recorder->down_free[xm_network_rack_of(network, receiver)] = uplink;
+    }
     recorder->egress_free[sender] = egress;
     recorder->ingress_free[receiver] = ingress;
     record->arrival_ns = egress > ingress ? egress : ingress;
+    record->arrival_ns = uplink > record->arrival_ns ? uplink : record->arrival_ns;
     if (record->arrival_ns > recorder->makespan_ns) {
         recorder->makespan_ns = record->arrival_ns;
     }
@@ -110,7 +135,7 @@ static void place(xm_recorder_t *recorder, record_t *record)
  * Lets the last hop go on when nothing else used its two directions since: then it only
  * takes them longer, and one hop of a message's overhead is saved. A hop that others
  * relay stays as it is, because it arrives as a whole and a longer one would arrive
- * later.
+ * later; so does one over uplinks, which others may have used since.
  */
 static bool extend(xm_recorder_t *recorder, int64_t transfer, int64_t parent, int64_t demand,
                    int64_t bytes)
@@ -119,9 +144,11 @@ static bool extend(xm_recorder_t *recorder, int64_t transfer, int64_t parent, in
     int64_t last = recorder->egress_last[of->sender];
     record_t *record = last >= 0 ? &recorder->record[last] : NULL;
 
-    if (of->feeds || last < 0 || last != recorder->ingress_last[of->receiver] ||
-        record->transfer != transfer || record->hop.parent != parent ||
-        record->hop.demand != demand) {
+    if (of->feeds || last < 0 ||
+        record->hop.end - record->hop.first + bytes > recorder->shop->most_bytes ||
+        last != recorder->ingress_last[of->receiver] || record->transfer != transfer ||
+        record->hop.parent != parent || record->hop.demand != demand ||
+        uplink_ns(recorder, &record->hop) > 0) {
         return false;
     }
     record->hop.end += bytes;
@@ -206,6 +233,9 @@ xm_status_t xm_recorder_add(xm_recorder_t *recorder, int64_t transfer, int64_t f
         }
         /* A hop ends with its demand at the latest, as a hop belongs to one demand. */
         part_end = part_end < end ? part_end : end;
+        if (part_end - position > shop->most_bytes) {
+            part_end = position + shop->most_bytes;
+        }
         if (of->parent >= 0) {
             parent = find_source(recorder, transfer, position);
             if (parent < 0) {
@@ -222,9 +252,7 @@ xm_status_t xm_recorder_add(xm_recorder_t *recorder, int64_t transfer, int64_t f
             record_t record = {.transfer = transfer, .end = part_end, .next = -1};
             /* Otherwise a hop of its own starts when both directions are free and its
              * bytes are there. */
-            int64_t egress = recorder->egress_free[of->sender];
-            int64_t ingress = recorder->ingress_free[of->receiver];
-            int64_t start = egress > ingress ? egress : ingress;
+            int64_t start = xm_recorder_free_for(recorder, of->sender, of->receiver);
 
             start = ready > start ? ready : start;
             record.hop = (xm_hop_t){demand, position - offset, part_end - offset,
@@ -245,6 +273,20 @@ int64_t xm_recorder_egress_free(const xm_recorder_t *recorder, int host)
 int64_t xm_recorder_ingress_free(const xm_recorder_t *recorder, int host)
 {
     return recorder->ingress_free[host];
+}
+
+int64_t xm_recorder_free_for(const xm_recorder_t *recorder, int sender, int receiver)
+{
+    const xm_network_t *network = recorder->shop->network;
+    int from = xm_network_rack_of(network, sender), to = xm_network_rack_of(network, receiver);
+    int64_t egress = recorder->egress_free[sender], ingress = recorder->ingress_free[receiver];
+    int64_t start = egress > ingress ? egress : ingress;
+
+    if (from != to) {
+        start = recorder->up_free[from] > start ? recorder->up_free[from] : start;
+        start = recorder->down_free[to] > start ? recorder->down_free[to] : start;
+    }
+    return start;
 }
 
 /* Tells a builder how much of a relayed transfer can follow, without recording anything. */

@@ -80,6 +80,9 @@ typedef struct xm_openshop_params {
     uint64_t seed;
     int64_t piece_bytes; /* pieces are not cut smaller than this; 0: 64 KiB */
     int pieces_per_host; /* pieces that the busiest NIC direction carries, roughly; 0: chosen */
+    int64_t most_bytes;  /* hops between ends of different rates are cut into messages of so many
+                            bytes at most; 0: as long as they come */
+    int64_t most_hops;   /* that the schedule has, roughly; 0: two million */
     int turns; /* where it costs nothing, the schedule consists of at least so many equal turns, in
                   each of which every demand moves alike */
 } xm_openshop_params_t;

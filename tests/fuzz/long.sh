@@ -41,7 +41,7 @@ sum() {
 
 # One turn of a target.
 turn() {
-    words=$corpora/../$1.dict
+    words=$corpora/../words/$1.dict
     [ -f "$words" ] && words=-dict=$words || words=
     # shellcheck disable=SC2086 # an option or none
     "$build/fuzz_$1" -max_total_time="$slice" -timeout=60 -report_slow_units=60 -rss_limit_mb=2048 $words \

@@ -169,6 +169,11 @@ static void part_from(xm_ucx_peer_t *peer)
     bool busy = !xm_list_is_empty(&peer->in_flight) || peer->orphans != NULL;
 
     if (peer->multirail != NULL) {
+        for (int lane = 0; lane < peer->stripe.rails; ++lane) {
+            if (!xm_ucx_multirail_uses(peer->multirail, lane)) {
+                xm_ucx_retire_lane(peer, lane); /* in order it might never close */
+            }
+        }
         xm_ucx_abandon_ops(peer);
         busy = busy || xm_ucx_multirail_has_packets(peer->multirail);
     }
@@ -305,6 +310,7 @@ void xm_ucx_destroy(xm_transport_t *transport)
     self->closing = true;
     close_all(self);
     badly = ended_badly(self);
+    xm_ucx_gate_destroy(self->gate);
     /* The caller forgot these; UCX would abort the process over them. */
     while (!xm_list_is_empty(&self->memory)) {
         xm_ucx_memory_deregister(transport, xm_list_entry(self->memory.next, xm_memory_t, link));

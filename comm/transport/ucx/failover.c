@@ -34,9 +34,9 @@ static int lanes_alive(const xm_ucx_multirail_t *multirail)
     return count;
 }
 
-/* Asks on every rail that has no question open. All rails are asked, not only the quiet one,
- * because the answer on another rail is what shows that the peer lives. */
-static void ping(xm_ucx_multirail_t *multirail)
+/* All rails are asked, not only the quiet one, because the answer on another rail is what shows
+ * that the peer lives. */
+void xm_ucx_failover_ping(xm_ucx_multirail_t *multirail)
 {
     xm_ucx_frame_t frame = {.kind = XM_UCX_FRAME_PING};
 
@@ -57,18 +57,31 @@ static void count_failover(xm_ucx_rail_t *rail)
     }
 }
 
-/* Stops using a rail for good; `reason` goes into the warning, and `status` is what the peer
- * fails with if this was the last rail. What went over the rail is queued again for the others,
- * and the peer is told by a PING over each of them. The endpoint is only marked: this may run
- * inside a callback of UCX, where endpoints cannot be closed. */
+/* What UCX has of a rail goes out late or never, so it does not count any more. */
+static void disown(xm_ucx_health_t *health)
+{
+    for (xm_list_t *at = xm_list_first(&health->posted); at != NULL;
+         at = xm_list_next(&health->posted, at)) {
+        xm_list_entry(at, xm_ucx_packet_t, link)->stale = true;
+    }
+    health->given = 0;
+}
+
+/* Stops using a rail; `reason` goes into the warning, and `status` is what the peer fails with if
+ * this was the last rail. What went over the rail is queued again for the others, and the peer is
+ * told by a PING over each of them. An endpoint that has failed is only marked: this may run
+ * inside a callback of UCX, where endpoints cannot be closed. One that has not stays, because the
+ * rail may come back with it. */
 static void give_up(xm_ucx_multirail_t *multirail, int lane, const char *reason,
                     ucs_status_t status)
 {
     xm_ucx_health_t *health = &multirail->lanes[lane];
 
-    multirail->dead |= 1u << lane;
-    multirail->retired |= 1u << lane;
+    ++multirail->life[lane];
+    multirail->retired |= health->error != UCS_OK ? 1u << lane : 0;
     multirail->peer->owner->broken = true;
+    disown(health);
+    xm_ucx_comeback_plan(multirail, lane);
     if (lanes_alive(multirail) == 0) {
         xm_ucx_report(multirail->peer, status);
         return;
@@ -84,7 +97,7 @@ static void give_up(xm_ucx_multirail_t *multirail, int lane, const char *reason,
     for (int other = 0; other < multirail->peer->stripe.rails; ++other) {
         multirail->lanes[other].asked_at = 0;
     }
-    ping(multirail);
+    xm_ucx_failover_ping(multirail);
     xm_ucx_failover_arm(multirail->peer->owner);
 }
 
@@ -113,16 +126,33 @@ static void say(xm_ucx_multirail_t *multirail)
     multirail->unsaid = 0;
 }
 
-/* The peer has given these rails up, so they are useless here as well: it drops what comes by
- * them. */
-void xm_ucx_failover_learn(xm_ucx_multirail_t *multirail, unsigned dead)
+/* What the peer has given up is useless here as well: it drops what comes that way. Lives are
+ * compared modulo 256, because frames overtake each other on different rails: news of the past is
+ * none. */
+void xm_ucx_failover_learn(xm_ucx_multirail_t *multirail, const uint8_t *life)
 {
-    for (int lane = 0; lane < multirail->peer->stripe.rails; ++lane) {
-        if ((dead >> lane & 1) != 0 && xm_ucx_multirail_uses(multirail, lane)) {
+    int rails = multirail->peer->stripe.rails;
+
+    /* First what is back: the last rail may go with the same frame. */
+    for (int i = 0; i < 2 * rails; ++i) {
+        int lane = i % rails;
+        bool dead = i >= rails;
+        uint8_t ahead = (uint8_t)(life[lane] - multirail->life[lane]);
+
+        if (life[lane] % 2 != dead || ahead == 0 || ahead > INT8_MAX ||
+            !xm_stripe_uses(&multirail->peer->stripe, lane)) {
+            continue;
+        }
+        if (xm_ucx_multirail_uses(multirail, lane)) {
             char reason[64];
 
             (void)snprintf(reason, sizeof(reason), "rank %d says so", multirail->peer->rank);
+            multirail->lanes[lane].learnt = true;
             give_up(multirail, lane, reason, UCS_ERR_CONNECTION_RESET);
+        }
+        multirail->life[lane] = (uint8_t)(life[lane] - !dead);
+        if (!dead) {
+            xm_ucx_comeback_take(multirail, lane);
         }
     }
 }
@@ -130,7 +160,7 @@ void xm_ucx_failover_learn(xm_ucx_multirail_t *multirail, unsigned dead)
 /* A frame came. This rail is in order; for every other rail whose PING is unanswered the clock
  * of its silence begins now, because only from now on is it known that the peer lives and
  * answers. */
-void xm_ucx_failover_heard(xm_ucx_multirail_t *multirail, int lane, unsigned dead)
+void xm_ucx_failover_heard(xm_ucx_multirail_t *multirail, int lane, const uint8_t *life)
 {
     int64_t now = multirail->peer->owner->clock;
 
@@ -144,7 +174,7 @@ void xm_ucx_failover_heard(xm_ucx_multirail_t *multirail, int lane, unsigned dea
         }
     }
     /* Learning comes before the warning, so that one warning names all losses. */
-    xm_ucx_failover_learn(multirail, dead);
+    xm_ucx_failover_learn(multirail, life);
     if (multirail->unsaid != 0 && xm_ucx_multirail_uses(multirail, lane)) {
         say(multirail);
     }
@@ -156,6 +186,7 @@ static void retire(xm_ucx_multirail_t *multirail)
     for (int lane = 0; lane < multirail->peer->stripe.rails; ++lane) {
         if ((multirail->retired >> lane & 1) != 0) {
             xm_ucx_retire_lane(multirail->peer, lane);
+            disown(&multirail->lanes[lane]);
         }
     }
     multirail->retired = 0;
@@ -246,13 +277,13 @@ static void look_at(xm_ucx_multirail_t *multirail, int64_t late)
         }
     }
     if (quiet) {
-        ping(multirail);
+        xm_ucx_failover_ping(multirail);
     }
 }
 
 /* Acts on links that are down, and returns true while one is down but still in use. A link must
- * stay down for a quarter of the timeout before its rail is given up: links flap, and a rail is
- * never taken back. */
+ * stay down for a quarter of the timeout before its rail is given up: links flap, and a rail that
+ * was given up is not taken back soon. */
 static bool look_at_nics(xm_ucx_transport_t *self)
 {
     bool doubted = false;
@@ -302,8 +333,11 @@ void xm_ucx_failover_look(xm_ucx_transport_t *self)
     for (int rank = 0; rank < self->base.size; ++rank) {
         xm_ucx_multirail_t *multirail = self->peers[rank].multirail;
 
-        if (multirail != NULL && multirail->unfinished.next != &multirail->unfinished &&
-            !self->peers[rank].failed && !self->peers[rank].reported) {
+        if (multirail == NULL || self->peers[rank].failed || self->peers[rank].reported) {
+            continue;
+        }
+        xm_ucx_comeback_try(multirail);
+        if (!xm_list_is_empty(&multirail->unfinished)) {
             look_at(multirail, late);
             busy = true;
         }

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The header of the multi-rail channel's frames: 48 bytes, little-endian, of fixed size, sent
+/* The header of the multi-rail channel's frames: 56 bytes, little-endian, of fixed size, sent
  * as the header of a UCX active message. A fixed form of little-endian numbers keeps encoding
  * free of compilers' struct layouts, and decoding checks every number that makes sense without
  * the message, because a frame may come from any process that reaches UCX's port. */
 #include "comm/transport/ucx/frame.h"
 
 #include <stdbool.h>
+#include <string.h>
 
 #include "comm/base.h"
 
@@ -17,7 +18,7 @@ void xm_ucx_frame_encode(const xm_ucx_frame_t *frame, uint8_t bytes[XM_UCX_FRAME
 {
     xm_put_le(bytes, magic, 2);
     xm_put_le(bytes + 2, (uint64_t)frame->kind, 1);
-    xm_put_le(bytes + 3, frame->dead, 1);
+    xm_put_le(bytes + 3, 0, 1);
     xm_put_le(bytes + 4, (uint64_t)frame->sender, 4);
     xm_put_le(bytes + 8, frame->message, 8);
     xm_put_le(bytes + 16, frame->tag, 8);
@@ -25,6 +26,7 @@ void xm_ucx_frame_encode(const xm_ucx_frame_t *frame, uint8_t bytes[XM_UCX_FRAME
     xm_put_le(bytes + 32, frame->offset, 8);
     xm_put_le(bytes + 40, frame->chunk, 4);
     xm_put_le(bytes + 44, 0, 4);
+    memcpy(bytes + 48, frame->life, XM_UCX_FRAME_RAILS);
 }
 
 /* True when the numbers make sense for the kind; the code that knows the message checks the
@@ -54,18 +56,19 @@ xm_status_t xm_ucx_frame_decode(const void *bytes, size_t length, xm_ucx_frame_t
     const uint8_t *at = bytes;
     uint64_t sender;
 
-    if (length != XM_UCX_FRAME_SIZE || xm_get_le(at, 2) != magic || xm_get_le(at + 44, 4) != 0) {
+    if (length != XM_UCX_FRAME_SIZE || xm_get_le(at, 2) != magic || at[3] != 0 ||
+        xm_get_le(at + 44, 4) != 0) {
         return xm_error_set(XM_ERR_CORRUPT, "%zu bytes are no frame of a message", length);
     }
     sender = xm_get_le(at + 4, 4);
     *frame = (xm_ucx_frame_t){.kind = (xm_ucx_frame_kind_t)xm_get_le(at + 2, 1),
-                              .dead = (unsigned)xm_get_le(at + 3, 1),
                               .sender = (int)(sender & INT32_MAX),
                               .message = xm_get_le(at + 8, 8),
                               .tag = xm_get_le(at + 16, 8),
                               .length = xm_get_le(at + 24, 8),
                               .offset = xm_get_le(at + 32, 8),
                               .chunk = (uint32_t)xm_get_le(at + 40, 4)};
+    memcpy(frame->life, at + 48, XM_UCX_FRAME_RAILS);
     if (sender > INT32_MAX || !is_possible(frame)) {
         return xm_error_set(XM_ERR_CORRUPT, "a frame of kind %d has impossible numbers",
                             (int)frame->kind);

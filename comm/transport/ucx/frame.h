@@ -8,9 +8,10 @@
  * @code
  *     offset 0   u16 magic "XF"                 offset 16  u64 tag
  *     offset 2   u8  kind                       offset 24  u64 length
- *     offset 3   u8  rails given up, as bits    offset 32  u64 offset
+ *     offset 3   u8  zero                       offset 32  u64 offset
  *     offset 4   u32 sender                     offset 40  u32 chunk
  *     offset 8   u64 message                    offset 44  u32 zero
+ *     offset 48  u8  life of each of eight rails
  * @endcode
  * They are the headers of UCX's active messages. EAGER and CHUNK have bytes besides, and after them
  * one more byte that says whether they are what they should be.
@@ -23,7 +24,8 @@
 #include "comm/base.h"
 
 enum {
-    XM_UCX_FRAME_SIZE = 48,
+    XM_UCX_FRAME_SIZE = 56,
+    XM_UCX_FRAME_RAILS = 8,
     XM_UCX_FRAME_CHUNKS = 64, /**< of a message that may be on their way at a time: a segment */
 };
 
@@ -43,7 +45,8 @@ typedef enum xm_ucx_frame_kind {
 
 typedef struct xm_ucx_frame {
     xm_ucx_frame_kind_t kind;
-    unsigned dead; /**< rails that the sender has given up */
+    /** How often the sender has given each rail up or taken it back: odd, it is given up. */
+    uint8_t life[XM_UCX_FRAME_RAILS];
     int sender;
     uint64_t message; /**< its number, counted by its sender for each receiver */
     uint64_t tag;

@@ -30,13 +30,14 @@ static ucs_status_t on_frame(void *arg, const void *header, size_t header_length
         return UCS_OK;
     }
     /* A rail that this rank has given up may still deliver. Its payload is dropped, or a byte
-     * could land late; its bits of lost rails are news all the same. */
+     * could land late; what it says of the rails is news all the same. */
     if (!xm_ucx_multirail_uses(peer->multirail, lane)) {
-        /* Perhaps both sides have given up what the other one still uses. */
-        xm_ucx_failover_learn(peer->multirail, frame.dead);
+        xm_ucx_comeback_heard(peer->multirail, lane, &frame);
+    }
+    if (!xm_ucx_multirail_uses(peer->multirail, lane)) {
         return UCS_OK;
     }
-    xm_ucx_failover_heard(peer->multirail, lane, frame.dead);
+    xm_ucx_failover_heard(peer->multirail, lane, frame.life);
     switch (frame.kind) {
     /* An answer to a message of this rank: it asks for a segment, or it acknowledges. */
     case XM_UCX_FRAME_GRANT:

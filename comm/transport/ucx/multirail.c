@@ -128,7 +128,7 @@ static void forget_packet(xm_ucx_packet_t *packet)
     xm_ucx_multirail_t *multirail = packet->multirail;
 
     xm_list_remove(&packet->link);
-    multirail->lanes[packet->lane].given -= cost_of(packet);
+    multirail->lanes[packet->lane].given -= packet->stale ? 0 : cost_of(packet);
     if (packet->message != NULL) {
         --packet->message->packets;
     }
@@ -164,9 +164,9 @@ static void on_packet_sent(void *request, ucs_status_t status, void *user_data)
     count_packet(packet, xm_ucx_status(status, false));
     /* An error of one packet is an error of its rail. The packet itself is forgotten: its
      * message knows by which rail each fragment went, and sends it again. */
-    if (status != UCS_OK) {
+    if (status != UCS_OK && !packet->stale) {
         xm_ucx_failover_broken(multirail->peer, packet->lane, status);
-    } else if (packet->length > 0) {
+    } else if (packet->length > 0 && !packet->stale) {
         lane->moved_at = multirail->peer->owner->clock;
         lane->asked_at = lane->alone_at = 0;
     }
@@ -175,7 +175,7 @@ static void on_packet_sent(void *request, ucs_status_t status, void *user_data)
 }
 
 /* Hands a packet to UCX; it may be freed when this returns. The frame is encoded only now, so
- * that it carries the newest bits of lost rails. */
+ * that it carries the newest lives of the rails. */
 static void post_packet(xm_ucx_packet_t *packet, int index)
 {
     xm_ucx_multirail_t *multirail = packet->multirail;
@@ -192,7 +192,7 @@ static void post_packet(xm_ucx_packet_t *packet, int index)
 
     packet->lane = index;
     packet->frame.sender = self->base.rank;
-    packet->frame.dead = multirail->dead;
+    memcpy(packet->frame.life, multirail->life, sizeof(multirail->life));
     xm_ucx_frame_encode(&packet->frame, packet->head);
     if (packet->length > 0) {
         param.op_attr_mask |= UCP_OP_ATTR_FIELD_DATATYPE;
@@ -236,6 +236,7 @@ void xm_ucx_multirail_answer(xm_ucx_multirail_t *multirail, int lane, const xm_u
     packet = take_packet(multirail, frame);
     if (packet != NULL) {
         packet->lane = lane;
+        packet->stays = !xm_ucx_multirail_uses(multirail, lane);
         xm_list_append(&multirail->answers, &packet->link);
         xm_ucx_multirail_set_due(multirail);
     }
@@ -270,19 +271,24 @@ static int choose_lane(xm_ucx_multirail_t *multirail, size_t length, int avoid)
 }
 
 /* Answers go out first and without a limit: peers wait for them to free memory and to end
- * sends. One whose rail is lost takes any other. */
+ * sends. One whose rail is lost takes any other, unless it is there to try that one. */
 static void progress_answers(xm_ucx_multirail_t *multirail)
 {
     while (!xm_list_is_empty(&multirail->answers)) {
         xm_ucx_packet_t *packet = xm_list_entry(multirail->answers.next, xm_ucx_packet_t, link);
         int lane = packet->lane;
 
-        for (int i = 0;
-             i < multirail->peer->stripe.rails && !xm_ucx_multirail_uses(multirail, lane); ++i) {
+        for (int i = 0; i < multirail->peer->stripe.rails && !packet->stays &&
+                        !xm_ucx_multirail_uses(multirail, lane);
+             ++i) {
             lane = i;
         }
         xm_list_remove(&packet->link);
-        post_packet(packet, lane);
+        if (packet->stays && xm_ucx_connect_lane(multirail->peer, lane) != UCS_OK) {
+            xm_blocks_give(&multirail->peer->owner->blocks, packet);
+        } else {
+            post_packet(packet, lane);
+        }
     }
 }
 

@@ -35,12 +35,16 @@
  * needs no agreement. Whoever gives a rail up, no longer uses it and drops what still comes by it;
  * puts the chunks and announcements of unfinished messages that went by it back on the list of what
  * is to be sent; and announces all its unfinished messages again, in case an answer was lost. Every
- * frame tells which rails its sender has given up, and the receiver then gives them up, too: first
- * of all a PING to the peer over each of the other rails. A rail that was given up stays so as long
- * as the transport lives. When the last one goes, the peer is lost. A rank that leaves answers
- * nothing any more, so it repeats its answers before, over all rails, and says FIN; and short
- * messages that nobody has answered, over another rail: the last ones may have gone by a rail of
- * which nobody knows yet that it is lost.
+ * frame tells how often its sender has given each rail up and taken it back, and the receiver
+ * follows whoever is ahead: first of all a PING to the peer over each of the other rails. When the
+ * last one goes, the peer is lost. A rank that leaves answers nothing any more, so it repeats its
+ * answers before, over all rails, and says FIN; and short messages that nobody has answered, over
+ * another rail: the last ones may have gone by a rail of which nobody knows yet that it is lost.
+ *
+ * A rail comes back when a PING over it has been answered by a PONG over it, while both ranks hold
+ * it for given up: then both ways work. Whoever found the loss asks, twice the rail timeout after
+ * it and then less and less often; each further loss doubles the time, so that a rail that comes
+ * and goes is soon left alone (comm/transport/ucx/comeback.c).
  *
  * A rail is given up when
  *  - UCX reports an error of its connection (a reset), and within 20 ms none of all others: a peer
@@ -115,6 +119,8 @@ struct xm_ucx_packet {
     const uint8_t *bytes; /* NULL: nobody wants them any more */
     size_t length;
     int lane;
+    bool stays; /* tries a lane that was given up: no other one will do */
+    bool stale; /* its lane was given up since */
 };
 
 /* A message that is coming, or waits for its receive. */
@@ -151,15 +157,19 @@ typedef struct xm_ucx_health {
     ucs_status_t error; /* what UCX reported; acted upon by the next progress */
     uint64_t moved;     /* fragments that were put back when it was given up … */
     char reason[80];    /* … and why it was */
+    bool learnt;        /* … by the peer */
+    int64_t back_at;    /* when it was taken back last; 0: never */
+    int64_t retry_at;   /* when a lane that was given up is tried again */
+    int64_t wait;       /* until the next try after that one */
 } xm_ucx_health_t;
 
 struct xm_ucx_multirail {
     xm_ucx_peer_t *peer;
     xm_ucx_multirail_t *next_due;
-    bool due;          /* on the transport's list */
-    unsigned dead;     /* lanes that were given up */
-    unsigned retired;  /* those with an endpoint still */
-    unsigned unsaid;   /* those without a warning still */
+    bool due;                  /* on the transport's list */
+    uint8_t life[XM_NICS_MAX]; /* of each lane; odd: it was given up */
+    unsigned retired;          /* those with an endpoint still */
+    unsigned unsaid;           /* those without a warning still */
     int64_t broken_at; /* when UCX reported the first error that was not acted upon; 0: none */
     xm_ucx_health_t lanes[XM_NICS_MAX];
 
@@ -180,7 +190,7 @@ struct xm_ucx_multirail {
 
 static inline bool xm_ucx_multirail_uses(const xm_ucx_multirail_t *multirail, int lane)
 {
-    return (multirail->dead >> lane & 1) == 0 && xm_stripe_uses(&multirail->peer->stripe, lane);
+    return (multirail->life[lane] & 1) == 0 && xm_stripe_uses(&multirail->peer->stripe, lane);
 }
 
 /* In destroy, after its endpoints have been closed: nothing may connect it again. */
@@ -250,13 +260,25 @@ void xm_ucx_rx_queue_fin(xm_ucx_multirail_t *multirail);
 
 /* comm/transport/ucx/failover.c */
 
-/** A frame came by a lane that is in use, and told which ones its sender has given up. */
-void xm_ucx_failover_heard(xm_ucx_multirail_t *multirail, int lane, unsigned dead);
-/** The peer has given these lanes up. */
-void xm_ucx_failover_learn(xm_ucx_multirail_t *multirail, unsigned dead);
+/** A frame came by a lane that is in use, and told the lives of all. */
+void xm_ucx_failover_heard(xm_ucx_multirail_t *multirail, int lane, const uint8_t *life);
+/** The peer has given lanes up, or taken them back. */
+void xm_ucx_failover_learn(xm_ucx_multirail_t *multirail, const uint8_t *life);
+/** Asks on every lane in use that has no question open. */
+void xm_ucx_failover_ping(xm_ucx_multirail_t *multirail);
 /** Acts on what was reported, on NICs that went down, and on silence; as often as progress is made,
  *  and when the transport's clock rings. */
 void xm_ucx_failover_look(xm_ucx_transport_t *self);
+
+/* comm/transport/ucx/comeback.c */
+
+/** A lane was given up: says when it is tried again. */
+void xm_ucx_comeback_plan(xm_ucx_multirail_t *multirail, int lane);
+/** Tries the lanes whose time has come. */
+void xm_ucx_comeback_try(xm_ucx_multirail_t *multirail);
+/** A frame came by a lane that was given up. */
+void xm_ucx_comeback_heard(xm_ucx_multirail_t *multirail, int lane, const xm_ucx_frame_t *frame);
+void xm_ucx_comeback_take(xm_ucx_multirail_t *multirail, int lane);
 
 /* comm/transport/ucx/timer.c */
 

@@ -20,16 +20,20 @@ void xm_ucx_report(xm_ucx_peer_t *peer, ucs_status_t reason)
 }
 
 /* An error of one rail. Without a channel it is the end of the peer; with one, progress first
- * waits to see whether the other rails fail as well. Errors of rails that are closing already
- * are expected and ignored. */
+ * waits to see whether the other rails fail as well; a rail that was given up before needs a new
+ * connection. Errors of rails that are closing already are expected and ignored. */
 void xm_ucx_failover_broken(xm_ucx_peer_t *peer, int lane, ucs_status_t status)
 {
     xm_ucx_multirail_t *multirail = peer->multirail;
 
     if (multirail == NULL) {
         xm_ucx_report(peer, status);
-    } else if (xm_ucx_multirail_uses(multirail, lane) &&
-               !(peer->owner->closing && !peer->connected)) {
+    } else if (peer->owner->closing && !peer->connected) {
+        return;
+    } else if (!xm_ucx_multirail_uses(multirail, lane)) {
+        multirail->retired |= 1u << lane;
+        peer->owner->broken = true;
+    } else {
         multirail->lanes[lane].error = status;
         if (multirail->broken_at == 0) {
             multirail->broken_at = xm_transport_now(&peer->owner->base);
@@ -44,8 +48,10 @@ static void on_endpoint_error(void *arg, ucp_ep_h ep, ucs_status_t status)
 {
     xm_ucx_lane_t *lane = arg;
 
-    (void)ep;
-    xm_ucx_failover_broken(lane->peer, (int)(lane - lane->peer->lanes), status);
+    /* The endpoint that a lane had before it was lost says nothing of the one that it has now. */
+    if (lane->peer->multirail == NULL || lane->ep == ep) {
+        xm_ucx_failover_broken(lane->peer, (int)(lane - lane->peer->lanes), status);
+    }
 }
 
 /* The sentence depends on who found out: the fault channel knows more than this transport and
@@ -66,33 +72,42 @@ static bool means_gone(ucs_status_t status)
     return status == UCS_ERR_SHMEM_SEGMENT || xm_ucx_status(status, false) == XM_ERR_PEER_DIED;
 }
 
+/* Makes the endpoint of a lane, unless it has one. */
+ucs_status_t xm_ucx_connect_lane(xm_ucx_peer_t *peer, int lane)
+{
+    xm_ucx_lane_t *way = &peer->lanes[lane];
+    ucp_ep_params_t params = {
+        .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                      UCP_EP_PARAM_FIELD_ERR_HANDLER,
+        .address = way->address,
+        .err_mode = xm_ucx_watches(peer) ? UCP_ERR_HANDLING_MODE_PEER : UCP_ERR_HANDLING_MODE_NONE,
+        .err_handler = {.cb = on_endpoint_error, .arg = way}};
+    ucs_status_t status = UCS_OK;
+
+    if (way->ep == NULL) {
+        status = ucp_ep_create(xm_ucx_rail_of(peer, lane)->worker, &params, &way->ep);
+        way->ep = status == UCS_OK ? way->ep : NULL;
+    }
+    return status;
+}
+
 /* Makes the endpoints that are missing. Lanes that have one already, after a failure half way,
  * keep it. A path that UCX does not find is an error for the peer, but for a channel only that
  * of a rail: the others may do. A rank that died before its first message is reported like one
  * that died later. */
 xm_status_t xm_ucx_connect(xm_ucx_peer_t *peer)
 {
-    ucp_ep_params_t params = {
-        .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
-                      UCP_EP_PARAM_FIELD_ERR_HANDLER,
-        .err_mode = xm_ucx_watches(peer) ? UCP_ERR_HANDLING_MODE_PEER : UCP_ERR_HANDLING_MODE_NONE,
-        .err_handler = {.cb = on_endpoint_error}};
-
     for (int i = 0; i < peer->stripe.rails; ++i) {
-        xm_ucx_lane_t *lane = &peer->lanes[i];
         ucs_status_t status;
 
-        if (lane->address == NULL || lane->ep != NULL ||
+        if (peer->lanes[i].address == NULL ||
             (peer->multirail != NULL && !xm_ucx_multirail_uses(peer->multirail, i))) {
             continue;
         }
-        params.address = lane->address;
-        params.err_handler.arg = lane;
-        status = ucp_ep_create(xm_ucx_rail_of(peer, i)->worker, &params, &lane->ep);
+        status = xm_ucx_connect_lane(peer, i);
         if (status != UCS_OK) {
             const char *tls = getenv("UCX_TLS");
 
-            lane->ep = NULL;
             if (peer->multirail != NULL) {
                 xm_ucx_failover_broken(peer, i, status); /* other lanes may do */
                 continue;
@@ -109,6 +124,7 @@ xm_status_t xm_ucx_connect(xm_ucx_peer_t *peer)
                                 tls != NULL ? ", UCX_TLS=" : "", tls != NULL ? tls : "");
         }
     }
+    xm_ucx_gate_knock(peer->owner->gate);
     peer->connected = true;
     return XM_OK;
 }

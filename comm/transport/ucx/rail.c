@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 
 #include "comm/base.h"
 #include "comm/transport/ucx/ucx.h"
@@ -178,13 +179,14 @@ static bool is_tcp_only(xm_ucx_rail_kind_t kind, const char *device, const char 
     return device[0] != '\0' ? !is_rdma_port(device) : !machine_has_verbs();
 }
 
-/* True when /dev/shm may not have enough for all ranks here. They start at the same time and
- * each sees what the others have not taken yet, so the sum for all is compared. */
+/* True when /dev/shm may not have enough for all ranks here, or cannot be written to. They start at
+ * the same time and each sees what the others have not taken yet, so the sum for all is compared.
+ */
 static bool is_short_of_shm(int ranks)
 {
     struct statvfs shm;
 
-    return statvfs("/dev/shm", &shm) != 0 ||
+    return statvfs("/dev/shm", &shm) != 0 || access("/dev/shm", W_OK) != 0 ||
            (uint64_t)shm.f_bavail * shm.f_frsize < (uint64_t)XM_UCX_SHM_PER_RANK * (uint64_t)ranks;
 }
 
@@ -194,7 +196,10 @@ static xm_status_t configure(const xm_ucx_rail_params_t *params, ucp_config_t **
 {
     xm_ucx_rail_kind_t kind = params->kind;
     const char *device = params->device;
-    const char *tls = kind == XM_UCX_RAIL_TCP ? "tcp,self" : getenv("UCX_TLS");
+    const char *given = getenv("UCX_TLS");
+    const char *tls = kind == XM_UCX_RAIL_TCP                     ? "tcp,self"
+                      : kind == XM_UCX_RAIL_HOST && given == NULL ? "^tcp"
+                                                                  : given;
     ucs_status_t ucs_status = ucp_config_read(NULL, NULL, config);
     xm_status_t status = XM_OK;
 
@@ -219,10 +224,15 @@ static xm_status_t configure(const xm_ucx_rail_params_t *params, ucp_config_t **
     }
     /* UCX would print an error for each segment and make no worker. System V segments need no
      * file system, and the kernel frees them with their last process. */
-    if (tls == NULL && status == XM_OK && is_short_of_shm(params->ranks_here)) {
+    if (given == NULL && kind != XM_UCX_RAIL_TCP && status == XM_OK &&
+        is_short_of_shm(params->ranks_here)) {
         xm_log_info("/dev/shm has less than 8 MiB for each of the %d ranks here; UCX does without",
                     params->ranks_here);
-        status = modify(*config, "TLS", "^posix");
+        tls = kind == XM_UCX_RAIL_HOST ? "^tcp,posix" : "^posix";
+    }
+    /* Inside a host nothing goes over TCP, so no port is opened for it. */
+    if (given == NULL && tls != NULL && kind != XM_UCX_RAIL_TCP && status == XM_OK) {
+        status = modify(*config, "TLS", tls);
     }
     /* The rail's own device comes last, because it overrides what the environment says about
      * devices. */

@@ -11,6 +11,7 @@
  * | comm/transport/ucx/peer.c | the endpoints of a peer, and what UCX reports of them |
  * | comm/transport/ucx/rail.c | one rail: context and worker |
  * | comm/transport/ucx/memory.c | registrations |
+ * | comm/transport/ucx/gate.c | who may connect to UCX's ports |
  * | comm/transport/ucx/create.c, comm/transport/ucx/close.c | the beginning and the end |
  *
  * Each calls only those below it: creation the ops table, that the end, the end the posts, they the
@@ -33,6 +34,7 @@
 
 #include "comm/transport.h"
 #include "comm/topology.h"
+#include "comm/transport/ucx/gate.h"
 #include "comm/transport/ucx/ucx.h"
 #include "comm/transport/ucx/rail.h"
 
@@ -100,8 +102,9 @@ struct xm_ucx_transport {
     xm_ucx_rail_t rails[XM_UCX_RAIL_COUNT];
     xm_ucx_peer_t *peers;
     void *addresses; /**< what the peers sent; peers point into it */
-    int epoll;       /**< holds the rails' descriptors; -1 when spinning */
-    int reports;     /**< peers with `reported` */
+    xm_ucx_gate_t *gate;
+    int epoll;   /**< holds the rails' descriptors; -1 when spinning */
+    int reports; /**< peers with `reported` */
     bool closing;
     bool fenced;
     bool fault_channel; /**< the caller reports deaths */
@@ -185,6 +188,7 @@ void xm_ucx_end_op(xm_op_t *op, xm_status_t status);
 
 /* comm/transport/ucx/peer.c */
 xm_status_t xm_ucx_connect(xm_ucx_peer_t *peer);
+ucs_status_t xm_ucx_connect_lane(xm_ucx_peer_t *peer, int lane);
 xm_status_t xm_ucx_peer_error(const xm_ucx_peer_t *peer);
 
 /** Remembers that UCX lost the connection; the next progress acts upon it. */

@@ -221,7 +221,8 @@ xm_status_t xm_transport_ucx_lanes(xm_transport_t *transport, int rank, char *bu
     for (int lane = 0; lane < peer->stripe.rails && status == XM_OK; ++lane) {
         size_t used = strlen(buffer);
 
-        if (peer->lanes[lane].ep == NULL) {
+        if (peer->lanes[lane].ep == NULL ||
+            (peer->multirail != NULL && !xm_ucx_multirail_uses(peer->multirail, lane))) {
             continue;
         }
         (void)snprintf(buffer + used, size - used, "%s", used > 0 ? " + " : "");

@@ -14,13 +14,24 @@
 #include "comm/base.h"
 #include "comm/transport/verbs/transport_verbs_private.h"
 
-/* ACK_TIMEOUT: 4.096 us * 2^15 = 0.13 s until a packet is sent again, RETRIES times; devices
- * may take up to four times as long. A retry count of seven means "for ever" to some of them,
- * so it is six. RNR_TIMER: 0.64 ms until a packet that found no receive is sent again, which
- * credits make impossible. */
-enum { ACK_TIMEOUT = 15, RETRIES = 6, RNR_TIMER = 12, HOP_LIMIT = 64 };
+/* A retry count of seven means "for ever" to some devices, so RETRIES is six. RNR_TIMER: 0.64 ms
+ * until a packet that found no receive is sent again, which credits make impossible. */
+enum { RETRIES = 6, RNR_TIMER = 12, HOP_LIMIT = 64, ACK_TIMEOUT_MAX = 31 };
 
 static const int number_size = 4; /* of a queue pair's number on the wire */
+
+/* How long a packet waits until it is sent again, as queue pairs have it: 4.096 us * 2^result. The
+ * last resending ends within the time of the setting; devices may take up to four times as long. */
+static uint8_t ack_timeout(void)
+{
+    double limit = xm_config_seconds(XM_CONFIG_RDMA_TIMEOUT) / (RETRIES + 1);
+    uint8_t exponent = 1;
+
+    while (exponent < ACK_TIMEOUT_MAX && 4.096e-6 * (double)(UINT64_C(2) << exponent) <= limit) {
+        ++exponent;
+    }
+    return exponent;
+}
 
 /* Chooses the best kind of address that both ends of a rail have, in the order of the enum. By
  * kind rather than by index: GID tables differ from host to host and change when addresses do. */
@@ -223,7 +234,7 @@ static xm_status_t connect_lane(xm_verbs_transport_t *self, xm_verbs_lane_t *lan
     if (error == 0) {
         attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS,
                                     .sq_psn = first_packet(self->offer.seed, us, them, lane->rail),
-                                    .timeout = ACK_TIMEOUT,
+                                    .timeout = ack_timeout(),
                                     .retry_cnt = RETRIES,
                                     .rnr_retry = RETRIES,
                                     .max_rd_atomic = 1};

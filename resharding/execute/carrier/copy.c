@@ -200,7 +200,8 @@ static int64_t move_on_host(xm_executor_t *executor, int64_t budget)
             hop->span.start_ns = xm_transport_now(executor->transport);
         }
         if (!executor->no_copy) {
-            executor->copy(&one->from, tensor->src, &hop->view, tensor->dst, first, count);
+            xm_executor_copy(executor, &one->from, tensor->src, &hop->view, tensor->dst, first,
+                             count);
         }
         copies->element += count;
         ++executor->steps;

@@ -171,7 +171,9 @@ xm_status_t xm_device_find(xm_executor_t *executor)
     }
     executor->device = device; /* freed with the executor */
     device->only = found.only;
-    device->direct = executor->transport->cuda && xm_config_choice(XM_CONFIG_CUDA) == XM_CUDA_AUTO;
+    device->direct = executor->transport->cuda &&
+                     xm_config_choice(XM_CONFIG_CUDA) == XM_CUDA_AUTO &&
+                     executor->verify != XM_VERIFY_CHUNK; /* the host hashes what travels */
     status = xm_memory_cuda_of(&found.place, &device->space);
     if (status == XM_OK) {
         status = make_queues(device);

@@ -358,8 +358,8 @@ static int64_t copy_chunk(const pact_t *pact, int64_t budget, bool *ended)
 
     chunk_range(hop, slot->chunk, &first, &count);
     part = min_of(count - slot->copied, elements_for(budget, tensor->element_size));
-    executor->copy(&hop->peer_view, hop->peer_tile, &hop->view, tensor->dst, first + slot->copied,
-                   part);
+    xm_executor_copy(executor, &hop->peer_view, hop->peer_tile, &hop->view, tensor->dst,
+                     first + slot->copied, part);
     slot->copied += part;
     ++executor->steps;
     *ended = slot->copied == count;

@@ -88,7 +88,8 @@ static xm_status_t make_share(xm_executor_t *executor, lane_t *lane, share_t *sh
     bool sends = lane_sends(lane);
 
     share->lane = lane;
-    share->allowed = xm_config_choice(XM_CONFIG_CUDA) == XM_CUDA_AUTO;
+    share->allowed = xm_config_choice(XM_CONFIG_CUDA) == XM_CUDA_AUTO &&
+                     executor->verify != XM_VERIFY_CHUNK; /* the host sees no chunk */
     share->offering = signal_of(share, sends, on_offer);
     share->answering = signal_of(share, !sends, on_answer);
     share->closing = signal_of(share, !sends, on_close);

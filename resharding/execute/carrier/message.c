@@ -77,6 +77,23 @@ static void find_memory(slot_t *slot)
     }
 }
 
+static void transmit(slot_t *slot)
+{
+    const lane_t *lane = slot->lane;
+    uint64_t number = slot->tag & (XM_TURN_BIT - 1), run = slot->tag - number;
+
+    if (slot->proven == NULL) {
+        xm_executor_transmit(slot, message_done);
+        return;
+    }
+    slot->op.done = message_done;
+    xm_proven_post(slot->proven, lane->executor->transport, lane->peer, lane_sends(lane),
+                   (const uint64_t[]){[XM_PROVEN_DATA] = slot->tag,
+                                      [XM_PROVEN_HASH] = run | XM_HASH_BITS | number,
+                                      [XM_PROVEN_VERDICT] = run | XM_VERDICT_BITS | number},
+                   slot->buffer, slot->length, slot->memory, &slot->op);
+}
+
 /* A chunk that the device packs is sent when that is done; the slots behind it go on meanwhile, so
  * while one is sent the next is being fetched. */
 static void message_post(slot_t *slot)
@@ -85,7 +102,7 @@ static void message_post(slot_t *slot)
 
     find_memory(slot);
     if (!lane_sends(slot->lane) || !slot->hop->on_device || slot->packed == NULL) {
-        xm_executor_transmit(slot, message_done);
+        transmit(slot);
         return;
     }
     status = pack_on_device(slot);
@@ -103,7 +120,7 @@ static void message_moved(slot_t *slot, xm_status_t status)
         xm_executor_fail(executor, xm_device_on_rank(executor, status));
     }
     if (executor->result == XM_OK && lane_sends(slot->lane)) {
-        xm_executor_transmit(slot, message_done);
+        transmit(slot);
     } else {
         xm_executor_chunk_ended(slot, executor->result);
     }

@@ -10,8 +10,10 @@
 void xm_regular_destroy(xm_regular_t *regular)
 {
     if (regular != NULL) {
+        free(regular->dst.place);
         free(regular->dst.tile);
         free(regular->dst.rank);
+        free(regular->src.place);
         free(regular->src.tile);
         free(regular->src.rank);
         free(regular);
@@ -81,4 +83,35 @@ xm_transfer_t xm_regular_transfer(const xm_regular_t *regular, int64_t transfer)
         result.end = result.first + length;
     }
     return result;
+}
+
+/* In each block of transfers, which are of one round, turn and piece, those of a host stand
+ * together. */
+int64_t xm_regular_next(const xm_regular_t *regular, int host, int64_t transfer, int64_t count)
+{
+    const xm_side_t *more =
+        regular->src.hosts == (int)regular->rounds ? &regular->src : &regular->dst;
+    const xm_side_t *fewer = more == &regular->src ? &regular->dst : &regular->src;
+    int64_t block = (int64_t)regular->hosts * regular->devices, end;
+
+    for (; transfer < count; transfer = end) {
+        int64_t at = transfer / block, round = at / ((int64_t)regular->turns * regular->pieces);
+        int64_t places[] = {fewer->place[host], more->place[host] - round}, next;
+
+        places[1] += more->place[host] >= 0 && places[1] < 0 ? regular->rounds : 0;
+        next = end = (at + 1) * block;
+        for (int i = 0; i < 2; ++i) {
+            int64_t first = at * block + places[i] * regular->devices;
+
+            first = first > transfer ? first : transfer;
+            if (places[i] >= 0 && places[i] < regular->hosts && first < next &&
+                first < at * block + (places[i] + 1) * regular->devices) {
+                next = first;
+            }
+        }
+        if (next < end) {
+            return next;
+        }
+    }
+    return count;
 }

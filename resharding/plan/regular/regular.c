@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The regular all-to-all. Everything about it follows from a few numbers, so the plan is a
- * formula; who reads it cannot tell it from a list. The verifier and the simulation go
- * through it like through any other plan, transfer by transfer.
+ * formula; who reads it cannot tell it from a list. What is worked out here grows with the ranks,
+ * where the transfers grow with their square: hosts that are alike have the same times.
  */
 #include "resharding/plan/regular/regular.h"
 
@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "comm/base.h"
-#include "resharding/plan/simulate/private.h"
+#include "resharding/plan/simulate.h"
 
 enum {
     FEWEST_TASKS = 4096, /* fewer are as quick by the other schedulers */
@@ -161,7 +161,8 @@ static xm_status_t make_side(const xm_layout_t *layout, const xm_network_t *netw
 
     side->rank = malloc((size_t)ranks * sizeof(*side->rank));
     side->tile = malloc((size_t)ranks * sizeof(*side->tile));
-    if (first == NULL || side->rank == NULL || side->tile == NULL) {
+    side->place = malloc((size_t)hosts * sizeof(*side->place));
+    if (first == NULL || side->rank == NULL || side->tile == NULL || side->place == NULL) {
         free(first);
         return no_memory();
     }
@@ -169,7 +170,7 @@ static xm_status_t make_side(const xm_layout_t *layout, const xm_network_t *netw
         ++first[xm_network_host_of(network, xm_mesh_rank(xm_layout_mesh(layout), p)) + 1];
     }
     for (int h = 0; h < hosts; ++h) {
-        side->hosts += first[h + 1] > 0;
+        side->place[h] = first[h + 1] > 0 ? side->hosts++ : -1;
         first[h + 1] += first[h];
     }
     side->devices = ranks / side->hosts;
@@ -194,36 +195,63 @@ static void raise_bound(xm_plan_t *plan, double bytes, double rate)
     plan->bound_ns = (int64_t)fmax((double)plan->bound_ns, floor(bytes * 1e9 / rate * (1 - 1e-12)));
 }
 
-/* Where each message has one possible sender and one receiver, what every resource must carry is
- * known, and no plan is faster than the busiest of them. */
+/* Counts the ranks of a side by host and by rack. */
+static void count_ranks(const xm_side_t *side, const xm_network_t *network, int *on_host,
+                        int *in_rack)
+{
+    memset(on_host, 0, (size_t)xm_network_hosts(network) * sizeof(*on_host));
+    memset(in_rack, 0, (size_t)xm_network_racks(network) * sizeof(*in_rack));
+    for (int p = 0; p < side->hosts * side->devices; ++p) {
+        int host = xm_network_host_of(network, side->rank[p]);
+
+        ++on_host[host];
+        ++in_rack[xm_network_rack_of(network, host)];
+    }
+}
+
+/* Where each message has one possible sender and one receiver, what every rail, uplink and port
+ * must carry is known, and no plan is faster than the busiest of them. Each rank exchanges one
+ * message with every rank of the other side. */
 static xm_status_t bound_resources(xm_plan_t *plan, const xm_network_t *network)
 {
-    double bytes = (double)xm_task_bytes(plan, 0);
-    xm_resources_t resources;
-    xm_status_t status = xm_resources_init(&resources, network);
-    int64_t *messages;
+    const xm_side_t *sides[] = {&plan->regular->src, &plan->regular->dst};
+    const xm_layout_t *layouts[] = {plan->tensors->src, plan->tensors->dst};
+    double bytes = (double)xm_task_bytes(plan, 0), uplink = xm_network_uplink_bandwidth(network);
+    int *on_host = calloc((size_t)xm_network_hosts(network), sizeof(*on_host));
+    int *in_rack = calloc((size_t)xm_network_racks(network), sizeof(*in_rack));
+    int64_t *by_rail = calloc(2 * (size_t)xm_network_rails(network), sizeof(*by_rail));
+    int64_t *by_rack = calloc(2 * (size_t)xm_network_racks(network), sizeof(*by_rack));
+    bool done = on_host != NULL && in_rack != NULL && by_rail != NULL && by_rack != NULL;
 
-    if (status < 0) {
-        return status;
-    }
-    messages = calloc((size_t)resources.count, sizeof(*messages));
-    for (int64_t t = 0; messages != NULL && t < plan->builder.transfer_count; ++t) {
-        const xm_transfer_t transfer = xm_regular_transfer(plan->regular, t);
-        int receiver = plan->regular->dst.rank[transfer.route];
-        xm_use_t use;
+    for (int d = 0; done && d < 2; ++d) {
+        int ranks = sides[d]->hosts * sides[d]->devices;
+        int others = sides[!d]->hosts * sides[!d]->devices;
 
-        xm_resources_use(&resources, transfer.sender, receiver, &use);
-        for (int r = 0; transfer.sender != receiver && r < use.count; ++r) {
-            ++messages[use.resource[r]];
+        count_ranks(sides[!d], network, on_host, in_rack);
+        for (int p = 0; p < ranks; ++p) {
+            int rank = sides[d]->rank[p], host = xm_network_host_of(network, rank);
+            int rack = xm_network_rack_of(network, host);
+            int inside = on_host[host] - (xm_layout_tile_of_rank(layouts[!d], rank) >= 0);
+
+            by_rail[2 * xm_network_rail_of(network, rank) + d] += others - on_host[host];
+            by_rack[2 * rack + d] += others - in_rack[rack];
+            raise_bound(plan, inside * bytes, xm_network_host_bandwidth(network));
+            plan->net_bytes += d == 0 ? (uint64_t)((others - on_host[host]) * bytes) : 0;
         }
     }
-    for (int r = 0; messages != NULL && r < resources.count; ++r) {
-        raise_bound(plan, (double)messages[r] * bytes, resources.rate[r]);
+    for (int r = 0; done && r < 2 * xm_network_rails(network); ++r) {
+        raise_bound(plan, (double)by_rail[r] * bytes,
+                    r % 2 == 0 ? xm_network_rail_egress(network, r / 2)
+                               : xm_network_rail_ingress(network, r / 2));
     }
-    status = messages == NULL ? no_memory() : XM_OK;
-    free(messages);
-    xm_resources_clear(&resources);
-    return status;
+    for (int r = 0; done && uplink > 0 && r < 2 * xm_network_racks(network); ++r) {
+        raise_bound(plan, (double)by_rack[r] * bytes, uplink);
+    }
+    free(by_rack);
+    free(by_rail);
+    free(in_rack);
+    free(on_host);
+    return done ? XM_OK : no_memory();
 }
 
 /* Where devices of a host stand for each other: a host's NICs together, out and in, and the devices
@@ -318,6 +346,85 @@ static xm_status_t make_regular(xm_plan_t *plan, const xm_plan_params_t *params,
     return status;
 }
 
+/* The rank at a place of a host, where those that receive stand behind those that send. */
+static int rank_at(const xm_regular_t *regular, int host, int place)
+{
+    const xm_side_t *src = &regular->src, *dst = &regular->dst;
+
+    return place < src->devices ? src->rank[host * src->devices + place]
+                                : dst->rank[host * dst->devices + place - src->devices];
+}
+
+/* True when a host's devices, sending and receiving, are to each other as those of the first are:
+ * the same device, on the same rail, on the same host. */
+static bool is_like_first(const xm_regular_t *regular, const xm_network_t *network, int host)
+{
+    int places = regular->src.devices + regular->dst.devices;
+
+    for (int i = 0; i < places * places; ++i) {
+        int a = rank_at(regular, host, i / places), b = rank_at(regular, host, i % places);
+        int x = rank_at(regular, 0, i / places), y = rank_at(regular, 0, i % places);
+
+        if ((a == b) != (x == y) ||
+            (xm_network_rail_of(network, a) == xm_network_rail_of(network, b)) !=
+                (xm_network_rail_of(network, x) == xm_network_rail_of(network, y)) ||
+            (xm_network_host_of(network, a) == xm_network_host_of(network, b)) !=
+                (xm_network_host_of(network, x) == xm_network_host_of(network, y))) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* True when every host goes through the same as any other: as many send as receive, either they or
+ * others like them, and no uplink tells one partner from another. Processors may have to send and
+ * receive, of which one host alone shows half. */
+static bool are_alike(const xm_plan_t *plan, const xm_network_t *network)
+{
+    const xm_regular_t *regular = plan->regular;
+    bool alike = regular->src.hosts == regular->dst.hosts &&
+                 !(xm_network_uplink_bandwidth(network) > 0) &&
+                 !(xm_network_cores_per_host(network) > 0) &&
+                 (regular->src.place[xm_network_host_of(network, regular->dst.rank[0])] == 0 ||
+                  are_apart(plan->tensors, network));
+
+    for (int h = 1; alike && h < regular->src.hosts; ++h) {
+        alike = is_like_first(regular, network, h);
+    }
+    return alike;
+}
+
+/*
+ * Simulates the plan. Where all hosts are alike, they have the same times after every round, so one
+ * receiving host is enough: it meets one sending host again and again, which in each round is where
+ * the next one would be. What it has for itself (round 0) is not that host's.
+ */
+static xm_status_t simulate(xm_plan_t *plan, const xm_network_t *network)
+{
+    xm_regular_t one = *plan->regular;
+    xm_plan_t folded = *plan;
+    int devices = one.src.devices, host = xm_network_host_of(network, one.dst.rank[0]);
+    int partner = one.src.place[host] == 0 && one.src.hosts > 1 ? devices : 0;
+    xm_status_t status;
+
+    if (!are_alike(plan, network)) {
+        return xm_simulate(plan, network, XM_SHARING_EXCLUSIVE, NULL, &plan->makespan_ns);
+    }
+    one.src.rank = malloc((size_t)one.src.hosts * (size_t)devices * sizeof(*one.src.rank));
+    if (one.src.rank == NULL) {
+        return no_memory();
+    }
+    for (int p = 0; p < one.src.hosts * devices; ++p) {
+        one.src.rank[p] = plan->regular->src.rank[p < devices ? p : partner + p % devices];
+    }
+    folded.regular = &one;
+    folded.builder.transfer_count /= one.hosts;
+    one.hosts = 1;
+    status = xm_simulate(&folded, network, XM_SHARING_EXCLUSIVE, NULL, &plan->makespan_ns);
+    free(one.src.rank);
+    return status;
+}
+
 xm_status_t xm_regular_create(xm_plan_t *plan, const xm_plan_params_t *params)
 {
     xm_status_t status;
@@ -332,10 +439,9 @@ xm_status_t xm_regular_create(xm_plan_t *plan, const xm_plan_params_t *params)
         plan->regular->dst.whole ? XM_STRATEGY_ALLGATHER : XM_STRATEGY_SEND_RECV;
     if (plan->regular->src.whole || plan->regular->dst.whole) {
         bound_hosts(plan, params->network);
+        plan->net_bytes = (uint64_t)(plan->task_count * xm_task_bytes(plan, 0));
     } else {
         status = bound_resources(plan, params->network);
     }
-    return status < 0
-               ? status
-               : xm_simulate(plan, params->network, XM_SHARING_EXCLUSIVE, NULL, &plan->makespan_ns);
+    return status < 0 ? status : simulate(plan, params->network);
 }

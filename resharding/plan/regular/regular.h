@@ -24,6 +24,7 @@ typedef struct {
     int hosts, devices;
     bool whole;       /* every tile is on all devices of a host */
     int *rank, *tile; /* by host, then by device */
+    int *place;       /* by host of the network: its place among this side's, or −1 */
 } xm_side_t;
 
 typedef struct xm_regular {
@@ -46,3 +47,6 @@ void xm_regular_destroy(xm_regular_t *regular);
 
 xm_unit_task_t xm_regular_task(const xm_regular_t *regular, int64_t task);
 xm_transfer_t xm_regular_transfer(const xm_regular_t *regular, int64_t transfer);
+/* The first transfer of `count` from this one on that a rank of the host has a part in, or `count`.
+ */
+int64_t xm_regular_next(const xm_regular_t *regular, int host, int64_t transfer, int64_t count);

@@ -354,13 +354,16 @@ static xm_status_t simulate_exclusive(const xm_plan_t *plan, const xm_network_t 
     return status;
 }
 
-/* Copies inside a rank take no time and keep the zeros. */
+/* Copies inside a rank take no time but a processor's, and keep the zeros. */
 xm_status_t xm_simulate(const xm_plan_t *plan, const xm_network_t *network, xm_sharing_t sharing,
                         xm_span_t *spans, int64_t *makespan_ns)
 {
+    xm_status_t status;
+
     if (spans != NULL) {
         memset(spans, 0, (size_t)xm_plan_hops(plan) * sizeof(*spans));
     }
-    return sharing == XM_SHARING_FAIR ? xm_simulate_fair(plan, network, spans, makespan_ns)
-                                      : simulate_exclusive(plan, network, spans, makespan_ns);
+    status = sharing == XM_SHARING_FAIR ? xm_simulate_fair(plan, network, spans, makespan_ns)
+                                        : simulate_exclusive(plan, network, spans, makespan_ns);
+    return status == XM_OK ? xm_processors_slow(plan, network, spans, makespan_ns) : status;
 }

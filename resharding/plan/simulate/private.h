@@ -102,5 +102,10 @@ void xm_fold_add(xm_fold_t *fold, int route, int64_t start, int64_t busy, int64_
 /* Works out what is left. */
 void xm_fold_end(xm_fold_t *fold);
 
+/* Raises the makespan to what the processors of ranks and hosts need (processors.c), and all spans
+ * in proportion; nothing where they are never the limit. */
+xm_status_t xm_processors_slow(const xm_plan_t *plan, const xm_network_t *network, xm_span_t *spans,
+                               int64_t *makespan_ns);
+
 xm_status_t xm_simulate_fair(const xm_plan_t *plan, const xm_network_t *network, xm_span_t *spans,
                              int64_t *makespan_ns);

@@ -155,9 +155,49 @@ static xm_status_t verify_tiling(const xm_plan_t *plan)
     return status;
 }
 
+/*
+ * Checks the tasks of a regular plan, one for each pair of tiles. As each dimension is cut on one
+ * side at most, what two tiles have in common is as long in it as the tile of that side; so where
+ * the first tile of either side has equally much in common with all of the other, all pairs have.
+ */
+static xm_status_t verify_pairs(const xm_plan_t *plan)
+{
+    const xm_layout_t *src = plan->tensors->src, *dst = plan->tensors->dst;
+    int64_t senders = xm_layout_tiles(src), receivers = xm_layout_tiles(dst);
+    bool pairs = plan->tensor_count == 1 && plan->task_count == senders * receivers;
+    xm_status_t status = XM_OK;
+    xm_box_t box;
+
+    for (int d = 0; d < xm_layout_dims(src); ++d) {
+        pairs = pairs && (xm_layout_parts(src, d) == 1 || xm_layout_parts(dst, d) == 1);
+    }
+    for (int64_t s = 0; pairs && status == XM_OK && s < senders; ++s) {
+        const xm_unit_task_t task = xm_plan_task(plan, s);
+
+        pairs = task.src_tile == s && task.dst_tile == 0;
+        status = verify_task(plan, s);
+    }
+    for (int64_t r = 0; pairs && status == XM_OK && r < receivers; ++r) {
+        const xm_unit_task_t task = xm_plan_task(plan, r * senders);
+
+        xm_layout_tile_box(dst, (int)r, &box);
+        pairs = task.src_tile == 0 && task.dst_tile == r &&
+                task.elements * senders == xm_box_volume(&box);
+        status = verify_task(plan, r * senders);
+    }
+    return pairs || status < 0
+               ? status
+               : xm_error_set(XM_ERR_CORRUPT, "the tasks of a regular plan are not one for each "
+                                              "pair of tiles, or do not fill these");
+}
+
 xm_status_t xm_verify_tasks(const xm_plan_t *plan)
 {
     xm_status_t status = XM_OK;
+
+    if (plan->regular != NULL) {
+        return verify_pairs(plan);
+    }
 
     for (int64_t t = 0; status == XM_OK && t < plan->task_count; ++t) {
         status = verify_task(plan, t);

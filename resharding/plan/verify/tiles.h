@@ -9,3 +9,6 @@
 
 /* Checks tiles, elements and chunks of all tasks, and that they fill the destination tiles. */
 xm_status_t xm_verify_tasks(const xm_plan_t *plan);
+/* The same for the formula of a regular plan, all but the transfers between its first hosts. `seen`
+ * is scratch by rank. */
+xm_status_t xm_verify_formula(const xm_plan_t *plan, int *seen);

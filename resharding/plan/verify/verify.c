@@ -11,7 +11,7 @@
 
 #include "comm/base.h"
 
-#include "resharding/plan/plan_private.h"
+#include "resharding/plan/regular/regular.h"
 #include "resharding/plan/verify/tiles.h"
 
 /* Checks that a route is a tree over ranks of the job, each named once. Parents come
@@ -217,6 +217,7 @@ enum { PROVED_BITS = 14 };
 typedef struct {
     const xm_plan_t *plan;
     int *seen;        /* by rank */
+    int64_t *covered; /* by rank: see verify_deliveries_of() */
     proved_t *proved; /* by hash: what has been checked last */
     deliveries_t deliveries;
 } verifier_t;
@@ -392,40 +393,73 @@ static xm_status_t verify_deliveries_of(const xm_plan_t *plan, int64_t task, boo
     return status;
 }
 
-/* Receivers are ranks of the destination mesh, below plan->ranks, so `covered` has an
- * entry for each. */
-static xm_status_t verify_deliveries(const xm_plan_t *plan, deliveries_t *deliveries)
+/* Checks the deliveries of the next task that is looked at; those of its transfers that had to be
+ * added up begin at *at. */
+static xm_status_t verify_next(const verifier_t *verifier, int64_t task, size_t *at)
 {
-    int64_t *covered = malloc((size_t)(plan->ranks + 1) * sizeof(*covered));
-    size_t at = 0;
-    xm_status_t status = XM_OK;
+    const deliveries_t *deliveries = &verifier->deliveries;
+    size_t first = *at;
 
-    if (covered == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to verify a plan for %d ranks",
-                            plan->ranks);
+    while (*at < deliveries->count && deliveries->entries[*at].task == task) {
+        ++*at;
+    }
+    return *at == first && deliveries->whole[task] != 0
+               ? XM_OK
+               : verify_deliveries_of(verifier->plan, task, deliveries->whole[task] != 0,
+                                      *at > first ? deliveries->entries + first : NULL,
+                                      (int64_t)(*at - first), verifier->covered);
+}
+
+static void sort_deliveries(deliveries_t *deliveries)
+{
+    if (!deliveries->sorted) {
+        qsort(deliveries->entries, deliveries->count, sizeof(entry_t), compare_entries);
+    }
+}
+
+/* Goes through all transfers and then through all tasks. */
+static xm_status_t verify_list(verifier_t *verifier)
+{
+    const xm_plan_t *plan = verifier->plan;
+    size_t at = 0;
+    xm_status_t status = verify_kept(plan);
+
+    for (int64_t i = 0; status == XM_OK && i < plan->builder.transfer_count; ++i) {
+        status = verify_transfer(verifier, i);
     }
     for (int64_t k = 0; status == XM_OK && k < plan->kept_count; ++k) {
         const xm_kept_t *kept = &plan->kept[k];
 
-        status = add_entry(deliveries, (entry_t){kept->task, kept->first, kept->end, kept->route});
+        status = add_entry(&verifier->deliveries,
+                           (entry_t){kept->task, kept->first, kept->end, kept->route});
     }
-    if (status == XM_OK && !deliveries->sorted) {
-        qsort(deliveries->entries, deliveries->count, sizeof(entry_t), compare_entries);
-    }
-    memset(covered, -1, (size_t)plan->ranks * sizeof(*covered));
+    sort_deliveries(&verifier->deliveries);
     for (int64_t t = 0; status == XM_OK && t < plan->task_count; ++t) {
-        size_t first = at;
+        status = verify_next(verifier, t, &at);
+    }
+    return status;
+}
 
-        while (at < deliveries->count && deliveries->entries[at].task == t) {
-            ++at;
-        }
-        if (at > first || deliveries->whole[t] == 0) {
-            status = verify_deliveries_of(plan, t, deliveries->whole[t] != 0,
-                                          at > first ? deliveries->entries + first : NULL,
-                                          (int64_t)(at - first), covered);
+/* Checks the transfers between the first two hosts of a regular plan, whose formula is known to be
+ * right, and that all of their tasks are delivered. */
+static xm_status_t verify_first_hosts(verifier_t *verifier)
+{
+    const xm_regular_t *regular = verifier->plan->regular;
+    const xm_side_t *src = &regular->src, *dst = &regular->dst;
+    int64_t blocks = (int64_t)regular->turns * regular->pieces, width = regular->devices;
+    size_t at = 0;
+    xm_status_t status = XM_OK;
+
+    for (int64_t i = 0; status == XM_OK && i < blocks * width; ++i) {
+        status = verify_transfer(verifier, i / width * regular->hosts * width + i % width);
+    }
+    sort_deliveries(&verifier->deliveries);
+    for (int r = 0; r < (dst->whole ? 1 : dst->devices); ++r) {
+        for (int s = 0; status == XM_OK && s < (src->whole ? 1 : src->devices); ++s) {
+            status = verify_next(verifier,
+                                 (int64_t)dst->tile[r] * regular->src_tiles + src->tile[s], &at);
         }
     }
-    free(covered);
     return status;
 }
 
@@ -438,30 +472,33 @@ xm_status_t xm_plan_verify(const xm_plan_t *plan)
     verifier_t verifier = {
         .plan = plan,
         .seen = calloc((size_t)plan->ranks + 1, sizeof(*verifier.seen)),
+        .covered = malloc((size_t)(plan->ranks + 1) * sizeof(*verifier.covered)),
         .proved = calloc(1 << PROVED_BITS, sizeof(*verifier.proved)),
         .deliveries = {.whole = calloc((size_t)plan->task_count + 1, 1), .sorted = true}};
     xm_status_t status = XM_OK;
 
-    if (verifier.seen == NULL || verifier.proved == NULL || verifier.deliveries.whole == NULL) {
+    if (verifier.seen == NULL || verifier.covered == NULL || verifier.proved == NULL ||
+        verifier.deliveries.whole == NULL) {
         status =
             xm_error_set(XM_ERR_NO_MEMORY, "no memory to verify a plan for %d ranks", plan->ranks);
+    } else {
+        memset(verifier.covered, -1, ((size_t)plan->ranks + 1) * sizeof(*verifier.covered));
     }
     status = status == XM_OK ? xm_verify_tasks(plan) : status;
     for (int r = 0; status == XM_OK && r < plan->builder.route_count; ++r) {
         status = verify_route(plan, r, verifier.seen);
     }
     if (status == XM_OK) {
-        status = verify_kept(plan);
+        status =
+            plan->regular != NULL ? xm_verify_formula(plan, verifier.seen) : verify_list(&verifier);
     }
-    for (int64_t i = 0; status == XM_OK && i < plan->builder.transfer_count; ++i) {
-        status = verify_transfer(&verifier, i);
-    }
-    if (status == XM_OK) {
-        status = verify_deliveries(plan, &verifier.deliveries);
+    if (status == XM_OK && plan->regular != NULL) {
+        status = verify_first_hosts(&verifier);
     }
     free(verifier.deliveries.entries);
     free(verifier.deliveries.whole);
     free(verifier.proved);
+    free(verifier.covered);
     free(verifier.seen);
     return status;
 }

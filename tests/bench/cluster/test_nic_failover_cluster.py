@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""NICs that are lost in the middle of reshards in an emulated cluster of two NICs a host: the others take over, and it is said."""
+"""NICs that are lost in the middle of reshards in an emulated cluster of two NICs a host: the others take over, and it is said;
+and they are used again when they come back."""
 import json
 import os
 import re
@@ -16,17 +17,18 @@ RESHARD_BENCH = os.environ["RESHARD_BENCH"]
 LIMIT = 60.0 * max(1.0, float(os.environ.get("CK_TIMEOUT_MULTIPLIER", "1")))
 PORT = "29613"
 ITERATIONS = 24
+LONG = 120  # iterations: time enough to come back in
 
 
-def start_job():
+def start_job(iterations=ITERATIONS, **more):
     """Two ranks on each of two hosts; 8 MiB go from the first host to the second in each iteration, every byte is checked."""
     processes = []
     for rank in range(4):
         environment = dict(os.environ, RANK=str(rank), WORLD_SIZE="4", MASTER_ADDR="10.77.0.1", MASTER_PORT=PORT,
-                           XM_NICS="nic0=200000000,nic1=200000000", XM_TIMEOUT="30")
+                           XM_NICS="nic0=200000000,nic1=200000000", XM_TIMEOUT="30", **more)
         processes.append(lab.start_on(rank // 2, RESHARD_BENCH, "--src-mesh", "2", "--dst-mesh", "2", "--src-ranks", "0,1",
                                       "--dst-ranks", "2,3", "--src-spec", "S0R", "--dst-spec", "RS0", "--shape", "1024x2048",
-                                      "--dtype", "int32", "--nic-gbps", "0.2", "-w", "1", "-i", str(ITERATIONS), env=environment,
+                                      "--dtype", "int32", "--nic-gbps", "0.2", "-w", "1", "-i", str(iterations), env=environment,
                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE))
     return processes
 
@@ -50,13 +52,15 @@ def collect(processes):
     return results
 
 
-def wait_until_sent(mib, processes):
-    """Until the first host has sent so much over its NICs, or the job is over."""
-    sent = 0
-    while sent < mib << 20 and all(process.poll() is None for process in processes):
-        time.sleep(0.02)
+def wait_until_sent(mib, processes, nic="nic"):
+    """Until the first host has sent so much more over its NICs, or the job is over."""
+    def sent():
         links = json.loads(lab.on(0, "ip", "-s", "-j", "link").stdout)
-        sent = sum(link["stats64"]["tx"]["bytes"] for link in links if link["ifname"].startswith("nic"))
+        return sum(link["stats64"]["tx"]["bytes"] for link in links if link["ifname"].startswith(nic))
+
+    goal = (mib << 20) + (sent() if nic != "nic" else 0)
+    while sent() < goal and all(process.poll() is None for process in processes):
+        time.sleep(0.02)
 
 
 def survives(what, mib, strike):
@@ -106,6 +110,26 @@ def everything_is_swallowed():
     survives("nic1 swallows what the receivers send", 20, lambda: run_on(1, "ip", "rule", "add", "blackhole", "to", "10.77.1.1", "pref", "1"))
 
 
+def it_comes_back():
+    """Swallows for as long as it takes to be given up, and then not any more: the NIC carries a good part of what is left."""
+    lab.up("--hosts", 2, "--nic", "200mbit", "--nics-per-host", 2)
+    processes = start_job(LONG, XM_HEARTBEAT="0.3")
+    for line in processes[0].stdout:
+        if "%bound" in line:
+            break
+    wait_until_sent(8, processes, "nic1")
+    run_on(1, "ip", "rule", "add", "blackhole", "to", "10.77.1.1", "pref", "1")
+    time.sleep(2.0)
+    run_on(1, "ip", "rule", "del", "pref", "1")
+    expect(all(process.poll() is None for process in processes), "ended before the NIC came back")
+    wait_until_sent(24, processes, "nic1")
+    expect(all(process.poll() is None for process in processes), "ended before nic1 had sent 24 MiB more")
+    for rank, (_, errors) in enumerate(collect(processes)):
+        expect(processes[rank].returncode == 0, "rank", rank, processes[rank].returncode, errors)
+        expect("is lost" in errors, "rank", rank, "said", errors)
+    lab.down()
+
+
 def one_is_down_from_the_start():
     """Nobody can open it: the ranks whose NIC it is say so once, and all use the other one."""
     lab.up("--hosts", 2, "--nic", "200mbit", "--nics-per-host", 2)
@@ -122,4 +146,4 @@ def one_is_down_from_the_start():
     lab.down()
 
 
-lab.run([a_link_goes_down, an_address_is_removed, everything_is_swallowed, one_is_down_from_the_start])
+lab.run([a_link_goes_down, an_address_is_removed, everything_is_swallowed, it_comes_back, one_is_down_from_the_start])

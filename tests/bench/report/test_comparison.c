@@ -54,6 +54,44 @@ START_TEST(simulation_error_is_signed)
 }
 END_TEST
 
+/* Makespan 1.5 s, runs of 2 s. */
+START_TEST(what_waited_for_processors_is_not_compared)
+{
+    static const struct {
+        double waited_s;
+        rb_processors_t processors;
+        const char *obstacle;
+    } rows[] = {
+        {0, {0, 0}, NULL},
+        {0.29, {8, 2}, NULL},
+        {0.5, {8, 2}, "8 ranks share 2 processors, for which one waited 25 % of the time"},
+        {2, {2, 1}, "2 ranks share 1 processor, for which one waited 100 % of the time"},
+        {0.4, {2, 2}, "a rank waited 20 % of the time for processors that other programs had"},
+        {-1e-9, {4, 4}, NULL},
+        {-1e-9,
+         {4, 3},
+         "4 ranks share 3 processors, and the kernel does not tell how long they waited"},
+    };
+    double seconds[] = {2, 2};
+    bench_fixture_t fixture;
+    rb_result_t result = {.prepared = &fixture.prepared, .runs = 2, .seconds = seconds};
+
+    bench_fixture_open("nm3", XM_STRATEGY_BROADCAST, XM_SCHEDULER_NAIVE, &fixture);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); ++i) {
+        char text[RB_OBSTACLE_TEXT] = "untouched";
+        const char *obstacle;
+
+        result.waited_s = rows[i].waited_s;
+        result.processors = rows[i].processors;
+        obstacle = rb_result_obstacle(&result, text);
+        ck_assert_str_eq(text, rows[i].obstacle != NULL ? rows[i].obstacle : "untouched");
+        ck_assert_ptr_eq(obstacle, rows[i].obstacle != NULL ? text : NULL);
+        ck_assert(isnan(rb_result_sim_error(&result)) == (obstacle != NULL));
+    }
+    bench_fixture_close(&fixture);
+}
+END_TEST
+
 START_TEST(variants_are_compared_with_auto_or_the_first)
 {
     rb_comparison_t comparison = {0};
@@ -94,6 +132,39 @@ START_TEST(prediction_error_is_the_median_and_the_worst)
 }
 END_TEST
 
+/* Prints the line of the prediction error of such outcomes. */
+static char *line_of(rb_outcome_t *outcomes, size_t count)
+{
+    rb_comparison_t comparison = {.outcomes = outcomes, .count = count};
+    char *line = NULL;
+    size_t length;
+    FILE *file = open_memstream(&line, &length);
+
+    ck_assert_ptr_nonnull(file);
+    rb_comparison_print_prediction(file, &comparison);
+    ck_assert_int_eq(fclose(file), 0);
+    return line;
+}
+
+START_TEST(the_line_says_why_there_is_no_error)
+{
+    rb_outcome_t outcomes[] = {{.name = "a", .sim_error = NAN, .obstacle = "first"},
+                               {.name = "b", .sim_error = NAN, .obstacle = "second"},
+                               {.name = "c", .sim_error = -0.25}};
+    char *line = line_of(outcomes, 2);
+
+    ck_assert_str_eq(line, "# Prediction error     : not comparable: first\n");
+    free(line);
+    line = line_of(outcomes, 3);
+    ck_assert_str_eq(line, "# Prediction error     : median 25.0 %, worst -25.0 % (c, send_recv, "
+                           "naive); 2 not comparable: first\n");
+    free(line);
+    line = line_of(outcomes, 0);
+    ck_assert_str_eq(line, "");
+    free(line);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("comparison");
@@ -101,6 +172,8 @@ int main(void)
 
     tcase_add_test(tests, times_have_mean_and_variance);
     tcase_add_test(tests, simulation_error_is_signed);
+    tcase_add_test(tests, what_waited_for_processors_is_not_compared);
+    tcase_add_test(tests, the_line_says_why_there_is_no_error);
     tcase_add_test(tests, variants_are_compared_with_auto_or_the_first);
     tcase_add_test(tests, prediction_error_is_the_median_and_the_worst);
     suite_add_tcase(suite, tests);

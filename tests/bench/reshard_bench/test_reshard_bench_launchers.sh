@@ -30,8 +30,10 @@ each() {
 job=$$
 each SLURM_PROCID SLURM_NTASKS=4 SLURM_STEP_NUM_NODES=1 SLURM_JOB_ID=$job SLURM_STEP_ID=0 SLURM_STEP_NODELIST=localhost
 right srun
+[ "$(grep -c "this job is open" "$out")" = 1 ] || fail "a job without a secret does not say so once"
 each RANK WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT="$("$(dirname "$0")/free_port.py")" XM_JOB_SECRET=correct-horse-battery
 right torchrun
+grep -q "this job is open" "$out" && fail "a job with a secret says that it is open"
 
 # Without the secret a rank is not let in, and rank 0 says so, when its time is up: it begins to count when the others are
 # there, and long enough for one that is not.

@@ -82,6 +82,7 @@ int main(void)
     Suite *suite = suite_create("job_secret");
     TCase *tcase = tcase_create("all");
 
+    (void)unsetenv("XM_JOB_SECRET"); /* that of all tests */
     tcase_add_test(tcase, a_proof_is_an_hmac);
     tcase_add_test(tcase, a_proof_depends_on_everything);
     tcase_add_test(tcase, made_secrets_differ);

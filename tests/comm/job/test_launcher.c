@@ -480,6 +480,7 @@ int main(int argc, char **argv)
     if (argc == 3) {
         return run_role(argv[1], argv[2]);
     }
+    (void)unsetenv("XM_JOB_SECRET"); /* that of all tests */
     suite = suite_create("launcher");
     tcase = tcase_create("processes");
     tcase_set_timeout(tcase, LIMIT_S);

@@ -177,6 +177,8 @@ static int probe_twice(const xm_job_env_t *env, int listen_fd, void *arg)
     local_expect_ok(xm_probe_run(worker, &params, &profiles[1]));
     for (int i = 0; i < 2; ++i) {
         local_expect_ok(xm_cluster_profile_to_text(profiles[i], &text[i]));
+        /* What NICs cost is new where the first probe had no time left for them. */
+        *strstr(text[i], "\"cores\"") = '\0';
     }
     /* No two measurements agree in all digits: the second probe made none of these. */
     local_expect(strcmp(strstr(text[0], "\"curves\""), strstr(text[1], "\"curves\"")) == 0,

@@ -247,6 +247,38 @@ START_TEST(a_profile_takes_medians_and_the_smallest_host)
 }
 END_TEST
 
+/* The three ranks of hosts 0 and 1 are on one machine, each bound to 2 of its 60 processors; those
+ * of host 2 may all use its 8. */
+START_TEST(hosts_of_a_machine_share_its_processors)
+{
+    const int host_of[] = {0, 1, 2, 0, 2};
+    static const double machines[] = {7, 7, 9, 7, 9}, cores[] = {2, 2, 8, 2, 8};
+    xm_probe_device_t devices[5];
+    xm_probe_summary_t summary = summary_of(devices, host_of, 5, 3);
+    xm_cluster_profile_t *profile = NULL;
+    double per_host, nic, host;
+
+    for (int rank = 0; rank < 5; ++rank) {
+        devices[rank] = (xm_probe_device_t){
+            1, 1, 1, 1, 1e9, machines[rank], cores[rank], machines[rank] > 8 ? 8 : 60};
+    }
+    set_curve(&summary, XM_LINK_SELF, 1e-9);
+    summary.nic_cpu = 8e-10;
+    summary.host_cpu = 3e-10;
+    ck_assert_xm_ok(xm_probe_profile(&summary, &profile));
+    xm_cluster_profile_processors(profile, &per_host, &nic, &host);
+    ck_assert_double_eq(per_host, 2); /* host 1, with one rank of three */
+    ck_assert_double_eq(nic, 4e-10);
+    ck_assert_double_eq(host, 1.5e-10);
+    xm_cluster_profile_destroy(profile);
+    devices[2].machine_cores = devices[4].machine_cores = 1;
+    ck_assert_xm_ok(xm_probe_profile(&summary, &profile));
+    xm_cluster_profile_processors(profile, &per_host, &nic, &host);
+    ck_assert_double_eq(per_host, 1); /* host 2 */
+    xm_cluster_profile_destroy(profile);
+}
+END_TEST
+
 START_TEST(hosts_that_differ_have_rates_of_their_own)
 {
     const int host_of[] = {0, 1, 2, 3};
@@ -257,7 +289,7 @@ START_TEST(hosts_that_differ_have_rates_of_their_own)
     const char *told;
 
     for (int rank = 0; rank < 4; ++rank) {
-        devices[rank] = (xm_probe_device_t){1, 1, 1, 1, 1e9, rank};
+        devices[rank] = (xm_probe_device_t){1, 1, 1, 1, 1e9, rank, 1, 1};
     }
     set_curve(&summary, XM_LINK_SELF, 1e-9);
     set_curve(&summary, XM_LINK_INTER_HOST, 1e-5);
@@ -290,7 +322,7 @@ END_TEST
 START_TEST(a_burst_is_not_the_capacity)
 {
     const int host_of[] = {0, 1};
-    const xm_probe_device_t devices[2] = {{1, 1, 1, 1, 1e9, 0}, {1, 1, 1, 1, 1e9, 1}};
+    const xm_probe_device_t devices[2] = {{1, 1, 1, 1, 1e9, 0, 1, 1}, {1, 1, 1, 1, 1e9, 1, 1, 1}};
     xm_probe_summary_t summary = summary_of(devices, host_of, 2, 2);
     xm_probe_curve_t *curve = &summary.curve[XM_LINK_INTER_HOST];
     xm_cluster_profile_t *profile = NULL;
@@ -309,7 +341,7 @@ END_TEST
 START_TEST(substitutes_are_chosen_and_named)
 {
     const int host_of[] = {0};
-    const xm_probe_device_t device = {1, 1, 1, 1, 1e9, 1};
+    const xm_probe_device_t device = {1, 1, 1, 1, 1e9, 1, 1, 1};
     xm_probe_summary_t summary = summary_of(&device, host_of, 1, 1);
     xm_cluster_profile_t *profile = NULL;
 
@@ -369,6 +401,7 @@ int main(void)
     tcase_add_test(tcase, pooling_is_the_nearest_monotone_curve);
     tcase_add_test(tcase, pairs_are_the_first_of_their_class);
     tcase_add_test(tcase, a_profile_takes_medians_and_the_smallest_host);
+    tcase_add_test(tcase, hosts_of_a_machine_share_its_processors);
     tcase_add_test(tcase, hosts_that_differ_have_rates_of_their_own);
     tcase_add_test(tcase, a_burst_is_not_the_capacity);
     tcase_add_test(tcase, substitutes_are_chosen_and_named);

@@ -160,6 +160,10 @@ static const struct {
      XM_ERR_INVALID_ARGUMENT},
     {" \"nic\"", " \"fabric\": {\"bytes\": 1}, \"nic\"", "unknown key 'fabric.bytes'",
      XM_ERR_PARSE},
+    {" \"nic\"", " \"cores\": {\"nic_s_per_byte\": 1}, \"nic\"",
+     "key 'cores.per_host' is missing; it must be a number", XM_ERR_PARSE},
+    {" \"nic\"", " \"cores\": {\"per_host\": 1, \"host_s_per_byte\": -1}, \"nic\"",
+     "cores.host_s_per_byte is -1; it must not be negative", XM_ERR_INVALID_ARGUMENT},
     {" \"nic\"", " \"collectives\": {}, \"nic\"",
      "collectives is an object; it must be an array of objects", XM_ERR_PARSE},
     {" \"nic\"", " \"collectives\": [3], \"nic\"", "collectives[0] is an integer", XM_ERR_PARSE},
@@ -355,12 +359,14 @@ START_TEST(what_version_2_added_arrives)
     xm_cluster_profile_t *profile, *again, *extended;
     const xm_collective_curve_t *curve;
     xm_collective_curve_t added;
+    double per_host, nic, host;
     char *text;
 
     ck_assert_xm_ok(parse(
         edited("1.25e9},",
                "1.25e9, \"per_host\": 4, \"spread\": 0.015, \"both_ways_bytes_per_s\": 1.2e9},\n"
-               " \"fabric\": {\"bytes_per_s\": 7e9},\n \"collectives\": [" COLLECTIVE(
+               " \"fabric\": {\"bytes_per_s\": 7e9},\n \"cores\": {\"per_host\": 2.5, "
+               "\"nic_s_per_byte\": 4e-10},\n \"collectives\": [" COLLECTIVE(
                    "all-reduce", "2", "1", "Open MPI 4.1.4") ", " COLLECTIVE("all-to-all", "1", "1",
                                                                              "x") "],"),
         &profile));
@@ -372,6 +378,8 @@ START_TEST(what_version_2_added_arrives)
     ck_assert_double_eq(xm_cluster_profile_nic_spread(again), 0.015);
     ck_assert_double_eq(xm_cluster_profile_nic_both_ways(again), 1.2e9);
     ck_assert_double_eq(xm_cluster_profile_host_fabric(again), 7e9);
+    xm_cluster_profile_processors(again, &per_host, &nic, &host);
+    ck_assert(per_host == 2.5 && nic == 4e-10 && host == 0);
     ck_assert_ptr_null(xm_cluster_profile_spread(again, XM_LINK_SELF));
     ck_assert_uint_eq(xm_cluster_profile_collectives(again), 2);
     curve = xm_cluster_profile_find_collective(again, XM_ALL_REDUCE, 2, 4, 1);

@@ -89,7 +89,7 @@ refuse "x: No such file" --import "$work/x" --cluster "$work/one.json" -o "$work
 refuse "No such file" --compare "$work/nothing" "$work/one.json"
 
 # A probe goes on with what an interrupted one has left, of the same job only.
-printf '{"probe": 1, "job": "another", "steps": {}}\n' >"$work/left.json.partial"
+printf '{"probe": 2, "job": "another", "steps": {}}\n' >"$work/left.json.partial"
 ended 2 "are of another job (another); this one is 2 ranks on 1 hosts" "$AUTOPAR" probe -n 2 --max-bytes 64KiB --budget 2 \
     --resume -o "$work/left.json"
 [ "$(wc -l <"$work/out")" -eq 1 ] || {

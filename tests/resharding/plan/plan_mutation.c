@@ -44,12 +44,8 @@ xm_route_t *plan_own_route(xm_plan_t *plan, xm_transfer_t *transfer)
     ck_assert_ptr_nonnull(ranks);
     memcpy(ranks, old.ranks, (size_t)old.count * sizeof(*ranks));
     memcpy(ranks + old.count + 1, old.parents, (size_t)old.count * sizeof(*ranks));
-    if (builder->route_count == builder->route_capacity) {
-        builder->route_capacity = 2 * builder->route_capacity + 1;
-        builder->routes =
-            realloc(builder->routes, (size_t)builder->route_capacity * sizeof(*builder->routes));
-        ck_assert_ptr_nonnull(builder->routes);
-    }
+    ck_assert(xm_array_reserve(&builder->routes, &builder->route_room,
+                               (size_t)builder->route_count + 1, sizeof(*builder->routes)));
     transfer->route = builder->route_count;
     route = &builder->routes[builder->route_count++];
     *route = (xm_route_t){old.count, ranks, ranks + old.count + 1};

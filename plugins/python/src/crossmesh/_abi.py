@@ -303,6 +303,9 @@ class NetworkParams(Base):
         ("rail_ingress", POINTER(c_double)),
         ("nics_per_host", c_int),
         ("nic_weights", POINTER(c_double)),
+        ("cores_per_host", c_double),
+        ("nic_cpu", c_double),
+        ("host_cpu", c_double),
     ]
 
 

@@ -19,6 +19,8 @@ from .plan import Plan
 
 __all__ = ["Request", "Reshard"]
 
+_VERIFY = {None: 0, "off": 1, "run": 2, "chunk": 3}
+
 
 class Request:
     """A run that was posted. The buffers belong to it until it is done."""
@@ -113,7 +115,8 @@ class Reshard:
 
     `src` and `dst` are this rank's tiles: a buffer for a plan of one tensor, else one for each tensor, None where the
     rank holds nothing. `dtype` is compared on all ranks, as is the plan, before a byte moves. Sources are never
-    written. The buffers are kept alive, and belong to a run from `post()` to its end.
+    written. The buffers are kept alive, and belong to a run from `post()` to its end. `verify` is how runs prove that
+    bytes arrive as they were sent: "off", "run" or "chunk"; None: as XM_VERIFY says.
     """
 
     def __init__(
@@ -129,11 +132,14 @@ class Reshard:
         turns: bool = False,
         turn_ahead: int = 0,
         device_peers: bool = False,
+        verify: str | None = None,
     ) -> None:
         self._job, self.plan = job, plan
         self._handle: int | None = None
         count = len(plan.tensors)
         try:
+            if verify not in _VERIFY:
+                raise InputError(f"verify={verify!r} is none of off, run and chunk")
             sources, targets = _buffers("source", src, count), _buffers("destination", dst, count)
             for tensor, target in enumerate(targets):
                 if target is not None and target.readonly:
@@ -159,6 +165,7 @@ class Reshard:
                 turns=turns,
                 turn_ahead=turn_ahead,
                 device_peers=device_peers,
+                verify=_VERIFY[verify],
             )
             self._buffers = sources, targets
             self._request: Request | None = None

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Two ranks over two rails, which are two connections over the loopback interface; one of them is
- * cut, or swallows what it gets, while messages of all sizes go both ways. */
+ * cut, or swallows what it gets, while messages of all sizes go both ways; and comes back. */
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,6 +27,7 @@ typedef struct {
     int step;  /* messages that have ended when it happens */
     bool told; /* somebody else reports deaths: UCX's error handling is off */
     bool two;  /* messages only, of two segments each */
+    bool back; /* the rail comes back, and carries all when the other one is cut */
 } plan_t;
 
 static const size_t two_segments = 34u << 20; /* 64 chunks of 512 KiB, and some more */
@@ -200,7 +201,17 @@ static void check(const request_t *sends, const request_t *receives, int rank, i
     }
 }
 
-/* What this rank has logged must be the one warning, or nothing. */
+/* What this rank has logged must be a warning for each loss, or nothing. */
+static int lines_of(const char *text)
+{
+    int count = 0;
+
+    for (; *text != '\0'; ++text) {
+        count += *text == '\n';
+    }
+    return count;
+}
+
 static void check_log(const char *path, const plan_t *plan, int rank)
 {
     static char text[65536];
@@ -223,11 +234,42 @@ static void check_log(const char *path, const plan_t *plan, int rank)
                    1 - rank);
     at = strstr(text, expected);
     local_expect(at != NULL, "rank %d logged '%s'", rank, text);
-    local_expect(strchr(text, '\n') == text + length - 1, "rank %d logged more: '%s'", rank, text);
+    local_expect(lines_of(text) == (plan->back ? 2 : 1), "rank %d logged '%s'", rank, text);
+    local_expect(!plan->back || strstr(at + 1, expected) != NULL, "rank %d logged '%s'", rank,
+                 text);
     at = strstr(at, "): ");
     local_expect(at != NULL && sscanf(at, "): %llu fragments", &moved) == 1, "'%s'", text);
-    (void)printf("  %s", strstr(text, "rank"));
+    for (at = text; (at = strstr(at, " WARN ")) != NULL; ++at) {
+        (void)printf("  %.*s\n", (int)strcspn(at, "\n") - 6, at + 6);
+    }
     (void)fflush(stdout);
+}
+
+/* The rail that was lost is tried, and used again by both ranks; then the other one is cut. */
+static void come_back(xm_transport_t *transport, xm_bootstrap_t *bootstrap, request_t *sends,
+                      request_t *receives)
+{
+    double started = local_now(), deadline = started + local_timeout(wait_limit_s);
+    const plan_t more = {.fault = NOTHING};
+    char lanes[128] = "";
+
+    while (strstr(lanes, " + ") == NULL) {
+        local_expect(local_now() < deadline, "rank %d: the rail does not come back: %s",
+                     transport->rank, lanes);
+        (void)xm_transport_progress(transport);
+        local_sleep(0.0005);
+        local_expect_ok(
+            xm_transport_ucx_lanes(transport, 1 - transport->rank, lanes, sizeof(lanes)));
+    }
+    (void)printf("  back after %.2f s\n", local_now() - started);
+    barrier(transport, bootstrap);
+    if (transport->rank == 1) {
+        local_expect(lane_strike(1, 0, lane_cut) > 0, "no connection of lane 0 to strike");
+    }
+    exchange(transport, &more, 3, sends, receives);
+    barrier(transport, bootstrap);
+    check(sends, receives, transport->rank, 3);
+    barrier(transport, bootstrap);
 }
 
 static int play(const xm_job_env_t *env, int listen_fd, void *arg)
@@ -267,6 +309,9 @@ static int play(const xm_job_env_t *env, int listen_fd, void *arg)
         check(sends, receives, env->rank, round);
         barrier(transport, bootstrap);
     }
+    if (plan->back) {
+        come_back(transport, bootstrap, sends, receives);
+    }
     if (plan->fault == ALL_RESET) {
         local_expect(receives[messages() - 1].status == XM_ERR_PEER_DIED, "%s",
                      xm_status_string(receives[messages() - 1].status));
@@ -283,20 +328,24 @@ static int play(const xm_job_env_t *env, int listen_fd, void *arg)
 }
 
 static const plan_t plans[] = {
-    {NOTHING, 0, true, false},
-    {RESET, 0, true, false},
-    {RESET, 5, true, false},
-    {RESET, 11, true, false},
-    {RESET, 11, false, false},
-    {SWALLOW, 0, true, false},
-    {SWALLOW, 11, true, false},
-    {SWALLOW, 20, false, false},
-    {SWALLOW_FOR_A_WHILE, 11, true, false},
-    {SWALLOW_FOR_A_WHILE, 23, true, false},
-    {ALL_RESET, 11, true, false},
-    {PAUSE, 11, true, false},
-    {NOTHING, 0, true, true},
-    {RESET, 1, true, true},
+    {NOTHING, 0, true, false, false},
+    {RESET, 0, true, false, false},
+    {RESET, 5, true, false, false},
+    {RESET, 11, true, false, false},
+    {RESET, 11, false, false, false},
+    {SWALLOW, 0, true, false, false},
+    {SWALLOW, 11, true, false, false},
+    {SWALLOW, 20, false, false, false},
+    {SWALLOW_FOR_A_WHILE, 11, true, false, false},
+    {SWALLOW_FOR_A_WHILE, 23, true, false, false},
+    {ALL_RESET, 11, true, false, false},
+    {PAUSE, 11, true, false, false},
+    {NOTHING, 0, true, true, false},
+    {RESET, 1, true, true, false},
+    {RESET, 5, true, false, true},
+    {RESET, 11, false, false, true},
+    {SWALLOW_FOR_A_WHILE, 11, true, false, true},
+    {SWALLOW_FOR_A_WHILE, 20, false, false, true},
 };
 
 START_TEST(messages_survive_a_rail)

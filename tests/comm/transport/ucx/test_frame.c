@@ -8,7 +8,7 @@
 static const xm_ucx_frame_t frames[] = {
     {.kind = XM_UCX_FRAME_EAGER, .sender = 3, .message = 7, .tag = 9, .length = 100},
     {.kind = XM_UCX_FRAME_START,
-     .dead = 0x85,
+     .life = {1, 0, 255, 4, 0, 0, 0, 130},
      .sender = 70000,
      .message = UINT64_C(1) << 40,
      .tag = (UINT64_C(1) << 48) - 1,
@@ -30,7 +30,7 @@ START_TEST(frames_survive)
     xm_ucx_frame_encode(frame, bytes);
     ck_assert_xm_ok(xm_ucx_frame_decode(bytes, sizeof(bytes), &read));
     ck_assert_int_eq(read.kind, frame->kind);
-    ck_assert_uint_eq(read.dead, frame->dead);
+    ck_assert_mem_eq(read.life, frame->life, sizeof(read.life));
     ck_assert_int_eq(read.sender, frame->sender);
     ck_assert_uint_eq(read.message, frame->message);
     ck_assert_uint_eq(read.tag, frame->tag);
@@ -48,13 +48,13 @@ static const struct {
     size_t at;
     uint8_t value;
 } wrong[] = {
-    {0, 0},    {1, 0},     /* magic */
-    {2, 0},    {2, 8},     /* kind */
-    {7, 0x80},             /* a negative sender */
-    {22, 1},   {23, 0xff}, /* a tag of 49 bits and more */
-    {44, 1},   {47, 1},    /* what has to be zero */
-    {40, 0},               /* chunks of no bytes */
-    {24, 0},               /* a message of no bytes */
+    {0, 0},    {1, 0},              /* magic */
+    {2, 0},    {2, 8},              /* kind */
+    {7, 0x80},                      /* a negative sender */
+    {22, 1},   {23, 0xff},          /* a tag of 49 bits and more */
+    {3, 1},    {44, 1},    {47, 1}, /* what has to be zero */
+    {40, 0},                        /* chunks of no bytes */
+    {24, 0},                        /* a message of no bytes */
 };
 
 START_TEST(impossible_frames_are_refused)

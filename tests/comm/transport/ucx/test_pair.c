@@ -435,6 +435,17 @@ START_TEST(messages_survive_lanes)
 }
 END_TEST
 
+/* Whether both ranks use a lane, and agree on how often it was lost. */
+static bool is_used(multirail_peer_t *const *slots, int lane)
+{
+    const xm_ucx_multirail_t *both[RANKS];
+
+    for (int rank = 0; rank < RANKS; ++rank) {
+        both[rank] = slots[rank]->peers[1 - rank].multirail;
+    }
+    return both[0]->life[lane] % 2 == 0 && both[0]->life[lane] == both[1]->life[lane];
+}
+
 /* Posts all messages, the receives before or after the sends, and sees them end. */
 static void play_round(multirail_peer_t *const *slots, traffic_t *traffic, bool late)
 {
@@ -493,6 +504,81 @@ START_TEST(posting_allocates_nothing)
 }
 END_TEST
 
+/* Until both ranks use the lane again; returns how long that took. */
+static int64_t wait_for_lane(multirail_peer_t *const *slots, int lane)
+{
+    int64_t started = clock_ns;
+
+    while (!is_used(slots, lane)) {
+        ck_assert_int_lt(clock_ns - started, INT64_C(1000000000000));
+        clock_ns += STEP_NS;
+        for (int i = 0; i < 8; ++i) {
+            move(&ways[any(RANKS)][any(LANES)]);
+        }
+        progress(slots[any(RANKS)]);
+    }
+    return clock_ns - started;
+}
+
+static uint64_t carried(multirail_peer_t *const *slots, int lane)
+{
+    xm_nic_counts_t counts;
+
+    xm_counters_nic(slots[0]->counters, lane, &counts);
+    return counts.bytes[XM_SENT];
+}
+
+/* A lane that passes again is used again, as much as before and not more; what it held is no news.
+ * Each further loss keeps it away for longer. */
+START_TEST(a_lane_comes_back)
+{
+    enum { LANE = 1, LOSSES = 4 };
+    static traffic_t traffic[RANKS];
+    multirail_peer_t *slots[RANKS];
+    int64_t away[LOSSES];
+    uint64_t before[LANES], all = 0, most = 0;
+
+    state = (uint64_t)_i * 31 + 5;
+    clock_ns = 1;
+    memset(ways, 0, sizeof(ways));
+    for (int rank = 0; rank < RANKS; ++rank) {
+        slots[rank] = sit(rank);
+    }
+    for (int loss = 0; loss < LOSSES; ++loss) {
+        for (int rank = 0; rank < RANKS; ++rank) {
+            ways[rank][LANE].dead = _i == RANKS || rank == _i;
+        }
+        while (is_used(slots, LANE)) {
+            play_round(slots, traffic, false);
+        }
+        for (int rank = 0; rank < RANKS; ++rank) {
+            ways[rank][LANE].dead = false;
+        }
+        away[loss] = wait_for_lane(slots, LANE);
+        ck_assert(loss == 0 || away[loss] > away[loss - 1] * 5 / 4);
+    }
+    for (int lane = 0; lane < LANES; ++lane) {
+        before[lane] = carried(slots, lane);
+    }
+    play_round(slots, traffic, true);
+    for (int lane = 0; lane < LANES; ++lane) {
+        uint64_t now = carried(slots, lane) - before[lane];
+
+        all += now;
+        most = now > most ? now : most;
+    }
+    ck_assert_uint_le(most, all * 2 / LANES);
+    ck_assert_uint_ge(carried(slots, LANE) - before[LANE], all / LANES / 2);
+    for (int rank = 0; rank < RANKS; ++rank) {
+        for (int lane = 0; lane < LANES; ++lane) {
+            drop(&ways[rank][lane].given);
+            drop(&ways[rank][lane].wire);
+        }
+        multirail_peer_close(slots[rank]);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("transport_ucx_pair");
@@ -504,6 +590,7 @@ int main(void)
     }
     tcase_set_timeout(tcase, 60);
     tcase_add_loop_test(tcase, messages_survive_lanes, 0, SEEDS);
+    tcase_add_loop_test(tcase, a_lane_comes_back, 0, RANKS + 1);
     tcase_add_test(tcase, posting_allocates_nothing);
     suite_add_tcase(suite, tcase);
     return xm_test_run(suite);

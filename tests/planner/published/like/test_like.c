@@ -125,7 +125,7 @@ START_TEST(default_is_never_worse_than_a_part_of_it_short_of_memory)
 }
 END_TEST
 
-/* The smallest of every other family. */
+/* The smallest of every other family; ./test tries one of them. */
 START_TEST(default_is_never_worse_than_a_part_of_it_anywhere)
 {
     static const char *const models[] = {"moe-380m", "wresnet-250m", "unet-470m"};
@@ -293,7 +293,8 @@ int main(void)
     if (getenv("TEST_FEW") == NULL) {
         tcase_add_test(tcase, default_is_never_worse_than_a_part_of_it_gpt);
         tcase_add_test(tcase, default_is_never_worse_than_a_part_of_it_short_of_memory);
-        tcase_add_loop_test(tcase, default_is_never_worse_than_a_part_of_it_anywhere, 0, 3);
+        tcase_add_loop_test(tcase, default_is_never_worse_than_a_part_of_it_anywhere, 0,
+                            xm_test_rounds(3));
     }
     tcase_add_test(tcase, default_is_never_worse_than_a_part_of_it_mlp);
     tcase_add_test(tcase, searches_of_one_space_are_ordered);

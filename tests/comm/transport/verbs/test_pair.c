@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Two ranks on verbs over three rails without devices, whose place the test takes: packets arrive
+ * when chance says so, in order on each connection; rails die, or only their answers do, so that
+ * what has come counts as lost for its sender. Whatever happens, every message arrives once, whole,
+ * and in the order of its tag, and nothing is written into memory that is its owner's again. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/comm/transport/verbs/fake_verbs.h"
+#include "xm_test.h"
+
+#include "comm/base/random.h"
+
+enum { RANKS = FAKE_RANKS, RAILS = 3, MESSAGES = 100, TAGS = 5, LONGEST = 300000, SEEDS = 24 };
+enum { MOST_STEPS = 400000, MOVES = 600 };
+
+typedef struct {
+    xm_op_t op;
+    uint8_t *bytes;
+    int ends;
+    xm_status_t status;
+} request_t;
+
+typedef struct {
+    size_t length[MESSAGES];
+    request_t sends[MESSAGES], receives[MESSAGES];
+    int sent, received; /* posted */
+} traffic_t;
+
+static uint8_t pattern(int rank, int message, size_t i)
+{
+    return (uint8_t)((xm_hash_spread(i + 1) + (uint64_t)(RANKS * message + rank) * 0xbf58476d) >>
+                     56);
+}
+
+/* Whose operation has ended does what it likes with its memory. */
+static void on_done(xm_op_t *op, xm_status_t status)
+{
+    request_t *request = op->arg;
+
+    ++request->ends;
+    request->status = status;
+}
+
+/* The next message from `rank`, or its receive. */
+static void post(xm_transport_t *const *transports, traffic_t *traffic, int rank, bool send)
+{
+    int i = send ? traffic->sent++ : traffic->received++, at = send ? rank : 1 - rank;
+    request_t *request = send ? &traffic->sends[i] : &traffic->receives[i];
+    size_t length = traffic->length[i];
+    uint64_t tag = (uint64_t)i % TAGS;
+    xm_status_t status;
+
+    request->op.done = on_done;
+    request->op.arg = request;
+    request->bytes = calloc(1, length);
+    ck_assert_ptr_nonnull(request->bytes);
+    for (size_t byte = 0; byte < length && send; ++byte) {
+        request->bytes[byte] = pattern(rank, i, byte);
+    }
+    status = send ? xm_transport_send(transports[at], 1 - at, tag, request->bytes, length, NULL,
+                                      &request->op)
+                  : xm_transport_receive(transports[at], 1 - at, tag, request->bytes, length, NULL,
+                                         &request->op);
+    if (status != XM_IN_PROGRESS) {
+        on_done(&request->op, status);
+    }
+    if (status == XM_OK && send) {
+        memset(request->bytes, 0, length);
+    }
+}
+
+static bool all_ended(const traffic_t *traffic)
+{
+    bool all = true;
+
+    for (int i = 0; i < MESSAGES && all; ++i) {
+        all = traffic->sends[i].ends > 0 && traffic->receives[i].ends > 0;
+    }
+    return all;
+}
+
+static void check(const traffic_t *traffic, int rank)
+{
+    for (int i = 0; i < MESSAGES; ++i) {
+        const request_t *receive = &traffic->receives[i];
+        size_t wrong = 0;
+
+        ck_assert_int_eq(traffic->sends[i].ends, 1);
+        ck_assert_int_eq(traffic->sends[i].status, XM_OK);
+        ck_assert_int_eq(receive->ends, 1);
+        ck_assert_int_eq(receive->status, XM_OK);
+        for (size_t byte = 0; byte < traffic->length[i]; ++byte) {
+            wrong += receive->bytes[byte] != pattern(rank, i, byte);
+        }
+        ck_assert_msg(wrong == 0, "message %d of rank %d: %zu bytes are wrong", i, rank, wrong);
+    }
+}
+
+static void prepare(traffic_t *traffic)
+{
+    memset(traffic, 0, RANKS * sizeof(*traffic));
+    for (int rank = 0; rank < RANKS; ++rank) {
+        for (int i = 0; i < MESSAGES; ++i) {
+            traffic[rank].length[i] =
+                1 + fake_verbs_any((uint64_t[]){100, 9000, 70000, LONGEST}[fake_verbs_any(4)]);
+        }
+    }
+}
+
+static void release(traffic_t *traffic)
+{
+    for (int rank = 0; rank < RANKS; ++rank) {
+        for (int i = 0; i < MESSAGES; ++i) {
+            free(traffic[rank].sends[i].bytes);
+            free(traffic[rank].receives[i].bytes);
+        }
+    }
+}
+
+/* A rail dies: one way, the other, or both; or its answers do not come. */
+static void kill(int rail)
+{
+    uint64_t which = fake_verbs_any(3);
+
+    for (int rank = 0; rank < RANKS; ++rank) {
+        if (which == 2 || (uint64_t)rank == which) {
+            fake_verbs_set(rank, rail, fake_verbs_any(2) == 0 ? FAKE_DEAD : FAKE_NO_ANSWERS);
+        }
+    }
+}
+
+/* Plays all messages; rail r dies at step deaths[r], which is never when negative. */
+static void play(xm_transport_t *const *transports, traffic_t *traffic, const int *deaths,
+                 uint64_t laziness)
+{
+    int step = 0;
+
+    while (!(all_ended(&traffic[0]) && all_ended(&traffic[1]))) {
+        ck_assert_msg(++step < MOST_STEPS, "nothing moves any more");
+        for (int rail = 0; rail < RAILS; ++rail) {
+            if (step == deaths[rail]) {
+                kill(rail);
+            }
+        }
+        for (int rank = 0; rank < RANKS; ++rank) {
+            if (traffic[rank].sent < MESSAGES && fake_verbs_any(4) == 0) {
+                post(transports, &traffic[rank], rank, true);
+            }
+            if (traffic[rank].received < MESSAGES && fake_verbs_any(laziness) == 0) {
+                post(transports, &traffic[rank], rank, false);
+            }
+            if (fake_verbs_any(3) > 0) {
+                (void)xm_transport_progress(transports[rank]);
+            }
+        }
+        for (int i = 0; i < MOVES; ++i) {
+            fake_verbs_move();
+        }
+    }
+    for (int rank = 0; rank < RANKS; ++rank) {
+        check(&traffic[rank], rank);
+    }
+}
+
+START_TEST(messages_survive_rails)
+{
+    static traffic_t traffic[RANKS];
+    xm_transport_t *transports[RANKS];
+    int deaths[RAILS];
+
+    fake_verbs_open(transports, RAILS, (uint64_t)_i * 977 + 1);
+    prepare(traffic);
+    for (int rail = 0; rail < RAILS; ++rail) {
+        deaths[rail] = _i % RAILS == rail ? -1 : 1 + (int)fake_verbs_any(600);
+    }
+    play(transports, traffic, deaths, (uint64_t[]){3, 8, 40}[fake_verbs_any(3)]);
+    fake_verbs_close(transports);
+    release(traffic);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("transport_verbs_pair");
+    TCase *tcase = tcase_create("chance");
+
+    /* Rails are lost all the time here, and that is said. */
+    if (setenv("XM_LOG", "error", 1) != 0) {
+        return EXIT_FAILURE;
+    }
+    tcase_set_timeout(tcase, 60);
+    tcase_add_loop_test(tcase, messages_survive_rails, 0, SEEDS);
+    suite_add_tcase(suite, tcase);
+    return xm_test_run(suite);
+}
