@@ -21,7 +21,7 @@ static const char program[] = "plan_scale";
 enum { DEVICES_PER_HOST = 8, LARGEST_HOSTS = 4096 };
 
 /* What is planned: the whole table, or one of its rows or another. */
-enum { CASE_TABLE, CASE_DENSE, CASE_EXPERTS, CASE_ALL_TO_ALL, CASE_SPLIT };
+enum { CASE_TABLE, CASE_DENSE, CASE_EXPERTS, CASE_ALL_TO_ALL, CASE_SPLIT, CASE_FILES };
 
 typedef struct {
     int strategy, scheduler;
@@ -32,7 +32,8 @@ typedef struct {
     int nics;
     int lost; /* host that is lost in the middle of the plan, which is planned anew without it; −1:
                  none */
-    double nic_gbps; /* of all of them */
+    double nic_gbps;                          /* of all of them */
+    const char *model_config, *system_config; /* of the files' case */
 } options_t;
 
 /* What one plan cost and is worth. */
@@ -248,25 +249,17 @@ static void print_row(int hosts, int tensors, double bytes, const row_t *row)
     (void)fflush(stdout);
 }
 
-/* A row of a model over `hosts` training hosts and as many serving hosts: the dense 70B one from
- * tp 8 × pp 8 × dp to tp 8 × dp, or that of 256 experts from pp 4 × ep 16 × dp to tp 8 × dp. Only
- * its first `limit` tensors are planned. */
-static xm_status_t model_row(const options_t *options, bool experts, int hosts, int limit)
+/* A row of a model; only its first `limit` tensors are planned. */
+static xm_status_t request_row(const options_t *options, const rb_model_request_t *request,
+                               int limit)
 {
-    rb_parallel_t dense = {
-        .num_gpus = hosts * DEVICES_PER_HOST, .tp = 8, .pp = hosts < 8 ? hosts : 8};
-    rb_parallel_t sparse = {.num_gpus = hosts * DEVICES_PER_HOST, .tp = 1, .pp = 4, .ep = 16};
-    rb_parallel_t generation = {.num_gpus = hosts * DEVICES_PER_HOST, .tp = 8};
-    rb_model_request_t request = {.name = experts ? "moe-256e" : "dense-70b",
-                                  .train = experts ? &sparse : &dense,
-                                  .generation = &generation};
     rb_model_t *model;
     xm_network_t *network = NULL;
     xm_tensor_t *tensors = NULL;
     row_t row = {0};
     double start = seconds(), bytes = 0;
     int count;
-    xm_status_t status = rb_model_load(&request, &model);
+    xm_status_t status = rb_model_load(request, &model);
 
     if (status < 0) {
         return status;
@@ -290,12 +283,27 @@ static xm_status_t model_row(const options_t *options, bool experts, int hosts, 
         status = measure(options, tensors, count, network, &row);
     }
     if (status == XM_OK) {
-        print_row(hosts, count, bytes, &row);
+        print_row(model->src_ranks / DEVICES_PER_HOST, count, bytes, &row);
     }
     xm_network_destroy(network);
     free(tensors);
     rb_model_destroy(model);
     return status;
+}
+
+/* A row of a model over `hosts` training hosts and as many serving hosts: the dense 70B one from
+ * tp 8 × pp 8 × dp to tp 8 × dp, or that of 256 experts from pp 4 × ep 16 × dp to tp 8 × dp. */
+static xm_status_t model_row(const options_t *options, bool experts, int hosts, int limit)
+{
+    rb_parallel_t dense = {
+        .num_gpus = hosts * DEVICES_PER_HOST, .tp = 8, .pp = hosts < 8 ? hosts : 8};
+    rb_parallel_t sparse = {.num_gpus = hosts * DEVICES_PER_HOST, .tp = 1, .pp = 4, .ep = 16};
+    rb_parallel_t generation = {.num_gpus = hosts * DEVICES_PER_HOST, .tp = 8};
+    rb_model_request_t request = {.name = experts ? "moe-256e" : "dense-70b",
+                                  .train = experts ? &sparse : &dense,
+                                  .generation = &generation};
+
+    return request_row(options, &request, limit);
 }
 
 /* Makes the layout of a square tensor of so many elements a side on a mesh of hosts × devices. */
@@ -418,7 +426,8 @@ static xm_status_t run(void *arg)
         [CASE_DENSE] = "a dense 70B model, tp 8 x pp 8 x dp -> tp 8 x dp",
         [CASE_EXPERTS] = "a model of 256 experts, pp 4 x ep 16 x dp -> tp 8 x dp",
         [CASE_ALL_TO_ALL] = "one tensor, S01R -> RS01, every device to every device",
-        [CASE_SPLIT] = "one tensor, S0R -> RS0, every host to every host"};
+        [CASE_SPLIT] = "one tensor, S0R -> RS0, every host to every host",
+        [CASE_FILES] = "the model of --model-config and --system-config"};
     const options_t *options = arg;
     /* A square of elements of two bytes; --gib is a power of 4 times 2. */
     int64_t side = llround(sqrt((double)options->gib * 0x1p29));
@@ -427,6 +436,12 @@ static xm_status_t run(void *arg)
         return print_table(options);
     }
     print_head(title[options->which]);
+    if (options->which == CASE_FILES) {
+        const rb_model_request_t request = {.model_config = options->model_config,
+                                            .system_config = options->system_config};
+
+        return request_row(options, &request, INT32_MAX);
+    }
     if (options->which == CASE_DENSE || options->which == CASE_EXPERTS) {
         return model_row(options, options->which == CASE_EXPERTS, options->hosts, INT32_MAX);
     }
@@ -452,10 +467,15 @@ int main(int argc, char **argv)
          "Rate of a host's NICs together (400)."},
         {"nics-per-host", 0, XM_CLI_INT, &options.nics, "N", 1, DEVICES_PER_HOST,
          "NICs of a host, dealt to its devices in turn (1)."},
-        {"case", 0, XM_CLI_CHOICE, &options.which, "table|dense-70b|moe-256e|all-to-all|split", 0,
-         0, "Print the table, or the row of this case with --hosts hosts (table)."},
+        {"case", 0, XM_CLI_CHOICE, &options.which,
+         "table|dense-70b|moe-256e|all-to-all|split|files", 0, 0,
+         "Print the table, or the row of this case with --hosts hosts (table)."},
         {"gib", 0, XM_CLI_INT, &options.gib, "GIB", 1, 1024,
          "Size of the tensor of --case all-to-all and split; twice a power of 4 (2)."},
+        {"model-config", 0, XM_CLI_STRING, &options.model_config, "FILE", 0, 0,
+         "Tensors of --case files."},
+        {"system-config", 0, XM_CLI_STRING, &options.system_config, "FILE", 0, 0,
+         "Meshes of --case files."},
         {"strategy", 0, XM_CLI_CHOICE, &options.strategy, "send_recv|allgather|broadcast|auto", 0,
          0, "Strategy (auto)."},
         {"scheduler", 0, XM_CLI_CHOICE, &options.scheduler,

@@ -50,7 +50,7 @@ static void print_rates(FILE *file, const rb_rates_t *rates, int hosts)
         rates->nic_rates > 1 ? ", hosts in turn" : "",
         xm_text_format_seconds(rates->nic_latency, nic, sizeof(nic)), rates->host_bandwidth * 1e-9,
         xm_text_format_seconds(rates->host_latency, host, sizeof(host)));
-    if (rates->cores_per_host > 0) {
+    if (rates->cores_per_host > 0 && rates->nic_cpu > 0) {
         (void)fprintf(
             file,
             "# processors: %g a host; at each end %.3f s a GB between hosts, %.3f s inside "

@@ -6,7 +6,6 @@
  */
 #include "bench/run/job_case.h"
 
-#include <crossmesh/counters.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -39,6 +38,7 @@ typedef struct {
     rb_device_buffers_t device; /* with --memory cuda: what is moved */
     int64_t *gathered;          /* a sample of every rank */
     int waits;                  /* rb_processors_open() */
+    rb_processors_t processors;
 } slot_t;
 
 /* What a rank reports of one run. */
@@ -48,7 +48,7 @@ enum { SAMPLE_NS, SAMPLE_CPU_NS, SAMPLE_WAITED_NS, SAMPLE_WRONG, SAMPLE_RESENDS,
 typedef struct {
     double seconds;  /* the slowest rank's */
     double cpu_s;    /* of all ranks */
-    double waited_s; /* for processors: the longest of a rank; negative: one does not know */
+    double waited_s; /* for processors; negative: not known */
     uint64_t wrong, resends;
 } run_t;
 
@@ -117,6 +117,19 @@ static void clear_slot(slot_t *slot)
     rb_tile_buffers_clear(&slot->buffers);
 }
 
+/* Ranks that share processors hold each other up in turn, so their waits add up; of others the
+ * longest counts. One that is not known makes all unknown. */
+static int64_t add_wait(const slot_t *slot, int64_t waited, int64_t next)
+{
+    if (waited < 0 || next < 0) {
+        return -1;
+    }
+    if (slot->processors.ranks > slot->processors.cores) {
+        return waited + next;
+    }
+    return next > waited ? next : waited;
+}
+
 /* Gathers one run: the time is the slowest rank's, processor time and wrong bytes are
  * those of all. */
 static xm_status_t gather_run(slot_t *slot, const int64_t *own, run_t *run)
@@ -133,9 +146,7 @@ static xm_status_t gather_run(slot_t *slot, const int64_t *own, run_t *run)
         const int64_t *sample = &slot->gathered[(ptrdiff_t)SAMPLE_FIELDS * r];
 
         slowest = sample[SAMPLE_NS] > slowest ? sample[SAMPLE_NS] : slowest;
-        waited = sample[SAMPLE_WAITED_NS] < 0 || waited < 0 ? -1
-                 : sample[SAMPLE_WAITED_NS] > waited        ? sample[SAMPLE_WAITED_NS]
-                                                            : waited;
+        waited = add_wait(slot, waited, sample[SAMPLE_WAITED_NS]);
         run->cpu_s += (double)sample[SAMPLE_CPU_NS] * 1e-9;
         run->wrong += (uint64_t)sample[SAMPLE_WRONG];
         run->resends += (uint64_t)sample[SAMPLE_RESENDS];
@@ -311,10 +322,9 @@ xm_status_t rb_job_case(xm_worker_t *worker, const rb_job_info_t *job, int first
                    .first = first,
                    .count = count,
                    .waits = rb_processors_open()};
-    rb_processors_t processors = {0};
     xm_status_t status = agree(&slot, prepared);
 
-    status = status == XM_OK ? rb_processors_gather(worker, &processors) : status;
+    status = status == XM_OK ? rb_processors_gather(worker, &slot.processors) : status;
     if (status < 0) {
         goto close_waits;
     }
@@ -327,7 +337,7 @@ xm_status_t rb_job_case(xm_worker_t *worker, const rb_job_info_t *job, int first
         status = run_all(&slot, results);
     }
     for (int v = 0; status == XM_OK && v < count; ++v) {
-        results[v].processors = processors;
+        results[v].processors = slot.processors;
         if (options->trace_path != NULL || options->plot_path != NULL) {
             status = gather_records(&slot, &slot.variants[v], &results[v]);
         }

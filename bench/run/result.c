@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The part of a run that a rank may wait for processors: what the model is meant to be wrong by. */
+/* The part of a run that ranks may wait for processors: what the model is meant to be wrong by. */
 static const double tolerated = 0.15;
 
 /* Even counts have the mean of the two middle times as their median. Without memory the
@@ -73,9 +73,10 @@ char *rb_result_obstacle(const rb_result_t *result, char *buffer)
                        "waited",
                        own.ranks, own.cores, own.cores == 1 ? "" : "s");
     } else if (waited > tolerated && own.ranks > own.cores) {
-        (void)snprintf(buffer, RB_OBSTACLE_TEXT,
-                       "%d ranks share %d processor%s, for which one waited %.0f %% of the time",
-                       own.ranks, own.cores, own.cores == 1 ? "" : "s", 100 * waited);
+        (void)snprintf(
+            buffer, RB_OBSTACLE_TEXT,
+            "%d ranks share %d processor%s, for which they waited %.0f %% of the time, added up",
+            own.ranks, own.cores, own.cores == 1 ? "" : "s", 100 * waited);
     } else if (waited > tolerated) {
         (void)snprintf(buffer, RB_OBSTACLE_TEXT,
                        "a rank waited %.0f %% of the time for processors that other programs had",

@@ -124,16 +124,26 @@ bool xm_array_reserve(void *array, size_t *room, size_t wanted, size_t size)
     return true;
 }
 
-static int compare(const void *a, const void *b)
+int xm_order_ints(const void *a, const void *b)
 {
-    double left = *(const double *)a, right = *(const double *)b;
+    return xm_order(*(const int *)a, *(const int *)b);
+}
 
-    return (left > right) - (left < right);
+int xm_order_int64s(const void *a, const void *b)
+{
+    return xm_order(*(const int64_t *)a, *(const int64_t *)b);
+}
+
+int xm_order_doubles(const void *a, const void *b)
+{
+    const double *left = a, *right = b;
+
+    return (*left > *right) - (*left < *right);
 }
 
 /* Even counts have the mean of the two middle values as their median. */
 double xm_array_median(double *values, int count)
 {
-    qsort(values, (size_t)count, sizeof(double), compare);
+    qsort(values, (size_t)count, sizeof(double), xm_order_doubles);
     return (values[(count - 1) / 2] + values[count / 2]) / 2;
 }

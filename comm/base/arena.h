@@ -2,12 +2,13 @@
 /**
  * @file comm/base/arena.h
  * Memory of what lives equally long: handed out piece by piece, freed at once. All-zero is empty.
- * And arrays that grow. Internal.
+ * And arrays that grow, and in what order they are sorted. Internal.
  */
 #pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 typedef struct xm_arena_chunk xm_arena_chunk_t;
 
@@ -38,6 +39,17 @@ void xm_arena_clear(xm_arena_t *arena);
  * in is not zeroed. False: memory is short, and everything is as before.
  */
 bool xm_array_reserve(void *array, size_t *room, size_t wanted, size_t size);
+
+/** -1, 0 or 1: whether @p a comes before @p b, for functions that qsort() is given. */
+static inline int xm_order(int64_t a, int64_t b)
+{
+    return (a > b) - (a < b);
+}
+
+/** For qsort() of numbers, or of structures that begin with one: the smallest first. */
+int xm_order_ints(const void *a, const void *b);
+int xm_order_int64s(const void *a, const void *b);
+int xm_order_doubles(const void *a, const void *b);
 
 /** Median of @p count values (at least 1), which it sorts. */
 double xm_array_median(double *values, int count);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A message with its hash and its verdict (proven.h).
+ * A message with its hash and its answer (proven.h).
  *
  * Both ends go in rounds. In each the sender has all three parts in flight: data, hash, and the
- * receive of a verdict. The receiver has data and hash; when both have come it compares, and sends
- * the verdict: alone if it accepts, else after it has posted the receives of the next round, so
+ * receive of an answer. The receiver has data and hash; when both have come it compares, and sends
+ * the answer: alone if it accepts, else after it has posted the receives of the next round, so
  * that what is sent again finds them. A round has nothing in flight at its end.
  */
 #include "comm/transport/proven.h"
@@ -23,7 +23,7 @@ enum {
     MOST_RESENDS = 10,
     ALL = (1U << XM_PROVEN_PARTS) - 1,
     HELD = 1U << XM_PROVEN_PARTS, /* nothing may end meanwhile */
-    VERDICT_BITS = 64
+    ANSWER_BITS = 64
 };
 
 static void end_round(xm_proven_t *proven);
@@ -79,8 +79,8 @@ static uint64_t hash_of(const xm_proven_t *proven)
 static xm_status_t post_part(xm_proven_t *proven, int part)
 {
     xm_transport_t *transport = proven->transport;
-    bool sends = proven->sends != (part == XM_PROVEN_VERDICT);
-    void *bytes[XM_PROVEN_PARTS] = {proven->buffer, &proven->hash, &proven->verdict};
+    bool sends = proven->sends != (part == XM_PROVEN_ANSWER);
+    void *bytes[XM_PROVEN_PARTS] = {proven->buffer, &proven->hash, &proven->answer};
     size_t length = part == XM_PROVEN_DATA ? proven->length : sizeof(uint64_t);
     xm_memory_t *memory = part == XM_PROVEN_DATA ? proven->memory : NULL;
 
@@ -123,9 +123,9 @@ static void judge(xm_proven_t *proven)
     uint64_t found = hash_of(proven);
 
     proven->accepted = found == proven->hash;
-    proven->verdict = proven->accepted ? UINT64_MAX : 0;
+    proven->answer = proven->accepted ? UINT64_MAX : 0;
     if (proven->accepted) {
-        post_parts(proven, 1U << XM_PROVEN_VERDICT);
+        post_parts(proven, 1U << XM_PROVEN_ANSWER);
         return;
     }
     xm_transport_count_resend(proven->transport);
@@ -141,10 +141,10 @@ static void judge(xm_proven_t *proven)
     post_parts(proven, ALL);
 }
 
-/* A verdict counts by most of its bits, because it may be hit as well. */
+/* An answer counts by most of its bits, because it may be hit as well. */
 static void end_round(xm_proven_t *proven)
 {
-    if (proven->sends && __builtin_popcountll(proven->verdict) > VERDICT_BITS / 2) {
+    if (proven->sends && __builtin_popcountll(proven->answer) > ANSWER_BITS / 2) {
         proven->accepted = true;
     }
     if (proven->failure.status == XM_OK && !proven->accepted && proven->canceled) {
@@ -179,7 +179,7 @@ void xm_proven_post(xm_proven_t *proven, xm_transport_t *transport, int peer, bo
     proven->wrong = 0;
     proven->accepted = proven->canceled = false;
     proven->failure.status = XM_OK;
-    proven->verdict = 0;
+    proven->answer = 0;
     post_parts(proven, sends ? ALL : 1U << XM_PROVEN_DATA | 1U << XM_PROVEN_HASH);
 }
 

@@ -4,11 +4,11 @@
  * A message that proves itself: the receiver compares what has come with the sender's hash of it
  * (XXH3, 64 bits), and has it sent again when they differ.
  *
- * Beside the message itself travel the hash, and the receiver's verdict on its way back. The two
+ * Beside the message itself travel the hash, and the receiver's answer on its way back. The two
  * ends begin with the same three tags; the message ends at the sender when the receiver has
  * accepted it, so its buffer must not change before. A message that is still wrong when it has been
  * sent eleven times ends with XM_ERR_CORRUPT at the receiver; the sender, which may wait for a
- * verdict for ever if that was what got lost, is told by whoever has the group.
+ * answer for ever if that was what got lost, is told by whoever has the group.
  *
  * Buffers are in host memory. Nothing is allocated.
  */
@@ -20,7 +20,7 @@
 typedef enum xm_proven_part {
     XM_PROVEN_DATA,
     XM_PROVEN_HASH,
-    XM_PROVEN_VERDICT,
+    XM_PROVEN_ANSWER,
     XM_PROVEN_PARTS
 } xm_proven_part_t;
 
@@ -34,11 +34,11 @@ typedef struct xm_proven {
     char *buffer;
     size_t length;
     xm_memory_t *memory;
-    xm_op_t *whole;   /* whose `done` hears of the end */
-    uint64_t hash;    /* the sender's, little-endian */
-    uint64_t verdict; /* all bits set: accepted; none: once more */
-    unsigned busy;    /* bits by part; one more while something else keeps it from its end */
-    int wrong;        /* times that it has come so */
+    xm_op_t *whole;  /* whose `done` hears of the end */
+    uint64_t hash;   /* the sender's, little-endian */
+    uint64_t answer; /* all bits set: accepted; none: once more */
+    unsigned busy;   /* bits by part; one more while something else keeps it from its end */
+    int wrong;       /* times that it has come so */
     bool accepted, canceled;
     xm_error_t failure;
 } xm_proven_t;

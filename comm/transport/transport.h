@@ -117,6 +117,8 @@ struct xm_transport {
     /** Sends end when their bytes have arrived, not when they have left: with some peers it takes
      *  twice as many in flight to fill a network. */
     bool acknowledges;
+    /** A fenced transport that is about to be destroyed: all its ranks live, and do the same. */
+    bool all_live;
     /** Where operations are counted; NULL: nowhere. */
     xm_counters_t *counters;
     /** By rank: the number of the peer there; NULL: its rank. */

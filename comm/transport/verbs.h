@@ -24,15 +24,16 @@
  * the post to the end of the operation; operations in flight at the same time share. Nothing stays
  * registered behind the caller's back, so freeing memory is always safe.
  *
- * Failure: a connection that fails, on any rail, is the failure of the peer. Packets that are not
- * answered are repeated for 1 s (up to 4 s on some devices). While operations wait and nothing
- * comes from their peer for a second, an empty write asks whether it lives; so a cut cable or a
- * dead host is noticed within 5 s. Before an operation with a lost peer ends, its connections are
- * closed: nothing is written into its buffer afterwards.
+ * Failure: what a connection that fails had on its way goes by those of other rails, and it is
+ * tried again from time to time; with the last one its peer fails. Packets that are not answered
+ * are repeated for 1 s (up to 4 s on some devices). While operations wait and nothing comes from
+ * their peer for a second, an empty write asks whether it lives; so a cut cable or a dead host is
+ * noticed within 5 s. Before an operation with a lost peer ends, its connections are closed:
+ * nothing is written into its buffer afterwards.
  *
  * Limits: cancelling has no effect on a send whose request is on the way, or on a receive that has
- * been granted; these end when their peer answers or fails, or the transport is destroyed. One of a
- * rank's ports that goes down takes its peers with it. Host memory only.
+ * been granted; these end when their peer answers or fails, or the transport is destroyed. Host
+ * memory only.
  */
 #pragma once
 

@@ -142,6 +142,7 @@ static xm_status_t enter(xm_worker_t *worker, xm_bootstrap_t *bootstrap, bool *a
     if (status == XM_OK) {
         era_t entered = take_era(worker);
 
+        old.transport->all_live = entered.transport->size == old.transport->size;
         give_era(worker, old);
         xm_worker_leave(worker);
         give_era(worker, entered);

@@ -85,7 +85,7 @@ static xm_status_t post(xm_message_t *self, bool sends, uint64_t tag, void *buff
     const uint64_t tags[XM_PROVEN_PARTS] = {
         [XM_PROVEN_DATA] = wire_tag(XM_MESSAGE_CHANNEL, tag),
         [XM_PROVEN_HASH] = wire_tag(XM_MESSAGE_HASH_CHANNEL, tag),
-        [XM_PROVEN_VERDICT] = wire_tag(XM_MESSAGE_VERDICT_CHANNEL, tag)};
+        [XM_PROVEN_ANSWER] = wire_tag(XM_MESSAGE_ANSWER_CHANNEL, tag)};
 
     if (self->proves) {
         xm_proven_post(&self->proven, self->transport, self->peer, sends, tags, buffer, length,

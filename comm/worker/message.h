@@ -9,9 +9,9 @@
 
 #include <crossmesh/message.h>
 
-/** The channel of all messages, and those of their hashes and verdicts where they prove themselves:
+/** The channel of all messages, and those of their hashes and answers where they prove themselves:
  * no executor of the same worker may have them. */
-enum { XM_MESSAGE_CHANNEL = 0, XM_MESSAGE_HASH_CHANNEL = 253, XM_MESSAGE_VERDICT_CHANNEL = 254 };
+enum { XM_MESSAGE_CHANNEL = 0, XM_MESSAGE_HASH_CHANNEL = 253, XM_MESSAGE_ANSWER_CHANNEL = 254 };
 
 /** Messages prove themselves: XM_VERIFY=chunk. */
 bool xm_message_proves(void);

@@ -103,10 +103,14 @@ static xm_status_t classify(ap_device_classes_t *classes, const xm_cluster_profi
     return XM_OK;
 }
 
-static xm_status_t make(const xm_cluster_profile_t *profile, ap_device_classes_t **classes)
+/* Borrows the classes of a whole, unless that is NULL: then the new object lists its own. */
+static xm_status_t make(const xm_cluster_profile_t *profile, ap_memory_budget_t budget,
+                        const ap_device_classes_t *whole, const int *order,
+                        ap_device_classes_t **classes)
 {
     size_t hosts = (size_t)xm_cluster_profile_hosts(profile);
     ap_device_classes_t *made = calloc(1, sizeof(*made));
+    xm_status_t status;
 
     if (made == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for kinds of devices");
@@ -117,6 +121,17 @@ static xm_status_t make(const xm_cluster_profile_t *profile, ap_device_classes_t
         free(made);
         return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu hosts", hosts);
     }
+    if (whole != NULL) {
+        made->whole = whole;
+        made->count = whole->count;
+        made->classes = whole->classes;
+        made->some = whole->some;
+    }
+    status = classify(made, profile, budget, order, whole == NULL, made->of);
+    if (status != XM_OK) {
+        ap_device_classes_destroy(made);
+        return status;
+    }
     *classes = made;
     return XM_OK;
 }
@@ -124,19 +139,7 @@ static xm_status_t make(const xm_cluster_profile_t *profile, ap_device_classes_t
 xm_status_t ap_device_classes_create(const xm_cluster_profile_t *profile, ap_memory_budget_t budget,
                                      ap_device_classes_t **classes)
 {
-    ap_device_classes_t *made;
-    xm_status_t status = make(profile, &made);
-
-    if (status != XM_OK) {
-        return status;
-    }
-    status = classify(made, profile, budget, NULL, true, made->of);
-    if (status != XM_OK) {
-        ap_device_classes_destroy(made);
-        return status;
-    }
-    *classes = made;
-    return XM_OK;
+    return make(profile, budget, NULL, NULL, classes);
 }
 
 /* The class of each run is of no use here: only which classes there are. */
@@ -162,23 +165,7 @@ xm_status_t ap_device_classes_arrange(const ap_device_classes_t *whole,
                                       ap_memory_budget_t budget, const int *order,
                                       ap_device_classes_t **classes)
 {
-    ap_device_classes_t *made;
-    xm_status_t status = make(profile, &made);
-
-    if (status != XM_OK) {
-        return status;
-    }
-    made->whole = whole;
-    made->count = whole->count;
-    made->classes = whole->classes;
-    made->some = whole->some;
-    status = classify(made, profile, budget, order, false, made->of);
-    if (status != XM_OK) {
-        ap_device_classes_destroy(made);
-        return status;
-    }
-    *classes = made;
-    return XM_OK;
+    return make(profile, budget, whole, order, classes);
 }
 
 int ap_device_classes_find(const ap_device_classes_t *classes, int first_host, int hosts)

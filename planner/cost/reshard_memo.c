@@ -72,9 +72,7 @@ xm_status_t ap_reshard_memo_create(const ap_cost_mesh_t *mesh, ap_reshard_memo_t
 /* Equal to the bit: bytes come from shapes by the same arithmetic. */
 static bool matches(const entry_t *entry, const ap_shape_t *shape, double bytes)
 {
-    return entry->bytes <= bytes && entry->bytes >= bytes && entry->shape.rank == shape->rank &&
-           memcmp(entry->shape.dims, shape->dims, (size_t)shape->rank * sizeof(shape->dims[0])) ==
-               0;
+    return entry->bytes <= bytes && entry->bytes >= bytes && ap_shape_equal(&entry->shape, shape);
 }
 
 /* The slot of a spec, or the free one where it would go. */

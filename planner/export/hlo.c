@@ -345,10 +345,8 @@ static int by_place(const void *left, const void *right)
 {
     const ap_hlo_edit_t *a = left, *b = right;
 
-    if (a->at != b->at) {
-        return a->at < b->at ? -1 : 1;
-    }
-    return a->number < b->number ? -1 : a->number > b->number;
+    return a->at != b->at ? xm_order((int64_t)a->at, (int64_t)b->at)
+                          : xm_order(a->number, b->number);
 }
 
 typedef struct instance_key {
@@ -360,10 +358,8 @@ static int by_instance(const void *left, const void *right)
 {
     const instance_key_t *a = left, *b = right;
 
-    if (a->at != b->at) {
-        return a->at < b->at ? -1 : 1;
-    }
-    return a->instance < b->instance ? -1 : a->instance > b->instance;
+    return a->at != b->at ? xm_order((int64_t)a->at, (int64_t)b->at)
+                          : xm_order(a->instance, b->instance);
 }
 
 static xm_status_t sort_instances(ap_hlo_exporter_t *e)

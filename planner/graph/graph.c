@@ -382,7 +382,7 @@ xm_status_t ap_graph_set_layer(ap_graph_t *graph, int layer)
     return XM_OK;
 }
 
-static bool same_shape(const ap_shape_t *a, const ap_shape_t *b)
+bool ap_shape_equal(const ap_shape_t *a, const ap_shape_t *b)
 {
     return a->rank == b->rank &&
            memcmp(a->dims, b->dims, (size_t)a->rank * sizeof(a->dims[0])) == 0;
@@ -402,7 +402,7 @@ static xm_status_t check_pair(const ap_graph_t *graph, int a, int b)
     if (status != XM_OK) {
         return status;
     }
-    if (!same_shape(&graph->tensors[a].shape, &graph->tensors[b].shape)) {
+    if (!ap_shape_equal(&graph->tensors[a].shape, &graph->tensors[b].shape)) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "tensors '%s' and '%s' differ in shape",
                             graph->tensors[a].name, graph->tensors[b].name);
     }

@@ -27,6 +27,8 @@ int ap_dtype_bytes(ap_dtype_t dtype);
 /** Whether it can have a derivative: whole numbers and truth values have none. */
 bool ap_dtype_is_smooth(ap_dtype_t dtype);
 
+bool ap_shape_equal(const ap_shape_t *a, const ap_shape_t *b);
+
 /** "einsum", "layer_norm", … */
 const char *ap_op_kind_name(ap_op_kind_t kind);
 

@@ -114,9 +114,7 @@ static void number_ports(ap_stage_table_t *table, int states)
 /* Tensors of one type and shape cost the same to move. */
 static bool alike(const ap_tensor_t *a, const ap_tensor_t *b)
 {
-    return a->dtype == b->dtype && a->shape.rank == b->shape.rank &&
-           memcmp(a->shape.dims, b->shape.dims, (size_t)a->shape.rank * sizeof(a->shape.dims[0])) ==
-               0;
+    return a->dtype == b->dtype && ap_shape_equal(&a->shape, &b->shape);
 }
 
 /* Finds which boundaries lie between the same hosts. */

@@ -53,20 +53,9 @@ static int compare_loads(const void *left, const void *right)
 {
     const ap_shard_load_t *a = left, *b = right;
 
-    if (a->variable != b->variable) {
-        return a->variable < b->variable ? -1 : 1;
-    }
-    if (a->first != b->first) {
-        return a->first < b->first ? -1 : 1;
-    }
-    return (a->end > b->end) - (a->end < b->end);
-}
-
-static int compare_amounts(const void *left, const void *right)
-{
-    int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
-
-    return (a > b) - (a < b);
+    return a->variable != b->variable ? xm_order(a->variable, b->variable)
+           : a->first != b->first     ? xm_order(a->first, b->first)
+                                      : xm_order(a->end, b->end);
 }
 
 /* Sorts amounts and removes repetitions; returns how many are left. A following node needs a value
@@ -75,7 +64,7 @@ static int distinct(int64_t *amounts, int count)
 {
     int kept = 0;
 
-    qsort(amounts, (size_t)count, sizeof(*amounts), compare_amounts);
+    qsort(amounts, (size_t)count, sizeof(*amounts), xm_order_int64s);
     for (int k = 0; k < count; ++k) {
         if (kept == 0 || amounts[k] != amounts[kept - 1]) {
             amounts[kept++] = amounts[k];

@@ -563,12 +563,10 @@ static int find_gradient(const ap_graph_t *graph, int tensor, int depth)
         return tensor;
     }
     for (int i = 0; i < op->operand_count && depth > 0; ++i) {
-        const ap_shape_t *a = &ap_graph_tensor(graph, op->operands[i])->shape;
-        const ap_shape_t *b = &ap_graph_tensor(graph, tensor)->shape;
         int found = -1;
 
-        if (a->rank == b->rank &&
-            memcmp(a->dims, b->dims, (size_t)a->rank * sizeof(a->dims[0])) == 0) {
+        if (ap_shape_equal(&ap_graph_tensor(graph, op->operands[i])->shape,
+                           &ap_graph_tensor(graph, tensor)->shape)) {
             found = find_gradient(graph, op->operands[i], depth - 1);
         }
         if (found >= 0) {

@@ -133,10 +133,7 @@ static int by_tensor(const void *left, const void *right)
 {
     const reuse_t *a = left, *b = right;
 
-    if (a->tensor != b->tensor) {
-        return a->tensor < b->tensor ? -1 : 1;
-    }
-    return a->op < b->op ? -1 : a->op > b->op;
+    return a->tensor != b->tensor ? xm_order(a->tensor, b->tensor) : xm_order(a->op, b->op);
 }
 
 /* Finds the uses in another spec, also results that end in another spec than they are made in. */
@@ -243,16 +240,10 @@ static int by_op(const void *left, const void *right)
 {
     const ap_shard_transfer_t *a = left, *b = right;
 
-    if (a->op != b->op) {
-        return a->op < b->op ? -1 : 1;
-    }
-    if (a->reshard != b->reshard) {
-        return a->reshard ? -1 : 1;
-    }
-    if (a->tensor != b->tensor) {
-        return a->tensor < b->tensor ? -1 : 1;
-    }
-    return a->axes < b->axes ? -1 : a->axes > b->axes;
+    return a->op != b->op             ? xm_order(a->op, b->op)
+           : a->reshard != b->reshard ? xm_order(b->reshard, a->reshard)
+           : a->tensor != b->tensor   ? xm_order(a->tensor, b->tensor)
+                                      : xm_order(a->axes, b->axes);
 }
 
 /* Collects all transfers in the order in which they are found, and sorts them at the end. */

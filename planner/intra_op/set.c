@@ -101,9 +101,7 @@ static uint64_t hash_tensor(const ap_tensor_t *tensor)
 
 static bool same_tensor(const ap_tensor_t *a, const ap_tensor_t *b)
 {
-    return a->kind == b->kind && a->dtype == b->dtype && a->shape.rank == b->shape.rank &&
-           memcmp(a->shape.dims, b->shape.dims, (size_t)a->shape.rank * sizeof(a->shape.dims[0])) ==
-               0 &&
+    return a->kind == b->kind && a->dtype == b->dtype && ap_shape_equal(&a->shape, &b->shape) &&
            memcmp(a->parts, b->parts, sizeof(a->parts)) == 0;
 }
 

@@ -185,13 +185,9 @@ static int compare_spans(const void *left, const void *right)
 {
     const ap_shard_span_t *a = left, *b = right;
 
-    if (a->row != b->row) {
-        return a->row < b->row ? -1 : 1;
-    }
-    if (extent(a) != extent(b)) {
-        return extent(a) > extent(b) ? -1 : 1;
-    }
-    return (a->first > b->first) - (a->first < b->first);
+    return a->row != b->row         ? xm_order(a->row, b->row)
+           : extent(a) != extent(b) ? xm_order(extent(b), extent(a))
+                                    : xm_order(a->first, b->first);
 }
 
 /* Without a table every use is a stretch of its own. */

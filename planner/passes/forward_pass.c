@@ -270,13 +270,6 @@ static bool is_weight(const extraction_t *x, int tensor)
     return of->kind == AP_TENSOR_PARAMETER && ap_dtype_is_smooth(of->dtype);
 }
 
-static bool same_shape(const ap_tensor_t *a, const ap_tensor_t *b)
-{
-    return a->shape.rank == b->shape.rank &&
-           memcmp(a->shape.dims, b->shape.dims, (size_t)a->shape.rank * sizeof(a->shape.dims[0])) ==
-               0;
-}
-
 /* The result of the last operator that uses a weight, if the end can be its gradient; else -1.
  * Logits and their gradient have one shape, and so have an output and its error. */
 static int find_output(const extraction_t *x, int end)
@@ -292,19 +285,14 @@ static int find_output(const extraction_t *x, int end)
             others = others || !weight;
         }
         if (weights && others) {
-            bool fits =
-                op->results[0] != end && same_shape(ap_graph_tensor(x->graph, end),
-                                                    ap_graph_tensor(x->graph, op->results[0]));
+            bool fits = op->results[0] != end &&
+                        ap_shape_equal(&ap_graph_tensor(x->graph, end)->shape,
+                                       &ap_graph_tensor(x->graph, op->results[0])->shape);
 
             return fits ? op->results[0] : -1;
         }
     }
     return -1;
-}
-
-static int by_number(const void *a, const void *b)
-{
-    return *(const int *)a - *(const int *)b;
 }
 
 /* The order of the list keeps operators near what needs them, which suits a graph that is to be cut
@@ -319,7 +307,7 @@ static xm_status_t copy_pass(extraction_t *x, int end, bool is_gradient, int out
         return status;
     }
     if (ap_graph_layers(x->graph) > 1) {
-        qsort(x->order, (size_t)x->count, sizeof(*x->order), by_number);
+        qsort(x->order, (size_t)x->count, sizeof(*x->order), xm_order_ints);
     }
     for (int i = 0; i < x->count && status == XM_OK; ++i) {
         status = ap_graph_set_layer(copy.to, ap_graph_op(x->graph, x->order[i])->layer);

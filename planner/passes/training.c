@@ -99,14 +99,37 @@ static xm_status_t add_backward(expansion_t *x, int op, ap_op_kind_t kind, readi
     return status == XM_OK ? ap_graph_add_op_by_rule(x->graph, &params, &rule, made) : status;
 }
 
+/* Adds an operator that goes over two tensors of one shape element by element, and makes a third of
+ * their shape and of the type of `of`. */
+static xm_status_t add_linear(expansion_t *x, const ap_tensor_t *of, const int *pair,
+                              ap_op_kind_t kind, ap_phase_t phase, double flops, const char *name,
+                              int *made)
+{
+    static const char letters[] = "abcdefgh";
+    ap_op_params_t params = AP_OP_PARAMS_INIT;
+    char term[AP_MAX_RANK + 1], rule[3 * AP_MAX_RANK + 8];
+
+    (void)snprintf(term, sizeof(term), "%.*s", of->shape.rank, letters);
+    (void)snprintf(rule, sizeof(rule), "%s,%s->%s", term, term, term);
+    params.kind = kind;
+    params.phase = phase;
+    params.name = name;
+    params.rule = rule;
+    params.operand_count = 2;
+    params.operands = pair;
+    params.result_dtype = of->dtype;
+    params.flops_per_point = flops;
+    params.linear = true;
+    return ap_graph_add_op(x->graph, &params, made);
+}
+
 /* Notes `gradient` as the gradient of `tensor`, or as one more part of it; parts are summed by
  * operators that belong to no forward operator. */
 static xm_status_t contribute(expansion_t *x, int tensor, int gradient)
 {
-    static const char letters[] = "abcdefgh";
-    ap_op_params_t params = AP_OP_PARAMS_INIT;
-    char term[AP_MAX_RANK + 1], rule[3 * AP_MAX_RANK + 8], name[256];
     const ap_tensor_t *of = ap_graph_tensor(x->graph, tensor);
+    const int parts[] = {x->gradient[tensor], gradient};
+    char name[256];
     xm_status_t status;
 
     if (x->gradient[tensor] < 0) {
@@ -118,19 +141,9 @@ static xm_status_t contribute(expansion_t *x, int tensor, int gradient)
         }
         return XM_OK;
     }
-    (void)snprintf(term, sizeof(term), "%.*s", of->shape.rank, letters);
-    (void)snprintf(rule, sizeof(rule), "%s,%s->%s", term, term, term);
     (void)snprintf(name, sizeof(name), "d_%s.sum", of->name);
-    params.kind = AP_OP_ELEMENTWISE;
-    params.phase = AP_PHASE_BACKWARD;
-    params.name = name;
-    params.rule = rule;
-    params.operand_count = 2;
-    params.operands = (const int[]){x->gradient[tensor], gradient};
-    params.result_dtype = of->dtype;
-    params.flops_per_point = 1;
-    params.linear = true;
-    status = ap_graph_add_op(x->graph, &params, &x->gradient[tensor]);
+    status = add_linear(x, of, parts, AP_OP_ELEMENTWISE, AP_PHASE_BACKWARD, 1, name,
+                        &x->gradient[tensor]);
     return status == XM_OK ? ap_graph_set_gradient(x->graph, x->gradient[tensor], tensor) : status;
 }
 
@@ -366,27 +379,16 @@ static xm_status_t add_backward_phase(expansion_t *x)
  * in the graph; whoever prices memory adds it. */
 static xm_status_t add_update(expansion_t *x, int parameter, ap_optimizer_t optimizer)
 {
-    static const char letters[] = "abcdefgh";
-    const ap_tensor_t of = *ap_graph_tensor(x->graph, parameter);
-    ap_op_params_t params = AP_OP_PARAMS_INIT;
-    char term[AP_MAX_RANK + 1], rule[3 * AP_MAX_RANK + 8], name[256];
+    const ap_tensor_t *of = ap_graph_tensor(x->graph, parameter);
+    const int read[] = {parameter, x->gradient[parameter]};
+    char name[256];
     int result;
     xm_status_t status;
 
-    (void)snprintf(term, sizeof(term), "%.*s", of.shape.rank, letters);
-    (void)snprintf(rule, sizeof(rule), "%s,%s->%s", term, term, term);
-    (void)snprintf(name, sizeof(name), "new_%s", of.name);
-    params.kind = AP_OP_UPDATE;
-    params.phase = AP_PHASE_UPDATE;
-    params.name = name;
-    params.rule = rule;
-    params.operand_count = 2;
-    params.operands = (const int[]){parameter, x->gradient[parameter]};
-    params.result_dtype = of.dtype;
-    params.flops_per_point = optimizer == AP_OPTIMIZER_ADAM ? 12 : 2;
-    params.linear = true;
-    (void)ap_graph_set_layer(x->graph, of.layer);
-    status = ap_graph_add_op(x->graph, &params, &result);
+    (void)snprintf(name, sizeof(name), "new_%s", of->name);
+    (void)ap_graph_set_layer(x->graph, of->layer);
+    status = add_linear(x, of, read, AP_OP_UPDATE, AP_PHASE_UPDATE,
+                        optimizer == AP_OPTIMIZER_ADAM ? 12 : 2, name, &result);
     return status == XM_OK ? ap_graph_set_alias(x->graph, result, parameter) : status;
 }
 

@@ -110,17 +110,10 @@ void ap_order_interleaved(const ap_schedule_t *schedule, int device, const ap_or
  * each other 2p slots apart. On one device no two passes share a slot, because the directions take
  * slots of different parity. Devices run their passes in the order of these slots. */
 typedef struct slot {
-    int64_t number;
+    int64_t number; /* stands first: slots are sorted by it */
     ap_pass_t pass;
     int pipeline, stage, micro_batch;
 } slot_t;
-
-static int compare_slots(const void *a, const void *b)
-{
-    const slot_t *left = a, *right = b;
-
-    return (left->number > right->number) - (left->number < right->number);
-}
 
 xm_status_t ap_order_chimera(const ap_schedule_t *schedule, int device, const ap_order_sink_t *sink)
 {
@@ -144,7 +137,7 @@ xm_status_t ap_order_chimera(const ap_schedule_t *schedule, int device, const ap
                                       stage, first + i};
         }
     }
-    qsort(slots, (size_t)count, sizeof(*slots), compare_slots);
+    qsort(slots, (size_t)count, sizeof(*slots), xm_order_int64s);
     for (int i = 0; i < count; ++i) {
         sink->put(sink->arg, slots[i].pass, slots[i].pipeline, slots[i].stage, slots[i].micro_batch,
                   0);

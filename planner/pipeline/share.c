@@ -67,10 +67,8 @@ static int compare_uses(const void *a, const void *b)
 {
     const ap_pipeline_use_t *one = a, *other = b;
 
-    if (one->link != other->link) {
-        return one->link < other->link ? -1 : 1;
-    }
-    return (one->channel > other->channel) - (one->channel < other->channel);
+    return one->link != other->link ? xm_order(one->link, other->link)
+                                    : xm_order(one->channel, other->channel);
 }
 
 static xm_status_t check_uses(int channels, const ap_pipeline_use_t *uses, int count)

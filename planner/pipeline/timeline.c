@@ -56,13 +56,6 @@ static bool is_receive(ap_pass_t pass)
     return pass == AP_PASS_RECEIVE_ACTIVATION || pass == AP_PASS_RECEIVE_GRADIENT;
 }
 
-static int compare_times(const void *a, const void *b)
-{
-    const int64_t *left = a, *right = b;
-
-    return (*left > *right) - (*left < *right);
-}
-
 /* Finds when to stop drawing: after as many passes as can be told apart. */
 static xm_status_t find_end(ap_pipeline_lanes_t *figure)
 {
@@ -86,7 +79,7 @@ static xm_status_t find_end(ap_pipeline_lanes_t *figure)
             ends[used++] = figure->run->spans[device][i].end_ns;
         }
     }
-    qsort(ends, count, sizeof(*ends), compare_times);
+    qsort(ends, count, sizeof(*ends), xm_order_int64s);
     figure->end_ns = ends[MOST_BARS] > 0 ? ends[MOST_BARS] : 1;
     free(ends);
     return XM_OK;

@@ -5,7 +5,7 @@
  * executed and an ignored key would be an ignored instruction.
  *
  * Strings are not copied: they stay those of the document, which the plan owns. Arrays lie in its
- * arena.
+ * arena. The first failure sticks in the reader, and after it nothing is read.
  */
 
 #include <stdio.h>
@@ -23,33 +23,31 @@ enum { MOST = 1 << 24 };
 /* The place of what is not in a list. */
 static const char whole_plan[] = "the plan";
 
-static xm_status_t no_memory(void)
+typedef struct reader {
+    ap_plan_t *plan;
+    xm_status_t status;
+} reader_t;
+
+static void no_memory(reader_t *r)
 {
-    return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the plan");
+    r->status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the plan");
 }
 
-static xm_status_t unpack_failed(const char *place, const json_error_t *error)
+static void unpack_failed(reader_t *r, const char *place, const json_error_t *error)
 {
-    return xm_error_set(XM_ERR_PARSE, "%s: %s", place, error->text);
+    if (r->status == XM_OK) {
+        r->status = xm_error_set(XM_ERR_PARSE, "%s: %s", place, error->text);
+    }
 }
 
 /* Takes over a number that counts layers, devices or micro-batches. */
-static xm_status_t narrow(const char *place, const char *key, json_int_t value, int *number)
+static void narrow(reader_t *r, const char *place, const char *key, json_int_t value, int *number)
 {
-    if (value < 0 || value > MOST) {
-        return xm_error_set(XM_ERR_PARSE, "%s: %s %" JSON_INTEGER_FORMAT " is not in 0 to %d",
-                            place, key, value, MOST);
+    if (r->status == XM_OK && (value < 0 || value > MOST)) {
+        r->status = xm_error_set(XM_ERR_PARSE, "%s: %s %" JSON_INTEGER_FORMAT " is not in 0 to %d",
+                                 place, key, value, MOST);
     }
     *number = (int)value;
-    return XM_OK;
-}
-
-static xm_status_t narrow_layers(const char *place, json_int_t first, json_int_t last,
-                                 int *first_layer, int *last_layer)
-{
-    xm_status_t status = narrow(place, "layer", first, first_layer);
-
-    return status == XM_OK ? narrow(place, "layer", last, last_layer) : status;
 }
 
 /* Reads the entries of a list into an array of the plan. The place of one is `inner`, its number
@@ -57,46 +55,48 @@ static xm_status_t narrow_layers(const char *place, json_int_t first, json_int_t
 typedef struct list {
     const char *place, *key, *inner, *close;
     size_t size;
-    xm_status_t (*read)(ap_plan_t *plan, const char *place, json_t *item, void *entry);
+    void (*read)(reader_t *r, const char *place, json_t *item, void *entry);
 } list_t;
 
-static xm_status_t read_list(ap_plan_t *plan, const list_t *how, const json_t *list, void *entries,
-                             int *count)
+static void read_list(reader_t *r, const list_t *how, const json_t *list, void *entries, int *count)
 {
-    xm_status_t status = XM_OK;
     char *block;
 
-    if (!json_is_array(list)) {
-        return xm_error_set(XM_ERR_PARSE, "%s: %s must be a list", how->place, how->key);
+    if (r->status != XM_OK) {
+        return;
     }
-    block = xm_arena_get(&plan->arena, json_array_size(list), how->size);
+    if (!json_is_array(list)) {
+        r->status = xm_error_set(XM_ERR_PARSE, "%s: %s must be a list", how->place, how->key);
+        return;
+    }
+    block = xm_arena_get(&r->plan->arena, json_array_size(list), how->size);
     if (block == NULL) {
-        return no_memory();
+        no_memory(r);
+        return;
     }
     *count = (int)json_array_size(list);
     memcpy(entries, &(void *){block}, sizeof(void *));
-    for (int i = 0; i < *count && status == XM_OK; ++i) {
+    for (int i = 0; i < *count && r->status == XM_OK; ++i) {
         char place[PLACE_TEXT];
 
         (void)snprintf(place, sizeof(place), "%.40s%s%d%s",
                        how->place == whole_plan ? "" : how->place, how->inner, i, how->close);
-        status =
-            how->read(plan, place, json_array_get(list, (size_t)i), block + (size_t)i * how->size);
+        how->read(r, place, json_array_get(list, (size_t)i), block + (size_t)i * how->size);
     }
-    return status;
 }
 
 /* The trailing %n makes sure that nothing follows the mesh. */
-static xm_status_t read_mesh(const char *place, const char *text, int *shape)
+static void read_mesh(reader_t *r, const char *place, const char *text, int *shape)
 {
     int used = 0;
 
     /* Five digits at most, so nothing overflows. NOLINTNEXTLINE(cert-err34-c) */
-    if (sscanf(text, "%5dx%5d%n", &shape[0], &shape[1], &used) != 2 || text[used] != '\0' ||
-        shape[0] < 1 || shape[1] < 1 || shape[0] > MOST / shape[1]) {
-        return xm_error_set(XM_ERR_PARSE, "%s: '%s' is not a mesh such as 2x4", place, text);
+    if (r->status == XM_OK &&
+        (sscanf(text, "%5dx%5d%n", &shape[0], &shape[1], &used) != 2 || text[used] != '\0' ||
+         shape[0] < 1 || shape[1] < 1 || shape[0] > MOST / shape[1])) {
+        r->status = xm_error_set(XM_ERR_PARSE, "%s: '%s' is not a mesh such as 2x4", place, text);
+        shape[0] = shape[1] = 0; /* whose product callers make without a look at the status */
     }
-    return XM_OK;
 }
 
 /* Integers from 0 to `most`, as many as are expected; `unit` says of what, `one` what each is. */
@@ -105,72 +105,76 @@ typedef struct numbers {
     int expected, most;
 } numbers_t;
 
-static xm_status_t read_numbers(ap_plan_t *plan, const numbers_t *how, const json_t *array,
-                                const int **numbers)
+static void read_numbers(reader_t *r, const numbers_t *how, const json_t *array,
+                         const int **numbers)
 {
     int *values;
 
+    if (r->status != XM_OK) {
+        return;
+    }
     if (!json_is_array(array) || json_array_size(array) != (size_t)how->expected) {
-        return xm_error_set(XM_ERR_PARSE, "%s: %s must be a list of %s%d%s", how->place, how->key,
-                            how->unit[0] != '\0' ? "the " : "", how->expected, how->unit);
+        r->status =
+            xm_error_set(XM_ERR_PARSE, "%s: %s must be a list of %s%d%s", how->place, how->key,
+                         how->unit[0] != '\0' ? "the " : "", how->expected, how->unit);
+        return;
     }
-    values = xm_arena_get(&plan->arena, (size_t)how->expected, sizeof(*values));
+    values = xm_arena_get(&r->plan->arena, (size_t)how->expected, sizeof(*values));
     if (values == NULL) {
-        return no_memory();
+        no_memory(r);
+        return;
     }
-    for (int i = 0; i < how->expected; ++i) {
+    for (int i = 0; i < how->expected && r->status == XM_OK; ++i) {
         const json_t *item = json_array_get(array, (size_t)i);
         json_int_t value = json_is_integer(item) ? json_integer_value(item) : -1;
 
         if (value < 0 || value > how->most) {
-            return xm_error_set(XM_ERR_PARSE, "%s: entry %d of %s is not %s", how->place, i,
-                                how->key, how->one);
+            r->status = xm_error_set(XM_ERR_PARSE, "%s: entry %d of %s is not %s", how->place, i,
+                                     how->key, how->one);
         }
         values[i] = (int)value;
     }
     *numbers = values;
-    return XM_OK;
 }
 
-static xm_status_t read_ranks(ap_plan_t *plan, const char *place, const json_t *array, int expected,
-                              const int **ranks)
+static void read_ranks(reader_t *r, const char *place, const json_t *array, int expected,
+                       const int **ranks)
 {
-    return read_numbers(plan, &(numbers_t){place, "ranks", "", "a rank", expected, MOST}, array,
-                        ranks);
+    read_numbers(r, &(numbers_t){place, "ranks", "", "a rank", expected, MOST}, array, ranks);
 }
 
-static xm_status_t read_op(ap_plan_t *plan, const char *place, json_t *item, void *entry)
+static void read_op(reader_t *r, const char *place, json_t *item, void *entry)
 {
     ap_plan_op_t *op = entry;
     json_error_t error;
 
-    (void)plan;
     op->sums = "";
-    return json_unpack_ex(item, &error, 0, "{s:s, s:s, s:s, s:s, s?s !}", "name", &op->name, "rule",
-                          &op->rule, "operands", &op->operands, "results", &op->results, "sums",
-                          &op->sums) == 0
-               ? XM_OK
-               : unpack_failed(place, &error);
+    if (json_unpack_ex(item, &error, 0, "{s:s, s:s, s:s, s:s, s?s !}", "name", &op->name, "rule",
+                       &op->rule, "operands", &op->operands, "results", &op->results, "sums",
+                       &op->sums) != 0) {
+        unpack_failed(r, place, &error);
+    }
 }
 
-static xm_status_t read_layers(ap_plan_t *plan, const char *place, json_t *item, void *entry)
+static void read_layers(reader_t *r, const char *place, json_t *item, void *entry)
 {
     const list_t ops = {place, "ops", ", operator ", "", sizeof(ap_plan_op_t), read_op};
     ap_plan_layers_t *layers = entry;
     json_error_t error;
     json_int_t first, last;
     json_t *list;
-    xm_status_t status;
 
     if (json_unpack_ex(item, &error, 0, "{s:[I, I!], s:o !}", "layers", &first, &last, "ops",
                        &list) != 0) {
-        return unpack_failed(place, &error);
+        unpack_failed(r, place, &error);
+        return;
     }
-    status = narrow_layers(place, first, last, &layers->first_layer, &layers->last_layer);
-    return status == XM_OK ? read_list(plan, &ops, list, &layers->ops, &layers->op_count) : status;
+    narrow(r, place, "layer", first, &layers->first_layer);
+    narrow(r, place, "layer", last, &layers->last_layer);
+    read_list(r, &ops, list, &layers->ops, &layers->op_count);
 }
 
-static xm_status_t read_stage(ap_plan_t *plan, const char *place, json_t *item, void *entry)
+static void read_stage(reader_t *r, const char *place, json_t *item, void *entry)
 {
     const list_t layers = {place,      "sharding", ".sharding[", "]", sizeof(ap_plan_layers_t),
                            read_layers};
@@ -180,8 +184,7 @@ static xm_status_t read_stage(ap_plan_t *plan, const char *place, json_t *item, 
     const char *submesh_text, *shape_text;
     json_int_t first, last, state, activation, work, in_flight;
     /* A stage that says nothing does what all do. */
-    int submesh[2], recompute = plan->info.rematerialize;
-    xm_status_t status;
+    int submesh[2] = {0}, recompute = r->plan->info.rematerialize;
 
     if (json_unpack_ex(item, &error, 0,
                        "{s:[I, I!], s:s, s:s, s:o, s:{s:F, s:F, s:F, s:F !}, "
@@ -192,111 +195,100 @@ static xm_status_t read_stage(ap_plan_t *plan, const char *place, json_t *item, 
                        "state_bytes", &state, "activation_bytes", &activation, "work_bytes", &work,
                        "in_flight", &in_flight, "recompute", &recompute, "repeated",
                        &stage->repeated[0], &stage->repeated[1], "sharding", &sharding) != 0) {
-        return unpack_failed(place, &error);
+        unpack_failed(r, place, &error);
+        return;
     }
     stage->recompute = recompute != 0;
     stage->state_bytes = (double)state;
     stage->activation_bytes = (double)activation;
     stage->work_bytes = (double)work;
-    status = narrow_layers(place, first, last, &stage->first_layer, &stage->last_layer);
-    if (status == XM_OK) {
-        status = narrow(place, "in_flight", in_flight, &stage->in_flight);
-    }
-    if (status == XM_OK) {
-        status = read_mesh(place, submesh_text, submesh);
-    }
-    if (status == XM_OK) {
-        status = read_mesh(place, shape_text, stage->shape);
-    }
-    if (status != XM_OK) {
-        return status;
-    }
+    narrow(r, place, "layer", first, &stage->first_layer);
+    narrow(r, place, "layer", last, &stage->last_layer);
+    narrow(r, place, "in_flight", in_flight, &stage->in_flight);
+    read_mesh(r, place, submesh_text, submesh);
+    read_mesh(r, place, shape_text, stage->shape);
     stage->hosts = submesh[0];
     stage->devices_per_host = submesh[1];
-    status = read_ranks(plan, place, ranks, submesh[0] * submesh[1], &stage->devices);
-    return status == XM_OK ? read_list(plan, &layers, sharding, &stage->layers, &stage->layer_count)
-                           : status;
+    read_ranks(r, place, ranks, submesh[0] * submesh[1], &stage->devices);
+    read_list(r, &layers, sharding, &stage->layers, &stage->layer_count);
 }
 
-static xm_status_t read_side(ap_plan_t *plan, const char *place, json_t *item, ap_plan_side_t *side)
+static void read_side(reader_t *r, const char *place, json_t *item, ap_plan_side_t *side)
 {
     json_error_t error;
     const char *mesh;
     json_t *ranks;
-    xm_status_t status;
 
     if (json_unpack_ex(item, &error, 0, "{s:s, s:o, s:s !}", "mesh", &mesh, "ranks", &ranks, "spec",
                        &side->spec) != 0) {
-        return unpack_failed(place, &error);
+        unpack_failed(r, place, &error);
+        return;
     }
-    status = read_mesh(place, mesh, side->shape);
-    if (status != XM_OK) {
-        return status;
-    }
+    read_mesh(r, place, mesh, side->shape);
     side->device_count = side->shape[0] * side->shape[1];
-    return read_ranks(plan, place, ranks, side->device_count, &side->devices);
+    read_ranks(r, place, ranks, side->device_count, &side->devices);
 }
 
-static xm_status_t read_shape(const char *place, const json_t *array, int *of_rank, int64_t *dims)
+static void read_shape(reader_t *r, const char *place, const json_t *array, int *of_rank,
+                       int64_t *dims)
 {
     size_t rank = json_array_size(array);
 
-    if (!json_is_array(array) || rank < 1 || rank > AP_MAX_RANK) {
-        return xm_error_set(XM_ERR_PARSE, "%s: shape must be a list of 1 to %d dimensions", place,
-                            AP_MAX_RANK);
+    if (r->status == XM_OK && (!json_is_array(array) || rank < 1 || rank > AP_MAX_RANK)) {
+        r->status = xm_error_set(XM_ERR_PARSE, "%s: shape must be a list of 1 to %d dimensions",
+                                 place, AP_MAX_RANK);
     }
     *of_rank = (int)rank;
-    for (size_t d = 0; d < rank; ++d) {
+    for (size_t d = 0; d < rank && r->status == XM_OK; ++d) {
         dims[d] = json_integer_value(json_array_get(array, d));
         if (dims[d] < 1) {
-            return xm_error_set(XM_ERR_PARSE,
-                                "%s: dimension %zu of shape is not a positive integer", place, d);
+            r->status = xm_error_set(
+                XM_ERR_PARSE, "%s: dimension %zu of shape is not a positive integer", place, d);
         }
     }
-    return XM_OK;
 }
 
-static xm_status_t read_link(ap_plan_t *plan, const char *place, json_t *item, void *entry)
+static void read_link(reader_t *r, const char *place, json_t *item, void *entry)
 {
     ap_link_load_t *link = entry;
     json_error_t error;
     json_int_t host = -1, rack = -1;
 
-    (void)plan;
     if (json_unpack_ex(item, &error, 0, "{s?I, s?I, s:[F, F!], s:[F, F!] !}", "host", &host, "rack",
                        &rack, "forward_s", &link->forward[AP_LINK_OUT], &link->forward[AP_LINK_IN],
                        "backward_s", &link->backward[AP_LINK_OUT],
                        &link->backward[AP_LINK_IN]) != 0) {
-        return unpack_failed(place, &error);
+        unpack_failed(r, place, &error);
+        return;
     }
     if ((host < 0) == (rack < 0)) {
-        return xm_error_set(XM_ERR_PARSE, "%s: neither a host nor a rack, or both", place);
+        r->status = xm_error_set(XM_ERR_PARSE, "%s: neither a host nor a rack, or both", place);
     }
     link->rack = rack >= 0;
-    return narrow(place, link->rack ? "rack" : "host", link->rack ? rack : host, &link->index);
+    narrow(r, place, link->rack ? "rack" : "host", link->rack ? rack : host, &link->index);
 }
 
-static xm_status_t read_tensor(ap_plan_t *plan, const char *place, json_t *item, void *entry)
+static void read_tensor(reader_t *r, const char *place, json_t *item, void *entry)
 {
     ap_plan_tensor_t *tensor = entry;
     json_int_t element_size, bytes;
     json_error_t error;
     json_t *shape;
 
-    (void)plan;
     if (json_unpack_ex(item, &error, 0, "{s:s, s:o, s:s, s:I, s:I, s:s, s:s !}", "tensor",
                        &tensor->tensor, "shape", &shape, "dtype", &tensor->dtype, "element_size",
                        &element_size, "bytes", &bytes, "src", &tensor->src, "dst",
                        &tensor->dst) != 0) {
-        return unpack_failed(place, &error);
+        unpack_failed(r, place, &error);
+        return;
     }
     tensor->element_size = element_size;
     tensor->bytes = bytes;
-    return read_shape(place, shape, &tensor->rank, tensor->shape);
+    read_shape(r, place, shape, &tensor->rank, tensor->shape);
 }
 
 /* Lies between neighbours, unless the entry says otherwise. */
-static xm_status_t read_boundary(ap_plan_t *plan, const char *place, json_t *item, void *entry)
+static void read_boundary(reader_t *r, const char *place, json_t *item, void *entry)
 {
     const list_t tensors = {place, "more", ".more[", "]", sizeof(ap_plan_tensor_t), read_tensor};
     const list_t loads = {place,    "links", ".predicted.links[", "]", sizeof(ap_link_load_t),
@@ -306,9 +298,8 @@ static xm_status_t read_boundary(ap_plan_t *plan, const char *place, json_t *ite
     json_t *shape, *src, *dst, *links = NULL, *more = NULL;
     json_int_t element_size, bytes, net_bytes;
     char inner[PLACE_TEXT];
-    xm_status_t status;
 
-    boundary->from = (int)(boundary - plan->boundaries);
+    boundary->from = (int)(boundary - r->plan->boundaries);
     boundary->to = boundary->from + 1;
     if (json_unpack_ex(item, &error, 0,
                        "{s:s, s:o, s:s, s:I, s:I, s:o, s:o, "
@@ -319,95 +310,86 @@ static xm_status_t read_boundary(ap_plan_t *plan, const char *place, json_t *ite
                        &boundary->backward, "bound_s", &boundary->bound, "net_bytes", &net_bytes,
                        "strategy", &boundary->strategy, "scheduler", &boundary->scheduler, "links",
                        &links, "more", &more, "stages", &boundary->from, &boundary->to) != 0) {
-        return unpack_failed(place, &error);
+        unpack_failed(r, place, &error);
+        return;
     }
     boundary->element_size = element_size;
     boundary->bytes = bytes;
     boundary->net_bytes = net_bytes;
-    status = read_shape(place, shape, &boundary->rank, boundary->shape);
-    if (status == XM_OK && more != NULL) {
-        status = read_list(plan, &tensors, more, &boundary->more, &boundary->more_count);
+    read_shape(r, place, shape, &boundary->rank, boundary->shape);
+    if (more != NULL) {
+        read_list(r, &tensors, more, &boundary->more, &boundary->more_count);
     }
-    if (status == XM_OK && links != NULL) {
-        status = read_list(plan, &loads, links, &boundary->links, &boundary->link_count);
-    }
-    if (status != XM_OK) {
-        return status;
+    if (links != NULL) {
+        read_list(r, &loads, links, &boundary->links, &boundary->link_count);
     }
     (void)snprintf(inner, sizeof(inner), "%.40s.src", place);
-    status = read_side(plan, inner, src, &boundary->src);
-    if (status != XM_OK) {
-        return status;
-    }
+    read_side(r, inner, src, &boundary->src);
     (void)snprintf(inner, sizeof(inner), "%.40s.dst", place);
-    return read_side(plan, inner, dst, &boundary->dst);
+    read_side(r, inner, dst, &boundary->dst);
 }
 
-static xm_status_t read_names(ap_plan_t *plan, const char *key, const json_t *list,
-                              const char *const **names, size_t *count)
+static void read_names(reader_t *r, const char *key, const json_t *list, const char *const **names,
+                       size_t *count)
 {
     const char **made;
 
-    if (list == NULL) {
-        return XM_OK;
+    if (list == NULL || r->status != XM_OK) {
+        return;
     }
-    made = xm_arena_get(&plan->arena, json_array_size(list), sizeof(*made));
+    made = xm_arena_get(&r->plan->arena, json_array_size(list), sizeof(*made));
     if (made == NULL) {
-        return no_memory();
+        no_memory(r);
+        return;
     }
-    for (size_t i = 0; i < json_array_size(list); ++i) {
+    for (size_t i = 0; i < json_array_size(list) && r->status == XM_OK; ++i) {
         made[i] = json_string_value(json_array_get(list, i));
         if (made[i] == NULL) {
-            return xm_error_set(XM_ERR_PARSE, "model.reading: entry %zu of %s is not a text", i,
-                                key);
+            r->status =
+                xm_error_set(XM_ERR_PARSE, "model.reading: entry %zu of %s is not a text", i, key);
         }
     }
     if (json_array_size(list) == 0) {
-        return xm_error_set(XM_ERR_PARSE, "model.reading: %s must be a list of texts", key);
+        r->status = xm_error_set(XM_ERR_PARSE, "model.reading: %s must be a list of texts", key);
     }
     *names = made;
     *count = json_array_size(list);
-    return XM_OK;
 }
 
 /* Absent in plans of built-in models. */
-static xm_status_t read_reading(ap_plan_t *plan, json_t *object)
+static void read_reading(reader_t *r, json_t *object)
 {
-    ap_plan_reading_t *reading = &plan->info.reading;
+    ap_plan_reading_t *reading = &r->plan->info.reading;
     json_t *marks = NULL, *dims = NULL;
     json_int_t layers = 0;
     json_error_t error;
-    xm_status_t status;
 
-    if (object == NULL) {
-        return XM_OK;
+    if (object == NULL || r->status != XM_OK) {
+        return;
     }
     if (json_unpack_ex(object, &error, 0, "{s?I, s?s, s?o, s?o !}", "layers", &layers, "pattern",
                        &reading->pattern, "marks", &marks, "dims", &dims) != 0) {
-        return unpack_failed("model.reading", &error);
-    }
-    if (layers < -1 || layers > MOST) {
-        return xm_error_set(XM_ERR_PARSE,
-                            "model.reading: %" JSON_INTEGER_FORMAT " layers; -1 is automatic",
-                            layers);
+        unpack_failed(r, "model.reading", &error);
+    } else if (layers < -1 || layers > MOST) {
+        r->status =
+            xm_error_set(XM_ERR_PARSE,
+                         "model.reading: %" JSON_INTEGER_FORMAT " layers; -1 is automatic", layers);
     }
     reading->layers = (int)layers;
-    status = read_names(plan, "marks", marks, &reading->marks, &reading->mark_count);
-    return status == XM_OK ? read_names(plan, "dims", dims, &reading->dims, &reading->dim_count)
-                           : status;
+    read_names(r, "marks", marks, &reading->marks, &reading->mark_count);
+    read_names(r, "dims", dims, &reading->dims, &reading->dim_count);
 }
 
-static xm_status_t read_host_order(ap_plan_t *plan, const json_t *list)
+static void read_host_order(reader_t *r, const json_t *list)
 {
-    int hosts = plan->info.hosts;
+    int hosts = r->plan->info.hosts;
     char one[PLACE_TEXT];
 
     (void)snprintf(one, sizeof(one), "one of the hosts 0 to %d", hosts - 1);
-    return list == NULL
-               ? XM_OK
-               : read_numbers(
-                     plan, &(numbers_t){"cluster", "host_order", " hosts", one, hosts, hosts - 1},
-                     list, &plan->info.host_order);
+    if (list != NULL) {
+        read_numbers(r, &(numbers_t){"cluster", "host_order", " hosts", one, hosts, hosts - 1},
+                     list, &r->plan->info.host_order);
+    }
 }
 
 xm_status_t ap_plan_from_json(ap_plan_t *plan)
@@ -416,6 +398,7 @@ xm_status_t ap_plan_from_json(ap_plan_t *plan)
                                       read_stage};
     static const list_t all_boundaries = {
         whole_plan, "reshardings", "reshardings[", "]", sizeof(ap_plan_boundary_t), read_boundary};
+    reader_t r = {.plan = plan, .status = XM_OK};
     ap_plan_info_t *info = &plan->info;
     json_int_t layers, parameters, hosts, devices, memory_limit, memory_reserve = 0, global_batch,
                                                                  micro_batches;
@@ -423,7 +406,6 @@ xm_status_t ap_plan_from_json(ap_plan_t *plan)
     json_t *stages, *boundaries, *reading = NULL, *host_order = NULL;
     json_error_t error;
     int version = 0, rematerialize;
-    xm_status_t status;
 
     /* Format and version come first, so that a file of another kind is told as such and not by its
      * first unknown key. */
@@ -446,7 +428,8 @@ xm_status_t ap_plan_from_json(ap_plan_t *plan)
             "rematerialize", &rematerialize, "predicted", "step_s", &info->step, "bound_s",
             &info->bound, "sum_s", &info->sum, "bottleneck_s", &info->bottleneck, "optimiser",
             &info->optimiser, "stages", &stages, "reshardings", &boundaries) != 0) {
-        return unpack_failed(whole_plan, &error);
+        unpack_failed(&r, whole_plan, &error);
+        return r.status;
     }
     info->parameters = (double)parameters;
     info->memory_limit = (double)memory_limit;
@@ -460,23 +443,12 @@ xm_status_t ap_plan_from_json(ap_plan_t *plan)
                             "changed after it was planned; remove the key to accept that",
                             digest, plan->digest);
     }
-    status = narrow("model", "layers", layers, &info->layers);
-    if (status == XM_OK) {
-        status = narrow("cluster", "hosts", hosts, &info->hosts);
-    }
-    if (status == XM_OK) {
-        status = narrow("cluster", "devices_per_host", devices, &info->devices_per_host);
-    }
-    if (status == XM_OK) {
-        status = read_reading(plan, reading);
-    }
-    if (status == XM_OK) {
-        status = read_host_order(plan, host_order);
-    }
-    if (status == XM_OK) {
-        status = read_list(plan, &all_stages, stages, &plan->stages, &plan->stage_count);
-    }
-    return status == XM_OK ? read_list(plan, &all_boundaries, boundaries, &plan->boundaries,
-                                       &plan->boundary_count)
-                           : status;
+    narrow(&r, "model", "layers", layers, &info->layers);
+    narrow(&r, "cluster", "hosts", hosts, &info->hosts);
+    narrow(&r, "cluster", "devices_per_host", devices, &info->devices_per_host);
+    read_reading(&r, reading);
+    read_host_order(&r, host_order);
+    read_list(&r, &all_stages, stages, &plan->stages, &plan->stage_count);
+    read_list(&r, &all_boundaries, boundaries, &plan->boundaries, &plan->boundary_count);
+    return r.status;
 }

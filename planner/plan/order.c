@@ -58,7 +58,7 @@ static int compare_links(const void *a, const void *b)
 {
     const ap_link_load_t *x = a, *y = b;
 
-    return x->rack != y->rack ? x->rack - y->rack : (x->index > y->index) - (x->index < y->index);
+    return x->rack != y->rack ? xm_order(x->rack, y->rack) : xm_order(x->index, y->index);
 }
 
 /* Host h of the plan is host map[h] in its parts. A rack is told by any of its hosts, because

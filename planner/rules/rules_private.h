@@ -8,3 +8,5 @@ int shape_rank(const shape_rule_t *op, int term);
 int64_t shape_extent(const shape_rule_t *op, int term, int dim);
 /* Notes a failure unless there are so many operands. */
 bool shape_need_operands(shape_rule_t *op, int least, int most);
+/* Notes a failure unless a term has that dimension. */
+bool shape_need_dim(shape_rule_t *op, int term, int dim);

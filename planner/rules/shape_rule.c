@@ -5,9 +5,9 @@
  * whichever file it was in.
  *
  * The pattern is always the same: infer the result, open a factor per dimension that can be cut,
- * put it into every term that shares it, and close the rule, which makes every dimension without a
- * factor whole. A dimension that is forgotten is thus never cut: a costlier plan, but never a wrong
- * one.
+ * put it into every term that shares it. Closing the rule, before it is added to a graph, makes
+ * every dimension without a factor whole. A dimension that is forgotten is thus never cut: a
+ * costlier plan, but never a wrong one.
  */
 
 #include "planner/rules/shape_rule.h"
@@ -118,6 +118,14 @@ bool shape_need_operands(shape_rule_t *op, int least, int most)
     return op->rule.status == XM_OK;
 }
 
+bool shape_need_dim(shape_rule_t *op, int term, int dim)
+{
+    if (op->rule.status == XM_OK && (dim < 0 || dim >= shape_rank(op, term))) {
+        operator_rule_fail(&op->rule, "there is no dimension %d", dim);
+    }
+    return op->rule.status == XM_OK;
+}
+
 /* The shape that all operands broadcast to, by numpy's rule: dimensions are aligned at the end, and
  * one of size 1 fits any other. */
 static bool broadcast_shape(shape_rule_t *op, int first, int last, ap_shape_t *shape)
@@ -184,7 +192,6 @@ void shape_rule_elementwise(shape_rule_t *op, double flops, bool linear)
     for (int t = 0; t < out; ++t) {
         tie_broadcast(op, t, out);
     }
-    operator_rule_close(&op->rule);
 }
 
 /* The target is taken for a second operand while the shape is inferred, and the result replaces it
@@ -206,7 +213,6 @@ void shape_rule_expand(shape_rule_t *op, const ap_shape_t *to)
     op->rule.kind = AP_OP_RESHAPE;
     open_all(op, 1);
     tie_broadcast(op, 0, 1);
-    operator_rule_close(&op->rule);
 }
 
 /* numpy's matmul. Batch dimensions of both operands broadcast, then come the row of the first and
@@ -284,7 +290,6 @@ void shape_rule_matmul(shape_rule_t *op)
             }
         }
     }
-    operator_rule_close(&op->rule);
 }
 
 void shape_rule_gemm(shape_rule_t *op, bool transpose_a, bool transpose_b)
@@ -306,18 +311,14 @@ void shape_rule_gemm(shape_rule_t *op, bool transpose_a, bool transpose_b)
     operator_rule_put(&op->rule, 1, k_of_b, k);
     operator_rule_put(&op->rule, 2, 0, operator_rule_open(&op->rule, 0, 1 - k_of_a));
     operator_rule_put(&op->rule, 2, 1, operator_rule_open(&op->rule, 1, 1 - k_of_b));
-    operator_rule_close(&op->rule);
 }
 
 /* The vector shares one factor with the dimension it is added along, so cutting that dimension cuts
  * the vector, too. */
 void shape_rule_bias(shape_rule_t *op, int dim)
 {
-    if (!shape_need_operands(op, 2, 2) || !operator_rule_rank(&op->rule, 1, 1)) {
-        return;
-    }
-    if (dim < 0 || dim >= shape_rank(op, 0)) {
-        operator_rule_fail(&op->rule, "there is no dimension %d", dim);
+    if (!shape_need_operands(op, 2, 2) || !operator_rule_rank(&op->rule, 1, 1) ||
+        !shape_need_dim(op, 0, dim)) {
         return;
     }
     shape_rule_result(op, 0, op->rule.type[0]->dtype, &op->rule.type[0]->shape);
@@ -331,7 +332,6 @@ void shape_rule_bias(shape_rule_t *op, int dim)
             operator_rule_put(&op->rule, 1, 0, factor);
         }
     }
-    operator_rule_close(&op->rule);
 }
 
 /* With `parts`, a reduced dimension keeps a factor of its own, which the result lacks: cutting it
@@ -360,7 +360,6 @@ void shape_rule_reduce(shape_rule_t *op, const bool *reduced, bool keep, bool pa
         }
         kept += !reduced[d] || keep;
     }
-    operator_rule_close(&op->rule);
 }
 
 /* Dimensions that are not whole pass through all terms; the work along the whole ones needs all of
@@ -380,18 +379,13 @@ void shape_rule_along(shape_rule_t *op, int results, const bool *whole, double f
     }
     op->rule.flops = flops * operand_type_elements(of);
     operator_rule_share(&op->rule, 0, whole);
-    operator_rule_close(&op->rule);
 }
 
 void shape_rule_softmax(shape_rule_t *op, int dim)
 {
     bool whole[AP_MAX_RANK] = {false};
 
-    if (!shape_need_operands(op, 1, 1)) {
-        return;
-    }
-    if (dim < 0 || dim >= shape_rank(op, 0)) {
-        operator_rule_fail(&op->rule, "there is no dimension %d", dim);
+    if (!shape_need_operands(op, 1, 1) || !shape_need_dim(op, 0, dim)) {
         return;
     }
     /* Six FLOPs an element: maximum, difference, exponential, sum, reciprocal, product. */
@@ -422,7 +416,6 @@ void shape_rule_transpose(shape_rule_t *op, const int64_t *order, int count)
     for (int d = 0; d < count; ++d) {
         operator_rule_put(&op->rule, 1, d, operator_rule_open(&op->rule, 0, (int)order[d]));
     }
-    operator_rule_close(&op->rule);
 }
 
 void shape_rule_reshape(shape_rule_t *op, const ap_shape_t *to)
@@ -432,7 +425,6 @@ void shape_rule_reshape(shape_rule_t *op, const ap_shape_t *to)
     }
     shape_rule_result(op, 0, op->rule.type[0]->dtype, to);
     operator_rule_reshape(&op->rule);
-    operator_rule_close(&op->rule);
 }
 
 /* A slice or a pad: dimensions that keep their extent pass, the others are whole, because cut parts
@@ -454,7 +446,6 @@ void shape_rule_window_of(shape_rule_t *op, const ap_shape_t *to)
             operator_rule_put(&op->rule, op->rule.operands, d, operator_rule_open(&op->rule, 0, d));
         }
     }
-    operator_rule_close(&op->rule);
 }
 
 void shape_rule_concat(shape_rule_t *op, int dim)
@@ -463,14 +454,10 @@ void shape_rule_concat(shape_rule_t *op, int dim)
     bool whole[AP_MAX_RANK] = {false};
     ap_shape_t shape;
 
-    if (!shape_need_operands(op, 1, INT_MAX)) {
+    if (!shape_need_operands(op, 1, INT_MAX) || !shape_need_dim(op, 0, dim)) {
         return;
     }
     shape = op->rule.type[0]->shape;
-    if (dim < 0 || dim >= shape.rank) {
-        operator_rule_fail(&op->rule, "there is no dimension %d", dim);
-        return;
-    }
     for (int t = 1; t < out && operator_rule_rank(&op->rule, t, shape.rank); ++t) {
         /* An overflow becomes -1, which shape_rule_result() refuses in a sentence. */
         if (__builtin_add_overflow(shape.dims[dim], shape_extent(op, t, dim), &shape.dims[dim])) {
@@ -484,7 +471,6 @@ void shape_rule_concat(shape_rule_t *op, int dim)
     op->rule.kind = AP_OP_RESHAPE;
     whole[dim] = out > 1;
     operator_rule_share(&op->rule, out, whole);
-    operator_rule_close(&op->rule);
 }
 
 /* Every part gets the dimensions of the operand but the one that is cut, which stays whole: parts
@@ -495,14 +481,10 @@ void shape_rule_split(shape_rule_t *op, int dim, const int64_t *parts, int count
     ap_shape_t shape;
     int64_t sum = 0;
 
-    if (!shape_need_operands(op, 1, 1)) {
+    if (!shape_need_operands(op, 1, 1) || !shape_need_dim(op, 0, dim)) {
         return;
     }
     shape = op->rule.type[0]->shape;
-    if (dim < 0 || dim >= shape.rank) {
-        operator_rule_fail(&op->rule, "there is no dimension %d", dim);
-        return;
-    }
     for (int r = 0; r < count; ++r) {
         shape.dims[dim] = parts[r];
         shape_rule_result(op, r, op->rule.type[0]->dtype, &shape);
@@ -522,7 +504,6 @@ void shape_rule_split(shape_rule_t *op, int dim, const int64_t *parts, int count
     op->rule.kind = AP_OP_SPLIT;
     whole[dim] = true;
     operator_rule_share(&op->rule, 0, whole);
-    operator_rule_close(&op->rule);
 }
 
 /* A look-up. Indices stand in the place of the dimension that they index, and the result's
@@ -559,7 +540,6 @@ void shape_rule_gather(shape_rule_t *op, int dim)
     }
     (void)operator_rule_open(&op->rule, 1, dim); /* each part looks up what it has */
     op->rule.touched[1] = 2 + 1;
-    operator_rule_close(&op->rule);
 }
 
 void shape_rule_opaque(shape_rule_t *op, int results)

@@ -27,6 +27,9 @@ xm_status_t shape_rule_emit(shape_rule_t *op, ap_graph_t *graph, shape_emission_
     ap_op_params_t params = AP_OP_PARAMS_INIT;
     xm_status_t status;
 
+    if (rule->status == XM_OK) {
+        operator_rule_close(rule);
+    }
     if (rule->status != XM_OK) {
         return rule->status;
     }

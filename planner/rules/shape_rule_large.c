@@ -23,7 +23,6 @@ typedef struct equation {
     int terms; /* with the result */
     int *count;
     unsigned char (*at)[AP_MAX_RANK];
-    bool explicit_result;
 } equation_t;
 
 static bool add_label(shape_rule_t *op, equation_t *e, int term, int label)
@@ -224,7 +223,6 @@ static void einsum(shape_rule_t *op, equation_t *e, const char *equation)
     op->rule.kind = AP_OP_EINSUM;
     /* With one operand there is a sum and no product. */
     op->rule.flops = (out > 1 ? 2 : 1) * points;
-    operator_rule_close(&op->rule);
 }
 
 void shape_rule_einsum(shape_rule_t *op, const char *equation)
@@ -263,11 +261,7 @@ void shape_rule_layer_norm(shape_rule_t *op, int first)
 {
     const operand_type_t *of = op->rule.type[0];
 
-    if (!shape_need_operands(op, 1, 3)) {
-        return;
-    }
-    if (first < 0 || first >= of->shape.rank) {
-        operator_rule_fail(&op->rule, "there is no dimension %d", first);
+    if (!shape_need_operands(op, 1, 3) || !shape_need_dim(op, 0, first)) {
         return;
     }
     shape_rule_result(op, 0, of->dtype, &of->shape);
@@ -284,7 +278,6 @@ void shape_rule_layer_norm(shape_rule_t *op, int first)
     for (int t = 1; t < op->rule.operands; ++t) {
         tie_last(op, t);
     }
-    operator_rule_close(&op->rule);
 }
 
 /* Groups are a major factor of the channels that can be cut, because statistics never cross a
@@ -340,7 +333,6 @@ void shape_rule_channel_norm(shape_rule_t *op, int64_t groups)
         operator_rule_put(rule, 0, d,
                           rule->dim[out][d].count > 0 ? rule->dim[out][d].factor[0] : 0);
     }
-    operator_rule_close(rule);
 }
 
 /* Whether the numbers of a window are such that nothing overflows. */
@@ -474,7 +466,6 @@ static void convolve(shape_rule_t *op, const shape_window_t *window, int64_t gro
         rule->flops *= (double)w->shape.dims[2 + s];
     }
     tie_channels(rule, groups, in, out, in_dim);
-    operator_rule_close(rule);
 }
 
 void shape_rule_convolution(shape_rule_t *op, const shape_window_t *window, int64_t groups)
@@ -508,7 +499,6 @@ void shape_rule_pool(shape_rule_t *op, const shape_window_t *window)
     for (int d = 0; d < 2; ++d) {
         operator_rule_put(rule, 1, d, operator_rule_open(rule, 0, d));
     }
-    operator_rule_close(rule);
 }
 
 /* Classes have a factor that the loss lacks. Cutting it is cheap, because devices exchange a
@@ -517,11 +507,7 @@ void shape_rule_cross_entropy(shape_rule_t *op, int dim)
 {
     ap_shape_t shape = {0};
 
-    if (!shape_need_operands(op, 2, 2)) {
-        return;
-    }
-    if (dim < 0 || dim >= shape_rank(op, 0)) {
-        operator_rule_fail(&op->rule, "there is no dimension %d", dim);
+    if (!shape_need_operands(op, 2, 2) || !shape_need_dim(op, 0, dim)) {
         return;
     }
     for (int d = 0; d < shape_rank(op, 0); ++d) {
@@ -543,5 +529,4 @@ void shape_rule_cross_entropy(shape_rule_t *op, int dim)
             operator_rule_put(&op->rule, 2, kept++, factor);
         }
     }
-    operator_rule_close(&op->rule);
 }

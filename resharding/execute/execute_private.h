@@ -42,14 +42,14 @@ typedef struct copies copies_t;
  *     0x60000000 + n   direct hops: offer, answer, "copied"
  *     0x80000000 + n   checksums (checksum.c)
  *     0xa0000000 + n   hash of chunk n, where chunks prove themselves …
- *     0xc0000000 + n   … and the verdict on it
+ *     0xc0000000 + n   … and the answer to it
  *     0xc0000000 + n   else device tiles: acknowledgement of chunk n; offer, answer, close
  */
-#define XM_TURN_BIT     UINT64_C(0x40000000)
-#define XM_DIRECT_BIT   UINT64_C(0x60000000)
-#define XM_HASH_BITS    UINT64_C(0xa0000000)
-#define XM_VERDICT_BITS UINT64_C(0xc0000000)
-#define XM_IPC_BITS     UINT64_C(0xc0000000)
+#define XM_TURN_BIT    UINT64_C(0x40000000)
+#define XM_DIRECT_BIT  UINT64_C(0x60000000)
+#define XM_HASH_BITS   UINT64_C(0xa0000000)
+#define XM_ANSWER_BITS UINT64_C(0xc0000000)
+#define XM_IPC_BITS    UINT64_C(0xc0000000)
 
 /* Choices of XM_CUDA. */
 enum { XM_CUDA_AUTO, XM_CUDA_STAGING, XM_CUDA_OFF };

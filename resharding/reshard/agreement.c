@@ -40,7 +40,7 @@ static void list_free(const xm_transport_t *transport, uint64_t channels[WORDS])
     channels[WORDS - 1] &= ~(UINT64_C(1) << 63);
     if (xm_message_proves()) {
         channels[WORDS - 1] &= ~(UINT64_C(1) << (XM_MESSAGE_HASH_CHANNEL % 64) |
-                                 UINT64_C(1) << (XM_MESSAGE_VERDICT_CHANNEL % 64));
+                                 UINT64_C(1) << (XM_MESSAGE_ANSWER_CHANNEL % 64));
     }
 }
 

@@ -291,7 +291,7 @@ static void close_multirails(xm_ucx_transport_t *self)
  * over either when it destroys the worker, or receives the message to throw it away. */
 static bool ended_badly(const xm_ucx_transport_t *self)
 {
-    bool badly = self->fenced;
+    bool badly = self->fenced && !self->base.all_live;
 
     for (int rank = 0; rank < self->base.size && !badly; ++rank) {
         badly = self->peers[rank].failed;
@@ -311,6 +311,7 @@ void xm_ucx_destroy(xm_transport_t *transport)
     close_all(self);
     badly = ended_badly(self);
     xm_ucx_gate_destroy(self->gate);
+    self->gate = NULL;
     /* The caller forgot these; UCX would abort the process over them. */
     while (!xm_list_is_empty(&self->memory)) {
         xm_ucx_memory_deregister(transport, xm_list_entry(self->memory.next, xm_memory_t, link));

@@ -11,6 +11,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -23,8 +24,9 @@
 /*
  * PERMITS: connections that may be made at a time; an older one that is pushed out is announced
  * again. PERMIT_NS: how long one lasts, which is what a lost SYN takes to be repeated, twice.
- * LOOK_MS: between two looks for connections that UCX makes unseen. KNOCK_MS: what a rank waits for
- * a peer's answer; a look waits less, since announcements of others wait meanwhile.
+ * LOOK_MS: between two looks for connections that UCX makes unseen. CONNECT_MS: in which a host
+ * that is there answers, KNOCK_MS: in which a rank's thread does, on a busy machine; a look waits
+ * less, since announcements of others wait meanwhile.
  */
 enum {
     PERMITS = 128,
@@ -34,8 +36,9 @@ enum {
     PORT_SIZE = 2,
     DOOR_SIZE = XM_ADDRESS_BYTES + 2 * PORT_SIZE,
     ANNOUNCEMENT_SIZE = XM_ADDRESS_BYTES + PORT_SIZE + XM_JOB_PROOF_SIZE,
-    LOOK_MS = 400,
-    KNOCK_MS = 200,
+    LOOK_MS = 200,
+    CONNECT_MS = 200,
+    KNOCK_MS = 900,
     LOOK_KNOCK_MS = 50
 };
 static const int64_t PERMIT_NS = INT64_C(5000000000);
@@ -78,7 +81,8 @@ struct xm_ucx_gate {
     target_t *targets;
     int target_count;
     guest_t guests[GUESTS];
-    int wake_fd; /* -1: there is no thread */
+    atomic_bool unseen; /* UCX connects to somebody whom no knock has been for */
+    int wake_fd;        /* -1: there is no thread */
     pthread_t thread;
 };
 
@@ -288,7 +292,8 @@ static void prove(const uint8_t key[KEY_SIZE], const uint8_t nonce[XM_JOB_NONCE_
 /* Announces an end to a peer's gate. True: it may connect. */
 static bool announce(const target_t *target, const xm_ucx_end_t *end, int wait_ms)
 {
-    const struct timeval limit = {.tv_usec = 1000 * wait_ms};
+    const struct timeval limit = {.tv_usec = 1000 * wait_ms},
+                         connect_limit = {.tv_usec = 1000 * CONNECT_MS};
     uint8_t nonce[XM_JOB_NONCE_SIZE], bytes[ANNOUNCEMENT_SIZE], answer;
     xm_address_t address;
     bool done;
@@ -299,7 +304,7 @@ static bool announce(const target_t *target, const xm_ucx_end_t *end, int wait_m
     if (fd < 0) {
         return false;
     }
-    (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+    (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &connect_limit, sizeof(connect_limit));
     (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
     memcpy(bytes, end->address, XM_ADDRESS_BYTES);
     xm_put_le(bytes + XM_ADDRESS_BYTES, end->port, PORT_SIZE);
@@ -348,8 +353,12 @@ static bool knock(xm_ucx_gate_t *gate, int fd, int wait_ms, bool again)
     if (xm_ucx_socket_connects(fd) && xm_ucx_socket_own_end(fd, &here) &&
         xm_ucx_socket_other_end(fd, &there)) {
         target = find_target(gate, &there);
-        if (target != NULL && announce(target, &here, wait_ms) && again) {
-            connect_again(fd, &here, &there);
+        if (target != NULL && announce(target, &here, wait_ms)) {
+            if (again) {
+                connect_again(fd, &here, &there);
+            } else {
+                atomic_store(&gate->unseen, true);
+            }
         }
     }
     return false;
@@ -365,8 +374,14 @@ static bool knock_later(void *arg, int fd)
     return knock(arg, fd, LOOK_KNOCK_MS, false);
 }
 
+bool xm_ucx_gate_has_unseen(const xm_ucx_gate_t *gate)
+{
+    return gate != NULL && atomic_load_explicit(&gate->unseen, memory_order_relaxed);
+}
+
 void xm_ucx_gate_knock(xm_ucx_gate_t *gate)
 {
+    atomic_store(&gate->unseen, false);
     if (gate->target_count > 0) {
         xm_ucx_sockets_each(knock_now, gate);
     }

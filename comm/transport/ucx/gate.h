@@ -14,7 +14,7 @@
  * is dropped. It announces the port at a socket of the peer's gate, with a proof over a nonce of
  * the peer and with the key that came with its addresses, and has the socket connect once more
  * from the same port. Connections that UCX makes unseen are found by looking at this process'
- * sockets from time to time, and are let in with the kernel's next SYN, after a second.
+ * sockets from time to time; progress has them connect once more, or the kernel after a second.
  *
  * Threads: shut, learn and knock are the transport's; a thread of the gate answers announcements.
  */
@@ -44,9 +44,12 @@ xm_status_t xm_ucx_gate_learn(xm_ucx_gate_t *gate, const uint8_t *card, size_t l
 /** Begins to let the others in, when all cards are there. */
 xm_status_t xm_ucx_gate_start(xm_ucx_gate_t *gate);
 
-/** UCX has just begun to connect: has it let in. Waits for the peer's gate a fifth of a second at
- * most. */
+/** UCX has just begun to connect: has it let in. Waits for the peer's gate: a fifth of a second for
+ * its host, and a second or two for its thread. */
 void xm_ucx_gate_knock(xm_ucx_gate_t *gate);
+
+/** Whether a connection has been found that wants a knock. */
+bool xm_ucx_gate_has_unseen(const xm_ucx_gate_t *gate);
 
 /** Before the workers are destroyed. NULL is allowed. */
 void xm_ucx_gate_destroy(xm_ucx_gate_t *gate);

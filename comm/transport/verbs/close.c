@@ -29,7 +29,8 @@ static void close_lanes(xm_verbs_transport_t *self, xm_verbs_peer_t *first, int 
     for (int i = 0; i < count * XM_NICS_MAX; ++i) {
         xm_verbs_lane_t *lane = &first[i / XM_NICS_MAX].lanes[i % XM_NICS_MAX];
 
-        lane->closing = lane->qp != NULL && !xm_verbs_lane_works(lane);
+        lane->closing = lane->qp != NULL && !xm_verbs_lane_works(lane) &&
+                        !(lane->trying && !lane->peer->failed);
         if (lane->closing) {
             (void)ibv_modify_qp(lane->qp, &broken, IBV_QP_STATE);
         }
@@ -57,8 +58,11 @@ static void close_lanes(xm_verbs_transport_t *self, xm_verbs_peer_t *first, int 
         if (lane->closing) {
             (void)ibv_destroy_qp(lane->qp);
             lane->qp = NULL;
-            lane->closing = false;
-            xm_verbs_failover_closed(lane);
+            lane->closing = lane->trying = false;
+            /* What a lane that was only tried carried before, others carry already. */
+            if (!lane->moved) {
+                xm_verbs_failover_closed(lane);
+            }
         }
     }
 }
@@ -92,7 +96,8 @@ void xm_verbs_close_failed(xm_verbs_transport_t *self)
             bool lost = false;
 
             for (int rail = 0; rail < peer->stripe.rails; ++rail) {
-                lost = lost || (peer->lanes[rail].lost && peer->lanes[rail].qp != NULL);
+                lost = lost || (peer->lanes[rail].lost && peer->lanes[rail].qp != NULL &&
+                                !peer->lanes[rail].trying);
             }
             if (peer->failed && !peer->closed) {
                 close_peer(peer);
@@ -180,6 +185,7 @@ void xm_verbs_destroy(xm_transport_t *transport)
     xm_verbs_events_close(self);
     xm_verbs_ports_close(self->ports, self->port_count);
     xm_verbs_free_pools(self);
+    free(self->offers);
     free(self->peers);
     free(self);
 }

@@ -90,6 +90,9 @@ static void complete(xm_verbs_transport_t *self, xm_verbs_port_t *port, const st
                       port->offer.name, ibv_wc_status_str(wc->status), (int)wc->status,
                       port->down ? "; the port is down" : "");
     } else if (!lane->peer->failed) {
+        if (lane->trying) {
+            xm_verbs_comeback_take(lane);
+        }
         completed(lane, wc, work, value);
     }
 }

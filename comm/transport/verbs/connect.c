@@ -89,8 +89,9 @@ static xm_status_t agree(xm_verbs_transport_t *self, xm_verbs_peer_t *peer,
 /* First allgather. Every rank decodes all offers, so ranks that do not fit together find out at
  * the same time and with the same sentence. */
 static xm_status_t exchange_offers(xm_verbs_transport_t *self, xm_bootstrap_t *bootstrap,
-                                   double timeout, xm_verbs_offer_t *offers)
+                                   double timeout)
 {
+    xm_verbs_offer_t *offers = self->offers;
     uint8_t bytes[XM_VERBS_OFFER_SIZE];
     size_t length = xm_verbs_offer_encode(&self->offer, bytes), *offsets = NULL;
     void *gathered = NULL;
@@ -141,7 +142,7 @@ static void make_queue_pair(xm_verbs_transport_t *self, xm_verbs_lane_t *lane)
 
 /* Makes a lane's queue pair and posts its receives. That is possible before the peer is known,
  * and it has to be: when the peer connects, it may send at once. */
-static xm_status_t open_lane(xm_verbs_transport_t *self, xm_verbs_lane_t *lane)
+xm_status_t xm_verbs_lane_open(xm_verbs_transport_t *self, xm_verbs_lane_t *lane)
 {
     const xm_verbs_port_t *port = xm_verbs_port_of(lane);
     int place = lane->peer->rank - (lane->peer->rank > self->base.rank);
@@ -158,6 +159,9 @@ static xm_status_t open_lane(xm_verbs_transport_t *self, xm_verbs_lane_t *lane)
     }
     /* The peer has posted all its slots when it tells its numbers, so all credits are there. */
     lane->room = XM_VERBS_QUEUE;
+    lane->owed = lane->posted = 0;
+    lane->sent = lane->came = 0;
+    lane->beating = false;
     lane->credits = (int)lane->peer->slots;
     lane->slots = port->ring + (size_t)place * self->offer.slots * self->offer.slot_size;
     /* In this state the queue pair takes receives but no packets. */
@@ -198,9 +202,10 @@ const char *xm_verbs_format_address(const xm_verbs_port_offer_t *port, xm_verbs_
 /* Moves the queue pair to "ready to receive" and "ready to send". Each transition needs exactly
  * its set of attributes; an address that does not work is usually found here, so the sentence
  * has it. */
-static xm_status_t connect_lane(xm_verbs_transport_t *self, xm_verbs_lane_t *lane,
-                                const xm_verbs_offer_t *theirs, uint32_t number)
+xm_status_t xm_verbs_lane_connect(xm_verbs_transport_t *self, xm_verbs_lane_t *lane,
+                                  uint32_t number)
 {
+    const xm_verbs_offer_t *theirs = &self->offers[lane->peer->rank];
     const xm_verbs_port_t *port = xm_verbs_port_of(lane);
     const xm_verbs_port_offer_t *there = &theirs->port[lane->rail];
     xm_verbs_gid_kind_t kind = lane->peer->gid_kind[lane->rail];
@@ -254,8 +259,9 @@ static xm_status_t connect_lane(xm_verbs_transport_t *self, xm_verbs_lane_t *lan
  * connects. A rank's list has an entry for each rank and port, also for lanes that do not
  * exist, so that a peer finds its own by position. */
 static xm_status_t connect_lanes(xm_verbs_transport_t *self, xm_bootstrap_t *bootstrap,
-                                 double timeout, const xm_verbs_offer_t *offers)
+                                 double timeout)
 {
+    const xm_verbs_offer_t *offers = self->offers;
     int size = self->base.size, rank = self->base.rank;
     size_t length = (size_t)size * (size_t)self->port_count * (size_t)number_size, *offsets = NULL;
     /* Zero stands for a lane that does not exist. */
@@ -291,9 +297,8 @@ static xm_status_t connect_lanes(xm_verbs_transport_t *self, xm_bootstrap_t *boo
             xm_verbs_lane_t *lane = &self->peers[peer].lanes[rail];
 
             if (lane->qp != NULL) {
-                status =
-                    connect_lane(self, lane, &offers[peer],
-                                 (uint32_t)xm_get_le(theirs + rail * number_size, number_size));
+                status = xm_verbs_lane_connect(
+                    self, lane, (uint32_t)xm_get_le(theirs + rail * number_size, number_size));
             }
         }
     }
@@ -308,17 +313,19 @@ static xm_status_t connect_lanes(xm_verbs_transport_t *self, xm_bootstrap_t *boo
 xm_status_t xm_verbs_connect(xm_verbs_transport_t *self, xm_bootstrap_t *bootstrap, double timeout)
 {
     size_t send_size = 0;
-    xm_verbs_offer_t *offers = calloc((size_t)self->base.size, sizeof(*offers));
     xm_status_t status;
 
-    if (offers == NULL) {
+    self->offers = calloc((size_t)self->base.size, sizeof(*self->offers));
+    if (self->offers == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "rank %d: no memory for the ports of %d ranks",
                             self->base.rank, self->base.size);
     }
-    status = exchange_offers(self, bootstrap, timeout, offers);
+    status = exchange_offers(self, bootstrap, timeout);
     /* Send slots have to hold what the peer with the largest slots takes. */
     for (int peer = 0; peer < self->base.size && status == XM_OK; ++peer) {
-        send_size = offers[peer].slot_size > send_size ? offers[peer].slot_size : send_size;
+        if (self->offers[peer].slot_size > send_size) {
+            send_size = self->offers[peer].slot_size;
+        }
     }
     for (int i = 0; i < self->port_count && status == XM_OK; ++i) {
         status = xm_verbs_equip_port(self, &self->ports[i], send_size);
@@ -331,13 +338,12 @@ xm_status_t xm_verbs_connect(xm_verbs_transport_t *self, xm_bootstrap_t *bootstr
 
         if (peer->rank != self->base.rank && rail < peer->stripe.rails &&
             xm_stripe_uses(&peer->stripe, rail)) {
-            status = open_lane(self, &peer->lanes[rail]);
+            status = xm_verbs_lane_open(self, &peer->lanes[rail]);
         }
     }
     if (status == XM_OK) {
-        status = connect_lanes(self, bootstrap, timeout, offers);
+        status = connect_lanes(self, bootstrap, timeout);
     }
-    free(offers);
     /* No rank sends before every rank can receive: a queue pair that is not ready drops packets. */
     return status == XM_OK ? xm_bootstrap_barrier(bootstrap, timeout) : status;
 }

@@ -92,6 +92,9 @@ static void tick(xm_verbs_transport_t *self)
         for (int rail = 0; rail < peer->stripe.rails && peer->silent >= SILENT_TICKS; ++rail) {
             xm_verbs_lane_beat(&peer->lanes[rail]);
         }
+        for (int rail = 0; rail < peer->stripe.rails && !peer->failed; ++rail) {
+            xm_verbs_comeback_tick(&peer->lanes[rail]);
+        }
     }
     /* The timer goes on only while somebody waits. */
     set_timer(self, self->in_flight > 0);

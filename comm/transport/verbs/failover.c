@@ -71,8 +71,18 @@ static void move(xm_verbs_lane_t *lane)
                       lane->there, lane->sent, xm_verbs_port_of(lane)->offer.name);
         return;
     }
-    lane->instead = to;
+    /* Those that had this one instead, and the one that was away itself, have its queue now. */
+    for (int rail = 0; rail < lane->peer->stripe.rails; ++rail) {
+        xm_verbs_lane_t *other = &lane->peer->lanes[rail];
+
+        if (other->instead == lane) {
+            other->instead = other == to ? NULL : to;
+        }
+    }
+    lane->instead = lane->instead != NULL ? lane->instead : to;
+    lane->moved = true;
     lane->unsent = 0;
+    xm_verbs_comeback_plan(lane);
     while (lane->first_sent != NULL) {
         xm_verbs_wr_t *wr = xm_verbs_lane_take_sent(lane);
 
@@ -96,18 +106,24 @@ static void move(xm_verbs_lane_t *lane)
     report(lane, to, moved);
 }
 
-void xm_verbs_failover_closed(xm_verbs_lane_t *lane)
+/* Tells the peer what has come over the lane. */
+static void tell(xm_verbs_lane_t *lane)
 {
     xm_verbs_wr_t wr = {.kind = XM_VERBS_LOST, .number = (uint32_t)lane->rail, .came = lane->came};
 
+    if (xm_verbs_lane_send(next_of(lane), &wr) == XM_ERR_NO_MEMORY) {
+        xm_verbs_fail(lane->peer, "it cannot be answered (%s)", xm_last_error());
+    }
+}
+
+void xm_verbs_failover_closed(xm_verbs_lane_t *lane)
+{
     if (lane->peer->failed) {
         return;
     }
     lane->owed = 0;
     lane->unsent = 1; /* until it is known what has arrived */
-    if (xm_verbs_lane_send(next_of(lane), &wr) == XM_ERR_NO_MEMORY) {
-        xm_verbs_fail(lane->peer, "it cannot be answered (%s)", xm_last_error());
-    }
+    tell(lane);
     /* The peer may be gone, and with it all lanes: all are asked at once. */
     for (int rail = 0; rail < lane->peer->stripe.rails; ++rail) {
         xm_verbs_lane_beat(&lane->peer->lanes[rail]);
@@ -121,6 +137,16 @@ void xm_verbs_failover_told(xm_verbs_peer_t *peer, uint32_t rail, uint32_t came)
 {
     xm_verbs_lane_t *lane = rail < XM_NICS_MAX ? &peer->lanes[rail] : NULL;
 
+    /* The peer has used it again already, as this rank would have with the next message; or before
+     * this rank has given the try up, so that nothing has come. */
+    if (lane != NULL && lane->trying) {
+        xm_verbs_comeback_take(lane);
+    }
+    if (lane != NULL && xm_verbs_lane_rests(lane)) {
+        lane->came = 0;
+        tell(lane);
+        return;
+    }
     if (lane == NULL || lane->told || (lane->qp == NULL && !lane->lost)) {
         xm_verbs_fail(peer, "it has lost a connection that there is not (rail %" PRIu32 ")", rail);
         return;

@@ -331,6 +331,8 @@ static bool post_wr(xm_verbs_lane_t *lane, xm_verbs_wr_t *wr)
     case XM_VERBS_AGAIN:
         return has_slot(lane, wr->size) && post_again(lane, wr);
     case XM_VERBS_LOST:
+    case XM_VERBS_BACK:
+    case XM_VERBS_HERE:
         header.receiver = wr->came;
         header.sender = wr->number;
         break;
@@ -360,12 +362,13 @@ static bool post_wr(xm_verbs_lane_t *lane, xm_verbs_wr_t *wr)
 }
 
 /* Sends now or queues. Something is sent at once only if nothing waits: a later message must
- * not overtake an earlier one with the same tag. */
+ * not overtake an earlier one with the same tag. What has no order may take a lane that is back. */
 xm_status_t xm_verbs_lane_send(xm_verbs_lane_t *lane, const xm_verbs_wr_t *what)
 {
+    bool ordered = what->kind == XM_VERBS_EAGER || what->kind == XM_VERBS_REQUEST;
     xm_verbs_wr_t wr = *what, *queued;
 
-    lane = xm_verbs_lane_now(lane);
+    lane = ordered || !xm_verbs_lane_works(lane) ? xm_verbs_lane_now(lane) : lane;
     /* The lane's queue is empty, so nothing is overtaken. */
     if (lane->first == NULL && post_wr(lane, &wr)) {
         return XM_OK;
@@ -478,12 +481,17 @@ void xm_verbs_flush_lanes(xm_verbs_transport_t *self)
 
 /* Sends an empty RDMA write, which needs no receive and no credit at the peer, and whose
  * completion shows that the peer's device lives. One at a time is enough. */
-void xm_verbs_lane_beat(xm_verbs_lane_t *lane)
+void xm_verbs_lane_probe(xm_verbs_lane_t *lane)
 {
     struct ibv_send_wr request = {.wr_id = work_number(lane, XM_VERBS_WORK_BEAT, 0),
                                   .opcode = IBV_WR_RDMA_WRITE};
 
+    lane->beating = post(lane, &request);
+}
+
+void xm_verbs_lane_beat(xm_verbs_lane_t *lane)
+{
     if (xm_verbs_lane_works(lane) && !lane->beating && lane->room > 0) {
-        lane->beating = post(lane, &request);
+        xm_verbs_lane_probe(lane);
     }
 }

@@ -302,6 +302,10 @@ void xm_verbs_message(xm_verbs_lane_t *lane, const uint8_t *bytes, size_t size)
     case XM_VERBS_LOST:
         xm_verbs_failover_told(peer, header.sender, header.receiver);
         break;
+    case XM_VERBS_BACK:
+    case XM_VERBS_HERE:
+        xm_verbs_comeback_told(peer, &header);
+        break;
     case XM_VERBS_CREDIT:
         break;
     }

@@ -29,6 +29,10 @@ void xm_verbs_lose(xm_verbs_lane_t *lane, const char *format, ...)
     bool others = false;
     va_list args;
 
+    if (lane->trying && !lane->peer->failed) {
+        lane->trying = false;
+        ++lane->peer->owner->failures;
+    }
     if (lane->lost || lane->peer->failed) {
         return;
     }

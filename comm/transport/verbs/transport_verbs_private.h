@@ -9,6 +9,7 @@
  * | comm/transport/verbs/op.c | how operations end |
  * | comm/transport/verbs/complete.c | what completions mean |
  * | comm/transport/verbs/match.c | what comes from a peer: matching, storing, granting |
+ * | comm/transport/verbs/comeback.c | a lost lane is used again |
  * | comm/transport/verbs/failover.c | what a lost lane carried goes by another one |
  * | comm/transport/verbs/lane.c | one connection: what it sends, credits |
  * | comm/transport/verbs/peer.c | that a lane is lost, or a peer has failed |
@@ -86,7 +87,7 @@ struct xm_verbs_rndv {
 
 /* What a work request sends: a message of that kind, a piece of a rendezvous, or a message whose
  * bytes it holds, because a lane has sent it before. */
-enum { XM_VERBS_PIECE = XM_VERBS_LOST + 1, XM_VERBS_AGAIN };
+enum { XM_VERBS_PIECE = XM_VERBS_HERE + 1, XM_VERBS_AGAIN };
 
 /*
  * A request's number: the lane in the upper half, then what it was, then for the last write of a
@@ -107,8 +108,8 @@ struct xm_verbs_wr {
     int kind;
     xm_op_t *op;           /* EAGER */
     xm_verbs_rndv_t *rndv; /* REQUEST, GRANT, PIECE */
-    uint32_t number;       /* DISCARD; PIECE: the rendezvous'; LOST: the rail */
-    uint32_t came;         /* LOST: what came over it */
+    uint32_t number;       /* DISCARD; PIECE: the rendezvous'; LOST, BACK, HERE: the rail */
+    uint32_t came;         /* LOST: what came over it; BACK, HERE: its queue pair */
     size_t start;          /* PIECE: where it begins */
     size_t begin, end;     /* PIECE: what is left of it */
     size_t size;           /* AGAIN */
@@ -149,6 +150,10 @@ struct xm_verbs_lane {
     bool told;                              /* the peer has lost it, too, … */
     uint32_t there;                         /* … when so much had come there */
     xm_verbs_lane_t *instead;               /* the lane that has taken over */
+    bool moved;                             /* what a lost lane carried goes by others */
+    bool trying;                            /* lost, but its queue pair is new */
+    int wait;                               /* ticks until a lost lane is tried the next time */
+    int ticks;                              /* until then; of one that works: since it came back */
     char reason[XM_VERBS_REASON_SIZE];
 };
 
@@ -182,7 +187,8 @@ struct xm_verbs_transport {
     xm_verbs_offer_t offer; /* ours */
     size_t longest_write;
     xm_verbs_peer_t *peers;
-    int epoll; /* holds channels, event descriptors and the timer */
+    xm_verbs_offer_t *offers; /* of all ranks */
+    int epoll;                /* holds channels, event descriptors and the timer */
     int timer;
     bool spin;
     bool failover; /* other lanes carry on when one is lost */
@@ -269,13 +275,11 @@ static inline bool xm_verbs_lane_works(const xm_verbs_lane_t *lane)
     return lane->qp != NULL && !lane->lost && !lane->peer->failed;
 }
 
-/** The lane that carries what this one would, had it not been lost. */
+/** The lane that carries the messages of this one's tags since it was lost, also when it is back:
+ * messages of a tag keep their order. */
 static inline xm_verbs_lane_t *xm_verbs_lane_now(xm_verbs_lane_t *lane)
 {
-    while (lane->instead != NULL) {
-        lane = lane->instead;
-    }
-    return lane;
+    return lane->instead != NULL ? lane->instead : lane;
 }
 
 /** Sends now or later. An eager message that is sent now has ended with XM_OK. */
@@ -310,6 +314,27 @@ void xm_verbs_flush_lanes(xm_verbs_transport_t *self);
 
 /** Asks whether the peer lives. */
 void xm_verbs_lane_beat(xm_verbs_lane_t *lane);
+void xm_verbs_lane_probe(xm_verbs_lane_t *lane);
+
+/* comm/transport/verbs/comeback.c */
+
+/** What the lane carried goes by others now: says when it is tried. */
+void xm_verbs_comeback_plan(xm_verbs_lane_t *lane);
+
+/** A tick has passed. */
+void xm_verbs_comeback_tick(xm_verbs_lane_t *lane);
+
+/** The peer has said BACK or HERE. */
+void xm_verbs_comeback_told(xm_verbs_peer_t *peer, const xm_verbs_header_t *header);
+
+/** Something passed over a lane that is tried. */
+void xm_verbs_comeback_take(xm_verbs_lane_t *lane);
+
+/** Whether the lane waits to be tried: nothing of its last life is left. */
+static inline bool xm_verbs_lane_rests(const xm_verbs_lane_t *lane)
+{
+    return lane->moved && lane->qp == NULL && !lane->peer->failed;
+}
 
 /* comm/transport/verbs/peer.c */
 
@@ -361,6 +386,11 @@ void xm_verbs_memory_forget(xm_verbs_transport_t *self);
 
 /** Exchanges offers and numbers and connects to every rank; all can receive then. */
 xm_status_t xm_verbs_connect(xm_verbs_transport_t *self, xm_bootstrap_t *bootstrap, double timeout);
+
+/** Gives a lane a queue pair that can receive, and joins it with the peer's of that number. */
+xm_status_t xm_verbs_lane_open(xm_verbs_transport_t *self, xm_verbs_lane_t *lane);
+xm_status_t xm_verbs_lane_connect(xm_verbs_transport_t *self, xm_verbs_lane_t *lane,
+                                  uint32_t number);
 const char *xm_verbs_format_address(const xm_verbs_port_offer_t *port, xm_verbs_gid_kind_t kind,
                                     char *text, size_t size);
 

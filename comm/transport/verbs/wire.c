@@ -126,7 +126,7 @@ bool xm_verbs_header_decode(const uint8_t *bytes, size_t size, xm_verbs_header_t
     size -= XM_VERBS_HEADER_SIZE;
     kind = get(&reader, U8);
     rails = get(&reader, U8);
-    if (kind < XM_VERBS_EAGER || kind > XM_VERBS_LOST) {
+    if (kind < XM_VERBS_EAGER || kind > XM_VERBS_HERE) {
         return false;
     }
     *header = (xm_verbs_header_t){.kind = (xm_verbs_kind_t)kind};
@@ -144,9 +144,9 @@ bool xm_verbs_header_decode(const uint8_t *bytes, size_t size, xm_verbs_header_t
     sized = header->kind == XM_VERBS_EAGER || header->kind == XM_VERBS_REQUEST;
     /* Which fields a kind uses is told by the table in the header file. */
     named = header->kind == XM_VERBS_REQUEST || header->kind == XM_VERBS_DISCARD ||
-            header->kind == XM_VERBS_LOST;
+            header->kind >= XM_VERBS_LOST;
     /* Everything that the kind does not use must be 0. */
-    if (rails != 0 || (header->receiver != 0 && header->kind != XM_VERBS_LOST) ||
+    if (rails != 0 || (header->receiver != 0 && header->kind < XM_VERBS_LOST) ||
         header->tag >= tag_limit || (!named && header->sender != 0) ||
         (!sized && (header->tag != 0 || header->length != 0)) || (sized && header->length == 0)) {
         return false;

@@ -18,6 +18,8 @@
  * | CREDIT | | nothing but what every header says |
  * | LOST | | the connection of rail `sender` is closed here, after `receiver` messages and
  * immediates had come over it |
+ * | BACK | | rail `sender`, lost by both, has a new queue pair here, number `receiver` |
+ * | HERE | | the answer: so it has there |
  *
  * Every header gives back `credits` receives of its connection, and tells how many EAGER messages
  * of the addressee have been taken from the store of unmatched ones (`taken`, a running number).
@@ -49,7 +51,9 @@ typedef enum xm_verbs_kind {
     XM_VERBS_GRANT,
     XM_VERBS_DISCARD,
     XM_VERBS_CREDIT,
-    XM_VERBS_LOST
+    XM_VERBS_LOST,
+    XM_VERBS_BACK,
+    XM_VERBS_HERE
 } xm_verbs_kind_t;
 
 typedef struct xm_verbs_header {
@@ -58,8 +62,8 @@ typedef struct xm_verbs_header {
     uint32_t taken;
     uint64_t tag;      /**< EAGER, REQUEST */
     uint64_t length;   /**< EAGER, REQUEST, GRANT; at least 1 */
-    uint32_t sender;   /**< REQUEST, GRANT, DISCARD, LOST */
-    uint32_t receiver; /**< GRANT, LOST */
+    uint32_t sender;   /**< REQUEST, GRANT, DISCARD, LOST, BACK, HERE */
+    uint32_t receiver; /**< GRANT, LOST, BACK, HERE */
 } xm_verbs_header_t;
 
 typedef struct xm_verbs_grant {

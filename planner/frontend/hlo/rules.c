@@ -66,21 +66,11 @@ hlo_slice_t hlo_rules_combiner(operator_rule_t *rule)
         .opcode;
 }
 
-static int rank_of(const operator_rule_t *rule, int term)
-{
-    return rule->type[term]->shape.rank;
-}
-
-static int64_t extent_of(const operator_rule_t *rule, int term, int dim)
-{
-    return rule->type[term]->shape.dims[dim];
-}
-
 /* Bits as numbers of another width: one dimension more or less at the end, or all the same. The
  * extra dimension stays whole. */
 static void bitcast_convert(operator_rule_t *rule)
 {
-    int shared = rank_of(rule, 0) < rank_of(rule, 1) ? rank_of(rule, 0) : rank_of(rule, 1);
+    int shared = hlo_rank(rule, 0) < hlo_rank(rule, 1) ? hlo_rank(rule, 0) : hlo_rank(rule, 1);
 
     rule->kind = AP_OP_RESHAPE;
     for (int d = 0; d < shared; ++d) {
@@ -96,20 +86,20 @@ static void elementwise(operator_rule_t *rule)
 
     rule->linear = hlo_slice_in(hlo_operator(rule)->of->opcode, "add subtract copy convert negate");
     rule->flops = operand_type_elements(rule->type[out]);
-    for (int d = 0; d < rank_of(rule, out); ++d) {
+    for (int d = 0; d < hlo_rank(rule, out); ++d) {
         int factor = operator_rule_open(rule, out, d);
 
         for (int t = 0; t < rule->operands + rule->results; ++t) {
-            if (t == out || (t < rule->operands && rank_of(rule, t) == 0 && !rule->type[t]->tuple &&
-                             rule->operands > 1)) {
+            if (t == out || (t < rule->operands && hlo_rank(rule, t) == 0 &&
+                             !rule->type[t]->tuple && rule->operands > 1)) {
                 continue;
             }
-            if (operator_rule_rank(rule, t, rank_of(rule, out))) {
+            if (operator_rule_rank(rule, t, hlo_rank(rule, out))) {
                 operator_rule_put(rule, t, d, factor);
             }
         }
     }
-    for (int t = 0; t < rule->operands && rank_of(rule, out) == 0; ++t) {
+    for (int t = 0; t < rule->operands && hlo_rank(rule, out) == 0; ++t) {
         (void)operator_rule_rank(rule, t, 0);
     }
 }
@@ -117,7 +107,7 @@ static void elementwise(operator_rule_t *rule)
 /* Dimensions that the operand lacks are free to be cut: every device repeats its part. */
 static void broadcast(operator_rule_t *rule)
 {
-    hlo_list_t dims = hlo_rules_dims(rule, "dimensions", rank_of(rule, 1));
+    hlo_list_t dims = hlo_rules_dims(rule, "dimensions", hlo_rank(rule, 1));
 
     if (!operator_rule_rank(rule, 0, dims.count)) {
         return;
@@ -126,7 +116,7 @@ static void broadcast(operator_rule_t *rule)
     for (int d = 0; d < dims.count; ++d) {
         operator_rule_put(rule, 1, (int)dims.values[d], operator_rule_open(rule, 0, d));
     }
-    for (int d = 0; d < rank_of(rule, 1); ++d) {
+    for (int d = 0; d < hlo_rank(rule, 1); ++d) {
         if (!hlo_list_has(&dims, d)) {
             (void)operator_rule_open(rule, 1, d);
         }
@@ -135,7 +125,7 @@ static void broadcast(operator_rule_t *rule)
 
 static void transpose(operator_rule_t *rule)
 {
-    hlo_list_t dims = hlo_rules_dims(rule, "dimensions", rank_of(rule, 0));
+    hlo_list_t dims = hlo_rules_dims(rule, "dimensions", hlo_rank(rule, 0));
 
     if (!operator_rule_rank(rule, 0, dims.count) || !operator_rule_rank(rule, 1, dims.count)) {
         return;
@@ -152,7 +142,7 @@ static void reduce(operator_rule_t *rule)
 {
     hlo_slice_t combiner = hlo_rules_combiner(rule);
     int inputs = rule->operands / 2, out = rule->operands, kept = 0;
-    hlo_list_t dims = hlo_rules_dims(rule, "dimensions", inputs > 0 ? rank_of(rule, 0) : 0);
+    hlo_list_t dims = hlo_rules_dims(rule, "dimensions", inputs > 0 ? hlo_rank(rule, 0) : 0);
     bool parts = hlo_slice_in(combiner, "add multiply maximum minimum and or");
 
     if (rule->status == XM_OK && (rule->operands % 2 != 0 || inputs != rule->results)) {
@@ -164,14 +154,14 @@ static void reduce(operator_rule_t *rule)
     rule->flops = operand_type_elements(rule->type[0]);
     for (int i = 0; i < inputs; ++i) {
         (void)operator_rule_rank(rule, inputs + i, 0);
-        (void)operator_rule_rank(rule, i, rank_of(rule, 0));
-        (void)operator_rule_rank(rule, out + i, rank_of(rule, 0) - dims.count);
+        (void)operator_rule_rank(rule, i, hlo_rank(rule, 0));
+        (void)operator_rule_rank(rule, out + i, hlo_rank(rule, 0) - dims.count);
         rule->ignored[inputs + i] = true;
     }
-    for (int d = 0; d < rank_of(rule, 0) && rule->status == XM_OK; ++d) {
+    for (int d = 0; d < hlo_rank(rule, 0) && rule->status == XM_OK; ++d) {
         bool reduced = hlo_list_has(&dims, d);
-        int factor = reduced && !parts ? operator_rule_whole(rule, extent_of(rule, 0, d))
-                                       : operator_rule_factor(rule, extent_of(rule, 0, d));
+        int factor = reduced && !parts ? operator_rule_whole(rule, hlo_extent(rule, 0, d))
+                                       : operator_rule_factor(rule, hlo_extent(rule, 0, d));
 
         for (int i = 0; i < inputs; ++i) {
             operator_rule_put(rule, i, d, factor);
@@ -188,11 +178,11 @@ static void reduce(operator_rule_t *rule)
  * caller. */
 static void same_where_equal(operator_rule_t *rule, int a, int b, const bool *touched)
 {
-    if (!operator_rule_rank(rule, b, rank_of(rule, a))) {
+    if (!operator_rule_rank(rule, b, hlo_rank(rule, a))) {
         return;
     }
-    for (int d = 0; d < rank_of(rule, a); ++d) {
-        if (touched[d] || extent_of(rule, a, d) != extent_of(rule, b, d)) {
+    for (int d = 0; d < hlo_rank(rule, a); ++d) {
+        if (touched[d] || hlo_extent(rule, a, d) != hlo_extent(rule, b, d)) {
             continue;
         }
         if (rule->dim[a][d].count == 0) {
@@ -208,12 +198,12 @@ static void slice(operator_rule_t *rule)
 {
     const bool none[AP_MAX_RANK] = {false};
 
-    for (int d = 0; d < rank_of(rule, 0) && d < rank_of(rule, 1); ++d) {
-        if (extent_of(rule, 1, d) > extent_of(rule, 0, d)) {
+    for (int d = 0; d < hlo_rank(rule, 0) && d < hlo_rank(rule, 1); ++d) {
+        if (hlo_extent(rule, 1, d) > hlo_extent(rule, 0, d)) {
             operator_rule_fail(rule,
                                "dimension %d of the slice, %" PRId64 ", is larger than what it is "
                                "cut from, %" PRId64,
-                               d, extent_of(rule, 1, d), extent_of(rule, 0, d));
+                               d, hlo_extent(rule, 1, d), hlo_extent(rule, 0, d));
         }
     }
     rule->kind = AP_OP_RESHAPE;
@@ -235,7 +225,7 @@ static void pad(operator_rule_t *rule)
  * permutation. */
 static void reverse(operator_rule_t *rule)
 {
-    hlo_list_t dims = hlo_rules_dims(rule, "dimensions", rank_of(rule, 0));
+    hlo_list_t dims = hlo_rules_dims(rule, "dimensions", hlo_rank(rule, 0));
 
     elementwise(rule);
     rule->flops = 0;
@@ -248,7 +238,7 @@ static void reverse(operator_rule_t *rule)
 static void concatenate(operator_rule_t *rule)
 {
     int out = rule->operands;
-    hlo_list_t dims = hlo_rules_dims(rule, "dimensions", rank_of(rule, out));
+    hlo_list_t dims = hlo_rules_dims(rule, "dimensions", hlo_rank(rule, out));
     bool whole[AP_MAX_RANK] = {false};
     int64_t sum = 0;
 
@@ -256,12 +246,12 @@ static void concatenate(operator_rule_t *rule)
         operator_rule_fail(rule, "exactly one dimension and at least one operand are needed");
     }
     rule->kind = AP_OP_RESHAPE;
-    for (int t = 0; t < rule->operands && operator_rule_rank(rule, t, rank_of(rule, out)); ++t) {
-        sum += extent_of(rule, t, (int)dims.values[0]);
+    for (int t = 0; t < rule->operands && operator_rule_rank(rule, t, hlo_rank(rule, out)); ++t) {
+        sum += hlo_extent(rule, t, (int)dims.values[0]);
     }
-    if (rule->status == XM_OK && sum != extent_of(rule, out, (int)dims.values[0])) {
+    if (rule->status == XM_OK && sum != hlo_extent(rule, out, (int)dims.values[0])) {
         operator_rule_fail(rule, "dimension %d of the operands sums to %" PRId64 ", not %" PRId64,
-                           (int)dims.values[0], sum, extent_of(rule, out, (int)dims.values[0]));
+                           (int)dims.values[0], sum, hlo_extent(rule, out, (int)dims.values[0]));
     }
     if (rule->status == XM_OK) {
         whole[dims.values[0]] = true;
@@ -304,8 +294,8 @@ static void dynamic_update_slice(operator_rule_t *rule)
     rule->in_place = true;
     rule->touched[0] = AP_TOUCHES_NONE;
     rule->touched[out] = 1 + 1;
-    for (int d = 0; operator_rule_rank(rule, 1, rank_of(rule, 0)) && d < rank_of(rule, 0); ++d) {
-        touched[d] = extent_of(rule, 0, d) != extent_of(rule, 1, d);
+    for (int d = 0; operator_rule_rank(rule, 1, hlo_rank(rule, 0)) && d < hlo_rank(rule, 0); ++d) {
+        touched[d] = hlo_extent(rule, 0, d) != hlo_extent(rule, 1, d);
     }
     same_where_equal(rule, 0, 1, touched);
     same_where_equal(rule, 0, out, touched);
@@ -356,7 +346,7 @@ static void whole_dims(operator_rule_t *rule, int first, int last)
 {
     bool whole[AP_MAX_RANK] = {false};
 
-    for (int d = first < 0 ? 0 : first; d <= last && d < rank_of(rule, 0); ++d) {
+    for (int d = first < 0 ? 0 : first; d <= last && d < hlo_rank(rule, 0); ++d) {
         whole[d] = true;
     }
     operator_rule_share(rule, 0, whole);
@@ -364,7 +354,7 @@ static void whole_dims(operator_rule_t *rule, int first, int last)
 
 static void sort(operator_rule_t *rule)
 {
-    hlo_list_t dims = hlo_rules_dims(rule, "dimensions", rank_of(rule, 0));
+    hlo_list_t dims = hlo_rules_dims(rule, "dimensions", hlo_rank(rule, 0));
 
     if (rule->status == XM_OK && dims.count != 1) {
         operator_rule_fail(rule, "exactly one dimension is needed");
@@ -380,7 +370,7 @@ static void whole_last(operator_rule_t *rule)
                hlo_slice_is(hlo_operator(rule)->of->opcode, "custom-call");
 
     rule->flops = operand_type_elements(rule->type[0]);
-    whole_dims(rule, rank_of(rule, 0) - (top ? 1 : 2), rank_of(rule, 0) - 1);
+    whole_dims(rule, hlo_rank(rule, 0) - (top ? 1 : 2), hlo_rank(rule, 0) - 1);
 }
 
 static void fft(operator_rule_t *rule)
@@ -390,7 +380,7 @@ static void fft(operator_rule_t *rule)
     /* The usual count of 5 n log n without the logarithm, which depends on lengths that are often
      * small. */
     rule->flops = 5 * operand_type_elements(rule->type[0]);
-    whole_dims(rule, rank_of(rule, 0) - length.count, rank_of(rule, 0) - 1);
+    whole_dims(rule, hlo_rank(rule, 0) - length.count, hlo_rank(rule, 0) - 1);
 }
 
 /* A sharding annotation by the author: a copy, of which a sharding is demanded (build.c). */

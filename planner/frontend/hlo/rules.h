@@ -30,6 +30,17 @@ static inline const hlo_operator_t *hlo_operator(const operator_rule_t *rule)
     return (const hlo_operator_t *)rule;
 }
 
+/** Dimensions of a term of a rule, and the size of one. */
+static inline int hlo_rank(const operator_rule_t *rule, int term)
+{
+    return rule->type[term]->shape.rank;
+}
+
+static inline int64_t hlo_extent(const operator_rule_t *rule, int term, int dim)
+{
+    return rule->type[term]->shape.dims[dim];
+}
+
 /**
  * Fills in the rule of an operator that computes. @p known is false when there is no rule for it
  * (then the rule is the opaque one). Refused: shapes that do not go together. The caller ends the

@@ -9,16 +9,6 @@
 
 #include "planner/frontend/hlo/rules.h"
 
-static int rank_of(const operator_rule_t *rule, int term)
-{
-    return rule->type[term]->shape.rank;
-}
-
-static int64_t extent_of(const operator_rule_t *rule, int term, int dim)
-{
-    return rule->type[term]->shape.dims[dim];
-}
-
 /* The result of a dot has the batch dimensions first, then what is left of the first operand, then
  * of the second. Contracted dimensions are missing there, so cutting them leaves partial sums. */
 void hlo_rules_dot(operator_rule_t *rule)
@@ -27,10 +17,10 @@ void hlo_rules_dot(operator_rule_t *rule)
     int out = 2, dim = 0;
 
     rule->kind = AP_OP_EINSUM;
-    batch[0] = hlo_rules_dims(rule, "lhs_batch_dims", rank_of(rule, 0));
-    batch[1] = hlo_rules_dims(rule, "rhs_batch_dims", rank_of(rule, 1));
-    contracting[0] = hlo_rules_dims(rule, "lhs_contracting_dims", rank_of(rule, 0));
-    contracting[1] = hlo_rules_dims(rule, "rhs_contracting_dims", rank_of(rule, 1));
+    batch[0] = hlo_rules_dims(rule, "lhs_batch_dims", hlo_rank(rule, 0));
+    batch[1] = hlo_rules_dims(rule, "rhs_batch_dims", hlo_rank(rule, 1));
+    contracting[0] = hlo_rules_dims(rule, "lhs_contracting_dims", hlo_rank(rule, 0));
+    contracting[1] = hlo_rules_dims(rule, "rhs_contracting_dims", hlo_rank(rule, 1));
     if (rule->status == XM_OK && (rule->operands != 2 || batch[0].count != batch[1].count ||
                                   contracting[0].count != contracting[1].count)) {
         operator_rule_fail(rule, "the operands have different numbers of batch or contracting "
@@ -47,10 +37,10 @@ void hlo_rules_dot(operator_rule_t *rule)
     for (int i = 0; i < contracting[0].count; ++i) {
         operator_rule_put(rule, 1, (int)contracting[1].values[i],
                           operator_rule_open(rule, 0, (int)contracting[0].values[i]));
-        rule->flops *= (double)extent_of(rule, 0, (int)contracting[0].values[i]);
+        rule->flops *= (double)hlo_extent(rule, 0, (int)contracting[0].values[i]);
     }
     for (int side = 0; side < 2; ++side) {
-        for (int d = 0; d < rank_of(rule, side); ++d) {
+        for (int d = 0; d < hlo_rank(rule, side); ++d) {
             if (!hlo_list_has(&batch[side], d) && !hlo_list_has(&contracting[side], d)) {
                 operator_rule_put(rule, out, dim++, operator_rule_open(rule, side, d));
             }
@@ -65,25 +55,26 @@ static void spatial_dims(operator_rule_t *rule, const hlo_conv_dims_t *dims,
                          const hlo_window_t *window)
 {
     for (int s = 0; s < dims->spatial; ++s) {
-        if (window->trivial[s] &&
-            extent_of(rule, 0, dims->lhs_spatial[s]) == extent_of(rule, 2, dims->out_spatial[s])) {
+        if (window->trivial[s] && hlo_extent(rule, 0, dims->lhs_spatial[s]) ==
+                                      hlo_extent(rule, 2, dims->out_spatial[s])) {
             operator_rule_put(rule, 2, dims->out_spatial[s],
                               operator_rule_open(rule, 0, dims->lhs_spatial[s]));
         }
         /* Zeros between the data, as a strided convolution's gradient has them, are not multiplied
          * by any kernel worth its name. */
-        rule->flops *= (double)extent_of(rule, 1, dims->rhs_spatial[s]) / (double)window->spread[s];
+        rule->flops *=
+            (double)hlo_extent(rule, 1, dims->rhs_spatial[s]) / (double)window->spread[s];
     }
 }
 
 /* Whether a dimension is `groups` times something; a failure is noted. */
 static bool divides(operator_rule_t *rule, int term, int dim, int64_t groups)
 {
-    if (groups <= 0 || extent_of(rule, term, dim) % groups != 0) {
+    if (groups <= 0 || hlo_extent(rule, term, dim) % groups != 0) {
         operator_rule_fail(rule,
                            "dimension %d of operand or result %d, %" PRId64
                            ", does not divide into %" PRId64 " groups",
-                           dim, term, extent_of(rule, term, dim), groups);
+                           dim, term, hlo_extent(rule, term, dim), groups);
         return false;
     }
     return true;
@@ -91,10 +82,10 @@ static bool divides(operator_rule_t *rule, int term, int dim, int64_t groups)
 
 static void need_extent(operator_rule_t *rule, int term, int dim, int64_t extent)
 {
-    if (extent_of(rule, term, dim) != extent) {
+    if (hlo_extent(rule, term, dim) != extent) {
         operator_rule_fail(
             rule, "dimension %d of operand or result %d is %" PRId64 ", %" PRId64 " is expected",
-            dim, term, extent_of(rule, term, dim), extent);
+            dim, term, hlo_extent(rule, term, dim), extent);
     }
 }
 
@@ -108,13 +99,13 @@ static void grouped(operator_rule_t *rule, const hlo_conv_dims_t *dims, int64_t 
         return;
     }
     g = operator_rule_factor(rule, groups);
-    in = operator_rule_factor(rule, extent_of(rule, 0, split) / groups);
-    out = operator_rule_factor(rule, extent_of(rule, 1, dims->rhs[1]) / groups);
+    in = operator_rule_factor(rule, hlo_extent(rule, 0, split) / groups);
+    out = operator_rule_factor(rule, hlo_extent(rule, 1, dims->rhs[1]) / groups);
     operator_rule_append(rule, 0, split, g);
     operator_rule_append(rule, 0, split, in);
     operator_rule_append(rule, 1, dims->rhs[1], g);
     operator_rule_append(rule, 1, dims->rhs[1], out);
-    need_extent(rule, 2, dims->out[1], extent_of(rule, 1, dims->rhs[1]));
+    need_extent(rule, 2, dims->out[1], hlo_extent(rule, 1, dims->rhs[1]));
     operator_rule_append(rule, 2, dims->out[1], g);
     operator_rule_append(rule, 2, dims->out[1], out);
     if (batch) {
@@ -149,7 +140,7 @@ void hlo_rules_convolution(operator_rule_t *rule)
         return;
     }
     rule->flops =
-        2 * operand_type_elements(rule->type[2]) * (double)extent_of(rule, 1, dims.rhs[0]);
+        2 * operand_type_elements(rule->type[2]) * (double)hlo_extent(rule, 1, dims.rhs[0]);
     /* The window is written down twice, as the weight's extents and as the attribute; they must
      * agree. */
     for (int s = 0; s < dims.spatial; ++s) {
@@ -170,10 +161,10 @@ void hlo_rules_convolution(operator_rule_t *rule)
  * implied behind the last dimension. */
 static int index_dims(operator_rule_t *rule, int indices, int *dims)
 {
-    int64_t vector = hlo_rules_number(rule, "index_vector_dim", rank_of(rule, indices));
+    int64_t vector = hlo_rules_number(rule, "index_vector_dim", hlo_rank(rule, indices));
     int count = 0;
 
-    for (int d = 0; d < rank_of(rule, indices); ++d) {
+    for (int d = 0; d < hlo_rank(rule, indices); ++d) {
         if (d != vector) {
             dims[count++] = d;
         }
@@ -184,7 +175,7 @@ static int index_dims(operator_rule_t *rule, int indices, int *dims)
 /* The i-th dimension of a term that is not in a list, or -1. */
 static int other_dim(const operator_rule_t *rule, int term, const hlo_list_t *list, int i)
 {
-    for (int d = 0; d < rank_of(rule, term); ++d) {
+    for (int d = 0; d < hlo_rank(rule, term); ++d) {
         if (!hlo_list_has(list, d) && i-- == 0) {
             return d;
         }
@@ -197,20 +188,20 @@ static int other_dim(const operator_rule_t *rule, int term, const hlo_list_t *li
  * dimensions pass through where the whole extent is taken. */
 void hlo_rules_gather(operator_rule_t *rule)
 {
-    int rank = rank_of(rule, 0), out = 2, index[AP_MAX_RANK], window = 0;
-    hlo_list_t offset = hlo_rules_dims(rule, "offset_dims", rank_of(rule, out));
+    int rank = hlo_rank(rule, 0), out = 2, index[AP_MAX_RANK], window = 0;
+    hlo_list_t offset = hlo_rules_dims(rule, "offset_dims", hlo_rank(rule, out));
     hlo_list_t collapsed = hlo_rules_dims(rule, "collapsed_slice_dims", rank);
     hlo_list_t mapped = hlo_rules_dims(rule, "start_index_map", rank);
     hlo_list_t batching = hlo_rules_dims(rule, "operand_batching_dims", rank);
     hlo_list_t index_batching =
-        hlo_rules_dims(rule, "start_indices_batching_dims", rank_of(rule, 1));
+        hlo_rules_dims(rule, "start_indices_batching_dims", hlo_rank(rule, 1));
     int indices = index_dims(rule, 1, index);
     hlo_list_t sizes = hlo_rules_dims(rule, "slice_sizes", -1);
 
     if (rule->status == XM_OK &&
         (rule->operands != 2 || sizes.count != rank || batching.count != index_batching.count ||
          offset.count != rank - collapsed.count - batching.count ||
-         rank_of(rule, out) != indices + offset.count)) {
+         hlo_rank(rule, out) != indices + offset.count)) {
         operator_rule_fail(rule, "the dimension numbers do not go with the shapes");
     }
     rule->kind = AP_OP_EMBEDDING;
@@ -220,7 +211,7 @@ void hlo_rules_gather(operator_rule_t *rule)
                           operator_rule_open(rule, 1, index[i]));
     }
     for (int d = 0; d < rank && rule->status == XM_OK; ++d) {
-        int64_t extent = extent_of(rule, 0, d);
+        int64_t extent = hlo_extent(rule, 0, d);
 
         for (int i = 0; i < batching.count; ++i) {
             if (batching.values[i] == d && rule->dim[1][index_batching.values[i]].count > 0) {
@@ -251,12 +242,12 @@ void hlo_rules_gather(operator_rule_t *rule)
  * so its index dimensions stay whole. */
 void hlo_rules_scatter(operator_rule_t *rule)
 {
-    int rank = rank_of(rule, 0), out = 3, index[AP_MAX_RANK], window = 0;
-    hlo_list_t windows = hlo_rules_dims(rule, "update_window_dims", rank_of(rule, 2));
+    int rank = hlo_rank(rule, 0), out = 3, index[AP_MAX_RANK], window = 0;
+    hlo_list_t windows = hlo_rules_dims(rule, "update_window_dims", hlo_rank(rule, 2));
     hlo_list_t inserted = hlo_rules_dims(rule, "inserted_window_dims", rank);
     hlo_list_t batching = hlo_rules_dims(rule, "input_batching_dims", rank);
     hlo_list_t index_batching =
-        hlo_rules_dims(rule, "scatter_indices_batching_dims", rank_of(rule, 1));
+        hlo_rules_dims(rule, "scatter_indices_batching_dims", hlo_rank(rule, 1));
     hlo_slice_t combiner = hlo_rules_combiner(rule);
     bool sums = hlo_slice_is(combiner, "add");
     int indices = index_dims(rule, 1, index);
@@ -267,7 +258,7 @@ void hlo_rules_scatter(operator_rule_t *rule)
     }
     if (rule->status == XM_OK &&
         (windows.count != rank - inserted.count - batching.count ||
-         batching.count != index_batching.count || rank_of(rule, 2) != indices + windows.count)) {
+         batching.count != index_batching.count || hlo_rank(rule, 2) != indices + windows.count)) {
         operator_rule_fail(rule, "the dimension numbers do not go with the shapes");
     }
     rule->flops = operand_type_elements(rule->type[2]);
@@ -280,7 +271,7 @@ void hlo_rules_scatter(operator_rule_t *rule)
         int at = other_dim(rule, 2, &windows, i);
         bool batch = hlo_list_has(&index_batching, index[i]);
         int factor = sums || batch ? operator_rule_open(rule, 1, index[i])
-                                   : operator_rule_whole(rule, extent_of(rule, 1, index[i]));
+                                   : operator_rule_whole(rule, hlo_extent(rule, 1, index[i]));
 
         operator_rule_put(rule, 1, index[i], factor);
         operator_rule_put(rule, 2, at, factor);
@@ -301,7 +292,7 @@ void hlo_rules_scatter(operator_rule_t *rule)
         } else if (!hlo_list_has(&batching, d)) {
             int at = (int)windows.values[window++];
 
-            if (extent_of(rule, 2, at) == extent_of(rule, 0, d)) {
+            if (hlo_extent(rule, 2, at) == hlo_extent(rule, 0, d)) {
                 factor = operator_rule_open(rule, 0, d);
                 operator_rule_put(rule, 2, at, factor);
                 operator_rule_put(rule, out, d, factor);

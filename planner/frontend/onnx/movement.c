@@ -370,7 +370,6 @@ static void rule_one_hot(onnx_node_t *n)
             operator_rule_put(&n->op.rule, 0, d - (d > at), factor);
         }
     }
-    operator_rule_close(&n->op.rule);
 }
 
 /* Elements picked or written one by one: the result is like an input, and all of it is needed

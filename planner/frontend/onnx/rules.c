@@ -271,7 +271,6 @@ static void rule_top_k(onnx_node_t *n)
     n->op.rule.flops = 8 * operand_type_elements(&n->in[0]->type);
     whole[axis] = true;
     operator_rule_share(&n->op.rule, 0, whole);
-    operator_rule_close(&n->op.rule);
 }
 
 /* A result that needs no data: its type, and its elements when there are few. */

@@ -66,13 +66,12 @@ typedef struct zoo_model {
     bool head_norms; /* queries and keys are normalised (Qwen3) */
 } zoo_model_t;
 
-/* NULL past the end. */
-const zoo_model_t *zoo_gpt_model(size_t index);
-const zoo_model_t *zoo_decoder_model(size_t index);
-const zoo_model_t *zoo_moe_model(size_t index);
-const zoo_model_t *zoo_wresnet_model(size_t index);
-const zoo_model_t *zoo_unet_model(size_t index);
-const zoo_model_t *zoo_t5_model(size_t index);
+typedef struct zoo_family {
+    const zoo_model_t *models;
+    size_t count;
+} zoo_family_t;
+
+extern const zoo_family_t zoo_gpts, zoo_moes, zoo_wresnets, zoo_unets, zoo_decoders, zoo_t5s;
 
 /* Final norm, head and cross entropy; `words` < 0: a head of its own. */
 void zoo_language_head(zoo_builder_t *b, const zoo_model_t *model, const ap_zoo_params_t *params,

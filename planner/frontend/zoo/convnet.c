@@ -47,15 +47,9 @@ static const zoo_model_t unets[] = {UNET("unet-470m", 320), UNET("unet-1b", 480)
                                     UNET("unet-1.2b", 512), UNET("unet-1.8b", 640),
                                     UNET("unet-2b", 672)};
 
-const zoo_model_t *zoo_wresnet_model(size_t index)
-{
-    return index < sizeof(wresnets) / sizeof(wresnets[0]) ? &wresnets[index] : NULL;
-}
+const zoo_family_t zoo_wresnets = {wresnets, sizeof(wresnets) / sizeof(wresnets[0])};
 
-const zoo_model_t *zoo_unet_model(size_t index)
-{
-    return index < sizeof(unets) / sizeof(unets[0]) ? &unets[index] : NULL;
-}
+const zoo_family_t zoo_unets = {unets, sizeof(unets) / sizeof(unets[0])};
 
 static int64_t extent(const zoo_builder_t *b, int tensor, int dim)
 {

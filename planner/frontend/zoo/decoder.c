@@ -34,10 +34,7 @@ static const zoo_model_t decoders[] = {
     DECODER("qwen3-235b-a22b", 4096, 94, 64, 4, 1536, 128, 8, 151936, true),
 };
 
-const zoo_model_t *zoo_decoder_model(size_t index)
-{
-    return index < sizeof(decoders) / sizeof(decoders[0]) ? &decoders[index] : NULL;
-}
+const zoo_family_t zoo_decoders = {decoders, sizeof(decoders) / sizeof(decoders[0])};
 
 /* g groups of q query heads, each group with one head of keys and values, of width d. Cutting
  * groups cuts queries, keys and values alike, so no data are exchanged. Scores never leave the

@@ -44,15 +44,9 @@ static const zoo_model_t moes[] = {
     MOE("moe-2.4b", 1024, 16, 16), MOE("moe-7.1b", 1280, 16, 32), MOE("moe-10b", 1536, 16, 32),
     MOE("moe-27b", 2048, 16, 48),  MOE("moe-70b", 2048, 32, 64),  MOE("moe-140b", 2048, 32, 128)};
 
-const zoo_model_t *zoo_gpt_model(size_t index)
-{
-    return index < sizeof(gpts) / sizeof(gpts[0]) ? &gpts[index] : NULL;
-}
+const zoo_family_t zoo_gpts = {gpts, sizeof(gpts) / sizeof(gpts[0])};
 
-const zoo_model_t *zoo_moe_model(size_t index)
-{
-    return index < sizeof(moes) / sizeof(moes[0]) ? &moes[index] : NULL;
-}
+const zoo_family_t zoo_moes = {moes, sizeof(moes) / sizeof(moes[0])};
 
 /* Opens the heads: n heads of query, key and value of width d each. The split runs along a
  * dimension that stays whole, so heads can be cut without moving anything. */

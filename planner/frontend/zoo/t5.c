@@ -22,10 +22,7 @@ static const zoo_model_t t5s[] = {
     T5("t5-60m", 512, 6, 8, 64, 2048), T5("t5-220m", 768, 12, 12, 64, 3072),
     T5("t5-770m", 1024, 24, 16, 64, 4096), T5("t5-3b", 1024, 24, 32, 128, 16384)};
 
-const zoo_model_t *zoo_t5_model(size_t index)
-{
-    return index < sizeof(t5s) / sizeof(t5s[0]) ? &t5s[index] : NULL;
-}
+const zoo_family_t zoo_t5s = {t5s, sizeof(t5s) / sizeof(t5s[0])};
 
 /* The names of the operators of an attention. */
 typedef struct attention_names {

@@ -19,26 +19,19 @@
 
 enum { MAX_MLP = 1000, MAX_NAMES = 64 };
 
-static const zoo_model_t *(*const families[])(size_t index) = {zoo_gpt_model,     zoo_moe_model,
-                                                               zoo_wresnet_model, zoo_unet_model,
-                                                               zoo_decoder_model, zoo_t5_model};
+static const zoo_family_t *const families[] = {&zoo_gpts,  &zoo_moes,     &zoo_wresnets,
+                                               &zoo_unets, &zoo_decoders, &zoo_t5s};
 
 enum { FAMILIES = sizeof(families) / sizeof(families[0]) };
 
-/* The model at `index` over all families, or NULL. Families are counted by asking until they
- * end. */
+/* The model at `index` over all families, or NULL. */
 static const zoo_model_t *model_at(size_t index)
 {
     for (size_t f = 0; f < FAMILIES; ++f) {
-        size_t count = 0;
-
-        while (families[f](count) != NULL) {
-            if (count == index) {
-                return families[f](count);
-            }
-            ++count;
+        if (index < families[f]->count) {
+            return &families[f]->models[index];
         }
-        index -= count;
+        index -= families[f]->count;
     }
     return NULL;
 }

@@ -124,13 +124,6 @@ static xm_status_t read_degree(ap_piper_problem_t *problem, const ap_piper_node_
 /* The order of an object's keys in a file is arbitrary; degrees are sorted so that equal problems
  * are searched alike, and a degree that stands there twice, as "2" and "02", becomes two
  * neighbours. */
-static int compare_degrees(const void *a, const void *b)
-{
-    const ap_piper_degree_t *left = a, *right = b;
-
-    return (left->tensor > right->tensor) - (left->tensor < right->tensor);
-}
-
 static xm_status_t read_degrees(ap_piper_problem_t *problem, json_t *item, ap_piper_node_t *node)
 {
     json_t *degrees = json_object_get(item, "TMPCs"), *list;
@@ -151,7 +144,7 @@ static xm_status_t read_degrees(ap_piper_problem_t *problem, json_t *item, ap_pi
             status = read_degree(problem, node, key, list, &node->degrees[node->degree_count++]);
         }
     }
-    qsort(node->degrees, (size_t)node->degree_count, sizeof(*node->degrees), compare_degrees);
+    qsort(node->degrees, (size_t)node->degree_count, sizeof(*node->degrees), xm_order_ints);
     for (int i = 1; i < node->degree_count && status == XM_OK; ++i) {
         if (node->degrees[i].tensor == node->degrees[i - 1].tensor) {
             status = xm_error_set(XM_ERR_PARSE, "node %" PRId64 ": TMPCs has %d devices twice",

@@ -137,13 +137,6 @@ static void leave(void *arg, int node, int depth)
     --solver->pricing.node_count;
 }
 
-static int compare_doubles(const void *a, const void *b)
-{
-    const double *left = a, *right = b;
-
-    return (*left > *right) - (*left < *right);
-}
-
 /* Prices all stages, and lists the different times they can take. */
 static xm_status_t price_all(solver_t *solver)
 {
@@ -165,7 +158,7 @@ static xm_status_t price_all(solver_t *solver)
     for (int64_t i = 0; i < solver->step_count; ++i) {
         solver->times[i] = solver->steps[i].seconds;
     }
-    qsort(solver->times, (size_t)solver->step_count, sizeof(double), compare_doubles);
+    qsort(solver->times, (size_t)solver->step_count, sizeof(double), xm_order_doubles);
     for (int64_t i = 0; i < solver->step_count; ++i) {
         if (kept == 0 || solver->times[i] != solver->times[kept - 1]) {
             solver->times[kept++] = solver->times[i];

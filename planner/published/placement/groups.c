@@ -49,10 +49,8 @@ static int compare_colours(const void *a, const void *b)
 {
     const coloured_t *left = a, *right = b;
 
-    if (left->colour != right->colour) {
-        return left->colour < right->colour ? -1 : 1;
-    }
-    return (left->node > right->node) - (left->node < right->node);
+    return left->colour != right->colour ? xm_order(left->colour, right->colour)
+                                         : xm_order(left->node, right->node);
 }
 
 int *ap_placement_by_colour(const ap_placement_problem_t *problem, xm_arena_t *arena)

@@ -19,16 +19,9 @@ static const int64_t NO_COLOUR = INT64_MAX;
 static const double COST_TOLERANCE = 1e-6;
 
 typedef struct by_id {
-    int64_t id;
+    int64_t id; /* stands first: it is what is sorted by */
     int node;
 } by_id_t;
-
-static int compare_ids(const void *a, const void *b)
-{
-    const by_id_t *left = a, *right = b;
-
-    return (left->id > right->id) - (left->id < right->id);
-}
 
 static xm_status_t no_memory(void)
 {
@@ -76,7 +69,7 @@ static xm_status_t find_node(const ap_placement_problem_t *problem, const by_id_
 {
     const by_id_t key = {id, 0};
     const by_id_t *found =
-        bsearch(&key, ids, (size_t)problem->node_count, sizeof(key), compare_ids);
+        bsearch(&key, ids, (size_t)problem->node_count, sizeof(key), xm_order_int64s);
 
     if (found == NULL) {
         return xm_error_set(XM_ERR_PARSE, "edges[%zu]: there is no node %" PRId64, index, id);
@@ -130,7 +123,7 @@ static xm_status_t read_edges(ap_placement_problem_t *problem, const json_t *lis
     for (int i = 0; i < problem->node_count; ++i) {
         ids[i] = (by_id_t){problem->nodes[i].id, i};
     }
-    qsort(ids, (size_t)problem->node_count, sizeof(*ids), compare_ids);
+    qsort(ids, (size_t)problem->node_count, sizeof(*ids), xm_order_int64s);
     for (int i = 1; i < problem->node_count && status == XM_OK; ++i) {
         if (ids[i].id == ids[i - 1].id) {
             status = xm_error_set(XM_ERR_PARSE, "two nodes have the id %" PRId64, ids[i].id);

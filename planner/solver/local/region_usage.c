@@ -13,13 +13,6 @@
 
 #include "planner/solver/local/local_private.h"
 
-static int compare_ints(const void *left, const void *right)
-{
-    int a = *(const int *)left, b = *(const int *)right;
-
-    return (a > b) - (a < b);
-}
-
 /* Lists all ends of segments, ascending and without repetition, and returns how many there are. */
 static int find_cuts(ap_cfn_region_t *self, int **cuts)
 {
@@ -41,7 +34,7 @@ static int find_cuts(ap_cfn_region_t *self, int **cuts)
             cut[count++] = variable->segment[k].to;
         }
     }
-    qsort(cut, (size_t)count, sizeof(int), compare_ints);
+    qsort(cut, (size_t)count, sizeof(int), xm_order_ints);
     for (int k = 0; k < count; ++k) {
         if (kept == 0 || cut[kept - 1] != cut[k]) {
             cut[kept++] = cut[k];

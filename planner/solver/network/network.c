@@ -114,10 +114,7 @@ static int compare_events(const void *left, const void *right)
 {
     const event_t *a = left, *b = right;
 
-    if (a->time != b->time) {
-        return a->time < b->time ? -1 : 1;
-    }
-    return (a->change > b->change) - (a->change < b->change);
+    return a->time != b->time ? xm_order(a->time, b->time) : xm_order(a->change, b->change);
 }
 
 /* The peak of the usage over time, by a sweep over the ends of the intervals. Usage grows only

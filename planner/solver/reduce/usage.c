@@ -33,11 +33,9 @@ static int compare_boundaries(const void *left, const void *right)
 {
     const boundary_t *a = left, *b = right;
 
-    if (a->time != b->time) {
-        return a->time < b->time ? -1 : 1;
-    }
-    return a->begins != b->begins ? a->begins - b->begins
-                                  : (a->node > b->node) - (a->node < b->node);
+    return a->time != b->time       ? xm_order(a->time, b->time)
+           : a->begins != b->begins ? xm_order(a->begins, b->begins)
+                                    : xm_order(a->node, b->node);
 }
 
 /* Finds the times that matter. Of two neighbouring times at which one's live nodes contain the

@@ -31,25 +31,11 @@ typedef struct sums {
 
 /* The usages of one variable at a time, with its kept values; `most` orders the items. */
 typedef struct item {
+    double most;
     const double *usage;
     const bool *keep;
     int size;
-    double most;
 } item_t;
-
-static int compare_items(const void *left, const void *right)
-{
-    const item_t *a = left, *b = right;
-
-    return a->most != b->most ? (a->most < b->most ? -1 : 1) : 0;
-}
-
-static int compare_numbers(const void *left, const void *right)
-{
-    double a = *(const double *)left, b = *(const double *)right;
-
-    return (a > b) - (a < b);
-}
 
 /* Appends a range, joined to the last one when that is near. Ranges come in ascending order of
  * their lower ends. */
@@ -99,7 +85,7 @@ static void add_item(sums_t *sums, const item_t *item, double *usages)
             usages[different++] = item->usage[x];
         }
     }
-    qsort(usages, (size_t)different, sizeof(*usages), compare_numbers);
+    qsort(usages, (size_t)different, sizeof(*usages), xm_order_doubles);
     for (int k = 0; k < different; ++k) {
         /* Usages that are equal make the same sums. */
         if (k == 0 || usages[k] > usages[k - 1]) {
@@ -133,7 +119,7 @@ static int list_items(const ap_cfn_core_t *core, const size_t *at, const bool *k
             if (segment->from <= time && time < segment->to) {
                 item_t *item = &items[count++];
 
-                *item = (item_t){segment->usage, keep + at[v], variable->size, 0.0};
+                *item = (item_t){0.0, segment->usage, keep + at[v], variable->size};
                 for (int x = 0; x < variable->size; ++x) {
                     item->most =
                         item->keep[x] && item->usage[x] > item->most ? item->usage[x] : item->most;
@@ -141,7 +127,7 @@ static int list_items(const ap_cfn_core_t *core, const size_t *at, const bool *k
             }
         }
     }
-    qsort(items, (size_t)count, sizeof(*items), compare_items);
+    qsort(items, (size_t)count, sizeof(*items), xm_order_doubles);
     return count;
 }
 

@@ -90,7 +90,7 @@ static void transmit(slot_t *slot)
     xm_proven_post(slot->proven, lane->executor->transport, lane->peer, lane_sends(lane),
                    (const uint64_t[]){[XM_PROVEN_DATA] = slot->tag,
                                       [XM_PROVEN_HASH] = run | XM_HASH_BITS | number,
-                                      [XM_PROVEN_VERDICT] = run | XM_VERDICT_BITS | number},
+                                      [XM_PROVEN_ANSWER] = run | XM_ANSWER_BITS | number},
                    slot->buffer, slot->length, slot->memory, &slot->op);
 }
 

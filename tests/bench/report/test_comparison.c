@@ -64,8 +64,10 @@ START_TEST(what_waited_for_processors_is_not_compared)
     } rows[] = {
         {0, {0, 0}, NULL},
         {0.29, {8, 2}, NULL},
-        {0.5, {8, 2}, "8 ranks share 2 processors, for which one waited 25 % of the time"},
-        {2, {2, 1}, "2 ranks share 1 processor, for which one waited 100 % of the time"},
+        {0.5,
+         {8, 2},
+         "8 ranks share 2 processors, for which they waited 25 % of the time, added up"},
+        {2, {2, 1}, "2 ranks share 1 processor, for which they waited 100 % of the time, added up"},
         {0.4, {2, 2}, "a rank waited 20 % of the time for processors that other programs had"},
         {-1e-9, {4, 4}, NULL},
         {-1e-9,

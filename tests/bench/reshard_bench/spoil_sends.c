@@ -34,7 +34,8 @@ static int is_hit(size_t length)
     return one_in != NULL && length >= LEAST && draw() % (unsigned)atoi(one_in) < segments;
 }
 
-ssize_t send(int fd, const void *buffer, size_t length, int flags)
+__attribute__((visibility("default"))) ssize_t send(int fd, const void *buffer, size_t length,
+                                                    int flags)
 {
     static ssize_t (*next)(int, const void *, size_t, int);
     char *spoiled;

@@ -80,6 +80,31 @@ START_TEST(growing_array_keeps_its_items)
 }
 END_TEST
 
+/* Extremes, whose differences overflow, and structures that begin with the number. */
+START_TEST(numbers_are_sorted_the_smallest_first)
+{
+    int ints[] = {3, INT32_MIN, INT32_MAX, -1, 3};
+    struct {
+        int64_t number;
+        char letter;
+    } items[] = {{INT64_MAX, 'd'}, {INT64_MIN, 'a'}, {7, 'c'}, {-7, 'b'}};
+    double doubles[] = {0.5, -1e300, 1e300, 0.0};
+
+    qsort(ints, 5, sizeof(ints[0]), xm_order_ints);
+    qsort(items, 4, sizeof(items[0]), xm_order_int64s);
+    qsort(doubles, 4, sizeof(doubles[0]), xm_order_doubles);
+    for (int i = 1; i < 5; ++i) {
+        ck_assert_int_le(ints[i - 1], ints[i]);
+    }
+    for (int i = 0; i < 4; ++i) {
+        ck_assert_int_eq(items[i].letter, 'a' + i);
+        ck_assert(i == 0 || doubles[i - 1] < doubles[i]);
+    }
+    ck_assert_int_eq(xm_order(INT64_MIN, INT64_MAX), -1);
+    ck_assert_int_eq(xm_order(5, 5), 0);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("arena");
@@ -88,6 +113,7 @@ int main(void)
     tcase_add_test(tcase, pieces_are_apart_and_zeroed);
     tcase_add_test(tcase, too_much_fails_once_for_all);
     tcase_add_test(tcase, growing_array_keeps_its_items);
+    tcase_add_test(tcase, numbers_are_sorted_the_smallest_first);
     suite_add_tcase(suite, tcase);
     return xm_test_run(suite);
 }

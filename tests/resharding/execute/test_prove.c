@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * XM_VERIFY=chunk on a network that flips bits: what is received is spoiled between the transport
- * and whoever waits for it, in data, hashes and verdicts alike.
+ * and whoever waits for it, in data, hashes and answers alike.
  */
 #include <crossmesh/counters.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@ typedef struct {
     xm_op_t *op;
     char *buffer;
     size_t length;
-    bool verdict;
+    bool answer;
 } watched_t;
 
 static struct {
@@ -41,7 +41,7 @@ static void arrived(xm_op_t *op, xm_status_t status)
         size_t byte = xm_random_next(&network.random) % watched->length;
 
         watched->buffer[byte] ^= (char)(1 << random_int(&network.random, 0, 7));
-        network.spoiled += !watched->verdict;
+        network.spoiled += !watched->answer;
     }
     watched->op = NULL;
     op->done = watched->done;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Two ranks on verbs over three rails without devices, whose place the test takes: packets arrive
  * when chance says so, in order on each connection; rails die, or only their answers do, so that
- * what has come counts as lost for its sender. Whatever happens, every message arrives once, whole,
- * and in the order of its tag, and nothing is written into memory that is its owner's again. */
+ * what has come counts as lost for its sender; and come back. Whatever happens, every message
+ * arrives once, whole, and in the order of its tag, and nothing is written into memory that is its
+ * owner's again. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -130,18 +131,63 @@ static void kill(int rail)
     }
 }
 
-/* Plays all messages; rail r dies at step deaths[r], which is never when negative. */
+static bool is_used(xm_transport_t *const *transports, int rail)
+{
+    bool used = true;
+
+    for (int rank = 0; rank < RANKS; ++rank) {
+        const xm_verbs_transport_t *self = (const xm_verbs_transport_t *)transports[rank];
+
+        used = used && xm_verbs_lane_works(&self->peers[1 - rank].lanes[rail]);
+    }
+    return used;
+}
+
+/* Time passes only when somebody looks at the timer. */
+static void progress(xm_transport_t *transport, uint64_t hurry)
+{
+    xm_verbs_transport_t *self = (xm_verbs_transport_t *)transport;
+
+    self->slept = fake_verbs_any(hurry) == 0;
+    (void)xm_transport_progress(transport);
+}
+
+/* One rail dies that is used, if another one is left, or one that died works again. */
+static void strike(xm_transport_t *const *transports, bool *dead)
+{
+    int rail = (int)fake_verbs_any(RAILS), left = 0;
+
+    for (int other = 0; other < RAILS; ++other) {
+        left += other != rail && !dead[other] && is_used(transports, other);
+    }
+    if (dead[rail]) {
+        dead[rail] = false;
+        for (int rank = 0; rank < RANKS; ++rank) {
+            fake_verbs_set(rank, rail, FAKE_WELL);
+        }
+    } else if (left > 0) {
+        dead[rail] = true;
+        kill(rail);
+    }
+}
+
+/* Plays all messages; rail r dies at step deaths[r], which is never when negative. Without deaths
+ * rails come and go all the time. */
 static void play(xm_transport_t *const *transports, traffic_t *traffic, const int *deaths,
                  uint64_t laziness)
 {
+    bool dead[RAILS] = {false};
     int step = 0;
 
     while (!(all_ended(&traffic[0]) && all_ended(&traffic[1]))) {
         ck_assert_msg(++step < MOST_STEPS, "nothing moves any more");
-        for (int rail = 0; rail < RAILS; ++rail) {
+        for (int rail = 0; rail < RAILS && deaths != NULL; ++rail) {
             if (step == deaths[rail]) {
                 kill(rail);
             }
+        }
+        if (deaths == NULL && fake_verbs_any(60) == 0) {
+            strike(transports, dead);
         }
         for (int rank = 0; rank < RANKS; ++rank) {
             if (traffic[rank].sent < MESSAGES && fake_verbs_any(4) == 0) {
@@ -151,7 +197,7 @@ static void play(xm_transport_t *const *transports, traffic_t *traffic, const in
                 post(transports, &traffic[rank], rank, false);
             }
             if (fake_verbs_any(3) > 0) {
-                (void)xm_transport_progress(transports[rank]);
+                progress(transports[rank], deaths == NULL ? 4 : 1000);
             }
         }
         for (int i = 0; i < MOVES; ++i) {
@@ -180,6 +226,68 @@ START_TEST(messages_survive_rails)
 }
 END_TEST
 
+/* Rails come and go while messages are on their way, so that what one has taken over from another
+ * goes on to a third, or back. */
+START_TEST(messages_survive_flaps)
+{
+    static traffic_t traffic[RANKS];
+    xm_transport_t *transports[RANKS];
+
+    fake_verbs_open(transports, RAILS, (uint64_t)_i * 1013 + 3);
+    for (int round = 0; round < 4; ++round) {
+        prepare(traffic);
+        play(transports, traffic, NULL, 8);
+        for (int rail = 0; rail < RAILS; ++rail) {
+            for (int rank = 0; rank < RANKS; ++rank) {
+                fake_verbs_set(rank, rail, FAKE_WELL);
+            }
+        }
+        release(traffic);
+    }
+    fake_verbs_close(transports);
+}
+END_TEST
+
+/* A rail that was lost carries its part again, and all when it must; each loss keeps it away for
+ * longer. */
+START_TEST(a_rail_comes_back)
+{
+    enum { RAIL = 1, LOSSES = 4 };
+    static traffic_t traffic[RANKS];
+    xm_transport_t *transports[RANKS];
+    int never[RAILS] = {-1, -1, -1}, away[LOSSES] = {0};
+    uint64_t before;
+
+    fake_verbs_open(transports, RAILS, (uint64_t)_i * 31 + 5);
+    for (int loss = 0; loss < LOSSES; ++loss) {
+        fake_verbs_set(_i, RAIL, FAKE_DEAD);
+        while (is_used(transports, RAIL)) {
+            prepare(traffic);
+            play(transports, traffic, never, 8);
+            release(traffic);
+        }
+        fake_verbs_set(_i, RAIL, FAKE_WELL);
+        for (; !is_used(transports, RAIL); ++away[loss]) {
+            ck_assert_int_lt(away[loss], MOST_STEPS);
+            for (int i = 0; i < MOVES; ++i) {
+                fake_verbs_move();
+            }
+            progress(transports[away[loss] % RANKS], 4);
+        }
+        ck_assert(loss == 0 || away[loss] > away[loss - 1] * 5 / 4);
+    }
+    before = fake_verbs_carried(RAIL);
+    prepare(traffic);
+    play(transports, traffic, never, 8);
+    release(traffic);
+    ck_assert_uint_gt(fake_verbs_carried(RAIL), before + 1000000);
+    prepare(traffic);
+    play(transports, traffic, (int[RAILS]){100, -1, 300}, 8);
+    release(traffic);
+    fake_verbs_close(transports);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("transport_verbs_pair");
@@ -191,6 +299,8 @@ int main(void)
     }
     tcase_set_timeout(tcase, 60);
     tcase_add_loop_test(tcase, messages_survive_rails, 0, SEEDS);
+    tcase_add_loop_test(tcase, messages_survive_flaps, 0, SEEDS);
+    tcase_add_loop_test(tcase, a_rail_comes_back, 0, RANKS);
     suite_add_tcase(suite, tcase);
     return xm_test_run(suite);
 }

@@ -17,6 +17,8 @@ static const xm_verbs_header_t headers[] = {
     {.kind = XM_VERBS_DISCARD, .sender = 77},
     {.kind = XM_VERBS_CREDIT, .credits = 16},
     {.kind = XM_VERBS_LOST, .credits = 1, .sender = 7, .receiver = UINT32_MAX},
+    {.kind = XM_VERBS_BACK, .taken = 3, .sender = 1, .receiver = 77},
+    {.kind = XM_VERBS_HERE, .sender = 7, .receiver = 1u << 23},
 };
 enum { HEADERS = sizeof(headers) / sizeof(headers[0]) };
 
