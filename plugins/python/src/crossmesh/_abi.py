@@ -43,6 +43,7 @@ XM_STRATEGY_SEND_RECV = 0
 XM_STRATEGY_AUTO = 3
 XM_SCHEDULER_NAIVE = 0
 XM_SCHEDULER_AUTO = 5
+XM_VERIFY_DEFAULT = 0
 
 
 class Layering(Base):
@@ -411,10 +412,11 @@ class ReshardParams(Base):
         ("tensor_done", RESHARD_PARAMS_TENSOR_DONE),
         ("arg", c_void_p),
         ("refusal", c_char_p),
+        ("verify", c_int),
     ]
 
 
-ReshardParams.defaults = {"struct_size": ctypes.sizeof(ReshardParams), "tensor_count": 1, "strategy": XM_STRATEGY_AUTO, "scheduler": XM_SCHEDULER_AUTO}
+ReshardParams.defaults = {"struct_size": ctypes.sizeof(ReshardParams), "tensor_count": 1, "strategy": XM_STRATEGY_AUTO, "scheduler": XM_SCHEDULER_AUTO, "verify": XM_VERIFY_DEFAULT}
 
 
 class XlaPart(Base):
