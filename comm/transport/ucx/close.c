@@ -11,9 +11,9 @@
 #include "comm/transport/ucx/multirail.h"
 
 /* How long destroy waits for peers that are slow to take what was sent; until what nobody answers
- * is sent by another way; at least for connections to close, whatever the first took; and for one
- * that a peer is just opening. */
-enum { CLOSE_MS = 1000, ANSWER_MS = 20, PART_MS = 250, QUIET_MS = 10 };
+ * is sent by another way; at least for connections to close, whatever the first took, and where all
+ * are known to live; and for one that a peer is just opening. */
+enum { CLOSE_MS = 1000, ANSWER_MS = 20, PART_MS = 250, LIVE_MS = 3000, QUIET_MS = 10 };
 
 /* Frees the requests of closes that have ended; true when none is left. */
 static bool closes_ended(xm_ucx_transport_t *self)
@@ -219,7 +219,7 @@ static void close_all(xm_ucx_transport_t *self)
     for (int rank = 0; rank < self->base.size; ++rank) {
         part_from(&self->peers[rank]);
     }
-    soonest = after_ms(self, PART_MS);
+    soonest = after_ms(self, self->base.all_live ? LIVE_MS : PART_MS);
     deadline = deadline > soonest ? deadline : soonest;
     while (!closes_ended(self) && xm_transport_now(&self->base) < deadline) {
         if (xm_transport_progress(&self->base) == 0) {
