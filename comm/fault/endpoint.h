@@ -20,7 +20,7 @@
 #include "comm/job.h"
 #include "comm/fault/siphash.h"
 
-enum { XM_ENDPOINT_ADDRESSES = 8 };
+enum { XM_ENDPOINT_ADDRESSES = 32 };
 
 typedef struct xm_endpoint {
     uint8_t addresses[XM_ENDPOINT_ADDRESSES][XM_ADDRESS_BYTES];

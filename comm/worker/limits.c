@@ -11,8 +11,8 @@
 #include <sys/resource.h>
 
 /* FILES: a rank's own descriptors, of which it has about 30 between two emulated hosts. THREADS:
- * UCX's, the detector's and that of UCX's gate. STACK_SIZE: of a thread that only waits. */
-enum { FILES = 40, THREADS = 3, STACK_SIZE = 64 << 10 };
+ * UCX's and the detector's. STACK_SIZE: of a thread that only waits. */
+enum { FILES = 40, THREADS = 2, STACK_SIZE = 64 << 10 };
 
 static int count_open_files(void)
 {

@@ -487,6 +487,48 @@ static xm_status_t open_verbs(xm_worker_t *worker)
                       xm_transport_verbs_create(worker->bootstrap, &params, &worker->transport));
 }
 
+/*
+ * Where connections to UCX may come from: the hosts of other ranks; and where some of these are on
+ * this machine, its loopback interface. Nothing, so that all may come, where the addresses of the
+ * ranks are not known, or a host may have more than were told.
+ */
+static xm_status_t list_callers(const xm_worker_t *worker, uint8_t (**callers)[XM_ADDRESS_BYTES],
+                                int *count)
+{
+    static const uint8_t loopbacks[2][XM_ADDRESS_BYTES] = {
+        {[10] = 0xff, [11] = 0xff, [12] = 127, [15] = 1}, {[15] = 1}};
+    const xm_worker_slots_t *slots = &worker->slots;
+    int size = xm_bootstrap_size(worker->bootstrap), own = xm_bootstrap_rank(worker->bootstrap);
+    size_t room = 0;
+    bool told = worker->endpoints.of != NULL, shared = false;
+
+    for (int rank = 0; rank < size && told; ++rank) {
+        const xm_endpoint_t *endpoint = &worker->endpoints.of[worker->job_rank[rank]];
+
+        told = endpoint->count < XM_ENDPOINT_ADDRESSES;
+        if (slots->host_of[rank] == slots->host_of[own]) {
+            continue;
+        }
+        shared = shared || slots->machine_of[rank] == slots->machine_of[own];
+        /* The ranks of a host have the same addresses. */
+        if (rank > 0 && slots->host_of[rank] == slots->host_of[rank - 1]) {
+            continue;
+        }
+        if (!xm_array_reserve(callers, &room, (size_t)(*count + endpoint->count + 2),
+                              sizeof(**callers))) {
+            return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the addresses of %d ranks", size);
+        }
+        memcpy(*callers + *count, endpoint->addresses, (size_t)endpoint->count * sizeof(**callers));
+        *count += endpoint->count;
+    }
+    if (shared) {
+        memcpy(*callers + *count, loopbacks, sizeof(loopbacks));
+        *count += 2;
+    }
+    *count = told ? *count : 0;
+    return XM_OK;
+}
+
 /* Opens UCX with the NICs that all ranks have agreed on, unless the user has named some. A rail
  * is given up after one and a half heartbeat intervals. */
 static xm_status_t open_ucx(xm_worker_t *worker)
@@ -494,12 +536,18 @@ static xm_status_t open_ucx(xm_worker_t *worker)
     xm_transport_ucx_params_t params = XM_TRANSPORT_UCX_PARAMS_INIT;
     const char *given = xm_config_string(XM_CONFIG_NICS);
     char chosen[XM_WORKER_NICS_SIZE];
+    uint8_t(*callers)[XM_ADDRESS_BYTES] = NULL;
     xm_status_t status =
         xm_worker_nics_choose(&worker->slots, worker->bootstrap, worker->timeout, chosen);
 
+    if (status == XM_OK) {
+        status = list_callers(worker, &callers, &params.caller_count);
+    }
     if (status < 0) {
+        free(callers);
         return status;
     }
+    params.callers = (const uint8_t(*)[XM_ADDRESS_BYTES])callers;
     params.host = worker->slots.host_of;
     params.machine = worker->slots.machine_of;
     params.fault_channel = xm_bootstrap_fd(worker->bootstrap) >= 0;
@@ -510,8 +558,9 @@ static xm_status_t open_ucx(xm_worker_t *worker)
     params.failover = xm_config_choice(XM_CONFIG_FAILOVER) == 0;
     params.rail_timeout = worker->interval > 0.0 ? 1.5 * worker->interval : params.rail_timeout;
     params.nics = given[0] != '\0' && given[0] != '^' ? given : chosen;
-    return tell_rails(worker, params.nics,
-                      xm_transport_ucx_create(worker->bootstrap, &params, &worker->transport));
+    status = xm_transport_ucx_create(worker->bootstrap, &params, &worker->transport);
+    free(callers);
+    return tell_rails(worker, params.nics, status);
 }
 
 /* Joins the others by the way that the parameters say; a listening socket that is not used is
@@ -546,25 +595,30 @@ static xm_status_t number_ranks(xm_worker_t *worker)
     return XM_OK;
 }
 
-/* Opens the sockets of the detector, once for the whole job and as the last collective step of the
- * start: no rank is asked for a sign of life before it can answer. From then on the detector
- * guards the bootstrap. Without connections of the bootstrap there is no address to be reached at,
- * and so no detector. After a shrink all this is there already (regroup.c). */
+/* The sockets of the detector, once for the whole job. Without connections of the bootstrap there
+ * is no address to be reached at (a caller's table alone knows none), and so no detector. */
+static xm_status_t open_endpoints(xm_worker_t *worker)
+{
+    if (worker->endpoints.of != NULL || xm_bootstrap_size(worker->bootstrap) == 1 ||
+        !worker->bootstrap->ops->connected) {
+        return XM_OK;
+    }
+    return xm_endpoints_open(&worker->endpoints, worker->bootstrap, worker->timeout);
+}
+
+/* Starts the detector, as the last collective step of the start: no rank is asked for a sign of
+ * life before it can answer. From then on the detector guards the bootstrap. After a shrink all
+ * this is there already (regroup.c). */
 static xm_status_t begin_watch(xm_worker_t *worker)
 {
     xm_bootstrap_guard_t guard;
     xm_status_t status;
 
-    /* A caller's table alone knows no rank's address. */
-    if (worker->detector != NULL || xm_bootstrap_size(worker->bootstrap) == 1 ||
-        !worker->bootstrap->ops->connected) {
+    if (worker->endpoints.of == NULL || worker->detector != NULL) {
         return XM_OK;
     }
-    status = xm_endpoints_open(&worker->endpoints, worker->bootstrap, worker->timeout);
-    if (status == XM_OK) {
-        status = xm_detector_create(&worker->endpoints, worker->interval, worker->counters,
-                                    &worker->detector);
-    }
+    status = xm_detector_create(&worker->endpoints, worker->interval, worker->counters,
+                                &worker->detector);
     if (status < 0) {
         return status;
     }
@@ -581,6 +635,9 @@ xm_status_t xm_worker_enter(xm_worker_t *worker)
     xm_status_t status =
         xm_worker_slots_exchange(&worker->slots, worker->bootstrap, worker->host, worker->timeout);
 
+    if (status == XM_OK) {
+        status = open_endpoints(worker);
+    }
     if (status == XM_OK) {
         status = worker->verbs ? open_verbs(worker) : open_ucx(worker);
     }

@@ -87,8 +87,7 @@ static xm_status_t open_rail(xm_ucx_transport_t *self, int rail, bool wakeup)
         status = watch_fd(self, self->rails[rail].event_fd);
     }
     if (status == XM_OK) {
-        status = xm_ucx_gate_shut(self->gate, self->rails[rail].address,
-                                  self->rails[rail].address_length);
+        xm_ucx_gate_shut(self->gate, self->rails[rail].address, self->rails[rail].address_length);
     }
     return status;
 }
@@ -143,8 +142,7 @@ static xm_status_t open_rails(xm_ucx_transport_t *self, bool wakeup)
 
 /*
  * A rank's blob, little-endian: u32 number of NICs, u32 whether it can send frames over them, u64
- * rate of each, then for each rail up to the last NIC's u32 length (0: closed) and the address, and
- * likewise the gate's card.
+ * rate of each, then for each rail up to the last NIC's u32 length (0: closed) and the address.
  */
 enum { COUNT_SIZE = 4, FRAMES_SIZE = 4, HEAD_SIZE = 8, RATE_SIZE = 8, LENGTH_SIZE = 4 };
 
@@ -167,9 +165,7 @@ static bool can_frame(const xm_ucx_transport_t *self)
 static xm_status_t pack_addresses(const xm_ucx_transport_t *self, uint8_t **blob, size_t *length)
 {
     int rails = XM_UCX_RAIL_NIC + self->nics.count;
-    uint8_t card[XM_UCX_GATE_CARD];
-    size_t card_length = xm_ucx_gate_card(self->gate, card), used = 0;
-    size_t total = HEAD_SIZE + (size_t)self->nics.count * RATE_SIZE + LENGTH_SIZE + card_length;
+    size_t used = 0, total = HEAD_SIZE + (size_t)self->nics.count * RATE_SIZE;
 
     for (int rail = 0; rail < rails; ++rail) {
         total += LENGTH_SIZE + self->rails[rail].address_length;
@@ -196,8 +192,6 @@ static xm_status_t pack_addresses(const xm_ucx_transport_t *self, uint8_t **blob
         }
         used += from->address_length;
     }
-    xm_put_le(*blob + used, card_length, LENGTH_SIZE);
-    memcpy(*blob + used + LENGTH_SIZE, card, card_length);
     *length = total;
     return XM_OK;
 }
@@ -205,7 +199,7 @@ static xm_status_t pack_addresses(const xm_ucx_transport_t *self, uint8_t **blob
 /* The address of one rail in the part of a rank's blob that holds addresses, NULL when it is
  * not there. The blob comes from another process, so every length is checked against what is
  * left of it. */
-static const void *find_entry(const uint8_t *blob, size_t length, int wanted, size_t *entry_length)
+static const void *find_address(const uint8_t *blob, size_t length, int wanted)
 {
     /* Positions are counted up to the wanted one, so each length on the way has to be checked. */
     size_t at = 0;
@@ -218,19 +212,11 @@ static const void *find_entry(const uint8_t *blob, size_t length, int wanted, si
             return NULL;
         }
         if (rail == wanted) {
-            *entry_length = address_length;
             return address_length > 0 ? blob + at : NULL;
         }
         at += address_length;
     }
     return NULL;
-}
-
-static const void *find_address(const uint8_t *blob, size_t length, int wanted)
-{
-    size_t address_length;
-
-    return find_entry(blob, length, wanted, &address_length);
 }
 
 /* Rails to a peer that cannot be used because either end could not open its NIC, as bits. */
@@ -283,15 +269,6 @@ static xm_status_t read_peer(xm_ucx_peer_t *peer, const uint8_t *blob, size_t le
     if (count < 1 || count > XM_NICS_MAX || head > length) {
         return xm_error_set(XM_ERR_CORRUPT, "rank %d: rank %d sent no list of its NICs",
                             peer->owner->base.rank, peer->rank);
-    }
-    if (peer->rank != peer->owner->base.rank) {
-        size_t card_length = 0;
-        const void *card =
-            find_entry(blob + head, length - head, XM_UCX_RAIL_NIC + (int)count, &card_length);
-
-        if (card != NULL && xm_ucx_gate_learn(peer->owner->gate, card, card_length) < 0) {
-            return XM_ERR_NO_MEMORY;
-        }
     }
     lanes = peer->rail == XM_UCX_RAIL_NIC ? lanes : 1;
     for (int lane = 0; lane < lanes; ++lane) {
@@ -369,9 +346,6 @@ xm_status_t xm_transport_ucx_join(xm_transport_t *transport, void *addresses, co
         status = read_peer(&self->peers[rank], (const uint8_t *)addresses + offsets[rank],
                            offsets[rank + 1] - offsets[rank]);
     }
-    if (status == XM_OK) {
-        status = xm_ucx_gate_start(self->gate);
-    }
     return status == XM_OK ? open_multirails(self) : status;
 }
 
@@ -448,7 +422,7 @@ xm_status_t xm_transport_ucx_open(int rank, int size, const xm_transport_ucx_par
     self->rail_timeout = (int64_t)(params->rail_timeout * 1e9);
     status = read_nics(self, params->nics);
     if (status == XM_OK) {
-        status = xm_ucx_gate_create(&self->gate);
+        status = xm_ucx_gate_create(params->callers, params->caller_count, &self->gate);
     }
     if (status == XM_OK) {
         /* The first fragments are made here, so that posts need no memory in the usual case. */

@@ -124,7 +124,6 @@ xm_status_t xm_ucx_connect(xm_ucx_peer_t *peer)
                                 tls != NULL ? ", UCX_TLS=" : "", tls != NULL ? tls : "");
         }
     }
-    xm_ucx_gate_knock(peer->owner->gate);
     peer->connected = true;
     return XM_OK;
 }

@@ -89,9 +89,6 @@ static int ucx_progress(xm_transport_t *transport)
         xm_ucx_failover_look(self);
         xm_ucx_multirail_progress(self);
     }
-    if (xm_ucx_gate_has_unseen(self->gate, count > 0)) {
-        xm_ucx_gate_knock(self->gate);
-    }
     if (self->reports > 0) {
         act_on_reports(self);
     }

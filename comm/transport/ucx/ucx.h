@@ -64,6 +64,10 @@ typedef struct xm_transport_ucx_params {
     xm_counters_t *counters; /**< where to count, outlives the transport; NULL: nowhere */
     const int *job_rank;     /**< by rank: the peer's number there; NULL: its rank; not copied */
     bool failover;           /**< several TCP NICs stand in for each other; ranks may differ */
+    /** Where connections may come from (xm_address_write()); the kernel drops others. NULL, 0: they
+     *  may come from everywhere. Not copied. */
+    const uint8_t (*callers)[XM_ADDRESS_BYTES];
+    int caller_count;
     double rail_timeout; /**< seconds after which a NIC over which nothing passes is given up, if
                           others still reach the peer */
 } xm_transport_ucx_params_t;

@@ -53,35 +53,19 @@ static bool is_new(int fd)
     return true;
 }
 
-/* The gate before UCX's ports gives each of them a filter, and listens itself without one. */
-static bool has_filter(int fd)
+void lane_strike_learn(xm_bootstrap_t *bootstrap, double limit)
 {
-    socklen_t count = 0;
+    int own[LANES] = {0}, all[2 * LANES], found = 0;
 
-    return getsockopt(fd, SOL_SOCKET, SO_GET_FILTER, NULL, &count) == 0 && count > 0;
-}
-
-/* The ports of UCX's listening sockets, in the order of the rails. */
-static int find_listening(int own[LANES], bool filtered)
-{
-    int found = 0;
-
+    /* In the order of the rails. */
     for (int fd = 0; fd < MOST_FDS && found < LANES; ++fd) {
         bool listens = false;
         int port = is_new(fd) ? tcp_port(fd, true, &listens) : -1;
 
-        if (port > 0 && listens && (!filtered || has_filter(fd))) {
+        if (port > 0 && listens) {
             own[found++] = port;
         }
     }
-    return found;
-}
-
-void lane_strike_learn(xm_bootstrap_t *bootstrap, double limit)
-{
-    int own[LANES] = {0}, all[2 * LANES], found = find_listening(own, true);
-
-    found = found > 0 ? found : find_listening(own, false);
     local_expect(found == LANES, "%d rails listen", found);
     local_expect_ok(xm_bootstrap_allgather(bootstrap, own, all, sizeof(own), local_timeout(limit)));
     memcpy(listening, all, sizeof(listening));

@@ -137,7 +137,7 @@ static xm_transport_t *open_transport(xm_bootstrap_t *bootstrap, placement_t pla
 static bool carries_all(const run_t *run)
 {
     return run->placement < TWO_NICS || run->placement >= RDMA_DEVICE ||
-           (run->which->doomed == 0 && strcmp(run->which->name, "length mismatch") != 0 &&
+           (strcmp(run->which->name, "length mismatch") != 0 &&
             strncmp(run->which->name, "cancel", strlen("cancel")) != 0);
 }
 
