@@ -12,7 +12,6 @@
 #include "comm/job/bootstrap_private.h"
 #include "comm/job/bootstrap_tcp.h"
 #include "comm/job/bootstrap_wire.h"
-#include "comm/job/door.h"
 #include "comm/job/job_secret.h"
 #include "comm/job/launcher.h"
 #include "comm/job/resolve.h"

@@ -15,8 +15,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "comm/job/bootstrap_listen.h"
 #include "comm/job/bootstrap_tcp.h"
-#include "comm/job/door.h"
 #include "comm/base.h"
 
 /* BATCH: connections accepted before those that have spoken are heard. SPARE_FILES: descriptors

@@ -732,7 +732,7 @@ static void survive(conformance_slot_t *slot, const death_t *death)
     }
     died_at = local_now();
     if (death->told) {
-        linger(slot, 0.05);
+        linger(slot, 0.3);
         xm_transport_peer_failed(slot->transport, 1);
         xm_transport_peer_failed(slot->transport, 1);
     }
@@ -781,7 +781,7 @@ static void death_case(conformance_slot_t *slot, const death_t *death)
         }
         linger(slot, 0.05);
         slot->barrier(slot);
-        linger(slot, 0.05);
+        linger(slot, 0.2); /* the connections are made meanwhile */
         slot->die(slot);
         break;
     default:
