@@ -40,6 +40,10 @@ struct xm_worker {
     xm_worker_guest_t *guests;   /* list: whose work goes on in every wait */
 };
 
+/* Opens the transport with the NICs that all ranks have agreed on, and learns which rails they use.
+ */
+xm_status_t xm_worker_open_transport(xm_worker_t *worker);
+
 /* Exchanges slots and opens the transport over the worker's bootstrap, and begins to watch the
  * others. On failure what was made is left for xm_worker_leave(). */
 xm_status_t xm_worker_enter(xm_worker_t *worker);

@@ -450,24 +450,24 @@ xm_status_t __wrap_xm_bootstrap_allgatherv(xm_bootstrap_t *bootstrap, const void
 typedef struct {
     int rank;
     xm_transport_t *transport;
-} seat_t;
+} slot_t;
 
 static void *sit(void *arg)
 {
     xm_transport_verbs_params_t params = XM_TRANSPORT_VERBS_PARAMS_INIT;
-    seat_t *seat = arg;
+    slot_t *slot = arg;
 
-    own_rank = seat->rank;
+    own_rank = slot->rank;
     params.spin = true;
     (void)pthread_mutex_lock(&turn);
-    ck_assert_xm_ok(xm_transport_verbs_create(NULL, &params, &seat->transport));
+    ck_assert_xm_ok(xm_transport_verbs_create(NULL, &params, &slot->transport));
     (void)pthread_mutex_unlock(&turn);
     return NULL;
 }
 
 void fake_verbs_open(xm_transport_t *transports[FAKE_RANKS], int rails, uint64_t seed)
 {
-    seat_t seats[FAKE_RANKS] = {{.rank = 0}, {.rank = 1}};
+    slot_t slots[FAKE_RANKS] = {{.rank = 0}, {.rank = 1}};
     pthread_t thread;
 
     state = seed;
@@ -475,12 +475,12 @@ void fake_verbs_open(xm_transport_t *transports[FAKE_RANKS], int rails, uint64_t
     memset(ways, 0, sizeof(ways));
     memset(carried, 0, sizeof(carried));
     ck_assert_int_eq(pthread_barrier_init(&meeting, NULL, FAKE_RANKS), 0);
-    ck_assert_int_eq(pthread_create(&thread, NULL, sit, &seats[1]), 0);
-    (void)sit(&seats[0]);
+    ck_assert_int_eq(pthread_create(&thread, NULL, sit, &slots[1]), 0);
+    (void)sit(&slots[0]);
     (void)pthread_join(thread, NULL);
     (void)pthread_barrier_destroy(&meeting);
     for (int rank = 0; rank < FAKE_RANKS; ++rank) {
-        transports[rank] = seats[rank].transport;
+        transports[rank] = slots[rank].transport;
     }
 }
 
