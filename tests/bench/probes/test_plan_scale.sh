@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Planning stays small as devices grow: a 70B model between 512 and 512 hosts of 8 devices within 5 s of processor time and 2 GiB, and one
-# 2 GiB tensor within 5 ms, by the quickest of several runs: what else the machine does meanwhile only adds to it. The limits
+# 2 GiB tensor within 20 ms (it takes 3 to 4 on an idle machine), by the quickest of several runs. The limits
 # are several times what is measured, so that only a change of order fails.
 set -u
 : "${PLAN_SCALE:?}" "${RESHARD_BENCH:?}"
@@ -55,7 +55,7 @@ awk -v runs="$runs" '$1 ~ /^nm[0-9]$/ {
         if ($NF > 1) { print "FAILED: " $NF " % above the bound: " $0; bad = 1 }
     }
     END {
-        for (name in least) if (least[name] > 5000) { print "FAILED: " name " planned in " least[name] " us"; bad = 1 }
+        for (name in least) if (least[name] > 20000) { print "FAILED: " name " planned in " least[name] " us"; bad = 1 }
         if (cases != 9 * runs) { print "FAILED: " cases " cases"; bad = 1 }
         exit bad
     }' "$directory"/cases*
