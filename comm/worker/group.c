@@ -7,6 +7,7 @@
 #include <crossmesh/group.h>
 
 #include <stdio.h>
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -146,6 +147,10 @@ static xm_status_t enter(xm_worker_t *worker, xm_bootstrap_t *bootstrap, bool *a
         give_era(worker, old);
         xm_worker_leave(worker);
         give_era(worker, entered);
+#ifdef __GLIBC__
+        /* The new transport was made beside the old one, whose memory would stay as holes. */
+        (void)malloc_trim(0);
+#endif
         return XM_OK;
     }
     /* The others must not wait for this rank in a group that will not exist. */

@@ -235,17 +235,16 @@ static void measure(int *descriptors, long *memory)
 }
 
 /*
- * Reshards, gives up and recovers again and again; what the first cycles take is all they take, but
- * for what UCX 1.13 keeps of each worker that had TCP connections (30 KB, also without a failure),
- * and the worker of a rank that got no core for seconds and could not close in order.
+ * Reshards, gives up and recovers again and again; what the first cycles take is all they take: the
+ * descriptors are the same, and the memory within a MiB.
  */
 static int recover(const xm_job_env_t *env, int listen_fd, void *arg)
 {
     const disaster_t *disaster = arg;
     const char *given = getenv("RECOVERY_CYCLES");
     int cycles = given != NULL ? atoi(given) : 30, descriptors, descriptors_then = 0;
-    const int leaves = (cycles - 10) / 20;
-    long memory, memory_then = 0, kept;
+    long memory, memory_then = 0;
+    bool strict;
     xm_worker_params_t params = XM_WORKER_PARAMS_INIT;
     xm_worker_t *worker;
     char host[32];
@@ -277,11 +276,14 @@ static int recover(const xm_job_env_t *env, int listen_fd, void *arg)
         }
     }
     measure(&descriptors, &memory);
-    local_expect(descriptors <= descriptors_then + 10 * leaves, "rank %d: %d descriptors became %d",
+    (void)printf("rank %d: %d cycles, %d descriptors then %d, %ld KiB then %ld\n", env->rank,
+                 cycles, descriptors_then, descriptors, memory_then, memory);
+    (void)fflush(stdout);
+    strict = getenv("TEST_FEW") == NULL; /* checkers keep memory, and slow ranks down */
+    local_expect(!strict || descriptors == descriptors_then, "rank %d: %d descriptors became %d",
                  env->rank, descriptors_then, descriptors);
-    kept = disaster->per_host == RANKS ? 0 : 48 * (cycles - 10);
-    local_expect(memory <= memory_then + 1024 + kept + 5120 * leaves, "rank %d: %ld KiB became %ld",
-                 env->rank, memory_then, memory);
+    local_expect(!strict || memory <= memory_then + 1024, "rank %d: %ld KiB became %ld", env->rank,
+                 memory_then, memory);
     local_expect_ok(xm_worker_barrier(worker));
     xm_worker_destroy(worker, NULL);
     return 0;
