@@ -45,32 +45,67 @@ enum { CHAINS = 10, ROUNDS = 20000 };
 static const float factor = 0.75F, addend = 0.25F;
 static volatile const float origin = 2;
 
+typedef float vector4_t __attribute__((vector_size(16)));
+
 /* The same loop exists for each vector width, because the width is part of a function's
  * compilation. */
-#define MULTIPLY_ADD(lanes, attributes)                                                            \
-    typedef float vector##lanes##_t __attribute__((vector_size(4 * (lanes))));                     \
-    attributes static float multiply_add_##lanes(void)                                             \
-    {                                                                                              \
-        vector##lanes##_t chain[CHAINS], sum = {0};                                                \
-                                                                                                   \
-        for (int c = 0; c < CHAINS; ++c) {                                                         \
-            chain[c] = (vector##lanes##_t){0} + (origin + (float)c);                               \
-        }                                                                                          \
-        for (int round = 0; round < ROUNDS; ++round) {                                             \
-            for (int c = 0; c < CHAINS; ++c) {                                                     \
-                chain[c] = chain[c] * factor + addend;                                             \
-            }                                                                                      \
-        }                                                                                          \
-        for (int c = 0; c < CHAINS; ++c) {                                                         \
-            sum += chain[c];                                                                       \
-        }                                                                                          \
-        return sum[0];                                                                             \
-    }
+static float multiply_add_4(void)
+{
+    vector4_t chain[CHAINS], sum = {0};
 
-MULTIPLY_ADD(4, )
+    for (int c = 0; c < CHAINS; ++c) {
+        chain[c] = (vector4_t){0} + (origin + (float)c);
+    }
+    for (int round = 0; round < ROUNDS; ++round) {
+        for (int c = 0; c < CHAINS; ++c) {
+            chain[c] = chain[c] * factor + addend;
+        }
+    }
+    for (int c = 0; c < CHAINS; ++c) {
+        sum += chain[c];
+    }
+    return sum[0];
+}
+
 #ifdef __x86_64__
-MULTIPLY_ADD(8, __attribute__((target("avx2,fma"))))
-MULTIPLY_ADD(16, __attribute__((target("avx512f"))))
+typedef float vector8_t __attribute__((vector_size(32)));
+typedef float vector16_t __attribute__((vector_size(64)));
+
+__attribute__((target("avx2,fma"))) static float multiply_add_8(void)
+{
+    vector8_t chain[CHAINS], sum = {0};
+
+    for (int c = 0; c < CHAINS; ++c) {
+        chain[c] = (vector8_t){0} + (origin + (float)c);
+    }
+    for (int round = 0; round < ROUNDS; ++round) {
+        for (int c = 0; c < CHAINS; ++c) {
+            chain[c] = chain[c] * factor + addend;
+        }
+    }
+    for (int c = 0; c < CHAINS; ++c) {
+        sum += chain[c];
+    }
+    return sum[0];
+}
+
+__attribute__((target("avx512f"))) static float multiply_add_16(void)
+{
+    vector16_t chain[CHAINS], sum = {0};
+
+    for (int c = 0; c < CHAINS; ++c) {
+        chain[c] = (vector16_t){0} + (origin + (float)c);
+    }
+    for (int round = 0; round < ROUNDS; ++round) {
+        for (int c = 0; c < CHAINS; ++c) {
+            chain[c] = chain[c] * factor + addend;
+        }
+    }
+    for (int c = 0; c < CHAINS; ++c) {
+        sum += chain[c];
+    }
+    return sum[0];
+}
 #endif
 
 typedef struct {

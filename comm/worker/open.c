@@ -58,7 +58,7 @@ static xm_status_t list_callers(const xm_worker_t *worker, uint8_t (**callers)[X
         if (rank > 0 && slots->host_of[rank] == slots->host_of[rank - 1]) {
             continue;
         }
-        if (!xm_array_reserve(callers, &room, (size_t)(*count + endpoint->count + 2),
+        if (!xm_array_reserve(callers, &room, (size_t)*count + (size_t)endpoint->count + 2,
                               sizeof(**callers))) {
             return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the addresses of %d ranks", size);
         }

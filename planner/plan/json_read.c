@@ -90,8 +90,9 @@ static void read_mesh(reader_t *r, const char *place, const char *text, int *sha
 {
     int used = 0;
 
-    /* Five digits at most, so nothing overflows. NOLINTNEXTLINE(cert-err34-c) */
+    /* Five digits at most, so nothing overflows. */
     if (r->status == XM_OK &&
+        /* NOLINTNEXTLINE(cert-err34-c) */
         (sscanf(text, "%5dx%5d%n", &shape[0], &shape[1], &used) != 2 || text[used] != '\0' ||
          shape[0] < 1 || shape[1] < 1 || shape[0] > MOST / shape[1])) {
         r->status = xm_error_set(XM_ERR_PARSE, "%s: '%s' is not a mesh such as 2x4", place, text);

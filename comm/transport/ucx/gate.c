@@ -45,7 +45,7 @@ static void each_listener(xm_ucx_gate_t *gate, void (*look)(xm_ucx_gate_t *, int
         return;
     }
     for (struct dirent *entry = readdir(folder); entry != NULL; entry = readdir(folder)) {
-        int fd = atoi(entry->d_name);
+        int fd = (int)strtol(entry->d_name, NULL, 10);
 
         if (entry->d_name[0] != '.' && listens(fd)) {
             look(gate, fd, arg);
