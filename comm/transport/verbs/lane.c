@@ -111,16 +111,20 @@ static bool may_send(const xm_verbs_lane_t *lane)
 /* The bytes of a message that is sent now, or was. */
 static uint8_t *bytes_of(xm_verbs_transport_t *self, xm_verbs_wr_t *wr)
 {
-    const xm_verbs_port_t *port = &self->ports[wr->rail];
+    const xm_verbs_port_t *port;
 
-    return wr->slot < 0 ? wr->bytes : port->sends + (size_t)wr->slot * port->send_size;
+    if (wr->slot < 0) {
+        return wr->bytes; /* of no rail */
+    }
+    port = &self->ports[wr->rail];
+    return port->sends + (size_t)wr->slot * port->send_size;
 }
 
 static void give_slot(xm_verbs_transport_t *self, const xm_verbs_wr_t *wr)
 {
-    xm_verbs_port_t *port = &self->ports[wr->rail];
-
     if (wr->slot >= 0) {
+        xm_verbs_port_t *port = &self->ports[wr->rail];
+
         port->free_sends[port->free_send_count++] = wr->slot;
     }
 }

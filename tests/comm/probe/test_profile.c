@@ -253,7 +253,7 @@ START_TEST(hosts_of_a_machine_share_its_processors)
 {
     const int host_of[] = {0, 1, 2, 0, 2};
     static const double machines[] = {7, 7, 9, 7, 9}, cores[] = {2, 2, 8, 2, 8};
-    xm_probe_device_t devices[5];
+    xm_probe_device_t devices[5] = {{0}};
     xm_probe_summary_t summary = summary_of(devices, host_of, 5, 3);
     xm_cluster_profile_t *profile = NULL;
     double per_host, nic, host;
