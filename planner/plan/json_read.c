@@ -386,8 +386,9 @@ static void read_host_order(reader_t *r, const json_t *list)
     int hosts = r->plan->info.hosts;
     char one[PLACE_TEXT];
 
-    (void)snprintf(one, sizeof(one), "one of the hosts 0 to %d", hosts - 1);
-    if (list != NULL) {
+    /* A number of hosts that was refused is any number. */
+    if (list != NULL && r->status == XM_OK) {
+        (void)snprintf(one, sizeof(one), "one of the hosts 0 to %d", hosts - 1);
         read_numbers(r, &(numbers_t){"cluster", "host_order", " hosts", one, hosts, hosts - 1},
                      list, &r->plan->info.host_order);
     }
