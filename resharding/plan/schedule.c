@@ -393,17 +393,16 @@ int64_t xm_scheduling_message(const xm_scheduling_t *s, int64_t pieces)
 {
     double bytes = 0, message = fmax((double)s->largest_chunk, XM_SMALLEST_CHUNK);
 
+    if (pieces == 0 || (xm_network_uniform(s->lanes.network) &&
+                        xm_network_uplink_bandwidth(s->lanes.network) <= 0)) {
+        return 0;
+    }
     for (int64_t k = 0; k < s->classes->count; ++k) {
         const xm_class_t *class = &s->classes->classes[k];
 
         bytes += (double)class->bytes * class->remote_host_count;
     }
-    if (pieces == 0 || bytes <= message ||
-        (xm_network_uniform(s->lanes.network) &&
-         xm_network_uplink_bandwidth(s->lanes.network) <= 0)) {
-        return 0;
-    }
-    return (int64_t)fmax(message, bytes / (double)pieces);
+    return bytes <= message ? 0 : (int64_t)fmax(message, bytes / (double)pieces);
 }
 
 bool xm_scheduling_may_relay(const xm_scheduling_t *s)
