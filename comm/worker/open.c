@@ -31,6 +31,12 @@ static xm_status_t open_verbs(xm_worker_t *worker)
                       xm_transport_verbs_create(worker->bootstrap, &params, &worker->transport));
 }
 
+static bool same_addresses(const xm_endpoint_t *a, const xm_endpoint_t *b)
+{
+    return a->count == b->count &&
+           memcmp(a->addresses, b->addresses, (size_t)a->count * sizeof(*a->addresses)) == 0;
+}
+
 /*
  * Where connections to UCX may come from: the hosts of other ranks; and where some of these are on
  * this machine, its loopback interface. Nothing, so that all may come, where the addresses of the
@@ -54,8 +60,10 @@ static xm_status_t list_callers(const xm_worker_t *worker, uint8_t (**callers)[X
             continue;
         }
         shared = shared || slots->machine_of[rank] == slots->machine_of[own];
-        /* The ranks of a host have the same addresses. */
-        if (rank > 0 && slots->host_of[rank] == slots->host_of[rank - 1]) {
+        /* The ranks of a host have the same addresses, unless each is in a container. */
+        if (rank > 0 &&
+            same_addresses(endpoint, &worker->endpoints.of[worker->job_rank[rank - 1]]) &&
+            slots->host_of[rank - 1] != slots->host_of[own]) {
             continue;
         }
         if (!xm_array_reserve(callers, &room, (size_t)*count + (size_t)endpoint->count + 2,
