@@ -361,6 +361,44 @@ START_TEST(who_was_left_behind_is_told)
 }
 END_TEST
 
+/* Rank 3 dies, and rank 4 of the same host gets no processor for two and a half of the detector's
+ * intervals, as on a machine with too much to do, just when all look for each other. */
+static int held_up(const xm_job_env_t *env, int listen_fd, void *arg)
+{
+    atomic_int *stopped = arg;
+    xm_worker_t *worker;
+
+    local_expect(setenv("XM_HEARTBEAT", "2", 1) == 0, "setenv");
+    worker = join(env, listen_fd, 3);
+    local_expect_ok(xm_worker_barrier(worker));
+    if (env->rank == 3) {
+        (void)raise(SIGKILL);
+    }
+    wait_for_death(worker);
+    if (env->rank == 4) {
+        atomic_store(stopped, 1);
+        (void)raise(SIGSTOP);
+    }
+    local_expect_ok(xm_group_shrink(worker, 0));
+    local_expect(xm_worker_size(worker) == RANKS - 1, "%d ranks", xm_worker_size(worker));
+    ring(worker, 1);
+    xm_worker_destroy(worker, NULL);
+    return 0;
+}
+
+START_TEST(who_is_slow_is_not_left_out)
+{
+    atomic_int *stopped = local_shared(sizeof(*stopped));
+    local_job_t job;
+
+    local_job_start(&job, RANKS, 0, DEADLINE_S, held_up, stopped);
+    local_await(stopped, 1);
+    local_sleep(5.0);
+    (void)kill(job.pids[4], SIGCONT);
+    local_job_wait(&job, 1u << 3);
+}
+END_TEST
+
 /* Rank 2 lives but does not come. */
 static int stay_away(const xm_job_env_t *env, int listen_fd, void *arg)
 {
@@ -416,6 +454,7 @@ int main(void)
     tcase_add_loop_test(tcase, an_abort_ends_everything_everywhere, 0, 2);
     tcase_add_loop_test(tcase, survivors_go_on, 0, (int)(sizeof(scenarios) / sizeof(*scenarios)));
     tcase_add_test(tcase, who_was_left_behind_is_told);
+    tcase_add_test(tcase, who_is_slow_is_not_left_out);
     tcase_add_test(tcase, who_does_not_come_is_named);
     tcase_add_test(tcase, one_rank_is_a_group);
     suite_add_tcase(suite, tcase);
