@@ -45,14 +45,22 @@ static void keep_fault_status(xm_worker_t *worker, xm_status_t status, int faile
  * be told find out by their detectors. */
 xm_status_t xm_group_abort(xm_worker_t *worker, const char *sentence)
 {
+    char reason[XM_BOOTSTRAP_SENTENCE_SIZE];
+
     if (XM_IS_NULL(worker) || XM_IS_NULL(sentence)) {
         return XM_ERR_INVALID_ARGUMENT;
+    }
+    /* What made the caller give up may be the first sign of a death, which is a better reason. */
+    (void)snprintf(reason, sizeof(reason), "%s", sentence);
+    if (worker->fault_status == XM_OK) {
+        (void)(worker->transport->failed_peer >= 0 ? xm_worker_check_lost_peer(worker)
+                                                   : xm_worker_poll_faults(worker));
     }
     if (worker->fault_status == XM_OK) {
         int failed_rank = xm_worker_rank(worker);
         xm_status_t status;
 
-        xm_bootstrap_abort(worker->bootstrap, sentence);
+        xm_bootstrap_abort(worker->bootstrap, reason);
         status = xm_bootstrap_poll(worker->bootstrap, &failed_rank);
         keep_fault_status(worker, status, failed_rank);
     }

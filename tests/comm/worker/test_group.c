@@ -176,6 +176,47 @@ START_TEST(an_abort_ends_everything_everywhere)
 }
 END_TEST
 
+/* Rank 4 gives up because the transport has lost rank 5, before it has heard that this one is dead:
+ * that is the reason, and not its giving up. */
+static int give_up_early(const xm_job_env_t *env, int listen_fd, void *arg)
+{
+    xm_worker_t *worker = join(env, listen_fd, 1);
+    xm_transport_t *transport = xm_worker_transport(worker);
+    xm_status_t status = XM_OK;
+    char byte;
+    waiter_t in;
+
+    (void)arg;
+    ring(worker, 1);
+    local_expect_ok(xm_worker_barrier(worker));
+    if (env->rank == 5) {
+        (void)raise(SIGKILL);
+    }
+    if (env->rank == 4) {
+        receive(worker, &in, 5, 2, &byte, 1);
+        while (transport->failed_peer < 0) {
+            (void)xm_transport_progress(transport);
+        }
+        local_expect_ok(xm_group_abort(worker, "a message was not passed"));
+    }
+    while (status == XM_OK) {
+        status = xm_worker_wait(worker, xm_worker_deadline(worker));
+    }
+    local_expect(status == XM_ERR_PEER_DIED && strstr(xm_last_error(), "rank 5 (host ") != NULL,
+                 "%s (%s)", xm_status_string(status), xm_last_error());
+    xm_worker_destroy(worker, "over");
+    return 0;
+}
+
+START_TEST(a_death_is_a_better_reason_than_an_abort)
+{
+    local_job_t job;
+
+    local_job_start(&job, RANKS, 0, DEADLINE_S, give_up_early, NULL);
+    local_job_wait(&job, 1u << 5);
+}
+END_TEST
+
 /* Who dies, and when. */
 typedef struct {
     unsigned first;  /* bits of ranks that die while all wait */
@@ -452,6 +493,7 @@ int main(void)
 
     tcase_set_timeout(tcase, 2 * DEADLINE_S);
     tcase_add_loop_test(tcase, an_abort_ends_everything_everywhere, 0, 2);
+    tcase_add_test(tcase, a_death_is_a_better_reason_than_an_abort);
     tcase_add_loop_test(tcase, survivors_go_on, 0, (int)(sizeof(scenarios) / sizeof(*scenarios)));
     tcase_add_test(tcase, who_was_left_behind_is_told);
     tcase_add_test(tcase, who_is_slow_is_not_left_out);
