@@ -191,38 +191,48 @@ static xm_status_t scale_prices(solve_t *solve, ap_cfn_dual_t *dual)
     return XM_OK;
 }
 
-/* One attempt of branch and bound. A search that knows no good solution loses itself below early
- * mistakes, so what is more than `reach` above the bound does not count; a gap that is really that
- * small then closes soon, and otherwise the bound rises to where the search did not look. */
-static xm_status_t attempt(solve_t *solve, const ap_cfn_dual_t *dual, int number)
+/* Attempts of branch and bound from *number on, until one has too many nodes. A search that knows no
+ * good solution loses itself below early mistakes, so what is more than `reach` above the bound does
+ * not count; a gap that is really that small then closes soon, and otherwise the bound rises to
+ * where the search did not look. Each attempt starts anew, with the cost that is known by then,
+ * since values that it rules out at the root are ruled out in the whole tree. */
+static xm_status_t attempt(solve_t *solve, const ap_cfn_dual_t *dual, int *number)
 {
-    double bound, reach = ldexp(first_reach, number);
+    ap_cfn_shared_t *shared = &solve->shared;
+    bool complete = true;
+    xm_status_t status = XM_OK;
 
-    (void)pthread_mutex_lock(&solve->shared.mutex);
-    bound = solve->shared.bound;
-    (void)pthread_mutex_unlock(&solve->shared.mutex);
-    return ap_cfn_branch(dual, &solve->shared, bound + reach * fabs(bound) + 1.0,
-                         (int64_t)(ATTEMPT_NODES * pow(1.5, number)), &solve->nodes);
+    while (status == XM_OK && complete && !ap_cfn_shared_is_over(shared)) {
+        double bound = ap_cfn_shared_bound(shared);
+        double reach = ldexp(first_reach, *number);
+        double cap = reach < 1.0 ? bound + reach * fabs(bound) + 1.0 : HUGE_VAL;
+        int64_t most = (int64_t)(ATTEMPT_NODES * pow(1.5, *number)), begin = solve->nodes;
+
+        status = ap_cfn_branch(dual, shared, cap, most, &solve->nodes);
+        complete = solve->nodes - begin < most;
+        ++*number;
+    }
+    return status;
 }
 
-/* Dives, each followed by a search around the best solution, and attempts of branch and bound
- * unless the problem is too large for it. Each attempt starts anew, with the cost that is known by
- * then, since values that it rules out at the root are ruled out in the whole tree. Dives differ by
- * their seeds; the first one is without noise. */
+/* Attempts of branch and bound, unless the problem is too large for it, and dives, each followed by
+ * a search around the best solution. Dives differ by their seeds; the first one is without
+ * noise. */
 static xm_status_t dive_and_prove(solve_t *solve, const ap_cfn_dual_t *dual,
                                   ap_cfn_search_t *search)
 {
     ap_cfn_shared_t *shared = &solve->shared;
     int64_t search_time = dual->core->variables * SEARCH_TIME_EACH;
+    int attempts = 0;
     xm_status_t status = XM_OK;
 
     search_time = search_time < SEARCH_TIME ? search_time : SEARCH_TIME;
-    for (int k = 0; status == XM_OK && !ap_cfn_shared_is_over(shared); ++k) {
+    for (uint64_t dive = 0; status == XM_OK && !ap_cfn_shared_is_over(shared); ++dive) {
         if (dual->core->variables <= PROVABLE_VARIABLES) {
-            status = attempt(solve, dual, k);
+            status = attempt(solve, dual, &attempts);
         }
         if (status == XM_OK && !ap_cfn_shared_is_over(shared)) {
-            status = ap_cfn_dive(dual, shared, (uint64_t)k * (2 * solve->options->seed + 1));
+            status = ap_cfn_dive(dual, shared, dive * (2 * solve->options->seed + 1));
         }
         if (status == XM_OK && !ap_cfn_shared_is_over(shared)) {
             status = ap_cfn_search_run(search, xm_clock_ns() + search_time);

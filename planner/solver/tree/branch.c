@@ -17,7 +17,7 @@
 #include "planner/solver/tree/tree.h"
 
 /* The root's dual serves the whole tree, so it gets many rounds; nodes below inherit it. */
-enum { ROUNDS_ROOT = 400, ROUNDS_NODE = 30 };
+enum { ROUNDS_ROOT = 120, ROUNDS_NODE = 30 };
 
 /* `most` is the count of nodes at which the search gives up; `nodes` is the caller's count, which
  * goes on over several searches. */
