@@ -85,15 +85,6 @@ static void note_failure(solve_t *solve, xm_status_t status)
     }
 }
 
-/* The cost that the dual's steps aim at: the best solution, or a guess above the bound while that
- * is better. A first solution can be far off, and steps aimed at it would be too long. */
-static double aim(ap_cfn_shared_t *shared, double bound)
-{
-    double cost = ap_cfn_shared_cost(shared), guess = bound + 0.05 * fabs(bound) + 1.0;
-
-    return cost < guess ? cost : guess;
-}
-
 /* Offers an assignment if it fits and nothing in it is forbidden. */
 static void try(solve_t *solve, ap_cfn_shared_t *shared, const int *value, double *load)
 {
@@ -140,12 +131,13 @@ static xm_status_t raise_bound(solve_t *solve, ap_cfn_shared_t *shared, ap_cfn_d
         /* Looks at the progress once in so many steps, since single subgradient steps go up and
          * down. */
         if (step % look == look - 1) {
-            if (dual->best - before < worthwhile * (aim(shared, dual->best) - dual->best)) {
+            if (dual->best - before <
+                worthwhile * (ap_cfn_dual_aim(dual, ap_cfn_shared_cost(shared)) - dual->best)) {
                 break;
             }
             before = dual->best;
         }
-        ap_cfn_dual_move_prices(dual, aim(shared, dual->best));
+        ap_cfn_dual_move_prices(dual, ap_cfn_dual_aim(dual, ap_cfn_shared_cost(shared)));
     }
     if (status == XM_OK) {
         memcpy(dual->price, dual->best_price, (size_t)dual->core->times * sizeof(double));
@@ -191,10 +183,10 @@ static xm_status_t scale_prices(solve_t *solve, ap_cfn_dual_t *dual)
     return XM_OK;
 }
 
-/* Attempts of branch and bound from *number on, until one has too many nodes. A search that knows no
- * good solution loses itself below early mistakes, so what is more than `reach` above the bound does
- * not count; a gap that is really that small then closes soon, and otherwise the bound rises to
- * where the search did not look. Each attempt starts anew, with the cost that is known by then,
+/* Attempts of branch and bound from *number on, until one has too many nodes. A search that knows
+ * no good solution loses itself below early mistakes, so what is more than `reach` above the bound
+ * does not count; a gap that is really that small then closes soon, and otherwise the bound rises
+ * to where the search did not look. Each attempt starts anew, with the cost that is known by then,
  * since values that it rules out at the root are ruled out in the whole tree. */
 static xm_status_t attempt(solve_t *solve, const ap_cfn_dual_t *dual, int *number)
 {

@@ -212,7 +212,7 @@ bool ap_cfn_node_tighten(ap_cfn_tree_t *tree, ap_cfn_node_t *node, int rounds, s
             }
             last = dual->best;
         }
-        ap_cfn_dual_move_prices(dual, goal);
+        ap_cfn_dual_move_prices(dual, ap_cfn_dual_aim(dual, goal));
     }
     return false;
 }
