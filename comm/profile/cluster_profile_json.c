@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "comm/profile/curve_json.h"
+#include "comm/profile/shipped.h"
 #include "comm/base.h"
 
 /* The version that is written; older files are read too. */
@@ -445,18 +446,44 @@ xm_status_t xm_cluster_profile_from_text(const char *text, size_t length, const 
     return status < 0 ? xm_error_prefix(status, "%s", source) : XM_OK;
 }
 
-/* Errors name the file, then the path in it. */
+/* A word that is neither a file nor a shipped cluster may be either, misspelt. */
+static xm_status_t not_found(const char *path)
+{
+    char names[256] = "";
+    const char *name;
+    xm_error_t error;
+
+    xm_error_save(&error, XM_ERR_NOT_FOUND);
+    if (strpbrk(path, "/.") != NULL) {
+        return xm_error_restore(&error);
+    }
+    for (size_t i = 0; (name = xm_cluster_shipped_name(i)) != NULL; ++i) {
+        size_t length = strlen(names);
+
+        (void)snprintf(names + length, sizeof(names) - length, "%s%s", i > 0 ? ", " : "", name);
+    }
+    return xm_error_set(XM_ERR_NOT_FOUND, "%s: no such file, and no cluster that ships (%s)", path,
+                        names);
+}
+
+/* A file comes before a cluster that ships under its name. Errors name the file, then the path in
+ * it. */
 xm_status_t xm_cluster_profile_load(const char *path, xm_cluster_profile_t **profile)
 {
     if (XM_IS_NULL(path) || XM_IS_NULL(profile)) {
         return XM_ERR_INVALID_ARGUMENT;
     }
+    const char *shipped = xm_cluster_shipped_text(path);
     char *text = NULL;
     size_t length = 0;
     xm_status_t status = xm_text_load(path, &text, &length);
 
     if (status == XM_OK) {
         status = xm_cluster_profile_from_text(text, length, path, profile);
+    } else if (status == XM_ERR_NOT_FOUND) {
+        status = shipped != NULL
+                     ? xm_cluster_profile_from_text(shipped, strlen(shipped), path, profile)
+                     : not_found(path);
     }
     free(text);
     return status;
