@@ -141,7 +141,8 @@ static xm_status_t read_head(const json_t *root, xm_cluster_profile_params_t *pa
     if (!json_is_object(root)) {
         return xm_json_wrong_type("the document", "an object", root);
     }
-    if ((status = check_version(root)) < 0 ||
+    if ((status = xm_json_check_kind(root, "a cluster profile")) < 0 ||
+        (status = check_version(root)) < 0 ||
         (status = xm_json_check_keys(root, "", root_keys,
                                      sizeof(root_keys) / sizeof(root_keys[0]))) < 0 ||
         (status = xm_json_optional_number(root, "gradient_overlap", &params->gradient_overlap)) <
