@@ -44,15 +44,14 @@ install_packages() {
     as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing
 }
 
-# install_python_packages: the tests of plugins/python have an environment of their own, build/python. It is made
-# anew when the list has changed.
+# install_python_packages: the tests of plugins/python have an environment of their own, build/python. It
+# follows the list.
 install_python_packages() {
     if cmp -s packaging/python-packages.txt build/python/installed.txt; then
         return 0
     fi
     say "installing Python packages into build/python"
-    rm -rf build/python
-    /usr/bin/python3 -m venv build/python || return 1
+    [ -x build/python/bin/python3 ] || /usr/bin/python3 -m venv build/python || return 1
     if build/python/bin/python3 -m pip install -q -r packaging/python-packages.txt; then
         cp packaging/python-packages.txt build/python/installed.txt
         return 0

@@ -42,7 +42,7 @@ def mypy(*arguments, cwd):
 class Types(unittest.TestCase):
     def test_the_package_is_right(self):
         with tempfile.TemporaryDirectory() as folder:
-            result = mypy("--config-file", os.path.join(PACKAGE, "pyproject.toml"), cwd=folder)
+            result = mypy("--config-file", os.path.join(os.environ["SOURCE_DIR"], "pyproject.toml"), cwd=folder)
         print(result.stdout)
         self.assertEqual((result.returncode, result.stderr), (0, ""), result.stdout)
 

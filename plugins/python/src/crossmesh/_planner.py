@@ -15,7 +15,7 @@ from . import _abi, _native
 from .errors import InputError
 
 def _load() -> ctypes.CDLL:
-    return _native.load_beside("libautopar.so")
+    return _native.load_beside("libautopar.so.1")
 
 
 def _last_error() -> str:

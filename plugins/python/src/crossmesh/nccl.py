@@ -94,8 +94,12 @@ HEADERS = ("plugins/nccl/nccl_abi.h",)
 
 
 def path() -> str:
-    """The plugin that stands beside libcrossmesh.so; InputError where there is none."""
-    beside = os.path.join(os.path.dirname(os.path.realpath(_native.library_path())), "libnccl-net-crossmesh.so")
+    """The plugin that stands beside libcrossmesh.so, by its name where the loader finds both; InputError where there is
+    none."""
+    library = _native.library_path()
+    if not os.path.dirname(library):
+        return "libnccl-net-crossmesh.so"
+    beside = os.path.join(os.path.dirname(os.path.realpath(library)), "libnccl-net-crossmesh.so")
     if not os.path.exists(beside):
         raise InputError(f"there is no {beside}: the target nccl_net, which is installed beside libcrossmesh.so")
     return beside

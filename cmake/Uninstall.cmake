@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+# cmake -DMANIFEST=install_manifest.txt -P Uninstall.cmake: removes the files of an installation, and the folders of
+# crossmesh that are empty then.
+if(NOT EXISTS ${MANIFEST})
+    message(FATAL_ERROR "nothing has been installed from here: there is no ${MANIFEST}")
+endif()
+file(STRINGS ${MANIFEST} files)
+file(REMOVE ${files})
+foreach(file ${files})
+    cmake_path(GET file PARENT_PATH folder)
+    while(folder MATCHES "/(crossmesh|autopar)(/|$)")
+        file(GLOB left ${folder}/*)
+        if(left)
+            break()
+        endif()
+        file(REMOVE_RECURSE ${folder})
+        cmake_path(GET folder PARENT_PATH folder)
+    endwhile()
+endforeach()
+list(LENGTH files count)
+message(STATUS "removed ${count} files")
