@@ -225,7 +225,7 @@ START_TEST(messages_are_mended)
         scene_t *scene = run((scene_t){.verify = XM_VERIFY_CHUNK,
                                        .hosts = 4,
                                        .dst = specs[s],
-                                       .sends_one_in = 20,
+                                       .sends_one_in = 40,
                                        .liar = -1},
                              run_well);
 
