@@ -26,6 +26,7 @@
 
 #include <stdbool.h>
 
+#include "bench/model/file.h"
 #include "bench/model/layout_pool.h"
 #include "bench/model/sharding.h"
 #include "bench/model/parallel_config.h"

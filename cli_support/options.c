@@ -418,6 +418,19 @@ int xm_cli_fail(const char *program, xm_status_t status)
     return xm_status_is_caller(status) ? 2 : 1;
 }
 
+xm_status_t xm_cli_check_settings(bool speaks, const char *program)
+{
+    xm_status_t status = xm_config_check();
+
+    if (status != XM_ERR_NOT_FOUND) {
+        return status;
+    }
+    if (speaks) {
+        (void)fprintf(stderr, "%s: warning: %s\n", program, xm_last_error());
+    }
+    return XM_OK;
+}
+
 /* The exit status is 2 where the caller is at fault, also on ranks that stay silent. */
 int xm_cli_fail_rank(bool speaks, const char *program, xm_status_t status)
 {

@@ -135,6 +135,12 @@ void xm_cli_destroy(xm_cli_t *cli);
  */
 int xm_cli_fail(const char *program, xm_status_t status);
 
+/**
+ * Checks the XM_ settings of the environment. A bad value is a failure; a name that is no setting
+ * may be another program's, so that is only warned of, by the process that @p speaks.
+ */
+xm_status_t xm_cli_check_settings(bool speaks, const char *program);
+
 /** The same for one of several ranks; nothing is printed unless this one @p speaks for all. */
 int xm_cli_fail_rank(bool speaks, const char *program, xm_status_t status);
 

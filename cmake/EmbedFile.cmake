@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Writes the file INPUT as the C array NAME into OUTPUT; without INPUT an empty one.
-set(bytes "0")
+# Writes the file INPUT as the C string NAME into OUTPUT; without INPUT an empty one.
+set(bytes "")
 set(size 0)
 if(INPUT)
     file(READ ${INPUT} hex HEX)
@@ -13,8 +13,8 @@ file(WRITE ${OUTPUT} "#include <stddef.h>
 
 #include \"${HEADER}\"
 
-_Alignas(16) const unsigned char ${NAME}[] = {
-${bytes}
+const unsigned char ${NAME}[] = {
+${bytes}0
 };
 const size_t ${NAME}_size = ${size};
 ")

@@ -202,7 +202,7 @@ int main(int argc, char **argv)
 
     command.version = "socket_copy " XM_VERSION_STRING;
     if (status == XM_OK) {
-        status = xm_config_check();
+        status = xm_cli_check_settings(env.rank < 0, program);
     }
     if (status == XM_OK) {
         status = xm_cli_parse(&command, argc, argv, &cli);

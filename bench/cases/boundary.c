@@ -33,7 +33,7 @@ static xm_status_t take(const ap_plan_t *plan, int index, rb_case_t *result)
     const ap_plan_boundary_t *boundary = ap_plan_boundary(plan, index);
     xm_strategy_t strategy;
     xm_scheduler_t scheduler;
-    xm_status_t status = rb_dtype_parse(boundary->dtype, &result->element_size);
+    xm_status_t status = rb_case_set_dtype(result, boundary->dtype);
 
     if (boundary->more_count > 0) {
         return xm_error_set(XM_ERR_UNSUPPORTED,
@@ -42,7 +42,6 @@ static xm_status_t take(const ap_plan_t *plan, int index, rb_case_t *result)
                             boundary->more_count + 1);
     }
     (void)snprintf(result->name, sizeof(result->name), "%s:%d", ap_plan_info(plan)->model, index);
-    (void)snprintf(result->dtype, sizeof(result->dtype), "%s", boundary->dtype);
     result->ranks_per_host = ap_plan_info(plan)->devices_per_host;
     result->dims = boundary->rank;
     for (int d = 0; d < boundary->rank; ++d) {

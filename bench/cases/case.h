@@ -19,7 +19,6 @@
 
 #include <stdbool.h>
 
-#include "bench/cases/dtype.h"
 #include "bench/model.h"
 #include "resharding/layout.h"
 
@@ -34,7 +33,13 @@ typedef enum rb_suite {
 } rb_suite_t;
 #define RB_SUITE_NAMES "alpa|alpa-1m|alpa-nm|alpa-ablation|alpa-tests|model"
 
-enum { RB_CASE_NAME = 64, RB_SIDE_TEXT = 160, RB_SHAPE_TEXT = 160, RB_ANY = -1 };
+enum {
+    RB_CASE_NAME = 64,
+    RB_DTYPE_TEXT = 16,
+    RB_SIDE_TEXT = 160,
+    RB_SHAPE_TEXT = 160,
+    RB_ANY = -1
+};
 
 /** One side of a case. */
 typedef struct rb_side {
@@ -86,6 +91,9 @@ bool rb_case_is_model(const rb_case_t *one);
 
 /** Loads the model that one->request says, and names the sides and the type. */
 xm_status_t rb_case_load_model(rb_case_t *one);
+
+/** Gives the case's tensor another element type, by any of the names that models' files know. */
+xm_status_t rb_case_set_dtype(rb_case_t *one, const char *name);
 
 /** Divides the extent of dimension 0 by @p divisor; fails when that leaves a remainder. */
 xm_status_t rb_case_scale(rb_case_t *scaled, int64_t divisor);

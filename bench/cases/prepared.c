@@ -19,8 +19,8 @@ static xm_status_t lay_out(const char *side_name, const rb_case_t *one, const rb
 
     if (xm_mesh_max_rank(mesh) >= hosts->ranks) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "the %s mesh names rank %d, but the job has ranks 0 … %d", side_name,
-                            xm_mesh_max_rank(mesh), hosts->ranks - 1);
+                            "case %s: the %s mesh names rank %d, but the job has ranks 0 … %d",
+                            one->name, side_name, xm_mesh_max_rank(mesh), hosts->ranks - 1);
     }
     if (side->spec.dims != one->dims) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
@@ -29,7 +29,8 @@ static xm_status_t lay_out(const char *side_name, const rb_case_t *one, const rb
                             one->name, one->dims);
     }
     status = xm_layout_create(mesh, &side->spec, one->partition, one->shape, layout);
-    return status < 0 ? xm_error_prefix(status, "%s layout", side_name) : status;
+    return status < 0 ? xm_error_prefix(status, "case %s: %s layout", one->name, side_name)
+                      : status;
 }
 
 /* The meshes are released at once: layouts keep them. */

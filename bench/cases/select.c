@@ -193,10 +193,7 @@ static xm_status_t apply_to_tensor(const rb_options_t *options, rb_case_t *one)
     }
     status = rb_case_scale(one, options->scale_divisor);
     if (status == XM_OK && options->dtype != NULL) {
-        status = rb_dtype_parse(options->dtype, &one->element_size);
-    }
-    if (status == XM_OK && options->dtype != NULL) {
-        (void)snprintf(one->dtype, sizeof(one->dtype), "%s", options->dtype);
+        status = rb_case_set_dtype(one, options->dtype);
     }
     one->partition = options->partition;
     return status;

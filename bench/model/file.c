@@ -6,49 +6,85 @@
  */
 #include "bench/model/file.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "bench/model/json_file.h"
 #include "comm/base.h"
 
-/* The names of safetensors first, then those of the frameworks. */
-static const char *const dtype_names[] = {"BF16",        "F16",
-                                          "F32",         "F64",
-                                          "F8_E4M3",     "F8_E5M2",
-                                          "F8_E8M0",     "F4",
-                                          "I4",          "U4",
-                                          "I8",          "U8",
-                                          "BOOL",        "I16",
-                                          "U16",         "I32",
-                                          "U32",         "I64",
-                                          "U64",         "C64",
-                                          "C128",        "float64",
-                                          "float32",     "float16",
-                                          "bfloat16",    "float8_e4m3fn",
-                                          "float8_e5m2", "int8",
-                                          "uint8",       "bool",
-                                          "int16",       "uint16",
-                                          "int32",       "uint32",
-                                          "int64",       "uint64",
-                                          "int4",        "uint4",
-                                          "complex64",   "complex128"};
-static const int dtype_bits[] = {16, 16, 32, 64, 8,  8,  8,   4,  4,  4,  8,  8,  8, 16,
-                                 16, 32, 32, 64, 64, 64, 128, 64, 32, 16, 16, 8,  8, 8,
-                                 8,  8,  16, 16, 32, 32, 64,  64, 4,  4,  64, 128};
+enum { LONGEST_DTYPE = 64 };
+
+/* Names in small letters: of safetensors, of the frameworks, and of nccl-tests and vLLM. */
+static const char *const dtype_names[] = {"bf16",
+                                          "f16",
+                                          "f32",
+                                          "f64",
+                                          "f8_e4m3",
+                                          "f8_e5m2",
+                                          "f8_e8m0",
+                                          "f4",
+                                          "i4",
+                                          "u4",
+                                          "i8",
+                                          "u8",
+                                          "bool",
+                                          "i16",
+                                          "u16",
+                                          "i32",
+                                          "u32",
+                                          "i64",
+                                          "u64",
+                                          "c64",
+                                          "c128",
+                                          "float64",
+                                          "float32",
+                                          "float16",
+                                          "bfloat16",
+                                          "int8",
+                                          "uint8",
+                                          "int16",
+                                          "uint16",
+                                          "int32",
+                                          "uint32",
+                                          "int64",
+                                          "uint64",
+                                          "int4",
+                                          "uint4",
+                                          "complex64",
+                                          "complex128",
+                                          "fp16",
+                                          "half",
+                                          "float",
+                                          "double",
+                                          "fp8_e4m3",
+                                          "fp8_e5m2",
+                                          "f8e4m3",
+                                          "f8e5m2",
+                                          "float8_e4m3",
+                                          "float8_e4m3fn",
+                                          "float8_e5m2"};
+static const int dtype_bits[] = {16, 16, 32, 64, 8,   8,  8,  4,  4,  4, 8, 8,  8,  16, 16, 32,
+                                 32, 64, 64, 64, 128, 64, 32, 16, 16, 8, 8, 16, 16, 32, 32, 64,
+                                 64, 4,  4,  64, 128, 16, 16, 32, 64, 8, 8, 8,  8,  8,  8,  8};
 
 _Static_assert(sizeof(dtype_names) / sizeof(dtype_names[0]) ==
                    sizeof(dtype_bits) / sizeof(dtype_bits[0]),
                "every type has a size");
 
-/* Types are accepted by both naming schemes, with or without "torch." in front. */
+/* Safetensors writes BF16 and torch bfloat16, perhaps with "torch." in front. */
 xm_status_t rb_model_dtype_bits(const char *name, int *bits)
 {
-    const char *bare = strncmp(name, "torch.", 6) == 0 ? name + 6 : name;
+    char small[LONGEST_DTYPE];
     int index;
-    xm_status_t status = xm_text_choose("dtype", bare, dtype_names,
-                                        sizeof(dtype_names) / sizeof(dtype_names[0]), &index);
+    xm_status_t status;
 
+    (void)snprintf(small, sizeof(small), "%s", strncmp(name, "torch.", 6) == 0 ? name + 6 : name);
+    for (char *letter = small; *letter != '\0'; ++letter) {
+        *letter = (char)tolower((unsigned char)*letter);
+    }
+    status = xm_text_choose("dtype", small, dtype_names,
+                            sizeof(dtype_names) / sizeof(dtype_names[0]), &index);
     if (status == XM_OK) {
         *bits = dtype_bits[index];
     }

@@ -32,6 +32,11 @@ xm_status_t rb_json_load(const char *path, json_t **root)
         json_decref(read);
         return status;
     }
+    status = xm_json_check_kind(read, "a file of --model-config, --system-config or --shard-table");
+    if (status < 0) {
+        json_decref(read);
+        return xm_error_prefix(status, "%s", path);
+    }
     *root = read;
     return XM_OK;
 }

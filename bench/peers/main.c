@@ -101,7 +101,7 @@ static xm_status_t check_cases(const job_t *job)
 /* The watchdog starts before the first wait that MPI would make without a limit. */
 static xm_status_t run(job_t *job, int argc, char **argv)
 {
-    xm_status_t status = rb_peer_agree(xm_config_check());
+    xm_status_t status = rb_peer_agree(xm_cli_check_settings(job->rank == 0, "reshard-peer-mpi"));
 
     if (status < 0) {
         return status;

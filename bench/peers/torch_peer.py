@@ -36,6 +36,7 @@ ELEMENT_SIZES = {
     "int16": 2, "float16": 2, "bfloat16": 2,
     "int32": 4, "float32": 4,
     "int64": 8, "float64": 8, "complex64": 8, "complex128": 16,
+    "bf16": 2, "f16": 2, "half": 2, "f32": 4, "float": 4, "f64": 8, "double": 8, "fp8_e4m3": 1, "fp8_e5m2": 1,
 }
 
 

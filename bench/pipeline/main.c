@@ -48,7 +48,7 @@ int main(int argc, char **argv)
     if (status < 0) {
         return xm_cli_fail(program, status);
     }
-    status = xm_config_check();
+    status = xm_cli_check_settings(env.rank < 0, program);
     if (status == XM_OK) {
         status = rb_pipeline_options_parse(argc, argv, &options);
     }

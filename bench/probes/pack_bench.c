@@ -102,6 +102,22 @@ static uint64_t address(const void *memory)
     return (uint64_t)(uintptr_t)memory;
 }
 
+/* The seconds of one copy of contiguous bytes. */
+static xm_status_t measure_plain(const bench_t *bench, const void *to, const void *from,
+                                 uint64_t bytes, double *time)
+{
+    const xm_strided_copy_t copy = {.from = address(from),
+                                    .to = address(to),
+                                    .dims = 1,
+                                    .extent = {(int64_t)bytes},
+                                    .from_stride = {1},
+                                    .to_stride = {1},
+                                    .element_size = 1,
+                                    .count = (int64_t)bytes};
+
+    return measure(bench, &copy, time);
+}
+
 /* Describes the box inside the tile and the packed box, as a copy in the wanted
  * direction. */
 static void describe(const shape_t *shape, int64_t rows, uint64_t tile, uint64_t packed, bool pack,
@@ -247,15 +263,7 @@ static xm_status_t run_shape(const bench_t *bench, const shape_t *shape, uint64_
         status = measure(bench, &copy, &unpack_s);
     }
     if (status == XM_OK) {
-        copy = (xm_strided_copy_t){.from = address(buffers.packed),
-                                   .to = address(buffers.other),
-                                   .dims = 1,
-                                   .extent = {(int64_t)buffers.box_bytes},
-                                   .from_stride = {1},
-                                   .to_stride = {1},
-                                   .element_size = 1,
-                                   .count = (int64_t)buffers.box_bytes};
-        status = measure(bench, &copy, &copy_s);
+        status = measure_plain(bench, buffers.other, buffers.packed, buffers.box_bytes, &copy_s);
     }
     if (status == XM_OK) {
         size = (double)buffers.box_bytes * 1e-9;
@@ -265,6 +273,39 @@ static xm_status_t run_shape(const bench_t *bench, const shape_t *shape, uint64_
         (void)fflush(stdout);
     }
     close_buffers(bench, &buffers);
+    return status;
+}
+
+/* What the shapes do not show: the link to the host, with pinned memory as executors have it, and
+ * what the launch of a kernel takes that has next to nothing to copy. */
+static xm_status_t run_links(const bench_t *bench, uint64_t bytes)
+{
+    const shape_t tiny = {"tiny", 4, {1, 8}, {1, 4}};
+    double down_s = 0, up_s = 0, launch_s = 0;
+    void *device = NULL, *pinned = NULL;
+    xm_strided_copy_t copy;
+    xm_status_t status = xm_memory_allocate(bench->space, bytes, &device);
+
+    if (status == XM_OK) {
+        status = xm_memory_allocate_pinned(bench->space, bytes, &pinned);
+    }
+    if (status == XM_OK) {
+        memset(pinned, 1, bytes);
+        status = measure_plain(bench, device, pinned, bytes, &down_s);
+    }
+    if (status == XM_OK) {
+        status = measure_plain(bench, pinned, device, bytes, &up_s);
+    }
+    if (status == XM_OK) {
+        describe(&tiny, 16, address(device), address(device) + bytes / 2, true, &copy);
+        status = measure(bench, &copy, &launch_s);
+    }
+    if (status == XM_OK) {
+        (void)printf("# host link: %.1f GB/s to the device, %.1f GB/s from it; a launch: %.1f us\n",
+                     1e-9 * (double)bytes / down_s, 1e-9 * (double)bytes / up_s, 1e6 * launch_s);
+    }
+    xm_memory_release_pinned(bench->space, pinned);
+    xm_memory_release(bench->space, device);
     return status;
 }
 
@@ -293,6 +334,9 @@ static xm_status_t run(void *arg)
     }
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]) && status == XM_OK; ++i) {
         status = run_shape(&bench, &shapes[i], options->bytes);
+    }
+    if (status == XM_OK) {
+        status = run_links(&bench, options->bytes);
     }
     xm_memory_mark_destroy(bench.mark);
     xm_memory_queue_destroy(bench.queue);

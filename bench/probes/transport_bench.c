@@ -449,7 +449,7 @@ int main(int argc, char **argv)
     int exit_status = EXIT_SUCCESS;
 
     if (status == XM_OK) {
-        status = xm_config_check();
+        status = xm_cli_check_settings(env.rank < 0, program);
     }
     if (status == XM_OK) {
         options.transport = xm_config_choice(XM_CONFIG_TRANSPORT);

@@ -136,7 +136,7 @@ int main(int argc, char **argv)
     }
     /* Settings are checked before options are parsed, because some of them are options'
      * defaults. */
-    status = asks_for_check(argc, argv) ? XM_OK : xm_config_check();
+    status = asks_for_check(argc, argv) ? XM_OK : xm_cli_check_settings(env.rank < 0, program);
     if (status == XM_OK) {
         status = rb_options_parse(argc, argv, &options);
     }

@@ -37,6 +37,39 @@ xm_status_t xm_json_wrong_type(const char *path, const char *expected, const jso
                         expected);
 }
 
+/* What a document is, by a key that no other kind has; with a value where that tells it. */
+static const char *kind_of(const json_t *root)
+{
+    static const struct {
+        const char *key, *value, *kind;
+    } kinds[] = {{"format", "crossmesh-plan", "a parallel plan"},
+                 {"format", "autopar-graph", "a model's graph"},
+                 {"devices_per_host", NULL, "a cluster profile"},
+                 {"routes", NULL, "a reshard plan"},
+                 {"traceEvents", NULL, "a Chrome trace"},
+                 {"results", NULL, "a report of a benchmark"}};
+
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); ++i) {
+        const json_t *value = json_object_get(root, kinds[i].key);
+
+        if (value != NULL &&
+            (kinds[i].value == NULL ||
+             (json_is_string(value) && strcmp(json_string_value(value), kinds[i].value) == 0))) {
+            return kinds[i].kind;
+        }
+    }
+    return NULL;
+}
+
+xm_status_t xm_json_check_kind(const json_t *root, const char *wanted)
+{
+    const char *kind = kind_of(root);
+
+    return kind == NULL || strcmp(kind, wanted) == 0
+               ? XM_OK
+               : xm_error_set(XM_ERR_PARSE, "this is %s, not %s", kind, wanted);
+}
+
 /* @p prefix is the path of the object, for the sentence only. */
 xm_status_t xm_json_check_keys(const json_t *object, const char *prefix, const char *const *keys,
                                size_t count)

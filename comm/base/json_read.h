@@ -20,6 +20,10 @@ const char *xm_json_type(const json_t *value);
 /** "<path> is an array; it must be <expected>", or that the key is missing. XM_ERR_PARSE. */
 xm_status_t xm_json_wrong_type(const char *path, const char *expected, const json_t *value);
 
+/** Refuses a document of this project that is of another kind than @p wanted, e.g. "a cluster
+ * profile", and says which; one of no known kind is let through, for the keys to be checked. */
+xm_status_t xm_json_check_kind(const json_t *root, const char *wanted);
+
 /** Refuses keys of @p object that are not among @p keys, with the nearest match. @p prefix is "" or
  * "parent.". */
 xm_status_t xm_json_check_keys(const json_t *object, const char *prefix, const char *const *keys,

@@ -162,14 +162,16 @@ xm_status_t xm_text_parse_double(const char *what, const char *text, double mini
     return XM_OK;
 }
 
-/* Powers of 1000 and of 1024 have different names. "K" alone is refused, since nobody knows which
- * of them it means. */
+/* Powers of 1000 and of 1024 have different names. A letter alone is a power of 1024, as in
+ * nccl-tests and ucx_perftest, in either case. */
 static const struct {
     const char *suffix;
     double factor;
-} byte_units[] = {
-    {"", 1},      {"B", 1},      {"kB", 1e3},      {"MB", 1e6},      {"GB", 1e9},
-    {"TB", 1e12}, {"KiB", 1024}, {"MiB", 1048576}, {"GiB", 1 << 30}, {"TiB", 1099511627776.0}};
+} byte_units[] = {{"", 1},          {"B", 1},        {"kB", 1e3},   {"MB", 1e6},
+                  {"GB", 1e9},      {"TB", 1e12},    {"KiB", 1024}, {"MiB", 1048576},
+                  {"GiB", 1 << 30}, {"TiB", 0x1p40}, {"K", 1024},   {"M", 1048576},
+                  {"G", 1 << 30},   {"T", 0x1p40},   {"k", 1024},   {"m", 1048576},
+                  {"g", 1 << 30},   {"t", 0x1p40}};
 
 /* The largest double below 2^64 is the limit: above it the conversion is undefined. */
 xm_status_t xm_text_parse_bytes(const char *what, const char *text, uint64_t *bytes)
@@ -193,8 +195,9 @@ xm_status_t xm_text_parse_bytes(const char *what, const char *text, uint64_t *by
         }
     }
     return xm_error_set(
-        XM_ERR_PARSE, "%s: '%s' is not a byte count (digits, then B, kB, MB, GB, KiB, MiB or GiB)",
-        what, text);
+        XM_ERR_PARSE,
+        "%s: '%s' is not a byte count (digits, then K, M, G, KiB, MiB, GiB, kB, MB or GB)", what,
+        text);
 }
 
 char *xm_text_format_bytes(uint64_t bytes, char *buffer, size_t size)

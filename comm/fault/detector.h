@@ -84,8 +84,8 @@ void xm_detector_set_ready(xm_detector_t *detector, int rank, uint32_t probe);
 /** The group is no more, and the next one is to be found (regroup.h): all ranks are watched that
  * are not @p out, findings are noted only. */
 void xm_detector_convene(xm_detector_t *detector, const bool *out);
-/** What this rank knows of a rank by now. @p hasty: two intervals of silence are enough. */
-xm_standing_t xm_detector_standing(xm_detector_t *detector, int rank, bool hasty);
+/** What this rank knows of a rank by now. */
+xm_standing_t xm_detector_standing(xm_detector_t *detector, int rank);
 /** Sends a HELLO, WELCOME or REFUSAL, by every path. */
 void xm_detector_say(xm_detector_t *detector, int rank, xm_frame_t *frame);
 /** The last of these that a rank has sent since the regrouping began, when it is not older than

@@ -13,10 +13,6 @@
 /* Longest wait for a first answer of every rank. */
 enum { AWAIT_MS = 2000 };
 
-/* Intervals of silence after which a rank is cut off for a regrouping that has reason to think so
- * already. */
-static const double HASTY = 2.0;
-
 static void lock(xm_detector_t *detector)
 {
     (void)pthread_mutex_lock(&detector->mutex);
@@ -360,7 +356,7 @@ void xm_detector_convene(xm_detector_t *detector, const bool *out)
     unlock(detector, true);
 }
 
-xm_standing_t xm_detector_standing(xm_detector_t *detector, int rank, bool hasty)
+xm_standing_t xm_detector_standing(xm_detector_t *detector, int rank)
 {
     xm_standing_t standing = XM_STANDING_UNKNOWN;
     int64_t silence;
@@ -371,8 +367,7 @@ xm_standing_t xm_detector_standing(xm_detector_t *detector, int rank, bool hasty
         standing = XM_STANDING_WELL;
     } else if (detector->slots[rank].closed) {
         standing = XM_STANDING_CLOSED;
-    } else if ((double)silence >=
-               (double)detector->interval * (hasty ? HASTY : XM_LIVENESS_SILENT)) {
+    } else if ((double)silence >= (double)detector->interval * XM_LIVENESS_SILENT) {
         standing = XM_STANDING_CUT;
     } else if (xm_liveness_is_heard(detector->liveness, rank)) {
         standing = XM_STANDING_WELL;

@@ -275,11 +275,21 @@ bool xm_liveness_hears(const xm_liveness_t *liveness, int rank, int64_t now)
     return was_lately(liveness, liveness->slots[rank].came_at, now);
 }
 
+/* How much later it is than the next tick was meant to be. Half an interval is normal scheduling,
+ * and would be lost in the limit of 3.5. */
+static int64_t lateness(const xm_liveness_t *liveness, int64_t now)
+{
+    bool late =
+        liveness->expected != INT64_MAX && now - liveness->interval / 2 > liveness->expected;
+
+    return late ? now - liveness->expected : 0;
+}
+
 int64_t xm_liveness_silence(const xm_liveness_t *liveness, int rank, int64_t now)
 {
     int64_t heard_at = liveness->slots[rank].heard_at;
 
-    return heard_at == NEVER ? 0 : now - heard_at;
+    return heard_at == NEVER ? 0 : now - heard_at - lateness(liveness, now);
 }
 
 bool xm_liveness_is_heard(const xm_liveness_t *liveness, int rank)
@@ -536,11 +546,10 @@ static int64_t tend(xm_liveness_t *liveness, int rank, int64_t now,
 /* Does what is due for all, and returns when to call again, so the caller can sleep until then. */
 int64_t xm_liveness_tick(xm_liveness_t *liveness, int64_t now, const xm_liveness_actions_t *actions)
 {
-    int64_t next = INT64_MAX;
+    int64_t next = INT64_MAX, late = lateness(liveness, now);
 
-    /* Being late by half an interval is normal scheduling and would be lost in the limit of 3.5. */
-    if (liveness->expected != INT64_MAX && now - liveness->interval / 2 > liveness->expected) {
-        forgive(liveness, now - liveness->expected);
+    if (late > 0) {
+        forgive(liveness, late);
     }
     for (int rank = 0; rank < liveness->end; ++rank) {
         if (rank != liveness->own) {

@@ -99,7 +99,8 @@ void xm_liveness_refused(xm_liveness_t *liveness, int rank, bool sure, int64_t n
 
 /** Whether anything of the rank has come lately: what questions tell it. */
 bool xm_liveness_hears(const xm_liveness_t *liveness, int rank, int64_t now);
-/** Nanoseconds since the last sign, or since watching began. */
+/** Nanoseconds since the last sign, or since watching began, without those for which this rank
+ * itself was held up. */
 int64_t xm_liveness_silence(const xm_liveness_t *liveness, int rank, int64_t now);
 /** Whether there was a sign since watching began. */
 bool xm_liveness_is_heard(const xm_liveness_t *liveness, int rank);

@@ -52,7 +52,7 @@ static void look_around(meeting_t *meeting)
     uint8_t *own = row_of(meeting, meeting->rank);
 
     for (int rank = 0; rank < meeting->size; ++rank) {
-        own[rank] = (uint8_t)xm_detector_standing(params->detector, rank, params->suspects[rank]);
+        own[rank] = (uint8_t)xm_detector_standing(params->detector, rank);
         if (rank == meeting->rank) {
             continue;
         }

@@ -37,7 +37,6 @@ typedef struct xm_regroup_params {
     int least;            /**< ranks that the group must have; 0: more than half */
     const bool *excluded; /**< by rank of the job: left out by the application */
     const bool *cut; /**< by rank of the job: known to be gone, or out of the transport's reach */
-    const bool *suspects; /**< by rank of the job: likely to be gone; takes less silence to see */
 } xm_regroup_params_t;
 
 /**

@@ -33,7 +33,7 @@ void xm_cuda_load_kernels(xm_cuda_space_t *space)
     int result;
 
     if (xm_cuda_kernels_size == 0) {
-        xm_log_debug("built without nvcc: strided copies on CUDA devices are the driver's");
+        xm_log_debug("built without clang: strided copies on CUDA devices are the driver's");
         return;
     }
     result = driver->cuModuleLoadData(&space->module, xm_cuda_kernels);

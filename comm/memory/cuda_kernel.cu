@@ -3,56 +3,121 @@
  * Strided copies on the device. Threads take units in row-major order of the box, so neighbours
  * read and write neighbouring bytes as far as a row goes, on both sides, and several short rows
  * share a warp. A thread loads several units before it stores the first.
+ *
+ * Clang compiles this to PTX, without anything of CUDA's toolkit. The stand-in for CUDA's driver
+ * in the tests compiles the same text as C: it then gives XM_KERNEL_ENTRY, the number of the
+ * thread that runs and of all threads, and how a unit is loaded and stored.
  */
 #include "comm/memory/cuda_kernel.h"
 
-template <typename unit_t, int DIMS>
-static __device__ __forceinline__ void copy_units(const xm_kernel_args_t &args)
+#ifdef __CUDA__
+/* As many bytes as the largest unit has: a smaller unit is in the first of them. */
+typedef unsigned long long xm_unit_t __attribute__((vector_size(16)));
+
+/* Tiles and pack buffers, also pinned ones of the host, are all in the global address space. */
+#define GLOBAL(type, address) (*(__attribute__((address_space(1))) type *)(address))
+#define XM_KERNEL_ENTRY                                                                            \
+    extern "C" __attribute__((global)) __attribute__((launch_bounds(XM_KERNEL_THREADS)))
+
+XM_KERNEL_INLINE unsigned xm_kernel_thread()
 {
-    const int dims = DIMS > 0 ? DIMS : args.dims;
-    const unsigned step = gridDim.x * blockDim.x;
-    unsigned at = blockIdx.x * blockDim.x + threadIdx.x;
+    return (unsigned)__nvvm_read_ptx_sreg_ctaid_x() * (unsigned)__nvvm_read_ptx_sreg_ntid_x() +
+           (unsigned)__nvvm_read_ptx_sreg_tid_x();
+}
 
-    while (at < args.count) {
-        unit_t values[XM_KERNEL_UNROLL];
-        unsigned long long to[XM_KERNEL_UNROLL];
+XM_KERNEL_INLINE unsigned xm_kernel_threads()
+{
+    return (unsigned)__nvvm_read_ptx_sreg_nctaid_x() * (unsigned)__nvvm_read_ptx_sreg_ntid_x();
+}
 
-#pragma unroll
-        for (int i = 0; i < XM_KERNEL_UNROLL; ++i) {
-            unsigned unit = at + i * step;
-
-            if (unit < args.count) {
-                unsigned long long from = args.from;
-
-                to[i] = args.to;
-                xm_kernel_locate(&args, dims, args.first + unit, &from, &to[i]);
-                values[i] = *reinterpret_cast<const unit_t *>(from);
-            }
-        }
-#pragma unroll
-        for (int i = 0; i < XM_KERNEL_UNROLL; ++i) {
-            if (at + i * step < args.count) {
-                *reinterpret_cast<unit_t *>(to[i]) = values[i];
-            }
-        }
-        at += XM_KERNEL_UNROLL * step;
+XM_KERNEL_INLINE void xm_unit_load(xm_unit_t *unit, unsigned long long from, int bytes)
+{
+    switch (bytes) {
+    case 1:
+        (*unit)[0] = GLOBAL(const unsigned char, from);
+        break;
+    case 2:
+        (*unit)[0] = GLOBAL(const unsigned short, from);
+        break;
+    case 4:
+        (*unit)[0] = GLOBAL(const unsigned, from);
+        break;
+    case 8:
+        (*unit)[0] = GLOBAL(const unsigned long long, from);
+        break;
+    default:
+        *unit = GLOBAL(const xm_unit_t, from);
     }
 }
 
-#define KERNEL(bytes, unit_t, shape, dims)                                                         \
-    extern "C" __global__ void __launch_bounds__(XM_KERNEL_THREADS)                                \
-        xm_copy_u##bytes##_##shape(const __grid_constant__ xm_kernel_args_t args)                  \
+XM_KERNEL_INLINE void xm_unit_store(const xm_unit_t *unit, unsigned long long to, int bytes)
+{
+    switch (bytes) {
+    case 1:
+        GLOBAL(unsigned char, to) = (unsigned char)(*unit)[0];
+        break;
+    case 2:
+        GLOBAL(unsigned short, to) = (unsigned short)(*unit)[0];
+        break;
+    case 4:
+        GLOBAL(unsigned, to) = (unsigned)(*unit)[0];
+        break;
+    case 8:
+        GLOBAL(unsigned long long, to) = (*unit)[0];
+        break;
+    default:
+        GLOBAL(xm_unit_t, to) = *unit;
+    }
+}
+#endif
+
+/* `dims` is 0 where the kernel serves any number of dimensions. It and `bytes` are constants in
+ * each kernel, so that loops are unrolled and switches vanish. */
+XM_KERNEL_INLINE void copy_units(const xm_kernel_args_t *args, int dims, int bytes)
+{
+    const unsigned threads = xm_kernel_threads();
+
+    if (dims == 0) {
+        dims = args->dims;
+    }
+    for (unsigned at = xm_kernel_thread(); at < args->count; at += XM_KERNEL_UNROLL * threads) {
+        xm_unit_t values[XM_KERNEL_UNROLL];
+        unsigned long long to[XM_KERNEL_UNROLL];
+
+#ifdef __CUDA__
+#pragma unroll
+#endif
+        for (unsigned i = 0; i < XM_KERNEL_UNROLL; ++i) {
+            unsigned unit = at + i * threads;
+            unsigned long long from = args->from;
+
+            to[i] = args->to;
+            if (unit < args->count) {
+                xm_kernel_locate(args, dims, args->first + unit, &from, &to[i]);
+                xm_unit_load(&values[i], from, bytes);
+            }
+        }
+#ifdef __CUDA__
+#pragma unroll
+#endif
+        for (unsigned i = 0; i < XM_KERNEL_UNROLL; ++i) {
+            if (at + i * threads < args->count) {
+                xm_unit_store(&values[i], to[i], bytes);
+            }
+        }
+    }
+}
+
+#define XM_KERNEL(bytes, shape, dims)                                                              \
+    XM_KERNEL_ENTRY void xm_copy_u##bytes##_##shape(const xm_kernel_args_t args)                   \
     {                                                                                              \
-        copy_units<unit_t, dims>(args);                                                            \
+        copy_units(&args, dims, bytes);                                                            \
     }
 
-#define KERNELS(bytes, unit_t)                                                                     \
-    KERNEL(bytes, unit_t, d2, 2)                                                                   \
-    KERNEL(bytes, unit_t, d3, 3)                                                                   \
-    KERNEL(bytes, unit_t, dn, 0)
+#define XM_KERNELS(kernel)                                                                         \
+    kernel(1, d2, 2) kernel(1, d3, 3) kernel(1, dn, 0) kernel(2, d2, 2) kernel(2, d3, 3)           \
+        kernel(2, dn, 0) kernel(4, d2, 2) kernel(4, d3, 3) kernel(4, dn, 0) kernel(8, d2, 2)       \
+            kernel(8, d3, 3) kernel(8, dn, 0) kernel(16, d2, 2) kernel(16, d3, 3)                  \
+                kernel(16, dn, 0)
 
-KERNELS(1, unsigned char)
-KERNELS(2, unsigned short)
-KERNELS(4, unsigned)
-KERNELS(8, uint2)
-KERNELS(16, uint4)
+XM_KERNELS(XM_KERNEL)

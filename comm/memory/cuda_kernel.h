@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file comm/memory/cuda_kernel.h
- * What the copy kernels compute, for the kernels themselves (memory_cuda_kernel.cu) and for C that
- * prepares their arguments or runs them elsewhere. Plain C that nvcc understands. Not installed.
+ * What the copy kernels compute, for the kernels themselves (cuda_kernel.cu) and for C that
+ * prepares their arguments or runs them elsewhere. Plain C that is also CUDA. Not installed.
  *
  * A kernel moves units of 1, 2, 4, 8 or 16 bytes. Unit u of the box has the coordinates that u
  * divided by the extents leaves as remainders; divisions are multiplications with prepared numbers
@@ -10,8 +10,9 @@
  */
 #pragma once
 
-#ifdef __CUDACC__
-#define XM_KERNEL_INLINE static __device__ __forceinline__
+#ifdef __CUDA__ /* clang compiles for a device */
+#define XM_KERNEL_INLINE                                                                           \
+    static __attribute__((device)) inline __attribute__((always_inline, unused))
 #else
 #define XM_KERNEL_INLINE static inline
 #endif
@@ -41,8 +42,8 @@ typedef struct xm_kernel_args {
 
 XM_KERNEL_INLINE unsigned xm_kernel_divide(unsigned value, unsigned magic, unsigned shift)
 {
-#ifdef __CUDA_ARCH__
-    unsigned high = __umulhi(value, magic);
+#ifdef __CUDA__
+    unsigned high = __nvvm_mulhi_ui(value, magic);
 #else
     unsigned high = (unsigned)((unsigned long long)value * magic >> 32);
 #endif
@@ -57,7 +58,7 @@ XM_KERNEL_INLINE void xm_kernel_locate(const xm_kernel_args_t *args, int dims, u
 {
     long long from_offset = 0, to_offset = 0;
 
-#ifdef __CUDA_ARCH__
+#ifdef __CUDA__
 #pragma unroll
 #endif
     for (int d = dims - 1; d > 0; --d) {

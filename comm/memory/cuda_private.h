@@ -44,7 +44,7 @@ typedef struct xm_cuda_mark {
     bool set;
 } xm_cuda_mark_t;
 
-/* The kernels as nvcc made them; empty where crossmesh was built without it. */
+/* The kernels, PTX as a string; empty where crossmesh was built without it. */
 extern const unsigned char xm_cuda_kernels[];
 extern const size_t xm_cuda_kernels_size;
 

@@ -12,7 +12,7 @@
  *
  * CUDA is the driver's interface, opened at run time: where there is no driver, or none that works,
  * xm_memory_cuda_create() says so, and nothing else changes. Strided copies are kernels; without
- * them (crossmesh was built without nvcc, or the device refuses them) they are the driver's
+ * them (crossmesh was built without clang, or the device refuses them) they are the driver's
  * two-dimensional copies, which are slower for short rows.
  *
  * @code

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* FLOP/s of one core on 16-bit numbers. A processor that multiplies them does so here; another
- * widens what it loads to 32 bits first, which is what its libraries do as well. This file is
- * compiled like compute.c, with -O3 in every build type. */
+/* Products of one core on numbers of 16 and 8 bits. A processor that multiplies them does so here;
+ * another widens what it loads to 32 bits first, which is what its libraries do as well, or has no
+ * rate for the type. This file is compiled like compute.c, with -O3 in every build type. */
 #include "comm/probe/compute.h"
 
 #ifdef __x86_64__
@@ -33,6 +33,25 @@ __attribute__((target("avx512f,avx512bf16"))) static float bfloat16_products(voi
         all = _mm512_add_ps(all, sum[c]);
     }
     return _mm512_reduce_add_ps(all);
+}
+
+__attribute__((target("avx512f,avx512vnni"))) static float int8_products(void)
+{
+    const __m512i factor = _mm512_set1_epi32((int)origin);
+    __m512i sum[CHAINS], all = _mm512_setzero_si512();
+
+    for (int c = 0; c < CHAINS; ++c) {
+        sum[c] = _mm512_set1_epi32((int)origin + c);
+    }
+    for (int round = 0; round < ROUNDS; ++round) {
+        for (int c = 0; c < CHAINS; ++c) {
+            sum[c] = _mm512_dpbusd_epi32(sum[c], factor, factor);
+        }
+    }
+    for (int c = 0; c < CHAINS; ++c) {
+        all = _mm512_add_epi32(all, sum[c]);
+    }
+    return (float)_mm512_reduce_add_epi32(all);
 }
 
 /* Clang knows the type in functions of their own target from version 15 on. */
@@ -121,41 +140,31 @@ static float float16_widened(void)
     return widened(row, true);
 }
 
-typedef struct {
-    float (*run)(void); /* NULL: this processor has nothing for the type */
-    int lanes;          /* products of an operation */
-} kernel_t;
-
-static kernel_t best_kernel(xm_number_t number)
+xm_probe_kernel_t xm_probe_narrow_kernel(xm_number_t number)
 {
     /* Every processor that has AVX2 has F16C, of which not all compilers can ask. */
     bool wide = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 
+    if (number == XM_NUMBER_INT8) {
+        bool known = __builtin_cpu_supports("avx512vnni");
+
+        return (xm_probe_kernel_t){known ? int8_products : NULL, 64};
+    }
     if (number == XM_NUMBER_BFLOAT16 && __builtin_cpu_supports("avx512bf16")) {
-        return (kernel_t){bfloat16_products, 32};
+        return (xm_probe_kernel_t){bfloat16_products, 32};
     }
     if (number == XM_NUMBER_FLOAT16 && multiplies_float16()) {
-        return (kernel_t){float16_products, 32};
+        return (xm_probe_kernel_t){float16_products, 32};
     }
-    return (kernel_t){!wide                          ? NULL
-                      : number == XM_NUMBER_BFLOAT16 ? bfloat16_widened
-                                                     : float16_widened,
-                      8};
-}
-
-double xm_probe_half_flops(xm_number_t number, double seconds)
-{
-    kernel_t kernel = best_kernel(number);
-
-    return kernel.run == NULL
-               ? 0
-               : xm_probe_calls(kernel.run, seconds) * ROUNDS * CHAINS * kernel.lanes * 2;
+    return (xm_probe_kernel_t){!wide                          ? NULL
+                               : number == XM_NUMBER_BFLOAT16 ? bfloat16_widened
+                                                              : float16_widened,
+                               8};
 }
 #else
-double xm_probe_half_flops(xm_number_t number, double seconds)
+xm_probe_kernel_t xm_probe_narrow_kernel(xm_number_t number)
 {
     (void)number;
-    (void)seconds;
-    return 0;
+    return (xm_probe_kernel_t){NULL, 0};
 }
 #endif

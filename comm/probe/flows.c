@@ -10,11 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/probe/compute.h"
 #include "comm/probe/link.h"
 
 enum {
     SLOTS = 4,      /* messages in flight of a stream */
-    POOL = 8 << 20, /* bytes of a stream's messages, which take turns: more than processors cache */
+    POOL = 8 << 20, /* bytes of a stream's messages at least, which take turns */
     KIND_FLOW = 3,  /* see xm_probe_tag() */
     FLOW_SHIFT = 20 /* a tag's sequence is the stream above this, the message below */
 };
@@ -27,7 +28,7 @@ typedef struct {
     const xm_probe_flow_t *flow;
     int index, peer;
     bool sends;
-    unsigned char *buffer;            /* places of messages: message m is at m % places */
+    unsigned char *buffer;            /* pool of messages */
     xm_probe_transfer_t slots[SLOTS]; /* message m uses slot m % SLOTS */
     unsigned char *place[SLOTS];      /* of the message in each slot */
     uint64_t next;                    /* message to post */
@@ -42,7 +43,7 @@ struct run {
     const xm_probe_flows_t *params;
     int64_t start, settle, window; /* ns */
     int64_t cpu;                   /* processor time, ns: at the start, then since then */
-    uint64_t places;               /* at least SLOTS */
+    size_t pool;                   /* together with those of the other streams, in no cache */
     uint64_t received;             /* messages */
     end_t *ends;
     int count;
@@ -72,7 +73,7 @@ static void count_message(end_t *end, int64_t now)
 
 static unsigned char *message(const end_t *end, uint64_t number)
 {
-    return end->buffer + number % end->run->places * end->run->params->bytes;
+    return end->buffer + xm_probe_place(end->run->pool, end->run->params->bytes, number);
 }
 
 /* Called from the transport's progress; a failure is only noted here. */
@@ -185,16 +186,15 @@ static xm_status_t stream(run_t *run)
 /* The last messages are still in the slots, so they are what is compared: every slot has one. */
 static xm_status_t check_data(const run_t *run)
 {
-    size_t bytes = run->places * run->params->bytes;
-    unsigned char *expected = malloc(bytes);
+    unsigned char *expected = malloc(run->pool);
     xm_status_t status = XM_OK;
 
     if (expected == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "probe: no memory for %zu bytes", bytes);
+        return xm_error_set(XM_ERR_NO_MEMORY, "probe: no memory for %zu bytes", run->pool);
     }
     for (int i = 0; status == XM_OK && i < run->count; ++i) {
         if (!run->ends[i].sends) {
-            xm_probe_fill(expected, bytes, (uint64_t)run->ends[i].peer);
+            xm_probe_fill(expected, run->pool, (uint64_t)run->ends[i].peer);
             for (int slot = 0; status == XM_OK && slot < SLOTS; ++slot) {
                 const unsigned char *place = run->ends[i].place[slot];
                 unsigned char *sent = expected + (place - run->ends[i].buffer);
@@ -231,13 +231,13 @@ static xm_status_t make_ends(run_t *run)
                        .sends = flow->sender == rank,
                        .peer = flow->sender == rank ? flow->receiver : flow->sender,
                        .last = UINT64_MAX,
-                       .buffer = malloc(run->places * params->bytes)};
+                       .buffer = malloc(run->pool)};
         ++run->count;
         if (end->buffer == NULL) {
             return xm_error_set(XM_ERR_NO_MEMORY, "probe: no memory for messages of %zu bytes",
                                 params->bytes);
         }
-        xm_probe_fill(end->buffer, run->places * params->bytes, (uint64_t)rank);
+        xm_probe_fill(end->buffer, run->pool, (uint64_t)rank);
         for (int i = 0; i < SLOTS; ++i) {
             end->slots[i].ended = ended;
             end->slots[i].owner = end;
@@ -334,7 +334,9 @@ xm_status_t xm_probe_flows_run(xm_worker_t *worker, const xm_probe_flows_t *para
                  .params = params,
                  .settle = (int64_t)(1e9 * params->settle),
                  .window = (int64_t)(1e9 * params->window),
-                 .places = POOL / params->bytes > SLOTS ? POOL / params->bytes : SLOTS};
+                 .pool = xm_probe_cold_bytes(2 * params->count, 2 * SLOTS * params->bytes > POOL
+                                                                    ? 2 * SLOTS * params->bytes
+                                                                    : POOL)};
     xm_status_t status = make_ends(&run);
 
     if (status == XM_OK) {

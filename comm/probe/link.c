@@ -12,13 +12,14 @@
 #include <time.h>
 
 #include "comm/base.h"
+#include "comm/probe/compute.h"
 #include "comm/profile.h"
 
 enum {
     LEAST_POINTS = 2,   /* of a curve, however long the first message took, which also connects */
     MAX_SAMPLES = 96,   /* of one size */
     BATCH_LIMIT = 512,  /* round trips of one sample */
-    CONTROL_BYTES = 16, /* bytes and count of the round trips that follow */
+    CONTROL_BYTES = 24, /* bytes and count of the round trips that follow, and their pool */
     ABANDON_NAPS = 1000 /* of 1 ms, when a cancelled operation does not end */
 };
 
@@ -33,10 +34,11 @@ struct xm_probe_link {
     xm_worker_t *worker;
     xm_transport_t *transport;
     int peer;
-    size_t max_bytes;
-    unsigned char *out, *in; /* max_bytes each */
+    size_t pool;
+    unsigned char *out, *in; /* pools */
     unsigned char control[CONTROL_BYTES];
     uint64_t sent[KINDS], received[KINDS];
+    uint64_t trips; /* the same at both ends, though only one knows which is the last */
     xm_probe_transfer_t transfers[DIRECTIONS];
 };
 
@@ -212,9 +214,8 @@ xm_status_t xm_probe_compare(int peer, const unsigned char *received, const unsi
     return XM_OK;
 }
 
-/* Buffers have the largest size, so that no size needs an allocation while it is timed. */
-xm_status_t xm_probe_link_create(xm_worker_t *worker, int peer, size_t max_bytes,
-                                 xm_probe_link_t **link)
+/* Pools hold the largest size, so that no size needs an allocation while it is timed. */
+xm_status_t xm_probe_link_create(xm_worker_t *worker, int peer, size_t pool, xm_probe_link_t **link)
 {
     xm_probe_link_t *made = calloc(1, sizeof(*made));
 
@@ -224,37 +225,37 @@ xm_status_t xm_probe_link_create(xm_worker_t *worker, int peer, size_t max_bytes
     made->worker = worker;
     made->transport = xm_worker_transport(worker);
     made->peer = peer;
-    made->max_bytes = max_bytes;
-    made->out = malloc(max_bytes);
-    made->in = malloc(max_bytes);
+    made->pool = pool;
+    made->out = xm_probe_memory(pool);
+    made->in = xm_probe_memory(pool);
     if (made->out == NULL || made->in == NULL) {
         xm_probe_link_destroy(made);
-        return xm_error_set(XM_ERR_NO_MEMORY, "probe: no memory for two buffers of %zu bytes",
-                            max_bytes);
+        return XM_ERR_NO_MEMORY;
     }
-    xm_probe_fill(made->out, max_bytes, (uint64_t)xm_worker_rank(worker));
-    memset(made->in, 0, max_bytes);
+    xm_probe_fill(made->out, pool, (uint64_t)xm_worker_rank(worker));
     *link = made;
     return XM_OK;
 }
 
 /* Announces @p count round trips of @p bytes; a count of 0 sends the other end home. */
-static xm_status_t announce(xm_probe_link_t *link, uint64_t bytes, uint64_t count)
+static xm_status_t announce(xm_probe_link_t *link, uint64_t bytes, uint64_t count, uint64_t pool)
 {
-    uint64_t words[2] = {htole64(bytes), htole64(count)};
+    uint64_t words[3] = {htole64(bytes), htole64(count), htole64(pool)};
 
     memcpy(link->control, words, CONTROL_BYTES);
     return send_now(link, KIND_CONTROL, link->control, CONTROL_BYTES);
 }
 
-/* The receive is posted before the send, so that the answer never comes unexpected. */
-static xm_status_t round_trips(xm_probe_link_t *link, size_t bytes, int count)
+/* The receive is posted before the send, so that the answer never comes unexpected. Messages take
+ * turns in the pools. */
+static xm_status_t round_trips(xm_probe_link_t *link, size_t bytes, int count, size_t pool)
 {
     for (int i = 0; i < count; ++i) {
+        size_t at = xm_probe_place(pool, bytes, link->trips++);
         xm_status_t status =
-            post_receive(link, &link->transfers[INCOMING], KIND_DATA, link->in, bytes);
+            post_receive(link, &link->transfers[INCOMING], KIND_DATA, link->in + at, bytes);
 
-        if (status < 0 || (status = send_now(link, KIND_DATA, link->out, bytes)) < 0 ||
+        if (status < 0 || (status = send_now(link, KIND_DATA, link->out + at, bytes)) < 0 ||
             (status = wait_for(link, &link->transfers[INCOMING])) < 0) {
             return status;
         }
@@ -270,17 +271,17 @@ static double clamp(double value, double low, double high)
 /* Takes more samples of a size, `batch` round trips each, into `times`. An extra round trip
  * that is not timed may come first. */
 static xm_status_t add_samples(xm_probe_link_t *link, size_t bytes, int batch, bool extra,
-                               double *times, int samples)
+                               size_t pool, double *times, int samples)
 {
-    xm_status_t status = announce(link, bytes, (uint64_t)samples * (uint64_t)batch + extra);
+    xm_status_t status = announce(link, bytes, (uint64_t)samples * (uint64_t)batch + extra, pool);
 
-    if (status < 0 || (status = round_trips(link, bytes, extra)) < 0) {
+    if (status < 0 || (status = round_trips(link, bytes, extra, pool)) < 0) {
         return status;
     }
     for (int i = 0; i < samples; ++i) {
         double start = xm_clock_seconds();
 
-        status = round_trips(link, bytes, batch);
+        status = round_trips(link, bytes, batch, pool);
         if (status < 0) {
             return status;
         }
@@ -302,7 +303,8 @@ static xm_status_t sample(xm_probe_link_t *link, const xm_probe_ping_t *ping, si
 
     do {
         /* An extra round trip absorbs the announcement, where that is worth its time. */
-        xm_status_t status = add_samples(link, bytes, batch, first < shortest, times + count, next);
+        xm_status_t status = add_samples(link, bytes, batch, first < shortest,
+                                         ping->hot ? bytes : link->pool, times + count, next);
         double spent = xm_clock_seconds() - start;
 
         if (status < 0) {
@@ -327,7 +329,8 @@ static xm_status_t checked_round_trip(xm_probe_link_t *link, size_t bytes, doubl
 
     memset(link->in, 0, bytes);
     start = xm_clock_seconds();
-    if ((status = announce(link, bytes, 1)) < 0 || (status = round_trips(link, bytes, 1)) < 0) {
+    if ((status = announce(link, bytes, 1, bytes)) < 0 ||
+        (status = round_trips(link, bytes, 1, bytes)) < 0) {
         return status;
     }
     *seconds = xm_clock_seconds() - start;
@@ -359,7 +362,7 @@ xm_status_t xm_probe_link_ping(xm_probe_link_t *link, const xm_probe_ping_t *pin
         }
         ++measured;
     }
-    status = announce(link, 0, 0);
+    status = announce(link, 0, 0, 0);
     if (status == XM_OK) {
         *points = measured;
     }
@@ -367,11 +370,12 @@ xm_status_t xm_probe_link_ping(xm_probe_link_t *link, const xm_probe_ping_t *pin
 }
 
 /* The other end: does as it is told until it is sent home. Sizes are checked, because they come
- * over the network. */
+ * over the network. What has just come is in a cache, so from a pool of several places another one
+ * is sent back. */
 xm_status_t xm_probe_link_pong(xm_probe_link_t *link)
 {
     for (;;) {
-        uint64_t words[2];
+        uint64_t words[3];
         xm_status_t status = receive_now(link, KIND_CONTROL, link->control, CONTROL_BYTES);
 
         if (status < 0) {
@@ -380,17 +384,21 @@ xm_status_t xm_probe_link_pong(xm_probe_link_t *link)
         memcpy(words, link->control, CONTROL_BYTES);
         words[0] = le64toh(words[0]);
         words[1] = le64toh(words[1]);
+        words[2] = le64toh(words[2]);
         if (words[1] == 0) {
             return XM_OK;
         }
-        if (words[0] == 0 || words[0] > link->max_bytes) {
+        if (words[0] == 0 || words[0] > words[2] || words[2] > link->pool) {
             return xm_error_set(XM_ERR_CORRUPT, "probe: rank %d announces messages of %llu bytes",
                                 link->peer, (unsigned long long)words[0]);
         }
         for (uint64_t i = 0; i < words[1]; ++i) {
-            status = receive_now(link, KIND_DATA, link->in, words[0]);
+            size_t at = xm_probe_place(words[2], words[0], link->trips++);
+
+            status = receive_now(link, KIND_DATA, link->in + at, words[0]);
             if (status == XM_OK) {
-                status = send_now(link, KIND_DATA, link->in, words[0]);
+                status = send_now(link, KIND_DATA,
+                                  (words[2] > words[0] ? link->out : link->in) + at, words[0]);
             }
             if (status < 0) {
                 return status;

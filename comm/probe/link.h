@@ -22,6 +22,7 @@ typedef struct xm_probe_ping {
     int repetitions; /**< median of at least this many, until it is known to XM_PROBE_TIGHT */
     double budget;   /**< seconds to spend on a size, apart from one checked round trip */
     double longest;  /**< a round trip that takes longer ends the curve */
+    bool hot;        /**< messages of one place, in the cache; else of places in no cache */
     void (*step)(void *arg, int index); /**< before each size; may be NULL */
     void *step_arg;
 } xm_probe_ping_t;
@@ -64,8 +65,9 @@ void xm_probe_fill(unsigned char *buffer, size_t bytes, uint64_t seed);
 xm_status_t xm_probe_compare(int peer, const unsigned char *received, const unsigned char *expected,
                              size_t bytes);
 
-/** Buffers for messages of up to @p max_bytes with rank @p peer. */
-xm_status_t xm_probe_link_create(xm_worker_t *worker, int peer, size_t max_bytes,
+/** Buffers, pools of a power of two (xm_probe_place()), for messages with rank @p peer that are no
+ * larger. */
+xm_status_t xm_probe_link_create(xm_worker_t *worker, int peer, size_t pool,
                                  xm_probe_link_t **link);
 
 /**

@@ -24,18 +24,19 @@
 
 enum {
     DEFAULT_REPETITIONS = 6,  /* the fewest that have a 95 % confidence interval */
-    COPY_BYTES = 32 << 20,    /* two such buffers a rank exceed the caches */
+    COPY_BYTES = 32 << 20,    /* of a rank at least, however many use the caches */
+    COPY_PIECE = 256 << 10,   /* what is surely copied */
     MIN_MAX_BYTES = 64 << 10, /* below, latency noise would hide that time rises with size */
     DEVICE_NUMBERS = sizeof(xm_probe_device_t) / sizeof(double)
 };
 
 static const uint64_t default_max_bytes = UINT64_C(64) << 20;
-static const double default_budget = 60, compute_seconds = 0.2, copy_seconds = 0.4;
+static const double default_budget = 60, compute_seconds = 0.15, copy_seconds = 0.6;
 
 /* Parts of the wait limit that one size of a ping-pong may take: the other ranks wait meanwhile. */
 static const double wait_share = 1.0 / 60;
-/* Part of the whole budget that one curve may take. */
-static const double curve_share = 0.1;
+/* Parts of the whole budget that one curve may take. */
+static const double curve_share = 0.1, hot_share = 0.03;
 
 /* Reports progress: the steps of a phase are spread over its part of the whole. */
 static void report_progress(const xm_probe_t *probe, double part)
@@ -141,22 +142,20 @@ free_all:
  * devices will do. */
 static xm_status_t measure_device(xm_probe_t *probe)
 {
+    size_t bytes = xm_probe_cold_bytes(2 * probe->ranks, COPY_BYTES);
     unsigned char *from, *to;
     xm_probe_device_t own = {0};
-    xm_status_t status;
+    xm_status_t status = XM_ERR_NO_MEMORY;
 
     if (xm_probe_is_done(probe, "device")) {
         return XM_OK;
     }
-    from = malloc(COPY_BYTES);
-    to = malloc(COPY_BYTES);
+    from = xm_probe_memory(bytes);
+    to = xm_probe_memory(bytes);
     if (from == NULL || to == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "probe: no memory for two buffers of %d bytes",
-                              COPY_BYTES);
         goto free_buffers;
     }
-    memset(from, 1, COPY_BYTES); /* pages exist before the clock starts */
-    memset(to, 0, COPY_BYTES);
+    xm_probe_fill(from, bytes, (uint64_t)probe->rank);
     own.host_memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
     /* Machines are only compared for equality, and a double holds 52 bits of the number exactly. */
     own.machine = (double)(xm_probe_machine() >> 12); /* as far as a double holds it */
@@ -164,18 +163,18 @@ static xm_status_t measure_device(xm_probe_t *probe)
     own.machine_cores = (double)sysconf(_SC_NPROCESSORS_ONLN);
     status = xm_probe_enter(probe, "FLOP/s", 0, 0.1);
     if (status == XM_OK) {
-        own.flops = xm_probe_flops(compute_seconds);
-        own.bfloat16_flops = xm_probe_half_flops(XM_NUMBER_BFLOAT16, compute_seconds);
-        own.float16_flops = xm_probe_half_flops(XM_NUMBER_FLOAT16, compute_seconds);
+        for (int n = XM_NUMBER_ANY + 1; n < XM_NUMBER_COUNT; ++n) {
+            own.flops[n] = xm_probe_flops((xm_number_t)n, compute_seconds);
+        }
         status = xm_probe_enter(probe, "memory bandwidth", 0.1, 0.2);
     }
     if (status == XM_OK) {
         double numbers[DEVICE_NUMBERS];
 
-        own.copy_bandwidth = xm_probe_copy_bandwidth(to, from, COPY_BYTES, copy_seconds);
-        /* A copy that differs means broken memory, and no number of such a host is worth
-         * keeping. */
-        if (memcmp(from, to, COPY_BYTES) != 0) {
+        own.copy_bandwidth = xm_probe_copy_bandwidth(to, from, bytes, copy_seconds);
+        /* A copy that differs means broken memory, and no number of such a host is worth keeping.
+         * The first piece is copied however slow the machine is. */
+        if (memcmp(from, to, COPY_PIECE) != 0) {
             status = xm_error_set(XM_ERR_CORRUPT, "probe: a memory copy on rank %d differs",
                                   probe->rank);
             goto free_buffers;
@@ -190,54 +189,6 @@ free_buffers:
     return status;
 }
 
-/* Measures copies inside rank 0: seconds and spread of each size. */
-static xm_status_t copy_curve(const xm_probe_t *probe, double *numbers)
-{
-    size_t largest = probe->sizes[probe->size_count - 1];
-    unsigned char *from = malloc(largest), *to = malloc(largest);
-    xm_status_t status = XM_OK;
-
-    if (from == NULL || to == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "probe: no memory for two buffers of %zu bytes",
-                              largest);
-        goto free_buffers;
-    }
-    /* The first touch of a page would otherwise be measured as part of a copy. */
-    memset(from, 1, largest);
-    memset(to, 0, largest);
-    for (int i = 0; i < probe->size_count; ++i) {
-        report_progress(probe, (double)i / probe->size_count);
-        numbers[2 * i] = xm_probe_copy_seconds(to, from, probe->sizes[i], probe->params.repetitions,
-                                               &numbers[2 * i + 1]);
-    }
-    if (memcmp(from, to, largest) != 0) {
-        status = xm_error_set(XM_ERR_CORRUPT, "probe: a memory copy on rank 0 differs");
-    }
-
-free_buffers:
-    free(to);
-    free(from);
-    return status;
-}
-
-/* Only rank 0 copies; the others wait at the end of the step. */
-static xm_status_t measure_self(xm_probe_t *probe)
-{
-    double numbers[2 * XM_CURVE_MAX_POINTS];
-    xm_status_t status;
-
-    if (xm_probe_is_done(probe, "self")) {
-        return XM_OK;
-    }
-    status = xm_probe_enter(probe, "copy inside a process", 0.2, 0.3);
-    if (status == XM_OK && probe->rank == 0) {
-        status = copy_curve(probe, numbers);
-    }
-    return status < 0 ? status
-                      : xm_probe_finish_step(probe, "self", numbers,
-                                             probe->rank == 0 ? 2 * (size_t)probe->size_count : 0);
-}
-
 /* Progress within a curve, told by the rank that measures it. */
 static void ping_step(void *arg, int index)
 {
@@ -246,26 +197,69 @@ static void ping_step(void *arg, int index)
     report_progress(probe, (double)index / probe->size_count);
 }
 
+/* What a curve is measured with. Buffers have room for the largest size, and else so much that no
+ * cache has what a message needs; data are hot where they fit a quarter of that. */
+typedef struct {
+    size_t pool;
+    int sizes;
+    bool hot;
+} effort_t;
+
+static effort_t effort_of(const xm_probe_t *probe, bool hot)
+{
+    effort_t effort = {.pool = xm_probe_cold_bytes(1, probe->sizes[probe->size_count - 1]),
+                       .sizes = probe->size_count,
+                       .hot = hot};
+
+    while (hot && effort.sizes > 2 && 4 * probe->sizes[effort.sizes - 1] > effort.pool) {
+        --effort.sizes;
+    }
+    return effort;
+}
+
+/* Measures copies inside rank 0: seconds and spread of each size. */
+static xm_status_t copies(xm_probe_t *probe, const effort_t *effort, double *numbers, size_t *count)
+{
+    unsigned char *from = xm_probe_memory(effort->pool), *to = xm_probe_memory(effort->pool);
+    xm_status_t status = from != NULL && to != NULL ? XM_OK : XM_ERR_NO_MEMORY;
+
+    for (int i = 0; status == XM_OK && i < effort->sizes; ++i) {
+        uint64_t bytes = probe->sizes[i];
+
+        report_progress(probe, (double)i / effort->sizes);
+        numbers[2 * i] = xm_probe_copy_seconds(to, from, effort->hot ? bytes : effort->pool, bytes,
+                                               probe->params.repetitions, &numbers[2 * i + 1]);
+    }
+    if (status == XM_OK && memcmp(from, to, effort->pool) != 0) {
+        status = xm_error_set(XM_ERR_CORRUPT, "probe: a memory copy on rank 0 differs");
+    }
+    *count = 2 * (size_t)effort->sizes;
+    free(to);
+    free(from);
+    return status;
+}
+
 /* This rank's part of a link. @p numbers are seconds and spread of each size, on the rank that
  * begins the ping-pong. A size may take only a small part of the wait limit, since the others
  * sit in a barrier. */
-static xm_status_t ping_pong(xm_probe_t *probe, int peer, bool begins, double *numbers,
-                             size_t *count)
+static xm_status_t ping_pong(xm_probe_t *probe, const effort_t *effort, int peer, bool begins,
+                             double *numbers, size_t *count)
 {
     double timeout = xm_worker_timeout(probe->worker);
     double seconds[XM_CURVE_MAX_POINTS], spread[XM_CURVE_MAX_POINTS];
-    xm_probe_ping_t ping = {.sizes = probe->sizes,
-                            .size_count = probe->size_count,
-                            .repetitions = probe->params.repetitions,
-                            .budget = fmin(timeout * wait_share,
-                                           probe->params.budget * curve_share / probe->size_count),
-                            .longest = timeout * wait_share,
-                            .step = ping_step,
-                            .step_arg = probe};
+    double share = effort->hot ? hot_share : curve_share;
+    xm_probe_ping_t ping = {
+        .sizes = probe->sizes,
+        .size_count = effort->sizes,
+        .repetitions = probe->params.repetitions,
+        .budget = fmin(timeout * wait_share, probe->params.budget * share / probe->size_count),
+        .longest = timeout * wait_share,
+        .hot = effort->hot,
+        .step = ping_step,
+        .step_arg = probe};
     xm_probe_link_t *link = NULL;
     int points = 0;
-    xm_status_t status =
-        xm_probe_link_create(probe->worker, peer, probe->sizes[probe->size_count - 1], &link);
+    xm_status_t status = xm_probe_link_create(probe->worker, peer, effort->pool, &link);
 
     if (status == XM_OK) {
         status = begins ? xm_probe_link_ping(link, &ping, seconds, spread, &points)
@@ -280,24 +274,29 @@ static xm_status_t ping_pong(xm_probe_t *probe, int peer, bool begins, double *n
     return status;
 }
 
-/* A class of links without a pair in this job is left out; the profile then takes the nearest
- * class. */
-static xm_status_t measure_link(xm_probe_t *probe, xm_link_class_t class, const char *phase,
-                                double start, double end)
+/* Measures one curve; who has no part in it waits at the end of the step. A class of links without
+ * a pair in this job is left out; the profile then takes the nearest class. */
+static xm_status_t measure_curve(xm_probe_t *probe, int curve, const char *phase, double start,
+                                 double end)
 {
-    const char *step = xm_link_class_name(class);
+    effort_t effort = effort_of(probe, curve >= XM_LINK_HOT);
+    xm_link_class_t class = (xm_link_class_t)(curve % XM_LINK_HOT);
+    const char *step = xm_link_class_name((xm_link_class_t)curve);
     double numbers[2 * XM_CURVE_MAX_POINTS];
     size_t count = 0;
-    int a, b;
+    int a = 0, b = 0;
     xm_status_t status;
 
-    if (!xm_probe_pair(probe->host_of, probe->ranks, probe->hosts, class, &a, &b) ||
-        xm_probe_is_done(probe, step)) {
+    if (xm_probe_is_done(probe, step) ||
+        (class != XM_LINK_SELF &&
+         !xm_probe_pair(probe->host_of, probe->ranks, probe->hosts, class, &a, &b))) {
         return XM_OK;
     }
     status = xm_probe_enter(probe, phase, start, end);
     if (status == XM_OK && (probe->rank == a || probe->rank == b)) {
-        status = ping_pong(probe, probe->rank == a ? b : a, probe->rank == a, numbers, &count);
+        status = class == XM_LINK_SELF ? copies(probe, &effort, numbers, &count)
+                                       : ping_pong(probe, &effort, probe->rank == a ? b : a,
+                                                   probe->rank == a, numbers, &count);
     }
     return status < 0 ? status : xm_probe_finish_step(probe, step, numbers, count);
 }
@@ -318,7 +317,7 @@ static void describe(const xm_probe_t *probe, char *name, char *conditions, size
                    "CPU cores, all ranks at once (%s, copy of %d MiB)",
                    date, XM_VERSION_STRING, probe->ranks, probe->hosts, probe->hosts > 1 ? "s" : "",
                    xm_transport_name(xm_worker_transport(probe->worker)), xm_probe_flops_kind(),
-                   COPY_BYTES >> 20);
+                   (int)(xm_probe_cold_bytes(2 * probe->ranks, COPY_BYTES) >> 20));
 }
 
 /* Rank 0 makes the profile and sends its text, or the sentence that says why there is none. All
@@ -365,10 +364,11 @@ static xm_status_t agree(xm_probe_t *probe, xm_probe_summary_t *summary,
     return status;
 }
 
-static void take_curve(const xm_probe_t *probe, xm_link_class_t link, xm_probe_curve_t *curve)
+static void take_curve(const xm_probe_t *probe, int link, xm_probe_curve_t *curve)
 {
     size_t count = 0;
-    const double *numbers = xm_probe_state_find(probe->state, xm_link_class_name(link), &count);
+    const double *numbers =
+        xm_probe_state_find(probe->state, xm_link_class_name((xm_link_class_t)link), &count);
 
     curve->count = numbers != NULL ? (int)(count / 2) : 0;
     for (int i = 0; i < curve->count; ++i) {
@@ -433,7 +433,7 @@ static xm_status_t make_profile(xm_probe_t *probe, xm_cluster_profile_t **profil
     size_t count = 0;
     const double *numbers = xm_probe_state_find(probe->state, "device", &count);
     xm_probe_device_t *devices = calloc((size_t)probe->ranks, sizeof(*devices));
-    double *egress = calloc(2 * (size_t)probe->hosts, sizeof(*egress)), other = 0, both = 0;
+    double *egress = calloc(2 * (size_t)probe->hosts, sizeof(*egress)), both = 0;
     double *ingress = egress + probe->hosts;
     xm_status_t status;
 
@@ -452,14 +452,15 @@ static xm_status_t make_profile(xm_probe_t *probe, xm_cluster_profile_t **profil
         ingress[h] = take_rate(probe, xm_probe_nic_step(h, false, step, sizeof(step)),
                                &summary.nic_spread, &summary.nic_cpu);
     }
-    for (int link = 0; link < XM_LINK_CLASS_COUNT; ++link) {
-        take_curve(probe, (xm_link_class_t)link, &summary.curve[link]);
+    for (int link = 0; link < XM_LINK_CURVES; ++link) {
+        take_curve(probe, link, &summary.curve[link]);
     }
     summary.devices = devices;
     summary.egress = egress;
     summary.ingress = ingress;
-    summary.nic_both_ways = take_rate(probe, "nic/both", &other, &both);
-    summary.host_fabric = take_rate(probe, "fabric", &other, &summary.host_cpu);
+    summary.nic_both_ways = take_rate(probe, "nic/both", &summary.nic_both_ways_spread, &both);
+    summary.host_fabric =
+        take_rate(probe, "fabric", &summary.host_fabric_spread, &summary.host_cpu);
     summary.nics_per_host = dealt_nics(probe);
     status = agree(probe, &summary, profile);
 
@@ -529,11 +530,10 @@ static xm_status_t check_state(const xm_probe_t *probe)
 {
     size_t ranks = (size_t)probe->ranks, points = 2 * (size_t)probe->size_count, count = 0;
     bool good = is_count(probe, "device", ranks * DEVICE_NUMBERS) &&
-                is_count(probe, "self", points) &&
                 is_count(probe, "nic/both", XM_PROBE_RATE_NUMBERS) &&
                 is_count(probe, "fabric", XM_PROBE_RATE_NUMBERS);
 
-    for (int link = XM_LINK_INTRA_HOST; link < XM_LINK_CLASS_COUNT; ++link) {
+    for (int link = 0; link < XM_LINK_CURVES; ++link) {
         if (xm_probe_state_find(probe->state, xm_link_class_name((xm_link_class_t)link), &count) !=
             NULL) {
             good = good && count % 2 == 0 && count >= 4 && count <= points;
@@ -554,12 +554,21 @@ static xm_status_t measure(xm_probe_t *probe, xm_cluster_profile_t **profile)
 
     describe_job(probe, job, sizeof(job));
     if ((status = take_over(probe, job)) < 0 || (status = check_state(probe)) < 0 ||
-        (status = measure_device(probe)) < 0 || (status = measure_self(probe)) < 0 ||
-        (status = measure_link(probe, XM_LINK_INTRA_HOST, "messages inside a host", 0.3, 0.42)) <
-            0 ||
-        (status = measure_link(probe, XM_LINK_INTER_HOST, "messages between hosts", 0.42, 0.55)) <
-            0 ||
-        (status = xm_probe_measure_fabric(probe)) < 0 ||
+        (status = measure_device(probe)) < 0) {
+        return status;
+    }
+    for (int curve = 0; curve < XM_LINK_CURVES; ++curve) {
+        static const char *const phases[XM_LINK_CLASS_COUNT] = {
+            "copy inside a process", "messages inside a host", "messages between hosts"};
+        const double start = 0.2, part = 0.35 / XM_LINK_CURVES;
+
+        status = measure_curve(probe, curve, phases[curve % XM_LINK_HOT], start + curve * part,
+                               start + (curve + 1) * part);
+        if (status < 0) {
+            return status;
+        }
+    }
+    if ((status = xm_probe_measure_fabric(probe)) < 0 ||
         (status = xm_probe_measure_nics(probe)) < 0 ||
         (status = xm_probe_measure_collectives(probe)) < 0) {
         return status;

@@ -5,11 +5,13 @@
  *
  * For each link class the probe picks one pair of ranks and measures one-way time by ping-pong
  * (half the round trip) for 8 B … 64 MiB; classes without a pair in the job get the curve of the
- * nearest measured class and the provenance says so. NIC capacity is measured of every host and in
- * each direction: all its ranks stream to, then from, up to four other hosts. The fabric of a host
- * is what its ranks reach that all stream to their neighbours. Device FLOP/s is a single-precision
- * multiply-add loop on one core, memory bandwidth a copy loop, both on all ranks at once. Data is
- * compared; docs/cluster-profile.md has the details.
+ * nearest measured class and the provenance says so. Each curve is measured with data that are in
+ * no cache, as tensors are, and again, for sizes that fit one, with data that are. NIC capacity is
+ * measured of every host and in each direction: all its ranks stream to, then from, up to four
+ * other hosts. The fabric of a host is what its ranks reach that all stream to their neighbours.
+ * Device FLOP/s are multiply-add loops on one core, one for each type of number, memory bandwidth a
+ * copy loop over buffers larger than the caches, all on all ranks at once. Data is compared;
+ * docs/cluster-profile.md has the details.
  *
  * A message is timed until the median's 95 % confidence interval is within ± 2 %, or its share of
  * the budget is spent; the profile tells the interval of each point. When the budget is spent, NICs

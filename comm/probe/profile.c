@@ -77,13 +77,21 @@ static void say(provenance_t *provenance, const char *format, ...)
     }
 }
 
-/* The median, so that one disturbed rank does not change what a device is worth. */
-static double median_of(const xm_probe_summary_t *summary, double *values, size_t offset)
+/* The medians of rates and of their spreads, so that one disturbed rank does not change what a
+ * device is worth. @p offset is that of the figure. */
+static xm_probe_figure_t median_of(const xm_probe_summary_t *summary, double *values, size_t offset)
 {
-    for (int rank = 0; rank < summary->ranks; ++rank) {
-        memcpy(&values[rank], (const char *)&summary->devices[rank] + offset, sizeof(double));
+    double medians[2];
+
+    for (size_t part = 0; part < 2; ++part) {
+        for (int rank = 0; rank < summary->ranks; ++rank) {
+            memcpy(&values[rank],
+                   (const char *)&summary->devices[rank] + offset + part * sizeof(double),
+                   sizeof(double));
+        }
+        medians[part] = xm_array_median(values, summary->ranks);
     }
-    return xm_array_median(values, summary->ranks);
+    return (xm_probe_figure_t){medians[0], medians[1]};
 }
 
 /* Devices are the medians of all ranks, and memory is that of the tightest host, so that a plan
@@ -92,20 +100,25 @@ static xm_status_t set_devices(const xm_probe_summary_t *summary,
                                xm_cluster_profile_params_t *params, provenance_t *provenance)
 {
     double *values = calloc((size_t)summary->ranks, sizeof(double));
+    xm_probe_figure_t figure;
     int most = 0;
     bool shared = false;
 
     if (values == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "probe: out of memory");
     }
-    params->device.flops = median_of(summary, values, offsetof(xm_probe_device_t, flops));
-    params->device.number_flops[XM_NUMBER_FLOAT32] = params->device.flops;
-    params->device.number_flops[XM_NUMBER_BFLOAT16] =
-        median_of(summary, values, offsetof(xm_probe_device_t, bfloat16_flops));
-    params->device.number_flops[XM_NUMBER_FLOAT16] =
-        median_of(summary, values, offsetof(xm_probe_device_t, float16_flops));
-    params->device.memory_bandwidth =
-        median_of(summary, values, offsetof(xm_probe_device_t, copy_bandwidth));
+    for (int n = 0; n < XM_NUMBER_COUNT; ++n) {
+        figure = median_of(summary, values,
+                           offsetof(xm_probe_device_t, flops) + (size_t)n * sizeof(figure));
+        params->device.number_flops[n] = figure.value;
+        params->device.number_spread[n] = figure.spread;
+    }
+    /* What is of no known type counts as 32 bits. */
+    params->device.flops = params->device.number_flops[XM_NUMBER_FLOAT32];
+    params->device.number_spread[XM_NUMBER_ANY] = params->device.number_spread[XM_NUMBER_FLOAT32];
+    figure = median_of(summary, values, offsetof(xm_probe_device_t, copy_bandwidth));
+    params->device.memory_bandwidth = figure.value;
+    params->device.memory_spread = figure.spread;
     free(values);
     params->hosts = summary->hosts;
     params->devices_per_host = summary->ranks;
@@ -164,7 +177,7 @@ static void set_cores(const xm_probe_summary_t *summary, xm_cluster_profile_para
 }
 
 /* A class that this job does not have gets the curve of the nearest class that was measured. */
-static void substitute(xm_probe_curve_t curves[XM_LINK_CLASS_COUNT], provenance_t *provenance)
+static void substitute(xm_probe_curve_t curves[XM_LINK_CURVES], provenance_t *provenance)
 {
     static const xm_link_class_t stand_ins[XM_LINK_CLASS_COUNT][2] = {
         [XM_LINK_INTRA_HOST] = {XM_LINK_INTER_HOST, XM_LINK_SELF},
@@ -290,17 +303,21 @@ static void set_nics(const xm_probe_summary_t *summary, const xm_probe_curve_t *
         say(provenance, "; no time was left to measure both directions at once");
     }
     params->nic_both_ways = summary->nic_both_ways;
+    params->nic_both_ways_spread = summary->nic_both_ways_spread;
     params->host_fabric = summary->host_fabric;
+    params->host_fabric_spread = summary->host_fabric_spread;
     params->nics_per_host = summary->nics_per_host;
 }
 
-/* Says how many points are not as well known as they should be. */
+/* Says how many points are not as well known as they should be, and names every rate that is not
+ * known well enough to plan with. */
 static void say_loose(const xm_probe_summary_t *summary, const xm_cluster_profile_params_t *params,
                       provenance_t *provenance)
 {
     int points = 0, loose = 0;
+    xm_profile_figure_t figure;
 
-    for (int link = 0; link < XM_LINK_CLASS_COUNT; ++link) {
+    for (int link = 0; link < XM_LINK_CURVES; ++link) {
         for (int i = 0; i < summary->curve[link].count; ++i) {
             ++points;
             loose += summary->curve[link].spread[i] > XM_PROBE_TIGHT;
@@ -310,8 +327,10 @@ static void say_loose(const xm_probe_summary_t *summary, const xm_cluster_profil
         say(provenance, "; %d of %d points are not known to +-%g %%", loose, points,
             100 * XM_PROBE_TIGHT);
     }
-    if (params->nic_spread > XM_PROBE_TIGHT) {
-        say(provenance, "; NIC rates are known to +-%.1f %%", 100 * params->nic_spread);
+    for (int i = 1; xm_profile_figure(params, i, &figure); ++i) {
+        if (figure.value > 0 && figure.spread > XM_PROBE_LOOSE) {
+            say(provenance, "; %s is known to +-%.0f %%", figure.name, 100 * figure.spread);
+        }
     }
 }
 
@@ -319,7 +338,7 @@ static void say_loose(const xm_probe_summary_t *summary, const xm_cluster_profil
 xm_status_t xm_probe_profile(const xm_probe_summary_t *summary, xm_cluster_profile_t **profile)
 {
     xm_cluster_profile_params_t params = XM_CLUSTER_PROFILE_PARAMS_INIT;
-    xm_probe_curve_t curves[XM_LINK_CLASS_COUNT];
+    xm_probe_curve_t curves[XM_LINK_CURVES];
     provenance_t provenance = {.length = 0};
     double *rates = calloc((size_t)summary->hosts, sizeof(*rates));
     xm_status_t status;
@@ -333,7 +352,7 @@ xm_status_t xm_probe_profile(const xm_probe_summary_t *summary, xm_cluster_profi
         goto free_rates;
     }
     memcpy(curves, summary->curve, sizeof(curves));
-    for (int link = 0; link < XM_LINK_CLASS_COUNT; ++link) {
+    for (int link = 0; link < XM_LINK_CURVES; ++link) {
         if (curves[link].count > 0) {
             curves[link].count =
                 xm_curve_smooth(curves[link].points, curves[link].spread, curves[link].count);
@@ -345,7 +364,7 @@ xm_status_t xm_probe_profile(const xm_probe_summary_t *summary, xm_cluster_profi
     set_cores(summary, &params);
     params.name = summary->name;
     params.provenance = provenance.text;
-    for (int link = 0; link < XM_LINK_CLASS_COUNT; ++link) {
+    for (int link = 0; link < XM_LINK_CURVES; ++link) {
         params.curve[link] = curves[link].points;
         params.curve_spread[link] = curves[link].spread;
         params.curve_points[link] = (size_t)curves[link].count;

@@ -5,18 +5,18 @@
  */
 #pragma once
 
+#include "comm/probe/compute.h"
 #include "comm/profile.h"
 
-/** What a rank has measured by itself. */
+/** What a rank has measured by itself: numbers only, for they travel as such. */
 typedef struct xm_probe_device {
-    double flops;          /**< FLOP/s with all ranks computing */
-    double bfloat16_flops; /**< the same in 16 bits; 0: not measured */
-    double float16_flops;
-    double copy_bandwidth; /**< bytes/s read plus written with all ranks copying */
-    double host_memory;    /**< bytes of physical memory */
-    double machine;        /**< digest of the machine's boot id: equal on one machine */
-    double cores;          /**< processors that the rank may run on */
-    double machine_cores;  /**< all processors of its machine */
+    xm_probe_figure_t flops[XM_NUMBER_COUNT]; /**< FLOP/s by type with all ranks computing; 0: not
+                                                   measured */
+    xm_probe_figure_t copy_bandwidth; /**< bytes/s read plus written with all ranks copying */
+    double host_memory;               /**< bytes of physical memory */
+    double machine;                   /**< digest of the machine's boot id: equal on one machine */
+    double cores;                     /**< processors that the rank may run on */
+    double machine_cores;             /**< all processors of its machine */
 } xm_probe_device_t;
 
 typedef struct xm_probe_curve {
@@ -30,12 +30,12 @@ typedef struct xm_probe_summary {
     const xm_probe_device_t *devices; /**< by rank */
     const int *host_of;               /**< by rank */
     int ranks, hosts;
-    xm_probe_curve_t curve[XM_LINK_CLASS_COUNT];
+    xm_probe_curve_t curve[XM_LINK_CURVES];
     const double *egress, *ingress; /**< bytes/s by host; 0: not measured; NULL: of no host */
     double nic_spread;              /**< the widest of these rates */
-    double nic_both_ways;           /**< 0: not measured */
-    int nics_per_host;              /**< dealt to the ranks of a host in turn; 0: otherwise */
-    double host_fabric;             /**< 0: not measured */
+    double nic_both_ways, nic_both_ways_spread; /**< 0: not measured */
+    int nics_per_host; /**< dealt to the ranks of a host in turn; 0: otherwise */
+    double host_fabric, host_fabric_spread; /**< 0: not measured */
     double nic_cpu, host_cpu; /**< seconds of processors that a byte between hosts, and inside one,
                                    cost both its ends; 0: not measured */
     const char *name;

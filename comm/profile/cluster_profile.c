@@ -23,7 +23,8 @@ struct xm_cluster_profile {
 };
 
 /* These names are keys in files. */
-static const char *const link_names[XM_LINK_CLASS_COUNT] = {"self", "intra_host", "inter_host"};
+static const char *const link_names[XM_LINK_CURVES] = {
+    "self", "intra_host", "inter_host", "self_hot", "intra_host_hot", "inter_host_hot"};
 
 const char *xm_link_class_name(xm_link_class_t link)
 {
@@ -102,7 +103,9 @@ static xm_status_t check_network(const xm_cluster_profile_params_t *params)
     }
     if ((status = check_not_negative("nic.spread", params->nic_spread)) < 0 ||
         (status = check_not_negative("nic.both_ways_bytes_per_s", params->nic_both_ways)) < 0 ||
+        (status = check_not_negative("nic.both_ways_spread", params->nic_both_ways_spread)) < 0 ||
         (status = check_not_negative("fabric.bytes_per_s", params->host_fabric)) < 0 ||
+        (status = check_not_negative("fabric.spread", params->host_fabric_spread)) < 0 ||
         (status = check_not_negative("cores.per_host", params->cores_per_host)) < 0 ||
         (status = check_not_negative("cores.nic_s_per_byte", params->nic_cpu)) < 0 ||
         (status = check_not_negative("cores.host_s_per_byte", params->host_cpu)) < 0) {
@@ -174,9 +177,12 @@ static xm_status_t check_curves(const xm_cluster_profile_params_t *params)
 {
     xm_status_t status = XM_OK;
 
-    for (int link = 0; status == XM_OK && link < XM_LINK_CLASS_COUNT; ++link) {
+    for (int link = 0; status == XM_OK && link < XM_LINK_CURVES; ++link) {
         char name[32];
 
+        if (link >= XM_LINK_HOT && params->curve_points[link] == 0) {
+            continue;
+        }
         (void)snprintf(name, sizeof(name), "curves.%s", link_names[link]);
         status = xm_curve_check(name, params->curve[link], params->curve_spread[link],
                                 params->curve_points[link]);
@@ -296,13 +302,15 @@ xm_status_t xm_cluster_profile_create(const xm_cluster_profile_params_t *given,
     has->uplink_bandwidth = own.hosts_per_rack > 0 ? xm_curve_rounded(own.uplink_bandwidth) : 0;
     has->nic_spread = xm_curve_rounded(own.nic_spread);
     has->nic_both_ways = xm_curve_rounded(own.nic_both_ways);
+    has->nic_both_ways_spread = xm_curve_rounded(own.nic_both_ways_spread);
     has->host_fabric = xm_curve_rounded(own.host_fabric);
+    has->host_fabric_spread = xm_curve_rounded(own.host_fabric_spread);
     has->cores_per_host = xm_curve_rounded(own.cores_per_host);
     has->nic_cpu = xm_curve_rounded(own.nic_cpu);
     has->host_cpu = xm_curve_rounded(own.host_cpu);
     has->gradient_overlap = xm_curve_rounded(own.gradient_overlap);
     own_hosts(&made->memory, has);
-    for (int link = 0; link < XM_LINK_CLASS_COUNT; ++link) {
+    for (int link = 0; link < XM_LINK_CURVES; ++link) {
         own_curve(&made->memory, has->curve_points[link], &has->curve[link],
                   &has->curve_spread[link]);
     }
@@ -467,6 +475,41 @@ MEMBER(double, host_fabric, host_fabric)
 MEMBER(size_t, collectives, collective_count)
 MEMBER(int, hosts_per_rack, hosts_per_rack)
 MEMBER(double, uplink_bandwidth, uplink_bandwidth)
+
+/* Those of the device, by type of number; then its memory, then links. */
+bool xm_profile_figure(const xm_cluster_profile_params_t *params, int index,
+                       xm_profile_figure_t *figure)
+{
+    static const char *const types[XM_NUMBER_COUNT] = {"device FLOP/s",
+                                                       "device FLOP/s in float16",
+                                                       "device FLOP/s in bfloat16",
+                                                       "device FLOP/s in float32",
+                                                       "device FLOP/s in float64",
+                                                       "device FLOP/s in int8"};
+    const xm_cluster_device_t *device = &params->device;
+    const xm_profile_figure_t others[] = {
+        {"device memory B/s", device->memory_bandwidth, device->memory_spread},
+        {"nic B/s", params->nic_bandwidth, params->nic_spread},
+        {"nic both ways B/s", params->nic_both_ways, params->nic_both_ways_spread},
+        {"fabric of a host B/s", params->host_fabric, params->host_fabric_spread}};
+    bool typed = index < XM_NUMBER_COUNT;
+
+    if (index >= XM_NUMBER_COUNT + (int)(sizeof(others) / sizeof(others[0]))) {
+        return false;
+    }
+    *figure = typed ? (xm_profile_figure_t){types[index],
+                                            index == XM_NUMBER_ANY ? device->flops
+                                                                   : device->number_flops[index],
+                                            device->number_spread[index]}
+                    : others[index - XM_NUMBER_COUNT];
+    return true;
+}
+
+bool xm_cluster_profile_figure(const xm_cluster_profile_t *profile, int index,
+                               xm_profile_figure_t *figure)
+{
+    return xm_profile_figure(&profile->has, index, figure);
+}
 
 int xm_cluster_profile_hosts(const xm_cluster_profile_t *profile)
 {

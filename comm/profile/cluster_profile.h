@@ -33,7 +33,11 @@ typedef enum xm_link_class {
     XM_LINK_CLASS_COUNT
 } xm_link_class_t;
 
-/** "self", "intra_host", "inter_host". */
+/** Curves of a profile: first those of the classes, of data that are in no cache, as tensors are;
+ * then the same of data in a cache, where they are known: class + XM_LINK_HOT. */
+enum { XM_LINK_HOT = XM_LINK_CLASS_COUNT, XM_LINK_CURVES = 2 * XM_LINK_CLASS_COUNT };
+
+/** "self", "intra_host", "inter_host"; "self_hot" and so on. */
 const char *xm_link_class_name(xm_link_class_t link);
 
 /** Everything a profile holds, to create one. Arrays are copied. */
@@ -54,18 +58,20 @@ typedef struct xm_cluster_profile_params {
                              modulo their number; 0: each device uses all */
     double nic_spread;    /**< of the measured NIC rates, the widest (curve.h); 0: unknown */
     double nic_both_ways; /**< bytes/s of each direction while both are busy; 0: unknown */
-    double host_fabric;   /**< bytes/s of all devices of a host together, each sending to another of
+    double nic_both_ways_spread;
+    double host_fabric; /**< bytes/s of all devices of a host together, each sending to another of
                              the host; 0: unknown */
+    double host_fabric_spread;
     double cores_per_host;   /**< processors of one host; 0: unknown, and never the limit */
     double nic_cpu;          /**< seconds of a processor at each end, of a byte between hosts */
     double host_cpu;         /**< the same of a byte inside a host */
     int hosts_per_rack;      /**< hosts that share an uplink, by number; 0: no uplink limits */
     double uplink_bandwidth; /**< bytes/s of a rack's uplink, per direction */
     /** Rising in bytes, at least 2 points each; seconds never fall and rise at the end. */
-    const xm_curve_point_t *curve[XM_LINK_CLASS_COUNT];
-    size_t curve_points[XM_LINK_CLASS_COUNT];
-    const double *curve_spread[XM_LINK_CLASS_COUNT]; /**< of each point (curve.h), or NULL */
-    const xm_collective_curve_t *collectives; /**< measured collectives, each once; may be NULL */
+    const xm_curve_point_t *curve[XM_LINK_CURVES];
+    size_t curve_points[XM_LINK_CURVES];
+    const double *curve_spread[XM_LINK_CURVES]; /**< of each point (curve.h), or NULL */
+    const xm_collective_curve_t *collectives;   /**< measured collectives, each once; may be NULL */
     size_t collective_count;
     const xm_op_time_t *op_times; /**< measured operators; may be NULL */
     size_t op_time_count;
@@ -97,6 +103,20 @@ xm_status_t xm_cluster_profile_to_text(const xm_cluster_profile_t *profile, char
  */
 xm_status_t xm_cluster_profile_reorder(const xm_cluster_profile_t *profile, const int *order,
                                        xm_cluster_profile_t **reordered);
+
+/** A rate of a profile that may be measured, and how well it is known. */
+typedef struct xm_profile_figure {
+    const char *name;     /**< "device memory B/s", "nic B/s", … */
+    double value, spread; /**< 0: unknown */
+} xm_profile_figure_t;
+
+/** Figure number @p index; false: there are not so many. */
+bool xm_profile_figure(const xm_cluster_profile_params_t *params, int index,
+                       xm_profile_figure_t *figure);
+
+/** The same of a profile. */
+bool xm_cluster_profile_figure(const xm_cluster_profile_t *profile, int index,
+                               xm_profile_figure_t *figure);
 
 const char *xm_cluster_profile_name(const xm_cluster_profile_t *profile);
 const char *xm_cluster_profile_provenance(const xm_cluster_profile_t *profile);

@@ -3,7 +3,7 @@
  * parameters and leaves checking numbers to xm_cluster_profile_create(), so files and programs
  * are held to the same rules. Strings stay the document's while it is read. What a profile may
  * leave out is left out when it has nothing to say, so files of simple clusters stay short. */
-#include "comm/profile/cluster_profile.h"
+#include "comm/profile/cluster_profile_private.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "comm/profile/curve_json.h"
+#include "comm/profile/shipped.h"
 #include "comm/base.h"
 
 /* The version that is written; older files are read too. */
@@ -67,15 +68,51 @@ static xm_status_t read_number_rates(const json_t *object, const char *place,
     return XM_OK;
 }
 
+/* The keys of a device's spreads: those of the rates, by type of number, and of its memory's. */
+static const char *spread_key(int number)
+{
+    return number == XM_NUMBER_ANY     ? "flop_per_s"
+           : number == XM_NUMBER_COUNT ? "memory_bytes_per_s"
+                                       : xm_number_name((xm_number_t)number);
+}
+
+/* Reads how well the rates are known, which may be missing. */
+static xm_status_t read_spread(const json_t *object, const char *place, xm_cluster_device_t *device)
+{
+    const json_t *spread = json_object_get(object, "spread");
+    const char *keys[XM_NUMBER_COUNT + 1];
+    char path[PATH_SIZE];
+    xm_status_t status;
+
+    if (spread == NULL) {
+        return XM_OK;
+    }
+    (void)snprintf(path, sizeof(path), "%sspread", place);
+    if (!json_is_object(spread)) {
+        return xm_json_wrong_type(path, "an object", spread);
+    }
+    for (int n = 0; n <= XM_NUMBER_COUNT; ++n) {
+        keys[n] = spread_key(n);
+    }
+    (void)strcat(path, ".");
+    status = xm_json_check_keys(spread, path, keys, XM_NUMBER_COUNT + 1);
+    for (int n = 0; status == XM_OK && n <= XM_NUMBER_COUNT; ++n) {
+        (void)snprintf(path, sizeof(path), "%sspread.%s", place, keys[n]);
+        status = xm_json_optional_number(
+            spread, path, n < XM_NUMBER_COUNT ? &device->number_spread[n] : &device->memory_spread);
+    }
+    return status;
+}
+
 /* Reads a device; @p place ends in a dot, since the check of keys appends the key that it
  * refuses. The typical device is followed by those of hosts. */
 static xm_status_t read_device(const json_t *object, const char *place, bool typical,
                                xm_cluster_device_t *device)
 {
-    static const char *const keys[] = {"flop_per_s", "memory_bytes", "memory_bytes_per_s",
-                                       "flop_per_s_of", "hosts"};
+    static const char *const keys[] = {"flop_per_s",    "memory_bytes", "memory_bytes_per_s",
+                                       "flop_per_s_of", "spread",       "hosts"};
     double *values[] = {&device->flops, &device->memory_bytes, &device->memory_bandwidth};
-    xm_status_t status = xm_json_check_keys(object, place, keys, typical ? 5 : 4);
+    xm_status_t status = xm_json_check_keys(object, place, keys, typical ? 6 : 5);
 
     for (int i = 0; i < 3 && status == XM_OK; ++i) {
         char path[PATH_SIZE];
@@ -83,7 +120,10 @@ static xm_status_t read_device(const json_t *object, const char *place, bool typ
         (void)snprintf(path, sizeof(path), "%s%s", place, keys[i]);
         status = xm_json_number(object, path, values[i]);
     }
-    return status == XM_OK ? read_number_rates(object, place, device) : status;
+    if (status == XM_OK) {
+        status = read_number_rates(object, place, device);
+    }
+    return status == XM_OK ? read_spread(object, place, device) : status;
 }
 
 /* Reads everything but the curves. Strings stay the document's. */
@@ -93,15 +133,16 @@ static xm_status_t read_head(const json_t *root, xm_cluster_profile_params_t *pa
                                             "devices_per_host", "device", "nic",         "fabric",
                                             "uplink",           "curves", "collectives", "op_times",
                                             "gradient_overlap", "cores"};
-    static const char *const nic_keys[] = {"bytes_per_s", "hosts", "per_host", "spread",
-                                           "both_ways_bytes_per_s"};
+    static const char *const nic_keys[] = {
+        "bytes_per_s", "hosts", "per_host", "spread", "both_ways_bytes_per_s", "both_ways_spread"};
     const json_t *device, *nic;
     xm_status_t status;
 
     if (!json_is_object(root)) {
         return xm_json_wrong_type("the document", "an object", root);
     }
-    if ((status = check_version(root)) < 0 ||
+    if ((status = xm_json_check_kind(root, "a cluster profile")) < 0 ||
+        (status = check_version(root)) < 0 ||
         (status = xm_json_check_keys(root, "", root_keys,
                                      sizeof(root_keys) / sizeof(root_keys[0]))) < 0 ||
         (status = xm_json_optional_number(root, "gradient_overlap", &params->gradient_overlap)) <
@@ -119,7 +160,9 @@ static xm_status_t read_head(const json_t *root, xm_cluster_profile_params_t *pa
          (status = xm_json_int(nic, "per_host", &params->nics_per_host)) < 0) ||
         (status = xm_json_optional_number(nic, "nic.spread", &params->nic_spread)) < 0 ||
         (status = xm_json_optional_number(nic, "nic.both_ways_bytes_per_s",
-                                          &params->nic_both_ways)) < 0) {
+                                          &params->nic_both_ways)) < 0 ||
+        (status = xm_json_optional_number(nic, "nic.both_ways_spread",
+                                          &params->nic_both_ways_spread)) < 0) {
         return status;
     }
     /* The errors of all these calls already name the key, so they are passed on as they are. */
@@ -223,40 +266,44 @@ static xm_status_t read_uplink(const json_t *root, xm_cluster_profile_params_t *
     return xm_json_number(uplink, "uplink.bytes_per_s", &params->uplink_bandwidth);
 }
 
-/* Reads fabric, which may be missing. */
-static xm_status_t read_fabric(const json_t *root, xm_cluster_profile_params_t *params)
+/* Reads an object that may be missing: its first number is needed, others may be missing. */
+static xm_status_t read_numbers(const json_t *root, const char *section, const char *const *keys,
+                                double *const *values, int count)
 {
-    static const char *const keys[] = {"bytes_per_s"};
-    const json_t *fabric = json_object_get(root, "fabric");
+    const json_t *object = json_object_get(root, section);
+    char path[PATH_SIZE];
     xm_status_t status;
 
-    if (fabric == NULL) {
+    if (object == NULL) {
         return XM_OK;
     }
-    if ((status = xm_json_object(root, "fabric", &fabric)) < 0 ||
-        (status = xm_json_check_keys(fabric, "fabric.", keys, 1)) < 0) {
+    (void)snprintf(path, sizeof(path), "%s.", section);
+    if ((status = xm_json_object(root, section, &object)) < 0 ||
+        (status = xm_json_check_keys(object, path, keys, (size_t)count)) < 0) {
         return status;
     }
-    return xm_json_number(fabric, "fabric.bytes_per_s", &params->host_fabric);
+    for (int i = 0; status == XM_OK && i < count; ++i) {
+        (void)snprintf(path, sizeof(path), "%s.%s", section, keys[i]);
+        status = i == 0 ? xm_json_number(object, path, values[i])
+                        : xm_json_optional_number(object, path, values[i]);
+    }
+    return status;
 }
 
-/* Reads cores, which may be missing. */
+static xm_status_t read_fabric(const json_t *root, xm_cluster_profile_params_t *params)
+{
+    static const char *const keys[] = {"bytes_per_s", "spread"};
+    double *const values[] = {&params->host_fabric, &params->host_fabric_spread};
+
+    return read_numbers(root, "fabric", keys, values, 2);
+}
+
 static xm_status_t read_cores(const json_t *root, xm_cluster_profile_params_t *params)
 {
     static const char *const keys[] = {"per_host", "nic_s_per_byte", "host_s_per_byte"};
-    const json_t *cores = json_object_get(root, "cores");
-    xm_status_t status;
+    double *const values[] = {&params->cores_per_host, &params->nic_cpu, &params->host_cpu};
 
-    if (cores == NULL) {
-        return XM_OK;
-    }
-    if ((status = xm_json_object(root, "cores", &cores)) < 0 ||
-        (status = xm_json_check_keys(cores, "cores.", keys, 3)) < 0 ||
-        (status = xm_json_number(cores, "cores.per_host", &params->cores_per_host)) < 0 ||
-        (status = xm_json_optional_number(cores, "cores.nic_s_per_byte", &params->nic_cpu)) < 0) {
-        return status;
-    }
-    return xm_json_optional_number(cores, "cores.host_s_per_byte", &params->host_cpu);
+    return read_numbers(root, "cores", keys, values, 3);
 }
 
 /* Reads the type of an entry, which may be missing. */
@@ -332,7 +379,7 @@ static xm_status_t read_op_times(const json_t *root, xm_arena_t *memory,
 static xm_status_t from_json(const json_t *root, xm_cluster_profile_t **profile)
 {
     xm_cluster_profile_params_t params = XM_CLUSTER_PROFILE_PARAMS_INIT;
-    const char *names[XM_LINK_CLASS_COUNT];
+    const char *names[XM_LINK_CURVES];
     xm_collective_curve_t *collectives = NULL;
     const json_t *curves = NULL;
     xm_arena_t memory = {0};
@@ -344,13 +391,16 @@ static xm_status_t from_json(const json_t *root, xm_cluster_profile_t **profile)
         (status = xm_json_object(root, "curves", &curves)) < 0) {
         return status;
     }
-    for (int link = 0; link < XM_LINK_CLASS_COUNT; ++link) {
+    for (int link = 0; link < XM_LINK_CURVES; ++link) {
         names[link] = xm_link_class_name((xm_link_class_t)link);
     }
-    status = xm_json_check_keys(curves, "curves.", names, XM_LINK_CLASS_COUNT);
-    for (int link = 0; status == XM_OK && link < XM_LINK_CLASS_COUNT; ++link) {
+    status = xm_json_check_keys(curves, "curves.", names, XM_LINK_CURVES);
+    for (int link = 0; status == XM_OK && link < XM_LINK_CURVES; ++link) {
         char path[PATH_SIZE];
 
+        if (link >= XM_LINK_HOT && json_object_get(curves, names[link]) == NULL) {
+            continue;
+        }
         (void)snprintf(path, sizeof(path), "curves.%s", names[link]);
         /* The parameters point into this memory until the profile has copied them. */
         status = xm_curve_from_json(json_object_get(curves, names[link]), path, &memory,
@@ -397,18 +447,44 @@ xm_status_t xm_cluster_profile_from_text(const char *text, size_t length, const 
     return status < 0 ? xm_error_prefix(status, "%s", source) : XM_OK;
 }
 
-/* Errors name the file, then the path in it. */
+/* A word that is neither a file nor a shipped cluster may be either, misspelt. */
+static xm_status_t not_found(const char *path)
+{
+    char names[256] = "";
+    const char *name;
+    xm_error_t error;
+
+    xm_error_save(&error, XM_ERR_NOT_FOUND);
+    if (strpbrk(path, "/.") != NULL) {
+        return xm_error_restore(&error);
+    }
+    for (size_t i = 0; (name = xm_cluster_shipped_name(i)) != NULL; ++i) {
+        size_t length = strlen(names);
+
+        (void)snprintf(names + length, sizeof(names) - length, "%s%s", i > 0 ? ", " : "", name);
+    }
+    return xm_error_set(XM_ERR_NOT_FOUND, "%s: no such file, and no cluster that ships (%s)", path,
+                        names);
+}
+
+/* A file comes before a cluster that ships under its name. Errors name the file, then the path in
+ * it. */
 xm_status_t xm_cluster_profile_load(const char *path, xm_cluster_profile_t **profile)
 {
     if (XM_IS_NULL(path) || XM_IS_NULL(profile)) {
         return XM_ERR_INVALID_ARGUMENT;
     }
+    const char *shipped = xm_cluster_shipped_text(path);
     char *text = NULL;
     size_t length = 0;
     xm_status_t status = xm_text_load(path, &text, &length);
 
     if (status == XM_OK) {
         status = xm_cluster_profile_from_text(text, length, path, profile);
+    } else if (status == XM_ERR_NOT_FOUND) {
+        status = shipped != NULL
+                     ? xm_cluster_profile_from_text(shipped, strlen(shipped), path, profile)
+                     : not_found(path);
     }
     free(text);
     return status;
@@ -431,33 +507,65 @@ static void add_positive(json_t *object, const char *key, double value)
     }
 }
 
+/* Takes the member, which is left out when it has nothing to say. */
+static void add_object(json_t *object, const char *key, json_t *member)
+{
+    if (json_object_size(member) > 0) {
+        (void)json_object_set(object, key, member);
+    }
+    json_decref(member);
+}
+
 static json_t *device_to_json(xm_cluster_device_t device)
 {
     json_t *object = json_pack("{s:f,s:f,s:f}", "flop_per_s", device.flops, "memory_bytes",
                                device.memory_bytes, "memory_bytes_per_s", device.memory_bandwidth);
-    json_t *rates = json_object();
+    json_t *rates = json_object(), *spread = json_object();
 
     for (int n = 0; n < XM_NUMBER_COUNT; ++n) {
         add_positive(rates, xm_number_name((xm_number_t)n), device.number_flops[n]);
+        add_positive(spread, spread_key(n), device.number_spread[n]);
     }
-    if (json_object_size(rates) > 0) {
-        (void)json_object_set(object, "flop_per_s_of", rates);
-    }
-    json_decref(rates);
+    add_positive(spread, spread_key(XM_NUMBER_COUNT), device.memory_spread);
+    add_object(object, "flop_per_s_of", rates);
+    add_object(object, "spread", spread);
     return object;
 }
 
 static void add_cores(const xm_cluster_profile_t *profile, json_t *root)
 {
+    json_t *cores = json_object();
     double per_host, nic, host;
-    json_t *cores;
 
     xm_cluster_profile_processors(profile, &per_host, &nic, &host);
     if (per_host > 0) {
-        cores = json_pack("{s:f}", "per_host", per_host);
+        add_positive(cores, "per_host", per_host);
         add_positive(cores, "nic_s_per_byte", nic);
         add_positive(cores, "host_s_per_byte", host);
-        (void)json_object_set_new(root, "cores", cores);
+    }
+    add_object(root, "cores", cores);
+}
+
+/* Rates of links that may be unknown, with their spreads. */
+static void add_links(const xm_cluster_profile_t *profile, json_t *root)
+{
+    xm_cluster_profile_params_t has = xm_cluster_profile_params_of(profile);
+    json_t *nic = json_object_get(root, "nic"), *curves = json_object_get(root, "curves");
+    json_t *fabric = json_object();
+
+    add_positive(nic, "spread", has.nic_spread);
+    add_positive(nic, "both_ways_bytes_per_s", has.nic_both_ways);
+    add_positive(nic, "both_ways_spread", has.nic_both_ways_spread);
+    if (has.host_fabric > 0) {
+        add_positive(fabric, "bytes_per_s", has.host_fabric);
+        add_positive(fabric, "spread", has.host_fabric_spread);
+    }
+    add_object(root, "fabric", fabric);
+    for (int link = XM_LINK_HOT; link < XM_LINK_CURVES; ++link) {
+        if (has.curve_points[link] > 0) {
+            (void)json_object_set_new(curves, xm_link_class_name((xm_link_class_t)link),
+                                      curve_to_json(profile, (xm_link_class_t)link));
+        }
     }
 }
 
@@ -490,14 +598,7 @@ static void add_optional(const xm_cluster_profile_t *profile, json_t *root)
         (void)json_object_set_new(json_object_get(root, "nic"), "per_host",
                                   json_integer(xm_cluster_profile_nics_per_host(profile)));
     }
-    add_positive(json_object_get(root, "nic"), "spread", xm_cluster_profile_nic_spread(profile));
-    add_positive(json_object_get(root, "nic"), "both_ways_bytes_per_s",
-                 xm_cluster_profile_nic_both_ways(profile));
-    if (xm_cluster_profile_host_fabric(profile) > 0) {
-        (void)json_object_set_new(
-            root, "fabric",
-            json_pack("{s:f}", "bytes_per_s", xm_cluster_profile_host_fabric(profile)));
-    }
+    add_links(profile, root);
     add_cores(profile, root);
     if (xm_cluster_profile_collectives(profile) > 0) {
         json_t *collectives = json_array();

@@ -23,6 +23,8 @@ double xm_curve_spread(const double *sorted, int count);
 
 /** A median counts as known when its interval is within ± this part of it. */
 #define XM_PROBE_TIGHT 0.02
+/** Beyond ± this part a figure is named wherever it is told. */
+#define XM_PROBE_LOOSE 0.10
 
 /**
  * Makes the times of a curve non-decreasing, as near as possible in the sense of least squares

@@ -89,12 +89,19 @@ xm_status_t xm_cluster_device_check(const char *path, const xm_cluster_device_t 
         status = check_positive(path, "memory_bytes_per_s", device->memory_bandwidth);
     }
     for (int n = 0; n < XM_NUMBER_COUNT && status == XM_OK; ++n) {
-        if (device->number_flops[n] != 0) {
-            char key[40];
+        char key[40];
 
-            (void)snprintf(key, sizeof(key), "flop_per_s_of.%s", names[n]);
+        (void)snprintf(key, sizeof(key), "flop_per_s_of.%s", names[n]);
+        if (device->number_flops[n] != 0) {
             status = check_positive(path, key, device->number_flops[n]);
         }
+        if (status == XM_OK && device->number_spread[n] != 0) {
+            (void)snprintf(key, sizeof(key), "spread of %s", names[n]);
+            status = check_positive(path, key, device->number_spread[n]);
+        }
+    }
+    if (status == XM_OK && device->memory_spread != 0) {
+        status = check_positive(path, "spread.memory_bytes_per_s", device->memory_spread);
     }
     return status;
 }
@@ -103,10 +110,12 @@ xm_cluster_device_t xm_cluster_device_rounded(const xm_cluster_device_t *device)
 {
     xm_cluster_device_t rounded = {.flops = xm_curve_rounded(device->flops),
                                    .memory_bytes = xm_curve_rounded(device->memory_bytes),
-                                   .memory_bandwidth = xm_curve_rounded(device->memory_bandwidth)};
+                                   .memory_bandwidth = xm_curve_rounded(device->memory_bandwidth),
+                                   .memory_spread = xm_curve_rounded(device->memory_spread)};
 
     for (int n = 0; n < XM_NUMBER_COUNT; ++n) {
         rounded.number_flops[n] = xm_curve_rounded(device->number_flops[n]);
+        rounded.number_spread[n] = xm_curve_rounded(device->number_spread[n]);
     }
     return rounded;
 }

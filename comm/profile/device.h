@@ -35,6 +35,9 @@ typedef struct xm_cluster_device {
     double memory_bytes;                  /**< memory it may use */
     double memory_bandwidth;              /**< bytes/s it reads plus writes */
     double number_flops[XM_NUMBER_COUNT]; /**< FLOP/s of a type; 0: as `flops` */
+    /** How well these rates are known (curve.h), XM_NUMBER_ANY for `flops`; 0: unknown. */
+    double number_spread[XM_NUMBER_COUNT];
+    double memory_spread; /**< of memory_bandwidth */
 } xm_cluster_device_t;
 
 /** FLOP/s of a type. */

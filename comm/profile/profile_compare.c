@@ -116,10 +116,8 @@ static void add_collectives(xm_profile_compare_t *compare, const xm_cluster_prof
 }
 
 /* A spread of 0 in a profile is one that nobody measured. */
-static double nic_spread(const xm_cluster_profile_t *profile)
+static double known(double spread)
 {
-    double spread = xm_cluster_profile_nic_spread(profile);
-
     return spread > 0 ? spread : unknown;
 }
 
@@ -127,27 +125,16 @@ static double nic_spread(const xm_cluster_profile_t *profile)
 static void add_rates(xm_profile_compare_t *compare, const xm_cluster_profile_t *before,
                       const xm_cluster_profile_t *after)
 {
-    double nics = both(nic_spread(before), nic_spread(after));
+    double nics = both(known(xm_cluster_profile_nic_spread(before)),
+                       known(xm_cluster_profile_nic_spread(after)));
+    xm_profile_figure_t old, new;
 
-    add(compare, false, xm_cluster_profile_device_flops(before),
-        xm_cluster_profile_device_flops(after), unknown, "device FLOP/s");
-    for (int n = 0; n < XM_NUMBER_COUNT; ++n) {
-        xm_cluster_device_t old = xm_cluster_profile_device(before);
-        xm_cluster_device_t new = xm_cluster_profile_device(after);
-
-        if (old.number_flops[n] > 0 && new.number_flops[n] > 0) {
-            add(compare, false, old.number_flops[n], new.number_flops[n], unknown,
-                "device FLOP/s in %s", xm_number_name((xm_number_t)n));
-        }
+    for (int i = 0;
+         xm_cluster_profile_figure(before, i, &old) && xm_cluster_profile_figure(after, i, &new);
+         ++i) {
+        add(compare, false, old.value, new.value, both(known(old.spread), known(new.spread)), "%s",
+            old.name);
     }
-    add(compare, false, xm_cluster_profile_device_memory_bandwidth(before),
-        xm_cluster_profile_device_memory_bandwidth(after), unknown, "device memory B/s");
-    add(compare, false, xm_cluster_profile_host_fabric(before),
-        xm_cluster_profile_host_fabric(after), unknown, "fabric of a host B/s");
-    add(compare, false, xm_cluster_profile_nic_bandwidth(before),
-        xm_cluster_profile_nic_bandwidth(after), nics, "nic B/s");
-    add(compare, false, xm_cluster_profile_nic_both_ways(before),
-        xm_cluster_profile_nic_both_ways(after), nics, "nic both ways B/s");
     if (!xm_cluster_profile_hosts_differ(before) && !xm_cluster_profile_hosts_differ(after)) {
         return;
     }
@@ -178,7 +165,7 @@ xm_status_t xm_profile_compare_create(const xm_cluster_profile_t *before,
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory to compare profiles");
     }
     add_rates(made, before, after);
-    for (int link = 0; link < XM_LINK_CLASS_COUNT; ++link) {
+    for (int link = 0; link < XM_LINK_CURVES; ++link) {
         curve_t old = link_curve(before, (xm_link_class_t)link);
         curve_t new = link_curve(after, (xm_link_class_t)link);
 

@@ -45,14 +45,22 @@ static void keep_fault_status(xm_worker_t *worker, xm_status_t status, int faile
  * be told find out by their detectors. */
 xm_status_t xm_group_abort(xm_worker_t *worker, const char *sentence)
 {
+    char reason[XM_BOOTSTRAP_SENTENCE_SIZE];
+
     if (XM_IS_NULL(worker) || XM_IS_NULL(sentence)) {
         return XM_ERR_INVALID_ARGUMENT;
+    }
+    /* What made the caller give up may be the first sign of a death, which is a better reason. */
+    (void)snprintf(reason, sizeof(reason), "%s", sentence);
+    if (worker->fault_status == XM_OK) {
+        (void)(worker->transport->failed_peer >= 0 ? xm_worker_check_lost_peer(worker)
+                                                   : xm_worker_poll_faults(worker));
     }
     if (worker->fault_status == XM_OK) {
         int failed_rank = xm_worker_rank(worker);
         xm_status_t status;
 
-        xm_bootstrap_abort(worker->bootstrap, sentence);
+        xm_bootstrap_abort(worker->bootstrap, reason);
         status = xm_bootstrap_poll(worker->bootstrap, &failed_rank);
         keep_fault_status(worker, status, failed_rank);
     }
@@ -105,7 +113,7 @@ static void number_members(xm_worker_t *worker, const bool *out)
 /* What a shrink is asked for and knows, by rank of the job. */
 typedef struct {
     const xm_group_shrink_params_t *params;
-    bool *out, *excluded, *suspects;
+    bool *out, *excluded;
 } shrink_t;
 
 /* Meets the survivors. A job of one rank has nobody to meet, and just begins a new generation. */
@@ -118,8 +126,7 @@ static xm_status_t gather(const xm_worker_t *worker, const shrink_t *shrink, dou
                                   .timeout = timeout,
                                   .least = shrink->params->min_size,
                                   .excluded = shrink->excluded,
-                                  .cut = worker->cut,
-                                  .suspects = shrink->suspects};
+                                  .cut = worker->cut};
     xm_bootstrap_slot_t alone = {.host = NULL};
 
     if (worker->endpoints.of == NULL) {
@@ -188,8 +195,7 @@ static xm_status_t form_group(xm_worker_t *worker, const shrink_t *shrink, doubl
     return status;
 }
 
-/* Takes down what is known of the ranks. Who was found gone is cut off from all that know of it;
- * the others on its host are likely to be gone as well. */
+/* Takes down what is known of the ranks. Who was found gone is cut off from all that know of it. */
 static xm_status_t consider(const xm_worker_t *worker, const shrink_t *shrink)
 {
     const xm_group_shrink_params_t *params = shrink->params;
@@ -208,13 +214,7 @@ static xm_status_t consider(const xm_worker_t *worker, const shrink_t *shrink)
         shrink->excluded[worker->job_rank[rank]] = true;
     }
     if (worker->fault_status == XM_ERR_PEER_DIED && worker->failed_rank >= 0 && size > 1) {
-        int failed = worker->job_rank[worker->failed_rank];
-
-        worker->cut[failed] = true;
-        for (int rank = 0; rank < size; ++rank) {
-            shrink->suspects[rank] =
-                worker->endpoints.of[rank].host_number == worker->endpoints.of[failed].host_number;
-        }
+        worker->cut[worker->job_rank[worker->failed_rank]] = true;
     }
     return XM_OK;
 }
@@ -261,12 +261,11 @@ xm_status_t xm_group_shrink_with(xm_worker_t *worker, const xm_group_shrink_para
         return status;
     }
     size = worker->endpoints.of != NULL ? (size_t)worker->endpoints.size : 1;
-    shrink.out = calloc(3 * size, sizeof(*shrink.out));
+    shrink.out = calloc(2 * size, sizeof(*shrink.out));
     if (shrink.out == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory to regroup %zu ranks", size);
     }
     shrink.excluded = shrink.out + size;
-    shrink.suspects = shrink.excluded + size;
     status = consider(worker, &shrink);
     if (status < 0) {
         free(shrink.out);

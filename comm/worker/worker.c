@@ -183,7 +183,7 @@ static xm_status_t look_around(xm_worker_t *worker, int64_t *next)
  * when one rank dies, others leave because of it, and their connections break as well. So it gets a
  * quarter of a second, and as long as the detector does not hear the peer, until it has a
  * finding. A peer that is heard lives, and only the connection is lost. */
-static xm_status_t check_lost_peer(xm_worker_t *worker)
+xm_status_t xm_worker_check_lost_peer(xm_worker_t *worker)
 {
     struct pollfd entry = {.fd = xm_bootstrap_fd(worker->bootstrap), .events = POLLIN};
     int64_t began = xm_worker_now(worker), limit = (int64_t)(worker->interval * FINDING * 1e9);
@@ -231,7 +231,7 @@ static xm_status_t advance(xm_worker_t *worker, bool *moved)
     *moved = xm_transport_progress(worker->transport) > 0;
     *moved = xm_worker_advance_guests(worker) || *moved;
     if (worker->transport->failed_peer >= 0) {
-        return check_lost_peer(worker);
+        return xm_worker_check_lost_peer(worker);
     }
     if (++worker->calls % FAULT_POLL_EVERY == 0) {
         int64_t next;

@@ -58,6 +58,9 @@ void xm_worker_leave(xm_worker_t *worker);
 /* Reads what the bootstrap has to say, and the detector by way of it. */
 xm_status_t xm_worker_poll_faults(xm_worker_t *worker);
 
+/* The transport has lost a peer: finds out why, and makes that the fault status. */
+xm_status_t xm_worker_check_lost_peer(xm_worker_t *worker);
+
 /* Makes a failure the fault status: ends the operations with the rank that is gone (all of them
  * after an abort), and tells the others. The sentence is the thread's last. */
 xm_status_t xm_worker_mark_failed(xm_worker_t *worker, xm_status_t status, int failed_rank);

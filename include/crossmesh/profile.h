@@ -43,7 +43,8 @@ extern "C" {
 /** A measured or assumed cluster. */
 typedef struct xm_cluster_profile xm_cluster_profile_t;
 
-/** Reads a JSON file. */
+/** Reads a JSON file; or takes a cluster that ships with the library by its name, such as
+ * "h100-8x8", where there is no such file. An unknown name gets the list of them. */
 XM_API xm_status_t xm_cluster_profile_load(const char *path, xm_cluster_profile_t **profile);
 
 /** The same from @p length bytes of JSON text; @p source names it in errors. */

@@ -3,12 +3,12 @@
  * The entry of the program autopar: it finds the sub-command by its name and hands the rest of the
  * command line over. Each sub-command lives in a file of its own and parses its own options, so
  * that a new one is a line of the table here. The environment is checked before any sub-command
- * runs, because a misspelt variable that is silently ignored would make a measurement mean
- * something else.
+ * runs: a setting that is silently ignored would make a measurement mean something else.
  */
 #include <limits.h>
 #include <malloc.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cli_support.h"
@@ -98,7 +98,7 @@ int main(int argc, char **argv)
     }
     /* Help and the version stand before this check, so that a wrong variable of the environment
      * cannot keep anyone from reading how to set it. */
-    status = xm_config_check();
+    status = xm_cli_check_settings(getenv("RANK") == NULL, "autopar");
     if (status != XM_OK) {
         return xm_cli_fail("autopar", status);
     }

@@ -49,7 +49,7 @@ static xm_status_t check(const options_t *o)
                             "counts in 32 bits",
                             SMALLEST_MAX, INT32_MAX);
     }
-    return xm_config_check();
+    return xm_cli_check_settings(false, NULL);
 }
 
 /* Numbers the hosts by their lowest rank. Every rank gathers the names of all hosts and counts by

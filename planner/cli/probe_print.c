@@ -38,16 +38,19 @@ static void print_links(const xm_cluster_profile_t *profile)
 {
     char text[TEXT];
 
-    (void)printf("# %-12s %8s %12s %14s %8s %14s\n", "link class", "points", "latency",
+    (void)printf("# %-14s %8s %12s %14s %8s %14s\n", "link class", "points", "latency",
                  "bandwidth GB/s", "+-%", "beyond +-2 %");
-    for (int link = 0; link < XM_LINK_CLASS_COUNT; ++link) {
+    for (int link = 0; link < XM_LINK_CURVES; ++link) {
         size_t points, loose;
         double most;
 
         (void)xm_cluster_profile_curve(profile, (xm_link_class_t)link, &points);
+        if (points == 0) {
+            continue;
+        }
         most = widest(xm_cluster_profile_spread(profile, (xm_link_class_t)link), points, &loose);
         (void)printf(
-            "  %-12s %8zu %12s %14.3f ", xm_link_class_name((xm_link_class_t)link), points,
+            "  %-14s %8zu %12s %14.3f ", xm_link_class_name((xm_link_class_t)link), points,
             xm_text_format_seconds(xm_cluster_profile_latency(profile, (xm_link_class_t)link), text,
                                    sizeof(text)),
             1e-9 * xm_cluster_profile_bandwidth(profile, (xm_link_class_t)link));
@@ -59,35 +62,50 @@ static void print_links(const xm_cluster_profile_t *profile)
     }
 }
 
-/* Prints what the hosts have in common and, only where they were found to differ, what each has: a
- * table of equal lines would hide the one that matters. */
-static void print_nics(const xm_cluster_profile_t *profile)
+/* Prints every rate with its spread, and names the hosts' own NICs only where they were found to
+ * differ: a table of equal lines would hide the one that matters. */
+static void print_rates(const xm_cluster_profile_t *profile)
 {
-    double spread = xm_cluster_profile_nic_spread(profile), cores, nic_cpu, host_cpu;
+    double cores, nic_cpu, host_cpu;
+    xm_profile_figure_t figure;
 
-    (void)printf("  NIC of a host %.3f GB/s", 1e-9 * xm_cluster_profile_nic_bandwidth(profile));
-    if (spread > 0) {
-        (void)printf(" +-%.1f %%", 100 * spread);
+    for (int i = 0; xm_cluster_profile_figure(profile, i, &figure); ++i) {
+        if (figure.value > 0) {
+            char spread[TEXT] = "";
+
+            if (figure.spread > 0) {
+                (void)snprintf(spread, sizeof(spread), " +-%.1f %%", 100 * figure.spread);
+            }
+            (void)printf("  %-26s %10.4g G%s\n", figure.name, 1e-9 * figure.value, spread);
+        }
     }
-    if (xm_cluster_profile_nic_both_ways(profile) > 0) {
-        (void)printf(", %.3f GB/s with both directions busy",
-                     1e-9 * xm_cluster_profile_nic_both_ways(profile));
-    }
-    (void)printf("\n");
     for (int h = 0;
          xm_cluster_profile_hosts_differ(profile) && h < xm_cluster_profile_hosts(profile); ++h) {
-        (void)printf("  NIC of host %d %.3f GB/s\n", h,
+        (void)printf("  nic of host %d B/s %.4g G\n", h,
                      1e-9 * xm_cluster_profile_host_nic_bandwidth(profile, h));
-    }
-    if (xm_cluster_profile_host_fabric(profile) > 0) {
-        (void)printf("  fabric of a host %.3f GB/s, all its devices sending\n",
-                     1e-9 * xm_cluster_profile_host_fabric(profile));
     }
     xm_cluster_profile_processors(profile, &cores, &nic_cpu, &host_cpu);
     if (cores > 0) {
         (void)printf("  processors of a host %g; a GB costs each end %.3f s of one between hosts, "
                      "%.3f s inside a host\n",
                      cores, 1e9 * nic_cpu, 1e9 * host_cpu);
+    }
+}
+
+/* A number of which little is known must not pass for one that is. */
+static void print_loose(const xm_cluster_profile_t *profile)
+{
+    xm_profile_figure_t figure;
+    int loose = 0;
+
+    for (int i = 0; xm_cluster_profile_figure(profile, i, &figure); ++i) {
+        if (figure.value > 0 && figure.spread > XM_PROBE_LOOSE) {
+            (void)printf("%s %s (+-%.0f %%)", loose++ == 0 ? "# not known to +-10 %:" : ",",
+                         figure.name, 100 * figure.spread);
+        }
+    }
+    if (loose > 0) {
+        (void)printf("; the machine was busy, or its rates change\n");
     }
 }
 
@@ -111,19 +129,6 @@ static void print_collectives(const xm_cluster_profile_t *profile)
     }
 }
 
-/* A type without a rate of its own counts with that of the device, which has its line. */
-static void print_number_rates(const xm_cluster_profile_t *profile)
-{
-    xm_cluster_device_t device = xm_cluster_profile_device(profile);
-
-    for (int n = 0; n < XM_NUMBER_COUNT; ++n) {
-        if (device.number_flops[n] > 0) {
-            (void)printf("  device in %-8s %.3f GFLOP/s\n", xm_number_name((xm_number_t)n),
-                         1e-9 * device.number_flops[n]);
-        }
-    }
-}
-
 static void print_table(const xm_cluster_profile_t *profile)
 {
     char text[TEXT];
@@ -132,14 +137,12 @@ static void print_table(const xm_cluster_profile_t *profile)
                  xm_cluster_profile_hosts(profile), xm_cluster_profile_devices_per_host(profile),
                  xm_cluster_profile_provenance(profile));
     print_links(profile);
-    print_nics(profile);
-    print_number_rates(profile);
-    (void)printf("  device %.3f GFLOP/s, memory %.3f GB/s, %s\n",
-                 1e-9 * xm_cluster_profile_device_flops(profile),
-                 1e-9 * xm_cluster_profile_device_memory_bandwidth(profile),
+    print_rates(profile);
+    (void)printf("  device memory %s\n",
                  xm_text_format_bytes((uint64_t)xm_cluster_profile_device_memory_bytes(profile),
                                       text, sizeof(text)));
     print_collectives(profile);
+    print_loose(profile);
 }
 
 xm_status_t ap_probe_print_profile(const xm_cluster_profile_t *profile, bool json)

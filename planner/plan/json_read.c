@@ -409,8 +409,10 @@ xm_status_t ap_plan_from_json(ap_plan_t *plan)
     json_error_t error;
     int version = 0, rematerialize;
 
-    /* Format and version come first, so that a file of another kind is told as such and not by its
-     * first unknown key. */
+    /* A file of another kind is told as such and not by its first unknown key. */
+    if (xm_json_check_kind(plan->document, "a parallel plan") != XM_OK) {
+        return XM_ERR_PARSE;
+    }
     (void)json_unpack(plan->document, "{s?s, s?i}", "format", &format, "version", &version);
     if (strcmp(format, AP_PLAN_FORMAT) != 0 || version != AP_PLAN_VERSION) {
         return xm_error_set(XM_ERR_PARSE,

@@ -53,6 +53,10 @@ xm_status_t ap_cfn_dual_eliminate(ap_cfn_dual_t *dual, double work);
 /* Passes over all variables and back; returns the new bound. */
 double ap_cfn_dual_sweep(ap_cfn_dual_t *dual);
 
+/* The cost that the steps of the prices should aim at: of a known solution, or a guess above the
+ * bound while that is better, as steps that aim at a bad first solution are too long. */
+double ap_cfn_dual_aim(const ap_cfn_dual_t *dual, double cost);
+
 /* Moves the prices towards a larger bound; `upper` is the cost of a known solution or a guess of
  * one. To be followed by a sweep. */
 void ap_cfn_dual_move_prices(ap_cfn_dual_t *dual, double upper);

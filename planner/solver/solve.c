@@ -38,9 +38,10 @@ enum { SCALINGS = 12, SWEEPS_OF_NODE = 30 };
 static const double settling_cells = 4e9, settling_nodes = 2000;
 /* The presolve may spend at most this part of the time on what need not be done. */
 static const double presolve_part = 0.4;
-/* Branch and bound is tried when the gap is at most this part of the cost. */
-static const double provable = 0.03;
-enum { PROVABLE_VARIABLES = 1500, DIVES = 4 };
+/* The first attempt of branch and bound looks for solutions within this part of the bound; every
+ * further one may look twice as far and visit half as many nodes again. */
+static const double first_reach = 1e-4;
+enum { PROVABLE_VARIABLES = 1500, ATTEMPT_NODES = 1000 };
 /* Nanoseconds of the search that follows a dive: at most, and per variable. */
 #define SEARCH_TIME      INT64_C(200000000)
 #define SEARCH_TIME_EACH INT64_C(400000)
@@ -82,15 +83,6 @@ static void note_failure(solve_t *solve, xm_status_t status)
         (void)snprintf(solve->sentence, sizeof(solve->sentence), "%s", xm_last_error());
         atomic_store(&solve->shared.stop, true);
     }
-}
-
-/* The cost that the dual's steps aim at: the best solution, or a guess above the bound while that
- * is better. A first solution can be far off, and steps aimed at it would be too long. */
-static double aim(ap_cfn_shared_t *shared, double bound)
-{
-    double cost = ap_cfn_shared_cost(shared), guess = bound + 0.05 * fabs(bound) + 1.0;
-
-    return cost < guess ? cost : guess;
 }
 
 /* Offers an assignment if it fits and nothing in it is forbidden. */
@@ -139,12 +131,13 @@ static xm_status_t raise_bound(solve_t *solve, ap_cfn_shared_t *shared, ap_cfn_d
         /* Looks at the progress once in so many steps, since single subgradient steps go up and
          * down. */
         if (step % look == look - 1) {
-            if (dual->best - before < worthwhile * (aim(shared, dual->best) - dual->best)) {
+            if (dual->best - before <
+                worthwhile * (ap_cfn_dual_aim(dual, ap_cfn_shared_cost(shared)) - dual->best)) {
                 break;
             }
             before = dual->best;
         }
-        ap_cfn_dual_move_prices(dual, aim(shared, dual->best));
+        ap_cfn_dual_move_prices(dual, ap_cfn_dual_aim(dual, ap_cfn_shared_cost(shared)));
     }
     if (status == XM_OK) {
         memcpy(dual->price, dual->best_price, (size_t)dual->core->times * sizeof(double));
@@ -190,28 +183,51 @@ static xm_status_t scale_prices(solve_t *solve, ap_cfn_dual_t *dual)
     return XM_OK;
 }
 
-/* Dives, each followed by a search around the best solution. Branch and bound follows when the gap
- * is so small that a proof is likely, or when a few dives did not help, unless the problem is too
- * large for it. Dives differ by their seeds; the first one is without noise. */
+/* Attempts of branch and bound from *number on, until one has too many nodes. A search that knows
+ * no good solution loses itself below early mistakes, so what is more than `reach` above the bound
+ * does not count; a gap that is really that small then closes soon, and otherwise the bound rises
+ * to where the search did not look. Each attempt starts anew, with the cost that is known by then,
+ * since values that it rules out at the root are ruled out in the whole tree. */
+static xm_status_t attempt(solve_t *solve, const ap_cfn_dual_t *dual, int *number)
+{
+    ap_cfn_shared_t *shared = &solve->shared;
+    bool complete = true;
+    xm_status_t status = XM_OK;
+
+    while (status == XM_OK && complete && !ap_cfn_shared_is_over(shared)) {
+        double bound = ap_cfn_shared_bound(shared);
+        double reach = ldexp(first_reach, *number);
+        double cap = reach < 1.0 ? bound + reach * fabs(bound) + 1.0 : HUGE_VAL;
+        int64_t most = (int64_t)(ATTEMPT_NODES * pow(1.5, *number)), begin = solve->nodes;
+
+        status = ap_cfn_branch(dual, shared, cap, most, &solve->nodes);
+        complete = solve->nodes - begin < most;
+        ++*number;
+    }
+    return status;
+}
+
+/* Attempts of branch and bound, unless the problem is too large for it, and dives, each followed by
+ * a search around the best solution. Dives differ by their seeds; the first one is without
+ * noise. */
 static xm_status_t dive_and_prove(solve_t *solve, const ap_cfn_dual_t *dual,
                                   ap_cfn_search_t *search)
 {
     ap_cfn_shared_t *shared = &solve->shared;
     int64_t search_time = dual->core->variables * SEARCH_TIME_EACH;
+    int attempts = 0;
     xm_status_t status = XM_OK;
 
     search_time = search_time < SEARCH_TIME ? search_time : SEARCH_TIME;
     for (uint64_t dive = 0; status == XM_OK && !ap_cfn_shared_is_over(shared); ++dive) {
-        double cost;
-
-        status = ap_cfn_dive(dual, shared, dive * (2 * solve->options->seed + 1));
-        if (status == XM_OK) {
-            status = ap_cfn_search_run(search, xm_clock_ns() + search_time);
+        if (dual->core->variables <= PROVABLE_VARIABLES) {
+            status = attempt(solve, dual, &attempts);
         }
-        cost = ap_cfn_shared_cost(shared);
-        if (status == XM_OK && dual->core->variables <= PROVABLE_VARIABLES &&
-            (cost - dual->best <= provable * fabs(cost) || dive + 1 >= DIVES)) {
-            return ap_cfn_branch(dual, shared, AP_CFN_BRANCH_ALL, &solve->nodes);
+        if (status == XM_OK && !ap_cfn_shared_is_over(shared)) {
+            status = ap_cfn_dive(dual, shared, dive * (2 * solve->options->seed + 1));
+        }
+        if (status == XM_OK && !ap_cfn_shared_is_over(shared)) {
+            status = ap_cfn_search_run(search, xm_clock_ns() + search_time);
         }
     }
     return status;
@@ -290,7 +306,7 @@ static xm_status_t settle(solve_t *solve)
     if (status == XM_OK) {
         /* Raising the bound alone may have found a solution of that cost already. */
         if (alone.cost > solve->shared.cost) {
-            status = ap_cfn_branch(dual, &alone, nodes_to_settle(dual), &nodes);
+            status = ap_cfn_branch(dual, &alone, HUGE_VAL, nodes_to_settle(dual), &nodes);
         }
         ap_cfn_dual_destroy(dual);
     }

@@ -494,14 +494,14 @@ int cuMemcpy2DAsync_v2(const xm_cu_memcpy2d_t *copy, void *stream)
     return end(result == XM_CU_SUCCESS ? double_put(stream, &step) : result);
 }
 
-/* A function is the address of its unit. */
-static int units[XM_KERNEL_UNITS] = {1, 2, 4, 8, 16};
-
 int cuModuleLoadData(void **module, const void *image)
 {
     BEGIN("cuModuleLoadData");
-    (void)image;
-    *module = units;
+    /* PTX is a string, which the driver reads to its end. */
+    if (result == XM_CU_SUCCESS && strstr(image, "\n.target sm_") == NULL) {
+        result = DOUBLE_INVALID_IMAGE;
+    }
+    *module = &double_state;
     return end(result);
 }
 
@@ -514,22 +514,13 @@ int cuModuleUnload(void *module)
 
 int cuModuleGetFunction(void **function, void *module, const char *name)
 {
-    char shape = '\0';
-    int unit = 0;
-
     BEGIN("cuModuleGetFunction");
     (void)module;
     if (result == XM_CU_SUCCESS) {
-        result = DOUBLE_NOT_FOUND;
-        if (sscanf(name, XM_KERNEL_PREFIX "%d_d%c", &unit, &shape) == 2 &&
-            strchr("23n", shape) != NULL) {
-            for (int u = 0; u < XM_KERNEL_UNITS; ++u) {
-                if (units[u] == unit) {
-                    *function = &units[u];
-                    result = XM_CU_SUCCESS;
-                }
-            }
-        }
+        double_kernel_t *found = double_kernel_find(name);
+
+        memcpy(function, &found, sizeof(found));
+        result = found != NULL ? XM_CU_SUCCESS : DOUBLE_NOT_FOUND;
     }
     return end(result);
 }
@@ -548,7 +539,8 @@ int cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned gr
     }
     if (result == XM_CU_SUCCESS) {
         step.args = *(const xm_kernel_args_t *)arguments[0];
-        step.unit = *(const int *)function;
+        memcpy(&step.kernel, &function, sizeof(step.kernel));
+        step.threads = grid_x * block_x;
         result = double_put(stream, &step);
     }
     return end(result);

@@ -10,8 +10,7 @@
  *  - Every stream has a thread of its own and takes its time before each step, so what is not
  *    ordered by streams, events or polling happens in the wrong order.
  *  - Calls that need a current context fail without one.
- *  - Kernels check alignment and run the units in the arithmetic of the real ones
- *    (comm/memory/cuda_kernel.h).
+ *  - Kernels are the real ones' text, compiled as C; every access is checked.
  *  - Another process's memory can only be opened by its handle, and not by its owner.
  *
  * Besides what crossmesh itself uses there is what a stand-in for a library on top of CUDA needs
@@ -50,6 +49,7 @@ enum {
     DOUBLE_NOT_INITIALIZED = 3,
     DOUBLE_NO_DEVICE = 100,
     DOUBLE_INVALID_DEVICE = 101,
+    DOUBLE_INVALID_IMAGE = 200,
     DOUBLE_INVALID_CONTEXT = 201,
     DOUBLE_INVALID_HANDLE = 400,
     DOUBLE_NOT_FOUND = 500,
@@ -80,13 +80,17 @@ typedef enum {
     DOUBLE_CALL
 } double_step_kind_t;
 
+/* A kernel, as one of its threads runs it. */
+typedef void double_kernel_t(const xm_kernel_args_t args);
+
 /* A step of a stream. */
 typedef struct double_step {
     struct double_step *next;
     double_step_kind_t kind;
     xm_cu_memcpy2d_t copy;
     xm_kernel_args_t args;
-    int unit; /* of a kernel */
+    double_kernel_t *kernel;
+    unsigned threads;
     double_event_t *event;
     uint64_t version; /* of the event: to wait for, or to set */
     void (*function)(void *arg);
@@ -131,6 +135,10 @@ double_allocation_t *double_find(uint64_t address);
 
 /* Waits until no stream has anything to do. With the lock. */
 void double_settle(void);
+
+double_kernel_t *double_kernel_find(const char *name); /* NULL: there is none */
+/* Runs all threads of a launch; the driver's result. With the lock. */
+int double_kernel_run(double_kernel_t *kernel, const xm_kernel_args_t *args, unsigned threads);
 
 double_stream_t *double_stream_make(void);
 /* Puts a step into a stream (NULL: the default stream); takes a copy of it. With the lock. */

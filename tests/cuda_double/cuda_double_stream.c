@@ -20,26 +20,6 @@ static int do_copy(const xm_cu_memcpy2d_t *copy)
     return XM_CU_SUCCESS;
 }
 
-static int do_kernel(const xm_kernel_args_t *args, int unit)
-{
-    for (unsigned i = 0; i < args->count; ++i) {
-        unsigned long long from = args->from, to = args->to;
-        char *source, *target;
-
-        xm_kernel_locate(args, args->dims, args->first + i, &from, &to);
-        if ((from | to) % (unsigned)unit != 0) {
-            return DOUBLE_MISALIGNED;
-        }
-        source = double_bytes(from, (size_t)unit);
-        target = double_bytes(to, (size_t)unit);
-        if (source == NULL || target == NULL) {
-            return DOUBLE_ILLEGAL_ADDRESS;
-        }
-        memcpy(target, source, (size_t)unit);
-    }
-    return XM_CU_SUCCESS;
-}
-
 static int do_step(const double_step_t *step)
 {
     int fault = step->kind == DOUBLE_WAIT ? 0 : double_fault("step");
@@ -56,7 +36,7 @@ static int do_step(const double_step_t *step)
     case DOUBLE_COPY:
         return do_copy(&step->copy);
     case DOUBLE_KERNEL:
-        return do_kernel(&step->args, step->unit);
+        return double_kernel_run(step->kernel, &step->args, step->threads);
     case DOUBLE_RECORD:
         if (step->event->done < step->version) {
             step->event->done = step->version;

@@ -90,25 +90,47 @@ int play_host_of(const play_t *play, int rank)
     return rank / play->scene->per_host;
 }
 
-/* Whether datagrams pass between two ranks. */
-static bool reaches(const play_t *play, int rank, int peer)
+/* Whether a datagram gets from one rank to another. */
+static bool reaches(play_t *play, int rank, int peer)
 {
     int a = play_host_of(play, rank), b = play_host_of(play, peer);
-    bool cut = play->injected && play->kind == CUT &&
-               ((a == play->victim && b == play->other) || (a == play->other && b == play->victim));
+    bool cut = false;
 
+    if (play->injected && a != b) {
+        switch (play->kind) {
+        case CUT:
+            cut = a + b == play->victim + play->other && (a == play->victim || b == play->victim);
+            break;
+        case DEAF:
+            cut = b == play->victim;
+            break;
+        case MUTE:
+            cut = a == play->victim;
+            break;
+        case FLAP:
+            cut = !play->restored && (a == play->victim || b == play->victim);
+            break;
+        case LOSS:
+            cut = random_int(&play->random, 0, 4) == 0;
+            break;
+        default:
+            break;
+        }
+    }
     return !play->slots[peer].dead && !cut;
 }
 
 /* The word goes round; a rank acts on it at its next turn after it has come. */
-static void tell(play_t *play, int teller, xm_status_t status, const char *text)
+static void tell(play_t *play, const slot_t *by, xm_status_t status, const char *text)
 {
     for (int r = 0; r < RANKS; ++r) {
         slot_t *slot = &play->slots[r];
 
-        if (r != teller && slot->told_at == INT64_MAX && reaches(play, teller, r)) {
+        if (slot != by && slot->told_at == INT64_MAX && reaches(play, by->rank, r)) {
             slot->told_at = now(play) + random_int(&play->random, 0, 20000);
             slot->told = status;
+            slot->told_blamed = by->blamed;
+            slot->told_by = by->by;
             (void)snprintf(slot->told_text, sizeof(slot->told_text), "%s", text);
         }
     }
@@ -139,20 +161,31 @@ static void leave(play_t *play, slot_t *slot, xm_status_t status, const char *te
     slot->frozen = malloc(buffers->dst_bytes);
     ck_assert_ptr_nonnull(slot->frozen);
     memcpy(slot->frozen, buffers->dst, buffers->dst_bytes);
-    tell(play, slot->rank, status, text);
+    tell(play, slot, status, text);
 }
 
-/* Nobody knows of hosts here, so nobody is asked as a witness. */
+/* Questions and answers take no time. */
 static void on_ask(void *arg, int rank, uint64_t question, int about, bool urgent)
 {
     slot_t *watcher = arg;
     play_t *play = watcher->play;
 
+    xm_liveness_t *other = play->slots[rank].liveness;
+    int64_t time = play->beat_at;
+
     (void)urgent;
-    ck_assert_int_eq(about, -1);
     if (reaches(play, watcher->rank, rank) && !play->slots[rank].stopped) {
-        play->answers[play->answer_count] = rank;
-        play->questions[play->answer_count++] = question;
+        xm_opinion_t opinion = XM_OPINION_NONE;
+
+        xm_liveness_asked(other, watcher->rank, xm_liveness_hears(watcher->liveness, rank, time),
+                          time);
+        if (about >= 0) {
+            opinion = xm_liveness_testify(other, about, time);
+            play->slots[rank].next_tick = time;
+        }
+        if (reaches(play, rank, watcher->rank)) {
+            (void)xm_liveness_answered(watcher->liveness, rank, question, about, opinion, time);
+        }
     }
 }
 
@@ -166,11 +199,18 @@ static void on_call(void *arg, int rank)
 static void on_silent(void *arg, int rank, xm_finding_t finding, int64_t silent_ns, int witness)
 {
     slot_t *watcher = arg;
+    bool alone = finding == XM_FINDING_ALONE;
     char text[128];
 
-    ck_assert(finding == XM_FINDING_SILENT && witness == -1);
-    (void)snprintf(text, sizeof(text), "rank %d stopped answering rank %d %.1f s ago", rank,
-                   watcher->rank, (double)silent_ns * 1e-9);
+    ck_assert(finding != XM_FINDING_CLOSED);
+    watcher->blamed = alone ? watcher->rank : rank;
+    watcher->by = alone ? -1 : watcher->rank;
+    (void)snprintf(text, sizeof(text), "rank %d %s rank %d %.1f s ago (witness %d)",
+                   watcher->blamed,
+                   alone                          ? "has heard no other host, as"
+                   : finding == XM_FINDING_SILENT ? "stopped answering"
+                                                  : "lives, but not for",
+                   watcher->rank, (double)silent_ns * 1e-9, witness);
     leave(watcher->play, watcher, XM_ERR_PEER_DIED, text);
 }
 
@@ -190,13 +230,29 @@ static void beat(play_t *play, slot_t *slot, int64_t time)
     for (int peer = 0; peer < RANKS; ++peer) {
         xm_liveness_expect(slot->liveness, peer);
     }
-    play->answer_count = 0;
+    play->beat_at = time;
     slot->next_tick = xm_liveness_tick(slot->liveness, time, &actions);
-    for (int i = 0; i < play->answer_count; ++i) {
-        (void)xm_liveness_answered(slot->liveness, play->answers[i], play->questions[i], -1,
-                                   XM_OPINION_NONE, time);
-    }
     slot->next_tick = slot->next_tick < time + second / 2 ? slot->next_tick : time + second / 2;
+}
+
+/* Takes the links of the victim, a host, to all others down or up. */
+static void set_links(const play_t *play, bool down)
+{
+    for (int host = 0; host < RANKS / play->scene->per_host; ++host) {
+        if (host != play->victim) {
+            ck_assert_xm_ok(xm_sim_fabric_cut(play->job.fabric, play->victim, host, down));
+        }
+    }
+}
+
+void play_restore(play_t *play)
+{
+    if (play->kind == CUT) {
+        ck_assert_xm_ok(xm_sim_fabric_cut(play->job.fabric, play->victim, play->other, false));
+    } else {
+        set_links(play, false);
+    }
+    play->restored = true;
 }
 
 static void inject(play_t *play)
@@ -216,12 +272,21 @@ static void inject(play_t *play)
         victim->stopped = true;
         break;
     case SLOW:
+    case LOSS: /* it would be over before anybody asks after anybody */
         play->resume_at = now(play) + 10 * second;
         break;
     case CUT:
         ck_assert_xm_ok(xm_sim_fabric_cut(play->job.fabric, play->victim, play->other, true));
         break;
+    case FLAP:
+        play->resume_at = now(play) + 3 * second / 2;
+        /* fall through */
+    case DEAF: /* no message of the transport passes that is not acknowledged */
+    case MUTE:
+        set_links(play, true);
+        break;
     case ABORT:
+        victim->blamed = play->victim;
         (void)snprintf(text, sizeof(text), "rank %d gave up: the disk is full", play->victim);
         leave(play, victim, XM_ERR_CANCELED, text);
         break;
@@ -232,8 +297,8 @@ static void inject(play_t *play)
 
 static bool takes_turns(const play_t *play, const slot_t *slot)
 {
-    bool rests = play->kind == SLOW && play->injected && slot->rank == play->victim &&
-                 now(play) < play->resume_at;
+    bool rests = (play->kind == SLOW || play->kind == LOSS) && play->injected &&
+                 slot->rank == play->victim && now(play) < play->resume_at;
 
     return !slot->dead && !slot->stopped && !rests;
 }
@@ -246,6 +311,8 @@ static bool take_turn(play_t *play, slot_t *slot)
     xm_status_t status;
 
     if (slot->told_at <= now(play) && !slot->fenced) {
+        slot->blamed = slot->told_blamed;
+        slot->by = slot->told_by;
         leave(play, slot, slot->told, slot->told_text);
         return true;
     }
@@ -271,6 +338,7 @@ static bool take_turn(play_t *play, slot_t *slot)
     if (status < 0) {
         (void)snprintf(slot->sentence, sizeof(slot->sentence), "%s", xm_last_error());
         if (play->kind != CANCEL) {
+            slot->blamed = play->victim; /* check_sentence() looks at the text */
             leave(play, slot, status, slot->sentence);
         }
     }
@@ -318,6 +386,10 @@ void play_run(play_t *play)
             if (!play->injected && play->steps >= play->at && play->kind != NOTHING) {
                 inject(play);
             }
+            if (play->kind == FLAP && play->injected && !play->restored &&
+                now(play) >= play->resume_at) {
+                play_restore(play);
+            }
             if (!slot->dead && !slot->stopped && !slot->fenced && slot->next_tick <= now(play)) {
                 beat(play, slot, now(play));
             }
@@ -344,8 +416,11 @@ void play_begin(play_t *play)
     for (int r = 0; r < RANKS; ++r) {
         slot_t *slot = &play->slots[r];
 
-        *slot = (slot_t){.play = play, .rank = r, .running = true, .told_at = INT64_MAX};
+        *slot = (slot_t){.play = play, .rank = r, .running = true, .told_at = INT64_MAX, .by = -1};
         ck_assert_xm_ok(xm_liveness_create(RANKS, r, second, true, &slot->liveness));
+        for (int other = 0; other < RANKS; ++other) {
+            xm_liveness_set_host(slot->liveness, other, play_host_of(play, other));
+        }
     }
     for (int r = 0; r < RANKS; ++r) {
         slot_t *slot = &play->slots[r];

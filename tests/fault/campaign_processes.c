@@ -354,7 +354,20 @@ static int from_environment(const char *name, int otherwise)
     return text != NULL && atoi(text) > 0 ? atoi(text) : otherwise;
 }
 
-/* CAMPAIGN_JOBS: how many; CAMPAIGN_SEED: which. */
+/* The kind of fault that the environment asks for, -1: all in turn. */
+static int kind_from_environment(void)
+{
+    const char *text = getenv("CAMPAIGN_KIND");
+    int kind = 0;
+
+    while (text != NULL && kind < KINDS && strcmp(text, kind_names[kind]) != 0) {
+        ++kind;
+    }
+    ck_assert_msg(kind < KINDS, "CAMPAIGN_KIND=%s", text);
+    return text != NULL ? kind : -1;
+}
+
+/* CAMPAIGN_JOBS: how many; CAMPAIGN_SEED: which; CAMPAIGN_KIND: of one kind only. */
 START_TEST(faults_in_real_jobs)
 {
     static const int order[] = {KILL, ABORT, STOP, KILL, RESET, ABORT, KILL, SLOW, ABORT, KILL};
@@ -362,12 +375,13 @@ START_TEST(faults_in_real_jobs)
     enum { ORDER = (int)(sizeof(order) / sizeof(*order)) };
     int jobs = from_environment("CAMPAIGN_JOBS", 20), count[KINDS] = {0}, aborted = 0;
     random_t random = {(uint64_t)from_environment("CAMPAIGN_SEED", 1)};
+    int only = kind_from_environment();
     double *longest = calloc((size_t)(jobs * KINDS), sizeof(*longest));
 
     ck_assert_ptr_nonnull(longest);
     for (int i = 0; i < jobs; ++i) {
         fault_t *fault = local_shared(sizeof(*fault));
-        int kind = order[i % ORDER];
+        int kind = only >= 0 ? only : order[i % ORDER];
         bool needs_tcp = kind == RESET;
 
         fault->kind = kind;

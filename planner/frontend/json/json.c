@@ -391,6 +391,9 @@ static void check_header(json_reader_t *r, const json_t *document)
     if (!json_is_object(document)) {
         json_refuse(r, NULL, "the document is no object");
     }
+    if (xm_json_check_kind(document, "a model's graph") != XM_OK) {
+        json_refuse(r, NULL, "%s", xm_last_error());
+    }
     format = json_get_string(r, document, "format");
     if (strcmp(format, "autopar-graph") != 0) {
         json_refuse(r, "format", "the format is '%s', not 'autopar-graph'", format);

@@ -64,6 +64,12 @@ typedef struct zoo_model {
     int hidden, layers, heads, kv_heads, head_width, feed_forward, experts, used_experts;
     int vocabulary, sequence;
     bool head_norms; /* queries and keys are normalised (Qwen3) */
+    /* Attention through latents (DeepSeek); 0: none. `head_width` is that of keys and values. */
+    int q_latent, kv_latent, rotary_width;
+    /* The first layers are dense and of another width; each of the others also has an expert for
+     * all tokens. */
+    int dense_layers, dense_width;
+    bool shared_expert;
 } zoo_model_t;
 
 typedef struct zoo_family {

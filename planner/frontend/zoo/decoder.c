@@ -22,7 +22,8 @@ static void build_decoder(zoo_builder_t *b, const zoo_model_t *model,
         .head_norms = (norms)                                                                      \
     }
 
-/* The sizes that the models' own config.json files give. */
+/* The sizes that the models' own config.json files give. DeepSeek-V3 is without its module for
+ * multi-token prediction. */
 static const zoo_model_t decoders[] = {
     DECODER("llama2-7b", 4096, 32, 32, 32, 11008, 0, 0, 32000, false),
     DECODER("llama3-8b", 4096, 32, 32, 8, 14336, 0, 0, 128256, false),
@@ -32,6 +33,24 @@ static const zoo_model_t decoders[] = {
     DECODER("mixtral-8x22b", 6144, 56, 48, 8, 16384, 8, 2, 32000, false),
     DECODER("qwen3-30b-a3b", 2048, 48, 32, 4, 768, 128, 8, 151936, true),
     DECODER("qwen3-235b-a22b", 4096, 94, 64, 4, 1536, 128, 8, 151936, true),
+    {.name = "deepseek-v3",
+     .build = build_decoder,
+     .sequence = SEQUENCE,
+     .hidden = 7168,
+     .layers = 61,
+     .heads = 128,
+     .kv_heads = 128,
+     .head_width = HEAD_WIDTH,
+     .feed_forward = 2048,
+     .experts = 256,
+     .used_experts = 8,
+     .vocabulary = 129280,
+     .q_latent = 1536,
+     .kv_latent = 512,
+     .rotary_width = 64,
+     .dense_layers = 3,
+     .dense_width = 18432,
+     .shared_expert = true},
 };
 
 const zoo_family_t zoo_decoders = {decoders, sizeof(decoders) / sizeof(decoders[0])};
@@ -82,10 +101,59 @@ static int attention(zoo_builder_t *b, const zoo_model_t *model, int x)
     return zoo_linear(b, "out", "bsgqd,gqdh->bsh", 4, out_dims, x);
 }
 
-static int feed_forward(zoo_builder_t *b, const zoo_model_t *model, int x)
+/* A narrow product, its norm, and what is read of it. */
+static int latent(zoo_builder_t *b, const zoo_model_t *model, const char *name, int width, int x)
 {
-    const int64_t up[] = {model->hidden, model->feed_forward};
-    const int64_t down[] = {model->feed_forward, model->hidden};
+    const int64_t dims[] = {model->hidden, width};
+    char norm[32];
+
+    (void)snprintf(norm, sizeof(norm), "%s.norm", name);
+    return zoo_norm(b, norm, "bsr,r->bsr", width, false,
+                    zoo_linear(b, name, "bsh,hr->bsr", 2, dims, x));
+}
+
+/* Queries, keys and values of n heads come from latents that all heads share; a part of the keys
+ * with their positions comes past them, one for all heads. */
+static int latent_attention(zoo_builder_t *b, const zoo_model_t *model, int x)
+{
+    const int64_t heads = model->heads, width = model->head_width, rotary = model->rotary_width;
+    const int64_t q_dims[] = {model->q_latent, heads, width + rotary};
+    const int64_t kv_dims[] = {model->kv_latent, heads, width}, p_dims[] = {model->hidden, rotary};
+    const int64_t out_dims[] = {heads, width, model->hidden};
+    zoo_op_t kernel = {.kind = AP_OP_CUSTOM,
+                       .name = "attention",
+                       .rule = "bsnq,btnk,btnv,btp->bsnv",
+                       .whole = "tqkpv"};
+    const zoo_op_t rotate_q = {.kind = AP_OP_CUSTOM,
+                               .name = "rotary.q",
+                               .rule = "bsnq->bsnq",
+                               .whole = "q",
+                               .linear = true};
+    const zoo_op_t rotate_k = {
+        .kind = AP_OP_CUSTOM, .name = "rotary.k", .rule = "bsp->bsp", .whole = "p", .linear = true};
+    int q = latent(b, model, "q.latent", model->q_latent, x);
+    int kv = latent(b, model, "kv.latent", model->kv_latent, x);
+    int operands[4];
+    const ap_shape_t *shape;
+
+    operands[3] = zoo_any1(b, &rotate_k, zoo_linear(b, "k.rotary", "bsh,hp->bsp", 2, p_dims, x));
+    operands[0] = zoo_any1(b, &rotate_q, zoo_linear(b, "q", "bsr,rnq->bsnq", 3, q_dims, q));
+    operands[1] = zoo_linear(b, "k", "bsr,rnk->bsnk", 3, kv_dims, kv);
+    operands[2] = zoo_linear(b, "v", "bsr,rnv->bsnv", 3, kv_dims, kv);
+    if (b->status != XM_OK) {
+        return -1;
+    }
+    shape = &ap_graph_tensor(b->graph, x)->shape;
+    kernel.flops = 2.0 * (double)shape->dims[0] * (double)shape->dims[1] * (double)shape->dims[1] *
+                   (double)(heads * (2 * width + rotary));
+    x = zoo_any(b, &kernel, operands, NULL);
+    return zoo_linear(b, "out", "bsnv,nvh->bsh", 3, out_dims, x);
+}
+
+static int feed_forward(zoo_builder_t *b, const zoo_model_t *model, int width, int x)
+{
+    const int64_t up[] = {model->hidden, width};
+    const int64_t down[] = {width, model->hidden};
     const zoo_op_t gated = {.kind = AP_OP_ELEMENTWISE, .name = "swiglu", .rule = "bsf,bsf->bsf"};
     int gate = zoo_linear(b, "gate", "bsh,hf->bsf", 2, up, x);
     int y = zoo_any2(b, &gated, gate, zoo_linear(b, "up", "bsh,hf->bsf", 2, up, x));
@@ -160,14 +228,24 @@ static void build_decoder(zoo_builder_t *b, const zoo_model_t *model, const ap_z
     x = zoo_op2(b, AP_OP_EMBEDDING, "embedding", "bs,vh->bsh", 0, ids, words);
     b->prefix = "block";
     for (b->block = 1; b->block <= layers; ++b->block) {
+        bool dense = model->experts == 0 || b->block <= model->dense_layers;
         int y;
 
         zoo_layer(b, b->block);
         y = zoo_norm(b, "norm1", "bsh,h->bsh", model->hidden, false, x);
-        x = zoo_residual(b, "residual1", x, attention(b, model, y));
+        y = model->kv_latent > 0 ? latent_attention(b, model, y) : attention(b, model, y);
+        x = zoo_residual(b, "residual1", x, y);
         y = zoo_norm(b, "norm2", "bsh,h->bsh", model->hidden, false, x);
-        x = zoo_residual(b, "residual2", x,
-                         model->experts > 0 ? experts(b, model, y) : feed_forward(b, model, y));
+        if (!dense && model->shared_expert) {
+            x = zoo_residual(b, "residual.shared", x,
+                             feed_forward(b, model, model->feed_forward, y));
+        }
+        x = zoo_residual(
+            b, "residual2", x,
+            dense
+                ? feed_forward(b, model,
+                               model->dense_width > 0 ? model->dense_width : model->feed_forward, y)
+                : experts(b, model, y));
     }
     b->prefix = NULL;
     zoo_layer(b, layers + 1);

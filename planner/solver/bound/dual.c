@@ -26,6 +26,8 @@ enum { TIMEOUT = 10 };
 /* The order of an elimination is found in time quadratic in the variables, so larger cores are left
  * to message passing; their tables would hardly be small. */
 enum { ELIMINATED_MAX = 4096 };
+/* Good solutions are hardly farther above a bound than this part of it. */
+static const double plausible_gap = 0.05;
 static const double least_factor = 1e-4;
 static const double first_factor = 0.3;
 
@@ -385,6 +387,11 @@ int ap_cfn_dual_fix(ap_cfn_dual_t *self, double upper, bool *keep)
 bool ap_cfn_dual_choice_fits(ap_cfn_dual_t *self)
 {
     return ap_cfn_core_fits(self->core, self->choice, self->load);
+}
+
+double ap_cfn_dual_aim(const ap_cfn_dual_t *self, double cost)
+{
+    return fmin(cost, self->best + plausible_gap * fabs(self->best) + 1.0);
 }
 
 /* One step of the subgradient method with Polyak's length, factor * (upper - bound) /

@@ -86,6 +86,16 @@ double ap_cfn_shared_cost(ap_cfn_shared_t *shared)
     return cost;
 }
 
+double ap_cfn_shared_bound(ap_cfn_shared_t *shared)
+{
+    double bound;
+
+    (void)pthread_mutex_lock(&shared->mutex);
+    bound = shared->bound;
+    (void)pthread_mutex_unlock(&shared->mutex);
+    return bound;
+}
+
 /* Only a cheaper solution replaces the best one: among solutions of equal cost, the first one found
  * stays. */
 double ap_cfn_shared_offer(ap_cfn_shared_t *shared, const int *value, double cost)

@@ -38,6 +38,7 @@ bool ap_cfn_shared_is_over(ap_cfn_shared_t *shared);
 bool ap_cfn_shared_is_proved(ap_cfn_shared_t *shared);
 
 double ap_cfn_shared_cost(ap_cfn_shared_t *shared);
+double ap_cfn_shared_bound(ap_cfn_shared_t *shared);
 
 /* Takes a solution that is cheaper than the best, or copies the best (if there is one and it is
  * cheaper than `cost`) to `value`; returns the best's cost. */

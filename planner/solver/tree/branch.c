@@ -17,7 +17,7 @@
 #include "planner/solver/tree/tree.h"
 
 /* The root's dual serves the whole tree, so it gets many rounds; nodes below inherit it. */
-enum { ROUNDS_ROOT = 400, ROUNDS_NODE = 30 };
+enum { ROUNDS_ROOT = 120, ROUNDS_NODE = 30 };
 
 /* `most` is the count of nodes at which the search gives up; `nodes` is the caller's count, which
  * goes on over several searches. */
@@ -140,8 +140,8 @@ static xm_status_t explore(search_t *search, ap_cfn_node_t *node, double inherit
 
 /* Proves the optimum below a dual, or raises the bound as far as it gets. The root's dual is
  * only read, so a search that was stopped can be tried again with more nodes. */
-xm_status_t ap_cfn_branch(const ap_cfn_dual_t *root, ap_cfn_shared_t *shared, int64_t most,
-                          int64_t *nodes)
+xm_status_t ap_cfn_branch(const ap_cfn_dual_t *root, ap_cfn_shared_t *shared, double cap,
+                          int64_t most, int64_t *nodes)
 {
     search_t search = {.most = *nodes + most, .nodes = nodes};
     ap_cfn_node_t node;
@@ -151,13 +151,15 @@ xm_status_t ap_cfn_branch(const ap_cfn_dual_t *root, ap_cfn_shared_t *shared, in
     if (status != XM_OK) {
         return status;
     }
+    search.tree.cap = cap;
     status = explore(&search, &node, root->best, &open);
     ap_cfn_node_destroy(&node);
     ap_cfn_tree_destroy(&search.tree);
-    /* What was explored completely has nothing below the best cost, and what was left open nothing
-     * below *open. */
+    /* What was explored completely has nothing below the best cost and the cap, and what was left
+     * open nothing below *open. */
     if (status == XM_OK) {
         cost = ap_cfn_shared_cost(shared);
+        open = open < cap ? open : cap;
         ap_cfn_shared_raise(shared, open < cost ? open : cost);
     }
     return status;

@@ -149,7 +149,8 @@ double ap_cfn_tree_goal(ap_cfn_tree_t *tree)
 {
     double cost = ap_cfn_shared_cost(tree->shared);
 
-    return cost - 1.0 + ap_cfn_rounding(cost);
+    cost = cost - 1.0 + ap_cfn_rounding(cost);
+    return cost < tree->cap ? cost : tree->cap;
 }
 
 /* Offers what an elimination has found, if it fits. At prices an assignment that fits is a solution
@@ -211,7 +212,7 @@ bool ap_cfn_node_tighten(ap_cfn_tree_t *tree, ap_cfn_node_t *node, int rounds, s
             }
             last = dual->best;
         }
-        ap_cfn_dual_move_prices(dual, goal);
+        ap_cfn_dual_move_prices(dual, ap_cfn_dual_aim(dual, goal));
     }
     return false;
 }
@@ -243,6 +244,7 @@ xm_status_t ap_cfn_tree_create(const ap_cfn_dual_t *dual, ap_cfn_shared_t *share
     xm_status_t status;
 
     tree->shared = shared;
+    tree->cap = HUGE_VAL;
     tree->value = malloc(((size_t)core->variables + 1) * sizeof(int));
     if (tree->value == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a branch");

@@ -11,6 +11,7 @@
 
 typedef struct ap_cfn_tree {
     ap_cfn_shared_t *shared;
+    double cap; /* solutions that cost so much are not looked for either */
     int *value; /* of the root's variables; those that are settled */
 } ap_cfn_tree_t;
 

@@ -140,15 +140,18 @@ START_TEST(element_types_have_their_sizes)
     static const struct {
         const char *name;
         int64_t bytes;
-    } types[] = {{"int8", 1},  {"uint8", 1},   {"bool", 1},  {"float16", 2}, {"bfloat16", 2},
-                 {"int32", 4}, {"float32", 4}, {"int64", 8}, {"float64", 8}, {"complex128", 16}};
-    int64_t bytes;
+    } types[] = {{"int8", 1},  {"uint8", 1},   {"bool", 1},  {"float16", 2},  {"bfloat16", 2},
+                 {"int32", 4}, {"float32", 4}, {"int64", 8}, {"float64", 8},  {"complex128", 16},
+                 {"bf16", 2},  {"f16", 2},     {"half", 2},  {"fp8_e4m3", 1}, {"fp8_e5m2", 1},
+                 {"f32", 4},   {"F8_E4M3", 1}};
+    rb_case_t one = {0};
 
     for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); ++i) {
-        ck_assert_xm_ok(rb_dtype_parse(types[i].name, &bytes));
-        ck_assert_int_eq(bytes, types[i].bytes);
+        ck_assert_xm_ok(rb_case_set_dtype(&one, types[i].name));
+        ck_assert_int_eq(one.element_size, types[i].bytes);
     }
-    ck_assert_xm_fails(rb_dtype_parse("flaot32", &bytes), XM_ERR_INVALID_ARGUMENT,
+    ck_assert_xm_fails(rb_case_set_dtype(&one, "int4"), XM_ERR_UNSUPPORTED, "of 4 bits");
+    ck_assert_xm_fails(rb_case_set_dtype(&one, "flaot32"), XM_ERR_INVALID_ARGUMENT,
                        "did you mean float32?");
 }
 END_TEST

@@ -4,6 +4,7 @@
  * it prints who was in its last group. Status 3: it is in none. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <crossmesh/group.h>
 
@@ -82,13 +83,13 @@ int main(int argc, char **argv)
         return 1;
     }
     (void)setvbuf(stdout, NULL, _IOLBF, 0);
-    (void)printf("READY\n");
+    (void)printf("READY %d\n", (int)getpid());
     while (!over) {
         struct timespec nap = {.tv_nsec = 5000000};
 
         status = pass_around(worker, in, out, xm_clock_seconds() >= end, &over);
         if (status < 0) {
-            (void)printf("FAILED after %.2f s: %s\n", xm_clock_seconds() - end, xm_last_error());
+            (void)printf("FAILED at %.3f: %s\n", xm_clock_seconds(), xm_last_error());
             (void)xm_group_abort(worker, "a message was not passed");
             status = xm_group_shrink(worker, SHRINK_S);
             over = false;

@@ -99,19 +99,22 @@ START_TEST(types_have_sizes)
     static const struct {
         const char *name;
         int bits;
-    } types[] = {{"BF16", 16},   {"F16", 16},         {"F32", 32},     {"F8_E4M3", 8},
-                 {"F8_E5M2", 8}, {"I8", 8},           {"U8", 8},       {"I4", 4},
-                 {"F64", 64},    {"BOOL", 8},         {"I64", 64},     {"torch.bfloat16", 16},
-                 {"U64", 64},    {"float32", 32},     {"C128", 128},   {"float8_e4m3fn", 8},
-                 {"int4", 4},    {"complex128", 128}, {"float64", 64}, {"int8", 8},
-                 {"C64", 64},    {"uint16", 16},      {"I16", 16},     {"uint64", 64}};
+    } types[] = {{"BF16", 16},    {"F16", 16},         {"F32", 32},
+                 {"F8_E4M3", 8},  {"F8_E5M2", 8},      {"I8", 8},
+                 {"U8", 8},       {"I4", 4},           {"F64", 64},
+                 {"BOOL", 8},     {"I64", 64},         {"torch.bfloat16", 16},
+                 {"bf16", 16},    {"fp8_e5m2", 8},     {"U64", 64},
+                 {"float32", 32}, {"C128", 128},       {"float8_e4m3fn", 8},
+                 {"int4", 4},     {"complex128", 128}, {"float64", 64},
+                 {"int8", 8},     {"C64", 64},         {"uint16", 16},
+                 {"I16", 16},     {"uint64", 64}};
     int bits;
 
     for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); ++i) {
         ck_assert_xm_ok(rb_model_dtype_bits(types[i].name, &bits));
         ck_assert_msg(bits == types[i].bits, "%s has %d bits", types[i].name, bits);
     }
-    ck_assert_xm_fails(rb_model_dtype_bits("BF61", &bits), XM_ERR_INVALID_ARGUMENT, "BF16");
+    ck_assert_xm_fails(rb_model_dtype_bits("BF61", &bits), XM_ERR_INVALID_ARGUMENT, "bf16");
 }
 END_TEST
 
@@ -131,7 +134,7 @@ static const bad_t bad_files[] = {
     {"{\"a\": {\"shape\": [2, -1]}}", "'shape'[1] is -1; it cannot be negative"},
     {"{\"a\": {\"shape\": [1,1,1,1,1,1,1,1,1,1,1,1,1]}}", "13 dimensions; the most is 12"},
     {"{\"a\": {\"shape\": [4294967296, 4294967296]}}", "more than 2^62 elements"},
-    {"{\"a\": {\"shape\": [2], \"dtype\": \"BF17\"}}", "did you mean BF16"},
+    {"{\"a\": {\"shape\": [2], \"dtype\": \"BF17\"}}", "did you mean bf16"},
     {"{\"a\": {\"shape\": [2], \"dtype\": 16}}", "'dtype' is an integer; it must be a string"},
     {"{\"a\": {\"shpae\": [2]}}", "did you mean shape"},
     {"{\"a\": {\"shape\": [2]}", "line 1"},

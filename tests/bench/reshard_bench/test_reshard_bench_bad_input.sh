@@ -143,9 +143,16 @@ disagree "--json-file: cannot write '/proc/none/x.json'" "--shape 4x4 -J /proc/n
 disagree "rank 1: unknown option --bogus" "--shape 4x4" "--shape 4x4 --bogus"
 disagree "rank 1: unknown dtype 'int33'" "--shape 4x4" "--shape 4x4 --dtype int33"
 
-export XM_TIMOUT=1
-refuse "unknown setting XM_TIMOUT; did you mean XM_TIMEOUT?" --list
-unset XM_TIMOUT
+# The case that cannot be laid out is named.
+refuse "case nm4: destination layout: " --suite alpa-nm --scale 1/256 --dry-run
+refuse "this is a cluster profile, not a parallel plan" --plan "$SOURCE_DIR/tests/fixtures/profiles/lab-2x4.json" --dry-run
+refuse "this is a cluster profile, not a file of --model-config" \
+    --model-config "$SOURCE_DIR/tests/fixtures/profiles/lab-2x4.json" --system-config "$SOURCE_DIR/tests/fixtures/profiles/lab-2x4.json" --dry-run
+
+# A name that is no setting may be another program's: it is warned of once, and the work is done.
+XM_TIMOUT=1 "$RESHARD_BENCH" --list >"$directory/out" 2>"$directory/err" && grep -q nm1 "$directory/out" &&
+    grep -q "warning: unknown setting XM_TIMOUT; did you mean XM_TIMEOUT?" "$directory/err" &&
+    [ "$(wc -l <"$directory/err")" -eq 1 ] || { echo "FAILED: --list under XM_TIMOUT"; failures=$((failures + 1)); }
 
 [ "$failures" -eq 0 ] || exit 1
 echo "all bad input refused"

@@ -63,6 +63,12 @@ START_TEST(numbers_and_byte_counts)
     ck_assert_uint_eq(bytes, UINT64_C(16) << 30);
     ck_assert_xm_ok(xm_text_parse_bytes("m", "2GB", &bytes));
     ck_assert_uint_eq(bytes, 2000000000);
+    ck_assert_xm_ok(xm_text_parse_bytes("m", "1M", &bytes)); /* as nccl-tests' parsesize() */
+    ck_assert_uint_eq(bytes, 1048576);
+    ck_assert_xm_ok(xm_text_parse_bytes("m", "128k", &bytes));
+    ck_assert_uint_eq(bytes, 131072);
+    ck_assert_xm_ok(xm_text_parse_bytes("m", "16G", &bytes));
+    ck_assert_uint_eq(bytes, UINT64_C(17179869184));
     ck_assert_xm_fails(xm_text_parse_bytes("m", "2 GB", &bytes), XM_ERR_PARSE, "'2 GB'");
     ck_assert_xm_fails(xm_text_parse_bytes("m", "-1", &bytes), XM_ERR_PARSE, "'-1'");
     ck_assert_xm_fails(xm_text_parse_bytes("m", "99999999TiB", &bytes), XM_ERR_PARSE, "byte count");

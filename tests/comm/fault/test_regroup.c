@@ -44,8 +44,7 @@ static xm_regroup_params_t regroup_params(const slot_t *slot)
                                  .detector = slot->detector,
                                  .timeout = DEADLINE_S / 2.0,
                                  .excluded = slot->none,
-                                 .cut = slot->none,
-                                 .suspects = slot->none};
+                                 .cut = slot->none};
 }
 
 static void regroup(slot_t *slot)

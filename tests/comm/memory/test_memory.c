@@ -493,7 +493,7 @@ static void check_without_kernels(const char *faults, const char *line)
     space = open_device();
     check_copies(space, ROUNDS); /* not all need kernels */
     ck_assert(!space->kernels);
-    ck_assert(line == NULL || cuda_logged(line) || cuda_logged("built without nvcc"));
+    ck_assert(line == NULL || cuda_logged(line) || cuda_logged("built without clang"));
     xm_memory_space_destroy(space);
 }
 

@@ -512,7 +512,18 @@ static void assert_equal(const xm_cluster_profile_t *a, const xm_cluster_profile
     free(text_a);
     free(text_b);
     ck_assert_double_eq(xm_cluster_profile_device_flops(a), xm_cluster_profile_device_flops(b));
-    for (int link = 0; link < XM_LINK_CLASS_COUNT; ++link) {
+    for (int i = 0;; ++i) {
+        xm_profile_figure_t of_a, of_b;
+
+        if (!xm_cluster_profile_figure(a, i, &of_a)) {
+            ck_assert_int_eq(i, XM_NUMBER_COUNT + 4);
+            break;
+        }
+        ck_assert(xm_cluster_profile_figure(b, i, &of_b));
+        ck_assert_double_eq(of_a.value, of_b.value);
+        ck_assert_double_eq(of_a.spread, of_b.spread);
+    }
+    for (int link = 0; link < XM_LINK_CURVES; ++link) {
         size_t points_a, points_b;
         const xm_curve_point_t *curve_a =
             xm_cluster_profile_curve(a, (xm_link_class_t)link, &points_a);
@@ -556,7 +567,15 @@ START_TEST(a_saved_profile_reads_back_equal)
     params.device.memory_bytes = 16e9;
     params.device.memory_bandwidth = 1e11 / 3;
     params.nic_bandwidth = 1e9 / 3;
-    for (int link = 0; link < XM_LINK_CLASS_COUNT; ++link) {
+    params.device.number_spread[XM_NUMBER_ANY] = 0.01 / 3;
+    params.device.number_spread[XM_NUMBER_INT8] = 0.02 / 3;
+    params.device.memory_spread = 0.04 / 3;
+    params.nic_both_ways = 1e8 / 3;
+    params.nic_both_ways_spread = 0.05 / 3;
+    params.host_fabric = 1e10 / 3;
+    params.host_fabric_spread = 0.07 / 3;
+    /* All classes, and one of them in a cache. */
+    for (int link = 0; link <= XM_LINK_HOT; ++link) {
         params.curve[link] = curve;
         params.curve_points[link] = 2;
     }

@@ -176,6 +176,47 @@ START_TEST(an_abort_ends_everything_everywhere)
 }
 END_TEST
 
+/* Rank 4 gives up because the transport has lost rank 5, before it has heard that this one is dead:
+ * that is the reason, and not its giving up. */
+static int give_up_early(const xm_job_env_t *env, int listen_fd, void *arg)
+{
+    xm_worker_t *worker = join(env, listen_fd, 1);
+    xm_transport_t *transport = xm_worker_transport(worker);
+    xm_status_t status = XM_OK;
+    char byte;
+    waiter_t in;
+
+    (void)arg;
+    ring(worker, 1);
+    local_expect_ok(xm_worker_barrier(worker));
+    if (env->rank == 5) {
+        (void)raise(SIGKILL);
+    }
+    if (env->rank == 4) {
+        receive(worker, &in, 5, 2, &byte, 1);
+        while (transport->failed_peer < 0) {
+            (void)xm_transport_progress(transport);
+        }
+        local_expect_ok(xm_group_abort(worker, "a message was not passed"));
+    }
+    while (status == XM_OK) {
+        status = xm_worker_wait(worker, xm_worker_deadline(worker));
+    }
+    local_expect(status == XM_ERR_PEER_DIED && strstr(xm_last_error(), "rank 5 (host ") != NULL,
+                 "%s (%s)", xm_status_string(status), xm_last_error());
+    xm_worker_destroy(worker, "over");
+    return 0;
+}
+
+START_TEST(a_death_is_a_better_reason_than_an_abort)
+{
+    local_job_t job;
+
+    local_job_start(&job, RANKS, 0, DEADLINE_S, give_up_early, NULL);
+    local_job_wait(&job, 1u << 5);
+}
+END_TEST
+
 /* Who dies, and when. */
 typedef struct {
     unsigned first;  /* bits of ranks that die while all wait */
@@ -361,6 +402,44 @@ START_TEST(who_was_left_behind_is_told)
 }
 END_TEST
 
+/* Rank 3 dies, and rank 4 of the same host gets no processor for two and a half of the detector's
+ * intervals, as on a machine with too much to do, just when all look for each other. */
+static int held_up(const xm_job_env_t *env, int listen_fd, void *arg)
+{
+    atomic_int *stopped = arg;
+    xm_worker_t *worker;
+
+    local_expect(setenv("XM_HEARTBEAT", "2", 1) == 0, "setenv");
+    worker = join(env, listen_fd, 3);
+    local_expect_ok(xm_worker_barrier(worker));
+    if (env->rank == 3) {
+        (void)raise(SIGKILL);
+    }
+    wait_for_death(worker);
+    if (env->rank == 4) {
+        atomic_store(stopped, 1);
+        (void)raise(SIGSTOP);
+    }
+    local_expect_ok(xm_group_shrink(worker, 0));
+    local_expect(xm_worker_size(worker) == RANKS - 1, "%d ranks", xm_worker_size(worker));
+    ring(worker, 1);
+    xm_worker_destroy(worker, NULL);
+    return 0;
+}
+
+START_TEST(who_is_slow_is_not_left_out)
+{
+    atomic_int *stopped = local_shared(sizeof(*stopped));
+    local_job_t job;
+
+    local_job_start(&job, RANKS, 0, DEADLINE_S, held_up, stopped);
+    local_await(stopped, 1);
+    local_sleep(5.0);
+    (void)kill(job.pids[4], SIGCONT);
+    local_job_wait(&job, 1u << 3);
+}
+END_TEST
+
 /* Rank 2 lives but does not come. */
 static int stay_away(const xm_job_env_t *env, int listen_fd, void *arg)
 {
@@ -414,8 +493,10 @@ int main(void)
 
     tcase_set_timeout(tcase, 2 * DEADLINE_S);
     tcase_add_loop_test(tcase, an_abort_ends_everything_everywhere, 0, 2);
+    tcase_add_test(tcase, a_death_is_a_better_reason_than_an_abort);
     tcase_add_loop_test(tcase, survivors_go_on, 0, (int)(sizeof(scenarios) / sizeof(*scenarios)));
     tcase_add_test(tcase, who_was_left_behind_is_told);
+    tcase_add_test(tcase, who_is_slow_is_not_left_out);
     tcase_add_test(tcase, who_does_not_come_is_named);
     tcase_add_test(tcase, one_rank_is_a_group);
     suite_add_tcase(suite, tcase);

@@ -44,7 +44,9 @@ for command in probe plan shard solve simulate import compare explain export; do
 done
 bad "no command" "autopar: a command is needed" "$AUTOPAR"
 bad "unknown command" "unknown command 'pln'; did you mean 'plan'?" "$AUTOPAR" pln
-bad "unknown setting" "XM_TIMEOUT" env XM_TIMOUT=3 "$AUTOPAR" plan
+bad "bad setting" "XM_TIMEOUT: 'soon'" env XM_TIMEOUT=soon "$AUTOPAR" plan
+XM_TIMOUT=3 "$AUTOPAR" import --list-models 2>"$work/warned" | grep -q gpt-1.3b || fail "an unknown setting stops autopar"
+grep -q "warning: unknown setting XM_TIMOUT; did you mean XM_TIMEOUT?" "$work/warned" || fail "no warning of XM_TIMOUT"
 
 good plan "predicted step" "$AUTOPAR" plan --model gpt-1.3b --cluster "$cluster" --stages 2 \
     -o "$plan" --plot "$work/plan.svg"
@@ -78,6 +80,12 @@ good "export: host order" '"devices"' "$AUTOPAR" export "$work/turned.json" --to
 python3 -c 'import json, sys; plan = json.load(open(sys.argv[1])); del plan["digest"]
 plan["cluster"]["host_order"].append(0); print(json.dumps(plan))' "$work/turned.json" >"$work/wrong.json"
 bad "simulate: wrong host order" "host_order must be a list of the 4 hosts" "$AUTOPAR" simulate "$work/wrong.json"
+
+# Files of another kind are told as what they are.
+bad "a plan as profile" "$plan: this is a parallel plan, not a cluster profile" \
+    "$AUTOPAR" plan --model gpt-1.3b --cluster "$plan"
+bad "a profile as plan" "this is a cluster profile, not a parallel plan" "$AUTOPAR" simulate "$cluster"
+bad "a plan as model" "this is a parallel plan, not a model's graph" "$AUTOPAR" import "$plan"
 
 good simulate "under 1f1b" "$AUTOPAR" simulate "$plan" --plot "$work/timeline.svg" --trace "$work/trace.json"
 python3 -c 'import sys, xml.dom.minidom as m, json; m.parse(sys.argv[1]); json.load(open(sys.argv[2]))' \

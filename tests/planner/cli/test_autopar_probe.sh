@@ -21,7 +21,7 @@ ended() {
 "$AUTOPAR" probe --hosts 2 --ranks-per-host 2 --max-bytes 1MiB --repetitions 1 \
     -o "$work/cluster.json" >"$work/out"
 cat "$work/out"
-for text in "2 hosts x 2 devices" self intra_host inter_host "GFLOP/s" measured; do
+for text in "2 hosts x 2 devices" self intra_host inter_host inter_host_hot "device FLOP/s in float64" measured; do
     grep -qF "$text" "$work/out" || {
         echo "FAIL: the table lacks '$text'"
         exit 1

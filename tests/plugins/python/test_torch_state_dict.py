@@ -20,7 +20,7 @@ LAYERS = 4
 
 
 def mesh_of(ranks_of_it):
-    return DeviceMesh("cpu", torch.tensor(ranks_of_it), _init_backend=False, _rank=dist.get_rank())
+    return DeviceMesh(torch_case.DEVICE, torch.tensor(ranks_of_it), _init_backend=False, _rank=dist.get_rank())
 
 
 def parameters():

@@ -18,6 +18,10 @@ DTYPES = [
 ]  # fmt: skip
 
 
+# Where the shards are; all ranks of a test share one device.
+DEVICE = os.environ.get("TEST_TORCH_DEVICE", "cpu")
+
+
 def join():
     """torch.distributed in a forked rank."""
     torch.set_num_threads(1)
@@ -42,7 +46,7 @@ def whole(shape, dtype, seed):
 
 def bits(tensor):
     """All bytes of a tensor, so that NaNs and zeros with a sign are compared as well."""
-    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
 
 
 def shard(full, mesh, placements):
@@ -65,7 +69,7 @@ def make(full, mesh, placements, contiguous=True):
     local = local.clone(memory_format=torch.contiguous_format) if contiguous else local
     if mesh.get_coordinate() is None and full.ndim == 0:
         local = full.new_empty(())  # nor does it take an empty shape
-    return DTensor.from_local(local, mesh, placements, run_check=False, shape=full.shape, stride=full.stride())
+    return DTensor.from_local(local.to(DEVICE), mesh, placements, run_check=False, shape=full.shape, stride=full.stride())
 
 
 def random_mesh(rng, world):
@@ -76,7 +80,7 @@ def random_mesh(rng, world):
     if rng.random() < 0.5:
         ranks.sort()
     # No process groups: crossmesh needs none, and making thousands takes long.
-    return DeviceMesh("cpu", torch.tensor(ranks).reshape(sizes), _init_backend=False, _rank=dist.get_rank())
+    return DeviceMesh(DEVICE, torch.tensor(ranks).reshape(sizes), _init_backend=False, _rank=dist.get_rank())
 
 
 def random_placements(rng, mesh, shape):

@@ -45,16 +45,14 @@ END_TEST
 static const struct {
     const char *name;
     double billions, tolerance;
-} published[] = {{"llama2-7b", 6.738, 0.01},     {"llama3-8b", 8.030, 0.01},
-                 {"llama3-70b", 70.55, 0.01},    {"qwen3-32b", 32.76, 0.01},
-                 {"mixtral-8x7b", 46.70, 0.01},  {"mixtral-8x22b", 140.6, 0.01},
-                 {"qwen3-30b-a3b", 30.53, 0.01}, {"qwen3-235b-a22b", 235.1, 0.01},
-                 {"wresnet-250m", 0.250, 0.03},  {"wresnet-500m", 0.500, 0.03},
-                 {"wresnet-1b", 1.0, 0.03},      {"wresnet-2b", 2.0, 0.03},
-                 {"wresnet-4b", 4.0, 0.03},      {"wresnet-6.8b", 6.8, 0.03},
-                 {"wresnet-13b", 13.0, 0.03},    {"unet-470m", 0.470, 0.03},
-                 {"unet-1b", 1.0, 0.09},         {"unet-1.2b", 1.2, 0.04},
-                 {"unet-1.8b", 1.8, 0.08},       {"unet-2b", 2.0, 0.07}};
+} published[] = {
+    {"llama2-7b", 6.738, 0.01},    {"llama3-8b", 8.030, 0.01},     {"llama3-70b", 70.55, 0.01},
+    {"qwen3-32b", 32.76, 0.01},    {"mixtral-8x7b", 46.70, 0.01},  {"mixtral-8x22b", 140.6, 0.01},
+    {"deepseek-v3", 671.0, 0.001},   {"qwen3-30b-a3b", 30.53, 0.01}, {"qwen3-235b-a22b", 235.1, 0.01},
+    {"wresnet-250m", 0.250, 0.03}, {"wresnet-500m", 0.500, 0.03},  {"wresnet-1b", 1.0, 0.03},
+    {"wresnet-2b", 2.0, 0.03},     {"wresnet-4b", 4.0, 0.03},      {"wresnet-6.8b", 6.8, 0.03},
+    {"wresnet-13b", 13.0, 0.03},   {"unet-470m", 0.470, 0.03},     {"unet-1b", 1.0, 0.09},
+    {"unet-1.2b", 1.2, 0.04},      {"unet-1.8b", 1.8, 0.08},       {"unet-2b", 2.0, 0.07}};
 
 START_TEST(models_have_their_published_parameters)
 {
