@@ -102,6 +102,8 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
         raise SystemExit("wheels of crossmesh are built on Debian, whose packages tell the licences of what they carry")
     with tempfile.TemporaryDirectory() as scratch:
         stage = install(scratch)
+        if not os.path.exists(os.path.join(ROOT, "plugins", "python", "src", "crossmesh", "_abi.py")):
+            raise SystemExit("clang is not installed, which reads the headers for the Python package")
         shutil.rmtree(os.path.join(ROOT, "build", "lib"), ignore_errors=True)  # modules of another time
         pure = os.path.join(scratch, build_meta.build_wheel(scratch, config_settings, metadata_directory))
         whole = pure.replace("none-any", f"none-linux_{platform.machine()}")
