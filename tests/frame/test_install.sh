@@ -88,9 +88,20 @@ if ! cmake -G Ninja -S "$scratch/cmake" -B "$scratch/cmake/build" -DCMAKE_PREFIX
 fi
 [ "$("$scratch/cmake/build/user")" = "$said" ] || fail "the program linked by find_package"
 
+for schema in graph reshard-plan; do
+    python3 -m json.tool "$prefix/share/crossmesh/schemas/$schema.schema.json" >"$scratch/schema" || fail "the schema of $schema"
+done
+[ -s "$prefix/share/doc/crossmesh/docs/tutorial-c.md" ] || fail "no documentation"
 for command in autopar reshard-bench; do
     "$prefix/bin/$command" --version | grep -q "$VERSION" || fail "$command --version"
     [ -s "$prefix/share/man/man1/$command.1" ] || fail "no man page of $command"
 done
 cmp "$SOURCE_DIR/LICENSE" "$prefix/share/doc/crossmesh/LICENSE" || fail "not our licence"
-echo "installed, moved, linked and run"
+
+# What the installation has written, and no file of others beside it.
+touch "$prefix/bin/another"
+find "$prefix" -type f -o -type l | grep -v another >"$scratch/manifest"
+cmake -DMANIFEST="$scratch/manifest" -P "$SOURCE_DIR/cmake/Uninstall.cmake" >"$scratch/uninstall.log" 2>&1 || fail "uninstalling"
+left=$(find "$prefix" -type f -o -type l -o -name '*crossmesh*' -o -name autopar)
+[ "$left" = "$prefix/bin/another" ] || fail "uninstalling left $left"
+echo "installed, moved, linked, run and removed"

@@ -70,7 +70,7 @@ class Abi(unittest.TestCase):
         made = subprocess.run([sys.executable, SCRIPT], capture_output=True, text=True)
         self.assertEqual(made.returncode, 0, made.stderr)
         with open(os.path.join(os.environ["SOURCE_DIR"], "plugins/python/src/crossmesh/_abi.py")) as file:
-            self.assertEqual(file.read(), made.stdout, "run scripts/generate-python-abi")
+            self.assertEqual(file.read(), made.stdout, "build again")
 
     def test_members_begin_as_the_headers_initialise_them(self):
         alpa, space = _abi.AlpaParams(replicated_penalty=3), _abi.Space()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """libcrossmesh.so: where it is, and what this package calls in it.
 
-Prototypes, structures and numbers are in _abi.py, which is made of the headers and has what this package names: run
-scripts/generate-python-abi when a module calls another function. Functions are declared when they are first used, so
+Prototypes, structures and numbers are in _abi.py, which the build makes of the headers (scripts/generate-python-abi) and which
+has what this package names. Functions are declared when they are first used, so
 that importing the package costs nothing.
 """
 
