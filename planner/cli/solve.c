@@ -24,6 +24,7 @@ static const char summary[] =
 typedef struct solve_options {
     int threads, seed;
     bool quiet, json;
+    const char *certificate;
 } solve_options_t;
 
 /* Progress goes to standard error, since the contest reads standard output. Before the first
@@ -135,6 +136,7 @@ static xm_status_t run(const xm_cli_t *cli, void *context)
         choice = calloc(cfn->nodes + 1, sizeof(*choice));
         options.threads = o->threads;
         options.seed = (uint64_t)o->seed;
+        options.certificate = o->certificate;
         options.progress = o->quiet ? NULL : show;
         status = choice == NULL
                      ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu strategies", cfn->nodes)
@@ -160,6 +162,8 @@ int ap_command_solve(int argc, char *const *argv)
         {"threads", 0, XM_CLI_INT, &o.threads, "COUNT", 1, 64, "Threads (default: one per core)."},
         {"seed", 0, XM_CLI_INT, &o.seed, "NUMBER", 0, 1 << 30, "Seed of the search (default 1)."},
         {"quiet", 0, XM_CLI_FLAG, &o.quiet, NULL, 0, 0, "No progress on standard error."},
+        {"certificate", 0, XM_CLI_OUTPUT, &o.certificate, "FILE", 0, 0,
+         "Write what proves the bound to FILE; takes up to as much time again."},
         {"json", 0, XM_CLI_FLAG, &o.json, NULL, 0, 0, "Print JSON instead of the contest's lines."},
     };
     const xm_cli_command_t command =
