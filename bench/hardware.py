@@ -30,7 +30,9 @@ MOST_HOSTS = 128
 
 
 def person(seconds):
-    """A time as a person reads it: two units, or three digits."""
+    """A time as a person reads it: two units, or two or three digits."""
+    if seconds >= 172800:
+        return f"{seconds / 86400:.2g} days"
     if seconds >= 3600:
         return f"{round(seconds / 60) // 60} h {round(seconds / 60) % 60} min"
     if seconds >= 100:
