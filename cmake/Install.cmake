@@ -41,3 +41,8 @@ install(FILES docs/man/autopar.1 docs/man/emulated-cluster.1 docs/man/reshard-be
         docs/man/pipeline-bench.1 docs/man/transport-bench.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DOCDIR})
+# bash loads a command's completion by the command's name.
+foreach(command autopar reshard-bench transport-bench pipeline-bench emulated-cluster)
+    install(FILES packaging/completion.bash RENAME ${command}
+            DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+endforeach()
