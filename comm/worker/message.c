@@ -98,10 +98,20 @@ static xm_status_t post(xm_message_t *self, bool sends, uint64_t tag, void *buff
                                         length, NULL, &self->op);
 }
 
-/* Takes over what the transport said of the post; after a refusal there is no message. */
-static xm_status_t posted(xm_message_t *self, xm_status_t status, xm_message_t **message)
+static xm_status_t start(xm_worker_t *worker, bool sends, int peer, uint64_t tag, void *buffer,
+                         size_t length, xm_message_t **message)
 {
+    xm_message_t *self = NULL;
+    xm_status_t status = check(worker, peer, tag, length);
+
+    if (status == XM_OK) {
+        status = create(worker, peer, &self);
+    }
     if (status < 0) {
+        return status;
+    }
+    status = post(self, sends, tag, buffer, length);
+    if (status < 0) { /* after a refusal there is no message */
         free(self);
         return status;
     }
@@ -114,40 +124,20 @@ static xm_status_t posted(xm_message_t *self, xm_status_t status, xm_message_t *
 xm_status_t xm_message_send(xm_worker_t *worker, int peer, uint64_t tag, const void *buffer,
                             size_t length, xm_message_t **message)
 {
-    xm_message_t *self = NULL;
-    xm_status_t status;
-
     if (XM_IS_NULL(worker) || XM_IS_NULL(buffer) || XM_IS_NULL(message)) {
         return XM_ERR_INVALID_ARGUMENT;
     }
-    status = check(worker, peer, tag, length);
-    if (status == XM_OK) {
-        status = create(worker, peer, &self);
-    }
-    if (status < 0) {
-        return status;
-    }
-    return posted(self, post(self, true, tag, (void *)(uintptr_t)buffer, length), message);
+    return start(worker, true, peer, tag, (void *)(uintptr_t)buffer, length, message);
 }
 
 /* Posts a receive; the buffer must stay until the message has ended. */
 xm_status_t xm_message_receive(xm_worker_t *worker, int peer, uint64_t tag, void *buffer,
                                size_t length, xm_message_t **message)
 {
-    xm_message_t *self = NULL;
-    xm_status_t status;
-
     if (XM_IS_NULL(worker) || XM_IS_NULL(buffer) || XM_IS_NULL(message)) {
         return XM_ERR_INVALID_ARGUMENT;
     }
-    status = check(worker, peer, tag, length);
-    if (status == XM_OK) {
-        status = create(worker, peer, &self);
-    }
-    if (status < 0) {
-        return status;
-    }
-    return posted(self, post(self, false, tag, buffer, length), message);
+    return start(worker, false, peer, tag, buffer, length, message);
 }
 
 /* It does not make progress: the caller's loop does, for all of its messages at once. */
