@@ -38,10 +38,10 @@ static void raise_bound(ap_cfn_shared_t *shared, ap_cfn_dual_t *dual, double cos
 {
     double before = -HUGE_VAL;
 
-    for (int step = 1; !ap_cfn_shared_is_over(shared); ++step) {
+    for (int step = 1; dual->best < cost && !ap_cfn_shared_is_over(shared); ++step) {
         (void)ap_cfn_dual_sweep(dual);
         if (step % CONVERGED_STEPS == 0) {
-            if (dual->best - before < worthwhile * (cost - dual->best)) {
+            if (dual->best - before <= worthwhile * (cost - dual->best)) {
                 break;
             }
             before = dual->best;
@@ -135,8 +135,8 @@ xm_status_t ap_cfn_certify(const char *path, const ap_cfn_t *cfn,
 
     if (status == XM_OK) {
         *bound = cost;
-        status = xm_file_close(
-            file, path, write_all(file, cfn, reduction, choice, bound, optimal, seconds));
+        status = xm_file_close(file, path,
+                               write_all(file, cfn, reduction, choice, bound, optimal, seconds));
     }
     return status;
 }
