@@ -16,65 +16,46 @@ static volatile const float origin = 2;
 /* 0.75 and 0.25 of each type; a chain of 0.75 x + 0.25 converges to 1. */
 enum { BFLOAT16_FACTOR = 0x3F40, FLOAT16_FACTOR = 0x3A00, FLOAT16_ADDEND = 0x3400 };
 
-__attribute__((target("avx512f,avx512bf16"))) static float bfloat16_products(void)
-{
-    const __m512bh factor = (__m512bh)_mm512_set1_epi16(BFLOAT16_FACTOR);
-    __m512 sum[CHAINS], all = _mm512_setzero_ps();
+/* A loop for the products of a type: `sum` is what a chain holds, of which `add` makes one number;
+ * `step` is the operation on chain s with what `constants` declare. */
+#define PRODUCTS(name, features, sum, start, constants, step, add)                                 \
+    __attribute__((target(features))) static float name(void)                                      \
+    {                                                                                              \
+        constants;                                                                                 \
+        sum chain[CHAINS];                                                                         \
+        float all = 0;                                                                             \
+                                                                                                   \
+        for (int c = 0; c < CHAINS; ++c) {                                                         \
+            chain[c] = start(origin + (float)c);                                                   \
+        }                                                                                          \
+        for (int round = 0; round < ROUNDS; ++round) {                                             \
+            for (int c = 0; c < CHAINS; ++c) {                                                     \
+                sum s = chain[c];                                                                  \
+                                                                                                   \
+                chain[c] = step;                                                                   \
+            }                                                                                      \
+        }                                                                                          \
+        for (int c = 0; c < CHAINS; ++c) {                                                         \
+            all += (float)add(chain[c]);                                                           \
+        }                                                                                          \
+        return all;                                                                                \
+    }
 
-    for (int c = 0; c < CHAINS; ++c) {
-        sum[c] = _mm512_set1_ps(origin + (float)c);
-    }
-    for (int round = 0; round < ROUNDS; ++round) {
-        for (int c = 0; c < CHAINS; ++c) {
-            sum[c] = _mm512_dpbf16_ps(sum[c], factor, factor);
-        }
-    }
-    for (int c = 0; c < CHAINS; ++c) {
-        all = _mm512_add_ps(all, sum[c]);
-    }
-    return _mm512_reduce_add_ps(all);
-}
+#define WHOLE(x) _mm512_set1_epi32((int)(x))
+#define HALF(x)  _mm512_set1_ph((_Float16)(x))
 
-__attribute__((target("avx512f,avx512vnni"))) static float int8_products(void)
-{
-    const __m512i factor = _mm512_set1_epi32((int)origin);
-    __m512i sum[CHAINS], all = _mm512_setzero_si512();
-
-    for (int c = 0; c < CHAINS; ++c) {
-        sum[c] = _mm512_set1_epi32((int)origin + c);
-    }
-    for (int round = 0; round < ROUNDS; ++round) {
-        for (int c = 0; c < CHAINS; ++c) {
-            sum[c] = _mm512_dpbusd_epi32(sum[c], factor, factor);
-        }
-    }
-    for (int c = 0; c < CHAINS; ++c) {
-        all = _mm512_add_epi32(all, sum[c]);
-    }
-    return (float)_mm512_reduce_add_epi32(all);
-}
+PRODUCTS(bfloat16_products, "avx512f,avx512bf16", __m512, _mm512_set1_ps,
+         const __m512bh factor = (__m512bh)_mm512_set1_epi16(BFLOAT16_FACTOR),
+         _mm512_dpbf16_ps(s, factor, factor), _mm512_reduce_add_ps)
+PRODUCTS(int8_products, "avx512f,avx512vnni", __m512i, WHOLE, const __m512i factor = WHOLE(origin),
+         _mm512_dpbusd_epi32(s, factor, factor), _mm512_reduce_add_epi32)
 
 /* Clang knows the type in functions of their own target from version 15 on. */
 #if !defined(__clang__) || __clang_major__ >= 15
-__attribute__((target("avx512f,avx512bw,avx512fp16"))) static float float16_products(void)
-{
-    const __m512h factor = (__m512h)_mm512_set1_epi16(FLOAT16_FACTOR);
-    const __m512h addend = (__m512h)_mm512_set1_epi16(FLOAT16_ADDEND);
-    __m512h chain[CHAINS], all = (__m512h)_mm512_setzero_si512();
-
-    for (int c = 0; c < CHAINS; ++c) {
-        chain[c] = _mm512_set1_ph((_Float16)(origin + (float)c));
-    }
-    for (int round = 0; round < ROUNDS; ++round) {
-        for (int c = 0; c < CHAINS; ++c) {
-            chain[c] = _mm512_fmadd_ph(chain[c], factor, addend);
-        }
-    }
-    for (int c = 0; c < CHAINS; ++c) {
-        all = _mm512_add_ph(all, chain[c]);
-    }
-    return (float)_mm512_reduce_add_ph(all);
-}
+PRODUCTS(float16_products, "avx512f,avx512bw,avx512fp16", __m512h, HALF,
+         const __m512h factor = (__m512h)_mm512_set1_epi16(FLOAT16_FACTOR);
+         const __m512h addend = (__m512h)_mm512_set1_epi16(FLOAT16_ADDEND),
+         _mm512_fmadd_ph(s, factor, addend), _mm512_reduce_add_ph)
 
 static bool multiplies_float16(void)
 {

@@ -164,99 +164,78 @@ static int add_host(const xm_probe_t *probe, int host, bool out, int group, xm_p
     return count;
 }
 
-/* Measures one direction of a host. Without time the step is left out and not saved. */
-static xm_status_t measure_direction(xm_probe_t *probe, int host, bool out)
+/* Enters a phase and measures what it is about; a step that was done is left out. So is one between
+ * hosts for which there is no time, unsaved, for a probe that goes on may still have it. A NIC
+ * carries @p streams at a time. */
+static xm_status_t measure_rate(xm_probe_t *probe, const char *step, const char *phase,
+                                double start, double end, xm_link_class_t link,
+                                const xm_probe_flow_t *flows, int count, int streams)
 {
-    xm_probe_flow_t flows[XM_PROBE_MAX_FLOWS];
     double result[XM_PROBE_RATE_NUMBERS] = {0};
-    bool first = probe->rank == 0;
-    char step[32];
-    int count;
     xm_status_t status;
 
-    (void)xm_probe_nic_step(host, out, step, sizeof(step));
     if (xm_probe_is_done(probe, step)) {
         return XM_OK;
     }
-    status = xm_probe_enter(probe, "NIC capacity",
-                            0.6 + 0.35 * (2 * host + (out ? 0 : 1)) / (2 * probe->hosts), 0.95);
-    if (status < 0) {
+    status = xm_probe_enter(probe, phase, start, end);
+    if (status < 0 || (link == XM_LINK_INTER_HOST && time_left(probe) < 0)) {
         return status;
     }
-    if (time_left(probe) < 0) {
-        return XM_OK; /* not saved: a probe that goes on may still have the time */
-    }
-    count = add_host(probe, host, out, 0, flows);
-    status = settle_rate(probe, flows, count, message_seconds(probe, "inter_host"), count, result);
-    return status < 0
-               ? status
-               : xm_probe_finish_step(probe, step, result, first ? XM_PROBE_RATE_NUMBERS : 0);
+    status = settle_rate(probe, flows, count, message_seconds(probe, xm_link_class_name(link)),
+                         streams, result);
+    return status < 0 ? status
+                      : xm_probe_finish_step(probe, step, result,
+                                             probe->rank == 0 ? XM_PROBE_RATE_NUMBERS : 0);
 }
 
-/* Measures both directions of the first host at once: many NICs carry less each way then. */
-static xm_status_t measure_both_ways(xm_probe_t *probe)
-{
-    xm_probe_flow_t flows[XM_PROBE_MAX_FLOWS];
-    double result[XM_PROBE_RATE_NUMBERS] = {0};
-    bool first = probe->rank == 0;
-    xm_status_t status = xm_probe_enter(probe, "NIC capacity, both directions", 0.95, 1);
-    int count;
-
-    if (status < 0 || xm_probe_is_done(probe, "nic/both") || time_left(probe) < 0) {
-        return status;
-    }
-    count = add_host(probe, 0, true, 0, flows);
-    count += add_host(probe, 0, false, 1, flows + count);
-    status =
-        settle_rate(probe, flows, count, message_seconds(probe, "inter_host"), count / 2, result);
-    return status < 0
-               ? status
-               : xm_probe_finish_step(probe, "nic/both", result, first ? XM_PROBE_RATE_NUMBERS : 0);
-}
-
-/* Hosts are measured one after the other, or they would limit each other. */
+/* Hosts are measured one after the other, or they would limit each other; then both directions of
+ * the first at once, for many NICs carry less each way then. What there is no time for is left out
+ * and not saved: a probe that goes on may still have it. */
 xm_status_t xm_probe_measure_nics(xm_probe_t *probe)
 {
-    xm_status_t status = XM_OK;
+    xm_probe_flow_t flows[XM_PROBE_MAX_FLOWS];
+    double part = 0.35 / (2 * probe->hosts);
+    int count;
 
+    for (int i = 0; probe->hosts > 1 && i < 2 * probe->hosts; ++i) {
+        bool out = i % 2 == 0;
+        char step[32];
+        xm_status_t status;
+
+        count = add_host(probe, i / 2, out, 0, flows);
+        status =
+            measure_rate(probe, xm_probe_nic_step(i / 2, out, step, sizeof(step)), "NIC capacity",
+                         0.6 + part * i, 0.95, XM_LINK_INTER_HOST, flows, count, count);
+        if (status < 0) {
+            return status;
+        }
+    }
     if (probe->hosts < 2) {
         return XM_OK;
     }
-    for (int host = 0; status == XM_OK && host < probe->hosts; ++host) {
-        status = measure_direction(probe, host, true);
-        if (status == XM_OK) {
-            status = measure_direction(probe, host, false);
-        }
-    }
-    return status < 0 ? status : measure_both_ways(probe);
+    count = add_host(probe, 0, true, 0, flows);
+    count += add_host(probe, 0, false, 1, flows + count);
+    return measure_rate(probe, "nic/both", "NIC capacity, both directions", 0.95, 1,
+                        XM_LINK_INTER_HOST, flows, count, count / 2);
 }
 
 /* Measures the fabric of the first host with several ranks: each streams to its neighbour. */
 xm_status_t xm_probe_measure_fabric(xm_probe_t *probe)
 {
     xm_probe_flow_t flows[XM_PROBE_MAX_FLOWS];
-    double result[XM_PROBE_RATE_NUMBERS] = {0};
-    bool first = probe->rank == 0;
     int host = 0, count;
-    xm_status_t status;
 
     while (host < probe->hosts && ranks_on(probe, host) < 2) {
         ++host;
     }
-    if (host == probe->hosts || xm_probe_is_done(probe, "fabric")) {
+    if (host == probe->hosts) {
         return XM_OK;
-    }
-    status = xm_probe_enter(probe, "all messages inside a host", 0.55, 0.6);
-    if (status < 0) {
-        return status;
     }
     count = ranks_on(probe, host) < XM_PROBE_MAX_FLOWS ? ranks_on(probe, host) : XM_PROBE_MAX_FLOWS;
     for (int i = 0; i < count; ++i) {
         flows[i] =
             (xm_probe_flow_t){rank_on(probe, host, i), rank_on(probe, host, (i + 1) % count), 0};
     }
-    status = settle_rate(probe, flows, count, message_seconds(probe, "intra_host"), 1, result);
-    return status < 0
-               ? status
-               : xm_probe_finish_step(probe, "fabric", result, first ? XM_PROBE_RATE_NUMBERS : 0);
+    return measure_rate(probe, "fabric", "all messages inside a host", 0.55, 0.6,
+                        XM_LINK_INTRA_HOST, flows, count, 1);
 }

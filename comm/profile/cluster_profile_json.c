@@ -32,76 +32,52 @@ static xm_status_t check_version(const json_t *root)
     return status;
 }
 
-/* Reads the rates of types of numbers, which may be missing. @p place ends in a dot. */
-static xm_status_t read_number_rates(const json_t *object, const char *place,
-                                     xm_cluster_device_t *device)
+/* The keys of a device's rates: of any number, of each type, of its memory. */
+static const char *rate_key(int rate)
 {
-    json_t *rates = json_object_get(object, "flop_per_s_of"), *rate;
+    return rate == XM_NUMBER_ANY     ? "flop_per_s"
+           : rate == XM_NUMBER_COUNT ? "memory_bytes_per_s"
+                                     : xm_number_name((xm_number_t)rate);
+}
+
+/* Reads numbers by the keys of rates @p first to @p last, each of which may be missing. @p place
+ * ends in a dot. */
+static xm_status_t read_rates(const json_t *object, const char *place, const char *section,
+                              int first, int last, double *const values[])
+{
+    json_t *rates = json_object_get(object, section), *rate;
     char path[PATH_SIZE];
     const char *name;
 
-    (void)snprintf(path, sizeof(path), "%sflop_per_s_of", place);
+    (void)snprintf(path, sizeof(path), "%s%s", place, section);
     if (rates != NULL && !json_is_object(rates)) {
         return xm_json_wrong_type(path, "an object", rates);
     }
     json_object_foreach(rates, name, rate)
     {
-        xm_number_t number;
+        int n = first;
 
-        if (!xm_number_find(name, &number)) {
-            return xm_error_set(XM_ERR_PARSE,
-                                "%s has '%s'; types of numbers are float16, bfloat16, float32, "
-                                "float64 and int8",
-                                path, name);
+        while (n <= last && strcmp(rate_key(n), name) != 0) {
+            ++n;
         }
-        (void)snprintf(path, sizeof(path), "%sflop_per_s_of.%s", place, name);
+        if (n > last) {
+            return xm_error_set(
+                XM_ERR_PARSE,
+                "%s has '%s'; %stypes of numbers are float16, bfloat16, float32, "
+                "float64 and int8",
+                path, name, first == 0 ? "it may have flop_per_s, memory_bytes_per_s, and " : "");
+        }
+        (void)snprintf(path, sizeof(path), "%s%s.%s", place, section, name);
         if (!json_is_number(rate)) {
             return xm_json_wrong_type(path, "a number", rate);
         }
-        device->number_flops[number] = json_number_value(rate);
-        /* Parameters use 0 for "no rate of its own", so a file must not write it. */
-        if (!(device->number_flops[number] > 0)) {
-            return xm_error_set(XM_ERR_PARSE, "%s is %g; it must be positive", path,
-                                device->number_flops[number]);
+        *values[n] = json_number_value(rate);
+        /* Parameters use 0 for what is unknown, so a file must not write it. */
+        if (!(*values[n] > 0)) {
+            return xm_error_set(XM_ERR_PARSE, "%s is %g; it must be positive", path, *values[n]);
         }
     }
     return XM_OK;
-}
-
-/* The keys of a device's spreads: those of the rates, by type of number, and of its memory's. */
-static const char *spread_key(int number)
-{
-    return number == XM_NUMBER_ANY     ? "flop_per_s"
-           : number == XM_NUMBER_COUNT ? "memory_bytes_per_s"
-                                       : xm_number_name((xm_number_t)number);
-}
-
-/* Reads how well the rates are known, which may be missing. */
-static xm_status_t read_spread(const json_t *object, const char *place, xm_cluster_device_t *device)
-{
-    const json_t *spread = json_object_get(object, "spread");
-    const char *keys[XM_NUMBER_COUNT + 1];
-    char path[PATH_SIZE];
-    xm_status_t status;
-
-    if (spread == NULL) {
-        return XM_OK;
-    }
-    (void)snprintf(path, sizeof(path), "%sspread", place);
-    if (!json_is_object(spread)) {
-        return xm_json_wrong_type(path, "an object", spread);
-    }
-    for (int n = 0; n <= XM_NUMBER_COUNT; ++n) {
-        keys[n] = spread_key(n);
-    }
-    (void)strcat(path, ".");
-    status = xm_json_check_keys(spread, path, keys, XM_NUMBER_COUNT + 1);
-    for (int n = 0; status == XM_OK && n <= XM_NUMBER_COUNT; ++n) {
-        (void)snprintf(path, sizeof(path), "%sspread.%s", place, keys[n]);
-        status = xm_json_optional_number(
-            spread, path, n < XM_NUMBER_COUNT ? &device->number_spread[n] : &device->memory_spread);
-    }
-    return status;
 }
 
 /* Reads a device; @p place ends in a dot, since the check of keys appends the key that it
@@ -112,6 +88,7 @@ static xm_status_t read_device(const json_t *object, const char *place, bool typ
     static const char *const keys[] = {"flop_per_s",    "memory_bytes", "memory_bytes_per_s",
                                        "flop_per_s_of", "spread",       "hosts"};
     double *values[] = {&device->flops, &device->memory_bytes, &device->memory_bandwidth};
+    double *rates[XM_NUMBER_COUNT], *spreads[XM_NUMBER_COUNT + 1];
     xm_status_t status = xm_json_check_keys(object, place, keys, typical ? 6 : 5);
 
     for (int i = 0; i < 3 && status == XM_OK; ++i) {
@@ -120,10 +97,17 @@ static xm_status_t read_device(const json_t *object, const char *place, bool typ
         (void)snprintf(path, sizeof(path), "%s%s", place, keys[i]);
         status = xm_json_number(object, path, values[i]);
     }
-    if (status == XM_OK) {
-        status = read_number_rates(object, place, device);
+    for (int n = 0; n < XM_NUMBER_COUNT; ++n) {
+        rates[n] = &device->number_flops[n];
+        spreads[n] = &device->number_spread[n];
     }
-    return status == XM_OK ? read_spread(object, place, device) : status;
+    spreads[XM_NUMBER_COUNT] = &device->memory_spread;
+    if (status == XM_OK) {
+        status = read_rates(object, place, "flop_per_s_of", XM_NUMBER_ANY + 1, XM_NUMBER_COUNT - 1,
+                            rates);
+    }
+    return status == XM_OK ? read_rates(object, place, "spread", 0, XM_NUMBER_COUNT, spreads)
+                           : status;
 }
 
 /* Reads everything but the curves. Strings stay the document's. */
@@ -523,10 +507,10 @@ static json_t *device_to_json(xm_cluster_device_t device)
     json_t *rates = json_object(), *spread = json_object();
 
     for (int n = 0; n < XM_NUMBER_COUNT; ++n) {
-        add_positive(rates, xm_number_name((xm_number_t)n), device.number_flops[n]);
-        add_positive(spread, spread_key(n), device.number_spread[n]);
+        add_positive(rates, rate_key(n), device.number_flops[n]);
+        add_positive(spread, rate_key(n), device.number_spread[n]);
     }
-    add_positive(spread, spread_key(XM_NUMBER_COUNT), device.memory_spread);
+    add_positive(spread, rate_key(XM_NUMBER_COUNT), device.memory_spread);
     add_object(object, "flop_per_s_of", rates);
     add_object(object, "spread", spread);
     return object;

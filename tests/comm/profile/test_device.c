@@ -113,6 +113,9 @@ START_TEST(what_is_no_rate_is_refused)
 {
     static const char *const rows[][3] = {
         {", \"flop_per_s_of\": {\"fp16\": 1}", "", "device.flop_per_s_of has 'fp16'; types of"},
+        {", \"spread\": {\"any\": 1}", "",
+         "device.spread has 'any'; it may have flop_per_s, memory"},
+        {", \"spread\": {\"int8\": -1}", "", "device.spread.int8 is -1; it must be positive"},
         {", \"flop_per_s_of\": {\"any\": 1}", "", "device.flop_per_s_of has 'any'; types of"},
         {", \"flop_per_s_of\": {\"int8\": 0}", "", "flop_per_s_of.int8 is 0; it must be positive"},
         {", \"flop_per_s_of\": {\"int8\": \"1\"}", "", "int8 is a string; it must be a number"},
