@@ -23,7 +23,8 @@ enum {
     VERSION_VALUE,
     MAX_CHOICES = 32,
     MAX_CHOICE_TEXT = 256,
-    LONG_CHOICES = 16
+    LONG_CHOICES = 16,
+    HELP_WIDTH = 79
 };
 
 struct xm_cli {
@@ -43,22 +44,30 @@ struct xm_cli {
 };
 
 /* Describes an option for the help. popt gives all helps what the longest option leaves
- * of the line, so choices that would take it up stand in the help instead. */
+ * of the line, so choices that would take it up stand in the help instead, where popt can
+ * break between them. */
 static void describe(const xm_cli_option_t *option, struct poptOption *row, char **help)
 {
-    size_t length = option->argument != NULL ? strlen(option->argument) : 0;
+    const char *choices = option->argument != NULL ? option->argument : "";
 
     row->descrip = option->help;
     row->argDescrip = option->argument;
-    if (length > LONG_CHOICES && strchr(option->argument, '|') != NULL) {
-        size_t size = strlen(option->help) + length + sizeof(" One of .");
+    if (strlen(choices) > LONG_CHOICES && strchr(choices, '|') != NULL) {
+        size_t size = strlen(option->help) + 2 * strlen(choices) + sizeof(" One of .");
+        size_t used;
 
         *help = malloc(size);
-        if (*help != NULL) {
-            (void)snprintf(*help, size, "%s One of %s.", option->help, option->argument);
-            row->descrip = *help;
-            row->argDescrip = "NAME";
+        if (*help == NULL) {
+            return;
         }
+        used = (size_t)snprintf(*help, size, "%s One of ", option->help);
+        for (; *choices != '\0'; ++choices) {
+            used += (size_t)snprintf(*help + used, size - used, *choices == '|' ? "%c " : "%c",
+                                     *choices == '|' ? ',' : *choices);
+        }
+        (void)snprintf(*help + used, size - used, ".");
+        row->descrip = *help;
+        row->argDescrip = "NAME";
     }
 }
 
@@ -252,6 +261,28 @@ static xm_status_t popt_failure(const xm_cli_t *cli, int code)
     }
 }
 
+/* Breaks the text between words, so that help texts need no breaks of their own. */
+static void print_wrapped(const char *text)
+{
+    size_t column = 0;
+
+    for (text += strspn(text, " "); *text != '\0'; text += strspn(text, " ")) {
+        size_t length = strcspn(text, " "), width = 0;
+
+        for (size_t i = 0; i < length; ++i) {
+            width += ((unsigned char)text[i] & 0xc0) != 0x80;
+        }
+        if (column > 0 && column + 1 + width > HELP_WIDTH) {
+            (void)putchar('\n');
+            column = 0;
+        }
+        (void)printf("%s%.*s", column > 0 ? " " : "", (int)length, text);
+        column += (column > 0) + width;
+        text += length;
+    }
+    (void)putchar('\n');
+}
+
 /* popt prints the table; the summary stands below it. */
 static void print_help(const xm_cli_t *cli)
 {
@@ -263,7 +294,11 @@ static void print_help(const xm_cli_t *cli)
     poptSetOtherOptionHelp(cli->context, usage);
     poptPrintHelp(cli->context, stdout, 0);
     if (command->summary != NULL) {
-        (void)printf("\n%s\n", command->summary);
+        (void)putchar('\n');
+        print_wrapped(command->summary);
+    }
+    if (command->example != NULL) {
+        (void)printf("\nExample:\n  %s\n", command->example);
     }
 }
 

@@ -22,8 +22,8 @@
  *          "Strategy of every unit task."},
  *     };
  *     const xm_cli_command_t command =
- *         XM_CLI_COMMAND("reshard-bench", NULL, "Moves tensors.", table, 0, 0);
- *     xm_cli_t *cli;
+ *         XM_CLI_COMMAND("reshard-bench", NULL, "Moves tensors.", "reshard-bench -n 4", table, 0,
+ * 0); xm_cli_t *cli;
  *
  *     status = xm_cli_parse(&command, argc, argv, &cli);
  *     if (status != XM_OK) {
@@ -80,7 +80,8 @@ typedef struct xm_cli_command {
     size_t struct_size;
     const char *program;   /**< as errors start, e.g. "autopar plan" */
     const char *arguments; /**< positional arguments in the usage line, e.g. "PLAN.json"; or NULL */
-    const char *summary;   /**< one or more lines above the options; or NULL */
+    const char *summary;   /**< sentences below the options, wrapped there; or NULL */
+    const char *example;   /**< a call that works as it is, below the summary; or NULL */
     const char *version;   /**< text of --version; NULL: no such option */
     const xm_cli_option_t *options;
     size_t option_count;
@@ -94,11 +95,12 @@ typedef struct xm_cli_command {
     }
 
 /** A command whose options are the array @p table, with @p least to @p most arguments. */
-#define XM_CLI_COMMAND(name, usage, text, table, least, most)                                      \
+#define XM_CLI_COMMAND(name, usage, text, call, table, least, most)                                \
     {                                                                                              \
         .struct_size = sizeof(xm_cli_command_t), .program = (name), .arguments = (usage),          \
-        .summary = (text), .options = (table), .option_count = sizeof(table) / sizeof((table)[0]), \
-        .min_arguments = (least), .max_arguments = (most)                                          \
+        .summary = (text), .example = (call), .options = (table),                                  \
+        .option_count = sizeof(table) / sizeof((table)[0]), .min_arguments = (least),              \
+        .max_arguments = (most)                                                                    \
     }
 
 typedef struct xm_cli xm_cli_t;

@@ -49,6 +49,12 @@ install(DIRECTORY docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs COMPONENT dev
 install(FILES docs/graph.schema.json docs/reshard-plan.schema.json
         DESTINATION ${CMAKE_INSTALL_DATADIR}/crossmesh/schemas COMPONENT tools)
 
+# bash loads a command's completion by the command's name.
+foreach(command autopar reshard-bench transport-bench pipeline-bench emulated-cluster)
+    install(FILES packaging/completion.bash RENAME ${command}
+            DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions COMPONENT tools)
+endforeach()
+
 # The Python package, for the interpreter of a distribution: pip's users take the wheel.
 install(DIRECTORY plugins/python/src/crossmesh DESTINATION lib/python3/dist-packages COMPONENT python EXCLUDE_FROM_ALL
         FILES_MATCHING PATTERN *.py PATTERN py.typed PATTERN _commands.py EXCLUDE)

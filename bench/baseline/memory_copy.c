@@ -25,7 +25,7 @@
 static const char program[] = "memory_copy";
 
 static const char summary[] =
-    "Copies one buffer to K others at the same time, by K processes with a core each, and prints\n"
+    "Copies one buffer to K others at the same time, by K processes with a core each, and prints "
     "how many bytes were written in a second: the bound of a fan-out to K ranks of a host.";
 
 enum { MOST_COPIES = 256, MOST_RUNS = 1000, TIMEOUT_S = 120 };
@@ -210,7 +210,8 @@ int main(int argc, char **argv)
          "Processes that copy at the same time (default 1)."},
         {"runs", 'i', XM_CLI_INT, &options.runs, "I", 1, MOST_RUNS, "Timed runs (default 5)."},
     };
-    xm_cli_command_t command = XM_CLI_COMMAND(program, NULL, summary, table, 0, 0);
+    xm_cli_command_t command =
+        XM_CLI_COMMAND(program, NULL, summary, "memory_copy -k 1 -b 1M", table, 0, 0);
 
     command.version = "memory_copy " XM_VERSION_STRING;
     return xm_cli_main(&command, argc, argv, run, &options);

@@ -17,8 +17,8 @@
 static const char program[] = "socket_copy";
 
 static const char summary[] =
-    "Sends so many bytes over TCP from the first rank of every pair to the second, all at once,\n"
-    "with send() and recv(), checks them, and prints time and processor time of all ranks. Ranks\n"
+    "Sends so many bytes over TCP from the first rank of every pair to the second, all at once, "
+    "with send() and recv(), checks them, and prints time and processor time of all ranks. Ranks "
     "are processes of this machine (-n), or those of a launcher such as torchrun, mpirun or srun.";
 
 enum { MOST_RANKS = 4096, MOST_RUNS = 100000 };
@@ -194,7 +194,8 @@ int main(int argc, char **argv)
         {"iterations", 'i', XM_CLI_INT, &options.runs, "I", 1, MOST_RUNS,
          "Timed runs (default 5)."},
     };
-    xm_cli_command_t command = XM_CLI_COMMAND(program, NULL, summary, table, 0, 0);
+    xm_cli_command_t command =
+        XM_CLI_COMMAND(program, NULL, summary, "socket_copy -n 2 -p 0:1 -b 1M", table, 0, 0);
     xm_cli_t *cli = NULL;
     xm_job_env_t env;
     int exit_status = EXIT_SUCCESS;

@@ -27,11 +27,13 @@ enum { MAX_RANKS = 65536, MAX_ITERATIONS = 1000000 };
 enum { PAPER_WARMUP = 3, PAPER_ITERATIONS = 10 };
 
 static const char summary[] =
-    "Moves sharded tensors from one device mesh to another, checks every byte and compares the\n"
-    "time with the lower bound. What is moved comes from a suite, from --src-mesh and the options\n"
-    "that go with it, from --model-config, or from a parallel plan. Ranks are processes of this\n"
-    "machine (-n), or those of a launcher such as torchrun, mpirun or srun.\n"
+    "Moves sharded tensors from one device mesh to another, checks every byte and compares the "
+    "time with the lower bound. What is moved comes from a suite, from --src-mesh and the options "
+    "that go with it, from --model-config, or from a parallel plan. Ranks are processes of this "
+    "machine (-n), or those of a launcher such as torchrun, mpirun or srun. "
     "docs/reshard-bench.md describes the output.";
+
+static const char example[] = "reshard-bench --case nm4 --scale 1/64 --transport sim";
 
 static size_t fill_table(rb_options_t *o, raw_t *raw)
 {
@@ -57,9 +59,13 @@ static size_t fill_table(rb_options_t *o, raw_t *raw)
         {"src-spec", 0, XM_CLI_STRING, &o->src_spec, "S01RR", 0, 0, "Sharding spec of the source."},
         {"dst-spec", 0, XM_CLI_STRING, &o->dst_spec, "RS0R", 0, 0,
          "Sharding spec of the destination."},
-        {"shape", 0, XM_CLI_STRING, &o->shape, "1024x1024x512", 0, 0, "Shape of the tensor."},
+        {"shape", 0, XM_CLI_STRING, &o->shape, "1024x1024x512", 0, 0,
+         "Shape of the tensor. In a sweep its dimension 0 follows from the size, and without it "
+         "the "
+         "tensor has that dimension only."},
+        XM_SWEEP_OPTIONS(&o->sweep),
         {"dtype", 0, XM_CLI_STRING, &o->dtype, "TYPE", 0, 0,
-         "Element type (default int32 in suites, otherwise float32)."},
+         "Element type, e.g. bf16, f16, fp8_e4m3 (default int32 in suites, else float32)."},
         {"partition", 0, XM_CLI_STRING, &raw->partition, "even|chunk|balanced", 0, 0,
          "How dimensions are cut: evenly, in torch's chunks, or balanced (default even)."},
         {"model-config", 0, XM_CLI_STRING, &o->model_config, "MODEL.json", 0, 0,
@@ -125,6 +131,9 @@ static size_t fill_table(rb_options_t *o, raw_t *raw)
          "Plan, bound and simulate; start no rank."},
         {"seed", 0, XM_CLI_INT, &o->seed, "N", 0, 0,
          "Seed of the data and of randomised schedulers (default 1)."},
+        {"wide", 0, XM_CLI_FLAG, &o->wide, NULL, 0, 0,
+         "Print all columns of the table, not 132 characters of them."},
+        {"csv", 0, XM_CLI_FLAG, &o->csv, NULL, 0, 0, "Print all columns as CSV, and nothing else."},
         {"json", 0, XM_CLI_FLAG, &o->json, NULL, 0, 0,
          "Print one JSON document instead of the table."},
         {"json-file", 'J', XM_CLI_STRING, &o->json_path, "OUT.json", 0, 0,
@@ -252,12 +261,13 @@ static const char *first_given(const xm_cli_t *cli, const char *const *names, si
 static xm_status_t check_origin(const rb_options_t *o)
 {
     static const char *const suite[] = {"suite", "case"};
-    static const char *const own[] = {"src-mesh", "dst-mesh", "src-ranks", "dst-ranks",
-                                      "src-spec", "dst-spec", "shape"};
+    static const char *const own[] = {"src-mesh",  "dst-mesh",   "src-ranks", "dst-ranks",
+                                      "src-spec",  "dst-spec",   "shape",     "min-bytes",
+                                      "max-bytes", "step-factor"};
     static const char *const model[] = {"model-config"};
     static const char *const plan[] = {"plan", "boundary"};
     static const char *const needed[] = {"src-mesh", "dst-mesh", "src-spec", "dst-spec", "shape"};
-    const char *origin[] = {first_given(o->cli, suite, 2), first_given(o->cli, own, 7),
+    const char *origin[] = {first_given(o->cli, suite, 2), first_given(o->cli, own, 10),
                             first_given(o->cli, model, 1), first_given(o->cli, plan, 2)};
     enum { ORIGINS = sizeof(origin) / sizeof(origin[0]) };
     bool any = false;
@@ -273,7 +283,9 @@ static xm_status_t check_origin(const rb_options_t *o)
         }
     }
     for (size_t i = 0; origin[1] != NULL && i < sizeof(needed) / sizeof(needed[0]); ++i) {
-        if (!xm_cli_given(o->cli, needed[i])) {
+        bool from_sweep = xm_sweep_given(&o->sweep) && strcmp(needed[i], "shape") == 0;
+
+        if (!from_sweep && !xm_cli_given(o->cli, needed[i])) {
             return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--%s is given but --%s is not", origin[1],
                                 needed[i]);
         }
@@ -294,6 +306,10 @@ static xm_status_t check_origin(const rb_options_t *o)
     if (o->show_topology && o->json) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                             "--show-topology prints tables; there is no JSON document of them");
+    }
+    if (o->csv && o->json) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "--csv and --json both say what is printed; give one");
     }
     if (!any && !o->list && !o->show_topology && !o->check) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
@@ -463,6 +479,7 @@ xm_status_t rb_options_parse(int argc, char *const *argv, rb_options_t *options)
                               .seed = 1};
     command->program = "reshard-bench";
     command->summary = summary;
+    command->example = example;
     command->version = "reshard-bench " XM_VERSION_STRING;
     command->options = options->table;
     command->option_count = fill_table(options, &raw);

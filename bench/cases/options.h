@@ -37,6 +37,7 @@ typedef struct rb_options {
     bool list, show_topology, check;
     const char *src_mesh, *dst_mesh, *src_ranks, *dst_ranks, *src_spec, *dst_spec, *shape, *dtype;
     xm_partition_t partition;
+    xm_sweep_t sweep;
     const char *model_config, *system_config, *shard_table;
     const char *plan;
     int boundary;
@@ -56,7 +57,7 @@ typedef struct rb_options {
     bool paper; /**< --protocol paper; warmup and iterations are what it says */
     int warmup, iterations, seed;
     uint64_t memory_limit; /**< bytes of a rank's pack buffers; 0: none beyond the executor's own */
-    bool validate, verify, dry_run, json;
+    bool validate, verify, dry_run, json, wide, csv;
     const char *json_path, *trace_path, *plot_path, *dump_path;
 } rb_options_t;
 

@@ -7,6 +7,7 @@
  */
 #include "bench/cases/select.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -109,22 +110,10 @@ static int rows_of_both(const rb_case_t *described)
     return row;
 }
 
-/* A case from the command line, with the defaults that suites' cases have. */
-static xm_status_t select_described(const rb_options_t *options, rb_selection_t *selection)
+static xm_status_t parse_shape(const char *text, rb_case_t *described)
 {
-    rb_case_t *described;
-    xm_status_t status = allocate(1, selection);
+    xm_status_t status = xm_shape_parse(text, &described->dims, described->shape);
 
-    if (status < 0) {
-        return status;
-    }
-    described = &selection->cases[selection->count++];
-    (void)snprintf(described->name, sizeof(described->name), "own");
-    (void)snprintf(described->dtype, sizeof(described->dtype), "float32");
-    described->element_size = sizeof(float);
-    described->strategy = RB_ANY;
-    described->scheduler = RB_ANY;
-    status = xm_shape_parse(options->shape, &described->dims, described->shape);
     if (status < 0) {
         return xm_error_prefix(status, "--shape");
     }
@@ -133,16 +122,107 @@ static xm_status_t select_described(const rb_options_t *options, rb_selection_t 
             return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                                 "--shape: '%s' has an extent of 0 in dimension %d, so there is "
                                 "nothing to move (0x begins no hexadecimal number here)",
-                                options->shape, d);
+                                text, d);
         }
     }
-    status = describe_side("--src-mesh", options->src_mesh, "--src-ranks", options->src_ranks,
-                           "--src-spec", options->src_spec, &described->src);
+    return XM_OK;
+}
+
+/* A case from the command line, with the defaults that suites' cases have. */
+static xm_status_t describe(const rb_options_t *options, rb_case_t *described)
+{
+    xm_status_t status;
+
+    (void)snprintf(described->name, sizeof(described->name), "own");
+    (void)snprintf(described->dtype, sizeof(described->dtype), "float32");
+    described->element_size = sizeof(float);
+    described->strategy = RB_ANY;
+    described->scheduler = RB_ANY;
+    status = parse_shape(options->shape != NULL ? options->shape : "1", described);
+    if (status == XM_OK) {
+        status = describe_side("--src-mesh", options->src_mesh, "--src-ranks", options->src_ranks,
+                               "--src-spec", options->src_spec, &described->src);
+    }
     if (status == XM_OK) {
         status = describe_side("--dst-mesh", options->dst_mesh, "--dst-ranks", options->dst_ranks,
                                "--dst-spec", options->dst_spec, &described->dst);
     }
     described->ranks_per_host = rows_of_both(described);
+    return status;
+}
+
+/* The parts that a side cuts dimension 0 into. */
+static int64_t parts_of(const rb_side_t *side)
+{
+    int64_t parts = 1;
+
+    for (int i = 0; side->spec.dims > 0 && i < side->spec.axis_count[0]; ++i) {
+        parts *= side->axes > side->spec.axes[0][i] ? side->sizes[side->spec.axes[0][i]] : 1;
+    }
+    return parts;
+}
+
+/* Names a case of a sweep by its size as people ask for it: 8, 64K, 128M. */
+static void name_size(uint64_t size, rb_case_t *one)
+{
+    const char *unit = " KMGT";
+
+    for (; unit[1] != '\0' && size % 1024 == 0; size /= 1024) {
+        ++unit;
+    }
+    (void)snprintf(one->name, sizeof(one->name), "%" PRIu64 "%.*s", size, *unit != ' ', unit);
+}
+
+/* Gives a case of a sweep the extent in dimension 0 that comes nearest to a size from below, and
+ * that both sides can cut evenly, as nccl-tests rounds sizes to the number of ranks. */
+static xm_status_t fit(const rb_options_t *options, uint64_t size, rb_case_t *one)
+{
+    int64_t parts = parts_of(&one->src), other = parts_of(&one->dst), row, whole = parts;
+    xm_status_t status = options->dtype != NULL ? rb_case_set_dtype(one, options->dtype) : XM_OK;
+
+    if (status == XM_OK && one->dims == 0) {
+        status = xm_error_set(XM_ERR_INVALID_ARGUMENT, "a scalar has no sizes to sweep");
+    }
+    if (status < 0) {
+        return status;
+    }
+    row = one->element_size;
+    for (int d = 1; d < one->dims; ++d) {
+        row *= one->shape[d];
+    }
+    while (whole % other != 0) {
+        whole += parts;
+    }
+    one->shape[0] = (int64_t)size / row / whole * whole;
+    one->shape[0] = one->shape[0] > 0 ? one->shape[0] : whole;
+    name_size(size, one);
+    return XM_OK;
+}
+
+static xm_status_t select_described(const rb_options_t *options, rb_selection_t *selection)
+{
+    uint64_t sizes[XM_SWEEP_MOST] = {0};
+    bool sweep = xm_sweep_given(&options->sweep);
+    int count = 1;
+    xm_status_t status = sweep ? xm_sweep_sizes(&options->sweep, sizes, &count) : XM_OK;
+
+    if (status == XM_OK) {
+        status = allocate(count, selection);
+    }
+    for (int i = 0; status == XM_OK && i < count; ++i) {
+        rb_case_t *one = &selection->cases[selection->count++];
+
+        status = describe(options, one);
+        if (status == XM_OK && sweep) {
+            status = fit(options, sizes[i], one);
+        }
+        /* Sizes that come to the same tensor are one case. */
+        if (status == XM_OK && i > 0 && sweep && one->shape[0] == one[-1].shape[0]) {
+            rb_case_clear(one);
+            *one = (rb_case_t){0};
+            --selection->count;
+        }
+    }
     return status;
 }
 

@@ -120,9 +120,9 @@ static int run_up(int argc, char *const *argv)
          "Rate of a rack's uplink per direction; needs --racks."},
         {"mtu", 0, XM_CLI_INT, &o.mtu, "BYTES", 576, 65521, "MTU of the NICs (default 1500)."},
     };
-    xm_cli_command_t command =
-        XM_CLI_COMMAND("emulated-cluster up", NULL,
-                       "Makes a cluster, which stays until 'emulated-cluster down'.", table, 0, 0);
+    xm_cli_command_t command = XM_CLI_COMMAND(
+        "emulated-cluster up", NULL, "Makes a cluster, which stays until 'emulated-cluster down'.",
+        "emulated-cluster up --hosts 4 --nic 1gbit", table, 0, 0);
     rb_emulated_cluster_params_t params = {0};
     rb_emulated_cluster_t *cluster = NULL;
     rb_cluster_shape_t shape;
@@ -156,7 +156,8 @@ static int run_down(int argc, char *const *argv)
         {"name", 0, XM_CLI_STRING, &name, "NAME", 0, 0, "Name of the cluster (default xm)."}};
     xm_cli_command_t command = XM_CLI_COMMAND(
         "emulated-cluster down", NULL,
-        "Ends a cluster with everything that runs in it, and waits until it is gone.", table, 0, 0);
+        "Ends a cluster with everything that runs in it, and waits until it is gone.",
+        "emulated-cluster down", table, 0, 0);
     rb_emulated_cluster_t *cluster = NULL;
     xm_cli_t *cli;
     xm_status_t status = xm_cli_parse(&command, argc, argv, &cli);
@@ -220,9 +221,9 @@ static int run_status(int argc, char *const *argv)
     const xm_cli_option_t table[] = {
         {"name", 0, XM_CLI_STRING, &name, "NAME", 0, 0, "Name of the cluster (default xm)."},
         {"json", 0, XM_CLI_FLAG, &json, NULL, 0, 0, "Print one JSON document instead."}};
-    xm_cli_command_t command =
-        XM_CLI_COMMAND("emulated-cluster status", NULL,
-                       "Shows a cluster's hosts, addresses and rates.", table, 0, 0);
+    xm_cli_command_t command = XM_CLI_COMMAND("emulated-cluster status", NULL,
+                                              "Shows a cluster's hosts, addresses and rates.",
+                                              "emulated-cluster status", table, 0, 0);
     rb_emulated_cluster_t *cluster = NULL;
     xm_cli_t *cli;
     xm_status_t status = xm_cli_parse(&command, argc, argv, &cli);
@@ -357,11 +358,10 @@ static int run_exec(int argc, char *const *argv)
         {"name", 0, XM_CLI_STRING, &name, "NAME", 0, 0, "Name of the cluster (default xm)."}};
     xm_cli_command_t command = XM_CLI_COMMAND(
         "emulated-cluster exec", "HOST COMMAND [ARGUMENT...]",
-        "Runs a command on a host, in the same working directory, and ends as the command does.\n"
+        "Runs a command on a host, in the same working directory, and ends as the command does. "
         "HOST is the number of a host, the name of a host (then the words are given to a shell, "
-        "as\n"
-        "ssh does), or head: the machine itself, but in the cluster's network.",
-        table, 0, 0);
+        "as ssh does), or head: the machine itself, but in the cluster's network.",
+        "emulated-cluster exec 0 ip address", table, 0, 0);
     int host = find_host(argc, argv);
     xm_cli_t *cli;
     xm_status_t status = xm_cli_parse(&command, host < argc ? host : argc, argv, &cli);

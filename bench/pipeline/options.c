@@ -10,10 +10,10 @@
 enum { MOST_RUNS = 100000, MOST_MICRO_BATCHES = 1 << 20 };
 
 static const char summary[] =
-    "Runs the pipelines of parallel plans on real processes, one for each device: every rank goes\n"
-    "through its stage's list of the schedule, computes as long as the plan says, and reshards\n"
-    "what passes between the stages. Prints the step time that the simulation predicts beside the\n"
-    "one measured. The ranks are processes of this machine, or those of a launcher such as\n"
+    "Runs the pipelines of parallel plans on real processes, one for each device: every rank goes "
+    "through its stage's list of the schedule, computes as long as the plan says, and reshards "
+    "what passes between the stages. Prints the step time that the simulation predicts beside the "
+    "one measured. The ranks are processes of this machine, or those of a launcher such as "
     "torchrun, mpirun or srun. docs/pipeline-bench.md explains the columns.";
 
 xm_status_t rb_pipeline_options_parse(int argc, char *const *argv, rb_pipeline_options_t *o)
@@ -40,11 +40,14 @@ xm_status_t rb_pipeline_options_parse(int argc, char *const *argv, rb_pipeline_o
          "Write the timeline of the last run as a Chrome trace; one plan only."},
         {"plot", 0, XM_CLI_STRING, &o->plot_path, "FILE", 0, 0,
          "Write the timeline of the last run as SVG; one plan only."},
+        {"wide", 0, XM_CLI_FLAG, &o->wide, NULL, 0, 0, "Print all columns of the table."},
+        {"csv", 0, XM_CLI_FLAG, &o->csv, NULL, 0, 0, "Print all columns as CSV, and nothing else."},
         {"json", 0, XM_CLI_FLAG, &o->json, NULL, 0, 0, "Print JSON instead of a table."},
         {"json-file", 'J', XM_CLI_STRING, &o->json_path, "FILE", 0, 0, "Write the JSON, too."},
     };
     xm_cli_command_t command =
-        XM_CLI_COMMAND("pipeline-bench", "PLAN.json ...", summary, table, 1, 4096);
+        XM_CLI_COMMAND("pipeline-bench", "PLAN.json ...", summary,
+                       "pipeline-bench plan.json --profile cluster.json", table, 1, 4096);
     xm_status_t status;
 
     *o = (rb_pipeline_options_t){

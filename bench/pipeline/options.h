@@ -21,7 +21,7 @@ typedef struct rb_pipeline_options {
     double nic_gbps;   /**< of a host's NIC in an emulated cluster; 0: none is emulated */
     int checked, warmup, iterations;
     const char *json_path, *trace_path, *plot_path;
-    bool json;
+    bool json, wide, csv;
 } rb_pipeline_options_t;
 
 /** Parses. After success xm_cli_finished() of options->cli tells whether --help or --version was

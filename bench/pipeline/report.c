@@ -19,6 +19,7 @@ struct rb_pipeline_report {
     const rb_pipeline_job_info_t *job;
     json_t *root;
     json_t *results; /* borrowed from root */
+    xm_table_t table;
     int plans;
     double error_sum; /* of the errors' sizes */
     uint64_t wrong;
@@ -53,13 +54,15 @@ static void print_header(const rb_pipeline_job_info_t *job)
                      rb_compute_name((rb_compute_kind_t)o->compute));
     }
     (void)printf("# reshardings predicted: %s\n", job->source);
-    (void)printf("#\n# %-22s %-14s %-13s %6s %6s %9s %10s %10s %10s %10s %10s %7s %8s\n", "plan",
-                 "model", "schedule", "stages", "micro", "net", "transfers", "predicted", "min",
-                 "median", "max", "error", "#wrong");
-    (void)printf("# %-22s %-14s %-13s %6s %6s %9s %10s %10s %10s %10s %10s %7s %8s\n", "", "", "",
-                 "", "", "(MB)", "(%)", "(ms)", "(ms)", "(ms)", "(ms)", "(%)", "(B)");
-    (void)fflush(stdout);
+    (void)printf("#\n");
 }
+
+static const xm_table_column_t columns[] = {
+    {"plan", "", -22, false},    {"model", "", -14, false},      {"schedule", "", -13, false},
+    {"stages", "", 6, false},    {"micro", "", 5, false},        {"net", "MB", 9, true},
+    {"transfers", "%", 9, true}, {"predicted", "ms", 10, false}, {"min", "ms", 10, false},
+    {"median", "ms", 10, false}, {"max", "ms", 10, false},       {"error", "%", 6, false},
+    {"#wrong", "B", 6, false}};
 
 /* The settings that results depend on, under the names of the options. */
 static json_t *config_json(const rb_pipeline_job_info_t *job)
@@ -95,8 +98,13 @@ xm_status_t rb_pipeline_report_create(const rb_pipeline_job_info_t *job,
         free(report);
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the report");
     }
-    if (!job->options->json) {
+    report->table = (xm_table_t){stdout, columns, sizeof(columns) / sizeof(columns[0]),
+                                 .wide = job->options->wide, .csv = job->options->csv};
+    if (!job->options->json && !job->options->csv) {
         print_header(job);
+    }
+    if (!job->options->json) {
+        xm_table_head(&report->table);
     }
     *result = report;
     return XM_OK;
@@ -111,22 +119,25 @@ static double transfer_share(const rb_pipeline_t *pipeline)
 }
 
 /* The column of wrong bytes is a dash when no run was checked. */
-static void print_row(const rb_pipeline_report_t *report, const rb_pipeline_result_t *result,
+static void print_row(rb_pipeline_report_t *report, const rb_pipeline_result_t *result,
                       const rb_times_t *times, double predicted)
 {
     const rb_pipeline_t *pipeline = result->pipeline;
-    char wrong[32] = "-";
+    xm_table_t *table = &report->table;
 
-    if (report->job->options->checked > 0) {
-        (void)snprintf(wrong, sizeof(wrong), "%" PRIu64, result->wrong);
-    }
-    (void)printf("  %-22s %-14s %-13s %6d %6d %9.3f %10.1f %10.3f %10.3f %10.3f %10.3f %7.1f %8s\n",
-                 program_name(result->path), ap_plan_info(pipeline->plan)->model,
-                 ap_schedule_name(pipeline->schedule->kind), pipeline->schedule->stages,
-                 pipeline->schedule->micro_batches, (double)rb_pipeline_net_bytes(pipeline) * 1e-6,
-                 100 * transfer_share(pipeline), predicted * 1e3, times->min * 1e3,
-                 times->median * 1e3, times->max * 1e3, 100 * (predicted / times->median - 1),
-                 wrong);
+    xm_table_text(table, "%s", program_name(result->path));
+    xm_table_text(table, "%s", ap_plan_info(pipeline->plan)->model);
+    xm_table_text(table, "%s", ap_schedule_name(pipeline->schedule->kind));
+    xm_table_number(table, 0, pipeline->schedule->stages);
+    xm_table_number(table, 0, pipeline->schedule->micro_batches);
+    xm_table_number(table, 3, (double)rb_pipeline_net_bytes(pipeline) * 1e-6);
+    xm_table_number(table, 1, 100 * transfer_share(pipeline));
+    xm_table_number(table, 3, predicted * 1e3);
+    xm_table_number(table, 3, times->min * 1e3);
+    xm_table_number(table, 3, times->median * 1e3);
+    xm_table_number(table, 3, times->max * 1e3);
+    xm_table_number(table, 1, 100 * (predicted / times->median - 1));
+    xm_table_number(table, 0, report->job->options->checked > 0 ? (double)result->wrong : NAN);
     (void)fflush(stdout);
 }
 
@@ -188,7 +199,7 @@ xm_status_t rb_pipeline_report_finish(rb_pipeline_report_t *report)
 {
     const rb_pipeline_options_t *o = report->job->options;
 
-    if (!o->json) {
+    if (!o->json && !o->csv) {
         if (o->checked > 0) {
             (void)printf("# Out of bounds values : %" PRIu64 " %s\n", report->wrong,
                          report->wrong == 0 ? "OK" : "FAILED");

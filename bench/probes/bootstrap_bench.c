@@ -228,8 +228,8 @@ int main(int argc, char **argv)
         {"repeat", 0, XM_CLI_INT, &options.repeat, "TIMES", 1, 1000,
          "Jobs, one after the other (5)."},
     };
-    xm_cli_command_t command =
-        XM_CLI_COMMAND(program, NULL, "Times the bootstrap of a job with many ranks.", table, 0, 0);
+    xm_cli_command_t command = XM_CLI_COMMAND(
+        program, NULL, "Times the bootstrap of a job with many ranks.", NULL, table, 0, 0);
 
     return xm_cli_main(&command, argc, argv, run, &options);
 }

@@ -16,7 +16,7 @@
 static const char program[] = "pack-bench";
 
 static const char summary[] =
-    "Packs and unpacks boxes of tiles in the memory of a CUDA device, checks every byte, and\n"
+    "Packs and unpacks boxes of tiles in the memory of a CUDA device, checks every byte, and "
     "compares the rates with that of a copy of as many bytes (cuMemcpy). GB/s count the box's\n"
     "bytes once; GB = 1e9 bytes.";
 
@@ -354,7 +354,7 @@ int main(int argc, char **argv)
         {"repeat", 'r', XM_CLI_INT, &options.repeat, "N", 1, MAX_REPEAT,
          "Copies that are timed in a row (default 20)."},
     };
-    const xm_cli_command_t command = XM_CLI_COMMAND(program, NULL, summary, table, 0, 0);
+    const xm_cli_command_t command = XM_CLI_COMMAND(program, NULL, summary, NULL, table, 0, 0);
 
     return xm_cli_main(&command, argc, argv, run, &options);
 }

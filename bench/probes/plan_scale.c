@@ -481,8 +481,9 @@ int main(int argc, char **argv)
         {"scheduler", 0, XM_CLI_CHOICE, &options.scheduler,
          "naive|balance|dfs|greedy|openshop|auto", 0, 0, "Scheduler (auto)."},
     };
-    const xm_cli_command_t command = XM_CLI_COMMAND(
-        program, NULL, "Times planning as devices, tensors and unit tasks grow.", table, 0, 0);
+    const xm_cli_command_t command =
+        XM_CLI_COMMAND(program, NULL, "Times planning as devices, tensors and unit tasks grow.",
+                       NULL, table, 0, 0);
 
     return xm_cli_main(&command, argc, argv, run, &options);
 }

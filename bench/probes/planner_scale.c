@@ -176,7 +176,7 @@ int main(int argc, char **argv)
          "Plan each row so often; the least time counts (1)."},
     };
     const xm_cli_command_t command = XM_CLI_COMMAND(
-        program, NULL, "Times planning as layers, hosts and devices grow.", table, 0, 0);
+        program, NULL, "Times planning as layers, hosts and devices grow.", NULL, table, 0, 0);
 
     return xm_cli_main(&command, argc, argv, run, &options);
 }

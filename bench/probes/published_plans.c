@@ -334,9 +334,9 @@ int main(int argc, char **argv)
     };
     const xm_cli_command_t command = XM_CLI_COMMAND(
         program, NULL,
-        "Compares Alpa's published plans with what was measured of them, and with ours under\n"
+        "Compares Alpa's published plans with what was measured of them, and with ours under "
         "one cost model, as a table in Markdown. Exit status 1 when a published plan is faster.",
-        table, 0, 0);
+        NULL, table, 0, 0);
     int exit_status = xm_cli_main(&command, argc, argv, run, &options);
 
     return exit_status == EXIT_SUCCESS && options.wrong ? EXIT_FAILURE : exit_status;

@@ -338,7 +338,8 @@ int main(int argc, char **argv)
          "naive|balance|dfs|greedy|openshop|auto", 0, 0, "Scheduler (auto)."},
     };
     const xm_cli_command_t command = XM_CLI_COMMAND(
-        program, NULL, "Compares plans with the bound where hosts have several NICs.", table, 0, 0);
+        program, NULL, "Compares plans with the bound where hosts have several NICs.", NULL, table,
+        0, 0);
 
     return xm_cli_main(&command, argc, argv, run, &options);
 }

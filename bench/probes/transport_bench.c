@@ -19,13 +19,19 @@
 static const char program[] = "transport-bench";
 
 static const char summary[] =
-    "Sends messages between two ranks, checks every byte of the last ones, and prints for each\n"
-    "size the time that one takes one way (half a round trip, median) and the bandwidth with\n"
+    "Sends messages between two ranks, checks every byte of the last ones, and prints for each "
+    "size the time that one takes one way (half a round trip, median) and the bandwidth with "
     "--window of them in flight. The ranks are processes of this machine, or the two of a "
-    "launcher\n"
+    "launcher "
     "such as torchrun, mpirun or srun. docs/transport-bench.md explains the columns.";
 
-enum { RANKS = 2, SIZES_MAX = 64, MOST = 10000000, WINDOW_MOST = 1024, CLOCK_EVERY = 16 };
+enum {
+    RANKS = 2,
+    SIZES_MAX = XM_SWEEP_MOST,
+    MOST = 10000000,
+    WINDOW_MOST = 1024,
+    CLOCK_EVERY = 16
+};
 
 /* Tags: of the round trips, of the word that tells the sender that all has come, and the
  * first of the messages in flight. */
@@ -36,7 +42,8 @@ typedef struct {
     int transport, hosts, window, iterations, warmup;
     const char *sizes;
     xm_cli_list_t nics;
-    bool unregistered, one_buffer;
+    bool unregistered, one_buffer, csv;
+    xm_sweep_t sweep;
     uint64_t size[SIZES_MAX];
     int size_count;
 } options_t;
@@ -52,6 +59,7 @@ typedef struct {
     xm_memory_t *memory; /* NULL: unregistered */
     double *samples;
     uint64_t wrong;
+    xm_table_t table; /* of rank 0 */
 } slot_t;
 
 /* An operation and what became of it. */
@@ -233,26 +241,36 @@ static xm_status_t measure(slot_t *slot, uint64_t seed)
 
         memcpy(wrong, slot->samples, sizeof(wrong));
         slot->wrong = wrong[1];
-        printf("%12zu %11d %12.2f %12.3f %10.6f %8" PRIu64 "\n", length, o->iterations,
-               latency * 1e6, rate * 1e-6, rate * 1e-9, wrong[1]);
+        xm_table_number(&slot->table, 0, (double)length);
+        xm_table_number(&slot->table, 0, o->iterations);
+        xm_table_number(&slot->table, 2, latency * 1e6);
+        xm_table_number(&slot->table, 3, rate * 1e-6);
+        xm_table_number(&slot->table, 6, rate * 1e-9);
+        xm_table_number(&slot->table, 0, (double)wrong[1]);
         (void)fflush(stdout);
     }
     return status;
 }
 
-/* The columns have their units in a line of their own. */
-static void print_head(const slot_t *slot)
+static void print_head(slot_t *slot)
 {
+    static const xm_table_column_t columns[] = {
+        {"size", "B", 11, false},         {"iterations", "", 11, false},
+        {"latency", "us", 12, false},     {"bandwidth", "MB/s", 12, false},
+        {"bandwidth", "GB/s", 10, false}, {"#wrong", "", 8, false}};
     const options_t *o = slot->options;
 
-    printf("# %s %s: transport %s, %s, window %d, warm-up %d, ranks %s, memory %sregistered%s\n",
-           program, XM_VERSION_STRING, xm_transport_name(slot->transport),
-           xm_worker_host_count(slot->worker) > 1 ? "two hosts" : "one host", o->window, o->warmup,
-           xm_config_choice(XM_CONFIG_PROGRESS) == 1 ? "spin" : "sleep",
-           o->unregistered ? "not " : "", o->one_buffer ? ", one buffer" : "");
-    printf("# %10s %11s %12s %12s %10s %8s\n", "size", "iterations", "latency", "bandwidth", "",
-           "");
-    printf("# %10s %11s %12s %12s %10s %8s\n", "(B)", "", "(us)", "(MB/s)", "(GB/s)", "#wrong");
+    slot->table =
+        (xm_table_t){stdout, columns, sizeof(columns) / sizeof(columns[0]), .csv = o->csv};
+    if (!o->csv) {
+        printf(
+            "# %s %s: transport %s, %s, window %d, warm-up %d, ranks %s, memory %sregistered%s\n",
+            program, XM_VERSION_STRING, xm_transport_name(slot->transport),
+            xm_worker_host_count(slot->worker) > 1 ? "two hosts" : "one host", o->window, o->warmup,
+            xm_config_choice(XM_CONFIG_PROGRESS) == 1 ? "spin" : "sleep",
+            o->unregistered ? "not " : "", o->one_buffer ? ", one buffer" : "");
+    }
+    xm_table_head(&slot->table);
 }
 
 /* The pages are brought in beforehand, so that no run pays for them. */
@@ -409,7 +427,8 @@ static xm_status_t parse(int argc, char *const *argv, options_t *o)
         {"transport", 0, XM_CLI_CHOICE, &o->transport, "ucx|verbs", 0, 0,
          "What moves the messages (default: XM_TRANSPORT, else ucx)."},
         {"size", 's', XM_CLI_STRING, &o->sizes, "LIST", 0, 0,
-         "Sizes of messages in bytes, e.g. 8,64KiB,1MiB (the default)."},
+         "Sizes of messages in bytes, e.g. 8,64K,1M (the default)."},
+        XM_SWEEP_OPTIONS(&o->sweep),
         {"window", 0, XM_CLI_INT, &o->window, "N", 1, WINDOW_MOST,
          "Messages in flight when bandwidth is measured (default 16)."},
         {"iterations", 'i', XM_CLI_INT, &o->iterations, "I", 1, MOST,
@@ -422,16 +441,23 @@ static xm_status_t parse(int argc, char *const *argv, options_t *o)
          "Network devices as in XM_NICS; given twice: of rank 0, then of rank 1."},
         {"unregistered", 0, XM_CLI_FLAG, &o->unregistered, NULL, 0, 0,
          "Do not register the memory of the messages beforehand."},
+        {"csv", 0, XM_CLI_FLAG, &o->csv, NULL, 0, 0, "Print the table as CSV, and nothing else."},
         {"one-buffer", 0, XM_CLI_FLAG, &o->one_buffer, NULL, 0, 0,
          "All messages in flight have one buffer, as in ucx_perftest and ib_write_bw."},
     };
-    xm_cli_command_t command = XM_CLI_COMMAND(program, NULL, summary, table, 0, 0);
+    xm_cli_command_t command = XM_CLI_COMMAND(
+        program, NULL, summary, "transport-bench --hosts 2 -b 8 -e 1M -f 4", table, 0, 0);
     xm_status_t status;
 
     command.version = "transport-bench " XM_VERSION_STRING;
     status = xm_cli_parse(&command, argc, argv, &o->cli);
     if (status == XM_OK && !xm_cli_finished(o->cli)) {
-        status = parse_sizes(o);
+        status = xm_sweep_given(&o->sweep) ? xm_sweep_sizes(&o->sweep, o->size, &o->size_count)
+                                           : parse_sizes(o);
+    }
+    if (status == XM_OK && xm_sweep_given(&o->sweep) && xm_cli_given(o->cli, "size")) {
+        status = xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                              "--size and --min-bytes both name sizes; give one of them");
     }
     if (status == XM_OK && o->nics.count > RANKS) {
         status = xm_error_set(XM_ERR_INVALID_ARGUMENT, "--nics is given %zu times, for two ranks",

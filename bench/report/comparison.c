@@ -93,33 +93,29 @@ bool rb_comparison_prediction(const rb_comparison_t *comparison, double *median,
     return count > 0;
 }
 
-/* A missing number is a dash of the same width, so columns stay in place. */
-static void print_or_dash(FILE *file, int width, int digits, double value)
-{
-    if (isnan(value)) {
-        (void)fprintf(file, " %*s", width, "-");
-    } else {
-        (void)fprintf(file, " %*.*f", width, digits, value);
-    }
-}
-
-static void print_ratio(FILE *file, const rb_comparison_t *comparison, size_t index)
+static void print_ratio(xm_table_t *table, const rb_comparison_t *comparison, size_t index)
 {
     const rb_outcome_t *outcome = &comparison->outcomes[index];
 
-    (void)fprintf(file, "#%11s %-9s %-9s %13.1f", outcome->name,
-                  xm_strategy_name(outcome->strategy), xm_scheduler_name(outcome->scheduler),
-                  outcome->time_s * 1e6);
-    print_or_dash(file, 13, 1, outcome->cpu_s > 0 ? outcome->cpu_s * 1e6 : NAN);
-    print_or_dash(file, 8, 3, rb_comparison_ratio(comparison, index));
-    print_or_dash(file, 7, 1, outcome->bound_fraction * 100);
-    (void)fprintf(file, "%s\n",
-                  rb_comparison_reference(comparison, index) == index ? "  reference" : "");
+    xm_table_text(table, "%s", outcome->name);
+    xm_table_text(table, "%s", xm_strategy_name(outcome->strategy));
+    xm_table_text(table, "%s", xm_scheduler_name(outcome->scheduler));
+    xm_table_number(table, 1, outcome->time_s * 1e6);
+    xm_table_number(table, 1, outcome->cpu_s > 0 ? outcome->cpu_s * 1e6 : NAN);
+    xm_table_number(table, 3, rb_comparison_ratio(comparison, index));
+    xm_table_number(table, 1, outcome->bound_fraction * 100);
+    xm_table_text(table, "%s",
+                  rb_comparison_reference(comparison, index) == index ? " reference" : "");
 }
 
 /* Cases with a single variant are left out, and the title with them when nothing is left. */
 void rb_comparison_print_ratios(FILE *file, const rb_comparison_t *comparison)
 {
+    static const xm_table_column_t columns[] = {
+        {"case", "", 10, false},      {"strategy", "", -15, false}, {"sched", "", -9, false},
+        {"time (us)", "", 13, false}, {"cpu (us)", "", 13, false},  {"ratio", "", 8, false},
+        {"%bound", "", 7, false},     {"", "", -10, false}};
+    xm_table_t table = {file, columns, sizeof(columns) / sizeof(columns[0]), .start = '#'};
     bool titled = false;
 
     for (size_t i = 0; i < comparison->count; ++i) {
@@ -128,11 +124,10 @@ void rb_comparison_print_ratios(FILE *file, const rb_comparison_t *comparison)
         }
         if (!titled) {
             (void)fprintf(file, "#\n# Variants side by side: time over that of the reference\n");
-            (void)fprintf(file, "#%11s %-9s %-9s %13s %13s %8s %7s\n", "case", "strategy", "sched",
-                          "time (us)", "cpu (us)", "ratio", "%bound");
+            xm_table_head(&table);
             titled = true;
         }
-        print_ratio(file, comparison, i);
+        print_ratio(&table, comparison, i);
     }
     if (titled) {
         (void)fprintf(file, "#\n");

@@ -248,6 +248,10 @@ static void add_times(json_t *entry, const rb_result_t *result)
                                   json_real((double)xm_plan_bytes(plan) / times.median * 1e-9));
         (void)json_object_set_new(entry, "netbw_GBps",
                                   json_real((double)xm_plan_net_bytes(plan) / times.median * 1e-9));
+        if (!isnan(rb_result_busbw(result))) {
+            (void)json_object_set_new(entry, "busbw_GBps",
+                                      json_real(rb_result_busbw(result) * 1e-9));
+        }
         if (rb_result_obstacle(result, obstacle) != NULL) {
             (void)json_object_set_new(entry, "not_comparable", json_string(obstacle));
         } else {

@@ -20,6 +20,7 @@ struct rb_report {
     const rb_job_info_t *job;
     rb_document_t *document;
     rb_trace_t *trace;
+    xm_table_t table;
     rb_totals_t totals;
     rb_comparison_t comparison;
 };
@@ -61,7 +62,7 @@ xm_status_t rb_report_create(const rb_job_info_t *job, rb_report_t **report)
         return status;
     }
     if (!job->options->json) {
-        rb_table_header(stdout, job);
+        rb_table_begin(&created->table, job);
     }
     *report = created;
     return XM_OK;
@@ -87,7 +88,7 @@ xm_status_t rb_report_add(rb_report_t *report, const rb_result_t *result)
         status = rb_comparison_add(&report->comparison, result);
     }
     if (!options->json) {
-        rb_table_row(stdout, result);
+        rb_table_row(&report->table, result);
     }
     if (status == XM_OK && report->trace != NULL) {
         status = rb_trace_add(report->trace, result);
@@ -106,7 +107,7 @@ xm_status_t rb_report_finish(rb_report_t *report)
 {
     xm_status_t status = XM_OK;
 
-    if (!report->job->options->json) {
+    if (!report->job->options->json && !report->job->options->csv) {
         rb_comparison_print_ratios(stdout, &report->comparison);
         rb_table_summary(stdout, report->job, &report->totals);
         rb_comparison_print_prediction(stdout, &report->comparison);

@@ -18,6 +18,8 @@
 
 enum { CHOICE_TEXT = 32 };
 
+#define COUNT_OF(array) ((int)(sizeof(array) / sizeof((array)[0])))
+
 const char *rb_job_transport(const rb_job_info_t *job)
 {
     if (job->options->dry_run) {
@@ -177,32 +179,47 @@ static void print_ranks(FILE *file, const rb_job_info_t *job)
     free(counts);
 }
 
-/* Two lines: names and units. Dry runs have their own columns. */
-static void print_columns(FILE *file, bool dry_run)
+/* Bytes of a time in seconds; a run that took none has no rate. */
+static double rate(uint64_t bytes, double seconds)
 {
-    (void)fprintf(file, "#\n#%11s %13s %-16s %-16s %-16s %-10s %-14s %-13s %11s", "case", "size",
-                  "src", "dst", "shape", "type", "strategy", "sched", "plan");
-    if (dry_run) {
-        (void)fprintf(file, " %13s %12s %12s %7s %7s\n", "net", "bound", "makespan", "%bound",
-                      "gap");
-    } else {
-        (void)fprintf(file, " %11s %11s %7s %11s %11s %11s %11s %11s %8s %8s %7s %8s\n", "bound",
-                      "predicted", "sim%", "min", "median", "max", "mean", "stddev", "algbw",
-                      "netbw", "%bound", "#wrong");
-    }
-    (void)fprintf(file, "#%11s %13s %-16s %-16s %-16s %-10s %-14s %-13s %11s", "", "(B)", "", "",
-                  "", "", "", "", "(us)");
-    if (dry_run) {
-        (void)fprintf(file, " %13s %12s %12s %7s %7s\n", "(B)", "(us)", "(us)", "", "(%)");
-    } else {
-        (void)fprintf(file, " %11s %11s %7s %11s %11s %11s %11s %11s %8s %8s %7s %8s\n", "(us)",
-                      "(us)", "", "(us)", "(us)", "(us)", "(us)", "(us)", "(GB/s)", "(GB/s)", "",
-                      "(B)");
-    }
+    return seconds > 0 ? (double)bytes / seconds * 1e-9 : NAN;
 }
 
+/* The columns of rb_table_row(): what was moved and how, then what was measured or planned. */
+#define CASE_COLUMNS                                                                               \
+    {"case", "", 10, false}, {"size", "B", 13, false}, {"src", "", -12, false},                    \
+        {"dst", "", -12, false}, {"shape", "", -16, true}, {"type", "", -10, true},                \
+        {"strategy", "", -14, false}, {"sched", "", -13, false},                                   \
+    {                                                                                              \
+        "plan", "us", 11, true                                                                     \
+    }
+static const xm_table_column_t measured[] = {
+    CASE_COLUMNS,
+    {"bound", "us", 11, true},
+    {"predicted", "us", 11, true},
+    {"sim%", "", 6, false},
+    {"min", "us", 11, true},
+    {"median", "us", 10, false},
+    {"max", "us", 11, true},
+    {"mean", "us", 11, true},
+    {"stddev", "us", 11, true},
+    {"algbw", "GB/s", 7, false},
+    {"busbw", "GB/s", 7, false},
+    {"netbw", "GB/s", 8, true},
+    {"%bound", "", 6, false},
+    {"#wrong", "B", 6, false},
+};
+static const xm_table_column_t planned[] = {
+    CASE_COLUMNS,
+    {"net", "B", 13, true},
+    {"bound", "us", 12, false},
+    {"makespan", "us", 12, false},
+    {"%bound", "", 6, false},
+    {"gap", "%", 7, false},
+};
+
 /* The head is flushed, so it is there even when a rank crashes later. */
-void rb_table_header(FILE *file, const rb_job_info_t *job)
+static void print_header(FILE *file, const rb_job_info_t *job)
 {
     const rb_options_t *o = job->options;
 
@@ -227,63 +244,60 @@ void rb_table_header(FILE *file, const rb_job_info_t *job)
     } else if (job->ranks != NULL) {
         print_ranks(file, job);
     }
-    print_columns(file, o->dry_run);
-    (void)fflush(file);
+    (void)fprintf(file, "#%s\n", o->wide ? "" : " --wide shows all columns");
 }
 
-/* NAN stands for "does not apply". */
-static void print_percent(FILE *file, double fraction)
+/* CSV is for programs: nothing but the columns. */
+void rb_table_begin(xm_table_t *table, const rb_job_info_t *job)
 {
-    if (isnan(fraction)) {
-        (void)fprintf(file, " %7s", "-");
-    } else {
-        (void)fprintf(file, " %7.1f", fraction * 100);
+    const rb_options_t *o = job->options;
+
+    *table = (xm_table_t){stdout, measured, COUNT_OF(measured), .wide = o->wide, .csv = o->csv};
+    if (o->dry_run) {
+        table->columns = planned;
+        table->count = COUNT_OF(planned);
     }
+    if (!o->csv) {
+        print_header(table->file, job);
+    }
+    xm_table_head(table);
 }
 
-/* The columns follow print_columns(). */
-static void print_measured(FILE *file, const rb_result_t *result)
+static void print_measured(xm_table_t *table, const rb_result_t *result)
 {
     const xm_plan_t *plan = result->prepared->plan;
     rb_times_t times = rb_result_times(result);
     char obstacle[RB_OBSTACLE_TEXT];
 
-    (void)fprintf(file, " %11.1f %11.1f", (double)xm_plan_bound_ns(plan) * 1e-3,
-                  (double)xm_plan_makespan_ns(plan) * 1e-3);
-    print_percent(file, rb_result_sim_error(result));
-    (void)fprintf(file, " %11.1f %11.1f %11.1f %11.1f %11.1f", times.min * 1e6, times.median * 1e6,
-                  times.max * 1e6, times.mean * 1e6, sqrt(times.variance) * 1e6);
-    if (times.median > 0) {
-        (void)fprintf(file, " %8.3f %8.3f", (double)xm_plan_bytes(plan) / times.median * 1e-9,
-                      (double)xm_plan_net_bytes(plan) / times.median * 1e-9);
-    } else {
-        (void)fprintf(file, " %8s %8s", "-", "-");
-    }
-    print_percent(file, rb_result_bound_fraction(result));
-    if (result->validated) {
-        (void)fprintf(file, " %8" PRIu64 "\n", result->wrong);
-    } else {
-        (void)fprintf(file, " %8s\n", "-");
-    }
-    if (rb_result_obstacle(result, obstacle) != NULL) {
-        (void)fprintf(file, "# %s: not comparable: %s\n", result->prepared->one->name, obstacle);
+    xm_table_number(table, 1, (double)xm_plan_bound_ns(plan) * 1e-3);
+    xm_table_number(table, 1, (double)xm_plan_makespan_ns(plan) * 1e-3);
+    xm_table_number(table, 1, rb_result_sim_error(result) * 100);
+    xm_table_number(table, 1, times.min * 1e6);
+    xm_table_number(table, 1, times.median * 1e6);
+    xm_table_number(table, 1, times.max * 1e6);
+    xm_table_number(table, 1, times.mean * 1e6);
+    xm_table_number(table, 1, sqrt(times.variance) * 1e6);
+    xm_table_number(table, 3, rate(xm_plan_bytes(plan), times.median));
+    xm_table_number(table, 3, rb_result_busbw(result) * 1e-9);
+    xm_table_number(table, 3, rate(xm_plan_net_bytes(plan), times.median));
+    xm_table_number(table, 1, rb_result_bound_fraction(result) * 100);
+    xm_table_number(table, 0, result->validated ? (double)result->wrong : NAN);
+    if (rb_result_obstacle(result, obstacle) != NULL && !table->csv) {
+        (void)fprintf(table->file, "# %s: not comparable: %s\n", result->prepared->one->name,
+                      obstacle);
     }
 }
 
 /* Without a run there is only the plan to print. */
-static void print_planned(FILE *file, const rb_result_t *result)
+static void print_planned(xm_table_t *table, const rb_result_t *result)
 {
     const xm_plan_t *plan = result->prepared->plan;
-    double gap = rb_result_gap(result);
 
-    (void)fprintf(file, " %13" PRIu64 " %12.1f %12.1f", xm_plan_net_bytes(plan),
-                  (double)xm_plan_bound_ns(plan) * 1e-3, (double)xm_plan_makespan_ns(plan) * 1e-3);
-    print_percent(file, rb_result_bound_fraction(result));
-    if (isnan(gap)) {
-        (void)fprintf(file, " %7s\n", "-");
-    } else {
-        (void)fprintf(file, " %7.2f\n", gap * 100);
-    }
+    xm_table_number(table, 0, (double)xm_plan_net_bytes(plan));
+    xm_table_number(table, 1, (double)xm_plan_bound_ns(plan) * 1e-3);
+    xm_table_number(table, 1, (double)xm_plan_makespan_ns(plan) * 1e-3);
+    xm_table_number(table, 1, rb_result_bound_fraction(result) * 100);
+    xm_table_number(table, 2, rb_result_gap(result) * 100);
 }
 
 /* Writes "openshop", or "auto:openshop" where the plan chose or fell back. The names are
@@ -295,37 +309,48 @@ static char *format_choice(const char *asked, const char *chosen, char *buffer, 
     return buffer;
 }
 
-void rb_table_row(FILE *file, const rb_result_t *result)
+/* The cells in which a listed case and a result begin alike. */
+static void print_sides(xm_table_t *table, const rb_case_t *one)
+{
+    char text[RB_SIDE_TEXT], shape[RB_SHAPE_TEXT];
+
+    xm_table_text(table, "%s", rb_side_format(&one->src, text, sizeof(text)));
+    xm_table_text(table, "%s", rb_side_format(&one->dst, text, sizeof(text)));
+    xm_table_text(table, "%s", rb_case_format_shape(one, shape, sizeof(shape)));
+    xm_table_text(table, "%s", one->dtype);
+}
+
+void rb_table_row(xm_table_t *table, const rb_result_t *result)
 {
     const rb_prepared_t *prepared = result->prepared;
     const rb_case_t *one = prepared->one;
     const xm_plan_t *plan = prepared->plan;
-    char src[RB_SIDE_TEXT], dst[RB_SIDE_TEXT], shape[RB_SHAPE_TEXT], scheduler[CHOICE_TEXT],
-        strategy[CHOICE_TEXT];
+    char choice[CHOICE_TEXT];
 
     /* A warning above the row, once for each case. */
-    if (prepared->shared && one->variant == 0) {
-        (void)fprintf(file,
+    if (prepared->shared && one->variant == 0 && !table->csv) {
+        (void)fprintf(table->file,
                       "# %s: the meshes share hosts; %d ranks (%d a host) would keep them apart\n",
                       one->name, rb_place_needs(one, one->ranks_per_host), one->ranks_per_host);
     }
-    (void)fprintf(file, "%12s %13" PRIu64 " %-16s %-16s %-16s %-10s %-14s %-13s %11.1f", one->name,
-                  xm_plan_bytes(plan), rb_side_format(&one->src, src, sizeof(src)),
-                  rb_side_format(&one->dst, dst, sizeof(dst)),
-                  rb_case_format_shape(one, shape, sizeof(shape)), one->dtype,
+    xm_table_text(table, "%s", one->name);
+    xm_table_text(table, "%" PRIu64, xm_plan_bytes(plan));
+    print_sides(table, one);
+    xm_table_text(table, "%s",
                   format_choice(xm_strategy_name(xm_plan_strategy(plan)),
-                                xm_strategy_name(xm_plan_chosen_strategy(plan)), strategy,
-                                sizeof(strategy)),
+                                xm_strategy_name(xm_plan_chosen_strategy(plan)), choice,
+                                sizeof(choice)));
+    xm_table_text(table, "%s",
                   format_choice(xm_scheduler_name(xm_plan_scheduler(plan)),
-                                xm_scheduler_name(xm_plan_chosen_scheduler(plan)), scheduler,
-                                sizeof(scheduler)),
-                  prepared->plan_s * 1e6);
+                                xm_scheduler_name(xm_plan_chosen_scheduler(plan)), choice,
+                                sizeof(choice)));
+    xm_table_number(table, 1, prepared->plan_s * 1e6);
     if (result->runs > 0) {
-        print_measured(file, result);
+        print_measured(table, result);
     } else {
-        print_planned(file, result);
+        print_planned(table, result);
     }
-    (void)fflush(file);
+    (void)fflush(table->file);
 }
 
 /* Averages are over results that have a bound; others would count as perfect or as
@@ -376,21 +401,24 @@ void rb_table_summary(FILE *file, const rb_job_info_t *job, const rb_totals_t *t
 }
 
 /* Lists what would be run, with the ranks that each case needs. */
-xm_status_t rb_table_list(FILE *file, const rb_selection_t *selection)
+xm_status_t rb_table_list(FILE *file, const rb_options_t *options, const rb_selection_t *selection)
 {
-    (void)fprintf(file, "#%9s %-16s %-16s %-16s %-10s %-9s %-9s %s\n", "case", "src", "dst",
-                  "shape", "type", "strategy", "sched", "ranks needed");
+    static const xm_table_column_t columns[] = {
+        {"case", "", 10, false},   {"src", "", -16, false},         {"dst", "", -16, false},
+        {"shape", "", -16, false}, {"type", "", -10, false},        {"strategy", "", -9, false},
+        {"sched", "", -9, false},  {"ranks needed", "", -12, false}};
+    xm_table_t table = {file, columns, COUNT_OF(columns), .wide = options->wide,
+                        .csv = options->csv};
+
+    xm_table_head(&table);
     for (int i = 0; i < selection->count; ++i) {
         const rb_case_t *one = &selection->cases[i];
-        char src[RB_SIDE_TEXT], dst[RB_SIDE_TEXT], shape[RB_SHAPE_TEXT];
 
-        (void)fprintf(file, "%10s %-16s %-16s %-16s %-10s %-9s %-9s %d\n", one->name,
-                      rb_side_format(&one->src, src, sizeof(src)),
-                      rb_side_format(&one->dst, dst, sizeof(dst)),
-                      rb_case_format_shape(one, shape, sizeof(shape)), one->dtype,
-                      xm_strategy_name((xm_strategy_t)one->strategy),
-                      xm_scheduler_name((xm_scheduler_t)one->scheduler),
-                      rb_place_needs(one, one->ranks_per_host));
+        xm_table_text(&table, "%s", one->name);
+        print_sides(&table, one);
+        xm_table_text(&table, "%s", xm_strategy_name((xm_strategy_t)one->strategy));
+        xm_table_text(&table, "%s", xm_scheduler_name((xm_scheduler_t)one->scheduler));
+        xm_table_text(&table, "%d", rb_place_needs(one, one->ranks_per_host));
     }
     return xm_cli_flush();
 }

@@ -10,8 +10,9 @@
 
 #include "bench/run.h"
 
-void rb_table_header(FILE *file, const rb_job_info_t *job);
-void rb_table_row(FILE *file, const rb_result_t *result);
+/** Sets the table up and prints everything above its first row. */
+void rb_table_begin(xm_table_t *table, const rb_job_info_t *job);
+void rb_table_row(xm_table_t *table, const rb_result_t *result);
 
 /** What the summary needs to know of all rows. */
 typedef struct rb_totals {
@@ -27,4 +28,4 @@ void rb_totals_add(rb_totals_t *totals, const rb_result_t *result);
 void rb_table_summary(FILE *file, const rb_job_info_t *job, const rb_totals_t *totals);
 
 /** The cases of --list. */
-xm_status_t rb_table_list(FILE *file, const rb_selection_t *selection);
+xm_status_t rb_table_list(FILE *file, const rb_options_t *options, const rb_selection_t *selection);

@@ -68,7 +68,7 @@ static int run_alone(const rb_options_t *options)
         return xm_cli_fail(program, status);
     }
     if (options->list) {
-        status = rb_table_list(stdout, &selection);
+        status = rb_table_list(stdout, options, &selection);
         goto clear_selection;
     }
     /* Output files are checked before a run that may take minutes. */

@@ -62,6 +62,19 @@ double rb_result_bound_fraction(const rb_result_t *result)
     return bound > 0 && time > 0 ? bound / time : NAN;
 }
 
+/* The bound is what the busiest NIC must carry at its rate. */
+double rb_result_busbw(const rb_result_t *result)
+{
+    const xm_network_t *network = result->prepared->network;
+
+    if (!xm_network_uniform(network) || xm_network_racks(network) > 1) {
+        return NAN;
+    }
+    return rb_result_bound_fraction(result) * (xm_plan_net_bytes(result->prepared->plan) > 0
+                                                   ? xm_network_nic_bandwidth(network)
+                                                   : xm_network_host_bandwidth(network));
+}
+
 char *rb_result_obstacle(const rb_result_t *result, char *buffer)
 {
     rb_processors_t own = result->processors;

@@ -58,6 +58,13 @@ double rb_result_time(const rb_result_t *result);
 double rb_result_bound_fraction(const rb_result_t *result);
 
 /**
+ * Bytes per second of the busiest NIC in a schedule without gaps, or of the busiest device port
+ * where nothing leaves a host: as busbw of nccl-tests, to be compared with the hardware's rate.
+ * NaN without a bound, and where hosts or uplinks differ.
+ */
+double rb_result_busbw(const rb_result_t *result);
+
+/**
  * Why the measured times cannot be compared with a prediction, written to @p buffer of
  * RB_OBSTACLE_TEXT bytes, which is returned; NULL: they can. Ranks that wait for processors longer
  * than the model may be wrong measure the machine's scheduler.

@@ -98,7 +98,7 @@ char *xm_versions_format(const xm_versions_t *versions, char *buffer, size_t siz
         const char *name, *version;
     } parts[] = {{"UCX", versions->ucx},
                  {"libibverbs", versions->verbs},
-                 {"hwloc", versions->hwloc},
+                 {"hwloc API", versions->hwloc},
                  {"NVIDIA driver", versions->nvidia},
                  {"Linux", versions->kernel}};
     size_t used = 0;

@@ -46,8 +46,9 @@ void xm_detector_begin(xm_detector_t *detector, uint32_t generation, const int *
 
 /**
  * Waits, for a moment at most, until all that are watched have answered once: from then on silence
- * means something. Of whom no answer comes, questions may be blocked, or it is held up at the
- * start; it is not blamed later for silence (after a while there is one warning).
+ * means something; or until one of them has ended. Of whom no answer comes, questions may be
+ * blocked, or it is held up at the start; it is not blamed later for silence (after a while there
+ * is one warning).
  */
 void xm_detector_await(xm_detector_t *detector);
 

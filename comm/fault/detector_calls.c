@@ -78,6 +78,7 @@ void xm_detector_begin(xm_detector_t *detector, uint32_t generation, const int *
     unlock(detector, true);
 }
 
+/* Or one of them has ended, and with it the group. */
 static bool all_answer(xm_detector_t *self)
 {
     bool all = true;
@@ -86,6 +87,7 @@ static bool all_answer(xm_detector_t *self)
     for (int rank = 0; rank < self->endpoints->size && all; ++rank) {
         all = !self->slots[rank].centre || xm_liveness_answers(self->liveness, rank);
     }
+    all = all || self->finding.status != XM_OK;
     unlock(self, false);
     return all;
 }

@@ -163,7 +163,8 @@ static size_t write_card(const xm_endpoints_t *endpoints, uint8_t *card)
 }
 
 /* The host's name has no terminator on the wire; the endpoint's field is zeroed and longer. */
-static xm_status_t read_card(const uint8_t *card, size_t length, int rank, xm_endpoint_t *endpoint)
+xm_status_t xm_endpoint_read_card(const uint8_t *card, size_t length, int rank,
+                                  xm_endpoint_t *endpoint)
 {
     size_t addresses = length >= CARD_HEAD ? (size_t)card[CARD_HEAD - 1] * XM_ADDRESS_BYTES : 0;
 
@@ -205,8 +206,8 @@ static xm_status_t exchange_cards(xm_endpoints_t *endpoints, xm_bootstrap_t *boo
                                                  (void **)&all, &offsets, timeout);
 
     for (int rank = 0; rank < endpoints->size && status == XM_OK; ++rank) {
-        status = read_card(all + offsets[rank], offsets[rank + 1] - offsets[rank], rank,
-                           &endpoints->of[rank]);
+        status = xm_endpoint_read_card(all + offsets[rank], offsets[rank + 1] - offsets[rank], rank,
+                                       &endpoints->of[rank]);
     }
     if (status == XM_OK) {
         memcpy(endpoints->key, all + 8, sizeof(endpoints->key));

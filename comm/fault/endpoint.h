@@ -44,6 +44,10 @@ typedef struct xm_endpoints {
 xm_status_t xm_endpoints_open(xm_endpoints_t *endpoints, xm_bootstrap_t *bootstrap, double timeout);
 void xm_endpoints_close(xm_endpoints_t *endpoints);
 
+/** Reads what a rank tells of itself; @p endpoint is zeroed before. */
+xm_status_t xm_endpoint_read_card(const uint8_t *card, size_t length, int rank,
+                                  xm_endpoint_t *endpoint);
+
 /** Address @p number of a rank, with the port of one of its sockets, as a socket of the family
  * needs it. Returns its length; 0: the family cannot reach it. */
 socklen_t xm_endpoint_address(const xm_endpoints_t *endpoints, int rank, int number, bool stream,

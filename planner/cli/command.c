@@ -175,21 +175,42 @@ xm_status_t ap_command_search_params(const ap_command_search_t *search, int64_t 
     return status;
 }
 
-xm_status_t ap_command_print_text(char *text, const char *what)
+xm_status_t ap_command_give_text(const ap_command_json_t *json, char *text, const char *what)
 {
+    xm_status_t status = XM_OK;
+    FILE *file;
+
     if (text == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %s", what);
     }
-    (void)puts(text);
+    if (json->print) {
+        (void)puts(text);
+    }
+    if (json->file != NULL) {
+        status = xm_file_create(json->file, &file);
+        if (status == XM_OK) {
+            (void)fprintf(file, "%s\n", text);
+            status = xm_file_close(file, json->file, XM_OK);
+        }
+    }
     free(text);
-    return XM_OK;
+    return status == XM_OK ? xm_cli_flush() : status;
+}
+
+xm_status_t ap_command_give_json(const ap_command_json_t *json, json_t *document)
+{
+    char *text = document != NULL ? json_dumps(document, JSON_INDENT(1)) : NULL;
+
+    json_decref(document);
+    return ap_command_give_text(json, text, "JSON");
+}
+
+xm_status_t ap_command_print_text(char *text, const char *what)
+{
+    return ap_command_give_text(&(ap_command_json_t){.print = true}, text, what);
 }
 
 xm_status_t ap_command_print_json(json_t *document)
 {
-    xm_status_t status = ap_command_print_text(
-        document != NULL ? json_dumps(document, JSON_INDENT(1)) : NULL, "JSON");
-
-    json_decref(document);
-    return status == XM_OK ? xm_cli_flush() : status;
+    return ap_command_give_json(&(ap_command_json_t){.print = true}, document);
 }

@@ -60,7 +60,7 @@ typedef struct ap_command_search {
 #define AP_COMMAND_MEMORY_RESERVE(text)                                                            \
     AP_COMMAND_ROW(                                                                                \
         "memory-reserve", 0, XM_CLI_STRING, text, "BYTES|PART%", 0, 0,                             \
-        "Memory of a device that plans leave free, e.g. 4GiB or 10%; 0: none (default:\n"          \
+        "Memory of a device that plans leave free, e.g. 4GiB or 10%; 0: none (default: "           \
         "for context, communication and fragmentation; nothing of a --memory-limit).")
 #define AP_COMMAND_SEARCH_OPTIONS(o)                                                               \
     AP_COMMAND_ROW("cluster", 0, XM_CLI_STRING, &(o)->cluster, "FILE", 0, 0,                       \
@@ -82,7 +82,7 @@ typedef struct ap_command_search {
         AP_COMMAND_MEMORY_RESERVE(&(o)->memory_reserve),                                           \
         AP_COMMAND_ROW(                                                                            \
             "recompute", 0, XM_CLI_CHOICE, &(o)->recompute, "auto|off|on|uniform", 0, 0,           \
-            "Run the forward pass of layers again in the backward pass: auto lets each stage\n"    \
+            "Run the forward pass of layers again in the backward pass: auto lets each stage "     \
             "choose, uniform all together (default auto).")
 
 /**
@@ -94,6 +94,30 @@ xm_status_t ap_command_search_params(const ap_command_search_t *search, int64_t 
 
 /** Reads "4GiB" or "10%" as the parameters of planners have it; NULL: the default. */
 xm_status_t ap_command_parse_reserve(const char *text, double *reserve);
+
+/** Where a command's JSON document goes: to standard output instead of the table, to a file beside
+ *  it, or nowhere. */
+typedef struct ap_command_json {
+    bool print;
+    const char *file;
+} ap_command_json_t;
+
+#define AP_COMMAND_JSON_OPTIONS(json, help)                                                        \
+    AP_COMMAND_ROW("json", 0, XM_CLI_FLAG, &(json)->print, NULL, 0, 0, help),                      \
+        AP_COMMAND_ROW("json-file", 'J', XM_CLI_OUTPUT, &(json)->file, "FILE", 0, 0,               \
+                       "Write the JSON document to a file.")
+
+static inline bool ap_command_wants_json(const ap_command_json_t *json)
+{
+    return json->print || json->file != NULL;
+}
+
+/** Puts a text, which it frees, where @p json says. NULL means that memory was short for @p what.
+ */
+xm_status_t ap_command_give_text(const ap_command_json_t *json, char *text, const char *what);
+
+/** Puts a document, which it takes over, where @p json says. NULL as below. */
+xm_status_t ap_command_give_json(const ap_command_json_t *json, json_t *document);
 
 /** Prints a text, which it frees. NULL means that memory was short for @p what. */
 xm_status_t ap_command_print_text(char *text, const char *what);

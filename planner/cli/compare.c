@@ -21,13 +21,14 @@ enum { MAX_ROWS = 64, TEXT = 32, RECOMPUTE_TEXT = 64, DIFFERENCE = 160 };
 
 static const char program[] = "autopar compare";
 static const char summary[] =
-    "Plans a model as published planners would, and as we do, from the same\n"
+    "Plans a model as published planners would, and as we do, from the same "
     "costs, and judges all plans alike.";
 
 typedef struct compare_options {
     const char *like;
     ap_command_search_t search;
-    bool json, list;
+    bool list;
+    ap_command_json_t json;
 } compare_options_t;
 
 /* Says what the two mesh axes of a row may do. A set of roles is the index into the names; sets for
@@ -250,11 +251,16 @@ static json_t *to_json(const compare_options_t *o, const ap_planner_params_t *pa
 static xm_status_t give(const compare_options_t *o, const ap_planner_params_t *params,
                         const ap_like_result_t *results, int count)
 {
-    if (o->json) {
-        return ap_command_print_json(to_json(o, params, results, count));
+    xm_status_t status = XM_OK;
+
+    if (ap_command_wants_json(&o->json)) {
+        status = ap_command_give_json(&o->json, to_json(o, params, results, count));
     }
-    print_table(o, params, results, count);
-    return xm_cli_flush();
+    if (status == XM_OK && !o->json.print) {
+        print_table(o, params, results, count);
+        status = xm_cli_flush();
+    }
+    return status;
 }
 
 /* Runs the rows one after the other, so that no search slows another down and their times can be
@@ -317,10 +323,12 @@ int ap_command_compare(int argc, char *const *argv)
         {"model", 0, XM_CLI_STRING, &o.search.model, "NAME", 0, 0,
          "Built-in model; autopar import lists them."},
         AP_COMMAND_SEARCH_OPTIONS(&o.search),
-        {"json", 'J', XM_CLI_FLAG, &o.json, NULL, 0, 0,
-         "Print the comparison as JSON instead of a table."},
+        AP_COMMAND_JSON_OPTIONS(&o.json, "Print the comparison as JSON instead of a table."),
     };
-    const xm_cli_command_t command = XM_CLI_COMMAND(program, NULL, summary, table, 0, 0);
+    const xm_cli_command_t command = XM_CLI_COMMAND(
+        program, NULL, summary,
+        "autopar compare --model gpt-1.3b --cluster cluster.json --like megatron,gpipe", table, 0,
+        0);
 
     return ap_command_run(&command, argc, argv, run, &o);
 }

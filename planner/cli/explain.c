@@ -16,26 +16,28 @@ enum { DEFAULT_OPERATORS = 3 };
 
 static const char program[] = "autopar explain";
 static const char summary[] =
-    "For each decision of the plan: what was chosen, what came second and at which\n"
+    "For each decision of the plan: what was chosen, what came second and at which "
     "cost, and the numbers that decided.";
 
 typedef struct explain_options {
     const char *cluster;
     double overlap;
     int operators;
-    bool json;
+    ap_command_json_t json;
 } explain_options_t;
 
 /* Prints the plan before its explanation, since the explanation names stages and boundaries by
  * number; JSON has only the explanation, as the plan is a JSON file already. */
-static xm_status_t print(const ap_plan_t *plan, const ap_explanation_t *explanation, bool json)
+static xm_status_t print(const ap_plan_t *plan, const ap_explanation_t *explanation,
+                         const ap_command_json_t *json)
 {
     xm_status_t status = XM_OK;
 
-    if (json) {
-        status =
-            ap_command_print_text(ap_explanation_text(explanation), "the text of the explanation");
-    } else {
+    if (ap_command_wants_json(json)) {
+        status = ap_command_give_text(json, ap_explanation_text(explanation),
+                                      "the text of the explanation");
+    }
+    if (!json->print) {
         ap_plan_print(plan, stdout);
         ap_explanation_print(explanation, stdout);
     }
@@ -66,7 +68,7 @@ static xm_status_t run(const xm_cli_t *cli, void *options)
         status = ap_explanation_create(plan, profile, o->operators, &explanation);
     }
     if (status == XM_OK) {
-        status = print(plan, explanation, o->json);
+        status = print(plan, explanation, &o->json);
     }
     ap_explanation_destroy(explanation);
     xm_cluster_profile_destroy(profile);
@@ -81,13 +83,15 @@ int ap_command_explain(int argc, char *const *argv)
         {"cluster", 0, XM_CLI_STRING, &o.cluster, "FILE", 0, 0,
          "Cluster profile that the plan was made with; resized to the plan's hosts."},
         {"overlap", 0, XM_CLI_DOUBLE, &o.overlap, "PART", 0, 1,
-         "Part of the gradients' collectives that hides behind the backward pass, 0 to 1\n"
+         "Part of the gradients' collectives that hides behind the backward pass, 0 to 1 "
          "(default: the profile's); as the plan was made with."},
         {"operators", 0, XM_CLI_INT, &o.operators, "COUNT", 0, 1000,
          "Operators to explain in each stage, the dearest first (default 3)."},
-        {"json", 0, XM_CLI_FLAG, &o.json, NULL, 0, 0, "Print JSON instead of text."},
+        AP_COMMAND_JSON_OPTIONS(&o.json, "Print JSON instead of text."),
     };
-    const xm_cli_command_t command = XM_CLI_COMMAND(program, "PLAN.json", summary, table, 1, 1);
+    const xm_cli_command_t command =
+        XM_CLI_COMMAND(program, "PLAN.json", summary,
+                       "autopar explain plan.json --cluster cluster.json", table, 1, 1);
 
     return ap_command_run(&command, argc, argv, run, &o);
 }

@@ -17,7 +17,7 @@ enum { FORM_NOT_GIVEN = -1 };
 
 static const char program[] = "autopar export";
 static const char summary[] =
-    "Writes the shardings of a plan's stages as JAX, XLA or PyTorch call them.\n"
+    "Writes the shardings of a plan's stages as JAX, XLA or PyTorch call them. "
     "autopar shard --export-jax and its like do it for one mesh and a file of HLO text.";
 
 typedef struct export_options {
@@ -100,7 +100,9 @@ int ap_command_export(int argc, char *const *argv)
         {"json", 0, XM_CLI_FLAG, &o.json, NULL, 0, 0,
          "With --output: print as JSON what was written."},
     };
-    const xm_cli_command_t command = XM_CLI_COMMAND(program, "PLAN.json", summary, table, 1, 1);
+    const xm_cli_command_t command =
+        XM_CLI_COMMAND(program, "PLAN.json", summary,
+                       "autopar export plan.json --to jax -o shardings.py", table, 1, 1);
 
     return ap_command_run(&command, argc, argv, run, &o);
 }

@@ -18,7 +18,7 @@
 
 static const char program[] = "autopar import";
 static const char summary[] =
-    "Reads a built-in model, HLO text, an ONNX model or a JSON graph, says what is\n"
+    "Reads a built-in model, HLO text, an ONNX model or a JSON graph, says what is "
     "in it, and writes it as a JSON graph.";
 enum { TRAINING_NONE, TRAINING_SGD, TRAINING_ADAM };
 
@@ -202,7 +202,8 @@ int ap_command_import(int argc, char *const *argv)
          "List the built-in models with their parameters."},
         {"json", 0, XM_CLI_FLAG, &o.json, NULL, 0, 0, "Print JSON instead of text."},
     };
-    const xm_cli_command_t command = XM_CLI_COMMAND(program, "MODEL|FILE", summary, table, 0, 1);
+    const xm_cli_command_t command = XM_CLI_COMMAND(
+        program, "MODEL|FILE", summary, "autopar import gpt-1.3b -o graph.json", table, 0, 1);
 
     return ap_command_run(&command, argc, argv, run, &o);
 }

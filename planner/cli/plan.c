@@ -25,7 +25,7 @@ enum { MAX_MICRO_BATCHES = 64 };
 
 static const char program[] = "autopar plan";
 static const char summary[] =
-    "Finds the pipeline stages, shardings and micro-batches with the smallest\n"
+    "Finds the pipeline stages, shardings and micro-batches with the smallest "
     "predicted step time and prints them.";
 
 typedef struct plan_options {
@@ -393,7 +393,7 @@ int ap_command_plan(int argc, char *const *argv)
          "Size of a symbolic dimension of an ONNX model; once for each."},
         AP_COMMAND_SEARCH_OPTIONS(&o.search),
         {"overlap", 0, XM_CLI_DOUBLE, &o.overlap, "PART", 0, 1,
-         "Part of the gradients' collectives that hides behind the backward pass, 0 to 1\n"
+         "Part of the gradients' collectives that hides behind the backward pass, 0 to 1 "
          "(default: the profile's)."},
         {"schedule", 0, XM_CLI_STRING, &o.schedule, "NAME", 0, 0,
          "Pipeline schedule: 1f1b (default), auto, gpipe, eager-1f1b, eager-1f1b-w, zb-h1, "
@@ -402,25 +402,25 @@ int ap_command_plan(int argc, char *const *argv)
          "Hosts and devices a stage may take: powers of two and divisors of the "
          "cluster's (default), or any number."},
         {"keep-host-order", 0, XM_CLI_FLAG, &o.keep_host_order, NULL, 0, 0,
-         "Let stages take the hosts in the profile's order, also where hosts differ and\n"
+         "Let stages take the hosts in the profile's order, also where hosts differ and "
          "another would be faster."},
         {"all-devices", 0, XM_CLI_FLAG, &o.all_devices, NULL, 0, 0,
          "Use all hosts, also where leaving some out is faster."},
         {"no-cross-mesh", 0, XM_CLI_FLAG, &o.no_cross_mesh, NULL, 0, 0,
          "Choose stages as if transfers between them took no time, as Alpa does."},
         {"time-limit", 0, XM_CLI_DOUBLE, &o.time_limit, "SECONDS", 0, 1000000,
-         "Stop after this time with the best plan so far and say how good it is. A\n"
+         "Stop after this time with the best plan so far and say how good it is. A "
          "--planner is ended then (default 600)."},
         {"pareto", 0, XM_CLI_FLAG, &o.pareto, NULL, 0, 0,
-         "Find every plan that no other beats in both step time and memory of a device;\n"
+         "Find every plan that no other beats in both step time and memory of a device; "
          "--output writes them all, --plot draws the curve."},
         {"planner", 0, XM_CLI_STRING, &o.planner, "COMMAND", 0, 0,
-         "Let another planner plan: a command that reads the question on standard input and\n"
+         "Let another planner plan: a command that reads the question on standard input and "
          "writes a plan on standard output. The plan is verified."},
         {"request", 0, XM_CLI_STRING, &o.request, "FILE", 0, 0,
          "Answer the question in a file (-: standard input) as such a command does."},
         {"like", 0, XM_CLI_STRING, &o.like, "NAME", 0, 0,
-         "Plan the model as another planner would (autopar compare --list), or an\n"
+         "Plan the model as another planner would (autopar compare --list), or an "
          "INPUT.json of piper or dnn-partitioning as they pose the problem."},
         {"devices", 0, XM_CLI_INT, &o.devices, "COUNT", 1, 10000,
          "With --like: devices, instead of the input's."},
@@ -430,7 +430,9 @@ int ap_command_plan(int argc, char *const *argv)
         {"plot", 0, XM_CLI_OUTPUT, &o.plot, "FILE", 0, 0, "Write a figure of the plan as SVG."},
         {"json", 0, XM_CLI_FLAG, &o.json, NULL, 0, 0, "Print the plan as JSON instead of a table."},
     };
-    const xm_cli_command_t command = XM_CLI_COMMAND(program, "[INPUT.json]", summary, table, 0, 1);
+    const xm_cli_command_t command = XM_CLI_COMMAND(
+        program, "[INPUT.json]", summary,
+        "autopar plan --model gpt-1.3b --cluster cluster.json -o plan.json", table, 0, 1);
 
     return ap_command_run(&command, argc, argv, run, &o);
 }

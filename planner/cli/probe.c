@@ -31,8 +31,8 @@ enum {
 
 static const char program[] = "autopar probe";
 static const char summary[] =
-    "Measures latency and bandwidth of every link class and the speed of a device.\n"
-    "Under mpirun, srun or torchrun it joins the job; -n, --hosts and\n"
+    "Measures latency and bandwidth of every link class and the speed of a device. "
+    "Under mpirun, srun or torchrun it joins the job; -n, --hosts and "
     "--ranks-per-host are for starting local ranks and are not needed then.\n"
     "With NEW.json or --import nothing is measured.";
 
@@ -459,7 +459,9 @@ int ap_command_probe(int argc, char *const *argv)
         {"json", 0, XM_CLI_FLAG, &o.json, NULL, 0, 0,
          "Print the profile as JSON instead of a table."},
     };
-    const xm_cli_command_t command = XM_CLI_COMMAND(program, "[NEW.json]", summary, table, 0, 1);
+    const xm_cli_command_t command = XM_CLI_COMMAND(
+        program, "[NEW.json]", summary,
+        "autopar probe --hosts 2 --ranks-per-host 1 --budget 5 -o cluster.json", table, 0, 1);
     int failed = ap_command_run(&command, argc, argv, run, &o);
 
     return failed != 0 ? failed : o.code;

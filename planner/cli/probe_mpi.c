@@ -28,7 +28,7 @@ enum {
 static const char program[] = "autopar-probe-mpi";
 static const char summary[] =
     "Measures the collectives of this MPI inside hosts, across hosts and over all "
-    "ranks.\nStart it with mpirun, one rank per device, equally many on each "
+    "ranks. Start it with mpirun, one rank per device, equally many on each "
     "host.";
 
 typedef struct {
@@ -241,7 +241,8 @@ int main(int argc, char **argv)
         {"budget", 0, XM_CLI_DOUBLE, &o.budget, "SECONDS", 1, 86400,
          "Time to spend, about (default 60)."},
     };
-    xm_cli_command_t command = XM_CLI_COMMAND(program, NULL, summary, table, 0, 0);
+    xm_cli_command_t command = XM_CLI_COMMAND(
+        program, NULL, summary, "mpirun -n 8 autopar-probe-mpi -o curves.json", table, 0, 0);
 
     command.version = XM_VERSION_STRING;
     return xm_cli_main(&command, argc, argv, run, &o);

@@ -24,8 +24,8 @@ enum { OPTIMIZER_SGD, OPTIMIZER_ADAM };
 
 static const char program[] = "autopar shard";
 static const char summary[] =
-    "Shards the training step of a built-in model (autopar import --list-models), of\n"
-    "an ONNX model or a JSON graph, or what a file of HLO text computes, over one mesh;\n"
+    "Shards the training step of a built-in model (autopar import --list-models), of "
+    "an ONNX model or a JSON graph, or what a file of HLO text computes, over one mesh; "
     "prints the objective and the strategy of every operator.";
 
 typedef struct shard_options {
@@ -35,7 +35,8 @@ typedef struct shard_options {
     uint64_t memory_limit;
     const char *memory_reserve;
     xm_cli_list_t dims;
-    bool force_data_parallel, even, every_layer, no_recompute, json;
+    bool force_data_parallel, even, every_layer, no_recompute;
+    ap_command_json_t json;
     ap_shard_files_t files;
 } shard_options_t;
 
@@ -203,11 +204,13 @@ static xm_status_t put_out(const shard_options_t *o, const char *name, const ap_
     if (status == XM_OK) {
         status = ap_shard_memory_curve(plan, graph, &curve);
     }
-    if (status == XM_OK && o->json) {
+    if (status == XM_OK && ap_command_wants_json(&o->json)) {
         status = ap_shard_report_json(report, solution, more);
         status = status == XM_OK ? ap_memory_curve_json(curve, graph, more) : status;
-        status = status == XM_OK ? ap_shard_print_json(graph, problem, plan, notes, more) : status;
-    } else if (status == XM_OK) {
+        status = status == XM_OK ? ap_shard_give_json(graph, problem, plan, notes, more, &o->json)
+                                 : status;
+    }
+    if (status == XM_OK && !o->json.print) {
         ap_shard_print(graph, problem, plan, notes, seconds);
         print_budget(problem, budget);
         ap_shard_report_print(report, seconds);
@@ -364,7 +367,7 @@ int ap_command_shard(int argc, char *const *argv)
         {"mesh", 0, XM_CLI_STRING, &o.mesh, "SHAPE", 0, 0,
          "Logical mesh of 1 to 4 axes, e.g. 8, 2x4 or 2x2x2."},
         {"hosts", 0, XM_CLI_INT, &o.hosts, "COUNT", 1, 1 << 20,
-         "Hosts that the mesh lies on, row by row (default: axis 0 of a mesh of several\n"
+         "Hosts that the mesh lies on, row by row (default: axis 0 of a mesh of several "
          "axes, else 1)."},
         {"cost-model", 0, XM_CLI_CHOICE, &o.cost_model, "alpa|profile", 0, 0,
          "Alpa's alpha-beta constants (default), or seconds from --cluster."},
@@ -375,7 +378,7 @@ int ap_command_shard(int argc, char *const *argv)
         {"cluster", 0, XM_CLI_STRING, &o.cluster, "FILE", 0, 0,
          "Cluster profile; implies --cost-model profile."},
         {"overlap", 0, XM_CLI_DOUBLE, &o.overlap, "PART", 0, 1,
-         "Part of the gradients' collectives that hides behind the backward pass, 0 to 1\n"
+         "Part of the gradients' collectives that hides behind the backward pass, 0 to 1 "
          "(default: the profile's)."},
         {"batch", 0, XM_CLI_INT, &o.batch, "SAMPLES", 1, 1 << 30,
          "Samples of one step (default: 1 for gpt, 1024 for mlp)."},
@@ -384,7 +387,7 @@ int ap_command_shard(int argc, char *const *argv)
         {"dim", 0, XM_CLI_LIST, &o.dims, "NAME=SIZE", 0, 0,
          "Size of a symbolic dimension of an ONNX model; once for each."},
         {"memory-limit", 0, XM_CLI_BYTES, &o.memory_limit, "BYTES", 0, 0,
-         "Memory of one device that a plan may use at any time, e.g. 16GiB (default: the\n"
+         "Memory of one device that a plan may use at any time, e.g. 16GiB (default: the "
          "profile's; none without a profile)."},
         AP_COMMAND_MEMORY_RESERVE(&o.memory_reserve),
         {"no-recompute", 0, XM_CLI_FLAG, &o.no_recompute, NULL, 0, 0,
@@ -412,9 +415,11 @@ int ap_command_shard(int argc, char *const *argv)
          "Write a copy of the HLO text with the shardings in it."},
         {"export-torch", 0, XM_CLI_OUTPUT, &o.files.torch, "FILE", 0, 0,
          "Write the shardings as DTensor placements in JSON."},
-        {"json", 'J', XM_CLI_FLAG, &o.json, NULL, 0, 0, "Print JSON instead of a table."},
+        AP_COMMAND_JSON_OPTIONS(&o.json, "Print JSON instead of a table."),
     };
-    const xm_cli_command_t command = XM_CLI_COMMAND(program, "MODEL|FILE", summary, table, 1, 1);
+    const xm_cli_command_t command =
+        XM_CLI_COMMAND(program, "MODEL|FILE", summary,
+                       "autopar shard mlp2 --mesh 2x4 --cluster cluster.json", table, 1, 1);
 
     return ap_command_run(&command, argc, argv, run, &o);
 }

@@ -142,16 +142,15 @@ static json_t *unknown_json(const ap_frontend_notes_t *notes)
     return list;
 }
 
-xm_status_t ap_shard_print_json(const ap_graph_t *graph, const ap_shard_problem_t *problem,
-                                const ap_shard_plan_t *plan, const ap_frontend_notes_t *notes,
-                                json_t *more)
+xm_status_t ap_shard_give_json(const ap_graph_t *graph, const ap_shard_problem_t *problem,
+                               const ap_shard_plan_t *plan, const ap_frontend_notes_t *notes,
+                               json_t *more, const ap_command_json_t *json)
 {
     const ap_shard_result_t *result = ap_shard_plan_result(plan);
     const ap_shard_memory_t *peak = ap_shard_plan_memory(plan, result->peak_op);
     const int *choice = ap_shard_plan_strategies(plan);
     int nodes = ap_shard_problem_nodes(problem);
     json_t *list = json_array(), *memory = json_object(), *document;
-    char *text;
 
     for (int node = 0; node < nodes; ++node) {
         int op = ap_shard_problem_node_op(problem, node);
@@ -176,14 +175,9 @@ xm_status_t ap_shard_print_json(const ap_graph_t *graph, const ap_shard_problem_
         result->variables, "recomputed_operators", result->recomputed, "memory_bytes", result->peak,
         "memory_peak_in", ap_graph_op(graph, result->peak_op)->name, "memory_at_peak", memory,
         "unknown_operators", unknown_json(notes), "nodes", list);
-    text = document != NULL && json_object_update(document, more) == 0
-               ? json_dumps(document, JSON_INDENT(1))
-               : NULL;
-    json_decref(document);
-    if (text == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d strategies", nodes);
+    if (document != NULL && json_object_update(document, more) != 0) {
+        json_decref(document);
+        document = NULL;
     }
-    (void)puts(text);
-    free(text);
-    return XM_OK;
+    return ap_command_give_json(json, document);
 }

@@ -7,6 +7,7 @@
 
 #include <jansson.h>
 
+#include "planner/cli/command.h"
 #include "planner/frontend/hlo.h"
 #include "planner/intra_op.h"
 
@@ -15,6 +16,6 @@ void ap_shard_print(const ap_graph_t *graph, const ap_shard_problem_t *problem,
                     const ap_shard_plan_t *plan, const ap_frontend_notes_t *notes, bool seconds);
 
 /** The members of @p more are added to the document. */
-xm_status_t ap_shard_print_json(const ap_graph_t *graph, const ap_shard_problem_t *problem,
-                                const ap_shard_plan_t *plan, const ap_frontend_notes_t *notes,
-                                json_t *more);
+xm_status_t ap_shard_give_json(const ap_graph_t *graph, const ap_shard_problem_t *problem,
+                               const ap_shard_plan_t *plan, const ap_frontend_notes_t *notes,
+                               json_t *more, const ap_command_json_t *json);

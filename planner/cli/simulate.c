@@ -18,15 +18,14 @@
 enum { TEXT = 32, TITLE = 160 };
 
 static const char program[] = "autopar simulate";
-static const char summary[] =
-    "Runs the plan's pipeline under a schedule, event by event, with its\n"
-    "reshardings: step time, idle time, activations held.";
+static const char summary[] = "Runs the plan's pipeline under a schedule, event by event, with its "
+                              "reshardings: step time, idle time, activations held.";
 
 typedef struct simulate_options {
     const char *schedule, *cluster, *trace, *plot;
     ap_plan_simulation_t how; /* 0: the default of the schedule */
     int micro_batches;
-    bool json;
+    ap_command_json_t json;
 } simulate_options_t;
 
 static const char *seconds_text(int64_t nanoseconds, char *text)
@@ -69,9 +68,11 @@ static xm_status_t write_run(const simulate_options_t *o, const ap_plan_t *plan,
     char title[TITLE];
     xm_status_t status = XM_OK;
 
-    if (o->json) {
-        status = ap_command_print_text(ap_pipeline_text(schedule, run), "the text of the timeline");
-    } else {
+    if (ap_command_wants_json(&o->json)) {
+        status = ap_command_give_text(&o->json, ap_pipeline_text(schedule, run),
+                                      "the text of the timeline");
+    }
+    if (!o->json.print) {
         print_table(plan, schedule, run);
     }
     if (status == XM_OK && o->trace != NULL) {
@@ -144,10 +145,12 @@ int ap_command_simulate(int argc, char *const *argv)
         {"trace", 0, XM_CLI_OUTPUT, &o.trace, "FILE", 0, 0,
          "Write the timeline as a Chrome trace."},
         {"plot", 0, XM_CLI_OUTPUT, &o.plot, "FILE", 0, 0, "Write the timeline as SVG."},
-        {"json", 0, XM_CLI_FLAG, &o.json, NULL, 0, 0,
-         "Print every pass with its times as JSON instead of a table."},
+        AP_COMMAND_JSON_OPTIONS(&o.json,
+                                "Print every pass with its times as JSON instead of a table."),
     };
-    const xm_cli_command_t command = XM_CLI_COMMAND(program, "PLAN.json", summary, table, 1, 1);
+    const xm_cli_command_t command = XM_CLI_COMMAND(
+        program, "PLAN.json", summary,
+        "autopar simulate plan.json --schedule gpipe --plot timeline.svg", table, 1, 1);
 
     return ap_command_run(&command, argc, argv, run, &o);
 }

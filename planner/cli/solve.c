@@ -18,12 +18,14 @@
 
 static const char program[] = "autopar solve";
 static const char summary[] =
-    "Chooses one strategy per node of a JSON problem (may be gzipped) within the\n"
+    "Chooses one strategy per node of a JSON problem (may be gzipped) within the "
     "given time; the last line of output is the list of strategies.";
 
 typedef struct solve_options {
     int threads, seed;
-    bool quiet, json;
+    bool quiet;
+    ap_command_json_t json;
+    const char *certificate;
 } solve_options_t;
 
 /* Progress goes to standard error, since the contest reads standard output. Before the first
@@ -76,7 +78,8 @@ static json_t *total_json(ap_cfn_total_t total)
     return total <= INT64_MAX ? json_integer((json_int_t)total) : json_real((double)total);
 }
 
-static xm_status_t print_json(const ap_cfn_t *cfn, const ap_cfn_result_t *result, const int *choice)
+static xm_status_t give_json(const ap_command_json_t *json, const ap_cfn_t *cfn,
+                             const ap_cfn_result_t *result, const int *choice)
 {
     json_t *list = json_array(), *document;
     char name[sizeof(cfn->name)];
@@ -94,7 +97,7 @@ static xm_status_t print_json(const ap_cfn_t *cfn, const ap_cfn_result_t *result
     if (document != NULL && cfn->limited) {
         (void)json_object_set_new(document, "usage_limit", json_integer(cfn->limit));
     }
-    return ap_command_print_json(document);
+    return ap_command_give_json(json, document);
 }
 
 /* Gives what is left of the time for the work itself. The given time is for everything, also for
@@ -135,15 +138,17 @@ static xm_status_t run(const xm_cli_t *cli, void *context)
         choice = calloc(cfn->nodes + 1, sizeof(*choice));
         options.threads = o->threads;
         options.seed = (uint64_t)o->seed;
+        options.certificate = o->certificate;
         options.progress = o->quiet ? NULL : show;
         status = choice == NULL
                      ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu strategies", cfn->nodes)
                      : ap_cfn_solve(cfn, &options, choice, &result);
     }
     if (status == XM_OK) {
-        if (o->json) {
-            status = print_json(cfn, &result, choice);
-        } else {
+        if (ap_command_wants_json(&o->json)) {
+            status = give_json(&o->json, cfn, &result, choice);
+        }
+        if (!o->json.print) {
             print_result(cfn, &result, choice);
         }
         status = status == XM_OK ? xm_cli_flush() : status;
@@ -160,10 +165,12 @@ int ap_command_solve(int argc, char *const *argv)
         {"threads", 0, XM_CLI_INT, &o.threads, "COUNT", 1, 64, "Threads (default: one per core)."},
         {"seed", 0, XM_CLI_INT, &o.seed, "NUMBER", 0, 1 << 30, "Seed of the search (default 1)."},
         {"quiet", 0, XM_CLI_FLAG, &o.quiet, NULL, 0, 0, "No progress on standard error."},
-        {"json", 0, XM_CLI_FLAG, &o.json, NULL, 0, 0, "Print JSON instead of the contest's lines."},
+        AP_COMMAND_JSON_OPTIONS(&o.json, "Print JSON instead of the contest's lines."),
+        {"certificate", 0, XM_CLI_OUTPUT, &o.certificate, "FILE", 0, 0,
+         "Write what proves the bound to FILE; takes up to as much time again."},
     };
-    const xm_cli_command_t command =
-        XM_CLI_COMMAND(program, "PROBLEM SECONDS", summary, table, 2, 2);
+    const xm_cli_command_t command = XM_CLI_COMMAND(program, "PROBLEM SECONDS", summary,
+                                                    "autopar solve problem.json 60", table, 2, 2);
 
     return ap_command_run(&command, argc, argv, run, &o);
 }

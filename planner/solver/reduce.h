@@ -24,7 +24,19 @@ typedef struct ap_cfn_reduction ap_cfn_reduction_t;
 /* XM_ERR_NO_SOLUTION when no choice of finite cost exists, or none can fit into memory; the
  * sentence says which node has nothing left. The problem is borrowed. After `deadline` (monotonic
  * nanoseconds) only what must be done is; the core is larger then. */
-xm_status_t ap_cfn_reduce(const ap_cfn_t *cfn, int64_t deadline, ap_cfn_reduction_t **reduction);
+xm_status_t ap_cfn_reduce(const ap_cfn_t *cfn, int64_t deadline, bool noted,
+                          ap_cfn_reduction_t **reduction);
+
+/* What a presolve that was `noted` did, in order; nodes and values are those of the problem. */
+typedef enum ap_cfn_event {
+    AP_CFN_EVENT_DROP,      /* value x of a node goes: y is no worse; -1: it has no partner */
+    AP_CFN_EVENT_CONTRACT,  /* a node follows from node x */
+    AP_CFN_EVENT_SEPARATE,  /* the edge of a node and node x is a sum of two vectors */
+    AP_CFN_EVENT_ELIMINATE, /* a node, into its neighbours */
+} ap_cfn_event_t;
+
+/* Kind, node, x and y of every event. */
+const int (*ap_cfn_reduction_events(const ap_cfn_reduction_t *reduction, size_t *count))[4];
 
 const ap_cfn_core_t *ap_cfn_reduction_core(const ap_cfn_reduction_t *reduction);
 

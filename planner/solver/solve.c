@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "comm/base.h"
+#include "planner/solver/certificate.h"
 #include "planner/solver/tree.h"
 #include "planner/solver/bound.h"
 #include "planner/solver/reduce.h"
@@ -466,11 +467,18 @@ xm_status_t ap_cfn_solve(const ap_cfn_t *cfn, const ap_cfn_options_t *options, i
     if (solve == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a solution");
     }
+    if (options->certificate != NULL) {
+        status = ap_cfn_check_certifiable(cfn);
+        if (status != XM_OK) {
+            free(solve);
+            return status;
+        }
+    }
     solve->cfn = cfn;
     solve->options = options;
     solve->begin = xm_clock_ns();
-    status =
-        ap_cfn_reduce(cfn, solve->begin + (int64_t)(1e9 * presolve_part * seconds), &reduction);
+    status = ap_cfn_reduce(cfn, solve->begin + (int64_t)(1e9 * presolve_part * seconds),
+                           options->certificate != NULL, &reduction);
     if (status != XM_OK) {
         free(solve);
         return status;
@@ -505,6 +513,11 @@ xm_status_t ap_cfn_solve(const ap_cfn_t *cfn, const ap_cfn_options_t *options, i
         result->bound = result->optimal ? (double)result->value.cost : result->bound;
         result->repeatable = result->optimal && solve->settled;
         result->seconds = 1e-9 * (double)(xm_clock_ns() - solve->begin);
+    }
+    if (status == XM_OK && options->certificate != NULL) {
+        status =
+            ap_cfn_certify(options->certificate, cfn, reduction, choice, (double)result->value.cost,
+                           result->optimal, seconds, &result->certified);
     }
     ap_cfn_shared_destroy(&solve->shared);
     ap_cfn_reduction_destroy(reduction);

@@ -32,6 +32,8 @@ typedef struct ap_cfn_options {
     int threads;    /**< 0 means one per core that the process may use */
     uint64_t seed;
     const int *start; /**< NULL, or a choice to begin with, a solution or not */
+    /** NULL, or a file for a certificate, which takes up to as much time again */
+    const char *certificate;
     size_t cells; /**< that a pass of elimination may look at, for the bound; 0 means ten million */
     /** NULL, or called about once a second from the calling thread. */
     void (*progress)(void *context, const ap_cfn_progress_t *progress);
@@ -47,6 +49,7 @@ typedef struct ap_cfn_result {
     ap_cfn_value_t value; /**< of the choice; exact */
     double bound;         /**< no choice that fits costs less */
     bool optimal;         /**< proved, up to rounding far below 1 */
+    double certified;     /**< the bound in the certificate */
     bool repeatable;      /**< the same whatever the seed, the threads and the time */
     double seconds;
     int variables, links, times; /**< after the presolve */

@@ -8,3 +8,4 @@
 
 #include "planner/solver/tree/branch.h"
 #include "planner/solver/tree/dive.h"
+#include "planner/solver/tree/proof.h"

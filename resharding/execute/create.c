@@ -15,7 +15,6 @@
 
 enum {
     MAX_WINDOW = 64,
-    PROVEN_WINDOW = 4,      /* times the default */
     MAX_CHANNEL = 254,      /* the tags of 255 are the worker's own (transport.h) */
     DRAIN_ROUNDS = 1000000, /* progress calls a destroyed executor grants its cancelled operations
                              */
@@ -125,16 +124,13 @@ static int window_of(const xm_executor_params_t *params)
     if (params->ordered) {
         return MAX_WINDOW;
     }
-    if (xm_config_is_set(XM_CONFIG_WINDOW)) {
-        return window;
-    }
-    /* Chunks that prove themselves wait for an answer of a rank that may have to wake up. */
-    if (verify_of(params) == XM_VERIFY_CHUNK) {
-        return PROVEN_WINDOW * xm_config_count(XM_CONFIG_WINDOW);
-    }
     /* A box alone has no order to keep, and turns keep it for others: what bridges the pauses of
-     * those who pass it on is welcome, above all where a rank has a NIC of its own. */
-    return (xm_plan_task_count(params->plan) == 1 || params->turns) &&
+     * those who pass it on is welcome, above all where a rank has a NIC of its own. Chunks that
+     * prove themselves wait for an answer; more of them than this have left the caches by the time
+     * they are hashed. */
+    return (xm_plan_task_count(params->plan) == 1 || params->turns ||
+            verify_of(params) == XM_VERIFY_CHUNK) &&
+                   !xm_config_is_set(XM_CONFIG_WINDOW) &&
                    window == xm_config_count(XM_CONFIG_WINDOW)
                ? 2 * window
                : window;

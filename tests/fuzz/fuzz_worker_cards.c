@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the ranks of a job tell each other before the first message: who sits where, the topology of
- * each host, the NICs to choose from, the rails. This rank is the last one; all others answer with
- * its own bytes, with its bytes changed here and there, or with any bytes. Whatever they are, the
- * rank goes on with a description that holds together, or says why not. */
+ * each host, the NICs to choose from, the rails, where the detectors listen. This rank is the last
+ * one; all others answer with its own bytes, with its bytes changed here and there, or with any
+ * bytes. Whatever they are, the rank goes on with a description that holds together, or says why
+ * not. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "comm/base.h"
+#include "comm/fault/endpoint.h"
 #include "comm/job.h"
 #include "comm/worker/nics.h"
 #include "comm/worker/rails.h"
@@ -102,6 +104,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                     .allgather_test = gathered,
                     .allgather_free = released};
     xm_worker_slots_t slots = {0};
+    xm_endpoint_t endpoint = {0};
     xm_bootstrap_t *bootstrap;
     char nics[XM_WORKER_NICS_SIZE] = "";
 
@@ -118,6 +121,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                 expect(slots.rails.of[rank] >= 0 && slots.rails.of[rank] < slots.rails.count);
             }
         }
+    }
+    if (xm_endpoint_read_card(data, size, 1, &endpoint) == XM_OK) {
+        expect(endpoint.count >= 1 && endpoint.count <= XM_ENDPOINT_ADDRESSES);
+        expect(strnlen(endpoint.host, sizeof(endpoint.host)) < sizeof(endpoint.host));
     }
     xm_worker_slots_free(&slots);
     xm_bootstrap_destroy(bootstrap);

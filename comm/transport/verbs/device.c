@@ -332,11 +332,13 @@ xm_status_t xm_verbs_ports_open(const char *nics, int rank, xm_verbs_port_t port
     devices = ibv_get_device_list(&device_count);
     if (devices == NULL || device_count == 0) {
         /* Without a device the way out is part of the sentence. */
-        status =
-            xm_error_set(XM_ERR_NOT_FOUND,
-                         "rank %d: this machine has no RDMA device%s%s: the verbs transport "
-                         "cannot be used (XM_TRANSPORT=ucx can)",
-                         rank, devices == NULL ? ", " : "", devices == NULL ? strerror(errno) : "");
+        status = xm_error_set(XM_ERR_NOT_FOUND,
+                              "rank %d: this machine has no RDMA device%s%s: the verbs transport "
+                              "cannot be used (XM_TRANSPORT=ucx can)",
+                              rank, devices == NULL ? ", and " : "",
+                              devices != NULL   ? ""
+                              : errno == ENOSYS ? "its kernel has no RDMA modules loaded"
+                                                : strerror(errno));
         goto free_list;
     }
     qsort((void *)devices, (size_t)device_count, sizeof(struct ibv_device *), by_name);

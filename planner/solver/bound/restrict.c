@@ -166,6 +166,7 @@ static xm_status_t build_core(restriction_t *r, ap_cfn_core_size_t *size, double
     for (int t = 0; t < core->times; ++t) {
         if (r->time[t + 1] > r->time[t]) {
             maker.capacity[r->time[t]] = r->capacity[t];
+            maker.when[r->time[t]] = core->when[t];
         }
     }
     for (int v = 0; v < core->variables; ++v) {

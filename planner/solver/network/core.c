@@ -25,6 +25,7 @@ xm_status_t ap_cfn_core_begin(const ap_cfn_core_size_t *size, ap_cfn_core_maker_
     storage_t *made = calloc(1, sizeof(*made));
     ap_cfn_core_t *core = made != NULL ? &made->core : NULL;
     size_t variables = (size_t)size->variables, links = (size_t)size->links;
+    int64_t *when;
 
     if (made != NULL) {
         core->variable = xm_arena_get(&made->pool, variables + 1, sizeof(*core->variable));
@@ -34,9 +35,11 @@ xm_status_t ap_cfn_core_begin(const ap_cfn_core_size_t *size, ap_cfn_core_maker_
         /* Capacities are handed out by pointer, as they are filled before anything else. */
         core->times = size->times;
         core->capacity = made->capacity;
+        core->when = when = xm_arena_get(&made->pool, (size_t)size->times, sizeof(*when));
         core->storage = made;
         *maker = (ap_cfn_core_maker_t){
             .core = core,
+            .when = when,
             .capacity = made->capacity,
             .value = xm_arena_take(&made->pool, size->values * sizeof(double)),
             .usage = xm_arena_take(&made->pool, size->usages * sizeof(double)),

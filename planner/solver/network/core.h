@@ -38,6 +38,7 @@ typedef struct ap_cfn_core {
     int variables, links, times;
     double constant;        /* cost of every assignment */
     const double *capacity; /* per time: what the variables may use together; may be negative */
+    const int64_t *when;    /* per time: the problem's */
     ap_cfn_variable_t *variable;
     ap_cfn_link_t *link;
     void *storage; /* what the pointers point into */
@@ -53,6 +54,7 @@ typedef struct ap_cfn_core_size {
 typedef struct ap_cfn_core_maker {
     ap_cfn_core_t *core;
     double *capacity;
+    int64_t *when;
     double *value, *usage, *cell; /* next free ones */
     ap_cfn_segment_t *segment;
 } ap_cfn_core_maker_t;

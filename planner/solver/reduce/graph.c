@@ -128,6 +128,34 @@ xm_status_t ap_reduce_log(ap_cfn_reduction_t *self, const ap_reduce_step_t *step
     return XM_OK;
 }
 
+xm_status_t ap_reduce_note(ap_cfn_reduction_t *self, ap_cfn_event_t kind, int node, int x, int y)
+{
+    if (!self->noted) {
+        return XM_OK;
+    }
+    if (!xm_array_reserve(&self->event, &self->event_capacity, self->events + 1,
+                          sizeof(*self->event))) {
+        return ap_reduce_no_memory();
+    }
+    memcpy(self->event[self->events++], (const int[]){(int)kind, node, x, y}, sizeof(*self->event));
+    return XM_OK;
+}
+
+/* Notes the values of a node that go. */
+static xm_status_t note_drops(ap_cfn_reduction_t *self, int node, const bool *keep)
+{
+    const ap_reduce_node_t *n = &self->node[node];
+    xm_status_t status = XM_OK;
+
+    for (int s = 0; status == XM_OK && s < n->size; ++s) {
+        if (!keep[s]) {
+            status = ap_reduce_note(self, AP_CFN_EVENT_DROP, node, n->origin[s],
+                                    self->better != NULL ? n->origin[self->better[s]] : -1);
+        }
+    }
+    return status;
+}
+
 /* Moves the kept values of a vector to its front. */
 static void pack(double *values, int size, const bool *keep)
 {
@@ -146,6 +174,7 @@ static void pack(double *values, int size, const bool *keep)
 xm_status_t ap_reduce_shrink(ap_cfn_reduction_t *self, int node, const bool *keep)
 {
     ap_reduce_node_t *n = &self->node[node];
+    xm_status_t status = note_drops(self, node, keep);
     int kept = 0;
 
     for (int s = 0; s < n->size; ++s) {
@@ -197,7 +226,7 @@ xm_status_t ap_reduce_shrink(ap_cfn_reduction_t *self, int node, const bool *kee
     /* Neighbours may have lost their only partners, so every edge of this node is looked at
      * again. */
     n->size = kept;
-    return touch_node(self, node);
+    return status == XM_OK ? touch_node(self, node) : status;
 }
 
 /* Removes the values of both ends that have no finite partner. Such a value can be in no solution
@@ -327,6 +356,9 @@ static xm_status_t contract(ap_cfn_reduction_t *self, int edge, int x)
     }
     /* The tied edge has done its work: its costs are in x, and the log knows f. */
     status = ap_reduce_log(self, &step);
+    if (status == XM_OK) {
+        status = ap_reduce_note(self, AP_CFN_EVENT_CONTRACT, y, x, 0);
+    }
     ap_reduce_drop_edge(self, edge);
     ap_reduce_tidy(self, x);
     ap_reduce_tidy(self, y);
@@ -362,8 +394,11 @@ static xm_status_t look_at(ap_cfn_reduction_t *self, int edge)
     xm_status_t status = make_consistent(self, edge);
     int a = self->edge[edge].a, b = self->edge[edge].b;
 
-    if (status != XM_OK || self->edge[edge].gone || separate(self, edge)) {
+    if (status != XM_OK || self->edge[edge].gone) {
         return status;
+    }
+    if (separate(self, edge)) {
+        return ap_reduce_note(self, AP_CFN_EVENT_SEPARATE, a, b, 0);
     }
     /* Both directions are tried; with as many values on both sides either may hold. */
     if (may_go(self, b) && is_functional(self, edge, a)) {

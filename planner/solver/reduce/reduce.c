@@ -252,6 +252,7 @@ static xm_status_t make_core(ap_cfn_reduction_t *self)
      * wants. */
     for (int t = 0; t < self->times; ++t) {
         maker.capacity[t] = self->capacity[t];
+        maker.when[t] = self->when[t];
     }
     for (int n = 0; n < self->nodes; ++n) {
         const ap_reduce_node_t *node = &self->node[n];
@@ -319,7 +320,8 @@ static xm_status_t (*const steps[])(ap_cfn_reduction_t *) = {
     make_nodes,        make_edges,          drop_infinite,    ap_reduce_fit, ap_reduce_propagate,
     ap_reduce_profile, ap_reduce_propagate, ap_reduce_values, make_core};
 
-xm_status_t ap_cfn_reduce(const ap_cfn_t *cfn, int64_t deadline, ap_cfn_reduction_t **reduction)
+xm_status_t ap_cfn_reduce(const ap_cfn_t *cfn, int64_t deadline, bool noted,
+                          ap_cfn_reduction_t **reduction)
 {
     ap_cfn_reduction_t *self = calloc(1, sizeof(*self));
     xm_status_t status = XM_OK;
@@ -329,6 +331,7 @@ xm_status_t ap_cfn_reduce(const ap_cfn_t *cfn, int64_t deadline, ap_cfn_reductio
     }
     self->cfn = cfn;
     self->deadline = deadline;
+    self->noted = noted;
     for (size_t k = 0; status == XM_OK && k < sizeof(steps) / sizeof(steps[0]); ++k) {
         status = steps[k](self);
     }
@@ -339,6 +342,12 @@ xm_status_t ap_cfn_reduce(const ap_cfn_t *cfn, int64_t deadline, ap_cfn_reductio
     }
     *reduction = self;
     return XM_OK;
+}
+
+const int (*ap_cfn_reduction_events(const ap_cfn_reduction_t *reduction, size_t *count))[4]
+{
+    *count = reduction->events;
+    return (const int(*)[4])reduction->event;
 }
 
 const ap_cfn_core_t *ap_cfn_reduction_core(const ap_cfn_reduction_t *reduction)
@@ -395,6 +404,7 @@ void ap_cfn_reduction_destroy(ap_cfn_reduction_t *reduction)
     }
     free_graph(reduction);
     free(reduction->step);
+    free(reduction->event);
     xm_arena_clear(&reduction->pool);
     ap_cfn_core_destroy(reduction->core);
     free(reduction);

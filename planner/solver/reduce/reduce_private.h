@@ -45,8 +45,14 @@ typedef struct ap_reduce_step {
 
 struct ap_cfn_reduction {
     const ap_cfn_t *cfn;
-    int64_t deadline; /* for what need not be done */
-    int nodes;        /* those of the problem, then one per edge of three nodes */
+    bool noted;      /* what happens is noted for a certificate, and nothing that it cannot say is
+                        done */
+    int (*event)[4]; /* as ap_cfn_reduction_events() tells them */
+    size_t events, event_capacity;
+    const int *better; /* per value that goes: another that is no worse; NULL: it is impossible */
+    int64_t *when;     /* per time: the original one */
+    int64_t deadline;  /* for what need not be done */
+    int nodes;         /* those of the problem, then one per edge of three nodes */
     int *strategies;
     ap_reduce_node_t *node;
     int edges;
@@ -82,6 +88,9 @@ xm_status_t ap_reduce_add_edge(ap_cfn_reduction_t *self, int a, int b, double *t
 /* Makes ready for costs to be added to the edge between two nodes: where *edge is -1, it is made,
  * of zeros. */
 xm_status_t ap_reduce_join(ap_cfn_reduction_t *self, int a, int b, int *edge);
+
+/* Notes an event, where that is wanted. */
+xm_status_t ap_reduce_note(ap_cfn_reduction_t *self, ap_cfn_event_t kind, int node, int x, int y);
 
 /* Puts an edge on the work list. */
 xm_status_t ap_reduce_touch(ap_cfn_reduction_t *self, int edge);

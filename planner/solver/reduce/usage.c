@@ -47,7 +47,9 @@ static xm_status_t find_times(ap_cfn_reduction_t *self, int (*range)[2])
     boundary_t *at = malloc((2 * cfn->nodes + 1) * sizeof(*at));
     int count = 0, times = 0;
 
-    if (at == NULL) {
+    self->when = xm_arena_take(&self->pool, (cfn->nodes + 1) * sizeof(*self->when));
+    if (at == NULL || self->when == NULL) {
+        free(at);
         return ap_reduce_no_memory();
     }
     for (int n = 0; n < self->nodes; ++n) {
@@ -64,7 +66,9 @@ static xm_status_t find_times(ap_cfn_reduction_t *self, int (*range)[2])
         if (at[k].begins) {
             range[at[k].node][0] = times;
         } else {
-            times += k > 0 && at[k - 1].begins;
+            if (k > 0 && at[k - 1].begins) {
+                self->when[times++] = at[k - 1].time;
+            }
             range[at[k].node][1] = times;
         }
     }
@@ -210,7 +214,7 @@ static xm_status_t drop_misfits(ap_cfn_reduction_t *self)
     xm_status_t status = XM_OK;
     bool *keep = self->keep;
 
-    for (int n = 0; status == XM_OK && n < self->nodes; ++n) {
+    for (int n = 0; status == XM_OK && n < self->nodes && !self->noted; ++n) {
         const ap_reduce_node_t *node = &self->node[n];
 
         /* A node without usage always fits. */
@@ -433,19 +437,19 @@ static xm_status_t thin_times(ap_cfn_reduction_t *self, xm_arena_t *pool)
     /* A run ends where any segment begins or ends. */
     for (int t = 0; t < self->times;) {
         int end = t + 1;
-        double tightest = self->capacity[t];
+        int tightest = t;
 
-        while (end < self->times && !cut[end]) {
-            tightest = self->capacity[end] < tightest ? self->capacity[end] : tightest;
-            ++end;
+        for (; end < self->times && !cut[end]; ++end) {
+            tightest = self->capacity[end] < self->capacity[tightest] ? end : tightest;
         }
         for (int k = t; k < end; ++k) {
             number[k] = kept;
         }
         /* A segment's ends are cuts, so only the numbers of the first times of runs are asked
          * for. */
-        if (worst[t] > tightest) {
-            self->capacity[kept++] = tightest;
+        if (worst[t] > self->capacity[tightest]) {
+            self->when[kept] = self->when[tightest];
+            self->capacity[kept++] = self->capacity[tightest];
         }
         t = end;
     }

@@ -58,6 +58,7 @@ static xm_status_t drop_dominated(ap_cfn_reduction_t *self, int node, bool *chan
 {
     const ap_reduce_node_t *n = &self->node[node];
     bool keep[DOMINANCE_SIZE];
+    int better[DOMINANCE_SIZE] = {0};
     xm_status_t status;
 
     if (n->size > DOMINANCE_SIZE || n->size == 1) {
@@ -70,11 +71,14 @@ static xm_status_t drop_dominated(ap_cfn_reduction_t *self, int node, bool *chan
         for (int t = 0; t < n->size && keep[s]; ++t) {
             if (s != t && keep[t] && is_dominated(self, node, s, t)) {
                 keep[s] = false;
+                better[s] = t;
                 *changed = true;
             }
         }
     }
+    self->better = better;
     status = ap_reduce_shrink(self, node, keep);
+    self->better = NULL;
     return status;
 }
 
@@ -132,6 +136,9 @@ static xm_status_t eliminate(ap_cfn_reduction_t *self, int node)
         }
     }
     status = ap_reduce_log(self, &step);
+    if (status == XM_OK) {
+        status = ap_reduce_note(self, AP_CFN_EVENT_ELIMINATE, node, 0, 0);
+    }
     for (int k = 0; k < step.leaders; ++k) {
         ap_reduce_drop_edge(self, n->edge[k]);
     }

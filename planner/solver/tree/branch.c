@@ -26,27 +26,6 @@ typedef struct search {
     int64_t most, *nodes;
 } search_t;
 
-/* The variable to branch on is the one with the largest margin between its cheapest and its second
- * cheapest value. The branch without the cheapest value then has the largest bound and often is
- * pruned at once. The degree counts as well, because a variable with many links changes the bound
- * of more neighbours. Of equal weights the lowest number wins. */
-static int choose_variable(const ap_cfn_node_t *node)
-{
-    const ap_cfn_core_t *core = node->dual->core;
-    double most = -1.0;
-    int chosen = 0;
-
-    for (int v = 0; v < core->variables; ++v) {
-        double weight = node->dual->margin[v] * (1.0 + core->variable[v].degree);
-
-        if (weight > most) {
-            most = weight;
-            chosen = v;
-        }
-    }
-    return chosen;
-}
-
 static xm_status_t explore(search_t *search, ap_cfn_node_t *node, double inherited, double *open);
 
 /* Explores what is left of a node when only its kept values may be taken. `bound` is what the
@@ -105,7 +84,7 @@ static xm_status_t explore(search_t *search, ap_cfn_node_t *node, double inherit
     if (10 * dropped > ap_cfn_core_values(node->dual->core)) {
         return descend(search, node, bound, 1, open);
     }
-    chosen = choose_variable(node);
+    chosen = ap_cfn_node_choose(node);
     best = node->dual->choice[chosen];
     keep = node->keep + node->dual->at[chosen];
     if (!keep[best]) { /* dropped since: any other */
@@ -146,7 +125,7 @@ xm_status_t ap_cfn_branch(const ap_cfn_dual_t *root, ap_cfn_shared_t *shared, do
     search_t search = {.most = *nodes + most, .nodes = nodes};
     ap_cfn_node_t node;
     double open = HUGE_VAL, cost;
-    xm_status_t status = ap_cfn_tree_create(root, shared, &search.tree, &node);
+    xm_status_t status = ap_cfn_tree_create(root, shared, false, &search.tree, &node);
 
     if (status != XM_OK) {
         return status;

@@ -82,7 +82,7 @@ xm_status_t ap_cfn_dive(const ap_cfn_dual_t *root, ap_cfn_shared_t *shared, uint
     double part = portion;
     size_t dropped;
     int failures = 0;
-    xm_status_t status = ap_cfn_tree_create(root, shared, &tree, &node);
+    xm_status_t status = ap_cfn_tree_create(root, shared, false, &tree, &node);
 
     if (status != XM_OK) {
         return status;

@@ -81,7 +81,7 @@ xm_status_t ap_cfn_node_narrow(ap_cfn_tree_t *tree, const ap_cfn_node_t *from, a
         }
     }
     free(number);
-    if (status == XM_OK) {
+    if (status == XM_OK && !tree->plain) {
         status = ap_cfn_lower_capacities(to->core, to->dual->at, to->keep, to->dual->price,
                                          SUMS_WORK, ap_cfn_core_capacity(to->core));
         if (status != XM_OK) {
@@ -217,6 +217,27 @@ bool ap_cfn_node_tighten(ap_cfn_tree_t *tree, ap_cfn_node_t *node, int rounds, s
     return false;
 }
 
+/* The variable to branch on is the one with the largest margin between its cheapest and its second
+ * cheapest value. The branch without the cheapest value then has the largest bound and often is
+ * pruned at once. The degree counts as well, because a variable with many links changes the bound
+ * of more neighbours. Of equal weights the lowest number wins. */
+int ap_cfn_node_choose(const ap_cfn_node_t *node)
+{
+    const ap_cfn_core_t *core = node->dual->core;
+    double most = -1.0;
+    int chosen = 0;
+
+    for (int v = 0; v < core->variables; ++v) {
+        double weight = node->dual->margin[v] * (1.0 + core->variable[v].degree);
+
+        if (weight > most) {
+            most = weight;
+            chosen = v;
+        }
+    }
+    return chosen;
+}
+
 /* A node without variables is one assignment. It fits if no capacity went below 0, as what was
  * settled has been taken off them. */
 void ap_cfn_node_offer(ap_cfn_tree_t *tree, const ap_cfn_node_t *node)
@@ -235,7 +256,7 @@ void ap_cfn_node_offer(ap_cfn_tree_t *tree, const ap_cfn_node_t *node)
 
 /* The first node is narrowed from a pretended one that has all variables and values; so the
  * caller's dual is only read. */
-xm_status_t ap_cfn_tree_create(const ap_cfn_dual_t *dual, ap_cfn_shared_t *shared,
+xm_status_t ap_cfn_tree_create(const ap_cfn_dual_t *dual, ap_cfn_shared_t *shared, bool plain,
                                ap_cfn_tree_t *tree, ap_cfn_node_t *root)
 {
     const ap_cfn_core_t *core = dual->core;
@@ -245,6 +266,7 @@ xm_status_t ap_cfn_tree_create(const ap_cfn_dual_t *dual, ap_cfn_shared_t *share
 
     tree->shared = shared;
     tree->cap = HUGE_VAL;
+    tree->plain = plain;
     tree->value = malloc(((size_t)core->variables + 1) * sizeof(int));
     if (tree->value == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a branch");

@@ -12,6 +12,7 @@
 typedef struct ap_cfn_tree {
     ap_cfn_shared_t *shared;
     double cap; /* solutions that cost so much are not looked for either */
+    bool plain;
     int *value; /* of the root's variables; those that are settled */
 } ap_cfn_tree_t;
 
@@ -25,8 +26,9 @@ typedef struct ap_cfn_node {
     int depth;
 } ap_cfn_node_t;
 
-/* A tree below a dual, which is borrowed, and its first node. */
-xm_status_t ap_cfn_tree_create(const ap_cfn_dual_t *dual, ap_cfn_shared_t *shared,
+/* A tree below a dual, which is borrowed, and its first node. `plain`: capacities stay what they
+ * are. */
+xm_status_t ap_cfn_tree_create(const ap_cfn_dual_t *dual, ap_cfn_shared_t *shared, bool plain,
                                ap_cfn_tree_t *tree, ap_cfn_node_t *root);
 void ap_cfn_tree_destroy(ap_cfn_tree_t *tree);
 
@@ -39,6 +41,9 @@ xm_status_t ap_cfn_node_narrow(ap_cfn_tree_t *tree, const ap_cfn_node_t *from, a
  * narrowed first. True when nothing better is below it.
  */
 bool ap_cfn_node_tighten(ap_cfn_tree_t *tree, ap_cfn_node_t *node, int rounds, size_t *dropped);
+
+/* The variable to branch on, after a sweep. */
+int ap_cfn_node_choose(const ap_cfn_node_t *node);
 
 /* Offers the values of a node without variables, if they fit. */
 void ap_cfn_node_offer(ap_cfn_tree_t *tree, const ap_cfn_node_t *node);

@@ -13,7 +13,7 @@ json "$directory/j.json" "[r['scheduler'] for r in d['results']] == \
 ['naive', 'balance', 'dfs', 'greedy', 'openshop']"
 json "$directory/j.json" "{(r['case'], r['strategy']) for r in d['results']} == {('nm3', 'broadcast')}"
 json "$directory/j.json" "len({r['digest'] for r in d['results']}) > 1"
-grep -qE '^# +nm3 broadcast naive .* 1\.000 .*reference$' "$out" || fail "no ratio of the reference"
+grep -qE '^# +nm3 broadcast +naive .* 1\.000 .*reference$' "$out" || fail "no ratio of the reference"
 [ "$(grep -cE '^# +nm3 broadcast ' "$out")" -eq 5 ] || fail "not 5 ratios"
 
 # Variants share buffers: a run that moved nothing would find the poison, or another run's bytes.

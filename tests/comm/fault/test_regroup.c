@@ -4,6 +4,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -215,6 +216,39 @@ START_TEST(links_that_end_are_replaced)
 }
 END_TEST
 
+/* Rank 2 dies when all know where it is, and before it has answered anything: nobody waits for its
+ * answer. */
+static int die_before_the_first_answer(const xm_job_env_t *env, int listen_fd, void *arg)
+{
+    const int rank_of[] = {0, 1, 2};
+    slot_t slot = {NULL};
+    double began;
+
+    (void)arg;
+    local_expect_ok(xm_bootstrap_create_tcp(env, listen_fd, DEADLINE_S, &slot.bootstrap));
+    local_expect_ok(xm_endpoints_open(&slot.endpoints, slot.bootstrap, DEADLINE_S));
+    local_expect_ok(xm_bootstrap_barrier(slot.bootstrap, DEADLINE_S));
+    if (env->rank == 2) {
+        (void)raise(SIGKILL);
+    }
+    local_expect_ok(xm_detector_create(&slot.endpoints, interval, NULL, &slot.detector));
+    began = local_now();
+    xm_detector_begin(slot.detector, 0, rank_of);
+    xm_detector_await(slot.detector);
+    local_expect(local_now() - began < local_timeout(1.5), "waited %.1f s", local_now() - began);
+    get_up(&slot);
+    return 0;
+}
+
+START_TEST(nobody_waits_for_the_dead)
+{
+    local_job_t job;
+
+    local_job_start(&job, 3, 0, DEADLINE_S, die_before_the_first_answer, NULL);
+    local_job_wait(&job, 1u << 2);
+}
+END_TEST
+
 /* Addresses of both families are written for a socket that takes both, or left for one of IPv4. */
 START_TEST(addresses_fit_the_socket)
 {
@@ -251,6 +285,7 @@ int main(void)
     tcase_add_loop_test(tcase, what_follows_the_welcome_is_the_groups, 0, 2);
     tcase_add_loop_test(tcase, who_comes_late_is_waited_for, 0, 2);
     tcase_add_loop_test(tcase, a_rank_is_left_out, 0, 3);
+    tcase_add_test(tcase, nobody_waits_for_the_dead);
     tcase_add_test(tcase, links_that_end_are_replaced);
     suite_add_tcase(suite, tcase);
     return xm_test_run(suite);

@@ -610,6 +610,45 @@ START_TEST(a_failed_save_leaves_the_old_file)
 }
 END_TEST
 
+/* By their names alone, and as what they are: no measurements. */
+START_TEST(clusters_that_ship_are_found_by_name)
+{
+    static const struct {
+        const char *name;
+        int hosts, devices;
+        double flops; /* of the data sheet, dense, 16 bits */
+    } shipped[] = {{"a100-8x8", 8, 8, 312e12},
+                   {"gb200-nvl72", 1, 72, 2500e12},
+                   {"h100-8x8", 8, 8, 989.4e12},
+                   {"mi300x-8x8", 8, 8, 1307.4e12},
+                   {"p3-8x8", 8, 8, 125e12}};
+    xm_cluster_profile_t *profile = NULL;
+
+    for (size_t i = 0; i < sizeof(shipped) / sizeof(shipped[0]); ++i) {
+        xm_cluster_device_t device;
+        double rate;
+
+        ck_assert_xm_ok(xm_cluster_profile_load(shipped[i].name, &profile));
+        ck_assert_str_eq(xm_cluster_profile_name(profile), shipped[i].name);
+        ck_assert_int_eq(xm_cluster_profile_hosts(profile), shipped[i].hosts);
+        ck_assert_int_eq(xm_cluster_profile_devices_per_host(profile), shipped[i].devices);
+        ck_assert_ptr_eq(strstr(xm_cluster_profile_provenance(profile), "assumed: "),
+                         xm_cluster_profile_provenance(profile));
+        device = xm_cluster_profile_device(profile);
+        rate = xm_cluster_device_flops(&device, XM_NUMBER_FLOAT16);
+        ck_assert_double_gt(rate, 0.4 * shipped[i].flops);
+        ck_assert_double_lt(rate, shipped[i].flops);
+        /* A device reaches others of its host faster than those of others. */
+        ck_assert_double_lt(xm_cluster_profile_seconds(profile, XM_LINK_INTRA_HOST, 1e9),
+                            xm_cluster_profile_seconds(profile, XM_LINK_INTER_HOST, 1e9));
+        xm_cluster_profile_destroy(profile);
+    }
+    ck_assert_xm_fails(xm_cluster_profile_load("h100-9x9", &profile), XM_ERR_NOT_FOUND,
+                       "h100-9x9: no such file, and no cluster that ships (a100-8x8, gb200-nvl72, "
+                       "h100-8x8, mi300x-8x8, p3-8x8)");
+}
+END_TEST
+
 START_TEST(resizing_keeps_the_hardware)
 {
     xm_cluster_profile_t *profile = sample(), *resized = NULL;
@@ -710,6 +749,7 @@ int main(void)
     tcase_add_test(tcase, hosts_may_have_devices_of_their_own);
     tcase_add_test(tcase, a_saved_profile_reads_back_equal);
     tcase_add_test(tcase, a_failed_save_leaves_the_old_file);
+    tcase_add_test(tcase, clusters_that_ship_are_found_by_name);
     tcase_add_test(tcase, resizing_keeps_the_hardware);
     tcase_add_test(tcase, resizing_keeps_a_long_provenance);
     tcase_add_test(tcase, creation_checks_its_input);

@@ -136,7 +136,7 @@ for row in megatron pase default; do
 done
 [ "$(grep -c '^  ' "$work/out")" -eq 3 ] || fail "compare: not three rows: $(cat "$work/out")"
 # shellcheck disable=SC2086
-"$AUTOPAR" compare $few --like megatron,gpipe -J >"$work/compare.json" && python3 - "$work" <<'END' || fail "compare -J"
+"$AUTOPAR" compare $few --like megatron,gpipe -J "$work/compare.json" >"$work/table" && python3 - "$work" <<'END' || fail "compare -J"
 import json, sys
 table = json.load(open(sys.argv[1] + "/compare.json"))
 assert [row["planner"] for row in table["rows"]] == ["megatron", "gpipe", "default"]
@@ -310,7 +310,7 @@ cmp -s "$work/own.hlo" "$work/sharded.hlo" || fail "shard --export-hlo lost the 
 [ -L "$work/link.hlo" ] || fail "shard --export-hlo replaced a link"
 good "shard: to a pipe" "PartitionSpec" \
     sh -c '"$0" shard "$1" --mesh 2x4 --export-jax /dev/stdout | cat' "$AUTOPAR" "$work/own.hlo"
-good "shard: report as JSON" '"peak_operator"' "$AUTOPAR" shard "$hlo/moe.hlo" --mesh 2x2 -J
+good "shard: report as JSON" '"peak_operator"' "$AUTOPAR" shard "$hlo/moe.hlo" --mesh 2x2 --json
 bad "shard: HLO of a built-in model" "--export-hlo writes shardings into HLO text; mlp2 is" \
     "$AUTOPAR" shard mlp2 --mesh 2x2 --export-hlo "$work/none.hlo"
 bad "shard: no HLO file" "cannot read $work/none.hlo: No such file" \

@@ -41,7 +41,7 @@ with tempfile.NamedTemporaryFile(suffix=".hlo") as step:
     step.write(gzip.decompress((root / "tests/fixtures/hlo/large/gpt-32-layers.hlo.gz").read_bytes()))
     step.flush()
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    made = subprocess.run([os.environ["AUTOPAR"], "shard", step.name, "--mesh", "2x8", "--threads", "1", "-J",
+    made = subprocess.run([os.environ["AUTOPAR"], "shard", step.name, "--mesh", "2x8", "--threads", "1", "--json",
                            "--memory-limit", str(LIMIT), "--time-limit", str(GIVEN), "--every-layer"],
                           capture_output=True, text=True, check=False)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -6,7 +6,7 @@
 #include "tests/resharding/execute/cuda_transport.h"
 #include "resharding/execute/checksum.h"
 #include "resharding/execute/carrier.h"
-#include "tests/resharding/execute/sim_job.h"
+#include "tests/resharding/execute/spoiler.h"
 #include "xm_test.h"
 
 enum { CASES = 24 };
@@ -32,10 +32,23 @@ static int64_t device_messages(const sim_job_t *job)
     return messages;
 }
 
-/* What is tried: bits. */
-enum { MIXED = 1, DIRECT = 2, PEERS = 4 };
+static int64_t mapped_hops(const sim_job_t *job)
+{
+    int64_t mapped = 0;
 
-static void check_case(uint64_t seed, xm_memory_space_t *space, unsigned what)
+    for (int r = 0; r < job->ranks; ++r) {
+        for (int64_t h = 0; h < job->executor[r]->hop_count; ++h) {
+            mapped += job->executor[r]->hops[h].carrier == &xm_carrier_ipc;
+        }
+    }
+    return mapped;
+}
+
+/* What is tried: bits. */
+enum { MIXED = 1, DIRECT = 2, PEERS = 4, PROVEN = 8 };
+
+/* Returns how many chunks were sent again. */
+static int64_t check_case(uint64_t seed, xm_memory_space_t *space, unsigned what)
 {
     random_t random = {seed};
     sim_options_t options = {.window = random_int(&random, 1, 3),
@@ -48,9 +61,13 @@ static void check_case(uint64_t seed, xm_memory_space_t *space, unsigned what)
                              .device_peers = (what & PEERS) != 0};
     batch_t batch;
     sim_job_t job;
+    int64_t resends = 0;
 
     batch_create(&random, &batch);
     sim_job_create(&job, batch.plan, batch.random.network, &options, &random);
+    if ((what & PROVEN) != 0) {
+        spoiler_attach(&job, seed, 20);
+    }
     for (uint64_t round = 0; round < 2; ++round) {
         xm_status_t results[SIM_MAX_RANKS];
 
@@ -62,53 +79,72 @@ static void check_case(uint64_t seed, xm_memory_space_t *space, unsigned what)
         }
         sim_job_check(&job, random_batch_text(&batch.random));
     }
+    if ((what & PROVEN) != 0) {
+        resends += spoiler_resends();
+        ck_assert_int_eq(mapped_hops(&job), 0); /* the host sees all that travels */
+    }
     sim_job_destroy(&job);
+    if ((what & PROVEN) != 0) {
+        spoiler_release();
+    }
     batch_destroy(&batch);
+    return resends;
 }
 
-static void check_cases(unsigned what)
+static int64_t check_cases(unsigned what)
 {
     xm_memory_space_t *space = open_device();
+    int64_t resends = 0;
 
     for (uint64_t seed = 1; seed <= (uint64_t)xm_test_rounds(CASES); ++seed) {
-        check_case(seed, space, what);
+        resends += check_case(seed, space, what);
     }
     xm_memory_space_destroy(space);
+    return resends;
 }
 
 START_TEST(tiles_go_by_pinned_buffers)
 {
-    check_cases(0);
+    (void)check_cases(0);
 }
 END_TEST
 
 START_TEST(tiles_of_host_and_device_are_mixed)
 {
-    check_cases(MIXED);
+    (void)check_cases(MIXED);
 }
 END_TEST
 
 START_TEST(tiles_go_directly)
 {
-    check_cases(DIRECT);
+    (void)check_cases(DIRECT);
 }
 END_TEST
 
 START_TEST(direct_and_host_tiles_are_mixed)
 {
-    check_cases(MIXED | DIRECT);
+    (void)check_cases(MIXED | DIRECT);
 }
 END_TEST
 
 START_TEST(neighbours_copy_out_of_tiles)
 {
-    check_cases(PEERS);
+    (void)check_cases(PEERS);
 }
 END_TEST
 
 START_TEST(neighbours_copy_what_they_can)
 {
-    check_cases(PEERS | MIXED);
+    (void)check_cases(PEERS | MIXED);
+}
+END_TEST
+
+/* Flips between ranks are mended, whatever of the tiles is on a device. */
+START_TEST(tiles_prove_themselves)
+{
+    ck_assert_int_eq(setenv("XM_VERIFY", "chunk", 1), 0);
+    ck_assert_int_gt(check_cases(PROVEN | PEERS), 0);
+    ck_assert_int_gt(check_cases(PROVEN | PEERS | MIXED), 0);
 }
 END_TEST
 
@@ -340,18 +376,6 @@ START_TEST(a_rank_that_gives_up_alone_ends)
 }
 END_TEST
 
-static int64_t mapped_hops(const sim_job_t *job)
-{
-    int64_t mapped = 0;
-
-    for (int r = 0; r < job->ranks; ++r) {
-        for (int64_t h = 0; h < job->executor[r]->hop_count; ++h) {
-            mapped += job->executor[r]->hops[h].carrier == &xm_carrier_ipc;
-        }
-    }
-    return mapped;
-}
-
 START_TEST(neighbours_open_tiles_unless_told_otherwise)
 {
     for (int staging = 0; staging < 2; ++staging) {
@@ -536,7 +560,7 @@ START_TEST(kernels_that_do_not_start_are_done_without)
 
     cuda_fail("cuLaunchKernel=701@5");
     for (uint64_t seed = 1; seed <= 10; ++seed) {
-        check_case(seed, space, 0);
+        (void)check_case(seed, space, 0);
     }
     xm_memory_space_destroy(space);
 }
@@ -569,6 +593,7 @@ int main(void)
     tcase_add_test(cuda, direct_and_host_tiles_are_mixed);
     tcase_add_test(cuda, neighbours_copy_out_of_tiles);
     tcase_add_test(cuda, neighbours_copy_what_they_can);
+    tcase_add_test(cuda, tiles_prove_themselves);
     tcase_add_test(cuda, neighbours_follow_a_stream);
     tcase_add_test(cuda, the_path_is_told);
     tcase_add_test(cuda, a_run_follows_a_stream);

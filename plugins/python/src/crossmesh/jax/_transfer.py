@@ -88,7 +88,9 @@ def _lend(room: Any) -> Any:
     return Buffer(room.unsafe_buffer_pointer(), room.nbytes, owner=room, device="cuda")
 
 
-def _move(job: Job, device: Any, plan: Plan, leaves: list[Leaf], timeout: float | None) -> list[Any]:
+def _move(
+    job: Job, device: Any, plan: Plan, leaves: list[Leaf], timeout: float | None, verify: str | None
+) -> list[Any]:
     """One rank's part: its new shards, None where it gets none."""
     try:
         shards = [_shard(leaf, device) if job.rank in leaf.src.ranks else None for leaf in leaves]
@@ -99,7 +101,7 @@ def _move(job: Job, device: Any, plan: Plan, leaves: list[Leaf], timeout: float 
         raise
     lent = [None if room is None else _lend(room) for room in rooms]
     names = ",".join(str(leaf.dtype) for leaf in leaves)
-    with Reshard(job, plan, shards, lent, dtype=names) as moving:
+    with Reshard(job, plan, shards, lent, dtype=names, verify=verify) as moving:
         moving.run(timeout=timeout)
     return [room if room is None or not isinstance(room, np.ndarray) else jax.device_put(room, device) for room in rooms]
 
@@ -147,6 +149,7 @@ def reshard(
     scheduler: str = "auto",
     profile: str | None = None,
     timeout: float | None = None,
+    verify: str | None = None,
 ) -> Any:
     """Lays the arrays of a tree in other shardings, on the same devices, others, or those of other processes.
 
@@ -154,7 +157,7 @@ def reshard(
     processes of the program call it with the same tree of shapes and shardings. A process without a device of an array's
     mesh gives jax.ShapeDtypeStruct(shape, dtype, sharding=...), and gets an array without local shards where it has no
     device of the new mesh. Other leaves, NumPy arrays and numbers, are taken to be equal everywhere. Bits are copied;
-    nothing is converted.
+    nothing is converted. `verify` is a Reshard's.
     """
     leaves, shape = jax.tree_util.tree_flatten_with_path(tree)
     if isinstance(shardings, jax.sharding.Sharding):
@@ -177,7 +180,7 @@ def reshard(
         assert devices is not None
         only = [leaf for _, leaf in moving]
         plan = _plan(only, devices, strategy, scheduler, profile)
-        parts = devices.each(lambda job, device: _move(job, device, plan, only, timeout))
+        parts = devices.each(lambda job, device: _move(job, device, plan, only, timeout, verify))
         for place, (number, leaf) in enumerate(moving):
             shards = [part[place] for part in parts if part[place] is not None]
             results[number] = _assemble(leaf.src.shape, leaf.dtype, leaf.target, shards)

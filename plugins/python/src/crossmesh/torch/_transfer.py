@@ -89,6 +89,7 @@ class Batch:
         strategy: str,
         scheduler: str,
         profile: str | None,
+        verify: str | None = None,
     ) -> None:
         self._job = job
         self._copies: list[tuple[torch.Tensor, torch.Tensor]] = []
@@ -111,7 +112,7 @@ class Batch:
         except CrossmeshError as error:
             job._refuse(error)
             raise
-        self._reshard = Reshard(job, self.plan, src, dst, dtype=",".join(dtypes))
+        self._reshard = Reshard(job, self.plan, src, dst, dtype=",".join(dtypes), verify=verify)
 
     def _tile(self, name: str, tensor: torch.Tensor | None, shape: tuple[int, ...], side: str) -> torch.Tensor:
         """This rank's part of a tensor, after a look at what it says of itself."""
@@ -179,13 +180,14 @@ def redistribute(
     strategy: str = "auto",
     scheduler: str = "auto",
     profile: str | None = None,
+    verify: str | None = None,
 ) -> DTensor:
     """Lays a DTensor on another DeviceMesh, or the same, in other placements.
 
     All ranks of the job call it, those outside both meshes as well. `dtensor` may be None on ranks that are not in its
     mesh. Shards are torch's, uneven ones included; a Partial source is reduced first, on its mesh; a _StridedShard is
     handled where its shards are boxes. The result does not require gradients. Ranks outside `dst_mesh` get a DTensor
-    without elements, as from distribute_tensor().
+    without elements, as from distribute_tensor(). `verify` is a Reshard's.
     """
     job = job or default_job()
     sources: dict[str, torch.Tensor] = {}
@@ -219,6 +221,7 @@ def redistribute(
             strategy=strategy,
             scheduler=scheduler,
             profile=profile,
+            verify=verify,
         )
         try:
             batch.run()
@@ -238,7 +241,7 @@ class StateDictTransfer:
     `src` and `dst` are this rank's; on all ranks together they are whole. A rank that only trains has no `dst` (None),
     one that only serves no `src`, and a pipeline stage has the tensors of its layers. Entries are DTensors, or plain
     tensors that are whole on every rank that has them. All tensors are one scheduling problem. Names of `dst` must be
-    in `src`, and with `strict` the other way round; shapes and dtypes must be equal.
+    in `src`, and with `strict` the other way round; shapes and dtypes must be equal. `verify` is a Reshard's.
     """
 
     def __init__(
@@ -251,6 +254,7 @@ class StateDictTransfer:
         strategy: str = "auto",
         scheduler: str = "auto",
         profile: str | None = None,
+        verify: str | None = None,
     ) -> None:
         self._job = job = job or default_job()
         self._partial = {n: t for n, t in sorted((src or {}).items()) if _is_partial(t)}
@@ -279,6 +283,7 @@ class StateDictTransfer:
                 strategy=strategy,
                 scheduler=scheduler,
                 profile=profile,
+                verify=verify,
             )
 
     @property

@@ -47,6 +47,7 @@ class Boundary:
     dst: Place
     strategy: str = "auto"  # of the resharding, see crossmesh.Plan
     scheduler: str = "auto"
+    verify: str | None = None  # as of crossmesh.Reshard
 
     def layouts(self) -> tuple[Layout, Layout]:
         made = []
@@ -61,9 +62,9 @@ class Boundary:
 class _Way:
     """One direction of a boundary for one micro-batch: a persistent reshard and this rank's buffer."""
 
-    def __init__(self, job: Job, plan: Plan, send: torch.Tensor | None, receive: torch.Tensor | None, dtype: str) -> None:
+    def __init__(self, job: Job, plan: Plan, send: torch.Tensor | None, receive: torch.Tensor | None, **how: Any) -> None:
         self._buffer = send if receive is None else receive
-        self._reshard = Reshard(job, plan, self._lend(send), self._lend(receive), dtype=dtype)
+        self._reshard = Reshard(job, plan, self._lend(send), self._lend(receive), **how)
         self._request: Request | None = None
 
     @staticmethod
@@ -199,7 +200,8 @@ class Stage(PipelineStage):  # type: ignore[misc]
             for chunk in range(count):
                 send = self._example(number, "dst" if backward else "src", self.device).detach() if sends else None
                 into = receive[chunk] if receives else None
-                way = _Way(self._job, plans[backward], send, into, self._names[number])
+                verify = self._ends[number].verify
+                way = _Way(self._job, plans[backward], send, into, dtype=self._names[number], verify=verify)
                 (receiving if receives else sending if sends else self._others).append(way)
         return receiving, sending
 

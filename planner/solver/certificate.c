@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The certificate of a solve. It repeats nothing that the search has done: what the presolve did is
+ * listed, and below it a dual is raised and a tree is built anew for the reader's sake, once the
+ * optimum is known. The reader replays the presolve, so it needs none of the solver's ideas of time
+ * and usage: prices name times of the problem.
+ */
+
+#include "planner/solver/certificate.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "planner/solver/bound.h"
+#include "planner/solver/tree.h"
+
+enum { CONVERGED_STEPS = 150, NODES = 20000 };
+static const double worthwhile = 0.003;
+/* Numbers in the file are integers below this many bits, and sums of them fit into 63. */
+enum { BITS = 44 };
+
+xm_status_t ap_cfn_check_certifiable(const ap_cfn_t *cfn)
+{
+    for (size_t edge = 0; edge < cfn->edges; ++edge) {
+        if (cfn->scope_at[edge + 1] - cfn->scope_at[edge] > 2) {
+            return xm_error_set(XM_ERR_UNSUPPORTED,
+                                "a certificate is for edges of two nodes; edge %zu has three",
+                                edge);
+        }
+    }
+    return XM_OK;
+}
+
+/* Raises the bound until it has converged, or the time is up. */
+static void raise_bound(ap_cfn_shared_t *shared, ap_cfn_dual_t *dual, double cost)
+{
+    double before = -HUGE_VAL;
+
+    for (int step = 1; !ap_cfn_shared_is_over(shared); ++step) {
+        (void)ap_cfn_dual_sweep(dual);
+        if (step % CONVERGED_STEPS == 0) {
+            if (dual->best - before < worthwhile * (cost - dual->best)) {
+                break;
+            }
+            before = dual->best;
+        }
+        ap_cfn_dual_move_prices(dual, ap_cfn_dual_aim(dual, cost));
+    }
+    memcpy(dual->price, dual->best_price, (size_t)dual->core->times * sizeof(double));
+    ap_cfn_dual_prices_changed(dual);
+}
+
+static void write_presolve(const ap_cfn_reduction_t *reduction, FILE *file)
+{
+    size_t count;
+    const int(*event)[4] = ap_cfn_reduction_events(reduction, &count);
+
+    for (size_t k = 0; k < count; ++k) {
+        (void)fprintf(file, "%s[%d,%d,%d,%d]", k > 0 ? "," : "", event[k][0], event[k][1],
+                      event[k][2], event[k][3]);
+    }
+}
+
+/* The records that prove the goal, or the first one and its bound. The tree is written to memory,
+ * as only its end tells whether it is a proof. */
+static xm_status_t write_proof(const ap_cfn_dual_t *dual, ap_cfn_shared_t *shared, double *goal,
+                               int scale, bool optimal, FILE *file)
+{
+    char *text = NULL;
+    size_t length = 0;
+    bool closed = false;
+    double first;
+    xm_status_t status = XM_OK;
+
+    for (int attempt = optimal ? 0 : 1; attempt < 2 && status == XM_OK && !closed; ++attempt) {
+        FILE *memory;
+
+        free(text);
+        text = NULL;
+        memory = open_memstream(&text, &length);
+        if (memory == NULL) {
+            return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a proof");
+        }
+        status = ap_cfn_prove(dual, shared, *goal, scale, attempt == 0 ? NODES : 1, memory, &closed,
+                              &first);
+        (void)fclose(memory);
+    }
+    *goal = closed ? *goal : floor(first);
+    if (status == XM_OK && text != NULL) {
+        (void)fprintf(file, "\"scale\":%d,\n\"bound\":%.0f,\n\"proof\":[%s]}\n", scale, *goal,
+                      text);
+    }
+    free(text);
+    return status;
+}
+
+static xm_status_t write_all(FILE *file, const ap_cfn_t *cfn, const ap_cfn_reduction_t *reduction,
+                             const int *choice, double *goal, bool optimal, double seconds)
+{
+    const ap_cfn_core_t *core = ap_cfn_reduction_core(reduction);
+    int scale = BITS - (int)ceil(log2(fmax(*goal, 1.0)));
+    ap_cfn_shared_t shared;
+    ap_cfn_dual_t *dual;
+    xm_status_t status =
+        ap_cfn_shared_create(core, xm_clock_ns() + (int64_t)(1e9 * seconds), &shared);
+
+    if (status != XM_OK) {
+        return status;
+    }
+    (void)fprintf(file, "{\"version\":1,\n\"choice\":[");
+    for (size_t node = 0; node < cfn->nodes; ++node) {
+        (void)fprintf(file, "%s%d", node > 0 ? "," : "", choice[node]);
+    }
+    (void)fprintf(file, "],\n\"presolve\":[");
+    write_presolve(reduction, file);
+    (void)fprintf(file, "],\n");
+    status = ap_cfn_dual_create(core, &dual);
+    if (status == XM_OK) {
+        raise_bound(&shared, dual, *goal);
+        status = write_proof(dual, &shared, goal, scale, optimal, file);
+        ap_cfn_dual_destroy(dual);
+    }
+    ap_cfn_shared_destroy(&shared);
+    return status;
+}
+
+xm_status_t ap_cfn_certify(const char *path, const ap_cfn_t *cfn,
+                           const ap_cfn_reduction_t *reduction, const int *choice, double cost,
+                           bool optimal, double seconds, double *bound)
+{
+    FILE *file;
+    xm_status_t status = xm_file_create(path, &file);
+
+    if (status == XM_OK) {
+        *bound = cost;
+        status = xm_file_close(
+            file, path, write_all(file, cfn, reduction, choice, bound, optimal, seconds));
+    }
+    return status;
+}

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Writes a file from which another program can see that a choice costs what it does and that none
+ * costs less than a bound; docs/solver.md has the format. Private to the solver.
+ */
+#pragma once
+
+#include "planner/solver/network.h"
+#include "planner/solver/reduce.h"
+
+/* XM_ERR_UNSUPPORTED where the problem has edges of three nodes. */
+xm_status_t ap_cfn_check_certifiable(const ap_cfn_t *cfn);
+
+/*
+ * Certifies `choice` of the given cost, and that cost as the bound when `optimal` and the proof is
+ * found within `seconds`; otherwise the bound is what prices and messages prove. The reduction was
+ * noted. *bound is what the file proves.
+ */
+xm_status_t ap_cfn_certify(const char *path, const ap_cfn_t *cfn,
+                           const ap_cfn_reduction_t *reduction, const int *choice, double cost,
+                           bool optimal, double seconds, double *bound);
