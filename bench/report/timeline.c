@@ -20,7 +20,8 @@ typedef struct {
     const rb_result_t *result;
     const xm_network_t *network;
     const xm_plan_t *plan;
-    bool local; /* nothing crosses a NIC */
+    bool local;   /* nothing crosses a NIC */
+    bool by_rank; /* what a bar's colour tells, otherwise hosts */
     /* Lanes 2 h (out) and 2 h + 1 (in) of host h, or lane h when all is local. */
     rb_lanes_t planned, measured;
     int64_t end_ns;     /* of the time axis */
@@ -40,7 +41,9 @@ enum {
     GAP = 4,
     COLOURS = 8,
     KEY = 100,
-    MOST_BARS = 6000 /* each takes some 270 bytes of the file */
+    LETTER = 10,
+    LEAST_LABEL = 44, /* width of a bar that has room for its ranks */
+    MOST_BARS = 6000  /* each takes some 270 bytes of the file */
 };
 
 /* Colours that colour-blind eyes can tell apart (Okabe and Ito). */
@@ -49,7 +52,7 @@ static const char *const colours[COLOURS] = {"#0072b2", "#e69f00", "#009e73", "#
 static const char mixed[] = "#333333"; /* data of several */
 
 /* Follows the parents to the rank or host that held the data at first: bars are coloured
- * by source. */
+ * by source, by ranks where one host has everything. */
 static int source_of(const figure_t *figure, int64_t index)
 {
     xm_transfer_t transfer = xm_plan_transfer(figure->plan, index);
@@ -57,7 +60,21 @@ static int source_of(const figure_t *figure, int64_t index)
     while (transfer.parent >= 0) {
         transfer = xm_plan_transfer(figure->plan, transfer.parent);
     }
-    return figure->local ? transfer.sender : xm_network_host_of(figure->network, transfer.sender);
+    return figure->by_rank ? transfer.sender : xm_network_host_of(figure->network, transfer.sender);
+}
+
+/* Whether one host, or none but its own, is the source of all transfers. */
+static bool has_one_source(const figure_t *figure)
+{
+    int64_t count = xm_plan_transfer_count(figure->plan);
+    int first = count > 0 ? source_of(figure, 0) : 0;
+
+    for (int64_t i = 1; i < count; ++i) {
+        if (source_of(figure, i) != first) {
+            return false;
+        }
+    }
+    return true;
 }
 
 /* Puts a hop into its lane, as seen by its sender (`out`) or its receiver. Copies and,
@@ -305,6 +322,13 @@ static void draw_bar(const figure_t *figure, const rb_bar_t *bar, double y, doub
                   height > 6 && width > 3 ? 0.8 : 0.1);
     describe_bar(figure, bar);
     (void)fputs("</title></rect>\n", figure->file);
+    if (bar->hops == 1 && width >= LEAST_LABEL && height > LETTER + 1) {
+        (void)fprintf(figure->file,
+                      "<text x=\"%.2f\" y=\"%.2f\" font-size=\"%d\" text-anchor=\"middle\" "
+                      "fill=\"#ffffff\">%d → %d</text>\n",
+                      x + width / 2, y + height / 2 + LETTER / 2 - 1, LETTER, bar->sender,
+                      bar->receiver);
+    }
 }
 
 static double draw_section(const figure_t *figure, const rb_lanes_t *section, const char *heading,
@@ -339,44 +363,6 @@ static double draw_section(const figure_t *figure, const rb_lanes_t *section, co
         y += height + GAP;
     }
     return y;
-}
-
-/* The step of 1, 2 or 5 times a power of ten that gives at most ten ticks. */
-static double tick_step(double range)
-{
-    double power = pow(10, floor(log10(range / 10)));
-
-    for (double step = power;; power *= 10, step = power) {
-        if (range / step <= 10) {
-            return step;
-        }
-        if (range / (2 * step) <= 10) {
-            return 2 * step;
-        }
-        if (range / (5 * step) <= 10) {
-            return 5 * step;
-        }
-    }
-}
-
-/* Draws the axis: vertical lines first, so that bars cover them, and the numbers below. */
-static void draw_axis(const figure_t *figure, double top, double y)
-{
-    double range = (double)figure->end_ns / figure->unit_ns, step = tick_step(range);
-
-    for (int i = 0; i * step <= range * (1 + 1e-9); ++i) {
-        double x = LEFT + PLOT * i * step / range;
-
-        (void)fprintf(figure->file,
-                      "<line x1=\"%.2f\" y1=\"%.2f\" x2=\"%.2f\" y2=\"%.2f\" stroke=\"#bbbbbb\" "
-                      "stroke-width=\"0.6\"/>\n"
-                      "<text x=\"%.2f\" y=\"%.2f\" text-anchor=\"middle\">%g</text>\n",
-                      x, top, x, y + 4, x, y + 18, i * step);
-    }
-    (void)fprintf(figure->file,
-                  "<text x=\"%d\" y=\"%.2f\" text-anchor=\"middle\">time from the start of the "
-                  "resharding (%s)</text>\n",
-                  LEFT + PLOT / 2, y + 36, figure->unit);
 }
 
 /* The bound is a line across both sections. */
@@ -430,7 +416,7 @@ static void draw_legend(const figure_t *figure, double y)
     (void)fprintf(figure->file, "<text x=\"10\" y=\"%.2f\">whose data</text>\n", y + 10);
     for (int c = 0; c < COLOURS; ++c) {
         if (colours_used[c] > 0) {
-            (void)snprintf(text, sizeof(text), "%s %d%s", figure->local ? "rank" : "host", c,
+            (void)snprintf(text, sizeof(text), "%s %d%s", figure->by_rank ? "rank" : "host", c,
                            colours_used[c] > 1 ? ", …" : "");
             draw_key(figure, x, y, colours[c], text);
             x += KEY;
@@ -480,7 +466,8 @@ static void draw(const figure_t *figure)
 
     xm_svg_begin(figure->file, WIDTH, (int)bottom + 94, "Transfers of a resharding");
     draw_title(figure);
-    draw_axis(figure, top + 20, bottom);
+    xm_svg_time_axis(figure->file, LEFT, PLOT, top + 20, bottom, figure->end_ns,
+                     "time from the start of the resharding");
     y = draw_section(figure, &figure->planned, "planned", top);
     if (measured) {
         (void)draw_section(figure, &figure->measured, "measured, last run", y + 8);
@@ -488,21 +475,6 @@ static void draw(const figure_t *figure)
     draw_bound(figure, top + 20, bottom);
     draw_legend(figure, bottom + 52);
     (void)fprintf(figure->file, "</svg>\n");
-}
-
-/* The unit keeps the axis' numbers between one and some thousands. */
-static void choose_unit(figure_t *figure)
-{
-    if (figure->end_ns >= 2000000000) {
-        figure->unit = "s";
-        figure->unit_ns = 1e9;
-    } else if (figure->end_ns >= 2000000) {
-        figure->unit = "ms";
-        figure->unit_ns = 1e6;
-    } else {
-        figure->unit = "us";
-        figure->unit_ns = 1e3;
-    }
 }
 
 /* The common end of both sections is known before bars are merged, as the gap depends on
@@ -547,12 +519,13 @@ xm_status_t rb_timeline_write(const char *path, const rb_result_t *result)
     xm_status_t status;
 
     figure.local = xm_plan_net_bytes(plan) == 0;
+    figure.by_rank = figure.local || has_one_source(&figure);
     figure.end_ns = xm_plan_bound_ns(plan) > 0 ? xm_plan_bound_ns(plan) : 1;
     status = collect(&figure);
     if (status < 0) {
         goto clear_lanes;
     }
-    choose_unit(&figure);
+    figure.unit = xm_svg_time_unit(figure.end_ns, &figure.unit_ns);
     status = xm_file_create(path, &figure.file);
     if (status != XM_OK) {
         goto clear_lanes;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A trace for Perfetto and Chrome: a process for each rank, with rows for sends, receives
- * and copies. Cases follow each other on one time axis, since the format knows no
- * separate runs.
+ * and copies, and for what was planned of the first two. Cases follow each other on one time axis,
+ * since the format knows no separate runs.
  */
 #include "bench/report/trace.h"
 
@@ -19,7 +19,7 @@ struct rb_trace {
 };
 
 /* Rows of a rank. */
-enum { ROW_SEND, ROW_RECEIVE, ROW_COPY };
+enum { ROW_SEND, ROW_RECEIVE, ROW_COPY, ROW_PLANNED_SEND, ROW_PLANNED_RECEIVE, ROWS };
 
 /* Space between two cases on the time axis. */
 static const int64_t gap_ns = 100000;
@@ -39,7 +39,8 @@ xm_status_t rb_trace_create(rb_trace_t **trace)
 /* Names are written once for each rank, also when later cases have more ranks. */
 static void name_ranks(rb_trace_t *trace, const xm_network_t *network)
 {
-    static const char *const rows[] = {"send", "receive", "copy"};
+    static const char *const rows[] = {"send", "receive", "copy", "planned send",
+                                       "planned receive"};
 
     for (int r = trace->named_ranks; r < xm_network_ranks(network); ++r) {
         char name[64];
@@ -48,7 +49,7 @@ static void name_ranks(rb_trace_t *trace, const xm_network_t *network)
         (void)json_array_append_new(trace->events,
                                     json_pack("{s:s, s:s, s:i, s:{s:s}}", "name", "process_name",
                                               "ph", "M", "pid", r, "args", "name", name));
-        for (int row = 0; row < 3; ++row) {
+        for (int row = 0; row < ROWS; ++row) {
             (void)json_array_append_new(trace->events,
                                         json_pack("{s:s, s:s, s:i, s:i, s:{s:s}}", "name",
                                                   "thread_name", "ph", "M", "pid", r, "tid", row,
@@ -58,44 +59,107 @@ static void name_ranks(rb_trace_t *trace, const xm_network_t *network)
     trace->named_ranks = xm_network_ranks(network);
 }
 
-/* Times are microseconds in this format. */
-static json_t *event(const rb_trace_t *trace, const rb_result_t *result, const rb_record_t *record)
+/* An event of a hop: measured at one end, or planned and then on a row of its own. Times
+ * are microseconds in this format. */
+static json_t *event(const rb_trace_t *trace, const rb_result_t *result, const rb_record_t *record,
+                     bool planned)
 {
     const xm_plan_t *plan = result->prepared->plan;
     const xm_transfer_t transfer = xm_plan_transfer(plan, record->transfer);
     const xm_route_t *route = xm_plan_route(plan, transfer.route);
     int sender = xm_hop_sender(&transfer, route, record->hop), receiver = route->ranks[record->hop];
     int row = record->rank == sender ? ROW_SEND : ROW_RECEIVE;
+    uint64_t bytes = xm_plan_transfer_bytes(plan, record->transfer);
+    uint64_t chunk = xm_config_bytes(XM_CONFIG_CHUNK_SIZE);
     char name[64];
 
     if (sender == receiver) {
         row = ROW_COPY;
+    } else if (planned) {
+        row += ROW_PLANNED_SEND - ROW_SEND;
     }
     (void)snprintf(name, sizeof(name), "task %lld: %d to %d", (long long)transfer.task, sender,
                    receiver);
-    return json_pack("{s:s, s:s, s:s, s:I, s:i, s:f, s:f, s:{s:I, s:i, s:I, s:I}}", "name", name,
-                     "cat", result->prepared->one->name, "ph", "X", "pid", (json_int_t)record->rank,
-                     "tid", row, "ts", (double)(trace->start_ns + record->start_ns) * 1e-3, "dur",
+    return json_pack("{s:s, s:s, s:s, s:I, s:i, s:f, s:f, s:{s:I, s:i, s:I, s:I, s:I}}", "name",
+                     name, "cat", result->prepared->one->name, "ph", "X", "pid",
+                     (json_int_t)record->rank, "tid", row, "ts",
+                     (double)(trace->start_ns + record->start_ns) * 1e-3, "dur",
                      (double)(record->end_ns - record->start_ns) * 1e-3, "args", "transfer",
                      (json_int_t)record->transfer, "hop", (int)record->hop, "parent",
-                     (json_int_t)transfer.parent, "bytes",
-                     (json_int_t)xm_plan_transfer_bytes(plan, record->transfer));
+                     (json_int_t)transfer.parent, "bytes", (json_int_t)bytes, "chunks",
+                     (json_int_t)(chunk > 0 ? (bytes + chunk - 1) / chunk : 1));
+}
+
+/* Appends one event and moves the end of the case. */
+static xm_status_t append(rb_trace_t *trace, const rb_result_t *result, const rb_record_t *record,
+                          bool planned, int64_t *end)
+{
+    *end = record->end_ns > *end ? record->end_ns : *end;
+    return json_array_append_new(trace->events, event(trace, result, record, planned)) == 0
+               ? XM_OK
+               : xm_error_set(XM_ERR_NO_MEMORY, "no memory for the trace");
+}
+
+/* The planned hops, each at both of its ends, beside those that were measured. */
+static xm_status_t append_planned(rb_trace_t *trace, const rb_result_t *result,
+                                  const xm_span_t *spans, int64_t *end)
+{
+    const xm_plan_t *plan = result->prepared->plan;
+    xm_status_t status = XM_OK;
+
+    for (int64_t t = 0; t < xm_plan_transfer_count(plan); ++t) {
+        const xm_transfer_t transfer = xm_plan_transfer(plan, t);
+        const xm_route_t *route = xm_plan_route(plan, transfer.route);
+
+        for (int hop = 0; hop < route->count; ++hop, ++spans) {
+            int ranks[] = {xm_hop_sender(&transfer, route, hop), route->ranks[hop]};
+
+            for (int i = 0; status == XM_OK && ranks[0] != ranks[1] && i < 2; ++i) {
+                status = append(trace, result,
+                                &(rb_record_t){.transfer = t,
+                                               .hop = hop,
+                                               .rank = ranks[i],
+                                               .start_ns = spans->start_ns,
+                                               .end_ns = spans->end_ns},
+                                true, end);
+            }
+        }
+    }
+    return status;
+}
+
+/* The planned times are simulated anew, since plans do not keep them. */
+static xm_status_t add_planned(rb_trace_t *trace, const rb_result_t *result, int64_t *end)
+{
+    const rb_prepared_t *prepared = result->prepared;
+    xm_span_t *spans = malloc(((size_t)xm_plan_hops(prepared->plan) + 1) * sizeof(*spans));
+    int64_t makespan;
+    xm_status_t status = spans == NULL ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for the trace")
+                                       : xm_simulate(prepared->plan, prepared->network,
+                                                     XM_SHARING_EXCLUSIVE, spans, &makespan);
+
+    if (status == XM_OK) {
+        status = append_planned(trace, result, spans, end);
+    }
+    free(spans);
+    return status;
 }
 
 /* The end of the longest rank decides where the next case starts. */
 xm_status_t rb_trace_add(rb_trace_t *trace, const rb_result_t *result)
 {
     int64_t end = 0;
+    xm_status_t status = XM_OK;
 
     name_ranks(trace, result->prepared->network);
-    for (size_t i = 0; i < result->record_count; ++i) {
-        if (json_array_append_new(trace->events, event(trace, result, &result->records[i])) != 0) {
-            return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the trace");
-        }
-        end = result->records[i].end_ns > end ? result->records[i].end_ns : end;
+    for (size_t i = 0; status == XM_OK && i < result->record_count; ++i) {
+        status = append(trace, result, &result->records[i], false, &end);
+    }
+    if (status == XM_OK) {
+        status = add_planned(trace, result, &end);
     }
     trace->start_ns += end + gap_ns;
-    return XM_OK;
+    return status;
 }
 
 xm_status_t rb_trace_write(const rb_trace_t *trace, const char *path)

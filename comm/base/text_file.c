@@ -6,6 +6,7 @@
 #include "comm/base/text_file.h"
 
 #include <errno.h>
+#include <math.h>
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -289,4 +290,45 @@ void xm_svg_text(FILE *file, double x, double y, int size, const char *anchor, c
                   size, anchor);
     xm_text_put_xml(file, text);
     (void)fputs("</text>\n", file);
+}
+
+const char *xm_svg_time_unit(int64_t end_ns, double *unit_ns)
+{
+    if (end_ns >= 2000000) {
+        *unit_ns = end_ns >= 2000000000 ? 1e9 : 1e6;
+        return end_ns >= 2000000000 ? "s" : "ms";
+    }
+    *unit_ns = 1e3;
+    return "us";
+}
+
+/* The step of 1, 2 or 5 times a power of ten that gives at most ten ticks. */
+static double tick_step(double range)
+{
+    double power = pow(10, floor(log10(range / 10)));
+
+    return range / power <= 10         ? power
+           : range / (2 * power) <= 10 ? 2 * power
+           : range / (5 * power) <= 10 ? 5 * power
+                                       : 10 * power;
+}
+
+void xm_svg_time_axis(FILE *file, int left, int width, double top, double bottom, int64_t end_ns,
+                      const char *label)
+{
+    double unit_ns, range, step;
+    const char *unit = xm_svg_time_unit(end_ns, &unit_ns);
+
+    range = (double)end_ns / unit_ns;
+    step = tick_step(range);
+    for (int i = 0; i * step <= range * (1 + 1e-9); ++i) {
+        double x = left + width * i * step / range;
+
+        (void)fprintf(file,
+                      "<line x1=\"%.2f\" y1=\"%.2f\" x2=\"%.2f\" y2=\"%.2f\" stroke=\"#bbbbbb\" "
+                      "stroke-width=\"0.6\"/>\n",
+                      x, top, x, bottom + 4);
+        xm_svg_text(file, x, bottom + 18, 12, "middle", "%g", i * step);
+    }
+    xm_svg_text(file, left + width / 2.0, bottom + 36, 12, "middle", "%s (%s)", label, unit);
 }

@@ -59,3 +59,11 @@ void xm_svg_begin(FILE *file, int width, int height, const char *title);
  * "middle" or "end". */
 void xm_svg_text(FILE *file, double x, double y, int size, const char *anchor, const char *format,
                  ...) XM_PRINTF(6, 7);
+
+/** The unit in which times up to @p end_ns are numbers between one and some thousands. */
+const char *xm_svg_time_unit(int64_t end_ns, double *unit_ns);
+
+/** Draws an axis of times from 0 to @p end_ns: lines from @p top to @p bottom, for bars to be drawn
+ * over, numbers in one unit under them, and @p label with the unit under these, 40 in all. */
+void xm_svg_time_axis(FILE *file, int left, int width, double top, double bottom, int64_t end_ns,
+                      const char *label);

@@ -43,8 +43,8 @@ static void print_table(const ap_plan_t *plan, const ap_schedule_t *schedule,
     (void)printf("# %s under %s: %d micro-batches, %d stages on %d meshes\n",
                  ap_plan_info(plan)->model, ap_schedule_name(schedule->kind),
                  schedule->micro_batches, schedule->stages, schedule->devices);
-    (void)printf("# %5s %12s %12s %12s %9s %16s\n", "mesh", "busy", "transfers", "idle",
-                 "in flight", "activations");
+    (void)printf("# %5s %12s %12s %12s %9s %16s\n", ap_pipeline_lane(schedule), "busy", "transfers",
+                 "idle", "in flight", "activations");
     for (int device = 0; device < run->devices; ++device) {
         const ap_pipeline_device_t *of = &run->device[device];
         char busy[TEXT], transfers[TEXT], idle[TEXT], bytes[TEXT];

@@ -23,10 +23,9 @@ enum {
     TOP = 66,
     LANE = 30, /* passes, and a strip for sends under them */
     SENDS = 8,
-    BOTTOM = 44,
+    BOTTOM = 66,
     MOST_BARS = 6000,
     LEAST_LABEL = 13, /* width of a pass that has room for its number */
-    TICKS = 8,
     TEXT = 32
 };
 
@@ -44,6 +43,12 @@ const char *ap_pipeline_fill(int stage)
 const char *ap_pipeline_edge(int stage)
 {
     return edges[stage % COLOURS];
+}
+
+/* A lane is the submesh of a stage of the plan; some schedules give it several stages. */
+const char *ap_pipeline_lane(const ap_schedule_t *schedule)
+{
+    return schedule->stages == schedule->devices && schedule->pipelines <= 1 ? "stage" : "mesh";
 }
 
 static bool is_send(ap_pass_t pass)
@@ -105,9 +110,10 @@ static void draw_header(const ap_pipeline_lanes_t *figure, const char *title)
     xm_svg_text(figure->file, 10, 26, 17, "start", "%s", title);
     (void)fprintf(
         figure->file,
-        "<text x=\"10\" y=\"46\" font-size=\"12\">%s: %d micro-batches on %d "
-        "devices, %s in all, %.1f %% idle",
-        ap_schedule_name(figure->schedule->kind), figure->schedule->micro_batches, run->devices,
+        "<text x=\"10\" y=\"46\" font-size=\"12\">%s: %d micro-batches through %d "
+        "stages, %s in all, %.1f %% idle",
+        ap_schedule_name(figure->schedule->kind), figure->schedule->micro_batches,
+        figure->schedule->stages,
         xm_text_format_seconds(1e-9 * (double)run->makespan_ns, makespan, sizeof(makespan)),
         100.0 * run->bubble);
     if (figure->end_ns < run->makespan_ns) {
@@ -115,24 +121,6 @@ static void draw_header(const ap_pipeline_lanes_t *figure, const char *title)
                       xm_text_format_seconds(1e-9 * (double)figure->end_ns, shown, sizeof(shown)));
     }
     (void)fputs("</text>\n", figure->file);
-}
-
-static void draw_axis(const ap_pipeline_lanes_t *figure)
-{
-    int y = lane_top(figure, figure->run->devices);
-
-    for (int i = 0; i <= TICKS; ++i) {
-        double seconds = 1e-9 * (double)figure->end_ns * i / TICKS,
-               x = LEFT + (double)PLOT * i / TICKS;
-        char text[TEXT];
-
-        (void)fprintf(figure->file,
-                      "<line x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%d\" stroke=\"#ccc\" "
-                      "stroke-width=\"0.6\"/>\n",
-                      x, TOP - 4, x, y);
-        xm_svg_text(figure->file, x, y + 14, 10, "middle", "%s",
-                    xm_text_format_seconds(seconds, text, sizeof(text)));
-    }
 }
 
 /* Writes what hovering over a bar shows. */
@@ -218,7 +206,7 @@ void ap_pipeline_draw_lanes(const ap_pipeline_lanes_t *lanes)
 xm_status_t ap_pipeline_plot(const ap_schedule_t *schedule, const ap_pipeline_run_t *run,
                              const char *title, const char *path)
 {
-    ap_pipeline_lanes_t figure = {.what = "device",
+    ap_pipeline_lanes_t figure = {.what = ap_pipeline_lane(schedule),
                                   .schedule = schedule,
                                   .run = run,
                                   .left = LEFT,
@@ -234,12 +222,13 @@ xm_status_t ap_pipeline_plot(const ap_schedule_t *schedule, const ap_pipeline_ru
         return status;
     }
     draw_header(&figure, title);
-    draw_axis(&figure);
+    xm_svg_time_axis(figure.file, LEFT, PLOT, TOP - 4, lane_top(&figure, run->devices),
+                     figure.end_ns, "time");
     ap_pipeline_draw_lanes(&figure);
     xm_svg_text(
         figure.file, LEFT, lane_top(&figure, run->devices) + BOTTOM - 8, 10, "start",
         "light: forward, dark: backward, dashed: gradients of the parameters, grey: update; "
-        "the strip below a lane: what the device sends");
+        "the strip below a lane: what it sends");
     (void)fputs("</svg>\n", figure.file);
     return xm_file_close(figure.file, path, XM_OK);
 }
@@ -279,6 +268,7 @@ static void trace_op(FILE *file, int device, const ap_schedule_op_t *op,
 xm_status_t ap_pipeline_trace(const ap_schedule_t *schedule, const ap_pipeline_run_t *run,
                               const char *path)
 {
+    const char *what = ap_pipeline_lane(schedule);
     FILE *file;
     bool first = true;
     xm_status_t status = xm_file_create(path, &file);
@@ -290,9 +280,14 @@ xm_status_t ap_pipeline_trace(const ap_schedule_t *schedule, const ap_pipeline_r
     trace_name(file, 0, 0, "process_name", "passes", -1);
     trace_name(file, 1, 0, "process_name", "channels", -1);
     for (int device = 0; device < run->devices; ++device) {
-        trace_name(file, 0, device, "thread_name", "device", device);
-        trace_name(file, 1, 2 * device, "thread_name", "activations from device", device);
-        trace_name(file, 1, 2 * device + 1, "thread_name", "gradients from device", device);
+        char name[TEXT];
+
+        (void)snprintf(name, sizeof(name), "%s", what);
+        trace_name(file, 0, device, "thread_name", name, device);
+        (void)snprintf(name, sizeof(name), "activations from %s", what);
+        trace_name(file, 1, 2 * device, "thread_name", name, device);
+        (void)snprintf(name, sizeof(name), "gradients from %s", what);
+        trace_name(file, 1, 2 * device + 1, "thread_name", name, device);
     }
     for (int device = 0; device < run->devices; ++device) {
         for (int i = 0; i < schedule->op_count[device]; ++i) {

@@ -25,12 +25,15 @@ enum { AP_PIPELINE_LANE = 44 /**< height of a lane with what is around it */ };
 
 void ap_pipeline_draw_lanes(const ap_pipeline_lanes_t *lanes);
 
+/** What the lanes of a schedule are called: "stage" where each has one, else "mesh". */
+const char *ap_pipeline_lane(const ap_schedule_t *schedule);
+
 /** Colours of a stage in figures. */
 const char *ap_pipeline_fill(int stage);
 const char *ap_pipeline_edge(int stage);
 
 /**
- * Writes a figure as SVG 1.1: a lane per device, its passes coloured by stage (light forward, dark
+ * Writes a figure as SVG 1.1: a lane per stage, its passes coloured by stage (light forward, dark
  * backward, hatched outline weight half, grey update), under each lane what it sends. A run with
  * thousands of passes is drawn from its start for as long as they can be told apart. @p title
  * stands on top.

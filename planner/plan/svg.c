@@ -18,7 +18,6 @@
 /* Lengths in user units (pixels at 100 %). */
 enum {
     MARGIN = 20,
-    HEADER = 64,
     LABELS = 110, /* host and device names */
     BOX_WIDTH = 170,
     GAP = 180, /* between boxes, for the resharding */
@@ -26,11 +25,12 @@ enum {
     MIN_ROW = 24,
     TIMELINE_HEADER = 48,
     MIN_WIDTH = 760,
-    MOST_SHOWN = 12,  /* micro-batches in the timeline */
-    SMALL_LETTER = 6, /* width of a letter of size 10 */
-    COSTS_TEXT = 320,
+    MOST_SHOWN = 12, /* micro-batches in the timeline */
+    AXIS = 60,
+    COSTS_TEXT = 1024,
     TEXT = 32
 };
+#define LETTER 0.57 /* width of a letter of size 1 */
 
 typedef struct figure {
     const ap_plan_t *plan;
@@ -38,6 +38,54 @@ typedef struct figure {
     int row, top, devices, stages; /* row: height of a device */
     int timeline, width, height;
 } figure_t;
+
+/* Puts a text into as many lines as the figure's width needs, or with no file only counts them.
+ * Returns where the next text begins. */
+static int put_lines(const figure_t *figure, int y, int size, const char *text)
+{
+    size_t letters = (size_t)((figure->width - 2 * MARGIN) / (LETTER * size));
+
+    while (*text != '\0') {
+        size_t length = strlen(text), line = length;
+
+        if (length > letters) {
+            for (line = letters; line > 0 && text[line] != ' ';) {
+                --line;
+            }
+            line = line > 0 ? line : letters;
+        }
+        y += size + 5;
+        if (figure->file != NULL) {
+            xm_svg_text(figure->file, MARGIN, y - 5, size, "start", "%.*s", (int)line, text);
+        }
+        text += line;
+        text += strspn(text, " ");
+    }
+    return y;
+}
+
+static int put_header(const figure_t *figure)
+{
+    const ap_plan_info_t *info = ap_plan_info(figure->plan);
+    char step[TEXT], bottleneck[TEXT], recompute[2 * TEXT], line[COSTS_TEXT];
+    int y = MARGIN - 4;
+
+    (void)snprintf(line, sizeof(line), "%s on %s: %d hosts x %d devices", info->model,
+                   info->cluster, info->hosts, info->devices_per_host);
+    y = put_lines(figure, y, 17, line);
+    (void)snprintf(line, sizeof(line),
+                   "batch %" PRId64 " in %" PRId64 " micro-batches of %" PRId64
+                   ", %s, recomputation %s; predicted step %s, longest station %s",
+                   info->global_batch, info->micro_batches,
+                   info->global_batch / info->micro_batches, info->schedule,
+                   ap_plan_recompute_text(figure->plan, recompute, sizeof(recompute)),
+                   xm_text_format_seconds(info->step, step, sizeof(step)),
+                   xm_text_format_seconds(info->bottleneck, bottleneck, sizeof(bottleneck)));
+    y = put_lines(figure, y, 12, line);
+    (void)snprintf(line, sizeof(line), "costs: ");
+    (void)xm_text_copy(info->cluster_provenance, line + strlen(line), sizeof(line) - strlen(line));
+    return put_lines(figure, y, 10, line);
+}
 
 /* A device's row is high enough that the stage with the fewest devices has room for its text. */
 static void measure(figure_t *figure)
@@ -55,43 +103,24 @@ static void measure(figure_t *figure)
     }
     figure->row = (BOX_HEIGHT + fewest - 1) / fewest;
     figure->row = figure->row < MIN_ROW ? MIN_ROW : figure->row;
-    figure->top = MARGIN + HEADER;
-    figure->timeline = figure->top + figure->devices * figure->row + MARGIN;
     figure->width = 2 * MARGIN + LABELS + figure->stages * BOX_WIDTH + (figure->stages - 1) * GAP;
     figure->width = figure->width < MIN_WIDTH ? MIN_WIDTH : figure->width;
-    figure->height =
-        figure->timeline + TIMELINE_HEADER + figure->stages * AP_PIPELINE_LANE + 2 * MARGIN;
+    figure->top = put_header(figure) + MARGIN / 2;
+    figure->timeline = figure->top + figure->devices * figure->row + MARGIN;
+    figure->height = figure->timeline + TIMELINE_HEADER + figure->stages * AP_PIPELINE_LANE + AXIS;
 }
 
 static void draw_header(const figure_t *figure)
 {
-    const ap_plan_info_t *info = ap_plan_info(figure->plan);
-    char step[TEXT], bottleneck[TEXT], costs[COSTS_TEXT], recompute[2 * TEXT];
-    size_t letters = (size_t)(figure->width - 2 * MARGIN) / SMALL_LETTER - 6; /* that fit */
-
     xm_svg_begin(figure->file, figure->width, figure->height, "Parallel plan");
     (void)fputs("<desc>Costs: ", figure->file);
-    xm_text_put_xml(figure->file, info->cluster_provenance);
+    xm_text_put_xml(figure->file, ap_plan_info(figure->plan)->cluster_provenance);
     (void)fputs("</desc>\n"
                 "<defs><marker id=\"head\" viewBox=\"0 0 8 8\" refX=\"8\" refY=\"4\" "
                 "markerWidth=\"8\" markerHeight=\"8\" orient=\"auto\">"
                 "<path d=\"M0,0 L8,4 L0,8 z\" fill=\"#555\"/></marker></defs>\n",
                 figure->file);
-    xm_svg_text(figure->file, MARGIN, MARGIN + 14, 17, "start", "%s on %s: %d hosts x %d devices",
-                info->model, info->cluster, info->hosts, info->devices_per_host);
-    xm_svg_text(figure->file, MARGIN, MARGIN + 34, 12, "start",
-                "batch %" PRId64 " in %" PRId64 " micro-batches of %" PRId64
-                ", %s, recomputation %s; predicted step %s, longest station %s",
-                info->global_batch, info->micro_batches, info->global_batch / info->micro_batches,
-                info->schedule, ap_plan_recompute_text(figure->plan, recompute, sizeof(recompute)),
-                xm_text_format_seconds(info->step, step, sizeof(step)),
-                xm_text_format_seconds(info->bottleneck, bottleneck, sizeof(bottleneck)));
-    if (letters > sizeof(costs)) {
-        letters = sizeof(costs);
-    }
-    (void)xm_text_copy(info->cluster_provenance, costs, letters);
-    xm_svg_text(figure->file, MARGIN, MARGIN + 51, 10, "start", "costs: %s%s", costs,
-                strlen(costs) < strlen(info->cluster_provenance) ? " ..." : "");
+    (void)put_header(figure);
 }
 
 /* Rows are the devices in the order in which stages take them. */
@@ -268,6 +297,10 @@ static xm_status_t draw_timeline(const figure_t *figure)
                 schedule->micro_batches, info->micro_batches,
                 schedule->split ? ", white gradients of the parameters" : "",
                 xm_text_format_seconds(1e-9 * (double)run->makespan_ns, text, sizeof(text)));
+    xm_svg_time_axis(figure->file, MARGIN + LABELS, figure->width - 2 * MARGIN - LABELS,
+                     figure->timeline + TIMELINE_HEADER - 4,
+                     figure->timeline + TIMELINE_HEADER + figure->stages * AP_PIPELINE_LANE,
+                     run->makespan_ns > 0 ? run->makespan_ns : 1, "time");
     ap_pipeline_draw_lanes(
         &(ap_pipeline_lanes_t){.file = figure->file,
                                .what = "stage",

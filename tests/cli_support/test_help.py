@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Help texts are 80 columns wide and well wrapped, their examples work, completion offers what they say, and -J means a file."""
+import json
 import os
 import re
 import shlex
@@ -83,6 +84,26 @@ expect(all(len(line) <= 132 for line in suite.splitlines() if not line.startswit
 odd = run([COMMANDS[0], "--dry-run", "--src-mesh", "3", "--dst-mesh", "2", "--src-spec", "S0R", "--dst-spec", "S0R",
            "--shape", "1x4", "--dtype", "f16", "-b", "100", "-e", "100", "--csv"]).stdout.splitlines()
 expect(odd[1].split(",")[1] == "96" and odd[1].split(",")[4] == "12x4", odd)
+
+# Pictures: two tensors' halves from one host, where colours are the ranks; the planned hops have rows beside the measured.
+with tempfile.TemporaryDirectory() as work:
+    run([COMMANDS[0], "--transport", "sim", "--hosts", "2", "-n", "4", "--src-mesh", "1x2", "--dst-mesh", "1x2", "--src-spec",
+         "S1R", "--dst-spec", "RS1", "--shape", "1024x4096", "--nic-gbps", "10", "--plot", f"{work}/plot.svg",
+         "--trace", f"{work}/trace.json", "-J", f"{work}/run.json"])
+    with open(f"{work}/plot.svg", encoding="utf-8") as file:
+        plot = file.read()
+    expect(all(text in plot for text in (">0 → 2<", ">1 → 3<", ">rank 0<", ">rank 1<", ">planned<", ">measured, last run<",
+                                         ">host 0 sends<", ">host 1 receives<", "(ms)")), plot)
+    with open(f"{work}/trace.json", encoding="utf-8") as file:
+        events = [event for event in json.load(file)["traceEvents"] if event["ph"] == "X"]
+    with open(f"{work}/run.json", encoding="utf-8") as file:
+        made = json.load(file)["results"][0]
+    measured, planned = ([event for event in events if event["tid"] in tids] for tids in ((0, 1), (3, 4)))
+    expect(len(measured) == len(planned) == 8, events)  # four hops between the hosts, each at both of its ends
+    expect(sum(event["args"]["bytes"] for event in planned) == 2 * made["net_bytes"], planned)
+    # 16 MiB through one NIC at 10 Gbit/s: a little more than 13.4 ms; a hop of 4 MiB is eight chunks of 512 KiB.
+    expect(0 <= max(event["ts"] + event["dur"] for event in planned) - 16 * 1024 ** 2 / 1.25e3 < 500, planned)
+    expect(all(event["args"]["chunks"] == 8 for event in events), events)
 
 messages = [line.split(",") for line in run([COMMANDS[1], "-b", "8", "-e", "1M", "-f", "16", "-i", "20", "--csv"]).stdout.splitlines()]
 expect([row[0] for row in messages] == ["size (B)", "8", "128", "2048", "32768", "524288"], messages)

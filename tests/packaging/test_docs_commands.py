@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 SOURCE, BUILD = os.environ["SOURCE_DIR"], os.environ["BUILD_DIR"]
@@ -58,6 +59,14 @@ class Commands(unittest.TestCase):
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
 
+    def test_what_is_said_to_do_the_like_is_there(self):
+        listed = subprocess.run(["ctest", "--test-dir", BUILD, "-N"], text=True, stdout=subprocess.PIPE, check=True).stdout
+        for name in pages():
+            with open(os.path.join(SOURCE, name), encoding="utf-8") as file:
+                for mark in re.findall(r"<!-- not run.*", file.read()):
+                    for test in re.findall(r"\b(?:test|guest)_\w+", mark):
+                        self.assertRegex(listed, rf": {test}\n", name)
+
     def folder(self):
         """A fresh one of what commands take."""
         folder = tempfile.mkdtemp(dir=self.scratch.name)
@@ -91,7 +100,9 @@ class Commands(unittest.TestCase):
             for script in scripts:
                 if any(word in script for word in excepted):
                     continue
+                began = time.monotonic()
                 done = self.run_in(folder, script)
+                print(f"{time.monotonic() - began:6.1f} s  {name}: {script}", flush=True)
                 allowed = (0,) if language == "sh" else (0, 1, 2)
                 self.assertIn(done.returncode, allowed, f"{name}: {script}\n{done.stdout}")
                 count += 1
@@ -101,9 +112,7 @@ class Commands(unittest.TestCase):
         total = 0
         for name in [page for page in pages() if page in sys.argv] or pages():
             with self.subTest(name):
-                count = self.page(name)
-                print(f"{name}: {count} commands", flush=True)
-                total += count
+                total += self.page(name)
         print(f"{total} commands")
 
 

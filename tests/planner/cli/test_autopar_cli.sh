@@ -81,6 +81,13 @@ python3 -c 'import json, sys; plan = json.load(open(sys.argv[1])); del plan["dig
 plan["cluster"]["host_order"].append(0); print(json.dumps(plan))' "$work/turned.json" >"$work/wrong.json"
 bad "simulate: wrong host order" "host_order must be a list of the 4 hosts" "$AUTOPAR" simulate "$work/wrong.json"
 
+# Nothing of the provenance is cut, the times have an axis, and lanes are stages.
+tr '\n' ' ' <"$work/plan.svg" | sed 's/<[^>]*>/ /g' | tr -s ' ' >"$work/words"
+grep -q "curves latency + bytes / bandwidth .* stage 0: .* time (s)" "$work/words" || fail "plan.svg lacks its costs or an axis"
+"$AUTOPAR" simulate "$plan" --plot "$work/lanes.svg" --trace "$work/lanes.json" >"$work/lanes"
+grep -q '^#.* stage .*busy' "$work/lanes" && grep -q '>stage 1<' "$work/lanes.svg" && grep -q '>time (s)<' "$work/lanes.svg" &&
+    grep -q '"gradients from stage 1"' "$work/lanes.json" && ! grep -q device "$work/lanes.svg" || fail "simulate names no stages"
+
 # Files of another kind are told as what they are.
 bad "a plan as profile" "$plan: this is a parallel plan, not a cluster profile" \
     "$AUTOPAR" plan --model gpt-1.3b --cluster "$plan"
