@@ -50,12 +50,24 @@ static struct ibv_context contexts[FAKE_RANKS][XM_NICS_MAX];
 static fake_way_t ways[FAKE_RANKS][XM_NICS_MAX];
 static uint64_t carried[XM_NICS_MAX], state;
 static int rail_count;
+static int64_t clock_ns = 1;
 static _Thread_local int own_rank;
 
 uint64_t fake_verbs_any(uint64_t below)
 {
     state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
     return (state >> 33) % below;
+}
+
+void fake_verbs_pass(int64_t nanoseconds)
+{
+    clock_ns += nanoseconds;
+}
+
+static int64_t now(const xm_transport_t *transport)
+{
+    (void)transport;
+    return clock_ns;
 }
 
 uint64_t fake_verbs_carried(int rail)
@@ -467,8 +479,12 @@ static void *sit(void *arg)
 
 void fake_verbs_open(xm_transport_t *transports[FAKE_RANKS], int rails, uint64_t seed)
 {
+    static xm_transport_ops_t ops;
     slot_t slots[FAKE_RANKS] = {{.rank = 0}, {.rank = 1}};
     pthread_t thread;
+
+    ops = xm_verbs_ops;
+    ops.now = now;
 
     state = seed;
     rail_count = rails;
@@ -481,6 +497,7 @@ void fake_verbs_open(xm_transport_t *transports[FAKE_RANKS], int rails, uint64_t
     (void)pthread_barrier_destroy(&meeting);
     for (int rank = 0; rank < FAKE_RANKS; ++rank) {
         transports[rank] = slots[rank].transport;
+        transports[rank]->ops = &ops;
     }
 }
 

@@ -25,6 +25,9 @@ void fake_verbs_set(int rank, int rail, fake_way_t way);
 /** Something happens on one of the connections, or nothing. */
 void fake_verbs_move(void);
 
+/** Time passes, as the transports see it. */
+void fake_verbs_pass(int64_t nanoseconds);
+
 /** Bytes that came over a rail, and a number below @p below. */
 uint64_t fake_verbs_carried(int rail);
 uint64_t fake_verbs_any(uint64_t below);

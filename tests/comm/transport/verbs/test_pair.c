@@ -13,7 +13,7 @@
 #include "comm/base/random.h"
 
 enum { RANKS = FAKE_RANKS, RAILS = 3, MESSAGES = 100, TAGS = 5, LONGEST = 300000, SEEDS = 24 };
-enum { MOST_STEPS = 400000, MOVES = 600 };
+enum { MOST_STEPS = 400000, MOVES = 600, STEP_NS = 1000000 };
 
 typedef struct {
     xm_op_t op;
@@ -138,17 +138,17 @@ static bool is_used(xm_transport_t *const *transports, int rail)
     for (int rank = 0; rank < RANKS; ++rank) {
         const xm_verbs_transport_t *self = (const xm_verbs_transport_t *)transports[rank];
 
-        used = used && xm_verbs_lane_works(&self->peers[1 - rank].lanes[rail]);
+        used = used && xm_rails_uses(self->peers[1 - rank].base.rails, rail);
     }
     return used;
 }
 
-/* Time passes only when somebody looks at the timer. */
-static void progress(xm_transport_t *transport, uint64_t hurry)
+static void progress(xm_transport_t *transport, int64_t passed_ns)
 {
     xm_verbs_transport_t *self = (xm_verbs_transport_t *)transport;
 
-    self->slept = fake_verbs_any(hurry) == 0;
+    fake_verbs_pass(passed_ns);
+    self->slept = fake_verbs_any(10) == 0;
     (void)xm_transport_progress(transport);
 }
 
@@ -197,7 +197,7 @@ static void play(xm_transport_t *const *transports, traffic_t *traffic, const in
                 post(transports, &traffic[rank], rank, false);
             }
             if (fake_verbs_any(3) > 0) {
-                progress(transports[rank], deaths == NULL ? 4 : 1000);
+                progress(transports[rank], deaths == NULL ? 20 * STEP_NS : STEP_NS);
             }
         }
         for (int i = 0; i < MOVES; ++i) {
@@ -272,7 +272,7 @@ START_TEST(a_rail_comes_back)
             for (int i = 0; i < MOVES; ++i) {
                 fake_verbs_move();
             }
-            progress(transports[away[loss] % RANKS], 4);
+            progress(transports[away[loss] % RANKS], 10 * STEP_NS);
         }
         ck_assert(loss == 0 || away[loss] > away[loss - 1] * 5 / 4);
     }
@@ -284,6 +284,47 @@ START_TEST(a_rail_comes_back)
     prepare(traffic);
     play(transports, traffic, (int[RAILS]){100, -1, 300}, 8);
     release(traffic);
+    fake_verbs_close(transports);
+}
+END_TEST
+
+/* A sender that may keep no more copies waits for answers, and gets them from a receiver that never
+ * sleeps, at once. */
+START_TEST(who_waits_is_answered)
+{
+    enum { LENGTH = 8000, COUNT = XM_RAILS_COPIES / LENGTH + 50 };
+    static request_t sends[COUNT], receives[COUNT];
+    static uint8_t bytes[COUNT][LENGTH];
+    xm_transport_t *transports[RANKS];
+    int ends = 0;
+
+    memset(sends, 0, sizeof(sends));
+    memset(receives, 0, sizeof(receives));
+    fake_verbs_open(transports, RAILS, (uint64_t)_i * 57 + 7);
+    for (int i = 0; i < COUNT; ++i) {
+        sends[i].op = (xm_op_t){.done = on_done, .arg = &sends[i]};
+        sends[i].status =
+            xm_transport_send(transports[0], 1, 1, bytes[i], LENGTH, NULL, &sends[i].op);
+        ends += sends[i].status == XM_OK;
+        receives[i].op = (xm_op_t){.done = on_done, .arg = &receives[i]};
+    }
+    ck_assert_int_lt(ends, COUNT);
+    for (int step = 0, posted = 0; ends < COUNT; ++step) {
+        ck_assert_int_lt(step, MOST_STEPS);
+        if (posted < COUNT) {
+            (void)xm_transport_receive(transports[1], 0, 1, bytes[posted], LENGTH, NULL,
+                                       &receives[posted].op);
+            ++posted;
+        }
+        for (int i = 0; i < MOVES; ++i) {
+            fake_verbs_move();
+        }
+        progress(transports[step % RANKS], 0);
+        ends = 0;
+        for (int i = 0; i < COUNT; ++i) {
+            ends += sends[i].status == XM_OK;
+        }
+    }
     fake_verbs_close(transports);
 }
 END_TEST
@@ -301,6 +342,7 @@ int main(void)
     tcase_add_loop_test(tcase, messages_survive_rails, 0, SEEDS);
     tcase_add_loop_test(tcase, messages_survive_flaps, 0, SEEDS);
     tcase_add_loop_test(tcase, a_rail_comes_back, 0, RANKS);
+    tcase_add_loop_test(tcase, who_waits_is_answered, 0, 2);
     suite_add_tcase(suite, tcase);
     return xm_test_run(suite);
 }
