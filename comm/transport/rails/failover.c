@@ -20,7 +20,7 @@ enum { QUIET = 4, LATE = 4 };
 /* How long the errors of all lanes of a peer may take to come when it has died. */
 static const int64_t together_ns = 20000000;
 
-/* How many rails the channel still uses; at 0 the peer is lost. */
+/* How many rails are still used; at 0 the peer is lost. */
 static int lanes_alive(const xm_rails_t *rails)
 {
     int count = 0;
@@ -246,7 +246,7 @@ static void act_on_errors_of(xm_rails_t *rails)
     xm_rails_set_due(rails);
 }
 
-/* Acts on what callbacks have noted. The flag is cleared first: a channel that has to wait sets
+/* Acts on what callbacks have noted. The flag is cleared first: rails that have to wait set
  * it again, and arming then refuses to sleep until it is decided. */
 static void act_on_errors(xm_rails_transport_t *self)
 {

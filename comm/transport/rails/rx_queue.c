@@ -12,7 +12,7 @@
 #include "comm/base.h"
 #include "comm/transport/rails/rails.h"
 
-/* SLOTS: of a channel that has received something. SPAN: messages after one that is not finished,
+/* SLOTS: of rails that have received something. SPAN: messages after one that is not finished,
  * until that is put aside. MOST_SLOTS: after one that has not come yet; more than its sender gets
  * to send before it notices that the rail is lost. */
 enum { SLOTS = 64, SPAN = 4096, MOST_SLOTS = 1 << 24 };

@@ -68,7 +68,7 @@ void xm_ucx_abandon(xm_ucx_peer_t *peer)
     xm_ucx_abandon_ops(peer);
     for (int i = 0; i < peer->base.stripe.rails; ++i) {
         if (peer->base.failed && peer->lanes[i].ep != NULL) {
-            /* Its endpoint cannot be closed without the peer. With a multi-rail channel UCX has no
+            /* Its endpoint cannot be closed without the peer. With rails UCX has no
              * memory of users, so the rail may go on with what it has for others. */
             ++*(peer->base.rails != NULL ? &xm_ucx_rail_of(peer, i)->stuck
                                          : &xm_ucx_rail_of(peer, i)->abandoned);
@@ -119,7 +119,7 @@ static void settle(xm_ucx_transport_t *self)
 }
 
 /* Closes all peers side by side. The steps depend on each other: receives end first, so that
- * endpoints become idle; channels are flushed while endpoints still exist; only then are
+ * endpoints become idle; rails are flushed while endpoints still exist; only then are
  * endpoints closed, which flushes UCX's own queues; and closing gets PART_MS at least, whatever
  * the flush took. */
 static void close_all(xm_ucx_transport_t *self)
@@ -176,8 +176,8 @@ static void discard_messages(xm_ucx_rail_t *rail)
     }
 }
 
-/* Counts the channels that have packets UCX has not sent over a rail: their requests keep the
- * worker alive. */
+/* Counts the peers of which UCX has packets that it has not sent over a rail: these requests keep
+ * the worker alive. */
 static int packets_stuck(const xm_ucx_transport_t *self, int rail)
 {
     int stuck = 0;
@@ -193,9 +193,9 @@ static int packets_stuck(const xm_ucx_transport_t *self, int rail)
     return stuck;
 }
 
-/* Closes what channels have besides their memory. This comes after the workers are gone, because
+/* Closes what rails have besides their memory. This comes after the workers are gone, because
  * until then UCX may still read a packet's header. */
-static void close_multirails(xm_ucx_transport_t *self)
+static void close_rails(xm_ucx_transport_t *self)
 {
     if (self->has_packet_type) {
         ucp_dt_destroy(self->packet_type);
@@ -250,7 +250,7 @@ void xm_ucx_destroy(xm_transport_t *transport)
         }
     }
     (void)xm_rails_deliver(&self->base);
-    close_multirails(self);
+    close_rails(self);
     if (self->epoll >= 0) {
         (void)close(self->epoll);
     }

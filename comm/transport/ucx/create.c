@@ -305,11 +305,11 @@ static xm_status_t read_peer(xm_ucx_peer_t *peer, const uint8_t *blob, size_t le
     return XM_OK;
 }
 
-/* Opens what channels need besides: handlers for frames, the watch on NICs, and the timer.
+/* Opens what rails need besides: handlers for frames, the watch on NICs, and the timer.
  * `acknowledges` is told to the caller, which then keeps more chunks in flight, because a send
  * ends only with the peer's answer. A transport that spins needs no descriptors: it looks at
  * the clock in each progress. */
-static xm_status_t open_rails_timer(xm_ucx_transport_t *self)
+static xm_status_t open_failover(xm_ucx_transport_t *self)
 {
     xm_status_t status = XM_OK;
 
@@ -345,7 +345,7 @@ xm_status_t xm_transport_ucx_join(xm_transport_t *transport, void *addresses, co
         status = read_peer(&self->peers[rank], (const uint8_t *)addresses + offsets[rank],
                            offsets[rank + 1] - offsets[rank]);
     }
-    return status == XM_OK ? open_rails_timer(self) : status;
+    return status == XM_OK ? open_failover(self) : status;
 }
 
 /* Sets every field that destroy reads, so that destroy can be called from any later failure. */

@@ -52,7 +52,7 @@ ucs_status_t xm_ucx_connect_lane(xm_ucx_peer_t *peer, int lane)
 }
 
 /* Makes the endpoints that are missing. Lanes that have one already, after a failure half way,
- * keep it. A path that UCX does not find is an error for the peer, but for a channel only that
+ * keep it. A path that UCX does not find is an error for the peer, but with rails only that
  * of a rail: the others may do. A rank that died before its first message is reported like one
  * that died later. */
 xm_status_t xm_ucx_connect(xm_ucx_peer_t *peer)

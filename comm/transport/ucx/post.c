@@ -3,7 +3,7 @@
  * for each rail in use if it is long enough, and both ends cut alike because both compute it
  * from the length. UCX may complete a fragment inside the posting call, and the peer may fail
  * between two fragments, so the operation holds a count of its own while it is being posted: it
- * can neither end nor be called back under the hands of this code. Channels
+ * can neither end nor be called back under the hands of this code. Rails
  * (comm/transport/rails.h) take whole messages instead. */
 #include <inttypes.h>
 
@@ -134,7 +134,7 @@ static xm_status_t post(xm_ucx_transport_t *self, const message_t *message, xm_o
     return op->priv.status == XM_IN_PROGRESS ? XM_OK : op->priv.status;
 }
 
-/* Sends a message. Short ones over a channel are copied and complete here; a message over UCX
+/* Sends a message. With rails they do the rest; a message over UCX
  * that is not split takes the rail that a hash of its tag chooses, the same for all messages
  * with that tag, because only one rail keeps their order. */
 xm_status_t xm_ucx_send(xm_transport_t *transport, int peer, uint64_t tag, const void *buffer,

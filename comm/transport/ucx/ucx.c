@@ -97,7 +97,7 @@ static int ucx_progress(xm_transport_t *transport)
 }
 
 /* Says whether the caller may sleep. Everything that no descriptor announces (reports, due
- * callbacks, a channel with packets to post, a timer that has fired) is checked first;
+ * callbacks, rails with packets to post, a timer that has fired) is checked first;
  * ucp_worker_arm() then closes the race with events that come meanwhile: it answers BUSY if one
  * is already there. All rails have to be armed, since any of them may bring the next message. */
 static xm_status_t ucx_arm(xm_transport_t *transport)

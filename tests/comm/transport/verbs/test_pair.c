@@ -329,6 +329,107 @@ START_TEST(who_waits_is_answered)
 }
 END_TEST
 
+/* ---- in the allocator's place ---- */
+
+static bool strict;
+static int allocations;
+
+void *__real_malloc(size_t size);
+void *__real_calloc(size_t count, size_t size);
+void *__real_realloc(void *memory, size_t size);
+void *__wrap_malloc(size_t size);
+void *__wrap_calloc(size_t count, size_t size);
+void *__wrap_realloc(void *memory, size_t size);
+
+void *__wrap_malloc(size_t size)
+{
+    allocations += fake_verbs_counting;
+    return __real_malloc(size);
+}
+
+void *__wrap_calloc(size_t count, size_t size)
+{
+    allocations += fake_verbs_counting;
+    return __real_calloc(count, size);
+}
+
+void *__wrap_realloc(void *memory, size_t size)
+{
+    allocations += fake_verbs_counting;
+    return __real_realloc(memory, size);
+}
+
+/* What a rank sends or receives, from and to registered memory. */
+enum { FEW = 20 };
+typedef struct {
+    xm_memory_t *memory;
+    uint8_t bytes[FEW][LONGEST];
+    request_t requests[FEW];
+} end_t;
+
+static void post_from(xm_transport_t *transport, bool send, int message, end_t *end)
+{
+    static const size_t lengths[] = {8, 700, 9000, 70001, LONGEST};
+    request_t *request = &end->requests[message];
+    uint64_t tag = (uint64_t)message % TAGS;
+    size_t length = lengths[message % 5];
+    int peer = 1 - transport->rank;
+
+    *request = (request_t){.op = {.done = on_done, .arg = request}};
+    fake_verbs_counting = strict;
+    request->ends = (send ? xm_transport_send(transport, peer, tag, end->bytes[message], length,
+                                              end->memory, &request->op)
+                          : xm_transport_receive(transport, peer, tag, end->bytes[message], length,
+                                                 end->memory, &request->op)) == XM_OK;
+    fake_verbs_counting = false;
+}
+
+static int count_ended(end_t (*ends)[2])
+{
+    int count = 0;
+
+    for (int i = 0; i < 2 * RANKS * FEW; ++i) {
+        count += ends[i / FEW / 2][i / FEW % 2].requests[i % FEW].ends;
+    }
+    return count;
+}
+
+/* Once as much was in flight as will be. Registering memory is the caller's here. */
+START_TEST(posting_allocates_nothing)
+{
+    enum { WARM = 4, ROUNDS = 10 };
+    static end_t ends[RANKS][2];
+    xm_transport_t *transports[RANKS];
+
+    fake_verbs_open(transports, RAILS, 4711);
+    for (int i = 0; i < 2 * RANKS; ++i) {
+        ck_assert_xm_ok(xm_transport_memory_register(transports[i / 2], ends[i / 2][i % 2].bytes,
+                                                     sizeof(ends[0][0].bytes),
+                                                     &ends[i / 2][i % 2].memory));
+    }
+    allocations = 0;
+    for (int round = 0; round < ROUNDS; ++round) {
+        strict = round >= WARM;
+        for (int i = 0; i < 2 * RANKS * FEW; ++i) {
+            bool send = (i < RANKS * FEW) == (round % 2 == 0);
+
+            post_from(transports[i % RANKS], send, i / RANKS % FEW, &ends[i % RANKS][send]);
+        }
+        for (int step = 0; count_ended(ends) < 2 * RANKS * FEW; ++step) {
+            ck_assert_int_lt(step, MOST_STEPS);
+            for (int i = 0; i < MOVES; ++i) {
+                fake_verbs_move();
+            }
+            fake_verbs_counting = strict;
+            progress(transports[step % RANKS], STEP_NS);
+            fake_verbs_counting = false;
+        }
+    }
+    ck_assert_int_eq(allocations, 0);
+    fake_verbs_close(transports);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("transport_verbs_pair");
@@ -343,6 +444,7 @@ int main(void)
     tcase_add_loop_test(tcase, messages_survive_flaps, 0, SEEDS);
     tcase_add_loop_test(tcase, a_rail_comes_back, 0, RANKS);
     tcase_add_loop_test(tcase, who_waits_is_answered, 0, 2);
+    tcase_add_test(tcase, posting_allocates_nothing);
     suite_add_tcase(suite, tcase);
     return xm_test_run(suite);
 }
