@@ -5,19 +5,18 @@
  *
  * Every pair of ranks, also of one host, is joined by one reliable connection (RC queue pair) for
  * each *rail*. Rail i joins the i-th ports of both (comm/transport/verbs/device.h says which those
- * are); there are as many as the rank with fewer ports has, and messages are spread over them as
- * stripe.h says. All connections are made when the transport is: a queue pair that is not ready at
+ * are); there are as many as the rank with fewer ports has, and messages go over them as rails.h
+ * says. All connections are made when the transport is: a queue pair that is not ready at
  * its peer is lost, and the bootstrap, which tells their numbers, is not used afterwards. For 1000
  * ranks with one port each that is 1000 queue pairs a rank, 4 MB of exchanged numbers and at most
  * 64 MiB of receive slots; with more ranks the slots become fewer and smaller.
  *
  * Short messages (up to 8 KiB, 2 KiB in large jobs) are sent into slots that their receiver keeps
- * posted, and copied. What finds no receive is stored until there is one, at most 1024 messages of
- * each peer; then, and for longer ones, the sender only sends a request. When the request and the
- * receive have met, the receiver grants access to its buffer, and the sender writes into it by RDMA
- * with the last write telling the receiver. Nothing is copied.
+ * posted, and copied. For longer ones, and where too many wait for their receives, the sender only
+ * sends an announcement. When that and the receive have met, the receiver grants access to its
+ * buffer, and the sender writes into it by RDMA. Nothing is copied.
  *
- * Nobody sends more than there are slots: each is a credit, and comes back with the next header.
+ * Nobody sends more than there are slots: each is a credit, and comes back with the next frame.
  *
  * Memory: a registration that the caller made (xm_transport_memory_register()) pins it until the
  * caller undoes that. Messages without one that are not copied have their buffer registered from
@@ -26,14 +25,13 @@
  *
  * Failure: what a connection that fails had on its way goes by those of other rails, and it is
  * tried again from time to time; with the last one its peer fails. Packets that are not answered
- * are repeated for 1 s (up to 4 s on some devices). While operations wait and nothing comes from
- * their peer for a second, an empty write asks whether it lives; so a cut cable or a dead host is
- * noticed within 5 s. Before an operation with a lost peer ends, its connections are closed:
- * nothing is written into its buffer afterwards.
+ * are repeated for 1 s (up to 4 s on some devices). While operations wait and nothing comes, the
+ * peer is asked whether it lives; so a cut cable or a dead host is noticed within 5 s. Before an
+ * operation with a lost peer ends, its connections are closed: nothing is written into its buffer
+ * afterwards.
  *
- * Limits: cancelling has no effect on a send whose request is on the way, or on a receive that has
- * been granted; these end when their peer answers or fails, or the transport is destroyed. Host
- * memory only.
+ * Limits: cancelling has no effect on a send, or on a receive that has been granted; these end when
+ * their peer answers or fails, or the transport is destroyed. Host memory only.
  */
 #pragma once
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/transport/rails/frame.h"
 #include "comm/transport/verbs/wire.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -20,20 +21,16 @@ static void expect(bool condition)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     uint8_t *exact = malloc(size > 0 ? size : 1), again[XM_VERBS_OFFER_SIZE];
-    xm_verbs_header_t header;
-    xm_verbs_grant_t grant;
+    xm_rails_frame_t frame;
     xm_verbs_offer_t offer;
 
     expect(exact != NULL);
     if (size > 0) {
         memcpy(exact, data, size);
     }
-    if (xm_verbs_header_decode(exact, size, &header, &grant)) {
-        size_t encoded = xm_verbs_header_encode(&header, &grant, again);
-
-        expect(encoded + (header.kind == XM_VERBS_EAGER ? header.length : 0) == size);
-        expect(memcmp(again, exact, encoded) == 0);
-        expect(header.kind != XM_VERBS_GRANT || grant.address + header.length >= grant.address);
+    if (xm_rails_frame_decode(exact, size, &frame) == XM_OK) {
+        xm_rails_frame_encode(&frame, again);
+        expect(size == XM_RAILS_FRAME_SIZE && memcmp(again, exact, size) == 0);
     }
     if (xm_verbs_offer_decode(exact, size, &offer)) {
         expect(xm_verbs_offer_encode(&offer, again) == size);

@@ -8,22 +8,22 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "comm/transport/ucx/multirail.h"
+#include "comm/transport/ucx/transport_ucx_private.h"
 
-/* How long destroy waits for peers that are slow to take what was sent; until what nobody answers
- * is sent by another way; at least for connections to close, whatever the first took, and where all
- * are known to live; and for one that a peer is just opening. */
-enum { CLOSE_MS = 1000, ANSWER_MS = 20, PART_MS = 250, LIVE_MS = 3000, QUIET_MS = 10 };
+/* How long destroy waits for peers that are slow to take what was sent; at least for connections to
+ * close, whatever the first took, and where all are known to live; and for one that a peer is just
+ * opening. */
+enum { CLOSE_MS = 1000, PART_MS = 250, LIVE_MS = 3000, QUIET_MS = 10 };
 
 /* Frees the requests of closes that have ended; true when none is left. */
 static bool closes_ended(xm_ucx_transport_t *self)
 {
     bool all = true;
 
-    for (int rank = 0; rank < self->base.size; ++rank) {
+    for (int rank = 0; rank < self->base.base.size; ++rank) {
         xm_ucx_peer_t *peer = &self->peers[rank];
 
-        for (int i = 0; i < peer->stripe.rails; ++i) {
+        for (int i = 0; i < peer->base.stripe.rails; ++i) {
             void **closing = &peer->lanes[i].closing;
 
             if (*closing != NULL && ucp_request_check_status(*closing) != UCS_INPROGRESS) {
@@ -33,7 +33,7 @@ static bool closes_ended(xm_ucx_transport_t *self)
             /* A rail with abandoned operations makes no more progress. */
             all = all && (*closing == NULL || xm_ucx_rail_of(peer, i)->abandoned > 0);
         }
-        all = all && xm_list_is_empty(&peer->in_flight) && peer->orphans == NULL;
+        all = all && xm_list_is_empty(&peer->base.in_flight) && peer->orphans == NULL;
     }
     return all;
 }
@@ -42,10 +42,10 @@ static bool closes_ended(xm_ucx_transport_t *self)
  * owner. */
 static void forget_closes(xm_ucx_transport_t *self)
 {
-    for (int rank = 0; rank < self->base.size; ++rank) {
+    for (int rank = 0; rank < self->base.base.size; ++rank) {
         xm_ucx_peer_t *peer = &self->peers[rank];
 
-        for (int i = 0; i < peer->stripe.rails; ++i) {
+        for (int i = 0; i < peer->base.stripe.rails; ++i) {
             if (peer->lanes[i].closing != NULL) {
                 ucp_request_free(peer->lanes[i].closing);
                 peer->lanes[i].closing = NULL;
@@ -55,92 +55,9 @@ static void forget_closes(xm_ucx_transport_t *self)
     }
 }
 
-/* Cancels the receives of a channel. Those for which nothing will come must not count as
- * business in flight, or the rank would wait for them instead of for its own packets. */
-static void cancel_multirail_receives(xm_ucx_peer_t *peer)
-{
-    for (xm_list_t *at = xm_list_first(&peer->in_flight), *next; at != NULL; at = next) {
-        xm_op_t *op = xm_op_of(at);
-
-        next = xm_list_next(&peer->in_flight, at);
-        if (op->priv.kind == XM_UCX_RECEIVE) {
-            xm_ucx_rx_queue_cancel(peer->multirail, op);
-        }
-    }
-}
-
-/* True when this peer's packets can be expected to go out, and to be answered. */
-static bool multirail_is_well(const xm_ucx_peer_t *peer)
-{
-    return peer->multirail != NULL && peer->connected && !peer->failed && !peer->reported &&
-           !peer->owner->fenced && xm_list_is_empty(&peer->in_flight);
-}
-
-/* A channel has packets that UCX has not sent, or that UCX has not even been given. */
-static bool goes_out(const xm_ucx_multirail_t *multirail)
-{
-    return xm_ucx_multirail_has_packets(multirail);
-}
-
-/* Some message has no acknowledgement, and the peer has not said FIN, after which none can come. */
-static bool lacks_answers(const xm_ucx_multirail_t *multirail)
-{
-    return multirail->unfinished.next != &multirail->unfinished && !multirail->left;
-}
-
-/* Makes progress while `waits` is true of any multi-rail channel that is well. It serves all peers
- * side by side: one that takes nothing more must not use up the time of the others. */
-static void wait_for_multirails(xm_ucx_transport_t *self,
-                                bool (*waits)(const xm_ucx_multirail_t *multirail),
-                                int64_t deadline)
-{
-    bool any = self->multirails > 0;
-
-    while (any && xm_transport_now(&self->base) < deadline) {
-        int moved = xm_transport_progress(&self->base);
-
-        any = false;
-        for (int rank = 0; rank < self->base.size && !any; ++rank) {
-            any = multirail_is_well(&self->peers[rank]) && waits(self->peers[rank].multirail);
-        }
-        if (any && moved == 0) {
-            (void)poll(NULL, 0, 1);
-        }
-    }
-}
-
 static int64_t after_ms(const xm_ucx_transport_t *self, int64_t milliseconds)
 {
-    return xm_transport_now(&self->base) + milliseconds * 1000000;
-}
-
-/* Sends what the channels hold, and once more, by another rail, what was not answered soon. The
- * repetition costs a few short messages and covers a rail that died silently just before the
- * end: nobody would be left to notice that. */
-static void flush_multirails(xm_ucx_transport_t *self, int64_t deadline)
-{
-    /* A rail that is dead without anybody knowing may use up only half of the time. */
-    wait_for_multirails(self, goes_out, after_ms(self, CLOSE_MS / 2));
-    wait_for_multirails(self, lacks_answers, after_ms(self, ANSWER_MS));
-    for (int rank = 0; rank < self->base.size; ++rank) {
-        const xm_ucx_peer_t *peer = &self->peers[rank];
-
-        if (multirail_is_well(peer) && !peer->multirail->left) {
-            xm_ucx_tx_queue_repeat(peer->multirail);
-        }
-    }
-    wait_for_multirails(self, goes_out, deadline);
-}
-
-/* Receives end, and a peer with a channel is told what has arrived here, followed by FIN. The
- * peer can then forget its copies at once instead of waiting for answers that nobody will send. */
-static void stop_receiving(xm_ucx_peer_t *peer)
-{
-    xm_ucx_cancel_receives(peer);
-    if (peer->multirail != NULL && !peer->failed && !peer->owner->fenced) {
-        cancel_multirail_receives(peer);
-        xm_ucx_rx_queue_fin(peer->multirail);
-    }
+    return xm_transport_now(&self->base.base) + milliseconds * 1000000;
 }
 
 /* Forgets the endpoints of a peer that UCX does not watch. They are not closed: closing needs
@@ -149,16 +66,16 @@ static void stop_receiving(xm_ucx_peer_t *peer)
 void xm_ucx_abandon(xm_ucx_peer_t *peer)
 {
     xm_ucx_abandon_ops(peer);
-    for (int i = 0; i < peer->stripe.rails; ++i) {
-        if (peer->failed && peer->lanes[i].ep != NULL) {
-            /* Its endpoint cannot be closed without the peer. With a multi-rail channel UCX has no
+    for (int i = 0; i < peer->base.stripe.rails; ++i) {
+        if (peer->base.failed && peer->lanes[i].ep != NULL) {
+            /* Its endpoint cannot be closed without the peer. With rails UCX has no
              * memory of users, so the rail may go on with what it has for others. */
-            ++*(peer->multirail != NULL ? &xm_ucx_rail_of(peer, i)->stuck
-                                        : &xm_ucx_rail_of(peer, i)->abandoned);
+            ++*(peer->base.rails != NULL ? &xm_ucx_rail_of(peer, i)->stuck
+                                         : &xm_ucx_rail_of(peer, i)->abandoned);
         }
         peer->lanes[i].ep = NULL;
     }
-    peer->connected = false;
+    peer->base.connected = false;
 }
 
 /* Begins to close the connections to a peer: in order if nothing is in flight with it, because
@@ -166,20 +83,20 @@ void xm_ucx_abandon(xm_ucx_peer_t *peer)
  * flush would then never end. */
 static void part_from(xm_ucx_peer_t *peer)
 {
-    bool busy = !xm_list_is_empty(&peer->in_flight) || peer->orphans != NULL;
+    bool busy = !xm_list_is_empty(&peer->base.in_flight) || peer->orphans != NULL;
 
-    if (peer->multirail != NULL) {
-        for (int lane = 0; lane < peer->stripe.rails; ++lane) {
-            if (!xm_ucx_multirail_uses(peer->multirail, lane)) {
+    if (peer->base.rails != NULL) {
+        for (int lane = 0; lane < peer->base.stripe.rails; ++lane) {
+            if (!xm_rails_uses(peer->base.rails, lane)) {
                 xm_ucx_retire_lane(peer, lane); /* in order it might never close */
             }
         }
         xm_ucx_abandon_ops(peer);
-        busy = busy || xm_ucx_multirail_has_packets(peer->multirail);
+        busy = busy || xm_rails_has_packets(peer->base.rails);
     }
     if (!xm_ucx_watches(peer) && busy) {
         xm_ucx_abandon(peer);
-    } else if (!peer->failed) {
+    } else if (!peer->base.failed) {
         xm_ucx_close_endpoints(peer, busy);
     }
 }
@@ -192,8 +109,8 @@ static void settle(xm_ucx_transport_t *self)
 {
     int64_t end = after_ms(self, PART_MS), quiet = after_ms(self, QUIET_MS);
 
-    while (xm_transport_now(&self->base) < quiet && xm_transport_now(&self->base) < end) {
-        if (xm_transport_progress(&self->base) > 0) {
+    while (xm_transport_now(&self->base.base) < quiet && xm_transport_now(&self->base.base) < end) {
+        if (xm_transport_progress(&self->base.base) > 0) {
             quiet = after_ms(self, QUIET_MS);
         } else {
             (void)poll(NULL, 0, 1);
@@ -202,33 +119,36 @@ static void settle(xm_ucx_transport_t *self)
 }
 
 /* Closes all peers side by side. The steps depend on each other: receives end first, so that
- * endpoints become idle; channels are flushed while endpoints still exist; only then are
+ * endpoints become idle; rails are flushed while endpoints still exist; only then are
  * endpoints closed, which flushes UCX's own queues; and closing gets PART_MS at least, whatever
  * the flush took. */
 static void close_all(xm_ucx_transport_t *self)
 {
     int64_t deadline = after_ms(self, CLOSE_MS), soonest;
 
-    if (self->multirails > 0) {
-        (void)xm_transport_progress(&self->base); /* hears who has left before */
+    if (self->base.railed > 0) {
+        (void)xm_transport_progress(&self->base.base); /* hears who has left before */
     }
-    for (int rank = 0; rank < self->base.size; ++rank) {
-        stop_receiving(&self->peers[rank]);
+    for (int rank = 0; rank < self->base.base.size; ++rank) {
+        xm_ucx_cancel_receives(&self->peers[rank]);
     }
-    flush_multirails(self, deadline);
-    for (int rank = 0; rank < self->base.size; ++rank) {
+    for (int nic = 0; nic < self->nics.count; ++nic) {
+        self->base.nics[nic].halted = self->rails[XM_UCX_RAIL_NIC + nic].abandoned > 0;
+    }
+    xm_rails_part(&self->base, deadline);
+    for (int rank = 0; rank < self->base.base.size; ++rank) {
         part_from(&self->peers[rank]);
     }
-    soonest = after_ms(self, self->base.all_live ? LIVE_MS : PART_MS);
+    soonest = after_ms(self, self->base.base.all_live ? LIVE_MS : PART_MS);
     deadline = deadline > soonest ? deadline : soonest;
-    while (!closes_ended(self) && xm_transport_now(&self->base) < deadline) {
-        if (xm_transport_progress(&self->base) == 0) {
+    while (!closes_ended(self) && xm_transport_now(&self->base.base) < deadline) {
+        if (xm_transport_progress(&self->base.base) == 0) {
             (void)poll(NULL, 0, 1);
         }
     }
     settle(self);
     forget_closes(self);
-    (void)xm_ucx_deliver(self);
+    (void)xm_rails_deliver(&self->base);
 }
 
 /* UCX hands the request over with the message; nobody but this callback can free it. */
@@ -256,33 +176,33 @@ static void discard_messages(xm_ucx_rail_t *rail)
     }
 }
 
-/* Counts the channels that have packets UCX has not sent over a rail: their requests keep the
- * worker alive. */
+/* Counts the peers of which UCX has packets that it has not sent over a rail: these requests keep
+ * the worker alive. */
 static int packets_stuck(const xm_ucx_transport_t *self, int rail)
 {
     int stuck = 0;
 
-    for (int rank = 0; rank < self->base.size; ++rank) {
+    for (int rank = 0; rank < self->base.base.size; ++rank) {
         const xm_ucx_peer_t *peer = &self->peers[rank];
         int lane = rail - peer->rail;
 
-        if (peer->multirail != NULL && lane >= 0 && lane < XM_NICS_MAX) {
-            stuck += !xm_list_is_empty(&peer->multirail->lanes[lane].posted);
+        if (peer->base.rails != NULL && lane >= 0 && lane < XM_NICS_MAX) {
+            stuck += !xm_list_is_empty(&peer->base.rails->lanes[lane].posted);
         }
     }
     return stuck;
 }
 
-/* Closes what channels have besides their memory. This comes after the workers are gone, because
+/* Closes what rails have besides their memory. This comes after the workers are gone, because
  * until then UCX may still read a packet's header. */
-static void close_multirails(xm_ucx_transport_t *self)
+static void close_rails(xm_ucx_transport_t *self)
 {
     if (self->has_packet_type) {
         ucp_dt_destroy(self->packet_type);
     }
     xm_nic_watch_close(&self->watch);
-    if (self->timer_fd >= 0) {
-        (void)close(self->timer_fd);
+    if (self->base.timer_fd >= 0) {
+        (void)close(self->base.timer_fd);
     }
 }
 
@@ -291,10 +211,10 @@ static void close_multirails(xm_ucx_transport_t *self)
  * over either when it destroys the worker, or receives the message to throw it away. */
 static bool ended_badly(const xm_ucx_transport_t *self)
 {
-    bool badly = self->fenced && !self->base.all_live;
+    bool badly = self->base.fenced && !self->base.base.all_live;
 
-    for (int rank = 0; rank < self->base.size && !badly; ++rank) {
-        badly = self->peers[rank].failed;
+    for (int rank = 0; rank < self->base.base.size && !badly; ++rank) {
+        badly = self->peers[rank].base.failed;
     }
     return badly;
 }
@@ -307,7 +227,7 @@ void xm_ucx_destroy(xm_transport_t *transport)
     xm_ucx_transport_t *self = (xm_ucx_transport_t *)transport;
     bool badly;
 
-    self->closing = true;
+    self->base.closing = true;
     close_all(self);
     badly = ended_badly(self);
     xm_ucx_gate_destroy(self->gate);
@@ -324,18 +244,19 @@ void xm_ucx_destroy(xm_transport_t *transport)
         xm_ucx_rail_close(&self->rails[rail]);
     }
     /* UCX has let go of everything now: whatever it did not end, ends here. */
-    for (int rank = 0; rank < self->base.size; ++rank) {
-        while (!xm_list_is_empty(&self->peers[rank].in_flight)) {
-            xm_ucx_end_op(xm_op_of(self->peers[rank].in_flight.next), XM_ERR_CANCELED);
+    for (int rank = 0; rank < self->base.base.size; ++rank) {
+        while (!xm_list_is_empty(&self->peers[rank].base.in_flight)) {
+            xm_rails_end_op(xm_op_of(self->peers[rank].base.in_flight.next), XM_ERR_CANCELED);
         }
     }
-    (void)xm_ucx_deliver(self);
-    close_multirails(self);
+    (void)xm_rails_deliver(&self->base);
+    close_rails(self);
     if (self->epoll >= 0) {
         (void)close(self->epoll);
     }
-    xm_blocks_clear(&self->blocks);
+    xm_blocks_clear(&self->base.blocks);
     free(self->addresses);
+    free((void *)self->base.peers);
     free(self->peers);
     free(self);
 }

@@ -10,11 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include "comm/base.h"
-#include "comm/transport/ucx/multirail.h"
+#include "comm/transport/ucx/transport_ucx_private.h"
 
 static int host_of(const xm_transport_ucx_params_t *params, int rank)
 {
@@ -47,10 +46,14 @@ static void count_rail(xm_ucx_transport_t *self, int rail)
     const xm_nic_t *nic = rail < XM_UCX_RAIL_NIC ? NULL : &self->nics.nic[rail - XM_UCX_RAIL_NIC];
 
     self->rails[rail].counters = xm_counters_open_nic(
-        self->base.counters,
+        self->base.base.counters,
         xm_ucx_rail_name((xm_ucx_rail_kind_t)(nic == NULL ? rail : XM_UCX_RAIL_NIC),
                          nic != NULL ? nic->device : ""),
         nic != NULL ? nic->rate : 0);
+    if (nic != NULL) {
+        self->base.nics[rail - XM_UCX_RAIL_NIC] =
+            (xm_rails_nic_t){.name = nic->device, .counters = self->rails[rail].counters};
+    }
 }
 
 /* A transport that spins has no epoll set, and a rail without wakeup no descriptor: neither is
@@ -68,12 +71,12 @@ static xm_status_t watch_fd(const xm_ucx_transport_t *self, int fd)
  * messages, which are asked for only where several NICs may need failover. */
 static xm_status_t open_rail(xm_ucx_transport_t *self, int rail, bool wakeup)
 {
-    bool frames = self->failover && self->nics.count > 1;
+    bool frames = self->base.failover && self->nics.count > 1;
     int nic = rail - XM_UCX_RAIL_NIC;
     xm_ucx_rail_params_t params = {.kind = nic < 0 ? (xm_ucx_rail_kind_t)rail : XM_UCX_RAIL_NIC,
                                    .device = nic < 0 ? "" : self->nics.nic[nic].device,
-                                   .rank = self->base.rank,
-                                   .ranks = self->base.size,
+                                   .rank = self->base.base.rank,
+                                   .ranks = self->base.base.size,
                                    .ranks_here = self->ranks_here,
                                    .wakeup = wakeup,
                                    .frames = frames && nic >= 0};
@@ -82,7 +85,7 @@ static xm_status_t open_rail(xm_ucx_transport_t *self, int rail, bool wakeup)
     if (status == XM_OK) {
         /* A message may take any rail, so the transport handles device memory only if all rails
          * do. */
-        self->base.cuda = self->base.cuda && self->rails[rail].cuda;
+        self->base.base.cuda = self->base.base.cuda && self->rails[rail].cuda;
         count_rail(self, rail);
         status = watch_fd(self, self->rails[rail].event_fd);
     }
@@ -130,9 +133,9 @@ static xm_status_t open_rails(xm_ucx_transport_t *self, bool wakeup)
     bool needed[XM_UCX_RAIL_COUNT] = {false};
     xm_status_t status = XM_OK;
 
-    self->base.cuda = true;
-    for (int rank = 0; rank < self->base.size; ++rank) {
-        needed[self->peers[rank].rail] |= rank != self->base.rank;
+    self->base.base.cuda = true;
+    for (int rank = 0; rank < self->base.base.size; ++rank) {
+        needed[self->peers[rank].rail] |= rank != self->base.base.rank;
     }
     for (int rail = 0; rail < XM_UCX_RAIL_NIC && status == XM_OK; ++rail) {
         status = needed[rail] ? open_rail(self, rail, wakeup) : XM_OK;
@@ -150,7 +153,7 @@ enum { COUNT_SIZE = 4, FRAMES_SIZE = 4, HEAD_SIZE = 8, RATE_SIZE = 8, LENGTH_SIZ
  * Frames are always copied, which is free over TCP but would cost RDMA devices their advantage. */
 static bool can_frame(const xm_ucx_transport_t *self)
 {
-    bool can = self->failover && self->nics.count > 1;
+    bool can = self->base.failover && self->nics.count > 1;
 
     for (int nic = 0; nic < self->nics.count; ++nic) {
         const xm_ucx_rail_t *rail = &self->rails[XM_UCX_RAIL_NIC + nic];
@@ -244,12 +247,12 @@ static xm_status_t no_way(const xm_ucx_peer_t *peer, const uint8_t *addresses, s
             return xm_error_set(XM_ERR_UNREACHABLE,
                                 "rank %d and rank %d have no NICs of the same place in XM_NICS "
                                 "that both can use",
-                                peer->owner->base.rank, peer->rank);
+                                peer->base.owner->base.rank, peer->base.rank);
         }
     }
     return xm_error_set(XM_ERR_MISMATCH,
                         "rank %d and rank %d disagree on whether they share a machine",
-                        peer->owner->base.rank, peer->rank);
+                        peer->base.owner->base.rank, peer->base.rank);
 }
 
 /* Learns the way to a peer from its blob. Between two ranks there are as many rails as the one
@@ -258,7 +261,7 @@ static xm_status_t no_way(const xm_ucx_peer_t *peer, const uint8_t *addresses, s
  * used only if both can. */
 static xm_status_t read_peer(xm_ucx_peer_t *peer, const uint8_t *blob, size_t length)
 {
-    const xm_nics_t *nics = &peer->owner->nics;
+    const xm_nics_t *nics = &xm_ucx_owner(peer)->nics;
     /* The number of NICs is the peer's claim. It is compared with its limits and with the
      * blob's length before anything behind it is read. */
     uint64_t count = length >= HEAD_SIZE ? xm_get_le(blob, COUNT_SIZE) : 0;
@@ -268,7 +271,7 @@ static xm_status_t read_peer(xm_ucx_peer_t *peer, const uint8_t *blob, size_t le
 
     if (count < 1 || count > XM_NICS_MAX || head > length) {
         return xm_error_set(XM_ERR_CORRUPT, "rank %d: rank %d sent no list of its NICs",
-                            peer->owner->base.rank, peer->rank);
+                            peer->base.owner->base.rank, peer->base.rank);
     }
     lanes = peer->rail == XM_UCX_RAIL_NIC ? lanes : 1;
     for (int lane = 0; lane < lanes; ++lane) {
@@ -277,60 +280,56 @@ static xm_status_t read_peer(xm_ucx_peer_t *peer, const uint8_t *blob, size_t le
         theirs[lane] = theirs[lane] < XM_NICS_MAX_RATE ? theirs[lane] : XM_NICS_MAX_RATE;
     }
     /* The stripe to itself tells a rank what its NICs would do; it has no lanes. */
-    if (peer->rank == peer->owner->base.rank) {
-        xm_stripe_make(&peer->stripe, ours, theirs, lanes);
+    if (peer->base.rank == peer->base.owner->base.rank) {
+        xm_stripe_make(&peer->base.stripe, ours, theirs, lanes);
         return XM_OK;
     }
-    xm_stripe_make_without(&peer->stripe, ours, theirs, lanes,
+    xm_stripe_make_without(&peer->base.stripe, ours, theirs, lanes,
                            lost_rails(peer, blob + head, length - head, lanes));
-    if (peer->stripe.used == 0) {
+    if (peer->base.stripe.used == 0) {
         return no_way(peer, blob + head, length - head);
     }
     for (int lane = 0; lane < lanes; ++lane) {
         peer->lanes[lane].address =
-            xm_stripe_uses(&peer->stripe, lane)
+            xm_stripe_uses(&peer->base.stripe, lane)
                 ? find_address(blob + head, length - head, peer->rail + lane)
                 : NULL;
         peer->lanes[lane].peer = peer;
     }
     /* Both ends evaluate the same condition, each with the other's flag, so either both use
      * frames or neither does. */
-    if (peer->stripe.used > 1 && can_frame(peer->owner) &&
+    if (peer->base.stripe.used > 1 && can_frame(xm_ucx_owner(peer)) &&
         xm_get_le(blob + COUNT_SIZE, FRAMES_SIZE) != 0) {
-        ++peer->owner->multirails;
-        return xm_ucx_multirail_open(peer);
+        return xm_rails_open(&peer->base, XM_UCX_EAGER);
     }
     return XM_OK;
 }
 
-/* Opens what channels need besides: handlers for frames, the watch on NICs, and the timer.
+/* Opens what rails need besides: handlers for frames, the watch on NICs, and the timer.
  * `acknowledges` is told to the caller, which then keeps more chunks in flight, because a send
  * ends only with the peer's answer. A transport that spins needs no descriptors: it looks at
  * the clock in each progress. */
-static xm_status_t open_multirails(xm_ucx_transport_t *self)
+static xm_status_t open_failover(xm_ucx_transport_t *self)
 {
     xm_status_t status = XM_OK;
 
     /* Every open NIC listens, also one that only some peers reach. */
-    for (int nic = 0; nic < self->nics.count && status == XM_OK && self->multirails > 0; ++nic) {
+    for (int nic = 0; nic < self->nics.count && status == XM_OK && self->base.railed > 0; ++nic) {
         if (self->rails[XM_UCX_RAIL_NIC + nic].open) {
-            status = xm_ucx_multirail_listen(self, XM_UCX_RAIL_NIC + nic);
+            status = xm_ucx_listen(self, XM_UCX_RAIL_NIC + nic);
         }
     }
-    if (status < 0 || self->multirails == 0) {
+    if (status < 0 || self->base.railed == 0) {
         return status;
     }
-    self->base.cuda = false; /* bytes are read and written by this process itself */
-    self->base.acknowledges = true;
+    self->base.base.cuda = false; /* bytes are read and written by this process itself */
+    self->base.base.acknowledges = true;
     xm_nic_watch_open(&self->watch, &self->nics);
     if (self->epoll < 0) {
         return XM_OK;
     }
-    self->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-    if (self->timer_fd < 0) {
-        return xm_error_set(XM_ERR_IO, "timerfd_create: %s", strerror(errno));
-    }
-    status = watch_fd(self, self->timer_fd);
+    status = xm_rails_timer_open(&self->base);
+    status = status == XM_OK ? watch_fd(self, self->base.timer_fd) : status;
     return status == XM_OK ? watch_fd(self, self->watch.fd) : status;
 }
 
@@ -342,11 +341,11 @@ xm_status_t xm_transport_ucx_join(xm_transport_t *transport, void *addresses, co
     xm_status_t status = XM_OK;
 
     self->addresses = addresses;
-    for (int rank = 0; rank < self->base.size && status == XM_OK; ++rank) {
+    for (int rank = 0; rank < self->base.base.size && status == XM_OK; ++rank) {
         status = read_peer(&self->peers[rank], (const uint8_t *)addresses + offsets[rank],
                            offsets[rank + 1] - offsets[rank]);
     }
-    return status == XM_OK ? open_multirails(self) : status;
+    return status == XM_OK ? open_failover(self) : status;
 }
 
 /* Sets every field that destroy reads, so that destroy can be called from any later failure. */
@@ -358,28 +357,26 @@ static xm_ucx_transport_t *allocate(int rank, int size, const xm_transport_ucx_p
         return NULL;
     }
     self->peers = calloc((size_t)size, sizeof(*self->peers));
-    if (self->peers == NULL) {
+    if (self->peers == NULL || !xm_rails_begin(&self->base, rank, size)) {
         /* The peers are allocated with zeros: a peer without lanes is one that destroy passes
          * over. */
+        free(self->peers);
         free(self);
         return NULL;
     }
-    self->base.ops = &xm_ucx_ops;
-    self->base.rank = rank;
-    self->base.size = size;
-    self->base.failed_peer = -1;
-    self->base.real_hosts = true;
-    self->epoll = self->timer_fd = self->watch.fd = -1;
-    xm_list_init(&self->ended);
+    self->base.base.ops = &xm_ucx_ops;
+    self->base.lanes = &xm_ucx_lanes;
+    self->epoll = self->watch.fd = -1;
     xm_list_init(&self->memory);
     for (int other = 0; other < size; ++other) {
         xm_ucx_peer_t *peer = &self->peers[other];
 
         self->ranks_here += machine_of(params, other) == machine_of(params, rank);
-        peer->owner = self;
-        peer->rank = other;
+        self->base.peers[other] = &peer->base;
+        peer->base.owner = &self->base;
+        peer->base.rank = other;
         peer->rail = rail_to(params, rank, other);
-        xm_list_init(&peer->in_flight);
+        xm_list_init(&peer->base.in_flight);
     }
     return self;
 }
@@ -388,13 +385,14 @@ static xm_ucx_transport_t *allocate(int rank, int size, const xm_transport_ucx_p
  * rest. */
 static xm_status_t read_nics(xm_ucx_transport_t *self, const char *text)
 {
-    xm_status_t status = xm_nics_parse(text, self->base.rank, "/sys", &self->nics);
+    xm_status_t status = xm_nics_parse(text, self->base.base.rank, "/sys", &self->nics);
 
-    if (status == XM_OK && self->nics.count > 1 && self->base.size > XM_UCX_MAX_RANKS_SPLIT) {
+    self->base.nic_count = status == XM_OK ? self->nics.count : 0;
+    if (status == XM_OK && self->nics.count > 1 && self->base.base.size > XM_UCX_MAX_RANKS_SPLIT) {
         return xm_error_set(XM_ERR_UNSUPPORTED,
                             "rank %d: XM_NICS: a job of %d ranks is too large for several NICs "
                             "(at most %d)",
-                            self->base.rank, self->base.size, XM_UCX_MAX_RANKS_SPLIT);
+                            self->base.base.rank, self->base.base.size, XM_UCX_MAX_RANKS_SPLIT);
     }
     return status;
 }
@@ -416,17 +414,18 @@ xm_status_t xm_transport_ucx_open(int rank, int size, const xm_transport_ucx_par
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a transport of %d ranks", size);
     }
     self->fault_channel = params->fault_channel;
-    self->base.counters = params->counters;
-    self->base.job_rank = params->job_rank;
-    self->failover = params->failover;
-    self->rail_timeout = (int64_t)(params->rail_timeout * 1e9);
+    self->base.base.counters = params->counters;
+    self->base.base.job_rank = params->job_rank;
+    self->base.failover = params->failover;
+    self->base.rail_timeout = (int64_t)(params->rail_timeout * 1e9);
     status = read_nics(self, params->nics);
     if (status == XM_OK) {
         status = xm_ucx_gate_create(params->callers, params->caller_count, &self->gate);
     }
     if (status == XM_OK) {
         /* The first fragments are made here, so that posts need no memory in the usual case. */
-        xm_blocks_give(&self->blocks, xm_blocks_take(&self->blocks, sizeof(xm_ucx_fragment_t)));
+        xm_blocks_give(&self->base.blocks,
+                       xm_blocks_take(&self->base.blocks, sizeof(xm_ucx_fragment_t)));
     }
     /* Ranks that sleep wait on one descriptor; it holds those of all rails. */
     if (status == XM_OK && !params->spin) {
@@ -442,10 +441,10 @@ xm_status_t xm_transport_ucx_open(int rank, int size, const xm_transport_ucx_par
         status = pack_addresses(self, &packed, length);
     }
     if (status < 0) {
-        xm_ucx_destroy(&self->base);
+        xm_ucx_destroy(&self->base.base);
         return status;
     }
-    *transport = &self->base;
+    *transport = &self->base.base;
     *blob = packed;
     return XM_OK;
 }

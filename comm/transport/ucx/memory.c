@@ -32,7 +32,7 @@ xm_status_t xm_ucx_memory_register(xm_transport_t *transport, void *address, siz
 
     if (address == NULL || length == 0) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "rank %d: register %zu bytes at %p",
-                            self->base.rank, length, address);
+                            self->base.base.rank, length, address);
     }
     made = calloc(1, sizeof(*made));
     if (made == NULL) {
@@ -51,7 +51,7 @@ xm_status_t xm_ucx_memory_register(xm_transport_t *transport, void *address, siz
             unmap(self, made);
             free(made);
             return xm_error_set(XM_ERR_NO_MEMORY, "rank %d: UCX cannot register %zu bytes: %s",
-                                self->base.rank, length, ucs_status_string(status));
+                                self->base.base.rank, length, ucs_status_string(status));
         }
     }
     /* The ring lets destroy find what its callers have forgotten. */

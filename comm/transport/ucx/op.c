@@ -1,34 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The fragments of operations over UCX's own messages, and how operations end. A message that
+/* The fragments of operations over UCX's own messages, and how those end. A message that
  * is split over rails is several requests of UCX, each with a fragment object that lives from
  * its post until UCX's callback; the operation ends when the last one is gone. Callbacks come
  * from inside posting calls and from progress, so they only move the operation to the ring
- * `ended`; xm_ucx_deliver() calls `done` later, where the caller may post again. A receive that
+ * `ended`; xm_rails_deliver() calls `done` later, where the caller may post again. A receive that
  * does not take all of a split message leaves orphans behind, which are thrown away here. */
 #include "comm/transport/ucx/op.h"
-
-#include <inttypes.h>
-#include <stdio.h>
-
-static void throw_rest_away(const xm_op_t *op);
-
-/* UCX is done with the operation, or has been made to forget it. A failure that it has already
- * stays, since it is the cause of what came later; `done` is called later, outside of UCX and
- * of posting calls. */
-void xm_ucx_end_op(xm_op_t *op, xm_status_t status)
-{
-    xm_ucx_transport_t *self = op->priv.owner;
-
-    xm_ucx_leave_ring(op);
-    if (op->priv.status == XM_IN_PROGRESS) {
-        op->priv.status = status;
-    }
-    op->priv.handle = NULL;
-    xm_list_append(&self->ended, &op->priv.link);
-    if (op->priv.status < 0) {
-        throw_rest_away(op);
-    }
-}
 
 /* Asks UCX to cancel a request. UCX may call back at once or, for a message that is already
  * arriving, when that has ended; it ignores this for sends. */
@@ -94,7 +71,7 @@ void xm_ucx_on_sent(void *request, ucs_status_t status, void *user_data)
 
     ucp_request_free(request);
     if (!abandoned) {
-        end_fragment(fragment, xm_ucx_status(status, fragment->peer->failed));
+        end_fragment(fragment, xm_ucx_status(status, fragment->peer->base.failed));
     }
 }
 
@@ -104,7 +81,7 @@ void xm_ucx_on_sent(void *request, ucs_status_t status, void *user_data)
 static bool check_arrival(xm_ucx_fragment_t *fragment, const ucp_tag_recv_info_t *info)
 {
     xm_op_t *op = fragment->op;
-    bool several = fragment->peer->stripe.used > 1;
+    bool several = fragment->peer->base.stripe.used > 1;
     bool split = several && (info->sender_tag & XM_UCX_TAG_SPLIT) != 0;
     bool expects_split = (op->priv.flags & XM_UCX_EXPECTS_SPLIT) != 0;
 
@@ -146,7 +123,7 @@ void xm_ucx_on_received(void *request, ucs_status_t status, const ucp_tag_recv_i
         }
     }
     ucp_request_free(request);
-    end_fragment(fragment, xm_ucx_status(status, fragment->peer->failed));
+    end_fragment(fragment, xm_ucx_status(status, fragment->peer->base.failed));
 }
 
 /* The lanes on which fragments of the split message that came for a receive are still to be
@@ -155,53 +132,11 @@ static unsigned lanes_left(const xm_ucx_peer_t *peer, const xm_op_t *op)
 {
     unsigned left = 0;
 
-    for (int lane = 0; lane < peer->stripe.rails && (op->priv.flags & XM_UCX_CAME_SPLIT) != 0;
+    for (int lane = 0; lane < peer->base.stripe.rails && (op->priv.flags & XM_UCX_CAME_SPLIT) != 0;
          ++lane) {
-        left |= xm_stripe_uses(&peer->stripe, lane) ? 1u << lane : 0;
+        left |= xm_stripe_uses(&peer->base.stripe, lane) ? 1u << lane : 0;
     }
     return left & ~op->priv.flags;
-}
-
-/* The sentence has both lengths where they are known: of a split message only when all its
- * fragments were seen. */
-static xm_status_t length_error(const xm_ucx_transport_t *self, int peer, uint64_t tag,
-                                size_t length, size_t received)
-{
-    char came[64] = "a message of another length came";
-
-    if (received > 0) {
-        (void)snprintf(came, sizeof(came), "a message of %zu bytes came", received);
-    }
-    return xm_error_set(XM_ERR_CORRUPT,
-                        "rank %d: receive from rank %d with tag %" PRIu64 " expects %zu bytes, %s",
-                        self->base.rank, peer, tag, length, came);
-}
-
-/* Makes the sentence that goes with the failure of an operation. It is made just before `done`,
- * not when the failure happened, since other operations may have overwritten the last error
- * meanwhile. The first peer that failed is remembered for the worker, which looks for whom to
- * blame. */
-static void explain(xm_ucx_transport_t *self, const xm_op_t *op)
-{
-    const char *verb = op->priv.kind == XM_UCX_SEND ? "send to" : "receive from";
-
-    switch (op->priv.status) {
-    case XM_ERR_CORRUPT:
-        (void)length_error(self, op->priv.peer, op->priv.tag, op->priv.length,
-                           lanes_left(&self->peers[op->priv.peer], op) == 0 ? op->priv.received
-                                                                            : 0);
-        break;
-    case XM_ERR_PEER_DIED:
-        (void)xm_ucx_peer_error(&self->peers[op->priv.peer]);
-        if (self->base.failed_peer < 0) {
-            self->base.failed_peer = op->priv.peer;
-        }
-        break;
-    default:
-        (void)xm_error_set(op->priv.status, "rank %d: %s rank %d with tag %" PRIu64 ": %s",
-                           self->base.rank, verb, op->priv.peer, op->priv.tag,
-                           xm_status_string(op->priv.status));
-    }
 }
 
 /* Posts a receive that throws away what comes on a lane. It has an empty buffer: UCX ends it as
@@ -221,9 +156,9 @@ static void post_orphan(xm_ucx_peer_t *peer, int lane, uint64_t tag)
         return;
     }
     param.user_data = fragment;
-    request = ucp_tag_recv_nbx(xm_ucx_rail_of(peer, lane)->worker, &nothing, 0,
-                               (uint64_t)peer->rank << XM_UCX_TAG_BITS | tag | XM_UCX_TAG_SPLIT,
-                               UINT64_MAX, &param);
+    request = ucp_tag_recv_nbx(
+        xm_ucx_rail_of(peer, lane)->worker, &nothing, 0,
+        (uint64_t)peer->base.rank << XM_UCX_TAG_BITS | tag | XM_UCX_TAG_SPLIT, UINT64_MAX, &param);
     /* The message was there already and is gone, or UCX refused the receive: nothing is left to
      * wait for. */
     if (fragment->ended || UCS_PTR_IS_ERR(request)) {
@@ -245,32 +180,26 @@ static void throw_rest_away(const xm_op_t *op)
 
     /* A peer that is gone sends no rest, and a transport that ends throws everything away by
      * itself. */
-    if (peer->failed || peer->reported || self->closing || self->fenced) {
+    if (peer->base.failed || peer->base.reported || self->base.closing || self->base.fenced) {
         return;
     }
-    for (int lane = 0; lane < peer->stripe.rails; ++lane) {
+    for (int lane = 0; lane < peer->base.stripe.rails; ++lane) {
         if ((left & 1u << lane) != 0) {
             post_orphan(peer, lane, op->priv.tag);
         }
     }
 }
 
-/* Calls `done` of all that has ended, also of what ends meanwhile. Each operation is taken off
- * the ring first and is idle when `done` runs, so that the caller may post it again or free it
- * there. */
-int xm_ucx_deliver(xm_ucx_transport_t *self)
+/* A failure that the operation has already stays, since it is the cause of what came later. How
+ * much came is known only when all fragments were seen. */
+void xm_ucx_end_op(xm_op_t *op, xm_status_t status)
 {
-    int count = 0;
+    const xm_ucx_transport_t *self = op->priv.owner;
 
-    while (!xm_list_is_empty(&self->ended)) {
-        xm_op_t *op = xm_op_of(self->ended.next);
-
-        xm_list_remove(&op->priv.link);
-        if (op->priv.status < 0) {
-            explain(self, op);
-        }
-        xm_ucx_end(op);
-        ++count;
+    xm_rails_end_op(op, status);
+    if (op->priv.status < 0) {
+        op->priv.received =
+            lanes_left(&self->peers[op->priv.peer], op) == 0 ? op->priv.received : 0;
+        throw_rest_away(op);
     }
-    return count;
 }

@@ -20,27 +20,17 @@ void xm_ucx_on_sent(void *request, ucs_status_t status, void *user_data);
 void xm_ucx_on_received(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info,
                         void *user_data);
 
+/** UCX is done with an operation, or has been made to forget it. */
+void xm_ucx_end_op(xm_op_t *op, xm_status_t status);
+
 /** Cancels a list of fragments. */
 void xm_ucx_cancel_fragments(xm_ucx_fragment_t *fragment);
-
-/* The operation leaves its peer's ring. */
-static inline void xm_ucx_leave_ring(xm_op_t *op)
-{
-    xm_ucx_transport_t *self = op->priv.owner;
-    xm_ucx_peer_t *peer = &self->peers[op->priv.peer];
-
-    xm_list_remove(&op->priv.link);
-    if (op->priv.tag < XM_TRANSPORT_TAG_OWN) {
-        --peer->users;
-        ++peer->moved;
-    }
-}
 
 /* Puts a fragment on the list of its operation, or of its peer's orphans. NULL: no memory. */
 static inline xm_ucx_fragment_t *xm_ucx_take_fragment(xm_ucx_peer_t *peer, xm_op_t *op, int lane,
                                                       size_t length)
 {
-    xm_ucx_transport_t *self = peer->owner;
+    xm_rails_transport_t *self = peer->base.owner;
     xm_ucx_fragment_t *fragment = xm_blocks_take(&self->blocks, sizeof(*fragment));
 
     if (fragment == NULL) {
@@ -74,7 +64,7 @@ static inline xm_ucx_fragment_t *xm_ucx_without(xm_ucx_fragment_t *list,
 /* The opposite of xm_ucx_take_fragment(). */
 static inline void xm_ucx_give_fragment(xm_ucx_fragment_t *fragment)
 {
-    xm_ucx_transport_t *self = fragment->peer->owner;
+    xm_rails_transport_t *self = fragment->peer->base.owner;
 
     if (fragment->op != NULL) {
         fragment->op->priv.handle = xm_ucx_without(fragment->op->priv.handle, fragment);

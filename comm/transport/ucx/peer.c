@@ -7,40 +7,7 @@
  * cannot be closed against the peer's will, and is leaked. */
 #include <stdlib.h>
 
-#include "comm/transport/ucx/multirail.h"
-
-/* The first report stays: later ones are consequences. */
-void xm_ucx_report(xm_ucx_peer_t *peer, ucs_status_t reason)
-{
-    if (!peer->reported && !peer->failed) {
-        peer->reported = true;
-        peer->reason = reason;
-        ++peer->owner->reports;
-    }
-}
-
-/* An error of one rail. Without a channel it is the end of the peer; with one, progress first
- * waits to see whether the other rails fail as well; a rail that was given up before needs a new
- * connection. Errors of rails that are closing already are expected and ignored. */
-void xm_ucx_failover_broken(xm_ucx_peer_t *peer, int lane, ucs_status_t status)
-{
-    xm_ucx_multirail_t *multirail = peer->multirail;
-
-    if (multirail == NULL) {
-        xm_ucx_report(peer, status);
-    } else if (peer->owner->closing && !peer->connected) {
-        return;
-    } else if (!xm_ucx_multirail_uses(multirail, lane)) {
-        multirail->retired |= 1u << lane;
-        peer->owner->broken = true;
-    } else {
-        multirail->lanes[lane].error = status;
-        if (multirail->broken_at == 0) {
-            multirail->broken_at = xm_transport_now(&peer->owner->base);
-        }
-        peer->owner->broken = true;
-    }
-}
+#include "comm/transport/ucx/transport_ucx_private.h"
 
 /* Called by UCX for endpoints with error handling; the argument tells peer and lane, since
  * several endpoints share a worker. */
@@ -49,20 +16,10 @@ static void on_endpoint_error(void *arg, ucp_ep_h ep, ucs_status_t status)
     xm_ucx_lane_t *lane = arg;
 
     /* The endpoint that a lane had before it was lost says nothing of the one that it has now. */
-    if (lane->peer->multirail == NULL || lane->ep == ep) {
-        xm_ucx_failover_broken(lane->peer, (int)(lane - lane->peer->lanes), status);
+    if (lane->peer->base.rails == NULL || lane->ep == ep) {
+        xm_rails_broken(&lane->peer->base, (int)(lane - lane->peer->lanes), "%s",
+                        ucs_status_string(status));
     }
-}
-
-/* The sentence depends on who found out: the fault channel knows more than this transport and
- * adds its own. */
-xm_status_t xm_ucx_peer_error(const xm_ucx_peer_t *peer)
-{
-    if (peer->reason == UCS_OK) {
-        return xm_error_set(XM_ERR_PEER_DIED, "rank %d died", peer->rank);
-    }
-    return xm_error_set(XM_ERR_PEER_DIED, "rank %d is gone: its connection failed (%s)", peer->rank,
-                        ucs_status_string(peer->reason));
 }
 
 /* True for what UCX says of a peer whose memory or port is gone, and not of one that it has no
@@ -88,43 +45,45 @@ ucs_status_t xm_ucx_connect_lane(xm_ucx_peer_t *peer, int lane)
         status = ucp_ep_create(xm_ucx_rail_of(peer, lane)->worker, &params, &way->ep);
         way->ep = status == UCS_OK ? way->ep : NULL;
     }
+    if (peer->base.rails != NULL) {
+        peer->base.rails->lanes[lane].joined = way->ep != NULL;
+    }
     return status;
 }
 
 /* Makes the endpoints that are missing. Lanes that have one already, after a failure half way,
- * keep it. A path that UCX does not find is an error for the peer, but for a channel only that
+ * keep it. A path that UCX does not find is an error for the peer, but with rails only that
  * of a rail: the others may do. A rank that died before its first message is reported like one
  * that died later. */
 xm_status_t xm_ucx_connect(xm_ucx_peer_t *peer)
 {
-    for (int i = 0; i < peer->stripe.rails; ++i) {
+    for (int i = 0; i < peer->base.stripe.rails; ++i) {
         ucs_status_t status;
 
         if (peer->lanes[i].address == NULL ||
-            (peer->multirail != NULL && !xm_ucx_multirail_uses(peer->multirail, i))) {
+            (peer->base.rails != NULL && !xm_rails_uses(peer->base.rails, i))) {
             continue;
         }
         status = xm_ucx_connect_lane(peer, i);
         if (status != UCS_OK) {
             const char *tls = getenv("UCX_TLS");
 
-            if (peer->multirail != NULL) {
-                xm_ucx_failover_broken(peer, i, status); /* other lanes may do */
+            if (peer->base.rails != NULL) {
+                xm_rails_broken(&peer->base, i, "%s", ucs_status_string(status));
                 continue;
             }
             if (means_gone(status)) {
-                xm_ucx_report(peer, status);
-                if (peer->owner->base.failed_peer < 0) {
-                    peer->owner->base.failed_peer = peer->rank;
-                }
-                return xm_ucx_peer_error(peer);
+                xm_rails_report(&peer->base, "its connection failed (%s)",
+                                ucs_status_string(status));
+                return xm_rails_peer_error(&peer->base);
             }
             return xm_error_set(XM_ERR_UNREACHABLE, "rank %d: UCX has no path to rank %d: %s%s%s",
-                                peer->owner->base.rank, peer->rank, ucs_status_string(status),
-                                tls != NULL ? ", UCX_TLS=" : "", tls != NULL ? tls : "");
+                                peer->base.owner->base.rank, peer->base.rank,
+                                ucs_status_string(status), tls != NULL ? ", UCX_TLS=" : "",
+                                tls != NULL ? tls : "");
         }
     }
-    peer->connected = true;
+    peer->base.connected = true;
     return XM_OK;
 }
 
@@ -136,8 +95,8 @@ void xm_ucx_close_endpoints(xm_ucx_peer_t *peer, bool force)
     ucp_request_param_t param = {.op_attr_mask = force ? (uint32_t)UCP_OP_ATTR_FIELD_FLAGS : 0u,
                                  .flags = UCP_EP_CLOSE_FLAG_FORCE};
 
-    peer->connected = false; /* what comes while they close is not answered any more */
-    for (int i = 0; i < peer->stripe.rails; ++i) {
+    peer->base.connected = false; /* what comes while they close is not answered any more */
+    for (int i = 0; i < peer->base.stripe.rails; ++i) {
         xm_ucx_lane_t *lane = &peer->lanes[i];
         ucs_status_ptr_t request;
 
@@ -178,4 +137,5 @@ void xm_ucx_retire_lane(xm_ucx_peer_t *peer, int lane)
         ucp_request_free(request);
     }
     peer->lanes[lane].ep = NULL;
+    peer->base.rails->lanes[lane].joined = false;
 }

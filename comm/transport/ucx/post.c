@@ -3,73 +3,20 @@
  * for each rail in use if it is long enough, and both ends cut alike because both compute it
  * from the length. UCX may complete a fragment inside the posting call, and the peer may fail
  * between two fragments, so the operation holds a count of its own while it is being posted: it
- * can neither end nor be called back under the hands of this code. Channels
- * (comm/transport/ucx/multirail.h) take whole messages instead. */
+ * can neither end nor be called back under the hands of this code. Rails
+ * (comm/transport/rails.h) take whole messages instead. */
 #include <inttypes.h>
 
-#include "comm/transport/ucx/multirail.h"
 #include "comm/transport/ucx/op.h"
 
-static const uint64_t max_tag = (UINT64_C(1) << XM_UCX_TAG_BITS) - 1;
-
-/* The checks and preparations of every post. A refusal leaves the operation idle and untouched; for
- * a failed peer it names the one that failed, so that the worker blames the right rank. */
+/* A receiver connects as well: only then does UCX watch whether the peer lives. */
 static xm_status_t prepare(xm_ucx_transport_t *self, int rank, uint64_t tag, const void *buffer,
                            size_t length, const xm_op_t *op)
 {
-    xm_ucx_peer_t *peer;
+    xm_status_t status = xm_rails_check(&self->base, rank, tag, buffer, length, op);
 
-    if (rank < 0 || rank >= self->base.size || rank == self->base.rank) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "rank %d: no peer %d among %d ranks",
-                            self->base.rank, rank, self->base.size);
-    }
-    if (tag > max_tag || length == 0 || buffer == NULL) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "rank %d: message of %zu bytes with tag %" PRIu64
-                            "; at least 1 byte and a tag below 2^48 are needed",
-                            self->base.rank, length, tag);
-    }
-    /* The operation's links are in use while it is in flight: a second post would corrupt the
-     * ring. */
-    if (op->priv.kind != XM_UCX_IDLE) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "rank %d: operation with tag %" PRIu64 " is posted while in flight",
-                            self->base.rank, op->priv.tag);
-    }
-    peer = &self->peers[rank];
-    if (self->closing || self->fenced) {
-        return xm_error_set(XM_ERR_CANCELED, "rank %d: the transport %s", self->base.rank,
-                            self->closing ? "is being destroyed"
-                                          : "is closed: the group was aborted or shrunk");
-    }
-    if (peer->failed || peer->reported) {
-        if (self->base.failed_peer < 0) {
-            self->base.failed_peer = rank;
-        }
-        return xm_ucx_peer_error(peer);
-    }
-    /* A receiver connects as well: only then does UCX watch whether the peer lives. */
-    return peer->connected ? XM_OK : xm_ucx_connect(peer);
-}
-
-/* Makes the operation in flight. That comes before UCX is called, because UCX may end a
- * fragment (a message that is there already) inside the call. */
-static void start_op(xm_ucx_transport_t *self, xm_op_t *op, int peer, uint64_t tag, size_t length,
-                     int kind)
-{
-    op->priv.owner = self;
-    op->priv.peer = peer;
-    op->priv.tag = tag;
-    op->priv.length = length;
-    op->priv.received = 0;
-    op->priv.kind = kind;
-    op->priv.handle = NULL;
-    op->priv.pending = 0;
-    op->priv.flags = 0;
-    op->priv.status = XM_IN_PROGRESS;
-    /* The worker's own messages do not count as users: they probe exactly because users wait. */
-    self->peers[peer].users += tag < XM_TRANSPORT_TAG_OWN;
-    xm_list_append(&self->peers[peer].in_flight, &op->priv.link);
+    return status < 0 || self->peers[rank].base.connected ? status
+                                                          : xm_ucx_connect(&self->peers[rank]);
 }
 
 /* A message before it is cut into fragments. */
@@ -96,8 +43,8 @@ static ucs_status_t post_fragment(const message_t *message, xm_op_t *op, int lan
     ucs_status_ptr_t request;
 
     if (message->split) {
-        begin = lane > 0 ? xm_stripe_end(&peer->stripe, message->length, lane - 1) : 0;
-        end = xm_stripe_end(&peer->stripe, message->length, lane);
+        begin = lane > 0 ? xm_stripe_end(&peer->base.stripe, message->length, lane - 1) : 0;
+        end = xm_stripe_end(&peer->base.stripe, message->length, lane);
     }
     fragment = xm_ucx_take_fragment(peer, op, lane, end - begin);
     if (fragment == NULL) {
@@ -108,7 +55,7 @@ static ucs_status_t post_fragment(const message_t *message, xm_op_t *op, int lan
         param.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMH;
         param.memh = message->memory->handle[peer->rail + lane];
     }
-    if (op->priv.kind == XM_UCX_SEND) {
+    if (op->priv.kind == XM_RAILS_SEND) {
         param.cb.send = xm_ucx_on_sent;
         request = ucp_tag_send_nbx(peer->lanes[lane].ep, message->buffer + begin, end - begin,
                                    message->wire_tag, &param);
@@ -139,15 +86,15 @@ static ucs_status_t post_fragment(const message_t *message, xm_op_t *op, int lan
  * receive says nothing about the peer. */
 static xm_status_t post_error(xm_ucx_transport_t *self, const xm_op_t *op, ucs_status_t status)
 {
-    bool send = op->priv.kind == XM_UCX_SEND;
+    bool send = op->priv.kind == XM_RAILS_SEND;
 
     if (send && status != UCS_ERR_NO_MEMORY) {
-        xm_ucx_report(&self->peers[op->priv.peer], status);
-        self->base.failed_peer =
-            self->base.failed_peer < 0 ? op->priv.peer : self->base.failed_peer;
+        xm_rails_report(&self->peers[op->priv.peer].base, "its connection failed (%s)",
+                        ucs_status_string(status));
+        (void)xm_rails_peer_error(&self->peers[op->priv.peer].base);
     }
     return xm_error_set(xm_ucx_status(status, send), "rank %d: %s rank %d with tag %" PRIu64 ": %s",
-                        self->base.rank, send ? "send to" : "receive from", op->priv.peer,
+                        self->base.base.rank, send ? "send to" : "receive from", op->priv.peer,
                         op->priv.tag, ucs_status_string(status));
 }
 
@@ -157,7 +104,7 @@ static xm_status_t post_error(xm_ucx_transport_t *self, const xm_op_t *op, ucs_s
  * go of the last of them. */
 static xm_status_t post(xm_ucx_transport_t *self, const message_t *message, xm_op_t *op)
 {
-    const xm_stripe_t *stripe = &message->peer->stripe;
+    const xm_stripe_t *stripe = &message->peer->base.stripe;
     int first = message->split ? 0 : xm_stripe_rail(stripe, op->priv.tag);
     int last = message->split ? stripe->rails - 1 : first;
     bool called = false;
@@ -182,12 +129,12 @@ static xm_status_t post(xm_ucx_transport_t *self, const message_t *message, xm_o
         xm_ucx_end_op(op, XM_OK);
         return XM_IN_PROGRESS;
     }
-    xm_ucx_leave_ring(op);
-    op->priv.kind = XM_UCX_IDLE;
+    xm_rails_leave(op);
+    op->priv.kind = XM_RAILS_IDLE;
     return op->priv.status == XM_IN_PROGRESS ? XM_OK : op->priv.status;
 }
 
-/* Sends a message. Short ones over a channel are copied and complete here; a message over UCX
+/* Sends a message. With rails they do the rest; a message over UCX
  * that is not split takes the rail that a hash of its tag chooses, the same for all messages
  * with that tag, because only one rail keeps their order. */
 xm_status_t xm_ucx_send(xm_transport_t *transport, int peer, uint64_t tag, const void *buffer,
@@ -202,17 +149,13 @@ xm_status_t xm_ucx_send(xm_transport_t *transport, int peer, uint64_t tag, const
         return status;
     }
     message.peer = &self->peers[peer];
-    message.split = xm_stripe_splits(&message.peer->stripe, length);
-    message.wire_tag =
-        (uint64_t)self->base.rank << XM_UCX_TAG_BITS | tag | (message.split ? XM_UCX_TAG_SPLIT : 0);
-    if (message.peer->multirail != NULL &&
-        xm_ucx_tx_queue_copies(message.peer->multirail, length)) {
-        return xm_ucx_tx_queue_send(message.peer->multirail, NULL, tag, buffer, length);
+    message.split = xm_stripe_splits(&message.peer->base.stripe, length);
+    message.wire_tag = (uint64_t)self->base.base.rank << XM_UCX_TAG_BITS | tag |
+                       (message.split ? XM_UCX_TAG_SPLIT : 0);
+    if (message.peer->base.rails != NULL) {
+        return xm_rails_send(&message.peer->base, tag, buffer, length, memory, op);
     }
-    start_op(self, op, peer, tag, length, XM_UCX_SEND);
-    if (message.peer->multirail != NULL) {
-        return xm_ucx_tx_queue_send(message.peer->multirail, op, tag, buffer, length);
-    }
+    xm_rails_start(&message.peer->base, op, tag, buffer, length, XM_RAILS_SEND);
     return post(self, &message, op);
 }
 
@@ -230,15 +173,13 @@ xm_status_t xm_ucx_receive(xm_transport_t *transport, int peer, uint64_t tag, vo
         return status;
     }
     message.peer = &self->peers[peer];
-    message.split = xm_stripe_splits(&message.peer->stripe, length);
+    message.split = xm_stripe_splits(&message.peer->base.stripe, length);
     message.wire_tag = (uint64_t)peer << XM_UCX_TAG_BITS | tag;
-    message.mask = message.peer->stripe.used > 1 ? ~XM_UCX_TAG_SPLIT : UINT64_MAX;
-    start_op(self, op, peer, tag, length, XM_UCX_RECEIVE);
-    if (message.peer->multirail != NULL) {
-        op->priv.buffer = buffer;
-        xm_ucx_rx_queue_receive(message.peer->multirail, op);
-        return XM_IN_PROGRESS;
+    message.mask = message.peer->base.stripe.used > 1 ? ~XM_UCX_TAG_SPLIT : UINT64_MAX;
+    if (message.peer->base.rails != NULL) {
+        return xm_rails_receive(&message.peer->base, tag, buffer, length, memory, op);
     }
+    xm_rails_start(&message.peer->base, op, tag, buffer, length, XM_RAILS_RECEIVE);
     op->priv.flags = message.split ? XM_UCX_EXPECTS_SPLIT : 0;
     return post(self, &message, op);
 }
@@ -248,11 +189,11 @@ xm_status_t xm_ucx_receive(xm_transport_t *transport, int peer, uint64_t tag, vo
 void xm_ucx_cancel(xm_transport_t *transport, xm_op_t *op)
 {
     xm_ucx_transport_t *self = (xm_ucx_transport_t *)transport;
-    if (op->priv.kind == XM_UCX_IDLE) {
+    if (op->priv.kind == XM_RAILS_IDLE) {
         return;
     }
-    if (self->peers[op->priv.peer].multirail != NULL) {
-        xm_ucx_rx_queue_cancel(self->peers[op->priv.peer].multirail, op);
+    if (self->peers[op->priv.peer].base.rails != NULL) {
+        xm_rails_rx_cancel(self->peers[op->priv.peer].base.rails, op);
     } else {
         xm_ucx_cancel_fragments(op->priv.handle);
     }
@@ -262,14 +203,14 @@ void xm_ucx_cancel(xm_transport_t *transport, xm_op_t *op)
  * cancelled. */
 void xm_ucx_cancel_receives(xm_ucx_peer_t *peer)
 {
-    if (peer->multirail != NULL) {
+    if (peer->base.rails != NULL) {
         return; /* UCX has none of them */
     }
-    for (xm_list_t *at = xm_list_first(&peer->in_flight), *next; at != NULL; at = next) {
+    for (xm_list_t *at = xm_list_first(&peer->base.in_flight), *next; at != NULL; at = next) {
         const xm_op_t *op = xm_op_of(at);
 
-        next = xm_list_next(&peer->in_flight, at);
-        if (op->priv.kind == XM_UCX_RECEIVE) {
+        next = xm_list_next(&peer->base.in_flight, at);
+        if (op->priv.kind == XM_RAILS_RECEIVE) {
             xm_ucx_cancel_fragments(op->priv.handle);
         }
     }
@@ -295,16 +236,16 @@ static void abandon_list(xm_ucx_fragment_t *fragment)
  * first, since nearly all of them end by that and need no abandoning. */
 void xm_ucx_abandon_ops(xm_ucx_peer_t *peer)
 {
-    if (peer->multirail != NULL) {
-        xm_ucx_multirail_abandon(peer, peer->failed ? XM_ERR_PEER_DIED : XM_ERR_CANCELED);
+    if (peer->base.rails != NULL) {
+        xm_rails_abandon(&peer->base, peer->base.failed ? XM_ERR_PEER_DIED : XM_ERR_CANCELED);
         return;
     }
     xm_ucx_cancel_receives(peer); /* most end right here */
-    while (!xm_list_is_empty(&peer->in_flight)) {
-        xm_op_t *op = xm_op_of(peer->in_flight.next);
+    while (!xm_list_is_empty(&peer->base.in_flight)) {
+        xm_op_t *op = xm_op_of(peer->base.in_flight.next);
 
         abandon_list(op->priv.handle);
-        xm_ucx_end_op(op, peer->failed ? XM_ERR_PEER_DIED : XM_ERR_CANCELED);
+        xm_ucx_end_op(op, peer->base.failed ? XM_ERR_PEER_DIED : XM_ERR_CANCELED);
     }
     abandon_list(peer->orphans);
 }

@@ -34,7 +34,6 @@ typedef struct xm_ucx_rail {
     bool open;
     bool cuda;     /**< UCX can move CUDA memory this way */
     bool tcp_only; /**< nothing else can carry messages this way */
-    bool lost;     /**< some peer's traffic was moved to other rails */
     int abandoned; /**< requests that UCX will never end */
     int stuck;     /**< the same of requests and endpoints that name no memory of users */
     ucp_context_h context;

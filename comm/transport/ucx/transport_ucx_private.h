@@ -8,6 +8,7 @@
  * | comm/transport/ucx/ucx.c | progress, sleeping, failed peers: the ops table |
  * | comm/transport/ucx/post.c | posting and cancelling operations |
  * | comm/transport/ucx/op.c | their fragments, and how they end |
+ * | comm/transport/ucx/frames.c | what a lane is to rails: frames as active messages |
  * | comm/transport/ucx/peer.c | the endpoints of a peer, and what UCX reports of them |
  * | comm/transport/ucx/rail.c | one rail: context and worker |
  * | comm/transport/ucx/memory.c | registrations |
@@ -15,25 +16,22 @@
  * | comm/transport/ucx/create.c, comm/transport/ucx/close.c | the beginning and the end |
  *
  * Each calls only those below it: creation the ops table, that the end, the end the posts, they the
- * multirails (comm/transport/ucx/multirail.h), and those the fragments and the peers.
+ * fragments, and those the peers. Operations, and messages with a peer that several TCP rails
+ * reach, are comm/transport/rails.h's; of the latter UCX gets to know frames only.
  *
- * Life of an operation: idle → on its peer's list, while UCX has one of its fragments → on the list
- * `ended`, when UCX has let go of all → idle, just before `done` is called. `done` is called from
- * progress (and destroy) only, so posting and UCX's callbacks never run a caller's code.
+ * While UCX has a fragment of an operation, that is on its peer's list.
  *
  * A fragment is one request of UCX on one rail. A message that is not split is one fragment. Both
  * ends compute the fragments from the length (stripe.h); the tag of a split message's fragments has
  * a bit for that, which receives ignore when they match: so a receive of another length than its
  * message notices which kind came, knows on which rails the rest of it is, and has that thrown
  * away.
- *
- * Messages with a peer that several TCP rails reach are no such requests but travel in frames, see
- * comm/transport/ucx/multirail.h.
  */
 #pragma once
 
 #include "comm/transport.h"
 #include "comm/topology.h"
+#include "comm/transport/rails.h"
 #include "comm/transport/ucx/gate.h"
 #include "comm/transport/ucx/ucx.h"
 #include "comm/transport/ucx/rail.h"
@@ -43,13 +41,12 @@
 enum { XM_UCX_TAG_BITS = 48, XM_UCX_MAX_RANKS = 1 << 16, XM_UCX_MAX_RANKS_SPLIT = 1 << 15 };
 #define XM_UCX_TAG_SPLIT (UINT64_C(1) << 63)
 
-/* What xm_op_t's priv.kind says. */
-enum { XM_UCX_IDLE, XM_UCX_SEND, XM_UCX_RECEIVE };
+/* Messages in frames that are shorter are sent without being announced. */
+enum { XM_UCX_EAGER = 20 * 1024 };
 
 typedef struct xm_ucx_transport xm_ucx_transport_t;
 typedef struct xm_ucx_peer xm_ucx_peer_t;
 typedef struct xm_ucx_fragment xm_ucx_fragment_t;
-struct xm_ucx_multirail;
 
 struct xm_ucx_fragment {
     xm_ucx_fragment_t *next;
@@ -70,20 +67,10 @@ typedef struct xm_ucx_lane {
 } xm_ucx_lane_t;
 
 struct xm_ucx_peer {
-    xm_ucx_transport_t *owner;
-    int rank;
-    int rail;           /**< of lane 0; the next lane's is the next */
-    xm_stripe_t stripe; /**< how messages are spread over the lanes */
+    xm_rails_peer_t base;
+    int rail; /**< of lane 0; the next lane's is the next */
     xm_ucx_lane_t lanes[XM_NICS_MAX];
-    struct xm_ucx_multirail *multirail; /**< messages travel in frames; NULL: they do not */
-    bool connected;                     /**< all its lanes have endpoints */
-    bool failed;                        /**< nothing can be posted any more */
-    bool reported;              /**< UCX has reported a failure that progress must act upon */
-    ucs_status_t reason;        /**< what UCX reported; UCS_OK when the caller told us */
-    xm_list_t in_flight;        /**< operations */
     xm_ucx_fragment_t *orphans; /**< fragments without an operation */
-    int users;                  /**< operations in flight that are not the worker's own */
-    uint64_t moved;             /**< those that have ended */
 };
 
 /* Who hears the frames of a rail. */
@@ -98,50 +85,40 @@ struct xm_memory {
 };
 
 struct xm_ucx_transport {
-    xm_transport_t base;
+    xm_rails_transport_t base;
     xm_ucx_rail_t rails[XM_UCX_RAIL_COUNT];
     xm_ucx_peer_t *peers;
     void *addresses; /**< what the peers sent; peers point into it */
     xm_ucx_gate_t *gate;
-    int epoll;   /**< holds the rails' descriptors; -1 when spinning */
-    int reports; /**< peers with `reported` */
-    bool closing;
-    bool fenced;
+    int epoll;          /**< holds the rails' descriptors; -1 when spinning */
     bool fault_channel; /**< the caller reports deaths */
-    bool failover;      /**< wanted, between several TCP NICs */
     int ranks_here;     /**< on this machine, this one among them */
     xm_nics_t nics;
-    xm_list_t ended;    /**< operations whose `done` is due */
-    xm_list_t memory;   /**< registrations */
-    xm_blocks_t blocks; /**< fragments, and what multirails need */
+    xm_list_t memory; /**< registrations */
 
-    /* What follows is used with multirails (comm/transport/ucx/multirail.h) only. */
-    int multirails;                         /**< peers that have one */
-    struct xm_ucx_multirail *due_multirail; /**< list of those that have something for UCX */
+    /* What follows is used with rails that stand in for each other only. */
     xm_ucx_listener_t listeners[XM_UCX_RAIL_COUNT];
     ucp_datatype_t packet_type;
     bool has_packet_type;
-    bool broken;          /**< a lane failed, or was given up and has an endpoint still */
-    bool armed;           /**< the clock rings from time to time */
-    int timer_fd;         /**< for sleepers; -1: none */
-    int64_t rail_timeout; /**< with a silent lane, in nanoseconds */
-    int64_t clock;        /**< when progress began */
-    int64_t next_look;    /**< at the lanes */
     xm_nic_watch_t watch;
-    int64_t down_at[XM_NICS_MAX]; /**< when a NIC was first seen down; 0: it is not */
 };
 
 extern const xm_transport_ops_t xm_ucx_ops;
 
+static inline xm_ucx_transport_t *xm_ucx_owner(const xm_ucx_peer_t *peer)
+{
+    return (xm_ucx_transport_t *)peer->base.owner;
+}
+
 /** Whether UCX itself watches a peer, see comm/transport/ucx/rail.h. */
 static inline bool xm_ucx_watches(const xm_ucx_peer_t *peer)
 {
-    return peer->rail == XM_UCX_RAIL_NIC && !peer->owner->fault_channel;
+    return peer->rail == XM_UCX_RAIL_NIC && !xm_ucx_owner(peer)->fault_channel;
 }
 
 static inline xm_ucx_rail_t *xm_ucx_rail_of(const xm_ucx_peer_t *peer, int lane)
 {
-    return &peer->owner->rails[peer->rail + lane];
+    return &xm_ucx_owner(peer)->rails[peer->rail + lane];
 }
 
 /* Counts a fragment that has ended; one that throws something away belongs to no operation. */
@@ -149,19 +126,9 @@ static inline void xm_ucx_count_fragment(const xm_ucx_fragment_t *fragment, xm_s
 {
     if (fragment->op != NULL) {
         xm_count_fragment(xm_ucx_rail_of(fragment->peer, fragment->lane)->counters,
-                          fragment->op->priv.kind == XM_UCX_SEND ? XM_SENT : XM_RECEIVED,
+                          fragment->op->priv.kind == XM_RAILS_SEND ? XM_SENT : XM_RECEIVED,
                           fragment->length, status);
     }
-}
-
-/* Calls `done` of an operation that is in no list any more. */
-static inline void xm_ucx_end(xm_op_t *op)
-{
-    const xm_ucx_transport_t *self = op->priv.owner;
-    xm_direction_t direction = op->priv.kind == XM_UCX_SEND ? XM_SENT : XM_RECEIVED;
-
-    op->priv.kind = XM_UCX_IDLE;
-    xm_transport_end(&self->base, op, direction, op->priv.status);
 }
 
 /* comm/transport/ucx/post.c */
@@ -178,24 +145,16 @@ void xm_ucx_cancel_receives(xm_ucx_peer_t *peer);
  * abandons what UCX cannot cancel. */
 void xm_ucx_abandon_ops(xm_ucx_peer_t *peer);
 
-/* comm/transport/ucx/op.c */
+/* comm/transport/ucx/frames.c */
 
-/** Calls `done` of everything that has ended; returns how many that were. */
-int xm_ucx_deliver(xm_ucx_transport_t *self);
+extern const xm_rails_lanes_t xm_ucx_lanes;
 
-/** Moves an operation from its peer's list to `ended`. A failure that it has already stays. */
-void xm_ucx_end_op(xm_op_t *op, xm_status_t status);
+/** Makes the datatype of what travels in frames, once, and receives those of a rail. */
+xm_status_t xm_ucx_listen(xm_ucx_transport_t *self, int rail);
 
 /* comm/transport/ucx/peer.c */
 xm_status_t xm_ucx_connect(xm_ucx_peer_t *peer);
 ucs_status_t xm_ucx_connect_lane(xm_ucx_peer_t *peer, int lane);
-xm_status_t xm_ucx_peer_error(const xm_ucx_peer_t *peer);
-
-/** Remembers that UCX lost the connection; the next progress acts upon it. */
-void xm_ucx_report(xm_ucx_peer_t *peer, ucs_status_t reason);
-
-/** UCX reports that the connection of one lane is lost. */
-void xm_ucx_failover_broken(xm_ucx_peer_t *peer, int lane, ucs_status_t status);
 
 /** Lets go of the endpoint of one lane that is lost. */
 void xm_ucx_retire_lane(xm_ucx_peer_t *peer, int lane);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The ops table of the UCX transport: progress, sleeping, fencing, and what happens when a peer
  * fails. Everything that ends is only queued by UCX's callbacks and by posts; the caller's
- * `done` runs from progress alone (xm_ucx_deliver()), so no caller code ever runs inside UCX,
+ * `done` runs from progress alone (xm_rails_deliver()), so no caller code ever runs inside UCX,
  * which is not reentrant. Where a fault channel reports deaths, UCX's own error handling is
  * off: it forbids kernel copies inside a host, and UCX 1.13 has assertions that abort a
  * survivor (docs/transport.md). One thread at a time may call in here. */
@@ -13,7 +13,7 @@
 #include <time.h>
 
 #include "comm/base.h"
-#include "comm/transport/ucx/multirail.h"
+#include "comm/transport/ucx/transport_ucx_private.h"
 
 /* Ends everything with a peer. If UCX watches the peer, closing the endpoints by force makes
  * UCX call back for each send with an error, so only receives (which belong to no endpoint) are
@@ -22,8 +22,8 @@
  * between "canceled" and "peer died". */
 static void fail_peer(xm_ucx_peer_t *peer)
 {
-    peer->failed = true;
-    if (peer->multirail != NULL) {
+    peer->base.failed = true;
+    if (peer->base.rails != NULL) {
         xm_ucx_abandon_ops(peer);
     }
     if (!xm_ucx_watches(peer)) {
@@ -40,8 +40,8 @@ static void ucx_peer_failed(xm_transport_t *transport, int rank)
 {
     xm_ucx_transport_t *self = (xm_ucx_transport_t *)transport;
 
-    if (rank >= 0 && rank < self->base.size && rank != self->base.rank &&
-        !self->peers[rank].failed) {
+    if (rank >= 0 && rank < self->base.base.size && rank != self->base.base.rank &&
+        !self->peers[rank].base.failed) {
         fail_peer(&self->peers[rank]);
     }
 }
@@ -51,11 +51,11 @@ static void ucx_peer_failed(xm_transport_t *transport, int rank)
  * loss. */
 static void act_on_reports(xm_ucx_transport_t *self)
 {
-    self->reports = 0;
-    for (int rank = 0; rank < self->base.size; ++rank) {
+    self->base.reports = 0;
+    for (int rank = 0; rank < self->base.base.size; ++rank) {
         xm_ucx_peer_t *peer = &self->peers[rank];
 
-        if (peer->reported && !peer->failed) {
+        if (peer->base.reported && !peer->base.failed) {
             fail_peer(peer);
         }
     }
@@ -70,59 +70,67 @@ static int ucx_progress(xm_transport_t *transport)
     xm_ucx_transport_t *self = (xm_ucx_transport_t *)transport;
     unsigned count = 0;
 
-    if (self->fenced && !self->closing) {
-        return xm_ucx_deliver(self);
+    if (self->base.fenced && !self->base.closing) {
+        return xm_rails_deliver(&self->base);
     }
     /* One reading of the clock serves all frames of this call: timeouts are hundreds of
      * milliseconds. */
-    if (self->multirails > 0) {
-        self->clock = xm_transport_now(transport);
+    if (self->base.railed > 0) {
+        self->base.clock = xm_transport_now(transport);
     }
     for (int rail = 0; rail < XM_UCX_RAIL_COUNT; ++rail) {
         /* An abandoned request may name memory that its owner has freed since: a peer that answers
          * late would have it sent or written to. */
-        if (self->rails[rail].open && !(self->closing && self->rails[rail].abandoned > 0)) {
+        if (self->rails[rail].open && !(self->base.closing && self->rails[rail].abandoned > 0)) {
             count += ucp_worker_progress(self->rails[rail].worker);
         }
     }
-    if (self->multirails > 0) {
-        xm_ucx_failover_look(self);
-        xm_ucx_multirail_progress(self);
+    if (self->base.railed > 0) {
+        xm_rails_failover_look(&self->base);
+        xm_rails_progress(&self->base);
     }
-    if (self->reports > 0) {
+    if (self->base.reports > 0) {
         act_on_reports(self);
     }
     /* The count only says whether something moved; the mask keeps it positive as an int. */
-    return (int)(count & 0xffff) + xm_ucx_deliver(self);
+    return (int)(count & 0xffff) + xm_rails_deliver(&self->base);
 }
 
 /* Says whether the caller may sleep. Everything that no descriptor announces (reports, due
- * callbacks, a channel with packets to post, a timer that has fired) is checked first;
+ * callbacks, rails with packets to post, a timer that has fired) is checked first;
  * ucp_worker_arm() then closes the race with events that come meanwhile: it answers BUSY if one
  * is already there. All rails have to be armed, since any of them may bring the next message. */
 static xm_status_t ucx_arm(xm_transport_t *transport)
 {
     xm_ucx_transport_t *self = (xm_ucx_transport_t *)transport;
 
-    if (self->epoll < 0 || self->reports > 0 || !xm_list_is_empty(&self->ended)) {
+    if (self->epoll < 0 || self->base.reports > 0 || !xm_list_is_empty(&self->base.ended)) {
         return XM_IN_PROGRESS;
     }
-    if (self->multirails > 0 && !self->fenced &&
-        (self->broken || self->due_multirail != NULL || xm_ucx_failover_rings(self))) {
-        return XM_IN_PROGRESS;
+    if (self->base.railed > 0 && !self->base.fenced) {
+        /* A changed link starts the timer, because whether it stays down has to be checked later.
+         */
+        bool news = xm_nic_watch_read(&self->watch, &self->nics);
+
+        if (news) {
+            xm_rails_failover_arm(&self->base);
+        }
+        if (xm_rails_rings(&self->base) || news) {
+            return XM_IN_PROGRESS;
+        }
     }
     for (int rail = 0; rail < XM_UCX_RAIL_COUNT; ++rail) {
         ucs_status_t status = UCS_OK;
 
-        if (self->rails[rail].open && !self->fenced) {
+        if (self->rails[rail].open && !self->base.fenced) {
             status = ucp_worker_arm(self->rails[rail].worker);
         }
         if (status == UCS_ERR_BUSY) {
             return XM_IN_PROGRESS;
         }
         if (status != UCS_OK) {
-            return xm_error_set(XM_ERR_INTERNAL, "rank %d: ucp_worker_arm: %s", self->base.rank,
-                                ucs_status_string(status));
+            return xm_error_set(XM_ERR_INTERNAL, "rank %d: ucp_worker_arm: %s",
+                                self->base.base.rank, ucs_status_string(status));
         }
     }
     return XM_OK;
@@ -131,16 +139,6 @@ static xm_status_t ucx_arm(xm_transport_t *transport)
 static int ucx_event_fd(const xm_transport_t *transport)
 {
     return ((const xm_ucx_transport_t *)transport)->epoll;
-}
-
-/* Tells the worker whether a user's operation is open with this peer and how far it has come: a
- * count that stands still makes the worker probe the path. */
-static bool ucx_waits(const xm_transport_t *transport, int peer, uint64_t *moved)
-{
-    const xm_ucx_peer_t *other = &((const xm_ucx_transport_t *)transport)->peers[peer];
-
-    *moved = other->moved;
-    return other->users > 0;
 }
 
 /* Takes every descriptor out of the epoll set. Nothing reads them after a fence, so a readable
@@ -154,7 +152,7 @@ static void stop_waking(xm_ucx_transport_t *self)
             fds[count++] = self->rails[rail].event_fd;
         }
     }
-    fds[count++] = self->timer_fd;
+    fds[count++] = self->base.timer_fd;
     fds[count++] = self->watch.fd;
     for (int i = 0; i < count; ++i) {
         if (self->epoll >= 0 && fds[i] >= 0) {
@@ -171,12 +169,12 @@ static void ucx_fence(xm_transport_t *transport)
 {
     xm_ucx_transport_t *self = (xm_ucx_transport_t *)transport;
 
-    self->fenced = true;
+    self->base.fenced = true;
     stop_waking(self);
-    for (int rank = 0; rank < self->base.size; ++rank) {
+    for (int rank = 0; rank < self->base.base.size; ++rank) {
         xm_ucx_abandon_ops(&self->peers[rank]);
     }
-    (void)xm_ucx_deliver(self);
+    (void)xm_rails_deliver(&self->base);
 }
 
 /* Tells how the bytes of a message would be spread over the rails, by the same functions as a
@@ -184,7 +182,7 @@ static void ucx_fence(xm_transport_t *transport)
 int xm_transport_ucx_shares(const xm_transport_t *transport, int rank, uint64_t tag, size_t length,
                             size_t *shares)
 {
-    const xm_stripe_t *stripe = &((const xm_ucx_transport_t *)transport)->peers[rank].stripe;
+    const xm_stripe_t *stripe = &((const xm_ucx_transport_t *)transport)->peers[rank].base.stripe;
     bool split = xm_stripe_splits(stripe, length);
     int whole = split ? -1 : xm_stripe_rail(stripe, tag);
 
@@ -211,18 +209,18 @@ xm_status_t xm_transport_ucx_lanes(xm_transport_t *transport, int rank, char *bu
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "lanes: no UCX peer %d", rank);
     }
     peer = &self->peers[rank];
-    if (peer->failed || peer->reported) {
+    if (peer->base.failed || peer->base.reported) {
         return xm_error_set(XM_ERR_PEER_DIED, "lanes: rank %d is gone", rank);
     }
-    if (!peer->connected) {
+    if (!peer->base.connected) {
         status = xm_ucx_connect(peer);
     }
     buffer[0] = '\0';
-    for (int lane = 0; lane < peer->stripe.rails && status == XM_OK; ++lane) {
+    for (int lane = 0; lane < peer->base.stripe.rails && status == XM_OK; ++lane) {
         size_t used = strlen(buffer);
 
         if (peer->lanes[lane].ep == NULL ||
-            (peer->multirail != NULL && !xm_ucx_multirail_uses(peer->multirail, lane))) {
+            (peer->base.rails != NULL && !xm_rails_uses(peer->base.rails, lane))) {
             continue;
         }
         (void)snprintf(buffer + used, size - used, "%s", used > 0 ? " + " : "");
@@ -238,15 +236,9 @@ static void ucx_path(xm_transport_t *transport, int peer, char *buffer, size_t s
     const xm_ucx_transport_t *self = (const xm_ucx_transport_t *)transport;
 
     buffer[0] = '\0';
-    if (self->peers[peer].connected) {
+    if (self->peers[peer].base.connected) {
         (void)xm_transport_ucx_lanes(transport, peer, buffer, size);
     }
-}
-
-static int64_t ucx_now(const xm_transport_t *transport)
-{
-    (void)transport;
-    return xm_clock_ns();
 }
 
 const xm_transport_ops_t xm_ucx_ops = {.name = "ucx",
@@ -259,8 +251,8 @@ const xm_transport_ops_t xm_ucx_ops = {.name = "ucx",
                                        .arm = ucx_arm,
                                        .event_fd = ucx_event_fd,
                                        .peer_failed = ucx_peer_failed,
-                                       .now = ucx_now,
-                                       .waits = ucx_waits,
+                                       .now = xm_rails_now,
+                                       .waits = xm_rails_waits,
                                        .fence = ucx_fence,
                                        .path = ucx_path,
                                        .destroy = xm_ucx_destroy};

@@ -23,7 +23,7 @@
  * is lost in the middle of transfers (link down, address removed, connection reset, nothing passes
  * for `rail_timeout` seconds) is given up by both ranks, what was not delivered is sent again over
  * the others, operations end well, and one warning says so. The last rail's loss is that of the
- * peer. Messages then travel in frames of their own (comm/transport/ucx/multirail.h): those below
+ * peer. Messages then travel in frames of their own (comm/transport/rails.h): those below
  * 20 KiB end at the sender at once, longer ones when all of it has arrived. Otherwise an operation
  * ends when all fragments of its message have; when one of them fails, so does it, and a peer that
  * is lost on one rail is lost.

@@ -43,7 +43,7 @@ static xm_status_t agree_on_rail(const xm_verbs_transport_t *self, xm_verbs_peer
 
     if (here->infiniband != there->infiniband || (!here->infiniband && common == 0)) {
         return xm_error_set(XM_ERR_UNREACHABLE, "rank %d: %s cannot talk to %s of rank %d: %s",
-                            self->base.rank, here->name, there->name, peer->rank,
+                            self->base.base.rank, here->name, there->name, peer->base.rank,
                             here->infiniband != there->infiniband
                                 ? "one is InfiniBand, the other is Ethernet"
                                 : "they have no kind of RoCE address in common");
@@ -70,10 +70,10 @@ static xm_status_t agree(xm_verbs_transport_t *self, xm_verbs_peer_t *peer,
     }
     /* The same function with the same numbers at both ends: shares agree without being
      * exchanged. */
-    xm_stripe_make(&peer->stripe, our_rates, their_rates, rails);
+    xm_stripe_make(&peer->base.stripe, our_rates, their_rates, rails);
     peer->slots = theirs->slots;
     peer->slot_size = theirs->slot_size;
-    for (int rail = 0; rail < rails && peer->rank != self->base.rank; ++rail) {
+    for (int rail = 0; rail < rails && peer->base.rank != self->base.base.rank; ++rail) {
         xm_status_t status;
 
         memcpy(peer->there[rail], theirs->port[rail].name, sizeof(peer->there[rail]));
@@ -100,11 +100,11 @@ static xm_status_t exchange_offers(xm_verbs_transport_t *self, xm_bootstrap_t *b
     xm_status_t status =
         xm_bootstrap_allgatherv(bootstrap, bytes, length, &gathered, &offsets, timeout);
 
-    for (int rank = 0; status == XM_OK && rank < self->base.size; ++rank) {
+    for (int rank = 0; status == XM_OK && rank < self->base.base.size; ++rank) {
         if (!xm_verbs_offer_decode((const uint8_t *)gathered + offsets[rank],
                                    offsets[rank + 1] - offsets[rank], &offers[rank])) {
             status = xm_error_set(XM_ERR_CORRUPT, "rank %d: rank %d sent no list of its RDMA ports",
-                                  self->base.rank, rank);
+                                  self->base.base.rank, rank);
         } else {
             status = agree(self, &self->peers[rank], &offers[rank]);
         }
@@ -145,7 +145,7 @@ static void make_queue_pair(xm_verbs_transport_t *self, xm_verbs_lane_t *lane)
 xm_status_t xm_verbs_lane_open(xm_verbs_transport_t *self, xm_verbs_lane_t *lane)
 {
     const xm_verbs_port_t *port = xm_verbs_port_of(lane);
-    int place = lane->peer->rank - (lane->peer->rank > self->base.rank);
+    int place = lane->peer->base.rank - (lane->peer->base.rank > self->base.base.rank);
     struct ibv_qp_attr init = {.qp_state = IBV_QPS_INIT,
                                .port_num = port->number,
                                .qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE};
@@ -153,14 +153,13 @@ xm_status_t xm_verbs_lane_open(xm_verbs_transport_t *self, xm_verbs_lane_t *lane
 
     make_queue_pair(self, lane);
     if (lane->qp == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY,
-                            "rank %d: %s cannot make a queue pair for rank %d: %s", self->base.rank,
-                            port->offer.name, lane->peer->rank, strerror(errno));
+        return xm_error_set(
+            XM_ERR_NO_MEMORY, "rank %d: %s cannot make a queue pair for rank %d: %s",
+            self->base.base.rank, port->offer.name, lane->peer->base.rank, strerror(errno));
     }
     /* The peer has posted all its slots when it tells its numbers, so all credits are there. */
     lane->room = XM_VERBS_QUEUE;
     lane->owed = lane->posted = 0;
-    lane->sent = lane->came = 0;
     lane->beating = false;
     lane->credits = (int)lane->peer->slots;
     lane->slots = port->ring + (size_t)place * self->offer.slots * self->offer.slot_size;
@@ -169,7 +168,7 @@ xm_status_t xm_verbs_lane_open(xm_verbs_transport_t *self, xm_verbs_lane_t *lane
                           IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
     if (error != 0) {
         return xm_error_set(XM_ERR_INTERNAL, "rank %d: %s: a new queue pair is refused: %s",
-                            self->base.rank, port->offer.name, strerror(error));
+                            self->base.base.rank, port->offer.name, strerror(error));
     }
     return xm_verbs_lane_fill(lane);
 }
@@ -205,11 +204,11 @@ const char *xm_verbs_format_address(const xm_verbs_port_offer_t *port, xm_verbs_
 xm_status_t xm_verbs_lane_connect(xm_verbs_transport_t *self, xm_verbs_lane_t *lane,
                                   uint32_t number)
 {
-    const xm_verbs_offer_t *theirs = &self->offers[lane->peer->rank];
+    const xm_verbs_offer_t *theirs = &self->offers[lane->peer->base.rank];
     const xm_verbs_port_t *port = xm_verbs_port_of(lane);
     const xm_verbs_port_offer_t *there = &theirs->port[lane->rail];
     xm_verbs_gid_kind_t kind = lane->peer->gid_kind[lane->rail];
-    int us = self->base.rank, them = lane->peer->rank;
+    int us = self->base.base.rank, them = lane->peer->base.rank;
     /* "Ready to receive": from here on the device takes packets of the peer's queue pair, with
      * this packet number first. */
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR,
@@ -262,7 +261,7 @@ static xm_status_t connect_lanes(xm_verbs_transport_t *self, xm_bootstrap_t *boo
                                  double timeout)
 {
     const xm_verbs_offer_t *offers = self->offers;
-    int size = self->base.size, rank = self->base.rank;
+    int size = self->base.base.size, rank = self->base.base.rank;
     size_t length = (size_t)size * (size_t)self->port_count * (size_t)number_size, *offsets = NULL;
     /* Zero stands for a lane that does not exist. */
     uint8_t *numbers = calloc(1, length);
@@ -308,6 +307,18 @@ static xm_status_t connect_lanes(xm_verbs_transport_t *self, xm_bootstrap_t *boo
     return status;
 }
 
+/* All connections are there. A short message is one that fits into a slot of the peer. */
+static xm_status_t make_rails(xm_verbs_peer_t *peer)
+{
+    xm_status_t status = xm_rails_open(&peer->base, peer->slot_size - XM_RAILS_FRAME_SIZE + 1);
+
+    for (int rail = 0; rail < peer->base.stripe.rails && status == XM_OK; ++rail) {
+        peer->base.rails->lanes[rail].joined = peer->lanes[rail].qp != NULL;
+    }
+    peer->base.connected = status == XM_OK;
+    return status;
+}
+
 /* Collective. Each step is needed by the next: slots can be sized only when all offers are
  * known, queue pairs need the ports' completion queues, and connecting needs their numbers. */
 xm_status_t xm_verbs_connect(xm_verbs_transport_t *self, xm_bootstrap_t *bootstrap, double timeout)
@@ -315,14 +326,14 @@ xm_status_t xm_verbs_connect(xm_verbs_transport_t *self, xm_bootstrap_t *bootstr
     size_t send_size = 0;
     xm_status_t status;
 
-    self->offers = calloc((size_t)self->base.size, sizeof(*self->offers));
+    self->offers = calloc((size_t)self->base.base.size, sizeof(*self->offers));
     if (self->offers == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "rank %d: no memory for the ports of %d ranks",
-                            self->base.rank, self->base.size);
+                            self->base.base.rank, self->base.base.size);
     }
     status = exchange_offers(self, bootstrap, timeout);
     /* Send slots have to hold what the peer with the largest slots takes. */
-    for (int peer = 0; peer < self->base.size && status == XM_OK; ++peer) {
+    for (int peer = 0; peer < self->base.base.size && status == XM_OK; ++peer) {
         if (self->offers[peer].slot_size > send_size) {
             send_size = self->offers[peer].slot_size;
         }
@@ -332,17 +343,20 @@ xm_status_t xm_verbs_connect(xm_verbs_transport_t *self, xm_bootstrap_t *bootstr
     }
     /* Lanes are made for the rails that carry something: a queue pair costs memory of the
      * device. */
-    for (int i = 0; i < self->base.size * XM_NICS_MAX && status == XM_OK; ++i) {
+    for (int i = 0; i < self->base.base.size * XM_NICS_MAX && status == XM_OK; ++i) {
         xm_verbs_peer_t *peer = &self->peers[i / XM_NICS_MAX];
         int rail = i % XM_NICS_MAX;
 
-        if (peer->rank != self->base.rank && rail < peer->stripe.rails &&
-            xm_stripe_uses(&peer->stripe, rail)) {
+        if (peer->base.rank != self->base.base.rank && rail < peer->base.stripe.rails &&
+            xm_stripe_uses(&peer->base.stripe, rail)) {
             status = xm_verbs_lane_open(self, &peer->lanes[rail]);
         }
     }
     if (status == XM_OK) {
         status = connect_lanes(self, bootstrap, timeout);
+    }
+    for (int rank = 0; rank < self->base.base.size && status == XM_OK; ++rank) {
+        status = rank != self->base.base.rank ? make_rails(&self->peers[rank]) : XM_OK;
     }
     /* No rank sends before every rank can receive: a queue pair that is not ready drops packets. */
     return status == XM_OK ? xm_bootstrap_barrier(bootstrap, timeout) : status;

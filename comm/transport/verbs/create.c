@@ -17,12 +17,15 @@
 enum { SLOTS = 32, FEWEST = 8, SLOT_SIZE = 8192 + 64, SMALLEST = 2048 + 64 };
 static const size_t ring_bytes = (size_t)64 << 20;
 
+/* How long a lane may be silent while others are not, in times that devices repeat packets. */
+static const double silence_timeout = 1.5;
+
 /* Chooses slots by what the weakest port can have, since all ports of a rank keep the same
  * number. The number shrinks before the size, because eight credits still hide the round trip,
  * while smaller slots turn more messages into rendezvous. */
 static void choose_slots(xm_verbs_transport_t *self)
 {
-    size_t peers = (size_t)self->base.size - (self->base.size > 1);
+    size_t peers = (size_t)self->base.base.size - (self->base.base.size > 1);
     int room = self->ports[0].max_cqe;
 
     self->offer.slots = SLOTS;
@@ -50,25 +53,27 @@ static xm_verbs_transport_t *allocate(int rank, int size)
         return NULL;
     }
     self->peers = calloc((size_t)size, sizeof(*self->peers));
-    if (self->peers == NULL) {
+    if (self->peers == NULL || !xm_rails_begin(&self->base, rank, size)) {
+        free(self->peers);
         free(self);
         return NULL;
     }
-    self->base = (xm_transport_t){
-        .ops = &xm_verbs_ops, .rank = rank, .size = size, .failed_peer = -1, .real_hosts = true};
-    self->failover = xm_config_choice(XM_CONFIG_FAILOVER) == 0;
-    self->epoll = self->timer = -1;
-    xm_list_init(&self->ended);
+    self->base.base.ops = &xm_verbs_ops;
+    self->base.base.acknowledges = true;
+    self->base.lanes = &xm_verbs_lanes;
+    self->base.failover = xm_config_choice(XM_CONFIG_FAILOVER) == 0;
+    self->base.rail_timeout =
+        (int64_t)(silence_timeout * xm_config_seconds(XM_CONFIG_RDMA_TIMEOUT) * 1e9);
+    self->epoll = -1;
     xm_list_init(&self->memory);
     xm_list_init(&self->temporary);
     for (int other = 0; other < size; ++other) {
         xm_verbs_peer_t *peer = &self->peers[other];
 
-        peer->owner = self;
-        peer->rank = other;
-        peer->stored_last = &peer->stored;
-        xm_list_init(&peer->receives);
-        xm_list_init(&peer->busy);
+        self->base.peers[other] = &peer->base;
+        peer->base.owner = &self->base;
+        peer->base.rank = other;
+        xm_list_init(&peer->base.in_flight);
         for (int rail = 0; rail < XM_NICS_MAX; ++rail) {
             peer->lanes[rail].peer = peer;
             peer->lanes[rail].rail = rail;
@@ -91,8 +96,8 @@ static void log_ports(const xm_verbs_transport_t *self)
         while (!port->offer.infiniband && port->gid_index[kind] < 0) {
             ++kind;
         }
-        xm_log_info("rank %d: verbs rail %d is %s, %s, MTU %d, %" PRIu64 " bit/s", self->base.rank,
-                    i, port->offer.name,
+        xm_log_info("rank %d: verbs rail %d is %s, %s, MTU %d, %" PRIu64 " bit/s",
+                    self->base.base.rank, i, port->offer.name,
                     xm_verbs_format_address(&port->offer, kind, address, sizeof(address)),
                     128 << port->offer.mtu, port->offer.rate);
     }
@@ -115,8 +120,8 @@ xm_status_t xm_transport_verbs_create(xm_bootstrap_t *bootstrap,
     if (self == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a transport of %d ranks", size);
     }
-    self->base.counters = params->counters;
-    self->base.job_rank = params->job_rank;
+    self->base.base.counters = params->counters;
+    self->base.base.job_rank = params->job_rank;
     self->spin = params->spin;
     /* Tests make writes short on purpose, to see messages of several writes. */
     self->longest_write = params->longest_write > 0 ? params->longest_write : SIZE_MAX;
@@ -130,6 +135,8 @@ xm_status_t xm_transport_verbs_create(xm_bootstrap_t *bootstrap,
             self->offer.port[i] = self->ports[i].offer;
             self->ports[i].counters = xm_counters_open_nic(
                 params->counters, self->ports[i].offer.name, self->ports[i].offer.rate);
+            self->base.nics[i] = (xm_rails_nic_t){.name = self->ports[i].offer.name,
+                                                  .counters = self->ports[i].counters};
         }
         /* Without randomness the seed stays 0, which only makes packet numbers predictable. */
         (void)!getrandom(&self->offer.seed, sizeof(self->offer.seed), 0);
@@ -139,9 +146,9 @@ xm_status_t xm_transport_verbs_create(xm_bootstrap_t *bootstrap,
         status = xm_verbs_connect(self, bootstrap, params->timeout);
     }
     if (status < 0) {
-        xm_verbs_destroy(&self->base);
+        xm_verbs_destroy(&self->base.base);
         return status;
     }
-    *transport = &self->base;
+    *transport = &self->base.base;
     return XM_OK;
 }

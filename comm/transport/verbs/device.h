@@ -30,7 +30,6 @@ typedef struct xm_verbs_port {
     struct ibv_cq *cq;
     bool armed;                  /**< the next completion makes the channel readable, or has */
     bool down;                   /**< an event said so */
-    bool lost;                   /**< some peer's traffic was moved to other ports */
     xm_nic_counters_t *counters; /**< NULL: not counted */
 
     uint8_t *ring; /**< receive slots of all connections */

@@ -1,32 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One connection: what it sends, and its credits. A sender spends a credit for each header and
- * for the last write of each fragment, both of which use up a receive slot of the peer; slots
- * come back with every header the other way, or by a header of their own. One credit and two
- * places of the send queue are kept for that header and for heartbeats, so two ranks that have
- * filled each other's slots can always tell each other when slots are free again: this is why
- * no pair can stand still. What cannot be sent now is queued and keeps its order, and what was sent
- * is remembered until the peer's device has it, for the case that another connection has to send it
- * again. */
-#include <arpa/inet.h>
+/* One connection: what it sends, and its credits. A sender spends a credit for each frame, which
+ * uses up a receive slot of the peer; slots come back with every frame the other way, or by one of
+ * their own. One credit and two places of the send queue are kept for that frame and for
+ * heartbeats, so two ranks that have filled each other's slots can always tell each other when
+ * slots are free again: this is why no pair can stand still. What cannot be sent now is queued and
+ * keeps its order. */
 #include <inttypes.h>
 #include <string.h>
 
 #include "comm/transport/verbs/transport_verbs_private.h"
 
-/* Other requests leave these free: a credit and room for a header that only gives credits back, and
- * room for a heartbeat. So the peer can always send again, whatever waits here. */
-enum { SPARE_CREDITS = 1, SPARE_ROOM = 2 };
-
-/* Room for a message that needs no send slot; a grant must fit, so that answers never wait for
- * slots of devices with enough inline space. */
-_Static_assert(XM_VERBS_INLINE_MAX >= XM_VERBS_HEADER_SIZE + XM_VERBS_GRANT_SIZE,
-               "a grant does not fit");
+/* Other requests leave these free: a credit and room for a frame that only gives credits back, and
+ * room for a heartbeat. So the peer can always send again, whatever waits here. A question leaves
+ * more: a peer that does not look gives nothing back. */
+enum { SPARE_CREDITS = 1, SPARE_ROOM = 2, ASKING_CREDITS = 4 };
 
 /* The number of a work request, which comes back with its completion and says all there is to
  * know. */
 static uint64_t work_number(const xm_verbs_lane_t *lane, int work, uint32_t value)
 {
-    uint64_t index = (uint64_t)lane->peer->rank * XM_VERBS_LANES + (uint64_t)lane->rail;
+    uint64_t index = (uint64_t)lane->peer->base.rank * XM_VERBS_LANES + (uint64_t)lane->rail;
 
     return index << XM_VERBS_LANE_SHIFT | (uint64_t)work << XM_VERBS_WORK_SHIFT | value;
 }
@@ -35,7 +28,7 @@ static uint64_t work_number(const xm_verbs_lane_t *lane, int work, uint32_t valu
  * have thousands of lanes, and few of them wait. */
 void xm_verbs_lane_list(xm_verbs_lane_t *lane)
 {
-    xm_verbs_transport_t *self = lane->peer->owner;
+    xm_verbs_transport_t *self = xm_verbs_owner(lane->peer);
 
     if (!lane->listed) {
         lane->listed = true;
@@ -44,13 +37,13 @@ void xm_verbs_lane_list(xm_verbs_lane_t *lane)
     }
 }
 
-/* Counts a request, or loses the lane: a queue pair that refuses a request is broken, since
+/* Counts a request, or breaks the lane: a queue pair that refuses a request is broken, since
  * room was checked before. */
 static bool posted(xm_verbs_lane_t *lane, int error)
 {
     if (error != 0) {
-        xm_verbs_lose(lane, "its connection over %s refuses requests (%s)",
-                      xm_verbs_port_of(lane)->offer.name, strerror(error));
+        xm_rails_broken(&lane->peer->base, lane->rail, "%s refuses requests: %s",
+                        xm_verbs_port_of(lane)->offer.name, strerror(error));
         return false;
     }
     ++lane->posted;
@@ -60,7 +53,7 @@ static bool posted(xm_verbs_lane_t *lane, int error)
 /* Posts one receive slot. The number of the slot comes back with the completion. */
 bool xm_verbs_lane_post_receive(xm_verbs_lane_t *lane, uint32_t slot)
 {
-    uint32_t slot_size = lane->peer->owner->offer.slot_size;
+    uint32_t slot_size = xm_verbs_owner(lane->peer)->offer.slot_size;
     /* Each slot has a fixed place in the port's ring of memory, registered once. */
     struct ibv_sge part = {.addr = (uintptr_t)(lane->slots + (size_t)slot * slot_size),
                            .length = slot_size,
@@ -74,10 +67,12 @@ bool xm_verbs_lane_post_receive(xm_verbs_lane_t *lane, uint32_t slot)
 
 xm_status_t xm_verbs_lane_fill(xm_verbs_lane_t *lane)
 {
-    for (uint32_t slot = 0; slot < lane->peer->owner->offer.slots; ++slot) {
+    const xm_verbs_transport_t *self = xm_verbs_owner(lane->peer);
+
+    for (uint32_t slot = 0; slot < self->offer.slots; ++slot) {
         if (!xm_verbs_lane_post_receive(lane, slot)) {
-            return xm_error_set(XM_ERR_UNREACHABLE, "rank %d: %s", lane->peer->owner->base.rank,
-                                lane->reason);
+            return xm_error_set(XM_ERR_UNREACHABLE, "rank %d: %s takes no receives",
+                                self->base.base.rank, xm_verbs_port_of(lane)->offer.name);
         }
     }
     return XM_OK;
@@ -96,374 +91,217 @@ static bool post(xm_verbs_lane_t *lane, struct ibv_send_wr *request)
     return true;
 }
 
-/* True when a header with so many bytes can be sent now: it fits into the request, or there is
+/* True when a frame with so many bytes can be sent now: it fits into the request, or there is
  * a free send slot. */
 static bool has_slot(const xm_verbs_lane_t *lane, size_t size)
 {
     return size <= lane->max_inline || xm_verbs_port_of(lane)->free_send_count > 0;
 }
 
+/* A frame says which lanes are given up, so none goes before those are closed. */
+static bool works(const xm_verbs_lane_t *lane)
+{
+    return lane->qp != NULL && !lane->closing && !lane->peer->base.failed &&
+           lane->peer->base.rails->retired == 0;
+}
+
 static bool may_send(const xm_verbs_lane_t *lane)
 {
-    return xm_verbs_lane_works(lane) && lane->credits > SPARE_CREDITS && lane->room > SPARE_ROOM;
+    return works(lane) && lane->credits > SPARE_CREDITS && lane->room > SPARE_ROOM;
 }
 
-/* The bytes of a message that is sent now, or was. */
-static uint8_t *bytes_of(xm_verbs_transport_t *self, xm_verbs_wr_t *wr)
+void xm_verbs_lane_give_slot(const xm_verbs_lane_t *lane, int slot)
 {
-    const xm_verbs_port_t *port;
-
-    if (wr->slot < 0) {
-        return wr->bytes; /* of no rail */
-    }
-    port = &self->ports[wr->rail];
-    return port->sends + (size_t)wr->slot * port->send_size;
-}
-
-static void give_slot(xm_verbs_transport_t *self, const xm_verbs_wr_t *wr)
-{
-    if (wr->slot >= 0) {
-        xm_verbs_port_t *port = &self->ports[wr->rail];
-
-        port->free_sends[port->free_send_count++] = wr->slot;
-    }
-}
-
-/* Puts a message, of which so many bytes are there, into a send slot of this lane's port, unless
- * the device's driver can copy it or it is in such a slot. */
-static void take_slot(xm_verbs_lane_t *lane, xm_verbs_wr_t *wr, size_t filled)
-{
-    xm_verbs_transport_t *self = lane->peer->owner;
     xm_verbs_port_t *port = xm_verbs_port_of(lane);
 
-    if (wr->slot < 0 ? wr->size > lane->max_inline : wr->rail != lane->rail) {
-        int slot = port->free_sends[--port->free_send_count];
-
-        memcpy(port->sends + (size_t)slot * port->send_size, bytes_of(self, wr), filled);
-        give_slot(self, wr);
-        wr->slot = slot;
-    }
-    wr->rail = lane->rail;
-}
-
-/* Remembers what has used up a slot of the peer. */
-static void remember(xm_verbs_lane_t *lane, xm_verbs_wr_t *wr)
-{
-    wr->next = NULL;
-    *lane->last_sent = wr;
-    lane->last_sent = &wr->next;
-    ++lane->sent;
-    --lane->credits;
-}
-
-xm_verbs_wr_t *xm_verbs_lane_take_sent(xm_verbs_lane_t *lane)
-{
-    xm_verbs_wr_t *wr = lane->first_sent;
-
-    if (wr != NULL) {
-        lane->first_sent = wr->next;
-        lane->last_sent = lane->first_sent == NULL ? &lane->first_sent : lane->last_sent;
-    }
-    return wr;
-}
-
-void xm_verbs_lane_forget(xm_verbs_lane_t *lane, xm_verbs_wr_t *wr)
-{
-    if (wr != NULL) {
-        give_slot(lane->peer->owner, wr);
-        xm_verbs_give_wr(lane->peer->owner, wr);
+    if (slot >= 0) {
+        port->free_sends[port->free_send_count++] = slot;
     }
 }
 
-/* Sends a message whose bytes the work request has, and remembers it. Small ones are copied into
- * the request by the device's driver, larger ones stay in a registered send slot. Each header
- * carries the credits that are owed, so traffic both ways needs no extra messages. */
-static bool post_bytes(xm_verbs_lane_t *lane, xm_verbs_wr_t *wr, int work)
+/* Sends a frame with so many bytes after it; the caller has checked credits, room and slots. Small
+ * ones are copied into the request by the device's driver, larger ones stay in a registered send
+ * slot. Each frame carries the credits that are owed, so traffic both ways needs no extra
+ * messages. */
+static bool post_frame(xm_verbs_lane_t *lane, int work, xm_rails_frame_t *frame, const void *body,
+                       size_t body_size, int *slot)
 {
-    uint8_t *bytes = bytes_of(lane->peer->owner, wr);
-    struct ibv_sge part = {.addr = (uintptr_t)bytes,
-                           .length = (uint32_t)wr->size,
-                           .lkey = wr->slot >= 0 ? xm_verbs_port_of(lane)->sends_mr->lkey : 0};
-    struct ibv_send_wr request = {.wr_id = work_number(lane, work, 0),
-                                  .sg_list = &part,
+    const xm_rails_peer_t *peer = &lane->peer->base;
+    xm_verbs_port_t *port = xm_verbs_port_of(lane);
+    uint8_t carried[XM_VERBS_INLINE_MAX], *bytes = carried;
+    size_t size = XM_RAILS_FRAME_SIZE + body_size;
+    struct ibv_sge part = {.length = (uint32_t)size};
+    struct ibv_send_wr request = {.sg_list = &part,
                                   .num_sge = 1,
                                   .opcode = IBV_WR_SEND,
-                                  .send_flags = wr->slot < 0 ? (unsigned)IBV_SEND_INLINE : 0};
+                                  .send_flags = (unsigned)IBV_SEND_INLINE};
 
-    xm_verbs_header_update(bytes, (uint16_t)lane->owed, lane->peer->taken);
-    if (!post(lane, &request)) {
-        return false;
+    *slot = -1;
+    if (size > lane->max_inline) {
+        *slot = port->free_sends[--port->free_send_count];
+        bytes = port->sends + (size_t)*slot * port->send_size;
+        part.lkey = port->sends_mr->lkey;
+        request.send_flags = 0;
     }
-    lane->unsent += work != XM_VERBS_WORK_CREDIT;
-    /* These credits are on their way with this header; a failure of the post would have
-     * returned before. */
-    lane->owed = 0;
-    remember(lane, wr);
-    return true;
-}
-
-/* Sends a header with what follows it; the caller has checked credits, room and slots. */
-static bool post_message(xm_verbs_lane_t *lane, const xm_verbs_header_t *header,
-                         const xm_verbs_grant_t *grant, const void *body, size_t body_size)
-{
-    xm_verbs_transport_t *self = lane->peer->owner;
-    int work = header->kind == XM_VERBS_CREDIT ? XM_VERBS_WORK_CREDIT : XM_VERBS_WORK_MESSAGE;
-    xm_verbs_wr_t *wr = xm_verbs_take_wr(self);
-    size_t head_size;
-
-    if (wr == NULL) {
-        return false;
-    }
-    wr->kind = header->kind == XM_VERBS_CREDIT ? XM_VERBS_CREDIT : XM_VERBS_AGAIN;
-    wr->slot = -1;
-    head_size = xm_verbs_header_encode(header, grant, wr->bytes);
-    wr->size = head_size + body_size;
-    take_slot(lane, wr, head_size);
+    frame->sender = peer->owner->base.rank;
+    frame->credits = (uint16_t)lane->owed;
+    memcpy(frame->life, peer->rails->life, sizeof(frame->life));
+    xm_rails_frame_encode(frame, bytes);
     if (body_size > 0) {
-        memcpy(bytes_of(self, wr) + head_size, body, body_size);
+        memcpy(bytes + XM_RAILS_FRAME_SIZE, body, body_size);
     }
+    part.addr = (uintptr_t)bytes;
+    request.wr_id =
+        work_number(lane, work, work == XM_VERBS_WORK_CREDIT ? (uint32_t)(*slot + 1) : 0);
     /* The request was refused: nothing has been sent, and the slot is free again. */
-    if (!post_bytes(lane, wr, work)) {
-        give_slot(self, wr);
-        xm_verbs_give_wr(self, wr);
+    if (!post(lane, &request)) {
+        xm_verbs_lane_give_slot(lane, *slot);
+        *slot = -1;
         return false;
     }
-    if (header->kind == XM_VERBS_EAGER) {
-        xm_count_fragment(xm_verbs_port_of(lane)->counters, XM_SENT, body_size, XM_OK);
-    }
+    /* These credits are on their way with this frame. */
+    lane->owed = 0;
+    --lane->credits;
     return true;
 }
 
-/* Sends what another lane has sent before. */
-static bool post_again(xm_verbs_lane_t *lane, xm_verbs_wr_t *wr)
+/* Writes as much of a chunk as fits; true when all of it is on its way. The loop stops when the
+ * send queue is full, and goes on from there later. The connection keeps the order of its requests,
+ * so when the frame behind them is there, all are. */
+static bool post_writes(xm_verbs_lane_t *lane, xm_rails_packet_t *packet)
 {
-    xm_verbs_wr_t *copy = xm_verbs_take_wr(lane->peer->owner);
+    const xm_rails_outgoing_t *message = packet->message;
+    const xm_verbs_transport_t *self = xm_verbs_owner(lane->peer);
+    size_t longest = xm_verbs_port_of(lane)->max_message;
 
-    if (copy == NULL) {
-        return false;
-    }
-    take_slot(lane, wr, wr->size);
-    *copy = *wr;
-    memcpy(copy->bytes, wr->bytes, XM_VERBS_INLINE_MAX);
-    if (!post_bytes(lane, copy, XM_VERBS_WORK_MESSAGE)) {
-        xm_verbs_give_wr(lane->peer->owner, copy);
-        return false;
-    }
-    --lane->unsent; /* it was counted since it waited here */
-    return true;
-}
+    longest = longest < self->longest_write ? longest : self->longest_write;
+    while (packet->put < packet->length && may_send(lane)) {
+        size_t left = packet->length - packet->put;
+        /* A chunk that is longer than the device's limit becomes several writes. */
+        struct ibv_sge part = {.addr = (uintptr_t)packet->bytes + packet->put,
+                               .length = (uint32_t)(left < longest ? left : longest),
+                               .lkey = message->memory.handle->mr[lane->rail]->lkey};
+        struct ibv_send_wr request = {.wr_id = work_number(lane, XM_VERBS_WORK_WRITE, 0),
+                                      .sg_list = &part,
+                                      .num_sge = 1,
+                                      .opcode = IBV_WR_RDMA_WRITE,
+                                      .wr.rdma.remote_addr =
+                                          message->address + packet->frame.offset + packet->put,
+                                      .wr.rdma.rkey = message->keys[lane->rail]};
 
-static bool post_credit(xm_verbs_lane_t *lane)
-{
-    xm_verbs_header_t header = {.kind = XM_VERBS_CREDIT};
-
-    return post_message(lane, &header, NULL, NULL, 0);
-}
-
-/* Writes as much of a fragment as fits; true when all of it is on its way. Only the last write
- * has an immediate and takes a credit: the connection keeps the order of its writes, so when
- * that one is there, all are. The loop stops when the send queue is full, and goes on from
- * `begin` later. */
-static bool post_piece(xm_verbs_lane_t *lane, xm_verbs_wr_t *wr)
-{
-    xm_verbs_rndv_t *rndv = wr->rndv;
-    size_t longest = lane->peer->owner->longest_write;
-
-    longest = longest < xm_verbs_port_of(lane)->max_message ? longest
-                                                            : xm_verbs_port_of(lane)->max_message;
-    while (wr->begin < wr->end && may_send(lane)) {
-        size_t length = wr->end - wr->begin;
-        /* A fragment that is longer than the device's limit becomes several writes. */
-        bool last = length <= longest;
-        struct ibv_sge part = {.addr = (uintptr_t)rndv->op->priv.buffer + wr->begin,
-                               .length = (uint32_t)(last ? length : longest),
-                               .lkey = rndv->memory->mr[lane->rail]->lkey};
-        xm_verbs_wr_t *sent = last ? xm_verbs_take_wr(lane->peer->owner) : NULL;
-        struct ibv_send_wr request = {
-            .wr_id = work_number(lane, last ? XM_VERBS_WORK_LAST_WRITE : XM_VERBS_WORK_WRITE,
-                                 rndv->number),
-            .sg_list = &part,
-            .num_sge = 1,
-            .opcode = last ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE,
-            .wr.rdma.remote_addr = rndv->grant.address + wr->begin,
-            .wr.rdma.rkey = rndv->grant.keys[lane->rail]};
-
-        request.imm_data = htonl(rndv->other);
-        if (last && sent == NULL) {
-            return false;
-        }
-        if (last) {
-            *sent = (xm_verbs_wr_t){.kind = XM_VERBS_PIECE,
-                                    .rndv = rndv,
-                                    .number = rndv->number,
-                                    .start = wr->start,
-                                    .end = wr->end,
-                                    .slot = -1};
-        }
         if (!post(lane, &request)) {
-            xm_verbs_lane_forget(lane, sent);
             return false;
         }
-        if (last) {
-            remember(lane, sent);
-        }
-        wr->begin += part.length;
-        /* Bytes are counted when they are handed to the device, and a failure counts as an
-         * error of the NIC. */
-        xm_count_fragment(xm_verbs_port_of(lane)->counters, XM_SENT, part.length, XM_OK);
-        ++lane->unsent;
+        packet->put += part.length;
     }
-    return wr->begin == wr->end;
+    return packet->put == packet->length;
 }
 
-/* Sends the work request as far as that is possible; true when nothing of it is left. A failure
- * also returns false; the caller then finds the peer failed. */
-static bool post_wr(xm_verbs_lane_t *lane, xm_verbs_wr_t *wr)
+/* Sends the oldest packet as far as that is possible; true when nothing of it is left here. Bytes
+ * that nobody wants any more are not sent. */
+static bool post_first(xm_verbs_lane_t *lane)
 {
-    xm_verbs_header_t header = {.kind = (xm_verbs_kind_t)wr->kind};
-    const xm_verbs_grant_t *grant = NULL;
-    const void *body = NULL;
-    size_t body_size = 0, extra = 0;
+    xm_rails_packet_t *packet = lane->first;
+    bool chunk = packet->frame.kind == XM_RAILS_FRAME_CHUNK;
+    bool wanted = packet->bytes != NULL || packet->length == 0;
+    size_t body = chunk ? 0 : packet->length;
 
-    /* Credits and room are tested once here for all kinds. */
-    if (!may_send(lane)) {
+    if (wanted && (!may_send(lane) || (chunk && !post_writes(lane, packet)) || !may_send(lane) ||
+                   !has_slot(lane, XM_RAILS_FRAME_SIZE + body) ||
+                   !post_frame(lane, XM_VERBS_WORK_FRAME, &packet->frame, packet->bytes, body,
+                               &packet->slot))) {
         return false;
     }
-    switch (wr->kind) {
-    case XM_VERBS_PIECE:
-        return post_piece(lane, wr);
-    case XM_VERBS_AGAIN:
-        return has_slot(lane, wr->size) && post_again(lane, wr);
-    case XM_VERBS_LOST:
-    case XM_VERBS_BACK:
-    case XM_VERBS_HERE:
-        header.receiver = wr->came;
-        header.sender = wr->number;
-        break;
-    case XM_VERBS_EAGER:
-        header.tag = wr->op->priv.tag;
-        header.length = body_size = wr->op->priv.length;
-        body = wr->op->priv.buffer;
-        break;
-    case XM_VERBS_REQUEST:
-        header.tag = wr->rndv->op->priv.tag;
-        header.length = wr->rndv->op->priv.length;
-        header.sender = wr->rndv->number;
-        break;
-    case XM_VERBS_GRANT:
-        header.length = wr->rndv->op->priv.length;
-        header.sender = wr->rndv->other;
-        header.receiver = wr->rndv->number;
-        grant = &wr->rndv->grant;
-        extra = XM_VERBS_GRANT_SIZE;
-        break;
-    default:
-        header.sender = wr->number;
-        break;
-    }
-    return has_slot(lane, XM_VERBS_HEADER_SIZE + extra + body_size) &&
-           post_message(lane, &header, grant, body, body_size);
-}
-
-/* Sends now or queues. Something is sent at once only if nothing waits: a later message must
- * not overtake an earlier one with the same tag. What has no order may take a lane that is back. */
-xm_status_t xm_verbs_lane_send(xm_verbs_lane_t *lane, const xm_verbs_wr_t *what)
-{
-    bool ordered = what->kind == XM_VERBS_EAGER || what->kind == XM_VERBS_REQUEST;
-    xm_verbs_wr_t wr = *what, *queued;
-
-    lane = ordered || !xm_verbs_lane_works(lane) ? xm_verbs_lane_now(lane) : lane;
-    /* The lane's queue is empty, so nothing is overtaken. */
-    if (lane->first == NULL && post_wr(lane, &wr)) {
-        return XM_OK;
-    }
-    if (lane->peer->failed) {
-        return xm_verbs_peer_error(lane->peer);
-    }
-    queued = xm_verbs_take_wr(lane->peer->owner);
-    if (queued == NULL) {
-        return XM_ERR_NO_MEMORY;
-    }
-    *queued = wr;
-    xm_verbs_lane_append(lane, queued);
-    return XM_IN_PROGRESS;
-}
-
-void xm_verbs_lane_append(xm_verbs_lane_t *lane, xm_verbs_wr_t *wr)
-{
-    wr->next = NULL;
-    *lane->last = wr;
-    lane->last = &wr->next;
-    xm_verbs_lane_list(lane);
-}
-
-/* Takes the header of an operation off the queue. Fragments are not looked for: once a grant is
- * there, the peer waits for the bytes. */
-bool xm_verbs_lane_unqueue(xm_verbs_lane_t *lane, const xm_op_t *op)
-{
-    for (xm_verbs_wr_t **link = &lane->first; *link != NULL; link = &(*link)->next) {
-        xm_verbs_wr_t *wr = *link;
-        bool of_op = (wr->kind == XM_VERBS_EAGER && wr->op == op) ||
-                     (wr->kind == XM_VERBS_REQUEST && wr->rndv->op == op);
-
-        if (of_op) {
-            *link = wr->next;
-            /* The tail pointer must not stay in the link that was removed. */
-            lane->last = *link == NULL ? link : lane->last;
-            xm_verbs_give_wr(lane->peer->owner, wr);
-            return true;
-        }
-    }
-    return false;
-}
-
-static void drop_first(xm_verbs_lane_t *lane)
-{
-    xm_verbs_wr_t *wr = lane->first;
-
-    lane->first = wr->next;
+    lane->first = packet->next;
     lane->last = lane->first == NULL ? &lane->first : lane->last;
-    xm_verbs_give_wr(lane->peer->owner, wr);
-}
-
-void xm_verbs_lane_drop_wrs(xm_verbs_lane_t *lane)
-{
-    while (lane->first_sent != NULL) {
-        xm_verbs_lane_forget(lane, xm_verbs_lane_take_sent(lane));
+    packet->next = NULL;
+    if (!wanted) {
+        xm_rails_sent(packet, true);
+        return true;
     }
-    while (lane->first != NULL) {
-        if (lane->first->kind == XM_VERBS_AGAIN) {
-            give_slot(lane->peer->owner, lane->first);
-        }
-        drop_first(lane);
-    }
+    *lane->last_sent = packet;
+    lane->last_sent = &packet->next;
+    return true;
 }
 
 /* Sends what the lane holds, then credits if half of the slots are owed; true when the lane
  * must be looked at again. Half is often enough for the peer never to run dry, and seldom
- * enough to cost little. */
+ * enough to cost little. A credit frame may use the last credit and the last room, which other
+ * requests leave free for it. */
 static bool flush(xm_verbs_lane_t *lane)
 {
+    xm_rails_frame_t frame = {.kind = XM_RAILS_FRAME_CREDIT};
     bool owes;
+    int slot;
 
-    /* An eager message ends when it leaves the queue: its bytes are in a send slot or in the
-     * request by then. */
-    while (lane->first != NULL && post_wr(lane, lane->first)) {
-        xm_op_t *op = lane->first->kind == XM_VERBS_EAGER ? lane->first->op : NULL;
+    while (lane->first != NULL && post_first(lane)) {
+        continue;
+    }
+    owes = lane->owed >= (int)xm_verbs_owner(lane->peer)->offer.slots / 2;
+    if (works(lane) && owes && lane->credits > 0 && lane->room > 0 &&
+        has_slot(lane, XM_RAILS_FRAME_SIZE)) {
+        owes = !post_frame(lane, XM_VERBS_WORK_CREDIT, &frame, NULL, 0, &slot);
+    }
+    return lane->qp != NULL && !lane->closing && (owes || lane->first != NULL);
+}
 
-        drop_first(lane);
-        if (op != NULL) {
-            xm_verbs_end_op(op, XM_OK);
-        }
+/* Sends an empty RDMA write, which needs no receive and no credit at the peer, and whose
+ * completion shows that the peer's device lives. One at a time is enough. */
+static void beat(xm_verbs_lane_t *lane)
+{
+    struct ibv_send_wr request = {.wr_id = work_number(lane, XM_VERBS_WORK_BEAT, 0),
+                                  .opcode = IBV_WR_RDMA_WRITE};
+
+    if (lane->qp != NULL && !lane->closing && !lane->beating && lane->room > 0) {
+        lane->beating = post(lane, &request);
     }
-    owes = lane->owed >= (int)lane->peer->owner->offer.slots / 2;
-    /* A credit header may use the last credit and the last room, which other requests leave
-     * free for it. */
-    if (xm_verbs_lane_works(lane) && owes && lane->credits > 0 && lane->room > 0 &&
-        has_slot(lane, XM_VERBS_HEADER_SIZE)) {
-        owes = !post_credit(lane);
+}
+
+/* A question that finds no room asks the peer's device instead: that is not the peer's process, so
+ * it finds dead devices and hosts, and leaves busy processes alone. */
+void xm_verbs_lane_post(xm_rails_peer_t *peer, int rail, xm_rails_packet_t *packet)
+{
+    xm_verbs_lane_t *lane = &((xm_verbs_peer_t *)peer)->lanes[rail];
+
+    if (packet->frame.kind == XM_RAILS_FRAME_PING &&
+        (lane->first != NULL || lane->credits <= ASKING_CREDITS)) {
+        beat(lane);
+        xm_rails_sent(packet, true);
+        return;
     }
-    return xm_verbs_lane_works(lane) && (owes || lane->first != NULL);
+    packet->next = NULL;
+    packet->slot = -1;
+    *lane->last = packet;
+    lane->last = &packet->next;
+    if (flush(lane)) {
+        xm_verbs_lane_list(lane);
+    }
+}
+
+/* Frames complete in their order, so it is the oldest. */
+void xm_verbs_lane_arrived(xm_verbs_lane_t *lane)
+{
+    xm_rails_packet_t *packet = lane->first_sent;
+
+    lane->first_sent = packet->next;
+    lane->last_sent = lane->first_sent == NULL ? &lane->first_sent : lane->last_sent;
+    xm_verbs_lane_give_slot(lane, packet->slot);
+    xm_rails_sent(packet, true);
+}
+
+void xm_verbs_lane_drop(xm_verbs_lane_t *lane)
+{
+    *lane->last_sent = lane->first;
+    while (lane->first_sent != NULL) {
+        xm_rails_packet_t *packet = lane->first_sent;
+
+        lane->first_sent = packet->next;
+        xm_verbs_lane_give_slot(lane, packet->slot);
+        xm_rails_sent(packet, false);
+    }
+    lane->first = NULL;
+    lane->last = &lane->first;
+    lane->last_sent = &lane->first_sent;
 }
 
 /* Empties the list of lanes. The list is detached first, since flushing may put lanes on it. */
@@ -480,22 +318,5 @@ void xm_verbs_flush_lanes(xm_verbs_transport_t *self)
             xm_verbs_lane_list(lane);
         }
         lane = next;
-    }
-}
-
-/* Sends an empty RDMA write, which needs no receive and no credit at the peer, and whose
- * completion shows that the peer's device lives. One at a time is enough. */
-void xm_verbs_lane_probe(xm_verbs_lane_t *lane)
-{
-    struct ibv_send_wr request = {.wr_id = work_number(lane, XM_VERBS_WORK_BEAT, 0),
-                                  .opcode = IBV_WR_RDMA_WRITE};
-
-    lane->beating = post(lane, &request);
-}
-
-void xm_verbs_lane_beat(xm_verbs_lane_t *lane)
-{
-    if (xm_verbs_lane_works(lane) && !lane->beating && lane->room > 0) {
-        xm_verbs_lane_probe(lane);
     }
 }

@@ -33,7 +33,7 @@ static xm_status_t pin_error(const xm_verbs_transport_t *self, const xm_verbs_po
     }
     return xm_error_set(error == EFAULT || error == EINVAL ? XM_ERR_INVALID_ARGUMENT
                                                            : XM_ERR_NO_MEMORY,
-                        "rank %d: %s cannot register %zu bytes: %s%s", self->base.rank,
+                        "rank %d: %s cannot register %zu bytes: %s%s", self->base.base.rank,
                         port->offer.name, length, strerror(error), hint);
 }
 
@@ -70,7 +70,7 @@ static xm_status_t pin(xm_verbs_transport_t *self, void *address, size_t length,
 
     if (made == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "rank %d: no memory for a registration",
-                            self->base.rank);
+                            self->base.base.rank);
     }
     made->start = (uintptr_t)address;
     made->length = length;
@@ -98,7 +98,7 @@ xm_status_t xm_verbs_memory_register(xm_transport_t *transport, void *address, s
 
     if (address == NULL || length == 0) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "rank %d: register %zu bytes at %p",
-                            self->base.rank, length, address);
+                            self->base.base.rank, length, address);
     }
     return pin(self, address, length, true, &self->memory, memory);
 }
@@ -111,12 +111,17 @@ void xm_verbs_memory_deregister(xm_transport_t *transport, xm_memory_t *memory)
 }
 
 /* Registers the buffer of an operation, or joins another that has it registered. */
-xm_status_t xm_verbs_memory_hold(xm_verbs_transport_t *self, void *address, size_t length,
+xm_status_t xm_verbs_memory_hold(xm_rails_transport_t *transport, void *address, size_t length,
                                  bool written, xm_memory_t **memory)
 {
+    xm_verbs_transport_t *self = (xm_verbs_transport_t *)transport;
     uintptr_t start = (uintptr_t)address;
     xm_status_t status;
 
+    if (*memory != NULL) {
+        xm_count_registration(self->base.base.counters, true);
+        return XM_OK;
+    }
     /* Only exactly the same bytes are shared: then all of them belong to an operation in
      * flight. Of a larger registration the rest may have been freed by its owner and mapped
      * elsewhere since. */
@@ -126,12 +131,12 @@ xm_status_t xm_verbs_memory_hold(xm_verbs_transport_t *self, void *address, size
 
         if (held->start == start && held->length == length && held->written == written) {
             ++held->users;
-            xm_count_registration(self->base.counters, true);
+            xm_count_registration(self->base.base.counters, true);
             *memory = held;
             return XM_OK;
         }
     }
-    xm_count_registration(self->base.counters, false);
+    xm_count_registration(self->base.base.counters, false);
     status = pin(self, address, length, written, &self->temporary, memory);
     if (status == XM_OK) {
         (*memory)->users = 1;
@@ -140,10 +145,10 @@ xm_status_t xm_verbs_memory_hold(xm_verbs_transport_t *self, void *address, size
 }
 
 /* The last user unpins: nothing stays registered that no operation uses. */
-void xm_verbs_memory_release(xm_verbs_transport_t *self, xm_memory_t *memory)
+void xm_verbs_memory_release(xm_rails_transport_t *transport, xm_memory_t *memory)
 {
     if (--memory->users == 0) {
-        unpin(self, memory);
+        unpin((xm_verbs_transport_t *)transport, memory);
     }
 }
 

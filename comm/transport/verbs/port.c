@@ -21,7 +21,7 @@ static uint8_t *pages(size_t size)
  * the parts made so far are left to xm_verbs_strip_port() in destroy. */
 xm_status_t xm_verbs_equip_port(xm_verbs_transport_t *self, xm_verbs_port_t *port, size_t send_size)
 {
-    size_t peers = (size_t)self->base.size - (self->base.size > 1);
+    size_t peers = (size_t)self->base.base.size - (self->base.base.size > 1);
     size_t entries = peers * (self->offer.slots + XM_VERBS_QUEUE);
 
     if (entries > (size_t)port->max_cqe) {
@@ -30,15 +30,15 @@ xm_status_t xm_verbs_equip_port(xm_verbs_transport_t *self, xm_verbs_port_t *por
         return xm_error_set(XM_ERR_UNSUPPORTED,
                             "rank %d: %s has completion queues of at most %d entries, %d ranks "
                             "need %zu",
-                            self->base.rank, port->offer.name, port->max_cqe, self->base.size,
-                            entries);
+                            self->base.base.rank, port->offer.name, port->max_cqe,
+                            self->base.base.size, entries);
     }
     /* Completions of sends and receives of all peers go into this one. */
     port->cq = ibv_create_cq(port->context, (int)entries, NULL, port->channel, 0);
     if (port->cq == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY,
                             "rank %d: %s cannot have a completion queue of %zu entries: %s",
-                            self->base.rank, port->offer.name, entries, strerror(errno));
+                            self->base.base.rank, port->offer.name, entries, strerror(errno));
     }
     port->send_size = send_size;
     port->ring_size = peers * self->offer.slots * self->offer.slot_size;
@@ -47,7 +47,7 @@ xm_status_t xm_verbs_equip_port(xm_verbs_transport_t *self, xm_verbs_port_t *por
     port->free_sends = calloc(XM_VERBS_SENDS, sizeof(*port->free_sends));
     if (port->ring == NULL || port->sends == NULL || port->free_sends == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "rank %d: no memory for %zu bytes of slots",
-                            self->base.rank, port->ring_size + XM_VERBS_SENDS * send_size);
+                            self->base.base.rank, port->ring_size + XM_VERBS_SENDS * send_size);
     }
     while (port->free_send_count < XM_VERBS_SENDS) {
         port->free_sends[port->free_send_count] = port->free_send_count;

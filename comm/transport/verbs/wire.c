@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The bytes of the verbs transport: offers at the start, headers of messages. They are written
+/* The bytes of the verbs transport: offers at the start. They are written
  * field by field and little-endian, so compilers and machines need not agree on the layout of
  * structs. Decoding accepts only what encoding can make: a peer with another build is found out
  * at once instead of writing to a wrong address later. A fuzz target feeds the decoders. */
@@ -8,19 +8,16 @@
 #include <string.h>
 
 #include "comm/base.h"
+#include "comm/transport/rails.h"
 
 /* Bytes of fields. */
 enum { U8 = 1, U16 = 2, U32 = 4, U64 = 8 };
 
 /* An offer of another version is unreadable, which is how ranks of different builds find out. */
-enum { OFFER_MAGIC = 0x42564d58, OFFER_VERSION = 2 };
+enum { OFFER_MAGIC = 0x42564d58, OFFER_VERSION = 3 };
 
 /* The InfiniBand specification has five MTUs, from 256 to 4096 bytes. */
 enum { MTU_LEAST = 1, MTU_MOST = 5 };
-
-/* Tags have 48 bits. A longer one cannot come from xm_transport_send(), and so betrays wrong
- * bytes. */
-static const uint64_t tag_limit = UINT64_C(1) << 48;
 
 /* A position that moves over bytes as they are written or read. */
 typedef struct {
@@ -57,101 +54,6 @@ static void get_bytes(reader_t *reader, void *bytes, size_t size)
 {
     memcpy(bytes, reader->at, size);
     reader->at += size;
-}
-
-/* Writes a header. The bytes after it belong to the grant, or to the message itself; the
- * caller's buffer has room for both. */
-size_t xm_verbs_header_encode(const xm_verbs_header_t *header, const xm_verbs_grant_t *grant,
-                              uint8_t *bytes)
-{
-    writer_t writer = {bytes};
-
-    put(&writer, header->kind, U8);
-    /* The second byte is the number of keys of a grant. */
-    put(&writer, header->kind == XM_VERBS_GRANT ? (uint64_t)grant->rails : 0, U8);
-    put(&writer, header->credits, U16);
-    put(&writer, header->taken, U32);
-    put(&writer, header->tag, U64);
-    put(&writer, header->length, U64);
-    put(&writer, header->sender, U32);
-    put(&writer, header->receiver, U32);
-    if (header->kind == XM_VERBS_GRANT) {
-        put(&writer, grant->address, U64);
-        for (int rail = 0; rail < grant->rails; ++rail) {
-            put(&writer, grant->keys[rail], U32);
-        }
-    }
-    return (size_t)(writer.at - bytes);
-}
-
-/* A message that another connection sends again gives back the slots of that one. */
-void xm_verbs_header_update(uint8_t *bytes, uint16_t credits, uint32_t taken)
-{
-    writer_t writer = {bytes + 2 * U8};
-
-    put(&writer, credits, U16);
-    put(&writer, taken, U32);
-}
-
-/* A grant is as long as its number of rails says. The address and length must not wrap around,
- * since they are used in sums. */
-static bool decode_grant(reader_t reader, size_t size, uint64_t length, xm_verbs_grant_t *grant)
-{
-    if (grant->rails < 1 || grant->rails > XM_NICS_MAX ||
-        size != U64 + U32 * (size_t)grant->rails) {
-        return false;
-    }
-    /* One key for each rail follows, because every rail registers the memory with its own
-     * device. */
-    grant->address = get(&reader, U64);
-    for (int rail = 0; rail < grant->rails; ++rail) {
-        grant->keys[rail] = (uint32_t)get(&reader, U32);
-    }
-    return length >= 1 && length <= UINT64_MAX - grant->address;
-}
-
-/* Reads a header; false for anything that encode cannot have written. Fields that a kind does
- * not use must be 0, so that they can get a meaning without being misread by this version. */
-bool xm_verbs_header_decode(const uint8_t *bytes, size_t size, xm_verbs_header_t *header,
-                            xm_verbs_grant_t *grant)
-{
-    reader_t reader = {bytes};
-    uint64_t kind, rails;
-    bool sized, named;
-
-    if (size < XM_VERBS_HEADER_SIZE) {
-        return false;
-    }
-    /* From here on the size is that of what follows the header. */
-    size -= XM_VERBS_HEADER_SIZE;
-    kind = get(&reader, U8);
-    rails = get(&reader, U8);
-    if (kind < XM_VERBS_EAGER || kind > XM_VERBS_HERE) {
-        return false;
-    }
-    *header = (xm_verbs_header_t){.kind = (xm_verbs_kind_t)kind};
-    header->credits = (uint16_t)get(&reader, U16);
-    header->taken = (uint32_t)get(&reader, U32);
-    header->tag = get(&reader, U64);
-    header->length = get(&reader, U64);
-    header->sender = (uint32_t)get(&reader, U32);
-    header->receiver = (uint32_t)get(&reader, U32);
-    if (header->kind == XM_VERBS_GRANT) {
-        /* Rails are checked in decode_grant(), before anything is read by their number. */
-        grant->rails = (int)rails;
-        return header->tag == 0 && decode_grant(reader, size, header->length, grant);
-    }
-    sized = header->kind == XM_VERBS_EAGER || header->kind == XM_VERBS_REQUEST;
-    /* Which fields a kind uses is told by the table in the header file. */
-    named = header->kind == XM_VERBS_REQUEST || header->kind == XM_VERBS_DISCARD ||
-            header->kind >= XM_VERBS_LOST;
-    /* Everything that the kind does not use must be 0. */
-    if (rails != 0 || (header->receiver != 0 && header->kind < XM_VERBS_LOST) ||
-        header->tag >= tag_limit || (!named && header->sender != 0) ||
-        (!sized && (header->tag != 0 || header->length != 0)) || (sized && header->length == 0)) {
-        return false;
-    }
-    return size == (header->kind == XM_VERBS_EAGER ? header->length : 0);
 }
 
 /* A port's name and addresses have fixed fields, so an offer's size follows from its number of
@@ -252,8 +154,8 @@ bool xm_verbs_offer_decode(const uint8_t *bytes, size_t size, xm_verbs_offer_t *
             return false;
         }
     }
-    /* A slot must hold the longest message of the protocol itself, which is a grant. */
+    /* A slot must hold the longest frame of the protocol itself, which is a grant. */
     return offer->slots >= 4 && offer->slots <= XM_VERBS_MAX_SLOTS &&
-           offer->slot_size > XM_VERBS_HEADER_SIZE + XM_VERBS_GRANT_SIZE &&
+           offer->slot_size > XM_RAILS_FRAME_SIZE + 4 * XM_NICS_MAX &&
            offer->slot_size <= XM_VERBS_MAX_SLOT_SIZE;
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file multirail_peer.h
- * A rank of a UCX transport that has multirail with all others (comm/transport/ucx/multirail.h),
+ * A rank of a UCX transport that has multirail with all others (comm/transport/rails.h),
  * and nothing of UCX: for tests that put frames in by hand, or stand in for UCX.
  */
 #pragma once
 
-#include "comm/transport/ucx/multirail.h"
+#include "comm/transport/ucx/transport_ucx_private.h"
 
 typedef struct multirail_peer {
     xm_ucx_transport_t transport;

@@ -19,9 +19,9 @@ static slot_t *sit(void)
 {
     slot_t *slot = multirail_peer_open(0, RANKS, LANES);
 
-    slot->transport.rail_timeout = rail_timeout_ns;
+    slot->transport.base.rail_timeout = rail_timeout_ns;
     for (int rank = 1; rank < RANKS; ++rank) {
-        slot->peers[rank].multirail->broken_at = 1;
+        slot->peers[rank].base.rails->broken_at = 1;
     }
     return slot;
 }
@@ -51,8 +51,8 @@ static void post_receive(slot_t *slot, uint64_t tag, size_t length, request_t *r
     memset(request, 0, sizeof(*request));
     request->op.done = on_done;
     request->op.arg = request;
-    ck_assert_int_eq(xm_ucx_receive(&slot->transport.base, PEER, tag, request->bytes, length, NULL,
-                                    &request->op),
+    ck_assert_int_eq(xm_ucx_receive(&slot->transport.base.base, PEER, tag, request->bytes, length,
+                                    NULL, &request->op),
                      XM_IN_PROGRESS);
 }
 
@@ -60,7 +60,7 @@ static void expect_received(slot_t *slot, const request_t *request, uint64_t num
 {
     size_t wrong = 0;
 
-    (void)xm_ucx_deliver(&slot->transport);
+    (void)xm_rails_deliver(&slot->transport.base);
     ck_assert(request->ended);
     ck_assert_int_eq(request->status, XM_OK);
     for (size_t i = 0; i < length; ++i) {
@@ -70,47 +70,47 @@ static void expect_received(slot_t *slot, const request_t *request, uint64_t num
 }
 
 /* Frames from PEER, over lane 0. */
-static void come(slot_t *slot, xm_ucx_frame_kind_t kind, uint64_t number, uint64_t tag,
+static void come(slot_t *slot, xm_rails_frame_kind_t kind, uint64_t number, uint64_t tag,
                  size_t length, size_t offset)
 {
     uint8_t bytes[CHUNK];
-    size_t size = kind == XM_UCX_FRAME_EAGER ? length : kind == XM_UCX_FRAME_CHUNK ? CHUNK : 0;
-    xm_ucx_frame_t frame = {.kind = kind,
-                            .message = number,
-                            .tag = tag,
-                            .length = length,
-                            .offset = offset,
-                            .chunk = kind == XM_UCX_FRAME_START ? CHUNK : 0};
+    size_t size = kind == XM_RAILS_FRAME_EAGER ? length : kind == XM_RAILS_FRAME_CHUNK ? CHUNK : 0;
+    xm_rails_frame_t frame = {.kind = kind,
+                              .message = number,
+                              .tag = tag,
+                              .length = length,
+                              .offset = offset,
+                              .chunk = kind == XM_RAILS_FRAME_START ? CHUNK : 0};
 
     for (size_t i = 0; i < size; ++i) {
         bytes[i] = pattern(number, offset + i);
     }
-    xm_ucx_rx_queue_on_frame(slot->peers[PEER].multirail, 0, &frame, bytes, size);
+    xm_rails_rx_on_frame(slot->peers[PEER].base.rails, 0, &frame, bytes, size);
 }
 
 /* How many messages the answers say are finished. */
 static uint64_t answered(const slot_t *slot)
 {
-    const xm_list_t *answers = &slot->peers[PEER].multirail->answers;
+    const xm_list_t *answers = &slot->peers[PEER].base.rails->answers;
     uint64_t count = 0;
 
     for (xm_list_t *at = xm_list_first(answers); at != NULL; at = xm_list_next(answers, at)) {
-        const xm_ucx_frame_t *frame = &xm_list_entry(at, xm_ucx_packet_t, link)->frame;
+        const xm_rails_frame_t *frame = &xm_list_entry(at, xm_rails_packet_t, link)->frame;
 
-        if (frame->kind == XM_UCX_FRAME_GRANT && frame->offset == XM_UCX_FRAME_ALL) {
+        if (frame->kind == XM_RAILS_FRAME_GRANT && frame->offset == XM_RAILS_FRAME_ALL) {
             count += frame->length;
         }
     }
     return count;
 }
 
-static bool has_answer(const slot_t *slot, int lane, xm_ucx_frame_kind_t kind, uint64_t message,
+static bool has_answer(const slot_t *slot, int lane, xm_rails_frame_kind_t kind, uint64_t message,
                        uint64_t length)
 {
-    const xm_list_t *answers = &slot->peers[PEER].multirail->answers;
+    const xm_list_t *answers = &slot->peers[PEER].base.rails->answers;
 
     for (xm_list_t *at = xm_list_first(answers); at != NULL; at = xm_list_next(answers, at)) {
-        const xm_ucx_packet_t *packet = xm_list_entry(at, xm_ucx_packet_t, link);
+        const xm_rails_packet_t *packet = xm_list_entry(at, xm_rails_packet_t, link);
 
         if (packet->lane == lane && packet->frame.kind == kind &&
             packet->frame.message == message && packet->frame.length == length) {
@@ -126,29 +126,29 @@ START_TEST(one_message_may_wait_for_ever)
     enum { LATER = 20000, OLD_TAG = 99 };
     static request_t request;
     slot_t *slot = sit();
-    const xm_ucx_multirail_t *multirail = slot->peers[PEER].multirail;
+    const xm_rails_t *multirail = slot->peers[PEER].base.rails;
 
-    come(slot, XM_UCX_FRAME_START, 0, OLD_TAG, 4 * CHUNK, 0);
+    come(slot, XM_RAILS_FRAME_START, 0, OLD_TAG, 4 * CHUNK, 0);
     for (uint64_t number = 1; number <= LATER; ++number) {
         post_receive(slot, 5, 8, &request);
-        come(slot, XM_UCX_FRAME_EAGER, number, 5, 8, 0);
+        come(slot, XM_RAILS_FRAME_EAGER, number, 5, 8, 0);
         expect_received(slot, &request, number, 8);
     }
     ck_assert_uint_le(multirail->slot_count, RING);
     ck_assert_uint_eq(answered(slot), LATER);
 
     /* It is still known, is received when somebody wants it, and is finished once only. */
-    come(slot, XM_UCX_FRAME_START, 0, OLD_TAG, 4 * CHUNK, 0);
+    come(slot, XM_RAILS_FRAME_START, 0, OLD_TAG, 4 * CHUNK, 0);
     post_receive(slot, OLD_TAG, 4 * CHUNK, &request);
-    ck_assert(has_answer(slot, 0, XM_UCX_FRAME_GRANT, 0, 1));
+    ck_assert(has_answer(slot, 0, XM_RAILS_FRAME_GRANT, 0, 1));
     for (size_t offset = 0; offset < 4 * CHUNK; offset += CHUNK) {
         ck_assert(!request.ended);
-        come(slot, XM_UCX_FRAME_CHUNK, 0, 0, 0, offset);
+        come(slot, XM_RAILS_FRAME_CHUNK, 0, 0, 0, offset);
     }
     expect_received(slot, &request, 0, 4 * CHUNK);
     ck_assert_uint_eq(answered(slot), LATER + 1);
-    come(slot, XM_UCX_FRAME_START, 0, OLD_TAG, 4 * CHUNK, 0);
-    come(slot, XM_UCX_FRAME_EAGER, LATER / 2, 5, 8, 0);
+    come(slot, XM_RAILS_FRAME_START, 0, OLD_TAG, 4 * CHUNK, 0);
+    come(slot, XM_RAILS_FRAME_EAGER, LATER / 2, 5, 8, 0);
     ck_assert_uint_eq(answered(slot), LATER + 3);
     ck_assert_ptr_eq(multirail->unclaimed.next, &multirail->unclaimed);
     multirail_peer_close(slot);
@@ -159,19 +159,19 @@ END_TEST
  * answer before they are received, in order and whole. */
 START_TEST(unreceived_short_messages_are_owed_an_answer)
 {
-    enum { COUNT = XM_UCX_MULTIRAIL_KEPT / SHORT * 3 / 2 };
+    enum { COUNT = XM_RAILS_KEPT / SHORT * 3 / 2 };
     static request_t request;
     slot_t *slot = sit();
-    const xm_ucx_multirail_t *multirail = slot->peers[PEER].multirail;
+    const xm_rails_t *multirail = slot->peers[PEER].base.rails;
     size_t kept;
 
     for (uint64_t number = 0; number < COUNT; ++number) {
-        come(slot, XM_UCX_FRAME_EAGER, number, 5, SHORT, 0);
+        come(slot, XM_RAILS_FRAME_EAGER, number, 5, SHORT, 0);
     }
-    ck_assert_uint_le(answered(slot), XM_UCX_MULTIRAIL_KEPT / SHORT);
-    ck_assert_uint_ge(answered(slot), XM_UCX_MULTIRAIL_KEPT / SHORT * 9 / 10);
+    ck_assert_uint_le(answered(slot), XM_RAILS_KEPT / SHORT);
+    ck_assert_uint_ge(answered(slot), XM_RAILS_KEPT / SHORT * 9 / 10);
     kept = multirail->kept;
-    come(slot, XM_UCX_FRAME_EAGER, COUNT - 1, 5, SHORT, 0);
+    come(slot, XM_RAILS_FRAME_EAGER, COUNT - 1, 5, SHORT, 0);
     ck_assert_uint_eq(multirail->kept, kept);
     for (uint64_t number = 0; number < COUNT; ++number) {
         post_receive(slot, 5, SHORT, &request);
@@ -182,7 +182,7 @@ START_TEST(unreceived_short_messages_are_owed_an_answer)
 
     /* What waits at the end is thrown away. */
     for (uint64_t number = COUNT; number < 2 * COUNT + RING; ++number) {
-        come(slot, XM_UCX_FRAME_EAGER, number, 5, number < 2 * COUNT ? SHORT : 8, 0);
+        come(slot, XM_RAILS_FRAME_EAGER, number, 5, number < 2 * COUNT ? SHORT : 8, 0);
     }
     ck_assert_uint_le(multirail->slot_count, RING);
     multirail_peer_close(slot);
@@ -192,36 +192,37 @@ END_TEST
 /* The sender of short messages that are not answered announces the next ones. */
 START_TEST(a_sender_without_answers_announces)
 {
-    enum { COUNT = 2 * XM_UCX_MULTIRAIL_UNHEARD / SHORT };
+    enum { COUNT = 2 * XM_RAILS_UNHEARD / SHORT };
     static const uint8_t bytes[SHORT];
     slot_t *slot = sit();
-    xm_ucx_multirail_t *multirail = slot->peers[PEER].multirail;
+    xm_rails_t *multirail = slot->peers[PEER].base.rails;
     request_t *requests = calloc(COUNT + 1, sizeof(*requests));
-    xm_ucx_frame_t all = {
-        .kind = XM_UCX_FRAME_GRANT, .offset = XM_UCX_FRAME_ALL, .length = COUNT / 4};
+    xm_rails_frame_t all = {
+        .kind = XM_RAILS_FRAME_GRANT, .offset = XM_RAILS_FRAME_ALL, .length = COUNT / 4};
     int copied = 0, whole = 0;
 
     ck_assert_ptr_nonnull(requests);
     for (int i = 0; i <= COUNT; ++i) {
-        const xm_ucx_outgoing_t *message;
+        const xm_rails_outgoing_t *message;
         xm_status_t status;
 
         if (i == COUNT) {
-            xm_ucx_tx_queue_on_grant(multirail, &all);
+            xm_rails_tx_on_grant(multirail, &all, NULL, 0);
         }
         requests[i].op.done = on_done;
         requests[i].op.arg = &requests[i];
-        status = xm_ucx_send(&slot->transport.base, PEER, 5, bytes, SHORT, NULL, &requests[i].op);
+        status =
+            xm_ucx_send(&slot->transport.base.base, PEER, 5, bytes, SHORT, NULL, &requests[i].op);
         ck_assert_int_eq(status < 0, false);
-        message = xm_list_entry(multirail->unfinished.previous, xm_ucx_outgoing_t, all);
+        message = xm_list_entry(multirail->unfinished.previous, xm_rails_outgoing_t, all);
         copied += i < COUNT && status == XM_OK;
         whole += i < COUNT && message->chunk == 0;
         ck_assert(i < COUNT || message->chunk == 0); /* after answers they go as they are again */
     }
-    ck_assert_int_ge(copied, XM_UCX_MULTIRAIL_COPIES / SHORT * 9 / 10);
-    ck_assert_int_le(copied, XM_UCX_MULTIRAIL_COPIES / SHORT);
-    ck_assert_int_ge(whole, XM_UCX_MULTIRAIL_UNHEARD / SHORT * 9 / 10);
-    ck_assert_int_le(whole, XM_UCX_MULTIRAIL_UNHEARD / SHORT);
+    ck_assert_int_ge(copied, XM_RAILS_COPIES / SHORT * 9 / 10);
+    ck_assert_int_le(copied, XM_RAILS_COPIES / SHORT);
+    ck_assert_int_ge(whole, XM_RAILS_UNHEARD / SHORT * 9 / 10);
+    ck_assert_int_le(whole, XM_RAILS_UNHEARD / SHORT);
     multirail_peer_close(slot);
     free(requests);
 }
@@ -233,23 +234,23 @@ START_TEST(a_fin_repeats_all_answers)
     static request_t request;
     slot_t *slot = sit();
 
-    come(slot, XM_UCX_FRAME_EAGER, 0, 1, 8, 0);
-    come(slot, XM_UCX_FRAME_EAGER, 1, 1, 8, 0);
-    come(slot, XM_UCX_FRAME_START, 2, 2, 4 * CHUNK, 0);
-    come(slot, XM_UCX_FRAME_EAGER, 3, 1, 8, 0);
+    come(slot, XM_RAILS_FRAME_EAGER, 0, 1, 8, 0);
+    come(slot, XM_RAILS_FRAME_EAGER, 1, 1, 8, 0);
+    come(slot, XM_RAILS_FRAME_START, 2, 2, 4 * CHUNK, 0);
+    come(slot, XM_RAILS_FRAME_EAGER, 3, 1, 8, 0);
     for (uint64_t number = 0; number <= 3; number += 1 + number % 2) {
         post_receive(slot, 1, 8, &request);
         expect_received(slot, &request, number, 8);
     }
-    xm_ucx_rx_queue_fin(slot->peers[PEER].multirail);
+    xm_rails_rx_fin(slot->peers[PEER].base.rails);
     for (int lane = 0; lane < LANES; ++lane) {
-        ck_assert(has_answer(slot, lane, XM_UCX_FRAME_GRANT, 0, 2));
-        ck_assert(has_answer(slot, lane, XM_UCX_FRAME_GRANT, 3, 1));
-        ck_assert(has_answer(slot, lane, XM_UCX_FRAME_FIN, 0, 0));
+        ck_assert(has_answer(slot, lane, XM_RAILS_FRAME_GRANT, 0, 2));
+        ck_assert(has_answer(slot, lane, XM_RAILS_FRAME_GRANT, 3, 1));
+        ck_assert(has_answer(slot, lane, XM_RAILS_FRAME_FIN, 0, 0));
     }
     ck_assert_uint_eq(answered(slot), 3 + 3 * LANES);
-    slot->peers[PEER].multirail->left = true;
-    xm_ucx_rx_queue_fin(slot->peers[PEER].multirail);
+    slot->peers[PEER].base.rails->left = true;
+    xm_rails_rx_fin(slot->peers[PEER].base.rails);
     ck_assert_uint_eq(answered(slot), 3 + 3 * LANES);
     multirail_peer_close(slot);
 }
@@ -264,8 +265,8 @@ START_TEST(a_lost_nic_is_counted_once)
     for (int rank = 1; rank < RANKS; ++rank) {
         static const uint8_t life[XM_NICS_MAX] = {0, 1};
 
-        xm_ucx_failover_learn(slot->peers[rank].multirail, life);
-        ck_assert_mem_eq(slot->peers[rank].multirail->life, life, sizeof(life));
+        xm_rails_failover_learn(slot->peers[rank].base.rails, life);
+        ck_assert_mem_eq(slot->peers[rank].base.rails->life, life, sizeof(life));
     }
     xm_counters_nic(slot->counters, 0, &counts);
     ck_assert_uint_eq(counts.failovers, 0);
@@ -292,22 +293,22 @@ START_TEST(silence_is_found_by_a_busy_rank)
     static request_t request;
     slot_t *slot = sit();
     xm_ucx_transport_t *self = &slot->transport;
-    xm_ucx_multirail_t *multirail = slot->peers[PEER].multirail;
+    xm_rails_t *multirail = slot->peers[PEER].base.rails;
     int looks = 0;
 
     request.op.done = on_done;
     request.op.arg = &request;
-    ck_assert_xm_ok(
-        xm_ucx_send(&self->base, PEER, 5, &byte, 1, NULL, &request.op)); /* is never answered */
+    ck_assert_xm_ok(xm_ucx_send(&self->base.base, PEER, 5, &byte, 1, NULL,
+                                &request.op)); /* is never answered */
     while (looks < 200 && (multirail->life[0] | multirail->life[1]) == 0) {
-        self->clock += watches[_i].every_ms * 1000000;
+        self->base.clock += watches[_i].every_ms * 1000000;
         for (int lane = 0; lane < LANES; ++lane) {
             if ((watches[_i].answer >> lane & 1) != 0 && multirail->lanes[lane].asked_at != 0) {
-                xm_ucx_failover_heard(multirail, lane, (uint8_t[XM_NICS_MAX]){0});
+                xm_rails_failover_heard(multirail, lane, (uint8_t[XM_NICS_MAX]){0});
             }
         }
         multirail->broken_at = 0; /* no error was reported */
-        xm_ucx_failover_look(self);
+        xm_rails_failover_look(&self->base);
         multirail->broken_at = 1;
         ++looks;
     }

@@ -22,8 +22,8 @@ void *__real_realloc(void *memory, size_t size);
 typedef struct packet packet_t;
 struct packet {
     packet_t *next;
-    uint8_t head[XM_UCX_FRAME_SIZE];
-    const xm_ucx_packet_t *packet; /* until it is packed */
+    uint8_t head[XM_RAILS_FRAME_SIZE];
+    const xm_rails_packet_t *packet; /* until it is packed */
     ucp_send_nbx_callback_t sent;
     uint8_t *bytes;
     size_t length;
@@ -194,12 +194,12 @@ static multirail_peer_t *sit(int rank)
 
     ops = xm_ucx_ops;
     ops.now = virtual_now;
-    self->base.ops = &ops;
-    self->rail_timeout = INT64_C(1600000000);
+    self->base.base.ops = &ops;
+    self->base.rail_timeout = INT64_C(1600000000);
     for (int lane = 0; lane < LANES; ++lane) {
         slot->peers[1 - rank].lanes[lane].ep = (ucp_ep_h)(void *)&ways[rank][lane];
         self->rails[XM_UCX_RAIL_NIC + lane].worker = (ucp_worker_h)(void *)&ways[1 - rank][lane];
-        ck_assert_xm_ok(xm_ucx_multirail_listen(self, XM_UCX_RAIL_NIC + lane));
+        ck_assert_xm_ok(xm_ucx_listen(self, XM_UCX_RAIL_NIC + lane));
     }
     return slot;
 }
@@ -208,11 +208,11 @@ static void progress(multirail_peer_t *slot)
 {
     xm_ucx_transport_t *self = &slot->transport;
 
-    self->clock = clock_ns;
+    self->base.clock = clock_ns;
     counting = strict;
-    xm_ucx_failover_look(self);
-    xm_ucx_multirail_progress(self);
-    (void)xm_ucx_deliver(self);
+    xm_rails_failover_look(&self->base);
+    xm_rails_progress(&self->base);
+    (void)xm_rails_deliver(&self->base);
     counting = false;
 }
 
@@ -275,7 +275,7 @@ static void post(multirail_peer_t *const *slots, traffic_t *traffic, int rank, b
 {
     int i = send ? traffic->sent++ : traffic->received++, at = send ? rank : 1 - rank;
     request_t *request = send ? &traffic->sends[i] : &traffic->receives[i];
-    xm_transport_t *transport = &slots[at]->transport.base;
+    xm_transport_t *transport = &slots[at]->transport.base.base;
     size_t length = traffic->length[i];
     xm_status_t status;
 
@@ -392,8 +392,7 @@ START_TEST(messages_survive_lanes)
         slots[rank] = sit(rank);
         for (int i = 0; i < MESSAGES; ++i) {
             traffic[rank].length[i] =
-                1 + any((uint64_t[]){100, XM_UCX_MULTIRAIL_EAGER, 2 * XM_UCX_MULTIRAIL_EAGER,
-                                     LONGEST}[any(4)]);
+                1 + any((uint64_t[]){100, XM_UCX_EAGER, 2 * XM_UCX_EAGER, LONGEST}[any(4)]);
         }
     }
     while (!(all_ended(&traffic[0]) && all_ended(&traffic[1]))) {
@@ -417,7 +416,7 @@ START_TEST(messages_survive_lanes)
         }
     }
     for (int rank = 0; rank < RANKS; ++rank) {
-        const xm_ucx_multirail_t *multirail = slots[rank]->peers[1 - rank].multirail;
+        const xm_rails_t *multirail = slots[rank]->peers[1 - rank].base.rails;
 
         check(&traffic[rank], rank);
         ck_assert_uint_eq(multirail->kept, 0);
@@ -438,10 +437,10 @@ END_TEST
 /* Whether both ranks use a lane, and agree on how often it was lost. */
 static bool is_used(multirail_peer_t *const *slots, int lane)
 {
-    const xm_ucx_multirail_t *both[RANKS];
+    const xm_rails_t *both[RANKS];
 
     for (int rank = 0; rank < RANKS; ++rank) {
-        both[rank] = slots[rank]->peers[1 - rank].multirail;
+        both[rank] = slots[rank]->peers[1 - rank].base.rails;
     }
     return both[0]->life[lane] % 2 == 0 && both[0]->life[lane] == both[1]->life[lane];
 }

@@ -25,6 +25,12 @@ void fake_verbs_set(int rank, int rail, fake_way_t way);
 /** Something happens on one of the connections, or nothing. */
 void fake_verbs_move(void);
 
+/** Whether what is allocated is the library's: false while the devices work. */
+extern bool fake_verbs_counting;
+
+/** Time passes, as the transports see it. */
+void fake_verbs_pass(int64_t nanoseconds);
+
 /** Bytes that came over a rail, and a number below @p below. */
 uint64_t fake_verbs_carried(int rail);
 uint64_t fake_verbs_any(uint64_t below);

@@ -113,7 +113,7 @@ static uint8_t *map(void *where, size_t length)
  * received last first. No packet ever finds its receiver without a slot. */
 static int exhaust(const xm_job_env_t *env, int listen_fd, void *arg)
 {
-    enum { COUNT = XM_VERBS_UNMATCHED + 500, LENGTH = 333 };
+    enum { LENGTH = 3000, COUNT = XM_RAILS_COPIES / LENGTH + 100 };
     conformance_slot_t slot;
     request_t *requests = calloc(COUNT, sizeof(*requests));
     uint8_t *bytes = map(NULL, (size_t)COUNT * LENGTH);

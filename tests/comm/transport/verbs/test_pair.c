@@ -13,7 +13,7 @@
 #include "comm/base/random.h"
 
 enum { RANKS = FAKE_RANKS, RAILS = 3, MESSAGES = 100, TAGS = 5, LONGEST = 300000, SEEDS = 24 };
-enum { MOST_STEPS = 400000, MOVES = 600 };
+enum { MOST_STEPS = 400000, MOVES = 600, STEP_NS = 1000000 };
 
 typedef struct {
     xm_op_t op;
@@ -138,17 +138,17 @@ static bool is_used(xm_transport_t *const *transports, int rail)
     for (int rank = 0; rank < RANKS; ++rank) {
         const xm_verbs_transport_t *self = (const xm_verbs_transport_t *)transports[rank];
 
-        used = used && xm_verbs_lane_works(&self->peers[1 - rank].lanes[rail]);
+        used = used && xm_rails_uses(self->peers[1 - rank].base.rails, rail);
     }
     return used;
 }
 
-/* Time passes only when somebody looks at the timer. */
-static void progress(xm_transport_t *transport, uint64_t hurry)
+static void progress(xm_transport_t *transport, int64_t passed_ns)
 {
     xm_verbs_transport_t *self = (xm_verbs_transport_t *)transport;
 
-    self->slept = fake_verbs_any(hurry) == 0;
+    fake_verbs_pass(passed_ns);
+    self->slept = fake_verbs_any(10) == 0;
     (void)xm_transport_progress(transport);
 }
 
@@ -197,7 +197,7 @@ static void play(xm_transport_t *const *transports, traffic_t *traffic, const in
                 post(transports, &traffic[rank], rank, false);
             }
             if (fake_verbs_any(3) > 0) {
-                progress(transports[rank], deaths == NULL ? 4 : 1000);
+                progress(transports[rank], deaths == NULL ? 20 * STEP_NS : STEP_NS);
             }
         }
         for (int i = 0; i < MOVES; ++i) {
@@ -272,7 +272,7 @@ START_TEST(a_rail_comes_back)
             for (int i = 0; i < MOVES; ++i) {
                 fake_verbs_move();
             }
-            progress(transports[away[loss] % RANKS], 4);
+            progress(transports[away[loss] % RANKS], 10 * STEP_NS);
         }
         ck_assert(loss == 0 || away[loss] > away[loss - 1] * 5 / 4);
     }
@@ -284,6 +284,148 @@ START_TEST(a_rail_comes_back)
     prepare(traffic);
     play(transports, traffic, (int[RAILS]){100, -1, 300}, 8);
     release(traffic);
+    fake_verbs_close(transports);
+}
+END_TEST
+
+/* A sender that may keep no more copies waits for answers, and gets them from a receiver that never
+ * sleeps, at once. */
+START_TEST(who_waits_is_answered)
+{
+    enum { LENGTH = 8000, COUNT = XM_RAILS_COPIES / LENGTH + 50 };
+    static request_t sends[COUNT], receives[COUNT];
+    static uint8_t bytes[COUNT][LENGTH];
+    xm_transport_t *transports[RANKS];
+    int ends = 0;
+
+    memset(sends, 0, sizeof(sends));
+    memset(receives, 0, sizeof(receives));
+    fake_verbs_open(transports, RAILS, (uint64_t)_i * 57 + 7);
+    for (int i = 0; i < COUNT; ++i) {
+        sends[i].op = (xm_op_t){.done = on_done, .arg = &sends[i]};
+        sends[i].status =
+            xm_transport_send(transports[0], 1, 1, bytes[i], LENGTH, NULL, &sends[i].op);
+        ends += sends[i].status == XM_OK;
+        receives[i].op = (xm_op_t){.done = on_done, .arg = &receives[i]};
+    }
+    ck_assert_int_lt(ends, COUNT);
+    for (int step = 0, posted = 0; ends < COUNT; ++step) {
+        ck_assert_int_lt(step, MOST_STEPS);
+        if (posted < COUNT) {
+            (void)xm_transport_receive(transports[1], 0, 1, bytes[posted], LENGTH, NULL,
+                                       &receives[posted].op);
+            ++posted;
+        }
+        for (int i = 0; i < MOVES; ++i) {
+            fake_verbs_move();
+        }
+        progress(transports[step % RANKS], 0);
+        ends = 0;
+        for (int i = 0; i < COUNT; ++i) {
+            ends += sends[i].status == XM_OK;
+        }
+    }
+    fake_verbs_close(transports);
+}
+END_TEST
+
+/* ---- in the allocator's place ---- */
+
+static bool strict;
+static int allocations;
+
+void *__real_malloc(size_t size);
+void *__real_calloc(size_t count, size_t size);
+void *__real_realloc(void *memory, size_t size);
+void *__wrap_malloc(size_t size);
+void *__wrap_calloc(size_t count, size_t size);
+void *__wrap_realloc(void *memory, size_t size);
+
+void *__wrap_malloc(size_t size)
+{
+    allocations += fake_verbs_counting;
+    return __real_malloc(size);
+}
+
+void *__wrap_calloc(size_t count, size_t size)
+{
+    allocations += fake_verbs_counting;
+    return __real_calloc(count, size);
+}
+
+void *__wrap_realloc(void *memory, size_t size)
+{
+    allocations += fake_verbs_counting;
+    return __real_realloc(memory, size);
+}
+
+/* What a rank sends or receives, from and to registered memory. */
+enum { FEW = 20 };
+typedef struct {
+    xm_memory_t *memory;
+    uint8_t bytes[FEW][LONGEST];
+    request_t requests[FEW];
+} end_t;
+
+static void post_from(xm_transport_t *transport, bool send, int message, end_t *end)
+{
+    static const size_t lengths[] = {8, 700, 9000, 70001, LONGEST};
+    request_t *request = &end->requests[message];
+    uint64_t tag = (uint64_t)message % TAGS;
+    size_t length = lengths[message % 5];
+    int peer = 1 - transport->rank;
+
+    *request = (request_t){.op = {.done = on_done, .arg = request}};
+    fake_verbs_counting = strict;
+    request->ends = (send ? xm_transport_send(transport, peer, tag, end->bytes[message], length,
+                                              end->memory, &request->op)
+                          : xm_transport_receive(transport, peer, tag, end->bytes[message], length,
+                                                 end->memory, &request->op)) == XM_OK;
+    fake_verbs_counting = false;
+}
+
+static int count_ended(end_t (*ends)[2])
+{
+    int count = 0;
+
+    for (int i = 0; i < 2 * RANKS * FEW; ++i) {
+        count += ends[i / FEW / 2][i / FEW % 2].requests[i % FEW].ends;
+    }
+    return count;
+}
+
+/* Once as much was in flight as will be. Registering memory is the caller's here. */
+START_TEST(posting_allocates_nothing)
+{
+    enum { WARM = 4, ROUNDS = 10 };
+    static end_t ends[RANKS][2];
+    xm_transport_t *transports[RANKS];
+
+    fake_verbs_open(transports, RAILS, 4711);
+    for (int i = 0; i < 2 * RANKS; ++i) {
+        ck_assert_xm_ok(xm_transport_memory_register(transports[i / 2], ends[i / 2][i % 2].bytes,
+                                                     sizeof(ends[0][0].bytes),
+                                                     &ends[i / 2][i % 2].memory));
+    }
+    allocations = 0;
+    for (int round = 0; round < ROUNDS; ++round) {
+        strict = round >= WARM;
+        for (int i = 0; i < 2 * RANKS * FEW; ++i) {
+            bool send = (i < RANKS * FEW) == (round % 2 == 0);
+
+            post_from(transports[i % RANKS], send, i / RANKS % FEW, &ends[i % RANKS][send]);
+        }
+        for (int step = 0; count_ended(ends) < 2 * RANKS * FEW; ++step) {
+            ck_assert_int_lt(step, MOST_STEPS);
+            for (int i = 0; i < MOVES; ++i) {
+                fake_verbs_move();
+            }
+            fake_verbs_counting = strict;
+            progress(transports[step % RANKS], STEP_NS);
+            fake_verbs_counting = false;
+        }
+    }
+    ck_assert_int_eq(allocations, 0);
     fake_verbs_close(transports);
 }
 END_TEST
@@ -301,6 +443,8 @@ int main(void)
     tcase_add_loop_test(tcase, messages_survive_rails, 0, SEEDS);
     tcase_add_loop_test(tcase, messages_survive_flaps, 0, SEEDS);
     tcase_add_loop_test(tcase, a_rail_comes_back, 0, RANKS);
+    tcase_add_loop_test(tcase, who_waits_is_answered, 0, 2);
+    tcase_add_test(tcase, posting_allocates_nothing);
     suite_add_tcase(suite, tcase);
     return xm_test_run(suite);
 }

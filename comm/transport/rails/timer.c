@@ -1,18 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The timer of the multi-rail channel. Rails are judged by time, but a rank that waits sleeps
+/* The timer of rails. Rails are judged by time, but a rank that waits sleeps
  * until a descriptor is ready, and a lost rail makes none ready. So a timer runs while messages
  * are unfinished or a link is in doubt, eight ticks within the timeout, and not otherwise: an
  * idle rank is never woken. */
+#include <errno.h>
+#include <string.h>
 #include <sys/timerfd.h>
-#include <unistd.h>
 
-#include "comm/transport/ucx/multirail.h"
+#include "comm/transport/rails/rails.h"
+
+xm_status_t xm_rails_timer_open(xm_rails_transport_t *self)
+{
+    self->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    return self->timer_fd >= 0 ? XM_OK
+                               : xm_error_set(XM_ERR_IO, "timerfd_create: %s", strerror(errno));
+}
 
 /* Starts the timer if it does not run. The time of the next check is set as well, so that the
  * idle time before does not look like a check that came late. */
-void xm_ucx_failover_arm(xm_ucx_transport_t *self)
+void xm_rails_failover_arm(xm_rails_transport_t *self)
 {
-    int64_t tick = self->rail_timeout / XM_UCX_MULTIRAIL_LOOKS;
+    int64_t tick = self->rail_timeout / XM_RAILS_LOOKS;
     struct timespec interval = {.tv_sec = tick / 1000000000, .tv_nsec = tick % 1000000000};
     struct itimerspec period = {.it_value = interval, .it_interval = interval};
 
@@ -27,7 +35,7 @@ void xm_ucx_failover_arm(xm_ucx_transport_t *self)
 }
 
 /* Stops the timer: nothing is left to look after. */
-void xm_ucx_failover_unwind(xm_ucx_transport_t *self)
+void xm_rails_failover_unwind(xm_rails_transport_t *self)
 {
     struct itimerspec never = {.it_value = {.tv_sec = 0}};
 
@@ -35,18 +43,4 @@ void xm_ucx_failover_unwind(xm_ucx_transport_t *self)
     if (self->timer_fd >= 0) {
         (void)timerfd_settime(self->timer_fd, 0, &never, NULL);
     }
-}
-
-/* Asked before sleeping. Reading the timer clears it, and the caller makes progress if it had
- * fired. A changed link starts the timer, because whether it stays down has to be checked later. */
-bool xm_ucx_failover_rings(xm_ucx_transport_t *self)
-{
-    uint64_t times;
-    bool rings = self->timer_fd >= 0 && read(self->timer_fd, &times, sizeof(times)) > 0;
-
-    if (xm_nic_watch_read(&self->watch, &self->nics)) {
-        xm_ucx_failover_arm(self);
-        rings = true;
-    }
-    return rings;
 }
