@@ -5,7 +5,6 @@
  * heartbeats, so two ranks that have filled each other's slots can always tell each other when
  * slots are free again: this is why no pair can stand still. What cannot be sent now is queued and
  * keeps its order. */
-#include <inttypes.h>
 #include <string.h>
 
 #include "comm/transport/verbs/transport_verbs_private.h"
