@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes in the files that reshard-bench reads, models, parallel configurations, tables of
- * shards, and in the file by which an emulated cluster is found: each reader refuses them with a
- * sentence, or has what holds together. The first byte says which reader. */
+ * shards, in the file by which an emulated cluster is found, and in that of autopar's --layers:
+ * each reader refuses them with a sentence, or has what holds together. The first byte says which
+ * reader. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +14,7 @@
 #include "bench/model/file.h"
 #include "bench/model/parallel_config.h"
 #include "bench/model/sharding.h"
+#include "planner/cli/layers_option.h"
 #include "tests/fuzz/json_mutator.h"
 
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned seed);
@@ -20,7 +22,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /* One file for all runs, which is locked, as that of a cluster that lives. */
-static char folder[] = "/tmp/fuzz_bench_files.XXXXXX", path[64];
+static char folder[] = "/tmp/fuzz_cli_files.XXXXXX", path[64];
 static int file = -1;
 
 static void expect(bool condition)
@@ -103,14 +105,33 @@ static void read_cluster(void)
     }
 }
 
+/* The names have no blanks around them. */
+static void read_layers(void)
+{
+    ap_layers_option_t option = {0};
+    ap_layering_t how = {0};
+
+    if (ap_layers_option_read(path, NULL, &option, &how) == XM_OK) {
+        for (size_t m = 0; m < (size_t)how.mark_count; ++m) {
+            size_t length = strlen(how.marks[m]);
+
+            expect(length > 0 && how.marks[m][0] != ' ' && how.marks[m][length - 1] != ' ');
+        }
+    } else {
+        expect(strstr(xm_last_error(), "--layers") != NULL);
+    }
+    ap_layers_option_clear(&option);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static void (*const readers[])(void) = {read_model, read_parallel, read_shards, read_cluster};
+    static void (*const readers[])(void) = {read_model, read_parallel, read_shards, read_cluster,
+                                            read_layers};
 
     if (size < 1) {
         return 0;
     }
     expect(ftruncate(file, 0) == 0 && pwrite(file, data + 1, size - 1, 0) == (ssize_t)(size - 1));
-    readers[data[0] % 4]();
+    readers[data[0] % 5]();
     return 0;
 }
