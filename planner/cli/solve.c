@@ -146,6 +146,9 @@ static xm_status_t run(const xm_cli_t *cli, void *context)
         if (o->json) {
             status = print_json(cfn, &result, choice);
         } else {
+            if (o->certificate != NULL) {
+                (void)printf("# %s proves the bound %.0f\n", o->certificate, result.certified);
+            }
             print_result(cfn, &result, choice);
         }
         status = status == XM_OK ? xm_cli_flush() : status;
@@ -163,7 +166,7 @@ int ap_command_solve(int argc, char *const *argv)
         {"seed", 0, XM_CLI_INT, &o.seed, "NUMBER", 0, 1 << 30, "Seed of the search (default 1)."},
         {"quiet", 0, XM_CLI_FLAG, &o.quiet, NULL, 0, 0, "No progress on standard error."},
         {"certificate", 0, XM_CLI_OUTPUT, &o.certificate, "FILE", 0, 0,
-         "Write what proves the bound to FILE; takes up to as much time again."},
+         "Write what proves the bound to FILE (up to as much time again)."},
         {"json", 0, XM_CLI_FLAG, &o.json, NULL, 0, 0, "Print JSON instead of the contest's lines."},
     };
     const xm_cli_command_t command =
