@@ -149,6 +149,9 @@ static xm_status_t run(const xm_cli_t *cli, void *context)
             status = give_json(&o->json, cfn, &result, choice);
         }
         if (!o->json.print) {
+            if (o->certificate != NULL) {
+                (void)printf("# %s proves the bound %.0f\n", o->certificate, result.certified);
+            }
             print_result(cfn, &result, choice);
         }
         status = status == XM_OK ? xm_cli_flush() : status;
@@ -167,7 +170,7 @@ int ap_command_solve(int argc, char *const *argv)
         {"quiet", 0, XM_CLI_FLAG, &o.quiet, NULL, 0, 0, "No progress on standard error."},
         AP_COMMAND_JSON_OPTIONS(&o.json, "Print JSON instead of the contest's lines."),
         {"certificate", 0, XM_CLI_OUTPUT, &o.certificate, "FILE", 0, 0,
-         "Write what proves the bound to FILE; takes up to as much time again."},
+         "Write what proves the bound to FILE (up to as much time again)."},
     };
     const xm_cli_command_t command = XM_CLI_COMMAND(program, "PROBLEM SECONDS", summary,
                                                     "autopar solve problem.json 60", table, 2, 2);
