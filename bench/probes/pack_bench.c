@@ -270,12 +270,13 @@ static xm_status_t run_shape(const bench_t *bench, const shape_t *shape, uint64_
 
 /* The header says whether kernels are used, because the driver's own copies are far
  * slower. */
-static xm_status_t run(void *arg)
+static xm_status_t run(const xm_cli_t *cli, void *arg)
 {
     const options_t *options = arg;
     bench_t bench = {.repeat = options->repeat};
     xm_status_t status = xm_memory_cuda_create(options->device, &bench.space);
 
+    (void)cli;
     if (status < 0) {
         return status;
     }
