@@ -476,13 +476,13 @@ int xm_cli_fail_rank(bool speaks, const char *program, xm_status_t status)
 }
 
 int xm_cli_main(const xm_cli_command_t *command, int argc, char *const *argv,
-                xm_status_t (*run)(void *options), void *options)
+                xm_status_t (*run)(const xm_cli_t *cli, void *options), void *options)
 {
     xm_cli_t *cli = NULL;
     xm_status_t status = xm_cli_parse(command, argc, argv, &cli);
 
     if (status == XM_OK && !xm_cli_finished(cli)) {
-        status = run(options);
+        status = run(cli, options);
     }
     xm_cli_destroy(cli);
     return status < 0 ? xm_cli_fail(command->program, status) : EXIT_SUCCESS;

@@ -151,7 +151,7 @@ int xm_cli_fail_rank(bool speaks, const char *program, xm_status_t status);
  * reports a failure as xm_cli_fail() does, and returns the exit status.
  */
 int xm_cli_main(const xm_cli_command_t *command, int argc, char *const *argv,
-                xm_status_t (*run)(void *options), void *options);
+                xm_status_t (*run)(const xm_cli_t *cli, void *options), void *options);
 
 /**
  * Flushes standard output and reports a write error (a full disk, a closed pipe) as a failure, so

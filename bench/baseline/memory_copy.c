@@ -160,7 +160,7 @@ static xm_status_t measure(const options_t *options, const copier_t *copiers)
 }
 
 /* The source is in shared memory, so all processes read the same pages. */
-static xm_status_t run(void *arg)
+static xm_status_t run(const xm_cli_t *cli, void *arg)
 {
     const options_t *options = arg;
     copier_t copiers[MOST_COPIES];
@@ -168,6 +168,7 @@ static xm_status_t run(void *arg)
     xm_status_t status = XM_OK;
     unsigned char *source;
 
+    (void)cli;
     source = mmap(NULL, options->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (source == MAP_FAILED) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %" PRIu64 " bytes", options->bytes);

@@ -100,6 +100,22 @@ static xm_status_t make_shape(const xm_cli_t *cli, const up_options_t *options,
 }
 
 /* The cluster's object is destroyed at once: a lasting cluster stays. */
+static xm_status_t up(const xm_cli_t *cli, void *options)
+{
+    rb_emulated_cluster_params_t params = {.lasting = true};
+    rb_emulated_cluster_t *cluster = NULL;
+    rb_cluster_shape_t shape;
+    xm_status_t status = make_shape(cli, options, &shape);
+
+    if (status == XM_OK) {
+        rb_cluster_shape_warn(&shape, program);
+        params.shape = &shape;
+        status = rb_emulated_cluster_create(&params, &cluster);
+    }
+    rb_emulated_cluster_destroy(cluster);
+    return status;
+}
+
 static int run_up(int argc, char *const *argv)
 {
     up_options_t o = {.name = default_name, .nic = "1gbit", .hosts = 2, .mtu = 1500};
@@ -123,31 +139,26 @@ static int run_up(int argc, char *const *argv)
     xm_cli_command_t command = XM_CLI_COMMAND(
         "emulated-cluster up", NULL, "Makes a cluster, which stays until 'emulated-cluster down'.",
         "emulated-cluster up --hosts 4 --nic 1gbit", table, 0, 0);
-    rb_emulated_cluster_params_t params = {0};
-    rb_emulated_cluster_t *cluster = NULL;
-    rb_cluster_shape_t shape;
-    xm_cli_t *cli;
-    xm_status_t status = xm_cli_parse(&command, argc, argv, &cli);
 
-    if (status < 0) {
-        return xm_cli_fail(program, status);
-    }
-    if (!xm_cli_finished(cli)) {
-        status = make_shape(cli, &o, &shape);
-        if (status == XM_OK) {
-            rb_cluster_shape_warn(&shape, program);
-            params.shape = &shape;
-            params.lasting = true;
-            status = rb_emulated_cluster_create(&params, &cluster);
-        }
-        rb_emulated_cluster_destroy(cluster);
-    }
-    xm_cli_destroy(cli);
-    return status < 0 ? xm_cli_fail(program, status) : EXIT_SUCCESS;
+    return xm_cli_main(&command, argc, argv, up, &o);
 }
 
 /* --- down, status ------------------------------------------------------------------------------
  */
+
+static xm_status_t down(const xm_cli_t *cli, void *options)
+{
+    const char **name = options;
+    rb_emulated_cluster_t *cluster = NULL;
+    xm_status_t status = rb_emulated_cluster_open(*name, &cluster);
+
+    (void)cli;
+    if (status == XM_OK) {
+        status = rb_emulated_cluster_end(cluster);
+    }
+    rb_emulated_cluster_destroy(cluster);
+    return status;
+}
 
 static int run_down(int argc, char *const *argv)
 {
@@ -158,22 +169,8 @@ static int run_down(int argc, char *const *argv)
         "emulated-cluster down", NULL,
         "Ends a cluster with everything that runs in it, and waits until it is gone.",
         "emulated-cluster down", table, 0, 0);
-    rb_emulated_cluster_t *cluster = NULL;
-    xm_cli_t *cli;
-    xm_status_t status = xm_cli_parse(&command, argc, argv, &cli);
 
-    if (status < 0) {
-        return xm_cli_fail(program, status);
-    }
-    if (!xm_cli_finished(cli)) {
-        status = rb_emulated_cluster_open(name, &cluster);
-        if (status == XM_OK) {
-            status = rb_emulated_cluster_end(cluster);
-        }
-        rb_emulated_cluster_destroy(cluster);
-    }
-    xm_cli_destroy(cli);
-    return status < 0 ? xm_cli_fail(program, status) : EXIT_SUCCESS;
+    return xm_cli_main(&command, argc, argv, down, &name);
 }
 
 /* One line a host, with what a user would type: addresses and rates. */
@@ -214,37 +211,38 @@ static xm_status_t print_json(const rb_emulated_cluster_t *cluster)
     return XM_OK;
 }
 
+typedef struct {
+    const char *name;
+    bool json;
+} status_options_t;
+
+static xm_status_t show(const xm_cli_t *cli, void *options)
+{
+    const status_options_t *o = options;
+    rb_emulated_cluster_t *cluster = NULL;
+    xm_status_t status = rb_emulated_cluster_open(o->name, &cluster);
+
+    (void)cli;
+    if (status == XM_OK && o->json) {
+        status = print_json(cluster);
+    } else if (status == XM_OK) {
+        print_status(cluster);
+    }
+    rb_emulated_cluster_destroy(cluster);
+    return status == XM_OK ? xm_cli_flush() : status;
+}
+
 static int run_status(int argc, char *const *argv)
 {
-    const char *name = default_name;
-    bool json = false;
+    status_options_t o = {.name = default_name};
     const xm_cli_option_t table[] = {
-        {"name", 0, XM_CLI_STRING, &name, "NAME", 0, 0, "Name of the cluster (default xm)."},
-        {"json", 0, XM_CLI_FLAG, &json, NULL, 0, 0, "Print one JSON document instead."}};
+        {"name", 0, XM_CLI_STRING, &o.name, "NAME", 0, 0, "Name of the cluster (default xm)."},
+        {"json", 0, XM_CLI_FLAG, &o.json, NULL, 0, 0, "Print one JSON document instead."}};
     xm_cli_command_t command = XM_CLI_COMMAND("emulated-cluster status", NULL,
                                               "Shows a cluster's hosts, addresses and rates.",
                                               "emulated-cluster status", table, 0, 0);
-    rb_emulated_cluster_t *cluster = NULL;
-    xm_cli_t *cli;
-    xm_status_t status = xm_cli_parse(&command, argc, argv, &cli);
 
-    if (status < 0) {
-        return xm_cli_fail(program, status);
-    }
-    if (!xm_cli_finished(cli)) {
-        status = rb_emulated_cluster_open(name, &cluster);
-        if (status == XM_OK && json) {
-            status = print_json(cluster);
-        } else if (status == XM_OK) {
-            print_status(cluster);
-        }
-        if (status == XM_OK) {
-            status = xm_cli_flush();
-        }
-        rb_emulated_cluster_destroy(cluster);
-    }
-    xm_cli_destroy(cli);
-    return status < 0 ? xm_cli_fail(program, status) : EXIT_SUCCESS;
+    return xm_cli_main(&command, argc, argv, show, &o);
 }
 
 /* --- exec --------------------------------------------------------------------------------------

@@ -198,11 +198,12 @@ static xm_status_t measure(const options_t *options, times_t *times)
 }
 
 /* Each repetition is a new job, so that no connection is warm. */
-static xm_status_t run(void *arg)
+static xm_status_t run(const xm_cli_t *cli, void *arg)
 {
     const options_t *options = arg;
     xm_status_t status = XM_OK;
 
+    (void)cli;
     (void)printf("# %d ranks, a blob of %d bytes from each; seconds since the start at rank 0\n"
                  "# %8s %10s %10s\n",
                  options->ranks, options->bytes, "met", "gathered", "all have");

@@ -311,12 +311,13 @@ static xm_status_t run_links(const bench_t *bench, uint64_t bytes)
 
 /* The header says whether kernels are used, because the driver's own copies are far
  * slower. */
-static xm_status_t run(void *arg)
+static xm_status_t run(const xm_cli_t *cli, void *arg)
 {
     const options_t *options = arg;
     bench_t bench = {.repeat = options->repeat};
     xm_status_t status = xm_memory_cuda_create(options->device, &bench.space);
 
+    (void)cli;
     if (status < 0) {
         return status;
     }

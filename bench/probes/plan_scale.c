@@ -420,7 +420,7 @@ static xm_status_t print_table(const options_t *options)
     return status;
 }
 
-static xm_status_t run(void *arg)
+static xm_status_t run(const xm_cli_t *cli, void *arg)
 {
     static const char *const title[] = {
         [CASE_DENSE] = "a dense 70B model, tp 8 x pp 8 x dp -> tp 8 x dp",
@@ -432,6 +432,7 @@ static xm_status_t run(void *arg)
     /* A square of elements of two bytes; --gib is a power of 4 times 2. */
     int64_t side = llround(sqrt((double)options->gib * 0x1p29));
 
+    (void)cli;
     if (options->which == CASE_TABLE) {
         return print_table(options);
     }

@@ -110,7 +110,7 @@ static xm_status_t one_row(const options_t *options, const xm_cluster_profile_t 
 }
 
 /* The profile gives rates; its own numbers of hosts and devices do not matter. */
-static xm_status_t run(void *arg)
+static xm_status_t run(const xm_cli_t *cli, void *arg)
 {
     const options_t *options = arg;
     enum { BLOCKS = 48 /* where it is not the blocks that grow */ };
@@ -118,6 +118,7 @@ static xm_status_t run(void *arg)
     xm_cluster_profile_t *profile;
     xm_status_t status;
 
+    (void)cli;
     if (options->cluster == NULL) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--cluster is needed");
     }

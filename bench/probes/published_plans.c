@@ -293,12 +293,13 @@ static xm_status_t compare_row(const published_t *row, const xm_cluster_profile_
     return status;
 }
 
-static xm_status_t run(void *arg)
+static xm_status_t run(const xm_cli_t *cli, void *arg)
 {
     options_t *options = arg;
     xm_cluster_profile_t *profile;
     xm_status_t status;
 
+    (void)cli;
     if (options->cluster == NULL) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--cluster is needed");
     }

@@ -281,11 +281,12 @@ static xm_status_t model_row(const options_t *options)
     return status;
 }
 
-static xm_status_t run(void *arg)
+static xm_status_t run(const xm_cli_t *cli, void *arg)
 {
     const options_t *options = arg;
     xm_status_t status = XM_OK;
 
+    (void)cli;
     printf("%-14s %6s %6s %-9s %9s %9s %11s %11s %7s\n", "# case", "hosts", "rails", "scheduler",
            "transfers", "plan s", "makespan us", "bound us", "ratio");
     if (options->model != NULL || options->model_config != NULL) {

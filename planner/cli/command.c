@@ -13,20 +13,6 @@
 
 #include "comm/base.h"
 
-/* Runs a sub-command after its options are parsed, unless they asked for the help only. */
-int ap_command_run(const xm_cli_command_t *command, int argc, char *const *argv,
-                   xm_status_t (*run)(const xm_cli_t *cli, void *options), void *options)
-{
-    xm_cli_t *cli = NULL;
-    xm_status_t status = xm_cli_parse(command, argc, argv, &cli);
-
-    if (status == XM_OK && !xm_cli_finished(cli)) {
-        status = run(cli, options);
-    }
-    xm_cli_destroy(cli);
-    return status == XM_OK ? 0 : xm_cli_fail(command->program, status);
-}
-
 const char *ap_command_argument(const xm_cli_t *cli, size_t index)
 {
     size_t count;

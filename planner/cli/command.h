@@ -24,10 +24,6 @@ int ap_command_simulate(int argc, char *const *argv);
 int ap_command_export(int argc, char *const *argv);
 int ap_command_compare(int argc, char *const *argv);
 
-/** Parses and calls @p run with @p options, unless --help was given. Returns the exit status. */
-int ap_command_run(const xm_cli_command_t *command, int argc, char *const *argv,
-                   xm_status_t (*run)(const xm_cli_t *cli, void *options), void *options);
-
 /** A positional argument, or NULL where there are fewer. */
 const char *ap_command_argument(const xm_cli_t *cli, size_t index);
 

@@ -330,5 +330,5 @@ int ap_command_compare(int argc, char *const *argv)
         "autopar compare --model gpt-1.3b --cluster cluster.json --like megatron,gpipe", table, 0,
         0);
 
-    return ap_command_run(&command, argc, argv, run, &o);
+    return xm_cli_main(&command, argc, argv, run, &o);
 }

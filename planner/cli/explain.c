@@ -93,5 +93,5 @@ int ap_command_explain(int argc, char *const *argv)
         XM_CLI_COMMAND(program, "PLAN.json", summary,
                        "autopar explain plan.json --cluster cluster.json", table, 1, 1);
 
-    return ap_command_run(&command, argc, argv, run, &o);
+    return xm_cli_main(&command, argc, argv, run, &o);
 }

@@ -104,5 +104,5 @@ int ap_command_export(int argc, char *const *argv)
         XM_CLI_COMMAND(program, "PLAN.json", summary,
                        "autopar export plan.json --to jax -o shardings.py", table, 1, 1);
 
-    return ap_command_run(&command, argc, argv, run, &o);
+    return xm_cli_main(&command, argc, argv, run, &o);
 }

@@ -205,5 +205,5 @@ int ap_command_import(int argc, char *const *argv)
     const xm_cli_command_t command = XM_CLI_COMMAND(
         program, "MODEL|FILE", summary, "autopar import gpt-1.3b -o graph.json", table, 0, 1);
 
-    return ap_command_run(&command, argc, argv, run, &o);
+    return xm_cli_main(&command, argc, argv, run, &o);
 }

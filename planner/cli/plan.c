@@ -434,5 +434,5 @@ int ap_command_plan(int argc, char *const *argv)
         program, "[INPUT.json]", summary,
         "autopar plan --model gpt-1.3b --cluster cluster.json -o plan.json", table, 0, 1);
 
-    return ap_command_run(&command, argc, argv, run, &o);
+    return xm_cli_main(&command, argc, argv, run, &o);
 }

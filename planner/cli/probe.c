@@ -462,7 +462,7 @@ int ap_command_probe(int argc, char *const *argv)
     const xm_cli_command_t command = XM_CLI_COMMAND(
         program, "[NEW.json]", summary,
         "autopar probe --hosts 2 --ranks-per-host 1 --budget 5 -o cluster.json", table, 0, 1);
-    int failed = ap_command_run(&command, argc, argv, run, &o);
+    int failed = xm_cli_main(&command, argc, argv, run, &o);
 
     return failed != 0 ? failed : o.code;
 }

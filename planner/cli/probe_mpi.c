@@ -208,10 +208,11 @@ static xm_status_t run_job(const options_t *o)
     return status;
 }
 
-static xm_status_t run(void *options)
+static xm_status_t run(const xm_cli_t *cli, void *options)
 {
     xm_status_t status = check(options);
 
+    (void)cli;
     if (status < 0) {
         return status;
     }

@@ -421,5 +421,5 @@ int ap_command_shard(int argc, char *const *argv)
         XM_CLI_COMMAND(program, "MODEL|FILE", summary,
                        "autopar shard mlp2 --mesh 2x4 --cluster cluster.json", table, 1, 1);
 
-    return ap_command_run(&command, argc, argv, run, &o);
+    return xm_cli_main(&command, argc, argv, run, &o);
 }

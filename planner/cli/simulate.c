@@ -152,5 +152,5 @@ int ap_command_simulate(int argc, char *const *argv)
         program, "PLAN.json", summary,
         "autopar simulate plan.json --schedule gpipe --plot timeline.svg", table, 1, 1);
 
-    return ap_command_run(&command, argc, argv, run, &o);
+    return xm_cli_main(&command, argc, argv, run, &o);
 }

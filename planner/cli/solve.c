@@ -175,5 +175,5 @@ int ap_command_solve(int argc, char *const *argv)
     const xm_cli_command_t command = XM_CLI_COMMAND(program, "PROBLEM SECONDS", summary,
                                                     "autopar solve problem.json 60", table, 2, 2);
 
-    return ap_command_run(&command, argc, argv, run, &o);
+    return xm_cli_main(&command, argc, argv, run, &o);
 }

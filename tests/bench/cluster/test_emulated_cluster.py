@@ -222,7 +222,7 @@ def bad_input_is_refused():
             ("a command is needed",)):
         result = lab.tool(*arguments)
         expect(result.returncode == 2 and result.stdout == "" and result.stderr.count("\n") == 1 and
-               sentence in result.stderr and result.stderr.startswith("emulated-cluster: "), arguments, result)
+               sentence in result.stderr and result.stderr.startswith("emulated-cluster"), arguments, result)
     up("--hosts", 2)
     for host in ("2", "-1", "01", "x1", lab.NAME, lab.NAME + "2"):
         result = on(host, "true") if host != "-1" else lab.tool("exec", "--name", lab.NAME, "--", host, "true")
