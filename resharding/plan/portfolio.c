@@ -23,7 +23,7 @@ enum {
     DFS_WORK = 100000,    /* what its search counts as */
     GREEDY_WORK = 20,     /* what greedy's tries count as, for each task */
     LARGE = 100000,       /* tasks times hosts, or … */
-    MANY_HOSTS = 32,      /* … hosts from which on openshop comes late */
+    MANY_HOSTS = 32,      /* … hosts from which on balance comes first */
     MANY_PIECES = 200000, /* that hops between ends of different rates are cut into, of a chunk's
                              length at least, … */
     FEW_PIECES = 5000     /* … or so few */
